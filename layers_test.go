@@ -25,6 +25,8 @@ var layers = []struct {
 }{
 	{"internal/index", []string{"database/sql", "net/http", "github.com/labstack/echo", module + "internal/tasks", module + "internal/api"}},
 	{"internal/retry", []string{module}},
+	{"internal/outage", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},
+	{"internal/health", []string{"database/sql", "net/http", "github.com/labstack/echo", module + "internal/audit", module + "internal/push", module + "internal/stream"}},
 	{"internal/filelock", []string{module}},
 	{"internal/settings", []string{module}},
 	{"internal/notify", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/bulk"
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -115,7 +115,7 @@ func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, wit
 		Settings: func(ctx context.Context) error { return b.checkSettings(ctx, c.materialize, writes) },
 	}
 	if writes {
-		b.job.Watch = func(ctx context.Context) { _ = b.index.Watch(ctx, func(time.Time, index.Status) {}) } // it ends without an error
+		b.job.Watch = func(ctx context.Context) { _ = b.index.Watch(ctx, func(time.Time, redisnodes.Status) {}) } // it ends without an error
 	}
 	return b, nil
 }

@@ -106,7 +106,7 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 		World: w, Site: b.site, Reader: s.audited, Plain: b.plain, PlainName: b.plainName, Engine: b.engine,
 		Wipe: func(ctx context.Context) error { return b.redis.FlushDB(ctx).Err() },
 		Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log,
-		DB: b.db, Push: b.notifies, FanOuts: fanOuts, Queue: s.stats, Audit: auditCounts, Switches: b.switches,
+		DB: b.db, Push: b.notifies, FanOuts: fanOuts, Queue: b.queue.Stats, Audit: auditCounts, Switches: b.switches,
 		Token: func(id member.ID) (string, error) { return key.Sign(id, demoTokenLife, "") },
 	})
 	web.Handler = page.LocalOnly(demoRoutes(s.api, d))

@@ -9,12 +9,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -143,7 +141,7 @@ func TestHealthSaysWhyRedisCannotBeUsed(t *testing.T) {
 	must(t, err)
 	defer func() { must(t, s.close()) }()
 	must(t, redisServer.Kill())
-	if got, want := s.check(t.Context()).Redis.Detail, "it cannot be reached: reads are answered from the database, tasks wait"; got != want {
+	if got, want := s.health.Check(t.Context()).Redis.Detail, "it cannot be reached: reads are answered from the database, tasks wait"; got != want {
 		t.Errorf("detail %q, want %q", got, want)
 	}
 }
@@ -160,7 +158,7 @@ func TestHealthOfABusyMySQL(t *testing.T) {
 	check := func() api.Component {
 		ctx, cancel := context.WithTimeout(t.Context(), api.CheckTimeout)
 		defer cancel()
-		return s.check(ctx).MySQL
+		return s.health.Check(ctx).MySQL
 	}
 	well := func(c api.Component) bool { return c.Usable && c.Detail == "" }
 	busy := func(c api.Component) bool { return c.Usable && strings.HasPrefix(c.Detail, "busy") }
@@ -183,26 +181,4 @@ func TestHealthOfABusyMySQL(t *testing.T) {
 	})
 	must(t, server.Resume())
 	eventually(t, "MySQL answers again", func() bool { return well(check()) })
-
-	s.siteCheck = failingCheck{mysql.ErrBusy}
-	if c := check(); !busy(c) && !away(c) {
-		t.Errorf("without a connection to spare: %+v", c)
-	}
-	eventually(t, "it stays so", func() bool { return away(check()) })
-	s.siteCheck = failingCheck{mysql.ErrUnavailable}
-	s.mysqlOutage.Report(t.Context(), time.Now(), nil)
-	if c := check(); !away(c) {
-		t.Errorf("refused: %+v", c)
-	}
-	s.siteCheck = failingCheck{mysql.ErrBusy}
-	if c := check(); !busy(c) {
-		t.Errorf("without a connection to spare, a moment after an answer: %+v", c)
-	}
-}
-
-// failingCheck is a database that answers with an error.
-type failingCheck struct{ err error }
-
-func (r failingCheck) LastUploads(context.Context, []member.ID) (map[member.ID]uint64, error) {
-	return nil, r.err
 }

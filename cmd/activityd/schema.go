@@ -14,7 +14,7 @@ import (
 
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/settings"
 )
@@ -179,7 +179,7 @@ type database struct {
 	flag   string        // names it, after a space; empty: there is no other
 	of     []schema.Part // its tables; none: all
 	site   *sql.DB       // which the queue's database must not be; nil: there is no other, or it is that
-	outage *queue.Outage // gets the end of each check; nil: there is none
+	outage *outage.Log   // gets the end of each check; nil: there is none
 }
 
 // databases returns the site's database, and that of the queue if it is another one.
@@ -271,6 +271,11 @@ func checkSchema(ctx context.Context, list []database) (findings []schema.Findin
 
 // schemaError says that nothing can work on the tables as they are.
 type schemaError struct{ wrong []schema.Finding }
+
+func isSchemaError(err error) bool {
+	_, is := errors.AsType[*schemaError](err)
+	return is
+}
 
 func (e *schemaError) Error() string {
 	return e.summary() + "\n" + strings.TrimSuffix(findingsText(e.wrong), "\n")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
@@ -31,7 +30,7 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/stream"
@@ -85,10 +84,8 @@ type taskQueue interface {
 	tasks.Enqueuer
 	api.Enqueuer
 	audit.Tasks
-	Full(ctx context.Context, limit int) (full, stale bool, err error)
-	CountWaiting(ctx context.Context, limit int) error
+	health.Queue
 	Stats(ctx context.Context) (queue.Stats, error)
-	Due(ctx context.Context) (map[string]time.Duration, error)
 }
 
 // backend is what a service works on: real servers, or those of the demo.
@@ -99,21 +96,17 @@ type backend struct {
 	queue   taskQueue
 	// siteCheck and queueCheck are asked whether store and queue can be used, on connections of
 	// their own, which no load takes away. Nil: store and queue.
-	siteCheck interface {
-		LastUploads(ctx context.Context, users []member.ID) (map[member.ID]uint64, error)
-	}
-	queueCheck interface {
-		Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error)
-	}
-	notifier *notify.Notifier
-	wake     *wake.Wake // carries notifications to other processes; nil: there are none
-	redis    redis.UniversalClient
-	index    *index.Index
-	ledger   *index.Ledger // beside the sets of index
-	once     *once.Once    // in the tables of db; nil: there are none, and nothing sweeps
-	push     *push.MySQL   // likewise; nil: nothing is sent
-	fanOuts  tasks.FanOuts // nil: none
-	closers  closers       // of all of these
+	siteCheck  store
+	queueCheck taskQueue
+	notifier   *notify.Notifier
+	wake       *wake.Wake // carries notifications to other processes; nil: there are none
+	redis      redis.UniversalClient
+	index      *index.Index
+	ledger     *index.Ledger // beside the sets of index
+	once       *once.Once    // in the tables of db; nil: there are none, and nothing sweeps
+	push       *push.MySQL   // likewise; nil: nothing is sent
+	fanOuts    tasks.FanOuts // nil: none
+	closers    closers       // of all of these
 }
 
 // service answers reads and works on tasks. [service.listen] comes first, then
@@ -123,51 +116,39 @@ type service struct {
 	config      *config
 	log         *slog.Logger
 	credentials *credentials
-	mysqlOutage *queue.Outage // counts all calls but those of requests
-	queueOutage *queue.Outage // likewise, of the queue's database; mysqlOutage, unless it has one of its own
-	mysqlUp     atomic.Bool   // the site's database answered the last check of watchMySQL
-	nodes       *nodes        // of Redis
+	health      health.Servers
+	load        *health.Load // of the queue
 	reader      *recent.Reader
 	audited     noted // reader, whose reads the audit may check
 	hints       *tasks.Hints
 	pool        *queue.Pool
 	deliveries  *push.Deliveries // nil: there are none
-	backlog     *queue.Backlog   // reports when too many tasks wait
-	lag         *queue.Lag       // of the queues
 	api         *api.Server
 	// fronts make work for the rest, such as the listener, whose requests enqueue tasks.
-	fronts        []actor
+	fronts []actor
+	// background works on it, and watches the servers.
+	background    []actor
 	checkedSchema bool            // nothing is wrong in it
 	notReady      error           // why MySQL could not be used at the start; nil: it could
 	metricsServer *metrics.Server // nil: there is no listener for metrics
 }
 
 func newService(c *config, b backend, auth *credentials, log *slog.Logger) *service {
-	s := &service{
-		backend: b, config: c, log: log, credentials: auth,
-		mysqlOutage: queue.NewOutage(log, "MySQL"), nodes: newNodes(b.redis, log),
-	}
-	if s.siteCheck == nil {
-		s.siteCheck, s.queueCheck = b.store, b.queue
-	}
-	s.queueOutage = s.mysqlOutage
-	handlersOutage := s.mysqlOutage
-	if s.apart() {
-		s.queueOutage = queue.NewOutage(log, "MySQL of the queue")
-		// The error of a task does not say which of the two it waits for: watchMySQL and the
-		// pool's own calls find out.
-		handlersOutage = queue.NewOutage(slog.New(slog.DiscardHandler), "MySQL")
-	}
+	s := &service{backend: b, config: c, log: log, credentials: auth, health: b.servers(log)}
 	s.hints = tasks.NewHints(b.queue, log)
-	s.hints.MySQL = s.queueOutage
-	reads := c.readerOptions(b.index.Settings())
-	reads.Stale = func(ctx context.Context, viewer member.ID) bool {
-		return s.nodes.isLagging(ctx, viewer) || b.index.Refuses(ctx, viewer) != nil
-	}
-	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
+	s.reader = recent.NewReader(b.index, b.store, s.hints, c.readerOptions(b.index.Settings()))
 	pool := c.poolOptions()
-	pool.MySQL, pool.Handlers, pool.Waits, pool.Partly = s.queueOutage, handlersOutage, s.nodes.tasksWait, s.nodes.partly
-	pool.Ready = s.nodes.ready
+	pool.MySQL, pool.Needs = s.health.Queue.Log, map[string]queue.Dependency{tasks.NeedsSets: s.health.Redis}
+	limit := maxWaiting
+	if c.role == roleWorkers {
+		limit = 0
+	}
+	s.load = health.NewLoad(b.queue, limit, s.health.Queue.Log, log)
+	s.background = []actor{s.hints.Run, s.watchRedis, s.work, s.load.Run}
+	if s.apart() {
+		pool.Needs[tasks.NeedsSite] = s.health.Site
+		s.background = append(s.background, s.health.Site.Run)
+	}
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, FanOuts: b.fanOuts}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, Log: log})
@@ -176,16 +157,18 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 			*auth.senders.changed = s.deliveries.KeysChanged
 		}
 		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: b.push, Followers: b.store})
+		if c.role != roleAPI {
+			s.background = append(s.background, func(ctx context.Context) error {
+				b.push.Run(ctx, log)
+				return nil
+			})
+		}
 	}
 	s.pool = queue.NewPool(b.queue, b.notifier, tasks.Handlers(b.index, b.store, b.queue, handlers), log, pool)
-	s.nodes.back = s.pool.Back
 	s.closers = append(s.closers, auth.senders.closers...)
-	s.backlog = queue.NewBacklog(b.queue, maxWaiting, log)
-	s.backlog.MySQL = s.queueOutage
-	s.lag = queue.NewLag(b.queue.Due)
 	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
-		Reader: s.audited, Enqueuer: b.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Due: s.lag.Due, Logger: log,
+		Reader: s.audited, Enqueuer: b.queue, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
 	}
 	if auth.viewers != nil {
@@ -271,8 +254,8 @@ func (s *service) listen(ctx context.Context) error {
 	}
 	s.notReady = s.checkSchema(ctx)
 	// Any other error is that of a MySQL that is waited for.
-	if err, wrong := errors.AsType[*schemaError](s.notReady); wrong {
-		return err
+	if isSchemaError(s.notReady) {
+		return s.notReady
 	}
 	if s.config.role != roleWorkers {
 		if err := s.api.Listen(ctx, s.config.listen); err != nil {
@@ -287,124 +270,34 @@ func (s *service) listen(ctx context.Context) error {
 	}
 	s.fronts = append(s.fronts, s.credentials.reload)
 	if s.config.role != roleAPI {
-		s.fronts = append(s.fronts, s.newConsumer().Run)
+		s.fronts = append(s.fronts, stream.New(s.redis, s.queue, s.log, stream.Options{
+			Name: processName(), MySQL: s.health.Queue.Log, Redis: s.health.Redis.Stream,
+		}).Run)
 	}
 	return s.listenMetrics(ctx)
-}
-
-// newConsumer returns what moves the entries of the stream into the queue.
-func (s *service) newConsumer() *stream.Consumer {
-	return stream.New(s.redis, s.queue, s.log, stream.Options{Name: processName(), MySQL: s.queueOutage, Redis: s.nodes.stream})
 }
 
 // close closes the listeners and the backend.
 func (s *service) close() error { return s.closers.close() }
 
 // apart reports whether the queue has a database of its own.
-func (s *service) apart() bool { return s.queueDB != s.db }
+func (b backend) apart() bool { return b.queueDB != b.db }
 
-// busyFor is how long after its last answer a MySQL that is late, or has no connection to
-// spare, is taken to be busy, and not away.
-const busyFor = 5 * time.Second
-
-// check returns the health of all servers. Details of a failure go to the log and not
-// to the client.
-func (s *service) check(ctx context.Context) api.Health {
-	usable := func(err error, server *queue.Outage) api.Component {
-		late := ctx.Err() != nil || errors.Is(err, mysql.ErrBusy)
-		switch {
-		case err == nil:
-			return api.Component{Usable: true}
-		case late && time.Since(server.Answered()) < busyFor:
-			return api.Component{Usable: true, Detail: "busy: requests may be late, or fail"}
-		case late, errors.Is(err, mysql.ErrUnavailable):
-			return api.Component{Detail: "cannot be reached"}
-		case mysql.Refusal(err) != "":
-			return api.Component{Detail: mysql.Refusal(err) + ": see the log"}
-		}
-		return api.Component{Detail: "cannot be used: see the log"}
+// servers returns the servers of the service. They are asked on connections of their own, which no
+// load takes away, if there are any.
+func (b backend) servers(log *slog.Logger) health.Servers {
+	if b.siteCheck == nil {
+		b.siteCheck, b.queueCheck = b.store, b.queue
 	}
-	site, queueErr := s.checkMySQL(ctx)
-	health := api.Health{MySQL: usable(site, s.mysqlOutage)}
-	if s.apart() {
-		own := usable(queueErr, s.queueOutage)
-		if !own.Usable {
-			own.Detail += ": reads are answered, tasks are not accepted and wait"
-		}
-		if !health.MySQL.Usable && own.Usable {
-			health.MySQL.Detail += ": tasks are accepted and wait, reads fail"
-		}
-		health.Queue = &own
-	}
-	status, fresh := s.nodes.fresh()
-	if !fresh {
-		status = s.index.Probe(ctx)
-	}
-	health.Redis = healthOf(status)
-	return health
-}
-
-// checkMySQL reads the site's tables and those of the queue. If these have a database of
-// their own, there is an error for each.
-func (s *service) checkMySQL(ctx context.Context) (site, queueErr error) {
-	readQueue := func() error {
-		_, err := s.queueCheck.Active(ctx, tasks.FanOut, []uint64{1})
+	askSite := func(ctx context.Context) error {
+		_, err := b.siteCheck.LastUploads(ctx, []member.ID{1})
 		return err
 	}
-	if !s.apart() {
-		site = asked(ctx, s.mysqlOutage, func() error {
-			if _, err := s.siteCheck.LastUploads(ctx, []member.ID{1}); err != nil {
-				return err
-			}
-			return readQueue()
-		})
-		return site, site
-	}
-	var both sync.WaitGroup
-	both.Go(func() { queueErr = asked(ctx, s.queueOutage, readQueue) })
-	site = s.checkSite(ctx)
-	both.Wait()
-	return site, queueErr
-}
-
-// checkSite reads the site's tables.
-func (s *service) checkSite(ctx context.Context) error {
-	return asked(ctx, s.mysqlOutage, func() error {
-		_, err := s.siteCheck.LastUploads(ctx, []member.ID{1})
+	askQueue := func(ctx context.Context) error {
+		_, err := b.queueCheck.Active(ctx, tasks.FanOut, []uint64{1})
 		return err
-	})
-}
-
-// asked makes a call and reports its result.
-func asked(ctx context.Context, to *queue.Outage, call func() error) error {
-	began := time.Now()
-	err := call()
-	if !errors.Is(ctx.Err(), context.Canceled) { // else it says nothing about the server
-		to.Report(ctx, began, err)
 	}
-	return err
-}
-
-// watchMySQL checks the site's database once a second. It is not needed where the queue is in
-// the same database: the calls of the queue show whether that can be used.
-func (s *service) watchMySQL(ctx context.Context) error {
-	for ctx.Err() == nil {
-		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-		s.mysqlUp.Store(s.checkSite(bounded) == nil)
-		cancel()
-		_ = retry.Sleep(ctx, retry.Jitter(time.Second))
-	}
-	return nil
-}
-
-// stats returns the statistics of the queues, and reports an outage.
-func (s *service) stats(ctx context.Context) (queue.Stats, error) {
-	began := time.Now()
-	stats, err := s.queue.Stats(ctx)
-	if err == nil || errors.Is(err, mysql.ErrUnavailable) && ctx.Err() == nil {
-		s.queueOutage.Report(ctx, began, err)
-	}
-	return stats, err
+	return health.NewServers(askSite, askQueue, b.apart(), health.NewRedis(b.redis, b.index, log), log)
 }
 
 // checkRedis refuses to start over sets that were built with other settings, or on
@@ -434,7 +327,7 @@ func (s *service) checkSchema(ctx context.Context) error {
 		return nil
 	}
 	list := databases(s.db, s.queueDB)
-	list[0].outage, list[len(list)-1].outage = s.mysqlOutage, s.queueOutage
+	list[0].outage, list[len(list)-1].outage = s.health.Site.Log, s.health.Queue.Log
 	findings, err := checkSchema(ctx, list)
 	if err == nil && s.apart() {
 		err = s.keepTaskIDs(ctx)
@@ -462,31 +355,6 @@ func (s *service) keepTaskIDs(ctx context.Context) error {
 	return nil
 }
 
-// awaitMySQL returns when MySQL can be used, when ctx ends, or with a *[schemaError].
-func (s *service) awaitMySQL(ctx context.Context) error {
-	for failures := 1; ctx.Err() == nil; failures++ {
-		err := s.checkSchema(ctx)
-		if err == nil {
-			bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-			site, queueErr := s.checkMySQL(bounded)
-			err = cmp.Or(site, queueErr)
-			cancel()
-		}
-		if _, wrong := errors.AsType[*schemaError](err); wrong {
-			return err
-		}
-		if err == nil {
-			if s.notReady != nil {
-				s.log.InfoContext(ctx, "ready")
-				notifyManager(ctx, s.log, stateOnceReady)
-			}
-			return nil
-		}
-		_ = retry.Sleep(ctx, retry.Backoff(failures, 250*time.Millisecond, 2*time.Second))
-	}
-	return nil
-}
-
 // metricsGrace is how long scrapes under way may take to finish at the stop.
 const metricsGrace = time.Second
 
@@ -497,19 +365,6 @@ type actor func(ctx context.Context) error
 // the fronts; then the workers; then the notifier, which notifies other processes of the
 // tasks that the workers handed back; and last the metrics, which show the stop.
 func (s *service) run(ctx context.Context) error {
-	work := []actor{s.hints.Run, s.watchRedis, s.work, s.lag.Run}
-	if s.push != nil && s.config.role != roleAPI {
-		work = append(work, func(ctx context.Context) error {
-			s.push.Run(ctx, s.log)
-			return nil
-		})
-	}
-	if s.config.role != roleWorkers {
-		work = append(work, s.backlog.Run)
-	}
-	if s.apart() {
-		work = append(work, s.watchMySQL)
-	}
 	var notifier, metrics []actor
 	if s.wake != nil {
 		notifier = []actor{s.wake.Run}
@@ -521,7 +376,7 @@ func (s *service) run(ctx context.Context) error {
 	if s.notReady != nil {
 		s.log.WarnContext(ctx, "not ready", "error", s.notReady)
 	}
-	return runStages(ctx, s.fronts, work, notifier, metrics)
+	return runStages(ctx, s.fronts, s.background, notifier, metrics)
 }
 
 // runStages runs all actors until ctx ends or one of them fails. Then it stops one
@@ -554,20 +409,28 @@ func runStages(ctx context.Context, stages ...[]actor) error {
 }
 
 func (s *service) watchRedis(ctx context.Context) error {
-	return s.index.Watch(ctx, func(began time.Time, status index.Status) {
-		s.nodes.report(ctx, began, status)
+	return s.index.Watch(ctx, func(began time.Time, status redisnodes.Status) {
+		s.health.Redis.Report(ctx, began, status)
 		if status.Err() == nil {
 			_ = s.ledger.KeepMaterialize(ctx, s.config.materialize) // or after the next probe
 		}
 	})
 }
 
-// work waits for MySQL, and works on tasks if that is the role.
+// work waits until MySQL can be used, and works on tasks if that is the role.
 func (s *service) work(ctx context.Context) error {
-	if err := s.awaitMySQL(ctx); err != nil || s.config.role == roleAPI {
+	err := s.health.Await(ctx, s.checkSchema, isSchemaError)
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	err := s.pool.Run(ctx)
+	if s.notReady != nil {
+		s.log.InfoContext(ctx, "ready")
+		notifyManager(ctx, s.log, stateOnceReady)
+	}
+	if s.config.role == roleAPI {
+		return nil
+	}
+	err = s.pool.Run(ctx)
 	if s.deliveries != nil {
 		s.deliveries.Wait()
 	}
@@ -685,15 +548,11 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	}
 	var worked []string
 	if s.config.role != roleAPI {
-		for _, w := range s.config.poolOptions().Workers {
-			if w.Count > 0 {
-				worked = append(worked, w.Queue)
-			}
-		}
+		worked = s.pool.Queues()
 	}
-	stats := queue.NewStatsCollector(s.stats, worked, s.log)
+	stats := queue.NewStatsCollector(s.queue.Stats, worked, s.log)
 	if s.apart() {
-		stats.SiteUp = s.mysqlUp.Load
+		stats.SiteUp = s.health.Site.Up
 	}
 	collectors := []prometheus.Collector{stats}
 	if s.db != nil {

@@ -116,7 +116,7 @@ type Config struct {
 	Overloaded func() (retryAfter time.Duration, overloaded bool)
 
 	// Due returns how long ago the oldest task of each queue became due that is not done, nil
-	// if that is not known, as [queue.Lag.Due] does. Operators see it with each answer by the
+	// if that is not known, as [health.Load.Due] does. Operators see it with each answer by the
 	// index and in /readyz. It must not wait, and must be safe for concurrent use. Default:
 	// it is not known.
 	Due func() map[string]time.Duration

@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
@@ -23,6 +24,7 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -115,7 +117,7 @@ func (g *ground) auditor(t *testing.T, pause time.Duration) *audit.Auditor {
 // watch runs [index.Index.Watch], as each process does.
 func (g *ground) watch(t *testing.T) {
 	t.Helper()
-	running(t, func(ctx context.Context) error { return g.index.Watch(ctx, func(time.Time, index.Status) {}) })
+	running(t, func(ctx context.Context) error { return g.index.Watch(ctx, func(time.Time, redisnodes.Status) {}) })
 }
 
 // marks is how often Redis was probed since it lost data.
@@ -161,6 +163,7 @@ func (g *ground) work(t testing.TB, wraps ...func(queue.Handler) queue.Handler) 
 			{Queue: tasks.QueueRefill, Count: 1, Batch: 50},
 		},
 		Poll: 20 * time.Millisecond, Grace: time.Second,
+		Needs: map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(g.client, g.index, slog.New(slog.DiscardHandler))},
 	})
 	return running(t, pool.Run)
 }

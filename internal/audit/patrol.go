@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/retry"
 )
 
@@ -164,7 +165,7 @@ const restShare = 4
 
 // checkReads checks the sets and the answers of sampled viewers.
 func (p *Patrol) checkReads(ctx context.Context) error {
-	outage := outage{log: p.options.Log, doing: "reads"}
+	trouble := p.newTrouble("reads")
 	for ctx.Err() == nil {
 		viewers := p.gather(ctx)
 		if len(viewers) == 0 {
@@ -175,9 +176,9 @@ func (p *Patrol) checkReads(ctx context.Context) error {
 			Source: bulk.List(slices.Compact(viewers)), Visit: p.visitRead, Pacer: bulk.NewPacer(bulk.PacerOptions{}),
 		}, bulk.Checkpoint{})
 		if err != nil {
-			outage.wait(ctx, err)
+			trouble.wait(ctx, err)
 		} else {
-			outage.over()
+			trouble.over(ctx)
 		}
 	}
 	return nil
@@ -263,31 +264,36 @@ func (p *Patrol) follow(ctx context.Context, r Report) (bulk.Counts, error) {
 	return bulk.Counts{countRepaired: int64(n), countDeferred: int64(deferred)}, err
 }
 
-// outage logs that work stands still, once, and pauses longer and longer.
-type outage struct {
-	log   *slog.Logger
-	doing string        // a word for the work
-	pause time.Duration // 0: there is none
+// trouble is work that stands still while it fails.
+type trouble struct {
+	log      *outage.Log
+	failures int // in a row
 }
 
-const maxOutagePause = 30 * time.Second
-
-func (o *outage) wait(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		return
-	}
-	if o.pause == 0 {
-		level := slog.LevelError
+func (p *Patrol) newTrouble(work string) trouble {
+	log := outage.Of(p.options.Log.With("work", work), "audit stands still", "audit goes on")
+	log.Level = func(err error) slog.Level {
 		if bulk.Judge(err) == bulk.Away {
-			level = slog.LevelWarn
+			return slog.LevelWarn
 		}
-		o.log.Log(ctx, level, "audit stands still", "work", o.doing, "error", err)
+		return slog.LevelError
 	}
-	o.pause = min(max(2*o.pause, time.Second), maxOutagePause)
-	pause(ctx, o.pause)
+	return trouble{log: log}
 }
 
-func (o *outage) over() { o.pause = 0 }
+// wait logs a failure and waits, longer after each in a row.
+func (t *trouble) wait(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		t.failures++
+		t.log.Report(ctx, time.Now(), err)
+		pause(ctx, retry.Backoff(t.failures, time.Second, 40*time.Second))
+	}
+}
+
+func (t *trouble) over(ctx context.Context) {
+	t.failures = 0
+	t.log.Report(ctx, time.Now(), nil)
+}
 
 // pause waits for d or until ctx ends, which the caller looks at.
 func pause(ctx context.Context, d time.Duration) { _ = retry.Sleep(ctx, d) }

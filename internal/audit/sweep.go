@@ -67,11 +67,15 @@ const sweepBatch = 100
 // sweeper is the sweep of this process.
 type sweeper struct {
 	*Patrol
-	fence  once.Fence // of the attempt in which this process sweeps
-	round  round
-	since  int64 // the highest round.Since of this process, as Redis may lose that of the round
-	outage outage
+	fence   once.Fence // of the attempt in which this process sweeps
+	round   round
+	since   int64 // the highest round.Since of this process, as Redis may lose that of the round
+	trouble trouble
 }
+
+// handOver is after how many failures in a row another process may sweep: after half a minute or
+// more.
+const handOver = 6
 
 // sweepName is the name that the process holds that sweeps.
 const sweepName = "activityd/audit-sweep"
@@ -86,18 +90,18 @@ var (
 
 // sweep goes over all sets again and again, as long as no other process does.
 func (p *Patrol) sweep(ctx context.Context) error {
-	s := &sweeper{Patrol: p, outage: outage{log: p.options.Log, doing: "sweep"}}
+	s := &sweeper{Patrol: p, trouble: p.newTrouble("sweep")}
 	for ctx.Err() == nil {
 		asked := time.Now()
 		err := p.options.Once.Hold(ctx, once.Key{Name: sweepName, Lease: p.options.Lease}, func(ctx context.Context, a once.Attempt) error {
 			if time.Since(asked) > p.options.Lease { // another process could sweep
-				s.outage.over()
+				s.trouble.over(ctx)
 			}
 			s.fence = a.Fence
 			return s.sweepWhileHeld(ctx)
 		})
 		if err != nil && !errors.Is(err, once.ErrLost) {
-			s.outage.wait(ctx, err)
+			s.trouble.wait(ctx, err)
 		}
 	}
 	return nil
@@ -114,11 +118,11 @@ func (s *sweeper) sweepWhileHeld(ctx context.Context) error {
 			return context.Cause(ctx)
 		case errors.Is(err, errRefused):
 			pause(ctx, time.Second)
-		case s.outage.pause == maxOutagePause:
+		case s.trouble.failures >= handOver:
 			return err
 		default:
 			hideSweep()
-			s.outage.wait(ctx, err)
+			s.trouble.wait(ctx, err)
 		}
 	}
 }
@@ -233,7 +237,7 @@ func (s *sweeper) goOn(ctx context.Context, w bulk.Walk) error {
 		if err := s.save(ctx); err != nil {
 			return err
 		}
-		s.outage.over()
+		s.trouble.over(ctx)
 		return nil
 	}
 	_, err := s.walk(ctx, OfSweep, w, bulk.Checkpoint{Position: s.round.After, Counts: s.round.Counts})

@@ -15,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/demo/world"
+	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
@@ -144,6 +145,7 @@ func (s *service) start(t *testing.T, db store, q queuetest.Queue, notifier *not
 		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: s.config.Push.Store, Followers: db})
 	}
 	workers := queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: 100 * time.Millisecond} // as that of the demo
+	workers.Needs = map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(client, ix, log)}
 	run(t, queue.NewPool(q, notifier, tasks.Handlers(ix, db, q, handlers), log, workers).Run)
 	run(t, hints.Run)
 

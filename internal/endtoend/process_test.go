@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
@@ -46,7 +47,8 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})).With("process", name)
 	db, notifier := openMySQL(t, g.dsn), &notify.Notifier{}
 	store := contacts.NewMySQL(db)
-	ix := index.New(openRedis(t, g.redis), index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
+	client := openRedis(t, g.redis)
+	ix := index.New(client, index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
 	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: name})
 
 	var claims queuetest.Queue = q
@@ -62,6 +64,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 		handlers = f.handlers(handlers)
 	}
 	options := poolOptions()
+	options.Needs = map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(client, ix, log)}
 	options.Lease = cmp.Or(f.lease, options.Lease)
 	hints := tasks.NewHints(q, log)
 	return &process{

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/redisreply"
 )
 
@@ -101,7 +102,7 @@ type Addition struct {
 //	ARGV[6…] the members whose sets they are
 //	returns  {{outcome of adder, how often, …}, {i of each ARGV[5+i] whose set is missing, …},
 //	         {i of each that failed, …}}
-var addScript = newScript(addFunction + `
+var addScript = redisnodes.NewScript(addFunction + `
 local score, contact, together = ARGV[1], ARGV[2], ARGV[5] == '1'
 local add = adder(tonumber(ARGV[3]), tonumber(ARGV[4]))
 local counts, missing, failed, ended = {}, {}, {}, {}
@@ -174,20 +175,16 @@ type adding struct {
 // trusted compares the stored settings where that was not done lately, and returns the
 // additions to sets on nodes with the settings of the index. The others fail.
 func (a *adding) trusted(ctx context.Context, additions []Addition) []Addition {
-	errs := make(map[*node]error)
+	errs := make(map[*redisnodes.Node]error)
 	return slices.DeleteFunc(slices.Clone(additions), func(one Addition) bool {
-		n, err := a.client.nodeOf(ctx, UserKey(one.Member))
+		n, err := a.Of(ctx, UserKey(one.Member))
 		if err != nil {
-			err = translate(ctx, "find the node of "+one.Member.String(), err)
+			err = redisnodes.Translate(ctx, "find the node of "+one.Member.String(), err)
 		} else {
-			compared, ok := errs[n]
-			if !ok {
-				if !a.trusts(n) {
-					compared = a.compareNode(ctx, n)
-				}
-				errs[n] = compared
+			if _, done := errs[n]; !done && !n.Trusted() {
+				errs[n] = a.CheckStamp(ctx, n)
 			}
-			err = compared
+			err = errs[n]
 		}
 		if err != nil {
 			a.failed[one.Member] = err
@@ -200,20 +197,20 @@ func (a *adding) trusted(ctx context.Context, additions []Addition) []Addition {
 // adder does for them, and returns the additions that it did not raise. Unlike a script,
 // the command works in a slot that is being moved.
 func (a *adding) raise(ctx context.Context, additions []Addition) (others []Addition) {
-	commands, raised := make([]*command, len(additions)), make([]*redis.IntCmd, len(additions))
+	commands, raised := make([]*redisnodes.Command, len(additions)), make([]*redis.IntCmd, len(additions))
 	for i, one := range additions {
 		key := UserKey(one.Member)
 		raised[i] = redis.NewIntCmd(ctx, "zadd", key, "xx", "gt", "ch", one.Score, one.Contact.String())
-		commands[i] = newCommand(key, raised[i])
+		commands[i] = redisnodes.NewCommand(key, raised[i])
 	}
-	a.client.send(ctx, commands)
+	a.Send(ctx, commands)
 	for i, cmd := range raised {
 		passing, _ := redisreply.Passing(cmd.Err())
 		switch one := additions[i]; {
 		case cmd.Err() == nil && cmd.Val() == 1:
 			a.outcomes[AddTaken]++
-		case passing && !isOfSlot(cmd.Err()): // nor would a script be run
-			a.failed[one.Member] = translate(ctx, fmt.Sprintf("add contact %s to the set of %s", one.Contact, one.Member), cmd.Err())
+		case passing && !redisnodes.IsOfSlot(cmd.Err()): // nor would a script be run
+			a.failed[one.Member] = redisnodes.Translate(ctx, fmt.Sprintf("add contact %s to the set of %s", one.Contact, one.Member), cmd.Err())
 		default:
 			others = append(others, one)
 		}
@@ -223,7 +220,7 @@ func (a *adding) raise(ctx context.Context, additions []Addition) (others []Addi
 
 // addCall is one run of addScript and what it is to add.
 type addCall struct {
-	call
+	redisnodes.Call
 
 	additions []Addition
 }
@@ -231,23 +228,23 @@ type addCall struct {
 // run runs addScript. It returns the additions that failed though their server can be
 // used: another way may work.
 func (a *adding) run(ctx context.Context, runs []addCall) (again []Addition) {
-	calls := make([]call, len(runs))
+	calls := make([]redisnodes.Call, len(runs))
 	for i, r := range runs {
-		calls[i] = r.call
+		calls[i] = r.Call
 	}
-	for i, r := range a.client.evalAll(ctx, addScript, calls, nil) {
+	for i, r := range a.Eval(ctx, addScript, calls, nil) {
 		some := runs[i].additions
-		parts, _ := r.value.([]any)
-		if r.err == nil && len(parts) != 3 {
-			r.err = fmt.Errorf("unexpected reply %v", r.value)
+		parts, _ := r.Value.([]any)
+		if r.Err == nil && len(parts) != 3 {
+			r.Err = fmt.Errorf("unexpected reply %v", r.Value)
 		}
 		switch {
-		case r.err == nil:
+		case r.Err == nil:
 			again = append(again, a.read(some, parts)...)
-		case len(calls[i].keys) == 0 && !isUnreachable(r.err):
+		case len(calls[i].Keys) == 0 && !redisnodes.IsUnreachable(r.Err):
 			again = append(again, some...)
 		default:
-			err := translate(ctx, fmt.Sprintf("add contact %s to %d sets, the first that of %s", some[0].Contact, len(some), some[0].Member), r.err)
+			err := redisnodes.Translate(ctx, fmt.Sprintf("add contact %s to %d sets, the first that of %s", some[0].Contact, len(some), some[0].Member), r.Err)
 			for _, one := range some {
 				a.failed[one.Member] = err
 			}
@@ -287,9 +284,9 @@ func pick(additions []Addition, positions any) (picked []Addition) {
 // fan-out are, to sets on the same node.
 func (ix *Index) callsByNode(ctx context.Context, additions []Addition) (calls []addCall) {
 	var entry Entry
-	open := make(map[*node]int) // the places of the calls that have room
+	open := make(map[*redisnodes.Node]int) // the places of the calls that have room
 	for _, a := range additions {
-		n, err := ix.client.nodeOf(ctx, UserKey(a.Member))
+		n, err := ix.Of(ctx, UserKey(a.Member))
 		if err != nil { // it was found a moment ago
 			n = nil
 		}
@@ -300,10 +297,10 @@ func (ix *Index) callsByNode(ctx context.Context, additions []Addition) (calls [
 		at, ok := open[n]
 		if !ok || len(calls[at].additions) == setsPerCall {
 			at, open[n] = len(calls), len(calls)
-			calls = append(calls, addCall{call: call{on: n, args: ix.addArgs(a.Entry, ix.client.cluster == nil)}})
+			calls = append(calls, addCall{Call: redisnodes.Call{On: n, Args: ix.addArgs(a.Entry, !ix.IsCluster())}})
 		}
 		calls[at].additions = append(calls[at].additions, a)
-		calls[at].args = append(calls[at].args, uint64(a.Member))
+		calls[at].Args = append(calls[at].Args, uint64(a.Member))
 	}
 	return calls
 }
@@ -314,7 +311,7 @@ func (ix *Index) callsBySet(additions []Addition) []addCall {
 	for i, a := range additions {
 		set := UserKey(a.Member)
 		args := append(ix.addArgs(a.Entry, false), uint64(a.Member))
-		calls[i] = addCall{call{keys: []string{set, guardKey(set)}, args: args}, additions[i : i+1]}
+		calls[i] = addCall{redisnodes.Call{Keys: []string{set, guardKey(set)}, Args: args}, additions[i : i+1]}
 	}
 	return calls
 }

@@ -1,8 +1,14 @@
 package index
 
-import "time"
+import (
+	"time"
 
-func init() { repeatFor, findTimeout, probeTimeout = 5*time.Second, 10*time.Second, 10*time.Second } //nolint:gochecknoinits // before any test runs
+	"github.com/activityd/activityd/internal/redisnodes"
+)
+
+func init() { //nolint:gochecknoinits // before any test runs
+	redisnodes.RepeatFor, redisnodes.FindTimeout, redisnodes.ProbeTimeout = 5*time.Second, 10*time.Second, 10*time.Second
+}
 
 // Observe counts the end of an operation.
 func (ix *Index) Observe(op string, start time.Time, err error) {

@@ -10,6 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/redisnodes"
+)
+
+// What is said of several sets at once is said of the nodes that have them.
+type (
+	Slots      = redisnodes.Slots
+	Generation = redisnodes.Generation
 )
 
 // Entry is a member of a set: a contact and its score.
@@ -30,9 +37,10 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Index reads and writes the sets. Its methods are safe for concurrent use.
+// Index reads and writes the sets on some nodes. Its methods are safe for concurrent use.
 type Index struct {
-	client  *client
+	*redisnodes.Nodes
+
 	options Options
 }
 
@@ -40,10 +48,13 @@ type Index struct {
 // caller closes. It adds hooks to c, and does not connect.
 func New(c redis.UniversalClient, o Options) *Index {
 	o.GuardLife = cmp.Or(o.GuardLife, 30*time.Second)
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return &Index{client: newClient(c, o.Now), options: o}
+	ix := &Index{options: o}
+	ix.Nodes = redisnodes.New(c, redisnodes.Options{
+		Now: o.Now, Stamp: o.Settings.stamp(), Pattern: "*" + userKeyPrefix + "*", Owns: isOwn,
+		Script: probeScript, ScriptKeys: probeKeys, ScriptArgs: []any{probeTTL.Milliseconds()},
+		Probed: func(began time.Time, err error) { ix.observe(opProbe, began, err) },
+	})
+	return ix
 }
 
 // Settings returns the settings of the index.
@@ -51,43 +62,26 @@ func (ix *Index) Settings() Settings { return ix.options.Settings }
 
 // Candidates returns the entries of a member's set, the most recent upload first,
 // in one round trip. It fails with [ErrMissing] when there is no set, and with [ErrUnknown]
-// when the set may be old.
+// when the set may be old. With [ErrBehind] it returns entries as well.
 func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err error) {
 	defer func(start time.Time) { ix.observe(opCandidates, start, err) }(time.Now())
 	key, what := UserKey(user), "candidates of "+user.String()
-	n, err := ix.client.nodeOf(ctx, key)
-	if err != nil {
-		return nil, translate(ctx, what, err)
+	state, err := ix.State(ctx, key)
+	if state == redisnodes.Away {
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	members := redis.NewZSliceCmd(ctx, "zrevrange", key, 0, ix.options.Settings.Max-1, "withscores")
-	read := newCommand(key, members)
-	commands := []*command{read}
+	commands := []*redisnodes.Command{redisnodes.NewCommand(key, members)}
 	if ix.options.SetLife > 0 {
-		commands = append(commands, newCommand(key, redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds())))
+		commands = append(commands, redisnodes.NewCommand(key, redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds())))
 	}
-	var stored []*redis.StringCmd
-	if !ix.trusts(n) {
-		var settings []*command
-		settings, stored = ix.readSettings(ctx, n)
-		commands = append(commands, settings...)
-	}
-	ix.client.send(ctx, commands)
-	if stored != nil {
-		if err := ix.compare(ctx, n, stored, false); err != nil {
-			return nil, err
-		}
-	}
+	ix.Read(ctx, commands, false)
 	switch err := members.Err(); {
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return nil, fmt.Errorf("%s: %w: the key is no sorted set", what, ErrMalformed)
 	case err != nil:
-		return nil, translate(ctx, what, err)
-	}
-	// Not before: only the reply shows which server answered.
-	if err := ix.client.believes(ctx, read); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	if len(members.Val()) == 0 {
+		return nil, redisnodes.Translate(ctx, what, err)
+	case len(members.Val()) == 0:
 		return nil, fmt.Errorf("%s: %w", what, ErrMissing)
 	}
 	entries := make([]Entry, 0, len(members.Val()))
@@ -97,6 +91,9 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 		entries = append(entries, e)
+	}
+	if state == redisnodes.Behind || state == redisnodes.Refusing {
+		return entries, fmt.Errorf("%s: %w", what, ErrBehind)
 	}
 	return entries, nil
 }
@@ -114,3 +111,53 @@ func parseEntry(z redis.Z) (Entry, error) {
 	}
 	return Entry{Contact: id, Score: uint64(z.Score)}, nil
 }
+
+// StateOf returns the state of the node that has the user's set; see [redisnodes.Nodes.State].
+func (ix *Index) StateOf(ctx context.Context, user member.ID) (redisnodes.State, error) {
+	return ix.State(ctx, UserKey(user))
+}
+
+// LostSince reports whether the user's set may have been lost later than at; see
+// [redisnodes.Nodes.KeyLostSince].
+func (ix *Index) LostSince(user member.ID, at int64) bool { return ix.KeyLostSince(UserKey(user), at) }
+
+// SlotsOf returns the slots that cannot be used, judging by the errors of some users, such as
+// those of [Index.Add]; see [redisnodes.Nodes.SlotsOut].
+func (ix *Index) SlotsOf(ctx context.Context, failed map[member.ID]error) Slots {
+	keys := make(map[string]error, len(failed))
+	for user, err := range failed {
+		keys[UserKey(user)] = err
+	}
+	return ix.SlotsOut(ctx, keys)
+}
+
+// SlotsOfUsers returns the slots in which the sets of users lie.
+func SlotsOfUsers(users ...member.ID) Slots {
+	keys := make([]string, len(users))
+	for i, user := range users {
+		keys[i] = UserKey(user)
+	}
+	return redisnodes.SlotsOfKeys(keys...)
+}
+
+// probeTTL is the life of the guard of a probe that was cut short.
+const probeTTL = time.Second
+
+// probeScript writes what an update writes, with the same commands, and deletes it
+// in the same step. Its first write needs memory, because a full server refuses no write
+// after the first one of a script. What an ACL may forbid comes before the set is made,
+// so that none is left behind.
+//
+//	KEYS[1]  a set that does not exist
+//	KEYS[2]  its guard
+//	ARGV[1]  the TTL of the guard in milliseconds, should the script end early
+//	returns  1
+var probeScript = redisnodes.NewScript(`
+redis.call('SET', KEYS[2], 'probe', 'PX', ARGV[1])
+redis.call('PEXPIRE', KEYS[2], ARGV[1])
+redis.call('DEL', KEYS[1])
+redis.call('ZREM', KEYS[1], '1')
+redis.call('ZREMRANGEBYRANK', KEYS[1], '0', '-1')
+redis.call('ZADD', KEYS[1], '1', '1')
+return redis.call('DEL', KEYS[1], KEYS[2])
+`)

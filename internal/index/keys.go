@@ -1,7 +1,7 @@
 package index
 
 import (
-	"github.com/redis/go-redis/v9"
+	"strings"
 
 	"github.com/activityd/activityd/internal/member"
 )
@@ -9,7 +9,7 @@ import (
 // materializeKey holds whose sets are kept; see [Ledger.StoreMaterialize].
 const materializeKey = "activityd_materialize"
 
-// userKeyPrefix begins the keys of the sets and of those that [Index.Probe] makes.
+// userKeyPrefix begins the keys of the sets and of those that a probe makes.
 const userKeyPrefix = "user_"
 
 // UserKey is the key of a user's set.
@@ -27,12 +27,12 @@ const (
 	sweepStateKey = "activityd_{sweep}_state"
 )
 
-// The keys that lie on each node beside its sets: one of each kind on a single server; in a
-// cluster one for each tag, a number in braces that ends the name. See [client.tags].
+// settingsKey begins the keys of what the sets were built with; see [Settings].
+const settingsKey = "activityd_settings"
 
-// probeKeys are the keys of the set that [Index.Probe] makes and deletes at once, and of
-// its guard. They begin like those of a user's set, so that the same rules of an ACL hold
-// for both, and no id can be read from them.
+// probeKeys are the keys of the set that a probe makes and deletes at once, and of
+// its guard, where a number in braces or nothing chooses the node. They begin like those of a
+// user's set, so that the same rules of an ACL hold for both, and no id can be read from them.
 func probeKeys(tag string) []string {
 	if tag == "" {
 		return []string{userKeyPrefix + "probe", "guard_{" + userKeyPrefix + "probe}"}
@@ -40,38 +40,27 @@ func probeKeys(tag string) []string {
 	return []string{userKeyPrefix + "probe_" + tag, "guard_probe_" + tag}
 }
 
-// settingsKeyOf is the key of what the sets were built with; see [Settings].
-func settingsKeyOf(tag string) string { return tagged("activityd_settings", tag) }
-
-// markKeyOf is the key of a number that only ever rises; see [Index.Probe].
-func markKeyOf(tag string) string { return tagged("activityd_mark", tag) }
-
-// serverKey is the key of the run of the server to which the data were written, lostKey that of
-// the time at which data were last found to be lost, in unix milliseconds, and purgeKey that of
-// the lock of the process that deletes the sets of the node.
-func serverKey(tag string) string { return tagged("activityd_server", tag) }
-func lostKey(tag string) string   { return tagged("activityd_lost", tag) }
-func purgeKey(tag string) string  { return tagged("activityd_purge", tag) }
-
-func tagged(name, tag string) string {
-	if tag == "" {
-		return name
-	}
-	return name + "_" + tag
+// ownerOf returns the owner of the set with this key. The keys of probes have none.
+func ownerOf(key string) (member.ID, bool) {
+	id, err := member.Parse(strings.TrimPrefix(key, userKeyPrefix))
+	return id, err == nil && strings.HasPrefix(key, userKeyPrefix)
 }
 
-func tagsOf(client redis.UniversalClient) []string {
-	if _, isCluster := client.(*redis.ClusterClient); isCluster {
-		return allTags()
+// ownersOf returns the owners of the sets among these keys.
+func ownersOf(keys []string) (owners []member.ID) {
+	for _, key := range keys {
+		if id, ok := ownerOf(key); ok {
+			owners = append(owners, id)
+		}
 	}
-	return []string{""}
+	return owners
 }
 
-// ownKeys are the keys that are neither sets nor guards.
-func ownKeys(client redis.UniversalClient) []string {
-	keys := []string{materializeKey, sweepFenceKey, sweepStateKey}
-	for _, tag := range tagsOf(client) {
-		keys = append(keys, settingsKeyOf(tag), markKeyOf(tag), serverKey(tag), lostKey(tag), purgeKey(tag))
-	}
-	return keys
+// isOwn reports whether key is that of a set or of a guard. The guards of sets that may be old
+// are deleted with them: an update that found no set there may have begun before an add whose
+// deletion of the guard was lost.
+func isOwn(key string) bool {
+	_, isSet := ownerOf(key)
+	_, isGuard := ownerOf(strings.TrimSuffix(strings.TrimPrefix(key, "guard_{"), "}"))
+	return isSet || isGuard
 }

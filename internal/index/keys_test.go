@@ -17,17 +17,10 @@ func TestKeys(t *testing.T) {
 		{probeKeys("")[1], "guard_{user_probe}"},
 		{probeKeys("{5}")[0], "user_probe_{5}"},
 		{probeKeys("{5}")[1], "guard_probe_{5}"},
-		{settingsKeyOf(""), "activityd_settings"},
-		{settingsKeyOf("{5}"), "activityd_settings_{5}"},
+		{settingsKey, "activityd_settings"},
 		{materializeKey, "activityd_materialize"},
 		{sweepFenceKey, "activityd_{sweep}_fence"},
 		{sweepStateKey, "activityd_{sweep}_state"},
-		{markKeyOf(""), "activityd_mark"},
-		{markKeyOf("{5}"), "activityd_mark_{5}"},
-		{serverKey(""), "activityd_server"},
-		{serverKey("{5}"), "activityd_server_{5}"},
-		{lostKey("{5}"), "activityd_lost_{5}"},
-		{purgeKey("{5}"), "activityd_purge_{5}"},
 		{Settings{Need: 10, Max: 12, Min: 10}.String(), "need=10 max=12 min=10"},
 	} {
 		if c.got != c.want {

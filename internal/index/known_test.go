@@ -16,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/redisnodes"
 )
 
 // watched runs Watch until the test ends.
@@ -23,7 +24,7 @@ func (b bench) watched(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- b.Watch(ctx, func(time.Time, index.Status) {}) }()
+	go func() { ended <- b.Watch(ctx, func(time.Time, redisnodes.Status) {}) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
@@ -425,7 +426,7 @@ func TestAFormerMasterWithTheDataOfALaggingReplicaIsNotBelieved(t *testing.T) {
 	must(t, s.AwaitOK(ctx, s.Nodes...))
 	servertest.Eventually(t, "the probe to find the former master", func() bool {
 		st := s.Index.Probe(ctx)
-		return slices.ContainsFunc(st.Nodes, func(n index.NodeStatus) bool { return n.Node == master.HostPort })
+		return slices.ContainsFunc(st.Nodes, func(n redisnodes.NodeStatus) bool { return n.Node == master.HostPort })
 	})
 	if got, err := s.Candidates(ctx, theirs[0]); !errors.Is(err, index.ErrUnknown) {
 		t.Errorf("an old set is believed: %v, %v", got, err)

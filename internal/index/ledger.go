@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/redisnodes"
 )
 
 // Ledger keeps in Redis, beside the sets, what work over all of them has to know:
@@ -56,7 +58,7 @@ func (l *Ledger) BeginSweep(ctx context.Context, fence uint64) (state string, be
 	if errors.Is(err, redis.Nil) {
 		return "", false, nil
 	}
-	return state, err == nil, translate(ctx, "begin the sweep", err)
+	return state, err == nil, redisnodes.Translate(ctx, "begin the sweep", err)
 }
 
 // SaveSweep keeps the state of the sweep for the next BeginSweep. saved is false, and
@@ -64,23 +66,23 @@ func (l *Ledger) BeginSweep(ctx context.Context, fence uint64) (state string, be
 // began: then the state may be lost as well.
 func (l *Ledger) SaveSweep(ctx context.Context, fence uint64, state string) (saved bool, err error) {
 	saved, err = saveSweepScript.Run(ctx, l.client, []string{sweepFenceKey, sweepStateKey}, fence, sweepFenceTTL.Milliseconds(), state).Bool()
-	return saved, translate(ctx, "save the sweep", err)
+	return saved, redisnodes.Translate(ctx, "save the sweep", err)
 }
 
 // Materialize returns whose sets are kept, as stored by StoreMaterialize or by
 // [Index.Begin]; empty when nothing is stored.
 func (l *Ledger) Materialize(ctx context.Context) (string, error) {
-	text, err := getText(ctx, l.client, materializeKey).Result()
-	return text, translate(ctx, "read whose sets are kept", err)
+	text, err := l.client.GetRange(ctx, materializeKey, 0, redisnodes.MaxTextBytes-1).Result()
+	return text, redisnodes.Translate(ctx, "read whose sets are kept", err)
 }
 
 // KeepMaterialize stores whose sets are kept where nothing is stored, such as after a
 // loss.
 func (l *Ledger) KeepMaterialize(ctx context.Context, whose string) error {
-	return translate(ctx, "keep whose sets are kept", l.client.SetNX(ctx, materializeKey, whose, 0).Err())
+	return redisnodes.Translate(ctx, "keep whose sets are kept", l.client.SetNX(ctx, materializeKey, whose, 0).Err())
 }
 
 // StoreMaterialize stores whose sets are kept, for other programs to compare.
 func (l *Ledger) StoreMaterialize(ctx context.Context, whose string) error {
-	return translate(ctx, "store whose sets are kept", l.client.Set(ctx, materializeKey, whose, 0).Err())
+	return redisnodes.Translate(ctx, "store whose sets are kept", l.client.Set(ctx, materializeKey, whose, 0).Err())
 }

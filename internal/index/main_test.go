@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/redisnodes"
 )
 
 // TestMain runs twice as many tests at once as there are processors, unless -parallel says
@@ -85,7 +86,10 @@ func (b bench) Probe(ctx context.Context) error { return b.Index.Probe(ctx).Err(
 // Refused is why the only server refuses writes.
 func (b bench) Refused(t *testing.T) error {
 	t.Helper()
-	return b.Refuses(t.Context(), user)
+	if state, err := b.StateOf(t.Context(), user); state == redisnodes.Refusing {
+		return err
+	}
+	return nil
 }
 
 // onBoth runs a test against miniredis and against a real Redis: one suite that

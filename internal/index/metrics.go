@@ -25,22 +25,6 @@ var (
 	trims = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_trims_total", Help: "Members cut off sets that held too many.",
 	})
-
-	// These have no series until something is known.
-	redisUp = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "activityd_redis_up", Help: "1 if the node of Redis answered the last probe of this process, one a second; 0 if not.",
-	}, []string{"node"})
-	redisWritable = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "activityd_redis_writable",
-		Help: "1 if the last probe could write to the node of Redis, and no write was refused in the last five seconds; 0 if not.",
-	}, []string{"node"})
-	redisKnown = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "activityd_redis_known",
-		Help: "1 if the sets of the node of Redis are believed; 0: they may be old, and are being deleted.",
-	}, []string{"node"})
-	slotsAway = promauto.NewGauge(prometheus.GaugeOpts{
-		Name: "activityd_redis_slots_away_ratio", Help: "Share of the slots, and so of the sets, whose node of Redis cannot be used, 0 to 1.",
-	})
 )
 
 // operation names a method of [Index] in its metrics.
@@ -109,5 +93,3 @@ func failure(err error) string {
 	}
 	return "other"
 }
-
-var gauge = map[bool]float64{false: 0, true: 1}

@@ -3,6 +3,7 @@ package index_test
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,41 +12,50 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/redisnodes"
 )
 
-// moving is a server behind an address, and one with an older copy of its data: it lacks
-// contact 9. The client of the bench has one connection.
+// moving is a server behind a name, such as the primary endpoint of a managed service, and one with
+// an older copy of its data: it lacks contact 9.
 type moving struct {
 	bench
-	*servertest.Proxy
-
-	old, promoted string // the addresses of the servers
+	former, promoted *servertest.Proxy // each before a server, at an address of its own
+	old              *redis.Client     // of the former server, past the proxy
+	leads            atomic.Pointer[servertest.Proxy]
 }
 
-func newMoving(t *testing.T) moving {
+func newMoving(t *testing.T) *moving {
 	t.Helper()
 	ctx := t.Context()
-	m := moving{old: servertest.Redis(t).Addr(), promoted: servertest.Redis(t).Addr()}
-	m.Proxy = servertest.NewProxy(t, m.old)
+	open := func(server string) *redis.Client {
+		client := redis.NewClient(&redis.Options{Addr: server, Network: "unix"})
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	from, to := servertest.Redis(t).Addr(), servertest.Redis(t).Addr()
+	m := &moving{former: servertest.NewProxy(t, from), promoted: servertest.NewProxy(t, to), old: open(from)}
+	m.leads.Store(m.former)
 	m.bench = m.process(t)
 	must(t, m.Probe(ctx))
 	m.refill(t, ladder(3))
-	to := redis.NewClient(&redis.Options{Addr: m.promoted, Network: "unix"})
-	defer func() { must(t, to.Close()) }()
+	target := open(to)
 	keys, err := m.client.Keys(ctx, "*").Result()
 	must(t, err)
 	for _, key := range keys {
-		must(t, to.Restore(ctx, key, 0, m.client.Dump(ctx, key).Val()).Err())
+		must(t, target.Restore(ctx, key, 0, m.client.Dump(ctx, key).Val()).Err())
 	}
 	m.add(t, 9, 900)
 	m.first(t, 9)
 	return m
 }
 
-// process returns an index over the address, of a process of its own.
-func (m moving) process(t *testing.T) bench {
+// process returns an index over the name, of a process of its own.
+func (m *moving) process(t *testing.T) bench {
 	t.Helper()
-	return newBench(t, &redis.Options{Addr: m.Addr(), PipelinePoolSize: -1}, index.Options{})
+	return newBench(t, &redis.Options{Addr: "primary.example:6379", PipelinePoolSize: -1, Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", m.leads.Load().Addr())
+	}}, index.Options{})
 }
 
 // first checks which contact comes first.
@@ -56,137 +66,110 @@ func (b bench) first(t *testing.T, want uint64) {
 	}
 }
 
-// afterPipeline calls a function once, after the next pipeline.
-type afterPipeline struct {
-	thenCancel
-	do func()
+// moves are the ways in which a name comes to lead to another server.
+var moves = map[string]func(t *testing.T, m *moving){
+	"the former server is gone": func(_ *testing.T, m *moving) {
+		m.leads.Store(m.promoted)
+		m.former.Refuse(true)
+		m.former.Cut()
+	},
+	"the former server is a replica": func(t *testing.T, m *moving) {
+		t.Helper()
+		m.leads.Store(m.promoted)
+		must(t, m.old.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
+	},
+	"the former server is a replica behind the same address": func(t *testing.T, m *moving) {
+		t.Helper()
+		m.former.Move(m.promoted.Addr())
+		must(t, m.old.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
+	},
+	"the former server does not know": func(_ *testing.T, m *moving) { m.leads.Store(m.promoted) },
 }
 
-func (a *afterPipeline) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		if do := a.do; do != nil {
-			a.do = nil
-			do()
-		}
-		return err
-	}
-}
-
-// The address of a server moves to one with older data, while connections to the former
-// one stay open: what answers over a new connection is not judged by what is known of the
-// former one, and nothing reads that one any more.
-func TestAnAddressThatMovesIsNeverBelieved(t *testing.T) {
+// The primary endpoint of a managed service moves to a server with older data, under reads that
+// open connections: it is not believed for an instant, and when its sets are built again the former
+// server is read no more.
+func TestAnEndpointThatMoves(t *testing.T) {
 	t.Parallel()
-	m := newMoving(t)
-	ctx := t.Context()
-	former := m.client.Conn() // keeps the only connection
-	must(t, former.Ping(ctx).Err())
-	m.Move(m.promoted)
-	// The read needs a new connection. What it asks next finds the former one idle.
-	m.client.AddHook(&afterPipeline{do: func() { must(t, former.Close()) }})
-	if got, err := m.Candidates(ctx, user); !errors.Is(err, index.ErrUnknown) {
-		t.Fatalf("an old set was believed: %v, %v", got, err)
-	}
-	servertest.Eventually(t, "the connections to the former server to be closed", func() bool { return m.Connections(m.old) == 0 })
-
-	reading, stop := context.WithCancel(ctx)
-	defer stop()
-	var newest atomic.Uint64 // the contact that comes first
-	newest.Store(9)
-	var readers sync.WaitGroup
-	for range 8 {
-		readers.Go(func() {
-			for reading.Err() == nil {
-				want := newest.Load()
-				if got, err := m.Candidates(reading, user); err == nil && uint64(got[0].Contact) < want {
-					t.Errorf("an old set was believed: %v, want %d first", got, want)
-					return
+	for name, move := range moves {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMoving(t)
+			ctx := t.Context()
+			reading, stop := context.WithCancel(ctx)
+			defer stop()
+			var unknown atomic.Bool
+			var newest atomic.Uint64 // the contact that came first in any read
+			newest.Store(9)
+			var readers sync.WaitGroup
+			read := func() {
+				for reading.Err() == nil {
+					least := newest.Load()
+					got, err := m.Candidates(reading, user)
+					if err == nil && uint64(got[0].Contact) < least {
+						t.Errorf("an old set was believed: %v after contact %d", got, least)
+						return
+					}
+					if err == nil && uint64(got[0].Contact) > least {
+						newest.CompareAndSwap(least, uint64(got[0].Contact))
+					}
+					if errors.Is(err, index.ErrUnknown) {
+						unknown.Store(true)
+					}
 				}
 			}
+			for range 4 {
+				readers.Go(read)
+			}
+			m.first(t, 9)
+			move(t, m)
+			for range 32 { // they need more connections
+				readers.Go(read)
+			}
+			servertest.Eventually(t, "a read that finds the data to be old", func() bool {
+				_ = m.client.Ping(ctx).Err() // a connection more, where the reads need none
+				return unknown.Load()
+			})
+			m.watched(t)
+			servertest.Eventually(t, "the set to be missing", func() bool {
+				_, err := m.Candidates(ctx, user)
+				return errors.Is(err, index.ErrMissing)
+			})
+			servertest.Eventually(t, "the set to be built", func() bool {
+				updates, err := m.Begin(ctx, []member.ID{user})
+				if err != nil {
+					return false
+				}
+				outcomes, err := m.Apply(ctx, []index.Change{{Update: updates[0], WithRefill: true, Refill: entries(10, 1000)}})
+				return err == nil && outcomes[0] == index.Applied
+			})
+			servertest.Eventually(t, "a read of the new set", func() bool { return newest.Load() == 10 })
+			stop()
+			readers.Wait()
 		})
 	}
-	m.watched(t)
-	servertest.Eventually(t, "the set to be missing", func() bool {
-		_, err := m.Candidates(ctx, user)
-		return errors.Is(err, index.ErrMissing)
-	})
-	m.refill(t, entries(10, 1000))
-	newest.Store(10)
-	m.first(t, 10)
-	stop()
-	readers.Wait()
 }
 
-// Readers that open connections while the address moves never believe the older data.
-func TestAnAddressMovesUnderReads(t *testing.T) {
-	t.Parallel()
-	m := newMoving(t)
-	ctx := t.Context()
-	reading, stop := context.WithCancel(ctx)
-	defer stop()
-	var unknown atomic.Bool
-	var newest atomic.Uint64 // the contact that came first in any read
-	newest.Store(9)
-	var readers sync.WaitGroup
-	read := func() {
-		for reading.Err() == nil {
-			least := newest.Load()
-			got, err := m.Candidates(reading, user)
-			if err == nil && uint64(got[0].Contact) < least {
-				t.Errorf("an old set was believed: %v after contact %d", got, least)
-				return
-			}
-			if err == nil && uint64(got[0].Contact) > least {
-				newest.CompareAndSwap(least, uint64(got[0].Contact))
-			}
-			if errors.Is(err, index.ErrUnknown) {
-				unknown.Store(true)
-			}
-		}
-	}
-	for range 4 {
-		readers.Go(read)
-	}
-	m.first(t, 9)
-	m.Move(m.promoted)
-	for range 32 { // they need more connections
-		readers.Go(read)
-	}
-	servertest.Eventually(t, "a read that finds the data to be old", unknown.Load)
-	servertest.Eventually(t, "the connections to the former server to be closed", func() bool { return m.Connections(m.old) == 0 })
-	m.watched(t)
-	servertest.Eventually(t, "the set to be missing", func() bool {
-		_, err := m.Candidates(ctx, user)
-		return errors.Is(err, index.ErrMissing)
-	})
-	m.refill(t, entries(10, 1000))
-	servertest.Eventually(t, "a read of the new set", func() bool { return newest.Load() == 10 })
-	stop()
-	readers.Wait()
-}
-
-// A process that needs no new connection finds out by its probe, whether the data where
-// the address leads now are old or were made there by others.
-func TestAProbeFindsThatTheAddressMoved(t *testing.T) {
+// A process that needs no new connection finds out by its probe that the server is a replica now.
+func TestAProbeFindsThatTheServerIsAReplica(t *testing.T) {
 	t.Parallel()
 	m := newMoving(t)
 	ctx := t.Context()
 	idle := m.process(t)
 	must(t, idle.Probe(ctx))
 	idle.first(t, 9)
-	m.Move(m.promoted)
-	if err := m.Probe(ctx); !errors.Is(err, index.ErrUnknown) {
-		t.Errorf("probe: %v", err)
+	moves["the former server is a replica"](t, m)
+	idle.first(t, 9) // it was not told yet
+	servertest.Eventually(t, "a probe that finds the data to be old", func() bool { return errors.Is(idle.Probe(ctx), index.ErrUnknown) })
+	if got, err := idle.Candidates(ctx, user); !errors.Is(err, index.ErrUnknown) {
+		t.Errorf("an old set is believed: %v, %v", got, err)
 	}
-	m.watched(t)
+	if state, err := idle.StateOf(ctx, user); state != redisnodes.Refusing && state != redisnodes.Unknown {
+		t.Errorf("state %s: %v", state, err)
+	}
+	idle.watched(t)
 	servertest.Eventually(t, "the set to be missing", func() bool {
-		_, err := m.Candidates(ctx, user)
+		_, err := idle.Candidates(ctx, user)
 		return errors.Is(err, index.ErrMissing)
 	})
-	m.refill(t, entries(10, 1000))
-	idle.first(t, 9) // it was not told yet
-	must(t, idle.Probe(ctx))
-	idle.first(t, 10)
-	servertest.Eventually(t, "the connections to the former server to be closed", func() bool { return m.Connections(m.old) == 0 })
 }

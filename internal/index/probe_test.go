@@ -13,6 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/redisnodes"
 )
 
 // clocked returns an index on a real server, a way to let time pass, and the server
@@ -55,11 +56,11 @@ func TestARefusalIsKnownForAWhile(t *testing.T) {
 	if err := b.Refused(t); err != nil {
 		t.Errorf("known before a write was tried: %v", err)
 	}
-	if err := b.Probe(t.Context()); !errors.Is(err, index.ErrRefused) || !errors.Is(err, index.ErrUnavailable) || !strings.Contains(index.Reason(err), "OOM") {
+	if err := b.Probe(t.Context()); !errors.Is(err, index.ErrRefused) || !errors.Is(err, index.ErrUnavailable) || !strings.Contains(redisnodes.Reason(err), "OOM") {
 		t.Errorf("probe: %v", err)
 	}
-	if _, err := b.Candidates(t.Context(), user); err != nil {
-		t.Errorf("it reads: %v", err)
+	if got, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrBehind) || len(got) != 3 {
+		t.Errorf("it reads: %v, %v", got, err)
 	}
 	do(t, admin, "CONFIG SET maxmemory 0")
 	pass(4 * time.Second)
@@ -137,7 +138,7 @@ func TestAWrongPasswordIsAnOutage(t *testing.T) {
 			do(t, admin, change)
 			_ = admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err()
 			b.allFail(t, t.Context(), index.ErrUnavailable)
-			if err := b.Probe(t.Context()); !strings.Contains(index.Reason(err), "password") || b.Refused(t) != nil {
+			if err := b.Probe(t.Context()); !strings.Contains(redisnodes.Reason(err), "password") || b.Refused(t) != nil {
 				t.Errorf("probe: %v, refused %v", err, b.Refused(t))
 			}
 			if g, err := b.Generation(t.Context(), index.Generation{}); !errors.Is(err, index.ErrUnavailable) {
@@ -161,7 +162,7 @@ func TestTheWatchTellsOfEachProbe(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- b.Watch(ctx, func(_ time.Time, s index.Status) {
+		ended <- b.Watch(ctx, func(_ time.Time, s redisnodes.Status) {
 			select {
 			case told <- s.Err():
 			case <-ctx.Done():
@@ -177,7 +178,7 @@ func TestTheWatchTellsOfEachProbe(t *testing.T) {
 		do(t, admin, c.change)
 		pass(time.Minute)
 		changed := func(err error) bool {
-			return err == nil && c.reason == "" || err != nil && c.reason != "" && strings.Contains(index.Reason(err), c.reason)
+			return err == nil && c.reason == "" || err != nil && c.reason != "" && strings.Contains(redisnodes.Reason(err), c.reason)
 		}
 		for err := range told { // the first may have begun before the change
 			if changed(err) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/redisnodes"
 )
 
 // someSlots draws the slots of some users' sets.
@@ -20,8 +21,8 @@ func someSlots(t *rapid.T, name string) (index.Slots, []member.ID) {
 	}
 	s := index.SlotsOfUsers(users...)
 	if rapid.IntRange(0, 3).Draw(t, name+" of the others") == 3 {
-		s = index.AllSlots().Without(s)
-		users = slices.DeleteFunc(users, func(user member.ID) bool { return !s.Has(user) })
+		s = redisnodes.AllSlots().Without(s)
+		users = slices.DeleteFunc(users, func(user member.ID) bool { return !s.Has(index.UserKey(user)) })
 	}
 	return s, users
 }
@@ -40,7 +41,7 @@ func TestPropertySlotsAreTheirText(t *testing.T) {
 			t.Fatalf("%s is read as %s, %v", s, again, err)
 		}
 		for _, user := range users {
-			if !again.Has(user) {
+			if !again.Has(index.UserKey(user)) {
 				t.Fatalf("%s misses the slot of %s", again, user)
 			}
 		}
@@ -63,11 +64,11 @@ func TestPropertySlotsAreSets(t *testing.T) {
 		b, others := someSlots(t, "b")
 		both, less := a.Union(b), a.Without(b)
 		for _, user := range slices.Concat(some, others, []member.ID{1, 2, 3, 4, 5, 6, 7, 8}) {
-			if inA, inB := a.Has(user), b.Has(user); both.Has(user) != (inA || inB) || less.Has(user) != (inA && !inB) {
-				t.Fatalf("%s: in %s %v, in %s %v, in the union %v, in the difference %v", user, a, inA, b, inB, both.Has(user), less.Has(user))
+			if inA, inB := a.Has(index.UserKey(user)), b.Has(index.UserKey(user)); both.Has(index.UserKey(user)) != (inA || inB) || less.Has(index.UserKey(user)) != (inA && !inB) {
+				t.Fatalf("%s: in %s %v, in %s %v, in the union %v, in the difference %v", user, a, inA, b, inB, both.Has(index.UserKey(user)), less.Has(index.UserKey(user)))
 			}
 		}
-		if less.Len()+b.Len() != both.Len() || both.IsAll() != (both.Len() == 16384) || index.AllSlots().Without(both).IsEmpty() != both.IsAll() {
+		if less.Len()+b.Len() != both.Len() || both.IsAll() != (both.Len() == 16384) || redisnodes.AllSlots().Without(both).IsEmpty() != both.IsAll() {
 			t.Fatalf("%s and %s: union of %d, difference of %d", a, b, both.Len(), less.Len())
 		}
 		if both.String() != b.Union(a).String() {

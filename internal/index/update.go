@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/redisnodes"
 )
 
 // Update is a guarded update of one member's set that has begun: what the set held
@@ -106,7 +107,7 @@ const (
 //	ARGV[3]  max
 //	ARGV[4]  1 to cut the set to max first, else 0
 //	returns  {token, {contact, score, …}}, without members when the set is missing
-var beginScript = newScript(`
+var beginScript = redisnodes.NewScript(`
 if ARGV[4] == '1' and redis.call('ZREMRANGEBYRANK', KEYS[1], '0', tostring(-(ARGV[3] + 1))) > 0 then
   redis.call('DEL', KEYS[2])
 end
@@ -133,9 +134,9 @@ func (ix *Index) Begin(ctx context.Context, users []member.ID) []Update {
 	// After the guards: should Redis be emptied in between, the guard of an update that
 	// would make a set without the settings is gone.
 	const few = 16
-	compared := make(map[*node]bool)
+	compared := make(map[*redisnodes.Node]bool)
 	for n, places := range nodes {
-		compared[n] = len(places) > few || !ix.trusts(n)
+		compared[n] = len(places) > few || !n.Trusted()
 	}
 	ix.begin(ctx, updates, nodes, compared, false)
 	for n, places := range nodes { // keep those for which more is to be done
@@ -164,62 +165,60 @@ func (ix *Index) isTooLarge(u Update) bool {
 
 // begin runs beginScript for the updates at some places, and stores and compares the
 // settings of some nodes.
-func (ix *Index) begin(ctx context.Context, updates []Update, nodes map[*node][]int, compare map[*node]bool, cut bool) {
+func (ix *Index) begin(ctx context.Context, updates []Update, nodes map[*redisnodes.Node][]int, compare map[*redisnodes.Node]bool, cut bool) {
 	o := ix.options
-	var calls []call
+	var calls []redisnodes.Call
 	var places []int
-	var more []*command
-	stored := make(map[*node]*redis.StringCmd)
+	var more []*redisnodes.Command
+	checks := make(map[*redisnodes.Node]func() error)
 	for n, some := range nodes {
 		for _, i := range some {
 			set := UserKey(updates[i].Member)
-			calls = append(calls, call{keys: []string{set, guardKey(set)}, args: []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Max, cut}})
+			calls = append(calls, redisnodes.Call{Keys: []string{set, guardKey(set)}, Args: []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Max, cut}})
 			places = append(places, i)
 		}
 		if compare[n] {
-			var commands []*command
-			commands, stored[n] = ix.storeSettings(ctx, n)
-			more = append(more, commands...)
+			some, check := ix.StoreStamp(ctx, n)
+			more, checks[n] = append(more, some...), check
 		}
 	}
 	if len(calls) == 0 {
 		return
 	}
-	replies := ix.client.evalAll(ctx, beginScript, calls, more)
+	replies := ix.Eval(ctx, beginScript, calls, more)
 	for at, i := range places {
 		user := updates[i].Member
 		u, err := parseUpdate(user, replies[at])
 		if err != nil {
-			u = Update{Member: user, Err: translate(ctx, fmt.Sprintf("begin update of %s", user), err)}
+			u = Update{Member: user, Err: redisnodes.Translate(ctx, fmt.Sprintf("begin update of %s", user), err)}
 		}
 		updates[i] = u
 	}
-	ix.compareAll(ctx, updates, nodes, stored)
+	compareAll(updates, nodes, checks)
 }
 
 // storeAndCompare stores and compares the settings of the nodes for which it has not been
 // done, for updates at some places.
-func (ix *Index) storeAndCompare(ctx context.Context, updates []Update, nodes map[*node][]int, done map[*node]bool) {
-	var commands []*command
-	stored := make(map[*node]*redis.StringCmd)
+func (ix *Index) storeAndCompare(ctx context.Context, updates []Update, nodes map[*redisnodes.Node][]int, done map[*redisnodes.Node]bool) {
+	var commands []*redisnodes.Command
+	checks := make(map[*redisnodes.Node]func() error)
 	for n := range nodes {
 		if !done[n] {
-			var some []*command
-			some, stored[n] = ix.storeSettings(ctx, n)
-			commands = append(commands, some...)
+			some, check := ix.StoreStamp(ctx, n)
+			commands, checks[n] = append(commands, some...), check
 		}
 	}
 	if len(commands) > 0 {
-		ix.client.send(ctx, commands)
-		ix.compareAll(ctx, updates, nodes, stored)
+		ix.Send(ctx, commands)
+		compareAll(updates, nodes, checks)
 	}
 }
 
 // compareAll compares what is stored on nodes, and gives the updates of a node with other
 // settings the error.
-func (ix *Index) compareAll(ctx context.Context, updates []Update, nodes map[*node][]int, stored map[*node]*redis.StringCmd) {
-	for n, cmd := range stored {
-		if err := ix.compare(ctx, n, []*redis.StringCmd{cmd}, true); err != nil {
+func compareAll(updates []Update, nodes map[*redisnodes.Node][]int, checks map[*redisnodes.Node]func() error) {
+	for n, check := range checks {
+		if err := check(); err != nil {
 			for _, i := range nodes[n] {
 				if updates[i].Err == nil {
 					updates[i] = Update{Member: updates[i].Member, Err: err}
@@ -241,13 +240,13 @@ func firstErr[R any](results []R, errOf func(R) error) error {
 
 // parseUpdate reads a reply of beginScript. Members that activityd never wrote are kept
 // apart for removal, so that any update mends the set.
-func parseUpdate(user member.ID, reply reply) (Update, error) {
-	if reply.err != nil {
-		return Update{}, reply.err
+func parseUpdate(user member.ID, reply redisnodes.Reply) (Update, error) {
+	if reply.Err != nil {
+		return Update{}, reply.Err
 	}
-	parts, _ := reply.value.([]any)
+	parts, _ := reply.Value.([]any)
 	if len(parts) != 2 {
-		return Update{}, fmt.Errorf("unexpected reply %v", reply.value)
+		return Update{}, fmt.Errorf("unexpected reply %v", reply.Value)
 	}
 	u := Update{Member: user}
 	u.Token, _ = parts[0].(string)
@@ -289,7 +288,7 @@ func parseUpdate(user member.ID, reply reply) (Update, error) {
 //	          refill entries: score, contact;
 //	          adds: score, contact
 //	returns   how many members were cut off, or "conflict"
-var applyScript = newScript(addFunction + `
+var applyScript = redisnodes.NewScript(addFunction + `
 local key, guard = KEYS[1], KEYS[2]
 local max, min, life = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local known, removals, refills, adds = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -345,16 +344,16 @@ type Result struct {
 // the others.
 func (ix *Index) Apply(ctx context.Context, changes []Change) []Result {
 	start := time.Now()
-	calls := make([]call, len(changes))
+	calls := make([]redisnodes.Call, len(changes))
 	for i, c := range changes {
 		calls[i] = ix.applyCall(c)
 	}
 	trimmed, results := 0, make([]Result, len(changes))
-	for i, r := range ix.client.evalAll(ctx, applyScript, calls, nil) {
-		if r.err != nil {
-			results[i].Err = translate(ctx, fmt.Sprintf("apply update of %s", changes[i].Member), r.err)
+	for i, r := range ix.Eval(ctx, applyScript, calls, nil) {
+		if r.Err != nil {
+			results[i].Err = redisnodes.Translate(ctx, fmt.Sprintf("apply update of %s", changes[i].Member), r.Err)
 		}
-		if cut, ok := r.value.(int64); ok && r.err == nil {
+		if cut, ok := r.Value.(int64); ok && r.Err == nil {
 			results[i].Outcome = Applied
 			trimmed += int(cut)
 		}
@@ -364,7 +363,7 @@ func (ix *Index) Apply(ctx context.Context, changes []Change) []Result {
 	return results
 }
 
-func (ix *Index) applyCall(c Change) call {
+func (ix *Index) applyCall(c Change) redisnodes.Call {
 	s, refills := ix.options.Settings, -1
 	if c.WithRefill {
 		refills = len(c.Refill)
@@ -384,7 +383,7 @@ func (ix *Index) applyCall(c Change) call {
 	}
 	args = appendEntries(args, c.Add)
 	set := UserKey(c.Member)
-	return call{keys: []string{set, guardKey(set)}, args: args}
+	return redisnodes.Call{Keys: []string{set, guardKey(set)}, Args: args}
 }
 
 // appendRemovals appends the score at Begin and the name of each contact to remove: ""

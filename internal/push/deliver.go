@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
 )
@@ -77,7 +78,6 @@ const (
 	// is longer in a process that was stopped for a while: another one may have the task by
 	// now.
 	maxStale = 3 * time.Second
-	logEvery = time.Minute // each message of the log, for each platform
 	// maxSilence is for how long a subscription may accept nothing, if it never did: then it is
 	// dropped. Until then it is tried again after as long as it has been silent, maxSilentPause at
 	// most. From then on only maxStanding deliveries wait for it, the newest: not before, since its
@@ -140,10 +140,10 @@ const (
 type Deliveries struct {
 	DeliveryOptions
 	breakers *breakers
+	lines    *outage.Lines
 
 	mu       sync.Mutex
 	reserved map[deliveryKey]bool // what is being sent, or was, and has no receipt yet
-	logged   map[string]time.Time // when a message of the log was last written, by platform
 	standing map[uint64][]uint64  // by device that never accepted anything, the newest tasks, ascending
 
 	detached sync.WaitGroup  // batches with messages that go on, or with receipts to be written
@@ -169,7 +169,7 @@ func NewDeliveries(o DeliveryOptions) *Deliveries {
 	if o.Patience == 0 {
 		o.Patience = DefaultPatience
 	}
-	d := &Deliveries{DeliveryOptions: o, breakers: newBreakers(), reserved: make(map[deliveryKey]bool), logged: make(map[string]time.Time), standing: make(map[uint64][]uint64)}
+	d := &Deliveries{DeliveryOptions: o, breakers: newBreakers(), reserved: make(map[deliveryKey]bool), lines: outage.NewLines(o.Log), standing: make(map[uint64][]uint64)}
 	d.ending, d.giveUp = context.WithCancel(context.Background()) //nolint:gosec // G118: Wait calls it
 	return d
 }
@@ -1135,19 +1135,8 @@ func (b *batch) logOpened(a answer, pause time.Duration) {
 
 // logOften writes a message, once a minute for each platform.
 func (d *Deliveries) logOften(ctx context.Context, level slog.Level, p Platform, message string, about ...any) {
-	key := string(p) + " " + message
-	d.mu.Lock()
-	now := time.Now()
-	due := now.Sub(d.logged[key]) >= logEvery
-	if due {
-		d.logged[key] = now
-	}
-	d.mu.Unlock()
-	if !due {
-		return
-	}
 	if p != "" {
 		about = append([]any{"platform", string(p)}, about...)
 	}
-	d.Log.Log(ctx, level, message, about...)
+	d.lines.Log(ctx, level, string(p), message, about...)
 }

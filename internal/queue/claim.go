@@ -28,7 +28,7 @@ type claim struct {
 	at     time.Time     // before the claim, by the clock of this process
 	until  time.Time     // when the lease runs out, by the clock of this process
 	lease  time.Duration // how long it lasts, from each extension
-	pause  time.Duration // if it has to wait for a server: one for all, they are written together
+	pause  time.Duration // of tasks that wait for a dependency: one for all, they are written together
 	shares atomic.Int32  // not finished
 
 	mu   sync.Mutex
@@ -37,7 +37,7 @@ type claim struct {
 
 // newClaim returns the claim of tasks that began at a time, under a lease.
 func (r *run) newClaim(at time.Time, lease time.Duration, list []Task) *claim {
-	c := &claim{at: at, until: at.Add(lease), lease: lease, pause: retry.Jitter(maxOutagePause), held: list}
+	c := &claim{at: at, until: at.Add(lease), lease: lease, pause: retry.Jitter(maxPause), held: list}
 	c.ctx, c.end = context.WithCancelCause(r.works)
 	return c
 }

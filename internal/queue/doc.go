@@ -43,7 +43,9 @@
 // hold whatever its columns take: one that the database refuses to have claimed, finished or
 // swept is buried, alone.
 //
+// A task whose handler needs what cannot be used now is postponed: see [Dependency].
+//
 // A fetcher without tasks waits for its queue's [Notifier]. Package wake carries
-// notifications to other processes, by Redis; a slow poll finds what came without
-// one, such as the rows that a site inserts by itself.
+// notifications to other processes; a slow poll finds what came without one, such as the
+// rows that a site inserts by itself.
 package queue

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,7 @@ import (
 const (
 	firstClaimPause = 250 * time.Millisecond // after a claim failed; it doubles
 	maxClaimPause   = 2 * time.Second
-	outagePause     = time.Second            // of a worker whose tasks need a server that is away
+	outagePause     = time.Second            // of a worker all of whose tasks wait for a dependency, or MySQL
 	firstOrderPause = 500 * time.Millisecond // of tasks that others of their ordering key hold up; it doubles
 	maxOrderPause   = 5 * time.Second
 )
@@ -269,12 +270,7 @@ func (r *run) report(ctx context.Context, began time.Time, err error, message st
 	case err == nil, errors.Is(err, mysql.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		r.options.MySQL.Report(ctx, began, err)
 	default:
-		r.loggedMu.Lock()
-		defer r.loggedMu.Unlock()
-		if now := time.Now(); now.Sub(r.logged[message]) >= outageEvery {
-			r.logged[message] = now
-			r.log.ErrorContext(ctx, message, slices.Concat(about, []any{"error", err})...)
-		}
+		r.lines.Log(ctx, slog.LevelError, "", message, slices.Concat(about, []any{"error", err})...)
 	}
 }
 

@@ -2,11 +2,8 @@ package queue
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/activityd/activityd/internal/mysql"
 )
 
 // Kind is what the queue knows of a kind of task. It reads neither keys nor
@@ -23,10 +20,8 @@ type Kind struct {
 	// one waits to be started, and does the work of all. An error says that the payload
 	// is not one of this kind.
 	DedupeKey func(key uint64, payload json.RawMessage) (string, error)
-	// Away reports whether an error of the handler says that a server which it needs,
-	// other than MySQL, cannot be used; nil: none does. Then the task is postponed, and
-	// no attempt is counted.
-	Away func(error) bool
+	// Needs are the names of what its handler needs: see [Dependency].
+	Needs []string
 }
 
 // registered are the kinds of task that there are.
@@ -99,14 +94,4 @@ func (t Task) StandsFor(kind string, key uint64, payload json.RawMessage) bool {
 	}
 	dedupeKey, err := k.DedupeKey(t.Key, t.Payload)
 	return err == nil && New{DedupeKey: dedupeKey}.SameWork(kind, key, payload)
-}
-
-// isAway reports whether an error of the task's handler says that a server which it
-// needs cannot be used.
-func isAway(t Task, err error) bool {
-	if err == nil || errors.Is(err, mysql.ErrUnavailable) {
-		return err != nil
-	}
-	k, _ := kindOf(t.Kind)
-	return k.Away != nil && k.Away(err)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/notify"
+	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/retry"
 )
 
@@ -68,22 +69,12 @@ type PoolOptions struct {
 	Sweep time.Duration
 	// Grace is how long running tasks may go on after the stop.
 	Grace time.Duration
-	// MySQL gets the result of each call to the queue. Nil: an outage of the pool's own.
-	MySQL *Outage
-	// Handlers gets the errors of tasks that wait for MySQL, which may be another server than
-	// the queue's; the caller then reports that it is back. Nil: MySQL.
-	Handlers *Outage
-	// Waits is called with the error of each task that waits for a server other than MySQL:
-	// see [Kind].Away. It must not block, and must be safe for concurrent use. Default: nothing.
-	Waits func(err error)
-	// Partly reports whether only some of these servers are away, so that workers go on with
-	// the tasks of the others. It must not block either. Default: false.
-	Partly func() bool
-	// Ready reports what is known of the servers that a task of a kind and key waits for. If
-	// sure, they can be used and an error of the task will soon pass, so that it is not
-	// postponed further with those whose server is away; if ready, [Pool.Back] may bring it
-	// forward. It must not block either. Default: nothing is known, and all are ready.
-	Ready func(kind string, key uint64) (ready, sure bool)
+	// MySQL gets the result of each call to the queue, and the errors of tasks that wait for
+	// MySQL. Nil: a log of the pool's own.
+	MySQL *outage.Log
+	// Needs are what kinds of task need, by the names that they give: see [Kind].Needs. Errors of
+	// what is missing here count as attempts.
+	Needs map[string]Dependency
 }
 
 func (o PoolOptions) withDefaults() PoolOptions {
@@ -140,29 +131,15 @@ type Pool struct {
 	handlers map[string]Handler
 	options  PoolOptions
 	log      *slog.Logger
-	back     chan struct{} // a server is back; holds one
 }
 
 // NewPool returns a pool that gives each kind of task to its handler. Its
 // notifications come from notifier.
 func NewPool(queue Store, notifier *notify.Notifier, handlers map[string]Handler, log *slog.Logger, o PoolOptions) *Pool {
 	if o.MySQL == nil {
-		o.MySQL = NewOutage(log, "MySQL")
+		o.MySQL = outage.New(log, "MySQL")
 	}
-	o.Handlers = cmp.Or(o.Handlers, o.MySQL)
-	if o.Waits == nil {
-		o.Waits = func(error) {}
-	}
-	if o.Partly == nil {
-		o.Partly = func() bool { return false }
-	}
-	if o.Ready == nil {
-		o.Ready = func(string, uint64) (ready, sure bool) { return true, false }
-	}
-	return &Pool{
-		queue: queue, notifier: notifier, handlers: handlers, options: o.withDefaults(), log: log,
-		back: make(chan struct{}, 1),
-	}
+	return &Pool{queue: queue, notifier: notifier, handlers: handlers, options: o.withDefaults(), log: log}
 }
 
 // Queues returns the names of the queues that the pool works on, sorted.
@@ -184,13 +161,9 @@ type run struct {
 	works    context.Context // of the handlers: ends when the grace period is over
 	over     context.Context // ends soon after works: handlers that did not end are left behind
 	fetchers []*fetcher
+	needs    map[string]*dependency // see PoolOptions.Needs
+	lines    *outage.Lines          // about calls that fail
 	running  sync.WaitGroup
-
-	loggedMu sync.Mutex
-	logged   map[string]time.Time // when a message about failed calls was last logged
-
-	turnMu sync.Mutex
-	turn   time.Time // of the next task that waits for a server: see takeTurn
 }
 
 // errStopped is the cause of what is cancelled when the grace period is over.
@@ -209,7 +182,12 @@ const handBackTime = time.Second
 func (p *Pool) Run(ctx context.Context) error {
 	works, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	over, leave := context.WithCancel(context.WithoutCancel(ctx))
-	r := &run{Pool: p, claiming: ctx, works: works, over: over, logged: make(map[string]time.Time)}
+	r := &run{Pool: p, claiming: ctx, works: works, over: over, needs: make(map[string]*dependency), lines: outage.NewLines(p.log)}
+	for name, needed := range p.options.Needs {
+		d := &dependency{run: r, Dependency: needed, name: name}
+		r.needs[name] = d
+		r.running.Go(d.bringForward)
+	}
 	for _, w := range p.options.Workers {
 		if w.Count <= 0 { // left to other processes
 			continue
@@ -224,7 +202,6 @@ func (p *Pool) Run(ctx context.Context) error {
 		r.running.Go(f.fetch)
 	}
 	r.running.Go(r.sweep)
-	r.running.Go(r.bringForward)
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		<-ctx.Done()

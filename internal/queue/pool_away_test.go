@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -14,11 +15,15 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// half is a handler of tasks of which those with an odd key need a server that may be away.
+// half is a handler of tasks of which those with an odd key need a server that may be away, and
+// what is known of the servers.
 type half struct {
-	away  atomic.Bool  // of the keys 1, 3, 5, …
-	other atomic.Bool  // of the keys 3, 7, 11, … alone
-	tries atomic.Int64 // of the tasks that wait
+	away   atomic.Bool  // of the keys 1, 3, 5, …
+	other  atomic.Bool  // of the keys 3, 7, 11, … alone
+	tries  atomic.Int64 // of the tasks that wait
+	known  bool         // it is known which keys have to wait
+	partly bool         // it is known that not all do
+	back   chan struct{}
 
 	mu   sync.Mutex
 	done map[uint64]time.Time
@@ -39,8 +44,32 @@ func (h *half) waits(key uint64) bool {
 	return key%2 == 1 && h.away.Load() || key%4 == 3 && h.other.Load()
 }
 
-// ready is for [queue.PoolOptions].
-func (h *half) ready(_ string, key uint64) (ready, sure bool) { return !h.waits(key), !h.waits(key) }
+// These implement [queue.Dependency].
+
+func (h *half) Waits(err error) bool { return errors.Is(err, index.ErrUnavailable) }
+
+func (h *half) Usable(_ string, key uint64) (usable, known bool) {
+	return h.known && !h.waits(key), h.known
+}
+
+func (h *half) Partly() bool { return h.partly && (h.away.Load() || h.other.Load()) }
+
+func (h *half) Back() <-chan struct{} { return h.back }
+
+// newHalf returns one that is away.
+func newHalf(known, partly bool) *half {
+	h := &half{done: make(map[uint64]time.Time), known: known, partly: partly, back: make(chan struct{}, 1)}
+	h.away.Store(true)
+	return h
+}
+
+// options are those of a pool with two workers.
+func (h *half) options() queue.PoolOptions {
+	return queue.PoolOptions{
+		Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 256}},
+		Needs:   map[string]queue.Dependency{tasks.NeedsSets: h},
+	}
+}
 
 func uploads(from, to, step uint64) (batch []queue.New) {
 	for key := from; key <= to; key += step {
@@ -63,12 +92,8 @@ func TestTasksOfOneServerHoldUpNoOthers(t *testing.T) {
 		t.Run(fmt.Sprint(test.waiting, test.known), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := &half{done: make(map[uint64]time.Time)}
-				h.away.Store(true)
-				p := startPool(t, each(h.do), queue.PoolOptions{
-					Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 256}},
-					Partly:  func() bool { return test.known },
-				})
+				h := newHalf(false, test.known)
+				p := startPool(t, each(h.do), h.options())
 				enqueue(t, p.queue, uploads(1, 2*test.waiting, 1)...)
 				pass(10 * time.Second)
 				got, err := p.queue.Count(t.Context())
@@ -115,14 +140,9 @@ func TestTasksOfAServerThatIsBackAreDoneSoon(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := &half{done: make(map[uint64]time.Time)}
-				h.away.Store(true)
+				h := newHalf(true, true)
 				h.other.Store(other)
-				p := startPool(t, each(h.do), queue.PoolOptions{
-					Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 256}},
-					Partly:  func() bool { return h.away.Load() || h.other.Load() },
-					Ready:   h.ready,
-				})
+				p := startPool(t, each(h.do), h.options())
 				const waiting = 10_000
 				enqueue(t, p.queue, uploads(1, 2*waiting, 2)...)
 				pass(time.Minute)
@@ -133,7 +153,7 @@ func TestTasksOfAServerThatIsBackAreDoneSoon(t *testing.T) {
 					left = waiting / 2
 				}
 				for range 20 { // it comes and goes
-					p.running.Back()
+					h.back <- struct{}{}
 					pass(250 * time.Millisecond)
 				}
 				counts(t, p.queue, queue.Counts{Scheduled: left})
@@ -158,8 +178,7 @@ func TestTasksOfAServerThatIsBackAreDoneSoon(t *testing.T) {
 func TestAPassingErrorTakesNoTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &half{done: make(map[uint64]time.Time)}
-		h.away.Store(true)
+		h := newHalf(true, true)
 		failed := make(map[uint64]bool)
 		var mu sync.Mutex
 		handler := each(func(ctx context.Context, task queue.Task) error {
@@ -171,12 +190,7 @@ func TestAPassingErrorTakesNoTurn(t *testing.T) {
 			}
 			return h.do(ctx, task)
 		})
-		o := queue.PoolOptions{
-			Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 256}},
-			Partly:  func() bool { return true },
-			Ready:   h.ready,
-		}
-		p := startPool(t, handler, o)
+		p := startPool(t, handler, h.options())
 		const waiting = 5000
 		enqueue(t, p.queue, uploads(1, 2*waiting, 2)...)
 		pass(time.Minute)
@@ -188,8 +202,8 @@ func TestAPassingErrorTakesNoTurn(t *testing.T) {
 		}
 		p.stop()
 		h.away.Store(false)
-		p = joinPool(t, p, handler, o)
-		p.running.Back() // as the first look at the servers says
+		p = joinPool(t, p, handler, h.options())
+		h.back <- struct{}{} // as the first look at the servers says
 		pass(5 * time.Second)
 		counts(t, p.queue, queue.Counts{})
 	})

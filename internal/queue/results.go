@@ -10,42 +10,34 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// settle logs, counts and records what became of tasks. It returns false when a server
-// that all of them need is away.
+// settle logs, counts and records what became of tasks. It returns false when all of them wait for
+// what cannot be used at all.
 func (r *run) settle(c *claim, all []finished) (healthy bool) {
 	results := make([]Result, len(all))
-	var away []int // those that wait for a server, MySQL aside
-	lacking := 0   // a server
+	healthy = len(all) == 0
 	for i, f := range all {
 		results[i] = f.Result
-		switch {
-		case errors.Is(f.Err, mysql.ErrUnavailable):
-			r.options.Handlers.Report(r.works, time.Now().Add(-f.took), f.Err)
-			lacking++
-		case isAway(f.Task, f.Err):
-			r.options.Waits(f.Err)
-			away = append(away, i)
-			lacking++
-		}
+		healthy = healthy || !f.waits || f.waitsFor != nil && f.waitsFor.Partly()
 		if f.begun {
 			countFinished(f.Task, Judge(f.Result).label(), f.took)
 		}
 		r.logFailure(f.Result)
 	}
-	healthy = lacking == 0 || lacking < len(all) || r.options.Partly()
-	if healthy {
-		r.takeTurn(results, away)
+	for i, f := range all {
+		if healthy && f.waitsFor != nil {
+			f.waitsFor.takeTurn(&results[i])
+		}
 	}
 	r.record(c, results)
 	return healthy
 }
 
-// maxOutagePause is how long at most tasks wait for a server that is away; see takeTurn.
-const maxOutagePause = 2 * time.Second
+// maxPause is how long at most tasks wait for a dependency that cannot be used; see takeTurn.
+const maxPause = 2 * time.Second
 
-// classify spares tasks for what is not their fault: a server that is away, the
+// classify spares tasks for what is not their fault: that they wait for a dependency, the
 // end of the process, a lost lease, deadlocks. ctx is what the work ran under.
-func classify(ctx context.Context, t Task, err error, pause time.Duration) error {
+func classify(ctx context.Context, waits bool, err error, pause time.Duration) error {
 	cause := context.Cause(ctx)
 	switch {
 	case err == nil:
@@ -55,9 +47,7 @@ func classify(ctx context.Context, t Task, err error, pause time.Duration) error
 			return err
 		}
 		return Later(0, err)
-	case isAway(t, err):
-		return Later(pause, err)
-	case mysql.IsRetryable(err): // it lost against others too often
+	case waits, mysql.IsRetryable(err): // or it lost against others too often
 		return Later(pause, err)
 	case errors.Is(cause, errTimeout) && !errors.Is(err, errTimeout):
 		return fmt.Errorf("%w: %w", cause, err)

@@ -3,61 +3,101 @@ package queue
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// While some servers of Redis are away, this process makes turnRate tries a second of the tasks
-// that wait for them, so that they delay the others little, however many they are: each try is
-// two changes of a row, and one by the sweep. A task waits for maxOutagePause at most while they
+// Dependency is what handlers need beside MySQL, such as the nodes of a cluster. Kinds of task name
+// those that they need: [Kind].Needs. While it cannot be used, or a part of it, the tasks that need
+// it are postponed, and no attempt is counted. Its methods must not block, and must be safe for
+// concurrent use.
+type Dependency interface {
+	// Waits reports whether the error of a handler says that the task has to wait for it. It is
+	// called once for each error.
+	Waits(err error) bool
+	// Usable reports whether the part that a task needs can be used, if that is known.
+	Usable(kind string, key uint64) (usable, known bool)
+	// Partly reports whether some parts can be used and others cannot: workers then go on with the
+	// tasks of the former.
+	Partly() bool
+	// Back gets a value when a part can be used that could not, or was not known. The tasks that
+	// wait for it are then brought forward, by one pool.
+	Back() <-chan struct{}
+}
+
+// While parts of a dependency cannot be used, this process makes turnRate tries a second of the
+// tasks that wait for it, so that they delay the others little, however many they are: each try is
+// two changes of a row, and one by the sweep. A task waits for maxPause at most while they
 // are fewer than about a thousand, and always for maxTurn at most.
-// When the server is back, they are brought forward: see [Pool.Back].
+// When a part is back, they are brought forward.
 const (
 	turnRate = 500
 	maxTurn  = 5 * time.Minute
 	// maxCountedTurn is maxTurn of tasks that have failed before, or were lost, which are few:
-	// nothing shows that it is a server they wait for, so they are not brought forward.
+	// nothing shows what they wait for, so they are not brought forward.
 	maxCountedTurn = 4 * time.Second
 )
 
-// takeTurn postpones those of the results that wait for a server further, if too many do.
-func (r *run) takeTurn(results []Result, away []int) {
+// dependency is a Dependency in a run.
+type dependency struct {
+	*run
+	Dependency
+
+	name string
+
+	mu   sync.Mutex
+	turn time.Time // of the next task that waits for it
+}
+
+// waits reports whether a task whose handler was called at a time has to wait, by the handler's
+// error, and for what; nil: for MySQL.
+func (r *run) waits(t Task, began time.Time, err error) (on *dependency, waits bool) {
+	if err == nil {
+		return nil, false
+	}
+	k, _ := kindOf(t.Kind)
+	for _, name := range k.Needs {
+		if d := r.needs[name]; d != nil && d.Waits(err) {
+			return d, true
+		}
+	}
+	if !errors.Is(err, mysql.ErrUnavailable) {
+		return nil, false
+	}
+	r.options.MySQL.Report(r.works, began, err)
+	return nil, true
+}
+
+// takeTurn postpones a task that waits further, if too many do. If what it needs can be used, its
+// error will soon pass.
+func (d *dependency) takeTurn(result *Result) {
+	if usable, known := d.Usable(result.Task.Kind, result.Task.Key); usable && known {
+		return
+	}
+	d.mu.Lock()
 	now := time.Now()
-	for _, i := range away {
-		result := &results[i]
-		if _, sure := r.options.Ready(result.Task.Kind, result.Task.Key); sure {
-			continue
-		}
-		r.turnMu.Lock()
-		pause := max(0, r.turn.Sub(now))
-		r.turn = now.Add(min(pause, maxTurn) + time.Second/turnRate)
-		r.turnMu.Unlock()
-		limit := maxTurn
-		if result.Task.Attempts > 1 {
-			limit = maxCountedTurn
-		}
-		pause = min(pause, limit).Truncate(turnStep)
-		if after := Judge(*result).After; 0 < after && after < pause { // 0: the process stops
-			result.Err = Later(pause, result.Err)
-		}
+	pause := max(0, d.turn.Sub(now))
+	d.turn = now.Add(min(pause, maxTurn) + time.Second/turnRate)
+	d.mu.Unlock()
+	limit := maxTurn
+	if result.Task.Attempts > 1 {
+		limit = maxCountedTurn
+	}
+	pause = min(pause, limit).Truncate(turnStep)
+	if after := Judge(*result).After; 0 < after && after < pause { // 0: the process stops
+		result.Err = Later(pause, result.Err)
 	}
 }
 
 // turnStep is what turns are rounded to: the tasks of a claim that get the same one are
 // written by one statement.
 const turnStep = 500 * time.Millisecond
-
-// Back brings forward the tasks that were postponed because a server was away, and may be
-// ready now: a server is back. It does not wait.
-func (p *Pool) Back() {
-	select {
-	case p.back <- struct{}{}:
-	default:
-	}
-}
 
 // Tasks are brought forward forwardSize at a time, with pauses of about forwardPause, so that a
 // new task does not wait behind more of them than that.
@@ -66,29 +106,31 @@ const (
 	forwardPause = 200 * time.Millisecond
 )
 
-// bringForward does what [Pool.Back] asks for, until the stop.
-func (r *run) bringForward() {
-	ctx := r.claiming
+// bringForward brings the tasks forward that wait for a dependency, each time that it is back, until
+// the stop.
+func (d *dependency) bringForward() {
+	ctx := d.claiming
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.back:
+		case <-d.Back():
 		}
-		if !r.options.Partly() { // otherwise others still wait, and keep their turns
-			r.turnMu.Lock()
-			r.turn = time.Time{}
-			r.turnMu.Unlock()
+		if !d.Partly() { // otherwise others still wait, and keep their turns
+			d.mu.Lock()
+			d.turn = time.Time{}
+			d.mu.Unlock()
 		}
-		r.forwardAll(ctx)
+		d.forwardAll(ctx, func(kind string, key uint64) bool {
+			k, _ := kindOf(kind)
+			usable, known := d.Usable(kind, key)
+			return slices.Contains(k.Needs, d.name) && (usable || !known)
+		})
 	}
 }
 
-func (r *run) forwardAll(ctx context.Context) {
-	ready := func(kind string, key uint64) bool {
-		ready, _ := r.options.Ready(kind, key)
-		return ready
-	}
+// forwardAll brings all tasks forward that are ready.
+func (r *run) forwardAll(ctx context.Context, ready func(kind string, key uint64) bool) {
 	var from Place
 	for failures := 0; ctx.Err() == nil; {
 		began := time.Now()
@@ -118,7 +160,7 @@ type Place struct {
 }
 
 // Forward makes tasks waiting that were postponed without an attempt being counted, for no
-// longer than those that wait for a server that is away, and that are ready. It looks at some
+// longer than those that wait for a [Dependency], and that are ready. It looks at some
 // of them, in the order in which they are due, and returns how many were ready, and the place
 // from which to go on; zero: there are no more.
 //

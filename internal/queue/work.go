@@ -16,8 +16,10 @@ var errTimeout = errors.New("the work took longer than its limit")
 // finished is what became of a task.
 type finished struct {
 	Result
-	took  time.Duration
-	begun bool
+	took     time.Duration
+	begun    bool
+	waits    bool
+	waitsFor *dependency // nil: for MySQL, if it waits
 }
 
 // group is what one handler takes together of a share.
@@ -31,8 +33,8 @@ func (g group) suspect() bool { return g.tasks[0].Attempts > 1 }
 
 // runShare runs the tasks of a share and records what became of them; of those whose
 // handler does not end, nothing. What is done is recorded before suspects begin:
-// that may be the end of the process. It returns false when a server that the tasks
-// need is away, so that the worker pauses.
+// that may be the end of the process. It returns false when the tasks wait for what cannot be
+// used, so that the worker pauses.
 func (r *run) runShare(s share) (healthy bool) {
 	ctx, cancel := context.WithTimeoutCause(s.claim.ctx, r.options.Limit, fmt.Errorf("%w of %v", errTimeout, r.options.Limit))
 	defer cancel()
@@ -142,11 +144,12 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	took := time.Since(start)
 	for i, t := range g.tasks {
 		o := outcomes[i]
-		o.Err = classify(ctx, t, o.Err, c.pause)
+		waitsFor, waits := r.waits(t, start, o.Err)
+		o.Err = classify(ctx, waits, o.Err, c.pause)
 		if _, err := ValidateNext(o.Next); err != nil {
 			o = Outcome{Err: Permanent(fmt.Errorf("follow-up: %w", err))}
 		}
-		all = append(all, finished{Result{t, o.Err, o.Next}, took, true})
+		all = append(all, finished{Result{t, o.Err, o.Next}, took, true, waits, waitsFor})
 	}
 	return all
 }

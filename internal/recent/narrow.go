@@ -9,12 +9,9 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// narrow reads by way of the index. It returns a proven answer, or an
+// narrow reads by way of the candidates. It returns a proven answer, or an
 // [unprovenError], or what went wrong with the database.
 func (rd *reading) narrow(ctx context.Context) (contacts.Album, error) {
-	if err := rd.candidates(ctx); err != nil {
-		return contacts.Album{}, err
-	}
 	first, err := rd.photosOf(ctx, "first", rd.entries[0].Contact)
 	if err != nil {
 		return contacts.Album{}, err
@@ -35,8 +32,9 @@ func (rd *reading) candidates(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
 	defer cancel()
 	entries, err := rd.index.Candidates(wait, rd.viewer.ID)
+	rd.isBehind = errors.Is(err, index.ErrBehind)
 	switch {
-	case err == nil && len(entries) > 0:
+	case len(entries) > 0 && (err == nil || rd.isBehind):
 		rd.entries = entries
 		for _, e := range entries {
 			rd.trace.Candidates = append(rd.trace.Candidates, Examined{Contact: e.Contact, Score: e.Score, Verdict: NotLooked})

@@ -18,7 +18,8 @@ import (
 type Index interface {
 	// Candidates returns the viewer's set, highest score first. After [index.ErrMissing]
 	// and [index.ErrMalformed] a refill helps; after [index.ErrUnknown] the set is deleted
-	// soon, and is missing then.
+	// soon, and is missing then. With [index.ErrBehind] there are entries, too: reads walk while
+	// walks are free, for half of WalkTimeout, and otherwise go by the entries.
 	Candidates(ctx context.Context, viewer member.ID) ([]index.Entry, error)
 }
 
@@ -46,12 +47,9 @@ type Options struct {
 	Walks       int           // walks at once; default 8
 	WalkWait    time.Duration // how long a walk waits for its turn before [ErrBusy]; default 1 s
 	WalkTimeout time.Duration // how long a walk may take; default 10 s
-	Uncounted   bool          // the reads are not those of viewers, and have no metrics
-	// Stale reports that the viewer's set may be behind, because its node of Redis refuses
-	// writes, or came back a moment ago. Reads walk then while walks are free, for half of
-	// WalkTimeout, and otherwise go by the index as usual. Its context ends after IndexWait.
-	// Default: never.
-	Stale func(ctx context.Context, viewer member.ID) bool
+	// Uncounted: the reads are not those of viewers. They have no metrics, and go by sets that are
+	// behind.
+	Uncounted bool
 }
 
 // Reader finds the photos of the contact that was active last. It is safe for
@@ -68,7 +66,7 @@ type Reader struct {
 type walkKey struct {
 	viewer contacts.Viewer
 	limit  int
-	free   bool // the walk does not wait: see [Options.Stale]
+	free   bool // the walk does not wait: the set is behind
 }
 
 // NewReader returns a reader over the given parts.
@@ -78,9 +76,6 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	o.Walks = cmp.Or(o.Walks, 8)
 	o.WalkWait = cmp.Or(o.WalkWait, time.Second)
 	o.WalkTimeout = cmp.Or(o.WalkTimeout, 10*time.Second)
-	if o.Stale == nil {
-		o.Stale = func(context.Context, member.ID) bool { return false }
-	}
 	return &Reader{
 		index: ix, store: store, hints: hints, options: o,
 		walking: semaphore.NewWeighted(int64(o.Walks)),
@@ -102,7 +97,8 @@ func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 
 func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	rd := &reading{Reader: r, viewer: v, limit: limit}
-	if rd.isStale(ctx) {
+	err := rd.candidates(ctx)
+	if rd.isBehind && !r.options.Uncounted {
 		half, cancel := context.WithTimeout(ctx, r.options.WalkTimeout/2)
 		defer cancel() // half, because WalkTimeout may be all the time that ctx has
 		a, err := rd.walk(half, &unprovenError{reason: WritesRefused}, true)
@@ -110,9 +106,12 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 		if !gaveUp || ctx.Err() != nil {
 			return a, err
 		}
-		rd.trace = Trace{Steps: rd.trace.Steps}
+		rd.trace.WalkReason = ""
 	}
-	album, err := rd.narrow(ctx)
+	var album contacts.Album
+	if err == nil {
+		album, err = rd.narrow(ctx)
+	}
 	if unproven, ok := errors.AsType[*unprovenError](err); ok {
 		return rd.walk(ctx, unproven, false)
 	}
@@ -133,16 +132,11 @@ func (e *unprovenError) Error() string { return e.reason }
 // reading is one read under way.
 type reading struct {
 	*Reader
-	viewer  contacts.Viewer
-	limit   int
-	entries []index.Entry // the candidates, highest score first
-	trace   Trace
-}
-
-func (rd *reading) isStale(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
-	defer cancel()
-	return rd.options.Stale(ctx, rd.viewer.ID)
+	viewer   contacts.Viewer
+	limit    int
+	entries  []index.Entry // the candidates, highest score first
+	isBehind bool          // there may be others: see [index.ErrBehind]
+	trace    Trace
 }
 
 // timed records how long one step takes: defer rd.timed("name")().

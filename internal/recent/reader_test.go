@@ -14,7 +14,6 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
@@ -342,9 +341,9 @@ func TestWalksAreBounded(t *testing.T) {
 // are free, and beyond that are answered by way of the index.
 func TestReadsOfStaleSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		stale := true
 		before := metricstest.Gather(t)
-		b := newBench(recent.Options{Walks: 2, WalkWait: time.Second, Stale: func(context.Context, member.ID) bool { return stale }})
+		b := newBench(recent.Options{Walks: 2, WalkWait: time.Second})
+		b.index.err = index.ErrBehind
 		for id := contactID(11); id < 15; id++ {
 			b.contact(id, int64(id))
 		}
@@ -391,7 +390,7 @@ func TestReadsOfStaleSets(t *testing.T) {
 				t.Errorf("answer %+v", a)
 			}
 		}
-		b.index.err, stale = nil, false
+		b.index.err = nil
 		if a, err := b.Read(t.Context(), me, 10); err != nil || a.Source != recent.FromIndex {
 			t.Errorf("afterwards: %+v, %v", a, err)
 		}
@@ -402,7 +401,8 @@ func TestReadsOfStaleSets(t *testing.T) {
 func TestAStaleSetIsBetterThanNoAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(recent.Options{WalkTimeout: time.Second, Stale: func(context.Context, member.ID) bool { return true }})
+		b := newBench(recent.Options{WalkTimeout: time.Second})
+		b.index.err = index.ErrBehind
 		b.contact(11, 900)
 		b.contact(12, 800)
 		var away atomic.Bool // a shared walk may outlast its waiters

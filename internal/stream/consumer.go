@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/redisreply"
 	"github.com/activityd/activityd/internal/retry"
@@ -27,7 +28,6 @@ const (
 	claimEvery     = time.Second
 	choreEvery     = 5 * time.Second
 	goneAfter      = time.Minute // a consumer that holds nothing and did nothing for so long is deleted
-	deadLogEvery   = time.Minute // a line about what makes no sense
 )
 
 // Enqueuer is what a Consumer needs of the queue: see [queue.MySQLQueue.Enqueue].
@@ -41,7 +41,7 @@ type Options struct {
 	// entries twice.
 	Name string
 	// MySQL and Redis get the results of calls. The zero values are their own.
-	MySQL, Redis *queue.Outage
+	MySQL, Redis *outage.Log
 }
 
 // Consumer moves entries from the stream into the queue. A queue that is full does not
@@ -53,8 +53,9 @@ type Consumer struct {
 	log    *slog.Logger
 	name   string
 
-	mysql, redis *queue.Outage
-	stream, dead *queue.Outage // errors that are none of an outage: of the stream, or the queue's table; of the dead
+	mysql, redis *outage.Log
+	stream, dead *outage.Log // errors that are none of an outage: of the stream, or the queue's table; of the dead
+	lines        *outage.Lines
 	block        time.Duration // see maxBlock
 	// See claimAfter, goneAfter and stopTimeout; tests have less time, or more.
 	idle, gone, finish time.Duration
@@ -64,21 +65,20 @@ type Consumer struct {
 	size    int       // of the next batch: less after a failure, so that one that is too large to read, or to commit in time, gets through
 	cursor  string    // of the claim
 	claimAt time.Time // the next one
-	deadLog time.Time // the last line about what makes no sense
 }
 
 // New returns a consumer of the stream of client, which stays the caller's to close. Each
 // process needs one at most.
 func New(client redis.UniversalClient, q Enqueuer, log *slog.Logger, o Options) *Consumer {
 	if o.MySQL == nil {
-		o.MySQL = queue.NewOutage(log, "MySQL")
+		o.MySQL = outage.New(log, "MySQL")
 	}
 	if o.Redis == nil {
-		o.Redis = queue.NewOutage(log, "Redis")
+		o.Redis = outage.New(log, "Redis")
 	}
 	return &Consumer{
 		client: client, queue: q, log: log, name: o.Name, mysql: o.MySQL, redis: o.Redis,
-		stream: queue.NewOutage(log, Key), dead: queue.NewOutage(log, DeadKey),
+		stream: outage.New(log, Key), dead: outage.New(log, DeadKey), lines: outage.NewLines(log),
 		block: blockOf(client), idle: claimAfter, gone: goneAfter, finish: stopTimeout, from: held, size: maxBatch, cursor: "0-0",
 	}
 }
@@ -289,9 +289,8 @@ func (c *Consumer) setAside(ctx context.Context, nonsense []item) (ids []string)
 	if ctx.Err() == nil {
 		c.dead.Report(ctx, began, err)
 	}
-	if now := time.Now(); len(ids) > 0 && now.Sub(c.deadLog) >= deadLogEvery {
-		c.deadLog = now
-		c.log.WarnContext(ctx, "stream entry makes no sense", "stream", DeadKey, "entries", len(ids), "entry", nonsense[0].id,
+	if len(ids) > 0 {
+		c.lines.Log(ctx, slog.LevelWarn, "", "stream entry makes no sense", "stream", DeadKey, "entries", len(ids), "entry", nonsense[0].id,
 			"reason", clip(nonsense[0].reason.Error(), maxReason))
 	}
 	return ids

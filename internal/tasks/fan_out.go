@@ -55,7 +55,7 @@ type PartArgs struct {
 
 // Reaches reports whether the part updates the set of a follower.
 func (p PartArgs) Reaches(follower member.ID) bool {
-	return follower > p.After && (p.Slots.IsEmpty() || p.Slots.Has(follower))
+	return follower > p.After && (p.Slots.IsEmpty() || p.Slots.Has(index.UserKey(follower)))
 }
 
 // NewUpload asks to write the last upload of user to the sets of its followers.
@@ -346,7 +346,7 @@ func (p *part) concerned(followers []member.ID) []member.ID {
 	if p.slots.IsAll() {
 		return followers
 	}
-	return slices.DeleteFunc(followers, func(user member.ID) bool { return !p.slots.Has(user) })
+	return slices.DeleteFunc(followers, func(user member.ID) bool { return !p.slots.Has(index.UserKey(user)) })
 }
 
 // after adds the results of the followers of a page, some of which failed because slots are

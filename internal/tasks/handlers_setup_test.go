@@ -18,6 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -95,7 +96,7 @@ func (h *hooked) Add(ctx context.Context, additions []index.Addition) (missing [
 
 // out returns the error of a set that lies in slots which are out.
 func (h *hooked) out(user member.ID) error {
-	if h.away.Has(user) {
+	if h.away.Has(index.UserKey(user)) {
 		return fmt.Errorf("set of %s: %w", user, index.ErrUnavailable)
 	}
 	return nil
@@ -104,8 +105,8 @@ func (h *hooked) out(user member.ID) error {
 // SlotsOf returns the slots that are out; of other errors, all slots.
 func (h *hooked) SlotsOf(_ context.Context, failed map[member.ID]error) index.Slots {
 	for user := range failed {
-		if !h.away.Has(user) {
-			return index.AllSlots()
+		if !h.away.Has(index.UserKey(user)) {
+			return redisnodes.AllSlots()
 		}
 	}
 	return h.away

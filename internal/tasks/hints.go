@@ -16,9 +16,6 @@ import (
 // Hints are worth little: when too many come at once, or the queue fails, they
 // are dropped, because the next read of the same set gives them again.
 type Hints struct {
-	// MySQL gets the end of each call that enqueues hints.
-	MySQL *queue.Outage
-
 	queue   Enqueuer
 	pending chan queue.New
 	log     *slog.Logger
@@ -33,7 +30,7 @@ const (
 
 // NewHints returns hints that go to queue while [Hints.Run] runs.
 func NewHints(q Enqueuer, log *slog.Logger) *Hints {
-	return &Hints{MySQL: queue.NewOutage(log, "MySQL"), queue: q, pending: make(chan queue.New, hintsPending), log: log}
+	return &Hints{queue: q, pending: make(chan queue.New, hintsPending), log: log}
 }
 
 // Refill notes that a user's set is missing or worthless.
@@ -56,12 +53,9 @@ func (h *Hints) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case n := <-h.pending:
-			batch, began := h.gather(ctx, n), time.Now()
-			switch _, err := h.queue.Enqueue(ctx, batch); {
-			case ctx.Err() != nil:
-			case err == nil, errors.Is(err, mysql.ErrUnavailable):
-				h.MySQL.Report(ctx, began, err)
-			default:
+			batch := h.gather(ctx, n)
+			_, err := h.queue.Enqueue(ctx, batch)
+			if err != nil && ctx.Err() == nil && !errors.Is(err, mysql.ErrUnavailable) { // else the log has the outage
 				h.log.WarnContext(ctx, "hints of reads were dropped", "count", len(batch), "error", err)
 			}
 		}

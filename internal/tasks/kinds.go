@@ -2,12 +2,10 @@ package tasks
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/strictjson"
@@ -81,6 +79,12 @@ const (
 	QueueRefill      = "refill"
 )
 
+// What the kinds need: the names of [queue.PoolOptions].Needs.
+const (
+	NeedsSite = "site" // the site's database, where that of the queue is another one
+	NeedsSets = "sets" // the nodes that have the sets
+)
+
 // The spaces of ordering keys.
 const (
 	orderSet      = "set"      // what is written into the member's set
@@ -94,7 +98,11 @@ func init() {
 }
 
 func (k kind) register() {
-	queue.Register(queue.Kind{Name: k.Name, Queue: k.Workers.Queue, Order: k.Order, DedupeKey: k.DedupeKey, Away: isAway})
+	needs := []string{NeedsSite}
+	if k.Changes != NoSet {
+		needs = append(needs, NeedsSets)
+	}
+	queue.Register(queue.Kind{Name: k.Name, Queue: k.Workers.Queue, Order: k.Order, DedupeKey: k.DedupeKey, Needs: needs})
 }
 
 // task returns a task of the kind, whose payload is its arguments as JSON.
@@ -189,11 +197,6 @@ func Usage() string {
 	}
 	return strictjson.List(pairs, "or") + ", with MEMBER and CONTACT, " + strictjson.List(others, "or") + ", with MEMBER,\nor " +
 		notify.Name + ", with MEMBER, the actor, and EVENT, as JSON"
-}
-
-// isAway reports whether an error says that Redis cannot be used.
-func isAway(err error) bool {
-	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrSettings)
 }
 
 // ArgsOf decodes the payload of a task of a kind whose arguments are A. An error is

@@ -6,6 +6,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/redisnodes"
 )
 
 // place is a page of followers, and whether a part of fan_out_slots has come to it.
@@ -45,7 +46,7 @@ func (p *part) with(i int, t queue.Task, args PartArgs, start time.Time) *part {
 		p.since = since
 	}
 	if args.Slots.IsEmpty() {
-		args.Slots = index.AllSlots()
+		args.Slots = redisnodes.AllSlots()
 	}
 	p.slots = p.slots.Union(args.Slots)
 	p.tasks = append(p.tasks, i)

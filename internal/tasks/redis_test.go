@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
@@ -42,6 +43,21 @@ func (l *logged) String() string {
 	return l.out.String()
 }
 
+// waits is a Redis that counts the errors of tasks that wait for it.
+type waits struct {
+	*health.Redis
+
+	count atomic.Int64
+}
+
+func (w *waits) Waits(err error) bool {
+	is := w.Redis.Waits(err)
+	if is && errors.Is(err, index.ErrUnavailable) {
+		w.count.Add(1)
+	}
+	return is
+}
+
 // A Redis that dies is waited for: no task is dead, no attempt is counted, and
 // everything is done soon after it is back.
 func TestTasksOutliveARedisThatDies(t *testing.T) {
@@ -58,19 +74,16 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	made := &site.Memory{Store: contacts.NewMemory()}
 	b := &bench{T: t, site: made}
 	b.ladder(viewer, 5)
-	handlers := tasks.Handlers(index.New(client, index.Options{Settings: settings}), made.Store, q, tasks.HandlerOptions{})
+	ix := index.New(client, index.Options{Settings: settings})
+	handlers := tasks.Handlers(ix, made.Store, q, tasks.HandlerOptions{})
 	log, before := &logged{}, metricstest.Gather(t)
-	var waits atomic.Int64
+	needs := &waits{Redis: health.NewRedis(client, ix, slog.New(slog.DiscardHandler))}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{
 			Workers: tasks.DefaultWorkers(),
-			Waits: func(err error) {
-				if errors.Is(err, index.ErrUnavailable) {
-					waits.Add(1)
-				}
-			},
+			Needs:   map[string]queue.Dependency{tasks.NeedsSets: needs},
 		}).Run(ctx)
 	}()
 	t.Cleanup(func() {
@@ -108,7 +121,7 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	if strings.Contains(log.String(), "attempt=2") {
 		t.Errorf("attempts were counted: %s", log)
 	}
-	if waits.Load() < 3 || strings.Contains(log.String(), "redis unavailable") { // the log is the caller's
-		t.Errorf("%d calls of Waits, the log: %s", waits.Load(), log)
+	if needs.count.Load() < 3 || strings.Contains(log.String(), "redis unavailable") { // the log is the dependency's
+		t.Errorf("%d tasks waited, the log: %s", needs.count.Load(), log)
 	}
 }

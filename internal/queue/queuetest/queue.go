@@ -20,7 +20,7 @@ type Queue interface {
 	Count(ctx context.Context) (queue.Counts, error)
 }
 
-// Limited says when too many tasks wait; see [queue.Backlog].
+// Limited says when too many tasks wait; see [queue.MySQLQueue.Full].
 type Limited interface {
 	Full(ctx context.Context, limit int) (full, stale bool, err error)
 	CountWaiting(ctx context.Context, limit int) error

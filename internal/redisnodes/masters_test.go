@@ -1,4 +1,4 @@
-package index
+package redisnodes
 
 import (
 	"context"
@@ -17,20 +17,11 @@ import (
 // blind makes some servers of a cluster answer CLUSTER SLOTS as if they did not know the address
 // of one of the masters.
 type blind struct {
-	thenNothing
+	passing
 
 	server string // where it is
 	lost   string // the address
 	isSo   func(server string) bool
-}
-
-// thenNothing does nothing.
-type thenNothing struct{}
-
-func (thenNothing) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (thenNothing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (thenNothing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 func (b blind) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -56,10 +47,10 @@ func TestAMasterWithoutAnAddress(t *testing.T) {
 	servers := servertest.Cluster(t, 3, 0, "--cluster-node-timeout", "60000").Addrs()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: servers, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
-	ix := New(client, Options{Settings: Settings{Need: 10, Max: 12, Min: 10}})
+	ns := New(client, Options{})
 	var blinded atomic.Int64 // so many of the servers
 	lost := servers[2]
-	client.OnNewNode(func(server *redis.Client) { // its hook is called before that of the index sees the answer
+	client.OnNewNode(func(server *redis.Client) { // its hook is called before that of the nodes sees the answer
 		addr := server.Options().Addr
 		server.AddHook(blind{server: addr, lost: lost, isSo: func(server string) bool {
 			return int64(slices.Index(servers, server)) < blinded.Load()
@@ -80,7 +71,7 @@ func TestAMasterWithoutAnAddress(t *testing.T) {
 		for asked := 0; asked < 20; { // the servers are asked in random order
 			var got []string
 			began := time.Now()
-			s := ix.Probe(ctx)
+			s := ns.Probe(ctx)
 			if time.Since(began) >= findAgainTimeout {
 				continue // the servers may have been asked for too long, on a slow machine
 			}
@@ -102,9 +93,9 @@ func TestMastersThatExchangeTheirAddresses(t *testing.T) {
 	cluster := servertest.Cluster(t, 3, 0, "--cluster-node-timeout", "5000")
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
-	ix := New(client, Options{Settings: Settings{Need: 10, Max: 12, Min: 10}})
+	ns := New(client, Options{})
 	ctx := t.Context()
-	if err := ix.Probe(ctx).Err(); err != nil {
+	if err := ns.Probe(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
 	addrs := cluster.Addrs()
@@ -112,7 +103,7 @@ func TestMastersThatExchangeTheirAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	servertest.Eventually(t, "all can be used", func() bool {
-		s := ix.Probe(ctx)
+		s := ns.Probe(ctx)
 		for _, n := range s.Nodes {
 			if !slices.Contains(addrs, n.Node) {
 				t.Fatalf("%s is a master: %+v", n.Node, s.Nodes)
@@ -126,11 +117,11 @@ func TestMastersThatExchangeTheirAddresses(t *testing.T) {
 // cluster, is dropped. One that is a replica stays.
 func TestANodeThatHasLeftIsDropped(t *testing.T) {
 	t.Parallel()
-	ix, client, _ := newNodes(t)
+	ns, client, _ := newNodes(t)
 	ctx := t.Context()
 	replicas := make(chan *redis.Client, 3) // ForEachSlave calls from a goroutine for each
 	err := client.ForEachSlave(ctx, func(_ context.Context, replica *redis.Client) error {
-		ix.client.nodeFor(replica)
+		ns.nodeFor(replica)
 		replicas <- replica
 		return nil
 	})
@@ -141,22 +132,22 @@ func TestANodeThatHasLeftIsDropped(t *testing.T) {
 	if err := left.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := ix.Probe(ctx).Err(); err != nil {
+	if err := ns.Probe(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	ix.client.mu.RLock()
-	defer ix.client.mu.RUnlock()
-	if ix.client.nodes[left] != nil {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	if ns.nodes[left] != nil {
 		t.Error("the node is kept")
 	}
-	if len(ix.client.nodes) != 5 {
-		t.Errorf("%d nodes are kept, want 5", len(ix.client.nodes))
+	if len(ns.nodes) != 5 {
+		t.Errorf("%d nodes are kept, want 5", len(ns.nodes))
 	}
 }
 
 // takenOver makes another process take over the lock of a purge while it deletes a page.
 type takenOver struct {
-	thenNothing
+	passing
 
 	other *redis.Client
 }
@@ -184,23 +175,23 @@ func TestAPurgeThatLostItsLockEnds(t *testing.T) {
 	}
 	client, other := open(), open()
 	ctx := t.Context()
-	ix := New(client, Options{Settings: Settings{Need: 10, Max: 12, Min: 10}})
-	if err := ix.Probe(ctx).Err(); err != nil {
+	ns := New(client, Options{Pattern: "user_*", Owns: func(string) bool { return true }})
+	if err := ns.Probe(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(other.ZAdd(ctx, UserKey(7), redis.Z{Score: 1, Member: 8}).Err(), other.Set(ctx, serverKey(""), "former", 0).Err()); err != nil {
+	if err := errors.Join(other.ZAdd(ctx, "user_7", redis.Z{Score: 1, Member: 8}).Err(), other.Set(ctx, serverKey(""), "former", 0).Err()); err != nil {
 		t.Fatal(err)
 	}
 	client.AddHook(takenOver{other: other})
-	_ = ix.probe(ctx, ctx) // begins the purge
-	ix.client.purges.Wait()
-	if n := other.Exists(ctx, UserKey(7)).Val(); n != 0 {
+	_ = ns.probe(ctx, ctx) // begins the purge
+	ns.purges.Wait()
+	if n := other.Exists(ctx, "user_7").Val(); n != 0 {
 		t.Error("no page was deleted")
 	}
 	if lock := other.Get(ctx, purgeKey("")).Val(); lock != "another's" {
 		t.Errorf("the lock of another process is %q", lock)
 	}
-	if err := ix.Probe(ctx).Err(); !errors.Is(err, ErrUnknown) {
+	if err := ns.Probe(ctx).Err(); !errors.Is(err, ErrUnknown) {
 		t.Errorf("the node is settled: %v", err)
 	}
 }

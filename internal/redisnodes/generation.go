@@ -1,4 +1,4 @@
-package index
+package redisnodes
 
 import (
 	"cmp"
@@ -13,17 +13,17 @@ import (
 // other show whether data was lost between them. Its fields have a number for each tag, or
 // one for one server.
 type Generation struct {
-	// Lost is when data were last found to be lost; see [Index.LostAt]. It is gone with
+	// Lost is when data were last found to be lost; see [Nodes.LostAt]. It is gone with
 	// the data, and higher after a loss. 0: no process has looked at the data yet.
 	Lost []int64 `json:"lost,omitempty"`
-	// Marks are numbers that [Index.Probe] raises and nothing lowers: older data have lower
+	// Marks are numbers that [Nodes.Probe] raises and nothing lowers: older data have lower
 	// marks.
 	Marks []int64 `json:"marks,omitempty"`
 }
 
 // Rewound reports whether some of what was written before is gone, where before is an
 // earlier generation or the zero one: a node was emptied, or came back with older data, or
-// its sets were deleted because they might be old.
+// its data were deleted because they might be old.
 func (g Generation) Rewound(before Generation) bool {
 	for i := range min(len(g.Lost), len(before.Lost)) {
 		if before.Lost[i] != 0 && g.Lost[i] != before.Lost[i] {
@@ -45,18 +45,18 @@ func (g Generation) Settled() bool { return !slices.Contains(g.Lost, 0) }
 // Generation reads the generation. What lies on nodes that cannot be reached is as in
 // before; an error says that none can be reached. It asks each node something small, and
 // waits for none that is known to be down. It has no effect.
-func (ix *Index) Generation(ctx context.Context, before Generation) (Generation, error) {
-	tags := tagsOf(ix.client.UniversalClient)
+func (ns *Nodes) Generation(ctx context.Context, before Generation) (Generation, error) {
+	tags := ns.allTags()
 	g := Generation{Lost: make([]int64, len(tags)), Marks: make([]int64, len(tags))}
 	copy(g.Lost, before.Lost)
 	copy(g.Marks, before.Marks)
 	lost, marks := make([]*redis.StringCmd, len(tags)), make([]*redis.StringCmd, len(tags))
-	var commands []*command
+	var commands []*Command
 	for i, tag := range tags {
-		lost[i], marks[i] = textOf(ctx, lostKey(tag)), textOf(ctx, markKeyOf(tag))
-		commands = append(commands, newCommand(lostKey(tag), lost[i]), newCommand(markKeyOf(tag), marks[i]))
+		lost[i], marks[i] = textOf(ctx, lostKey(tag)), textOf(ctx, markKey(tag))
+		commands = append(commands, NewCommand(lostKey(tag), lost[i]), NewCommand(markKey(tag), marks[i]))
 	}
-	ix.client.send(ctx, commands)
+	ns.Send(ctx, commands)
 	var away error
 	reached := false
 	for i := range tags {
@@ -68,7 +68,7 @@ func (ix *Index) Generation(ctx context.Context, before Generation) (Generation,
 		g.Lost[i], g.Marks[i], reached = number(lost[i].Val()), number(marks[i].Val()), true
 	}
 	if !reached {
-		return before, fmt.Errorf("none of the nodes answers: %w", translate(ctx, "read the generation", away))
+		return before, fmt.Errorf("none of the nodes answers: %w", Translate(ctx, "read the generation", away))
 	}
 	return g, nil
 }

@@ -1,4 +1,4 @@
-package queue_test
+package outage_test
 
 import (
 	"bytes"
@@ -12,12 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/outage"
 )
 
 // outageOf runs do with an Outage at a time of which seconds are counted, and returns the
 // lines of the log: at which second, and whether the server was gone or back.
-func outageOf(t *testing.T, do func(o *queue.Outage)) (lines []string) {
+func outageOf(t *testing.T, do func(o *outage.Log)) (lines []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -28,7 +28,7 @@ func outageOf(t *testing.T, do func(o *queue.Outage)) (lines []string) {
 			}
 			return a
 		}}))
-		do(queue.NewOutage(log, "MySQL"))
+		do(outage.New(log, "MySQL"))
 		for line := range strings.Lines(out.String()) {
 			if !strings.Contains(line, "server=MySQL") {
 				t.Errorf("line %q", line)
@@ -51,7 +51,7 @@ var errRefused = errors.New("connection refused")
 // However many workers try, and however often, an outage of 150 seconds is four lines.
 func TestAnOutageIsALineAMinute(t *testing.T) {
 	t.Parallel()
-	got := outageOf(t, func(o *queue.Outage) {
+	got := outageOf(t, func(o *outage.Log) {
 		ctx := context.Background()
 		var workers sync.WaitGroup
 		for range 100 {
@@ -74,7 +74,7 @@ func TestAnOutageIsALineAMinute(t *testing.T) {
 // that was there for a while and goes again is.
 func TestAServerThatComesAndGoes(t *testing.T) {
 	t.Parallel()
-	got := outageOf(t, func(o *queue.Outage) {
+	got := outageOf(t, func(o *outage.Log) {
 		ctx := context.Background()
 		for range 30 {
 			o.Report(ctx, time.Now(), errRefused)
@@ -93,7 +93,7 @@ func TestAServerThatComesAndGoes(t *testing.T) {
 // A call that took long speaks of what was when it began.
 func TestCallsThatBeganBeforeSayNothing(t *testing.T) {
 	t.Parallel()
-	got := outageOf(t, func(o *queue.Outage) {
+	got := outageOf(t, func(o *outage.Log) {
 		ctx := context.Background()
 		early := time.Now()
 		lapse(20 * time.Second)
@@ -116,7 +116,7 @@ func TestCallsThatBeganBeforeSayNothing(t *testing.T) {
 // however long it takes. One that an outage ended is none of its own.
 func TestCallsThatFailWhileOthersSucceed(t *testing.T) {
 	t.Parallel()
-	got := outageOf(t, func(o *queue.Outage) {
+	got := outageOf(t, func(o *outage.Log) {
 		ctx := context.Background()
 		for range 7 { // 140 seconds
 			early := time.Now()
@@ -146,6 +146,66 @@ func TestCallsThatFailWhileOthersSucceed(t *testing.T) {
 	if want := []string{"21s apart", "1m21s apart", "2m21s apart", "4m23s gone", "4m24s back"}; !slices.Equal(got, want) {
 		t.Errorf("lines %q, want %q", got, want)
 	}
+}
+
+// Work that stands still has a line when that begins and one when it goes on, at the level of the
+// error.
+func TestWorkThatStandsStill(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		o := outage.Of(slog.New(slog.NewTextHandler(&out, nil)).With("work", "sweep"), "it stands still", "it goes on")
+		o.Level = func(err error) slog.Level {
+			if errors.Is(err, errRefused) {
+				return slog.LevelWarn
+			}
+			return slog.LevelError
+		}
+		for _, err := range []error{errRefused, errors.New("a table is missing")} {
+			for range 3600 {
+				o.Report(t.Context(), time.Now(), err)
+				lapse(time.Second)
+			}
+			o.Report(t.Context(), time.Now(), nil)
+			lapse(time.Minute)
+		}
+		want := []string{"WARN", "it stands still", "INFO", "it goes on", "ERROR", "it stands still", "INFO", "it goes on"}
+		var got []string
+		for line := range strings.Lines(out.String()) {
+			_, rest, _ := strings.Cut(line, "level=")
+			level, rest, _ := strings.Cut(rest, ` msg="`)
+			message, rest, _ := strings.Cut(rest, `"`)
+			if got = append(got, level, message); !strings.HasPrefix(rest, " work=sweep ") {
+				t.Errorf("line %s", line)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("lines %q, want %q", got, want)
+		}
+	})
+}
+
+// Each message about each subject is written once a minute.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		lines := outage.NewLines(slog.New(slog.NewTextHandler(&out, nil)))
+		for range 150 {
+			lines.Log(t.Context(), slog.LevelError, "", "claim failed", "error", errRefused)
+			for _, platform := range []string{"apns", "fcm"} {
+				lines.Log(t.Context(), slog.LevelWarn, platform, "sender failed", "platform", platform)
+			}
+			lapse(time.Second)
+		}
+		for words, want := range map[string]int{
+			`level=ERROR msg="claim failed" error="connection refused"`: 3, `level=WARN msg="sender failed" platform=apns`: 3, "platform=fcm": 3,
+		} {
+			if n := strings.Count(out.String(), words); n != want {
+				t.Errorf("%s: %d times, want %d", words, n, want)
+			}
+		}
+	})
 }
 
 // lapse lets time go by in a bubble of package synctest, also from several goroutines.

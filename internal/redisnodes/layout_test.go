@@ -1,4 +1,4 @@
-package index
+package redisnodes
 
 import (
 	"context"
@@ -20,15 +20,15 @@ func TestANodeWithoutSlotsIsNotBelieved(t *testing.T) {
 	cluster := servertest.Cluster(t, 3, 1, "--cluster-node-timeout", "15000")
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
-	ix := New(client, Options{Settings: Settings{Need: 10, Max: 12, Min: 10}})
+	ns := New(client, Options{})
 	ctx := t.Context()
-	if err := ix.Probe(ctx).Err(); err != nil {
+	if err := ns.Probe(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
 	var replicas atomic.Int64 // ForEachSlave calls from a goroutine for each
 	err := client.ForEachSlave(ctx, func(ctx context.Context, replica *redis.Client) error {
 		replicas.Add(1)
-		if err := ix.client.knows(ctx, ix.client.nodeFor(replica)); !errors.Is(err, ErrUnknown) {
+		if _, err := ns.compare(ctx, ns.nodeFor(replica), 0); !errors.Is(err, ErrUnknown) {
 			t.Errorf("the data of %v: %v", replica, err)
 		}
 		return nil
@@ -39,10 +39,10 @@ func TestANodeWithoutSlotsIsNotBelieved(t *testing.T) {
 }
 
 // Only a reply can say that a server does not report its run. Where there was none, nothing
-// is known of the run: what was known stays, and no connection is closed.
+// is known of the run: what was known stays.
 func TestOnlyAReplySaysThatARunIsNotReported(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{context.Canceled, context.DeadlineExceeded, errDown, redis.ErrClosed, io.EOF, net.ErrClosed, redis.Nil, replyError("LOADING Redis is loading the dataset in memory"), replyError("NOAUTH Authentication required.")} {
+	for _, err := range []error{context.Canceled, context.DeadlineExceeded, errSilent, redis.ErrClosed, io.EOF, net.ErrClosed, redis.Nil, replyError("LOADING Redis is loading the dataset in memory"), replyError("NOAUTH Authentication required.")} {
 		info := redis.NewStringCmd(t.Context(), "info")
 		info.SetErr(err)
 		if _, got := runOf(info); !errors.Is(got, err) {
@@ -69,20 +69,19 @@ func TestWhatWasNotComparedIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: servertest.Redis(t).Addr(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
-	ix := New(client, Options{Settings: Settings{Need: 10, Max: 12, Min: 10}})
-	c, ctx := ix.client, t.Context()
-	n := c.nodeFor(client)
+	ns := New(client, Options{})
+	ctx, n := t.Context(), ns.single
 	for name, in := range map[string]inspection{
 		"no tag could be read": {run: "new", failed: []string{""}},
 		"all have moved":       {run: "new"},
 	} {
-		in.dials, in.epoch = n.dials.Load(), n.epoch.Load()
-		c.judge(ctx, nil, map[*node]*inspection{n: &in})
-		if k := n.known.Load(); k != nil {
+		in.node, in.answered, in.made = n, true, n.made.Load()
+		ns.judge(ctx, nil, []*inspection{&in})
+		if k := n.known(); k != nil {
 			t.Errorf("%s: it is known: %+v", name, k)
 		}
 	}
-	if err := c.knows(ctx, n); err != nil {
+	if k, err := ns.compare(ctx, n, 0); err != nil || k.err != nil {
 		t.Errorf("it is not believed after it was compared: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package index
+package redisnodes
 
 import (
 	"context"
@@ -20,9 +20,9 @@ func TestOnlyAProbeConnectsToANodeThatHangs(t *testing.T) {
 	server := servertest.Redis(t)
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
-	ix := New(client, Options{Settings: Settings{Need: 10, Max: 12, Min: 10}})
-	n := ix.client.nodeFor(client)
-	n.watched.Store(true)
+	ns := New(client, Options{})
+	n := ns.nodeFor(client)
+	ns.watched.Store(true)
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -32,20 +32,15 @@ func TestOnlyAProbeConnectsToANodeThatHangs(t *testing.T) {
 	go func() {
 		defer close(probed)
 		for ctx.Err() == nil {
-			ix.probeNode(ctx, n)
+			ns.inspect(ctx, n)
 		}
 	}()
 	servertest.Eventually(t, "the probe is connected", func() bool {
 		n.connsMu.Lock()
 		defer n.connsMu.Unlock()
-		for conn := range n.conns {
-			if _, isMade := conn.(net.Conn); isMade {
-				return true
-			}
-		}
-		return false
+		return len(n.open) > 0 && n.made.Load() > 0
 	})
-	if err := client.Ping(ctx).Err(); !errors.Is(err, errDown) {
+	if err := client.Ping(ctx).Err(); !errors.Is(err, errSilent) {
 		t.Errorf("a call while the server is probed: %v", err)
 	}
 	cancel()
@@ -53,8 +48,8 @@ func TestOnlyAProbeConnectsToANodeThatHangs(t *testing.T) {
 	if err := server.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	if _, status := ix.probeNode(t.Context(), n); status.Err != nil || n.hung.Load() {
-		t.Errorf("it answers, and the probe says %v; it hangs: %v", status.Err, n.hung.Load())
+	if in := ns.inspect(t.Context(), n); in.err != nil || n.isSilent() {
+		t.Errorf("it answers, and the probe says %v; it is silent: %v", in.err, n.isSilent())
 	}
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Errorf("a call after the probe was answered: %v", err)
@@ -62,15 +57,15 @@ func TestOnlyAProbeConnectsToANodeThatHangs(t *testing.T) {
 }
 
 // A connection that is being made when its node is given up, as to a host that is gone, ends
-// then. One that is made in an epoch that ends is made again.
+// then. One that is being made when all are closed is made again.
 func TestAConnectionThatIsBeingMadeEndsWithItsNode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		defer func() { _ = client.Close() }()
-		n := New(client, Options{}).client.nodeFor(client)
+		n := New(client, Options{}).nodeFor(client)
 		tries := 0
-		dial := dialHook{node: n}.DialHook(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dial := dialHook{Node: n}.DialHook(func(ctx context.Context, _, _ string) (net.Conn, error) {
 			tries++
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -83,36 +78,36 @@ func TestAConnectionThatIsBeingMadeEndsWithItsNode(t *testing.T) {
 			ended <- err
 		}()
 		synctest.Wait()
-		n.beginEpoch(true)
+		n.closeConnections()
 		synctest.Wait()
 		if tries != 2 {
-			t.Errorf("%d tries after the epoch ended, want 2", tries)
+			t.Errorf("%d tries after all were closed, want 2", tries)
 		}
 		n.hang()
-		if err := <-ended; !errors.Is(err, errDown) || tries != 2 {
+		if err := <-ended; !errors.Is(err, errSilent) || tries != 2 {
 			t.Errorf("%v after %d tries, want that the node is down", err, tries)
 		}
-		if len(n.conns) > 0 {
-			t.Errorf("%d connections are tracked for ever", len(n.conns))
+		if len(n.open) > 0 {
+			t.Errorf("%d connections are tracked for ever", len(n.open))
 		}
 	})
 }
 
-// newNodes returns an index over a cluster of three masters and three replicas, and its client.
-func newNodes(t *testing.T) (*Index, *redis.ClusterClient, nodesByAddr) {
+// newNodes returns the nodes of a cluster of three masters and three replicas, and its client.
+func newNodes(t *testing.T) (*Nodes, *redis.ClusterClient, nodesByAddr) {
 	t.Helper()
 	cluster := servertest.Cluster(t, 3, 1, "--cluster-node-timeout", "60000")
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
-	ix := New(client, Options{Settings: Settings{Need: 10, Max: 12, Min: 10}})
-	if err := ix.Probe(t.Context()).Err(); err != nil {
+	ns := New(client, Options{})
+	if err := ns.Probe(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	pause := make(nodesByAddr)
 	for _, n := range cluster.Nodes {
 		pause[n.HostPort] = n
 	}
-	return ix, client, pause
+	return ns, client, pause
 }
 
 type nodesByAddr map[string]interface {
@@ -123,13 +118,13 @@ type nodesByAddr map[string]interface {
 // A call that waits for a node of a cluster asks for a probe before it ends.
 func TestACallThatWaitsAsksForAProbe(t *testing.T) {
 	t.Parallel()
-	ix, _, servers := newNodes(t)
-	masters, err := ix.client.masters(t.Context())
+	ns, _, servers := newNodes(t)
+	masters, err := ns.Masters(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for len(ix.client.late) > 0 { // the machine is slow
-		<-ix.client.late
+	for len(ns.late) > 0 { // the machine is slow
+		<-ns.late
 	}
 	if err := servers[masters[0].addr].Pause(); err != nil {
 		t.Fatal(err)
@@ -138,9 +133,9 @@ func TestACallThatWaitsAsksForAProbe(t *testing.T) {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		_, _ = ix.Generation(ctx, Generation{}) // asks each node
+		_, _ = ns.Generation(ctx, Generation{}) // asks each node
 	}()
-	<-ix.client.late
+	<-ns.late
 	cancel()
 	<-sent
 	if err := servers[masters[0].addr].Resume(); err != nil {
@@ -153,27 +148,27 @@ func TestACallThatWaitsAsksForAProbe(t *testing.T) {
 // late, so there are several tries.
 func TestANodeThatIsSlow(t *testing.T) {
 	t.Parallel()
-	ix, _, servers := newNodes(t)
+	ns, _, servers := newNodes(t)
 	ctx := t.Context()
-	masters, err := ix.client.masters(ctx)
+	masters, err := ns.Masters(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	slow := masters[0]
-	ix.client.watched.Store(true)
+	ns.watched.Store(true)
 	servertest.Eventually(t, "a probe gives it up, and is answered", func() bool {
-		servertest.Eventually(t, "it answers", func() bool { return ix.Probe(ctx).Err() == nil })
+		servertest.Eventually(t, "it answers", func() bool { return ns.Probe(ctx).Err() == nil })
 		if err := servers[slow.addr].Pause(); err != nil {
 			t.Fatal(err)
 		}
 		probed := make(chan Status, 1)
-		go func() { probed <- ix.Probe(ctx) }()
-		servertest.Eventually(t, "it is given up", slow.hung.Load)
+		go func() { probed <- ns.Probe(ctx) }()
+		servertest.Eventually(t, "it is given up", slow.isSilent)
 		if err := servers[slow.addr].Resume(); err != nil {
 			t.Fatal(err)
 		}
 		s := <-probed
-		return s.Err() == nil && !slow.hung.Load()
+		return s.Err() == nil && !slow.isSilent()
 	})
 }
 
@@ -183,20 +178,20 @@ func TestTheWatchProbesWhenACallWaits(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: servertest.Redis(t).Addr(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
-	ix := New(client, Options{Settings: Settings{Need: 10, Max: 12, Min: 10}})
+	ns := New(client, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	reports := make(chan struct{})
 	watched := make(chan error, 1)
 	go func() {
-		watched <- ix.Watch(ctx, func(time.Time, Status) { reports <- struct{}{} })
+		watched <- ns.Watch(ctx, func(time.Time, Status) { reports <- struct{}{} })
 	}()
 	const probes = 120
 	began, ended := time.Now(), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for range probes {
-			ix.client.look()
+			ns.look()
 			<-reports
 		}
 	}()
@@ -225,11 +220,11 @@ func TestTheWatchProbesWhenACallWaits(t *testing.T) {
 // answers.
 func TestAFormerMasterThatHangs(t *testing.T) {
 	t.Parallel()
-	ix, client, servers := newNodes(t)
+	ns, client, servers := newNodes(t)
 	ctx := t.Context()
-	found := make(chan *node, 3) // ForEachSlave calls from a goroutine for each
+	found := make(chan *Node, 3) // ForEachSlave calls from a goroutine for each
 	err := client.ForEachSlave(ctx, func(_ context.Context, replica *redis.Client) error {
-		found <- ix.client.nodeFor(replica)
+		found <- ns.nodeFor(replica)
 		return nil
 	})
 	if err != nil {
@@ -240,16 +235,16 @@ func TestAFormerMasterThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	former.hang()
-	if err := ix.Probe(ctx).Err(); err != nil || !former.hung.Load() {
-		t.Errorf("it hangs: %v after a probe (%v)", former.hung.Load(), err)
+	if err := ns.Probe(ctx).Err(); err != nil || !former.isSilent() {
+		t.Errorf("it hangs: %v after a probe (%v)", former.isSilent(), err)
 	}
-	if err := former.Client.Ping(ctx).Err(); !errors.Is(err, errDown) {
+	if err := former.client.Ping(ctx).Err(); !errors.Is(err, errSilent) {
 		t.Errorf("a call: %v", err)
 	}
 	if err := servers[former.addr].Resume(); err != nil {
 		t.Fatal(err)
 	}
-	if err := ix.Probe(ctx).Err(); err != nil || former.hung.Load() {
-		t.Errorf("it answers, and hangs: %v after a probe (%v)", former.hung.Load(), err)
+	if err := ns.Probe(ctx).Err(); err != nil || former.isSilent() {
+		t.Errorf("it answers, and hangs: %v after a probe (%v)", former.isSilent(), err)
 	}
 }

@@ -1,15 +1,18 @@
-package queue_test
+package health_test
 
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/activityd/activityd/internal/health"
+	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
@@ -18,9 +21,17 @@ import (
 // gauge is a queue that is as full as a test says.
 type gauge struct {
 	mu    sync.Mutex
+	due   func(ctx context.Context) (map[string]time.Duration, error) // nil: nothing is due
 	full  func(ctx context.Context, limit int) (full, stale bool, err error)
 	count func(ctx context.Context) error
 	looks int
+}
+
+func (g *gauge) Due(ctx context.Context) (map[string]time.Duration, error) {
+	if g.due == nil {
+		return map[string]time.Duration{}, nil
+	}
+	return g.due(ctx)
 }
 
 func (g *gauge) Full(ctx context.Context, limit int) (full, stale bool, err error) {
@@ -45,35 +56,35 @@ func (g *gauge) become(full func(ctx context.Context, limit int) (full, stale bo
 	g.full = full
 }
 
-// watched runs a Backlog of the gauge within a bubble of synctest.
-func watched(t *testing.T, g *gauge, limit int) (b *queue.Backlog, log *logged) {
+// watched runs a Load of a queue within a bubble of synctest.
+func watched(t *testing.T, q health.Queue, limit int) (l *health.Load, log *logged) {
 	t.Helper()
 	log = &logged{}
-	b = queue.NewBacklog(g, limit, slog.New(slog.NewTextHandler(log, nil)))
+	l = health.NewLoad(q, limit, outage.New(log.logger(), "MySQL"), log.logger())
 	go func() {
-		if err := b.Run(t.Context()); err != nil {
+		if err := l.Run(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}()
-	return b, log
+	synctest.Wait()
+	return l, log
 }
 
 // expect waits until all is quiet and compares the answer.
-func expect(t *testing.T, b *queue.Backlog, want bool, when string) {
+func expect(t *testing.T, l *health.Load, want bool, when string) {
 	t.Helper()
 	synctest.Wait()
-	if after, full := b.Overloaded(); full != want || after < 2*time.Second {
+	if after, full := l.Overloaded(); full != want || after < 2*time.Second {
 		t.Errorf("%s: full %t, want %t; retry after %v", when, full, want, after)
 	}
 }
 
 // A real queue: the limit counts waiting tasks, whatever becomes of them.
-func TestBacklogFollowsTheQueue(t *testing.T) {
+func TestTheLimitFollowsTheQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := queuetest.NewMemory(queue.Options{}, time.Now)
-		g := &gauge{full: q.Full}
-		b, log := watched(t, g, 3)
+		b, log := watched(t, q, 3)
 		expect(t, b, false, "empty")
 		enqueue := func(batch ...queue.New) {
 			if _, err := q.Enqueue(t.Context(), batch); err != nil {
@@ -99,7 +110,7 @@ func TestBacklogFollowsTheQueue(t *testing.T) {
 }
 
 // A look that fails or hangs leaves the answer of before, and one line in the log.
-func TestBacklogKeepsItsAnswerWhileItCannotSee(t *testing.T) {
+func TestTheAnswerIsKeptWhileLooksFail(t *testing.T) {
 	t.Parallel()
 	for _, before := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -131,7 +142,7 @@ func TestBacklogKeepsItsAnswerWhileItCannotSee(t *testing.T) {
 }
 
 // While counts fail or hang, what the looks say holds: here, that so many may wait.
-func TestBacklogIsFullWhileCountsFail(t *testing.T) {
+func TestTheLimitIsReachedWhileCountsFail(t *testing.T) {
 	t.Parallel()
 	for name, count := range map[string]func(ctx context.Context) error{
 		"fail": func(context.Context) error { return errors.New("no") },
@@ -165,7 +176,7 @@ func TestBacklogIsFullWhileCountsFail(t *testing.T) {
 	}
 }
 
-func TestBacklogWithoutALimitNeverLooks(t *testing.T) {
+func TestNoLimitIsNeverLookedAt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := &gauge{full: func(context.Context, int) (full, stale bool, err error) { return true, false, nil }}
@@ -174,6 +185,96 @@ func TestBacklogWithoutALimitNeverLooks(t *testing.T) {
 		expect(t, b, false, "after a minute")
 		if g.looks != 0 {
 			t.Errorf("looked %d times", g.looks)
+		}
+	})
+}
+
+// How far behind the queue is follows from its oldest task.
+func TestDueIsSinceTheOldestTask(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := queuetest.NewMemory(queue.Options{}, time.Now)
+		if due := health.NewLoad(q, 0, nil, nil).Due(); due != nil {
+			t.Errorf("before it looked: %v", due)
+		}
+		l, _ := watched(t, q, 0)
+		if due := l.Due(); due == nil || due[queue.DefaultQueue] != 0 {
+			t.Errorf("of an empty queue: %v", due)
+		}
+		queuetest.Enqueue(t, q, tasks.NewUpload(1))
+		pass(12 * time.Second)
+		if due := l.Due(); due[queue.DefaultQueue] < 10*time.Second || due[tasks.QueueFanOut] != 0 {
+			t.Errorf("after 12 s: %v", due)
+		}
+	})
+}
+
+// A database that fails, or only hangs, leaves what was seen for some seconds, and then
+// nothing: no answer says that it is up to date because the queue could not be asked. A count that
+// hangs takes nothing away.
+func TestDueIsForgotten(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]func(context.Context) error{
+		"fails": func(context.Context) error { return errors.New("away") },
+		"hangs": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				want := map[string]time.Duration{"default": time.Minute}
+				var down atomic.Bool
+				g := &gauge{
+					due: func(ctx context.Context) (map[string]time.Duration, error) {
+						if down.Load() {
+							return nil, away(ctx)
+						}
+						return want, nil
+					},
+					full:  func(context.Context, int) (full, stale bool, err error) { return false, true, nil },
+					count: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+				}
+				l, _ := watched(t, g, 10)
+				for range 100 {
+					pass(300 * time.Millisecond)
+					if due := l.Due(); !maps.Equal(due, want) {
+						t.Fatalf("while counts hang: %v", due)
+					}
+				}
+				down.Store(true)
+				pass(13 * time.Second)
+				if due := l.Due(); due != nil {
+					t.Errorf("after 13 s: %v", due)
+				}
+				down.Store(false)
+				pass(14 * time.Second)
+				if due := l.Due(); !maps.Equal(due, want) {
+					t.Errorf("when it is back: %v", due)
+				}
+			})
+		})
+	}
+}
+
+// What is seen stays for some seconds.
+func TestDueIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		l, _ := watched(t, &gauge{due: func(context.Context) (map[string]time.Duration, error) {
+			if down.Load() {
+				return nil, errors.New("away")
+			}
+			return map[string]time.Duration{"default": time.Minute}, nil
+		}}, 0)
+		down.Store(true)
+		pass(5 * time.Second)
+		if due := l.Due(); due["default"] != time.Minute {
+			t.Errorf("after 5 s: %v", due)
+		}
+		down.Store(false)
+		pass(20 * time.Second)
+		if due := l.Due(); due["default"] != time.Minute {
+			t.Errorf("when it is back: %v", due)
 		}
 	})
 }

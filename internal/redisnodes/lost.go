@@ -1,10 +1,8 @@
-package index
+package redisnodes
 
 import (
 	"context"
 	"time"
-
-	"github.com/activityd/activityd/internal/member"
 )
 
 // losses records when each slot of a cluster last lost data, as far as this process knows. A
@@ -24,7 +22,7 @@ type losses struct {
 
 // slotLosses is what is known of a slot.
 type slotLosses struct {
-	on    *node // nil: it is not known
+	on    *Node // nil: it is not known
 	lost  int64 // the last time at which it may have lost data, in unix milliseconds
 	moved int64 // when it was found on another node than before, in unix nanoseconds; 0: never
 }
@@ -37,37 +35,34 @@ const (
 
 // noteLosses notes which slots lost data, after the nodes were judged. The caller holds
 // probing.
-func (c *client) noteLosses(ctx context.Context) {
-	before, now, last := c.losses.Load(), c.now(), c.lostAt
-	if before != nil && before.last == last && !c.newLoss && now.Sub(before.at) < lookForMoves {
+func (ns *Nodes) noteLosses(ctx context.Context) {
+	before, now, last := ns.losses.Load(), ns.now(), ns.lostAt
+	if before != nil && before.last == last && !ns.newLoss && now.Sub(before.at) < lookForMoves {
 		return
 	}
-	c.newLoss = false
-	if c.cluster == nil {
-		c.losses.Store(&losses{last: last, at: now})
+	ns.newLoss = false
+	if ns.single != nil {
+		ns.losses.Store(&losses{last: last, at: now})
 		return
 	}
 	noted := &losses{last: last, at: now, tags: make(map[string]int64), slots: new([slotCount]slotLosses)}
-	doubtful, lostOf := make(map[*node]bool), make(map[*node]int64)
-	for _, tag := range allTags() {
-		n, err := c.nodeOf(ctx, tag)
-		isRead, isKnown := c.readTags[tag]
+	doubtful, lostOf := make(map[*Node]bool), make(map[*Node]int64)
+	on := ns.laid(ctx).slots[:]
+	for _, tag := range ns.allTags() {
+		n := on[slotOf(tag)]
+		isRead, isKnown := ns.readTags[tag]
 		switch {
-		case err != nil, !isKnown: // it is moving
+		case n == nil, !isKnown: // it is moving
 		case !isRead:
 			doubtful[n] = true
-		case before != nil && before.tags[tag] == c.marks[tag].lost: // it may have come from another node
+		case before != nil && before.tags[tag] == ns.marks[tag].lost: // it may have come from another node
 			lostOf[n] = max(lostOf[n], 0)
 		default: // a loss is noted under all tags of a node
-			lostOf[n] = max(lostOf[n], c.marks[tag].lost)
+			lostOf[n] = max(lostOf[n], ns.marks[tag].lost)
 		}
-		noted.tags[tag] = c.marks[tag].lost
+		noted.tags[tag] = ns.marks[tag].lost
 	}
-	for slot, key := range slotKeys() {
-		n, err := c.nodeOf(ctx, key)
-		if err != nil {
-			n = nil
-		}
+	for slot, n := range on {
 		lost, isKnown := lostOf[n] // not of a node that is away, or has so few slots that it has no tag
 		s := slotLosses{on: n, lost: lost}
 		if before != nil {
@@ -83,17 +78,26 @@ func (c *client) noteLosses(ctx context.Context) {
 		}
 		noted.slots[slot] = s
 	}
-	c.losses.Store(noted)
+	ns.losses.Store(noted)
 }
 
-// LostSince reports whether the user's set may have been lost later than at, a value that
-// [Index.LostAt] returned. It reports true where that is not known, and always for one server.
-// It sends nothing to Redis, and relies on [Index.Watch].
-func (ix *Index) LostSince(user member.ID, at int64) bool {
-	c := ix.client
-	known := c.losses.Load()
-	if c.cluster == nil || at == 0 || known == nil {
+// LostAt is when a node was last found to have lost data, in unix milliseconds by the clock
+// of the process that found out; 0: never, as far as [Nodes.Probe] knows. [Nodes.KeyLostSince]
+// reports which keys it concerns.
+func (ns *Nodes) LostAt() int64 {
+	if known := ns.losses.Load(); known != nil {
+		return known.last
+	}
+	return 0
+}
+
+// KeyLostSince reports whether a key may have been lost later than at, a value that
+// [Nodes.LostAt] returned. It reports true where that is not known, and always for one server.
+// It sends nothing to Redis, and relies on [Nodes.Watch].
+func (ns *Nodes) KeyLostSince(key string, at int64) bool {
+	known := ns.losses.Load()
+	if ns.single != nil || at == 0 || known == nil {
 		return true
 	}
-	return known.slots[slotOf(UserKey(user))].lost > at
+	return known.slots[slotOf(key)].lost > at
 }

@@ -1,4 +1,4 @@
-package index
+package redisnodes
 
 import (
 	"cmp"
@@ -8,8 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-
-	"github.com/activityd/activityd/internal/member"
+	"time"
 )
 
 // slotCount is how many slots the keys of a cluster are divided into.
@@ -83,36 +82,43 @@ func slotsOf(list []int) Slots {
 	return s
 }
 
-// SlotsOfUsers returns the slots in which the sets of users lie.
-func SlotsOfUsers(users ...member.ID) Slots {
-	list := make([]int, len(users))
-	for i, user := range users {
-		list[i] = slotOf(UserKey(user))
+// SlotsOfKeys returns the slots in which keys lie.
+func SlotsOfKeys(keys ...string) Slots {
+	list := make([]int, len(keys))
+	for i, key := range keys {
+		list[i] = slotOf(key)
 	}
 	return slotsOf(list)
 }
 
-// maxRanges bounds the text of what [Index.SlotsOf] returns to a few kilobytes.
+// maxRanges bounds the text of what [Nodes.SlotsOut] returns to a few kilobytes.
 const maxRanges = 1000
 
-// SlotsOf returns the slots that cannot be used, judging by the errors of some users, such as
-// those of [Index.Add]: the user's slot if the error is about one slot, otherwise all slots of
-// its node. So users of one node usually have the same result. It returns all slots if the
-// result would be too scattered to be written down.
-func (ix *Index) SlotsOf(ctx context.Context, failed map[member.ID]error) Slots {
-	nodes := make(map[*node]bool)
+// SlotsOut returns the slots that cannot be used, judging by the errors of some keys: the slot of
+// the key if the error is about one slot, otherwise all slots of its node. So keys of one node
+// usually have the same result. It returns all slots if the result would be too scattered to be
+// written down.
+func (ns *Nodes) SlotsOut(ctx context.Context, failed map[string]error) Slots {
+	nodes := make(map[*Node]bool)
 	var list []int
-	for user, err := range failed {
-		list = append(list, slotOf(UserKey(user)))
-		if isOfSlot(err) {
-			continue
-		}
-		if n, err := ix.client.nodeOf(ctx, UserKey(user)); err == nil {
+	for key, err := range failed {
+		list = append(list, slotOf(key))
+		if n, err2 := ns.Of(ctx, key); err2 == nil && !IsOfSlot(err) {
 			nodes[n] = true
 		}
 	}
+	if ns.single != nil && len(nodes) > 0 {
+		return AllSlots()
+	}
 	for n := range nodes {
-		list = append(list, ix.client.slots(ctx, n).list()...)
+		ns.tags(ctx, n) // lays them out again if the node has none, as after a failover
+	}
+	if len(nodes) > 0 {
+		for slot, n := range ns.laid(ctx).slots[:] {
+			if nodes[n] {
+				list = append(list, slot)
+			}
+		}
 	}
 	if s := slotsOf(list); len(s.ranges) <= maxRanges {
 		return s
@@ -164,8 +170,8 @@ func (s Slots) Len() (n int) {
 	return n
 }
 
-// Has reports whether the set of user lies in one of the slots.
-func (s Slots) Has(user member.ID) bool { return s.has(slotOf(UserKey(user))) }
+// Has reports whether key lies in one of the slots.
+func (s Slots) Has(key string) bool { return s.has(slotOf(key)) }
 
 func (s Slots) has(slot int) bool {
 	_, found := slices.BinarySearchFunc(s.ranges, slot, func(r slotRange, slot int) int {
@@ -218,4 +224,78 @@ func (s *Slots) UnmarshalText(text []byte) error {
 		s.ranges = append(s.ranges, slotRange{first, last})
 	}
 	return nil
+}
+
+// tagCount is how many keys of a kind a cluster has, in slots that are evenly spread: a
+// node with 128 slots or more in a row has some of them.
+const tagCount = 128
+
+// layout says which slots of a cluster are on which nodes, at a time.
+type layout struct {
+	at    time.Time
+	slots [slotCount]*Node // nil: it is not known
+	tags  map[*Node][]string
+}
+
+// layoutFor is how long a layout is used.
+const layoutFor = time.Second
+
+// tags returns what ends the keys that lie on the node beside its data, in the order of
+// their slots: "" for one server. A node with so few slots that none of the tags of the
+// cluster lies in them has one for its first slot. A node without slots has none.
+func (ns *Nodes) tags(ctx context.Context, n *Node) []string {
+	if ns.single != nil {
+		return []string{""}
+	}
+	l := ns.laid(ctx)
+	if l.tags[n] == nil {
+		l = ns.lay(ctx)
+	}
+	return l.tags[n]
+}
+
+// laid returns a layout that is not old.
+func (ns *Nodes) laid(ctx context.Context) *layout {
+	if l := ns.layout.Load(); l != nil && ns.now().Sub(l.at) <= layoutFor {
+		return l
+	}
+	return ns.lay(ctx)
+}
+
+// lay makes a layout.
+func (ns *Nodes) lay(ctx context.Context) *layout {
+	l := &layout{at: ns.now(), tags: make(map[*Node][]string)}
+	first := make(map[*Node]string)
+	for slot, key := range slotKeys() {
+		n, err := ns.Of(ctx, key)
+		if err != nil {
+			continue
+		}
+		l.slots[slot] = n
+		switch {
+		case slot%(slotCount/tagCount) == 0:
+			l.tags[n] = append(l.tags[n], key)
+		case first[n] == "":
+			first[n] = key
+		}
+	}
+	for n, key := range first {
+		if len(l.tags[n]) == 0 {
+			l.tags[n] = []string{key}
+		}
+	}
+	ns.layout.Store(l)
+	return l
+}
+
+// allTags returns the tags of all nodes.
+func (ns *Nodes) allTags() []string {
+	if ns.single != nil {
+		return []string{""}
+	}
+	tags := make([]string, tagCount)
+	for i := range tags {
+		tags[i] = slotKeys()[i*slotCount/tagCount]
+	}
+	return tags
 }

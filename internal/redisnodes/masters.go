@@ -1,4 +1,4 @@
-package index
+package redisnodes
 
 import (
 	"context"
@@ -13,27 +13,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// masters returns the nodes that have slots: the server, or those of the cluster as they
+// Masters returns the nodes that have slots: the server, or those of the cluster as they
 // are now.
-func (c *client) masters(ctx context.Context) ([]*node, error) {
-	if c.cluster == nil {
-		n, err := c.nodeOf(ctx, "")
-		return []*node{n}, err
+func (ns *Nodes) Masters(ctx context.Context) ([]*Node, error) {
+	if ns.single != nil {
+		return []*Node{ns.single}, nil
 	}
 	// It asks one server after the other; where one does not answer, the rest of the time is
 	// for what follows.
-	timeout := findTimeout
-	if c.layout.Load() != nil {
+	timeout := FindTimeout
+	if ns.layout.Load() != nil {
 		timeout = findAgainTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	g := &gaps{}
 	ctx = context.WithValue(ctx, gapsKey{}, g)
-	nodes, err := c.askMasters(ctx)
+	nodes, err := ns.askMasters(ctx)
 	if g.found { // in the answers of all servers
 		g.accepted = true
-		nodes, err = c.askMasters(ctx)
+		nodes, err = ns.askMasters(ctx)
 	}
 	if err == nil && len(nodes) == 0 { // a node that knows of no cluster said so
 		err = errNoSlots
@@ -43,16 +42,16 @@ func (c *client) masters(ctx context.Context) ([]*node, error) {
 
 // askMasters asks the servers of the cluster for its masters. Without an answer they are those
 // of before.
-func (c *client) askMasters(ctx context.Context) (nodes []*node, err error) {
+func (ns *Nodes) askMasters(ctx context.Context) (nodes []*Node, err error) {
 	var mu sync.Mutex // ForEachMaster calls concurrently
-	err = c.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
-		n := c.nodeFor(master)
+	err = ns.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+		n := ns.nodeFor(master)
 		mu.Lock()
 		defer mu.Unlock()
 		nodes = append(nodes, n)
 		return nil
 	})
-	slices.SortFunc(nodes, func(a, b *node) int { return strings.Compare(a.addr, b.addr) })
+	slices.SortFunc(nodes, func(a, b *Node) int { return strings.Compare(a.addr, b.addr) })
 	return nodes, err
 }
 
@@ -75,15 +74,7 @@ type gapsKey struct{}
 var errGap = errors.New("the server does not know the address of a master")
 
 // slotsHook leaves out of the answers to CLUSTER SLOTS what has no address.
-type slotsHook struct{}
-
-// DialHook implements [redis.Hook].
-func (slotsHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessPipelineHook implements [redis.Hook].
-func (slotsHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
+type slotsHook struct{ passing }
 
 // ProcessHook implements [redis.Hook].
 func (slotsHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -126,30 +117,30 @@ func withAddress(slots []redis.ClusterSlot) (known []redis.ClusterSlot, isWhole 
 // then that of the server; or, with TLS, have the port 0.
 func hasAddress(n redis.ClusterNode) bool { return n.Addr != net.JoinHostPort("", "0") }
 
-// forget forgets what is known of nodes that are no masters any more: it may be wrong when one
-// becomes a master again. It returns those that hang: while the servers disagree about the
+// forget forgets what was seen of nodes that are no masters any more: it may be wrong when one
+// becomes a master again. It returns those that are silent: while the servers disagree about the
 // masters, calls may still go there, and each question of which slots are where.
-func (c *client) forget(ctx context.Context, masters []*node) (hung []*node) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for server, n := range c.nodes {
+func (ns *Nodes) forget(ctx context.Context, masters []*Node) (silent []*Node) {
+	for _, n := range ns.all() {
 		switch {
 		case slices.Contains(masters, n):
 			continue
 		case n.hasLeft(ctx):
-			delete(c.nodes, server)
-		case n.hung.Load():
-			hung = append(hung, n)
+			ns.mu.Lock()
+			delete(ns.nodes, n.client)
+			ns.mu.Unlock()
+		case n.isSilent():
+			silent = append(silent, n)
 		}
-		n.known.Store(nil)
+		n.see(func(s *seen) { *s = seen{silent: s.silent} })
 	}
-	return hung
+	return silent
 }
 
 // hasLeft reports whether the node has left the cluster: go-redis closes its client a minute
 // later. Nothing is sent.
-func (n *node) hasLeft(ctx context.Context) bool {
+func (n *Node) hasLeft(ctx context.Context) bool {
 	ended, cancel := context.WithDeadline(ctx, time.Unix(0, 0))
 	defer cancel()
-	return errors.Is(n.Ping(ended).Err(), redis.ErrClosed)
+	return errors.Is(n.client.Ping(ended).Err(), redis.ErrClosed)
 }

@@ -1,0 +1,144 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/outage"
+)
+
+// Queue is what a [Load] asks; see [queue.MySQLQueue].
+type Queue interface {
+	Due(ctx context.Context) (map[string]time.Duration, error)
+	Full(ctx context.Context, limit int) (full, stale bool, err error)
+	CountWaiting(ctx context.Context, limit int) error
+}
+
+// Load knows how far behind the queues are, and whether too many tasks wait, so that the API can
+// refuse more. Rows that a site inserts, and tasks that activityd enqueues for itself, are never
+// refused. It is safe for concurrent use.
+type Load struct {
+	queue Queue
+	limit int
+	mysql *outage.Log
+	count *outage.Log // of the looks at the limit, and counts
+	log   *slog.Logger
+	full  atomic.Bool
+	due   atomic.Pointer[dueSeen]
+}
+
+// dueSeen is what the last look that succeeded saw.
+type dueSeen struct {
+	at  time.Time
+	due map[string]time.Duration
+}
+
+const (
+	// loadLook is how often a Load looks, and how long each look may take.
+	loadLook = 2 * time.Second
+	// loadCount is how long a count may take.
+	loadCount = 10 * time.Second
+	// loadRetry is after what time a refused client may ask again: longer than loadLook, so
+	// that it does not get the same answer.
+	loadRetry = 5 * time.Second
+	// dueKept is for how long what was seen is shown while looks fail: longer than loadCount.
+	dueKept = 12 * time.Second
+)
+
+// NewLoad returns a Load that is full when at least limit tasks wait, and never when limit is 0.
+// It knows nothing, and is not full, before [Load.Run]. The log of MySQL gets the result of looks.
+func NewLoad(queue Queue, limit int, mysql *outage.Log, log *slog.Logger) *Load {
+	count := outage.Of(log, "waiting tasks cannot be counted", "waiting tasks can be counted again")
+	return &Load{queue: queue, limit: limit, mysql: mysql, count: count, log: log}
+}
+
+// Run looks at once and then every two seconds, until ctx ends; it returns nil. While looks at the
+// limit fail, the answer before them holds: at the start that is "not full". While counts fail, it
+// is full as soon as the limit may be reached.
+func (l *Load) Run(ctx context.Context) error {
+	tick := time.NewTicker(loadLook)
+	defer tick.Stop()
+	for {
+		_ = l.look(ctx, func(ctx context.Context) error { // if it fails, what was seen holds for a while
+			due, err := l.queue.Due(ctx)
+			if err == nil {
+				l.due.Store(&dueSeen{time.Now(), due})
+			}
+			return err
+		})
+		if l.limit > 0 {
+			l.watch(ctx)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Due returns how long ago, by queue, the oldest task became due that is not done, as of some
+// seconds ago: 0 for a queue in which nothing is due; nil when that is not known. It costs nothing.
+func (l *Load) Due() map[string]time.Duration {
+	seen := l.due.Load()
+	if seen == nil || time.Since(seen.at) > dueKept {
+		return nil
+	}
+	return seen.due
+}
+
+// Overloaded reports whether too many tasks wait, as of some seconds ago, and when to ask again.
+// It costs nothing.
+func (l *Load) Overloaded() (retryAfter time.Duration, overloaded bool) {
+	return loadRetry, l.full.Load()
+}
+
+// watch looks at the limit, counts if that is due, and then looks again.
+func (l *Load) watch(ctx context.Context) {
+	began := time.Now()
+	stale, err := l.lookAtLimit(ctx)
+	if err == nil && stale {
+		bounded, cancel := context.WithTimeout(ctx, loadCount)
+		err = l.queue.CountWaiting(bounded, l.limit)
+		cancel()
+		if err == nil {
+			_, err = l.lookAtLimit(ctx)
+		}
+	}
+	if ctx.Err() == nil && !errors.Is(err, mysql.ErrUnavailable) { // else the log has the outage
+		l.count.Report(ctx, began, err)
+	}
+}
+
+// lookAtLimit asks whether too many tasks wait.
+func (l *Load) lookAtLimit(ctx context.Context) (stale bool, err error) {
+	err = l.look(ctx, func(ctx context.Context) error {
+		full, isStale, err := l.queue.Full(ctx, l.limit)
+		stale = isStale
+		switch {
+		case err != nil || l.full.Swap(full) == full:
+		case full:
+			l.log.WarnContext(ctx, "too many tasks wait; the API refuses tasks", "limit", l.limit)
+		default:
+			l.log.InfoContext(ctx, "fewer tasks wait; the API accepts tasks again", "limit", l.limit)
+		}
+		return err
+	})
+	return stale, err
+}
+
+// look makes a call for a limited time, and reports its result if that is about the server.
+func (l *Load) look(ctx context.Context, call func(context.Context) error) error {
+	began := time.Now()
+	bounded, cancel := context.WithTimeout(ctx, loadLook)
+	defer cancel()
+	err := call(bounded)
+	if ctx.Err() == nil && (err == nil || errors.Is(err, mysql.ErrUnavailable)) {
+		l.mysql.Report(ctx, began, err)
+	}
+	return err
+}

@@ -1,0 +1,333 @@
+package health
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/redisnodes"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+var (
+	errAway    = fmt.Errorf("x: %w", redisnodes.ErrUnavailable)
+	errUnknown = fmt.Errorf("y: %w", redisnodes.ErrUnknown)
+)
+
+// stateOf returns the state of a node with that error.
+func stateOf(err error) redisnodes.State {
+	switch {
+	case err == nil:
+		return redisnodes.Usable
+	case errors.Is(err, redisnodes.ErrUnknown):
+		return redisnodes.Unknown
+	case errors.Is(err, redisnodes.ErrRefused):
+		return redisnodes.Refusing
+	}
+	return redisnodes.Away
+}
+
+// looked is what the last look at the nodes found.
+type looked struct {
+	status  redisnodes.Status
+	isFresh bool
+	state   redisnodes.State // of the node of each member
+	err     error
+}
+
+func (l *looked) StateOf(context.Context, member.ID) (redisnodes.State, error) { return l.state, l.err }
+
+func (l *looked) Seen() (s redisnodes.Status, isFresh bool) { return l.status, l.isFresh }
+
+func (l *looked) Status(context.Context) redisnodes.Status { return l.status }
+
+// reported runs do with the nodes of a cluster, and returns the lines of the log without
+// their times.
+func reported(t *testing.T, client redis.UniversalClient, do func(tell func(nodes ...redisnodes.NodeStatus), r *Redis)) (lines []string) {
+	t.Helper()
+	defer func() { _ = client.Close() }()
+	synctest.Test(t, func(t *testing.T) {
+		log := &bytes.Buffer{}
+		r := NewRedis(client, nil, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey || a.Key == "for" {
+				return slog.Attr{}
+			}
+			return a
+		}})))
+		do(func(nodes ...redisnodes.NodeStatus) {
+			began := time.Now()
+			<-time.After(100 * time.Millisecond)
+			r.Report(t.Context(), began, redisnodes.Status{Nodes: nodes})
+			<-time.After(900 * time.Millisecond)
+		}, r)
+		for line := range strings.Lines(log.String()) {
+			lines = append(lines, strings.TrimSpace(strings.TrimPrefix(line, "level=")))
+		}
+	})
+	return lines
+}
+
+// Each change is logged once, however many reports there are.
+func TestNodeChangesAreLogged(t *testing.T) {
+	t.Parallel()
+	newCluster := func() redis.UniversalClient {
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"x:1"}})
+	}
+	newServer := func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: "x:1"}) }
+	a, b, c := redisnodes.NodeStatus{Node: "a:1"}, redisnodes.NodeStatus{Node: "b:1"}, redisnodes.NodeStatus{Node: "c:1"}
+	with := func(n redisnodes.NodeStatus, err error) redisnodes.NodeStatus {
+		n.State, n.Err = stateOf(err), err
+		return n
+	}
+	type tell = func(nodes ...redisnodes.NodeStatus)
+	for name, test := range map[string]struct {
+		client redis.UniversalClient
+		do     func(tell tell, r *Redis)
+		want   []string
+	}{
+		"one node goes and comes back": {
+			newCluster(), func(tell tell, _ *Redis) {
+				for range 3 {
+					tell(a, b)
+				}
+				for range 5 {
+					tell(a, with(b, errAway))
+				}
+				for range 3 {
+					tell(a, b)
+				}
+			}, []string{
+				`WARN msg="server cannot be used" server="Redis b:1" failures=1 error="x: redis unavailable"`,
+				`INFO msg="server can be used again" server="Redis b:1" after=5s failures=5`,
+			},
+		},
+		"a replica takes over, while the servers do not agree": {
+			newCluster(), func(tell tell, _ *Redis) {
+				tell(a, b)
+				tell(a, b)
+				tell(a, with(b, errAway))
+				tell(a, with(c, errUnknown))
+				tell(a, with(b, errAway))
+				for range 3 {
+					tell(a, with(c, errUnknown))
+				}
+				for range 3 {
+					tell(a, c)
+				}
+			}, []string{
+				`WARN msg="server cannot be used" server="Redis b:1" failures=1 error="x: redis unavailable"`,
+				`WARN msg="sets may be old" server="Redis c:1" then="reads walk until these sets are deleted"`,
+				`WARN msg="masters of Redis changed" came=[c:1] left=[b:1] masters=2`,
+				`INFO msg="sets are known again" server="Redis c:1" after=5s`,
+			},
+		},
+		"what is unknown stays so while the node is away": {
+			newCluster(), func(tell tell, _ *Redis) {
+				tell(a, with(b, errUnknown))
+				tell(a, with(b, errAway))
+				tell(a, with(b, errUnknown))
+				tell(a, b)
+			}, []string{
+				`WARN msg="sets may be old" server="Redis b:1" then="reads walk until these sets are deleted"`,
+				`WARN msg="server cannot be used" server="Redis b:1" failures=1 error="x: redis unavailable"`,
+				`INFO msg="server can be used again" server="Redis b:1" after=1s failures=1`,
+				`INFO msg="sets are known again" server="Redis b:1" after=3s`,
+			},
+		},
+		"one server": {
+			newServer(), func(tell tell, _ *Redis) {
+				tell(a)
+				tell(with(a, errAway))
+				tell(with(a, errAway))
+				tell(with(a, errUnknown))
+				tell(a)
+			}, []string{
+				`WARN msg="server cannot be used" server=Redis failures=1 error="x: redis unavailable"`,
+				`WARN msg="sets may be old" server=Redis then="reads walk until these sets are deleted"`,
+				`INFO msg="server can be used again" server=Redis after=2s failures=2`,
+				`INFO msg="sets are known again" server=Redis after=1s`,
+			},
+		},
+		"tasks wait for a node that is away": {
+			newCluster(), func(tell tell, r *Redis) {
+				for range 5 {
+					tell(a, b)
+					r.Waits(errAway)
+					tell(a, with(b, errAway))
+					r.Waits(errAway)
+					tell(a, with(b, errAway))
+					r.Waits(errAway)
+					tell(a, b)
+				}
+			}, []string{
+				`WARN msg="server cannot be used" server="Redis b:1" failures=1 error="x: redis unavailable"`,
+				`INFO msg="server can be used again" server="Redis b:1" after=2s failures=2`,
+			},
+		},
+		"tasks wait for no known reason": {
+			newCluster(), func(tell tell, r *Redis) {
+				for range 50 {
+					r.Waits(errAway)
+					tell(a, b)
+				}
+			}, []string{`WARN msg="tasks wait though Redis answers" error="x: redis unavailable"`},
+		},
+		"no node is found": {
+			newCluster(), func(tell tell, r *Redis) {
+				for range 2 {
+					r.all.Report(t.Context(), time.Now(), errAway)
+				}
+				tell(a, b)
+			}, []string{
+				`WARN msg="server cannot be used" server=Redis failures=1 error="x: redis unavailable"`,
+				`INFO msg="server can be used again" server=Redis after=100ms failures=2`,
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := reported(t, test.client, test.do)
+			if name == "tasks wait for a node that is away" { // the outage recurs, and may be logged again
+				got = got[:min(len(got), len(test.want))]
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("lines (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The public part of the health has the share that is away, and no addresses.
+func TestHealthOfNodes(t *testing.T) {
+	t.Parallel()
+	well, away := redisnodes.NodeStatus{Node: "a:1"}, redisnodes.NodeStatus{Node: "b:1", Err: errAway}
+	for name, test := range map[string]struct {
+		status redisnodes.Status
+		want   api.Component
+	}{
+		"all is well":          {redisnodes.Status{Nodes: []redisnodes.NodeStatus{well}}, api.Component{Usable: true}},
+		"a node without slots": {redisnodes.Status{Nodes: []redisnodes.NodeStatus{well, away}}, api.Component{Usable: true}},
+		"a part": {redisnodes.Status{Nodes: []redisnodes.NodeStatus{well, away}, Away: 0.5}, api.Component{
+			Usable: true, Away: 0.5,
+			Detail: "1 of 2 nodes cannot be used (it cannot be reached): for the members whose sets they have, reads are answered from the database, tasks wait",
+			Nodes:  []api.Node{{Address: "b:1", Detail: "it cannot be reached"}},
+		}},
+		"all": {redisnodes.Status{Nodes: []redisnodes.NodeStatus{away, away}, Away: 1}, api.Component{
+			Detail: "it cannot be reached: reads are answered from the database, tasks wait",
+		}},
+		"may be old": {redisnodes.Status{Nodes: []redisnodes.NodeStatus{{Node: "a:1", Err: errUnknown}}, Away: 1}, api.Component{
+			Detail: "it came back with data that may be old, which are deleted: reads are answered from the database",
+		}},
+	} {
+		if diff := cmp.Diff(test.want, componentOf(test.status)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// A node that is back is reported once.
+func TestNodesThatAreBack(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		before []error
+		backs  int
+	}{
+		"away":                {[]error{errAway}, 2},
+		"away, then unknown":  {[]error{errAway, errUnknown}, 2},
+		"unknown, later away": {[]error{errUnknown, errAway}, 2},
+		"unknown":             {[]error{errUnknown}, 1},
+		"refused":             {[]error{fmt.Errorf("z: %w", redisnodes.ErrRefused)}, 2},
+		"always well":         {[]error{nil}, 1},
+	} {
+		for _, isOne := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, isOne), func(t *testing.T) {
+				t.Parallel()
+				r := NewRedis(nil, nil, slog.New(slog.DiscardHandler))
+				r.isOne = isOne
+				backs := 0
+				tell := func(err error) {
+					list := []redisnodes.NodeStatus{{Node: "a:1"}, {Node: "b:1", State: stateOf(err), Err: err}}
+					if isOne {
+						list = list[1:]
+					}
+					r.Report(t.Context(), time.Now(), redisnodes.Status{Nodes: list})
+					select {
+					case <-r.Back():
+						backs++
+					default:
+					}
+				}
+				for _, err := range append([]error{nil}, append(test.before, nil)...) {
+					tell(err)
+				}
+				for range 5 {
+					tell(nil)
+				}
+				if backs != test.backs {
+					t.Errorf("%d times back, want %d", backs, test.backs)
+				}
+				r.Report(t.Context(), time.Now(), redisnodes.Status{}) // none is found
+				tell(nil)
+				if backs != test.backs+1 {
+					t.Errorf("%d times back, want %d: no node was found", backs, test.backs+1)
+				}
+			})
+		}
+	}
+}
+
+// Only of a task about one set is it known which node it needs.
+func TestWhatTasksNeed(t *testing.T) {
+	t.Parallel()
+	l := &looked{}
+	r := NewRedis(nil, l, slog.New(slog.DiscardHandler))
+	for kind, want := range map[string]bool{tasks.AddContact: true, tasks.Refill: true, tasks.Upload: false, tasks.FanOutSlots: false} {
+		if usable, known := r.Usable(kind, 7); usable != want || known != want {
+			t.Errorf("%s: usable %v, known %v, want %v", kind, usable, known, want)
+		}
+	}
+	for _, test := range []struct {
+		looked
+		usable, known bool
+	}{
+		{looked{state: redisnodes.Behind}, true, true},
+		{looked{state: redisnodes.Unknown, err: errUnknown}, true, true},
+		{looked{state: redisnodes.Unknown, err: redisnodes.ErrUnseen}, true, false},
+		{looked{state: redisnodes.Refusing, err: redisnodes.ErrRefused}, false, true},
+		{looked{state: redisnodes.Away, err: errAway}, false, true},
+	} {
+		*l = test.looked
+		if usable, known := r.Usable(tasks.AddContact, 7); usable != test.usable || known != test.known {
+			t.Errorf("%v, %v: usable %v, known %v", l.state, l.err, usable, known)
+		}
+	}
+	for err, want := range map[error]bool{errAway: true, redisnodes.ErrStamp: true, errUnknown: false, context.Canceled: false} {
+		if waits := r.Waits(err); waits != want {
+			t.Errorf("%v: waits %v, want %v", err, waits, want)
+		}
+	}
+}
+
+// Workers go on with the tasks of other nodes while it is known that there are some.
+func TestPartly(t *testing.T) {
+	t.Parallel()
+	for away, want := range map[float64]bool{0: false, 0.3: true, 1: false} {
+		for _, isFresh := range []bool{false, true} {
+			r := NewRedis(nil, &looked{status: redisnodes.Status{Away: away}, isFresh: isFresh}, slog.New(slog.DiscardHandler))
+			if got := r.Partly(); got != (want && isFresh) {
+				t.Errorf("%v away, seen lately: %v: %v", away, isFresh, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package redisnodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/redisreply"
+)
+
+// Errors, to be tested with [errors.Is].
+var (
+	// ErrUnavailable: Redis cannot be reached, is loading, refuses the password,
+	// and so on. The same call may succeed later.
+	ErrUnavailable = errors.New("redis unavailable")
+	// ErrRefused is an ErrUnavailable: Redis answers but refuses to write, because it
+	// is full, read-only, and so on, or its ACL forbids the command.
+	ErrRefused = fmt.Errorf("%w: it refuses", ErrUnavailable)
+	// ErrNoDatabase: Redis has no database of the number that the client selects.
+	// It is an [ErrUnavailable] that lasts until one of the two is set right.
+	ErrNoDatabase = fmt.Errorf("%w: it has no database of this number", ErrUnavailable)
+	// ErrUnknown: the node came back with data that may be old. They are not believed until
+	// they are deleted, within seconds or minutes.
+	ErrUnknown = errors.New("what the node holds may be old")
+	// ErrStamp: the data were made with other settings than this process has. See [Stamp].
+	ErrStamp = errors.New("other settings")
+)
+
+// Reason is a clause for people that says why a node cannot be used. It quotes nothing that
+// Redis replied.
+func Reason(err error) string {
+	if reason := redisreply.Reason(err); reason != "" {
+		return reason
+	}
+	switch {
+	case errors.Is(err, ErrUnknown):
+		return "it came back with data that may be old, which are deleted"
+	case errors.Is(err, ErrStamp):
+		return "the sets were built with other settings"
+	case errors.Is(err, ErrNoDatabase):
+		return "it has no database of this number"
+	case errors.Is(err, ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		return "it cannot be reached"
+	}
+	return "it answers with an error"
+}
+
+// Translate wraps an error of the client as one of the errors above, or as that of ctx
+// if it has ended.
+func Translate(ctx context.Context, doing string, err error) error {
+	deadline, hasDeadline := ctx.Deadline()
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrStamp), errors.Is(err, ErrUnknown): // it was translated
+		return fmt.Errorf("%s: %w", doing, err)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
+	case hasDeadline && !time.Now().Before(deadline): // the connection may see it before ctx ends
+		return fmt.Errorf("%s: %w: %w", doing, context.DeadlineExceeded, err)
+	case redis.HasErrorPrefix(err, "DB index is out of range"), redis.HasErrorPrefix(err, "SELECT is not allowed in cluster mode"):
+		return fmt.Errorf("%s: %w: %w", doing, ErrNoDatabase, err)
+	}
+	if passing, refused := redisreply.Passing(err); refused {
+		return fmt.Errorf("%s: %w: %w", doing, ErrRefused, err)
+	} else if passing {
+		return fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// IsUnreachable reports whether an error is none that a server sent.
+func IsUnreachable(err error) bool {
+	var reply redis.Error
+	return !errors.As(err, &reply)
+}
+
+// IsOfSlot reports whether an error is about one slot, and says nothing about others of
+// the node.
+func IsOfSlot(err error) bool {
+	return isMoving(err) && !isReadOnly(err) || redis.HasErrorPrefix(err, "CLUSTERDOWN Hash slot not served")
+}
+
+// isMoving reports whether an error says that a slot is being moved, or that the server
+// is no master any more: that passes within moments.
+func isMoving(err error) bool {
+	return err != nil && (hasMoved(err) || redis.HasErrorPrefix(err, "TRYAGAIN ") || isReadOnly(err))
+}
+
+// hasMoved reports whether an error says that a key belongs to another node.
+func hasMoved(err error) bool {
+	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ")
+}
+
+func isReadOnly(err error) bool { return redis.HasErrorPrefix(err, "READONLY ") }
+
+func isTimeout(err error) bool {
+	var netErr net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
+}
