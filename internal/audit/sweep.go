@@ -61,7 +61,7 @@ func (r round) seen() int64 {
 	return r.Counts[countDone] + r.Counts[bulk.Failed] + r.Counts[bulk.Unreachable]
 }
 
-// sweepBatch is how many sets are looked at at once, at most.
+// sweepBatch is how many sets one batch looks at, at most.
 const sweepBatch = 100
 
 // sweeper is the sweep of this process.

@@ -159,19 +159,21 @@ func (s *telling) say(number int, line string) {
 func (s *telling) answer(number int, asked string) []string {
 	s.Helper()
 	for _, one := range questions {
-		if words := one.form.FindStringSubmatch(asked); words != nil {
-			lines, err := one.answer(s, words[1:])
-			if err != nil {
-				s.Fatalf("line %d: %s: %v", number, asked, err)
-			}
-			if len(lines) == 0 {
-				lines = []string{"nothing"}
-			}
-			for i := range lines {
-				lines[i] = "  " + lines[i]
-			}
-			return lines
+		words := one.form.FindStringSubmatch(asked)
+		if words == nil {
+			continue
 		}
+		lines, err := one.answer(s, words[1:])
+		if err != nil {
+			s.Fatalf("line %d: %s: %v", number, asked, err)
+		}
+		if len(lines) == 0 {
+			lines = []string{"nothing"}
+		}
+		for i := range lines {
+			lines[i] = "  " + lines[i]
+		}
+		return lines
 	}
 	s.Fatalf("line %d: %s: there is no such question", number, asked)
 	return nil
