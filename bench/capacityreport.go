@@ -304,8 +304,6 @@ func (o *capacityOptions) costTable() string {
 	}
 	add("a read", c.Read)
 	add("a set updated for an upload", c.Told)
-	add("…, and for each call of the script, of up to 100 sets", c.ToldCall)
-	add("the row of a task, in the site's transaction", c.Enqueue)
 	add("a change of contacts, claimed alone", c.ChangeAlone)
 	add("…, in a full claim", c.ChangeBatched)
 	add("an upload, claimed alone, without its followers", c.UploadAlone)
@@ -313,7 +311,6 @@ func (o *capacityOptions) costTable() string {
 	add("a refill", c.Refill)
 	add("…, and for each contact", c.RefillContact)
 	add("a set that the audit sweeps", c.Swept)
-	add("a process at rest, a second", c.Process)
 	add("a recipient of an event", c.Target)
 	add("a message to a device", c.Deliver)
 	return markdownTable(rows...) + fmt.Sprintf("\nA full set takes %s bytes, and %s in the table of keys. HTTP: %s bytes a read. A fork takes %s ms for a gigabyte. In a cluster a set updated costs activityd and Redis %s times as much.\n",
@@ -474,7 +471,7 @@ const followersTold = "sets updated for uploads, a second"
 // leftOutOfCheck are comparisons by which no one decides.
 var leftOutOfCheck = []string{
 	"contacts, in the mean", "sets", "statements, a second", "bytes from and to MySQL, kB a second",
-	"bytes from and to Redis, kB a second", "HTTP, kB a second",
+	"bytes from and to Redis, kB a second", "HTTP, kB a second", "…, rows read, thousands",
 }
 
 // checkTable has a column for each load: by how much its prediction is off.
