@@ -304,8 +304,6 @@ func (o *capacityOptions) costTable() string {
 	}
 	add("a read", c.Read)
 	add("a set updated for an upload", c.Told)
-	add("…, and for each call of the script, of up to 100 sets", c.ToldCall)
-	add("the row of a task, in the site's transaction", c.Enqueue)
 	add("a change of contacts, claimed alone", c.ChangeAlone)
 	add("…, in a full claim", c.ChangeBatched)
 	add("an upload, claimed alone, without its followers", c.UploadAlone)
@@ -313,11 +311,8 @@ func (o *capacityOptions) costTable() string {
 	add("a refill", c.Refill)
 	add("…, and for each contact", c.RefillContact)
 	add("a set that the audit sweeps", c.Swept)
-	add("a process at rest, a second", c.Process)
 	add("a recipient of an event", c.Target)
 	add("a message to a device", c.Deliver)
-	add("the site's own: a change of contacts", c.SiteChange)
-	add("…, an upload", c.SiteUpload)
 	return markdownTable(rows...) + fmt.Sprintf("\nA full set takes %s bytes, and %s in the table of keys. HTTP: %s bytes a read. A fork takes %s ms for a gigabyte. In a cluster a set updated costs activityd and Redis %s times as much.\n",
 		number(c.SetBytes[len(c.SetBytes)-1]), number(c.KeyBytes), number(c.Read.HTTPBytes), number(c.ForkMillis), short(c.ClusterTold))
 }
@@ -473,6 +468,12 @@ func (o *capacityOptions) compare(t taken) []comparison {
 
 const followersTold = "sets updated for uploads, a second"
 
+// leftOutOfCheck are comparisons by which no one decides.
+var leftOutOfCheck = []string{
+	"contacts, in the mean", "sets", "statements, a second", "bytes from and to MySQL, kB a second",
+	"bytes from and to Redis, kB a second", "HTTP, kB a second", "…, rows read, thousands",
+}
+
 // checkTable has a column for each load: by how much its prediction is off.
 func (o *capacityOptions) checkTable() string {
 	var b strings.Builder
@@ -483,7 +484,8 @@ func (o *capacityOptions) checkTable() string {
 			i+1, members(t.Crowd.Members), short(t.Rates.Reads), short(t.Rates.Uploads), short(t.Rates.Changes), short(t.Swept/t.Seconds))
 		rows[0] = append(rows[0], fmt.Sprintf("%d, %s", i+1, members(t.Crowd.Members)))
 		chance = append(chance, fmt.Sprintf("±%.0f %%", 100*t.Crowd.chance(t.Rates.Uploads*t.Planned)))
-		for j, c := range o.compare(t) {
+		shown := slices.DeleteFunc(o.compare(t), func(c comparison) bool { return slices.Contains(leftOutOfCheck, c.name) })
+		for j, c := range shown {
 			if i == 0 {
 				rows = append(rows, []string{c.name})
 			}
@@ -563,7 +565,6 @@ func (o *capacityOptions) needTable() string {
 	}
 	return o.each([]line{
 		{"reads a second", func(n need) float64 { return n.rates.Reads }, amount},
-		{"uploads a second", func(n need) float64 { return n.rates.Uploads }, amount},
 		{"sets updated for uploads, a second", func(n need) float64 { return n.told }, amount},
 		{"**activityd: hosts** of " + short(w.HostCores) + " cores", func(n need) float64 { return n.processes }, amount},
 		{"…, cores in use", func(n need) float64 { return n.total().Activityd / 1e6 }, short},
@@ -586,7 +587,6 @@ func (o *capacityOptions) timeTable() string {
 		{"a fan-out to " + amount(w.Celebrity) + " followers takes", func(n need) float64 { return n.fanOutSeconds(n.workload.Celebrity) }, duration},
 		{"a lost Redis node: its sets are made again in", func(n need) float64 { return n.rebuild(1) }, duration},
 		{"all sets, by as many workers", func(n need) float64 { return n.rebuild(n.masters()) }, duration},
-		{"sets a second for a round in " + short(w.SweepDays) + " days", func(n need) float64 { return n.rates.SweepSets }, amount},
 	})
 }
 
