@@ -47,7 +47,9 @@ func newServe() *cobra.Command {
 			"MySQL may come later: requests are answered 503 and tasks wait until it is there. But on tables\n" +
 			"that are wrong (activityd schema --check) it does not start, or ends.\n" +
 			"Redis may be away: reads are answered from MySQL and tasks wait.\n" +
-			"SIGTERM stops: requests have --grace, and then tasks; a second one stops at once.",
+			"SIGTERM stops: requests have --grace, and then tasks; a second one stops at once.\n\n" +
+			"Some settings have no flag, such as those of push: set them in the environment or in the file of\n" +
+			"--config. The page settings.md of the documentation has all.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(cmd.Flags()); err != nil {

@@ -43,11 +43,11 @@ func settingsPage() string {
 		}
 		page.WriteString("| setting | flag | default | bounds, unit | meaning |\n|---|---|---|---|---|\n")
 		g.Each(func(f *pflag.Flag) {
-			flag := ""
+			name := ""
 			if settings.HasFlag(f) {
-				flag = code("--" + f.Name)
+				name = code("--" + f.Name)
 			}
-			fmt.Fprintf(&page, "| %s | %s | %s | %s | %s |\n", code(settings.Variable(f.Name)), flag, code(f.DefValue),
+			fmt.Fprintf(&page, "| %s | %s | %s | %s | %s |\n", code(settings.Variable(f.Name)), name, code(f.DefValue),
 				strings.ReplaceAll(settings.Bounds(f), "|", ", "), f.Usage)
 		})
 	}

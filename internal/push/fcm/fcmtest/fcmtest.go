@@ -151,7 +151,7 @@ type connection struct{}
 // Close cuts all connections.
 func (s *Server) Close() error { return s.http.Close() }
 
-// URL is what --fcm-url is to be.
+// URL is what ACTIVITYD_FCM_URL is to be.
 func (s *Server) URL() string { return "https://" + s.listener.Addr().String() }
 
 // RootsPEM is the CA of the fake's certificate.
