@@ -352,7 +352,8 @@ func TestNodesThatAreBack(t *testing.T) {
 		"refused":             {[]redisnodes.State{redisnodes.Refusing}, 2},
 		"always well":         {[]redisnodes.State{redisnodes.Usable}, 1},
 	} {
-		n := newNodes(redis.NewClient(&redis.Options{}), nil, slog.New(slog.DiscardHandler))
+		client := redis.NewClient(&redis.Options{})
+		n := newNodes(client, nil, slog.New(slog.DiscardHandler))
 		backs := 0
 		n.back = func() { backs++ }
 		tell := func(state redisnodes.State) {
@@ -368,6 +369,7 @@ func TestNodesThatAreBack(t *testing.T) {
 		if backs != test.backs {
 			t.Errorf("%s: %d times back, want %d", name, backs, test.backs)
 		}
+		must(t, client.Close())
 	}
 }
 
