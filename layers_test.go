@@ -24,6 +24,7 @@ var layers = []struct {
 	deny []string
 }{
 	{"internal/index", []string{"database/sql", "net/http", "github.com/labstack/echo", module + "internal/tasks", module + "internal/api"}},
+	{"internal/redisnodes", []string{"database/sql", "net/http", "github.com/labstack/echo", module + "internal/member", module + "internal/index", module + "internal/tasks", module + "internal/api"}},
 	{"internal/retry", []string{module}},
 	{"internal/outage", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},
 	{"internal/health", []string{"database/sql", "net/http", "github.com/labstack/echo", module + "internal/audit", module + "internal/push", module + "internal/stream"}},
@@ -92,6 +93,9 @@ func TestBreachesAreFound(t *testing.T) {
 		{"internal/apis", "database/sql", false},
 		{"internal/api", "database/sqlite", false},
 		{"internal/index", module + "internal/tasks", true},
+		{"internal/index", module + "internal/redisnodes", false},
+		{"internal/redisnodes", module + "internal/index", true},
+		{"internal/redisnodes", module + "internal/member", true},
 		{"internal/tasks", module + "internal/index", false},
 		{"internal/wake", module + "internal/tasks", true},
 		{"internal/auth", module + "internal/contacts", true},

@@ -101,7 +101,10 @@ func each(ctx context.Context, q querier, what string, scan func(*sql.Rows) erro
 			return mysql.Translate(ctx, what, err)
 		}
 	}
-	return mysql.Translate(ctx, what, rows.Err())
+	if err := rows.Err(); err != nil {
+		return mysql.Translate(ctx, what, err)
+	}
+	return nil
 }
 
 // idList writes ids as a JSON array of numbers, for JSON_TABLE. A list of many

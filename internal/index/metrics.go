@@ -68,6 +68,9 @@ func init() { // the known series begin with 0
 // observe counts an operation that began at start.
 func (ix *Index) observe(op operation, start time.Time, err error) {
 	callSeconds.WithLabelValues(string(op)).Observe(time.Since(start).Seconds())
+	if err == nil {
+		return
+	}
 	if reason := failure(err); reason != "" {
 		callErrors.WithLabelValues(string(op), reason).Inc()
 	}
@@ -76,8 +79,8 @@ func (ix *Index) observe(op operation, start time.Time, err error) {
 // failure returns the reason why an operation failed, "" if it did not.
 func failure(err error) string {
 	switch {
-	case err == nil, errors.Is(err, ErrMissing), errors.Is(err, context.Canceled):
-		return "" // a set that is missing is an answer; the caller cancelled
+	case errors.Is(err, ErrMissing), errors.Is(err, ErrBehind), errors.Is(err, context.Canceled):
+		return "" // a set that is missing or behind is an answer; the caller cancelled
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timeout"
 	case errors.Is(err, ErrRefused):

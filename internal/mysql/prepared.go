@@ -33,7 +33,7 @@ func NewPrepared(db *sql.DB) *Prepared { return &Prepared{db: db, Pause: 10 * ti
 func (p *Prepared) QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	if time.Now().UnixNano() >= p.until.Load() {
 		rows, err := p.query(ctx, text, args)
-		if !isNotPrepared(err) {
+		if err == nil || !isNotPrepared(err) {
 			return rows, err
 		}
 		p.until.Store(time.Now().Add(p.Pause).UnixNano())

@@ -174,7 +174,7 @@ func (n *Node) isSilent() bool {
 // silent: that a connection is refused is found out at no cost. A call that had less time
 // than others says nothing about the node. The probes of Watch know better.
 func (n *Node) noteAnswer(ctx context.Context, err error) {
-	if n.nodes.watched.Load() || errors.Is(err, redis.ErrPoolTimeout) {
+	if errors.Is(err, redis.ErrPoolTimeout) {
 		return
 	}
 	deadline, hurried := ctx.Deadline()

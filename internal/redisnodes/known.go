@@ -35,7 +35,7 @@ func (k *knowledge) holds(made int64, now time.Time) bool {
 // name, no connection to the former one is left.
 func (n *Node) learn(k *knowledge) *knowledge {
 	k.since = k
-	switch before := n.known(); {
+	switch before := n.seen.Load().known; {
 	case before == nil:
 	case before.run != k.run && n.nodes.single == n:
 		n.closeConnections()
@@ -48,12 +48,12 @@ func (n *Node) learn(k *knowledge) *knowledge {
 
 // compare finds out whether the data of the node can be believed, for replies that came when so many
 // connections were made, unless another call does by then. The error is why it cannot be found out.
-func (ns *Nodes) compare(ctx context.Context, n *Node, made int64) (*knowledge, error) {
+func (n *Node) compare(ctx context.Context, made int64) (*knowledge, error) {
 	if err := n.lockKnown(ctx); err != nil {
 		return nil, Translate(ctx, "ask for the run of "+n.addr, err)
 	}
 	defer func() { <-n.knowing }()
-	before := n.known()
+	ns, before := n.nodes, n.seen.Load().known
 	if before.holds(made, ns.now()) {
 		return before, nil
 	}
@@ -76,7 +76,10 @@ func (ns *Nodes) compare(ctx context.Context, n *Node, made int64) (*knowledge, 
 	if ns.single == n {
 		commands = append(commands, NewCommand("", writes))
 	}
-	n.send(ctx, commands, false)
+	n.exec(ctx, n.client.Pipeline(), commands, false)
+	if !ns.watched.Load() {
+		n.noteAnswer(ctx, info.Err())
+	}
 	var err error
 	if k.run, err = runOf(info); err == nil && isReadOnly(writes.Err()) {
 		err = writes.Err()
@@ -107,11 +110,7 @@ func (n *Node) lockKnown(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	switch {
-	case ctx.Err() != nil:
-		<-n.knowing
-		return ctx.Err()
-	case n.isSilent():
+	if n.isSilent() {
 		<-n.knowing
 		return errSilent
 	}
@@ -187,7 +186,7 @@ func (ns *Nodes) judgeNode(ctx, background context.Context, in *inspection, runs
 	case <-ctx.Done():
 		return // the next probe judges it
 	}
-	k, before := &knowledge{made: in.made, run: in.run, at: ns.now()}, n.known()
+	k, before := &knowledge{made: in.made, run: in.run, at: ns.now()}, n.seen.Load().known
 	isLate := before != nil && before.made > in.made
 	if isLate && before.run != in.run { // what was read is of a former server
 		<-n.knowing

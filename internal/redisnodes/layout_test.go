@@ -28,7 +28,7 @@ func TestANodeWithoutSlotsIsNotBelieved(t *testing.T) {
 	var replicas atomic.Int64 // ForEachSlave calls from a goroutine for each
 	err := client.ForEachSlave(ctx, func(ctx context.Context, replica *redis.Client) error {
 		replicas.Add(1)
-		if _, err := ns.compare(ctx, ns.nodeFor(replica), 0); !errors.Is(err, ErrUnknown) {
+		if _, err := ns.nodeFor(replica).compare(ctx, 0); !errors.Is(err, ErrUnknown) {
 			t.Errorf("the data of %v: %v", replica, err)
 		}
 		return nil
@@ -77,11 +77,11 @@ func TestWhatWasNotComparedIsNotBelieved(t *testing.T) {
 	} {
 		in.node, in.answered, in.made = n, true, n.made.Load()
 		ns.judge(ctx, nil, []*inspection{&in})
-		if k := n.known(); k != nil {
+		if k := n.seen.Load().known; k != nil {
 			t.Errorf("%s: it is known: %+v", name, k)
 		}
 	}
-	if k, err := ns.compare(ctx, n, 0); err != nil || k.err != nil {
+	if k, err := n.compare(ctx, 0); err != nil || k.err != nil {
 		t.Errorf("it is not believed after it was compared: %v", err)
 	}
 }

@@ -33,6 +33,7 @@ type Options struct {
 // is one node. Its methods are safe for concurrent use.
 type Nodes struct {
 	options Options
+	now     func() time.Time // of options
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // nil for one server
 	single  *Node                // nil for a cluster
@@ -61,7 +62,7 @@ func New(c redis.UniversalClient, o Options) *Nodes {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	ns := &Nodes{options: o, client: c, late: make(chan struct{}, 1), nodes: make(map[*redis.Client]*Node), marks: make(map[string]tagState)}
+	ns := &Nodes{options: o, now: o.Now, client: c, late: make(chan struct{}, 1), nodes: make(map[*redis.Client]*Node), marks: make(map[string]tagState)}
 	// Now, so that it has all connections, such as the one over which a cluster's slots are asked for.
 	switch c := c.(type) {
 	case *redis.ClusterClient:
@@ -72,8 +73,6 @@ func New(c redis.UniversalClient, o Options) *Nodes {
 	}
 	return ns
 }
-
-func (ns *Nodes) now() time.Time { return ns.options.Now() }
 
 // IsCluster reports whether there may be several nodes.
 func (ns *Nodes) IsCluster() bool { return ns.cluster != nil }
@@ -151,6 +150,3 @@ func (ns *Nodes) all() []*Node {
 	defer ns.mu.RUnlock()
 	return slices.Collect(maps.Values(ns.nodes))
 }
-
-// known returns what the data of the node were found to be.
-func (n *Node) known() *knowledge { return n.seen.Load().known }

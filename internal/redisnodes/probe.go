@@ -96,7 +96,7 @@ func (ns *Nodes) probe(ctx, background context.Context) (s Status) {
 		group.Go(func() { probed[i] = ns.inspect(ctx, n) })
 	}
 	for _, n := range formers {
-		group.Go(func() { n.ping(ctx) })
+		group.Go(func() { ns.inspect(ctx, n) }) // it has no tags; whether it answers is all that is asked
 	}
 	group.Wait()
 	ns.judge(ctx, background, probed)
@@ -108,17 +108,6 @@ func (ns *Nodes) probe(ctx, background context.Context) (s Status) {
 	ns.last.Store(&s)
 	ns.show(s)
 	return s
-}
-
-// ping finds out whether a node that was silent, and is no master any more, answers again.
-func (n *Node) ping(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
-	defer cancel()
-	ping := redis.NewStatusCmd(ctx, "ping")
-	n.execProbe(ctx, []*Command{NewCommand("", ping)})
-	if !isTimeout(ping.Err()) {
-		n.see(func(s *seen) { s.silent = time.Time{} })
-	}
 }
 
 // inspection is what a probe read of a node beside its data.
@@ -139,10 +128,13 @@ func (ns *Nodes) inspect(ctx context.Context, n *Node) *inspection {
 	info := redis.NewStringCmd(ctx, "info", "server")
 	stamps, check := ns.readStamp(ctx, n)
 	commands := append([]*Command{NewCommand("", info)}, stamps...)
-	replies := make([]tagReplies, len(tags))
+	replies := make([]struct {
+		mark         *redis.IntCmd
+		server, lost *redis.StringCmd
+	}, len(tags))
 	for i, tag := range tags {
-		r := tagReplies{redis.NewIntCmd(ctx, "incr", markKey(tag)), textOf(ctx, serverKey(tag)), textOf(ctx, lostKey(tag))}
-		replies[i] = r
+		r := &replies[i]
+		r.mark, r.server, r.lost = redis.NewIntCmd(ctx, "incr", markKey(tag)), textOf(ctx, serverKey(tag)), textOf(ctx, lostKey(tag))
 		commands = append(commands, NewCommand(tag, r.mark), NewCommand(tag, r.server), NewCommand(tag, r.lost))
 	}
 	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
@@ -152,13 +144,14 @@ func (ns *Nodes) inspect(ctx context.Context, n *Node) *inspection {
 	}
 	in.answered = true
 	for i, tag := range tags {
-		switch state, err := replies[i].read(tag); {
+		r := replies[i]
+		switch err := cmp.Or(r.server.Err(), r.lost.Err(), r.mark.Err()); {
 		case hasMoved(err):
 		case err != nil:
 			in.failed = append(in.failed, tag)
 			in.err = cmp.Or(in.err, Translate(ctx, "probe", err))
 		default:
-			in.tags = append(in.tags, state)
+			in.tags = append(in.tags, tagState{tag: tag, mark: r.mark.Val(), server: r.server.Val(), lost: number(r.lost.Val())})
 		}
 	}
 	in.err = cmp.Or(check(), in.err)
@@ -186,7 +179,9 @@ func (n *Node) askProbe(ctx context.Context, info *redis.StringCmd, commands []*
 		bounded, cancel := context.WithTimeout(ctx, timeout)
 		n.execProbe(bounded, commands)
 		run, err = runOf(info)
-		n.noteAnswer(bounded, err)
+		if !isWatched {
+			n.noteAnswer(bounded, err)
+		}
 		hangs := isTimeout(err) && isWatched
 		err = Translate(bounded, "probe", err)
 		cancel()
@@ -215,19 +210,7 @@ func (n *Node) execProbe(ctx context.Context, commands []*Command) {
 		by.AddHook(dialHook{Node: n, probes: true})
 		defer by.Close() //nolint:errcheck // nothing depends on it
 	}
-	n.exec(ctx, by, commands, false)
-}
-
-// tagReplies are the replies to what a probe asks about a tag.
-type tagReplies struct {
-	mark         *redis.IntCmd
-	server, lost *redis.StringCmd
-}
-
-// read returns what is stored under the tag.
-func (r tagReplies) read(tag string) (tagState, error) {
-	return tagState{tag: tag, mark: r.mark.Val(), server: r.server.Val(), lost: number(r.lost.Val())},
-		cmp.Or(r.server.Err(), r.lost.Err(), r.mark.Err())
+	n.exec(ctx, by.Pipeline(), commands, false)
 }
 
 // Watch probes every second, and when a call waits for a node of a cluster, until ctx ends, which

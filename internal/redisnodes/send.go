@@ -56,7 +56,7 @@ var (
 // cannot be used do not hold up the others, but for the time that it takes to find out.
 func (ns *Nodes) Send(ctx context.Context, commands []*Command) {
 	if ns.single != nil {
-		ns.sendTo(ctx, ns.single, commands, false)
+		ns.single.send(ctx, commands, false)
 		return
 	}
 	began := time.Now()
@@ -95,7 +95,7 @@ func (ns *Nodes) sendOnce(ctx context.Context, commands []*Command) {
 	}
 	for n, group := range groups {
 		nodes.Go(func() {
-			ns.sendTo(ctx, n, group, false)
+			n.send(ctx, group, false)
 			ns.ask(ctx, group)
 			if err := group[0].Err(); err != nil && IsUnreachable(err) {
 				ns.cluster.ReloadState(ctx) // in the background, for later calls: another master may be in its place
@@ -131,31 +131,22 @@ func (ns *Nodes) ask(ctx context.Context, commands []*Command) {
 	for addr, some := range elsewhere {
 		at := slices.IndexFunc(masters, func(n *Node) bool { return n.addr == addr })
 		if at >= 0 {
-			ns.sendTo(ctx, masters[at], some, true)
+			masters[at].send(ctx, some, true)
 			continue
 		}
 		// A node that has no slot yet gets its first one. What lies there comes from the node
 		// that was asked first, and what is known of that holds of it.
-		pipe := ns.cluster.Pipeline()
-		for _, cmd := range some {
-			cmd.SetErr(nil)
-			_ = pipe.Process(ctx, cmd.Cmder) // it is queued
-		}
-		exec(ctx, pipe)
+		some[0].on.exec(ctx, ns.cluster.Pipeline(), some, false)
 	}
 }
 
-// sendTo sends the commands to the node, pipelined, each after ASKING if asking; or to none
+// send sends the commands to the node, pipelined, each after ASKING if asking; or to none
 // while it is silent. Its data are compared first if they never were, so that the replies need
 // not be left because of that.
-func (ns *Nodes) sendTo(ctx context.Context, n *Node, commands []*Command, asking bool) {
-	if n.known() == nil {
-		_, _ = ns.compare(ctx, n, 0) // else after the replies
-	}
-	n.send(ctx, commands, asking)
-}
-
 func (n *Node) send(ctx context.Context, commands []*Command, asking bool) {
+	if n.seen.Load().known == nil {
+		_, _ = n.compare(ctx, 0) // else after the replies
+	}
 	for some := range slices.Chunk(commands, PageSize) {
 		if n.isSilent() {
 			for _, cmd := range some {
@@ -164,14 +155,16 @@ func (n *Node) send(ctx context.Context, commands []*Command, asking bool) {
 			}
 			continue
 		}
-		n.exec(ctx, n.client, some, asking)
-		n.noteAnswer(ctx, some[0].Err())
+		n.exec(ctx, n.client.Pipeline(), some, asking)
+		if !n.nodes.watched.Load() {
+			n.noteAnswer(ctx, some[0].Err())
+		}
 	}
 }
 
-// exec sends the commands to the node in one pipeline, by a client of it.
-func (n *Node) exec(ctx context.Context, by *redis.Client, commands []*Command, asking bool) {
-	pipe, known := by.Pipeline(), n.known()
+// exec sends the commands to the node in one pipeline; each has its own error.
+func (n *Node) exec(ctx context.Context, pipe redis.Pipeliner, commands []*Command, asking bool) {
+	known := n.seen.Load().known
 	for _, cmd := range commands {
 		cmd.on, cmd.since = n, nil
 		if known != nil {
@@ -183,9 +176,15 @@ func (n *Node) exec(ctx context.Context, by *redis.Client, commands []*Command, 
 		}
 		_ = pipe.Process(ctx, cmd.Cmder) // it is queued
 	}
-	exec(ctx, pipe)
-	for _, cmd := range commands {
-		if cmd.Err() != nil {
+	if cmds, err := pipe.Exec(ctx); err != nil {
+		// Where the client got no connection, as with a wrong password, it returns the error here
+		// alone and leaves the commands as if they had succeeded and found nothing.
+		if !slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil }) {
+			for _, c := range cmds {
+				c.SetErr(err)
+			}
+		}
+		for _, cmd := range commands {
 			n.noteReply(ctx, cmd.Err())
 		}
 	}
@@ -195,24 +194,14 @@ func (n *Node) exec(ctx context.Context, by *redis.Client, commands []*Command, 
 // key: the probe finds out whether it is about all. A single server that is read-only is no primary
 // any more: the next connections go to where the address leads now.
 func (n *Node) noteReply(ctx context.Context, err error) {
+	if err == nil {
+		return
+	}
 	if _, refused := redisreply.Passing(err); refused && !redisreply.Denied(err) {
 		n.see(func(s *seen) { s.refused, s.refusedAt = Translate(ctx, "write", err), n.nodes.now() })
 	}
 	if n.nodes.single == n && isReadOnly(err) {
 		n.closeConnections()
-	}
-}
-
-// exec sends a pipeline; each command has its own error. Where the client got no
-// connection, as with a wrong password, it returns the error here alone and leaves the
-// commands as if they had succeeded and found nothing: exec gives all of them the error.
-func exec(ctx context.Context, pipe redis.Pipeliner) {
-	cmds, err := pipe.Exec(ctx)
-	if err == nil || slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil }) {
-		return
-	}
-	for _, c := range cmds {
-		c.SetErr(err)
 	}
 }
 
@@ -233,12 +222,12 @@ func (ns *Nodes) Read(ctx context.Context, commands []*Command, always bool) {
 	ns.Send(ctx, all)
 	verdicts := make(map[*Node]*knowledge)
 	for _, cmd := range commands {
-		if cmd.on == nil || !isReply(cmd.Err()) {
+		if err := cmd.Err(); cmd.on == nil || err != nil && !isReply(err) {
 			continue
 		}
 		k := verdicts[cmd.on]
 		if k == nil { // not before: only the reply shows which server answered
-			k = ns.judged(ctx, cmd.on, stamps[cmd.on])
+			k = cmd.on.judged(ctx, stamps[cmd.on])
 			verdicts[cmd.on] = k
 		}
 		switch {
@@ -252,24 +241,20 @@ func (ns *Nodes) Read(ctx context.Context, commands []*Command, always bool) {
 
 // isReply reports whether a command with this error was done, or refused for what it is.
 func isReply(err error) bool {
-	if err == nil {
-		return true
-	}
 	passing, _ := redisreply.Passing(err)
 	return !passing && !IsUnreachable(err)
 }
 
 // judged returns what is known of a node that has replied, with the error of its stamp, if that was
 // read, or why nothing is known.
-func (ns *Nodes) judged(ctx context.Context, n *Node, stamp func() error) *knowledge {
+func (n *Node) judged(ctx context.Context, stamp func() error) *knowledge {
+	var err error
 	if stamp != nil {
-		if err := stamp(); err != nil {
-			return &knowledge{err: err}
-		}
+		err = stamp()
 	}
-	k, err := n.known(), error(nil)
-	if made := n.made.Load(); !k.holds(made, ns.now()) {
-		k, err = ns.compare(ctx, n, made)
+	k, made := n.seen.Load().known, n.made.Load()
+	if err == nil && !k.holds(made, n.nodes.now()) {
+		k, err = n.compare(ctx, made)
 	}
 	if err != nil {
 		return &knowledge{err: err}

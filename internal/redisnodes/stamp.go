@@ -29,7 +29,7 @@ func (n *Node) Trusted() bool {
 // CheckStamp compares the stamps of the node with that of this process.
 func (ns *Nodes) CheckStamp(ctx context.Context, n *Node) error {
 	commands, check := ns.readStamp(ctx, n)
-	ns.sendTo(ctx, n, commands, false)
+	n.send(ctx, commands, false)
 	return check()
 }
 

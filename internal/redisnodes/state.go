@@ -71,7 +71,7 @@ func (s seen) state(now time.Time) (State, error) {
 	switch {
 	case now.Before(s.silent):
 		return Away, errSilent
-	case isFresh && isAway(s.failed):
+	case isFresh && s.failed != nil && isAway(s.failed):
 		return Away, s.failed
 	case isFresh && s.failed != nil:
 		return Refusing, s.failed

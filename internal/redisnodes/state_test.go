@@ -76,7 +76,7 @@ func TestANodeThatIsBack(t *testing.T) {
 		"away, and it left":   {[]error{ErrUnavailable, context.Canceled}, Behind},
 	} {
 		now := time.Unix(1_700_000_000, 0)
-		n := &Node{addr: "a:1", nodes: &Nodes{options: Options{Now: func() time.Time { return now }}}}
+		n := &Node{addr: "a:1", nodes: &Nodes{now: func() time.Time { return now }}}
 		n.seen.Store(new(seen))
 		for _, err := range append([]error{nil}, append(c.before, nil)...) {
 			now = now.Add(2 * time.Second)
