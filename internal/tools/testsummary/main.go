@@ -14,6 +14,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -48,9 +49,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// goTest runs "go test -json" and passes its events to s. It fails if go test does.
-func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) error {
+// goTest runs "go test -json" and passes its events to s. It fails if go test does. The tests
+// share a folder in which the first server of MySQL leaves its new data for the next ones.
+func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) (err error) {
+	data, err := os.MkdirTemp("", "activityd-data-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	cmd.Env = append(os.Environ(), "ACTIVITYD_TEST_DATA="+data)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stderr = stderr
 	out, err := cmd.StdoutPipe()
