@@ -51,7 +51,7 @@ var shared struct {
 //
 // The servers' folders are in memory where there is room: making a database on a disk takes
 // ten times as long.
-func Main(m *testing.M, opts ...goleak.Option) {
+func Main(m interface{ Run() int }, opts ...goleak.Option) {
 	if os.Getenv("ACTIVITYD_TEST_FOLDER") == "" && hasRoom(memoryFolder) {
 		_ = os.Setenv("ACTIVITYD_TEST_FOLDER", memoryFolder) // for the processes that the tests start, too
 	}
