@@ -35,7 +35,7 @@ build: ## build bin/activityd
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/activityd ./cmd/activityd
 
 .PHONY: dist
-dist: ## build dist/: tar.gz and Debian packages for Linux and macOS, and SHA256SUMS (VERSION=v1.2.3)
+dist: ## build dist/: tar.gz and Debian packages for Linux and macOS, and SHA256SUMS (VERSION=1.2.3)
 	@GO='$(GO)' scripts/dist $(PLATFORMS)
 
 .PHONY: image
@@ -113,8 +113,8 @@ bench-push: test-deps ## measure notifications, beside bare loops and apns2 (ARG
 	cd bench && $(GO) run . push $(ARGS)
 
 .PHONY: bench-page
-bench-page: ## write the tables of docs/benchmarks.md from what --json wrote (JSON="a.json b.json")
-	cd bench && $(GO) run . table --page ../docs/benchmarks.md $(abspath $(JSON))
+bench-page: ## write the tables of docs/benchmarks from what --json wrote (JSON="a.json b.json")
+	cd bench && $(GO) run . table $(addprefix --page ,$(abspath $(wildcard docs/benchmarks/*.md))) $(abspath $(JSON))
 
 .PHONY: bench-test
 bench-test: test-deps ## check that the benchmark works: seconds
@@ -146,6 +146,10 @@ prove-once: test-deps ## try 100,000 histories of package once on each store (RU
 	GOGC=200 ACTIVITYD_PROVE=1 ACTIVITYD_SEED='$(SEED)' ACTIVITYD_RUNS='$(RUNS)' \
 		ACTIVITYD_DURATION='$(if $(filter file,$(origin DURATION)),,$(DURATION))' \
 		$(GO) test -p 1 -count=1 -timeout 0 -v -run '^(TestProve|TestProveProcesses|TestACounterIsNeverChangedByAStaleFence)$$' ./internal/once/history ./internal/once
+
+.PHONY: pages
+pages: ## write docs/commands.md and docs/metrics.md from the code
+	$(GO) test -count=1 -run '^TestThePageOf(Commands|Metrics)$$' ./cmd/activityd ./internal/metrics -write
 
 .PHONY: screenshot
 screenshot: test-deps ## take the picture of the demo that the README shows

@@ -16,8 +16,7 @@ import (
 
 const module = "github.com/activityd/activityd/"
 
-// layers says who must not know whom: the table of docs/architecture.md. A
-// package is meant with all below it that have no rule of their own. .golangci.yml has the same rules for
+// layers says who must not know whom. A package is meant with all below it that have no rule of their own. .golangci.yml has the same rules for
 // depguard, which marks them in an editor; change both.
 var layers = []struct {
 	pkg  string

@@ -311,11 +311,6 @@ func (n need) primaries() float64 {
 	return max(1, math.Ceil(most))
 }
 
-// messages is how many messages a second a number of cores bear, if each takes so many µs.
-func (n need) messages(cores, micros float64) float64 {
-	return cores * n.workload.Headroom * 1e6 / micros
-}
-
 // limit is something of which a site has one, or which is bounded, and that grows with its members.
 type limit struct {
 	name   string
@@ -336,26 +331,26 @@ func limits() []limit {
 	primary := func(n need) float64 { return n.workload.Headroom * n.workload.MySQLCores * 1e6 }
 	commits := func(n need) float64 { return n.workload.Headroom * n.workload.MySQLCommits }
 	return []limit{
-		{"CPU of the MySQL primary", onPrimary, func(n need) float64 { return n.total().MySQL / primary(n) }, "`--queue-dsn`, then shards of the site by owner"},
+		{"CPU of the MySQL primary", onPrimary, func(n need) float64 { return n.total().MySQL / primary(n) }, "`--queue-dsn`, then shards by owner"},
 		{
 			"CPU of the MySQL primary with `--queue-dsn`", elsewhere, func(n need) float64 { return (n.total().MySQL - n.queue) / primary(n) },
-			"shards of the site by owner; replicas cannot answer reads",
+			"shards by owner",
 		},
 		{"CPU of the queue's own primary", elsewhere, func(n need) float64 { return n.queue / primary(n) }, "a queue for each shard"},
 		{"commits on the MySQL primary", onPrimary, func(n need) float64 { return n.commits / commits(n) }, "`--queue-dsn`; faster disks"},
 		{
 			"commits on the MySQL primary with `--queue-dsn`", elsewhere, func(n need) float64 { return (n.rates.Changes + n.rates.Uploads) / commits(n) },
-			"shards of the site by owner",
+			"shards by owner",
 		},
-		{"the site's tables on one disk", onPrimary, func(n need) float64 { return n.siteBytes / n.workload.MySQLDisk }, "shards of the site by owner"},
+		{"the site's tables on one disk", onPrimary, func(n need) float64 { return n.siteBytes / n.workload.MySQLDisk }, "shards by owner"},
 		{
 			"pages that MySQL reads from its disk, at worst", onPrimary, func(n need) float64 { return n.pages / (n.workload.MySQLPages * n.workload.Headroom) },
-			"more memory; then shards of the site by owner",
+			"more memory; then shards by owner",
 		},
 		{
 			"network of the MySQL primary", onPrimary, func(n need) float64 {
 				return n.total().Counts.MySQLBytes * 8 / (n.workload.NetworkBits * n.workload.Headroom)
-			}, "shards of the site by owner",
+			}, "shards by owner",
 		},
 		{
 			"connections to the MySQL primary", onPrimary, func(n need) float64 { return n.processes * n.workload.Conns / n.workload.MySQLConns },

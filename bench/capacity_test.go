@@ -467,7 +467,7 @@ func TestScaleMeasures(t *testing.T) {
 	if err := bench(t.Context(), []string{"capacity", "--costs", file}, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	if want := "**10³ members**, 200 reads, 5 uploads and 20 contact changes a second"; !strings.Contains(out.String(), want) {
+	if want := "1. **10³ members**, 200 reads, 5 uploads and 20 contact changes a second"; !strings.Contains(out.String(), want) {
 		t.Errorf("no %q in\n%s", want, &out)
 	}
 	o := committed(t)

@@ -298,12 +298,9 @@ func (o *capacityOptions) writePage(file string) error {
 
 func (o *capacityOptions) costTable() string {
 	c := o.figures.Costs
-	rows := [][]string{{"", "activityd, µs", "MySQL, µs", "Redis, µs", "statements", "rows read", "bytes, MySQL", "bytes, Redis"}}
+	rows := [][]string{{"", "activityd, µs", "MySQL, µs", "Redis, µs", "rows read"}}
 	add := func(name string, c cost) {
-		rows = append(rows, []string{
-			name, number(c.Activityd), number(c.MySQL), number(c.Redis), number(c.Counts.Statements), number(c.Counts.RowsRead),
-			number(c.Counts.MySQLBytes), number(c.Counts.RedisBytes),
-		})
+		rows = append(rows, []string{name, number(c.Activityd), number(c.MySQL), number(c.Redis), number(c.Counts.RowsRead)})
 	}
 	add("a read", c.Read)
 	add("a set updated for an upload", c.Told)
@@ -321,15 +318,11 @@ func (o *capacityOptions) costTable() string {
 	add("a message to a device", c.Deliver)
 	add("the site's own: a change of contacts", c.SiteChange)
 	add("…, an upload", c.SiteUpload)
-	text := markdownTable(rows...)
-	bytes := make([]string, 0, len(c.SetBytes))
-	for _, n := range c.SetBytes[1:] {
-		bytes = append(bytes, number(n))
-	}
-	return text + fmt.Sprintf("\nBytes of a set of one contact, of two, and so on: %s; and %s for each in the table of keys. HTTP: %s bytes a read. A fork takes %s ms for a gigabyte. To update a set in a cluster takes %s of what it takes activityd and Redis on one server.\n",
-		strings.Join(bytes, ", "), number(c.KeyBytes), number(c.Read.HTTPBytes), number(c.ForkMillis), short(c.ClusterTold))
+	return markdownTable(rows...) + fmt.Sprintf("\nA full set takes %s bytes, and %s in the table of keys. HTTP: %s bytes a read. A fork takes %s ms for a gigabyte. In a cluster a set updated costs activityd and Redis %s times as much.\n",
+		number(c.SetBytes[len(c.SetBytes)-1]), number(c.KeyBytes), number(c.Read.HTTPBytes), number(c.ForkMillis), short(c.ClusterTold))
 }
 
+// workloadTable leaves out what is the same of several workloads.
 func (o *capacityOptions) workloadTable() string {
 	var lists [][]string
 	for i, w := range o.workloads {
@@ -350,6 +343,9 @@ func (o *capacityOptions) workloadTable() string {
 		}
 	}
 	lists = slices.DeleteFunc(lists, func(row []string) bool { return row[0] == "`members`" })
+	if len(o.workloads) > 1 {
+		lists = slices.DeleteFunc(lists, func(row []string) bool { return len(slices.Compact(slices.Clone(row[1:]))) == 1 })
+	}
 	head := []string{"", "contacts, in the mean", "followers of an upload, in the mean, of 10⁸ members", "followers of the most followed of 10⁸ members"}
 	derived := [][]string{{head[1]}, {head[2]}, {head[3]}}
 	for _, w := range o.workloads {
@@ -477,23 +473,25 @@ func (o *capacityOptions) compare(t taken) []comparison {
 
 const followersTold = "sets updated for uploads, a second"
 
-// checkTable has a part for each load.
+// checkTable has a column for each load: by how much its prediction is off.
 func (o *capacityOptions) checkTable() string {
 	var b strings.Builder
-	for _, t := range o.sorted() {
-		fmt.Fprintf(&b, "\n**%s members**, %s reads, %s uploads and %s contact changes a second, %s sets swept a second:\n\n",
-			members(t.Crowd.Members), short(t.Rates.Reads), short(t.Rates.Uploads), short(t.Rates.Changes), short(t.Swept/t.Seconds))
-		rows := [][]string{{"", "predicted", "measured", "error"}}
-		for _, c := range o.compare(t) {
-			off := errorOf(c.predicted, c.measured)
-			if c.name == followersTold {
-				off += fmt.Sprintf(" (by chance ±%.0f %%)", 100*t.Crowd.chance(t.Rates.Uploads*t.Planned))
+	rows := [][]string{{""}}
+	chance := []string{"…, by chance"}
+	for i, t := range o.sorted() {
+		fmt.Fprintf(&b, "%d. **%s members**, %s reads, %s uploads and %s contact changes a second, %s sets swept a second\n",
+			i+1, members(t.Crowd.Members), short(t.Rates.Reads), short(t.Rates.Uploads), short(t.Rates.Changes), short(t.Swept/t.Seconds))
+		rows[0] = append(rows[0], fmt.Sprintf("%d, %s", i+1, members(t.Crowd.Members)))
+		chance = append(chance, fmt.Sprintf("±%.0f %%", 100*t.Crowd.chance(t.Rates.Uploads*t.Planned)))
+		for j, c := range o.compare(t) {
+			if i == 0 {
+				rows = append(rows, []string{c.name})
 			}
-			rows = append(rows, []string{c.name, short(c.predicted), short(c.measured), off})
+			rows[j+1] = append(rows[j+1], errorOf(c.predicted, c.measured))
 		}
-		b.WriteString(markdownTable(rows...))
 	}
-	return b.String()
+	at := slices.IndexFunc(rows, func(row []string) bool { return row[0] == followersTold })
+	return b.String() + "\n" + markdownTable(slices.Insert(rows, at+1, chance)...)
 }
 
 // errorOf formats by how much a prediction is off.
@@ -515,12 +513,11 @@ func (o *capacityOptions) sorted() []taken {
 	return list
 }
 
-// line is a line of a table: a number and its format, or a text.
+// line is a line of a table: a number and its format.
 type line struct {
 	name string
 	of   func(need) float64
 	as   func(float64) string
-	text func(need) string
 }
 
 // each returns the table of lines for each workload with each number of members. Numbers are ranges
@@ -539,13 +536,7 @@ func (o *capacityOptions) each(lines []line) string {
 				needs = append(needs, compute(costs, other))
 			}
 			for i, l := range lines {
-				cell := ""
-				if l.text != nil {
-					cell = l.text(needs[0])
-				} else {
-					cell = rangeOf(needs, l.of, l.as)
-				}
-				rows[i+1] = append(rows[i+1], cell)
+				rows[i+1] = append(rows[i+1], rangeOf(needs, l.of, l.as))
 			}
 		}
 	}
@@ -571,71 +562,32 @@ func (o *capacityOptions) needTable() string {
 		return func(n need) float64 { return micros(n) / n.total().MySQL }
 	}
 	return o.each([]line{
-		{"reads a second", func(n need) float64 { return n.rates.Reads }, amount, nil},
-		{"uploads a second", func(n need) float64 { return n.rates.Uploads }, amount, nil},
-		{"contact changes a second", func(n need) float64 { return n.rates.Changes }, amount, nil},
-		{"sets updated for uploads, a second", func(n need) float64 { return n.told }, amount, nil},
-		{"messages to devices a second", func(n need) float64 { return n.rates.Deliveries }, amount, nil},
-		{"tasks in a claim", func(n need) float64 { return n.claim }, short, nil},
-		{"sets in a call of the script that updates them", func(n need) float64 { return n.inCall }, short, nil},
-		{"**activityd: hosts** of " + short(w.HostCores) + " cores", func(n need) float64 { return n.processes }, amount, nil},
-		{"…, cores in use", func(n need) float64 { return n.total().Activityd / 1e6 }, short, nil},
-		{"**Redis: masters**, and as many replicas", need.masters, amount, nil},
-		{"…, sets on each", func(n need) float64 { return n.sets / n.masters() }, amount, nil},
-		{"…, memory of all, replicas included", need.redisMemory, bytesOf, nil},
-		{"…, cores in use, all masters", func(n need) float64 { return n.total().Redis / 1e6 }, short, nil},
-		{"**MySQL: cores in use** on the primary", func(n need) float64 { return n.total().MySQL / 1e6 }, short, nil},
-		{"…, of these for reads", ofMySQL(func(n need) float64 { return n.reads.MySQL }), percent, nil},
-		{"…, for tasks and fan-outs", ofMySQL(func(n need) float64 { return n.tasks.MySQL + n.fanOut.MySQL }), percent, nil},
-		{"…, for push", ofMySQL(func(n need) float64 { return n.push.MySQL }), percent, nil},
-		{"…, for the site's own changes", ofMySQL(func(n need) float64 { return n.site.MySQL }), percent, nil},
-		{"…, of these a queue's own primary would take", ofMySQL(func(n need) float64 { return n.queue }), percent, nil},
-		{"…, rows read a second", func(n need) float64 { return n.total().Counts.RowsRead }, amount, nil},
-		{"…, commits a second", func(n need) float64 { return n.commits }, amount, nil},
-		{"…, the site's tables", func(n need) float64 { return n.siteBytes }, bytesOf, nil},
-		{"…, pages from its disk a second, at worst", func(n need) float64 { return n.pages }, amount, nil},
-		{"network, Mbit/s: HTTP", func(n need) float64 { return n.total().HTTPBytes * 8 / 1e6 }, amount, nil},
-		{"…, MySQL", func(n need) float64 { return n.total().Counts.MySQLBytes * 8 / 1e6 }, amount, nil},
-		{"…, Redis, without replicas", func(n need) float64 { return n.total().Counts.RedisBytes * 8 / 1e6 }, amount, nil},
-		{"**most used of what there is one of**, in the middle", nil, nil, mostUsed},
-		{"MySQL primaries that it takes, were the site sharded", need.primaries, amount, nil},
+		{"reads a second", func(n need) float64 { return n.rates.Reads }, amount},
+		{"uploads a second", func(n need) float64 { return n.rates.Uploads }, amount},
+		{"sets updated for uploads, a second", func(n need) float64 { return n.told }, amount},
+		{"**activityd: hosts** of " + short(w.HostCores) + " cores", func(n need) float64 { return n.processes }, amount},
+		{"…, cores in use", func(n need) float64 { return n.total().Activityd / 1e6 }, short},
+		{"**Redis: masters**, and as many replicas", need.masters, amount},
+		{"…, memory of all, replicas included", need.redisMemory, bytesOf},
+		{"…, cores in use, all masters", func(n need) float64 { return n.total().Redis / 1e6 }, short},
+		{"**MySQL: cores in use** on the primary", func(n need) float64 { return n.total().MySQL / 1e6 }, short},
+		{"…, of these for reads", ofMySQL(func(n need) float64 { return n.reads.MySQL }), percent},
+		{"…, commits a second", func(n need) float64 { return n.commits }, amount},
+		{"…, the site's tables", func(n need) float64 { return n.siteBytes }, bytesOf},
+		{"…, pages from its disk a second, at worst", func(n need) float64 { return n.pages }, amount},
+		{"MySQL primaries that it takes, were the site sharded", need.primaries, amount},
 	})
-}
-
-// mostUsed names what is used up first.
-func mostUsed(n need) string {
-	busiest, name := 0.0, ""
-	for _, l := range limits() {
-		if u := l.used(n); l.of != elsewhere && u > busiest {
-			busiest, name = u, l.name
-		}
-	}
-	return fmt.Sprintf("%s: %s %%", name, short(busiest*100))
 }
 
 func (o *capacityOptions) timeTable() string {
 	w := o.workloads[0]
 	return o.each([]line{
-		{"followers of the most followed member", func(n need) float64 { return n.workload.mostFollowers() }, amount, nil},
-		{"…, its fan-out takes", func(n need) float64 { return n.fanOutSeconds(n.workload.mostFollowers()) }, duration, nil},
-		{"a fan-out to " + amount(w.Celebrity) + " followers takes", func(n need) float64 { return n.fanOutSeconds(n.workload.Celebrity) }, duration, nil},
-		{"a lost Redis node: its sets are made again in", func(n need) float64 { return n.rebuild(1) }, duration, nil},
-		{"…, MySQL cores that this takes, at most", need.rebuildCores, short, nil},
-		{"all sets, by as many workers", func(n need) float64 { return n.rebuild(n.masters()) }, duration, nil},
-		{"a round of the audit's sweep at 50 sets a second", func(n need) float64 { return n.workload.Members / 50 }, duration, nil},
-		{"sets a second for a round in " + short(w.SweepDays) + " days", func(n need) float64 { return n.rates.SweepSets }, amount, nil},
-		{"…, MySQL cores that this takes", func(n need) float64 { return n.sweep.MySQL / 1e6 }, short, nil},
-		{"messages to devices a second that one host sends, by its CPU", func(n need) float64 { return n.messages(n.workload.HostCores, n.costs.Deliver.Activityd) }, amount, nil},
-		{"…, that the primary with the queue bears", func(n need) float64 {
-			return n.messages(n.workload.MySQLCores, n.costs.Deliver.MySQL+n.costs.Target.MySQL)
-		}, amount, nil},
+		{"a fan-out of the most followed member takes", func(n need) float64 { return n.fanOutSeconds(n.workload.mostFollowers()) }, duration},
+		{"a fan-out to " + amount(w.Celebrity) + " followers takes", func(n need) float64 { return n.fanOutSeconds(n.workload.Celebrity) }, duration},
+		{"a lost Redis node: its sets are made again in", func(n need) float64 { return n.rebuild(1) }, duration},
+		{"all sets, by as many workers", func(n need) float64 { return n.rebuild(n.masters()) }, duration},
+		{"sets a second for a round in " + short(w.SweepDays) + " days", func(n need) float64 { return n.rates.SweepSets }, amount},
 	})
-}
-
-// rebuildCores is how many cores of MySQL are busy while a node is rebuilt, at most.
-func (n need) rebuildCores() float64 {
-	c := n.refill()
-	return rebuildWorkers * c.MySQL / (n.lookedMicros() + c.Activityd + c.MySQL + c.Redis)
 }
 
 // enoughFor formats a number of members that something is enough for.

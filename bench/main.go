@@ -10,9 +10,9 @@
 //	go run . scale                    what single operations cost, and loads on sites of three sizes
 //	go run . capacity                 what a site needs, computed from that; docs/scale.md shows it
 //	go run . reads,backlog --quick    two parts with small numbers: seconds
-//	go run . table a.json b.json      the tables of docs/benchmarks.md, from what --json wrote
+//	go run . table a.json b.json      the tables of docs/benchmarks, from what --json wrote
 //
-// docs/benchmarks.md says what is measured and what came out.
+// docs/benchmarks.md says what came out.
 package main
 
 import (

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// tables writes the tables of docs/benchmarks.md from the JSON of runs: those on the same
+// tables writes the tables of docs/benchmarks from the JSON of runs: those on the same
 // servers make a column, in the order of the files; of a figure that was measured twice on
 // the same ones the later file counts. With --page it replaces what stands in a page between
 // lines such as
@@ -20,12 +20,16 @@ import (
 //	<!-- tables: reads rows -->
 //	<!-- end of tables -->
 //
-// by the tables of these parts; "machine" is that of the machines. What was not measured
-// stays as it is. Without --page it prints all tables.
+// by the tables of these parts, without what is [leftOut]; "machine" is that of the machines.
+// What was not measured stays as it is. Without --page it prints all tables, with all figures.
 func tables(args []string, out, log io.Writer) error {
-	flags := flag.NewFlagSet("bench table [--page FILE] JSON...", flag.ContinueOnError)
+	flags := flag.NewFlagSet("bench table [--page FILE]... JSON...", flag.ContinueOnError)
 	flags.SetOutput(log)
-	page := flags.String("page", "", "file whose tables are replaced")
+	var pages []string
+	flags.Func("page", "`file` whose tables are replaced; may be repeated", func(file string) error {
+		pages = append(pages, file)
+		return nil
+	})
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -33,19 +37,44 @@ func tables(args []string, out, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if *page == "" {
+	if len(pages) == 0 {
 		fmt.Fprint(out, machineTable(columns))
 		for _, bench := range columns.benches() {
-			fmt.Fprint(out, columns.tablesOf(bench))
+			fmt.Fprint(out, columns.tablesOf(columns.figures(bench)))
 		}
-		return nil
 	}
-	text, err := os.ReadFile(*page)
-	if err != nil {
-		return err
+	for _, page := range pages {
+		text, err := os.ReadFile(page) //nolint:gosec // the user names it
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(page, []byte(columns.fill(string(text))), 0o644); err != nil { //nolint:gosec // a page is for all to read
+			return err
+		}
 	}
-	return os.WriteFile(*page, []byte(columns.fill(string(text))), 0o644) //nolint:gosec // a page is for all to read
+	return nil
 }
+
+// leftOut matches what the pages leave out, because no one decides by it: a figure, as in
+// "reads/A read, by the viewer's number of contacts/100 contacts, p50".
+var leftOut = regexp.MustCompile(strings.Join([]string{
+	`p90$`,
+	`^reads/A read, by .*/(100|10000|20000|50000) contacts`,
+	`^plain/.*(, (100|1000|10000|50000) contacts$|/activityd's walk|better of these two, 10)`,
+	`^rows/(What reads|.*/\d{3,} contacts|.*/the owner|.*bytes$)`,
+	`^(fanout|cluster)/.*(/activityd's (writing|handlers)|an UPDATE for each| 300000 followers)`,
+	`^cluster/.*ZREMRANGEBYRANK`,
+	`^refill/.*one viewer at a time`,
+	`^memory/.*(scores in milliseconds|scores with fractions|the members alone)`,
+	`^friends/(Reads of which some walk|Reads that walk.*/50 %|Adding .* already|.*(of some contacts|half or more walk))`,
+	`^friends/A read .*(/100 contacts|first 40|by the size .* first 6 )`,
+	`^save/(.*(p50|p99|longest)(, no save)?$|.*longest while|.*/one instance, p)`,
+	`^throughput/.*((enqueuing only|working off)/|concurrency 20|Enqueue of 100,|CPU for each task)`,
+	`^wake/.*p99`,
+	`^backlog/.*(, 1000 waiting$|/(extend|sweep|pending|enqueue 100 that))`,
+	`^deliveries/A cold start`,
+	`^once/.*(Do, whose work does nothing|compare and delete|: statements$|p99)`,
+}, "|"))
 
 // column is what was measured on the same servers.
 type column struct {
@@ -153,7 +182,9 @@ func (list columns) fill(page string) string {
 			if bench == "machine" {
 				b.WriteString(machineTable(list))
 			} else {
-				b.WriteString(list.tablesOf(bench))
+				b.WriteString(list.tablesOf(slices.DeleteFunc(list.figures(bench), func(f figure) bool {
+					return leftOut.MatchString(f.Bench + "/" + f.Part + "/" + f.Name)
+				})))
 			}
 		}
 		if b.Len() == 0 {
@@ -173,9 +204,8 @@ func machineTable(list columns) string {
 	return markdown(rows)
 }
 
-// tablesOf returns the tables of a part.
-func (list columns) tablesOf(bench string) string {
-	all := list.figures(bench)
+// tablesOf returns the tables of some figures, one for each title.
+func (list columns) tablesOf(all []figure) string {
 	var titles []string
 	for _, f := range all {
 		if !slices.Contains(titles, f.Part) {
@@ -185,77 +215,127 @@ func (list columns) tablesOf(bench string) string {
 	var b strings.Builder
 	for _, title := range titles {
 		of := slices.DeleteFunc(slices.Clone(all), func(f figure) bool { return f.Part != title })
-		fmt.Fprintf(&b, "\n**%s**\n", title)
-		b.WriteString(list.figureTable(of))
-		b.WriteString(list.costTable(of))
+		to, others := against(of)
+		fmt.Fprintf(&b, "\n**%s**", title)
+		if to != "" {
+			fmt.Fprintf(&b, ": ÷ is to %s", to)
+		}
+		b.WriteString("\n" + list.tableOf(of, to, others))
 	}
 	return b.String()
 }
 
-// figureTable has a row for each figure, and for each column its value and its ratio.
-func (list columns) figureTable(of []figure) string {
-	head := []string{""}
-	for _, c := range list {
-		head = append(head, c.name, "÷")
-	}
-	rows := [][]string{append(head, "to", "aim")}
+// against names what the ratios of figures are to, "" if there are none. If others, some are to
+// something else.
+func against(of []figure) (to string, others bool) {
+	above, last := true, "" // ratios are to the last row without one
 	for _, f := range of {
-		row := []string{f.Name}
-		for _, c := range list {
-			row = append(row, c.find(&f).pair()...)
+		switch {
+		case f.Against == "":
+			last = f.Name
+			continue
+		case to == "":
+			to = f.Against
 		}
-		rows = append(rows, append(row, f.Against, f.Aim.String()))
+		others = others || f.Against != to
+		above = above && f.Against == last
+	}
+	if others && above {
+		return "the last row without one", false
+	}
+	return to, others
+}
+
+// unitOf is the unit that all values have, "" if there is none.
+func unitOf(of []figure) (unit string) {
+	for i, f := range slices.DeleteFunc(slices.Clone(of), func(f figure) bool { return f.Value == nil }) {
+		if i > 0 && f.Unit != unit {
+			return ""
+		}
+		unit = f.Unit
+	}
+	return unit
+}
+
+// tableOf has a row for each figure, and for each column its value, its ratio, and the processor
+// time of an operation, where any has these.
+func (list columns) tableOf(of []figure, to string, others bool) string {
+	unit := unitOf(of)
+	cpu := slices.ContainsFunc(of, func(f figure) bool { return f.Each != nil && f.Each.CPU != nil })
+	aims := slices.ContainsFunc(of, func(f figure) bool { return f.Aim != nil })
+	row := func(name string, cells func(*column) (value, ratio, micros string), other, aim string) []string {
+		row := []string{name}
+		for _, c := range list {
+			value, ratio, micros := cells(c)
+			row = append(row, value)
+			if to != "" {
+				row = append(row, ratio)
+			}
+			if cpu {
+				row = append(row, micros)
+			}
+		}
+		if others {
+			row = append(row, other)
+		}
+		if aims {
+			row = append(row, aim)
+		}
+		return row
+	}
+	rows := [][]string{row(unit, func(c *column) (value, ratio, micros string) { return c.short(list), "÷", "CPU µs" }, "if not to that", "aim")}
+	for _, f := range of {
+		other := f.Against
+		if other == to {
+			other = ""
+		}
+		rows = append(rows, row(f.Name, func(c *column) (value, ratio, micros string) { return c.find(&f).cells(unit) }, other, f.Aim.String()))
 	}
 	return markdown(rows)
 }
 
-// pair is a figure's value and its ratio, of which that with an aim has the verdict.
-func (f *figure) pair() []string {
-	var value, ratio string
+// short is the database of the column, or all of its name if another one has that database, too.
+func (c *column) short(list columns) string {
+	database, _, _ := strings.Cut(c.name, ",")
+	for _, other := range list {
+		if other != c && strings.HasPrefix(other.name, database+",") {
+			return c.name
+		}
+	}
+	return database
+}
+
+// cells are a figure's value, its ratio and the processor time of an operation. The unit
+// is left out that the whole table has. A missed aim is marked: of the ratio, if there is one.
+func (f *figure) cells(unit string) (value, ratio, micros string) {
 	if f == nil {
-		return []string{value, ratio}
+		return "", "", ""
 	}
 	verdict := ""
-	if f.Verdict != "" {
-		verdict = ": " + f.Verdict
-	}
-	if f.Value != nil {
-		value = strings.TrimSpace(f.write(f.Value) + " " + f.Unit)
+	if f.Verdict == missed {
+		verdict = ": " + missed
 	}
 	if f.Ratio != nil {
-		ratio, verdict = "× "+f.write(f.Ratio)+verdict, ""
+		ratio, verdict = f.median(f.Ratio)+verdict, ""
 	}
-	return []string{value + verdict, ratio}
+	if f.Value != nil {
+		value = f.median(f.Value)
+		if unit == "" && f.Unit != "" {
+			value += " " + f.Unit
+		}
+	}
+	if f.Each != nil && f.Each.CPU != nil {
+		micros = number(f.Each.CPU.Sum)
+	}
+	return value + verdict, ratio, micros
 }
 
-// costTable has the costs of one operation, for those whose processor time was measured.
-func (list columns) costTable(of []figure) string {
-	head := []string{"for each operation"}
-	for _, c := range list {
-		head = append(head, c.name+": CPU µs", "of client, activityd, database, Redis", "commands", "rows")
+// median formats a spread without its range.
+func (f *figure) median(s *spread) string {
+	if !f.Exact && s.noisy() {
+		return unclear
 	}
-	rows := [][]string{head}
-	for _, f := range of {
-		row, measured := []string{f.Name}, false
-		for _, c := range list {
-			g := c.find(&f)
-			if g == nil || g.Each == nil || g.Each.CPU == nil {
-				row = append(row, "", "", "", "")
-				continue
-			}
-			cpu, n := g.Each.CPU, g.Each.Counts
-			row = append(row, number(cpu.Sum), strings.Join([]string{number(cpu.Own), number(cpu.Program), number(cpu.MySQL), number(cpu.Redis)}, ", "),
-				number(n.Commands), number(n.RowsRead))
-			measured = true
-		}
-		if measured {
-			rows = append(rows, row)
-		}
-	}
-	if len(rows) == 1 {
-		return ""
-	}
-	return markdown(rows)
+	return number(s.Median)
 }
 
 var numeral = regexp.MustCompile(`\b\d+(\.\d+)?\b`)

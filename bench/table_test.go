@@ -32,41 +32,42 @@ func TestTablesOfAPage(t *testing.T) {
 		writeRun(t, "9.7.0", "Valkey 9.1.2", rate(98765, 0.4), figure{Bench: "fanout", Part: "Fan-out", Name: "trips", Exact: true, Value: spreadOf(2)}),
 		writeRun(t, "10.11.19-MariaDB", "7.0.15", rate(123456, 0.6), figure{Bench: "reads", Part: "Reads", Name: "p50", Unit: "ms", Value: spreadOf(1)}),
 	}
-	page := filepath.Join(t.TempDir(), "page.md")
-	const before = "prose\n<!-- tables: fanout -->\nold\n<!-- end of tables -->\nmore\n<!-- tables: refill -->\nnot measured\n<!-- end of tables -->\n" +
-		"<!-- tables: machine -->\n<!-- end of tables -->\n"
-	if err := os.WriteFile(page, []byte(before), 0o600); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	before := map[string]string{
+		"a.md": "prose\n<!-- tables: fanout -->\nold\n<!-- end of tables -->\nmore\n<!-- tables: refill -->\nnot measured\n<!-- end of tables -->\n",
+		"b.md": "<!-- tables: machine -->\n<!-- end of tables -->\n",
+	}
+	args := []string{"table"}
+	for name, text := range before {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--page", file)
 	}
 	for range 2 { // the second time changes nothing
-		if err := bench(t.Context(), append([]string{"table", "--page", page}, runs...), io.Discard, io.Discard); err != nil {
+		if err := bench(t.Context(), append(args, runs...), io.Discard, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = `prose
+	want := map[string]string{
+		"a.md": `prose
 <!-- tables: fanout -->
 
-**Fan-out**
+**Fan-out**: ÷ is to raw
 
-|  | MariaDB 10.11, Redis 7.0 | ÷ | MySQL 9.7, Valkey 9.1 | ÷ | to | aim |
-|---|---|---|---|---|---|---|
-| all | 123,000 followers/s | × 0.600: reached | 98,800 followers/s | × 0.400: missed | raw | ≥ 0.500 |
-| trips |  |  | 2.00 |  |  |  |
-
-| for each operation | MariaDB 10.11, Redis 7.0: CPU µs | of client, activityd, database, Redis | commands | rows | MySQL 9.7, Valkey 9.1: CPU µs | of client, activityd, database, Redis | commands | rows |
-|---|---|---|---|---|---|---|---|---|
-| all | 3.00 | 1.00, 0, 0, 2.00 | 0 | 0 | 3.00 | 1.00, 0, 0, 2.00 | 0 | 0 |
+|  | MariaDB 10.11 | ÷ | CPU µs | MySQL 9.7 | ÷ | CPU µs | aim |
+|---|---|---|---|---|---|---|---|
+| all | 123,000 followers/s | 0.600 | 3.00 | 98,800 followers/s | 0.400: missed | 3.00 | ≥ 0.500 |
+| trips |  |  |  | 2.00 |  |  |  |
 
 <!-- end of tables -->
 more
 <!-- tables: refill -->
 not measured
 <!-- end of tables -->
-<!-- tables: machine -->
+`,
+		"b.md": `<!-- tables: machine -->
 
 |  | date | processor | kernel | Go | database | Redis or Valkey |
 |---|---|---|---|---|---|---|
@@ -74,9 +75,55 @@ not measured
 | MySQL 9.7, Valkey 9.1 | 2026-11-22 | , 0 cores |  |  | 9.7.0 | Valkey 9.1.2 |
 
 <!-- end of tables -->
-`
-	if string(text) != want {
-		t.Errorf("the page is\n%s\nwant\n%s", text, want)
+`,
+	}
+	for name := range want {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(text) != want[name] {
+			t.Errorf("%s is\n%s\nwant\n%s", name, text, want[name])
+		}
+	}
+}
+
+// What the ratios are to stands above the table, where it is the same of all, or the last row
+// without one; otherwise most of it.
+func TestTablesSayWhatTheRatiosAreTo(t *testing.T) {
+	t.Parallel()
+	row := func(name, to string) figure {
+		f := figure{Bench: "reads", Part: "P", Name: name, Unit: "ms", Value: spreadOf(1), Against: to}
+		if to != "" {
+			f.Ratio = spreadOf(1, 1.5)
+		}
+		return f
+	}
+	for want, figures := range map[string][]figure{
+		"**P**\n\n| ms | x |\n|---|---|\n| a | 1.00 |\n":                                                                                                         {row("a", "")},
+		"**P**: ÷ is to a\n\n| ms | x | ÷ |\n|---|---|---|\n| a | 1.00 |  |\n| b | 1.00 | 1.25 |\n":                                                              {row("a", ""), row("b", "a")},
+		"**P**: ÷ is to the last row without one\n\n| ms | x | ÷ |\n|---|---|---|\n| a | 1.00 |  |\n| b | 1.00 | 1.25 |\n| c | 1.00 |  |\n| d | 1.00 | 1.25 |\n": {row("a", ""), row("b", "a"), row("c", ""), row("d", "c")},
+		"**P**: ÷ is to a\n\n| ms | x | ÷ | if not to that |\n|---|---|---|---|\n| b | 1.00 | 1.25 |  |\n| d | 1.00 | 1.25 | c |\n":                              {row("b", "a"), row("d", "c")},
+	} {
+		list := columns{{name: "x", figures: figures}}
+		if got := list.tablesOf(list.figures("reads")); got != "\n"+want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+// A page is for who decides: what no one decides by is printed, and is on no page.
+func TestPagesLeaveOut(t *testing.T) {
+	t.Parallel()
+	list := columns{{name: "x", figures: []figure{
+		{Bench: "reads", Part: "P", Name: "10 contacts, p50", Value: spreadOf(1)}, {Bench: "reads", Part: "P", Name: "10 contacts, p90", Value: spreadOf(2)},
+	}}}
+	page := list.fill("<!-- tables: reads -->\n<!-- end of tables -->\n")
+	if !strings.Contains(page, "p50") || strings.Contains(page, "p90") {
+		t.Errorf("the page is\n%s", page)
+	}
+	if text := list.tablesOf(list.figures("reads")); !strings.Contains(text, "p90") {
+		t.Errorf("printed are\n%s", text)
 	}
 }
 
@@ -84,7 +131,7 @@ func TestTablesArePrinted(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	run := writeRun(t, "9.7.0", "8.0.2", figure{Bench: "reads", Part: "Reads", Name: "p50", Unit: "ms", Value: spreadOf(1)})
-	if err := bench(t.Context(), []string{"table", run}, &out, io.Discard); err != nil || !strings.Contains(out.String(), "| p50 | 1.00 ms |") {
+	if err := bench(t.Context(), []string{"table", run}, &out, io.Discard); err != nil || !strings.Contains(out.String(), "| p50 | 1.00 |") {
 		t.Errorf("%v: %s", err, &out)
 	}
 	for _, args := range [][]string{{"table"}, {"table", "no-such.json"}, {"table", "--page", "no-such.md", run}} {

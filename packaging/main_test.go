@@ -23,8 +23,8 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 
 // The versions of the packages, and the time of their files.
 const (
-	oldVersion = "v1.0.0"
-	newVersion = "v1.1.0-rc.1"
+	oldVersion = "1.0.0"
+	newVersion = "1.1.0-rc.1"
 	epoch      = "1790000000"
 )
 

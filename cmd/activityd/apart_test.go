@@ -88,7 +88,7 @@ func kill(t *testing.T, server *localserver.MySQL) (back func()) {
 }
 
 // change commits a change of the site's, and then enqueues its task, and repeats each until it
-// succeeds. This is the order that docs/operations.md asks of a site.
+// succeeds. This is the order that docs/servers.md asks of a site.
 func (a *apartServers) change(ctx context.Context, key, statement, path, body string) error {
 	for ctx.Err() == nil {
 		_, err := a.db.ExecContext(ctx, statement)

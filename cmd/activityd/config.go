@@ -18,7 +18,7 @@ import (
 )
 
 // config is what the flags and the environment say. Each command registers the
-// groups of flags that it uses. docs/operations.md describes those of serve.
+// groups of flags that it uses. docs/settings.md describes those of serve.
 type config struct {
 	mysqlDSN         string
 	queueDSN         string // empty: the queue is in the site's database

@@ -68,7 +68,7 @@ func seenFence(t *testing.T, row *sql.Row) (fence uint64) {
 	return fence
 }
 
-// What docs/operations.md has a person do where the clock of MySQL is behind raises all
+// What docs/by-hand.md has a person do where the clock of MySQL is behind raises all
 // fences by a day: of names that are there, of others, and the epochs.
 func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
 	t.Parallel()
@@ -91,7 +91,7 @@ func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
 		return epoch
 	}
 	name, epoch := acquire("here", "a"), next()
-	execOn(t, db, pageSQL(t, "docs/operations.md")["raise_fences"])
+	execOn(t, db, pageSQL(t, "docs/by-hand.md")["raise_fences"])
 	if r, err := store.Apply(t.Context(), "here", once.Operation{Action: once.Fail, Owner: "a"}); err != nil || r.Outcome != once.OK {
 		t.Errorf("the end of the attempt that was under way: %v, %v", r.Outcome, err)
 	}
@@ -107,7 +107,7 @@ func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
 	}
 	execOn(t, db, []string{"TRUNCATE TABLE once_keys"})
 	began := uint64(time.Now().Add(day).Unix())
-	execOn(t, db, pageSQL(t, "docs/operations.md")["raise_fences"])
+	execOn(t, db, pageSQL(t, "docs/by-hand.md")["raise_fences"])
 	if fence, epoch := acquire("here", "d"), next(); fence < began*1000 || epoch < began {
 		t.Errorf("in an empty table: fence %d and epoch %d, want them a day ahead", fence, epoch)
 	}

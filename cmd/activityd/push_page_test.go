@@ -76,7 +76,7 @@ func TestTheNotificationsOfThePage(t *testing.T) {
 }
 
 // An upload that is reported as docs/adoption.md has it is shown to a follower, and what
-// docs/operations.md asks the database about that is known.
+// docs/by-hand.md and docs/runbook.md ask the database about that is known.
 func TestTheEventOfThePage(t *testing.T) {
 	t.Parallel()
 	p := startPushServices(t)
@@ -96,7 +96,7 @@ func TestTheEventOfThePage(t *testing.T) {
 		t.Errorf("it shows (-want +got):\n%s", diff)
 	}
 
-	page := pageSQL(t, "docs/operations.md")
+	page := pageSQL(t, "docs/by-hand.md")
 	var found []int
 	for _, statement := range page["why_nothing"] {
 		found = append(found, countRows(t, r, statement))
@@ -106,7 +106,7 @@ func TestTheEventOfThePage(t *testing.T) {
 	}
 	_, err = r.db.ExecContext(t.Context(), "UPDATE push_devices SET gone_at = UNIX_TIMESTAMP() * 1000, gone_reason = 'Unregistered' WHERE platform = 'apns'")
 	must(t, err)
-	if n := countRows(t, r, page["gone_reasons"][0]); n != 1 {
+	if n := countRows(t, r, pageSQL(t, "docs/runbook.md")["gone_reasons"][0]); n != 1 {
 		t.Errorf("devices are gone for %d reasons", n)
 	}
 }

@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// release and commit are of a release: scripts/dist sets them by -ldflags -X. Other builds
-// leave them empty.
-var release, commit string
+// release is the version of this source: the newest one in CHANGELOG.md, or, while that has
+// changes that are not released, the next one with "-dev". scripts/dist reads it here, and
+// sets both by -ldflags -X.
+var release, commit = "0.1.0", ""
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{
@@ -27,37 +29,46 @@ func newVersion() *cobra.Command {
 
 // version describes the build, as far as it is known.
 func version() string {
-	number, revision := build(debug.ReadBuildInfo())
+	number, revision := built()
 	return fmt.Sprintf("activityd %s commit %s %s %s/%s", number, cmp.Or(revision, "unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // versionNumber is the first part of [version] alone.
 func versionNumber() string {
-	number, _ := build(debug.ReadBuildInfo())
+	number, _ := built()
 	return number
 }
 
-// build returns the version and the commit of a release, or what the go command recorded:
-// "(devel)" if it recorded none. The commit may be empty, and ends in "+dirty" if files
-// were changed.
-func build(info *debug.BuildInfo, ok bool) (number, revision string) {
-	if release != "" {
+func built() (number, revision string) {
+	info, _ := debug.ReadBuildInfo()
+	return build(release, commit, info)
+}
+
+// build returns the version and the commit of a program whose source has this release, and
+// whose script may have set a commit. The commit is empty if the go
+// command recorded none, and ends in "+dirty" if files were changed; then so does the version.
+// A version with "-dev" has the commit and its time, as in 0.2.0-dev.20261124093000+0123456789ab:
+// later ones sort behind earlier ones, and before the release.
+func build(release, commit string, info *debug.BuildInfo) (number, revision string) {
+	if commit != "" || info == nil {
 		return release, commit
 	}
-	if !ok {
-		return "(devel)", ""
-	}
-	changed := ""
+	recorded := make(map[string]string)
 	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			changed = "+dirty"
-		}
+		recorded[s.Key] = s.Value
 	}
-	if revision != "" {
-		revision += changed
+	number, revision = release, recorded["vcs.revision"]
+	var details []string
+	if revision != "" && strings.HasSuffix(release, "-dev") {
+		number += "." + strings.NewReplacer("-", "", "T", "", ":", "", "Z", "").Replace(recorded["vcs.time"])
+		details = append(details, revision[:min(len(revision), 12)])
 	}
-	return cmp.Or(info.Main.Version, "(devel)"), revision
+	if recorded["vcs.modified"] == "true" {
+		details = append(details, "dirty")
+		revision += "+dirty"
+	}
+	if len(details) > 0 {
+		number += "+" + strings.Join(details, ".")
+	}
+	return number, revision
 }

@@ -17,19 +17,19 @@ var (
 		Buckets: []float64{0.00025, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
 	}, []string{"route", "method", "code"})
 	requests = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_http_requests_total", Help: "Requests by route, method and status; 499: the client left.",
+		Name: "activityd_http_requests_total", Help: "Requests by route, method and status; 499: the client left first.",
 	}, []string{"route", "method", "code"})
 	requestsInFlight = promauto.NewGauge(prometheus.GaugeOpts{
 		Name: "activityd_http_requests_in_flight", Help: "Requests that are being answered.",
 	})
 	enqueuesRefused = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_enqueues_refused_total", Help: "Requests with tasks that were turned away because too many tasks wait.",
+		Name: "activityd_enqueues_refused_total", Help: "Requests with tasks that were answered 429, because more than a million tasks wait.",
 	})
 	connections = promauto.NewGauge(prometheus.GaugeOpts{
 		Name: "activityd_http_connections", Help: "Connections to the API that are open.",
 	})
 	connectionsRefused = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_http_connections_refused_total", Help: "Connections to the API that were closed at once because too many were open.",
+		Name: "activityd_http_connections_refused_total", Help: "Connections to the API that were closed as they came, because too many were open.",
 	})
 )
 

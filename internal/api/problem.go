@@ -186,7 +186,8 @@ func (s *Server) writeError(err error, c echo.Context) {
 	}
 }
 
-// repeating says whether a request may be repeated of which it is not known whether it was done.
+// repeating says, for a request that may or may not have been carried out, whether it may be
+// sent again.
 func repeating(r *http.Request) string {
 	if r.Method == http.MethodPost && r.Header.Get(headerKey) == "" {
 		return "the request may have been carried out, and without an Idempotency-Key a repetition is another one"

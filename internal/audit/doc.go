@@ -27,8 +27,8 @@
 // that T is several statements, and not one instant: the argument is about the
 // one statement that saw the change.
 //
-// "What follows from it" is always there before what it follows from is done. A
-// part of a fan-out enqueues its successor before it writes its own page; an
+// "What follows from it" is always there when what it follows from is done. A
+// part of a fan-out enqueues its successor in the transaction that ends it; an
 // upload, or a part, that finds no set enqueues the refill before it is finished;
 // an upload that absorbs others does so while it runs itself, and one that stands
 // for others is still running when those are finished; a task that is absorbed by
@@ -91,8 +91,11 @@
 // the members: the patrol waits. Sets on a node of Redis that cannot be used are left out and
 // counted.
 //
-// One process sweeps at a time, by a lease in Redis, beside which its round is kept: a
-// restart goes on there. Nothing but effort depends on either, so Redis may lose them.
+// One process sweeps at a time: the one that holds the name activityd/audit-sweep (package
+// once). Its round is kept in Redis, beside its fence: one that has begun with a higher fence
+// is the only one that saves from then on. A restart goes on there. Nothing but effort depends
+// on either, so Redis may lose them. After a minute of an outage the process hands the name
+// back, since another one may reach the server that it cannot.
 //
 // The sweep alone would take hours or days to notice that Redis lost data. So a round stores
 // the last loss of any node before it began ([index.Index.LostAt]). After a later loss an ordinary

@@ -66,8 +66,8 @@ type Finding struct {
 	// that is not private.
 	// For a wrong answer they are the dates of the newest photos shown and due.
 	Stored, Actual uint64
-	// Since is when the oldest of the pending tasks that explain a Lag was enqueued;
-	// zero where that was not found out, as where there are too many.
+	// Since is when the oldest pending task that explains a Lag was enqueued; zero: it is
+	// not known, such as when there are too many.
 	Since time.Time
 	// Lasting says that this is longer ago than [Options.LagLimit].
 	Lasting bool

@@ -10,7 +10,7 @@ import (
 
 var (
 	setsChecked = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_audit_checked_total", Help: "Sets compared with MySQL, by what made the audit look.",
+		Name: "activityd_audit_checked_total", Help: "Sets compared with MySQL; sweep: one after the other, read: sampled from the reads.",
 	}, []string{"origin"})
 	setsErroneous = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_audit_erroneous_total", Help: "Sets compared with MySQL that had an error.",
@@ -22,10 +22,10 @@ var (
 		Name: "activityd_audit_unreachable_total", Help: "Sets left out because their node of Redis could not be used.",
 	}, []string{"origin"})
 	membersFailed = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_audit_failed_total", Help: "Members left out because a server failed at them, again and again.",
+		Name: "activityd_audit_failed_total", Help: "Members left out because MySQL or Redis failed at them alone, again and again; the log names one.",
 	}, []string{"origin"})
 	privateNewests = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_audit_private_newest_total", Help: "Members seen whose newest photo is private, by last_upload: below it, its upload did not count; covers it, it counted, or was made private later. Unconfirmed.",
+		Name: "activityd_audit_private_newest_total", Help: "Members seen whose newest photo is private, by last_upload; below: earlier than the photo, covers: not earlier, as the upload counted or the photo was made private later. Unconfirmed.",
 	}, []string{"last_upload"})
 	answersChecked = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_audit_answers_checked_total", Help: "Answers by the index compared with the answer by MySQL alone.",
@@ -34,22 +34,22 @@ var (
 		Name: "activityd_audit_answers_erroneous_total", Help: "Answers by the index that were wrong.",
 	})
 	findings = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_audit_findings_total", Help: "Differences between sets or answers and MySQL.",
+		Name: "activityd_audit_findings_total", Help: "Differences from MySQL; lag: a task is pending, error: none is, waste: none is, and it does no harm.",
 	}, []string{"cause", "class"})
 	lastingLags = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_audit_lasting_lag_total", Help: "Findings of class lag whose task has waited for too long.",
+		Name: "activityd_audit_lasting_lag_total", Help: "Findings of class lag whose task has waited for ten minutes.",
 	})
 	refills = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_audit_repairs_total", Help: "Refills enqueued for what was found, or left for later.",
+		Name: "activityd_audit_repairs_total", Help: "Refills for what was found; deferred: too many at once.",
 	}, []string{"result"})
 	samplesDropped = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_audit_samples_dropped_total", Help: "Reads that were to be checked when too many waited already.",
+		Name: "activityd_audit_samples_dropped_total", Help: "Reads that were to be compared when too many waited already.",
 	})
 	setsBuilt = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_audit_built_total", Help: "Sets that the sweep built because Redis was new, or lost data.",
+		Name: "activityd_audit_built_total", Help: "Sets that the sweep built because Redis was new or had lost data.",
 	})
 	redisLosses = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_audit_redis_losses_total", Help: "How often Redis, or a node of it, was found to be new or to have lost data.",
+		Name: "activityd_audit_redis_losses_total", Help: "Times that Redis, or a node of it, was found to be new or to have lost data; each process counts.",
 	})
 
 	// These have series in the process that sweeps only.

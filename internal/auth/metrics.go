@@ -10,10 +10,10 @@ import (
 
 var (
 	requests = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_access_requests_total", Help: "Requests to what needs a scope, by the name of their token, and by the verdict on them.",
+		Name: "activityd_access_requests_total", Help: "Requests to what needs a scope, by the name of their token and the verdict; (none): without a token, (unknown): with one that is not known, (viewer): of all viewers.",
 	}, []string{"token", "verdict"})
 	certificateEnd = promauto.NewGaugeVec(prometheus.GaugeOpts{ // it has no series without a certificate
-		Name: "activityd_tls_certificate_not_after_timestamp_seconds", Help: "Unix time until which the TLS certificate that is shown now is valid.",
+		Name: "activityd_tls_certificate_not_after_timestamp_seconds", Help: "Unix time at which the certificate in use ends, not those of its chain; no series: no TLS.",
 	}, nil)
 )
 

@@ -300,9 +300,9 @@ func reasonOf(err error) *ViewerTokenError {
 	return refuse("this token cannot be read")
 }
 
-// viewerLimits are the buckets of the viewers that asked last. A bucket that is dropped is
-// full again when its viewer comes back, which is what it would have become by itself, unless
-// very many viewers ask within the time that a bucket takes to fill.
+// viewerLimits are the buckets of the viewers that asked last. A viewer whose bucket was dropped
+// begins with a full one. By then its own would have been full, too, unless very many viewers ask
+// within the time that a bucket takes to fill.
 type viewerLimits struct {
 	limit Limit
 	most  int // buckets in recent, and in older

@@ -28,9 +28,9 @@ type Generations interface {
 
 // Reporter shows the progress of a [Job]. Its methods may be called concurrently.
 type Reporter interface {
-	// Begin is called when the walk begins, with the number of members that are left,
-	// -1 where it is not known, and where it resumes: when the file was written, zero
-	// without one.
+	// Begin is called when the walk begins. total is the number of members that are left; -1:
+	// it is not known. after is the member behind which the walk begins, and written when the
+	// file that says so was written; zero: there is none.
 	Begin(total int64, after member.ID, written time.Time)
 	// Moved is called with the number of members that were done.
 	Moved(n int)
@@ -223,9 +223,9 @@ func (j *job) alone(ctx context.Context, from Checkpoint) (at Checkpoint, err er
 	return at, err
 }
 
-// ownLease tells a name that another process holds from one that this process holds
-// itself, by a lease that it has lost: the next acquisition has another owner, and finds
-// the name busy for as long as that lease lasts.
+// ownLease distinguishes two reasons for which a name is busy: another process holds it, or
+// this process holds it by a lease that it has lost. The second lasts until that lease has
+// ended, because each acquisition has an owner of its own.
 type ownLease struct {
 	length time.Duration
 	lost   bool      // there may be such a lease

@@ -9,9 +9,10 @@
 // steps, so a history is repeated by its choices, which come from one number, its
 // seed.
 //
-// What a last upload bounds differs between histories: the photos that are not private,
-// so that showing a photo is the event; all photos, so that the private upload is; or the
-// one at times and the other at others. See privateUploads.
+// What a last upload bounds differs between histories: the photos that are not private, so
+// that showing a photo is reported; all photos, so that the private upload is; or those that
+// are not private and some others, so that showing is reported, and a private upload at times.
+// See privateUploads.
 //
 // What is expected is stated in world_test.go and requests_test.go, without the code
 // that it judges:

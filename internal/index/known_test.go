@@ -411,7 +411,7 @@ func TestAFormerMasterWithTheDataOfALaggingReplicaIsNotBelieved(t *testing.T) {
 		return errors.Is(s.Probe(ctx), index.ErrUnknown)
 	})
 	must(t, master.Resume())
-	servertest.Eventually(t, "the former master to answer (Redis 8.0.2 may loop here: docs/operations.md, Servers)", func() bool {
+	servertest.Eventually(t, "the former master to answer (Redis 8.0.2 may loop here: docs/setup.md, Servers)", func() bool {
 		soon, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		return master.Client.Ping(soon).Err() == nil

@@ -13,14 +13,14 @@ var (
 	// The buckets reach from a round trip to a server nearby to the second for which
 	// a large Redis stalls when it forks.
 	callSeconds = promauto.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "activityd_index_call_seconds", Help: "Time of an operation on Redis, which may be a batch of thousands of sets.",
+		Name: "activityd_index_call_seconds", Help: "Time of an operation on Redis; candidates is one read, add, begin and apply are batches of up to thousands of sets.",
 		Buckets: []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5},
 	}, []string{"operation"})
 	callErrors = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_index_errors_total", Help: "Operations on Redis that failed.",
+		Name: "activityd_index_errors_total", Help: "Operations on Redis that failed, also for some of their sets; refused: it answers and refuses, unknown: its data may be old.",
 	}, []string{"operation", "reason"})
 	adds = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_adds_total", Help: "Additions of a contact to a set by what they did.",
+		Name: "activityd_adds_total", Help: "Additions of a contact to a set; trimmed: the lowest member was cut off, outside: older than all of a full set, missing: there is no set.",
 	}, []string{"outcome"})
 	trims = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_trims_total", Help: "Members cut off sets that held too many.",
@@ -28,15 +28,15 @@ var (
 
 	// These have no series until something is known.
 	redisUp = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "activityd_redis_up", Help: "1 if the node of Redis answered the last probe of this process, 0 if not.",
+		Name: "activityd_redis_up", Help: "1 if the node of Redis answered the last probe of this process, one a second; 0 if not.",
 	}, []string{"node"})
 	redisWritable = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_redis_writable",
-		Help: "1 if the last probe of this process could write to the node of Redis, and none was refused for some seconds, 0 if not.",
+		Help: "1 if the last probe could write to the node of Redis, and no write was refused in the last five seconds; 0 if not.",
 	}, []string{"node"})
 	redisKnown = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_redis_known",
-		Help: "1 if the sets of the node of Redis are believed, 0 while it is not known whether they are old, and reads walk.",
+		Help: "1 if the sets of the node of Redis are believed; 0: they may be old, and are being deleted.",
 	}, []string{"node"})
 	slotsAway = promauto.NewGauge(prometheus.GaugeOpts{
 		Name: "activityd_redis_slots_away_ratio", Help: "Share of the slots, and so of the sets, whose node of Redis cannot be used, 0 to 1.",

@@ -11,7 +11,7 @@
 // token is a label for as long as there is the token; its series are deleted with it. Series
 // of known values begin with 0, so that the first event is an increase and not a new series.
 //
-// docs/operations.md says what each metric means; ops/ has alerts and a dashboard. A test
-// compares the three. Ratios are PromQL there, because a ratio that a process computes
+// The page docs/metrics.md is written from the code; ops/ has alerts and a dashboard, and
+// docs/runbook.md a section for each alert. Tests compare them. Ratios are PromQL there, because a ratio that a process computes
 // cannot be added up over processes.
 package metrics

@@ -21,8 +21,8 @@ const (
 	casesFile     = "../../ops/alerts_test.yml"
 	slowCasesFile = "../../ops/alerts_slow_test.yml"
 	dashboardFile = "../../ops/grafana.json"
-	manualFile    = "../../docs/operations.md"
-	manualURL     = "/usr/share/doc/activityd/docs/operations.md" // in the Debian package
+	runbookFile   = "../../docs/runbook.md"
+	runbookURL    = "/usr/share/doc/activityd/docs/runbook.md" // in the Debian package
 )
 
 type alertRules struct {
@@ -89,19 +89,20 @@ func read(t *testing.T, name string) string {
 type exported struct {
 	kind   dto.MetricType
 	labels map[string][]string
+	help   string
+	names  []string // of the labels, as they are declared
 }
 
 // everything is what a scrape shows when everything was used that makes a series.
 var everything = sync.OnceValue(func() map[string]exported {
 	all := map[string]exported{
 		"up": {kind: dto.MetricType_GAUGE},
-		// TestTheListenerServes asserts that it is shown.
-		"activityd_build_info": {dto.MetricType_GAUGE, map[string][]string{"version": nil, "go_version": nil, "role": {"all", "api", "workers"}}},
 		// TestConnectionsAreCountedByServer asserts it: there is no server here.
-		"activityd_mysql_connections": {dto.MetricType_GAUGE, map[string][]string{"database": nil, "server_id": nil}},
+		"activityd_mysql_connections": {kind: dto.MetricType_GAUGE, labels: map[string][]string{"database": nil, "server_id": nil}},
 	}
-	for _, family := range use() {
-		e := exported{family.GetType(), make(map[string][]string)}
+	families, collectors := use()
+	for _, family := range families {
+		e := exported{kind: family.GetType(), labels: make(map[string][]string)}
 		for _, metric := range family.GetMetric() {
 			for _, l := range metric.GetLabel() {
 				e.labels[l.GetName()] = append(e.labels[l.GetName()], l.GetValue())
@@ -112,6 +113,7 @@ var everything = sync.OnceValue(func() map[string]exported {
 		}
 		all[family.GetName()] = e
 	}
+	describe(all, collectors...)
 	return all
 })
 
@@ -279,15 +281,15 @@ func TestEveryAlertHasACaseInWhichItFiresAndOneInWhichItIsSilent(t *testing.T) {
 
 func TestAlertsHaveRunbooks(t *testing.T) {
 	t.Parallel()
-	headings := anchors(read(t, manualFile))
+	headings := anchors(read(t, runbookFile))
 	for _, a := range alerts(t) {
 		if a.Annotations["summary"] == "" || !slices.Contains([]string{"page", "ticket"}, a.Labels["severity"]) {
 			t.Errorf("%s: summary %q, severity %q", a.Alert, a.Annotations["summary"], a.Labels["severity"])
 		}
 		page, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "#")
 		want := strings.ToLower(a.Alert)
-		if page != manualURL || anchor != want || !slices.Contains(headings, anchor) {
-			t.Errorf("%s: its runbook %q is no section of %s", a.Alert, a.Annotations["runbook_url"], manualFile)
+		if page != runbookURL || anchor != want || !slices.Contains(headings, anchor) {
+			t.Errorf("%s: its runbook %q is no section of %s", a.Alert, a.Annotations["runbook_url"], runbookFile)
 		}
 	}
 }
@@ -300,17 +302,6 @@ func anchors(markdown string) (all []string) {
 		}
 	}
 	return all
-}
-
-func TestTheManualLinksToItself(t *testing.T) {
-	t.Parallel()
-	text := read(t, manualFile)
-	headings := anchors(text)
-	for _, link := range regexp.MustCompile(`\]\(#([^)]*)\)`).FindAllStringSubmatch(text, -1) {
-		if !slices.Contains(headings, link[1]) {
-			t.Errorf("there is no section %q", link[1])
-		}
-	}
 }
 
 func TestTheDashboardUsesWhatIsExported(t *testing.T) {
@@ -339,18 +330,16 @@ func TestTheDashboardUsesWhatIsExported(t *testing.T) {
 	}
 }
 
-func TestTheManualTellsEveryMetric(t *testing.T) {
+// TestThePagesNameMetricsThatAreThere: a page names no metric that is not exported.
+func TestThePagesNameMetricsThatAreThere(t *testing.T) {
 	t.Parallel()
-	manual, all := read(t, manualFile), everything()
-	for name := range all {
-		if strings.HasPrefix(name, "activityd_") && !strings.Contains(manual, "| `"+name+"` |") {
-			t.Errorf("%s has no line for %s", manualFile, name)
-		}
-	}
+	all := everything()
 	inRedis := []string{"activityd_events", "activityd_events_dead", "activityd_wake"}
-	for _, name := range metricName.FindAllString(manual, -1) {
-		if _, ok := all[base(name, all)]; !ok && strings.HasPrefix(name, "activityd_") && !slices.Contains(inRedis, name) {
-			t.Errorf("%s names %s, which is not exported", manualFile, name)
+	for _, page := range []string{"adoption", "by-hand", "http", "once", "push", "runbook", "servers"} {
+		for _, name := range metricName.FindAllString(read(t, "../../docs/"+page+".md"), -1) {
+			if _, ok := all[base(name, all)]; !ok && strings.HasPrefix(name, "activityd_") && !strings.HasSuffix(name, "_") && !slices.Contains(inRedis, name) {
+				t.Errorf("docs/%s.md names %s, which is not exported", page, name)
+			}
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/activityd/activityd/internal/httpserver"
@@ -40,10 +39,7 @@ type Options struct {
 func NewServer(o Options) *Server {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(o.Collectors...)
-	promauto.With(registry).NewGaugeVec(prometheus.GaugeOpts{
-		Name: "activityd_build_info", Help: "1, with the version of the program and of Go, and the role of the process.",
-	}, []string{"version", "go_version", "role"}).
-		WithLabelValues(cmp.Or(o.Version, "unknown"), runtime.Version(), o.Role).Set(1)
+	registry.MustRegister(newBuildInfo(o.Version, o.Role))
 	gatherers := prometheus.Gatherers{prometheus.DefaultGatherer, registry}
 
 	mux := http.NewServeMux()
@@ -64,6 +60,15 @@ func NewServer(o Options) *Server {
 	mux.Handle("GET /healthz", o.Probes)
 	mux.Handle("GET /readyz", o.Probes)
 	return s
+}
+
+// newBuildInfo returns the metric that says what runs.
+func newBuildInfo(version, role string) *prometheus.GaugeVec {
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "activityd_build_info", Help: "1, with the version of the program and of Go, and the role of the process.",
+	}, []string{"version", "go_version", "role"})
+	info.WithLabelValues(cmp.Or(version, "unknown"), runtime.Version(), role).Set(1)
+	return info
 }
 
 // list responds with links to the other pages.

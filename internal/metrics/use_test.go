@@ -23,6 +23,7 @@ import (
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/once/oncetest"
 	"github.com/activityd/activityd/internal/queue"
@@ -32,8 +33,8 @@ import (
 )
 
 // use uses what has metrics without series until then, and returns what a scrape
-// shows afterwards. Most series are there with 0 from the start.
-func use() []*dto.MetricFamily {
+// shows afterwards, and what has the metrics. Most series are there with 0 from the start.
+func use() ([]*dto.MetricFamily, []prometheus.Collector) {
 	log := slog.New(slog.DiscardHandler)
 	q := queuetest.NewMemory(queue.Options{}, time.Now)
 	serveRequests(log, q)
@@ -44,8 +45,9 @@ func use() []*dto.MetricFamily {
 	stats.SiteUp = func() bool { return true }
 	registry.MustRegister(
 		stats,
-		once.NewPhasesCollector(func(context.Context) (map[once.Phase]int, error) { return map[once.Phase]int{}, nil }))
-	return gathered(registry)
+		once.NewPhasesCollector(func(context.Context) (map[once.Phase]int, error) { return map[once.Phase]int{}, nil }),
+		metrics.NewBuildInfo("v1.2.3", "all"))
+	return gathered(registry), []prometheus.Collector{prometheus.DefaultRegisterer.(*prometheus.Registry), registry}
 }
 
 func gathered(registry *prometheus.Registry) []*dto.MetricFamily {

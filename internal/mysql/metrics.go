@@ -7,5 +7,5 @@ import (
 
 var connections = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "activityd_mysql_connections",
-	Help: "Open connections to MySQL by database and server, which its server_id names. Two servers of one database: one of them is a primary by mistake, or a failover is under way.",
+	Help: "Open connections to MySQL by database and server_id; two servers of one database: one is a primary by mistake, or a failover is under way.",
 }, []string{"database", "server_id"})

@@ -329,7 +329,7 @@ func checkTransactions(t *testing.T, server *servertest.Replicated) {
 	checkUsers(t, server, 0)
 }
 
-// TestSemiSynchronousReplication on servers that are configured as docs/operations.md says.
+// TestSemiSynchronousReplication on servers that are configured as docs/servers.md says.
 func TestSemiSynchronousReplication(t *testing.T) {
 	t.Parallel()
 	primary := servertest.NewPrimary(t)

@@ -1,6 +1,6 @@
 // Package once is a lock for work that exactly one of any number of processes must do,
 // and another one again if it fails, at most so many times. When the work is done, a
-// marker says so, and nobody does it again.
+// marker says so, and no process does it again.
 //
 // # The state machine
 //
@@ -34,9 +34,9 @@
 // or sent twice. An attempt that it began would be that of no process.
 //
 // The known recipe for such locks has a process that did not get the lock look again
-// later, and tells five cases apart. They are rows of the table: somebody else changed
+// later, and tells five cases apart. They are rows of the table: another one changed
 // it (held by another: look again later), it is gone (none), it says DONE (done), it is
-// as it was (expired: take it, attempt + 1), and somebody took it at the same moment
+// as it was (expired: take it, attempt + 1), and another one took it at the same moment
 // (Busy: look again later).
 //
 // A state is forgotten when it was kept for [Terms].Keep after its last change or the
@@ -56,4 +56,19 @@
 //     ended ([State].Ended). Owners are random, of 128 bits, and used for one attempt: each wait for a
 //     turn makes one, and another one after an attempt that was handed back.
 //   - Attempts never exceed max, and after done there is none until the state is forgotten.
+//   - The context of the work ends before its lease, by the store's clock: the deadline counts
+//     from before the request was sent, by the process' monotonic clock, less a margin
+//     (run.go). A store grants from when it received it, so later. The command of activityd
+//     once has a second process that gets each deadline by a pipe, and kills it.
+//   - A waiter asks again when the attempt that it waits for has ended: after 0.5 to 1 s in
+//     [Once.Do], and at the end of the lease that it saw. A notification of once:NAME makes it
+//     sooner; nothing depends on one.
+//   - After an attempt that failed, the next one is that of another process, if one waits in
+//     [Once.Do]: a call whose own attempt failed pauses for longer than a waiter takes to look.
+//   - A call that returned holds nothing, as long as the store answers: an acquisition whose
+//     context ends goes on for up to a second and is then released, as one that is cut off
+//     could be carried out after its release. Otherwise the name may be held for one lease.
+//
+// [MySQL] has the argument for its fences, redis_epoch.go that for Redis. docs/proof.md says
+// what is run to refute them.
 package once

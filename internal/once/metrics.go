@@ -7,10 +7,10 @@ import (
 
 var (
 	operations = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_once_operations_total", Help: "Operations on locks, by action and outcome.",
+		Name: "activityd_once_operations_total", Help: "Operations on names by action and outcome; lost: the caller does not hold the name, error: the store failed.",
 	}, []string{"action", "outcome"})
 	attempts = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_once_attempts_total", Help: "Attempts of this process that ended, by their outcome.",
+		Name: "activityd_once_attempts_total", Help: "Attempts of this process that ended; released: handed back, lost: the end was not recorded, as the lease was lost or the store away.",
 	}, []string{"outcome"})
 	exhausted = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_once_exhausted_total", Help: "Names whose last attempt failed, as this process noticed first.",

@@ -20,7 +20,7 @@ const (
 	phasesShare    = 10
 )
 
-var descKeys = prometheus.NewDesc("activityd_once_keys", "Names in MySQL that have a state, by phase; held: also those whose lease has expired. Counted up to 100,000.", []string{"phase"}, nil)
+var descKeys = prometheus.NewDesc("activityd_once_keys", "Names in MySQL that have a state, by phase, counted up to 100,000; held: also those whose lease has expired.", []string{"phase"}, nil)
 
 // PhasesCollector shows how many names are in each phase. It asks during a scrape, and
 // shows nothing while it gets no answer.

@@ -21,7 +21,7 @@ import (
 // and writes the row on the condition that it is still the one that was read. If another
 // process was faster, it begins again. Each of these statements is a transaction of its
 // own, so that no lock is held while the server waits for a process: one that was stopped
-// in the middle of an operation holds up nobody.
+// in the middle of an operation holds up no other.
 //
 // The condition is that fence and changes are as they were. Every write counts up changes,
 // and a row that was deleted since and inserted again has a higher fence if there was an
@@ -57,18 +57,21 @@ import (
 // the lock this would not hold: between the two another process could insert the same name,
 // use it, forget and purge it.
 //
-// The clock is for a database that lost commits, as one that was restored from a backup or
-// replaced by a replica that lagged, or whose table was emptied. Let X be an acquisition
-// that was lost, and Y a later one of the same name, whose row knows nothing of X. If the
-// fence of X was the clock at X, that of Y is higher if the clock has gone on since by a
-// millisecond, from the server of X to that of Y. If it was counted, it is ahead of the clock
-// at X by at most one for each acquisition of the milliseconds before it, since a name is
-// acquired less than a thousand times a second: that takes a round trip and a commit each.
-// (After a purge the same holds for the floor, which is the fence of some name.) A server
-// takes longer than some milliseconds to come back or to be replaced, so what is assumed is
+// The clock is for a database that lost commits: it was restored from a backup, replaced by
+// a replica that lagged, or its table was emptied. Let X be an acquisition that was lost, and
+// Y a later one of the same name, whose row knows nothing of X.
+//
+//   - If the fence of X was the clock, that of Y is higher as soon as the clock of the server
+//     of Y shows a millisecond more than the clock at X.
+//   - If the fence of X was counted, it may be ahead of the clock at X, by some milliseconds:
+//     each acquisition takes a round trip and a commit, so a name is acquired less than a
+//     thousand times a second. (After a purge the same holds for the floor, which is the
+//     fence of some name.)
+//
+// A server takes longer than that to come back or to be replaced. So one thing is assumed:
 // that the clock at Y is not behind that at X by more than that took. Where it is, or where
 // the fences were ahead because the clock had been, they are raised by hand:
-// docs/operations.md.
+// docs/by-hand.md.
 //
 // # Why there is no deadlock
 //
@@ -267,8 +270,8 @@ func (m *MySQL) insert(ctx context.Context, name string, s State) (Fence, error)
 	return givenFence(result)
 }
 
-// update writes a state into a row that is still the one that was read, and returns the
-// row's fence, which is a new one if the state has another one than the row.
+// update writes a state into a row, if the row is still as it was read, and returns the row's
+// fence. The fence is a new one if the state begins an attempt.
 func (m *MySQL) update(ctx context.Context, r record, s State) (Fence, error) {
 	begins := s.Fence > r.state.Fence
 	next := "fence"

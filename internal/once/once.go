@@ -171,13 +171,15 @@ func (o *Once) newCall(k Key, attempts int) (*call, error) {
 //   - [ErrInvalid]: nothing was done;
 //   - [ErrExhausted], and the error of the work if the last attempt was that of this call;
 //   - [ErrBusy];
-//   - [ErrLost]: the work failed when its lease was lost, or succeeded and the lease was
-//     lost before that could be recorded, and so it may be done again;
+//   - [ErrLost]: the lease was lost, and the work failed with it; or the work succeeded, and
+//     that could not be recorded any more, so that it may be done again;
 //   - the cause of ctx;
-//   - an error of the store: it could not be asked for some seconds at the beginning, or answered three times
-//     so late that the lease left no time for the work, and nothing was done;
-//     or it could not record for a minute that the work is done, and so it may be done
-//     again. While Do waits or works, it asks a store that is away until it is back.
+//   - an error of the store, and nothing was done: it did not answer for some seconds at the
+//     beginning, or three times so late that the lease left no time for the work;
+//   - an error of the store, and the work may be done again: for a minute it could not record
+//     that the work is done.
+//
+// While Do waits or works, it asks a store that is away until it is back.
 func (o *Once) Do(ctx context.Context, k Key, work func(context.Context, Attempt) error) (did bool, err error) {
 	c, err := o.newCall(k, cmp.Or(k.Attempts, DefaultAttempts))
 	if err != nil {

@@ -122,11 +122,12 @@ redis.call('HSET', KEYS[1], 'epoch', epoch, 'seq', 0)
 return 1
 `)
 
-// BeginEpoch begins an epoch in each bucket that has none that is valid, and returns its
-// number and the buckets, which may be none. Without a counter of epochs (see [NewRedis])
-// a person calls it, once it is sure that no process works that has an older fence; the
-// number is then taken from this machine's clock, which must not be behind the one that
-// the last epoch was taken from. It takes up to a second or two.
+// BeginEpoch begins an epoch in each bucket without a valid one. It returns the epoch's number
+// and those buckets, which may be none. It takes up to a second or two.
+//
+// Without a counter of epochs (see [NewRedis]) a person decides when to call it: no process
+// with an older fence may be at work. The number is then this machine's clock, which must
+// not be behind the clock of the last epoch.
 func (r *Redis) BeginEpoch(ctx context.Context) (epoch uint64, begun []int, err error) {
 	select {
 	case r.beginning <- struct{}{}:

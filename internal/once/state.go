@@ -15,7 +15,7 @@ type Phase string
 
 // The phases.
 const (
-	Free      Phase = "free"      // nobody works: the last attempt failed or was handed back
+	Free      Phase = "free"      // no process works: the last attempt failed or was handed back
 	Held      Phase = "held"      // an owner works, or its lease has expired
 	Done      Phase = "done"      // the work is done
 	Exhausted Phase = "exhausted" // all attempts failed

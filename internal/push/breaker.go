@@ -54,8 +54,8 @@ const (
 // wait: then it is obeyed, for maxWait at most. So a server that fails for two messages in a
 // hundred delays two in a hundred. The first pause is failPause at most, and each is twice the
 // one before: so none is longer than all before it and failPause together, and what waits is
-// late by at most twice the time for which the push service was away. The table in docs/push.md
-// has the rules of all platforms.
+// late by at most twice the time for which the push service was away. classify.go of each
+// sender has the rules of its platform.
 //
 // # Push services that members make up
 //
@@ -491,9 +491,9 @@ func (b *breakers) forgetKeys(p Platform) {
 	}
 }
 
-// forget removes breakers that nothing was sent through for long, so that the gauges do
-// not go on to tell of a push service that has no devices here any more, and that failures
-// hours apart are not taken for some in a row; and turns that are over.
+// forget removes turns that are over, and breakers through which nothing was sent for long. Without
+// that the gauges would go on to show push services that have no devices here any more, and
+// failures that are hours apart would count as failures in a row.
 func (b *breakers) forget(now time.Time) {
 	if len(b.origins)+len(b.turns) == 0 || now.Sub(b.swept) < forgetEvery {
 		return

@@ -112,14 +112,15 @@ const (
 // between the answer and the commit of the receipt. From the commit on, a look finds that the
 // event was accepted, in whichever process. Before it, no other goroutine of this process
 // sends the same (see reserve), and no other process has the task while its lease holds. While
-// the database is away, the leases run out, but no process can claim; the receipts are kept,
-// and written as soon as it is back: before another process has claimed the task, freed by a
-// sweep, and looked, unless that is quicker. They are given up only when the process ends. What
-// was sent twice nevertheless was sent under the same [Message].Collapse, and is counted when
-// it may have happened, by activityd_push_doubles_possible_total: when there was no
-// answer, when an acceptance could not be recorded, and when a process takes over a task
-// whose message another one may have sent before it died: the lease of the task ran out, or
-// a receipt says that the message was sent and not answered.
+// the database is away, the leases run out, but no process can claim. The receipts are kept
+// until the process ends, and written as soon as the database is back. A double is possible
+// only if another process is quicker: a sweep has to free the task, and that process to claim it
+// and to look, before the receipts are written.
+//
+// Doubles have the same [Message].Collapse. activityd_push_doubles_possible_total counts what may
+// have become one: a message without an answer; an acceptance that could not be recorded; and a
+// task that was taken over after its lease ran out, or with a receipt that says that the message
+// was sent and not answered.
 //
 // No member is notified of a photo that it could not see during the whole last look: a
 // message is sent only if the look of this attempt found the photo visible, in a
@@ -846,10 +847,10 @@ func (b *batch) settle(a answer) {
 	}
 }
 
-// hear takes note of whether a subscription accepts anything. Of one that never did it reports
-// whether this message was one more in vain, and whether it is to be dropped, as they were for
-// long: but not while its push service accepts those to others, which may fail for a moment.
-// Members can make up no others than browsers'.
+// hear takes note of whether a subscription accepts anything. If it never did, vain says that this
+// message was not accepted either, and drop that this has been so for long. A subscription is not
+// dropped while its push service accepts messages to others: then it may fail for a moment. Only
+// those of browsers are judged, as members can make up no others.
 func (b *batch) hear(a answer) (vain, drop bool) {
 	device := a.message.Device
 	switch {
@@ -969,9 +970,10 @@ func (b *batch) left(one *delivery) (left time.Duration) {
 	return left
 }
 
-// pause returns how long a delivery waits that has so much time left: a little longer than d,
-// and for a batch one of few; until lastTry before its events expire, if that is too long; and if
-// that is over, until they have expired, as the last look finds then.
+// pause returns how long a delivery waits whose events expire in left: a little longer than d, by
+// chance, and the same for many deliveries of a batch. If d is too long for that, it waits until lastTry
+// before the events expire; and in their last moments until they have expired, which the last
+// look then finds.
 func (b *batch) pause(d, left time.Duration) time.Duration {
 	if spread := rounded(d + time.Duration(b.jitter*float64(d/4))); spread < left {
 		return spread

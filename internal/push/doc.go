@@ -18,4 +18,32 @@
 //
 // A notification about a photo is sent only if its recipient may see the photo at the
 // instant of [MySQL.Look] immediately before.
+//
+// # Invariants
+//
+//   - Each event that was committed is targeted, once: its id is unique, and its row names the
+//     one task that targets it. A task that comes again finds its own.
+//   - Each device that an event is for has a delivery, or a receipt that says why not. Receipts
+//     are written before the page ends, and may be written again (see [Targeting]).
+//   - A delivery ends only when the receipts of all that it stands for are committed: accepted,
+//     refused for good, not to be sent, or expired. Everything else is an error, or queue.Later.
+//   - What was accepted is not sent again, from the commit of its receipt on: [MySQL.Look] finds
+//     it, and no receipt overwrites it. Before the commit one process has the lease, and in it
+//     one batch at a time has an event and a device.
+//   - What is sent twice nevertheless has one collapse id, which depends on the event and the
+//     device alone, and was counted when it may have happened.
+//   - A message about a photo leaves only by a look that began after the claim, and at most
+//     maxStale ago. Had the photo been hidden before the look, the look would not have seen it;
+//     a process that was stopped in between does not send what it saw then.
+//   - A burst shows no more events than were sent or are shown now, and none that may not be
+//     shown: all that are pending are looked at again.
+//   - A push service that fails holds up no other: there is a breaker for each origin, a bound
+//     on how long a batch waits, and one on the messages that go on without it (breaker.go).
+//   - A device is dropped only by an answer about that device, if it was not registered later;
+//     or if it is a browser that was sent to for three days and never accepted anything.
+//   - No token, endpoint or key leaves the database but to its push service: an [Address]
+//     prints, logs and marshals as "secret", and reasons are words of a list.
+//
+// What an answer means is decided twice, by pure functions. A sender maps status and reason to
+// an outcome; judge maps that to a receipt, a pause, or a device that is dropped.
 package push

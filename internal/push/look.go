@@ -27,9 +27,8 @@ type Facts struct {
 	// Unanswered says that the event was sent to the device, and that what became of it was not
 	// recorded since: see reasonUnanswered.
 	Unanswered bool
-	// Silent is since when the device accepts nothing, of those that never accepted a message:
-	// when one was first sent in vain, or waited for a push service that had failed for long.
-	// Heard says that it accepted one.
+	// Heard says that the device has accepted a message. If it has not, Silent is when one was
+	// first sent in vain, or waited for a push service that had failed for long; zero: never.
 	Silent   time.Time
 	Heard    bool
 	Actor    string    // the username of the actor

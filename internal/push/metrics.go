@@ -10,39 +10,39 @@ import (
 
 var (
 	acceptedSeconds = promauto.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "activityd_push_event_to_accepted_seconds", Help: "Time from an event to its acceptance for a device by the push service.",
+		Name: "activityd_push_event_to_accepted_seconds", Help: "Time from an event to its acceptance by the push service; quiet hours and the pauses within a burst count, too.",
 		Buckets: []float64{0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28800, 86400},
 	}, []string{"platform"})
 	messages = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_messages_total", Help: "Messages to devices, by what became of them and why.",
+		Name: "activityd_push_messages_total", Help: "Messages sent; gone: the device is no more, rejected: never taken, credentials: our keys are refused, wait: tried again, ambiguous: no answer, and tried again. The reason is the push service's word, or ours, such as dial.",
 	}, []string{"platform", "outcome", "reason"})
 	messagesInFlight = promauto.NewGauge(prometheus.GaugeOpts{
 		Name: "activityd_push_messages_in_flight", Help: "Messages that are being sent, or wait for an answer.",
 	})
 	postponed = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_postponed_total", Help: "Deliveries that were put off without an answer, by the reason.",
+		Name: "activityd_push_postponed_total", Help: "Deliveries put off without an answer; breaker: their push service is left alone, quota: too many messages are in flight to silent ones, no_keys: this process has no keys of the platform, slow: the answer takes more than a second, in_flight: the same is being sent.",
 	}, []string{"reason"})
 	unprovenInFlight = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_push_unproven_in_flight",
-		Help: "Messages in flight to push services that accepted nothing lately: all, and those of the member and of the push service that have the most.",
+		Help: "Messages in flight to browsers' push services that accepted nothing in the last hour: all (at most 64), those of the member (at most 8) and of the push service that have the most.",
 	}, []string{"of"})
 	skipped = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_skipped_total", Help: "Devices, or members, that an event was not sent to, by when that was found and the reason.",
+		Name: "activityd_push_skipped_total", Help: "Devices or members that an event was not sent to, by when that was found and why; off: no process that has the keys took it, silent: the browser never accepted anything, doubled: accepted before, or counted by another notification, lost: the database lost the event.",
 	}, []string{"stage", "reason"})
 	doublesPossible = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_doubles_possible_total", Help: "Messages that a push service may have accepted, or may accept, a second time, by the cause.",
+		Name: "activityd_push_doubles_possible_total", Help: "Messages that may be accepted twice; no_receipt: MySQL could not record an acceptance within 4 s, taken_over: the process died, and may have sent it.",
 	}, []string{"platform", "cause"})
 	devicesGone = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_devices_gone_total", Help: "Devices that are not notified any more, by the reason.",
+		Name: "activityd_push_devices_gone_total", Help: "Devices that are not notified any more; silent: a browser that accepted nothing for three days, else the push service's word.",
 	}, []string{"platform", "reason"})
 	breakersOpen = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "activityd_push_breakers_open", Help: "Push services that are left alone for a while, because they fail or ask for it.",
+		Name: "activityd_push_breakers_open", Help: "Push services that are left alone: they do not answer, ask for it, or refuse our keys.",
 	}, []string{"platform"})
 	credentialsRefused = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "activityd_push_credentials_refused", Help: "Push services that do not take our keys.",
+		Name: "activityd_push_credentials_refused", Help: "Push services that refuse our keys.",
 	}, []string{"platform"})
 	connections = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "activityd_push_connections", Help: "Connections to push services that are kept.",
+		Name: "activityd_push_connections", Help: "Connections to push services.",
 	}, []string{"platform"})
 )
 

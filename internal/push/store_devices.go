@@ -192,9 +192,9 @@ func (m *MySQL) Prune(ctx context.Context, gone []Pruned) (n int, err error) {
 	return n, err
 }
 
-// Hear takes note of devices that accepted a message for the first time, and of others to which
-// one was sent in vain: of those that never accepted any, when that was first so is kept. One
-// that is gone and registered again begins as a new one.
+// Hear records that devices accepted their first message, and that others were sent one in vain.
+// For a device that never accepted any, the time of the first one in vain is kept. A device that
+// is registered again begins as a new one.
 func (m *MySQL) Hear(ctx context.Context, accepted, silent []uint64) error {
 	const update = "UPDATE push_devices FORCE INDEX (PRIMARY) SET silent_since = "
 	for _, some := range []struct {

@@ -64,10 +64,10 @@ type LastSent struct {
 // maxReceipts bounds the rows of one INSERT.
 const maxReceipts = 1000
 
-// WriteReceipts writes receipts, up to 1,000 by one statement. One that says that the event was
-// accepted stays as it is, and what was skipped does not become pending: a process that was
-// stopped may say so when nothing is left to do. Any other is replaced. The same receipts may be
-// written again.
+// WriteReceipts writes receipts, up to 1,000 by one statement. It replaces those that are there,
+// but for two: "accepted" stays, and "skipped" does not become "pending", which a process that
+// was stopped for a while may still write when no task is left to send it. The same receipts may
+// be written again.
 func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
 	for some := range slices.Chunk(inOrder(receipts), maxReceipts) {
 		err := mysql.Transact(ctx, m.db, fmt.Sprintf("write %d receipts", len(some)), func(tx *sql.Tx) error {
@@ -83,10 +83,10 @@ func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
 // errLeaseLost: another process may have the page by now, or have finished it.
 var errLeaseLost = errors.New("the lease of the page was lost")
 
-// WritePage writes the receipts of pages whose tasks are held, all in one transaction that keeps
-// the leases of the tasks, or none if one of them is lost: a pending receipt would never have a
-// delivery without a task that does the page again. A statement that was under way when its
-// process died writes nothing either, once another process has the page.
+// WritePage writes the receipts of pages whose tasks are held, in one transaction that locks the
+// tasks. If one of their leases is lost, it writes none: a pending receipt needs a task that does
+// the page again, or it never has a delivery. So a statement that was under way when its process
+// died writes nothing once another process has the page.
 func (m *MySQL) WritePage(ctx context.Context, held []queue.Task, receipts []Receipt) error {
 	if len(receipts) == 0 {
 		return nil

@@ -21,7 +21,7 @@ import (
 )
 
 var eventsTargeted = promauto.NewCounterVec(prometheus.CounterOpts{
-	Name: "activityd_push_events_total", Help: "Events whose targeting began, by what became of them.",
+	Name: "activityd_push_events_total", Help: "Events whose targeting began; repeated: of an id that was targeted before, invalid: its task is dead.",
 }, []string{"outcome"})
 
 // What becomes of an event: it is targeted, it was before, or it cannot be understood.
@@ -72,30 +72,29 @@ type Followers interface {
 // The last one is a transaction on the lease of the task: of all that ever work on a page,
 // exactly one commits it. After it, the page is through and its deliveries and its
 // successor are there. Before it, neither is, and the page is done again when the lease has
-// run out. Then
+// run out. What the first attempt left is then found as follows:
 //
-//   - the event is found to be stored by this very task, and is targeted as it stands there:
-//     not what the task says, which is the same, but what its deliveries will read;
-//   - a task with another id finds it stored by another task, and is done: a repetition;
-//   - the same receipts are written again, or those of the look that counts now; one that
-//     says that the event was accepted stays;
-//   - what an earlier attempt noted as pending of a burst, for a device that was deleted since,
-//     gets a delivery, too, whose last look finds that out; and an attempt notes nothing any more
-//     once a later one has the task, see [MySQL.WritePage];
-//   - what is pending of a burst may be taken by a delivery of another event of the
-//     burst, which then sends it. The delivery of this page finds nothing pending, or
-//     [Facts].Accepted keeps the page from making it.
+//   - The event is stored with the number of this task. The page is made from the stored event,
+//     because its deliveries read that one, too.
+//   - A task with another number is a repetition of the event, and is done.
+//   - The receipts are written again, by what the new look says. A receipt that says "accepted"
+//     stays.
+//   - A pending receipt of the first attempt gets a delivery, even if its device was deleted
+//     since: the last look finds that out. The first attempt writes no more of them once another
+//     one has the task, see [MySQL.WritePage].
+//   - A pending receipt of a burst may have been sent by the delivery of another event of the
+//     burst. Then [Facts].Accepted keeps this page from making a delivery, or its delivery
+//     finds nothing pending.
 //
-// Two deliveries of one burst for a device could take the same at the same time, in two
-// processes, unless one absorbs the other. So a page writes what is pending of it, and then
-// reads what is pending of others: of two pages, one at least sees the other. The delivery of
-// the later event waits until that of the earlier is over, that of the earlier only briefly,
-// as the other page may not have seen it. (Not so that of an urgent event, and that of a burst
-// which is under way for longer than burstPause.)
+// Two deliveries of one burst must not send the same receipts at the same time, in two
+// processes. So a page writes its pending receipts first and reads those of others
+// afterwards: of two pages, one at least sees the other. Then the delivery of the later event
+// waits until that of the earlier one is over. That of the earlier one waits briefly, since its
+// page may not have seen the other. Deliveries of urgent events do not wait, nor do those of a
+// burst that has lasted for longer than burstPause.
 //
-// So nothing is sent because of a page before its finish, but for what is pending of a
-// burst, which is sent once. And nothing is missing: should the page be dead in the end,
-// with its reason, its successor goes on behind it.
+// So before its finish a page causes one thing to be sent: what is pending of a burst, once. And
+// nothing is missing: if the page is dead in the end, its successor goes on behind it.
 //
 // Recipients that come or go between two pages are as the page finds them. As pages go by
 // ids, no member that follows all the time is left out or comes twice.
@@ -405,8 +404,8 @@ func (p *page) listed() []member.ID {
 	return list[at:]
 }
 
-// expire is the end of an event that is too old: the recipients that it names are skipped, or
-// the followers that are left as one, which member 0 stands for.
+// expire ends the page of an event that is too old. It skips the recipients that are left, one
+// by one if the event names them. Followers that are left are skipped as one, member 0.
 func (p *page) expire() {
 	rest := []member.ID{0}
 	if !p.event.Followers {

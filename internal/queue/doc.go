@@ -37,6 +37,12 @@
 // at a time and in the order of their claims. Different processes, and two queues,
 // may still work on one key at once.
 //
+// The table holds times in unix milliseconds of the database's clock. due_at is when something
+// must happen to a task, by its state: it may run, its lease ends, it expires, it is deleted.
+// paused_queues names the queues of which no task may start; each sweep looks at it. A row may
+// hold whatever its columns take: one that the database refuses to have claimed, finished or
+// swept is buried, alone.
+//
 // A fetcher without tasks waits for its queue's [Notifier]. Package wake carries
 // notifications to other processes, by Redis; a slow poll finds what came without
 // one, such as the rows that a site inserts by itself.

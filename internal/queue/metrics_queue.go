@@ -9,7 +9,7 @@ import (
 
 var (
 	tasksEnqueued = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_tasks_enqueued_total", Help: "Tasks that this process enqueued, absorbed ones included.",
+		Name: "activityd_tasks_enqueued_total", Help: "Tasks that this process enqueued, absorbed ones included; not those that a site inserts by SQL.",
 	}, []string{"type"})
 	tasksAbsorbed = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_tasks_absorbed_total", Help: "Tasks that this process enqueued and that an equal waiting one stands for.",
@@ -22,17 +22,17 @@ var (
 	}, []string{"queue", "type"})
 	// The buckets end with the minute after which work is cut off by default.
 	taskRunSeconds = promauto.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "activityd_task_run_seconds", Help: "Time that a task's handler took; tasks of one batch are handled together.",
+		Name: "activityd_task_run_seconds", Help: "Time that a task's handler took; each task of a batch counts the time of the whole batch.",
 		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60},
 	}, []string{"queue", "type"})
 	tasksFinished = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_tasks_finished_total", Help: "Runs of tasks by their outcome.",
+		Name: "activityd_tasks_finished_total", Help: "Runs of tasks; retried: an attempt was used up, postponed: not the fault of the task, such as a server that is away, died: not tried again.",
 	}, []string{"queue", "type", "outcome"})
 	leaseTakeovers = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_lease_takeovers_total", Help: "Tasks freed or buried because the lease of their worker ran out.",
 	})
 	leasesLost = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_leases_lost_total", Help: "Tasks that this process worked on and whose lease it had lost.",
+		Name: "activityd_leases_lost_total", Help: "Tasks that this process worked on after it had lost their lease; the results were refused.",
 	})
 	tasksDropped = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_tasks_dropped_total", Help: "Tasks that expired before they were started.",

@@ -27,16 +27,16 @@ const maxWarned = 100
 
 // The metrics of a [StatsCollector].
 var (
-	descTasks   = statsDesc("tasks", "Tasks in the database by queue, type and state.", "queue", "type", "state")
+	descTasks   = statsDesc("tasks", "Tasks in the database by queue, type and state; at most 100,000 of each queue and state are counted.", "queue", "type", "state")
 	descOldest  = statsDesc("oldest_waiting_seconds", "How long ago the oldest waiting task of a queue was enqueued; 0: none waits.", "queue")
-	descDue     = statsDesc("oldest_due_seconds", "How long ago the oldest task of a queue became due that is not done: it waits, runs, or was postponed or failed; 0: none.", "queue")
+	descDue     = statsDesc("oldest_due_seconds", "How long ago the oldest task of a queue became due that is not done: it waits, runs, or was postponed or failed and is tried again; 0: none.", "queue")
 	descPaused  = statsDesc("queue_paused", "1 if the queue is paused.", "queue")
 	descCapped  = statsDesc("counts_capped", "1 if a state of the queue has more tasks than are counted.", "queue")
 	descSuccess = statsDesc("stats_success", "1 if the last look at the queues succeeded, 0 if not.")
 	descLooked  = statsDesc("stats_last_success_timestamp_seconds", "Unix time of the last look at the queues that succeeded; 0: none yet.")
 	descTook    = statsDesc("stats_duration_seconds", "Time that the last look at the queues took.")
-	descMySQLUp = statsDesc("mysql_up", "1 if MySQL answered the last look at the queues, 0 if not.")
-	descSiteUp  = statsDesc("site_mysql_up", "1 if the MySQL of the site answered the last look, 0 if not; no series: the queue is in the same database.")
+	descMySQLUp = statsDesc("mysql_up", "1 if the MySQL of the queue answered the last look at the queues, 0 if not.")
+	descSiteUp  = statsDesc("site_mysql_up", "1 if the MySQL of the site answered the last look, one a second, 0 if not; no series: the queue is in the same database.")
 )
 
 func statsDesc(name, help string, labels ...string) *prometheus.Desc {

@@ -11,15 +11,14 @@ import (
 // InnoDB keeps the index entries of claimed tasks until it purges them, which may
 // take long: while a backup holds a snapshot open, it does not purge at all. A
 // claim that begins at the front of the queue steps over all of them, and over the
-// rows that other claims have locked. So the front is read only as often as takes a
-// tenth of the time, and the cost of a claim does not grow with what is not purged.
+// rows that other claims have locked. So looks at the front take a tenth of the time at
+// most, and the cost of a claim does not grow with what is not purged.
 //
-// The claims in between miss what comes to be before the cursor: a task of another
-// priority, one that another process puts back, one of a transaction that took its
-// id early and committed late, one that was locked when it was passed over. They wait
-// for the next look at the front, as a rule some milliseconds, and younger ones
-// overtake them. When it happens in this process, [cursors.forget] makes the next
-// claim look.
+// The claims in between miss the tasks before the cursor: one of another priority, one
+// that another process puts back, one whose transaction took its id early and committed
+// late, one that was locked when a claim passed. They wait for the next look at the
+// front, as a rule some milliseconds, and younger tasks overtake them. When this process
+// causes it, [cursors.forget] makes the next claim look.
 type cursors struct {
 	mu        sync.Mutex
 	of        map[string]cursor // by queue
@@ -28,9 +27,9 @@ type cursors struct {
 }
 
 // After a look at the front there is none for restFactor times as long as it took,
-// maxRest at most. A claim that finds fewer tasks after the cursor than it wants looks
-// at the front after all, if that takes no longer than cheapLook: then an empty claim
-// says that nothing waits, as long as InnoDB purges.
+// maxRest at most. There is one exception: a claim that finds fewer tasks than it wants
+// looks at the front if the last look took no longer than cheapLook. So an empty claim
+// says that nothing waits, unless InnoDB does not purge.
 const (
 	restFactor = 9
 	maxRest    = 5 * time.Second

@@ -86,7 +86,7 @@ func enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, err e
 	return done, nil
 }
 
-// enqueueNext writes follow-up tasks, whose ids nobody asks for.
+// enqueueNext writes follow-up tasks, and does not read their ids.
 func enqueueNext(ctx context.Context, tx *sql.Tx, batch []New) (enqueued, error) {
 	e := enqueuing{tx: tx, idOf: make(map[string]uint64), blind: true}
 	return e.run(ctx, batch)
@@ -140,10 +140,10 @@ const enqueueTries = 10
 // It looks before it inserts, and looks again when another transaction was
 // quicker with one of the keys.
 //
-// INSERT ... ON DUPLICATE KEY UPDATE would do it in one statement, but locks the
-// gap below every key that it meets, in which the tasks of others belong; and on
-// MariaDB, when it has several rows, it can go on from the id of the row that it
-// met, into ids that were promised to another connection, whose INSERT fails.
+// INSERT ... ON DUPLICATE KEY UPDATE would do it in one statement, but has two faults. It
+// locks the gap below every key that it meets, where others insert their tasks. And on
+// MariaDB a statement of several rows can go on numbering from the id of the row that it
+// met. Such ids may be another connection's, whose INSERT then fails.
 func (e *enqueuing) write(ctx context.Context, list []New) error {
 	keys := make([]string, len(list))
 	for i, n := range list {

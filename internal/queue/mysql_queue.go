@@ -15,13 +15,12 @@ import (
 // that machines whose clocks differ agree on when a lease ends.
 const now = mysql.Now
 
-// How tasks are changed and deleted by their ids. The index is named because a table
-// of which the ids are a third or more is scanned otherwise, by MySQL and MariaDB
-// alike, and the scan of a DELETE waits for rows that others have locked or not
-// committed yet: for a site's transaction, as long as that takes. A DELETE can
-// name an index only in the form for several tables; and the name counts only
-// where the condition asks for a column that the index lacks, as the id alone
-// does not. One id is found by its row in any case.
+// How tasks are changed and deleted by their ids. The index is named because MySQL and
+// MariaDB scan the table where a third of its rows or more are asked for. The scan of a
+// DELETE waits for rows that others have locked or not committed yet, so for as long as a
+// site's transaction takes. A DELETE can name an index only in the form for several
+// tables, and the name counts only where the condition has a column that the index lacks,
+// and not the id alone. One id is found by its row in any case.
 const (
 	updateTasks = "UPDATE tasks FORCE INDEX (PRIMARY) SET "
 	deleteTasks = "DELETE tasks FROM tasks FORCE INDEX (PRIMARY) WHERE "
@@ -115,10 +114,10 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 // oneMoreAttempt is attempts + 1 for any row: it is a SMALLINT UNSIGNED.
 const oneMoreAttempt = "LEAST(attempts, 65534) + 1"
 
-// keyOfItsOwn is what becomes of the dedupe key of a task that absorbs no more. ~ sorts
-// behind all keys: NULL would sort before them, where the rows of sites are. A part of
-// it is random, so that no row can have been given it before. A row without a key gets
-// none: its entry in the index need not change.
+// keyOfItsOwn replaces the dedupe key of a task that absorbs no more. ~ sorts behind all
+// keys; NULL would sort before them, where the rows of sites are. The argument is random, so
+// that no row can have the key already. A row without a key gets none, which leaves its entry
+// in the index as it is.
 const keyOfItsOwn = "IF(dedupe_key IS NOT NULL, CONCAT('~', id, '/', ?), NULL)"
 
 // boundedArgs selects the arguments of a task, or, where they have more than

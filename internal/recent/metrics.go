@@ -16,20 +16,20 @@ var (
 	// The buckets are fine where a read by the index should be, below 10 ms, and go
 	// on to where a walk is cut off.
 	readSeconds = promauto.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "activityd_read_seconds", Help: "Time of a read by the source of its answer; none: it failed.",
+		Name: "activityd_read_seconds", Help: "Time of a read by the source of its answer; database: it walked, none: it failed.",
 		Buckets: []float64{0.00025, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
 	}, []string{"source"})
 	reads = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_reads_total", Help: "Reads by the source and the kind of their answer.",
+		Name: "activityd_reads_total", Help: "Reads by the source and the kind of their answer; nothing: there is nothing to show, busy: no walk was free.",
 	}, []string{"source", "result"})
 	readWalks = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_read_walks_total", Help: "Reads answered by a walk through the database, by the reason for it.",
+		Name: "activityd_read_walks_total", Help: "Reads answered by a walk through MySQL, by the reason for it.",
 	}, []string{"reason"})
 	walksInFlight = promauto.NewGauge(prometheus.GaugeOpts{
-		Name: "activityd_walks_in_flight", Help: "Walks through the database under way.",
+		Name: "activityd_walks_in_flight", Help: "Walks through MySQL under way: for reads at most a quarter of the connections of the process, and one for the audit.",
 	})
 	walksRefused = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_walks_refused_total", Help: "Walks that did not get their turn in time.",
+		Name: "activityd_walks_refused_total", Help: "Walks that did not get their turn within a second; their reads were answered 503.",
 	})
 )
 

@@ -156,7 +156,7 @@ func (c *checker) checkLeftBehind(ctx context.Context) error {
 	}
 	for _, t := range triggers {
 		if strings.Contains(t.statement, insertTask) {
-			c.add(have == nil, t.table, "activityd schema --triggers --apply, where the queue is on the same server, else --triggers --remove: docs/operations.md",
+			c.add(have == nil, t.table, "activityd schema --triggers --apply, where the queue is on the same server, else --triggers --remove: docs/servers.md",
 				"has the trigger %s, whose tasks go to this database and not to that of --queue-dsn", t.name)
 			break
 		}

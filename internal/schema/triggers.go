@@ -133,7 +133,7 @@ func besideOn(ctx context.Context, db, queue *sql.DB) (name string, err error) {
 	same, err := sameServer(ctx, db, queue)
 	if err == nil && !same {
 		err = errors.New("the queue is on another server, which triggers cannot reach: have the site enqueue its tasks after each commit" +
-			" (POST /v1/tasks, the stream, or its own INSERT there): docs/operations.md")
+			" (POST /v1/tasks, the stream, or its own INSERT there): docs/servers.md")
 	}
 	if err == nil {
 		err = queue.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&name)

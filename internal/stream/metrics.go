@@ -14,25 +14,25 @@ const (
 
 var (
 	entriesTotal = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_stream_entries_total", Help: "Entries of the stream that this process took, by what became of them.",
+		Name: "activityd_stream_entries_total", Help: "Entries of the stream that this process took; moved: into the queue, dead: set aside, as they make no sense, trimmed: lost, as another program removed them.",
 	}, []string{"outcome"})
 	entriesClaimed = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_stream_claimed_total", Help: "Entries of the stream that this process took over from a dead or slow consumer.",
+		Name: "activityd_stream_claimed_total", Help: "Entries of the stream that this process took over from one that died, was stopped, or did nothing for 5 s.",
 	})
 	entriesRepeated = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_stream_repeated_total", Help: "Entries that this process moved and another had taken out of the stream.",
+		Name: "activityd_stream_repeated_total", Help: "Entries that this process moved and that were gone when it wanted to take them out of the stream.",
 	})
 	recoveries = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_stream_recoveries_total", Help: "Times that entries were delivered from the beginning, because the group was lost or had passed some over.",
+		Name: "activityd_stream_recoveries_total", Help: "Times that all entries were delivered again, because the group was lost or had passed some over.",
 	})
 	streamLength = promauto.NewGauge(prometheus.GaugeOpts{
-		Name: "activityd_stream_length", Help: "Entries in the stream, when Redis last said so.",
+		Name: "activityd_stream_length", Help: "Entries in the stream.",
 	})
 	streamPending = promauto.NewGauge(prometheus.GaugeOpts{
-		Name: "activityd_stream_pending", Help: "Entries in the stream that consumers hold, when Redis last said so.",
+		Name: "activityd_stream_pending", Help: "Entries in the stream that processes hold, at most 256 each.",
 	})
 	streamLag = promauto.NewGauge(prometheus.GaugeOpts{
-		Name: "activityd_stream_lag_seconds", Help: "Age of the oldest entry in the stream, when Redis last said so.",
+		Name: "activityd_stream_lag_seconds", Help: "Age of the oldest entry in the stream; 0: there is none.",
 	})
 )
 

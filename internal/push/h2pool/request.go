@@ -130,11 +130,10 @@ func IsRefused(err error) bool {
 	return errors.As(err, &reset) && reset.Code == refusedStream
 }
 
-// IsGoAway reports whether the peer says that it did not process the request, as its stream
-// was above the last one of a GOAWAY frame; nothing more is to be sent over the connection.
-// net/http has no name for it but this text, nor for what [IsUnwelcome] reports; the tests
-// would notice if they changed, and the request may have been processed then, for all that
-// is known.
+// IsGoAway reports whether the peer says that it did not process the request, because its stream
+// was above the last one of a GOAWAY frame. Nothing more is to be sent over the connection.
+// net/http has only this text for it, and another one for [IsUnwelcome]. If a release of Go
+// changes them, the tests fail, and a request counts as one that may have been processed.
 func IsGoAway(err error) bool {
 	return err != nil && err.Error() == "http2: Transport received Server's graceful shutdown GOAWAY"
 }

@@ -20,7 +20,7 @@ const Event = `{"type":"notify","user_id":"98765","event":{"type":"upload","obje
 type Costs struct{ XAdd, Ping []time.Duration }
 
 // Producer adds n entries to the stream, and sends n times PING in turns with that, over one
-// connection of client, of which nobody else uses any.
+// connection of client, which nothing else uses then.
 func Producer(ctx context.Context, client *redis.Client, n int) (c Costs, err error) {
 	conn := client.Conn()
 	defer func() { _ = conn.Close() }()

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// commandsFile is written from the code by "make pages".
+const commandsFile = "../../docs/commands.md"
+
+var write = flag.Bool("write", false, "write docs/commands.md")
+
+const (
+	commandsHead = `# Commands
+
+` + "`activityd COMMAND --help` and `man activityd-COMMAND`" + ` say all about each. Flags that are [settings](settings.md) are not listed: commands
+that need one take it as ` + "`serve`" + ` does.
+
+| command | does | its own flags | more |
+|---|---|---|---|
+`
+	commandsFoot = `
+To have your shell complete commands, flags and their values:
+
+` + "```sh" + `
+activityd completion bash > /etc/bash_completion.d/activityd      # needs the package bash-completion
+activityd completion zsh  > "${fpath[1]}/_activityd"
+activityd completion fish > ~/.config/fish/completions/activityd.fish
+` + "```" + `
+
+This page is written from the code by ` + "`make pages`" + `.
+`
+)
+
+// morePages are the sections about commands.
+var morePages = map[string]string{
+	"activityd backfill":  "[Build all sets](by-hand.md#build-all-sets)",
+	"activityd enqueue":   "[The command line](adoption.md#the-command-line)",
+	"activityd explain":   "[A photo is not shown](runbook.md#a-photo-is-not-shown)",
+	"activityd once":      "[Once](once.md)",
+	"activityd push":      "[Push](push.md)",
+	"activityd push show": "[Push by hand](by-hand.md#push)",
+	"activityd reset":     "[Rebuild](by-hand.md#rebuild)",
+	"activityd schema":    "[Your own site](setup.md), [Upgrade](deploy.md#upgrade)",
+	"activityd serve":     "[Deploy](deploy.md), [settings](settings.md)",
+	"activityd show":      "[Sets](by-hand.md#sets)",
+	"activityd tasks":     "[Tasks](by-hand.md#tasks)",
+	"activityd token":     "[Tokens](deploy.md#tokens), [viewer tokens](viewer-tokens.md)",
+	"activityd verify":    "[Verify](by-hand.md#verify)",
+}
+
+func TestThePageOfCommands(t *testing.T) {
+	t.Parallel()
+	text := commandsPage()
+	if strings.Count(text, "\n| `activityd ") < 25 {
+		t.Errorf("there are few commands:\n%s", text)
+	}
+	if *write {
+		must(t, os.WriteFile(commandsFile, []byte(text), 0o644))
+	}
+	page, err := os.ReadFile(commandsFile)
+	must(t, err)
+	if diff := cmp.Diff(text, string(page)); diff != "" {
+		t.Errorf("%s is not what the code says (-code +page); run \"make pages\":\n%s", commandsFile, diff)
+	}
+}
+
+// commandsPage returns the page of all commands.
+func commandsPage() string {
+	var page strings.Builder
+	page.WriteString(commandsHead)
+	settings := newServe().Flags()
+	var list func(cmd *cobra.Command)
+	list = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			if !sub.IsAvailableCommand() {
+				continue
+			}
+			var flags []string
+			sub.LocalFlags().VisitAll(func(f *pflag.Flag) {
+				if !f.Hidden && f.Name != "help" && settings.Lookup(f.Name) == nil {
+					flags = append(flags, "`--"+f.Name+"`")
+				}
+			})
+			use := strings.ReplaceAll(strings.TrimSuffix(sub.UseLine(), " [flags]"), "|", `\|`)
+			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", use, sub.Short, strings.Join(flags, " "), morePages[sub.CommandPath()])
+			list(sub)
+		}
+	}
+	list(newRoot(nil, io.Discard, io.Discard))
+	page.WriteString(commandsFoot)
+	return strings.ReplaceAll(page.String(), "  |", " |")
+}

@@ -1,0 +1,4 @@
+package metrics
+
+// NewBuildInfo is what each [Server] shows.
+var NewBuildInfo = newBuildInfo

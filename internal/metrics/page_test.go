@@ -1,0 +1,166 @@
+package metrics_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// pageFile is written from the code by "make pages".
+const pageFile = "../../docs/metrics.md"
+
+var write = flag.Bool("write", false, "write docs/metrics.md")
+
+// sections are those of the page, with the names of their metrics. The first that matches has a metric.
+var sections = []struct {
+	title, text string
+	names       *regexp.Regexp
+}{
+	{"Reads", "", regexp.MustCompile(`^activityd_(read|reads|walks)_`)},
+	{
+		"Queues", "These are facts of the database, which each process asks for during a scrape: **take the maximum over processes, never the sum**.\n" +
+			"While a process gets no answer, those with the label `queue` have no series. An answer is good for five seconds, or for ten times\n" +
+			"as long as it took. A process waits five seconds for it: leave room for that in `scrape_timeout` (ten seconds, if not said otherwise).",
+		regexp.MustCompile(`^activityd_(tasks$|oldest_|queue_|counts_|stats_)`),
+	},
+	{"Tasks", "", regexp.MustCompile(`^activityd_(task|tasks|lease|leases|uploads|guard|refills|fan_out|upload)_`)},
+	{"Index", "A `node` is one server, or a master of a cluster, by its address. One that is no master any more has no series.", regexp.MustCompile(`^activityd_(index|adds|trims|redis)_`)},
+	{
+		"Audit", "How much of what was compared was wrong, over all processes, in a day; without a value, nothing was compared:\n\n" +
+			"```promql\n# of the sets\nsum(increase(activityd_audit_erroneous_total[24h])) / sum(increase(activityd_audit_checked_total[24h]))\n" +
+			"# of the answers\nsum(increase(activityd_audit_answers_erroneous_total[24h])) / sum(increase(activityd_audit_answers_checked_total[24h]))\n```\n\n" +
+			"The metrics of the sweep have series in the process that sweeps, and in no other.",
+		regexp.MustCompile(`^activityd_audit_`),
+	},
+	{
+		"Stream", "The gauges are facts of Redis, for which each process with workers asks every 5 s: take the maximum over processes. While Redis does\n" +
+			"not answer they stay as they were.", regexp.MustCompile(`^activityd_stream_`),
+	},
+	{"Push", "Those of each process with workers: add them up.", regexp.MustCompile(`^activityd_push_`)},
+	{
+		"Once", "The counters are those of processes of `serve`; the command `activityd once` is too short-lived to be scraped. `activityd_once_keys` is a\n" +
+			"fact of the database: take the maximum over processes.", regexp.MustCompile(`^activityd_once_`),
+	},
+	{"HTTP and the process", "`go_*` and `process_*` are those of every Go program.", regexp.MustCompile(`^activityd_(http|access|enqueues|tls|mysql|site|build)_`)},
+}
+
+const pageHead = `# Metrics
+
+Each process shows them at ` + "`/metrics`" + ` of the operator's listener ([how to scrape it](deploy.md#metrics-and-probes)). Add up what the
+processes show, but for what is a fact of a server: there take the maximum. The last column has the alerts that use a metric; the
+[runbook](runbook.md) says what to do.
+
+Times are in seconds. Labels take few values, whatever clients and sites send: ` + "`type`" + ` is a type of task, ` + "`queue`" + ` a standard queue or
+one that this process works on, ` + "`route`" + ` the template of a route or ` + "`unmatched`" + `, ` + "`token`" + ` the name of a token in use; all else is
+` + "`other`" + `.
+
+This page is written from the code by ` + "`make pages`" + `.
+`
+
+// openLabels have values that the code does not list.
+var openLabels = []string{"queue", "type", "route", "method", "code", "token", "node", "database", "server_id", "version", "go_version"}
+
+func TestThePageOfMetrics(t *testing.T) {
+	t.Parallel()
+	page := metricsPage(t, everything(), alerts(t))
+	if *write {
+		if err := os.WriteFile(pageFile, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(page, read(t, pageFile)); diff != "" {
+		t.Errorf("%s is not what the code says (-code +page); run \"make pages\":\n%s", pageFile, diff)
+	}
+}
+
+// metricsPage returns the page of the program's own metrics.
+func metricsPage(t *testing.T, all map[string]exported, rules []alertRule) string {
+	t.Helper()
+	var page strings.Builder
+	page.WriteString(pageHead)
+	left := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return !strings.HasPrefix(name, "activityd_") })
+	for _, s := range sections {
+		fmt.Fprintf(&page, "\n## %s\n\n", s.title)
+		if s.text != "" {
+			fmt.Fprintf(&page, "%s\n\n", s.text)
+		}
+		page.WriteString("| metric | type | labels | means | alerts |\n|---|---|---|---|---|\n")
+		left = slices.DeleteFunc(left, func(name string) bool {
+			if !s.names.MatchString(name) {
+				return false
+			}
+			e := all[name]
+			fmt.Fprintf(&page, "| `%s` | %s | %s | %s | %s |\n", name, strings.ToLower(e.kind.String()), labelCell(e), e.help, alertCell(name, all, rules))
+			return true
+		})
+	}
+	if len(left) > 0 {
+		t.Errorf("no section has %q", left)
+	}
+	return strings.ReplaceAll(page.String(), "  |", " |") // of cells without text
+}
+
+// labelCell returns the labels of a metric and, where the code lists them, their values.
+func labelCell(e exported) string {
+	var cells []string
+	for _, label := range e.names {
+		values := slices.Compact(slices.Sorted(slices.Values(e.labels[label])))
+		values = slices.DeleteFunc(values, func(value string) bool { return value == "" })
+		if slices.Contains(openLabels, label) || len(values) < 2 {
+			cells = append(cells, "`"+label+"`")
+		} else {
+			cells = append(cells, "`"+label+"`: "+strings.Join(values, ", "))
+		}
+	}
+	return strings.Join(cells, "; ")
+}
+
+// alertCell returns links to the runbook's sections of the alerts that use a metric.
+func alertCell(name string, all map[string]exported, rules []alertRule) string {
+	var links []string
+	for _, a := range rules {
+		for _, used := range metricName.FindAllString(a.Expr, -1) {
+			if base(used, all) == name {
+				links = append(links, fmt.Sprintf("[%s](runbook.md#%s)", strings.TrimPrefix(a.Alert, "Activityd"), strings.ToLower(a.Alert)))
+				break
+			}
+		}
+	}
+	return strings.Join(links, ", ")
+}
+
+// descText is the form of [prometheus.Desc.String].
+var descText = regexp.MustCompile(`fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"),.* variableLabels: \{([^}]*)\}`)
+
+// describe adds to all what collectors say of their metrics: all but the type.
+func describe(all map[string]exported, collectors ...prometheus.Collector) {
+	descs := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descs)
+		for _, c := range collectors {
+			c.Describe(descs)
+		}
+	}()
+	for d := range descs {
+		text := descText.FindStringSubmatch(d.String())
+		name, err := strconv.Unquote(text[1])
+		must(err)
+		help, err := strconv.Unquote(text[2])
+		must(err)
+		e, ok := all[name]
+		if !ok {
+			panic(name + " has no series, so its type is not known: use it in use_test.go")
+		}
+		e.help, e.names = help, strings.FieldsFunc(text[3], func(r rune) bool { return r == ',' })
+		all[name] = e
+	}
+}
