@@ -44,7 +44,7 @@ type severalSite struct {
 
 const newcomer = member.ID(2011)
 
-// clusterSite is one of 900 viewers, whose sets lie in a cluster of three masters, each
+// clusterSite is one of 300 viewers, whose sets lie in a cluster of three masters, each
 // with a replica. A node that says nothing for longer than the timeout, in milliseconds, is
 // taken for dead by the others. A command may wait for its answer until long after a test has
 // ended: so what is done while a node hangs was not done because commands to it timed out.
@@ -58,7 +58,7 @@ func newClusterSite(t *testing.T, timeout string) *clusterSite {
 	c := servertest.Cluster(t, 3, 1, "--cluster-node-timeout", timeout)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
-	return &clusterSite{newSeveralSite(t, c.URL()+"&read_timeout=1h", client, 900), c}
+	return &clusterSite{newSeveralSite(t, c.URL()+"&read_timeout=1h", client, 300), c}
 }
 
 // newSeveralSite makes a site of so many viewers, whose sets are built when it returns.
@@ -249,8 +249,8 @@ func loseNode(t *testing.T, w way) {
 	ctx := t.Context()
 	dead := []*localserver.Node{s.Nodes[0], s.Nodes[3]}
 	theirs, others := s.on(t, dead[0])
-	if len(theirs) < 200 || len(theirs) > 400 {
-		t.Fatalf("%d of 900 sets on one of three nodes", len(theirs))
+	if len(theirs) < 70 || len(theirs) > 130 {
+		t.Fatalf("%d of 300 sets on one of three nodes", len(theirs))
 	}
 	for _, n := range dead {
 		must(t, w.lose(n))
