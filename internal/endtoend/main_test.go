@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(silent{}) // its errors come back from its methods
-	servertest.Main(m)
+	servertest.Main(withProgram{m})
 }
 
 type silent struct{}

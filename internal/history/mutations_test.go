@@ -21,7 +21,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		seed    uint64
 		script  string // whose orders notice; "": a random history does
 	}{
-		{"apply only under the token of begin", applyUnderToken, nil, 785, ""},
+		{"apply only under the token of begin", applyUnderToken, nil, 1619, ""},
 		{"begin shares the token that is there", beginShares, nil, 0, ""},
 		{"apply conflicts when the set is gone", goneIsConflict, nil, 0, "sets of active members"},
 		{"an update with nothing to write is applied", emptyApplies, nil, 0, "contacts come and go"},
@@ -30,8 +30,8 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		{"a set is cut to max", cutToMax, nil, 0, ""},
 		{"a refill lowers only what is unchanged since begin", correctUnchanged, nil, 0, "scores that are too high"},
 		{"an add refuses what lies outside", addRefuses, nil, 703, ""},
-		{"an add only raises", addRaises, nil, 14, ""},
-		{"an add never creates", addNeverCreates, nil, 7, ""},
+		{"an add only raises", addRaises, nil, 233, ""},
+		{"an add never creates", addNeverCreates, nil, 13, ""},
 		{"an add that finds no set ends the updates under way", missingEndsUpdates, nil, 0, "sets of active members"},
 		{"an add that is refused ends the updates under way", outsideEndsUpdates, nil, 0, "uploads of the past"},
 		{"an add that cuts ends the updates under way", trimmedEndsUpdates, nil, 0, "uploads that push others out"},
@@ -42,12 +42,12 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		{"the truth is read after begin", noRule, readEarly, 10, ""},
 		{"a read reports ghosts", noRule, func(s *stage) { s.deaf = true }, 532, ""},
 		{"the first must be newer than the second's score", noRule, func(s *stage) { s.propose = lenientSecond }, 32, ""},
-		{"the best must be newer than the lowest score", noRule, func(s *stage) { s.propose = lenientLowest }, 236, ""},
-		{"nobody shares a walk that began before", noRule, shareWalks, 2, ""},
-		{"photos are not cached", noRule, cachePhotos, 6, ""},
+		{"the best must be newer than the lowest score", noRule, func(s *stage) { s.propose = lenientLowest }, 328, ""},
+		{"nobody shares a walk that began before", noRule, shareWalks, 19, ""},
+		{"photos are not cached", noRule, cachePhotos, 32, ""},
 		{"a task that has begun absorbs no other", noRule, func(s *stage) { s.absorbStarted = true }, 149, ""},
-		{"a photo that is shown is an event", noRule, func(s *stage) { s.forgetsEvent = true }, 158, ""},
-		{"a photo that is shown raises last_upload", noRule, func(s *stage) { s.forgetsBoth = true }, 29, ""},
+		{"a photo that is shown is an event", noRule, func(s *stage) { s.forgetsEvent = true }, 488, ""},
+		{"a photo that is shown raises last_upload", noRule, func(s *stage) { s.forgetsBoth = true }, 34, ""},
 		{"a task that crashed is done again", noRule, func(s *stage) { s.careless = true }, 94, ""},
 	} {
 		t.Run(m.rule, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestSlotsThatAreOutAreNamed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := player{open: inMemory, alter: func(s *stage) { s.vague = true }, outages: true, bubble: true}
-		seed, err := p.search(t.Context(), 0, 20_000)
+		seed, err := p.search(t.Context(), 29, 20_000)
 		t.Logf("seed %d", seed)
 		mustNotice(t, err)
 	})

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/user"
@@ -51,12 +52,8 @@ func (m *MySQL) setUp(ctx context.Context, program string, args []string) error 
 	if err := os.Mkdir(m.path("files"), 0o700); err != nil {
 		return err
 	}
-	install, err := m.installCommand(ctx, program, me.Username)
-	if err != nil {
+	if err := m.fill(ctx, program, me.Username); err != nil {
 		return err
-	}
-	if err := m.run(ctx, install); err != nil {
-		return fmt.Errorf("make the data folder of %s: %w", m.name, err)
 	}
 	m.argv, m.ping = m.serverCommand(program, me.Username, args), m.pingOnce
 	if err := m.start(ctx); err != nil {
@@ -65,6 +62,38 @@ func (m *MySQL) setUp(ctx context.Context, program string, args []string) error 
 	return m.withDB(func(db *sql.DB) error {
 		return db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&m.version)
 	})
+}
+
+// fill makes the data folder. If the environment variable ACTIVITYD_TEST_DATA names a folder,
+// it has a copy of the first one that any process made, which takes a tenth of the time.
+func (m *MySQL) fill(ctx context.Context, program, user string) error {
+	folder, data := os.Getenv("ACTIVITYD_TEST_DATA"), m.path("data")
+	first := filepath.Join(folder, strings.ReplaceAll(program, "/", "_"))
+	if folder != "" {
+		if err := os.CopyFS(data, os.DirFS(first)); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	install, err := m.installCommand(ctx, program, user)
+	if err != nil {
+		return err
+	}
+	if err := m.run(ctx, install); err != nil {
+		return fmt.Errorf("make the data folder of %s: %w", m.name, err)
+	}
+	if folder == "" {
+		return nil
+	}
+	copied, err := os.MkdirTemp(folder, "")
+	if err != nil {
+		return err
+	}
+	if err := os.CopyFS(copied, os.DirFS(data)); err != nil {
+		return err
+	}
+	_ = os.Remove(filepath.Join(copied, "auto.cnf")) // MySQL's identity, which replicas must not share
+	_ = os.Rename(copied, first)                     // unless another process was faster
+	return nil
 }
 
 // installCommand is the command that fills the data folder: a script of MariaDB, or

@@ -48,10 +48,11 @@ type server struct {
 	closed bool
 }
 
-// newServer makes the folder. Its path is short, because the path of a unix socket is
-// limited to about a hundred bytes.
+// newServer makes the folder, in the one that the environment variable
+// ACTIVITYD_TEST_FOLDER names, or else in that of temporary files. Its path is short,
+// because the path of a unix socket is limited to about a hundred bytes.
 func newServer(name string) (*server, error) {
-	dir, err := os.MkdirTemp("", "activityd-")
+	dir, err := os.MkdirTemp(os.Getenv("ACTIVITYD_TEST_FOLDER"), "activityd-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for %s: %w", name, err)
 	}

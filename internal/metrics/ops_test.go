@@ -19,6 +19,7 @@ import (
 const (
 	alertsFile    = "../../ops/alerts.yml"
 	casesFile     = "../../ops/alerts_test.yml"
+	slowCasesFile = "../../ops/alerts_slow_test.yml"
 	dashboardFile = "../../ops/grafana.json"
 	runbookFile   = "../../docs/runbook.md"
 	runbookURL    = "/usr/share/doc/activityd/docs/runbook.md" // in the Debian package
@@ -235,7 +236,7 @@ func TestAlertsFire(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: install it, on Debian with: apt-get install --no-install-recommends prometheus", err)
 	}
-	for _, args := range [][]string{{"check", "rules", alertsFile}, {"test", "rules", casesFile}} {
+	for _, args := range [][]string{{"check", "rules", alertsFile}, {"test", "rules", casesFile}, {"test", "rules", slowCasesFile}} {
 		if out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %q: %v\n%s", args, err, out)
 		}

@@ -48,7 +48,13 @@ var shared struct {
 // Main runs the tests of a package, stops the server that they shared, and
 // ends the process: with an error when a test failed, when the server could not
 // be stopped, or when goroutines are left that opts do not excuse.
-func Main(m *testing.M, opts ...goleak.Option) {
+//
+// The servers' folders are in memory where there is room: making a database on a disk takes
+// ten times as long.
+func Main(m interface{ Run() int }, opts ...goleak.Option) {
+	if os.Getenv("ACTIVITYD_TEST_FOLDER") == "" && hasRoom(memoryFolder) {
+		_ = os.Setenv("ACTIVITYD_TEST_FOLDER", memoryFolder) // for the processes that the tests start, too
+	}
 	code := m.Run()
 	var err error
 	if shared.server != nil {
