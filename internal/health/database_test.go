@@ -100,16 +100,19 @@ func TestADatabaseThatIsBusyOrAway(t *testing.T) {
 	}{
 		"hangs": {hangs, api.Component{Usable: true, Detail: "busy: requests may be late, or fail"}, "cannot be reached"},
 		"has no connection to spare": {
-			func(context.Context) error { return fmt.Errorf("x: %w", mysql.ErrBusy) },
-			api.Component{Usable: true, Detail: "busy: requests may be late, or fail"}, "cannot be reached",
+			answer: func(context.Context) error { return fmt.Errorf("x: %w", mysql.ErrBusy) },
+			soon:   api.Component{Usable: true, Detail: "busy: requests may be late, or fail"},
+			later:  "cannot be reached",
 		},
 		"refuses connections": {
-			func(context.Context) error { return fmt.Errorf("x: %w", mysql.ErrUnavailable) },
-			api.Component{Detail: "cannot be reached"}, "cannot be reached",
+			answer: func(context.Context) error { return fmt.Errorf("x: %w", mysql.ErrUnavailable) },
+			soon:   api.Component{Detail: "cannot be reached"},
+			later:  "cannot be reached",
 		},
 		"knows no such user": {
-			func(context.Context) error { return denied },
-			api.Component{Detail: "access denied: see the log"}, "access denied: see the log",
+			answer: func(context.Context) error { return denied },
+			soon:   api.Component{Detail: "access denied: see the log"},
+			later:  "access denied: see the log",
 		},
 		"lacks a table": {
 			func(context.Context) error { return errors.New("no such table as secret") },

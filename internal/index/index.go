@@ -13,9 +13,10 @@ import (
 	"github.com/activityd/activityd/internal/redisnodes"
 )
 
-// What is said of several sets at once is said of the nodes that have them.
 type (
-	Slots      = redisnodes.Slots
+	// Slots is a set of slots of a cluster.
+	Slots = redisnodes.Slots
+	// Generation identifies the data that the nodes hold.
 	Generation = redisnodes.Generation
 )
 

@@ -101,7 +101,7 @@ func (o *Log) Report(ctx context.Context, began time.Time, err error) {
 		}
 	}
 	o.failures++
-	if now.Sub(o.logged) >= Every && !(o.once && o.open) {
+	if now.Sub(o.logged) >= Every && (!o.once || !o.open) {
 		o.logged, o.open = now, true
 		o.log.Log(ctx, o.Level(err), o.begins, "for", now.Sub(o.since).Round(time.Second), "failures", o.failures, "error", err)
 	}

@@ -88,19 +88,29 @@ func (n *Node) compare(ctx context.Context, made int64) (*knowledge, error) {
 		return nil, Translate(ctx, "ask for the run of "+n.addr, err)
 	}
 	if before == nil || before.run != k.run || before.err != nil {
-		for _, server := range servers {
-			if hasMoved(server.Err()) { // not on this node any more
-				continue
-			}
-			if err := server.Err(); err != nil {
-				return nil, Translate(ctx, "ask for the run of the data of "+n.addr, err)
-			}
-			if stored := server.Val(); k.run != "" && stored != "" && stored != k.run {
-				k.err = fmt.Errorf("%s: %w", n.addr, ErrUnknown)
-			}
+		if err := k.compare(servers); err != nil {
+			return nil, Translate(ctx, "ask for the run of the data of "+n.addr, err)
+		}
+		if k.err != nil {
+			k.err = fmt.Errorf("%s: %w", n.addr, k.err)
 		}
 	}
 	return n.learn(k), nil
+}
+
+// compare notes [ErrUnknown] if one of the runs that are stored beside the sets is another one than
+// that of the server. It fails if one could not be read.
+func (k *knowledge) compare(stored []*redis.StringCmd) error {
+	for _, reply := range stored {
+		switch run, err := reply.Result(); {
+		case hasMoved(err): // it is not on this node any more
+		case err != nil:
+			return err
+		case k.run != "" && run != "" && run != k.run:
+			k.err = ErrUnknown
+		}
+	}
+	return nil
 }
 
 // lockKnown waits for knowing. It fails if the node is silent by then.

@@ -48,18 +48,18 @@ func load(t *testing.T, text string, environ ...string) (v *values, warned strin
 	var warnings strings.Builder
 	err = settings.Loader{Settings: all, Environ: environ, Others: []string{"ACTIVITYD_FENCE"}, Warnings: &warnings}.Load(f, path)
 	if err != nil {
-		err = errorWithout{err, filepath.Dir(path) + "/"}
+		err = withoutWordError{err, filepath.Dir(path) + "/"}
 	}
 	return v, warnings.String(), err
 }
 
-// errorWithout is an error whose text leaves a word out.
-type errorWithout struct {
+// withoutWordError is an error whose text leaves a word out.
+type withoutWordError struct {
 	error
 	word string
 }
 
-func (e errorWithout) Error() string { return strings.ReplaceAll(e.error.Error(), e.word, "") }
+func (e withoutWordError) Error() string { return strings.ReplaceAll(e.error.Error(), e.word, "") }
 
 // What is in a file means what it means to systemd and to shells.
 func TestFile(t *testing.T) {
@@ -87,7 +87,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"activityd_need=1":                             "there is no setting activityd_need",
 		"ACTIVITYD_CONFIG=other":                       "there is no setting ACTIVITYD_CONFIG",
 		"s3cret":                                       "settings:1: want NAME='value'",
-		"ACTIVITYD_NEED=1\nACTIVITYD_NEED=1":           "settings:2: ACTIVITYD_NEED is there twice",
+		"ACTIVITYD_NEED=1\nACTIVITYD_NEED=2":           "settings:2: ACTIVITYD_NEED is there twice",
 		"ACTIVITYD_MYSQL_DSN=s3cret # not a comment":   "settings:1: ACTIVITYD_MYSQL_DSN: " + quotes,
 		"ACTIVITYD_MYSQL_DSN='s3cret":                  quotes,
 		"ACTIVITYD_MYSQL_DSN='s3'cret'":                quotes,
