@@ -115,8 +115,9 @@ func TestADatabaseThatIsBusyOrAway(t *testing.T) {
 			later:  "access denied: see the log",
 		},
 		"lacks a table": {
-			func(context.Context) error { return errors.New("no such table as secret") },
-			api.Component{Detail: "cannot be used: see the log"}, "cannot be used: see the log",
+			answer: func(context.Context) error { return errors.New("no such table as secret") },
+			soon:   api.Component{Detail: "cannot be used: see the log"},
+			later:  "cannot be used: see the log",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
