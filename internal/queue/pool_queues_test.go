@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -79,7 +80,7 @@ func TestQueuesWithoutWorkersAreLeftAlone(t *testing.T) {
 
 func TestQueuesOfAPool(t *testing.T) {
 	t.Parallel()
-	p := queue.NewPool(nil, nil, nil, nil, queue.PoolOptions{Workers: append(threeQueues(), queue.Workers{Queue: "none"})})
+	p := queue.NewPool(nil, nil, nil, slog.New(slog.DiscardHandler), queue.PoolOptions{Workers: append(threeQueues(), queue.Workers{Queue: "none"})})
 	got := p.Queues()
 	if want := []string{tasks.QueueDefault, tasks.QueueFanOut, "nightly"}; !slices.Equal(got, want) {
 		t.Errorf("queues %q, want %q", got, want)
