@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -121,6 +122,10 @@ func (l Loader) environment() map[string]string {
 	return values
 }
 
+// likeName matches what an error may name. Before the first equals sign of a line there may be a
+// secret: "ACTIVITYD_MYSQL_DSN: user:password@tcp(host)/name?tls=true".
+var likeName = regexp.MustCompile(`^(export )?\w+$`)
+
 // read returns the values of a file, in which all names are known.
 func read(path string, known []string) (map[string]string, error) {
 	text, err := os.ReadFile(path) //nolint:gosec // G304: the operator names it
@@ -140,7 +145,7 @@ func read(path string, known []string) (map[string]string, error) {
 		value, err := unquote(quoted)
 		_, twice := values[name]
 		switch {
-		case !found:
+		case !found, !likeName.MatchString(name):
 			err = errors.New("want NAME='value'")
 		case !slices.Contains(known, name):
 			nearest, _ := Nearest(name, known)
