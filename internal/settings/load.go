@@ -166,7 +166,8 @@ func read(path string, known []string) (map[string]string, error) {
 
 var errQuotes = errors.New("want the value in single quotes; or, if it has one, in double quotes, without \", \\, $ and `")
 
-// unquote returns a value. What systemd and shells would read in different ways is an error.
+// unquote returns a value as systemd reads it. What has a meaning for systemd beyond the quotes is an
+// error. For shells, a value without quotes may have others, such as $.
 func unquote(text string) (string, error) {
 	meant := " \t'\"\\" // what would have a meaning
 	if n := len(text); n >= 2 && text[0] == text[n-1] {
