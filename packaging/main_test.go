@@ -19,7 +19,14 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 )
 
-func TestMain(m *testing.M) { servertest.Main(m) }
+// TestMain keeps the servers out of memory: serveByHand links their sockets into t.TempDir, which
+// has to be in the same file system.
+func TestMain(m *testing.M) {
+	if err := os.Setenv("ACTIVITYD_TEST_FOLDER", os.TempDir()); err != nil {
+		panic(err)
+	}
+	servertest.Main(m)
+}
 
 // The versions of the packages, and the time of their files.
 const (

@@ -74,8 +74,9 @@ ACTIVITYD_MYSQL_DSN='activityd:secret@tcp(10.0.0.5:3306)/site'
 ACTIVITYD_MATERIALIZE=active
 ` + "```" + `
 
-- Put a value in single quotes if it has other characters than letters, digits and ` + "`:/.,=@()_-`" + `. A comment has a line of
-  its own. A value that systemd and a shell would read in different ways is refused.
+- Put a value in single quotes if it has other characters than letters, digits and ` + "`:/.,=@_-`" + `. Without quotes activityd reads
+  it as systemd does, and a shell may not: ` + "`$`, `&` and `(`" + ` mean something there. Blanks, quotes and backslashes without
+  quotes around them are refused. A comment has a line of its own.
 - A name in the file that is no setting is refused, with the nearest that is one. In the environment it is warned of:
   Kubernetes makes such variables for a service of this name.
 - A value out of bounds is refused at the start, and so are tables on which activityd cannot work. All that is wrong is told at

@@ -1,5 +1,5 @@
 // Package filelock opens files that one process at a time may change. The lock is advisory
-// (flock), and ends with the process. On Windows, Solaris and AIX there is none.
+// (flock), and ends with the process. On Solaris and AIX there is none.
 package filelock
 
 import (

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -150,10 +151,9 @@ func (r *Redis) reportMasters(ctx context.Context, s redisnodes.Status) {
 		came := slices.DeleteFunc(slices.Clone(now), func(node string) bool { return slices.Contains(r.masters, node) })
 		left := slices.DeleteFunc(slices.Clone(r.masters), func(node string) bool { return slices.Contains(now, node) })
 		r.log.WarnContext(ctx, "masters of Redis changed", "came", came, "left", left, "masters", len(now))
-		for _, node := range left { // if it comes back, that is another outage
-			delete(r.told, node)
-		}
 	}
+	// If a node that left comes back, that is another outage.
+	maps.DeleteFunc(r.told, func(address string, _ *node) bool { return !slices.Contains(now, address) })
 	r.masters = now
 }
 

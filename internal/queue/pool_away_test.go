@@ -173,6 +173,29 @@ func TestTasksOfAServerThatIsBackAreDoneSoon(t *testing.T) {
 	}
 }
 
+// What waits for one dependency keeps its turns when another one is back.
+func TestAnotherDependencyIsBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h, another := newHalf(true, true), newHalf(true, true)
+		another.away.Store(false)
+		o := h.options()
+		o.Needs["another"] = another
+		p := startPool(t, each(h.do), o)
+		const waiting = 5000
+		enqueue(t, p.queue, uploads(1, 2*waiting, 2)...)
+		pass(time.Minute)
+		h.tries.Store(0)
+		for range 4 {
+			another.back <- struct{}{}
+			pass(250 * time.Millisecond)
+		}
+		if n := h.tries.Load(); n > waiting/5 {
+			t.Errorf("%d tries in a second", n)
+		}
+	})
+}
+
 // While thousands wait for a server that is away, a passing error of another one postpones its
 // task for seconds only. After a restart of the process the others are done within seconds, too.
 func TestAPassingErrorTakesNoTurn(t *testing.T) {

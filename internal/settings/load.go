@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -121,6 +122,10 @@ func (l Loader) environment() map[string]string {
 	return values
 }
 
+// likeName matches what an error may name. Before the first equals sign of a line there may be a
+// secret: "ACTIVITYD_MYSQL_DSN: user:password@tcp(host)/name?tls=true".
+var likeName = regexp.MustCompile(`^(export )?\w+$`)
+
 // read returns the values of a file, in which all names are known.
 func read(path string, known []string) (map[string]string, error) {
 	text, err := os.ReadFile(path) //nolint:gosec // G304: the operator names it
@@ -140,7 +145,7 @@ func read(path string, known []string) (map[string]string, error) {
 		value, err := unquote(quoted)
 		_, twice := values[name]
 		switch {
-		case !found:
+		case !found, !likeName.MatchString(name):
 			err = errors.New("want NAME='value'")
 		case !slices.Contains(known, name):
 			nearest, _ := Nearest(name, known)
@@ -161,7 +166,8 @@ func read(path string, known []string) (map[string]string, error) {
 
 var errQuotes = errors.New("want the value in single quotes; or, if it has one, in double quotes, without \", \\, $ and `")
 
-// unquote returns a value. What systemd and shells would read in different ways is an error.
+// unquote returns a value as systemd reads it. What has a meaning for systemd beyond the quotes is an
+// error. For shells, a value without quotes may have others, such as $.
 func unquote(text string) (string, error) {
 	meant := " \t'\"\\" // what would have a meaning
 	if n := len(text); n >= 2 && text[0] == text[n-1] {

@@ -87,6 +87,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"activityd_need=1":                             "there is no setting activityd_need",
 		"ACTIVITYD_CONFIG=other":                       "there is no setting ACTIVITYD_CONFIG",
 		"s3cret":                                       "settings:1: want NAME='value'",
+		"ACTIVITYD_NEED: u:s3cret@tcp(h)/d?tls=true":   "settings:1: want NAME='value'",
+		"ACTIVITYD_NEED =1":                            "settings:1: want NAME='value'",
 		"ACTIVITYD_NEED=1\nACTIVITYD_NEED=2":           "settings:2: ACTIVITYD_NEED is there twice",
 		"ACTIVITYD_MYSQL_DSN=s3cret # not a comment":   "settings:1: ACTIVITYD_MYSQL_DSN: " + quotes,
 		"ACTIVITYD_MYSQL_DSN='s3cret":                  quotes,

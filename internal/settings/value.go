@@ -11,12 +11,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// bounded is a value that says which ones it takes.
-type bounded interface {
-	pflag.Value
-	Bounds() string
-}
-
 // Form is what a setting takes, in words: "1 to 1000 sets/s", "all|api|workers", "file".
 func Form(f *pflag.Flag) string {
 	name, _ := pflag.UnquoteUsage(f)
@@ -25,7 +19,7 @@ func Form(f *pflag.Flag) string {
 
 // Bounds is what a number or a choice may be; "": the setting is neither.
 func Bounds(f *pflag.Flag) string {
-	if v, ok := f.Value.(bounded); ok {
+	if v, ok := f.Value.(interface{ Bounds() string }); ok {
 		return v.Bounds()
 	}
 	return ""

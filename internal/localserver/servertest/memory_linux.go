@@ -1,15 +1,37 @@
 package servertest
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
+	"path/filepath"
 
-// memoryFolder is a file system in memory, as Linux has it.
-const memoryFolder = "/dev/shm"
+	"golang.org/x/sys/unix"
 
-// hasRoom reports whether folder is in memory and has room for the servers of several
-// packages: some gigabytes. In a container it often has 64 MB.
-func hasRoom(folder string) bool {
-	const least = 4 << 30
+	"github.com/activityd/activityd/internal/filelock"
+)
+
+// newMemoryFolder makes a folder in memory, where that has room for the servers of several
+// packages: some gigabytes. In a container it often has 64 MB. It is locked until this process
+// ends; nil: there is none.
+//
+// A folder without a lock is that of a process that was killed, as by ^C. It is removed, or it
+// would take memory until the machine restarts.
+func newMemoryFolder() (locked *os.File) {
+	const memory, pattern, least = "/dev/shm", "activityd-tests-*", 4 << 30
+	left, _ := filepath.Glob(filepath.Join(memory, pattern)) // the pattern is well formed
+	for _, folder := range left {
+		if lock, err := filelock.Open(folder, os.O_RDONLY, 0); err == nil {
+			_ = os.RemoveAll(folder)
+			_ = lock.Close()
+		}
+	}
 	var s unix.Statfs_t
-	return unix.Access(folder, unix.W_OK) == nil && unix.Statfs(folder, &s) == nil &&
-		s.Type == unix.TMPFS_MAGIC && s.Bavail*uint64(s.Bsize) >= least
+	if unix.Statfs(memory, &s) != nil || s.Type != unix.TMPFS_MAGIC || s.Bavail*uint64(s.Bsize) < least {
+		return nil
+	}
+	folder, err := os.MkdirTemp(memory, pattern)
+	if err != nil {
+		return nil
+	}
+	locked, _ = filelock.Open(folder, os.O_RDONLY, 0) // another process may have removed it just now
+	return locked
 }

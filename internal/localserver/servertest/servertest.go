@@ -52,13 +52,20 @@ var shared struct {
 // The servers' folders are in memory where there is room: making a database on a disk takes
 // ten times as long.
 func Main(m interface{ Run() int }, opts ...goleak.Option) {
-	if os.Getenv("ACTIVITYD_TEST_FOLDER") == "" && hasRoom(memoryFolder) {
-		_ = os.Setenv("ACTIVITYD_TEST_FOLDER", memoryFolder) // for the processes that the tests start, too
+	var memory *os.File
+	if os.Getenv("ACTIVITYD_TEST_FOLDER") == "" {
+		memory = newMemoryFolder()
+	}
+	if memory != nil {
+		_ = os.Setenv("ACTIVITYD_TEST_FOLDER", memory.Name()) // for the processes that the tests start, too
 	}
 	code := m.Run()
 	var err error
 	if shared.server != nil {
 		err = errors.Join(shared.admin.Close(), shared.server.Kill(), shared.server.Close())
+	}
+	if memory != nil {
+		err = errors.Join(err, os.RemoveAll(memory.Name()), memory.Close())
 	}
 	if code == 0 && err == nil { // a test that failed may leave a goroutine behind
 		for begin := time.Now(); ; {
