@@ -200,3 +200,34 @@ func TestAnEndpointThatMovesForOneReply(t *testing.T) {
 	}
 	m.first(t, 9)
 }
+
+// A name may have several addresses, as where two proxies stand before one server. Connections to
+// both are kept.
+func TestANameWithSeveralAddresses(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := servertest.Redis(t).Addr()
+	proxies := []*servertest.Proxy{servertest.NewProxy(t, server), servertest.NewProxy(t, server)}
+	var dials atomic.Int64
+	b := newBench(t, &redis.Options{Addr: "primary.example:6379", PipelinePoolSize: -1, Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", proxies[dials.Add(1)%2].Addr())
+	}}, index.Options{})
+	must(t, b.Probe(ctx))
+	b.refill(t, ladder(3))
+	servertest.Eventually(t, "reads over connections to both", func() bool {
+		before := dials.Load()
+		var failed atomic.Bool
+		var readers sync.WaitGroup
+		for range 16 {
+			readers.Go(func() {
+				for range 50 {
+					if _, err := b.Candidates(ctx, user); err != nil {
+						failed.Store(true)
+					}
+				}
+			})
+		}
+		readers.Wait()
+		return !failed.Load() && dials.Load() == before && proxies[0].Connections(server) > 0 && proxies[1].Connections(server) > 0
+	})
+}

@@ -37,12 +37,20 @@ func (n *Node) learn(k *knowledge) *knowledge {
 	n.connsMu.Lock() // leadsTo changes what is known as well
 	defer n.connsMu.Unlock()
 	k.since = k
-	switch before := n.seen.Load().known; {
+	before := n.seen.Load().known
+	switch {
 	case before == nil:
 	case before.run != k.run && n.nodes.single == n:
 		n.closeAll()
+		n.same = nil
 	case before.err == nil && before.run == k.run:
 		k.since = before.since
+	}
+	if before != nil && before.run == k.run && k.run != "" && k.made == n.made.Load() { // no connection was made since
+		if n.same == nil {
+			n.same = make(map[string]bool)
+		}
+		n.same[n.remote] = true
 	}
 	n.see(func(s *seen) { s.known = k })
 	return k
