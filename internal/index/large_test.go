@@ -133,7 +133,7 @@ func TestBeginOfALargeSetEndsWithItsContext(t *testing.T) {
 		b.refill(t, ladder(3))
 		b.overfill(t, 30)
 		ctx, cancel := context.WithCancel(t.Context())
-		b.client.AddHook(thenCancel{cancel})
+		b.client.AddHook(afterPipelines{func([]redis.Cmder) { cancel() }})
 		if _, err := b.Begin(ctx, []member.ID{user}); !errors.Is(err, context.Canceled) {
 			t.Errorf("err %v, want that of the context", err)
 		}
@@ -143,14 +143,14 @@ func TestBeginOfALargeSetEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// thenCancel ends a context after a pipeline was sent.
-type thenCancel struct{ cancel func() }
+// afterPipelines does something after each pipeline.
+type afterPipelines struct{ do func(cmds []redis.Cmder) }
 
-func (h thenCancel) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (h thenCancel) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (h thenCancel) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h afterPipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (h afterPipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h afterPipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		defer h.cancel()
+		defer h.do(cmds)
 		return next(ctx, cmds)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -171,5 +172,62 @@ func TestAProbeFindsThatTheServerIsAReplica(t *testing.T) {
 	servertest.Eventually(t, "the set to be missing", func() bool {
 		_, err := idle.Candidates(ctx, user)
 		return errors.Is(err, index.ErrMissing)
+	})
+}
+
+// A name that leads to another server for the time of a single reply, as that of a Sentinel that
+// lags behind the others may: that reply is not believed, though the run that is found then is the
+// former one.
+func TestAnEndpointThatMovesForOneReply(t *testing.T) {
+	t.Parallel()
+	m := newMoving(t)
+	ctx := t.Context()
+	m.leads.Store(m.promoted)
+	for m.client.PoolStats().IdleConns > 0 { // so that the next read makes a connection
+		held := m.client.Conn()
+		t.Cleanup(func() { _ = held.Close() })
+		must(t, held.Ping(ctx).Err())
+	}
+	m.client.AddHook(afterPipelines{func(cmds []redis.Cmder) {
+		isRead := func(cmd redis.Cmder) bool { return cmd.Name() == "zrevrange" }
+		if slices.ContainsFunc(cmds, isRead) && m.leads.CompareAndSwap(m.promoted, m.former) {
+			m.promoted.Cut()
+			servertest.Eventually(t, "a connection to the former server", func() bool { return m.client.Ping(ctx).Err() == nil })
+		}
+	}})
+	if got, err := m.Candidates(ctx, user); !errors.Is(err, index.ErrUnknown) {
+		t.Errorf("an old set is believed: %v, %v", got, err)
+	}
+	m.first(t, 9)
+}
+
+// A name may have several addresses, as where two proxies stand before one server. Connections to
+// both are kept.
+func TestANameWithSeveralAddresses(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := servertest.Redis(t).Addr()
+	proxies := []*servertest.Proxy{servertest.NewProxy(t, server), servertest.NewProxy(t, server)}
+	var dials atomic.Int64
+	b := newBench(t, &redis.Options{Addr: "primary.example:6379", PipelinePoolSize: -1, Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", proxies[dials.Add(1)%2].Addr())
+	}}, index.Options{})
+	must(t, b.Probe(ctx))
+	b.refill(t, ladder(3))
+	servertest.Eventually(t, "reads over connections to both", func() bool {
+		before := dials.Load()
+		var failed atomic.Bool
+		var readers sync.WaitGroup
+		for range 16 {
+			readers.Go(func() {
+				for range 50 {
+					if _, err := b.Candidates(ctx, user); err != nil {
+						failed.Store(true)
+					}
+				}
+			})
+		}
+		readers.Wait()
+		return !failed.Load() && dials.Load() == before && proxies[0].Connections(server) > 0 && proxies[1].Connections(server) > 0
 	})
 }

@@ -24,6 +24,9 @@ type connections struct {
 	open    map[*connection]struct{}
 	closed  int    // how often all were closed
 	remote  string // where the last one leads to
+	// same are addresses that lead to the server whose run is known, as those of several proxies
+	// do. While remote is none of them, all that are open lead to remote.
+	same map[string]bool
 }
 
 // connection is one that is open, or being made.
@@ -131,13 +134,20 @@ func (h dialHook) dial(ctx context.Context, next redis.DialHook, network, addr s
 }
 
 // leadsTo takes note of where a connection leads to. If a name, or a Sentinel, leads to another
-// server now, the connections to the former one are closed, and those that were begun before are
-// begun again. The caller holds connsMu.
+// server now, or may do so, the connections to the former one are closed, and those that were begun
+// before are begun again. Nor is a reply believed to what was sent by then: it may be of that server
+// even if the next connection leads back, and the former run is found. The caller holds connsMu.
 func (n *Node) leadsTo(remote string, one *connection) {
-	if n.nodes.cluster == nil && n.remote != "" && n.remote != remote {
+	if n.nodes.cluster == nil && n.remote != "" && n.remote != remote && !(n.same[n.remote] && n.same[remote]) {
 		delete(n.open, one)
 		n.closeAll()
 		n.open[one] = struct{}{}
+		n.see(func(s *seen) {
+			if s.known != nil {
+				k := *s.known
+				k.since, s.known = &k, &k
+			}
+		})
 	}
 	n.remote = remote
 }

@@ -41,6 +41,7 @@
 // another server. The connections to the former one end then; or they lead to another address than
 // a new one, and are closed when that is made; or the former server is a replica by now and answers
 // READONLY, to the probe of each second and to the question for its run, and they are closed
-// as well. A proxy that leads new connections to another server, and keeps those to a former one
-// that takes itself for the primary, is not noticed.
+// as well. Addresses at which the same run is found, such as those of several proxies, count as
+// one. A proxy that leads new connections to another server, and keeps those to a former one that
+// takes itself for the primary, is not noticed.
 package redisnodes

@@ -19,7 +19,7 @@ type knowledge struct {
 	err  error  // nil: they can be believed
 	at   time.Time
 	// since is the first of those that were found one after the other, of one run and believed
-	// all the time: a reply to what was sent under another one may be of other data.
+	// all the time, at one address: a reply to what was sent under another one may be of other data.
 	since *knowledge
 }
 
@@ -34,13 +34,23 @@ func (k *knowledge) holds(made int64, now time.Time) bool {
 // learn stores what was found out. The caller holds knowing. Where another server is found behind a
 // name, no connection to the former one is left.
 func (n *Node) learn(k *knowledge) *knowledge {
+	n.connsMu.Lock() // leadsTo changes what is known as well
+	defer n.connsMu.Unlock()
 	k.since = k
-	switch before := n.seen.Load().known; {
+	before := n.seen.Load().known
+	switch {
 	case before == nil:
 	case before.run != k.run && n.nodes.single == n:
-		n.closeConnections()
+		n.closeAll()
+		n.same = nil
 	case before.err == nil && before.run == k.run:
 		k.since = before.since
+	}
+	if before != nil && before.run == k.run && k.run != "" && k.made == n.made.Load() { // no connection was made since
+		if n.same == nil {
+			n.same = make(map[string]bool)
+		}
+		n.same[n.remote] = true
 	}
 	n.see(func(s *seen) { s.known = k })
 	return k
