@@ -138,7 +138,7 @@ func (h dialHook) dial(ctx context.Context, next redis.DialHook, network, addr s
 // before are begun again. Nor is a reply believed to what was sent by then: it may be of that server
 // even if the next connection leads back, and the former run is found. The caller holds connsMu.
 func (n *Node) leadsTo(remote string, one *connection) {
-	if n.nodes.cluster == nil && n.remote != "" && n.remote != remote && !(n.same[n.remote] && n.same[remote]) {
+	if n.nodes.cluster == nil && n.remote != "" && n.remote != remote && (!n.same[n.remote] || !n.same[remote]) {
 		delete(n.open, one)
 		n.closeAll()
 		n.open[one] = struct{}{}
