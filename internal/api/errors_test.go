@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	driver "github.com/go-sql-driver/mysql"
+
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/mysql"
@@ -262,6 +264,23 @@ func TestFrontSaysWhereTheDocumentsAre(t *testing.T) {
 	for _, want := range []string{"/openapi.yaml", "/usr/share/doc/activityd", "docs/README.md"} {
 		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("GET / = %d without %s:\n%s", w.Code, want, w.Body)
+		}
+	}
+}
+
+// A login that MySQL refuses is no fault of the request, nor of activityd: it may be repeated.
+func TestALoginThatIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, number := range []uint16{1044, 1045, 1049} {
+		b := failing(t, mysql.Translate(t.Context(), "deep down", &driver.MySQLError{Number: number, Message: "user 'app'@'db1'"}))
+		for _, w := range []*httptest.ResponseRecorder{b.get(t, readPath), b.post(t, oneUpload)} {
+			wantProblem(t, w, http.StatusServiceUnavailable, "unavailable")
+			if strings.Contains(w.Body.String(), "app") {
+				t.Errorf("the cause is shown to the client: %s", w.Body)
+			}
+		}
+		if line := b.log.last(t); line["level"] != "WARN" || !strings.Contains(line["error"].(string), "deep down") {
+			t.Errorf("log = %v, want the cause", line)
 		}
 	}
 }

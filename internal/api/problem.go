@@ -159,6 +159,9 @@ func problemOf(ctx context.Context, err error) *problem {
 			}
 		}
 	}
+	if mysql.Refusal(err) != "" { // until a setting is mended, which needs no restart
+		return unavailable.problem("the database refuses activityd; its log has the reason")
+	}
 	return internalError.problem("something went wrong on our side; the log has the details under the request's X-Request-Id")
 }
 
