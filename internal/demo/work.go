@@ -97,10 +97,10 @@ func (d *Demo) workView(ctx context.Context) workView {
 	return view
 }
 
-// percent returns a share in percent, in two digits, such as "0.00005 %".
+// percent returns a share in percent, in two digits, such as "0.00005 %", which no line end divides.
 func percent(share float64) string {
 	rounded, _ := strconv.ParseFloat(fmt.Sprintf("%.2g", 100*share), 64) // of what was formatted
-	return strconv.FormatFloat(rounded, 'f', -1, 64) + " %"
+	return strconv.FormatFloat(rounded, 'f', -1, 64) + "\u00a0%"
 }
 
 func (d *Demo) fanOutView(f fanOut) fanOutView {

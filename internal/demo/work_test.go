@@ -96,10 +96,10 @@ func TestQueueAndAuditAreShown(t *testing.T) {
 	away := func(context.Context) (queue.Stats, error) { return queue.Stats{}, mysql.ErrUnavailable }
 	requireContains(t, show(t, demo.Config{Reader: taking(0), Queue: away}).Body.String(), "cannot be asked now")
 	for want, counts := range map[string][2]int{
-		`<dd id="audit">0 wrong of 0</dd>`:                                   {0, 0},
-		`<dd id="audit">0 wrong of 12,345 (0 %)</dd>`:                        {0, 12_345},
-		`<dd id="audit" class="wrong">3 wrong of 2,000 (0.15 %)</dd>`:        {3, 2000},
-		`<dd id="audit" class="wrong">1 wrong of 2,000,000 (0.00005 %)</dd>`: {1, 2_000_000},
+		`<dd id="audit">0 wrong of 0</dd>`:                                            {0, 0},
+		"<dd id=\"audit\">0 wrong of 12,345 (0\u00a0%)</dd>":                          {0, 12_345},
+		"<dd id=\"audit\" class=\"wrong\">3 wrong of 2,000 (0.15\u00a0%)</dd>":        {3, 2000},
+		"<dd id=\"audit\" class=\"wrong\">1 wrong of 2,000,000 (0.00005\u00a0%)</dd>": {1, 2_000_000},
 	} {
 		requireContains(t, show(t, demo.Config{Reader: taking(0), Audit: func() (int, int) { return counts[0], counts[1] }}).Body.String(), want)
 	}
