@@ -21,7 +21,6 @@ func TestMisuseFails(t *testing.T) {
 		"tasks nonsense":       `unknown command "nonsense" for "activityd tasks"; want one of defer, discard, list, `,
 		"tasks discrad 5":      `unknown command "discrad" for "activityd tasks"; did you mean activityd tasks discard?`,
 		"push shwo":            "did you mean activityd push show?",
-		"serve --lisen :80":    "unknown flag: --lisen; did you mean --listen?",
 		"tasks pause ''":       `queue "": want 1 to 32 bytes`,
 		"tasks show ''":        `"" is no task id`,
 		"enqueue upload ''":    "MEMBER: not a member id",
