@@ -31,8 +31,8 @@ func newPushShow() *cobra.Command {
 	c, l, only := &config{}, pushLook{}, ""
 	cmd := &cobra.Command{
 		Use:   "show EVENT_OR_DELIVERY",
-		Short: "Show for whom an event was, and what became of each delivery",
-		Long: "Show an event, for whom it was, for whom it was not and why, what became of each delivery, and the\n" +
+		Short: "Show which devices an event was for, and what became of each delivery",
+		Long: "Show an event, which devices it was for, which not and why, what became of each delivery, and the\n" +
 			"tasks of it that still wait. EVENT is the id that its producer gave it, or was given (task-4711 for\n" +
 			"a row without one); a task of type notify, target or deliver stands for its event, too: of a\n" +
 			"delivery, what concerns its member is shown. Events are kept for a day after they expire, and\n" +
