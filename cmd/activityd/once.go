@@ -336,7 +336,7 @@ func (c *onceConfig) open(ctx context.Context) (_ *onceStore, err error) {
 	var epochs func(context.Context) (uint64, error)
 	if c.mysqlDSN != "" {
 		c.mysqlConnections = onceConnections
-		db, _, err := openMySQL(&c.config)
+		db, err := openMySQL(&c.config)
 		if err != nil {
 			return nil, err
 		}

@@ -51,12 +51,12 @@ func newPushShow() *cobra.Command {
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
 			}
-			db, queueDB, err := openMySQL(c)
+			db, err := openMySQL(c)
 			if err != nil {
 				return err
 			}
-			defer func() { _, _ = db.Close(), queueDB.Close() }() // it only read
-			return l.run(cmd.Context(), db, queueDB, args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			defer func() { _ = db.Close() }() // it only read
+			return l.run(cmd.Context(), db, args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
@@ -67,13 +67,11 @@ func newPushShow() *cobra.Command {
 	return cmd
 }
 
-func (l *pushLook) run(ctx context.Context, db, queueDB *sql.DB, name string, out, notes io.Writer) error {
-	for _, one := range []*sql.DB{db, queueDB} {
-		if err := schema.Compatible(ctx, one); err != nil {
-			return err
-		}
+func (l *pushLook) run(ctx context.Context, db *sql.DB, name string, out, notes io.Writer) error {
+	if err := schema.Compatible(ctx, db); err != nil {
+		return err
 	}
-	q, store := queue.NewMySQLQueue(queueDB, queue.Options{}), push.NewMySQL(db)
+	q, store := queue.NewMySQLQueue(db, queue.Options{}), push.NewMySQL(db)
 	e, waiting, err := l.find(ctx, q, store, name)
 	switch {
 	case err != nil:
