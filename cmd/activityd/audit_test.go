@@ -61,7 +61,7 @@ func TestThePaceOfTheAuditIsTold(t *testing.T) {
 	s.logPace(bulk.Pace{Mode: bulk.Stopped, Server: "Redis", Err: errors.New("refused")})
 	s.logPace(bulk.Pace{Mode: bulk.Free, Batches: 1})
 	for _, want := range []string{
-		`level=WARN msg="the pace of the audit changed" now="stopped: Redis does not answer: refused"`,
+		`level=WARN msg="the pace of the audit changed" now="stopped: Redis cannot be used: refused"`,
 		`level=INFO msg="the pace of the audit changed" now="all servers answer as usual; batches at once: 1"`,
 	} {
 		if !strings.Contains(out.String(), want) {

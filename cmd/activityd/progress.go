@@ -142,7 +142,7 @@ func (r *reporter) Trouble(err error) {
 // Paced implements [bulk.Reporter].
 func (r *reporter) Paced(p bulk.Pace) {
 	if p.Mode == bulk.Stopped {
-		r.Trouble(fmt.Errorf("%s does not answer: %w", p.Server, p.Err))
+		r.Trouble(fmt.Errorf("%s cannot be used: %w", p.Server, p.Err))
 		return
 	}
 	r.mu.Lock()

@@ -56,7 +56,7 @@ func TestAnOutageAfterAnotherIsReported(t *testing.T) {
 		want  string
 	}{
 		"it is over soon": {time.Second, "held up, trying again: no\ngoing on\n"},
-		"it lasts":        {time.Minute, "held up, trying again: no\ngoing on\nheld up, trying again: Redis does not answer: no\ngoing on\n"},
+		"it lasts":        {time.Minute, "held up, trying again: no\ngoing on\nheld up, trying again: Redis cannot be used: no\ngoing on\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

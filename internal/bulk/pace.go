@@ -78,7 +78,7 @@ func (p Pace) String() string {
 	batches := fmt.Sprintf("batches at once: %d", p.Batches)
 	switch p.Mode {
 	case Stopped:
-		return fmt.Sprintf("stopped: %s does not answer: %v", p.Server, p.Err)
+		return fmt.Sprintf("stopped: %s cannot be used: %v", p.Server, p.Err)
 	case Slowed:
 		if p.Pause > 0 {
 			batches = fmt.Sprintf("a batch every %v at most", p.Pause)

@@ -137,7 +137,7 @@ func TestASilentServerStopsTheWork(t *testing.T) {
 		if err := <-entered; err != nil {
 			t.Errorf("after the outage: %v", err)
 		}
-		if len(told) != 2 || !errors.Is(told[0].Err, errDown) || !strings.Contains(told[0].String(), "Redis does not answer") || told[1].Mode != bulk.Free {
+		if len(told) != 2 || !errors.Is(told[0].Err, errDown) || !strings.Contains(told[0].String(), "Redis cannot be used") || told[1].Mode != bulk.Free {
 			t.Errorf("told %v", told)
 		}
 	})
