@@ -26,6 +26,7 @@ import (
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
@@ -458,7 +459,7 @@ func (s *service) audit() *audit.Patrol {
 		{Name: "MySQL", Ask: bulk.ProbeMySQL(s.store)},
 		{Name: "Redis", Ask: s.askRedis, Floor: bulk.RedisFloor},
 	}
-	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: s.logPace})
+	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: s.paceLog()})
 	o := audit.PatrolOptions{
 		Auditor: s.newAuditor(pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
 		Repair: true, Log: s.log,
@@ -489,13 +490,10 @@ func (s *service) askRedis(ctx context.Context) error {
 	return err
 }
 
-// logPace logs that the audit stops, slows down or goes on.
-func (s *service) logPace(now bulk.Pace) {
-	level := slog.LevelInfo
-	if now.Mode == bulk.Stopped {
-		level = slog.LevelWarn
-	}
-	s.log.Log(context.Background(), level, "the pace of the audit changed", "now", now.String())
+// paceLog returns what logs that the audit stops or slows down, and when it goes on.
+func (s *service) paceLog() func(bulk.Pace) {
+	log := outage.Of(s.log, "the audit is slowed down", "the audit is as fast as before")
+	return func(now bulk.Pace) { log.Report(context.Background(), time.Now(), now.Problem()) }
 }
 
 // noted is a reader that calls note after each read.
