@@ -15,7 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/clustertest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/tasks"
@@ -135,7 +135,7 @@ func TestOnlyTheSetsOfALostNodeAreLookedAt(t *testing.T) {
 // the sweep elsewhere.
 type clustered struct {
 	*ground
-	*localserver.Cluster
+	*clustertest.Cluster
 
 	members []member.ID
 	mu      sync.Mutex
@@ -207,7 +207,7 @@ func (c *clustered) seen() (looked []member.ID) {
 }
 
 // empty deletes all data of a node, and waits until that is noticed.
-func (c *clustered) empty(t *testing.T, n *localserver.Node) {
+func (c *clustered) empty(t *testing.T, n *clustertest.Node) {
 	t.Helper()
 	lost := c.index.LostAt()
 	must(t, n.Client.FlushAll(t.Context()).Err())
@@ -215,7 +215,7 @@ func (c *clustered) empty(t *testing.T, n *localserver.Node) {
 }
 
 // on returns the viewers whose sets lie on a node.
-func (c *clustered) on(t *testing.T, n *localserver.Node) (users []member.ID) {
+func (c *clustered) on(t *testing.T, n *clustertest.Node) (users []member.ID) {
 	t.Helper()
 	for _, user := range c.members {
 		if n.Client.ZCard(t.Context(), index.UserKey(user)).Err() == nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/clustertest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 )
 
 // empty deletes all data of a node and returns when that was noted.
-func (s several) empty(t *testing.T, n *localserver.Node) (lost int64) {
+func (s several) empty(t *testing.T, n *clustertest.Node) (lost int64) {
 	t.Helper()
 	before := s.LostAt()
 	must(t, n.Client.FlushAll(t.Context()).Err())
