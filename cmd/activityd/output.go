@@ -118,3 +118,15 @@ func stamp(t time.Time) string {
 	}
 	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
+
+// sheet returns a title and, below it, lines of a name and a value each, without those of an empty
+// value.
+func sheet(title string, lines ...[2]string) string {
+	text := title + "\n"
+	for _, line := range lines {
+		if line[1] != "" {
+			text += fmt.Sprintf("  %-13s %s\n", line[0], line[1])
+		}
+	}
+	return text
+}

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,6 +18,7 @@ import (
 	"filippo.io/edwards25519"
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/activityd/activityd/internal/filelock"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/strictjson"
 )
@@ -300,7 +300,10 @@ func changeKeyFile(ctx context.Context, path string, change func(before []byte) 
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(path, before.info, text); err != nil {
+	err = filelock.Replace(path, text, func(f *os.File) error {
+		return errors.Join(keepOwner(f, before.info), f.Chmod(before.info.Mode().Perm()))
+	})
+	if err != nil {
 		return fmt.Errorf("the key file cannot be written: %w", err)
 	}
 	return nil
@@ -328,24 +331,4 @@ func withKey(before []byte, k ViewerKey) ([]byte, error) {
 	}
 	_, err = ParseViewerKeys(after)
 	return after, err
-}
-
-// replaceFile writes a file beside path and gives it that name, so that a reader sees all of
-// the one or of the other.
-func replaceFile(path string, before fs.FileInfo, text []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(text)
-	err = errors.Join(err, keepOwner(f, before), f.Chmod(before.Mode().Perm()), f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
