@@ -9,8 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"time"
@@ -18,7 +16,6 @@ import (
 	"filippo.io/edwards25519"
 	"github.com/golang-jwt/jwt/v5"
 
-	"github.com/activityd/activityd/internal/filelock"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/strictjson"
 )
@@ -270,43 +267,13 @@ func readBytes(o strictjson.Object, name, what string) ([]byte, bool) {
 // whole, with the mode and the owner that it had; several processes may add to it at once.
 // After an error it is unchanged.
 func AddViewerKey(ctx context.Context, path string, k ViewerKey) error {
-	return changeKeyFile(ctx, path, func(before []byte) ([]byte, error) {
+	return changeFile(ctx, "key file", path, func(before []byte) ([]byte, error) {
 		after, err := withKey(before, k)
 		if err != nil {
 			return nil, fmt.Errorf("the key cannot be added to %s: %w", path, err)
 		}
 		return after, nil
 	})
-}
-
-// changeKeyFile replaces the content of a file while other processes that would change it wait.
-func changeKeyFile(ctx context.Context, path string, change func(before []byte) ([]byte, error)) (err error) {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target // the link is to stay one
-	}
-	locked, err := openLocked(ctx, path)
-	if err != nil {
-		return fmt.Errorf("the key file cannot be opened: %w", err)
-	}
-	defer func() { err = errors.Join(err, locked.Close()) }()
-	before, err := readFile(path)
-	if err != nil {
-		return fmt.Errorf("the key file cannot be read: %w", err)
-	}
-	text, err := change(before.text)
-	if err == nil && len(text) > maxFile { // it would not be loaded again
-		err = fmt.Errorf("%s would have more than %d bytes: it has too many keys, or members whose tokens are revoked", path, maxFile)
-	}
-	if err != nil {
-		return err
-	}
-	err = filelock.Replace(path, text, func(f *os.File) error {
-		return errors.Join(keepOwner(f, before.info), f.Chmod(before.info.Mode().Perm()))
-	})
-	if err != nil {
-		return fmt.Errorf("the key file cannot be written: %w", err)
-	}
-	return nil
 }
 
 // withKey returns a set with one more key. What else the set and its keys have stays.
