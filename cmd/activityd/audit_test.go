@@ -57,8 +57,7 @@ func TestTheSweepMendsWhatNobodyReads(t *testing.T) {
 func TestThePaceOfTheAuditIsTold(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	s := &service{log: slog.New(slog.NewTextHandler(&out, nil))}
-	report := s.paceLog()
+	report := newPaceLog(slog.New(slog.NewTextHandler(&out, nil))).changed
 	report(bulk.Pace{Mode: bulk.Stopped, Server: "Redis", Err: errors.New("refused")})
 	report(bulk.Pace{Mode: bulk.Free, Batches: 1})
 	for _, want := range []string{

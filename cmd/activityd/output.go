@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -122,11 +123,11 @@ func stamp(t time.Time) string {
 // sheet returns a title and, below it, lines of a name and a value each, without those of an empty
 // value.
 func sheet(title string, lines ...[2]string) string {
-	text := title + "\n"
+	text := bytes.NewBufferString(title + "\n")
 	for _, line := range lines {
 		if line[1] != "" {
-			text += fmt.Sprintf("  %-13s %s\n", line[0], line[1])
+			fmt.Fprintf(text, "  %-13s %s\n", line[0], line[1])
 		}
 	}
-	return text
+	return text.String()
 }

@@ -456,7 +456,7 @@ func (s *service) audit() *audit.Patrol {
 		{Name: "MySQL", Ask: bulk.ProbeMySQL(s.store)},
 		{Name: "Redis", Ask: s.askRedis, Floor: bulk.RedisFloor},
 	}
-	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: s.paceLog()})
+	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: newPaceLog(s.log).changed})
 	o := audit.PatrolOptions{
 		Auditor: s.newAuditor(pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
 		Repair: true, Log: s.log,
@@ -487,11 +487,14 @@ func (s *service) askRedis(ctx context.Context) error {
 	return err
 }
 
-// paceLog returns what logs that the audit stops or slows down, and when it goes on.
-func (s *service) paceLog() func(bulk.Pace) {
-	log := outage.Of(s.log, "the audit is slowed down", "the audit is as fast as before")
-	return func(now bulk.Pace) { log.Report(context.Background(), time.Now(), now.Problem()) }
+// paceLog logs that the audit stops or slows down, and when it goes on.
+type paceLog struct{ *outage.Log }
+
+func newPaceLog(log *slog.Logger) paceLog {
+	return paceLog{outage.Of(log, "the audit is slowed down", "the audit is as fast as before")}
 }
+
+func (l paceLog) changed(now bulk.Pace) { l.Report(context.Background(), time.Now(), now.Problem()) }
 
 // noted is a reader that calls note after each read.
 type noted struct {

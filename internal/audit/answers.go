@@ -61,7 +61,7 @@ func (a *Auditor) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, 
 	if err != nil {
 		return skipNoMember(err)
 	}
-	if !before.Album.IsSame(after.Album) || !first.IsSame(shown) {
+	if !before.IsSame(after.Album) || !first.IsSame(shown) {
 		return looked{moved: true}, nil
 	}
 	due := before.Album

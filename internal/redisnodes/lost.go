@@ -65,7 +65,7 @@ func (l *layout) dividesAs(other *layout) bool {
 		return true
 	}
 	theirs, ours := make(map[*Node]*Node), make(map[*Node]*Node)
-	for slot, n := range l.slots {
+	for slot, n := range l.slots[:] {
 		m := other.slots[slot]
 		if (n == nil) != (m == nil) || theirs[n] != nil && theirs[n] != m || ours[m] != nil && ours[m] != n {
 			return false
