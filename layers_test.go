@@ -61,7 +61,7 @@ var senders = []string{
 }
 
 // leaves import no other package, and every package may import them.
-var leaves = []string{module + "internal/retry", module + "internal/filelock", module + "internal/notify"}
+var leaves = []string{module + "internal/retry", module + "internal/filelock", module + "internal/notify", module + "internal/outage"}
 
 // The driver's error numbers mean something in one place only. The other one starts
 // servers.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/clustertest"
 )
 
 // clusterMasters is how many masters the cluster has.
@@ -16,7 +16,7 @@ const clusterMasters = 3
 // benchCluster measures a fan-out to the first audience through a Redis cluster. What it is
 // compared with writes through the same client.
 func (s *suite) benchCluster(ctx context.Context) (err error) {
-	cluster, err := localserver.StartCluster(ctx, clusterMasters, 0, patientScripts()...)
+	cluster, err := clustertest.StartCluster(ctx, clusterMasters, 0, patientScripts()...)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (s *suite) benchCluster(ctx context.Context) (err error) {
 }
 
 // on returns the suite with the index in the cluster, and the cluster's client.
-func (s *suite) on(ctx context.Context, cluster *localserver.Cluster) (*suite, *redis.ClusterClient, error) {
+func (s *suite) on(ctx context.Context, cluster *clustertest.Cluster) (*suite, *redis.ClusterClient, error) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ContextTimeoutEnabled: true})
 	ix, err := newIndex(client)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/clustertest"
 	"github.com/activityd/activityd/internal/member"
 )
 
@@ -133,7 +133,7 @@ func TestFanOutCounts(t *testing.T) {
 func TestClusterFanOutCounts(t *testing.T) {
 	t.Parallel()
 	s := setup(t, tiny())
-	cluster, err := localserver.StartCluster(t.Context(), clusterMasters, 0, patientScripts()...)
+	cluster, err := clustertest.StartCluster(t.Context(), clusterMasters, 0, patientScripts()...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // plan is how the database answers a statement.
@@ -93,28 +94,11 @@ func (b *backlog) recorded(ctx context.Context, op operation) (list []string, er
 }
 
 func (b *backlog) explain(ctx context.Context, text string) (steps []planStep, err error) {
-	rows, err := b.db.QueryContext(ctx, "EXPLAIN FORMAT=TRADITIONAL "+text) // the default is another one on MySQL 9
-	if err != nil {
-		return nil, err
+	rows, err := mysql.Select(ctx, b.db, mysql.ByName, "EXPLAIN FORMAT=TRADITIONAL "+text) // the default is another one on MySQL 9
+	for _, row := range rows {                                                             // MariaDB and MySQL agree on these columns, and not on the others
+		steps = append(steps, planStep{row["table"], row["type"], row["key"], row["rows"], row["extra"]})
 	}
-	defer rows.Close()
-	names, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	for rows.Next() {
-		values, into := make([]sql.NullString, len(names)), make([]any, len(names))
-		for i := range values {
-			into[i] = &values[i]
-		}
-		if err := rows.Scan(into...); err != nil {
-			return nil, err
-		}
-		// MariaDB and MySQL agree on these columns, and not on the others.
-		of := func(name string) string { return values[slices.Index(names, name)].String }
-		steps = append(steps, planStep{of("table"), of("type"), of("key"), of("rows"), of("Extra")})
-	}
-	return steps, rows.Err()
+	return steps, err
 }
 
 var (

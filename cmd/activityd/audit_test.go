@@ -57,12 +57,12 @@ func TestTheSweepMendsWhatNobodyReads(t *testing.T) {
 func TestThePaceOfTheAuditIsTold(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	s := &service{log: slog.New(slog.NewTextHandler(&out, nil))}
-	s.logPace(bulk.Pace{Mode: bulk.Stopped, Server: "Redis", Err: errors.New("refused")})
-	s.logPace(bulk.Pace{Mode: bulk.Free, Batches: 1})
+	report := newPaceLog(slog.New(slog.NewTextHandler(&out, nil))).changed
+	report(bulk.Pace{Mode: bulk.Stopped, Server: "Redis", Err: errors.New("refused")})
+	report(bulk.Pace{Mode: bulk.Free, Batches: 1})
 	for _, want := range []string{
-		`level=WARN msg="the pace of the audit changed" now="stopped: Redis cannot be used: refused"`,
-		`level=INFO msg="the pace of the audit changed" now="all servers answer as usual; batches at once: 1"`,
+		`level=WARN msg="the audit is slowed down" for=0s failures=1 error="Redis cannot be used: refused"`,
+		`level=INFO msg="the audit is as fast as before"`,
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, out.String())

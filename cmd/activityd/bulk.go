@@ -104,7 +104,7 @@ func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, wit
 	if !touches {
 		c.setLife = 0
 	}
-	b := &bulkCommand{reporter: &reporter{w: cmd.ErrOrStderr(), interval: o.progress}}
+	b := &bulkCommand{reporter: newReporter(cmd.ErrOrStderr(), o.progress)}
 	if b.backend, err = openBackend(c, newLogger(c, b.reporter)); err != nil {
 		return nil, err
 	}
@@ -155,7 +155,6 @@ func (b *bulkCommand) checkSettings(ctx context.Context, materialize string, wri
 // result nothing was begun.
 func (b *bulkCommand) run(ctx context.Context) (bulk.Result, error) {
 	r, err := b.job.Run(ctx)
-	b.stop()
 	if errors.Is(err, bulk.ErrStopped) {
 		err = errSignalled
 	}

@@ -174,7 +174,7 @@ func TestVerifyDoesNotProlongASet(t *testing.T) {
 func TestWhoWasGivenUpIsNamed(t *testing.T) {
 	t.Parallel()
 	var said strings.Builder
-	b := &bulkCommand{reporter: &reporter{w: &said}}
+	b := &bulkCommand{reporter: newReporter(&said, 0)}
 	if err := b.errGivenUp(bulk.Counts{"seen": 7}); err != nil {
 		t.Errorf("no member was given up: %v", err)
 	}
@@ -196,7 +196,7 @@ func TestWhoWasGivenUpIsNamed(t *testing.T) {
 // A verification that could not judge everybody is no success.
 func TestAnUnfinishedJudgementIsNoSuccess(t *testing.T) {
 	t.Parallel()
-	v := &verification{bulkCommand: &bulkCommand{reporter: &reporter{w: io.Discard}}, options: &verifyOptions{}}
+	v := &verification{bulkCommand: &bulkCommand{reporter: newReporter(io.Discard, 0)}, options: &verifyOptions{}}
 	for _, test := range []struct {
 		counts bulk.Counts
 		code   int

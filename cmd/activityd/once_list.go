@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -216,14 +215,12 @@ func attemptEnded(s once.State) (at time.Time) {
 
 // onceSheet returns all that is known about a name.
 func onceSheet(n once.Named) string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s\n", n.Name)
 	s := n.State
 	state := string(s.Phase)
 	if s.Expired(n.Now) {
 		state += ", and its lease has expired: the next one takes it"
 	}
-	for _, line := range [][2]string{
+	return sheet(n.Name, [][2]string{
 		{"state", state},
 		{"attempts", attemptsOf(s, " of ")},
 		{"fence", s.Fence.String()},
@@ -235,12 +232,7 @@ func onceSheet(n once.Named) string {
 		{"attempt ended", moment(attemptEnded(s), n.Now)},
 		{"forgotten", moment(s.ForgetAt, n.Now)},
 		{"last failure", oneLine(s.Reason)},
-	} {
-		if line[1] != "" {
-			fmt.Fprintf(&text, "  %-13s %s\n", line[0], line[1])
-		}
-	}
-	return text.String()
+	}...)
 }
 
 func newOnceForget() *cobra.Command {

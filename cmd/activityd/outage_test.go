@@ -105,7 +105,7 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	// its own, and so has the stream, whose group was lost with all other data of Redis.
 	all := append(log.lines("level=WARN"), log.lines("level=ERROR")...)
 	all = slices.DeleteFunc(all, func(line string) bool {
-		return strings.Contains(line, "the pace of the audit changed") || strings.Contains(line, "lost data") ||
+		return strings.Contains(line, "the audit is slowed down") || strings.Contains(line, "lost data") ||
 			strings.Contains(line, "stream group lost and made again") ||
 			strings.Contains(line, "call failed while the server answers others") // the machine is busy
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -117,4 +118,16 @@ func stamp(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+// sheet returns a title and, below it, lines of a name and a value each, without those of an empty
+// value.
+func sheet(title string, lines ...[2]string) string {
+	text := bytes.NewBufferString(title + "\n")
+	for _, line := range lines {
+		if line[1] != "" {
+			fmt.Fprintf(text, "  %-13s %s\n", line[0], line[1])
+		}
+	}
+	return text.String()
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/outage"
 )
 
 func progressFlag(f *pflag.FlagSet, interval *time.Duration) {
@@ -53,63 +56,20 @@ func (p *progress) line(elapsed time.Duration) string {
 // reporter is a [bulk.Reporter] that writes to stderr: the progress, and once, not for
 // every batch, what delays the work.
 type reporter struct {
-	interval time.Duration // of --progress
-	givenUp  memberList
+	interval     time.Duration // of --progress
+	held, slowed *outage.Log   // write by way of Write
+	givenUp      memberList
 
 	mu       sync.Mutex
 	w        io.Writer
 	progress *progress // from Begin on
-	held     condition
-	slowed   condition
 }
 
-// condition is something that is reported when it begins and when it ends.
-type condition struct {
-	reported bool
-	ended    time.Time // of the last one that was reported
-	unsaid   string    // the last line of one that began within repeatAfter of that; "": none
-}
-
-// repeatAfter is how long a condition that ended is not reported again.
-const repeatAfter = 10 * time.Second
-
-// begin reports a condition that began or still holds: at once, or after repeatAfter if it
-// has not ended by then. The caller holds the lock.
-func (r *reporter) begin(c *condition, line string) {
-	wait := repeatAfter - time.Since(c.ended)
-	switch {
-	case c.reported:
-	case wait <= 0:
-		c.reported, c.unsaid = true, ""
-		r.printf("%s", line)
-	case c.unsaid == "":
-		time.AfterFunc(wait, func() {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			if c.unsaid != "" {
-				r.begin(c, c.unsaid)
-			}
-		})
-		fallthrough
-	default:
-		c.unsaid = line
-	}
-}
-
-// end returns whether the end of a condition is to be reported: whether its beginning was.
-func (c *condition) end() bool {
-	was := c.reported
-	if c.reported, c.unsaid = false, ""; was {
-		c.ended = time.Now()
-	}
-	return was
-}
-
-// stop ends the reports of conditions, when the job has ended.
-func (r *reporter) stop() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.held.unsaid, r.slowed.unsaid = "", ""
+func newReporter(w io.Writer, interval time.Duration) *reporter {
+	r := &reporter{w: w, interval: interval}
+	log := slog.New(slog.NewTextHandler(r, nil))
+	r.held, r.slowed = outage.Of(log, "held up, trying again", "going on"), outage.Of(log, "slowed down", "all servers answer as usual")
+	return r
 }
 
 // Begin implements [bulk.Reporter].
@@ -124,34 +84,22 @@ func (r *reporter) Begin(total int64, after member.ID, written time.Time) {
 
 // Moved implements [bulk.Reporter].
 func (r *reporter) Moved(n int) {
+	r.held.Report(context.Background(), time.Now(), nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.held.end() {
-		r.printf("going on")
-	}
 	r.progress.add(n)
 }
 
 // Trouble implements [bulk.Reporter].
-func (r *reporter) Trouble(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.begin(&r.held, fmt.Sprintf("held up, trying again: %v", err))
-}
+func (r *reporter) Trouble(err error) { r.held.Report(context.Background(), time.Now(), err) }
 
 // Paced implements [bulk.Reporter].
 func (r *reporter) Paced(p bulk.Pace) {
 	if p.Mode == bulk.Stopped {
-		r.Trouble(fmt.Errorf("%s cannot be used: %w", p.Server, p.Err))
+		r.Trouble(p.Problem())
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if p.Mode == bulk.Slowed {
-		r.begin(&r.slowed, p.String())
-	} else if r.slowed.end() {
-		r.printf("%s", p)
-	}
+	r.slowed.Report(context.Background(), time.Now(), p.Problem())
 }
 
 // Lost implements [bulk.Reporter].

@@ -344,8 +344,7 @@ func (p *pushPrinter) sheet(v pushView) error {
 		counts = append(counts, strings.TrimSuffix(fmt.Sprintf("%d %s (%s)", c.Count, c.State, oneLine(c.Reason)), " ()"))
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "event %s\n", oneLine(v.Event.ID))
-	for _, line := range [][2]string{
+	text.WriteString(sheet("event "+oneLine(v.Event.ID), [][2]string{
 		{"actor", v.Event.Actor.String()},
 		{"for", v.Event.recipients},
 		{"event", oneLine(string(v.Event.Event))},
@@ -353,9 +352,7 @@ func (p *pushPrinter) sheet(v pushView) error {
 		{"expires", moment(v.Event.expires, p.now)},
 		{"deliveries", cmp.Or(strings.Join(counts, ", "), "none has ended yet, or there is none")},
 		{"tasks", strconv.Itoa(len(v.Tasks)) + " not done"},
-	} {
-		fmt.Fprintf(&text, "  %-13s %s\n", line[0], line[1])
-	}
+	}...))
 	if len(v.Tasks) > 0 {
 		table := newTable(&text)
 		fmt.Fprintln(table, "  TASK\tTYPE\tMEMBER\tDEVICE\tSTATE\tATTEMPTS\tDUE\tLAST ERROR") // Flush returns its error

@@ -26,6 +26,7 @@ import (
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
@@ -93,19 +94,18 @@ type backend struct {
 	store store
 	db    *sql.DB // of store and queue; nil: there is none whose tables could be wrong
 	queue taskQueue
-	// siteCheck and queueCheck are asked whether store and queue can be used, on a connection of
-	// its own, which no load takes away. Nil: store and queue.
-	siteCheck  store
-	queueCheck taskQueue
-	notifier   *notify.Notifier
-	wake       *wake.Wake // carries notifications to other processes; nil: there are none
-	redis      redis.UniversalClient
-	index      *index.Index
-	ledger     *index.Ledger // beside the sets of index
-	once       *once.Once    // in the tables of db; nil: there are none, and nothing sweeps
-	push       *push.MySQL   // likewise; nil: nothing is sent
-	fanOuts    tasks.FanOuts // nil: none
-	closers    closers       // of all of these
+	// ask finds out whether store and queue can be used, on a connection of its own, which no load
+	// takes away. Nil: by themselves.
+	ask      func(context.Context) error
+	notifier *notify.Notifier
+	wake     *wake.Wake // carries notifications to other processes; nil: there are none
+	redis    redis.UniversalClient
+	index    *index.Index
+	ledger   *index.Ledger // beside the sets of index
+	once     *once.Once    // in the tables of db; nil: there are none, and nothing sweeps
+	push     *push.MySQL   // likewise; nil: nothing is sent
+	fanOuts  tasks.FanOuts // nil: none
+	closers  closers       // of all of these
 }
 
 // service answers reads and works on tasks. [service.listen] comes first, then
@@ -133,7 +133,10 @@ type service struct {
 }
 
 func newService(c *config, b backend, auth *credentials, log *slog.Logger) *service {
-	s := &service{backend: b, config: c, log: log, credentials: auth, health: b.servers(log)}
+	if b.ask == nil {
+		b.ask = asking(b.store, b.queue)
+	}
+	s := &service{backend: b, config: c, log: log, credentials: auth, health: health.NewServers(b.ask, health.NewRedis(b.redis, b.index, log), log)}
 	s.hints = tasks.NewHints(b.queue, log)
 	s.reader = recent.NewReader(b.index, b.store, s.hints, c.readerOptions(b.index.Settings()))
 	pool := c.poolOptions()
@@ -211,7 +214,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 		return b, errors.Join(err, b.closers.close())
 	}
 	b.closers.push(check.Close)
-	b.siteCheck, b.queueCheck = contacts.NewMySQL(check), queue.NewMySQLQueue(check, queue.Options{})
+	b.ask = asking(contacts.NewMySQL(check), queue.NewMySQLQueue(check, queue.Options{}))
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
@@ -274,20 +277,15 @@ func (s *service) listen(ctx context.Context) error {
 // close closes the listeners and the backend.
 func (s *service) close() error { return s.closers.close() }
 
-// servers returns the servers of the service. MySQL is asked on a connection of its own, which no
-// load takes away, if there is one.
-func (b backend) servers(log *slog.Logger) health.Servers {
-	if b.siteCheck == nil {
-		b.siteCheck, b.queueCheck = b.store, b.queue
-	}
-	ask := func(ctx context.Context) error {
-		_, err := b.siteCheck.LastUploads(ctx, []member.ID{1})
+// asking returns what asks a store and a queue something small.
+func asking(s store, q taskQueue) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := s.LastUploads(ctx, []member.ID{1})
 		if err == nil {
-			_, err = b.queueCheck.Active(ctx, tasks.FanOut, []uint64{1})
+			_, err = q.Active(ctx, tasks.FanOut, []uint64{1})
 		}
 		return err
 	}
-	return health.NewServers(ask, health.NewRedis(b.redis, b.index, log), log)
 }
 
 // checkRedis refuses to start over sets that were built with other settings, or on
@@ -458,7 +456,7 @@ func (s *service) audit() *audit.Patrol {
 		{Name: "MySQL", Ask: bulk.ProbeMySQL(s.store)},
 		{Name: "Redis", Ask: s.askRedis, Floor: bulk.RedisFloor},
 	}
-	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: s.logPace})
+	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: newPaceLog(s.log).changed})
 	o := audit.PatrolOptions{
 		Auditor: s.newAuditor(pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
 		Repair: true, Log: s.log,
@@ -489,14 +487,14 @@ func (s *service) askRedis(ctx context.Context) error {
 	return err
 }
 
-// logPace logs that the audit stops, slows down or goes on.
-func (s *service) logPace(now bulk.Pace) {
-	level := slog.LevelInfo
-	if now.Mode == bulk.Stopped {
-		level = slog.LevelWarn
-	}
-	s.log.Log(context.Background(), level, "the pace of the audit changed", "now", now.String())
+// paceLog logs that the audit stops or slows down, and when it goes on.
+type paceLog struct{ *outage.Log }
+
+func newPaceLog(log *slog.Logger) paceLog {
+	return paceLog{outage.Of(log, "the audit is slowed down", "the audit is as fast as before")}
 }
+
+func (l paceLog) changed(now bulk.Pace) { l.Report(context.Background(), time.Now(), now.Problem()) }
 
 // noted is a reader that calls note after each read.
 type noted struct {

@@ -249,9 +249,7 @@ func showTasks(ctx context.Context, q taskAdmin, ids []uint64, output string, ou
 
 // taskSheet returns all that is known about a task.
 func taskSheet(r queue.Record, now time.Time) string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "task %d\n", r.ID)
-	for _, line := range [][2]string{
+	text := sheet(fmt.Sprintf("task %d", r.ID), [][2]string{
 		{"type", oneLine(r.Kind)},
 		{"member", strconv.FormatUint(r.Key, 10)},
 		{"arguments", oneLine(string(r.Payload))},
@@ -267,16 +265,12 @@ func taskSheet(r queue.Record, now time.Time) string {
 		{"lease ends", moment(r.LeaseUntil, now)},
 		{"deleted", moment(r.ForgetAt, now)},
 		{"dedupe key", oneLine(r.DedupeKey)},
-	} {
-		if line[1] != "" {
-			fmt.Fprintf(&text, "  %-13s %s\n", line[0], line[1])
-		}
-	}
+	}...)
 	if r.LastError != "" {
 		indented := strings.ReplaceAll(strings.TrimRight(r.LastError, "\n"), "\n", "\n    ")
-		fmt.Fprintf(&text, "  last error\n    %s\n", indented)
+		text += fmt.Sprintf("  last error\n    %s\n", indented)
 	}
-	return text.String()
+	return text
 }
 
 // moment returns a time and how far away it is; empty for the zero time.

@@ -206,7 +206,7 @@ func TestVerifyLooksForOrphansAtTheRate(t *testing.T) {
 	sets, store := index.New(m.client, index.Options{Settings: settings}), contacts.NewMySQL(m.db)
 	const rate = 160 // 40 at once
 	v := &verification{
-		bulkCommand: &bulkCommand{reporter: &reporter{w: io.Discard}, job: bulk.Job{Rate: rate}, backend: backend{index: sets, store: store}},
+		bulkCommand: &bulkCommand{reporter: newReporter(io.Discard, 0), job: bulk.Job{Rate: rate}, backend: backend{index: sets, store: store}},
 		options:     &verifyOptions{}, printer: newFindingPrinter(io.Discard, outputTable),
 		auditor: audit.New(audit.Options{Sets: sets, Truth: store, Tasks: queue.NewMySQLQueue(m.db, queue.Options{}), Pause: time.Millisecond}),
 	}

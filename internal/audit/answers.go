@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
@@ -42,7 +41,7 @@ func (a *Auditor) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, 
 		return looked{skipped: skip}, err
 	}
 	before, err := a.options.Truth.Walk(ctx, v, answerLimit)
-	if err != nil || sameAlbum(first, before.Album) {
+	if err != nil || first.IsSame(before.Album) {
 		return skipNoMember(err)
 	}
 	involved := owners(first, before.Album)
@@ -55,14 +54,14 @@ func (a *Auditor) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, 
 		return looked{}, err
 	}
 	shown, skip, err := a.read(ctx, v)
-	if err != nil || skip || sameAlbum(shown, before.Album) {
+	if err != nil || skip || shown.IsSame(before.Album) {
 		return looked{skipped: skip}, err
 	}
 	after, err := a.options.Truth.Walk(ctx, v, answerLimit)
 	if err != nil {
 		return skipNoMember(err)
 	}
-	if !sameAlbum(before.Album, after.Album) || !sameAlbum(first, shown) {
+	if !before.IsSame(after.Album) || !first.IsSame(shown) {
 		return looked{moved: true}, nil
 	}
 	due := before.Album
@@ -94,12 +93,6 @@ func skipNoMember(err error) (looked, error) {
 		return looked{skipped: true}, nil
 	}
 	return looked{}, err
-}
-
-// sameAlbum reports whether two albums show the same photos of the same contact. Names
-// are read live and not from the index.
-func sameAlbum(a, b contacts.Album) bool {
-	return ownerOf(a) == ownerOf(b) && slices.EqualFunc(a.Photos, b.Photos, func(p, q contacts.Photo) bool { return p.ID == q.ID })
 }
 
 // ownerOf is 0 for the album with nothing to show.

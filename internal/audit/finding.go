@@ -131,7 +131,6 @@ type Report struct {
 	// last upload is not. Either is right, and neither confirmed; see [MeaningOf].
 	PrivateCovered, PrivateBeyond int
 
-	Failed int // those at which a server failed, again and again; not in Checked. Only a [Patrol] leaves them out
 	// Skipped are the viewers whose answers the index had no part in, or that are no
 	// members; not in Checked.
 	Skipped []member.ID
@@ -170,7 +169,6 @@ func (r *Report) Add(other Report) {
 	r.Skipped = append(r.Skipped, other.Skipped...)
 	r.Unreachable = append(r.Unreachable, other.Unreachable...)
 	r.Away = cmp.Or(r.Away, other.Away)
-	r.Failed += other.Failed
 	r.Looking += other.Looking
 	r.Findings = append(r.Findings, other.Findings...)
 }

@@ -36,9 +36,6 @@ var (
 	findings = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_audit_findings_total", Help: "Differences from MySQL; lag: a task is pending, error: none is, waste: none is, and it does no harm.",
 	}, []string{"cause", "class"})
-	lastingLags = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_audit_lasting_lag_total", Help: "Findings of class lag whose task has waited for ten minutes.",
-	})
 	refills = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_audit_repairs_total", Help: "Refills for what was found; deferred: too many at once.",
 	}, []string{"result"})
@@ -54,10 +51,8 @@ var (
 
 	// These have series in the process that sweeps only.
 	sweepProgress = newSweepGauge("progress_ratio", "Share of the members that this round of the sweep has looked at, 0 to 1.")
-	sweepHurried  = newSweepGauge("hurried", "1 while the sweep builds missing sets because Redis is new or lost data, 0 otherwise.")
 	sweepBegan    = newSweepGauge("began_timestamp_seconds", "Unix time at which this round of the sweep began.")
 	sweepEnded    = newSweepGauge("ended_timestamp_seconds", "Unix time at which the last round of the sweep ended.")
-	sweepTook     = newSweepGauge("duration_seconds", "Time that the last round of the sweep took.")
 )
 
 func newSweepGauge(name, help string) *prometheus.GaugeVec {
@@ -96,7 +91,6 @@ func countSets(origin string, r Report) {
 	setsErroneous.WithLabelValues(origin).Add(float64(r.Erroneous))
 	setsUnsettled.WithLabelValues(origin).Add(float64(r.Unsettled))
 	setsUnreachable.WithLabelValues(origin).Add(float64(len(r.Unreachable)))
-	membersFailed.WithLabelValues(origin).Add(float64(r.Failed))
 	privateNewests.WithLabelValues("covers").Add(float64(r.PrivateCovered))
 	privateNewests.WithLabelValues("below").Add(float64(r.PrivateBeyond))
 	countFindings(r.Findings)
@@ -106,37 +100,27 @@ func countSets(origin string, r Report) {
 func countAnswers(r Report) {
 	answersChecked.Add(float64(r.Checked))
 	answersErroneous.Add(float64(r.Erroneous))
-	membersFailed.WithLabelValues(OfRead).Add(float64(r.Failed))
 	countFindings(r.Findings)
 }
 
 func countFindings(list []Finding) {
 	for _, f := range list {
 		findings.WithLabelValues(f.Cause.label(), string(f.Class)).Inc()
-		if f.Lasting {
-			lastingLags.Inc()
-		}
 	}
 }
 
 // show sets the gauges of the sweep to a round.
 func (r round) show() {
 	sweepProgress.WithLabelValues().Set(min(1, float64(r.seen())/float64(max(r.Total, 1))))
-	hurried := 0.0
-	if r.Hurried {
-		hurried = 1
-	}
-	sweepHurried.WithLabelValues().Set(hurried)
 	sweepBegan.WithLabelValues().Set(float64(time.UnixMilli(r.Began).Unix()))
 	if r.Ended != 0 {
 		sweepEnded.WithLabelValues().Set(float64(time.UnixMilli(r.Ended).Unix()))
-		sweepTook.WithLabelValues().Set((time.Duration(r.Took) * time.Millisecond).Seconds())
 	}
 }
 
 // hideSweep removes the gauges of the sweep: this process does not sweep.
 func hideSweep() {
-	for _, g := range []*prometheus.GaugeVec{sweepProgress, sweepHurried, sweepBegan, sweepEnded, sweepTook} {
+	for _, g := range []*prometheus.GaugeVec{sweepProgress, sweepBegan, sweepEnded} {
 		g.Reset()
 	}
 }

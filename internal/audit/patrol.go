@@ -230,7 +230,7 @@ func (p *Patrol) walk(ctx context.Context, origin string, w bulk.Walk, from bulk
 	}
 	w.GaveUp = func(id member.ID, err error) {
 		p.summary.failed(id, err)
-		countSets(origin, Report{Failed: 1})
+		membersFailed.WithLabelValues(origin).Inc()
 	}
 	return w.Run(ctx, from)
 }

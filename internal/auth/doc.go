@@ -56,6 +56,7 @@
 // or the identity of a file changed. Content that cannot be used is logged once, and the
 // previous content stays in use. A file without any token is used, as that is how the last
 // one is revoked. A warning names a token file or a key that all users may read, or that
-// others may change because they may write to it or to its folder. [AppendToken] locks the
-// file against other processes that append to it; other programs should replace it whole.
+// others may change because they may write to it or to its folder. [AppendToken],
+// [AddViewerKey] and [RevokeViewer] lock the file against each other and replace it whole, as other
+// programs should.
 package auth

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -43,60 +44,64 @@ func LoadTokens(path string, log *slog.Logger) (*Tokens, *Reloader, error) {
 	return t, r, nil
 }
 
-// openLocked opens a token file to append to it. It creates it for this user alone: hashes
-// are no secrets, but other users need not know what a client may do. Another process
-// holds the lock for as long as it takes to write a line.
+// AppendToken appends a token to a file, and creates the file if needed. It refuses a name
+// that the file has, and a file that is not in order. The file is replaced whole; several processes
+// may append at once. After an error it is unchanged.
+func AppendToken(ctx context.Context, path string, t Token) error {
+	return changeFile(ctx, "token file", path, func(before []byte) ([]byte, error) {
+		text := string(before)
+		if text != "" && !strings.HasSuffix(text, "\n") {
+			text += "\n"
+		}
+		text += t.String() + "\n"
+		if _, err := Parse(text); err != nil {
+			return nil, fmt.Errorf("the token cannot be added to %s: %w", path, err)
+		}
+		return []byte(text), nil
+	})
+}
+
+// changeFile replaces a file whole, with the mode and the owner that it had, while other processes that
+// would change it wait, for 5 seconds or until ctx ends. It makes a file that is not there, for this user
+// alone: hashes are no secrets, but other users need not know what a client may do. After an error the
+// file is unchanged. what is its name for the errors.
+func changeFile(ctx context.Context, what, path string, change func(before []byte) ([]byte, error)) (err error) {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // the link is to stay one
+	}
+	locked, err := openLocked(ctx, path)
+	if err != nil {
+		return fmt.Errorf("the %s cannot be opened: %w", what, err)
+	}
+	defer func() { err = errors.Join(err, locked.Close()) }()
+	before, err := readFile(path)
+	if err != nil {
+		return fmt.Errorf("the %s cannot be read: %w", what, err)
+	}
+	text, err := change(before.text)
+	if err == nil && len(text) > maxFile { // it would not be loaded again
+		err = fmt.Errorf("%s would have more than %d bytes", path, maxFile)
+	}
+	if err != nil {
+		return err
+	}
+	err = filelock.Replace(path, text, func(f *os.File) error {
+		return errors.Join(keepOwner(f, before.info), f.Chmod(before.info.Mode().Perm()))
+	})
+	if err != nil {
+		return fmt.Errorf("the %s cannot be written: %w", what, err)
+	}
+	return nil
+}
+
+// openLocked opens a file that is to be changed, and makes it if needed.
 func openLocked(ctx context.Context, path string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	for {
-		f, err := filelock.Open(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+		f, err := filelock.Open(path, os.O_RDWR|os.O_CREATE, 0o600)
 		if !errors.Is(err, filelock.ErrLocked) || retry.Sleep(ctx, 20*time.Millisecond) != nil {
 			return f, err
 		}
 	}
-}
-
-// AppendToken appends a token to a file, and creates the file if needed. It refuses a name
-// that the file has, and a file that is not in order. Several processes may append at
-// once: they wait for each other, for 5 seconds or until ctx ends. After an error the file
-// is unchanged.
-func AppendToken(ctx context.Context, path string, t Token) (err error) {
-	f, err := openLocked(ctx, path)
-	if err != nil {
-		return fmt.Errorf("the token file cannot be opened: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	before, err := readFile(path)
-	if err != nil {
-		return fmt.Errorf("the token file cannot be read: %w", err)
-	}
-	line := t.String() + "\n"
-	if text := string(before.text); text != "" && !strings.HasSuffix(text, "\n") {
-		line = "\n" + line
-	}
-	if _, err := Parse(string(before.text) + line); err != nil {
-		return fmt.Errorf("the token cannot be added to %s: %w", path, err)
-	}
-	if err := appendWhole(f, int64(len(before.text)), line); err != nil {
-		return err
-	}
-	if !filelock.IsNamed(f, path) {
-		// By an editor, say, which knows no locks.
-		return fmt.Errorf("another program replaced %s at the same time, so the token is not in it: try again", path)
-	}
-	return nil
-}
-
-// appendWhole appends in one write, as a server may read the file at any time, and
-// removes what a full disk left of it.
-func appendWhole(f *os.File, size int64, line string) error {
-	_, err := f.WriteString(line)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("the token cannot be written: %w", err), f.Truncate(size))
-	}
-	return nil
 }

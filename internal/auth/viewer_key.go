@@ -9,9 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"time"
@@ -270,40 +267,13 @@ func readBytes(o strictjson.Object, name, what string) ([]byte, bool) {
 // whole, with the mode and the owner that it had; several processes may add to it at once.
 // After an error it is unchanged.
 func AddViewerKey(ctx context.Context, path string, k ViewerKey) error {
-	return changeKeyFile(ctx, path, func(before []byte) ([]byte, error) {
+	return changeFile(ctx, "key file", path, func(before []byte) ([]byte, error) {
 		after, err := withKey(before, k)
 		if err != nil {
 			return nil, fmt.Errorf("the key cannot be added to %s: %w", path, err)
 		}
 		return after, nil
 	})
-}
-
-// changeKeyFile replaces the content of a file while other processes that would change it wait.
-func changeKeyFile(ctx context.Context, path string, change func(before []byte) ([]byte, error)) (err error) {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target // the link is to stay one
-	}
-	locked, err := openLocked(ctx, path)
-	if err != nil {
-		return fmt.Errorf("the key file cannot be opened: %w", err)
-	}
-	defer func() { err = errors.Join(err, locked.Close()) }()
-	before, err := readFile(path)
-	if err != nil {
-		return fmt.Errorf("the key file cannot be read: %w", err)
-	}
-	text, err := change(before.text)
-	if err == nil && len(text) > maxFile { // it would not be loaded again
-		err = fmt.Errorf("%s would have more than %d bytes: it has too many keys, or members whose tokens are revoked", path, maxFile)
-	}
-	if err != nil {
-		return err
-	}
-	if err := replaceFile(path, before.info, text); err != nil {
-		return fmt.Errorf("the key file cannot be written: %w", err)
-	}
-	return nil
 }
 
 // withKey returns a set with one more key. What else the set and its keys have stays.
@@ -328,24 +298,4 @@ func withKey(before []byte, k ViewerKey) ([]byte, error) {
 	}
 	_, err = ParseViewerKeys(after)
 	return after, err
-}
-
-// replaceFile writes a file beside path and gives it that name, so that a reader sees all of
-// the one or of the other.
-func replaceFile(path string, before fs.FileInfo, text []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(text)
-	err = errors.Join(err, keepOwner(f, before), f.Chmod(before.Mode().Perm()), f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

@@ -58,7 +58,7 @@ func RevokeViewer(ctx context.Context, path string, id member.ID) error {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("the key file cannot be read: %w", err)
 	}
-	return changeKeyFile(ctx, path, func(before []byte) ([]byte, error) {
+	return changeFile(ctx, "key file", path, func(before []byte) ([]byte, error) {
 		set, err := parseViewerSet(before)
 		if err != nil {
 			return nil, err

@@ -130,7 +130,7 @@ func (f *file) write(at Checkpoint, g index.Generation) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(f.path, append(text, '\n')); err != nil {
+	if err := filelock.Replace(f.path, append(text, '\n'), func(*os.File) error { return nil }); err != nil {
 		return cannotKeep(f.path, err)
 	}
 	return nil
@@ -188,28 +188,4 @@ func lock(path string) (unlock func() error, err error) {
 		return nil, cannotKeep(path, err)
 	}
 	return func() error { return errors.Join(os.Remove(name), f.Close()) }, nil
-}
-
-// replaceFile writes a file beside the one at path, syncs it, and renames it to path.
-func replaceFile(path string, text []byte) error {
-	dir := filepath.Dir(path)
-	temp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(text)
-	err = errors.Join(err, temp.Sync(), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temp.Name()))
-	}
-	// The renaming outlasts a crash of the machine as far as the file system and the
-	// rights on the directory allow.
-	if d, err := os.Open(dir); err == nil { //nolint:gosec // the operator names it
-		_ = d.Sync()
-		return d.Close()
-	}
-	return nil
 }

@@ -36,7 +36,7 @@ type Reporter interface {
 	Moved(n int)
 	// Trouble is called with each error that is waited out.
 	Trouble(err error)
-	// Paced is called with each change of the pace's mode.
+	// Paced is called as [PacerOptions].Changed is.
 	Paced(p Pace)
 	// Lost is called with [ErrPartlyLost] when sets of some nodes were lost; the job goes on.
 	Lost(err error)

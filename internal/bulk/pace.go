@@ -3,6 +3,7 @@ package bulk
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -32,7 +33,8 @@ type PacerOptions struct {
 	Probes []Probe
 	// Interval is the time between two questions to each server; 0: 200 ms.
 	Interval time.Duration
-	// Changed is called by Run with each change of [Pace.Mode]; may be nil.
+	// Changed is called by Run with each change of [Pace.Mode], and again and again while that is
+	// not Free; may be nil.
 	Changed func(Pace)
 }
 
@@ -78,7 +80,7 @@ func (p Pace) String() string {
 	batches := fmt.Sprintf("batches at once: %d", p.Batches)
 	switch p.Mode {
 	case Stopped:
-		return fmt.Sprintf("stopped: %s cannot be used: %v", p.Server, p.Err)
+		return fmt.Sprintf("stopped: %v", p.Problem())
 	case Slowed:
 		if p.Pause > 0 {
 			batches = fmt.Sprintf("a batch every %v at most", p.Pause)
@@ -87,6 +89,18 @@ func (p Pace) String() string {
 	case Free:
 	}
 	return "all servers answer as usual; " + batches
+}
+
+// Problem returns why it is not Free, nil if it is.
+func (p Pace) Problem() error {
+	switch p.Mode {
+	case Stopped:
+		return fmt.Errorf("%s cannot be used: %w", p.Server, p.Err)
+	case Slowed:
+		return errors.New(p.String())
+	case Free:
+	}
+	return nil
 }
 
 // milliseconds formats durations in one unit, to be compared.
@@ -268,14 +282,14 @@ func (p *Pacer) slowest(share float64) (worst *server) {
 	return worst
 }
 
-// set sets the pace, and reports a change of the mode.
+// set sets the pace, and reports a change of the mode, or that it is not Free.
 func (p *Pacer) set(now Pace) {
 	p.mu.Lock()
 	before := p.pace.Mode
 	p.pace = now
 	p.wake()
 	p.mu.Unlock()
-	if now.Mode != before && p.options.Changed != nil {
+	if (now.Mode != before || now.Mode != Free) && p.options.Changed != nil {
 		p.options.Changed(now)
 	}
 }

@@ -3,6 +3,7 @@ package contacts
 import (
 	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/activityd/activityd/internal/member"
 )
@@ -70,6 +71,14 @@ type Standing struct {
 type Album struct {
 	Contact *Profile
 	Photos  []Photo
+}
+
+// IsSame reports whether both show the same photos of the same contact, whatever their names.
+func (a Album) IsSame(b Album) bool {
+	if (a.Contact == nil) != (b.Contact == nil) || a.Contact != nil && a.Contact.ID != b.Contact.ID {
+		return false
+	}
+	return slices.EqualFunc(a.Photos, b.Photos, func(p, q Photo) bool { return p.ID == q.ID })
 }
 
 // Walked is the answer by its definition, found without the index.

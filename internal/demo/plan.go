@@ -154,7 +154,7 @@ func explain(ctx context.Context, db *sql.DB, s contacts.Statement) (read int, p
 		return 0, nil, err
 	}
 	for _, row := range rows {
-		plan = append(plan, planRow{row["table"], row["type"], row["key"], row["rows"], row["Extra"]})
+		plan = append(plan, planRow{row["table"], row["type"], row["key"], row["rows"], row["extra"]})
 	}
 	return max(0, counts[2]-counts[1]-(counts[1]-counts[0])), plan, nil
 }
@@ -166,7 +166,7 @@ func rowsRead(ctx context.Context, conn *sql.Conn) (sum int, err error) {
 		return 0, err
 	}
 	for _, row := range rows {
-		n, err := strconv.Atoi(row["Value"])
+		n, err := strconv.Atoi(row["value"])
 		if err != nil {
 			return 0, err
 		}
@@ -175,33 +175,10 @@ func rowsRead(ctx context.Context, conn *sql.Conn) (sum int, err error) {
 	return sum, nil
 }
 
-// rowsOf returns the rows of a query, by column. NULL is empty.
-func rowsOf(ctx context.Context, conn *sql.Conn, text string, args ...any) (all []map[string]string, err error) {
-	const what = "explaining a statement"
-	rows, err := conn.QueryContext(ctx, text, args...)
-	if err != nil {
-		return nil, mysql.Translate(ctx, what, err)
-	}
-	defer func() { _ = rows.Close() }() // Err has the error
-	columns, err := rows.Columns()
-	if err != nil {
-		return nil, mysql.Translate(ctx, what, err)
-	}
-	values, dest := make([]sql.NullString, len(columns)), make([]any, len(columns))
-	for i := range values {
-		dest[i] = &values[i]
-	}
-	for rows.Next() {
-		if err := rows.Scan(dest...); err != nil {
-			return nil, mysql.Translate(ctx, what, err)
-		}
-		row := make(map[string]string, len(columns))
-		for i, column := range columns {
-			row[column] = values[i].String
-		}
-		all = append(all, row)
-	}
-	return all, mysql.Translate(ctx, what, rows.Err())
+// rowsOf returns the rows of a query, as [mysql.ByName] has them.
+func rowsOf(ctx context.Context, conn *sql.Conn, text string, args ...any) ([]map[string]string, error) {
+	list, err := mysql.Select(ctx, conn, mysql.ByName, text, args...)
+	return list, mysql.Translate(ctx, "explaining a statement", err)
 }
 
 // walkedBecause says why an answer needed a walk, for people; "": it did not.

@@ -171,12 +171,12 @@ func (d *Demo) compare(ctx context.Context, v contacts.Viewer) (c comparison, er
 			return c, nil //nolint:nilerr // the page shows the answer, and why there is no comparison
 		}
 		plainTook = append(plainTook, took)
-		if !sameAlbum(c.answer.Album, plain) {
+		if !c.answer.IsSame(plain) {
 			if c.answer, c.took, err = d.read(ctx, v); err != nil {
 				return c, err
 			}
 		}
-		c.agree = c.agree && sameAlbum(c.answer.Album, plain)
+		c.agree = c.agree && c.answer.IsSame(plain)
 	}
 	c.usual, c.plainUsual = d.memory.addTimes(v.ID, c.answer.Source, c.took, plainTook)
 	return c, nil
@@ -200,15 +200,6 @@ func askPlain(ctx context.Context, way Plain, v contacts.Viewer) (contacts.Album
 		err = errPlainTimeout
 	}
 	return album, time.Since(start), err
-}
-
-// sameAlbum reports whether both have the same photos of the same contact.
-func sameAlbum(a, b contacts.Album) bool {
-	if a.Contact == nil || b.Contact == nil {
-		return a.Contact == nil && b.Contact == nil
-	}
-	return a.Contact.ID == b.Contact.ID &&
-		slices.EqualFunc(a.Photos, b.Photos, func(p, q contacts.Photo) bool { return p.ID == q.ID })
 }
 
 func (d *Demo) memberView(id member.ID) memberView {

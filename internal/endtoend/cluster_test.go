@@ -21,7 +21,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/clustertest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
@@ -50,7 +50,7 @@ const newcomer = member.ID(2011)
 // ended: so what is done while a node hangs was not done because commands to it timed out.
 type clusterSite struct {
 	*severalSite
-	*localserver.Cluster
+	*clustertest.Cluster
 }
 
 func newClusterSite(t *testing.T, timeout string) *clusterSite {
@@ -114,10 +114,10 @@ func (s *severalSite) open(t *testing.T, types ...any) (n int) {
 }
 
 // on returns the viewers whose sets lie on one of the nodes, and the others.
-func (s *clusterSite) on(t *testing.T, nodes ...*localserver.Node) (there, elsewhere []member.ID) {
+func (s *clusterSite) on(t *testing.T, nodes ...*clustertest.Node) (there, elsewhere []member.ID) {
 	t.Helper()
 	for _, viewer := range s.viewers {
-		if slices.ContainsFunc(nodes, func(n *localserver.Node) bool {
+		if slices.ContainsFunc(nodes, func(n *clustertest.Node) bool {
 			return n.Client.ZCard(t.Context(), index.UserKey(viewer)).Err() == nil
 		}) {
 			there = append(there, viewer)
@@ -247,7 +247,7 @@ func loseNode(t *testing.T, w way) {
 	t.Helper()
 	s := newClusterSite(t, "3000")
 	ctx := t.Context()
-	dead := []*localserver.Node{s.Nodes[0], s.Nodes[3]}
+	dead := []*clustertest.Node{s.Nodes[0], s.Nodes[3]}
 	theirs, others := s.on(t, dead[0])
 	if len(theirs) < 70 || len(theirs) > 130 {
 		t.Fatalf("%d of 300 sets on one of three nodes", len(theirs))
@@ -376,15 +376,15 @@ func TestAReplicaTakesOverUnderLoad(t *testing.T) {
 
 // way is how a server is lost, and comes back.
 type way struct {
-	lose, restore func(*localserver.Node) error
+	lose, restore func(*clustertest.Node) error
 }
 
 // ways are by its end, and by a hang: nothing says that it is gone, and connections are made to
 // it and not answered.
 func ways() map[string]way {
 	return map[string]way{
-		"killed":  {(*localserver.Node).Kill, func(n *localserver.Node) error { return n.Restart(context.Background()) }},
-		"hanging": {(*localserver.Node).Pause, (*localserver.Node).Resume},
+		"killed":  {(*clustertest.Node).Kill, func(n *clustertest.Node) error { return n.Restart(context.Background()) }},
+		"hanging": {(*clustertest.Node).Pause, (*clustertest.Node).Resume},
 	}
 }
 
@@ -424,7 +424,7 @@ func takeOverUnderLoad(t *testing.T, w way) {
 	s.checkAll(t)
 }
 
-func (s *severalSite) isMaster(ctx context.Context, n *localserver.Node) bool {
+func (s *severalSite) isMaster(ctx context.Context, n *clustertest.Node) bool {
 	role, err := n.Client.Do(ctx, "ROLE").Slice()
 	return err == nil && len(role) > 0 && role[0] == "master"
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/clustertest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
@@ -141,7 +141,7 @@ func rankOf(titles ...string) func(title string) int {
 	return func(title string) int { return slices.Index(titles, title) }
 }
 
-func openSentinels(t *testing.T, w *localserver.Watched) *redis.Client {
+func openSentinels(t *testing.T, w *clustertest.Watched) *redis.Client {
 	t.Helper()
 	client := redis.NewFailoverClient(w.FailoverOptions())
 	t.Cleanup(func() { _ = client.Close() })

@@ -1,5 +1,5 @@
-// Package filelock opens files that one process at a time may change. The lock is advisory
-// (flock), and ends with the process. On Solaris and AIX there is none.
+// Package filelock opens files that one process at a time may change, and replaces files as a whole.
+// The lock is advisory (flock), and ends with the process. On Solaris and AIX there is none.
 package filelock
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // ErrLocked is wrapped by the error of [Open] when another process has the lock.
@@ -41,4 +42,29 @@ func IsNamed(f *os.File, path string) bool {
 	}
 	named, err := os.Stat(path)
 	return err == nil && os.SameFile(own, named)
+}
+
+// Replace writes a file beside path and gives it that name, so that a reader, and a machine that
+// crashes, has all of the old content or all of the new one. Only this user may read the file, unless
+// prepare, which is called before it has the name, gives it another owner or mode.
+func Replace(path string, text []byte, prepare func(*os.File) error) (err error) {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, prepare(f), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	// The renaming outlasts a crash of the machine as far as the file system and the rights on the
+	// directory allow.
+	if d, err := os.Open(dir); err == nil { //nolint:gosec // the operator names it
+		_ = d.Sync()
+		return d.Close()
+	}
+	return nil
 }

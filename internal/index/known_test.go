@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/clustertest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/redisnodes"
@@ -152,7 +152,7 @@ func TestDataThatGoBackAreNotBelieved(t *testing.T) {
 // and the sets of users.
 type several struct {
 	bench
-	*localserver.Cluster
+	*clustertest.Cluster
 
 	users []member.ID
 }
@@ -190,7 +190,7 @@ func (s several) fill(t *testing.T, n uint64) {
 }
 
 // on returns the users whose set lies on a node.
-func (s several) on(t *testing.T, n *localserver.Node) (users []member.ID) {
+func (s several) on(t *testing.T, n *clustertest.Node) (users []member.ID) {
 	t.Helper()
 	for _, user := range s.users {
 		_, err := n.Client.ZCard(t.Context(), index.UserKey(user)).Result()
@@ -272,7 +272,7 @@ func TestADeadNodeFailsItsOwnUsers(t *testing.T) {
 
 // lagging returns a master, its replica, which was killed before contact 9 was added to all
 // sets and restarts without it, and the users whose sets lie there.
-func (s several) lagging(t *testing.T) (master, replica *localserver.Node, theirs []member.ID) {
+func (s several) lagging(t *testing.T) (master, replica *clustertest.Node, theirs []member.ID) {
 	t.Helper()
 	ctx := t.Context()
 	master, replica = s.Nodes[0], s.Nodes[3]
@@ -290,7 +290,7 @@ func (s several) lagging(t *testing.T) (master, replica *localserver.Node, their
 }
 
 // takeOver restarts a replica and makes it the master, though the others do not agree.
-func takeOver(t *testing.T, replica *localserver.Node) {
+func takeOver(t *testing.T, replica *clustertest.Node) {
 	t.Helper()
 	must(t, replica.Restart(t.Context()))
 	servertest.Eventually(t, "the replica to take over", func() bool {

@@ -10,13 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/clustertest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 )
 
 // empty deletes all data of a node and returns when that was noted.
-func (s several) empty(t *testing.T, n *localserver.Node) (lost int64) {
+func (s several) empty(t *testing.T, n *clustertest.Node) (lost int64) {
 	t.Helper()
 	before := s.LostAt()
 	must(t, n.Client.FlushAll(t.Context()).Err())
@@ -48,8 +48,7 @@ func (s several) lostSince(t *testing.T, what string, at int64, want ...[]member
 	}
 }
 
-// What one node lost, or another one after it, is known of its own users, and of those whose
-// slots were there.
+// What one node lost, or another one after it, is known of its own users, until slots move.
 func TestWhoseSetsMayBeLost(t *testing.T) {
 	t.Parallel()
 	s := newSeveral(t, 0)
@@ -75,8 +74,7 @@ func TestWhoseSetsMayBeLost(t *testing.T) {
 	late.lostSince(t, "a later process", second, late.users)
 	late.lostSince(t, "a later process, since", third)
 
-	// What moves from a node that was emptied takes its losses along; and what moved lately may
-	// have been on any node that is emptied after that.
+	// Where slots moved lately, all may be lost with any node.
 	moved := on[2][:20]
 	var slots []int
 	for _, user := range moved {
@@ -88,7 +86,6 @@ func TestWhoseSetsMayBeLost(t *testing.T) {
 	}
 	must(t, s.MoveSlots(ctx, s.Nodes[2], s.Nodes[0], slots...))
 	must(t, s.AwaitOK(ctx, s.Nodes...))
-	s.lostSince(t, "slots of the third node have moved", second, on[2])
 	servertest.Eventually(t, "the nodes are told apart", func() bool { return len(s.on(t, s.Nodes[0])) == len(on[0])+len(moved) })
 	servertest.Eventually(t, "the second node knows where they are, too", func() bool { // it may be asked
 		return !slices.ContainsFunc(moved, func(user member.ID) bool {
@@ -97,7 +94,7 @@ func TestWhoseSetsMayBeLost(t *testing.T) {
 		})
 	})
 	fourth := s.empty(t, s.Nodes[1])
-	s.lostSince(t, "the second node was emptied again", third, on[1], moved)
+	s.lostSince(t, "the second node was emptied again", third, s.users)
 	if s.LostSince(on[0][0], fourth) {
 		t.Error("something is lost since the last loss")
 	}

@@ -55,7 +55,7 @@ func (m *MySQL) setUp(ctx context.Context, program string, args []string) error 
 	if err := m.fill(ctx, program, me.Username); err != nil {
 		return err
 	}
-	m.argv, m.ping = m.serverCommand(program, me.Username, args), m.pingOnce
+	m.Argv, m.ping = m.serverCommand(program, me.Username, args), m.pingOnce
 	if err := m.start(ctx); err != nil {
 		return err
 	}

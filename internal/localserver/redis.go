@@ -25,7 +25,7 @@ var AOF = []string{"--appendonly", "yes", "--appendfsync", "always"}
 // the end of the server's log.
 func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 	return startRedis(ctx, func(r *Redis, program string) error {
-		r.argv = append([]string{
+		r.Argv = append([]string{
 			program,
 			"--port", "0",
 			"--unixsocket", r.Addr(),
@@ -45,7 +45,7 @@ func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 func StartSentinel(ctx context.Context, lines ...string) (*Redis, error) {
 	return startRedis(ctx, func(r *Redis, program string) error {
 		file := r.path("sentinel.conf")
-		r.argv = []string{program, file, "--sentinel"}
+		r.Argv = []string{program, file, "--sentinel"}
 		lines = append([]string{"port 0", "unixsocket " + r.Addr(), "unixsocketperm 700", "dir " + r.dir}, lines...)
 		return os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
 	})

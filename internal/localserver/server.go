@@ -3,7 +3,8 @@
 // demo, which needs a site of its own.
 //
 // A server listens on a unix socket only, so that it takes no port and the network cannot
-// reach it. The nodes of a cluster, which need ports, listen on the loopback interface, too.
+// reach it. The nodes of a cluster, in package clustertest, which need ports, listen on the loopback
+// interface, too.
 // A server reads no configuration but its command line, so that it is the same on every
 // machine. Close stops it and removes its folder. When the process that started it
 // dies without Close, the kernel kills the server, on Linux; the folder stays.
@@ -40,7 +41,8 @@ const (
 type server struct {
 	name string
 	dir  string
-	argv []string
+	// Argv is the command line. It may be changed while the server is dead.
+	Argv []string
 	ping func(context.Context) error // nil error: the server answers
 
 	mu     sync.Mutex // guards what follows; held while a call changes the state
@@ -78,7 +80,7 @@ func (s *server) run(ctx context.Context, argv []string) error {
 func (s *server) start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx, s.name)
 	defer cancel()
-	p, err := startProcess(s.argv, s.dir, s.path("log"))
+	p, err := startProcess(s.Argv, s.dir, s.path("log"))
 	if err != nil {
 		return err
 	}

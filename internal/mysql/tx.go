@@ -114,3 +114,23 @@ func Column[T any](rows *sql.Rows) (value T, err error) {
 	err = rows.Scan(&value)
 	return value, err
 }
+
+// ByName reads a row as texts by the names of its columns in lower case, for [Select]; NULL is "".
+func ByName(rows *sql.Rows) (map[string]string, error) {
+	names, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	values, into := make([]sql.NullString, len(names)), make([]any, len(names))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	if err := rows.Scan(into...); err != nil {
+		return nil, err
+	}
+	row := make(map[string]string, len(names))
+	for i, name := range names {
+		row[strings.ToLower(name)] = values[i].String
+	}
+	return row, nil
+}

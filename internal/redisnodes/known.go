@@ -173,7 +173,6 @@ type tagState struct {
 // caller holds probing.
 func (ns *Nodes) judge(ctx, background context.Context, probed []*inspection) {
 	runs := make(map[string]bool)
-	ns.readTags = make(map[string]bool)
 	for _, in := range probed {
 		if !in.answered {
 			continue
@@ -184,11 +183,6 @@ func (ns *Nodes) judge(ctx, background context.Context, probed []*inspection) {
 			before := ns.marks[t.tag]
 			t.rewound = t.mark <= before.mark && t.lost <= before.lost // otherwise another process noticed
 			ns.marks[t.tag] = *t
-			ns.readTags[t.tag] = true
-			ns.newLoss = ns.newLoss || t.lost != before.lost
-		}
-		for _, tag := range in.failed {
-			ns.readTags[tag] = false
 		}
 	}
 	for _, in := range probed {
@@ -303,7 +297,6 @@ func (ns *Nodes) settle(ctx context.Context, in *inspection, lost int64) {
 			seen := ns.marks[t.tag]
 			seen.lost = lost
 			ns.marks[t.tag] = seen
-			ns.newLoss = true
 		}
 	}
 }

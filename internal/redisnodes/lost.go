@@ -5,80 +5,74 @@ import (
 	"time"
 )
 
-// losses records when each slot of a cluster last lost data, as far as this process knows. A
-// slot of which it does not know that counts as lost at the last loss of any node. A value is
-// not changed once it is made.
+// losses records when each node of a cluster last lost data, as far as this process knows. A value
+// is not changed once it is made.
 //
-// A node's losses are noted under its tags, which move as the slots do. So a slot that was
-// on a node when a loss was found there keeps it, wherever it moves; and one that moved less
-// than an hour before a loss is found may have been there when it happened, because deleting
-// what may be old takes time. Nothing is known of the time before the first probe.
+// A node's losses are noted under its tags, which move as the slots do, and go to a replica that
+// takes over. Other slots that move take none along; so while slots move, and for an hour after
+// that, any key may have been lost with any node. It is as long as that because deleting what may
+// be old takes time, and slots may move before a loss is found. Nothing is known of the time before
+// the first probe.
 type losses struct {
 	last  int64 // the last loss that it knows of, in unix milliseconds
+	all   int64 // the last one with which any key may have been lost
 	at    time.Time
-	tags  map[string]int64       // the last loss noted under each
-	slots *[slotCount]slotLosses // nil of one server
-}
-
-// slotLosses is what is known of a slot.
-type slotLosses struct {
-	on    *Node // nil: it is not known
-	lost  int64 // the last time at which it may have lost data, in unix milliseconds
-	moved int64 // when it was found on another node than before, in unix nanoseconds; 0: never
+	moved time.Time       // when slots were last found to have moved; zero: never
+	on    *layout         // nil of one server
+	of    map[*Node]int64 // the last loss of those that all is known of
 }
 
 const (
-	lookForMoves  = 10 * time.Second // the longest time between two looks at which slots have moved
-	longUnwatched = time.Minute      // after a longer time without a look, slots may have moved away and back
-	movedLately   = time.Hour        // for how long a slot that moved counts as lost with any node
+	longUnwatched = time.Minute // after a longer time without a look, slots may have moved away and back
+	movedLately   = time.Hour   // for how long after slots have moved any key may have been lost with any node
 )
 
-// noteLosses notes which slots lost data, after the nodes were judged. The caller holds
-// probing.
-func (ns *Nodes) noteLosses(ctx context.Context) {
-	before, now, last := ns.losses.Load(), ns.now(), ns.lostAt
-	if before != nil && before.last == last && !ns.newLoss && now.Sub(before.at) < lookForMoves {
-		return
+// noteLosses notes which nodes lost data, after they were judged. The caller holds probing.
+func (ns *Nodes) noteLosses(ctx context.Context, probed []*inspection) {
+	before, now := ns.losses.Load(), ns.now()
+	noted := &losses{last: ns.lostAt, at: now, of: make(map[*Node]int64)}
+	if ns.single == nil {
+		noted.on = ns.laid(ctx)
 	}
-	ns.newLoss = false
-	if ns.single != nil {
-		ns.losses.Store(&losses{last: last, at: now})
-		return
+	for _, in := range probed {
+		if !in.answered || len(in.failed) > 0 || len(in.tags) == 0 {
+			continue
+		}
+		lost := int64(0)
+		for _, t := range in.tags {
+			lost = max(lost, ns.marks[t.tag].lost)
+		}
+		noted.of[in.node] = lost
 	}
-	noted := &losses{last: last, at: now, tags: make(map[string]int64), slots: new([slotCount]slotLosses)}
-	doubtful, lostOf := make(map[*Node]bool), make(map[*Node]int64)
-	on := ns.laid(ctx).slots[:]
-	for _, tag := range ns.allTags() {
-		n := on[slotOf(tag)]
-		isRead, isKnown := ns.readTags[tag]
-		switch {
-		case n == nil, !isKnown: // it is moving
-		case !isRead:
-			doubtful[n] = true
-		case before != nil && before.tags[tag] == ns.marks[tag].lost: // it may have come from another node
-			lostOf[n] = max(lostOf[n], 0)
-		default: // a loss is noted under all tags of a node
-			lostOf[n] = max(lostOf[n], ns.marks[tag].lost)
-		}
-		noted.tags[tag] = ns.marks[tag].lost
+	switch {
+	case before == nil:
+		noted.all = noted.last
+	case ns.single == nil && !noted.on.dividesAs(before.on), now.Sub(before.at) > longUnwatched:
+		noted.moved = now
+	default:
+		noted.moved, noted.all = before.moved, before.all
 	}
-	for slot, n := range on {
-		lost, isKnown := lostOf[n] // not of a node that is away, or has so few slots that it has no tag
-		s := slotLosses{on: n, lost: lost}
-		if before != nil {
-			was := before.slots[slot]
-			s.lost, s.moved = max(s.lost, was.lost), was.moved
-			if was.on != n {
-				s.moved = now.UnixNano()
-			}
-		}
-		if before == nil || !isKnown || doubtful[n] || now.Sub(before.at) > longUnwatched ||
-			s.moved != 0 && now.Sub(time.Unix(0, s.moved)) < movedLately {
-			s.lost = last
-		}
-		noted.slots[slot] = s
+	if now.Sub(noted.moved) < movedLately {
+		noted.all = noted.last
 	}
 	ns.losses.Store(noted)
+}
+
+// dividesAs reports whether slots that are on one node are on one node in other as well, and the
+// other way round, as where nothing but replicas took over.
+func (l *layout) dividesAs(other *layout) bool {
+	if l.slots == other.slots {
+		return true
+	}
+	theirs, ours := make(map[*Node]*Node), make(map[*Node]*Node)
+	for slot, n := range l.slots[:] {
+		m := other.slots[slot]
+		if (n == nil) != (m == nil) || theirs[n] != nil && theirs[n] != m || ours[m] != nil && ours[m] != n {
+			return false
+		}
+		theirs[n], ours[m] = m, n
+	}
+	return true
 }
 
 // LostAt is when a node was last found to have lost data, in unix milliseconds by the clock
@@ -96,8 +90,9 @@ func (ns *Nodes) LostAt() int64 {
 // It sends nothing to Redis, and relies on [Nodes.Watch].
 func (ns *Nodes) KeyLostSince(key string, at int64) bool {
 	known := ns.losses.Load()
-	if ns.single != nil || at == 0 || known == nil {
+	if ns.single != nil || at == 0 || known == nil || known.all > at {
 		return true
 	}
-	return known.slots[slotOf(key)].lost > at
+	lost, isKnown := known.of[known.on.slots[slotOf(key)]]
+	return lost > at || !isKnown && known.last > at
 }

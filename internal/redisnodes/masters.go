@@ -14,7 +14,7 @@ import (
 )
 
 // Masters returns the nodes that have slots: the server, or those of the cluster as they
-// are now.
+// are now. Without an answer they are those of before.
 func (ns *Nodes) Masters(ctx context.Context) ([]*Node, error) {
 	if ns.single != nil {
 		return []*Node{ns.single}, nil
@@ -27,24 +27,9 @@ func (ns *Nodes) Masters(ctx context.Context) ([]*Node, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	g := &gaps{}
-	ctx = context.WithValue(ctx, gapsKey{}, g)
-	nodes, err := ns.askMasters(ctx)
-	if g.found { // in the answers of all servers
-		g.accepted = true
-		nodes, err = ns.askMasters(ctx)
-	}
-	if err == nil && len(nodes) == 0 { // a node that knows of no cluster said so
-		err = errNoSlots
-	}
-	return nodes, err
-}
-
-// askMasters asks the servers of the cluster for its masters. Without an answer they are those
-// of before.
-func (ns *Nodes) askMasters(ctx context.Context) (nodes []*Node, err error) {
 	var mu sync.Mutex // ForEachMaster calls concurrently
-	err = ns.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+	var nodes []*Node
+	err := ns.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
 		n := ns.nodeFor(master)
 		mu.Lock()
 		defer mu.Unlock()
@@ -52,65 +37,33 @@ func (ns *Nodes) askMasters(ctx context.Context) (nodes []*Node, err error) {
 		return nil
 	})
 	slices.SortFunc(nodes, func(a, b *Node) int { return strings.Compare(a.addr, b.addr) })
+	if err == nil && len(nodes) == 0 { // a node that knows of no cluster said so
+		err = errNoSlots
+	}
 	return nodes, err
 }
 
 // errNoSlots is the error of a cluster whose slots are not on any node.
 var errNoSlots = fmt.Errorf("%w: no node of the cluster has slots", ErrUnavailable)
 
-// gaps says how the answers to one question for the slots are taken that name masters without an
-// address: a server that found another one at the address of a master does so, until it learns of
-// the new one. Of such a name go-redis would make an address of this machine. Questions that
-// go-redis asks by itself have none, and accept no gap.
-type gaps struct {
-	found    bool // in the last answer
-	accepted bool // as all servers answer so: the slots of such a master have none
-}
-
-// gapsKey is the key of the gaps in a context.
-type gapsKey struct{}
-
-// errGap is the error of an answer that is not accepted, so that the next server is asked.
-var errGap = errors.New("the server does not know the address of a master")
-
-// slotsHook leaves out of the answers to CLUSTER SLOTS what has no address.
+// slotsHook leaves out of the answers to CLUSTER SLOTS what has no address: replicas, and slots whose
+// master has none. A server that found another one at the address of a master names it so, until it
+// learns of the new one. Of such a name go-redis would make an address of this machine.
 type slotsHook struct{ passing }
 
 // ProcessHook implements [redis.Hook].
 func (slotsHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		asked, isSlots := cmd.(*redis.ClusterSlotsCmd)
-		if err != nil || !isSlots {
-			return err
+		if asked, isSlots := cmd.(*redis.ClusterSlotsCmd); err == nil && isSlots {
+			slots := slices.DeleteFunc(asked.Val(), func(s redis.ClusterSlot) bool { return len(s.Nodes) > 0 && !hasAddress(s.Nodes[0]) })
+			for i := range slots {
+				slots[i].Nodes = slices.DeleteFunc(slots[i].Nodes, func(n redis.ClusterNode) bool { return !hasAddress(n) })
+			}
+			asked.SetVal(slots)
 		}
-		known, isWhole := withAddress(asked.Val())
-		g, _ := ctx.Value(gapsKey{}).(*gaps)
-		if g != nil {
-			g.found = !isWhole
-		}
-		if !isWhole && (g == nil || !g.accepted) {
-			cmd.SetErr(errGap)
-			return errGap
-		}
-		asked.SetVal(known)
-		return nil
+		return err
 	}
-}
-
-// withAddress leaves out replicas without an address, and slots whose master has none. It
-// reports whether all masters have one.
-func withAddress(slots []redis.ClusterSlot) (known []redis.ClusterSlot, isWhole bool) {
-	isWhole = true
-	for _, some := range slots {
-		if len(some.Nodes) > 0 && !hasAddress(some.Nodes[0]) {
-			isWhole = false
-			continue
-		}
-		some.Nodes = slices.DeleteFunc(some.Nodes, func(n redis.ClusterNode) bool { return !hasAddress(n) })
-		known = append(known, some)
-	}
-	return known, isWhole
 }
 
 // hasAddress reports whether a host or a port is known. A server may leave out the host, which is

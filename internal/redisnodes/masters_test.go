@@ -40,8 +40,8 @@ func (b blind) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A master whose address some servers do not know, as after two have exchanged theirs, stays a
-// master: one that knows it is asked. Where none does, it is none, and nothing is in its place.
+// A master whose address the server that is asked does not know, as after two have exchanged theirs,
+// is none until a server is asked that does, and nothing is in its place.
 func TestAMasterWithoutAnAddress(t *testing.T) {
 	t.Parallel()
 	servers := servertest.Cluster(t, 3, 0, "--cluster-node-timeout", "60000").Addrs()
@@ -58,15 +58,11 @@ func TestAMasterWithoutAnAddress(t *testing.T) {
 	})
 	slices.Sort(servers)
 	ctx := t.Context()
+	others := slices.DeleteFunc(slices.Clone(servers), func(addr string) bool { return addr == lost })
 	for _, c := range []struct {
 		blinded int64
-		want    []string
-	}{
-		{0, servers},
-		{2, servers},
-		{3, slices.DeleteFunc(slices.Clone(servers), func(addr string) bool { return addr == lost })},
-		{2, servers},
-	} {
+		want    [][]string // one of these
+	}{{0, [][]string{servers}}, {2, [][]string{servers, others}}, {3, [][]string{others}}, {0, [][]string{servers}}} {
 		blinded.Store(c.blinded)
 		for asked := 0; asked < 20; { // the servers are asked in random order
 			var got []string
@@ -79,8 +75,8 @@ func TestAMasterWithoutAnAddress(t *testing.T) {
 			for _, n := range s.Nodes {
 				got = append(got, n.Node)
 			}
-			if s.Err() != nil || !slices.Equal(got, c.want) {
-				t.Fatalf("%d of 3 servers do not know %s: the masters are %v, want %v (%v)", c.blinded, lost, got, c.want, s.Err())
+			if s.Err() != nil || !slices.ContainsFunc(c.want, func(want []string) bool { return slices.Equal(got, want) }) {
+				t.Fatalf("%d of 3 servers do not know %s: the masters are %v, want one of %v (%v)", c.blinded, lost, got, c.want, s.Err())
 			}
 		}
 	}

@@ -45,12 +45,10 @@ type Nodes struct {
 	losses  atomic.Pointer[losses] // nil: before the first probe
 	purges  sync.WaitGroup         // under way
 
-	probing  sync.Mutex          // held during a probe; guards what follows
-	marks    map[string]tagState // by tag, as the last probe found them
-	shown    map[string]bool     // the nodes that have metrics
-	lostAt   int64               // the last loss
-	readTags map[string]bool     // those that the last probe asked for: whether it read them
-	newLoss  bool                // a tag has another loss than losses knows
+	probing sync.Mutex          // held during a probe; guards what follows
+	marks   map[string]tagState // by tag, as the last probe found them
+	shown   map[string]bool     // the nodes that have metrics
+	lostAt  int64               // the last loss
 
 	mu    sync.RWMutex
 	nodes map[*redis.Client]*Node // of a cluster, replicas and former masters, too, until they leave it

@@ -100,7 +100,7 @@ func (ns *Nodes) probe(ctx, background context.Context) (s Status) {
 	}
 	group.Wait()
 	ns.judge(ctx, background, probed)
-	ns.noteLosses(ctx)
+	ns.noteLosses(ctx, probed)
 	for _, in := range probed {
 		s.Nodes = append(s.Nodes, in.node.probed(in.err))
 	}

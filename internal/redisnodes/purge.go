@@ -70,7 +70,6 @@ func (ns *Nodes) purge(ctx context.Context, in *inspection) {
 		if err == nil {
 			ns.probing.Lock()
 			ns.settle(ctx, in, ns.now().UnixMilli())
-			ns.noteLosses(ctx)
 			ns.probing.Unlock()
 			err = keep(0)
 		}

@@ -74,7 +74,7 @@ func (h history) check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 
 // checker is one check.
 type checker struct {
-	db       querier
+	db       mysql.Querier
 	database string
 	grantee  string // in the form of GRANT
 	tables   map[string]*present
@@ -394,37 +394,9 @@ func (c *checker) judge(view string, key siteKey, steps []row) {
 	}
 }
 
-// querier is a *sql.DB or a *sql.Conn.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
+// row is a row of a result, as [mysql.ByName] has it.
+type row = map[string]string
 
-// row is a row of a result, by the names of its columns in lower case; NULL is "".
-type row map[string]string
-
-func rowsOf(ctx context.Context, db querier, query string) (list []row, err error) {
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	names, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	for rows.Next() {
-		values, dest := make([]sql.NullString, len(names)), make([]any, len(names))
-		for i := range values {
-			dest[i] = &values[i]
-		}
-		if err := rows.Scan(dest...); err != nil {
-			return nil, err
-		}
-		r := make(row, len(names))
-		for i, name := range names {
-			r[strings.ToLower(name)] = values[i].String
-		}
-		list = append(list, r)
-	}
-	return list, rows.Err()
+func rowsOf(ctx context.Context, db mysql.Querier, query string) ([]row, error) {
+	return mysql.Select(ctx, db, mysql.ByName, query)
 }

@@ -6,6 +6,8 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // migration is the step from one version of activityd's own tables to the next: one
@@ -52,7 +54,7 @@ func (v version) record() string {
 
 // versionIn returns the version of a database's tables: 1 if it records none, 0 if there
 // is no table that would.
-func versionIn(ctx context.Context, db querier) (v version, err error) {
+func versionIn(ctx context.Context, db mysql.Querier) (v version, err error) {
 	found, err := rowsOf(ctx, db, "SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE()"+
 		" AND table_name = 'tasks' AND table_type <> 'VIEW'")
 	if err != nil || len(found) == 0 {
@@ -114,7 +116,7 @@ func (h history) after(is version, offline bool) ([]migration, error) {
 var version1 string
 
 // checkVersion1 makes sure that tables without a record are those of version 1.
-func checkVersion1(ctx context.Context, db querier) error {
+func checkVersion1(ctx context.Context, db mysql.Querier) error {
 	c := &checker{db: db}
 	if err := c.read(ctx); err != nil {
 		return err

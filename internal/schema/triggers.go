@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/activityd/activityd"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // createTrigger finds the statements of triggers.sql that make a trigger.
@@ -162,7 +163,7 @@ func swap(ctx context.Context, conn *sql.Conn, old, others []trigger) error {
 
 // presentTriggers returns activityd's triggers in the database, the hidden ones first, so
 // that nothing is changed if they cannot be dropped.
-func presentTriggers(ctx context.Context, db querier) (present []trigger, err error) {
+func presentTriggers(ctx context.Context, db mysql.Querier) (present []trigger, err error) {
 	list, err := rowsOf(ctx, db, "SELECT trigger_name, event_object_table, action_timing, event_manipulation, action_statement"+
 		" FROM information_schema.triggers WHERE trigger_schema = DATABASE() ORDER BY COALESCE(action_statement, '') = '' DESC, trigger_name")
 	for _, r := range list {

@@ -347,7 +347,6 @@ func (c *Consumer) chore(ctx context.Context) error {
 	streamPending.Set(float64(l.held))
 	streamLag.Set(l.lag.Seconds())
 	if l.passed {
-		recoveries.Inc()
 		c.log.WarnContext(ctx, "stream entries were passed over; all are delivered again", "stream", Key, "group", Group)
 	}
 	names, err := c.idleConsumers(ctx, c.gone)

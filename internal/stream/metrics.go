@@ -22,9 +22,6 @@ var (
 	entriesRepeated = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_stream_repeated_total", Help: "Entries that this process moved and that were gone when it wanted to take them out of the stream.",
 	})
-	recoveries = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_stream_recoveries_total", Help: "Times that all entries were delivered again, because the group was lost or had passed some over.",
-	})
 	streamLength = promauto.NewGauge(prometheus.GaugeOpts{
 		Name: "activityd_stream_length", Help: "Entries in the stream.",
 	})

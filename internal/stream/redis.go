@@ -57,7 +57,6 @@ func (c *Consumer) call(ctx context.Context, args ...any) (reply any, err error)
 		if err := c.makeGroup(ctx); err != nil {
 			return nil, err
 		}
-		recoveries.Inc()
 		c.log.WarnContext(ctx, "stream group lost and made again", "stream", Key, "group", Group)
 		return nil, errGroupLost
 	}

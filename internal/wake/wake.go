@@ -43,6 +43,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/notify"
+	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/retry"
 )
 
@@ -81,21 +82,21 @@ type Wake struct {
 	notifier *notify.Notifier
 	sender   string // tells own messages, which come back, from others'
 	cancel   func()
-	log      *slog.Logger
+	redis    *outage.Log // of publishing and subscribing
 
 	mu      sync.Mutex
 	pending map[string]struct{} // names that are to be published; all alone, if they are too many
 	size    int                 // of their message
 	added   chan struct{}       // gets a value when there are any; holds one
-	failing map[string]bool     // what fails: publish, subscribe
 }
 
 // New returns a Wake that gathers the notifications from now on; [Wake.Run] does
 // the rest. The client is the caller's to close, after Run.
 func New(client redis.UniversalClient, notifier *notify.Notifier, log *slog.Logger) *Wake {
 	w := &Wake{
-		client: client, notifier: notifier, sender: senderPrefix + crand.Text()[:12], log: log,
-		pending: make(map[string]struct{}), added: make(chan struct{}, 1), failing: make(map[string]bool),
+		client: client, notifier: notifier, sender: senderPrefix + crand.Text()[:12],
+		redis:   outage.Of(log, "Redis does not pass on notifications", "Redis passes on notifications again"),
+		pending: make(map[string]struct{}), added: make(chan struct{}, 1),
 	}
 	w.cancel = notifier.Forward(w.add)
 	return w
@@ -152,11 +153,12 @@ func (w *Wake) publish(ctx context.Context) {
 			}
 			return
 		}
+		began := time.Now()
 		err := w.publishOnce(ctx, publishTimeout)
 		if ctx.Err() != nil {
 			continue
 		}
-		w.report(ctx, "publish", err)
+		w.redis.Report(ctx, began, err)
 		if err == nil {
 			failed = 0
 			_ = retry.Sleep(ctx, burst)
@@ -194,7 +196,7 @@ func (w *Wake) subscribe(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		w.report(ctx, "subscribe", err)
+		w.redis.Report(ctx, time.Now(), err)
 		if subscribed {
 			failed = 0
 		}
@@ -227,7 +229,7 @@ func (w *Wake) receive(ctx context.Context) (subscribed bool, err error) {
 		switch m := message.(type) {
 		case *redis.Subscription:
 			subscribed = true
-			w.report(ctx, "subscribe", nil)
+			w.redis.Report(ctx, time.Now(), nil)
 			w.notifier.NotifyAllLocal() // for what was published before
 		case *redis.Message:
 			switch names, sender := decode(m.Payload); {
@@ -238,25 +240,6 @@ func (w *Wake) receive(ctx context.Context) (subscribed bool, err error) {
 				w.notifier.NotifyLocal(names...)
 			}
 		}
-	}
-}
-
-// report logs the beginning and the end of the time in which publishing or
-// subscribing fails, once each.
-func (w *Wake) report(ctx context.Context, what string, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	before := len(w.failing)
-	if err != nil {
-		w.failing[what] = true
-	} else {
-		delete(w.failing, what)
-	}
-	switch {
-	case before == 0 && err != nil:
-		w.log.WarnContext(ctx, "Redis does not pass on notifications", "error", err)
-	case before > 0 && len(w.failing) == 0:
-		w.log.InfoContext(ctx, "Redis passes on notifications again")
 	}
 }
 

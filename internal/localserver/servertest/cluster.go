@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/clustertest"
 )
 
 // RedisCluster returns a client of a private cluster of two nodes, each with half of the
@@ -22,9 +22,9 @@ func RedisCluster(t testing.TB) *redis.ClusterClient {
 }
 
 // Cluster returns an empty cluster that is this test's alone. It is closed when t ends.
-func Cluster(t testing.TB, masters, replicas int, args ...string) *localserver.Cluster {
+func Cluster(t testing.TB, masters, replicas int, args ...string) *clustertest.Cluster {
 	t.Helper()
-	c, err := localserver.StartCluster(t.Context(), masters, replicas, args...)
+	c, err := clustertest.StartCluster(t.Context(), masters, replicas, args...)
 	if err != nil {
 		t.Fatalf("servertest: %v", err)
 	}
@@ -42,9 +42,9 @@ func Cluster(t testing.TB, masters, replicas int, args ...string) *localserver.C
 
 // Watched returns a Redis, its replica and three Sentinels that are this test's alone. They
 // are closed when t ends.
-func Watched(t testing.TB, downAfter time.Duration, args ...string) *localserver.Watched {
+func Watched(t testing.TB, downAfter time.Duration, args ...string) *clustertest.Watched {
 	t.Helper()
-	w, err := localserver.StartWatched(t.Context(), downAfter, args...)
+	w, err := clustertest.StartWatched(t.Context(), downAfter, args...)
 	if err != nil {
 		t.Fatalf("servertest: %v", err)
 	}
@@ -63,7 +63,7 @@ func Watched(t testing.TB, downAfter time.Duration, args ...string) *localserver
 // FreePort returns a loopback address and a port of it that nothing listens on.
 func FreePort(t testing.TB) (host, port string) {
 	t.Helper()
-	host, n, err := localserver.FreePorts(t.Context(), 1)
+	host, n, err := clustertest.FreePorts(t.Context(), 1)
 	if err != nil {
 		t.Fatalf("servertest: %v", err)
 	}

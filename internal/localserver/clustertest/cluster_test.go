@@ -1,19 +1,20 @@
-package localserver_test
+package clustertest_test
 
 import (
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/clustertest"
 )
 
-func startCluster(t *testing.T, masters, replicas int, args ...string) (*localserver.Cluster, *redis.ClusterClient) {
+func startCluster(t *testing.T, masters, replicas int, args ...string) (*clustertest.Cluster, *redis.ClusterClient) {
 	t.Helper()
-	c, err := localserver.StartCluster(t.Context(), masters, replicas, args...)
+	c, err := clustertest.StartCluster(t.Context(), masters, replicas, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestAReplicaOfAClusterTakesOver(t *testing.T) {
 	if err := dead.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	var living []*localserver.Node
+	var living []*clustertest.Node
 	for _, n := range c.Nodes {
 		if n != dead {
 			living = append(living, n)
@@ -95,9 +96,17 @@ func TestAReplicaOfAClusterTakesOver(t *testing.T) {
 }
 
 func TestAClusterThatDoesNotStartShowsTheLog(t *testing.T) {
-	temporary := ownTempDir(t)
-	if _, err := localserver.StartCluster(t.Context(), 2, 0, "--maxmemory", "rather-much"); err == nil {
+	temporary, err := os.MkdirTemp("", "ct") // of a short path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(temporary) })
+	t.Setenv("TMPDIR", temporary)
+	t.Setenv("ACTIVITYD_TEST_FOLDER", "")
+	if _, err := clustertest.StartCluster(t.Context(), 2, 0, "--maxmemory", "rather-much"); err == nil {
 		t.Error("started")
 	}
-	assertEmpty(t, temporary)
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
 }

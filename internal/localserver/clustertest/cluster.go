@@ -1,4 +1,6 @@
-package localserver
+// Package clustertest starts private clusters of Redis, and a Redis that Sentinels watch, for tests: of
+// the servers of package localserver.
+package clustertest
 
 import (
 	"context"
@@ -15,11 +17,17 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/retry"
 )
 
 // clusterSlots is how many slots a cluster has.
 const clusterSlots = 16384
+
+const (
+	startTimeout = 2 * time.Minute
+	pingInterval = 10 * time.Millisecond
+)
 
 // Cluster is a private Redis or Valkey cluster: masters, which share the slots evenly, and
 // replicas.
@@ -35,7 +43,7 @@ type Cluster struct {
 // Node is a server of a [Cluster], or of a [Watched]. It can be killed, paused and
 // restarted like any other.
 type Node struct {
-	*Redis
+	*localserver.Redis
 
 	// HostPort is its address on the loopback interface, by which the others know it.
 	HostPort string
@@ -54,7 +62,7 @@ type Node struct {
 // Nodes listen on a loopback address, on Linux on a random one, so that no other program takes
 // a port of a node that is down for a while.
 func StartCluster(ctx context.Context, masters, replicas int, args ...string) (*Cluster, error) {
-	ctx, cancel := withStartTimeout(ctx, "the cluster")
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("%s took longer than %v to start", "the cluster", startTimeout))
 	defer cancel()
 	c := &Cluster{masters: masters, Nodes: make([]*Node, masters*(1+replicas))}
 	err := c.start(ctx, args)
@@ -128,14 +136,14 @@ func areFree(ctx context.Context, host string, first, n int) error {
 
 // startNode starts a server that knows of no other yet and listens on a port, too.
 func startNode(ctx context.Context, host string, port int, args ...string) (*Node, error) {
-	r, err := StartRedis(ctx, append([]string{"--bind", host, "--port", strconv.Itoa(port)}, args...)...)
+	r, err := localserver.StartRedis(ctx, append([]string{"--bind", host, "--port", strconv.Itoa(port)}, args...)...)
 	if err != nil {
 		return nil, err
 	}
 	return newNode(r, host, port), nil
 }
 
-func newNode(r *Redis, host string, port int) *Node {
+func newNode(r *localserver.Redis, host string, port int) *Node {
 	return &Node{
 		Redis: r, HostPort: net.JoinHostPort(host, strconv.Itoa(port)),
 		Client: redis.NewClient(&redis.Options{Network: "unix", Addr: r.Addr(), ContextTimeoutEnabled: true}),
@@ -316,9 +324,9 @@ func (c *Cluster) ExchangeAddrs(ctx context.Context, a, b *Node) error {
 	if err := errors.Join(a.Kill(), b.Kill()); err != nil {
 		return err
 	}
-	for i := range a.argv { // both have the same arguments
-		if arg := a.argv[i]; arg == "--port" || arg == "--cluster-port" {
-			a.argv[i+1], b.argv[i+1] = b.argv[i+1], a.argv[i+1]
+	for i := range a.Argv { // both have the same arguments
+		if arg := a.Argv[i]; arg == "--port" || arg == "--cluster-port" {
+			a.Argv[i+1], b.Argv[i+1] = b.Argv[i+1], a.Argv[i+1]
 		}
 	}
 	a.HostPort, b.HostPort = b.HostPort, a.HostPort

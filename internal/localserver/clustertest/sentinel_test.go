@@ -1,4 +1,4 @@
-package localserver_test
+package clustertest_test
 
 import (
 	"errors"
@@ -7,12 +7,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/clustertest"
 )
 
 func TestSentinelsPromoteTheReplica(t *testing.T) {
 	t.Parallel()
-	w, err := localserver.StartWatched(t.Context(), 3*time.Second)
+	w, err := clustertest.StartWatched(t.Context(), 3*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package localserver
+package clustertest
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/activityd/activityd/internal/localserver"
 )
 
 // Watched is a private Redis or Valkey with a replica, and three Sentinels that make the
@@ -31,7 +33,7 @@ const watchedName = "index"
 // that does not answer for downAfter. args are added to the command lines of master and
 // replica, which keep nothing on disk. ctx bounds the start only.
 func StartWatched(ctx context.Context, downAfter time.Duration, args ...string) (*Watched, error) {
-	ctx, cancel := withStartTimeout(ctx, "the Redis with Sentinels")
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("%s took longer than %v to start", "the Redis with Sentinels", startTimeout))
 	defer cancel()
 	w := &Watched{}
 	if err := w.start(ctx, downAfter, args); err != nil {
@@ -62,7 +64,7 @@ func (w *Watched) start(ctx context.Context, downAfter time.Duration, args []str
 		return err
 	}
 	for i := range sentinels {
-		r, err := StartSentinel(ctx,
+		r, err := localserver.StartSentinel(ctx,
 			"bind "+host,
 			fmt.Sprint("port ", port+2+i),
 			"sentinel announce-ip "+host,
