@@ -134,7 +134,7 @@ func (c *config) mysqlFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.mysqlDSN, "mysql-dsn", "", "the site's database, `user:password@tcp(host:3306)/name`; it must be the primary (required)")
 	f.StringVar(&c.queueDSN, "queue-dsn", "", "the queue's database, `user:password@tcp(host:3306)/name`, if it has one of its own; the same for all processes and commands")
 	f.Var(settings.NewNumber(&c.mysqlConnections, defaultConnections, 1, 100_000, "connections"), "mysql-connections",
-		"max connections to MySQL, and as many to the database of --queue-dsn; a quarter may walk for reads at once")
+		"max connections to MySQL, and as many to the database of --queue-dsn; reads of viewers take three quarters of them at most")
 }
 
 func (c *config) redisFlags(f *pflag.FlagSet) {

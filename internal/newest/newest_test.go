@@ -33,6 +33,7 @@ func TestItWaitsForNoSlowAnswer(t *testing.T) {
 			{2 * time.Minute, 0, 0, 4, true},
 		} {
 			<-time.After(step.after)
+			synctest.Wait()
 			takes = step.takes
 			began := time.Now()
 			got, known := a.Get(50 * time.Millisecond)
@@ -41,6 +42,7 @@ func TestItWaitsForNoSlowAnswer(t *testing.T) {
 			}
 		}
 		<-time.After(2 * time.Second)
+		synctest.Wait()
 		takes = time.Millisecond
 		var all sync.WaitGroup
 		for range 20 {

@@ -44,6 +44,7 @@ func TestPhasesCollector(t *testing.T) {
 			{time.Minute, time.Millisecond, nil, 5, true},
 		} {
 			time.Sleep(step.wait) //nolint:forbidigo // the time of the bubble, which costs none
+			synctest.Wait() // what was asked is answered, or waits
 			took, err = step.took, step.err
 			want := metricstest.Samples{}
 			if step.shown {
@@ -53,6 +54,7 @@ func TestPhasesCollector(t *testing.T) {
 				}
 			}
 			got := metricstest.Gather(t, c).Named("activityd_once_keys")
+			synctest.Wait()
 			if !maps.Equal(got, want) || asked != step.asked {
 				t.Errorf("%+v: asked %d times: %v, want %v", step, asked, got, want)
 			}
