@@ -27,7 +27,7 @@ type attempt struct {
 	place admit.Place
 	err   error
 	after time.Duration
-	done  bool
+	done  atomic.Bool // then the others are set
 }
 
 func (c *crowd) enter(class admit.Class, caller string) *attempt {
@@ -41,15 +41,21 @@ func (c *crowd) enterAs(class admit.Class, by admit.By) *attempt {
 	began := time.Now()
 	go func() {
 		a.place, a.err = c.l.Enter(c.t.Context(), class, by)
-		a.after, a.done = time.Since(began), true
+		a.after = time.Since(began)
+		a.done.Store(true)
 	}()
 	synctest.Wait()
 	return a
 }
 
-func (a *attempt) isIn() bool      { return a.done && a.err == nil }
-func (a *attempt) isRefused() bool { return a.done && errors.Is(a.err, admit.ErrBusy) }
-func (a *attempt) waits() bool     { return !a.done }
+func (a *attempt) isIn() bool      { return a.isDone() && a.err == nil }
+func (a *attempt) isRefused() bool { return a.isDone() && errors.Is(a.err, admit.ErrBusy) }
+func (a *attempt) waits() bool     { return !a.isDone() }
+
+func (a *attempt) isDone() bool {
+	synctest.Wait()
+	return a.done.Load()
+}
 
 func test(t *testing.T, o admit.Options, f func(t *testing.T, c *crowd)) {
 	t.Helper()
