@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
@@ -266,7 +267,13 @@ func (c *config) indexOptions() (index.Options, error) {
 var indexWait time.Duration
 
 func (c *config) readerOptions(s index.Settings) recent.Options {
-	return recent.Options{Min: s.Min, IndexWait: indexWait, Walks: (c.mysqlConnections + 3) / 4, WalkTimeout: api.DefaultRequestTimeout}
+	return recent.Options{Min: s.Min, IndexWait: indexWait, WalkTimeout: api.DefaultRequestTimeout}
+}
+
+// limiter returns what bounds the reads of viewers. They leave a quarter of the connections to
+// everything else.
+func (c *config) limiter() *admit.Limiter {
+	return admit.New(admit.Options{Most: max(1, c.mysqlConnections*3/4)})
 }
 
 func (c *config) poolOptions() queue.PoolOptions {
