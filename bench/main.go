@@ -45,6 +45,8 @@ func bench(ctx context.Context, args []string, out, log io.Writer) error {
 		switch args[0] {
 		case "scale":
 			return measureScale(ctx, args[1:], log)
+		case "serve":
+			return serveBehind(ctx, args[1:], log)
 		case "capacity":
 			return reportCapacity(args[1:], out, log)
 		case "table":

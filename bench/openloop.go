@@ -15,6 +15,9 @@ type offer struct {
 	patience  time.Duration
 	duration  time.Duration
 	seed      uint64
+	// together, if not 0, is how many arrive within the first slot in place of the schedule. What is not
+	// answered is asked again, as a widget does, until all are answered or duration ends.
+	together int
 }
 
 // question is a request, with what is known of the answer.
@@ -23,7 +26,7 @@ type question struct {
 	want    []byte // the body of a good answer begins with it
 }
 
-// offered is what became of a load. Each arrival is counted once more, in one of good to unsent.
+// offered is what became of a load. Each arrival is counted once more, in one of good to broken, unless it comes together with others.
 type offered struct {
 	arrivals int
 	sent     int // requests that were written, whatever was answered
@@ -35,9 +38,11 @@ type offered struct {
 	late    int // given up after they were sent
 	unsent  int // given up before: all connections were in use
 	broken  int // the connection ended instead
+	retries int // of those that came together
 
 	goods, refusals times // from the scheduled time
 	took, own       time.Duration
+	last            time.Duration // when the last good answer came
 	lag             time.Duration // the longest time by which an arrival was handled late
 	slots           []slot
 	sample          string // of answers that are wrong or failed
@@ -62,8 +67,10 @@ func (o *offered) arrived(at time.Duration) {
 	o.slot(at).arrivals++
 }
 
-// judge counts an answer, with its header.
-func (o *offered) judge(q *question, answer []byte, at, now time.Duration) {
+var retryHeader = []byte("\r\nRetry-After: ")
+
+// judge counts an answer, with its header, and reports whether it is good.
+func (o *offered) judge(q *question, answer []byte, at, now time.Duration) bool {
 	_, body, whole := bytes.Cut(answer, []byte("\r\n\r\n"))
 	status := ""
 	if len(answer) > 12 {
@@ -76,10 +83,12 @@ func (o *offered) judge(q *question, answer []byte, at, now time.Duration) {
 		o.good++
 		o.slot(now).good++
 		o.goods.add(now - at)
+		o.last = now
+		return true
 	case status == "200":
 		o.wrong++
 		o.sample = string(answer)
-	case status == "429", status == "503" && bytes.Contains(answer, []byte("\r\nRetry-After: ")):
+	case status == "429", status == "503" && bytes.Contains(answer, retryHeader):
 		o.refused++
 		o.slot(now).refused++
 		o.refusals.add(now - at)
@@ -87,6 +96,7 @@ func (o *offered) judge(q *question, answer []byte, at, now time.Duration) {
 		o.failed++
 		o.sample = string(answer)
 	}
+	return false
 }
 
 // goodput is good answers a second.

@@ -29,17 +29,19 @@ type openLoop struct {
 	flying  fifo[flight]
 	random  *rand.Rand
 	began   time.Time
-	now     time.Duration // since began
-	next    time.Duration // arrival
-	left    int           // requests under way
+	now     time.Duration     // since began
+	next    time.Duration     // arrival
+	left    int               // requests under way
+	again   map[int][]arrival // by the slot in which they are asked again
 	result  *offered
 	scratch []byte
 }
 
 // arrival is a request that the schedule has at a time.
 type arrival struct {
-	at  time.Duration
-	ask int // index of questions
+	at    time.Duration
+	ask   int // index of questions
+	tries int // before it
 }
 
 // flight is a request that was given to a connection.
@@ -67,7 +69,7 @@ func (l offer) run(ctx context.Context) (_ *offered, err error) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	o := &openLoop{offer: l, random: rand.New(rand.NewPCG(l.seed, 2)), result: newOffered(l), scratch: make([]byte, 64<<10)} //nolint:gosec // a schedule is no secret
+	o := &openLoop{offer: l, random: rand.New(rand.NewPCG(l.seed, 2)), result: newOffered(l), scratch: make([]byte, 64<<10), again: make(map[int][]arrival)} //nolint:gosec // a schedule is no secret
 	if o.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
@@ -105,7 +107,7 @@ func (o *openLoop) loop(ctx context.Context, to *unix.SockaddrInet4) error {
 		o.now = time.Since(o.began)
 		o.arrive(to)
 		o.giveUp()
-		if o.now >= o.duration && o.left == 0 && o.waiting.len() == 0 {
+		if o.now >= o.duration && o.left == 0 && o.waiting.len() == 0 || o.together > 0 && o.result.good == o.together {
 			return nil
 		}
 		n, err := o.wait(events)
@@ -123,7 +125,7 @@ func (o *openLoop) loop(ctx context.Context, to *unix.SockaddrInet4) error {
 // wait waits for answers until the next arrival, for half a millisecond at least: arrivals of such
 // a time are sent together.
 func (o *openLoop) wait(events []unix.EpollEvent) (int, error) {
-	pause := 20 * time.Millisecond // in which a patience ends
+	pause := 20 * time.Millisecond // within which a patience ends, or a slot
 	if o.rate > 0 && o.now < o.duration {
 		pause = min(pause, max(o.next-o.now, 500*time.Microsecond))
 	}
@@ -139,24 +141,63 @@ func (o *openLoop) arrive(to *unix.SockaddrInet4) {
 	for o.waiting.len() > 0 && o.give(o.waiting.first(), to) {
 		o.waiting.pop()
 	}
+	if o.together > 0 {
+		o.arriveTogether(to)
+		return
+	}
 	if o.rate == 0 { // closed: as many as there are connections
 		for n := o.left; o.now < o.duration && n < len(o.conns); n++ {
 			o.result.arrived(o.now)
-			if !o.give(arrival{o.now, o.random.IntN(len(o.questions))}, to) {
+			if !o.give(arrival{at: o.now, ask: o.random.IntN(len(o.questions))}, to) {
 				return
 			}
 		}
 		return
 	}
 	for o.next <= o.now && o.next < o.duration {
-		a := arrival{o.next, o.random.IntN(len(o.questions))}
+		a := arrival{at: o.next, ask: o.random.IntN(len(o.questions))}
 		o.next += time.Duration(o.random.ExpFloat64() / o.rate * float64(time.Second))
 		o.result.arrived(a.at)
 		o.result.lag = max(o.result.lag, o.now-a.at)
-		if o.waiting.len() > 0 || !o.give(a, to) {
-			o.waiting.push(a)
+		o.giveOrWait(a, to)
+	}
+}
+
+func (o *openLoop) giveOrWait(a arrival, to *unix.SockaddrInet4) {
+	if o.waiting.len() > 0 || !o.give(a, to) {
+		o.waiting.push(a)
+	}
+}
+
+// arriveTogether asks for all within the first slot, and then what is to be asked again.
+func (o *openLoop) arriveTogether(to *unix.SockaddrInet4) {
+	for o.result.arrivals < o.together && o.now >= time.Duration(o.result.arrivals)*slotTime/time.Duration(o.together) {
+		o.result.arrived(o.now)
+		o.giveOrWait(arrival{at: o.now, ask: o.random.IntN(len(o.questions))}, to)
+	}
+	for slot, list := range o.again {
+		if o.now < time.Duration(slot)*slotTime || o.now >= o.duration {
+			continue
+		}
+		delete(o.again, slot)
+		for _, a := range list {
+			o.result.retries++
+			a.at = o.now
+			o.giveOrWait(a, to)
 		}
 	}
+}
+
+// askAgain asks later for what was not answered, as the widget does: Retry-After, and a pause that
+// doubles, with jitter.
+func (o *openLoop) askAgain(a arrival, after time.Duration) {
+	if o.together == 0 {
+		return
+	}
+	a.tries++
+	pause := min(2*time.Minute, time.Second<<min(a.tries, 10))
+	slot := int((o.now+after+pause/2+time.Duration(o.random.Int64N(int64(pause/2))))/slotTime) + 1
+	o.again[slot] = append(o.again[slot], a)
 }
 
 // give sends a request over an idle connection or a new one, if there is one.
@@ -307,10 +348,20 @@ func lengthOf(answer []byte) int {
 	return end + len(headerEnd) + n
 }
 
+// retryAfter is what an answer says of when to ask again, 0 if nothing.
+func retryAfter(answer []byte) time.Duration {
+	_, value, _ := bytes.Cut(answer, retryHeader)
+	value, _, _ = bytes.Cut(value, headerEnd[:2])
+	seconds, _ := strconv.Atoi(string(value))
+	return time.Duration(seconds) * time.Second
+}
+
 // answered judges an answer, and makes its connection idle.
 func (o *openLoop) answered(i int) {
 	c := &o.conns[i]
-	o.result.judge(&o.questions[c.arrival.ask], c.answer, c.arrival.at, o.now)
+	if !o.result.judge(&o.questions[c.arrival.ask], c.answer, c.arrival.at, o.now) {
+		o.askAgain(c.arrival, retryAfter(c.answer))
+	}
 	c.busy = false
 	c.turn++
 	o.left--
@@ -324,6 +375,7 @@ func (o *openLoop) answered(i int) {
 // broken ends a connection with its request, which was not answered.
 func (o *openLoop) broken(i int) {
 	o.result.broken++
+	o.askAgain(o.conns[i].arrival, 0)
 	o.close(i)
 }
 
@@ -346,6 +398,7 @@ func (o *openLoop) close(i int) {
 // giveUp ends the requests whose clients have waited long enough.
 func (o *openLoop) giveUp() {
 	for o.waiting.len() > 0 && o.now-o.waiting.first().at >= o.patience {
+		o.askAgain(o.waiting.first(), 0)
 		o.waiting.pop()
 		o.result.unsent++
 	}
@@ -357,6 +410,7 @@ func (o *openLoop) giveUp() {
 				return
 			}
 			o.result.late++
+			o.askAgain(c.arrival, 0)
 			o.close(f.conn)
 		}
 		o.flying.pop()

@@ -426,12 +426,12 @@ func multiple(times float64) string { return strconv.FormatFloat(times, 'g', -1,
 
 // totals are what is bounded in all steps together.
 type totals struct {
-	memory                     float64
-	recovered                  time.Duration
-	wrong, unready, unsent     int
-	arrivals                   int
-	slowest, slowestOwn, lag   time.Duration
-	generator                  float64
+	memory                   float64
+	recovered                time.Duration
+	wrong, unready, unsent   int
+	arrivals                 int
+	slowest, slowestOwn, lag time.Duration
+	generator                float64
 }
 
 func (a *totals) add(s step, t *target, recovered time.Duration) {
