@@ -175,11 +175,13 @@ func (o *overload) step(ctx context.Context, t *target, l offer, during func(con
 		group.Go(func() error { return during(ctx) })
 	}
 	s.offered, err = l.run(ctx)
-	account.program = t.cmd.Process.Pid
-	after, cpuErr := account.read()
+	if during == nil { // else there may be other processes than before
+		after, cpuErr := account.read()
+		s.cpu, err = after.minus(before), errors.Join(err, cpuErr)
+	}
 	stop()
-	s.cpu, s.seen = after.minus(before), watch.watched
-	err = errors.Join(err, cpuErr, group.Wait())
+	err = errors.Join(err, group.Wait())
+	s.seen = watch.watched
 	if err != nil {
 		return s, err
 	}

@@ -137,11 +137,17 @@ func (o *overload) herd(ctx context.Context) error {
 		{"FLUSHALL", 0, func(ctx context.Context) error { return o.client.FlushAll(context.WithoutCancel(ctx)).Err() }},
 		{"the process is killed, and started again", 0, func(context.Context) error { return t.restart(o.backend, t.settings) }},
 		{"MySQL is killed, and started again", short, func(ctx context.Context) error {
-			if err := o.mysql.Kill(); err != nil {
+			err := o.mysql.Kill()
+			if err != nil {
 				return err
 			}
 			until(ctx)
-			return o.mysql.Restart(context.WithoutCancel(ctx))
+			ctx = context.WithoutCancel(ctx)
+			if err := o.mysql.Restart(ctx); err != nil {
+				return err
+			}
+			o.meter.account, err = newAccountant(ctx, o.backend, o.meter.servers)
+			return err
 		}},
 	} {
 		if err := t.under(ctx, "Overload: all that fits is offered", 1, trouble); err != nil {
