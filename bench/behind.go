@@ -28,9 +28,9 @@ import (
 
 // Behind the same handler as activityd's, reads are bounded by one of these.
 var limiters = map[string]func(api.Reader) api.Reader{
-	"none":      func(r api.Reader) api.Reader { return r },
-	"semaphore": func(r api.Reader) api.Reader { return bounded{r, plainSemaphore(semaphore.NewWeighted(readsAtOnce))} },
-	"failsafe":  func(r api.Reader) api.Reader { return bounded{r, newFailsafe()} },
+	noLimit:     func(r api.Reader) api.Reader { return r },
+	bySemaphore: func(r api.Reader) api.Reader { return bounded{r, plainSemaphore(semaphore.NewWeighted(readsAtOnce))} },
+	byFailsafe:  func(r api.Reader) api.Reader { return bounded{r, newFailsafe()} },
 }
 
 const (
@@ -97,7 +97,7 @@ func serveBehind(ctx context.Context, args []string, log io.Writer) (err error) 
 	flags.SetOutput(log)
 	listen, metricsListen := flags.String("listen", "", "address"), flags.String("metrics-listen", "", "address")
 	dsn, url := flags.String("mysql-dsn", "", "database"), flags.String("redis-url", "", "Redis")
-	limiter := flags.String("limiter", "none", strings.Join(slices.Sorted(maps.Keys(limiters)), ", "))
+	limiter := flags.String("limiter", noLimit, strings.Join(slices.Sorted(maps.Keys(limiters)), ", "))
 	flags.String("log-format", "json", "json")
 	if err := flags.Parse(args); err != nil {
 		return err

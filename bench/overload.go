@@ -50,8 +50,11 @@ type target struct {
 
 // The targets.
 const (
-	ours    = "activityd"
-	noLimit = "no limit"
+	ours        = "activityd"
+	wired       = "activityd with workers, through wires"
+	noLimit     = "no limit"
+	bySemaphore = "semaphore"
+	byFailsafe  = "failsafe-go"
 )
 
 // The mixes of reads.
@@ -60,7 +63,8 @@ const (
 	halfSets = "half of the sets missing"
 )
 
-func (s *suite) newOverload(ctx context.Context) (o *overload, err error) {
+// newOverload finds what is true, and starts the targets that are named. The caller closes it.
+func (s *suite) newOverload(ctx context.Context, targets ...string) (o *overload, err error) {
 	o = &overload{
 		suite: s, viewers: s.options.site.refilled(), targets: make(map[string]*target),
 		capacity: make(map[string]step), half: make(map[string]step),
@@ -81,22 +85,22 @@ func (s *suite) newOverload(ctx context.Context) (o *overload, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, settings := range map[string][]string{ours: nil, noLimit: {"--limiter=none"}, "semaphore": {"--limiter=semaphore"}, "failsafe-go": {"--limiter=failsafe"}} {
-		if err := o.open(ctx, name, settings...); err != nil {
+	for _, name := range targets {
+		if err := o.open(ctx, name, "--role=api"); err != nil { // sets that are missing stay so
 			return nil, errors.Join(err, o.close())
 		}
 	}
 	return o, nil
 }
 
-// open starts a target.
+// open starts a target, whose name may be that of a limiter.
 func (o *overload) open(ctx context.Context, name string, settings ...string) (err error) {
 	t := &target{name: name, settings: settings}
-	if len(settings) == 0 || !strings.HasPrefix(settings[0], "--limiter=") {
-		t.settings = append(t.settings, "--role=api") // sets that are missing stay so
-		t.program, err = startProgram(ctx, o.backend, t.settings...)
-	} else {
+	if _, is := limiters[name]; is {
+		t.settings = []string{"--limiter=" + name}
 		t.program, err = buildAndStart(ctx, o.backend, ".", ".", t.settings)
+	} else {
+		t.program, err = startProgram(ctx, o.backend, t.settings...)
 	}
 	if err != nil {
 		return err
@@ -323,7 +327,7 @@ func (o *overload) untilFast(ctx context.Context, t *target, fast time.Duration)
 
 // benchOverload offers multiples of what fits.
 func (s *suite) benchOverload(ctx context.Context) (err error) {
-	o, err := s.newOverload(ctx)
+	o, err := s.newOverload(ctx, ours, byFailsafe, bySemaphore, noLimit)
 	if err != nil {
 		return err
 	}
@@ -472,7 +476,7 @@ func (o *overload) curve(mix string, times float64, s step) {
 func (o *overload) compare(ctx context.Context) error {
 	capacity := o.capacity[allSets]
 	for _, times := range o.options.compared {
-		for _, name := range []string{ours, "failsafe-go", "semaphore", noLimit} {
+		for _, name := range []string{ours, byFailsafe, bySemaphore, noLimit} {
 			t := o.targets[name]
 			s, err := o.at(ctx, t, allSets, times)
 			if err != nil {

@@ -33,10 +33,9 @@ func (o *overload) openThrough(ctx context.Context) (t *through, err error) {
 	if t.redisWire, err = o.newWire(ctx, o.redis.Addr()); err != nil {
 		return nil, err
 	}
-	const name = "through wires"
-	err = o.open(ctx, name, "--role=all", "--mysql-dsn="+strings.Replace(o.mysql.DSN(database), o.mysql.Addr(), t.mysqlWire.addr(), 1),
+	err = o.open(ctx, wired, "--role=all", "--mysql-dsn="+strings.Replace(o.mysql.DSN(database), o.mysql.Addr(), t.mysqlWire.addr(), 1),
 		"--redis-url=unix://"+t.redisWire.addr())
-	t.target = o.targets[name]
+	t.target = o.targets[wired]
 	return t, err
 }
 
@@ -131,7 +130,7 @@ func (o *overload) slow(ctx context.Context) error {
 
 // herd measures what comes together, when all that fits is offered.
 func (o *overload) herd(ctx context.Context) error {
-	t := &through{overload: o, target: o.targets["through wires"]}
+	t := &through{overload: o, target: o.targets[wired]}
 	short := min(5*time.Second, o.options.step/3)
 	for _, trouble := range []trouble{
 		{"FLUSHALL", 0, func(ctx context.Context) error { return o.client.FlushAll(context.WithoutCancel(ctx)).Err() }},
