@@ -141,7 +141,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s := &service{backend: b, config: c, log: log, credentials: auth, health: b.servers(log)}
 	s.hints = tasks.NewHints(b.queue, log)
 	reads := c.readerOptions(b.index.Settings())
-	reads.Limiter, reads.Late = c.limiter(), &s.late
+	reads.Limiter, reads.Late = c.limiter(), s.late.Since
 	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
 	pool.MySQL, pool.Needs = s.health.Queue.Log, map[string]queue.Dependency{tasks.NeedsSets: s.health.Redis}

@@ -33,7 +33,8 @@ func TestPhasesCollector(t *testing.T) {
 			asked      int
 			shown      bool
 		}{
-			{0, time.Second, nil, 1, true},
+			{0, time.Second, nil, 1, false}, // nothing waits for as long
+			{time.Second, time.Second, nil, 1, true},
 			{9 * time.Second, time.Second, nil, 1, true}, // ten times as long as it took
 			{2 * time.Second, time.Millisecond, nil, 2, true},
 			{4 * time.Second, time.Millisecond, nil, 2, true},

@@ -42,7 +42,7 @@ func (rd *reading) candidates(ctx context.Context) error {
 		err := rd.candidatesOnce(ctx)
 		unproven, ok := errors.AsType[*unprovenError](err)
 		isLate := ok && unproven.reason == RedisUnavailable && time.Since(began) >= rd.options.IndexWait &&
-			rd.options.Late.Since(began) >= rd.options.IndexWait/lateShare
+			rd.options.Late(began) >= rd.options.IndexWait/lateShare
 		switch {
 		case !isLate:
 			return err

@@ -46,9 +46,9 @@ type Options struct {
 	WalkTimeout time.Duration // how long a walk may take; default 10 s
 	// Limiter lets reads in. Default: nothing waits.
 	Limiter admit.Admitter
-	// Late is by how much the process was late: an answer of Redis that is late because of that does
-	// not become a walk. Default: it never was.
-	Late *admit.Lateness
+	// Late returns by how much the process itself was late since a time, as [admit.Lateness] does: a
+	// reply of Redis that is late because of that does not become a walk. Default: it never was.
+	Late func(since time.Time) time.Duration
 	// Uncounted: the reads are not those of viewers. They have no metrics, and go by sets that are
 	// behind.
 	Uncounted bool
@@ -79,7 +79,7 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 		o.Limiter = noLimit{}
 	}
 	if o.Late == nil {
-		o.Late = &admit.Lateness{}
+		o.Late = func(time.Time) time.Duration { return 0 }
 	}
 	return &Reader{index: ix, store: store, hints: hints, options: o}
 }
