@@ -91,6 +91,10 @@ func (t *through) holding(statements ...string) func(context.Context) error {
 func (t *through) troubles() []trouble {
 	long, short := min(30*time.Second, t.options.step/2), min(5*time.Second, t.options.step/3)
 	return []trouble{
+		{"nothing, for comparison", short, func(ctx context.Context) error {
+			until(ctx)
+			return nil
+		}},
 		{"MySQL ten times slower", long, func(ctx context.Context) error { return slowly(ctx, t.mysql.Pause, t.mysql.Resume) }},
 		{"Redis takes 300 ms", short, func(ctx context.Context) error {
 			t.redisWire.delay.Store(int64(150 * time.Millisecond)) // in each direction
@@ -161,7 +165,7 @@ func (t *through) under(ctx context.Context, part string, times float64, trouble
 	if err := t.settle(ctx, t.target); err != nil {
 		return err
 	}
-	begin, rest := max(t.options.step/10, 300*time.Millisecond), max(t.options.step/5, time.Second)
+	begin, rest := t.options.step/10, t.options.step/5
 	var ended time.Duration
 	start := time.Now()
 	s, err := t.step(ctx, t.target, offer{

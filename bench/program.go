@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -22,6 +23,7 @@ type program struct {
 	binary  string
 	addr    string // its HTTP address
 	metrics string // the address of its metrics
+	pid     atomic.Int64
 	reading sync.WaitGroup
 }
 
@@ -72,6 +74,7 @@ func (p *program) start(b *backend, settings []string) error {
 	if err := p.cmd.Start(); err != nil {
 		return err
 	}
+	p.pid.Store(int64(p.cmd.Process.Pid))
 	lines := bufio.NewReader(log)
 	for p.addr == "" || p.metrics == "" {
 		line, err := lines.ReadBytes('\n')
