@@ -427,22 +427,24 @@ func (o *overload) multiples(ctx context.Context, mix string) error {
 		}
 		o.curve(mix, times, s)
 		all.add(s, t, recovered)
-		row := func(part, unit string, value float64, a *aim) {
-			o.results.add(figure{Part: part + ", " + mix, Name: multiple(times), Unit: unit, Value: spreadOf(value), Aim: a})
+		row := func(what, unit string, value float64, a *aim) {
+			o.results.add(figure{Part: overloadPart(mix), Name: multiple(times) + ": " + what, Unit: unit, Value: spreadOf(value), Aim: a})
 		}
-		row("Overload: good answers ÷ capacity", "", s.goodput()/capacity.goodput(), atLeast(leastGood))
-		row("Overload: good answers ÷ what fits beside the generator", "", s.goodput()/capacity.goodput()/o.left(s, mix), nil)
+		row("good answers ÷ capacity", "", s.goodput()/capacity.goodput(), atLeast(leastGood))
+		row("good answers ÷ what fits beside the generator", "", s.goodput()/capacity.goodput()/o.left(s, mix), nil)
 		p99 := s.goods.quantile(0.99)
-		row("Overload: p99 of good answers", "ms", milliseconds(p99), atMost(250))
-		row("Overload: p99 of good answers ÷ at half load", "", float64(p99)/float64(max(usual, 1)), atMost(3))
+		row("p99 of good answers", "ms", milliseconds(p99), atMost(250))
+		row("p99 of good answers ÷ at half load", "", float64(p99)/float64(max(usual, 1)), atMost(3))
 		if s.refused > 100 {
-			row("Overload: processor time of a refusal ÷ of a good answer", "", s.eachRefusal(capacity.eachGood())/capacity.eachGood(), atMost(0.1))
-			row("Overload: time until a refusal, p99", "ms", milliseconds(s.refusals.quantile(0.99)), atMost(50))
+			row("processor time of a refusal ÷ of a good answer", "", s.eachRefusal(capacity.eachGood())/capacity.eachGood(), atMost(0.1))
+			row("time until a refusal, p99", "ms", milliseconds(s.refusals.quantile(0.99)), atMost(50))
 		}
 	}
 	o.addTotals(mix, all)
 	return nil
 }
+
+func overloadPart(mix string) string { return "Overload, " + mix }
 
 func multiple(times float64) string { return strconv.FormatFloat(times, 'g', -1, 64) + " × capacity" }
 
@@ -467,7 +469,7 @@ func (a *totals) add(s step, t *target, recovered time.Duration) {
 
 func (o *overload) addTotals(mix string, all totals) {
 	row := func(name, unit string, value float64, exact bool, a *aim) {
-		o.results.add(figure{Part: "Overload: what holds in all steps, " + mix, Name: name, Unit: unit, Value: spreadOf(value), Exact: exact, Aim: a})
+		o.results.add(figure{Part: overloadPart(mix), Name: "all loads: " + name, Unit: unit, Value: spreadOf(value), Exact: exact, Aim: a})
 	}
 	row("memory ÷ idle", "", all.memory, false, atMost(3))
 	row("after the load: until 20 fast reads in a row", "s", all.recovered.Seconds(), false, atMost(1))
@@ -502,11 +504,13 @@ func (o *overload) compare(ctx context.Context) error {
 				return err
 			}
 			row := func(what, unit string, value float64) {
-				o.results.add(figure{Part: "Overload, behind the same handler, " + multiple(times) + ": " + what, Name: name, Unit: unit, Value: spreadOf(value)})
+				o.results.add(figure{Part: "Overload, other limits behind the same handler", Name: multiple(times) + ", " + name + ": " + what, Unit: unit, Value: spreadOf(value)})
 			}
 			row("good answers ÷ capacity", "", s.goodput()/capacity.goodput())
 			row("p99 of good answers", "ms", milliseconds(s.goods.quantile(0.99)))
-			row("processor time of a refusal ÷ of a good answer", "", s.eachRefusal(capacity.eachGood())/capacity.eachGood())
+			if s.refused > 100 {
+				row("processor time of a refusal ÷ of a good answer", "", s.eachRefusal(capacity.eachGood())/capacity.eachGood())
+			}
 			row("memory ÷ idle", "", float64(s.seen.memory)/float64(t.idle))
 		}
 	}

@@ -124,11 +124,21 @@ func (o *overload) slow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, trouble := range t.troubles() {
-		if err := t.under(ctx, "Overload: slow servers, half of what fits is offered", 0.5, trouble); err != nil {
+	return t.underAll(ctx, "Slow servers, half of what fits is offered", 0.5, t.troubles())
+}
+
+// underAll offers a load in each of some troubles.
+func (t *through) underAll(ctx context.Context, part string, times float64, list []trouble) error {
+	memory, wrong := 0.0, 0
+	for _, trouble := range list {
+		s, err := t.under(ctx, part, times, trouble)
+		if err != nil {
 			return fmt.Errorf("%s: %w", trouble.name, err)
 		}
+		memory, wrong = max(memory, float64(s.seen.memory)/float64(t.idle)), wrong+s.wrong
 	}
+	t.results.add(figure{Part: part, Name: "all of them: memory ÷ idle", Value: spreadOf(memory), Aim: atMost(3)})
+	t.results.add(figure{Part: part, Name: "all of them: wrong answers", Value: spreadOf(float64(wrong)), Exact: true, Aim: atMost(0)})
 	return nil
 }
 
@@ -136,7 +146,7 @@ func (o *overload) slow(ctx context.Context) error {
 func (o *overload) herd(ctx context.Context) error {
 	t := &through{overload: o, target: o.targets[wired]}
 	short := min(5*time.Second, o.options.step/3)
-	for _, trouble := range []trouble{
+	err := t.underAll(ctx, "All that fits is offered", 1, []trouble{
 		{"FLUSHALL", 0, func(ctx context.Context) error { return o.client.FlushAll(context.WithoutCancel(ctx)).Err() }},
 		{"the process is killed, and started again", 0, func(context.Context) error { return t.restart(o.backend, t.settings) }},
 		{"MySQL is killed, and started again", short, func(ctx context.Context) error {
@@ -152,23 +162,22 @@ func (o *overload) herd(ctx context.Context) error {
 			o.meter.account, err = newAccountant(ctx, o.backend, o.meter.servers)
 			return err
 		}},
-	} {
-		if err := t.under(ctx, "Overload: all that fits is offered", 1, trouble); err != nil {
-			return fmt.Errorf("%s: %w", trouble.name, err)
-		}
+	})
+	if err != nil {
+		return err
 	}
 	return t.wakeUp(ctx)
 }
 
 // under offers a load, and makes trouble in its middle.
-func (t *through) under(ctx context.Context, part string, times float64, trouble trouble) error {
+func (t *through) under(ctx context.Context, part string, times float64, trouble trouble) (s step, err error) {
 	if err := t.settle(ctx, t.target); err != nil {
-		return err
+		return s, err
 	}
 	begin, rest := t.options.step/10, t.options.step/5
 	var ended time.Duration
 	start := time.Now()
-	s, err := t.step(ctx, t.target, offer{
+	s, err = t.step(ctx, t.target, offer{
 		conns: clientConns, rate: times * t.capacity[allSets].goodput(), duration: begin + trouble.lasts + rest,
 	}, func(ctx context.Context) error {
 		if err := retry.Sleep(ctx, begin); err != nil {
@@ -181,23 +190,21 @@ func (t *through) under(ctx context.Context, part string, times float64, trouble
 		return err
 	})
 	if err != nil {
-		return err
+		return s, err
 	}
 	recovered, err := t.recovered(ctx, s, ended)
 	if err != nil {
-		return err
+		return s, err
 	}
-	row := func(what, unit string, value float64, exact bool, a *aim) {
-		t.results.add(figure{Part: part + ": " + what, Name: trouble.name, Unit: unit, Value: spreadOf(value), Exact: exact, Aim: a})
+	row := func(what, unit string, value float64) {
+		t.results.add(figure{Part: part, Name: trouble.name + ": " + what, Unit: unit, Value: spreadOf(value)})
 	}
 	if trouble.lasts > 0 {
-		row("good answers ÷ offered meanwhile", "", s.between(begin, ended), false, nil)
+		row("good answers ÷ offered meanwhile", "", s.between(begin, ended))
 	}
-	row("p99 of good answers", "ms", milliseconds(s.goods.quantile(0.99)), false, nil)
-	row("memory ÷ idle", "", float64(s.seen.memory)/float64(t.idle), false, atMost(3))
-	row("until as before", "s", recovered.Seconds(), false, nil)
-	row("wrong answers", "", float64(s.wrong), true, atMost(0))
-	return nil
+	row("p99 of good answers", "ms", milliseconds(s.goods.quantile(0.99)))
+	row("until as before", "s", recovered.Seconds())
+	return s, nil
 }
 
 // between is good answers ÷ arrivals from one time to another.
@@ -232,7 +239,7 @@ func (t *through) wakeUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const part = "Overload: widgets that wake up together"
+	const part = "Widgets that wake up together"
 	least := float64(widgets) / t.capacity[allSets].goodput()
 	row := func(name, unit string, value float64, exact bool, a *aim) {
 		t.results.add(figure{Part: part, Name: name, Unit: unit, Value: spreadOf(value), Exact: exact, Aim: a})
