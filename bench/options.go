@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -109,6 +110,9 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 	var err error
 	if o.parts, err = partsNamed(cmp.Or(*only, names)); err != nil {
 		return o, err
+	}
+	if !*quick && !slices.ContainsFunc(o.parts, func(p part) bool { return p.group != "overload" }) {
+		o.site = overloadSite()
 	}
 	return o, o.check()
 }
