@@ -435,8 +435,10 @@ func (o *overload) multiples(ctx context.Context, mix string) error {
 		p99 := s.goods.quantile(0.99)
 		row("p99 of good answers", "ms", milliseconds(p99), atMost(250))
 		row("p99 of good answers ÷ at half load", "", float64(p99)/float64(max(usual, 1)), atMost(3))
-		if s.refused > 100 {
+		if mix == allSets && s.refused > s.good { // else what is left is too little to tell, or good answers are cheaper than at capacity
 			row("processor time of a refusal ÷ of a good answer", "", s.eachRefusal(capacity.eachGood())/capacity.eachGood(), atMost(0.1))
+		}
+		if s.refused > 100 {
 			row("time until a refusal, p99", "ms", milliseconds(s.refusals.quantile(0.99)), atMost(50))
 		}
 	}
@@ -508,7 +510,7 @@ func (o *overload) compare(ctx context.Context) error {
 			}
 			row("good answers ÷ capacity", "", s.goodput()/capacity.goodput())
 			row("p99 of good answers", "ms", milliseconds(s.goods.quantile(0.99)))
-			if s.refused > 100 {
+			if s.refused > s.good {
 				row("processor time of a refusal ÷ of a good answer", "", s.eachRefusal(capacity.eachGood())/capacity.eachGood())
 			}
 			row("memory ÷ idle", "", float64(s.seen.memory)/float64(t.idle))
