@@ -135,10 +135,14 @@ func serveBehind(ctx context.Context, args []string, log io.Writer) (err error) 
 	}
 	logger.InfoContext(ctx, "listening", "address", server.Addr().String())
 	logger.InfoContext(ctx, "listening for metrics", "address", own.Addr().String())
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return hints.Run(ctx) })
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return hints.Run(running) })
 	group.Go(server.Serve)
 	group.Go(own.Serve)
-	<-ctx.Done()
-	return errors.Join(server.Close(), own.Close(), group.Wait())
+	<-running.Done()
+	err = errors.Join(server.Close(), own.Close(), group.Wait())
+	if ctx.Err() != nil { // it was told to end, whatever was under way
+		return nil
+	}
+	return err
 }
