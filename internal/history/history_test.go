@@ -186,7 +186,7 @@ func (h *history) rest(k kind) error {
 		h.chance = replaying(tape{})
 	}
 	for step := range mostSteps {
-		counts, err := h.queue.Count(h.ctx)
+		counts, err := queuetest.Count(h.ctx, h.queue)
 		switch {
 		case err != nil:
 			return err

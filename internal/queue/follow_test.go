@@ -43,7 +43,7 @@ func TestFollowUpsAreEnqueuedWithTheOutcome(t *testing.T) {
 				t.Errorf("%v: followed by %+v, want %d", test.err, list, test.next)
 			}
 		}
-		counts(t, q, queue.Counts{Running: 2, Scheduled: 2, Dead: 1})
+		counts(t, q, queuetest.Counts{Running: 2, Scheduled: 2, Dead: 1})
 	})
 }
 
@@ -122,7 +122,7 @@ func TestAnInvalidFollowUpRecordsNothing(t *testing.T) {
 		if !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("error %v, want ErrInvalid", err)
 		}
-		counts(t, q, queue.Counts{Running: 1})
+		counts(t, q, queuetest.Counts{Running: 1})
 	})
 }
 
@@ -140,14 +140,14 @@ func TestOutcomeAndFollowUpsAreOneTransaction(t *testing.T) {
 	if _, err := q.Finish(t.Context(), []queue.Result{{Task: list[0], Next: []queue.New{tasks.NewFanOut(13, 1)}}}); !mysql.IsRowRefused(err) {
 		t.Fatalf("error %v, want that of the trigger", err)
 	}
-	counts(t, q, queue.Counts{Running: 2})
+	counts(t, q, queuetest.Counts{Running: 2})
 	if lost := followed(t, q, list[0], nil, tasks.NewFanOut(1, 1)); lost != 0 {
 		t.Errorf("lost %d", lost)
 	}
 	if lost := followed(t, q, list[1], nil, tasks.NewFanOut(2, 1)); lost != 0 {
 		t.Errorf("lost %d", lost)
 	}
-	counts(t, q, queue.Counts{Waiting: 2, Dead: 1})
+	counts(t, q, queuetest.Counts{Waiting: 2, Dead: 1})
 }
 
 // A finish that lost a deadlock is repeated as a whole: its follow-ups are there once.

@@ -26,7 +26,7 @@ func TestABatchThatWaitsForAKeyLosesNoTask(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
 	first := begin(t, db)
-	if _, err := queue.EnqueueIn(t.Context(), first, []queue.New{tasks.NewRefill(1)}); err != nil {
+	if _, err := q.EnqueueIn(t.Context(), first, []queue.New{tasks.NewRefill(1)}); err != nil {
 		t.Fatal(err)
 	}
 	batch := []queue.New{tasks.NewRefill(1), tasks.NewRefill(2), tasks.NewRefill(3), tasks.NewRefill(4)}
@@ -52,7 +52,7 @@ func TestABatchThatWaitsForAKeyLosesNoTask(t *testing.T) {
 	if ids[1] != others[0] || slices.Contains(others, ids[2]) || slices.Contains(others, ids[3]) || ids[2] == ids[3] {
 		t.Errorf("ids %v beside %v", ids, others)
 	}
-	counts(t, q, queue.Counts{Waiting: 6})
+	counts(t, q, queuetest.Counts{Waiting: 6})
 }
 
 // awaitLockWait waits until a statement with the given text waits for a lock.
@@ -124,7 +124,7 @@ func enqueueAndClaim(t *testing.T, q queuetest.Queue) {
 func TestATaskThatComesBackElsewhereIsFound(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
-	other := queue.NewMySQLQueue(db, queue.Options{Owner: "other"})
+	other := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "other"})
 	snapshot, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		t.Fatal(err)

@@ -122,7 +122,7 @@ func fillQueue(t *testing.T, db *sql.DB, size int) {
 // do.
 func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 	const batch = 20
-	q := queue.NewMySQLQueue(db, queue.Options{Owner: "test"})
+	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
 	q.LookCheaply() // else a claim may find nothing behind the mark, and stop there
 	var held []queue.Task
 	var uploads []queue.New
@@ -277,7 +277,7 @@ func TestAnOpenTransactionHoldsUpNoOtherTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	q := queue.NewMySQLQueue(db, queue.Options{Owner: "test", Keep: time.Hour})
+	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test", Keep: time.Hour})
 	var uploads []queue.New
 	for i := range member.ID(batch) {
 		uploads = append(uploads, tasks.NewUpload(1+i))
@@ -287,7 +287,7 @@ func TestAnOpenTransactionHoldsUpNoOtherTasks(t *testing.T) {
 	if _, err := site.ExecContext(t.Context(), "INSERT INTO tasks (type, subject) VALUES ('upload', 98)"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := queue.EnqueueIn(t.Context(), site, []queue.New{tasks.NewUpload(99), tasks.NewUpload(batch)}); err != nil {
+	if _, err := q.EnqueueIn(t.Context(), site, []queue.New{tasks.NewUpload(99), tasks.NewUpload(batch)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := site.ExecContext(t.Context(), "INSERT INTO task_keys (key_hash, batch_hash) VALUES ('1', '')"); err != nil {
@@ -307,7 +307,7 @@ func TestAnOpenTransactionHoldsUpNoOtherTasks(t *testing.T) {
 		t.Errorf("absorbed %d, %v, want %d", n, err, len(held)+2)
 	}
 	finish(t, q, errors.New("in vain"), held[:8]...)
-	finish(t, queue.NewMySQLQueue(db, queue.Options{}), nil, held[8:]...) // which keeps none
+	finish(t, queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds()}), nil, held[8:]...) // which keeps none
 	for _, task := range held[:8] {
 		exec(t, db, "UPDATE tasks SET due_at = 1 WHERE id = ?", task.ID)
 	}
@@ -338,7 +338,7 @@ func TestEnqueueInASerializableTransactionWaitsForNoOther(t *testing.T) {
 	t.Cleanup(func() { _ = db.Close() })
 	fillQueue(t, db, 40)
 	other := begin(t, db)
-	if _, err := queue.EnqueueIn(t.Context(), other, []queue.New{tasks.NewUpload(1), tasks.NewUpload(2)}); err != nil {
+	if _, err := q.EnqueueIn(t.Context(), other, []queue.New{tasks.NewUpload(1), tasks.NewUpload(2)}); err != nil {
 		t.Fatal(err)
 	}
 	site, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
@@ -350,7 +350,7 @@ func TestEnqueueInASerializableTransactionWaitsForNoOther(t *testing.T) {
 	for i := range member.ID(20) {
 		uploads = append(uploads, tasks.NewUpload(1_000_000+i))
 	}
-	if _, err := queue.EnqueueIn(t.Context(), site, uploads); err != nil {
+	if _, err := q.EnqueueIn(t.Context(), site, uploads); err != nil {
 		t.Error(err)
 	}
 }

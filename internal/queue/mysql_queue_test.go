@@ -15,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -25,7 +26,7 @@ func openDB(t *testing.T) (*sql.DB, *queue.MySQLQueue) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	q := queue.NewMySQLQueue(db, queue.Options{Owner: strings.Repeat("a very long host name ", 10)})
+	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: strings.Repeat("a very long host name ", 10)})
 	q.LookCheaply()
 	return db, q
 }
@@ -74,7 +75,7 @@ func TestATaskCommitsWithTheChange(t *testing.T) {
 	db, q := openDB(t)
 	for _, commit := range []bool{false, true} {
 		tx := begin(t, db)
-		if _, err := queue.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)}); err != nil {
+		if _, err := q.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)}); err != nil {
 			t.Fatal(err)
 		}
 		if got := claim(t, q, 1); len(got) != 0 {
@@ -102,7 +103,7 @@ func TestAnAbsorbingTaskWaitsForTheCommit(t *testing.T) {
 	db, q := openDB(t)
 	waiting := enqueue(t, q, tasks.NewUpload(7), tasks.NewUpload(8))
 	tx := begin(t, db)
-	ids, err := queue.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)})
+	ids, err := q.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)})
 	if err != nil || ids[0] != waiting[0] {
 		t.Fatalf("ids %v of %v, %v", ids, waiting, err)
 	}
@@ -125,7 +126,7 @@ func TestATaskThatAbsorbsIsNotAbsorbedBeforeTheCommit(t *testing.T) {
 	held := claim(t, q, 1)
 	enqueue(t, q, tasks.NewUpload(7))
 	tx := begin(t, db)
-	if _, err := queue.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)}); err != nil {
+	if _, err := q.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)}); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := q.Absorb(t.Context(), held); err != nil || n != 0 {
@@ -149,7 +150,7 @@ func TestAnOldSnapshotFindsTheAbsorbingTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting := enqueue(t, q, tasks.NewUpload(7))
-	ids, err := queue.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)})
+	ids, err := q.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)})
 	if err != nil || ids[0] != waiting[0] {
 		t.Fatalf("ids %v, want %v, %v", ids, waiting, err)
 	}
@@ -168,7 +169,7 @@ func TestPriorityAndExpiry(t *testing.T) {
 		t.Errorf("claimed %v, want 2, 1, 4", order)
 	}
 	sweep(t, q)
-	counts(t, q, queue.Counts{Running: 3, Scheduled: 1}) // the expired one is gone
+	counts(t, q, queuetest.Counts{Running: 3, Scheduled: 1}) // the expired one is gone
 }
 
 func TestReasonsAreKept(t *testing.T) {
@@ -205,7 +206,7 @@ func mockQueue(t *testing.T) (sqlmock.Sqlmock, *queue.MySQLQueue) {
 			t.Error(err)
 		}
 	})
-	return mock, queue.NewMySQLQueue(db, queue.Options{Owner: "test"})
+	return mock, queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
 }
 
 func TestADeadlockIsTriedAgain(t *testing.T) {
@@ -304,7 +305,7 @@ func TestADatabaseThatIsAway(t *testing.T) {
 			return err
 		}},
 		"count": {func(m sqlmock.Sqlmock) { m.ExpectQuery("SELECT COALESCE").WillReturnError(away) }, func(t *testing.T, q *queue.MySQLQueue) error {
-			_, err := q.Count(t.Context())
+			_, err := queuetest.Count(t.Context(), q)
 			return err
 		}},
 	} {

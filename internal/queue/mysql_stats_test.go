@@ -59,7 +59,7 @@ func TestHowLongTasksAreDue(t *testing.T) {
 				t.Errorf("due for %v, want %v", due, c.want)
 			}
 			due, err := q.Due(t.Context())
-			if err != nil || len(due) != len(queue.Queues()) || math.Abs((due[queue.DefaultQueue]-c.want).Minutes()) > 1 {
+			if err != nil || len(due) != len(tasks.Kinds().Queues()) || math.Abs((due[queue.DefaultQueue]-c.want).Minutes()) > 1 {
 				t.Errorf("by queue %v, %v, want %v in the default one", due, err, c.want)
 			}
 		})

@@ -50,7 +50,7 @@ func TestExpiredTasksStopNoQueue(t *testing.T) {
 		if len(list) != 2 || list[0].ID != want[0] || list[1].ID != want[1] {
 			t.Fatalf("round %d: claimed %+v, want %v", round, list, want)
 		}
-		counts(t, q, queue.Counts{Waiting: expired, Running: 2})
+		counts(t, q, queuetest.Counts{Waiting: expired, Running: 2})
 		finish(t, q, nil, list...)
 	}
 	dropped, sweeps := 0, 0
@@ -64,7 +64,7 @@ func TestExpiredTasksStopNoQueue(t *testing.T) {
 	if dropped != expired || sweeps > expired/1000+1 {
 		t.Errorf("%d sweeps dropped %d tasks", sweeps, dropped)
 	}
-	counts(t, q, queue.Counts{})
+	counts(t, q, queuetest.Counts{})
 }
 
 // column is what a producer may write into a column of tasks, if it has all
@@ -218,7 +218,7 @@ func TestNoRowStopsAQueue(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	notifier := &notify.Notifier{}
-	q := queue.NewMySQLQueue(db, queue.Options{Owner: "test", Notifier: notifier})
+	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test", Notifier: notifier})
 	insertMany(t, db, 1100, "users", "id, last_upload", "i, i")
 	good := goodTasks()
 	var keys []string
@@ -272,7 +272,7 @@ func TestNoRowStopsAQueue(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		pool := queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: 20 * time.Millisecond, Sweep: 20 * time.Millisecond})
+		pool := queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: 20 * time.Millisecond, Sweep: 20 * time.Millisecond})
 		if err := pool.Run(ctx); err != nil {
 			t.Error(err)
 		}
@@ -305,7 +305,7 @@ func TestNoRowStopsAQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	counts(t, q, queue.Counts{})
+	counts(t, q, queuetest.Counts{})
 	var left int
 	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks").Scan(&left); err != nil || left != 0 {
 		t.Errorf("%d rows are left, %v", left, err)
@@ -470,7 +470,7 @@ func TestTheSweepMendsStatesThatMakeNoSense(t *testing.T) {
 			finish(t, q, nil, task)
 		}
 	}
-	counts(t, q, queue.Counts{Dead: 2})
+	counts(t, q, queuetest.Counts{Dead: 2})
 	for _, r := range looks(t, q) {
 		if r.LastError == "" {
 			t.Errorf("dead without a reason: %+v", r)
@@ -541,7 +541,7 @@ func TestNamesOfQueuesDoNotEndTheStatistics(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	q := queue.NewMySQLQueue(db, queue.Options{Queues: []string{"zebra"}})
+	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Queues: []string{"zebra"}})
 	insertMany(t, db, 20_000, "tasks", "type, subject, queue", "CONCAT('type', i), i, CONCAT('a', i)")
 	insertMany(t, db, 5000, "tasks", "type, subject, queue, priority", "'upload', i, 'default', i")
 	insertMany(t, db, 1000, "tasks", "type, subject, queue", "CONCAT('type', i), i, 'refill'")
