@@ -68,7 +68,7 @@ CREATE TABLE IF NOT EXISTS tasks (
   expires_at   BIGINT UNSIGNED   NULL COMMENT 'not started after it; NULL: never expires',
   due_at       BIGINT UNSIGNED   NULL COMMENT 'not started before it; NULL: since it was inserted',
   dedupe_key   VARCHAR(128)      CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'unique among tasks that have not been started',
-  lost         BOOLEAN           NULL COMMENT 'the last lease ran out',
+  lost         TINYINT UNSIGNED  NULL COMMENT 'the last lease ran out',
   last_error   VARCHAR(2000)     NULL,
   created_at   BIGINT UNSIGNED   NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
   PRIMARY KEY (id),

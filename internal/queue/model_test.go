@@ -208,9 +208,18 @@ func (m *model) claim(t *rapid.T) {
 	m.checkOrder(before, n)
 }
 
+// expired excuses those of the records that are gone.
+func (m *model) expired(before []queue.Record) {
+	for _, r := range m.gone(before) {
+		m.excuse(r.ID, true)
+	}
+}
+
 func (m *model) claimFrom(queue string, n int, lease time.Duration) int {
+	before := m.records(all)
 	fromMySQL, err := m.mysql.Claim(context.Background(), queue, n, lease)
 	spec, specErr := m.spec.Claim(context.Background(), queue, n, lease)
+	m.expired(before)
 	m.same("Claim", shown(fromMySQL), shown(spec), err, specErr)
 	for _, task := range spec {
 		if until, ok := m.running[task.ID]; ok {
@@ -224,6 +233,9 @@ func (m *model) claimFrom(queue string, n int, lease time.Duration) int {
 	}
 	return len(spec)
 }
+
+// all matches all tasks.
+var all queue.Filter
 
 // waiting returns the tasks of a queue that may be claimed, in the order in which
 // they should be.
@@ -365,13 +377,9 @@ func (m *model) jump(t *rapid.T) {
 }
 
 func (m *model) sweep(*rapid.T) {
-	before := m.records(queue.Filter{States: []queue.State{queue.Waiting}})
 	fromMySQL, err := m.mysql.Sweep(context.Background())
 	spec, specErr := m.spec.Sweep(context.Background())
 	m.same("Sweep", fromMySQL, spec, err, specErr)
-	for _, r := range m.gone(before) {
-		m.excuse(r.ID, true)
-	}
 	for id, until := range m.running {
 		if !until.After(m.now) {
 			delete(m.running, id)

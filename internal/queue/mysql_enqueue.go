@@ -155,6 +155,12 @@ func (e *enqueuing) write(ctx context.Context, list []New) error {
 	}
 	for try := 1; ; try++ {
 		if err := e.absorb(ctx, keys); err != nil {
+			if mysql.IsDuplicate(err) && try < enqueueTries { // one came back at once, and another was quicker
+				for _, key := range keys {
+					delete(e.idOf, key)
+				}
+				continue
+			}
 			return err
 		}
 		absent := slices.DeleteFunc(slices.Clone(list), func(n New) bool { return e.idOf[n.DedupeKey] != 0 })

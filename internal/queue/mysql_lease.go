@@ -177,7 +177,7 @@ var ErrLeaseLost = errors.New("the lease was lost")
 
 // Hold keeps the leases of tasks until the end of a transaction in the queue's database, or fails
 // with [ErrLeaseLost].
-func (*MySQLQueue) Hold(ctx context.Context, tx *sql.Tx, held []Task) error {
+func Hold(ctx context.Context, tx *sql.Tx, held []Task) error {
 	ours, err := lockHeld(ctx, tx, held)
 	if err == nil && len(ours) < len(held) {
 		return ErrLeaseLost
@@ -214,12 +214,12 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 		lost, next = 0, nil
 		tokens, groups := byLease(results, func(r Result) string { return r.Task.Lease })
 		for _, token := range tokens {
-			ours, err := q.finish(ctx, tx, token, groups[token])
+			held, ended, err := q.finish(ctx, tx, token, groups[token])
 			if err != nil {
 				return err
 			}
-			lost += len(groups[token]) - len(ours)
-			for _, r := range ours {
+			lost += len(groups[token]) - held
+			for _, r := range ended {
 				next = append(next, FollowUps(r)...)
 			}
 		}
@@ -241,8 +241,8 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 	return lost, nil
 }
 
-// finish ends tasks of one lease, and returns the results of those that it still held.
-func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, token string, results []Result) (ours []Result, err error) {
+// finish ends tasks of one lease, and returns how many it still held, and the results of those that ended.
+func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, token string, results []Result) (held int, ended []Result, err error) {
 	ends := make(map[uint64]Verdict, len(results))
 	moves := false
 	for _, r := range results {
@@ -252,7 +252,7 @@ func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, token string, resul
 	}
 	l, err := lockLease(ctx, tx, token, moves)
 	if err != nil || l == nil {
-		return nil, err
+		return 0, nil, err
 	}
 	var moved []row
 	for _, r := range l.open() {
@@ -260,24 +260,24 @@ func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, token string, resul
 			moved = append(moved, r.after(v, q.options.Keep))
 		}
 	}
-	var ids []uint64
-	for _, r := range results {
-		if !l.done[r.Task.ID] {
-			l.done[r.Task.ID] = true // also against one that comes twice
-			ours, ids = append(ours, r), append(ids, r.Task.ID)
-		}
-	}
 	written, err := put(ctx, tx, moved)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
-	if len(written) < len(moved) { // the others stay in the lease
-		ids = slices.DeleteFunc(ids, func(id uint64) bool {
-			is := func(r row) bool { return r.ID == id }
-			return slices.ContainsFunc(moved, is) && !slices.ContainsFunc(written, is)
-		})
+	var ids []uint64
+	for _, r := range results {
+		if l.done[r.Task.ID] {
+			continue
+		}
+		held++
+		l.done[r.Task.ID] = true // also against one that comes twice
+		is := func(m row) bool { return m.ID == r.Task.ID }
+		if len(written) < len(moved) && slices.ContainsFunc(moved, is) && !slices.ContainsFunc(written, is) {
+			continue // it stays in the lease
+		}
+		ended, ids = append(ended, r), append(ids, r.Task.ID)
 	}
-	return ours, l.end(ctx, tx, ids)
+	return held, ended, l.end(ctx, tx, ids)
 }
 
 // after returns the row as the end of its run leaves it.

@@ -27,7 +27,7 @@ const (
 		" WHERE state = 'scheduled' AND due_at <= " + now + " + ? ORDER BY due_at LIMIT ?) AS soonest UNION ALL" +
 		" SELECT queue, since FROM task_leases FORCE INDEX (ends) WHERE ends_at > 0) AS begun GROUP BY queue"
 	distinctQueues = "SELECT DISTINCT queue FROM tasks FORCE INDEX (claim) LIMIT ?"
-	otherQueues    = "SELECT DISTINCT queue FROM (SELECT queue FROM parked_tasks FORCE INDEX (timers) WHERE state <> '' LIMIT ?) AS some"
+	otherQueues    = "SELECT DISTINCT queue FROM (SELECT queue FROM parked_tasks FORCE INDEX (timers) WHERE state IN ('scheduled', 'dead', 'done') LIMIT ?) AS some"
 	runningQueues  = "SELECT DISTINCT queue FROM task_leases FORCE INDEX (ends) WHERE ends_at > 0"
 )
 

@@ -239,14 +239,15 @@ func TestRetryEndsTheExpiry(t *testing.T) {
 	})
 }
 
-// Somebody's lock on one task does not stop the sweep of the others.
-func TestALockedTaskDoesNotStopTheSweep(t *testing.T) {
+// Somebody's lock on one lease does not stop the sweep of the others.
+func TestALockedLeaseDoesNotStopTheSweep(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
-	ids := enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
-	claimFor(t, q, queue.DefaultQueue, 2, time.Millisecond)
+	enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
+	locked := claimFor(t, q, queue.DefaultQueue, 1, time.Millisecond)
+	claimFor(t, q, queue.DefaultQueue, 1, time.Millisecond)
 	tx := begin(t, db)
-	if _, err := tx.ExecContext(t.Context(), "SELECT id FROM tasks WHERE id = ? FOR UPDATE", ids[0]); err != nil {
+	if _, err := tx.ExecContext(t.Context(), "SELECT token FROM task_leases WHERE token = ? FOR UPDATE", locked[0].Lease); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the other is freed", func() bool { // tries again only because the lease has to run out

@@ -228,7 +228,7 @@ func TestACountThatFailsLeavesTheQueueFull(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
 	fillQueue(t, db, 40)
-	exec(t, db, "ALTER TABLE tasks DROP KEY timers")
+	exec(t, db, "ALTER TABLE tasks DROP KEY subjects")
 	for _, due := range []bool{true, false} {
 		if full, stale, err := q.Full(t.Context(), 30); err != nil || !full || stale != due {
 			t.Errorf("full %t, stale %t, %v", full, stale, err)
