@@ -137,6 +137,21 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestPagesAreShort: a page that grows longer than one reads in a go is to be divided, or cut.
+func TestPagesAreShort(t *testing.T) {
+	t.Parallel()
+	const most = 30_000 // bytes
+	files, _ := filesOf(t)
+	for _, file := range files {
+		if filepath.Ext(file) != ".md" {
+			continue
+		}
+		if n := len(read(t, file)); n > most {
+			t.Errorf("%s has %d bytes: want at most %d", file, n, most)
+		}
+	}
+}
+
 func read(t *testing.T, file string) string {
 	t.Helper()
 	raw, err := os.ReadFile(file)

@@ -1,9 +1,8 @@
 -- activityd: the tables it reads (users, contacts, blocks, photos) and those that
 -- it owns (all others). MySQL 8.0.13+ and MariaDB 10.6+; safe to
 -- apply again. `activityd schema --check` holds a database to it, line by line;
--- `--apply` also migrates tables of an earlier version, which the comments of the tables
--- tasks and once_keys record. The queue (tasks, task_leases, parked_tasks, paused_queues, task_keys) may live in a
--- database of its own: serve --queue-dsn.
+-- `--apply` also migrates tables of an earlier version, which the comment of the table
+-- tasks records.
 --
 -- A site with a schema of its own creates views with the names and columns of
 -- the first four over its tables, and only the other tables as they stand here.
@@ -155,7 +154,7 @@ CREATE TABLE IF NOT EXISTS once_keys (
   ended        VARCHAR(545)    NOT NULL DEFAULT '' COMMENT 'how the last attempts ended that were not done, and their owners',
   PRIMARY KEY (name),
   KEY phases (phase, forget_at)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 4, compatible since 4';
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 -- The phones and browsers of members that are notified. What is in address is secret.
 CREATE TABLE IF NOT EXISTS push_devices (

@@ -51,7 +51,6 @@ type workload struct {
 	SweepDays     float64 `json:"sweep_days"`
 	Celebrity     float64 `json:"celebrity_followers"`
 	ClaimMillis   float64 `json:"claim_interval_ms"` // in which the tasks of one claim come together
-	QueueShare    float64 `json:"queue_share"`       // of what a task costs MySQL: the claim and the end
 	ContactBytes  float64 `json:"contact_bytes"`
 	PhotoBytes    float64 `json:"photo_bytes"`
 	MemberBytes   float64 `json:"member_bytes"`
@@ -70,7 +69,7 @@ func quiet() workload {
 		crowd: flickr(1e8), Reads: 0.5, Uploads: 0.04, Changes: 0.05, Events: 0.1, Recipients: 3, Devices: 1, Photos: 125, Peak: 3,
 		Headroom: 0.5, HostCores: 16, MySQLCores: 64, MySQLMemory: 512e9, MySQLDisk: 16e12, MySQLCommits: 10_000, MySQLPages: 200_000,
 		MySQLConns: 10_000, Conns: 32, NetworkBits: 25e9, ForkMillis: 50, NodeBytes: 50e6, Fragmentation: 1.2, Replicas: 1, ClusterNodes: 1000,
-		Materialized: 1, SweepDays: 30, Celebrity: 1e7, ClaimMillis: 5, QueueShare: 0.8, ContactBytes: 85, PhotoBytes: 150, MemberBytes: 90,
+		Materialized: 1, SweepDays: 30, Celebrity: 1e7, ClaimMillis: 5, ContactBytes: 85, PhotoBytes: 150, MemberBytes: 90,
 	}
 }
 
@@ -140,14 +139,12 @@ type need struct {
 
 	// What it takes, a second, by what for.
 	site, process, reads, sweep, tasks, fanOut, push cost
-	queue                                            float64 // MySQL CPU of the queue alone, µs a second, of push, too
 
 	processes float64 // of activityd, one on each host
 	sets      float64
 	setBytes  float64 // of all sets
 	nodes     float64 // masters
 	commits   float64
-	queueOnly float64 // of these commits, those that touch the queue alone
 	siteBytes float64
 	pages     float64 // that MySQL reads from its disk, a second
 }
@@ -240,12 +237,10 @@ func (n need) perSecond(processes float64) need {
 
 	n.fanOut = n.toldCost().times(n.told)
 	n.push = c.Target.times(r.Recipients).plus(c.Deliver, r.Deliveries)
-	n.queue = worked.MySQL*w.QueueShare + c.Enqueue.MySQL*enqueued + n.push.MySQL*w.QueueShare
 
 	// A claim and an end commit; so do, for push, a page of targets and a batch of messages.
 	const pushBatch = 100
-	n.queueOnly = 2*enqueued/n.claim + 2*processes + 4*(r.Recipients+r.Deliveries)/pushBatch
-	n.commits = enqueued + n.queueOnly
+	n.commits = enqueued + 2*enqueued/n.claim + 2*processes + 4*(r.Recipients+r.Deliveries)/pushBatch
 	cold := max(0, 1-w.MySQLMemory/n.siteBytes)
 	n.pages = cold * (r.Reads*pagesOfRead + r.Uploads + n.told/entriesInAPage + r.Changes*pagesOfRead + r.Recipients*pagesOfRead)
 	return n
@@ -331,17 +326,8 @@ func limits() []limit {
 	primary := func(n need) float64 { return n.workload.Headroom * n.workload.MySQLCores * 1e6 }
 	commits := func(n need) float64 { return n.workload.Headroom * n.workload.MySQLCommits }
 	return []limit{
-		{"CPU of the MySQL primary", onPrimary, func(n need) float64 { return n.total().MySQL / primary(n) }, "`--queue-dsn`, then shards by owner"},
-		{
-			"CPU of the MySQL primary with `--queue-dsn`", elsewhere, func(n need) float64 { return (n.total().MySQL - n.queue) / primary(n) },
-			"shards by owner",
-		},
-		{"CPU of the queue's own primary", elsewhere, func(n need) float64 { return n.queue / primary(n) }, "a queue for each shard"},
-		{"commits on the MySQL primary", onPrimary, func(n need) float64 { return n.commits / commits(n) }, "`--queue-dsn`; faster disks"},
-		{
-			"commits on the MySQL primary with `--queue-dsn`", elsewhere, func(n need) float64 { return (n.rates.Changes + n.rates.Uploads) / commits(n) },
-			"shards by owner",
-		},
+		{"CPU of the MySQL primary", onPrimary, func(n need) float64 { return n.total().MySQL / primary(n) }, "shards by owner"},
+		{"commits on the MySQL primary", onPrimary, func(n need) float64 { return n.commits / commits(n) }, "faster disks; then shards by owner"},
 		{"the site's tables on one disk", onPrimary, func(n need) float64 { return n.siteBytes / n.workload.MySQLDisk }, "shards by owner"},
 		{
 			"pages that MySQL reads from its disk, at worst", onPrimary, func(n need) float64 { return n.pages / (n.workload.MySQLPages * n.workload.Headroom) },

@@ -93,7 +93,7 @@ func byHand() (costs, workload) {
 	w.crowd = crowd{Members: 8_640_000, LeastContacts: 10, ContactsTail: 1e6, MostContacts: 1000, FollowTail: 1, UploadTail: 1, Uploaders: 0.999999}
 	w.Reads, w.Uploads, w.Changes, w.Events, w.Peak = 10, 1, 2, 0, 1
 	w.Headroom, w.HostCores, w.ForkMillis, w.SweepDays, w.Photos = 0.5, 1, 1, 100, 3
-	w.ContactBytes, w.PhotoBytes, w.MemberBytes, w.QueueShare = 100, 200, 50, 0.5
+	w.ContactBytes, w.PhotoBytes, w.MemberBytes = 100, 200, 50
 	w.Fragmentation, w.Replicas, w.NodeBytes, w.MySQLMemory = 1, 1, 1e6, 1e15
 	return c, w
 }
@@ -122,7 +122,6 @@ func TestNeedsComputedByHand(t *testing.T) {
 		{"hosts of half a core", n.processes, 3},
 		{"cores of Redis: reads 0.1, told twice 0.003", total.Redis, 100_000 + 6000},
 		{"cores of MySQL: reads 2, told 0.002, changes 0.04, tasks 0.003", total.MySQL, 2e6 + 2000 + 40_000 + 3000},
-		{"queue's part of MySQL", n.queue, 20_000 + 3000},
 		{"rows", total.Counts.RowsRead, 30_000},
 		{"HTTP", total.HTTPBytes, 500_000},
 		{"MySQL's bytes", total.Counts.MySQLBytes, 1e6},
@@ -156,7 +155,6 @@ func TestEachUnitCountsOnce(t *testing.T) {
 		}
 		two := compute(double, w.workload)
 		near(t, w.name+": MySQL", two.total().MySQL, 2*one.total().MySQL, 1e-9)
-		near(t, w.name+": the queue's part", two.queue, 2*one.queue, 1e-9)
 		near(t, w.name+": activityd", two.total().Activityd, one.total().Activityd, 1e-9)
 		near(t, w.name+": rows", two.total().Counts.RowsRead, one.total().Counts.RowsRead, 1e-9)
 

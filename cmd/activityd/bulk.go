@@ -124,7 +124,7 @@ func (b *bulkCommand) close() { _ = b.closers.close() } // each call's own error
 
 // checkSchema refuses tables that are wrong: sets would be built from them.
 func (b *bulkCommand) checkSchema(ctx context.Context) error {
-	_, err := checkSchema(ctx, databases(b.db, b.queueDB))
+	_, err := checkSchema(ctx, b.db, nil)
 	if _, wrong := errors.AsType[*schemaError](err); wrong {
 		return err
 	}

@@ -23,7 +23,6 @@ import (
 // every day, or stands on a command line; see docs/decisions/0036-settings.md.
 type config struct {
 	mysqlDSN         string
-	queueDSN         string // empty: the queue is in the site's database
 	mysqlConnections int
 	redisURL         string
 
@@ -91,7 +90,7 @@ const auditShare = 0.001
 
 // secretSettings are the flags of serve whose values are secrets, or have one in them. Files
 // have names, which are none.
-var secretSettings = []string{"mysql-dsn", "queue-dsn", "redis-url", "tokens"}
+var secretSettings = []string{"mysql-dsn", "redis-url", "tokens"}
 
 // withoutSecrets returns an environment without the variables of secretSettings.
 func withoutSecrets(environ []string) []string {
@@ -131,9 +130,8 @@ func (c *config) groups() []settings.Group {
 
 func (c *config) mysqlFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.mysqlDSN, "mysql-dsn", "", "the site's database, `user:password@tcp(host:3306)/name`; it must be the primary (required)")
-	f.StringVar(&c.queueDSN, "queue-dsn", "", "the queue's database, `user:password@tcp(host:3306)/name`, if it has one of its own; the same for all processes and commands")
 	f.Var(settings.NewNumber(&c.mysqlConnections, defaultConnections, 1, 100_000, "connections"), "mysql-connections",
-		"max connections to MySQL, and as many to the database of --queue-dsn; a quarter may walk for reads at once")
+		"max connections to MySQL; a quarter may walk for reads at once")
 }
 
 func (c *config) redisFlags(f *pflag.FlagSet) {

@@ -27,8 +27,6 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve"}, want: "--mysql-dsn (ACTIVITYD_MYSQL_DSN)"},
 		{args: []string{"serve", "--mysql-dsn=s3cret"}, want: "--mysql-dsn (ACTIVITYD_MYSQL_DSN)"},
 		{args: []string{"serve"}, environ: []string{"ACTIVITYD_MYSQL_DSN=root:s3cret@tcp(127.0.0.1:1)/"}, want: "--mysql-dsn (ACTIVITYD_MYSQL_DSN)"},
-		{args: []string{"serve", dsn, "--queue-dsn=s3cret"}, want: "--queue-dsn (ACTIVITYD_QUEUE_DSN)"},
-		{args: []string{"schema", "--triggers", "--queue-dsn=s3cret"}, want: "--queue-dsn (ACTIVITYD_QUEUE_DSN)"},
 		{args: []string{"serve", dsn, "--redis-url=http://:s3cret@host"}, want: "--redis-url (ACTIVITYD_REDIS_URL)"},
 		{args: []string{"serve", dsn, "--redis-url=redis+raft://:s3cret@host"}, want: "--redis-url"},
 		{args: []string{"serve", dsn, "--redis-url=redis+sentinel://:s3cret@host"}, want: "--redis-url"},

@@ -25,23 +25,13 @@ import (
 	"github.com/activityd/activityd/internal/wake"
 )
 
-// openMySQL makes the pools of connections to the site's database and to that of the
-// queue, which are one without --queue-dsn. It does not connect. Both are to be closed.
-func openMySQL(c *config) (db, queueDB *sql.DB, err error) {
-	open := func(flag, dsn string) (*sql.DB, error) {
-		db, err := mysql.Open(dsn, mysql.WithMaxOpen(c.mysqlConnections))
-		if err != nil {
-			return nil, fmt.Errorf("--%s (%s): %w", flag, settings.Variable(flag), err)
-		}
-		return db, nil
+// openMySQL makes a pool of connections. It does not connect.
+func openMySQL(c *config) (*sql.DB, error) {
+	db, err := mysql.Open(c.mysqlDSN, mysql.WithMaxOpen(c.mysqlConnections))
+	if err != nil {
+		return nil, fmt.Errorf("--mysql-dsn (%s): %w", settings.Variable("mysql-dsn"), err)
 	}
-	if db, err = open("mysql-dsn", c.mysqlDSN); err != nil || c.queueDSN == "" {
-		return db, db, err
-	}
-	if queueDB, err = open("queue-dsn", c.queueDSN); err != nil {
-		return nil, nil, errors.Join(err, db.Close())
-	}
-	return db, queueDB, nil
+	return db, nil
 }
 
 var (

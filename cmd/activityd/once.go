@@ -60,10 +60,12 @@ The lease is how long the others wait for a host that died; it is extended for a
 runs. When it is lost (the store is away), the command's process group is sent TERM a third of the lease
 before its end, and KILL before its end; if it is another's already (activityd was paused, the name was
 forgotten), both at once. If activityd itself is stopped (SIGSTOP), a second process of it, its watchdog,
-kills the group before the end of the lease. After --timeout the group is sent TERM, too, and KILL a quarter
-of a lease later, at most 30 s; the attempt has failed then. The command has a process group of its own. INT, TERM, HUP, QUIT, USR1, USR2
-and WINCH are passed on to it, every time. After one of the first four there is no further attempt here,
-and the one that was under way does not count, unless the command succeeds: another host may go on.
+kills the group before the end of the lease. After --timeout the group is sent TERM, too, and KILL a
+quarter of a lease later, at most 30 s; the attempt has failed then.
+
+The command has a process group of its own. INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to
+it, every time. After one of the first four there is no further attempt here, and the one that was under
+way does not count, unless the command succeeds: another host may go on.
 
 An attempt is over when its process group is empty: what a command that has failed, or got one of these
 four, leaves in the background is sent TERM, and KILL some seconds later (half a minute after a signal).
@@ -334,7 +336,7 @@ func (c *onceConfig) open(ctx context.Context) (_ *onceStore, err error) {
 	var epochs func(context.Context) (uint64, error)
 	if c.mysqlDSN != "" {
 		c.mysqlConnections = onceConnections
-		db, _, err := openMySQL(&c.config)
+		db, err := openMySQL(&c.config)
 		if err != nil {
 			return nil, err
 		}

@@ -73,7 +73,7 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	shows("activityd_stats_success 1")
 
 	must(t, redisServer.Kill())
-	sql, _, err := openMySQL(configFor(t, db.DSN(servertest.Database), redisServer.URL()))
+	sql, err := openMySQL(configFor(t, db.DSN(servertest.Database), redisServer.URL()))
 	must(t, err)
 	defer func() { _ = sql.Close() }()
 	members := site.NewMySQL(sql)

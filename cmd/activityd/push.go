@@ -218,8 +218,8 @@ func newPush() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push",
 		Short: "Make keys for push, and look at what became of an event",
-		Long: "Make keys for push, and look at what became of an event: for whom it was, for whom it was not\n" +
-			"and why, and what the push services said.",
+		Long: "Make keys for push, and look at what became of an event: which devices it was for, which not and\n" +
+			"why, and what the push services said.",
 		Example: "  activityd push keys webpush.pem\n  activityd push show task-4711",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

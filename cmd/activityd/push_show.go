@@ -32,8 +32,8 @@ func newPushShow() *cobra.Command {
 	c, l, only := &config{}, pushLook{}, ""
 	cmd := &cobra.Command{
 		Use:   "show EVENT_OR_DELIVERY",
-		Short: "Show for whom an event was, and what became of each delivery",
-		Long: "Show an event, for whom it was, for whom it was not and why, what became of each delivery, and the\n" +
+		Short: "Show which devices an event was for, and what became of each delivery",
+		Long: "Show an event, which devices it was for, which not and why, what became of each delivery, and the\n" +
 			"tasks of it that still wait. EVENT is the id that its producer gave it, or was given (task-4711 for\n" +
 			"a row without one); a task of type notify, target or deliver stands for its event, too: of a\n" +
 			"delivery, what concerns its member is shown. Events are kept for a day after they expire, and\n" +
@@ -52,12 +52,12 @@ func newPushShow() *cobra.Command {
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
 			}
-			db, queueDB, err := openMySQL(c)
+			db, err := openMySQL(c)
 			if err != nil {
 				return err
 			}
-			defer func() { _, _ = db.Close(), queueDB.Close() }() // it only read
-			return l.run(cmd.Context(), db, queueDB, args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			defer func() { _ = db.Close() }() // it only read
+			return l.run(cmd.Context(), db, args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
@@ -68,13 +68,11 @@ func newPushShow() *cobra.Command {
 	return cmd
 }
 
-func (l *pushLook) run(ctx context.Context, db, queueDB *sql.DB, name string, out, notes io.Writer) error {
-	for _, one := range []*sql.DB{db, queueDB} {
-		if err := schema.Compatible(ctx, one); err != nil {
-			return err
-		}
+func (l *pushLook) run(ctx context.Context, db *sql.DB, name string, out, notes io.Writer) error {
+	if err := schema.Compatible(ctx, db); err != nil {
+		return err
 	}
-	q, store := queue.NewMySQLQueue(queueDB, queue.Options{Kinds: tasks.Kinds()}), push.NewMySQL(db)
+	q, store := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds()}), push.NewMySQL(db)
 	e, waiting, err := l.find(ctx, q, store, name)
 	switch {
 	case err != nil:

@@ -24,14 +24,12 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/redisnodes"
-	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
@@ -92,12 +90,11 @@ type taskQueue interface {
 
 // backend is what a service works on: real servers, or those of the demo.
 type backend struct {
-	store   store
-	db      *sql.DB // of store; nil: there is none whose tables could be wrong
-	queueDB *sql.DB // of queue; db, unless it has one of its own
-	queue   taskQueue
-	// siteCheck and queueCheck are asked whether store and queue can be used, on connections of
-	// their own, which no load takes away. Nil: store and queue.
+	store store
+	db    *sql.DB // of store and queue; nil: there is none whose tables could be wrong
+	queue taskQueue
+	// siteCheck and queueCheck are asked whether store and queue can be used, on a connection of
+	// its own, which no load takes away. Nil: store and queue.
 	siteCheck  store
 	queueCheck taskQueue
 	notifier   *notify.Notifier
@@ -140,17 +137,13 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.hints = tasks.NewHints(b.queue, log)
 	s.reader = recent.NewReader(b.index, b.store, s.hints, c.readerOptions(b.index.Settings()))
 	pool := c.poolOptions()
-	pool.MySQL, pool.Needs = s.health.Queue.Log, map[string]queue.Dependency{tasks.NeedsSets: s.health.Redis}
+	pool.MySQL, pool.Needs = s.health.MySQL.Log, map[string]queue.Dependency{tasks.NeedsSets: s.health.Redis}
 	limit := maxWaiting
 	if c.role == roleWorkers {
 		limit = 0
 	}
-	s.load = health.NewLoad(b.queue, limit, s.health.Queue.Log, log)
+	s.load = health.NewLoad(b.queue, limit, s.health.MySQL.Log, log)
 	s.background = []actor{s.hints.Run, s.watchRedis, s.work, s.load.Run}
-	if s.apart() {
-		pool.Needs[tasks.NeedsSite] = s.health.Site
-		s.background = append(s.background, s.health.Site.Run)
-	}
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, FanOuts: b.fanOuts}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, Log: log})
@@ -207,25 +200,24 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	if b.redis, err = openRedis(c.redisURL); err != nil {
 		return b, err
 	}
-	if b.db, b.queueDB, err = openMySQL(c); err != nil {
+	if b.db, err = openMySQL(c); err != nil {
 		return b, errors.Join(err, b.redis.Close())
 	}
-	b.closers = closers{b.redis.Close, b.db.Close, b.queueDB.Close}
+	b.closers = closers{b.redis.Close, b.db.Close}
 	single := *c
 	single.mysqlConnections = 1
-	site, ofQueue, err := openMySQL(&single)
+	check, err := openMySQL(&single)
 	if err != nil {
 		return b, errors.Join(err, b.closers.close())
 	}
-	b.closers = append(b.closers, site.Close, ofQueue.Close)
-	b.siteCheck, b.queueCheck = contacts.NewMySQL(site), queue.NewMySQLQueue(ofQueue, queue.Options{Kinds: tasks.Kinds()})
+	b.closers.push(check.Close)
+	b.siteCheck, b.queueCheck = contacts.NewMySQL(check), queue.NewMySQLQueue(check, queue.Options{Kinds: tasks.Kinds()})
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Notifier: b.notifier})
 	b.push = push.NewMySQL(b.db)
-	b.push.Queue = b.queueDB
-	b.queue = queue.NewMySQLQueue(b.queueDB, queue.Options{Kinds: tasks.Kinds(),
+	b.queue = queue.NewMySQLQueue(b.db, queue.Options{Kinds: tasks.Kinds(),
 		Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,
 	})
 	return b, nil
@@ -273,7 +265,7 @@ func (s *service) listen(ctx context.Context) error {
 	s.fronts = append(s.fronts, s.credentials.reload)
 	if s.config.role != roleAPI {
 		s.fronts = append(s.fronts, stream.New(s.redis, s.queue, s.log, stream.Options{
-			Name: processName(), MySQL: s.health.Queue.Log, Redis: s.health.Redis.Stream,
+			Name: processName(), MySQL: s.health.MySQL.Log, Redis: s.health.Redis.Stream,
 		}).Run)
 	}
 	return s.listenMetrics(ctx)
@@ -282,24 +274,20 @@ func (s *service) listen(ctx context.Context) error {
 // close closes the listeners and the backend.
 func (s *service) close() error { return s.closers.close() }
 
-// apart reports whether the queue has a database of its own.
-func (b backend) apart() bool { return b.queueDB != b.db }
-
-// servers returns the servers of the service. They are asked on connections of their own, which no
-// load takes away, if there are any.
+// servers returns the servers of the service. MySQL is asked on a connection of its own, which no
+// load takes away, if there is one.
 func (b backend) servers(log *slog.Logger) health.Servers {
 	if b.siteCheck == nil {
 		b.siteCheck, b.queueCheck = b.store, b.queue
 	}
-	askSite := func(ctx context.Context) error {
+	ask := func(ctx context.Context) error {
 		_, err := b.siteCheck.LastUploads(ctx, []member.ID{1})
+		if err == nil {
+			_, err = b.queueCheck.Active(ctx, tasks.FanOut, []uint64{1})
+		}
 		return err
 	}
-	askQueue := func(ctx context.Context) error {
-		_, err := b.queueCheck.Active(ctx, tasks.FanOut, []uint64{1})
-		return err
-	}
-	return health.NewServers(askSite, askQueue, b.apart(), health.NewRedis(b.redis, b.index, log), log)
+	return health.NewServers(ask, health.NewRedis(b.redis, b.index, log), log)
 }
 
 // checkRedis refuses to start over sets that were built with other settings, or on
@@ -328,12 +316,7 @@ func (s *service) checkSchema(ctx context.Context) error {
 	if s.checkedSchema || s.db == nil {
 		return nil
 	}
-	list := databases(s.db, s.queueDB)
-	list[0].outage, list[len(list)-1].outage = s.health.Site.Log, s.health.Queue.Log
-	findings, err := checkSchema(ctx, list)
-	if err == nil && s.apart() {
-		err = s.keepTaskIDs(ctx)
-	}
+	findings, err := checkSchema(ctx, s.db, s.health.MySQL.Log)
 	if err != nil {
 		return err
 	}
@@ -341,19 +324,6 @@ func (s *service) checkSchema(ctx context.Context) error {
 	for _, f := range findings {
 		s.log.WarnContext(ctx, "schema warning", "table", f.Table, "finding", f.What, "do", f.Do)
 	}
-	return nil
-}
-
-// keepTaskIDs raises the ids of tasks, in case the queue's server lost rows in a failover. It
-// returns an error only if a server is away, and logs any other.
-func (s *service) keepTaskIDs(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	err := schema.KeepTaskIDs(bounded, s.db, s.queueDB)
-	if err == nil || errors.Is(err, mysql.ErrUnavailable) || bounded.Err() != nil {
-		return err
-	}
-	s.log.WarnContext(ctx, "task ids not compared", "error", err)
 	return nil
 }
 
@@ -552,11 +522,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	if s.config.role != roleAPI {
 		worked = s.pool.Queues()
 	}
-	stats := queue.NewStatsCollector(tasks.Kinds(), s.queue.Stats, worked, s.log)
-	if s.apart() {
-		stats.SiteUp = s.health.Site.Up
-	}
-	collectors := []prometheus.Collector{stats}
+	collectors := []prometheus.Collector{queue.NewStatsCollector(tasks.Kinds(), s.queue.Stats, worked, s.log)}
 	if s.db != nil {
 		collectors = append(collectors, once.NewPhasesCollector(once.NewMySQL(s.db).Phases))
 	}

@@ -57,11 +57,11 @@ func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.My
 	if err := c.check(cmd.Flags()); err != nil {
 		return err
 	}
-	site, db, err := openMySQL(c)
+	db, err := openMySQL(c)
 	if err != nil {
 		return err
 	}
-	defer func() { _, _ = site.Close(), db.Close() }() // each statement's own error was checked
+	defer func() { _ = db.Close() }() // each statement's own error was checked
 	ctx, notifier := cmd.Context(), &notify.Notifier{}
 	if err := schema.Compatible(ctx, db); err != nil {
 		return err

@@ -23,14 +23,29 @@ func nameArguments(parent *cobra.Command) {
 		if check := cmd.Args; check != nil {
 			cmd.Args = func(cmd *cobra.Command, args []string) error {
 				err := check(cmd, args)
-				if _, own := errors.AsType[*exitError](err); err == nil || own {
+				if _, own := errors.AsType[*exitError](err); err == nil || own || strings.HasPrefix(err.Error(), "want ") {
 					return err
 				}
-				return fmt.Errorf("%w; want %s", err, strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+				return explainArguments(cmd, args, err)
 			}
 		}
 		nameArguments(cmd)
 	}
+}
+
+// explainArguments names the command that was meant, or the arguments that are wanted.
+func explainArguments(cmd *cobra.Command, args []string, err error) error {
+	if !cmd.HasSubCommands() {
+		return fmt.Errorf("%w; want %s", err, strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	if near, edits := settings.Nearest(args[0], names); edits <= 2 {
+		return fmt.Errorf("%w; did you mean %s %s?", err, cmd.CommandPath(), near)
+	}
+	return fmt.Errorf("%w; want one of %s", err, strings.Join(names, ", "))
 }
 
 // explainFlag is a [cobra.Command.SetFlagErrorFunc].

@@ -29,9 +29,8 @@ type readinessJSON struct {
 }
 
 type componentsJSON struct {
-	MySQL componentJSON  `json:"mysql"`
-	Queue *componentJSON `json:"queue,omitempty"`
-	Redis componentJSON  `json:"redis"`
+	MySQL componentJSON `json:"mysql"`
+	Redis componentJSON `json:"redis"`
 }
 
 type componentJSON struct {
@@ -62,13 +61,8 @@ func (s *Server) readyz(c echo.Context) error {
 	}
 	code, body := http.StatusOK, readinessJSON{Status: statusOK, Components: componentsJSON{MySQL: newComponent(health.MySQL), Redis: newComponent(health.Redis)}}
 	all := []componentJSON{body.Components.MySQL, body.Components.Redis}
-	if health.Queue != nil {
-		own := newComponent(*health.Queue)
-		body.Components.Queue = &own
-		all = append(all, own)
-	}
 	switch {
-	case !health.MySQL.Usable && (health.Queue == nil || !health.Queue.Usable):
+	case !health.MySQL.Usable:
 		code, body.Status = http.StatusServiceUnavailable, statusUnavailable
 	case slices.ContainsFunc(all, func(c componentJSON) bool { return c.Status != statusOK }):
 		body.Status = statusDegraded

@@ -37,21 +37,6 @@ func TestReadyz(t *testing.T) {
 			503,
 			`{"status":"unavailable","components":{"mysql":{"status":"unavailable","detail":"it is away"},"redis":{"status":"ok"}}}`,
 		},
-		"no queue of its own": {
-			api.Health{MySQL: up, Queue: &away, Redis: up},
-			200,
-			`{"status":"degraded","components":{"mysql":{"status":"ok"},"queue":{"status":"unavailable","detail":"it is away"},"redis":{"status":"ok"}}}`,
-		},
-		"a queue of its own alone": {
-			api.Health{MySQL: away, Queue: &up, Redis: up},
-			200,
-			`{"status":"degraded","components":{"mysql":{"status":"unavailable","detail":"it is away"},"queue":{"status":"ok"},"redis":{"status":"ok"}}}`,
-		},
-		"neither database": {
-			api.Health{MySQL: away, Queue: &away, Redis: up},
-			503,
-			`{"status":"unavailable","components":{"mysql":{"status":"unavailable","detail":"it is away"},"queue":{"status":"unavailable","detail":"it is away"},"redis":{"status":"ok"}}}`,
-		},
 		"a busy MySQL": {
 			api.Health{MySQL: api.Component{Usable: true, Detail: "busy"}, Redis: up},
 			200,

@@ -45,9 +45,8 @@ type Checker func(ctx context.Context) Health
 
 // Health is what a [Checker] found.
 type Health struct {
-	MySQL Component  // without it, no read is answered
-	Queue *Component // without it, no task is accepted; nil: it is in MySQL
-	Redis Component  // without it, reads are served from the database
+	MySQL Component // without it, no read is answered
+	Redis Component // without it, reads are served from the database
 }
 
 // Component is the state of one server, or of several that share the data.

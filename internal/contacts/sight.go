@@ -66,7 +66,7 @@ func Classes() []Visibility {
 	return all
 }
 
-// ShownTo reports whether photos of class v are shown to a viewer of whom the owner's row
+// ShownTo reports whether photos of class v are shown to a viewer about which the owner's row
 // says g, unless the owner blocks the viewer. Those of a class that does not exist are
 // shown to no member.
 func (v Visibility) ShownTo(g Granted) bool {

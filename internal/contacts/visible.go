@@ -206,7 +206,7 @@ type Detail struct {
 	Hidden *HiddenPhoto
 }
 
-// HiddenPhoto is a photo that a viewer may not see, and to whom it is shown.
+// HiddenPhoto is a photo that a viewer may not see, and the class of viewers that may.
 type HiddenPhoto struct {
 	Photo
 

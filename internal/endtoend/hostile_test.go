@@ -25,7 +25,7 @@ func TestAServerWithUnusualDefaults(t *testing.T) {
 	dsn := servertest.HostileMySQL(t)
 	g := groundOn(t, needFor(seed), dsn, servertest.Redis(t))
 	must(t, schema.Apply(t.Context(), g.db))
-	triggers, err := schema.InstallTriggers(t.Context(), g.db, g.db)
+	triggers, err := schema.InstallTriggers(t.Context(), g.db)
 	must(t, err)
 	var ours int
 	must(t, g.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE()"+

@@ -68,8 +68,6 @@ func hangs(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func well(context.Context) error { return nil }
-
 // wellNodes are nodes that can be used.
 type wellNodes struct{ health.Nodes }
 
@@ -77,15 +75,10 @@ func (wellNodes) Status(context.Context) redisnodes.Status {
 	return redisnodes.Status{Nodes: []redisnodes.NodeStatus{{Node: "a:1"}}}
 }
 
-// serversOf returns servers whose Redis is well; queue nil: it is in the site's database.
-func serversOf(t *testing.T, log *slog.Logger, site, queue func(context.Context) error) health.Servers {
+// serversOf returns servers whose Redis is well.
+func serversOf(t *testing.T, log *slog.Logger, ask func(context.Context) error) health.Servers {
 	t.Helper()
-	apart := queue != nil
-	if !apart {
-		queue = well
-	}
-	r := health.NewRedis(nil, wellNodes{}, log)
-	return health.NewServers(site, queue, apart, r, log)
+	return health.NewServers(ask, health.NewRedis(nil, wellNodes{}, log), log)
 }
 
 // A database that answered a moment ago, and is late, is busy; one that goes on to be late is away.
@@ -124,7 +117,7 @@ func TestADatabaseThatIsBusyOrAway(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				a, log := &answering{}, &logged{}
-				s := serversOf(t, log.logger(), a.ask, nil)
+				s := serversOf(t, log.logger(), a.ask)
 				check := func() api.Component {
 					ctx, cancel := context.WithTimeout(t.Context(), api.CheckTimeout)
 					defer cancel()
@@ -154,79 +147,17 @@ func TestADatabaseThatIsBusyOrAway(t *testing.T) {
 	}
 }
 
-// Where the queue has a database of its own, what each of the two being away means is said.
-func TestTwoDatabases(t *testing.T) {
-	t.Parallel()
-	away := func(context.Context) error { return mysql.ErrUnavailable }
-	quiet := slog.New(slog.DiscardHandler)
-	for name, test := range map[string]struct {
-		site, queue func(context.Context) error
-		want        [2]string // the details
-	}{
-		"both answer":  {well, well, [2]string{}},
-		"the queue's":  {well, away, [2]string{"", "cannot be reached: reads are answered, tasks are not accepted and wait"}},
-		"the site's":   {away, well, [2]string{"cannot be reached: tasks are accepted and wait, reads fail", ""}},
-		"both of them": {away, away, [2]string{"cannot be reached", "cannot be reached: reads are answered, tasks are not accepted and wait"}},
-	} {
-		h := serversOf(t, quiet, test.site, test.queue).Check(t.Context())
-		if got := [2]string{h.MySQL.Detail, h.Queue.Detail}; got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
-	}
-	if h := serversOf(t, quiet, away, nil).Check(t.Context()); h.Queue != nil || h.MySQL.Detail != "cannot be reached" {
-		t.Errorf("of one database: %+v", h)
-	}
-}
-
-// Tasks that wait for the site's database are brought forward when it is back.
-func TestTheSiteIsWatched(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a := &answering{}
-		d := serversOf(t, slog.New(slog.DiscardHandler), a.ask, well).Site
-		is := func(up, back bool) {
-			t.Helper()
-			usable, known := d.Usable("refill", 1)
-			isBack := false
-			select {
-			case <-d.Back():
-				isBack = true
-			default:
-			}
-			if d.Up() != up || usable != up || !known || d.Partly() || isBack != back {
-				t.Errorf("up %v, usable %v, back %v; want %v and %v", d.Up(), usable, isBack, up, back)
-			}
-		}
-		is(false, false)
-		go func() { _ = d.Run(t.Context()) }()
-		synctest.Wait()
-		is(true, true)
-		pass(5 * time.Second)
-		is(true, false)
-		a.set(hangs)
-		pass(7 * time.Second)
-		is(false, false)
-		a.fail(nil)
-		pass(7 * time.Second)
-		is(true, true)
-	})
-	d := serversOf(t, slog.New(slog.DiscardHandler), well, nil).Site
-	if !d.Waits(fmt.Errorf("x: %w", mysql.ErrUnavailable)) || d.Waits(redisnodes.ErrUnavailable) {
-		t.Error("it takes errors for its own that are not, or the other way round")
-	}
-}
-
-// The start waits for the tables and for both databases, and not where waiting does not help.
+// The start waits for the tables and for MySQL, and not where waiting does not help.
 func TestAwait(t *testing.T) {
 	t.Parallel()
 	errWrong := errors.New("a column is missing")
 	isWrong := func(err error) bool { return errors.Is(err, errWrong) }
 	synctest.Test(t, func(t *testing.T) {
-		site, queue, log := &answering{}, &answering{}, &logged{}
-		s := serversOf(t, log.logger(), site.ask, queue.ask)
-		queue.fail(mysql.ErrUnavailable)
+		a, log := &answering{}, &logged{}
+		s := serversOf(t, log.logger(), a.ask)
+		a.fail(mysql.ErrUnavailable)
 		checks, began := 0, time.Now()
-		time.AfterFunc(10*time.Second, func() { queue.fail(nil) })
+		time.AfterFunc(10*time.Second, func() { a.fail(nil) })
 		err := s.Await(t.Context(), func(context.Context) error {
 			checks++
 			if time.Since(began) < 5*time.Second {
@@ -237,7 +168,7 @@ func TestAwait(t *testing.T) {
 		if took := time.Since(began); err != nil || took < 10*time.Second || took > 13*time.Second || checks < 5 || checks > 20 {
 			t.Errorf("%v after %v and %d checks", err, took, checks)
 		}
-		if text := log.String(); strings.Count(text, "\n") != 2 || strings.Contains(text, "server=MySQL") {
+		if text := log.String(); strings.Count(text, "\n") != 2 {
 			t.Errorf("log:\n%s", text)
 		}
 

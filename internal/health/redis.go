@@ -94,7 +94,10 @@ func (r *Redis) Report(ctx context.Context, began time.Time, s redisnodes.Status
 		n := r.node(status.Node)
 		if status.State.TakesWrites() {
 			if n.usable < r.reports-1 { // it is back
-				notify(r.back)
+				select {
+				case r.back <- struct{}{}:
+				default: // one is waiting
+				}
 			}
 			n.usable = r.reports
 		}

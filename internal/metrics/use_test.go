@@ -42,10 +42,8 @@ func use() ([]*dto.MetricFamily, []prometheus.Collector) {
 	showCertificate(log)
 	defer useIndex(log, q)() // what is shown of a sweep goes with it
 	registry := prometheus.NewRegistry()
-	stats := queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, log)
-	stats.SiteUp = func() bool { return true }
 	registry.MustRegister(
-		stats,
+		queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, log),
 		once.NewPhasesCollector(func(context.Context) (map[once.Phase]int, error) { return map[once.Phase]int{}, nil }),
 		metrics.NewBuildInfo("v1.2.3", "all"))
 	return gathered(registry), []prometheus.Collector{prometheus.DefaultRegisterer.(*prometheus.Registry), registry}

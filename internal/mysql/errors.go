@@ -183,9 +183,6 @@ func IsChanged(err error) bool {
 	return n == erColumnExists || n == erKeyExists || n == erNothingToDrop
 }
 
-// IsNoSuchTable reports whether a statement named a table that is not there.
-func IsNoSuchTable(err error) bool { return serverError(err) == erNoSuchTable }
-
 // IsDuplicate reports whether a row was refused because another one has its key.
 func IsDuplicate(err error) bool { return serverError(err) == erDuplicate }
 

@@ -14,21 +14,20 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// olderSite is a site whose database loses events, and gives their numbers again, beside the
-// database of its queue, which loses nothing.
+// olderSite is a site that loses events, and gives their numbers again, but no task.
 type olderSite struct {
 	*testing.T
 
-	db, queueDB *sql.DB
-	queue       *queue.MySQLQueue
-	store       *push.MySQL
-	sender      *recorder
+	db     *sql.DB
+	queue  *queue.MySQLQueue
+	store  *push.MySQL
+	sender *recorder
 }
 
 func newOlderSite(t *testing.T) *olderSite {
 	t.Helper()
-	s := &olderSite{T: t, db: openDB(t), queueDB: openDB(t), sender: &recorder{}}
-	s.queue = queue.NewMySQLQueue(s.queueDB, queue.Options{Kinds: tasks.Kinds()})
+	s := &olderSite{T: t, db: openDB(t), sender: &recorder{}}
+	s.queue = queue.NewMySQLQueue(s.db, queue.Options{Kinds: tasks.Kinds()})
 	s.restart()
 	exec(t, s.db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob'), (3, 'eve'), (4, 'dan')")
 	for id := 2; id <= 4; id++ {
@@ -40,7 +39,6 @@ func newOlderSite(t *testing.T) *olderSite {
 // restart starts a process, which has read no event yet.
 func (s *olderSite) restart() {
 	s.store = push.NewMySQL(s.db)
-	s.store.Queue = s.queueDB
 }
 
 // lose deletes the events, and what was written of them.
@@ -52,7 +50,7 @@ func (s *olderSite) lose() {
 
 func (s *olderSite) enqueue(event string) {
 	s.Helper()
-	exec(s.T, s.queueDB, "INSERT INTO tasks (type, subject, args, queue) VALUES ('notify', 1, ?, 'notify')", event)
+	exec(s.T, s.db, "INSERT INTO tasks (type, subject, args, queue) VALUES ('notify', 1, ?, 'notify')", event)
 }
 
 // target works on the tasks of targeting that there are, but not on their successors.
@@ -87,9 +85,9 @@ func (s *olderSite) work(name string, h queue.Handler) {
 	must(s.T, err)
 }
 
-// TestAnOlderSiteBesideANewerQueue: tasks of an event that the site has lost do not deliver the
+// TestTasksOfALostEvent: tasks of an event that the site has lost do not deliver the
 // event that has its number now, whether the process knows the former one or not.
-func TestAnOlderSiteBesideANewerQueue(t *testing.T) {
+func TestTasksOfALostEvent(t *testing.T) {
 	t.Parallel()
 	for name, restarts := range map[string][2]bool{"no process": {}, "all processes": {true, true}, "that of the deliveries": {false, true}} {
 		t.Run(name+" restarted", func(t *testing.T) {
@@ -114,7 +112,7 @@ func TestAnOlderSiteBesideANewerQueue(t *testing.T) {
 				t.Errorf("sent %q", sent)
 			}
 			var left, receipts int
-			must(t, s.queueDB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks").Scan(&left))
+			must(t, s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks").Scan(&left))
 			must(t, s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM push_receipts WHERE state = 'accepted'").Scan(&receipts))
 			if left != 0 || receipts != 2 {
 				t.Errorf("%d tasks are left, %d receipts", left, receipts)
@@ -130,7 +128,7 @@ func TestADeliveryWhoseCacheIsOld(t *testing.T) {
 	s := newOlderSite(t)
 	s.enqueue(`{"id":"one","type":"message","recipients":["2"],"title":"lost"}`)
 	s.target()
-	exec(t, s.queueDB, "DELETE FROM tasks")
+	exec(t, s.db, "DELETE FROM tasks")
 	s.lose()
 	exec(t, s.db, "ALTER TABLE push_events AUTO_INCREMENT = 1")
 	old := s.store
@@ -149,7 +147,7 @@ func TestADeliveryWithoutATask(t *testing.T) {
 	s := newOlderSite(t)
 	s.enqueue(`{"id":"one","type":"message","recipients":["2","4"],"title":"as ever"}`)
 	s.target()
-	exec(t, s.queueDB, "UPDATE tasks SET args = JSON_REMOVE(args, '$.task')")
+	exec(t, s.db, "UPDATE tasks SET args = JSON_REMOVE(args, '$.task')")
 	s.target()
 	if sent := s.deliver(); !slices.Equal(sent, []string{"2 as ever", "4 as ever"}) {
 		t.Errorf("sent %q", sent)

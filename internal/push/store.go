@@ -16,19 +16,15 @@ import (
 // Its methods are safe for concurrent use. When they fail, the error is that of
 // [mysql.Translate].
 type MySQL struct {
-	// Queue is the database of the tasks. Set it before the store is used.
-	Queue *sql.DB
-
 	db       *sql.DB
 	prepared *mysql.Prepared
 	events   eventCache
 	scan     memberScan
 }
 
-// NewMySQL returns a store over db, which should come from [mysql.Open], and is the database of
-// the tasks, too. The caller closes db; the store needs no closing. One store for each db is
+// NewMySQL returns a store over db, which should come from [mysql.Open], and has the tasks, too. The caller closes db; the store needs no closing. One store for each db is
 // enough, as each caches events.
-func NewMySQL(db *sql.DB) *MySQL { return &MySQL{Queue: db, db: db, prepared: mysql.NewPrepared(db)} }
+func NewMySQL(db *sql.DB) *MySQL { return &MySQL{db: db, prepared: mysql.NewPrepared(db)} }
 
 // requireMember returns an error that wraps [contacts.ErrNoMember] unless there is such a
 // member.

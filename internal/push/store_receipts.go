@@ -89,48 +89,17 @@ func (m *MySQL) WritePage(ctx context.Context, held []queue.Task, receipts []Rec
 	}
 	held = slices.DeleteFunc(slices.Clone(held), func(t queue.Task) bool { return t.Lease == "" })
 	what := fmt.Sprintf("write %d receipts of %d pages", len(receipts), len(held))
-	write := func(tx *sql.Tx) error {
+	return mysql.Transact(ctx, m.db, what, func(tx *sql.Tx) error {
+		if err := queue.Hold(ctx, tx, held); err != nil {
+			return err
+		}
 		for some := range slices.Chunk(inOrder(receipts), maxReceipts) {
 			if err := writeReceipts(ctx, tx, some); err != nil {
 				return err
 			}
 		}
 		return nil
-	}
-	if m.Queue == m.db {
-		return mysql.Transact(ctx, m.db, what, func(tx *sql.Tx) error {
-			if err := queue.Hold(ctx, tx, held); err != nil {
-				return err
-			}
-			return write(tx)
-		})
-	}
-	return m.writePageApart(ctx, what, held, write)
-}
-
-// writePageApart writes the receipts of a page whose task is in another database: a
-// transaction there keeps the leases until the receipts are committed. It may end early,
-// with its connection, so the leases are looked at once more when the receipts are written.
-//
-// The commit may still take effect when another process has the page: its answer may be cut
-// short, as it waits for a replica, or the process is stopped before it. But the receipts were
-// written, and locked, while the lease was held. So the process that has the page next waits for
-// them, or finds them, in [MySQL.PendingWithin], and makes their deliveries.
-func (m *MySQL) writePageApart(ctx context.Context, what string, held []queue.Task, write func(*sql.Tx) error) error {
-	var written error
-	err := mysql.Transact(ctx, m.Queue, what, func(leases *sql.Tx) error {
-		if err := queue.Hold(ctx, leases, held); err != nil {
-			return err
-		}
-		written = mysql.Transact(ctx, m.db, what, func(tx *sql.Tx) error {
-			if err := write(tx); err != nil {
-				return err
-			}
-			return queue.Hold(ctx, leases, held)
-		})
-		return nil // the inner transaction was tried often enough
 	})
-	return cmp.Or(written, err)
 }
 
 // inOrder returns receipts in one order everywhere, so that two batches do not lock each other out.
@@ -236,8 +205,7 @@ type MemberRange struct {
 	After, Last member.ID
 }
 
-// PendingWithin returns the receipts of ranges that are pending. Where the queue is apart, it
-// waits for receipts that are being written: see writePageApart.
+// PendingWithin returns the receipts of ranges that are pending.
 func (m *MySQL) PendingWithin(ctx context.Context, ranges []MemberRange) ([]Receipt, error) {
 	if len(ranges) == 0 {
 		return nil, nil
@@ -249,17 +217,8 @@ func (m *MySQL) PendingWithin(ctx context.Context, ranges []MemberRange) ([]Rece
 	const one = " OR event_number = ? AND member_id > ? AND member_id <= ?"
 	text := "SELECT " + receiptColumns + " FROM push_receipts FORCE INDEX (PRIMARY) WHERE state = 'pending' AND (" +
 		strings.TrimPrefix(strings.Repeat(one, len(ranges)), " OR ") + ")"
-	what := fmt.Sprintf("read what is pending of %d pages", len(ranges))
-	if m.Queue == m.db {
-		list, err := mysql.Select(ctx, m.db, scanReceipt, text, args...)
-		return list, mysql.Translate(ctx, what, err)
-	}
-	var list []Receipt
-	err := mysql.Transact(ctx, m.db, what, func(tx *sql.Tx) (err error) {
-		list, err = mysql.Select(ctx, tx, scanReceipt, text+" LOCK IN SHARE MODE", args...)
-		return err
-	})
-	return list, err
+	list, err := mysql.Select(ctx, m.db, scanReceipt, text, args...)
+	return list, mysql.Translate(ctx, fmt.Sprintf("read what is pending of %d pages", len(ranges)), err)
 }
 
 // newestOfBurst selects the time of the newest receipt of the burst of a row of burstsTable. All

@@ -2,7 +2,6 @@ package push_test
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -401,27 +400,14 @@ func TestTargetTasksThatMakeNoSense(t *testing.T) {
 }
 
 // TestALatePageWritesNothing: a process that was stopped while it targets a page, and goes on when
-// another one has the task, leaves nothing pending for which no delivery would come. So it is
-// where the queue has a database of its own.
+// another one has the task, leaves nothing pending for which no delivery would come.
 func TestALatePageWritesNothing(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
-	for name, queueDB := range map[string]*sql.DB{"one database": db, "a queue apart": openDB(t)} {
-		t.Run(name, func(t *testing.T) {
-			testALatePageWritesNothing(t, db, queueDB)
-			exec(t, db, "DELETE FROM push_receipts")
-			exec(t, db, "DELETE FROM push_events")
-		})
-	}
-}
-
-func testALatePageWritesNothing(t *testing.T, db, queueDB *sql.DB) {
-	t.Helper()
 	exec(t, db, "REPLACE INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
 	exec(t, db, "REPLACE INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), 5)")
-	exec(t, queueDB, `INSERT INTO tasks (queue, type, subject, args) VALUES ('notify', 'notify', 1, '{"id":"e","type":"fave","recipients":["2"],"collapse":"c"}')`)
-	q, store := queue.NewMySQLQueue(queueDB, queue.Options{Kinds: tasks.Kinds()}), push.NewMySQL(db)
-	store.Queue = queueDB
+	exec(t, db, `INSERT INTO tasks (queue, type, subject, args) VALUES ('notify', 'notify', 1, '{"id":"e","type":"fave","recipients":["2"],"collapse":"c"}')`)
+	q, store := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds()}), push.NewMySQL(db)
 	claim := func() []queue.Task {
 		t.Helper()
 		list, err := q.Claim(t.Context(), push.QueueNotify, 10, time.Minute)
@@ -433,7 +419,7 @@ func testALatePageWritesNothing(t *testing.T, db, queueDB *sql.DB) {
 	}
 	g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: contacts.NewMySQL(db)})
 	late := claim()
-	exec(t, queueDB, "UPDATE tasks SET due_at = 1") // its lease is over
+	exec(t, db, "UPDATE tasks SET due_at = 1") // its lease is over
 	_, err := q.Sweep(t.Context())
 	must(t, err)
 	now := claim()

@@ -35,8 +35,7 @@ var (
 	descSuccess = statsDesc("stats_success", "1 if the last look at the queues succeeded, 0 if not.")
 	descLooked  = statsDesc("stats_last_success_timestamp_seconds", "Unix time of the last look at the queues that succeeded; 0: none yet.")
 	descTook    = statsDesc("stats_duration_seconds", "Time that the last look at the queues took.")
-	descMySQLUp = statsDesc("mysql_up", "1 if the MySQL of the queue answered the last look at the queues, 0 if not.")
-	descSiteUp  = statsDesc("site_mysql_up", "1 if the MySQL of the site answered the last look, one a second, 0 if not; no series: the queue is in the same database.")
+	descMySQLUp = statsDesc("mysql_up", "1 if MySQL answered the last look at the queues, 0 if not.")
 )
 
 func statsDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -47,9 +46,6 @@ func statsDesc(name, help string, labels ...string) *prometheus.Desc {
 // asks during a scrape; while it gets no answer, the queues have no series. The log
 // gets a line about tasks that wait in a queue without workers of this process.
 type StatsCollector struct {
-	// SiteUp reports whether the site's database answers; nil: it is that of the queue.
-	SiteUp func() bool
-
 	kinds  Kinds
 	stats  func(context.Context) (Stats, error)
 	worked []string // the queues of this process' workers: labels beside the standard queues
@@ -72,7 +68,7 @@ func NewStatsCollector(kinds Kinds, stats func(context.Context) (Stats, error), 
 
 // Describe implements [prometheus.Collector].
 func (c *StatsCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descTasks, descOldest, descDue, descPaused, descCapped, descSuccess, descLooked, descTook, descMySQLUp, descSiteUp} {
+	for _, d := range []*prometheus.Desc{descTasks, descOldest, descDue, descPaused, descCapped, descSuccess, descLooked, descTook, descMySQLUp} {
 		out <- d
 	}
 }
@@ -95,9 +91,6 @@ func (c *StatsCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descLooked, looked)
 	gauge(descTook, c.took.Seconds())
 	gauge(descMySQLUp, truth(!errors.Is(c.err, mysql.ErrUnavailable) && !errors.Is(c.err, context.DeadlineExceeded)))
-	if c.SiteUp != nil {
-		gauge(descSiteUp, truth(c.SiteUp()))
-	}
 	if c.err == nil {
 		c.collectQueues(gauge)
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/mysql"
 )
 
@@ -31,11 +32,11 @@ func (f Finding) String() string { return f.Table + " " + f.What + ": " + f.Do }
 // and no row of the site's. The rights that serve needs are enough for it; only the
 // indexes behind a view take more, for EXPLAIN, and a finding says so where they are
 // missing. An error means that the check could not be made.
-func Check(ctx context.Context, db *sql.DB, of ...Part) ([]Finding, error) {
-	return migrations.check(ctx, db, of)
+func Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
+	return migrations.check(ctx, db)
 }
 
-func (h history) check(ctx context.Context, db *sql.DB, of []Part) ([]Finding, error) {
+func (h history) check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 	c := &checker{db: db}
 	if err := c.read(ctx); err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func (h history) check(ctx context.Context, db *sql.DB, of []Part) ([]Finding, e
 	if misfit != nil {
 		c.wrong = append(c.wrong, *misfit)
 	}
-	for _, want := range wantedTables(of) {
+	for _, want := range tablesOf(activityd.Schema) {
 		have, there := c.tables[want.name]
 		switch {
 		case want.owned && misfit != nil: // the migrations will change it
@@ -65,15 +66,8 @@ func (h history) check(ctx context.Context, db *sql.DB, of []Part) ([]Finding, e
 			c.checkSites(want, have)
 		}
 	}
-	if len(of) == 0 || slices.Contains(of, Site) {
-		if err := c.checkTriggers(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if slices.Equal(of, []Part{Site}) {
-		if err := c.checkLeftBehind(ctx); err != nil {
-			return nil, err
-		}
+	if err := c.checkTriggers(ctx); err != nil {
+		return nil, err
 	}
 	return slices.Concat(c.wrong, c.warnings), nil
 }
@@ -123,7 +117,7 @@ func (c *checker) checkTriggers(ctx context.Context) error {
 		return err
 	}
 	const install = "activityd schema --triggers --apply"
-	all, want, have := wantedTriggers(""), make(map[string]bool), make(map[string]bool)
+	all, want, have := wantedTriggers(), make(map[string]bool), make(map[string]bool)
 	for _, t := range all {
 		want[t.text()] = true
 	}
@@ -139,31 +133,6 @@ func (c *checker) checkTriggers(ctx context.Context) error {
 			c.add(false, t.table, install, "has no trigger %s that this user can see, but there are others of activityd's: changes may go unreported", t.name)
 			return nil
 		}
-	}
-	return nil
-}
-
-// checkLeftBehind checks a site's database whose queue lives apart for triggers that insert
-// tasks here, and for a queue that was left here.
-func (c *checker) checkLeftBehind(ctx context.Context) error {
-	have := c.tables["tasks"]
-	if have != nil && have.isView() { // of the table in the other database
-		return nil
-	}
-	triggers, err := presentTriggers(ctx, c.db)
-	if err != nil {
-		return err
-	}
-	for _, t := range triggers {
-		if strings.Contains(t.statement, insertTask) {
-			c.add(have == nil, t.table, "activityd schema --triggers --apply, where the queue is on the same server, else --triggers --remove: docs/servers.md",
-				"has the trigger %s, whose tasks go to this database and not to that of --queue-dsn", t.name)
-			break
-		}
-	}
-	if have != nil {
-		c.add(false, "tasks", "once all processes and producers have --queue-dsn, and it is empty: DROP TABLE "+strings.Join(Tables(Queue), ", ")+";",
-			"is the queue of processes without --queue-dsn: those with it do not work on its tasks")
 	}
 	return nil
 }

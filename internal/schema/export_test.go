@@ -17,7 +17,7 @@ func TableStatements(text string) (list []string) {
 
 // TriggerStatements returns the statements of triggers.sql that make triggers.
 func TriggerStatements() (list []string) {
-	for _, t := range wantedTriggers("") {
+	for _, t := range wantedTriggers() {
 		list = append(list, t.statement)
 	}
 	return list
@@ -47,17 +47,12 @@ func (p Program) Since() int {
 
 // Apply is [Apply], or [ApplyOffline].
 func (p Program) Apply(ctx context.Context, db *sql.DB, offline bool) error {
-	return p.h.apply(ctx, db, offline, nil)
-}
-
-// ApplyTo is [Apply] to a part.
-func (p Program) ApplyTo(ctx context.Context, db *sql.DB, of Part) error {
-	return p.h.apply(ctx, db, false, []Part{of})
+	return p.h.apply(ctx, db, offline)
 }
 
 // Check is [Check].
 func (p Program) Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
-	return p.h.check(ctx, db, nil)
+	return p.h.check(ctx, db)
 }
 
 // Compatible is [Compatible].
@@ -76,7 +71,7 @@ func (p Program) Compatible(ctx context.Context, db *sql.DB) error {
 func (p Program) Statements() (list []string) {
 	for i, m := range p.h[len(migrations):] {
 		is := version{number: base + len(migrations) + 1 + i, since: m.since}
-		list = append(list, m.statement, is.statement("once_keys"), is.statement("tasks"))
+		list = append(list, m.statement, is.record())
 	}
 	return list
 }
@@ -88,9 +83,6 @@ func Migrations() (list []string) {
 	}
 	return list
 }
-
-// SameCluster is sameCluster.
-func SameCluster(id, other string) bool { return sameCluster(id, other) }
 
 // ParkTasks is parkTasks.
 func ParkTasks(ctx context.Context, db *sql.DB) error {

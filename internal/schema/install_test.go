@@ -179,7 +179,7 @@ func TestInstallingIsRefusedWhereItCannotWork(t *testing.T) {
 			t.Parallel()
 			db := servertest.MySQL(t)
 			run(t, db, strings.Split(test.do, "; ")...)
-			_, err := schema.InstallTriggers(t.Context(), db, db)
+			_, err := schema.InstallTriggers(t.Context(), db)
 			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
@@ -251,7 +251,7 @@ func TestAMissingRightChangesNothing(t *testing.T) {
 					install(t, admin)
 				}
 				was := installed(t, admin)
-				if _, err := schema.InstallTriggers(t.Context(), poor, poor); err == nil || !strings.Contains(err.Error(), test.want) {
+				if _, err := schema.InstallTriggers(t.Context(), poor); err == nil || !strings.Contains(err.Error(), test.want) {
 					t.Errorf("over %s: error %v, want one with %q", before, err, test.want)
 				}
 				if diff := gocmp.Diff(was, installed(t, admin)); diff != "" {
@@ -273,7 +273,7 @@ func TestABinaryLogWantsTrust(t *testing.T) {
 	dsn := server.DSN(servertest.Database)
 	admin := open(t, dsn)
 	user := restricted(t, admin, dsn, "maker", leastRights+servertest.Database+".*")
-	if _, err := schema.InstallTriggers(t.Context(), user, user); err == nil || !strings.Contains(err.Error(), "log_bin_trust_function_creators") {
+	if _, err := schema.InstallTriggers(t.Context(), user); err == nil || !strings.Contains(err.Error(), "log_bin_trust_function_creators") {
 		t.Errorf("error %v", err)
 	}
 	if all := installed(t, admin); len(all) > 0 {
@@ -290,7 +290,7 @@ func TestInstallingGivesUpBehindALongTransaction(t *testing.T) {
 	db := servertest.MySQL(t)
 	undone(t, db, func(tx *sql.Tx) {
 		run(t, tx, "INSERT INTO users (id) VALUES (1)")
-		_, err := schema.InstallTriggers(t.Context(), db, db)
+		_, err := schema.InstallTriggers(t.Context(), db)
 		if sent, ok := errors.AsType[*mysql.MySQLError](err); !ok || sent.Number != 1205 || !strings.Contains(err.Error(), "try again") {
 			t.Errorf("error %v", err)
 		}

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/activityd/activityd/internal/mysql"
 )
@@ -103,55 +102,31 @@ func parkSome(ctx context.Context, conn *sql.Conn) (n int, err error) {
 	return len(ids), tx.Commit()
 }
 
-// version is what a database records about itself, as the comment of the table tasks,
-// and of once_keys, which stands for it where the queue lives apart: that needs no other
-// table and no other right, is made with the table that it is about, and is not touched by
-// CREATE TABLE IF NOT EXISTS.
+// version is what a database records about itself, as the comment of the table tasks: that needs
+// no other table and no other right, is made with the table that it is about, and is not touched
+// by CREATE TABLE IF NOT EXISTS.
 type version struct {
-	table  string // the table whose record counts
 	number int
 	since  int // the oldest version whose programs work on it
 }
 
 const versionComment = "activityd schema %d, compatible since %d"
 
-// statement records the version with a table.
-func (v version) statement(table string) string {
-	return fmt.Sprintf("ALTER TABLE "+table+" COMMENT = '"+versionComment+"', ALGORITHM=INPLACE, LOCK=NONE", v.number, v.since)
-}
-
-// record records the version where it is not recorded yet, last with the table that counts.
-func (v version) record(ctx context.Context, conn *sql.Conn) error {
-	found, err := recordsIn(ctx, conn)
-	for _, r := range slices.Backward(found) {
-		if err == nil && r["table_comment"] != fmt.Sprintf(versionComment, v.number, v.since) {
-			_, err = conn.ExecContext(ctx, v.statement(r["table_name"]))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("record schema version %d: %w", v.number, advise(err))
-	}
-	return nil
-}
-
-// recordsIn returns the tables that a version is recorded with, as far as there are any
-// that this user can see. The first one counts.
-func recordsIn(ctx context.Context, db querier) ([]row, error) {
-	return rowsOf(ctx, db, "SELECT table_name, table_comment FROM information_schema.tables WHERE table_schema = DATABASE()"+
-		" AND table_name IN ('tasks', 'once_keys') AND table_type <> 'VIEW' ORDER BY table_name = 'once_keys'")
+// record returns the statement that records the version.
+func (v version) record() string {
+	return fmt.Sprintf("ALTER TABLE tasks COMMENT = '"+versionComment+"', ALGORITHM=INPLACE, LOCK=NONE", v.number, v.since)
 }
 
 // versionIn returns the version of a database's tables: 1, which is too old, if it records none, 0 if there
 // is no table that would.
 func versionIn(ctx context.Context, db querier) (v version, err error) {
-	found, err := recordsIn(ctx, db)
+	found, err := rowsOf(ctx, db, "SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE()"+
+		" AND table_name = 'tasks' AND table_type <> 'VIEW'")
 	if err != nil || len(found) == 0 {
 		return version{}, err
 	}
-	v.table = found[0]["table_name"]
 	if n, _ := fmt.Sscanf(found[0]["table_comment"], versionComment, &v.number, &v.since); n < 2 {
-		v.number, v.since = 1, 1
-		return v, nil
+		return version{number: 1, since: 1}, nil
 	}
 	return v, nil
 }
@@ -169,7 +144,7 @@ func Compatible(ctx context.Context, db *sql.DB) error {
 
 // misfit returns why the program cannot work on tables of a version; nil if it can.
 func (h history) misfit(is version) *Finding {
-	f := &Finding{Wrong: true, Table: is.table}
+	f := &Finding{Wrong: true, Table: "tasks"}
 	switch {
 	case is.since > h.version():
 		f.What = fmt.Sprintf("is of schema version %d, for activityd of version %d and later: this is one of version %d", is.number, is.since, h.version())

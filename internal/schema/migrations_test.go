@@ -54,7 +54,7 @@ var tasksOfVersion3 string
 func version3(t *testing.T) *sql.DB {
 	t.Helper()
 	db := servertest.MySQL(t)
-	run(t, db, "DROP TABLE tasks, task_leases, parked_tasks", tasksOfVersion3, "ALTER TABLE once_keys COMMENT = 'activityd schema 3, compatible since 1'")
+	run(t, db, "DROP TABLE tasks, task_leases, parked_tasks", tasksOfVersion3)
 	return db
 }
 

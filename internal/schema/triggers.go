@@ -2,9 +2,7 @@ package schema
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -22,35 +20,16 @@ type trigger struct {
 	statement   string // makes it; empty: hidden from this user, which may neither make nor drop it
 }
 
-var (
-	spaces     = regexp.MustCompile(`\s+`)
-	intoQueues = regexp.MustCompile("INSERT INTO `.+?`\\.tasks ")
-)
+var spaces = regexp.MustCompile(`\s+`)
 
-// text returns the statement of a trigger in a form that is the same for each database of
-// the queue, and whichever client made it.
+// text returns the statement of a trigger in a form that is the same whichever client made it.
 func (t trigger) text() string {
-	return intoQueues.ReplaceAllLiteralString(strings.TrimSpace(spaces.ReplaceAllLiteralString(t.statement, " ")), insertTask)
+	return strings.TrimSpace(spaces.ReplaceAllLiteralString(t.statement, " "))
 }
 
-// insertTask begins the statements of triggers.sql that insert tasks.
-const insertTask = "INSERT INTO tasks "
-
-// Triggers returns triggers.sql for a queue in another database of the same server, which
-// has this name; empty: in the database of the triggers.
-func Triggers(queue string) string {
-	if queue == "" {
-		return activityd.Triggers
-	}
-	return strings.ReplaceAll(activityd.Triggers, insertTask, "INSERT INTO "+quoted(queue)+".tasks ")
-}
-
-// quoted returns a name as an identifier.
-func quoted(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
-
-// wantedTriggers returns those of triggers.sql, as [Triggers] does.
-func wantedTriggers(queue string) (list []trigger) {
-	for _, found := range createTrigger.FindAllStringSubmatch(Triggers(queue), -1) {
+// wantedTriggers returns those of triggers.sql.
+func wantedTriggers() (list []trigger) {
+	for _, found := range createTrigger.FindAllStringSubmatch(activityd.Triggers, -1) {
 		list = append(list, trigger{found[2], found[3], found[1]})
 	}
 	return list
@@ -76,34 +55,20 @@ func tablesUnder(triggers []trigger) []string {
 // change of the site's is missed while old triggers are replaced, and after an error the
 // old ones are made again. It waits at most 5 seconds for the locks, as the site's
 // statements wait behind it. Errors wrap those of the driver.
-//
-// The tasks go to queue, which is db or another database of its server: a trigger cannot
-// reach any other.
-func InstallTriggers(ctx context.Context, db, queue *sql.DB) (int, error) {
-	apart := ""
-	if queue != db {
-		var err error
-		if apart, err = besideOn(ctx, db, queue); err != nil {
-			return 0, err
-		}
-	}
-	want := wantedTriggers(apart)
+func InstallTriggers(ctx context.Context, db *sql.DB) (int, error) {
+	want := wantedTriggers()
 	err := withSession(ctx, db, func(conn *sql.Conn) error {
-		tables := tablesUnder(want)
-		if apart == "" {
-			tables = append([]string{"tasks"}, tables...)
-		}
-		if err := checkTables(ctx, conn, tables); err != nil {
+		if err := checkTables(ctx, conn, append([]string{"tasks"}, tablesUnder(want)...)); err != nil {
 			return err
 		}
-		if err := checkRights(ctx, conn, apart); err != nil {
+		if err := checkRights(ctx, conn); err != nil {
 			return err
 		}
 		present, err := presentTriggers(ctx, conn)
 		if err != nil {
 			return err
 		}
-		tables = tablesUnder(slices.Concat(want, present))
+		tables := tablesUnder(slices.Concat(want, present))
 		if _, err := conn.ExecContext(ctx, "LOCK TABLES "+strings.Join(tables, " WRITE, ")+" WRITE"); err != nil {
 			return fmt.Errorf("lock %s: %w", strings.Join(tables, ", "), err)
 		}
@@ -123,82 +88,10 @@ func RemoveTriggers(ctx context.Context, db *sql.DB) (removed int, err error) {
 		removed = len(present)
 		// A user that may not make triggers does not see them either. Dropping those
 		// of triggers.sql, seen or not, fails with the right that is missing.
-		return swap(context.WithoutCancel(ctx), conn, slices.Concat(present, wantedTriggers("")), nil)
+		return swap(context.WithoutCancel(ctx), conn, slices.Concat(present, wantedTriggers()), nil)
 	})
 	return removed, advise(err)
 }
-
-// besideOn returns the name of the queue's database, which must be on the server of db.
-func besideOn(ctx context.Context, db, queue *sql.DB) (name string, err error) {
-	same, err := sameServer(ctx, db, queue)
-	if err == nil && !same {
-		err = errors.New("the queue is on another server, which triggers cannot reach: have the site enqueue its tasks after each commit" +
-			" (POST /v1/tasks, the stream, or its own INSERT there): docs/servers.md")
-	}
-	if err == nil {
-		err = queue.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&name)
-	}
-	return name, err
-}
-
-// sameServer reports whether two databases are on one server: then a lock that is taken
-// through one is seen through the other.
-func sameServer(ctx context.Context, db, other *sql.DB) (same bool, err error) {
-	name := "activityd " + rand.Text()
-	err = withSession(ctx, db, func(conn *sql.Conn) error {
-		var got, holder sql.NullInt64
-		if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, 0)", name).Scan(&got); err != nil {
-			return err
-		}
-		err := other.QueryRowContext(ctx, "SELECT IS_USED_LOCK(?)", name).Scan(&holder)
-		same = got.Int64 == 1 && holder.Valid
-		return err
-	})
-	return same, err
-}
-
-// SameDatabase reports whether db and other are one database, however they are addressed: also
-// by two servers of a Galera cluster or of a replication group, each of which has its own locks.
-func SameDatabase(ctx context.Context, db, other *sql.DB) (bool, error) {
-	var names [2]string
-	for i, one := range []*sql.DB{db, other} {
-		if err := one.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&names[i]); err != nil {
-			return false, err
-		}
-	}
-	if names[0] != names[1] {
-		return false, nil
-	}
-	var clusters [2]string
-	for i, one := range []*sql.DB{db, other} {
-		var err error
-		if clusters[i], err = clusterOf(ctx, one); err != nil {
-			return false, err
-		}
-	}
-	if sameCluster(clusters[0], clusters[1]) {
-		return true, nil
-	}
-	return sameServer(ctx, db, other)
-}
-
-// clusterOf returns the id of the cluster of which all servers have the same tables, empty or
-// zeros if the server is in none.
-func clusterOf(ctx context.Context, db *sql.DB) (id string, err error) {
-	for _, show := range []string{"SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'", "SHOW GLOBAL VARIABLES LIKE 'group_replication_group_name'"} {
-		var name string
-		if err := db.QueryRowContext(ctx, show).Scan(&name, &id); err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return "", err
-		}
-		if id != "" {
-			break
-		}
-	}
-	return id, nil
-}
-
-// sameCluster reports whether two ids are those of one cluster.
-func sameCluster(id, other string) bool { return id == other && strings.Trim(id, "0-") != "" }
 
 // checkTables refuses a database in which one of the tables is missing, or is a view.
 func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {
@@ -220,17 +113,13 @@ func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {
 
 // checkRights runs statements that change nothing, and fail where a trigger would: the
 // site's statements would fail with it.
-func checkRights(ctx context.Context, conn *sql.Conn, queue string) error {
-	tasks := "tasks"
-	if queue != "" {
-		tasks = quoted(queue) + ".tasks"
-	}
+func checkRights(ctx context.Context, conn *sql.Conn) error {
 	for _, statement := range []string{
 		"UPDATE users SET last_upload = last_upload WHERE FALSE",
 		"SELECT id FROM users WHERE FALSE FOR UPDATE",
 		"SELECT user_id, contact_id FROM contacts WHERE FALSE",
 		"SELECT owner_id, visibility, date_upload FROM photos WHERE FALSE",
-		"INSERT INTO " + tasks + " (type, subject, args) SELECT 'upload', 0, JSON_OBJECT() FROM DUAL WHERE FALSE",
+		"INSERT INTO tasks (type, subject, args) SELECT 'upload', 0, JSON_OBJECT() FROM DUAL WHERE FALSE",
 	} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("the triggers would fail at %q: %w", statement, err)

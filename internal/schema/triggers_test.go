@@ -49,7 +49,7 @@ func triggered(t *testing.T, withCascades bool) *sql.DB {
 
 func install(t *testing.T, db *sql.DB) {
 	t.Helper()
-	n, err := schema.InstallTriggers(t.Context(), db, db)
+	n, err := schema.InstallTriggers(t.Context(), db)
 	if err != nil || n != ofOurs {
 		t.Fatalf("installed %d triggers: %v", n, err)
 	}

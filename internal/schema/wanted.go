@@ -13,7 +13,6 @@ import (
 type wantedTable struct {
 	name, statement string
 	owned           bool // activityd's own; else the site's
-	part            Part
 	columns         []wantedColumn
 	keys            []wantedKey
 }
@@ -53,9 +52,6 @@ var siteColumns = map[string]map[string]kind{
 	"photos":   {"id": aNumber, "owner_id": aNumber, "title": aText, "visibility": aVisibility, "date_upload": aDate},
 }
 
-// queueTables are the tables of the queue.
-var queueTables = map[string]bool{"tasks": true, "task_leases": true, "parked_tasks": true, "paused_queues": true, "task_keys": true}
-
 // siteKey is an index that the site's tables need.
 type siteKey struct {
 	table, name string
@@ -93,10 +89,7 @@ func tablesOf(text string) (tables []wantedTable) {
 	for _, found := range createTable.FindAllStringSubmatch(text, -1) {
 		t := wantedTable{name: found[2], statement: found[1]}
 		site, isSites := siteColumns[t.name]
-		t.owned, t.part = !isSites, Site
-		if queueTables[t.name] {
-			t.part = Queue
-		}
+		t.owned = !isSites
 		for line := range strings.Lines(found[3]) {
 			line = strings.TrimSuffix(strings.Join(strings.Fields(line), " "), ",")
 			name, _, _ := strings.Cut(line, " ")

@@ -81,11 +81,9 @@ const (
 	QueueRefill      = "refill"
 )
 
-// What the kinds need: the names of [queue.PoolOptions].Needs.
-const (
-	NeedsSite = "site" // the site's database, where that of the queue is another one
-	NeedsSets = "sets" // the nodes that have the sets
-)
+// NeedsSets is what kinds that change sets need: the nodes that have them. See
+// [queue.PoolOptions].Needs.
+const NeedsSets = "sets"
 
 // The spaces of ordering keys.
 const (
@@ -97,9 +95,9 @@ const (
 func Kinds() queue.Kinds {
 	list := make(queue.Kinds, len(kinds))
 	for i, k := range kinds {
-		needs := []string{NeedsSite}
+		var needs []string
 		if k.Changes != NoSet {
-			needs = append(needs, NeedsSets)
+			needs = []string{NeedsSets}
 		}
 		list[i] = queue.Kind{Name: k.Name, Queue: k.Workers.Queue, Order: k.Order, DedupeKey: k.DedupeKey, Needs: needs, Group: k.Group}
 	}
