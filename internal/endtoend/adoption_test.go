@@ -112,7 +112,7 @@ func TestTheSQLOfTheDocs(t *testing.T) {
 	if rows.Next() || rows.Err() != nil {
 		t.Errorf("somebody's last upload is behind, %v", rows.Err())
 	}
-	g.exec(t, "UPDATE tasks SET due_at = 1 WHERE state = 'scheduled'")
+	g.exec(t, "UPDATE parked_tasks SET due_at = 1 WHERE state = 'scheduled'")
 	g.started(t, "worker")
 	g.awaitIdle(t)
 }

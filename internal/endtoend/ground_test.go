@@ -106,7 +106,7 @@ func (g *ground) checkNoneDead(t *testing.T) {
 	t.Helper()
 	if dead := g.count(t).Dead; dead > 0 {
 		var reason string
-		must(t, g.db.QueryRowContext(t.Context(), "SELECT last_error FROM tasks WHERE state = 'dead' ORDER BY id LIMIT 1").Scan(&reason))
+		must(t, g.db.QueryRowContext(t.Context(), "SELECT last_error FROM parked_tasks WHERE state = 'dead' ORDER BY id LIMIT 1").Scan(&reason))
 		t.Fatalf("%d tasks are dead, the first because of: %s", dead, reason)
 	}
 }

@@ -96,7 +96,7 @@ func (s *pushSite) awaitDelivered(t *testing.T, most time.Duration) {
 	})
 	servertest.EventuallyWithin(t, most, "every task is done", func() bool {
 		must(t, retry(t.Context(), mysql.IsRetryable, func() error {
-			_, err := s.db.ExecContext(t.Context(), "UPDATE tasks SET due_at = 1 WHERE state = 'scheduled' AND dedupe_key LIKE 'burst:%'")
+			_, err := s.db.ExecContext(t.Context(), "UPDATE parked_tasks SET due_at = 1 WHERE state = 'scheduled' AND dedupe_key LIKE 'burst:%'")
 			return err
 		}))
 		return s.count(t).Open() == 0

@@ -114,7 +114,7 @@ func drain(b *testing.B, db *sql.DB, q *queue.MySQLQueue, handler queue.Handler)
 	go func() { ended <- pool.Run(ctx) }()
 	for left := 1; left > 0; {
 		<-time.After(5 * time.Millisecond)
-		if err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM tasks)").Scan(&left); err != nil {
+		if err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM tasks) OR EXISTS (SELECT 1 FROM task_leases)").Scan(&left); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -112,7 +112,7 @@ func TestTasksOfALostEvent(t *testing.T) {
 				t.Errorf("sent %q", sent)
 			}
 			var left, receipts int
-			must(t, s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks").Scan(&left))
+			must(t, s.db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM task_leases) + (SELECT COUNT(*) FROM parked_tasks)").Scan(&left))
 			must(t, s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM push_receipts WHERE state = 'accepted'").Scan(&receipts))
 			if left != 0 || receipts != 2 {
 				t.Errorf("%d tasks are left, %d receipts", left, receipts)

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/binary"
@@ -260,7 +261,7 @@ func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, token string, resul
 			moved = append(moved, r.after(v, q.options.Keep))
 		}
 	}
-	written, err := put(ctx, tx, moved)
+	written, refused, err := put(ctx, tx, moved)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -276,6 +277,9 @@ func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, token string, resul
 			continue // it stays in the lease
 		}
 		ended, ids = append(ended, r), append(ids, r.Task.ID)
+	}
+	if len(ids) == 0 && refused != nil {
+		return 0, nil, refused
 	}
 	return held, ended, l.end(ctx, tx, ids)
 }
@@ -336,9 +340,9 @@ func (q *MySQLQueue) endLease(ctx context.Context, token string) (n int, err err
 		for _, r := range found[0].open() {
 			back = append(back, r.expire())
 		}
-		written, err := put(ctx, tx, back)
-		if err != nil {
-			return err
+		written, refused, err := put(ctx, tx, back)
+		if err != nil || len(written) == 0 {
+			return cmp.Or(err, refused)
 		}
 		var ids []uint64
 		for _, r := range written {

@@ -41,9 +41,8 @@ var boundedArgs = fmt.Sprintf("IF(LENGTH(args) <= %d, args, JSON_QUOTE(CONCAT(LE
 //
 // If the server refuses that for what is in one of the rows (a trigger or a constraint of the
 // site's may), each is written alone, and one that is refused is buried with the reason, so that
-// it stops no others. One of which the server refuses that, too, is left out; if it does of all,
-// that is an error.
-func put(ctx context.Context, tx *sql.Tx, list []row) (written []row, err error) {
+// it stops no others. One of which the server refuses that, too, is left out, and refused says why.
+func put(ctx context.Context, tx *sql.Tx, list []row) (written []row, refused, err error) {
 	for _, waits := range []bool{true, false} {
 		some := slices.DeleteFunc(slices.Clone(list), func(r row) bool { return (r.state == Waiting) != waits })
 		for some := range byStatement(some, func(r row) int { return len(r.Payload) + len(r.lastError) }) {
@@ -53,20 +52,19 @@ func put(ctx context.Context, tx *sql.Tx, list []row) (written []row, err error)
 				continue
 			}
 			if !mysql.IsRowRefused(err) {
-				return nil, err
+				return nil, nil, err
 			}
-			alone, err := putAlone(ctx, tx, some)
+			alone, why, err := putAlone(ctx, tx, some)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
-			written = append(written, alone...)
+			written, refused = append(written, alone...), cmp.Or(refused, why)
 		}
 	}
-	return written, nil
+	return written, refused, nil
 }
 
-func putAlone(ctx context.Context, tx *sql.Tx, list []row) (written []row, err error) {
-	var refused error
+func putAlone(ctx context.Context, tx *sql.Tx, list []row) (written []row, refused, err error) {
 	for _, r := range list {
 		err := insertRows(ctx, tx, []row{r})
 		if mysql.IsRowRefused(err) {
@@ -79,13 +77,10 @@ func putAlone(ctx context.Context, tx *sql.Tx, list []row) (written []row, err e
 		case mysql.IsRowRefused(err):
 			refused = err
 		default:
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	if len(written) == 0 {
-		return nil, refused
-	}
-	return written, nil
+	return written, refused, nil
 }
 
 // insertRows inserts rows that all go into one table. What comes back to tasks has no dedupe key:
