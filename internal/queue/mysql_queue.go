@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -118,12 +119,14 @@ func (c *claiming) claim(ctx context.Context, owner string, lease time.Duration)
 		return nil, nil
 	}
 	token := owner + "/" + rand.Text()[:16]
-	since := c.now
+	since := uint64(math.MaxUint64)
 	claimed := make([]Task, len(c.run))
 	for i, r := range c.run {
+		began := c.now
 		if r.lastError != "" {
-			since = min(since, r.created)
+			began = r.created
 		}
+		since = min(since, began)
 		r.Lease = token
 		claimed[i] = r.Task
 	}
@@ -157,7 +160,7 @@ func (c *claiming) look(ctx context.Context) error {
 // The next tasks are read from the index, in the order in which they are to run:
 // from the front of the queue, or from its cursor on.
 var selectTasks = "SELECT id, type, subject, " + boundedArgs + ", priority, " + oneMoreAttempt + ", max_attempts, " + expiry + ", COALESCE(GREATEST(due_at, 1), 0)," +
-	" COALESCE(lost, FALSE), COALESCE(last_error, ''), created_at, " + now + " FROM tasks FORCE INDEX (claim) WHERE queue = ?"
+	" COALESCE(lost <> 0, FALSE), COALESCE(last_error, ''), created_at, " + now + " FROM tasks FORCE INDEX (claim) WHERE queue = ?"
 
 const (
 	fromCursor  = " AND priority = ? AND id >= ?"
