@@ -220,6 +220,9 @@ func (m *model) claimFrom(queue string, n int, lease time.Duration) int {
 	fromMySQL, err := m.mysql.Claim(context.Background(), queue, n, lease)
 	spec, specErr := m.spec.Claim(context.Background(), queue, n, lease)
 	m.expired(before)
+	for _, r := range m.records(scheduled) {
+		delete(m.lost, r.ID) // the clock was put back, and it was parked
+	}
 	m.same("Claim", shown(fromMySQL), shown(spec), err, specErr)
 	for _, task := range spec {
 		if until, ok := m.running[task.ID]; ok {
@@ -234,8 +237,11 @@ func (m *model) claimFrom(queue string, n int, lease time.Duration) int {
 	return len(spec)
 }
 
-// all matches all tasks.
-var all queue.Filter
+// all matches all tasks, and scheduled those of that state.
+var (
+	all       queue.Filter
+	scheduled = queue.Filter{States: []queue.State{queue.Scheduled}}
+)
 
 // waiting returns the tasks of a queue that may be claimed, in the order in which
 // they should be.

@@ -211,7 +211,7 @@ func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Durat
 			q.remove(r)
 			continue
 		case !waits:
-			r.state, r.updated = queue.Scheduled, now
+			r.state, r.updated, r.lost = queue.Scheduled, now, false
 			continue
 		}
 		claimed = append(claimed, q.start(r, now, min(lease, queue.MaxLease)))
