@@ -173,8 +173,8 @@ func TestVerifyPrintsSinceWhenThereIsLag(t *testing.T) {
 	m.backfill(t)
 	for i, minutes := range []int{3, 5, 4} {
 		must(t, m.client.Del(t.Context(), fmt.Sprint("user_", i+1)).Err())
-		_, err := m.db.ExecContext(t.Context(), "INSERT INTO tasks (type, subject, state, due_at, last_error, created_at)"+
-			" VALUES ('refill', ?, 'scheduled', UNIX_TIMESTAMP() * 1000 + 2000, 'OOM', (UNIX_TIMESTAMP() - 60 * ?) * 1000)", i+1, minutes)
+		_, err := m.db.ExecContext(t.Context(), "INSERT INTO parked_tasks (id, queue, type, subject, args, priority, attempts, max_attempts, state, due_at, last_error, created_at)"+
+			" VALUES (?, 'refill', 'refill', ?, '{}', 0, 1, 25, 'scheduled', UNIX_TIMESTAMP() * 1000 + 2000, 'OOM', (UNIX_TIMESTAMP() - 60 * ?) * 1000)", i+1, i+1, minutes)
 		must(t, err)
 	}
 	must(t, m.client.ConfigSet(t.Context(), "maxmemory", "1").Err())

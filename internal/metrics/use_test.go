@@ -38,6 +38,7 @@ import (
 func use() ([]*dto.MetricFamily, []prometheus.Collector) {
 	log := slog.New(slog.DiscardHandler)
 	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
+	queue.NewMySQLQueue(nil, queue.Options{Kinds: tasks.Kinds()}) // begins their series
 	serveRequests(log, q)
 	showCertificate(log)
 	defer useIndex(log, q)() // what is shown of a sweep goes with it

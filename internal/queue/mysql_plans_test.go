@@ -74,11 +74,13 @@ func checkPlanned(t *testing.T, db *sql.DB, p planned) {
 				used["PRIMARY"] = true
 			}
 			// The few queues that are paused are read whole, and so are the few leases.
-			if !s.Stored() || s.Table == "paused_queues" || s.Table == "task_leases" && s.Scans() {
+			if !s.Stored() || s.Table == "paused_queues" || s.Table == "task_leases" {
 				continue
 			}
 			used[s.Key] = true
-			if s.Scans() || s.Sorts() && !p.sorts {
+			// What waits is counted by the entries of one index, up to a limit.
+			counts := s.Key == "subjects" && s.Extra == "Using index"
+			if s.Scans() && !counts || s.Sorts() && !p.sorts {
 				t.Errorf("%+v in\n%s", s, statement)
 			}
 		}
@@ -212,7 +214,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			_, err = q.Claim(t.Context(), queue.DefaultQueue, 2, time.Minute)
 			return err
 		}, nil},
-		{"extend", "PRIMARY", false, 2*batch + 60, func() error {
+		{"extend", "", false, 2*batch + 60, func() error {
 			_, err := q.Extend(t.Context(), held, time.Minute)
 			return err
 		}, nil},
@@ -223,12 +225,12 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			}
 			return err
 		}, absorbed},
-		{"finish", "PRIMARY", false, 2*batch + 60, finish(nil), nil},
-		{"finish in vain", "PRIMARY", false, 2*batch + 60, finish(errors.New("in vain")), nil},
-		{"sweep in vain", "created ends timers", false, 80, sweep, []string{
+		{"finish", "", false, 2*batch + 60, finish(nil), nil},
+		{"finish in vain", "", false, 2*batch + 60, finish(errors.New("in vain")), nil},
+		{"sweep in vain", "created timers", false, 80, sweep, []string{
 			"UPDATE parked_tasks SET due_at = due_at + 3600000 WHERE state = 'scheduled'", // those of before are due soon
 		}},
-		{"sweep", "PRIMARY created ends timers", false, 160, sweep, []string{
+		{"sweep", "PRIMARY created timers", false, 160, sweep, []string{
 			parkedRows + ` VALUES (11, 'scheduled', 'default', 'upload', 1, '{}', 0, 1, 25, 1, NULL, 1), (12, 'scheduled', 'default', 'upload', 2, '{}', 0, 1, 25, 1, NULL, 1),
 				(13, 'done', 'default', 'upload', 1, '{}', 0, 1, 25, 1, NULL, 1), (14, 'done', 'default', 'upload', 2, '{}', 0, 1, 25, 1, NULL, 1)`,
 			"DELETE FROM tasks WHERE id < 20",
@@ -240,7 +242,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			parkedRows + ` SELECT 1000500 + n, 'scheduled', 'default', 'upload', n, '{}', 0, n % 2, 25, UNIX_TIMESTAMP() * 1000 + 60000, 'away', 1
 				FROM numbers WHERE n <= 20`,
 		}},
-		{"is a fan-out under way", "ends subjects", false, 80, func() error {
+		{"is a fan-out under way", "subjects", false, 80, func() error {
 			_, err := q.Active(t.Context(), tasks.FanOut, []uint64{3001, 3002, 5})
 			return err
 		}, nil},
@@ -255,7 +257,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		{"count all", "PRIMARY subjects", false, 2*size + 200, countUpTo(1_000_000), []string{"UPDATE task_keys SET created_at = created_at - 60000"}},
 		{"do not count again so soon", "PRIMARY", false, 80, countUpTo(1_000_000), nil},
 		// Each row is counted, by way of a table of its own, and so are the names.
-		{"statistics", "claim ends timers", true, 8*(size+200) + 500, func() error {
+		{"statistics", "claim timers", true, 8*(size+200) + 500, func() error {
 			_, err := q.Stats(t.Context())
 			return err
 		}, nil},

@@ -70,6 +70,7 @@ func TestAKindIsAFileAndALine(t *testing.T) {
 	if !slices.Contains(tasks.Changing(tasks.OwnSet), tasks.Poke) {
 		t.Error("the audit does not know it")
 	}
+	queue.NewMySQLQueue(nil, queue.Options{Kinds: tasks.Kinds()})
 	if _, ok := metricstest.Gather(t)[`activityd_tasks_finished_total{outcome="done",queue="default",type="poke"}`]; !ok {
 		t.Error("the metrics do not know it")
 	}
