@@ -122,7 +122,9 @@ func TestReceiptsOutliveAServer(t *testing.T) {
 				must(t, db.QueryRowContext(t.Context(), query).Scan(&n))
 				return n
 			}
-			servertest.Eventually(t, "all tasks have ended", func() bool { return one("SELECT (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM task_leases) + (SELECT COUNT(*) FROM parked_tasks)") == 0 })
+			servertest.Eventually(t, "all tasks have ended", func() bool {
+				return one("SELECT (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM task_leases) + (SELECT COUNT(*) FROM parked_tasks)") == 0
+			})
 			if n := one("SELECT COUNT(*) FROM push_receipts WHERE state = 'accepted'"); n != 2*devices {
 				t.Errorf("%d receipts of what was accepted, want %d", n, 2*devices)
 			}
