@@ -10,12 +10,16 @@
 
 #ifndef MIN
 #define MIN      1     /* Settings.Min */
-#define MAX      2     /* Settings.Max */
-#define CONTACTS 4
-#define EVENTS   2     /* changes of the truth, and deaths of workers */
-#define LOSSES   1     /* of the set alone, as by its expiry */
 #endif
-#define LATEST   9     /* the highest last upload; 0: never uploaded */
+#ifndef MAX
+#define MAX      2     /* Settings.Max */
+#endif
+#ifndef EVENTS
+#define EVENTS   2     /* changes of the truth, and deaths of workers */
+#endif
+#define LOSSES   1     /* of the set alone, as by its expiry */
+#define CONTACTS 4
+#define LATEST   10    /* the highest last upload; 0: never uploaded */
 #define WORKERS  2
 #define NONE     255
 #define bit(c)   (1 << (c))
@@ -336,11 +340,11 @@ inline befriend(c)     { events--; contact = contact ^ bit(c); pairs = pairs | b
 /* A member that was deleted, and came back. */
 inline lower(c, date)  { events--; last[c] = date; pairs = pairs | bit(c); check() }
 
-#define CHANGES(c) d_step { c < CONTACTS && events > 0 && last[c] < LATEST - 1 -> upload(c, last[c] + 2) } \
-	:: d_step { c < CONTACTS && events > 0 && last[c] < LATEST -> upload(c, LATEST) } \
-	:: d_step { c < CONTACTS && events > 0 -> befriend(c) } \
-	:: d_step { c < CONTACTS && events > 0 && last[c] > 1 -> lower(c, 1) } \
-	:: d_step { c < CONTACTS && events > 0 && last[c] > 0 -> lower(c, 0) }
+#define CHANGES(c) d_step { events > 0 && last[c] < LATEST - 1 -> upload(c, last[c] + 2) } \
+	:: d_step { events > 0 && last[c] < LATEST -> upload(c, LATEST) } \
+	:: d_step { events > 0 -> befriend(c) } \
+	:: d_step { events > 0 && last[c] > 1 -> lower(c, 1) } \
+	:: d_step { events > 0 && last[c] > 0 -> lower(c, 0) }
 /* A read that meets a ghost reports it. */
 #define GHOST(c)   d_step { has(members & ~contact & ~pairs, c) -> pairs = pairs | bit(c) }
 
@@ -373,7 +377,6 @@ end:	do
 	:: d_step { isIn(x, Upload, 3) ->
 		if
 		:: w[x].read[w[x].about] != 0 ->
-			refill = refill || members == 0;
 			addScript(w[x].about, w[x].read[w[x].about])
 		:: else
 		fi;
@@ -404,19 +407,24 @@ end:	do
 	od
 }
 
-/* The set is what a refill makes of it. */
+/* The set is what a refill makes of it; or one upload has been hidden since, without a task,
+ * and a refill waits. (No loss then, as there would be many more states.) */
 init {
 	atomic {
 		d_step {
 			w[0].kind = Idle; w[1].kind = Idle;
 			contact = bit(CONTACTS) - 1;
-			last[0] = 7; last[1] = 3; last[2] = 4;
+			last[0] = 8; last[1] = 4; last[2] = 5; last[3] = 1;
 			topContacts(0);
 			members = w[0].top;
 			for (i : 0 .. CONTACTS - 1) { score[i] = w[0].topScore[i] }
 			forgetReads(0);
 			check()
 		}
+		if
+		:: last[0] = 1; refill = true; losses = 0
+		:: true
+		fi;
 		run Site(); run Work(0); run Work(1)
 	}
 }

@@ -18,7 +18,9 @@
 #define KEYS      1
 
 #define KEY(c)      ((c) == 0 || (c) == 2 -> 0 : NONE)
+#ifndef MORTAL
 #define MORTAL      (bit(1) | bit(2))  /* changes whose task may expire */
+#endif
 #define DELAYED     bit(2)             /* changes whose task has a due_at */
 #define FOLLOWED    bit(1)             /* changes whose task has a follow-up task */
 #endif
@@ -110,13 +112,13 @@ inline freeKey(r) {
 	}
 }
 
-/* A row goes back into tasks, without its key. */
+/* A row goes back into tasks: without a key, if it was claimed. */
 inline putBack(r) {
 	ready = ready | bit(r);
 #ifdef V_KEY_BACK
 	if
 	:: has(keyed, r) ->
-		duplicate_key = holder[0] != NONE;
+		duplicate_key = holder[0] != NONE && holder[0] != r;
 		assert(!duplicate_key);
 		holder[0] = r
 	:: else
@@ -167,7 +169,7 @@ inline commit(p) {
 	ready = ready | inserted[p];
 	born = born | inserted[p];
 	changed = changed | said[p];
-	absorbed_by_work_that_began = (absorbing[p] & ~ready) != 0;
+	absorbed_by_work_that_began = (absorbing[p] & ~(ready | parked)) != 0;
 	assert(!absorbed_by_work_that_began);
 	for (i : 0 .. ROWS - 1) {
 		if
@@ -178,7 +180,12 @@ inline commit(p) {
 			:: else
 			fi;
 			if
-			:: (stands[i] & ~DELAYED) != 0 -> delayed = delayed & ~bit(i)
+			:: (stands[i] & ~DELAYED) != 0 ->
+				delayed = delayed & ~bit(i);
+				if
+				:: has(parked, i) -> parked = parked & ~bit(i); ready = ready | bit(i)
+				:: else
+				fi
 			:: else
 			fi
 		:: else
@@ -341,7 +348,7 @@ inline forget(w) {
 /* Absorb: a held task takes over one that is the same work and has not been started. */
 #define sameWork(r, s) (has(keyed, r) && has(keyed, s)) /* there is one key */
 #define canMerge(w, r, s) (token[w] != NONE && asDone[w] + asFailed[w] + asBack[w] == 0 && has(held[w], r) && \
-	has(unlocked(), s) && sameWork(r, s) && holdsLease(w, r))
+	(has(unlocked(), s) || canUnpark(s)) && sameWork(r, s) && holdsLease(w, r))
 #ifdef V_ABSORB_WITHOUT_LEASE
 #define holdsLease(w, r) true
 #else
@@ -350,6 +357,7 @@ inline forget(w) {
 
 inline merge(w, r, s) {
 	ready = ready & ~bit(s);
+	parked = parked & ~bit(s);
 	stands[r] = stands[r] | stands[s];
 	stands[s] = 0;
 	leave(s);
@@ -389,19 +397,19 @@ inline expire(r) {
 	tidy()
 }
 
-/* A claim met a row that is not due yet, and moved it. */
+/* A claim met a row that is not due yet, and moved it. It keeps its key, and absorbs. */
 #define canPark(r) has(unlocked() & delayed, r)
 inline park(r) {
 	ready = ready & ~bit(r);
 	parked = parked | bit(r);
-	delayed = delayed & ~bit(r);
-	freeKey(r);
 	checkPlaces();
 	tidy()
 }
 
+#define canUnpark(r) has(parked & ~(absorbing[0] | absorbing[1]), r)
 inline unpark(r) {
 	parked = parked & ~bit(r);
+	delayed = delayed & ~bit(r);
 	putBack(r);
 	checkPlaces();
 	tidy()
@@ -477,7 +485,7 @@ end:	do
 #define TAKEBACK(l) d_step { lease[l].is -> takeBack(l, lease[l].content & ~lease[l].done) }
 #define EXPIRE(r)   d_step { canExpire(r) -> expire(r) }
 #define PARK(r)     d_step { canPark(r) -> park(r) }
-#define UNPARK(r)   d_step { has(parked, r) -> unpark(r) }
+#define UNPARK(r)   d_step { canUnpark(r) -> unpark(r) }
 
 proctype Sweep() {
 	SET read;
