@@ -21,8 +21,10 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // apartServers are a site and its queue, each on a server of its own.
@@ -73,7 +75,7 @@ func startApart(t *testing.T) *apartServers {
 	queueDB, err := mysql.Open(a.queues.DSN("own"))
 	must(t, err)
 	t.Cleanup(func() { _ = queueDB.Close() })
-	a.db, a.site, a.queue = db, site.NewMySQL(db), queue.NewMySQLQueue(queueDB, queue.Options{})
+	a.db, a.site, a.queue = db, site.NewMySQL(db), queue.NewMySQLQueue(queueDB, queue.Options{Kinds: tasks.Kinds()})
 	return a
 }
 
@@ -144,10 +146,10 @@ func (a *apartServers) ready(t *testing.T, status int, words ...string) {
 func (a *apartServers) awaitIdle(t *testing.T) {
 	t.Helper()
 	eventually(t, "every task is done", func() bool {
-		n, err := a.queue.Count(t.Context())
+		n, err := queuetest.Count(t.Context(), a.queue)
 		return err == nil && n.Open() == 0
 	})
-	n, err := a.queue.Count(t.Context())
+	n, err := queuetest.Count(t.Context(), a.queue)
 	must(t, err)
 	if n.Dead > 0 {
 		t.Errorf("%d tasks are dead", n.Dead)

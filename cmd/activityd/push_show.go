@@ -18,6 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // pushLook is what the flags of push show say.
@@ -73,7 +74,7 @@ func (l *pushLook) run(ctx context.Context, db, queueDB *sql.DB, name string, ou
 			return err
 		}
 	}
-	q, store := queue.NewMySQLQueue(queueDB, queue.Options{}), push.NewMySQL(db)
+	q, store := queue.NewMySQLQueue(queueDB, queue.Options{Kinds: tasks.Kinds()}), push.NewMySQL(db)
 	e, waiting, err := l.find(ctx, q, store, name)
 	switch {
 	case err != nil:

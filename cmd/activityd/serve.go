@@ -218,14 +218,14 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 		return b, errors.Join(err, b.closers.close())
 	}
 	b.closers = append(b.closers, site.Close, ofQueue.Close)
-	b.siteCheck, b.queueCheck = contacts.NewMySQL(site), queue.NewMySQLQueue(ofQueue, queue.Options{})
+	b.siteCheck, b.queueCheck = contacts.NewMySQL(site), queue.NewMySQLQueue(ofQueue, queue.Options{Kinds: tasks.Kinds()})
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Notifier: b.notifier})
 	b.push = push.NewMySQL(b.db)
 	b.push.Queue = b.queueDB
-	b.queue = queue.NewMySQLQueue(b.queueDB, queue.Options{
+	b.queue = queue.NewMySQLQueue(b.queueDB, queue.Options{Kinds: tasks.Kinds(),
 		Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,
 	})
 	return b, nil
@@ -552,7 +552,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	if s.config.role != roleAPI {
 		worked = s.pool.Queues()
 	}
-	stats := queue.NewStatsCollector(s.queue.Stats, worked, s.log)
+	stats := queue.NewStatsCollector(tasks.Kinds(), s.queue.Stats, worked, s.log)
 	if s.apart() {
 		stats.SiteUp = s.health.Site.Up
 	}

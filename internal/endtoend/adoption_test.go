@@ -170,7 +170,7 @@ func TestTheRightsOfTheDocs(t *testing.T) {
 		}
 	}
 
-	q := queue.NewMySQLQueue(g.asUser(t, "activityd"), queue.Options{Owner: "test"})
+	q := queue.NewMySQLQueue(g.asUser(t, "activityd"), queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
 	_, _, err := q.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewUpload(7), tasks.NewRefill(7)})
 	must(t, err)
 	_, err = q.Pause(t.Context(), tasks.QueueRefill)

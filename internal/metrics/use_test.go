@@ -30,18 +30,19 @@ import (
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	_ "github.com/activityd/activityd/internal/stream" // has metrics
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // use uses what has metrics without series until then, and returns what a scrape
 // shows afterwards, and what has the metrics. Most series are there with 0 from the start.
 func use() ([]*dto.MetricFamily, []prometheus.Collector) {
 	log := slog.New(slog.DiscardHandler)
-	q := queuetest.NewMemory(queue.Options{}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
 	serveRequests(log, q)
 	showCertificate(log)
 	defer useIndex(log, q)() // what is shown of a sweep goes with it
 	registry := prometheus.NewRegistry()
-	stats := queue.NewStatsCollector(q.Stats, nil, log)
+	stats := queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, log)
 	stats.SiteUp = func() bool { return true }
 	registry.MustRegister(
 		stats,

@@ -11,6 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // olderSite is a site whose database loses events, and gives their numbers again, beside the
@@ -27,7 +28,7 @@ type olderSite struct {
 func newOlderSite(t *testing.T) *olderSite {
 	t.Helper()
 	s := &olderSite{T: t, db: openDB(t), queueDB: openDB(t), sender: &recorder{}}
-	s.queue = queue.NewMySQLQueue(s.queueDB, queue.Options{})
+	s.queue = queue.NewMySQLQueue(s.queueDB, queue.Options{Kinds: tasks.Kinds()})
 	s.restart()
 	exec(t, s.db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob'), (3, 'eve'), (4, 'dan')")
 	for id := 2; id <= 4; id++ {

@@ -13,6 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // pageApart is a page whose task is in a database of its own, and whose receipts cannot be
@@ -39,7 +40,7 @@ func newPageApart(t *testing.T) *pageApart {
 	p.store.Queue = open()
 	exec(t, p.queueDB, "INSERT INTO tasks (queue, type, subject) VALUES ('notify', 'notify', 1)")
 	var err error
-	p.held, err = queue.NewMySQLQueue(p.queueDB, queue.Options{}).Claim(t.Context(), push.QueueNotify, 10, time.Minute)
+	p.held, err = queue.NewMySQLQueue(p.queueDB, queue.Options{Kinds: tasks.Kinds()}).Claim(t.Context(), push.QueueNotify, 10, time.Minute)
 	must(t, err)
 	p.other, err = p.db.BeginTx(t.Context(), nil)
 	must(t, err)

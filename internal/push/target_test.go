@@ -19,7 +19,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
-	_ "github.com/activityd/activityd/internal/tasks" // registers the kinds
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // TestRowsAreTargeted: a site inserts rows, and each process that works on a page for the first
@@ -42,7 +42,7 @@ func TestRowsAreTargeted(t *testing.T) {
 		('notify', 2, JSON_OBJECT('type', 'comment', 'recipients', JSON_ARRAY('7', 2, '8'), 'id', 'a')),
 		('notify', 2, JSON_OBJECT('type', 'comment', 'recipients', JSON_ARRAY('7', 2, '8'), 'id', 'a')),
 		('notify', 2, JSON_OBJECT('type', 'comment', 'recipients', 'all')), ('notify', 0, JSON_OBJECT('type', 'comment'))`)
-	q := queue.NewMySQLQueue(db, queue.Options{})
+	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds()})
 	g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: contacts.NewMySQL(db), PageSize: size})
 	dropped := 0
 	for open := 1; open > 0; {
@@ -134,7 +134,7 @@ func TestABurstIsNotTakenTwice(t *testing.T) {
 	db := openDB(t)
 	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
 	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), '{}', 5)")
-	q := queue.NewMySQLQueue(db, queue.Options{})
+	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds()})
 	sender := &slowSender{sending: make(chan struct{}, 9), answer: make(chan struct{})}
 	work := func(name string, h queue.Handler) (worked int) {
 		list, err := q.Claim(t.Context(), name, 10, time.Minute)
@@ -420,7 +420,7 @@ func testALatePageWritesNothing(t *testing.T, db, queueDB *sql.DB) {
 	exec(t, db, "REPLACE INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
 	exec(t, db, "REPLACE INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), 5)")
 	exec(t, queueDB, `INSERT INTO tasks (queue, type, subject, args) VALUES ('notify', 'notify', 1, '{"id":"e","type":"fave","recipients":["2"],"collapse":"c"}')`)
-	q, store := queue.NewMySQLQueue(queueDB, queue.Options{}), push.NewMySQL(db)
+	q, store := queue.NewMySQLQueue(queueDB, queue.Options{Kinds: tasks.Kinds()}), push.NewMySQL(db)
 	store.Queue = queueDB
 	claim := func() []queue.Task {
 		t.Helper()

@@ -32,7 +32,7 @@ func tablesIn(t *testing.T, db *sql.DB) []string {
 
 func TestEachDatabaseHasItsOwnTables(t *testing.T) {
 	t.Parallel()
-	if got, want := schema.Tables(schema.Queue), []string{"tasks", "paused_queues", "task_keys"}; !slices.Equal(got, want) {
+	if got, want := schema.Tables(schema.Queue), []string{"tasks", "task_leases", "parked_tasks", "paused_queues", "task_keys"}; !slices.Equal(got, want) {
 		t.Errorf("tables of the queue: %q, want %q", got, want)
 	}
 	if got := append(schema.Tables(schema.Queue), schema.Tables(schema.Site)...); len(got) != len(schema.Tables()) {

@@ -21,7 +21,7 @@ type Part string
 
 // The parts.
 const (
-	Queue Part = "queue" // tasks, paused_queues, task_keys
+	Queue Part = "queue" // tasks, task_leases, parked_tasks, paused_queues, task_keys
 	Site  Part = "site"  // all others
 )
 
@@ -71,11 +71,6 @@ func (h history) apply(ctx context.Context, db *sql.DB, offline bool, of []Part)
 		if err != nil {
 			return err
 		}
-		if len(steps) > 0 && !is.recorded {
-			if err := checkVersion1(ctx, conn); err != nil {
-				return err
-			}
-		}
 		for _, t := range wantedTables(of) {
 			if _, err := conn.ExecContext(ctx, t.statement); err != nil {
 				return fmt.Errorf("make table %s: %w", t.name, err)
@@ -91,8 +86,8 @@ func (h history) apply(ctx context.Context, db *sql.DB, offline bool, of []Part)
 func migrate(ctx context.Context, conn *sql.Conn, is version, steps []migration) error {
 	for _, step := range steps {
 		is.number, is.since = is.number+1, step.since
-		if _, err := conn.ExecContext(ctx, step.statement); err != nil && !mysql.IsChanged(err) && !mysql.IsNoSuchTable(err) {
-			return fmt.Errorf("migrate to schema version %d: %s: %w", is.number, step.statement, advise(err))
+		if err := step.take(ctx, conn); err != nil {
+			return fmt.Errorf("migrate to schema version %d: %w", is.number, advise(err))
 		}
 		if err := is.record(ctx, conn); err != nil {
 			return err
@@ -102,6 +97,21 @@ func migrate(ctx context.Context, conn *sql.Conn, is version, steps []migration)
 		return nil
 	}
 	return is.record(ctx, conn)
+}
+
+func (m migration) take(ctx context.Context, conn *sql.Conn) error {
+	if m.before != nil {
+		if err := m.before(ctx, conn); err != nil {
+			return err
+		}
+	}
+	if _, err := conn.ExecContext(ctx, m.statement); err != nil && !mysql.IsChanged(err) && !mysql.IsNoSuchTable(err) {
+		return fmt.Errorf("%s: %w", m.statement, err)
+	}
+	if m.after != nil {
+		return m.after(ctx, conn)
+	}
+	return nil
 }
 
 // lockSchema keeps other processes from applying a schema to the same database until

@@ -54,7 +54,7 @@ var siteColumns = map[string]map[string]kind{
 }
 
 // queueTables are the tables of the queue.
-var queueTables = map[string]bool{"tasks": true, "paused_queues": true, "task_keys": true}
+var queueTables = map[string]bool{"tasks": true, "task_leases": true, "parked_tasks": true, "paused_queues": true, "task_keys": true}
 
 // siteKey is an index that the site's tables need.
 type siteKey struct {
