@@ -1,0 +1,87 @@
+package queue_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// The tests of this file play the ways to an error that SPIN finds in variants of
+// model/queue.pml, which they are named after.
+
+// V_DELETE_RANGE, V_NO_LOOK_AT_FRONT: 2 commits after a claim has read 1 and 3.
+func TestATaskThatCommitsLateIsNotPassedOver(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	first := enqueue(t, q, tasks.NewUpload(1))[0]
+	late := begin(t, db)
+	second, err := q.EnqueueIn(t.Context(), late, []queue.New{tasks.NewUpload(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	third := enqueue(t, q, tasks.NewUpload(3))[0]
+	claimed := claim(t, q, 3)
+	if len(claimed) != 2 || claimed[0].ID != first || claimed[1].ID != third {
+		t.Fatalf("claimed %v, want tasks %d and %d", claimed, first, third)
+	}
+	if err := late.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if again := claim(t, q, 3); len(again) != 1 || again[0].ID != second[0] {
+		t.Errorf("claimed %v, want task %d", again, second[0])
+	}
+	counts(t, q, queuetest.Counts{Running: 3})
+}
+
+// V_KEY_KEPT, V_KEY_BACK: a change after the start has a task of its own, and the first one comes
+// back beside it.
+func TestAChangeAfterTheStartIsNotAbsorbed(t *testing.T) {
+	t.Parallel()
+	_, q := openDB(t)
+	first := enqueue(t, q, tasks.NewUpload(1))[0]
+	claimed := claim(t, q, 1)
+	second := enqueue(t, q, tasks.NewUpload(1))[0]
+	if first == second {
+		t.Error("the task that runs absorbed a change")
+	}
+	finish(t, q, queue.Later(0, queue.ErrLeaseLost), claimed...)
+	var ids []uint64
+	for _, task := range claim(t, q, 2) {
+		ids = append(ids, task.ID)
+	}
+	if !slices.Equal(ids, []uint64{first, second}) {
+		t.Errorf("claimed %v, want %d and %d", ids, first, second)
+	}
+}
+
+// V_FINISH_WITHOUT_LEASE, V_FINISH_WITHOUT_DONE, V_SWEEP_WITHOUT_LOCK: one of two tasks is finished, twice; the
+// lease ends; its owner goes on.
+func TestAFinishAfterTheLeaseIsWithoutEffect(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
+	claimed := claimFor(t, q, queue.DefaultQueue, 2, time.Minute)
+	finish(t, q, nil, claimed[0])
+	if lost := tryFinish(t, q, nil, claimed[0]); lost != 1 {
+		t.Errorf("the second finish of a task: %d lost", lost)
+	}
+	exec(t, db, "UPDATE task_leases SET ends_at = 1")
+	if _, err := q.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	counts(t, q, queuetest.Counts{Waiting: 1})
+	again := claim(t, q, 2)
+	if len(again) != 1 || again[0].ID != claimed[1].ID {
+		t.Fatalf("claimed %v, want task %d", again, claimed[1].ID)
+	}
+	if lost := tryFinish(t, q, nil, claimed...); lost != 2 {
+		t.Errorf("%d lost, want 2: another has the lease", lost)
+	}
+	counts(t, q, queuetest.Counts{Running: 1})
+	finish(t, q, nil, again...)
+	counts(t, q, queuetest.Counts{})
+}
