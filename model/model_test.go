@@ -3,7 +3,6 @@ package model_test
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -161,7 +160,7 @@ func (s searched) isWithoutError(t *testing.T) {
 	}
 	for _, line := range regexp.MustCompile(`(?m)^\t.*, state \d+, .*$`).FindAllString(s.output, -1) {
 		if !strings.HasSuffix(line, `"-end-"`) {
-			t.Error("never reached:", fmt.Sprint(line))
+			t.Error("never reached:", line)
 		}
 	}
 }
