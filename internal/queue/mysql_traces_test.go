@@ -85,3 +85,42 @@ func TestAFinishAfterTheLeaseIsWithoutEffect(t *testing.T) {
 	finish(t, q, nil, again...)
 	counts(t, q, queuetest.Counts{})
 }
+
+// V_NO_ABSORB_LOCK: a task does not start while a transaction that it absorbed is open.
+func TestATaskWaitsForTheChangeThatItAbsorbed(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	first := enqueue(t, q, tasks.NewUpload(1))[0]
+	open := begin(t, db)
+	absorbed, err := q.EnqueueIn(t.Context(), open, []queue.New{tasks.NewUpload(1)})
+	if err != nil || absorbed[0] != first {
+		t.Fatalf("task %v, %v, want that of %d", absorbed, err, first)
+	}
+	if early := claim(t, q, 1); len(early) != 0 {
+		t.Errorf("claimed %v before the change committed", early)
+	}
+	if err := open.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if late := claim(t, q, 1); len(late) != 1 || late[0].ID != first {
+		t.Errorf("claimed %v, want task %d", late, first)
+	}
+}
+
+// V_ABSORB_WITHOUT_LEASE: a task whose lease was lost absorbs nothing.
+func TestATaskWithoutItsLeaseAbsorbsNothing(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	enqueue(t, q, tasks.NewUpload(1))
+	lost := claim(t, q, 1)
+	exec(t, db, "UPDATE task_leases SET ends_at = 1")
+	if _, err := q.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	finish(t, q, nil, claim(t, q, 1)...)
+	enqueue(t, q, tasks.NewUpload(1))
+	if n, err := q.Absorb(t.Context(), lost); n != 0 || err != nil {
+		t.Errorf("absorbed %d, %v", n, err)
+	}
+	counts(t, q, queuetest.Counts{Waiting: 1})
+}
