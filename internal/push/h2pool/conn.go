@@ -23,6 +23,7 @@ const (
 	drainTimeout = time.Second
 	closeTimeout = time.Second // of the last words
 	maxRead      = 16 << 10    // bytes of a frame that comes
+	maxHeaders   = 8 * maxRead // of a header with its CONTINUATION, which may be empty
 )
 
 // Conn is a connection. Its state belongs to the pool's mu.
@@ -81,7 +82,7 @@ func (c *Conn) poke() {
 // write writes what is to be written, many frames at once: while it is writing, more gathers.
 func (c *Conn) write() {
 	var out bytes.Buffer
-	w := writer{out: &out, framer: http2.NewFramer(&out, nil), encoder: hpack.NewEncoder(nil)}
+	w := writer{out: &out, framer: http2.NewFramer(&out, nil)}
 	w.encoder = hpack.NewEncoder(&w.block)
 	_, _ = out.WriteString(http2.ClientPreface) // a buffer takes all
 	_ = w.framer.WriteSettings(
@@ -97,9 +98,16 @@ func (c *Conn) write() {
 		var batch []frame
 		batch, more = c.frames(c.next)
 		c.p.schedule() // what is left is for another connection
-		w.table, w.maxFrame, w.maxHeader = c.table, c.maxFrame, c.maxHeader
-		last := c.closing && c.isIdle()
+		w.maxFrame, w.maxHeader = c.maxFrame, c.maxHeader
+		table, lowest := c.table, c.lowest
+		c.lowest = table
+		last, fault := c.closing && c.isIdle(), c.fault
 		c.p.mu.Unlock()
+		for _, size := range []uint32{lowest, table} { // what the peer forgot we must forget, too
+			if size != w.encoder.MaxDynamicTableSize() {
+				w.encoder.SetMaxDynamicTableSize(size)
+			}
+		}
 		if !c.send(&w, batch) {
 			return
 		}
@@ -107,15 +115,12 @@ func (c *Conn) write() {
 			continue
 		}
 		if last {
-			c.goodbye(&w, http2.ErrCodeNo)
+			c.goodbye(&w, fault)
 			return
 		}
 		select {
 		case <-c.wake:
-		case <-c.ended:
-			if c.fault != 0 {
-				c.goodbye(&w, c.fault)
-			}
+		case <-c.ended: // and what it ended with was seen
 			return
 		}
 	}
@@ -161,10 +166,11 @@ type writer struct {
 	encoder *hpack.Encoder
 	block   bytes.Buffer
 	fields  []Field
+	literal []byte
 	ends    []int // where the frames of a batch end in out
 	skipped uint32
 
-	table, maxFrame, maxHeader uint32 // of the peer
+	maxFrame, maxHeader uint32 // of the peer
 }
 
 // frame appends a frame to out, which takes all.
@@ -210,12 +216,15 @@ func (w *writer) header(c *Conn, f *frame) error {
 	if size > w.maxHeader {
 		return fmt.Errorf("the header has %d bytes, and the peer takes %d", size, w.maxHeader)
 	}
-	if w.table != w.encoder.MaxDynamicTableSize() {
-		w.encoder.SetMaxDynamicTableSize(w.table)
-	}
 	w.block.Reset()
-	for _, field := range w.fields {
-		_ = w.encoder.WriteField(field)
+	for _, field := range w.fields { // the first is not Sensitive: the encoder may begin with the size of its table
+		if !field.Sensitive {
+			_ = w.encoder.WriteField(field)
+			continue
+		}
+		// A literal that is never indexed, without a search for it in the tables.
+		w.literal = appendString(appendString(append(w.literal[:0], 0x10), field.Name), field.Value)
+		_, _ = w.block.Write(w.literal)
 	}
 	rest := w.block.Bytes()
 	for first := true; first || len(rest) > 0; first = false {
@@ -230,14 +239,29 @@ func (w *writer) header(c *Conn, f *frame) error {
 	return nil
 }
 
+// appendString appends a string as RFC 7541, 5.2, without Huffman's code.
+func appendString(to []byte, text string) []byte {
+	n := len(text)
+	if n < 127 {
+		return append(append(to, byte(n)), text...)
+	}
+	to = append(to, 127)
+	for n -= 127; n >= 128; n >>= 7 {
+		to = append(to, byte(n)|128)
+	}
+	return append(append(to, byte(n)), text...)
+}
+
 // read takes what the peer sends, until nothing more comes.
 func (c *Conn) read() error {
-	framer := http2.NewFramer(nil, bufio.NewReaderSize(&listener{c: c}, 2*maxRead))
+	in := &bounded{r: bufio.NewReaderSize(&listener{c: c}, 2*maxRead)}
+	framer := http2.NewFramer(nil, in)
 	framer.SetReuseFrames()
 	framer.SetMaxReadFrameSize(maxRead)
 	framer.MaxHeaderListSize = maxAnswer
-	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	framer.ReadMetaHeaders = hpack.NewDecoder(maxTable, nil)
 	for {
+		in.left = maxHeaders
 		f, err := framer.ReadFrame()
 		stream, isStream := errors.AsType[http2.StreamError](err)
 		switch {
@@ -258,6 +282,21 @@ func (c *Conn) read() error {
 			return err
 		}
 	}
+}
+
+// bounded ends a connection whose peer sends a header without an end.
+type bounded struct {
+	r    *bufio.Reader
+	left int // bytes of this frame, with its CONTINUATION
+}
+
+// Read implements [io.Reader].
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	if b.left -= n; b.left < 0 {
+		return 0, http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+	}
+	return n, err
 }
 
 // handle takes a frame. It holds mu.

@@ -28,7 +28,12 @@ func (p *Pool) connect(ctx context.Context) (*tls.Conn, error) {
 	if p.HTTP1 {
 		config.NextProtos = append(config.NextProtos, "http/1.1")
 	}
-	return handshake(ctx, raw, config)
+	c, err := handshake(ctx, raw, config)
+	if err == nil && !p.HTTP1 && c.ConnectionState().NegotiatedProtocol != "h2" {
+		_ = c.Close()
+		return nil, errors.New("the server does not speak HTTP/2")
+	}
+	return c, err
 }
 
 // handshake is of TLS. If it fails, the connection is closed.

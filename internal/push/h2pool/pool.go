@@ -112,7 +112,7 @@ func (p *Pool) Send(ctx context.Context, r Request) (Answer, error) {
 	if err := ctx.Err(); err != nil {
 		return Answer{}, &Error{NotWritten, err}
 	}
-	one := &call{Request: r, ctx: ctx, done: make(chan struct{})}
+	one := &call{Request: r, ctx: ctx, done: dones.Get().(chan struct{})} //nolint:forcetypeassert,errcheck // it holds nothing else
 	p.mu.Lock()
 	if p.ctx.Err() != nil {
 		p.mu.Unlock()
@@ -127,6 +127,7 @@ func (p *Pool) Send(ctx context.Context, r Request) (Answer, error) {
 		p.giveUp(one, ctx.Err())
 		<-one.done
 	}
+	dones.Put(one.done)
 	if one.err != nil {
 		return Answer{}, one.err
 	}

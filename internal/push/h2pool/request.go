@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -125,12 +126,12 @@ func (e *GoAwayError) Error() string {
 
 // call is a request on its way. The invariant: it is in exactly one place, the pool's queue, the
 // open streams of one connection, or done. All but the first three fields belong to the pool's mu,
-// until done is closed: then they do not change any more.
+// until done has its value: then they do not change any more.
 type call struct {
 	Request
 
 	ctx  context.Context //nolint:containedctx // of this request, for HTTP/1.1
-	done chan struct{}
+	done chan struct{}   // of [dones]; it gets one value, at the end
 
 	conn  *Conn  // over which it goes; nil: it waits, or is done
 	id    uint32 // its stream
@@ -160,8 +161,11 @@ func (c *call) fate() Fate {
 // finish ends a call. err is nil if there is an answer.
 func (c *call) finish(err *Error) {
 	c.conn, c.err = nil, err
-	close(c.done)
+	c.done <- struct{}{}
 }
+
+// dones are channels for one value, which are empty: they are used again.
+var dones = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
 
 // RetryAfter reads a header Retry-After: seconds, or a date; 0 if it asks for no time.
 func RetryAfter(text string, now time.Time) time.Duration {

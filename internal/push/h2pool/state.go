@@ -18,6 +18,8 @@ const (
 	// maxOpen is how many requests a connection carries at once, whatever the peer allows.
 	maxOpen = 1000
 	maxID   = math.MaxInt32
+	// maxTable is how much of headers each end keeps, in bytes: what RFC 9113 begins with.
+	maxTable = 4096
 	// maxBatch is about how many bytes are written at once.
 	maxBatch = 64 << 10
 	// maxControl is how many answers to PING and SETTINGS may wait to be written, and maxVain how many
@@ -46,6 +48,7 @@ type state struct {
 	maxFrame   uint32
 	maxHeader  uint32 // bytes of a header, as RFC 9113 counts
 	table      uint32 // of the encoder, in bytes
+	lowest     uint32 // what table was at the lowest since the encoder was told
 	initial    int64  // window of a new stream
 	window     int64  // of the connection
 
@@ -92,7 +95,7 @@ type frame struct {
 // is not known then.
 func newState() state {
 	return state{
-		maxStreams: math.MaxUint32, maxFrame: 16 << 10, maxHeader: math.MaxUint32, table: 4096,
+		maxStreams: math.MaxUint32, maxFrame: 16 << 10, maxHeader: math.MaxUint32, table: maxTable, lowest: maxTable,
 		initial: firstWindow, window: firstWindow, left: connWindow,
 		open: make(map[uint32]*call), nextID: 1, last: math.MaxUint32,
 	}
@@ -367,7 +370,8 @@ func (s *state) settings(list []http2.Setting) error {
 		case http2.SettingMaxHeaderListSize:
 			s.maxHeader = one.Val
 		case http2.SettingHeaderTableSize:
-			s.table = min(one.Val, 4096)
+			s.table = min(one.Val, maxTable)
+			s.lowest = min(s.lowest, s.table)
 		case http2.SettingInitialWindowSize:
 			change := int64(one.Val) - s.initial
 			s.initial = int64(one.Val)
