@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"runtime"
@@ -254,12 +255,7 @@ func appendString(to []byte, text string) []byte {
 
 // read takes what the peer sends, until nothing more comes.
 func (c *Conn) read() error {
-	in := &bounded{r: bufio.NewReaderSize(&listener{c: c}, 2*maxRead)}
-	framer := http2.NewFramer(nil, in)
-	framer.SetReuseFrames()
-	framer.SetMaxReadFrameSize(maxRead)
-	framer.MaxHeaderListSize = maxAnswer
-	framer.ReadMetaHeaders = hpack.NewDecoder(maxTable, nil)
+	in, framer := newReader(&listener{c: c})
 	for {
 		in.left = maxHeaders
 		f, err := framer.ReadFrame()
@@ -282,6 +278,17 @@ func (c *Conn) read() error {
 			return err
 		}
 	}
+}
+
+// newReader returns what reads frames. in.left is to be maxHeaders before each.
+func newReader(r io.Reader) (in *bounded, framer *http2.Framer) {
+	in = &bounded{r: bufio.NewReaderSize(r, 2*maxRead)}
+	framer = http2.NewFramer(nil, in)
+	framer.SetReuseFrames()
+	framer.SetMaxReadFrameSize(maxRead)
+	framer.MaxHeaderListSize = maxAnswer
+	framer.ReadMetaHeaders = hpack.NewDecoder(maxTable, nil)
+	return in, framer
 }
 
 // bounded ends a connection whose peer sends a header without an end.
