@@ -725,3 +725,32 @@ func TestLogHasNoSecrets(t *testing.T) {
 		t.Errorf("the log: %s", text)
 	}
 }
+
+// A server that goes away after each 40 requests, and closes the connection at once: what is above
+// the last stream goes over the next connection, and only what is below may be a double.
+func TestGoAwayEachFortyRequests(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	s := newSender(t, server)
+	taken := make(map[int]int) // by connection
+	var mu sync.Mutex
+	server.Answer(func(r apnstest.Request) (a apnstest.Answer) {
+		mu.Lock()
+		defer mu.Unlock()
+		if taken[r.Conn]++; taken[r.Conn] == 40 {
+			a.GoAway = &apnstest.GoAway{Last: r.Stream, Reason: "Shutdown"}
+		}
+		return a
+	})
+	for i, r := range sendAll(patient(t), s, messages(0, 300)) {
+		if r.Outcome != push.Accepted {
+			t.Errorf("message %d: %+v", i, r)
+		}
+	}
+	for id, n := range acceptedIDs(server) {
+		if n != 1 {
+			t.Errorf("%s was accepted %d times", id, n)
+		}
+	}
+	t.Logf("%d connections", server.Stats().Conns)
+}
