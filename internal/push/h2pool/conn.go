@@ -121,7 +121,10 @@ func (c *Conn) write() {
 		}
 		select {
 		case <-c.wake:
-		case <-c.ended: // and what it ended with was seen
+		case <-c.ended:
+			if c.fault != 0 { // it was set before
+				c.goodbye(&w, c.fault)
+			}
 			return
 		}
 	}
