@@ -738,7 +738,8 @@ func TestGoAwayEachFortyRequests(t *testing.T) {
 	server.Answer(func(r apnstest.Request) (a apnstest.Answer) {
 		mu.Lock()
 		defer mu.Unlock()
-		if taken[r.Conn]++; taken[r.Conn] == 40 {
+		taken[r.Conn]++
+		if taken[r.Conn] == 40 {
 			a.GoAway = &apnstest.GoAway{Last: r.Stream, Reason: "Shutdown", Close: true}
 			a.Ignore, a.Accept = true, true
 			unanswered[r.ID]++

@@ -328,7 +328,7 @@ func (c *Conn) handle(frame http2.Frame) error {
 		}
 		list := make([]http2.Setting, 0, f.NumSettings())
 		_ = f.ForeachSetting(func(one http2.Setting) error { list = append(list, one); return nil })
-		return c.state.settings(list)
+		return c.settings(list)
 	case *http2.PingFrame:
 		return c.pong(f.IsAck(), f.Data)
 	case *http2.GoAwayFrame:

@@ -133,6 +133,7 @@ func ask(c net.Conn, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	_ = response.Body.Close() // it is not of use: the connection is a tunnel now, or closed
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("it answers %q", response.Status)
 	}

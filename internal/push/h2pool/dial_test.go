@@ -24,7 +24,7 @@ func TestProxies(t *testing.T) {
 			w.WriteHeader(http.StatusProxyAuthRequired)
 			return
 		}
-		there, err := net.Dial("tcp", r.Host) //nolint:noctx // a test's
+		there, err := net.Dial("tcp", r.Host)
 		if err != nil {
 			w.WriteHeader(http.StatusBadGateway)
 			return

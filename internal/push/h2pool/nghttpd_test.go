@@ -32,7 +32,7 @@ func TestAForeignServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test's
+	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

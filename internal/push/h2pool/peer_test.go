@@ -47,7 +47,7 @@ func servePeer(t testing.TB, serve func(*link)) *peer {
 	certified.Close()
 	p := &peer{roots: x509.NewCertPool()}
 	p.roots.AddCert(certified.Certificate())
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test's
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,6 +171,13 @@ func resetWith(code http2.ErrCode) func(http2.Frame) bool {
 	}
 }
 
+// endless does something until the connection ends.
+func endless(do func() error) {
+	for err := do(); err == nil; {
+		err = do()
+	}
+}
+
 func send(t testing.TB, p *Pool, body string) (Answer, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -291,43 +298,34 @@ func TestWhatPeersDo(t *testing.T) {
 		}, want{fate: Written, then: goneWith(protocol)}},
 		"empty CONTINUATION without end": {func(l *link) {
 			_ = l.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: l.block(":status", "200")})
-			for l.WriteContinuation(1, false, nil) == nil {
-			}
+			endless(func() error { return l.WriteContinuation(1, false, nil) })
 		}, want{fate: Written}},
 		"CONTINUATION without end": {func(l *link) {
 			_ = l.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: l.block(":status", "200")})
-			for l.WriteContinuation(1, false, l.block("x", "y")) == nil {
-			}
+			endless(func() error { return l.WriteContinuation(1, false, l.block("x", "y")) })
 		}, want{fate: Written}},
 		"too much DATA": {func(l *link) {
 			headers(l, 1, false, ":status", "200")
-			for l.WriteData(1, false, make([]byte, 10000)) == nil {
-			}
+			endless(func() error { return l.WriteData(1, false, make([]byte, 10000)) })
 		}, want{status: 200}},
 		"PING without end": {func(l *link) {
-			for l.WritePing(false, [8]byte{}) == nil {
-			}
+			endless(func() error { return l.WritePing(false, [8]byte{}) })
 		}, want{fate: Written}},
 		"PING answers without end": {func(l *link) {
-			for l.WritePing(true, [8]byte{}) == nil {
-			}
+			endless(func() error { return l.WritePing(true, [8]byte{}) })
 		}, want{fate: Written}},
 		"SETTINGS without end": {func(l *link) {
-			for l.WriteSettings() == nil {
-			}
+			endless(func() error { return l.WriteSettings() })
 		}, want{fate: Written}},
 		"WINDOW_UPDATE without end": {func(l *link) {
-			for l.WriteWindowUpdate(1, 1) == nil {
-			}
+			endless(func() error { return l.WriteWindowUpdate(1, 1) })
 		}, want{fate: Written}},
 		"PRIORITY without end": {func(l *link) {
-			for l.WritePriority(1, http2.PriorityParam{}) == nil {
-			}
+			endless(func() error { return l.WritePriority(1, http2.PriorityParam{}) })
 		}, want{fate: Written}},
 		"empty DATA without end": {func(l *link) {
 			headers(l, 1, false, ":status", "200")
-			for l.WriteData(1, false, nil) == nil {
-			}
+			endless(func() error { return l.WriteData(1, false, nil) })
 		}, want{status: 200, cut: true}},
 		"informational ones without end": {func(l *link) {
 			for {

@@ -164,7 +164,7 @@ func (p *Pool) giveUp(one *call, err error) {
 	defer p.mu.Unlock()
 	if c := one.conn; c != nil {
 		if c.h1 == nil {
-			c.state.cancel(one, err)
+			c.cancel(one, err)
 			p.after(c)
 		}
 		return
@@ -257,7 +257,7 @@ func (p *Pool) after(c *Conn) {
 			_ = c.nc.NetConn().Close() // no one says goodbye
 		}
 	}
-	if c.closing || c.state.pendingOutput() {
+	if c.closing || c.pendingOutput() {
 		c.poke()
 	}
 	p.schedule()
@@ -321,22 +321,7 @@ func (p *Pool) dial() {
 		p.OnDialError(err)
 	}
 
-	p.mu.Lock()
-	p.dialing = false
-	p.since = time.Now()
-	c.opened = p.since
-	stale := err == nil && (p.ctx.Err() != nil || c.Tag != p.Tag()) // it was replaced, or is late
-	switch {
-	case err != nil:
-		if len(p.conns) == 0 {
-			p.fail(&DialError{err})
-		}
-	case !stale:
-		p.Count(1)
-		p.conns = append(p.conns, c)
-	}
-	p.schedule()
-	p.mu.Unlock()
+	stale := p.dialled(c, err)
 	switch {
 	case err != nil:
 		return
@@ -354,4 +339,25 @@ func (p *Pool) dial() {
 	p.retired = slices.DeleteFunc(p.retired, func(o *Conn) bool { return o == c })
 	p.Count(-1)
 	p.schedule()
+}
+
+// dialled takes a connection that was opened, or not. stale: it was replaced, or is late.
+func (p *Pool) dialled(c *Conn, err error) (stale bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dialing = false
+	p.since = time.Now()
+	c.opened = p.since
+	stale = err == nil && (p.ctx.Err() != nil || c.Tag != p.Tag())
+	switch {
+	case err != nil:
+		if len(p.conns) == 0 {
+			p.fail(&DialError{err})
+		}
+	case !stale:
+		p.Count(1)
+		p.conns = append(p.conns, c)
+	}
+	p.schedule()
+	return stale
 }

@@ -271,7 +271,8 @@ func (s *state) idle(id uint32) error {
 
 // useless counts a frame that is of no use.
 func (s *state) useless() error {
-	if s.vain++; s.vain > maxVain {
+	s.vain++
+	if s.vain > maxVain {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil
@@ -383,7 +384,8 @@ func (s *state) settings(list []http2.Setting) error {
 		}
 	}
 	s.known = true
-	if s.acks++; s.acks > maxControl {
+	s.acks++
+	if s.acks > maxControl {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return s.useless()

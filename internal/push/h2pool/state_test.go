@@ -143,7 +143,7 @@ func (w *watched) check() {
 
 // end ends the connection: all that was taken is done, once.
 func (w *watched) finish() {
-	w.Conn.end(errLost)
+	w.end(errLost)
 	w.check()
 	for c := range w.taken {
 		if len(c.done) != 1 {
