@@ -3,11 +3,8 @@ package index_test
 import (
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
-	"runtime"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -20,17 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/redisnodes"
 )
 
-// TestMain runs twice as many tests at once as there are processors, unless -parallel says
-// otherwise: most of their time they wait for servers.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		if err := parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0))); err != nil {
-			panic(err)
-		}
-	}
-	servertest.Main(m)
-}
+func TestMain(m *testing.M) { servertest.Main(m) }
 
 // bench is an index over some Redis, with what the tests look at it through.
 type bench struct {
