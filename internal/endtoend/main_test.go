@@ -2,8 +2,10 @@ package endtoend_test
 
 import (
 	"context"
+	"flag"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strconv"
 	"testing"
 
@@ -12,7 +14,12 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 )
 
+// TestMain runs no more tests at once than there are processors, unless -parallel says
+// otherwise: a site that is under load for longer makes more of it.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0))); err != nil {
+		panic(err)
+	}
 	redis.SetLogger(silent{}) // its errors come back from its methods
 	servertest.Main(withProgram{m})
 }

@@ -20,8 +20,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -45,13 +48,24 @@ var shared struct {
 	databases int   // so far, to name them
 }
 
+const parallel = "test.parallel"
+
 // Main runs the tests of a package, stops the server that they shared, and
 // ends the process: with an error when a test failed, when the server could not
 // be stopped, or when goroutines are left that opts do not excuse.
 //
+// Unless -parallel is set, twice as many tests run at once as there are processors: most of
+// their time they wait for servers.
+//
 // The servers' folders are in memory where there is room: making a database on a disk takes
 // ten times as long.
 func Main(m interface{ Run() int }, opts ...goleak.Option) {
+	flag.Parse()
+	isSet := false
+	flag.Visit(func(f *flag.Flag) { isSet = isSet || f.Name == parallel })
+	if !isSet {
+		_ = flag.Set(parallel, strconv.Itoa(2*runtime.GOMAXPROCS(0))) // it takes numbers
+	}
 	var memory *os.File
 	if os.Getenv("ACTIVITYD_TEST_FOLDER") == "" {
 		memory = newMemoryFolder()

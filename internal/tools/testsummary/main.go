@@ -54,18 +54,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // goTest runs "go test -json" and passes its events to s. It fails if go test does.
 //
 // Tests wait for servers and clocks, so there is one package more at a time than there are
-// processors, and of each twice as many tests, unless args say otherwise. They share a folder in
-// which the first server of MySQL leaves its new data for the next ones, collect garbage less
-// often, and are linked without what a debugger needs, which takes two thirds of the time.
+// processors, unless args say otherwise. They share a folder in which the first server of
+// MySQL leaves its new data for the next ones, collect garbage less often, and are linked without
+// what a debugger needs, which takes two thirds of the time.
 func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) (err error) {
 	data, err := os.MkdirTemp("", "activityd-data-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
-	cpus := runtime.NumCPU()
-	ours := []string{"test", "-json", "-ldflags=-w", "-p=" + strconv.Itoa(cpus+1), "-parallel=" + strconv.Itoa(2*cpus)}
-	cmd := exec.CommandContext(ctx, "go", append(ours, args...)...)
+	packages := "-p=" + strconv.Itoa(runtime.NumCPU()+1)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-ldflags=-w", packages}, args...)...)
 	cmd.Env = append(os.Environ(), "ACTIVITYD_TEST_DATA="+data, "GOGC="+cmp.Or(os.Getenv("GOGC"), "400"))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stderr = stderr
