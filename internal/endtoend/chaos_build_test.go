@@ -21,7 +21,7 @@ func activityd(t *testing.T) string {
 
 // built uses the go command of the test, which "go test" puts first in the PATH.
 var built = sync.OnceValues(func() (folder string, err error) {
-	args := []string{"build", "-o", programFolder}
+	args := []string{"build", "-ldflags=-w", "-o", programFolder}
 	if raceDetector {
 		args = append(args, "-race")
 	}

@@ -210,7 +210,7 @@ type watchedReads struct {
 
 // live reads until the function that it returns is called.
 func (w *watchedReads) live(ctx context.Context, reader *httpReader) (rest func() error) {
-	const readers, pause, limit = 4, 5 * time.Millisecond, 10
+	const readers, pause, limit = 4, 20 * time.Millisecond, 10
 	var resting atomic.Bool
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range readers {

@@ -80,7 +80,7 @@ func (s *pushSite) live(ctx context.Context, seed uint64, client *http.Client, a
 			api: func() *program { return api(rnd) },
 		}
 		group.Go(func() error {
-			return every(ctx, 10*time.Millisecond, &resting, func() error {
+			return every(ctx, 25*time.Millisecond, &resting, func() error { // without a pause they take all processors
 				if load.waiting.Load() > maxWaitingOfPush {
 					return nil
 				}

@@ -28,8 +28,9 @@ type stage struct {
 	queue  queuetest.Queue
 	handle map[string]queue.Handler
 	reader *recent.Reader
-	empty  func()      // empties Redis
-	push   *push.MySQL // nil: there is none
+	empty  func()           // empties Redis
+	hasten func(*testing.T) // see ground.endBursts
+	push   *push.MySQL      // nil: there is none
 	phones *phones
 }
 
@@ -71,7 +72,7 @@ func stageInMemory(_ *testing.T, settings index.Settings) *stage {
 		return err
 	}
 	s := newStage(&site.Memory{Store: store, Emit: emit}, store, ix, q, tasks.HandlerOptions{})
-	s.empty = ix.ForgetAll
+	s.empty, s.hasten = ix.ForgetAll, func(*testing.T) {}
 	return s
 }
 
@@ -85,7 +86,7 @@ func stageOnServers(t *testing.T, settings index.Settings) *stage {
 		}),
 		Notify: push.NewTargeting(push.TargetingOptions{Store: pushed, Followers: store}),
 	})
-	s.empty, s.push, s.phones = func() { g.flush(t) }, pushed, phones
+	s.empty, s.hasten, s.push, s.phones = func() { g.flush(t) }, g.endBursts, pushed, phones
 	return s
 }
 
@@ -104,6 +105,7 @@ func (s *stage) work(t *testing.T) {
 		}
 	})
 	eventually(t, "every task is done", func() bool {
+		s.hasten(t)
 		c, err := s.queue.Count(t.Context())
 		must(t, err)
 		return c.Open() == 0
