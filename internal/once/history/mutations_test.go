@@ -9,8 +9,8 @@ import (
 	"github.com/activityd/activityd/internal/once"
 )
 
-// enough is how many histories "make test" plays in memory, and on each server. Each broken
-// rule is noticed within as many.
+// enough is how many histories notice each broken rule. "make test" plays half as many of the
+// unbroken ones in memory, and on each server: others each time.
 const enough = 300
 
 type step func(s once.State, now time.Time, fence once.Fence, op once.Operation) (once.State, once.Outcome)
