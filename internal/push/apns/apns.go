@@ -56,16 +56,13 @@ type Options struct {
 const (
 	maxConns  = 4           // to a host; one carries 1000 requests at once, as APNs answers its SETTINGS
 	growAfter = time.Second // see [h2pool.Options]
-	maxHeader = 16 << 10    // bytes of an answer's header
 )
 
-// Timeouts of connections. One whose peer is silent for sendPing is pinged, and is closed
-// after the same time again without an answer: a dead peer is noticed within 10 seconds.
 const (
-	dialTimeout  = 10 * time.Second
-	sendPing     = 5 * time.Second
-	writeTimeout = 5 * time.Second
-	idleTimeout  = 30 * time.Minute
+	dialTimeout = 10 * time.Second
+	// sendPing is after what silence a peer is pinged: a dead one is noticed within 10 seconds.
+	sendPing    = 5 * time.Second
+	idleTimeout = 30 * time.Minute
 )
 
 // Sender sends to phones. It implements [push.Sender].
@@ -80,8 +77,7 @@ var _ push.Sender = (*Sender)(nil)
 // host is a push service, and what is known of it.
 type host struct {
 	pool    *h2pool.Pool // the Tag of a connection is the signer whose tokens go over it
-	url     *url.URL
-	address string // host:port
+	address string       // host:port
 }
 
 // New returns a sender, which connects when it has something to send.
@@ -111,7 +107,6 @@ func New(o Options) (*Sender, error) {
 	if o.URL != "" {
 		at = [2]string{o.URL, o.URL}
 	}
-	transport := newTransport(&o)
 	for i := range s.hosts {
 		if s.hosts[i], err = newHost(at[i]); err != nil {
 			return nil, err
@@ -120,42 +115,20 @@ func New(o Options) (*Sender, error) {
 			s.hosts[i].pool = s.hosts[0].pool
 			continue
 		}
-		s.hosts[i].pool = s.newPool(transport, s.hosts[i].address)
+		s.hosts[i].pool = s.newPool(s.hosts[i].address)
 	}
 	return s, nil
 }
 
 // newPool returns the connections to a host, at host:port.
-func (s *Sender) newPool(transport *http.Transport, address string) *h2pool.Pool {
+func (s *Sender) newPool(address string) *h2pool.Pool {
 	return h2pool.New(h2pool.Options{
-		Transport: transport, Address: address, MaxConns: maxConns, GrowAfter: s.options.growAfter, DialTimeout: dialTimeout,
+		Address: address, TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: s.options.RootCAs}, Proxy: http.ProxyFromEnvironment,
+		MaxConns: maxConns, GrowAfter: s.options.growAfter, DialTimeout: dialTimeout, Silence: s.options.sendPing, IdleTimeout: idleTimeout,
 		Tag:         func() any { return s.key.Load() },
 		OnDialError: func(err error) { s.options.Log.Warn("apns: connecting failed", "address", address, "error", err) },
 		Count:       push.CountConnections(push.APNs),
 	})
-}
-
-func newTransport(o *Options) *http.Transport {
-	var protocols http.Protocols
-	protocols.SetHTTP2(true)
-	return &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		Protocols:              &protocols,
-		DisableCompression:     true,
-		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: maxHeader,
-		TLSClientConfig: &tls.Config{
-			MinVersion: tls.VersionTLS12,
-			RootCAs:    o.RootCAs,
-			VerifyConnection: func(state tls.ConnectionState) error {
-				if state.NegotiatedProtocol != "h2" {
-					return errors.New("the server does not speak HTTP/2")
-				}
-				return nil
-			},
-		},
-		HTTP2: &http.HTTP2Config{SendPingTimeout: o.sendPing, PingTimeout: o.sendPing, WriteByteTimeout: writeTimeout},
-	}
 }
 
 // newHost returns a host without a pool.
@@ -164,7 +137,7 @@ func newHost(at string) (*host, error) {
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.User != nil {
 		return nil, fmt.Errorf("apns: URL %q: want https://host or https://host:port", at)
 	}
-	return &host{url: u, address: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))}, nil
+	return &host{address: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))}, nil
 }
 
 // Close closes all connections. Messages in flight are [push.Ambiguous].
@@ -253,17 +226,20 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 		return push.Result{Outcome: push.Rejected, Reason: "PayloadTooLarge"}
 	}
 	h := s.host(m.Device)
-	got, failure := h.pool.Do(ctx, payload, func(c *h2pool.Conn) (*http.Request, error) {
-		bearer, err := tagOf(c).bearer(time.Now())
-		return s.request(h, &m, bearer), err
+	got, err := h.pool.Send(ctx, h2pool.Request{
+		Path: "/3/device/" + m.Device.Address.Token, Body: payload,
+		Header: func(tag any, to []h2pool.Field) ([]h2pool.Field, error) {
+			bearer, err := tag.(*signer).bearer(time.Now()) //nolint:errcheck,forcetypeassert // it is of newPool
+			return s.header(to, &m, bearer), err
+		},
 	})
-	if failure.Err != nil {
-		return unanswered(failure)
+	if err != nil {
+		return unanswered(err)
 	}
 	a := answer{
 		status:     got.Status,
-		id:         got.Header.Get("Apns-Id"),
-		retryAfter: h2pool.RetryAfter(got.Header.Get("Retry-After"), time.Now()),
+		id:         got.Header.Get("apns-id"),
+		retryAfter: h2pool.RetryAfter(got.Header.Get("retry-after"), time.Now()),
 	}
 	if a.status == http.StatusOK {
 		return a.result()
@@ -280,32 +256,26 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	return a.result()
 }
 
-// tagOf returns the key whose tokens go over a connection.
-func tagOf(c *h2pool.Conn) *signer {
-	return c.Tag.(*signer) //nolint:errcheck,forcetypeassert // it is of newPool
-}
-
-// request returns the request of a message, without its body.
-func (s *Sender) request(h *host, m *push.Message, bearer string) *http.Request {
-	at := *h.url
-	at.Path = "/3/device/" + m.Device.Address.Token
+// header appends the header of a message. What differs with each message is kept out of the table
+// of fields.
+func (s *Sender) header(to []h2pool.Field, m *push.Message, bearer string) []h2pool.Field {
 	expiration := int64(0) // it is not stored for a phone that is off
 	if !m.Expires.IsZero() {
 		expiration = max(0, m.Expires.Unix())
 	}
-	header := http.Header{
-		"Authorization":   {bearer},
-		"User-Agent":      {"activityd"},
-		"Apns-Push-Type":  {"alert"},
-		"Apns-Topic":      {s.options.Topic},
-		"Apns-Priority":   {"10"},
-		"Apns-Expiration": {strconv.FormatInt(expiration, 10)},
-	}
+	to = append(to,
+		h2pool.Field{Name: "authorization", Value: bearer},
+		h2pool.Field{Name: "user-agent", Value: "activityd"},
+		h2pool.Field{Name: "apns-push-type", Value: "alert"},
+		h2pool.Field{Name: "apns-topic", Value: s.options.Topic},
+		h2pool.Field{Name: "apns-priority", Value: "10"},
+		h2pool.Field{Name: "apns-expiration", Value: strconv.FormatInt(expiration, 10), Sensitive: true},
+	)
 	if m.ID != "" {
-		header["Apns-Id"] = []string{m.ID}
+		to = append(to, h2pool.Field{Name: "apns-id", Value: m.ID, Sensitive: true})
 	}
 	if m.Collapse != "" {
-		header["Apns-Collapse-Id"] = []string{m.Collapse}
+		to = append(to, h2pool.Field{Name: "apns-collapse-id", Value: m.Collapse, Sensitive: true})
 	}
-	return &http.Request{URL: &at, Host: at.Host, Header: header}
+	return to
 }

@@ -725,3 +725,43 @@ func TestLogHasNoSecrets(t *testing.T) {
 		t.Errorf("the log: %s", text)
 	}
 }
+
+// A server that goes away after each 40 requests, and closes the connection at once: what is above
+// the last stream goes over the next connection. Only the last request of each is without an answer.
+func TestGoAwayEachFortyRequests(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	s := newSender(t, server)
+	var mu sync.Mutex
+	taken := make(map[int]int)         // by connection
+	unanswered := make(map[string]int) // by id
+	server.Answer(func(r apnstest.Request) (a apnstest.Answer) {
+		mu.Lock()
+		defer mu.Unlock()
+		taken[r.Conn]++
+		if taken[r.Conn] == 40 {
+			a.GoAway = &apnstest.GoAway{Last: r.Stream, Reason: "Shutdown", Close: true}
+			a.Ignore, a.Accept = true, true
+			unanswered[r.ID]++
+		}
+		return a
+	})
+	all := messages(0, 300)
+	for i, r := range sendAll(patient(t), s, all) {
+		want := push.Accepted
+		if unanswered[all[i].ID] > 0 {
+			want = push.Ambiguous
+		}
+		if r.Outcome != want {
+			t.Errorf("message %d: %+v, want %s", i, r, want)
+		}
+	}
+	for id, n := range acceptedIDs(server) {
+		if n != 1 {
+			t.Errorf("%s was accepted %d times", id, n)
+		}
+	}
+	if len(unanswered) != 7 {
+		t.Errorf("%d connections went away, want 7", len(unanswered))
+	}
+}

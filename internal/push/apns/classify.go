@@ -138,28 +138,27 @@ func byStatus(status int, whole bool) rule {
 }
 
 // unanswered says what became of a message that got no answer. It is a pure function.
-func unanswered(failure h2pool.Failure) push.Result {
-	err := failure.Err
+func unanswered(err error) push.Result {
 	_, undialled := errors.AsType[*h2pool.DialError](err)
 	_, unsigned := errors.AsType[*signError](err)
-	_, reset := errors.AsType[h2pool.StreamError](err)
+	_, reset := errors.AsType[*h2pool.ResetError](err)
 	wait := func(reason string) push.Result {
 		return push.Result{Outcome: push.Wait, Reason: reason}
 	}
-	switch {
+	switch fate := h2pool.FateOf(err); {
 	case undialled:
 		return wait(reasonDial)
 	case unsigned:
 		return wait(reasonKey)
-	case !failure.Sent && h2pool.IsGoAway(err):
+	case fate == h2pool.WentAway:
 		return wait(push.ReasonGoAway)
-	case !failure.Sent && h2pool.IsRefused(err):
+	case fate == h2pool.Refused:
 		return wait(push.ReasonRefused)
-	case !failure.Sent && h2pool.IsUnwelcome(err):
+	case fate == h2pool.Unwelcome:
 		return wait(reasonUnwanted)
-	case !failure.Sent && isDone(err):
+	case fate != h2pool.Written && isDone(err):
 		return wait(reasonStream)
-	case !failure.Sent:
+	case fate != h2pool.Written:
 		return wait(reasonNotSent)
 	case isDone(err):
 		return push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}

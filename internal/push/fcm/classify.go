@@ -75,7 +75,7 @@ func classify(a h2pool.Answer, now time.Time) push.Result {
 		r.Outcome = push.Rejected
 	}
 	if r.Outcome == push.Wait || r.Outcome == push.Credentials {
-		r.After = h2pool.RetryAfter(a.Header.Get("Retry-After"), now)
+		r.After = h2pool.RetryAfter(a.Header.Get("retry-after"), now)
 	}
 	return r
 }

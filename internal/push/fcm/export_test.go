@@ -1,7 +1,6 @@
 package fcm
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
@@ -17,8 +16,7 @@ type Answer struct {
 
 // Classify is classify.
 func Classify(a Answer, now time.Time) push.Result {
-	header := http.Header{}
-	header.Set("Retry-After", a.RetryAfter)
+	header := h2pool.Header{{Name: "retry-after", Value: a.RetryAfter}}
 	return classify(h2pool.Answer{Status: a.Status, Header: header, Body: []byte(a.Body)}, now)
 }
 

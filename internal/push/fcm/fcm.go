@@ -35,7 +35,6 @@ type Options struct {
 
 // Sender sends to FCM. It implements [push.Sender].
 type Sender struct {
-	base    *url.URL
 	origin  string
 	log     *slog.Logger
 	account atomic.Pointer[account]
@@ -62,15 +61,15 @@ func New(o Options) (*Sender, error) {
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("URL: want https://host or https://host:port")
 	}
-	u.Path = "/"
 	address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))
-	s := &Sender{base: u, origin: "https://" + address, log: o.Log, now: time.Now, tokens: newTransport(o.RootCAs)}
+	s := &Sender{origin: "https://" + address, log: o.Log, now: time.Now, tokens: newTransport(o.RootCAs)}
 	if err := s.SetCredentials(o.Credentials); err != nil {
 		return nil, err
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.pool = h2pool.New(h2pool.Options{
-		Transport: newTransport(o.RootCAs), Address: address, MaxConns: maxConns, GrowAfter: cmp.Or(o.growAfter, growAfter), DialTimeout: dialTimeout,
+		Address: address, TLS: newTLS(o.RootCAs), HTTP1: true, Proxy: http.ProxyFromEnvironment,
+		MaxConns: maxConns, GrowAfter: cmp.Or(o.growAfter, growAfter), DialTimeout: dialTimeout,
 		Count:       push.CountConnections(push.FCM),
 		OnDialError: func(err error) { s.log.WarnContext(s.ctx, "FCM cannot be reached", "address", address, "error", err) },
 	})
@@ -138,16 +137,18 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	if err != nil {
 		return push.Result{Outcome: push.Rejected, Reason: "encode"}
 	}
-	answered, failure := s.pool.Do(ctx, body, func(*h2pool.Conn) (*http.Request, error) {
-		return &http.Request{
-			URL: s.base.JoinPath("v1", "projects", a.project, "messages:send"), Host: s.base.Host,
-			Header: http.Header{
-				"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}, "User-Agent": {"activityd"},
-			},
-		}, nil
+	answered, err := s.pool.Send(ctx, h2pool.Request{
+		Path: "/v1/projects/" + a.project + "/messages:send", Body: body,
+		Header: func(_ any, to []h2pool.Field) ([]h2pool.Field, error) {
+			return append(to,
+				h2pool.Field{Name: "authorization", Value: "Bearer " + token},
+				h2pool.Field{Name: "content-type", Value: "application/json"},
+				h2pool.Field{Name: "user-agent", Value: "activityd"},
+			), nil
+		},
 	})
-	if failure.Err != nil {
-		return classifyError(ctx, failure)
+	if err != nil {
+		return classifyError(ctx, err)
 	}
 	r = classify(answered, s.now())
 	if r.Status == http.StatusUnauthorized && r.Outcome == push.Credentials && r.Origin && a.refused(token) {
@@ -157,37 +158,37 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 }
 
 // classifyError returns what it means that no answer came.
-func classifyError(ctx context.Context, x h2pool.Failure) push.Result {
-	_, dialled := errors.AsType[*h2pool.DialError](x.Err)
-	switch {
-	case x.Sent:
+func classifyError(ctx context.Context, err error) push.Result {
+	_, undialled := errors.AsType[*h2pool.DialError](err)
+	r := push.Result{Outcome: push.Wait, Reason: "not_sent"}
+	switch fate := h2pool.FateOf(err); {
+	case fate == h2pool.Written:
 		return push.Result{Outcome: push.Ambiguous, Reason: "no_answer"}
-	case dialled:
-		return push.Result{Outcome: push.Wait, Reason: "dial"}
-	case h2pool.IsGoAway(x.Err):
-		return push.Result{Outcome: push.Wait, Reason: push.ReasonGoAway}
-	case h2pool.IsRefused(x.Err):
-		return push.Result{Outcome: push.Wait, Reason: push.ReasonRefused}
+	case undialled:
+		r.Reason = "dial"
+	case fate == h2pool.WentAway:
+		r.Reason = push.ReasonGoAway
+	case fate == h2pool.Refused:
+		r.Reason = push.ReasonRefused
 	case ctx.Err() != nil:
-		return push.Result{Outcome: push.Wait, Reason: "timeout"}
+		r.Reason = "timeout"
 	}
-	return push.Result{Outcome: push.Wait, Reason: "not_sent"}
+	return r
 }
 
-// newTransport returns what opens connections.
+func newTLS(roots *x509.CertPool) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+}
+
+// newTransport returns what asks for tokens.
 func newTransport(roots *x509.CertPool) *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+		TLSClientConfig:        newTLS(roots),
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true,
 		TLSHandshakeTimeout:    dialTimeout,
 		IdleConnTimeout:        5 * time.Minute,
 		MaxResponseHeaderBytes: maxAnswer,
-		HTTP2: &http.HTTP2Config{
-			SendPingTimeout:  5 * time.Second, // of silence
-			PingTimeout:      5 * time.Second,
-			WriteByteTimeout: 5 * time.Second,
-		},
 	}
 }

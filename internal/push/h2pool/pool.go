@@ -1,44 +1,52 @@
-// Package h2pool keeps the few connections over which a push service is sent to, and says
-// of a request without an answer whether the push service may have taken it.
+// Package h2pool is a client of HTTP/2 for push services: small requests, many at once, over
+// few connections. It writes frames itself, and so it knows of each request that
+// got no answer whether anything of it was written and what the peer said of it. What may have been
+// processed is not sent again; what was not, as a connection that is closed by GOAWAY may carry
+// hundreds of requests, goes over the next one.
 //
-// Unlike a [http.Transport] it tells when it waits, opens a second connection only if the
-// first was full for a while, and sends nothing again that may have been sent.
+//   - pool.go has the requests that wait, and opens connections when they must.
+//   - state.go is what is known of a connection, and all decisions about it, without a network.
+//   - conn.go carries frames between the two: one goroutine writes and one reads, whatever the
+//     number of requests.
+//   - dial.go opens a connection, if need be by a proxy; http1.go is for peers without HTTP/2.
 package h2pool
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"math"
+	"crypto/tls"
+	"net"
 	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // coldAfter is [Options.GrowAfter] while a connection has not answered its first request.
 const coldAfter = 5 * time.Second
 
-// ErrClosed is of requests that were waiting for a connection when the pool was closed.
-var ErrClosed = errors.New("the connections are closed")
-
-// DialError is of a connection that could not be opened.
-type DialError struct{ Err error }
-
-// Error implements error.
-func (e *DialError) Error() string { return fmt.Sprintf("connect: %v", e.Err) }
-
-// Unwrap returns why.
-func (e *DialError) Unwrap() error { return e.Err }
-
 // Options are for [New].
 type Options struct {
-	Transport   *http.Transport // opens the connections
-	Address     string          // host:port
+	Address string // host:port
+	// TLS has the roots, and what a connection must fulfil. It is not changed.
+	TLS *tls.Config
+	// HTTP1 is for peers that may not speak HTTP/2. Without it, the handshake fails with those.
+	HTTP1 bool
+	// Dial opens a connection without TLS. Nil: as [net.Dialer] does.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Proxy returns the proxy for a request, as [http.ProxyFromEnvironment] does. Nil: there is none.
+	Proxy func(*http.Request) (*url.URL, error)
+
 	MaxConns    int
-	GrowAfter   time.Duration // how long all streams must have been in use before another connection is opened
+	GrowAfter   time.Duration // how long requests must have waited before another connection is opened
 	DialTimeout time.Duration // with the TLS handshake
+	// Silence is after what time without a word the peer is asked for a sign of life by PING; after
+	// as much again the connection is lost. 0: 5 s.
+	Silence     time.Duration
+	IdleTimeout time.Duration // after which a connection is closed that carried nothing; 0: 5 min
+
 	// Tag is what a new connection has as its Tag, such as the key whose tokens go over it.
 	// One that changed while it was opened is not used. Nil: there is none.
 	Tag func() any
@@ -51,50 +59,23 @@ type Options struct {
 
 // Pool keeps the connections to a host, which are few: requests fill one after the other,
 // and those that find no free stream wait in order. It is safe for concurrent use.
-//
-// A connection carries one request until that is answered: its limit of streams is not
-// known before, and APNs takes only one until it has checked a token.
-//
-// Streams are counted here, and not by [http.ClientConn.Reserve]: when the limit falls below
-// what is reserved, each request that has a reservation waits for all others to end, for
-// ever. Without one, a request waits for its turn at worst.
-//
-// The state hook of a connection may run inside any call of its methods, and so does not
-// lock mu.
 type Pool struct {
 	Options
 
-	ctx    context.Context // ends when the pool is closed
-	cancel context.CancelFunc
+	host, authority string
 
-	waiting    atomic.Int32   // len(waiters)
-	kicked     atomic.Bool    // a dispatch is to begin
-	background sync.WaitGroup // connections that are being opened or closed
+	ctx        context.Context //nolint:containedctx // ends when the pool is closed
+	cancel     context.CancelFunc
+	background sync.WaitGroup // connections
 
-	mu      sync.Mutex
-	conns   []*Conn // that take requests
-	retired []*Conn // that take none, and have some in flight
+	mu      sync.Mutex // also for the states of connections and calls
+	queue   []*call    // that wait, in order
+	conns   []*Conn    // that take requests
+	retired []*Conn    // that take none any more
 	dialing bool
-	waiters []*waiter
-	full    time.Time   // since when there are waiters, or the last connection was added or warm
-	timer   *time.Timer // the next look at whether to grow
-}
-
-// Conn is a connection.
-type Conn struct {
-	*http.ClientConn
-
-	Tag    any  // of [Options.Tag]
-	warm   bool // it has answered a request
-	active int  // requests that have it
-	opened time.Time
-}
-
-// waiter is a request that waits for a connection.
-type waiter struct {
-	got chan struct{} // closed when one of these is set
-	c   *Conn
-	err error
+	since   time.Time // since when the queue is not empty, or the last connection was added or warm
+	timer   *time.Timer
+	armed   bool // the timer will run
 }
 
 // New returns a pool, which connects when there is something to send. It is to be closed.
@@ -108,70 +89,106 @@ func New(o Options) *Pool {
 	if o.Count == nil {
 		o.Count = func(int) {}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	return &Pool{Options: o, ctx: ctx, cancel: cancel}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{}).DialContext
+	}
+	if o.TLS == nil {
+		o.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	o.Silence = cmp.Or(o.Silence, 5*time.Second)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, 5*time.Minute)
+	p := &Pool{Options: o, authority: strings.TrimSuffix(o.Address, ":443")}
+	p.host, _, _ = net.SplitHostPort(o.Address) // else it cannot be dialled
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.timer = time.AfterFunc(time.Hour, p.look)
+	p.timer.Stop()
+	return p
 }
 
-// acquire returns a connection with a free stream. The caller calls done when it has used
-// it.
-func (p *Pool) acquire(ctx context.Context) (*Conn, error) {
+// Send posts a request and returns what the peer answered. It waits for a connection, and for the
+// answer. Its error is an [*Error], which says what is known. What the peer may have processed is
+// not sent again.
+func (p *Pool) Send(ctx context.Context, r Request) (Answer, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return Answer{}, &Error{NotWritten, err}
 	}
+	one := &call{Request: r, ctx: ctx, done: dones.Get().(chan struct{})} //nolint:forcetypeassert,errcheck // it holds nothing else
 	p.mu.Lock()
 	if p.ctx.Err() != nil {
 		p.mu.Unlock()
-		return nil, ErrClosed
+		return Answer{}, &Error{NotWritten, ErrClosed}
 	}
-	if len(p.waiters) == 0 {
-		if c := p.reserve(); c != nil {
-			p.mu.Unlock()
-			return c, nil
-		}
-		p.full = time.Now()
-	}
-	w := &waiter{got: make(chan struct{})}
-	p.waiters = append(p.waiters, w)
-	p.waiting.Add(1)
-	p.match() // a stream that became free before waiting was raised told no one
+	p.wait([]*call{one}, false)
+	p.schedule()
 	p.mu.Unlock()
-
 	select {
-	case <-w.got:
-		return w.c, w.err
+	case <-one.done:
 	case <-ctx.Done():
+		p.giveUp(one, ctx.Err())
+		<-one.done
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if i := slices.Index(p.waiters, w); i >= 0 {
-		p.waiters = slices.Delete(p.waiters, i, i+1)
-		p.waiting.Add(-1)
-		return nil, ctx.Err()
+	dones.Put(one.done)
+	if one.err != nil {
+		return Answer{}, one.err
 	}
-	return w.c, w.err // it was given one at the same moment
+	return one.answer, nil
 }
 
-// done ends the use of a connection. answered: by a response of whichever status.
-func (p *Pool) done(c *Conn, answered bool) {
-	p.mu.Lock()
-	c.active--
-	if answered && !c.warm {
-		c.warm, p.full = true, time.Now()
+// wait puts calls behind those that wait, or before them if they waited before. It holds mu.
+func (p *Pool) wait(calls []*call, before bool) {
+	if len(p.queue) == 0 {
+		p.since = time.Now()
 	}
-	p.closeIdle(c)
-	p.mu.Unlock()
-	p.kick()
+	if before {
+		p.queue = append(calls, p.queue...)
+	} else {
+		p.queue = append(p.queue, calls...)
+	}
+}
+
+// next returns the call that has waited longest, for a connection, or nil. It holds mu.
+func (p *Pool) next(c *Conn) *call {
+	if len(p.queue) == 0 {
+		return nil
+	}
+	one := p.queue[0]
+	p.queue[0] = nil
+	p.queue = p.queue[1:]
+	one.conn, one.answer.Conn = c, c
+	return one
+}
+
+// giveUp ends a call whose time is over. A connection of HTTP/1.1 sees to that itself.
+func (p *Pool) giveUp(one *call, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := one.conn; c != nil {
+		if c.h1 == nil {
+			c.cancel(one, err)
+			p.after(c)
+		}
+		return
+	}
+	if i := slices.Index(p.queue, one); i >= 0 { // else it was done at the same moment
+		p.queue = slices.Delete(p.queue, i, i+1)
+		one.finish(&Error{NotWritten, err})
+	}
 }
 
 // Waiting returns how many requests wait for a connection.
-func (p *Pool) Waiting() int { return int(p.waiting.Load()) }
+func (p *Pool) Waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.queue)
+}
 
-// Retire makes new requests go over new connections.
+// Retire makes new requests go over new connections. What is in flight is finished.
 func (p *Pool) Retire() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range slices.Clone(p.conns) {
-		p.drop(c)
+		c.gone = true
+		p.after(c)
 	}
 }
 
@@ -179,189 +196,168 @@ func (p *Pool) Retire() {
 func (p *Pool) Remove(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.drop(c)
+	c.gone = true
+	p.after(c)
 }
 
-// drop moves c to the retired ones. It holds mu.
-func (p *Pool) drop(c *Conn) {
-	if i := slices.Index(p.conns, c); i >= 0 {
-		p.conns = slices.Delete(p.conns, i, i+1)
-		p.retired = append(p.retired, c)
-		p.closeIdle(c)
-	}
-}
-
-// closeIdle closes c if it is retired and has nothing in flight. It holds mu.
-func (p *Pool) closeIdle(c *Conn) {
-	if i := slices.Index(p.retired, c); i >= 0 && c.active == 0 {
-		p.retired = slices.Delete(p.retired, i, i+1)
-		p.Count(-1)
-		p.closeConn(c.ClientConn)
-	}
-}
-
-// closeConn closes a connection, which may wait for the peer.
-func (p *Pool) closeConn(c *http.ClientConn) {
-	p.background.Go(func() { _ = c.Close() })
-}
-
-// Close closes all connections and ends what waits for one.
+// Close closes all connections and ends what waits for one. What is in flight has an error, and may
+// be processed.
 func (p *Pool) Close() {
-	p.cancel()
 	p.mu.Lock()
-	conns := append(slices.Clone(p.conns), p.retired...)
-	p.conns, p.retired = nil, nil
+	p.cancel()
+	for _, c := range slices.Concat(p.conns, p.retired) {
+		if c.h1 != nil {
+			_ = c.nc.NetConn().Close() // which ends its request
+		} else {
+			c.end(ErrClosed)
+			_ = c.nc.SetWriteDeadline(time.Now().Add(closeTimeout))
+		}
+		c.gone = true
+		p.after(c)
+	}
 	p.fail(ErrClosed)
-	if p.timer != nil {
-		p.timer.Stop()
-	}
+	p.timer.Stop()
 	p.mu.Unlock()
-	for _, c := range conns {
-		p.Count(-1)
-		p.closeConn(c.ClientConn)
-	}
 	p.background.Wait()
 }
 
-// fail ends all waiters. It holds mu.
+// fail ends all that wait. It holds mu.
 func (p *Pool) fail(err error) {
-	for _, w := range p.waiters {
-		w.err = err
-		close(w.got)
+	for _, one := range p.queue {
+		one.finish(&Error{NotWritten, err})
 	}
-	p.waiters = nil
-	p.waiting.Store(0)
+	p.queue = nil
 }
 
-// kick has the waiters looked after. It is called by the state hooks, with any locks held.
-func (p *Pool) kick() {
-	if p.waiting.Load() == 0 || p.kicked.Swap(true) {
-		return
+// after does what a change of a connection's state asks for. It holds mu.
+func (p *Pool) after(c *Conn) {
+	if len(c.again) > 0 {
+		p.wait(c.again, true)
+		c.again = nil
 	}
-	go func() {
-		p.kicked.Store(false) // before it looks: what changes from now on needs another look
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.match()
-	}()
-}
-
-// match gives free streams to the waiters, and opens a connection if it must. It holds mu.
-func (p *Pool) match() {
-	n := 0
-	for ; n < len(p.waiters); n++ {
-		c := p.reserve()
-		if c == nil {
-			break
-		}
-		p.waiters[n].c = c
-		close(p.waiters[n].got)
+	if p.ctx.Err() != nil {
+		p.fail(ErrClosed)
 	}
-	clear(p.waiters[:n])
-	p.waiters = p.waiters[n:]
-	p.waiting.Add(int32(-n))
-	if len(p.waiters) == 0 {
-		return
-	}
-	// Look again when it may be time to grow.
-	wait := p.grow()
-	for _, c := range p.conns {
-		if c.InFlight() > c.active {
-			// A stream ends some time after its request, and the hook that tells so is not
-			// called if another stream began and ended during a call of it.
-			wait = min(wait, lingering)
-		}
+	if i := slices.Index(p.conns, c); c.gone && i >= 0 {
+		p.conns = slices.Delete(p.conns, i, i+1)
+		p.retired = append(p.retired, c)
 	}
 	switch {
-	case wait == never:
-	case p.timer == nil:
-		p.timer = time.AfterFunc(wait, p.kick)
-	default:
-		p.timer.Reset(wait)
+	case !c.isIdle():
+		c.idle = time.Time{}
+	case c.idle.IsZero():
+		c.idle = time.Now()
 	}
-}
-
-const (
-	lingering = time.Millisecond
-	never     = time.Duration(math.MaxInt64)
-)
-
-// reserve returns a connection with a free stream, nil if there is none. It holds mu.
-func (p *Pool) reserve() *Conn {
-	for i := 0; i < len(p.conns); i++ {
-		c := p.conns[i]
-		if !c.warm && c.active > 0 {
-			continue
-		}
-		inFlight := c.InFlight() // streams, some of which may be done already
-		available := c.Available()
-		switch {
-		// One that is closed goes, and so does one that has nothing in flight and takes
-		// nothing: it was told to go away, or it was idle for too long.
-		case c.Err() != nil, available == 0 && c.active == 0 && inFlight == 0:
-			p.drop(c)
-			i--
-		case available > max(0, c.active-inFlight): // those that have no stream yet
-			c.active++
-			return c
+	if c.warm && !c.wasWarm {
+		c.wasWarm, p.since = true, time.Now()
+	}
+	if c.gone && c.isIdle() {
+		c.closing = true
+		if c.broken {
+			_ = c.nc.NetConn().Close() // no one says goodbye
 		}
 	}
-	return nil
+	if c.closing || c.pendingOutput() {
+		c.poke()
+	}
+	p.schedule()
 }
 
-// grow opens a connection if there is none, or if those that there are have been full for
-// long enough. It returns in how long that may be. It holds mu.
-func (p *Pool) grow() time.Duration {
+// look has the queue looked at, when it may be time to grow.
+func (p *Pool) look() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.armed = false
+	p.schedule()
+}
+
+// schedule wakes a connection with a free stream if a request waits, and opens one if it must. It
+// holds mu.
+func (p *Pool) schedule() {
+	if len(p.queue) == 0 || p.ctx.Err() != nil {
+		return
+	}
+	for _, c := range p.conns {
+		if c.free() > 0 {
+			c.poke()
+			return
+		}
+	}
 	if p.dialing || len(p.conns) >= p.MaxConns {
-		return never
+		return
 	}
 	if len(p.conns) > 0 {
-		at := p.full.Add(p.GrowAfter)
+		at := p.since.Add(p.GrowAfter)
 		for _, c := range p.conns {
 			if !c.warm && c.opened.Add(coldAfter).After(at) {
 				at = c.opened.Add(coldAfter)
 			}
 		}
 		if left := time.Until(at); left > 0 {
-			return left
+			if !p.armed {
+				p.armed = true
+				p.timer.Reset(left)
+			}
+			return
 		}
 	}
 	p.dialing = true
 	p.background.Go(p.dial)
-	return never
 }
 
-// dial opens a connection.
+// dial opens a connection, and carries requests until it ends.
 func (p *Pool) dial() {
 	ctx, cancel := context.WithTimeout(p.ctx, p.DialTimeout)
 	defer cancel()
-	tag := p.Tag()
-	opened, err := p.Transport.NewClientConn(ctx, "https", p.Address)
+	c := &Conn{p: p, Tag: p.Tag(), state: newState(), wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	c.next = func() *call { return p.next(c) }
+	var err error
+	if c.nc, err = p.connect(ctx); err == nil && c.nc.ConnectionState().NegotiatedProtocol != "h2" {
+		if err = c.serve1(ctx); err != nil {
+			_ = c.nc.Close()
+		}
+	}
 	if err != nil && p.ctx.Err() == nil {
 		p.OnDialError(err)
 	}
 
+	stale := p.dialled(c, err)
+	switch {
+	case err != nil:
+		return
+	case stale:
+		_ = c.nc.Close()
+		return
+	case c.h1 != nil:
+		c.run1()
+	default:
+		c.run()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns = slices.DeleteFunc(p.conns, func(o *Conn) bool { return o == c })
+	p.retired = slices.DeleteFunc(p.retired, func(o *Conn) bool { return o == c })
+	p.Count(-1)
+	p.schedule()
+}
+
+// dialled takes a connection that was opened, or not. stale: it was replaced, or is late.
+func (p *Pool) dialled(c *Conn, err error) (stale bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dialing = false
-	p.full = time.Now()
+	p.since = time.Now()
+	c.opened = p.since
+	stale = err == nil && (p.ctx.Err() != nil || c.Tag != p.Tag())
 	switch {
-	case p.ctx.Err() != nil:
-		if err == nil {
-			p.closeConn(opened)
-		}
-		p.fail(ErrClosed)
 	case err != nil:
 		if len(p.conns) == 0 {
 			p.fail(&DialError{err})
 		}
-	case tag != p.Tag(): // it was replaced in the meantime
-		p.closeConn(opened)
-		p.match()
-	default:
+	case !stale:
 		p.Count(1)
-		p.conns = append(p.conns, &Conn{ClientConn: opened, Tag: tag, opened: p.full})
-		opened.SetStateHook(func(*http.ClientConn) { p.kick() })
-		p.match()
+		p.conns = append(p.conns, c)
 	}
+	p.schedule()
+	return stale
 }

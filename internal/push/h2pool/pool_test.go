@@ -20,35 +20,35 @@ import (
 const patience = 60 * time.Second
 
 // start starts a server with some streams a connection; 0: it speaks HTTP/1.1.
-func start(t *testing.T, streams int, handler http.HandlerFunc) (*httptest.Server, *http.Transport) {
+func start(t *testing.T, streams int, handler http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
 	server.EnableHTTP2 = streams > 0
 	server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	roots := x509.NewCertPool()
-	roots.AddCert(server.Certificate())
-	return server, &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+	return server
 }
 
-func newPool(t *testing.T, server *httptest.Server, o Options) *Pool {
+func newPool(t testing.TB, server *httptest.Server, o Options) *Pool {
 	t.Helper()
-	o.Address = server.Listener.Addr().String()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	o.Address, o.TLS, o.HTTP1 = server.Listener.Addr().String(), &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, true
 	o.DialTimeout = patience
 	p := New(o)
 	t.Cleanup(p.Close)
 	return p
 }
 
-func post(t *testing.T, p *Pool, server *httptest.Server) error {
+func noFields(_ any, to []Field) ([]Field, error) { return to, nil }
+
+func post(t *testing.T, p *Pool) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	a, failure := p.Do(ctx, []byte("text"), func(*Conn) (*http.Request, error) {
-		return http.NewRequestWithContext(ctx, http.MethodPost, server.URL, http.NoBody)
-	})
-	return errors.Join(failure.Err, a.Err)
+	a, err := p.Send(ctx, Request{Path: "/", Header: noFields, Body: []byte("text")})
+	return errors.Join(err, a.Err)
 }
 
 func TestRequestsShareFewConnections(t *testing.T) {
@@ -58,7 +58,7 @@ func TestRequestsShareFewConnections(t *testing.T) {
 		var mu sync.Mutex
 		connections := make(map[string]bool)
 		handled, most := 0, 0
-		server, transport := start(t, streams, func(_ http.ResponseWriter, r *http.Request) {
+		server := start(t, streams, func(_ http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			connections[r.RemoteAddr] = true
 			handled++
@@ -71,13 +71,13 @@ func TestRequestsShareFewConnections(t *testing.T) {
 		})
 		var open atomic.Int32
 		p := newPool(t, server, Options{
-			Transport: transport, MaxConns: maxConns, GrowAfter: time.Millisecond,
+			MaxConns: maxConns, GrowAfter: time.Millisecond,
 			Count: func(delta int) { open.Add(int32(delta)) },
 		})
 		var sent sync.WaitGroup
 		for range 300 {
 			sent.Go(func() {
-				if err := post(t, p, server); err != nil {
+				if err := post(t, p); err != nil {
 					t.Errorf("%d streams: %v", streams, err)
 				}
 			})
@@ -109,17 +109,17 @@ func TestRequestsShareFewConnections(t *testing.T) {
 func TestARequestWaitsForAStreamAsLongAsItWants(t *testing.T) {
 	t.Parallel()
 	began, end := make(chan struct{}), make(chan struct{})
-	server, transport := start(t, 1, func(http.ResponseWriter, *http.Request) {
+	server := start(t, 1, func(http.ResponseWriter, *http.Request) {
 		close(began)
 		<-end
 	})
-	p := newPool(t, server, Options{Transport: transport, MaxConns: 1, GrowAfter: time.Millisecond})
+	p := newPool(t, server, Options{MaxConns: 1, GrowAfter: time.Millisecond})
 	answered := make(chan error, 1)
-	go func() { answered <- post(t, p, server) }()
+	go func() { answered <- post(t, p) }()
 	<-began
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := p.acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := p.Send(ctx, Request{Path: "/", Header: noFields}); !errors.Is(err, context.DeadlineExceeded) || FateOf(err) != NotWritten {
 		t.Errorf("a second stream: %v", err)
 	}
 	close(end)
@@ -127,23 +127,23 @@ func TestARequestWaitsForAStreamAsLongAsItWants(t *testing.T) {
 		t.Error(err)
 	}
 	p.Close()
-	if _, err := p.acquire(t.Context()); !errors.Is(err, ErrClosed) {
+	if err := post(t, p); !errors.Is(err, ErrClosed) || FateOf(err) != NotWritten {
 		t.Errorf("after the end: %v", err)
 	}
 }
 
 func TestConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
-	server, transport := start(t, 10, func(http.ResponseWriter, *http.Request) {})
+	server := start(t, 10, func(http.ResponseWriter, *http.Request) {})
 	var tag atomic.Int32
-	p := newPool(t, server, Options{Transport: transport, MaxConns: 1, Tag: func() any { return tag.Load() }})
-	if err := post(t, p, server); err != nil {
+	p := newPool(t, server, Options{MaxConns: 1, Tag: func() any { return tag.Load() }})
+	if err := post(t, p); err != nil {
 		t.Fatal(err)
 	}
 	server.CloseClientConnections()
 	var err error
 	for range 10 { // the first ones may find a connection that they do not know to be dead
-		if err = post(t, p, server); err == nil {
+		if err = post(t, p); err == nil {
 			break
 		}
 	}
@@ -152,14 +152,18 @@ func TestConnectionsAreReplaced(t *testing.T) {
 	}
 	tag.Store(1)
 	p.Retire()
-	c, err := p.acquire(t.Context())
-	if err != nil || c.Tag != any(int32(1)) {
-		t.Fatalf("after another tag: %v, %v", c, err)
+	a, err := p.Send(t.Context(), Request{Path: "/", Header: func(tag any, to []Field) ([]Field, error) {
+		if tag != any(int32(1)) {
+			return nil, errors.New("another tag")
+		}
+		return to, nil
+	}})
+	if err != nil || a.Conn.Tag != any(int32(1)) {
+		t.Fatalf("after another tag: %v", err)
 	}
-	p.done(c, false)
 	server.Close()
 	p.Retire()
-	if _, err := p.acquire(t.Context()); err == nil {
+	if err := post(t, p); err == nil {
 		t.Error("a connection to a server that is gone")
 	} else if _, ok := errors.AsType[*DialError](err); !ok || !strings.HasPrefix(err.Error(), "connect: ") {
 		t.Errorf("a server that is gone: %v", err)
@@ -180,7 +184,7 @@ func TestABodyThatWasNotReadStaysUnread(t *testing.T) {
 	}
 }
 
-func TestWhatAPeerDidNotProcess(t *testing.T) {
+func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Duration{
@@ -190,8 +194,5 @@ func TestWhatAPeerDidNotProcess(t *testing.T) {
 		if got := RetryAfter(text, now); got != want {
 			t.Errorf("Retry-After %q: %v, want %v", text, got, want)
 		}
-	}
-	if !IsRefused(StreamError{Code: refusedStream}) || IsRefused(StreamError{Code: 8}) || IsRefused(io.EOF) || IsGoAway(nil) || IsGoAway(io.EOF) {
-		t.Error("what is refused is taken for something else")
 	}
 }

@@ -1,148 +1,171 @@
 package h2pool
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
+	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 const (
-	// maxAnswer is how much of an answer is read, in bytes.
+	// maxAnswer is how much of an answer is read, and of its header, in bytes.
 	maxAnswer = 16 << 10
-	// maxTries is how often a request is given to a connection that does not process it.
+	// maxTries is how often a request is given to a connection that does not process it. A
+	// connection that goes away after it answered something does not count: there is progress.
 	maxTries = 3
 )
+
+// Field is a field of a header. Its name is in lower case. One that is Sensitive is never put into
+// the table that both ends keep of fields: so are those that differ with each request, as they
+// would put the others out of it.
+type Field = hpack.HeaderField
+
+// Request is what is posted.
+type Request struct {
+	Path string
+	// Header appends the fields of the request. It is called when the connection is known, whose
+	// Tag it is given, by that connection: it must not block. After an error nothing is sent. It may
+	// be called again for another connection, and be running still when [Pool.Send] has returned.
+	Header func(tag any, to []Field) ([]Field, error)
+	Body   []byte // must not be changed, even after an error
+}
 
 // Answer is what a peer answered.
 type Answer struct {
 	Conn   *Conn
 	Status int
-	Header http.Header
+	Header Header
 	Body   []byte // the beginning of it
-	Err    error  // why that may be cut off; the status is known all the same
+	Err    error  // why it may be cut off; the status is known all the same
 }
 
-// Failure is why there is no answer: Err is nil if there is one.
-type Failure struct {
-	Err  error
-	Sent bool // the peer may have processed the request, or process it still, for all that is known
-}
+// Header is the header of an answer.
+type Header []Field
 
-// Do posts a body, which is not to be empty, and returns what the peer answered. It waits
-// for a connection, for which head makes the request but for the body. What the peer may have
-// processed is not sent again. What it said that it did not, as a connection that it closes
-// by GOAWAY may carry hundreds of requests, goes over the next connection, and so does what
-// was not sent because its connection went away.
-func (p *Pool) Do(ctx context.Context, text []byte, head func(*Conn) (*http.Request, error)) (Answer, Failure) {
-	for try := 1; ; try++ {
-		a, failure, again := p.try(ctx, text, head)
-		if !again || try == maxTries || ctx.Err() != nil {
-			return a, failure
+// Get returns the first value of a field, "" if there is none. The name is in lower case.
+func (h Header) Get(name string) string {
+	for _, f := range h {
+		if f.Name == name {
+			return f.Value
 		}
 	}
+	return ""
 }
 
-// try is Do over one connection. again: that did not process it, and another one may.
-func (p *Pool) try(ctx context.Context, text []byte, head func(*Conn) (*http.Request, error)) (a Answer, failure Failure, again bool) {
-	c, err := p.acquire(ctx)
-	if err != nil {
-		return Answer{}, Failure{Err: err}, false
-	}
-	answered := false
-	defer func() { p.done(c, answered) }()
-	request, err := head(c)
-	if err != nil {
-		return Answer{}, Failure{Err: err}, false
-	}
-	content := newBody(text)
-	request.Method, request.Body, request.ContentLength = http.MethodPost, content, int64(len(text))
-	response, err := c.RoundTrip(request.WithContext(ctx))
-	if err != nil {
-		sent := content.stop()
-		unwelcome := IsUnwelcome(err)
-		if IsGoAway(err) || unwelcome {
-			p.Remove(c)
-		}
-		sent = sent && !IsGoAway(err) && !unwelcome && !IsRefused(err)
-		return Answer{}, Failure{Err: err, Sent: sent}, !sent && !unwelcome
-	}
-	answered = true
-	a = Answer{Conn: c, Status: response.StatusCode, Header: response.Header}
-	a.Body, a.Err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	_ = response.Body.Close() // the status says what became of it
-	return a, Failure{}, false
-}
+// Fate is what is known of a request that got no answer.
+type Fate int
 
-// body is the body of a request that tells whether it was read: what ends a request
-// carries what was read of its body, so that one of which nothing was read has not been
-// sent wholly, and no one can have taken it.
-type body struct {
-	bytes.Reader
-
-	state atomic.Int32
-}
-
+// The fates. Only a request that is [Written] may be processed.
 const (
-	bodyRead    = 1
-	bodyStopped = 2
+	NotWritten Fate = iota // nothing of it was written
+	InPart                 // the end of its body was not written, so that no one can have processed it
+	Refused                // the peer said that it did not process it, by the reset of its stream
+	WentAway               // the peer said so by GOAWAY
+	Unwelcome              // the peer said so by GOAWAY with an error, before it answered anything over the connection
+	Written                // the peer may have processed it, or process it still, for all that is known
 )
 
-// newBody returns a body of text, which is not to be empty.
-func newBody(text []byte) *body { return &body{Reader: *bytes.NewReader(text)} }
-
-// Read implements [io.Reader].
-func (b *body) Read(p []byte) (int, error) {
-	if !b.state.CompareAndSwap(0, bodyRead) && b.state.Load() != bodyRead {
-		return 0, errors.New("the request was given up")
-	}
-	return b.Reader.Read(p)
-}
-
-// Close implements [io.Closer]. It changes nothing: the transport closes bodies early, too.
-func (*body) Close() error { return nil }
-
-// stop reports whether the body was read. If it was not, it is not read afterwards either.
-func (b *body) stop() bool { return !b.state.CompareAndSwap(0, bodyStopped) }
-
-// StreamError has the fields of the error of net/http for a stream that was reset, whose
-// method As fills in any such struct.
-type StreamError struct {
-	StreamID uint32
-	Code     uint32
-	Cause    error
+// Error is why there is no answer. All errors of [Pool.Send] are of this type.
+type Error struct {
+	Fate Fate
+	Err  error
 }
 
 // Error implements error.
-func (e StreamError) Error() string { return "HTTP/2 stream reset, code " + strconv.Itoa(int(e.Code)) }
+func (e *Error) Error() string { return e.Err.Error() }
 
-const refusedStream = 7 // RFC 9113, section 7
+// Unwrap returns why.
+func (e *Error) Unwrap() error { return e.Err }
 
-// IsRefused reports whether the peer says that it did not process the request, by refusing
-// its stream.
-func IsRefused(err error) bool {
-	var reset StreamError
-	return errors.As(err, &reset) && reset.Code == refusedStream
+// FateOf returns what is known of a request by the error of [Pool.Send].
+func FateOf(err error) Fate {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Fate
+	}
+	return Written
 }
 
-// IsGoAway reports whether the peer says that it did not process the request, because its stream
-// was above the last one of a GOAWAY frame. Nothing more is to be sent over the connection.
-// net/http has only this text for it, and another one for [IsUnwelcome]. If a release of Go
-// changes them, the tests fail, and a request counts as one that may have been processed.
-func IsGoAway(err error) bool {
-	return err != nil && err.Error() == "http2: Transport received Server's graceful shutdown GOAWAY"
+// ErrClosed is of requests that were waiting for a connection when the pool was closed.
+var ErrClosed = errors.New("the connections are closed")
+
+// The errors of connections.
+var (
+	errLost   = errors.New("the connection was lost")
+	errSilent = errors.New("the peer is silent, and answers no ping")
+	errHeader = errors.New("the answer's header is too large")
+)
+
+// DialError is of a connection that could not be opened.
+type DialError struct{ Err error }
+
+// Error implements error.
+func (e *DialError) Error() string { return fmt.Sprintf("connect: %v", e.Err) }
+
+// Unwrap returns why.
+func (e *DialError) Unwrap() error { return e.Err }
+
+// ResetError is of a stream that was reset, by the peer, or for what the peer sent.
+type ResetError struct{ Code http2.ErrCode }
+
+// Error implements error.
+func (e *ResetError) Error() string { return fmt.Sprintf("the stream was reset: %v", e.Code) }
+
+// GoAwayError is of a connection that the peer closes by GOAWAY.
+type GoAwayError struct{ Code http2.ErrCode }
+
+// Error implements error.
+func (e *GoAwayError) Error() string {
+	return fmt.Sprintf("the peer closes the connection: %v", e.Code)
 }
 
-// IsUnwelcome reports whether the peer answered the first request of a connection by a GOAWAY
-// frame with an error. It did not process the request; another connection would fare no better.
-func IsUnwelcome(err error) bool {
-	return err != nil && strings.HasPrefix(err.Error(), "http2: Transport received GOAWAY from server ErrCode:")
+// call is a request on its way. The invariant: it is in exactly one place, the pool's queue, the
+// open streams of one connection, or done. All but the first three fields belong to the pool's mu,
+// until done has its value: then they do not change any more.
+type call struct {
+	Request
+
+	ctx  context.Context //nolint:containedctx // of this request, for HTTP/1.1
+	done chan struct{}   // of [dones]; it gets one value, at the end
+
+	conn  *Conn  // over which it goes; nil: it waits, or is done
+	id    uint32 // its stream
+	tries int
+
+	window int64 // how many bytes of its body the peer takes
+	sent   int   // bytes of its body that were given to be written
+	begun  bool  // its header was given to be written
+	whole  bool  // its end was given to be written
+	flow   int   // bytes of DATA of the answer, with their padding
+
+	answer Answer
+	err    *Error
 }
+
+// fate returns what is known of a call whose connection says no more of it.
+func (c *call) fate() Fate {
+	switch {
+	case c.whole:
+		return Written
+	case c.begun:
+		return InPart
+	}
+	return NotWritten
+}
+
+// finish ends a call. err is nil if there is an answer.
+func (c *call) finish(err *Error) {
+	c.conn, c.err = nil, err
+	c.done <- struct{}{}
+}
+
+// dones are channels for one value, which are empty: they are used again.
+var dones = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
 
 // RetryAfter reads a header Retry-After: seconds, or a date; 0 if it asks for no time.
 func RetryAfter(text string, now time.Time) time.Duration {

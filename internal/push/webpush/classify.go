@@ -19,12 +19,12 @@ const notPublicPause = 5 * time.Minute // for a name to mean a public address ag
 
 // classify says what became of a message. proven: the push service took something under our
 // key a short time ago.
-func classify(x h2pool.Answer, failure h2pool.Failure, proven bool, now time.Time) push.Result {
-	if failure.Err != nil {
-		return classifyError(failure)
+func classify(x h2pool.Answer, err error, proven bool, now time.Time) push.Result {
+	if err != nil {
+		return classifyError(err)
 	}
 	result := push.Result{Outcome: push.Rejected, Status: x.Status, Reason: reason(x.Status, x.Body)}
-	after := h2pool.RetryAfter(x.Header.Get("Retry-After"), now)
+	after := h2pool.RetryAfter(x.Header.Get("retry-after"), now)
 	switch x.Status {
 	case http.StatusNotFound, http.StatusGone:
 		result.Outcome = push.Gone
@@ -47,17 +47,17 @@ func classify(x h2pool.Answer, failure h2pool.Failure, proven bool, now time.Tim
 }
 
 // classifyError says what became of a message to which there was no answer.
-func classifyError(failure h2pool.Failure) push.Result {
-	err := failure.Err
+func classifyError(err error) push.Result {
+	fate := h2pool.FateOf(err)
 	reason := "connection"
 	_, unresolved := errors.AsType[*net.DNSError](err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	_, undialled := errors.AsType[*h2pool.DialError](err)
 	timeout, isTimeout := errors.AsType[net.Error](err)
 	switch {
-	case !failure.Sent && h2pool.IsGoAway(err):
+	case fate == h2pool.WentAway:
 		reason = push.ReasonGoAway
-	case !failure.Sent && h2pool.IsRefused(err):
+	case fate == h2pool.Refused:
 		reason = push.ReasonRefused
 	case errors.Is(err, errNotPublic):
 		return push.Result{Outcome: push.Wait, Reason: "forbidden_address", Pause: notPublicPause}
@@ -70,7 +70,7 @@ func classifyError(failure h2pool.Failure) push.Result {
 	case undialled:
 		reason = "dial"
 	}
-	if failure.Sent {
+	if fate == h2pool.Written {
 		return push.Result{Outcome: push.Ambiguous, Reason: reason}
 	}
 	return push.Result{Outcome: push.Wait, Reason: reason}
@@ -124,6 +124,6 @@ func reason(status int, body []byte) string {
 
 // messageID returns the push service's id of a message. That of RFC 8030, the Location, is
 // left out: with it one may delete the message.
-func messageID(header http.Header) string {
-	return cmp.Or(header.Get("Apns-Id"), header.Get("X-Wns-Msg-Id"))
+func messageID(header h2pool.Header) string {
+	return cmp.Or(header.Get("apns-id"), header.Get("x-wns-msg-id"))
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"net"
-	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -22,21 +21,25 @@ import (
 type exchange struct {
 	now    time.Time
 	status int
-	header http.Header
+	header h2pool.Header
 	body   []byte
 	err    error
-	sent   bool
+	fate   h2pool.Fate // if there is an error
 	proven bool
 }
 
 func (x exchange) classify() push.Result {
-	return classify(h2pool.Answer{Status: x.status, Header: x.header, Body: x.body}, h2pool.Failure{Err: x.err, Sent: x.sent}, x.proven, x.now)
+	var err error
+	if x.err != nil {
+		err = &h2pool.Error{Fate: x.fate, Err: x.err}
+	}
+	return classify(h2pool.Answer{Status: x.status, Header: x.header, Body: x.body}, err, x.proven, x.now)
 }
 
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	after := func(value string) http.Header { return http.Header{"Retry-After": {value}} }
+	after := func(value string) h2pool.Header { return h2pool.Header{{Name: "retry-after", Value: value}} }
 	dial := func(err error) error { return &h2pool.DialError{Err: err} }
 	for name, c := range map[string]struct {
 		exchange
@@ -46,9 +49,9 @@ func TestClassify(t *testing.T) {
 		"ok":                   {exchange{status: 200}, push.Result{Outcome: push.Accepted, Status: 200}},
 		"accepted":             {exchange{status: 202}, push.Result{Outcome: push.Accepted, Status: 202}},
 		"no content":           {exchange{status: 204}, push.Result{Outcome: push.Accepted, Status: 204}},
-		"with an id":           {exchange{status: 201, header: http.Header{"Apns-Id": {"0b3c"}}}, push.Result{Outcome: push.Accepted, Status: 201, ID: "0b3c"}},
-		"with a location":      {exchange{status: 201, header: http.Header{"Location": {"https://p/m/secret"}}}, push.Result{Outcome: push.Accepted, Status: 201}},
-		"with another id":      {exchange{status: 201, header: http.Header{"X-Wns-Msg-Id": {"1F"}}}, push.Result{Outcome: push.Accepted, Status: 201, ID: "1F"}},
+		"with an id":           {exchange{status: 201, header: h2pool.Header{{Name: "apns-id", Value: "0b3c"}}}, push.Result{Outcome: push.Accepted, Status: 201, ID: "0b3c"}},
+		"with a location":      {exchange{status: 201, header: h2pool.Header{{Name: "location", Value: "https://p/m/secret"}}}, push.Result{Outcome: push.Accepted, Status: 201}},
+		"with another id":      {exchange{status: 201, header: h2pool.Header{{Name: "x-wns-msg-id", Value: "1F"}}}, push.Result{Outcome: push.Accepted, Status: 201, ID: "1F"}},
 		"gone":                 {exchange{status: 410}, push.Result{Outcome: push.Gone, Status: 410, Reason: "gone"}},
 		"gone, says Apple":     {exchange{status: 410, body: []byte(`{"reason":"Unregistered"}`)}, push.Result{Outcome: push.Gone, Status: 410, Reason: "Unregistered"}},
 		"not found":            {exchange{status: 404}, push.Result{Outcome: push.Gone, Status: 404, Reason: "not_found"}},
@@ -72,7 +75,7 @@ func TestClassify(t *testing.T) {
 		"too many, for ages":   {exchange{status: 429, header: after("2000000000")}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests", Pause: 2000000000 * time.Second, Origin: true}},
 		"internal error":       {exchange{status: 500}, push.Result{Outcome: push.Wait, Status: 500, Reason: "server_error", Origin: true}},
 		"unavailable":          {exchange{status: 503, header: after("10"), body: []byte(`{"errno":201}`)}, push.Result{Outcome: push.Wait, Status: 503, Reason: "try_later", After: 10 * time.Second, Origin: true}},
-		"moved":                {exchange{status: 301, header: http.Header{"Location": {"http://127.0.0.1/"}}}, push.Result{Outcome: push.Rejected, Status: 301, Reason: "redirect"}},
+		"moved":                {exchange{status: 301, header: h2pool.Header{{Name: "location", Value: "http://127.0.0.1/"}}}, push.Result{Outcome: push.Rejected, Status: 301, Reason: "redirect"}},
 		"moved for good":       {exchange{status: 308}, push.Result{Outcome: push.Rejected, Status: 308, Reason: "redirect"}},
 		"found":                {exchange{status: 302}, push.Result{Outcome: push.Wait, Status: 302, Reason: "redirect"}},
 		"elsewhere for now":    {exchange{status: 307}, push.Result{Outcome: push.Wait, Status: 307, Reason: "redirect"}},
@@ -80,9 +83,9 @@ func TestClassify(t *testing.T) {
 		"switching protocols":  {exchange{status: 101}, push.Result{Outcome: push.Rejected, Status: 101, Reason: "http"}},
 		"status 999":           {exchange{status: 999}, push.Result{Outcome: push.Rejected, Status: 999, Reason: "http"}},
 		"refused":              {exchange{err: dial(errors.New("connection refused"))}, push.Result{Outcome: push.Wait, Reason: "dial"}},
-		"closing":              {exchange{err: errors.New("http2: Transport received Server's graceful shutdown GOAWAY")}, push.Result{Outcome: push.Wait, Reason: push.ReasonGoAway}},
-		"unwelcome":            {exchange{err: errors.New("http2: Transport received GOAWAY from server ErrCode:PROTOCOL_ERROR")}, push.Result{Outcome: push.Wait, Reason: "connection"}},
-		"refused stream":       {exchange{err: h2pool.StreamError{Code: 7}}, push.Result{Outcome: push.Wait, Reason: push.ReasonRefused}},
+		"closing":              {exchange{err: &h2pool.GoAwayError{}, fate: h2pool.WentAway}, push.Result{Outcome: push.Wait, Reason: push.ReasonGoAway}},
+		"unwelcome":            {exchange{err: &h2pool.GoAwayError{}, fate: h2pool.Unwelcome}, push.Result{Outcome: push.Wait, Reason: "connection"}},
+		"refused stream":       {exchange{err: &h2pool.ResetError{}, fate: h2pool.Refused}, push.Result{Outcome: push.Wait, Reason: push.ReasonRefused}},
 		"no such host":         {exchange{err: dial(&net.DNSError{IsNotFound: true})}, push.Result{Outcome: push.Wait, Reason: "dns"}},
 		"certificate":          {exchange{err: dial(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}})}, push.Result{Outcome: push.Wait, Reason: "tls"}},
 		"not public":           {exchange{err: dial(&net.OpError{Op: "dial", Err: errNotPublic})}, push.Result{Outcome: push.Wait, Reason: "forbidden_address", Pause: notPublicPause}},
@@ -90,9 +93,9 @@ func TestClassify(t *testing.T) {
 		"closed":               {exchange{err: h2pool.ErrClosed}, push.Result{Outcome: push.Wait, Reason: "connection"}},
 		"no time to connect":   {exchange{err: context.DeadlineExceeded}, push.Result{Outcome: push.Wait, Reason: "timeout"}},
 		"stopped before":       {exchange{err: context.Canceled}, push.Result{Outcome: push.Wait, Reason: "timeout"}},
-		"stopped after":        {exchange{err: context.Canceled, sent: true}, push.Result{Outcome: push.Ambiguous, Reason: "timeout"}},
-		"no answer in time":    {exchange{err: fmt.Errorf("x: %w", context.DeadlineExceeded), sent: true}, push.Result{Outcome: push.Ambiguous, Reason: "timeout"}},
-		"cut off":              {exchange{err: io.ErrUnexpectedEOF, sent: true}, push.Result{Outcome: push.Ambiguous, Reason: "connection"}},
+		"stopped after":        {exchange{err: context.Canceled, fate: h2pool.Written}, push.Result{Outcome: push.Ambiguous, Reason: "timeout"}},
+		"no answer in time":    {exchange{err: fmt.Errorf("x: %w", context.DeadlineExceeded), fate: h2pool.Written}, push.Result{Outcome: push.Ambiguous, Reason: "timeout"}},
+		"cut off":              {exchange{err: io.ErrUnexpectedEOF, fate: h2pool.Written}, push.Result{Outcome: push.Ambiguous, Reason: "connection"}},
 		"cut off before":       {exchange{err: io.EOF}, push.Result{Outcome: push.Wait, Reason: "connection"}},
 	} {
 		c.now = now
@@ -111,10 +114,10 @@ func TestDevicesAreGoneByTheirPushServiceOnly(t *testing.T) {
 		}
 	}
 	for _, err := range []error{io.EOF, errNotPublic, context.Canceled} {
-		for _, sent := range []bool{false, true} {
-			result := exchange{err: err, sent: sent}.classify()
-			if result.Outcome == push.Gone || sent && result.Outcome != push.Ambiguous && !errors.Is(err, errNotPublic) {
-				t.Errorf("sent %t, and %v: %+v", sent, err, result)
+		for fate := h2pool.NotWritten; fate <= h2pool.Written; fate++ {
+			result := exchange{err: err, fate: fate}.classify()
+			if result.Outcome == push.Gone || fate == h2pool.Written && result.Outcome != push.Ambiguous && !errors.Is(err, errNotPublic) {
+				t.Errorf("fate %d, and %v: %+v", fate, err, result)
 			}
 		}
 	}

@@ -1,7 +1,9 @@
 package webpush
 
 import (
-	"net/http"
+	"context"
+	"crypto/tls"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,11 +17,7 @@ const (
 	maxConns   = 4   // to an origin
 	growAfter  = 500 * time.Millisecond
 
-	dialTimeout  = 5 * time.Second
-	idleTimeout  = 5 * time.Minute
-	pingAfter    = 5 * time.Second // a peer that says nothing for this long while it should
-	pingTimeout  = 5 * time.Second
-	writeTimeout = 5 * time.Second
+	dialTimeout = 5 * time.Second
 
 	provenFor = 10 * time.Minute
 )
@@ -57,7 +55,8 @@ func (o *origin) isProven(key string, now time.Time) bool {
 // recently used are closed when there are too many; if all are in use, another one's are
 // closed when it is not used any more.
 type origins struct {
-	transport *http.Transport
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	tls  *tls.Config
 
 	mu      sync.Mutex
 	kept    map[string]*origin // by address
@@ -72,7 +71,7 @@ func (s *origins) get(address string) *origin {
 	o := s.kept[address]
 	if o == nil {
 		o = &origin{address: address, Pool: h2pool.New(h2pool.Options{
-			Transport: s.transport, Address: address, MaxConns: maxConns, GrowAfter: growAfter, DialTimeout: dialTimeout,
+			Address: address, TLS: s.tls, HTTP1: true, Dial: s.dial, MaxConns: maxConns, GrowAfter: growAfter, DialTimeout: dialTimeout,
 			Count: push.CountConnections(push.WebPush),
 		})}
 		switch {

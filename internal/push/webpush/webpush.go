@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
@@ -17,8 +16,6 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/h2pool"
 )
-
-const maxHeader = 16 << 10 // bytes of an answer's header
 
 // Options are for [New].
 type Options struct {
@@ -58,16 +55,10 @@ func New(o Options) (*Sender, error) {
 		now: time.Now, lookup: net.DefaultResolver.LookupNetIP,
 	}
 	dialer := net.Dialer{Timeout: dialTimeout, ControlContext: s.rule.control}
-	s.origins = &origins{kept: make(map[string]*origin), transport: &http.Transport{
-		DialContext:            dialer.DialContext,
-		TLSClientConfig:        &tls.Config{RootCAs: o.RootCAs, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    dialTimeout,
-		ForceAttemptHTTP2:      true,
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: maxHeader,
-		IdleConnTimeout:        idleTimeout,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: writeTimeout},
-	}}
+	s.origins = &origins{
+		kept: make(map[string]*origin), dial: dialer.DialContext,
+		tls: &tls.Config{RootCAs: o.RootCAs, MinVersion: tls.VersionTLS12},
+	}
 	var err error
 	if o.KeyFile != "" {
 		err = s.Reload()
@@ -167,9 +158,12 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	}
 	o := s.origins.get(e.address())
 	defer s.origins.put(o)
-	answer, failure := o.Do(ctx, body, func(*h2pool.Conn) (*http.Request, error) { return s.request(e, m, authorization), nil })
+	answer, err := o.Send(ctx, h2pool.Request{
+		Path: e.url.RequestURI(), Body: body,
+		Header: func(_ any, to []h2pool.Field) ([]h2pool.Field, error) { return s.header(to, &m, authorization), nil },
+	})
 	now := s.now()
-	result := classify(answer, failure, o.isProven(v.public, now), now)
+	result := classify(answer, err, o.isProven(v.public, now), now)
 	if result.Outcome == push.Accepted {
 		o.prove(v.public, now)
 	}
@@ -188,21 +182,23 @@ func content(m push.Message) (body []byte, reason string) {
 	return body, ""
 }
 
-// request returns the request of a message, without its body.
-func (s *Sender) request(e endpoint, m push.Message, authorization string) *http.Request {
-	h := http.Header{
-		"Authorization":    {authorization},
-		"Content-Encoding": {"aes128gcm"},
-		"Content-Type":     {"application/octet-stream"},
-		"Ttl":              {strconv.FormatInt(max(0, int64(m.Expires.Sub(s.now())/time.Second)), 10)},
-		"Urgency":          {"normal"},
-		"User-Agent":       {"activityd"},
-	}
+// header appends the header of a message.
+func (s *Sender) header(to []h2pool.Field, m *push.Message, authorization string) []h2pool.Field {
+	urgency := "normal"
 	if m.Urgent {
-		h["Urgency"] = []string{"high"}
+		urgency = "high"
 	}
+	ttl := max(0, int64(m.Expires.Sub(s.now())/time.Second))
+	to = append(to,
+		h2pool.Field{Name: "authorization", Value: authorization},
+		h2pool.Field{Name: "content-encoding", Value: "aes128gcm"},
+		h2pool.Field{Name: "content-type", Value: "application/octet-stream"},
+		h2pool.Field{Name: "ttl", Value: strconv.FormatInt(ttl, 10), Sensitive: true},
+		h2pool.Field{Name: "urgency", Value: urgency},
+		h2pool.Field{Name: "user-agent", Value: "activityd"},
+	)
 	if m.Collapse != "" {
-		h["Topic"] = []string{m.Collapse}
+		to = append(to, h2pool.Field{Name: "topic", Value: m.Collapse, Sensitive: true})
 	}
-	return &http.Request{URL: e.url, Host: e.url.Host, Header: h}
+	return to
 }

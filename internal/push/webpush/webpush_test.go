@@ -393,9 +393,7 @@ func TestTheKeyIsReplaced(t *testing.T) {
 // Whoever invents names makes us keep no more than maxOrigins connections.
 func TestOriginsAreBounded(t *testing.T) {
 	t.Parallel()
-	s := &origins{kept: make(map[string]*origin), transport: &http.Transport{
-		DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, errNotPublic },
-	}}
+	s := &origins{kept: make(map[string]*origin), dial: func(context.Context, string, string) (net.Conn, error) { return nil, errNotPublic }}
 	defer s.close()
 	var busy []*origin
 	for i := range 3 * maxOrigins {
@@ -422,8 +420,8 @@ func TestOriginsAreBounded(t *testing.T) {
 	}
 	last := busy[len(busy)-1]
 	servertest.Eventually(t, "the connections of one that is not kept are closed", func() bool {
-		_, failure := last.Do(t.Context(), []byte("text"), nil)
-		return errors.Is(failure.Err, h2pool.ErrClosed)
+		_, err := last.Send(t.Context(), h2pool.Request{})
+		return errors.Is(err, h2pool.ErrClosed)
 	})
 }
 
