@@ -61,14 +61,20 @@ func (c *Conn) run() {
 	if hasCode {
 		c.fault = http2.ErrCode(code)
 	}
-	c.end(fmt.Errorf("%w: %w", errLost, err))
+	c.gone = true
 	c.p.after(c)
 	c.p.mu.Unlock()
 	close(c.ended)
-	if !hasCode {
+	if hasCode {
+		_ = c.nc.SetWriteDeadline(time.Now().Add(closeTimeout))
+	} else {
 		_ = c.nc.NetConn().Close() // whoever writes is not to wait for it
 	}
-	<-written
+	<-written // so that it is known what was
+	c.p.mu.Lock()
+	c.end(fmt.Errorf("%w: %w", errLost, err))
+	c.p.after(c)
+	c.p.mu.Unlock()
 	_ = c.nc.Close()
 }
 
@@ -155,8 +161,8 @@ func (c *Conn) send(w *writer, batch []frame) bool {
 		return true
 	}
 	c.p.mu.Lock()
-	c.unwritten(batch, w.ends, n)
-	c.broken, c.gone = true, true
+	c.unwritten(batch, w.ends, n, fmt.Errorf("%w: %w", errLost, err))
+	c.broken = true
 	c.p.after(c)
 	c.p.mu.Unlock()
 	_ = c.nc.SetReadDeadline(time.Now().Add(drainTimeout))
@@ -185,12 +191,17 @@ func (w *writer) frame(c *Conn, f *frame) {
 			w.skipped = f.id
 			c.p.mu.Lock()
 			c.unsendable(f.call, f.id, err)
+			c.p.after(c)
 			c.p.mu.Unlock()
 		}
 	case http2.FrameData:
-		if f.id != w.skipped {
-			_ = w.framer.WriteData(f.id, f.end, f.data)
+		if f.id == w.skipped {
+			c.p.mu.Lock()
+			c.window += int64(len(f.data))
+			c.p.mu.Unlock()
+			return
 		}
+		_ = w.framer.WriteData(f.id, f.end, f.data)
 	case http2.FrameSettings:
 		_ = w.framer.WriteSettingsAck()
 	case http2.FramePing:
@@ -342,7 +353,7 @@ func (c *Conn) handle(frame http2.Frame) error {
 }
 
 // listener reads from the connection, and notices when the peer is silent: then it is asked by a
-// PING, and is dead if it stays silent. A connection that carried nothing for long is closed.
+// PING, and is dead if it stays silent.
 type listener struct {
 	c     *Conn
 	asked bool
@@ -365,17 +376,13 @@ func (l *listener) Read(p []byte) (int, error) {
 			return n, err
 		}
 		c.p.mu.Lock()
-		switch {
-		case c.broken, l.asked:
+		if c.broken || l.asked {
 			c.p.mu.Unlock()
 			return 0, errSilent
-		case c.isIdle() && time.Since(c.idle) > c.p.IdleTimeout:
-			c.closing, c.gone = true, true
-			c.p.after(c)
 		}
 		c.ping = !c.pinged
+		c.p.after(c)
 		c.p.mu.Unlock()
 		l.asked = true
-		c.poke()
 	}
 }

@@ -2,6 +2,7 @@ package h2pool
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -10,8 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-
-	"golang.org/x/net/proxy"
 )
 
 // connect opens a connection with TLS to the pool's address.
@@ -70,31 +69,12 @@ func (p *Pool) reach(ctx context.Context) (net.Conn, error) {
 
 // tunnel opens a connection to the pool's address by a proxy.
 func (p *Pool) tunnel(ctx context.Context, through *url.URL) (net.Conn, error) {
-	ports := map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}
+	ports := map[string]string{"http": "80", "https": "443"}
 	port, known := ports[through.Scheme]
 	if !known {
 		return nil, fmt.Errorf("there is no way to use a proxy by %q", through.Scheme)
 	}
-	if through.Port() != "" {
-		port = through.Port()
-	}
-	address := net.JoinHostPort(through.Hostname(), port)
-	password, _ := through.User.Password()
-	if through.Scheme != "http" && through.Scheme != "https" {
-		var auth *proxy.Auth
-		if through.User != nil {
-			auth = &proxy.Auth{User: through.User.Username(), Password: password}
-		}
-		d, err := proxy.SOCKS5("tcp", address, auth, forward{p})
-		if err != nil {
-			return nil, err
-		}
-		context, ok := d.(proxy.ContextDialer)
-		if !ok {
-			return nil, errors.ErrUnsupported
-		}
-		return context.DialContext(ctx, "tcp", p.Address)
-	}
+	address := net.JoinHostPort(through.Hostname(), cmp.Or(through.Port(), port))
 	c, err := p.Dial(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
@@ -108,6 +88,7 @@ func (p *Pool) tunnel(ctx context.Context, through *url.URL) (net.Conn, error) {
 	}
 	r := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: p.Address}, Host: p.Address, Header: http.Header{}}
 	if through.User != nil {
+		password, _ := through.User.Password()
 		pair := through.User.Username() + ":" + password
 		r.Header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(pair)))
 	}
@@ -138,17 +119,4 @@ func ask(c net.Conn, r *http.Request) error {
 		return fmt.Errorf("it answers %q", response.Status)
 	}
 	return nil
-}
-
-// forward reaches a proxy. It implements [proxy.Dialer] and [proxy.ContextDialer].
-type forward struct{ p *Pool }
-
-// Dial is not used: there is a context.
-func (f forward) Dial(network, address string) (net.Conn, error) {
-	return f.p.Dial(f.p.ctx, network, address)
-}
-
-// DialContext opens a connection.
-func (f forward) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	return f.p.Dial(ctx, network, address)
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -104,11 +103,15 @@ func (c *Conn) post(one *call, content *body) (a Answer, err error) {
 	for _, f := range fields {
 		header.Add(f.Name, f.Value)
 	}
-	r := &http.Request{
-		Method: http.MethodPost, URL: &url.URL{Scheme: "https", Host: c.p.authority, Opaque: one.Path}, Host: c.p.authority,
-		Header: header, Body: content, ContentLength: int64(len(one.Body)),
+	ctx, cancel := context.WithCancel(one.ctx)
+	defer cancel()
+	defer context.AfterFunc(c.p.ctx, cancel)()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+c.p.authority+one.Path, content)
+	if err != nil {
+		return a, &headerError{err}
 	}
-	response, err := c.h1.RoundTrip(r.WithContext(one.ctx))
+	r.Header, r.ContentLength = header, int64(len(one.Body))
+	response, err := c.h1.RoundTrip(r)
 	if err != nil {
 		return a, err
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"net"
 	"net/http/httptest"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -64,8 +66,9 @@ func TestAForeignServer(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(certified.Certificate())
-	pool := New(Options{Address: address, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxConns: 1, GrowAfter: patience, DialTimeout: patience})
+	pool := New(Options{Address: address, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxConns: 1, GrowAfter: patience, DialTimeout: patience, Silence: time.Second})
 	defer pool.Close()
+	defer func() { _ = server.Process.Signal(syscall.SIGCONT) }()
 	var all sync.WaitGroup
 	for n := range 300 {
 		all.Go(func() {
@@ -79,4 +82,33 @@ func TestAForeignServer(t *testing.T) {
 		})
 	}
 	all.Wait()
+
+	// One that hangs is found to be dead, and one that goes on is used again.
+	post := func() error {
+		a, err := pool.Send(ctx, Request{Path: "/upload", Header: noFields, Body: []byte("text")})
+		return errors.Join(err, a.Err)
+	}
+	if err := server.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := post(); !errors.Is(err, errSilent) || FateOf(err) != Written {
+		t.Errorf("it hangs: fate %d, %v", FateOf(err), err)
+	}
+	if err := server.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := post(); err != nil {
+		t.Errorf("it goes on: %v", err)
+	}
+	if err := server.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-stopped
+	err = post()
+	for FateOf(err) == Written && ctx.Err() == nil { // its end may not be known yet
+		err = post()
+	}
+	if _, ok := errors.AsType[*DialError](err); !ok {
+		t.Errorf("it is dead: %v", err)
+	}
 }

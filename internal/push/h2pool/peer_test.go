@@ -475,27 +475,37 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// A connection that carried nothing for long is closed, with a GOAWAY.
+// A connection that carried nothing for long is closed, with a GOAWAY, even if its peer is talkative.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
-	closed := make(chan bool, 1)
-	p := servePeer(t, func(l *link) {
-		l.begin()
-		id, _, _ := l.request()
-		l.answer(id, 200)
-		closed <- l.await(goneWith(http2.ErrCodeNo))
-	})
-	pool := p.pool(t, func(o *Options) { o.Silence, o.IdleTimeout = 10*time.Millisecond, time.Millisecond })
-	if _, err := send(t, pool, "text"); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case polite := <-closed:
-		if !polite {
-			t.Error("it says nothing")
+	for silence, talks := range map[time.Duration]bool{10 * time.Millisecond: false, patience: true} {
+		closed := make(chan bool, 1)
+		p := servePeer(t, func(l *link) {
+			l.begin()
+			id, _, _ := l.request()
+			l.answer(id, 200)
+			if talks {
+				_ = l.WritePing(false, [8]byte{1})
+			}
+			closed <- l.await(func(f http2.Frame) bool {
+				if ping, ok := f.(*http2.PingFrame); ok && ping.IsAck() == talks {
+					_ = l.WritePing(!talks, ping.Data)
+				}
+				return goneWith(http2.ErrCodeNo)(f)
+			})
+		})
+		pool := p.pool(t, func(o *Options) { o.Silence, o.IdleTimeout = silence, time.Millisecond })
+		if _, err := send(t, pool, "text"); err != nil {
+			t.Fatal(err)
 		}
-	case <-time.After(patience):
-		t.Error("it is open still")
+		select {
+		case polite := <-closed:
+			if !polite {
+				t.Errorf("talks %t: it says nothing", talks)
+			}
+		case <-time.After(patience / 2):
+			t.Errorf("talks %t: it is open still", talks)
+		}
 	}
 }
 
@@ -538,6 +548,51 @@ func TestGivingUp(t *testing.T) {
 	}
 }
 
+// What the peer answered is known, though the rest of the answer does not come in time.
+func TestTimeIsOverAmidAnAnswer(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	p := servePeer(t, func(l *link) {
+		l.begin()
+		if id, _, ok := l.request(); ok {
+			_ = l.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: l.block(":status", "410"), EndHeaders: true})
+			_ = l.WriteData(id, false, []byte("gone"))
+			_ = l.WritePing(false, [8]byte{1})
+			l.await(func(f http2.Frame) bool { ping, ok := f.(*http2.PingFrame); return ok && ping.IsAck() })
+			cancel() // all was read
+			if !l.await(resetWith(http2.ErrCodeCancel)) {
+				t.Error("it is not reset")
+			}
+		}
+	})
+	a, err := p.pool(t).Send(ctx, Request{Path: "/", Header: noFields, Body: []byte("text")})
+	if err != nil || a.Status != 410 || string(a.Body) != "gone" || !errors.Is(a.Err, context.Canceled) {
+		t.Errorf("%d, %q, %v; %v", a.Status, a.Body, a.Err, err)
+	}
+}
+
+// What could not be written to its end, as the peer closed the connection amid it, goes over another
+// one.
+func TestAWriteThatFails(t *testing.T) {
+	t.Parallel()
+	body := strings.Repeat("x", 16<<20) // more than the buffers of both systems hold
+	p := servePeer(t, func(l *link) {
+		l.begin(http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxWindow})
+		_ = l.WriteWindowUpdate(0, maxWindow-firstWindow)
+		if l.n == 1 {
+			l.await(func(f http2.Frame) bool { _, ok := f.(*http2.DataFrame); return ok })
+			_ = l.nc.NetConn().(*net.TCPConn).SetLinger(0) //nolint:forcetypeassert // servePeer listens by TCP
+			return
+		}
+		if id, got, ok := l.request(); ok && string(got) == body {
+			l.answer(id, 200)
+		}
+	})
+	if a, err := send(t, p.pool(t), body); err != nil || a.Status != 200 {
+		t.Errorf("fate %d: %v", FateOf(err), err)
+	}
+}
+
 // A request whose body is not written to its end was processed by no one, and goes over another
 // connection.
 func TestWrittenInPart(t *testing.T) {
@@ -575,13 +630,16 @@ func TestHeadersThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := errors.New("no key")
-	if _, err := pool.Send(t.Context(), Request{Path: "/", Body: []byte("x"), Header: func(_ any, to []Field) ([]Field, error) { return to, broken }}); !errors.Is(err, broken) || FateOf(err) != NotWritten {
-		t.Errorf("fate %d: %v", FateOf(err), err)
+	half := strings.Repeat("x", firstWindow/2)
+	for range 3 { // what is not written takes nothing of a window
+		if _, err := pool.Send(t.Context(), Request{Path: "/", Body: []byte(half), Header: func(_ any, to []Field) ([]Field, error) { return to, broken }}); !errors.Is(err, broken) || FateOf(err) != NotWritten {
+			t.Errorf("fate %d: %v", FateOf(err), err)
+		}
 	}
 	if _, err := pool.Send(t.Context(), Request{Path: strings.Repeat("x", 500), Header: noFields}); err == nil || FateOf(err) != NotWritten {
 		t.Errorf("fate %d: %v", FateOf(err), err)
 	}
-	if _, err := send(t, pool, "text"); err != nil {
+	if _, err := send(t, pool, half); err != nil {
 		t.Error(err)
 	}
 }

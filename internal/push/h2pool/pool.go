@@ -22,6 +22,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // coldAfter is [Options.GrowAfter] while a connection has not answered its first request.
@@ -75,7 +77,7 @@ type Pool struct {
 	dialing bool
 	since   time.Time // since when the queue is not empty, or the last connection was added or warm
 	timer   *time.Timer
-	armed   bool // the timer will run
+	lookAt  time.Time // when it will run; zero: it will not
 }
 
 // New returns a pool, which connects when there is something to send. It is to be closed.
@@ -164,7 +166,7 @@ func (p *Pool) giveUp(one *call, err error) {
 	defer p.mu.Unlock()
 	if c := one.conn; c != nil {
 		if c.h1 == nil {
-			c.cancel(one, err)
+			c.cancel(one, http2.ErrCodeCancel, err)
 			p.after(c)
 		}
 		return
@@ -206,9 +208,7 @@ func (p *Pool) Close() {
 	p.mu.Lock()
 	p.cancel()
 	for _, c := range slices.Concat(p.conns, p.retired) {
-		if c.h1 != nil {
-			_ = c.nc.NetConn().Close() // which ends its request
-		} else {
+		if c.h1 == nil { // else its request ends by ctx
 			c.end(ErrClosed)
 			_ = c.nc.SetWriteDeadline(time.Now().Add(closeTimeout))
 		}
@@ -238,15 +238,17 @@ func (p *Pool) after(c *Conn) {
 	if p.ctx.Err() != nil {
 		p.fail(ErrClosed)
 	}
-	if i := slices.Index(p.conns, c); c.gone && i >= 0 {
-		p.conns = slices.Delete(p.conns, i, i+1)
-		p.retired = append(p.retired, c)
-	}
 	switch {
 	case !c.isIdle():
 		c.idle = time.Time{}
 	case c.idle.IsZero():
 		c.idle = time.Now()
+	case time.Since(c.idle) > p.IdleTimeout:
+		c.gone = true
+	}
+	if i := slices.Index(p.conns, c); c.gone && i >= 0 {
+		p.conns = slices.Delete(p.conns, i, i+1)
+		p.retired = append(p.retired, c)
 	}
 	if c.warm && !c.wasWarm {
 		c.wasWarm, p.since = true, time.Now()
@@ -267,7 +269,7 @@ func (p *Pool) after(c *Conn) {
 func (p *Pool) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.armed = false
+	p.lookAt = time.Time{}
 	p.schedule()
 }
 
@@ -294,8 +296,8 @@ func (p *Pool) schedule() {
 			}
 		}
 		if left := time.Until(at); left > 0 {
-			if !p.armed {
-				p.armed = true
+			if p.lookAt.IsZero() || at.Before(p.lookAt) {
+				p.lookAt = at
 				p.timer.Reset(left)
 			}
 			return

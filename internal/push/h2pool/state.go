@@ -1,6 +1,7 @@
 package h2pool
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -108,7 +109,7 @@ func (s *state) free() int {
 	if !s.warm {
 		limit = min(limit, 1)
 	}
-	if s.gone || s.window <= 0 || s.nextID > maxID {
+	if s.gone || s.window <= 0 {
 		return 0
 	}
 	return max(0, limit-len(s.open)-s.pending-s.covered)
@@ -170,6 +171,7 @@ func (s *state) take(c *call) {
 	c.id, c.window = s.nextID, s.initial
 	c.begun, c.whole, c.sent = true, len(c.Body) == 0, 0
 	s.nextID += 2
+	s.gone = s.gone || s.nextID > maxID
 	s.open[c.id] = c
 	s.batch = append(s.batch, frame{kind: http2.FrameHeaders, id: c.id, call: c, end: c.whole})
 }
@@ -239,9 +241,14 @@ func (s *state) answered(c *call) {
 	c.finish(nil)
 }
 
-// cancel ends a call that is not waited for any more.
-func (s *state) cancel(c *call, err error) {
-	s.drop(c, http2.ErrCodeCancel)
+// cancel ends a call that is not waited for any more, or whose stream is of no use. Unlike
+// [state.lost] it gives nothing back.
+func (s *state) cancel(c *call, code http2.ErrCode, err error) {
+	s.drop(c, code)
+	if c.answer.Status != 0 {
+		s.lost(c, err)
+		return
+	}
 	c.finish(&Error{c.fate(), err})
 }
 
@@ -251,13 +258,7 @@ func (s *state) malformed(id uint32, code http2.ErrCode) error {
 	if c == nil {
 		return s.idle(id)
 	}
-	s.drop(c, code)
-	err := &ResetError{code}
-	if c.answer.Status == 0 {
-		c.finish(&Error{c.fate(), err})
-	} else {
-		s.lost(c, err)
-	}
+	s.cancel(c, code, &ResetError{code})
 	return nil
 }
 
@@ -340,16 +341,13 @@ func (s *state) reset(id uint32, code http2.ErrCode) error {
 	if c == nil {
 		return s.idle(id)
 	}
-	s.drop(c, http2.ErrCodeNo)
 	err := &ResetError{code}
-	switch {
-	case c.answer.Status != 0:
-		s.lost(c, err)
-	case code == http2.ErrCodeRefusedStream:
-		s.retry(c, Refused, err)
-	default:
-		c.finish(&Error{c.fate(), err})
+	if code != http2.ErrCodeRefusedStream || c.answer.Status != 0 {
+		s.cancel(c, http2.ErrCodeNo, err)
+		return nil
 	}
+	s.drop(c, http2.ErrCodeNo)
+	s.retry(c, Refused, err)
 	return nil
 }
 
@@ -417,6 +415,7 @@ func (s *state) pong(ack bool, data [8]byte) error {
 		}
 	case s.pinged && data == [8]byte{}:
 		s.pinged, s.covered = false, 0
+		return nil
 	}
 	return s.useless()
 }
@@ -430,11 +429,10 @@ func (s *state) goAway(last uint32, code http2.ErrCode) error {
 	if code != http2.ErrCodeNo && !s.warm {
 		fate = Unwelcome
 	}
-	for _, id := range slices.Sorted(maps.Keys(s.open)) {
-		if id <= s.last {
+	for _, c := range s.calls() {
+		if c.id <= s.last {
 			continue
 		}
-		c := s.open[id]
 		s.drop(c, http2.ErrCodeNo)
 		if c.answer.Status != 0 {
 			s.lost(c, &GoAwayError{code})
@@ -447,8 +445,10 @@ func (s *state) goAway(last uint32, code http2.ErrCode) error {
 
 // unwritten takes back what is known of a batch of which only the first n bytes were written. ends
 // has where its frames end. TLS delivers whole records only, and n counts those: what is behind
-// does not exist for the peer.
-func (s *state) unwritten(batch []frame, ends []int, n int) {
+// does not exist for the peer. Nothing can be written any more: what was not written to its end
+// is given back, and the rest may be answered still.
+func (s *state) unwritten(batch []frame, ends []int, n int, err error) {
+	s.gone = true
 	begin := 0
 	for i, f := range batch {
 		if f.call != nil && s.open[f.id] == f.call && ends[i] > n {
@@ -457,12 +457,17 @@ func (s *state) unwritten(batch []frame, ends []int, n int) {
 		}
 		begin = ends[i]
 	}
+	for _, c := range s.calls() {
+		if !c.whole {
+			s.drop(c, http2.ErrCodeNo)
+			s.lost(c, err)
+		}
+	}
 }
 
 // unsendable ends a call for which there is no header. Nothing was written in its stream, so that it
 // may not be reset either.
 func (s *state) unsendable(c *call, id uint32, err error) {
-	s.window += int64(c.sent)
 	s.resets = slices.DeleteFunc(s.resets, func(f frame) bool {
 		if f.id == id {
 			s.pending--
@@ -478,8 +483,7 @@ func (s *state) unsendable(c *call, id uint32, err error) {
 // end ends the connection: nothing more comes.
 func (s *state) end(err error) {
 	s.gone = true
-	for _, id := range slices.Sorted(maps.Keys(s.open)) {
-		c := s.open[id]
+	for _, c := range s.calls() {
 		s.drop(c, http2.ErrCodeNo)
 		s.lost(c, err)
 	}
@@ -489,6 +493,11 @@ func (s *state) end(err error) {
 func (s *state) pendingOutput() bool {
 	return s.acks > 0 || len(s.pongs) > 0 || len(s.resets) > 0 || s.consumed >= connWindow/2 ||
 		(s.ping || s.pending > 0) && !s.pinged || len(s.unsent) > 0 && s.window > 0
+}
+
+// calls returns those that are open, in order.
+func (s *state) calls() []*call {
+	return slices.SortedFunc(maps.Values(s.open), func(a, b *call) int { return cmp.Compare(a.id, b.id) })
 }
 
 // isIdle reports whether the connection carries nothing.

@@ -30,6 +30,10 @@ type watched struct {
 	reset   map[uint32]bool // by us
 	streams map[uint32]*call
 	left    int // calls that may be taken still
+	cutAt   int // the write that fails, counted from 1; 0: none does
+	cut     int // how many bytes of it are written
+	writes  int
+	broken  bool // it failed
 }
 
 func watch(t testing.TB) *watched {
@@ -51,9 +55,31 @@ func (w *watched) call() *call {
 	return c
 }
 
-// write has the state write, and checks what.
+// write has the state write, and checks what. Each header counts as 20 bytes.
 func (w *watched) write() {
+	if w.broken {
+		return
+	}
 	batch, _ := w.frames(w.call)
+	w.writes++
+	all, ends, size := batch, []int(nil), 0
+	for i, f := range batch {
+		if size += 9 + len(f.data); f.kind == http2.FrameHeaders {
+			size += 20
+		}
+		if ends = append(ends, size); w.writes == w.cutAt && size <= w.cut {
+			batch = all[:i+1]
+		}
+	}
+	if w.broken = w.writes == w.cutAt; w.broken {
+		if w.cut < ends0(ends) {
+			batch = nil
+		}
+		defer func() {
+			w.unwritten(all, ends, min(w.cut, size), errLost)
+			w.check()
+		}()
+	}
 	for _, f := range batch {
 		switch f.kind {
 		case http2.FrameHeaders:
@@ -161,6 +187,9 @@ func (w *watched) finish() {
 // run has a state read what a peer sends.
 func (w *watched) run(sent []byte) {
 	in, framer := newReader(bytes.NewReader(sent))
+	if len(sent)%3 == 0 {
+		w.cutAt, w.cut = 1+len(sent)%11, len(sent)%5000
+	}
 	w.write()
 	for n := 0; ; n++ {
 		in.left = maxHeaders
@@ -180,7 +209,7 @@ func (w *watched) run(sent []byte) {
 		}
 		if n%7 == 0 {
 			for _, c := range w.open {
-				w.cancel(c, errClosedByTest)
+				w.cancel(c, http2.ErrCodeCancel, errClosedByTest)
 				break
 			}
 		}
@@ -189,6 +218,14 @@ func (w *watched) run(sent []byte) {
 		}
 	}
 	w.finish()
+}
+
+// ends0 returns where the first frame ends.
+func ends0(ends []int) int {
+	if len(ends) == 0 {
+		return 0
+	}
+	return ends[0]
 }
 
 var errClosedByTest = errors.New("given up")
@@ -208,6 +245,17 @@ func TestInvariants(t *testing.T) {
 	for seed := range uint64(3000) {
 		t.Run("", func(t *testing.T) { watch(t).run(randomPeer(rand.New(rand.NewPCG(seed, 2)))) })
 	}
+}
+
+// A connection whose numbers are used up takes no more, and is closed when its last call is done.
+func TestNumbersEnd(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	w.warm, w.nextID = true, maxID-2
+	if w.write(); len(w.open) != 2 || !w.gone || w.open[maxID] == nil {
+		t.Errorf("%d streams are open; gone: %t", len(w.open), w.gone)
+	}
+	w.finish()
 }
 
 // randomPeer returns what a peer sends that keeps most of the rules.
