@@ -38,21 +38,22 @@ func TestProxies(t *testing.T) {
 		_, _ = io.Copy(here, there)
 		_ = here.Close()
 	})
-	through := httptest.NewServer(tunnel)
-	t.Cleanup(through.Close)
-	for user, want := range map[*url.Userinfo]string{url.UserPassword("ann", "s3cret"): "", nil: "407"} {
-		at, err := url.Parse(through.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		at.User = user
-		_, err = send(t, target.pool(t, func(o *Options) { o.Proxy = http.ProxyURL(at) }), "text")
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret")) {
-			t.Errorf("want %q: %v", want, err)
+	for _, through := range []*httptest.Server{httptest.NewServer(tunnel), httptest.NewTLSServer(tunnel)} {
+		t.Cleanup(through.Close)
+		for user, want := range map[*url.Userinfo]string{url.UserPassword("ann", "s3cret"): "", nil: "407"} {
+			at, err := url.Parse(through.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at.User = user
+			_, err = send(t, target.pool(t, func(o *Options) { o.Proxy = http.ProxyURL(at) }), "text")
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret")) {
+				t.Errorf("%s, want %q: %v", at.Scheme, want, err)
+			}
 		}
 	}
-	_, err := send(t, target.pool(t, func(o *Options) { o.Proxy = http.ProxyURL(&url.URL{Scheme: "ftp", Host: "x"}) }), "text")
+	_, err := send(t, target.pool(t, func(o *Options) { o.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5", Host: "x"}) }), "text")
 	if err == nil || FateOf(err) != NotWritten {
-		t.Errorf("by ftp: %v", err)
+		t.Errorf("by SOCKS: %v", err)
 	}
 }

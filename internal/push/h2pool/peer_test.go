@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -568,6 +569,33 @@ func TestTimeIsOverAmidAnAnswer(t *testing.T) {
 	a, err := p.pool(t).Send(ctx, Request{Path: "/", Header: noFields, Body: []byte("text")})
 	if err != nil || a.Status != 410 || string(a.Body) != "gone" || !errors.Is(a.Err, context.Canceled) {
 		t.Errorf("%d, %q, %v; %v", a.Status, a.Body, a.Err, err)
+	}
+}
+
+// A peer that reads nothing keeps no pool from being closed.
+func TestCloseAmidAWrite(t *testing.T) {
+	t.Parallel()
+	begun, end := make(chan struct{}), make(chan struct{})
+	p := servePeer(t, func(l *link) {
+		l.begin(http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxWindow})
+		_ = l.WriteWindowUpdate(0, maxWindow-firstWindow)
+		l.await(func(f http2.Frame) bool { _, ok := f.(*http2.DataFrame); return ok })
+		close(begun)
+		<-end
+	})
+	var open atomic.Int32
+	pool := p.pool(t, func(o *Options) { o.Count = func(delta int) { open.Add(int32(delta)) } })
+	go func() {
+		<-begun
+		pool.Close()
+		close(end)
+	}()
+	if _, err := send(t, pool, strings.Repeat("x", 16<<20)); !errors.Is(err, ErrClosed) {
+		t.Errorf("fate %d: %v", FateOf(err), err)
+	}
+	<-end
+	if n := open.Load(); n != 0 {
+		t.Errorf("%d connections are open", n)
 	}
 }
 

@@ -170,6 +170,37 @@ func TestConnectionsAreReplaced(t *testing.T) {
 	}
 }
 
+// Whenever callers give up, each is told so, and what comes afterwards is answered.
+func TestGivingUpAtAnyTime(t *testing.T) {
+	t.Parallel()
+	for _, streams := range []int{0, 5} {
+		server := start(t, streams, func(http.ResponseWriter, *http.Request) { runtime.Gosched() })
+		p := newPool(t, server, Options{MaxConns: 2, GrowAfter: time.Millisecond})
+		var sent sync.WaitGroup
+		var gaveUp atomic.Int32
+		for n := range 400 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n*n%20000)*time.Microsecond)
+			sent.Go(func() {
+				defer cancel()
+				a, err := p.Send(ctx, Request{Path: "/", Header: noFields, Body: []byte("text")})
+				switch {
+				case errors.Is(err, context.DeadlineExceeded):
+					gaveUp.Add(1)
+				case err != nil || a.Status != http.StatusOK:
+					t.Errorf("%d streams: %d, fate %d, %v", streams, a.Status, FateOf(err), err)
+				}
+			})
+		}
+		sent.Wait()
+		if gaveUp.Load() == 0 {
+			t.Errorf("%d streams: no one gave up", streams)
+		}
+		if err := post(t, p); err != nil {
+			t.Errorf("%d streams, afterwards: %v", streams, err)
+		}
+	}
+}
+
 func TestABodyThatWasNotReadStaysUnread(t *testing.T) {
 	t.Parallel()
 	read, stopped := newBody([]byte("text")), newBody([]byte("text"))
