@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"runtime"
-	"strconv"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -39,9 +38,9 @@ type Conn struct {
 
 	state
 
-	h1      *http.ClientConn // of HTTP/1.1; else nil
-	next    func() *call     // the pool's, for this connection
-	idle    time.Time        // since when it carries nothing; zero: it does
+	h1      *http.ClientConn               // of HTTP/1.1; else nil
+	next    func([]Field) (*call, []Field) // the pool's, for this connection
+	idle    time.Time                      // since when it carries nothing; zero: it does
 	wasWarm bool
 	closing bool          // it is to be closed
 	broken  bool          // nothing can be written any more
@@ -105,7 +104,7 @@ func (c *Conn) write() {
 		var batch []frame
 		batch, more = c.frames(c.next)
 		c.p.schedule() // what is left is for another connection
-		w.maxFrame, w.maxHeader = c.maxFrame, c.maxHeader
+		w.maxFrame = int(c.maxFrame)
 		table, lowest := c.table, c.lowest
 		c.lowest = table
 		last, fault := c.closing && c.isIdle(), c.fault
@@ -148,7 +147,7 @@ func (c *Conn) goodbye(w *writer, code http2.ErrCode) {
 func (c *Conn) send(w *writer, batch []frame) bool {
 	w.ends = w.ends[:0]
 	for i := range batch {
-		w.frame(c, &batch[i])
+		w.frame(&batch[i])
 		w.ends = append(w.ends, w.out.Len())
 	}
 	if w.out.Len() == 0 {
@@ -175,32 +174,18 @@ type writer struct {
 	framer  *http2.Framer
 	encoder *hpack.Encoder
 	block   bytes.Buffer
-	fields  []Field
 	literal []byte
 	ends    []int // where the frames of a batch end in out
-	skipped uint32
 
-	maxFrame, maxHeader uint32 // of the peer
+	maxFrame int // bytes of a frame that the peer takes
 }
 
 // frame appends a frame to out, which takes all.
-func (w *writer) frame(c *Conn, f *frame) {
+func (w *writer) frame(f *frame) {
 	switch f.kind {
 	case http2.FrameHeaders:
-		if err := w.header(c, f); err != nil {
-			w.skipped = f.id
-			c.p.mu.Lock()
-			c.unsendable(f.call, f.id, err)
-			c.p.after(c)
-			c.p.mu.Unlock()
-		}
+		w.header(f)
 	case http2.FrameData:
-		if f.id == w.skipped {
-			c.p.mu.Lock()
-			c.window += int64(len(f.data))
-			c.p.mu.Unlock()
-			return
-		}
 		_ = w.framer.WriteData(f.id, f.end, f.data)
 	case http2.FrameSettings:
 		_ = w.framer.WriteSettingsAck()
@@ -214,25 +199,9 @@ func (w *writer) frame(c *Conn, f *frame) {
 }
 
 // header appends the header of a request, which may be longer than a frame.
-func (w *writer) header(c *Conn, f *frame) error {
-	w.fields = append(w.fields[:0],
-		Field{Name: ":method", Value: "POST"}, Field{Name: ":scheme", Value: "https"},
-		Field{Name: ":authority", Value: c.p.authority}, Field{Name: ":path", Value: f.call.Path, Sensitive: true},
-		Field{Name: "content-length", Value: strconv.Itoa(len(f.call.Body)), Sensitive: true},
-	)
-	var err error
-	if w.fields, err = f.call.Header(c.Tag, w.fields); err != nil {
-		return err
-	}
-	size := uint32(0)
-	for _, field := range w.fields {
-		size += field.Size()
-	}
-	if size > w.maxHeader {
-		return fmt.Errorf("the header has %d bytes, and the peer takes %d", size, w.maxHeader)
-	}
+func (w *writer) header(f *frame) {
 	w.block.Reset()
-	for _, field := range w.fields { // the first is not Sensitive: the encoder may begin with the size of its table
+	for _, field := range f.fields { // the first is not Sensitive: the encoder may begin with the size of its table
 		if !field.Sensitive {
 			_ = w.encoder.WriteField(field)
 			continue
@@ -243,7 +212,7 @@ func (w *writer) header(c *Conn, f *frame) error {
 	}
 	rest := w.block.Bytes()
 	for first := true; first || len(rest) > 0; first = false {
-		part := rest[:min(len(rest), int(w.maxFrame))]
+		part := rest[:min(len(rest), w.maxFrame)]
 		rest = rest[len(part):]
 		if first {
 			_ = w.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: f.id, BlockFragment: part, EndStream: f.end, EndHeaders: len(rest) == 0})
@@ -251,7 +220,6 @@ func (w *writer) header(c *Conn, f *frame) error {
 			_ = w.framer.WriteContinuation(f.id, len(rest) == 0, part)
 		}
 	}
-	return nil
 }
 
 // appendString appends a string as RFC 7541, 5.2, without Huffman's code.

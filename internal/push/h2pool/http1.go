@@ -38,8 +38,9 @@ func (c *Conn) run1() {
 		c.p.mu.Lock()
 		c.gone = c.gone || c.h1.Err() != nil
 		var one *call
+		var fields []Field
 		if c.free() > 0 {
-			if one = c.next(); one != nil {
+			if one, fields = c.next(nil); one != nil {
 				c.open[1] = one
 			}
 		}
@@ -48,7 +49,7 @@ func (c *Conn) run1() {
 		c.p.mu.Unlock()
 		switch {
 		case one != nil:
-			c.exchange(one)
+			c.exchange(one, fields)
 			idle.Reset(c.p.IdleTimeout)
 			continue
 		case last:
@@ -66,21 +67,20 @@ func (c *Conn) run1() {
 }
 
 // exchange sends a request and waits for its answer.
-func (c *Conn) exchange(one *call) {
+func (c *Conn) exchange(one *call, fields []Field) {
 	content := newBody(one.Body)
-	answer, err := c.post(one, content)
+	answer, err := c.post(one, fields, content)
 	sent := content.stop()
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
 	delete(c.open, 1)
 	one.begun, one.whole = sent, sent
-	_, unsendable := errors.AsType[*headerError](err)
 	switch {
 	case err == nil:
 		answer.Conn = c
 		one.answer = answer
 		one.finish(nil)
-	case unsendable, one.ctx.Err() != nil:
+	case one.ctx.Err() != nil:
 		one.finish(&Error{one.fate(), err})
 	default:
 		c.lost(one, err)
@@ -88,29 +88,20 @@ func (c *Conn) exchange(one *call) {
 	c.p.after(c)
 }
 
-// headerError is of a request without a header.
-type headerError struct{ error }
-
-// Unwrap returns why.
-func (e *headerError) Unwrap() error { return e.error }
-
-func (c *Conn) post(one *call, content *body) (a Answer, err error) {
-	fields, err := one.Header(c.Tag, nil)
-	if err != nil {
-		return a, &headerError{err}
-	}
-	header := make(http.Header, len(fields))
-	for _, f := range fields {
-		header.Add(f.Name, f.Value)
-	}
+func (c *Conn) post(one *call, fields []Field, content *body) (a Answer, err error) {
 	ctx, cancel := context.WithCancel(one.ctx)
 	defer cancel()
 	defer context.AfterFunc(c.p.ctx, cancel)()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+c.p.authority+one.Path, content)
 	if err != nil {
-		return a, &headerError{err}
+		return a, err
 	}
-	r.Header, r.ContentLength = header, int64(len(one.Body))
+	r.ContentLength = int64(len(one.Body))
+	for _, f := range fields {
+		if !f.IsPseudo() { // that is for HTTP/2
+			r.Header.Add(f.Name, f.Value)
+		}
+	}
 	response, err := c.h1.RoundTrip(r)
 	if err != nil {
 		return a, err

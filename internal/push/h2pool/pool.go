@@ -15,10 +15,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -148,16 +150,38 @@ func (p *Pool) wait(calls []*call, before bool) {
 	}
 }
 
-// next returns the call that has waited longest, for a connection, or nil. It holds mu.
-func (p *Pool) next(c *Conn) *call {
-	if len(p.queue) == 0 {
-		return nil
+// next returns the call that has waited longest, for a connection, or nil, and appends its header. It
+// ends those for which there is none. It holds mu.
+func (p *Pool) next(c *Conn, fields []Field) (*call, []Field) {
+	for len(p.queue) > 0 {
+		one := p.queue[0]
+		p.queue[0] = nil
+		p.queue = p.queue[1:]
+		all, err := p.header(c, one, fields)
+		if err == nil {
+			one.conn, one.answer.Conn = c, c
+			return one, all
+		}
+		one.finish(&Error{NotWritten, err})
 	}
-	one := p.queue[0]
-	p.queue[0] = nil
-	p.queue = p.queue[1:]
-	one.conn, one.answer.Conn = c, c
-	return one
+	return nil, fields
+}
+
+// header appends the header of a call.
+func (p *Pool) header(c *Conn, one *call, fields []Field) ([]Field, error) {
+	all, err := one.Header(c.Tag, append(fields,
+		Field{Name: ":method", Value: "POST"}, Field{Name: ":scheme", Value: "https"},
+		Field{Name: ":authority", Value: p.authority}, Field{Name: ":path", Value: one.Path, Sensitive: true},
+		Field{Name: "content-length", Value: strconv.Itoa(len(one.Body)), Sensitive: true},
+	))
+	size := uint32(0)
+	for _, f := range all[min(len(fields), len(all)):] {
+		size += f.Size()
+	}
+	if err == nil && size > c.maxHeader {
+		err = fmt.Errorf("the header has %d bytes, and the peer takes %d", size, c.maxHeader)
+	}
+	return all, err
 }
 
 // giveUp ends a call whose time is over. A connection of HTTP/1.1 sees to that itself.
@@ -312,7 +336,7 @@ func (p *Pool) dial() {
 	ctx, cancel := context.WithTimeout(p.ctx, p.DialTimeout)
 	defer cancel()
 	c := &Conn{p: p, Tag: p.Tag(), state: newState(), wake: make(chan struct{}, 1), ended: make(chan struct{})}
-	c.next = func() *call { return p.next(c) }
+	c.next = func(fields []Field) (*call, []Field) { return p.next(c, fields) }
 	var err error
 	if c.nc, err = p.connect(ctx); err == nil && c.nc.ConnectionState().NegotiatedProtocol != "h2" {
 		if err = c.serve1(ctx); err != nil {

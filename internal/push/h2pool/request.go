@@ -30,8 +30,8 @@ type Field = hpack.HeaderField
 type Request struct {
 	Path string
 	// Header appends the fields of the request. It is called when the connection is known, whose
-	// Tag it is given, by that connection: it must not block. After an error nothing is sent. It may
-	// be called again for another connection, and be running still when [Pool.Send] has returned.
+	// Tag it is given, and again for each other connection that the request goes over. It must not
+	// block, nor use the pool. After an error nothing is sent.
 	Header func(tag any, to []Field) ([]Field, error)
 	Body   []byte // must not be changed, even after an error
 }

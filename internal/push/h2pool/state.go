@@ -75,21 +75,23 @@ type state struct {
 	pending int  // streams that were reset since the last PING was sent
 	covered int  // and before it
 	batch   []frame
+	fields  []Field // of its headers
 
 	again []*call // are to be sent over another connection
 }
 
 // frame is a frame that is to be written.
 type frame struct {
-	kind http2.FrameType
-	id   uint32
-	call *call // of HEADERS and DATA
-	data []byte
-	end  bool // of the stream
-	ack  bool
-	code http2.ErrCode
-	more uint32  // of WINDOW_UPDATE
-	ping [8]byte // of PING
+	kind   http2.FrameType
+	id     uint32
+	call   *call // of HEADERS and DATA
+	fields []Field
+	data   []byte
+	end    bool // of the stream
+	ack    bool
+	code   http2.ErrCode
+	more   uint32  // of WINDOW_UPDATE
+	ping   [8]byte // of PING
 }
 
 // newState returns the state of a connection before anything was sent. The peer's limit of streams
@@ -116,9 +118,10 @@ func (s *state) free() int {
 }
 
 // frames returns what is to be written now, which is valid until the next call. next returns a call
-// that waits, nil if there is none. more: there may be more at once.
-func (s *state) frames(next func() *call) (batch []frame, more bool) {
-	s.batch = s.batch[:0]
+// that waits, nil if there is none, and appends its header to what it is given. more: there may be
+// more at once.
+func (s *state) frames(next func([]Field) (*call, []Field)) (batch []frame, more bool) {
+	s.batch, s.fields = s.batch[:0], s.fields[:0]
 	for ; s.acks > 0; s.acks-- {
 		s.batch = append(s.batch, frame{kind: http2.FrameSettings, ack: true})
 	}
@@ -153,11 +156,12 @@ func (s *state) frames(next func() *call) (batch []frame, more bool) {
 	clear(s.unsent[len(rest):])
 	s.unsent = rest
 	for size < maxBatch && s.free() > 0 {
-		c := next()
-		if c == nil {
+		begin := len(s.fields)
+		var c *call
+		if c, s.fields = next(s.fields); c == nil {
 			return s.batch, false
 		}
-		s.take(c)
+		s.take(c, s.fields[begin:])
 		size += 9 + s.body(c)
 		if !c.whole {
 			s.unsent = append(s.unsent, c)
@@ -167,13 +171,13 @@ func (s *state) frames(next func() *call) (batch []frame, more bool) {
 }
 
 // take opens a stream for a call.
-func (s *state) take(c *call) {
+func (s *state) take(c *call, header []Field) {
 	c.id, c.window = s.nextID, s.initial
 	c.begun, c.whole, c.sent = true, len(c.Body) == 0, 0
 	s.nextID += 2
 	s.gone = s.gone || s.nextID > maxID
 	s.open[c.id] = c
-	s.batch = append(s.batch, frame{kind: http2.FrameHeaders, id: c.id, call: c, end: c.whole})
+	s.batch = append(s.batch, frame{kind: http2.FrameHeaders, id: c.id, call: c, fields: header, end: c.whole})
 }
 
 // body sends what the windows let through of a body, and returns how many bytes.
@@ -462,21 +466,6 @@ func (s *state) unwritten(batch []frame, ends []int, n int, err error) {
 			s.drop(c, http2.ErrCodeNo)
 			s.lost(c, err)
 		}
-	}
-}
-
-// unsendable ends a call for which there is no header. Nothing was written in its stream, so that it
-// may not be reset either.
-func (s *state) unsendable(c *call, id uint32, err error) {
-	s.resets = slices.DeleteFunc(s.resets, func(f frame) bool {
-		if f.id == id {
-			s.pending--
-		}
-		return f.id == id
-	})
-	if s.open[id] == c {
-		s.drop(c, http2.ErrCodeNo)
-		c.finish(&Error{NotWritten, err})
 	}
 }
 

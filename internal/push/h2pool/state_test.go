@@ -45,14 +45,14 @@ func watch(t testing.TB) *watched {
 	}
 }
 
-func (w *watched) call() *call {
+func (w *watched) call(fields []Field) (*call, []Field) {
 	if w.left == 0 {
-		return nil
+		return nil, fields
 	}
 	w.left--
 	c := &call{done: make(chan struct{}, 2), Request: Request{Body: bytes.Repeat([]byte("x"), w.left*w.left%3000)}}
 	w.taken[c] = true
-	return c
+	return c, fields
 }
 
 // write has the state write, and checks what. Each header counts as 20 bytes.
