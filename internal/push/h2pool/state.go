@@ -121,6 +121,7 @@ func (s *state) free() int {
 // that waits, nil if there is none, and appends its header to what it is given. more: there may be
 // more at once.
 func (s *state) frames(next func([]Field) (*call, []Field)) (batch []frame, more bool) {
+	clear(s.batch) // it keeps no call alive
 	s.batch, s.fields = s.batch[:0], s.fields[:0]
 	for ; s.acks > 0; s.acks-- {
 		s.batch = append(s.batch, frame{kind: http2.FrameSettings, ack: true})
