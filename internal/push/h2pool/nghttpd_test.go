@@ -66,7 +66,7 @@ func TestAForeignServer(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(certified.Certificate())
-	pool := New(Options{Address: address, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxConns: 1, GrowAfter: patience, DialTimeout: patience, Silence: time.Second})
+	pool := New(Options{Address: address, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxConns: 1, GrowAfter: patience, DialTimeout: patience, Silence: 3 * time.Second})
 	defer pool.Close()
 	defer func() { _ = server.Process.Signal(syscall.SIGCONT) }()
 	var all sync.WaitGroup

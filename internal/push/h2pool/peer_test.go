@@ -452,27 +452,28 @@ func TestLargeRequests(t *testing.T) {
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	for _, alive := range []bool{true, false} {
-		pings := make(chan struct{}, 100)
-		p := servePeer(t, func(l *link) {
-			l.begin()
-			for {
-				f, err := l.ReadFrame()
-				if err != nil {
-					return
-				}
-				if ping, ok := f.(*http2.PingFrame); ok && alive {
-					pings <- struct{}{}
-					_ = l.WritePing(true, ping.Data)
-					if len(pings) == 3 {
-						l.answer(1, 200)
+		t.Run(strconv.FormatBool(alive), func(t *testing.T) {
+			t.Parallel()
+			p := servePeer(t, func(l *link) {
+				l.begin()
+				for pings := 0; ; {
+					f, err := l.ReadFrame()
+					if err != nil {
+						return
+					}
+					if ping, ok := f.(*http2.PingFrame); ok && alive {
+						_ = l.WritePing(true, ping.Data)
+						if pings++; pings == 2 {
+							l.answer(1, 200)
+						}
 					}
 				}
+			})
+			pool := p.pool(t, func(o *Options) { o.Silence = 2 * time.Second })
+			if _, err := send(t, pool, "text"); (err == nil) != alive || err != nil && (!errors.Is(err, errSilent) || FateOf(err) != Written) {
+				t.Error(err)
 			}
 		})
-		pool := p.pool(t, func(o *Options) { o.Silence = 200 * time.Millisecond })
-		if _, err := send(t, pool, "text"); (err == nil) != alive || err != nil && (!errors.Is(err, errSilent) || FateOf(err) != Written) {
-			t.Errorf("alive %t: %v", alive, err)
-		}
 	}
 }
 
