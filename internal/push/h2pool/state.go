@@ -58,7 +58,6 @@ type state struct {
 	nextID uint32
 	warm   bool // the peer answered a request
 	gone   bool // no stream is opened any more
-	last   uint32
 	known  bool // the peer's first SETTINGS came
 
 	// What we allow, and what came.
@@ -100,7 +99,7 @@ func newState() state {
 	return state{
 		maxStreams: math.MaxUint32, maxFrame: 16 << 10, maxHeader: math.MaxUint32, table: maxTable, lowest: maxTable,
 		initial: firstWindow, window: firstWindow, left: connWindow,
-		open: make(map[uint32]*call), nextID: 1, last: math.MaxUint32,
+		open: make(map[uint32]*call), nextID: 1,
 	}
 }
 
@@ -426,16 +425,15 @@ func (s *state) pong(ack bool, data [8]byte) error {
 }
 
 // goAway takes GOAWAY: streams above last were not processed. There may be a second one, with a lower
-// last; one that is higher changes nothing.
+// last; one that is higher changes nothing, as no stream is opened after the first.
 func (s *state) goAway(last uint32, code http2.ErrCode) error {
 	s.gone = true
-	s.last = min(s.last, last)
 	fate := WentAway
 	if code != http2.ErrCodeNo && !s.warm {
 		fate = Unwelcome
 	}
 	for _, c := range s.calls() {
-		if c.id <= s.last {
+		if c.id <= last {
 			continue
 		}
 		s.drop(c, http2.ErrCodeNo)
