@@ -1,11 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -55,7 +55,7 @@ func (s *Server) healthz(c echo.Context) error {
 // readyz answers 200 as long as reads can be answered, even without the index, or tasks can be
 // accepted. Unlike other errors, 503 has the same form of body.
 func (s *Server) readyz(c echo.Context) error {
-	health := s.checkup.ask(c.Request().Context(), s.cfg.Checker)
+	health := s.health()
 	if health.Redis.Nodes != nil && !s.maySeeNodes(c) {
 		health.Redis.Nodes = nil
 	}
@@ -76,28 +76,41 @@ func (s *Server) readyz(c echo.Context) error {
 	return writeJSON(c, code, typeJSON, body)
 }
 
-// checkup caches the result of the Checker: /readyz needs no token, so the Checker is
-// called at most once every checkTTL.
-type checkup struct {
-	mu     sync.Mutex
-	at     time.Time
-	health Health
+// checked is what the Checker found. /readyz needs no token, so the Checker is called at most
+// once every checkTTL; and it answers at any load, so it waits for a check for checkWait only where
+// another one was done a moment ago.
+type checked struct {
+	Health
+
+	at time.Time
 }
 
-const checkTTL = 500 * time.Millisecond
+const (
+	checkTTL  = 500 * time.Millisecond
+	checkWait = 50 * time.Millisecond
+	// checkKept is for how long a check says that the servers can be used, while the next one is
+	// late.
+	checkKept = 5 * time.Second
+)
 
-func (u *checkup) ask(ctx context.Context, check Checker) Health {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if time.Since(u.at) < checkTTL {
-		return u.health
-	}
-	// The result is shared, so it must not depend on the context of this request.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CheckTimeout)
+// check asks the Checker. The result is shared, so it does not depend on a request.
+func (s *Server) check() (checked, time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), CheckTimeout)
 	defer cancel()
-	u.health = check(ctx)
-	u.at = time.Now()
-	return u.health
+	return checked{s.cfg.Checker(ctx), time.Now()}, checkTTL
+}
+
+// health returns what is known of the servers.
+func (s *Server) health() Health {
+	last, _ := s.checked.Get(checkWait)
+	switch age := time.Since(last.at); {
+	case age <= checkTTL+checkWait:
+	case age > checkKept:
+		last, _ = s.checked.Get(CheckTimeout)
+	case last.MySQL.Usable:
+		last.MySQL.Detail = cmp.Or(last.MySQL.Detail, "busy: requests may be late, or fail")
+	}
+	return last.Health
 }
 
 // maySeeNodes reports whether the caller is an operator, as [Server.isOperator] does, of a

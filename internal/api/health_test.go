@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,6 +130,44 @@ func TestReadyzDoesNotWaitLong(t *testing.T) {
 		}
 		if took := time.Since(start); took != api.CheckTimeout {
 			t.Errorf("took %s, want %s", took, api.CheckTimeout)
+		}
+	})
+}
+
+// Servers that were well a moment ago and are late now are busy, which is said at once.
+func TestReadyzDoesNotWaitForABusyServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		var late atomic.Bool
+		b.checker = func(ctx context.Context) api.Health {
+			if late.Load() {
+				<-ctx.Done()
+				return api.Health{MySQL: api.Component{Detail: "no answer"}}
+			}
+			return healthy(ctx)
+		}
+		for i, step := range []struct {
+			after  time.Duration
+			late   bool
+			status int
+			want   string
+			took   time.Duration
+		}{
+			{0, false, 200, `{"status":"ok"`, 0},
+			{3 * time.Second, true, 200, `"detail":"busy: requests may be late, or fail"`, 50 * time.Millisecond},
+			{500 * time.Millisecond, true, 200, `"busy`, 50 * time.Millisecond}, // the check is under way
+			{time.Second, true, 503, `"no answer"`, 0},
+			{time.Minute, false, 200, `{"status":"ok"`, 0},
+			{time.Minute, true, 503, `"no answer"`, api.CheckTimeout}, // what was a minute ago says nothing
+		} {
+			<-time.After(step.after)
+			late.Store(step.late)
+			start := time.Now()
+			w := b.get(t, "/readyz")
+			if took := time.Since(start); w.Code != step.status || !strings.Contains(w.Body.String(), step.want) || took != step.took {
+				t.Errorf("%d: %d %s after %v, want %+v", i, w.Code, w.Body, took, step)
+			}
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/recent"
 )
 
 // observe surrounds every request, also one that matches no route: it sets a deadline
@@ -61,7 +62,19 @@ func routeOf(c echo.Context) string {
 }
 
 func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err error) {
-	route, status := routeOf(c), c.Response().Status
+	route, status, verdict, ctx := routeOf(c), c.Response().Status, verdictOf(c), c.Request().Context()
+	isBusy := errors.Is(err, recent.ErrBusy)
+	refused := status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != statusClientGone
+	switch {
+	case isBusy:
+		s.Refused("busy")
+	case refused && verdict != auth.Allowed:
+		s.Refused(cmp.Or(string(verdict), "unmatched"))
+	}
+	level := logLevel(status, verdict, isBusy)
+	if !s.cfg.Logger.Enabled(ctx, level) {
+		return // there are many, and most are at the level debug
+	}
 	attrs := []slog.Attr{
 		slog.String("method", c.Request().Method),
 		slog.String("route", route),
@@ -78,12 +91,7 @@ func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err e
 	if p, ok := errors.AsType[*panicError](err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))
 	}
-	verdict := verdictOf(c)
-	s.cfg.Logger.LogAttrs(c.Request().Context(), logLevel(status, verdict), "request", attrs...)
-	refused := status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != statusClientGone
-	if refused && verdict != auth.Allowed {
-		s.Refused(cmp.Or(string(verdict), "unmatched"))
-	}
+	s.cfg.Logger.LogAttrs(ctx, level, "request", attrs...)
 }
 
 // panicError is a panic of a handler.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 
@@ -98,8 +99,11 @@ func (k kind) fields(f strictjson.Faults) *problem {
 }
 
 func (p *problem) write(c echo.Context) error {
-	if p.retryAfter > 0 {
-		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(p.retryAfter))
+	if after := p.retryAfter; after > 0 {
+		if p.Status == http.StatusServiceUnavailable { // those that are refused at once are not to come back at once
+			after += rand.IntN(after + 1)
+		}
+		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(after))
 	}
 	if p.challenge != "" {
 		c.Response().Header().Set(echo.HeaderWWWAuthenticate, p.challenge)
@@ -131,7 +135,7 @@ var outcomes = []struct {
 }{
 	{contacts.ErrNoMember, noSuchMember, "id", "no member has this id"},
 	{queue.ErrKeyReused, keyReused, headerKey, "this key was used for other tasks; nothing was enqueued, use a fresh key for what is new"},
-	{recent.ErrBusy, busy, "", "too many expensive reads are under way; try again in a second"},
+	{recent.ErrBusy, busy, "", "more is asked at once than can be answered; try again after Retry-After seconds"},
 	{mysql.ErrBusy, busy, "", "the database has no connection to spare; try again in a second"},
 	{mysql.ErrUnavailable, unavailable, "", "the database cannot be reached; try again in a few seconds"},
 	{context.DeadlineExceeded, deadlineExceeded, "", "the answer was not ready in time"}, // see repeating
@@ -200,11 +204,11 @@ func repeating(r *http.Request) string {
 
 // logLevel is debug for requests that were answered, which the metrics count, for clients
 // that left, for refused requests and for those that need no scope, such as probes.
-func logLevel(status int, verdict auth.Verdict) slog.Level {
+func logLevel(status int, verdict auth.Verdict, isBusy bool) slog.Level {
 	switch {
 	case status == http.StatusInternalServerError:
 		return slog.LevelError
-	case verdict != auth.Allowed || status == statusClientGone || status < http.StatusBadRequest:
+	case isBusy || verdict != auth.Allowed || status == statusClientGone || status < http.StatusBadRequest:
 		return slog.LevelDebug
 	case status > http.StatusInternalServerError:
 		return slog.LevelWarn

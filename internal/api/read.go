@@ -11,6 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
@@ -42,10 +43,11 @@ func (s *Server) recentContactPhotos(c echo.Context) error {
 	}
 	var e recent.Explanation
 	start := time.Now()
+	ctx := admit.WithCaller(c.Request().Context(), callerOf(c).Name)
 	if q.explain {
-		e, err = s.cfg.Reader.Explain(c.Request().Context(), q.viewer, q.limit)
+		e, err = s.cfg.Reader.Explain(ctx, q.viewer, q.limit)
 	} else {
-		e.Answer, err = s.cfg.Reader.Read(c.Request().Context(), q.viewer, q.limit)
+		e.Answer, err = s.cfg.Reader.Read(ctx, q.viewer, q.limit)
 	}
 	if err != nil {
 		return fmt.Errorf("reading for viewer %s: %w", q.viewer.ID, err)

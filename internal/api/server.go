@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/httpserver"
+	"github.com/activityd/activityd/internal/newest"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 )
@@ -153,7 +154,7 @@ type Server struct {
 
 	cfg     Config
 	echo    *echo.Echo
-	checkup checkup
+	checked *newest.Answer[checked]
 }
 
 // New builds a Server that does not listen yet. It panics when a required part
@@ -167,6 +168,7 @@ func New(cfg Config) *Server {
 	}
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, echo: echo.New()}
+	s.checked = newest.New(s.check)
 	s.echo.HideBanner = true
 	s.echo.HidePort = true
 	s.echo.HTTPErrorHandler = s.writeError

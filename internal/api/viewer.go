@@ -13,6 +13,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
@@ -122,7 +123,7 @@ func (s *Server) viewerPhotos(c echo.Context) error {
 		return err
 	}
 	v := contacts.Viewer{ID: id}
-	a, err := s.cfg.Reader.Read(c.Request().Context(), v, limit)
+	a, err := s.cfg.Reader.Read(admit.WithCaller(c.Request().Context(), auth.AnyViewer), v, limit)
 	if err != nil {
 		return fmt.Errorf("reading for viewer %s: %w", id, err)
 	}

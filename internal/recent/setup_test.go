@@ -6,7 +6,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
@@ -112,6 +114,12 @@ func newBench(o recent.Options) bench {
 	o.Min = 3
 	b.Reader = recent.NewReader(b.index, b.store, b.hints, o)
 	return b
+}
+
+// limited returns options with so many walks at once, of which half of the limit is for walks that
+// weigh as much as three other reads.
+func limited(walks int) recent.Options {
+	return recent.Options{Limiter: admit.New(admit.Options{Least: 6 * walks, Most: 6 * walks, WalkWait: time.Second})}
 }
 
 // contact makes id a member whom me calls a contact, with one photo for each
