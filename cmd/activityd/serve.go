@@ -141,7 +141,8 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s := &service{backend: b, config: c, log: log, credentials: auth, health: health.NewServers(b.ask, health.NewRedis(b.redis, b.index, log), log)}
 	s.hints = tasks.NewHints(b.queue, log)
 	reads := c.readerOptions(b.index.Settings())
-	reads.Limiter, reads.Late = c.limiter(), s.late.Since
+	limiter := c.limiter()
+	reads.Limiter, reads.Late = limiter, s.late.Since
 	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
 	pool.MySQL, pool.Needs = s.health.MySQL.Log, map[string]queue.Dependency{tasks.NeedsSets: s.health.Redis}
@@ -170,7 +171,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
-		Reader: s.audited, Enqueuer: b.queue, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
+		Reader: s.audited, Limiter: limiter, Enqueuer: b.queue, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
 	}
 	if auth.viewers != nil {
@@ -437,7 +438,7 @@ func serving(server interface {
 // pacer, if there is one.
 func (s *service) newAuditor(pacer *bulk.Pacer) *audit.Auditor {
 	reads := s.config.readerOptions(s.index.Settings())
-	reads.Limiter = admit.New(admit.Options{Most: 1, Wait: time.Second, WalkWait: time.Second, Uncounted: true}) // one after the other is soon enough
+	reads.Limiter = admit.New(admit.Options{Most: 1, Wait: time.Second, Uncounted: true}) // one after the other is soon enough
 	reads.Uncounted = true
 	return audit.New(audit.Options{
 		Sets: s.index, Truth: s.store, Tasks: s.queue,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 
 // ErrBusy says that more is asked than can be answered soon. A retry in a second or so may succeed.
 var ErrBusy = errors.New("too much is asked at once")
+
+// ErrShare is the [ErrBusy] of a viewer of which other reads wait.
+var ErrShare = fmt.Errorf("%w, more by this viewer than by others", ErrBusy)
 
 // Class is how a read is answered.
 type Class int
@@ -24,10 +28,9 @@ const (
 	FreeWalk              // by a walk that does not wait: the read can be answered otherwise
 )
 
-// weights are by how much a read of a class keeps this process and MySQL busy while it is under
-// way, in those of a proven one. The measured processor time of the process and MySQL together,
-// and the time with nothing else to do, were 0.4 ms in 1 ms for a proven read, 1 ms in 1.7 ms for
-// a compared one, and 3 to 24 ms, nearly all of the time, for a walk.
+// weights are how much of the servers a read of a class takes while it is under way, in those of a
+// proven one. They are round: a proven read is half of the time between the servers, a compared one
+// is nearly all of it in MySQL, and a walk has large results besides.
 var weights = [...]int{Proven: 1, Compared: 2, Walk: 3, FreeWalk: 3}
 
 func (c Class) isWalk() bool { return c >= Walk }
@@ -36,19 +39,6 @@ func (c Class) isWalk() bool { return c >= Walk }
 type By struct {
 	Caller string // the name of the token
 	Viewer member.ID
-}
-
-type callerKey struct{}
-
-// WithCaller returns a context with the name of the token that a request has.
-func WithCaller(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, callerKey{}, name)
-}
-
-// Caller returns the name that [WithCaller] gave to a context, or "".
-func Caller(ctx context.Context) string {
-	name, _ := ctx.Value(callerKey{}).(string)
-	return name
 }
 
 // Place is the place of a read under way. Its methods are called by one goroutine.
@@ -65,14 +55,19 @@ type Admitter interface {
 	// Enter returns when the read may begin. It fails with [ErrBusy] when that is not soon, or with
 	// the cause of the end of ctx.
 	Enter(ctx context.Context, class Class, by By) (Place, error)
+	// Refuses reports whether Enter would refuse such a read at once, and counts it if so. A Viewer
+	// of 0 is one of which no other read waits.
+	Refuses(by By) bool
+	// Busy reports whether a read was refused a moment ago.
+	Busy() bool
 }
 
 // Options configure a [Limiter].
 type Options struct {
 	Most  int // weight under way; default 24
 	Least int // the limit does not fall below it; default 8, or Most
-	// Wait is how long a read waits for a place; default 50 ms. A walk waits WalkWait; default 250 ms.
-	Wait, WalkWait time.Duration
+	// Wait is how long a read waits for a place, unless there is an overload; default 100 ms.
+	Wait time.Duration
 	// Uncounted: there are no metrics.
 	Uncounted bool
 }
@@ -81,80 +76,144 @@ type Options struct {
 type Limiter struct {
 	options Options
 
-	mu      sync.Mutex
-	law     law
-	used    int // weight under way
-	walks   int // under way
-	reads   queue
-	walking queue // walks that wait
-	callers map[string]int
-	viewers map[member.ID]int // under way and waiting
+	mu        sync.Mutex
+	law       law
+	used      int // weight under way
+	walks     int // under way
+	reads     queue
+	walking   queue // walks that wait
+	callers   tallies[string]
+	viewers   tallies[member.ID]
+	refusedAt time.Time // the last one
 }
+
+// busyKept is how long after a refusal a limiter is busy.
+const busyKept = 2 * time.Second
 
 // New returns a Limiter.
 func New(o Options) *Limiter {
 	o.Most = cmp.Or(o.Most, 24)
 	o.Least = min(cmp.Or(o.Least, 8), o.Most)
-	o.Wait = cmp.Or(o.Wait, 50*time.Millisecond)
-	o.WalkWait = cmp.Or(o.WalkWait, 250*time.Millisecond)
+	o.Wait = cmp.Or(o.Wait, 100*time.Millisecond)
 	return &Limiter{
-		options: o, law: newLaw(o.Least, o.Most),
-		callers: make(map[string]int), viewers: make(map[member.ID]int),
+		options: o, law: newLaw(o.Least, o.Most), callers: make(tallies[string]), viewers: make(tallies[member.ID]),
+		reads: queue{class: Proven, share: 10}, walking: queue{class: Walk, share: 2},
 	}
 }
 
 // Enter implements [Admitter].
 func (l *Limiter) Enter(ctx context.Context, class Class, by By) (Place, error) {
-	p, w, err := l.enter(class, by)
-	if w == nil {
-		if p == nil {
-			return nil, err
-		}
+	p, wait, err := l.enter(class, by)
+	switch {
+	case err != nil:
+		return nil, err
+	case wait == 0:
 		return p, nil
-	}
-	wait := l.options.Wait
-	if class.isWalk() {
-		wait = l.options.WalkWait
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
-	case <-w.decided:
+	case <-p.decided:
 	case <-timer.C:
-		l.giveUp(w, ErrBusy)
+		l.giveUp(p, ErrBusy)
 	case <-ctx.Done():
-		l.giveUp(w, context.Cause(ctx))
+		l.giveUp(p, context.Cause(ctx))
 	}
-	if w.err != nil {
-		return nil, w.err
+	if p.err != nil {
+		return nil, p.err
 	}
-	return w.place, nil
+	return p, nil
 }
 
-// enter returns a place, or what waits for one, or why there is none.
-func (l *Limiter) enter(class Class, by By) (*place, *waiter, error) {
+// enter returns a place, and how long it may be waited for if it is not had yet.
+func (l *Limiter) enter(class Class, by By) (p *place, wait time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	q := &l.reads
+	now, q := time.Now(), l.queueOf(class)
+	if len(q.waiting) == 0 && l.fits(class) {
+		p = l.newPlace(class, by)
+		l.let(p, now)
+		return p, 0, nil
+	}
+	l.law.waits(class, now)
+	if class == FreeWalk {
+		return nil, 0, ErrBusy // it is answered otherwise, so it counts not as refused
+	}
+	if err := l.tooMany(q, by, now); err != nil {
+		l.refused(class, now)
+		return nil, 0, err
+	}
+	p = l.newPlace(class, by)
+	p.decided = make(chan struct{})
+	q.push(p, now)
+	if most, _ := l.bounds(q, now); len(q.waiting) > most {
+		worst, err := q.waiting[q.worst()], ErrBusy
+		if worst.viewer.waiting > 1 {
+			err = ErrShare
+		}
+		l.refuse(worst, err, now)
+	}
+	_, wait = l.bounds(q, now)
+	return p, wait, nil
+}
+
+// tooMany returns why a read that comes now must not wait, if so: as many wait as may, and no more of
+// another caller or viewer than, with this one, of its own.
+func (l *Limiter) tooMany(q *queue, by By, now time.Time) error {
+	if most, _ := l.bounds(q, now); len(q.waiting) < most {
+		return nil
+	}
+	worst, caller, viewer := q.waiting[q.worst()], l.callers[by.Caller], l.viewers[by.Viewer]
+	// With this one there are so many of the same.
+	byCaller, byViewer := worst.caller.waiting, worst.viewer.waiting
+	if worst.caller == caller {
+		byCaller++
+	}
+	if worst.viewer == viewer {
+		byViewer++
+	}
+	if cmp.Or(cmp.Compare(byCaller, caller.of()+1), cmp.Compare(byViewer, viewer.of()+1)) > 0 {
+		return nil
+	}
+	if viewer.of() > 0 {
+		return ErrShare
+	}
+	return ErrBusy
+}
+
+// Refuses implements [Admitter].
+func (l *Limiter) Refuses(by By) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.tooMany(&l.reads, by, now) == nil {
+		return false
+	}
+	l.law.waits(Proven, now)
+	l.refused(Proven, now)
+	return true
+}
+
+// Busy implements [Admitter].
+func (l *Limiter) Busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.refusedAt.IsZero() && time.Since(l.refusedAt) < busyKept
+}
+
+// bounds returns how many reads may wait now, and how long one that comes now may.
+func (l *Limiter) bounds(q *queue, now time.Time) (most int, wait time.Duration) {
+	if q.overloaded(now) {
+		return l.law.limit, l.options.Wait / q.share
+	}
+	return mostWaiting, l.options.Wait
+}
+
+func (l *Limiter) queueOf(class Class) *queue {
 	if class.isWalk() {
-		q = &l.walking
+		return &l.walking
 	}
-	if len(*q) == 0 && l.fits(class) {
-		l.viewers[by.Viewer]++
-		return l.let(class, by), nil, nil
-	}
-	l.law.waits(class, time.Now())
-	if class == FreeWalk || l.viewers[by.Viewer] >= max(2, l.law.limit/4) {
-		l.refused(class)
-		return nil, nil, ErrBusy
-	}
-	w := &waiter{class: class, by: by, decided: make(chan struct{})}
-	l.viewers[by.Viewer]++
-	q.push(w)
-	if len(*q) > 2*l.law.limit {
-		l.refuse(q, q.worst(), ErrBusy)
-	}
-	return nil, w, nil
+	return &l.reads
 }
 
 // fits reports whether there is room for another read of a class.
@@ -163,71 +222,82 @@ func (l *Limiter) fits(class Class) bool {
 		return l.used < l.law.limit
 	}
 	// One walk may always be under way, so that what is missing comes back under any load.
-	return l.walks == 0 || len(l.reads) == 0 && l.used+weights[class] <= l.law.limit && 2*(l.walks+1)*weights[class] <= l.law.limit
+	return l.walks == 0 || len(l.reads.waiting) == 0 && l.used+weights[class] <= l.law.limit && 2*(l.walks+1)*weights[class] <= l.law.limit
 }
 
-// let lets a read in, of which its viewer is counted already.
-func (l *Limiter) let(class Class, by By) *place {
-	p := &place{limiter: l, class: class, by: by, since: time.Now()}
-	l.used += weights[class]
-	if class.isWalk() {
+// newPlace returns a place for a read, which has it when it is let in.
+func (l *Limiter) newPlace(class Class, by By) *place {
+	return &place{limiter: l, class: class, by: by, caller: l.callers.get(by.Caller), viewer: l.viewers.get(by.Viewer)}
+}
+
+// let lets a read in.
+func (l *Limiter) let(p *place, now time.Time) {
+	p.since = now
+	p.caller.underWay++
+	p.viewer.underWay++
+	l.used += weights[p.class]
+	if p.class.isWalk() {
 		l.walks++
 	}
-	l.callers[by.Caller]++
-	return p
 }
 
-// serve lets in those that wait, as far as there is room.
-func (l *Limiter) serve() {
+// serve lets in what waits, as far as there is room.
+func (l *Limiter) serve(now time.Time) {
 	for _, q := range []*queue{&l.reads, &l.walking} {
-		for len(*q) > 0 {
-			i := q.next(l.callers)
-			w := (*q)[i]
-			if !l.fits(w.class) {
-				break
-			}
-			q.remove(i)
-			w.place = l.let(w.class, w.by)
-			close(w.decided)
+		for len(q.waiting) > 0 && l.fits(q.class) {
+			p := q.waiting[q.next(now)]
+			q.remove(p)
+			l.let(p, now)
+			close(p.decided)
 		}
 	}
 }
 
-// refuse refuses the one that waits at i.
-func (l *Limiter) refuse(q *queue, i int, err error) {
-	w := q.remove(i)
-	decrement(l.viewers, w.by.Viewer)
-	w.err = err
-	close(w.decided)
+// refuse refuses one that waits.
+func (l *Limiter) refuse(p *place, err error, now time.Time) {
+	l.queueOf(p.class).remove(p)
+	l.forget(p)
+	p.err = err
+	close(p.decided)
 	if errors.Is(err, ErrBusy) {
-		l.refused(w.class)
+		l.refused(p.class, now)
 	}
 }
 
-// giveUp refuses w unless that is decided.
-func (l *Limiter) giveUp(w *waiter, err error) {
+// giveUp refuses one that has waited, unless that is decided.
+func (l *Limiter) giveUp(p *place, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, q := range []*queue{&l.reads, &l.walking} {
-		if i := q.find(w); i >= 0 {
-			l.refuse(q, i, err)
-		}
+	if p.err == nil && p.since.IsZero() {
+		l.refuse(p, err, time.Now())
 	}
 }
 
-func (l *Limiter) refused(class Class) {
-	if !l.options.Uncounted && class != FreeWalk { // such a read is answered otherwise
+// refused counts a read that is refused.
+func (l *Limiter) refused(class Class, now time.Time) {
+	l.refusedAt = now
+	if !l.options.Uncounted {
 		refused[class].Inc()
 	}
 }
 
-// place is one of a [Limiter].
+// forget ends the tallies of a place that are 0.
+func (l *Limiter) forget(p *place) {
+	l.callers.end(p.by.Caller)
+	l.viewers.end(p.by.Viewer)
+}
+
+// place is one of a [Limiter], or what waits for one. The limiter's lock guards it, but err is not
+// changed after decided is closed.
 type place struct {
-	limiter *Limiter
-	class   Class
-	by      By
-	since   time.Time
-	left    bool
+	limiter        *Limiter
+	class          Class
+	by             By
+	caller, viewer *tally
+	decided        chan struct{} // closed when it is let in or refused; nil: it did not wait
+	err            error         // why it is refused
+	since          time.Time     // when it was let in; zero: it waits
+	left           bool
 }
 
 // Turn implements [Place].
@@ -253,17 +323,12 @@ func (p *place) Leave(proven bool) {
 	if p.class.isWalk() {
 		l.walks--
 	}
-	decrement(l.callers, p.by.Caller)
-	decrement(l.viewers, p.by.Viewer)
-	if now := time.Now(); proven && l.law.note(now.Sub(p.since), now) && !l.options.Uncounted {
+	p.caller.underWay--
+	p.viewer.underWay--
+	l.forget(p)
+	now := time.Now()
+	if proven && l.law.note(now.Sub(p.since), now) && !l.options.Uncounted {
 		limitNow.Set(float64(l.law.limit))
 	}
-	l.serve()
-}
-
-// decrement keeps no zeros.
-func decrement[K comparable](counts map[K]int, key K) {
-	if counts[key]--; counts[key] == 0 {
-		delete(counts, key)
-	}
+	l.serve(now)
 }

@@ -93,8 +93,8 @@ const (
 	checkKept = 5 * time.Second
 )
 
-// check asks the Checker. The result is shared, so it does not depend on a request.
-func (s *Server) check() (checked, time.Duration) {
+// checkServers asks the Checker. The result is shared, so it does not depend on a request.
+func (s *Server) checkServers() (checked, time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), CheckTimeout)
 	defer cancel()
 	return checked{s.cfg.Checker(ctx), time.Now()}, checkTTL
@@ -123,8 +123,7 @@ func (s *Server) maySeeNodes(c echo.Context) bool {
 	if len(r.Header.Values(echo.HeaderAuthorization)) == 0 {
 		return false
 	}
-	_, _, err := s.authorize(r, auth.Admin)
-	return err == nil
+	return s.authorize(r, auth.Admin).err == nil
 }
 
 func newComponent(c Component) componentJSON {

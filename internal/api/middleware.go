@@ -27,19 +27,10 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		ctx, cancel := context.WithTimeout(c.Request().Context(), s.cfg.RequestTimeout)
 		defer cancel()
 		c.SetRequest(c.Request().WithContext(ctx))
-		requestsInFlight.Inc()
 		defer func() {
-			requestsInFlight.Dec()
 			countRequest(c.Request().Method, routeOf(c), c.Response().Status, time.Since(start))
 		}()
-		id := c.Request().Header.Get(echo.HeaderXRequestID)
-		if !plainID.MatchString(id) {
-			id = rand.Text()
-		}
-		header := c.Response().Header()
-		header.Set(echo.HeaderXRequestID, id)
-		header.Set(echo.HeaderCacheControl, "no-store")
-		header.Set(echo.HeaderXContentTypeOptions, "nosniff")
+		id := setHeader(c.Response().Header(), c.Request())
 		err := next(c)
 		if err != nil {
 			c.Error(err)
@@ -47,6 +38,18 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		s.logRequest(c, id, time.Since(start), err)
 		return nil
 	}
+}
+
+// setHeader sets what every response has, and returns the id of the request.
+func setHeader(header http.Header, r *http.Request) (id string) {
+	id = r.Header.Get(echo.HeaderXRequestID)
+	if !plainID.MatchString(id) {
+		id = rand.Text()
+	}
+	header.Set(echo.HeaderXRequestID, id)
+	header.Set(echo.HeaderCacheControl, "no-store")
+	header.Set(echo.HeaderXContentTypeOptions, "nosniff")
+	return id
 }
 
 // plainID matches the request ids of a proxy that are kept.
@@ -62,7 +65,7 @@ func routeOf(c echo.Context) string {
 }
 
 func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err error) {
-	route, status, verdict, ctx := routeOf(c), c.Response().Status, verdictOf(c), c.Request().Context()
+	route, status, verdict, ctx := routeOf(c), c.Response().Status, accessOf(c).verdict, c.Request().Context()
 	isBusy := errors.Is(err, recent.ErrBusy)
 	refused := status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != statusClientGone
 	switch {

@@ -98,11 +98,18 @@ func (k kind) fields(f strictjson.Faults) *problem {
 	return p
 }
 
+// maxRetryAfter is the end of the jitter of Retry-After: those that are refused at once are not to
+// come back at once.
+func (p *problem) maxRetryAfter() int {
+	if p.Status == http.StatusServiceUnavailable {
+		return 2 * p.retryAfter
+	}
+	return p.retryAfter
+}
+
 func (p *problem) write(c echo.Context) error {
-	if after := p.retryAfter; after > 0 {
-		if p.Status == http.StatusServiceUnavailable { // those that are refused at once are not to come back at once
-			after += rand.IntN(after + 1)
-		}
+	if p.retryAfter > 0 {
+		after := p.retryAfter + rand.IntN(p.maxRetryAfter()-p.retryAfter+1)
 		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(after))
 	}
 	if p.challenge != "" {
@@ -121,6 +128,9 @@ func writeJSON(c echo.Context, status int, contentType string, value any) error 
 	return c.Blob(status, contentType, body)
 }
 
+// tooManyReads is the detail of [busy] for a read.
+const tooManyReads = "more is asked at once than can be answered; try again after Retry-After seconds"
+
 // statusClientGone is the status in the log of a request whose client left before the
 // answer.
 const statusClientGone = 499
@@ -135,7 +145,7 @@ var outcomes = []struct {
 }{
 	{contacts.ErrNoMember, noSuchMember, "id", "no member has this id"},
 	{queue.ErrKeyReused, keyReused, headerKey, "this key was used for other tasks; nothing was enqueued, use a fresh key for what is new"},
-	{recent.ErrBusy, busy, "", "more is asked at once than can be answered; try again after Retry-After seconds"},
+	{recent.ErrBusy, busy, "", tooManyReads},
 	{mysql.ErrBusy, busy, "", "the database has no connection to spare; try again in a second"},
 	{mysql.ErrUnavailable, unavailable, "", "the database cannot be reached; try again in a few seconds"},
 	{context.DeadlineExceeded, deadlineExceeded, "", "the answer was not ready in time"}, // see repeating

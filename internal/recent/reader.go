@@ -44,7 +44,8 @@ type Options struct {
 	Min         int           // the index's Min: a smaller set is complete; default 10
 	IndexWait   time.Duration // how long a read waits for Redis before it walks; default 250 ms
 	WalkTimeout time.Duration // how long a walk may take; default 10 s
-	// Limiter lets reads in. Default: nothing waits.
+	// Limiter lets walks in. A read itself has the place that its context has, see [admit.PlaceOf].
+	// Default: nothing waits.
 	Limiter admit.Admitter
 	// Late returns by how much the process itself was late since a time, as [admit.Lateness] does: a
 	// reply of Redis that is late because of that does not become a walk. Default: it never was.
@@ -76,7 +77,7 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	o.IndexWait = cmp.Or(o.IndexWait, 250*time.Millisecond)
 	o.WalkTimeout = cmp.Or(o.WalkTimeout, 10*time.Second)
 	if o.Limiter == nil {
-		o.Limiter = noLimit{}
+		o.Limiter = admit.Unlimited{}
 	}
 	if o.Late == nil {
 		o.Late = func(time.Time) time.Duration { return 0 }
@@ -86,9 +87,8 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 
 // Read returns the limit newest visible photos of v's most recently active
 // contact. It fails with [contacts.ErrNoMember] when v does not exist,
-// [mysql.ErrUnavailable] when MySQL cannot be reached, and [ErrBusy] when too many reads are
-// under way: then nothing was asked, or the read turned out to need a walk. It does not fail when
-// Redis does.
+// [mysql.ErrUnavailable] when MySQL cannot be reached, and [ErrBusy] when it turned out to need a
+// walk and too much is under way. It does not fail when Redis does. The place that ctx has is left.
 func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	start := time.Now()
 	a, err := r.read(ctx, v, limit)
@@ -100,12 +100,9 @@ func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 
 func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	rd := &reading{Reader: r, viewer: v, limit: limit}
-	var err error
-	if rd.place, err = r.options.Limiter.Enter(ctx, admit.Proven, rd.by(ctx)); err != nil {
-		return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
-	}
+	rd.place, rd.by = admit.PlaceOf(ctx)
 	defer rd.place.Leave(false)
-	err = rd.candidates(ctx)
+	err := rd.candidates(ctx)
 	if rd.isBehind && !r.options.Uncounted {
 		half, cancel := context.WithTimeout(ctx, r.options.WalkTimeout/2)
 		defer cancel() // half, because WalkTimeout may be all the time that ctx has
@@ -130,11 +127,6 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 	return Answer{Album: album, Source: FromIndex, Trace: rd.trace}, nil
 }
 
-// by says for what the read is.
-func (rd *reading) by(ctx context.Context) admit.By {
-	return admit.By{Caller: admit.Caller(ctx), Viewer: rd.viewer.ID}
-}
-
 // unprovenError ends the narrow read: a walk is needed.
 type unprovenError struct {
 	reason string
@@ -152,21 +144,8 @@ type reading struct {
 	isBehind bool          // there may be others: see [index.ErrBehind]
 	trace    Trace
 	place    admit.Place
+	by       admit.By
 }
-
-// noLimit lets all in.
-type noLimit struct{}
-
-// Enter implements [admit.Admitter].
-func (noLimit) Enter(context.Context, admit.Class, admit.By) (admit.Place, error) {
-	return noLimit{}, nil
-}
-
-// Turn implements [admit.Place].
-func (noLimit) Turn(admit.Class) {}
-
-// Leave implements [admit.Place].
-func (noLimit) Leave(bool) {}
 
 // timed records how long one step takes: defer rd.timed("name")().
 func (rd *reading) timed(name string) func() {
@@ -205,7 +184,7 @@ func (rd *reading) sharedWalk(ctx context.Context, class admit.Class) (contacts.
 		rd.place.Leave(false)
 	}
 	return rd.walks.do(ctx, rd.options.WalkTimeout, walkKey{rd.viewer, rd.limit, class}, func(ctx context.Context) (contacts.Walked, error) {
-		place, err := rd.options.Limiter.Enter(ctx, class, rd.by(ctx))
+		place, err := rd.options.Limiter.Enter(ctx, class, rd.by)
 		if err != nil {
 			return contacts.Walked{}, err
 		}
