@@ -35,6 +35,13 @@ func (c *crowd) enter(class admit.Class, caller string) *attempt {
 	return c.enterAs(class, admit.By{Caller: caller, Viewer: c.viewer})
 }
 
+func (c *crowd) enterMany(class admit.Class, caller string, n int) (all []*attempt) {
+	for range n {
+		all = append(all, c.enter(class, caller))
+	}
+	return all
+}
+
 // enterAs returns when the read is in, or refused, or waits.
 func (c *crowd) enterAs(class admit.Class, by admit.By) *attempt {
 	a := &attempt{}
@@ -62,68 +69,124 @@ func test(t *testing.T, o admit.Options, f func(t *testing.T, c *crowd)) {
 	synctest.Test(t, func(t *testing.T) { f(t, &crowd{t: t, l: admit.New(o)}) })
 }
 
-func TestTheNewestIsLetInFirst(t *testing.T) {
+// In a burst all wait for their turn, in order. What lasts is an overload: then few wait, for a
+// short time, and the newest is let in first.
+func TestABurstWaitsAndAnOverloadIsRefused(t *testing.T) {
 	t.Parallel()
 	test(t, admit.Options{Least: 2, Most: 2}, func(t *testing.T, c *crowd) {
-		first, second := c.enter(admit.Proven, ""), c.enter(admit.Proven, "")
-		var waiting []*attempt
-		for range 4 {
-			waiting = append(waiting, c.enter(admit.Proven, ""))
+		in := []*attempt{c.enter(admit.Proven, ""), c.enter(admit.Proven, "")}
+		burst := c.enterMany(admit.Proven, "", 100)
+		in[0].place.Leave(true)
+		in[0].place.Leave(true) // counts once
+		if !in[1].isIn() || !burst[0].isIn() || !burst[1].waits() {
+			t.Error("not the oldest of a burst is let in, or not it alone")
 		}
-		if !first.isIn() || !second.isIn() || !waiting[0].waits() {
-			t.Fatal("not two are in, or the third does not wait")
+		for _, b := range burst[:99] {
+			<-time.After(900 * time.Microsecond)
+			if !b.isIn() {
+				t.Fatalf("one of a burst is refused: %v", b.err)
+			}
+			b.place.Leave(true)
 		}
-		newest := c.enter(admit.Proven, "")
-		if !waiting[0].isRefused() || waiting[0].after != 0 || !waiting[1].waits() {
-			t.Error("the oldest was not refused when too many wait")
+		if !burst[99].isIn() {
+			t.Error("the last of the burst is not let in")
 		}
-		first.place.Leave(true)
-		first.place.Leave(true) // counts once
-		synctest.Wait()
-		if !newest.isIn() || !waiting[3].waits() {
-			t.Error("the newest was not let in, or not it alone")
+
+		waiting := c.enter(admit.Proven, "")
+		for range 9 { // there is always one that waits
+			<-time.After(10 * time.Millisecond)
+			next := c.enter(admit.Proven, "")
+			burst[99].place.Leave(false)
+			if burst[99], waiting = waiting, next; !burst[99].isIn() {
+				t.Fatal("it is not let in")
+			}
 		}
-		<-time.After(50 * time.Millisecond)
-		synctest.Wait()
-		for i, w := range waiting[1:] {
-			if !w.isRefused() || w.after != 50*time.Millisecond {
-				t.Errorf("%d: %v after %v", i, w.err, w.after)
+		if c.l.Busy() {
+			t.Error("it is busy where none was refused")
+		}
+		<-time.After(10 * time.Millisecond)
+		newer, third := c.enter(admit.Proven, ""), c.enter(admit.Proven, "")
+		if !waiting.waits() || !newer.waits() || !third.isRefused() || third.after != 0 || !c.l.Busy() || !c.l.Refuses(admit.By{}) {
+			t.Error("in an overload more wait than may be under way")
+		}
+		burst[99].place.Leave(false)
+		if !newer.isIn() || c.l.Refuses(admit.By{}) {
+			t.Error("in an overload not the newest is let in, or that makes no room")
+		}
+		<-time.After(10 * time.Millisecond)
+		if last := c.enter(admit.Proven, ""); !last.waits() {
+			t.Error("one that comes does not wait")
+		} else if <-time.After(11 * time.Millisecond); !last.isRefused() || last.after != 10*time.Millisecond {
+			t.Errorf("in an overload it is refused after %v", last.after)
+		}
+		<-time.After(3 * time.Second)
+		if c.l.Busy() {
+			t.Error("it is busy for ever")
+		}
+	})
+}
+
+// What waits in a burst is bounded, too.
+func TestABurstIsBounded(t *testing.T) {
+	t.Parallel()
+	test(t, admit.Options{Least: 1, Most: 1}, func(t *testing.T, c *crowd) {
+		all := c.enterMany(admit.Proven, "", 1+256+10)
+		for i, a := range all {
+			if i > 256 != a.isRefused() {
+				t.Fatalf("%d: %v", i, a.err)
+			}
+		}
+		<-time.After(100 * time.Millisecond)
+		for i, a := range all[1:257] {
+			if !a.isRefused() || a.after != 100*time.Millisecond {
+				t.Fatalf("%d: %v after %v", i, a.err, a.after)
 			}
 		}
 	})
 }
 
+// While nobody else waits, all is for one. Where others do, all have the same.
 func TestCallersAndViewersAreTreatedFairly(t *testing.T) {
 	t.Parallel()
-	test(t, admit.Options{Least: 8, Most: 8}, func(t *testing.T, c *crowd) {
-		var in, many []*attempt
-		for range 8 {
-			in = append(in, c.enter(admit.Proven, "greedy"))
-		}
-		few := c.enter(admit.Proven, "modest")
-		for range 16 {
-			many = append(many, c.enter(admit.Proven, "greedy"))
-		}
-		if !few.waits() || !many[0].isRefused() || !many[1].waits() {
-			t.Error("not the oldest of the caller of which the most wait was refused")
-		}
-		in[0].place.Leave(false)
-		synctest.Wait()
-		if !few.isIn() || !many[15].waits() {
-			t.Error("the caller with the fewest under way was not the next")
-		}
-		in[1].place.Leave(false)
-		synctest.Wait()
-		if !many[15].isIn() {
-			t.Error("the newest of the only caller that waits was not the next")
-		}
-
-		same := admit.By{Caller: "modest", Viewer: 7777}
-		one, two, three := c.enterAs(admit.Proven, same), c.enterAs(admit.Proven, same), c.enterAs(admit.Proven, same)
-		if !one.waits() || !two.waits() || !three.isRefused() || three.after != 0 {
-			t.Error("a viewer has more than a quarter of the places")
-		}
-	})
+	const all = 256 // that wait
+	for name, by := range map[string]struct{ greedy, modest, another admit.By }{
+		"callers": {admit.By{Caller: "greedy", Viewer: 1}, admit.By{Caller: "modest", Viewer: 2}, admit.By{Caller: "another", Viewer: 3}},
+		"viewers": {admit.By{Viewer: 1}, admit.By{Viewer: 2}, admit.By{Viewer: 3}},
+	} {
+		test(t, admit.Options{Least: 8, Most: 8}, func(t *testing.T, c *crowd) {
+			var in, waiting []*attempt
+			for range 8 {
+				in = append(in, c.enterAs(admit.Proven, by.greedy))
+			}
+			for range all {
+				waiting = append(waiting, c.enterAs(admit.Proven, by.greedy))
+			}
+			if !in[7].isIn() || !waiting[0].waits() || !waiting[all-1].waits() {
+				t.Fatalf("%s: not all is for one while nobody else waits", name)
+			}
+			if !c.l.Refuses(by.greedy) || c.l.Refuses(by.modest) || c.l.Refuses(admit.By{Caller: by.modest.Caller}) {
+				t.Errorf("%s: not those are refused of which the most wait", name)
+			}
+			if one := c.enterAs(admit.Proven, by.greedy); !errors.Is(one.err, admit.ErrShare) || !errors.Is(one.err, admit.ErrBusy) {
+				t.Errorf("%s: more than its share: %v", name, one.err)
+			}
+			modest := c.enterAs(admit.Proven, by.modest)
+			if !modest.waits() || !waiting[0].isRefused() || !errors.Is(waiting[0].err, admit.ErrShare) || !waiting[1].waits() {
+				t.Errorf("%s: not the oldest of those of which the most wait is refused: %v", name, waiting[0].err)
+			}
+			another := c.enterAs(admit.Proven, by.another)
+			in[0].place.Leave(false)
+			in[1].place.Leave(false)
+			if !modest.isIn() || !another.isIn() || !waiting[2].waits() {
+				t.Errorf("%s: not those with the fewest under way are the next", name)
+			}
+			more := c.enterAs(admit.Proven, by.modest)
+			in[2].place.Leave(false)
+			if !more.isIn() {
+				t.Errorf("%s: one under way and 5 of another are the same", name)
+			}
+		})
+	}
 }
 
 func TestWalksHaveAShareOfTheirOwn(t *testing.T) {
@@ -133,8 +196,8 @@ func TestWalksHaveAShareOfTheirOwn(t *testing.T) {
 		if !first.isIn() || !second.isIn() || !third.waits() {
 			t.Fatal("walks have not half of the places")
 		}
-		if free := c.enter(admit.FreeWalk, ""); !free.isRefused() || free.after != 0 {
-			t.Error("a walk that is not needed waits, or is let in")
+		if free := c.enter(admit.FreeWalk, ""); !free.isRefused() || free.after != 0 || c.l.Busy() {
+			t.Error("a walk that is not needed waits, or is let in, or counts as refused")
 		}
 		var reads []*attempt
 		for range 6 {
@@ -146,7 +209,6 @@ func TestWalksHaveAShareOfTheirOwn(t *testing.T) {
 		}
 		first.place.Leave(false)
 		second.place.Leave(false)
-		synctest.Wait()
 		if !waiting.isIn() || !third.isIn() {
 			t.Error("they are not let in when there is room")
 		}
@@ -156,9 +218,8 @@ func TestWalksHaveAShareOfTheirOwn(t *testing.T) {
 		}
 		older, newer := c.enter(admit.Walk, ""), c.enter(admit.Walk, "")
 		third.place.Leave(false)
-		synctest.Wait()
-		if !older.waits() || !newer.isIn() {
-			t.Error("more than one walk is let in while reads wait, or none, or not the newest")
+		if !older.isIn() || !newer.waits() {
+			t.Error("more than one walk is let in while reads wait, or none")
 		}
 	})
 	// Sets that are missing come back under any load.
@@ -236,7 +297,7 @@ func TestInvariants(t *testing.T) {
 							waiting++
 						}
 					}
-					if used > most+3+heaviest || waiting > 4*most || kept > 2*len(all) {
+					if used > most+3+heaviest || waiting > 2*256 || kept > 2*len(all) {
 						rt.Fatalf("a weight of %d under way, %d wait, %d names", used, waiting, kept)
 					}
 				},

@@ -9,45 +9,38 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/admit"
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 )
 
-// A read that is refused asks neither Redis nor MySQL for anything.
-func TestARefusedReadAsksNothing(t *testing.T) {
+// A read that needs a walk asks MySQL for nothing when that is refused.
+func TestAWalkThatIsRefusedAsksNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		limiter := admit.New(admit.Options{Least: 2, Most: 2, Uncounted: true})
-		b := newBench(recent.Options{Limiter: limiter})
+		o := limited(1)
+		b := newBench(o)
 		b.contact(11, 900)
-		b.contact(12, 800)
-		asked := 0
-		b.index.ask = func(context.Context) ([]index.Entry, error) {
-			asked++
-			return b.index.entries, nil
+		b.index.err = index.ErrMissing
+		place, err := o.Limiter.Enter(t.Context(), admit.Walk, admit.By{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		for range 2 {
-			if _, err := limiter.Enter(t.Context(), admit.Proven, admit.By{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for viewer := range member.ID(20) {
-			if _, err := b.Read(t.Context(), contacts.Viewer{ID: viewer + 1}, 10); !errors.Is(err, recent.ErrBusy) {
-				t.Fatalf("%v, want ErrBusy", err)
-			}
+		if _, err := b.Read(t.Context(), me, 10); !errors.Is(err, recent.ErrBusy) {
+			t.Fatalf("%v, want ErrBusy", err)
 		}
 		b.called(t)
 		b.hinted(t)
-		if asked > 0 {
-			t.Errorf("Redis was asked %d times", asked)
-		}
+		place.Leave(false)
+		b.read(t, 11, recent.FromDatabase)
 	})
 }
 
 // recordingLimit records what reads do with their places.
-type recordingLimit struct{ steps []string }
+type recordingLimit struct {
+	admit.Unlimited
+
+	steps []string
+}
 
 func (l *recordingLimit) Enter(_ context.Context, class admit.Class, by admit.By) (admit.Place, error) {
 	l.steps = append(l.steps, [...]string{"read", "compared", "walk", "free walk"}[class]+" of "+by.Caller)
@@ -60,7 +53,7 @@ func (l *recordingLimit) Leave(proven bool) {
 	l.steps = append(l.steps, map[bool]string{true: "leaves, proven", false: "leaves"}[proven])
 }
 
-// Reads take the place of a proven one, and say what they turn out to be. What waits for a walk
+// Reads have the place of a proven one, and say what they turn out to be. What waits for a walk
 // has no place; a walk that is not needed does not wait for one.
 func TestPlacesOfReads(t *testing.T) {
 	t.Parallel()
@@ -69,17 +62,17 @@ func TestPlacesOfReads(t *testing.T) {
 		set    error
 		steps  []string
 	}{
-		"proven":   {800, nil, []string{"read of site", "leaves, proven", "leaves"}},
-		"compared": {900, nil, []string{"read of site", "turns out to be compared", "leaves", "leaves"}},
-		"walk":     {800, index.ErrMissing, []string{"read of site", "leaves", "walk of site", "leaves", "leaves"}},
-		"behind":   {800, index.ErrBehind, []string{"read of site", "free walk of site", "leaves", "leaves"}},
+		"proven":   {800, nil, []string{"leaves, proven", "leaves"}},
+		"compared": {900, nil, []string{"turns out to be compared", "leaves", "leaves"}},
+		"walk":     {800, index.ErrMissing, []string{"leaves", "walk of site", "leaves", "leaves"}},
+		"behind":   {800, index.ErrBehind, []string{"free walk of site", "leaves", "leaves"}},
 	} {
 		l := &recordingLimit{}
 		b := newBench(recent.Options{Limiter: l})
 		b.index.err = test.set
 		b.contact(11, 900)
 		b.contact(12, test.second)
-		if _, err := b.Read(admit.WithCaller(t.Context(), "site"), me, 10); err != nil {
+		if _, err := b.Read(admit.WithPlace(t.Context(), l, admit.By{Caller: "site"}), me, 10); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if !slices.Equal(l.steps, test.steps) {

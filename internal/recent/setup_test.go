@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/contacts"
@@ -119,7 +118,7 @@ func newBench(o recent.Options) bench {
 // limited returns options with so many walks at once, of which half of the limit is for walks that
 // weigh as much as three other reads.
 func limited(walks int) recent.Options {
-	return recent.Options{Limiter: admit.New(admit.Options{Least: 6 * walks, Most: 6 * walks, WalkWait: time.Second})}
+	return recent.Options{Limiter: admit.New(admit.Options{Least: 6 * walks, Most: 6 * walks})}
 }
 
 // contact makes id a member whom me calls a contact, with one photo for each
