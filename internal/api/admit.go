@@ -24,45 +24,75 @@ const (
 	photosOfViewer = pathOfViewers + "recent-contact-photos"
 )
 
-// admit comes before all else. It lets the reads in that [Config.Limiter] does, with the place and
-// the access in their contexts. The others it answers itself: they come in any number, and so they
-// must cost next to nothing.
+// arrival is what is known of a request before it is routed.
+type arrival struct {
+	at      time.Time
+	checked bool
+	need    auth.Scope // for which it was checked
+	access  access
+}
+
+type arrivalKey struct{}
+
+// arrivalOf returns the arrival of a request that [Server.admit] let in.
+func arrivalOf(r *http.Request) *arrival {
+	a, _ := r.Context().Value(arrivalKey{}).(*arrival)
+	return a
+}
+
+// accessFor returns the access of a request for a scope, if that was checked.
+func (a *arrival) accessFor(need auth.Scope) (_ access, checked bool) {
+	return a.access, a.checked && a.need == need
+}
+
+// admit comes before all else. It lets the reads in that [Config.Limiter] does, with their places in
+// their contexts. The others it answers itself: they come in any number, and so they must cost next
+// to nothing. All that is let in has a deadline from its arrival on.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) {
 	requestsInFlight.Inc()
 	defer requestsInFlight.Dec()
-	began := time.Now()
-	refusals, need, by := s.readOf(r)
-	if refusals == nil {
-		s.echo.ServeHTTP(w, r)
-		return
-	}
-	// The token of a viewer is dear to verify, and one that is not verified displaces no other read.
-	if need == ofViewers && s.cfg.Limiter.Refuses(admit.By{Caller: auth.AnyViewer}) {
-		s.refuse(w, r, &refusals.busy, began)
-		return
-	}
-	a, ctx := s.check(r, need), r.Context()
-	if a.err == nil {
-		by.Caller = a.caller.Name
-		if need == ofViewers {
-			by.Viewer = a.viewer
+	a, ctx := &arrival{at: time.Now()}, r.Context()
+	if f, need, by := s.readOf(r); f != nil {
+		place, refusal := s.enter(r, a, f, need, &by)
+		if refusal != nil {
+			s.refuse(w, r, refusal, a.at)
+			return
 		}
-		place, err := s.cfg.Limiter.Enter(ctx, admit.Proven, by)
-		switch {
-		case errors.Is(err, admit.ErrShare):
-			s.refuse(w, r, &refusals.share, began)
-			return
-		case errors.Is(err, admit.ErrBusy):
-			s.refuse(w, r, &refusals.busy, began)
-			return
-		case err != nil: // the client left
-			a.err = err
-		default:
+		if place != nil {
 			defer place.Leave(false)
 			ctx = admit.WithPlace(ctx, place, by)
 		}
 	}
-	s.echo.ServeHTTP(w, r.WithContext(context.WithValue(ctx, accessKey(need), a)))
+	ctx, cancel := context.WithDeadline(context.WithValue(ctx, arrivalKey{}, a), a.at.Add(s.cfg.RequestTimeout))
+	defer cancel() // after errors are judged
+	s.echo.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// enter returns the place of a read, or how it is refused. One that is not allowed has neither.
+func (s *Server) enter(r *http.Request, a *arrival, f *refusals, need auth.Scope, by *admit.By) (admit.Place, *refusal) {
+	// The token of a viewer is dear to verify, and one that is not verified displaces no other read.
+	if need == ofViewers && s.cfg.Limiter.Refuses(admit.By{Caller: auth.AnyViewer}) {
+		return nil, &f.busy
+	}
+	a.checked, a.need, a.access = true, need, s.check(r, need)
+	if a.access.err != nil {
+		return nil, nil
+	}
+	by.Caller = a.access.caller.Name
+	if need == ofViewers {
+		by.Viewer = a.access.viewer
+	}
+	place, err := s.cfg.Limiter.Enter(r.Context(), admit.Proven, *by)
+	switch {
+	case errors.Is(err, admit.ErrShare):
+		return nil, &f.share
+	case errors.Is(err, admit.ErrBusy):
+		return nil, &f.busy
+	case err != nil: // the client left
+		a.access.err = err
+		return nil, nil
+	}
+	return place, nil
 }
 
 // readOf returns which scope a read needs, what refuses it, and the member of its path. Another
@@ -93,7 +123,6 @@ type refusals struct{ busy, share refusal }
 type refusal struct {
 	status     int
 	body       []byte
-	length     []string
 	retryAfter [][]string // one of them, by lot
 	count      prometheus.Counter
 	seconds    prometheus.Observer
@@ -112,7 +141,7 @@ func newRefusal(route string, p *problem) refusal {
 	}
 	labels := []string{route, http.MethodGet, strconv.Itoa(p.Status)}
 	f := refusal{
-		status: p.Status, body: body, length: []string{strconv.Itoa(len(body))},
+		status: p.Status, body: body,
 		count: requests.WithLabelValues(labels...), seconds: requestSeconds.WithLabelValues(labels...),
 	}
 	for after := p.retryAfter; after <= p.maxRetryAfter(); after++ {
@@ -127,7 +156,6 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, f *refusal, bega
 	setHeader(header, r)
 	s.allowOrigin(header, r)
 	header[echo.HeaderContentType] = typeOfProblem
-	header[echo.HeaderContentLength] = f.length
 	header[echo.HeaderRetryAfter] = f.retryAfter[rand.IntN(len(f.retryAfter))]
 	w.WriteHeader(f.status)
 	_, _ = w.Write(f.body) // or the client left
@@ -135,5 +163,3 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, f *refusal, bega
 	f.count.Inc()
 	f.seconds.Observe(time.Since(began).Seconds())
 }
-
-var typeOfProblem = []string{typeProblem}

@@ -33,14 +33,10 @@ type access struct {
 	err     error        // why the request is not allowed
 }
 
-// accessKey is the key of the access of a request, in the context of one that [Server.admit] has
-// checked for a scope, or for [ofViewers].
-type accessKey auth.Scope
-
 // ofViewers is no scope: the tokens of viewers have none.
 const ofViewers auth.Scope = 0
 
-// accessName is likewise, in an [echo.Context].
+// accessName is the name of the access in an [echo.Context].
 const accessName = "activityd.access"
 
 // require allows only requests with a token of the scope or, without [Config.Auth], for a
@@ -48,7 +44,7 @@ const accessName = "activityd.access"
 func (s *Server) require(need auth.Scope) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			a, checked := c.Request().Context().Value(accessKey(need)).(access)
+			a, checked := arrivalOf(c.Request()).accessFor(need)
 			if !checked {
 				a = s.check(c.Request(), need)
 			}

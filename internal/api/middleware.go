@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -18,15 +17,11 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 )
 
-// observe surrounds every request, also one that matches no route: it sets a deadline
-// and an id, sends the response to an error, counts, and logs one line. It is one
-// middleware because the context must not end before the error is judged.
+// observe surrounds every request that [Server.admit] lets in, also one that matches no route: it
+// sets an id, sends the response to an error, counts, and logs one line.
 func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		start := time.Now()
-		ctx, cancel := context.WithTimeout(c.Request().Context(), s.cfg.RequestTimeout)
-		defer cancel()
-		c.SetRequest(c.Request().WithContext(ctx))
+		start := arrivalOf(c.Request()).at
 		defer func() {
 			countRequest(c.Request().Method, routeOf(c), c.Response().Status, time.Since(start))
 		}()
@@ -43,14 +38,23 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 // setHeader sets what every response has, and returns the id of the request.
 func setHeader(header http.Header, r *http.Request) (id string) {
 	id = r.Header.Get(echo.HeaderXRequestID)
-	if !plainID.MatchString(id) {
+	if id == "" || !plainID.MatchString(id) {
 		id = rand.Text()
 	}
-	header.Set(echo.HeaderXRequestID, id)
-	header.Set(echo.HeaderCacheControl, "no-store")
-	header.Set(echo.HeaderXContentTypeOptions, "nosniff")
+	header[echo.HeaderXRequestID] = []string{id}
+	header[echo.HeaderCacheControl] = noStore
+	header[echo.HeaderXContentTypeOptions] = noSniff
 	return id
 }
+
+// Values of headers that are shared, as nothing changes them in place.
+var (
+	noStore       = []string{"no-store"}
+	noSniff       = []string{"nosniff"}
+	typeOfProblem = []string{typeProblem}
+	variesBy      = []string{"Origin, Authorization"}
+	exposed       = []string{"ETag, Retry-After, X-Request-Id"}
+)
 
 // plainID matches the request ids of a proxy that are kept.
 var plainID = regexp.MustCompile(`^[0-9A-Za-z._-]{1,64}$`)

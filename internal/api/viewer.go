@@ -206,10 +206,10 @@ func (s *Server) allowOrigin(header http.Header, r *http.Request) {
 	if !isForViewers(r) {
 		return
 	}
-	header.Set(echo.HeaderVary, "Origin, Authorization")
+	header[echo.HeaderVary] = variesBy
 	if origin := r.Header.Get(echo.HeaderOrigin); slices.Contains(s.cfg.AllowOrigins, origin) {
-		header.Set(echo.HeaderAccessControlAllowOrigin, origin)
-		header.Set(echo.HeaderAccessControlExposeHeaders, "ETag, Retry-After, X-Request-Id")
+		header[echo.HeaderAccessControlAllowOrigin] = []string{origin}
+		header[echo.HeaderAccessControlExposeHeaders] = exposed
 	}
 }
 
