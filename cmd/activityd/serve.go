@@ -171,7 +171,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
-		Reader: s.audited, Limiter: limiter, Enqueuer: b.queue, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
+		Reader: s.audited, Limiter: limiter, Late: s.late.Now, Enqueuer: b.queue, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
 	}
 	if auth.viewers != nil {

@@ -18,8 +18,9 @@ const (
 // value, which does not run, is never late. It is safe for concurrent use.
 type Lateness struct {
 	mu   sync.Mutex
-	last time.Time // when Run last looked; zero: it does not run
-	was  []lateAt  // the latest last, each larger than all that follow
+	last time.Time     // when Run last looked; zero: it does not run
+	by   time.Duration // by how much that was late
+	was  []lateAt      // the latest last, each larger than all that follow
 }
 
 type lateAt struct {
@@ -47,7 +48,7 @@ func (l *Lateness) note(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	by := l.overdue(now)
-	l.last = now
+	l.last, l.by = now, by
 	for len(l.was) > 0 && l.was[len(l.was)-1].by <= by {
 		l.was = l.was[:len(l.was)-1]
 	}
@@ -70,6 +71,13 @@ func (l *Lateness) overdue(now time.Time) time.Duration {
 		return 0
 	}
 	return max(0, now.Sub(l.last)-beat)
+}
+
+// Now returns by how much the process is late, or was the last time that it looked.
+func (l *Lateness) Now() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(l.by, l.overdue(time.Now()))
 }
 
 // Since returns by how much the process was late at worst since then, also if it is now. It

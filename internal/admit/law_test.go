@@ -82,6 +82,12 @@ func TestLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l admit.Lateness
 		began := time.Now()
+		now := func(want time.Duration) {
+			t.Helper()
+			if got := l.Now(); got != want {
+				t.Errorf("it is late by %v now, want %v", got, want)
+			}
+		}
 		is := func(what string, since time.Time, want time.Duration) {
 			t.Helper()
 			if got := l.Since(since); got != want {
@@ -95,14 +101,17 @@ func TestLateness(t *testing.T) {
 		is("it is in time", began, 0)
 		<-time.After(100 * ms)
 		is("it is late now", began, 100*ms)
+		now(100 * ms)
 		l.Note()
 		<-time.After(10 * ms)
+		now(100 * ms)
 		is("it was late", began, 100*ms)
 		is("not since then", time.Now(), 0)
 		<-time.After(40 * ms)
 		l.Note()
 		is("the worst", began, 100*ms)
 		is("the last", time.Now().Add(-10*ms), 30*ms)
+		now(30 * ms)
 		for range 600 {
 			<-time.After(20 * ms)
 			l.Note()

@@ -22,6 +22,7 @@ const (
 
 type readinessJSON struct {
 	Status     string         `json:"status"`
+	Detail     string         `json:"detail,omitempty"`
 	Components componentsJSON `json:"components"`
 	// Behind is by queue, in seconds. When a queue is behind depends on when others upload,
 	// hidden photos included, so it is for operators.
@@ -66,6 +67,9 @@ func (s *Server) readyz(c echo.Context) error {
 		code, body.Status = http.StatusServiceUnavailable, statusUnavailable
 	case slices.ContainsFunc(all, func(c componentJSON) bool { return c.Status != statusOK }):
 		body.Status = statusDegraded
+	}
+	if code == http.StatusOK && s.cfg.Limiter.Busy() {
+		body.Status, body.Detail = statusDegraded, "busy: more reads come than can be answered, and the rest is refused"
 	}
 	if due := s.cfg.Due(); due != nil && s.maySeeNodes(c) {
 		body.Behind = make(map[string]float64, len(due))

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/recent"
@@ -157,7 +158,7 @@ func TestReadyzDoesNotWaitForABusyServer(t *testing.T) {
 			{0, false, 200, `{"status":"ok"`, 0},
 			{3 * time.Second, true, 200, `"detail":"busy: requests may be late, or fail"`, 50 * time.Millisecond},
 			{500 * time.Millisecond, true, 200, `"busy`, 50 * time.Millisecond}, // the check is under way
-			{time.Second, true, 503, `"no answer"`, 0},
+			{700 * time.Millisecond, true, 503, `"no answer"`, 0},               // the check is over
 			{time.Minute, false, 200, `{"status":"ok"`, 0},
 			{time.Minute, true, 503, `"no answer"`, api.CheckTimeout}, // what was a minute ago says nothing
 		} {
@@ -170,6 +171,33 @@ func TestReadyzDoesNotWaitForABusyServer(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Where reads are refused it is busy, and not away.
+func TestReadyzSaysThatReadsAreRefused(t *testing.T) {
+	t.Parallel()
+	limiter := &fakeLimiter{}
+	for _, step := range []struct {
+		err    error
+		usable bool
+		status int
+		want   string
+	}{
+		{nil, true, 200, `{"status":"ok","components"`},
+		{admit.ErrBusy, true, 200, `{"status":"degraded","detail":"busy: `},
+		{admit.ErrBusy, false, 503, `{"status":"unavailable","components"`},
+	} {
+		b := setup(t, limitedBy(limiter))
+		limiter.err = step.err
+		b.checker = func(ctx context.Context) api.Health {
+			h := healthy(ctx)
+			h.MySQL.Usable = step.usable
+			return h
+		}
+		if w := b.get(t, "/readyz"); w.Code != step.status || !strings.HasPrefix(w.Body.String(), step.want) {
+			t.Errorf("%d %s, want %+v", w.Code, w.Body, step)
+		}
+	}
 }
 
 func TestProbesTakeHEAD(t *testing.T) {

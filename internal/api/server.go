@@ -102,6 +102,10 @@ type Config struct {
 	// Limiter lets reads in, with the places that [admit.PlaceOf] returns. Default: it lets all in.
 	Limiter admit.Admitter
 
+	// Late returns by how much the process is late now, as [admit.Lateness.Now] does. Then few
+	// connections are accepted. Default: it never is.
+	Late func() time.Duration
+
 	// Auth authorizes requests. Without it every request is allowed: the address must be
 	// one that only this machine can reach, and what needs a scope is answered only for
 	// Hosts that the server knows, see [httpserver.Server.Knows].
@@ -215,7 +219,7 @@ func New(cfg Config) *Server {
 		WriteTimeout:      max(cfg.RequestTimeout, cfg.ReadTimeout) + writeGrace,
 		IdleTimeout:       cfg.IdleTimeout,
 		TLSConfig:         cfg.TLS,
-	}, httpserver.Options{Log: cfg.Logger, Open: connections, Refused: connectionsRefused})
+	}, httpserver.Options{Log: cfg.Logger, Late: cfg.Late, Open: connections, Refused: connectionsRefused})
 	return s
 }
 
