@@ -26,14 +26,16 @@ const (
 	Compared              // by comparing all candidates
 	Walk                  // by a walk, which waits for its turn
 	FreeWalk              // by a walk that does not wait: the read can be answered otherwise
+	Waiting               // not yet: it waits for Redis, which is slow
 )
 
-// weights are how much of the servers a read of a class takes while it is under way, in those of a
-// proven one. They are round: a proven read is half of the time between the servers, a compared one
-// is nearly all of it in MySQL, and a walk has large results besides.
-var weights = [...]int{Proven: 1, Compared: 2, Walk: 3, FreeWalk: 3}
+// weights are how busy a read of a class keeps the servers while it is under way, in those of a proven
+// one. They are round numbers: for half of its time a proven read is between the servers, a compared
+// one is in MySQL nearly all of it, and a walk fetches much more besides. How long a read takes needs
+// no weight, as it holds its place for so long. "bench overload" measures each class.
+var weights = [...]int{Proven: 1, Compared: 2, Walk: 3, FreeWalk: 3, Waiting: 0}
 
-func (c Class) isWalk() bool { return c >= Walk }
+func (c Class) isWalk() bool { return c == Walk || c == FreeWalk }
 
 // By says for what a read is.
 type By struct {
@@ -41,9 +43,10 @@ type By struct {
 	Viewer member.ID
 }
 
-// Place is the place of a read under way. Its methods are called by one goroutine.
+// Place is the place of a read under way. It is safe for concurrent use.
 type Place interface {
-	// Turn says that the read turned out to be of another class. It does not wait.
+	// Turn says that the read turned out to be of another class. It does not wait. Waiting comes
+	// first, and counts no more after another one.
 	Turn(class Class)
 	// Leave gives the place up. Only the first call counts. Of a proven read it says how long such
 	// reads take.
@@ -216,13 +219,15 @@ func (l *Limiter) queueOf(class Class) *queue {
 	return &l.reads
 }
 
-// fits reports whether there is room for another read of a class.
+// fits reports whether there is room for another read of a class. While both wait, reads and walks have
+// half of it each. One walk may always be under way, so that what is missing comes back under any load.
 func (l *Limiter) fits(class Class) bool {
-	if !class.isWalk() {
-		return l.used < l.law.limit
+	walks := weights[Walk] * l.walks
+	if class.isWalk() {
+		walks += weights[class]
+		return l.walks == 0 || l.used+weights[class] <= l.law.limit && (len(l.reads.waiting) == 0 || 2*walks <= l.law.limit)
 	}
-	// One walk may always be under way, so that what is missing comes back under any load.
-	return l.walks == 0 || len(l.reads.waiting) == 0 && l.used+weights[class] <= l.law.limit && 2*(l.walks+1)*weights[class] <= l.law.limit
+	return l.used < l.law.limit && (len(l.walking.waiting) == 0 || 2*(l.used-walks) < l.law.limit)
 }
 
 // newPlace returns a place for a read, which has it when it is let in.
@@ -243,12 +248,16 @@ func (l *Limiter) let(p *place, now time.Time) {
 
 // serve lets in what waits, as far as there is room.
 func (l *Limiter) serve(now time.Time) {
-	for _, q := range []*queue{&l.reads, &l.walking} {
-		for len(q.waiting) > 0 && l.fits(q.class) {
-			p := q.waiting[q.next(now)]
-			q.remove(p)
-			l.let(p, now)
-			close(p.decided)
+	for again := true; again; {
+		again = false
+		for _, q := range []*queue{&l.reads, &l.walking} {
+			if len(q.waiting) > 0 && l.fits(q.class) {
+				p := q.waiting[q.next(now)]
+				q.remove(p)
+				l.let(p, now)
+				close(p.decided)
+				again = true
+			}
 		}
 	}
 }
@@ -297,16 +306,21 @@ type place struct {
 	decided        chan struct{} // closed when it is let in or refused; nil: it did not wait
 	err            error         // why it is refused
 	since          time.Time     // when it was let in; zero: it waits
-	left           bool
+	turned, left   bool
 }
 
 // Turn implements [Place].
 func (p *place) Turn(class Class) {
-	p.limiter.mu.Lock()
-	defer p.limiter.mu.Unlock()
-	if !p.left {
-		p.limiter.used += weights[class] - weights[p.class]
-		p.class = class
+	l := p.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.left || p.turned && class == Waiting {
+		return
+	}
+	l.used += weights[class] - weights[p.class]
+	p.class, p.turned = class, class != Waiting
+	if class == Waiting {
+		l.serve(time.Now())
 	}
 }
 

@@ -189,37 +189,61 @@ func TestCallersAndViewersAreTreatedFairly(t *testing.T) {
 	}
 }
 
+// Walks weigh three each. While reads wait, they have half of the places, and so have reads while
+// walks wait.
 func TestWalksHaveAShareOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	test(t, admit.Options{Least: 12, Most: 12}, func(t *testing.T, c *crowd) {
-		first, second, third := c.enter(admit.Walk, ""), c.enter(admit.Walk, ""), c.enter(admit.Walk, "")
-		if !first.isIn() || !second.isIn() || !third.waits() {
-			t.Fatal("walks have not half of the places")
+		walks := c.enterMany(admit.Walk, "", 5)
+		if !walks[3].isIn() || !walks[4].waits() {
+			t.Fatal("not all is for walks while no read waits")
 		}
 		if free := c.enter(admit.FreeWalk, ""); !free.isRefused() || free.after != 0 || c.l.Busy() {
 			t.Error("a walk that is not needed waits, or is let in, or counts as refused")
 		}
-		var reads []*attempt
-		for range 6 {
-			reads = append(reads, c.enter(admit.Proven, ""))
+		reads := c.enterMany(admit.Proven, "", 7)
+		if !reads[0].waits() {
+			t.Fatal("the weight of the walks is not three each")
 		}
-		waiting := c.enter(admit.Proven, "")
-		if !reads[5].isIn() || !waiting.waits() {
-			t.Error("the weight of the walks is not three each")
+		walks[0].place.Leave(false)
+		walks[1].place.Leave(false)
+		if !reads[5].isIn() || !reads[6].waits() || !walks[4].waits() {
+			t.Error("reads have not half of the places while walks wait")
 		}
-		first.place.Leave(false)
-		second.place.Leave(false)
-		if !waiting.isIn() || !third.isIn() {
-			t.Error("they are not let in when there is room")
+		walks[2].place.Leave(false)
+		if !walks[4].isIn() || !reads[6].waits() {
+			t.Error("walks have not half of the places while reads wait")
+		}
+		more := c.enter(admit.Walk, "")
+		walks[3].place.Leave(false)
+		if !more.isIn() {
+			t.Error("what another walk leaves is not for a walk")
 		}
 		reads[0].place.Turn(admit.Walk) // weighs more, and is let go on
-		for range 20 {
-			reads = append(reads, c.enter(admit.Proven, ""))
+		reads[1].place.Leave(false)
+		if !reads[6].waits() {
+			t.Error("what turns out to be a walk weighs no more")
 		}
-		older, newer := c.enter(admit.Walk, ""), c.enter(admit.Walk, "")
-		third.place.Leave(false)
-		if !older.isIn() || !newer.waits() {
-			t.Error("more than one walk is let in while reads wait, or none")
+		reads[2].place.Turn(admit.Waiting)
+		reads[3].place.Turn(admit.Waiting)
+		reads[3].place.Turn(admit.Waiting)
+		if !reads[6].isIn() {
+			t.Error("what waits for Redis weighs something")
+		}
+		reads[2].place.Turn(admit.Proven)
+		reads[2].place.Turn(admit.Waiting)
+		if used, _ := c.l.Held(); used != 3+3+3+1+0+1+1+1 {
+			t.Errorf("a weight of %d", used)
+		}
+	})
+	test(t, admit.Options{Least: 12, Most: 12}, func(t *testing.T, c *crowd) {
+		walks, reads := c.enterMany(admit.Walk, "", 4), c.enterMany(admit.Proven, "", 12)
+		walk := c.enter(admit.Walk, "")
+		for _, w := range walks {
+			w.place.Leave(false)
+		}
+		if !walk.isIn() || !reads[8].isIn() || !reads[9].waits() {
+			t.Error("when no walk waits any more, reads have not what is left")
 		}
 	})
 	// Sets that are missing come back under any load.
@@ -269,10 +293,11 @@ func TestInvariants(t *testing.T) {
 					}))
 				},
 				"turn": func(rt *rapid.T) {
+					to := rapid.SampledFrom([]admit.Class{admit.Waiting, admit.Proven, admit.Compared}).Draw(rt, "to")
 					for _, a := range all {
 						if a.isIn() {
-							a.place.Turn(admit.Compared)
-							heaviest += 1
+							a.place.Turn(to)
+							heaviest += 2
 							return
 						}
 					}

@@ -39,7 +39,10 @@ func (rd *reading) candidates(ctx context.Context) error {
 	defer rd.timed("redis")()
 	for try := 1; ; try++ {
 		began := time.Now()
+		pause := time.AfterFunc(rd.options.IndexWait/pauseShare, func() { rd.pause(began) })
 		err := rd.candidatesOnce(ctx)
+		pause.Stop()
+		rd.place.Turn(admit.Proven)
 		unproven, ok := errors.AsType[*unprovenError](err)
 		isLate := ok && unproven.reason == RedisUnavailable && time.Since(began) >= rd.options.IndexWait &&
 			rd.options.Late(began) >= rd.options.IndexWait/lateShare
@@ -55,6 +58,17 @@ func (rd *reading) candidates(ctx context.Context) error {
 // lateShare: a process that was late by one in so many parts of IndexWait may have missed the
 // reply of a Redis that answers in time.
 const lateShare = 5
+
+// pauseShare: a read that waits for Redis for one in so many parts of IndexWait keeps nothing busy, and
+// others may begin. A Redis that hangs would else leave few reads to be answered by walks.
+const pauseShare = 25
+
+func (rd *reading) pause(began time.Time) {
+	d := rd.options.IndexWait / pauseShare
+	if rd.options.Late(began.Add(-2*d)) < d/2 { // else Redis may have answered
+		rd.place.Turn(admit.Waiting)
+	}
+}
 
 func (rd *reading) candidatesOnce(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, rd.options.IndexWait)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,18 +40,25 @@ func TestAWalkThatIsRefusedAsksNothing(t *testing.T) {
 type recordingLimit struct {
 	admit.Unlimited
 
+	mu    sync.Mutex
 	steps []string
 }
 
+func (l *recordingLimit) note(step string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.steps = append(l.steps, step)
+}
+
 func (l *recordingLimit) Enter(_ context.Context, class admit.Class, by admit.By) (admit.Place, error) {
-	l.steps = append(l.steps, [...]string{"read", "compared", "walk", "free walk"}[class]+" of "+by.Caller)
+	l.note([...]string{"read", "compared", "walk", "free walk"}[class]+" of "+by.Caller)
 	return l, nil
 }
 func (l *recordingLimit) Turn(class admit.Class) {
-	l.steps = append(l.steps, map[admit.Class]string{admit.Compared: "turns out to be compared"}[class])
+	l.note(map[admit.Class]string{admit.Waiting: "waits for Redis", admit.Proven: "has the reply", admit.Compared: "turns out to be compared"}[class])
 }
 func (l *recordingLimit) Leave(proven bool) {
-	l.steps = append(l.steps, map[bool]string{true: "leaves, proven", false: "leaves"}[proven])
+	l.note(map[bool]string{true: "leaves, proven", false: "leaves"}[proven])
 }
 
 // Reads have the place of a proven one, and say what they turn out to be. What waits for a walk
@@ -62,10 +70,10 @@ func TestPlacesOfReads(t *testing.T) {
 		set    error
 		steps  []string
 	}{
-		"proven":   {800, nil, []string{"leaves, proven", "leaves"}},
-		"compared": {900, nil, []string{"turns out to be compared", "leaves", "leaves"}},
-		"walk":     {800, index.ErrMissing, []string{"leaves", "walk of site", "leaves", "leaves"}},
-		"behind":   {800, index.ErrBehind, []string{"free walk of site", "leaves", "leaves"}},
+		"proven":   {800, nil, []string{"has the reply", "leaves, proven", "leaves"}},
+		"compared": {900, nil, []string{"has the reply", "turns out to be compared", "leaves", "leaves"}},
+		"walk":     {800, index.ErrMissing, []string{"has the reply", "leaves", "walk of site", "leaves", "leaves"}},
+		"behind":   {800, index.ErrBehind, []string{"has the reply", "free walk of site", "leaves", "leaves"}},
 	} {
 		l := &recordingLimit{}
 		b := newBench(recent.Options{Limiter: l})
@@ -124,6 +132,42 @@ func TestALateReplyDoesNotBecomeAWalk(t *testing.T) {
 					b.called(t)
 				}
 			})
+		})
+	}
+}
+
+// A read that waits for a Redis which is slow leaves room for others, unless it is the process that is
+// late: then Redis may have answered.
+func TestAReadThatWaitsForRedisLeavesRoom(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		late, reply time.Duration
+		steps       []string
+	}{
+		"quick":               {0, 9 * time.Millisecond, []string{"has the reply", "leaves, proven", "leaves"}},
+		"slow":                {0, 11 * time.Millisecond, []string{"waits for Redis", "has the reply", "leaves, proven", "leaves"}},
+		"the process is late": {5 * time.Millisecond, 11 * time.Millisecond, []string{"has the reply", "leaves, proven", "leaves"}},
+		"none":                {0, time.Minute, []string{"waits for Redis", "has the reply", "leaves", "walk of ", "leaves", "leaves"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &recordingLimit{}
+			b := newBench(recent.Options{Limiter: l, Late: func(time.Time) time.Duration { return test.late }})
+			b.contact(11, 900)
+			b.contact(12, 800)
+			b.index.ask = func(ctx context.Context) ([]index.Entry, error) {
+				select {
+				case <-time.After(test.reply):
+					return b.index.entries, nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+			if _, err := b.Read(admit.WithPlace(t.Context(), l, admit.By{}), me, 10); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if !slices.Equal(l.steps, test.steps) {
+				t.Errorf("%s: %q, want %q", name, l.steps, test.steps)
+			}
 		})
 	}
 }

@@ -115,10 +115,9 @@ func newBench(o recent.Options) bench {
 	return b
 }
 
-// limited returns options with so many walks at once, of which half of the limit is for walks that
-// weigh as much as three other reads.
+// limited returns options with so many walks at once, which weigh as much as three other reads.
 func limited(walks int) recent.Options {
-	return recent.Options{Limiter: admit.New(admit.Options{Least: 6 * walks, Most: 6 * walks})}
+	return recent.Options{Limiter: admit.New(admit.Options{Least: 3 * walks, Most: 3 * walks})}
 }
 
 // contact makes id a member whom me calls a contact, with one photo for each
