@@ -5,25 +5,25 @@
 //
 // What a read costs is known only when it was looked at. A proven one takes a round trip to Redis
 // and one to MySQL, and is by far the most frequent; a compared one takes up to three to MySQL; a
-// walk keeps MySQL busy all the time. A place is weighted by how much a read of its class keeps
-// busy while it is under way, see [Class]; that a walk also takes longer needs no weight, as it
-// holds its place for longer. Every read comes in as a proven one. One that turns out to be a
-// compared one goes on, as half of its work is done. One that needs a walk leaves its place, and
-// comes again as a walk.
+// walk keeps MySQL busy all the time. A place has the weight of its class, see [Class]. Every read
+// comes in as a proven one. One that turns out to be a compared one goes on, as half of its work is
+// done. One that needs a walk leaves its place, and comes again as a walk. One that waits for a slow
+// Redis weighs nothing for so long.
 //
 // # Who is let in
 //
-//   - A read for which there is room is let in at once.
-//   - The others wait, shortly: [Options.Wait] at most, and not more than twice as many as may be
-//     under way. Of those that wait the newest is let in first. Where more come than can be
-//     answered, the oldest ones are worth the least: their clients are the next to give up. The
-//     one that is too many is refused at once, and that is the oldest.
-//   - Of several callers, the next read is of the one with the fewest under way, and the one that
-//     is refused is of the caller with the most that wait.
-//   - A viewer that has a quarter of the places, or two, under way and waiting, waits for no more.
-//   - Walks wait apart, [Options.WalkWait] at most. They begin while no read waits and there is room
-//     for their weight, of which they take half at most; but one may always be under way, so that
-//     sets that are missing come back under any load.
+//   - A read for which there is room is let in at once, whoever asks. The others wait.
+//   - In a burst they wait for [Options.Wait] at most, and the oldest is let in first: all have
+//     their turn soon.
+//   - When there was always one that waited for 100 ms, more come than can be answered. In such an
+//     overload a read waits for a tenth of the time, and a walk for half of it; no more wait than may
+//     be under way; and the newest is let in first, as the clients of the others give up sooner. One
+//     that is too many is refused as it comes.
+//   - Of several callers, the next read is of the one with the fewest under way, and of its viewers
+//     of the one with the fewest. One is too many if no other caller or viewer has more that wait;
+//     else the oldest of that one is refused for it.
+//   - Walks wait apart. While reads and walks wait, each have half of the weight. One walk may always
+//     be under way, so that sets that are missing come back under any load.
 //
 // # How many
 //
@@ -46,7 +46,7 @@
 // # Invariants
 //
 // The weight of what is under way exceeds the limit only by one walk where no other is under way,
-// by what reads turned out to weigh more than was known, and after the limit fell. A read that
-// waits is let in or refused, once. What has left weighs nothing, and no caller or viewer is kept
-// of which nothing is under way or waits.
+// by what reads turned out to weigh more than was known, by those that waited for Redis, and after
+// the limit fell. A read that waits is let in or refused, once, within Options.Wait. What has left
+// weighs nothing, and no caller or viewer is kept of which nothing is under way or waits.
 package admit

@@ -9,6 +9,9 @@ func (l *Limiter) Held() (used, kept int) {
 	return l.used, len(l.callers) + len(l.viewers)
 }
 
+// Weight returns the weight of a class.
+func Weight(c Class) int { return weights[c] }
+
 // Limit returns the limit.
 func (l *Limiter) Limit() int {
 	l.mu.Lock()

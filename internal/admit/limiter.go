@@ -157,6 +157,7 @@ func (l *Limiter) enter(class Class, by By) (p *place, wait time.Duration, err e
 		l.refuse(worst, err, now)
 	}
 	_, wait = l.bounds(q, now)
+	l.serve(now) // the limit may have risen
 	return p, wait, nil
 }
 

@@ -3,6 +3,7 @@ package admit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,10 +25,13 @@ type crowd struct {
 }
 
 type attempt struct {
-	place admit.Place
-	err   error
-	after time.Duration
-	done  atomic.Bool // then the others are set
+	class  admit.Class // as it last turned out to be
+	turned bool        // not to wait for Redis
+	began  time.Time
+	place  admit.Place
+	err    error
+	after  time.Duration
+	done   atomic.Bool // then the others are set
 }
 
 func (c *crowd) enter(class admit.Class, caller string) *attempt {
@@ -44,11 +48,10 @@ func (c *crowd) enterMany(class admit.Class, caller string, n int) (all []*attem
 
 // enterAs returns when the read is in, or refused, or waits.
 func (c *crowd) enterAs(class admit.Class, by admit.By) *attempt {
-	a := &attempt{}
-	began := time.Now()
+	a := &attempt{class: class, began: time.Now()}
 	go func() {
 		a.place, a.err = c.l.Enter(c.t.Context(), class, by)
-		a.after = time.Since(began)
+		a.after = time.Since(a.began)
 		a.done.Store(true)
 	}()
 	synctest.Wait()
@@ -277,53 +280,46 @@ func TestAClientThatLeavesLeavesNothing(t *testing.T) {
 	})
 }
 
-// Whatever comes, turns and leaves: what is said of the limiter holds after each step.
+// Whatever comes, turns and leaves: after each step what is under way weighs what it must, nothing
+// waits where there is room, or for long, and what is kept is of what is there.
 func TestInvariants(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		most := rapid.IntRange(1, 30).Draw(rt, "most")
 		test(t, admit.Options{Least: rapid.IntRange(1, most).Draw(rt, "least"), Most: most}, func(t *testing.T, c *crowd) {
 			var all []*attempt
-			heaviest := 0 // by how much reads turned out to weigh more
 			rt.Repeat(map[string]func(*rapid.T){
 				"enter": func(rt *rapid.T) {
 					class := rapid.SampledFrom([]admit.Class{admit.Proven, admit.Proven, admit.Walk, admit.FreeWalk}).Draw(rt, "class")
-					all = append(all, c.enterAs(class, admit.By{
-						Caller: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "caller"), Viewer: member.ID(rapid.IntRange(1, 40).Draw(rt, "viewer")),
-					}))
+					by := admit.By{Caller: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "caller"), Viewer: member.ID(rapid.IntRange(1, 40).Draw(rt, "viewer"))}
+					refuses := c.l.Refuses(by)
+					a := c.enterAs(class, by)
+					if class == admit.Proven && refuses != a.isRefused() {
+						rt.Fatalf("Refuses says %v, and Enter %v", refuses, a.err)
+					}
+					all = append(all, a)
 				},
 				"turn": func(rt *rapid.T) {
 					to := rapid.SampledFrom([]admit.Class{admit.Waiting, admit.Proven, admit.Compared}).Draw(rt, "to")
-					for _, a := range all {
-						if a.isIn() {
-							a.place.Turn(to)
-							heaviest += 2
-							return
+					if i := slices.IndexFunc(all, func(a *attempt) bool { return a.isIn() && a.class < admit.Walk || a.class == admit.Waiting }); i >= 0 {
+						all[i].place.Turn(to)
+						if to != admit.Waiting || !all[i].turned {
+							all[i].class, all[i].turned = to, to != admit.Waiting
 						}
 					}
 				},
 				"leave": func(rt *rapid.T) {
-					i := slices.IndexFunc(all, (*attempt).isIn)
-					if i < 0 {
-						return
+					if i := slices.IndexFunc(all, (*attempt).isIn); i >= 0 {
+						all[i].place.Leave(rapid.Bool().Draw(rt, "proven"))
+						all = slices.Delete(all, i, i+1)
 					}
-					all[i].place.Leave(rapid.Bool().Draw(rt, "proven"))
-					all = slices.Delete(all, i, i+1)
 				},
 				"pass": func(rt *rapid.T) {
 					<-time.After(time.Duration(rapid.IntRange(1, 100).Draw(rt, "ms")) * time.Millisecond)
 				},
 				"": func(rt *rapid.T) {
-					synctest.Wait()
-					used, kept := c.l.Held()
-					waiting := 0
-					for _, a := range all {
-						if a.waits() {
-							waiting++
-						}
-					}
-					if used > most+3+heaviest || waiting > 2*256 || kept > 2*len(all) {
-						rt.Fatalf("a weight of %d under way, %d wait, %d names", used, waiting, kept)
+					if wrong := c.wrong(all); wrong != "" {
+						rt.Fatal(wrong)
 					}
 				},
 			})
@@ -343,6 +339,46 @@ func TestInvariants(t *testing.T) {
 			}
 		})
 	})
+}
+
+// wrong returns which invariant does not hold.
+func (c *crowd) wrong(all []*attempt) string {
+	var weight, walks, waitingReads, waitingWalks, there int
+	for _, a := range all {
+		switch isWalk := a.class == admit.Walk || a.class == admit.FreeWalk; {
+		case a.isIn() && isWalk:
+			walks += admit.Weight(a.class)
+			fallthrough
+		case a.isIn():
+			weight += admit.Weight(a.class)
+			there++
+		case a.isRefused() && a.after > 100*time.Millisecond, a.waits() && time.Since(a.began) > 100*time.Millisecond:
+			return "a read waits for too long"
+		case a.waits() && a.class == admit.FreeWalk:
+			return "a walk that is not needed waits"
+		case a.waits() && isWalk:
+			waitingWalks++
+			there++
+		case a.waits():
+			waitingReads++
+			there++
+		}
+	}
+	used, kept := c.l.Held()
+	limit := c.l.Limit()
+	switch {
+	case used != weight:
+		return fmt.Sprintf("a weight of %d is under way, want %d", used, weight)
+	case kept > 2*there || there > 0 && kept < 2:
+		return fmt.Sprintf("of %d reads %d names and viewers are kept", there, kept)
+	case waitingReads > 256 || waitingWalks > 256:
+		return fmt.Sprintf("%d reads and %d walks wait", waitingReads, waitingWalks)
+	case waitingReads > 0 && used < limit && (waitingWalks == 0 || 2*(used-walks) < limit):
+		return fmt.Sprintf("a read waits with a weight of %d of %d under way, of which walks have %d", used, limit, walks)
+	case waitingWalks > 0 && (walks == 0 || used+3 <= limit && (waitingReads == 0 || 2*(walks+3) <= limit)):
+		return fmt.Sprintf("a walk waits with a weight of %d of %d under way, of which walks have %d", used, limit, walks)
+	}
+	return ""
 }
 
 // A crowd ten times as large as what can be answered: nearly all that can be answered is, in about
