@@ -139,6 +139,7 @@ func (l *Limiter) enter(class Class, by By) (p *place, wait time.Duration, err e
 		return p, 0, nil
 	}
 	l.law.waits(class, now)
+	defer l.serve(now) // the limit may have risen
 	if class == FreeWalk {
 		return nil, 0, ErrBusy // it is answered otherwise, so it counts not as refused
 	}
@@ -157,7 +158,6 @@ func (l *Limiter) enter(class Class, by By) (p *place, wait time.Duration, err e
 		l.refuse(worst, err, now)
 	}
 	_, wait = l.bounds(q, now)
-	l.serve(now) // the limit may have risen
 	return p, wait, nil
 }
 
@@ -278,8 +278,9 @@ func (l *Limiter) refuse(p *place, err error, now time.Time) {
 func (l *Limiter) giveUp(p *place, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.err == nil && p.since.IsZero() {
-		l.refuse(p, err, time.Now())
+	if now := time.Now(); p.err == nil && p.since.IsZero() {
+		l.refuse(p, err, now)
+		l.serve(now) // what waits for the other half may have all
 	}
 }
 
