@@ -321,9 +321,7 @@ func (p *place) Turn(class Class) {
 	}
 	l.used += weights[class] - weights[p.class]
 	p.class, p.turned = class, class != Waiting
-	if class == Waiting {
-		l.serve(time.Now())
-	}
+	l.serve(time.Now())
 }
 
 // Leave implements [Place].
