@@ -29,6 +29,8 @@ var layers = []struct {
 	{"internal/outage", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},
 	{"internal/health", []string{"database/sql", "net/http", "github.com/labstack/echo", module + "internal/audit", module + "internal/push", module + "internal/stream"}},
 	{"internal/filelock", []string{module}},
+	{"internal/newest", []string{module}},
+	{"internal/admit", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module + "internal/contacts", module + "internal/index", module + "internal/recent", module + "internal/api"}},
 	{"internal/settings", []string{module}},
 	{"internal/notify", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},
 	{"internal/redisreply", []string{"database/sql", "net/http", "github.com/labstack/echo", module}},
@@ -61,7 +63,7 @@ var senders = []string{
 }
 
 // leaves import no other package, and every package may import them.
-var leaves = []string{module + "internal/retry", module + "internal/filelock", module + "internal/notify", module + "internal/outage"}
+var leaves = []string{module + "internal/retry", module + "internal/newest", module + "internal/filelock", module + "internal/notify", module + "internal/outage"}
 
 // The driver's error numbers mean something in one place only. The other one starts
 // servers.

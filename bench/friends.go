@@ -300,7 +300,7 @@ func (s *suite) hideSome(ctx context.Context) ([]sized, error) {
 // readOf reads by sets of a size, and fails unless the answer is found as it must be with so
 // many that show nothing before the first contact that does.
 func (s *suite) readOf(own sized, before int) query {
-	reader := recent.NewReader(own.index, s.store, noHints{}, recent.Options{Min: own.index.Settings().Min, IndexWait: longWait, WalkWait: longWait, WalkTimeout: longWait})
+	reader := recent.NewReader(own.index, s.store, noHints{}, recent.Options{Min: own.index.Settings().Min, IndexWait: longWait, WalkTimeout: longWait})
 	want := recent.ByLowest
 	switch {
 	case before == 0:

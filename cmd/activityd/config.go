@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
@@ -131,7 +132,7 @@ func (c *config) groups() []settings.Group {
 func (c *config) mysqlFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.mysqlDSN, "mysql-dsn", "", "the site's database, `user:password@tcp(host:3306)/name`; it must be the primary (required)")
 	f.Var(settings.NewNumber(&c.mysqlConnections, defaultConnections, 1, 100_000, "connections"), "mysql-connections",
-		"max connections to MySQL; a quarter may walk for reads at once")
+		"max connections to MySQL; reads of viewers take three quarters of them at most")
 }
 
 func (c *config) redisFlags(f *pflag.FlagSet) {
@@ -264,7 +265,13 @@ func (c *config) indexOptions() (index.Options, error) {
 var indexWait time.Duration
 
 func (c *config) readerOptions(s index.Settings) recent.Options {
-	return recent.Options{Min: s.Min, IndexWait: indexWait, Walks: (c.mysqlConnections + 3) / 4, WalkTimeout: api.DefaultRequestTimeout}
+	return recent.Options{Min: s.Min, IndexWait: indexWait, WalkTimeout: api.DefaultRequestTimeout}
+}
+
+// limiter returns what bounds the reads of viewers. They leave a quarter of the connections to
+// everything else.
+func (c *config) limiter() *admit.Limiter {
+	return admit.New(admit.Options{Most: max(1, c.mysqlConnections*3/4)})
 }
 
 func (c *config) poolOptions() queue.PoolOptions {

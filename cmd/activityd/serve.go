@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/bulk"
@@ -117,6 +118,7 @@ type service struct {
 	credentials *credentials
 	health      health.Servers
 	load        *health.Load // of the queue
+	late        admit.Lateness
 	reader      *recent.Reader
 	audited     noted // reader, whose reads the audit may check
 	hints       *tasks.Hints
@@ -138,7 +140,10 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	}
 	s := &service{backend: b, config: c, log: log, credentials: auth, health: health.NewServers(b.ask, health.NewRedis(b.redis, b.index, log), log)}
 	s.hints = tasks.NewHints(b.queue, log)
-	s.reader = recent.NewReader(b.index, b.store, s.hints, c.readerOptions(b.index.Settings()))
+	reads := c.readerOptions(b.index.Settings())
+	limiter := c.limiter()
+	reads.Limiter, reads.Late = limiter, s.late.Since
+	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
 	pool.MySQL, pool.Needs = s.health.MySQL.Log, map[string]queue.Dependency{tasks.NeedsSets: s.health.Redis}
 	limit := maxWaiting
@@ -146,7 +151,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		limit = 0
 	}
 	s.load = health.NewLoad(b.queue, limit, s.health.MySQL.Log, log)
-	s.background = []actor{s.hints.Run, s.watchRedis, s.work, s.load.Run}
+	s.background = []actor{s.late.Run, s.hints.Run, s.watchRedis, s.work, s.load.Run}
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, FanOuts: b.fanOuts}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, Log: log})
@@ -166,7 +171,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
-		Reader: s.audited, Enqueuer: b.queue, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
+		Reader: s.audited, Limiter: limiter, Late: s.late.Now, Enqueuer: b.queue, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
 	}
 	if auth.viewers != nil {
@@ -433,7 +438,7 @@ func serving(server interface {
 // pacer, if there is one.
 func (s *service) newAuditor(pacer *bulk.Pacer) *audit.Auditor {
 	reads := s.config.readerOptions(s.index.Settings())
-	reads.Walks = 1 // one after the other is soon enough
+	reads.Limiter = admit.New(admit.Options{Most: 1, Wait: time.Second, Uncounted: true}) // one after the other is soon enough
 	reads.Uncounted = true
 	return audit.New(audit.Options{
 		Sets: s.index, Truth: s.store, Tasks: s.queue,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/httpserver"
+	"github.com/activityd/activityd/internal/member"
 )
 
 // Authorizer finds the caller that a secret belongs to, and takes the request from the
@@ -24,54 +25,74 @@ type Authorizer interface {
 	Check(secret string, need auth.Scope) (auth.Caller, error)
 }
 
-// The keys of the caller and of the verdict on the request in an [echo.Context].
-const (
-	callerKey  = "activityd.caller"
-	verdictKey = "activityd.verdict"
-)
+// access is whether a request is allowed, and whose it is.
+type access struct {
+	caller  auth.Caller
+	verdict auth.Verdict // "": after an internal error
+	viewer  member.ID    // of the token of a viewer; 0: it is another one, or none
+	err     error        // why the request is not allowed
+}
+
+// ofViewers is no scope: the tokens of viewers have none.
+const ofViewers auth.Scope = 0
+
+// accessName is the name of the access in an [echo.Context].
+const accessName = "activityd.access"
 
 // require allows only requests with a token of the scope or, without [Config.Auth], for a
 // Host that the server knows. It comes before the body is read.
 func (s *Server) require(need auth.Scope) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			caller, verdict, err := s.authorize(c.Request(), need)
-			c.Set(callerKey, caller) // also for the log of a refused request
-			c.Set(verdictKey, verdict)
-			auth.CountRequest(caller.Name, verdict)
-			if err != nil {
-				return err
+			a, checked := arrivalOf(c.Request()).accessFor(need)
+			if !checked {
+				a = s.check(c.Request(), need)
+			}
+			c.Set(accessName, a) // also for the log of a refused request
+			if a.err != nil {
+				return a.err
 			}
 			return next(c)
 		}
 	}
 }
 
-func (s *Server) authorize(r *http.Request, need auth.Scope) (auth.Caller, auth.Verdict, error) {
+// check returns the access of a request, and counts it.
+func (s *Server) check(r *http.Request, need auth.Scope) (a access) {
+	if need == ofViewers {
+		a = s.authorizeViewer(r)
+	} else {
+		a = s.authorize(r, need)
+	}
+	auth.CountRequest(a.caller.Name, a.verdict)
+	return a
+}
+
+func (s *Server) authorize(r *http.Request, need auth.Scope) access {
 	if s.cfg.Auth == nil && s.Knows(r.Host) {
-		return auth.Caller{}, auth.Allowed, nil
+		return access{verdict: auth.Allowed}
 	}
 	if s.cfg.Auth == nil {
-		return auth.Caller{}, auth.ForeignHost, misdirected.problem("%s, or give the server tokens: activityd serve --token-file", httpserver.Misdirected(r.Host))
+		return access{verdict: auth.ForeignHost, err: misdirected.problem("%s, or give the server tokens: activityd serve --token-file", httpserver.Misdirected(r.Host))}
 	}
 	secret, err := bearer(r.Header, "a token or its secret")
 	if err != nil {
-		return auth.Caller{}, auth.NoToken, err
+		return access{verdict: auth.NoToken, err: err}
 	}
-	caller, err := s.cfg.Auth.Check(secret, need)
+	a := access{verdict: auth.Allowed}
+	a.caller, err = s.cfg.Auth.Check(secret, need)
 	if err == nil {
-		return caller, auth.Allowed, nil
+		return a
 	}
+	a.verdict, a.err = "", err // an internal error
 	if errors.Is(err, auth.ErrUnknown) {
-		return caller, auth.UnknownToken, unauthorized("invalid_token", "no token has this secret; it may have been revoked")
+		a.verdict, a.err = auth.UnknownToken, unauthorized("invalid_token", "no token has this secret; it may have been revoked")
+	} else if e, ok := errors.AsType[*auth.ScopeError](err); ok {
+		a.verdict, a.err = auth.WrongScope, scopeProblem(e.Error(), e.Need)
+	} else if e, ok := errors.AsType[*auth.LimitError](err); ok {
+		a.verdict, a.err = auth.OverLimit, overLimit("this token's", e)
 	}
-	if e, ok := errors.AsType[*auth.ScopeError](err); ok {
-		return caller, auth.WrongScope, scopeProblem(e.Error(), e.Need)
-	}
-	if e, ok := errors.AsType[*auth.LimitError](err); ok {
-		return caller, auth.OverLimit, overLimit("this token's", e)
-	}
-	return caller, "", err // an internal error
+	return a
 }
 
 func overLimit(whose string, e *auth.LimitError) *problem {
@@ -80,17 +101,14 @@ func overLimit(whose string, e *auth.LimitError) *problem {
 	return p
 }
 
-// callerOf returns the caller of a request; the zero Caller where there are no tokens.
-func callerOf(c echo.Context) auth.Caller {
-	caller, _ := c.Get(callerKey).(auth.Caller)
-	return caller
+// accessOf returns the access of a request; the zero access where it needed no scope.
+func accessOf(c echo.Context) access {
+	a, _ := c.Get(accessName).(access)
+	return a
 }
 
-// verdictOf returns whether the request was let through; "" where it needed no scope.
-func verdictOf(c echo.Context) auth.Verdict {
-	verdict, _ := c.Get(verdictKey).(auth.Verdict)
-	return verdict
-}
+// callerOf returns the caller of a request; the zero Caller where there are no tokens.
+func callerOf(c echo.Context) auth.Caller { return accessOf(c).caller }
 
 // isOperator reports whether the caller may see how an answer was found: source, times and
 // explanation. They depend on photos that the viewer may not see: a private upload at a

@@ -1,11 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -22,6 +22,7 @@ const (
 
 type readinessJSON struct {
 	Status     string         `json:"status"`
+	Detail     string         `json:"detail,omitempty"`
 	Components componentsJSON `json:"components"`
 	// Behind is by queue, in seconds. When a queue is behind depends on when others upload,
 	// hidden photos included, so it is for operators.
@@ -55,7 +56,7 @@ func (s *Server) healthz(c echo.Context) error {
 // readyz answers 200 as long as reads can be answered, even without the index, or tasks can be
 // accepted. Unlike other errors, 503 has the same form of body.
 func (s *Server) readyz(c echo.Context) error {
-	health := s.checkup.ask(c.Request().Context(), s.cfg.Checker)
+	health := s.health()
 	if health.Redis.Nodes != nil && !s.maySeeNodes(c) {
 		health.Redis.Nodes = nil
 	}
@@ -67,6 +68,9 @@ func (s *Server) readyz(c echo.Context) error {
 	case slices.ContainsFunc(all, func(c componentJSON) bool { return c.Status != statusOK }):
 		body.Status = statusDegraded
 	}
+	if code == http.StatusOK && s.cfg.Limiter.Busy() {
+		body.Status, body.Detail = statusDegraded, "busy: more reads come than can be answered, and the rest is refused"
+	}
 	if due := s.cfg.Due(); due != nil && s.maySeeNodes(c) {
 		body.Behind = make(map[string]float64, len(due))
 		for name, d := range due {
@@ -76,28 +80,41 @@ func (s *Server) readyz(c echo.Context) error {
 	return writeJSON(c, code, typeJSON, body)
 }
 
-// checkup caches the result of the Checker: /readyz needs no token, so the Checker is
-// called at most once every checkTTL.
-type checkup struct {
-	mu     sync.Mutex
-	at     time.Time
-	health Health
+// checked is what the Checker found. /readyz needs no token, so the Checker is called at most
+// once every checkTTL; and it answers at any load, so it waits for a check for checkWait only where
+// another one was done a moment ago.
+type checked struct {
+	Health
+
+	at time.Time
 }
 
-const checkTTL = 500 * time.Millisecond
+const (
+	checkTTL  = 500 * time.Millisecond
+	checkWait = 50 * time.Millisecond
+	// checkKept is for how long a check says that the servers can be used, while the next one is
+	// late.
+	checkKept = 5 * time.Second
+)
 
-func (u *checkup) ask(ctx context.Context, check Checker) Health {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if time.Since(u.at) < checkTTL {
-		return u.health
-	}
-	// The result is shared, so it must not depend on the context of this request.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CheckTimeout)
+// checkServers asks the Checker. The result is shared, so it does not depend on a request.
+func (s *Server) checkServers() (checked, time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), CheckTimeout)
 	defer cancel()
-	u.health = check(ctx)
-	u.at = time.Now()
-	return u.health
+	return checked{s.cfg.Checker(ctx), time.Now()}, checkTTL
+}
+
+// health returns what is known of the servers.
+func (s *Server) health() Health {
+	last, _ := s.checked.Get(checkWait)
+	switch age := time.Since(last.at); {
+	case age <= checkTTL+checkWait:
+	case age > checkKept:
+		last, _ = s.checked.Get(CheckTimeout)
+	case last.MySQL.Usable:
+		last.MySQL.Detail = cmp.Or(last.MySQL.Detail, "busy: requests may be late, or fail")
+	}
+	return last.Health
 }
 
 // maySeeNodes reports whether the caller is an operator, as [Server.isOperator] does, of a
@@ -110,8 +127,7 @@ func (s *Server) maySeeNodes(c echo.Context) bool {
 	if len(r.Header.Values(echo.HeaderAuthorization)) == 0 {
 		return false
 	}
-	_, _, err := s.authorize(r, auth.Admin)
-	return err == nil
+	return s.authorize(r, auth.Admin).err == nil
 }
 
 func newComponent(c Component) componentJSON {

@@ -5,10 +5,12 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/recent"
@@ -131,6 +133,71 @@ func TestReadyzDoesNotWaitLong(t *testing.T) {
 			t.Errorf("took %s, want %s", took, api.CheckTimeout)
 		}
 	})
+}
+
+// Servers that were well a moment ago and are late now are busy, which is said at once.
+func TestReadyzDoesNotWaitForABusyServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		var late atomic.Bool
+		b.checker = func(ctx context.Context) api.Health {
+			if late.Load() {
+				<-ctx.Done()
+				return api.Health{MySQL: api.Component{Detail: "no answer"}}
+			}
+			return healthy(ctx)
+		}
+		for i, step := range []struct {
+			after  time.Duration
+			late   bool
+			status int
+			want   string
+			took   time.Duration
+		}{
+			{0, false, 200, `{"status":"ok"`, 0},
+			{3 * time.Second, true, 200, `"detail":"busy: requests may be late, or fail"`, 50 * time.Millisecond},
+			{500 * time.Millisecond, true, 200, `"busy`, 50 * time.Millisecond}, // the check is under way
+			{700 * time.Millisecond, true, 503, `"no answer"`, 0},               // the check is over
+			{time.Minute, false, 200, `{"status":"ok"`, 0},
+			{time.Minute, true, 503, `"no answer"`, api.CheckTimeout}, // what was a minute ago says nothing
+		} {
+			<-time.After(step.after)
+			late.Store(step.late)
+			start := time.Now()
+			w := b.get(t, "/readyz")
+			if took := time.Since(start); w.Code != step.status || !strings.Contains(w.Body.String(), step.want) || took != step.took {
+				t.Errorf("%d: %d %s after %v, want %+v", i, w.Code, w.Body, took, step)
+			}
+		}
+	})
+}
+
+// Where reads are refused it is busy, and not away.
+func TestReadyzSaysThatReadsAreRefused(t *testing.T) {
+	t.Parallel()
+	limiter := &fakeLimiter{}
+	for _, step := range []struct {
+		err    error
+		usable bool
+		status int
+		want   string
+	}{
+		{nil, true, 200, `{"status":"ok","components"`},
+		{admit.ErrBusy, true, 200, `{"status":"degraded","detail":"busy: `},
+		{admit.ErrBusy, false, 503, `{"status":"unavailable","components"`},
+	} {
+		b := setup(t, limitedBy(limiter))
+		limiter.err = step.err
+		b.checker = func(ctx context.Context) api.Health {
+			h := healthy(ctx)
+			h.MySQL.Usable = step.usable
+			return h
+		}
+		if w := b.get(t, "/readyz"); w.Code != step.status || !strings.HasPrefix(w.Body.String(), step.want) {
+			t.Errorf("%d %s, want %+v", w.Code, w.Body, step)
+		}
+	}
 }
 
 func TestProbesTakeHEAD(t *testing.T) {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -15,30 +14,18 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/recent"
 )
 
-// observe surrounds every request, also one that matches no route: it sets a deadline
-// and an id, sends the response to an error, counts, and logs one line. It is one
-// middleware because the context must not end before the error is judged.
+// observe surrounds every request that [Server.admit] lets in, also one that matches no route: it
+// sets an id, sends the response to an error, counts, and logs one line.
 func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		start := time.Now()
-		ctx, cancel := context.WithTimeout(c.Request().Context(), s.cfg.RequestTimeout)
-		defer cancel()
-		c.SetRequest(c.Request().WithContext(ctx))
-		requestsInFlight.Inc()
+		start := arrivalOf(c.Request()).at
 		defer func() {
-			requestsInFlight.Dec()
 			countRequest(c.Request().Method, routeOf(c), c.Response().Status, time.Since(start))
 		}()
-		id := c.Request().Header.Get(echo.HeaderXRequestID)
-		if !plainID.MatchString(id) {
-			id = rand.Text()
-		}
-		header := c.Response().Header()
-		header.Set(echo.HeaderXRequestID, id)
-		header.Set(echo.HeaderCacheControl, "no-store")
-		header.Set(echo.HeaderXContentTypeOptions, "nosniff")
+		id := setHeader(c.Response().Header(), c.Request())
 		err := next(c)
 		if err != nil {
 			c.Error(err)
@@ -47,6 +34,27 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		return nil
 	}
 }
+
+// setHeader sets what every response has, and returns the id of the request.
+func setHeader(header http.Header, r *http.Request) (id string) {
+	id = r.Header.Get(echo.HeaderXRequestID)
+	if id == "" || !plainID.MatchString(id) {
+		id = rand.Text()
+	}
+	header[echo.HeaderXRequestID] = []string{id}
+	header[echo.HeaderCacheControl] = noStore
+	header[echo.HeaderXContentTypeOptions] = noSniff
+	return id
+}
+
+// Values of headers that are shared, as nothing changes them in place.
+var (
+	noStore       = []string{"no-store"}
+	noSniff       = []string{"nosniff"}
+	typeOfProblem = []string{typeProblem}
+	variesBy      = []string{"Origin, Authorization"}
+	exposed       = []string{"ETag, Retry-After, X-Request-Id"}
+)
 
 // plainID matches the request ids of a proxy that are kept.
 var plainID = regexp.MustCompile(`^[0-9A-Za-z._-]{1,64}$`)
@@ -61,7 +69,19 @@ func routeOf(c echo.Context) string {
 }
 
 func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err error) {
-	route, status := routeOf(c), c.Response().Status
+	route, status, verdict, ctx := routeOf(c), c.Response().Status, accessOf(c).verdict, c.Request().Context()
+	isBusy := errors.Is(err, recent.ErrBusy)
+	refused := status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != statusClientGone
+	switch {
+	case isBusy:
+		s.Refused("busy")
+	case refused && verdict != auth.Allowed:
+		s.Refused(cmp.Or(string(verdict), "unmatched"))
+	}
+	level := logLevel(status, verdict, isBusy)
+	if !s.cfg.Logger.Enabled(ctx, level) {
+		return // there are many, and most are at the level debug
+	}
 	attrs := []slog.Attr{
 		slog.String("method", c.Request().Method),
 		slog.String("route", route),
@@ -78,12 +98,7 @@ func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err e
 	if p, ok := errors.AsType[*panicError](err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))
 	}
-	verdict := verdictOf(c)
-	s.cfg.Logger.LogAttrs(c.Request().Context(), logLevel(status, verdict), "request", attrs...)
-	refused := status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != statusClientGone
-	if refused && verdict != auth.Allowed {
-		s.Refused(cmp.Or(string(verdict), "unmatched"))
-	}
+	s.cfg.Logger.LogAttrs(ctx, level, "request", attrs...)
 }
 
 // panicError is a panic of a handler.

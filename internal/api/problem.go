@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 
@@ -97,9 +98,19 @@ func (k kind) fields(f strictjson.Faults) *problem {
 	return p
 }
 
+// maxRetryAfter is the end of the jitter of Retry-After: those that are refused at once are not to
+// come back at once.
+func (p *problem) maxRetryAfter() int {
+	if p.Status == http.StatusServiceUnavailable {
+		return 2 * p.retryAfter
+	}
+	return p.retryAfter
+}
+
 func (p *problem) write(c echo.Context) error {
 	if p.retryAfter > 0 {
-		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(p.retryAfter))
+		after := p.retryAfter + rand.IntN(p.maxRetryAfter()-p.retryAfter+1)
+		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(after))
 	}
 	if p.challenge != "" {
 		c.Response().Header().Set(echo.HeaderWWWAuthenticate, p.challenge)
@@ -117,6 +128,9 @@ func writeJSON(c echo.Context, status int, contentType string, value any) error 
 	return c.Blob(status, contentType, body)
 }
 
+// tooManyReads is the detail of [busy] for a read.
+const tooManyReads = "more is asked at once than can be answered; try again after Retry-After seconds"
+
 // statusClientGone is the status in the log of a request whose client left before the
 // answer.
 const statusClientGone = 499
@@ -131,7 +145,7 @@ var outcomes = []struct {
 }{
 	{contacts.ErrNoMember, noSuchMember, "id", "no member has this id"},
 	{queue.ErrKeyReused, keyReused, headerKey, "this key was used for other tasks; nothing was enqueued, use a fresh key for what is new"},
-	{recent.ErrBusy, busy, "", "too many expensive reads are under way; try again in a second"},
+	{recent.ErrBusy, busy, "", tooManyReads},
 	{mysql.ErrBusy, busy, "", "the database has no connection to spare; try again in a second"},
 	{mysql.ErrUnavailable, unavailable, "", "the database cannot be reached; try again in a few seconds"},
 	{context.DeadlineExceeded, deadlineExceeded, "", "the answer was not ready in time"}, // see repeating
@@ -200,11 +214,11 @@ func repeating(r *http.Request) string {
 
 // logLevel is debug for requests that were answered, which the metrics count, for clients
 // that left, for refused requests and for those that need no scope, such as probes.
-func logLevel(status int, verdict auth.Verdict) slog.Level {
+func logLevel(status int, verdict auth.Verdict, isBusy bool) slog.Level {
 	switch {
 	case status == http.StatusInternalServerError:
 		return slog.LevelError
-	case verdict != auth.Allowed || status == statusClientGone || status < http.StatusBadRequest:
+	case isBusy || verdict != auth.Allowed || status == statusClientGone || status < http.StatusBadRequest:
 		return slog.LevelDebug
 	case status > http.StatusInternalServerError:
 		return slog.LevelWarn

@@ -42,10 +42,11 @@ func (s *Server) recentContactPhotos(c echo.Context) error {
 	}
 	var e recent.Explanation
 	start := time.Now()
+	ctx := c.Request().Context()
 	if q.explain {
-		e, err = s.cfg.Reader.Explain(c.Request().Context(), q.viewer, q.limit)
+		e, err = s.cfg.Reader.Explain(ctx, q.viewer, q.limit)
 	} else {
-		e.Answer, err = s.cfg.Reader.Read(c.Request().Context(), q.viewer, q.limit)
+		e.Answer, err = s.cfg.Reader.Read(ctx, q.viewer, q.limit)
 	}
 	if err != nil {
 		return fmt.Errorf("reading for viewer %s: %w", q.viewer.ID, err)

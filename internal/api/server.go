@@ -11,9 +11,11 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/httpserver"
+	"github.com/activityd/activityd/internal/newest"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 )
@@ -97,6 +99,13 @@ type Config struct {
 	// CheckAddress is required with Push.
 	CheckAddress AddressChecker
 
+	// Limiter lets reads in, with the places that [admit.PlaceOf] returns. Default: it lets all in.
+	Limiter admit.Admitter
+
+	// Late returns by how much the process is late now, as [admit.Lateness.Now] does. Then few
+	// connections are accepted. Default: it never is.
+	Late func() time.Duration
+
 	// Auth authorizes requests. Without it every request is allowed: the address must be
 	// one that only this machine can reach, and what needs a scope is answered only for
 	// Hosts that the server knows, see [httpserver.Server.Knows].
@@ -138,6 +147,9 @@ func (c Config) withDefaults() Config {
 	if c.Due == nil {
 		c.Due = func() map[string]time.Duration { return nil }
 	}
+	if c.Limiter == nil {
+		c.Limiter = admit.Unlimited{}
+	}
 	c.MaxBody = cmp.Or(c.MaxBody, DefaultMaxBody)
 	c.MaxBatch = cmp.Or(c.MaxBatch, DefaultMaxBatch)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, DefaultRequestTimeout)
@@ -153,7 +165,9 @@ type Server struct {
 
 	cfg     Config
 	echo    *echo.Echo
-	checkup checkup
+	checked *newest.Answer[checked]
+
+	memberRefusals, viewerRefusals refusals
 }
 
 // New builds a Server that does not listen yet. It panics when a required part
@@ -167,11 +181,14 @@ func New(cfg Config) *Server {
 	}
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, echo: echo.New()}
+	s.checked = newest.New(s.checkServers)
+	s.memberRefusals = newRefusals(photosOfMember, busy.problem(tooManyReads))
+	s.viewerRefusals = newRefusals(photosOfViewer, busy.problem(tooManyReads).concealed())
 	s.echo.HideBanner = true
 	s.echo.HidePort = true
 	s.echo.HTTPErrorHandler = s.writeError
 	s.echo.Use(s.observe, s.crossOrigin, recoverPanic)
-	s.echo.GET("/v1/users/:id/recent-contact-photos", s.recentContactPhotos, s.require(auth.Read))
+	s.echo.GET(photosOfMember, s.recentContactPhotos, s.require(auth.Read))
 	s.echo.POST("/v1/tasks", s.enqueueTasks, s.require(auth.Write))
 	s.echo.POST("/v1/events", s.enqueueEvents, s.require(auth.Write))
 	// Reading them needs the scope write, too: what a token for the pages may read is what
@@ -195,14 +212,14 @@ func New(cfg Config) *Server {
 	s.echo.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", openAPIDocument) })
 	s.echo.GET("/widget.js", serveWidget)
 	s.Server = httpserver.New(&http.Server{
-		Handler:           s.echo,
+		Handler:           s.Handler(),
 		MaxHeaderBytes:    MaxHeader,
 		ReadHeaderTimeout: cfg.ReadTimeout,
 		ReadTimeout:       cfg.ReadTimeout,
 		WriteTimeout:      max(cfg.RequestTimeout, cfg.ReadTimeout) + writeGrace,
 		IdleTimeout:       cfg.IdleTimeout,
 		TLSConfig:         cfg.TLS,
-	}, httpserver.Options{Log: cfg.Logger, Open: connections, Refused: connectionsRefused})
+	}, httpserver.Options{Log: cfg.Logger, Late: cfg.Late, Open: connections, Refused: connectionsRefused})
 	return s
 }
 
@@ -222,4 +239,4 @@ var openAPIDocument []byte
 
 // Handler returns the API as a handler, for a server of the caller's own, which has to
 // limit header and connections then.
-func (s *Server) Handler() http.Handler { return s.echo }
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.admit) }

@@ -34,9 +34,6 @@ const pathOfViewers = "/v1/me/"
 
 func isForViewers(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, pathOfViewers) }
 
-// viewerKey is the key of the member of a token in an [echo.Context].
-const viewerKey = "activityd.viewer"
-
 var errNoViewers = noSuchResource.problem("this server takes no tokens of viewers: activityd serve --viewer-keys")
 
 // addViewerRoutes adds the routes below [pathOfViewers].
@@ -58,52 +55,39 @@ func (s *Server) addViewerRoutes() {
 // requireViewer allows only requests with the token of a viewer, and has [memberOf] return
 // the viewer. It comes before the body is read.
 func (s *Server) requireViewer(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if s.cfg.Viewers == nil {
-			return errNoViewers
-		}
-		id, verdict, err := s.authorizeViewer(c.Request())
-		caller := auth.Caller{Name: auth.AnyViewer}
-		if verdict == auth.NoToken {
-			caller = auth.Caller{}
-		}
-		c.Set(callerKey, caller) // also for the log of a refused request
-		c.Set(verdictKey, verdict)
-		auth.CountRequest(caller.Name, verdict)
-		if err != nil {
-			return err
-		}
-		c.Set(viewerKey, id)
-		return next(c)
+	if s.cfg.Viewers == nil {
+		return func(echo.Context) error { return errNoViewers }
 	}
+	return s.require(ofViewers)(next)
 }
 
-func (s *Server) authorizeViewer(r *http.Request) (member.ID, auth.Verdict, error) {
+func (s *Server) authorizeViewer(r *http.Request) access {
 	token, err := bearer(r.Header, "the viewer's token")
 	if err != nil {
-		return 0, auth.NoToken, err
+		return access{verdict: auth.NoToken, err: err}
 	}
+	a := access{caller: auth.Caller{Name: auth.AnyViewer}, verdict: auth.Allowed}
 	id, err := s.cfg.Viewers.Check(token)
 	if err == nil {
-		return id, auth.Allowed, nil
+		a.viewer = id
+		return a
 	}
+	a.verdict, a.err = "", err // an internal error
 	if e, ok := errors.AsType[*auth.ViewerTokenError](err); ok {
-		verdict := auth.UnknownToken
+		a.verdict, a.err = auth.UnknownToken, unauthorized("invalid_token", e.Error())
 		if e.Expired {
-			verdict = auth.Expired
+			a.verdict = auth.Expired
 		}
-		return 0, verdict, unauthorized("invalid_token", e.Error())
+	} else if e, ok := errors.AsType[*auth.LimitError](err); ok {
+		a.verdict, a.err = auth.OverLimit, overLimit("this member's", e)
 	}
-	if e, ok := errors.AsType[*auth.LimitError](err); ok {
-		return 0, auth.OverLimit, overLimit("this member's", e)
-	}
-	return 0, "", err // an internal error
+	return a
 }
 
 // memberOf returns the member that a request is about: that of the token, or else that of the
 // path.
 func memberOf(c echo.Context) (member.ID, error) {
-	if id, ok := c.Get(viewerKey).(member.ID); ok {
+	if id := accessOf(c).viewer; id != 0 {
 		return id, nil
 	}
 	return member.Parse(c.Param("id"))
@@ -213,16 +197,19 @@ const corsMaxAge = "7200"
 // have the token.
 func (s *Server) crossOrigin(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if !isForViewers(c.Request()) {
-			return next(c)
-		}
-		header := c.Response().Header()
-		header.Set(echo.HeaderVary, "Origin, Authorization")
-		if origin := c.Request().Header.Get(echo.HeaderOrigin); slices.Contains(s.cfg.AllowOrigins, origin) {
-			header.Set(echo.HeaderAccessControlAllowOrigin, origin)
-			header.Set(echo.HeaderAccessControlExposeHeaders, "ETag, Retry-After, X-Request-Id")
-		}
+		s.allowOrigin(c.Response().Header(), c.Request())
 		return next(c)
+	}
+}
+
+func (s *Server) allowOrigin(header http.Header, r *http.Request) {
+	if !isForViewers(r) {
+		return
+	}
+	header[echo.HeaderVary] = variesBy
+	if origin := r.Header.Get(echo.HeaderOrigin); slices.Contains(s.cfg.AllowOrigins, origin) {
+		header[echo.HeaderAccessControlAllowOrigin] = []string{origin}
+		header[echo.HeaderAccessControlExposeHeaders] = exposed
 	}
 }
 

@@ -1,4 +1,4 @@
-// <recent-contact-photos>, described in docs/widget.md.
+// See docs/widget.md.
 
 const style = new CSSStyleSheet(); // needs no permission, unlike <style>
 style.replaceSync(`
@@ -88,7 +88,7 @@ class Feed {
 
 	async #ask() {
 		const { answer, state } = this;
-		let pause = this.#refresh * 1000;
+		let pause = this.#refresh * (900 + 100 * Math.random());
 		this.#asking = true;
 		try {
 			await this.#read();

@@ -31,7 +31,8 @@ const widgetNow = 1_700_600_000
 // widgetScript runs in each page before all else. It gives the widget a clock that only the
 // test moves, and notes what a site would notice.
 const widgetScript = `
-	window.clock = {now: 1700600000000, timers: new Map(), last: 0};
+	window.clock = {now: 1700600000000, timers: new Map(), last: 0, random: 1};
+	Math.random = () => clock.random;
 	clock.add = (kind, run, delay) => {
 		clock.timers.set(++clock.last, {kind, run, due: clock.now + delay});
 		return -clock.last;

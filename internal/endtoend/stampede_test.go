@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -33,7 +34,9 @@ func TestNoStampede(t *testing.T) {
 	p := tn.process(t, "a", faults{handlers: refills.count})
 	p.start(t)
 	reader := recent.NewReader(index.New(openRedis(t, tn.redis), index.Options{Settings: tn.settings}), store, p.hints,
-		recent.Options{Min: tn.settings.Min, Walks: walks, WalkWait: 30 * time.Millisecond, IndexWait: time.Minute})
+		recent.Options{Min: tn.settings.Min, IndexWait: time.Minute, Limiter: admit.New(admit.Options{
+			Least: 6 * walks, Most: 6 * walks, Wait: time.Minute, WalkWait: 30 * time.Millisecond, // walks have half, and weigh three times as much
+		})})
 	viewers := fromIndex(t, reader, tn.viewers())
 	if len(viewers) < 550 {
 		t.Fatalf("%d members are answered from the index", len(viewers))

@@ -113,7 +113,7 @@ func (s *stage) logf(format string, args ...any) {
 // newReader returns the reads of one process.
 func (s *stage) newReader() *recent.Reader {
 	return recent.NewReader(proposing{actingIndex{s.watched}, s}, actingStore{s.store}, s, recent.Options{
-		Min: s.settings.Min, IndexWait: time.Hour, Walks: 1000, WalkWait: time.Hour, WalkTimeout: time.Hour,
+		Min: s.settings.Min, IndexWait: time.Hour, WalkTimeout: time.Hour,
 	})
 }
 

@@ -1,5 +1,7 @@
 package httpserver
 
+import "net"
+
 // Name is the name that Listen was given.
 func (s *Server) Name() *string { return &s.name }
 
@@ -8,3 +10,6 @@ func DefaultConnections() int { return defaultConnections() }
 
 // ConnectionsFor is the bound of a process that may have so many files open.
 func ConnectionsFor(files uint64) int { return connectionsFor(files) }
+
+// Bound returns a listener as Serve has it.
+func (s *Server) Bound(l net.Listener) net.Listener { return &bounded{Listener: l, server: s} }

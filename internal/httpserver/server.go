@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -34,6 +35,9 @@ type Options struct {
 	// that is less.
 	MaxConnections int
 	Log            *slog.Logger // default: slog.Default()
+	// Late returns by how much the process is late now. Then few connections are accepted.
+	// Default: it never is.
+	Late func() time.Duration
 	// Open and Refused count the connections that are open, and those beyond
 	// MaxConnections. Default: no metrics.
 	Open    prometheus.Gauge
@@ -48,6 +52,9 @@ func New(hs *http.Server, o Options) *Server {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.Late == nil {
+		o.Late = func() time.Duration { return 0 }
 	}
 	if o.Open == nil {
 		o.Open = prometheus.NewGauge(prometheus.GaugeOpts{Name: "open"})
@@ -96,7 +103,7 @@ func (s *Server) Serve() error {
 	if s.tls {
 		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") } // the certificate is in the configuration
 	}
-	if err := serve(bounded{s.listener, s}); !errors.Is(err, http.ErrServerClosed) {
+	if err := serve(&bounded{Listener: s.listener, server: s}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving HTTP on %s: %w", s.listener.Addr(), err)
 	}
 	return nil

@@ -29,7 +29,7 @@ var sections = []struct {
 	{
 		"Queues", "These are facts of the database, which each process asks for during a scrape: **take the maximum over processes, never the sum**.\n" +
 			"While a process gets no answer, those with the label `queue` have no series. An answer is good for five seconds, or for ten times\n" +
-			"as long as it took. A process waits five seconds for it: leave room for that in `scrape_timeout` (ten seconds, if not said otherwise).",
+			"as long as it took. A scrape waits for it for 50 ms, and then shows the answer before; a process gives a question up after five seconds.",
 		regexp.MustCompile(`^activityd_(tasks$|oldest_|queue_|counts_|stats_)`),
 	},
 	{"Tasks", "", regexp.MustCompile(`^activityd_(task|tasks|lease|leases|uploads|guard|refills|fan_out|upload)_`)},
@@ -50,7 +50,7 @@ var sections = []struct {
 		"Once", "The counters are those of processes of `serve`; the command `activityd once` is too short-lived to be scraped. `activityd_once_keys` is a\n" +
 			"fact of the database: take the maximum over processes.", regexp.MustCompile(`^activityd_once_`),
 	},
-	{"HTTP and the process", "`go_*` and `process_*` are those of every Go program.", regexp.MustCompile(`^activityd_(http|access|enqueues|tls|mysql|site|build)_`)},
+	{"HTTP and the process", "`go_*` and `process_*` are those of every Go program.", regexp.MustCompile(`^activityd_(http|access|enqueues|tls|mysql|site|build|late)_`)},
 }
 
 const pageHead = `# Metrics

@@ -2,10 +2,11 @@ package once
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/activityd/activityd/internal/newest"
 )
 
 // phases are those that a name can be in.
@@ -15,6 +16,7 @@ var phases = []Phase{Free, Held, Done, Exhausted}
 // phasesInterval with what it got, or of a time phasesShare times as long as the answer
 // took.
 const (
+	phasesWait     = 50 * time.Millisecond // then a scrape shows the answer before
 	phasesTimeout  = 5 * time.Second
 	phasesInterval = 5 * time.Second
 	phasesShare    = 10
@@ -24,17 +26,20 @@ var descKeys = prometheus.NewDesc("activityd_once_keys", "Names in MySQL that ha
 
 // PhasesCollector shows how many names are in each phase. It asks during a scrape, and
 // shows nothing while it gets no answer.
-type PhasesCollector struct {
-	count func(context.Context) (map[Phase]int, error)
-
-	mu   sync.Mutex // held while it asks
-	next time.Time  // before it, the last answer is shown again
-	last map[Phase]int
-}
+type PhasesCollector struct{ last *newest.Answer[map[Phase]int] }
 
 // NewPhasesCollector returns a collector of what count returns, as [MySQL.Phases] does.
 func NewPhasesCollector(count func(context.Context) (map[Phase]int, error)) *PhasesCollector {
-	return &PhasesCollector{count: count}
+	return &PhasesCollector{newest.New(func() (map[Phase]int, time.Duration) {
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), phasesTimeout)
+		defer cancel()
+		counts, err := count(ctx)
+		if err != nil {
+			counts = nil
+		}
+		return counts, max(phasesInterval, phasesShare*time.Since(start))
+	})}
 }
 
 // Describe implements [prometheus.Collector].
@@ -42,21 +47,11 @@ func (c *PhasesCollector) Describe(out chan<- *prometheus.Desc) { out <- descKey
 
 // Collect implements [prometheus.Collector].
 func (c *PhasesCollector) Collect(out chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if start := time.Now(); !start.Before(c.next) {
-		ctx, cancel := context.WithTimeout(context.Background(), phasesTimeout)
-		defer cancel()
-		counts, err := c.count(ctx)
-		if err != nil {
-			counts = nil
-		}
-		c.last, c.next = counts, time.Now().Add(max(phasesInterval, phasesShare*time.Since(start)))
-	}
-	if c.last == nil {
+	last, _ := c.last.Get(phasesWait)
+	if last == nil {
 		return
 	}
 	for _, phase := range phases {
-		out <- prometheus.MustNewConstMetric(descKeys, prometheus.GaugeValue, float64(c.last[phase]), string(phase))
+		out <- prometheus.MustNewConstMetric(descKeys, prometheus.GaugeValue, float64(last[phase]), string(phase))
 	}
 }

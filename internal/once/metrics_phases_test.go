@@ -33,7 +33,8 @@ func TestPhasesCollector(t *testing.T) {
 			asked      int
 			shown      bool
 		}{
-			{0, time.Second, nil, 1, true},
+			{0, time.Second, nil, 1, false}, // nothing waits for as long
+			{time.Second, time.Second, nil, 1, true},
 			{9 * time.Second, time.Second, nil, 1, true}, // ten times as long as it took
 			{2 * time.Second, time.Millisecond, nil, 2, true},
 			{4 * time.Second, time.Millisecond, nil, 2, true},
@@ -43,6 +44,7 @@ func TestPhasesCollector(t *testing.T) {
 			{time.Minute, time.Millisecond, nil, 5, true},
 		} {
 			time.Sleep(step.wait) //nolint:forbidigo // the time of the bubble, which costs none
+			synctest.Wait() // what was asked is answered, or waits
 			took, err = step.took, step.err
 			want := metricstest.Samples{}
 			if step.shown {
@@ -52,6 +54,7 @@ func TestPhasesCollector(t *testing.T) {
 				}
 			}
 			got := metricstest.Gather(t, c).Named("activityd_once_keys")
+			synctest.Wait()
 			if !maps.Equal(got, want) || asked != step.asked {
 				t.Errorf("%+v: asked %d times: %v, want %v", step, asked, got, want)
 			}

@@ -5,18 +5,20 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/newest"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // A [StatsCollector] asks for at most statsTimeout, and answers the scrapes of the
 // next statsInterval with what it got, or of a time statsShare times as long as the
-// answer took: however many scrape, the database does little for them.
+// answer took: however many scrape, the database does little for them. A scrape waits for
+// statsWait, and then shows the answer before.
 const (
+	statsWait     = 50 * time.Millisecond
 	statsTimeout  = 5 * time.Second
 	statsInterval = 5 * time.Second
 	statsShare    = 10
@@ -50,19 +52,25 @@ type StatsCollector struct {
 	worked []string // the queues of this process' workers: labels beside the standard queues
 	log    *slog.Logger
 
-	mu      sync.Mutex // held while it asks
-	next    time.Time  // before it, the last answer is shown again
-	last    Stats
-	err     error // why there is none
+	looked *newest.Answer[looked]
+	before looked          // the look before, of which one is under way at a time
+	warned map[string]bool // queues without workers that were logged
+}
+
+// looked is what a look at the queues found.
+type looked struct {
+	Stats
+	err     error // why there is nothing
 	took    time.Duration
-	success time.Time       // of the last look that succeeded
-	warned  map[string]bool // queues without workers that were logged
+	success time.Time // of the last look that succeeded
 }
 
 // NewStatsCollector returns a collector of what stats returns, in a process with
 // workers on the given queues.
 func NewStatsCollector(stats func(context.Context) (Stats, error), worked []string, log *slog.Logger) *StatsCollector {
-	return &StatsCollector{stats: stats, worked: worked, log: log, warned: make(map[string]bool)}
+	c := &StatsCollector{stats: stats, worked: worked, log: log, warned: make(map[string]bool)}
+	c.looked = newest.New(c.look)
+	return c
 }
 
 // Describe implements [prometheus.Collector].
@@ -74,30 +82,29 @@ func (c *StatsCollector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c *StatsCollector) Collect(out chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !time.Now().Before(c.next) {
-		c.look()
+	last, known := c.looked.Get(statsWait)
+	if !known { // the first look is under way
+		last.err = context.DeadlineExceeded
 	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	looked := 0.0
-	if !c.success.IsZero() {
-		looked = float64(c.success.UnixMilli()) / 1000
+	at := 0.0
+	if !last.success.IsZero() {
+		at = float64(last.success.UnixMilli()) / 1000
 	}
-	gauge(descSuccess, truth(c.err == nil))
-	gauge(descLooked, looked)
-	gauge(descTook, c.took.Seconds())
-	gauge(descMySQLUp, truth(!errors.Is(c.err, mysql.ErrUnavailable) && !errors.Is(c.err, context.DeadlineExceeded)))
-	if c.err == nil {
-		c.collectQueues(gauge)
+	gauge(descSuccess, truth(last.err == nil))
+	gauge(descLooked, at)
+	gauge(descTook, last.took.Seconds())
+	gauge(descMySQLUp, truth(!errors.Is(last.err, mysql.ErrUnavailable) && !errors.Is(last.err, context.DeadlineExceeded)))
+	if last.err == nil {
+		c.collectQueues(last.Stats, gauge)
 	}
 }
 
 // collectQueues shows the last answer. The series of the usual tasks are always
 // there.
-func (c *StatsCollector) collectQueues(gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+func (c *StatsCollector) collectQueues(stats Stats, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	type labels struct{ queue, kind, state string }
 	counts, queues := make(map[labels]int), make(map[string]Summary)
 	for _, queue := range Queues() {
@@ -108,10 +115,10 @@ func (c *StatsCollector) collectQueues(gauge func(d *prometheus.Desc, value floa
 			counts[labels{k.Queue, k.Name, string(state)}] = 0
 		}
 	}
-	for _, t := range c.last.Tasks {
+	for _, t := range stats.Tasks {
 		counts[labels{c.label(t.Queue), label(t.Kind), string(t.State)}] += t.Count
 	}
-	for _, q := range c.last.Queues {
+	for _, q := range stats.Queues {
 		sum := queues[c.label(q.Queue)]
 		sum.Oldest, sum.Due = max(sum.Oldest, q.Oldest), max(sum.Due, q.Due)
 		sum.Paused, sum.Capped = sum.Paused || q.Paused, sum.Capped || q.Capped
@@ -138,27 +145,28 @@ func (c *StatsCollector) label(queue string) string {
 
 // look asks the queue once. It logs a failure unless the one before it failed, too,
 // or MySQL is away, which is logged elsewhere.
-func (c *StatsCollector) look() {
+func (c *StatsCollector) look() (is looked, keep time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
 	defer cancel()
-	start, failing := time.Now(), c.err != nil
-	c.last, c.err = c.stats(ctx)
-	c.took = time.Since(start)
-	c.next = time.Now().Add(max(statsInterval, statsShare*c.took))
+	start := time.Now()
+	is.Stats, is.err = c.stats(ctx)
+	is.took, is.success = time.Since(start), c.before.success
 	switch {
-	case c.err == nil:
-		c.success = time.Now()
-		c.warnOfUnworked()
-	case !failing && !errors.Is(c.err, mysql.ErrUnavailable):
-		c.log.Warn("cannot look at the queues", "error", c.err) // their metrics vanish until it succeeds again
+	case is.err == nil:
+		is.success = time.Now()
+		c.warnOfUnworked(is.Stats)
+	case c.before.err == nil && !errors.Is(is.err, mysql.ErrUnavailable):
+		c.log.Warn("cannot look at the queues", "error", is.err) // their metrics vanish until it succeeds again
 	}
+	c.before = is
+	return is, max(statsInterval, statsShare*is.took)
 }
 
 // warnOfUnworked logs, once for each queue, tasks that wait where no
 // worker of this process looks: a misspelt queue, or one that other processes
 // have to serve. A process without workers knows nothing about that.
-func (c *StatsCollector) warnOfUnworked() {
-	for _, t := range c.last.Tasks {
+func (c *StatsCollector) warnOfUnworked(stats Stats) {
+	for _, t := range stats.Tasks {
 		if len(c.worked) == 0 || t.State != Waiting || slices.Contains(c.worked, t.Queue) || c.warned[t.Queue] || len(c.warned) >= maxWarned {
 			continue
 		}

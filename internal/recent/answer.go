@@ -1,16 +1,15 @@
 package recent
 
 import (
-	"errors"
 	"time"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 )
 
-// ErrBusy says that as many walks as are allowed are under way already. A retry in a second
-// or so may succeed.
-var ErrBusy = errors.New("too many walks through the database at once")
+// ErrBusy says that more is asked than can be answered soon. A retry in a second or so may succeed.
+var ErrBusy = admit.ErrBusy
 
 // Source is where an answer came from.
 type Source string

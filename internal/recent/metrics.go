@@ -20,16 +20,13 @@ var (
 		Buckets: []float64{0.00025, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
 	}, []string{"source"})
 	reads = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_reads_total", Help: "Reads by the source and the kind of their answer; nothing: there is nothing to show, busy: no walk was free.",
+		Name: "activityd_reads_total", Help: "Reads by the source and the kind of their answer; nothing: there is nothing to show, busy: it was refused, see activityd_reads_refused_total.",
 	}, []string{"source", "result"})
 	readWalks = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_read_walks_total", Help: "Reads answered by a walk through MySQL, by the reason for it.",
 	}, []string{"reason"})
 	walksInFlight = promauto.NewGauge(prometheus.GaugeOpts{
-		Name: "activityd_walks_in_flight", Help: "Walks through MySQL under way: for reads at most a quarter of the connections of the process, and one for the audit.",
-	})
-	walksRefused = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_walks_refused_total", Help: "Walks that did not get their turn within a second; their reads were answered 503.",
+		Name: "activityd_walks_in_flight", Help: "Walks through MySQL under way: for reads at most half of what may be under way, and one for the audit.",
 	})
 )
 

@@ -46,7 +46,7 @@ func TestEachAnswerIsCounted(t *testing.T) {
 		`activityd_read_seconds{source="database"}`:                1,
 		`activityd_read_seconds{source="none"}`:                    1,
 	}
-	if diff := cmp.Diff(want, rose.Named("activityd_reads_total", "activityd_read_walks_total", "activityd_read_seconds", "activityd_walks_in_flight", "activityd_walks_refused_total")); diff != "" {
+	if diff := cmp.Diff(want, rose.Named("activityd_reads_total", "activityd_read_walks_total", "activityd_read_seconds", "activityd_walks_in_flight", "activityd_reads_refused_total")); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
 	}
 	for source := range map[string]bool{"index": true, "database": true, "none": true} {
@@ -71,7 +71,7 @@ func TestUncountedReads(t *testing.T) {
 func TestRefusedWalksAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := metricstest.Gather(t)
-		b := newBench(recent.Options{Walks: 1, WalkWait: time.Second})
+		b := newBench(limited(1))
 		b.contact(11, 900)
 		b.index.err = index.ErrMissing
 		release := make(chan struct{})
@@ -89,7 +89,7 @@ func TestRefusedWalksAreCounted(t *testing.T) {
 		if _, err := b.Read(t.Context(), me, 5); !errors.Is(err, recent.ErrBusy) {
 			t.Errorf("err %v, want ErrBusy", err)
 		}
-		if n := metricstest.Gather(t).Since(before)["activityd_walks_refused_total"]; n != 1 { // the one that left was not refused
+		if n := metricstest.Gather(t).Since(before)[`activityd_reads_refused_total{class="walk"}`]; n != 1 { // the one that left was not refused
 			t.Errorf("counted %v refused walks, want 1", n)
 		}
 		close(release)

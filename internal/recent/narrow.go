@@ -3,7 +3,10 @@ package recent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -26,9 +29,48 @@ func (rd *reading) narrow(ctx context.Context) (contacts.Album, error) {
 	return rd.compare(ctx, first)
 }
 
-// candidates reads the set, within IndexWait.
+// errLate is the reason why there is no answer where the process itself is late.
+var errLate = fmt.Errorf("%w: the process was late to see the reply of Redis", ErrBusy)
+
+// candidates reads the set, within IndexWait. A reply that is late because the process is says
+// nothing of Redis, and such a read must not become a walk: that is the dearest one, at the worst
+// time. So it is asked for once more, and then the read is refused.
 func (rd *reading) candidates(ctx context.Context) error {
 	defer rd.timed("redis")()
+	for try := 1; ; try++ {
+		began := time.Now()
+		pause := time.AfterFunc(rd.options.IndexWait/pauseShare, func() { rd.pause(began) })
+		err := rd.candidatesOnce(ctx)
+		pause.Stop()
+		rd.place.Turn(admit.Proven)
+		unproven, ok := errors.AsType[*unprovenError](err)
+		isLate := ok && unproven.reason == RedisUnavailable && time.Since(began) >= rd.options.IndexWait &&
+			rd.options.Late(began) >= rd.options.IndexWait/lateShare
+		switch {
+		case !isLate:
+			return err
+		case try == 2:
+			return errLate
+		}
+	}
+}
+
+// lateShare: a process that was late by one in so many parts of IndexWait may have missed the
+// reply of a Redis that answers in time.
+const lateShare = 5
+
+// pauseShare: a read that waits for Redis for one in so many parts of IndexWait keeps nothing busy, and
+// others may begin. A Redis that hangs would else leave few reads to be answered by walks.
+const pauseShare = 25
+
+func (rd *reading) pause(began time.Time) {
+	d := rd.options.IndexWait / pauseShare
+	if rd.options.Late(began.Add(-2*d)) < d/2 { // else Redis may have answered
+		rd.place.Turn(admit.Waiting)
+	}
+}
+
+func (rd *reading) candidatesOnce(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
 	defer cancel()
 	entries, err := rd.index.Candidates(wait, rd.viewer.ID)
@@ -66,6 +108,7 @@ func (rd *reading) compare(ctx context.Context, first contacts.Album) (contacts.
 	for i, e := range rd.entries {
 		owners[i] = e.Contact
 	}
+	rd.place.Turn(admit.Compared)
 	measured := rd.timed("others")
 	standings, err := rd.store.Standings(ctx, rd.viewer, owners)
 	measured()

@@ -7,8 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -44,9 +43,13 @@ type Hints interface {
 type Options struct {
 	Min         int           // the index's Min: a smaller set is complete; default 10
 	IndexWait   time.Duration // how long a read waits for Redis before it walks; default 250 ms
-	Walks       int           // walks at once; default 8
-	WalkWait    time.Duration // how long a walk waits for its turn before [ErrBusy]; default 1 s
 	WalkTimeout time.Duration // how long a walk may take; default 10 s
+	// Limiter lets walks in. A read itself has the place that its context has, see [admit.PlaceOf].
+	// Default: nothing waits.
+	Limiter admit.Admitter
+	// Late returns by how much the process itself was late since a time, as [admit.Lateness] does: a
+	// reply of Redis that is late because of that does not become a walk. Default: it never was.
+	Late func(since time.Time) time.Duration
 	// Uncounted: the reads are not those of viewers. They have no metrics, and go by sets that are
 	// behind.
 	Uncounted bool
@@ -59,33 +62,33 @@ type Reader struct {
 	store   Store
 	hints   Hints
 	options Options
-	walking *semaphore.Weighted
 	walks   shared[walkKey, contacts.Walked]
 }
 
 type walkKey struct {
 	viewer contacts.Viewer
 	limit  int
-	free   bool // the walk does not wait: the set is behind
+	class  admit.Class
 }
 
 // NewReader returns a reader over the given parts.
 func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	o.Min = cmp.Or(o.Min, 10)
 	o.IndexWait = cmp.Or(o.IndexWait, 250*time.Millisecond)
-	o.Walks = cmp.Or(o.Walks, 8)
-	o.WalkWait = cmp.Or(o.WalkWait, time.Second)
 	o.WalkTimeout = cmp.Or(o.WalkTimeout, 10*time.Second)
-	return &Reader{
-		index: ix, store: store, hints: hints, options: o,
-		walking: semaphore.NewWeighted(int64(o.Walks)),
+	if o.Limiter == nil {
+		o.Limiter = admit.Unlimited{}
 	}
+	if o.Late == nil {
+		o.Late = func(time.Time) time.Duration { return 0 }
+	}
+	return &Reader{index: ix, store: store, hints: hints, options: o}
 }
 
 // Read returns the limit newest visible photos of v's most recently active
 // contact. It fails with [contacts.ErrNoMember] when v does not exist,
-// [mysql.ErrUnavailable] when MySQL cannot be reached, and [ErrBusy] when a
-// walk is needed and too many are under way. It does not fail when Redis does.
+// [mysql.ErrUnavailable] when MySQL cannot be reached, and [ErrBusy] when it turned out to need a
+// walk and too much is under way. It does not fail when Redis does. The place that ctx has is left.
 func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	start := time.Now()
 	a, err := r.read(ctx, v, limit)
@@ -97,11 +100,13 @@ func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 
 func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	rd := &reading{Reader: r, viewer: v, limit: limit}
+	rd.place, rd.by = admit.PlaceOf(ctx)
+	defer rd.place.Leave(false)
 	err := rd.candidates(ctx)
 	if rd.isBehind && !r.options.Uncounted {
 		half, cancel := context.WithTimeout(ctx, r.options.WalkTimeout/2)
 		defer cancel() // half, because WalkTimeout may be all the time that ctx has
-		a, err := rd.walk(half, &unprovenError{reason: WritesRefused}, true)
+		a, err := rd.walk(half, &unprovenError{reason: WritesRefused}, admit.FreeWalk)
 		gaveUp := errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)
 		if !gaveUp || ctx.Err() != nil {
 			return a, err
@@ -113,11 +118,12 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 		album, err = rd.narrow(ctx)
 	}
 	if unproven, ok := errors.AsType[*unprovenError](err); ok {
-		return rd.walk(ctx, unproven, false)
+		return rd.walk(ctx, unproven, admit.Walk)
 	}
 	if err != nil {
 		return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
 	}
+	rd.place.Leave(rd.trace.Proof == ByNext)
 	return Answer{Album: album, Source: FromIndex, Trace: rd.trace}, nil
 }
 
@@ -137,6 +143,8 @@ type reading struct {
 	entries  []index.Entry // the candidates, highest score first
 	isBehind bool          // there may be others: see [index.ErrBehind]
 	trace    Trace
+	place    admit.Place
+	by       admit.By
 }
 
 // timed records how long one step takes: defer rd.timed("name")().
@@ -147,9 +155,9 @@ func (rd *reading) timed(name string) func() {
 
 // walk answers by a walk, which corrects the verdicts on candidates. A free walk fails at
 // once with [ErrBusy] when there is no room for it.
-func (rd *reading) walk(ctx context.Context, why *unprovenError, free bool) (Answer, error) {
+func (rd *reading) walk(ctx context.Context, why *unprovenError, class admit.Class) (Answer, error) {
 	rd.trace.WalkReason = why.reason
-	walked, err := rd.sharedWalk(ctx, free)
+	walked, err := rd.sharedWalk(ctx, class)
 	if err != nil {
 		return Answer{}, fmt.Errorf("walk for %s (%s): %w", rd.viewer.ID, why.reason, err)
 	}
@@ -169,22 +177,18 @@ func (rd *reading) walk(ctx context.Context, why *unprovenError, free bool) (Ans
 }
 
 // sharedWalk walks, or waits for the walk of other reads of the same: after Redis was
-// emptied many requests for one viewer cost one walk.
-func (rd *reading) sharedWalk(ctx context.Context, free bool) (contacts.Walked, error) {
+// emptied many requests for one viewer cost one walk. What waits for one has no place.
+func (rd *reading) sharedWalk(ctx context.Context, class admit.Class) (contacts.Walked, error) {
 	defer rd.timed("walk")()
-	return rd.walks.do(ctx, rd.options.WalkTimeout, walkKey{rd.viewer, rd.limit, free}, func(ctx context.Context) (contacts.Walked, error) {
-		wait, cancel := context.WithTimeout(ctx, rd.options.WalkWait)
-		defer cancel()
-		switch {
-		case free && !rd.walking.TryAcquire(1): // fails while walks wait for their turn, too
-			return contacts.Walked{}, ErrBusy
-		case !free && rd.walking.Acquire(wait, 1) != nil:
-			if ctx.Err() == nil && !rd.options.Uncounted { // else the client left
-				walksRefused.Inc()
-			}
-			return contacts.Walked{}, ErrBusy
+	if class == admit.Walk {
+		rd.place.Leave(false)
+	}
+	return rd.walks.do(ctx, rd.options.WalkTimeout, walkKey{rd.viewer, rd.limit, class}, func(ctx context.Context) (contacts.Walked, error) {
+		place, err := rd.options.Limiter.Enter(ctx, class, rd.by)
+		if err != nil {
+			return contacts.Walked{}, err
 		}
-		defer rd.walking.Release(1)
+		defer place.Leave(false)
 		walksInFlight.Inc()
 		defer walksInFlight.Dec()
 		return rd.store.Walk(ctx, rd.viewer, rd.limit)

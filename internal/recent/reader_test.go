@@ -310,7 +310,7 @@ func TestAChangeDuringTheReadIsNoticed(t *testing.T) {
 func TestWalksAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(recent.Options{Walks: 1, WalkWait: time.Second})
+		b := newBench(limited(1))
 		b.contact(11, 900)
 		b.index.err = index.ErrMissing
 		release := make(chan struct{})
@@ -342,7 +342,7 @@ func TestWalksAreBounded(t *testing.T) {
 func TestReadsOfStaleSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := metricstest.Gather(t)
-		b := newBench(recent.Options{Walks: 2, WalkWait: time.Second})
+		b := newBench(limited(2))
 		b.index.err = index.ErrBehind
 		for id := contactID(11); id < 15; id++ {
 			b.contact(id, int64(id))
@@ -377,11 +377,11 @@ func TestReadsOfStaleSets(t *testing.T) {
 		if waited := time.Since(start); waited != 0 {
 			t.Errorf("waited %v for a turn", waited)
 		}
-		if n := metricstest.Gather(t).Since(before)["activityd_walks_refused_total"]; n != 0 {
+		if n := metricstest.Gather(t).Since(before)[`activityd_reads_refused_total{class="walk"}`]; n != 0 {
 			t.Error("a walk that was not needed counts as refused")
 		}
 		b.index.err = index.ErrMissing // a walk that is needed waits for its turn, as ever
-		if _, err := b.Read(t.Context(), me, 10); !errors.Is(err, recent.ErrBusy) || time.Since(start) != time.Second {
+		if _, err := b.Read(t.Context(), contacts.Viewer{ID: 11}, 10); !errors.Is(err, recent.ErrBusy) || time.Since(start) != 100*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 		close(release)

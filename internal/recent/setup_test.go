@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
@@ -112,6 +113,11 @@ func newBench(o recent.Options) bench {
 	o.Min = 3
 	b.Reader = recent.NewReader(b.index, b.store, b.hints, o)
 	return b
+}
+
+// limited returns options with so many walks at once, which weigh as much as three other reads.
+func limited(walks int) recent.Options {
+	return recent.Options{Limiter: admit.New(admit.Options{Least: 3 * walks, Most: 3 * walks})}
 }
 
 // contact makes id a member whom me calls a contact, with one photo for each
