@@ -8,12 +8,16 @@
 //
 // # From a request to an answer
 //
-//	observe    deadline, request id, the response to an error, metrics, one log line
-//	 └ crossOrigin for viewers: which pages may read the answer
-//	 └ recover a panic becomes an error with its stack
-//	    └ require   a token with the right scope, within its limit; without
-//	       │        tokens, a Host of this machine
-//	       └ handler   reads the input strictly, calls one interface, writes JSON
+//	admit      of reads: require, and a place, or a refusal; a deadline
+//	 └ observe    request id, the response to an error, metrics, one log line
+//	    └ crossOrigin for viewers: which pages may read the answer
+//	    └ recover a panic becomes an error with its stack
+//	       └ require   a token with the right scope, within its limit; without
+//	          │        tokens, a Host of this machine
+//	          └ handler   reads the input strictly, calls one interface, writes JSON
+//
+// Under overload most requests are reads that [Config.Limiter] refuses. So admit stands before the
+// router, and sends an answer that is ready; BenchmarkRefused says what that costs.
 //
 // What is below /v1/me is for viewers themselves: there requireViewer stands for require, and
 // the member is that of the token.

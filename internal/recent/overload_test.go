@@ -51,7 +51,7 @@ func (l *recordingLimit) note(step string) {
 }
 
 func (l *recordingLimit) Enter(_ context.Context, class admit.Class, by admit.By) (admit.Place, error) {
-	l.note([...]string{"read", "compared", "walk", "free walk"}[class]+" of "+by.Caller)
+	l.note([...]string{"read", "compared", "walk", "free walk"}[class] + " of " + by.Caller)
 	return l, nil
 }
 func (l *recordingLimit) Turn(class admit.Class) {
