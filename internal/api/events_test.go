@@ -184,7 +184,7 @@ func TestOverloadTurnsEventsAway(t *testing.T) {
 	t.Parallel()
 	var overloaded atomic.Bool
 	b := setup(t, func(c *api.Config) {
-		c.Overloaded = func() (time.Duration, bool) { return time.Second, overloaded.Load() }
+		c.Overloaded = func(int) (time.Duration, bool) { return time.Second, overloaded.Load() }
 	})
 	overloaded.Store(true)
 	w := b.send(t, http.MethodPost, "/v1/events", `{"events":[`+oneEvent+`]}`)

@@ -14,7 +14,7 @@ func TestOverloadTurnsTasksAwayAndNoReads(t *testing.T) {
 	var overloaded atomic.Bool
 	refused := counting(t, "activityd_enqueues_refused_total")
 	b := setup(t, func(c *api.Config) {
-		c.Overloaded = func() (time.Duration, bool) { return 1500 * time.Millisecond, overloaded.Load() }
+		c.Overloaded = func(int) (time.Duration, bool) { return 1500 * time.Millisecond, overloaded.Load() }
 	})
 	if w := b.post(t, oneUpload); w.Code != http.StatusAccepted {
 		t.Fatalf("before: %d %s", w.Code, w.Body)
@@ -38,11 +38,25 @@ func TestOverloadTurnsTasksAwayAndNoReads(t *testing.T) {
 	refused("after", metricstest.Samples{})
 }
 
+// A batch that is larger than the room that is left is refused, and a smaller one is not.
+func TestABatchThatIsTooLargeIsTurnedAway(t *testing.T) {
+	t.Parallel()
+	const room = 1
+	b := setup(t, func(c *api.Config) {
+		c.Overloaded = func(n int) (time.Duration, bool) { return time.Second, n > room }
+	})
+	const twoUploads = `{"tasks":[{"type":"upload","user_id":"1"},{"type":"upload","user_id":"2"}]}`
+	wantProblem(t, b.post(t, twoUploads), http.StatusTooManyRequests, "too-many-waiting-tasks")
+	if w := b.post(t, oneUpload); w.Code != http.StatusAccepted || len(b.enqueuer.calls()) != 1 {
+		t.Errorf("%d %s, enqueued %d times", w.Code, w.Body, len(b.enqueuer.calls()))
+	}
+}
+
 // Retry-After is whole seconds, and never 0, which would ask for a storm.
 func TestRetryAfterIsAtLeastASecond(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", time.Second: "1", time.Second + 1: "2", time.Minute: "60"} {
-		b := setup(t, func(c *api.Config) { c.Overloaded = func() (time.Duration, bool) { return d, true } })
+		b := setup(t, func(c *api.Config) { c.Overloaded = func(int) (time.Duration, bool) { return d, true } })
 		if got := b.post(t, oneUpload).Header().Get("Retry-After"); got != want {
 			t.Errorf("%v: Retry-After %q, want %q", d, got, want)
 		}

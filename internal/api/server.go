@@ -118,10 +118,10 @@ type Config struct {
 	// TLS, if set, must have a certificate; Serve then uses TLS and HTTP/2.
 	TLS *tls.Config
 
-	// Overloaded reports whether to refuse tasks now, and for how long. It is called for
-	// every request with tasks, must not wait, and must be safe for concurrent use.
-	// Default: never.
-	Overloaded func() (retryAfter time.Duration, overloaded bool)
+	// Overloaded reports whether n more tasks would be too many, and when to ask again; if they
+	// are not, they count from then on. It is called for every request with tasks, with 0 before
+	// its body is read, must not wait, and must be safe for concurrent use. Default: never.
+	Overloaded func(n int) (retryAfter time.Duration, overloaded bool)
 
 	// Due returns how long ago the oldest task of each queue became due that is not done, nil
 	// if that is not known, as [health.Load.Due] does. Operators see it with each answer by the
@@ -142,7 +142,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.Default()
 	}
 	if c.Overloaded == nil {
-		c.Overloaded = func() (time.Duration, bool) { return 0, false }
+		c.Overloaded = func(int) (time.Duration, bool) { return 0, false }
 	}
 	if c.Due == nil {
 		c.Due = func() map[string]time.Duration { return nil }

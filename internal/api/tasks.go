@@ -54,11 +54,8 @@ func (s *Server) enqueue(c echo.Context, parse func(body []byte, key string) ([]
 	if len(f) > 0 {
 		return nil, invalidParameter.fields(f)
 	}
-	if retryAfter, overloaded := s.cfg.Overloaded(); overloaded { // before the body is read
-		enqueuesRefused.Inc()
-		p := tooManyWaiting.problem("more tasks wait than the workers get done; nothing was enqueued, send the same again later")
-		p.retryAfter = wholeSeconds(retryAfter)
-		return nil, p
+	if err := s.checkLoad(0); err != nil { // before the body is read
+		return nil, err
 	}
 	if name := callerOf(c).Name; name != "" && key != "" {
 		key = name + "\x00" + key // keys of two callers are different; no name has a NUL in it
@@ -69,6 +66,9 @@ func (s *Server) enqueue(c echo.Context, parse func(body []byte, key string) ([]
 	}
 	batch, err := parse(body, key)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.checkLoad(len(batch)); err != nil {
 		return nil, err
 	}
 	var ids []uint64
@@ -88,6 +88,18 @@ func (s *Server) enqueue(c echo.Context, parse func(body []byte, key string) ([]
 		c.Response().Header().Set(headerReplayed, "true")
 	}
 	return ids, nil
+}
+
+// checkLoad returns the problem if n more tasks would be too many.
+func (s *Server) checkLoad(n int) error {
+	retryAfter, overloaded := s.cfg.Overloaded(n)
+	if !overloaded {
+		return nil
+	}
+	enqueuesRefused.Inc()
+	p := tooManyWaiting.problem("more tasks wait than the workers get done; nothing was enqueued, send the same again later")
+	p.retryAfter = wholeSeconds(retryAfter)
+	return p
 }
 
 // refused returns the problem for a body that cannot be taken.

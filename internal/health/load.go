@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // Queue is what a [Load] asks; see [queue.MySQLQueue].
 type Queue interface {
 	Due(ctx context.Context) (map[string]time.Duration, error)
-	Full(ctx context.Context, limit int) (full, stale bool, err error)
+	Room(ctx context.Context, limit int) (room int, stale bool, err error)
 	CountWaiting(ctx context.Context, limit int) error
 }
 
@@ -27,8 +28,12 @@ type Load struct {
 	mysql *outage.Log
 	count *outage.Log // of the looks at the limit, and counts
 	log   *slog.Logger
-	full  atomic.Bool
+	full  bool // as of the last look that succeeded
 	due   atomic.Pointer[dueSeen]
+
+	mu    sync.Mutex
+	room  int // how many tasks may still be enqueued before the next look
+	taken int // how many were since the last look began
 }
 
 // dueSeen is what the last look that succeeded saw.
@@ -50,15 +55,14 @@ const (
 )
 
 // NewLoad returns a Load that is full when at least limit tasks wait, and never when limit is 0.
-// It knows nothing, and is not full, before [Load.Run]. The log of MySQL gets the result of looks.
+// Before [Load.Run] it takes an empty queue for granted. The log of MySQL gets the result of looks.
 func NewLoad(queue Queue, limit int, mysql *outage.Log, log *slog.Logger) *Load {
 	count := outage.Of(log, "waiting tasks cannot be counted", "waiting tasks can be counted again")
-	return &Load{queue: queue, limit: limit, mysql: mysql, count: count, log: log}
+	return &Load{queue: queue, limit: limit, mysql: mysql, count: count, log: log, room: limit}
 }
 
-// Run looks at once and then every two seconds, until ctx ends; it returns nil. While looks at the
-// limit fail, the answer before them holds: at the start that is "not full". While counts fail, it
-// is full as soon as the limit may be reached.
+// Run looks at once and then every two seconds, until ctx ends; it returns nil. The limit holds while
+// counts and looks fail: what [Load.Overloaded] allowed since the last look counts as waiting.
 func (l *Load) Run(ctx context.Context) error {
 	tick := time.NewTicker(loadLook)
 	defer tick.Stop()
@@ -91,10 +95,17 @@ func (l *Load) Due() map[string]time.Duration {
 	return seen.due
 }
 
-// Overloaded reports whether too many tasks wait, as of some seconds ago, and when to ask again.
-// It costs nothing.
-func (l *Load) Overloaded() (retryAfter time.Duration, overloaded bool) {
-	return loadRetry, l.full.Load()
+// Overloaded reports whether n more tasks would be too many, and when to ask again. If they are not,
+// they count from then on; with n = 0 it only asks whether one more would be. It costs nothing.
+func (l *Load) Overloaded(n int) (retryAfter time.Duration, overloaded bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.limit > 0 && l.room < max(n, 1) {
+		return loadRetry, true
+	}
+	l.room -= n
+	l.taken += n
+	return loadRetry, false
 }
 
 // watch looks at the limit, counts if that is due, and then looks again.
@@ -114,19 +125,30 @@ func (l *Load) watch(ctx context.Context) {
 	}
 }
 
-// lookAtLimit asks whether too many tasks wait.
+// lookAtLimit asks how many more tasks may wait.
 func (l *Load) lookAtLimit(ctx context.Context) (stale bool, err error) {
 	err = l.look(ctx, func(ctx context.Context) error {
-		full, isStale, err := l.queue.Full(ctx, l.limit)
+		l.mu.Lock()
+		l.taken = 0
+		l.mu.Unlock()
+		room, isStale, err := l.queue.Room(ctx, l.limit)
+		if err != nil {
+			return err
+		}
 		stale = isStale
+		l.mu.Lock()
+		l.room = room - l.taken // the look may have missed them
+		l.mu.Unlock()
+		before := l.full
+		l.full = room <= 0
 		switch {
-		case err != nil || l.full.Swap(full) == full:
-		case full:
+		case l.full == before:
+		case l.full:
 			l.log.WarnContext(ctx, "too many tasks wait; the API refuses tasks", "limit", l.limit)
 		default:
 			l.log.InfoContext(ctx, "fewer tasks wait; the API accepts tasks again", "limit", l.limit)
 		}
-		return err
+		return nil
 	})
 	return stale, err
 }

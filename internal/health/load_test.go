@@ -3,6 +3,7 @@ package health_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -18,11 +19,11 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// gauge is a queue that is as full as a test says.
+// gauge is a queue with as much room as a test says.
 type gauge struct {
 	mu    sync.Mutex
 	due   func(ctx context.Context) (map[string]time.Duration, error) // nil: nothing is due
-	full  func(ctx context.Context, limit int) (full, stale bool, err error)
+	room  func(ctx context.Context) (room int, stale bool, err error)
 	count func(ctx context.Context) error
 	looks int
 }
@@ -34,12 +35,12 @@ func (g *gauge) Due(ctx context.Context) (map[string]time.Duration, error) {
 	return g.due(ctx)
 }
 
-func (g *gauge) Full(ctx context.Context, limit int) (full, stale bool, err error) {
+func (g *gauge) Room(ctx context.Context, _ int) (room int, stale bool, err error) {
 	g.mu.Lock()
 	g.looks++
-	look := g.full
+	look := g.room
 	g.mu.Unlock()
-	return look(ctx, limit)
+	return look(ctx)
 }
 
 func (g *gauge) CountWaiting(ctx context.Context, _ int) error {
@@ -50,10 +51,15 @@ func (g *gauge) CountWaiting(ctx context.Context, _ int) error {
 }
 
 // become changes what the gauge says from now on.
-func (g *gauge) become(full func(ctx context.Context, limit int) (full, stale bool, err error)) {
+func (g *gauge) become(room func(ctx context.Context) (room int, stale bool, err error)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.full = full
+	g.room = room
+}
+
+// seen is a look that succeeds.
+func seen(room int, stale bool) func(context.Context) (int, bool, error) {
+	return func(context.Context) (int, bool, error) { return room, stale, nil }
 }
 
 // watched runs a Load of a queue within a bubble of synctest.
@@ -74,7 +80,7 @@ func watched(t *testing.T, q health.Queue, limit int) (l *health.Load, log *logg
 func expect(t *testing.T, l *health.Load, want bool, when string) {
 	t.Helper()
 	synctest.Wait()
-	if after, full := l.Overloaded(); full != want || after < 2*time.Second {
+	if after, full := l.Overloaded(0); full != want || after < 2*time.Second {
 		t.Errorf("%s: full %t, want %t; retry after %v", when, full, want, after)
 	}
 }
@@ -112,19 +118,19 @@ func TestTheLimitFollowsTheQueue(t *testing.T) {
 // A look that fails or hangs leaves the answer of before, and one line in the log.
 func TestTheAnswerIsKeptWhileLooksFail(t *testing.T) {
 	t.Parallel()
-	for _, before := range []bool{false, true} {
+	for room, before := range map[int]bool{10: false, 0: true} {
 		synctest.Test(t, func(t *testing.T) {
-			seeing := func(context.Context, int) (full, stale bool, err error) { return before, false, nil }
-			g := &gauge{full: seeing}
+			seeing := seen(room, false)
+			g := &gauge{room: seeing}
 			b, log := watched(t, g, 10)
 			expect(t, b, before, "at first")
 			first := log.String()
-			g.become(func(context.Context, int) (full, stale bool, err error) { return !before, true, errors.New("away") })
+			g.become(func(context.Context) (int, bool, error) { return 10 - room, true, errors.New("away") })
 			pass(10 * time.Second)
 			expect(t, b, before, "away")
-			g.become(func(ctx context.Context, _ int) (full, stale bool, err error) {
+			g.become(func(ctx context.Context) (int, bool, error) {
 				<-ctx.Done()
-				return !before, true, ctx.Err()
+				return 10 - room, true, ctx.Err()
 			})
 			pass(10 * time.Second)
 			expect(t, b, before, "hanging")
@@ -154,10 +160,7 @@ func TestTheLimitIsReachedWhileCountsFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				answer := func(full bool) func(context.Context, int) (bool, bool, error) {
-					return func(context.Context, int) (bool, bool, error) { return full, full, nil }
-				}
-				g := &gauge{full: answer(true), count: count}
+				g := &gauge{room: seen(0, true), count: count}
 				b, log := watched(t, g, 10)
 				expect(t, b, true, "at first")
 				pass(time.Minute)
@@ -165,7 +168,7 @@ func TestTheLimitIsReachedWhileCountsFail(t *testing.T) {
 				if said := log.String(); strings.Count(said, "\n") != 2 || !strings.Contains(said, "cannot be counted") {
 					t.Errorf("logged:\n%s", said)
 				}
-				g.become(answer(false))
+				g.become(seen(10, false))
 				pass(15 * time.Second)
 				expect(t, b, false, "counted")
 				if said := log.String(); strings.Count(said, "\n") != 4 || !strings.Contains(said, "can be counted again") {
@@ -176,10 +179,80 @@ func TestTheLimitIsReachedWhileCountsFail(t *testing.T) {
 	}
 }
 
+// While looks fail or hang, from the start or later, no more are enqueued than there was room for.
+func TestTheLimitHoldsWhileLooksFail(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]func(context.Context) (int, bool, error){
+		"fail": func(context.Context) (int, bool, error) { return 100, false, errors.New("away") },
+		"hang": func(ctx context.Context) (int, bool, error) {
+			<-ctx.Done()
+			return 100, false, ctx.Err()
+		},
+	} {
+		for _, room := range []int{10, 7} { // 10: no look ever succeeded
+			t.Run(fmt.Sprint(name, room), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					g := &gauge{room: away}
+					if room < 10 {
+						g.room = seen(room, false)
+					}
+					l, _ := watched(t, g, 10)
+					g.become(away)
+					enqueued := 0
+					for range 60 {
+						for _, n := range []int{4, 3, 1} {
+							if _, full := l.Overloaded(n); !full {
+								enqueued += n
+							}
+						}
+						pass(time.Second)
+					}
+					if enqueued != room {
+						t.Errorf("%d were enqueued, want %d", enqueued, room)
+					}
+					expect(t, l, true, "nothing is left")
+					g.become(seen(2, false))
+					pass(5 * time.Second)
+					if _, full := l.Overloaded(3); !full {
+						t.Error("three are enqueued where there is room for two")
+					}
+					expect(t, l, false, "looks succeed again")
+				})
+			})
+		}
+	}
+}
+
+// What is enqueued during a look may be missing in what it saw.
+func TestWhatALookMayHaveMissedCounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &gauge{room: seen(10, false)}
+		l, _ := watched(t, g, 10)
+		g.become(func(context.Context) (int, bool, error) {
+			<-time.After(time.Second)
+			return 10, false, nil
+		})
+		pass(2500 * time.Millisecond)
+		if _, full := l.Overloaded(6); full {
+			t.Error("full")
+		}
+		pass(time.Second)
+		if _, full := l.Overloaded(5); !full {
+			t.Error("eleven are enqueued")
+		}
+		pass(2 * time.Second) // the next look saw them: here, that they are done
+		if _, full := l.Overloaded(10); full {
+			t.Error("full though nothing waits")
+		}
+	})
+}
+
 func TestNoLimitIsNeverLookedAt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := &gauge{full: func(context.Context, int) (full, stale bool, err error) { return true, false, nil }}
+		g := &gauge{room: seen(0, false)}
 		b, _ := watched(t, g, 0)
 		pass(time.Minute)
 		expect(t, b, false, "after a minute")
@@ -230,7 +303,7 @@ func TestDueIsForgotten(t *testing.T) {
 						}
 						return want, nil
 					},
-					full:  func(context.Context, int) (full, stale bool, err error) { return false, true, nil },
+					room:  seen(10, true),
 					count: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 				}
 				l, _ := watched(t, g, 10)

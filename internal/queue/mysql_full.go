@@ -43,29 +43,29 @@ const (
 	lastCount    = "SELECT task_ids, created_at, IF(created_at < " + now + ", " + now + " - created_at, 0) FROM task_keys WHERE key_hash = ?"
 )
 
-// Full reports whether limit tasks may wait: at most as many as the last count found, and all
-// ids since. It reads a few rows, however many wait. If stale, [MySQLQueue.CountWaiting] is to
-// be called: in good time before the ids since fill the limit, so that it is reached only by
-// tasks that wait, or by a count that fails.
-func (q *MySQLQueue) Full(ctx context.Context, limit int) (full, stale bool, err error) {
-	full, stale, err = q.full(ctx, uint64(max(limit, 1)))
-	return full, stale, mysql.Translate(ctx, "look how many tasks wait", err)
+// Room returns how many more tasks may come before limit may wait: there wait at most as many as
+// the last count found, and all ids since. It reads a few rows, however many wait. If stale,
+// [MySQLQueue.CountWaiting] is to be called: in good time before the ids since fill the limit, so
+// that it is reached only by tasks that wait, or by a count that fails.
+func (q *MySQLQueue) Room(ctx context.Context, limit int) (room int, stale bool, err error) {
+	room, stale, err = q.room(ctx, uint64(max(limit, 1)))
+	return room, stale, mysql.Translate(ctx, "look how many tasks wait", err)
 }
 
-func (q *MySQLQueue) full(ctx context.Context, limit uint64) (full, stale bool, err error) {
+func (q *MySQLQueue) room(ctx context.Context, limit uint64) (room int, stale bool, err error) {
 	var first, last uint64
 	err = q.db.QueryRowContext(ctx, idsOfTasks).Scan(&first, &last)
 	ids := last - first + 1
 	if err != nil || ids < limit/2 {
-		return false, false, err
+		return int(limit - min(ids, limit)), false, err
 	}
 	c, err := q.lastCount(ctx, limit)
 	if err != nil {
-		return false, false, err
+		return 0, false, err
 	}
 	atMost := min(ids, c.Waiting+last-min(last, c.LastID))
 	stale = c.age >= countEvery || c.age >= countPause && atMost >= (c.Waiting+limit)/2
-	return atMost >= limit, stale, nil
+	return int(limit - min(atMost, limit)), stale, nil
 }
 
 // lastCount returns the last count for a limit. Where there is none that succeeded, no task is
@@ -85,8 +85,8 @@ func (q *MySQLQueue) lastCount(ctx context.Context, limit uint64) (c waitingCoun
 	return c, err
 }
 
-// CountWaiting counts the waiting tasks for [MySQLQueue.Full], unless another process does or
-// just did. If it fails, Full goes on with the count before.
+// CountWaiting counts the waiting tasks for [MySQLQueue.Room], unless another process does or
+// just did. If it fails, Room goes on with the count before.
 func (q *MySQLQueue) CountWaiting(ctx context.Context, limit int) error {
 	return mysql.Translate(ctx, "count waiting tasks", q.countWaiting(ctx, uint64(max(limit, 1))))
 }

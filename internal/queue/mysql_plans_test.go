@@ -158,7 +158,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 	}
 	full := func(limit int) func() error {
 		return func() error {
-			_, _, err := q.Full(t.Context(), limit)
+			_, _, err := q.Room(t.Context(), limit)
 			return err
 		}
 	}

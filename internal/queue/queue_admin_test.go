@@ -141,31 +141,37 @@ func TestPauseAndResume(t *testing.T) {
 	})
 }
 
-// isFull asks a queue whether limit tasks wait, as a Backlog does.
+// isFull asks a queue whether limit tasks wait.
 func isFull(t *testing.T, q queuetest.Queue, limit int) bool {
 	t.Helper()
-	full, stale, err := q.Full(t.Context(), limit)
+	return roomIn(t, q, limit) == 0
+}
+
+// roomIn asks a queue how many more may wait, as a Load does.
+func roomIn(t *testing.T, q queuetest.Queue, limit int) int {
+	t.Helper()
+	room, stale, err := q.Room(t.Context(), limit)
 	if err == nil && stale {
 		if err = q.CountWaiting(t.Context(), limit); err == nil {
-			full, _, err = q.Full(t.Context(), limit)
+			room, _, err = q.Room(t.Context(), limit)
 		}
 	}
 	if err != nil {
 		t.Error(err)
 	}
-	return full
+	return room
 }
 
-func TestFull(t *testing.T) {
+func TestRoom(t *testing.T) {
 	t.Parallel()
-	for limit, want := range map[int]bool{7: true, 8: true, 9: false, 100: false} {
+	for limit, want := range map[int]int{7: 0, 8: 0, 9: 1, 15: 7} {
 		onBoth(t, func(t *testing.T, q queuetest.Queue) {
 			for i := range member.ID(5) {
 				enqueue(t, q, tasks.NewUpload(i+1), tasks.NewRefill(i+1))
 			}
 			claim(t, q, 2)
-			if full := isFull(t, q, limit); full != want {
-				t.Errorf("full at %d: %t", limit, full)
+			if room := roomIn(t, q, limit); room != want {
+				t.Errorf("room at %d: %d, want %d", limit, room, want)
 			}
 		})
 	}
@@ -230,8 +236,8 @@ func TestACountThatFailsLeavesTheQueueFull(t *testing.T) {
 	fillQueue(t, db, 40)
 	exec(t, db, "ALTER TABLE tasks DROP KEY timers")
 	for _, due := range []bool{true, false} {
-		if full, stale, err := q.Full(t.Context(), 30); err != nil || !full || stale != due {
-			t.Errorf("full %t, stale %t, %v", full, stale, err)
+		if room, stale, err := q.Room(t.Context(), 30); err != nil || room != 0 || stale != due {
+			t.Errorf("room %d, stale %t, %v", room, stale, err)
 		}
 		if err := q.CountWaiting(t.Context(), 30); (err != nil) != due {
 			t.Errorf("the count ended with %v", err)

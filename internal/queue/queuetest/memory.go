@@ -453,13 +453,13 @@ func (q *Memory) Count(context.Context) (c queue.Counts, err error) {
 	return c, nil
 }
 
-// Full reports whether at least limit tasks wait.
-func (q *Memory) Full(ctx context.Context, limit int) (full, stale bool, err error) {
+// Room returns how many more tasks may come before limit wait.
+func (q *Memory) Room(ctx context.Context, limit int) (room int, stale bool, err error) {
 	c, err := q.Count(ctx)
-	return c.Waiting >= limit, false, err
+	return max(0, limit-c.Waiting), false, err
 }
 
-// CountWaiting does nothing: Full counts by itself.
+// CountWaiting does nothing: Room counts by itself.
 func (q *Memory) CountWaiting(context.Context, int) error { return nil }
 
 // matching returns up to limit rows that match, by id.

@@ -20,9 +20,9 @@ type Queue interface {
 	Count(ctx context.Context) (queue.Counts, error)
 }
 
-// Limited says when too many tasks wait; see [queue.MySQLQueue.Full].
+// Limited says when too many tasks wait; see [queue.MySQLQueue.Room].
 type Limited interface {
-	Full(ctx context.Context, limit int) (full, stale bool, err error)
+	Room(ctx context.Context, limit int) (room int, stale bool, err error)
 	CountWaiting(ctx context.Context, limit int) error
 }
 
