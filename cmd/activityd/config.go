@@ -131,8 +131,8 @@ func (c *config) groups() []settings.Group {
 
 func (c *config) mysqlFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.mysqlDSN, "mysql-dsn", "", "the site's database, `user:password@tcp(host:3306)/name`; it must be the primary (required)")
-	f.Var(settings.NewNumber(&c.mysqlConnections, defaultConnections, 1, 100_000, "connections"), "mysql-connections",
-		"max connections to MySQL; reads of viewers take three quarters of them at most")
+	f.Var(settings.NewNumber(&c.mysqlConnections, defaultConnections, 4, 100_000, "connections"), "mysql-connections",
+		"max connections to MySQL; an eighth is for requests with tasks and devices, another eighth is kept free of reads")
 }
 
 func (c *config) redisFlags(f *pflag.FlagSet) {
@@ -268,10 +268,17 @@ func (c *config) readerOptions(s index.Settings) recent.Options {
 	return recent.Options{Min: s.Min, IndexWait: indexWait, WalkTimeout: api.DefaultRequestTimeout}
 }
 
-// limiter returns what bounds the reads of viewers. They leave a quarter of the connections to
-// everything else.
+// shares divides the connections to MySQL, as docs/architecture.md has it: reads of viewers take so
+// many at most, the API's other requests have their own, and tasks take all that is left.
+func (c *config) shares() (reads, requests int) {
+	requests = max(1, c.mysqlConnections/8)
+	return c.mysqlConnections - 2*requests, requests
+}
+
+// limiter returns what bounds the reads of viewers.
 func (c *config) limiter() *admit.Limiter {
-	return admit.New(admit.Options{Most: max(1, c.mysqlConnections*3/4)})
+	reads, _ := c.shares()
+	return admit.New(admit.Options{Most: reads - 1}) // it lets a walk in beyond that
 }
 
 func (c *config) poolOptions() queue.PoolOptions {

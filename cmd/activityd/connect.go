@@ -25,9 +25,9 @@ import (
 	"github.com/activityd/activityd/internal/wake"
 )
 
-// openMySQL makes a pool of connections. It does not connect.
-func openMySQL(c *config) (*sql.DB, error) {
-	db, err := mysql.Open(c.mysqlDSN, mysql.WithMaxOpen(c.mysqlConnections))
+// openMySQL makes a pool of so many connections at most. It does not connect.
+func openMySQL(c *config, connections int) (*sql.DB, error) {
+	db, err := mysql.Open(c.mysqlDSN, mysql.WithMaxOpen(connections))
 	if err != nil {
 		return nil, fmt.Errorf("--mysql-dsn (%s): %w", settings.Variable("mysql-dsn"), err)
 	}

@@ -335,8 +335,7 @@ func (c *onceConfig) open(ctx context.Context) (_ *onceStore, err error) {
 	}()
 	var epochs func(context.Context) (uint64, error)
 	if c.mysqlDSN != "" {
-		c.mysqlConnections = onceConnections
-		db, err := openMySQL(&c.config)
+		db, err := openMySQL(&c.config, onceConnections)
 		if err != nil {
 			return nil, err
 		}

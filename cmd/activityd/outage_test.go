@@ -73,7 +73,7 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	shows("activityd_stats_success 1")
 
 	must(t, redisServer.Kill())
-	sql, err := openMySQL(configFor(t, db.DSN(servertest.Database), redisServer.URL()))
+	sql, err := openMySQL(configFor(t, db.DSN(servertest.Database), redisServer.URL()), 4)
 	must(t, err)
 	defer func() { _ = sql.Close() }()
 	members := site.NewMySQL(sql)
@@ -152,7 +152,7 @@ func TestHealthSaysWhyRedisCannotBeUsed(t *testing.T) {
 func TestHealthOfABusyMySQL(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnMySQL(t)
-	s, err := openService(configFor(t, server.DSN(servertest.Database), servertest.Redis(t).URL(), "--mysql-connections=2"), slog.New(slog.DiscardHandler))
+	s, err := openService(configFor(t, server.DSN(servertest.Database), servertest.Redis(t).URL(), "--mysql-connections=4"), slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer func() { must(t, s.close()) }()
 	check := func() api.Component {
@@ -164,7 +164,7 @@ func TestHealthOfABusyMySQL(t *testing.T) {
 	busy := func(c api.Component) bool { return c.Usable && strings.HasPrefix(c.Detail, "busy") }
 	away := func(c api.Component) bool { return !c.Usable && c.Detail == "cannot be reached" }
 	eventually(t, "MySQL answers", func() bool { return well(check()) })
-	for range 2 { // all connections for requests and tasks
+	for range s.db.Stats().MaxOpenConnections { // all connections for reads and tasks
 		held, err := s.db.Conn(t.Context())
 		must(t, err)
 		t.Cleanup(func() { _ = held.Close() })

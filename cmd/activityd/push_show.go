@@ -51,7 +51,7 @@ func newPushShow() *cobra.Command {
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
 			}
-			db, err := openMySQL(c)
+			db, err := openMySQL(c, c.mysqlConnections)
 			if err != nil {
 				return err
 			}

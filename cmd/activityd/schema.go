@@ -93,7 +93,7 @@ func (o schemaOptions) print(out io.Writer) error {
 
 // do changes the database and says what is there now.
 func (o schemaOptions) do(cmd *cobra.Command, c *config) error {
-	db, err := openMySQL(c)
+	db, err := openMySQL(c, c.mysqlConnections)
 	if err != nil {
 		return err
 	}

@@ -97,7 +97,11 @@ type backend struct {
 	queue taskQueue
 	// ask finds out whether store and queue can be used, on a connection of its own, which no load
 	// takes away. Nil: by themselves.
-	ask      func(context.Context) error
+	ask func(context.Context) error
+	// requests is the queue, and devices the push, of the API, on connections of their own: no lock
+	// for which requests wait holds up reads or tasks. Nil: queue and push.
+	requests api.Enqueuer
+	devices  api.Push
 	notifier *notify.Notifier
 	wake     *wake.Wake // carries notifications to other processes; nil: there are none
 	redis    redis.UniversalClient
@@ -138,6 +142,9 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	if b.ask == nil {
 		b.ask = asking(b.store, b.queue)
 	}
+	if b.requests == nil {
+		b.requests = b.queue
+	}
 	s := &service{backend: b, config: c, log: log, credentials: auth, health: health.NewServers(b.ask, health.NewRedis(b.redis, b.index, log), log)}
 	s.hints = tasks.NewHints(b.queue, log)
 	reads := c.readerOptions(b.index.Settings())
@@ -171,7 +178,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
-		Reader: s.audited, Limiter: limiter, Late: s.late.Now, Enqueuer: b.queue, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
+		Reader: s.audited, Limiter: limiter, Late: s.late.Now, Enqueuer: b.requests, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
 	}
 	if auth.viewers != nil {
@@ -181,7 +188,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		front.Auth = auth.tokens
 	}
 	if b.push != nil {
-		front.Push, front.CheckAddress = b.push, c.push.checkAddress()
+		front.Push, front.CheckAddress = b.devices, c.push.checkAddress()
 	}
 	s.api = api.New(front)
 	return s
@@ -208,26 +215,30 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	if b.redis, err = openRedis(c.redisURL); err != nil {
 		return b, err
 	}
-	if b.db, err = openMySQL(c); err != nil {
-		return b, errors.Join(err, b.redis.Close())
+	b.closers = closers{b.redis.Close}
+	pool := func(connections int) (db *sql.DB) {
+		if err == nil {
+			db, err = openMySQL(c, connections)
+		}
+		if err == nil {
+			b.closers.push(db.Close)
+		}
+		return db
 	}
-	b.closers = closers{b.redis.Close, b.db.Close}
-	single := *c
-	single.mysqlConnections = 1
-	check, err := openMySQL(&single)
+	_, own := c.shares()
+	b.db = pool(c.mysqlConnections - own)
+	requests, check := pool(own), pool(1)
 	if err != nil {
 		return b, errors.Join(err, b.closers.close())
 	}
-	b.closers.push(check.Close)
 	b.ask = asking(contacts.NewMySQL(check), queue.NewMySQLQueue(check, queue.Options{}))
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Notifier: b.notifier})
-	b.push = push.NewMySQL(b.db)
-	b.queue = queue.NewMySQLQueue(b.db, queue.Options{
-		Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,
-	})
+	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
+	o := queue.Options{Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks}
+	b.queue, b.requests = queue.NewMySQLQueue(b.db, o), queue.NewMySQLQueue(requests, o)
 	return b, nil
 }
 

@@ -57,7 +57,7 @@ func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.My
 	if err := c.check(cmd.Flags()); err != nil {
 		return err
 	}
-	db, err := openMySQL(c)
+	db, err := openMySQL(c, c.mysqlConnections)
 	if err != nil {
 		return err
 	}
