@@ -92,8 +92,8 @@ What is not here is a constant. A duration is as in ` + "`90s`, `10m` or `1h30m`
 var settingsTexts = map[string]string{
 	"Servers": `A login that MySQL refuses is waited for, as it may be granted later. A DSN may name a socket,
 ` + "`user:password@unix(/socket)/name`" + `, and have parameters; one that contradicts [the session](setup.md#mysql) is refused. What
-an address of Redis may be is in [setup.md](setup.md#redis). A read that needs a walk while a quarter
-of the connections walk waits for a second, and is then answered 503.`,
+an address of Redis may be is in [setup.md](setup.md#redis), [what shares the connections](architecture.md#who-yields-to-whom) in
+architecture.`,
 	"The API": `On an address that other machines reach, tokens are needed; see [security.md](security.md). Two processes on one machine
 need two addresses for metrics, too.`,
 	"Tokens of viewers": `With the file of keys a browser asks ` + "`/v1/me`" + ` for its member itself. What the tokens are, who makes them and how keys are
