@@ -8,6 +8,8 @@ FUZZ_TIME     ?= 10s
 # How long "make chaos" goes on, and the seed of its choices; without one, a new one.
 DURATION      ?= 10m
 SEED          ?=
+# The servers on which "make bench-overload" measures, one after the other.
+SERVERS       ?= installed
 # How many failovers "make chaos-mysql" makes, at least 3.
 FAILOVERS     ?= 20
 
@@ -111,6 +113,19 @@ bench-once: test-deps ## measure locks beside SET NX, redislock and redsync (ARG
 .PHONY: bench-push
 bench-push: test-deps ## measure notifications, beside bare loops and apns2 (ARGS="--quick", --json FILE); minutes
 	cd bench && $(GO) run . push $(ARGS)
+
+# Each server's figures go to bin/overload-NAME.json, which bench-page takes.
+.PHONY: bench-overload
+bench-overload: test-deps ## offer 1 to 10 times what fits, beside other limits, and with slow servers (ARGS="--step 12s", SERVERS="installed mysql"); an hour
+	@mkdir -p bin; for name in $(SERVERS); do \
+		case $$name in \
+		installed) set -- ;; \
+		mysql) folder=$$(scripts/unpack-servers unstable mysql-server-core:usr/sbin/mysqld valkey-server:usr/bin/valkey-server) || exit 1; \
+			set -- --mysqld "$$folder/mysqld" --redis-server "$$folder/valkey-server" ;; \
+		*) echo "bench-overload: SERVERS=$$name: want installed, mysql or both" >&2; exit 1 ;; \
+		esac; \
+		(cd bench && $(GO) run . overload "$$@" --json "$(CURDIR)/bin/overload-$$name.json" $(ARGS)) || exit 1; \
+	done
 
 .PHONY: bench-page
 bench-page: ## write the tables of docs/benchmarks from what --json wrote (JSON="a.json b.json")

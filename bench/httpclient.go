@@ -29,8 +29,11 @@ func dialHTTP(ctx context.Context, addr string) (*httpClient, error) {
 	return &httpClient{conn: conn, answers: bufio.NewReader(conn)}, nil
 }
 
+// errRefused is that of an answer 503.
+var errRefused = errors.New("refused")
+
 // get requests a viewer's photos and returns the length of the answer in bytes. Any
-// status but 200 is an error.
+// status but 200 is an error, [errRefused] if it is 503: then the connection can be used on.
 func (c *httpClient) get(viewer member.ID) (length int64, err error) {
 	c.request = fmt.Appendf(c.request[:0], "GET /v1/users/%s/recent-contact-photos HTTP/1.1\r\nHost: localhost\r\n\r\n", viewer)
 	if _, err := c.conn.Write(c.request); err != nil {
@@ -40,13 +43,16 @@ func (c *httpClient) get(viewer member.ID) (length int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if !bytes.HasPrefix(status, []byte("HTTP/1.1 200")) {
+	refused := bytes.HasPrefix(status, []byte("HTTP/1.1 503"))
+	if !refused && !bytes.HasPrefix(status, []byte("HTTP/1.1 200")) {
 		return 0, fmt.Errorf("viewer %s was answered %q", viewer, status)
 	}
 	if length, err = c.length(); err != nil {
 		return 0, err
 	}
-	_, err = io.CopyN(io.Discard, c.answers, length)
+	if _, err = io.CopyN(io.Discard, c.answers, length); err == nil && refused {
+		err = errRefused
+	}
 	return length, err
 }
 

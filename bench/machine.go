@@ -26,6 +26,7 @@ type machine struct {
 	Redislock     string `json:"redislock"`
 	Redsync       string `json:"redsync"`
 	APNs2         string `json:"apns2"`
+	Failsafe      string `json:"failsafe"`
 }
 
 func describe(ctx context.Context, b *backend) (machine, error) {
@@ -38,7 +39,7 @@ func describe(ctx context.Context, b *backend) (machine, error) {
 		Memory: field("/proc/meminfo", "MemTotal"), Kernel: firstLine("/proc/sys/kernel/osrelease"), Go: runtime.Version(),
 		MySQL: b.mysql.Version(), MySQLSettings: mysqlSettings, Redis: version, RedisSettings: redisSettings,
 		Asynq: versionOf("github.com/hibiken/asynq"), Redislock: versionOf("github.com/bsm/redislock"), Redsync: versionOf("github.com/go-redsync/redsync/v4"),
-		APNs2: versionOf("github.com/sideshow/apns2"),
+		APNs2: versionOf("github.com/sideshow/apns2"), Failsafe: versionOf("github.com/failsafe-go/failsafe-go"),
 	}, err
 }
 
@@ -47,7 +48,7 @@ func (m machine) write(b *strings.Builder) {
 		[]string{"date", m.Date},
 		[]string{"processor", fmt.Sprintf("%s, %d cores, %s", m.CPU, m.Cores, m.Memory)},
 		[]string{"kernel", m.Kernel},
-		[]string{"Go, asynq, redislock, redsync, apns2", strings.Join([]string{m.Go, m.Asynq, m.Redislock, m.Redsync, m.APNs2}, ", ")},
+		[]string{"Go, asynq, redislock, redsync, apns2, failsafe-go", strings.Join([]string{m.Go, m.Asynq, m.Redislock, m.Redsync, m.APNs2, m.Failsafe}, ", ")},
 		[]string{"MySQL", m.MySQL + ": " + m.MySQLSettings},
 		[]string{"Redis", m.Redis + ": " + m.RedisSettings})
 }

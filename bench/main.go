@@ -7,6 +7,7 @@
 //	go run . queue                    the queue beside asynq: a quarter of an hour
 //	go run . push                     notifications, beside bare loops and apns2: ten minutes
 //	go run . once                     locks beside SET NX, redislock and redsync: ten minutes
+//	go run . overload                 more reads than fit, beside other limits; servers that are slow: half an hour
 //	go run . scale                    what single operations cost, and loads on sites of three sizes
 //	go run . capacity                 what a site needs, computed from that; docs/scale.md shows it
 //	go run . reads,backlog --quick    two parts with small numbers: seconds
@@ -45,6 +46,8 @@ func bench(ctx context.Context, args []string, out, log io.Writer) error {
 		switch args[0] {
 		case "scale":
 			return measureScale(ctx, args[1:], log)
+		case "serve":
+			return serveBehind(ctx, args[1:], log)
 		case "capacity":
 			return reportCapacity(args[1:], out, log)
 		case "table":

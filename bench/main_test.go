@@ -26,6 +26,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		{"reads --rounds=x", "invalid value"},
 		{"all --rounds=-1", "want at least 1"},
 		{"queue --quick --tasks=5000", "want 1 to 2500"},
+		{"overload --step=100ms", "want at least 1s"},
 	} {
 		err := bench(t.Context(), strings.Fields(test.args), io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), test.want) {
@@ -51,9 +52,9 @@ func TestPartsAreChosen(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"queue": "throughput wake backlog", "backlog,reads": "reads backlog", "memory,queue": "memory throughput wake backlog",
-		"queue --only wake": "wake", "once": "once", "push,wake": "wake deliveries latency audience producer failover",
+		"queue --only wake": "wake", "once": "once", "overload": "overload", "push,wake": "wake deliveries latency audience producer failover",
 		"index": "reads plain rows endpoint fanout cluster refill memory friends batches save",
-		"all":   "reads plain rows endpoint fanout cluster refill memory friends batches save throughput wake once deliveries latency audience producer failover backlog",
+		"all":   "reads plain rows endpoint fanout cluster refill memory friends batches save throughput wake once deliveries latency audience producer failover overload backlog",
 	} {
 		o, err := parseOptions(strings.Fields(args), io.Discard)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -46,6 +47,10 @@ type options struct {
 	urgents   int           // urgent events in each run
 	entries   int           // that a producer adds to the stream in each round
 	held      int           // deliveries that a process holds when it is killed
+
+	step      time.Duration // of each load of the overload
+	multiples []float64     // of the capacity
+	compared  []float64     // likewise, for all limiters
 }
 
 func fullOptions() options {
@@ -56,6 +61,7 @@ func fullOptions() options {
 		tasks: 20_000, producers: 16, concurrency: []int{10, 20, 50},
 		wakes: 20, idle: time.Second, pairs: 20_000, holders: []int{1, 16}, backlog: [2]int{1000, 1_000_000}, repetitions: 30,
 		followers: 100_000, pushes: 20_000, rate: 2000, paced: 8 * time.Second, urgents: 20, entries: 10_000, held: 100,
+		step: time.Minute, multiples: []float64{1, 2, 4, 10}, compared: []float64{4, 10},
 	}
 }
 
@@ -67,6 +73,7 @@ func quickOptions() options {
 		tasks: 1000, producers: 8, concurrency: []int{20},
 		wakes: 5, idle: 20 * time.Millisecond, pairs: 2000, holders: []int{1, 16}, backlog: [2]int{100, 2000}, repetitions: 3,
 		followers: 3000, pushes: 2000, rate: 200, paced: time.Second, urgents: 3, entries: 500, held: 20,
+		step: 2 * time.Second, multiples: []float64{1, 4}, compared: []float64{4},
 	}
 }
 
@@ -81,6 +88,7 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 	file := flags.String("json", "", "file that the results are also written to")
 	mysqld := flags.String("mysqld", "", "MySQL or MariaDB server to start (default $ACTIVITYD_TEST_MYSQLD, or the installed one)")
 	redisServer := flags.String("redis-server", "", "Redis or Valkey server to start (default $ACTIVITYD_TEST_REDIS, or the installed one)")
+	step := flags.Duration("step", 0, fmt.Sprintf("how long each load of the overload is offered, at least 1s (default %v)", full.step))
 	only := flags.String("only", "", "parts to measure in place of the first argument: "+partNames())
 	names := ""
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
@@ -94,6 +102,7 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 		o = quickOptions()
 	}
 	o.rounds, o.tasks = cmp.Or(*rounds, o.rounds), cmp.Or(*tasks, o.tasks)
+	o.step = cmp.Or(*step, o.step)
 	o.json, o.mysqld, o.redis = *file, *mysqld, *redisServer
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("unexpected arguments %q", flags.Args())
@@ -101,6 +110,9 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 	var err error
 	if o.parts, err = partsNamed(cmp.Or(*only, names)); err != nil {
 		return o, err
+	}
+	if !*quick && !slices.ContainsFunc(o.parts, func(p part) bool { return p.group != "overload" }) {
+		o.site = overloadSite()
 	}
 	return o, o.check()
 }
@@ -124,6 +136,8 @@ func (o options) check() error {
 		return fmt.Errorf("--rounds %d: want at least 1", o.rounds)
 	case o.tasks < 1 || o.tasks > most:
 		return fmt.Errorf("--tasks %d: want 1 to %d", o.tasks, most)
+	case o.step < time.Second:
+		return fmt.Errorf("--step %v: want at least 1s", o.step)
 	}
 	return o.site.check()
 }

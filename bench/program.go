@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -19,8 +20,10 @@ import (
 type program struct {
 	cmd     *exec.Cmd
 	dir     string
+	binary  string
 	addr    string // its HTTP address
 	metrics string // the address of its metrics
+	pid     atomic.Int64
 	reading sync.WaitGroup
 }
 
@@ -31,24 +34,30 @@ func startProgram(ctx context.Context, b *backend, settings ...string) (p *progr
 	if err != nil {
 		return nil, fmt.Errorf("find activityd's sources: %w", err)
 	}
+	return buildAndStart(ctx, b, strings.TrimSpace(string(root)), "./cmd/activityd", settings)
+}
+
+// buildAndStart builds a program from a folder and starts it. It takes the flags of activityd.
+func buildAndStart(ctx context.Context, b *backend, folder, name string, settings []string) (p *program, err error) {
 	p = &program{}
 	if p.dir, err = os.MkdirTemp("", "bench-"); err != nil {
 		return nil, err
 	}
-	binary := filepath.Join(p.dir, "activityd")
-	build := exec.CommandContext(ctx, "go", "build", "-C", strings.TrimSpace(string(root)), "-o", binary, "./cmd/activityd") //nolint:gosec // our own sources
+	p.binary = filepath.Join(p.dir, "program")
+	build := exec.CommandContext(ctx, "go", "build", "-C", folder, "-o", p.binary, name) //nolint:gosec // our own sources
 	if out, err := build.CombinedOutput(); err != nil {
-		return nil, errors.Join(fmt.Errorf("build activityd: %w: %s", err, out), os.RemoveAll(p.dir))
+		return nil, errors.Join(fmt.Errorf("build %s: %w: %s", name, err, out), os.RemoveAll(p.dir))
 	}
-	if err := p.start(binary, b, settings); err != nil {
+	if err := p.start(b, settings); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
 // start starts it and waits until it listens.
-func (p *program) start(binary string, b *backend, settings []string) error {
-	p.cmd = exec.Command(binary, "serve", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--log-format=json", //nolint:noctx,gosec // Close ends it
+func (p *program) start(b *backend, settings []string) error {
+	p.addr, p.metrics = "", ""
+	p.cmd = exec.Command(p.binary, "serve", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--log-format=json", //nolint:noctx,gosec // Close ends it
 		"--mysql-dsn="+b.mysql.DSN(database), "--redis-url="+b.redis.URL())
 	p.cmd.Env = os.Environ()
 	for _, setting := range settings {
@@ -65,11 +74,12 @@ func (p *program) start(binary string, b *backend, settings []string) error {
 	if err := p.cmd.Start(); err != nil {
 		return err
 	}
+	p.pid.Store(int64(p.cmd.Process.Pid))
 	lines := bufio.NewReader(log)
 	for p.addr == "" || p.metrics == "" {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return fmt.Errorf("activityd ended before it listened: %w", err)
+			return fmt.Errorf("the program ended before it listened: %w", err)
 		}
 		var entry struct {
 			Message string `json:"msg"`
@@ -87,6 +97,17 @@ func (p *program) start(binary string, b *backend, settings []string) error {
 	}
 	p.reading.Go(func() { _, _ = io.Copy(io.Discard, lines) })
 	return nil
+}
+
+// restart ends it by SIGKILL, and starts it again at its addresses.
+func (p *program) restart(b *backend, settings []string) error {
+	addr, metrics := p.addr, p.metrics
+	if err := p.cmd.Process.Kill(); err != nil {
+		return err
+	}
+	p.reading.Wait()
+	_ = p.cmd.Wait() // the error says which signal ended it
+	return p.start(b, append(settings, "--listen="+addr, "--metrics-listen="+metrics))
 }
 
 // Close stops it and waits for its end.

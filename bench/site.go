@@ -47,6 +47,13 @@ func quickSite() siteSize {
 	}
 }
 
+// overloadSite is all that the overload needs: whose sets there are is asked for.
+func overloadSite() siteSize {
+	return siteSize{
+		Members: 20_000, Photos: 10, Contacts: []int{10, 100, 1000}, Followers: []int{2000, 5000}, Private: 3000, Refills: 4000,
+	}
+}
+
 // Ids. Ordinary members have seven digits, as on a site of some millions.
 const (
 	firstMember   = 1_000_001

@@ -45,6 +45,7 @@ func allParts() []part {
 		{name: "audience", group: "push", durable: true, run: (*suite).benchAudience},
 		{name: "producer", group: "push", durable: true, run: (*suite).benchProducer},
 		{name: "failover", group: "push", durable: true, run: (*suite).benchFailover},
+		{name: "overload", group: "overload", site: true, run: (*suite).benchOverload},
 		{name: "backlog", group: "queue", run: (*suite).benchBacklog},
 	}
 }

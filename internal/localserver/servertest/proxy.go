@@ -24,6 +24,8 @@ type Proxy struct {
 	target string
 	refuse bool
 	delay  time.Duration
+	resend int    // one piece in so many is sent again; 0: none
+	pieces int    // so far
 	lose   []byte // in what a client sends: the answer is lost
 	pairs  map[*pair]struct{}
 }
@@ -69,6 +71,17 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
+}
+
+// resendAfter is after which time Linux sends a packet again, at the earliest.
+const resendAfter = 200 * time.Millisecond
+
+// Resend makes one piece of data in so many come late, in either direction, as after TCP sent again what
+// the network had lost. Zero ends that.
+func (p *Proxy) Resend(in int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resend = in
 }
 
 // LoseAnswer cuts the next connection on which a client sends text, such as a statement, when
@@ -175,6 +188,9 @@ func (p *Proxy) forward(ctx context.Context, pair *pair, to, from net.Conn) {
 		n, readErr := from.Read(buffer)
 		p.mu.Lock()
 		delay := p.delay
+		if p.pieces++; p.resend > 0 && p.pieces%p.resend == 0 {
+			delay += resendAfter
+		}
 		lost := pair.lost && from == pair.server
 		if from == pair.client && len(p.lose) > 0 && bytes.Contains(buffer[:n], p.lose) {
 			pair.lost, p.lose = true, nil

@@ -1,0 +1,284 @@
+//go:build unix
+
+package endtoend_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/demo"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// slowGround is a site that does not change, and a program that answers for it through proxies.
+type slowGround struct {
+	*town
+	program    *program
+	mysql      *servertest.Proxy
+	redisProxy *servertest.Proxy
+	client     *http.Client
+	truth      map[member.ID][]uint64 // the photos that each viewer is shown
+	all        []member.ID
+	metrics    string // address
+}
+
+// TestSlowServers: a server that is slow, or hangs, is worse than one that is gone. More clients
+// than may read at once go on reading while it is. Each gets an answer: the true one, or one that says
+// when to come back. /readyz is 503 only where MySQL does not answer. Afterwards all is as before.
+func TestSlowServers(t *testing.T) {
+	t.Parallel()
+	seed := seedFor(t)
+	mysqlServer, redisServer := servertest.OwnMySQL(t), servertest.Redis(t)
+	g := groundOn(t, needFor(seed), mysqlServer.DSN(servertest.Database), redisServer)
+	s := &slowGround{
+		town: newTown(t, g, seed, 0), mysql: servertest.NewProxy(t, mysqlServer.Addr()), redisProxy: servertest.NewProxy(t, redisServer.Addr()),
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: slowReaders}, Timeout: patience},
+		truth:  make(map[member.ID][]uint64),
+	}
+	t.Cleanup(s.client.CloseIdleConnections)
+	s.askForTruth(t)
+	s.warm(t, s.viewers())
+	s.program = serving(t, "slow", s.mysql.MySQLDSN(g.dsn), s.redisProxy.RedisURL(), fmt.Sprintf("--need=%d", needFor(seed))).mustStart(t)
+	line, found, err := s.program.latest().findLine("listening for metrics")
+	if err != nil || !found {
+		t.Fatalf("no listener for metrics: %v", err)
+	}
+	s.metrics = line.Address
+	s.awaitAsBefore(t)
+	idle := s.goroutines(t)
+
+	for _, trouble := range []struct {
+		name   string
+		isAway bool // nothing can be answered, and /readyz may say so
+		spell
+	}{
+		{"MySQL ten times slower", false, turns(mysqlServer.Pause, mysqlServer.Resume)},
+		{"Redis takes 300 ms", false, delayed(s.redisProxy, 150*time.Millisecond)}, // in each direction
+		{"packets lost", false, losing(s.mysql, s.redisProxy)},
+		{"no commit ends, as on a disk that stalls", false, s.holding(t, "FLUSH TABLES WITH READ LOCK", "UNLOCK TABLES")},
+		{"hot rows locked", false, s.holding(t, "SELECT COUNT(*) FROM users JOIN contacts ON contacts.user_id = users.id WHERE users.id < 20 FOR UPDATE", "ROLLBACK")},
+		{"Redis hangs", false, spell{redisServer.Pause, redisServer.Resume}},
+		{"MySQL hangs", true, spell{mysqlServer.Pause, mysqlServer.Resume}},
+	} {
+		must(t, trouble.begin())
+		o := s.read(t)
+		must(t, trouble.end())
+		t.Logf("%s: %d good, %d refused, %d late; /readyz: %d not ready", trouble.name, o.good.Load(), o.refused.Load(), o.late.Load(), o.unready.Load())
+		if o.good.Load() == 0 && !trouble.isAway {
+			t.Errorf("%s: nothing was answered", trouble.name)
+		}
+		if o.unready.Load() > 0 && !trouble.isAway {
+			t.Errorf("%s: /readyz was 503 %d times", trouble.name, o.unready.Load())
+		}
+		s.awaitAsBefore(t)
+	}
+	// What a trouble left behind would be there still: at least one for each reader.
+	s.client.CloseIdleConnections()
+	eventually(t, "there are as many goroutines as before", func() bool { return s.goroutines(t) < idle+slowReaders })
+	s.program.finish(t)
+}
+
+const (
+	slowReaders = 48 // more than may read at once
+	slowReads   = 3  // of each, in each trouble
+)
+
+// slowOutcomes are counts of reads in a trouble.
+type slowOutcomes struct{ good, refused, late, unready atomic.Int64 }
+
+// askForTruth asks plain SQL.
+func (s *slowGround) askForTruth(t *testing.T) {
+	t.Helper()
+	for _, viewer := range s.viewers() {
+		album, err := demo.AskPlainly(t.Context(), s.db, demo.ContactsFirst, contacts.Viewer{ID: viewer}, 10)
+		must(t, err)
+		s.all, s.truth[viewer] = append(s.all, viewer), nil
+		for _, p := range album.Photos {
+			s.truth[viewer] = append(s.truth[viewer], p.ID)
+		}
+	}
+}
+
+// read lets all readers read, and asks /readyz beside them.
+func (s *slowGround) read(t *testing.T) *slowOutcomes {
+	t.Helper()
+	o := &slowOutcomes{}
+	group, ctx := errgroup.WithContext(t.Context())
+	for i := range slowReaders {
+		group.Go(func() error {
+			for k := range slowReads {
+				if err := s.readOnce(ctx, s.all[(i*slowReads+k)%len(s.all)], o); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		for range slowReads {
+			code, err := s.status(ctx, "/readyz", nil)
+			if err != nil {
+				return err
+			}
+			if code == http.StatusServiceUnavailable {
+				o.unready.Add(1)
+			}
+		}
+		return nil
+	})
+	must(t, group.Wait())
+	return o
+}
+
+// readOnce reads, and fails if the answer is neither true nor one that says when to come back.
+func (s *slowGround) readOnce(ctx context.Context, viewer member.ID, o *slowOutcomes) error {
+	var answer shown
+	code, err := s.status(ctx, fmt.Sprintf("/v1/users/%s/recent-contact-photos", viewer), &answer)
+	switch {
+	case err != nil:
+		return err
+	case code == http.StatusServiceUnavailable:
+		o.refused.Add(1)
+	case code == http.StatusGatewayTimeout:
+		o.late.Add(1)
+	default:
+		var got []uint64
+		for _, p := range answer.Photos {
+			got = append(got, p.ID)
+		}
+		if !slices.Equal(got, s.truth[viewer]) {
+			return fmt.Errorf("viewer %s is shown the photos %v, want %v", viewer, got, s.truth[viewer])
+		}
+		o.good.Add(1)
+	}
+	return nil
+}
+
+// status asks once. It fails if the status is another one than 200, or 503 or 504, of which a 503
+// says when to come back.
+func (s *slowGround) status(ctx context.Context, path string, into any) (int, error) {
+	address, err := s.program.address()
+	if err != nil {
+		return 0, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	err = exchange(s.client, request, http.StatusOK, &into)
+	failed, isStatus := errors.AsType[*statusError](err)
+	switch {
+	case err == nil:
+		return http.StatusOK, nil
+	case isStatus && (failed.code == http.StatusServiceUnavailable || failed.code == http.StatusGatewayTimeout):
+		return failed.code, nil
+	}
+	return 0, fmt.Errorf("%s: %w", path, err)
+}
+
+// awaitAsBefore waits until twenty reads in a row are answered.
+func (s *slowGround) awaitAsBefore(t *testing.T) {
+	t.Helper()
+	row, i := 0, 0
+	eventually(t, "20 reads in a row are answered", func() bool {
+		o := &slowOutcomes{}
+		must(t, s.readOnce(t.Context(), s.all[i%len(s.all)], o))
+		i++
+		if row++; o.good.Load() == 0 {
+			row = 0
+		}
+		return row == 20
+	})
+}
+
+func (s *slowGround) goroutines(t *testing.T) int {
+	t.Helper()
+	text, err := scrape(t.Context(), s.client, s.metrics)
+	must(t, err)
+	return int(sumOf(text, "go_goroutines"))
+}
+
+// spell is what makes servers slow for a time.
+type spell struct{ begin, end func() error }
+
+func delayed(p *servertest.Proxy, by time.Duration) spell {
+	set := func(by time.Duration) func() error {
+		return func() error {
+			p.Delay(by)
+			return nil
+		}
+	}
+	return spell{set(by), set(0)}
+}
+
+// losing loses each tenth packet.
+func losing(proxies ...*servertest.Proxy) spell {
+	set := func(in int) func() error {
+		return func() error {
+			for _, p := range proxies {
+				p.Resend(in)
+			}
+			return nil
+		}
+	}
+	return spell{set(10), set(0)}
+}
+
+// turns stops a server for nine tenths of the time.
+func turns(pause, resume func() error) spell {
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	return spell{func() error {
+		go func() {
+			tick := time.NewTicker(3 * time.Millisecond)
+			defer tick.Stop()
+			for i := 0; ; i++ {
+				var err error
+				switch i % 10 {
+				case 0:
+					err = pause()
+				case 9:
+					err = resume()
+				}
+				select {
+				case <-tick.C:
+				case <-stop:
+					stopped <- errors.Join(err, resume())
+					return
+				}
+			}
+		}()
+		return nil
+	}, func() error {
+		close(stop)
+		return <-stopped
+	}}
+}
+
+// holding holds what a statement locks.
+func (s *slowGround) holding(t *testing.T, lock, release string) spell {
+	t.Helper()
+	var conn *sql.Conn
+	return spell{func() (err error) {
+		if conn, err = s.db.Conn(t.Context()); err != nil {
+			return err
+		}
+		if _, err = conn.ExecContext(t.Context(), "BEGIN"); err == nil {
+			_, err = conn.ExecContext(t.Context(), lock)
+		}
+		return err
+	}, func() error {
+		_, err := conn.ExecContext(t.Context(), release)
+		return errors.Join(err, conn.Close())
+	}}
+}
