@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/metrics"
@@ -26,11 +28,12 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// Behind the same handler as activityd's, reads are bounded by one of these.
-var limiters = map[string]func(api.Reader) api.Reader{
-	noLimit:     func(r api.Reader) api.Reader { return r },
-	bySemaphore: func(r api.Reader) api.Reader { return bounded{r, plainSemaphore(semaphore.NewWeighted(readsAtOnce))} },
-	byFailsafe:  func(r api.Reader) api.Reader { return bounded{r, newFailsafe()} },
+// The limiters that are compared, behind the same handler.
+var limiters = map[string]func() admit.Admitter{
+	noLimit:     func() admit.Admitter { return nil },
+	ownLimit:    func() admit.Admitter { return admit.New(admit.Options{Most: readsAtOnce}) },
+	bySemaphore: func() admit.Admitter { return bySemaphores{semaphore.NewWeighted(readsAtOnce)} },
+	byFailsafe:  newFailsafe,
 }
 
 const (
@@ -40,55 +43,81 @@ const (
 	turnWait = 50 * time.Millisecond
 )
 
-// turns lets reads begin. The function that it returns ends a read.
-type turns interface {
-	take(ctx context.Context) (leave func(), err error)
-}
+// bySemaphores lets in as many reads of any class as there are turns.
+type bySemaphores struct{ turns *semaphore.Weighted }
 
-// bounded reads when it is its turn, and is busy when that is not soon.
-type bounded struct {
-	api.Reader
-	turns turns
-}
-
-// Read implements [api.Reader].
-func (b bounded) Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error) {
-	leave, err := b.turns.take(ctx)
-	if err != nil {
-		return recent.Answer{}, fmt.Errorf("%w: %w", recent.ErrBusy, err)
+// Enter implements [admit.Admitter].
+func (s bySemaphores) Enter(ctx context.Context, class admit.Class, _ admit.By) (admit.Place, error) {
+	if class == admit.FreeWalk && !s.turns.TryAcquire(1) {
+		return nil, admit.ErrBusy
 	}
-	defer leave()
-	return b.Reader.Read(ctx, v, limit)
+	if class != admit.FreeWalk {
+		ctx, cancel := context.WithTimeout(ctx, turnWait)
+		defer cancel()
+		if err := s.turns.Acquire(ctx, 1); err != nil {
+			return nil, fmt.Errorf("%w: %w", admit.ErrBusy, err)
+		}
+	}
+	return leaving(func(bool) { s.turns.Release(1) }), nil
 }
 
-type plain struct{ *semaphore.Weighted }
+// Refuses implements [admit.Admitter]: a read always waits.
+func (bySemaphores) Refuses(admit.By) bool { return false }
 
-func plainSemaphore(w *semaphore.Weighted) turns { return plain{w} }
+// Busy implements [admit.Admitter].
+func (bySemaphores) Busy() bool { return false }
 
-func (p plain) take(ctx context.Context) (leave func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, turnWait)
-	defer cancel()
-	return func() { p.Release(1) }, p.Acquire(ctx, 1)
+// leaving returns a place of a limiter that knows no classes.
+func leaving(leave func(proven bool)) admit.Place {
+	var once sync.Once
+	return classless(func(proven bool) { once.Do(func() { leave(proven) }) })
 }
 
+type classless func(proven bool)
+
+// Turn implements [admit.Place].
+func (classless) Turn(admit.Class) {}
+
+// Leave implements [admit.Place].
+func (leave classless) Leave(proven bool) { leave(proven) }
+
+// failsafe is the adaptive limiter of failsafe-go.
 type failsafe struct {
 	adaptivelimiter.AdaptiveLimiter[any]
 }
 
-// newFailsafe returns the library's adaptive limiter, with a queue, between the bounds that
-// activityd has. Its windows are shorter than by default, which makes it follow a load of seconds.
-func newFailsafe() turns {
+// newFailsafe returns it with a queue, and nearly the bounds that activityd has. Its windows are shorter
+// than by default, which makes it follow a load of seconds.
+func newFailsafe() admit.Admitter {
 	return failsafe{adaptivelimiter.NewBuilder[any]().WithLimits(8, readsAtOnce, 16).
 		WithRecentWindow(100*time.Millisecond, time.Second, 50).WithQueueing(2, 3).Build()}
 }
 
-func (f failsafe) take(ctx context.Context) (leave func(), err error) {
-	permit, err := f.AcquirePermitWithMaxWait(ctx, turnWait)
-	if err != nil {
-		return nil, err
+// Enter implements [admit.Admitter]. Only the times of proven reads are recorded, as all of them do the
+// same.
+func (f failsafe) Enter(ctx context.Context, class admit.Class, _ admit.By) (admit.Place, error) {
+	wait := turnWait
+	if class == admit.FreeWalk {
+		wait = 0
 	}
-	return permit.Record, nil
+	permit, err := f.AcquirePermitWithMaxWait(ctx, wait)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", admit.ErrBusy, err)
+	}
+	return leaving(func(proven bool) {
+		if proven {
+			permit.Record()
+		} else {
+			permit.Drop()
+		}
+	}), nil
 }
+
+// Refuses implements [admit.Admitter].
+func (f failsafe) Refuses(admit.By) bool { return !f.CanAcquirePermit() }
+
+// Busy implements [admit.Admitter].
+func (failsafe) Busy() bool { return false }
 
 // serveBehind answers reads as "activityd serve --role=api" does, behind a limiter that --limiter
 // names. It understands as many of activityd's flags as the benchmark uses, and logs the same.
@@ -102,7 +131,7 @@ func serveBehind(ctx context.Context, args []string, log io.Writer) (err error) 
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	limit, known := limiters[*limiter]
+	newLimiter, known := limiters[*limiter]
 	if !known {
 		return fmt.Errorf("--limiter %q: want one of %q", *limiter, slices.Sorted(maps.Keys(limiters)))
 	}
@@ -125,8 +154,11 @@ func serveBehind(ctx context.Context, args []string, log io.Writer) (err error) 
 	}
 	q := queue.NewMySQLQueue(db, queue.Options{Owner: "bench"})
 	hints := tasks.NewHints(q, logger)
-	reader := recent.NewReader(ix, contacts.NewMySQL(db), hints, recent.Options{Min: ix.Settings().Min, WalkTimeout: api.DefaultRequestTimeout})
-	server := api.New(api.Config{Reader: limit(reader), Enqueuer: q, Logger: logger, Checker: func(ctx context.Context) api.Health {
+	limit, late := newLimiter(), &admit.Lateness{}
+	reader := recent.NewReader(ix, contacts.NewMySQL(db), hints, recent.Options{
+		Min: ix.Settings().Min, WalkTimeout: api.DefaultRequestTimeout, Limiter: limit, Late: late.Since,
+	})
+	server := api.New(api.Config{Reader: reader, Enqueuer: q, Logger: logger, Checker: func(ctx context.Context) api.Health {
 		return api.Health{MySQL: api.Component{Usable: db.PingContext(ctx) == nil}, Redis: api.Component{Usable: client.Ping(ctx).Err() == nil}}
 	}})
 	own := metrics.NewServer(metrics.Options{Probes: server.Handler(), Profiles: true, Log: logger})
@@ -137,6 +169,7 @@ func serveBehind(ctx context.Context, args []string, log io.Writer) (err error) 
 	logger.InfoContext(ctx, "listening for metrics", "address", own.Addr().String())
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return hints.Run(running) })
+	group.Go(func() error { return late.Run(running) })
 	group.Go(server.Serve)
 	group.Go(own.Serve)
 	<-running.Done()

@@ -24,6 +24,7 @@ type offer struct {
 type question struct {
 	request []byte
 	want    []byte // the body of a good answer begins with it
+	tag     []byte // in the header of the answer 304, which is good as well; nil: there is none
 }
 
 // offered is what became of a load. Each arrival is counted once more, in one of good to broken, unless it comes together with others.
@@ -31,7 +32,7 @@ type offered struct {
 	arrivals int
 	sent     int // requests that were written, whatever was answered
 
-	good    int // status 200, and as known to be true, within the patience
+	good    int // status 200, and as known to be true, within the patience; or 304
 	refused int // 429, and 503 with Retry-After
 	failed  int // other statuses
 	wrong   int // 200, but not what is true
@@ -39,6 +40,8 @@ type offered struct {
 	unsent  int // given up before: all connections were in use
 	broken  int // the connection ended instead
 	retries int // of those that came together
+
+	unchanged int // of the good ones 304
 
 	goods, refusals times // from the scheduled time
 	took, own       time.Duration
@@ -79,13 +82,15 @@ func (o *offered) judge(q *question, answer []byte, at, now time.Duration) bool 
 	switch {
 	case now-at >= o.patience:
 		o.late++
-	case status == "200" && whole && bytes.HasPrefix(body, q.want):
-		o.good++
+	case status == "200" && whole && bytes.HasPrefix(body, q.want), status == "304" && q.tag != nil && bytes.Contains(answer, q.tag):
+		if o.good++; status == "304" {
+			o.unchanged++
+		}
 		o.slot(now).good++
 		o.goods.add(now - at)
 		o.last = now
 		return true
-	case status == "200":
+	case status == "200", status == "304":
 		o.wrong++
 		o.sample = string(answer)
 	case status == "429", status == "503" && bytes.Contains(answer, retryHeader):

@@ -329,6 +329,7 @@ func (o *openLoop) read(i int) bool {
 var (
 	headerEnd     = []byte("\r\n\r\n")
 	contentLength = []byte("\r\nContent-Length: ")
+	notModified   = []byte("HTTP/1.1 304")
 	closeHeader   = []byte("\r\nConnection: close\r\n")
 )
 
@@ -338,6 +339,9 @@ func lengthOf(answer []byte) int {
 	end := bytes.Index(answer, headerEnd)
 	if end < 0 {
 		return 0
+	}
+	if bytes.HasPrefix(answer, notModified) { // it has no body
+		return end + len(headerEnd)
 	}
 	_, value, _ := bytes.Cut(answer[:end+2], contentLength)
 	value, _, _ = bytes.Cut(value, headerEnd[:2])

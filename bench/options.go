@@ -51,6 +51,7 @@ type options struct {
 	step      time.Duration // of each load of the overload
 	multiples []float64     // of the capacity
 	compared  []float64     // likewise, for all limiters
+	widgets   int           // that wake up together
 }
 
 func fullOptions() options {
@@ -61,7 +62,7 @@ func fullOptions() options {
 		tasks: 20_000, producers: 16, concurrency: []int{10, 20, 50},
 		wakes: 20, idle: time.Second, pairs: 20_000, holders: []int{1, 16}, backlog: [2]int{1000, 1_000_000}, repetitions: 30,
 		followers: 100_000, pushes: 20_000, rate: 2000, paced: 8 * time.Second, urgents: 20, entries: 10_000, held: 100,
-		step: time.Minute, multiples: []float64{1, 2, 4, 10}, compared: []float64{4, 10},
+		step: time.Minute, multiples: []float64{1, 2, 4, 10}, compared: []float64{4, 10}, widgets: 100_000,
 	}
 }
 
@@ -73,7 +74,7 @@ func quickOptions() options {
 		tasks: 1000, producers: 8, concurrency: []int{20},
 		wakes: 5, idle: 20 * time.Millisecond, pairs: 2000, holders: []int{1, 16}, backlog: [2]int{100, 2000}, repetitions: 3,
 		followers: 3000, pushes: 2000, rate: 200, paced: time.Second, urgents: 3, entries: 500, held: 20,
-		step: 2 * time.Second, multiples: []float64{1, 4}, compared: []float64{4},
+		step: 2 * time.Second, multiples: []float64{1, 4}, compared: []float64{4}, widgets: 2000,
 	}
 }
 

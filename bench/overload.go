@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,10 +38,10 @@ const (
 type overload struct {
 	*suite
 	viewers   []member.ID
-	questions []question
+	questions []question // the i-th is of the i-th viewer
 	targets   map[string]*target
 	capacity  map[string]step // by mix: the closed loop with the most good answers
-	half      map[string]step // likewise: half of that offered
+	half      map[string]step // likewise: half of that, offered to activityd
 }
 
 // target is a program under load.
@@ -56,6 +57,7 @@ const (
 	ours        = "activityd"
 	wired       = "activityd with workers, through wires"
 	noLimit     = "no limit"
+	ownLimit    = "activityd's limiter"
 	bySemaphore = "semaphore"
 	byFailsafe  = "failsafe-go"
 )
@@ -66,9 +68,12 @@ const (
 	halfSets = "half of the sets missing"
 )
 
-// newOverload finds what is true, and starts the targets that are named. The caller closes it.
-func (s *suite) newOverload(ctx context.Context, targets ...string) (o *overload, err error) {
-	o = &overload{
+// overloads finds what is true, once for all parts. It is closed with the backend.
+func (s *suite) overloads(ctx context.Context) (*overload, error) {
+	if s.overload != nil {
+		return s.overload, nil
+	}
+	o := &overload{
 		suite: s, viewers: s.options.site.refilled(), targets: make(map[string]*target),
 		capacity: make(map[string]step), half: make(map[string]step),
 	}
@@ -77,7 +82,7 @@ func (s *suite) newOverload(ctx context.Context, targets ...string) (o *overload
 	for i := range places {
 		places[i] = i
 	}
-	err = inParallel(ctx, 4, 64, places, func(ctx context.Context, some []int) (err error) {
+	err := inParallel(ctx, 4, 64, places, func(ctx context.Context, some []int) (err error) {
 		for _, i := range some {
 			if o.questions[i], err = s.question(ctx, o.viewers[i]); err != nil {
 				return err
@@ -85,20 +90,16 @@ func (s *suite) newOverload(ctx context.Context, targets ...string) (o *overload
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range targets {
-		if err := o.open(ctx, name, "--role=api"); err != nil { // sets that are missing stay so
-			return nil, errors.Join(err, o.close())
-		}
-	}
-	return o, nil
+	s.overload = o
+	return o, err
 }
 
-// open starts a target, whose name may be that of a limiter.
-func (o *overload) open(ctx context.Context, name string, settings ...string) (err error) {
-	t := &target{name: name, settings: settings}
+// target starts a program, once. The name may be that of a limiter, which this program serves behind.
+func (o *overload) target(ctx context.Context, name string, settings ...string) (t *target, err error) {
+	if t := o.targets[name]; t != nil {
+		return t, nil
+	}
+	t = &target{name: name, settings: settings}
 	if _, is := limiters[name]; is {
 		t.settings = []string{"--limiter=" + name}
 		t.program, err = o.startBehind(ctx, t.settings)
@@ -106,11 +107,11 @@ func (o *overload) open(ctx context.Context, name string, settings ...string) (e
 		t.program, err = startProgram(ctx, o.backend, t.settings...)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	o.targets[name] = t
+	o.targets[name], o.closers = t, append(o.closers, t)
 	t.idle, err = residentMemory(int(t.pid.Load()))
-	return err
+	return t, err
 }
 
 // startBehind starts this program as one that serves behind a limiter. It is built once.
@@ -125,13 +126,6 @@ func (o *overload) startBehind(ctx context.Context, settings []string) (*program
 		}
 	}
 	return buildAndStart(ctx, o.backend, ".", ".", settings)
-}
-
-func (o *overload) close() (err error) {
-	for _, t := range o.targets {
-		err = errors.Join(err, t.Close())
-	}
-	return err
 }
 
 // question asks for a viewer's photos. What is true is found by MySQL alone.
@@ -180,7 +174,10 @@ type step struct {
 
 // step offers a load to a target, while something happens, if during is not nil.
 func (o *overload) step(ctx context.Context, t *target, l offer, during func(context.Context) error) (s step, err error) {
-	l.addr, l.questions, l.patience, l.seed = t.addr, o.questions, clientPatience, 1
+	l.addr, l.patience, l.seed = t.addr, cmp.Or(l.patience, clientPatience), 1
+	if l.questions == nil {
+		l.questions = o.questions
+	}
 	account := o.meter.account
 	account.program = int(t.pid.Load())
 	before, err := account.read()
@@ -342,12 +339,11 @@ func (o *overload) untilFast(ctx context.Context, t *target, fast time.Duration)
 }
 
 // benchOverload offers multiples of what fits.
-func (s *suite) benchOverload(ctx context.Context) (err error) {
-	o, err := s.newOverload(ctx, ours, byFailsafe, bySemaphore, noLimit)
+func (s *suite) benchOverload(ctx context.Context) error {
+	o, err := s.overloads(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, o.close()) }()
 	for _, mix := range []string{allSets, halfSets} {
 		if err := o.findCapacity(ctx, mix); err != nil {
 			return err
@@ -355,42 +351,62 @@ func (s *suite) benchOverload(ctx context.Context) (err error) {
 		if err := o.multiples(ctx, mix); err != nil {
 			return err
 		}
+		if err := o.compare(ctx, mix); err != nil {
+			return err
+		}
 	}
-	if err := o.mix(ctx, allSets); err != nil {
-		return err
-	}
-	if err := o.compare(ctx); err != nil {
-		return err
-	}
-	if err := o.slow(ctx); err != nil {
-		return err
-	}
-	return o.herd(ctx)
+	return nil
 }
 
-// findCapacity finds how many good answers of a mix there can be, by closed loops without any limit.
+// findCapacity makes a mix, and finds how many good answers there can be, by closed loops without any
+// limit.
 func (o *overload) findCapacity(ctx context.Context, mix string) error {
 	if err := o.mix(ctx, mix); err != nil {
 		return err
 	}
+	t, err := o.target(ctx, noLimit)
+	if err != nil {
+		return err
+	}
 	for _, conns := range []int{4, 8, 16, 32} {
-		s, err := o.step(ctx, o.targets[noLimit], offer{conns: conns, duration: max(o.options.step/6, time.Second/2)}, nil)
+		s, err := o.step(ctx, t, offer{conns: conns, duration: o.options.step / 4}, nil)
 		if err != nil {
 			return err
 		}
-		if best, found := o.capacity[mix]; !found || s.goodput() > best.goodput() {
+		if s.goodput() > o.goodput(mix) {
 			o.capacity[mix] = s
 		}
 	}
-	if o.capacity[mix].good == 0 {
+	if o.goodput(mix) == 0 {
 		return errors.New("no good answer at all")
 	}
 	return nil
 }
 
+// goodput is the capacity of a mix, in good answers a second; 0 before it is found.
+func (o *overload) goodput(mix string) float64 {
+	if s := o.capacity[mix]; s.offered != nil {
+		return s.goodput()
+	}
+	return 0
+}
+
+// halfLoad offers half of what fits to activityd, once for each mix, whose sets there must be.
+func (o *overload) halfLoad(ctx context.Context, mix string) (step, error) {
+	if s := o.half[mix]; s.offered != nil {
+		return s, nil
+	}
+	t, err := o.target(ctx, ours, "--role=api") // sets that are missing stay so
+	if err != nil {
+		return step{}, err
+	}
+	o.half[mix], err = o.at(ctx, t, mix, 0.5)
+	return o.half[mix], err
+}
+
 // at offers a multiple of the capacity of a mix.
 func (o *overload) at(ctx context.Context, t *target, mix string, times float64) (step, error) {
-	return o.step(ctx, t, offer{conns: clientConns, rate: times * o.capacity[mix].goodput(), duration: o.options.step}, nil)
+	return o.step(ctx, t, offer{conns: clientConns, rate: times * o.goodput(mix), duration: o.options.step}, nil)
 }
 
 // left is the share of the cores that a generator leaves, to what it left when the capacity was found.
@@ -402,12 +418,11 @@ func (o *overload) left(s step, mix string) float64 {
 
 // multiples measures activityd at multiples of the capacity.
 func (o *overload) multiples(ctx context.Context, mix string) error {
-	t, capacity := o.targets[ours], o.capacity[mix]
-	half, err := o.at(ctx, t, mix, 0.5)
+	half, err := o.halfLoad(ctx, mix)
 	if err != nil {
 		return err
 	}
-	o.half[mix] = half
+	t, capacity := o.targets[ours], o.capacity[mix]
 	usual := half.goods.quantile(0.99)
 	fast := max(3*usual, 10*time.Millisecond)
 	o.curve(mix, 0.5, half)
@@ -492,13 +507,20 @@ func (o *overload) curve(mix string, times float64, s step) {
 	o.results.add(figure{Part: part, Name: name + ", good", Value: spreadOf(good), Unit: "/s", Against: "offered", Ratio: spreadOf(good / offered)})
 }
 
-// compare offers the same to all targets.
-func (o *overload) compare(ctx context.Context) error {
-	capacity := o.capacity[allSets]
-	for _, times := range o.options.compared {
-		for _, name := range []string{ours, byFailsafe, bySemaphore, noLimit} {
-			t := o.targets[name]
-			s, err := o.at(ctx, t, allSets, times)
+// compare offers the same behind all limiters. With sets that are missing that is the least multiple
+// alone: others say the same.
+func (o *overload) compare(ctx context.Context, mix string) error {
+	multiples, each := o.options.compared, o.capacity[mix].eachGood()
+	if mix == halfSets {
+		multiples = multiples[:1]
+	}
+	for _, times := range multiples {
+		for _, name := range []string{ownLimit, byFailsafe, bySemaphore, noLimit} {
+			t, err := o.target(ctx, name)
+			if err != nil {
+				return err
+			}
+			s, err := o.at(ctx, t, mix, times)
 			if err != nil {
 				return err
 			}
@@ -506,12 +528,15 @@ func (o *overload) compare(ctx context.Context) error {
 				return err
 			}
 			row := func(what, unit string, value float64) {
-				o.results.add(figure{Part: "Overload, other limits behind the same handler", Name: multiple(times) + ", " + name + ": " + what, Unit: unit, Value: spreadOf(value)})
+				o.results.add(figure{Part: "Limiters behind the same handler, " + mix, Name: multiple(times) + ", " + name + ": " + what, Unit: unit, Value: spreadOf(value)})
 			}
-			row("good answers ÷ capacity", "", s.goodput()/capacity.goodput())
+			row("good answers ÷ capacity", "", s.goodput()/o.goodput(mix))
 			row("p99 of good answers", "ms", milliseconds(s.goods.quantile(0.99)))
-			if s.refused > s.good {
-				row("processor time of a refusal ÷ of a good answer", "", s.eachRefusal(capacity.eachGood())/capacity.eachGood())
+			if s.refused > 100 {
+				row("time until a refusal, p99", "ms", milliseconds(s.refusals.quantile(0.99)))
+			}
+			if mix == allSets && s.refused > s.good {
+				row("processor time of a refusal ÷ of a good answer", "", s.eachRefusal(each)/each)
 			}
 			row("memory ÷ idle", "", float64(s.seen.memory)/float64(t.idle))
 		}

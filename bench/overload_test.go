@@ -42,21 +42,20 @@ func metricOf(t *testing.T, p *program, name string) (sum float64) {
 func TestRefusedReadsAskNothing(t *testing.T) {
 	t.Parallel()
 	s := setup(t, tiny())
-	o, err := s.newOverload(t.Context(), ours)
+	o, err := s.overloads(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := o.close(); err != nil {
-			t.Error(err)
-		}
-	})
 	if err := o.mix(t.Context(), allSets); err != nil {
+		t.Fatal(err)
+	}
+	target, err := o.target(t.Context(), ours, "--role=api")
+	if err != nil {
 		t.Fatal(err)
 	}
 	var l step
 	c, err := s.meter.counted(t.Context(), func() (err error) {
-		l, err = o.step(t.Context(), o.targets[ours], offer{conns: 300, duration: time.Second}, nil)
+		l, err = o.step(t.Context(), target, offer{conns: 300, duration: time.Second}, nil)
 		return err
 	})
 	if err != nil {
@@ -65,7 +64,7 @@ func TestRefusedReadsAskNothing(t *testing.T) {
 	if l.good == 0 || l.wrong+l.failed+l.broken > 0 {
 		t.Fatalf("%d good, %d wrong, %d failed, %d broken: %s", l.good, l.wrong, l.failed, l.broken, l.sample)
 	}
-	before := metricOf(t, o.targets[ours].program, `activityd_reads_refused_total{class="read"}`)
+	before := metricOf(t, target.program, `activityd_reads_refused_total{class="read"}`)
 	if before == 0 {
 		t.Fatal("no read was refused before anything was asked")
 	}
@@ -111,7 +110,7 @@ func TestTheOpenLoopAccountsForEachArrival(t *testing.T) {
 	})
 	var questions []question
 	for _, path := range []string{"good", "wrong", "refused", "failed", "late", "broken"} {
-		questions = append(questions, question{fmt.Appendf(nil, "GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n", path), []byte("true")})
+		questions = append(questions, question{fmt.Appendf(nil, "GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n", path), []byte("true"), nil})
 	}
 	l := offer{addr: addr, questions: questions, rate: 300, conns: 20, patience: 300 * time.Millisecond, duration: time.Second, seed: 1}
 	o, err := l.run(t.Context())
@@ -143,7 +142,7 @@ func TestThoseThatWakeUpTogetherAreAllAnswered(t *testing.T) {
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
-	q := question{[]byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"), []byte("true")}
+	q := question{[]byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"), []byte("true"), nil}
 	o, err := offer{addr: addr, questions: []question{q}, together: 4, conns: 4, patience: time.Minute, duration: time.Minute}.run(t.Context())
 	if err != nil {
 		t.Fatal(err)

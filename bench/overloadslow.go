@@ -1,12 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/retry"
 )
 
@@ -14,6 +21,7 @@ import (
 type trouble struct {
 	name  string
 	lasts time.Duration
+	away  bool // MySQL answers nothing, and /readyz may say so
 	// do makes it, and ends it when ctx does. What ends it is done in any case.
 	do func(ctx context.Context) error
 }
@@ -22,20 +30,48 @@ type trouble struct {
 type through struct {
 	*overload
 	*target
+
 	mysqlWire, redisWire *wire
+	keys                 []auth.ViewerKey // that sign the tokens of viewers
 }
 
-func (o *overload) openThrough(ctx context.Context) (t *through, err error) {
-	t = &through{overload: o}
-	if t.mysqlWire, err = o.newWire(ctx, o.mysql.Addr()); err != nil {
+// throughWires starts it, once, and finds the capacity and half of it, which all is compared with.
+func (s *suite) throughWires(ctx context.Context) (t *through, err error) {
+	if s.wired != nil {
+		return s.wired, nil
+	}
+	t = &through{}
+	if t.overload, err = s.overloads(ctx); err != nil {
 		return nil, err
 	}
-	if t.redisWire, err = o.newWire(ctx, o.redis.Addr()); err != nil {
+	if t.goodput(allSets) == 0 {
+		if err := t.findCapacity(ctx, allSets); err != nil {
+			return nil, err
+		}
+	} else if err := t.mix(ctx, allSets); err != nil {
 		return nil, err
 	}
-	err = o.open(ctx, wired, "--role=all", "--mysql-dsn="+strings.Replace(o.mysql.DSN(database), o.mysql.Addr(), t.mysqlWire.addr(), 1),
-		"--redis-url=unix://"+t.redisWire.addr())
-	t.target = o.targets[wired]
+	if _, err := t.halfLoad(ctx, allSets); err != nil {
+		return nil, err
+	}
+	if t.mysqlWire, err = s.newWire(ctx, s.mysql.Addr()); err != nil {
+		return nil, err
+	}
+	if t.redisWire, err = s.newWire(ctx, s.redis.Addr()); err != nil {
+		return nil, err
+	}
+	key, err := auth.NewViewerKey("bench", auth.HS256)
+	if err != nil {
+		return nil, err
+	}
+	t.keys = []auth.ViewerKey{key}
+	file := filepath.Join(filepath.Dir(t.mysqlWire.addr()), "viewer-keys.json") // goes with the wire
+	if err := auth.AddViewerKey(ctx, file, key); err != nil {
+		return nil, err
+	}
+	t.target, err = t.overload.target(ctx, wired, "--role=all", "--mysql-dsn="+strings.Replace(s.mysql.DSN(database), s.mysql.Addr(), t.mysqlWire.addr(), 1),
+		"--redis-url=unix://"+t.redisWire.addr(), "--viewer-keys="+file)
+	s.wired = t
 	return t, err
 }
 
@@ -91,21 +127,21 @@ func (t *through) holding(statements ...string) func(context.Context) error {
 func (t *through) troubles() []trouble {
 	long, short := min(30*time.Second, t.options.step/2), min(5*time.Second, t.options.step/3)
 	return []trouble{
-		{"nothing, for comparison", short, func(ctx context.Context) error {
+		{"nothing, for comparison", short, false, func(ctx context.Context) error {
 			until(ctx)
 			return nil
 		}},
-		{"MySQL ten times slower", long, func(ctx context.Context) error { return slowly(ctx, t.mysql.Pause, t.mysql.Resume) }},
-		{"Redis takes 300 ms", short, func(ctx context.Context) error {
+		{"MySQL ten times slower", long, false, func(ctx context.Context) error { return slowly(ctx, t.mysql.Pause, t.mysql.Resume) }},
+		{"Redis takes 300 ms", short, false, func(ctx context.Context) error {
 			t.redisWire.delay.Store(int64(150 * time.Millisecond)) // in each direction
 			defer t.redisWire.delay.Store(0)
 			until(ctx)
 			return nil
 		}},
-		{"no commit ends, as on a disk that stalls", short, t.holding("FLUSH TABLES WITH READ LOCK", "UNLOCK TABLES")},
-		{"the rows of a viewer and its contacts are locked", short, t.holding("BEGIN",
+		{"no commit ends, as on a disk that stalls", short, false, t.holding("FLUSH TABLES WITH READ LOCK", "UNLOCK TABLES")},
+		{"the rows of a viewer and its contacts are locked", short, false, t.holding("BEGIN",
 			fmt.Sprintf("SELECT COUNT(*) FROM users JOIN contacts ON contacts.user_id = users.id WHERE users.id = %s FOR UPDATE", t.viewers[0]), "ROLLBACK")},
-		{"2 % of the packets are lost", short, func(ctx context.Context) error {
+		{"2 % of the packets are lost", short, false, func(ctx context.Context) error {
 			for _, w := range []*wire{t.mysqlWire, t.redisWire} {
 				w.lost.Store(20)
 				defer w.lost.Store(0)
@@ -113,14 +149,20 @@ func (t *through) troubles() []trouble {
 			until(ctx)
 			return nil
 		}},
-		{"Redis hangs", short, hanging(t.redis.Pause, t.redis.Resume)},
-		{"MySQL hangs", short, hanging(t.mysql.Pause, t.mysql.Resume)},
+		{"activityd hangs", short, false, hanging(t.signal(syscall.SIGSTOP), t.signal(syscall.SIGCONT))},
+		{"Redis hangs", short, false, hanging(t.redis.Pause, t.redis.Resume)},
+		{"MySQL hangs", short, true, hanging(t.mysql.Pause, t.mysql.Resume)},
 	}
 }
 
-// slow measures what slow servers do to reads, at half of what fits.
-func (o *overload) slow(ctx context.Context) error {
-	t, err := o.openThrough(ctx)
+// signal returns a function that sends one to the program.
+func (t *through) signal(signal os.Signal) func() error {
+	return func() error { return t.cmd.Process.Signal(signal) }
+}
+
+// benchSlow measures what slow servers do to reads, at half of what fits.
+func (s *suite) benchSlow(ctx context.Context) error {
+	t, err := s.throughWires(ctx)
 	if err != nil {
 		return err
 	}
@@ -129,44 +171,50 @@ func (o *overload) slow(ctx context.Context) error {
 
 // underAll offers a load in each of some troubles.
 func (t *through) underAll(ctx context.Context, part string, times float64, list []trouble) error {
-	memory, wrong := 0.0, 0
+	wrong, unready := 0, 0
 	for _, trouble := range list {
 		s, err := t.under(ctx, part, times, trouble)
 		if err != nil {
 			return fmt.Errorf("%s: %w", trouble.name, err)
 		}
-		memory, wrong = max(memory, float64(s.seen.memory)/float64(t.idle)), wrong+s.wrong
+		if wrong += s.wrong; !trouble.away {
+			unready += s.seen.unready
+		}
 	}
-	t.results.add(figure{Part: part, Name: "all of them: memory ÷ idle", Value: spreadOf(memory), Aim: atMost(3)})
-	t.results.add(figure{Part: part, Name: "all of them: wrong answers", Value: spreadOf(float64(wrong)), Exact: true, Aim: atMost(0)})
+	t.results.add(figure{Part: part, Name: "/readyz 503 while MySQL answers", Value: spreadOf(float64(unready)), Exact: true, Aim: atMost(0)})
+	t.results.add(figure{Part: part, Name: "wrong answers", Value: spreadOf(float64(wrong)), Exact: true, Aim: atMost(0)})
 	return nil
 }
 
-// herd measures what comes together, when all that fits is offered.
-func (o *overload) herd(ctx context.Context) error {
-	t := &through{overload: o, target: o.targets[wired]}
-	short := min(5*time.Second, o.options.step/3)
-	err := t.underAll(ctx, "All that fits is offered", 1, []trouble{
-		{"FLUSHALL", 0, func(ctx context.Context) error { return o.client.FlushAll(context.WithoutCancel(ctx)).Err() }},
-		{"the process is killed, and started again", 0, func(context.Context) error { return t.restart(o.backend, t.settings) }},
-		{"MySQL is killed, and started again", short, func(ctx context.Context) error {
-			err := o.mysql.Kill()
-			if err != nil {
-				return err
-			}
-			until(ctx)
-			ctx = context.WithoutCancel(ctx)
-			if err := o.mysql.Restart(ctx); err != nil {
-				return err
-			}
-			o.meter.account, err = newAccountant(ctx, o.backend, o.meter.servers)
-			return err
-		}},
+// benchHerd measures what comes together, when all that fits is offered.
+func (s *suite) benchHerd(ctx context.Context) error {
+	t, err := s.throughWires(ctx)
+	if err != nil {
+		return err
+	}
+	err = t.underAll(ctx, "Herds, all that fits is offered", 1, []trouble{
+		{"FLUSHALL", 0, false, func(ctx context.Context) error { return t.client.FlushAll(context.WithoutCancel(ctx)).Err() }},
+		{"activityd is killed, and started again", 0, false, func(context.Context) error { return t.restart(t.backend, t.settings) }},
+		{"MySQL is killed, and started again", min(time.Minute, t.options.step/2), true, t.withoutMySQL},
 	})
 	if err != nil {
 		return err
 	}
 	return t.wakeUp(ctx)
+}
+
+// withoutMySQL kills MySQL, and starts it again when ctx ends.
+func (t *through) withoutMySQL(ctx context.Context) (err error) {
+	if err := t.mysql.Kill(); err != nil {
+		return err
+	}
+	until(ctx)
+	ctx = context.WithoutCancel(ctx)
+	if err := t.mysql.Restart(ctx); err != nil {
+		return err
+	}
+	t.meter.account, err = newAccountant(ctx, t.backend, t.meter.servers)
+	return err
 }
 
 // under offers a load, and makes trouble in its middle.
@@ -178,7 +226,7 @@ func (t *through) under(ctx context.Context, part string, times float64, trouble
 	var ended time.Duration
 	start := time.Now()
 	s, err = t.step(ctx, t.target, offer{
-		conns: clientConns, rate: times * t.capacity[allSets].goodput(), duration: begin + trouble.lasts + rest,
+		conns: clientConns, rate: times * t.goodput(allSets), duration: begin + trouble.lasts + rest,
 	}, func(ctx context.Context) error {
 		if err := retry.Sleep(ctx, begin); err != nil {
 			return err
@@ -203,6 +251,7 @@ func (t *through) under(ctx context.Context, part string, times float64, trouble
 		row("good answers ÷ offered meanwhile", "", s.between(begin, ended))
 	}
 	row("p99 of good answers", "ms", milliseconds(s.goods.quantile(0.99)))
+	row("memory ÷ idle", "", float64(s.seen.memory)/float64(t.idle))
 	row("until as before", "s", recovered.Seconds())
 	return s, nil
 }
@@ -229,26 +278,72 @@ func (t *through) recovered(ctx context.Context, s step, ended time.Duration) (t
 	return s.took - ended + more, err
 }
 
-// wakeUp lets widgets ask together, and again as they do when they are refused.
+// wakeUp lets widgets ask together, and again as they do when they are refused. Each knows an answer, and
+// asks whether it still holds.
 func (t *through) wakeUp(ctx context.Context) error {
 	if err := t.settle(ctx, t.target); err != nil {
 		return err
 	}
-	widgets := int(min(100_000, t.capacity[allSets].goodput()*t.options.step.Seconds()/3))
-	s, err := t.step(ctx, t.target, offer{conns: clientConns, together: widgets, duration: 4 * t.options.step}, nil)
+	questions, err := t.widgets(ctx)
+	if err != nil {
+		return err
+	}
+	widgets := t.options.widgets
+	s, err := t.step(ctx, t.target, offer{
+		questions: questions, conns: clientConns, together: widgets, patience: widgetPatience, duration: 10 * time.Minute,
+	}, nil)
 	if err != nil {
 		return err
 	}
 	const part = "Widgets that wake up together"
-	least := float64(widgets) / t.capacity[allSets].goodput()
+	least := float64(widgets) / t.goodput(allSets)
 	row := func(name, unit string, value float64, exact bool, a *aim) {
 		t.results.add(figure{Part: part, Name: name, Unit: unit, Value: spreadOf(value), Exact: exact, Aim: a})
 	}
-	row("widgets, of as many as fit into a third of a step", "", float64(widgets), false, nil)
+	row("widgets", "", float64(widgets), false, nil)
 	row("of them answered", "%", 100*float64(s.good)/float64(widgets), false, nil)
+	row("of the answers 304, as the photos are the same", "%", 100*float64(s.unchanged)/float64(max(1, s.good)), false, nil)
+	row("until the last is answered", "s", s.last.Seconds(), false, nil)
 	row("until the last is answered ÷ at capacity", "", s.last.Seconds()/least, false, nil)
-	row("requests for each answer", "", float64(s.arrivals+s.retries)/float64(max(1, s.good)), false, nil)
+	row("requests for each answer", "", float64(s.sent)/float64(max(1, s.good)), false, nil)
+	row("memory ÷ idle", "", float64(s.seen.memory)/float64(t.idle), false, nil)
 	row("/readyz 503", "", float64(s.seen.unready), true, atMost(0))
 	row("wrong answers", "", float64(s.wrong), true, atMost(0))
 	return nil
+}
+
+// widgetPatience is how long a widget waits for an answer.
+const widgetPatience = 20 * time.Second
+
+// widgets returns the questions of widgets that have the answers.
+func (t *through) widgets(ctx context.Context) ([]question, error) {
+	list := make([]question, len(t.viewers))
+	for i, viewer := range t.viewers {
+		token, err := t.keys[0].Sign(viewer, time.Hour, "")
+		if err != nil {
+			return nil, err
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.addr+"/v1/me/recent-contact-photos", nil)
+		if err != nil {
+			return nil, err
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return nil, err
+		}
+		body, err := io.ReadAll(response.Body)
+		if err := errors.Join(err, response.Body.Close()); err != nil {
+			return nil, err
+		}
+		if !bytes.HasPrefix(body, t.questions[i].want) {
+			return nil, fmt.Errorf("viewer %s is answered %d: %.300q", viewer, response.StatusCode, body)
+		}
+		tag := response.Header.Get("ETag")
+		list[i] = question{
+			request: fmt.Appendf(nil, "GET /v1/me/recent-contact-photos HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nIf-None-Match: %s\r\n\r\n", token, tag),
+			want:    t.questions[i].want, tag: []byte("\r\nEtag: " + tag + "\r\n"),
+		}
+	}
+	return list, nil
 }

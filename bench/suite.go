@@ -45,7 +45,10 @@ func allParts() []part {
 		{name: "audience", group: "push", durable: true, run: (*suite).benchAudience},
 		{name: "producer", group: "push", durable: true, run: (*suite).benchProducer},
 		{name: "failover", group: "push", durable: true, run: (*suite).benchFailover},
+		{name: "classes", group: "overload", site: true, run: (*suite).benchClasses},
 		{name: "overload", group: "overload", site: true, run: (*suite).benchOverload},
+		{name: "slow", group: "overload", site: true, run: (*suite).benchSlow},
+		{name: "herd", group: "overload", site: true, run: (*suite).benchHerd},
 		{name: "backlog", group: "queue", run: (*suite).benchBacklog},
 	}
 }
@@ -76,12 +79,14 @@ func partsNamed(list string) ([]part, error) {
 // suite is a run of the benchmark.
 type suite struct {
 	*backend
-	options options
-	meter   *meter
-	results *results
-	out     io.Writer // progress
-	store   *contacts.MySQL
-	push    *pushBench // nil: no part has needed it yet
+	options  options
+	meter    *meter
+	results  *results
+	out      io.Writer // progress
+	store    *contacts.MySQL
+	push     *pushBench // nil: no part has needed it yet
+	overload *overload  // likewise
+	wired    *through   // likewise
 }
 
 // newSuite starts the servers, and makes the site if a part needs it. The caller
