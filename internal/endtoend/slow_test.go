@@ -17,6 +17,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
+	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 )
@@ -24,25 +25,25 @@ import (
 // slowGround is a site that does not change, and a program that answers for it through proxies.
 type slowGround struct {
 	*town
-	program    *program
-	mysql      *servertest.Proxy
-	redisProxy *servertest.Proxy
-	client     *http.Client
-	truth      map[member.ID][]uint64 // the photos that each viewer is shown
-	all        []member.ID
-	metrics    string // address
+
+	program           *program
+	mysqlServer       *localserver.MySQL
+	redisServer       *localserver.Redis
+	mysql, redisProxy *servertest.Proxy
+	client            *http.Client
+	truth             map[member.ID][]uint64 // the photos that each viewer is shown
+	all               []member.ID
 }
 
-// TestSlowServers: a server that is slow, or hangs, is worse than one that is gone. More clients
-// than may read at once go on reading while it is. Each gets an answer: the true one, or one that says
-// when to come back. /readyz is 503 only where MySQL does not answer. Afterwards all is as before.
-func TestSlowServers(t *testing.T) {
-	t.Parallel()
+// newSlowGround starts it on servers of its own.
+func newSlowGround(t *testing.T) *slowGround {
+	t.Helper()
 	seed := seedFor(t)
 	mysqlServer, redisServer := servertest.OwnMySQL(t), servertest.Redis(t)
 	g := groundOn(t, needFor(seed), mysqlServer.DSN(servertest.Database), redisServer)
 	s := &slowGround{
-		town: newTown(t, g, seed, 0), mysql: servertest.NewProxy(t, mysqlServer.Addr()), redisProxy: servertest.NewProxy(t, redisServer.Addr()),
+		town: newTown(t, g, seed, 0), mysqlServer: mysqlServer, redisServer: redisServer,
+		mysql: servertest.NewProxy(t, mysqlServer.Addr()), redisProxy: servertest.NewProxy(t, redisServer.Addr()),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: slowReaders}, Timeout: patience},
 		truth:  make(map[member.ID][]uint64),
 	}
@@ -50,27 +51,22 @@ func TestSlowServers(t *testing.T) {
 	s.askForTruth(t)
 	s.warm(t, s.viewers())
 	s.program = serving(t, "slow", s.mysql.MySQLDSN(g.dsn), s.redisProxy.RedisURL(), fmt.Sprintf("--need=%d", needFor(seed))).mustStart(t)
-	line, found, err := s.program.latest().findLine("listening for metrics")
-	if err != nil || !found {
-		t.Fatalf("no listener for metrics: %v", err)
-	}
-	s.metrics = line.Address
 	s.awaitAsBefore(t)
-	idle := s.goroutines(t)
+	return s
+}
 
-	for _, trouble := range []struct {
-		name   string
-		isAway bool // nothing can be answered, and /readyz may say so
-		spell
-	}{
-		{"MySQL ten times slower", false, turns(mysqlServer.Pause, mysqlServer.Resume)},
-		{"Redis takes 300 ms", false, delayed(s.redisProxy, 150*time.Millisecond)}, // in each direction
-		{"packets lost", false, losing(s.mysql, s.redisProxy)},
-		{"no commit ends, as on a disk that stalls", false, s.holding(t, "FLUSH TABLES WITH READ LOCK", "UNLOCK TABLES")},
-		{"hot rows locked", false, s.holding(t, "SELECT COUNT(*) FROM users JOIN contacts ON contacts.user_id = users.id WHERE users.id < 20 FOR UPDATE", "ROLLBACK")},
-		{"Redis hangs", false, spell{redisServer.Pause, redisServer.Resume}},
-		{"MySQL hangs", true, spell{mysqlServer.Pause, mysqlServer.Resume}},
-	} {
+// trouble is something that befalls the servers while members read.
+type trouble struct {
+	name   string
+	isAway bool // nothing can be answered, and /readyz may say so
+	spell
+}
+
+// goThrough lets members read in each trouble. What is not answered then is refused, and some is answered
+// where that can be. Afterwards all is as before.
+func (s *slowGround) goThrough(t *testing.T, troubles []trouble) {
+	t.Helper()
+	for _, trouble := range troubles {
 		must(t, trouble.begin())
 		o := s.read(t)
 		must(t, trouble.end())
@@ -83,9 +79,57 @@ func TestSlowServers(t *testing.T) {
 		}
 		s.awaitAsBefore(t)
 	}
+}
+
+// TestSlowServers: a server that is slow, or hangs, is worse than one that is gone. More clients
+// than may read at once go on reading while it is. Each gets an answer: the true one, or one that says
+// when to come back. /readyz is 503 only where MySQL does not answer. Afterwards all is as before.
+func TestSlowServers(t *testing.T) {
+	t.Parallel()
+	s := newSlowGround(t)
+	idle, walks := s.metric(t, "go_goroutines"), s.metric(t, walksMetric)
+	// First, while nothing else has made a walk necessary: a process that is late takes no walk for that.
+	s.goThrough(t, []trouble{{"the process runs for a tenth of the time", false, turns(s.program.freeze, s.program.thaw, 100*time.Millisecond)}})
+	if n := s.metric(t, walksMetric) - walks; n > 0 {
+		t.Errorf("%d reads walked because the process was late", n)
+	}
+	s.goThrough(t, []trouble{
+		{"MySQL ten times slower", false, turns(s.mysqlServer.Pause, s.mysqlServer.Resume, 3*time.Millisecond)},
+		{"Redis takes 300 ms", false, delayed(s.redisProxy, 150*time.Millisecond)}, // in each direction
+		{"packets lost", false, losing(s.mysql, s.redisProxy)},
+		{"no commit ends, as on a disk that stalls", false, s.holding(t, "FLUSH TABLES WITH READ LOCK", "UNLOCK TABLES")},
+		{"hot rows locked", false, s.holding(t, "SELECT COUNT(*) FROM users JOIN contacts ON contacts.user_id = users.id WHERE users.id < 20 FOR UPDATE", "ROLLBACK")},
+		{"Redis hangs", false, spell{s.redisServer.Pause, s.redisServer.Resume}},
+		{"MySQL hangs", true, spell{s.mysqlServer.Pause, s.mysqlServer.Resume}},
+	})
 	// What a trouble left behind would be there still: at least one for each reader.
 	s.client.CloseIdleConnections()
-	eventually(t, "there are as many goroutines as before", func() bool { return s.goroutines(t) < idle+slowReaders })
+	eventually(t, "there are as many goroutines as before", func() bool { return s.metric(t, "go_goroutines") < idle+slowReaders })
+	s.program.finish(t)
+}
+
+const walksMetric = "activityd_read_walks_total"
+
+// TestHerds: all comes at once, to servers that have nothing, or have just come back. Each read gets the true answer, or
+// one that says when to come back; afterwards all is as before, and the sets are there again.
+func TestHerds(t *testing.T) {
+	t.Parallel()
+	s := newSlowGround(t)
+	restart := func() error { return errors.Join(s.program.kill(), s.program.start(t.Context())) }
+	nothing := func() error { return nil }
+	s.goThrough(t, []trouble{
+		{"FLUSHALL", false, spell{func() error { return s.town.client.FlushAll(t.Context()).Err() }, nothing}},
+		{"the process is started again", false, spell{restart, nothing}},
+		{"MySQL is gone, and comes back", true, spell{s.mysqlServer.Kill, func() error { return s.mysqlServer.Restart(t.Context()) }}},
+		{"all are started again", false, spell{func() error {
+			return errors.Join(s.program.kill(), s.redisServer.Kill(), s.mysqlServer.Kill(),
+				s.redisServer.Restart(t.Context()), s.mysqlServer.Restart(t.Context()), s.program.start(t.Context()))
+		}, nothing}},
+	})
+	eventually(t, "no read walks", func() bool {
+		walks := s.metric(t, walksMetric)
+		return s.read(t).good.Load() > 0 && s.metric(t, walksMetric) == walks
+	})
 	s.program.finish(t)
 }
 
@@ -202,11 +246,16 @@ func (s *slowGround) awaitAsBefore(t *testing.T) {
 	})
 }
 
-func (s *slowGround) goroutines(t *testing.T) int {
+// metric is the sum of a metric of the program.
+func (s *slowGround) metric(t *testing.T, name string) int {
 	t.Helper()
-	text, err := scrape(t.Context(), s.client, s.metrics)
+	line, found, err := s.program.latest().findLine("listening for metrics")
+	if err != nil || !found {
+		t.Fatalf("no listener for metrics: %v", err)
+	}
+	text, err := scrape(t.Context(), s.client, line.Address)
 	must(t, err)
-	return int(sumOf(text, "go_goroutines"))
+	return int(sumOf(text, name))
 }
 
 // spell is what makes servers slow for a time.
@@ -235,12 +284,12 @@ func losing(proxies ...*servertest.Proxy) spell {
 	return spell{set(10), set(0)}
 }
 
-// turns stops a server for nine tenths of the time.
-func turns(pause, resume func() error) spell {
+// turns lets a process run for one of ten turns, which are so long.
+func turns(pause, resume func() error, turn time.Duration) spell {
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	return spell{func() error {
 		go func() {
-			tick := time.NewTicker(3 * time.Millisecond)
+			tick := time.NewTicker(turn)
 			defer tick.Stop()
 			for i := 0; ; i++ {
 				var err error
