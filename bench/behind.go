@@ -158,7 +158,7 @@ func serveBehind(ctx context.Context, args []string, log io.Writer) (err error) 
 	reader := recent.NewReader(ix, contacts.NewMySQL(db), hints, recent.Options{
 		Min: ix.Settings().Min, WalkTimeout: api.DefaultRequestTimeout, Limiter: limit, Late: late.Since,
 	})
-	server := api.New(api.Config{Reader: reader, Limiter: limit, Enqueuer: q, Logger: logger, Checker: func(ctx context.Context) api.Health {
+	server := api.New(api.Config{Reader: reader, Limiter: limit, Late: late.Now, Enqueuer: q, Logger: logger, Checker: func(ctx context.Context) api.Health {
 		return api.Health{MySQL: api.Component{Usable: db.PingContext(ctx) == nil}, Redis: api.Component{Usable: client.Ping(ctx).Err() == nil}}
 	}})
 	own := metrics.NewServer(metrics.Options{Probes: server.Handler(), Profiles: true, Log: logger})
