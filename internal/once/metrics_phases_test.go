@@ -44,7 +44,7 @@ func TestPhasesCollector(t *testing.T) {
 			{time.Minute, time.Millisecond, nil, 5, true},
 		} {
 			time.Sleep(step.wait) //nolint:forbidigo // the time of the bubble, which costs none
-			synctest.Wait() // what was asked is answered, or waits
+			synctest.Wait()       // what was asked is answered, or waits
 			took, err = step.took, step.err
 			want := metricstest.Samples{}
 			if step.shown {
