@@ -10,8 +10,8 @@ const (
 	roundReads = 32                     // a round ends after so many proven reads,
 	roundTime  = 100 * time.Millisecond // or after this time,
 	roundLeast = 4                      // with so many
-	fastFactor = 2                      // times the usual, below which the limit may rise
-	slowFactor = 3                      // times the usual, above which it falls
+	fastFactor = 4                      // times the usual, below which the limit may rise
+	slowFactor = 6                      // times the usual, above which it falls
 	minUsual   = 500 * time.Microsecond // a read that needs less may need three times as long for no reason
 	tryEvery   = time.Second            // between two rounds with twice as many
 )

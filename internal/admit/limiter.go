@@ -252,13 +252,14 @@ func (l *Limiter) serve(now time.Time) {
 	for again := true; again; {
 		again = false
 		for _, q := range []*queue{&l.reads, &l.walking} {
-			if len(q.waiting) > 0 && l.fits(q.class) {
-				p := q.waiting[q.next(now)]
-				q.remove(p)
-				l.let(p, now)
-				close(p.decided)
-				again = true
+			if len(q.waiting) == 0 || !l.fits(q.class) {
+				continue
 			}
+			p := q.waiting[q.next(now)]
+			q.remove(p)
+			l.let(p, now)
+			close(p.decided)
+			again = true
 		}
 	}
 }

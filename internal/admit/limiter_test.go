@@ -117,9 +117,12 @@ func TestABurstWaitsAndAnOverloadIsRefused(t *testing.T) {
 			t.Error("in an overload not the newest is let in, or that makes no room")
 		}
 		<-time.After(10 * time.Millisecond)
-		if last := c.enter(admit.Proven, ""); !last.waits() {
+		last := c.enter(admit.Proven, "")
+		if !last.waits() {
 			t.Error("one that comes does not wait")
-		} else if <-time.After(11 * time.Millisecond); !last.isRefused() || last.after != 10*time.Millisecond {
+		}
+		<-time.After(11 * time.Millisecond)
+		if !last.isRefused() || last.after != 10*time.Millisecond {
 			t.Errorf("in an overload it is refused after %v", last.after)
 		}
 		<-time.After(3 * time.Second)
@@ -286,7 +289,7 @@ func TestInvariants(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		most := rapid.IntRange(1, 30).Draw(rt, "most")
-		test(t, admit.Options{Least: rapid.IntRange(1, most).Draw(rt, "least"), Most: most}, func(t *testing.T, c *crowd) {
+		test(t, admit.Options{Least: rapid.IntRange(1, most).Draw(rt, "least"), Most: most}, func(_ *testing.T, c *crowd) {
 			var all []*attempt
 			rt.Repeat(map[string]func(*rapid.T){
 				"enter": func(rt *rapid.T) {

@@ -105,8 +105,9 @@ func (s *Server) readOf(r *http.Request) (_ *refusals, need auth.Scope, by admit
 		return &s.viewerRefusals, ofViewers, by
 	}
 	before, after, _ := strings.Cut(photosOfMember, ":id")
-	id, isRead := strings.CutPrefix(r.URL.Path, before)
-	if id, isRead = strings.CutSuffix(id, after); !isRead {
+	id, isUser := strings.CutPrefix(r.URL.Path, before)
+	id, isRead := strings.CutSuffix(id, after)
+	if !isUser || !isRead {
 		return nil, 0, by
 	}
 	var err error
@@ -158,7 +159,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, f *refusal, bega
 	header[echo.HeaderContentType] = typeOfProblem
 	header[echo.HeaderRetryAfter] = f.retryAfter[rand.IntN(len(f.retryAfter))]
 	w.WriteHeader(f.status)
-	_, _ = w.Write(f.body) // or the client left
+	_, _ = w.Write(f.body) //nolint:gosec // a constant, and JSON; an error is that the client left
 	s.Refused("busy")
 	f.count.Inc()
 	f.seconds.Observe(time.Since(began).Seconds())

@@ -95,7 +95,7 @@ func TestARefusedReadAsksNothing(t *testing.T) {
 		"unverified": func() *http.Request {
 			r := newMe(t, http.MethodGet, mePath, "")
 			r.Header.Set("Authorization", "Bearer a.b.c")
-			r.Header.Set("X-Request-Id", "mine")
+			r.Header.Set("X-Request-ID", "mine")
 			return r
 		},
 	} {
@@ -110,7 +110,7 @@ func TestARefusedReadAsksNothing(t *testing.T) {
 			t.Errorf("%s: %d reads and %d tokens verified for a refused one", name, asked, verified.verified)
 		}
 		if name == "unverified" {
-			if id := refused.Header().Get("X-Request-Id"); refused.Code != http.StatusServiceUnavailable || id != "mine" {
+			if id := refused.Header().Get("X-Request-ID"); refused.Code != http.StatusServiceUnavailable || id != "mine" {
 				t.Errorf("%s: %d, id %q", name, refused.Code, id)
 			}
 			continue
@@ -128,7 +128,7 @@ func TestARefusedReadAsksNothing(t *testing.T) {
 func fixed(w *httptest.ResponseRecorder) http.Header {
 	h := w.Header().Clone()
 	for name := range maps.Keys(h) {
-		if slices.Contains([]string{"X-Request-Id", "Retry-After", "Content-Length"}, name) {
+		if slices.Contains([]string{"X-Request-ID", "Retry-After", "Content-Length"}, name) {
 			h[name] = nil
 		}
 	}

@@ -239,7 +239,8 @@ func (s *slowGround) awaitAsBefore(t *testing.T) {
 		o := &slowOutcomes{}
 		must(t, s.readOnce(t.Context(), s.all[i%len(s.all)], o))
 		i++
-		if row++; o.good.Load() == 0 {
+		row++
+		if o.good.Load() == 0 {
 			row = 0
 		}
 		return row == 20

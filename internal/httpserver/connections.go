@@ -35,7 +35,8 @@ const (
 // Accept returns the next connection within the bound. [Server.connState] releases it.
 func (b *bounded) Accept() (net.Conn, error) {
 	for {
-		if b.accepted++; b.accepted%latePortion == 0 && b.server.options.Late() >= tooLate {
+		b.accepted++
+		if b.accepted%latePortion == 0 && b.server.options.Late() >= tooLate {
 			<-time.After(latePause)
 		}
 		c, err := b.Listener.Accept()

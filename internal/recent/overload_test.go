@@ -54,6 +54,7 @@ func (l *recordingLimit) Enter(_ context.Context, class admit.Class, by admit.By
 	l.note([...]string{"read", "compared", "walk", "free walk"}[class] + " of " + by.Caller)
 	return l, nil
 }
+
 func (l *recordingLimit) Turn(class admit.Class) {
 	l.note(map[admit.Class]string{admit.Waiting: "waits for Redis", admit.Proven: "has the reply", admit.Compared: "turns out to be compared"}[class])
 }

@@ -188,7 +188,8 @@ func (p *Proxy) forward(ctx context.Context, pair *pair, to, from net.Conn) {
 		n, readErr := from.Read(buffer)
 		p.mu.Lock()
 		delay := p.delay
-		if p.pieces++; p.resend > 0 && p.pieces%p.resend == 0 {
+		p.pieces++
+		if p.resend > 0 && p.pieces%p.resend == 0 {
 			delay += resendAfter
 		}
 		lost := pair.lost && from == pair.server
