@@ -28,9 +28,9 @@
 // # How many
 //
 // The time of proven reads says how busy the servers and the process are, as all of them do the
-// same. What they usually take is learnt: see law. While they take less than twice as long and
+// same. What they usually take is learnt: see law. While they take less than four times as long and
 // reads wait, the limit rises by one a round, of 32 reads or a tenth of a second; when they take
-// more than three times as long, it falls by a fifth. It neither falls below [Options.Least], which
+// more than six times as long, it falls by a fifth. It neither falls below [Options.Least], which
 // is enough to keep two cores busy, nor rises above [Options.Most], which the connections to MySQL
 // bound. Time alone does not say whether fewer reads would be quicker. A server that is further
 // away, or slow for another reason than this process, takes its time whatever is under way, and

@@ -20,9 +20,9 @@ func TestTheLaw(t *testing.T) {
 	}{
 		"nothing waits":             {{50, 1, false, 8}},
 		"reads wait, and are quick": {{5, 1, true, 13}, {50, 1, true, 24}},
-		"they become slow":          {{50, 1, true, 24}, {1, 4, true, 20}, {1, 4, true, 16}, {4, 4, true, 8}},
-		"neither quick nor slow":    {{10, 2, true, 18}, {20, 5, true, 18}},
-		"slow, and quick again":     {{50, 2, true, 24}, {6, 9, true, 8}, {5, 2, true, 13}},
+		"they become slow":          {{50, 1, true, 24}, {1, 7, true, 20}, {1, 7, true, 16}, {4, 7, true, 8}},
+		"neither quick nor slow":    {{10, 2, true, 18}, {20, 10, true, 18}},
+		"slow, and quick again":     {{50, 2, true, 24}, {6, 13, true, 8}, {5, 2, true, 13}},
 		"slow because of others under way": {
 			{50, 1, true, 24},
 			{6, 50, true, 8},

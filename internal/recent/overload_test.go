@@ -58,6 +58,7 @@ func (l *recordingLimit) Enter(_ context.Context, class admit.Class, by admit.By
 func (l *recordingLimit) Turn(class admit.Class) {
 	l.note(map[admit.Class]string{admit.Waiting: "waits for Redis", admit.Proven: "has the reply", admit.Compared: "turns out to be compared"}[class])
 }
+
 func (l *recordingLimit) Leave(proven bool) {
 	l.note(map[bool]string{true: "leaves, proven", false: "leaves"}[proven])
 }
