@@ -23,8 +23,8 @@ type activityd struct {
 
 func newActivityd(b *backend) *activityd {
 	notifier := &notify.Notifier{}
-	q := queue.NewMySQLQueue(b.db, queue.Options{Notifier: notifier, Owner: "bench"})
-	return &activityd{backend: b, notifier: notifier, queue: q, store: contacts.NewMySQL(b.db), pool: queue.PoolOptions{Workers: tasks.DefaultWorkers()}}
+	q := queue.NewMySQLQueue(b.db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "bench"})
+	return &activityd{backend: b, notifier: notifier, queue: q, store: contacts.NewMySQL(b.db), pool: queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers()}}
 }
 
 // work implements [system].

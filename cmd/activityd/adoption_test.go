@@ -225,7 +225,7 @@ func TestUninstallingFromTheSitesOwnDatabase(t *testing.T) {
 	succeed(t, "schema", "--triggers", "--apply", "--mysql-dsn="+m.DSN("site"))
 	execOn(t, admin, []string{
 		"CREATE USER 'activityd'@'%' IDENTIFIED BY 'secret'", "GRANT SELECT, INSERT, UPDATE, DELETE ON site.tasks TO 'activityd'@'%'",
-		"GRANT INSERT (type, subject, args, queue, priority, expires_at, state, due_at) ON site.tasks TO 'site'@'%'",
+		"GRANT INSERT (type, subject, args, queue, priority, expires_at, due_at) ON site.tasks TO 'site'@'%'",
 	})
 	succeed(t, "schema", "--triggers", "--remove", "--mysql-dsn="+m.DSN("site"))
 	execOn(t, admin, pageSQL(t, "docs/adoption.md")["remove_tables"])

@@ -214,13 +214,13 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 		return b, errors.Join(err, b.closers.close())
 	}
 	b.closers.push(check.Close)
-	b.ask = asking(contacts.NewMySQL(check), queue.NewMySQLQueue(check, queue.Options{}))
+	b.ask = asking(contacts.NewMySQL(check), queue.NewMySQLQueue(check, queue.Options{Kinds: tasks.Kinds()}))
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Notifier: b.notifier})
 	b.push = push.NewMySQL(b.db)
-	b.queue = queue.NewMySQLQueue(b.db, queue.Options{
+	b.queue = queue.NewMySQLQueue(b.db, queue.Options{Kinds: tasks.Kinds(),
 		Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,
 	})
 	return b, nil
@@ -520,7 +520,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	if s.config.role != roleAPI {
 		worked = s.pool.Queues()
 	}
-	collectors := []prometheus.Collector{queue.NewStatsCollector(s.queue.Stats, worked, s.log)}
+	collectors := []prometheus.Collector{queue.NewStatsCollector(tasks.Kinds(), s.queue.Stats, worked, s.log)}
 	if s.db != nil {
 		collectors = append(collectors, once.NewPhasesCollector(once.NewMySQL(s.db).Phases))
 	}

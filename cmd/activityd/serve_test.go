@@ -222,7 +222,7 @@ func (r *running) awaitTasks(t *testing.T) {
 		}
 	}()
 	eventually(t, "all tasks are done", func() bool {
-		err := r.db.QueryRowContext(t.Context(), "SELECT COALESCE(GROUP_CONCAT(id, ' ', type, ' ', state, ' ', COALESCE(last_error, '') SEPARATOR '; '), '') FROM tasks").Scan(&left)
+		err := r.db.QueryRowContext(t.Context(), "SELECT COALESCE(GROUP_CONCAT(id, ' ', type, ' ', state, ' ', COALESCE(last_error, '') SEPARATOR '; '), '') FROM (SELECT id, type, 'waiting' AS state, last_error FROM tasks UNION ALL SELECT id, type, state, last_error FROM parked_tasks UNION ALL SELECT 0, token, 'running', '' FROM task_leases) AS every").Scan(&left)
 		must(t, err)
 		return left == ""
 	})

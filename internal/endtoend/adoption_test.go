@@ -112,7 +112,7 @@ func TestTheSQLOfTheDocs(t *testing.T) {
 	if rows.Next() || rows.Err() != nil {
 		t.Errorf("somebody's last upload is behind, %v", rows.Err())
 	}
-	g.exec(t, "UPDATE tasks SET due_at = 1 WHERE state = 'scheduled'")
+	g.exec(t, "UPDATE parked_tasks SET due_at = 1 WHERE state = 'scheduled'")
 	g.started(t, "worker")
 	g.awaitIdle(t)
 }
@@ -170,7 +170,7 @@ func TestTheRightsOfTheDocs(t *testing.T) {
 		}
 	}
 
-	q := queue.NewMySQLQueue(g.asUser(t, "activityd"), queue.Options{Owner: "test"})
+	q := queue.NewMySQLQueue(g.asUser(t, "activityd"), queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
 	_, _, err := q.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewUpload(7), tasks.NewRefill(7)})
 	must(t, err)
 	_, err = q.Pause(t.Context(), tasks.QueueRefill)

@@ -89,7 +89,7 @@ func (d *duel) isLocked(t *testing.T) bool {
 
 func (d *duel) isLeased(t *testing.T) bool {
 	t.Helper()
-	return d.ledger.number(t, "SELECT COUNT(*) FROM tasks WHERE state = 'running' AND due_at > "+clock) > 0
+	return d.ledger.number(t, "SELECT COUNT(*) FROM task_leases WHERE ends_at > "+clock) > 0
 }
 
 // checkOthers: tasks that wait, that become due, and that another worker left

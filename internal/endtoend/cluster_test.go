@@ -102,7 +102,7 @@ func newSeveralSite(t *testing.T, redisURL string, client redis.UniversalClient,
 // open is how many tasks are not done, of the given types; without one, of all.
 func (s *severalSite) open(t *testing.T, types ...any) (n int) {
 	t.Helper()
-	query := "SELECT COUNT(*) FROM tasks WHERE state <> 'done'"
+	query := "SELECT (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM task_leases) + (SELECT COUNT(*) FROM parked_tasks WHERE state <> 'done')"
 	for i := range types {
 		query += map[bool]string{true: " AND type IN (?", false: ", ?"}[i == 0]
 	}

@@ -14,10 +14,6 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// errLeaseLost is the cause of what is cancelled because another worker may have
-// it by now.
-var errLeaseLost = errors.New("the lease was lost")
-
 // extensions is how often a lease is extended in its time.
 const extensions = 4
 
@@ -95,7 +91,7 @@ func (r *run) keep(c *claim, shares int) {
 }
 
 // extend extends the leases of a claim. It returns an error that wraps
-// errLeaseLost; whatever else fails is tried again by the next one.
+// ErrLeaseLost; whatever else fails is tried again by the next one.
 func (r *run) extend(c *claim) error {
 	held := c.holding()
 	if len(held) == 0 {
@@ -108,11 +104,11 @@ func (r *run) extend(c *claim) error {
 	lost, err := r.queue.Extend(bounded, held, c.lease)
 	switch {
 	case err == nil && lost > 0 && len(c.holding()) == len(held): // else some were finished since
-		return fmt.Errorf("%w: %d of %d tasks have another worker", errLeaseLost, lost, len(held))
+		return fmt.Errorf("%w: %d of %d tasks have another worker", ErrLeaseLost, lost, len(held))
 	case err == nil:
 		c.until = at.Add(c.lease)
 	case !time.Now().Before(c.until):
-		return fmt.Errorf("%w: it could not be extended: %w", errLeaseLost, err)
+		return fmt.Errorf("%w: it could not be extended: %w", ErrLeaseLost, err)
 	}
 	return nil
 }

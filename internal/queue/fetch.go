@@ -200,7 +200,7 @@ func (f *fetcher) divide(at time.Time, list []Task, idle []*worker) {
 	f.mu.Lock()
 	next := 0
 	for _, t := range list {
-		key, ordered := orderingKeyOf(t)
+		key, ordered := f.kinds.orderingKeyOf(t)
 		o := f.owners[key]
 		if !ordered || o == nil {
 			o = &owner{worker: idle[next%len(idle)]}
@@ -239,7 +239,7 @@ func (f *fetcher) work(w *worker) {
 		healthy := f.runShare(s)
 		f.mu.Lock()
 		for _, t := range s.tasks {
-			if key, ordered := orderingKeyOf(t); ordered {
+			if key, ordered := f.kinds.orderingKeyOf(t); ordered {
 				f.owners[key].tasks--
 				if f.owners[key].tasks == 0 {
 					delete(f.owners, key)
@@ -272,17 +272,4 @@ func (r *run) report(ctx context.Context, began time.Time, err error, message st
 	default:
 		r.lines.Log(ctx, slog.LevelError, "", message, slices.Concat(about, []any{"error", err})...)
 	}
-}
-
-// orderingKey is what tasks share that run one at a time: the space that their kind
-// names, and their key.
-type orderingKey struct {
-	space string
-	key   uint64
-}
-
-// orderingKeyOf returns the task's ordering key, if its kind has one.
-func orderingKeyOf(t Task) (key orderingKey, ordered bool) {
-	k, _ := kindOf(t.Kind)
-	return orderingKey{k.Order, t.Key}, k.Order != ""
 }

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,7 +38,7 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 	}
 	var done enqueued
 	err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks", len(batch)), func(tx *sql.Tx) (err error) {
-		done, err = enqueue(ctx, tx, batch)
+		done, err = enqueue(ctx, tx, q.options.Kinds, batch)
 		return err
 	})
 	if err != nil {
@@ -53,7 +54,7 @@ func (q *MySQLQueue) committed(batch []New, done enqueued) {
 	if done.absorbed {
 		q.cursors.forget() // the absorbing task was locked: claims passed it over
 	}
-	countEnqueued(batch, done.inserted)
+	countEnqueued(q.options.Kinds, batch, done.inserted)
 	q.options.Notifier.Notify(queuesOf(batch)...)
 }
 
@@ -67,6 +68,7 @@ type enqueued struct {
 // enqueuing is one batch on its way into the table.
 type enqueuing struct {
 	tx       *sql.Tx
+	kinds    Kinds
 	byKey    map[string]New
 	idOf     map[string]uint64
 	inserted []New
@@ -74,8 +76,8 @@ type enqueuing struct {
 }
 
 // enqueue writes a batch whose tasks have dedupe keys.
-func enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, err error) {
-	e := enqueuing{tx: tx, idOf: make(map[string]uint64, len(batch))}
+func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New) (done enqueued, err error) {
+	e := enqueuing{tx: tx, kinds: kinds, idOf: make(map[string]uint64, len(batch))}
 	if done, err = e.run(ctx, batch); err != nil {
 		return done, err
 	}
@@ -87,8 +89,8 @@ func enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, err e
 }
 
 // enqueueNext writes follow-up tasks, and does not read their ids.
-func enqueueNext(ctx context.Context, tx *sql.Tx, batch []New) (enqueued, error) {
-	e := enqueuing{tx: tx, idOf: make(map[string]uint64), blind: true}
+func enqueueNext(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New) (enqueued, error) {
+	e := enqueuing{tx: tx, kinds: kinds, idOf: make(map[string]uint64), blind: true}
 	return e.run(ctx, batch)
 }
 
@@ -100,13 +102,13 @@ func (e *enqueuing) run(ctx context.Context, batch []New) (done enqueued, err er
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		keyed = append(keyed, byKey[key])
 	}
-	for some := range byStatement(keyed) {
+	for some := range byStatement(keyed, payloadOf) {
 		if err := e.write(ctx, some); err != nil {
 			return done, err
 		}
 	}
 	done.absorbed = len(e.inserted) < len(keyed)
-	for some := range byStatement(others) {
+	for some := range byStatement(others, payloadOf) {
 		if err := e.insert(ctx, some); err != nil {
 			return done, err
 		}
@@ -115,13 +117,15 @@ func (e *enqueuing) run(ctx context.Context, batch []New) (done enqueued, err er
 	return done, nil
 }
 
-// byStatement divides tasks by what one statement may have.
-func byStatement(list []New) iter.Seq[[]New] {
-	return func(yield func([]New) bool) {
+func payloadOf(n New) int { return len(n.Payload) }
+
+// byStatement divides a list by what one statement may have.
+func byStatement[T any](list []T, size func(T) int) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
 		for len(list) > 0 {
 			n, bytes := 0, 0
-			for n < min(len(list), enqueueSize) && (n == 0 || bytes+len(list[n].Payload) <= enqueueBytes) {
-				bytes += len(list[n].Payload)
+			for n < min(len(list), enqueueSize) && (n == 0 || bytes+size(list[n]) <= enqueueBytes) {
+				bytes += size(list[n])
 				n++
 			}
 			if !yield(list[:n]) {
@@ -151,6 +155,12 @@ func (e *enqueuing) write(ctx context.Context, list []New) error {
 	}
 	for try := 1; ; try++ {
 		if err := e.absorb(ctx, keys); err != nil {
+			if mysql.IsDuplicate(err) && try < enqueueTries { // one came back at once, and another was quicker
+				for _, key := range keys {
+					delete(e.idOf, key)
+				}
+				continue
+			}
 			return err
 		}
 		absent := slices.DeleteFunc(slices.Clone(list), func(n New) bool { return e.idOf[n.DedupeKey] != 0 })
@@ -169,41 +179,66 @@ func (e *enqueuing) write(ctx context.Context, list []New) error {
 
 // absorb gives tasks to those that wait under their keys, and locks these until
 // the commit: a task that absorbs a change must not start before that change can
-// be seen. Whatever else has such a key loses it, as by its start. FOR UPDATE reads
+// be seen. Whatever else has such a key loses it. FOR UPDATE reads
 // what is, not what this transaction's snapshot shows: such a task may be younger
 // than that. The index is named because a small table is scanned otherwise, and with
 // it rows are locked that others are about to commit.
+//
+// It looks into tasks first. A task that moves to parked_tasks is waited for there, and then seen here;
+// one that moves back makes the INSERT that comes next fail, after which both are looked at again.
 func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
-	holders, err := mysql.Select(ctx, e.tx, scanKeyHolder, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority,"+
-		" COALESCE(GREATEST(due_at, 1), 0), COALESCE(GREATEST(expires_at, 1), 0), "+now+
-		" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", mysql.Args(keys)...)
-	if err != nil {
-		return err
+	for _, table := range []string{"tasks", "parked_tasks"} {
+		keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return e.idOf[key] != 0 })
+		if len(keys) == 0 {
+			return nil
+		}
+		state := "'waiting'"
+		if table == "parked_tasks" {
+			state = "state"
+		}
+		holders, err := mysql.Select(ctx, e.tx, scanKeyHolder, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", "+state+", attempts, priority,"+
+			" COALESCE(GREATEST(due_at, 1), 0), "+expiry+", "+now+
+			" FROM "+table+" FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", mysql.Args(keys)...)
+		if err != nil {
+			return err
+		}
+		if err := e.give(ctx, table, holders); err != nil {
+			return err
+		}
 	}
-	changed := make(map[uint64]timing)
+	return nil
+}
+
+// give gives tasks to the holders of their keys, in one of the tables.
+func (e *enqueuing) give(ctx context.Context, table string, holders []keyHolder) error {
 	var others []any
 	for _, r := range holders {
 		// To the server a key with blanks at its end is the same; it was asked for without.
 		n, asked := e.byKey[r.dedupeKey]
-		if !asked || !r.absorbs(n) {
+		if !asked || !r.absorbs(n, e.kinds) {
 			others = append(others, r.ID)
 			continue
 		}
 		e.idOf[r.dedupeKey] = r.ID
 		is := r.timing()
 		if both := is.absorbing(timingOf(n, r.now)); both != is {
-			changed[r.ID] = both
+			if err := e.advance(ctx, r, both); err != nil {
+				return err
+			}
 		}
 	}
-	if len(others) > 0 {
-		_, err := e.tx.ExecContext(ctx, updateTasks+"dedupe_key = "+keyOfItsOwn+" WHERE id IN ("+mysql.Marks(len(others))+")",
-			append([]any{rand.Text()[:16]}, others...)...)
-		if err != nil {
-			return err
-		}
+	if len(others) == 0 {
+		return nil
 	}
-	return e.advance(ctx, changed)
+	_, err := e.tx.ExecContext(ctx, "UPDATE "+table+" FORCE INDEX (PRIMARY) SET dedupe_key = "+keyOfItsOwn+" WHERE id IN ("+mysql.Marks(len(others))+")",
+		append([]any{rand.Text()[:16]}, others...)...)
+	return err
 }
+
+// keyOfItsOwn replaces the dedupe key of a row that absorbs nothing. ~ sorts behind all
+// keys; NULL would sort before them, where the rows of sites are. The argument is random, so
+// that no row can have the key already.
+const keyOfItsOwn = "CONCAT('~', id, '/', ?)"
 
 // scanKeyHolder reads a row that has the dedupe key of a task to be enqueued.
 func scanKeyHolder(rows *sql.Rows) (r keyHolder, err error) {
@@ -214,32 +249,34 @@ func scanKeyHolder(rows *sql.Rows) (r keyHolder, err error) {
 	return r, err
 }
 
-// advance changes when waiting tasks run and expire.
-func (e *enqueuing) advance(ctx context.Context, changed map[uint64]timing) error {
-	for id, t := range changed {
-		_, err := e.tx.ExecContext(ctx, "UPDATE tasks SET priority = ?, state = ?, due_at = NULLIF(?, 0), expires_at = NULLIF(?, 0), updated_at = "+now+
-			" WHERE id = ?", t.priority, t.state(), t.dueAt(), t.expiresAt, id)
-		if err != nil {
-			return err
+// advance changes when a task runs and expires that has not been started.
+func (e *enqueuing) advance(ctx context.Context, r keyHolder, t timing) error {
+	if r.state == Scheduled && t.runAt == 0 {
+		expires := "NULL"
+		if t.expiresAt > 0 {
+			expires = strconv.FormatInt(t.expiresAt, 10)
 		}
+		return moveBack(ctx, e.tx, []any{r.ID}, unparking{"attempts", expires, strconv.Itoa(t.priority), "dedupe_key"})
 	}
-	return nil
+	table := "tasks"
+	if r.state == Scheduled {
+		table = "parked_tasks"
+	}
+	_, err := e.tx.ExecContext(ctx, "UPDATE "+table+" SET priority = ?, due_at = NULLIF(?, 0), expires_at = NULLIF(?, 0) WHERE id = ?",
+		t.priority, t.runAt, t.expiresAt, r.ID)
+	return err
 }
 
 // insert inserts tasks, all or none of them.
 func (e *enqueuing) insert(ctx context.Context, list []New) error {
-	args := make([]any, 0, 9*len(list))
+	args := make([]any, 0, 8*len(list))
 	for _, n := range list {
-		state, wait := Waiting, n.Life
-		if n.Delay > 0 {
-			state, wait = Scheduled, n.Delay
-		}
-		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, state, orNull(n.Life), orNull(wait),
+		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, orNull(n.Life), orNull(n.Delay),
 			sql.NullString{String: n.DedupeKey, Valid: n.DedupeKey != ""})
 	}
-	const row = "(?,?,?,?,?,?," + now + "+?," + now + "+?,?),"
+	const row = "(?,?,?,?,?," + now + "+?," + now + "+?,?),"
 	values := strings.TrimSuffix(strings.Repeat(row, len(list)), ",")
-	res, err := e.tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, priority, state, expires_at, due_at, dedupe_key) VALUES "+values, args...)
+	res, err := e.tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, priority, expires_at, due_at, dedupe_key) VALUES "+values, args...)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func (q *MySQLQueue) EnqueueOnce(ctx context.Context, key string, batch []New) (
 	var done enqueued
 	for range 2 { // a key can be forgotten between the two looks at it
 		err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks once", len(batch)), func(tx *sql.Tx) (err error) {
-			done, replayed, err = once.enqueue(ctx, tx, batch)
+			done, replayed, err = once.enqueue(ctx, tx, q.options.Kinds, batch)
 			return err
 		})
 		if !errors.Is(err, sql.ErrNoRows) {
@@ -95,7 +95,7 @@ func newOnce(key string, batch []New) (once, error) {
 	return once{sha256.Sum256([]byte(key)), sha256.Sum256(raw)}, nil
 }
 
-func (o once) enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, replayed bool, err error) {
+func (o once) enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New) (done enqueued, replayed bool, err error) {
 	_, err = tx.ExecContext(ctx, "INSERT INTO task_keys (key_hash, batch_hash) VALUES (?, ?)", o.key[:], o.batch[:])
 	if mysql.IsDuplicate(err) {
 		done.ids, err = o.replay(ctx, tx)
@@ -104,7 +104,7 @@ func (o once) enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueu
 	if err != nil {
 		return done, false, err
 	}
-	done, err = enqueue(ctx, tx, batch)
+	done, err = enqueue(ctx, tx, kinds, batch)
 	if err != nil {
 		return done, false, err
 	}

@@ -30,7 +30,7 @@ type keyHolder struct {
 
 func (r keyHolder) timing() timing {
 	t := timing{priority: r.Priority, expiresAt: r.expiresAt}
-	if r.state == Scheduled {
+	if r.state == Scheduled || r.dueAt > r.now { // else it has come back, or is due by now
 		t.runAt = r.dueAt
 	}
 	return t
@@ -39,9 +39,9 @@ func (r keyHolder) timing() timing {
 // absorbs reports whether the row, which has the dedupe key of n, does the work of
 // n when it starts. A producer may have written that key into any row: one that is
 // over, or about something else.
-func (r keyHolder) absorbs(n New) bool {
-	notStarted := r.Attempts == 0 && (r.state == Scheduled || r.state == Waiting && r.dueAt == r.expiresAt)
-	return notStarted && r.ID != 0 && r.Queue == n.Queue && n.SameWork(r.Kind, r.Key, r.Payload)
+func (r keyHolder) absorbs(n New, kinds Kinds) bool {
+	notStarted := r.Attempts == 0 && (r.state == Scheduled || r.state == Waiting)
+	return notStarted && r.ID != 0 && r.Queue == n.Queue && kinds.SameWork(n, r.Kind, r.Key, r.Payload)
 }
 
 // absorbing returns the timing of a task that absorbs one of another timing.
@@ -51,20 +51,4 @@ func (t timing) absorbing(o timing) timing {
 		out.expiresAt = max(t.expiresAt, o.expiresAt)
 	}
 	return out
-}
-
-// state is where a task with this timing waits.
-func (t timing) state() State {
-	if t.runAt > 0 {
-		return Scheduled
-	}
-	return Waiting
-}
-
-// dueAt is when something must happen to it next; 0: never.
-func (t timing) dueAt() int64 {
-	if t.runAt > 0 {
-		return t.runAt
-	}
-	return t.expiresAt
 }

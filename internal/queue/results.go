@@ -19,7 +19,7 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 		results[i] = f.Result
 		healthy = healthy || !f.waits || f.waitsFor != nil && f.waitsFor.Partly()
 		if f.begun {
-			countFinished(f.Task, Judge(f.Result).label(), f.took)
+			r.kinds.countFinished(f.Task, Judge(f.Result).label(), f.took)
 		}
 		r.logFailure(f.Result)
 	}
@@ -42,7 +42,7 @@ func classify(ctx context.Context, waits bool, err error, pause time.Duration) e
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(cause, errStopped), errors.Is(cause, errLeaseLost):
+	case errors.Is(cause, errStopped), errors.Is(cause, ErrLeaseLost):
 		if _, ok := errors.AsType[*laterError](err); ok { // the handler knows when
 			return err
 		}

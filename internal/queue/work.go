@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type finished struct {
 
 // group is what one handler takes together of a share.
 type group struct {
+	name    string
 	handler Handler
 	tasks   []Task
 }
@@ -66,7 +68,8 @@ func (r *run) groups(tasks []Task) (groups []group) {
 		groups = append(groups, r.groupsOf(some)...)
 	}
 	for _, t := range byAttempt[SharedAttempts] {
-		groups = append(groups, group{r.handlerOf(t), []Task{t}})
+		name, h := r.handlerOf(t)
+		groups = append(groups, group{name, h, []Task{t}})
 	}
 	return groups
 }
@@ -75,14 +78,14 @@ func (r *run) groups(tasks []Task) (groups []group) {
 func (r *run) groupsOf(tasks []Task) (groups []group) {
 	last := make(map[orderingKey]int) // the group of the key's latest task
 	for _, t := range tasks {
-		h := r.handlerOf(t)
-		key, ordered := orderingKeyOf(t)
+		name, h := r.handlerOf(t)
+		key, ordered := r.kinds.orderingKeyOf(t)
 		at := last[key]
-		for at < len(groups) && !same(groups[at].handler, h) {
+		for at < len(groups) && groups[at].name != name {
 			at++
 		}
 		if at == len(groups) {
-			groups = append(groups, group{handler: h})
+			groups = append(groups, group{name: name, handler: h})
 		}
 		groups[at].tasks = append(groups[at].tasks, t)
 		if ordered {
@@ -92,17 +95,14 @@ func (r *run) groupsOf(tasks []Task) (groups []group) {
 	return groups
 }
 
-func (r *run) handlerOf(t Task) Handler {
-	if h, ok := r.handlers[t.Kind]; ok {
-		return h
+// handlerOf returns the handler of a task, and the name of the kinds that it takes together.
+func (r *run) handlerOf(t Task) (name string, h Handler) {
+	h, ok := r.handlers[t.Kind]
+	if !ok {
+		return "", unknownKind{}
 	}
-	return unknownKind{}
-}
-
-// same reports whether two handlers are equal. Those that cannot be compared are not.
-func same(a, b Handler) (equal bool) {
-	defer func() { _ = recover() }()
-	return a == b
+	k, _ := r.kinds.of(t.Kind)
+	return cmp.Or(k.Group, t.Kind), h
 }
 
 // unknownKind is the handler of the kinds that have none.
@@ -128,7 +128,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	}
 	start := time.Now()
 	for _, t := range g.tasks {
-		countStarted(t, t.Waited+start.Sub(c.at))
+		r.kinds.countStarted(t, t.Waited+start.Sub(c.at))
 	}
 	outcomes, ended := r.call(ctx, c, g)
 	var panicked *panicError
@@ -137,7 +137,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 		return nil
 	case len(g.tasks) > 1 && errors.As(outcomes[0].Err, &panicked):
 		for _, t := range g.tasks {
-			all = append(all, r.runGroup(ctx, c, group{g.handler, []Task{t}})...)
+			all = append(all, r.runGroup(ctx, c, group{g.name, g.handler, []Task{t}})...)
 		}
 		return all
 	}

@@ -1,0 +1,179 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// row is a task on its way from one table to another. Each task is in one place at a time:
+// in tasks, where it waits; in a row of task_leases, where it is worked on; or in parked_tasks.
+// What moves it writes it to the new place and deletes it from the old one in one
+// transaction. It keeps its id.
+type row struct {
+	Task
+	state     State  // where it goes
+	wait      int64  // Scheduled, Done: due in so many milliseconds
+	expiresAt uint64 // 0: never
+	created   uint64
+	lost      bool
+	lastError string
+}
+
+// columns are those that tasks and parked_tasks have in common, but for those of times and keys.
+const columns = "id, queue, type, subject, args, priority, attempts, max_attempts, expires_at, last_error, created_at"
+
+// expiry selects expires_at, or 0.
+const expiry = "COALESCE(GREATEST(expires_at, 1), 0)"
+
+// boundedArgs selects the arguments of a task, or, where they have more than
+// [MaxPayload] bytes, a JSON string that says so: no arguments at all.
+var boundedArgs = fmt.Sprintf("IF(LENGTH(args) <= %d, args, JSON_QUOTE(CONCAT(LENGTH(args), ' bytes: at most %[1]d are read')))", MaxPayload)
+
+// put writes tasks to where they go, those that wait into tasks, the others into parked_tasks,
+// and returns those that were written.
+//
+// If the server refuses that for what is in one of the rows (a trigger or a constraint of the
+// site's may), each is written alone, and one that is refused is buried with the reason, so that
+// it stops no others. One of which the server refuses that, too, is left out, and refused says why.
+func put(ctx context.Context, tx *sql.Tx, list []row) (written []row, refused, err error) {
+	for _, waits := range []bool{true, false} {
+		some := slices.DeleteFunc(slices.Clone(list), func(r row) bool { return (r.state == Waiting) != waits })
+		for some := range byStatement(some, func(r row) int { return len(r.Payload) + len(r.lastError) }) {
+			err := insertRows(ctx, tx, some)
+			if err == nil {
+				written = append(written, some...)
+				continue
+			}
+			if !mysql.IsRowRefused(err) {
+				return nil, nil, err
+			}
+			alone, why, err := putAlone(ctx, tx, some)
+			if err != nil {
+				return nil, nil, err
+			}
+			written, refused = append(written, alone...), cmp.Or(refused, why)
+		}
+	}
+	return written, refused, nil
+}
+
+func putAlone(ctx context.Context, tx *sql.Tx, list []row) (written []row, refused, err error) {
+	for _, r := range list {
+		err := insertRows(ctx, tx, []row{r})
+		if mysql.IsRowRefused(err) {
+			r.state, r.lastError = Dead, clip("the database refuses to change it: "+err.Error())
+			err = insertRows(ctx, tx, []row{r})
+		}
+		switch {
+		case err == nil:
+			written = append(written, r)
+		case mysql.IsRowRefused(err):
+			refused = err
+		default:
+			return nil, nil, err
+		}
+	}
+	return written, refused, nil
+}
+
+// insertRows inserts rows that all go into one table. What comes back to tasks has no dedupe key:
+// another task may have it by now.
+func insertRows(ctx context.Context, tx *sql.Tx, list []row) error {
+	into, values := "parked_tasks ("+columns+", state, due_at)", "(?,?,?,?,?,?,?,?,NULLIF(?, 0),NULLIF(?, ''),?,?,"+now+"+?),"
+	if list[0].state == Waiting {
+		into, values = "tasks ("+columns+", lost, due_at)", "(?,?,?,?,?,?,?,?,NULLIF(?, 0),NULLIF(?, ''),?,NULLIF(?, FALSE),"+now+"),"
+	}
+	args := make([]any, 0, 13*len(list))
+	for _, r := range list {
+		args = append(args, r.ID, r.Queue, r.Kind, r.Key, string(r.Payload), r.Priority, r.Attempts, r.MaxAttempts, r.expiresAt, r.lastError, r.created)
+		switch r.state {
+		case Waiting:
+			args = append(args, r.lost)
+		case Dead:
+			args = append(args, r.state, nil)
+		default:
+			args = append(args, r.state, r.wait)
+		}
+	}
+	_, err := tx.ExecContext(ctx, "INSERT INTO "+into+" VALUES "+strings.TrimSuffix(strings.Repeat(values, len(list)), ","), args...)
+	return err
+}
+
+// unparking is how tasks come back from parked_tasks: with what was there, but for what it says.
+type unparking struct{ attempts, expiresAt, priority, key string }
+
+// asTheyWere brings tasks back as they were parked.
+var asTheyWere = unparking{"attempts", "expires_at", "priority", "dedupe_key"}
+
+// unpark moves rows of parked_tasks that the transaction has locked to tasks, and returns how
+// many. One that the server refuses there is buried with the reason; one whose dedupe key another
+// task has loses it.
+func unpark(ctx context.Context, tx *sql.Tx, ids []any, u unparking) (n int, err error) {
+	refused := moveBack(ctx, tx, ids, u)
+	if refused == nil || !mysql.IsRowRefused(refused) {
+		return len(ids), refused
+	}
+	for _, id := range ids {
+		err := moveBack(ctx, tx, []any{id}, u)
+		if mysql.IsDuplicate(err) {
+			u := u
+			u.key = "NULL"
+			err = moveBack(ctx, tx, []any{id}, u)
+		}
+		if mysql.IsRowRefused(err) {
+			_, err = tx.ExecContext(ctx, "UPDATE parked_tasks SET state = 'dead', due_at = NULL, last_error = ?, updated_at = "+now+" WHERE id = ?",
+				clip("the database refuses to change it: "+err.Error()), id)
+		}
+		if err != nil && !mysql.IsRowRefused(err) {
+			return n, err
+		}
+		if err == nil {
+			n++
+		}
+	}
+	if n == 0 {
+		return 0, refused
+	}
+	return n, nil
+}
+
+func moveBack(ctx context.Context, tx *sql.Tx, ids []any, u unparking) error {
+	marks := "(" + mysql.Marks(len(ids)) + ")"
+	_, err := tx.ExecContext(ctx, "INSERT INTO tasks ("+columns+", dedupe_key, due_at) SELECT id, queue, type, subject, args, "+u.priority+", "+u.attempts+
+		", max_attempts, "+u.expiresAt+", last_error, created_at, "+u.key+", "+now+" FROM parked_tasks FORCE INDEX (PRIMARY) WHERE id IN "+marks, ids...)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, deleteParked+"IN "+marks, ids...)
+	}
+	return err
+}
+
+// How tasks are deleted by their ids: exactly those that were read, and never a range, as a
+// transaction may commit later that took an id between them. The index is named because MySQL and
+// MariaDB scan the table where a third of its rows or more are asked for. The scan of a
+// DELETE waits for rows that others have locked or not committed yet, so for as long as a
+// site's transaction takes. A DELETE can name an index only in the form for several
+// tables, and the name counts only where the condition has a column that the index lacks,
+// and not the id alone. One id is found by its row in any case.
+const (
+	deleteTasks  = "DELETE tasks FROM tasks FORCE INDEX (PRIMARY) WHERE type IS NOT NULL AND id "
+	deleteParked = "DELETE parked_tasks FROM parked_tasks FORCE INDEX (PRIMARY) WHERE type IS NOT NULL AND id "
+)
+
+// latest is the end of the year 9999, in unix milliseconds. A later time, which
+// only a row that makes no sense can have, is taken for it.
+const latest = 253402300799999
+
+// timeOf returns a time of the table.
+func timeOf(milliseconds uint64) time.Time { return time.UnixMilli(int64(min(milliseconds, latest))) }
+
+// byTurn sorts tasks as they are to run.
+func byTurn(a, b row) int {
+	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID))
+}
