@@ -61,8 +61,12 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 	call(t, settings, "verify")
 	p.finish(t)
 
-	g.exec(t, `INSERT INTO tasks (type, subject, queue, state, due_at) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 60)
-		SELECT 'upload', i, 'default', ELT(1 + i % 4, 'waiting', 'scheduled', 'running', 'dead'), 99999999999999 FROM n`)
+	g.exec(t, `INSERT INTO tasks (type, subject) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 30) SELECT 'upload', i FROM n`)
+	g.exec(t, `INSERT INTO parked_tasks (id, state, queue, type, subject, args, priority, attempts, max_attempts, due_at, created_at)
+		WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 60)
+		SELECT i, ELT(1 + i % 3, 'scheduled', 'dead', 'done'), 'default', 'upload', i, '{}', 0, 1, 25, 99999999999999, 1 FROM n`)
+	g.exec(t, `INSERT INTO task_leases WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 30)
+		SELECT i, 'default', 1, 99999999999999, 1, 1, '[]', '' FROM n`)
 	g.exec(t, `INSERT INTO task_keys (key_hash, batch_hash) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 200)
 		SELECT UNHEX(SHA2(i, 256)), '' FROM n`)
 	checkPlans(t, dsn, statements())
@@ -102,9 +106,9 @@ func ask(t *testing.T, method, url, body string) {
 }
 
 var (
-	tables  = regexp.MustCompile(`\b(tasks|task_keys|paused_queues|once_keys|push_devices|push_settings|push_mutes|push_events|push_receipts|users|contacts|blocks|photos)\b`)
+	tables  = regexp.MustCompile(`\b(tasks|task_leases|parked_tasks|task_keys|paused_queues|once_keys|push_devices|push_settings|push_mutes|push_events|push_receipts|users|contacts|blocks|photos)\b`)
 	values  = regexp.MustCompile(`_?\w*'(?:[^'\\]|\\.|'')*'|\b\d+\b`)
-	locking = regexp.MustCompile(`^UPDATE tasks |^DELETE .*\btasks\b|(?s)\bFROM tasks\b.*\bFOR UPDATE\b`)
+	locking = regexp.MustCompile(`^UPDATE (parked_)?tasks |^DELETE .*\b(parked_)?tasks\b|(?s)\bFROM (parked_)?tasks\b.*\bFOR UPDATE\b`)
 	lists   = regexp.MustCompile(`[?](, ?[?])+|\([?]\)(,\([?]\))+|( OR [^()]*?[?])+`)
 )
 
