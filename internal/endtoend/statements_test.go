@@ -22,9 +22,10 @@ import (
 // all entries of an index, with the reason. What begins with the text is meant.
 var unindexed = map[string]string{
 	"SELECT queue FROM paused_queues":                                         "a row for each queue that is paused",
-	"SELECT queue FROM (SELECT DISTINCT queue":                                "the names of the queues, from an index alone: where there are many entries of one, servers jump over them",
+	"SELECT DISTINCT queue FROM (SELECT queue":                                "the names of the queues, from an index alone: where there are many entries of one, servers jump over them",
 	"SELECT number FROM push_events FORCE":                                    "the events to be forgotten: where there are none, servers take a scan for a range",
 	"SELECT id, queue, type, subject,":                                        "the tasks that an operator lists, in the order of their ids, up to a limit",
+	"SELECT token, queue, claimed_at, ends_at, unfinished, done, tasks FROM":  "all leases: a row for each claim that is worked on",
 	"SELECT COUNT(*) FROM users WHERE id >= 1 AND id <= 18446744073709551615": "all members, for the progress of verify",
 }
 
@@ -138,7 +139,7 @@ func checkPlans(t *testing.T, dsn string, statements []string) {
 		}
 	}
 	t.Logf("%d forms of %d statements", len(forms), len(statements))
-	for _, form := range []string{"SELECT id, type, subject", "UPDATE tasks", "DELETE tasks", "INSERT INTO tasks", "SELECT queue, MAX", "(SELECT ?, user_id", "SELECT batch_hash", "UPDATE once_keys", "INSERT INTO once_keys"} {
+	for _, form := range []string{"SELECT id, type, subject", "DELETE tasks", "INSERT INTO tasks", "INSERT INTO task_leases", "SELECT token", "DELETE FROM task_leases", "SELECT queue, MAX", "(SELECT ?, user_id", "SELECT batch_hash", "UPDATE once_keys", "INSERT INTO once_keys"} {
 		if !slices.ContainsFunc(statements, func(s string) bool { return strings.HasPrefix(values.ReplaceAllString(s, "?"), form) }) {
 			t.Errorf("the program sent nothing that begins with %q", form)
 		}
