@@ -84,9 +84,8 @@ CREATE TABLE IF NOT EXISTS task_leases (
   claimed_at BIGINT UNSIGNED NOT NULL,
   ends_at    BIGINT UNSIGNED NOT NULL,
   since      BIGINT UNSIGNED NOT NULL COMMENT 'when the oldest of its tasks began, or, if that was tried before, was created',
-  unfinished INT UNSIGNED    NOT NULL COMMENT 'how many of its tasks are',
   tasks      LONGTEXT        NOT NULL COMMENT 'JSON, a list for each task: see internal/queue',
-  done       MEDIUMBLOB      NOT NULL COMMENT 'the ids of those that are finished, 8 bytes each',
+  done       MEDIUMBLOB      NOT NULL COMMENT 'a bit for each, set when it is finished',
   PRIMARY KEY (token),
   KEY ends (ends_at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;

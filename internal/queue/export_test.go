@@ -21,6 +21,9 @@ func (q *MySQLQueue) EnqueueIn(ctx context.Context, tx *sql.Tx, batch []New) ([]
 	if err != nil {
 		return nil, err
 	}
-	done, err := enqueue(ctx, tx, q.options.Kinds, batch)
-	return done.ids, err
+	done, err := enqueue(ctx, tx, q.options.Kinds, batch, false)
+	if err != nil {
+		return nil, err
+	}
+	return done.ids, nil
 }

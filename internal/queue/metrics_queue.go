@@ -61,22 +61,6 @@ func (k Kinds) registerMetrics() {
 	}
 }
 
-// countEnqueued counts a batch, of whose distinct tasks some were inserted and the
-// others absorbed.
-func countEnqueued(kinds Kinds, batch, inserted []New) {
-	absorbed := make(map[string]int)
-	for _, n := range batch {
-		tasksEnqueued.WithLabelValues(kinds.label(n.Kind)).Inc()
-		absorbed[kinds.label(n.Kind)]++
-	}
-	for _, n := range inserted {
-		absorbed[kinds.label(n.Kind)]--
-	}
-	for kind, n := range absorbed {
-		tasksAbsorbed.WithLabelValues(kind).Add(float64(n))
-	}
-}
-
 // countStarted counts a task of one of the process' queues which waited so long,
 // by the database's clock, since it was enqueued or became due.
 func (k Kinds) countStarted(t Task, waited time.Duration) {

@@ -1,10 +1,10 @@
 package queue
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,13 +18,12 @@ import (
 
 // lease is a row of task_leases.
 type lease struct {
-	token      string
-	queue      string
-	claimed    uint64
-	ends       uint64
-	unfinished int
-	done       map[uint64]bool
-	tasks      []row // if they were read
+	token   string
+	queue   string
+	claimed uint64
+	ends    uint64
+	done    []byte // a bit for each task that is finished, and for those that there are not
+	tasks   []row  // if they were read
 }
 
 // The tasks of a lease are a JSON list of lists: id, type, subject, arguments, and milliseconds
@@ -37,27 +36,32 @@ const (
 
 func encodeTasks(list []row, claimed uint64) string {
 	b := []byte{'['}
-	for i, r := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendUint(append(b, '['), r.ID, 10)
-		b = appendString(append(b, ','), r.Kind)
-		b = strconv.AppendUint(append(b, ','), r.Key, 10)
-		b = append(append(b, ','), r.Payload...)
-		b = strconv.AppendInt(append(b, ','), int64(claimed-r.created), 10) // also the difference of times that make no sense
-		if r.Priority != 0 || r.Attempts != usualAttempts || r.MaxAttempts != usualMaxAttempts || r.expiresAt != 0 || r.lastError != "" {
-			b = fmt.Appendf(b, ",%d,%d,%d,%d,", r.Priority, r.Attempts, r.MaxAttempts, r.expiresAt)
-			b = appendString(b, r.lastError)
-		}
-		b = append(b, ']')
+	quoted := func(s string) []byte {
+		text, _ := json.Marshal(s) // of a string it cannot fail
+		return text
 	}
-	return string(append(b, ']'))
+	for _, r := range list {
+		b = fmt.Appendf(b, `[%d,%s,%d,%s,%d`, r.ID, quoted(r.Kind), r.Key, r.Payload, int64(claimed-r.created)) // also the difference of times that make no sense
+		if r.Priority != 0 || r.Attempts != usualAttempts || r.MaxAttempts != usualMaxAttempts || r.expiresAt != 0 || r.lastError != "" {
+			b = fmt.Appendf(b, ",%d,%d,%d,%d,%s", r.Priority, r.Attempts, r.MaxAttempts, r.expiresAt, quoted(r.lastError))
+		}
+		b = append(b, "],"...)
+	}
+	return string(append(bytes.TrimSuffix(b, []byte(",")), ']'))
 }
 
-func appendString(b []byte, s string) []byte {
-	text, _ := json.Marshal(s) // of a string it cannot fail
-	return append(b, text...)
+// doneOf returns the bits of n tasks of which none is finished.
+func doneOf(n int) []byte {
+	done := slices.Repeat([]byte{0xFF}, (n+7)/8)
+	for i := range n {
+		done[i/8] &^= 1 << (i % 8)
+	}
+	return done
+}
+
+// isDone reports whether a task is finished, by its place among those of the lease.
+func (l *lease) isDone(place int) bool {
+	return place/8 >= len(l.done) || l.done[place/8]&(1<<(place%8)) != 0
 }
 
 func (l *lease) decodeTasks(text []byte) error {
@@ -77,7 +81,7 @@ func (l *lease) decodeTasks(text []byte) error {
 				return fmt.Errorf("tasks of lease %s: %w", l.token, err)
 			}
 		}
-		r.created, r.Expires = l.claimed-uint64(age), r.expiresAt != 0
+		r.created, r.Expires, r.Index = l.claimed-uint64(age), r.expiresAt != 0, i
 		r.Created = timeOf(r.created)
 		l.tasks[i] = r
 	}
@@ -86,23 +90,17 @@ func (l *lease) decodeTasks(text []byte) error {
 
 // open returns the tasks that are not finished.
 func (l *lease) open() []row {
-	return slices.DeleteFunc(slices.Clone(l.tasks), func(r row) bool { return l.done[r.ID] })
+	return slices.DeleteFunc(slices.Clone(l.tasks), func(r row) bool { return l.isDone(r.Index) })
 }
 
-const leaseColumns = "token, queue, claimed_at, ends_at, unfinished, done"
+const leaseColumns = "token, queue, claimed_at, ends_at, done"
 
 // scanLease reads a lease from leaseColumns and tasks, which come after others.
 func scanLease(rows *sql.Rows, before ...any) (*lease, error) {
-	l := &lease{done: make(map[uint64]bool)}
-	var tasks, done []byte
-	if err := rows.Scan(append(before, &l.token, &l.queue, &l.claimed, &l.ends, &l.unfinished, &done, &tasks)...); err != nil {
-		return nil, err
-	}
-	for ; len(done) >= 8; done = done[8:] {
-		l.done[binary.BigEndian.Uint64(done)] = true
-	}
-	if len(tasks) == 0 {
-		return l, nil
+	l := &lease{}
+	var tasks []byte
+	if err := rows.Scan(append(before, &l.token, &l.queue, &l.claimed, &l.ends, &l.done, &tasks)...); err != nil || len(tasks) == 0 {
+		return l, err
 	}
 	return l, l.decodeTasks(tasks)
 }
@@ -138,20 +136,14 @@ func byLease[T any](list []T, of func(T) string) (tokens []string, groups map[st
 
 func leaseOf(t Task) string { return t.Lease }
 
-// end notes in the transaction that tasks of the lease, which it has locked, are finished.
-func (l *lease) end(ctx context.Context, tx *sql.Tx, ids []uint64) error {
-	if len(ids) == 0 {
-		return nil
+// end notes in the transaction that tasks of the lease, which it has locked, are finished. Their number of bytes
+// stays, so the server need not write the row again.
+func (l *lease) end(ctx context.Context, tx *sql.Tx) error {
+	statement, args := "UPDATE task_leases SET done = ? WHERE token = ?", []any{l.done, l.token}
+	if !slices.ContainsFunc(l.done, func(bits byte) bool { return bits != 0xFF }) {
+		statement, args = "DELETE FROM task_leases WHERE token = ?", args[1:]
 	}
-	if len(ids) >= l.unfinished {
-		_, err := tx.ExecContext(ctx, "DELETE FROM task_leases WHERE token = ?", l.token)
-		return err
-	}
-	var done []byte
-	for _, id := range ids {
-		done = binary.BigEndian.AppendUint64(done, id)
-	}
-	_, err := tx.ExecContext(ctx, "UPDATE task_leases SET done = CONCAT(done, ?), unfinished = unfinished - ? WHERE token = ?", done, len(ids), l.token)
+	_, err := tx.ExecContext(ctx, statement, args...)
 	return err
 }
 
@@ -165,7 +157,7 @@ func lockHeld(ctx context.Context, tx *sql.Tx, held []Task) (ours []Task, err er
 			return nil, err
 		}
 		for _, t := range groups[token] {
-			if l != nil && !l.done[t.ID] {
+			if l != nil && !l.isDone(t.Index) {
 				ours = append(ours, t)
 			}
 		}
@@ -210,23 +202,20 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 // counted in lost: the lease is locked first, so a worker that was paused past it finishes nothing.
 func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, err error) {
 	var next []New
-	var done enqueued
+	var done *enqueuing
 	err = mysql.Transact(ctx, q.db, fmt.Sprintf("finish %d tasks", len(results)), func(tx *sql.Tx) error {
-		lost, next = 0, nil
+		lost, next = len(results), nil
 		tokens, groups := byLease(results, func(r Result) string { return r.Task.Lease })
 		for _, token := range tokens {
-			held, ended, err := q.finish(ctx, tx, token, groups[token])
+			held, follow, err := endTasks(ctx, tx, token, groups[token], q.options.Keep)
 			if err != nil {
 				return err
 			}
-			lost += len(groups[token]) - held
-			for _, r := range ended {
-				next = append(next, FollowUps(r)...)
-			}
+			lost, next = lost-held, append(next, follow...)
 		}
 		next, err = ValidateNext(next)
 		if err == nil {
-			done, err = enqueueNext(ctx, tx, q.options.Kinds, next)
+			done, err = enqueue(ctx, tx, q.options.Kinds, next, true)
 		}
 		return err
 	})
@@ -234,54 +223,57 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 		q.cursors.forget() // tasks may wait again before them: the answer may have been lost
 		return 0, err
 	}
-	if back := queuesOfReturned(results); len(back) > 0 {
+	back := make(map[string]bool) // queues of tasks that wait again at once: those of a process that stops, say
+	for _, r := range results {
+		if Judge(r).State == Waiting {
+			back[r.Task.Queue] = true
+		}
+	}
+	if len(back) > 0 {
 		q.cursors.forget()
-		q.options.Notifier.Notify(back...)
+		q.options.Notifier.Notify(slices.Sorted(maps.Keys(back))...)
 	}
 	q.committed(next, done)
 	return lost, nil
 }
 
-// finish ends tasks of one lease, and returns how many it still held, and the results of those that ended.
-func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, token string, results []Result) (held int, ended []Result, err error) {
-	ends := make(map[uint64]Verdict, len(results))
-	moves := false
+// endTasks ends tasks of one lease, and returns how many it still held, and their follow-up tasks.
+func endTasks(ctx context.Context, tx *sql.Tx, token string, results []Result, keep time.Duration) (held int, next []New, err error) {
+	verdicts := make(map[int]Verdict, len(results)) // of those that move, by their place in the lease
 	for _, r := range results {
-		v := Judge(r)
-		ends[r.Task.ID] = v
-		moves = moves || v.State != Done || q.options.Keep > 0
+		if v := Judge(r); v.State != Done || keep > 0 {
+			verdicts[r.Task.Index] = v
+		}
 	}
-	l, err := lockLease(ctx, tx, token, moves)
+	l, err := lockLease(ctx, tx, token, len(verdicts) > 0)
 	if err != nil || l == nil {
 		return 0, nil, err
 	}
 	var moved []row
 	for _, r := range l.open() {
-		if v, ends := ends[r.ID]; ends && (v.State != Done || q.options.Keep > 0) {
-			moved = append(moved, r.after(v, q.options.Keep))
+		if v, moves := verdicts[r.Index]; moves {
+			moved = append(moved, r.after(v, keep))
 		}
 	}
 	written, refused, err := put(ctx, tx, moved)
-	if err != nil {
-		return 0, nil, err
+	if err != nil || refused != nil && len(results) == 1 {
+		return 0, nil, cmp.Or(err, refused)
 	}
-	var ids []uint64
+	for _, r := range written {
+		delete(verdicts, r.Index)
+	}
 	for _, r := range results {
-		if l.done[r.Task.ID] {
-			continue
+		if l.isDone(r.Task.Index) {
+			continue // or it comes twice
 		}
 		held++
-		l.done[r.Task.ID] = true // also against one that comes twice
-		is := func(m row) bool { return m.ID == r.Task.ID }
-		if len(written) < len(moved) && slices.ContainsFunc(moved, is) && !slices.ContainsFunc(written, is) {
-			continue // it stays in the lease
+		if _, stays := verdicts[r.Task.Index]; stays { // until the lease ends: only then it is tried again
+			continue
 		}
-		ended, ids = append(ended, r), append(ids, r.Task.ID)
+		l.done[r.Task.Index/8] |= 1 << (r.Task.Index % 8)
+		next = append(next, FollowUps(r)...)
 	}
-	if len(ids) == 0 && refused != nil {
-		return 0, nil, refused
-	}
-	return held, ended, l.end(ctx, tx, ids)
+	return held, next, l.end(ctx, tx)
 }
 
 // after returns the row as the end of its run leaves it.
@@ -341,15 +333,14 @@ func (q *MySQLQueue) endLease(ctx context.Context, token string) (n int, err err
 			back = append(back, r.expire())
 		}
 		written, refused, err := put(ctx, tx, back)
-		if err != nil || len(written) == 0 {
+		if err != nil || len(written) == 0 && refused != nil {
 			return cmp.Or(err, refused)
 		}
-		var ids []uint64
 		for _, r := range written {
-			ids = append(ids, r.ID)
+			found[0].done[r.Index/8] |= 1 << (r.Index % 8)
 		}
-		n = len(ids)
-		return found[0].end(ctx, tx, ids)
+		n = len(written)
+		return found[0].end(ctx, tx)
 	})
 	return n, err
 }

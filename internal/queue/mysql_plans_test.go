@@ -234,7 +234,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			parkedRows + ` VALUES (11, 'scheduled', 'default', 'upload', 1, '{}', 0, 1, 25, 1, NULL, 1), (12, 'scheduled', 'default', 'upload', 2, '{}', 0, 1, 25, 1, NULL, 1),
 				(13, 'done', 'default', 'upload', 1, '{}', 0, 1, 25, 1, NULL, 1), (14, 'done', 'default', 'upload', 2, '{}', 0, 1, 25, 1, NULL, 1)`,
 			"DELETE FROM tasks WHERE id < 20",
-			`INSERT INTO task_leases (token, queue, claimed_at, ends_at, since, unfinished, tasks, done) VALUES ('w/1', 'default', 1, 1, 1, 2, '[[1,"upload",1,{},0],[2,"upload",2,{},0]]', '')`,
+			`INSERT INTO task_leases (token, queue, claimed_at, ends_at, since, tasks, done) VALUES ('w/1', 'default', 1, 1, 1, '[[1,"upload",1,{},0],[2,"upload",2,{},0]]', X'FC')`,
 			"INSERT INTO task_keys (key_hash, batch_hash, created_at) VALUES ('1', '', 1), ('2', '', 1)",
 		}},
 		{"bring forward in vain", "timers", false, 80, forward, nil},

@@ -64,15 +64,15 @@ func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.
 			}
 			again = true
 			c = claiming{tx: tx, cursors: q.cursors, queue: queue, most: n, seen: make(map[uint64]bool)}
-			claimed, err = c.claim(ctx, q.options.Owner, min(lease, MaxLease))
+			claimed, err = c.move(ctx, q.options.Owner+"/"+rand.Text()[:16], min(lease, MaxLease))
 			return err
 		})
 		if err != nil {
 			q.cursors.forget()
 			return claimed, err
 		}
-		tasksDropped.Add(float64(len(c.expired)))
-		if len(claimed) > 0 || len(c.expired)+len(c.later) == 0 {
+		tasksDropped.Add(float64(c.dropped))
+		if len(claimed) > 0 || c.dropped+c.parked == 0 {
 			return claimed, nil
 		}
 		again = false
@@ -88,9 +88,10 @@ type claiming struct {
 	seen    map[uint64]bool // what was read
 	now     uint64
 
-	run, expired, later []row
+	run, expired, later []row // found
 	bytes               int
 	enough              bool // though there are fewer than that
+	dropped, parked     int
 }
 
 // claimBytes bounds the payloads of a claim, which are one value of a statement, and claimAside the
@@ -100,38 +101,33 @@ const (
 	claimAside = 1000
 )
 
-func (c *claiming) claim(ctx context.Context, owner string, lease time.Duration) ([]Task, error) {
-	for {
+// move moves the next tasks into a lease.
+func (c *claiming) move(ctx context.Context, token string, lease time.Duration) (claimed []Task, err error) {
+	for found := 1; len(c.run) == 0 && found > 0; { // if the server refuses to have any of them deleted, those behind them are next
+		c.enough = false
 		if err := c.look(ctx); err != nil {
 			return nil, err
 		}
-		found := len(c.run)
+		found = len(c.run)
 		if err := c.take(ctx); err != nil {
 			return nil, err
 		}
-		// If the server refuses to have any of them deleted, those behind them are next.
-		if len(c.run) > 0 || found == 0 {
-			break
-		}
-		c.enough = false
 	}
 	if len(c.run) == 0 {
 		return nil, nil
 	}
-	token := owner + "/" + rand.Text()[:16]
+	slices.SortFunc(c.run, func(a, b row) int { return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID)) })
 	since := uint64(math.MaxUint64)
-	claimed := make([]Task, len(c.run))
 	for i, r := range c.run {
-		began := c.now
-		if r.lastError != "" {
-			began = r.created
+		if r.lastError == "" {
+			r.created = c.now
 		}
-		since = min(since, began)
-		r.Lease = token
-		claimed[i] = r.Task
+		since = min(since, r.created)
+		r.Lease, r.Index = token, i
+		claimed = append(claimed, r.Task)
 	}
-	_, err := c.tx.ExecContext(ctx, "INSERT INTO task_leases (token, queue, claimed_at, ends_at, since, unfinished, tasks, done) VALUES (?, ?, ?, "+now+" + ?, ?, ?, ?, '')",
-		token, c.queue, c.now, lease.Milliseconds(), since, len(c.run), encodeTasks(c.run, c.now))
+	_, err = c.tx.ExecContext(ctx, "INSERT INTO task_leases (token, queue, claimed_at, ends_at, since, tasks, done) VALUES (?, ?, ?, "+now+" + ?, ?, ?, ?)",
+		token, c.queue, c.now, lease.Milliseconds(), since, encodeTasks(c.run, c.now), doneOf(len(c.run)))
 	return claimed, err
 }
 
@@ -146,7 +142,7 @@ func (c *claiming) look(ctx context.Context) error {
 		}
 		c.cursors.found(c.queue, read, len(c.run) >= c.most, front, time.Since(began))
 		switch {
-		case c.enough || len(c.run) >= c.most || len(c.expired)+len(c.later) >= claimAside:
+		case c.enough || len(c.run) >= c.most || c.dropped+len(c.expired)+c.parked+len(c.later) >= claimAside:
 			return nil
 		case full: // there is more behind what was put aside
 		case front || !c.cursors.cheap(c.queue):
@@ -228,56 +224,34 @@ func (c *claiming) read(ctx context.Context, from position, front bool) (read []
 // take deletes what was found, and parks what is to come later. A task whose row the server
 // refuses to have deleted, or written where it goes, stays where it is and is passed over.
 func (c *claiming) take(ctx context.Context) error {
-	if len(c.later) > 0 {
-		kept, err := c.each(ctx, c.later, func(ids []any) error {
-			_, err := c.tx.ExecContext(ctx, "INSERT INTO parked_tasks ("+columns+", dedupe_key, due_at, state) SELECT "+columns+
-				", dedupe_key, due_at, 'scheduled' FROM tasks FORCE INDEX (PRIMARY) WHERE id IN ("+mysql.Marks(len(ids))+")", ids...)
-			if err == nil {
-				err = c.delete(ctx, ids)
+	do := func(statement string) func([]row) error {
+		return func(list []row) error {
+			ids := make([]any, len(list))
+			for i, r := range list {
+				ids[i] = r.ID
 			}
-			return err
-		})
-		if err != nil {
+			_, err := c.tx.ExecContext(ctx, statement+"IN ("+mysql.Marks(len(ids))+")", ids...)
 			return err
 		}
-		c.later = kept
 	}
-	all := append(slices.Clone(c.run), c.expired...)
-	if len(all) == 0 {
-		return nil
-	}
-	gone, err := c.each(ctx, all, func(ids []any) error { return c.delete(ctx, ids) })
-	if err != nil || len(gone) == len(all) {
-		slices.SortFunc(c.run, byTurn)
+	later, _, err := each(c.later, do("INSERT INTO parked_tasks ("+columns+", dedupe_key, due_at, state) SELECT "+columns+
+		", dedupe_key, due_at, 'scheduled' FROM tasks FORCE INDEX (PRIMARY) WHERE id "))
+	if err != nil {
 		return err
 	}
-	still := func(r row) bool { return !slices.ContainsFunc(gone, func(g row) bool { return g.ID == r.ID }) }
-	c.run, c.expired = slices.DeleteFunc(c.run, still), slices.DeleteFunc(c.expired, still)
-	return nil
-}
-
-func (c *claiming) delete(ctx context.Context, ids []any) error {
-	_, err := c.tx.ExecContext(ctx, deleteTasks+"IN ("+mysql.Marks(len(ids))+")", ids...)
+	all := slices.Concat(c.run, c.expired, later)
+	gone, refused, err := each(all, do(deleteTasks))
+	if err != nil {
+		return err
+	}
+	if refused != nil {
+		stays := func(r row) bool { return !slices.ContainsFunc(gone, func(g row) bool { return g.ID == r.ID }) }
+		_, _, err = each(slices.DeleteFunc(slices.Clone(later), func(r row) bool { return !stays(r) }), do(deleteParked))
+		c.run, c.expired, later = slices.DeleteFunc(c.run, stays), slices.DeleteFunc(c.expired, stays), slices.DeleteFunc(later, stays)
+	}
+	c.dropped, c.parked = c.dropped+len(c.expired), c.parked+len(later)
+	c.expired, c.later = nil, nil
 	return err
-}
-
-// each does something to rows, or to those of which the server does not refuse it.
-func (*claiming) each(ctx context.Context, list []row, do func(ids []any) error) (done []row, err error) {
-	ids := make([]any, len(list))
-	for i, r := range list {
-		ids[i] = r.ID
-	}
-	if err := do(ids); !mysql.IsRowRefused(err) {
-		return list, err
-	}
-	for i := range list {
-		if err := do(ids[i : i+1]); err == nil {
-			done = append(done, list[i])
-		} else if !mysql.IsRowRefused(err) {
-			return nil, err
-		}
-	}
-	return done, nil
 }
 
 // Active returns those of the keys that have tasks of the kind that wait, or run
@@ -311,7 +285,7 @@ func (q *MySQLQueue) keysOf(
 	var text strings.Builder
 	var all []any
 	for _, from := range tables {
-		text.WriteString("SELECT DISTINCT subject, '' AS token, '' AS queue, 0 AS claimed_at, 0 AS ends_at, 0 AS unfinished, '' AS done, '' AS tasks FROM " + from +
+		text.WriteString("SELECT DISTINCT subject, '' AS token, '' AS queue, 0 AS claimed_at, 0 AS ends_at, '' AS done, '' AS tasks FROM " + from +
 			" type IN (" + mysql.Marks(len(kinds)) + ") AND subject IN (" + mysql.Marks(len(keys)) + ") UNION ALL ")
 		all = append(append(append(all, args...), mysql.Args(kinds)...), mysql.Args(keys)...)
 	}

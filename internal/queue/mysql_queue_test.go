@@ -285,7 +285,7 @@ func TestADatabaseThatIsAway(t *testing.T) {
 		}},
 		"commit": {func(m sqlmock.Sqlmock) {
 			m.ExpectBegin()
-			m.ExpectQuery("SELECT token").WillReturnRows(sqlmock.NewRows(make([]string, 7)).AddRow("l", "default", 1, 2, 1, "", ""))
+			m.ExpectQuery("SELECT token").WillReturnRows(sqlmock.NewRows(make([]string, 6)).AddRow("l", "default", 1, 2, "\xFE", ""))
 			m.ExpectExec("DELETE FROM task_leases").WillReturnResult(sqlmock.NewResult(0, 1))
 			m.ExpectCommit().WillReturnError(away)
 		}, func(t *testing.T, q *queue.MySQLQueue) error {

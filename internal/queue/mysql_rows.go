@@ -36,49 +36,57 @@ const expiry = "COALESCE(GREATEST(expires_at, 1), 0)"
 // [MaxPayload] bytes, a JSON string that says so: no arguments at all.
 var boundedArgs = fmt.Sprintf("IF(LENGTH(args) <= %d, args, JSON_QUOTE(CONCAT(LENGTH(args), ' bytes: at most %[1]d are read')))", MaxPayload)
 
+// each does something to all rows of a list at once; or to each alone, if the server refuses that because of what
+// is in one of them (a trigger or a constraint of the site's may), which must stop no others. It returns those with
+// which it succeeded, and why it was refused for another.
+func each[T any](list []T, do func([]T) error) (done []T, refused, err error) {
+	if len(list) == 0 {
+		return nil, nil, nil
+	}
+	refused = do(list)
+	if refused == nil {
+		return list, nil, nil
+	}
+	if !mysql.IsRowRefused(refused) {
+		return nil, nil, refused
+	}
+	for i := 0; len(list) > 1 && i < len(list); i++ {
+		err := do(list[i : i+1])
+		if err == nil {
+			done = append(done, list[i])
+		} else if refused = err; !mysql.IsRowRefused(err) {
+			return nil, nil, err
+		}
+	}
+	return done, refused, nil
+}
+
+// refusal is the last error of a row that is buried.
+func refusal(err error) string { return clip("the database refuses to change it: " + err.Error()) }
+
 // put writes tasks to where they go, those that wait into tasks, the others into parked_tasks,
-// and returns those that were written.
-//
-// If the server refuses that for what is in one of the rows (a trigger or a constraint of the
-// site's may), each is written alone, and one that is refused is buried with the reason, so that
-// it stops no others. One of which the server refuses that, too, is left out, and refused says why.
+// and returns those that were written. One that the server refuses is buried with the reason; one
+// of which it refuses that, too, is left out, and refused says why.
 func put(ctx context.Context, tx *sql.Tx, list []row) (written []row, refused, err error) {
 	for _, waits := range []bool{true, false} {
 		some := slices.DeleteFunc(slices.Clone(list), func(r row) bool { return (r.state == Waiting) != waits })
 		for some := range byStatement(some, func(r row) int { return len(r.Payload) + len(r.lastError) }) {
-			err := insertRows(ctx, tx, some)
-			if err == nil {
-				written = append(written, some...)
-				continue
-			}
-			if !mysql.IsRowRefused(err) {
-				return nil, nil, err
-			}
-			alone, why, err := putAlone(ctx, tx, some)
+			done, why, err := each(some, func(list []row) error {
+				err := insertRows(ctx, tx, list)
+				if len(list) == 1 && mysql.IsRowRefused(err) {
+					list[0].state, list[0].lastError = Dead, refusal(err)
+					err = insertRows(ctx, tx, list)
+				}
+				return err
+			})
 			if err != nil {
 				return nil, nil, err
 			}
-			written, refused = append(written, alone...), cmp.Or(refused, why)
+			written, refused = append(written, done...), cmp.Or(refused, why)
 		}
 	}
-	return written, refused, nil
-}
-
-func putAlone(ctx context.Context, tx *sql.Tx, list []row) (written []row, refused, err error) {
-	for _, r := range list {
-		err := insertRows(ctx, tx, []row{r})
-		if mysql.IsRowRefused(err) {
-			r.state, r.lastError = Dead, clip("the database refuses to change it: "+err.Error())
-			err = insertRows(ctx, tx, []row{r})
-		}
-		switch {
-		case err == nil:
-			written = append(written, r)
-		case mysql.IsRowRefused(err):
-			refused = err
-		default:
-			return nil, nil, err
-		}
+	if len(written) == len(list) {
+		refused = nil
 	}
 	return written, refused, nil
 }
@@ -116,32 +124,20 @@ var asTheyWere = unparking{"attempts", "expires_at", "priority", "dedupe_key"}
 // many. One that the server refuses there is buried with the reason; one whose dedupe key another
 // task has loses it.
 func unpark(ctx context.Context, tx *sql.Tx, ids []any, u unparking) (n int, err error) {
-	refused := moveBack(ctx, tx, ids, u)
-	if refused == nil || !mysql.IsRowRefused(refused) {
-		return len(ids), refused
+	done, refused, err := each(ids, func(ids []any) error {
+		err := moveBack(ctx, tx, ids, u)
+		if len(ids) == 1 && mysql.IsDuplicate(err) {
+			err = moveBack(ctx, tx, ids, unparking{u.attempts, u.expiresAt, u.priority, "NULL"})
+		}
+		if len(ids) == 1 && mysql.IsRowRefused(err) {
+			_, err = tx.ExecContext(ctx, "UPDATE parked_tasks SET state = 'dead', due_at = NULL, last_error = ?, updated_at = "+now+" WHERE id = ?", refusal(err), ids[0])
+		}
+		return err
+	})
+	if len(done) == 0 {
+		err = cmp.Or(err, refused)
 	}
-	for _, id := range ids {
-		err := moveBack(ctx, tx, []any{id}, u)
-		if mysql.IsDuplicate(err) {
-			u := u
-			u.key = "NULL"
-			err = moveBack(ctx, tx, []any{id}, u)
-		}
-		if mysql.IsRowRefused(err) {
-			_, err = tx.ExecContext(ctx, "UPDATE parked_tasks SET state = 'dead', due_at = NULL, last_error = ?, updated_at = "+now+" WHERE id = ?",
-				clip("the database refuses to change it: "+err.Error()), id)
-		}
-		if err != nil && !mysql.IsRowRefused(err) {
-			return n, err
-		}
-		if err == nil {
-			n++
-		}
-	}
-	if n == 0 {
-		return 0, refused
-	}
-	return n, nil
+	return len(done), err
 }
 
 func moveBack(ctx context.Context, tx *sql.Tx, ids []any, u unparking) error {
@@ -172,8 +168,3 @@ const latest = 253402300799999
 
 // timeOf returns a time of the table.
 func timeOf(milliseconds uint64) time.Time { return time.UnixMilli(int64(min(milliseconds, latest))) }
-
-// byTurn sorts tasks as they are to run.
-func byTurn(a, b row) int {
-	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID))
-}

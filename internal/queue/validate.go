@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 )
 
@@ -79,29 +77,4 @@ func (n New) with(m New) New {
 		n.Life = max(n.Life, m.Life)
 	}
 	return n
-}
-
-// distinct returns the tasks of a batch by dedupe key, and those without one.
-func distinct(batch []New) (byKey map[string]New, others []New) {
-	byKey = make(map[string]New, len(batch))
-	for _, n := range batch {
-		if n.DedupeKey == "" {
-			others = append(others, n)
-			continue
-		}
-		if other, ok := byKey[n.DedupeKey]; ok {
-			n = other.with(n)
-		}
-		byKey[n.DedupeKey] = n
-	}
-	return byKey, others
-}
-
-// queuesOf returns the queues of a batch, each once.
-func queuesOf(batch []New) []string {
-	seen := make(map[string]bool)
-	for _, n := range batch {
-		seen[n.Queue] = true
-	}
-	return slices.Sorted(maps.Keys(seen))
 }
