@@ -22,13 +22,16 @@ type ledger struct{ *ground }
 func (l ledger) open(t *testing.T) {
 	t.Helper()
 	const into = "INSERT INTO task_events (task_id, type, event, owner, due_at, at) "
+	// A bit of each task says whether the lease has it no more.
 	done := func(row string) string {
-		return "t.id IN (SELECT CONV(HEX(SUBSTRING(" + row + ".done, 8 * d.i - 7, 8)), 16, 10) FROM JSON_TABLE(OLD.tasks, '$[*]' COLUMNS (i FOR ORDINALITY)) d" +
-			" WHERE 8 * d.i <= LENGTH(" + row + ".done))"
+		return "((ASCII(SUBSTRING(" + row + ".done, 1 + (t.i - 1) DIV 8, 1)) >> ((t.i - 1) % 8)) & 1)"
+	}
+	leased := func(row string) string {
+		return " FROM JSON_TABLE(" + row + ".tasks, '$[*]' COLUMNS (i FOR ORDINALITY, id BIGINT UNSIGNED PATH '$[0]', type VARCHAR(32) PATH '$[1]')) t"
 	}
 	// What a lease has no more, and no other table has, is finished.
-	const ended = into + "SELECT t.id, t.type, IF(EXISTS (SELECT 1 FROM tasks o WHERE o.id = t.id) OR EXISTS (SELECT 1 FROM parked_tasks o WHERE o.id = t.id), 'returned', 'finished')," +
-		" OLD.token, OLD.ends_at, " + clock + " FROM " + oldLeased + " t WHERE "
+	ended := into + "SELECT t.id, t.type, IF(EXISTS (SELECT 1 FROM tasks o WHERE o.id = t.id) OR EXISTS (SELECT 1 FROM parked_tasks o WHERE o.id = t.id), 'returned', 'finished')," +
+		" OLD.token, OLD.ends_at, " + clock + leased("OLD") + " WHERE NOT " + done("OLD")
 	for _, statement := range []string{
 		"CREATE TABLE changes (id BIGINT UNSIGNED PRIMARY KEY, task_id BIGINT UNSIGNED NULL)",
 		// No key of its own: a counter would be one more thing to wait for.
@@ -43,19 +46,13 @@ func (l ledger) open(t *testing.T) {
 		"CREATE TRIGGER note_park AFTER INSERT ON parked_tasks FOR EACH ROW " + into + "VALUES (NEW.id, NEW.type, NEW.state, NULL, NEW.due_at, " + clock + ")",
 		"CREATE TRIGGER note_unpark AFTER DELETE ON parked_tasks FOR EACH ROW " + into + "VALUES (OLD.id, OLD.type, 'left', NULL, OLD.due_at, " + clock + ")",
 		"CREATE TRIGGER note_claim AFTER INSERT ON task_leases FOR EACH ROW " + into +
-			"SELECT t.id, t.type, 'running', NEW.token, NEW.ends_at, " + clock + " FROM " + newLeased + " t",
-		"CREATE TRIGGER note_finish AFTER UPDATE ON task_leases FOR EACH ROW IF NEW.done <> OLD.done THEN " + ended + done("NEW") + " AND NOT " + done("OLD") + "; END IF",
-		"CREATE TRIGGER note_end AFTER DELETE ON task_leases FOR EACH ROW " + ended + "NOT " + done("OLD"),
+			"SELECT t.id, t.type, 'running', NEW.token, NEW.ends_at, " + clock + leased("NEW"),
+		"CREATE TRIGGER note_finish AFTER UPDATE ON task_leases FOR EACH ROW IF NEW.done <> OLD.done THEN " + ended + " AND " + done("NEW") + "; END IF",
+		"CREATE TRIGGER note_end AFTER DELETE ON task_leases FOR EACH ROW " + ended,
 	} {
 		l.exec(t, statement)
 	}
 }
-
-// The tasks of a lease, as tables.
-const (
-	oldLeased = "JSON_TABLE(OLD.tasks, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', type VARCHAR(32) PATH '$[1]'))"
-	newLeased = "JSON_TABLE(NEW.tasks, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', type VARCHAR(32) PATH '$[1]'))"
-)
 
 // number asks for one number.
 func (l ledger) number(t *testing.T, query string, args ...any) (n int) {

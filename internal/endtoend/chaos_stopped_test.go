@@ -103,7 +103,7 @@ func (d *duel) checkOthers(t *testing.T) {
 	for what, statement := range map[string]string{
 		"waits":         "INSERT INTO tasks (queue, type, subject) VALUES ('refill', 'refill', 7)",
 		"becomes due":   "INSERT INTO parked_tasks" + columns + "(1000001, 'scheduled', 'refill', 'refill', 7, '{}', 0, 0, 25, 1, 1)",
-		"was left over": `INSERT INTO task_leases VALUES ('nobody', 'refill', 1, 1, 1, 1, '[[1000002,"refill",7,{},0]]', '')`,
+		"was left over": `INSERT INTO task_leases VALUES ('nobody', 'refill', 1, 1, 1, '[[1000002,"refill",7,{},0]]', 0xFE)`,
 	} {
 		d.exec(t, statement)
 		eventually(t, "a task is done that "+what, func() bool {
