@@ -10,6 +10,8 @@ DURATION      ?= 10m
 SEED          ?=
 # How many failovers "make chaos-mysql" makes, at least 3.
 FAILOVERS     ?= 20
+# How many processes "make chaos-queue" kills.
+KILLS         ?= 1000
 
 # The packages whose tests take longest begin first.
 PACKAGES      := ./internal/endtoend ./cmd/activityd ./internal/history ./internal/once/history ./...
@@ -134,6 +136,11 @@ chaos-push: test-deps ## the same for push, until 1,000 kills or DURATION (DURAT
 chaos-mysql: test-deps ## fail over from one MySQL to the next under load (FAILOVERS=20 SEED=1234)
 	ACTIVITYD_FAILOVERS='$(FAILOVERS)' ACTIVITYD_SEED='$(SEED)' \
 		$(GO) test -race -count=1 -timeout 0 -v -run '^TestMySQLFailsOver$$' ./internal/endtoend
+
+.PHONY: chaos-queue
+chaos-queue: test-deps ## kill and stop processes that work on tasks, so many times (KILLS=1000 SEED=1234)
+	ACTIVITYD_KILLS='$(KILLS)' ACTIVITYD_SEED='$(SEED)' \
+		$(GO) test -race -count=1 -timeout 0 -v -run '^TestKilledProcessesLoseNothing$$' ./internal/queue
 
 .PHONY: prove
 prove: test-deps ## try a million histories and all orders of 7 events (RUNS=1000 DURATION=30m EVENTS=5, SEED=1234)

@@ -104,7 +104,7 @@ func TestABatchIsOneGroupForEachHandler(t *testing.T) {
 	for i := range batch {
 		batch[i].Attempts += i % 2
 	}
-	if groups := s.groups(batch); len(groups) != 4 || groups[1].suspect() || !groups[2].suspect() {
+	if groups := s.groups(batch); len(groups) != 4 || groups[1].tasks[0].Attempts > 1 || groups[2].tasks[0].Attempts == 1 {
 		t.Errorf("%d groups, want one for each handler, and one for each again", len(groups))
 	}
 }

@@ -1,7 +1,9 @@
 package queue_test
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +16,13 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-func TestMain(m *testing.M) { servertest.Main(m) }
+func TestMain(m *testing.M) {
+	if dsn := os.Getenv(killedVariable); dsn != "" {
+		fmt.Fprintln(os.Stderr, beKilled(dsn))
+		os.Exit(1)
+	}
+	servertest.Main(m)
+}
 
 // The names of this package for what its tests use most.
 var (

@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -59,16 +57,4 @@ func (k Kinds) registerMetrics() {
 			tasksFinished.WithLabelValues(k.Queue, k.Name, o)
 		}
 	}
-}
-
-// countStarted counts a task of one of the process' queues which waited so long,
-// by the database's clock, since it was enqueued or became due.
-func (k Kinds) countStarted(t Task, waited time.Duration) {
-	taskWaitSeconds.WithLabelValues(t.Queue, k.label(t.Kind)).Observe(max(waited, 0).Seconds())
-}
-
-// countFinished counts a task whose handler returned after took.
-func (k Kinds) countFinished(t Task, outcome string, took time.Duration) {
-	taskRunSeconds.WithLabelValues(t.Queue, k.label(t.Kind)).Observe(took.Seconds())
-	tasksFinished.WithLabelValues(t.Queue, k.label(t.Kind), outcome).Inc()
 }

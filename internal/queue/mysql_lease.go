@@ -50,15 +50,6 @@ func encodeTasks(list []row, claimed uint64) string {
 	return string(append(bytes.TrimSuffix(b, []byte(",")), ']'))
 }
 
-// doneOf returns the bits of n tasks of which none is finished.
-func doneOf(n int) []byte {
-	done := slices.Repeat([]byte{0xFF}, (n+7)/8)
-	for i := range n {
-		done[i/8] &^= 1 << (i % 8)
-	}
-	return done
-}
-
 // isDone reports whether a task is finished, by its place among those of the lease.
 func (l *lease) isDone(place int) bool {
 	return place/8 >= len(l.done) || l.done[place/8]&(1<<(place%8)) != 0
@@ -249,18 +240,20 @@ func endTasks(ctx context.Context, tx *sql.Tx, token string, results []Result, k
 	if err != nil || l == nil {
 		return 0, nil, err
 	}
-	var moved []row
-	for _, r := range l.open() {
-		if v, moves := verdicts[r.Index]; moves {
-			moved = append(moved, r.after(v, keep))
+	if len(verdicts) > 0 {
+		var moved []row
+		for _, r := range l.open() {
+			if v, moves := verdicts[r.Index]; moves {
+				moved = append(moved, r.after(v, keep))
+			}
 		}
-	}
-	written, refused, err := put(ctx, tx, moved)
-	if err != nil || refused != nil && len(results) == 1 {
-		return 0, nil, cmp.Or(err, refused)
-	}
-	for _, r := range written {
-		delete(verdicts, r.Index)
+		written, refused, err := put(ctx, tx, moved)
+		if err != nil || refused != nil && len(results) == 1 {
+			return 0, nil, cmp.Or(err, refused)
+		}
+		for _, r := range written {
+			delete(verdicts, r.Index)
+		}
 	}
 	for _, r := range results {
 		if l.isDone(r.Task.Index) {

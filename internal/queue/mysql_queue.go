@@ -118,7 +118,9 @@ func (c *claiming) move(ctx context.Context, token string, lease time.Duration) 
 	}
 	slices.SortFunc(c.run, func(a, b row) int { return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID)) })
 	since := uint64(math.MaxUint64)
+	done := slices.Repeat([]byte{0xFF}, (len(c.run)+7)/8) // the bits of those that there are not stay
 	for i, r := range c.run {
+		done[i/8] &^= 1 << (i % 8)
 		if r.lastError == "" {
 			r.created = c.now
 		}
@@ -127,7 +129,7 @@ func (c *claiming) move(ctx context.Context, token string, lease time.Duration) 
 		claimed = append(claimed, r.Task)
 	}
 	_, err = c.tx.ExecContext(ctx, "INSERT INTO task_leases (token, queue, claimed_at, ends_at, since, tasks, done) VALUES (?, ?, ?, "+now+" + ?, ?, ?, ?)",
-		token, c.queue, c.now, lease.Milliseconds(), since, encodeTasks(c.run, c.now), doneOf(len(c.run)))
+		token, c.queue, c.now, lease.Milliseconds(), since, encodeTasks(c.run, c.now), done)
 	return claimed, err
 }
 
@@ -197,6 +199,9 @@ func (c *claiming) read(ctx context.Context, from position, front bool) (read []
 	for _, r := range list {
 		if c.seen[r.ID] {
 			continue
+		}
+		if len(c.run) == c.most { // those before the cursor are more than were missing
+			break
 		}
 		alone := r.state == Waiting && r.lost && r.Attempts > SharedAttempts // it is lost again and again
 		if c.enough = c.bytes > claimBytes || alone && len(c.run) > 0; c.enough {

@@ -5,6 +5,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -317,5 +318,70 @@ func TestADatabaseThatIsAway(t *testing.T) {
 				t.Errorf("err %v, want ErrUnavailable", err)
 			}
 		})
+	}
+}
+
+// A claim that begins at the cursor, and then finds more before it than were missing, takes no more than it was asked for.
+func TestAClaimTakesNoMoreThanItWants(t *testing.T) {
+	t.Parallel()
+	mock, q := mockQueue(t)
+	q.LookCheaply()
+	claim := func(delay time.Duration, finds ...[]int) []queue.Task {
+		t.Helper()
+		mock.ExpectBegin()
+		for _, ids := range finds {
+			rows := sqlmock.NewRows(make([]string, 13))
+			for _, id := range ids {
+				rows.AddRow(id, "upload", id, "{}", 0, 1, 25, 0, 0, false, "", 1, 1)
+			}
+			mock.ExpectQuery("SELECT id, type").WillDelayFor(delay).WillReturnRows(rows)
+		}
+		mock.ExpectExec("DELETE tasks").WillReturnResult(sqlmock.NewResult(0, 3))
+		mock.ExpectExec("INSERT INTO task_leases").WillReturnResult(sqlmock.NewResult(0, 1))
+		mock.ExpectCommit()
+		list, err := q.Claim(t.Context(), queue.DefaultQueue, 3, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	claim(time.Second/4, []int{1, 2, 3}) // then the next one begins at the cursor
+	if list := claim(0, []int{4, 5}, []int{1, 2, 4}); len(list) != 3 {
+		t.Errorf("claimed %d tasks, want 3", len(list))
+	}
+}
+
+// What the server refuses to have moved is in one place afterwards.
+func TestARefusedMoveLeavesATaskInOnePlace(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	for _, table := range []string{"tasks", "parked_tasks"} {
+		exec(t, db, "CREATE TRIGGER refuse_"+table+" BEFORE DELETE ON "+table+" FOR EACH ROW IF OLD.subject = 13 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF")
+	}
+	exec(t, db, parkedRows+" VALUES (1001, 'scheduled', 'default', 'upload', 13, '{}', 0, 0, 25, 1, NULL, 1), (1002, 'scheduled', 'default', 'upload', 2, '{}', 0, 0, 25, 1, NULL, 1)")
+	_, _ = q.Sweep(t.Context())
+	counts(t, q, queuetest.Counts{Waiting: 1, Dead: 1})
+	exec(t, db, "INSERT INTO tasks (type, subject, due_at) VALUES ('upload', 13, 99999999999999), ('upload', 3, 99999999999999)")
+	if list := claim(t, q, 10); !slices.Equal(subjectsOf(list), []uint64{2}) {
+		t.Errorf("claimed tasks about %v", subjectsOf(list))
+	}
+	claim(t, q, 10)
+	counts(t, q, queuetest.Counts{Running: 1, Scheduled: 2, Dead: 1})
+	var parked int
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM parked_tasks WHERE state = 'scheduled'").Scan(&parked); err != nil || parked != 1 {
+		t.Errorf("%d are parked, %v, want the one that could be moved", parked, err)
+	}
+}
+
+// A task that comes back after AUTO_INCREMENT was set back gets another id.
+func TestATaskWhoseIDIsTakenComesBack(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	enqueue(t, q, tasks.NewUpload(1))
+	held := claim(t, q, 1)
+	exec(t, db, "INSERT INTO tasks (id, type, subject) VALUES (?, 'upload', 2)", held[0].ID)
+	finish(t, q, queue.Later(0, errors.New("stopped")), held...)
+	if got := subjectsOf(claim(t, q, 10)); !slices.Equal(got, []uint64{1, 2}) {
+		t.Errorf("claimed tasks about %v", got)
 	}
 }

@@ -73,6 +73,10 @@ func put(ctx context.Context, tx *sql.Tx, list []row) (written []row, refused, e
 		for some := range byStatement(some, func(r row) int { return len(r.Payload) + len(r.lastError) }) {
 			done, why, err := each(some, func(list []row) error {
 				err := insertRows(ctx, tx, list)
+				if len(list) == 1 && list[0].state == Waiting && mysql.IsDuplicate(err) {
+					list[0].ID = 0 // another has its id, after AUTO_INCREMENT was set back: it gets a new one
+					err = insertRows(ctx, tx, list)
+				}
 				if len(list) == 1 && mysql.IsRowRefused(err) {
 					list[0].state, list[0].lastError = Dead, refusal(err)
 					err = insertRows(ctx, tx, list)
@@ -140,12 +144,21 @@ func unpark(ctx context.Context, tx *sql.Tx, ids []any, u unparking) (n int, err
 	return len(done), err
 }
 
+// moveBack moves rows, or changes nothing: also if the server refuses it, after which the transaction may go on.
 func moveBack(ctx context.Context, tx *sql.Tx, ids []any, u unparking) error {
 	marks := "(" + mysql.Marks(len(ids)) + ")"
+	if _, err := tx.ExecContext(ctx, "SAVEPOINT moving"); err != nil {
+		return err
+	}
 	_, err := tx.ExecContext(ctx, "INSERT INTO tasks ("+columns+", dedupe_key, due_at) SELECT id, queue, type, subject, args, "+u.priority+", "+u.attempts+
 		", max_attempts, "+u.expiresAt+", last_error, created_at, "+u.key+", "+now+" FROM parked_tasks FORCE INDEX (PRIMARY) WHERE id IN "+marks, ids...)
 	if err == nil {
 		_, err = tx.ExecContext(ctx, deleteParked+"IN "+marks, ids...)
+	}
+	if mysql.IsRowRefused(err) {
+		if _, undo := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT moving"); undo != nil {
+			return undo
+		}
 	}
 	return err
 }

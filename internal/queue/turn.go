@@ -58,9 +58,6 @@ type dependency struct {
 // waits reports whether a task whose handler was called at a time has to wait, by the handler's
 // error, and for what; nil: for MySQL.
 func (r *run) waits(t Task, began time.Time, err error) (on *dependency, waits bool) {
-	if err == nil {
-		return nil, false
-	}
 	k, _ := r.kinds.of(t.Kind)
 	for _, name := range k.Needs {
 		if d := r.needs[name]; d != nil && d.Waits(err) {

@@ -30,9 +30,6 @@ type group struct {
 	tasks   []Task
 }
 
-// suspect reports whether its tasks were tried before.
-func (g group) suspect() bool { return g.tasks[0].Attempts > 1 }
-
 // runShare runs the tasks of a share and records what became of them; of those whose
 // handler does not end, nothing. What is done is recorded before suspects begin:
 // that may be the end of the process. It returns false when the tasks wait for what cannot be
@@ -45,7 +42,7 @@ func (r *run) runShare(s share) (healthy bool) {
 	healthy = true
 	var all []finished
 	for _, g := range r.groups(s.tasks) {
-		if g.suspect() && len(all) > 0 {
+		if g.tasks[0].Attempts > 1 && len(all) > 0 {
 			healthy = r.settle(s.claim, all) && healthy
 			all = nil
 		}
@@ -59,50 +56,37 @@ func (r *run) runShare(s share) (healthy bool) {
 // [SharedAttempts]), and at last the others, each alone: should one of them panic or
 // never end, it harms only itself.
 func (r *run) groups(tasks []Task) (groups []group) {
-	byAttempt := make([][]Task, SharedAttempts+1)
-	for _, t := range tasks {
-		n := min(max(t.Attempts, 1), SharedAttempts+1)
-		byAttempt[n-1] = append(byAttempt[n-1], t)
-	}
-	for _, some := range byAttempt[:SharedAttempts] {
-		groups = append(groups, r.groupsOf(some)...)
-	}
-	for _, t := range byAttempt[SharedAttempts] {
-		name, h := r.handlerOf(t)
-		groups = append(groups, group{name, h, []Task{t}})
-	}
-	return groups
-}
-
-// groupsOf is groups for tasks that have been tried equally often.
-func (r *run) groupsOf(tasks []Task) (groups []group) {
-	last := make(map[orderingKey]int) // the group of the key's latest task
-	for _, t := range tasks {
-		name, h := r.handlerOf(t)
-		key, ordered := r.kinds.orderingKeyOf(t)
-		at := last[key]
-		for at < len(groups) && groups[at].name != name {
-			at++
-		}
-		if at == len(groups) {
-			groups = append(groups, group{name: name, handler: h})
-		}
-		groups[at].tasks = append(groups[at].tasks, t)
-		if ordered {
-			last[key] = at
+	for n := range SharedAttempts + 1 {
+		last := make(map[orderingKey]int) // the group of the key's latest task
+		begin := len(groups)
+		for _, t := range tasks {
+			if min(max(t.Attempts, 1), SharedAttempts+1) != n+1 {
+				continue
+			}
+			var name string
+			h, known := r.handlers[t.Kind]
+			k, _ := r.kinds.of(t.Kind)
+			if name = cmp.Or(k.Group, t.Kind); !known {
+				name, h = "", unknownKind{}
+			}
+			key := orderingKey{k.Order, t.Key}
+			at := max(begin, last[key])
+			if n == SharedAttempts {
+				at = len(groups)
+			}
+			for at < len(groups) && groups[at].name != name {
+				at++
+			}
+			if at == len(groups) {
+				groups = append(groups, group{name: name, handler: h})
+			}
+			groups[at].tasks = append(groups[at].tasks, t)
+			if k.Order != "" {
+				last[key] = at
+			}
 		}
 	}
 	return groups
-}
-
-// handlerOf returns the handler of a task, and the name of the kinds that it takes together.
-func (r *run) handlerOf(t Task) (name string, h Handler) {
-	h, ok := r.handlers[t.Kind]
-	if !ok {
-		return "", unknownKind{}
-	}
-	k, _ := r.kinds.of(t.Kind)
-	return cmp.Or(k.Group, t.Kind), h
 }
 
 // unknownKind is the handler of the kinds that have none.
@@ -128,7 +112,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	}
 	start := time.Now()
 	for _, t := range g.tasks {
-		r.kinds.countStarted(t, t.Waited+start.Sub(c.at))
+		taskWaitSeconds.WithLabelValues(t.Queue, r.kinds.label(t.Kind)).Observe(max(t.Waited+start.Sub(c.at), 0).Seconds())
 	}
 	outcomes, ended := r.call(ctx, c, g)
 	var panicked *panicError
@@ -143,13 +127,15 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	}
 	took := time.Since(start)
 	for i, t := range g.tasks {
-		o := outcomes[i]
-		waitsFor, waits := r.waits(t, start, o.Err)
-		o.Err = classify(ctx, waits, o.Err, c.pause)
-		if _, err := ValidateNext(o.Next); err != nil {
-			o = Outcome{Err: Permanent(fmt.Errorf("follow-up: %w", err))}
+		f := finished{Result: Result{t, outcomes[i].Err, outcomes[i].Next}, took: took, begun: true}
+		if f.Err != nil {
+			f.waitsFor, f.waits = r.waits(t, start, f.Err)
+			f.Err = classify(ctx, f.waits, f.Err, c.pause)
 		}
-		all = append(all, finished{Result{t, o.Err, o.Next}, took, true, waits, waitsFor})
+		if _, err := ValidateNext(f.Next); err != nil {
+			f.Result = Result{Task: t, Err: Permanent(fmt.Errorf("follow-up: %w", err))}
+		}
+		all = append(all, f)
 	}
 	return all
 }

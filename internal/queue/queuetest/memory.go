@@ -214,6 +214,7 @@ func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Durat
 			r.state, r.updated, r.lost = queue.Scheduled, now, false
 			continue
 		}
+		r.Index = len(claimed)
 		claimed = append(claimed, q.start(r, now, min(lease, queue.MaxLease)))
 		if alone {
 			break
