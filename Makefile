@@ -155,7 +155,7 @@ prove-once: test-deps ## try 100,000 histories of package once on each store (RU
 		$(GO) test -p 1 -count=1 -timeout 0 -v -run '^(TestProve|TestProveProcesses|TestACounterIsNeverChangedByAStaleFence)$$' ./internal/once/history ./internal/once
 
 .PHONY: model
-model: test-deps ## search the model of the guard, with all variants
+model: test-deps ## search the models of the queue and of the guard, with all variants
 	$(GO) test -count=1 -v -timeout 20m ./model
 
 .PHONY: pages
