@@ -45,9 +45,12 @@ func (a *activityd) workWith(ctx context.Context, q queue.Store, handlers map[st
 	}
 }
 
+// leftTasks counts the tasks that are not done, those of a lease as one.
+const leftTasks = "SELECT (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM task_leases) + (SELECT COUNT(*) FROM parked_tasks WHERE state <> 'done')"
+
 // left implements [system].
 func (a *activityd) left(ctx context.Context) (n int, err error) {
-	err = a.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks").Scan(&n)
+	err = a.db.QueryRowContext(ctx, leftTasks).Scan(&n)
 	return n, err
 }
 
