@@ -129,7 +129,7 @@ func TestADatabaseOfViewsByTheLetter(t *testing.T) {
 	before := remains(t, admin)
 	execOn(t, admin, page["prepare"])
 	execOn(t, admin, page["views"])
-	if out := succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("activityd")); out != "the 13 tables are there, and nothing is wrong with them\n" {
+	if out := succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("activityd")); out != "the 15 tables are there, and nothing is wrong with them\n" {
 		t.Errorf("schema --apply: %s", out)
 	}
 	execOn(t, admin, page["rights"])
@@ -142,7 +142,9 @@ func TestADatabaseOfViewsByTheLetter(t *testing.T) {
 		t.Errorf("before the change of the page: %+v", a)
 	}
 	execOn(t, queueOf(t, as(m, "site", "site")), page["change"])
-	eventually(t, "the tasks are done", func() bool { return number(t, admin, "SELECT COUNT(*) FROM activityd.tasks") == 0 })
+	eventually(t, "the tasks are done", func() bool {
+		return number(t, admin, "SELECT (SELECT COUNT(*) FROM activityd.tasks) + (SELECT COUNT(*) FROM activityd.task_leases)") == 0
+	})
 	if a := r.read(t, 12345); a.contact() != "98765" || len(a.Photos) != 10 || a.Source != "index" {
 		t.Errorf("after it: %+v", a)
 	}

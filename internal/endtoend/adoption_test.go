@@ -208,7 +208,7 @@ func TestTheLastIdOfTheTable(t *testing.T) {
 	if n, err := g.queue.Discard(t.Context(), queue.Filter{}, 10); err != nil || n == 0 {
 		t.Fatalf("discarded %d, %v", n, err)
 	}
-	g.exec(t, "ALTER TABLE tasks AUTO_INCREMENT = 1")
+	g.exec(t, "ALTER TABLE tasks AUTO_INCREMENT = 1000")
 	_, err = g.queue.Enqueue(t.Context(), []queue.New{tasks.NewUpload(7)})
 	must(t, err)
 }

@@ -39,7 +39,7 @@ func (q *MySQLQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err
 }
 
 func absorb(ctx context.Context, tx *sql.Tx, kinds Kinds, held []Task) (absorbed int, err error) {
-	ours, err := lockHeld(ctx, tx, held)
+	ours, err := lockHeld(ctx, tx, held, toChange)
 	if err != nil || len(ours) == 0 {
 		return 0, err
 	}
@@ -72,7 +72,7 @@ func makeImmortal(ctx context.Context, tx *sql.Tx, ours []Task) error {
 	mortal := slices.DeleteFunc(slices.Clone(ours), func(t Task) bool { return !t.Expires })
 	tokens, groups := byLease(mortal, leaseOf)
 	for _, token := range tokens {
-		l, err := lockLease(ctx, tx, token, true)
+		l, err := lockLease(ctx, tx, token, true, toChange)
 		if err != nil || l == nil {
 			return err
 		}

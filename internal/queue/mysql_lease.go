@@ -106,10 +106,16 @@ func readLeases(ctx context.Context, db mysql.Querier, tasks bool, condition str
 	return mysql.Select(ctx, db, func(rows *sql.Rows) (*lease, error) { return scanLease(rows) }, "SELECT "+leaseColumns+text+" FROM task_leases "+condition, args...)
 }
 
+// The locks of a lease: one transaction changes it, or several keep it as it is.
+const (
+	toChange = "FOR UPDATE"
+	toKeep   = "LOCK IN SHARE MODE"
+)
+
 // lockLease locks the lease of a token until the end of the transaction; nil: it is lost, or all of
 // its tasks are finished.
-func lockLease(ctx context.Context, tx *sql.Tx, token string, tasks bool) (*lease, error) {
-	found, err := readLeases(ctx, tx, tasks, "WHERE token = ? FOR UPDATE", token)
+func lockLease(ctx context.Context, tx *sql.Tx, token string, tasks bool, lock string) (*lease, error) {
+	found, err := readLeases(ctx, tx, tasks, "WHERE token = ? "+lock, token)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -140,10 +146,10 @@ func (l *lease) end(ctx context.Context, tx *sql.Tx) error {
 
 // lockHeld returns the tasks whose lease still holds, and keeps it so until the
 // end of the transaction.
-func lockHeld(ctx context.Context, tx *sql.Tx, held []Task) (ours []Task, err error) {
+func lockHeld(ctx context.Context, tx *sql.Tx, held []Task, lock string) (ours []Task, err error) {
 	tokens, groups := byLease(held, leaseOf)
 	for _, token := range tokens {
-		l, err := lockLease(ctx, tx, token, false)
+		l, err := lockLease(ctx, tx, token, false, lock)
 		if err != nil {
 			return nil, err
 		}
@@ -160,9 +166,9 @@ func lockHeld(ctx context.Context, tx *sql.Tx, held []Task) (ours []Task, err er
 var ErrLeaseLost = errors.New("the lease was lost")
 
 // Hold keeps the leases of tasks until the end of a transaction in the queue's database, or fails
-// with [ErrLeaseLost].
+// with [ErrLeaseLost]. Several transactions may hold the tasks of one claim at a time.
 func Hold(ctx context.Context, tx *sql.Tx, held []Task) error {
-	ours, err := lockHeld(ctx, tx, held)
+	ours, err := lockHeld(ctx, tx, held, toKeep)
 	if err == nil && len(ours) < len(held) {
 		return ErrLeaseLost
 	}
@@ -236,7 +242,7 @@ func endTasks(ctx context.Context, tx *sql.Tx, token string, results []Result, k
 			verdicts[r.Task.Index] = v
 		}
 	}
-	l, err := lockLease(ctx, tx, token, len(verdicts) > 0)
+	l, err := lockLease(ctx, tx, token, len(verdicts) > 0, toChange)
 	if err != nil || l == nil {
 		return 0, nil, err
 	}

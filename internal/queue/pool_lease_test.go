@@ -420,3 +420,22 @@ func TestAQueueMayHaveALeaseOfItsOwn(t *testing.T) {
 		}
 	})
 }
+
+// The shares of a claim write at the same time what they did under its lease.
+func TestTransactionsHoldALeaseTogether(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, task := range claim(t, q, 2) {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := queue.Hold(ctx, tx, []queue.Task{task}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
