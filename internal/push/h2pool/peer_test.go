@@ -463,7 +463,8 @@ func TestSilence(t *testing.T) {
 					}
 					if ping, ok := f.(*http2.PingFrame); ok && alive {
 						_ = l.WritePing(true, ping.Data)
-						if pings++; pings == 2 {
+						pings++
+						if pings == 2 {
 							l.answer(1, 200)
 						}
 					}

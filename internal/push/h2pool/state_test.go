@@ -252,7 +252,8 @@ func TestNumbersEnd(t *testing.T) {
 	t.Parallel()
 	w := watch(t)
 	w.warm, w.nextID = true, maxID-2
-	if w.write(); len(w.open) != 2 || !w.gone || w.open[maxID] == nil {
+	w.write()
+	if len(w.open) != 2 || !w.gone || w.open[maxID] == nil {
 		t.Errorf("%d streams are open; gone: %t", len(w.open), w.gone)
 	}
 	w.finish()
