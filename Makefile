@@ -14,7 +14,7 @@ SERVERS       ?= installed
 FAILOVERS     ?= 20
 
 # The packages whose tests take longest begin first.
-PACKAGES      := ./internal/endtoend ./cmd/activityd ./internal/history ./internal/once/history ./...
+PACKAGES      := ./internal/endtoend ./cmd/activityd ./internal/history ./internal/once/history ./model ./...
 
 # What "make image" builds with.
 BUILDER       ?= $(notdir $(firstword $(foreach p,buildah podman,$(shell command -v $(p)))))
@@ -161,6 +161,10 @@ prove-once: test-deps ## try 100,000 histories of package once on each store (RU
 	GOGC=200 ACTIVITYD_PROVE=1 ACTIVITYD_SEED='$(SEED)' ACTIVITYD_RUNS='$(RUNS)' \
 		ACTIVITYD_DURATION='$(if $(filter file,$(origin DURATION)),,$(DURATION))' \
 		$(GO) test -p 1 -count=1 -timeout 0 -v -run '^(TestProve|TestProveProcesses|TestACounterIsNeverChangedByAStaleFence)$$' ./internal/once/history ./internal/once
+
+.PHONY: model
+model: test-deps ## search the model of the guard, with all variants
+	$(GO) test -count=1 -v -timeout 20m ./model
 
 .PHONY: pages
 pages: ## write docs/settings.md, docs/commands.md and docs/metrics.md from the code
