@@ -33,7 +33,7 @@ import (
 )
 
 func newDemo() *cobra.Command {
-	c := &config{}
+	c := &config{mysqlConnections: defaultConnections}
 	o := demoOptions{}
 	cmd := &cobra.Command{
 		Use:   "demo",

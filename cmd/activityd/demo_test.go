@@ -29,7 +29,7 @@ func tinyWorld() world.Spec {
 // runTheDemo starts it and returns its address; it stops with the test.
 func runTheDemo(t *testing.T, o demoOptions, spec world.Spec) *running {
 	t.Helper()
-	c := &config{role: roleAll}
+	c := &config{role: roleAll, mysqlConnections: defaultConnections}
 	f := pflag.NewFlagSet("demo", pflag.ContinueOnError)
 	c.listenFlag(f, "")
 	c.serverFlags(f)

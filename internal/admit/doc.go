@@ -16,13 +16,13 @@
 //   - In a burst they wait for [Options.Wait] at most, and the oldest is let in first: all have
 //     their turn soon.
 //   - When there was always one that waited for 100 ms, more come than can be answered. In such an
-//     overload a read waits for a tenth of the time, and a walk for half of it; no more wait than may
-//     be under way; and the newest is let in first, as the clients of the others give up sooner. One
-//     that is too many is refused as it comes.
+//     overload a read waits for a tenth of the time; no more wait than may be under way; and the
+//     newest is let in first, as the clients of the others give up sooner. One that is too many is
+//     refused as it comes.
 //   - Of several callers, the next read is of the one with the fewest under way, and of its viewers
 //     of the one with the fewest. One is too many if no other caller or viewer has more that wait;
 //     else the oldest of that one is refused for it.
-//   - Walks wait apart. While reads and walks wait, each have half of the weight. One walk may always
+//   - Walks wait apart, five times as long, as few fit. While reads and walks wait, each have half of the weight. One walk may always
 //     be under way, so that sets that are missing come back under any load.
 //
 // # How many
@@ -47,6 +47,6 @@
 //
 // The weight of what is under way exceeds the limit only by one walk where no other is under way,
 // by what reads turned out to weigh more than was known, by those that waited for Redis, and after
-// the limit fell. A read that waits is let in or refused, once, within Options.Wait. What has left
+// the limit fell. A read that waits is let in or refused, once, within Options.Wait, a walk within five times as long. What has left
 // weighs nothing, and no caller or viewer is kept of which nothing is under way or waits.
 package admit

@@ -100,7 +100,7 @@ func New(o Options) *Limiter {
 	o.Wait = cmp.Or(o.Wait, 100*time.Millisecond)
 	return &Limiter{
 		options: o, law: newLaw(o.Least, o.Most), callers: make(tallies[string]), viewers: make(tallies[member.ID]),
-		reads: queue{class: Proven, share: 10}, walking: queue{class: Walk, share: 2},
+		reads: queue{class: Proven}, walking: queue{class: Walk},
 	}
 }
 
@@ -207,8 +207,11 @@ func (l *Limiter) Busy() bool {
 
 // bounds returns how many reads may wait now, and how long one that comes now may.
 func (l *Limiter) bounds(q *queue, now time.Time) (most int, wait time.Duration) {
-	if q.overloaded(now) {
-		return l.law.limit, l.options.Wait / q.share
+	switch {
+	case q.class == Walk:
+		return mostWaiting, walkFactor * l.options.Wait
+	case q.overloaded(now):
+		return l.law.limit, l.options.Wait / overloadShare
 	}
 	return mostWaiting, l.options.Wait
 }

@@ -344,6 +344,14 @@ func TestInvariants(t *testing.T) {
 	})
 }
 
+// longest is for how long a read, or a walk, waits at most.
+func longest(isWalk bool) time.Duration {
+	if isWalk {
+		return 500 * time.Millisecond
+	}
+	return 100 * time.Millisecond
+}
+
 // wrong returns which invariant does not hold.
 func (c *crowd) wrong(all []*attempt) string {
 	var weight, walks, waitingReads, waitingWalks, there int
@@ -355,7 +363,7 @@ func (c *crowd) wrong(all []*attempt) string {
 		case a.isIn():
 			weight += admit.Weight(a.class)
 			there++
-		case a.isRefused() && a.after > 100*time.Millisecond, a.waits() && time.Since(a.began) > 100*time.Millisecond:
+		case a.isRefused() && a.after > longest(isWalk), a.waits() && time.Since(a.began) > longest(isWalk):
 			return "a read waits for too long"
 		case a.waits() && a.class == admit.FreeWalk:
 			return "a walk that is not needed waits"

@@ -11,12 +11,16 @@ const (
 	burst = 100 * time.Millisecond
 	// mostWaiting is how many reads wait in a burst.
 	mostWaiting = 256
+	// overloadShare: in an overload a read waits for one part in so many of Options.Wait.
+	overloadShare = 10
+	// walkFactor: a walk waits for so many times as long, also in an overload. Few fit, as when
+	// Redis is away, and then there is nothing else to answer by.
+	walkFactor = 5
 )
 
 // queue is what waits, the oldest first. It is short, so all of it is looked at.
 type queue struct {
 	class   Class
-	share   time.Duration // of Options.Wait that a read waits in an overload is one part in so many
 	waiting []*place
 	since   time.Time // since when there was always something
 }

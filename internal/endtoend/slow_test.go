@@ -192,7 +192,7 @@ func (s *slowGround) readOnce(ctx context.Context, viewer member.ID, o *slowOutc
 	switch {
 	case err != nil:
 		return err
-	case code == http.StatusServiceUnavailable:
+	case code == http.StatusServiceUnavailable, code == http.StatusTooManyRequests:
 		o.refused.Add(1)
 	case code == http.StatusGatewayTimeout:
 		o.late.Add(1)
@@ -209,8 +209,7 @@ func (s *slowGround) readOnce(ctx context.Context, viewer member.ID, o *slowOutc
 	return nil
 }
 
-// status asks once. It fails if the status is another one than 200, or 503 or 504, of which a 503
-// says when to come back.
+// status asks once. It fails if the status is another one than 200, 429, 503 or 504.
 func (s *slowGround) status(ctx context.Context, path string, into any) (int, error) {
 	address, err := s.program.address()
 	if err != nil {
@@ -225,7 +224,7 @@ func (s *slowGround) status(ctx context.Context, path string, into any) (int, er
 	switch {
 	case err == nil:
 		return http.StatusOK, nil
-	case isStatus && (failed.code == http.StatusServiceUnavailable || failed.code == http.StatusGatewayTimeout):
+	case isStatus && slices.Contains([]int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, failed.code):
 		return failed.code, nil
 	}
 	return 0, fmt.Errorf("%s: %w", path, err)

@@ -35,7 +35,7 @@ func TestNoStampede(t *testing.T) {
 	p.start(t)
 	reader := recent.NewReader(index.New(openRedis(t, tn.redis), index.Options{Settings: tn.settings}), store, p.hints,
 		recent.Options{Min: tn.settings.Min, IndexWait: time.Minute, Limiter: admit.New(admit.Options{
-			Least: 6 * walks, Most: 6 * walks, Wait: 60 * time.Millisecond, // walks have half, and weigh three times as much
+			Least: 3 * walks, Most: 3 * walks, Wait: 60 * time.Millisecond, // a walk weighs three times as much
 		})})
 	viewers := fromIndex(t, reader, tn.viewers())
 	if len(viewers) < 550 {
