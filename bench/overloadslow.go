@@ -248,7 +248,7 @@ func (t *through) under(ctx context.Context, part string, times float64, trouble
 		t.results.add(figure{Part: part, Name: trouble.name + ": " + what, Unit: unit, Value: spreadOf(value)})
 	}
 	if trouble.lasts > 0 {
-		row("good answers ÷ offered meanwhile", "", s.between(begin, ended))
+		row("good answers ÷ offered in that time", "", s.between(begin, ended))
 	}
 	row("p99 of good answers", "ms", milliseconds(s.goods.quantile(0.99)))
 	row("memory ÷ idle", "", float64(s.seen.memory)/float64(t.idle))
