@@ -46,7 +46,7 @@ func allParts() []part {
 		{name: "producer", group: "push", durable: true, run: (*suite).benchProducer},
 		{name: "failover", group: "push", durable: true, run: (*suite).benchFailover},
 		{name: "classes", group: "overload", site: true, run: (*suite).benchClasses},
-		{name: "overload", group: "overload", site: true, run: (*suite).benchOverload},
+		{name: "loads", group: "overload", site: true, run: (*suite).benchOverload},
 		{name: "slow", group: "overload", site: true, run: (*suite).benchSlow},
 		{name: "herd", group: "overload", site: true, run: (*suite).benchHerd},
 		{name: "backlog", group: "queue", run: (*suite).benchBacklog},

@@ -381,7 +381,7 @@ func TestReadsOfStaleSets(t *testing.T) {
 			t.Error("a walk that was not needed counts as refused")
 		}
 		b.index.err = index.ErrMissing // a walk that is needed waits for its turn, as ever
-		if _, err := b.Read(t.Context(), contacts.Viewer{ID: 11}, 10); !errors.Is(err, recent.ErrBusy) || time.Since(start) != 100*time.Millisecond {
+		if _, err := b.Read(t.Context(), contacts.Viewer{ID: 11}, 10); !errors.Is(err, recent.ErrBusy) || time.Since(start) != 500*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 		close(release)
