@@ -47,16 +47,11 @@ const (
 type bySemaphores struct{ turns *semaphore.Weighted }
 
 // Enter implements [admit.Admitter].
-func (s bySemaphores) Enter(ctx context.Context, class admit.Class, _ admit.By) (admit.Place, error) {
-	if class == admit.FreeWalk && !s.turns.TryAcquire(1) {
-		return nil, admit.ErrBusy
-	}
-	if class != admit.FreeWalk {
-		ctx, cancel := context.WithTimeout(ctx, turnWait)
-		defer cancel()
-		if err := s.turns.Acquire(ctx, 1); err != nil {
-			return nil, fmt.Errorf("%w: %w", admit.ErrBusy, err)
-		}
+func (s bySemaphores) Enter(ctx context.Context, _ admit.By) (admit.Place, error) {
+	ctx, cancel := context.WithTimeout(ctx, turnWait)
+	defer cancel()
+	if err := s.turns.Acquire(ctx, 1); err != nil {
+		return nil, fmt.Errorf("%w: %w", admit.ErrBusy, err)
 	}
 	return leaving(func(bool) { s.turns.Release(1) }), nil
 }
@@ -67,19 +62,20 @@ func (bySemaphores) Refuses(admit.By) bool { return false }
 // Busy implements [admit.Admitter].
 func (bySemaphores) Busy() bool { return false }
 
-// leaving returns a place of a limiter that knows no classes.
+// leaving returns a place of a limiter that knows no walks.
 func leaving(leave func(proven bool)) admit.Place {
 	var once sync.Once
-	return classless(func(proven bool) { once.Do(func() { leave(proven) }) })
+	return held{admit.PlaceOf(context.Background()), func(proven bool) { once.Do(func() { leave(proven) }) }}
 }
 
-type classless func(proven bool)
+type held struct {
+	admit.Place
 
-// Turn implements [admit.Place].
-func (classless) Turn(admit.Class) {}
+	leave func(proven bool)
+}
 
 // Leave implements [admit.Place].
-func (leave classless) Leave(proven bool) { leave(proven) }
+func (h held) Leave(proven bool) { h.leave(proven) }
 
 // failsafe is the adaptive limiter of failsafe-go.
 type failsafe struct {
@@ -95,12 +91,8 @@ func newFailsafe() admit.Admitter {
 
 // Enter implements [admit.Admitter]. Only the times of proven reads are recorded, as all of them do the
 // same.
-func (f failsafe) Enter(ctx context.Context, class admit.Class, _ admit.By) (admit.Place, error) {
-	wait := turnWait
-	if class == admit.FreeWalk {
-		wait = 0
-	}
-	permit, err := f.AcquirePermitWithMaxWait(ctx, wait)
+func (f failsafe) Enter(ctx context.Context, _ admit.By) (admit.Place, error) {
+	permit, err := f.AcquirePermitWithMaxWait(ctx, turnWait)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", admit.ErrBusy, err)
 	}
@@ -156,7 +148,7 @@ func serveBehind(ctx context.Context, args []string, log io.Writer) (err error) 
 	hints := tasks.NewHints(q, logger)
 	limit, late := newLimiter(), &admit.Lateness{}
 	reader := recent.NewReader(ix, contacts.NewMySQL(db), hints, recent.Options{
-		Min: ix.Settings().Min, WalkTimeout: api.DefaultRequestTimeout, Limiter: limit, Late: late.Since,
+		Min: ix.Settings().Min, WalkTimeout: api.DefaultRequestTimeout, Late: late.Since,
 	})
 	server := api.New(api.Config{Reader: reader, Limiter: limit, Late: late.Now, Enqueuer: q, Logger: logger, Checker: func(ctx context.Context) api.Health {
 		return api.Health{MySQL: api.Component{Usable: db.PingContext(ctx) == nil}, Redis: api.Component{Usable: client.Ping(ctx).Err() == nil}}

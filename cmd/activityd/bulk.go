@@ -115,7 +115,7 @@ func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, wit
 		Settings: func(ctx context.Context) error { return b.checkSettings(ctx, c.materialize, writes) },
 	}
 	if writes {
-		b.job.Watch = func(ctx context.Context) { _ = b.index.Watch(ctx, func(time.Time, redisnodes.Status) {}) } // it ends without an error
+		b.job.Watch = func(ctx context.Context) { _ = b.index.Watch(ctx, nil, func(time.Time, redisnodes.Status) {}) } // it ends without an error
 	}
 	return b, nil
 }

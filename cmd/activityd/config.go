@@ -278,7 +278,7 @@ func (c *config) shares() (reads, requests int) {
 // limiter returns what bounds the reads of viewers.
 func (c *config) limiter() *admit.Limiter {
 	reads, _ := c.shares()
-	return admit.New(admit.Options{Most: reads - 1}) // it lets a walk in beyond that
+	return admit.New(admit.Options{Most: reads})
 }
 
 func (c *config) poolOptions() queue.PoolOptions {

@@ -149,7 +149,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.hints = tasks.NewHints(b.queue, log)
 	reads := c.readerOptions(b.index.Settings())
 	limiter := c.limiter()
-	reads.Limiter, reads.Late = limiter, s.late.Since
+	reads.Late = s.late.Since
 	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
 	pool.MySQL, pool.Needs = s.health.MySQL.Log, map[string]queue.Dependency{tasks.NeedsSets: s.health.Redis}
@@ -395,7 +395,7 @@ func runStages(ctx context.Context, stages ...[]actor) error {
 }
 
 func (s *service) watchRedis(ctx context.Context) error {
-	return s.index.Watch(ctx, func(began time.Time, status redisnodes.Status) {
+	return s.index.Watch(ctx, s.late.Since, func(began time.Time, status redisnodes.Status) {
 		s.health.Redis.Report(ctx, began, status)
 		if status.Err() == nil {
 			_ = s.ledger.KeepMaterialize(ctx, s.config.materialize) // or after the next probe
@@ -449,7 +449,6 @@ func serving(server interface {
 // pacer, if there is one.
 func (s *service) newAuditor(pacer *bulk.Pacer) *audit.Auditor {
 	reads := s.config.readerOptions(s.index.Settings())
-	reads.Limiter = admit.New(admit.Options{Most: 1, Wait: time.Second, Uncounted: true}) // one after the other is soon enough
 	reads.Uncounted = true
 	return audit.New(audit.Options{
 		Sets: s.index, Truth: s.store, Tasks: s.queue,

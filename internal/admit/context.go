@@ -4,29 +4,30 @@ import "context"
 
 type placeKey struct{}
 
-type placed struct {
-	place Place
-	by    By
+// WithPlace returns a context with the place that a request has.
+func WithPlace(ctx context.Context, p Place) context.Context {
+	return context.WithValue(ctx, placeKey{}, p)
 }
 
-// WithPlace returns a context with the place that a request has, and for what its read is.
-func WithPlace(ctx context.Context, p Place, by By) context.Context {
-	return context.WithValue(ctx, placeKey{}, placed{p, by})
-}
-
-// PlaceOf returns what [WithPlace] gave to a context. Without it, there is a place that takes none.
-func PlaceOf(ctx context.Context) (Place, By) {
-	if v, ok := ctx.Value(placeKey{}).(placed); ok {
-		return v.place, v.by
+// PlaceOf returns the place that [WithPlace] gave to a context. Without it, there is one that takes none.
+func PlaceOf(ctx context.Context) Place {
+	if p, ok := ctx.Value(placeKey{}).(Place); ok {
+		return p
 	}
-	return noPlace{}, By{}
+	return noPlace{}
 }
 
 // noPlace is that of a read which nothing bounds.
 type noPlace struct{}
 
-// Turn implements [Place].
-func (noPlace) Turn(Class) {}
+// Pause implements [Place].
+func (noPlace) Pause() {}
+
+// Resume implements [Place].
+func (noPlace) Resume(context.Context) error { return nil }
+
+// Walk implements [Place].
+func (noPlace) Walk() bool { return true }
 
 // Leave implements [Place].
 func (noPlace) Leave(bool) {}
@@ -35,7 +36,7 @@ func (noPlace) Leave(bool) {}
 type Unlimited struct{}
 
 // Enter implements [Admitter].
-func (Unlimited) Enter(context.Context, Class, By) (Place, error) { return noPlace{}, nil }
+func (Unlimited) Enter(context.Context, By) (Place, error) { return noPlace{}, nil }
 
 // Refuses implements [Admitter].
 func (Unlimited) Refuses(By) bool { return false }

@@ -2,15 +2,12 @@ package admit
 
 import "time"
 
-// Held returns the weight under way, and how many names and viewers are kept.
-func (l *Limiter) Held() (used, kept int) {
+// Held returns how many reads are under way, how many of them walk, and how many names and viewers are kept.
+func (l *Limiter) Held() (used, walks, kept int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.used, len(l.callers) + len(l.viewers)
+	return l.used, l.walks, len(l.callers) + len(l.viewers)
 }
-
-// Weight returns the weight of a class.
-func Weight(c Class) int { return weights[c] }
 
 // Limit returns the limit.
 func (l *Limiter) Limit() int {

@@ -10,8 +10,8 @@ const (
 	roundReads = 32                     // a round ends after so many proven reads,
 	roundTime  = 100 * time.Millisecond // or after this time,
 	roundLeast = 4                      // with so many
-	fastFactor = 4                      // times the usual, below which the limit may rise
-	slowFactor = 6                      // times the usual, above which it falls
+	fastFactor = 8                      // times the usual, below which the limit may rise
+	slowFactor = 12                     // times the usual, above which it falls
 	minUsual   = 500 * time.Microsecond // a read that needs less may need three times as long for no reason
 	tryEvery   = time.Second            // between two rounds with twice as many
 )
@@ -33,13 +33,11 @@ func newLaw(least, most int) law {
 	return law{least: least, most: most, limit: least, took: make([]time.Duration, 0, roundReads)}
 }
 
-// waits takes note of a read that has to wait. Walks may be all that there is, as after Redis was
-// emptied, and say nothing of how long a proven read would take: then the limit rises.
-func (l *law) waits(class Class, now time.Time) {
-	switch {
-	case !class.isWalk():
-		l.wanted = true
-	case len(l.took) < roundLeast && now.Sub(l.began) >= roundTime:
+// waits takes note of a read that has to wait. Where reads walk they may be all that there is, as
+// after Redis was emptied, and say nothing of how long a proven read would take: then the limit rises.
+func (l *law) waits(walks bool, now time.Time) {
+	l.wanted = true
+	if walks && len(l.took) < roundLeast && now.Sub(l.began) >= roundTime {
 		l.limit, l.began = min(l.limit+1, l.most), now
 	}
 }

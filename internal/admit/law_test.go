@@ -20,9 +20,9 @@ func TestTheLaw(t *testing.T) {
 	}{
 		"nothing waits":             {{50, 1, false, 8}},
 		"reads wait, and are quick": {{5, 1, true, 13}, {50, 1, true, 24}},
-		"they become slow":          {{50, 1, true, 24}, {1, 7, true, 20}, {1, 7, true, 16}, {4, 7, true, 8}},
-		"neither quick nor slow":    {{10, 2, true, 18}, {20, 10, true, 18}},
-		"slow, and quick again":     {{50, 2, true, 24}, {6, 13, true, 8}, {5, 2, true, 13}},
+		"they become slow":          {{50, 1, true, 24}, {1, 13, true, 20}, {1, 13, true, 16}, {4, 13, true, 8}},
+		"neither quick nor slow":    {{10, 2, true, 18}, {20, 20, true, 18}},
+		"slow, and quick again":     {{50, 2, true, 24}, {6, 25, true, 8}, {5, 2, true, 13}},
 		"slow because of others under way": {
 			{50, 1, true, 24},
 			{6, 50, true, 8},
@@ -60,14 +60,18 @@ func TestTheLimitRisesWhereOnlyWalksCome(t *testing.T) {
 	t.Parallel()
 	test(t, admit.Options{Least: 8, Most: 24}, func(t *testing.T, c *crowd) {
 		for range 40 {
-			var walks []*attempt
-			for range 10 {
-				walks = append(walks, c.enter(admit.Walk, ""))
+			var reads []*attempt
+			for range 30 {
+				a := c.enter()
+				if a.isIn() {
+					a.place.Walk()
+				}
+				reads = append(reads, a)
 			}
 			<-time.After(50 * ms)
-			for _, w := range walks {
-				if w.isIn() {
-					w.place.Leave(false)
+			for _, a := range reads {
+				if a.isIn() {
+					a.place.Leave(false)
 				}
 			}
 		}

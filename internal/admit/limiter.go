@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,26 +18,6 @@ var ErrBusy = errors.New("too much is asked at once")
 // ErrShare is the [ErrBusy] of a viewer of which other reads wait.
 var ErrShare = fmt.Errorf("%w, more by this viewer than by others", ErrBusy)
 
-// Class is how a read is answered.
-type Class int
-
-// The classes of reads.
-const (
-	Proven   Class = iota // by the first candidate
-	Compared              // by comparing all candidates
-	Walk                  // by a walk, which waits for its turn
-	FreeWalk              // by a walk that does not wait: the read can be answered otherwise
-	Waiting               // not yet: it waits for Redis, which is slow
-)
-
-// weights are how busy a read of a class keeps the servers while it is under way, in those of a proven
-// one. They are round numbers: for half of its time a proven read is between the servers, a compared
-// one is in MySQL nearly all of it, and a walk fetches much more besides. How long a read takes needs
-// no weight, as it holds its place for so long. "bench overload" measures each class.
-var weights = [...]int{Proven: 1, Compared: 2, Walk: 3, FreeWalk: 3, Waiting: 0}
-
-func (c Class) isWalk() bool { return c == Walk || c == FreeWalk }
-
 // By says for what a read is.
 type By struct {
 	Caller string // the name of the token
@@ -45,9 +26,13 @@ type By struct {
 
 // Place is the place of a read under way. It is safe for concurrent use.
 type Place interface {
-	// Turn says that the read turned out to be of another class. It does not wait. Waiting comes
-	// first, and counts no more after another one.
-	Turn(class Class)
+	// Pause gives the place up while the read waits for Redis, which is slow.
+	Pause()
+	// Resume takes a place again, as [Admitter.Enter] does. After it, or where nothing was paused,
+	// Pause does nothing.
+	Resume(ctx context.Context) error
+	// Walk reports whether the read may walk. It does not wait.
+	Walk() bool
 	// Leave gives the place up. Only the first call counts. Of a proven read it says how long such
 	// reads take.
 	Leave(proven bool)
@@ -57,7 +42,7 @@ type Place interface {
 type Admitter interface {
 	// Enter returns when the read may begin. It fails with [ErrBusy] when that is not soon, or with
 	// the cause of the end of ctx.
-	Enter(ctx context.Context, class Class, by By) (Place, error)
+	Enter(ctx context.Context, by By) (Place, error)
 	// Refuses reports whether Enter would refuse such a read at once, and counts it if so. A Viewer
 	// of 0 is one of which no other read waits.
 	Refuses(by By) bool
@@ -67,107 +52,119 @@ type Admitter interface {
 
 // Options configure a [Limiter].
 type Options struct {
-	Most  int // weight under way; default 24
+	Most  int // reads under way; default 24
 	Least int // the limit does not fall below it; default 8, or Most
-	// Wait is how long a read waits for a place, unless there is an overload; default 100 ms.
-	Wait time.Duration
-	// Uncounted: there are no metrics.
-	Uncounted bool
 }
+
+const (
+	// burst is how long reads may wait without a pause. What lasts longer is an overload. It is also
+	// how long a read waits in a burst.
+	burst = 100 * time.Millisecond
+	// mostWaiting is how many reads wait in a burst.
+	mostWaiting = 256
+	// overloadWait is how long a read waits in an overload.
+	overloadWait = 10 * time.Millisecond
+	// overloadKept is for how long after a refusal there is an overload.
+	overloadKept = 200 * time.Millisecond
+)
 
 // Limiter is the [Admitter] that the package documentation describes.
 type Limiter struct {
-	options Options
-
 	mu        sync.Mutex
 	law       law
-	used      int // weight under way
-	walks     int // under way
-	reads     queue
-	walking   queue // walks that wait
+	used      int       // reads under way
+	walks     int       // of them, those that walk
+	waiting   []*place  // the oldest first; they are few, so all are looked at
+	since     time.Time // since when there was always one that waits
 	callers   tallies[string]
 	viewers   tallies[member.ID]
 	refusedAt time.Time // the last one
 }
 
-// busyKept is how long after a refusal a limiter is busy.
-const busyKept = 2 * time.Second
-
 // New returns a Limiter.
 func New(o Options) *Limiter {
-	o.Most = cmp.Or(o.Most, 24)
-	o.Least = min(cmp.Or(o.Least, 8), o.Most)
-	o.Wait = cmp.Or(o.Wait, 100*time.Millisecond)
-	return &Limiter{
-		options: o, law: newLaw(o.Least, o.Most), callers: make(tallies[string]), viewers: make(tallies[member.ID]),
-		reads: queue{class: Proven}, walking: queue{class: Walk},
-	}
+	most := cmp.Or(o.Most, 24)
+	least := min(cmp.Or(o.Least, 8), most)
+	return &Limiter{law: newLaw(least, most), callers: make(tallies[string]), viewers: make(tallies[member.ID])}
 }
 
 // Enter implements [Admitter].
-func (l *Limiter) Enter(ctx context.Context, class Class, by By) (Place, error) {
-	p, wait, err := l.enter(class, by)
-	switch {
-	case err != nil:
+func (l *Limiter) Enter(ctx context.Context, by By) (Place, error) {
+	p := &place{limiter: l, by: by}
+	if err := p.enter(ctx); err != nil {
+		if errors.Is(err, ErrBusy) {
+			refused.Inc()
+		}
 		return nil, err
-	case wait == 0:
-		return p, nil
+	}
+	return p, nil
+}
+
+// enter returns when a read has its place, or why it has none.
+func (p *place) enter(ctx context.Context) error {
+	wait, err := p.tryEnter(time.Now())
+	if wait == 0 {
+		return err
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-p.decided:
 	case <-timer.C:
-		l.giveUp(p, ErrBusy)
+		p.giveUp(ErrBusy)
 	case <-ctx.Done():
-		l.giveUp(p, context.Cause(ctx))
+		p.giveUp(context.Cause(ctx))
 	}
-	if p.err != nil {
-		return nil, p.err
-	}
-	return p, nil
+	return p.err
 }
 
-// enter returns a place, and how long it may be waited for if it is not had yet.
-func (l *Limiter) enter(class Class, by By) (p *place, wait time.Duration, err error) {
+// tryEnter lets a read in, or returns for how long it waits, or why it must not.
+func (p *place) tryEnter(now time.Time) (wait time.Duration, err error) {
+	l := p.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now, q := time.Now(), l.queueOf(class)
-	if len(q.waiting) == 0 && l.fits(class) {
-		p = l.newPlace(class, by)
+	if l.isRoom(now) {
+		p.caller, p.viewer = l.callers.get(p.by.Caller), l.viewers.get(p.by.Viewer)
 		l.let(p, now)
-		return p, 0, nil
+		return 0, nil
 	}
-	l.law.waits(class, now)
-	defer l.serve(now) // the limit may have risen
-	if class == FreeWalk {
-		return nil, 0, ErrBusy // it is answered otherwise, so it counts not as refused
+	if err := l.tooMany(p.by, now); err != nil {
+		return 0, err
 	}
-	if err := l.tooMany(q, by, now); err != nil {
-		l.refused(class, now)
-		return nil, 0, err
+	p.caller, p.viewer = l.callers.get(p.by.Caller), l.viewers.get(p.by.Viewer)
+	return l.push(p, now), nil
+}
+
+// isRoom reports whether a read that comes may begin.
+func (l *Limiter) isRoom(now time.Time) bool {
+	if l.used >= l.law.limit || len(l.waiting) > 0 {
+		l.law.waits(l.walks > 0, now)
+		l.serve(now) // the limit may have risen
 	}
-	p = l.newPlace(class, by)
-	p.decided = make(chan struct{})
-	q.push(p, now)
-	if most, _ := l.bounds(q, now); len(q.waiting) > most {
-		worst, err := q.waiting[q.worst()], ErrBusy
-		if worst.viewer.waiting > 1 {
-			err = ErrShare
-		}
-		l.refuse(worst, err, now)
+	return l.used < l.law.limit && len(l.waiting) == 0
+}
+
+// overloaded reports whether more comes than can be answered.
+func (l *Limiter) overloaded(now time.Time) bool {
+	return len(l.waiting) > 0 && now.Sub(l.since) >= burst || !l.refusedAt.IsZero() && now.Sub(l.refusedAt) < overloadKept
+}
+
+// bounds returns how many reads may wait now, and how long one that comes now may.
+func (l *Limiter) bounds(now time.Time) (most int, wait time.Duration) {
+	if l.overloaded(now) {
+		return l.law.limit, overloadWait
 	}
-	_, wait = l.bounds(q, now)
-	return p, wait, nil
+	return mostWaiting, burst
 }
 
 // tooMany returns why a read that comes now must not wait, if so: as many wait as may, and no more of
 // another caller or viewer than, with this one, of its own.
-func (l *Limiter) tooMany(q *queue, by By, now time.Time) error {
-	if most, _ := l.bounds(q, now); len(q.waiting) < most {
+func (l *Limiter) tooMany(by By, now time.Time) error {
+	most, _ := l.bounds(now)
+	if len(l.waiting) < most {
 		return nil
 	}
-	worst, caller, viewer := q.waiting[q.worst()], l.callers[by.Caller], l.viewers[by.Viewer]
+	worst, caller, viewer := l.waiting[l.worst()], l.callers[by.Caller], l.viewers[by.Viewer]
 	// With this one there are so many of the same.
 	byCaller, byViewer := worst.caller.waiting, worst.viewer.waiting
 	if worst.caller == caller {
@@ -179,22 +176,41 @@ func (l *Limiter) tooMany(q *queue, by By, now time.Time) error {
 	if cmp.Or(cmp.Compare(byCaller, caller.of()+1), cmp.Compare(byViewer, viewer.of()+1)) > 0 {
 		return nil
 	}
+	l.refusedAt = now
 	if viewer.of() > 0 {
 		return ErrShare
 	}
 	return ErrBusy
 }
 
+// push lets a place wait, and returns for how long. One that is too many for it is refused.
+func (l *Limiter) push(p *place, now time.Time) time.Duration {
+	if len(l.waiting) == 0 {
+		l.since = now
+	}
+	p.decided, p.err = make(chan struct{}), nil
+	l.waiting = append(l.waiting, p)
+	p.caller.waiting++
+	p.viewer.waiting++
+	most, wait := l.bounds(now)
+	if len(l.waiting) > most {
+		worst, err := l.waiting[l.worst()], ErrBusy
+		if worst.viewer.waiting > 1 {
+			err = ErrShare
+		}
+		l.refuse(worst, err, now)
+	}
+	return wait
+}
+
 // Refuses implements [Admitter].
 func (l *Limiter) Refuses(by By) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
-	if l.tooMany(&l.reads, by, now) == nil {
+	if now := time.Now(); l.isRoom(now) || l.tooMany(by, now) == nil {
 		return false
 	}
-	l.law.waits(Proven, now)
-	l.refused(Proven, now)
+	refused.Inc()
 	return true
 }
 
@@ -202,97 +218,90 @@ func (l *Limiter) Refuses(by By) bool {
 func (l *Limiter) Busy() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.refusedAt.IsZero() && time.Since(l.refusedAt) < busyKept
+	return !l.refusedAt.IsZero() && time.Since(l.refusedAt) < 10*overloadKept
 }
 
-// bounds returns how many reads may wait now, and how long one that comes now may.
-func (l *Limiter) bounds(q *queue, now time.Time) (most int, wait time.Duration) {
-	switch {
-	case q.class == Walk:
-		return mostWaiting, walkFactor * l.options.Wait
-	case q.overloaded(now):
-		return l.law.limit, l.options.Wait / overloadShare
+// next returns which one is let in next: one of the caller with the fewest reads under way, and of
+// its viewers of the one with the fewest; the newest in an overload, else the oldest.
+func (l *Limiter) next(now time.Time) (best int) {
+	newest := l.overloaded(now)
+	for i, p := range l.waiting[1:] {
+		b := l.waiting[best]
+		order := cmp.Or(cmp.Compare(p.caller.underWay, b.caller.underWay), cmp.Compare(p.viewer.underWay, b.viewer.underWay))
+		if order < 0 || order == 0 && newest {
+			best = i + 1
+		}
 	}
-	return mostWaiting, l.options.Wait
+	return best
 }
 
-func (l *Limiter) queueOf(class Class) *queue {
-	if class.isWalk() {
-		return &l.walking
+// worst returns which one is refused when too many wait: the oldest one of the caller of which the
+// most wait, and of its viewers of the one of which the most do.
+func (l *Limiter) worst() (worst int) {
+	for i, p := range l.waiting {
+		w := l.waiting[worst]
+		if cmp.Or(cmp.Compare(p.caller.waiting, w.caller.waiting), cmp.Compare(p.viewer.waiting, w.viewer.waiting)) > 0 {
+			worst = i
+		}
 	}
-	return &l.reads
+	return worst
 }
 
-// fits reports whether there is room for another read of a class. While both wait, reads and walks have
-// half of it each. One walk may always be under way, so that what is missing comes back under any load.
-func (l *Limiter) fits(class Class) bool {
-	walks := weights[Walk] * l.walks
-	if class.isWalk() {
-		walks += weights[class]
-		return l.walks == 0 || l.used+weights[class] <= l.law.limit && (len(l.reads.waiting) == 0 || 2*walks <= l.law.limit)
-	}
-	return l.used < l.law.limit && (len(l.walking.waiting) == 0 || 2*(l.used-walks) < l.law.limit)
-}
-
-// newPlace returns a place for a read, which has it when it is let in.
-func (l *Limiter) newPlace(class Class, by By) *place {
-	return &place{limiter: l, class: class, by: by, caller: l.callers.get(by.Caller), viewer: l.viewers.get(by.Viewer)}
+// remove takes one out of what waits.
+func (l *Limiter) remove(i int) *place {
+	p := l.waiting[i]
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	p.caller.waiting--
+	p.viewer.waiting--
+	return p
 }
 
 // let lets a read in.
 func (l *Limiter) let(p *place, now time.Time) {
-	p.since = now
+	p.in = true
+	if p.since.IsZero() {
+		p.since = now
+	}
 	p.caller.underWay++
 	p.viewer.underWay++
-	l.used += weights[p.class]
-	if p.class.isWalk() {
-		l.walks++
-	}
+	l.used++
+}
+
+// out takes the place of a read that is in.
+func (l *Limiter) out(p *place) {
+	p.in = false
+	p.caller.underWay--
+	p.viewer.underWay--
+	l.used--
 }
 
 // serve lets in what waits, as far as there is room.
 func (l *Limiter) serve(now time.Time) {
-	for again := true; again; {
-		again = false
-		for _, q := range []*queue{&l.reads, &l.walking} {
-			if len(q.waiting) == 0 || !l.fits(q.class) {
-				continue
-			}
-			p := q.waiting[q.next(now)]
-			q.remove(p)
-			l.let(p, now)
-			close(p.decided)
-			again = true
-		}
+	for len(l.waiting) > 0 && l.used < l.law.limit {
+		p := l.remove(l.next(now))
+		l.let(p, now)
+		close(p.decided)
 	}
 }
 
 // refuse refuses one that waits.
 func (l *Limiter) refuse(p *place, err error, now time.Time) {
-	l.queueOf(p.class).remove(p)
+	l.remove(slices.Index(l.waiting, p))
 	l.forget(p)
 	p.err = err
 	close(p.decided)
 	if errors.Is(err, ErrBusy) {
-		l.refused(p.class, now)
+		l.refusedAt = now
 	}
 }
 
 // giveUp refuses one that has waited, unless that is decided.
-func (l *Limiter) giveUp(p *place, err error) {
+func (p *place) giveUp(err error) {
+	l := p.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now := time.Now(); p.err == nil && p.since.IsZero() {
-		l.refuse(p, err, now)
-		l.serve(now) // what waits for the other half may have all
-	}
-}
-
-// refused counts a read that is refused.
-func (l *Limiter) refused(class Class, now time.Time) {
-	l.refusedAt = now
-	if !l.options.Uncounted {
-		refused[class].Inc()
+	if p.err == nil && !p.in {
+		l.refuse(p, err, time.Now())
 	}
 }
 
@@ -306,26 +315,58 @@ func (l *Limiter) forget(p *place) {
 // changed after decided is closed.
 type place struct {
 	limiter        *Limiter
-	class          Class
 	by             By
 	caller, viewer *tally
 	decided        chan struct{} // closed when it is let in or refused; nil: it did not wait
 	err            error         // why it is refused
-	since          time.Time     // when it was let in; zero: it waits
-	turned, left   bool
+	since          time.Time     // when it was first let in
+	in             bool
+	resumed        bool // it pauses no more
+	walks          bool
+	left           bool
 }
 
-// Turn implements [Place].
-func (p *place) Turn(class Class) {
+// Pause implements [Place].
+func (p *place) Pause() {
 	l := p.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.left || p.turned && class == Waiting {
+	if p.left || p.resumed || !p.in {
 		return
 	}
-	l.used += weights[class] - weights[p.class]
-	p.class, p.turned = class, class != Waiting
+	l.out(p)
+	l.forget(p)
 	l.serve(time.Now())
+}
+
+// Resume implements [Place].
+func (p *place) Resume(ctx context.Context) error {
+	l := p.limiter
+	l.mu.Lock()
+	goesOn := p.in || p.left
+	p.resumed = true
+	l.mu.Unlock()
+	if goesOn {
+		return nil
+	}
+	return p.enter(ctx)
+}
+
+// Walk implements [Place]. In an overload half of the places are for reads that do not walk. One walk
+// may always be under way, so that what is missing comes back under any load.
+func (p *place) Walk() bool {
+	l := p.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.left || p.walks {
+		return true
+	}
+	if l.walks > 0 && 2*(l.walks+1) > l.law.limit && l.overloaded(time.Now()) {
+		return false
+	}
+	p.walks = true
+	l.walks++
+	return true
 }
 
 // Leave implements [Place].
@@ -337,16 +378,46 @@ func (p *place) Leave(proven bool) {
 		return
 	}
 	p.left = true
-	l.used -= weights[p.class]
-	if p.class.isWalk() {
+	if p.walks {
 		l.walks--
 	}
-	p.caller.underWay--
-	p.viewer.underWay--
+	if !p.in {
+		return
+	}
+	l.out(p)
 	l.forget(p)
 	now := time.Now()
-	if proven && l.law.note(now.Sub(p.since), now) && !l.options.Uncounted {
+	if proven && l.law.note(now.Sub(p.since), now) {
 		limitNow.Set(float64(l.law.limit))
 	}
 	l.serve(now)
+}
+
+// tally is of the reads of a caller, or of a viewer.
+type tally struct{ underWay, waiting int }
+
+// of returns how many wait; of nil, none.
+func (t *tally) of() int {
+	if t == nil {
+		return 0
+	}
+	return t.waiting
+}
+
+// tallies are those that are not 0.
+type tallies[K comparable] map[K]*tally
+
+func (t tallies[K]) get(key K) *tally {
+	one := t[key]
+	if one == nil {
+		one = &tally{}
+		t[key] = one
+	}
+	return one
+}
+
+func (t tallies[K]) end(key K) {
+	if one := t[key]; one != nil && *one == (tally{}) {
+		delete(t, key)
+	}
 }

@@ -60,7 +60,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) {
 		}
 		if place != nil {
 			defer place.Leave(false)
-			ctx = admit.WithPlace(ctx, place, by)
+			ctx = admit.WithPlace(ctx, place)
 		}
 	}
 	ctx, cancel := context.WithDeadline(context.WithValue(ctx, arrivalKey{}, a), a.at.Add(s.cfg.RequestTimeout))
@@ -82,7 +82,7 @@ func (s *Server) enter(r *http.Request, a *arrival, f *refusals, need auth.Scope
 	if need == ofViewers {
 		by.Viewer = a.access.viewer
 	}
-	place, err := s.cfg.Limiter.Enter(r.Context(), admit.Proven, *by)
+	place, err := s.cfg.Limiter.Enter(r.Context(), *by)
 	switch {
 	case errors.Is(err, admit.ErrShare):
 		return nil, &f.share

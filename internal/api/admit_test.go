@@ -33,7 +33,7 @@ type fakeLimiter struct {
 	under   atomic.Int64 // way
 }
 
-func (f *fakeLimiter) Enter(_ context.Context, _ admit.Class, by admit.By) (admit.Place, error) {
+func (f *fakeLimiter) Enter(_ context.Context, by admit.By) (admit.Place, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -45,11 +45,12 @@ func (f *fakeLimiter) Refuses(admit.By) bool { return errors.Is(f.err, admit.Err
 func (f *fakeLimiter) Busy() bool            { return f.err != nil }
 
 type fakePlace struct {
+	admit.Place
+
 	limiter *fakeLimiter
 	left    bool
 }
 
-func (*fakePlace) Turn(admit.Class) {}
 func (p *fakePlace) Leave(bool) {
 	if !p.left {
 		p.limiter.under.Add(-1)
@@ -187,9 +188,9 @@ func TestEachReadHasAPlace(t *testing.T) {
 	reads, fails := 0, false
 	b.reader.read = func(ctx context.Context, v contacts.Viewer, _ int) (recent.Answer, error) {
 		reads++
-		place, by := admit.PlaceOf(ctx)
-		if _, is := place.(*fakePlace); !is || by.Viewer != v.ID || limiter.under.Load() != 1 {
-			t.Errorf("a read of %v has the place %v of %v, one of %d", v.ID, place, by, limiter.under.Load())
+		by := limiter.entered[len(limiter.entered)-1]
+		if _, is := admit.PlaceOf(ctx).(*fakePlace); !is || by.Viewer != v.ID || limiter.under.Load() != 1 {
+			t.Errorf("a read of %v has the place of %v, one of %d", v.ID, by, limiter.under.Load())
 		}
 		if fails {
 			panic("oh")
@@ -252,9 +253,9 @@ func TestEachReadHasAPlace(t *testing.T) {
 func TestAClientLeavesWhileItsReadWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		limiter := admit.New(admit.Options{Most: 1, Uncounted: true})
+		limiter := admit.New(admit.Options{Most: 1})
 		b := setup(t, limitedBy(limiter))
-		place, err := limiter.Enter(t.Context(), admit.Proven, admit.By{})
+		place, err := limiter.Enter(t.Context(), admit.By{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,9 +276,9 @@ func TestAClientLeavesWhileItsReadWaits(t *testing.T) {
 func TestAReadWaitsForItsPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		limiter := admit.New(admit.Options{Most: 1, Uncounted: true})
+		limiter := admit.New(admit.Options{Most: 1})
 		b := setup(t, limitedBy(limiter))
-		place, err := limiter.Enter(t.Context(), admit.Proven, admit.By{})
+		place, err := limiter.Enter(t.Context(), admit.By{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -331,7 +332,7 @@ func BenchmarkRefused(b *testing.B) {
 }
 
 func BenchmarkAnswered(b *testing.B) {
-	l := admit.New(admit.Options{Uncounted: true})
+	l := admit.New(admit.Options{})
 	b.Run("member", func(b *testing.B) {
 		benchmark(b, l, newRequest(b.Context(), http.MethodGet, readPath, http.NoBody), http.StatusOK)
 	})

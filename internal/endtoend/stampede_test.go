@@ -34,16 +34,14 @@ func TestNoStampede(t *testing.T) {
 	p := tn.process(t, "a", faults{handlers: refills.count})
 	p.start(t)
 	reader := recent.NewReader(index.New(openRedis(t, tn.redis), index.Options{Settings: tn.settings}), store, p.hints,
-		recent.Options{Min: tn.settings.Min, IndexWait: time.Minute, Limiter: admit.New(admit.Options{
-			Least: 3 * walks, Most: 3 * walks, Wait: 60 * time.Millisecond, // a walk weighs three times as much
-		})})
+		recent.Options{Min: tn.settings.Min, IndexWait: time.Minute})
 	viewers := fromIndex(t, reader, tn.viewers())
 	if len(viewers) < 550 {
 		t.Fatalf("%d members are answered from the index", len(viewers))
 	}
 	store.walks.Store(0)
 	store.most.Store(0)
-	c := newCrowd(t, reader, viewers, seed)
+	c := newCrowd(t, reader, admit.New(admit.Options{Most: walks}), viewers, seed)
 	eventually(t, "members read", func() bool { return c.reads.Load() > 500 })
 	if n := c.walked.Load(); n > 0 {
 		t.Errorf("%d reads walked before the loss", n)
@@ -135,6 +133,7 @@ func (h countedRefills) Handle(ctx context.Context, batch []queue.Task) []queue.
 // crowd is members who read all the time.
 type crowd struct {
 	reader              *recent.Reader
+	limiter             admit.Admitter
 	stop                func()
 	reads, walked, busy atomic.Int64
 
@@ -143,9 +142,9 @@ type crowd struct {
 	all     []member.ID
 }
 
-func newCrowd(t *testing.T, reader *recent.Reader, viewers []member.ID, seed uint64) *crowd {
+func newCrowd(t *testing.T, reader *recent.Reader, limiter admit.Admitter, viewers []member.ID, seed uint64) *crowd {
 	t.Helper()
-	c := &crowd{reader: reader, all: viewers}
+	c := &crowd{reader: reader, limiter: limiter, all: viewers}
 	c.forget()
 	ctx, cancel := context.WithCancel(t.Context())
 	var reading sync.WaitGroup
@@ -176,14 +175,14 @@ func (c *crowd) allFromIndex() bool {
 	return len(c.waiting) == 0
 }
 
-// read reads for everybody, again and again. A refusal because of too many walks
+// read reads for everybody, again and again. A refusal because of too many reads
 // is the only error that there may be.
 func (c *crowd) read(ctx context.Context, t *testing.T, rnd *rand.Rand) {
 	viewers := slices.Clone(c.all)
 	for ctx.Err() == nil {
 		rnd.Shuffle(len(viewers), func(i, j int) { viewers[i], viewers[j] = viewers[j], viewers[i] })
 		for _, viewer := range viewers {
-			a, err := c.reader.Read(ctx, contacts.Viewer{ID: viewer}, 5)
+			a, err := c.readOnce(ctx, viewer)
 			switch {
 			case ctx.Err() != nil:
 				return
@@ -197,6 +196,15 @@ func (c *crowd) read(ctx context.Context, t *testing.T, rnd *rand.Rand) {
 			c.reads.Add(1)
 		}
 	}
+}
+
+func (c *crowd) readOnce(ctx context.Context, viewer member.ID) (recent.Answer, error) {
+	place, err := c.limiter.Enter(ctx, admit.By{Viewer: viewer})
+	if err != nil {
+		return recent.Answer{}, err
+	}
+	defer place.Leave(false)
+	return c.reader.Read(admit.WithPlace(ctx, place), contacts.Viewer{ID: viewer}, 5)
 }
 
 func (c *crowd) answered(viewer member.ID, a recent.Answer) {

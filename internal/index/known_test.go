@@ -24,7 +24,7 @@ func (b bench) watched(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- b.Watch(ctx, func(time.Time, redisnodes.Status) {}) }()
+	go func() { ended <- b.Watch(ctx, nil, func(time.Time, redisnodes.Status) {}) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {

@@ -162,7 +162,7 @@ func TestTheWatchTellsOfEachProbe(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- b.Watch(ctx, func(_ time.Time, s redisnodes.Status) {
+		ended <- b.Watch(ctx, nil, func(_ time.Time, s redisnodes.Status) {
 			select {
 			case told <- s.Err():
 			case <-ctx.Done():

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -69,32 +67,17 @@ func TestUncountedReads(t *testing.T) {
 }
 
 func TestRefusedWalksAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		before := metricstest.Gather(t)
-		b := newBench(limited(1))
-		b.contact(11, 900)
-		b.index.err = index.ErrMissing
-		release := make(chan struct{})
-		b.store.before = func(context.Context, string) error {
-			<-release
-			return nil
-		}
-		var reads sync.WaitGroup
-		reads.Go(func() { _, _ = b.Read(t.Context(), me, 10) })
-		synctest.Wait() // it walks
-		gone, leave := context.WithCancel(t.Context())
-		reads.Go(func() { _, _ = b.Read(gone, me, 6) })
-		synctest.Wait() // it waits for its turn
-		leave()
-		if _, err := b.Read(t.Context(), me, 5); !errors.Is(err, recent.ErrBusy) {
-			t.Errorf("err %v, want ErrBusy", err)
-		}
-		if n := metricstest.Gather(t).Since(before)[`activityd_reads_refused_total{class="walk"}`]; n != 1 { // the one that left was not refused
-			t.Errorf("counted %v refused walks, want 1", n)
-		}
-		close(release)
-		reads.Wait()
-	})
+	before := metricstest.Gather(t)
+	b := newBench(recent.Options{})
+	b.contact(11, 900)
+	b.index.err = index.ErrMissing
+	if _, err := b.Read(withoutWalks(t.Context()), me, 5); !errors.Is(err, recent.ErrBusy) {
+		t.Errorf("err %v, want ErrBusy", err)
+	}
+	rose := metricstest.Gather(t).Since(before)
+	if n := rose[`activityd_reads_total{result="busy",source="none"}`]; n != 1 {
+		t.Errorf("counted %v refused walks, want 1", n)
+	}
 }
 
 func TestAnswersAreCountedByTheirKind(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -42,7 +41,9 @@ func (rd *reading) candidates(ctx context.Context) error {
 		pause := time.AfterFunc(rd.options.IndexWait/pauseShare, func() { rd.pause(began) })
 		err := rd.candidatesOnce(ctx)
 		pause.Stop()
-		rd.place.Turn(admit.Proven)
+		if err := rd.place.Resume(ctx); err != nil {
+			return err
+		}
 		unproven, ok := errors.AsType[*unprovenError](err)
 		isLate := ok && unproven.reason == RedisUnavailable && time.Since(began) >= rd.options.IndexWait &&
 			rd.options.Late(began) >= rd.options.IndexWait/lateShare
@@ -66,7 +67,7 @@ const pauseShare = 25
 func (rd *reading) pause(began time.Time) {
 	d := rd.options.IndexWait / pauseShare
 	if rd.options.Late(began.Add(-2*d)) < d/2 { // else Redis may have answered
-		rd.place.Turn(admit.Waiting)
+		rd.place.Pause()
 	}
 }
 
@@ -108,7 +109,6 @@ func (rd *reading) compare(ctx context.Context, first contacts.Album) (contacts.
 	for i, e := range rd.entries {
 		owners[i] = e.Contact
 	}
-	rd.place.Turn(admit.Compared)
 	measured := rd.timed("others")
 	standings, err := rd.store.Standings(ctx, rd.viewer, owners)
 	measured()

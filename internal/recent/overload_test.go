@@ -18,53 +18,51 @@ import (
 func TestAWalkThatIsRefusedAsksNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o := limited(1)
-		b := newBench(o)
+		b := newBench(recent.Options{})
 		b.contact(11, 900)
 		b.index.err = index.ErrMissing
-		place, err := o.Limiter.Enter(t.Context(), admit.Walk, admit.By{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := b.Read(t.Context(), me, 10); !errors.Is(err, recent.ErrBusy) {
+		if _, err := b.Read(withoutWalks(t.Context()), me, 10); !errors.Is(err, recent.ErrBusy) {
 			t.Fatalf("%v, want ErrBusy", err)
 		}
 		b.called(t)
 		b.hinted(t)
-		place.Leave(false)
 		b.read(t, 11, recent.FromDatabase)
 	})
 }
 
-// recordingLimit records what reads do with their places.
-type recordingLimit struct {
-	admit.Unlimited
-
+// recordingPlace records what a read does with its place.
+type recordingPlace struct {
 	mu    sync.Mutex
 	steps []string
+	full  bool // when it resumes
 }
 
-func (l *recordingLimit) note(step string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.steps = append(l.steps, step)
+func (p *recordingPlace) note(step string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.steps = append(p.steps, step)
 }
 
-func (l *recordingLimit) Enter(_ context.Context, class admit.Class, by admit.By) (admit.Place, error) {
-	l.note([...]string{"read", "compared", "walk", "free walk"}[class] + " of " + by.Caller)
-	return l, nil
+func (p *recordingPlace) Pause() { p.note("pauses") }
+
+func (p *recordingPlace) Resume(context.Context) error {
+	p.note("resumes")
+	if p.full {
+		return admit.ErrBusy
+	}
+	return nil
 }
 
-func (l *recordingLimit) Turn(class admit.Class) {
-	l.note(map[admit.Class]string{admit.Waiting: "waits for Redis", admit.Proven: "has the reply", admit.Compared: "turns out to be compared"}[class])
+func (p *recordingPlace) Walk() bool {
+	p.note("walks")
+	return true
 }
 
-func (l *recordingLimit) Leave(proven bool) {
-	l.note(map[bool]string{true: "leaves, proven", false: "leaves"}[proven])
+func (p *recordingPlace) Leave(proven bool) {
+	p.note(map[bool]string{true: "leaves, proven", false: "leaves"}[proven])
 }
 
-// Reads have the place of a proven one, and say what they turn out to be. What waits for a walk
-// has no place; a walk that is not needed does not wait for one.
+// Reads say what they turn out to be.
 func TestPlacesOfReads(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -72,21 +70,21 @@ func TestPlacesOfReads(t *testing.T) {
 		set    error
 		steps  []string
 	}{
-		"proven":   {800, nil, []string{"has the reply", "leaves, proven", "leaves"}},
-		"compared": {900, nil, []string{"has the reply", "turns out to be compared", "leaves", "leaves"}},
-		"walk":     {800, index.ErrMissing, []string{"has the reply", "leaves", "walk of site", "leaves", "leaves"}},
-		"behind":   {800, index.ErrBehind, []string{"has the reply", "free walk of site", "leaves", "leaves"}},
+		"proven":   {800, nil, []string{"resumes", "leaves, proven", "leaves"}},
+		"compared": {900, nil, []string{"resumes", "leaves", "leaves"}},
+		"walk":     {800, index.ErrMissing, []string{"resumes", "walks", "leaves"}},
+		"behind":   {800, index.ErrBehind, []string{"resumes", "walks", "leaves"}},
 	} {
-		l := &recordingLimit{}
-		b := newBench(recent.Options{Limiter: l})
+		p := &recordingPlace{}
+		b := newBench(recent.Options{})
 		b.index.err = test.set
 		b.contact(11, 900)
 		b.contact(12, test.second)
-		if _, err := b.Read(admit.WithPlace(t.Context(), l, admit.By{Caller: "site"}), me, 10); err != nil {
+		if _, err := b.Read(admit.WithPlace(t.Context(), p), me, 10); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if !slices.Equal(l.steps, test.steps) {
-			t.Errorf("%s: %q, want %q", name, l.steps, test.steps)
+		if !slices.Equal(p.steps, test.steps) {
+			t.Errorf("%s: %q, want %q", name, p.steps, test.steps)
 		}
 	}
 }
@@ -144,16 +142,18 @@ func TestAReadThatWaitsForRedisLeavesRoom(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		late, reply time.Duration
+		full        bool
 		steps       []string
 	}{
-		"quick":               {0, 9 * time.Millisecond, []string{"has the reply", "leaves, proven", "leaves"}},
-		"slow":                {0, 11 * time.Millisecond, []string{"waits for Redis", "has the reply", "leaves, proven", "leaves"}},
-		"the process is late": {5 * time.Millisecond, 11 * time.Millisecond, []string{"has the reply", "leaves, proven", "leaves"}},
-		"none":                {0, time.Minute, []string{"waits for Redis", "has the reply", "leaves", "walk of ", "leaves", "leaves"}},
+		"quick":               {0, 9 * time.Millisecond, false, []string{"resumes", "leaves, proven", "leaves"}},
+		"slow":                {0, 11 * time.Millisecond, false, []string{"pauses", "resumes", "leaves, proven", "leaves"}},
+		"slow, and no room":   {0, 11 * time.Millisecond, true, []string{"pauses", "resumes", "leaves"}},
+		"the process is late": {5 * time.Millisecond, 11 * time.Millisecond, false, []string{"resumes", "leaves, proven", "leaves"}},
+		"none":                {0, time.Minute, false, []string{"pauses", "resumes", "walks", "leaves"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := &recordingLimit{}
-			b := newBench(recent.Options{Limiter: l, Late: func(time.Time) time.Duration { return test.late }})
+			p := &recordingPlace{full: test.full}
+			b := newBench(recent.Options{Late: func(time.Time) time.Duration { return test.late }})
 			b.contact(11, 900)
 			b.contact(12, 800)
 			b.index.ask = func(ctx context.Context) ([]index.Entry, error) {
@@ -164,11 +164,11 @@ func TestAReadThatWaitsForRedisLeavesRoom(t *testing.T) {
 					return nil, ctx.Err()
 				}
 			}
-			if _, err := b.Read(admit.WithPlace(t.Context(), l, admit.By{}), me, 10); err != nil {
+			if _, err := b.Read(admit.WithPlace(t.Context(), p), me, 10); test.full != errors.Is(err, recent.ErrBusy) || !test.full && err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			if !slices.Equal(l.steps, test.steps) {
-				t.Errorf("%s: %q, want %q", name, l.steps, test.steps)
+			if !slices.Equal(p.steps, test.steps) {
+				t.Errorf("%s: %q, want %q", name, p.steps, test.steps)
 			}
 		})
 	}

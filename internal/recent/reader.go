@@ -44,9 +44,6 @@ type Options struct {
 	Min         int           // the index's Min: a smaller set is complete; default 10
 	IndexWait   time.Duration // how long a read waits for Redis before it walks; default 250 ms
 	WalkTimeout time.Duration // how long a walk may take; default 10 s
-	// Limiter lets walks in. A read itself has the place that its context has, see [admit.PlaceOf].
-	// Default: nothing waits.
-	Limiter admit.Admitter
 	// Late returns by how much the process itself was late since a time, as [admit.Lateness] does: a
 	// reply of Redis that is late because of that does not become a walk. Default: it never was.
 	Late func(since time.Time) time.Duration
@@ -68,7 +65,6 @@ type Reader struct {
 type walkKey struct {
 	viewer contacts.Viewer
 	limit  int
-	class  admit.Class
 }
 
 // NewReader returns a reader over the given parts.
@@ -76,9 +72,6 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	o.Min = cmp.Or(o.Min, 10)
 	o.IndexWait = cmp.Or(o.IndexWait, 250*time.Millisecond)
 	o.WalkTimeout = cmp.Or(o.WalkTimeout, 10*time.Second)
-	if o.Limiter == nil {
-		o.Limiter = admit.Unlimited{}
-	}
 	if o.Late == nil {
 		o.Late = func(time.Time) time.Duration { return 0 }
 	}
@@ -99,14 +92,13 @@ func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 }
 
 func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
-	rd := &reading{Reader: r, viewer: v, limit: limit}
-	rd.place, rd.by = admit.PlaceOf(ctx)
+	rd := &reading{Reader: r, viewer: v, limit: limit, place: admit.PlaceOf(ctx)}
 	defer rd.place.Leave(false)
 	err := rd.candidates(ctx)
 	if rd.isBehind && !r.options.Uncounted {
 		half, cancel := context.WithTimeout(ctx, r.options.WalkTimeout/2)
 		defer cancel() // half, because WalkTimeout may be all the time that ctx has
-		a, err := rd.walk(half, &unprovenError{reason: WritesRefused}, admit.FreeWalk)
+		a, err := rd.walk(half, &unprovenError{reason: WritesRefused})
 		gaveUp := errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)
 		if !gaveUp || ctx.Err() != nil {
 			return a, err
@@ -118,7 +110,7 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 		album, err = rd.narrow(ctx)
 	}
 	if unproven, ok := errors.AsType[*unprovenError](err); ok {
-		return rd.walk(ctx, unproven, admit.Walk)
+		return rd.walk(ctx, unproven)
 	}
 	if err != nil {
 		return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
@@ -144,7 +136,6 @@ type reading struct {
 	isBehind bool          // there may be others: see [index.ErrBehind]
 	trace    Trace
 	place    admit.Place
-	by       admit.By
 }
 
 // timed records how long one step takes: defer rd.timed("name")().
@@ -153,11 +144,11 @@ func (rd *reading) timed(name string) func() {
 	return func() { rd.trace.Steps = append(rd.trace.Steps, Step{Name: name, Took: time.Since(start)}) }
 }
 
-// walk answers by a walk, which corrects the verdicts on candidates. A free walk fails at
-// once with [ErrBusy] when there is no room for it.
-func (rd *reading) walk(ctx context.Context, why *unprovenError, class admit.Class) (Answer, error) {
+// walk answers by a walk, which corrects the verdicts on candidates. It fails at once with
+// [ErrBusy] when there is no room for it.
+func (rd *reading) walk(ctx context.Context, why *unprovenError) (Answer, error) {
 	rd.trace.WalkReason = why.reason
-	walked, err := rd.sharedWalk(ctx, class)
+	walked, err := rd.sharedWalk(ctx)
 	if err != nil {
 		return Answer{}, fmt.Errorf("walk for %s (%s): %w", rd.viewer.ID, why.reason, err)
 	}
@@ -177,18 +168,13 @@ func (rd *reading) walk(ctx context.Context, why *unprovenError, class admit.Cla
 }
 
 // sharedWalk walks, or waits for the walk of other reads of the same: after Redis was
-// emptied many requests for one viewer cost one walk. What waits for one has no place.
-func (rd *reading) sharedWalk(ctx context.Context, class admit.Class) (contacts.Walked, error) {
-	defer rd.timed("walk")()
-	if class == admit.Walk {
-		rd.place.Leave(false)
+// emptied many requests for one viewer cost one walk.
+func (rd *reading) sharedWalk(ctx context.Context) (contacts.Walked, error) {
+	if !rd.place.Walk() {
+		return contacts.Walked{}, ErrBusy
 	}
-	return rd.walks.do(ctx, rd.options.WalkTimeout, walkKey{rd.viewer, rd.limit, class}, func(ctx context.Context) (contacts.Walked, error) {
-		place, err := rd.options.Limiter.Enter(ctx, class, rd.by)
-		if err != nil {
-			return contacts.Walked{}, err
-		}
-		defer place.Leave(false)
+	defer rd.timed("walk")()
+	return rd.walks.do(ctx, rd.options.WalkTimeout, walkKey{rd.viewer, rd.limit}, func(ctx context.Context) (contacts.Walked, error) {
 		walksInFlight.Inc()
 		defer walksInFlight.Dec()
 		return rd.store.Walk(ctx, rd.viewer, rd.limit)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 )
@@ -307,42 +306,12 @@ func TestAChangeDuringTheReadIsNoticed(t *testing.T) {
 	b.called(t, "photos of 11", "standings of 3", "photos of 12", "walk")
 }
 
-func TestWalksAreBounded(t *testing.T) {
+// While Redis refuses writes the sets are behind. Then reads walk as far as they may, and beyond that
+// are answered by way of the index.
+func TestReadsOfStaleSets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(limited(1))
-		b.contact(11, 900)
-		b.index.err = index.ErrMissing
-		release := make(chan struct{})
-		b.store.before = func(context.Context, string) error {
-			<-release
-			return nil
-		}
-		first := make(chan error, 1)
-		go func() {
-			_, err := b.Read(t.Context(), me, 10)
-			first <- err
-		}()
-		synctest.Wait() // the first walks
-		if _, err := b.Read(t.Context(), me, 5); !errors.Is(err, recent.ErrBusy) {
-			t.Errorf("the second: %v, want ErrBusy", err)
-		}
-		close(release)
-		if err := <-first; err != nil {
-			t.Error(err)
-		}
-		if _, err := b.Read(t.Context(), me, 5); err != nil {
-			t.Errorf("afterwards: %v", err)
-		}
-	})
-}
-
-// While Redis refuses writes the sets are behind. Then reads walk as far as walks
-// are free, and beyond that are answered by way of the index.
-func TestReadsOfStaleSets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		before := metricstest.Gather(t)
-		b := newBench(limited(2))
+		b := newBench(recent.Options{})
 		b.index.err = index.ErrBehind
 		for id := contactID(11); id < 15; id++ {
 			b.contact(id, int64(id))
@@ -353,42 +322,9 @@ func TestReadsOfStaleSets(t *testing.T) {
 			t.Errorf("walked because %s", a.Trace.WalkReason)
 		}
 		b.hinted(t)
-
-		release := make(chan struct{})
-		b.store.before = func(_ context.Context, call string) error {
-			if call == "walk" {
-				<-release
-			}
-			return nil
-		}
-		walked := make(chan recent.Answer, 2)
-		for limit := range cap(walked) {
-			go func() {
-				a, _ := b.Read(t.Context(), me, 1+limit)
-				walked <- a
-			}()
-		}
-		synctest.Wait() // all turns are taken
-		start := time.Now()
-		a, err := b.Read(t.Context(), me, 10)
+		a, err := b.Read(withoutWalks(t.Context()), me, 10)
 		if err != nil || a.Source != recent.FromIndex || shown(a.Album) != 14 || a.Trace.WalkReason != "" {
-			t.Errorf("beyond the free walks: %+v, %v", a, err)
-		}
-		if waited := time.Since(start); waited != 0 {
-			t.Errorf("waited %v for a turn", waited)
-		}
-		if n := metricstest.Gather(t).Since(before)[`activityd_reads_refused_total{class="walk"}`]; n != 0 {
-			t.Error("a walk that was not needed counts as refused")
-		}
-		b.index.err = index.ErrMissing // a walk that is needed waits for its turn, as ever
-		if _, err := b.Read(t.Context(), contacts.Viewer{ID: 11}, 10); !errors.Is(err, recent.ErrBusy) || time.Since(start) != 500*time.Millisecond {
-			t.Errorf("%v after %v", err, time.Since(start))
-		}
-		close(release)
-		for range cap(walked) {
-			if a := <-walked; shown(a.Album) != 11 {
-				t.Errorf("answer %+v", a)
-			}
+			t.Errorf("where it may not walk: %+v, %v", a, err)
 		}
 		b.index.err = nil
 		if a, err := b.Read(t.Context(), me, 10); err != nil || a.Source != recent.FromIndex {

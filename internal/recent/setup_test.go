@@ -115,9 +115,14 @@ func newBench(o recent.Options) bench {
 	return b
 }
 
-// limited returns options with so many walks at once, which weigh as much as three other reads.
-func limited(walks int) recent.Options {
-	return recent.Options{Limiter: admit.New(admit.Options{Least: 3 * walks, Most: 3 * walks})}
+// noWalks is the place of a read that may not walk.
+type noWalks struct{ admit.Place }
+
+func (noWalks) Walk() bool { return false }
+
+// withoutWalks returns a context in which reads may not walk.
+func withoutWalks(ctx context.Context) context.Context {
+	return admit.WithPlace(ctx, noWalks{admit.PlaceOf(ctx)})
 }
 
 // contact makes id a member whom me calls a contact, with one photo for each

@@ -40,6 +40,8 @@ type Nodes struct {
 
 	watched atomic.Bool   // [Nodes.Watch] runs
 	late    chan struct{} // a call waits for a node of a cluster; holds one
+	// lateness is by how much this process was late since a time, see [Nodes.Watch].
+	lateness func(since time.Time) time.Duration
 	layout  atomic.Pointer[layout]
 	last    atomic.Pointer[Status] // what the last probe found; nil: there was none
 	losses  atomic.Pointer[losses] // nil: before the first probe
@@ -60,7 +62,10 @@ func New(c redis.UniversalClient, o Options) *Nodes {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	ns := &Nodes{options: o, now: o.Now, client: c, late: make(chan struct{}, 1), nodes: make(map[*redis.Client]*Node), marks: make(map[string]tagState)}
+	ns := &Nodes{
+		options: o, now: o.Now, client: c, late: make(chan struct{}, 1), nodes: make(map[*redis.Client]*Node), marks: make(map[string]tagState),
+		lateness: func(time.Time) time.Duration { return 0 },
+	}
 	// Now, so that it has all connections, such as the one over which a cluster's slots are asked for.
 	switch c := c.(type) {
 	case *redis.ClusterClient:
