@@ -64,6 +64,8 @@ const (
 	mostWaiting = 256
 	// overloadWait is how long a read waits in an overload.
 	overloadWait = 10 * time.Millisecond
+	// longWalk is how long a walk takes that may keep its place from many other reads.
+	longWalk = 100 * time.Millisecond
 	// overloadKept is for how long after a refusal there is an overload.
 	overloadKept = 200 * time.Millisecond
 )
@@ -73,7 +75,7 @@ type Limiter struct {
 	mu        sync.Mutex
 	law       law
 	used      int       // reads under way
-	walks     int       // of them, those that walk
+	walks     []*place  // of those, the ones that walk, the first first
 	waiting   []*place  // the oldest first; they are few, so all are looked at
 	since     time.Time // since when there was always one that waits
 	callers   tallies[string]
@@ -128,7 +130,7 @@ func (p *place) tryEnter(now time.Time) (wait time.Duration, err error) {
 		l.let(p, now)
 		return 0, nil
 	}
-	if err := l.tooMany(p.by, now); err != nil {
+	if err := l.tooMany(p.by, p.resumed, now); err != nil {
 		return 0, err
 	}
 	p.caller, p.viewer = l.callers.get(p.by.Caller), l.viewers.get(p.by.Viewer)
@@ -138,7 +140,7 @@ func (p *place) tryEnter(now time.Time) (wait time.Duration, err error) {
 // isRoom reports whether a read that comes may begin.
 func (l *Limiter) isRoom(now time.Time) bool {
 	if l.used >= l.law.limit || len(l.waiting) > 0 {
-		l.law.waits(l.walks > 0, now)
+		l.law.waits(len(l.walks) > 0, now)
 		l.serve(now) // the limit may have risen
 	}
 	return l.used < l.law.limit && len(l.waiting) == 0
@@ -149,9 +151,10 @@ func (l *Limiter) overloaded(now time.Time) bool {
 	return len(l.waiting) > 0 && now.Sub(l.since) >= burst || !l.refusedAt.IsZero() && now.Sub(l.refusedAt) < overloadKept
 }
 
-// bounds returns how many reads may wait now, and how long one that comes now may.
-func (l *Limiter) bounds(now time.Time) (most int, wait time.Duration) {
-	if l.overloaded(now) {
+// bounds returns how many reads may wait now, and how long one that comes now may. One that resumes has
+// waited for Redis, and is treated as in a burst.
+func (l *Limiter) bounds(resumes bool, now time.Time) (most int, wait time.Duration) {
+	if !resumes && l.overloaded(now) {
 		return l.law.limit, overloadWait
 	}
 	return mostWaiting, burst
@@ -159,8 +162,8 @@ func (l *Limiter) bounds(now time.Time) (most int, wait time.Duration) {
 
 // tooMany returns why a read that comes now must not wait, if so: as many wait as may, and no more of
 // another caller or viewer than, with this one, of its own.
-func (l *Limiter) tooMany(by By, now time.Time) error {
-	most, _ := l.bounds(now)
+func (l *Limiter) tooMany(by By, resumes bool, now time.Time) error {
+	most, _ := l.bounds(resumes, now)
 	if len(l.waiting) < most {
 		return nil
 	}
@@ -192,7 +195,7 @@ func (l *Limiter) push(p *place, now time.Time) time.Duration {
 	l.waiting = append(l.waiting, p)
 	p.caller.waiting++
 	p.viewer.waiting++
-	most, wait := l.bounds(now)
+	most, wait := l.bounds(p.resumed, now)
 	if len(l.waiting) > most {
 		worst, err := l.waiting[l.worst()], ErrBusy
 		if worst.viewer.waiting > 1 {
@@ -207,7 +210,7 @@ func (l *Limiter) push(p *place, now time.Time) time.Duration {
 func (l *Limiter) Refuses(by By) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now := time.Now(); l.isRoom(now) || l.tooMany(by, now) == nil {
+	if now := time.Now(); l.isRoom(now) || l.tooMany(by, false, now) == nil {
 		return false
 	}
 	refused.Inc()
@@ -221,12 +224,19 @@ func (l *Limiter) Busy() bool {
 	return !l.refusedAt.IsZero() && time.Since(l.refusedAt) < 10*overloadKept
 }
 
-// next returns which one is let in next: one of the caller with the fewest reads under way, and of
-// its viewers of the one with the fewest; the newest in an overload, else the oldest.
+// next returns which one is let in next: one that resumes, if there is one; of the caller with the
+// fewest reads under way, and of its viewers of the one with the fewest; the newest in an overload, else
+// the oldest.
 func (l *Limiter) next(now time.Time) (best int) {
 	newest := l.overloaded(now)
 	for i, p := range l.waiting[1:] {
 		b := l.waiting[best]
+		if p.resumed != b.resumed {
+			if p.resumed {
+				best = i + 1
+			}
+			continue
+		}
 		order := cmp.Or(cmp.Compare(p.caller.underWay, b.caller.underWay), cmp.Compare(p.viewer.underWay, b.viewer.underWay))
 		if order < 0 || order == 0 && newest {
 			best = i + 1
@@ -321,8 +331,8 @@ type place struct {
 	err            error         // why it is refused
 	since          time.Time     // when it was first let in
 	in             bool
-	resumed        bool // it pauses no more
-	walks          bool
+	resumed        bool      // it pauses no more
+	walkedAt       time.Time // when it began to walk; zero: it does not
 	left           bool
 }
 
@@ -352,20 +362,21 @@ func (p *place) Resume(ctx context.Context) error {
 	return p.enter(ctx)
 }
 
-// Walk implements [Place]. In an overload half of the places are for reads that do not walk. One walk
-// may always be under way, so that what is missing comes back under any load.
+// Walk implements [Place]. A walk is refused in an overload alone, and while walks that last have half
+// of the places.
 func (p *place) Walk() bool {
 	l := p.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.left || p.walks {
+	if p.left || !p.walkedAt.IsZero() {
 		return true
 	}
-	if l.walks > 0 && 2*(l.walks+1) > l.law.limit && l.overloaded(time.Now()) {
+	now, half := time.Now(), (l.law.limit+1)/2
+	if len(l.walks) >= half && now.Sub(l.walks[half-1].walkedAt) >= longWalk && l.overloaded(now) {
 		return false
 	}
-	p.walks = true
-	l.walks++
+	p.walkedAt = now
+	l.walks = append(l.walks, p)
 	return true
 }
 
@@ -378,8 +389,8 @@ func (p *place) Leave(proven bool) {
 		return
 	}
 	p.left = true
-	if p.walks {
-		l.walks--
+	if !p.walkedAt.IsZero() {
+		l.walks = slices.DeleteFunc(l.walks, func(other *place) bool { return other == p })
 	}
 	if !p.in {
 		return

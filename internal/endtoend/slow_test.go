@@ -88,10 +88,10 @@ func (s *slowGround) goThrough(t *testing.T, troubles []trouble) {
 func TestSlowServers(t *testing.T) {
 	t.Parallel()
 	s := newSlowGround(t)
-	idle, walks := s.metric(t, "go_goroutines"), s.walksWithoutRedis(t)
+	idle, walks := s.metric(t, "go_goroutines"), s.walks(t, withoutRedis...)
 	// First, while nothing else has made a walk necessary: a process that is late takes no walk for that.
 	s.goThrough(t, []trouble{{"the process runs for a tenth of the time", false, turns(s.program.freeze, s.program.thaw, 100*time.Millisecond)}})
-	if n := s.walksWithoutRedis(t) - walks; n > 0 {
+	if n := s.walks(t, withoutRedis...) - walks; n > 0 {
 		t.Errorf("%d reads walked because the process was late", n)
 	}
 	s.goThrough(t, []trouble{
@@ -109,13 +109,14 @@ func TestSlowServers(t *testing.T) {
 	s.program.finish(t)
 }
 
-const walksMetric = "activityd_read_walks_total"
+// The reasons of walks while Redis does not answer, or is not believed.
+var withoutRedis = []string{recent.RedisUnavailable, recent.SetUnknown, recent.WritesRefused}
 
-// walksWithoutRedis returns how many reads walked as Redis did not answer, or was not believed.
-func (s *slowGround) walksWithoutRedis(t *testing.T) (n int) {
+// walks returns how many reads walked for these reasons.
+func (s *slowGround) walks(t *testing.T, reasons ...string) (n int) {
 	t.Helper()
-	for _, reason := range []string{recent.RedisUnavailable, recent.SetUnknown, recent.WritesRefused} {
-		n += s.metric(t, fmt.Sprintf("%s{reason=%q}", walksMetric, reason))
+	for _, reason := range reasons {
+		n += s.metric(t, fmt.Sprintf("activityd_read_walks_total{reason=%q}", reason))
 	}
 	return n
 }
@@ -136,9 +137,10 @@ func TestHerds(t *testing.T) {
 				s.redisServer.Restart(t.Context()), s.mysqlServer.Restart(t.Context()), s.program.start(t.Context()))
 		}, nothing}},
 	})
-	eventually(t, "no read walks", func() bool {
-		walks := s.metric(t, walksMetric)
-		return s.read(t).good.Load() > 0 && s.metric(t, walksMetric) == walks
+	reasons := append(slices.Clone(withoutRedis), recent.SetMissing)
+	eventually(t, "all sets are there", func() bool {
+		walks := s.walks(t, reasons...)
+		return s.read(t).good.Load() > 0 && s.walks(t, reasons...) == walks
 	})
 	s.program.finish(t)
 }

@@ -188,6 +188,7 @@ func (c *crowd) read(ctx context.Context, t *testing.T, rnd *rand.Rand) {
 				return
 			case errors.Is(err, recent.ErrBusy):
 				c.busy.Add(1)
+				<-time.After(10 * time.Millisecond) // as a client does that was refused
 			case err != nil:
 				t.Errorf("viewer %s: %v", viewer, err)
 			default:

@@ -42,10 +42,10 @@ type Nodes struct {
 	late    chan struct{} // a call waits for a node of a cluster; holds one
 	// lateness is by how much this process was late since a time, see [Nodes.Watch].
 	lateness func(since time.Time) time.Duration
-	layout  atomic.Pointer[layout]
-	last    atomic.Pointer[Status] // what the last probe found; nil: there was none
-	losses  atomic.Pointer[losses] // nil: before the first probe
-	purges  sync.WaitGroup         // under way
+	layout   atomic.Pointer[layout]
+	last     atomic.Pointer[Status] // what the last probe found; nil: there was none
+	losses   atomic.Pointer[losses] // nil: before the first probe
+	purges   sync.WaitGroup         // under way
 
 	probing sync.Mutex          // held during a probe; guards what follows
 	marks   map[string]tagState // by tag, as the last probe found them
