@@ -22,8 +22,9 @@
 //     of the one with the fewest. One is too many if no other caller or viewer has more that wait;
 //     else the oldest of that one is refused for it.
 //   - A read that has waited for Redis comes before others, and waits for 100 ms in an overload, too.
-//   - In an overload a read is refused when it turns out to need a walk while walks of more than 100 ms
-//     have half of the places. Shorter ones are not refused: the work up to there would be lost.
+//   - In an overload half of the places are for reads that do not walk: one that turns out to need a walk
+//     is refused while walks have the others. One walk may always be under way, so that sets that are
+//     missing come back under any load.
 //
 // # How many
 //

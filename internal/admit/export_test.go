@@ -6,7 +6,7 @@ import "time"
 func (l *Limiter) Held() (used, walks, kept int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.used, len(l.walks), len(l.callers) + len(l.viewers)
+	return l.used, l.walks, len(l.callers) + len(l.viewers)
 }
 
 // Limit returns the limit.

@@ -64,8 +64,6 @@ const (
 	mostWaiting = 256
 	// overloadWait is how long a read waits in an overload.
 	overloadWait = 10 * time.Millisecond
-	// longWalk is how long a walk takes that may keep its place from many other reads.
-	longWalk = 100 * time.Millisecond
 	// overloadKept is for how long after a refusal there is an overload.
 	overloadKept = 200 * time.Millisecond
 )
@@ -75,7 +73,7 @@ type Limiter struct {
 	mu        sync.Mutex
 	law       law
 	used      int       // reads under way
-	walks     []*place  // of those, the ones that walk, the first first
+	walks     int       // of those, the ones that walk
 	waiting   []*place  // the oldest first; they are few, so all are looked at
 	since     time.Time // since when there was always one that waits
 	callers   tallies[string]
@@ -140,7 +138,7 @@ func (p *place) tryEnter(now time.Time) (wait time.Duration, err error) {
 // isRoom reports whether a read that comes may begin.
 func (l *Limiter) isRoom(now time.Time) bool {
 	if l.used >= l.law.limit || len(l.waiting) > 0 {
-		l.law.waits(len(l.walks) > 0, now)
+		l.law.waits(l.walks > 0, now)
 		l.serve(now) // the limit may have risen
 	}
 	return l.used < l.law.limit && len(l.waiting) == 0
@@ -331,8 +329,8 @@ type place struct {
 	err            error         // why it is refused
 	since          time.Time     // when it was first let in
 	in             bool
-	resumed        bool      // it pauses no more
-	walkedAt       time.Time // when it began to walk; zero: it does not
+	resumed        bool // it pauses no more
+	walks          bool
 	left           bool
 }
 
@@ -362,21 +360,20 @@ func (p *place) Resume(ctx context.Context) error {
 	return p.enter(ctx)
 }
 
-// Walk implements [Place]. A walk is refused in an overload alone, and while walks that last have half
-// of the places.
+// Walk implements [Place]. In an overload half of the places are for reads that do not walk. One walk
+// may always be under way, so that what is missing comes back under any load.
 func (p *place) Walk() bool {
 	l := p.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.left || !p.walkedAt.IsZero() {
+	if p.left || p.walks {
 		return true
 	}
-	now, half := time.Now(), (l.law.limit+1)/2
-	if len(l.walks) >= half && now.Sub(l.walks[half-1].walkedAt) >= longWalk && l.overloaded(now) {
+	if l.walks > 0 && 2*(l.walks+1) > l.law.limit && l.overloaded(time.Now()) {
 		return false
 	}
-	p.walkedAt = now
-	l.walks = append(l.walks, p)
+	p.walks = true
+	l.walks++
 	return true
 }
 
@@ -389,8 +386,8 @@ func (p *place) Leave(proven bool) {
 		return
 	}
 	p.left = true
-	if !p.walkedAt.IsZero() {
-		l.walks = slices.DeleteFunc(l.walks, func(other *place) bool { return other == p })
+	if p.walks {
+		l.walks--
 	}
 	if !p.in {
 		return

@@ -208,22 +208,15 @@ func TestCallersAndViewersAreTreatedFairly(t *testing.T) {
 	}
 }
 
-// In an overload walks that last have half of the places at most. Otherwise all may walk.
-func TestLongWalksHaveHalfOfThePlacesInAnOverload(t *testing.T) {
+// In an overload half of the places are for reads that do not walk. Otherwise all may walk.
+func TestWalksHaveHalfOfThePlacesInAnOverload(t *testing.T) {
 	t.Parallel()
 	test(t, admit.Options{Least: 6, Most: 6}, func(t *testing.T, c *crowd) {
 		in := c.enterMany(6)
 		for i, a := range in {
-			if i == 3 {
-				<-time.After(time.Millisecond)
+			if !a.place.Walk() {
+				t.Fatalf("walk %d is refused where there is no overload", i)
 			}
-			if i < 5 && !a.place.Walk() {
-				t.Fatalf("walk %d is refused", i)
-			}
-		}
-		<-time.After(100 * time.Millisecond)
-		if !in[5].place.Walk() {
-			t.Error("a walk is refused where there is no overload")
 		}
 		waiting := c.enter()
 		<-time.After(100 * time.Millisecond)
@@ -233,14 +226,21 @@ func TestLongWalksHaveHalfOfThePlacesInAnOverload(t *testing.T) {
 		in[0].place.Leave(false)
 		next := c.enter()
 		if next.place.Walk() || !in[1].place.Walk() {
-			t.Error("a walk is let in while all places are those of long ones, or a read may not go on walking")
+			t.Error("a sixth walk is let in, or a read may not go on walking")
 		}
 		for _, a := range in[1:4] {
 			a.place.Leave(false)
 		}
-		short := c.enter()
-		if !next.place.Walk() || !short.place.Walk() {
-			t.Error("a walk is refused while two of six places are those of long ones")
+		if !next.place.Walk() || c.enter().place.Walk() {
+			t.Error("walks do not have half of the places")
+		}
+	})
+	// What is missing comes back under any load.
+	test(t, admit.Options{Least: 1, Most: 1}, func(t *testing.T, c *crowd) {
+		first, late := c.enter(), c.enter()
+		<-time.After(100 * time.Millisecond)
+		if !late.isRefused() || !first.place.Walk() {
+			t.Error("the only read may not walk")
 		}
 	})
 }
@@ -376,7 +376,7 @@ func TestInvariants(t *testing.T) {
 					if a := one(func(a *attempt) bool { return isUnderWay(a) && !a.walks }); a != nil {
 						_, walks, _ := c.l.Held()
 						a.walks = a.place.Walk()
-						if !a.walks && 2*walks < c.l.Limit() {
+						if !a.walks && 2*(walks+1) <= c.l.Limit() {
 							rt.Fatalf("%d of %d walk, and one more is refused", walks, c.l.Limit())
 						}
 					}
