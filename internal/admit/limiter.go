@@ -81,6 +81,21 @@ type Limiter struct {
 	refusedAt time.Time // the last one
 }
 
+// place is one of a [Limiter], or what waits for one. The limiter's lock guards it, but err is not
+// changed after decided is closed.
+type place struct {
+	limiter        *Limiter
+	by             By
+	caller, viewer *tally
+	decided        chan struct{} // closed when it is let in or refused; nil: it did not wait
+	err            error         // why it is refused
+	since          time.Time     // when it was first let in
+	in             bool
+	resumed        bool // it pauses no more
+	walks          bool
+	left           bool
+}
+
 // New returns a Limiter.
 func New(o Options) *Limiter {
 	most := cmp.Or(o.Most, 24)
@@ -317,21 +332,6 @@ func (p *place) giveUp(err error) {
 func (l *Limiter) forget(p *place) {
 	l.callers.end(p.by.Caller)
 	l.viewers.end(p.by.Viewer)
-}
-
-// place is one of a [Limiter], or what waits for one. The limiter's lock guards it, but err is not
-// changed after decided is closed.
-type place struct {
-	limiter        *Limiter
-	by             By
-	caller, viewer *tally
-	decided        chan struct{} // closed when it is let in or refused; nil: it did not wait
-	err            error         // why it is refused
-	since          time.Time     // when it was first let in
-	in             bool
-	resumed        bool // it pauses no more
-	walks          bool
-	left           bool
 }
 
 // Pause implements [Place].
