@@ -23,8 +23,8 @@ type activityd struct {
 
 func newActivityd(b *backend) *activityd {
 	notifier := &notify.Notifier{}
-	q := queue.NewMySQLQueue(b.db, queue.Options{Notifier: notifier, Owner: "bench"})
-	return &activityd{backend: b, notifier: notifier, queue: q, store: contacts.NewMySQL(b.db), pool: queue.PoolOptions{Workers: tasks.DefaultWorkers()}}
+	q := queue.NewMySQLQueue(b.db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "bench"})
+	return &activityd{backend: b, notifier: notifier, queue: q, store: contacts.NewMySQL(b.db), pool: queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers()}}
 }
 
 // work implements [system].
@@ -45,9 +45,12 @@ func (a *activityd) workWith(ctx context.Context, q queue.Store, handlers map[st
 	}
 }
 
+// leftTasks counts the tasks that are not done, those of a lease as one.
+const leftTasks = "SELECT (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM task_leases) + (SELECT COUNT(*) FROM parked_tasks WHERE state <> 'done')"
+
 // left implements [system].
 func (a *activityd) left(ctx context.Context) (n int, err error) {
-	err = a.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks").Scan(&n)
+	err = a.db.QueryRowContext(ctx, leftTasks).Scan(&n)
 	return n, err
 }
 

@@ -41,7 +41,7 @@ func (s *suite) benchBacklog(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b := &backlog{db: db, queue: queue.NewMySQLQueue(db, queue.Options{Owner: "bench"}), out: s.out}
+	b := &backlog{db: db, queue: queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "bench"}), out: s.out}
 	var measured [2]map[string]samples
 	for i, n := range s.options.backlog {
 		if err := b.fill(ctx, n); err != nil {

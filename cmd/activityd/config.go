@@ -293,5 +293,5 @@ func (c *config) poolOptions() queue.PoolOptions {
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		workers = append(workers, queue.Workers{Queue: name, Count: named[name], Batch: tasks.DefaultBatch})
 	}
-	return queue.PoolOptions{Workers: workers, Lease: c.lease, Poll: c.poll, Grace: c.grace}
+	return queue.PoolOptions{Kinds: tasks.Kinds(), Workers: workers, Lease: c.lease, Poll: c.poll, Grace: c.grace}
 }

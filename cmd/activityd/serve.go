@@ -231,13 +231,13 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	if err != nil {
 		return b, errors.Join(err, b.closers.close())
 	}
-	b.ask = asking(contacts.NewMySQL(check), queue.NewMySQLQueue(check, queue.Options{}))
+	b.ask = asking(contacts.NewMySQL(check), queue.NewMySQLQueue(check, queue.Options{Kinds: tasks.Kinds()}))
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Notifier: b.notifier})
 	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
-	o := queue.Options{Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks}
+	o := queue.Options{Kinds: tasks.Kinds(), Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks}
 	b.queue, b.requests = queue.NewMySQLQueue(b.db, o), queue.NewMySQLQueue(requests, o)
 	return b, nil
 }
@@ -536,7 +536,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	if s.config.role != roleAPI {
 		worked = s.pool.Queues()
 	}
-	collectors := []prometheus.Collector{queue.NewStatsCollector(s.queue.Stats, worked, s.log)}
+	collectors := []prometheus.Collector{queue.NewStatsCollector(tasks.Kinds(), s.queue.Stats, worked, s.log)}
 	if s.db != nil {
 		collectors = append(collectors, once.NewPhasesCollector(once.NewMySQL(s.db).Phases)) //nolint:contextcheck // an answer outlasts a scrape
 	}

@@ -47,7 +47,7 @@ func startService(t *testing.T) *service {
 	t.Helper()
 	s := &service{store: contacts.NewMemory(), redis: miniredis.RunT(t)}
 	notifier := &notify.Notifier{}
-	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now)
 	s.site = &site.Memory{Store: s.store}
 	s.config = demo.Config{
 		World: smallWorld(), Site: s.site, Plain: []demo.Plain{{Ask: s.walk}}, PlainName: "A plain walk",
@@ -95,7 +95,7 @@ func startRealService(t *testing.T, w *world.World) *service {
 	}
 	t.Cleanup(receivers.Close)
 	s.config.Push = &demo.Push{Store: push.NewMySQL(db), Receivers: receivers, Hold: &demo.Hold{}}
-	q := heldQueue{queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: "test"}), s.config.Push.Hold}
+	q := heldQueue{queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "test"}), s.config.Push.Hold}
 	s.start(t, contacts.NewMySQL(db), q, notifier, redis.NewClient(options))
 	return s
 }
@@ -144,7 +144,7 @@ func (s *service) start(t *testing.T, db store, q queuetest.Queue, notifier *not
 		handlers.Deliver = deliveries
 		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: s.config.Push.Store, Followers: db})
 	}
-	workers := queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: 100 * time.Millisecond} // as that of the demo
+	workers := queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: 100 * time.Millisecond} // as that of the demo
 	workers.Needs = map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(client, ix, log)}
 	run(t, queue.NewPool(q, notifier, tasks.Handlers(ix, db, q, handlers), log, workers).Run)
 	run(t, hints.Run)

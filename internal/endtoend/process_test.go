@@ -49,7 +49,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	store := contacts.NewMySQL(db)
 	client := openRedis(t, g.redis)
 	ix := index.New(client, index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
-	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: name})
+	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: name})
 
 	var claims queuetest.Queue = q
 	if f.queue != nil {
@@ -77,7 +77,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 // poolOptions make batches small, so that much happens at once, and leases short
 // but still long for what a batch does.
 func poolOptions() queue.PoolOptions {
-	return queue.PoolOptions{
+	return queue.PoolOptions{Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 8},
 			{Queue: tasks.QueueFanOut, Count: 2, Batch: 2},

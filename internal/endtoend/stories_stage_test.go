@@ -53,7 +53,7 @@ func newStage(s site.Site, store storyStore, ix storyIndex, q queuetest.Queue, o
 
 func stageInMemory(_ *testing.T, settings index.Settings) *stage {
 	store, ix := contacts.NewMemory(), indextest.NewMemory(settings)
-	q := queuetest.NewMemory(queue.Options{}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
 	emit := func(ctx context.Context, e site.Event) error {
 		var n queue.New
 		switch e.Type {
@@ -95,7 +95,7 @@ func (s *stage) work(t *testing.T) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	ctx, cancel := context.WithCancel(t.Context())
-	pool := queue.NewPool(s.queue, &notify.Notifier{}, s.handle, log, queue.PoolOptions{
+	pool := queue.NewPool(s.queue, &notify.Notifier{}, s.handle, log, queue.PoolOptions{Kinds: tasks.Kinds(),
 		Workers: tasks.DefaultWorkers(), Poll: 10 * time.Millisecond, Sweep: 50 * time.Millisecond,
 	})
 	var running sync.WaitGroup
@@ -106,7 +106,7 @@ func (s *stage) work(t *testing.T) {
 	})
 	eventually(t, "every task is done", func() bool {
 		s.hasten(t)
-		c, err := s.queue.Count(t.Context())
+		c, err := queuetest.Count(t.Context(), s.queue)
 		must(t, err)
 		return c.Open() == 0
 	})

@@ -75,7 +75,7 @@ const partSize = 2
 
 func newStage(ctx context.Context, o setting) (*stage, error) {
 	s := &stage{ctx: ctx, settings: o.settings, clock: 100, world: newWorld(), now: time.Unix(0, 0)}
-	s.queue = queuetest.NewMemory(queue.Options{}, func() time.Time { return s.now })
+	s.queue = queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, func() time.Time { return s.now })
 	truth := contacts.NewMemory()
 	s.site, s.store = &site.Memory{Store: truth}, truth
 	var err error

@@ -30,19 +30,21 @@ import (
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	_ "github.com/activityd/activityd/internal/stream" // has metrics
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // use uses what has metrics without series until then, and returns what a scrape
 // shows afterwards, and what has the metrics. Most series are there with 0 from the start.
 func use() ([]*dto.MetricFamily, []prometheus.Collector) {
 	log := slog.New(slog.DiscardHandler)
-	q := queuetest.NewMemory(queue.Options{}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
+	queue.NewMySQLQueue(nil, queue.Options{Kinds: tasks.Kinds()}) // begins their series
 	serveRequests(log, q)
 	showCertificate(log)
 	defer useIndex(log, q)() // what is shown of a sweep goes with it
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
-		queue.NewStatsCollector(q.Stats, nil, log),
+		queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, log),
 		once.NewPhasesCollector(func(context.Context) (map[once.Phase]int, error) { return map[once.Phase]int{}, nil }),
 		metrics.NewBuildInfo("v1.2.3", "all"))
 	return gathered(registry), []prometheus.Collector{prometheus.DefaultRegisterer.(*prometheus.Registry), registry}

@@ -9,14 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/activityd/activityd/internal/retry"
-
 	"github.com/activityd/activityd/internal/mysql"
 )
-
-// errLeaseLost is the cause of what is cancelled because another worker may have
-// it by now.
-var errLeaseLost = errors.New("the lease was lost")
 
 // extensions is how often a lease is extended in its time.
 const extensions = 4
@@ -35,20 +29,6 @@ type claim struct {
 	held []Task // whose leases are to be extended
 }
 
-// newClaim returns the claim of tasks that began at a time, under a lease.
-func (r *run) newClaim(at time.Time, lease time.Duration, list []Task) *claim {
-	c := &claim{at: at, until: at.Add(lease), lease: lease, pause: retry.Jitter(maxPause), held: list}
-	c.ctx, c.end = context.WithCancelCause(r.works)
-	return c
-}
-
-// finishShare ends the claim with its last share.
-func (c *claim) finishShare() {
-	if c.shares.Add(-1) == 0 {
-		c.end(nil)
-	}
-}
-
 // release ends the extension of the leases of tasks: their results are about to be
 // recorded, or their handler does not end.
 func (c *claim) release(list []Task) {
@@ -57,12 +37,6 @@ func (c *claim) release(list []Task) {
 	c.held = slices.DeleteFunc(slices.Clone(c.held), func(held Task) bool {
 		return slices.ContainsFunc(list, func(t Task) bool { return t.ID == held.ID })
 	})
-}
-
-func (c *claim) holding() []Task {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.held
 }
 
 // keep extends the leases of a claim, on a goroutine of its own, until its shares
@@ -95,9 +69,11 @@ func (r *run) keep(c *claim, shares int) {
 }
 
 // extend extends the leases of a claim. It returns an error that wraps
-// errLeaseLost; whatever else fails is tried again by the next one.
+// ErrLeaseLost; whatever else fails is tried again by the next one.
 func (r *run) extend(c *claim) error {
-	held := c.holding()
+	c.mu.Lock()
+	held := c.held
+	c.mu.Unlock()
 	if len(held) == 0 {
 		return nil
 	}
@@ -107,12 +83,19 @@ func (r *run) extend(c *claim) error {
 	defer cancel()
 	lost, err := r.queue.Extend(bounded, held, c.lease)
 	switch {
-	case err == nil && lost > 0 && len(c.holding()) == len(held): // else some were finished since
-		return fmt.Errorf("%w: %d of %d tasks have another worker", errLeaseLost, lost, len(held))
+	case err == nil && lost > 0 && c.holds(len(held)): // else some were finished since
+		return fmt.Errorf("%w: %d of %d tasks have another worker", ErrLeaseLost, lost, len(held))
 	case err == nil:
 		c.until = at.Add(c.lease)
 	case !time.Now().Before(c.until):
-		return fmt.Errorf("%w: it could not be extended: %w", errLeaseLost, err)
+		return fmt.Errorf("%w: it could not be extended: %w", ErrLeaseLost, err)
 	}
 	return nil
+}
+
+// holds reports whether the leases of n tasks are extended.
+func (c *claim) holds(n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.held) == n
 }

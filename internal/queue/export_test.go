@@ -16,11 +16,14 @@ func (q *MySQLQueue) SetMaxKeys(most int) {
 func (q *MySQLQueue) LookCheaply() { q.cursors.cheapLook = time.Hour }
 
 // EnqueueIn enqueues in a transaction that the test commits.
-func EnqueueIn(ctx context.Context, tx *sql.Tx, batch []New) ([]uint64, error) {
+func (q *MySQLQueue) EnqueueIn(ctx context.Context, tx *sql.Tx, batch []New) ([]uint64, error) {
 	batch, err := Validate(batch)
 	if err != nil {
 		return nil, err
 	}
-	done, err := enqueue(ctx, tx, batch)
-	return done.ids, err
+	done, err := enqueue(ctx, tx, q.options.Kinds, batch, false)
+	if err != nil {
+		return nil, err
+	}
+	return done.ids, nil
 }

@@ -109,14 +109,13 @@ func (f *fetcher) fetch() {
 			// After failed claims it asks for half as many tasks each time: with rows of many
 			// megabytes, that a producer wrote, a large claim can outlast its lease. The next one
 			// after a success is twice as large, and not at once as large as those that failed.
-			list, at, err := f.claim(ctx, max(1, min(f.Batch*len(idle), max(f.Batch, maxClaim))>>failed))
+			list, err := f.claim(ctx, max(1, min(f.Batch*len(idle), max(f.Batch, maxClaim))>>failed), idle)
 			if err != nil {
 				failed++
 				_ = retry.Sleep(ctx, retry.Backoff(failed+1, firstClaimPause, maxClaimPause))
 				continue
 			}
 			failed = max(0, min(failed, 9)-1)
-			f.divide(at, list, idle)
 			found = len(list) > 0
 		}
 		if found {
@@ -130,24 +129,19 @@ func (f *fetcher) fetch() {
 		if len(again) > 0 {
 			wait, again = min(wait, again[0]), again[1:]
 		}
-		notified = f.await(ctx, retry.Jitter(wait))
+		timer := time.NewTimer(retry.Jitter(wait))
+		select {
+		case <-f.notified:
+			notified = true
+		case <-timer.C:
+			notified = false
+		case <-ctx.Done():
+		}
+		timer.Stop()
 	}
 	for _, w := range f.workers {
 		close(w.shares)
 	}
-}
-
-// await waits for a notification, for d or for the end of ctx.
-func (f *fetcher) await(ctx context.Context, d time.Duration) (notified bool) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-f.notified:
-		return true
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return false
 }
 
 // awaitIdle returns the workers that are idle, at least one; none when ctx ends.
@@ -172,35 +166,36 @@ func (f *fetcher) awaitIdle(ctx context.Context) (idle []*worker) {
 	return nil
 }
 
-// claim claims up to n tasks; at is the time before. What may have been claimed though that
-// failed is handed back as soon as the database answers: nothing works on it, and until its
+// claim claims up to n tasks, and gives each to the worker that has others of its ordering key, or
+// else to the idle ones in turn. What nothing is free for is handed back; and what may have been claimed though that
+// failed, as soon as the database answers: nothing works on it, and until its
 // lease ends no other process would.
-func (f *fetcher) claim(ctx context.Context, n int) (list []Task, at time.Time, err error) {
+func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, error) {
 	bounded, cancel := context.WithTimeout(ctx, f.Lease) // later, it would be worth nothing
 	defer cancel()
-	at = time.Now()
-	list, err = f.queue.Claim(bounded, f.Queue, n, f.Lease)
-	f.report(ctx, at, err, "claim failed", "queue", f.Queue)
+	c := &claim{at: time.Now(), lease: f.Lease, pause: retry.Jitter(maxPause)}
+	list, err := f.queue.Claim(bounded, f.Queue, n, f.Lease)
+	f.report(ctx, c.at, err, "claim failed", "queue", f.Queue)
 	if err != nil {
 		f.store(handBack(list, 0, errUncertain), true) //nolint:contextcheck // also after the end of ctx
-		list = nil
+		return nil, err
 	}
-	return list, at, err
+	if len(list) > 0 {
+		c.held, c.until = list, c.at.Add(f.Lease)
+		c.ctx, c.end = context.WithCancelCause(f.works)
+		f.divide(c, idle)
+	}
+	return list, nil
 }
 
-// divide gives each task to the worker that has others of its ordering key, or
-// else to the idle ones in turn. What nothing is free for is handed back.
-func (f *fetcher) divide(at time.Time, list []Task, idle []*worker) {
-	if len(list) == 0 {
-		return
-	}
-	c := f.newClaim(at, f.Lease, list)
+// divide gives out what was claimed.
+func (f *fetcher) divide(c *claim, idle []*worker) {
 	shares := make(map[*worker][]Task)
 	rest := make(map[*owner][]Task)
 	f.mu.Lock()
 	next := 0
-	for _, t := range list {
-		key, ordered := orderingKeyOf(t)
+	for _, t := range c.held {
+		key, ordered := f.kinds.orderingKeyOf(t)
 		o := f.owners[key]
 		if !ordered || o == nil {
 			o = &owner{worker: idle[next%len(idle)]}
@@ -225,7 +220,8 @@ func (f *fetcher) divide(at time.Time, list []Task, idle []*worker) {
 	}
 	for o, tasks := range rest {
 		o.refused++ // only this goroutine uses it
-		f.record(c, handBack(tasks, retry.Backoff(o.refused, firstOrderPause, maxOrderPause), errOrder))
+		c.release(tasks)
+		f.store(handBack(tasks, retry.Backoff(o.refused, firstOrderPause, maxOrderPause), errOrder), false)
 	}
 }
 
@@ -239,7 +235,7 @@ func (f *fetcher) work(w *worker) {
 		healthy := f.runShare(s)
 		f.mu.Lock()
 		for _, t := range s.tasks {
-			if key, ordered := orderingKeyOf(t); ordered {
+			if key, ordered := f.kinds.orderingKeyOf(t); ordered {
 				f.owners[key].tasks--
 				if f.owners[key].tasks == 0 {
 					delete(f.owners, key)
@@ -247,7 +243,9 @@ func (f *fetcher) work(w *worker) {
 			}
 		}
 		f.mu.Unlock()
-		s.claim.finishShare()
+		if s.claim.shares.Add(-1) == 0 {
+			s.claim.end(nil)
+		}
 		if !healthy {
 			_ = retry.Sleep(f.claiming, retry.Jitter(outagePause))
 		}
@@ -272,17 +270,4 @@ func (r *run) report(ctx context.Context, began time.Time, err error, message st
 	default:
 		r.lines.Log(ctx, slog.LevelError, "", message, slices.Concat(about, []any{"error", err})...)
 	}
-}
-
-// orderingKey is what tasks share that run one at a time: the space that their kind
-// names, and their key.
-type orderingKey struct {
-	space string
-	key   uint64
-}
-
-// orderingKeyOf returns the task's ordering key, if its kind has one.
-func orderingKeyOf(t Task) (key orderingKey, ordered bool) {
-	k, _ := kindOf(t.Kind)
-	return orderingKey{k.Order, t.Key}, k.Order != ""
 }

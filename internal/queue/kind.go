@@ -2,7 +2,6 @@ package queue
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 )
 
@@ -22,76 +21,91 @@ type Kind struct {
 	DedupeKey func(key uint64, payload json.RawMessage) (string, error)
 	// Needs are the names of what its handler needs: see [Dependency].
 	Needs []string
+	// Group names the kinds whose tasks one handler takes together: that of the first of them
+	// in a share. "": its own name.
+	Group string
 }
 
-// registered are the kinds of task that there are.
-var registered []Kind
+// Kinds are the kinds of task that a queue and its workers know. A row may be of any other, whose
+// tasks no handler takes.
+type Kinds []Kind
 
-// Register adds a kind of task. It is for init functions, and not safe for
-// concurrent use with anything else of this package.
-func Register(k Kind) {
-	if slices.ContainsFunc(registered, func(other Kind) bool { return other.Name == k.Name }) {
-		panic(fmt.Sprintf("queue: kind %q is registered twice", k.Name))
-	}
-	registered = append(registered, k)
-	registerMetrics(k)
-}
-
-// Kinds returns the names of the registered kinds, in order.
-func Kinds() []string {
-	names := make([]string, len(registered))
-	for i, k := range registered {
-		names[i] = k.Name
+// Names returns their names, in order.
+func (k Kinds) Names() []string {
+	names := make([]string, len(k))
+	for i := range k {
+		names[i] = k[i].Name
 	}
 	return names
 }
 
-// kindOf returns the registered kind of that name.
-func kindOf(name string) (k Kind, ok bool) {
-	i := slices.IndexFunc(registered, func(k Kind) bool { return k.Name == name })
+// of returns the kind of that name.
+func (k Kinds) of(name string) (Kind, bool) {
+	i := slices.IndexFunc(k, func(k Kind) bool { return k.Name == name })
 	if i < 0 {
 		return Kind{}, false
 	}
-	return registered[i], true
+	return k[i], true
 }
 
-// Queues returns the default queue and those of the registered kinds, sorted.
-func Queues() []string {
+// Queues returns the default queue and those of the kinds, sorted.
+func (k Kinds) Queues() []string {
 	names := []string{DefaultQueue}
-	for _, k := range registered {
-		names = append(names, k.Queue)
+	for i := range k {
+		names = append(names, k[i].Queue)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
 // HomeOf returns the queue of a kind's tasks.
-func HomeOf(kind string) string {
-	k, _ := kindOf(kind)
-	return k.Queue
+func (k Kinds) HomeOf(kind string) string {
+	is, _ := k.of(kind)
+	return is.Queue
 }
 
 // SameWork reports whether a task of a kind, with that key and payload, does the work
 // of n. A producer may have given n's dedupe key to a row about something else.
-func (n New) SameWork(kind string, key uint64, payload json.RawMessage) bool {
-	k, known := kindOf(kind)
+func (k Kinds) SameWork(n New, kind string, key uint64, payload json.RawMessage) bool {
+	is, known := k.of(kind)
 	if !known {
 		return false
 	}
-	dedupeKey, err := k.DedupeKey(key, payload)
+	dedupeKey, err := is.DedupeKey(key, payload)
 	return err == nil && dedupeKey == n.DedupeKey
 }
 
 // StandsFor reports whether a task of a kind, with that key and payload, is the same work
 // as t, by their dedupe keys.
-func (t Task) StandsFor(kind string, key uint64, payload json.RawMessage) bool {
+func (k Kinds) StandsFor(t Task, kind string, key uint64, payload json.RawMessage) bool {
 	if t.Kind != kind || t.Key != key {
 		return false
 	}
-	k, known := kindOf(kind)
+	is, known := k.of(kind)
 	if !known {
 		return false
 	}
-	dedupeKey, err := k.DedupeKey(t.Key, t.Payload)
-	return err == nil && New{DedupeKey: dedupeKey}.SameWork(kind, key, payload)
+	dedupeKey, err := is.DedupeKey(t.Key, t.Payload)
+	return err == nil && k.SameWork(New{DedupeKey: dedupeKey}, kind, key, payload)
+}
+
+// label returns a kind as a label of metrics: rows may have any.
+func (k Kinds) label(kind string) string {
+	if _, ok := k.of(kind); ok {
+		return kind
+	}
+	return OtherKinds
+}
+
+// orderingKey is what tasks share that run one at a time: the space that their kind
+// names, and their key.
+type orderingKey struct {
+	space string
+	key   uint64
+}
+
+// orderingKeyOf returns the task's ordering key, if its kind has one.
+func (k Kinds) orderingKeyOf(t Task) (key orderingKey, ordered bool) {
+	is, _ := k.of(t.Kind)
+	return orderingKey{is.Order, t.Key}, is.Order != ""
 }

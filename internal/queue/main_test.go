@@ -1,7 +1,9 @@
 package queue_test
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,9 +13,16 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
-func TestMain(m *testing.M) { servertest.Main(m) }
+func TestMain(m *testing.M) {
+	if dsn := os.Getenv(killedVariable); dsn != "" {
+		fmt.Fprintln(os.Stderr, beKilled(dsn))
+		os.Exit(1)
+	}
+	servertest.Main(m)
+}
 
 // The names of this package for what its tests use most.
 var (
@@ -31,7 +40,7 @@ func onBoth(t *testing.T, test func(t *testing.T, q queuetest.Queue)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
-		test(t, queuetest.NewMemory(queue.Options{}, time.Now))
+		test(t, queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now))
 	})
 	t.Run("mysql", func(t *testing.T) {
 		t.Parallel()
@@ -46,7 +55,7 @@ func newMySQLQueue(t *testing.T) *queue.MySQLQueue {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	q := queue.NewMySQLQueue(db, queue.Options{Owner: "test"})
+	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
 	q.LookCheaply() // else a claim may leave what is before its cursor to a later one
 	return q
 }

@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -47,50 +45,16 @@ const (
 	outcomeDied      = "died"
 )
 
-// registerMetrics makes the series of a kind begin with 0. Where a site moves a kind to
+// registerMetrics makes the series of the kinds begin with 0. Where a site moves a kind to
 // another queue, its series come with its first task.
-func registerMetrics(k Kind) {
-	tasksEnqueued.WithLabelValues(k.Name)
-	tasksAbsorbed.WithLabelValues(k.Name)
-	taskWaitSeconds.WithLabelValues(k.Queue, k.Name)
-	taskRunSeconds.WithLabelValues(k.Queue, k.Name)
-	for _, o := range []string{outcomeDone, outcomeRetried, outcomePostponed, outcomeDied} {
-		tasksFinished.WithLabelValues(k.Queue, k.Name, o)
+func (k Kinds) registerMetrics() {
+	for _, k := range k {
+		tasksEnqueued.WithLabelValues(k.Name)
+		tasksAbsorbed.WithLabelValues(k.Name)
+		taskWaitSeconds.WithLabelValues(k.Queue, k.Name)
+		taskRunSeconds.WithLabelValues(k.Queue, k.Name)
+		for _, o := range []string{outcomeDone, outcomeRetried, outcomePostponed, outcomeDied} {
+			tasksFinished.WithLabelValues(k.Queue, k.Name, o)
+		}
 	}
-}
-
-// label returns a kind as a label: rows may have any.
-func label(kind string) string {
-	if _, ok := kindOf(kind); ok {
-		return kind
-	}
-	return OtherKinds
-}
-
-// countEnqueued counts a batch, of whose distinct tasks some were inserted and the
-// others absorbed.
-func countEnqueued(batch, inserted []New) {
-	absorbed := make(map[string]int)
-	for _, n := range batch {
-		tasksEnqueued.WithLabelValues(label(n.Kind)).Inc()
-		absorbed[label(n.Kind)]++
-	}
-	for _, n := range inserted {
-		absorbed[label(n.Kind)]--
-	}
-	for label, n := range absorbed {
-		tasksAbsorbed.WithLabelValues(label).Add(float64(n))
-	}
-}
-
-// countStarted counts a task of one of the process' queues which waited so long,
-// by the database's clock, since it was enqueued or became due.
-func countStarted(t Task, waited time.Duration) {
-	taskWaitSeconds.WithLabelValues(t.Queue, label(t.Kind)).Observe(max(waited, 0).Seconds())
-}
-
-// countFinished counts a task whose handler returned after took.
-func countFinished(t Task, outcome string, took time.Duration) {
-	taskRunSeconds.WithLabelValues(t.Queue, label(t.Kind)).Observe(took.Seconds())
-	tasksFinished.WithLabelValues(t.Queue, label(t.Kind), outcome).Inc()
 }

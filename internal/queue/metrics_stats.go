@@ -48,6 +48,7 @@ func statsDesc(name, help string, labels ...string) *prometheus.Desc {
 // asks during a scrape; while it gets no answer, the queues have no series. The log
 // gets a line about tasks that wait in a queue without workers of this process.
 type StatsCollector struct {
+	kinds  Kinds
 	stats  func(context.Context) (Stats, error)
 	worked []string // the queues of this process' workers: labels beside the standard queues
 	log    *slog.Logger
@@ -67,8 +68,8 @@ type looked struct {
 
 // NewStatsCollector returns a collector of what stats returns, in a process with
 // workers on the given queues.
-func NewStatsCollector(stats func(context.Context) (Stats, error), worked []string, log *slog.Logger) *StatsCollector {
-	c := &StatsCollector{stats: stats, worked: worked, log: log, warned: make(map[string]bool)}
+func NewStatsCollector(kinds Kinds, stats func(context.Context) (Stats, error), worked []string, log *slog.Logger) *StatsCollector {
+	c := &StatsCollector{kinds: kinds, stats: stats, worked: worked, log: log, warned: make(map[string]bool)}
 	c.looked = newest.New(c.look)
 	return c
 }
@@ -107,16 +108,16 @@ func (c *StatsCollector) Collect(out chan<- prometheus.Metric) {
 func (c *StatsCollector) collectQueues(stats Stats, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	type labels struct{ queue, kind, state string }
 	counts, queues := make(map[labels]int), make(map[string]Summary)
-	for _, queue := range Queues() {
+	for _, queue := range c.kinds.Queues() {
 		queues[queue] = Summary{}
 	}
-	for _, k := range registered {
+	for _, k := range c.kinds {
 		for _, state := range States() {
 			counts[labels{k.Queue, k.Name, string(state)}] = 0
 		}
 	}
 	for _, t := range stats.Tasks {
-		counts[labels{c.label(t.Queue), label(t.Kind), string(t.State)}] += t.Count
+		counts[labels{c.label(t.Queue), c.kinds.label(t.Kind), string(t.State)}] += t.Count
 	}
 	for _, q := range stats.Queues {
 		sum := queues[c.label(q.Queue)]
@@ -137,7 +138,7 @@ func (c *StatsCollector) collectQueues(stats Stats, gauge func(d *prometheus.Des
 
 // label returns a queue as a label: rows may be in any.
 func (c *StatsCollector) label(queue string) string {
-	if slices.Contains(Queues(), queue) || slices.Contains(c.worked, queue) {
+	if slices.Contains(c.kinds.Queues(), queue) || slices.Contains(c.worked, queue) {
 		return queue
 	}
 	return "other"

@@ -61,7 +61,7 @@ func TestTheQueuesAreShown(t *testing.T) {
 			{Queue: "b", Oldest: time.Minute, Due: time.Minute},
 		},
 	}}
-	c := queue.NewStatsCollector(q.Stats, []string{"mine"}, toLog(&logged{}))
+	c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, []string{"mine"}, toLog(&logged{}))
 	has(t, metricstest.Gather(t, c), metricstest.Samples{
 		`activityd_tasks{queue="default",state="waiting",type="upload"}`:      4,
 		`activityd_tasks{queue="refill",state="dead",type="refill"}`:          2,
@@ -97,7 +97,7 @@ func TestTheQueuesVanishWhenTheyCannotBeAsked(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				q, log := &asked{}, &logged{}
-				c := queue.NewStatsCollector(q.Stats, nil, toLog(log))
+				c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, toLog(log))
 				first := metricstest.Gather(t, c)
 				looked := float64(time.Now().Unix())
 				has(t, first, metricstest.Samples{"activityd_stats_last_success_timestamp_seconds": looked, "activityd_stats_success": 1, "activityd_mysql_up": 1})
@@ -129,7 +129,7 @@ func TestScrapesCostTheDatabaseLittle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := &asked{}
-		c := queue.NewStatsCollector(q.Stats, nil, toLog(&logged{}))
+		c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, toLog(&logged{}))
 		for range 60 {
 			metricstest.Gather(t, c)
 			pass(time.Second)
@@ -166,7 +166,7 @@ func TestTasksWithoutWorkersAreToldOnce(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			log := &logged{}
-			c := queue.NewStatsCollector(q.Stats, test.queues, toLog(log))
+			c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, test.queues, toLog(log))
 			for range 3 {
 				metricstest.Gather(t, c)
 				pass(time.Minute)
@@ -186,7 +186,7 @@ func TestStrangeRowsDoNotMakeSeries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := &asked{}
-		c := queue.NewStatsCollector(q.Stats, nil, toLog(&logged{}))
+		c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, toLog(&logged{}))
 		show := func(name string) metricstest.Samples {
 			q.stats = queue.Stats{
 				Tasks:  []queue.TaskStats{{Queue: name, Kind: name, State: queue.Waiting, Count: 1}},

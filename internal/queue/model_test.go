@@ -89,11 +89,13 @@ func newModel(t *rapid.T, db *sql.DB) *model {
 		seen: map[uint64]int{}, applied: map[string]int{}, excused: map[string]int{},
 		standsFor: map[uint64]int{}, immortal: map[uint64]bool{}, lost: map[uint64]bool{},
 	}
-	options := queue.Options{Owner: "model", Keep: rapid.SampledFrom([]time.Duration{0, 0, time.Minute}).Draw(t, "keep")}
+	options := queue.Options{Kinds: tasks.Kinds(), Owner: "model", Keep: rapid.SampledFrom([]time.Duration{0, 0, time.Minute}).Draw(t, "keep")}
 	m.mysql = queue.NewMySQLQueue(db, options)
 	m.mysql.LookCheaply() // else a claim may leave what is before its cursor to a later one
 	m.spec = queuetest.NewMemory(options, func() time.Time { return m.now })
 	m.exec("TRUNCATE TABLE tasks")
+	m.exec("TRUNCATE TABLE task_leases")
+	m.exec("TRUNCATE TABLE parked_tasks")
 	m.exec("TRUNCATE TABLE task_keys")
 	m.setClock(m.now)
 	return m
@@ -206,9 +208,21 @@ func (m *model) claim(t *rapid.T) {
 	m.checkOrder(before, n)
 }
 
+// expired excuses those of the records that are gone.
+func (m *model) expired(before []queue.Record) {
+	for _, r := range m.gone(before) {
+		m.excuse(r.ID, true)
+	}
+}
+
 func (m *model) claimFrom(queue string, n int, lease time.Duration) int {
+	before := m.records(all)
 	fromMySQL, err := m.mysql.Claim(context.Background(), queue, n, lease)
 	spec, specErr := m.spec.Claim(context.Background(), queue, n, lease)
+	m.expired(before)
+	for _, r := range m.records(scheduled) {
+		delete(m.lost, r.ID) // the clock was put back, and it was parked
+	}
 	m.same("Claim", shown(fromMySQL), shown(spec), err, specErr)
 	for _, task := range spec {
 		if until, ok := m.running[task.ID]; ok {
@@ -222,6 +236,12 @@ func (m *model) claimFrom(queue string, n int, lease time.Duration) int {
 	}
 	return len(spec)
 }
+
+// all matches all tasks, and scheduled those of that state.
+var (
+	all       queue.Filter
+	scheduled = queue.Filter{States: []queue.State{queue.Scheduled}}
+)
 
 // waiting returns the tasks of a queue that may be claimed, in the order in which
 // they should be.
@@ -313,7 +333,7 @@ func (m *model) alignPauses() {
 		if r.RunAt.IsZero() { // forged
 			continue
 		}
-		m.exec("UPDATE tasks SET due_at = ? WHERE id = ? AND state = 'scheduled'", r.RunAt.UnixMilli(), r.ID)
+		m.exec("UPDATE parked_tasks SET due_at = ? WHERE id = ? AND state = 'scheduled'", r.RunAt.UnixMilli(), r.ID)
 	}
 }
 
@@ -363,13 +383,9 @@ func (m *model) jump(t *rapid.T) {
 }
 
 func (m *model) sweep(*rapid.T) {
-	before := m.records(queue.Filter{States: []queue.State{queue.Waiting}})
 	fromMySQL, err := m.mysql.Sweep(context.Background())
 	spec, specErr := m.spec.Sweep(context.Background())
 	m.same("Sweep", fromMySQL, spec, err, specErr)
-	for _, r := range m.gone(before) {
-		m.excuse(r.ID, true)
-	}
 	for id, until := range m.running {
 		if !until.After(m.now) {
 			delete(m.running, id)
@@ -415,30 +431,22 @@ func (m *model) discard(t *rapid.T) {
 }
 
 // forge makes of a task that waits, and has its dedupe key, a row that only a
-// producer can have written: dead, done, running under no lease, scheduled without a
-// time, in a queue without workers. It need not be done any more, but what is
-// enqueued later under its key has to be.
+// producer can have written: tried before, or in a queue without workers. It need not be done any
+// more, but what is enqueued later under its key has to be.
 func (m *model) forge(t *rapid.T) {
-	list := slices.DeleteFunc(m.records(queue.Filter{States: []queue.State{queue.Waiting, queue.Scheduled}}),
+	list := slices.DeleteFunc(m.records(queue.Filter{States: []queue.State{queue.Waiting}}),
 		func(r queue.Record) bool { return r.DedupeKey == "" })
 	if len(list) == 0 {
 		t.Skip("no task has a dedupe key")
 	}
 	r := rapid.SampledFrom(list).Draw(t, "task")
-	state, q := rapid.SampledFrom([]queue.State{queue.Dead, queue.Done, queue.Running, queue.Scheduled, queue.Waiting}).Draw(t, "state"), r.Queue
-	due := int64(0)
-	if state == queue.Waiting {
+	attempts, q := rapid.SampledFrom([]int{0, 1, 24}).Draw(t, "attempts"), r.Queue
+	if attempts == 0 {
 		q = "nowhere"
-		if !r.ExpiresAt.IsZero() {
-			due = r.ExpiresAt.UnixMilli()
-		}
 	}
-	m.exec("UPDATE tasks SET state = ?, due_at = NULLIF(?, 0), queue = ? WHERE id = ?", state, due, q, r.ID)
-	m.spec.Forge(r.ID, state, due, q)
+	m.exec("UPDATE tasks SET attempts = ?, due_at = NULL, queue = ? WHERE id = ?", attempts, q, r.ID)
+	m.spec.Forge(r.ID, attempts, 0, q)
 	m.excuse(r.ID, false)
-	if state == queue.Running {
-		m.running[r.ID] = time.Time{}
-	}
 }
 
 // compare looks at every task, and at the counts.
@@ -452,8 +460,8 @@ func (m *model) compare(*rapid.T) {
 		}
 	}
 	m.same("List", fromMySQL, spec, err, specErr)
-	realCounts, err := m.mysql.Count(ctx)
-	specCounts, specErr := m.spec.Count(ctx)
+	realCounts, err := queuetest.Count(ctx, m.mysql)
+	specCounts, specErr := queuetest.Count(ctx, m.spec)
 	m.same("Count", realCounts, specCounts, err, specErr)
 	realStats, err := m.mysql.Stats(ctx)
 	specStats, specErr := m.spec.Stats(ctx)
@@ -479,7 +487,7 @@ func (m *model) drain() {
 		}
 		m.claims = nil
 	}
-	if c, err := m.spec.Count(context.Background()); err != nil || c.Open() != 0 {
+	if c, err := queuetest.Count(context.Background(), m.spec); err != nil || c.Open() != 0 {
 		m.t.Fatalf("stuck: %+v, %v", c, err)
 	}
 	for key, version := range m.changed {

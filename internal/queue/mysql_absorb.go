@@ -3,8 +3,8 @@ package queue
 import (
 	"context"
 	"database/sql"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/activityd/activityd/internal/mysql"
 )
@@ -28,7 +28,7 @@ func (q *MySQLQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err
 	for {
 		var n int
 		err := mysql.Transact(ctx, q.db, "absorb tasks", func(tx *sql.Tx) (err error) {
-			n, err = absorb(ctx, tx, held)
+			n, err = absorb(ctx, tx, q.options.Kinds, held)
 			return err
 		})
 		absorbed += n
@@ -38,67 +38,74 @@ func (q *MySQLQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err
 	}
 }
 
-func absorb(ctx context.Context, tx *sql.Tx, held []Task) (absorbed int, err error) {
-	ours, err := lockHeld(ctx, tx, held)
+func absorb(ctx context.Context, tx *sql.Tx, kinds Kinds, held []Task) (absorbed int, err error) {
+	ours, err := lockHeld(ctx, tx, held, toChange)
 	if err != nil || len(ours) == 0 {
 		return 0, err
 	}
-	ids, err := selectUnstarted(ctx, tx, ours)
-	if err != nil || len(ids) == 0 {
-		return 0, err
+	for _, from := range []struct{ table, condition, remove string }{
+		{"tasks", "", deleteTasks},
+		{"parked_tasks", "state = 'scheduled' AND ", deleteParked},
+	} {
+		ids, err := selectUnstarted(ctx, tx, kinds, ours, from.table, from.condition)
+		if err != nil {
+			return 0, err
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		n, err := mysql.Affected(tx.ExecContext(ctx, from.remove+"IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...))
+		if err != nil {
+			return 0, err
+		}
+		absorbed += n
 	}
-	// They stand for others now, and those may never expire.
-	own := make([]any, len(ours))
-	for i, t := range ours {
-		own[i] = t.ID
+	if absorbed > 0 {
+		err = makeImmortal(ctx, tx, ours)
 	}
-	if _, err := tx.ExecContext(ctx, updateTasks+"expires_at = NULL WHERE id IN ("+mysql.Marks(len(own))+")", own...); err != nil {
-		return 0, err
-	}
-	return mysql.Affected(tx.ExecContext(ctx, deleteIdle+"("+mysql.Marks(len(ids))+")", mysql.Args(ids)...))
+	return absorbed, err
 }
 
-// lockHeld returns the tasks whose lease still holds, and keeps it so until the
-// end of the transaction.
-func lockHeld(ctx context.Context, tx *sql.Tx, held []Task) ([]Task, error) {
-	byID := make(map[uint64]Task, len(held))
-	args := make([]any, 0, 2*len(held))
-	for _, t := range held {
-		byID[t.ID] = t
-		args = append(args, t.ID, t.Lease)
+// makeImmortal lets tasks never expire that stand for others now: those may never expire. It
+// writes the tasks of a lease again, as far as there are any that would expire.
+func makeImmortal(ctx context.Context, tx *sql.Tx, ours []Task) error {
+	mortal := slices.DeleteFunc(slices.Clone(ours), func(t Task) bool { return !t.Expires })
+	tokens, groups := byLease(mortal, leaseOf)
+	for _, token := range tokens {
+		l, err := lockLease(ctx, tx, token, true, toChange)
+		if err != nil || l == nil {
+			return err
+		}
+		for i := range l.tasks {
+			if slices.ContainsFunc(groups[token], func(t Task) bool { return t.ID == l.tasks[i].ID }) {
+				l.tasks[i].expiresAt = 0
+			}
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE task_leases SET tasks = ? WHERE token = ?", encodeTasks(l.tasks, l.claimed), token); err != nil {
+			return err
+		}
 	}
-	ids, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE "+
-		alternatives("id = ? AND lease_owner = ?", len(held))+" FOR UPDATE", args...)
-	ours := make([]Task, len(ids))
-	for i, id := range ids {
-		ours[i] = byID[id]
-	}
-	return ours, err
+	return nil
 }
 
-// selectUnstarted returns the tasks that are the same work as ours and have not been
-// started. It locks those of the same types and subjects.
-func selectUnstarted(ctx context.Context, tx *sql.Tx, ours []Task) ([]uint64, error) {
-	args := make([]any, 0, 2*len(ours))
+// selectUnstarted returns the tasks in a table that are the same work as ours and have not been
+// started. It locks those of the same subjects.
+func selectUnstarted(ctx context.Context, tx *sql.Tx, kinds Kinds, ours []Task, table, condition string) (ids []uint64, err error) {
+	keys, names := make(map[uint64]bool), make(map[string]bool)
 	for _, t := range ours {
-		args = append(args, t.Kind, t.Key)
+		keys[t.Key], names[t.Kind] = true, true
 	}
-	var ids []uint64
-	_, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (r Task, err error) {
+	args := append(mysql.Args(slices.Sorted(maps.Keys(names))), mysql.Args(slices.Sorted(maps.Keys(keys)))...)
+	_, err = mysql.Select(ctx, tx, func(rows *sql.Rows) (r Task, err error) {
 		var payload []byte
 		if err := rows.Scan(&r.ID, &r.Kind, &r.Key, &payload); err != nil {
 			return r, err
 		}
-		if slices.ContainsFunc(ours, func(t Task) bool { return t.StandsFor(r.Kind, r.Key, payload) }) {
+		if slices.ContainsFunc(ours, func(t Task) bool { return kinds.StandsFor(t, r.Kind, r.Key, payload) }) {
 			ids = append(ids, r.ID)
 		}
 		return r, nil
-	}, "SELECT id, type, subject, "+boundedArgs+" FROM tasks FORCE INDEX (chains) WHERE ("+alternatives("type = ? AND subject = ?", len(ours))+
-		") AND state IN ('waiting', 'scheduled') LIMIT ? FOR UPDATE SKIP LOCKED", append(args, absorbSize)...)
+	}, "SELECT id, type, subject, "+boundedArgs+" FROM "+table+" FORCE INDEX (subjects) WHERE "+condition+"type IN ("+mysql.Marks(len(names))+
+		") AND subject IN ("+mysql.Marks(len(keys))+") LIMIT ? FOR UPDATE SKIP LOCKED", append(args, absorbSize)...)
 	return ids, err
-}
-
-// alternatives joins n times the same condition by OR.
-func alternatives(condition string, n int) string {
-	return strings.TrimSuffix(strings.Repeat(condition+" OR ", n), " OR ")
 }

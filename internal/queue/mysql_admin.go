@@ -1,9 +1,11 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,89 +14,145 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// from returns the matching tasks as SQL. No index is named but that of subjects: which
+// tables are those in which tasks wait that no worker has, and the condition of a state in each.
+var tables = []struct {
+	name   string
+	states map[State]string
+}{
+	{"tasks", map[State]string{Waiting: "(due_at IS NULL OR due_at <= " + now + ")", Scheduled: "due_at > " + now}},
+	{"parked_tasks", map[State]string{Scheduled: "state = 'scheduled'", Dead: "state = 'dead'", Done: "state = 'done'"}},
+}
+
+// from returns the matching tasks of a table as SQL; "": none can be there. No index is named but that of subjects: which
 // is best depends on what the operator asks for, and locked rows are not waited for.
-func (f Filter) from() (from string, args []any) {
+func (f Filter) from(table string, states map[State]string) (from string, args []any) {
 	conditions := []string{"id >= 0"} // a site may have forced an id of 0
 	if f.After > 0 {
 		conditions, args = []string{"id > ?"}, []any{f.After}
 	}
-	for column, list := range map[string][]any{
-		"id": mysql.Args(f.IDs), "type": mysql.Args(f.Kinds), "state": mysql.Args(f.States), "queue": mysql.Args(f.Queues),
-	} {
+	for column, list := range map[string][]any{"id": mysql.Args(f.IDs), "type": mysql.Args(f.Kinds), "queue": mysql.Args(f.Queues)} {
 		if len(list) > 0 {
 			conditions = append(conditions, column+" IN ("+mysql.Marks(len(list))+")")
 			args = append(args, list...)
 		}
 	}
-	from = " FROM tasks WHERE "
+	var are []string
+	for _, state := range f.States {
+		if is, ok := states[state]; ok {
+			are = append(are, is)
+		}
+	}
+	if len(f.States) > 0 && len(are) == 0 {
+		return "", nil
+	}
+	if len(are) > 0 && len(are) < len(states) {
+		conditions = append(conditions, "("+strings.Join(are, " OR ")+")")
+	}
+	from = " FROM " + table + " WHERE "
 	if f.Key != 0 {
 		conditions = append(conditions, "subject = ?")
 		args = append(args, f.Key)
-		if len(f.IDs) == 0 && len(f.Kinds) > 0 {
-			from = " FROM tasks FORCE INDEX (chains) WHERE "
+		if len(f.IDs) == 0 {
+			from = " FROM " + table + " FORCE INDEX (subjects) WHERE "
 		}
 	}
 	return from + strings.Join(conditions, " AND "), args
 }
 
-// typed names all types in a filter that names a subject and none: the index of
-// subjects begins with the type, and without it the table is scanned. To find the
-// types takes one step for each.
-func (q *MySQLQueue) typed(ctx context.Context, match Filter) (Filter, error) {
-	if match.Key == 0 || len(match.Kinds) > 0 || len(match.IDs) > 0 {
-		return match, nil
-	}
-	var err error
-	match.Kinds, err = mysql.Select(ctx, q.db, mysql.Column[string], "SELECT DISTINCT type FROM tasks FORCE INDEX (chains)")
-	return match, err
+// matches is from for a task that runs.
+func (f Filter) matches(r row) bool {
+	return (f.After == 0 || r.ID > f.After) && among(f.IDs, r.ID) && among(f.Kinds, r.Kind) && among(f.States, Running) && among(f.Queues, r.Queue) && (f.Key == 0 || f.Key == r.Key)
 }
 
-// List returns up to limit tasks that match, by id.
+func among[T comparable](list []T, one T) bool { return len(list) == 0 || slices.Contains(list, one) }
+
+// List returns up to limit tasks that match, by id. It reads up to limit rows of each table, and all
+// leases, of one moment.
 func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []Record, err error) {
-	match, err = q.typed(ctx, match)
-	if err != nil {
-		return nil, mysql.Translate(ctx, "list tasks", err)
+	err = mysql.Translate(ctx, "list tasks", q.snapshot(ctx, func(tx *sql.Tx) (err error) {
+		list, err = listIn(ctx, tx, match, limit)
+		return err
+	}))
+	return list, err
+}
+
+func listIn(ctx context.Context, tx *sql.Tx, match Filter, limit int) (list []Record, err error) {
+	for _, table := range tables {
+		from, args := match.from(table.name, table.states)
+		if from == "" {
+			continue
+		}
+		state, updated := "state", "updated_at"
+		if table.name == "tasks" {
+			state = "IF(due_at > " + now + ", 'scheduled', 'waiting')"
+			updated = "IF(due_at <= " + now + ", due_at, created_at)" // it came back then
+		}
+		some, err := mysql.Select(ctx, tx, scanRecord, "SELECT id, queue, type, subject, "+boundedArgs+", priority, "+state+", attempts, max_attempts,"+
+			" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(last_error, ''),"+
+			" created_at, "+updated+from+" ORDER BY id LIMIT ?", append(args, limit)...)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, some...)
 	}
-	from, args := match.from()
-	list, err = mysql.Select(ctx, q.db, scanRecord, "SELECT id, queue, type, subject, "+boundedArgs+", priority, state, attempts, max_attempts,"+
-		" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(lease_owner, ''), COALESCE(last_error, ''),"+
-		" created_at, updated_at"+from+" ORDER BY id LIMIT ?", append(args, limit)...)
-	return list, mysql.Translate(ctx, "list tasks", err)
+	if among(match.States, Running) {
+		leases, err := readLeases(ctx, tx, true, "")
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range leases {
+			for _, r := range l.open() {
+				if match.matches(r) {
+					list = append(list, r.record(l))
+				}
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Record) int { return cmp.Compare(a.ID, b.ID) })
+	return list[:min(len(list), limit)], nil
+}
+
+// snapshot reads several tables as they are at one moment.
+func (q *MySQLQueue) snapshot(ctx context.Context, read func(*sql.Tx) error) (err error) {
+	tx, err := q.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tx.Commit()) }()
+	return read(tx)
+}
+
+// record is the task as people look at it while it runs.
+func (r row) record(l *lease) Record {
+	return Record{
+		ID: r.ID, Queue: r.Queue, Kind: r.Kind, Key: r.Key, Payload: r.Payload, Priority: r.Priority, State: Running,
+		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, ExpiresAt: timeOrNone(r.expiresAt), LeaseOwner: l.token, LeaseUntil: timeOf(l.ends),
+		LastError: r.lastError, Created: r.Created, Updated: timeOf(l.claimed),
+	}
 }
 
 func scanRecord(rows *sql.Rows) (r Record, err error) {
 	var args []byte
 	var expires, due, created, updated uint64
 	err = rows.Scan(&r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.Priority, &r.State, &r.Attempts, &r.MaxAttempts,
-		&expires, &due, &r.DedupeKey, &r.LeaseOwner, &r.LastError, &created, &updated)
+		&expires, &due, &r.DedupeKey, &r.LastError, &created, &updated)
 	r.Payload = args
 	if err == nil && !json.Valid(args) { // MariaDB takes more for JSON
 		r.Payload, err = json.Marshal(string(args))
 	}
 	r.ExpiresAt = timeOrNone(expires)
 	r.Created, r.Updated = timeOf(created), timeOf(updated)
-	r.setDue(timeOrNone(due))
+	switch r.State {
+	case Scheduled:
+		r.RunAt = timeOrNone(due)
+	case Done:
+		r.ForgetAt = timeOrNone(due)
+	case Waiting, Running, Dead:
+	}
 	if strings.HasPrefix(r.DedupeKey, "~") {
 		r.DedupeKey = ""
 	}
-	if r.State != Running { // then it says that the last lease was lost
-		r.LeaseOwner = ""
-	}
 	return r, err
-}
-
-// setDue puts the time of what happens next into the field of the state.
-func (r *Record) setDue(due time.Time) {
-	switch r.State {
-	case Scheduled:
-		r.RunAt = due
-	case Running:
-		r.LeaseUntil = due
-	case Done:
-		r.ForgetAt = due
-	case Waiting, Dead:
-	}
 }
 
 func timeOrNone(milliseconds uint64) time.Time {
@@ -108,9 +166,14 @@ func timeOrNone(milliseconds uint64) time.Time {
 // later, waiting again, with all their attempts and without an expiry, and
 // returns how many.
 func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, error) {
-	match.States = among(match.States, Dead, Scheduled)
-	n, queues, err := q.change(ctx, "retry tasks", match, limit,
-		updateTasks+"state = 'waiting', due_at = NULL, expires_at = NULL, attempts = 0, lease_owner = NULL, updated_at = "+now+" WHERE id IN ")
+	n, queues, err := q.change(ctx, "retry tasks", match, []State{Dead, Scheduled}, limit, map[string]change{
+		"tasks": func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
+			return mysql.Affected(tx.ExecContext(ctx, updateTasks+"due_at = NULL, expires_at = NULL, attempts = 0, lost = NULL WHERE id IN ("+mysql.Marks(len(ids))+")", ids...))
+		},
+		"parked_tasks": func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
+			return unpark(ctx, tx, ids, unparking{"0", "NULL", "priority", "dedupe_key"})
+		},
+	})
 	if len(queues) > 0 {
 		q.cursors.forget()
 		q.options.Notifier.Notify(queues...)
@@ -121,57 +184,75 @@ func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, e
 // Discard deletes up to limit matching tasks that do not run, and returns
 // how many.
 func (q *MySQLQueue) Discard(ctx context.Context, match Filter, limit int) (int, error) {
-	match.States = among(match.States, Waiting, Scheduled, Dead, Done)
-	n, _, err := q.change(ctx, "discard tasks", match, limit, deleteIdle)
+	n, _, err := q.change(ctx, "discard tasks", match, []State{Waiting, Scheduled, Dead, Done}, limit, map[string]change{
+		"tasks":        byStatementOf(deleteTasks + "IN "),
+		"parked_tasks": byStatementOf(deleteParked + "IN "),
+	})
 	return n, err
 }
 
 // Defer gives up to limit matching tasks that wait, or are scheduled, a priority, unless
 // theirs is as low, and returns how many tasks matched. The lower one is the larger number.
 func (q *MySQLQueue) Defer(ctx context.Context, match Filter, limit, priority int) (int, error) {
-	match.States = among(match.States, Waiting, Scheduled)
-	n, _, err := q.change(ctx, "defer tasks", match, limit,
-		updateTasks+"priority = GREATEST(priority, "+strconv.Itoa(priority)+"), updated_at = "+now+" WHERE id IN ")
+	lower := "priority = GREATEST(priority, " + strconv.Itoa(priority) + ") WHERE id IN "
+	n, _, err := q.change(ctx, "defer tasks", match, []State{Waiting, Scheduled}, limit, map[string]change{
+		"tasks":        byStatementOf(updateTasks + lower),
+		"parked_tasks": byStatementOf("UPDATE parked_tasks FORCE INDEX (PRIMARY) SET " + lower),
+	})
 	return n, err
 }
 
-// among returns those of the wanted states that are possible; all of these, when
-// none is named.
-func among(wanted []State, possible ...State) []State {
-	if len(wanted) == 0 {
-		return possible
+// updateTasks names the index for the reason of deleteTasks.
+const updateTasks = "UPDATE tasks FORCE INDEX (PRIMARY) SET "
+
+// change changes tasks of one table by their ids, and returns how many.
+type change func(ctx context.Context, tx *sql.Tx, ids []any) (int, error)
+
+// byStatementOf is a change by a statement that the ids complete.
+func byStatementOf(statement string) change {
+	return func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
+		return mysql.Affected(tx.ExecContext(ctx, statement+"("+mysql.Marks(len(ids))+")", ids...))
 	}
-	return slices.DeleteFunc(slices.Clone(wanted), func(s State) bool { return !slices.Contains(possible, s) })
 }
 
-// change applies a statement, which their ids complete, to up to limit tasks that
-// match and are not locked: by a claim, by an enqueuing that they absorb, or by another
+// change applies a change of each table to up to limit tasks that match, in one of the states that are
+// possible, and are not locked: by a claim, by an enqueuing that they absorb, or by another
 // operator. It returns their queues too.
-func (q *MySQLQueue) change(ctx context.Context, what string, match Filter, limit int, statement string) (n int, queues []string, err error) {
-	if len(match.States) == 0 {
+func (q *MySQLQueue) change(ctx context.Context, what string, match Filter, possible []State, limit int, changes map[string]change) (n int, queues []string, err error) {
+	if len(match.States) > 0 {
+		possible = slices.DeleteFunc(possible, func(s State) bool { return !slices.Contains(match.States, s) })
+	}
+	if match.States = possible; len(possible) == 0 {
 		return 0, nil, nil
 	}
-	match, err = q.typed(ctx, match)
-	if err != nil {
-		return 0, nil, mysql.Translate(ctx, what, err)
-	}
-	from, args := match.from()
 	err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) (err error) {
 		n, queues = 0, nil
-		found, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (r Record, err error) {
-			err = rows.Scan(&r.ID, &r.Queue)
-			return r, err
-		}, "SELECT id, queue"+from+" LIMIT ? FOR UPDATE SKIP LOCKED", append(args, limit)...)
-		if err != nil || len(found) == 0 {
-			return err
+		for _, table := range tables {
+			from, args := match.from(table.name, table.states)
+			if from == "" || n >= limit {
+				continue
+			}
+			var ids []any
+			_, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (_ struct{}, err error) {
+				var id uint64
+				var queue string
+				err = rows.Scan(&id, &queue)
+				ids, queues = append(ids, id), append(queues, queue)
+				return struct{}{}, err
+			}, "SELECT id, queue"+from+" LIMIT ? FOR UPDATE SKIP LOCKED", append(args, limit-n)...)
+			if err != nil {
+				return err
+			}
+			if len(ids) == 0 {
+				continue
+			}
+			some, err := changes[table.name](ctx, tx, ids)
+			if err != nil {
+				return err
+			}
+			n += some
 		}
-		ids := make([]any, len(found))
-		for i, r := range found {
-			ids[i] = r.ID
-			queues = append(queues, r.Queue)
-		}
-		n, err = mysql.Affected(tx.ExecContext(ctx, statement+"("+mysql.Marks(len(ids))+")", ids...))
-		return err
+		return nil
 	})
 	slices.Sort(queues)
 	return n, slices.Compact(queues), err

@@ -71,7 +71,7 @@ func (c *cursors) found(queue string, list []Task, full, front bool, took time.D
 	is := c.of[queue]
 	is.full = full
 	if len(list) > 0 {
-		is.from = positionOf(list[len(list)-1])
+		is.from = position{list[len(list)-1].Priority, list[len(list)-1].ID}
 	}
 	if front {
 		is.again, is.cheap = c.now().Add(min(restFactor*took, maxRest)), took <= c.cheapLook
@@ -86,8 +86,6 @@ func (c *cursors) cheap(queue string) bool {
 	defer c.mu.Unlock()
 	return c.of[queue].cheap
 }
-
-func positionOf(t Task) position { return position{t.Priority, t.ID} }
 
 // forget makes the next claims look at the front, because a task came to be
 // before a cursor.

@@ -35,9 +35,9 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 	if err != nil {
 		return nil, err
 	}
-	var done enqueued
+	var done *enqueuing
 	err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks", len(batch)), func(tx *sql.Tx) (err error) {
-		done, err = enqueue(ctx, tx, batch)
+		done, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
 		return err
 	})
 	if err != nil {
@@ -48,80 +48,83 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 }
 
 // committed wakes workers and counts, after the commit.
-func (q *MySQLQueue) committed(batch []New, done enqueued) {
+func (q *MySQLQueue) committed(batch []New, done *enqueuing) {
 	q.cursors.enqueued(batch)
 	if done.absorbed {
 		q.cursors.forget() // the absorbing task was locked: claims passed it over
 	}
-	countEnqueued(batch, done.inserted)
-	q.options.Notifier.Notify(queuesOf(batch)...)
-}
-
-// enqueued is what became of a batch.
-type enqueued struct {
-	ids      []uint64
-	inserted []New // the others were absorbed
-	absorbed bool  // some were
+	queues, absorbed := make(map[string]bool), make(map[string]int)
+	for _, n := range batch {
+		queues[n.Queue] = true
+		kind := q.options.Kinds.label(n.Kind)
+		tasksEnqueued.WithLabelValues(kind).Inc()
+		absorbed[kind]++
+	}
+	for _, n := range done.inserted {
+		absorbed[q.options.Kinds.label(n.Kind)]--
+	}
+	for kind, n := range absorbed {
+		tasksAbsorbed.WithLabelValues(kind).Add(float64(n))
+	}
+	q.options.Notifier.Notify(slices.Sorted(maps.Keys(queues))...)
 }
 
 // enqueuing is one batch on its way into the table.
 type enqueuing struct {
 	tx       *sql.Tx
+	kinds    Kinds
 	byKey    map[string]New
 	idOf     map[string]uint64
-	inserted []New
-	blind    bool // idOf need not have the ids of those that are inserted
+	blind    bool     // ids are not wanted
+	ids      []uint64 // of the batch, in order
+	inserted []New    // the others were absorbed
+	absorbed bool     // some were
 }
 
-// enqueue writes a batch whose tasks have dedupe keys.
-func enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, err error) {
-	e := enqueuing{tx: tx, idOf: make(map[string]uint64, len(batch))}
-	if done, err = e.run(ctx, batch); err != nil {
-		return done, err
+// enqueue writes a batch. Its tasks have dedupe keys unless it is blind, as for follow-up tasks: then
+// their ids are not read.
+func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bool) (*enqueuing, error) {
+	e := &enqueuing{tx: tx, kinds: kinds, byKey: make(map[string]New, len(batch)), idOf: make(map[string]uint64, len(batch)), blind: blind}
+	var keyed, others []New
+	for _, n := range batch {
+		if n.DedupeKey == "" {
+			others = append(others, n)
+			continue
+		}
+		if other, ok := e.byKey[n.DedupeKey]; ok {
+			n = other.with(n)
+		}
+		e.byKey[n.DedupeKey] = n
 	}
-	done.ids = make([]uint64, len(batch))
-	for i, n := range batch {
-		done.ids[i] = e.idOf[n.DedupeKey]
-	}
-	return done, nil
-}
-
-// enqueueNext writes follow-up tasks, and does not read their ids.
-func enqueueNext(ctx context.Context, tx *sql.Tx, batch []New) (enqueued, error) {
-	e := enqueuing{tx: tx, idOf: make(map[string]uint64), blind: true}
-	return e.run(ctx, batch)
-}
-
-func (e *enqueuing) run(ctx context.Context, batch []New) (done enqueued, err error) {
-	byKey, others := distinct(batch)
-	e.byKey = byKey
 	// In one order everywhere, so that two batches do not lock each other out.
-	keyed := make([]New, 0, len(byKey))
-	for _, key := range slices.Sorted(maps.Keys(byKey)) {
-		keyed = append(keyed, byKey[key])
+	for _, key := range slices.Sorted(maps.Keys(e.byKey)) {
+		keyed = append(keyed, e.byKey[key])
 	}
-	for some := range byStatement(keyed) {
+	size := func(n New) int { return len(n.Payload) }
+	for some := range byStatement(keyed, size) {
 		if err := e.write(ctx, some); err != nil {
-			return done, err
+			return nil, err
 		}
 	}
-	done.absorbed = len(e.inserted) < len(keyed)
-	for some := range byStatement(others) {
+	e.absorbed = len(e.inserted) < len(keyed)
+	for some := range byStatement(others, size) {
 		if err := e.insert(ctx, some); err != nil {
-			return done, err
+			return nil, err
 		}
 	}
-	done.inserted = e.inserted
-	return done, nil
+	for _, n := range batch {
+		e.ids = append(e.ids, e.idOf[n.DedupeKey])
+	}
+	return e, nil
 }
 
-// byStatement divides tasks by what one statement may have.
-func byStatement(list []New) iter.Seq[[]New] {
-	return func(yield func([]New) bool) {
+// byStatement divides a list by what one statement may have.
+func byStatement[T any](list []T, size func(T) int) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
 		for len(list) > 0 {
 			n, bytes := 0, 0
-			for n < min(len(list), enqueueSize) && (n == 0 || bytes+len(list[n].Payload) <= enqueueBytes) {
-				bytes += len(list[n].Payload)
+			for n < min(len(list), enqueueSize) && (n == 0 || bytes+size(list[n]) <= enqueueBytes) {
+				bytes += size(list[n])
 				n++
 			}
 			if !yield(list[:n]) {
@@ -145,21 +148,13 @@ const enqueueTries = 10
 // MariaDB a statement of several rows can go on numbering from the id of the row that it
 // met. Such ids may be another connection's, whose INSERT then fails.
 func (e *enqueuing) write(ctx context.Context, list []New) error {
-	keys := make([]string, len(list))
-	for i, n := range list {
-		keys[i] = n.DedupeKey
-	}
 	for try := 1; ; try++ {
-		if err := e.absorb(ctx, keys); err != nil {
-			return err
-		}
-		absent := slices.DeleteFunc(slices.Clone(list), func(n New) bool { return e.idOf[n.DedupeKey] != 0 })
-		if len(absent) == 0 {
-			return nil
-		}
-		err := e.insert(ctx, absent)
+		absent, err := e.absorb(ctx, list, "tasks", "'waiting'")
 		if err == nil {
-			return e.find(ctx, absent)
+			absent, err = e.absorb(ctx, absent, "parked_tasks", "state")
+		}
+		if err == nil {
+			err = e.insert(ctx, absent)
 		}
 		if !mysql.IsDuplicate(err) || try == enqueueTries {
 			return err
@@ -167,119 +162,140 @@ func (e *enqueuing) write(ctx context.Context, list []New) error {
 	}
 }
 
-// absorb gives tasks to those that wait under their keys, and locks these until
+// holder is a row that has the dedupe key of a task to be enqueued: the task as it would be enqueued now.
+type holder struct {
+	New
+	id       uint64
+	state    State
+	attempts int
+	now      int64 // by the database's clock
+}
+
+// absorb gives tasks to those that wait under their keys in a table, and locks these until
 // the commit: a task that absorbs a change must not start before that change can
-// be seen. Whatever else has such a key loses it, as by its start. FOR UPDATE reads
+// be seen. Whatever else has such a key loses it: a producer may have written it into any row. FOR UPDATE reads
 // what is, not what this transaction's snapshot shows: such a task may be younger
 // than that. The index is named because a small table is scanned otherwise, and with
-// it rows are locked that others are about to commit.
-func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
-	holders, err := mysql.Select(ctx, e.tx, scanKeyHolder, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority,"+
-		" COALESCE(GREATEST(due_at, 1), 0), COALESCE(GREATEST(expires_at, 1), 0), "+now+
-		" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", mysql.Args(keys)...)
-	if err != nil {
-		return err
+// it rows are locked that others are about to commit. It returns the tasks that have still none.
+//
+// The table tasks comes first. A task that moves to parked_tasks is waited for there, and then seen here;
+// one that moves back makes the INSERT that comes next fail, after which both are looked at again.
+func (e *enqueuing) absorb(ctx context.Context, list []New, table, state string) (absent []New, err error) {
+	if len(list) == 0 {
+		return nil, nil
 	}
-	changed := make(map[uint64]timing)
+	keys := make([]any, len(list))
+	for i, n := range list {
+		keys[i] = n.DedupeKey
+		delete(e.idOf, n.DedupeKey)
+	}
+	holders, err := mysql.Select(ctx, e.tx, scanHolder, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", "+state+", attempts, priority,"+
+		" COALESCE(GREATEST(due_at, 1), 0), "+expiry+", "+now+" FROM "+table+" FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", keys...)
+	if err != nil {
+		return nil, err
+	}
 	var others []any
 	for _, r := range holders {
 		// To the server a key with blanks at its end is the same; it was asked for without.
-		n, asked := e.byKey[r.dedupeKey]
-		if !asked || !r.absorbs(n) {
-			others = append(others, r.ID)
+		n, asked := e.byKey[r.DedupeKey]
+		if !asked || r.id == 0 || r.attempts > 0 || r.state != Waiting && r.state != Scheduled || r.Queue != n.Queue || !e.kinds.SameWork(n, r.Kind, r.Key, r.Payload) {
+			others = append(others, r.id)
 			continue
 		}
-		e.idOf[r.dedupeKey] = r.ID
-		is := r.timing()
-		if both := is.absorbing(timingOf(n, r.now)); both != is {
-			changed[r.ID] = both
+		e.idOf[r.DedupeKey] = r.id
+		if err := e.advance(ctx, table, r, r.with(n)); err != nil {
+			return nil, err
 		}
 	}
 	if len(others) > 0 {
-		_, err := e.tx.ExecContext(ctx, updateTasks+"dedupe_key = "+keyOfItsOwn+" WHERE id IN ("+mysql.Marks(len(others))+")",
-			append([]any{rand.Text()[:16]}, others...)...)
-		if err != nil {
-			return err
+		if _, err = e.tx.ExecContext(ctx, "UPDATE "+table+" FORCE INDEX (PRIMARY) SET dedupe_key = "+keyOfItsOwn+" WHERE id IN ("+mysql.Marks(len(others))+")",
+			append([]any{rand.Text()[:16]}, others...)...); err != nil {
+			return nil, err
 		}
 	}
-	return e.advance(ctx, changed)
+	return slices.DeleteFunc(slices.Clone(list), func(n New) bool { return e.idOf[n.DedupeKey] != 0 }), nil
 }
 
-// scanKeyHolder reads a row that has the dedupe key of a task to be enqueued.
-func scanKeyHolder(rows *sql.Rows) (r keyHolder, err error) {
+// keyOfItsOwn replaces the dedupe key of a row that absorbs nothing. ~ sorts behind all
+// keys; NULL would sort before them, where the rows of sites are. The argument is random, so
+// that no row can have the key already.
+const keyOfItsOwn = "CONCAT('~', id, '/', ?)"
+
+// scanHolder reads a row that has the dedupe key of a task to be enqueued.
+func scanHolder(rows *sql.Rows) (r holder, err error) {
 	var args []byte
 	var due, expires uint64
-	err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.Attempts, &r.Priority, &due, &expires, &r.now)
-	r.Payload, r.dueAt, r.expiresAt = args, int64(min(due, latest)), int64(min(expires, latest))
+	err = rows.Scan(&r.DedupeKey, &r.id, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.attempts, &r.Priority, &due, &expires, &r.now)
+	r.Payload = args
+	r.Delay = max(0, r.until(due))
+	if r.Life = r.until(expires); r.Life == 0 && expires > 0 {
+		r.Life = -time.Millisecond // 0 is never
+	}
 	return r, err
 }
 
-// advance changes when waiting tasks run and expire.
-func (e *enqueuing) advance(ctx context.Context, changed map[uint64]timing) error {
-	for id, t := range changed {
-		_, err := e.tx.ExecContext(ctx, "UPDATE tasks SET priority = ?, state = ?, due_at = NULLIF(?, 0), expires_at = NULLIF(?, 0), updated_at = "+now+
-			" WHERE id = ?", t.priority, t.state(), t.dueAt(), t.expiresAt, id)
-		if err != nil {
-			return err
-		}
+// until returns how long it is to a time of the table, a century at most; of none, 0.
+func (r holder) until(at uint64) time.Duration {
+	const century = 100 * 365 * 24 * time.Hour
+	if at == 0 {
+		return 0
 	}
-	return nil
+	return time.Duration(min(int64(min(at, latest))-r.now, century.Milliseconds())) * time.Millisecond
 }
 
-// insert inserts tasks, all or none of them.
-func (e *enqueuing) insert(ctx context.Context, list []New) error {
-	args := make([]any, 0, 9*len(list))
-	for _, n := range list {
-		state, wait := Waiting, n.Life
-		if n.Delay > 0 {
-			state, wait = Scheduled, n.Delay
+// advance changes when a task runs and expires that has not been started.
+func (e *enqueuing) advance(ctx context.Context, table string, is holder, to New) error {
+	expires := sql.NullInt64{Int64: is.now + to.Life.Milliseconds(), Valid: to.Life != 0}
+	switch {
+	case table == "parked_tasks" && to.Delay == 0: // it is due
+		expiresAt := "NULL"
+		if expires.Valid {
+			expiresAt = fmt.Sprint(expires.Int64)
 		}
-		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, state, orNull(n.Life), orNull(wait),
+		return moveBack(ctx, e.tx, []any{is.id}, unparking{"attempts", expiresAt, fmt.Sprint(to.Priority), "dedupe_key"})
+	case to.Priority == is.Priority && to.Delay == is.Delay && to.Life == is.Life:
+		return nil
+	}
+	_, err := e.tx.ExecContext(ctx, "UPDATE "+table+" SET priority = ?, due_at = ?, expires_at = ? WHERE id = ?",
+		to.Priority, sql.NullInt64{Int64: is.now + to.Delay.Milliseconds(), Valid: to.Delay > 0}, expires, is.id)
+	return err
+}
+
+// insert inserts tasks, all or none of them, and reads their ids if those are wanted. That they follow each
+// other is not so everywhere (auto_increment_increment). The kind is read because it is not in the index: MariaDB
+// from 11 on would scan the whole index of a small table otherwise, and in a
+// serializable transaction wait for others who enqueued.
+func (e *enqueuing) insert(ctx context.Context, list []New) error {
+	if len(list) == 0 {
+		return nil
+	}
+	args, keys := make([]any, 0, 8*len(list)), make([]any, len(list))
+	orNull := func(d time.Duration) sql.NullInt64 { return sql.NullInt64{Int64: d.Milliseconds(), Valid: d != 0} } // a sum with NULL is NULL
+	for i, n := range list {
+		keys[i] = n.DedupeKey
+		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, orNull(n.Life), orNull(n.Delay),
 			sql.NullString{String: n.DedupeKey, Valid: n.DedupeKey != ""})
 	}
-	const row = "(?,?,?,?,?,?," + now + "+?," + now + "+?,?),"
+	const row = "(?,?,?,?,?," + now + "+?," + now + "+?,?),"
 	values := strings.TrimSuffix(strings.Repeat(row, len(list)), ",")
-	res, err := e.tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, priority, state, expires_at, due_at, dedupe_key) VALUES "+values, args...)
+	res, err := e.tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, priority, expires_at, due_at, dedupe_key) VALUES "+values, args...)
 	if err != nil {
 		return err
 	}
 	e.inserted = append(e.inserted, list...)
-	if len(list) > 1 || e.blind {
+	if e.blind {
 		return nil
 	}
-	id, err := res.LastInsertId()
-	e.idOf[list[0].DedupeKey] = uint64(id)
-	return err
-}
-
-// orNull returns milliseconds to add to the present, or the NULL that makes of
-// the sum "never".
-func orNull(d time.Duration) any {
-	if d == 0 {
-		return nil
+	if id, err := res.LastInsertId(); len(list) == 1 && (err != nil || id != 0) {
+		e.idOf[list[0].DedupeKey] = uint64(id)
+		return err
 	}
-	return d.Milliseconds()
-}
-
-// find reads the ids of tasks that were just inserted, unless it was one and its id
-// is known. That they follow each other is not so everywhere
-// (auto_increment_increment). The kind is read because it is not in the index: MariaDB
-// from 11 on would scan the whole index of a small table otherwise, and in a
-// serializable transaction wait for others who enqueued.
-func (e *enqueuing) find(ctx context.Context, list []New) error {
-	if e.blind || len(list) == 1 && e.idOf[list[0].DedupeKey] != 0 {
-		return nil
-	}
-	keys := make([]string, len(list))
-	for i, n := range list {
-		keys[i] = n.DedupeKey
-	}
-	inserted, err := mysql.Select(ctx, e.tx, func(rows *sql.Rows) (r keyHolder, err error) {
-		err = rows.Scan(&r.dedupeKey, &r.ID, &r.Kind)
-		return r, err
-	}, "SELECT dedupe_key, id, type FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+")", mysql.Args(keys)...)
-	for _, r := range inserted {
-		e.idOf[r.dedupeKey] = r.ID
-	}
+	_, err = mysql.Select(ctx, e.tx, func(rows *sql.Rows) (key string, err error) {
+		var id uint64
+		var kind string
+		err = rows.Scan(&key, &id, &kind)
+		e.idOf[key] = id
+		return key, err
+	}, "SELECT dedupe_key, id, type FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+")", keys...)
 	return err
 }

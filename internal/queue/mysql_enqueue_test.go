@@ -26,7 +26,7 @@ func TestABatchThatWaitsForAKeyLosesNoTask(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
 	first := begin(t, db)
-	if _, err := queue.EnqueueIn(t.Context(), first, []queue.New{tasks.NewRefill(1)}); err != nil {
+	if _, err := q.EnqueueIn(t.Context(), first, []queue.New{tasks.NewRefill(1)}); err != nil {
 		t.Fatal(err)
 	}
 	batch := []queue.New{tasks.NewRefill(1), tasks.NewRefill(2), tasks.NewRefill(3), tasks.NewRefill(4)}
@@ -52,7 +52,7 @@ func TestABatchThatWaitsForAKeyLosesNoTask(t *testing.T) {
 	if ids[1] != others[0] || slices.Contains(others, ids[2]) || slices.Contains(others, ids[3]) || ids[2] == ids[3] {
 		t.Errorf("ids %v beside %v", ids, others)
 	}
-	counts(t, q, queue.Counts{Waiting: 6})
+	counts(t, q, queuetest.Counts{Waiting: 6})
 }
 
 // awaitLockWait waits until a statement with the given text waits for a lock.
@@ -124,7 +124,7 @@ func enqueueAndClaim(t *testing.T, q queuetest.Queue) {
 func TestATaskThatComesBackElsewhereIsFound(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
-	other := queue.NewMySQLQueue(db, queue.Options{Owner: "other"})
+	other := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "other"})
 	snapshot, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,14 @@ func TestLargePayloadsAreEnqueued(t *testing.T) {
 	if err != nil || len(ids) != len(batch) || slices.Contains(ids, 0) {
 		t.Fatalf("%d ids, %v", len(ids), err)
 	}
-	if list := claim(t, q, 1024); len(list) != len(batch) || len(list[0].Payload) < len(large) {
-		t.Errorf("claimed %d", len(list))
+	// A lease is one value of a statement: it has some of them.
+	claimed, claims := 0, 0
+	for list := claim(t, q, 1024); len(list) > 0; list = claim(t, q, 1024) {
+		if claimed, claims = claimed+len(list), claims+1; len(list[0].Payload) < len(large) {
+			t.Errorf("claimed with %d bytes", len(list[0].Payload))
+		}
+	}
+	if claimed != len(batch) || claims > 6 {
+		t.Errorf("%d claims got %d tasks", claims, claimed)
 	}
 }

@@ -38,8 +38,8 @@ var countKey = bytes.Repeat([]byte{0xFF}, 32)
 // The queries of a count read index entries alone.
 const (
 	idsOfTasks   = "SELECT COALESCE(MIN(id), 1), COALESCE(MAX(id), 0) FROM tasks"
-	waitingAt    = "SELECT 1 FROM tasks FORCE INDEX (timers) WHERE state = 'waiting' LIMIT ?, 1"
-	countWaiting = "SELECT COUNT(*) FROM tasks FORCE INDEX (timers) WHERE state = 'waiting'"
+	waitingAt    = "SELECT 1 FROM tasks FORCE INDEX (subjects) WHERE subject >= 0 LIMIT ?, 1"
+	countWaiting = "SELECT COUNT(*) FROM tasks FORCE INDEX (subjects) WHERE subject >= 0"
 	lastCount    = "SELECT task_ids, created_at, IF(created_at < " + now + ", " + now + " - created_at, 0) FROM task_keys WHERE key_hash = ?"
 )
 

@@ -65,10 +65,11 @@ func (q *MySQLQueue) EnqueueOnce(ctx context.Context, key string, batch []New) (
 	if err != nil {
 		return nil, false, err
 	}
-	var done enqueued
+	var done *enqueuing
+	var found []uint64
 	for range 2 { // a key can be forgotten between the two looks at it
 		err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks once", len(batch)), func(tx *sql.Tx) (err error) {
-			done, replayed, err = once.enqueue(ctx, tx, batch)
+			found, done, err = once.enqueue(ctx, tx, q.options.Kinds, batch)
 			return err
 		})
 		if !errors.Is(err, sql.ErrNoRows) {
@@ -78,10 +79,11 @@ func (q *MySQLQueue) EnqueueOnce(ctx context.Context, key string, batch []New) (
 	if err != nil {
 		return nil, false, err
 	}
-	if !replayed {
-		q.committed(batch, done)
+	if done == nil {
+		return found, true, nil
 	}
-	return done.ids, replayed, nil
+	q.committed(batch, done)
+	return done.ids, false, nil
 }
 
 // once is a batch with the hashes of its key and of itself.
@@ -95,25 +97,24 @@ func newOnce(key string, batch []New) (once, error) {
 	return once{sha256.Sum256([]byte(key)), sha256.Sum256(raw)}, nil
 }
 
-func (o once) enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, replayed bool, err error) {
+// enqueue enqueues the batch, or returns the ids that were found under the key.
+func (o once) enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New) (found []uint64, done *enqueuing, err error) {
 	_, err = tx.ExecContext(ctx, "INSERT INTO task_keys (key_hash, batch_hash) VALUES (?, ?)", o.key[:], o.batch[:])
 	if mysql.IsDuplicate(err) {
-		done.ids, err = o.replay(ctx, tx)
-		return done, true, err
+		found, err = o.replay(ctx, tx)
+		return found, nil, err
+	}
+	if err == nil {
+		done, err = enqueue(ctx, tx, kinds, batch, false)
 	}
 	if err != nil {
-		return done, false, err
-	}
-	done, err = enqueue(ctx, tx, batch)
-	if err != nil {
-		return done, false, err
+		return nil, nil, err
 	}
 	ids, err := json.Marshal(done.ids)
-	if err != nil {
-		return done, false, err
+	if err == nil {
+		_, err = tx.ExecContext(ctx, "UPDATE task_keys SET task_ids = ? WHERE key_hash = ?", string(ids), o.key[:])
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE task_keys SET task_ids = ? WHERE key_hash = ?", string(ids), o.key[:])
-	return done, false, err
+	return nil, done, err
 }
 
 // replay returns the ids that the key got when it was first used.

@@ -1,11 +1,14 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"fmt"
+	"encoding/json"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
@@ -15,27 +18,11 @@ import (
 // that machines whose clocks differ agree on when a lease ends.
 const now = mysql.Now
 
-// How tasks are changed and deleted by their ids. The index is named because MySQL and
-// MariaDB scan the table where a third of its rows or more are asked for. The scan of a
-// DELETE waits for rows that others have locked or not committed yet, so for as long as a
-// site's transaction takes. A DELETE can name an index only in the form for several
-// tables, and the name counts only where the condition has a column that the index lacks,
-// and not the id alone. One id is found by its row in any case.
-const (
-	updateTasks = "UPDATE tasks FORCE INDEX (PRIMARY) SET "
-	deleteTasks = "DELETE tasks FROM tasks FORCE INDEX (PRIMARY) WHERE "
-	deleteIdle  = deleteTasks + "state <> 'running' AND id IN "
-)
-
-// lostOwner stands in lease_owner of a task whose last lease ran out, until its
-// next one.
-const lostOwner = "lost"
-
-// MySQLQueue is a durable queue of tasks in the table tasks, so that a task commits
+// MySQLQueue is a durable queue of tasks in tables of the site's, so that a task commits
 // together with the change that it is about. It is safe for concurrent use.
 //
 // A task is waiting, scheduled for later, running under a lease, dead, or, where
-// finished tasks are kept for a while, done. It is claimed at least once: a lease
+// finished tasks are kept for a while, done: see [row]. It is claimed at least once: a lease
 // that ran out gives it to another worker. Package queuetest has its specification.
 type MySQLQueue struct {
 	db      *sql.DB
@@ -47,10 +34,11 @@ type MySQLQueue struct {
 
 // NewMySQLQueue returns a queue over db, which the caller closes.
 func NewMySQLQueue(db *sql.DB, o Options) *MySQLQueue {
-	const most = 40 // leaves room in lease_owner for the claim's own part
+	const most = 40 // leaves room in the token for the claim's own part
 	if len(o.Owner) > most {
 		o.Owner = o.Owner[:most]
 	}
+	o.Kinds.registerMetrics()
 	return &MySQLQueue{
 		db: db, options: o.withDefaults(), cursors: newCursors(time.Now),
 		keyLimit: keyLimit{most: MaxKeys, again: time.Now().Add(keyLook)},
@@ -58,304 +46,217 @@ func NewMySQLQueue(db *sql.DB, o Options) *MySQLQueue {
 }
 
 // Claim leases up to n due tasks of a queue, the urgent ones first, then in
-// order of arrival; those that expired are left to [MySQLQueue.Sweep]. Whatever
+// order of arrival, and at most about claimBytes of them. Whatever
 // happens to the claimer, they are free again after the lease, which lasts
 // [MaxLease] at most, and a Sweep. A task whose last lease ran out comes with others
 // once; from then on (see [SharedAttempts]) it is claimed alone: should it be what
-// killed its workers, it takes no other with it.
+// killed its workers, it takes no other with it. Tasks that expired are deleted where they stand
+// before others, and those that are to come later parked.
 //
 // Tasks that come with an error may have been claimed: the answer to the commit was lost. The
 // caller has to hand them back.
 func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.Duration) (claimed []Task, err error) {
-	again := false
-	err = mysql.Transact(ctx, q.db, "claim tasks of queue "+queue, func(tx *sql.Tx) (err error) {
-		if again { // the tasks that the try before locked still wait, before the cursor
+	for again := false; ; {
+		var c claiming
+		err = mysql.Transact(ctx, q.db, "claim tasks of queue "+queue, func(tx *sql.Tx) (err error) {
+			if again { // the tasks that the try before locked still wait, before the cursor
+				q.cursors.forget()
+			}
+			again = true
+			c = claiming{tx: tx, cursors: q.cursors, queue: queue, most: n, seen: make(map[uint64]bool)}
+			claimed, err = c.move(ctx, q.options.Owner+"/"+rand.Text()[:16], min(lease, MaxLease))
+			return err
+		})
+		if err != nil {
 			q.cursors.forget()
+			return claimed, err
 		}
-		again = true
-		claimed, err = q.claim(ctx, tx, queue, n, lease)
-		return err
-	})
-	if err != nil {
-		q.cursors.forget()
+		tasksDropped.Add(float64(c.dropped))
+		if len(claimed) > 0 || c.dropped+c.parked == 0 {
+			return claimed, nil
+		}
+		again = false
 	}
+}
+
+// claiming is one claim.
+type claiming struct {
+	tx      *sql.Tx
+	cursors *cursors
+	queue   string
+	most    int             // so many tasks are wanted
+	seen    map[uint64]bool // what was read
+	now     uint64
+
+	run, expired, later []row // found
+	bytes               int
+	enough              bool // though there are fewer than that
+	dropped, parked     int
+}
+
+// claimBytes bounds the payloads of a claim, which are one value of a statement, and claimAside the
+// tasks that a transaction deletes or parks on its way.
+const (
+	claimBytes = 4 << 20
+	claimAside = 1000
+)
+
+// move moves the next tasks into a lease.
+func (c *claiming) move(ctx context.Context, token string, lease time.Duration) (claimed []Task, err error) {
+	for found := 1; len(c.run) == 0 && found > 0; { // if the server refuses to have any of them deleted, those behind them are next
+		c.enough = false
+		if err := c.look(ctx); err != nil {
+			return nil, err
+		}
+		found = len(c.run)
+		if err := c.take(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.run) == 0 {
+		return nil, nil
+	}
+	slices.SortFunc(c.run, func(a, b row) int { return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID)) })
+	since := uint64(math.MaxUint64)
+	done := slices.Repeat([]byte{0xFF}, (len(c.run)+7)/8) // the bits of those that there are not stay
+	for i, r := range c.run {
+		done[i/8] &^= 1 << (i % 8)
+		if r.lastError == "" {
+			r.created = c.now
+		}
+		since = min(since, r.created)
+		r.Lease, r.Index = token, i
+		claimed = append(claimed, r.Task)
+	}
+	_, err = c.tx.ExecContext(ctx, "INSERT INTO task_leases (token, queue, claimed_at, ends_at, since, tasks, done) VALUES (?, ?, ?, "+now+" + ?, ?, ?, ?)",
+		token, c.queue, c.now, lease.Milliseconds(), since, encodeTasks(c.run, c.now), done)
 	return claimed, err
 }
 
-func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int, lease time.Duration) ([]Task, error) {
-	due, err := q.look(ctx, tx, queue, n)
-	if err != nil || len(due) == 0 {
-		return nil, err
-	}
-	random := rand.Text()[:16]
-	token := q.options.Owner + "/" + random
-	ids := make([]any, len(due))
-	for i := range due {
-		due[i].Lease = token
-		ids[i] = due[i].ID
-	}
-	// A key of its own takes the task out of the way of those that come later.
-	started := make(map[any]bool, len(due))
-	if _, err = changeRows(ctx, tx, ids, func(ids []any) (int, error) {
-		args := append([]any{random, token, min(lease, MaxLease).Milliseconds()}, ids...)
-		n, err := mysql.Affected(tx.ExecContext(ctx, updateTasks+"state = 'running', attempts = "+oneMoreAttempt+
-			", dedupe_key = "+keyOfItsOwn+", lease_owner = ?, due_at = "+now+" + ?, updated_at = "+now+
-			" WHERE id IN ("+mysql.Marks(len(ids))+")", args...))
-		for _, id := range ids {
-			started[id] = err == nil
-		}
-		return n, err
-	}); err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(due, func(t Task) bool { return !started[t.ID] }), nil
-}
-
-// oneMoreAttempt is attempts + 1 for any row: it is a SMALLINT UNSIGNED.
-const oneMoreAttempt = "LEAST(attempts, 65534) + 1"
-
-// keyOfItsOwn replaces the dedupe key of a task that absorbs no more. ~ sorts behind all
-// keys; NULL would sort before them, where the rows of sites are. The argument is random, so
-// that no row can have the key already. A row without a key gets none, which leaves its entry
-// in the index as it is.
-const keyOfItsOwn = "IF(dedupe_key IS NOT NULL, CONCAT('~', id, '/', ?), NULL)"
-
-// boundedArgs selects the arguments of a task, or, where they have more than
-// [MaxPayload] bytes, a JSON string that says so: no arguments at all.
-var boundedArgs = fmt.Sprintf("IF(LENGTH(args) <= %d, args, JSON_QUOTE(CONCAT(LENGTH(args), ' bytes: at most %[1]d are read')))", MaxPayload)
-
-// changeRows changes rows of tasks, by their ids, and returns how many it changed.
-// If the server refuses that for what is in one of the rows (a trigger or a
-// constraint of the site's may), each is changed alone, and one that is refused is
-// buried with the reason, so that it stops no others. One of which the server
-// refuses that, too, stays as it is; if it does of all, that is an error.
-func changeRows(ctx context.Context, tx *sql.Tx, ids []any, change func(ids []any) (int, error)) (changed int, err error) {
-	changed, refused := change(ids)
-	if !mysql.IsRowRefused(refused) {
-		return changed, refused
-	}
-	for _, id := range ids {
-		n, err := change([]any{id})
-		if mysql.IsRowRefused(err) {
-			n, err = mysql.Affected(tx.ExecContext(ctx, "UPDATE tasks SET state = 'dead', due_at = NULL, lease_owner = NULL, last_error = ?, updated_at = "+now+
-				" WHERE id = ?", clip("the database refuses to change it: "+err.Error()), id))
-		}
-		if err != nil && !mysql.IsRowRefused(err) {
-			return changed, err
-		}
-		changed += n
-	}
-	if changed == 0 {
-		return 0, refused
-	}
-	return changed, nil
-}
-
 // look finds the next tasks, from the cursor of the queue or from its front.
-func (q *MySQLQueue) look(ctx context.Context, tx *sql.Tx, queue string, n int) (due []Task, err error) {
-	from, front := q.cursors.begin(queue)
+func (c *claiming) look(ctx context.Context) error {
+	from, front := c.cursors.begin(c.queue)
 	for {
 		began := time.Now()
-		due, err = selectDue(ctx, tx, queue, n, from, front)
+		read, full, err := c.read(ctx, from, front)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		full := len(due) >= n
-		q.cursors.found(queue, due, full, front, time.Since(began))
-		if front || full || !q.cursors.cheap(queue) {
-			return due, nil
+		c.cursors.found(c.queue, read, len(c.run) >= c.most, front, time.Since(began))
+		switch {
+		case c.enough || len(c.run) >= c.most || c.dropped+len(c.expired)+c.parked+len(c.later) >= claimAside:
+			return nil
+		case full: // there is more behind what was put aside
+		case front || !c.cursors.cheap(c.queue):
+			return nil
+		default:
+			front = true
 		}
-		front = true
 	}
 }
 
 // The next tasks are read from the index, in the order in which they are to run:
-// from the front of the queue, or from its cursor on. Those that expired are left to
-// the sweep, which deletes them by another index and some at a time: a claim that
-// deleted them would have to be through with all of them, however many they are,
-// before it comes to the others.
-var selectDueTasks = `
-		SELECT id, type, subject, ` + boundedArgs + `, priority, ` + oneMoreAttempt + `, max_attempts, expires_at IS NOT NULL,
-			lease_owner IS NOT NULL, created_at, updated_at, ` + now + `
-		FROM tasks FORCE INDEX (claim)
-		WHERE queue = ? AND state = 'waiting' AND (due_at IS NULL OR due_at > ` + now + `)`
+// from the front of the queue, or from its cursor on.
+var selectTasks = "SELECT id, type, subject, " + boundedArgs + ", priority, " + oneMoreAttempt + ", max_attempts, " + expiry + ", COALESCE(GREATEST(due_at, 1), 0)," +
+	" COALESCE(lost <> 0, FALSE), COALESCE(last_error, ''), created_at, " + now + " FROM tasks FORCE INDEX (claim) WHERE queue = ?"
 
 const (
-	fromCursor  = ` AND priority = ? AND id >= ?`
-	inTheirTurn = ` ORDER BY priority, id LIMIT ? FOR UPDATE SKIP LOCKED`
+	fromCursor  = " AND priority = ? AND id >= ?"
+	inTheirTurn = " ORDER BY priority, id LIMIT ? FOR UPDATE SKIP LOCKED"
+
+	// oneMoreAttempt is attempts + 1 for any row: it is a SMALLINT UNSIGNED.
+	oneMoreAttempt = "LEAST(attempts, 65534) + 1"
 )
 
-// selectDue locks up to n waiting tasks, passing over those that other workers
+// read locks the next tasks, passing over those that other workers
 // are about to claim, and over those that a transaction absorbs a task into just
-// now: that one commits before its task starts.
-func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int, from position, front bool) (due []Task, err error) {
-	query, args := selectDueTasks+inTheirTurn, []any{queue, n}
+// now: that one commits before its task starts. It returns those that it had not seen;
+// full: there may be more.
+func (c *claiming) read(ctx context.Context, from position, front bool) (read []Task, full bool, err error) {
+	limit := c.most - len(c.run) + len(c.seen)
+	query, args := selectTasks+inTheirTurn, []any{c.queue, limit}
 	if !front {
-		query, args = selectDueTasks+fromCursor+inTheirTurn, []any{queue, from.priority, from.id, n}
+		query, args = selectTasks+fromCursor+inTheirTurn, []any{c.queue, from.priority, from.id, limit}
 	}
-	var lost []bool
-	due, err = mysql.Select(ctx, tx, func(rows *sql.Rows) (Task, error) {
-		t := Task{Queue: queue}
+	list, err := mysql.Select(ctx, c.tx, func(rows *sql.Rows) (r row, err error) {
 		var args []byte
-		var isLost bool
-		var created, updated, at uint64
-		err := rows.Scan(&t.ID, &t.Kind, &t.Key, &args, &t.Priority, &t.Attempts, &t.MaxAttempts, &t.Expires, &isLost, &created, &updated, &at)
-		t.Payload, lost = args, append(lost, isLost && t.Attempts > SharedAttempts)
-		t.Created, t.Claimed = timeOf(created), timeOf(at)
-		t.Waited = max(0, t.Claimed.Sub(timeOf(updated)))
-		return t, err
+		var due uint64
+		r.Queue = c.queue
+		err = rows.Scan(&r.ID, &r.Kind, &r.Key, &args, &r.Priority, &r.Attempts, &r.MaxAttempts, &r.expiresAt, &due, &r.lost, &r.lastError, &r.created, &c.now)
+		if r.Payload = args; !json.Valid(args) { // MariaDB takes more for JSON
+			r.Payload, _ = json.Marshal(string(args)) // of a string it cannot fail
+		}
+		if r.state = Waiting; due > c.now {
+			r.state = Scheduled
+		}
+		r.Created, r.Claimed, r.Expires = timeOf(r.created), timeOf(c.now), r.expiresAt != 0
+		r.Waited = max(0, r.Claimed.Sub(timeOf(cmp.Or(due, r.created))))
+		return r, err
 	}, query, args...)
 	if err != nil {
-		return nil, err // rows may have come before it
+		return nil, false, err // rows may have come before it
 	}
-	if first := slices.Index(lost, true); first >= 0 { // a task that is lost again and again is claimed alone
-		due = due[:max(first, 1)]
-	}
-	return due, nil
-}
-
-// latest is the end of the year 9999, in unix milliseconds. A later time, which
-// only a row that makes no sense can have, is taken for it.
-const latest = 253402300799999
-
-// timeOf returns a time of the table.
-func timeOf(milliseconds uint64) time.Time { return time.UnixMilli(int64(min(milliseconds, latest))) }
-
-// Extend makes the leases of the held tasks end after lease from now. Those
-// whose lease was lost to another worker stay so and are counted in lost.
-//
-// It is one statement for each claim, without a transaction around it: a heartbeat must be
-// quick, also over a slow line.
-func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error) {
-	byLease := make(map[string][]uint64)
-	for _, t := range held {
-		byLease[t.Lease] = append(byLease[t.Lease], t.ID)
-	}
-	lost = len(held)
-	for token, ids := range byLease {
-		n, err := mysql.Affected(q.db.ExecContext(ctx, updateTasks+"due_at = "+now+" + ? WHERE lease_owner = ? AND id IN ("+mysql.Marks(len(ids))+")",
-			append([]any{min(lease, MaxLease).Milliseconds(), token}, mysql.Args(ids)...)...))
-		if err != nil {
-			return 0, mysql.Translate(ctx, fmt.Sprintf("extend the leases of %d tasks", len(held)), err)
+	for _, r := range list {
+		if c.seen[r.ID] {
+			continue
 		}
-		lost -= n
-	}
-	return lost, nil
-}
-
-// Finish records results, and enqueues their follow-up tasks in the same transaction.
-// Those whose lease was lost to another worker are without effect and counted in lost.
-func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, err error) {
-	var next []New
-	var done enqueued
-	err = mysql.Transact(ctx, q.db, fmt.Sprintf("finish %d tasks", len(results)), func(tx *sql.Tx) error {
-		var err error
-		if next, err = followUps(ctx, tx, results); err != nil {
-			return err
+		if len(c.run) == c.most { // those before the cursor are more than were missing
+			break
 		}
-		finished, err := q.finish(ctx, tx, results)
-		if err != nil {
-			return err
+		alone := r.state == Waiting && r.lost && r.Attempts > SharedAttempts // it is lost again and again
+		if c.enough = c.bytes > claimBytes || alone && len(c.run) > 0; c.enough {
+			break
 		}
-		lost = len(results) - finished
-		done, err = enqueueNext(ctx, tx, next)
-		return err
-	})
-	if err != nil {
-		q.cursors.forget() // tasks may wait again before them: the answer may have been lost
-		return 0, err
-	}
-	if back := queuesOfReturned(results); len(back) > 0 {
-		q.cursors.forget()
-		q.options.Notifier.Notify(back...)
-	}
-	q.committed(next, done)
-	return lost, nil
-}
-
-// followUps returns the follow-up tasks of the results whose lease holds, and keeps it
-// so until the end of the transaction.
-func followUps(ctx context.Context, tx *sql.Tx, results []Result) (next []New, err error) {
-	var held []Task
-	for _, r := range results {
-		if len(FollowUps(r)) > 0 {
-			held = append(held, r.Task)
+		c.seen[r.ID] = true
+		read = append(read, r.Task)
+		switch {
+		case r.Expires && r.expiresAt <= c.now:
+			c.expired = append(c.expired, r)
+		case r.state == Scheduled:
+			c.later = append(c.later, r)
+		default:
+			c.run = append(c.run, r)
+			c.bytes += len(r.Payload) + len(r.lastError)
+			c.enough = alone
+		}
+		if c.enough {
+			break
 		}
 	}
-	if len(held) == 0 {
-		return nil, nil
-	}
-	locked, err := lockHeld(ctx, tx, held)
-	if err != nil {
-		return nil, err
-	}
-	ours := make(map[uint64]bool, len(locked))
-	for _, t := range locked {
-		ours[t.ID] = true
-	}
-	for _, r := range results {
-		if ours[r.Task.ID] {
-			next = append(next, FollowUps(r)...)
-		}
-	}
-	return ValidateNext(next)
+	return read, len(list) >= limit, nil
 }
 
-// claimEnd is what becomes of tasks of one claim: those that share it are
-// written by one statement.
-type claimEnd struct {
-	lease string
-	Verdict
-}
-
-// finish writes results and returns how many were still leased to this claim.
-// The lease is part of every condition: a worker that was paused past its lease
-// must not finish a task that is another's by now.
-func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, results []Result) (finished int, err error) {
-	ends := make(map[claimEnd][]uint64)
-	pauses := make(map[int]time.Duration) // by attempt: with jitter, they are the same for a claim
-	for _, r := range results {
-		end := claimEnd{r.Task.Lease, Judge(r)}
-		if end.State == Scheduled && !end.Uncounted {
-			if _, drawn := pauses[r.Task.Attempts]; !drawn {
-				pauses[r.Task.Attempts] = end.After
+// take deletes what was found, and parks what is to come later. A task whose row the server
+// refuses to have deleted, or written where it goes, stays where it is and is passed over.
+func (c *claiming) take(ctx context.Context) error {
+	do := func(statement string) func([]row) error {
+		return func(list []row) error {
+			ids := make([]any, len(list))
+			for i, r := range list {
+				ids[i] = r.ID
 			}
-			end.After = pauses[r.Task.Attempts]
+			_, err := c.tx.ExecContext(ctx, statement+"IN ("+mysql.Marks(len(ids))+")", ids...)
+			return err
 		}
-		ends[end] = append(ends[end], r.Task.ID)
 	}
-	for end, ids := range ends {
-		n, err := changeRows(ctx, tx, mysql.Args(ids), func(ids []any) (int, error) { return mysql.Affected(q.settle(ctx, tx, end, ids)) })
-		if err != nil {
-			return 0, err
-		}
-		finished += n
+	later, _, err := each(c.later, do("INSERT INTO parked_tasks ("+columns+", dedupe_key, due_at, state) SELECT "+columns+
+		", dedupe_key, due_at, 'scheduled' FROM tasks FORCE INDEX (PRIMARY) WHERE id "))
+	if err != nil {
+		return err
 	}
-	return finished, nil
-}
-
-func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids []any) (sql.Result, error) {
-	where := "lease_owner = ? AND id IN (" + mysql.Marks(len(ids)) + ")"
-	whereArgs := append([]any{end.lease}, ids...)
-	if end.State == Done && q.options.Keep == 0 {
-		return tx.ExecContext(ctx, deleteTasks+where, whereArgs...)
+	all := slices.Concat(c.run, c.expired, later)
+	gone, refused, err := each(all, do(deleteTasks))
+	if err != nil {
+		return err
 	}
-	due, wait := "NULL", end.After
-	switch end.State {
-	case Waiting:
-		due = "expires_at"
-	case Scheduled:
-		due = now
-	case Done:
-		due, wait = now, q.options.Keep
+	if refused != nil {
+		stays := func(r row) bool { return !slices.ContainsFunc(gone, func(g row) bool { return g.ID == r.ID }) }
+		_, _, err = each(slices.DeleteFunc(slices.Clone(later), func(r row) bool { return !stays(r) }), do(deleteParked))
+		c.run, c.expired, later = slices.DeleteFunc(c.run, stays), slices.DeleteFunc(c.expired, stays), slices.DeleteFunc(later, stays)
 	}
-	uncount := 0
-	if end.Uncounted {
-		uncount = 1
-	}
-	set := []any{end.State, wait.Milliseconds(), uncount, end.Message}
-	return tx.ExecContext(ctx, updateTasks+"state = ?, due_at = "+due+" + ?, attempts = attempts - ?, last_error = NULLIF(?, ''),"+
-		" lease_owner = NULL, updated_at = "+now+" WHERE "+where, append(set, whereArgs...)...)
+	c.dropped, c.parked = c.dropped+len(c.expired), c.parked+len(later)
+	c.expired, c.later = nil, nil
+	return err
 }
 
 // Active returns those of the keys that have tasks of the kind that wait, or run
@@ -363,37 +264,49 @@ func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids [
 // up nothing: one in another queue than the kind's, where perhaps no worker looks,
 // or less urgent than [Normal]; nor does one that failed and is scheduled for later.
 func (q *MySQLQueue) Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
-	return q.keysOf(ctx, "look for tasks under way", []string{kind}, keys,
-		"(state = 'waiting' OR state = 'running' AND lease_owner IS NOT NULL) AND priority <= 0 AND queue = ?", HomeOf(kind))
+	home := q.options.Kinds.HomeOf(kind)
+	return q.keysOf(ctx, "look for tasks under way", []string{kind}, keys, func(r row) bool { return r.Priority <= Normal },
+		[]string{"tasks FORCE INDEX (subjects) WHERE (due_at IS NULL OR due_at <= " + now + ") AND priority <= 0 AND queue = ? AND"},
+		// The index leaves out what is left of leases that were finished long ago, and not purged.
+		"FORCE INDEX (ends) WHERE queue = ? AND ends_at > "+now+" - 600000", home)
 }
 
 // Pending returns those of the keys that have tasks of the kinds which are not
-// finished and not dead.
+// finished and not dead. It reads all leases.
 func (q *MySQLQueue) Pending(ctx context.Context, kinds []string, keys []uint64) (map[uint64]bool, error) {
-	return q.keysOf(ctx, "look for pending tasks", kinds, keys, "state IN ('waiting', 'scheduled', 'running')")
+	return q.keysOf(ctx, "look for pending tasks", kinds, keys, func(row) bool { return true },
+		[]string{"tasks FORCE INDEX (subjects) WHERE", "parked_tasks FORCE INDEX (subjects) WHERE state = 'scheduled' AND"}, "")
 }
 
-// keysOf returns those of the keys that have tasks of the kinds for which the
-// condition holds.
-func (q *MySQLQueue) keysOf(ctx context.Context, what string, kinds []string, keys []uint64, condition string, conditionArgs ...any) (map[uint64]bool, error) {
+// keysOf returns those of the keys that have tasks of the kinds in tables, or in leases and fit. It is
+// one statement, which sees a task that moves in one place. Each condition takes the arguments.
+func (q *MySQLQueue) keysOf(
+	ctx context.Context, what string, kinds []string, keys []uint64, fits func(row) bool, tables []string, leases string, args ...any,
+) (map[uint64]bool, error) {
 	found := make(map[uint64]bool)
 	if len(kinds) == 0 || len(keys) == 0 {
 		return found, nil
 	}
-	args := append(mysql.Args(kinds), mysql.Args(keys)...)
-	keys, err := mysql.Select(ctx, q.db, mysql.Column[uint64], "SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type IN ("+mysql.Marks(len(kinds))+
-		") AND subject IN ("+mysql.Marks(len(keys))+") AND "+condition, append(args, conditionArgs...)...)
-	for _, key := range keys {
-		found[key] = true
+	var text strings.Builder
+	var all []any
+	for _, from := range tables {
+		text.WriteString("SELECT DISTINCT subject, '' AS token, '' AS queue, 0 AS claimed_at, 0 AS ends_at, '' AS done, '' AS tasks FROM " + from +
+			" type IN (" + mysql.Marks(len(kinds)) + ") AND subject IN (" + mysql.Marks(len(keys)) + ") UNION ALL ")
+		all = append(append(append(all, args...), mysql.Args(kinds)...), mysql.Args(keys)...)
 	}
+	_, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (_ struct{}, err error) {
+		var key uint64
+		l, err := scanLease(rows, &key)
+		if err != nil || l.token == "" {
+			found[key] = true
+			return struct{}{}, err
+		}
+		for _, r := range l.open() {
+			if slices.Contains(kinds, r.Kind) && slices.Contains(keys, r.Key) && fits(r) {
+				found[r.Key] = true
+			}
+		}
+		return struct{}{}, nil
+	}, text.String()+"SELECT 0, "+leaseColumns+", tasks FROM task_leases "+leases, append(all, args...)...)
 	return found, mysql.Translate(ctx, what, err)
-}
-
-// Count returns how many tasks there are by state. It looks at all of them:
-// it is for tests and small queues; see [MySQLQueue.Stats].
-func (q *MySQLQueue) Count(ctx context.Context) (c Counts, err error) {
-	err = q.db.QueryRowContext(ctx, "SELECT COALESCE(SUM(state = 'waiting'), 0), COALESCE(SUM(state = 'scheduled'), 0),"+
-		" COALESCE(SUM(state = 'running'), 0), COALESCE(SUM(state = 'dead'), 0), COALESCE(SUM(state = 'done'), 0) FROM tasks").
-		Scan(&c.Waiting, &c.Scheduled, &c.Running, &c.Dead, &c.Done)
-	return c, mysql.Translate(ctx, "count tasks", err)
 }

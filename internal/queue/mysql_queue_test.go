@@ -5,6 +5,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -25,7 +27,7 @@ func openDB(t *testing.T) (*sql.DB, *queue.MySQLQueue) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	q := queue.NewMySQLQueue(db, queue.Options{Owner: strings.Repeat("a very long host name ", 10)})
+	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: strings.Repeat("a very long host name ", 10)})
 	q.LookCheaply()
 	return db, q
 }
@@ -54,10 +56,6 @@ func TestTasksFromPlainSQL(t *testing.T) {
 	exec(t, db, `INSERT INTO tasks (type, subject, args) VALUES ('add_contact', 12345, JSON_OBJECT('contact_id', '98765'))`)
 	exec(t, db, `INSERT INTO tasks (type, subject) VALUES ('upload', 98765)`)
 	list := claim(t, q, 10)
-	var keys int
-	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(dedupe_key) FROM tasks").Scan(&keys); err != nil || keys != 0 {
-		t.Errorf("the claim gave %d tasks a dedupe key, %v: they had none, and the index need not change", keys, err)
-	}
 	if len(list) != 2 || list[0].Kind != tasks.AddContact || list[0].Key != 12345 || list[1].Kind != tasks.Upload {
 		t.Fatalf("claimed %+v", list)
 	}
@@ -74,7 +72,7 @@ func TestATaskCommitsWithTheChange(t *testing.T) {
 	db, q := openDB(t)
 	for _, commit := range []bool{false, true} {
 		tx := begin(t, db)
-		if _, err := queue.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)}); err != nil {
+		if _, err := q.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)}); err != nil {
 			t.Fatal(err)
 		}
 		if got := claim(t, q, 1); len(got) != 0 {
@@ -102,7 +100,7 @@ func TestAnAbsorbingTaskWaitsForTheCommit(t *testing.T) {
 	db, q := openDB(t)
 	waiting := enqueue(t, q, tasks.NewUpload(7), tasks.NewUpload(8))
 	tx := begin(t, db)
-	ids, err := queue.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)})
+	ids, err := q.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)})
 	if err != nil || ids[0] != waiting[0] {
 		t.Fatalf("ids %v of %v, %v", ids, waiting, err)
 	}
@@ -125,7 +123,7 @@ func TestATaskThatAbsorbsIsNotAbsorbedBeforeTheCommit(t *testing.T) {
 	held := claim(t, q, 1)
 	enqueue(t, q, tasks.NewUpload(7))
 	tx := begin(t, db)
-	if _, err := queue.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)}); err != nil {
+	if _, err := q.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)}); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := q.Absorb(t.Context(), held); err != nil || n != 0 {
@@ -149,7 +147,7 @@ func TestAnOldSnapshotFindsTheAbsorbingTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting := enqueue(t, q, tasks.NewUpload(7))
-	ids, err := queue.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)})
+	ids, err := q.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)})
 	if err != nil || ids[0] != waiting[0] {
 		t.Fatalf("ids %v, want %v, %v", ids, waiting, err)
 	}
@@ -159,7 +157,7 @@ func TestPriorityAndExpiry(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
 	exec(t, db, `INSERT INTO tasks (type, subject, priority, expires_at) VALUES ('upload', 1, 0, NULL), ('upload', 2, -5, NULL), ('upload', 3, 0, 1), ('upload', 4, 0, 99999999999999)`)
-	exec(t, db, `INSERT INTO tasks (type, subject, state, due_at) VALUES ('upload', 5, 'scheduled', 99999999999999)`)
+	exec(t, db, `INSERT INTO tasks (type, subject, due_at) VALUES ('upload', 5, 99999999999999)`)
 	var order []uint64
 	for _, task := range claim(t, q, 10) {
 		order = append(order, task.Key)
@@ -168,12 +166,12 @@ func TestPriorityAndExpiry(t *testing.T) {
 		t.Errorf("claimed %v, want 2, 1, 4", order)
 	}
 	sweep(t, q)
-	counts(t, q, queue.Counts{Running: 3, Scheduled: 1}) // the expired one is gone
+	counts(t, q, queuetest.Counts{Running: 3, Scheduled: 1}) // the expired one is gone
 }
 
 func TestReasonsAreKept(t *testing.T) {
 	t.Parallel()
-	db, q := openDB(t)
+	_, q := openDB(t)
 	enqueue(t, q, tasks.NewUpload(1))
 	finish(t, q, queue.Permanent(errors.New("no such thing")), claim(t, q, 1)...)
 	enqueue(t, q, tasks.NewUpload(2))
@@ -183,12 +181,9 @@ func TestReasonsAreKept(t *testing.T) {
 		return err == nil && swept.TookOver == 1
 	})
 	for subject, want := range map[int]string{1: "^no such thing$", 2: "^the lease of .+ ran out"} {
-		var reason string
-		if err := db.QueryRowContext(t.Context(), "SELECT last_error FROM tasks WHERE subject = ?", subject).Scan(&reason); err != nil {
-			t.Fatal(err)
-		}
-		if !regexp.MustCompile(want).MatchString(reason) {
-			t.Errorf("reason of %d: %q", subject, reason)
+		list, err := q.List(t.Context(), queue.Filter{Key: uint64(subject)}, 1)
+		if err != nil || len(list) != 1 || !regexp.MustCompile(want).MatchString(list[0].LastError) {
+			t.Errorf("%d: %+v, %v", subject, list, err)
 		}
 	}
 }
@@ -205,19 +200,23 @@ func mockQueue(t *testing.T) (sqlmock.Sqlmock, *queue.MySQLQueue) {
 			t.Error(err)
 		}
 	})
-	return mock, queue.NewMySQLQueue(db, queue.Options{Owner: "test"})
+	return mock, queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
 }
 
 func TestADeadlockIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	mock, q := mockQueue(t)
-	none := sqlmock.NewRows([]string{"dedupe_key", "id"})
+	none := func() {
+		for range 2 {
+			mock.ExpectQuery("SELECT dedupe_key, id").WillReturnRows(sqlmock.NewRows([]string{"dedupe_key", "id"}))
+		}
+	}
 	mock.ExpectBegin()
-	mock.ExpectQuery("SELECT dedupe_key, id").WillReturnRows(none)
+	none()
 	mock.ExpectExec("INSERT INTO tasks").WillReturnError(&driver.MySQLError{Number: 1213, Message: "Deadlock found"})
 	mock.ExpectRollback()
 	mock.ExpectBegin()
-	mock.ExpectQuery("SELECT dedupe_key, id").WillReturnRows(none)
+	none()
 	mock.ExpectExec("INSERT INTO tasks").WillReturnResult(sqlmock.NewResult(5, 1)) // whose id needs no look
 	mock.ExpectCommit()
 	if ids := enqueue(t, q, tasks.NewUpload(7)); ids[0] != 5 {
@@ -232,8 +231,8 @@ func TestAClaimThatLostADeadlockLooksAtTheFront(t *testing.T) {
 	mock, q := mockQueue(t)
 	waiting := func(id int, from ...sqldriver.Value) *sqlmock.ExpectedQuery {
 		args := append(append([]sqldriver.Value{queue.DefaultQueue}, from...), 1)
-		return mock.ExpectQuery("SELECT id, type").WithArgs(args...).WillReturnRows(sqlmock.NewRows(make([]string, 12)).
-			AddRow(id, "upload", 7, "{}", 0, 1, 25, 0, 0, 1, 1, 1))
+		return mock.ExpectQuery("SELECT id, type").WithArgs(args...).WillReturnRows(sqlmock.NewRows(make([]string, 13)).
+			AddRow(id, "upload", 7, "{}", 0, 1, 25, 0, 0, false, "", 1, 1))
 	}
 	claim := func(want uint64) {
 		t.Helper()
@@ -244,16 +243,18 @@ func TestAClaimThatLostADeadlockLooksAtTheFront(t *testing.T) {
 
 	mock.ExpectBegin()
 	waiting(1).WillDelayFor(time.Second / 4) // then the front rests for longer than this test takes
-	mock.ExpectExec("UPDATE tasks").WillReturnResult(sqlmock.NewResult(0, 1))
+	mock.ExpectExec("DELETE tasks").WillReturnResult(sqlmock.NewResult(0, 1))
+	mock.ExpectExec("INSERT INTO task_leases").WillReturnResult(sqlmock.NewResult(0, 1))
 	mock.ExpectCommit()
 	claim(1)
 	mock.ExpectBegin()
 	waiting(2, 0, 1)
-	mock.ExpectExec("UPDATE tasks").WillReturnError(&driver.MySQLError{Number: 1213, Message: "Deadlock found"})
+	mock.ExpectExec("DELETE tasks").WillReturnError(&driver.MySQLError{Number: 1213, Message: "Deadlock found"})
 	mock.ExpectRollback()
 	mock.ExpectBegin()
 	waiting(2)
-	mock.ExpectExec("UPDATE tasks").WillReturnResult(sqlmock.NewResult(0, 1))
+	mock.ExpectExec("DELETE tasks").WillReturnResult(sqlmock.NewResult(0, 1))
+	mock.ExpectExec("INSERT INTO task_leases").WillReturnResult(sqlmock.NewResult(0, 1))
 	mock.ExpectCommit()
 	claim(2)
 }
@@ -261,10 +262,10 @@ func TestAClaimThatLostADeadlockLooksAtTheFront(t *testing.T) {
 func TestDeadlocksWithoutEndAreAnError(t *testing.T) {
 	t.Parallel()
 	mock, q := mockQueue(t)
-	mock.ExpectQuery("SELECT EXISTS").WillReturnRows(sqlmock.NewRows(make([]string, 6)).AddRow(false, false, false, true, false, false))
+	mock.ExpectQuery("SELECT EXISTS").WillReturnRows(sqlmock.NewRows(make([]string, 4)).AddRow(false, false, true, false))
 	for range 8 {
 		mock.ExpectBegin()
-		mock.ExpectQuery("SELECT id FROM tasks").WillReturnError(&driver.MySQLError{Number: 1205, Message: "Lock wait timeout"})
+		mock.ExpectQuery("SELECT id FROM parked_tasks").WillReturnError(&driver.MySQLError{Number: 1205, Message: "Lock wait timeout"})
 		mock.ExpectRollback()
 	}
 	if _, err := q.Sweep(t.Context()); !mysql.IsRetryable(err) {
@@ -285,7 +286,8 @@ func TestADatabaseThatIsAway(t *testing.T) {
 		}},
 		"commit": {func(m sqlmock.Sqlmock) {
 			m.ExpectBegin()
-			m.ExpectExec("DELETE tasks FROM tasks").WillReturnResult(sqlmock.NewResult(0, 1))
+			m.ExpectQuery("SELECT token").WillReturnRows(sqlmock.NewRows(make([]string, 6)).AddRow("l", "default", 1, 2, "\xFE", ""))
+			m.ExpectExec("DELETE FROM task_leases").WillReturnResult(sqlmock.NewResult(0, 1))
 			m.ExpectCommit().WillReturnError(away)
 		}, func(t *testing.T, q *queue.MySQLQueue) error {
 			_, err := q.Finish(t.Context(), []queue.Result{{Task: queue.Task{ID: 1, Lease: "l"}}})
@@ -293,8 +295,8 @@ func TestADatabaseThatIsAway(t *testing.T) {
 		}},
 		"rows": {func(m sqlmock.Sqlmock) {
 			m.ExpectBegin()
-			m.ExpectQuery("SELECT id, type").WillReturnRows(sqlmock.NewRows(make([]string, 12)).
-				AddRow(1, "upload", 7, "{}", 0, 1, 25, 0, 0, 1, 1, 1).AddRow(2, "upload", 8, "{}", 0, 1, 25, 0, 0, 1, 1, 1).RowError(1, away))
+			m.ExpectQuery("SELECT id, type").WillReturnRows(sqlmock.NewRows(make([]string, 13)).
+				AddRow(1, "upload", 7, "{}", 0, 1, 25, 0, 0, false, "", 1, 1).AddRow(2, "upload", 8, "{}", 0, 1, 25, 0, 0, false, "", 1, 1).RowError(1, away))
 			m.ExpectRollback()
 		}, func(t *testing.T, q *queue.MySQLQueue) error {
 			list, err := q.Claim(t.Context(), queue.DefaultQueue, 5, time.Minute)
@@ -303,8 +305,8 @@ func TestADatabaseThatIsAway(t *testing.T) {
 			}
 			return err
 		}},
-		"count": {func(m sqlmock.Sqlmock) { m.ExpectQuery("SELECT COALESCE").WillReturnError(away) }, func(t *testing.T, q *queue.MySQLQueue) error {
-			_, err := q.Count(t.Context())
+		"list": {func(m sqlmock.Sqlmock) { m.ExpectBegin().WillReturnError(away) }, func(t *testing.T, q *queue.MySQLQueue) error {
+			_, err := queuetest.Count(t.Context(), q)
 			return err
 		}},
 	} {
@@ -316,5 +318,70 @@ func TestADatabaseThatIsAway(t *testing.T) {
 				t.Errorf("err %v, want ErrUnavailable", err)
 			}
 		})
+	}
+}
+
+// A claim that begins at the cursor, and then finds more before it than were missing, takes no more than it was asked for.
+func TestAClaimTakesNoMoreThanItWants(t *testing.T) {
+	t.Parallel()
+	mock, q := mockQueue(t)
+	q.LookCheaply()
+	claim := func(delay time.Duration, finds ...[]int) []queue.Task {
+		t.Helper()
+		mock.ExpectBegin()
+		for _, ids := range finds {
+			rows := sqlmock.NewRows(make([]string, 13))
+			for _, id := range ids {
+				rows.AddRow(id, "upload", id, "{}", 0, 1, 25, 0, 0, false, "", 1, 1)
+			}
+			mock.ExpectQuery("SELECT id, type").WillDelayFor(delay).WillReturnRows(rows)
+		}
+		mock.ExpectExec("DELETE tasks").WillReturnResult(sqlmock.NewResult(0, 3))
+		mock.ExpectExec("INSERT INTO task_leases").WillReturnResult(sqlmock.NewResult(0, 1))
+		mock.ExpectCommit()
+		list, err := q.Claim(t.Context(), queue.DefaultQueue, 3, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	claim(time.Second/4, []int{1, 2, 3}) // then the next one begins at the cursor
+	if list := claim(0, []int{4, 5}, []int{1, 2, 4}); len(list) != 3 {
+		t.Errorf("claimed %d tasks, want 3", len(list))
+	}
+}
+
+// What the server refuses to have moved is in one place afterwards.
+func TestARefusedMoveLeavesATaskInOnePlace(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	for _, table := range []string{"tasks", "parked_tasks"} {
+		exec(t, db, "CREATE TRIGGER refuse_"+table+" BEFORE DELETE ON "+table+" FOR EACH ROW IF OLD.subject = 13 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF")
+	}
+	exec(t, db, parkedRows+" VALUES (1001, 'scheduled', 'default', 'upload', 13, '{}', 0, 0, 25, 1, NULL, 1), (1002, 'scheduled', 'default', 'upload', 2, '{}', 0, 0, 25, 1, NULL, 1)")
+	_, _ = q.Sweep(t.Context())
+	counts(t, q, queuetest.Counts{Waiting: 1, Dead: 1})
+	exec(t, db, "INSERT INTO tasks (type, subject, due_at) VALUES ('upload', 13, 99999999999999), ('upload', 3, 99999999999999)")
+	if list := claim(t, q, 10); !slices.Equal(subjectsOf(list), []uint64{2}) {
+		t.Errorf("claimed tasks about %v", subjectsOf(list))
+	}
+	claim(t, q, 10)
+	counts(t, q, queuetest.Counts{Running: 1, Scheduled: 2, Dead: 1})
+	var parked int
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM parked_tasks WHERE state = 'scheduled'").Scan(&parked); err != nil || parked != 1 {
+		t.Errorf("%d are parked, %v, want the one that could be moved", parked, err)
+	}
+}
+
+// A task that comes back after AUTO_INCREMENT was set back gets another id.
+func TestATaskWhoseIDIsTakenComesBack(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	enqueue(t, q, tasks.NewUpload(1))
+	held := claim(t, q, 1)
+	exec(t, db, "INSERT INTO tasks (id, type, subject) VALUES (?, 'upload', 2)", held[0].ID)
+	finish(t, q, queue.Later(0, errors.New("stopped")), held...)
+	if got := subjectsOf(claim(t, q, 10)); !slices.Equal(got, []uint64{1, 2}) {
+		t.Errorf("claimed tasks about %v", got)
 	}
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -11,33 +12,35 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// The queries of this file. Each reads entries of an index alone, at most as many
-// as its limit says. MariaDB finds the different priorities by jumping from one to
+// The queries of this file. Each reads at most as many entries of an index as its limit says.
+// MariaDB finds the different priorities by jumping from one to
 // the next, but counts all entries when asked for the smallest id of each.
 const (
-	waitingPriorities = "SELECT DISTINCT queue, state, priority FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = 'waiting' LIMIT ?"
+	waitingPriorities = "SELECT DISTINCT queue, priority FROM tasks FORCE INDEX (claim) WHERE queue = ? LIMIT ?"
 	firstWaiting      = "SELECT IF(created_at < " + now + ", " + now + " - created_at, 0) FROM tasks FORCE INDEX (claim)" +
-		" WHERE queue = ? AND state = 'waiting' AND priority = ? ORDER BY id LIMIT 1"
+		" WHERE queue = ? AND priority = ? AND (due_at IS NULL OR due_at <= " + now + ") ORDER BY id LIMIT 1"
 	// Those that were postponed or failed come due within the longest backoff, and the
 	// sooner the longer they have been tried: workers begin with the oldest.
 	longestDue = "SELECT queue, MAX(IF(since < " + now + ", " + now + " - since, 0)) FROM (" +
-		"SELECT queue, CASE WHEN last_error IS NOT NULL THEN created_at WHEN state = 'scheduled' THEN due_at ELSE updated_at END AS since FROM (" +
-		"(SELECT queue, state, last_error, created_at, due_at, updated_at FROM tasks FORCE INDEX (timers)" +
-		" WHERE state = 'scheduled' AND due_at <= " + now + " + ? ORDER BY due_at LIMIT ?) UNION ALL" +
-		" (SELECT queue, state, last_error, created_at, due_at, updated_at FROM tasks FORCE INDEX (timers)" +
-		" WHERE state = 'running' ORDER BY due_at LIMIT ?)) AS soonest) AS begun GROUP BY queue"
+		"SELECT queue, IF(last_error IS NULL, due_at, created_at) AS since FROM" +
+		" (SELECT queue, last_error, created_at, due_at FROM parked_tasks FORCE INDEX (timers)" +
+		" WHERE state = 'scheduled' AND due_at <= " + now + " + ? ORDER BY due_at LIMIT ?) AS soonest UNION ALL" +
+		" SELECT queue, since FROM task_leases FORCE INDEX (ends) WHERE ends_at > 0) AS begun GROUP BY queue"
 	distinctQueues = "SELECT DISTINCT queue FROM tasks FORCE INDEX (claim) LIMIT ?"
+	otherQueues    = "SELECT DISTINCT queue FROM (SELECT queue FROM parked_tasks FORCE INDEX (timers) WHERE state IN ('scheduled', 'dead', 'done') LIMIT ?) AS some"
+	runningQueues  = "SELECT DISTINCT queue FROM task_leases FORCE INDEX (ends) WHERE ends_at > 0"
 )
 
 // countKinds counts the kinds that there are by their names, letter by letter.
-func countKinds(kinds int) string {
-	return "SELECT ? AS queue, ? AS state, kind, COUNT(*) FROM (SELECT IF(CAST(type AS BINARY) IN (" + mysql.Marks(kinds) + "), type, ?) AS kind" +
-		" FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = ? LIMIT ?) AS counted GROUP BY kind"
+func countKinds(kinds int, rows string) string {
+	return "SELECT queue, state, kind, COUNT(*) FROM (SELECT queue, state, IF(CAST(type AS BINARY) IN (" + mysql.Marks(kinds) + "), type, ?) AS kind" +
+		" FROM (" + rows + ") AS counted) AS named GROUP BY queue, state, kind"
 }
 
 // Stats returns how full the queues are. It counts up to [StatsLimit].
 //
-// Its queries read index entries alone, at most [StatsLimit] of each queue and state. How
+// Its queries read at most [StatsLimit] rows of each queue in tasks, and of each state in
+// parked_tasks, and all leases. How
 // many queues there are is up to the rows: those that have workers are asked about by their
 // names, and of the others only some.
 func (q *MySQLQueue) Stats(ctx context.Context) (s Stats, err error) {
@@ -81,25 +84,54 @@ func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
 func (q *MySQLQueue) names(ctx context.Context, paused []string) (names []string, more bool, err error) {
 	names = q.options.standing(paused)
 	// Two names that the table takes for one, as "a" and "A", are one queue to its workers.
-	others, err := mysql.Select(ctx, q.db, mysql.Column[string], "SELECT queue FROM ("+distinctQueues+") AS found WHERE queue NOT IN ("+mysql.Marks(len(names))+")",
-		append([]any{len(names) + MaxOtherQueues + 1}, mysql.Args(names)...)...)
+	others, err := mysql.Select(ctx, q.db, mysql.Column[string], "SELECT DISTINCT queue FROM (SELECT queue FROM ("+distinctQueues+") AS first UNION ALL SELECT queue FROM ("+
+		otherQueues+") AS parked UNION ALL "+runningQueues+") AS found WHERE queue NOT IN ("+mysql.Marks(len(names))+") ORDER BY queue",
+		append([]any{len(names) + MaxOtherQueues + 1, StatsLimit}, mysql.Args(names)...)...)
 	return append(names, others[:min(len(others), MaxOtherQueues)]...), len(others) > MaxOtherQueues, err
 }
 
 func (q *MySQLQueue) taskStats(ctx context.Context, queues []string) (list []TaskStats, err error) {
-	kinds := append(Kinds(), OtherKinds)
+	kinds := append(q.options.Kinds.Names(), OtherKinds)
 	var parts []string
 	var args []any
 	for _, queue := range queues {
-		for _, state := range States() {
-			parts = append(parts, countKinds(len(kinds)))
-			args = append(append(append(args, queue, state), mysql.Args(kinds)...), OtherKinds, queue, state, StatsLimit)
+		parts = append(parts, countKinds(len(kinds), "SELECT ? AS queue, IF(due_at > "+now+", 'scheduled', 'waiting') AS state, type FROM tasks FORCE INDEX (claim) WHERE queue = ? LIMIT ?"))
+		args = append(append(append(args, mysql.Args(kinds)...), OtherKinds), queue, queue, StatsLimit)
+	}
+	for _, state := range []State{Scheduled, Dead, Done} {
+		parts = append(parts, countKinds(len(kinds), "SELECT queue, state, type FROM parked_tasks FORCE INDEX (timers) WHERE state = ? LIMIT ?"))
+		args = append(append(append(args, mysql.Args(kinds)...), OtherKinds), state, StatsLimit)
+	}
+	counts := make(map[TaskStats]int)
+	count := func(queue, kind string, state State, n int) {
+		// As names has it: to the table, "a" and "A" are one queue.
+		if i := slices.IndexFunc(queues, func(name string) bool { return strings.EqualFold(name, queue) }); i >= 0 {
+			counts[TaskStats{Queue: queues[i], Kind: kind, State: state}] += n
 		}
 	}
-	return mysql.Select(ctx, q.db, func(rows *sql.Rows) (t TaskStats, err error) {
+	_, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (_ struct{}, err error) {
+		var t TaskStats
 		err = rows.Scan(&t.Queue, &t.State, &t.Kind, &t.Count)
-		return t, err
-	}, strings.Join(parts, " UNION ALL ")+" ORDER BY queue, kind, state", args...)
+		count(t.Queue, t.Kind, t.State, t.Count)
+		return struct{}{}, err
+	}, strings.Join(parts, " UNION ALL "), args...)
+	if err != nil {
+		return nil, err
+	}
+	leases, err := readLeases(ctx, q.db, true, "")
+	for _, l := range leases {
+		for _, r := range l.open() {
+			count(l.queue, q.options.Kinds.label(r.Kind), Running, 1)
+		}
+	}
+	for t, n := range counts {
+		t.Count = n
+		list = append(list, t)
+	}
+	slices.SortFunc(list, func(a, b TaskStats) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))
+	})
+	return list, err
 }
 
 // capped reports whether a state of the queue was not counted to the end.
@@ -121,8 +153,7 @@ func capped(list []TaskStats, queue string) bool {
 // oldest looks at the first task of each priority, and at no other.
 func (q *MySQLQueue) oldest(ctx context.Context, queue string) (age time.Duration, err error) {
 	priorities, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (priority int, err error) {
-		var state string
-		err = rows.Scan(&queue, &state, &priority)
+		err = rows.Scan(&queue, &priority)
 		return priority, err
 	}, waitingPriorities, queue, MaxPriorities)
 	if err != nil {
@@ -166,7 +197,7 @@ func (q *MySQLQueue) allDue(ctx context.Context) (map[string]time.Duration, erro
 	return due, nil
 }
 
-// dueLimit bounds the rows of each state that are read for [Summary.Due].
+// dueLimit bounds the scheduled rows that are read for [Summary.Due].
 const dueLimit = 1000
 
 // due returns, by queue, how long ago the oldest task became due of those that run,
@@ -177,7 +208,7 @@ func (q *MySQLQueue) due(ctx context.Context) (map[string]time.Duration, error) 
 		err = rows.Scan(&s.Queue, &milliseconds)
 		s.Due = time.Duration(milliseconds) * time.Millisecond
 		return s, err
-	}, longestDue, maxBackoff.Milliseconds(), dueLimit, dueLimit)
+	}, longestDue, maxBackoff.Milliseconds(), dueLimit)
 	due := make(map[string]time.Duration, len(list))
 	for _, s := range list {
 		due[s.Queue] = s.Due

@@ -2,8 +2,6 @@ package queue
 
 import (
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -108,18 +106,6 @@ func (v Verdict) label() string {
 		return outcomePostponed
 	}
 	return outcomeRetried
-}
-
-// queuesOfReturned returns the queues of the tasks that wait again at once: those
-// of a process that stops, say.
-func queuesOfReturned(results []Result) []string {
-	seen := make(map[string]bool)
-	for _, r := range results {
-		if Judge(r).State == Waiting {
-			seen[r.Task.Queue] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(seen))
 }
 
 // The pause after the n-th attempt failed is firstBackoff, doubled with each further

@@ -56,7 +56,7 @@ func (d *dying) Sweep(ctx context.Context) (queue.Swept, error) {
 func TestATaskThatKillsItsProcessHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := queuetest.NewMemory(queue.Options{}, time.Now)
+		q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
 		for i := range 50 {
 			enqueue(t, q, tasks.NewUpload(id(i+1)))
 		}
@@ -79,7 +79,7 @@ func TestTheTasksOfAKilledProcessComeBackAsBatches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const lost, batch = 1000, 256
-		q := queuetest.NewMemory(queue.Options{}, time.Now)
+		q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
 		for i := range lost {
 			enqueue(t, q, tasks.NewUpload(id(i+1)))
 		}
@@ -94,12 +94,12 @@ func TestTheTasksOfAKilledProcessComeBackAsBatches(t *testing.T) {
 			runs++
 			done = time.Now()
 			return make([]error, len(batch))
-		}}}, quiet(), queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: batch}}})
+		}}}, quiet(), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: batch}}})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- pool.Run(ctx) }()
 		pass(time.Minute)
-		counts(t, q, queue.Counts{})
+		counts(t, q, queuetest.Counts{})
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -128,7 +128,7 @@ func runUntilKilled(t *testing.T, q queuetest.Queue, killer int) (attempt int) {
 		attempt = max(attempt, task.Attempts)
 		return nil
 	})
-	pool := queue.NewPool(process, &notify.Notifier{}, map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{
+	pool := queue.NewPool(process, &notify.Notifier{}, map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}},
 	})
 	ended := make(chan struct{})
@@ -159,7 +159,7 @@ func TestATaskThatHangsHoldsUpItsLaneAlone(t *testing.T) {
 			}
 			others <- time.Since(start)
 			return nil
-		}), queue.PoolOptions{Limit: time.Minute, Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 3, Batch: 1}}})
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Limit: time.Minute, Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 3, Batch: 1}}})
 		enqueue(t, p.queue, tasks.NewAddContact(1, 2))
 		pass(10 * time.Millisecond)
 		enqueue(t, p.queue, tasks.NewAddContact(1, 3), tasks.NewAddContact(1, 4), tasks.NewAddContact(1, 5))
@@ -239,19 +239,20 @@ func TestRetryEndsTheExpiry(t *testing.T) {
 	})
 }
 
-// Somebody's lock on one task does not stop the sweep of the others.
-func TestALockedTaskDoesNotStopTheSweep(t *testing.T) {
+// Somebody's lock on one lease does not stop the sweep of the others.
+func TestALockedLeaseDoesNotStopTheSweep(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
-	ids := enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
-	claimFor(t, q, queue.DefaultQueue, 2, time.Millisecond)
+	enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
+	locked := claimFor(t, q, queue.DefaultQueue, 1, time.Millisecond)
+	claimFor(t, q, queue.DefaultQueue, 1, time.Millisecond)
 	tx := begin(t, db)
-	if _, err := tx.ExecContext(t.Context(), "SELECT id FROM tasks WHERE id = ? FOR UPDATE", ids[0]); err != nil {
+	if _, err := tx.ExecContext(t.Context(), "SELECT token FROM task_leases WHERE token = ? FOR UPDATE", locked[0].Lease); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the other is freed", func() bool { // tries again only because the lease has to run out
 		swept, err := q.Sweep(t.Context())
 		return err == nil && swept.TookOver == 1
 	})
-	counts(t, q, queue.Counts{Waiting: 1, Running: 1})
+	counts(t, q, queuetest.Counts{Waiting: 1, Running: 1})
 }

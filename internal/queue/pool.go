@@ -53,6 +53,8 @@ const (
 // PoolOptions say how a [Pool] works; the zero value of a field stands for its
 // default.
 type PoolOptions struct {
+	// Kinds are the kinds of task that the pool knows.
+	Kinds Kinds
 	// Workers are the workers of each queue, which must not be named twice.
 	Workers []Workers
 	// Lease is how long a claim lasts, of the queues that have none of their own
@@ -129,6 +131,7 @@ type Pool struct {
 	queue    Store
 	notifier *notify.Notifier
 	handlers map[string]Handler
+	kinds    Kinds
 	options  PoolOptions
 	log      *slog.Logger
 }
@@ -139,7 +142,8 @@ func NewPool(queue Store, notifier *notify.Notifier, handlers map[string]Handler
 	if o.MySQL == nil {
 		o.MySQL = outage.New(log, "MySQL")
 	}
-	return &Pool{queue: queue, notifier: notifier, handlers: handlers, options: o.withDefaults(), log: log}
+	o.Kinds.registerMetrics()
+	return &Pool{queue: queue, notifier: notifier, handlers: handlers, kinds: o.Kinds, options: o.withDefaults(), log: log}
 }
 
 // Queues returns the names of the queues that the pool works on, sorted.

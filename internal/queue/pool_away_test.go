@@ -12,6 +12,7 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -65,7 +66,7 @@ func newHalf(known, partly bool) *half {
 
 // options are those of a pool with two workers.
 func (h *half) options() queue.PoolOptions {
-	return queue.PoolOptions{
+	return queue.PoolOptions{Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 256}},
 		Needs:   map[string]queue.Dependency{tasks.NeedsSets: h},
 	}
@@ -96,11 +97,11 @@ func TestTasksOfOneServerHoldUpNoOthers(t *testing.T) {
 				p := startPool(t, each(h.do), h.options())
 				enqueue(t, p.queue, uploads(1, 2*test.waiting, 1)...)
 				pass(10 * time.Second)
-				got, err := p.queue.Count(t.Context())
+				got, err := queuetest.Count(t.Context(), p.queue)
 				if !test.known { // some wait for a worker, which may pause
 					got.Scheduled, got.Waiting = got.Scheduled+got.Waiting, 0
 				}
-				if want := (queue.Counts{Scheduled: int(test.waiting)}); err != nil || got != want {
+				if want := (queuetest.Counts{Scheduled: int(test.waiting)}); err != nil || got != want {
 					t.Fatalf("counts %+v, %v, want %+v", got, err, want)
 				}
 				const seconds = 30
@@ -123,7 +124,7 @@ func TestTasksOfOneServerHoldUpNoOthers(t *testing.T) {
 				}
 				h.away.Store(false)
 				pass(test.back)
-				counts(t, p.queue, queue.Counts{})
+				counts(t, p.queue, queuetest.Counts{})
 				if log := p.log.String(); log != "" {
 					t.Errorf("log %s", log)
 				}
@@ -156,7 +157,7 @@ func TestTasksOfAServerThatIsBackAreDoneSoon(t *testing.T) {
 					h.back <- struct{}{}
 					pass(250 * time.Millisecond)
 				}
-				counts(t, p.queue, queue.Counts{Scheduled: left})
+				counts(t, p.queue, queuetest.Counts{Scheduled: left})
 				if n := h.tries.Load(); n > 5*600 {
 					t.Errorf("%d tries in 5 s", n)
 				}
@@ -228,6 +229,6 @@ func TestAPassingErrorTakesNoTurn(t *testing.T) {
 		p = joinPool(t, p, handler, h.options())
 		h.back <- struct{}{} // as the first look at the servers says
 		pass(5 * time.Second)
-		counts(t, p.queue, queue.Counts{})
+		counts(t, p.queue, queuetest.Counts{})
 	})
 }

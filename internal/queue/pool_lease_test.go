@@ -57,14 +57,14 @@ func TestTheHeartbeatKeepsTheLease(t *testing.T) {
 			runs.Add(1)
 			return sleepFor(ctx, 50*time.Second)
 		})
-		o := queue.PoolOptions{Lease: 4 * time.Second}
+		o := queue.PoolOptions{Kinds: tasks.Kinds(), Lease: 4 * time.Second}
 		p := startPool(t, work, o)
 		other := joinPool(t, p, work, o)
 		enqueue(t, p.queue, tasks.NewUpload(1))
 		pass(49 * time.Second)
-		counts(t, p.queue, queue.Counts{Running: 1})
+		counts(t, p.queue, queuetest.Counts{Running: 1})
 		pass(2 * time.Second)
-		counts(t, p.queue, queue.Counts{})
+		counts(t, p.queue, queuetest.Counts{})
 		if log := p.log.String() + other.log.String(); runs.Load() != 1 || log != "" {
 			t.Errorf("%d runs, log %s", runs.Load(), log)
 		}
@@ -86,7 +86,7 @@ func TestALostLeaseCancelsTheWork(t *testing.T) {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
 			return cause
-		}), queue.PoolOptions{
+		}), queue.PoolOptions{Kinds: tasks.Kinds(),
 			Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}, Lease: 10 * time.Second,
 		}, extendBy(func(truly func() (int, error)) (int, error) {
 			if paused() {
@@ -99,9 +99,9 @@ func TestALostLeaseCancelsTheWork(t *testing.T) {
 		if cause == nil || !strings.Contains(cause.Error(), "lease was lost") {
 			t.Errorf("cancelled for %v", cause)
 		}
-		counts(t, p.queue, queue.Counts{Running: 1}) // by the other one, undisturbed
+		counts(t, p.queue, queuetest.Counts{Running: 1}) // by the other one, undisturbed
 		pass(time.Minute)
-		counts(t, p.queue, queue.Counts{})
+		counts(t, p.queue, queuetest.Counts{})
 		expect(metricstest.Samples{"activityd_lease_takeovers_total": 1, "activityd_leases_lost_total": 1})
 		if log := p.log.String(); !strings.Contains(log, "leases ran out") || !strings.Contains(log, "have another worker") {
 			t.Errorf("log %s", log)
@@ -137,7 +137,7 @@ func TestWorkEndsWithALeaseThatCannotBeExtended(t *testing.T) {
 					err := sleepFor(ctx, 30*time.Second)
 					took = time.Since(start)
 					return err
-				}), queue.PoolOptions{Lease: 8 * time.Second, Sweep: time.Hour}, extendBy(func(truly func() (int, error)) (int, error) {
+				}), queue.PoolOptions{Kinds: tasks.Kinds(), Lease: 8 * time.Second, Sweep: time.Hour}, extendBy(func(truly func() (int, error)) (int, error) {
 					beat++
 					if test.fails(beat) {
 						return 0, errAway
@@ -149,7 +149,7 @@ func TestWorkEndsWithALeaseThatCannotBeExtended(t *testing.T) {
 				if took != test.took {
 					t.Errorf("the work went on for %v, want %v", took, test.took)
 				}
-				counts(t, p.queue, queue.Counts{})
+				counts(t, p.queue, queuetest.Counts{})
 			})
 		})
 	}
@@ -179,7 +179,7 @@ func TestALostLeaseIsNoFaultOfTheHandler(t *testing.T) {
 					<-ctx.Done()
 					deaf(test.goesOn)
 					return queue.Later(30*time.Second, errors.New("not now"))
-				}), queue.PoolOptions{Lease: 8 * time.Second, Sweep: time.Hour}, extendBy(func(func() (int, error)) (int, error) { return 0, errAway }))
+				}), queue.PoolOptions{Kinds: tasks.Kinds(), Lease: 8 * time.Second, Sweep: time.Hour}, extendBy(func(func() (int, error)) (int, error) { return 0, errAway }))
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				pass(2 * time.Hour)
 				if log := p.log.String(); strings.Count(log, "handler does not end") != test.left || strings.Contains(log, "level=ERROR") {
@@ -207,7 +207,7 @@ func TestWorkEndsAtItsLimit(t *testing.T) {
 			<-ctx.Done()
 			took = time.Since(start)
 			return ctx.Err()
-		}), queue.PoolOptions{Lease: 10 * time.Second, Limit: 90 * time.Second})
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Lease: 10 * time.Second, Limit: 90 * time.Second})
 		enqueue(t, p.queue, tasks.NewUpload(1))
 		pass(3 * time.Minute)
 		if took != 90*time.Second || len(attempts) != 2 {
@@ -216,7 +216,7 @@ func TestWorkEndsAtItsLimit(t *testing.T) {
 		if log := p.log.String(); !strings.Contains(log, "longer than its limit of 1m30s") || strings.Contains(log, "ran out") {
 			t.Errorf("log %s", log)
 		}
-		counts(t, p.queue, queue.Counts{})
+		counts(t, p.queue, queuetest.Counts{})
 	})
 }
 
@@ -226,7 +226,7 @@ func TestWorkEndsAtItsLimit(t *testing.T) {
 func TestNothingIsStuck(t *testing.T) {
 	t.Parallel()
 	const limit, lease, sweep = 30 * time.Second, 10 * time.Second, 2 * time.Second
-	o := queue.PoolOptions{Limit: limit, Lease: lease, Sweep: sweep, Poll: time.Hour}
+	o := queue.PoolOptions{Kinds: tasks.Kinds(), Limit: limit, Lease: lease, Sweep: sweep, Poll: time.Hour}
 	freed := func(t *testing.T, p pool) (after func() time.Duration) {
 		t.Helper()
 		start := time.Now()
@@ -242,7 +242,7 @@ func TestNothingIsStuck(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				notifier := &notify.Notifier{}
-				p := pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
+				p := pool{queue: queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now), notifier: notifier}
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				claimFor(t, p.queue, tasks.QueueDefault, 1, lease)
 				pass(between)
@@ -309,11 +309,11 @@ func TestATaskThatHangsHarmsOnlyItself(t *testing.T) {
 				done[id(task.Key)] = time.Now()
 			}
 			return make([]error, len(batch))
-		}}, queue.PoolOptions{})
+		}}, queue.PoolOptions{Kinds: tasks.Kinds()})
 		defer close(end)
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(poisoned), tasks.NewUpload(3))
 		pass(2 * time.Hour)
-		counts(t, p.queue, queue.Counts{Dead: 1})
+		counts(t, p.queue, queuetest.Counts{Dead: 1})
 		if len(runs[poisoned]) != 25 {
 			t.Errorf("the poisoned task ran at the attempts %v", runs[poisoned])
 		}
@@ -344,10 +344,10 @@ func TestWhatDidNotBeginIsHandedBack(t *testing.T) {
 				second <- task.Attempts
 			}
 			return nil
-		}), queue.PoolOptions{Sweep: 10 * time.Second})
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Sweep: 10 * time.Second})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 		pass(10 * time.Minute)
-		counts(t, p.queue, queue.Counts{})
+		counts(t, p.queue, queuetest.Counts{})
 		if n, attempt := len(second), <-second; n != 1 || attempt != 3 {
 			t.Errorf("the second task ran again %d times, first at attempt %d", n, attempt)
 		}
@@ -388,14 +388,14 @@ func TestAQueueMayHaveALeaseOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const own, pools = 4 * time.Second, 20 * time.Second
 		l := &leases{claims: map[string]map[time.Duration]bool{}, extends: map[string]map[time.Duration]bool{}}
-		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error { return sleepFor(ctx, time.Minute) }), queue.PoolOptions{
+		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error { return sleepFor(ctx, time.Minute) }), queue.PoolOptions{Kinds: tasks.Kinds(),
 			Lease: pools, Limit: time.Hour, Workers: []queue.Workers{
 				{Queue: tasks.QueueDefault, Count: 1, Batch: 1}, {Queue: tasks.QueueFanOut, Count: 1, Batch: 1, Lease: own},
 			},
 		}, func(q queuetest.Queue) queuetest.Queue { l.Queue = q; return l })
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewFanOut(1, 1))
 		pass(2 * time.Minute)
-		counts(t, p.queue, queue.Counts{})
+		counts(t, p.queue, queuetest.Counts{})
 		want := map[string]map[time.Duration]bool{tasks.QueueDefault: {pools: true}, tasks.QueueFanOut: {own: true}}
 		if !reflect.DeepEqual(l.claims, want) || !reflect.DeepEqual(l.extends, want) {
 			t.Errorf("claimed for %v, extended for %v, want %v", l.claims, l.extends, want)
@@ -411,7 +411,7 @@ func TestAQueueMayHaveALeaseOfItsOwn(t *testing.T) {
 			err := sleepFor(ctx, time.Minute)
 			took = time.Since(start)
 			return err
-		}), queue.PoolOptions{Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1, Lease: 4 * time.Second}}},
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1, Lease: 4 * time.Second}}},
 			extendBy(func(func() (int, error)) (int, error) { return 0, errAway }))
 		enqueue(t, p.queue, tasks.NewUpload(1))
 		pass(2 * time.Minute)
@@ -419,4 +419,23 @@ func TestAQueueMayHaveALeaseOfItsOwn(t *testing.T) {
 			t.Errorf("the work went on for %v, want the lease of its queue", took)
 		}
 	})
+}
+
+// The shares of a claim write at the same time what they did under its lease.
+func TestTransactionsHoldALeaseTogether(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, task := range claim(t, q, 2) {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := queue.Hold(ctx, tx, []queue.Task{task}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

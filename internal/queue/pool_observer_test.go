@@ -13,6 +13,7 @@ import (
 
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -65,7 +66,7 @@ func TestWhatBecomesOfTasksIsCounted(t *testing.T) {
 						t.Error("it came back too early")
 					}
 					return test.err
-				}), queue.PoolOptions{Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
+				}), queue.PoolOptions{Kinds: tasks.Kinds(), Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
 				pass(time.Second)
 				enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 				pass(time.Minute)
@@ -79,7 +80,7 @@ func TestWhatBecomesOfTasksIsCounted(t *testing.T) {
 func TestUnknownTypesAreOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		expect := counting(t, "activityd_tasks_finished_total")
-		p := startPool(t, &doing{}, queue.PoolOptions{Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
+		p := startPool(t, &doing{}, queue.PoolOptions{Kinds: tasks.Kinds(), Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
 		for _, kind := range []string{"strange", "stranger"} {
 			mystery := tasks.NewUpload(1)
 			mystery.Kind, mystery.DedupeKey = kind, kind
@@ -112,7 +113,7 @@ func TestWaitingForTheOrderIsCounted(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			deaf(125 * time.Millisecond)
 			return nil
-		}), queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
 		enqueue(t, p.queue, tasks.NewAddContact(1, 2))
 		pass(50 * time.Millisecond)
 		enqueue(t, p.queue, tasks.NewAddContact(1, 3))
@@ -121,15 +122,13 @@ func TestWaitingForTheOrderIsCounted(t *testing.T) {
 	})
 }
 
-func TestExpiredTasksAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		expect := counting(t, poolMetrics...)
-		p := startPool(t, &doing{}, queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueRefill, Count: 1}}})
-		brief := tasks.NewUpload(1)
-		brief.Life = time.Second
-		enqueue(t, p.queue, brief)
-		pass(10 * time.Second)
-		counts(t, p.queue, queue.Counts{})
-		expect(metricstest.Samples{"activityd_tasks_dropped_total": 1})
-	})
+func TestExpiredTasksAreCounted(t *testing.T) { //nolint:paralleltest // it reads metrics
+	db, q := openDB(t)
+	expect := counting(t, poolMetrics...)
+	exec(t, db, "INSERT INTO tasks (type, subject, expires_at) VALUES ('upload', 1, 1)")
+	if list := claim(t, q, 1); len(list) != 0 {
+		t.Errorf("claimed %+v", list)
+	}
+	counts(t, q, queuetest.Counts{})
+	expect(metricstest.Samples{"activityd_tasks_dropped_total": 1})
 }

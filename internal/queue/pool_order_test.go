@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -33,7 +34,7 @@ func playInOrder(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	w := &watchedKeys{t: t, random: rand.New(rand.NewPCG(seed, 2)), running: map[string]int{}, last: map[string]uint64{}, claims: map[uint64]int{}}
 	w.claim.before = func(_ string, list []queue.Task) { deaf(w.claimed(list)) }
-	o := queue.PoolOptions{Sweep: time.Minute, Poll: time.Hour, Limit: time.Hour}
+	o := queue.PoolOptions{Kinds: tasks.Kinds(), Sweep: time.Minute, Poll: time.Hour, Limit: time.Hour}
 	for _, name := range []string{tasks.QueueDefault, tasks.QueueRefill, tasks.QueueFanOut} {
 		o.Workers = append(o.Workers, queue.Workers{Queue: name, Count: 1 + random.IntN(4), Batch: 1 + random.IntN(6)})
 	}
@@ -49,7 +50,7 @@ func playInOrder(t *testing.T, seed uint64) {
 		deaf(time.Duration(random.IntN(3000)) * time.Millisecond)
 	}
 	pass(3 * time.Hour)
-	counts(t, p.queue, queue.Counts{})
+	counts(t, p.queue, queuetest.Counts{})
 	if w.maxBusy < 2 {
 		t.Errorf("at most %d ran at once", w.maxBusy)
 	}
@@ -68,7 +69,7 @@ func TestManyTasksBehindOneThatHangsHoldUpNoOther(t *testing.T) {
 			}
 			other <- time.Now()
 			return nil
-		}), queue.PoolOptions{Limit: time.Minute, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 10}}}, c.wrap)
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Limit: time.Minute, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 10}}}, c.wrap)
 		for i := range 2000 {
 			enqueue(t, p.queue, tasks.NewAddContact(1, id(10+i)))
 		}

@@ -99,7 +99,7 @@ func TestResultsAreRecordedAfterAnOutage(t *testing.T) {
 					p := startPool(t, each(func(ctx context.Context, _ queue.Task) error {
 						runs++
 						return sleepFor(ctx, time.Second)
-					}), queue.PoolOptions{}, func(q queuetest.Queue) queuetest.Queue { o.Queue = q; return o })
+					}), queue.PoolOptions{Kinds: tasks.Kinds()}, func(q queuetest.Queue) queuetest.Queue { o.Queue = q; return o })
 					enqueue(t, p.queue, tasks.NewUpload(1))
 					pass(500 * time.Millisecond)
 					o.hangs.Store(hangs)
@@ -110,7 +110,7 @@ func TestResultsAreRecordedAfterAnOutage(t *testing.T) {
 					if length > queue.DefaultLease { // a sweep may be the first, and it is done again
 						pass(5 * time.Second)
 					}
-					counts(t, p.queue, queue.Counts{})
+					counts(t, p.queue, queuetest.Counts{})
 					if runs != 1 && length < queue.DefaultLease {
 						t.Errorf("handled %d times", runs)
 					}
@@ -142,10 +142,10 @@ func TestAClaimWhoseAnswerIsLostIsHandedBack(t *testing.T) {
 			p := startPool(t, each(func(_ context.Context, task queue.Task) error {
 				attempts = task.Attempts
 				return nil
-			}), queue.PoolOptions{}, func(q queuetest.Queue) queuetest.Queue { o.Queue = q; return o })
+			}), queue.PoolOptions{Kinds: tasks.Kinds()}, func(q queuetest.Queue) queuetest.Queue { o.Queue = q; return o })
 			enqueue(t, p.queue, tasks.NewUpload(1))
 			pass(2 * time.Second)
-			counts(t, p.queue, queue.Counts{})
+			counts(t, p.queue, queuetest.Counts{})
 			if log := p.log.String(); attempts != 1 || strings.Contains(log, "leases lost") {
 				t.Errorf("attempt %d, want 1; log %s", attempts, log)
 			}
@@ -167,7 +167,7 @@ func TestACommitOfAClaimWhoseAnswerIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	q := queue.NewMySQLQueue(db, queue.Options{Owner: "test"})
+	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
 	enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
 	proxy.LoseAnswer("\x03COMMIT") // a query that begins so
 	attempts := make(chan int, 2)
@@ -176,12 +176,12 @@ func TestACommitOfAClaimWhoseAnswerIsLost(t *testing.T) {
 		return nil
 	})
 	// With such a lease nothing else frees the tasks while the test runs.
-	run(t, queue.NewPool(q, &notify.Notifier{}, map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{
+	run(t, queue.NewPool(q, &notify.Notifier{}, map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 10}}, Lease: time.Hour,
 	}))
 	eventually(t, "the tasks are done", func() bool {
-		n, err := q.Count(t.Context())
-		return err == nil && n == queue.Counts{}
+		n, err := queuetest.Count(t.Context(), q)
+		return err == nil && n == queuetest.Counts{}
 	})
 	for range 2 {
 		if n := <-attempts; n != 1 {

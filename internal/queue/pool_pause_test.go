@@ -55,10 +55,10 @@ func TestAPausedQueueStandsStill(t *testing.T) {
 		pass(2 * time.Second)
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewFanOut(1, 1), tasks.NewRefill(1))
 		pass(time.Minute)
-		counts(t, p.queue, queue.Counts{Waiting: 1})
+		counts(t, p.queue, queuetest.Counts{Waiting: 1})
 		setPaused(t, p.queue, false)
 		pass(time.Second)
-		counts(t, p.queue, queue.Counts{})
+		counts(t, p.queue, queuetest.Counts{})
 	})
 }
 
@@ -68,7 +68,7 @@ func TestAPoolKnowsThePausesBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		notifier := &notify.Notifier{}
-		p := pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
+		p := pool{queue: queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now), notifier: notifier}
 		setPaused(t, p.queue, true)
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewFanOut(1, 1))
 		f := &forgetful{}
@@ -77,10 +77,10 @@ func TestAPoolKnowsThePausesBeforeItBegins(t *testing.T) {
 		o.Sweep = time.Second
 		joinPool(t, p, each(func(context.Context, queue.Task) error { return nil }), o, f.wrap)
 		pass(time.Minute)
-		counts(t, p.queue, queue.Counts{Waiting: 2})
+		counts(t, p.queue, queuetest.Counts{Waiting: 2})
 		f.fails.Store(false)
 		pass(10 * time.Second)
-		counts(t, p.queue, queue.Counts{Waiting: 1})
+		counts(t, p.queue, queuetest.Counts{Waiting: 1})
 	})
 }
 
@@ -102,9 +102,9 @@ func TestPausesOutliveAFailure(t *testing.T) {
 		delayed.Delay = time.Second
 		enqueue(t, p.queue, delayed)
 		pass(time.Minute)
-		counts(t, p.queue, queue.Counts{Waiting: 1}) // the sweeps themselves go on
+		counts(t, p.queue, queuetest.Counts{Waiting: 1}) // the sweeps themselves go on
 		f.fails.Store(false)
 		pass(10 * time.Second)
-		counts(t, p.queue, queue.Counts{})
+		counts(t, p.queue, queuetest.Counts{})
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -46,7 +47,7 @@ func TestAFanOutStarvesNoOtherQueue(t *testing.T) {
 			deaf(10 * time.Second)
 			busy.Add(-1)
 			return nil
-		}), queue.PoolOptions{Workers: threeQueues(), Poll: time.Hour, Sweep: time.Hour})
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: threeQueues(), Poll: time.Hour, Sweep: time.Hour})
 		pass(time.Second)
 		enqueue(t, p.queue, manyParts(1000)...)
 		pass(time.Minute + 5*time.Second)
@@ -69,18 +70,18 @@ func TestAFanOutStarvesNoOtherQueue(t *testing.T) {
 func TestQueuesWithoutWorkersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{Workers: []queue.Workers{
+		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 3, Batch: 1}, {Queue: tasks.QueueFanOut, Count: 0, Batch: 1},
 		}})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewFanOut(1, 1))
 		pass(time.Minute)
-		counts(t, p.queue, queue.Counts{Waiting: 1})
+		counts(t, p.queue, queuetest.Counts{Waiting: 1})
 	})
 }
 
 func TestQueuesOfAPool(t *testing.T) {
 	t.Parallel()
-	p := queue.NewPool(nil, nil, nil, slog.New(slog.DiscardHandler), queue.PoolOptions{Workers: append(threeQueues(), queue.Workers{Queue: "none"})})
+	p := queue.NewPool(nil, nil, nil, slog.New(slog.DiscardHandler), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: append(threeQueues(), queue.Workers{Queue: "none"})})
 	got := p.Queues()
 	if want := []string{tasks.QueueDefault, tasks.QueueFanOut, "nightly"}; !slices.Equal(got, want) {
 		t.Errorf("queues %q, want %q", got, want)

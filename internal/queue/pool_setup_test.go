@@ -70,7 +70,7 @@ type wrapQueue func(queuetest.Queue) queuetest.Queue
 func startPool(t *testing.T, h queue.Handler, o queue.PoolOptions, wraps ...wrapQueue) pool {
 	t.Helper()
 	notifier := &notify.Notifier{}
-	return joinPool(t, pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}, h, o, wraps...)
+	return joinPool(t, pool{queue: queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now), notifier: notifier}, h, o, wraps...)
 }
 
 // joinPool starts another process, so to speak, over the queue and the notifier of a

@@ -23,14 +23,14 @@ func TestAStoppedPoolFinishesWhatRuns(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			time.Sleep(3 * time.Second) //nolint:forbidigo // the time of the bubble
 			return nil
-		}), queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 		pass(time.Second)
-		counts(t, p.queue, queue.Counts{Waiting: 1, Running: 1})
+		counts(t, p.queue, queuetest.Counts{Waiting: 1, Running: 1})
 		if took := p.stop(); took != 2*time.Second {
 			t.Errorf("the stop took %v, want the 2 s that were left", took)
 		}
-		counts(t, p.queue, queue.Counts{Waiting: 1})
+		counts(t, p.queue, queuetest.Counts{Waiting: 1})
 	})
 }
 
@@ -42,13 +42,13 @@ func TestAStoppedPoolHandsBackWhatItCancels(t *testing.T) {
 		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error {
 			<-ctx.Done()
 			return ctx.Err()
-		}), queue.PoolOptions{Grace: 5 * time.Second, Lease: time.Hour})
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Grace: 5 * time.Second, Lease: time.Hour})
 		enqueue(t, p.queue, tasks.NewUpload(1))
 		pass(time.Second)
 		if took := p.stop(); took != 5*time.Second {
 			t.Errorf("the stop took %v, want the grace of 5 s", took)
 		}
-		counts(t, p.queue, queue.Counts{Waiting: 1})
+		counts(t, p.queue, queuetest.Counts{Waiting: 1})
 		if again := claim(t, p.queue, 1); again[0].Attempts != 1 {
 			t.Errorf("attempt %d, want 1 again", again[0].Attempts)
 		}
@@ -63,13 +63,13 @@ func TestADeafHandlerDoesNotKeepThePoolFromStopping(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			deaf(time.Hour)
 			return nil
-		}), queue.PoolOptions{Grace: 5 * time.Second, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Grace: 5 * time.Second, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 		pass(time.Second)
 		if took := p.stop(); took != 6*time.Second {
 			t.Errorf("the stop took %v, want the grace of 5 s and a second", took)
 		}
-		counts(t, p.queue, queue.Counts{Waiting: 1, Running: 1})
+		counts(t, p.queue, queuetest.Counts{Waiting: 1, Running: 1})
 		if log := p.log.String(); !strings.Contains(log, "handler does not end") {
 			t.Errorf("log %s", log)
 		}
@@ -82,16 +82,16 @@ func TestAStoppedPoolHandsBackWhatWaitsForTheOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error { return sleepFor(ctx, time.Hour) }),
-			queue.PoolOptions{Grace: 5 * time.Second, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
+			queue.PoolOptions{Kinds: tasks.Kinds(), Grace: 5 * time.Second, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
 		enqueue(t, p.queue, tasks.NewAddContact(1, 2))
 		pass(10 * time.Millisecond)
 		enqueue(t, p.queue, tasks.NewAddContact(1, 3))
 		pass(100 * time.Millisecond)
-		counts(t, p.queue, queue.Counts{Running: 2})
+		counts(t, p.queue, queuetest.Counts{Running: 2})
 		if took := p.stop(); took != 5*time.Second {
 			t.Errorf("the stop took %v, want the grace of 5 s", took)
 		}
-		counts(t, p.queue, queue.Counts{Waiting: 2})
+		counts(t, p.queue, queuetest.Counts{Waiting: 2})
 		for _, task := range claim(t, p.queue, 2) {
 			if task.Attempts != 1 {
 				t.Errorf("attempt %d, want 1 again", task.Attempts)
@@ -103,7 +103,7 @@ func TestAStoppedPoolHandsBackWhatWaitsForTheOrder(t *testing.T) {
 func TestAnIdlePoolStopsAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := startPool(t, &doing{}, queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: time.Hour, Sweep: time.Hour})
+		p := startPool(t, &doing{}, queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: time.Hour, Sweep: time.Hour})
 		pass(time.Minute)
 		if took := p.stop() + p.stop(); took > 0 {
 			t.Errorf("two stops took %v", took)
@@ -169,13 +169,13 @@ func TestAFailingQueueLosesNothing(t *testing.T) {
 				p := startPool(t, each(func(context.Context, queue.Task) error {
 					runs++
 					return nil
-				}), queue.PoolOptions{}, func(q queuetest.Queue) queuetest.Queue {
+				}), queue.PoolOptions{Kinds: tasks.Kinds()}, func(q queuetest.Queue) queuetest.Queue {
 					test.faults.Queue = q
 					return &test.faults
 				})
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				pass(5 * time.Minute)
-				counts(t, p.queue, queue.Counts{})
+				counts(t, p.queue, queuetest.Counts{})
 				if runs != test.runs {
 					t.Errorf("handled %d times, want %d", runs, test.runs)
 				}
@@ -194,13 +194,13 @@ func TestAClaimThatIsTooLargeIsHalved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		small := &smallClaims{}
 		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }),
-			queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}}},
+			queue.PoolOptions{Kinds: tasks.Kinds(), Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}}},
 			func(q queuetest.Queue) queuetest.Queue { small.Queue = q; return small })
 		for i := range member.ID(20) {
 			enqueue(t, p.queue, tasks.NewUpload(1+i))
 		}
 		pass(5 * time.Minute)
-		counts(t, p.queue, queue.Counts{})
+		counts(t, p.queue, queuetest.Counts{})
 		p.stop()
 		// From 256 to 2 it fails seven times, and then before each of nine more claims.
 		if want := 7 + 9; small.failed != want {
@@ -234,7 +234,7 @@ func (q *smallClaims) Claim(ctx context.Context, name string, n int, lease time.
 func TestARefusedClaimIsLoggedAsSuch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{},
+		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{Kinds: tasks.Kinds()},
 			func(q queuetest.Queue) queuetest.Queue { return forbidding{q} })
 		pass(59 * time.Second)
 		p.stop()

@@ -26,7 +26,7 @@ func TestAPoolDrainsItsQueues(t *testing.T) {
 		p := startPool(t, each(func(_ context.Context, task queue.Task) error {
 			seen <- task
 			return nil
-		}), queue.PoolOptions{Workers: tasks.DefaultWorkers()})
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers()})
 		for i := range member.ID(100) {
 			enqueue(t, p.queue, tasks.NewUpload(i+1), tasks.NewFanOut(i+1, 5), tasks.NewRefill(i+1))
 		}
@@ -34,7 +34,7 @@ func TestAPoolDrainsItsQueues(t *testing.T) {
 		if len(seen) != 300 {
 			t.Errorf("%d tasks were handled, want 300", len(seen))
 		}
-		counts(t, p.queue, queue.Counts{})
+		counts(t, p.queue, queuetest.Counts{})
 	})
 }
 
@@ -46,7 +46,7 @@ func TestTheBellWakesIdleWorkers(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			done <- time.Now()
 			return nil
-		}), queue.PoolOptions{Poll: time.Hour, Sweep: time.Hour})
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Poll: time.Hour, Sweep: time.Hour})
 		for range 2 {
 			pass(time.Minute)
 			start := time.Now()
@@ -62,12 +62,12 @@ func TestTheBellWakesIdleWorkers(t *testing.T) {
 func TestThePollIsTheSafetyNet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := queuetest.NewMemory(queue.Options{}, time.Now) // whose notifier nobody hears
+		q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now) // whose notifier nobody hears
 		done := make(chan struct{}, 1)
 		startPool(t, each(func(context.Context, queue.Task) error {
 			done <- struct{}{}
 			return nil
-		}), queue.PoolOptions{Poll: time.Second}, func(queuetest.Queue) queuetest.Queue { return q })
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Poll: time.Second}, func(queuetest.Queue) queuetest.Queue { return q })
 		pass(time.Minute)
 		start := time.Now()
 		enqueue(t, q, tasks.NewUpload(1))
@@ -94,7 +94,7 @@ func TestAPanicCostsOnlyThePoisonedTask(t *testing.T) {
 			}
 			return make([]error, len(batch))
 		}}
-		p := startPool(t, q, queue.PoolOptions{})
+		p := startPool(t, q, queue.PoolOptions{Kinds: tasks.Kinds()})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewUpload(3), tasks.NewUpload(4))
 		pass(time.Minute)
 		slices.Sort(done)
@@ -104,7 +104,7 @@ func TestAPanicCostsOnlyThePoisonedTask(t *testing.T) {
 		if log := p.log.String(); !strings.Contains(log, "panic: poisoned") || !strings.Contains(log, "pool_test.go") {
 			t.Errorf("the log does not name panic and place: %s", log)
 		}
-		counts(t, p.queue, queue.Counts{})
+		counts(t, p.queue, queuetest.Counts{})
 	})
 }
 
@@ -114,10 +114,10 @@ func TestAHandlerThatAnswersTooLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
 			return make([]error, len(batch)-1)
-		}}, queue.PoolOptions{})
+		}}, queue.PoolOptions{Kinds: tasks.Kinds()})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 		pass(3 * time.Hour)
-		counts(t, p.queue, queue.Counts{Dead: 2})
+		counts(t, p.queue, queuetest.Counts{Dead: 2})
 		if log := p.log.String(); !strings.Contains(log, "answered 1 of 2 tasks") {
 			t.Errorf("log %s", log)
 		}
@@ -127,12 +127,12 @@ func TestAHandlerThatAnswersTooLittle(t *testing.T) {
 func TestAnUnknownTypeIsDead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{})
+		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{Kinds: tasks.Kinds()})
 		mystery := tasks.NewUpload(1)
 		mystery.Kind = "mystery"
 		enqueue(t, p.queue, mystery, tasks.NewUpload(2))
 		pass(time.Minute)
-		counts(t, p.queue, queue.Counts{Dead: 1})
+		counts(t, p.queue, queuetest.Counts{Dead: 1})
 		if log := p.log.String(); !strings.Contains(log, `unknown type \"mystery\"`) {
 			t.Errorf("log %s", log)
 		}
@@ -148,7 +148,7 @@ func TestErrorsAreTriedAgainUntilDead(t *testing.T) {
 		p := startPool(t, each(func(_ context.Context, task queue.Task) error {
 			attempts, times = append(attempts, task.Attempts), append(times, time.Now())
 			return errors.New("not today")
-		}), queue.PoolOptions{Poll: time.Minute})
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Poll: time.Minute})
 		enqueue(t, p.queue, tasks.NewUpload(1))
 		pass(3 * time.Hour)
 		if len(attempts) != 25 || attempts[0] != 1 || attempts[24] != 25 {
@@ -164,7 +164,7 @@ func TestErrorsAreTriedAgainUntilDead(t *testing.T) {
 		if first, last := times[1].Sub(times[0]), times[24].Sub(times[23]); first > 2*time.Second || last < 2*time.Minute {
 			t.Errorf("the first pause was %v, the last %v", first, last)
 		}
-		counts(t, p.queue, queue.Counts{Dead: 1})
+		counts(t, p.queue, queuetest.Counts{Dead: 1})
 	})
 }
 
@@ -201,15 +201,15 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 						return fmt.Errorf("asked: %w", class)
 					}
 					return nil
-				}), queue.PoolOptions{Poll: time.Minute, Needs: map[string]queue.Dependency{tasks.NeedsSets: h}})
+				}), queue.PoolOptions{Kinds: tasks.Kinds(), Poll: time.Minute, Needs: map[string]queue.Dependency{tasks.NeedsSets: h}})
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				pass(50 * time.Minute)
-				counts(t, p.queue, queue.Counts{Scheduled: 1})
+				counts(t, p.queue, queuetest.Counts{Scheduled: 1})
 				if s, err := p.queue.Stats(t.Context()); err != nil || s.Queues[0].Due.Round(time.Minute) != 50*time.Minute {
 					t.Errorf("postponed for 50 minutes, the statistics say %+v, %v", s.Queues, err)
 				}
 				pass(time.Until(end) + 5*time.Second) // at once when it is over
-				counts(t, p.queue, queue.Counts{})
+				counts(t, p.queue, queuetest.Counts{})
 				if tries < 1000 || tries > 3600 {
 					t.Errorf("tried %d times in an hour", tries)
 				}

@@ -52,7 +52,7 @@ func (c *claims) wrap(q queuetest.Queue) queuetest.Queue {
 
 // asleep makes nothing happen but what is rung for.
 func asleep(workers ...queue.Workers) queue.PoolOptions {
-	return queue.PoolOptions{Workers: workers, Poll: time.Hour, Sweep: time.Hour}
+	return queue.PoolOptions{Kinds: tasks.Kinds(), Workers: workers, Poll: time.Hour, Sweep: time.Hour}
 }
 
 // Of a hundred idle workers one begins when a task comes.
@@ -86,7 +86,7 @@ func TestARingWakesOneWorker(t *testing.T) {
 		if n := c.take(); n != 2 {
 			t.Errorf("%d claims after a fruitless ring, want two more looks", n)
 		}
-		counts(t, p.queue, queue.Counts{})
+		counts(t, p.queue, queuetest.Counts{})
 	})
 }
 
@@ -105,7 +105,7 @@ func TestAFullClaimWakesAColleague(t *testing.T) {
 		}
 		enqueue(t, p.queue, batch...)
 		synctest.Wait()
-		counts(t, p.queue, queue.Counts{Running: 8})
+		counts(t, p.queue, queuetest.Counts{Running: 8})
 	})
 }
 
@@ -155,7 +155,7 @@ func TestNothingSlipsInBetweenLookingAndSleeping(t *testing.T) {
 		}
 		done := make(chan id, all+1)
 		notifier := &notify.Notifier{}
-		p = pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
+		p = pool{queue: queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now), notifier: notifier}
 		start := time.Now()
 		joinPool(t, p, each(func(_ context.Context, task queue.Task) error {
 			done <- id(task.Key)

@@ -33,17 +33,8 @@ var ErrKeyReused = errors.New("the idempotency key was used for other tasks")
 type Swept struct {
 	Due      int  // scheduled tasks that are waiting now
 	TookOver int  // tasks freed or buried because their lease ran out
-	Dropped  int  // tasks that expired before they were started
 	More     bool // there may be more: sweep again at once
 }
-
-// Counts is the number of tasks in each state.
-type Counts struct {
-	Waiting, Scheduled, Running, Dead, Done int
-}
-
-// Open is the number of tasks that are not finished.
-func (c Counts) Open() int { return c.Waiting + c.Scheduled + c.Running }
 
 // Options say how a queue works. The zero value is fine.
 type Options struct {
@@ -51,16 +42,18 @@ type Options struct {
 	Notifier *notify.Notifier
 	// Owner names this process in the leases, for operators.
 	Owner string
-	// Queues are always among those that Stats counts, besides those of [Queues].
+	// Kinds are the kinds of task that it knows.
+	Kinds Kinds
+	// Queues are always among those that Stats counts, besides those of the kinds.
 	Queues []string
 	// Keep is how long finished tasks are kept to be looked at; 0: not at all.
 	Keep time.Duration
 }
 
 // standing returns the queues that Stats counts whatever else there is: those of
-// [Queues], those of the options, and those that are paused.
+// the kinds, those of the options, and those that are paused.
 func (o Options) standing(paused []string) []string {
-	names := slices.Concat(Queues(), o.Queues, paused)
+	names := slices.Concat(o.Kinds.Queues(), o.Queues, paused)
 	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 

@@ -37,7 +37,7 @@ func TestEnqueueRefusesWhatTheTableCannotHold(t *testing.T) {
 				t.Errorf("%s: %v, %v", name, err, onceErr)
 			}
 		}
-		counts(t, q, queue.Counts{})
+		counts(t, q, queuetest.Counts{})
 	})
 }
 
@@ -49,11 +49,11 @@ func TestAnAbsorbingTaskIsAsUrgentAsWhatItAbsorbs(t *testing.T) {
 		slow := tasks.NewUpload(7)
 		slow.Priority, slow.Delay, slow.Life = queue.Idle, time.Hour, 2*time.Hour
 		enqueue(t, q, slow)
-		counts(t, q, queue.Counts{Scheduled: 1})
+		counts(t, q, queuetest.Counts{Scheduled: 1})
 		fast := tasks.NewUpload(7)
 		fast.Priority = queue.Urgent
 		enqueue(t, q, fast)
-		counts(t, q, queue.Counts{Waiting: 1})
+		counts(t, q, queuetest.Counts{Waiting: 1})
 		list, err := q.List(t.Context(), queue.Filter{}, 10)
 		if err != nil || len(list) != 1 || list[0].Priority != queue.Urgent || !list[0].ExpiresAt.IsZero() || !list[0].RunAt.IsZero() {
 			t.Errorf("%+v, %v", list, err)
@@ -77,7 +77,7 @@ func TestTheSameKeyEnqueuesOnce(t *testing.T) {
 		if _, _, err := q.EnqueueOnce(t.Context(), "k", batch[:1]); !errors.Is(err, queue.ErrKeyReused) {
 			t.Errorf("another batch: %v", err)
 		}
-		counts(t, q, queue.Counts{})
+		counts(t, q, queuetest.Counts{})
 	})
 }
 
@@ -191,7 +191,7 @@ func TestProcessesShareOneCount(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = db.Close() })
-		dbs, processes = append(dbs, db), append(processes, queue.NewMySQLQueue(db, queue.Options{}))
+		dbs, processes = append(dbs, db), append(processes, queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds()}))
 	}
 	fillQueue(t, dbs[0], waiting)
 	rows := func() (n int) {
@@ -234,7 +234,7 @@ func TestACountThatFailsLeavesTheQueueFull(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
 	fillQueue(t, db, 40)
-	exec(t, db, "ALTER TABLE tasks DROP KEY timers")
+	exec(t, db, "ALTER TABLE tasks DROP KEY subjects")
 	for _, due := range []bool{true, false} {
 		if room, stale, err := q.Room(t.Context(), 30); err != nil || room != 0 || stale != due {
 			t.Errorf("room %d, stale %t, %v", room, stale, err)
@@ -272,7 +272,7 @@ func TestRetryAndDiscard(t *testing.T) {
 		if !slices.Equal(retried, []int{4, 2}) {
 			t.Errorf("retried %v", retried)
 		}
-		counts(t, q, queue.Counts{Waiting: 9, Running: 1})
+		counts(t, q, queuetest.Counts{Waiting: 9, Running: 1})
 		if n, err := q.Discard(t.Context(), queue.Filter{States: []queue.State{queue.Running}}, 100); err != nil || n != 0 {
 			t.Errorf("discarded %d running tasks, %v", n, err)
 		}
@@ -283,7 +283,7 @@ func TestRetryAndDiscard(t *testing.T) {
 		if ids := enqueue(t, q, batch...); slices.Contains(ids, 0) { // the keys are free
 			t.Errorf("ids %v", ids)
 		}
-		counts(t, q, queue.Counts{Waiting: 10})
+		counts(t, q, queuetest.Counts{Waiting: 10})
 	})
 }
 

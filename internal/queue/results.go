@@ -13,36 +13,40 @@ import (
 // settle logs, counts and records what became of tasks. It returns false when all of them wait for
 // what cannot be used at all.
 func (r *run) settle(c *claim, all []finished) (healthy bool) {
-	results := make([]Result, len(all))
 	healthy = len(all) == 0
-	for i, f := range all {
-		results[i] = f.Result
+	for _, f := range all {
 		healthy = healthy || !f.waits || f.waitsFor != nil && f.waitsFor.Partly()
-		if f.begun {
-			countFinished(f.Task, Judge(f.Result).label(), f.took)
-		}
-		r.logFailure(f.Result)
 	}
+	results, tasks := make([]Result, len(all)), make([]Task, len(all))
 	for i, f := range all {
-		if healthy && f.waitsFor != nil {
-			f.waitsFor.takeTurn(&results[i])
+		v, t := Judge(f.Result), f.Task
+		if f.begun {
+			kind := r.kinds.label(t.Kind)
+			taskRunSeconds.WithLabelValues(t.Queue, kind).Observe(f.took.Seconds())
+			tasksFinished.WithLabelValues(t.Queue, kind, v.label()).Inc()
 		}
+		if v.State != Done && !v.Uncounted {
+			r.logFailure(f.Result, v)
+		}
+		if healthy && f.waitsFor != nil {
+			f.waitsFor.takeTurn(&f.Result)
+		}
+		results[i], tasks[i] = f.Result, t
 	}
-	r.record(c, results)
+	c.release(tasks)
+	r.store(results, false)
 	return healthy
 }
 
 // maxPause is how long at most tasks wait for a dependency that cannot be used; see takeTurn.
 const maxPause = 2 * time.Second
 
-// classify spares tasks for what is not their fault: that they wait for a dependency, the
+// classify spares tasks for what is not their fault: that they wait for a dependency (see waits), the
 // end of the process, a lost lease, deadlocks. ctx is what the work ran under.
 func classify(ctx context.Context, waits bool, err error, pause time.Duration) error {
 	cause := context.Cause(ctx)
 	switch {
-	case err == nil:
-		return nil
-	case errors.Is(cause, errStopped), errors.Is(cause, errLeaseLost):
+	case errors.Is(cause, errStopped), errors.Is(cause, ErrLeaseLost):
 		if _, ok := errors.AsType[*laterError](err); ok { // the handler knows when
 			return err
 		}
@@ -56,11 +60,7 @@ func classify(ctx context.Context, waits bool, err error, pause time.Duration) e
 }
 
 // logFailure says what failed, and what becomes of it.
-func (r *run) logFailure(result Result) {
-	v := Judge(result)
-	if v.State == Done || v.Uncounted {
-		return
-	}
+func (r *run) logFailure(result Result, v Verdict) {
 	t := result.Task
 	about := []any{"task", t.ID, "type", t.Kind, "subject", t.Key, "attempt", t.Attempts, "of", t.MaxAttempts, "error", result.Err}
 	if v.State == Scheduled {
@@ -80,18 +80,8 @@ const (
 	recordWait  = 5 * time.Second
 )
 
-// record records results even when the process is about to stop, though at the end of that it
-// tries only once.
-func (r *run) record(c *claim, results []Result) {
-	recorded := make([]Task, len(results))
-	for i, result := range results {
-		recorded[i] = result.Task
-	}
-	c.release(recorded)
-	r.store(results, false)
-}
-
-// store records results. If uncertain, the leases may not be held: they were claimed, or
+// store records results, whose leases are not extended any more, even when the process is about to stop, though at the
+// end of that it tries only once. If uncertain, the leases may not be held: they were claimed, or
 // recorded, by a call whose answer was lost.
 func (r *run) store(results []Result, uncertain bool) {
 	if len(results) == 0 {
@@ -99,7 +89,9 @@ func (r *run) store(results []Result, uncertain bool) {
 	}
 	for try := 1; ; try, uncertain = try+1, true {
 		began := time.Now()
-		lost, err := r.finish(results)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.works), recordWait)
+		lost, err := r.queue.Finish(ctx, results)
+		cancel()
 		if errors.Is(err, mysql.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 			r.options.MySQL.Report(r.works, began, err)
 		}
@@ -127,10 +119,4 @@ func (r *run) store(results []Result, uncertain bool) {
 		}
 		_ = retry.Sleep(r.over, retry.Jitter(time.Duration(try)*recordPause))
 	}
-}
-
-func (r *run) finish(results []Result) (lost int, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.works), recordWait)
-	defer cancel()
-	return r.queue.Finish(ctx, results)
 }

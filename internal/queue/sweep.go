@@ -42,7 +42,6 @@ func (r *run) sweepOnce(ctx context.Context) (more bool, err error) {
 			"then", "their tasks are free again, or dead after their last attempt")
 		leaseTakeovers.Add(float64(swept.TookOver))
 	}
-	tasksDropped.Add(float64(swept.Dropped))
 	if swept.Due+swept.TookOver > 0 {
 		r.notifier.NotifyAllLocal()
 	}

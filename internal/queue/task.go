@@ -45,6 +45,7 @@ type Task struct {
 	MaxAttempts int
 	Lease       string // the claim that it belongs to; no other may finish it
 	Expires     bool   // it may be dropped when it is not started in time
+	Index       int    // its place in the claim
 
 	Created time.Time     // by the database's clock, as all that follows
 	Waited  time.Duration // from when it was enqueued, or became due, to the claim

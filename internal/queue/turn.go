@@ -58,10 +58,7 @@ type dependency struct {
 // waits reports whether a task whose handler was called at a time has to wait, by the handler's
 // error, and for what; nil: for MySQL.
 func (r *run) waits(t Task, began time.Time, err error) (on *dependency, waits bool) {
-	if err == nil {
-		return nil, false
-	}
-	k, _ := kindOf(t.Kind)
+	k, _ := r.kinds.of(t.Kind)
 	for _, name := range k.Needs {
 		if d := r.needs[name]; d != nil && d.Waits(err) {
 			return d, true
@@ -89,15 +86,11 @@ func (d *dependency) takeTurn(result *Result) {
 	if result.Task.Attempts > 1 {
 		limit = maxCountedTurn
 	}
-	pause = min(pause, limit).Truncate(turnStep)
+	pause = min(pause, limit)
 	if after := Judge(*result).After; 0 < after && after < pause { // 0: the process stops
 		result.Err = Later(pause, result.Err)
 	}
 }
-
-// turnStep is what turns are rounded to: the tasks of a claim that get the same one are
-// written by one statement.
-const turnStep = 500 * time.Millisecond
 
 // Tasks are brought forward forwardSize at a time, with pauses of about forwardPause, so that a
 // new task does not wait behind more of them than that.
@@ -122,7 +115,7 @@ func (d *dependency) bringForward() {
 			d.mu.Unlock()
 		}
 		d.forwardAll(ctx, func(kind string, key uint64) bool {
-			k, _ := kindOf(kind)
+			k, _ := d.kinds.of(kind)
 			usable, known := d.Usable(kind, key)
 			return slices.Contains(k.Needs, d.name) && (usable || !known)
 		})
@@ -199,21 +192,18 @@ func (q *MySQLQueue) Forward(ctx context.Context, from Place, ready func(kind st
 // isPostponed is the condition of a task that was tried, and whose attempt did not count.
 const isPostponed = "state = 'scheduled' AND attempts = 0 AND last_error IS NOT NULL"
 
-const selectPostponed = "SELECT id, type, subject, due_at FROM tasks FORCE INDEX (timers) WHERE " + isPostponed +
+const selectPostponed = "SELECT id, type, subject, due_at FROM parked_tasks FORCE INDEX (timers) WHERE " + isPostponed +
 	" AND due_at >= GREATEST(?, " + now + ") AND due_at <= " + now + " + ? AND NOT (due_at = ? AND id <= ?) ORDER BY due_at, id LIMIT ?"
 
 // forward skips rows that are locked: the sweep or another process does the same with them.
 func (q *MySQLQueue) forward(ctx context.Context, ids []any) (n int, err error) {
 	err = mysql.Transact(ctx, q.db, fmt.Sprintf("bring forward %d tasks", len(ids)), func(tx *sql.Tx) error {
 		n = 0
-		free, err := mysql.Keys(ctx, tx, "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE "+isPostponed+" AND id IN ("+mysql.Marks(len(ids))+") FOR UPDATE SKIP LOCKED", ids...)
+		free, err := mysql.Keys(ctx, tx, "SELECT id FROM parked_tasks FORCE INDEX (PRIMARY) WHERE "+isPostponed+" AND id IN ("+mysql.Marks(len(ids))+") FOR UPDATE SKIP LOCKED", ids...)
 		if err != nil || len(free) == 0 {
 			return err
 		}
-		n, err = changeRows(ctx, tx, free, func(ids []any) (int, error) {
-			return mysql.Affected(tx.ExecContext(ctx, updateTasks+"state = 'waiting', due_at = expires_at, updated_at = "+now+
-				" WHERE state = 'scheduled' AND id IN ("+mysql.Marks(len(ids))+")", ids...))
-		})
+		n, err = unpark(ctx, tx, free, asTheyWere)
 		return err
 	})
 	if n > 0 {

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 )
 
@@ -35,29 +33,25 @@ func ValidateNext(batch []New) ([]New, error) {
 		if len(n.Payload) == 0 {
 			n.Payload = json.RawMessage("{}")
 		}
-		if wrong := n.wrong(); wrong != "" {
+		wrong := ""
+		switch {
+		case len(n.DedupeKey) > maxDedupeKey || strings.HasPrefix(n.DedupeKey, "~"):
+			wrong = fmt.Sprintf("dedupe key %q: want at most %d bytes, and no ~ at the beginning", n.DedupeKey, maxDedupeKey)
+		case len(n.Payload) > MaxPayload || !json.Valid(n.Payload):
+			wrong = fmt.Sprintf("its payload is not JSON of at most %d bytes", MaxPayload)
+		case len(n.Queue) > MaxQueueName:
+			wrong = fmt.Sprintf("queue %q: want at most %d bytes", n.Queue, MaxQueueName)
+		case n.Priority < math.MinInt16 || n.Priority > math.MaxInt16:
+			wrong = fmt.Sprintf("priority %d: want between %d and %d", n.Priority, math.MinInt16, math.MaxInt16)
+		case n.Delay < 0 || n.Life < 0:
+			wrong = fmt.Sprintf("delay %v and life %v: want none below 0", n.Delay, n.Life)
+		}
+		if wrong != "" {
 			return nil, fmt.Errorf("%w: %s task for %d: %s", ErrInvalid, n.Kind, n.Key, wrong)
 		}
 		out[i] = n
 	}
 	return out, nil
-}
-
-// wrong says what is wrong with a task.
-func (n New) wrong() string {
-	switch {
-	case len(n.DedupeKey) > maxDedupeKey || strings.HasPrefix(n.DedupeKey, "~"):
-		return fmt.Sprintf("dedupe key %q: want at most %d bytes, and no ~ at the beginning", n.DedupeKey, maxDedupeKey)
-	case len(n.Payload) > MaxPayload || !json.Valid(n.Payload):
-		return fmt.Sprintf("its payload is not JSON of at most %d bytes", MaxPayload)
-	case len(n.Queue) > MaxQueueName:
-		return fmt.Sprintf("queue %q: want at most %d bytes", n.Queue, MaxQueueName)
-	case n.Priority < math.MinInt16 || n.Priority > math.MaxInt16:
-		return fmt.Sprintf("priority %d: want between %d and %d", n.Priority, math.MinInt16, math.MaxInt16)
-	case n.Delay < 0 || n.Life < 0:
-		return fmt.Sprintf("delay %v and life %v: want none below 0", n.Delay, n.Life)
-	}
-	return ""
 }
 
 // CheckName returns an error that wraps [ErrInvalid] unless the name may be a queue's.
@@ -79,29 +73,4 @@ func (n New) with(m New) New {
 		n.Life = max(n.Life, m.Life)
 	}
 	return n
-}
-
-// distinct returns the tasks of a batch by dedupe key, and those without one.
-func distinct(batch []New) (byKey map[string]New, others []New) {
-	byKey = make(map[string]New, len(batch))
-	for _, n := range batch {
-		if n.DedupeKey == "" {
-			others = append(others, n)
-			continue
-		}
-		if other, ok := byKey[n.DedupeKey]; ok {
-			n = other.with(n)
-		}
-		byKey[n.DedupeKey] = n
-	}
-	return byKey, others
-}
-
-// queuesOf returns the queues of a batch, each once.
-func queuesOf(batch []New) []string {
-	seen := make(map[string]bool)
-	for _, n := range batch {
-		seen[n.Queue] = true
-	}
-	return slices.Sorted(maps.Keys(seen))
 }

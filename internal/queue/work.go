@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,12 +25,10 @@ type finished struct {
 
 // group is what one handler takes together of a share.
 type group struct {
+	name    string
 	handler Handler
 	tasks   []Task
 }
-
-// suspect reports whether its tasks were tried before.
-func (g group) suspect() bool { return g.tasks[0].Attempts > 1 }
 
 // runShare runs the tasks of a share and records what became of them; of those whose
 // handler does not end, nothing. What is done is recorded before suspects begin:
@@ -43,7 +42,7 @@ func (r *run) runShare(s share) (healthy bool) {
 	healthy = true
 	var all []finished
 	for _, g := range r.groups(s.tasks) {
-		if g.suspect() && len(all) > 0 {
+		if g.tasks[0].Attempts > 1 && len(all) > 0 {
 			healthy = r.settle(s.claim, all) && healthy
 			all = nil
 		}
@@ -57,52 +56,37 @@ func (r *run) runShare(s share) (healthy bool) {
 // [SharedAttempts]), and at last the others, each alone: should one of them panic or
 // never end, it harms only itself.
 func (r *run) groups(tasks []Task) (groups []group) {
-	byAttempt := make([][]Task, SharedAttempts+1)
-	for _, t := range tasks {
-		n := min(max(t.Attempts, 1), SharedAttempts+1)
-		byAttempt[n-1] = append(byAttempt[n-1], t)
-	}
-	for _, some := range byAttempt[:SharedAttempts] {
-		groups = append(groups, r.groupsOf(some)...)
-	}
-	for _, t := range byAttempt[SharedAttempts] {
-		groups = append(groups, group{r.handlerOf(t), []Task{t}})
-	}
-	return groups
-}
-
-// groupsOf is groups for tasks that have been tried equally often.
-func (r *run) groupsOf(tasks []Task) (groups []group) {
-	last := make(map[orderingKey]int) // the group of the key's latest task
-	for _, t := range tasks {
-		h := r.handlerOf(t)
-		key, ordered := orderingKeyOf(t)
-		at := last[key]
-		for at < len(groups) && !same(groups[at].handler, h) {
-			at++
-		}
-		if at == len(groups) {
-			groups = append(groups, group{handler: h})
-		}
-		groups[at].tasks = append(groups[at].tasks, t)
-		if ordered {
-			last[key] = at
+	for n := range SharedAttempts + 1 {
+		last := make(map[orderingKey]int) // the group of the key's latest task
+		begin := len(groups)
+		for _, t := range tasks {
+			if min(max(t.Attempts, 1), SharedAttempts+1) != n+1 {
+				continue
+			}
+			var name string
+			h, known := r.handlers[t.Kind]
+			k, _ := r.kinds.of(t.Kind)
+			if name = cmp.Or(k.Group, t.Kind); !known {
+				name, h = "", unknownKind{}
+			}
+			key := orderingKey{k.Order, t.Key}
+			at := max(begin, last[key])
+			if n == SharedAttempts {
+				at = len(groups)
+			}
+			for at < len(groups) && groups[at].name != name {
+				at++
+			}
+			if at == len(groups) {
+				groups = append(groups, group{name: name, handler: h})
+			}
+			groups[at].tasks = append(groups[at].tasks, t)
+			if k.Order != "" {
+				last[key] = at
+			}
 		}
 	}
 	return groups
-}
-
-func (r *run) handlerOf(t Task) Handler {
-	if h, ok := r.handlers[t.Kind]; ok {
-		return h
-	}
-	return unknownKind{}
-}
-
-// same reports whether two handlers are equal. Those that cannot be compared are not.
-func same(a, b Handler) (equal bool) {
-	defer func() { _ = recover() }()
-	return a == b
 }
 
 // unknownKind is the handler of the kinds that have none.
@@ -128,7 +112,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	}
 	start := time.Now()
 	for _, t := range g.tasks {
-		countStarted(t, t.Waited+start.Sub(c.at))
+		taskWaitSeconds.WithLabelValues(t.Queue, r.kinds.label(t.Kind)).Observe(max(t.Waited+start.Sub(c.at), 0).Seconds())
 	}
 	outcomes, ended := r.call(ctx, c, g)
 	var panicked *panicError
@@ -137,19 +121,21 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 		return nil
 	case len(g.tasks) > 1 && errors.As(outcomes[0].Err, &panicked):
 		for _, t := range g.tasks {
-			all = append(all, r.runGroup(ctx, c, group{g.handler, []Task{t}})...)
+			all = append(all, r.runGroup(ctx, c, group{g.name, g.handler, []Task{t}})...)
 		}
 		return all
 	}
 	took := time.Since(start)
 	for i, t := range g.tasks {
-		o := outcomes[i]
-		waitsFor, waits := r.waits(t, start, o.Err)
-		o.Err = classify(ctx, waits, o.Err, c.pause)
-		if _, err := ValidateNext(o.Next); err != nil {
-			o = Outcome{Err: Permanent(fmt.Errorf("follow-up: %w", err))}
+		f := finished{Result: Result{t, outcomes[i].Err, outcomes[i].Next}, took: took, begun: true}
+		if f.Err != nil {
+			f.waitsFor, f.waits = r.waits(t, start, f.Err)
+			f.Err = classify(ctx, f.waits, f.Err, c.pause)
 		}
-		all = append(all, finished{Result{t, o.Err, o.Next}, took, true, waits, waitsFor})
+		if _, err := ValidateNext(f.Next); err != nil {
+			f.Result = Result{Task: t, Err: Permanent(fmt.Errorf("follow-up: %w", err))}
+		}
+		all = append(all, f)
 	}
 	return all
 }

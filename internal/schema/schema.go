@@ -52,11 +52,6 @@ func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
 		if err != nil {
 			return err
 		}
-		if len(steps) > 0 && !is.recorded {
-			if err := checkVersion1(ctx, conn); err != nil {
-				return err
-			}
-		}
 		for _, t := range tablesOf(activityd.Schema) {
 			if _, err := conn.ExecContext(ctx, t.statement); err != nil {
 				return fmt.Errorf("make table %s: %w", t.name, err)
@@ -71,12 +66,27 @@ func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
 func migrate(ctx context.Context, conn *sql.Conn, is version, steps []migration) error {
 	for _, step := range steps {
 		is.number, is.since = is.number+1, step.since
-		if _, err := conn.ExecContext(ctx, step.statement); err != nil && !mysql.IsChanged(err) {
-			return fmt.Errorf("migrate to schema version %d: %s: %w", is.number, step.statement, advise(err))
+		if err := step.take(ctx, conn); err != nil {
+			return fmt.Errorf("migrate to schema version %d: %w", is.number, advise(err))
 		}
 		if _, err := conn.ExecContext(ctx, is.record()); err != nil {
 			return fmt.Errorf("record schema version %d: %w", is.number, advise(err))
 		}
+	}
+	return nil
+}
+
+func (m migration) take(ctx context.Context, conn *sql.Conn) error {
+	if m.before != nil {
+		if err := m.before(ctx, conn); err != nil {
+			return err
+		}
+	}
+	if _, err := conn.ExecContext(ctx, m.statement); err != nil && !mysql.IsChanged(err) {
+		return fmt.Errorf("%s: %w", m.statement, err)
+	}
+	if m.after != nil {
+		return m.after(ctx, conn)
 	}
 	return nil
 }

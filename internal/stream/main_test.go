@@ -20,6 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/stream"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 func TestMain(m *testing.M) {
@@ -63,7 +64,7 @@ func newBenchOn(t *testing.T, dsn string, client redis.UniversalClient) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return &bench{T: t, dsn: dsn, db: db, queue: queue.NewMySQLQueue(db, queue.Options{}), client: client, log: &logged{}}
+	return &bench{T: t, dsn: dsn, db: db, queue: queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds()}), client: client, log: &logged{}}
 }
 
 // newClient returns a client that repeats as seldom as that of activityd; unless o says

@@ -35,6 +35,7 @@ func pairKind(name string) kind {
 			args, err := decode[ContactArgs](payload)
 			return fmt.Sprintf("pair:%d:%d", of, args.Contact), err
 		},
+		Group: "contacts",
 		Handler: func(w work) queue.Handler {
 			return PairHandler{Index: w.Index, Store: w.Store, ActiveOnly: w.ActiveOnly, ConflictPause: w.ConflictPause}
 		},

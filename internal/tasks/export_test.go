@@ -18,5 +18,4 @@ func init() {
 		Handler:   func(w work) queue.Handler { return RefillHandler{Index: w.Index, Store: w.Store} },
 	}
 	kinds = append(kinds, k)
-	k.register()
 }

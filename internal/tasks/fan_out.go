@@ -30,7 +30,7 @@ var (
 			_, err := decode[PartArgs](payload)
 			return fmt.Sprintf("upload:%d", of), err
 		},
-		Handler: newUploadHandler,
+		Handler: newUploadHandler, Group: "uploads",
 	}
 	// Parts have no order: those of several uploads of a member may run side by side.
 	fanOut = kind{
@@ -39,7 +39,7 @@ var (
 			args, err := decode[PartArgs](payload)
 			return partKey(FanOut, of, args), err
 		},
-		Handler: newUploadHandler,
+		Handler: newUploadHandler, Group: "uploads",
 	}
 )
 

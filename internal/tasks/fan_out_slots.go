@@ -25,7 +25,7 @@ var fanOutSlots = kind{
 		args, err := decode[PartArgs](payload)
 		return partKey(FanOutSlots, of, args), err
 	},
-	Handler: newUploadHandler,
+	Handler: newUploadHandler, Group: "uploads",
 }
 
 // slotsPause is how long slots that are out are left alone. Until then, what further uploads

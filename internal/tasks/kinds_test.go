@@ -64,12 +64,13 @@ func TestAKindIsAFileAndALine(t *testing.T) {
 	}
 	same("the API", q.batch[0], nil)
 
-	if !strings.Contains(tasks.Usage(), "upload, refill or poke, with MEMBER") || !slices.Contains(queue.Kinds(), tasks.Poke) {
-		t.Errorf("the command line knows %q, %q", tasks.Usage(), queue.Kinds())
+	if !strings.Contains(tasks.Usage(), "upload, refill or poke, with MEMBER") || !slices.Contains(tasks.Kinds().Names(), tasks.Poke) {
+		t.Errorf("the command line knows %q, %q", tasks.Usage(), tasks.Kinds().Names())
 	}
 	if !slices.Contains(tasks.Changing(tasks.OwnSet), tasks.Poke) {
 		t.Error("the audit does not know it")
 	}
+	queue.NewMySQLQueue(nil, queue.Options{Kinds: tasks.Kinds()})
 	if _, ok := metricstest.Gather(t)[`activityd_tasks_finished_total{outcome="done",queue="default",type="poke"}`]; !ok {
 		t.Error("the metrics do not know it")
 	}
@@ -104,7 +105,7 @@ func TestTheJSONOfTasksStays(t *testing.T) {
 // Notifications that wait make no answer late; whatever may change a set does, in any queue.
 func TestBehindIsByTheQueuesThatChangeSets(t *testing.T) {
 	t.Parallel()
-	due := map[string]time.Duration{queue.HomeOf("notify"): time.Hour, queue.HomeOf("deliver"): time.Hour, tasks.QueueDefault: time.Second}
+	due := map[string]time.Duration{tasks.Kinds().HomeOf("notify"): time.Hour, tasks.Kinds().HomeOf("deliver"): time.Hour, tasks.QueueDefault: time.Second}
 	if got := tasks.Behind(due); got != time.Second {
 		t.Errorf("behind by %v, want 1 s", got)
 	}

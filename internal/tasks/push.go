@@ -16,11 +16,11 @@ import (
 var (
 	notify = kind{
 		Name: push.Notify, Workers: notifyWorkers, Produced: true, Takes: eventField, DedupeKey: push.NotifyKey,
-		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) },
+		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) }, Group: "events",
 	}
 	target = kind{
 		Name: push.Target, Workers: notifyWorkers, DedupeKey: push.TargetKey,
-		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) },
+		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) }, Group: "events",
 	}
 	deliver = kind{
 		Name: push.Deliver, Workers: pushWorkers, DedupeKey: push.DeliverKey,

@@ -31,7 +31,7 @@ func newWorker(t *testing.T, dsn string, server *localserver.Redis) worker {
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	p := worker{db: db, notifier: &notify.Notifier{}}
-	p.queue = queue.NewMySQLQueue(db, queue.Options{Notifier: p.notifier, Owner: t.Name()[:10]})
+	p.queue = queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: p.notifier, Owner: t.Name()[:10]})
 	run(t, wake.New(open(t, onSocket(server.Addr())), p.notifier, quiet()))
 	return p
 }
@@ -51,7 +51,7 @@ func (p worker) work(t *testing.T) (begun telling) {
 	t.Helper()
 	begun = make(telling, 100)
 	pool := queue.NewPool(p.queue, p.notifier, map[string]queue.Handler{tasks.Upload: begun, tasks.FanOut: begun}, quiet(),
-		queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: time.Hour, Sweep: time.Hour})
+		queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: time.Hour, Sweep: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -33,12 +33,12 @@ type Memory struct {
 	maxKeys int
 }
 
-// row is a row of the table tasks. Times are unix milliseconds, 0 for none.
+// row is a task. Times are unix milliseconds, 0 for none.
 type row struct {
 	queue.Task
-	state     queue.State
+	state     queue.State // Waiting: of the table tasks, as Scheduled is of parked_tasks
 	dedupeKey string
-	dueAt     int64
+	dueAt     int64 // waiting, scheduled: it does not start before; running: the lease ends; done: it is forgotten
 	expiresAt int64
 	created   int64
 	updated   int64
@@ -114,7 +114,7 @@ func (q *Memory) add(batch []queue.New) []uint64 {
 	now := q.now().UnixMilli()
 	for _, n := range slices.SortedStableFunc(slices.Values(batch), func(a, b queue.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) }) {
 		r := q.rows[q.keys[n.DedupeKey]] // nil for one without a key: keys has no ""
-		if r != nil && r.absorb(n, now) {
+		if r != nil && r.absorb(q.options.Kinds, n, now) {
 			continue
 		} else if r != nil {
 			r.dedupeKey = ""
@@ -136,10 +136,9 @@ func (q *Memory) insert(n queue.New, now int64) {
 	}
 	if n.Life > 0 {
 		r.expiresAt = now + n.Life.Milliseconds()
-		r.dueAt = r.expiresAt
 	}
 	if n.Delay > 0 {
-		r.state, r.dueAt = queue.Scheduled, now+n.Delay.Milliseconds()
+		r.dueAt = now + n.Delay.Milliseconds()
 	}
 	q.rows[r.ID] = r
 	if n.DedupeKey != "" {
@@ -149,9 +148,9 @@ func (q *Memory) insert(n queue.New, now int64) {
 
 // absorb lets a task that was not started stand for another one, if it is the same
 // work: it runs as early, as urgently and lives as long as either would.
-func (r *row) absorb(n queue.New, now int64) bool {
+func (r *row) absorb(kinds queue.Kinds, n queue.New, now int64) bool {
 	waits := r.state == queue.Waiting || r.state == queue.Scheduled
-	if !waits || r.Attempts > 0 || r.Queue != n.Queue || !n.SameWork(r.Kind, r.Key, r.Payload) {
+	if !waits || r.Attempts > 0 || r.Queue != n.Queue || !kinds.SameWork(n, r.Kind, r.Key, r.Payload) {
 		return false
 	}
 	type timing struct {
@@ -159,7 +158,7 @@ func (r *row) absorb(n queue.New, now int64) bool {
 		runAt, expiresAt int64
 	}
 	is := timing{priority: r.Priority, expiresAt: r.expiresAt}
-	if r.state == queue.Scheduled {
+	if r.state == queue.Scheduled || r.dueAt > now {
 		is.runAt = r.dueAt
 	}
 	both := timing{priority: min(is.priority, n.Priority)}
@@ -172,15 +171,27 @@ func (r *row) absorb(n queue.New, now int64) bool {
 	if both == is {
 		return true
 	}
-	r.Priority, r.expiresAt, r.state, r.dueAt, r.updated = both.priority, both.expiresAt, queue.Waiting, both.expiresAt, now
-	if both.runAt > 0 {
-		r.state, r.dueAt = queue.Scheduled, both.runAt
+	r.Priority, r.expiresAt, r.dueAt = both.priority, both.expiresAt, both.runAt
+	if r.state == queue.Scheduled && both.runAt == 0 {
+		r.wait(now)
 	}
 	return true
 }
 
-// Claim starts the first n tasks that wait and have not expired; one whose lease was
-// lost goes alone, if it has had its shared attempts.
+// wait puts a task back among those that wait.
+func (r *row) wait(now int64) { r.state, r.dueAt = queue.Waiting, now }
+
+// stateAt is the state that a task is shown in.
+func (r *row) stateAt(now int64) queue.State {
+	if r.state == queue.Waiting && r.dueAt > now {
+		return queue.Scheduled
+	}
+	return r.state
+}
+
+// Claim starts the first n tasks that wait; one whose lease was
+// lost goes alone, if it has had its shared attempts. Those before them that expired are dropped, and
+// those that are to come later are parked.
 func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Duration) (claimed []queue.Task, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("claim tasks of queue %s: %w", name, err)
@@ -189,12 +200,21 @@ func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Durat
 	defer q.mu.Unlock()
 	q.claims++
 	now := q.now().UnixMilli()
-	due := q.inOrder(func(r *row) bool { return r.state == queue.Waiting && r.Queue == name && !r.isDue(now) })
-	for _, r := range due[:min(n, len(due))] {
-		alone := r.lost && r.Attempts >= queue.SharedAttempts
-		if alone && len(claimed) > 0 {
+	for _, r := range q.inOrder(func(r *row) bool { return r.state == queue.Waiting && r.Queue == name }) {
+		waits := r.stateAt(now) == queue.Waiting
+		alone := waits && r.lost && r.Attempts >= queue.SharedAttempts
+		if len(claimed) == n || alone && len(claimed) > 0 {
 			break
 		}
+		switch {
+		case r.expiresAt != 0 && r.expiresAt <= now:
+			q.remove(r)
+			continue
+		case !waits:
+			r.state, r.updated, r.lost = queue.Scheduled, now, false
+			continue
+		}
+		r.Index = len(claimed)
 		claimed = append(claimed, q.start(r, now, min(lease, queue.MaxLease)))
 		if alone {
 			break
@@ -206,7 +226,7 @@ func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Durat
 func (q *Memory) start(r *row, now int64, lease time.Duration) queue.Task {
 	delete(q.keys, r.dedupeKey)
 	r.Expires, r.Created, r.Claimed = r.expiresAt != 0, time.UnixMilli(r.created), time.UnixMilli(now)
-	r.Waited = time.Duration(max(0, now-r.updated)) * time.Millisecond
+	r.Waited = time.Duration(max(0, now-cmp.Or(r.dueAt, r.created))) * time.Millisecond
 	r.dedupeKey, r.state, r.updated, r.lost = "", queue.Running, now, false
 	r.Attempts++
 	r.Lease, r.dueAt = fmt.Sprintf("%s/%d", q.options.Owner, q.claims), now+lease.Milliseconds()
@@ -241,9 +261,13 @@ func (q *Memory) Extend(ctx context.Context, held []queue.Task, lease time.Durat
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, t := range held {
-		if r := q.held(t); r != nil {
-			r.dueAt = q.now().UnixMilli() + min(lease, queue.MaxLease).Milliseconds()
-		} else {
+		lives := false
+		for _, r := range q.rows {
+			if r.state == queue.Running && r.Lease == t.Lease {
+				r.dueAt, lives = q.now().UnixMilli()+min(lease, queue.MaxLease).Milliseconds(), true
+			}
+		}
+		if !lives {
 			lost++
 		}
 	}
@@ -294,7 +318,7 @@ func (q *Memory) settle(r *row, v queue.Verdict) {
 	r.state, r.Lease, r.lastError, r.updated, r.dueAt = v.State, "", v.Message, now, 0
 	switch r.state {
 	case queue.Waiting:
-		r.dueAt = r.expiresAt
+		r.wait(now)
 	case queue.Scheduled:
 		r.dueAt = now + v.After.Milliseconds()
 	case queue.Done:
@@ -331,7 +355,7 @@ func (q *Memory) Forward(ctx context.Context, _ queue.Place, ready func(kind str
 	for _, r := range q.rows {
 		postponed := r.state == queue.Scheduled && r.Attempts == 0 && r.lastError != ""
 		if postponed && r.dueAt >= now && r.dueAt <= now+(5*time.Minute).Milliseconds() && ready(r.Kind, r.Key) {
-			r.state, r.dueAt, r.updated = queue.Waiting, r.expiresAt, now
+			r.wait(now)
 			n++
 		}
 	}
@@ -341,13 +365,11 @@ func (q *Memory) Forward(ctx context.Context, _ queue.Place, ready func(kind str
 // isDue reports whether something must happen to the row at once.
 func (r *row) isDue(now int64) bool {
 	switch r.state {
-	case queue.Waiting:
-		return r.dueAt != 0 && r.dueAt <= now
 	case queue.Scheduled, queue.Done:
 		return r.dueAt <= now
 	case queue.Running:
 		return r.dueAt <= now || r.dueAt > now+queue.MaxLease.Milliseconds()
-	case queue.Dead:
+	case queue.Waiting, queue.Dead:
 	}
 	return false
 }
@@ -359,18 +381,15 @@ func (q *Memory) timeUp(r *row, now int64, s *queue.Swept) {
 		s.TookOver++
 		r.lastError = "the lease of " + r.Lease + " ran out: it crashed, was stopped, or took too long"
 		r.Lease, r.updated, r.lost = "", now, true
-		if r.state, r.dueAt = queue.Waiting, r.expiresAt; r.Attempts >= r.MaxAttempts {
+		if r.wait(now); r.Attempts >= r.MaxAttempts {
 			r.state, r.dueAt = queue.Dead, 0
 		}
 	case queue.Scheduled:
 		s.Due++
-		r.state, r.dueAt, r.updated = queue.Waiting, r.expiresAt, now
-	case queue.Waiting:
-		s.Dropped++
-		q.remove(r)
+		r.wait(now)
 	case queue.Done:
 		q.remove(r)
-	case queue.Dead: // nothing is ever due
+	case queue.Waiting, queue.Dead: // nothing is ever due
 	}
 }
 
@@ -390,9 +409,9 @@ func (q *Memory) forgetKeys(end int64) {
 
 // Active returns the keys with tasks of a kind that wait or run.
 func (q *Memory) Active(_ context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
-	home := queue.HomeOf(kind)
+	home, now := q.options.Kinds.HomeOf(kind), q.now().UnixMilli()
 	return q.keysOf(keys, func(r *row) bool {
-		alive := r.state == queue.Waiting || r.state == queue.Running && r.Lease != ""
+		alive := r.stateAt(now) == queue.Waiting || r.state == queue.Running
 		return alive && r.Kind == kind && r.Queue == home && r.Priority <= queue.Normal
 	}), nil
 }
@@ -426,7 +445,7 @@ func (q *Memory) Absorb(ctx context.Context, held []queue.Task) (absorbed int, e
 	ours := slices.DeleteFunc(slices.Clone(held), func(t queue.Task) bool { return q.held(t) == nil })
 	for _, t := range ours {
 		for _, r := range q.rows {
-			if t.StandsFor(r.Kind, r.Key, r.Payload) && (r.state == queue.Waiting || r.state == queue.Scheduled) {
+			if q.options.Kinds.StandsFor(t, r.Kind, r.Key, r.Payload) && (r.state == queue.Waiting || r.state == queue.Scheduled) {
 				q.remove(r)
 				absorbed++
 			}
@@ -440,23 +459,11 @@ func (q *Memory) Absorb(ctx context.Context, held []queue.Task) (absorbed int, e
 	return absorbed, nil
 }
 
-// Count counts the tasks by state.
-func (q *Memory) Count(context.Context) (c queue.Counts, err error) {
+// Room returns how many more tasks may come before limit wait, now or, not yet parked, for later.
+func (q *Memory) Room(ctx context.Context, limit int) (room int, stale bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	of := map[queue.State]*int{
-		queue.Waiting: &c.Waiting, queue.Scheduled: &c.Scheduled, queue.Running: &c.Running, queue.Dead: &c.Dead, queue.Done: &c.Done,
-	}
-	for _, r := range q.rows {
-		*of[r.state]++
-	}
-	return c, nil
-}
-
-// Room returns how many more tasks may come before limit wait.
-func (q *Memory) Room(ctx context.Context, limit int) (room int, stale bool, err error) {
-	c, err := q.Count(ctx)
-	return max(0, limit-c.Waiting), false, err
+	return max(0, limit-len(q.inOrder(func(r *row) bool { return r.state == queue.Waiting }))), false, ctx.Err()
 }
 
 // CountWaiting does nothing: Room counts by itself.
@@ -468,7 +475,7 @@ func (q *Memory) matching(f queue.Filter, limit int) []*row {
 		return r.ID > f.After &&
 			(len(f.IDs) == 0 || slices.Contains(f.IDs, r.ID)) &&
 			(len(f.Kinds) == 0 || slices.Contains(f.Kinds, r.Kind)) &&
-			(len(f.States) == 0 || slices.Contains(f.States, r.state)) &&
+			(len(f.States) == 0 || slices.Contains(f.States, r.stateAt(q.now().UnixMilli()))) &&
 			(len(f.Queues) == 0 || slices.Contains(f.Queues, r.Queue)) &&
 			(f.Key == 0 || f.Key == r.Key)
 	})
@@ -481,18 +488,23 @@ func (q *Memory) List(_ context.Context, match queue.Filter, limit int) (list []
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, r := range q.matching(match, limit) {
-		list = append(list, r.record())
+		list = append(list, r.record(q.now().UnixMilli()))
 	}
 	return list, nil
 }
 
-func (r *row) record() queue.Record {
+func (r *row) record(now int64) queue.Record {
 	out := queue.Record{
-		ID: r.ID, Queue: r.Queue, Kind: r.Kind, Key: r.Key, Payload: r.Payload, Priority: r.Priority, State: r.state,
+		ID: r.ID, Queue: r.Queue, Kind: r.Kind, Key: r.Key, Payload: r.Payload, Priority: r.Priority, State: r.stateAt(now),
 		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, ExpiresAt: timeOf(r.expiresAt), DedupeKey: r.dedupeKey,
 		LastError: r.lastError, Created: time.UnixMilli(r.created), Updated: time.UnixMilli(r.updated),
 	}
-	switch r.state {
+	if r.state == queue.Waiting { // since then
+		if out.Updated = out.Created; r.dueAt != 0 && r.dueAt <= now {
+			out.Updated = timeOf(r.dueAt)
+		}
+	}
+	switch out.State {
 	case queue.Scheduled:
 		out.RunAt = timeOf(r.dueAt)
 	case queue.Running:
@@ -516,10 +528,15 @@ func (q *Memory) Retry(_ context.Context, match queue.Filter, limit int) (n int,
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, r := range q.matching(match, len(q.rows)) {
-		if n == limit || r.state != queue.Dead && r.state != queue.Scheduled {
+		now := q.now().UnixMilli()
+		if state := r.stateAt(now); n == limit || state != queue.Dead && state != queue.Scheduled {
 			continue
 		}
-		r.state, r.dueAt, r.expiresAt, r.Attempts, r.lost, r.updated = queue.Waiting, 0, 0, 0, false, q.now().UnixMilli()
+		if r.state == queue.Waiting {
+			now = 0
+		}
+		r.wait(now)
+		r.expiresAt, r.Attempts, r.lost = 0, 0, false
 		q.options.Notifier.Notify(r.Queue)
 		n++
 	}
@@ -542,7 +559,7 @@ func (q *Memory) Defer(_ context.Context, match queue.Filter, limit, priority in
 // Due returns how long ago the oldest task of each queue became due that is not done.
 func (q *Memory) Due(ctx context.Context) (map[string]time.Duration, error) {
 	due := make(map[string]time.Duration)
-	for _, name := range slices.Concat(queue.Queues(), q.options.Queues) {
+	for _, name := range slices.Concat(q.options.Kinds.Queues(), q.options.Queues) {
 		due[name] = 0
 	}
 	s, err := q.Stats(ctx)
@@ -597,7 +614,7 @@ func (q *Memory) Paused(context.Context) ([]string, error) {
 func (q *Memory) Stats(context.Context) (s queue.Stats, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	standing := slices.Concat(queue.Queues(), q.options.Queues, slices.Collect(maps.Keys(q.paused)))
+	standing := slices.Concat(q.options.Kinds.Queues(), q.options.Queues, slices.Collect(maps.Keys(q.paused)))
 	others := make(map[string]bool)
 	counts, found := make(map[queue.TaskStats]int), maps.Clone(q.paused)
 	for _, r := range q.rows {
@@ -611,10 +628,10 @@ func (q *Memory) Stats(context.Context) (s queue.Stats, err error) {
 	for _, r := range q.rows {
 		if slices.Contains(standing, r.Queue) {
 			kind := r.Kind
-			if !slices.Contains(queue.Kinds(), kind) {
+			if !slices.Contains(q.options.Kinds.Names(), kind) {
 				kind = queue.OtherKinds
 			}
-			counts[queue.TaskStats{Queue: r.Queue, Kind: kind, State: r.state}]++
+			counts[queue.TaskStats{Queue: r.Queue, Kind: kind, State: r.stateAt(q.now().UnixMilli())}]++
 			found[r.Queue] = true
 		}
 	}
@@ -653,7 +670,7 @@ func (q *Memory) due(name string) (age time.Duration) {
 // oldest is the age of the oldest of those that are first, each in its priority.
 func (q *Memory) oldest(name string) (age time.Duration) {
 	first := make(map[int]bool)
-	for _, r := range q.inOrder(func(r *row) bool { return r.state == queue.Waiting && r.Queue == name }) {
+	for _, r := range q.inOrder(func(r *row) bool { return r.stateAt(q.now().UnixMilli()) == queue.Waiting && r.Queue == name }) {
 		if !first[r.Priority] && len(first) < queue.MaxPriorities {
 			first[r.Priority] = true
 			age = max(age, q.now().Sub(time.UnixMilli(r.created)))
@@ -665,13 +682,13 @@ func (q *Memory) oldest(name string) (age time.Duration) {
 // SetMaxKeys makes the queue remember fewer idempotency keys.
 func (q *Memory) SetMaxKeys(most int) { q.maxKeys = most }
 
-// Forge makes a row of what a producer may write: it changes a task as no queue
-// would, and leaves the dedupe key with it. A time of 0 stands for none.
-func (q *Memory) Forge(id uint64, state queue.State, dueAt int64, name string) {
+// Forge makes a row of what a producer may write: it changes a task that waits, and has its dedupe
+// key, as no queue would. A time of 0 stands for none.
+func (q *Memory) Forge(id uint64, attempts int, dueAt int64, name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := q.rows[id]
-	r.state, r.dueAt, r.Queue = state, dueAt, name
+	r.Attempts, r.dueAt, r.Queue = attempts, dueAt, name
 }
 
 // Errors returns the errors of outcomes.

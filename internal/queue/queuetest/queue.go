@@ -17,7 +17,6 @@ type Queue interface {
 	EnqueueOnce(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error)
 	Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error)
 	Absorb(ctx context.Context, held []queue.Task) (absorbed int, err error)
-	Count(ctx context.Context) (queue.Counts, error)
 }
 
 // Limited says when too many tasks wait; see [queue.MySQLQueue.Room].

@@ -65,10 +65,32 @@ func TryFinish(t T, q Queue, err error, list ...queue.Task) (lost int) {
 }
 
 // ExpectCounts fails the test unless the tasks of each state are as many as wanted.
-func ExpectCounts(t T, q Queue, want queue.Counts) {
+func ExpectCounts(t T, q Queue, want Counts) {
 	t.Helper()
-	got, err := q.Count(t.Context())
+	got, err := Count(t.Context(), q)
 	if err != nil || got != want {
 		t.Fatalf("counts %+v, %v, want %+v", got, err, want)
 	}
+}
+
+// Counts is the number of tasks in each state.
+type Counts struct {
+	Waiting, Scheduled, Running, Dead, Done int
+}
+
+// Open is the number of tasks that are not finished.
+func (c Counts) Open() int { return c.Waiting + c.Scheduled + c.Running }
+
+// Count counts all tasks by state.
+func Count(ctx context.Context, q interface {
+	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
+}) (c Counts, err error) {
+	list, err := q.List(ctx, queue.Filter{}, 1<<30)
+	of := map[queue.State]*int{
+		queue.Waiting: &c.Waiting, queue.Scheduled: &c.Scheduled, queue.Running: &c.Running, queue.Dead: &c.Dead, queue.Done: &c.Done,
+	}
+	for _, r := range list {
+		*of[r.State]++
+	}
+	return c, err
 }

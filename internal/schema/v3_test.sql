@@ -1,11 +1,4 @@
--- The tables of activityd's own as they were in version 1 of the schema: the ones of
--- a database that records no version. This file never changes.
-
--- The durable queue. A producer sets type, subject and args in the transaction of
--- the change that the task is about; if it wants to, also queue and priority,
--- expires_at, or, for a task that shall run later, state = 'scheduled' and due_at.
--- It needs the right to insert these columns, and no other (README, Rights); args of
--- more than 4096 bytes are not read. Times are unix milliseconds of the database's clock.
+-- Version 3 of the table tasks.
 CREATE TABLE IF NOT EXISTS tasks (
   id           BIGINT UNSIGNED   NOT NULL AUTO_INCREMENT,
   queue        VARCHAR(32)       NOT NULL DEFAULT 'default',
@@ -28,22 +21,4 @@ CREATE TABLE IF NOT EXISTS tasks (
   KEY claim (queue, state, priority, id, type),
   KEY timers (state, due_at),
   KEY chains (type, subject)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
-
--- The queues of which no task may start.
-CREATE TABLE IF NOT EXISTS paused_queues (
-  queue     VARCHAR(32)     NOT NULL,
-  paused_at BIGINT UNSIGNED NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
-  PRIMARY KEY (queue)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
-
--- What was enqueued under an idempotency key, so that a client that repeats
--- itself gets the answer of the first time.
-CREATE TABLE IF NOT EXISTS task_keys (
-  key_hash    BINARY(32)      NOT NULL COMMENT 'SHA-256 of the key',
-  batch_hash  BINARY(32)      NOT NULL COMMENT 'SHA-256 of what was to be enqueued',
-  task_ids    JSON            NOT NULL DEFAULT (JSON_ARRAY()),
-  created_at  BIGINT UNSIGNED NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
-  PRIMARY KEY (key_hash),
-  KEY created (created_at)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 3, compatible since 1';
