@@ -84,7 +84,7 @@ CREATE TABLE IF NOT EXISTS task_leases (
   claimed_at BIGINT UNSIGNED NOT NULL,
   ends_at    BIGINT UNSIGNED NOT NULL,
   since      BIGINT UNSIGNED NOT NULL COMMENT 'when the oldest of its tasks began, or, if that was tried before, was created',
-  tasks      LONGTEXT        NOT NULL COMMENT 'JSON, a list for each task: see internal/queue',
+  tasks      LONGTEXT        NOT NULL COMMENT 'JSON, a list for each task: see package queue',
   done       MEDIUMBLOB      NOT NULL COMMENT 'a bit for each, set when it is finished',
   PRIMARY KEY (token),
   KEY ends (ends_at)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // activityd is its queue with the real handlers, as a service with default settings
@@ -16,14 +16,14 @@ import (
 type activityd struct {
 	*backend
 	notifier *notify.Notifier
-	queue    *queue.MySQLQueue
+	queue    *queue.Queue
 	store    *contacts.MySQL
 	pool     queue.PoolOptions
 }
 
 func newActivityd(b *backend) *activityd {
 	notifier := &notify.Notifier{}
-	q := queue.NewMySQLQueue(b.db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "bench"})
+	q := queue.NewQueue(b.db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "bench"})
 	return &activityd{backend: b, notifier: notifier, queue: q, store: contacts.NewMySQL(b.db), pool: queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers()}}
 }
 

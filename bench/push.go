@@ -17,8 +17,8 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/push/apns/apnstest"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // pushBench measures notifications, whose push service is a fake in this process: the

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/once"
 )
 
 // process has what a process of its own would have: connections, and a notifier that is

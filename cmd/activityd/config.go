@@ -13,10 +13,10 @@ import (
 	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // config is what the settings say. Each command registers the groups that it uses;

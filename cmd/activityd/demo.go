@@ -24,12 +24,12 @@ import (
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 func newDemo() *cobra.Command {

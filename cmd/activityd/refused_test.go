@@ -16,9 +16,9 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // refusing is a way in which Redis refuses to work for activityd.
@@ -215,7 +215,7 @@ func awaitMetric(t *testing.T, url, line string, above ...float64) {
 // open returns the tasks that are not finished, dead ones too.
 func (r *running) open(t *testing.T) []queue.Record {
 	t.Helper()
-	list, err := queue.NewMySQLQueue(r.db, queue.Options{Kinds: tasks.Kinds()}).List(context.Background(), queue.Filter{}, 1<<20)
+	list, err := queue.NewQueue(r.db, queue.Options{Kinds: tasks.Kinds()}).List(context.Background(), queue.Filter{}, 1<<20)
 	must(t, err)
 	return list
 }

@@ -26,16 +26,16 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
+	"github.com/activityd/activityd/once"
+	"github.com/activityd/activityd/queue"
 )
 
 func newServe() *cobra.Command {
@@ -231,14 +231,14 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	if err != nil {
 		return b, errors.Join(err, b.closers.close())
 	}
-	b.ask = asking(contacts.NewMySQL(check), queue.NewMySQLQueue(check, queue.Options{Kinds: tasks.Kinds()}))
+	b.ask = asking(contacts.NewMySQL(check), queue.NewQueue(check, queue.Options{Kinds: tasks.Kinds()}))
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Notifier: b.notifier})
 	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
 	o := queue.Options{Kinds: tasks.Kinds(), Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks}
-	b.queue, b.requests = queue.NewMySQLQueue(b.db, o), queue.NewMySQLQueue(requests, o)
+	b.queue, b.requests = queue.NewQueue(b.db, o), queue.NewQueue(requests, o)
 	return b, nil
 }
 

@@ -23,9 +23,9 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/queue"
 )
 
 // running is a server in this process, on private servers.

@@ -13,8 +13,8 @@ import (
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // verifyJSON runs verify, and returns its exit code, its findings and the summary.
@@ -209,7 +209,7 @@ func TestVerifyLooksForOrphansAtTheRate(t *testing.T) {
 	v := &verification{
 		bulkCommand: &bulkCommand{reporter: newReporter(io.Discard, 0), job: bulk.Job{Rate: rate}, backend: backend{index: sets, store: store}},
 		options:     &verifyOptions{}, printer: newFindingPrinter(io.Discard, outputTable),
-		auditor: audit.New(audit.Options{Sets: sets, Truth: store, Tasks: queue.NewMySQLQueue(m.db, queue.Options{Kinds: tasks.Kinds()}), Pause: time.Millisecond}),
+		auditor: audit.New(audit.Options{Sets: sets, Truth: store, Tasks: queue.NewQueue(m.db, queue.Options{Kinds: tasks.Kinds()}), Pause: time.Millisecond}),
 	}
 	start := time.Now()
 	orphans, err := v.findOrphans(t.Context(), bulk.NewPacer(bulk.PacerOptions{Parallel: 4, Rate: rate}))

@@ -19,14 +19,14 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/once"
-	"github.com/activityd/activityd/internal/once/oncetest"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/once"
+	"github.com/activityd/activityd/queue"
 )
 
 // store is all that is asked of the database.
@@ -65,7 +65,7 @@ func onMySQLAnd(t *testing.T) (*ground, *sql.DB) {
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	notifier := &notify.Notifier{}
-	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "test"})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "test"})
 	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: q, notifier: notifier, locks: once.NewMySQL(db)}), db
 }
 

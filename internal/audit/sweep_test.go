@@ -12,10 +12,10 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/once"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/once"
+	"github.com/activityd/activityd/queue"
 )
 
 const sweepLease = time.Minute // by default

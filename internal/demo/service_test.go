@@ -21,11 +21,11 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // service is the whole of activityd over a made-up site: the queue with its
@@ -95,20 +95,20 @@ func startRealService(t *testing.T, w *world.World) *service {
 	}
 	t.Cleanup(receivers.Close)
 	s.config.Push = &demo.Push{Store: push.NewMySQL(db), Receivers: receivers, Hold: &demo.Hold{}}
-	q := heldQueue{queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "test"}), s.config.Push.Hold}
+	q := heldQueue{queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "test"}), s.config.Push.Hold}
 	s.start(t, contacts.NewMySQL(db), q, notifier, redis.NewClient(options))
 	return s
 }
 
 // heldQueue is a queue whose deliveries can be held.
 type heldQueue struct {
-	*queue.MySQLQueue
+	*queue.Queue
 
 	hold *demo.Hold
 }
 
 func (q heldQueue) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
-	return q.hold.Claim(name, func() ([]queue.Task, error) { return q.MySQLQueue.Claim(ctx, name, n, lease) })
+	return q.hold.Claim(name, func() ([]queue.Task, error) { return q.Queue.Claim(ctx, name, n, lease) })
 }
 
 func load(t *testing.T, w *world.World, into site.Site) {

@@ -15,8 +15,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 var sqlBlock = regexp.MustCompile("(?s)```sql\n(.*?)```")
@@ -170,7 +170,7 @@ func TestTheRightsOfTheDocs(t *testing.T) {
 		}
 	}
 
-	q := queue.NewMySQLQueue(g.asUser(t, "activityd"), queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
+	q := queue.NewQueue(g.asUser(t, "activityd"), queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
 	_, _, err := q.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewUpload(7), tasks.NewRefill(7)})
 	must(t, err)
 	_, err = q.Pause(t.Context(), tasks.QueueRefill)

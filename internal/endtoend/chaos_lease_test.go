@@ -13,8 +13,8 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/queue"
 )
 
 // duel is a pair of workers of which the first loses a task to the second. Each

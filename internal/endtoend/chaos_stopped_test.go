@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/queue"
 )
 
 // TestAStoppedTransactionHoldsUpNobody: a worker stops for good in the middle of

@@ -24,9 +24,9 @@ import (
 	"github.com/activityd/activityd/internal/localserver/clustertest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // severalSite is a site whose sets lie in some Redis, and an activityd. Its viewers are the
@@ -36,7 +36,7 @@ type severalSite struct {
 	dsn, redisURL string
 
 	db      *sql.DB
-	queue   *queue.MySQLQueue
+	queue   *queue.Queue
 	site    *site.MySQL
 	client  redis.UniversalClient // the test's own
 	index   *index.Index
@@ -69,7 +69,7 @@ func newSeveralSite(t *testing.T, redisURL string, client redis.UniversalClient,
 	t.Helper()
 	s := &severalSite{dsn: patiently(t, servertest.MySQLDSN(t)), redisURL: redisURL, client: client}
 	s.db = openMySQL(t, s.dsn)
-	s.site, s.queue = site.NewMySQL(s.db), queue.NewMySQLQueue(s.db, queue.Options{Kinds: tasks.Kinds()})
+	s.site, s.queue = site.NewMySQL(s.db), queue.NewQueue(s.db, queue.Options{Kinds: tasks.Kinds()})
 	var members []site.Member
 	var relations []site.Relation
 	var photos []site.Photo

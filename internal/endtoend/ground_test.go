@@ -12,10 +12,10 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // ground is what a test stands on: the servers, and the site that its processes
@@ -26,7 +26,7 @@ type ground struct {
 	db       *sql.DB       // the site's own connections
 	client   *redis.Client // the test's own look at the sets
 	site     *site.MySQL
-	queue    *queue.MySQLQueue // the test's own look at the queue
+	queue    *queue.Queue // the test's own look at the queue
 	settings index.Settings
 }
 
@@ -43,7 +43,7 @@ func groundOn(t *testing.T, need int, dsn string, r *localserver.Redis) *ground 
 	db := openMySQL(t, dsn)
 	return &ground{
 		dsn: dsn, redis: r, db: db, client: openRedis(t, r), site: site.NewMySQL(db),
-		queue: queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"}), settings: settings,
+		queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"}), settings: settings,
 	}
 }
 

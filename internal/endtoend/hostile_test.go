@@ -8,11 +8,11 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // TestAServerWithUnusualDefaults: on a server whose defaults of session variables

@@ -12,10 +12,10 @@ import (
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // partSize is small, so that an upload of anybody popular is a chain of tasks.
@@ -49,7 +49,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	store := contacts.NewMySQL(db)
 	client := openRedis(t, g.redis)
 	ix := index.New(client, index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
-	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: name})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: name})
 
 	var claims queuetest.Queue = q
 	if f.queue != nil {

@@ -14,9 +14,9 @@ import (
 
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/outage"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // gauge is a queue with as much room as a test says.

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // move is one step of an order: an event happens, or is delivered.

@@ -24,13 +24,13 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/metrics"
-	"github.com/activityd/activityd/internal/once"
-	"github.com/activityd/activityd/internal/once/oncetest"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	_ "github.com/activityd/activityd/internal/stream" // has metrics
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/once"
+	"github.com/activityd/activityd/queue"
 )
 
 // use uses what has metrics without series until then, and returns what a scrape
@@ -38,7 +38,7 @@ import (
 func use() ([]*dto.MetricFamily, []prometheus.Collector) {
 	log := slog.New(slog.DiscardHandler)
 	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
-	queue.NewMySQLQueue(nil, queue.Options{Kinds: tasks.Kinds()}) // begins their series
+	queue.NewQueue(nil, queue.Options{Kinds: tasks.Kinds()}) // begins their series
 	serveRequests(log, q)
 	showCertificate(log)
 	defer useIndex(log, q)() // what is shown of a sweep goes with it

@@ -15,8 +15,8 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // instantSender accepts all messages after a time.
@@ -69,7 +69,7 @@ func BenchmarkDeliver(b *testing.B) {
 		b.Run(kind.name, func(b *testing.B) {
 			var took time.Duration
 			for b.Loop() {
-				q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: &notify.Notifier{}})
+				q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: &notify.Notifier{}})
 				event := storeEvent(b, store, push.Event{
 					Type: "upload", Actor: member.ID(devices + 1), Object: "photo:901", Followers: true, Title: "A new photo", Body: "of a lake", Collapse: kind.collapse,
 				})
@@ -103,7 +103,7 @@ func BenchmarkDeliver(b *testing.B) {
 }
 
 // drain runs a pool until there are no tasks.
-func drain(b *testing.B, db *sql.DB, q *queue.MySQLQueue, handler queue.Handler) {
+func drain(b *testing.B, db *sql.DB, q *queue.Queue, handler queue.Handler) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()

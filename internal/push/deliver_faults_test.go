@@ -9,7 +9,7 @@ import (
 
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 )
 
 // lateLook is a database whose answers to looks arrive late.

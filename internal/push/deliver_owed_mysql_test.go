@@ -16,9 +16,9 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // leaving is a push service at whose first message the database goes away.
@@ -70,7 +70,7 @@ func TestReceiptsOutliveAServer(t *testing.T) {
 			must(t, err)
 			t.Cleanup(func() { _ = db.Close() })
 			store, notifier := push.NewMySQL(db), &notify.Notifier{}
-			q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier})
+			q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier})
 			exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada')")
 			var list []push.Device
 			for i := range devices {

@@ -11,8 +11,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/queue"
 )
 
 // counted is a queue that counts what becomes of tasks.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/queue"
 )
 
 func devicesTo(n uint64) (all []uint64) {

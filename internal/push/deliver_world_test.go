@@ -16,9 +16,9 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // world is what deliveries work with, in memory: the store, the queue and the push

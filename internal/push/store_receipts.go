@@ -14,7 +14,7 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // State is what became of an event for a device.

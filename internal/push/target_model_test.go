@@ -20,7 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // targetSite is a small random site: the members are 1 to 6, and 3 and 6 may be none.

@@ -17,8 +17,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // TestRowsAreTargeted: a site inserts rows, and each process that works on a page for the first
@@ -41,7 +41,7 @@ func TestRowsAreTargeted(t *testing.T) {
 		('notify', 2, JSON_OBJECT('type', 'comment', 'recipients', JSON_ARRAY('7', 2, '8'), 'id', 'a')),
 		('notify', 2, JSON_OBJECT('type', 'comment', 'recipients', JSON_ARRAY('7', 2, '8'), 'id', 'a')),
 		('notify', 2, JSON_OBJECT('type', 'comment', 'recipients', 'all')), ('notify', 0, JSON_OBJECT('type', 'comment'))`)
-	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds()})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()})
 	g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: contacts.NewMySQL(db), PageSize: size})
 	dropped := 0
 	for open := 1; open > 0; {
@@ -133,7 +133,7 @@ func TestABurstIsNotTakenTwice(t *testing.T) {
 	db := openDB(t)
 	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
 	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), '{}', 5)")
-	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds()})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()})
 	sender := &slowSender{sending: make(chan struct{}, 9), answer: make(chan struct{})}
 	work := func(name string, h queue.Handler) (worked int) {
 		list, err := q.Claim(t.Context(), name, 10, time.Minute)
@@ -180,7 +180,7 @@ func TestABurstIsNotTakenTwice(t *testing.T) {
 	if n := <-ended; n != 1 {
 		t.Errorf("%d deliveries were done, want 1", n)
 	}
-	_, err := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds()}).Retry(t.Context(), queue.Filter{}, 10) // now
+	_, err := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}).Retry(t.Context(), queue.Filter{}, 10) // now
 	must(t, err)
 	if n := work(push.QueuePush, deliveries()); n != 1 || len(sender.sent) != 2 || sender.sent[0].Count != 2 || sender.sent[1].Count != 3 { // with the two that the device shows
 		t.Errorf("then %d deliveries were done; the messages are %+v", n, sender.sent)
@@ -409,7 +409,7 @@ func TestALatePageWritesNothing(t *testing.T) {
 	exec(t, db, "REPLACE INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
 	exec(t, db, "REPLACE INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), 5)")
 	exec(t, db, `INSERT INTO tasks (queue, type, subject, args) VALUES ('notify', 'notify', 1, '{"id":"e","type":"fave","recipients":["2"],"collapse":"c"}')`)
-	q, store := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds()}), push.NewMySQL(db)
+	q, store := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), push.NewMySQL(db)
 	claim := func() []queue.Task {
 		t.Helper()
 		list, err := q.Claim(t.Context(), push.QueueNotify, 10, time.Minute)

@@ -17,8 +17,8 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/stream"
+	"github.com/activityd/activityd/queue"
 )
 
 func TestEntriesBecomeTasks(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/strictjson"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // Field is the one field of an entry.

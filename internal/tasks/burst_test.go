@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // uploadsOf returns claimed upload tasks of member 1, as a site's plain SQL makes

@@ -12,8 +12,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/strictjson"
+	"github.com/activityd/activityd/queue"
 )
 
 // The kinds that look again at (member, contact), which may have been added or removed.

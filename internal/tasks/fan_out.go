@@ -11,8 +11,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/queue"
 )
 
 // Upload is the kind that looks again at the member, which may have uploaded. FanOut, which

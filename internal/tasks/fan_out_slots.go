@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // FanOutSlots is the kind that does what a fan-out left because slots of Redis were out: it

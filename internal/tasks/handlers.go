@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // DefaultPartSize is the default of HandlerOptions.PartSize. A part of that size takes

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/strictjson"
+	"github.com/activityd/activityd/queue"
 )
 
 // kinds lists the kinds of task. A new one is a file of its own, with a value of type

@@ -14,8 +14,8 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // noReader is asked nothing.
@@ -70,7 +70,7 @@ func TestAKindIsAFileAndALine(t *testing.T) {
 	if !slices.Contains(tasks.Changing(tasks.OwnSet), tasks.Poke) {
 		t.Error("the audit does not know it")
 	}
-	queue.NewMySQLQueue(nil, queue.Options{Kinds: tasks.Kinds()})
+	queue.NewQueue(nil, queue.Options{Kinds: tasks.Kinds()})
 	if _, ok := metricstest.Gather(t)[`activityd_tasks_finished_total{outcome="done",queue="default",type="poke"}`]; !ok {
 		t.Error("the metrics do not know it")
 	}
@@ -80,7 +80,7 @@ func TestAKindIsAFileAndALine(t *testing.T) {
 }
 
 // A client that repeats itself over an update must not be refused: what
-// [queue.MySQLQueue.EnqueueOnce] compares stays what it is.
+// [queue.Queue.EnqueueOnce] compares stays what it is.
 func TestTheJSONOfTasksStays(t *testing.T) {
 	t.Parallel()
 	part := tasks.NewFanOut(5, 6)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/strictjson"
+	"github.com/activityd/activityd/queue"
 )
 
 // The kinds that notify members: see package push.

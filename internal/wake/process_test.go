@@ -13,16 +13,16 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
+	"github.com/activityd/activityd/queue"
 )
 
 // worker is what an activityd process has of MySQL and Redis.
 type worker struct {
 	db       *sql.DB
 	notifier *notify.Notifier
-	queue    *queue.MySQLQueue
+	queue    *queue.Queue
 }
 
 func newWorker(t *testing.T, dsn string, server *localserver.Redis) worker {
@@ -31,7 +31,7 @@ func newWorker(t *testing.T, dsn string, server *localserver.Redis) worker {
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	p := worker{db: db, notifier: &notify.Notifier{}}
-	p.queue = queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: p.notifier, Owner: t.Name()[:10]})
+	p.queue = queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: p.notifier, Owner: t.Name()[:10]})
 	run(t, wake.New(open(t, onSocket(server.Addr())), p.notifier, quiet()))
 	return p
 }

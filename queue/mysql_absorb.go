@@ -1,0 +1,111 @@
+package queue
+
+import (
+	"context"
+	"database/sql"
+	"maps"
+	"slices"
+
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// absorbSize bounds what one transaction absorbs. What is left when the next one
+// fails starts by itself, later.
+const absorbSize = 5000
+
+// Absorb deletes the tasks that are the same work as a held one, by the dedupe keys of their
+// kinds, and have not been started, and returns how many they were. The
+// caller does their work, and reads what is true only afterwards. A task
+// whose lease is lost absorbs nothing: if its worker fails now, no task would
+// do that work. One that absorbed does not expire any more.
+//
+// A task is passed over while it is locked: by the transaction of a change that it
+// absorbed, which cannot be seen yet.
+func (q *Queue) Absorb(ctx context.Context, held []Task) (absorbed int, err error) {
+	if len(held) == 0 {
+		return 0, nil
+	}
+	for {
+		var n int
+		err := mysql.Transact(ctx, q.db, "absorb tasks", func(tx *sql.Tx) (err error) {
+			n, err = absorb(ctx, tx, q.options.Kinds, held)
+			return err
+		})
+		absorbed += n
+		if err != nil || n < absorbSize {
+			return absorbed, err
+		}
+	}
+}
+
+func absorb(ctx context.Context, tx *sql.Tx, kinds Kinds, held []Task) (absorbed int, err error) {
+	ours, err := lockHeld(ctx, tx, held, toChange)
+	if err != nil || len(ours) == 0 {
+		return 0, err
+	}
+	for _, from := range []struct{ table, condition, remove string }{
+		{"tasks", "", deleteTasks},
+		{"parked_tasks", "state = 'scheduled' AND ", deleteParked},
+	} {
+		ids, err := selectUnstarted(ctx, tx, kinds, ours, from.table, from.condition)
+		if err != nil {
+			return 0, err
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		n, err := mysql.Affected(tx.ExecContext(ctx, from.remove+"IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...))
+		if err != nil {
+			return 0, err
+		}
+		absorbed += n
+	}
+	if absorbed > 0 {
+		err = makeImmortal(ctx, tx, ours)
+	}
+	return absorbed, err
+}
+
+// makeImmortal lets tasks never expire that stand for others now: those may never expire. It
+// writes the tasks of a lease again, as far as there are any that would expire.
+func makeImmortal(ctx context.Context, tx *sql.Tx, ours []Task) error {
+	mortal := slices.DeleteFunc(slices.Clone(ours), func(t Task) bool { return !t.Expires })
+	tokens, groups := byLease(mortal, leaseOf)
+	for _, token := range tokens {
+		l, err := lockLease(ctx, tx, token, true, toChange)
+		if err != nil || l == nil {
+			return err
+		}
+		for i := range l.tasks {
+			if slices.ContainsFunc(groups[token], func(t Task) bool { return t.ID == l.tasks[i].ID }) {
+				l.tasks[i].expiresAt = 0
+			}
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE task_leases SET tasks = ? WHERE token = ?", encodeTasks(l.tasks, l.claimed), token); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// selectUnstarted returns the tasks in a table that are the same work as ours and have not been
+// started. It locks those of the same subjects.
+func selectUnstarted(ctx context.Context, tx *sql.Tx, kinds Kinds, ours []Task, table, condition string) (ids []uint64, err error) {
+	keys, names := make(map[uint64]bool), make(map[string]bool)
+	for _, t := range ours {
+		keys[t.Key], names[t.Kind] = true, true
+	}
+	args := append(mysql.Args(slices.Sorted(maps.Keys(names))), mysql.Args(slices.Sorted(maps.Keys(keys)))...)
+	_, err = mysql.Select(ctx, tx, func(rows *sql.Rows) (r Task, err error) {
+		var payload []byte
+		if err := rows.Scan(&r.ID, &r.Kind, &r.Key, &payload); err != nil {
+			return r, err
+		}
+		if slices.ContainsFunc(ours, func(t Task) bool { return kinds.StandsFor(t, r.Kind, r.Key, payload) }) {
+			ids = append(ids, r.ID)
+		}
+		return r, nil
+	}, "SELECT id, type, subject, "+boundedArgs+" FROM "+table+" FORCE INDEX (subjects) WHERE "+condition+"type IN ("+mysql.Marks(len(names))+
+		") AND subject IN ("+mysql.Marks(len(keys))+") LIMIT ? FOR UPDATE SKIP LOCKED", append(args, absorbSize)...)
+	return ids, err
+}

@@ -1,0 +1,65 @@
+package queue
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/activityd/activityd/internal/notify"
+)
+
+// KeyTTL is how long the key of [Queue.EnqueueOnce] is remembered at least, as long
+// as there are no more than about MaxKeys. Of more, the oldest are forgotten: what is then
+// enqueued twice is done twice, which does no harm, while a refusal would let one
+// client that makes many keys keep all others from enqueuing.
+const (
+	KeyTTL  = 24 * time.Hour
+	MaxKeys = 1_000_000
+)
+
+// MaxLease is how long a lease lasts at most.
+const MaxLease = 24 * time.Hour
+
+// SharedAttempts is how many attempts of a task may be shared with others: from the next one
+// on it runs alone, as it may be what makes all of them fail, hang or die. It is two: most
+// tasks whose first attempt was lost were in a process that was killed for another reason,
+// often with a thousand others.
+const SharedAttempts = 2
+
+// ErrKeyReused says that a key of [Queue.EnqueueOnce] stands for another batch.
+var ErrKeyReused = errors.New("the idempotency key was used for other tasks")
+
+// Swept counts what a sweep did.
+type Swept struct {
+	Due      int  // scheduled tasks that are waiting now
+	TookOver int  // tasks freed or buried because their lease ran out
+	More     bool // there may be more: sweep again at once
+}
+
+// Options say how a queue works. The zero value is fine.
+type Options struct {
+	// Notifier is notified of tasks that were enqueued.
+	Notifier *notify.Notifier
+	// Owner names this process in the leases, for operators.
+	Owner string
+	// Kinds are the kinds of task that it knows.
+	Kinds Kinds
+	// Queues are always among those that Stats counts, besides those of the kinds.
+	Queues []string
+	// Keep is how long finished tasks are kept to be looked at; 0: not at all.
+	Keep time.Duration
+}
+
+// standing returns the queues that Stats counts whatever else there is: those of
+// the kinds, those of the options, and those that are paused.
+func (o Options) standing(paused []string) []string {
+	names := slices.Concat(o.Kinds.Queues(), o.Queues, paused)
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
+func (o Options) withDefaults() Options {
+	if o.Notifier == nil {
+		o.Notifier = &notify.Notifier{}
+	}
+	return o
+}
