@@ -32,7 +32,7 @@ var layers = []struct {
 	{"internal/newest", []string{module}},
 	{"internal/admit", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module + "internal/contacts", module + "internal/index", module + "internal/recent", module + "internal/api"}},
 	{"internal/settings", []string{module}},
-	{"internal/notify", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},
+	{"notify", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},
 	{"internal/redisreply", []string{"database/sql", "net/http", "github.com/labstack/echo", module}},
 	{"internal/mysql", []string{"github.com/redis", "net/http", "github.com/labstack/echo", module + "internal/contacts", module + "internal/tasks"}},
 	{"internal/contacts", []string{"github.com/redis", "net/http", "github.com/labstack/echo"}},
@@ -63,7 +63,7 @@ var senders = []string{
 }
 
 // leaves import no other package, and every package may import them.
-var leaves = []string{module + "internal/retry", module + "internal/newest", module + "internal/filelock", module + "internal/notify", module + "internal/outage"}
+var leaves = []string{module + "internal/retry", module + "internal/newest", module + "internal/filelock", module + "notify", module + "internal/outage"}
 
 // The driver's error numbers mean something in one place only. The other one starts
 // servers.
@@ -125,9 +125,9 @@ func TestBreachesAreFound(t *testing.T) {
 		{"once", "github.com/redis/go-redis/v9", false},
 		{"internal/oncetest", module + "once", false},
 		{"once", "net/http", true},
-		{"internal/notify", module + "queue", true},
-		{"internal/notify", "database/sql", true},
-		{"internal/notify", "github.com/redis/go-redis/v9", true},
+		{"notify", module + "queue", true},
+		{"notify", "database/sql", true},
+		{"notify", "github.com/redis/go-redis/v9", true},
 		{"internal/httpserver", module + "internal/api", true},
 		{"internal/metrics", module + "internal/httpserver", false},
 		{"internal/wake", "github.com/redis/go-redis/v9", false},

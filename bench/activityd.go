@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -37,7 +37,9 @@ func (a *activityd) work(ctx context.Context, done *countdown) (stop func() erro
 func (a *activityd) workWith(ctx context.Context, q queue.Store, handlers map[string]queue.Handler) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	pool := queue.NewPool(q, a.notifier, handlers, a.log, a.pool)
+	o := a.pool
+	o.Log, o.Notifier = a.log, a.notifier
+	pool := queue.NewPool(q, handlers, o)
 	go func() { ended <- pool.Run(ctx) }()
 	return func() error {
 		cancel()

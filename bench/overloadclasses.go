@@ -42,7 +42,8 @@ func (s *suite) benchClasses(ctx context.Context) error {
 		}
 	}
 	list := []class{
-		{"proven", classes[admit.Proven], nil}, {"compared", classes[admit.Compared], nil},
+		{"proven", classes[admit.Proven], nil},
+		{"compared", classes[admit.Compared], nil},
 		{"walk, 10 to 100 contacts", o.questions, o.viewers},
 	}
 	for i, n := range s.options.site.Contacts[1:] {

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/once"
 )
 

@@ -2,20 +2,44 @@ package once
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/activityd/activityd/internal/promreg"
 )
 
-var (
-	operations = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_once_operations_total", Help: "Operations on names by action and outcome; lost: the caller does not hold the name, error: the store failed.",
-	}, []string{"action", "outcome"})
-	attempts = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_once_attempts_total", Help: "Attempts of this process that ended; released: handed back, lost: the end was not recorded, as the lease was lost or the store away.",
-	}, []string{"outcome"})
-	exhausted = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_once_exhausted_total", Help: "Names whose last attempt failed, as this process noticed first.",
-	})
-)
+// metrics are those of all that share a registerer.
+type metrics struct {
+	operations *prometheus.CounterVec
+	attempts   *prometheus.CounterVec
+	exhausted  prometheus.Counter
+}
+
+// newMetrics returns metrics whose series begin with 0. Without a registerer nobody sees them.
+func newMetrics(to prometheus.Registerer) *metrics {
+	m := &metrics{
+		operations: promreg.Share(to, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "activityd_once_operations_total", Help: "Operations on names by action and outcome; lost: the caller does not hold the name, error: the store failed.",
+		}, []string{"action", "outcome"})),
+		attempts: promreg.Share(to, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "activityd_once_attempts_total", Help: "Attempts of this process that ended; released: handed back, lost: the end was not recorded, as the lease was lost or the store away.",
+		}, []string{"outcome"})),
+		exhausted: promreg.Share(to, prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "activityd_once_exhausted_total", Help: "Names whose last attempt failed, as this process noticed first.",
+		})),
+	}
+	for _, a := range []Action{Acquire, Extend, Finish, Fail, Release} {
+		for _, outcome := range []string{string(OK), string(Lost), "error"} {
+			m.operations.WithLabelValues(string(a), outcome)
+		}
+	}
+	for _, outcome := range []Outcome{Busy, AlreadyDone, OutOfAttempts} {
+		m.operations.WithLabelValues(string(Acquire), string(outcome))
+	}
+	for _, outcome := range outcomes {
+		m.attempts.WithLabelValues(outcome)
+	}
+	m.attempts.WithLabelValues(outcomeLost)
+	return m
+}
 
 // The values of the label outcome of attempts, by the action that ends one.
 var outcomes = map[Action]string{
@@ -28,32 +52,16 @@ var outcomes = map[Action]string{
 // lost, or the store was away. Its work may be done again, even if it was done.
 const outcomeLost = "lost"
 
-// The series begin with 0.
-func init() {
-	for _, a := range []Action{Acquire, Extend, Finish, Fail, Release} {
-		for _, outcome := range []string{string(OK), string(Lost), "error"} {
-			operations.WithLabelValues(string(a), outcome)
-		}
-	}
-	for _, outcome := range []Outcome{Busy, AlreadyDone, OutOfAttempts} {
-		operations.WithLabelValues(string(Acquire), string(outcome))
-	}
-	for _, outcome := range outcomes {
-		attempts.WithLabelValues(outcome)
-	}
-	attempts.WithLabelValues(outcomeLost)
-}
-
 // countOperation counts an operation that was sent once.
-func countOperation(a Action, outcome string) {
-	operations.WithLabelValues(string(a), outcome).Inc()
+func (m *metrics) countOperation(a Action, outcome string) {
+	m.operations.WithLabelValues(string(a), outcome).Inc()
 }
 
 // countAttempt counts an attempt that an action ended, if that was recorded.
-func countAttempt(a Action, recorded bool) {
+func (m *metrics) countAttempt(a Action, recorded bool) {
 	outcome := outcomes[a]
 	if !recorded {
 		outcome = outcomeLost
 	}
-	attempts.WithLabelValues(outcome).Inc()
+	m.attempts.WithLabelValues(outcome).Inc()
 }

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/activityd/activityd/internal/notify"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/notify"
 )
 
 // The defaults of a [Key].
@@ -101,7 +103,9 @@ type Options struct {
 	// [Once.Do] look again within a second, and those of [Once.Hold] when the lease that
 	// they know of ends.
 	Notifier *notify.Notifier
-	Hooks    Hooks
+	// Registerer gets the metrics; nil: there are none. Several may share one: they count together.
+	Registerer prometheus.Registerer
+	Hooks      Hooks
 }
 
 // Once does work under names. It is safe for concurrent use.
@@ -109,10 +113,14 @@ type Once struct {
 	store    Store
 	notifier *notify.Notifier
 	hooks    Hooks
+	metrics  *metrics
 }
 
-// New returns a Once whose states are in store.
+// New returns a Once whose states are in store. It asks the store nothing. It panics if store is nil.
 func New(store Store, o Options) *Once {
+	if store == nil {
+		panic("once: New: store is nil")
+	}
 	if o.Notifier == nil {
 		o.Notifier = &notify.Notifier{}
 	}
@@ -128,7 +136,7 @@ func New(store Store, o Options) *Once {
 			*hook = func(string, State) {}
 		}
 	}
-	return &Once{store: store, notifier: o.Notifier, hooks: h}
+	return &Once{store: store, notifier: o.Notifier, hooks: h, metrics: newMetrics(o.Registerer)}
 }
 
 // newCall checks a key and completes it. Attempts is that of the store: 0 for no limit.

@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/once"
 )
 

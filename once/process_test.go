@@ -22,8 +22,8 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/wake"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/once"
 )
 

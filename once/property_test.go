@@ -12,8 +12,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/once"
 )
 

@@ -96,14 +96,14 @@ func (o *Once) apply(ctx context.Context, name string, op Operation, timeout tim
 	r, err := o.store.Apply(limited, name, op)
 	if err != nil {
 		if ctx.Err() == nil { // else it was cut off
-			countOperation(op.Action, "error")
+			o.metrics.countOperation(op.Action, "error")
 			if limited.Err() != nil {
 				err = fmt.Errorf("%w: no answer within %v: %w", ErrUnavailable, timeout, err)
 			}
 		}
 		return Reply{}, fmt.Errorf("%s %s: %w", op.Action, name, err)
 	}
-	countOperation(op.Action, string(r.Outcome))
+	o.metrics.countOperation(op.Action, string(r.Outcome))
 	o.hooks.Status(name, r.State)
 	return r, nil
 }
@@ -166,7 +166,7 @@ func (l *lease) send(ctx context.Context, op Operation) (Reply, error) {
 // was lost: then an acquisition that finds the name exhausted may have exhausted it.
 func (l *lease) noticeExhausted(a Action, r Reply, again bool) {
 	if r.State.Phase == Exhausted && (a == Fail && r.Outcome == OK && r.State.Owner == l.owner || a == Acquire && (r.Changed || again)) {
-		exhausted.Inc()
+		l.metrics.exhausted.Inc()
 		l.hooks.Exhausted(l.key.Name, r.State)
 	}
 }
@@ -341,7 +341,7 @@ func (l *lease) end(ctx context.Context, a Action, reason string, timeout time.D
 	defer cancel()
 	r, err := l.send(ctx, Operation{Action: a, Reason: CutReason(reason)})
 	l.notifier.Notify(topic(l.key.Name)) // also after an error: it may have been applied
-	countAttempt(a, err == nil && r.Outcome == OK)
+	l.metrics.countAttempt(a, err == nil && r.Outcome == OK)
 	return r, err
 }
 

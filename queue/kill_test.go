@@ -19,9 +19,9 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -55,7 +55,8 @@ func beKilled(dsn string) error {
 		db:    db, claimed: make(map[uint64][]uint64), running: make(map[uint64]bool),
 	}
 	handlers := map[string]queue.Handler{"note": w, "sum": w, "echo": w}
-	return queue.NewPool(w, notifier, handlers, slog.New(slog.DiscardHandler), queue.PoolOptions{
+	return queue.NewPool(w, handlers, queue.PoolOptions{
+		Log: slog.New(slog.DiscardHandler), Notifier: notifier,
 		Kinds: killedKinds, Lease: killedLease, Poll: 50 * time.Millisecond, Sweep: 50 * time.Millisecond,
 		Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 3, Batch: 5}},
 	}).Run(ctx)
@@ -254,7 +255,7 @@ func produce(ctx context.Context, db *sql.DB, q *queue.Queue, choices *rand.Rand
 		if _, err := tx.ExecContext(ctx, "UPDATE sums SET version = version + 1 WHERE subject = ?", subject); err != nil {
 			return err
 		}
-		if _, err := q.EnqueueIn(ctx, tx, []queue.New{{Kind: "sum", Key: subject, DedupeKey: sumKey(subject)}}); err != nil {
+		if _, err := q.EnqueueTx(ctx, tx, queue.New{Kind: "sum", Key: subject, DedupeKey: sumKey(subject)}); err != nil {
 			return err
 		}
 	} else {

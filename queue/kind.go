@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 )
@@ -9,7 +10,7 @@ import (
 // payloads: whether two tasks are the same work, it asks the kind.
 type Kind struct {
 	Name string
-	// Queue is where its tasks belong.
+	// Queue is where its tasks belong; "": [DefaultQueue].
 	Queue string
 	// Order names a space: tasks of the kinds that share it run one at a time if they
 	// have the same key, in the order of their claims, within a process and a queue.
@@ -17,7 +18,8 @@ type Kind struct {
 	Order string
 	// DedupeKey returns the dedupe key of a task: of those with the same one, at most
 	// one waits to be started, and does the work of all. An error says that the payload
-	// is not one of this kind.
+	// is not one of this kind. Nil: those of its tasks that have the same [New].DedupeKey are the
+	// same work, and that of the first one is done.
 	DedupeKey func(key uint64, payload json.RawMessage) (string, error)
 	// Needs are the names of what its handler needs: see [Dependency].
 	Needs []string
@@ -26,8 +28,8 @@ type Kind struct {
 	Group string
 }
 
-// Kinds are the kinds of task that a queue and its workers know. A row may be of any other, whose
-// tasks no handler takes.
+// Kinds are the kinds of task that a queue and its workers know. A row may be of any other: its task
+// is dead as soon as a worker has it.
 type Kinds []Kind
 
 // Names returns their names, in order.
@@ -45,14 +47,16 @@ func (k Kinds) of(name string) (Kind, bool) {
 	if i < 0 {
 		return Kind{}, false
 	}
-	return k[i], true
+	is := k[i]
+	is.Queue = cmp.Or(is.Queue, DefaultQueue)
+	return is, true
 }
 
 // Queues returns the default queue and those of the kinds, sorted.
 func (k Kinds) Queues() []string {
 	names := []string{DefaultQueue}
 	for i := range k {
-		names = append(names, k[i].Queue)
+		names = append(names, cmp.Or(k[i].Queue, DefaultQueue))
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -71,6 +75,9 @@ func (k Kinds) SameWork(n New, kind string, key uint64, payload json.RawMessage)
 	if !known {
 		return false
 	}
+	if is.DedupeKey == nil {
+		return n.Kind == kind
+	}
 	dedupeKey, err := is.DedupeKey(key, payload)
 	return err == nil && dedupeKey == n.DedupeKey
 }
@@ -82,7 +89,7 @@ func (k Kinds) StandsFor(t Task, kind string, key uint64, payload json.RawMessag
 		return false
 	}
 	is, known := k.of(kind)
-	if !known {
+	if !known || is.DedupeKey == nil {
 		return false
 	}
 	dedupeKey, err := is.DedupeKey(t.Key, t.Payload)

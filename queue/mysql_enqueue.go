@@ -21,8 +21,8 @@ const (
 	enqueueBytes = 1 << 20
 )
 
-// Enqueue adds a batch, whole or not at all, and returns an id for each
-// task in order, after the commit. A task whose dedupe key is that of one
+// Enqueue adds a batch in a transaction of its own, whole or not at all, and returns an id for each
+// task in order, after the commit; see [Queue.EnqueueTx] for those without a dedupe key. A task whose dedupe key is that of one
 // which waits or is scheduled, has not been started, and is about the same,
 // is absorbed: it gets that one's id. The absorbing task runs as early, as
 // urgently and lives as long as any of those that it stands for. Any other
@@ -31,7 +31,7 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	batch, err = Validate(batch)
+	batch, err = q.options.Kinds.Validate(batch)
 	if err != nil {
 		return nil, err
 	}
@@ -47,26 +47,70 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 	return done.ids, nil
 }
 
+// EnqueueTx is [Queue.Enqueue] in a transaction of the caller's, in the same database: its tasks are
+// there when that commits, and never were if it is rolled back. It returns the ids of the
+// tasks, in order; 0 for those without a dedupe key that came with others like it, whose ids are not read.
+//
+// Workers find the tasks within a second ([PoolOptions].Poll), and at once if the caller calls
+// [Queue.Notify] after the commit.
+//
+// The transaction may have any isolation level. A dedupe key locks the place where it is, or would be, until the end
+// of the transaction; below READ COMMITTED that is the key alone, and from REPEATABLE READ on the gap around it, where
+// other transactions have to wait with keys of their own: prefer READ COMMITTED for these.
+//
+// An error that wraps [ErrInvalid] leaves the transaction as it was. After any other, roll it back: the server may
+// have done so, as after a deadlock, when all of it may be tried again.
+func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch ...New) (ids []uint64, err error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	batch, err = q.options.Kinds.Validate(batch)
+	if err != nil {
+		return nil, err
+	}
+	done, err := enqueue(ctx, tx, q.options.Kinds, batch, false)
+	if err != nil {
+		return nil, mysql.Translate(ctx, fmt.Sprintf("enqueue %d tasks", len(batch)), err)
+	}
+	q.count(batch, done)
+	return done.ids, nil
+}
+
+// Notify says that tasks of queues were committed whose enqueuing could not say so: those of
+// [Queue.EnqueueTx], or of another program. Pools that share the queue's notifier look at once.
+func (q *Queue) Notify(queues ...string) {
+	q.cursors.forget()
+	q.options.Notifier.Notify(queues...)
+}
+
 // committed wakes workers and counts, after the commit.
 func (q *Queue) committed(batch []New, done *enqueuing) {
 	q.cursors.enqueued(batch)
 	if done.absorbed {
 		q.cursors.forget() // the absorbing task was locked: claims passed it over
 	}
-	queues, absorbed := make(map[string]bool), make(map[string]int)
+	queues := make(map[string]bool)
 	for _, n := range batch {
 		queues[n.Queue] = true
+	}
+	q.count(batch, done)
+	q.options.Notifier.Notify(slices.Sorted(maps.Keys(queues))...)
+}
+
+// count counts what was enqueued.
+func (q *Queue) count(batch []New, done *enqueuing) {
+	absorbed := make(map[string]int)
+	for _, n := range batch {
 		kind := q.options.Kinds.label(n.Kind)
-		tasksEnqueued.WithLabelValues(kind).Inc()
+		q.metrics.enqueued.WithLabelValues(kind).Inc()
 		absorbed[kind]++
 	}
 	for _, n := range done.inserted {
 		absorbed[q.options.Kinds.label(n.Kind)]--
 	}
 	for kind, n := range absorbed {
-		tasksAbsorbed.WithLabelValues(kind).Add(float64(n))
+		q.metrics.absorbed.WithLabelValues(kind).Add(float64(n))
 	}
-	q.options.Notifier.Notify(slices.Sorted(maps.Keys(queues))...)
 }
 
 // enqueuing is one batch on its way into the table.
@@ -81,8 +125,8 @@ type enqueuing struct {
 	absorbed bool     // some were
 }
 
-// enqueue writes a batch. Its tasks have dedupe keys unless it is blind, as for follow-up tasks: then
-// their ids are not read.
+// enqueue writes a batch. If it is blind, as for follow-up tasks, no ids are read; nor are those of several
+// tasks without dedupe keys, which nothing tells apart.
 func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bool) (*enqueuing, error) {
 	e := &enqueuing{tx: tx, kinds: kinds, byKey: make(map[string]New, len(batch)), idOf: make(map[string]uint64, len(batch)), blind: blind}
 	var keyed, others []New
@@ -107,6 +151,7 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 		}
 	}
 	e.absorbed = len(e.inserted) < len(keyed)
+	e.blind = blind || len(others) > 1
 	for some := range byStatement(others, size) {
 		if err := e.insert(ctx, some); err != nil {
 			return nil, err

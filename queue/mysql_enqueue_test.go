@@ -26,7 +26,7 @@ func TestABatchThatWaitsForAKeyLosesNoTask(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
 	first := begin(t, db)
-	if _, err := q.EnqueueIn(t.Context(), first, []queue.New{tasks.NewRefill(1)}); err != nil {
+	if _, err := q.EnqueueTx(t.Context(), first, tasks.NewRefill(1)); err != nil {
 		t.Fatal(err)
 	}
 	batch := []queue.New{tasks.NewRefill(1), tasks.NewRefill(2), tasks.NewRefill(3), tasks.NewRefill(4)}

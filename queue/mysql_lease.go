@@ -210,7 +210,7 @@ func (q *Queue) Finish(ctx context.Context, results []Result) (lost int, err err
 			}
 			lost, next = lost-held, append(next, follow...)
 		}
-		next, err = ValidateNext(next)
+		next, err = q.options.Kinds.Validate(next)
 		if err == nil {
 			done, err = enqueue(ctx, tx, q.options.Kinds, next, true)
 		}

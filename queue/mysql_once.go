@@ -57,7 +57,7 @@ func (l *keyLimit) look(ctx context.Context, db *sql.DB) (before uint64, err err
 // The key is written first: of two that come at once, the second waits for the commit of
 // the first one, and then finds its ids.
 func (q *Queue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids []uint64, replayed bool, err error) {
-	batch, err = Validate(batch)
+	batch, err = q.options.Kinds.Validate(batch)
 	if err != nil {
 		return nil, false, err
 	}

@@ -296,7 +296,7 @@ func TestAnOpenTransactionHoldsUpNoOtherTasks(t *testing.T) {
 	if _, err := site.ExecContext(t.Context(), "INSERT INTO tasks (type, subject) VALUES ('upload', 98)"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.EnqueueIn(t.Context(), site, []queue.New{tasks.NewUpload(99), tasks.NewUpload(batch)}); err != nil {
+	if _, err := q.EnqueueTx(t.Context(), site, tasks.NewUpload(99), tasks.NewUpload(batch)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := site.ExecContext(t.Context(), "INSERT INTO task_keys (key_hash, batch_hash) VALUES ('1', '')"); err != nil {
@@ -345,7 +345,7 @@ func TestEnqueueInASerializableTransactionWaitsForNoOther(t *testing.T) {
 	fillQueue(t, db, 40)
 	other := begin(t, db)
 	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()})
-	if _, err := q.EnqueueIn(t.Context(), other, []queue.New{tasks.NewUpload(1), tasks.NewUpload(2)}); err != nil {
+	if _, err := q.EnqueueTx(t.Context(), other, tasks.NewUpload(1), tasks.NewUpload(2)); err != nil {
 		t.Fatal(err)
 	}
 	site, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
@@ -357,7 +357,7 @@ func TestEnqueueInASerializableTransactionWaitsForNoOther(t *testing.T) {
 	for i := range member.ID(20) {
 		uploads = append(uploads, tasks.NewUpload(1_000_000+i))
 	}
-	if _, err := q.EnqueueIn(t.Context(), site, uploads); err != nil {
+	if _, err := q.EnqueueTx(t.Context(), site, uploads...); err != nil {
 		t.Error(err)
 	}
 }

@@ -28,19 +28,25 @@ type Queue struct {
 	db      *sql.DB
 	options Options
 	cursors *cursors
+	metrics *metrics
 
 	keyLimit keyLimit
 }
 
-// NewQueue returns a queue over db, which the caller closes.
+// NewQueue returns a queue over db, which comes from [OpenDB] and which the caller closes. It asks
+// the database nothing. It panics if db is nil.
 func NewQueue(db *sql.DB, o Options) *Queue {
+	if db == nil {
+		panic("queue: NewQueue: db is nil")
+	}
 	const most = 40 // leaves room in the token for the claim's own part
 	if len(o.Owner) > most {
 		o.Owner = o.Owner[:most]
 	}
-	o.Kinds.registerMetrics()
+	m := newMetrics(o.Registerer)
+	m.begin(o.Kinds)
 	return &Queue{
-		db: db, options: o.withDefaults(), cursors: newCursors(time.Now),
+		db: db, options: o.withDefaults(), cursors: newCursors(time.Now), metrics: m,
 		keyLimit: keyLimit{most: MaxKeys, again: time.Now().Add(keyLook)},
 	}
 }
@@ -71,7 +77,7 @@ func (q *Queue) Claim(ctx context.Context, queue string, n int, lease time.Durat
 			q.cursors.forget()
 			return claimed, err
 		}
-		tasksDropped.Add(float64(c.dropped))
+		q.metrics.dropped.Add(float64(c.dropped))
 		if len(claimed) > 0 || c.dropped+c.parked == 0 {
 			return claimed, nil
 		}

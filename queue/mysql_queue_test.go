@@ -72,7 +72,7 @@ func TestATaskCommitsWithTheChange(t *testing.T) {
 	db, q := openDB(t)
 	for _, commit := range []bool{false, true} {
 		tx := begin(t, db)
-		if _, err := q.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)}); err != nil {
+		if _, err := q.EnqueueTx(t.Context(), tx, tasks.NewUpload(7)); err != nil {
 			t.Fatal(err)
 		}
 		if got := claim(t, q, 1); len(got) != 0 {
@@ -100,7 +100,7 @@ func TestAnAbsorbingTaskWaitsForTheCommit(t *testing.T) {
 	db, q := openDB(t)
 	waiting := enqueue(t, q, tasks.NewUpload(7), tasks.NewUpload(8))
 	tx := begin(t, db)
-	ids, err := q.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)})
+	ids, err := q.EnqueueTx(t.Context(), tx, tasks.NewUpload(7))
 	if err != nil || ids[0] != waiting[0] {
 		t.Fatalf("ids %v of %v, %v", ids, waiting, err)
 	}
@@ -123,7 +123,7 @@ func TestATaskThatAbsorbsIsNotAbsorbedBeforeTheCommit(t *testing.T) {
 	held := claim(t, q, 1)
 	enqueue(t, q, tasks.NewUpload(7))
 	tx := begin(t, db)
-	if _, err := q.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)}); err != nil {
+	if _, err := q.EnqueueTx(t.Context(), tx, tasks.NewUpload(7)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := q.Absorb(t.Context(), held); err != nil || n != 0 {
@@ -147,7 +147,7 @@ func TestAnOldSnapshotFindsTheAbsorbingTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting := enqueue(t, q, tasks.NewUpload(7))
-	ids, err := q.EnqueueIn(t.Context(), tx, []queue.New{tasks.NewUpload(7)})
+	ids, err := q.EnqueueTx(t.Context(), tx, tasks.NewUpload(7))
 	if err != nil || ids[0] != waiting[0] {
 		t.Fatalf("ids %v, want %v, %v", ids, waiting, err)
 	}

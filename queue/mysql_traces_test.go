@@ -21,7 +21,7 @@ func TestATaskThatCommitsLateIsNotPassedOver(t *testing.T) {
 	db, q := openDB(t)
 	first := enqueue(t, q, tasks.NewUpload(1))[0]
 	late := begin(t, db)
-	second, err := q.EnqueueIn(t.Context(), late, []queue.New{tasks.NewUpload(2)})
+	second, err := q.EnqueueTx(t.Context(), late, tasks.NewUpload(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestATaskWaitsForTheChangeThatItAbsorbed(t *testing.T) {
 	db, q := openDB(t)
 	first := enqueue(t, q, tasks.NewUpload(1))[0]
 	open := begin(t, db)
-	absorbed, err := q.EnqueueIn(t.Context(), open, []queue.New{tasks.NewUpload(1)})
+	absorbed, err := q.EnqueueTx(t.Context(), open, tasks.NewUpload(1))
 	if err != nil || absorbed[0] != first {
 		t.Fatalf("task %v, %v, want that of %d", absorbed, err, first)
 	}

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
@@ -89,12 +88,12 @@ func TestTheTasksOfAKilledProcessComeBackAsBatches(t *testing.T) {
 		killed := time.Now()
 		var runs int
 		var done time.Time
-		pool := queue.NewPool(q, &notify.Notifier{}, map[string]queue.Handler{tasks.Upload: &doing{func(_ context.Context, batch []queue.Task) []error {
+		pool := queue.NewPool(q, map[string]queue.Handler{tasks.Upload: &doing{func(_ context.Context, batch []queue.Task) []error {
 			_ = sleepFor(t.Context(), 40*time.Millisecond)
 			runs++
 			done = time.Now()
 			return make([]error, len(batch))
-		}}}, quiet(), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: batch}}})
+		}}}, queue.PoolOptions{Log: quiet(), Kinds: tasks.Kinds(), Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: batch}}})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- pool.Run(ctx) }()
@@ -128,7 +127,8 @@ func runUntilKilled(t *testing.T, q queuetest.Queue, killer int) (attempt int) {
 		attempt = max(attempt, task.Attempts)
 		return nil
 	})
-	pool := queue.NewPool(process, &notify.Notifier{}, map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{Kinds: tasks.Kinds(),
+	pool := queue.NewPool(process, map[string]queue.Handler{tasks.Upload: handler}, queue.PoolOptions{
+		Log: quiet(), Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}},
 	})
 	ended := make(chan struct{})

@@ -9,9 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/activityd/activityd/internal/notify"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/notify"
 )
 
 // Handler does the work of a batch of tasks of one claim: their leases hold or are
@@ -51,10 +53,18 @@ const (
 )
 
 // PoolOptions say how a [Pool] works; the zero value of a field stands for its
-// default.
+// default. The Kinds, Registerer and Notifier of a pool over a [Queue] are those of the queue,
+// unless they are given.
 type PoolOptions struct {
 	// Kinds are the kinds of task that the pool knows.
 	Kinds Kinds
+	// Registerer gets the metrics; nil: there are none.
+	Registerer prometheus.Registerer
+	// Notifier tells the pool that a queue has new tasks, by its name.
+	Notifier *notify.Notifier
+	// Log gets what operators should know: tasks that failed, leases that were lost, outages.
+	// Default: [slog.Default].
+	Log *slog.Logger
 	// Workers are the workers of each queue, which must not be named twice.
 	Workers []Workers
 	// Lease is how long a claim lasts, of the queues that have none of their own
@@ -72,14 +82,36 @@ type PoolOptions struct {
 	// Grace is how long running tasks may go on after the stop.
 	Grace time.Duration
 	// MySQL gets the result of each call to the queue, and the errors of tasks that wait for
-	// MySQL. Nil: a log of the pool's own.
-	MySQL *outage.Log
+	// MySQL. Nil: the pool logs when it cannot be used.
+	MySQL Health
 	// Needs are what kinds of task need, by the names that they give: see [Kind].Needs. Errors of
 	// what is missing here count as attempts.
 	Needs map[string]Dependency
 }
 
-func (o PoolOptions) withDefaults() PoolOptions {
+// Health is what a process knows of its database.
+type Health interface {
+	// Report says how a call ended that began at a time: err is nil when the server answered.
+	Report(ctx context.Context, began time.Time, err error)
+	// Failing reports whether the server cannot be used, as far as is known.
+	Failing() bool
+}
+
+func (o PoolOptions) withDefaults(of Store) PoolOptions {
+	if q, ok := of.(*Queue); ok {
+		if o.Kinds == nil {
+			o.Kinds = q.options.Kinds
+		}
+		if o.Registerer == nil {
+			o.Registerer = q.options.Registerer
+		}
+		o.Notifier = cmp.Or(o.Notifier, q.options.Notifier)
+	}
+	o.Notifier = cmp.Or(o.Notifier, &notify.Notifier{})
+	o.Log = cmp.Or(o.Log, slog.Default())
+	if o.MySQL == nil {
+		o.MySQL = outage.New(o.Log, "MySQL")
+	}
 	o.Lease = cmp.Or(o.Lease, DefaultLease)
 	o.Limit = cmp.Or(o.Limit, DefaultLimit)
 	o.Poll = cmp.Or(o.Poll, DefaultPoll)
@@ -132,18 +164,18 @@ type Pool struct {
 	notifier *notify.Notifier
 	handlers map[string]Handler
 	kinds    Kinds
+	metrics  *metrics
 	options  PoolOptions
 	log      *slog.Logger
 }
 
-// NewPool returns a pool that gives each kind of task to its handler. Its
-// notifications come from notifier.
-func NewPool(queue Store, notifier *notify.Notifier, handlers map[string]Handler, log *slog.Logger, o PoolOptions) *Pool {
-	if o.MySQL == nil {
-		o.MySQL = outage.New(log, "MySQL")
-	}
-	o.Kinds.registerMetrics()
-	return &Pool{queue: queue, notifier: notifier, handlers: handlers, kinds: o.Kinds, options: o.withDefaults(), log: log}
+// NewPool returns a pool that gives the tasks of each kind to its handler, by the name of the kind.
+// Tasks of a kind without one, in the queues of its workers, are dead as soon as they are claimed.
+func NewPool(of Store, handlers map[string]Handler, o PoolOptions) *Pool {
+	o = o.withDefaults(of)
+	m := newMetrics(o.Registerer)
+	m.begin(o.Kinds)
+	return &Pool{queue: of, notifier: o.Notifier, handlers: handlers, kinds: o.Kinds, metrics: m, options: o, log: o.Log}
 }
 
 // Queues returns the names of the queues that the pool works on, sorted.

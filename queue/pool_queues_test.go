@@ -81,7 +81,7 @@ func TestQueuesWithoutWorkersAreLeftAlone(t *testing.T) {
 
 func TestQueuesOfAPool(t *testing.T) {
 	t.Parallel()
-	p := queue.NewPool(nil, nil, nil, slog.New(slog.DiscardHandler), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: append(threeQueues(), queue.Workers{Queue: "none"})})
+	p := queue.NewPool(nil, nil, queue.PoolOptions{Log: slog.New(slog.DiscardHandler), Kinds: tasks.Kinds(), Workers: append(threeQueues(), queue.Workers{Queue: "none"})})
 	got := p.Queues()
 	if want := []string{tasks.QueueDefault, tasks.QueueFanOut, "nightly"}; !slices.Equal(got, want) {
 		t.Errorf("queues %q, want %q", got, want)

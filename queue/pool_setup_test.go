@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -88,7 +88,8 @@ func joinPool(t *testing.T, p pool, h queue.Handler, o queue.PoolOptions, wraps 
 	handlers := map[string]queue.Handler{
 		tasks.Upload: h, tasks.FanOut: h, tasks.Refill: h, tasks.AddContact: h, tasks.RemoveContact: h,
 	}
-	p.running = queue.NewPool(q, p.notifier, handlers, toLog(p.log), o)
+	o.Log, o.Notifier = toLog(p.log), p.notifier
+	p.running = queue.NewPool(q, handlers, o)
 	p.stop = run(t, p.running)
 	return p
 }

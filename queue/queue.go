@@ -5,7 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/activityd/activityd/internal/notify"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/activityd/activityd/notify"
 )
 
 // KeyTTL is how long the key of [Queue.EnqueueOnce] is remembered at least, as long
@@ -36,14 +38,18 @@ type Swept struct {
 	More     bool // there may be more: sweep again at once
 }
 
-// Options say how a queue works. The zero value is fine.
+// Options say how a queue works.
 type Options struct {
-	// Notifier is notified of tasks that were enqueued.
-	Notifier *notify.Notifier
-	// Owner names this process in the leases, for operators.
-	Owner string
-	// Kinds are the kinds of task that it knows.
+	// Kinds are the kinds of task that it knows; it refuses to enqueue others.
 	Kinds Kinds
+	// Registerer gets the metrics; nil: there are none. Queues and pools may share one: they
+	// count together.
+	Registerer prometheus.Registerer
+	// Notifier is notified of tasks that were enqueued, by the names of their queues; nil: one of
+	// the queue's own, for the pools of this process.
+	Notifier *notify.Notifier
+	// Owner names this process in the leases, for operators; of more than 40 bytes, the first ones.
+	Owner string
 	// Queues are always among those that Stats counts, besides those of the kinds.
 	Queues []string
 	// Keep is how long finished tasks are kept to be looked at; 0: not at all.

@@ -240,8 +240,10 @@ func (r *replay) move(faults float64) {
 // timePasses makes something due that is not locked.
 func (r *replay) timePasses() {
 	for _, what := range [][3]string{
-		{"tasks", "expires_at", "expires_at > 1"}, {"tasks", "due_at", "due_at > 1"},
-		{"parked_tasks", "due_at", "state = 'scheduled' AND due_at > 1"}, {"task_leases", "ends_at", "ends_at > 1"},
+		{"tasks", "expires_at", "expires_at > 1"},
+		{"tasks", "due_at", "due_at > 1"},
+		{"parked_tasks", "due_at", "state = 'scheduled' AND due_at > 1"},
+		{"task_leases", "ends_at", "ends_at > 1"},
 	} {
 		if r.rnd.IntN(2) == 0 {
 			continue
@@ -378,7 +380,7 @@ func (r *replay) produce(ctx context.Context, p *producer, db *sql.DB, commits b
 			n.Delay, due = time.Hour, time.Now().Add(time.Hour).UnixMilli()
 		}
 		if slices.Contains(r.keyed, c) {
-			ids, err := r.q.EnqueueIn(ctx, tx, []queue.New{n})
+			ids, err := r.q.EnqueueTx(ctx, tx, n)
 			if err != nil {
 				return
 			}

@@ -22,8 +22,8 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 		v, t := Judge(f.Result), f.Task
 		if f.begun {
 			kind := r.kinds.label(t.Kind)
-			taskRunSeconds.WithLabelValues(t.Queue, kind).Observe(f.took.Seconds())
-			tasksFinished.WithLabelValues(t.Queue, kind, v.label()).Inc()
+			r.metrics.runSeconds.WithLabelValues(t.Queue, kind).Observe(f.took.Seconds())
+			r.metrics.finished.WithLabelValues(t.Queue, kind, v.label()).Inc()
 		}
 		if v.State != Done && !v.Uncounted {
 			r.logFailure(f.Result, v)
@@ -106,7 +106,7 @@ func (r *run) store(results []Result, uncertain bool) {
 			return
 		case err == nil && lost > 0 && !uncertain:
 			r.log.WarnContext(r.works, "leases lost before the tasks were finished", "count", lost)
-			leasesLost.Add(float64(lost))
+			r.metrics.leasesLost.Add(float64(lost))
 			return
 		case err == nil:
 			return

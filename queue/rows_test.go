@@ -24,9 +24,9 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -255,7 +255,7 @@ func TestNoRowStopsAQueue(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		pool := queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: 20 * time.Millisecond, Sweep: 20 * time.Millisecond})
+		pool := queue.NewPool(q, handlers, queue.PoolOptions{Log: slog.New(slog.NewTextHandler(log, nil)), Notifier: notifier, Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: 20 * time.Millisecond, Sweep: 20 * time.Millisecond})
 		if err := pool.Run(ctx); err != nil {
 			t.Error(err)
 		}

@@ -40,7 +40,7 @@ func (r *run) sweepOnce(ctx context.Context) (more bool, err error) {
 	if swept.TookOver > 0 {
 		r.log.WarnContext(ctx, "leases ran out", "count", swept.TookOver,
 			"then", "their tasks are free again, or dead after their last attempt")
-		leaseTakeovers.Add(float64(swept.TookOver))
+		r.metrics.takeovers.Add(float64(swept.TookOver))
 	}
 	if swept.Due+swept.TookOver > 0 {
 		r.notifier.NotifyAllLocal()

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"time"
@@ -9,20 +11,29 @@ import (
 // DefaultQueue is the queue of a task that names none, as in schema.sql.
 const DefaultQueue = "default"
 
-// New is a task that is to be enqueued.
+// New is a task that is to be enqueued. It needs a Kind; all else may be zero.
 //
 // Its JSON is what [Queue.EnqueueOnce] compares: with other names, a client that
 // repeats itself over an update of activityd would be refused.
 type New struct {
 	Kind      string          `json:"type"`
-	Key       uint64          `json:"subject,string"` // what it is about; see [Kind]
-	Payload   json.RawMessage `json:"args"`
-	Queue     string          `json:"queue"`
-	DedupeKey string          `json:"dedupe_key"` // of tasks with one key, at most one waits to be started; "": of a follow-up that nothing absorbs
+	Key       uint64          `json:"subject,string"` // what it is about; see [Kind] and [KeyOf]
+	Payload   json.RawMessage `json:"args"`           // JSON of at most [MaxPayload] bytes; empty: {}, or Args
+	Args      any             `json:"-"`              // the payload before it is encoded as JSON; nil: Payload is it
+	Queue     string          `json:"queue"`          // "": that of its kind
+	DedupeKey string          `json:"dedupe_key"`     // printable ASCII, 128 bytes at most; of tasks with one key, at most one waits to be started. "": nothing absorbs it
 
 	Priority int           `json:"priority,omitzero"` // the lower the more urgent; see [Normal]
 	Delay    time.Duration `json:"delay,omitzero"`    // it starts no sooner
 	Life     time.Duration `json:"life,omitzero"`     // it is dropped if it was not started by then; 0: never
+}
+
+// KeyOf returns the key of what has a name, such as "album/7", and no number: the first eight bytes
+// of its SHA-256. In SQL it is CONV(LEFT(SHA2(name, 256), 16), 16, 10). Should two names have one
+// key, which is unlikely as long as they are fewer than a billion, their tasks run one at a time.
+func KeyOf(name string) uint64 {
+	sum := sha256.Sum256([]byte(name))
+	return binary.BigEndian.Uint64(sum[:8])
 }
 
 // Priorities. Any number between -32768 and 32767 will do.

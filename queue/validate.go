@@ -14,29 +14,32 @@ const MaxQueueName = 32
 // maxDedupeKey is how many bytes a dedupe key may have.
 const maxDedupeKey = 128
 
-// Validate returns the batch with defaults filled in, or an error that wraps
+// Validate returns the batch with defaults filled in and payloads encoded, or an error that wraps
 // [ErrInvalid].
-func Validate(batch []New) ([]New, error) {
-	for _, n := range batch {
-		if n.DedupeKey == "" {
-			return nil, fmt.Errorf("%w: %s task for %d: it has no dedupe key", ErrInvalid, n.Kind, n.Key)
-		}
-	}
-	return ValidateNext(batch)
-}
-
-// ValidateNext is Validate for follow-up tasks, which need no dedupe key: see [Outcome].
-func ValidateNext(batch []New) ([]New, error) {
+func (k Kinds) Validate(batch []New) ([]New, error) {
 	out := make([]New, len(batch))
 	for i, n := range batch {
-		n.Queue = cmp.Or(n.Queue, DefaultQueue)
+		is, known := k.of(n.Kind)
+		wrong := ""
+		if n.Args != nil && len(n.Payload) == 0 {
+			var err error
+			if n.Payload, err = json.Marshal(n.Args); err != nil {
+				wrong = fmt.Sprintf("its args: %v", err)
+			}
+			n.Args = nil
+		}
+		n.Queue = cmp.Or(n.Queue, is.Queue)
 		if len(n.Payload) == 0 {
 			n.Payload = json.RawMessage("{}")
 		}
-		wrong := ""
 		switch {
-		case len(n.DedupeKey) > maxDedupeKey || strings.HasPrefix(n.DedupeKey, "~"):
-			wrong = fmt.Sprintf("dedupe key %q: want at most %d bytes, and no ~ at the beginning", n.DedupeKey, maxDedupeKey)
+		case wrong != "":
+		case !known:
+			wrong = "no such kind"
+		case n.Args != nil:
+			wrong = "it has a payload and args"
+		case len(n.DedupeKey) > maxDedupeKey || strings.HasPrefix(n.DedupeKey, "~") || strings.ContainsFunc(n.DedupeKey, unprintable):
+			wrong = fmt.Sprintf("dedupe key %q: want at most %d bytes of printable ASCII, and no ~ at the beginning", n.DedupeKey, maxDedupeKey)
 		case len(n.Payload) > MaxPayload || !json.Valid(n.Payload):
 			wrong = fmt.Sprintf("its payload is not JSON of at most %d bytes", MaxPayload)
 		case len(n.Queue) > MaxQueueName:
@@ -53,6 +56,9 @@ func ValidateNext(batch []New) ([]New, error) {
 	}
 	return out, nil
 }
+
+// unprintable reports whether a character is none of printable ASCII.
+func unprintable(r rune) bool { return r < ' ' || r > '~' }
 
 // CheckName returns an error that wraps [ErrInvalid] unless the name may be a queue's.
 func CheckName(queue string) error {

@@ -112,14 +112,14 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	}
 	start := time.Now()
 	for _, t := range g.tasks {
-		taskWaitSeconds.WithLabelValues(t.Queue, r.kinds.label(t.Kind)).Observe(max(t.Waited+start.Sub(c.at), 0).Seconds())
+		r.metrics.waitSeconds.WithLabelValues(t.Queue, r.kinds.label(t.Kind)).Observe(max(t.Waited+start.Sub(c.at), 0).Seconds())
 	}
 	outcomes, ended := r.call(ctx, c, g)
 	var panicked *panicError
 	switch {
 	case !ended:
 		return nil
-	case len(g.tasks) > 1 && errors.As(outcomes[0].Err, &panicked):
+	case len(g.tasks) > 1 && errors.As(outcomes[0].Err, &panicked) && panicked.all:
 		for _, t := range g.tasks {
 			all = append(all, r.runGroup(ctx, c, group{g.name, g.handler, []Task{t}})...)
 		}
@@ -132,7 +132,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 			f.waitsFor, f.waits = r.waits(t, start, f.Err)
 			f.Err = classify(ctx, f.waits, f.Err, c.pause)
 		}
-		if _, err := ValidateNext(f.Next); err != nil {
+		if _, err := r.kinds.Validate(f.Next); err != nil {
 			f.Result = Result{Task: t, Err: Permanent(fmt.Errorf("follow-up: %w", err))}
 		}
 		all = append(all, f)
@@ -177,7 +177,10 @@ func (r *run) call(ctx context.Context, c *claim, g group) (outcomes []Outcome, 
 type panicError struct {
 	value any
 	stack []byte
+	all   bool // it ended the work of the whole batch
 }
+
+func newPanicError(value any) *panicError { return &panicError{value: value, stack: debug.Stack()} }
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.value, e.stack) }
 
@@ -188,7 +191,9 @@ func handle(ctx context.Context, h Handler, batch []Task) (outcomes []Outcome) {
 	}
 	defer func() {
 		if value := recover(); value != nil {
-			outcomes = all(&panicError{value, debug.Stack()})
+			panicked := newPanicError(value)
+			panicked.all = true
+			outcomes = all(panicked)
 		}
 	}()
 	outcomes = h.Handle(ctx, batch)

@@ -25,7 +25,6 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/recent"
@@ -34,6 +33,7 @@ import (
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/once"
 	"github.com/activityd/activityd/queue"
 )
@@ -174,7 +174,8 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 			})
 		}
 	}
-	s.pool = queue.NewPool(b.queue, b.notifier, tasks.Handlers(b.index, b.store, b.queue, handlers), log, pool)
+	pool.Log, pool.Notifier, pool.Registerer = log, b.notifier, prometheus.DefaultRegisterer
+	s.pool = queue.NewPool(b.queue, tasks.Handlers(b.index, b.store, b.queue, handlers), pool)
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
@@ -235,9 +236,9 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
-	b.once = once.New(once.NewMySQL(b.db), once.Options{Notifier: b.notifier})
+	b.once = once.New(once.NewMySQL(b.db), once.Options{Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier})
 	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
-	o := queue.Options{Kinds: tasks.Kinds(), Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks}
+	o := queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks}
 	b.queue, b.requests = queue.NewQueue(b.db, o), queue.NewQueue(requests, o)
 	return b, nil
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/oncetest"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/once"
 	"github.com/activityd/activityd/queue"
 )
@@ -155,7 +155,8 @@ func (g *ground) work(t testing.TB, wraps ...func(queue.Handler) queue.Handler) 
 			handlers[kind] = wrap(h)
 		}
 	}
-	pool := queue.NewPool(g.queue, g.notifier, handlers, slog.New(slog.DiscardHandler), queue.PoolOptions{Kinds: tasks.Kinds(),
+	pool := queue.NewPool(g.queue, handlers, queue.PoolOptions{
+		Log: slog.New(slog.DiscardHandler), Notifier: g.notifier, Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 20},
 			{Queue: tasks.QueueFanOut, Count: 1, Batch: 5},

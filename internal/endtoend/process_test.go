@@ -11,10 +11,10 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -64,20 +64,22 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 		handlers = f.handlers(handlers)
 	}
 	options := poolOptions()
+	options.Log, options.Notifier = log, notifier
 	options.Needs = map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(client, ix, log)}
 	options.Lease = cmp.Or(f.lease, options.Lease)
 	hints := tasks.NewHints(q, log)
 	return &process{
 		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min, IndexWait: patience}),
 		hints:  hints,
-		pool:   queue.NewPool(claims, notifier, handlers, log, options),
+		pool:   queue.NewPool(claims, handlers, options),
 	}
 }
 
 // poolOptions make batches small, so that much happens at once, and leases short
 // but still long for what a batch does.
 func poolOptions() queue.PoolOptions {
-	return queue.PoolOptions{Kinds: tasks.Kinds(),
+	return queue.PoolOptions{
+		Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 8},
 			{Queue: tasks.QueueFanOut, Count: 2, Batch: 2},

@@ -12,7 +12,6 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/index/indextest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
@@ -95,7 +94,8 @@ func (s *stage) work(t *testing.T) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	ctx, cancel := context.WithCancel(t.Context())
-	pool := queue.NewPool(s.queue, &notify.Notifier{}, s.handle, log, queue.PoolOptions{Kinds: tasks.Kinds(),
+	pool := queue.NewPool(s.queue, s.handle, queue.PoolOptions{
+		Log: log, Kinds: tasks.Kinds(),
 		Workers: tasks.DefaultWorkers(), Poll: 10 * time.Millisecond, Sweep: 50 * time.Millisecond,
 	})
 	var running sync.WaitGroup

@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"context"
 	"crypto/x509"
+	"database/sql"
 	"encoding/pem"
 	"errors"
 	"log/slog"
@@ -38,7 +39,7 @@ import (
 func use() ([]*dto.MetricFamily, []prometheus.Collector) {
 	log := slog.New(slog.DiscardHandler)
 	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
-	queue.NewQueue(nil, queue.Options{Kinds: tasks.Kinds()}) // begins their series
+	queue.NewQueue(new(sql.DB), queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer}) // begins their series
 	serveRequests(log, q)
 	showCertificate(log)
 	defer useIndex(log, q)() // what is shown of a sweep goes with it

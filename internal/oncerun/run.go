@@ -18,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/activityd/activityd/internal/notify"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/once"
 )
 

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/once"
 )
 

@@ -13,9 +13,9 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -107,7 +107,8 @@ func drain(b *testing.B, db *sql.DB, q *queue.Queue, handler queue.Handler) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
-	pool := queue.NewPool(q, &notify.Notifier{}, map[string]queue.Handler{push.Deliver: handler}, slog.New(slog.DiscardHandler), queue.PoolOptions{Kinds: tasks.Kinds(),
+	pool := queue.NewPool(q, map[string]queue.Handler{push.Deliver: handler}, queue.PoolOptions{
+		Log: slog.New(slog.DiscardHandler), Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{{Queue: push.QueuePush, Count: 4, Batch: 256, Lease: 5 * time.Second}},
 	})
 	ended := make(chan error, 1)

@@ -14,10 +14,10 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -107,7 +107,8 @@ func TestReceiptsOutliveAServer(t *testing.T) {
 			d := push.NewDeliveries(push.DeliveryOptions{
 				Store: store, Senders: map[push.Platform]push.Sender{push.APNs: sender}, Log: slog.New(slog.NewTextHandler(log, nil)),
 			})
-			pool := queue.NewPool(q, notifier, map[string]queue.Handler{push.Deliver: d}, slog.New(slog.DiscardHandler), queue.PoolOptions{Kinds: tasks.Kinds(),
+			pool := queue.NewPool(q, map[string]queue.Handler{push.Deliver: d}, queue.PoolOptions{
+				Log: slog.New(slog.DiscardHandler), Notifier: notifier, Kinds: tasks.Kinds(),
 				Workers: []queue.Workers{{Queue: push.QueuePush, Count: 2, Batch: 128, Lease: 5 * time.Second}},
 			})
 			ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))

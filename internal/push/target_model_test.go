@@ -20,6 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -581,7 +582,7 @@ func run(t *rapid.T, db *sql.DB, w *targetSite, g *push.Targeting, all []*said, 
 				}
 				continue
 			}
-			if _, err := queue.ValidateNext(o.Next); err != nil {
+			if _, err := tasks.Kinds().Validate(o.Next); err != nil {
 				t.Fatal(err)
 			}
 			deliveries := 0

@@ -274,7 +274,7 @@ func TestARowInAnotherQueue(t *testing.T) {
 		if o.Err != nil || len(o.Next) != 1 {
 			t.Fatalf("%s: %+v", c.event, o)
 		}
-		valid, err := queue.Validate(o.Next)
+		valid, err := tasks.Kinds().Validate(o.Next)
 		must(t, err)
 		n := valid[0]
 		if n.Kind != push.Notify || n.Queue != push.QueueNotify || n.Key != 1 || n.Priority != c.want || n.DedupeKey != "notify:"+c.id {

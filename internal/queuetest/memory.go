@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/activityd/activityd/internal/notify"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -68,7 +68,7 @@ func NewMemory(o queue.Options, now func() time.Time) *Memory {
 
 // Enqueue adds a batch.
 func (q *Memory) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, error) {
-	batch, err := queue.Validate(batch)
+	batch, err := q.options.Kinds.Validate(batch)
 	if err = cmp.Or(ctx.Err(), err); err != nil {
 		return nil, fmt.Errorf("enqueue %d tasks: %w", len(batch), err)
 	}
@@ -80,7 +80,7 @@ func (q *Memory) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, erro
 
 // EnqueueOnce adds a batch under an idempotency key.
 func (q *Memory) EnqueueOnce(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error) {
-	batch, err = queue.Validate(batch)
+	batch, err = q.options.Kinds.Validate(batch)
 	if err = cmp.Or(ctx.Err(), err); err != nil {
 		return nil, false, fmt.Errorf("enqueue %d tasks once: %w", len(batch), err)
 	}
@@ -112,6 +112,8 @@ func (q *Memory) notify(batch []queue.New) {
 // their keys, as MySQL does.
 func (q *Memory) add(batch []queue.New) []uint64 {
 	now := q.now().UnixMilli()
+	var withoutKey int
+	var single uint64 // the id of the only task without a key
 	for _, n := range slices.SortedStableFunc(slices.Values(batch), func(a, b queue.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) }) {
 		r := q.rows[q.keys[n.DedupeKey]] // nil for one without a key: keys has no ""
 		if r != nil && r.absorb(q.options.Kinds, n, now) {
@@ -120,10 +122,15 @@ func (q *Memory) add(batch []queue.New) []uint64 {
 			r.dedupeKey = ""
 		}
 		q.insert(n, now)
+		if n.DedupeKey == "" {
+			withoutKey, single = withoutKey+1, q.lastID
+		}
 	}
 	ids := make([]uint64, len(batch))
 	for i, n := range batch {
-		ids[i] = q.keys[n.DedupeKey]
+		if ids[i] = q.keys[n.DedupeKey]; n.DedupeKey == "" && withoutKey == 1 {
+			ids[i] = single
+		}
 	}
 	return ids
 }
@@ -278,7 +285,7 @@ func (q *Memory) Extend(ctx context.Context, held []queue.Task, lease time.Durat
 func (q *Memory) Finish(ctx context.Context, results []queue.Result) (lost int, err error) {
 	var next []queue.New
 	for i := range results {
-		if _, err = queue.ValidateNext(results[i].Next); err != nil {
+		if _, err = q.options.Kinds.Validate(results[i].Next); err != nil {
 			break
 		}
 	}
@@ -294,7 +301,7 @@ func (q *Memory) Finish(ctx context.Context, results []queue.Result) (lost int, 
 			lost++
 		}
 	}
-	next, err = queue.ValidateNext(next)
+	next, err = q.options.Kinds.Validate(next)
 	q.add(next)
 	q.mu.Unlock()
 	q.notify(next)

@@ -8,6 +8,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/mysql"
@@ -39,20 +40,33 @@ func ApplyOffline(ctx context.Context, db *sql.DB) error {
 	return migrations.apply(ctx, db, true)
 }
 
-func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
+// ApplyTo is [Apply] for some of the tables, by their names. The migrations are those of the
+// table tasks: without it there are none.
+func ApplyTo(ctx context.Context, db *sql.DB, tables ...string) error {
+	return migrations.apply(ctx, db, false, tables...)
+}
+
+func (h history) apply(ctx context.Context, db *sql.DB, offline bool, only ...string) error {
 	return withSession(ctx, db, func(conn *sql.Conn) error {
 		if err := lockSchema(ctx, conn); err != nil {
 			return err
 		}
-		is, err := versionIn(ctx, conn)
-		if err != nil {
-			return err
-		}
-		steps, err := h.after(is, offline)
-		if err != nil {
-			return err
+		wanted := func(table string) bool { return len(only) == 0 || slices.Contains(only, table) }
+		var is version
+		var steps []migration
+		var err error
+		if wanted("tasks") {
+			if is, err = versionIn(ctx, conn); err == nil {
+				steps, err = h.after(is, offline)
+			}
+			if err != nil {
+				return err
+			}
 		}
 		for _, t := range tablesOf(activityd.Schema) {
+			if !wanted(t.name) {
+				continue
+			}
 			if _, err := conn.ExecContext(ctx, t.statement); err != nil {
 				return fmt.Errorf("make table %s: %w", t.name, err)
 			}

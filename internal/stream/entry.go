@@ -45,7 +45,7 @@ func (e entry) task(now time.Time) (queue.New, error) {
 	if err != nil {
 		return queue.New{}, err
 	}
-	valid, err := queue.Validate([]queue.New{n})
+	valid, err := tasks.Kinds().Validate([]queue.New{n})
 	if err != nil {
 		return queue.New{}, err
 	}

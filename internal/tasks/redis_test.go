@@ -18,10 +18,10 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -81,7 +81,8 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Kinds: tasks.Kinds(),
+		ended <- queue.NewPool(q, handlers, queue.PoolOptions{
+			Log: slog.New(slog.NewTextHandler(log, nil)), Notifier: notifier, Kinds: tasks.Kinds(),
 			Workers: tasks.DefaultWorkers(),
 			Needs:   map[string]queue.Dependency{tasks.NeedsSets: needs},
 		}).Run(ctx)

@@ -12,9 +12,9 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -50,8 +50,7 @@ func (h telling) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
 func (p worker) work(t *testing.T) (begun telling) {
 	t.Helper()
 	begun = make(telling, 100)
-	pool := queue.NewPool(p.queue, p.notifier, map[string]queue.Handler{tasks.Upload: begun, tasks.FanOut: begun}, quiet(),
-		queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: time.Hour, Sweep: time.Hour})
+	pool := queue.NewPool(p.queue, map[string]queue.Handler{tasks.Upload: begun, tasks.FanOut: begun}, queue.PoolOptions{Log: quiet(), Notifier: p.notifier, Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: time.Hour, Sweep: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

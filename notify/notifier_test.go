@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/activityd/activityd/internal/notify"
+	"github.com/activityd/activityd/notify"
 )
 
 // A notification between two receives is kept, and a cancelled subscription gets none.
