@@ -167,12 +167,8 @@ func timeOrNone(milliseconds uint64) time.Time {
 // returns how many.
 func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, error) {
 	n, queues, err := q.change(ctx, "retry tasks", match, []State{Dead, Scheduled}, limit, map[string]change{
-		"tasks": func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
-			return mysql.Affected(tx.ExecContext(ctx, updateTasks+"due_at = NULL, expires_at = NULL, attempts = 0, lost = NULL WHERE id IN ("+mysql.Marks(len(ids))+")", ids...))
-		},
-		"parked_tasks": func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
-			return unpark(ctx, tx, ids, unparking{"0", "NULL", "priority", "dedupe_key"})
-		},
+		"tasks":        byStatementOf(updateTasks + "due_at = NULL, expires_at = NULL, attempts = 0, lost = NULL WHERE id IN "),
+		"parked_tasks": unparking{"0", "NULL", "priority", "dedupe_key"}.unpark,
 	})
 	if len(queues) > 0 {
 		q.cursors.forget()
@@ -204,16 +200,6 @@ func (q *MySQLQueue) Defer(ctx context.Context, match Filter, limit, priority in
 
 // updateTasks names the index for the reason of deleteTasks.
 const updateTasks = "UPDATE tasks FORCE INDEX (PRIMARY) SET "
-
-// change changes tasks of one table by their ids, and returns how many.
-type change func(ctx context.Context, tx *sql.Tx, ids []any) (int, error)
-
-// byStatementOf is a change by a statement that the ids complete.
-func byStatementOf(statement string) change {
-	return func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
-		return mysql.Affected(tx.ExecContext(ctx, statement+"("+mysql.Marks(len(ids))+")", ids...))
-	}
-}
 
 // change applies a change of each table to up to limit tasks that match, in one of the states that are
 // possible, and are not locked: by a claim, by an enqueuing that they absorb, or by another

@@ -124,14 +124,13 @@ type unparking struct{ attempts, expiresAt, priority, key string }
 // asTheyWere brings tasks back as they were parked.
 var asTheyWere = unparking{"attempts", "expires_at", "priority", "dedupe_key"}
 
-// unpark moves rows of parked_tasks that the transaction has locked to tasks, and returns how
-// many. One that the server refuses there is buried with the reason; one whose dedupe key another
-// task has loses it.
-func unpark(ctx context.Context, tx *sql.Tx, ids []any, u unparking) (n int, err error) {
+// unpark is a change: it moves rows of parked_tasks that the transaction has locked to tasks. One that
+// the server refuses there is buried with the reason; one whose dedupe key another task has loses it.
+func (u unparking) unpark(ctx context.Context, tx *sql.Tx, ids []any) (n int, err error) {
 	done, refused, err := each(ids, func(ids []any) error {
-		err := moveBack(ctx, tx, ids, u)
+		err := u.move(ctx, tx, ids)
 		if len(ids) == 1 && mysql.IsDuplicate(err) {
-			err = moveBack(ctx, tx, ids, unparking{u.attempts, u.expiresAt, u.priority, "NULL"})
+			err = unparking{u.attempts, u.expiresAt, u.priority, "NULL"}.move(ctx, tx, ids)
 		}
 		if len(ids) == 1 && mysql.IsRowRefused(err) {
 			_, err = tx.ExecContext(ctx, "UPDATE parked_tasks SET state = 'dead', due_at = NULL, last_error = ?, updated_at = "+now+" WHERE id = ?", refusal(err), ids[0])
@@ -144,23 +143,30 @@ func unpark(ctx context.Context, tx *sql.Tx, ids []any, u unparking) (n int, err
 	return len(done), err
 }
 
-// moveBack moves rows, or changes nothing: also if the server refuses it, after which the transaction may go on.
-func moveBack(ctx context.Context, tx *sql.Tx, ids []any, u unparking) error {
-	marks := "(" + mysql.Marks(len(ids)) + ")"
-	if _, err := tx.ExecContext(ctx, "SAVEPOINT moving"); err != nil {
-		return err
-	}
-	_, err := tx.ExecContext(ctx, "INSERT INTO tasks ("+columns+", dedupe_key, due_at) SELECT id, queue, type, subject, args, "+u.priority+", "+u.attempts+
-		", max_attempts, "+u.expiresAt+", last_error, created_at, "+u.key+", "+now+" FROM parked_tasks FORCE INDEX (PRIMARY) WHERE id IN "+marks, ids...)
-	if err == nil {
-		_, err = tx.ExecContext(ctx, deleteParked+"IN "+marks, ids...)
-	}
-	if mysql.IsRowRefused(err) {
-		if _, undo := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT moving"); undo != nil {
-			return undo
-		}
-	}
+// move moves rows as u says.
+func (u unparking) move(ctx context.Context, tx *sql.Tx, ids []any) error {
+	_, err := move("INSERT INTO tasks ("+columns+", dedupe_key, due_at) SELECT id, queue, type, subject, args, "+u.priority+", "+u.attempts+
+		", max_attempts, "+u.expiresAt+", last_error, created_at, "+u.key+", "+now+" FROM parked_tasks FORCE INDEX (PRIMARY) WHERE id IN ", deleteParked+"IN ")(ctx, tx, ids)
 	return err
+}
+
+// move is a change that moves rows by two statements, or changes nothing: also if the server refuses one, after
+// which the transaction may go on.
+func move(insert, remove string) change {
+	return func(ctx context.Context, tx *sql.Tx, ids []any) (n int, err error) {
+		if _, err := tx.ExecContext(ctx, "SAVEPOINT moving"); err != nil {
+			return 0, err
+		}
+		if n, err = byStatementOf(insert)(ctx, tx, ids); err == nil {
+			_, err = byStatementOf(remove)(ctx, tx, ids)
+		}
+		if mysql.IsRowRefused(err) {
+			if _, undo := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT moving"); undo != nil {
+				return 0, undo
+			}
+		}
+		return n, err
+	}
 }
 
 // How tasks are deleted by their ids: exactly those that were read, and never a range, as a
@@ -174,6 +180,24 @@ const (
 	deleteTasks  = "DELETE tasks FROM tasks FORCE INDEX (PRIMARY) WHERE type IS NOT NULL AND id "
 	deleteParked = "DELETE parked_tasks FROM parked_tasks FORCE INDEX (PRIMARY) WHERE type IS NOT NULL AND id "
 )
+
+// change changes rows of one table by their ids, and returns how many.
+type change func(ctx context.Context, tx *sql.Tx, ids []any) (int, error)
+
+// byStatementOf is a change by a statement that the ids complete.
+func byStatementOf(statement string) change {
+	return func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
+		return mysql.Affected(tx.ExecContext(ctx, statement+"("+mysql.Marks(len(ids))+")", ids...))
+	}
+}
+
+// on is the change for [each].
+func (c change) on(ctx context.Context, tx *sql.Tx) func(ids []any) error {
+	return func(ids []any) error {
+		_, err := c(ctx, tx, ids)
+		return err
+	}
+}
 
 // latest is the end of the year 9999, in unix milliseconds. A later time, which
 // only a row that makes no sense can have, is taken for it.

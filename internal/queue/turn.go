@@ -203,7 +203,7 @@ func (q *MySQLQueue) forward(ctx context.Context, ids []any) (n int, err error) 
 		if err != nil || len(free) == 0 {
 			return err
 		}
-		n, err = unpark(ctx, tx, free, asTheyWere)
+		n, err = asTheyWere.unpark(ctx, tx, free)
 		return err
 	})
 	if n > 0 {
