@@ -8,58 +8,54 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// tables are those in which tasks wait that no worker has, and the condition of a state in each.
-var tables = []struct {
-	name   string
-	states map[State]string
-}{
-	{"tasks", map[State]string{Waiting: "(due_at IS NULL OR due_at <= " + now + ")", Scheduled: "due_at > " + now}},
-	{"parked_tasks", map[State]string{Scheduled: "state = 'scheduled'", Dead: "state = 'dead'", Done: "state = 'done'"}},
+// table is one in which tasks are that no worker has: the states that they can be in, and state and
+// the time of the last change as SQL.
+type table struct {
+	name, state, updated string
+	states               []State
 }
 
-// from returns the matching tasks of a table as SQL; "": none can be there. No index is named but that of subjects: which
+var tables = []table{
+	// One that came back did so when it was due.
+	{"tasks", "IF(due_at > " + now + ", 'scheduled', 'waiting')", "IF(due_at <= " + now + ", due_at, created_at)", []State{Waiting, Scheduled}},
+	{"parked_tasks", "state", "updated_at", []State{Scheduled, Dead, Done}},
+}
+
+// in returns the matching tasks of a table as SQL; "": none can be there. No index is named but that of subjects: which
 // is best depends on what the operator asks for, and locked rows are not waited for.
-func (f Filter) from(table string, states map[State]string) (from string, args []any) {
-	conditions := []string{"id >= 0"} // a site may have forced an id of 0
-	if f.After > 0 {
-		conditions, args = []string{"id > ?"}, []any{f.After}
-	}
-	for column, list := range map[string][]any{"id": mysql.Args(f.IDs), "type": mysql.Args(f.Kinds), "queue": mysql.Args(f.Queues)} {
-		if len(list) > 0 {
-			conditions = append(conditions, column+" IN ("+mysql.Marks(len(list))+")")
-			args = append(args, list...)
-		}
-	}
-	var are []string
-	for _, state := range f.States {
-		if is, ok := states[state]; ok {
-			are = append(are, is)
-		}
-	}
-	if len(f.States) > 0 && len(are) == 0 {
+func (f Filter) in(t table) (from string, args []any) {
+	states := slices.DeleteFunc(slices.Clone(f.States), func(s State) bool { return !slices.Contains(t.states, s) })
+	if len(f.States) > 0 && len(states) == 0 {
 		return "", nil
 	}
-	if len(are) > 0 && len(are) < len(states) {
-		conditions = append(conditions, "("+strings.Join(are, " OR ")+")")
+	from = " FROM " + t.name
+	if f.Key != 0 && len(f.IDs) == 0 {
+		from += " FORCE INDEX (subjects)"
 	}
-	from = " FROM " + table + " WHERE "
-	if f.Key != 0 {
-		conditions = append(conditions, "subject = ?")
-		args = append(args, f.Key)
-		if len(f.IDs) == 0 {
-			from = " FROM " + table + " FORCE INDEX (subjects) WHERE "
+	from += " WHERE id >= 0" // a site may have forced an id of 0
+	if f.After > 0 {
+		from, args = from+" AND id > ?", []any{f.After}
+	}
+	keys := []uint64{f.Key}
+	if f.Key == 0 {
+		keys = nil
+	}
+	for column, list := range map[string][]any{
+		"id": mysql.Args(f.IDs), "type": mysql.Args(f.Kinds), "queue": mysql.Args(f.Queues), "subject": mysql.Args(keys), t.state: mysql.Args(states),
+	} {
+		if len(list) > 0 {
+			from, args = from+" AND "+column+" IN ("+mysql.Marks(len(list))+")", append(args, list...)
 		}
 	}
-	return from + strings.Join(conditions, " AND "), args
+	return from, args
 }
 
-// matches is from for a task that runs.
+// matches is in for a task that runs.
 func (f Filter) matches(r row) bool {
 	return (f.After == 0 || r.ID > f.After) && among(f.IDs, r.ID) && among(f.Kinds, r.Kind) && among(f.States, Running) && among(f.Queues, r.Queue) && (f.Key == 0 || f.Key == r.Key)
 }
@@ -78,18 +74,13 @@ func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []
 
 func listIn(ctx context.Context, tx *sql.Tx, match Filter, limit int) (list []Record, err error) {
 	for _, table := range tables {
-		from, args := match.from(table.name, table.states)
+		from, args := match.in(table)
 		if from == "" {
 			continue
 		}
-		state, updated := "state", "updated_at"
-		if table.name == "tasks" {
-			state = "IF(due_at > " + now + ", 'scheduled', 'waiting')"
-			updated = "IF(due_at <= " + now + ", due_at, created_at)" // it came back then
-		}
-		some, err := mysql.Select(ctx, tx, scanRecord, "SELECT id, queue, type, subject, "+boundedArgs+", priority, "+state+", attempts, max_attempts,"+
+		some, err := mysql.Select(ctx, tx, scanRecord, "SELECT id, queue, type, subject, "+boundedArgs+", priority, "+table.state+", attempts, max_attempts,"+
 			" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(last_error, ''),"+
-			" created_at, "+updated+from+" ORDER BY id LIMIT ?", append(args, limit)...)
+			" created_at, "+table.updated+from+" ORDER BY id LIMIT ?", append(args, limit)...)
 		if err != nil {
 			return nil, err
 		}
@@ -148,9 +139,6 @@ func scanRecord(rows *sql.Rows) (r Record, err error) {
 	case Done:
 		r.ForgetAt = timeOrNone(due)
 	case Waiting, Running, Dead:
-	}
-	if strings.HasPrefix(r.DedupeKey, "~") {
-		r.DedupeKey = ""
 	}
 	return r, err
 }
@@ -214,7 +202,7 @@ func (q *MySQLQueue) change(ctx context.Context, what string, match Filter, poss
 	err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) (err error) {
 		n, queues = 0, nil
 		for _, table := range tables {
-			from, args := match.from(table.name, table.states)
+			from, args := match.in(table)
 			if from == "" || n >= limit {
 				continue
 			}

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"fmt"
 	"iter"
@@ -208,18 +207,12 @@ func (e *enqueuing) absorb(ctx context.Context, list []New, table, state string)
 		}
 	}
 	if len(others) > 0 {
-		if _, err = e.tx.ExecContext(ctx, "UPDATE "+table+" FORCE INDEX (PRIMARY) SET dedupe_key = "+keyOfItsOwn+" WHERE id IN ("+mysql.Marks(len(others))+")",
-			append([]any{rand.Text()[:16]}, others...)...); err != nil {
+		if _, err := byStatementOf("UPDATE "+table+" FORCE INDEX (PRIMARY) SET dedupe_key = NULL WHERE id IN ")(ctx, e.tx, others); err != nil {
 			return nil, err
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(n New) bool { return e.idOf[n.DedupeKey] != 0 }), nil
 }
-
-// keyOfItsOwn replaces the dedupe key of a row that absorbs nothing. ~ sorts behind all
-// keys; NULL would sort before them, where the rows of sites are. The argument is random, so
-// that no row can have the key already.
-const keyOfItsOwn = "CONCAT('~', id, '/', ?)"
 
 // scanHolder reads a row that has the dedupe key of a task to be enqueued.
 func scanHolder(rows *sql.Rows) (r holder, err error) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/notify"
 )
 
 // now is the clock of the queue, in unix milliseconds: the database's own, so
@@ -40,9 +41,12 @@ func NewMySQLQueue(db *sql.DB, o Options) *MySQLQueue {
 	if len(o.Owner) > most {
 		o.Owner = o.Owner[:most]
 	}
+	if o.Notifier == nil {
+		o.Notifier = &notify.Notifier{}
+	}
 	o.Kinds.registerMetrics()
 	return &MySQLQueue{
-		db: db, options: o.withDefaults(), cursors: newCursors(time.Now),
+		db: db, options: o, cursors: newCursors(time.Now),
 		keyLimit: keyLimit{most: MaxKeys, again: time.Now().Add(keyLook)},
 	}
 }

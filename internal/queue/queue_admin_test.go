@@ -21,13 +21,12 @@ func TestEnqueueRefusesWhatTheTableCannotHold(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		for name, spoil := range map[string]func(*queue.New){
-			"no dedupe key":       func(n *queue.New) { n.DedupeKey = "" },
-			"reserved dedupe key": func(n *queue.New) { n.DedupeKey = "~5" },
-			"long dedupe key":     func(n *queue.New) { n.DedupeKey = strings.Repeat("k", 129) },
-			"long queue":          func(n *queue.New) { n.Queue = strings.Repeat("q", 33) },
-			"priority":            func(n *queue.New) { n.Priority = 32768 },
-			"delay":               func(n *queue.New) { n.Delay = -1 },
-			"life":                func(n *queue.New) { n.Life = -1 },
+			"no dedupe key":   func(n *queue.New) { n.DedupeKey = "" },
+			"long dedupe key": func(n *queue.New) { n.DedupeKey = strings.Repeat("k", 129) },
+			"long queue":      func(n *queue.New) { n.Queue = strings.Repeat("q", 33) },
+			"priority":        func(n *queue.New) { n.Priority = 32768 },
+			"delay":           func(n *queue.New) { n.Delay = -1 },
+			"life":            func(n *queue.New) { n.Life = -1 },
 		} {
 			bad := tasks.NewUpload(2)
 			spoil(&bad)

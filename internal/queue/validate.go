@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"strings"
 )
 
 // MaxQueueName is how many bytes the name of a queue may have.
@@ -35,8 +34,8 @@ func ValidateNext(batch []New) ([]New, error) {
 		}
 		wrong := ""
 		switch {
-		case len(n.DedupeKey) > maxDedupeKey || strings.HasPrefix(n.DedupeKey, "~"):
-			wrong = fmt.Sprintf("dedupe key %q: want at most %d bytes, and no ~ at the beginning", n.DedupeKey, maxDedupeKey)
+		case len(n.DedupeKey) > maxDedupeKey:
+			wrong = fmt.Sprintf("dedupe key %q: want at most %d bytes", n.DedupeKey, maxDedupeKey)
 		case len(n.Payload) > MaxPayload || !json.Valid(n.Payload):
 			wrong = fmt.Sprintf("its payload is not JSON of at most %d bytes", MaxPayload)
 		case len(n.Queue) > MaxQueueName:
