@@ -98,6 +98,7 @@ func newModel(t *rapid.T, db *sql.DB) *model {
 	m.exec("TRUNCATE TABLE task_leases")
 	m.exec("TRUNCATE TABLE parked_tasks")
 	m.exec("TRUNCATE TABLE task_keys")
+	m.exec("TRUNCATE TABLE paused_queues")
 	m.setClock(m.now)
 	return m
 }
@@ -395,7 +396,7 @@ func (m *model) pause(*rapid.T) {
 }
 
 func (m *model) sweep(*rapid.T) {
-	before := m.records(all)
+	before := m.records(queue.Filter{States: []queue.State{queue.Waiting, queue.Scheduled, queue.Running}})
 	defer func() { m.expired(before) }()
 	fromMySQL, err := m.mysql.Sweep(context.Background())
 	spec, specErr := m.spec.Sweep(context.Background())

@@ -65,14 +65,12 @@ func among[T comparable](list []T, one T) bool { return len(list) == 0 || slices
 // List returns up to limit tasks that match, by id. It reads up to limit rows of each table, and all
 // leases, of one moment.
 func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []Record, err error) {
-	err = mysql.Translate(ctx, "list tasks", q.snapshot(ctx, func(tx *sql.Tx) (err error) {
-		list, err = listIn(ctx, tx, match, limit)
-		return err
-	}))
-	return list, err
-}
-
-func listIn(ctx context.Context, tx *sql.Tx, match Filter, limit int) (list []Record, err error) {
+	defer func() { err = mysql.Translate(ctx, "list tasks", err) }()
+	tx, err := q.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, tx.Commit()) }()
 	for _, table := range tables {
 		from, args := match.in(table)
 		if from == "" {
@@ -101,16 +99,6 @@ func listIn(ctx context.Context, tx *sql.Tx, match Filter, limit int) (list []Re
 	}
 	slices.SortFunc(list, func(a, b Record) int { return cmp.Compare(a.ID, b.ID) })
 	return list[:min(len(list), limit)], nil
-}
-
-// snapshot reads several tables as they are at one moment.
-func (q *MySQLQueue) snapshot(ctx context.Context, read func(*sql.Tx) error) (err error) {
-	tx, err := q.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, tx.Commit()) }()
-	return read(tx)
 }
 
 // record is the task as people look at it while it runs.

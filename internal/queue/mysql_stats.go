@@ -44,11 +44,7 @@ func countKinds(kinds int, rows string) string {
 // many queues there are is up to the rows: those that have workers are asked about by their
 // names, and of the others only some.
 func (q *MySQLQueue) Stats(ctx context.Context) (s Stats, err error) {
-	s, err = q.stats(ctx)
-	return s, mysql.Translate(ctx, "count tasks", err)
-}
-
-func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
+	defer func() { err = mysql.Translate(ctx, "count tasks", err) }()
 	paused, err := q.Paused(ctx)
 	if err != nil {
 		return s, err

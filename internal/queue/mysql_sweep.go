@@ -29,10 +29,7 @@ type chore struct {
 func (q *MySQLQueue) chores(s *Swept, keysBefore uint64) []chore {
 	others := new(int)
 	oldKey := fmt.Sprintf("created_at <= GREATEST(%s, %d)", keyEnd, keysBefore)
-	list := []chore{
-		{"SELECT token FROM task_leases FORCE INDEX (ends) WHERE " + leaseOver, q.endLeases, &s.TookOver},
-		{"SELECT queue FROM paused_queues", q.dropExpired, others},
-	}
+	list := []chore{{"SELECT token FROM task_leases FORCE INDEX (ends) WHERE " + leaseOver, q.endLeases, &s.TookOver}}
 	for _, c := range []struct {
 		what, find string
 		change     change
@@ -59,7 +56,7 @@ func (q *MySQLQueue) chores(s *Swept, keysBefore uint64) []chore {
 			return n, n == sweepSize, err
 		}, c.count})
 	}
-	return list
+	return append(list, chore{"SELECT queue FROM paused_queues", q.dropExpired, others})
 }
 
 // dueTasks finds parked tasks whose time has come, or that make no sense without one.
