@@ -5,9 +5,9 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
@@ -63,42 +63,57 @@ func (f Filter) matches(r row) bool {
 func among[T comparable](list []T, one T) bool { return len(list) == 0 || slices.Contains(list, one) }
 
 // List returns up to limit tasks that match, by id. It reads up to limit rows of each table, and all
-// leases, of one moment.
+// leases, in one statement, which sees a task that moves in one place.
 func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []Record, err error) {
-	defer func() { err = mysql.Translate(ctx, "list tasks", err) }()
-	tx, err := q.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, tx.Commit()) }()
+	var parts []string
+	var all []any
 	for _, table := range tables {
-		from, args := match.in(table)
-		if from == "" {
-			continue
+		if from, args := match.in(table); from != "" {
+			parts = append(parts, "(SELECT id, queue, type, subject, "+boundedArgs+", priority, "+table.state+", attempts, max_attempts,"+
+				" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(last_error, ''), created_at, "+table.updated+", NULL"+
+				from+" ORDER BY id LIMIT ?)")
+			all = append(append(all, args...), limit)
 		}
-		some, err := mysql.Select(ctx, tx, scanRecord, "SELECT id, queue, type, subject, "+boundedArgs+", priority, "+table.state+", attempts, max_attempts,"+
-			" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(last_error, ''),"+
-			" created_at, "+table.updated+from+" ORDER BY id LIMIT ?", append(args, limit)...)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, some...)
 	}
 	if among(match.States, Running) {
-		leases, err := readLeases(ctx, tx, true, "")
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range leases {
-			for _, r := range l.open() {
-				if match.matches(r) {
-					list = append(list, r.record(l))
+		parts = append(parts, "(SELECT 0, queue, '', 0, tasks, 0, 'running', 0, 0, ends_at, claimed_at, token, '', 0, 0, done FROM task_leases)")
+	}
+	if len(parts) == 0 {
+		return nil, nil
+	}
+	_, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (_ struct{}, err error) {
+		var r Record
+		var args, done []byte
+		var expires, due, created, updated uint64
+		err = rows.Scan(&r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.Priority, &r.State, &r.Attempts, &r.MaxAttempts,
+			&expires, &due, &r.DedupeKey, &r.LastError, &created, &updated, &done)
+		if err == nil && r.State == Running {
+			l := lease{token: r.DedupeKey, queue: r.Queue, claimed: due, ends: expires, done: done}
+			err = l.decodeTasks(args)
+			for _, one := range l.open() {
+				if match.matches(one) {
+					list = append(list, one.record(&l))
 				}
 			}
+			return struct{}{}, err
 		}
-	}
+		r.Payload = args
+		if err == nil && !json.Valid(args) { // MariaDB takes more for JSON
+			r.Payload, err = json.Marshal(string(args))
+		}
+		r.ExpiresAt, r.Created, r.Updated = timeOrNone(expires), timeOf(created), timeOf(updated)
+		switch r.State {
+		case Scheduled:
+			r.RunAt = timeOrNone(due)
+		case Done:
+			r.ForgetAt = timeOrNone(due)
+		case Waiting, Running, Dead:
+		}
+		list = append(list, r)
+		return struct{}{}, err
+	}, strings.Join(parts, " UNION ALL "), all...)
 	slices.SortFunc(list, func(a, b Record) int { return cmp.Compare(a.ID, b.ID) })
-	return list[:min(len(list), limit)], nil
+	return list[:min(len(list), limit)], mysql.Translate(ctx, "list tasks", err)
 }
 
 // record is the task as people look at it while it runs.
@@ -108,27 +123,6 @@ func (r row) record(l *lease) Record {
 		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, ExpiresAt: timeOrNone(r.expiresAt), LeaseOwner: l.token, LeaseUntil: timeOf(l.ends),
 		LastError: r.lastError, Created: r.Created, Updated: timeOf(l.claimed),
 	}
-}
-
-func scanRecord(rows *sql.Rows) (r Record, err error) {
-	var args []byte
-	var expires, due, created, updated uint64
-	err = rows.Scan(&r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.Priority, &r.State, &r.Attempts, &r.MaxAttempts,
-		&expires, &due, &r.DedupeKey, &r.LastError, &created, &updated)
-	r.Payload = args
-	if err == nil && !json.Valid(args) { // MariaDB takes more for JSON
-		r.Payload, err = json.Marshal(string(args))
-	}
-	r.ExpiresAt = timeOrNone(expires)
-	r.Created, r.Updated = timeOf(created), timeOf(updated)
-	switch r.State {
-	case Scheduled:
-		r.RunAt = timeOrNone(due)
-	case Done:
-		r.ForgetAt = timeOrNone(due)
-	case Waiting, Running, Dead:
-	}
-	return r, err
 }
 
 func timeOrNone(milliseconds uint64) time.Time {
