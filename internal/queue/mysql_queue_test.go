@@ -305,7 +305,7 @@ func TestADatabaseThatIsAway(t *testing.T) {
 			}
 			return err
 		}},
-		"list": {func(m sqlmock.Sqlmock) { m.ExpectBegin().WillReturnError(away) }, func(t *testing.T, q *queue.MySQLQueue) error {
+		"list": {func(m sqlmock.Sqlmock) { m.ExpectQuery("SELECT id, queue").WillReturnError(away) }, func(t *testing.T, q *queue.MySQLQueue) error {
 			_, err := queuetest.Count(t.Context(), q)
 			return err
 		}},
