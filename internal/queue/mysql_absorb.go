@@ -37,8 +37,8 @@ func (q *MySQLQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err
 				table, condition string
 				remove           change
 			}{
-				{"tasks", "", byStatementOf(deleteTasks + "IN ")},
-				{"parked_tasks", "state = 'scheduled' AND ", byStatementOf(deleteParked + "IN ")},
+				{"tasks", "", byStatementOf(deleteTasks)},
+				{"parked_tasks", "state = 'scheduled' AND ", byStatementOf(deleteParked)},
 			} {
 				ids, err := selectUnstarted(ctx, tx, q.options.Kinds, ours, from.table, from.condition)
 				if err != nil {

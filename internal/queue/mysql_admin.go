@@ -151,8 +151,8 @@ func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, e
 // how many.
 func (q *MySQLQueue) Discard(ctx context.Context, match Filter, limit int) (int, error) {
 	n, _, err := q.change(ctx, "discard tasks", match, []State{Waiting, Scheduled, Dead, Done}, limit, map[string]change{
-		"tasks":        byStatementOf(deleteTasks + "IN "),
-		"parked_tasks": byStatementOf(deleteParked + "IN "),
+		"tasks":        byStatementOf(deleteTasks),
+		"parked_tasks": byStatementOf(deleteParked),
 	})
 	return n, err
 }
@@ -202,7 +202,7 @@ func (q *MySQLQueue) change(ctx context.Context, what string, match Filter, poss
 			if len(ids) == 0 {
 				continue
 			}
-			some, err := changes[table.name](ctx, tx, ids)
+			some, err := changes[table.name].orAlone(ctx, tx, ids)
 			if err != nil {
 				return err
 			}

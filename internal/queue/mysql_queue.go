@@ -245,15 +245,15 @@ func (c *claiming) take(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if c.run, _, err = each(c.run, withIDs(byStatementOf(deleteTasks+"IN "))); err != nil {
+	if c.run, _, err = each(c.run, withIDs(byStatementOf(deleteTasks))); err != nil {
 		return err
 	}
-	expired, _, err := each(c.expired, withIDs(byStatementOf(deleteTasks+"IN ")))
+	expired, _, err := each(c.expired, withIDs(byStatementOf(deleteTasks)))
 	if err != nil {
 		return err
 	}
 	later, _, err := each(c.later, withIDs(move("INSERT INTO parked_tasks ("+columns+", dedupe_key, due_at, state) SELECT "+columns+
-		", dedupe_key, due_at, 'scheduled' FROM tasks FORCE INDEX (PRIMARY) WHERE id IN ", deleteTasks+"IN ")))
+		", dedupe_key, due_at, 'scheduled' FROM tasks FORCE INDEX (PRIMARY) WHERE id IN ", deleteTasks)))
 	c.dropped, c.parked = c.dropped+len(expired), c.parked+len(later)
 	c.expired, c.later = nil, nil
 	return err

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -35,7 +34,7 @@ func (q *MySQLQueue) chores(s *Swept, keysBefore uint64) []chore {
 		change     change
 		count      *int
 	}{
-		{"forget finished tasks", dueTasks("done"), byStatementOf(deleteParked + "IN "), others},
+		{"forget finished tasks", dueTasks("done"), byStatementOf(deleteParked), others},
 		{"wake scheduled tasks", dueTasks("scheduled"), asTheyWere.unpark, &s.Due},
 		{
 			"forget idempotency keys", "SELECT key_hash FROM task_keys FORCE INDEX (created) WHERE " + oldKey + " ORDER BY created_at",
@@ -43,16 +42,7 @@ func (q *MySQLQueue) chores(s *Swept, keysBefore uint64) []chore {
 		},
 	} {
 		list = append(list, chore{c.find, func(ctx context.Context) (n int, more bool, err error) {
-			// Rows that are locked are passed over: they must not hold up all others that are due.
-			err = mysql.Transact(ctx, q.db, c.what, func(tx *sql.Tx) error {
-				n = 0
-				keys, err := mysql.Keys(ctx, tx, c.find+" LIMIT ? FOR UPDATE SKIP LOCKED", sweepSize)
-				if err != nil || len(keys) == 0 {
-					return err
-				}
-				n, err = c.change(ctx, tx, keys)
-				return err
-			})
+			n, err = q.changeFree(ctx, c.what, c.change, c.find+" LIMIT ?", sweepSize)
 			return n, n == sweepSize, err
 		}, c.count})
 	}
@@ -103,35 +93,25 @@ func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
 
 // dropExpired drops expired tasks of paused queues, among those that come next by their ids.
 func (q *MySQLQueue) dropExpired(ctx context.Context) (dropped int, more bool, err error) {
-	var last uint64
-	err = mysql.Transact(ctx, q.db, "drop expired tasks of paused queues", func(tx *sql.Tx) error {
-		var over []any
-		seen, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (id uint64, err error) {
-			var expired bool
-			if err = rows.Scan(&id, &expired); expired {
-				over = append(over, id)
-			}
-			return id, err
-		}, "SELECT id, COALESCE(expires_at <= "+now+" AND queue IN (SELECT queue FROM paused_queues), FALSE) FROM tasks FORCE INDEX (PRIMARY) WHERE id > ? ORDER BY id LIMIT ?",
-			q.walked.Load(), sweepSize)
-		if dropped, last = 0, 0; len(seen) == sweepSize {
-			last = seen[sweepSize-1]
+	var over []any
+	seen, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (id uint64, err error) {
+		var expired bool
+		if err = rows.Scan(&id, &expired); expired {
+			over = append(over, id)
 		}
-		if err != nil || len(over) == 0 {
-			return err
-		}
-		// One that is locked may absorb another just now, and live longer.
-		over, err = mysql.Keys(ctx, tx, "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE expires_at <= "+now+" AND id IN ("+mysql.Marks(len(over))+") FOR UPDATE SKIP LOCKED", over...)
-		if err != nil {
-			return err
-		}
-		gone, refused, err := each(over, byStatementOf(deleteTasks+"IN ").on(ctx, tx))
-		if dropped = len(gone); dropped == 0 {
-			err = cmp.Or(err, refused)
-		}
-		return err
-	})
-	q.walked.Store(last)
+		return id, err
+	}, "SELECT id, COALESCE(expires_at <= "+now+" AND queue IN (SELECT queue FROM paused_queues), FALSE) FROM tasks FORCE INDEX (PRIMARY) WHERE id > ? ORDER BY id LIMIT ?",
+		q.walked.Load(), sweepSize)
+	if err != nil {
+		return 0, false, mysql.Translate(ctx, "look for expired tasks of paused queues", err)
+	}
+	if len(over) > 0 { // one that is locked may absorb another just now, and live longer
+		dropped, err = q.changeFree(ctx, "drop expired tasks of paused queues", byStatementOf(deleteTasks),
+			"SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE expires_at <= "+now+" AND id IN ("+mysql.Marks(len(over))+")", over...)
+	}
+	if q.walked.Store(0); len(seen) == sweepSize {
+		q.walked.Store(seen[sweepSize-1])
+	}
 	tasksDropped.Add(float64(dropped))
 	return dropped, false, err
 }
