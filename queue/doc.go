@@ -14,12 +14,12 @@
 //
 // The tables live in the site's own database, so that a task commits with the
 // change it is about: no change without its task, no task without its change.
-// Each task is in one of three places at a time. In tasks it waits: rows are only inserted
-// there and deleted. A worker claims a batch with FOR UPDATE SKIP LOCKED, deletes exactly the ids that it
-// read, and writes all of it into one row of task_leases, whose token is
-// part of every later write, so a worker that was paused past its
-// lease finishes nothing. What is scheduled, is tried again, is dead or is kept goes to parked_tasks. What
-// moves is in its new place and gone from the old one in one transaction. A task is done at least once.
+// Each task is in one of three places at a time. In tasks it waits: rows are only
+// inserted there and deleted. A worker claims a batch with FOR UPDATE SKIP LOCKED,
+// deletes exactly the ids that it read, and writes all of it into one row of
+// task_leases, whose token is part of every later write: a worker that was paused past
+// its lease finishes nothing. What comes later, is tried again, is dead or is kept is in
+// parked_tasks. A move is one transaction. A task is done at least once.
 //
 // Nothing is stuck: whatever happens to a worker, its tasks are free again after
 // the lease and the next sweep (see [Pool]). Nothing is lost: an outage of a
@@ -27,9 +27,9 @@
 // pauses, and what fails for good stays in parked_tasks, dead, with its reason.
 //
 // Dedupe: among tasks that have not been started there is one per dedupe key,
-// which absorbs others. The start deletes the row, and the key with it, so a change that comes later
-// gets a task of its own. While a transaction that absorbed its task is open,
-// the absorbing task is locked and cannot start before that change commits.
+// which absorbs others. The start deletes the row, and the key with it, so a change
+// that comes later gets a task of its own. While a transaction that absorbed its task
+// is open, the absorbing task is locked and cannot start before that change commits.
 //
 // # The pool
 //
@@ -40,11 +40,14 @@
 // at a time and in the order of their claims. Different processes, and two queues,
 // may still work on one key at once.
 //
-// The tables hold times in unix milliseconds of the database's clock. due_at of a task that waits, or is scheduled, is
-// when it may run, and of one that is kept when it is deleted; a lease ends at ends_at.
-// paused_queues names the queues of which no task may start; each sweep looks at it. A row may
-// hold whatever its columns take: one that the database refuses to have claimed, finished or
-// swept is buried, alone.
+// The tables hold times in unix milliseconds of the database's clock. due_at is when a
+// task may run that waits or is scheduled, and when one is deleted that is kept; a lease
+// ends at ends_at. paused_queues names the queues of which no task may start; each sweep
+// looks at it. What expires there is dropped all the same.
+//
+// A row may hold whatever its columns take. One that the database refuses to have claimed
+// or parked stays where it is and is passed over; one that it refuses to have finished,
+// freed or woken is buried, alone, with the reason.
 //
 // A task whose handler needs what cannot be used now is postponed: see [Dependency].
 //

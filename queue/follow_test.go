@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,7 +119,7 @@ func TestAnInvalidFollowUpRecordsNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewUpload(1))
-		_, err := q.Finish(t.Context(), []queue.Result{{Task: claim(t, q, 1)[0], Next: []queue.New{{Kind: tasks.Upload, Key: 1, DedupeKey: "~"}}}})
+		_, err := q.Finish(t.Context(), []queue.Result{{Task: claim(t, q, 1)[0], Next: []queue.New{{Kind: tasks.Upload, Key: 1, DedupeKey: strings.Repeat("k", 129)}}}})
 		if !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("error %v, want ErrInvalid", err)
 		}

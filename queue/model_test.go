@@ -49,6 +49,7 @@ func TestTheQueueIsItsSpecification(t *testing.T) {
 			"absorb":       m.absorb,
 			"clock":        m.jump,
 			"sweep":        m.sweep,
+			"pause":        m.pause,
 			"retry":        m.retry,
 			"discard":      m.discard,
 			"forge":        m.forge,
@@ -97,6 +98,7 @@ func newModel(t *rapid.T, db *sql.DB) *model {
 	m.exec("TRUNCATE TABLE task_leases")
 	m.exec("TRUNCATE TABLE parked_tasks")
 	m.exec("TRUNCATE TABLE task_keys")
+	m.exec("TRUNCATE TABLE paused_queues")
 	m.setClock(m.now)
 	return m
 }
@@ -382,7 +384,20 @@ func (m *model) jump(t *rapid.T) {
 	m.setClock(m.now.Add(time.Duration(rapid.SampledFrom([]int{1, 900, 2500, 11_000, 61_000, 25 * 3_600_000, -1500, -70_000}).Draw(t, "milliseconds")) * time.Millisecond))
 }
 
+// pause makes tasks of a queue expire that no claim meets. Claims are the fetchers' choice, and go on.
+func (m *model) pause(*rapid.T) {
+	changed, err := m.mysql.Pause(context.Background(), tasks.QueueRefill)
+	spec, specErr := m.spec.Pause(context.Background(), tasks.QueueRefill)
+	if !spec {
+		changed, err = m.mysql.Resume(context.Background(), tasks.QueueRefill)
+		spec, specErr = m.spec.Resume(context.Background(), tasks.QueueRefill)
+	}
+	m.same("Pause", changed, spec, err, specErr)
+}
+
 func (m *model) sweep(*rapid.T) {
+	before := m.records(queue.Filter{States: []queue.State{queue.Waiting, queue.Scheduled, queue.Running}})
+	defer func() { m.expired(before) }()
 	fromMySQL, err := m.mysql.Sweep(context.Background())
 	spec, specErr := m.spec.Sweep(context.Background())
 	m.same("Sweep", fromMySQL, spec, err, specErr)

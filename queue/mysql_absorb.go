@@ -27,43 +27,42 @@ func (q *Queue) Absorb(ctx context.Context, held []Task) (absorbed int, err erro
 	}
 	for {
 		var n int
-		err := mysql.Transact(ctx, q.db, "absorb tasks", func(tx *sql.Tx) (err error) {
-			n, err = absorb(ctx, tx, q.options.Kinds, held)
-			return err
+		err := mysql.Transact(ctx, q.db, "absorb tasks", func(tx *sql.Tx) error {
+			n = 0
+			ours, err := lockHeld(ctx, tx, held, toChange)
+			if err != nil || len(ours) == 0 {
+				return err
+			}
+			for _, from := range []struct {
+				table, condition string
+				remove           change
+			}{
+				{"tasks", "", byStatementOf(deleteTasks)},
+				{"parked_tasks", "state = 'scheduled' AND ", byStatementOf(deleteParked)},
+			} {
+				ids, err := selectUnstarted(ctx, tx, q.options.Kinds, ours, from.table, from.condition)
+				if err != nil {
+					return err
+				}
+				if len(ids) == 0 {
+					continue
+				}
+				some, err := from.remove(ctx, tx, ids)
+				if err != nil {
+					return err
+				}
+				n += some
+			}
+			if n > 0 {
+				return makeImmortal(ctx, tx, ours)
+			}
+			return nil
 		})
 		absorbed += n
 		if err != nil || n < absorbSize {
 			return absorbed, err
 		}
 	}
-}
-
-func absorb(ctx context.Context, tx *sql.Tx, kinds Kinds, held []Task) (absorbed int, err error) {
-	ours, err := lockHeld(ctx, tx, held, toChange)
-	if err != nil || len(ours) == 0 {
-		return 0, err
-	}
-	for _, from := range []struct{ table, condition, remove string }{
-		{"tasks", "", deleteTasks},
-		{"parked_tasks", "state = 'scheduled' AND ", deleteParked},
-	} {
-		ids, err := selectUnstarted(ctx, tx, kinds, ours, from.table, from.condition)
-		if err != nil {
-			return 0, err
-		}
-		if len(ids) == 0 {
-			continue
-		}
-		n, err := mysql.Affected(tx.ExecContext(ctx, from.remove+"IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...))
-		if err != nil {
-			return 0, err
-		}
-		absorbed += n
-	}
-	if absorbed > 0 {
-		err = makeImmortal(ctx, tx, ours)
-	}
-	return absorbed, err
 }
 
 // makeImmortal lets tasks never expire that stand for others now: those may never expire. It
@@ -90,7 +89,7 @@ func makeImmortal(ctx context.Context, tx *sql.Tx, ours []Task) error {
 
 // selectUnstarted returns the tasks in a table that are the same work as ours and have not been
 // started. It locks those of the same subjects.
-func selectUnstarted(ctx context.Context, tx *sql.Tx, kinds Kinds, ours []Task, table, condition string) (ids []uint64, err error) {
+func selectUnstarted(ctx context.Context, tx *sql.Tx, kinds Kinds, ours []Task, table, condition string) (ids []any, err error) {
 	keys, names := make(map[uint64]bool), make(map[string]bool)
 	for _, t := range ours {
 		keys[t.Key], names[t.Kind] = true, true

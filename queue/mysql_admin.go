@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,52 +13,49 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// tables are those in which tasks wait that no worker has, and the condition of a state in each.
-var tables = []struct {
-	name   string
-	states map[State]string
-}{
-	{"tasks", map[State]string{Waiting: "(due_at IS NULL OR due_at <= " + now + ")", Scheduled: "due_at > " + now}},
-	{"parked_tasks", map[State]string{Scheduled: "state = 'scheduled'", Dead: "state = 'dead'", Done: "state = 'done'"}},
+// table is one in which tasks are that no worker has: the states that they can be in, and state and
+// the time of the last change as SQL.
+type table struct {
+	name, state, updated string
+	states               []State
 }
 
-// from returns the matching tasks of a table as SQL; "": none can be there. No index is named but that of subjects: which
+var tables = []table{
+	// One that came back did so when it was due.
+	{"tasks", "IF(due_at > " + now + ", 'scheduled', 'waiting')", "IF(due_at <= " + now + ", due_at, created_at)", []State{Waiting, Scheduled}},
+	{"parked_tasks", "state", "updated_at", []State{Scheduled, Dead, Done}},
+}
+
+// in returns the matching tasks of a table as SQL; "": none can be there. No index is named but that of subjects: which
 // is best depends on what the operator asks for, and locked rows are not waited for.
-func (f Filter) from(table string, states map[State]string) (from string, args []any) {
-	conditions := []string{"id >= 0"} // a site may have forced an id of 0
-	if f.After > 0 {
-		conditions, args = []string{"id > ?"}, []any{f.After}
-	}
-	for column, list := range map[string][]any{"id": mysql.Args(f.IDs), "type": mysql.Args(f.Kinds), "queue": mysql.Args(f.Queues)} {
-		if len(list) > 0 {
-			conditions = append(conditions, column+" IN ("+mysql.Marks(len(list))+")")
-			args = append(args, list...)
-		}
-	}
-	var are []string
-	for _, state := range f.States {
-		if is, ok := states[state]; ok {
-			are = append(are, is)
-		}
-	}
-	if len(f.States) > 0 && len(are) == 0 {
+func (f Filter) in(t table) (from string, args []any) {
+	states := slices.DeleteFunc(slices.Clone(f.States), func(s State) bool { return !slices.Contains(t.states, s) })
+	if len(f.States) > 0 && len(states) == 0 {
 		return "", nil
 	}
-	if len(are) > 0 && len(are) < len(states) {
-		conditions = append(conditions, "("+strings.Join(are, " OR ")+")")
+	from = " FROM " + t.name
+	if f.Key != 0 && len(f.IDs) == 0 {
+		from += " FORCE INDEX (subjects)"
 	}
-	from = " FROM " + table + " WHERE "
-	if f.Key != 0 {
-		conditions = append(conditions, "subject = ?")
-		args = append(args, f.Key)
-		if len(f.IDs) == 0 {
-			from = " FROM " + table + " FORCE INDEX (subjects) WHERE "
+	from += " WHERE id >= 0" // a site may have forced an id of 0
+	if f.After > 0 {
+		from, args = from+" AND id > ?", []any{f.After}
+	}
+	keys := []uint64{f.Key}
+	if f.Key == 0 {
+		keys = nil
+	}
+	for column, list := range map[string][]any{
+		"id": mysql.Args(f.IDs), "type": mysql.Args(f.Kinds), "queue": mysql.Args(f.Queues), "subject": mysql.Args(keys), t.state: mysql.Args(states),
+	} {
+		if len(list) > 0 {
+			from, args = from+" AND "+column+" IN ("+mysql.Marks(len(list))+")", append(args, list...)
 		}
 	}
-	return from + strings.Join(conditions, " AND "), args
+	return from, args
 }
 
-// matches is from for a task that runs.
+// matches is in for a task that runs.
 func (f Filter) matches(r row) bool {
 	return (f.After == 0 || r.ID > f.After) && among(f.IDs, r.ID) && among(f.Kinds, r.Kind) && among(f.States, Running) && among(f.Queues, r.Queue) && (f.Key == 0 || f.Key == r.Key)
 }
@@ -67,59 +63,57 @@ func (f Filter) matches(r row) bool {
 func among[T comparable](list []T, one T) bool { return len(list) == 0 || slices.Contains(list, one) }
 
 // List returns up to limit tasks that match, by id. It reads up to limit rows of each table, and all
-// leases, of one moment.
+// leases, in one statement, which sees a task that moves in one place.
 func (q *Queue) List(ctx context.Context, match Filter, limit int) (list []Record, err error) {
-	err = mysql.Translate(ctx, "list tasks", q.snapshot(ctx, func(tx *sql.Tx) (err error) {
-		list, err = listIn(ctx, tx, match, limit)
-		return err
-	}))
-	return list, err
-}
-
-func listIn(ctx context.Context, tx *sql.Tx, match Filter, limit int) (list []Record, err error) {
+	var parts []string
+	var all []any
 	for _, table := range tables {
-		from, args := match.from(table.name, table.states)
-		if from == "" {
-			continue
+		if from, args := match.in(table); from != "" {
+			parts = append(parts, "(SELECT id, queue, type, subject, "+boundedArgs+", priority, "+table.state+", attempts, max_attempts,"+
+				" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(last_error, ''), created_at, "+table.updated+", NULL"+
+				from+" ORDER BY id LIMIT ?)")
+			all = append(append(all, args...), limit)
 		}
-		state, updated := "state", "updated_at"
-		if table.name == "tasks" {
-			state = "IF(due_at > " + now + ", 'scheduled', 'waiting')"
-			updated = "IF(due_at <= " + now + ", due_at, created_at)" // it came back then
-		}
-		some, err := mysql.Select(ctx, tx, scanRecord, "SELECT id, queue, type, subject, "+boundedArgs+", priority, "+state+", attempts, max_attempts,"+
-			" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(last_error, ''),"+
-			" created_at, "+updated+from+" ORDER BY id LIMIT ?", append(args, limit)...)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, some...)
 	}
 	if among(match.States, Running) {
-		leases, err := readLeases(ctx, tx, true, "")
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range leases {
-			for _, r := range l.open() {
-				if match.matches(r) {
-					list = append(list, r.record(l))
+		parts = append(parts, "(SELECT 0, queue, '', 0, tasks, 0, 'running', 0, 0, ends_at, claimed_at, token, '', 0, 0, done FROM task_leases)")
+	}
+	if len(parts) == 0 {
+		return nil, nil
+	}
+	_, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (_ struct{}, err error) {
+		var r Record
+		var args, done []byte
+		var expires, due, created, updated uint64
+		err = rows.Scan(&r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.Priority, &r.State, &r.Attempts, &r.MaxAttempts,
+			&expires, &due, &r.DedupeKey, &r.LastError, &created, &updated, &done)
+		if err == nil && r.State == Running {
+			l := lease{token: r.DedupeKey, queue: r.Queue, claimed: due, ends: expires, done: done}
+			err = l.decodeTasks(args)
+			for _, one := range l.open() {
+				if match.matches(one) {
+					list = append(list, one.record(&l))
 				}
 			}
+			return struct{}{}, err
 		}
-	}
+		r.Payload = args
+		if err == nil && !json.Valid(args) { // MariaDB takes more for JSON
+			r.Payload, err = json.Marshal(string(args))
+		}
+		r.ExpiresAt, r.Created, r.Updated = timeOrNone(expires), timeOf(created), timeOf(updated)
+		switch r.State {
+		case Scheduled:
+			r.RunAt = timeOrNone(due)
+		case Done:
+			r.ForgetAt = timeOrNone(due)
+		case Waiting, Running, Dead:
+		}
+		list = append(list, r)
+		return struct{}{}, err
+	}, strings.Join(parts, " UNION ALL "), all...)
 	slices.SortFunc(list, func(a, b Record) int { return cmp.Compare(a.ID, b.ID) })
-	return list[:min(len(list), limit)], nil
-}
-
-// snapshot reads several tables as they are at one moment.
-func (q *Queue) snapshot(ctx context.Context, read func(*sql.Tx) error) (err error) {
-	tx, err := q.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, tx.Commit()) }()
-	return read(tx)
+	return list[:min(len(list), limit)], mysql.Translate(ctx, "list tasks", err)
 }
 
 // record is the task as people look at it while it runs.
@@ -129,30 +123,6 @@ func (r row) record(l *lease) Record {
 		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, ExpiresAt: timeOrNone(r.expiresAt), LeaseOwner: l.token, LeaseUntil: timeOf(l.ends),
 		LastError: r.lastError, Created: r.Created, Updated: timeOf(l.claimed),
 	}
-}
-
-func scanRecord(rows *sql.Rows) (r Record, err error) {
-	var args []byte
-	var expires, due, created, updated uint64
-	err = rows.Scan(&r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.Priority, &r.State, &r.Attempts, &r.MaxAttempts,
-		&expires, &due, &r.DedupeKey, &r.LastError, &created, &updated)
-	r.Payload = args
-	if err == nil && !json.Valid(args) { // MariaDB takes more for JSON
-		r.Payload, err = json.Marshal(string(args))
-	}
-	r.ExpiresAt = timeOrNone(expires)
-	r.Created, r.Updated = timeOf(created), timeOf(updated)
-	switch r.State {
-	case Scheduled:
-		r.RunAt = timeOrNone(due)
-	case Done:
-		r.ForgetAt = timeOrNone(due)
-	case Waiting, Running, Dead:
-	}
-	if strings.HasPrefix(r.DedupeKey, "~") {
-		r.DedupeKey = ""
-	}
-	return r, err
 }
 
 func timeOrNone(milliseconds uint64) time.Time {
@@ -167,12 +137,8 @@ func timeOrNone(milliseconds uint64) time.Time {
 // returns how many.
 func (q *Queue) Retry(ctx context.Context, match Filter, limit int) (int, error) {
 	n, queues, err := q.change(ctx, "retry tasks", match, []State{Dead, Scheduled}, limit, map[string]change{
-		"tasks": func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
-			return mysql.Affected(tx.ExecContext(ctx, updateTasks+"due_at = NULL, expires_at = NULL, attempts = 0, lost = NULL WHERE id IN ("+mysql.Marks(len(ids))+")", ids...))
-		},
-		"parked_tasks": func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
-			return unpark(ctx, tx, ids, unparking{"0", "NULL", "priority", "dedupe_key"})
-		},
+		"tasks":        byStatementOf(updateTasks + "due_at = NULL, expires_at = NULL, attempts = 0, lost = NULL WHERE id IN "),
+		"parked_tasks": unparking{"0", "NULL", "priority", "dedupe_key"}.unpark,
 	})
 	if len(queues) > 0 {
 		q.cursors.forget()
@@ -185,8 +151,8 @@ func (q *Queue) Retry(ctx context.Context, match Filter, limit int) (int, error)
 // how many.
 func (q *Queue) Discard(ctx context.Context, match Filter, limit int) (int, error) {
 	n, _, err := q.change(ctx, "discard tasks", match, []State{Waiting, Scheduled, Dead, Done}, limit, map[string]change{
-		"tasks":        byStatementOf(deleteTasks + "IN "),
-		"parked_tasks": byStatementOf(deleteParked + "IN "),
+		"tasks":        byStatementOf(deleteTasks),
+		"parked_tasks": byStatementOf(deleteParked),
 	})
 	return n, err
 }
@@ -205,16 +171,6 @@ func (q *Queue) Defer(ctx context.Context, match Filter, limit, priority int) (i
 // updateTasks names the index for the reason of deleteTasks.
 const updateTasks = "UPDATE tasks FORCE INDEX (PRIMARY) SET "
 
-// change changes tasks of one table by their ids, and returns how many.
-type change func(ctx context.Context, tx *sql.Tx, ids []any) (int, error)
-
-// byStatementOf is a change by a statement that the ids complete.
-func byStatementOf(statement string) change {
-	return func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
-		return mysql.Affected(tx.ExecContext(ctx, statement+"("+mysql.Marks(len(ids))+")", ids...))
-	}
-}
-
 // change applies a change of each table to up to limit tasks that match, in one of the states that are
 // possible, and are not locked: by a claim, by an enqueuing that they absorb, or by another
 // operator. It returns their queues too.
@@ -228,7 +184,7 @@ func (q *Queue) change(ctx context.Context, what string, match Filter, possible 
 	err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) (err error) {
 		n, queues = 0, nil
 		for _, table := range tables {
-			from, args := match.from(table.name, table.states)
+			from, args := match.in(table)
 			if from == "" || n >= limit {
 				continue
 			}
@@ -246,7 +202,7 @@ func (q *Queue) change(ctx context.Context, what string, match Filter, possible 
 			if len(ids) == 0 {
 				continue
 			}
-			some, err := changes[table.name](ctx, tx, ids)
+			some, err := changes[table.name].orAlone(ctx, tx, ids)
 			if err != nil {
 				return err
 			}

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"fmt"
 	"iter"
@@ -248,23 +247,17 @@ func (e *enqueuing) absorb(ctx context.Context, list []New, table, state string)
 			continue
 		}
 		e.idOf[r.DedupeKey] = r.id
-		if err := e.advance(ctx, table, r, r.with(n)); err != nil {
+		if err := e.advance(ctx, table, r, n); err != nil {
 			return nil, err
 		}
 	}
 	if len(others) > 0 {
-		if _, err = e.tx.ExecContext(ctx, "UPDATE "+table+" FORCE INDEX (PRIMARY) SET dedupe_key = "+keyOfItsOwn+" WHERE id IN ("+mysql.Marks(len(others))+")",
-			append([]any{rand.Text()[:16]}, others...)...); err != nil {
+		if _, err := byStatementOf("UPDATE "+table+" FORCE INDEX (PRIMARY) SET dedupe_key = NULL WHERE id IN ")(ctx, e.tx, others); err != nil {
 			return nil, err
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(n New) bool { return e.idOf[n.DedupeKey] != 0 }), nil
 }
-
-// keyOfItsOwn replaces the dedupe key of a row that absorbs nothing. ~ sorts behind all
-// keys; NULL would sort before them, where the rows of sites are. The argument is random, so
-// that no row can have the key already.
-const keyOfItsOwn = "CONCAT('~', id, '/', ?)"
 
 // scanHolder reads a row that has the dedupe key of a task to be enqueued.
 func scanHolder(rows *sql.Rows) (r holder, err error) {
@@ -272,7 +265,9 @@ func scanHolder(rows *sql.Rows) (r holder, err error) {
 	var due, expires uint64
 	err = rows.Scan(&r.DedupeKey, &r.id, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.attempts, &r.Priority, &due, &expires, &r.now)
 	r.Payload = args
-	r.Delay = max(0, r.until(due))
+	if r.Delay = r.until(due); r.state == Waiting {
+		r.Delay = max(0, r.Delay)
+	}
 	if r.Life = r.until(expires); r.Life == 0 && expires > 0 {
 		r.Life = -time.Millisecond // 0 is never
 	}
@@ -288,21 +283,22 @@ func (r holder) until(at uint64) time.Duration {
 	return time.Duration(min(int64(min(at, latest))-r.now, century.Milliseconds())) * time.Millisecond
 }
 
-// advance changes when a task runs and expires that has not been started.
-func (e *enqueuing) advance(ctx context.Context, table string, is holder, to New) error {
+// advance changes when a task runs and expires that stands for n, too.
+func (e *enqueuing) advance(ctx context.Context, table string, is holder, n New) error {
+	to := is.with(n)
 	expires := sql.NullInt64{Int64: is.now + to.Life.Milliseconds(), Valid: to.Life != 0}
 	switch {
-	case table == "parked_tasks" && to.Delay == 0: // it is due
+	case table == "parked_tasks" && n.Delay == 0:
 		expiresAt := "NULL"
 		if expires.Valid {
 			expiresAt = fmt.Sprint(expires.Int64)
 		}
-		return moveBack(ctx, e.tx, []any{is.id}, unparking{"attempts", expiresAt, fmt.Sprint(to.Priority), "dedupe_key"})
+		return unparking{"attempts", expiresAt, fmt.Sprint(to.Priority), "dedupe_key"}.move(ctx, e.tx, []any{is.id})
 	case to.Priority == is.Priority && to.Delay == is.Delay && to.Life == is.Life:
 		return nil
 	}
 	_, err := e.tx.ExecContext(ctx, "UPDATE "+table+" SET priority = ?, due_at = ?, expires_at = ? WHERE id = ?",
-		to.Priority, sql.NullInt64{Int64: is.now + to.Delay.Milliseconds(), Valid: to.Delay > 0}, expires, is.id)
+		to.Priority, sql.NullInt64{Int64: is.now + to.Delay.Milliseconds(), Valid: to.Delay != 0}, expires, is.id)
 	return err
 }
 

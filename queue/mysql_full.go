@@ -43,16 +43,13 @@ const (
 	lastCount    = "SELECT task_ids, created_at, IF(created_at < " + now + ", " + now + " - created_at, 0) FROM task_keys WHERE key_hash = ?"
 )
 
-// Room returns how many more tasks may come before limit may wait: there wait at most as many as
+// Room returns how many more tasks may come before most may wait: there wait at most as many as
 // the last count found, and all ids since. It reads a few rows, however many wait. If stale,
-// [Queue.CountWaiting] is to be called: in good time before the ids since fill the limit, so
+// [Queue.CountWaiting] is to be called: in good time before the ids since fill up the room, so
 // that it is reached only by tasks that wait, or by a count that fails.
-func (q *Queue) Room(ctx context.Context, limit int) (room int, stale bool, err error) {
-	room, stale, err = q.room(ctx, uint64(max(limit, 1)))
-	return room, stale, mysql.Translate(ctx, "look how many tasks wait", err)
-}
-
-func (q *Queue) room(ctx context.Context, limit uint64) (room int, stale bool, err error) {
+func (q *Queue) Room(ctx context.Context, most int) (room int, stale bool, err error) {
+	defer func() { err = mysql.Translate(ctx, "look how many tasks wait", err) }()
+	limit := uint64(max(most, 1))
 	var first, last uint64
 	err = q.db.QueryRowContext(ctx, idsOfTasks).Scan(&first, &last)
 	ids := last - first + 1
@@ -87,11 +84,9 @@ func (q *Queue) lastCount(ctx context.Context, limit uint64) (c waitingCount, er
 
 // CountWaiting counts the waiting tasks for [Queue.Room], unless another process does or
 // just did. If it fails, Room goes on with the count before.
-func (q *Queue) CountWaiting(ctx context.Context, limit int) error {
-	return mysql.Translate(ctx, "count waiting tasks", q.countWaiting(ctx, uint64(max(limit, 1))))
-}
-
-func (q *Queue) countWaiting(ctx context.Context, limit uint64) error {
+func (q *Queue) CountWaiting(ctx context.Context, most int) (err error) {
+	defer func() { err = mysql.Translate(ctx, "count waiting tasks", err) }()
+	limit := uint64(max(most, 1))
 	before, err := q.lastCount(ctx, limit)
 	if err != nil || before.age < countPause {
 		return err

@@ -61,10 +61,11 @@ func (q *Queue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids [
 	if err != nil {
 		return nil, false, err
 	}
-	once, err := newOnce(key, batch)
+	raw, err := json.Marshal(batch)
 	if err != nil {
-		return nil, false, err
+		return nil, false, fmt.Errorf("batch of %d tasks: %w", len(batch), err)
 	}
+	once := once{sha256.Sum256([]byte(key)), sha256.Sum256(raw)}
 	var done *enqueuing
 	var found []uint64
 	for range 2 { // a key can be forgotten between the two looks at it
@@ -88,14 +89,6 @@ func (q *Queue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids [
 
 // once is a batch with the hashes of its key and of itself.
 type once struct{ key, batch [sha256.Size]byte }
-
-func newOnce(key string, batch []New) (once, error) {
-	raw, err := json.Marshal(batch)
-	if err != nil {
-		return once{}, fmt.Errorf("batch of %d tasks: %w", len(batch), err)
-	}
-	return once{sha256.Sum256([]byte(key)), sha256.Sum256(raw)}, nil
-}
 
 // enqueue enqueues the batch, or returns the ids that were found under the key.
 func (o once) enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New) (found []uint64, done *enqueuing, err error) {

@@ -237,6 +237,9 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			`INSERT INTO task_leases (token, queue, claimed_at, ends_at, since, tasks, done) VALUES ('w/1', 'default', 1, 1, 1, '[[1,"upload",1,{},0],[2,"upload",2,{},0]]', X'FC')`,
 			"INSERT INTO task_keys (key_hash, batch_hash, created_at) VALUES ('1', '', 1), ('2', '', 1)",
 		}},
+		{"sweep what expired in a paused queue", "PRIMARY created timers", false, 2200, sweep, []string{
+			"INSERT INTO paused_queues (queue) VALUES ('default')", "UPDATE tasks SET expires_at = 1 WHERE queue = 'default' ORDER BY id LIMIT 5",
+		}},
 		{"bring forward in vain", "timers", false, 80, forward, nil},
 		{"bring forward", "PRIMARY timers", false, 160, forward, []string{
 			parkedRows + ` SELECT 1000500 + n, 'scheduled', 'default', 'upload', n, '{}', 0, n % 2, 25, UNIX_TIMESTAMP() * 1000 + 60000, 'away', 1

@@ -9,9 +9,11 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/notify"
 )
 
 // now is the clock of the queue, in unix milliseconds: the database's own, so
@@ -29,6 +31,7 @@ type Queue struct {
 	options Options
 	cursors *cursors
 	metrics *metrics
+	walked  atomic.Uint64 // the id up to which sweeps have looked for tasks of paused queues that expired
 
 	keyLimit keyLimit
 }
@@ -43,10 +46,13 @@ func NewQueue(db *sql.DB, o Options) *Queue {
 	if len(o.Owner) > most {
 		o.Owner = o.Owner[:most]
 	}
+	if o.Notifier == nil {
+		o.Notifier = &notify.Notifier{}
+	}
 	m := newMetrics(o.Registerer)
 	m.begin(o.Kinds)
 	return &Queue{
-		db: db, options: o.withDefaults(), cursors: newCursors(time.Now), metrics: m,
+		db: db, options: o, cursors: newCursors(time.Now), metrics: m,
 		keyLimit: keyLimit{most: MaxKeys, again: time.Now().Add(keyLook)},
 	}
 }
@@ -234,33 +240,27 @@ func (c *claiming) read(ctx context.Context, from position, front bool) (read []
 
 // take deletes what was found, and parks what is to come later. A task whose row the server
 // refuses to have deleted, or written where it goes, stays where it is and is passed over.
-func (c *claiming) take(ctx context.Context) error {
-	do := func(statement string) func([]row) error {
+func (c *claiming) take(ctx context.Context) (err error) {
+	withIDs := func(do change) func([]row) error {
 		return func(list []row) error {
 			ids := make([]any, len(list))
 			for i, r := range list {
 				ids[i] = r.ID
 			}
-			_, err := c.tx.ExecContext(ctx, statement+"IN ("+mysql.Marks(len(ids))+")", ids...)
+			_, err := do(ctx, c.tx, ids)
 			return err
 		}
 	}
-	later, _, err := each(c.later, do("INSERT INTO parked_tasks ("+columns+", dedupe_key, due_at, state) SELECT "+columns+
-		", dedupe_key, due_at, 'scheduled' FROM tasks FORCE INDEX (PRIMARY) WHERE id "))
+	if c.run, _, err = each(c.run, withIDs(byStatementOf(deleteTasks))); err != nil {
+		return err
+	}
+	expired, _, err := each(c.expired, withIDs(byStatementOf(deleteTasks)))
 	if err != nil {
 		return err
 	}
-	all := slices.Concat(c.run, c.expired, later)
-	gone, refused, err := each(all, do(deleteTasks))
-	if err != nil {
-		return err
-	}
-	if refused != nil {
-		stays := func(r row) bool { return !slices.ContainsFunc(gone, func(g row) bool { return g.ID == r.ID }) }
-		_, _, err = each(slices.DeleteFunc(slices.Clone(later), func(r row) bool { return !stays(r) }), do(deleteParked))
-		c.run, c.expired, later = slices.DeleteFunc(c.run, stays), slices.DeleteFunc(c.expired, stays), slices.DeleteFunc(later, stays)
-	}
-	c.dropped, c.parked = c.dropped+len(c.expired), c.parked+len(later)
+	later, _, err := each(c.later, withIDs(move("INSERT INTO parked_tasks ("+columns+", dedupe_key, due_at, state) SELECT "+columns+
+		", dedupe_key, due_at, 'scheduled' FROM tasks FORCE INDEX (PRIMARY) WHERE id IN ", deleteTasks)))
+	c.dropped, c.parked = c.dropped+len(expired), c.parked+len(later)
 	c.expired, c.later = nil, nil
 	return err
 }

@@ -262,7 +262,7 @@ func TestAClaimThatLostADeadlockLooksAtTheFront(t *testing.T) {
 func TestDeadlocksWithoutEndAreAnError(t *testing.T) {
 	t.Parallel()
 	mock, q := mockQueue(t)
-	mock.ExpectQuery("SELECT EXISTS").WillReturnRows(sqlmock.NewRows(make([]string, 4)).AddRow(false, false, true, false))
+	mock.ExpectQuery("SELECT EXISTS").WillReturnRows(sqlmock.NewRows(make([]string, 5)).AddRow(false, false, true, false, false))
 	for range 8 {
 		mock.ExpectBegin()
 		mock.ExpectQuery("SELECT id FROM parked_tasks").WillReturnError(&driver.MySQLError{Number: 1205, Message: "Lock wait timeout"})
@@ -305,7 +305,7 @@ func TestADatabaseThatIsAway(t *testing.T) {
 			}
 			return err
 		}},
-		"list": {func(m sqlmock.Sqlmock) { m.ExpectBegin().WillReturnError(away) }, func(t *testing.T, q *queue.Queue) error {
+		"list": {func(m sqlmock.Sqlmock) { m.ExpectQuery("SELECT id, queue").WillReturnError(away) }, func(t *testing.T, q *queue.Queue) error {
 			_, err := queuetest.Count(t.Context(), q)
 			return err
 		}},

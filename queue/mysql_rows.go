@@ -124,43 +124,43 @@ type unparking struct{ attempts, expiresAt, priority, key string }
 // asTheyWere brings tasks back as they were parked.
 var asTheyWere = unparking{"attempts", "expires_at", "priority", "dedupe_key"}
 
-// unpark moves rows of parked_tasks that the transaction has locked to tasks, and returns how
-// many. One that the server refuses there is buried with the reason; one whose dedupe key another
-// task has loses it.
-func unpark(ctx context.Context, tx *sql.Tx, ids []any, u unparking) (n int, err error) {
-	done, refused, err := each(ids, func(ids []any) error {
-		err := moveBack(ctx, tx, ids, u)
-		if len(ids) == 1 && mysql.IsDuplicate(err) {
-			err = moveBack(ctx, tx, ids, unparking{u.attempts, u.expiresAt, u.priority, "NULL"})
-		}
-		if len(ids) == 1 && mysql.IsRowRefused(err) {
-			_, err = tx.ExecContext(ctx, "UPDATE parked_tasks SET state = 'dead', due_at = NULL, last_error = ?, updated_at = "+now+" WHERE id = ?", refusal(err), ids[0])
-		}
-		return err
-	})
-	if len(done) == 0 {
-		err = cmp.Or(err, refused)
+// unpark is a change: it moves rows of parked_tasks that the transaction has locked to tasks. One that
+// the server refuses there is buried with the reason; one whose dedupe key another task has loses it.
+func (u unparking) unpark(ctx context.Context, tx *sql.Tx, ids []any) (n int, err error) {
+	err = u.move(ctx, tx, ids)
+	if len(ids) == 1 && mysql.IsDuplicate(err) {
+		err = unparking{u.attempts, u.expiresAt, u.priority, "NULL"}.move(ctx, tx, ids)
 	}
-	return len(done), err
+	if len(ids) == 1 && mysql.IsRowRefused(err) {
+		_, err = tx.ExecContext(ctx, "UPDATE parked_tasks SET state = 'dead', due_at = NULL, last_error = ?, updated_at = "+now+" WHERE id = ?", refusal(err), ids[0])
+	}
+	return len(ids), err
 }
 
-// moveBack moves rows, or changes nothing: also if the server refuses it, after which the transaction may go on.
-func moveBack(ctx context.Context, tx *sql.Tx, ids []any, u unparking) error {
-	marks := "(" + mysql.Marks(len(ids)) + ")"
-	if _, err := tx.ExecContext(ctx, "SAVEPOINT moving"); err != nil {
-		return err
-	}
-	_, err := tx.ExecContext(ctx, "INSERT INTO tasks ("+columns+", dedupe_key, due_at) SELECT id, queue, type, subject, args, "+u.priority+", "+u.attempts+
-		", max_attempts, "+u.expiresAt+", last_error, created_at, "+u.key+", "+now+" FROM parked_tasks FORCE INDEX (PRIMARY) WHERE id IN "+marks, ids...)
-	if err == nil {
-		_, err = tx.ExecContext(ctx, deleteParked+"IN "+marks, ids...)
-	}
-	if mysql.IsRowRefused(err) {
-		if _, undo := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT moving"); undo != nil {
-			return undo
-		}
-	}
+// move moves rows as u says.
+func (u unparking) move(ctx context.Context, tx *sql.Tx, ids []any) error {
+	_, err := move("INSERT INTO tasks ("+columns+", dedupe_key, due_at) SELECT id, queue, type, subject, args, "+u.priority+", "+u.attempts+
+		", max_attempts, "+u.expiresAt+", last_error, created_at, "+u.key+", "+now+" FROM parked_tasks FORCE INDEX (PRIMARY) WHERE id IN ", deleteParked)(ctx, tx, ids)
 	return err
+}
+
+// move is a change that moves rows by two statements, or changes nothing: also if the server refuses one, after
+// which the transaction may go on.
+func move(insert, remove string) change {
+	return func(ctx context.Context, tx *sql.Tx, ids []any) (n int, err error) {
+		if _, err := tx.ExecContext(ctx, "SAVEPOINT moving"); err != nil {
+			return 0, err
+		}
+		if n, err = byStatementOf(insert)(ctx, tx, ids); err == nil {
+			_, err = byStatementOf(remove)(ctx, tx, ids)
+		}
+		if mysql.IsRowRefused(err) {
+			if _, undo := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT moving"); undo != nil {
+				return 0, undo
+			}
+		}
+		return n, err
+	}
 }
 
 // How tasks are deleted by their ids: exactly those that were read, and never a range, as a
@@ -171,9 +171,46 @@ func moveBack(ctx context.Context, tx *sql.Tx, ids []any, u unparking) error {
 // tables, and the name counts only where the condition has a column that the index lacks,
 // and not the id alone. One id is found by its row in any case.
 const (
-	deleteTasks  = "DELETE tasks FROM tasks FORCE INDEX (PRIMARY) WHERE type IS NOT NULL AND id "
-	deleteParked = "DELETE parked_tasks FROM parked_tasks FORCE INDEX (PRIMARY) WHERE type IS NOT NULL AND id "
+	deleteTasks  = "DELETE tasks FROM tasks FORCE INDEX (PRIMARY) WHERE type IS NOT NULL AND id IN "
+	deleteParked = "DELETE parked_tasks FROM parked_tasks FORCE INDEX (PRIMARY) WHERE type IS NOT NULL AND id IN "
 )
+
+// change changes rows of one table by their ids, and returns how many.
+type change func(ctx context.Context, tx *sql.Tx, ids []any) (int, error)
+
+// byStatementOf is a change by a statement that the ids complete.
+func byStatementOf(statement string) change {
+	return func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
+		return mysql.Affected(tx.ExecContext(ctx, statement+"("+mysql.Marks(len(ids))+")", ids...))
+	}
+}
+
+// orAlone is the change, of one row at a time if the server refuses that of all. It fails if it is refused for each.
+func (c change) orAlone(ctx context.Context, tx *sql.Tx, ids []any) (n int, err error) {
+	done, refused, err := each(ids, func(ids []any) error {
+		_, err := c(ctx, tx, ids)
+		return err
+	})
+	if len(done) == 0 {
+		err = cmp.Or(err, refused)
+	}
+	return len(done), err
+}
+
+// changeFree applies a change, or alone, to the rows whose keys a query returns, but for those that are locked: one
+// must not hold up all others.
+func (q *Queue) changeFree(ctx context.Context, what string, c change, query string, args ...any) (n int, err error) {
+	err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) error {
+		n = 0
+		keys, err := mysql.Keys(ctx, tx, query+" FOR UPDATE SKIP LOCKED", args...)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		n, err = c.orAlone(ctx, tx, keys)
+		return err
+	})
+	return n, err
+}
 
 // latest is the end of the year 9999, in unix milliseconds. A later time, which
 // only a row that makes no sense can have, is taken for it.

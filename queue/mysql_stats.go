@@ -44,45 +44,53 @@ func countKinds(kinds int, rows string) string {
 // many queues there are is up to the rows: those that have workers are asked about by their
 // names, and of the others only some.
 func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
-	s, err = q.stats(ctx)
-	return s, mysql.Translate(ctx, "count tasks", err)
-}
-
-func (q *Queue) stats(ctx context.Context) (s Stats, err error) {
-	paused, err := mysql.Select(ctx, q.db, mysql.Column[string], "SELECT queue FROM paused_queues")
+	defer func() { err = mysql.Translate(ctx, "count tasks", err) }()
+	paused, err := q.Paused(ctx)
 	if err != nil {
 		return s, err
 	}
-	names, more, err := q.names(ctx, paused)
-	if err != nil {
-		return s, err
-	}
-	due, err := q.due(ctx)
+	all, more, err := q.summaries(ctx, paused)
 	if err != nil {
 		return s, err
 	}
 	s.More = more
-	if s.Tasks, err = q.taskStats(ctx, names); err != nil {
+	if s.Tasks, err = q.taskStats(ctx, all); err != nil {
 		return s, err
 	}
-	for _, name := range slices.Sorted(slices.Values(names)) {
-		if !slices.Contains(paused, name) && !slices.ContainsFunc(s.Tasks, func(t TaskStats) bool { return t.Queue == name }) {
-			continue
-		}
-		oldest, err := q.oldest(ctx, name)
-		if err != nil {
-			return s, err
-		}
-		s.Queues = append(s.Queues, Summary{
-			Queue: name, Paused: slices.Contains(paused, name), Oldest: oldest, Due: max(oldest, due[name]), Capped: capped(s.Tasks, name),
-		})
+	s.Queues = slices.DeleteFunc(all, func(one Summary) bool {
+		return !one.Paused && !slices.ContainsFunc(s.Tasks, func(t TaskStats) bool { return t.Queue == one.Queue })
+	})
+	for i := range s.Queues {
+		s.Queues[i].Capped = capped(s.Tasks, s.Queues[i].Queue)
 	}
 	return s, nil
 }
 
+// summaries returns what the standing queues and those that only rows name are, by name, without counts; more: there
+// are still others.
+func (q *Queue) summaries(ctx context.Context, paused []string) (list []Summary, more bool, err error) {
+	names, more, err := q.names(ctx, paused)
+	if err != nil {
+		return nil, false, err
+	}
+	due, err := q.due(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		oldest, err := q.oldest(ctx, name)
+		if err != nil {
+			return nil, false, err
+		}
+		list = append(list, Summary{Queue: name, Paused: slices.Contains(paused, name), Oldest: oldest, Due: max(oldest, due[name])})
+	}
+	return list, more, nil
+}
+
 // names returns the standing queues and those that only rows name; more: there are still others.
 func (q *Queue) names(ctx context.Context, paused []string) (names []string, more bool, err error) {
-	names = q.options.standing(paused)
+	names = slices.Concat(q.options.Kinds.Queues(), q.options.Queues, paused)
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	// Two names that the table takes for one, as "a" and "A", are one queue to its workers.
 	others, err := mysql.Select(ctx, q.db, mysql.Column[string], "SELECT DISTINCT queue FROM (SELECT queue FROM ("+distinctQueues+") AS first UNION ALL SELECT queue FROM ("+
 		otherQueues+") AS parked UNION ALL "+runningQueues+") AS found WHERE queue NOT IN ("+mysql.Marks(len(names))+") ORDER BY queue",
@@ -90,13 +98,13 @@ func (q *Queue) names(ctx context.Context, paused []string) (names []string, mor
 	return append(names, others[:min(len(others), MaxOtherQueues)]...), len(others) > MaxOtherQueues, err
 }
 
-func (q *Queue) taskStats(ctx context.Context, queues []string) (list []TaskStats, err error) {
+func (q *Queue) taskStats(ctx context.Context, queues []Summary) (list []TaskStats, err error) {
 	kinds := append(q.options.Kinds.Names(), OtherKinds)
 	var parts []string
 	var args []any
 	for _, queue := range queues {
 		parts = append(parts, countKinds(len(kinds), "SELECT ? AS queue, IF(due_at > "+now+", 'scheduled', 'waiting') AS state, type FROM tasks FORCE INDEX (claim) WHERE queue = ? LIMIT ?"))
-		args = append(append(append(args, mysql.Args(kinds)...), OtherKinds), queue, queue, StatsLimit)
+		args = append(append(append(args, mysql.Args(kinds)...), OtherKinds), queue.Queue, queue.Queue, StatsLimit)
 	}
 	for _, state := range []State{Scheduled, Dead, Done} {
 		parts = append(parts, countKinds(len(kinds), "SELECT queue, state, type FROM parked_tasks FORCE INDEX (timers) WHERE state = ? LIMIT ?"))
@@ -105,8 +113,8 @@ func (q *Queue) taskStats(ctx context.Context, queues []string) (list []TaskStat
 	counts := make(map[TaskStats]int)
 	count := func(queue, kind string, state State, n int) {
 		// As names has it: to the table, "a" and "A" are one queue.
-		if i := slices.IndexFunc(queues, func(name string) bool { return strings.EqualFold(name, queue) }); i >= 0 {
-			counts[TaskStats{Queue: queues[i], Kind: kind, State: state}] += n
+		if i := slices.IndexFunc(queues, func(s Summary) bool { return strings.EqualFold(s.Queue, queue) }); i >= 0 {
+			counts[TaskStats{Queue: queues[i].Queue, Kind: kind, State: state}] += n
 		}
 	}
 	_, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (_ struct{}, err error) {
@@ -174,27 +182,12 @@ func (q *Queue) oldest(ctx context.Context, queue string) (age time.Duration, er
 // [Summary] has it; 0 for the standard queues and those of the options, if there is none.
 // It looks at the first tasks of an index and counts none.
 func (q *Queue) Due(ctx context.Context) (map[string]time.Duration, error) {
-	due, err := q.allDue(ctx)
+	list, _, err := q.summaries(ctx, nil)
+	due := make(map[string]time.Duration, len(list))
+	for _, one := range list {
+		due[one.Queue] = one.Due
+	}
 	return due, mysql.Translate(ctx, "look how long tasks are due", err)
-}
-
-func (q *Queue) allDue(ctx context.Context) (map[string]time.Duration, error) {
-	names, _, err := q.names(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	due, err := q.due(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		oldest, err := q.oldest(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		due[name] = max(due[name], oldest)
-	}
-	return due, nil
 }
 
 // dueLimit bounds the scheduled rows that are read for [Summary.Due].

@@ -16,33 +16,37 @@ const (
 	sweepLeases = 100
 )
 
-// chore is something that time brings. Its statements use an index of times, so
-// that they look at no row whose time has not come.
+// chore is something that time brings.
 type chore struct {
-	name   string
-	find   string // selects what is due, by its key
-	change func(ctx context.Context, tx *sql.Tx, keys []any) (int, error)
-	count  func(*Swept) *int // where it is counted; nil: nowhere
+	find  string // selects what is due, by an index of times: it looks at no row whose time has not come
+	do    func(context.Context) (n int, more bool, err error)
+	count *int
 }
 
-// chores that come after the leases that are over. Idempotency keys that were made at keysBefore or earlier
+// chores are all of them, counted in s. Idempotency keys that were made at keysBefore or earlier
 // are forgotten, however young they are.
-func chores(keysBefore uint64) []chore {
-	return []chore{
-		{"forget finished tasks", dueTasks("done"), func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
-			return mysql.Affected(tx.ExecContext(ctx, deleteParked+"IN ("+mysql.Marks(len(ids))+")", ids...))
-		}, nil},
-		{"wake scheduled tasks", dueTasks("scheduled"), func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
-			return unpark(ctx, tx, ids, asTheyWere)
-		}, func(s *Swept) *int { return &s.Due }},
+func (q *Queue) chores(s *Swept, keysBefore uint64) []chore {
+	others := new(int)
+	oldKey := fmt.Sprintf("created_at <= GREATEST(%s, %d)", keyEnd, keysBefore)
+	list := []chore{{"SELECT token FROM task_leases FORCE INDEX (ends) WHERE " + leaseOver, q.endLeases, &s.TookOver}}
+	for _, c := range []struct {
+		what, find string
+		change     change
+		count      *int
+	}{
+		{"forget finished tasks", dueTasks("done"), byStatementOf(deleteParked), others},
+		{"wake scheduled tasks", dueTasks("scheduled"), asTheyWere.unpark, &s.Due},
 		{
-			"forget idempotency keys", fmt.Sprintf("SELECT key_hash FROM task_keys FORCE INDEX (created) WHERE created_at <= GREATEST(%s, %d) ORDER BY created_at", keyEnd, keysBefore),
-			func(ctx context.Context, tx *sql.Tx, hashes []any) (int, error) {
-				return mysql.Affected(tx.ExecContext(ctx, fmt.Sprintf("DELETE task_keys FROM task_keys FORCE INDEX (PRIMARY) WHERE created_at <= GREATEST(%s, %d) AND key_hash IN (%s)",
-					keyEnd, keysBefore, mysql.Marks(len(hashes))), hashes...))
-			}, nil,
+			"forget idempotency keys", "SELECT key_hash FROM task_keys FORCE INDEX (created) WHERE " + oldKey + " ORDER BY created_at",
+			byStatementOf("DELETE task_keys FROM task_keys FORCE INDEX (PRIMARY) WHERE " + oldKey + " AND key_hash IN "), others,
 		},
+	} {
+		list = append(list, chore{c.find, func(ctx context.Context) (n int, more bool, err error) {
+			n, err = q.changeFree(ctx, c.what, c.change, c.find+" LIMIT ?", sweepSize)
+			return n, n == sweepSize, err
+		}, c.count})
 	}
+	return append(list, chore{"SELECT queue FROM paused_queues", q.dropExpired, others})
 }
 
 // dueTasks finds parked tasks whose time has come, or that make no sense without one.
@@ -53,7 +57,8 @@ func dueTasks(state string) string {
 // Sweep does what time brings: it makes scheduled tasks waiting when they are
 // due, frees tasks whose lease ran out or buries them when their attempts
 // are used up, and drops those kept long enough. A lease that is to last longer than any can is over
-// at once.
+// at once. A task that expired is dropped by the claim that meets it; of a paused queue, by a
+// sweep, each of which looks at the next 1000 tasks.
 //
 // When there is nothing to do, it costs one query. A chore that fails keeps no other from
 // being done.
@@ -63,28 +68,22 @@ func (q *Queue) Sweep(ctx context.Context) (s Swept, err error) {
 	if err != nil {
 		failed = append(failed, mysql.Translate(ctx, "look how many idempotency keys there are", err))
 	}
-	all := chores(keysBefore)
-	due, over, err := q.dueChores(ctx, all)
-	if err != nil {
-		return s, errors.Join(append(failed, err)...)
+	all := q.chores(&s, keysBefore)
+	due, looks, into := make([]bool, len(all)), make([]string, len(all)), make([]any, len(all))
+	for i, c := range all {
+		looks[i], into[i] = "EXISTS ("+c.find+")", &due[i]
 	}
-	if over {
-		if s.TookOver, s.More, err = q.endLeases(ctx); err != nil {
-			failed = append(failed, err)
-		}
+	if err := q.db.QueryRowContext(ctx, "SELECT "+strings.Join(looks, ", ")).Scan(into...); err != nil {
+		return s, errors.Join(append(failed, mysql.Translate(ctx, "look what time brings to tasks", err))...)
 	}
 	for i, c := range all {
 		if !due[i] {
 			continue
 		}
-		n, err := q.sweepOnce(ctx, c)
-		if err != nil {
-			failed = append(failed, err)
-		}
-		if c.count != nil {
-			*c.count(&s) += n
-		}
-		s.More = s.More || n == sweepSize
+		n, more, err := c.do(ctx)
+		failed = append(failed, err)
+		*c.count += n
+		s.More = s.More || more
 	}
 	if s.Due+s.TookOver > 0 {
 		q.cursors.forget()
@@ -92,28 +91,27 @@ func (q *Queue) Sweep(ctx context.Context) (s Swept, err error) {
 	return s, errors.Join(failed...)
 }
 
-// dueChores asks in one query which of the chores have something to do, and whether leases are over.
-func (q *Queue) dueChores(ctx context.Context, all []chore) (due []bool, over bool, err error) {
-	due = make([]bool, len(all))
-	looks, into := []string{"EXISTS (SELECT 1 FROM task_leases FORCE INDEX (ends) WHERE " + leaseOver + ")"}, []any{&over}
-	for i, c := range all {
-		looks, into = append(looks, "EXISTS ("+c.find+")"), append(into, &due[i])
-	}
-	err = q.db.QueryRowContext(ctx, "SELECT "+strings.Join(looks, ", ")).Scan(into...)
-	return due, over, mysql.Translate(ctx, "look what time brings to tasks", err)
-}
-
-// sweepOnce passes over rows that are locked: a locked one must not
-// hold up all others that are due.
-func (q *Queue) sweepOnce(ctx context.Context, c chore) (n int, err error) {
-	err = mysql.Transact(ctx, q.db, c.name, func(tx *sql.Tx) error {
-		n = 0
-		keys, err := mysql.Keys(ctx, tx, c.find+" LIMIT ? FOR UPDATE SKIP LOCKED", sweepSize)
-		if err != nil || len(keys) == 0 {
-			return err
+// dropExpired drops expired tasks of paused queues, among those that come next by their ids.
+func (q *Queue) dropExpired(ctx context.Context) (dropped int, more bool, err error) {
+	var over []any
+	seen, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (id uint64, err error) {
+		var expired bool
+		if err = rows.Scan(&id, &expired); expired {
+			over = append(over, id)
 		}
-		n, err = c.change(ctx, tx, keys)
-		return err
-	})
-	return n, err
+		return id, err
+	}, "SELECT id, COALESCE(expires_at <= "+now+" AND queue IN (SELECT queue FROM paused_queues), FALSE) FROM tasks FORCE INDEX (PRIMARY) WHERE id > ? ORDER BY id LIMIT ?",
+		q.walked.Load(), sweepSize)
+	if err != nil {
+		return 0, false, mysql.Translate(ctx, "look for expired tasks of paused queues", err)
+	}
+	if len(over) > 0 { // one that is locked may absorb another just now, and live longer
+		dropped, err = q.changeFree(ctx, "drop expired tasks of paused queues", byStatementOf(deleteTasks),
+			"SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE expires_at <= "+now+" AND id IN ("+mysql.Marks(len(over))+")", over...)
+	}
+	if q.walked.Store(0); len(seen) == sweepSize {
+		q.walked.Store(seen[sweepSize-1])
+	}
+	q.metrics.dropped.Add(float64(dropped))
+	return dropped, false, err
 }

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,18 +53,4 @@ type Options struct {
 	Queues []string
 	// Keep is how long finished tasks are kept to be looked at; 0: not at all.
 	Keep time.Duration
-}
-
-// standing returns the queues that Stats counts whatever else there is: those of
-// the kinds, those of the options, and those that are paused.
-func (o Options) standing(paused []string) []string {
-	names := slices.Concat(o.Kinds.Queues(), o.Queues, paused)
-	return slices.Compact(slices.Sorted(slices.Values(names)))
-}
-
-func (o Options) withDefaults() Options {
-	if o.Notifier == nil {
-		o.Notifier = &notify.Notifier{}
-	}
-	return o
 }

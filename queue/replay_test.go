@@ -29,6 +29,9 @@ import (
 // lost. Each commit, and each statement that others can notice, is a step of model/queue.pml. SPIN
 // then runs the model along these steps: all must be possible, its properties must hold, and after
 // each step its tables must be those of the server.
+//
+// It refuses code that finishes without the lease, or without its lock; that deletes a range of ids; that brings a key
+// back with its task; that absorbs without a lock; or that takes finished tasks of a lease for open ones.
 func TestTheModelAcceptsWhatTheQueueDoes(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {

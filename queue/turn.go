@@ -178,7 +178,11 @@ func (q *Queue) Forward(ctx context.Context, from Place, ready func(kind string,
 		return from, 0, mysql.Translate(ctx, "look for postponed tasks", err)
 	}
 	if len(ids) > 0 {
-		n, err = q.forward(ctx, ids)
+		n, err = q.changeFree(ctx, fmt.Sprintf("bring forward %d tasks", len(ids)), asTheyWere.unpark,
+			"SELECT id FROM parked_tasks FORCE INDEX (PRIMARY) WHERE "+isPostponed+" AND id IN ("+mysql.Marks(len(ids))+")", ids...)
+	}
+	if n > 0 {
+		q.cursors.forget()
 	}
 	switch {
 	case err != nil:
@@ -194,20 +198,3 @@ const isPostponed = "state = 'scheduled' AND attempts = 0 AND last_error IS NOT 
 
 const selectPostponed = "SELECT id, type, subject, due_at FROM parked_tasks FORCE INDEX (timers) WHERE " + isPostponed +
 	" AND due_at >= GREATEST(?, " + now + ") AND due_at <= " + now + " + ? AND NOT (due_at = ? AND id <= ?) ORDER BY due_at, id LIMIT ?"
-
-// forward skips rows that are locked: the sweep or another process does the same with them.
-func (q *Queue) forward(ctx context.Context, ids []any) (n int, err error) {
-	err = mysql.Transact(ctx, q.db, fmt.Sprintf("bring forward %d tasks", len(ids)), func(tx *sql.Tx) error {
-		n = 0
-		free, err := mysql.Keys(ctx, tx, "SELECT id FROM parked_tasks FORCE INDEX (PRIMARY) WHERE "+isPostponed+" AND id IN ("+mysql.Marks(len(ids))+") FOR UPDATE SKIP LOCKED", ids...)
-		if err != nil || len(free) == 0 {
-			return err
-		}
-		n, err = unpark(ctx, tx, free, asTheyWere)
-		return err
-	})
-	if n > 0 {
-		q.cursors.forget()
-	}
-	return n, err
-}

@@ -38,8 +38,8 @@ func (k Kinds) Validate(batch []New) ([]New, error) {
 			wrong = "no such kind"
 		case n.Args != nil:
 			wrong = "it has a payload and args"
-		case len(n.DedupeKey) > maxDedupeKey || strings.HasPrefix(n.DedupeKey, "~") || strings.ContainsFunc(n.DedupeKey, unprintable):
-			wrong = fmt.Sprintf("dedupe key %q: want at most %d bytes of printable ASCII, and no ~ at the beginning", n.DedupeKey, maxDedupeKey)
+		case len(n.DedupeKey) > maxDedupeKey || strings.ContainsFunc(n.DedupeKey, unprintable):
+			wrong = fmt.Sprintf("dedupe key %q: want at most %d bytes of printable ASCII", n.DedupeKey, maxDedupeKey)
 		case len(n.Payload) > MaxPayload || !json.Valid(n.Payload):
 			wrong = fmt.Sprintf("its payload is not JSON of at most %d bytes", MaxPayload)
 		case len(n.Queue) > MaxQueueName:

@@ -271,8 +271,7 @@ func partOf(r queue.Record) tasks.PartArgs {
 // tempt the optimizer to read the table in the order of ids.
 const maxTasks = 100
 
-// list returns the tasks of the kinds about a member. The kinds are named because the
-// index of the table begins with them.
+// list returns the tasks of the kinds about a member.
 func (a *Auditor) list(ctx context.Context, id member.ID, kinds []string, states ...queue.State) ([]queue.Record, error) {
 	list, err := a.options.Tasks.List(ctx, queue.Filter{Key: uint64(id), States: states, Kinds: kinds}, maxTasks)
 	if err != nil {

@@ -346,6 +346,9 @@ func (q *Memory) Sweep(ctx context.Context) (s queue.Swept, err error) {
 		if r.isDue(now) {
 			q.timeUp(r, now, &s)
 		}
+		if r.state == queue.Waiting && q.paused[r.Queue] && r.expiresAt != 0 && r.expiresAt <= now {
+			q.remove(r)
+		}
 	}
 	q.forgetKeys(now - queue.KeyTTL.Milliseconds())
 	return s, nil
