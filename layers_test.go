@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -81,6 +82,32 @@ func TestLayers(t *testing.T) {
 	}
 	for _, breach := range breaches(imports) {
 		t.Error(breach)
+	}
+}
+
+// public are the packages that other programs import, and what must not come with them.
+var public = map[string][]string{
+	module + "queue": {"github.com/spf13/", "github.com/labstack/", "github.com/redis/", module + "internal/push", module + "internal/index", module + "internal/redisnodes", module + "internal/tasks", module + "once"},
+	module + "once":  {"github.com/spf13/", "github.com/labstack/", module + "internal/push", module + "internal/index", module + "internal/redisnodes", module + "internal/tasks", module + "queue"},
+}
+
+// A program that imports a public package gets none of the rest, through whatever imports.
+func TestPublicPackagesBringLittle(t *testing.T) {
+	t.Parallel()
+	for pkg, deny := range public {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", pkg).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Fields(string(out))
+		if !slices.Contains(all, module+"internal/mysql") {
+			t.Errorf("%s imports %d packages, and not what it needs", pkg, len(all))
+		}
+		for _, path := range all {
+			if slices.ContainsFunc(deny, func(denied string) bool { return strings.HasPrefix(path, denied) }) {
+				t.Errorf("%s brings %s", pkg, path)
+			}
+		}
 	}
 }
 

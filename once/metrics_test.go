@@ -16,10 +16,10 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// counts returns the counters of the package, by name and labels.
-func counts(t *testing.T) map[string]float64 {
+// counts returns the counters of a registry, by name and labels.
+func counts(t *testing.T, registry prometheus.Gatherer) map[string]float64 {
 	t.Helper()
-	families, err := prometheus.DefaultGatherer.Gather()
+	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +40,11 @@ func counts(t *testing.T) map[string]float64 {
 	return all
 }
 
-// TestMetrics is not parallel: the counters are those of the process.
 func TestMetrics(t *testing.T) {
-	before := counts(t)
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	once.New(oncetest.NewMemory(time.Now), once.Options{Registerer: registry}) // begins the series
+	before := counts(t, registry)
 	for _, name := range []string{
 		"operations acquire ok", "operations acquire busy", "operations acquire done", "operations acquire out of attempts",
 		"operations acquire lost", "operations acquire error", "operations extend ok", "operations extend lost", "operations extend error",
@@ -57,7 +59,7 @@ func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := oncetest.NewMemory(time.Now)
 		network := &faulty{Store: memory}
-		o := once.New(network, once.Options{})
+		o := once.New(network, once.Options{Registerer: registry})
 		do := func(name string, work func(context.Context, once.Attempt) error) {
 			ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 			defer stop()
@@ -79,7 +81,7 @@ func TestMetrics(t *testing.T) {
 		}
 		do("unrecorded", fails) // its failure is lost, so the name is busy until the lease ends
 	})
-	after := counts(t)
+	after := counts(t, registry)
 	var changed []string
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		if n := after[name] - before[name]; n != 0 && name != "operations extend ok" && name != "operations fail error" {

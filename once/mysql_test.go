@@ -1,9 +1,13 @@
 package once_test
 
 import (
+	"context"
 	"database/sql"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
@@ -52,4 +56,56 @@ func TestMySQLIsAStore(t *testing.T) {
 			return nil
 		}}
 	})
+}
+
+// A table of its own is all that a program needs, made by any number of processes at once.
+func TestMigrateTwiceAndAtOnce(t *testing.T) {
+	t.Parallel()
+	db, err := once.OpenDB(servertest.MySQLDSN(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if _, err := db.ExecContext(t.Context(), "DROP TABLE once_keys, tasks"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				if err := once.Migrate(t.Context(), db); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	registry := prometheus.NewRegistry()
+	for i := range 2 { // a registerer may be used twice
+		o := once.New(once.NewMySQL(db), once.Options{Registerer: registry})
+		if did, err := o.Do(t.Context(), once.Key{Name: "digest/2026-11-26"}, func(context.Context, once.Attempt) error { return nil }); err != nil || did != (i == 0) {
+			t.Errorf("time %d: %v, %v", i, did, err)
+		}
+	}
+	var tables int
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'tasks'").Scan(&tables); err != nil || tables != 0 {
+		t.Errorf("%d tables of the queue, %v", tables, err)
+	}
+}
+
+func TestWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	for want, make := range map[string]func(){
+		"once: NewMySQL: db is nil": func() { once.NewMySQL(nil) },
+		"once: New: store is nil":   func() { once.New(nil, once.Options{}) },
+	} {
+		func() {
+			defer func() {
+				if value := recover(); value != want {
+					t.Errorf("panic %v, want %q", value, want)
+				}
+			}()
+			make()
+		}()
+	}
 }

@@ -1,6 +1,29 @@
-// Package queue is a durable queue of tasks in MySQL, and the workers that take
+// Package queue is a durable queue of tasks in your program's own MySQL or MariaDB, and the workers that take
 // from it. What a task asks for is up to its kind: the queue sees a [Kind], a key
 // and a payload.
+//
+//	db, err := queue.OpenDB("user:password@tcp(127.0.0.1:3306)/shop")
+//	err = queue.Migrate(ctx, db)
+//	q := queue.NewQueue(db, queue.Options{Kinds: queue.Kinds{{Name: "receipt"}}})
+//
+//	_, err = q.EnqueueTx(ctx, tx, queue.New{Kind: "receipt", Args: Receipt{Order: 7}}) // in your transaction
+//
+//	handlers := map[string]queue.Handler{"receipt": queue.Handle(func(ctx context.Context, t queue.Task, r Receipt) error { … })}
+//	pool := queue.NewPool(q, handlers, queue.PoolOptions{Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 8}}})
+//	err = pool.Run(ctx)
+//
+// docs/queue-in-go.md says how to use it, and how it differs from others; examples/go is a program. [Queue] and [Pool]
+// are safe for concurrent use, and know nothing global: two in a process share what they are both given.
+//
+// Programs need [OpenDB], [Migrate], [NewQueue], [Queue.EnqueueTx], [NewPool] and [Handle]. For people who look after the queue
+// there are [Queue.List], [Queue.Retry], [Queue.Discard], [Queue.Pause] and [Queue.Stats]. The remaining methods are those
+// that a pool calls (see [Store]), and what activityd needs besides.
+//
+// # Errors
+//
+// They match [ErrInvalid] when a task makes no sense, [ErrUnavailable] when the database cannot be used now, and the error
+// of a context that has ended; else they are of the driver, with what to do about them where that is known. Of a handler's
+// errors, [Permanent] and [Later] say what a plain one does not.
 //
 // # The queue
 //

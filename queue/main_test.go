@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
@@ -55,7 +57,7 @@ func newQueue(t *testing.T) *queue.Queue {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test", Registerer: prometheus.DefaultRegisterer})
 	q.LookCheaply() // else a claim may leave what is before its cursor to a later one
 	return q
 }

@@ -50,6 +50,8 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 // there when that commits, and never were if it is rolled back. It returns the ids of the
 // tasks, in order; 0 for those without a dedupe key that came with others like it, whose ids are not read.
 //
+// A kind that the queue does not know is an [ErrInvalid], while Enqueue takes any: nothing shows so early that it is misspelt.
+//
 // Workers find the tasks within a second ([PoolOptions].Poll), and at once if the caller calls
 // [Queue.Notify] after the commit.
 //
@@ -62,6 +64,11 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch ...New) (ids []uint64, err error) {
 	if len(batch) == 0 {
 		return nil, nil
+	}
+	for _, n := range batch {
+		if _, known := q.options.Kinds.of(n.Kind); !known {
+			return nil, fmt.Errorf("%w: no such kind: %q", ErrInvalid, n.Kind)
+		}
 	}
 	batch, err = q.options.Kinds.Validate(batch)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/DATA-DOG/go-sqlmock"
 	driver "github.com/go-sql-driver/mysql"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
@@ -27,7 +28,7 @@ func openDB(t *testing.T) (*sql.DB, *queue.Queue) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: strings.Repeat("a very long host name ", 10)})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: strings.Repeat("a very long host name ", 10), Registerer: prometheus.DefaultRegisterer})
 	q.LookCheaply()
 	return db, q
 }

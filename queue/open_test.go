@@ -361,3 +361,42 @@ func TestNoDatabase(t *testing.T) {
 	}()
 	queue.NewQueue(nil, queue.Options{})
 }
+
+// The transaction may come from a pool that is not of OpenDB: a session of another time zone and sql_mode, without the driver's
+// parameters, and in any isolation level.
+func TestATransactionOfAForeignPool(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	db, err := queue.OpenDB(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	q := queue.NewQueue(db, queue.Options{Kinds: ownKinds()})
+	foreign, err := sql.Open("mysql", dsn+"?parseTime=true&time_zone=%27%2B05%3A30%27&sql_mode=%27%27")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = foreign.Close() })
+	var first uint64
+	for i, level := range []sql.IsolationLevel{sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		tx, err := foreign.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := q.EnqueueTx(t.Context(), tx, queue.New{Kind: "mail", DedupeKey: "mail:7", Delay: time.Hour, Life: 2 * time.Hour})
+		if err == nil {
+			err = tx.Commit()
+		}
+		if first = max(first, ids[0]); err != nil || i > 0 && ids[0] != first {
+			t.Errorf("%v: ids %v, %v, want %d", level, ids, err, first)
+		}
+	}
+	list, err := q.List(t.Context(), queue.Filter{}, 10)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d tasks, %v", len(list), err)
+	}
+	if in, until := time.Until(list[0].RunAt), time.Until(list[0].ExpiresAt); in < 50*time.Minute || in > time.Hour+time.Minute || until < 110*time.Minute || until > 121*time.Minute {
+		t.Errorf("it runs in %v and expires in %v", in, until)
+	}
+}

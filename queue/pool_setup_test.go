@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/notify"
@@ -88,7 +90,7 @@ func joinPool(t *testing.T, p pool, h queue.Handler, o queue.PoolOptions, wraps 
 	handlers := map[string]queue.Handler{
 		tasks.Upload: h, tasks.FanOut: h, tasks.Refill: h, tasks.AddContact: h, tasks.RemoveContact: h,
 	}
-	o.Log, o.Notifier = toLog(p.log), p.notifier
+	o.Log, o.Notifier, o.Registerer = toLog(p.log), p.notifier, prometheus.DefaultRegisterer
 	p.running = queue.NewPool(q, handlers, o)
 	p.stop = run(t, p.running)
 	return p

@@ -39,7 +39,7 @@ type Swept struct {
 
 // Options say how a queue works.
 type Options struct {
-	// Kinds are the kinds of task that it knows; it refuses to enqueue others.
+	// Kinds are the kinds of task that it knows.
 	Kinds Kinds
 	// Registerer gets the metrics; nil: there are none. Queues and pools may share one: they
 	// count together.

@@ -19,7 +19,7 @@ const maxDedupeKey = 128
 func (k Kinds) Validate(batch []New) ([]New, error) {
 	out := make([]New, len(batch))
 	for i, n := range batch {
-		is, known := k.of(n.Kind)
+		is, _ := k.of(n.Kind)
 		wrong := ""
 		if n.Args != nil && len(n.Payload) == 0 {
 			var err error
@@ -28,14 +28,12 @@ func (k Kinds) Validate(batch []New) ([]New, error) {
 			}
 			n.Args = nil
 		}
-		n.Queue = cmp.Or(n.Queue, is.Queue)
+		n.Queue = cmp.Or(n.Queue, is.Queue, DefaultQueue)
 		if len(n.Payload) == 0 {
 			n.Payload = json.RawMessage("{}")
 		}
 		switch {
 		case wrong != "":
-		case !known:
-			wrong = "no such kind"
 		case n.Args != nil:
 			wrong = "it has a payload and args"
 		case len(n.DedupeKey) > maxDedupeKey || strings.ContainsFunc(n.DedupeKey, unprintable):

@@ -110,7 +110,7 @@ func useIndex(log *slog.Logger, q *queuetest.Memory) (stop func()) {
 	store.AddMember(1, "one")
 	patrol := audit.NewPatrol(audit.PatrolOptions{
 		Auditor: audit.New(audit.Options{Sets: ix, Truth: store, Tasks: q}), Members: store, EachStored: ix.EachStored,
-		Ledger: index.NewLedger(client), Once: once.New(oncetest.NewMemory(time.Now), once.Options{}), Log: log,
+		Ledger: index.NewLedger(client), Once: once.New(oncetest.NewMemory(time.Now), once.Options{Registerer: prometheus.DefaultRegisterer}), Log: log,
 		Rate: 1000, Round: time.Millisecond,
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

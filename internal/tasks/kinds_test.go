@@ -3,6 +3,7 @@ package tasks_test
 import (
 	"context"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
@@ -70,7 +73,7 @@ func TestAKindIsAFileAndALine(t *testing.T) {
 	if !slices.Contains(tasks.Changing(tasks.OwnSet), tasks.Poke) {
 		t.Error("the audit does not know it")
 	}
-	queue.NewQueue(nil, queue.Options{Kinds: tasks.Kinds()})
+	queue.NewQueue(new(sql.DB), queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer})
 	if _, ok := metricstest.Gather(t)[`activityd_tasks_finished_total{outcome="done",queue="default",type="poke"}`]; !ok {
 		t.Error("the metrics do not know it")
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -82,7 +83,7 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- queue.NewPool(q, handlers, queue.PoolOptions{
-			Log: slog.New(slog.NewTextHandler(log, nil)), Notifier: notifier, Kinds: tasks.Kinds(),
+			Log: slog.New(slog.NewTextHandler(log, nil)), Notifier: notifier, Registerer: prometheus.DefaultRegisterer, Kinds: tasks.Kinds(),
 			Workers: tasks.DefaultWorkers(),
 			Needs:   map[string]queue.Dependency{tasks.NeedsSets: needs},
 		}).Run(ctx)
