@@ -373,7 +373,7 @@ func TestATransactionOfAForeignPool(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	q := queue.NewQueue(db, queue.Options{Kinds: ownKinds()})
-	foreign, err := sql.Open("mysql", dsn+"?parseTime=true&time_zone=%27%2B05%3A30%27&sql_mode=%27%27")
+	foreign, err := sql.Open("mysql", dsn+"&parseTime=true&time_zone=%27%2B05%3A30%27&sql_mode=%27%27")
 	if err != nil {
 		t.Fatal(err)
 	}

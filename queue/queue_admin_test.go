@@ -21,7 +21,6 @@ func TestEnqueueRefusesWhatTheTableCannotHold(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		for name, spoil := range map[string]func(*queue.New){
-			"no dedupe key":   func(n *queue.New) { n.DedupeKey = "" },
 			"long dedupe key": func(n *queue.New) { n.DedupeKey = strings.Repeat("k", 129) },
 			"long queue":      func(n *queue.New) { n.Queue = strings.Repeat("q", 33) },
 			"priority":        func(n *queue.New) { n.Priority = 32768 },

@@ -56,7 +56,7 @@ func TestEnqueueNothing(t *testing.T) {
 func TestEnqueueIsWholeOrNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		if _, err := q.Enqueue(t.Context(), []queue.New{tasks.NewUpload(1), {Kind: tasks.Upload, Key: 2}}); !errors.Is(err, queue.ErrInvalid) {
+		if _, err := q.Enqueue(t.Context(), []queue.New{tasks.NewUpload(1), {Kind: tasks.Upload, Key: 2, Payload: []byte("{")}}); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("err %v, want ErrInvalid", err)
 		}
 		counts(t, q, queuetest.Counts{})

@@ -726,7 +726,7 @@ func set(members []int) string {
 
 // check has SPIN run the model along the steps.
 func (r *replay) check() {
-	model, err := filepath.Abs("../../model/queue.pml")
+	model, err := filepath.Abs("../model/queue.pml")
 	if err != nil {
 		r.t.Fatal(err)
 	}
