@@ -29,7 +29,8 @@ func (q *MySQLQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err
 		var n int
 		err := mysql.Transact(ctx, q.db, "absorb tasks", func(tx *sql.Tx) error {
 			n = 0
-			ours, err := lockHeld(ctx, tx, held, toChange)
+			leases, err := lockLeases(ctx, tx, held, slices.ContainsFunc(held, func(t Task) bool { return t.Expires }), toChange)
+			ours := slices.DeleteFunc(slices.Clone(held), func(t Task) bool { return !leases[t.Lease].holds(t) })
 			if err != nil || len(ours) == 0 {
 				return err
 			}
@@ -54,7 +55,7 @@ func (q *MySQLQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err
 				n += some
 			}
 			if n > 0 {
-				return makeImmortal(ctx, tx, ours)
+				return makeImmortal(ctx, tx, leases, ours)
 			}
 			return nil
 		})
@@ -66,22 +67,17 @@ func (q *MySQLQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err
 }
 
 // makeImmortal lets tasks never expire that stand for others now: those may never expire. It
-// writes the tasks of a lease again, as far as there are any that would expire.
-func makeImmortal(ctx context.Context, tx *sql.Tx, ours []Task) error {
-	mortal := slices.DeleteFunc(slices.Clone(ours), func(t Task) bool { return !t.Expires })
-	tokens, groups := byLease(mortal, leaseOf)
-	for _, token := range tokens {
-		l, err := lockLease(ctx, tx, token, true, toChange)
-		if err != nil || l == nil {
-			return err
+// writes the tasks of a lease again, if some of them would.
+func makeImmortal(ctx context.Context, tx *sql.Tx, leases map[string]*lease, ours []Task) error {
+	for token, l := range leases {
+		mortal := slices.DeleteFunc(slices.Clone(ours), func(t Task) bool { return t.Lease != token || !t.Expires })
+		for _, t := range mortal {
+			l.tasks[t.Index].expiresAt = 0
 		}
-		for i := range l.tasks {
-			if slices.ContainsFunc(groups[token], func(t Task) bool { return t.ID == l.tasks[i].ID }) {
-				l.tasks[i].expiresAt = 0
+		if len(mortal) > 0 {
+			if _, err := tx.ExecContext(ctx, "UPDATE task_leases SET tasks = ? WHERE token = ?", encodeTasks(l.tasks, l.claimed), token); err != nil {
+				return err
 			}
-		}
-		if _, err := tx.ExecContext(ctx, "UPDATE task_leases SET tasks = ? WHERE token = ?", encodeTasks(l.tasks, l.claimed), token); err != nil {
-			return err
 		}
 	}
 	return nil
