@@ -155,7 +155,8 @@ func (g *ground) work(t testing.TB, wraps ...func(queue.Handler) queue.Handler) 
 			handlers[kind] = wrap(h)
 		}
 	}
-	pool := queue.NewPool(g.queue, g.notifier, handlers, slog.New(slog.DiscardHandler), queue.PoolOptions{Kinds: tasks.Kinds(),
+	pool := queue.NewPool(g.queue, g.notifier, handlers, slog.New(slog.DiscardHandler), queue.PoolOptions{
+		Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 20},
 			{Queue: tasks.QueueFanOut, Count: 1, Batch: 5},

@@ -77,7 +77,8 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 // poolOptions make batches small, so that much happens at once, and leases short
 // but still long for what a batch does.
 func poolOptions() queue.PoolOptions {
-	return queue.PoolOptions{Kinds: tasks.Kinds(),
+	return queue.PoolOptions{
+		Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 8},
 			{Queue: tasks.QueueFanOut, Count: 2, Batch: 2},

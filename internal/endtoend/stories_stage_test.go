@@ -95,7 +95,8 @@ func (s *stage) work(t *testing.T) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	ctx, cancel := context.WithCancel(t.Context())
-	pool := queue.NewPool(s.queue, &notify.Notifier{}, s.handle, log, queue.PoolOptions{Kinds: tasks.Kinds(),
+	pool := queue.NewPool(s.queue, &notify.Notifier{}, s.handle, log, queue.PoolOptions{
+		Kinds:   tasks.Kinds(),
 		Workers: tasks.DefaultWorkers(), Poll: 10 * time.Millisecond, Sweep: 50 * time.Millisecond,
 	})
 	var running sync.WaitGroup

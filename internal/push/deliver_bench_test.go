@@ -107,7 +107,8 @@ func drain(b *testing.B, db *sql.DB, q *queue.MySQLQueue, handler queue.Handler)
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
-	pool := queue.NewPool(q, &notify.Notifier{}, map[string]queue.Handler{push.Deliver: handler}, slog.New(slog.DiscardHandler), queue.PoolOptions{Kinds: tasks.Kinds(),
+	pool := queue.NewPool(q, &notify.Notifier{}, map[string]queue.Handler{push.Deliver: handler}, slog.New(slog.DiscardHandler), queue.PoolOptions{
+		Kinds:   tasks.Kinds(),
 		Workers: []queue.Workers{{Queue: push.QueuePush, Count: 4, Batch: 256, Lease: 5 * time.Second}},
 	})
 	ended := make(chan error, 1)

@@ -107,7 +107,8 @@ func TestReceiptsOutliveAServer(t *testing.T) {
 			d := push.NewDeliveries(push.DeliveryOptions{
 				Store: store, Senders: map[push.Platform]push.Sender{push.APNs: sender}, Log: slog.New(slog.NewTextHandler(log, nil)),
 			})
-			pool := queue.NewPool(q, notifier, map[string]queue.Handler{push.Deliver: d}, slog.New(slog.DiscardHandler), queue.PoolOptions{Kinds: tasks.Kinds(),
+			pool := queue.NewPool(q, notifier, map[string]queue.Handler{push.Deliver: d}, slog.New(slog.DiscardHandler), queue.PoolOptions{
+				Kinds:   tasks.Kinds(),
 				Workers: []queue.Workers{{Queue: push.QueuePush, Count: 2, Batch: 128, Lease: 5 * time.Second}},
 			})
 			ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -128,7 +128,8 @@ func (w *world) options() push.DeliveryOptions {
 // start starts a process: a pool over the queue of the world. It is stopped when the test
 // ends, if it was not before.
 func (w *world) start(d *push.Deliveries, store queue.Store) (stop func()) {
-	pool := queue.NewPool(store, w.notifier, map[string]queue.Handler{push.Deliver: d}, slog.New(slog.DiscardHandler), queue.PoolOptions{Kinds: tasks.Kinds(),
+	pool := queue.NewPool(store, w.notifier, map[string]queue.Handler{push.Deliver: d}, slog.New(slog.DiscardHandler), queue.PoolOptions{
+		Kinds:   tasks.Kinds(),
 		Workers: []queue.Workers{{Queue: push.QueuePush, Count: 2, Batch: 256, Lease: 5 * time.Second}},
 		Poll:    5 * time.Second, Sweep: time.Second,
 	})

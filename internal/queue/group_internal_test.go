@@ -19,8 +19,11 @@ const (
 
 // testKinds has what counts of them here.
 var testKinds = Kinds{
-	{Name: addContact, Order: "set", Group: "contacts"}, {Name: removeContact, Order: "set", Group: "contacts"},
-	{Name: upload, Order: "uploader", Group: "uploads"}, {Name: fanOut, Group: "uploads"}, {Name: refill, Order: "set"},
+	{Name: addContact, Order: "set", Group: "contacts"},
+	{Name: removeContact, Order: "set", Group: "contacts"},
+	{Name: upload, Order: "uploader", Group: "uploads"},
+	{Name: fanOut, Group: "uploads"},
+	{Name: refill, Order: "set"},
 }
 
 // idleHandler is one of several that can be told apart.

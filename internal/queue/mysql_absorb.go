@@ -27,43 +27,47 @@ func (q *MySQLQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err
 	}
 	for {
 		var n int
-		err := mysql.Transact(ctx, q.db, "absorb tasks", func(tx *sql.Tx) error {
-			n = 0
-			leases, err := lockLeases(ctx, tx, held, slices.ContainsFunc(held, func(t Task) bool { return t.Expires }), toChange)
-			ours := slices.DeleteFunc(slices.Clone(held), func(t Task) bool { return !leases[t.Lease].holds(t) })
-			if err != nil || len(ours) == 0 {
-				return err
-			}
-			for _, from := range []struct {
-				table, condition string
-				remove           change
-			}{
-				{"tasks", "", byStatementOf(deleteTasks)},
-				{"parked_tasks", "state = 'scheduled' AND ", byStatementOf(deleteParked)},
-			} {
-				ids, err := selectUnstarted(ctx, tx, q.options.Kinds, ours, from.table, from.condition)
-				if err != nil {
-					return err
-				}
-				if len(ids) == 0 {
-					continue
-				}
-				some, err := from.remove(ctx, tx, ids)
-				if err != nil {
-					return err
-				}
-				n += some
-			}
-			if n > 0 {
-				return makeImmortal(ctx, tx, leases, ours)
-			}
-			return nil
+		err := mysql.Transact(ctx, q.db, "absorb tasks", func(tx *sql.Tx) (err error) {
+			n, err = q.absorb(ctx, tx, held)
+			return err
 		})
 		absorbed += n
 		if err != nil || n < absorbSize {
 			return absorbed, err
 		}
 	}
+}
+
+func (q *MySQLQueue) absorb(ctx context.Context, tx *sql.Tx, held []Task) (n int, err error) {
+	leases, err := lockLeases(ctx, tx, held, slices.ContainsFunc(held, func(t Task) bool { return t.Expires }), toChange)
+	ours := slices.DeleteFunc(slices.Clone(held), func(t Task) bool { return !leases[t.Lease].holds(t) })
+	if err != nil || len(ours) == 0 {
+		return 0, err
+	}
+	for _, from := range []struct {
+		table, condition string
+		remove           change
+	}{
+		{"tasks", "", byStatementOf(deleteTasks)},
+		{"parked_tasks", "state = 'scheduled' AND ", byStatementOf(deleteParked)},
+	} {
+		ids, err := selectUnstarted(ctx, tx, q.options.Kinds, ours, from.table, from.condition)
+		if err != nil {
+			return 0, err
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		some, err := from.remove(ctx, tx, ids)
+		if err != nil {
+			return 0, err
+		}
+		n += some
+	}
+	if n > 0 {
+		err = makeImmortal(ctx, tx, leases, ours)
+	}
+	return n, err
 }
 
 // makeImmortal lets tasks never expire that stand for others now: those may never expire. It

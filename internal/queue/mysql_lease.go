@@ -37,7 +37,7 @@ const (
 func encodeTasks(list []row, claimed uint64) string {
 	b := []byte{'['}
 	quoted := func(s string) []byte {
-		text, _ := json.Marshal(s) // of a string it cannot fail
+		text, _ := json.Marshal(s) //nolint:errchkjson // of a string it cannot fail
 		return text
 	}
 	for _, r := range list {
@@ -93,7 +93,8 @@ func scanLease(rows *sql.Rows, before ...any) (*lease, error) {
 	if err := rows.Scan(append(before, &l.token, &l.queue, &l.claimed, &l.ends, &l.done, &tasks)...); err != nil || len(tasks) == 0 {
 		return l, err
 	}
-	return l, l.decodeTasks(tasks)
+	err := l.decodeTasks(tasks)
+	return l, err
 }
 
 // readLeases returns leases, with their tasks if those are asked for. The condition and what

@@ -128,7 +128,8 @@ func runUntilKilled(t *testing.T, q queuetest.Queue, killer int) (attempt int) {
 		attempt = max(attempt, task.Attempts)
 		return nil
 	})
-	pool := queue.NewPool(process, &notify.Notifier{}, map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{Kinds: tasks.Kinds(),
+	pool := queue.NewPool(process, &notify.Notifier{}, map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{
+		Kinds:   tasks.Kinds(),
 		Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}},
 	})
 	ended := make(chan struct{})

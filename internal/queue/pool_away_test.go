@@ -66,7 +66,8 @@ func newHalf(known, partly bool) *half {
 
 // options are those of a pool with two workers.
 func (h *half) options() queue.PoolOptions {
-	return queue.PoolOptions{Kinds: tasks.Kinds(),
+	return queue.PoolOptions{
+		Kinds:   tasks.Kinds(),
 		Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 256}},
 		Needs:   map[string]queue.Dependency{tasks.NeedsSets: h},
 	}

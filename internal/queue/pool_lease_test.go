@@ -86,7 +86,8 @@ func TestALostLeaseCancelsTheWork(t *testing.T) {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
 			return cause
-		}), queue.PoolOptions{Kinds: tasks.Kinds(),
+		}), queue.PoolOptions{
+			Kinds:   tasks.Kinds(),
 			Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}, Lease: 10 * time.Second,
 		}, extendBy(func(truly func() (int, error)) (int, error) {
 			if paused() {
@@ -388,7 +389,8 @@ func TestAQueueMayHaveALeaseOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const own, pools = 4 * time.Second, 20 * time.Second
 		l := &leases{claims: map[string]map[time.Duration]bool{}, extends: map[string]map[time.Duration]bool{}}
-		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error { return sleepFor(ctx, time.Minute) }), queue.PoolOptions{Kinds: tasks.Kinds(),
+		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error { return sleepFor(ctx, time.Minute) }), queue.PoolOptions{
+			Kinds: tasks.Kinds(),
 			Lease: pools, Limit: time.Hour, Workers: []queue.Workers{
 				{Queue: tasks.QueueDefault, Count: 1, Batch: 1}, {Queue: tasks.QueueFanOut, Count: 1, Batch: 1, Lease: own},
 			},

@@ -176,7 +176,8 @@ func TestACommitOfAClaimWhoseAnswerIsLost(t *testing.T) {
 		return nil
 	})
 	// With such a lease nothing else frees the tasks while the test runs.
-	run(t, queue.NewPool(q, &notify.Notifier{}, map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{Kinds: tasks.Kinds(),
+	run(t, queue.NewPool(q, &notify.Notifier{}, map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{
+		Kinds:   tasks.Kinds(),
 		Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 10}}, Lease: time.Hour,
 	}))
 	eventually(t, "the tasks are done", func() bool {

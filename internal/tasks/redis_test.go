@@ -81,7 +81,8 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Kinds: tasks.Kinds(),
+		ended <- queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{
+			Kinds:   tasks.Kinds(),
 			Workers: tasks.DefaultWorkers(),
 			Needs:   map[string]queue.Dependency{tasks.NeedsSets: needs},
 		}).Run(ctx)

@@ -84,7 +84,8 @@ func (c Counts) Open() int { return c.Waiting + c.Scheduled + c.Running }
 // Count counts all tasks by state.
 func Count(ctx context.Context, q interface {
 	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
-}) (c Counts, err error) {
+},
+) (c Counts, err error) {
 	list, err := q.List(ctx, queue.Filter{}, 1<<30)
 	of := map[queue.State]*int{
 		queue.Waiting: &c.Waiting, queue.Scheduled: &c.Scheduled, queue.Running: &c.Running, queue.Dead: &c.Dead, queue.Done: &c.Done,
