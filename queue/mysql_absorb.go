@@ -27,36 +27,9 @@ func (q *Queue) Absorb(ctx context.Context, held []Task) (absorbed int, err erro
 	}
 	for {
 		var n int
-		err := mysql.Transact(ctx, q.db, "absorb tasks", func(tx *sql.Tx) error {
-			n = 0
-			ours, err := lockHeld(ctx, tx, held, toChange)
-			if err != nil || len(ours) == 0 {
-				return err
-			}
-			for _, from := range []struct {
-				table, condition string
-				remove           change
-			}{
-				{"tasks", "", byStatementOf(deleteTasks)},
-				{"parked_tasks", "state = 'scheduled' AND ", byStatementOf(deleteParked)},
-			} {
-				ids, err := selectUnstarted(ctx, tx, q.options.Kinds, ours, from.table, from.condition)
-				if err != nil {
-					return err
-				}
-				if len(ids) == 0 {
-					continue
-				}
-				some, err := from.remove(ctx, tx, ids)
-				if err != nil {
-					return err
-				}
-				n += some
-			}
-			if n > 0 {
-				return makeImmortal(ctx, tx, ours)
-			}
-			return nil
+		err := mysql.Transact(ctx, q.db, "absorb tasks", func(tx *sql.Tx) (err error) {
+			n, err = q.absorb(ctx, tx, held)
+			return err
 		})
 		absorbed += n
 		if err != nil || n < absorbSize {
@@ -65,23 +38,50 @@ func (q *Queue) Absorb(ctx context.Context, held []Task) (absorbed int, err erro
 	}
 }
 
+func (q *Queue) absorb(ctx context.Context, tx *sql.Tx, held []Task) (n int, err error) {
+	leases, err := lockLeases(ctx, tx, held, slices.ContainsFunc(held, func(t Task) bool { return t.Expires }), toChange)
+	ours := slices.DeleteFunc(slices.Clone(held), func(t Task) bool { return !leases[t.Lease].holds(t) })
+	if err != nil || len(ours) == 0 {
+		return 0, err
+	}
+	for _, from := range []struct {
+		table, condition string
+		remove           change
+	}{
+		{"tasks", "", byStatementOf(deleteTasks)},
+		{"parked_tasks", "state = 'scheduled' AND ", byStatementOf(deleteParked)},
+	} {
+		ids, err := selectUnstarted(ctx, tx, q.options.Kinds, ours, from.table, from.condition)
+		if err != nil {
+			return 0, err
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		some, err := from.remove(ctx, tx, ids)
+		if err != nil {
+			return 0, err
+		}
+		n += some
+	}
+	if n > 0 {
+		err = makeImmortal(ctx, tx, leases, ours)
+	}
+	return n, err
+}
+
 // makeImmortal lets tasks never expire that stand for others now: those may never expire. It
-// writes the tasks of a lease again, as far as there are any that would expire.
-func makeImmortal(ctx context.Context, tx *sql.Tx, ours []Task) error {
-	mortal := slices.DeleteFunc(slices.Clone(ours), func(t Task) bool { return !t.Expires })
-	tokens, groups := byLease(mortal, leaseOf)
-	for _, token := range tokens {
-		l, err := lockLease(ctx, tx, token, true, toChange)
-		if err != nil || l == nil {
-			return err
+// writes the tasks of a lease again, if some of them would.
+func makeImmortal(ctx context.Context, tx *sql.Tx, leases map[string]*lease, ours []Task) error {
+	for token, l := range leases {
+		mortal := slices.DeleteFunc(slices.Clone(ours), func(t Task) bool { return t.Lease != token || !t.Expires })
+		for _, t := range mortal {
+			l.tasks[t.Index].expiresAt = 0
 		}
-		for i := range l.tasks {
-			if slices.ContainsFunc(groups[token], func(t Task) bool { return t.ID == l.tasks[i].ID }) {
-				l.tasks[i].expiresAt = 0
+		if len(mortal) > 0 {
+			if _, err := tx.ExecContext(ctx, "UPDATE task_leases SET tasks = ? WHERE token = ?", encodeTasks(l.tasks, l.claimed), token); err != nil {
+				return err
 			}
-		}
-		if _, err := tx.ExecContext(ctx, "UPDATE task_leases SET tasks = ? WHERE token = ?", encodeTasks(l.tasks, l.claimed), token); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -298,9 +299,9 @@ func (e *enqueuing) advance(ctx context.Context, table string, is holder, n New)
 	case table == "parked_tasks" && n.Delay == 0:
 		expiresAt := "NULL"
 		if expires.Valid {
-			expiresAt = fmt.Sprint(expires.Int64)
+			expiresAt = strconv.FormatInt(expires.Int64, 10)
 		}
-		return unparking{"attempts", expiresAt, fmt.Sprint(to.Priority), "dedupe_key"}.move(ctx, e.tx, []any{is.id})
+		return unparking{"id", "attempts", expiresAt, strconv.Itoa(to.Priority), "dedupe_key"}.move(ctx, e.tx, []any{is.id})
 	case to.Priority == is.Priority && to.Delay == is.Delay && to.Life == is.Life:
 		return nil
 	}

@@ -37,7 +37,7 @@ const (
 func encodeTasks(list []row, claimed uint64) string {
 	b := []byte{'['}
 	quoted := func(s string) []byte {
-		text, _ := json.Marshal(s) // of a string it cannot fail
+		text, _ := json.Marshal(s) //nolint:errchkjson // of a string it cannot fail
 		return text
 	}
 	for _, r := range list {
@@ -93,7 +93,8 @@ func scanLease(rows *sql.Rows, before ...any) (*lease, error) {
 	if err := rows.Scan(append(before, &l.token, &l.queue, &l.claimed, &l.ends, &l.done, &tasks)...); err != nil || len(tasks) == 0 {
 		return l, err
 	}
-	return l, l.decodeTasks(tasks)
+	err := l.decodeTasks(tasks)
+	return l, err
 }
 
 // readLeases returns leases, with their tasks if those are asked for. The condition and what
@@ -112,28 +113,32 @@ const (
 	toKeep   = "LOCK IN SHARE MODE"
 )
 
-// lockLease locks the lease of a token until the end of the transaction; nil: it is lost, or all of
-// its tasks are finished.
-func lockLease(ctx context.Context, tx *sql.Tx, token string, tasks bool, lock string) (*lease, error) {
-	found, err := readLeases(ctx, tx, tasks, "WHERE token = ? "+lock, token)
-	if err != nil || len(found) == 0 {
-		return nil, err
+// lockLeases locks the leases of tasks until the end of the transaction, in one order everywhere, and returns them by
+// their tokens, with their tasks if those are asked for; nil: it is lost, or all of its tasks are finished.
+func lockLeases(ctx context.Context, tx *sql.Tx, held []Task, tasks bool, lock string) (map[string]*lease, error) {
+	leases := make(map[string]*lease)
+	for _, t := range held {
+		leases[t.Lease] = nil
 	}
-	return found[0], nil
+	for _, token := range slices.Sorted(maps.Keys(leases)) {
+		found, err := readLeases(ctx, tx, tasks, "WHERE token = ? "+lock, token)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) > 0 {
+			leases[token] = found[0]
+		}
+	}
+	return leases, nil
 }
 
-// byLease groups something by the leases of its tasks; these are locked in one order everywhere.
-func byLease[T any](list []T, of func(T) string) (tokens []string, groups map[string][]T) {
-	groups = make(map[string][]T)
-	for _, one := range list {
-		groups[of(one)] = append(groups[of(one)], one)
-	}
-	return slices.Sorted(maps.Keys(groups)), groups
-}
+// holds reports whether the task is not finished; of a lease that is lost, no task holds.
+func (l *lease) holds(t Task) bool { return l != nil && !l.isDone(t.Index) }
 
-func leaseOf(t Task) string { return t.Lease }
+// finish notes that the task at a place is finished.
+func (l *lease) finish(place int) { l.done[place/8] |= 1 << (place % 8) }
 
-// end notes in the transaction that tasks of the lease, which it has locked, are finished. Their number of bytes
+// end writes down which tasks of the lease, which the transaction has locked, are finished. The number of bytes
 // stays, so the server need not write the row again.
 func (l *lease) end(ctx context.Context, tx *sql.Tx) error {
 	statement, args := "UPDATE task_leases SET done = ? WHERE token = ?", []any{l.done, l.token}
@@ -144,32 +149,14 @@ func (l *lease) end(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// lockHeld returns the tasks whose lease still holds, and keeps it so until the
-// end of the transaction.
-func lockHeld(ctx context.Context, tx *sql.Tx, held []Task, lock string) (ours []Task, err error) {
-	tokens, groups := byLease(held, leaseOf)
-	for _, token := range tokens {
-		l, err := lockLease(ctx, tx, token, false, lock)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range groups[token] {
-			if l != nil && !l.isDone(t.Index) {
-				ours = append(ours, t)
-			}
-		}
-	}
-	return ours, nil
-}
-
 // ErrLeaseLost says that another worker may have a task by now, or that it is finished.
 var ErrLeaseLost = errors.New("the lease was lost")
 
 // Hold keeps the leases of tasks until the end of a transaction in the queue's database, or fails
 // with [ErrLeaseLost]. Several transactions may hold the tasks of one claim at a time.
 func Hold(ctx context.Context, tx *sql.Tx, held []Task) error {
-	ours, err := lockHeld(ctx, tx, held, toKeep)
-	if err == nil && len(ours) < len(held) {
+	leases, err := lockLeases(ctx, tx, held, false, toKeep)
+	if err == nil && slices.ContainsFunc(held, func(t Task) bool { return !leases[t.Lease].holds(t) }) {
 		return ErrLeaseLost
 	}
 	return err
@@ -181,14 +168,16 @@ func Hold(ctx context.Context, tx *sql.Tx, held []Task) error {
 // It is one statement for each claim, without a transaction around it: a heartbeat must be
 // quick, also over a slow line.
 func (q *Queue) Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error) {
-	tokens, groups := byLease(held, leaseOf)
-	for _, token := range tokens {
-		n, err := mysql.Affected(q.db.ExecContext(ctx, "UPDATE task_leases SET ends_at = "+now+" + ? WHERE token = ?", min(lease, MaxLease).Milliseconds(), token))
-		if err != nil {
-			return 0, mysql.Translate(ctx, fmt.Sprintf("extend the leases of %d tasks", len(held)), err)
+	extended := make(map[string]int)
+	for _, t := range held {
+		if _, asked := extended[t.Lease]; !asked {
+			extended[t.Lease], err = mysql.Affected(q.db.ExecContext(ctx, "UPDATE task_leases SET ends_at = "+now+" + ? WHERE token = ?", min(lease, MaxLease).Milliseconds(), t.Lease))
+			if err != nil {
+				return 0, mysql.Translate(ctx, fmt.Sprintf("extend the leases of %d tasks", len(held)), err)
+			}
 		}
-		if n == 0 {
-			lost += len(groups[token])
+		if extended[t.Lease] == 0 {
+			lost++
 		}
 	}
 	return lost, nil
@@ -201,17 +190,10 @@ func (q *Queue) Finish(ctx context.Context, results []Result) (lost int, err err
 	var next []New
 	var done *enqueuing
 	err = mysql.Transact(ctx, q.db, fmt.Sprintf("finish %d tasks", len(results)), func(tx *sql.Tx) error {
-		lost, next = len(results), nil
-		tokens, groups := byLease(results, func(r Result) string { return r.Task.Lease })
-		for _, token := range tokens {
-			held, follow, err := endTasks(ctx, tx, token, groups[token], q.options.Keep)
-			if err != nil {
-				return err
-			}
-			lost, next = lost-held, append(next, follow...)
+		if lost, next, err = q.end(ctx, tx, results); err != nil {
+			return err
 		}
-		next, err = q.options.Kinds.Validate(next)
-		if err == nil {
+		if next, err = q.options.Kinds.Validate(next); err == nil {
 			done, err = enqueue(ctx, tx, q.options.Kinds, next, true)
 		}
 		return err
@@ -234,45 +216,51 @@ func (q *Queue) Finish(ctx context.Context, results []Result) (lost int, err err
 	return lost, nil
 }
 
-// endTasks ends tasks of one lease, and returns how many it still held, and their follow-up tasks.
-func endTasks(ctx context.Context, tx *sql.Tx, token string, results []Result, keep time.Duration) (held int, next []New, err error) {
-	verdicts := make(map[int]Verdict, len(results)) // of those that move, by their place in the lease
-	for _, r := range results {
-		if v := Judge(r); v.State != Done || keep > 0 {
-			verdicts[r.Task.Index] = v
-		}
+// end ends tasks, and returns of how many the lease was lost, and the follow-up tasks of the others.
+func (q *Queue) end(ctx context.Context, tx *sql.Tx, results []Result) (lost int, next []New, err error) {
+	moves := func(r Result) bool { return Judge(r).State != Done || q.options.Keep > 0 }
+	held := make([]Task, len(results))
+	for i, r := range results {
+		held[i] = r.Task
 	}
-	l, err := lockLease(ctx, tx, token, len(verdicts) > 0, toChange)
-	if err != nil || l == nil {
+	leases, err := lockLeases(ctx, tx, held, slices.ContainsFunc(results, moves), toChange)
+	if err != nil {
 		return 0, nil, err
 	}
-	if len(verdicts) > 0 {
-		var moved []row
-		for _, r := range l.open() {
-			if v, moves := verdicts[r.Index]; moves {
-				moved = append(moved, r.after(v, keep))
-			}
-		}
-		written, refused, err := put(ctx, tx, moved)
-		if err != nil || refused != nil && len(results) == 1 {
-			return 0, nil, cmp.Or(err, refused)
-		}
-		for _, r := range written {
-			delete(verdicts, r.Index)
-		}
-	}
+	seen := make(map[uint64]bool)
+	var ended []Result
+	var moved []row
 	for _, r := range results {
-		if l.isDone(r.Task.Index) {
-			continue // or it comes twice
-		}
-		held++
-		if _, stays := verdicts[r.Task.Index]; stays { // until the lease ends: only then it is tried again
+		l := leases[r.Task.Lease]
+		if seen[r.Task.ID] || !l.holds(r.Task) { // it may come twice
 			continue
 		}
-		l.done[r.Task.Index/8] |= 1 << (r.Task.Index % 8)
-		next = append(next, FollowUps(r)...)
+		seen[r.Task.ID] = true
+		ended = append(ended, r)
+		if moves(r) {
+			moved = append(moved, l.tasks[r.Task.Index].after(Judge(r), q.options.Keep))
+		} else {
+			l.finish(r.Task.Index)
+		}
 	}
-	return held, next, l.end(ctx, tx)
+	written, refused, err := put(ctx, tx, moved)
+	if err != nil || refused != nil && len(results) == 1 {
+		return 0, nil, cmp.Or(err, refused)
+	}
+	for _, r := range written { // the others stay until the lease ends: only then they are tried again
+		leases[r.Lease].finish(r.Index)
+	}
+	for _, r := range ended {
+		if !leases[r.Task.Lease].holds(r.Task) {
+			next = append(next, FollowUps(r)...)
+		}
+	}
+	for _, l := range leases {
+		if l != nil {
+			err = cmp.Or(err, l.end(ctx, tx))
+		}
+	}
+	return len(results) - len(ended), next, err
 }
 
 // after returns the row as the end of its run leaves it.
@@ -336,7 +324,7 @@ func (q *Queue) endLease(ctx context.Context, token string) (n int, err error) {
 			return cmp.Or(err, refused)
 		}
 		for _, r := range written {
-			found[0].done[r.Index/8] |= 1 << (r.Index % 8)
+			found[0].finish(r.Index)
 		}
 		n = len(written)
 		return found[0].end(ctx, tx)

@@ -382,7 +382,17 @@ func TestATaskWhoseIDIsTakenComesBack(t *testing.T) {
 	held := claim(t, q, 1)
 	exec(t, db, "INSERT INTO tasks (id, type, subject) VALUES (?, 'upload', 2)", held[0].ID)
 	finish(t, q, queue.Later(0, errors.New("stopped")), held...)
-	if got := subjectsOf(claim(t, q, 10)); !slices.Equal(got, []uint64{1, 2}) {
-		t.Errorf("claimed tasks about %v", got)
+	got := claim(t, q, 10)
+	if !slices.Equal(subjectsOf(got), []uint64{1, 2}) {
+		t.Fatalf("claimed tasks about %v", subjectsOf(got))
+	}
+	finish(t, q, errors.New("failed"), got...)
+	exec(t, db, "INSERT INTO tasks (id, type, subject) VALUES (?, 'upload', 3)", got[0].ID)
+	exec(t, db, "UPDATE parked_tasks SET due_at = 1")
+	if s, err := q.Sweep(t.Context()); err != nil || s.Due != 2 {
+		t.Errorf("swept %+v, %v", s, err)
+	}
+	if list := claim(t, q, 10); len(list) != 3 {
+		t.Errorf("claimed tasks about %v", subjectsOf(list))
 	}
 }

@@ -109,9 +109,11 @@ func (q *Queue) dropExpired(ctx context.Context) (dropped int, more bool, err er
 		dropped, err = q.changeFree(ctx, "drop expired tasks of paused queues", byStatementOf(deleteTasks),
 			"SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE expires_at <= "+now+" AND id IN ("+mysql.Marks(len(over))+")", over...)
 	}
-	if q.walked.Store(0); len(seen) == sweepSize {
-		q.walked.Store(seen[sweepSize-1])
+	var last uint64
+	if len(seen) == sweepSize {
+		last = seen[sweepSize-1]
 	}
+	q.walked.Store(last)
 	q.metrics.dropped.Add(float64(dropped))
 	return dropped, false, err
 }

@@ -319,7 +319,6 @@ type producer struct {
 	number int
 
 	ids    []uint64 // of the changes that it has enqueued
-	began  int      // the change that is being enqueued
 	next   []int
 	absent string // how far it has looked for the key
 	ended  bool   // its transaction
@@ -336,7 +335,7 @@ func (r *replay) newProducer(number int, db *sql.DB) {
 		r.begin(p.actor, func(ctx context.Context) { r.produce(ctx, p, db, commits) })
 	}
 	recorded := 0
-	p.actor.passed = func(statement string, _ verdict) {
+	p.passed = func(statement string, _ verdict) {
 		r.produced(p, statement, &recorded)
 	}
 	p.actor.ended = func() {
@@ -509,7 +508,7 @@ func (w *worker) claim(n int) {
 		}
 	}
 	var list []queue.Task
-	w.actor.ended = func() {
+	w.ended = func() {
 		if recorded {
 			w.held = list
 		}
@@ -595,7 +594,7 @@ func (w *worker) finishAsked() {
 			fmt.Sprintf("token[%d] != NONE", w.number), sets+fmt.Sprintf("; finish(%d)", w.number))
 		r.seen = r.read()
 	}
-	w.actor.ended = func() {
+	w.ended = func() {
 		switch {
 		case err == nil:
 			r.step(fmt.Sprintf("worker %d: has its answer", w.number), "true", fmt.Sprintf("answered(%d)", w.number))
@@ -626,7 +625,7 @@ func (w *worker) absorb(with queue.Task) {
 		}
 		r.seen = now
 	}
-	w.actor.ended = func() {}
+	w.ended = func() {}
 	r.begin(w.actor, func(ctx context.Context) { _, _ = r.q.Absorb(ctx, held) })
 }
 

@@ -132,7 +132,8 @@ func checkPlans(t *testing.T, dsn string, statements []string) {
 			t.Errorf("locks tasks and names no index: %s", statement)
 		}
 		for _, step := range servertest.Explain(t, db, statement) {
-			excused := slices.ContainsFunc(beginnings, func(text string) bool { return strings.HasPrefix(statement, text) })
+			// The few queues that are paused are read whole, and so are the few leases.
+			excused := step.Table == "task_leases" || step.Table == "paused_queues" || slices.ContainsFunc(beginnings, func(text string) bool { return strings.HasPrefix(statement, text) })
 			if step.Stored() && (step.Key == "" || step.Scans()) && !excused {
 				t.Errorf("%+v, in\n%s", step, statement)
 			}

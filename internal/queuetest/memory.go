@@ -391,7 +391,8 @@ func (q *Memory) timeUp(r *row, now int64, s *queue.Swept) {
 		s.TookOver++
 		r.lastError = "the lease of " + r.Lease + " ran out: it crashed, was stopped, or took too long"
 		r.Lease, r.updated, r.lost = "", now, true
-		if r.wait(now); r.Attempts >= r.MaxAttempts {
+		r.wait(now)
+		if r.Attempts >= r.MaxAttempts {
 			r.state, r.dueAt = queue.Dead, 0
 		}
 	case queue.Scheduled:
