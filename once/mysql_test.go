@@ -95,7 +95,7 @@ func TestMigrateTwiceAndAtOnce(t *testing.T) {
 
 func TestWithoutADatabase(t *testing.T) {
 	t.Parallel()
-	for want, make := range map[string]func(){
+	for want, build := range map[string]func(){
 		"once: NewMySQL: db is nil": func() { once.NewMySQL(nil) },
 		"once: New: store is nil":   func() { once.New(nil, once.Options{}) },
 	} {
@@ -105,7 +105,7 @@ func TestWithoutADatabase(t *testing.T) {
 					t.Errorf("panic %v, want %q", value, want)
 				}
 			}()
-			make()
+			build()
 		}()
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/DATA-DOG/go-sqlmock"
+
 	"github.com/activityd/activityd/queue"
 )
 
@@ -40,25 +42,37 @@ func ExampleHandle() {
 
 // The task is there if, and only if, the photo is.
 func ExampleQueue_EnqueueTx() {
-	upload := func(ctx context.Context, db *sql.DB, q *queue.Queue, name string) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }() // after the commit it does nothing
-		if _, err := tx.ExecContext(ctx, "INSERT INTO photos (name) VALUES (?)", name); err != nil {
-			return err
-		}
-		if _, err := q.EnqueueTx(ctx, tx, queue.New{Kind: "resize", Args: Resize{name, 640}}); err != nil {
-			return err
-		}
-		if err := tx.Commit(); err != nil {
-			return err
-		}
-		q.Notify(queue.DefaultQueue)
-		return nil
+	db, mock, _ := sqlmock.New() // stands for what queue.OpenDB returns
+	defer func() { _ = db.Close() }()
+	mock.ExpectBegin()
+	mock.ExpectExec("INSERT INTO photos").WillReturnResult(sqlmock.NewResult(7, 1))
+	mock.ExpectExec("INSERT INTO tasks").WillReturnResult(sqlmock.NewResult(31, 1))
+	mock.ExpectCommit()
+
+	q := queue.NewQueue(db, queue.Options{Kinds: queue.Kinds{{Name: "resize"}}})
+	id, err := upload(context.Background(), db, q, "a.jpg")
+	fmt.Println(id, err, mock.ExpectationsWereMet())
+	// Output: 31 <nil> <nil>
+}
+
+func upload(ctx context.Context, db *sql.DB, q *queue.Queue, name string) (task uint64, err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
 	}
-	_ = upload
+	defer func() { _ = tx.Rollback() }() // after the commit it does nothing
+	if _, err := tx.ExecContext(ctx, "INSERT INTO photos (name) VALUES (?)", name); err != nil {
+		return 0, err
+	}
+	ids, err := q.EnqueueTx(ctx, tx, queue.New{Kind: "resize", Args: Resize{name, 640}})
+	if err != nil {
+		return 0, err
+	}
+	if err := tx.Commit(); err != nil {
+		return 0, err
+	}
+	q.Notify(queue.DefaultQueue) // workers of this process look at once
+	return ids[0], nil
 }
 
 // The tasks of one album run one at a time, in the order in which they came, in a process.

@@ -96,8 +96,9 @@ func run(ctx context.Context, dsn string) error {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Getenv("DSN")); err != nil {
+	err := run(ctx, os.Getenv("DSN"))
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
