@@ -2,6 +2,13 @@
 // and another one again if it fails, at most so many times. When the work is done, a
 // marker says so, and no process does it again.
 //
+//	db, err := once.OpenDB("user:password@tcp(127.0.0.1:3306)/shop")
+//	err = once.Migrate(ctx, db)
+//	o := once.New(once.NewMySQL(db), once.Options{})
+//	did, err := o.Do(ctx, once.Key{Name: "digest/2026-11-26", Attempts: 3}, send)
+//
+// A name for each day makes a job of every day; examples/go has one of every minute. With [NewRedis] the states are in Redis.
+//
 // # The state machine
 //
 // A [Store] keeps one [State] for each name. [Step] is the state machine, a pure

@@ -51,14 +51,14 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 // there when that commits, and never were if it is rolled back. It returns the ids of the
 // tasks, in order; 0 for those without a dedupe key that came with others like it, whose ids are not read.
 //
-// A kind that the queue does not know is an [ErrInvalid], while Enqueue takes any: nothing shows so early that it is misspelt.
+// A kind that the queue does not know is an [ErrInvalid]. (Enqueue takes any.)
 //
 // Workers find the tasks within a second ([PoolOptions].Poll), and at once if the caller calls
 // [Queue.Notify] after the commit.
 //
-// The transaction may have any isolation level. A dedupe key locks the place where it is, or would be, until the end
-// of the transaction; below READ COMMITTED that is the key alone, and from REPEATABLE READ on the gap around it, where
-// other transactions have to wait with keys of their own: prefer READ COMMITTED for these.
+// The transaction may have any isolation level. A dedupe key is locked until the end of the transaction; from
+// REPEATABLE READ on also the gap around it, where other transactions have to wait with keys of their own: prefer
+// READ COMMITTED for tasks that have one.
 //
 // An error that wraps [ErrInvalid] leaves the transaction as it was. After any other, roll it back: the server may
 // have done so, as after a deadlock, when all of it may be tried again.
