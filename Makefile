@@ -12,9 +12,11 @@ SEED          ?=
 SERVERS       ?= installed
 # How many failovers "make chaos-mysql" makes, at least 3.
 FAILOVERS     ?= 20
+# How many processes "make chaos-queue" kills.
+KILLS         ?= 1000
 
 # The packages whose tests take longest begin first.
-PACKAGES      := ./internal/endtoend ./cmd/activityd ./internal/history ./internal/once/history ./model ./...
+PACKAGES      := ./internal/endtoend ./cmd/activityd ./internal/history ./internal/oncehistory ./model ./...
 
 # What "make image" builds with.
 BUILDER       ?= $(notdir $(firstword $(foreach p,buildah podman,$(shell command -v $(p)))))
@@ -150,6 +152,11 @@ chaos-mysql: test-deps ## fail over from one MySQL to the next under load (FAILO
 	ACTIVITYD_FAILOVERS='$(FAILOVERS)' ACTIVITYD_SEED='$(SEED)' \
 		$(GO) test -race -count=1 -timeout 0 -v -run '^TestMySQLFailsOver$$' ./internal/endtoend
 
+.PHONY: chaos-queue
+chaos-queue: test-deps ## kill and stop processes that work on tasks, so many times (KILLS=1000 SEED=1234)
+	ACTIVITYD_KILLS='$(KILLS)' ACTIVITYD_SEED='$(SEED)' \
+		$(GO) test -race -count=1 -timeout 0 -v -run '^TestKilledProcessesLoseNothing$$' ./queue
+
 .PHONY: prove
 prove: test-deps ## try a million histories and all orders of 7 events (RUNS=1000 DURATION=30m EVENTS=5, SEED=1234)
 	GOGC=400 ACTIVITYD_PROVE=1 ACTIVITYD_SEED='$(SEED)' ACTIVITYD_RUNS='$(RUNS)' ACTIVITYD_EVENTS='$(EVENTS)' \
@@ -160,10 +167,10 @@ prove: test-deps ## try a million histories and all orders of 7 events (RUNS=100
 prove-once: test-deps ## try 100,000 histories of package once on each store (RUNS=1000 DURATION=30m SEED=1234)
 	GOGC=200 ACTIVITYD_PROVE=1 ACTIVITYD_SEED='$(SEED)' ACTIVITYD_RUNS='$(RUNS)' \
 		ACTIVITYD_DURATION='$(if $(filter file,$(origin DURATION)),,$(DURATION))' \
-		$(GO) test -p 1 -count=1 -timeout 0 -v -run '^(TestProve|TestProveProcesses|TestACounterIsNeverChangedByAStaleFence)$$' ./internal/once/history ./internal/once
+		$(GO) test -p 1 -count=1 -timeout 0 -v -run '^(TestProve|TestProveProcesses|TestACounterIsNeverChangedByAStaleFence)$$' ./internal/oncehistory ./once
 
 .PHONY: model
-model: test-deps ## search the model of the guard, with all variants
+model: test-deps ## search the models of the queue and of the guard, with all variants
 	$(GO) test -count=1 -v -timeout 20m ./model
 
 .PHONY: pages

@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -32,11 +33,11 @@ var layers = []struct {
 	{"internal/newest", []string{module}},
 	{"internal/admit", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module + "internal/contacts", module + "internal/index", module + "internal/recent", module + "internal/api"}},
 	{"internal/settings", []string{module}},
-	{"internal/notify", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},
+	{"notify", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},
 	{"internal/redisreply", []string{"database/sql", "net/http", "github.com/labstack/echo", module}},
 	{"internal/mysql", []string{"github.com/redis", "net/http", "github.com/labstack/echo", module + "internal/contacts", module + "internal/tasks"}},
 	{"internal/contacts", []string{"github.com/redis", "net/http", "github.com/labstack/echo"}},
-	{"internal/queue", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/tasks", module + "internal/index", module + "internal/contacts", module + "internal/member"}},
+	{"queue", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/tasks", module + "internal/index", module + "internal/contacts", module + "internal/member"}},
 	{"internal/tasks", []string{"database/sql", "net/http", "github.com/labstack/echo"}},
 	{"internal/push", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/index", module + "internal/tasks", module + "internal/api"}},
 	{"internal/push/apns", senders},
@@ -44,11 +45,11 @@ var layers = []struct {
 	{"internal/push/fcm", senders},
 	{"internal/push/h2pool", []string{"database/sql", "github.com/labstack/echo", "github.com/redis", module}},
 	{"internal/stream", []string{"database/sql", "net/http", "github.com/labstack/echo", module + "internal/index", module + "internal/api"}},
-	{"internal/strictjson", []string{"database/sql", "net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/queue", module + "internal/tasks", module + "internal/push", module + "internal/api"}},
-	{"internal/once", []string{"net/http", "github.com/labstack/echo", module + "internal/index", module + "internal/queue", module + "internal/tasks", module + "internal/contacts", module + "internal/member", module + "internal/api"}},
+	{"internal/strictjson", []string{"database/sql", "net/http", "github.com/labstack/echo", "github.com/redis", module + "queue", module + "internal/tasks", module + "internal/push", module + "internal/api"}},
+	{"once", []string{"net/http", "github.com/labstack/echo", module + "internal/index", module + "queue", module + "internal/tasks", module + "internal/contacts", module + "internal/member", module + "internal/api"}},
 	{"internal/recent", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis"}},
 	{"internal/api", []string{"database/sql", "github.com/redis"}},
-	{"internal/auth", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module + "internal/mysql", module + "internal/contacts", module + "internal/index", module + "internal/recent", module + "internal/queue", module + "internal/tasks", module + "internal/push", module + "internal/httpserver", module + "internal/api"}},
+	{"internal/auth", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module + "internal/mysql", module + "internal/contacts", module + "internal/index", module + "internal/recent", module + "queue", module + "internal/tasks", module + "internal/push", module + "internal/httpserver", module + "internal/api"}},
 	{"internal/httpserver", []string{"database/sql", "github.com/redis", "github.com/labstack/echo", module}},
 	{"internal/audit", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module + "internal/api"}},
 	{"internal/bulk", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module + "internal/api", module + "internal/audit"}},
@@ -59,11 +60,11 @@ var layers = []struct {
 // senders is the rule of the senders of push.
 var senders = []string{
 	"database/sql", "github.com/labstack/echo", "github.com/redis",
-	module + "internal/mysql", module + "internal/queue", module + "internal/tasks", module + "internal/api",
+	module + "internal/mysql", module + "queue", module + "internal/tasks", module + "internal/api",
 }
 
 // leaves import no other package, and every package may import them.
-var leaves = []string{module + "internal/retry", module + "internal/newest", module + "internal/filelock", module + "internal/notify", module + "internal/outage"}
+var leaves = []string{module + "internal/retry", module + "internal/newest", module + "internal/filelock", module + "notify", module + "internal/outage"}
 
 // The driver's error numbers mean something in one place only. The other one starts
 // servers.
@@ -81,6 +82,32 @@ func TestLayers(t *testing.T) {
 	}
 	for _, breach := range breaches(imports) {
 		t.Error(breach)
+	}
+}
+
+// public are the packages that other programs import, and what must not come with them.
+var public = map[string][]string{
+	module + "queue": {"github.com/spf13/", "github.com/labstack/", "github.com/redis/", module + "internal/push", module + "internal/index", module + "internal/redisnodes", module + "internal/tasks", module + "once"},
+	module + "once":  {"github.com/spf13/", "github.com/labstack/", module + "internal/push", module + "internal/index", module + "internal/redisnodes", module + "internal/tasks", module + "queue"},
+}
+
+// A program that imports a public package gets none of the rest, through whatever imports.
+func TestPublicPackagesBringLittle(t *testing.T) {
+	t.Parallel()
+	for pkg, deny := range public {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", pkg).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Fields(string(out))
+		if !slices.Contains(all, module+"internal/mysql") {
+			t.Errorf("%s imports %d packages, and not what it needs", pkg, len(all))
+		}
+		for _, path := range all {
+			if slices.ContainsFunc(deny, func(denied string) bool { return strings.HasPrefix(path, denied) }) {
+				t.Errorf("%s brings %s", pkg, path)
+			}
+		}
 	}
 }
 
@@ -112,22 +139,22 @@ func TestBreachesAreFound(t *testing.T) {
 		{"internal/push/apns/apnstest", "database/sql", true},
 		{"internal/push/webpush", module + "internal/push", false},
 		{"internal/push/webpush", module + "internal/push/h2pool", false},
-		{"internal/push/fcm", module + "internal/queue", true},
+		{"internal/push/fcm", module + "queue", true},
 		{"internal/push/h2pool", module + "internal/push", true},
 		{"internal/push/elsewhere", "net/http", true},
 		{"internal/tasks", module + "internal/push", false},
 		{"internal/stream", "github.com/redis/go-redis/v9", false},
 		{"internal/stream", "database/sql", true},
 		{"internal/stream", module + "internal/tasks", false},
-		{"internal/once", module + "internal/queue", true},
-		{"internal/once", module + "internal/index", true},
-		{"internal/once", module + "internal/mysql", false},
-		{"internal/once", "github.com/redis/go-redis/v9", false},
-		{"internal/once/oncetest", module + "internal/once", false},
-		{"internal/once", "net/http", true},
-		{"internal/notify", module + "internal/queue", true},
-		{"internal/notify", "database/sql", true},
-		{"internal/notify", "github.com/redis/go-redis/v9", true},
+		{"once", module + "queue", true},
+		{"once", module + "internal/index", true},
+		{"once", module + "internal/mysql", false},
+		{"once", "github.com/redis/go-redis/v9", false},
+		{"internal/oncetest", module + "once", false},
+		{"once", "net/http", true},
+		{"notify", module + "queue", true},
+		{"notify", "database/sql", true},
+		{"notify", "github.com/redis/go-redis/v9", true},
 		{"internal/httpserver", module + "internal/api", true},
 		{"internal/metrics", module + "internal/httpserver", false},
 		{"internal/wake", "github.com/redis/go-redis/v9", false},

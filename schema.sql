@@ -47,10 +47,12 @@ CREATE TABLE IF NOT EXISTS photos (
   KEY newest (owner_id, visibility, date_upload, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
--- The durable queue. A producer sets type, subject and args in the transaction of
+-- The durable queue: tasks that are to be worked on, in the order queue, priority, id. It is
+-- only inserted into and deleted from: a task that is claimed moves to task_leases, and one that
+-- is not to run now to parked_tasks, so that each is in one place at a time.
+-- A producer sets type, subject and args in the transaction of
 -- the change that the task is about, and for type 'notify' queue = 'notify';
--- if it wants to, also queue and priority,
--- expires_at, or, for a task that shall run later, state = 'scheduled' and due_at.
+-- if it wants to, also queue and priority, expires_at, and due_at.
 -- It needs the right to insert these columns, and no other (docs/setup.md); args of
 -- more than 32768 bytes are not read. Times are unix milliseconds of the database's clock.
 CREATE TABLE IF NOT EXISTS tasks (
@@ -60,22 +62,57 @@ CREATE TABLE IF NOT EXISTS tasks (
   subject      BIGINT UNSIGNED   NOT NULL COMMENT 'the member whose set, or whose followers'' sets, the task touches',
   args         JSON              NOT NULL DEFAULT (JSON_OBJECT()),
   priority     SMALLINT          NOT NULL DEFAULT 0 COMMENT 'lower runs first',
-  state        ENUM('waiting','scheduled','running','dead','done') NOT NULL DEFAULT 'waiting',
   attempts     SMALLINT UNSIGNED NOT NULL DEFAULT 0,
   max_attempts SMALLINT UNSIGNED NOT NULL DEFAULT 25,
   expires_at   BIGINT UNSIGNED   NULL COMMENT 'not started after it; NULL: never expires',
-  due_at       BIGINT UNSIGNED   NULL DEFAULT (expires_at) COMMENT 'waiting: it expires; scheduled: it may run; running: its lease ends; done: it is forgotten',
-  dedupe_key   VARCHAR(128)      CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'unique among tasks that have not been started; the start makes it ~id/random',
-  lease_owner  VARCHAR(64)       CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'running: who works on it; else: lost, if the last lease ran out',
+  due_at       BIGINT UNSIGNED   NULL COMMENT 'not started before it; NULL: since it was inserted',
+  dedupe_key   VARCHAR(128)      CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'unique among tasks that have not been started',
+  lost         TINYINT UNSIGNED  NULL COMMENT 'the last lease ran out',
   last_error   VARCHAR(2000)     NULL,
   created_at   BIGINT UNSIGNED   NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
+  PRIMARY KEY (id),
+  UNIQUE KEY dedupe (dedupe_key),
+  KEY claim (queue, priority, id),
+  KEY subjects (subject)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 4, compatible since 4';
+
+-- The leases of workers, a row for all tasks of a claim. It is deleted with the last of them, or
+-- when it ran out.
+CREATE TABLE IF NOT EXISTS task_leases (
+  token      VARCHAR(64)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'the worker, and what is random',
+  queue      VARCHAR(32)     NOT NULL,
+  claimed_at BIGINT UNSIGNED NOT NULL,
+  ends_at    BIGINT UNSIGNED NOT NULL,
+  since      BIGINT UNSIGNED NOT NULL COMMENT 'when the oldest of its tasks began, or, if that was tried before, was created',
+  tasks      LONGTEXT        NOT NULL COMMENT 'JSON, a list for each task: see package queue',
+  done       MEDIUMBLOB      NOT NULL COMMENT 'a bit for each, set when it is finished',
+  PRIMARY KEY (token),
+  KEY ends (ends_at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- Tasks that are not to run now: those that come later or are tried again, dead ones, and, where
+-- finished tasks are kept for a while, those. The ids are those of tasks.
+CREATE TABLE IF NOT EXISTS parked_tasks (
+  id           BIGINT UNSIGNED   NOT NULL,
+  state        ENUM('scheduled','dead','done') NOT NULL,
+  queue        VARCHAR(32)       NOT NULL,
+  type         VARCHAR(32)       NOT NULL,
+  subject      BIGINT UNSIGNED   NOT NULL,
+  args         JSON              NOT NULL,
+  priority     SMALLINT          NOT NULL,
+  attempts     SMALLINT UNSIGNED NOT NULL,
+  max_attempts SMALLINT UNSIGNED NOT NULL,
+  expires_at   BIGINT UNSIGNED   NULL,
+  due_at       BIGINT UNSIGNED   NULL COMMENT 'scheduled: it may run; done: it is forgotten',
+  dedupe_key   VARCHAR(128)      CHARACTER SET ascii COLLATE ascii_bin NULL,
+  last_error   VARCHAR(2000)     NULL,
+  created_at   BIGINT UNSIGNED   NOT NULL,
   updated_at   BIGINT UNSIGNED   NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
   PRIMARY KEY (id),
   UNIQUE KEY dedupe (dedupe_key),
-  KEY claim (queue, state, priority, id, type),
   KEY timers (state, due_at),
-  KEY chains (type, subject)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 3, compatible since 1';
+  KEY subjects (subject)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 -- The queues of which no task may start.
 CREATE TABLE IF NOT EXISTS paused_queues (

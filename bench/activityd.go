@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/queue"
 )
 
 // activityd is its queue with the real handlers, as a service with default settings
@@ -16,15 +16,15 @@ import (
 type activityd struct {
 	*backend
 	notifier *notify.Notifier
-	queue    *queue.MySQLQueue
+	queue    *queue.Queue
 	store    *contacts.MySQL
 	pool     queue.PoolOptions
 }
 
 func newActivityd(b *backend) *activityd {
 	notifier := &notify.Notifier{}
-	q := queue.NewMySQLQueue(b.db, queue.Options{Notifier: notifier, Owner: "bench"})
-	return &activityd{backend: b, notifier: notifier, queue: q, store: contacts.NewMySQL(b.db), pool: queue.PoolOptions{Workers: tasks.DefaultWorkers()}}
+	q := queue.NewQueue(b.db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "bench"})
+	return &activityd{backend: b, notifier: notifier, queue: q, store: contacts.NewMySQL(b.db), pool: queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers()}}
 }
 
 // work implements [system].
@@ -37,7 +37,9 @@ func (a *activityd) work(ctx context.Context, done *countdown) (stop func() erro
 func (a *activityd) workWith(ctx context.Context, q queue.Store, handlers map[string]queue.Handler) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	pool := queue.NewPool(q, a.notifier, handlers, a.log, a.pool)
+	o := a.pool
+	o.Log, o.Notifier = a.log, a.notifier
+	pool := queue.NewPool(q, handlers, o)
 	go func() { ended <- pool.Run(ctx) }()
 	return func() error {
 		cancel()
@@ -45,9 +47,12 @@ func (a *activityd) workWith(ctx context.Context, q queue.Store, handlers map[st
 	}
 }
 
+// leftTasks counts the tasks that are not done, those of a lease as one.
+const leftTasks = "SELECT (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM task_leases) + (SELECT COUNT(*) FROM parked_tasks WHERE state <> 'done')"
+
 // left implements [system].
 func (a *activityd) left(ctx context.Context) (n int, err error) {
-	err = a.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks").Scan(&n)
+	err = a.db.QueryRowContext(ctx, leftTasks).Scan(&n)
 	return n, err
 }
 

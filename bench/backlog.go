@@ -9,8 +9,8 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // operation is a request to the queue that workers and producers repeat.
@@ -22,7 +22,7 @@ type operation struct {
 // backlog is a queue in which many tasks wait, behind a single connection.
 type backlog struct {
 	db      *sql.DB
-	queue   *queue.MySQLQueue
+	queue   *queue.Queue
 	out     io.Writer
 	made    uint64 // number of tasks so far
 	claimed []queue.Task
@@ -41,7 +41,7 @@ func (s *suite) benchBacklog(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b := &backlog{db: db, queue: queue.NewMySQLQueue(db, queue.Options{Owner: "bench"}), out: s.out}
+	b := &backlog{db: db, queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "bench"}), out: s.out}
 	var measured [2]map[string]samples
 	for i, n := range s.options.backlog {
 		if err := b.fill(ctx, n); err != nil {

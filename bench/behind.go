@@ -23,9 +23,9 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // The limiters that are compared, behind the same handler.
@@ -144,7 +144,7 @@ func serveBehind(ctx context.Context, args []string, log io.Writer) (err error) 
 	if err != nil {
 		return err
 	}
-	q := queue.NewMySQLQueue(db, queue.Options{Owner: "bench"})
+	q := queue.NewQueue(db, queue.Options{Owner: "bench"})
 	hints := tasks.NewHints(q, logger)
 	limit, late := newLimiter(), &admit.Lateness{}
 	reader := recent.NewReader(ix, contacts.NewMySQL(db), hints, recent.Options{

@@ -17,8 +17,8 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/push/apns/apnstest"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // pushBench measures notifications, whose push service is a fake in this process: the
@@ -307,7 +307,9 @@ func (p *pushBench) deliver(ctx context.Context, sender *apns.Sender, n int) err
 // forget empties what runs leave behind, as the purge of a service does a day later.
 func (p *pushBench) forget(ctx context.Context) error {
 	var left int
-	err := p.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks WHERE type IN ('notify', 'target', 'deliver')").Scan(&left)
+	err := p.db.QueryRowContext(ctx, "SELECT (SELECT COUNT(*) FROM tasks WHERE type IN ('notify', 'target', 'deliver'))"+
+		" + (SELECT COUNT(*) FROM task_leases WHERE queue IN ('notify', 'push', 'push_urgent'))"+
+		" + (SELECT COUNT(*) FROM parked_tasks WHERE type IN ('notify', 'target', 'deliver'))").Scan(&left)
 	if err == nil && left > 0 {
 		err = fmt.Errorf("%d tasks are left", left)
 	}

@@ -46,8 +46,10 @@ func (s *suite) benchFailover(ctx context.Context) (err error) {
 		drained = append(drained, milliseconds(gap))
 	}
 	// The programs have found that Redis was emptied before, and enqueued refills.
-	if _, err := p.db.ExecContext(ctx, "DELETE FROM tasks"); err != nil {
-		return err
+	for _, table := range []string{"tasks", "task_leases", "parked_tasks"} {
+		if _, err := p.db.ExecContext(ctx, "DELETE FROM "+table); err != nil {
+			return err
+		}
 	}
 	part := fmt.Sprintf("Failover of %d deliveries that a process holds, whose lease is 5 s", p.options.held)
 	add := func(name, unit string, values []float64, a *aim) {
@@ -141,6 +143,6 @@ func (f *failover) drained(ctx context.Context) (left int, took time.Duration, e
 		return 0, 0, err
 	}
 	took = time.Since(start)
-	err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks WHERE state = 'running' AND type IN ('notify', 'target', 'deliver')").Scan(&left)
+	err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM task_leases WHERE queue IN ('notify', 'push')").Scan(&left)
 	return left, took, errors.Join(err, f.forget(ctx))
 }

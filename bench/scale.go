@@ -404,12 +404,8 @@ func (s *scale) followersOf(ctx context.Context, ids []member.ID) (sum float64, 
 // drain waits until no task is left.
 func (s *scale) drain(ctx context.Context) error {
 	for {
-		var id uint64
-		err := s.db.QueryRowContext(ctx, "SELECT id FROM tasks LIMIT 1").Scan(&id)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
+		var left int
+		if err := s.db.QueryRowContext(ctx, leftTasks).Scan(&left); err != nil || left == 0 {
 			return err
 		}
 		if err := retry.Sleep(ctx, 50*time.Millisecond); err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/once"
 )
 
 // process has what a process of its own would have: connections, and a notifier that is

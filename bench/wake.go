@@ -10,11 +10,11 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/queue"
 )
 
 // wakeBench measures the time from the call that enqueues a task to the start of its

@@ -129,7 +129,7 @@ func TestADatabaseOfViewsByTheLetter(t *testing.T) {
 	before := remains(t, admin)
 	execOn(t, admin, page["prepare"])
 	execOn(t, admin, page["views"])
-	if out := succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("activityd")); out != "the 13 tables are there, and nothing is wrong with them\n" {
+	if out := succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("activityd")); out != "the 15 tables are there, and nothing is wrong with them\n" {
 		t.Errorf("schema --apply: %s", out)
 	}
 	execOn(t, admin, page["rights"])
@@ -142,7 +142,9 @@ func TestADatabaseOfViewsByTheLetter(t *testing.T) {
 		t.Errorf("before the change of the page: %+v", a)
 	}
 	execOn(t, queueOf(t, as(m, "site", "site")), page["change"])
-	eventually(t, "the tasks are done", func() bool { return number(t, admin, "SELECT COUNT(*) FROM activityd.tasks") == 0 })
+	eventually(t, "the tasks are done", func() bool {
+		return number(t, admin, "SELECT (SELECT COUNT(*) FROM activityd.tasks) + (SELECT COUNT(*) FROM activityd.task_leases)") == 0
+	})
 	if a := r.read(t, 12345); a.contact() != "98765" || len(a.Photos) != 10 || a.Source != "index" {
 		t.Errorf("after it: %+v", a)
 	}
@@ -218,14 +220,14 @@ func TestUninstallingFromTheSitesOwnDatabase(t *testing.T) {
 	must(t, m.CreateDatabase(t.Context(), "site"))
 	admin := queueOf(t, m.DSN("site"))
 	succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("site"))
-	execOn(t, admin, []string{"DROP TABLE tasks, task_keys, paused_queues, once_keys, push_devices, push_settings, push_mutes, push_events, push_receipts"})
+	execOn(t, admin, []string{"DROP TABLE tasks, task_leases, parked_tasks, task_keys, paused_queues, once_keys, push_devices, push_settings, push_mutes, push_events, push_receipts"})
 	execOn(t, admin, []string{"CREATE USER 'site'@'%'"})
 	before := remains(t, admin)
 	succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("site"))
 	succeed(t, "schema", "--triggers", "--apply", "--mysql-dsn="+m.DSN("site"))
 	execOn(t, admin, []string{
 		"CREATE USER 'activityd'@'%' IDENTIFIED BY 'secret'", "GRANT SELECT, INSERT, UPDATE, DELETE ON site.tasks TO 'activityd'@'%'",
-		"GRANT INSERT (type, subject, args, queue, priority, expires_at, state, due_at) ON site.tasks TO 'site'@'%'",
+		"GRANT INSERT (type, subject, args, queue, priority, expires_at, due_at) ON site.tasks TO 'site'@'%'",
 	})
 	succeed(t, "schema", "--triggers", "--remove", "--mysql-dsn="+m.DSN("site"))
 	execOn(t, admin, pageSQL(t, "docs/adoption.md")["remove_tables"])

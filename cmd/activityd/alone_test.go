@@ -10,7 +10,7 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/once"
 )
 
 const (

@@ -13,10 +13,10 @@ import (
 	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // config is what the settings say. Each command registers the groups that it uses;
@@ -293,5 +293,5 @@ func (c *config) poolOptions() queue.PoolOptions {
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		workers = append(workers, queue.Workers{Queue: name, Count: named[name], Batch: tasks.DefaultBatch})
 	}
-	return queue.PoolOptions{Workers: workers, Lease: c.lease, Poll: c.poll, Grace: c.grace}
+	return queue.PoolOptions{Kinds: tasks.Kinds(), Workers: workers, Lease: c.lease, Poll: c.poll, Grace: c.grace}
 }

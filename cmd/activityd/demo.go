@@ -23,13 +23,13 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/queue"
 )
 
 func newDemo() *cobra.Command {
@@ -210,7 +210,7 @@ func openImitations(c *config) (*demoBackend, error) {
 		return b, err
 	}
 	db, notifier := contacts.NewMemory(), &notify.Notifier{}
-	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now)
 	b.store, b.queue, b.notifier = db, q, notifier
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.site = &site.Memory{Store: db, Emit: func(ctx context.Context, e site.Event) error {

@@ -16,9 +16,9 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // enqueueOptions are the flags of enqueue.
@@ -162,7 +162,7 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "good; nothing was enqueued")
 		return err
 	}
-	return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+	return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
 		ids, err := q.Enqueue(ctx, []queue.New{o.apply(task)})
 		if err != nil {
 			return err
@@ -238,7 +238,7 @@ type intake struct {
 	*progress
 
 	options  *enqueueOptions
-	queue    *queue.MySQLQueue
+	queue    *queue.Queue
 	lines    <-chan line
 	log      io.Writer
 	enqueued int
@@ -246,7 +246,7 @@ type intake struct {
 }
 
 func enqueueLines(cmd *cobra.Command, c *config, o *enqueueOptions) error {
-	return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+	return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel() // ends the reading, unless it hangs
 		log := cmd.ErrOrStderr()

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
-	"github.com/activityd/activityd/internal/once/oncetest"
+	"github.com/activityd/activityd/internal/oncetest"
 )
 
 // asProgram makes the test binary be activityd, for the tests that need a

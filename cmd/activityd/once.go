@@ -16,12 +16,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/once"
-	"github.com/activityd/activityd/internal/once/oncerun"
+	"github.com/activityd/activityd/internal/oncerun"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/wake"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/once"
 )
 
 // The exit codes of once, beside those of its command. They are below 128, from which on

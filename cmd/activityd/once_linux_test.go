@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
-	"github.com/activityd/activityd/internal/once/oncerun"
+	"github.com/activityd/activityd/internal/oncerun"
 )
 
 // session is a program at a terminal of its own.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/once"
 )
 
 // notAfterDash refuses what is not wanted, and says that these names are commands.

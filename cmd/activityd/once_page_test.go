@@ -7,7 +7,7 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/once"
 )
 
 // What docs/once.md has a resource do keeps it from being written to with a lower token

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
-	"github.com/activityd/activityd/internal/once/oncerun"
+	"github.com/activityd/activityd/internal/oncerun"
 	"github.com/activityd/activityd/internal/wake"
 )
 

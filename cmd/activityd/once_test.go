@@ -19,8 +19,8 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/settings"
+	"github.com/activityd/activityd/once"
 )
 
 // What cannot be is told in one line, and nothing is run.

@@ -16,8 +16,9 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // pushLook is what the flags of push show say.
@@ -71,7 +72,7 @@ func (l *pushLook) run(ctx context.Context, db *sql.DB, name string, out, notes 
 	if err := schema.Compatible(ctx, db); err != nil {
 		return err
 	}
-	q, store := queue.NewMySQLQueue(db, queue.Options{}), push.NewMySQL(db)
+	q, store := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), push.NewMySQL(db)
 	e, waiting, err := l.find(ctx, q, store, name)
 	switch {
 	case err != nil:

@@ -389,7 +389,10 @@ func TestPushShow(t *testing.T) {
 		t.Errorf("before targeting:\n%s", out)
 	}
 	targeting := start(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, "--role=workers", "--workers=push=0"))
-	eventually(t, "it is targeted", func() bool { return r.count(t, "type = 'deliver'") == 2 && r.count(t, "TRUE") == 2 })
+	eventually(t, "it is targeted", func() bool {
+		list := r.open(t)
+		return len(list) == 2 && list[0].Kind == push.Deliver && list[1].Kind == push.Deliver
+	})
 	out := show("e1")
 	for _, want := range []string{
 		"event e1\n", "for           3 recipients\n", "2 not done\n", " deliver ", " waiting ",

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 
@@ -83,7 +84,7 @@ func TestTheSchemaIsChecked(t *testing.T) {
 		code   int
 		want   []string // of what is printed
 	}{
-		"all is well":  {[]string{"DO 1"}, "--check", exitOK, []string{"the 13 tables are there, and nothing is wrong with them\n"}},
+		"all is well":  {[]string{"DO 1"}, "--check", exitOK, []string{"the 15 tables are there, and nothing is wrong with them\n"}},
 		"slow":         {[]string{noIndex}, "--check", exitOK, []string{"warning  photos: there is no index (owner_id, visibility, date_upload, id): ", "\n         ALTER TABLE photos ADD KEY newest (owner_id, visibility, date_upload, id);\n", "can be used, with 1 warnings\n"}},
 		"wrong":        {[]string{noIndex, "ALTER TABLE photos MODIFY visibility INT NOT NULL"}, "--check", exitWrong, []string{"wrong    photos: column visibility is int", "1 things are wrong in the schema", "warning  photos: there is no index"}},
 		"a table less": {[]string{"DROP TABLE paused_queues"}, "--check", exitWrong, []string{"wrong    paused_queues: there is no such table", "activityd schema --apply"}},
@@ -91,7 +92,7 @@ func TestTheSchemaIsChecked(t *testing.T) {
 			"wrong    users: there is no column id\n", "wrong    users: there is no column username\n", "wrong    users: there is no column last_upload\n",
 			"\n         ALTER TABLE users ADD COLUMN last_upload BIGINT UNSIGNED NULL", "views take their place in a database beside it: docs/adoption.md",
 		}},
-		"a table less, and apply": {[]string{"DROP TABLE tasks"}, "--apply", exitOK, []string{"the 13 tables are there"}},
+		"a table less, and apply": {[]string{"DROP TABLE tasks"}, "--apply", exitOK, []string{"the 15 tables are there"}},
 		"with triggers":           {[]string{"DO 1"}, "--check --triggers", exitFailed, []string{"leave out --triggers"}},
 		"with apply":              {[]string{"DO 1"}, "--check --apply", exitFailed, []string{"--check is given alone"}},
 	} {
@@ -141,16 +142,21 @@ func TestAnotherVersionOfTheSchema(t *testing.T) {
 			t.Errorf("%s: exit code %d: %s%s", args, code, out, errs)
 		}
 	}
-	first := []string{"ACTIVITYD_MYSQL_DSN=" + damaged(t, "ALTER TABLE tasks COMMENT = ''", "DROP TABLE once_keys, push_devices, push_settings, push_mutes, push_events, push_receipts"), "ACTIVITYD_REDIS_URL=" + redisURL}
+	old, err := os.ReadFile("../../internal/schema/v3_test.sql")
+	must(t, err)
+	before := []string{"ACTIVITYD_MYSQL_DSN=" + damaged(t, "DROP TABLE tasks, task_leases, parked_tasks", string(old)), "ACTIVITYD_REDIS_URL=" + redisURL}
 	for _, args := range []string{"serve --listen=127.0.0.1:0 --metrics-listen=", "backfill", "verify", "tasks list", "enqueue upload 1", "schema --check"} {
-		code, out, errs := command(t, first, strings.Fields(args)...)
-		if code == exitOK || !strings.Contains(out+errs, "is of schema version 1: this activityd needs version 3") || !strings.Contains(out+errs, "run activityd schema --apply") {
-			t.Errorf("%s on version 1: exit code %d: %s%s", args, code, out, errs)
+		code, out, errs := command(t, before, strings.Fields(args)...)
+		if code == exitOK || !strings.Contains(out+errs, "is of schema version 3: this activityd needs version 4") || !strings.Contains(out+errs, "run activityd schema --apply") {
+			t.Errorf("%s on version 3: exit code %d: %s%s", args, code, out, errs)
 		}
 	}
-	for _, args := range []string{"schema --apply", "tasks list", "backfill"} {
-		if code, out, errs := command(t, first, strings.Fields(args)...); code != exitOK {
-			t.Errorf("%s, migrated from version 1: exit code %d: %s%s", args, code, out, errs)
+	if code, out, errs := command(t, before, "schema", "--apply"); code != exitFailed || !strings.Contains(errs, "or stop them all and add --offline") {
+		t.Errorf("schema --apply on version 3: exit code %d: %s%s", code, out, errs)
+	}
+	for _, args := range []string{"schema --apply --offline", "tasks list", "backfill"} {
+		if code, out, errs := command(t, before, strings.Fields(args)...); code != exitOK {
+			t.Errorf("%s, migrated from version 3: exit code %d: %s%s", args, code, out, errs)
 		}
 	}
 	for _, args := range []string{"tasks list", "enqueue upload 1", "backfill", "schema --apply", "schema --check"} {

@@ -25,17 +25,17 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
-	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/once"
+	"github.com/activityd/activityd/queue"
 )
 
 func newServe() *cobra.Command {
@@ -174,7 +174,8 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 			})
 		}
 	}
-	s.pool = queue.NewPool(b.queue, b.notifier, tasks.Handlers(b.index, b.store, b.queue, handlers), log, pool)
+	pool.Log, pool.Notifier, pool.Registerer = log, b.notifier, prometheus.DefaultRegisterer
+	s.pool = queue.NewPool(b.queue, tasks.Handlers(b.index, b.store, b.queue, handlers), pool)
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
@@ -231,14 +232,14 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	if err != nil {
 		return b, errors.Join(err, b.closers.close())
 	}
-	b.ask = asking(contacts.NewMySQL(check), queue.NewMySQLQueue(check, queue.Options{}))
+	b.ask = asking(contacts.NewMySQL(check), queue.NewQueue(check, queue.Options{Kinds: tasks.Kinds()}))
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
-	b.once = once.New(once.NewMySQL(b.db), once.Options{Notifier: b.notifier})
+	b.once = once.New(once.NewMySQL(b.db), once.Options{Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier})
 	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
-	o := queue.Options{Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks}
-	b.queue, b.requests = queue.NewMySQLQueue(b.db, o), queue.NewMySQLQueue(requests, o)
+	o := queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks}
+	b.queue, b.requests = queue.NewQueue(b.db, o), queue.NewQueue(requests, o)
 	return b, nil
 }
 
@@ -535,7 +536,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	if s.config.role != roleAPI {
 		worked = s.pool.Queues()
 	}
-	collectors := []prometheus.Collector{queue.NewStatsCollector(s.queue.Stats, worked, s.log)}
+	collectors := []prometheus.Collector{queue.NewStatsCollector(tasks.Kinds(), s.queue.Stats, worked, s.log)}
 	if s.db != nil {
 		collectors = append(collectors, once.NewPhasesCollector(once.NewMySQL(s.db).Phases)) //nolint:contextcheck // an answer outlasts a scrape
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/queue"
 )
 
 // running is a server in this process, on private servers.
@@ -215,16 +216,15 @@ func (r *running) set(t *testing.T, user int) []string {
 // awaitTasks waits until no task is open.
 func (r *running) awaitTasks(t *testing.T) {
 	t.Helper()
-	var left string
+	var left []queue.Record
 	defer func() {
 		if t.Failed() {
-			t.Logf("tasks left: %s", left)
+			t.Logf("tasks left: %+v", left)
 		}
 	}()
 	eventually(t, "all tasks are done", func() bool {
-		err := r.db.QueryRowContext(t.Context(), "SELECT COALESCE(GROUP_CONCAT(id, ' ', type, ' ', state, ' ', COALESCE(last_error, '') SEPARATOR '; '), '') FROM tasks").Scan(&left)
-		must(t, err)
-		return left == ""
+		left = r.open(t)
+		return len(left) == 0
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 	mysqldriver "github.com/go-sql-driver/mysql"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // manager is a service manager's socket.

@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/queue"
 )
 
 // taskAdmin is what the operator's commands need of a queue.
@@ -53,7 +53,7 @@ func newTasks() *cobra.Command {
 
 // withTasks calls do with the queue in MySQL. If a Redis is named, idle workers are
 // notified of the tasks that may start.
-func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.MySQLQueue) error) error {
+func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.Queue) error) error {
 	if err := c.check(cmd.Flags()); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.My
 		defer func() { _ = client.Close() }() // nothing is kept there
 		defer runWake(ctx, wake.New(client, notifier, newLogger(c, cmd.ErrOrStderr())), cmd.ErrOrStderr())()
 	}
-	return do(ctx, queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}))
+	return do(ctx, queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: processName()}))
 }
 
 // knownQueues returns the queues for which there are workers unless --workers says
@@ -100,7 +100,7 @@ func (t *taskFlags) register(cmd *cobra.Command, states []queue.State, usage str
 	f.StringSliceVar(&t.states, "state", nil, usage)
 	f.StringSliceVar(&t.queues, "queue", nil, "only tasks of this `queue`")
 	f.StringVar(&t.member, "member", "", "only tasks about this `member`")
-	completeFlag(cmd, "type", queue.Kinds())
+	completeFlag(cmd, "type", tasks.Kinds().Names())
 	completeFlag(cmd, "state", states)
 	completeFlag(cmd, "queue", knownQueues())
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // taskChange is a change of many tasks, and what its flags say.
@@ -104,7 +104,7 @@ func (ch *taskChange) command(c *config, cmd *cobra.Command) *cobra.Command {
 		if err := ch.choose(cmd, args); err != nil {
 			return err
 		}
-		return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+		return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
 			if ch.dry {
 				return ch.preview(ctx, q, cmd.OutOrStdout())
 			}
@@ -259,7 +259,7 @@ func pauseCommand(cmd *cobra.Command, change func(q taskAdmin, ctx context.Conte
 	c := &config{}
 	cmd.Args, cmd.ValidArgs = cobra.ExactArgs(1), knownQueues()
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+		return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
 			name := args[0]
 			strange, err := isStrangeQueue(ctx, q, name)
 			if err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 func TestThousandsOfDeadTasksAreRetriedInBatches(t *testing.T) {
@@ -25,7 +26,7 @@ func TestThousandsOfDeadTasksAreRetriedInBatches(t *testing.T) {
 	if out, _ := o.succeed(t, "retry", "--all", "--dry-run"); strings.Count(out, "dead") != previewed || !strings.HasSuffix(out, "would retry 3000 tasks\n") {
 		t.Errorf("dry run printed\n%s", out)
 	}
-	o.want(t, queue.Counts{Dead: dead})
+	o.want(t, queuetest.Counts{Dead: dead})
 
 	batches := 0
 	var errs strings.Builder
@@ -42,7 +43,7 @@ func TestThousandsOfDeadTasksAreRetriedInBatches(t *testing.T) {
 	if out.String() != "retried 3000 tasks\n" || batches != dead/taskBatch || !strings.Contains(errs.String(), "3000 tasks, ") {
 		t.Errorf("printed %q in %d batches; progress %q", out.String(), batches, errs.String())
 	}
-	o.want(t, queue.Counts{Waiting: dead})
+	o.want(t, queuetest.Counts{Waiting: dead})
 	if again := claimAll(t, o, 1); again[0].Attempts != 1 {
 		t.Errorf("attempt %d after the retry", again[0].Attempts)
 	}
@@ -77,12 +78,12 @@ func TestAnInterruptStopsBetweenBatches(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "interrupted: retried 1000 tasks") {
 		t.Errorf("%v", err)
 	}
-	o.want(t, queue.Counts{Waiting: 1000, Dead: 700})
+	o.want(t, queuetest.Counts{Waiting: 1000, Dead: 700})
 }
 
 func TestAFailureSaysHowFarItWas(t *testing.T) {
 	t.Parallel()
-	q := failing{queuetest.NewMemory(queue.Options{}, time.Now)}
+	q := failing{queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)}
 	makeDead(t, q.Queue, 3)
 	err := retryAll(t).run(t.Context(), q, io.Discard, io.Discard)
 	if !errors.Is(err, mysql.ErrUnavailable) || !strings.Contains(err.Error(), "retried 0 tasks, then: ") {
@@ -139,7 +140,7 @@ func TestARetryThatMeetsWorkersEnds(t *testing.T) {
 			t.Errorf("task %d ran %d times", id, times[id])
 		}
 	}
-	o.want(t, queue.Counts{Dead: dead})
+	o.want(t, queuetest.Counts{Dead: dead})
 }
 
 func TestOnlyChosenTasksAreRetried(t *testing.T) {
@@ -152,11 +153,11 @@ func TestOnlyChosenTasksAreRetried(t *testing.T) {
 	if out, _ := o.succeed(t, "retry", "--type=upload", "--queue=default"); out != "retried 1 tasks\n" {
 		t.Errorf("dead ones by default: %q", out)
 	}
-	o.want(t, queue.Counts{Waiting: 2, Scheduled: 1, Running: 1})
+	o.want(t, queuetest.Counts{Waiting: 2, Scheduled: 1, Running: 1})
 	if out, _ := o.succeed(t, "retry", "--member=2", "--state=scheduled"); out != "retried 1 tasks\n" {
 		t.Errorf("scheduled ones: %q", out)
 	}
-	o.want(t, queue.Counts{Waiting: 3, Running: 1})
+	o.want(t, queuetest.Counts{Waiting: 3, Running: 1})
 	code, out, errs := o.tasks(t, "retry", fmt.Sprint(ids.dead), "999", fmt.Sprint(ids.running))
 	if code != 1 || out != "retried 0 tasks\n" {
 		t.Errorf("exit code %d, %q", code, out)
@@ -187,7 +188,7 @@ func TestARunningTaskIsNotDiscarded(t *testing.T) {
 	if code, _, errs := o.tasks(t, "discard", "--all", "--state=running", "--yes"); code != 1 || !strings.Contains(errs, `is "running": want dead, scheduled, waiting, done`) {
 		t.Errorf("by state: exit code %d, %q", code, errs)
 	}
-	o.want(t, queue.Counts{Running: 1})
+	o.want(t, queuetest.Counts{Running: 1})
 }
 
 func TestDiscardTakesDeadOnesUnlessTold(t *testing.T) {
@@ -200,13 +201,13 @@ func TestDiscardTakesDeadOnesUnlessTold(t *testing.T) {
 	if out, _ := o.succeed(t, "discard", "--all", "--dry-run"); !strings.HasSuffix(out, "would discard 1 tasks\n") || strings.Count(out, "\n") != 3 {
 		t.Errorf("dry run: %q", out)
 	}
-	o.want(t, queue.Counts{Waiting: 1, Scheduled: 1, Running: 1, Dead: 1})
+	o.want(t, queuetest.Counts{Waiting: 1, Scheduled: 1, Running: 1, Dead: 1})
 	if out, errs := o.succeed(t, "discard", "--all", "--yes"); out != "discarded 1 tasks\n" || errs != "" {
 		t.Errorf("%q, %q", out, errs)
 	}
-	o.want(t, queue.Counts{Waiting: 1, Scheduled: 1, Running: 1})
+	o.want(t, queuetest.Counts{Waiting: 1, Scheduled: 1, Running: 1})
 	o.succeed(t, "discard", fmt.Sprint(ids.waiting))
-	o.want(t, queue.Counts{Scheduled: 1, Running: 1})
+	o.want(t, queuetest.Counts{Scheduled: 1, Running: 1})
 }
 
 // A task that another operator has locked, or that changed since it was listed,

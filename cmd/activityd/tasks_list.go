@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // taskList is what the flags of list say.
@@ -43,7 +43,7 @@ func newTasksList() *cobra.Command {
 				return fmt.Errorf("--limit: is %d: want at least 0", l.limit)
 			}
 			l.match.After = after
-			return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+			return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
 				return l.run(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			})
 		},
@@ -209,7 +209,7 @@ func newTasksShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+			return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
 				return showTasks(ctx, q, ids, output, cmd.OutOrStdout())
 			})
 		},

@@ -11,14 +11,14 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // operator has a queue in MariaDB, and runs commands on it.
 type operator struct {
-	*queue.MySQLQueue
+	*queue.Queue
 
 	db  *sql.DB
 	dsn string
@@ -30,7 +30,7 @@ func newOperator(t *testing.T) *operator {
 	db, err := mysql.Open(dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	return &operator{queue.NewMySQLQueue(db, queue.Options{Owner: "test"}), db, dsn}
+	return &operator{queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"}), db, dsn}
 }
 
 // tasks runs activityd tasks.
@@ -50,9 +50,9 @@ func (o *operator) succeed(t *testing.T, args ...string) (stdout, stderr string)
 }
 
 // want compares how many tasks there are in each state.
-func (o *operator) want(t *testing.T, want queue.Counts) {
+func (o *operator) want(t *testing.T, want queuetest.Counts) {
 	t.Helper()
-	got, err := o.Count(t.Context())
+	got, err := queuetest.Count(t.Context(), o)
 	must(t, err)
 	if got != want {
 		t.Errorf("tasks %+v, want %+v", got, want)

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // taskWatch is what the flags of stats say, and the look before.
@@ -45,7 +45,7 @@ func newTasksStats() *cobra.Command {
 			if w.every != 0 && w.every < minWatch {
 				return fmt.Errorf("--watch: is %v: want at least %v, or 0", w.every, minWatch)
 			}
-			return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+			return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
 				return w.run(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			})
 		},

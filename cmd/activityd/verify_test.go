@@ -13,7 +13,8 @@ import (
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // verifyJSON runs verify, and returns its exit code, its findings and the summary.
@@ -172,8 +173,8 @@ func TestVerifyPrintsSinceWhenThereIsLag(t *testing.T) {
 	m.backfill(t)
 	for i, minutes := range []int{3, 5, 4} {
 		must(t, m.client.Del(t.Context(), fmt.Sprint("user_", i+1)).Err())
-		_, err := m.db.ExecContext(t.Context(), "INSERT INTO tasks (type, subject, state, due_at, last_error, created_at)"+
-			" VALUES ('refill', ?, 'scheduled', UNIX_TIMESTAMP() * 1000 + 2000, 'OOM', (UNIX_TIMESTAMP() - 60 * ?) * 1000)", i+1, minutes)
+		_, err := m.db.ExecContext(t.Context(), "INSERT INTO parked_tasks (id, queue, type, subject, args, priority, attempts, max_attempts, state, due_at, last_error, created_at)"+
+			" VALUES (?, 'refill', 'refill', ?, '{}', 0, 1, 25, 'scheduled', UNIX_TIMESTAMP() * 1000 + 2000, 'OOM', (UNIX_TIMESTAMP() - 60 * ?) * 1000)", i+1, i+1, minutes)
 		must(t, err)
 	}
 	must(t, m.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
@@ -208,7 +209,7 @@ func TestVerifyLooksForOrphansAtTheRate(t *testing.T) {
 	v := &verification{
 		bulkCommand: &bulkCommand{reporter: newReporter(io.Discard, 0), job: bulk.Job{Rate: rate}, backend: backend{index: sets, store: store}},
 		options:     &verifyOptions{}, printer: newFindingPrinter(io.Discard, outputTable),
-		auditor: audit.New(audit.Options{Sets: sets, Truth: store, Tasks: queue.NewMySQLQueue(m.db, queue.Options{}), Pause: time.Millisecond}),
+		auditor: audit.New(audit.Options{Sets: sets, Truth: store, Tasks: queue.NewQueue(m.db, queue.Options{Kinds: tasks.Kinds()}), Pause: time.Millisecond}),
 	}
 	start := time.Now()
 	orphans, err := v.findOrphans(t.Context(), bulk.NewPacer(bulk.PacerOptions{Parallel: 4, Rate: rate}))

@@ -18,8 +18,8 @@ import (
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/queue"
 )
 
 // failing makes both interfaces fail with err.

@@ -16,7 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 const oneEvent = `{"type":"upload","actor_id":"5","recipients":["7"],"title":"T","body":"B"}`

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // fuzzed is a request as net/http may hand it over.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 const oneUpload = `{"type":"upload","user_id":"1"}`

@@ -16,8 +16,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/httpserver"
 	"github.com/activityd/activityd/internal/newest"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/queue"
 )
 
 // Reader finds the photos that a viewer is shown, at most limit of them. It

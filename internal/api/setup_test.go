@@ -23,8 +23,8 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/queue"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }

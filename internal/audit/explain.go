@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // maxListed bounds the lists of tasks that are read for one report. Beyond it findings

@@ -18,15 +18,15 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/once"
-	"github.com/activityd/activityd/internal/once/oncetest"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/once"
+	"github.com/activityd/activityd/queue"
 )
 
 // store is all that is asked of the database.
@@ -65,7 +65,7 @@ func onMySQLAnd(t *testing.T) (*ground, *sql.DB) {
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	notifier := &notify.Notifier{}
-	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: "test"})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "test"})
 	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: q, notifier: notifier, locks: once.NewMySQL(db)}), db
 }
 
@@ -73,7 +73,7 @@ func onMySQLAnd(t *testing.T) (*ground, *sql.DB) {
 func inMemory(t *testing.T) *ground {
 	t.Helper()
 	notifier := &notify.Notifier{}
-	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now)
 	db := contacts.NewMemory()
 	s := &site.Memory{Store: db, Emit: func(ctx context.Context, e site.Event) error {
 		n, err := tasks.Parse(e.Type, e.User, e.Contact)
@@ -155,7 +155,8 @@ func (g *ground) work(t testing.TB, wraps ...func(queue.Handler) queue.Handler) 
 			handlers[kind] = wrap(h)
 		}
 	}
-	pool := queue.NewPool(g.queue, g.notifier, handlers, slog.New(slog.DiscardHandler), queue.PoolOptions{
+	pool := queue.NewPool(g.queue, handlers, queue.PoolOptions{
+		Log: slog.New(slog.DiscardHandler), Notifier: g.notifier, Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 20},
 			{Queue: tasks.QueueFanOut, Count: 1, Batch: 5},
@@ -172,7 +173,7 @@ func (g *ground) work(t testing.TB, wraps ...func(queue.Handler) queue.Handler) 
 func (g *ground) quiet(t testing.TB) {
 	t.Helper()
 	eventually(t, "no task is open", func() bool {
-		c, err := g.queue.Count(t.Context())
+		c, err := queuetest.Count(t.Context(), g.queue)
 		must(t, err)
 		return c.Open() == 0
 	})

@@ -12,9 +12,9 @@ import (
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/once"
-	"github.com/activityd/activityd/internal/once/oncetest"
+	"github.com/activityd/activityd/internal/oncetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/once"
 )
 
 // oldRound is the state of a sweep that has just begun, and does not hurry.

@@ -10,8 +10,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // The tasks that change a viewer's own set, and those by which the uploads of a contact
@@ -271,8 +271,7 @@ func partOf(r queue.Record) tasks.PartArgs {
 // tempt the optimizer to read the table in the order of ids.
 const maxTasks = 100
 
-// list returns the tasks of the kinds about a member. The kinds are named because the
-// index of the table begins with them.
+// list returns the tasks of the kinds about a member.
 func (a *Auditor) list(ctx context.Context, id member.ID, kinds []string, states ...queue.State) ([]queue.Record, error) {
 	list, err := a.options.Tasks.List(ctx, queue.Filter{Key: uint64(id), States: states, Kinds: kinds}, maxTasks)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/once"
 )
 
 // Ledger is the state that the processes share; [index.Ledger] is one.

@@ -15,10 +15,10 @@ import (
 	"github.com/activityd/activityd/internal/index/indextest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }
@@ -100,7 +100,7 @@ func newBench(t testing.TB) *bench {
 		index: &sets{Memory: indextest.NewMemory(settings(t))}, store: contacts.NewMemory(),
 		clock: &clock{now: time.Now()},
 	}
-	b.queue = queuetest.NewMemory(queue.Options{}, b.clock.read)
+	b.queue = queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, b.clock.read)
 	b.store.AddMember(viewer, "viewer")
 	for id := member.ID(11); id <= 20; id++ {
 		b.store.AddMember(id, "member "+id.String())

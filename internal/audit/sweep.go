@@ -10,7 +10,7 @@ import (
 
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/once"
 )
 
 // round is where a sweep over all sets is: first those of all members, in the order of

@@ -11,10 +11,11 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/once"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/once"
+	"github.com/activityd/activityd/queue"
 )
 
 const sweepLease = time.Minute // by default
@@ -24,7 +25,7 @@ func (s *swept) another(t *testing.T, n *notify.Notifier, l audit.Ledger) (*audi
 	t.Helper()
 	r := record(t)
 	return audit.NewPatrol(audit.PatrolOptions{
-		Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: queuetest.NewMemory(queue.Options{}, time.Now)}),
+		Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)}),
 		Members: s.truth, EachStored: s.ledger.EachStored, Ledger: recorded{l, r}, Rate: 10, Log: s.log.logger(),
 		Once: r.once(s.locks.Memory, n), LostAt: s.ledger.lost.Load, Build: s.build,
 	}), r

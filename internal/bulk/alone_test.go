@@ -17,8 +17,8 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/once"
-	"github.com/activityd/activityd/internal/once/oncetest"
+	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/once"
 )
 
 // locks is a store of locks in memory, that fails.

@@ -7,8 +7,8 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/once"
 )
 
 // What a [Builder] counts.

@@ -11,7 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/once"
 )
 
 // Store is what work on all members asks of MySQL.

@@ -15,8 +15,8 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/once"
-	"github.com/activityd/activityd/internal/once/oncetest"
+	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/once"
 )
 
 // servers are those of a job: MySQL with the members of a world, and Redis.

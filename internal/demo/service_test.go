@@ -19,13 +19,13 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/queue"
 )
 
 // service is the whole of activityd over a made-up site: the queue with its
@@ -47,7 +47,7 @@ func startService(t *testing.T) *service {
 	t.Helper()
 	s := &service{store: contacts.NewMemory(), redis: miniredis.RunT(t)}
 	notifier := &notify.Notifier{}
-	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now)
 	s.site = &site.Memory{Store: s.store}
 	s.config = demo.Config{
 		World: smallWorld(), Site: s.site, Plain: []demo.Plain{{Ask: s.walk}}, PlainName: "A plain walk",
@@ -95,20 +95,20 @@ func startRealService(t *testing.T, w *world.World) *service {
 	}
 	t.Cleanup(receivers.Close)
 	s.config.Push = &demo.Push{Store: push.NewMySQL(db), Receivers: receivers, Hold: &demo.Hold{}}
-	q := heldQueue{queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: "test"}), s.config.Push.Hold}
+	q := heldQueue{queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "test"}), s.config.Push.Hold}
 	s.start(t, contacts.NewMySQL(db), q, notifier, redis.NewClient(options))
 	return s
 }
 
 // heldQueue is a queue whose deliveries can be held.
 type heldQueue struct {
-	*queue.MySQLQueue
+	*queue.Queue
 
 	hold *demo.Hold
 }
 
 func (q heldQueue) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
-	return q.hold.Claim(name, func() ([]queue.Task, error) { return q.MySQLQueue.Claim(ctx, name, n, lease) })
+	return q.hold.Claim(name, func() ([]queue.Task, error) { return q.Queue.Claim(ctx, name, n, lease) })
 }
 
 func load(t *testing.T, w *world.World, into site.Site) {
@@ -144,9 +144,9 @@ func (s *service) start(t *testing.T, db store, q queuetest.Queue, notifier *not
 		handlers.Deliver = deliveries
 		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: s.config.Push.Store, Followers: db})
 	}
-	workers := queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: 100 * time.Millisecond} // as that of the demo
+	workers := queue.PoolOptions{Log: log, Notifier: notifier, Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: 100 * time.Millisecond} // as that of the demo
 	workers.Needs = map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(client, ix, log)}
-	run(t, queue.NewPool(q, notifier, tasks.Handlers(ix, db, q, handlers), log, workers).Run)
+	run(t, queue.NewPool(q, tasks.Handlers(ix, db, q, handlers), workers).Run)
 	run(t, hints.Run)
 
 	s.config.Reader = recent.NewReader(ix, db, hints, recent.Options{})

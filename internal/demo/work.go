@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // FanOuts are the latest fan-outs and the largest. Its zero value has none; it is safe for concurrent use.

@@ -18,8 +18,8 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/queue"
 )
 
 // widget returns the live part of the page of a viewer.

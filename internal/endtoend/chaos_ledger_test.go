@@ -16,23 +16,39 @@ const clock = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)"
 type ledger struct{ *ground }
 
 // open makes the tables and triggers. What happened before is not in them.
+//
+// A task is in one place at a time. An event says that it came to a place ("committed", "waiting", "freed",
+// "scheduled", "dead", "running"), or that it is there no more ("left", "returned", "finished").
 func (l ledger) open(t *testing.T) {
 	t.Helper()
-	const event = "INSERT INTO task_events (task_id, type, event, owner, due_at, at) VALUES "
+	const into = "INSERT INTO task_events (task_id, type, event, owner, due_at, at) "
+	// A bit of each task says whether the lease has it no more.
+	done := func(row string) string {
+		return "((ASCII(SUBSTRING(" + row + ".done, 1 + (t.i - 1) DIV 8, 1)) >> ((t.i - 1) % 8)) & 1)"
+	}
+	leased := func(row string) string {
+		return " FROM JSON_TABLE(" + row + ".tasks, '$[*]' COLUMNS (i FOR ORDINALITY, id BIGINT UNSIGNED PATH '$[0]', type VARCHAR(32) PATH '$[1]')) t"
+	}
+	// What a lease has no more, and no other table has, is finished.
+	ended := into + "SELECT t.id, t.type, IF(EXISTS (SELECT 1 FROM tasks o WHERE o.id = t.id) OR EXISTS (SELECT 1 FROM parked_tasks o WHERE o.id = t.id), 'returned', 'finished')," +
+		" OLD.token, OLD.ends_at, " + clock + leased("OLD") + " WHERE NOT " + done("OLD")
 	for _, statement := range []string{
 		"CREATE TABLE changes (id BIGINT UNSIGNED PRIMARY KEY, task_id BIGINT UNSIGNED NULL)",
 		// No key of its own: a counter would be one more thing to wait for.
 		"CREATE TABLE task_events (task_id BIGINT UNSIGNED NOT NULL, type VARCHAR(32) NOT NULL, event VARCHAR(16) NOT NULL," +
 			" owner VARCHAR(64) NULL, due_at BIGINT UNSIGNED NULL, at BIGINT UNSIGNED NOT NULL, KEY (task_id, event))",
-		"CREATE TRIGGER note_insert AFTER INSERT ON tasks FOR EACH ROW " +
-			event + "(NEW.id, NEW.type, 'committed', NULL, NEW.due_at, " + clock + ")",
-		// A worker that hands a task back takes its attempt back with it; a sweep
-		// that frees it does not.
-		"CREATE TRIGGER note_update AFTER UPDATE ON tasks FOR EACH ROW IF OLD.state <> NEW.state THEN " +
-			event + "(NEW.id, NEW.type, IF(OLD.state = 'running' AND NEW.state = 'waiting' AND NEW.attempts = OLD.attempts, 'freed', NEW.state)," +
-			" COALESCE(NEW.lease_owner, OLD.lease_owner), OLD.due_at, " + clock + "); END IF",
-		"CREATE TRIGGER note_delete AFTER DELETE ON tasks FOR EACH ROW " +
-			event + "(OLD.id, OLD.type, IF(OLD.state = 'running', 'finished', 'absorbed'), OLD.lease_owner, OLD.due_at, " + clock + ")",
+		"CREATE VIEW task_fates AS SELECT task_id, MAX(type) AS type, SUM(event = 'finished') AS finished, SUM(event = 'dead') AS died," +
+			" SUM(IF(event IN ('left', 'returned', 'finished'), -1, 1)) AS places FROM task_events GROUP BY task_id",
+		// What comes back says since when it is due.
+		"CREATE TRIGGER note_insert AFTER INSERT ON tasks FOR EACH ROW " + into +
+			"VALUES (NEW.id, NEW.type, IF(NEW.due_at <= " + clock + ", IF(NEW.lost, 'freed', 'waiting'), 'committed'), NULL, NEW.due_at, " + clock + ")",
+		"CREATE TRIGGER note_delete AFTER DELETE ON tasks FOR EACH ROW " + into + "VALUES (OLD.id, OLD.type, 'left', NULL, OLD.due_at, " + clock + ")",
+		"CREATE TRIGGER note_park AFTER INSERT ON parked_tasks FOR EACH ROW " + into + "VALUES (NEW.id, NEW.type, NEW.state, NULL, NEW.due_at, " + clock + ")",
+		"CREATE TRIGGER note_unpark AFTER DELETE ON parked_tasks FOR EACH ROW " + into + "VALUES (OLD.id, OLD.type, 'left', NULL, OLD.due_at, " + clock + ")",
+		"CREATE TRIGGER note_claim AFTER INSERT ON task_leases FOR EACH ROW " + into +
+			"SELECT t.id, t.type, 'running', NEW.token, NEW.ends_at, " + clock + leased("NEW"),
+		"CREATE TRIGGER note_finish AFTER UPDATE ON task_leases FOR EACH ROW IF NEW.done <> OLD.done THEN " + ended + " AND " + done("NEW") + "; END IF",
+		"CREATE TRIGGER note_end AFTER DELETE ON task_leases FOR EACH ROW " + ended,
 	} {
 		l.exec(t, statement)
 	}
@@ -52,27 +68,26 @@ func (l ledger) events(t *testing.T, event string) int {
 	return l.number(t, "SELECT COUNT(*) FROM task_events WHERE event = ?", event)
 }
 
+// absorbed is how many tasks are gone that were not finished.
+func (l ledger) absorbed(t *testing.T) int {
+	t.Helper()
+	return l.number(t, "SELECT COUNT(*) FROM task_fates WHERE places = 0 AND finished = 0")
+}
+
 // check: every committed change has a task, every task was finished, or was an
 // upload that another upload of the same member stood for; and none is left.
 func (l ledger) check(t *testing.T) {
 	t.Helper()
 	// The last reads may have asked for a refill that is committed by now.
 	eventually(t, "every task that was committed is done", func() bool {
-		return l.number(t, "SELECT COUNT(*) FROM tasks") == 0 && l.number(t, "SELECT COUNT(*) FROM task_events c WHERE c.event = 'committed' AND NOT EXISTS"+
-			" (SELECT 1 FROM task_events e WHERE e.task_id = c.task_id AND e.event IN ('finished', 'absorbed'))") == 0
+		return l.number(t, "SELECT "+leftTasks) == 0
 	})
 	for _, wrong := range []struct{ what, query string }{
-		{"changes have no task", "SELECT COUNT(*) FROM changes WHERE task_id IS NULL"},
-		{
-			"changes have a task that nobody did", "SELECT COUNT(*) FROM changes c WHERE NOT EXISTS" +
-				" (SELECT 1 FROM task_events e WHERE e.task_id = c.task_id AND e.event IN ('finished', 'absorbed'))",
-		},
-		{"tasks vanished that no other stands for", "SELECT COUNT(*) FROM task_events WHERE event = 'absorbed' AND type <> 'upload'"},
-		{"tasks died", "SELECT COUNT(*) FROM task_events WHERE event = 'dead'"},
-		{
-			"tasks were finished more than once", "SELECT COUNT(*) FROM" +
-				" (SELECT task_id FROM task_events WHERE event = 'finished' GROUP BY task_id HAVING COUNT(*) > 1) twice",
-		},
+		{"changes have no task", "SELECT COUNT(*) FROM changes c WHERE NOT EXISTS (SELECT 1 FROM task_events e WHERE e.task_id = c.task_id)"},
+		{"tasks vanished that no other stands for", "SELECT COUNT(*) FROM task_fates WHERE finished = 0 AND type <> 'upload'"},
+		{"tasks died", "SELECT COUNT(*) FROM task_fates WHERE died > 0"},
+		{"tasks were finished more than once", "SELECT COUNT(*) FROM task_fates WHERE finished > 1"},
+		{"tasks came more often than they went, or less", "SELECT COUNT(*) FROM task_fates WHERE places <> 0"},
 	} {
 		if n := l.number(t, wrong.query); n > 0 {
 			t.Errorf("%d %s", n, wrong.what)

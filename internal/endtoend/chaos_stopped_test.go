@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/queue"
 )
 
 // TestAStoppedTransactionHoldsUpNobody: a worker stops for good in the middle of
@@ -80,31 +80,36 @@ func (d *duel) stopInTransaction(t *testing.T, begin func(*testing.T, *duel)) (s
 	return 0
 }
 
-// isLocked reports whether a transaction has locked the only task.
+// isLocked reports whether a transaction has locked the only task, or the only lease.
 func (d *duel) isLocked(t *testing.T) bool {
 	t.Helper()
-	return d.ledger.number(t, "SELECT COUNT(*) FROM tasks") == 1 &&
-		d.ledger.number(t, "SELECT COUNT(*) FROM (SELECT id FROM tasks FOR UPDATE SKIP LOCKED) free") == 0
+	locked := 0
+	for _, table := range []string{"tasks", "task_leases"} {
+		locked += d.ledger.number(t, "SELECT COUNT(*) FROM "+table) - d.ledger.number(t, "SELECT COUNT(*) FROM (SELECT * FROM "+table+" FOR UPDATE SKIP LOCKED) free")
+	}
+	return locked == 1
 }
 
 func (d *duel) isLeased(t *testing.T) bool {
 	t.Helper()
-	return d.ledger.number(t, "SELECT COUNT(*) FROM tasks WHERE state = 'running' AND due_at > "+clock) > 0
+	return d.ledger.number(t, "SELECT COUNT(*) FROM task_leases WHERE ends_at > "+clock) > 0
 }
 
 // checkOthers: tasks that wait, that become due, and that another worker left
 // behind are done as ever, while the first worker's task is locked.
 func (d *duel) checkOthers(t *testing.T) {
 	t.Helper()
-	const other = member.ID(7)
-	for _, set := range []string{
-		"state = 'waiting'",
-		"state = 'scheduled', due_at = 1",
-		"state = 'running', due_at = 1, attempts = 1, lease_owner = 'nobody'",
+	const other, columns = member.ID(7), " (id, state, queue, type, subject, args, priority, attempts, max_attempts, due_at, created_at) VALUES "
+	for what, statement := range map[string]string{
+		"waits":         "INSERT INTO tasks (queue, type, subject) VALUES ('refill', 'refill', 7)",
+		"becomes due":   "INSERT INTO parked_tasks" + columns + "(1000001, 'scheduled', 'refill', 'refill', 7, '{}', 0, 0, 25, 1, 1)",
+		"was left over": `INSERT INTO task_leases VALUES ('nobody', 'refill', 1, 1, 1, '[[1000002,"refill",7,{},0]]', 0xFE)`,
 	} {
-		d.exec(t, "INSERT INTO tasks SET type = 'refill', queue = 'refill', subject = ?, "+set, uint64(other))
-		eventually(t, "a task is done with "+set, func() bool {
-			return d.ledger.number(t, "SELECT COUNT(*) FROM tasks WHERE subject = ?", uint64(other)) == 0
+		d.exec(t, statement)
+		eventually(t, "a task is done that "+what, func() bool {
+			list, err := d.queue.List(t.Context(), queue.Filter{Key: uint64(other)}, 1)
+			must(t, err)
+			return len(list) == 0
 		})
 	}
 	if !d.isLocked(t) {

@@ -104,7 +104,7 @@ func (f *fleet) report(t *testing.T, lasted, settled time.Duration) {
 	t.Logf("changes: %d committed, %d of them known only by a look afterwards; %d told by HTTP; %d failed with the server",
 		f.tally.committed.Load(), f.tally.unknown.Load(), f.tally.byHTTP.Load(), f.tally.failed.Load())
 	t.Logf("tasks: %d committed, %d started, %d finished, %d absorbed, %d taken over, %d results refused",
-		f.ledger.events(t, "committed"), f.ledger.events(t, "running"), f.ledger.events(t, "finished"), f.ledger.events(t, "absorbed"), f.ledger.events(t, "freed"), refusedResults)
+		f.ledger.events(t, "committed"), f.ledger.events(t, "running"), f.ledger.events(t, "finished"), f.ledger.absorbed(t), f.ledger.events(t, "freed"), refusedResults)
 	t.Logf("reads: %d, of which %d had no answer", f.tally.reads.Load(), f.tally.refused.Load())
 }
 

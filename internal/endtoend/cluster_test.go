@@ -25,6 +25,8 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // severalSite is a site whose sets lie in some Redis, and an activityd. Its viewers are the
@@ -34,6 +36,7 @@ type severalSite struct {
 	dsn, redisURL string
 
 	db      *sql.DB
+	queue   *queue.Queue
 	site    *site.MySQL
 	client  redis.UniversalClient // the test's own
 	index   *index.Index
@@ -66,7 +69,7 @@ func newSeveralSite(t *testing.T, redisURL string, client redis.UniversalClient,
 	t.Helper()
 	s := &severalSite{dsn: patiently(t, servertest.MySQLDSN(t)), redisURL: redisURL, client: client}
 	s.db = openMySQL(t, s.dsn)
-	s.site = site.NewMySQL(s.db)
+	s.site, s.queue = site.NewMySQL(s.db), queue.NewQueue(s.db, queue.Options{Kinds: tasks.Kinds()})
 	var members []site.Member
 	var relations []site.Relation
 	var photos []site.Photo
@@ -100,17 +103,11 @@ func newSeveralSite(t *testing.T, redisURL string, client redis.UniversalClient,
 }
 
 // open is how many tasks are not done, of the given types; without one, of all.
-func (s *severalSite) open(t *testing.T, types ...any) (n int) {
+func (s *severalSite) open(t *testing.T, types ...string) int {
 	t.Helper()
-	query := "SELECT COUNT(*) FROM tasks WHERE state <> 'done'"
-	for i := range types {
-		query += map[bool]string{true: " AND type IN (?", false: ", ?"}[i == 0]
-	}
-	if len(types) > 0 {
-		query += ")"
-	}
-	must(t, s.db.QueryRowContext(t.Context(), query, types...).Scan(&n))
-	return n
+	list, err := s.queue.List(t.Context(), queue.Filter{Kinds: types}, 1<<20)
+	must(t, err)
+	return len(list)
 }
 
 // on returns the viewers whose sets lie on one of the nodes, and the others.
@@ -356,7 +353,7 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 }
 
 func (s *severalSite) openNow(ctx context.Context) (n int) {
-	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks").Scan(&n); err != nil {
+	if err := s.db.QueryRowContext(ctx, "SELECT "+leftTasks).Scan(&n); err != nil {
 		return 1
 	}
 	return n

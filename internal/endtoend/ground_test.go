@@ -12,9 +12,10 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // ground is what a test stands on: the servers, and the site that its processes
@@ -25,7 +26,7 @@ type ground struct {
 	db       *sql.DB       // the site's own connections
 	client   *redis.Client // the test's own look at the sets
 	site     *site.MySQL
-	queue    *queue.MySQLQueue // the test's own look at the queue
+	queue    *queue.Queue // the test's own look at the queue
 	settings index.Settings
 }
 
@@ -42,7 +43,7 @@ func groundOn(t *testing.T, need int, dsn string, r *localserver.Redis) *ground 
 	db := openMySQL(t, dsn)
 	return &ground{
 		dsn: dsn, redis: r, db: db, client: openRedis(t, r), site: site.NewMySQL(db),
-		queue: queue.NewMySQLQueue(db, queue.Options{Owner: "test"}), settings: settings,
+		queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"}), settings: settings,
 	}
 }
 
@@ -87,12 +88,15 @@ func (g *ground) exec(t *testing.T, query string, args ...any) {
 	}
 }
 
-func (g *ground) count(t *testing.T) queue.Counts {
+func (g *ground) count(t *testing.T) queuetest.Counts {
 	t.Helper()
-	c, err := g.queue.Count(t.Context())
+	c, err := queuetest.Count(t.Context(), g.queue)
 	must(t, err)
 	return c
 }
+
+// leftTasks is how many tasks there are that are not kept finished, leases counted as one each.
+const leftTasks = "(SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM task_leases) + (SELECT COUNT(*) FROM parked_tasks WHERE state <> 'done')"
 
 // awaitIdle waits until every task is done. None may have died.
 func (g *ground) awaitIdle(t *testing.T) {
@@ -105,7 +109,7 @@ func (g *ground) checkNoneDead(t *testing.T) {
 	t.Helper()
 	if dead := g.count(t).Dead; dead > 0 {
 		var reason string
-		must(t, g.db.QueryRowContext(t.Context(), "SELECT last_error FROM tasks WHERE state = 'dead' ORDER BY id LIMIT 1").Scan(&reason))
+		must(t, g.db.QueryRowContext(t.Context(), "SELECT last_error FROM parked_tasks WHERE state = 'dead' ORDER BY id LIMIT 1").Scan(&reason))
 		t.Fatalf("%d tasks are dead, the first because of: %s", dead, reason)
 	}
 }

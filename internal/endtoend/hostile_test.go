@@ -8,10 +8,11 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // TestAServerWithUnusualDefaults: on a server whose defaults of session variables
@@ -87,7 +88,7 @@ func (g *ground) checkTimers(t *testing.T) {
 	}
 	list, err := g.queue.List(t.Context(), queue.Filter{}, 100)
 	must(t, err)
-	if want := (queue.Counts{Waiting: 3, Scheduled: 1}); len(list) != 4 || g.count(t) != want {
+	if want := (queuetest.Counts{Waiting: 3, Scheduled: 1}); len(list) != 4 || g.count(t) != want {
 		t.Errorf("%d tasks are listed, and counted are %+v, want %+v", len(list), g.count(t), want)
 	}
 	worker := g.started(t, "worker")
@@ -137,7 +138,7 @@ func execAll(t *testing.T, conn *sql.Conn, statements ...string) {
 // clear removes all that the checks before left.
 func (g *ground) clear(t *testing.T) {
 	t.Helper()
-	for _, table := range []string{"photos", "contacts", "blocks", "users", "tasks"} {
+	for _, table := range []string{"photos", "contacts", "blocks", "users", "tasks", "task_leases", "parked_tasks"} {
 		g.exec(t, "DELETE FROM "+table)
 	}
 	g.flush(t)

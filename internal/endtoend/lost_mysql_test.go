@@ -8,8 +8,8 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // TestKilledMySQL: kill -9 first with tasks waiting, all of which survive, and

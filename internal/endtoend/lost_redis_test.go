@@ -124,13 +124,25 @@ func (tn *town) killRedis(t *testing.T, seed uint64, worked *counter, a, b *proc
 	must(t, tn.redis.Restart(t.Context()))
 }
 
-// allowAttempts gives every task, now and later, so many attempts. The workers
-// go on meanwhile, so it may have to try again.
+// allowAttempts gives every task, now and later, so many attempts. The workers go on meanwhile: the
+// tasks that they have are changed when they are done with them.
 func (g *ground) allowAttempts(t *testing.T, n int) {
 	t.Helper()
 	g.exec(t, fmt.Sprint("ALTER TABLE tasks ALTER COLUMN max_attempts SET DEFAULT ", n))
+	var since uint64
+	must(t, g.db.QueryRowContext(t.Context(), "SELECT "+clock).Scan(&since))
 	eventually(t, "the attempts are set", func() bool {
-		_, err := g.db.ExecContext(t.Context(), "UPDATE tasks SET max_attempts = ?", n)
-		return err == nil
+		var before int
+		must(t, g.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM task_leases WHERE claimed_at <= ?", since).Scan(&before))
+		for _, table := range []string{"tasks", "parked_tasks"} {
+			changed, err := g.db.ExecContext(t.Context(), "UPDATE "+table+" SET max_attempts = ? WHERE max_attempts <> ?", n, n)
+			if err != nil {
+				return false // of a deadlock
+			}
+			if rows, err := changed.RowsAffected(); err != nil || rows > 0 {
+				before++ // it may have been claimed with those of before
+			}
+		}
+		return before == 0
 	})
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/queue"
 )
 
 // partSize is small, so that an upload of anybody popular is a chain of tasks.
@@ -49,7 +49,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	store := contacts.NewMySQL(db)
 	client := openRedis(t, g.redis)
 	ix := index.New(client, index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
-	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: name})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: name})
 
 	var claims queuetest.Queue = q
 	if f.queue != nil {
@@ -64,13 +64,14 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 		handlers = f.handlers(handlers)
 	}
 	options := poolOptions()
+	options.Log, options.Notifier = log, notifier
 	options.Needs = map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(client, ix, log)}
 	options.Lease = cmp.Or(f.lease, options.Lease)
 	hints := tasks.NewHints(q, log)
 	return &process{
 		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min, IndexWait: patience}),
 		hints:  hints,
-		pool:   queue.NewPool(claims, notifier, handlers, log, options),
+		pool:   queue.NewPool(claims, handlers, options),
 	}
 }
 
@@ -78,6 +79,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 // but still long for what a batch does.
 func poolOptions() queue.PoolOptions {
 	return queue.PoolOptions{
+		Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 8},
 			{Queue: tasks.QueueFanOut, Count: 2, Batch: 2},

@@ -105,7 +105,7 @@ func (s *pushSite) awaitDelivered(t *testing.T, most time.Duration) {
 func (g *ground) endBursts(t *testing.T) {
 	t.Helper()
 	must(t, retry(t.Context(), mysql.IsRetryable, func() error {
-		_, err := g.db.ExecContext(t.Context(), "UPDATE tasks SET due_at = 1 WHERE state = 'scheduled' AND dedupe_key LIKE 'burst:%'")
+		_, err := g.db.ExecContext(t.Context(), "UPDATE parked_tasks SET due_at = 1 WHERE state = 'scheduled' AND dedupe_key LIKE 'burst:%'")
 		return err
 	}))
 }

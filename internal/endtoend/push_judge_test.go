@@ -277,7 +277,7 @@ func (j *pushJudge) inFlightAt(w window) (n int) {
 func (j *pushJudge) checkNothingStuck() {
 	j.t.Helper()
 	for _, one := range []struct{ what, query string }{
-		{"tasks are left", "SELECT COUNT(*) FROM tasks"},
+		{"tasks are left", "SELECT " + leftTasks},
 		{"receipts say failed", "SELECT COUNT(*) FROM push_receipts WHERE state = 'failed'"},
 	} {
 		var n int

@@ -12,13 +12,12 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/index/indextest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // stage is what a story is played on.
@@ -53,7 +52,7 @@ func newStage(s site.Site, store storyStore, ix storyIndex, q queuetest.Queue, o
 
 func stageInMemory(_ *testing.T, settings index.Settings) *stage {
 	store, ix := contacts.NewMemory(), indextest.NewMemory(settings)
-	q := queuetest.NewMemory(queue.Options{}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
 	emit := func(ctx context.Context, e site.Event) error {
 		var n queue.New
 		switch e.Type {
@@ -95,7 +94,8 @@ func (s *stage) work(t *testing.T) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	ctx, cancel := context.WithCancel(t.Context())
-	pool := queue.NewPool(s.queue, &notify.Notifier{}, s.handle, log, queue.PoolOptions{
+	pool := queue.NewPool(s.queue, s.handle, queue.PoolOptions{
+		Log: log, Kinds: tasks.Kinds(),
 		Workers: tasks.DefaultWorkers(), Poll: 10 * time.Millisecond, Sweep: 50 * time.Millisecond,
 	})
 	var running sync.WaitGroup
@@ -106,7 +106,7 @@ func (s *stage) work(t *testing.T) {
 	})
 	eventually(t, "every task is done", func() bool {
 		s.hasten(t)
-		c, err := s.queue.Count(t.Context())
+		c, err := queuetest.Count(t.Context(), s.queue)
 		must(t, err)
 		return c.Open() == 0
 	})

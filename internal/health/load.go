@@ -12,7 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/outage"
 )
 
-// Queue is what a [Load] asks; see [queue.MySQLQueue].
+// Queue is what a [Load] asks; see [queue.Queue].
 type Queue interface {
 	Due(ctx context.Context) (map[string]time.Duration, error)
 	Room(ctx context.Context, limit int) (room int, stale bool, err error)

@@ -14,9 +14,9 @@ import (
 
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/outage"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // gauge is a queue with as much room as a test says.
@@ -89,7 +89,7 @@ func expect(t *testing.T, l *health.Load, want bool, when string) {
 func TestTheLimitFollowsTheQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := queuetest.NewMemory(queue.Options{}, time.Now)
+		q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
 		b, log := watched(t, q, 3)
 		expect(t, b, false, "empty")
 		enqueue := func(batch ...queue.New) {
@@ -266,7 +266,7 @@ func TestNoLimitIsNeverLookedAt(t *testing.T) {
 func TestDueIsSinceTheOldestTask(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := queuetest.NewMemory(queue.Options{}, time.Now)
+		q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
 		if due := health.NewLoad(q, 0, nil, nil).Due(); due != nil {
 			t.Errorf("before it looked: %v", due)
 		}

@@ -7,8 +7,9 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/queue"
 )
 
 // history is one random history: changes, tasks run in any order, some twice,
@@ -186,7 +187,7 @@ func (h *history) rest(k kind) error {
 		h.chance = replaying(tape{})
 	}
 	for step := range mostSteps {
-		counts, err := h.queue.Count(h.ctx)
+		counts, err := queuetest.Count(h.ctx, h.queue)
 		switch {
 		case err != nil:
 			return err

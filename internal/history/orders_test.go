@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // move is one step of an order: an event happens, or is delivered.
@@ -230,7 +231,7 @@ func (r *run) end() error {
 	if err := r.rest(); err != nil {
 		return err
 	}
-	counts, err := r.queue.Count(r.ctx)
+	counts, err := queuetest.Count(r.ctx, r.queue)
 	if err == nil && counts.Open()+counts.Dead > 0 {
 		err = violation("the tasks never came to an end: %+v", counts)
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // store is what the handlers and the reads need of the truth.
@@ -75,7 +75,7 @@ const partSize = 2
 
 func newStage(ctx context.Context, o setting) (*stage, error) {
 	s := &stage{ctx: ctx, settings: o.settings, clock: 100, world: newWorld(), now: time.Unix(0, 0)}
-	s.queue = queuetest.NewMemory(queue.Options{}, func() time.Time { return s.now })
+	s.queue = queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, func() time.Time { return s.now })
 	truth := contacts.NewMemory()
 	s.site, s.store = &site.Memory{Store: truth}, truth
 	var err error

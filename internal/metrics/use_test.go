@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"context"
 	"crypto/x509"
+	"database/sql"
 	"encoding/pem"
 	"errors"
 	"log/slog"
@@ -24,25 +25,27 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/metrics"
-	"github.com/activityd/activityd/internal/once"
-	"github.com/activityd/activityd/internal/once/oncetest"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	_ "github.com/activityd/activityd/internal/stream" // has metrics
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/once"
+	"github.com/activityd/activityd/queue"
 )
 
 // use uses what has metrics without series until then, and returns what a scrape
 // shows afterwards, and what has the metrics. Most series are there with 0 from the start.
 func use() ([]*dto.MetricFamily, []prometheus.Collector) {
 	log := slog.New(slog.DiscardHandler)
-	q := queuetest.NewMemory(queue.Options{}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
+	queue.NewQueue(new(sql.DB), queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer}) // begins their series
 	serveRequests(log, q)
 	showCertificate(log)
 	defer useIndex(log, q)() // what is shown of a sweep goes with it
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
-		queue.NewStatsCollector(q.Stats, nil, log),
+		queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, log),
 		once.NewPhasesCollector(func(context.Context) (map[once.Phase]int, error) { return map[once.Phase]int{}, nil }),
 		metrics.NewBuildInfo("v1.2.3", "all"))
 	return gathered(registry), []prometheus.Collector{prometheus.DefaultRegisterer.(*prometheus.Registry), registry}
@@ -107,7 +110,7 @@ func useIndex(log *slog.Logger, q *queuetest.Memory) (stop func()) {
 	store.AddMember(1, "one")
 	patrol := audit.NewPatrol(audit.PatrolOptions{
 		Auditor: audit.New(audit.Options{Sets: ix, Truth: store, Tasks: q}), Members: store, EachStored: ix.EachStored,
-		Ledger: index.NewLedger(client), Once: once.New(oncetest.NewMemory(time.Now), once.Options{}), Log: log,
+		Ledger: index.NewLedger(client), Once: once.New(oncetest.NewMemory(time.Now), once.Options{Registerer: prometheus.DefaultRegisterer}), Log: log,
 		Rate: 1000, Round: time.Millisecond,
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -56,7 +56,7 @@ func (s *servers) isNewest(id string) bool {
 }
 
 func (s *servers) connections(id string) prometheus.Gauge {
-	return connections.WithLabelValues(s.database, id)
+	return Connections.WithLabelValues(s.database, id)
 }
 
 // driverConn is what the driver's connections are.

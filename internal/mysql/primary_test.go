@@ -449,7 +449,7 @@ func TestConnectionsAreCountedByServer(t *testing.T) { //nolint:paralleltest // 
 	}
 	check := func(when string, first, second float64) {
 		t.Helper()
-		seen := metricstest.Gather(t)
+		seen := metricstest.Gather(t, mysql.Connections)
 		for id, want := range map[string]float64{"71": first, "72": second} {
 			if got := seen[`activityd_mysql_connections{database="counted",server_id="`+id+`"}`]; got != want {
 				t.Errorf("%s, %v connections to server %s, want %v", when, got, id, want)

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/outage"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/queue"
 )
 
 // DeliveryStore is what deliveries need of the database; it is a [*MySQL].

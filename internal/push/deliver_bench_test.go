@@ -13,10 +13,10 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
-	_ "github.com/activityd/activityd/internal/tasks" // registers the kinds
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/queue"
 )
 
 // instantSender accepts all messages after a time.
@@ -69,7 +69,7 @@ func BenchmarkDeliver(b *testing.B) {
 		b.Run(kind.name, func(b *testing.B) {
 			var took time.Duration
 			for b.Loop() {
-				q := queue.NewMySQLQueue(db, queue.Options{Notifier: &notify.Notifier{}})
+				q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: &notify.Notifier{}})
 				event := storeEvent(b, store, push.Event{
 					Type: "upload", Actor: member.ID(devices + 1), Object: "photo:901", Followers: true, Title: "A new photo", Body: "of a lake", Collapse: kind.collapse,
 				})
@@ -103,18 +103,19 @@ func BenchmarkDeliver(b *testing.B) {
 }
 
 // drain runs a pool until there are no tasks.
-func drain(b *testing.B, db *sql.DB, q *queue.MySQLQueue, handler queue.Handler) {
+func drain(b *testing.B, db *sql.DB, q *queue.Queue, handler queue.Handler) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
-	pool := queue.NewPool(q, &notify.Notifier{}, map[string]queue.Handler{push.Deliver: handler}, slog.New(slog.DiscardHandler), queue.PoolOptions{
+	pool := queue.NewPool(q, map[string]queue.Handler{push.Deliver: handler}, queue.PoolOptions{
+		Log: slog.New(slog.DiscardHandler), Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{{Queue: push.QueuePush, Count: 4, Batch: 256, Lease: 5 * time.Second}},
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- pool.Run(ctx) }()
 	for left := 1; left > 0; {
 		<-time.After(5 * time.Millisecond)
-		if err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM tasks)").Scan(&left); err != nil {
+		if err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM tasks) OR EXISTS (SELECT 1 FROM task_leases)").Scan(&left); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // process is a process that is killed at one of its calls to the database or the push

@@ -9,7 +9,7 @@ import (
 
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queuetest"
 )
 
 // lateLook is a database whose answers to looks arrive late.
@@ -118,7 +118,7 @@ func TestAnotherProcessMayHaveTheKeys(t *testing.T) {
 		w.deliver(e, 1)
 		_, stop := w.begin()
 		pass(time.Minute)
-		w.counts(queue.Counts{Scheduled: 1})
+		w.counts(queuetest.Counts{Scheduled: 1})
 		if w.looks > 10 {
 			t.Errorf("%d looks in a minute", w.looks)
 		}
@@ -195,7 +195,7 @@ func TestADeliveryIsTriedALastTimeBeforeItsEventExpires(t *testing.T) {
 		w.deliver(e, 1)
 		w.begin()
 		pass(9 * time.Minute)
-		w.counts(queue.Counts{Scheduled: 1})
+		w.counts(queuetest.Counts{Scheduled: 1})
 		pass(time.Minute)
 		w.done()
 		if r := w.receipt(e.Number, 1); r.State != push.StateAccepted || !r.At.Before(e.Expires) {
@@ -354,7 +354,7 @@ func TestAnEventIsNotGivenUpBeforeItExpires(t *testing.T) {
 		e := w.event(push.Event{ExpiresIn: 30 * time.Second})
 		w.deliver(e, 2)
 		pass(20 * time.Second)
-		w.counts(queue.Counts{Scheduled: 2})
+		w.counts(queuetest.Counts{Scheduled: 2})
 		stop()
 		w.answering(nil)
 		w.begin() // its breakers are its own
@@ -540,7 +540,7 @@ func TestADoubleAfterADetachedMessageIsCounted(t *testing.T) {
 			e := w.event(push.Event{Collapse: collapse})
 			w.deliver(e, 1)
 			pass(2 * time.Second)
-			w.counts(queue.Counts{Scheduled: 1})
+			w.counts(queuetest.Counts{Scheduled: 1})
 			p.mu.Lock()
 			p.dead = true
 			p.mu.Unlock()

@@ -12,8 +12,9 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // recorder is a sender that answers by the name in a token.
@@ -46,7 +47,7 @@ func TestDeliverByMySQL(t *testing.T) {
 	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'alice'), (2, 'bob'), (3, 'carol'), (4, 'dave')")
 	exec(t, db, "INSERT INTO photos (id, owner_id, title, visibility, date_upload) VALUES (901, 1, 'lake', 'public', 1)")
 	store := push.NewMySQL(db)
-	q := queue.NewMySQLQueue(db, queue.Options{})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()})
 	devices := map[string]push.Device{}
 	for token, id := range map[string]uint64{"bob": 2, "gone": 3, "moved": 4} {
 		d, err := store.Register(t.Context(), member.ID(id), push.APNs, push.Address{Token: token})

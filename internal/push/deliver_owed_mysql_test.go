@@ -14,10 +14,11 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/queue"
 )
 
 // leaving is a push service at whose first message the database goes away.
@@ -69,7 +70,7 @@ func TestReceiptsOutliveAServer(t *testing.T) {
 			must(t, err)
 			t.Cleanup(func() { _ = db.Close() })
 			store, notifier := push.NewMySQL(db), &notify.Notifier{}
-			q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier})
+			q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier})
 			exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada')")
 			var list []push.Device
 			for i := range devices {
@@ -106,7 +107,8 @@ func TestReceiptsOutliveAServer(t *testing.T) {
 			d := push.NewDeliveries(push.DeliveryOptions{
 				Store: store, Senders: map[push.Platform]push.Sender{push.APNs: sender}, Log: slog.New(slog.NewTextHandler(log, nil)),
 			})
-			pool := queue.NewPool(q, notifier, map[string]queue.Handler{push.Deliver: d}, slog.New(slog.DiscardHandler), queue.PoolOptions{
+			pool := queue.NewPool(q, map[string]queue.Handler{push.Deliver: d}, queue.PoolOptions{
+				Log: slog.New(slog.DiscardHandler), Notifier: notifier, Kinds: tasks.Kinds(),
 				Workers: []queue.Workers{{Queue: push.QueuePush, Count: 2, Batch: 128, Lease: 5 * time.Second}},
 			})
 			ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -121,7 +123,9 @@ func TestReceiptsOutliveAServer(t *testing.T) {
 				must(t, db.QueryRowContext(t.Context(), query).Scan(&n))
 				return n
 			}
-			servertest.Eventually(t, "all tasks have ended", func() bool { return one("SELECT COUNT(*) FROM tasks") == 0 })
+			servertest.Eventually(t, "all tasks have ended", func() bool {
+				return one("SELECT (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM task_leases) + (SELECT COUNT(*) FROM parked_tasks)") == 0
+			})
 			if n := one("SELECT COUNT(*) FROM push_receipts WHERE state = 'accepted'"); n != 2*devices {
 				t.Errorf("%d receipts of what was accepted, want %d", n, 2*devices)
 			}

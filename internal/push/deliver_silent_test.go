@@ -11,7 +11,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/queue"
 )
 
 // counted is a queue that counts what becomes of tasks.
@@ -163,7 +164,7 @@ func TestFewDeliveriesStandForASilentSubscription(t *testing.T) {
 			t.Errorf("dropped %v", dropped)
 		}
 		w.rest()
-		w.counts(queue.Counts{Scheduled: 2*events - len(dropped)})
+		w.counts(queuetest.Counts{Scheduled: 2*events - len(dropped)})
 		w.answering(nil)
 		pass(2 * time.Hour) // one that comes while another is sent waits for half an hour once more
 		w.done()

@@ -12,7 +12,8 @@ import (
 
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/queue"
 )
 
 func devicesTo(n uint64) (all []uint64) {
@@ -125,7 +126,7 @@ func TestQuietHoursPostpone(t *testing.T) {
 		if sent, _ := w.messages(); sent != 0 {
 			t.Error("sent in the quiet hours")
 		}
-		w.counts(queue.Counts{Scheduled: 1})
+		w.counts(queuetest.Counts{Scheduled: 1})
 		pass(time.Minute + 5*time.Second)
 		w.done()
 		if _, accepted := w.messages(); accepted != 1 {
@@ -195,7 +196,7 @@ func TestAnEventIsTriedUntilItExpires(t *testing.T) {
 		w.deliver(e, 1)
 		w.begin()
 		pass(50 * time.Minute)
-		w.counts(queue.Counts{Scheduled: 1})
+		w.counts(queuetest.Counts{Scheduled: 1})
 		pass(15 * time.Minute)
 		w.done()
 		sent, _ := w.messages()
@@ -442,7 +443,7 @@ func TestALateAnswerIsRecorded(t *testing.T) {
 		w.deliver(w.event(push.Event{}), 1)
 		_, stop := w.begin()
 		pass(2 * time.Second)
-		w.counts(queue.Counts{Scheduled: 1})
+		w.counts(queuetest.Counts{Scheduled: 1})
 		start := time.Now()
 		stop()
 		if took := time.Since(start); took > 5*time.Second || w.receipt(1, 1).State != push.StateAccepted {
@@ -599,7 +600,7 @@ func TestRefusedKeys(t *testing.T) {
 		w.deliver(w.event(push.Event{}), devicesTo(200)...)
 		w.begin()
 		pass(30 * time.Minute)
-		w.counts(queue.Counts{Scheduled: 200})
+		w.counts(queuetest.Counts{Scheduled: 200})
 		if sent, _ := w.messages(); sent > 220 {
 			t.Errorf("%d messages in half an hour: the first 200 were under way, and then one every five minutes", sent)
 		}
@@ -629,7 +630,7 @@ func TestRefusalsOfAMadeUpPushService(t *testing.T) {
 		w.start(push.NewDeliveries(o), w.queue)
 		w.deliver(w.event(push.Event{}), 1)
 		pass(10 * time.Minute)
-		w.counts(queue.Counts{Scheduled: 1})
+		w.counts(queuetest.Counts{Scheduled: 1})
 		if sent, _ := w.messages(); sent == 0 || strings.Contains(w.log.String(), "made-up") || strings.Contains(w.log.String(), "refuses our keys") {
 			t.Errorf("%d messages; the log: %s", sent, w.log.String())
 		}
@@ -692,7 +693,7 @@ func TestKeysThatOneSubscriptionRefuses(t *testing.T) {
 				t.Errorf("the one that takes our keys: %+v", r)
 			}
 		}
-		w.counts(queue.Counts{Scheduled: 19})
+		w.counts(queuetest.Counts{Scheduled: 19})
 		if len(w.pruned) > 0 || strings.Contains(w.log.String(), "refuses our keys") {
 			t.Errorf("%d pruned; the log: %s", len(w.pruned), w.log.String())
 		}

@@ -14,10 +14,11 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/queue"
 )
 
 // world is what deliveries work with, in memory: the store, the queue and the push
@@ -52,7 +53,7 @@ func newWorld(t *testing.T, devices int) *world {
 	t.Helper()
 	notifier := &notify.Notifier{}
 	w := &world{
-		t: t, notifier: notifier, queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), log: &bytes.Buffer{},
+		t: t, notifier: notifier, queue: queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now), log: &bytes.Buffer{},
 		events: map[uint64]*push.StoredEvent{}, devices: map[uint64]push.Device{}, pruned: map[uint64]push.Pruned{},
 		hidden: map[uint64]bool{}, silent: map[uint64]time.Time{}, heard: map[uint64]bool{}, receipts: map[receiptKey]push.Receipt{},
 	}
@@ -127,7 +128,8 @@ func (w *world) options() push.DeliveryOptions {
 // start starts a process: a pool over the queue of the world. It is stopped when the test
 // ends, if it was not before.
 func (w *world) start(d *push.Deliveries, store queue.Store) (stop func()) {
-	pool := queue.NewPool(store, w.notifier, map[string]queue.Handler{push.Deliver: d}, slog.New(slog.DiscardHandler), queue.PoolOptions{
+	pool := queue.NewPool(store, map[string]queue.Handler{push.Deliver: d}, queue.PoolOptions{
+		Log: slog.New(slog.DiscardHandler), Notifier: w.notifier, Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{{Queue: push.QueuePush, Count: 2, Batch: 256, Lease: 5 * time.Second}},
 		Poll:    5 * time.Second, Sweep: time.Second,
 	})
@@ -326,12 +328,12 @@ func (w *world) receipt(event, device uint64) push.Receipt {
 // done fails the test unless no task is left.
 func (w *world) done() {
 	w.t.Helper()
-	w.counts(queue.Counts{})
+	w.counts(queuetest.Counts{})
 }
 
-func (w *world) counts(want queue.Counts) {
+func (w *world) counts(want queuetest.Counts) {
 	w.t.Helper()
-	got, err := w.queue.Count(w.t.Context())
+	got, err := queuetest.Count(w.t.Context(), w.queue)
 	if err != nil || got != want {
 		w.t.Errorf("tasks %+v, %v, want %+v", got, err, want)
 	}
@@ -341,7 +343,7 @@ func (w *world) counts(want queue.Counts) {
 func (w *world) rest() {
 	w.t.Helper()
 	for {
-		c, err := w.queue.Count(w.t.Context())
+		c, err := queuetest.Count(w.t.Context(), w.queue)
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -13,8 +13,9 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/strictjson"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 func TestParseEvent(t *testing.T) {
@@ -287,7 +288,7 @@ func FuzzParseEvent(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %v", payload, err)
 		}
-		if _, err := queue.Validate([]queue.New{n}); err != nil && len(n.Payload) <= queue.MaxPayload {
+		if _, err := tasks.Kinds().Validate([]queue.New{n}); err != nil && len(n.Payload) <= queue.MaxPayload {
 			t.Errorf("%q: %v", payload, err)
 		}
 		back, err := push.ParseEvent(7, n.Payload)

@@ -24,7 +24,8 @@ import (
 	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/push/fcm"
 	"github.com/activityd/activityd/internal/push/webpush"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // front is the HTTP API over a real store and queue, with the senders' own rules of
@@ -45,7 +46,7 @@ func newFront(t *testing.T) *front {
 	t.Cleanup(browsers.Close)
 	exec(t, f.db, "INSERT INTO users (id, username) VALUES (5, 'alice'), (6, 'bob')")
 	f.handler = api.New(api.Config{
-		Reader: noReader{}, Enqueuer: queue.NewMySQLQueue(f.db, queue.Options{}), Checker: func(context.Context) api.Health { return api.Health{} },
+		Reader: noReader{}, Enqueuer: queue.NewQueue(f.db, queue.Options{Kinds: tasks.Kinds()}), Checker: func(context.Context) api.Health { return api.Health{} },
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Push:   push.NewMySQL(f.db),
 		CheckAddress: func(ctx context.Context, platform push.Platform, a push.Address) error {
@@ -241,7 +242,7 @@ func TestEventsOverHTTP(t *testing.T) {
 	if code, answer := f.send(t, http.MethodPost, "/v1/events", `{"events":[`+string(raw)+`]}`); code != http.StatusAccepted {
 		t.Errorf("the largest event: %d %s", code, answer)
 	}
-	tasks, err := queue.NewMySQLQueue(f.db, queue.Options{}).Claim(t.Context(), push.QueueNotify, 10, time.Minute)
+	tasks, err := queue.NewQueue(f.db, queue.Options{Kinds: tasks.Kinds()}).Claim(t.Context(), push.QueueNotify, 10, time.Minute)
 	must(t, err)
 	if len(tasks) != 4 {
 		t.Fatalf("claimed %d tasks", len(tasks))

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,7 +14,7 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // State is what became of an event for a device.
@@ -80,9 +79,6 @@ func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
 	return nil
 }
 
-// errLeaseLost: another process may have the page by now, or have finished it.
-var errLeaseLost = errors.New("the lease of the page was lost")
-
 // WritePage writes the receipts of pages whose tasks are held, in one transaction that locks the
 // tasks. If one of their leases is lost, it writes none: a pending receipt needs a task that does
 // the page again, or it never has a delivery. So a statement that was under way when its process
@@ -94,7 +90,7 @@ func (m *MySQL) WritePage(ctx context.Context, held []queue.Task, receipts []Rec
 	held = slices.DeleteFunc(slices.Clone(held), func(t queue.Task) bool { return t.Lease == "" })
 	what := fmt.Sprintf("write %d receipts of %d pages", len(receipts), len(held))
 	return mysql.Transact(ctx, m.db, what, func(tx *sql.Tx) error {
-		if err := holdLeases(ctx, tx, held); err != nil {
+		if err := queue.Hold(ctx, tx, held); err != nil {
 			return err
 		}
 		for some := range slices.Chunk(inOrder(receipts), maxReceipts) {
@@ -104,23 +100,6 @@ func (m *MySQL) WritePage(ctx context.Context, held []queue.Task, receipts []Rec
 		}
 		return nil
 	})
-}
-
-// holdLeases keeps the leases of tasks until the end of the transaction.
-func holdLeases(ctx context.Context, tx *sql.Tx, held []queue.Task) error {
-	if len(held) == 0 {
-		return nil
-	}
-	args := make([]any, 0, 2*len(held))
-	for _, t := range held {
-		args = append(args, t.ID, t.Lease)
-	}
-	ours, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE "+
-		strings.TrimPrefix(strings.Repeat(" OR id = ? AND lease_owner = ?", len(held)), " OR ")+" LOCK IN SHARE MODE", args...)
-	if err == nil && len(ours) < len(held) {
-		return errLeaseLost
-	}
-	return err
 }
 
 // inOrder returns receipts in one order everywhere, so that two batches do not lock each other out.

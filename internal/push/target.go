@@ -17,7 +17,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 var eventsTargeted = promauto.NewCounterVec(prometheus.CounterOpts{

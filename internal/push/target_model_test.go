@@ -20,7 +20,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // targetSite is a small random site: the members are 1 to 6, and 3 and 6 may be none.
@@ -581,7 +582,7 @@ func run(t *rapid.T, db *sql.DB, w *targetSite, g *push.Targeting, all []*said, 
 				}
 				continue
 			}
-			if _, err := queue.ValidateNext(o.Next); err != nil {
+			if _, err := tasks.Kinds().Validate(o.Next); err != nil {
 				t.Fatal(err)
 			}
 			deliveries := 0

@@ -17,8 +17,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
-	_ "github.com/activityd/activityd/internal/tasks" // registers the kinds
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // TestRowsAreTargeted: a site inserts rows, and each process that works on a page for the first
@@ -41,7 +41,7 @@ func TestRowsAreTargeted(t *testing.T) {
 		('notify', 2, JSON_OBJECT('type', 'comment', 'recipients', JSON_ARRAY('7', 2, '8'), 'id', 'a')),
 		('notify', 2, JSON_OBJECT('type', 'comment', 'recipients', JSON_ARRAY('7', 2, '8'), 'id', 'a')),
 		('notify', 2, JSON_OBJECT('type', 'comment', 'recipients', 'all')), ('notify', 0, JSON_OBJECT('type', 'comment'))`)
-	q := queue.NewMySQLQueue(db, queue.Options{})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()})
 	g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: contacts.NewMySQL(db), PageSize: size})
 	dropped := 0
 	for open := 1; open > 0; {
@@ -64,20 +64,20 @@ func TestRowsAreTargeted(t *testing.T) {
 				must(t, err)
 			}
 		}
-		must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks WHERE type <> 'deliver' AND state <> 'dead'").Scan(&open))
+		must(t, db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM tasks WHERE type <> 'deliver') + (SELECT COUNT(*) FROM task_leases) + (SELECT COUNT(*) FROM parked_tasks WHERE type <> 'deliver' AND state <> 'dead')").Scan(&open))
 	}
 	if pages := people/size + 1; dropped != 5+3+pages-1 {
 		t.Errorf("%d tasks were tried in vain, want each of 5, those of 3 in their own queue, and the %d further pages once", dropped, pages-1)
 	}
 	type row struct{ deliveries, devices, dead, events int }
 	var got row
-	must(t, db.QueryRowContext(t.Context(), "SELECT SUM(type = 'deliver'), (SELECT COUNT(DISTINCT subject, JSON_VALUE(args, '$.event')) FROM tasks WHERE type = 'deliver'), SUM(state = 'dead'),"+
+	must(t, db.QueryRowContext(t.Context(), "SELECT SUM(type = 'deliver'), (SELECT COUNT(DISTINCT subject, JSON_VALUE(args, '$.event')) FROM tasks WHERE type = 'deliver'), (SELECT COUNT(*) FROM parked_tasks WHERE state = 'dead'),"+
 		" (SELECT COUNT(*) FROM push_events) FROM tasks").Scan(&got.deliveries, &got.devices, &got.dead, &got.events))
 	if want := (row{people - 1 + 3, people - 1 + 3, 2, 2}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	var reasons string
-	must(t, db.QueryRowContext(t.Context(), "SELECT GROUP_CONCAT(last_error ORDER BY id SEPARATOR '\n') FROM tasks WHERE state = 'dead'").Scan(&reasons))
+	must(t, db.QueryRowContext(t.Context(), "SELECT GROUP_CONCAT(last_error ORDER BY id SEPARATOR '\n') FROM parked_tasks WHERE state = 'dead'").Scan(&reasons))
 	if !strings.Contains(reasons, `recipients: "all": want "followers"`) || !strings.Contains(reasons, "the actor, is 0") {
 		t.Errorf("the reasons are %s", reasons)
 	}
@@ -133,7 +133,7 @@ func TestABurstIsNotTakenTwice(t *testing.T) {
 	db := openDB(t)
 	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
 	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), '{}', 5)")
-	q := queue.NewMySQLQueue(db, queue.Options{})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()})
 	sender := &slowSender{sending: make(chan struct{}, 9), answer: make(chan struct{})}
 	work := func(name string, h queue.Handler) (worked int) {
 		list, err := q.Claim(t.Context(), name, 10, time.Minute)
@@ -171,7 +171,8 @@ func TestABurstIsNotTakenTwice(t *testing.T) {
 	}
 	var wait float64
 	must(t, db.QueryRowContext(t.Context(), "SELECT (t.due_at - CAST((SELECT MAX(at) FROM push_receipts WHERE event_number < e.number) AS SIGNED)) / 1000"+
-		" FROM tasks t JOIN push_events e ON e.number = JSON_VALUE(t.args, '$.event') WHERE t.type = 'deliver' AND t.state = 'scheduled'").Scan(&wait))
+		" FROM (SELECT type, args, due_at FROM tasks WHERE due_at > 0 UNION ALL SELECT type, args, due_at FROM parked_tasks WHERE state = 'scheduled') t"+
+		" JOIN push_events e ON e.number = JSON_VALUE(t.args, '$.event') WHERE t.type = 'deliver'").Scan(&wait))
 	if wait < 60 {
 		t.Errorf("the further one begins %v s after what is pending, want a minute", wait)
 	}
@@ -179,7 +180,8 @@ func TestABurstIsNotTakenTwice(t *testing.T) {
 	if n := <-ended; n != 1 {
 		t.Errorf("%d deliveries were done, want 1", n)
 	}
-	exec(t, db, "UPDATE tasks SET state = 'waiting', due_at = NULL")
+	_, err := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}).Retry(t.Context(), queue.Filter{}, 10) // now
+	must(t, err)
 	if n := work(push.QueuePush, deliveries()); n != 1 || len(sender.sent) != 2 || sender.sent[0].Count != 2 || sender.sent[1].Count != 3 { // with the two that the device shows
 		t.Errorf("then %d deliveries were done; the messages are %+v", n, sender.sent)
 	}
@@ -272,7 +274,7 @@ func TestARowInAnotherQueue(t *testing.T) {
 		if o.Err != nil || len(o.Next) != 1 {
 			t.Fatalf("%s: %+v", c.event, o)
 		}
-		valid, err := queue.Validate(o.Next)
+		valid, err := tasks.Kinds().Validate(o.Next)
 		must(t, err)
 		n := valid[0]
 		if n.Kind != push.Notify || n.Queue != push.QueueNotify || n.Key != 1 || n.Priority != c.want || n.DedupeKey != "notify:"+c.id {
@@ -407,7 +409,7 @@ func TestALatePageWritesNothing(t *testing.T) {
 	exec(t, db, "REPLACE INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
 	exec(t, db, "REPLACE INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), 5)")
 	exec(t, db, `INSERT INTO tasks (queue, type, subject, args) VALUES ('notify', 'notify', 1, '{"id":"e","type":"fave","recipients":["2"],"collapse":"c"}')`)
-	q, store := queue.NewMySQLQueue(db, queue.Options{}), push.NewMySQL(db)
+	q, store := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), push.NewMySQL(db)
 	claim := func() []queue.Task {
 		t.Helper()
 		list, err := q.Claim(t.Context(), push.QueueNotify, 10, time.Minute)
@@ -419,7 +421,7 @@ func TestALatePageWritesNothing(t *testing.T) {
 	}
 	g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: contacts.NewMySQL(db)})
 	late := claim()
-	exec(t, db, "UPDATE tasks SET due_at = 1") // its lease is over
+	exec(t, db, "UPDATE task_leases SET ends_at = 1")
 	_, err := q.Sweep(t.Context())
 	must(t, err)
 	now := claim()

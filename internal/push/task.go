@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // The kinds of task. Notify and Target have the actor as key, Deliver the device.

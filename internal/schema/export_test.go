@@ -7,9 +7,6 @@ import (
 	"slices"
 )
 
-// Version1 is v1.sql.
-var Version1 = version1
-
 // TableStatements returns the statements of a file that make tables.
 func TableStatements(text string) (list []string) {
 	for _, t := range tablesOf(text) {
@@ -31,14 +28,11 @@ type Program struct{ h history }
 
 // Next returns a program that knows one step more.
 func (p Program) Next(since int, statement string) Program {
-	return Program{append(slices.Clip(p.h), migration{since, statement})}
+	return Program{append(slices.Clip(p.h), migration{since: since, statement: statement})}
 }
 
 // ThisProgram is the one that is tested.
 func ThisProgram() Program { return Program{migrations} }
-
-// ProgramOf is the one of a version.
-func ProgramOf(version int) Program { return Program{migrations[:version-1]} }
 
 // Version is the version that a program needs.
 func (p Program) Version() int { return p.h.version() }
@@ -76,7 +70,7 @@ func (p Program) Compatible(ctx context.Context, db *sql.DB) error {
 // Statements returns what the program runs to migrate from this program's version.
 func (p Program) Statements() (list []string) {
 	for i, m := range p.h[len(migrations):] {
-		is := version{number: len(migrations) + 2 + i, since: m.since}
+		is := version{number: base + len(migrations) + 1 + i, since: m.since}
 		list = append(list, m.statement, is.record())
 	}
 	return list
@@ -88,4 +82,14 @@ func Migrations() (list []string) {
 		list = append(list, m.statement)
 	}
 	return list
+}
+
+// ParkTasks is parkTasks.
+func ParkTasks(ctx context.Context, db *sql.DB) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return parkTasks(ctx, conn)
 }

@@ -3,46 +3,111 @@ package schema
 import (
 	"context"
 	"database/sql"
-	_ "embed"
 	"errors"
 	"fmt"
 
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// migration is the step from one version of activityd's own tables to the next: one
-// statement, so that it is done as a whole or not at all. It may be run again when it
-// has been done, and processes of the version before keep working while it runs and
-// after it.
+// migration is the step from one version of activityd's own tables to the next. It may be run
+// again when it, or a part of it, has been done.
 // docs/decisions/0038-schema-versions.md has the rules for the next one.
 type migration struct {
 	// since is the oldest version whose programs work on the tables after the step.
 	// It rises when a step takes away what only older programs use, and never falls.
 	since int
-	// statement alters a table, with the ALGORITHM and LOCK that it may use. It is
+	// statement alters a table, with the ALGORITHM and LOCK that it may use, and is done as a whole or
+	// not at all. It is
 	// "DO 0" where tables are added: those come from schema.sql.
 	statement string
+	// before and after change rows. Nil: nothing.
+	before, after func(ctx context.Context, conn *sql.Conn) error
 }
 
-// history is the migrations that a program knows: the first leads from version 1 to 2.
+// history is the migrations that a program knows: the first leads from version base to the next.
 type history []migration
+
+// base is the oldest version that can be migrated. There was no release before it.
+const base = 3
 
 // migrations lead to the version of schema.sql.
 var migrations = history{
-	{since: 1, statement: "DO 0"}, // the table once_keys
-	{since: 1, statement: "DO 0"}, // the tables push_*
+	// Tasks that are not to run now move to parked_tasks.
+	{
+		since: 4,
+		statement: "ALTER TABLE tasks DROP KEY claim, DROP KEY timers, DROP KEY chains, DROP COLUMN state, DROP COLUMN lease_owner, DROP COLUMN updated_at," +
+			" MODIFY due_at BIGINT UNSIGNED NULL COMMENT 'not started before it; NULL: since it was inserted'," +
+			" MODIFY dedupe_key VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'unique among tasks that have not been started'," +
+			" ADD COLUMN lost TINYINT UNSIGNED NULL COMMENT 'the last lease ran out' AFTER dedupe_key," +
+			" ADD KEY claim (queue, priority, id), ADD KEY subjects (subject), ALGORITHM=INPLACE, LOCK=NONE",
+		before: parkTasks,
+		after: func(ctx context.Context, conn *sql.Conn) error {
+			// It was when a task that waits expires. The site may have inserted some just now.
+			_, err := conn.ExecContext(ctx, "UPDATE tasks SET due_at = NULL WHERE due_at = expires_at")
+			return err
+		},
+	},
 }
 
 // version is the last one, which the program needs.
-func (h history) version() int { return 1 + len(h) }
+func (h history) version() int { return base + len(h) }
+
+// parkTasks moves tasks that are not to run now out of tasks of version 3, some at a time. It
+// refuses to begin while a process of that version works on one. Those whose lease ran out wait again.
+// What a site inserts while it runs is of none of these states, or may wait.
+func parkTasks(ctx context.Context, conn *sql.Conn) error {
+	var there, running int
+	err := conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'tasks' AND column_name = 'state'").Scan(&there)
+	if err != nil || there == 0 {
+		return err
+	}
+	err = conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks FORCE INDEX (timers) WHERE state = 'running' AND due_at > "+mysql.Now).Scan(&running)
+	if err != nil {
+		return err
+	}
+	if running > 0 {
+		return fmt.Errorf("%d tasks run under leases of activityd of version 3: stop its processes, and try again when the leases are over, within a minute", running)
+	}
+	_, err = conn.ExecContext(ctx, "UPDATE tasks FORCE INDEX (timers) SET state = 'waiting', due_at = NULL, dedupe_key = NULL WHERE state = 'running'")
+	for n := parkAtOnce; err == nil && n == parkAtOnce; {
+		n, err = parkSome(ctx, conn)
+	}
+	return err
+}
+
+// parkAtOnce is how many tasks a transaction moves.
+const parkAtOnce = 1000
+
+func parkSome(ctx context.Context, conn *sql.Conn) (n int, err error) {
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	ids, err := mysql.Keys(ctx, tx, "SELECT id FROM tasks FORCE INDEX (timers) WHERE state IN ('scheduled', 'dead', 'done', '') LIMIT ? FOR UPDATE", parkAtOnce)
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	in := "WHERE id IN (" + mysql.Marks(len(ids)) + ")"
+	for _, statement := range []string{
+		"INSERT INTO parked_tasks (id, state, queue, type, subject, args, priority, attempts, max_attempts, expires_at, due_at, dedupe_key, last_error, created_at, updated_at)" +
+			" SELECT id, IF(state = '', 'dead', state), queue, type, subject, args, priority, attempts, max_attempts, expires_at, due_at," +
+			" IF(dedupe_key LIKE '~%', NULL, dedupe_key), last_error, created_at, updated_at FROM tasks " + in,
+		"DELETE FROM tasks " + in,
+	} {
+		if _, err := tx.ExecContext(ctx, statement, ids...); err != nil {
+			return 0, err
+		}
+	}
+	return len(ids), tx.Commit()
+}
 
 // version is what a database records about itself, as the comment of the table tasks: that needs
 // no other table and no other right, is made with the table that it is about, and is not touched
 // by CREATE TABLE IF NOT EXISTS.
 type version struct {
-	number   int
-	since    int  // the oldest version whose programs work on it
-	recorded bool // the tables of version 1 may be older than the record
+	number int
+	since  int // the oldest version whose programs work on it
 }
 
 const versionComment = "activityd schema %d, compatible since %d"
@@ -52,7 +117,7 @@ func (v version) record() string {
 	return fmt.Sprintf("ALTER TABLE tasks COMMENT = '"+versionComment+"', ALGORITHM=INPLACE, LOCK=NONE", v.number, v.since)
 }
 
-// versionIn returns the version of a database's tables: 1 if it records none, 0 if there
+// versionIn returns the version of a database's tables: 1, which is too old, if it records none, 0 if there
 // is no table that would.
 func versionIn(ctx context.Context, db mysql.Querier) (v version, err error) {
 	found, err := rowsOf(ctx, db, "SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE()"+
@@ -63,7 +128,6 @@ func versionIn(ctx context.Context, db mysql.Querier) (v version, err error) {
 	if n, _ := fmt.Sscanf(found[0]["table_comment"], versionComment, &v.number, &v.since); n < 2 {
 		return version{number: 1, since: 1}, nil
 	}
-	v.recorded = true
 	return v, nil
 }
 
@@ -102,7 +166,10 @@ func (h history) after(is version, offline bool) ([]migration, error) {
 	case is.since > h.version():
 		return nil, errors.New(misfit.String())
 	}
-	steps := h[is.number-1:]
+	if is.number < base {
+		return nil, fmt.Errorf("the tables are of version %d, of before the first release: drop tasks, task_keys, paused_queues and once_keys, or run activityd of version %d on them first", is.number, base)
+	}
+	steps := h[is.number-base:]
 	for i, step := range steps {
 		if step.since > is.number && !offline {
 			return nil, fmt.Errorf("the tables are of version %d, and version %d shuts out activityd of before version %d: replace all processes by a release of version %[3]d first,"+
@@ -110,24 +177,4 @@ func (h history) after(is version, offline bool) ([]migration, error) {
 		}
 	}
 	return steps, nil
-}
-
-//go:embed v1.sql
-var version1 string
-
-// checkVersion1 makes sure that tables without a record are those of version 1.
-func checkVersion1(ctx context.Context, db mysql.Querier) error {
-	c := &checker{db: db}
-	if err := c.read(ctx); err != nil {
-		return err
-	}
-	for _, want := range tablesOf(version1) {
-		if have := c.tables[want.name]; have != nil {
-			c.checkOwned(want, have)
-		}
-	}
-	if len(c.wrong) > 0 {
-		return fmt.Errorf("the tables record no version, and are not those of version 1, which could be migrated: %v", c.wrong)
-	}
-	return nil
 }

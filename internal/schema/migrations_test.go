@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"database/sql"
+	_ "embed"
 	"errors"
 	"fmt"
 	"regexp"
@@ -18,10 +19,9 @@ import (
 	"github.com/activityd/activityd/internal/schema"
 )
 
-// The releases of these tests: the first one, the one that is tested, one with a
+// The releases of these tests: the one that is tested, one with a
 // migration that its processes can bear, and one with a migration that only the third can.
 var (
-	first    = schema.ProgramOf(1)
 	present  = schema.ThisProgram()
 	expanded = present.Next(present.Since(), "ALTER TABLE tasks ADD COLUMN trace VARCHAR(64) NULL, ADD KEY traces (trace), ALGORITHM=INPLACE, LOCK=NONE")
 	shrunk   = expanded.Next(expanded.Version(), "ALTER TABLE tasks DROP KEY traces, ALGORITHM=INPLACE, LOCK=NONE")
@@ -47,21 +47,14 @@ func recordOf(p schema.Program) string {
 	return fmt.Sprintf("activityd schema %d, compatible since %d", p.Version(), p.Since())
 }
 
-// version1 is a database of before there were versions.
-func version1(t *testing.T) *sql.DB {
-	t.Helper()
-	db := servertest.MySQL(t)
-	run(t, db, "DROP TABLE "+strings.Join(schema.Tables()[4:], ", "))
-	run(t, db, schema.TableStatements(schema.Version1)...)
-	return db
-}
+//go:embed v3_test.sql
+var tasksOfVersion3 string
 
-// version2 is a database of before there was push.
-func version2(t *testing.T) *sql.DB {
+// version3 is a database of before tasks had tables by what becomes of them.
+func version3(t *testing.T) *sql.DB {
 	t.Helper()
 	db := servertest.MySQL(t)
-	run(t, db, "DROP TABLE push_devices, push_settings, push_mutes, push_events, push_receipts",
-		"ALTER TABLE tasks COMMENT = 'activityd schema 2, compatible since 1'")
+	run(t, db, "DROP TABLE tasks, task_leases, parked_tasks", tasksOfVersion3)
 	return db
 }
 
@@ -82,13 +75,12 @@ func TestMigrationsLeadToSchemaSQL(t *testing.T) {
 	if got := versionOf(t, fresh); got != recordOf(present) {
 		t.Errorf("schema.sql records %q, want %q", got, recordOf(present))
 	}
-	for version, old := range map[int]*sql.DB{1: version1(t), 2: version2(t)} {
-		if err := schema.ApplyOffline(t.Context(), old); err != nil {
-			t.Fatal(err)
-		}
-		if diff := gocmp.Diff(described(t, fresh), described(t, old)); diff != "" {
-			t.Errorf("from version %d (-schema.sql +migrated):\n%s", version, diff)
-		}
+	old := version3(t)
+	if err := schema.ApplyOffline(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(described(t, fresh), described(t, old)); diff != "" {
+		t.Errorf("(-schema.sql +migrated):\n%s", diff)
 	}
 }
 
@@ -191,10 +183,7 @@ func TestACrashBetweenStepsIsContinued(t *testing.T) {
 	want := servertest.MySQL(t)
 	apply(t, want, expanded, shrunk)
 	for done := range len(statements) + 1 {
-		db := version1(t)
-		if err := schema.ApplyOffline(t.Context(), db); err != nil {
-			t.Fatal(err)
-		}
+		db := servertest.MySQL(t)
 		run(t, db, statements[:done]...)
 		if err := shrunk.Apply(t.Context(), db, true); err != nil {
 			t.Errorf("after %q: %v", statements[:done], err)
@@ -228,68 +217,70 @@ func TestHostsApplyAtOnce(t *testing.T) {
 	}
 }
 
-// TestOlderVersionsAreMigrated: what the programs of those versions and of this one say before
-// and after, and of version 1 whether or not it is recorded.
-func TestOlderVersionsAreMigrated(t *testing.T) {
+// TestVersion3IsMigrated: each task is where it belongs, also what the site inserts meanwhile, and
+// whichever of the steps was the last before a crash.
+func TestVersion3IsMigrated(t *testing.T) {
 	t.Parallel()
-	recorded, unrecorded := version1(t), version1(t)
-	run(t, recorded, "ALTER TABLE tasks COMMENT = '"+recordOf(first)+"'")
-	for db, version := range map[*sql.DB]int{recorded: 1, unrecorded: 1, version2(t): 2} {
-		findings := check(t, db)
-		want := fmt.Sprintf("tasks is of schema version %d: this activityd needs version 3: run activityd schema --apply", version)
-		if len(findings) != 1 || !findings[0].Wrong || findings[0].String() != want {
-			t.Errorf("found %v, want that %s", findings, want)
-		}
-		if err := schema.Compatible(t.Context(), db); err == nil || err.Error() != want {
-			t.Errorf("error %v, want that %s", err, want)
-		}
-		if err := schema.Apply(t.Context(), db); err != nil {
-			t.Fatal(err)
-		}
-		if findings := check(t, db); len(findings) > 0 {
-			t.Errorf("after the migration: %v", findings)
-		}
-		older := schema.ProgramOf(version)
-		if err := older.Compatible(t.Context(), db); err != nil {
-			t.Errorf("a program of version %d: %v", version, err)
-		}
-		if err := older.Apply(t.Context(), db, false); err != nil {
-			t.Errorf("a program of version %d applies its own: %v", version, err)
-		}
-		if got := versionOf(t, db); got != recordOf(present) {
-			t.Errorf("records %q, want %q", got, recordOf(present))
-		}
+	for _, crash := range []string{"", "before", "after the rows", "before the record"} {
+		t.Run("crash "+crash, func(t *testing.T) {
+			t.Parallel()
+			db := version3(t)
+			want := "tasks is of schema version 3: this activityd needs version 4: run activityd schema --apply"
+			if findings := check(t, db); len(findings) != 1 || !findings[0].Wrong || findings[0].String() != want {
+				t.Errorf("found %v, want that %s", findings, want)
+			}
+			if err := schema.Apply(t.Context(), db); err == nil || !strings.Contains(err.Error(), "--offline") {
+				t.Errorf("error %v, want that it shuts out processes", err)
+			}
+			run(t, db, `INSERT INTO tasks (id, type, subject, state, expires_at, due_at, dedupe_key, lease_owner, last_error, attempts) VALUES
+				(1, 'upload', 1, 'waiting', NULL, NULL, 'upload:1', NULL, NULL, 0), (2, 'upload', 2, 'waiting', 99999999999999, 99999999999999, NULL, NULL, NULL, 0),
+				(3, 'upload', 3, 'scheduled', NULL, 99999999999999, 'upload:3', NULL, NULL, 0), (4, 'upload', 4, 'scheduled', NULL, 99999999999999, '~4/x', NULL, 'away', 1),
+				(5, 'upload', 5, 'dead', NULL, NULL, '~5/x', NULL, 'no', 1), (6, 'upload', 6, 'done', NULL, 99999999999999, NULL, NULL, NULL, 1),
+				(7, 'upload', 7, 'running', NULL, 99999999999999, '~7/x', 'w/1', NULL, 1)`)
+			if err := schema.ApplyOffline(t.Context(), db); err == nil || !strings.Contains(err.Error(), "1 tasks run under leases") {
+				t.Errorf("error %v, want that a task runs", err)
+			}
+			run(t, db, "UPDATE tasks SET due_at = 1 WHERE id = 7")
+			step := schema.Migrations()[0]
+			switch crash {
+			case "before":
+				run(t, db, schema.TableStatements(activityd.Schema)...)
+			case "after the rows", "before the record":
+				if err := schema.ParkTasks(t.Context(), db); err != nil {
+					t.Fatal(err)
+				}
+				run(t, db, "INSERT INTO tasks (id, type, subject, expires_at) VALUES (8, 'upload', 8, 99999999999999)") // the site's
+			}
+			if crash == "before the record" {
+				run(t, db, step)
+			}
+			if err := schema.ApplyOffline(t.Context(), db); err != nil {
+				t.Fatal(err)
+			}
+			if findings := check(t, db); len(findings) > 0 {
+				t.Errorf("after the migration: %v", findings)
+			}
+			got := column(t, db, "SELECT CONCAT_WS(' ', id, 'waits', COALESCE(due_at, '-'), COALESCE(dedupe_key, '-')) FROM tasks WHERE id < 8 UNION ALL"+
+				" SELECT CONCAT_WS(' ', id, state, COALESCE(due_at, '-'), COALESCE(dedupe_key, '-')) FROM parked_tasks ORDER BY 1")
+			if want := []string{
+				"1 waits - upload:1", "2 waits - -", "3 scheduled 99999999999999 upload:3", "4 scheduled 99999999999999 -", "5 dead - -", "6 done 99999999999999 -", "7 waits - -",
+			}; !slices.Equal(got, want) {
+				t.Errorf("tasks %q, want %q", got, want)
+			}
+			if got := column(t, db, "SELECT COUNT(*) FROM tasks WHERE id = 8 AND due_at IS NOT NULL")[0]; got != "0" {
+				t.Error("what the site inserted would only begin when it expires")
+			}
+		})
 	}
 }
 
-// TestTablesWithoutAVersion are those of version 1, if they are.
-func TestTablesWithoutAVersion(t *testing.T) {
+// TestTablesOfBeforeAreRefused: there was no release with tables that record no version.
+func TestTablesOfBeforeAreRefused(t *testing.T) {
 	t.Parallel()
-	db := version1(t)
-	if err := expanded.Compatible(t.Context(), db); err == nil || !strings.Contains(err.Error(), "is of schema version 1") {
-		t.Errorf("error %v, want that they are of version 1", err)
-	}
-	run(t, db, "ALTER TABLE tasks DROP KEY claim", "ALTER TABLE task_keys MODIFY batch_hash BINARY(16) NOT NULL")
-	before := described(t, db)
-	err := expanded.Apply(t.Context(), db, true)
-	for _, want := range []string{"not those of version 1", "ALTER TABLE tasks ADD KEY claim (queue, state, priority, id, type);", "task_keys column batch_hash"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %q", err, want)
-		}
-	}
-	if diff := gocmp.Diff(before, described(t, db)); diff != "" {
-		t.Errorf("changed all the same (-before +after):\n%s", diff)
-	}
-	run(t, db, "ALTER TABLE tasks ADD KEY claim (queue, state, priority, id, type)", "ALTER TABLE task_keys MODIFY batch_hash BINARY(32) NOT NULL",
-		"INSERT INTO tasks (type, subject) VALUES ('upload', 7)")
-	if err := expanded.Apply(t.Context(), db, true); err != nil {
-		t.Error(err)
-	}
-	if got := versionOf(t, db); got != recordOf(expanded) {
-		t.Errorf("records %q, want %q", got, recordOf(expanded))
-	}
-	if got := queued(t, db); !slices.Equal(got, []string{"upload 7"}) {
-		t.Errorf("tasks %q, want that of before", got)
+	db := version3(t)
+	run(t, db, "ALTER TABLE tasks COMMENT = ''")
+	if err := schema.ApplyOffline(t.Context(), db); err == nil || !strings.Contains(err.Error(), "before the first release") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/mysql"
@@ -39,25 +40,33 @@ func ApplyOffline(ctx context.Context, db *sql.DB) error {
 	return migrations.apply(ctx, db, true)
 }
 
-func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
+// ApplyTo is [Apply] for some of the tables, by their names. The migrations are those of the
+// table tasks: without it there are none.
+func ApplyTo(ctx context.Context, db *sql.DB, tables ...string) error {
+	return migrations.apply(ctx, db, false, tables...)
+}
+
+func (h history) apply(ctx context.Context, db *sql.DB, offline bool, only ...string) error {
 	return withSession(ctx, db, func(conn *sql.Conn) error {
 		if err := lockSchema(ctx, conn); err != nil {
 			return err
 		}
-		is, err := versionIn(ctx, conn)
-		if err != nil {
-			return err
-		}
-		steps, err := h.after(is, offline)
-		if err != nil {
-			return err
-		}
-		if len(steps) > 0 && !is.recorded {
-			if err := checkVersion1(ctx, conn); err != nil {
+		wanted := func(table string) bool { return len(only) == 0 || slices.Contains(only, table) }
+		var is version
+		var steps []migration
+		var err error
+		if wanted("tasks") {
+			if is, err = versionIn(ctx, conn); err == nil {
+				steps, err = h.after(is, offline)
+			}
+			if err != nil {
 				return err
 			}
 		}
 		for _, t := range tablesOf(activityd.Schema) {
+			if !wanted(t.name) {
+				continue
+			}
 			if _, err := conn.ExecContext(ctx, t.statement); err != nil {
 				return fmt.Errorf("make table %s: %w", t.name, err)
 			}
@@ -71,12 +80,27 @@ func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
 func migrate(ctx context.Context, conn *sql.Conn, is version, steps []migration) error {
 	for _, step := range steps {
 		is.number, is.since = is.number+1, step.since
-		if _, err := conn.ExecContext(ctx, step.statement); err != nil && !mysql.IsChanged(err) {
-			return fmt.Errorf("migrate to schema version %d: %s: %w", is.number, step.statement, advise(err))
+		if err := step.take(ctx, conn); err != nil {
+			return fmt.Errorf("migrate to schema version %d: %w", is.number, advise(err))
 		}
 		if _, err := conn.ExecContext(ctx, is.record()); err != nil {
 			return fmt.Errorf("record schema version %d: %w", is.number, advise(err))
 		}
+	}
+	return nil
+}
+
+func (m migration) take(ctx context.Context, conn *sql.Conn) error {
+	if m.before != nil {
+		if err := m.before(ctx, conn); err != nil {
+			return err
+		}
+	}
+	if _, err := conn.ExecContext(ctx, m.statement); err != nil && !mysql.IsChanged(err) {
+		return fmt.Errorf("%s: %w", m.statement, err)
+	}
+	if m.after != nil {
+		return m.after(ctx, conn)
 	}
 	return nil
 }

@@ -12,9 +12,10 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/stream/streamtest"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // What a producer pays for an event, beside what PING costs on the same connection, and
@@ -66,7 +67,7 @@ func BenchmarkConsumer(b *testing.B) {
 			b.Fatal(err)
 		}
 		committed := make(chan int, many)
-		q := queue.NewMySQLQueue(db, queue.Options{})
+		q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()})
 		began := time.Now()
 		stop := run(b, stream.New(client, enqueueFunc(func(ctx context.Context, batch []queue.New) ([]uint64, error) {
 			ids, err := q.Enqueue(ctx, batch)

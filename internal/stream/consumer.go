@@ -12,9 +12,9 @@ import (
 
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/outage"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/redisreply"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/queue"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 	goneAfter      = time.Minute // a consumer that holds nothing and did nothing for so long is deleted
 )
 
-// Enqueuer is what a Consumer needs of the queue: see [queue.MySQLQueue.Enqueue].
+// Enqueuer is what a Consumer needs of the queue: see [queue.Queue.Enqueue].
 type Enqueuer interface {
 	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
 }

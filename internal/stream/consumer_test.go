@@ -17,8 +17,8 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/stream"
+	"github.com/activityd/activityd/queue"
 )
 
 func TestEntriesBecomeTasks(t *testing.T) {
@@ -581,18 +581,14 @@ func TestAnEventThatIsMovedTwice(t *testing.T) {
 		return ids, err
 	})))
 	b.awaitEmpty()
-	rows, err := b.db.QueryContext(t.Context(), "SELECT args FROM tasks WHERE type = 'notify' AND subject = 5 AND queue = 'notify'")
+	list, err := b.queue.List(t.Context(), queue.Filter{Kinds: []string{"notify"}, Queues: []string{"notify"}, Key: 5}, 10)
 	b.must(err)
-	defer rows.Close()
 	ids := map[string]int{}
-	for rows.Next() {
-		var args []byte
-		b.must(rows.Scan(&args))
-		e, err := push.ParseEvent(5, args)
+	for _, r := range list {
+		e, err := push.ParseEvent(5, r.Payload)
 		b.must(err)
 		ids[e.ID]++
 	}
-	b.must(rows.Err())
 	if len(ids) != 2 || ids["mine"] != 2 {
 		t.Errorf("tasks by the id of the event: %v, want two of each id", ids)
 	}

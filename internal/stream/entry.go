@@ -11,9 +11,9 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/strictjson"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // Field is the one field of an entry.
@@ -45,7 +45,7 @@ func (e entry) task(now time.Time) (queue.New, error) {
 	if err != nil {
 		return queue.New{}, err
 	}
-	valid, err := queue.Validate([]queue.New{n})
+	valid, err := tasks.Kinds().Validate([]queue.New{n})
 	if err != nil {
 		return queue.New{}, err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // ClaimAfter makes c claim what others did nothing with for d, and delete consumers that

@@ -18,8 +18,9 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/stream"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 func TestMain(m *testing.M) {
@@ -46,7 +47,7 @@ type bench struct {
 
 	dsn    string
 	db     *sql.DB
-	queue  *queue.MySQLQueue
+	queue  *queue.Queue
 	client redis.UniversalClient
 	log    *logged
 }
@@ -63,7 +64,7 @@ func newBenchOn(t *testing.T, dsn string, client redis.UniversalClient) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return &bench{T: t, dsn: dsn, db: db, queue: queue.NewMySQLQueue(db, queue.Options{}), client: client, log: &logged{}}
+	return &bench{T: t, dsn: dsn, db: db, queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), client: client, log: &logged{}}
 }
 
 // newClient returns a client that repeats as seldom as that of activityd; unless o says

@@ -18,8 +18,9 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/stream"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // processVariable makes this program a process with a consumer.
@@ -85,7 +86,7 @@ func beProcess(ctx context.Context, text string) error {
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: d.Socket, DB: d.DB, ContextTimeoutEnabled: true, MaxRetries: 1})
 	steps := new(atomic.Int32)
 	client.AddHook(killer{d, steps})
-	q := queue.NewMySQLQueue(db, queue.Options{})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()})
 	c := stream.New(client, enqueueFunc(func(ctx context.Context, batch []queue.New) ([]uint64, error) {
 		d.reach(steps, "enqueue")
 		ids, err := q.Enqueue(ctx, batch)

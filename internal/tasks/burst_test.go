@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // uploadsOf returns claimed upload tasks of member 1, as a site's plain SQL makes
@@ -31,8 +31,8 @@ func TestAnUploadThatBeginsAbsorbsThoseThatWait(t *testing.T) {
 	b.upload(1, 200)
 	enqueue(t, b.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 	b.must(errors.Join(queuetest.Errors(b.uploads.Handle(t.Context(), first))...))
-	counts(t, b.queue, queue.Counts{Running: 1, Waiting: 1}) // the upload of 2 waits
-	b.holds(viewer, index.Entry{Contact: 1, Score: 200})     // and the work of the other upload of 1 is done
+	counts(t, b.queue, queuetest.Counts{Running: 1, Waiting: 1}) // the upload of 2 waits
+	b.holds(viewer, index.Entry{Contact: 1, Score: 200})         // and the work of the other upload of 1 is done
 }
 
 // Were it to die, the absorbed would die with it.
@@ -45,7 +45,7 @@ func TestALastAttemptAbsorbsNothing(t *testing.T) {
 	held[0].Attempts = held[0].MaxAttempts
 	enqueue(t, b.queue, tasks.NewUpload(1))
 	b.must(errors.Join(queuetest.Errors(b.uploads.Handle(t.Context(), held))...))
-	counts(t, b.queue, queue.Counts{Running: 1, Waiting: 1})
+	counts(t, b.queue, queuetest.Counts{Running: 1, Waiting: 1})
 }
 
 func TestOneUploadWaitsForAllOfItsBatch(t *testing.T) {

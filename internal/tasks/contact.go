@@ -12,8 +12,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/strictjson"
+	"github.com/activityd/activityd/queue"
 )
 
 // The kinds that look again at (member, contact), which may have been added or removed.
@@ -35,6 +35,7 @@ func pairKind(name string) kind {
 			args, err := decode[ContactArgs](payload)
 			return fmt.Sprintf("pair:%d:%d", of, args.Contact), err
 		},
+		Group: "contacts",
 		Handler: func(w work) queue.Handler {
 			return PairHandler{Index: w.Index, Store: w.Store, ActiveOnly: w.ActiveOnly, ConflictPause: w.ConflictPause}
 		},

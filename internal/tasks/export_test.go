@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // Poke is a kind that only the tests have: all that it takes is a value and its line
@@ -18,5 +18,4 @@ func init() {
 		Handler:   func(w work) queue.Handler { return RefillHandler{Index: w.Index, Store: w.Store} },
 	}
 	kinds = append(kinds, k)
-	k.register()
 }

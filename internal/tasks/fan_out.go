@@ -11,8 +11,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/queue"
 )
 
 // Upload is the kind that looks again at the member, which may have uploaded. FanOut, which
@@ -30,7 +30,7 @@ var (
 			_, err := decode[PartArgs](payload)
 			return fmt.Sprintf("upload:%d", of), err
 		},
-		Handler: newUploadHandler,
+		Handler: newUploadHandler, Group: "uploads",
 	}
 	// Parts have no order: those of several uploads of a member may run side by side.
 	fanOut = kind{
@@ -39,7 +39,7 @@ var (
 			args, err := decode[PartArgs](payload)
 			return partKey(FanOut, of, args), err
 		},
-		Handler: newUploadHandler,
+		Handler: newUploadHandler, Group: "uploads",
 	}
 )
 

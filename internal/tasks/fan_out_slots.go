@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // FanOutSlots is the kind that does what a fan-out left because slots of Redis were out: it
@@ -25,7 +25,7 @@ var fanOutSlots = kind{
 		args, err := decode[PartArgs](payload)
 		return partKey(FanOutSlots, of, args), err
 	},
-	Handler: newUploadHandler,
+	Handler: newUploadHandler, Group: "uploads",
 }
 
 // slotsPause is how long slots that are out are left alone. Until then, what further uploads

@@ -9,9 +9,9 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // star is the uploader of these tests.
@@ -248,7 +248,7 @@ func (b *bench) try(name string, limit int, putOff time.Duration) (done int) {
 // open is how many tasks are not done.
 func (b *bench) open() int {
 	b.Helper()
-	c, err := b.queue.Count(b.Context())
+	c, err := queuetest.Count(b.Context(), b.queue)
 	b.must(err)
 	return c.Open()
 }
@@ -285,7 +285,7 @@ func TestFollowersWithoutASetAreRefilled(t *testing.T) {
 	b.upload(star, 900)
 	b.done(b.uploads, tasks.NewUpload(star), tasks.NewUpload(star))
 	b.done(b.uploads, tasks.NewUpload(star))
-	counts(t, b.queue, queue.Counts{Waiting: 3}) // one refill for each
+	counts(t, b.queue, queuetest.Counts{Waiting: 3}) // one refill for each
 	for i := range uint64(3) {
 		b.holds(viewer + id(i)) // an upload never makes a set
 	}
@@ -303,7 +303,7 @@ func TestFollowersThatAreNoMembersAreNotRefilled(t *testing.T) {
 	b.site.Store.SetContact(viewer+3, star, false, false) // there is no member viewer+3
 	b.upload(star, 900)
 	b.done(b.uploads, tasks.NewUpload(star))
-	counts(t, b.queue, queue.Counts{Waiting: 3})
+	counts(t, b.queue, queuetest.Counts{Waiting: 3})
 }
 
 func TestActiveOnlySkipsMissingSets(t *testing.T) {
@@ -314,7 +314,7 @@ func TestActiveOnlySkipsMissingSets(t *testing.T) {
 	b.client.Del(t.Context(), "user_9001")
 	b.upload(star, 900)
 	b.done(b.uploads, tasks.NewUpload(star))
-	counts(t, b.queue, queue.Counts{})
+	counts(t, b.queue, queuetest.Counts{})
 	b.holds(viewer)
 	b.holds(viewer+1, index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: star, Score: 900})
 }

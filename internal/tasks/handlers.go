@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/queue"
 )
 
 // DefaultPartSize is the default of HandlerOptions.PartSize. A part of that size takes
@@ -55,8 +55,7 @@ type work struct {
 	HandlerOptions
 }
 
-// FanOuts observes fan-outs. It is used concurrently, and comparable, since handlers are:
-// kinds that share one have equal ones.
+// FanOuts observes fan-outs. It is used concurrently.
 type FanOuts interface {
 	// Add adds a fan-out that has just ended, with the number of sets that it updated and the
 	// time since the upload's task was enqueued.

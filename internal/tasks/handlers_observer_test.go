@@ -12,10 +12,10 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // slowSets is an index in which telling followers takes a second.
@@ -55,7 +55,7 @@ func TestTheLagOfAFanOutIsCounted(t *testing.T) {
 				}
 				_, err := s.Upload(t.Context(), site.Photo{Owner: star, Visibility: contacts.Public, DateUpload: 100})
 				must(t, err)
-				q := queuetest.NewMemory(queue.Options{}, time.Now)
+				q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
 				told := &fanOuts{}
 				handlers := tasks.Handlers(slowSets{}, s.Store, q, tasks.HandlerOptions{PartSize: 2, FanOuts: told})
 				enqueue(t, q, tasks.NewUpload(star))

@@ -16,11 +16,11 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // hooked is what the handlers work on: it records their calls in order, and
@@ -174,7 +174,7 @@ func newBench(t *testing.T) *bench {
 	})
 	t.Cleanup(func() { _ = b.client.Close() })
 	b.index = index.New(b.client, index.Options{Settings: settings})
-	b.queue = queuetest.NewMemory(queue.Options{}, func() time.Time { return time.Now().Add(b.ahead) })
+	b.queue = queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, func() time.Time { return time.Now().Add(b.ahead) })
 	b.hooked = &hooked{Index: b.index, Store: b.site.Store, Enqueuer: b.queue}
 	b.pairs = &tasks.PairHandler{Index: b.hooked, Store: b.hooked, ConflictPause: -1}
 	b.uploads = &tasks.UploadHandler{Index: b.hooked, Store: b.hooked, Queue: b.hooked, PartSize: 1000}

@@ -3,8 +3,8 @@ package tasks
 import (
 	"encoding/json"
 
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/strictjson"
+	"github.com/activityd/activityd/queue"
 )
 
 // ParseBody reads the body of a request: one task, or {"tasks":[…]} with 1 to

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/strictjson"
+	"github.com/activityd/activityd/queue"
 )
 
 // kinds lists the kinds of task. A new one is a file of its own, with a value of type
@@ -35,8 +35,10 @@ type kind struct {
 	// Changes says which sets it may change: while it is not finished, they may rightly
 	// be behind.
 	Changes Reach
-	// Handler returns what does the work. Kinds with equal handlers are handled together.
+	// Handler returns what does the work. Those of kinds with one Group are equal: their tasks are handled
+	// together.
 	Handler func(w work) queue.Handler
+	Group   string
 }
 
 // Reach says which sets a kind of task may change.
@@ -89,18 +91,17 @@ const (
 	orderUploader = "uploader" // the beginning of the member's fan-outs
 )
 
-func init() {
-	for _, k := range kinds {
-		k.register()
+// Kinds returns the kinds of task for the queue and its workers.
+func Kinds() queue.Kinds {
+	list := make(queue.Kinds, len(kinds))
+	for i, k := range kinds {
+		var needs []string
+		if k.Changes != NoSet {
+			needs = []string{NeedsSets}
+		}
+		list[i] = queue.Kind{Name: k.Name, Queue: k.Workers.Queue, Order: k.Order, DedupeKey: k.DedupeKey, Needs: needs, Group: k.Group}
 	}
-}
-
-func (k kind) register() {
-	var needs []string
-	if k.Changes != NoSet {
-		needs = []string{NeedsSets}
-	}
-	queue.Register(queue.Kind{Name: k.Name, Queue: k.Workers.Queue, Order: k.Order, DedupeKey: k.DedupeKey, Needs: needs})
+	return list
 }
 
 // task returns a task of the kind, whose payload is its arguments as JSON.

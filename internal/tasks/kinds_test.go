@@ -3,6 +3,7 @@ package tasks_test
 import (
 	"context"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
@@ -12,10 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 // noReader is asked nothing.
@@ -64,12 +67,13 @@ func TestAKindIsAFileAndALine(t *testing.T) {
 	}
 	same("the API", q.batch[0], nil)
 
-	if !strings.Contains(tasks.Usage(), "upload, refill or poke, with MEMBER") || !slices.Contains(queue.Kinds(), tasks.Poke) {
-		t.Errorf("the command line knows %q, %q", tasks.Usage(), queue.Kinds())
+	if !strings.Contains(tasks.Usage(), "upload, refill or poke, with MEMBER") || !slices.Contains(tasks.Kinds().Names(), tasks.Poke) {
+		t.Errorf("the command line knows %q, %q", tasks.Usage(), tasks.Kinds().Names())
 	}
 	if !slices.Contains(tasks.Changing(tasks.OwnSet), tasks.Poke) {
 		t.Error("the audit does not know it")
 	}
+	queue.NewQueue(new(sql.DB), queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer})
 	if _, ok := metricstest.Gather(t)[`activityd_tasks_finished_total{outcome="done",queue="default",type="poke"}`]; !ok {
 		t.Error("the metrics do not know it")
 	}
@@ -79,7 +83,7 @@ func TestAKindIsAFileAndALine(t *testing.T) {
 }
 
 // A client that repeats itself over an update must not be refused: what
-// [queue.MySQLQueue.EnqueueOnce] compares stays what it is.
+// [queue.Queue.EnqueueOnce] compares stays what it is.
 func TestTheJSONOfTasksStays(t *testing.T) {
 	t.Parallel()
 	part := tasks.NewFanOut(5, 6)
@@ -104,7 +108,7 @@ func TestTheJSONOfTasksStays(t *testing.T) {
 // Notifications that wait make no answer late; whatever may change a set does, in any queue.
 func TestBehindIsByTheQueuesThatChangeSets(t *testing.T) {
 	t.Parallel()
-	due := map[string]time.Duration{queue.HomeOf("notify"): time.Hour, queue.HomeOf("deliver"): time.Hour, tasks.QueueDefault: time.Second}
+	due := map[string]time.Duration{tasks.Kinds().HomeOf("notify"): time.Hour, tasks.Kinds().HomeOf("deliver"): time.Hour, tasks.QueueDefault: time.Second}
 	if got := tasks.Behind(due); got != time.Second {
 		t.Errorf("behind by %v, want 1 s", got)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }

@@ -5,8 +5,8 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/redisnodes"
+	"github.com/activityd/activityd/queue"
 )
 
 // place is a page of followers, and whether a part of fan_out_slots has come to it.

@@ -8,19 +8,19 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/strictjson"
+	"github.com/activityd/activityd/queue"
 )
 
 // The kinds that notify members: see package push.
 var (
 	notify = kind{
 		Name: push.Notify, Workers: notifyWorkers, Produced: true, Takes: eventField, DedupeKey: push.NotifyKey,
-		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) },
+		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) }, Group: "events",
 	}
 	target = kind{
 		Name: push.Target, Workers: notifyWorkers, DedupeKey: push.TargetKey,
-		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) },
+		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) }, Group: "events",
 	}
 	deliver = kind{
 		Name: push.Deliver, Workers: pushWorkers, DedupeKey: push.DeliverKey,

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -18,11 +19,11 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
-	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/queue"
 )
 
 // logged is a log that can be read while it is written.
@@ -66,7 +67,7 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Network: "unix", ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
 	notifier := &notify.Notifier{}
-	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now)
 	settings, err := index.NewSettings(10, 20, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +82,8 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{
+		ended <- queue.NewPool(q, handlers, queue.PoolOptions{
+			Log: slog.New(slog.NewTextHandler(log, nil)), Notifier: notifier, Registerer: prometheus.DefaultRegisterer, Kinds: tasks.Kinds(),
 			Workers: tasks.DefaultWorkers(),
 			Needs:   map[string]queue.Dependency{tasks.NeedsSets: needs},
 		}).Run(ctx)
@@ -107,15 +109,15 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 		return postponed >= 3
 	})
 	eventually(t, "all three are put off", func() bool {
-		c, err := q.Count(t.Context())
-		return err == nil && c == queue.Counts{Scheduled: 3}
+		c, err := queuetest.Count(t.Context(), q)
+		return err == nil && c == queuetest.Counts{Scheduled: 3}
 	})
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "all tasks are done", func() bool {
-		c, err := q.Count(t.Context())
-		return err == nil && c == queue.Counts{}
+		c, err := queuetest.Count(t.Context(), q)
+		return err == nil && c == queuetest.Counts{}
 	})
 	eventually(t, "the set is made", func() bool { return client.ZCard(t.Context(), "user_9001").Val() == 5 })
 	if strings.Contains(log.String(), "attempt=2") {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
 )
 
 func TestARefillTakesTheMostRecentAndRemovesGhosts(t *testing.T) {
@@ -209,7 +209,7 @@ func TestARedisThatIsAwayIsToldFromOneWithOtherSets(t *testing.T) {
 func outcome(t *testing.T, err error) string {
 	t.Helper()
 	now := time.Now()
-	q := queuetest.NewMemory(queue.Options{}, func() time.Time { return now })
+	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, func() time.Time { return now })
 	enqueue(t, q, tasks.NewUpload(1))
 	finish(t, q, err, claim(t, q, 1)...)
 	now = now.Add(time.Hour)
@@ -217,7 +217,7 @@ func outcome(t *testing.T, err error) string {
 		t.Fatal(err)
 	}
 	again := claim(t, q, 1)
-	c, countErr := q.Count(t.Context())
+	c, countErr := queuetest.Count(t.Context(), q)
 	switch {
 	case countErr != nil:
 		t.Fatal(countErr)

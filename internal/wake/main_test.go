@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/wake"
+	"github.com/activityd/activityd/notify"
 )
 
 func TestMain(m *testing.M) {

@@ -12,17 +12,17 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/notify"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/queue"
 )
 
 // worker is what an activityd process has of MySQL and Redis.
 type worker struct {
 	db       *sql.DB
 	notifier *notify.Notifier
-	queue    *queue.MySQLQueue
+	queue    *queue.Queue
 }
 
 func newWorker(t *testing.T, dsn string, server *localserver.Redis) worker {
@@ -31,7 +31,7 @@ func newWorker(t *testing.T, dsn string, server *localserver.Redis) worker {
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	p := worker{db: db, notifier: &notify.Notifier{}}
-	p.queue = queue.NewMySQLQueue(db, queue.Options{Notifier: p.notifier, Owner: t.Name()[:10]})
+	p.queue = queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: p.notifier, Owner: t.Name()[:10]})
 	run(t, wake.New(open(t, onSocket(server.Addr())), p.notifier, quiet()))
 	return p
 }
@@ -50,8 +50,7 @@ func (h telling) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
 func (p worker) work(t *testing.T) (begun telling) {
 	t.Helper()
 	begun = make(telling, 100)
-	pool := queue.NewPool(p.queue, p.notifier, map[string]queue.Handler{tasks.Upload: begun, tasks.FanOut: begun}, quiet(),
-		queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: time.Hour, Sweep: time.Hour})
+	pool := queue.NewPool(p.queue, map[string]queue.Handler{tasks.Upload: begun, tasks.FanOut: begun}, queue.PoolOptions{Log: quiet(), Notifier: p.notifier, Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: time.Hour, Sweep: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -42,9 +42,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/notify"
 )
 
 // Channel is the Redis channel on which processes notify each other.

@@ -1,0 +1,531 @@
+package oncehistory_test
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/activityd/activityd/once"
+)
+
+// action is what is done to a name: the actions of once.Operation, and those of the
+// tester.
+type action string
+
+// The actions that are not of once.Operation.
+const (
+	get     action = "get"
+	forget  action = "forget"
+	age     action = "age"     // the state's times are moved back
+	drop    action = "drop"    // the server loses the state, as by an eviction
+	flush   action = "flush"   // the server loses everything
+	save    action = "save"    // the server writes a snapshot
+	restart action = "restart" // the server starts with its last snapshot, or with nothing
+	end     action = "end"     // of the history: what was not applied by then, is not
+)
+
+// request is an operation on one name, and when it was sent.
+type request struct {
+	action action
+	op     once.Operation // of an action that is one
+	force  bool           // of forget
+	by     time.Duration  // of age
+	sent   int64          // unix milliseconds
+}
+
+// answer is what came back, and when.
+type answer struct {
+	fate     fate
+	reply    once.Reply // of an operation and of get
+	removed  bool       // of forget
+	held     bool       // of forget: it was refused
+	received int64      // unix milliseconds; endOfTime: it may still be applied
+	killed   bool       // the server was killed while it was in flight: it was applied before, or is not at all
+	measured bool       // the reply's clock is the client's: it tells how much time is left, and not the store's clock
+}
+
+// changedNothing reports whether an operation with that answer surely left the name as it was.
+func (in request) changedNothing(out answer) bool {
+	switch in.action {
+	case get:
+		return true
+	case forget:
+		return !out.removed
+	case action(once.Acquire), action(once.Extend):
+		return out.reply.Outcome != once.OK && !out.reply.Changed
+	case action(once.Finish), action(once.Fail), action(once.Release):
+		return !out.reply.Changed
+	}
+	return false
+}
+
+// fate is what is known of an operation.
+type fate int
+
+const (
+	answered fate = iota // the answer is known
+	applied              // it was applied, but its answer was lost
+	unknown              // it was applied once, or not at all
+	unsent               // it never reached the server; it is no part of the history
+)
+
+const endOfTime = int64(1) << 60
+
+// newFence stands for the fence that an acquisition is given.
+const newFence = once.Fence(1<<63 - 1)
+
+// kept is what a store may have kept of a name: a [once.State], or several that differ in
+// their times and in their fence alone. After an acquisition whose answer was lost, neither
+// is known, until another answer shows them.
+type kept struct {
+	state         once.State // without its times
+	until, forget int64      // unix milliseconds, at the earliest
+	span          int64      // both may be later by up to that
+	since         int64      // if span is not 0: they were set then, or later by the same
+	open          bool       // the fence is that of state, or higher, and when it began is not known
+}
+
+// keep is a state as kept.
+func keep(s once.State) kept {
+	k := kept{state: s, until: s.Until.UnixMilli(), forget: s.ForgetAt.UnixMilli()}
+	if s.Until.IsZero() {
+		k.until = 0
+	}
+	if s.ForgetAt.IsZero() {
+		k.forget = 0
+	}
+	k.state.Until, k.state.ForgetAt = time.Time{}, time.Time{}
+	if !s.Began.IsZero() {
+		k.state.Began = time.UnixMilli(s.Began.UnixMilli()) // as others are, to be compared
+	}
+	return k
+}
+
+// at is the state whose times are later by that.
+func (k kept) at(later int64) once.State {
+	s := k.state
+	if s.Phase == "" {
+		return once.State{}
+	}
+	if s.Phase == once.Held {
+		s.Until = time.UnixMilli(k.until + later)
+	}
+	s.ForgetAt = time.UnixMilli(k.forget + later)
+	return s
+}
+
+// world is what may be the case at one point of a history. The model is nondeterministic:
+// it follows all worlds that the answers so far allow.
+//
+// It is as tight as the answers are. The state after an operation that was answered is
+// known to the millisecond, because the answer has it and the store's clock, and both must
+// be exactly what [once.Step] makes of the state before. What is open, is:
+//
+//   - An operation whose answer was lost. It may have been applied at any time between its
+//     being sent and the end of the history, unless the tester knows better, or never.
+//     So the times that it set are an interval, and its fence is any above those before. The
+//     next answer that shows the state settles both, and must lie within.
+//   - A loss of data, which is an operation of the history. It sets the state to none, or to
+//     what it was when the snapshot was made, and to nothing else. It never touches top:
+//     fences rise even so.
+//
+// The store's clock is the machine's, as the tester's is: each answer's clock must lie
+// between its being sent and received. In Redis it moves forward from operation to
+// operation, and so it must here (monotonic); its answers tell the time that is left and
+// not the clock (measured), so that times are known as well as it is known when it was
+// applied, mostly within a millisecond or two, and lengths of time exactly. In MySQL it
+// does not: an operation reads the clock and the state, decides, and writes if the state is
+// still the same; so it may come after one that read the clock later. There a state that
+// one operation found forgotten is not by the clock of another one, unless its row was
+// purged since, and nothing that was written is lost.
+type world struct {
+	kept
+
+	saved kept       // the snapshot
+	top   once.Fence // the highest fence that was given is that or higher
+	clock int64      // of the last operation, unix milliseconds, at the earliest
+	ended bool
+}
+
+// model returns the model of one name. monotonic is set for stores whose clock never goes
+// back from one operation to the next.
+func model(monotonic bool) porcupine.Model {
+	seed := maphash.MakeSeed()
+	m := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{world{}} },
+		Step: func(state, input, output any) (next []any) {
+			w, in, out := state.(world), input.(request), output.(answer)
+			next = anyOf(w.step(in, out))
+			if monotonic {
+				return next
+			}
+			if w.state.Phase != "" && out.received >= w.forget { // it may have been purged
+				w.kept = kept{}
+				next = append(next, anyOf(w.step(in, out))...)
+			}
+			for i, after := range next {
+				w := after.(world)
+				w.clock = 0
+				next[i] = w
+			}
+			return next
+		},
+		Hash:              func(state any) uint64 { return maphash.Comparable(seed, state.(world)) },
+		DescribeOperation: func(in, out any) string { return describe(in.(request), out.(answer)) },
+		DescribeState:     func(state any) string { return state.(world).String() },
+	}
+	return m.ToModel()
+}
+
+// anyOf is worlds as porcupine has them.
+func anyOf(worlds []world) (list []any) {
+	for _, w := range worlds {
+		list = append(list, w)
+	}
+	return list
+}
+
+// step returns the worlds after an operation that was answered so. What may not have been
+// applied has an effect or comes after the end: that is as general, and keeps porcupine
+// from trying it everywhere.
+func (w world) step(in request, out answer) (after []world) {
+	switch {
+	case w.ended:
+		return []world{w}
+	case in.action == end:
+		w.ended = true
+		return []world{w}
+	}
+	if w.span > 0 { // what was before this operation was not set after its answer
+		if w.span = min(w.span, out.received-w.since); w.span < 0 {
+			return nil
+		}
+	}
+	if out.measured && out.fate == answered && (in.action == get || in.op.Action != "") {
+		return w.measured(in, out)
+	}
+	next := w
+	switch in.action {
+	case get:
+		return w.shown(out)
+	case forget:
+		after = w.forgotten(in, out)
+	case age:
+		if w.state.Phase != "" {
+			next.forget -= in.by.Milliseconds()
+		}
+		if w.state.Phase == once.Held {
+			next.until -= in.by.Milliseconds()
+		}
+		after = []world{next}
+	case drop, flush:
+		next.kept = kept{}
+		after = []world{next}
+	case save:
+		next.saved = w.kept
+		after = []world{next}
+	case restart:
+		next.kept = w.saved
+		after = []world{next}
+	default:
+		if out.fate == answered {
+			return w.answered(in, out)
+		}
+		after = w.lost(in, out)
+	}
+	if out.fate == unknown {
+		after = slices.DeleteFunc(after, func(next world) bool { return next.kept == w.kept })
+		if out.received < endOfTime { // it comes before the end, in any case
+			after = append(after, w)
+		}
+	}
+	return after
+}
+
+// answered applies an operation whose answer is known. It leaves at most one world, in
+// which all is known.
+func (w world) answered(in request, out answer) []world {
+	now, want := out.reply.Now.UnixMilli(), keep(out.reply.State)
+	if now < w.clock {
+		return nil
+	}
+	for _, later := range w.moments(now, want) {
+		before := w.fenced(w.at(later), want)
+		s, outcome := once.Step(before, out.reply.Now, newFence, in.op)
+		top := w.top
+		if s.Fence == newFence {
+			if want.state.Fence <= top {
+				continue
+			}
+			s.Fence = want.state.Fence
+		}
+		if forgottenAt(before, now) {
+			before = once.State{}
+		}
+		if outcome != out.reply.Outcome || keep(s) != want || out.reply.Changed != (s.Phase != before.Phase) {
+			continue
+		}
+		return []world{w.shows(want, max(top, want.state.Fence), now)}
+	}
+	return nil
+}
+
+// shown applies a get.
+func (w world) shown(out answer) []world {
+	now, want := out.reply.Now.UnixMilli(), keep(out.reply.State)
+	if now < w.clock {
+		return nil
+	}
+	for _, later := range w.moments(now, want) {
+		s := w.fenced(w.at(later), want)
+		if forgottenAt(s, now) {
+			s = once.State{}
+		}
+		if keep(s) != want {
+			continue
+		}
+		return []world{w.shows(want, max(w.top, want.state.Fence), now)}
+	}
+	return nil
+}
+
+// shows returns the world after an answer that shows a state. One that is forgotten at now
+// may not be so by the clock of another operation: it is only known to be that old.
+func (w world) shows(k kept, top once.Fence, now int64) world {
+	if k.state.Phase == "" {
+		w.span = max(0, min(w.span, now-w.forget))
+	} else {
+		w.kept = k
+	}
+	w.top, w.clock = top, now
+	return w
+}
+
+// measured applies an operation or a get whose answer tells how much time is left to a state,
+// at an unknown time between its being sent and received.
+func (w world) measured(in request, out answer) (after []world) {
+	now, want := out.reply.Now.UnixMilli(), keep(out.reply.State)
+	for _, t := range w.stretches(in, out) {
+		before := w.fenced(w.at(t.later), want)
+		if forgottenAt(before, t.from) {
+			before = once.State{}
+		}
+		s, outcome, same := before, once.Outcome(""), true
+		if in.action != get {
+			s, outcome = once.Step(before, time.UnixMilli(t.from), newFence, in.op)
+			same = s == before && unchanged(before, t.from, in.op)
+		}
+		if began := want.state.Began.UnixMilli(); s.Fence == newFence && want.state.Fence > w.top && in.sent <= began && began <= out.received {
+			s.Fence, s.Began = want.state.Fence, want.state.Began
+		}
+		k := keep(s)
+		if k.state != want.state || outcome != out.reply.Outcome || out.reply.Changed != (s.Phase != before.Phase) {
+			continue
+		}
+		next, left := w, want.forget-now
+		next.top, next.clock = max(w.top, want.state.Fence), t.from
+		switch {
+		case s.Phase == "":
+			next.span = max(0, min(w.span, t.to-w.forget))
+		case want.until != 0 && want.forget-want.until != k.forget-k.until:
+			continue
+		case same:
+			first, last := max(0, left+t.from-w.forget), min(w.span, left+t.to-w.forget)
+			if first > last {
+				continue
+			}
+			next.kept = keep(w.fenced(w.at(first), want))
+			next.span, next.since = last-first, w.since+first
+		case k.forget-t.from != left:
+			continue
+		// A millisecond more: at the very end of a time to live, a key is there. And not only
+		// until the end of the stretch: before Redis 7.2 a script may read the clock again as it writes.
+		default:
+			next.kept = k
+			next.span, next.since = out.received-t.from+1, t.from
+		}
+		after = append(after, next)
+	}
+	return after
+}
+
+// fenced gives a state whose fence is not known, nor when its attempt began, what an answer shows.
+func (w world) fenced(s once.State, shown kept) once.State {
+	if w.open && s.Phase != "" && shown.state.Fence >= w.state.Fence {
+		s.Fence, s.Began = shown.state.Fence, shown.state.Began
+	}
+	return s
+}
+
+// moments returns how much later than at the earliest the times of the state may be: one of
+// each kind that [once.Step] tells apart at now, and the one that an answer shows.
+func (w world) moments(now int64, shown kept) (list []int64) {
+	list = []int64{0}
+	for _, later := range []int64{now - w.forget + 1, now - w.until + 1, shown.forget - w.forget} {
+		if 0 < later && later <= w.span {
+			list = append(list, later)
+		}
+	}
+	return list
+}
+
+// forgottenAt reports whether a state is as none.
+func forgottenAt(s once.State, now int64) bool {
+	return s.Phase != "" && now >= s.ForgetAt.UnixMilli()
+}
+
+// stretch is an interval of the store's clock in which an operation may have been applied,
+// and how much later the state's times are then, at its beginning.
+type stretch struct {
+	from, to int64
+	later    int64
+}
+
+// stretches returns the intervals within that of an operation in which the state is
+// forgotten, expired, and neither.
+func (w world) stretches(in request, out answer) (list []stretch) {
+	from, to := max(in.sent, w.clock), out.received
+	if w.state.Phase == "" {
+		return []stretch{{from: from, to: to}}
+	}
+	list = append(list, stretch{from: max(from, w.forget), to: to})
+	end := w.forget
+	if w.state.Phase == once.Held {
+		end = w.until
+		first := max(from, w.until)
+		list = append(list, stretch{first, min(to, w.forget+w.span-1), first - w.forget + 1})
+	}
+	list = append(list, stretch{from, min(to, end+w.span-1), from - end + 1})
+	possible := list[:0]
+	for _, s := range list {
+		if s.later = min(max(s.later, 0), w.span); s.from <= s.to {
+			possible = append(possible, s)
+		}
+	}
+	return possible
+}
+
+// lost applies an operation whose answer was lost.
+func (w world) lost(in request, out answer) (after []world) {
+	for _, t := range w.stretches(in, out) {
+		before := w.at(t.later)
+		s, _ := once.Step(before, time.UnixMilli(t.from), newFence, in.op)
+		next := w
+		next.clock = t.from
+		if s.Phase != "" && (s != before || !unchanged(before, t.from, in.op)) {
+			next.kept = keep(s)
+			last := t.to
+			if out.measured { // see measured
+				last = out.received
+			}
+			next.span, next.since, next.open = last-t.from, t.from, w.open
+			if s.Fence == newFence {
+				next.top++
+				next.state.Fence, next.open = next.top, true
+			}
+		}
+		after = append(after, next)
+	}
+	return after
+}
+
+// unchanged reports whether an operation leaves a state as it is, not even setting times
+// to what they are already.
+func unchanged(s once.State, now int64, op once.Operation) bool {
+	if s.Phase != "" {
+		s.ForgetAt = s.ForgetAt.Add(time.Millisecond)
+	}
+	after, _ := once.Step(s, time.UnixMilli(now), newFence, op)
+	return after == s
+}
+
+// forgotten applies a forget. Its answer has no clock.
+func (w world) forgotten(in request, out answer) (after []world) {
+	for _, t := range w.stretches(in, out) {
+		s, now := w.at(t.later), time.UnixMilli(t.from)
+		gone := s.Phase == "" || forgottenAt(s, t.from)
+		held := !gone && s.Phase == once.Held && !s.Expired(now) && !in.force
+		if out.fate == answered && (out.held != held || out.removed != (!gone && !held)) {
+			continue
+		}
+		next := w
+		next.clock = t.from
+		if !held && !gone {
+			next.kept = kept{}
+		}
+		after = append(after, next)
+	}
+	return after
+}
+
+// String shows a world in a picture.
+func (w world) String() string { return fmt.Sprintf("%s, top %v", w.kept, w.top) }
+
+// String shows what is kept.
+func (k kept) String() string {
+	s := k.state
+	if s.Phase == "" {
+		return "none"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s by %s, attempt %d, fence %v", s.Phase, s.Owner, s.Attempt, s.Fence)
+	if k.open {
+		b.WriteString(" or higher")
+	}
+	if s.Phase == once.Held {
+		fmt.Fprintf(&b, ", until %s", clock(k.until))
+	}
+	fmt.Fprintf(&b, ", forgotten %s", clock(k.forget))
+	if k.span > 0 {
+		fmt.Fprintf(&b, " or up to %v later", time.Duration(min(k.span, 1e9))*time.Millisecond)
+	}
+	return b.String()
+}
+
+// clock shows a time of the store, without what is the same in all of them.
+func clock(ms int64) string {
+	if ms >= endOfTime {
+		return "-"
+	}
+	const day = 24 * 3600 * 1000
+	return fmt.Sprintf("%.3f", float64(ms%day)/1000)
+}
+
+// describe shows an operation and its answer.
+func describe(in request, out answer) string {
+	var b strings.Builder
+	b.WriteString(string(in.action))
+	switch {
+	case in.op.Action == once.Acquire:
+		fmt.Fprintf(&b, " by %s, lease %v, keep %v, attempts %d", in.op.Owner, in.op.Terms.Lease, in.op.Terms.Keep, in.op.Terms.Attempts)
+	case in.op.Owner != "":
+		fmt.Fprintf(&b, " by %s", in.op.Owner)
+	case in.action == age:
+		fmt.Fprintf(&b, " by %v", in.by)
+	case in.force:
+		b.WriteString(" by force")
+	}
+	b.WriteString(" -> ")
+	switch {
+	case out.fate == unknown:
+		b.WriteString("? (applied or not)")
+	case out.fate == applied:
+		b.WriteString("? (applied)")
+	case in.action == forget && out.held:
+		b.WriteString("it is held")
+	case in.action == forget:
+		fmt.Fprintf(&b, "%t", out.removed)
+	case in.op.Action != "" || in.action == get:
+		fmt.Fprintf(&b, "%s at %s: %s", out.reply.Outcome, clock(out.reply.Now.UnixMilli()), keep(out.reply.State))
+		if out.reply.Changed {
+			b.WriteString(" (changed)")
+		}
+	default:
+		b.WriteString("so it was")
+	}
+	return b.String()
+}

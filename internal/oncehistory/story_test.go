@@ -1,0 +1,72 @@
+package oncehistory_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// errRefuted is matched by the error that tells a wrong history.
+var errRefuted = errors.New("refuted")
+
+// String tells all operations of a history, in the order in which they were called.
+func (h *history) String() string {
+	var b strings.Builder
+	for _, o := range h.ops {
+		fmt.Fprintf(&b, "  %s\n", line(o))
+	}
+	return b.String()
+}
+
+// line tells one operation: when it was called and answered, by whom, and what it was.
+func line(o porcupine.Operation) string {
+	end := "-"
+	if o.Return < endOfTime {
+		end = fmt.Sprintf("%.3f", time.Duration(o.Return).Seconds()*1000)
+	}
+	return fmt.Sprintf("%9.3f %9s ms  client %d: %s", time.Duration(o.Call).Seconds()*1000, end, o.ClientId,
+		describe(o.Input.(request), o.Output.(answer)))
+}
+
+// refuted tells a history for which there is no order: all that counts, and the longest order
+// of a part of it. It writes a picture if ACTIVITYD_PICTURES names a folder.
+func (h *history) refuted(m porcupine.Model, fences error) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "history %d: ", h.seed)
+	if fences != nil {
+		fmt.Fprintf(&b, "%v; ", fences)
+	}
+	fmt.Fprintf(&b, "all that counts:\n%s", h)
+	result, info := porcupine.CheckOperationsVerbose(m, h.ops, 10*time.Second)
+	if result != porcupine.Ok {
+		var longest []porcupine.Operation
+		for _, part := range info.PartialLinearizationsOperations()[0] {
+			if len(part) > len(longest) {
+				longest = part
+			}
+		}
+		fmt.Fprintf(&b, "no order of it agrees with the model; the longest of a part:\n")
+		state, seen := m.Init(), map[string]bool{}
+		for _, o := range longest {
+			_, state = m.Step(state, o.Input, o.Output)
+			fmt.Fprintf(&b, "  %s\n", line(o))
+			seen[line(o)] = true
+		}
+		fmt.Fprintf(&b, "  then the state is %s, and what comes next fits no more:\n", m.DescribeState(state))
+		for _, o := range h.ops {
+			if !seen[line(o)] {
+				fmt.Fprintf(&b, "  %s\n", line(o))
+			}
+		}
+	}
+	if folder := os.Getenv("ACTIVITYD_PICTURES"); folder != "" {
+		path := filepath.Join(folder, fmt.Sprintf("history-%d.html", h.seed))
+		fmt.Fprintf(&b, "a picture: %s %v\n", path, porcupine.VisualizePath(m, info, path))
+	}
+	return fmt.Errorf("%w: %s", errRefuted, b.String())
+}

@@ -1,0 +1,168 @@
+package oncehistory_test
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/once"
+)
+
+// vault is a store in memory that loses what a Redis can lose, and breaks the rule that a
+// test breaks on purpose.
+type vault struct {
+	broken broken
+
+	mu     sync.Mutex
+	states map[string]once.State
+	saved  map[string]once.State
+	old    map[string]once.State // the states before the last change
+	fence  once.Fence
+}
+
+// broken is a rule that a vault breaks. The zero broken breaks none.
+type broken struct {
+	step     step // instead of once.Step
+	epochs   bool // a loss of data loses the fences, too
+	atomic   bool // reading and writing are two steps
+	fresh    bool // get may answer what was before
+	forget   bool // it forgets what is held
+	snapshot bool // a snapshot that is loaded is a little wrong
+}
+
+func newVault(b broken) *vault {
+	if b.step == nil {
+		b.step = once.Step
+	}
+	return &vault{broken: b, states: map[string]once.State{}, saved: map[string]once.State{}, old: map[string]once.State{}}
+}
+
+func now() time.Time { return time.UnixMilli(time.Now().UnixMilli()) }
+
+// Apply implements [once.Store].
+func (v *vault) Apply(ctx context.Context, name string, op once.Operation) (once.Reply, error) {
+	if err := cmp.Or(op.Check(name), ctx.Err()); err != nil {
+		return once.Reply{}, err
+	}
+	return v.apply(ctx, name, op), nil
+}
+
+func (v *vault) apply(ctx context.Context, name string, op once.Operation) once.Reply {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	at := now()
+	before := v.known(name, at)
+	if v.broken.atomic {
+		v.mu.Unlock()
+		_ = retry.Sleep(ctx, time.Millisecond)
+		v.mu.Lock()
+	}
+	s, outcome := v.broken.step(before, at, v.fence+1, op)
+	v.fence = max(v.fence, s.Fence)
+	v.states[name], v.old[name] = s, before
+	return once.Reply{Outcome: outcome, State: s, Now: at, Changed: s.Phase != before.Phase}
+}
+
+func (v *vault) known(name string, at time.Time) once.State {
+	if s := v.states[name]; at.Before(s.ForgetAt) {
+		return s
+	}
+	return once.State{}
+}
+
+// Get implements [once.Store].
+func (v *vault) Get(_ context.Context, name string) (once.Reply, error) {
+	v.mu.Lock()
+	r := once.Reply{State: v.known(name, now()), Now: now()}
+	if v.broken.fresh {
+		r.State = v.old[name]
+	}
+	v.mu.Unlock()
+	return r, nil
+}
+
+// Forget implements [once.Store].
+func (v *vault) Forget(_ context.Context, name string, force bool) (forgotten bool, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.known(name, now())
+	if s.Phase == once.Held && !s.Expired(now()) && !force && !v.broken.forget {
+		return false, once.ErrHeld
+	}
+	delete(v.states, name)
+	return s.Phase != "", nil
+}
+
+// List implements [once.Store].
+func (v *vault) List(context.Context) ([]once.Named, error) { return nil, nil }
+
+// age moves the times of a state back.
+func (v *vault) age(_ context.Context, name string, d time.Duration) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.states[name]
+	if s.Phase == "" {
+		return nil
+	}
+	if s.Phase == once.Held {
+		s.Until = s.Until.Add(-d)
+	}
+	s.ForgetAt = s.ForgetAt.Add(-d)
+	v.states[name] = s
+	return nil
+}
+
+// drop loses one state.
+func (v *vault) drop(_ context.Context, name string) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.states, name)
+	return nil
+}
+
+// save makes a snapshot.
+func (v *vault) save(context.Context, *rand.Rand) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.saved = maps.Clone(v.states)
+	return nil
+}
+
+// flush loses everything but the snapshot.
+func (v *vault) flush(context.Context, *rand.Rand) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.states)
+	v.loseFences()
+	return nil
+}
+
+// restart comes back with the snapshot.
+func (v *vault) restart(context.Context, *rand.Rand) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.states = maps.Clone(v.saved)
+	for name, s := range v.states {
+		if v.broken.snapshot {
+			s.Attempt++
+		}
+		v.states[name] = s
+	}
+	v.loseFences()
+	return nil
+}
+
+// loseFences is what a store without epochs suffers.
+func (v *vault) loseFences() {
+	if !v.broken.epochs {
+		return
+	}
+	v.fence = 0
+	for _, s := range v.states {
+		v.fence = max(v.fence, s.Fence)
+	}
+}

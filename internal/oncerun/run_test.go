@@ -1,0 +1,552 @@
+//go:build unix
+
+package oncerun
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/once"
+)
+
+// fixture is a run over a store in memory, with a command of sh.
+type fixture struct {
+	store   once.Store
+	options Options
+	errs    bytes.Buffer
+}
+
+func newFixture() *fixture {
+	return &fixture{
+		store:   oncetest.NewMemory(time.Now),
+		options: Options{Key: once.Key{Name: "digest", Attempts: 3, Lease: time.Minute, Keep: time.Hour}, Watchdog: []string{"activityd", watchdogWord}},
+	}
+}
+
+// newRun returns a run of sh, and the file of its output.
+func (f *fixture) newRun(t *testing.T, script string) (*Run, *os.File) {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	must(t, err)
+	t.Cleanup(func() { _ = out.Close() })
+	o := f.options
+	o.Command, o.Errs = &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: os.Environ(), Stdout: out, Stderr: out}, &f.errs
+	return New(t.Context(), o), out
+}
+
+// do does the work, and returns what became of it, in words.
+func (f *fixture) do(r *Run) string {
+	did, err := r.Do(f.store, &notify.Notifier{})
+	return outcome(did, err)
+}
+
+// run runs sh, and returns what became of it and what the command wrote.
+func (f *fixture) run(t *testing.T, script string) (became, out string) {
+	t.Helper()
+	r, file := f.newRun(t, script)
+	became = f.do(r)
+	text, err := os.ReadFile(file.Name())
+	must(t, err)
+	return became, string(text)
+}
+
+// What becomes of a run, beside "exit N" and "signal N".
+const (
+	done      = "done"
+	elsewhere = "done elsewhere"
+	busy      = "busy"
+	exhausted = "exhausted elsewhere"
+	ended     = "ended" // the command was
+)
+
+func outcome(did bool, err error) string {
+	start, isStart := errors.AsType[*StartError](err)
+	failure, isCommand := errors.AsType[*CommandError](err)
+	stop, isStop := errors.AsType[*SignalError](err)
+	switch {
+	case err == nil && did:
+		return done
+	case err == nil:
+		return elsewhere
+	case errors.Is(err, once.ErrBusy):
+		return busy
+	case errors.Is(err, once.ErrLost), isCommand && failure.Ended():
+		return ended
+	case isCommand:
+		return fmt.Sprint("exit ", failure.Code)
+	case errors.Is(err, once.ErrExhausted):
+		return exhausted
+	case isStart:
+		return fmt.Sprint("not found: ", errors.Is(start, fs.ErrNotExist))
+	case isStop:
+		return fmt.Sprint("exit ", SignalCode(stop.Signal))
+	}
+	return err.Error()
+}
+
+// The command finds its attempt; one that succeeds is not run again.
+func TestOnceRunsUntilItIsDone(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	const script = `echo $ACTIVITYD_ATTEMPT $ACTIVITYD_LAST_ATTEMPT $ACTIVITYD_FENCE; test $ACTIVITYD_ATTEMPT = 3`
+	if became, out := f.run(t, script); became != done || out != "1 0 1\n2 0 2\n3 1 3\n" {
+		t.Errorf("%s, %q", became, out)
+	}
+	if want := "activityd: digest: attempt 1 of 3: exit status 1\nactivityd: digest: attempt 2 of 3: exit status 1\n"; f.errs.String() != want {
+		t.Errorf("said %q", f.errs.String())
+	}
+	f.errs.Reset()
+	r, _ := f.newRun(t, script)
+	if became := f.do(r); became != elsewhere || f.errs.Len() > 0 {
+		t.Errorf("%s, %q", became, &f.errs)
+	}
+	if !regexp.MustCompile(`^\S+/\d+@\S+Z$`).MatchString(r.Owner()) {
+		t.Errorf("done by %q", r.Owner())
+	}
+}
+
+// The exit code is that of the command, if its last attempt was that of this process.
+func TestOnceWithoutAttemptsLeft(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	f.options.Key.Attempts = 1
+	for _, want := range []struct{ became, out string }{{"exit 42", "x"}, {exhausted, ""}} {
+		r, file := f.newRun(t, "printf x; exit 42")
+		_, err := r.Do(f.store, &notify.Notifier{})
+		out, _ := os.ReadFile(file.Name())
+		if outcome(false, err) != want.became || string(out) != want.out || !strings.Contains(err.Error(), "all attempts failed, 1 of them: attempt 1 of 1: exit status 42") || f.errs.Len() > 0 {
+			t.Errorf("%v, %q, %q", err, out, &f.errs)
+		}
+	}
+}
+
+func TestOnceBusy(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	_, err := f.store.Apply(t.Context(), "digest", once.Operation{Action: once.Acquire, Owner: "other", Terms: once.Terms{Lease: time.Hour, Keep: time.Hour, Attempts: 3}})
+	must(t, err)
+	f.options.Key.NoWait = true
+	if became, out := f.run(t, "echo x"); became != busy || out != "" {
+		t.Errorf("%s, %q", became, out)
+	}
+	f.options.Key.NoWait, f.options.Key.Wait = false, time.Millisecond
+	if became, out := f.run(t, "echo x"); became != busy || out != "" {
+		t.Errorf("%s, %q", became, out)
+	}
+	f.options.Key.Wait = 0
+	r, _ := f.newRun(t, "echo x")
+	locked := make(chan string)
+	go func() { locked <- f.do(r) }()
+	r.pass(syscall.SIGUSR1) // is for the command alone
+	r.pass(syscall.SIGHUP)
+	if became := <-locked; became != exitOf(syscall.SIGHUP) {
+		t.Error(became)
+	}
+}
+
+// exitOf is what becomes of a command that a signal has ended.
+func exitOf(s syscall.Signal) string { return fmt.Sprint("exit ", 128+int(s)) }
+
+// An attempt that takes longer than --timeout is ended, with its group, and has failed, also
+// if the command says that it has succeeded.
+func TestOnceTimeout(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ trap, want string }{
+		"ends at TERM":    {"trap 'echo ends; exit 0' TERM", "all attempts failed, 1 of them: attempt 1 of 1: it took longer than --timeout=%v: it was ended, with exit status 0"},
+		"fails at TERM":   {"trap 'echo ends; exit 3' TERM", "attempt 1 of 1: it took longer than --timeout=%v: exit status 3"},
+		"does not end":    {"trap 'echo ends' TERM", "attempt 1 of 1: it took longer than --timeout=%v: signal: killed"},
+		"leaves a worker": {"(trap '' TERM; exec sleep 1000) & trap 'echo ends; exit 0' TERM", "it took longer than --timeout=%v: it was ended, with exit status 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, out := newFixture(), ""
+			var err error
+			// A machine that is slow may end the command before it is ready, or has said so.
+			for limit := 10 * time.Millisecond; !strings.HasSuffix(out, "\nends\n"); limit *= 2 {
+				f.store = oncetest.NewMemory(time.Now)
+				f.options.Key.Attempts, f.options.Timeout = 1, limit
+				r, file := f.newRun(t, c.trap+"; echo $$; while :; do sleep 0.01; done")
+				r.Key.Margin = min(40*limit, f.options.Key.Lease/2) // KILL comes after three quarters of it
+				_, err = r.Do(f.store, &notify.Notifier{})
+				text, readErr := os.ReadFile(file.Name())
+				must(t, readErr)
+				out = string(text)
+			}
+			if outcome(false, err) != ended || !strings.Contains(err.Error(), fmt.Sprintf(c.want, f.options.Timeout)) {
+				t.Error(err)
+			}
+			if reply, err := f.store.Get(t.Context(), "digest"); err != nil || reply.State.Phase != once.Exhausted {
+				t.Errorf("%+v, %v", reply.State, err)
+			}
+			line, _, _ := strings.Cut(out, "\n")
+			group, err := strconv.Atoi(line)
+			must(t, err)
+			if syscall.Kill(-group, 0) != syscall.ESRCH {
+				t.Error("a part of the group lives")
+			}
+		})
+	}
+}
+
+// A command that cannot be started is no attempt.
+func TestOnceCannotStart(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	for content, want := range map[string]string{"no program": "not found: false", "#!/nonexistent/interpreter\n": "not found: true"} {
+		r, _ := f.newRun(t, "")
+		r.Command.Path = filepath.Join(t.TempDir(), "program")
+		must(t, os.WriteFile(r.Command.Path, []byte(content), 0o700))
+		if became := f.do(r); became != want {
+			t.Errorf("%q: %s", content, became)
+		}
+		if reply, err := f.store.Get(t.Context(), "digest"); err != nil || reply.State.Phase != once.Free || reply.State.Attempt != 0 {
+			t.Errorf("%+v, %v", reply.State, err)
+		}
+	}
+}
+
+// Signals reach the whole group, any number of them; a command that fails after one that
+// ends it is handed back, and one that succeeds is done.
+func TestOncePassesSignalsOn(t *testing.T) {
+	t.Parallel()
+	const script = `trap 'echo 1' USR1; trap 'echo 2' USR2; trap 'echo hup' HUP; trap 'echo %; exit ' TERM
+		(trap '' USR1 USR2 HUP; trap 'echo %; exit' TERM; echo child; while :; do sleep 0.01; done) & echo ready; while :; do sleep 0.01; done`
+	for end, want := range map[string]struct {
+		became string
+		phase  once.Phase
+	}{"exit 0": {done, once.Done}, "exit 3": {"exit 3", once.Free}, "trap - TERM; kill $$": {exitOf(syscall.SIGTERM), once.Free}} {
+		f := newFixture()
+		r, file := f.newRun(t, strings.Replace(strings.Replace(script, "%; exit ", "end; "+end, 1), "%", "child ends", 1))
+		became := make(chan string)
+		go func() { became <- f.do(r) }()
+		says := func(text string) {
+			t.Helper()
+			eventually(t, text, func() bool {
+				out, err := os.ReadFile(file.Name())
+				return err == nil && strings.Contains(string(out), text+"\n")
+			})
+		}
+		says("ready")
+		says("child")
+		for sig, text := range map[syscall.Signal]string{syscall.SIGUSR1: "1", syscall.SIGUSR2: "2", syscall.SIGHUP: "hup"} {
+			r.pass(sig)
+			says(text)
+		}
+		r.pass(syscall.SIGTERM)
+		says("child ends")
+		if got := <-became; got != want.became {
+			t.Errorf("%s: %s", end, got)
+		}
+		reply, err := f.store.Get(t.Context(), "digest")
+		must(t, err)
+		if reply.State.Phase != want.phase || want.phase == once.Free && reply.State.Attempt != 0 {
+			t.Errorf("%s: %+v", end, reply.State)
+		}
+	}
+}
+
+// says waits until the output has a line.
+func says(t *testing.T, file *os.File, line string) {
+	t.Helper()
+	eventually(t, line, func() bool {
+		out, err := os.ReadFile(file.Name())
+		return err == nil && strings.Contains("\n"+string(out), "\n"+line+"\n")
+	})
+}
+
+// awaitExit waits until the command itself has exited: it is a child of this process.
+func awaitExit(t *testing.T, r *Run) {
+	t.Helper()
+	r.mu.Lock()
+	pid := r.child.group
+	r.mu.Unlock()
+	eventually(t, "the command has exited", func() bool { return isGone(pid) })
+}
+
+// An attempt is over when the whole group of its command is: one that was told to end by a
+// signal, or has failed, leaves nothing behind that works beside the next attempt.
+func TestOnceEndsWhatIsLeftOfTheGroup(t *testing.T) {
+	t.Parallel()
+	const worker = `(trap '' HUP; trap 'echo worker ends; while ! test -e "$0"; do sleep 0.01; done; echo worker ended; exit' TERM; echo works; while :; do sleep 0.01; done)`
+	for name, c := range map[string]struct {
+		script string
+		signal os.Signal
+		became string
+		phase  once.Phase
+	}{
+		"ended by a signal":         {worker + " & while :; do sleep 0.01; done", syscall.SIGTERM, exitOf(syscall.SIGTERM), once.Free},
+		"ended by another signal":   {"trap 'exit 0' HUP; " + worker + " & while :; do sleep 0.01; done", syscall.SIGHUP, done, once.Done},
+		"failed":                    {worker + " & while ! test -e \"$0.go\"; do sleep 0.01; done; exit 4", nil, "exit 4", once.Exhausted},
+		"failed, and ignores TERM":  {"trap '' TERM; (echo works; echo worker ends; sleep 1000) & while ! test -e \"$0.go\"; do sleep 0.01; done; exit 5", nil, "exit 5", once.Exhausted},
+		"signalled, and ignores it": {"(trap '' TERM; echo works; echo worker ends; sleep 1000) & while :; do sleep 0.01; done", syscall.SIGTERM, exitOf(syscall.SIGTERM), once.Free},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture()
+			f.options.Key.Attempts = 1
+			f.options.Key.Lease = 10 * time.Minute
+			r, file := f.newRun(t, c.script)
+			ignores := strings.Contains(c.script, "trap '' TERM")
+			if ignores {
+				r.Key.Margin, r.stopGrace = 400*time.Millisecond, 300*time.Millisecond
+			}
+			end := filepath.Join(t.TempDir(), "end")
+			r.Command.Args = append(r.Command.Args, end)
+			became := make(chan string, 1)
+			go func() { became <- f.do(r) }()
+			says(t, file, "works")
+			r.mu.Lock()
+			group := r.child.group
+			r.mu.Unlock()
+			if c.signal != nil {
+				r.pass(c.signal)
+			} else {
+				must(t, os.WriteFile(end+".go", nil, 0o600))
+			}
+			says(t, file, "worker ends")
+			if !ignores {
+				awaitExit(t, r)
+				reply, err := f.store.Get(t.Context(), "digest")
+				must(t, err)
+				if reply.State.Phase != once.Held || len(became) > 0 {
+					t.Errorf("while a part of it works: %+v", reply.State)
+				}
+				must(t, os.WriteFile(end, nil, 0o600))
+			}
+			if got := <-became; got != c.became {
+				t.Errorf("%s: %s", got, &f.errs)
+			}
+			if syscall.Kill(-group, 0) != syscall.ESRCH {
+				t.Error("a part of the group lives")
+			}
+			if !ignores {
+				says(t, file, "worker ended")
+			}
+			reply, err := f.store.Get(t.Context(), "digest")
+			must(t, err)
+			if reply.State.Phase != c.phase {
+				t.Errorf("%+v", reply.State)
+			}
+		})
+	}
+}
+
+// What a command that has succeeded leaves in the background is left alone.
+func TestOnceLeavesTheBackgroundAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	became, out := f.run(t, "sleep 1000 & echo $!")
+	pid, err := strconv.Atoi(strings.TrimSpace(out))
+	must(t, err)
+	if became != done || isGone(pid) {
+		t.Errorf("%s, and it is gone: %t", became, isGone(pid))
+	}
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
+}
+
+// KILL comes before the end of the lease, whenever this process learns of that: what woke
+// up too late kills at once.
+func TestOnceKillsAtATime(t *testing.T) {
+	t.Parallel()
+	const quarter = 2 * time.Hour // of the margin: a relative time would not pass here
+	for name, c := range map[string]struct {
+		ends time.Duration // from now on; 0: it is another's already
+		trap string
+		want string // the error
+		says bool
+	}{
+		"in time":       {3 * quarter, "echo ends; exit 0", errEnded.Error(), true},
+		"soon":          {quarter + 5*time.Second, "echo ends", "signal: killed", true},
+		"too late":      {quarter, "sleep 60; echo ends", "signal: killed", false},
+		"expired":       {-quarter, "sleep 60; echo ends", "signal: killed", false},
+		"it is another": {0, "sleep 60; echo ends", "signal: killed", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture()
+			f.options.Key.Lease = 24 * time.Hour
+			r, file := f.newRun(t, "trap '"+c.trap+"' TERM; echo runs; while :; do sleep 0.01; done")
+			ctx, end := context.WithCancelCause(t.Context())
+			result := make(chan error)
+			go func() { result <- r.runChild(ctx, r.Command.Env) }()
+			says(t, file, "runs")
+			lost := &once.LostError{}
+			if c.ends != 0 {
+				lost.Ends = time.Now().Add(c.ends)
+			}
+			end(lost)
+			if err := <-result; err == nil || err.Error() != c.want {
+				t.Errorf("%v, want %s", err, c.want)
+			}
+			if out, err := os.ReadFile(file.Name()); err != nil || strings.Contains(string(out), "ends\n") != c.says {
+				t.Errorf("%q, %v", out, err)
+			}
+		})
+	}
+}
+
+// What ignores SIGTERM is killed, with all that it has started, before the lease can have
+// run out.
+func TestOnceEndsTheGroupOfALostLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	r, file, away := f.newRunWithAway(t, `trap 'echo term' TERM; (trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000) & echo $!; while :; do sleep 0.01; done`)
+	became := make(chan string)
+	go func() { became <- f.do(r) }()
+	var pids []string
+	eventually(t, "it runs", func() bool {
+		out, err := os.ReadFile(file.Name())
+		pids = strings.Fields(string(out))
+		return err == nil && len(pids) == 2
+	})
+	r.mu.Lock()
+	group := r.child.group
+	r.mu.Unlock()
+	away.away.Store(true)
+	eventually(t, "it is told", func() bool {
+		out, err := os.ReadFile(file.Name())
+		return err == nil && strings.Contains(string(out), "term\n")
+	})
+	eventually(t, "the group is gone", func() bool { return syscall.Kill(-group, 0) == syscall.ESRCH })
+	away.away.Store(false)
+	if got := <-became; got != ended {
+		t.Error(got)
+	}
+}
+
+// Of a name that was forgotten, another process may hold the lease already.
+func TestOnceIsForgotten(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	f.options.Key.Lease = 6 * time.Second // a third of it passes until the loss is noticed
+	r, file := f.newRun(t, "trap 'sleep 60; echo late' TERM; echo runs; while :; do sleep 0.01; done")
+	became := make(chan string)
+	go func() { became <- f.do(r) }()
+	says(t, file, "runs")
+	if forgotten, err := f.store.Forget(t.Context(), "digest", true); !forgotten || err != nil {
+		t.Fatal(forgotten, err)
+	}
+	if got := <-became; got != ended {
+		t.Error(got)
+	}
+	// The shell may say of its "sleep 0.01" that it was terminated.
+	if out, err := os.ReadFile(file.Name()); err != nil || strings.Count(string(out), "runs\n") != 1 || strings.Contains(string(out), "late") {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// A command that ends well because it is told to has not done its work.
+func TestOnceSuccessAfterALostLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	r, file, away := f.newRunWithAway(t, "trap 'exit 0' TERM; echo runs; while :; do sleep 0.01; done")
+	became := make(chan error)
+	go func() {
+		_, err := r.Do(f.store, &notify.Notifier{})
+		became <- err
+	}()
+	says(t, file, "runs")
+	away.away.Store(true)
+	eventually(t, "it has ended", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child == nil })
+	away.away.Store(false)
+	if err := <-became; outcome(false, err) != ended || !strings.Contains(err.Error(), "attempt 1 of 3: it was ended, with exit status 0") {
+		t.Error(err)
+	}
+	if reply, err := f.store.Get(t.Context(), "digest"); err != nil || reply.State.Phase == once.Done {
+		t.Errorf("%+v, %v", reply.State, err)
+	}
+	if said := f.errs.String(); !strings.HasPrefix(said, "activityd: extend digest: ") || strings.Count(said, "extend") != 1 {
+		t.Errorf("said %q", said)
+	}
+}
+
+// When standard error is not read, sayError returns at once, so that what calls it goes on
+// extending the lease; and the process ends all the same.
+func TestOnceMessagesDoNotBlock(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	r, _ := f.newRun(t, "while :; do sleep 0.01; done")
+	blocked := make(chan struct{})
+	t.Cleanup(func() { close(blocked) })
+	r.Errs = writerFunc(func(p []byte) (int, error) { <-blocked; return len(p), nil })
+	became := make(chan string)
+	go func() { became <- f.do(r) }()
+	eventually(t, "it runs", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child != nil })
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		for n := range 2 * maxMessages {
+			r.sayError("digest", fmt.Errorf("%w: number %d", once.ErrUnavailable, n))
+		}
+	}()
+	eventually(t, "all is said", func() bool {
+		select {
+		case <-said:
+			return true
+		default:
+			return false
+		}
+	})
+	r.pass(syscall.SIGTERM)
+	if got := <-became; got != exitOf(syscall.SIGTERM) {
+		t.Error(got)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// What does not end, such as a relay whose Redis hangs, keeps no process from its end.
+func TestWithin(t *testing.T) {
+	t.Parallel()
+	hangs := make(chan struct{})
+	defer close(hangs)
+	Within(time.Millisecond, func() { <-hangs })
+	called := false
+	Within(time.Hour, func() { called = true })
+	if !called {
+		t.Error("it was not called")
+	}
+}
+
+// newRunWithAway is newRun with a store that may be away. The lease is lost soon then: TERM
+// comes half of it after the last extension, and KILL three eighths of it later.
+func (f *fixture) newRunWithAway(t *testing.T, script string) (*Run, *os.File, *awayStore) {
+	t.Helper()
+	away := &awayStore{Store: f.store}
+	f.store = away
+	f.options.Key.Lease = 10 * time.Second
+	r, out := f.newRun(t, script)
+	r.Key.Margin = r.Key.Lease / 2
+	return r, out, away
+}
+
+// awayStore is a store that may be away.
+type awayStore struct {
+	once.Store
+
+	away atomic.Bool
+}
+
+func (s *awayStore) Apply(ctx context.Context, name string, op once.Operation) (once.Reply, error) {
+	if s.away.Load() {
+		return once.Reply{}, once.ErrUnavailable
+	}
+	return s.Store.Apply(ctx, name, op)
+}

@@ -1,0 +1,16 @@
+package oncetest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/oncetest"
+)
+
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	oncetest.TestStore(t, func(*testing.T) oncetest.Harness {
+		m := oncetest.NewMemory(time.Now)
+		return oncetest.Harness{Store: m, Age: m.Age}
+	})
+}

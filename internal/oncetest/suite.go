@@ -1,0 +1,904 @@
+package oncetest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/once"
+)
+
+// Harness is a store under test.
+type Harness struct {
+	once.Store
+
+	// Age moves the times of a state, began, until and forget_at, back by so much in the store,
+	// as if the state were so much older. It does nothing to a name without a state.
+	Age func(name string, d time.Duration) error
+}
+
+// TestStore runs the tests that every store passes. Each opens a store of its own, which
+// may also be one for all: every test has its own names.
+func TestStore(t *testing.T, open func(*testing.T) Harness) {
+	t.Helper()
+	for name, test := range map[string]func(*testing.T, suite){
+		"Transitions": testTransitions,
+		"Acquire":     testAcquire,
+		"Terms":       testTerms,
+		"Repeated":    testRepeated,
+		"Late":        testLate,
+		"Retention":   testRetention,
+		"Get":         testGet,
+		"List":        testList,
+		"Forget":      testForget,
+		"BadNames":    testBadNames,
+		"BadInput":    testBadInput,
+		"Names":       testNames,
+		"Owners":      testOwners,
+		"Reasons":     testReasons,
+		"Maxima":      testMaxima,
+		"OneWinner":   testOneWinner,
+		"Attempts":    testAttempts,
+		"Cancelled":   testCancelled,
+		"Property":    testProperty,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, suite{Harness: open(t), prefix: rand.Text()[:8] + "/"})
+		})
+	}
+}
+
+// suite is a store and the beginning of the names of one test.
+type suite struct {
+	Harness
+
+	prefix string
+}
+
+// The owners, and the terms of most tests. No test lasts for a lease.
+const (
+	me      = "me"
+	another = "another"
+	lease   = time.Hour
+	keep    = 2 * time.Hour
+)
+
+var terms = once.Terms{Lease: lease, Keep: keep, Attempts: 3}
+
+// apply fails the test at an error.
+func (s suite) apply(t *testing.T, name string, op once.Operation) once.Reply {
+	t.Helper()
+	r, err := s.Apply(t.Context(), name, op)
+	if err != nil {
+		t.Fatalf("%s %s by %s: %v", op.Action, name, op.Owner, err)
+	}
+	return r
+}
+
+// acquire fails the test unless it succeeds.
+func (s suite) acquire(t *testing.T, name, owner string, terms once.Terms) once.Reply {
+	t.Helper()
+	r := s.apply(t, name, once.Operation{Action: once.Acquire, Owner: owner, Terms: terms})
+	if r.Outcome != once.OK {
+		t.Fatalf("acquire %s by %s: %+v, want it acquired", name, owner, r)
+	}
+	return r
+}
+
+// end fails the test unless the owner can end its attempt so.
+func (s suite) end(t *testing.T, name, owner string, a once.Action) once.Reply {
+	t.Helper()
+	r := s.apply(t, name, once.Operation{Action: a, Owner: owner, Reason: "no luck"})
+	if r.Outcome != once.OK {
+		t.Fatalf("%s %s by %s: %+v", a, name, owner, r)
+	}
+	return r
+}
+
+// get fails the test at an error.
+func (s suite) get(t *testing.T, name string) once.State {
+	t.Helper()
+	r, err := s.Get(t.Context(), name)
+	if err != nil {
+		t.Fatalf("get %s: %v", name, err)
+	}
+	return r.State
+}
+
+// age fails the test at an error.
+func (s suite) age(t *testing.T, name string, d time.Duration) {
+	t.Helper()
+	if err := s.Age(name, d); err != nil {
+		t.Fatalf("age %s: %v", name, err)
+	}
+}
+
+// same reports whether two states are the same, at most a minute later: a store may tell
+// times by the clock of the process that asks, from the time that is left.
+func same(a, b once.State) bool {
+	if a.Until.IsZero() != b.Until.IsZero() || a.Until.Sub(b.Until).Abs() > time.Minute || a.ForgetAt.Sub(b.ForgetAt).Abs() > time.Minute {
+		return false
+	}
+	a.Until, a.ForgetAt = b.Until, b.ForgetAt
+	return a == b
+}
+
+// list is what List returns of this test's names.
+func (s suite) list(t *testing.T) (list []once.Named) {
+	t.Helper()
+	all, err := s.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.IsSortedFunc(all, func(a, b once.Named) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Errorf("the list is not sorted: %+v", all)
+	}
+	for _, n := range all {
+		if strings.HasPrefix(n.Name, s.prefix) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// before are the states of the table of transitions, and how a name gets there.
+var before = map[string]func(*testing.T, suite, string){
+	"none": func(*testing.T, suite, string) {},
+	"forgotten": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Finish)
+		s.age(t, name, keep)
+	},
+	"forgotten, held": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.age(t, name, lease+keep)
+	},
+	"free, 1 attempt": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, "first", terms)
+		s.end(t, name, "first", once.Fail)
+	},
+	"free, 3 attempts": func(t *testing.T, s suite, name string) {
+		for _, owner := range []string{"1", "2", "3"} {
+			s.acquire(t, name, owner, once.Terms{Lease: lease, Keep: keep})
+			s.end(t, name, owner, once.Fail)
+		}
+	},
+	"held by me": func(t *testing.T, s suite, name string) { s.acquire(t, name, me, terms) },
+	"held by me, last": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, once.Terms{Lease: lease, Keep: keep, Attempts: 1})
+	},
+	"held by me, expired": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.age(t, name, lease)
+	},
+	"held by me, last, expired": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, once.Terms{Lease: lease, Keep: keep, Attempts: 1})
+		s.age(t, name, lease)
+	},
+	"held by another": func(t *testing.T, s suite, name string) { s.acquire(t, name, another, terms) },
+	"held by another, expired": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, another, terms)
+		s.age(t, name, lease)
+	},
+	"held by another, last, expired": func(t *testing.T, s suite, name string) {
+		for _, owner := range []string{"1", "2", another} {
+			s.acquire(t, name, owner, terms)
+			s.age(t, name, lease)
+		}
+	},
+	"done by me": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Finish)
+	},
+	"done by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, another, terms)
+		s.end(t, name, another, once.Finish)
+	},
+	"failed by me": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Fail)
+	},
+	"released by me": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Release)
+	},
+	"exhausted by me": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, once.Terms{Lease: lease, Keep: keep, Attempts: 1})
+		s.end(t, name, me, once.Fail)
+	},
+	"exhausted by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, another, once.Terms{Lease: lease, Keep: keep, Attempts: 1})
+		s.end(t, name, another, once.Fail)
+	},
+	"taken over from me": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.age(t, name, lease)
+		s.acquire(t, name, another, terms)
+	},
+	"taken over from me, failed": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.age(t, name, lease)
+		s.acquire(t, name, another, terms)
+		s.end(t, name, another, once.Fail)
+	},
+	"failed by me, held by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Fail)
+		s.acquire(t, name, another, terms)
+	},
+	"failed by me, released by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Fail)
+		s.acquire(t, name, another, terms)
+		s.end(t, name, another, once.Release)
+	},
+	"failed by me, done by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Fail)
+		s.acquire(t, name, another, terms)
+		s.end(t, name, another, once.Finish)
+	},
+	"failed by me, exhausted by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Fail)
+		s.acquire(t, name, another, once.Terms{Lease: lease, Keep: keep, Attempts: 2})
+		s.end(t, name, another, once.Fail)
+	},
+	"released by me, held by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Release)
+		s.acquire(t, name, another, terms)
+	},
+	"released by me, failed by another, expired": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Release)
+		s.acquire(t, name, another, terms)
+		s.end(t, name, another, once.Fail)
+		s.acquire(t, name, "third", terms)
+		s.age(t, name, lease)
+	},
+	"expired by me, exhausted by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.age(t, name, lease)
+		s.apply(t, name, once.Operation{Action: once.Acquire, Owner: another, Terms: once.Terms{Lease: lease, Keep: keep, Attempts: 1}})
+	},
+	"taken over from me, done": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.age(t, name, lease)
+		s.acquire(t, name, another, terms)
+		s.end(t, name, another, once.Finish)
+	},
+}
+
+// transitions is the table of package once. The operation is that of "me", with at most 3
+// attempts. What it does not say is Lost, and changes nothing.
+var transitions = []struct {
+	before  string
+	action  once.Action
+	outcome once.Outcome
+	phase   once.Phase
+	attempt int
+}{
+	{"none", once.Acquire, once.OK, once.Held, 1},
+	{"forgotten", once.Acquire, once.OK, once.Held, 1},
+	{"forgotten, held", once.Acquire, once.OK, once.Held, 1},
+	{"free, 1 attempt", once.Acquire, once.OK, once.Held, 2},
+	{"free, 3 attempts", once.Acquire, once.OutOfAttempts, once.Exhausted, 3},
+	{"held by me", once.Acquire, once.OK, once.Held, 1},
+	{"held by me, last", once.Acquire, once.OK, once.Held, 1},
+	{"held by another", once.Acquire, once.Busy, once.Held, 1},
+	{"taken over from me", once.Acquire, once.Busy, once.Held, 2},
+	{"held by another, expired", once.Acquire, once.OK, once.Held, 2},
+	{"held by another, last, expired", once.Acquire, once.OutOfAttempts, once.Exhausted, 3},
+	{"done by me", once.Acquire, once.AlreadyDone, once.Done, 1},
+	{"done by another", once.Acquire, once.AlreadyDone, once.Done, 1},
+	{"taken over from me, done", once.Acquire, once.AlreadyDone, once.Done, 2},
+	{"exhausted by me", once.Acquire, once.OutOfAttempts, once.Exhausted, 1},
+	{"exhausted by another", once.Acquire, once.OutOfAttempts, once.Exhausted, 1},
+	{"failed by me, held by another", once.Acquire, once.Busy, once.Held, 2},
+	{"failed by me, done by another", once.Acquire, once.AlreadyDone, once.Done, 2},
+	{"failed by me, exhausted by another", once.Acquire, once.OutOfAttempts, once.Exhausted, 2},
+	{"released by me, held by another", once.Acquire, once.Busy, once.Held, 1},
+	{"expired by me, exhausted by another", once.Acquire, once.OutOfAttempts, once.Exhausted, 1},
+
+	{"held by me", once.Extend, once.OK, once.Held, 1},
+	{"held by me, last", once.Extend, once.OK, once.Held, 1},
+
+	{"held by me", once.Finish, once.OK, once.Done, 1},
+	{"held by me, last", once.Finish, once.OK, once.Done, 1},
+	{"held by me, expired", once.Finish, once.OK, once.Done, 1},
+	{"held by me, last, expired", once.Finish, once.OK, once.Done, 1},
+	{"done by me", once.Finish, once.OK, once.Done, 1},
+
+	{"held by me", once.Fail, once.OK, once.Free, 1},
+	{"held by me, expired", once.Fail, once.OK, once.Free, 1},
+	{"held by me, last", once.Fail, once.OK, once.Exhausted, 1},
+	{"held by me, last, expired", once.Fail, once.OK, once.Exhausted, 1},
+	{"failed by me", once.Fail, once.OK, once.Free, 1},
+	{"exhausted by me", once.Fail, once.OK, once.Exhausted, 1},
+	{"failed by me, held by another", once.Fail, once.OK, once.Held, 2},
+	{"failed by me, released by another", once.Fail, once.OK, once.Free, 1},
+	{"failed by me, done by another", once.Fail, once.OK, once.Done, 2},
+	{"failed by me, exhausted by another", once.Fail, once.OK, once.Exhausted, 2},
+
+	{"held by me", once.Release, once.OK, once.Free, 0},
+	{"held by me, last", once.Release, once.OK, once.Free, 0},
+	{"held by me, expired", once.Release, once.OK, once.Free, 0},
+	{"held by me, last, expired", once.Release, once.OK, once.Free, 0},
+	{"released by me", once.Release, once.OK, once.Free, 0},
+	{"released by me, held by another", once.Release, once.OK, once.Held, 1},
+	{"released by me, failed by another, expired", once.Release, once.OK, once.Held, 2},
+}
+
+func testTransitions(t *testing.T, s suite) {
+	covered := make(map[[2]string]bool)
+	for i, row := range transitions {
+		covered[[2]string{row.before, string(row.action)}] = true
+		name := fmt.Sprintf("%srow%d", s.prefix, i)
+		before[row.before](t, s, name)
+		was := s.get(t, name)
+		r := s.apply(t, name, once.Operation{Action: row.action, Owner: me, Terms: terms, Reason: "no luck"})
+		if r.Outcome != row.outcome || r.State.Phase != row.phase || r.State.Attempt != row.attempt {
+			t.Errorf("%s, %s: %s, %s, attempt %d; want %s, %s, attempt %d", row.before, row.action,
+				r.Outcome, r.State.Phase, r.State.Attempt, row.outcome, row.phase, row.attempt)
+		}
+		if r.Changed != (row.phase != was.Phase) {
+			t.Errorf("%s, %s: changed: %v; it was %q and is %q", row.before, row.action, r.Changed, was.Phase, row.phase)
+		}
+		if got := s.get(t, name); !same(got, r.State) {
+			t.Errorf("%s, %s: answered\n%+v, stored\n%+v", row.before, row.action, r.State, got)
+		}
+	}
+	n := 0
+	for _, state := range slices.Sorted(maps.Keys(before)) {
+		for _, a := range []once.Action{once.Acquire, once.Extend, once.Finish, once.Fail, once.Release} {
+			if covered[[2]string{state, string(a)}] {
+				continue
+			}
+			name := fmt.Sprintf("%slost%d", s.prefix, n)
+			n++
+			before[state](t, s, name)
+			was := s.get(t, name)
+			r := s.apply(t, name, once.Operation{Action: a, Owner: me, Terms: terms})
+			if got := s.get(t, name); r.Outcome != once.Lost || r.Changed || !same(r.State, was) || !same(got, was) {
+				t.Errorf("%s, %s: %+v, then %+v; want it lost, and still %+v", state, a, r, got, was)
+			}
+		}
+	}
+}
+
+// What an acquisition stores, and what one leaves of the attempt before.
+func testAcquire(t *testing.T, s suite) {
+	name := s.prefix + "a"
+	r := s.acquire(t, name, me, terms)
+	beganNow(t, r)
+	want := once.State{
+		Phase: once.Held, Owner: me, Attempt: 1, Terms: terms, Fence: r.State.Fence, Began: r.State.Began,
+		Until: r.Now.Add(lease), ForgetAt: r.Now.Add(lease + keep),
+	}
+	if r.State != want || r.State.Fence == 0 || r.Now.UnixMilli() == 0 || !r.Now.Equal(r.Now.Truncate(time.Millisecond)) {
+		t.Errorf("acquired %+v\nwant %+v", r, want)
+	}
+	failed := s.end(t, name, me, once.Fail)
+	want.Phase, want.Until, want.ForgetAt, want.Reason, want.Ended = once.Free, time.Time{}, failed.Now.Add(keep), "no luck", "fail me\t"
+	if failed.State != want {
+		t.Errorf("failed %+v\nwant %+v", failed.State, want)
+	}
+	s.age(t, name, keep/2)
+	next := s.acquire(t, name, another, terms)
+	beganNow(t, next)
+	if next.State.Attempt != 2 || next.State.Fence <= r.State.Fence || next.State.Reason != "no luck" || next.State.Owner != another {
+		t.Errorf("attempt 2: %+v", next.State)
+	}
+	s.age(t, name, lease)
+	last := s.acquire(t, name, "third", terms)
+	beganNow(t, last)
+	if last.State.Attempt != 3 || last.State.Fence <= next.State.Fence || last.State.Reason != "the lease of attempt 2 expired" {
+		t.Errorf("attempt 3: %+v", last.State)
+	}
+	s.age(t, name, lease)
+	over := s.apply(t, name, once.Operation{Action: once.Acquire, Owner: "fourth", Terms: terms})
+	want = last.State
+	want.Began = want.Began.Add(-lease)
+	want.Phase, want.Until, want.ForgetAt, want.Reason = once.Exhausted, time.Time{}, over.Now.Add(keep), "the lease of attempt 3 expired"
+	want.Ended = "expire third\texpire another\tfail me\t"
+	if over.State != want || over.Outcome != once.OutOfAttempts || !over.Changed {
+		t.Errorf("after the last attempt: %+v\nwant %+v", over, want)
+	}
+}
+
+// beganNow checks that an acquisition has begun an attempt just now.
+func beganNow(t *testing.T, r once.Reply) {
+	t.Helper()
+	if ago := r.Now.Sub(r.State.Began); ago.Abs() > time.Minute {
+		t.Errorf("it began %v ago: %+v", ago, r)
+	}
+}
+
+// An extension has the terms of the acquisition, one that is repeated has new ones; parts
+// of milliseconds are dropped. Neither begins an attempt.
+func testTerms(t *testing.T, s suite) {
+	name := s.prefix + "a"
+	began := s.acquire(t, name, me, terms).State.Began.Add(-lease / 2)
+	s.age(t, name, lease/2)
+	if r := s.end(t, name, me, once.Extend); !r.State.Began.Equal(began) || !r.State.Until.Equal(r.Now.Add(lease)) || !r.State.ForgetAt.Equal(r.Now.Add(lease+keep)) {
+		t.Errorf("extended: %+v", r)
+	}
+	other := once.Terms{Lease: 3*time.Hour + 1500*time.Microsecond, Keep: 5*time.Hour + 999*time.Microsecond, Attempts: 7}
+	want := once.Terms{Lease: 3*time.Hour + time.Millisecond, Keep: 5 * time.Hour, Attempts: 7}
+	for _, r := range []once.Reply{s.acquire(t, name, me, other), s.end(t, name, me, once.Extend)} {
+		if r.State.Terms != want || !r.State.Began.Equal(began) || !r.State.Until.Equal(r.Now.Add(want.Lease)) || !r.State.ForgetAt.Equal(r.Now.Add(want.Lease+want.Keep)) {
+			t.Errorf("with other terms: %+v", r)
+		}
+	}
+}
+
+// An operation whose answer was lost is sent again by the same owner.
+func testRepeated(t *testing.T, s suite) {
+	for _, a := range []once.Action{once.Finish, once.Fail, once.Release} {
+		name := s.prefix + string(a)
+		first := s.acquire(t, name, me, terms)
+		second := s.acquire(t, name, me, terms)
+		if second.State.Attempt != 1 || second.State.Fence != first.State.Fence || second.Changed {
+			t.Errorf("acquired twice: %+v, then %+v", first, second)
+		}
+		for range 2 {
+			if r := s.end(t, name, me, once.Extend); r.Changed {
+				t.Errorf("extended: %+v", r)
+			}
+		}
+		ended := s.end(t, name, me, a)
+		again := s.apply(t, name, once.Operation{Action: a, Owner: me, Reason: "another reason"})
+		if again.Outcome != once.OK || again.Changed || !same(again.State, ended.State) {
+			t.Errorf("%s twice: %+v, then %+v", a, ended, again)
+		}
+	}
+}
+
+// What is late or sent twice is answered as long as it is known how the owner's attempt ended:
+// until five more have, if all owners are of the longest.
+func testLate(t *testing.T, s suite) {
+	ends := []struct {
+		action  once.Action // "": it expires
+		attempt int         // what it adds
+	}{{once.Fail, 1}, {once.Release, 0}, {"", 1}, {once.Release, 0}, {once.Fail, 1}, {"", 1}, {once.Fail, 1}, {once.Fail, 1}}
+	name := s.prefix + "a"
+	owner := func(i int) string { return fmt.Sprintf("%0*d", once.MaxOwner, i) }
+	many := once.Terms{Lease: lease, Keep: keep}
+	attempt := 0
+	for i, end := range ends {
+		s.acquire(t, name, owner(i), many)
+		if end.action == "" {
+			s.age(t, name, lease)
+			r := s.apply(t, name, once.Operation{Action: once.Acquire, Owner: owner(i), Terms: many})
+			if r.Outcome != once.Lost || r.Changed {
+				t.Errorf("acquired again after its lease: %+v", r)
+			}
+		} else {
+			s.end(t, name, owner(i), end.action)
+		}
+		attempt += end.attempt
+		for before := max(0, i-4); before <= i; before++ {
+			late := []once.Action{once.Acquire, once.Fail, once.Release}
+			if end.action == "" && before == i {
+				late = late[:1] // the others end it: its lease has expired, but no other has taken it over
+			}
+			s.isLate(t, name, owner(before), ends[before].action, late)
+		}
+	}
+	if got := s.get(t, name); got.Attempt != attempt || len(got.Ended) > 545 || !strings.HasSuffix(got.Ended, "\t") {
+		t.Errorf("in the end: %+v, want attempt %d", got, attempt)
+	}
+}
+
+// isLate checks that operations of an owner whose attempt ended by an action change nothing, and
+// that only that action is answered as done.
+func (s suite) isLate(t *testing.T, name, owner string, ended once.Action, late []once.Action) {
+	t.Helper()
+	was := s.get(t, name)
+	for _, a := range late {
+		want := once.Lost
+		if a == ended {
+			want = once.OK
+		}
+		r := s.apply(t, name, once.Operation{Action: a, Owner: owner, Terms: once.Terms{Lease: lease, Keep: keep}, Reason: "late"})
+		if r.Outcome != want || r.Changed || !same(r.State, was) {
+			t.Errorf("%s by owner %s, which ended by %q: %+v, want %s and still %+v", a, owner, ended, r, want, was)
+		}
+	}
+}
+
+// lost checks that a name without a state is lost to its owner.
+func (s suite) lost(t *testing.T, name string) {
+	t.Helper()
+	for _, a := range []once.Action{once.Extend, once.Finish, once.Fail, once.Release} {
+		if r := s.apply(t, name, once.Operation{Action: a, Owner: me}); r.Outcome != once.Lost || r.State != (once.State{}) || r.Changed {
+			t.Errorf("%s: %s: %+v", name, a, r)
+		}
+	}
+}
+
+// A state is kept for as long as the terms say, and then the name is as new.
+func testRetention(t *testing.T, s suite) {
+	for _, test := range []struct {
+		end  once.Action // "": none
+		keep time.Duration
+	}{{"", lease + keep}, {once.Finish, keep}, {once.Fail, keep}, {once.Release, keep}} {
+		name := s.prefix + "after-" + string(test.end)
+		before := s.acquire(t, name, me, terms)
+		if test.end != "" {
+			s.end(t, name, me, test.end)
+		}
+		s.age(t, name, test.keep-10*time.Minute)
+		if got := s.get(t, name); got.Phase == "" || got.Fence != before.State.Fence {
+			t.Errorf("%s: forgotten too early", name)
+		}
+		s.age(t, name, 10*time.Minute)
+		if got := s.get(t, name); got != (once.State{}) {
+			t.Errorf("%s: still there: %+v", name, got)
+		}
+		s.lost(t, name)
+		if list := s.list(t); len(list) > 0 {
+			t.Errorf("%s: listed: %+v", name, list)
+		}
+		r := s.acquire(t, name, another, terms)
+		if r.State.Attempt != 1 || r.State.Reason != "" || r.State.Fence <= before.State.Fence || !r.Changed {
+			t.Errorf("%s: acquired again: %+v; fence before: %v", name, r, before.State.Fence)
+		}
+		if _, err := s.Forget(t.Context(), name, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Get changes nothing.
+func testGet(t *testing.T, s suite) {
+	name := s.prefix + "a"
+	if r, err := s.Get(t.Context(), name); err != nil || r.State != (once.State{}) || r.Now.UnixMilli() == 0 || r.Outcome != "" || r.Changed {
+		t.Errorf("of nothing: %+v, %v", r, err)
+	}
+	held := s.acquire(t, name, me, terms).State
+	for range 3 {
+		if got := s.get(t, name); !same(got, held) {
+			t.Errorf("%+v, want %+v", got, held)
+		}
+	}
+	s.age(t, name, lease)
+	r, err := s.Get(t.Context(), name)
+	if err != nil || r.State.Phase != once.Held || !r.State.Expired(r.Now) {
+		t.Errorf("expired: %+v, %v", r, err)
+	}
+}
+
+func testList(t *testing.T, s suite) {
+	if list := s.list(t); len(list) > 0 {
+		t.Errorf("at first: %+v", list)
+	}
+	for i, state := range slices.Sorted(maps.Keys(before)) {
+		before[state](t, s, fmt.Sprintf("%s%d", s.prefix, i))
+	}
+	seen := 0
+	for i, state := range slices.Sorted(maps.Keys(before)) {
+		name := fmt.Sprintf("%s%d", s.prefix, i)
+		at := slices.IndexFunc(s.list(t), func(n once.Named) bool { return n.Name == name })
+		want := s.get(t, name)
+		if at < 0 != (want.Phase == "") {
+			t.Errorf("%s: listed: %v", state, at >= 0)
+		}
+		if at < 0 {
+			continue
+		}
+		seen++
+		if n := s.list(t)[at]; !same(n.State, want) || n.Now.UnixMilli() == 0 {
+			t.Errorf("%s: listed %+v, want %+v", state, n, want)
+		}
+	}
+	if list := s.list(t); len(list) != seen {
+		t.Errorf("listed %d: %+v, want %d", len(list), list, seen)
+	}
+}
+
+// forgotten checks that a name has no state that could be forgotten.
+func (s suite) forgotten(t *testing.T, name string) {
+	t.Helper()
+	for _, force := range []bool{false, true} {
+		if forgotten, err := s.Forget(t.Context(), name, force); forgotten || err != nil {
+			t.Errorf("%s: twice: %v, %v", name, forgotten, err)
+		}
+	}
+	s.lost(t, name)
+}
+
+func testForget(t *testing.T, s suite) {
+	for i, state := range slices.Sorted(maps.Keys(before)) {
+		name := fmt.Sprintf("%s%d", s.prefix, i)
+		before[state](t, s, name)
+		was, err := s.Get(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := was.State.Phase == once.Held && !was.State.Expired(was.Now)
+		forgotten, err := s.Forget(t.Context(), name, false)
+		if held {
+			if forgotten || !errors.Is(err, once.ErrHeld) || !same(s.get(t, name), was.State) {
+				t.Errorf("%s: %v, %v, %+v, want ErrHeld and no change", state, forgotten, err, s.get(t, name))
+			}
+			forgotten, err = s.Forget(t.Context(), name, true)
+		}
+		if forgotten != (was.State.Phase != "") || err != nil || s.get(t, name) != (once.State{}) {
+			t.Errorf("%s: %v, %v, %+v", state, forgotten, err, s.get(t, name))
+		}
+		s.forgotten(t, name)
+		r := s.acquire(t, name, me, terms)
+		if r.State.Attempt != 1 || r.State.Fence <= was.State.Fence {
+			t.Errorf("%s: acquired again: %+v; fence before: %v", state, r, was.State.Fence)
+		}
+	}
+}
+
+func testBadNames(t *testing.T, s suite) {
+	for _, name := range []string{
+		"", " ", "a b", "a\n", "a\x00", "\xff", "ä", "{a}", "a*", "a?", "[a]", "a,b", "a;b", "a'b", `a"b`, `a\b`, "a%b",
+		strings.Repeat("a", once.MaxName+1), strings.Repeat("a", 10<<10),
+	} {
+		for _, a := range []once.Action{once.Acquire, once.Extend, once.Finish, once.Fail, once.Release} {
+			if r, err := s.Apply(t.Context(), name, once.Operation{Action: a, Owner: me, Terms: terms}); !errors.Is(err, once.ErrInvalid) || r != (once.Reply{}) {
+				t.Errorf("%s %.20q: %+v, %v", a, name, r, err)
+			}
+		}
+		if r, err := s.Get(t.Context(), name); !errors.Is(err, once.ErrInvalid) || r != (once.Reply{}) {
+			t.Errorf("get %.20q: %+v, %v", name, r, err)
+		}
+		if forgotten, err := s.Forget(t.Context(), name, true); !errors.Is(err, once.ErrInvalid) || forgotten {
+			t.Errorf("forget %.20q: %v, %v", name, forgotten, err)
+		}
+	}
+}
+
+func testBadInput(t *testing.T, s suite) {
+	const year = 365 * 24 * time.Hour
+	free, held := s.prefix+"free", s.prefix+"held"
+	before := s.acquire(t, held, me, terms).State
+	ops := []once.Operation{
+		{Action: once.Acquire, Owner: "", Terms: terms},
+		{Action: once.Acquire, Owner: strings.Repeat("a", once.MaxOwner+1), Terms: terms},
+		{Action: once.Finish, Owner: ""},
+		{Action: once.Release, Owner: strings.Repeat("a", 10<<10)},
+		{Action: once.Acquire, Owner: "a\nb", Terms: terms},
+		{Action: once.Acquire, Owner: "a\x00", Terms: terms},
+		{Action: once.Fail, Owner: "\xff"},
+		{Action: "", Owner: me},
+		{Action: "steal", Owner: me},
+	}
+	for _, bad := range []once.Terms{
+		{},
+		{Lease: 0, Keep: keep},
+		{Lease: -time.Second, Keep: keep},
+		{Lease: once.MinLease - 1, Keep: keep},
+		{Lease: once.MaxLease + 1, Keep: keep},
+		{Lease: year, Keep: keep},
+		{Lease: math.MaxInt64, Keep: keep},
+		{Lease: lease, Keep: 0},
+		{Lease: lease, Keep: -time.Second},
+		{Lease: lease, Keep: once.MinKeep - 1},
+		{Lease: lease, Keep: once.MaxKeep + 1},
+		{Lease: lease, Keep: math.MaxInt64},
+		{Lease: lease, Keep: keep, Attempts: -1},
+		{Lease: lease, Keep: keep, Attempts: once.MaxAttempts + 1},
+	} {
+		ops = append(ops, once.Operation{Action: once.Acquire, Owner: me, Terms: bad})
+	}
+	for _, op := range ops {
+		for _, name := range []string{free, held} {
+			if r, err := s.Apply(t.Context(), name, op); !errors.Is(err, once.ErrInvalid) || r != (once.Reply{}) {
+				t.Errorf("%+v: %+v, %v", op, r, err)
+			}
+		}
+	}
+	if got := s.get(t, held); !same(got, before) {
+		t.Errorf("changed to %+v, from %+v", got, before)
+	}
+	if list := s.list(t); len(list) != 1 {
+		t.Errorf("listed: %+v", list)
+	}
+}
+
+// Names are compared byte by byte, and may have any of the characters that are allowed.
+func testNames(t *testing.T, s suite) {
+	names := []string{"a", "A", "a/", "a/b", "a-b", "a_b", "a.b", "a:b", "a@b", "a+b", "a=b", "0", "a0", "_", "-", "..", "abc", "ABC", "aBc"}
+	for _, name := range names {
+		s.acquire(t, s.prefix+name, name, terms)
+	}
+	for _, name := range names {
+		if got := s.get(t, s.prefix+name); got.Owner != name || got.Attempt != 1 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if list := s.list(t); len(list) != len(names) {
+		t.Errorf("listed %d: %+v, want %d", len(list), list, len(names))
+	}
+}
+
+// Owners are compared byte by byte.
+func testOwners(t *testing.T, s suite) {
+	name := s.prefix + "a"
+	s.acquire(t, name, "owner", terms)
+	for _, owner := range []string{"Owner", "owner ", " owner", "owne", "owner0", "ownér"} {
+		if r := s.apply(t, name, once.Operation{Action: once.Acquire, Owner: owner, Terms: terms}); r.Outcome != once.Busy {
+			t.Errorf("acquire by %q: %+v", owner, r)
+		}
+		for _, a := range []once.Action{once.Extend, once.Finish, once.Fail, once.Release} {
+			if r := s.apply(t, name, once.Operation{Action: a, Owner: owner}); r.Outcome != once.Lost {
+				t.Errorf("%s by %q: %+v", a, owner, r)
+			}
+		}
+	}
+	s.end(t, name, "owner", once.Finish)
+}
+
+func testReasons(t *testing.T, s suite) {
+	name := s.prefix + "a"
+	for i, reason := range []string{
+		"", "plain", "two\nlines\r\n", "a\x00b", "\xff\xfe", "ä☃𝄞", `'"\%_`, " spaces ", strings.Repeat("\xff", 1000),
+		strings.Repeat("x", once.MaxReason), strings.Repeat("x", once.MaxReason+1), strings.Repeat("ä", 5<<10), strings.Repeat("𝄞", 200), strings.Repeat("x", 1<<20),
+	} {
+		owner := strconv.Itoa(i)
+		s.acquire(t, name, owner, once.Terms{Lease: lease, Keep: keep})
+		r := s.apply(t, name, once.Operation{Action: once.Fail, Owner: owner, Reason: reason})
+		want := once.CutReason(reason)
+		if r.State.Reason != want || s.get(t, name).Reason != want || len(want) > once.MaxReason {
+			t.Errorf("%.20q: answered %.20q, stored %.20q, want %.20q", reason, r.State.Reason, s.get(t, name).Reason, want)
+		}
+	}
+}
+
+func testMaxima(t *testing.T, s suite) {
+	name := s.prefix + strings.Repeat("z", once.MaxName-len(s.prefix))
+	owner := strings.Repeat("o", once.MaxOwner)
+	longest := once.Terms{Lease: once.MaxLease, Keep: once.MaxKeep, Attempts: once.MaxAttempts}
+	r := s.acquire(t, name, owner, longest)
+	want := once.State{
+		Phase: once.Held, Owner: owner, Attempt: 1, Terms: longest, Fence: r.State.Fence, Began: r.State.Began,
+		Until: r.Now.Add(once.MaxLease), ForgetAt: r.Now.Add(once.MaxLease + once.MaxKeep),
+	}
+	if r.State != want {
+		t.Errorf("acquired %+v\nwant %+v", r.State, want)
+	}
+	s.end(t, name, owner, once.Extend)
+	if r := s.end(t, name, owner, once.Finish); !r.State.ForgetAt.Equal(r.Now.Add(once.MaxKeep)) {
+		t.Errorf("done: %+v", r)
+	}
+	if list := s.list(t); len(list) != 1 || list[0].Name != name || !same(list[0].State, s.get(t, name)) {
+		t.Errorf("listed: %+v", list)
+	}
+	shortest := once.Terms{Lease: once.MinLease, Keep: once.MinKeep, Attempts: 1}
+	if r := s.acquire(t, s.prefix+"a", "o", shortest); r.State.Terms != shortest || !r.State.ForgetAt.Equal(r.Now.Add(once.MinLease+once.MinKeep)) {
+		t.Errorf("shortest: %+v", r)
+	}
+}
+
+// Of many that acquire at the same time one succeeds, and each fence is higher than those
+// before.
+func testOneWinner(t *testing.T, s suite) {
+	name := s.prefix + "a"
+	var highest once.Fence
+	for round := range 10 {
+		owner := func(i int) string { return fmt.Sprintf("%d/%d", round, i) }
+		replies := make([]once.Reply, 16)
+		var all sync.WaitGroup
+		for i := range replies {
+			all.Go(func() {
+				replies[i], _ = s.Apply(t.Context(), name, once.Operation{Action: once.Acquire, Owner: owner(i), Terms: terms})
+			})
+		}
+		all.Wait()
+		var winner once.Reply
+		for i, r := range replies {
+			switch {
+			case r.Outcome == once.OK && winner.Outcome == "" && r.State.Owner == owner(i):
+				winner = r
+			case r.Outcome != once.Busy:
+				t.Fatalf("caller %d: %+v, beside %+v", i, r, winner)
+			}
+		}
+		for i, r := range replies {
+			if r.State.Fence != winner.State.Fence || r.State.Owner != winner.State.Owner {
+				t.Errorf("caller %d saw %+v, the winner %+v", i, r.State, winner.State)
+			}
+		}
+		if winner.State.Fence <= highest {
+			t.Errorf("fence %v after %v", winner.State.Fence, highest)
+		}
+		highest = winner.State.Fence
+		s.end(t, name, winner.State.Owner, once.Release)
+	}
+}
+
+// Many that acquire and fail as fast as they can have so many attempts in all, in order.
+func testAttempts(t *testing.T, s suite) {
+	const attempts = 40
+	name := s.prefix + "a"
+	begun := make(chan once.State, 2*attempts)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() { s.failAll(t, name, i, attempts, begun) })
+	}
+	all.Wait()
+	close(begun)
+	fences := make(map[int]once.Fence)
+	for state := range begun {
+		if _, twice := fences[state.Attempt]; twice {
+			t.Errorf("attempt %d was begun twice", state.Attempt)
+		}
+		fences[state.Attempt] = state.Fence
+	}
+	if len(fences) != attempts {
+		t.Errorf("%d attempts, want %d", len(fences), attempts)
+	}
+	for n := 2; n <= attempts; n++ {
+		if fences[n] <= fences[n-1] {
+			t.Errorf("fence %v of attempt %d after %v", fences[n], n, fences[n-1])
+		}
+	}
+	if got := s.get(t, name); got.Phase != once.Exhausted || got.Attempt != attempts {
+		t.Errorf("in the end: %+v", got)
+	}
+}
+
+// failAll acquires and fails until there is no attempt left.
+func (s suite) failAll(t *testing.T, name string, process, attempts int, begun chan<- once.State) {
+	t.Helper()
+	for n := 0; ; n++ {
+		owner := fmt.Sprintf("%d/%d", process, n)
+		r, err := s.Apply(t.Context(), name, once.Operation{Action: once.Acquire, Owner: owner, Terms: once.Terms{Lease: lease, Keep: keep, Attempts: attempts}})
+		switch {
+		case err != nil:
+			t.Error(err)
+			return
+		case r.Outcome == once.OutOfAttempts:
+			return
+		case r.Outcome == once.Busy:
+			continue
+		}
+		begun <- r.State
+		if r, err := s.Apply(t.Context(), name, once.Operation{Action: once.Fail, Owner: owner}); err != nil || r.Outcome != once.OK {
+			t.Errorf("fail: %+v, %v", r, err)
+			return
+		}
+	}
+}
+
+// After the end of its context an operation returns, and changes nothing.
+func testCancelled(t *testing.T, s suite) {
+	ctx, cancel := context.WithCancel(t.Context())
+	name := s.prefix + "a"
+	held := s.acquire(t, name, me, terms).State
+	cancel()
+	for _, a := range []once.Action{once.Acquire, once.Extend, once.Finish, once.Fail, once.Release} {
+		if r, err := s.Apply(ctx, name, once.Operation{Action: a, Owner: me, Terms: terms}); !errors.Is(err, context.Canceled) || r != (once.Reply{}) {
+			t.Errorf("%s: %+v, %v", a, r, err)
+		}
+	}
+	if r, err := s.Get(ctx, name); !errors.Is(err, context.Canceled) || r != (once.Reply{}) {
+		t.Errorf("get: %+v, %v", r, err)
+	}
+	if list, err := s.List(ctx); !errors.Is(err, context.Canceled) || list != nil {
+		t.Errorf("list: %+v, %v", list, err)
+	}
+	if forgotten, err := s.Forget(ctx, name, true); !errors.Is(err, context.Canceled) || forgotten {
+		t.Errorf("forget: %v, %v", forgotten, err)
+	}
+	if got := s.get(t, name); !same(got, held) {
+		t.Errorf("changed to %+v, from %+v", got, held)
+	}
+}

@@ -1,0 +1,39 @@
+package queuetest
+
+import (
+	"context"
+	"time"
+
+	"github.com/activityd/activityd/queue"
+)
+
+// Queue is a queue: [queue.Queue], which says what the methods do, or [Memory]. One
+// suite of tests holds both to the same.
+type Queue interface {
+	queue.Store
+	Operator
+	Limited
+	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
+	EnqueueOnce(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error)
+	Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error)
+	Absorb(ctx context.Context, held []queue.Task) (absorbed int, err error)
+}
+
+// Limited says when too many tasks wait; see [queue.Queue.Room].
+type Limited interface {
+	Room(ctx context.Context, limit int) (room int, stale bool, err error)
+	CountWaiting(ctx context.Context, limit int) error
+}
+
+// Operator is the side of a queue that people use.
+type Operator interface {
+	Stats(ctx context.Context) (queue.Stats, error)
+	Pending(ctx context.Context, kinds []string, keys []uint64) (map[uint64]bool, error)
+	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
+	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
+	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
+	Defer(ctx context.Context, match queue.Filter, limit, priority int) (int, error)
+	Due(ctx context.Context) (map[string]time.Duration, error)
+	Pause(ctx context.Context, name string) (changed bool, err error)
+	Resume(ctx context.Context, name string) (changed bool, err error)
+}

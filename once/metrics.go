@@ -1,0 +1,67 @@
+package once
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/activityd/activityd/internal/promreg"
+)
+
+// metrics are those of all that share a registerer.
+type metrics struct {
+	operations *prometheus.CounterVec
+	attempts   *prometheus.CounterVec
+	exhausted  prometheus.Counter
+}
+
+// newMetrics returns metrics whose series begin with 0. Without a registerer nobody sees them.
+func newMetrics(to prometheus.Registerer) *metrics {
+	m := &metrics{
+		operations: promreg.Share(to, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "activityd_once_operations_total", Help: "Operations on names by action and outcome; lost: the caller does not hold the name, error: the store failed.",
+		}, []string{"action", "outcome"})),
+		attempts: promreg.Share(to, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "activityd_once_attempts_total", Help: "Attempts of this process that ended; released: handed back, lost: the end was not recorded, as the lease was lost or the store away.",
+		}, []string{"outcome"})),
+		exhausted: promreg.Share(to, prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "activityd_once_exhausted_total", Help: "Names whose last attempt failed, as this process noticed first.",
+		})),
+	}
+	for _, a := range []Action{Acquire, Extend, Finish, Fail, Release} {
+		for _, outcome := range []string{string(OK), string(Lost), "error"} {
+			m.operations.WithLabelValues(string(a), outcome)
+		}
+	}
+	for _, outcome := range []Outcome{Busy, AlreadyDone, OutOfAttempts} {
+		m.operations.WithLabelValues(string(Acquire), string(outcome))
+	}
+	for _, outcome := range outcomes {
+		m.attempts.WithLabelValues(outcome)
+	}
+	m.attempts.WithLabelValues(outcomeLost)
+	return m
+}
+
+// The values of the label outcome of attempts, by the action that ends one.
+var outcomes = map[Action]string{
+	Finish:  "done",
+	Fail:    "failed",
+	Release: "released", // handed back: the process was stopped, or it was a Hold
+}
+
+// outcomeLost is that of an attempt whose end was not recorded, because the lease was
+// lost, or the store was away. Its work may be done again, even if it was done.
+const outcomeLost = "lost"
+
+// countOperation counts an operation that was sent once.
+func (m *metrics) countOperation(a Action, outcome string) {
+	m.operations.WithLabelValues(string(a), outcome).Inc()
+}
+
+// countAttempt counts an attempt that an action ended, if that was recorded.
+func (m *metrics) countAttempt(a Action, recorded bool) {
+	outcome := outcomes[a]
+	if !recorded {
+		outcome = outcomeLost
+	}
+	m.attempts.WithLabelValues(outcome).Inc()
+}

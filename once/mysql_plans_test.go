@@ -1,0 +1,220 @@
+package once_test
+
+import (
+	"database/sql"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/once"
+)
+
+// TestMySQLPlansAndCosts: no statement scans the table, however many names there are, but
+// the list, nor holds a lock for another one.
+func TestMySQLPlansAndCosts(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{8, 20_000} {
+		t.Run(strconv.Itoa(size), func(t *testing.T) {
+			t.Parallel()
+			db := openMySQL(t, servertest.MySQLDSN(t), mysql.WithMaxOpen(1))
+			store := once.NewMySQL(db)
+			acquire(t, store, "first", "me") // so that there is a floor, and no purge is due
+			execMySQL(t, db, `INSERT INTO once_keys (name, phase, owner, lease, keep, fence, lease_ends, forget_at)
+				WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 200)
+				SELECT CONCAT('n', a.i, '/', b.i), ELT(1 + a.i % 4, 'free', 'held', 'done', 'exhausted'), 'owner', 30000, 60000, 1, 99999999999999, 99999999999999
+				FROM n AS a JOIN n AS b ORDER BY b.i, a.i LIMIT `+strconv.Itoa(size))
+			if _, err := mysql.Select(t.Context(), db, func(*sql.Rows) (int, error) { return 0, nil }, "ANALYZE TABLE once_keys"); err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range plannedMySQL(t, store, db, size) {
+				t.Run(p.name, func(t *testing.T) { p.check(t, db) })
+			}
+		})
+	}
+}
+
+// planned is something that the store does.
+type planned struct {
+	name       string
+	keys       string // the indexes that its statements may use, sorted
+	statements int    // how many there are
+	rows       int    // how many rows and index entries they may read, and what the measuring does
+	do         func() error
+}
+
+func plannedMySQL(t *testing.T, store *once.MySQL, db *sql.DB, size int) []planned {
+	const some = 100 // of the measuring
+	apply := func(name string, op once.Operation, want once.Outcome) func() error {
+		return func() error {
+			op.Terms = anyTerms
+			r, err := store.Apply(t.Context(), name, op)
+			if err == nil && r.Outcome != want {
+				t.Errorf("%+v, want %s", r, want)
+			}
+			return err
+		}
+	}
+	return []planned{
+		{"acquire, new", "PRIMARY", 2, some, apply("a", once.Operation{Action: once.Acquire, Owner: "me"}, once.OK)},
+		{"acquire, held", "PRIMARY", 1, some, apply("a", once.Operation{Action: once.Acquire, Owner: "another"}, once.Busy)},
+		{"extend", "PRIMARY", 2, some, func() error {
+			ageMySQL(t, db, "a", time.Minute)
+			return apply("a", once.Operation{Action: once.Extend, Owner: "me"}, once.OK)()
+		}},
+		{"fail", "PRIMARY", 2, some, apply("a", once.Operation{Action: once.Fail, Owner: "me"}, once.OK)},
+		{"acquire, free", "PRIMARY", 2, some, apply("a", once.Operation{Action: once.Acquire, Owner: "another"}, once.OK)},
+		{"fail, repeated", "PRIMARY", 1, some, apply("a", once.Operation{Action: once.Fail, Owner: "me"}, once.OK)},
+		{"release", "PRIMARY", 2, some, apply("a", once.Operation{Action: once.Release, Owner: "another"}, once.OK)},
+		{"acquire, late", "PRIMARY", 1, some, apply("a", once.Operation{Action: once.Acquire, Owner: "me"}, once.Lost)},
+		{"done by nobody", "PRIMARY", 1, some, apply("b", once.Operation{Action: once.Finish, Owner: "me"}, once.Lost)},
+		{"get", "PRIMARY", 1, some, func() error { _, err := store.Get(t.Context(), "a"); return err }},
+		{"forget", "PRIMARY", 2, some, func() error { _, err := store.Forget(t.Context(), "a", true); return err }},
+		{"purge", "PRIMARY phases", 3, some, func() error { return store.Purge(t.Context()) }},
+		{"purge of nothing", "phases", 1, some, func() error { return store.Purge(t.Context()) }},
+		{"epoch", "", 1, some, func() error { _, err := store.NextEpoch(t.Context()); return err }},
+		{"phases", "phases", 4, some + 2*size, func() error {
+			counts, err := store.Phases(t.Context())
+			if n := counts[once.Free] + counts[once.Held] + counts[once.Done] + counts[once.Exhausted]; n != size+1 {
+				t.Errorf("counted %v, want %d in all", counts, size+1)
+			}
+			return err
+		}},
+		{"list", "PRIMARY", 1, some + size, func() error {
+			list, err := store.List(t.Context())
+			if len(list) != size+1 {
+				t.Errorf("listed %d, want %d", len(list), size+1)
+			}
+			return err
+		}},
+	}
+}
+
+func (p planned) check(t *testing.T, db *sql.DB) {
+	var read int
+	statements := servertest.Statements(t, db, func() {
+		const rows = "Handler_read%"
+		before := servertest.SessionStatus(t, db, rows)
+		if err := p.do(); err != nil {
+			t.Fatal(err)
+		}
+		read = servertest.SessionStatus(t, db, rows) - before
+	})
+	statements = slices.DeleteFunc(statements, func(s string) bool { return strings.Contains(s, "lease_ends = IF(") }) // the test's own
+	used := map[string]bool{}
+	for _, statement := range statements {
+		for _, s := range servertest.Explain(t, db, statement) {
+			// That there is no such row was seen before the plan was made.
+			if s.Table == "" && strings.Contains(s.Extra, "const") {
+				used["PRIMARY"] = true
+			}
+			if !s.Stored() {
+				continue
+			}
+			// A row that is added is not looked for.
+			if s.Key == "" && strings.HasPrefix(statement, "INSERT") && !strings.Contains(statement, "SELECT") {
+				continue
+			}
+			used[s.Key] = true
+			if s.Scans() || s.Sorts() {
+				t.Errorf("%+v in\n%s", s, statement)
+			}
+		}
+		if strings.Contains(statement, "FOR UPDATE") || strings.Contains(statement, "SHARE MODE") && !strings.HasPrefix(statement, "INSERT") {
+			t.Errorf("holds a lock until the process goes on: %s", statement)
+		}
+	}
+	if keys := strings.Join(slices.Sorted(maps.Keys(used)), " "); keys != p.keys || len(statements) != p.statements {
+		t.Errorf("uses %q in %d statements, want %q in %d:\n%s", keys, len(statements), p.keys, p.statements, strings.Join(statements, "\n"))
+	}
+	t.Logf("read %d rows", read)
+	if read > p.rows {
+		t.Errorf("read %d rows, want at most %d", read, p.rows)
+	}
+}
+
+// Epochs rise, from the seconds of the clock on, whatever becomes of the clock.
+func TestMySQLEpochs(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	next := func() uint64 {
+		epoch, err := store.NextEpoch(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		return epoch
+	}
+	began := uint64(time.Now().Unix())
+	first := next()
+	if first < began || first > began+60 {
+		t.Errorf("epoch %d, and the clock has %d", first, began)
+	}
+	given := make(chan uint64, 40)
+	done := make(chan struct{})
+	for range 4 {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for last := first; len(given) < cap(given)-4; {
+				epoch := next()
+				if epoch <= last {
+					t.Errorf("epoch %d after %d", epoch, last)
+				}
+				last = epoch
+				given <- epoch
+			}
+		}()
+	}
+	for range 4 {
+		<-done
+	}
+	close(given)
+	seen := map[uint64]bool{first: true}
+	for epoch := range given {
+		if seen[epoch] {
+			t.Errorf("epoch %d was given twice", epoch)
+		}
+		seen[epoch] = true
+	}
+	execMySQL(t, db, "UPDATE once_keys SET fence = fence + 1000000 WHERE name = ' epoch'") // a clock that was set back
+	last := next()
+	for range 3 {
+		if epoch := next(); epoch != last+1 {
+			t.Errorf("epoch %d after %d", epoch, last)
+		}
+		last++
+	}
+	if last >= 1<<32 {
+		t.Errorf("epoch %d", last)
+	}
+	if list, err := store.List(t.Context()); err != nil || len(list) > 0 {
+		t.Errorf("listed: %v, %v", list, err)
+	}
+}
+
+// What is forgotten is not counted, and what is reserved is none.
+func TestMySQLPhases(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	if _, err := store.NextEpoch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, end := range map[string]once.Action{"a": once.Finish, "b": once.Finish, "c": once.Fail, "d": once.Release, "e": "", "f": "", "g": once.Finish} {
+		acquire(t, store, name, "me")
+		if end == "" {
+			continue
+		}
+		if _, err := store.Apply(t.Context(), name, once.Operation{Action: end, Owner: "me"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ageMySQL(t, db, "f", time.Hour)   // expired
+	ageMySQL(t, db, "g", 2*time.Hour) // forgotten
+	counts, err := store.Phases(t.Context())
+	if want := map[once.Phase]int{once.Free: 2, once.Held: 2, once.Done: 2, once.Exhausted: 0}; err != nil || !maps.Equal(counts, want) {
+		t.Errorf("counted %v, %v, want %v", counts, err, want)
+	}
+}

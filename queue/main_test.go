@@ -1,0 +1,75 @@
+package queue_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
+)
+
+func TestMain(m *testing.M) {
+	if dsn := os.Getenv(killedVariable); dsn != "" {
+		fmt.Fprintln(os.Stderr, beKilled(dsn))
+		os.Exit(1)
+	}
+	servertest.Main(m)
+}
+
+// The names of this package for what its tests use most.
+var (
+	enqueue    = queuetest.Enqueue
+	claim      = queuetest.Claim
+	claimFor   = queuetest.ClaimFor
+	finish     = queuetest.Finish
+	tryFinish  = queuetest.TryFinish
+	counts     = queuetest.ExpectCounts
+	eventually = servertest.Eventually
+)
+
+// onBoth runs a test against the specification and against MariaDB.
+func onBoth(t *testing.T, test func(t *testing.T, q queuetest.Queue)) {
+	t.Helper()
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		test(t, queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now))
+	})
+	t.Run("mysql", func(t *testing.T) {
+		t.Parallel()
+		test(t, newQueue(t))
+	})
+}
+
+func newQueue(t *testing.T) *queue.Queue {
+	t.Helper()
+	db, err := mysql.Open(servertest.MySQLDSN(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test", Registerer: prometheus.DefaultRegisterer})
+	q.LookCheaply() // else a claim may leave what is before its cursor to a later one
+	return q
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// pass lets time pass within a synctest bubble, and then all goroutines come to
+// rest.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // the time of the bubble, which costs none
+	synctest.Wait()
+}
+
+// id is a member's, whom a task of this site is about.
+type id = member.ID

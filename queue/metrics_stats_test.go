@@ -1,0 +1,202 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
+)
+
+// asked is a queue whose Stats a test makes up.
+type asked struct {
+	stats queue.Stats
+	err   error
+	takes time.Duration
+	looks int
+}
+
+func (q *asked) Stats(ctx context.Context) (queue.Stats, error) {
+	q.looks++
+	if q.err != nil {
+		return queue.Stats{}, q.err
+	}
+	return q.stats, sleepFor(ctx, q.takes)
+}
+
+// has compares some samples with what is wanted.
+func has(t *testing.T, got, want metricstest.Samples) {
+	t.Helper()
+	for series, value := range want {
+		if n, ok := got[series]; !ok || n != value {
+			t.Errorf("%s is %v (there: %v), want %v", series, n, ok, value)
+		}
+	}
+}
+
+var queueMetrics = []string{"activityd_tasks", "activityd_oldest_waiting_seconds", "activityd_oldest_due_seconds", "activityd_queue_paused", "activityd_counts_capped"}
+
+func TestTheQueuesAreShown(t *testing.T) {
+	t.Parallel()
+	q := &asked{stats: queue.Stats{
+		Tasks: []queue.TaskStats{
+			{Queue: tasks.QueueDefault, Kind: tasks.Upload, State: queue.Waiting, Count: 4},
+			{Queue: tasks.QueueRefill, Kind: tasks.Refill, State: queue.Dead, Count: 2},
+			{Queue: "mine", Kind: tasks.Refill, State: queue.Dead, Count: 1},
+			{Queue: "a", Kind: "x", State: queue.Dead, Count: 2},
+			{Queue: "b", Kind: "y", State: queue.Dead, Count: 3},
+		},
+		Queues: []queue.Summary{
+			{Queue: tasks.QueueDefault, Oldest: 90 * time.Second},
+			{Queue: tasks.QueueFanOut, Paused: true},
+			{Queue: "a", Oldest: time.Second, Due: time.Hour, Capped: true},
+			{Queue: "b", Oldest: time.Minute, Due: time.Minute},
+		},
+	}}
+	c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, []string{"mine"}, toLog(&logged{}))
+	has(t, metricstest.Gather(t, c), metricstest.Samples{
+		`activityd_tasks{queue="default",state="waiting",type="upload"}`:      4,
+		`activityd_tasks{queue="refill",state="dead",type="refill"}`:          2,
+		`activityd_tasks{queue="mine",state="dead",type="refill"}`:            1,
+		`activityd_tasks{queue="other",state="dead",type="other"}`:            5,
+		`activityd_tasks{queue="default",state="running",type="add_contact"}`: 0,
+		`activityd_oldest_waiting_seconds{queue="default"}`:                   90,
+		`activityd_oldest_waiting_seconds{queue="refill"}`:                    0,
+		`activityd_oldest_waiting_seconds{queue="other"}`:                     60,
+		`activityd_oldest_due_seconds{queue="other"}`:                         3600,
+		`activityd_oldest_due_seconds{queue="refill"}`:                        0,
+		`activityd_queue_paused{queue="fan_out"}`:                             1,
+		`activityd_queue_paused{queue="default"}`:                             0,
+		`activityd_counts_capped{queue="other"}`:                              1,
+		`activityd_counts_capped{queue="default"}`:                            0,
+		`activityd_stats_success`:                                             1,
+		`activityd_mysql_up`:                                                  1,
+	})
+}
+
+// An old number that looks like a new one would hide an outage.
+func TestTheQueuesVanishWhenTheyCannotBeAsked(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err     error
+		mysqlUp float64
+		lines   int
+	}{
+		"away":  {mysql.ErrUnavailable, 0, 0}, // others tell the log of it
+		"wrong": {errors.New("Error 1054: unknown column"), 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				q, log := &asked{}, &logged{}
+				c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, toLog(log))
+				first := metricstest.Gather(t, c)
+				looked := float64(time.Now().Unix())
+				has(t, first, metricstest.Samples{"activityd_stats_last_success_timestamp_seconds": looked, "activityd_stats_success": 1, "activityd_mysql_up": 1})
+				q.err = test.err
+				for range 3 {
+					pass(time.Minute)
+					got := metricstest.Gather(t, c)
+					has(t, got, metricstest.Samples{"activityd_stats_last_success_timestamp_seconds": looked, "activityd_stats_success": 0, "activityd_mysql_up": test.mysqlUp})
+					if queues := got.Named(queueMetrics...); len(queues) > 0 {
+						t.Errorf("still shown: %v", queues)
+					}
+				}
+				q.err = nil
+				pass(time.Minute)
+				if diff := cmp.Diff(first.Named(queueMetrics...), metricstest.Gather(t, c).Named(queueMetrics...)); diff != "" {
+					t.Errorf("afterwards (-first +now):\n%s", diff)
+				}
+				if n := strings.Count(log.String(), "cannot look at the queues"); n != test.lines {
+					t.Errorf("told %d times, want %d: %s", n, test.lines, log)
+				}
+			})
+		})
+	}
+}
+
+// However many scrape, the database has little to do: it is not asked again at
+// once, and the more seldom the longer it takes. It is given up after 5 s.
+func TestScrapesCostTheDatabaseLittle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := &asked{}
+		c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, toLog(&logged{}))
+		for range 60 {
+			metricstest.Gather(t, c)
+			pass(time.Second)
+		}
+		if q.looks != 12 {
+			t.Errorf("%d looks in a minute, want one each 5 s", q.looks)
+		}
+		q.takes = time.Hour
+		for range 60 {
+			metricstest.Gather(t, c)
+			pass(time.Second)
+		}
+		if q.looks != 14 { // each of them takes 5 s, and is good for 50 s
+			t.Errorf("%d looks, want 14", q.looks)
+		}
+		has(t, metricstest.Gather(t, c), metricstest.Samples{"activityd_stats_success": 0, "activityd_mysql_up": 0, "activityd_stats_duration_seconds": 5})
+	})
+}
+
+func TestTasksWithoutWorkersAreToldOnce(t *testing.T) {
+	t.Parallel()
+	q := &asked{stats: queue.Stats{Tasks: []queue.TaskStats{
+		{Queue: "deflaut", Kind: tasks.Upload, State: queue.Waiting, Count: 7},
+		{Queue: "dead", Kind: tasks.Upload, State: queue.Dead, Count: 7},
+		{Queue: tasks.QueueDefault, Kind: tasks.Upload, State: queue.Waiting, Count: 7},
+	}}}
+	for _, test := range []struct {
+		queues []string
+		want   int
+	}{
+		{[]string{tasks.QueueDefault, tasks.QueueFanOut}, 1},
+		{[]string{tasks.QueueFanOut}, 2},
+		{nil, 0}, // it has no workers: others have
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			log := &logged{}
+			c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, test.queues, toLog(log))
+			for range 3 {
+				metricstest.Gather(t, c)
+				pass(time.Minute)
+			}
+			if n := strings.Count(log.String(), "tasks wait in a queue without workers"); n != test.want {
+				t.Errorf("working on %v: told %d times, want %d", test.queues, n, test.want)
+			}
+			if test.want > 0 && strings.Count(log.String(), "queue=deflaut waiting=7") != 1 {
+				t.Errorf("the log does not name the queue: %s", log)
+			}
+		})
+	}
+}
+
+// What rows make up must not become series.
+func TestStrangeRowsDoNotMakeSeries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := &asked{}
+		c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, toLog(&logged{}))
+		show := func(name string) metricstest.Samples {
+			q.stats = queue.Stats{
+				Tasks:  []queue.TaskStats{{Queue: name, Kind: name, State: queue.Waiting, Count: 1}},
+				Queues: []queue.Summary{{Queue: name, Oldest: time.Second}},
+			}
+			pass(time.Minute)
+			return metricstest.Gather(t, c).Named(queueMetrics...)
+		}
+		if diff := cmp.Diff(show("strange"), show("stranger")); diff != "" {
+			t.Error(diff)
+		}
+	})
+}

@@ -1,0 +1,210 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// The queries of this file. Each reads at most as many entries of an index as its limit says.
+// MariaDB finds the different priorities by jumping from one to
+// the next, but counts all entries when asked for the smallest id of each.
+const (
+	waitingPriorities = "SELECT DISTINCT queue, priority FROM tasks FORCE INDEX (claim) WHERE queue = ? LIMIT ?"
+	firstWaiting      = "SELECT IF(created_at < " + now + ", " + now + " - created_at, 0) FROM tasks FORCE INDEX (claim)" +
+		" WHERE queue = ? AND priority = ? AND (due_at IS NULL OR due_at <= " + now + ") ORDER BY id LIMIT 1"
+	// Those that were postponed or failed come due within the longest backoff, and the
+	// sooner the longer they have been tried: workers begin with the oldest.
+	longestDue = "SELECT queue, MAX(IF(since < " + now + ", " + now + " - since, 0)) FROM (" +
+		"SELECT queue, IF(last_error IS NULL, due_at, created_at) AS since FROM" +
+		" (SELECT queue, last_error, created_at, due_at FROM parked_tasks FORCE INDEX (timers)" +
+		" WHERE state = 'scheduled' AND due_at <= " + now + " + ? ORDER BY due_at LIMIT ?) AS soonest UNION ALL" +
+		" SELECT queue, since FROM task_leases FORCE INDEX (ends) WHERE ends_at > 0) AS begun GROUP BY queue"
+	distinctQueues = "SELECT DISTINCT queue FROM tasks FORCE INDEX (claim) LIMIT ?"
+	otherQueues    = "SELECT DISTINCT queue FROM (SELECT queue FROM parked_tasks FORCE INDEX (timers) WHERE state IN ('scheduled', 'dead', 'done') LIMIT ?) AS some"
+	runningQueues  = "SELECT DISTINCT queue FROM task_leases FORCE INDEX (ends) WHERE ends_at > 0"
+)
+
+// countKinds counts the kinds that there are by their names, letter by letter.
+func countKinds(kinds int, rows string) string {
+	return "SELECT queue, state, kind, COUNT(*) FROM (SELECT queue, state, IF(CAST(type AS BINARY) IN (" + mysql.Marks(kinds) + "), type, ?) AS kind" +
+		" FROM (" + rows + ") AS counted) AS named GROUP BY queue, state, kind"
+}
+
+// Stats returns how full the queues are. It counts up to [StatsLimit].
+//
+// Its queries read at most [StatsLimit] rows of each queue in tasks, and of each state in
+// parked_tasks, and all leases. How
+// many queues there are is up to the rows: those that have workers are asked about by their
+// names, and of the others only some.
+func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
+	defer func() { err = mysql.Translate(ctx, "count tasks", err) }()
+	paused, err := q.Paused(ctx)
+	if err != nil {
+		return s, err
+	}
+	all, more, err := q.summaries(ctx, paused)
+	if err != nil {
+		return s, err
+	}
+	s.More = more
+	if s.Tasks, err = q.taskStats(ctx, all); err != nil {
+		return s, err
+	}
+	s.Queues = slices.DeleteFunc(all, func(one Summary) bool {
+		return !one.Paused && !slices.ContainsFunc(s.Tasks, func(t TaskStats) bool { return t.Queue == one.Queue })
+	})
+	for i := range s.Queues {
+		s.Queues[i].Capped = capped(s.Tasks, s.Queues[i].Queue)
+	}
+	return s, nil
+}
+
+// summaries returns what the standing queues and those that only rows name are, by name, without counts; more: there
+// are still others.
+func (q *Queue) summaries(ctx context.Context, paused []string) (list []Summary, more bool, err error) {
+	names, more, err := q.names(ctx, paused)
+	if err != nil {
+		return nil, false, err
+	}
+	due, err := q.due(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		oldest, err := q.oldest(ctx, name)
+		if err != nil {
+			return nil, false, err
+		}
+		list = append(list, Summary{Queue: name, Paused: slices.Contains(paused, name), Oldest: oldest, Due: max(oldest, due[name])})
+	}
+	return list, more, nil
+}
+
+// names returns the standing queues and those that only rows name; more: there are still others.
+func (q *Queue) names(ctx context.Context, paused []string) (names []string, more bool, err error) {
+	names = slices.Concat(q.options.Kinds.Queues(), q.options.Queues, paused)
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	// Two names that the table takes for one, as "a" and "A", are one queue to its workers.
+	others, err := mysql.Select(ctx, q.db, mysql.Column[string], "SELECT DISTINCT queue FROM (SELECT queue FROM ("+distinctQueues+") AS first UNION ALL SELECT queue FROM ("+
+		otherQueues+") AS parked UNION ALL "+runningQueues+") AS found WHERE queue NOT IN ("+mysql.Marks(len(names))+") ORDER BY queue",
+		append([]any{len(names) + MaxOtherQueues + 1, StatsLimit}, mysql.Args(names)...)...)
+	return append(names, others[:min(len(others), MaxOtherQueues)]...), len(others) > MaxOtherQueues, err
+}
+
+func (q *Queue) taskStats(ctx context.Context, queues []Summary) (list []TaskStats, err error) {
+	kinds := append(q.options.Kinds.Names(), OtherKinds)
+	var parts []string
+	var args []any
+	for _, queue := range queues {
+		parts = append(parts, countKinds(len(kinds), "SELECT ? AS queue, IF(due_at > "+now+", 'scheduled', 'waiting') AS state, type FROM tasks FORCE INDEX (claim) WHERE queue = ? LIMIT ?"))
+		args = append(append(append(args, mysql.Args(kinds)...), OtherKinds), queue.Queue, queue.Queue, StatsLimit)
+	}
+	for _, state := range []State{Scheduled, Dead, Done} {
+		parts = append(parts, countKinds(len(kinds), "SELECT queue, state, type FROM parked_tasks FORCE INDEX (timers) WHERE state = ? LIMIT ?"))
+		args = append(append(append(args, mysql.Args(kinds)...), OtherKinds), state, StatsLimit)
+	}
+	counts := make(map[TaskStats]int)
+	count := func(queue, kind string, state State, n int) {
+		// As names has it: to the table, "a" and "A" are one queue.
+		if i := slices.IndexFunc(queues, func(s Summary) bool { return strings.EqualFold(s.Queue, queue) }); i >= 0 {
+			counts[TaskStats{Queue: queues[i].Queue, Kind: kind, State: state}] += n
+		}
+	}
+	_, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (_ struct{}, err error) {
+		var t TaskStats
+		err = rows.Scan(&t.Queue, &t.State, &t.Kind, &t.Count)
+		count(t.Queue, t.Kind, t.State, t.Count)
+		return struct{}{}, err
+	}, strings.Join(parts, " UNION ALL "), args...)
+	if err != nil {
+		return nil, err
+	}
+	leases, err := readLeases(ctx, q.db, true, "")
+	for _, l := range leases {
+		for _, r := range l.open() {
+			count(l.queue, q.options.Kinds.label(r.Kind), Running, 1)
+		}
+	}
+	for t, n := range counts {
+		t.Count = n
+		list = append(list, t)
+	}
+	slices.SortFunc(list, func(a, b TaskStats) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))
+	})
+	return list, err
+}
+
+// capped reports whether a state of the queue was not counted to the end.
+func capped(list []TaskStats, queue string) bool {
+	counts := make(map[State]int)
+	for _, t := range list {
+		if t.Queue == queue {
+			counts[t.State] += t.Count
+		}
+	}
+	for _, n := range counts {
+		if n >= StatsLimit {
+			return true
+		}
+	}
+	return false
+}
+
+// oldest looks at the first task of each priority, and at no other.
+func (q *Queue) oldest(ctx context.Context, queue string) (age time.Duration, err error) {
+	priorities, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (priority int, err error) {
+		err = rows.Scan(&queue, &priority)
+		return priority, err
+	}, waitingPriorities, queue, MaxPriorities)
+	if err != nil {
+		return 0, err
+	}
+	for _, priority := range priorities {
+		var milliseconds int64
+		err := q.db.QueryRowContext(ctx, firstWaiting, queue, priority).Scan(&milliseconds)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) { // then it was claimed since
+			return 0, err
+		}
+		age = max(age, time.Duration(milliseconds)*time.Millisecond)
+	}
+	return age, nil
+}
+
+// Due returns, by queue, how long ago the oldest task became due that is not done, as
+// [Summary] has it; 0 for the standard queues and those of the options, if there is none.
+// It looks at the first tasks of an index and counts none.
+func (q *Queue) Due(ctx context.Context) (map[string]time.Duration, error) {
+	list, _, err := q.summaries(ctx, nil)
+	due := make(map[string]time.Duration, len(list))
+	for _, one := range list {
+		due[one.Queue] = one.Due
+	}
+	return due, mysql.Translate(ctx, "look how long tasks are due", err)
+}
+
+// dueLimit bounds the scheduled rows that are read for [Summary.Due].
+const dueLimit = 1000
+
+// due returns, by queue, how long ago the oldest task became due of those that run,
+// or were postponed or tried before.
+func (q *Queue) due(ctx context.Context) (map[string]time.Duration, error) {
+	list, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (s Summary, err error) {
+		var milliseconds int64
+		err = rows.Scan(&s.Queue, &milliseconds)
+		s.Due = time.Duration(milliseconds) * time.Millisecond
+		return s, err
+	}, longestDue, maxBackoff.Milliseconds(), dueLimit)
+	due := make(map[string]time.Duration, len(list))
+	for _, s := range list {
+		due[s.Queue] = s.Due
+	}
+	return due, err
+}

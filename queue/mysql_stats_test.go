@@ -1,0 +1,72 @@
+package queue_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
+)
+
+// How long the oldest task is due counts from when it was enqueued, in whichever
+// state it is by now; a delay that its producer wanted does not count.
+func TestHowLongTasksAreDue(t *testing.T) {
+	t.Parallel()
+	delayed := tasks.NewUpload(1)
+	delayed.Delay = time.Hour
+	postponed := func(t *testing.T, q queuetest.Queue) {
+		finish(t, q, queue.Later(2*time.Second, errors.New("away")), claim(t, q, 1)...)
+	}
+	const aged, young = 10 * time.Minute, 0
+	for name, c := range map[string]struct {
+		task  queue.New
+		then  func(t *testing.T, q queuetest.Queue)
+		after string // what is done to its table, when all of its past is ten minutes older
+		want  time.Duration
+	}{
+		"waits":           {task: tasks.NewUpload(1), want: aged},
+		"delayed":         {task: delayed, want: young},
+		"delayed and due": {task: delayed, then: func(t *testing.T, q queuetest.Queue) { claim(t, q, 1) }, after: "parked_tasks SET due_at = due_at - 3900000", want: 5 * time.Minute},
+		"postponed":       {task: tasks.NewUpload(1), then: postponed, want: aged},
+		"failed":          {task: tasks.NewUpload(1), then: func(t *testing.T, q queuetest.Queue) { finish(t, q, errors.New("x"), claim(t, q, 1)...) }, want: aged},
+		"runs":            {task: tasks.NewUpload(1), then: func(t *testing.T, q queuetest.Queue) { claim(t, q, 1) }, after: "task_leases SET since = since + 600000", want: young},
+		"runs again": {task: tasks.NewUpload(1), then: func(t *testing.T, q queuetest.Queue) {
+			finish(t, q, queue.Later(0, errors.New("away")), claim(t, q, 1)...)
+			claim(t, q, 1)
+		}, want: aged},
+		"dead": {task: tasks.NewUpload(1), then: func(t *testing.T, q queuetest.Queue) {
+			finish(t, q, queue.Permanent(errors.New("x")), claim(t, q, 1)...)
+		}, want: young},
+		"from the future":   {task: tasks.NewUpload(1), then: postponed, after: "parked_tasks SET created_at = created_at + 3600000", want: young},
+		"from a far future": {task: tasks.NewUpload(1), then: postponed, after: "parked_tasks SET created_at = 18446744073709551615", want: young},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, q := openDB(t)
+			enqueue(t, q, c.task)
+			if c.then != nil {
+				c.then(t, q)
+			}
+			exec(t, db, "UPDATE tasks SET created_at = created_at - 600000")
+			exec(t, db, "UPDATE parked_tasks SET created_at = created_at - 600000")
+			exec(t, db, "UPDATE task_leases SET since = since - 600000")
+			if c.after != "" {
+				exec(t, db, "UPDATE "+c.after)
+			}
+			s, err := q.Stats(t.Context())
+			if err != nil || len(s.Queues) != 1 {
+				t.Fatalf("%+v, %v", s, err)
+			}
+			if due := s.Queues[0].Due; math.Abs((due - c.want).Minutes()) > 1 {
+				t.Errorf("due for %v, want %v", due, c.want)
+			}
+			due, err := q.Due(t.Context())
+			if err != nil || len(due) != len(tasks.Kinds().Queues()) || math.Abs((due[queue.DefaultQueue]-c.want).Minutes()) > 1 {
+				t.Errorf("by queue %v, %v, want %v in the default one", due, err, c.want)
+			}
+		})
+	}
+}

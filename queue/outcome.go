@@ -1,0 +1,131 @@
+package queue
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/retry"
+)
+
+// Permanent marks an error that no repetition will cure: the task is dead at
+// once, with the error as its reason.
+func Permanent(err error) error { return &permanentError{err} }
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// Later marks an error that is not the task's fault, such as a server that
+// cannot be reached: the task runs again after d and the attempt is not counted,
+// so that no outage, however long, makes a task dead.
+func Later(d time.Duration, err error) error { return &laterError{d, err} }
+
+type laterError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *laterError) Error() string { return e.err.Error() }
+func (e *laterError) Unwrap() error { return e.err }
+
+// Outcome is what became of the work of a task.
+type Outcome struct {
+	// Err is nil when the task is done; [Permanent] and [Later] say what a plain error
+	// does not.
+	Err error
+	// Next are follow-up tasks. They are enqueued in the transaction that records the
+	// outcome, if the task is done or dead by it and its lease still holds: a crash
+	// neither loses nor repeats them. Those of a task that runs again are left out: it
+	// returns its own then. Nothing repeats one, so it needs no dedupe key: without one, it
+	// costs less, and no other task absorbs it.
+	Next []New
+}
+
+// Outcomes returns an outcome for each error.
+func Outcomes(errs []error) []Outcome {
+	all := make([]Outcome, len(errs))
+	for i, err := range errs {
+		all[i].Err = err
+	}
+	return all
+}
+
+// Result is the outcome of one claimed task.
+type Result struct {
+	Task Task
+	Err  error // see [Outcome]
+	Next []New
+}
+
+// Verdict is what becomes of a task that was run.
+type Verdict struct {
+	State     State         // Done; Waiting or Scheduled, to be run again; Dead
+	After     time.Duration // Scheduled: it runs again no sooner
+	Uncounted bool          // the attempt does not count
+	Message   string        // why it is not done, for people
+}
+
+// Judge decides on a result. Both implementations of the queue use it, so that
+// they differ in storage only.
+func Judge(r Result) Verdict {
+	if r.Err == nil {
+		return Verdict{State: Done}
+	}
+	message := clip(r.Err.Error())
+	if later, ok := errors.AsType[*laterError](r.Err); ok {
+		if later.after == 0 {
+			return Verdict{State: Waiting, Uncounted: true, Message: message}
+		}
+		return Verdict{State: Scheduled, After: later.after, Uncounted: true, Message: message}
+	}
+	if _, ok := errors.AsType[*permanentError](r.Err); ok || r.Task.Attempts >= r.Task.MaxAttempts {
+		return Verdict{State: Dead, Message: message}
+	}
+	return Verdict{State: Scheduled, After: retry.Backoff(r.Task.Attempts, firstBackoff, maxBackoff), Message: message}
+}
+
+// FollowUps returns the follow-up tasks that are enqueued with a result: those of a task
+// that is done or dead by it.
+func FollowUps(r Result) []New {
+	if v := Judge(r); v.State != Done && v.State != Dead {
+		return nil
+	}
+	return r.Next
+}
+
+// label is the verdict as a label of the metrics.
+func (v Verdict) label() string {
+	switch {
+	case v.State == Done:
+		return outcomeDone
+	case v.State == Dead:
+		return outcomeDied
+	case v.Uncounted:
+		return outcomePostponed
+	}
+	return outcomeRetried
+}
+
+// The pause after the n-th attempt failed is firstBackoff, doubled with each further
+// one, maxBackoff at most, with jitter.
+const (
+	firstBackoff = 500 * time.Millisecond
+	maxBackoff   = 5 * time.Minute
+)
+
+// maxMessage is how much of an error is kept with a task, in bytes.
+const maxMessage = 1000
+
+func clip(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD") // MySQL would refuse the rest, and with it the result
+	if len(s) <= maxMessage {
+		return s
+	}
+	cut := maxMessage
+	for cut > 0 && s[cut]&0xC0 == 0x80 { // not within a character
+		cut--
+	}
+	return s[:cut] + "…"
+}

@@ -1,0 +1,443 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/queue"
+)
+
+// extending decides what comes of each Extend of a queue.
+type extending struct {
+	queuetest.Queue
+	extend func(truly func() (int, error)) (lost int, err error)
+}
+
+func (e *extending) Extend(ctx context.Context, held []queue.Task, lease time.Duration) (int, error) {
+	return e.extend(func() (int, error) { return e.Queue.Extend(ctx, held, lease) })
+}
+
+func extendBy(extend func(truly func() (int, error)) (int, error)) wrapQueue {
+	return func(q queuetest.Queue) queuetest.Queue { return &extending{q, extend} }
+}
+
+// sleepFor is work that takes d, in the time of the bubble, and stops with ctx.
+func sleepFor(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// deaf is work that takes d whatever happens to its context.
+func deaf(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the time of the bubble
+
+// Work may take many times as long as its lease.
+func TestTheHeartbeatKeepsTheLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int32
+		work := each(func(ctx context.Context, _ queue.Task) error {
+			runs.Add(1)
+			return sleepFor(ctx, 50*time.Second)
+		})
+		o := queue.PoolOptions{Kinds: tasks.Kinds(), Lease: 4 * time.Second}
+		p := startPool(t, work, o)
+		other := joinPool(t, p, work, o)
+		enqueue(t, p.queue, tasks.NewUpload(1))
+		pass(49 * time.Second)
+		counts(t, p.queue, queuetest.Counts{Running: 1})
+		pass(2 * time.Second)
+		counts(t, p.queue, queuetest.Counts{})
+		if log := p.log.String() + other.log.String(); runs.Load() != 1 || log != "" {
+			t.Errorf("%d runs, log %s", runs.Load(), log)
+		}
+	})
+}
+
+// A process that was paused past its lease finds out at its next heartbeat, and
+// leaves the work to who has it now. What it would record is refused.
+func TestALostLeaseCancelsTheWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause error
+		start := time.Now()
+		paused := func() bool { return time.Since(start) < 15*time.Second }
+		expect := counting(t, "activityd_lease_takeovers_total", "activityd_leases_lost_total")
+		p := startPool(t, each(func(ctx context.Context, task queue.Task) error {
+			if task.Attempts > 1 {
+				return sleepFor(ctx, 20*time.Second)
+			}
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return cause
+		}), queue.PoolOptions{
+			Kinds:   tasks.Kinds(),
+			Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}, Lease: 10 * time.Second,
+		}, extendBy(func(truly func() (int, error)) (int, error) {
+			if paused() {
+				return 0, nil
+			}
+			return truly()
+		}))
+		enqueue(t, p.queue, tasks.NewUpload(1))
+		pass(16 * time.Second)
+		if cause == nil || !strings.Contains(cause.Error(), "lease was lost") {
+			t.Errorf("cancelled for %v", cause)
+		}
+		counts(t, p.queue, queuetest.Counts{Running: 1}) // by the other one, undisturbed
+		pass(time.Minute)
+		counts(t, p.queue, queuetest.Counts{})
+		expect(metricstest.Samples{"activityd_lease_takeovers_total": 1, "activityd_leases_lost_total": 1})
+		if log := p.log.String(); !strings.Contains(log, "leases ran out") || !strings.Contains(log, "have another worker") {
+			t.Errorf("log %s", log)
+		}
+	})
+}
+
+// When leases cannot be extended, work goes on as long as they last for sure. A
+// heartbeat that fails now and then does no harm.
+func TestWorkEndsWithALeaseThatCannotBeExtended(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		fails func(beat int) bool
+		took  time.Duration
+	}{
+		"never extended":    {func(int) bool { return true }, 8 * time.Second},
+		"extended for once": {func(beat int) bool { return beat != 3 }, 14 * time.Second}, // at 6 s
+		"extended at times": {func(beat int) bool { return beat%3 > 0 }, 30 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var took time.Duration
+				beat := 0
+				p := startPool(t, each(func(ctx context.Context, task queue.Task) error {
+					if took > 0 {
+						return nil
+					}
+					if task.Attempts > 1 {
+						t.Error("an attempt was counted")
+					}
+					start := time.Now()
+					err := sleepFor(ctx, 30*time.Second)
+					took = time.Since(start)
+					return err
+				}), queue.PoolOptions{Kinds: tasks.Kinds(), Lease: 8 * time.Second, Sweep: time.Hour}, extendBy(func(truly func() (int, error)) (int, error) {
+					beat++
+					if test.fails(beat) {
+						return 0, errAway
+					}
+					return truly()
+				}))
+				enqueue(t, p.queue, tasks.NewUpload(1))
+				pass(time.Minute)
+				if took != test.took {
+					t.Errorf("the work went on for %v, want %v", took, test.took)
+				}
+				counts(t, p.queue, queuetest.Counts{})
+			})
+		})
+	}
+}
+
+// A handler that goes on when its lease is lost is left behind with a warning: the machine may be
+// slow. When it puts its task off for a time, that counts also then.
+func TestALostLeaseIsNoFaultOfTheHandler(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		goesOn, notBefore time.Duration
+		left              int
+	}{
+		"it is late":           {5 * time.Second, 8 * time.Second, 1},
+		"it puts the task off": {time.Second, 39 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				var again atomic.Int64 // when it was called last, which may be beside a call that was left behind
+				p := startPool(t, each(func(ctx context.Context, _ queue.Task) error {
+					if since := time.Since(start); since > 0 {
+						again.Store(int64(since))
+						return nil
+					}
+					<-ctx.Done()
+					deaf(test.goesOn)
+					return queue.Later(30*time.Second, errors.New("not now"))
+				}), queue.PoolOptions{Kinds: tasks.Kinds(), Lease: 8 * time.Second, Sweep: time.Hour}, extendBy(func(func() (int, error)) (int, error) { return 0, errAway }))
+				enqueue(t, p.queue, tasks.NewUpload(1))
+				pass(2 * time.Hour)
+				if log := p.log.String(); strings.Count(log, "handler does not end") != test.left || strings.Contains(log, "level=ERROR") {
+					t.Errorf("log %s", log)
+				}
+				if again := time.Duration(again.Load()); again < test.notBefore {
+					t.Errorf("again after %v, want no sooner than %v", again, test.notBefore)
+				}
+			})
+		})
+	}
+}
+
+// A batch that takes too long is cancelled, and that is the tasks' fault.
+func TestWorkEndsAtItsLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var took time.Duration
+		var attempts []int
+		p := startPool(t, each(func(ctx context.Context, task queue.Task) error {
+			if attempts = append(attempts, task.Attempts); task.Attempts > 1 {
+				return nil
+			}
+			start := time.Now()
+			<-ctx.Done()
+			took = time.Since(start)
+			return ctx.Err()
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Lease: 10 * time.Second, Limit: 90 * time.Second})
+		enqueue(t, p.queue, tasks.NewUpload(1))
+		pass(3 * time.Minute)
+		if took != 90*time.Second || len(attempts) != 2 {
+			t.Errorf("cancelled after %v, attempts %v", took, attempts)
+		}
+		if log := p.log.String(); !strings.Contains(log, "longer than its limit of 1m30s") || strings.Contains(log, "ran out") {
+			t.Errorf("log %s", log)
+		}
+		counts(t, p.queue, queuetest.Counts{})
+	})
+}
+
+// The bound that the documentation of Pool states, for a process that dies and
+// for a handler that hangs. The time between is when the claim is rather than
+// when the sweep is.
+func TestNothingIsStuck(t *testing.T) {
+	t.Parallel()
+	const limit, lease, sweep = 30 * time.Second, 10 * time.Second, 2 * time.Second
+	o := queue.PoolOptions{Kinds: tasks.Kinds(), Limit: limit, Lease: lease, Sweep: sweep, Poll: time.Hour}
+	freed := func(t *testing.T, p pool) (after func() time.Duration) {
+		t.Helper()
+		start := time.Now()
+		again := make(chan time.Time, 1)
+		joinPool(t, p, each(func(context.Context, queue.Task) error {
+			again <- time.Now()
+			return nil
+		}), o)
+		return func() time.Duration { return (<-again).Sub(start) }
+	}
+	for _, between := range []time.Duration{0, time.Second, 1999 * time.Millisecond} {
+		t.Run("died", func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				notifier := &notify.Notifier{}
+				p := pool{queue: queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now), notifier: notifier}
+				enqueue(t, p.queue, tasks.NewUpload(1))
+				claimFor(t, p.queue, tasks.QueueDefault, 1, lease)
+				pass(between)
+				if took := between + freed(t, p)(); took < lease || took > lease+sweep {
+					t.Errorf("begun again after %v, want within %v", took, lease+sweep)
+				}
+			})
+		})
+		t.Run("hangs", func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := startPool(t, each(func(context.Context, queue.Task) error {
+					deaf(time.Hour)
+					return nil
+				}), o, func(q queuetest.Queue) queuetest.Queue { return &claimingOnce{Queue: q} })
+				enqueue(t, p.queue, tasks.NewUpload(1))
+				pass(between)
+				if took := between + freed(t, p)(); took < limit || took > limit+lease+sweep {
+					t.Errorf("begun again after %v, want within %v", took, limit+lease+sweep)
+				}
+				pass(2 * time.Hour) // what was left behind ends
+			})
+		})
+	}
+}
+
+// claimingOnce is a queue from which one task can be claimed, so that another process
+// gets it the second time.
+type claimingOnce struct {
+	queuetest.Queue
+	claimed bool
+}
+
+func (q *claimingOnce) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
+	if q.claimed {
+		return nil, nil
+	}
+	list, err := q.Queue.Claim(ctx, name, n, lease)
+	q.claimed = len(list) > 0
+	return list, err
+}
+
+// A task that never ends costs others two attempts, and dies of its own.
+func TestATaskThatHangsHarmsOnlyItself(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const poisoned = 2
+		var mu sync.Mutex // a handler that was left behind knows nothing of the next
+		runs, done := map[id][]int{}, map[id]time.Time{}
+		start, end := time.Now(), make(chan struct{})
+		p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
+			mu.Lock()
+			for _, task := range batch {
+				runs[id(task.Key)] = append(runs[id(task.Key)], task.Attempts)
+			}
+			mu.Unlock()
+			if slices.ContainsFunc(batch, func(task queue.Task) bool { return task.Key == poisoned }) {
+				<-end
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, task := range batch {
+				done[id(task.Key)] = time.Now()
+			}
+			return make([]error, len(batch))
+		}}, queue.PoolOptions{Kinds: tasks.Kinds()})
+		defer close(end)
+		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(poisoned), tasks.NewUpload(3))
+		pass(2 * time.Hour)
+		counts(t, p.queue, queuetest.Counts{Dead: 1})
+		if len(runs[poisoned]) != 25 {
+			t.Errorf("the poisoned task ran at the attempts %v", runs[poisoned])
+		}
+		for _, other := range []id{1, 3} {
+			if took := done[other].Sub(start); len(runs[other]) != 3 || took > 4*time.Minute {
+				t.Errorf("task %d ran at the attempts %v and was done after %v", other, runs[other], took)
+			}
+		}
+		if log := p.log.String(); strings.Count(log, "handler does not end") != 25 || !strings.Contains(log, "longer than its limit") {
+			t.Errorf("log %s", log)
+		}
+	})
+}
+
+// What waits while a task hangs has not used up an attempt.
+func TestWhatDidNotBeginIsHandedBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		second := make(chan int, 25)
+		fail := errors.New("once")
+		p := startPool(t, each(func(_ context.Context, task queue.Task) error {
+			switch {
+			case task.Attempts <= queue.SharedAttempts:
+				return fail // so that each runs alone from then on
+			case task.Key == 1 && task.Attempts == 3:
+				deaf(time.Hour)
+			case task.Key == 2:
+				second <- task.Attempts
+			}
+			return nil
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Sweep: 10 * time.Second})
+		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
+		pass(10 * time.Minute)
+		counts(t, p.queue, queuetest.Counts{})
+		if n, attempt := len(second), <-second; n != 1 || attempt != 3 {
+			t.Errorf("the second task ran again %d times, first at attempt %d", n, attempt)
+		}
+		pass(2 * time.Hour)
+	})
+}
+
+// leases are those that a queue was asked for, by the queue of the tasks.
+type leases struct {
+	queuetest.Queue
+	mu              sync.Mutex
+	claims, extends map[string]map[time.Duration]bool
+}
+
+func (l *leases) note(noted map[string]map[time.Duration]bool, name string, lease time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if noted[name] == nil {
+		noted[name] = map[time.Duration]bool{}
+	}
+	noted[name][lease] = true
+}
+
+func (l *leases) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
+	l.note(l.claims, name, lease)
+	return l.Queue.Claim(ctx, name, n, lease)
+}
+
+func (l *leases) Extend(ctx context.Context, held []queue.Task, lease time.Duration) (int, error) {
+	l.note(l.extends, held[0].Queue, lease)
+	return l.Queue.Extend(ctx, held, lease)
+}
+
+// A queue may have a lease of its own: its claims and their extensions have that, work
+// goes on beyond it, and ends with it when it cannot be extended.
+func TestAQueueMayHaveALeaseOfItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const own, pools = 4 * time.Second, 20 * time.Second
+		l := &leases{claims: map[string]map[time.Duration]bool{}, extends: map[string]map[time.Duration]bool{}}
+		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error { return sleepFor(ctx, time.Minute) }), queue.PoolOptions{
+			Kinds: tasks.Kinds(),
+			Lease: pools, Limit: time.Hour, Workers: []queue.Workers{
+				{Queue: tasks.QueueDefault, Count: 1, Batch: 1}, {Queue: tasks.QueueFanOut, Count: 1, Batch: 1, Lease: own},
+			},
+		}, func(q queuetest.Queue) queuetest.Queue { l.Queue = q; return l })
+		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewFanOut(1, 1))
+		pass(2 * time.Minute)
+		counts(t, p.queue, queuetest.Counts{})
+		want := map[string]map[time.Duration]bool{tasks.QueueDefault: {pools: true}, tasks.QueueFanOut: {own: true}}
+		if !reflect.DeepEqual(l.claims, want) || !reflect.DeepEqual(l.extends, want) {
+			t.Errorf("claimed for %v, extended for %v, want %v", l.claims, l.extends, want)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		var took time.Duration
+		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error {
+			if took > 0 {
+				return nil
+			}
+			start := time.Now()
+			err := sleepFor(ctx, time.Minute)
+			took = time.Since(start)
+			return err
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1, Lease: 4 * time.Second}}},
+			extendBy(func(func() (int, error)) (int, error) { return 0, errAway }))
+		enqueue(t, p.queue, tasks.NewUpload(1))
+		pass(2 * time.Minute)
+		if took != 4*time.Second {
+			t.Errorf("the work went on for %v, want the lease of its queue", took)
+		}
+	})
+}
+
+// The shares of a claim write at the same time what they did under its lease.
+func TestTransactionsHoldALeaseTogether(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, task := range claim(t, q, 2) {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := queue.Hold(ctx, tx, []queue.Task{task}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

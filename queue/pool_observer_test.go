@@ -1,0 +1,134 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
+)
+
+// counting returns a function that holds what rose of some metrics since now
+// against what is wanted. The test must not be parallel.
+func counting(t *testing.T, names ...string) (expect func(want metricstest.Samples)) {
+	t.Helper()
+	before := metricstest.Gather(t)
+	return func(want metricstest.Samples) {
+		t.Helper()
+		if diff := cmp.Diff(want, metricstest.Gather(t).Since(before).Named(names...), cmpopts.EquateApprox(0, 1e-6)); diff != "" {
+			t.Errorf("counted (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// poolMetrics are those of what a pool does, with the times that it took.
+var poolMetrics = []string{
+	"activityd_task_wait_seconds", "activityd_task_wait_seconds_sum", "activityd_task_run_seconds", "activityd_task_run_seconds_sum",
+	"activityd_tasks_finished_total", "activityd_lease_takeovers_total", "activityd_leases_lost_total", "activityd_tasks_dropped_total",
+}
+
+// ran are the samples of n tasks that waited and ran for so long, in seconds and
+// all in all.
+func ran(n float64, kind, outcome string, waited, took float64) metricstest.Samples {
+	of := fmt.Sprintf(`{queue="default",type=%q}`, kind)
+	return metricstest.Samples{
+		"activityd_task_wait_seconds" + of: n, "activityd_task_wait_seconds_sum" + of: waited,
+		"activityd_task_run_seconds" + of: n, "activityd_task_run_seconds_sum" + of: took,
+		fmt.Sprintf(`activityd_tasks_finished_total{outcome=%q,queue="default",type=%q}`, outcome, kind): n,
+	}
+}
+
+func TestWhatBecomesOfTasksIsCounted(t *testing.T) {
+	for name, test := range map[string]struct {
+		err     error
+		outcome string
+	}{
+		"done":      {nil, "done"},
+		"retried":   {errors.New("failed"), "retried"},
+		"postponed": {queue.Later(time.Hour, errors.New("away")), "postponed"},
+		"died":      {queue.Permanent(errors.New("broken")), "died"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				expect := counting(t, poolMetrics...)
+				p := startPool(t, each(func(_ context.Context, task queue.Task) error {
+					deaf(3 * time.Second)
+					if task.Attempts > 1 {
+						t.Error("it came back too early")
+					}
+					return test.err
+				}), queue.PoolOptions{Kinds: tasks.Kinds(), Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
+				pass(time.Second)
+				enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
+				pass(time.Minute)
+				expect(ran(2, "upload", test.outcome, 0+3, 3+3))
+			})
+		})
+	}
+}
+
+// A type that has no handler has no label of its own: rows may have any.
+func TestUnknownTypesAreOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		expect := counting(t, "activityd_tasks_finished_total")
+		p := startPool(t, &doing{}, queue.PoolOptions{Kinds: tasks.Kinds(), Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
+		for _, kind := range []string{"strange", "stranger"} {
+			mystery := tasks.NewUpload(1)
+			mystery.Kind, mystery.DedupeKey = kind, kind
+			enqueue(t, p.queue, mystery)
+		}
+		pass(time.Minute)
+		expect(metricstest.Samples{
+			`activityd_tasks_finished_total{outcome="died",queue="default",type="other"}`: 2,
+		})
+	})
+}
+
+func TestEnqueuedTasksAreCounted(t *testing.T) {
+	expect := counting(t, "activityd_tasks_enqueued_total", "activityd_tasks_absorbed_total")
+	q := newQueue(t)
+	strange := tasks.NewUpload(9)
+	strange.Kind, strange.DedupeKey = "strange", "strange"
+	enqueue(t, q, strange, tasks.NewUpload(1), tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewAddContact(1, 2))
+	enqueue(t, q, tasks.NewUpload(2))
+	expect(metricstest.Samples{
+		`activityd_tasks_enqueued_total{type="upload"}`: 4, `activityd_tasks_absorbed_total{type="upload"}`: 2,
+		`activityd_tasks_enqueued_total{type="add_contact"}`: 1, `activityd_tasks_enqueued_total{type="other"}`: 1,
+	})
+}
+
+// The time behind an earlier task of the ordering key is time that a task waits.
+func TestWaitingForTheOrderIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		expect := counting(t, poolMetrics...)
+		p := startPool(t, each(func(context.Context, queue.Task) error {
+			deaf(125 * time.Millisecond)
+			return nil
+		}), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
+		enqueue(t, p.queue, tasks.NewAddContact(1, 2))
+		pass(50 * time.Millisecond)
+		enqueue(t, p.queue, tasks.NewAddContact(1, 3))
+		pass(time.Minute)
+		expect(ran(2, "add_contact", "done", 0.075, 0.25))
+	})
+}
+
+func TestExpiredTasksAreCounted(t *testing.T) { //nolint:paralleltest // it reads metrics
+	db, q := openDB(t)
+	expect := counting(t, poolMetrics...)
+	exec(t, db, "INSERT INTO tasks (type, subject, expires_at) VALUES ('upload', 1, 1)")
+	if list := claim(t, q, 1); len(list) != 0 {
+		t.Errorf("claimed %+v", list)
+	}
+	counts(t, q, queuetest.Counts{})
+	expect(metricstest.Samples{"activityd_tasks_dropped_total": 1})
+}

@@ -1,0 +1,191 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
+)
+
+// outage is a queue whose database is away from time to time: it refuses all calls, or hangs.
+type outage struct {
+	queuetest.Queue
+
+	away, hangs atomic.Bool
+	lose        atomic.Bool // the answer to the next claim
+	undo        atomic.Bool // that claim is rolled back
+}
+
+func (o *outage) call(ctx context.Context) error {
+	switch {
+	case !o.away.Load():
+		return nil
+	case o.hangs.Load():
+		<-ctx.Done()
+		return fmt.Errorf("a call: %w", ctx.Err())
+	}
+	return fmt.Errorf("a call: %w", mysql.ErrUnavailable)
+}
+
+func (o *outage) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
+	if err := o.call(ctx); err != nil {
+		return nil, err
+	}
+	claimed, err := o.Queue.Claim(ctx, name, n, lease)
+	if len(claimed) > 0 && o.lose.Swap(false) {
+		err = mysql.ErrUnavailable
+		if o.undo.Load() {
+			return claimed, errors.Join(err, o.back(ctx, claimed))
+		}
+	}
+	return claimed, err
+}
+
+// back hands tasks back.
+func (o *outage) back(ctx context.Context, claimed []queue.Task) error {
+	var results []queue.Result
+	for _, task := range claimed {
+		results = append(results, queue.Result{Task: task, Err: queue.Later(0, errAway)})
+	}
+	_, err := o.Queue.Finish(ctx, results)
+	return err
+}
+
+func (o *outage) Extend(ctx context.Context, held []queue.Task, lease time.Duration) (int, error) {
+	if err := o.call(ctx); err != nil {
+		return 0, err
+	}
+	return o.Queue.Extend(ctx, held, lease)
+}
+
+func (o *outage) Finish(ctx context.Context, results []queue.Result) (int, error) {
+	if err := o.call(ctx); err != nil {
+		return 0, err
+	}
+	return o.Queue.Finish(ctx, results)
+}
+
+func (o *outage) Sweep(ctx context.Context) (queue.Swept, error) {
+	if err := o.call(ctx); err != nil {
+		return queue.Swept{}, err
+	}
+	return o.Queue.Sweep(ctx)
+}
+
+// What was worked on while the database went away is recorded when it is back, and is not left
+// until its lease ends.
+func TestResultsAreRecordedAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, hangs := range map[string]bool{"refuses": false, "hangs": true} {
+		for _, length := range []time.Duration{3 * time.Second, 12 * time.Second, time.Minute} {
+			t.Run(fmt.Sprint(name, " for ", length), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					o := &outage{}
+					runs := 0
+					p := startPool(t, each(func(ctx context.Context, _ queue.Task) error {
+						runs++
+						return sleepFor(ctx, time.Second)
+					}), queue.PoolOptions{Kinds: tasks.Kinds()}, func(q queuetest.Queue) queuetest.Queue { o.Queue = q; return o })
+					enqueue(t, p.queue, tasks.NewUpload(1))
+					pass(500 * time.Millisecond)
+					o.hangs.Store(hangs)
+					o.away.Store(true)
+					pass(length)
+					o.away.Store(false)
+					pass(recordedWithin(hangs))
+					if length > queue.DefaultLease { // a sweep may be the first, and it is done again
+						pass(5 * time.Second)
+					}
+					counts(t, p.queue, queuetest.Counts{})
+					if runs != 1 && length < queue.DefaultLease {
+						t.Errorf("handled %d times", runs)
+					}
+				})
+			})
+		}
+	}
+}
+
+// recordedWithin is how long results take to be recorded after an outage: a pause, and the rest
+// of a call that hangs.
+func recordedWithin(hangs bool) time.Duration {
+	if hangs {
+		return 6500 * time.Millisecond
+	}
+	return 1500 * time.Millisecond
+}
+
+// Tasks whose claim may have been committed are handed back, without an attempt being counted.
+// If it was not, no lease was lost.
+func TestAClaimWhoseAnswerIsLostIsHandedBack(t *testing.T) {
+	t.Parallel()
+	for _, undo := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			o := &outage{}
+			o.lose.Store(true)
+			o.undo.Store(undo)
+			attempts := 0
+			p := startPool(t, each(func(_ context.Context, task queue.Task) error {
+				attempts = task.Attempts
+				return nil
+			}), queue.PoolOptions{Kinds: tasks.Kinds()}, func(q queuetest.Queue) queuetest.Queue { o.Queue = q; return o })
+			enqueue(t, p.queue, tasks.NewUpload(1))
+			pass(2 * time.Second)
+			counts(t, p.queue, queuetest.Counts{})
+			if log := p.log.String(); attempts != 1 || strings.Contains(log, "leases lost") {
+				t.Errorf("attempt %d, want 1; log %s", attempts, log)
+			}
+		})
+	}
+}
+
+// The same with a server.
+func TestACommitOfAClaimWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	cfg, err := driver.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := servertest.NewProxy(t, cfg.Addr)
+	db, err := mysql.Open(proxy.MySQLDSN(dsn), mysql.WithMaxOpen(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
+	enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
+	proxy.LoseAnswer("\x03COMMIT") // a query that begins so
+	attempts := make(chan int, 2)
+	handler := each(func(_ context.Context, task queue.Task) error {
+		attempts <- task.Attempts
+		return nil
+	})
+	// With such a lease nothing else frees the tasks while the test runs.
+	run(t, queue.NewPool(q, map[string]queue.Handler{tasks.Upload: handler}, queue.PoolOptions{
+		Log: quiet(), Kinds: tasks.Kinds(),
+		Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 10}}, Lease: time.Hour,
+	}))
+	eventually(t, "the tasks are done", func() bool {
+		n, err := queuetest.Count(t.Context(), q)
+		return err == nil && n == queuetest.Counts{}
+	})
+	for range 2 {
+		if n := <-attempts; n != 1 {
+			t.Errorf("attempt %d, want 1", n)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package queue_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/notify"
+	"github.com/activityd/activityd/queue"
+)
+
+// claims counts the claims of each queue, and can do something before one
+// returns.
+type claims struct {
+	queuetest.Queue
+	mu     sync.Mutex
+	of     map[string]int
+	before func(queue string, list []queue.Task)
+}
+
+func (c *claims) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
+	list, err := c.Queue.Claim(ctx, name, n, lease)
+	c.mu.Lock()
+	c.of[name]++
+	before := c.before
+	c.mu.Unlock()
+	if before != nil {
+		before(name, list)
+	}
+	return list, err
+}
+
+// take returns the number of claims since the last time, of all queues.
+func (c *claims) take() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for queue, k := range c.of {
+		n += k
+		c.of[queue] = 0
+	}
+	return n
+}
+
+func (c *claims) wrap(q queuetest.Queue) queuetest.Queue {
+	c.Queue, c.of = q, map[string]int{}
+	return c
+}
+
+// asleep makes nothing happen but what is rung for.
+func asleep(workers ...queue.Workers) queue.PoolOptions {
+	return queue.PoolOptions{Kinds: tasks.Kinds(), Workers: workers, Poll: time.Hour, Sweep: time.Hour}
+}
+
+// Of a hundred idle workers one begins when a task comes.
+func TestARingWakesOneWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c claims
+		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }),
+			asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 100, Batch: 10}), c.wrap)
+		pass(time.Minute)
+		c.take()
+		for i := range 3 {
+			enqueue(t, p.queue, tasks.NewUpload(id(i+1)))
+			synctest.Wait()
+			if n := c.take(); n != 2 { // with the look that finds nothing more
+				t.Errorf("%d claims for one task", n)
+			}
+		}
+		p.notifier.NotifyLocal(tasks.QueueFanOut, "nobody's")
+		p.notifier.Notify()
+		synctest.Wait()
+		if n := c.take(); n != 0 {
+			t.Errorf("%d claims for queues of others", n)
+		}
+		p.notifier.NotifyAllLocal()
+		synctest.Wait()
+		if n := c.take(); n != 1 {
+			t.Errorf("%d claims for a ring for all, want one of the only queue", n)
+		}
+		pass(time.Minute)
+		if n := c.take(); n != 2 {
+			t.Errorf("%d claims after a fruitless ring, want two more looks", n)
+		}
+		counts(t, p.queue, queuetest.Counts{})
+	})
+}
+
+// A worker that cannot take everything wakes a colleague, and that one another.
+func TestAFullClaimWakesAColleague(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := startPool(t, each(func(context.Context, queue.Task) error {
+			deaf(time.Second)
+			return nil
+		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 8, Batch: 1}))
+		pass(time.Minute)
+		var batch []queue.New
+		for i := range 8 {
+			batch = append(batch, tasks.NewUpload(id(i+1)))
+		}
+		enqueue(t, p.queue, batch...)
+		synctest.Wait()
+		counts(t, p.queue, queuetest.Counts{Running: 8})
+	})
+}
+
+// What comes while all who could come are busy is begun when the first of them is
+// free.
+func TestARingWhileAllAreBusyIsRemembered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begun := make(chan string, 10)
+		p := startPool(t, each(func(_ context.Context, task queue.Task) error {
+			begun <- task.Kind
+			deaf(time.Second)
+			return nil
+		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 1, Batch: 1}))
+		pass(time.Minute)
+		enqueue(t, p.queue, tasks.NewUpload(1))
+		synctest.Wait()
+		enqueue(t, p.queue, tasks.NewAddContact(1, 2))
+		pass(500 * time.Millisecond)
+		if n := len(begun); n != 1 {
+			t.Fatalf("%d tasks are begun by one worker", n)
+		}
+		pass(time.Second)
+		if n := len(begun); n != 2 {
+			t.Errorf("%d tasks are begun, want the second too", n)
+		}
+	})
+}
+
+// A task that is committed at the last moment, after a worker looked and before
+// it lies down, is found at once: here every look that finds nothing is followed
+// by a new task.
+func TestNothingSlipsInBetweenLookingAndSleeping(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const all = 50
+		var c claims
+		var p pool
+		left := all
+		c.before = func(name string, list []queue.Task) {
+			if len(list) == 0 && name == tasks.QueueDefault && left > 0 && p.queue != nil {
+				left--
+				if _, err := p.queue.Enqueue(context.Background(), []queue.New{tasks.NewUpload(id(all - left))}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		done := make(chan id, all+1)
+		notifier := &notify.Notifier{}
+		p = pool{queue: queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now), notifier: notifier}
+		start := time.Now()
+		joinPool(t, p, each(func(_ context.Context, task queue.Task) error {
+			done <- id(task.Key)
+			return nil
+		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 1, Batch: 10}), c.wrap) // nobody else who would come
+		synctest.Wait()
+		if n := len(done); n != all || time.Since(start) > 0 {
+			t.Errorf("%d of %d tasks were done", n, all)
+		}
+	})
+}
+
+// As above, with real threads: every task is done, though nobody polls.
+func TestNoRingIsLost(t *testing.T) {
+	t.Parallel()
+	const producers, tasksOfEach = 8, 200
+	var done, producing sync.WaitGroup
+	done.Add(producers * tasksOfEach)
+	p := startPool(t, each(func(context.Context, queue.Task) error {
+		done.Done()
+		return nil
+	}), asleep(tasks.DefaultWorkers()...))
+	for producer := range producers {
+		producing.Go(func() {
+			for i := range tasksOfEach {
+				n := tasks.NewUpload(id(producer*tasksOfEach + i + 1))
+				n.Queue = []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill}[i%3]
+				if _, err := p.queue.Enqueue(context.Background(), []queue.New{n}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	producing.Wait()
+	done.Wait()
+}
+
+// A claim that fails after a notification is repeated without another one, and long
+// before the next poll.
+func TestANotificationOutlivesAFailingClaim(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		faults := &faulty{}
+		begun := make(chan time.Time, 1)
+		p := startPool(t, each(func(context.Context, queue.Task) error {
+			begun <- time.Now()
+			return nil
+		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 1, Batch: 1}), func(q queuetest.Queue) queuetest.Queue {
+			faults.Queue = q
+			return faults
+		})
+		pass(time.Minute)
+		faults.claims = 2
+		start := time.Now()
+		enqueue(t, p.queue, tasks.NewUpload(1))
+		if took := (<-begun).Sub(start); took > 2*time.Second {
+			t.Errorf("begun after %v", took)
+		}
+	})
+}
+
+// hiding is a queue that passes over its tasks for a while, as SKIP LOCKED may.
+type hiding struct {
+	queuetest.Queue
+	till time.Time
+}
+
+func (h *hiding) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
+	if time.Now().Before(h.till) {
+		return nil, nil
+	}
+	return h.Queue.Claim(ctx, name, n, lease)
+}
+
+// A task that was locked for a moment, when somebody looked for it, is found soon
+// after and not at the next poll.
+func TestALookThatFindsNothingIsRepeated(t *testing.T) {
+	t.Parallel()
+	for _, hidden := range []time.Duration{time.Millisecond, 40 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &hiding{}
+			begun := make(chan time.Time, 1)
+			p := startPool(t, each(func(context.Context, queue.Task) error {
+				begun <- time.Now()
+				return nil
+			}), asleep(tasks.DefaultWorkers()...), func(q queuetest.Queue) queuetest.Queue {
+				h.Queue = q
+				return h
+			})
+			pass(time.Minute)
+			start := time.Now()
+			h.till = start.Add(hidden)
+			enqueue(t, p.queue, tasks.NewUpload(1))
+			if took := (<-begun).Sub(start); took > 110*time.Millisecond {
+				t.Errorf("hidden for %v, found after %v", hidden, took)
+			}
+		})
+	}
+}

@@ -1,0 +1,396 @@
+package queue_test
+
+import (
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
+)
+
+func TestEnqueueRefusesWhatTheTableCannotHold(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		for name, spoil := range map[string]func(*queue.New){
+			"long dedupe key": func(n *queue.New) { n.DedupeKey = strings.Repeat("k", 129) },
+			"long queue":      func(n *queue.New) { n.Queue = strings.Repeat("q", 33) },
+			"priority":        func(n *queue.New) { n.Priority = 32768 },
+			"delay":           func(n *queue.New) { n.Delay = -1 },
+			"life":            func(n *queue.New) { n.Life = -1 },
+		} {
+			bad := tasks.NewUpload(2)
+			spoil(&bad)
+			_, err := q.Enqueue(t.Context(), []queue.New{tasks.NewUpload(1), bad})
+			_, _, onceErr := q.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewUpload(1), bad})
+			if !errors.Is(err, queue.ErrInvalid) || !errors.Is(onceErr, queue.ErrInvalid) {
+				t.Errorf("%s: %v, %v", name, err, onceErr)
+			}
+		}
+		counts(t, q, queuetest.Counts{})
+	})
+}
+
+// Whatever a waiting task absorbs, it serves it as well as a task of its own
+// would have.
+func TestAnAbsorbingTaskIsAsUrgentAsWhatItAbsorbs(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		slow := tasks.NewUpload(7)
+		slow.Priority, slow.Delay, slow.Life = queue.Idle, time.Hour, 2*time.Hour
+		enqueue(t, q, slow)
+		counts(t, q, queuetest.Counts{Scheduled: 1})
+		fast := tasks.NewUpload(7)
+		fast.Priority = queue.Urgent
+		enqueue(t, q, fast)
+		counts(t, q, queuetest.Counts{Waiting: 1})
+		list, err := q.List(t.Context(), queue.Filter{}, 10)
+		if err != nil || len(list) != 1 || list[0].Priority != queue.Urgent || !list[0].ExpiresAt.IsZero() || !list[0].RunAt.IsZero() {
+			t.Errorf("%+v, %v", list, err)
+		}
+	})
+}
+
+func TestTheSameKeyEnqueuesOnce(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		batch := []queue.New{tasks.NewUpload(1), tasks.NewUpload(2)}
+		first, replayed, err := q.EnqueueOnce(t.Context(), "k", batch)
+		if err != nil || replayed || len(first) != 2 {
+			t.Fatalf("%v, %v, %v", first, replayed, err)
+		}
+		finish(t, q, nil, claim(t, q, 10)...)
+		again, replayed, err := q.EnqueueOnce(t.Context(), "k", batch)
+		if err != nil || !replayed || !slices.Equal(first, again) {
+			t.Errorf("%v, %v, %v, want %v replayed", again, replayed, err, first)
+		}
+		if _, _, err := q.EnqueueOnce(t.Context(), "k", batch[:1]); !errors.Is(err, queue.ErrKeyReused) {
+			t.Errorf("another batch: %v", err)
+		}
+		counts(t, q, queuetest.Counts{})
+	})
+}
+
+// Clients whose first try timed out repeat it while it is still under way.
+func TestTheSameKeyAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		var clients sync.WaitGroup
+		answers := make([][]uint64, 8)
+		fresh := make([]bool, 8)
+		for i := range answers {
+			clients.Go(func() {
+				ids, replayed, err := q.EnqueueOnce(t.Context(), "k", []queue.New{tasks.NewUpload(1), tasks.NewUpload(2)})
+				if err != nil {
+					t.Error(err)
+				}
+				answers[i], fresh[i] = ids, !replayed
+			})
+		}
+		clients.Wait()
+		n := 0
+		for i := range answers {
+			if fresh[i] {
+				n++
+			}
+			if !slices.Equal(answers[i], answers[0]) {
+				t.Errorf("%v and %v", answers[i], answers[0])
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d clients were the first", n)
+		}
+	})
+}
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		if _, err := q.Pause(t.Context(), ""); !errors.Is(err, queue.ErrInvalid) {
+			t.Errorf("no name: %v", err)
+		}
+		for i, want := range []bool{true, false} {
+			if changed, err := q.Pause(t.Context(), "refill"); err != nil || changed != want {
+				t.Errorf("pause %d: %v, %v", i, changed, err)
+			}
+		}
+		if paused, err := q.Paused(t.Context()); err != nil || !slices.Equal(paused, []string{"refill"}) {
+			t.Errorf("paused %v, %v", paused, err)
+		}
+		if s, err := q.Stats(t.Context()); err != nil || len(s.Queues) != 1 || !s.Queues[0].Paused {
+			t.Errorf("stats %+v, %v", s, err)
+		}
+		for i, want := range []bool{true, false} {
+			if changed, err := q.Resume(t.Context(), "refill"); err != nil || changed != want {
+				t.Errorf("resume %d: %v, %v", i, changed, err)
+			}
+		}
+		if paused, err := q.Paused(t.Context()); err != nil || len(paused) != 0 {
+			t.Errorf("paused %v, %v", paused, err)
+		}
+	})
+}
+
+// A paused queue is not run, and its tasks expire all the same.
+func TestTasksOfAPausedQueueExpire(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		mortal, delayed, elsewhere := tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewRefill(3)
+		for _, n := range []*queue.New{&mortal, &delayed, &elsewhere} {
+			n.Life = time.Millisecond
+		}
+		delayed.Delay = time.Hour
+		enqueue(t, q, mortal, delayed, elsewhere, tasks.NewUpload(4))
+		if _, err := q.Pause(t.Context(), queue.DefaultQueue); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "they expired", func() bool {
+			sweep(t, q)
+			is, err := queuetest.Count(t.Context(), q)
+			return err == nil && is == queuetest.Counts{Waiting: 2} // one is in another queue
+		})
+	})
+}
+
+// Each sweep looks at some of the tasks, however many there are, and goes on where the one before stopped.
+func TestASweepLooksAtAThousandTasks(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	exec(t, db, "INSERT INTO paused_queues (queue) VALUES ('default')")
+	exec(t, db, "INSERT INTO tasks (type, subject) WITH RECURSIVE n AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM n WHERE n < 1000) SELECT 'upload', n FROM n")
+	exec(t, db, "INSERT INTO tasks (type, subject, expires_at) VALUES ('upload', 1001, 1)")
+	for _, want := range []int{1001, 1000, 1000} {
+		sweepAndCount(t, q, want)
+	}
+	exec(t, db, "UPDATE tasks SET expires_at = 1 WHERE subject = 1")
+	sweepAndCount(t, q, 1000) // it was in the middle
+	sweepAndCount(t, q, 999)
+}
+
+func sweepAndCount(t *testing.T, q queuetest.Queue, want int) {
+	t.Helper()
+	sweep(t, q)
+	counts(t, q, queuetest.Counts{Waiting: want})
+}
+
+// A change for later is absorbed by a task that is due by now, and stays with it.
+func TestADueTaskAbsorbsADelayedOne(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	late := tasks.NewUpload(1)
+	late.Delay, late.Priority = time.Hour, queue.Urgent
+	first := enqueue(t, q, late)
+	claim(t, q, 1)
+	exec(t, db, "UPDATE parked_tasks SET due_at = 1, priority = 0")
+	if second := enqueue(t, q, late); second[0] != first[0] {
+		t.Errorf("task %d, want it absorbed by %d", second[0], first[0])
+	}
+	if s, err := q.Sweep(t.Context()); err != nil || s.Due != 1 {
+		t.Errorf("swept %+v, %v, want it due", s, err)
+	}
+	if list := claim(t, q, 2); len(list) != 1 || list[0].Priority != queue.Urgent {
+		t.Errorf("claimed %+v", list)
+	}
+}
+
+// isFull asks a queue whether limit tasks wait.
+func isFull(t *testing.T, q queuetest.Queue, limit int) bool {
+	t.Helper()
+	return roomIn(t, q, limit) == 0
+}
+
+// roomIn asks a queue how many more may wait, as a Load does.
+func roomIn(t *testing.T, q queuetest.Queue, limit int) int {
+	t.Helper()
+	room, stale, err := q.Room(t.Context(), limit)
+	if err == nil && stale {
+		if err = q.CountWaiting(t.Context(), limit); err == nil {
+			room, _, err = q.Room(t.Context(), limit)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return room
+}
+
+func TestRoom(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[int]int{7: 0, 8: 0, 9: 1, 15: 7} {
+		onBoth(t, func(t *testing.T, q queuetest.Queue) {
+			for i := range member.ID(5) {
+				enqueue(t, q, tasks.NewUpload(i+1), tasks.NewRefill(i+1))
+			}
+			claim(t, q, 2)
+			if room := roomIn(t, q, limit); room != want {
+				t.Errorf("room at %d: %d, want %d", limit, room, want)
+			}
+		})
+	}
+}
+
+// All processes share one count. Between two counts each look reads a few rows, and tasks that
+// come fill the limit though nothing is counted.
+func TestProcessesShareOneCount(t *testing.T) {
+	t.Parallel()
+	const limit, waiting = 2000, 1500
+	dsn := servertest.MySQLDSN(t)
+	var processes []*queue.Queue
+	var dbs []*sql.DB
+	for range 4 {
+		db, err := mysql.Open(dsn, mysql.WithMaxOpen(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		dbs, processes = append(dbs, db), append(processes, queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}))
+	}
+	fillQueue(t, dbs[0], waiting)
+	rows := func() (n int) {
+		for _, db := range dbs {
+			n += servertest.SessionStatus(t, db, "Handler_read%")
+		}
+		return n
+	}
+	look := func(want bool) (read int) {
+		t.Helper()
+		before := rows()
+		for range 10 {
+			for i, q := range processes {
+				if full := isFull(t, q, limit); full != want {
+					t.Errorf("process %d: full %t, want %t", i, full, want)
+				}
+			}
+		}
+		return rows() - before
+	}
+	if read := look(false); read > 2*waiting+40*40 {
+		t.Errorf("read %d rows", read)
+	}
+	exec(t, dbs[0], "INSERT INTO tasks (type, subject) SELECT 'upload', a.n FROM numbers a JOIN numbers b WHERE b.n <= 4 LIMIT ?", limit-waiting)
+	read := look(true)
+	t.Logf("read %d rows", read)
+	if read > 40*40 {
+		t.Errorf("40 looks read %d rows", read)
+	}
+	// Another count is due, and finds that they are done.
+	exec(t, dbs[0], "DELETE FROM tasks WHERE id > 100")
+	exec(t, dbs[0], "INSERT INTO tasks (id, type, subject) VALUES (1000000, 'upload', 1)")
+	look(true)
+	exec(t, dbs[0], "UPDATE task_keys SET created_at = created_at - 15000")
+	look(false)
+}
+
+// A count that fails leaves the queue full, if the ids say that so many may wait.
+func TestACountThatFailsLeavesTheQueueFull(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	fillQueue(t, db, 40)
+	exec(t, db, "ALTER TABLE tasks DROP KEY subjects")
+	for _, due := range []bool{true, false} {
+		if room, stale, err := q.Room(t.Context(), 30); err != nil || room != 0 || stale != due {
+			t.Errorf("room %d, stale %t, %v", room, stale, err)
+		}
+		if err := q.CountWaiting(t.Context(), 30); (err != nil) != due {
+			t.Errorf("the count ended with %v", err)
+		}
+	}
+}
+
+// A dead task comes back with all its attempts, and one that runs cannot be
+// taken from its worker.
+func TestRetryAndDiscard(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		var batch []queue.New
+		for i := range member.ID(10) {
+			batch = append(batch, tasks.NewUpload(i+1))
+		}
+		enqueue(t, q, batch...)
+		finish(t, q, queue.Permanent(errors.New("no")), claim(t, q, 6)...)
+		held := claim(t, q, 1)
+		dead := queue.Filter{States: []queue.State{queue.Dead}}
+		var retried []int
+		for {
+			n, err := q.Retry(t.Context(), dead, 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 {
+				break
+			}
+			retried = append(retried, n)
+		}
+		if !slices.Equal(retried, []int{4, 2}) {
+			t.Errorf("retried %v", retried)
+		}
+		counts(t, q, queuetest.Counts{Waiting: 9, Running: 1})
+		if n, err := q.Discard(t.Context(), queue.Filter{States: []queue.State{queue.Running}}, 100); err != nil || n != 0 {
+			t.Errorf("discarded %d running tasks, %v", n, err)
+		}
+		if n, err := q.Discard(t.Context(), queue.Filter{}, 100); err != nil || n != 9 {
+			t.Errorf("discarded %d, %v", n, err)
+		}
+		finish(t, q, nil, held...)
+		if ids := enqueue(t, q, batch...); slices.Contains(ids, 0) { // the keys are free
+			t.Errorf("ids %v", ids)
+		}
+		counts(t, q, queuetest.Counts{Waiting: 10})
+	})
+}
+
+func TestAHeartbeatKeepsTheLease(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
+		held := claimFor(t, q, queue.DefaultQueue, 1, time.Millisecond)
+		other := claimFor(t, q, queue.DefaultQueue, 1, time.Millisecond)
+		if lost, err := q.Extend(t.Context(), held, time.Hour); err != nil || lost != 0 {
+			t.Fatalf("lost %d, %v", lost, err)
+		}
+		eventually(t, "the other's lease ran out", func() bool {
+			swept, err := q.Sweep(t.Context())
+			return err == nil && swept.TookOver == 1
+		})
+		if lost, err := q.Extend(t.Context(), append(held, other...), time.Hour); err != nil || lost != 1 {
+			t.Errorf("lost %d, %v, want the other", lost, err)
+		}
+		finish(t, q, nil, held...)
+	})
+}
+
+// What is deferred is done after what comes later; a change that is repeated since then is
+// not, and what is urgent, runs or is dead stays as it is.
+func TestDeferredTasksComeLast(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		last := tasks.NewUpload(9)
+		last.Priority = 20
+		enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewUpload(3), last)
+		running := claim(t, q, 1)
+		if n, err := q.Defer(t.Context(), queue.Filter{}, 10, queue.Idle); err != nil || n != 3 {
+			t.Fatalf("deferred %d, %v, want the three that wait", n, err)
+		}
+		enqueue(t, q, tasks.NewUpload(4), tasks.NewUpload(3))
+		var order []uint64
+		for range 4 {
+			for _, task := range claim(t, q, 1) {
+				order = append(order, task.Key)
+			}
+		}
+		if want := []uint64{3, 4, 2, 9}; running[0].Key != 1 || !slices.Equal(order, want) {
+			t.Errorf("ran %d, then claimed %v, want 1, then %v", running[0].Key, order, want)
+		}
+		if n, err := q.Defer(t.Context(), queue.Filter{States: []queue.State{queue.Running}}, 10, queue.Idle); err != nil || n != 0 {
+			t.Errorf("deferred %d running ones, %v", n, err)
+		}
+	})
+}
