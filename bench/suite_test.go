@@ -41,13 +41,14 @@ func TestSuiteMeasuresEveryPart(t *testing.T) {
 			t.Errorf("%s, %s: aim %s, verdict %q", f.Part, f.Name, f.Aim, f.Verdict)
 		}
 	}
-	if len(tables) != 46 || len(byBench) != len(o.parts) || r.Machine.MySQL == "" || r.Machine.Redis == "" {
-		t.Errorf("%d tables of %d parts, want 46 of %d: %v; machine %+v", len(tables), len(byBench), len(o.parts), tables, r.Machine)
+	if len(tables) != 51 || len(byBench) != len(o.parts) || r.Machine.MySQL == "" || r.Machine.Redis == "" {
+		t.Errorf("%d tables of %d parts, want 51 of %d: %v; machine %+v", len(tables), len(byBench), len(o.parts), tables, r.Machine)
 	}
 	checkThroughput(t, byBench["throughput"], o)
 	if n := len(byBench["wake"]); n != 4*len(quantiles) {
 		t.Errorf("%d figures of wake-ups, want %d for each of 4", n, len(quantiles))
 	}
+	checkForms(t, slices.Concat(byBench["forms"], byBench["snapshot"]))
 	checkLocks(t, byBench["once"], o)
 	checkPush(t, byBench["deliveries"], o)
 	checkBacklog(t, byBench["backlog"], r.Plans, o)
