@@ -8,7 +8,7 @@ FUZZ_TIME     ?= 10s
 # How long "make chaos" goes on, and the seed of its choices; without one, a new one.
 DURATION      ?= 10m
 SEED          ?=
-# The servers on which "make bench-overload" measures, one after the other.
+# The servers on which "make bench-queue" and "make bench-overload" measure, one after the other.
 SERVERS       ?= installed
 # How many failovers "make chaos-mysql" makes, at least 3.
 FAILOVERS     ?= 20
@@ -104,10 +104,6 @@ fuzz-short: ## fuzz every fuzz target for a short time
 bench: test-deps ## measure reads, fan-out (also through a cluster), refill, memory, saves and notifications (ARGS="--quick", --json FILE, --only reads)
 	cd bench && $(GO) run . index,push $(ARGS)
 
-.PHONY: bench-queue
-bench-queue: test-deps ## measure the queue beside asynq (ARGS="--quick", --json FILE); minutes
-	cd bench && $(GO) run . queue $(ARGS)
-
 .PHONY: bench-once
 bench-once: test-deps ## measure locks beside SET NX, redislock and redsync (ARGS="--quick", --json FILE); minutes
 	cd bench && $(GO) run . once $(ARGS)
@@ -116,17 +112,21 @@ bench-once: test-deps ## measure locks beside SET NX, redislock and redsync (ARG
 bench-push: test-deps ## measure notifications, beside bare loops and apns2 (ARGS="--quick", --json FILE); minutes
 	cd bench && $(GO) run . push $(ARGS)
 
-# Each server's figures go to bin/overload-NAME.json, which bench-page takes.
+.PHONY: bench-queue
+bench-queue: test-deps ## measure the queue beside asynq and its former form (ARGS="--snapshot 8m", SERVERS="installed mysql"); an hour
 .PHONY: bench-overload
 bench-overload: test-deps ## offer 1 to 10 times what fits, beside other limits, and with slow servers (ARGS="--step 12s", SERVERS="installed mysql"); an hour
+
+# Each server's figures go to bin/overload-NAME.json, say, which bench-page takes.
+bench-queue bench-overload:
 	@mkdir -p bin; for name in $(SERVERS); do \
 		case $$name in \
 		installed) set -- ;; \
 		mysql) folder=$$(scripts/unpack-servers unstable mysql-server-core:usr/sbin/mysqld valkey-server:usr/bin/valkey-server) || exit 1; \
 			set -- --mysqld "$$folder/mysqld" --redis-server "$$folder/valkey-server" ;; \
-		*) echo "bench-overload: SERVERS=$$name: want installed, mysql or both" >&2; exit 1 ;; \
+		*) echo "$@: SERVERS=$$name: want installed, mysql or both" >&2; exit 1 ;; \
 		esac; \
-		(cd bench && $(GO) run . overload "$$@" --json "$(CURDIR)/bin/overload-$$name.json" $(ARGS)) || exit 1; \
+		(cd bench && $(GO) run . $(@:bench-%=%) "$$@" --json "$(CURDIR)/bin/$(@:bench-%=%)-$$name.json" $(ARGS)) || exit 1; \
 	done
 
 .PHONY: bench-page

@@ -26,7 +26,7 @@ func (c cost) atLeastZero() cost {
 	n := c.Counts
 	return cost{
 		max(0, c.Activityd), max(0, c.MySQL), max(0, c.Redis), max(0, c.HTTPBytes),
-		counts{max(0, n.Statements), max(0, n.RowsRead), max(0, n.MySQLBytes), max(0, n.Commands), max(0, n.RedisBytes), max(0, n.RedisTrips)},
+		counts{max(0, n.Statements), max(0, n.RowsRead), max(0, n.MySQLBytes), max(0, n.Redo), max(0, n.Pages), max(0, n.Commands), max(0, n.RedisBytes), max(0, n.RedisTrips)},
 	}
 }
 

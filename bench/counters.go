@@ -14,7 +14,9 @@ type counts struct {
 	Statements float64 `json:"mysql_statements"`
 	RowsRead   float64 `json:"mysql_rows_read"` // rows and index entries: Handler_read_*
 	MySQLBytes float64 `json:"mysql_bytes"`     // received and sent
-	Commands   float64 `json:"redis_commands"`  // those of scripts included
+	Redo       float64 `json:"mysql_redo_bytes,omitzero"`
+	Pages      float64 `json:"mysql_pages_read,omitzero"` // requests to the buffer pool
+	Commands   float64 `json:"redis_commands"`            // those of scripts included
 	RedisBytes float64 `json:"redis_bytes"`
 	RedisTrips float64 `json:"redis_round_trips"` // of the clients of the benchmark itself, not of asynq's or the program's
 }
@@ -22,7 +24,7 @@ type counts struct {
 // plus adds d times f.
 func (c counts) plus(d counts, f float64) counts {
 	return counts{
-		c.Statements + f*d.Statements, c.RowsRead + f*d.RowsRead, c.MySQLBytes + f*d.MySQLBytes,
+		c.Statements + f*d.Statements, c.RowsRead + f*d.RowsRead, c.MySQLBytes + f*d.MySQLBytes, c.Redo + f*d.Redo, c.Pages + f*d.Pages,
 		c.Commands + f*d.Commands, c.RedisBytes + f*d.RedisBytes, c.RedisTrips + f*d.RedisTrips,
 	}
 }
@@ -81,6 +83,8 @@ func (m *meter) read(ctx context.Context) (c counts, err error) {
 	}
 	c.Statements, c.RowsRead = status["Questions"], rowsIn(status)
 	c.MySQLBytes = status["Bytes_received"] + status["Bytes_sent"]
+	c.Redo = status["Innodb_lsn_current"] + status["Innodb_redo_log_current_lsn"] // of MariaDB, of MySQL
+	c.Pages = status["Innodb_buffer_pool_read_requests"]
 	c.RedisTrips = float64(m.trips.n.Load())
 	for _, server := range m.servers {
 		for _, section := range []string{"stats", "commandstats"} {
@@ -115,7 +119,8 @@ func ofRedis(text string) (c counts) {
 // connection of db.
 func statusOf(ctx context.Context, db *sql.DB, scope string) (map[string]float64, error) {
 	rows, err := db.QueryContext(ctx, "SHOW "+scope+" STATUS WHERE Variable_name LIKE 'Handler\\_read\\_%'"+
-		" OR Variable_name IN ('Questions', 'Bytes_received', 'Bytes_sent')")
+		" OR Variable_name IN ('Questions', 'Bytes_received', 'Bytes_sent',"+
+		" 'Innodb_lsn_current', 'Innodb_redo_log_current_lsn', 'Innodb_buffer_pool_read_requests')")
 	if err != nil {
 		return nil, err
 	}

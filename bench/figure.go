@@ -158,7 +158,8 @@ func (list samples) expense() *expense {
 		},
 		counts{
 			count(func(c counts) float64 { return c.Statements }), count(func(c counts) float64 { return c.RowsRead }),
-			count(func(c counts) float64 { return c.MySQLBytes }), count(func(c counts) float64 { return c.Commands }),
+			count(func(c counts) float64 { return c.MySQLBytes }), count(func(c counts) float64 { return c.Redo }), count(func(c counts) float64 { return c.Pages }),
+			count(func(c counts) float64 { return c.Commands }),
 			count(func(c counts) float64 { return c.RedisBytes }), count(func(c counts) float64 { return c.RedisTrips }),
 		},
 	}
@@ -231,7 +232,7 @@ func (f *figure) write(s *spread) string {
 
 func writeExpenses(b *strings.Builder, list []figure) {
 	rows := [][]string{{
-		"", "CPU µs", "client", "activityd", "MySQL", "Redis", "Redis trips", "commands", "bytes", "MySQL statements", "rows", "bytes",
+		"", "CPU µs", "client", "activityd", "MySQL", "Redis", "Redis trips", "commands", "bytes", "MySQL statements", "rows", "bytes", "redo bytes", "pages",
 	}}
 	for _, f := range list {
 		if f.Each != nil {
@@ -253,5 +254,5 @@ func (e *expense) cells() []string {
 		cells = []string{number(c.Sum), number(c.Own), number(c.Program), number(c.MySQL), number(c.Redis)}
 	}
 	c := e.Counts
-	return append(cells, number(c.RedisTrips), number(c.Commands), number(c.RedisBytes), number(c.Statements), number(c.RowsRead), number(c.MySQLBytes))
+	return append(cells, number(c.RedisTrips), number(c.Commands), number(c.RedisBytes), number(c.Statements), number(c.RowsRead), number(c.MySQLBytes), number(c.Redo), number(c.Pages))
 }

@@ -20,6 +20,7 @@ func tiny() options {
 	o.reads, o.circles, o.requests, o.tasks, o.sets = 3, 2, 40, 60, 400
 	o.plain, o.quiet = 1, 20*o.pace
 	o.producers, o.concurrency, o.wakes, o.idle, o.backlog, o.repetitions = 2, []int{4}, 2, time.Millisecond, [2]int{100, 300}, 1
+	o.snapshot = 500 * time.Millisecond
 	o.pairs, o.holders = 40, []int{1, 4}
 	o.followers, o.pushes, o.rate, o.paced, o.urgents, o.entries, o.held = 1200, 1100, 100, 200*time.Millisecond, 2, 20, 4
 	o.parts = slices.DeleteFunc(allParts(), func(p part) bool { return p.group == "overload" }) // they need time; overload_test.go has their gates

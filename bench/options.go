@@ -39,6 +39,7 @@ type options struct {
 	holders     []int         // goroutines that do them
 	backlog     [2]int        // waiting tasks: few and many
 	repetitions int           // of each operation with such a backlog
+	snapshot    time.Duration // for which a transaction holds one
 
 	followers int           // with a device each
 	pushes    int           // deliveries in each run
@@ -60,7 +61,7 @@ func fullOptions() options {
 		reads: 1000, circles: 200, plain: time.Second, requests: 15_000, conns: 16,
 		sets: 3_000_000, pace: time.Millisecond, quiet: 10 * time.Second, instances: 4,
 		tasks: 20_000, producers: 16, concurrency: []int{10, 20, 50},
-		wakes: 20, idle: time.Second, pairs: 20_000, holders: []int{1, 16}, backlog: [2]int{1000, 1_000_000}, repetitions: 30,
+		wakes: 20, idle: time.Second, pairs: 20_000, holders: []int{1, 16}, backlog: [2]int{1000, 1_000_000}, repetitions: 30, snapshot: 30 * time.Minute,
 		followers: 100_000, pushes: 20_000, rate: 2000, paced: 8 * time.Second, urgents: 20, entries: 10_000, held: 100,
 		step: time.Minute, multiples: []float64{1, 2, 4, 10}, compared: []float64{4, 10}, widgets: 100_000,
 	}
@@ -72,7 +73,7 @@ func quickOptions() options {
 		reads: 50, circles: 4, plain: 50 * time.Millisecond, requests: 500, conns: 16,
 		sets: 20_000, pace: time.Millisecond, quiet: 200 * time.Millisecond, instances: 4,
 		tasks: 1000, producers: 8, concurrency: []int{20},
-		wakes: 5, idle: 20 * time.Millisecond, pairs: 2000, holders: []int{1, 16}, backlog: [2]int{100, 2000}, repetitions: 3,
+		wakes: 5, idle: 20 * time.Millisecond, pairs: 2000, holders: []int{1, 16}, backlog: [2]int{100, 2000}, repetitions: 3, snapshot: 2 * time.Second,
 		followers: 3000, pushes: 2000, rate: 200, paced: time.Second, urgents: 3, entries: 500, held: 20,
 		step: 2 * time.Second, multiples: []float64{1, 4}, compared: []float64{4}, widgets: 2000,
 	}
@@ -90,6 +91,7 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 	mysqld := flags.String("mysqld", "", "MySQL or MariaDB server to start (default $ACTIVITYD_TEST_MYSQLD, or the installed one)")
 	redisServer := flags.String("redis-server", "", "Redis or Valkey server to start (default $ACTIVITYD_TEST_REDIS, or the installed one)")
 	step := flags.Duration("step", 0, fmt.Sprintf("how long each load of the overload is offered, at least 1s (default %v)", full.step))
+	snapshot := flags.Duration("snapshot", 0, fmt.Sprintf("how long a transaction holds a snapshot beside the queue (default %v)", full.snapshot))
 	only := flags.String("only", "", "parts to measure in place of the first argument: "+partNames())
 	names := ""
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
@@ -103,7 +105,7 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 		o = quickOptions()
 	}
 	o.rounds, o.tasks = cmp.Or(*rounds, o.rounds), cmp.Or(*tasks, o.tasks)
-	o.step = cmp.Or(*step, o.step)
+	o.step, o.snapshot = cmp.Or(*step, o.step), cmp.Or(*snapshot, o.snapshot)
 	o.json, o.mysqld, o.redis = *file, *mysqld, *redisServer
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("unexpected arguments %q", flags.Args())
@@ -139,6 +141,8 @@ func (o options) check() error {
 		return fmt.Errorf("--tasks %d: want 1 to %d", o.tasks, most)
 	case o.step < time.Second:
 		return fmt.Errorf("--step %v: want at least 1s", o.step)
+	case o.snapshot < 0:
+		return fmt.Errorf("--snapshot %v: want more than 0", o.snapshot)
 	}
 	return o.site.check()
 }

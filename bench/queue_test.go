@@ -29,11 +29,12 @@ func checkThroughput(t *testing.T, list []figure, o options) {
 			t.Errorf("%s: no costs", f.Name)
 		}
 	}
-	if len(phases) != 3 || phases[endToEnd] != 8 || phases[enqueueOnly] != 8 || phases[workOff] != 8 {
-		t.Errorf("%v, want 8 variants in each of 3 phases", phases)
+	if len(phases) != 3 || phases[endToEnd] != 10 || phases[enqueueOnly] != 10 || phases[workOff] != 10 {
+		t.Errorf("%v, want 10 variants in each of 3 phases", phases)
 	}
 	slices.Sort(against)
-	want := []string{"asynq, activityd's handler", "asynq, appendfsync always", "asynq, change, then task", "asynq, concurrency 4"}
+	want := []string{"asynq, activityd's handler", "asynq, appendfsync always", "asynq, change, then task", "asynq, concurrency 4",
+		"its former queue, Enqueue of 1000", "its former queue, change and task in a transaction", "its former queue, plain SQL"}
 	for i := range want {
 		want[i] += endToEnd
 	}
@@ -71,7 +72,11 @@ func TestEveryVariantDoesTheWork(t *testing.T) {
 	if err := s.fill(t.Context(), users); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range s.variants() {
+	list, err := s.variants(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range list {
 		if v.changes {
 			continue
 		}
@@ -122,5 +127,32 @@ func TestPairsAreContactsAndStrangersAreNot(t *testing.T) {
 		if len(found) != want {
 			t.Errorf("strangers %t: %d of %d are contacts, want %d", strangers, len(found), n, want)
 		}
+	}
+}
+
+// checkForms checks that beside a snapshot a task is looked at a few times only, and that it costs less redo log than in the
+// former queue.
+func checkForms(t *testing.T, list []figure) {
+	t.Helper()
+	const most = 5 // by the claim, by its DELETE, and for the lease
+	var windows samples
+	redo := make(map[string]float64)
+	for _, f := range list {
+		switch {
+		case f.Bench == "snapshot":
+			windows = append(windows, f.Samples...)
+		case strings.HasSuffix(f.Part, "redo log"):
+			redo[f.Name] = f.Value.Median
+		}
+	}
+	var all sample
+	for _, w := range windows {
+		all = all.plus(w)
+	}
+	if rows := all.Counts.RowsRead / float64(all.Ops); len(windows) != 11 || rows > most || rows < 1 {
+		t.Errorf("%v rows read for a task in %d windows, want at most %d in 11", rows, len(windows), most)
+	}
+	if redo[forms[1]] <= 0 || redo[forms[1]] >= redo[forms[0]] {
+		t.Errorf("%v bytes of redo log for a task, want fewer than the former queue's", redo)
 	}
 }

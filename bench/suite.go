@@ -39,6 +39,8 @@ func allParts() []part {
 		{name: "save", group: "index", run: (*suite).benchSave},
 		{name: "throughput", group: "queue", site: true, durable: true, run: (*suite).benchThroughput},
 		{name: "wake", group: "queue", durable: true, run: (*suite).benchWake},
+		{name: "forms", group: "queue", run: (*suite).benchForms},
+		{name: "snapshot", group: "queue", run: (*suite).benchSnapshot},
 		{name: "once", group: "once", run: (*suite).benchOnce},
 		{name: "deliveries", group: "push", durable: true, run: (*suite).benchDeliveries},
 		{name: "latency", group: "push", durable: true, run: (*suite).benchLatency},

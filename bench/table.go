@@ -69,7 +69,7 @@ var leftOut = regexp.MustCompile(strings.Join([]string{
 	`^friends/(Reads of which some walk|Reads that walk|Adding .* already|.*(of some contacts|half or more walk))`,
 	`^friends/A read .*(/100 contacts|first 40|first 6 )`,
 	`^save/(.*(p50|p90|p99|longest)(, no save)?$|.*longest while|.*/one instance, p)`,
-	`^throughput/.*((enqueuing only|working off)/|concurrency 20|Enqueue of 100,|CPU for each task)`,
+	`^throughput/.*((enqueuing only|working off)/|concurrency 20)`,
 	`^wake/.*p99`,
 	`^backlog/.*(, 1000 waiting$|/(extend|sweep|pending|enqueue 100 that))`,
 	`^deliveries/A cold start`,
