@@ -44,6 +44,11 @@
 // its lease finishes nothing. What comes later, is tried again, is dead or is kept is in
 // parked_tasks. A move is one transaction. A task is done at least once.
 //
+// A task keeps its id, by which a handler may know it when it comes again; and the counter
+// of tasks never falls, not in a restart or a promotion either, so no two tasks have one id.
+// Where somebody set the counter back, a task whose id another has cannot come back to tasks
+// before that one has left: it is buried, with the reason.
+//
 // Nothing is stuck: whatever happens to a worker, its tasks are free again after
 // the lease and the next sweep (see [Pool]). Nothing is lost: an outage of a
 // server does not count as an attempt, errors are tried again with growing

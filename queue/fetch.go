@@ -183,7 +183,7 @@ func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, err
 	if len(list) > 0 {
 		c.held, c.until = list, c.at.Add(f.Lease)
 		c.ctx, c.end = context.WithCancelCause(f.works)
-		f.divide(c, idle)
+		f.divide(c, idle) //nolint:contextcheck // a claim ends with the works, not with the fetching
 	}
 	return list, nil
 }

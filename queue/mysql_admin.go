@@ -138,7 +138,7 @@ func timeOrNone(milliseconds uint64) time.Time {
 func (q *Queue) Retry(ctx context.Context, match Filter, limit int) (int, error) {
 	n, queues, err := q.change(ctx, "retry tasks", match, []State{Dead, Scheduled}, limit, map[string]change{
 		"tasks":        byStatementOf(updateTasks + "due_at = NULL, expires_at = NULL, attempts = 0, lost = NULL WHERE id IN "),
-		"parked_tasks": unparking{"id", "0", "NULL", "priority", "dedupe_key"}.unpark,
+		"parked_tasks": unparking{"0", "NULL", "priority", "dedupe_key"}.unpark,
 	})
 	if len(queues) > 0 {
 		q.cursors.forget()

@@ -301,7 +301,7 @@ func (e *enqueuing) advance(ctx context.Context, table string, is holder, n New)
 		if expires.Valid {
 			expiresAt = strconv.FormatInt(expires.Int64, 10)
 		}
-		return unparking{"id", "attempts", expiresAt, strconv.Itoa(to.Priority), "dedupe_key"}.move(ctx, e.tx, []any{is.id})
+		return unparking{"attempts", expiresAt, strconv.Itoa(to.Priority), "dedupe_key"}.move(ctx, e.tx, []any{is.id})
 	case to.Priority == is.Priority && to.Delay == is.Delay && to.Life == is.Life:
 		return nil
 	}

@@ -212,7 +212,7 @@ func (c *claiming) read(ctx context.Context, from position, front bool) (read []
 		if c.seen[r.ID] {
 			continue
 		}
-		if len(c.run) == c.most { // those before the cursor are more than were missing
+		if c.enough || len(c.run) == c.most { // those before the cursor are more than were missing
 			break
 		}
 		alone := r.state == Waiting && r.lost && r.Attempts > SharedAttempts // it is lost again and again
@@ -230,9 +230,6 @@ func (c *claiming) read(ctx context.Context, from position, front bool) (read []
 			c.run = append(c.run, r)
 			c.bytes += len(r.Payload) + len(r.lastError)
 			c.enough = alone
-		}
-		if c.enough {
-			break
 		}
 	}
 	return read, len(list) >= limit, nil

@@ -374,25 +374,66 @@ func TestARefusedMoveLeavesATaskInOnePlace(t *testing.T) {
 	}
 }
 
-// A task that comes back after AUTO_INCREMENT was set back gets another id.
-func TestATaskWhoseIDIsTakenComesBack(t *testing.T) {
+// A task whose id another has, after AUTO_INCREMENT was set back, keeps it, and comes back when that one is done.
+func TestATaskWhoseIDIsTakenIsBuried(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
 	enqueue(t, q, tasks.NewUpload(1))
 	held := claim(t, q, 1)
 	exec(t, db, "INSERT INTO tasks (id, type, subject) VALUES (?, 'upload', 2)", held[0].ID)
 	finish(t, q, queue.Later(0, errors.New("stopped")), held...)
-	got := claim(t, q, 10)
-	if !slices.Equal(subjectsOf(got), []uint64{1, 2}) {
-		t.Fatalf("claimed tasks about %v", subjectsOf(got))
+	counts(t, q, queuetest.Counts{Waiting: 1, Dead: 1})
+	exec(t, db, "UPDATE parked_tasks SET state = 'scheduled', due_at = 1")
+	if _, err := q.Sweep(t.Context()); err != nil {
+		t.Error(err)
 	}
-	finish(t, q, errors.New("failed"), got...)
-	exec(t, db, "INSERT INTO tasks (id, type, subject) VALUES (?, 'upload', 3)", got[0].ID)
-	exec(t, db, "UPDATE parked_tasks SET due_at = 1")
-	if s, err := q.Sweep(t.Context()); err != nil || s.Due != 2 {
-		t.Errorf("swept %+v, %v", s, err)
+	counts(t, q, queuetest.Counts{Waiting: 1, Dead: 1})
+	finish(t, q, nil, claim(t, q, 10)...)
+	counts(t, q, queuetest.Counts{Dead: 1})
+	if n, err := q.Retry(t.Context(), queue.Filter{}, 10); n != 1 || err != nil {
+		t.Errorf("retried %d tasks, %v", n, err)
 	}
-	if list := claim(t, q, 10); len(list) != 3 {
-		t.Errorf("claimed tasks about %v", subjectsOf(list))
+	if got := claim(t, q, 10); len(got) != 1 || got[0].ID != held[0].ID || got[0].Key != 1 {
+		t.Errorf("claimed %+v", got)
 	}
+}
+
+// The table tasks is often empty, while ids that it gave out are in other tables.
+func TestNoIDIsGivenOutTwice(t *testing.T) {
+	t.Parallel()
+	primary := servertest.NewPrimary(t)
+	last := giveIDsOut(t, primary, 0)
+	replica := primary.NewReplica(t)
+	last = giveIDsOut(t, primary, last)
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	replica.Promote(t)
+	for range 2 {
+		last = giveIDsOut(t, replica, last)
+		if err := errors.Join(replica.Kill(), replica.Restart(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	giveIDsOut(t, replica, last)
+}
+
+// giveIDsOut enqueues tasks, whose ids come after last, has them leave the table, and returns the new last id.
+func giveIDsOut(t *testing.T, s *servertest.Replicated, last uint64) uint64 {
+	t.Helper()
+	db, err := mysql.Open(s.SiteDSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds()})
+	ids := enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewUpload(3))
+	if slices.Min(ids) <= last {
+		t.Errorf("the ids %v do not come after %d", ids, last)
+	}
+	finish(t, q, queue.Later(time.Hour, errors.New("not now")), claim(t, q, 10)...)
+	if n := s.Number(t, "SELECT COUNT(*) FROM "+servertest.Database+".tasks"); n != 0 {
+		t.Errorf("%d tasks are left", n)
+	}
+	return slices.Max(ids)
 }

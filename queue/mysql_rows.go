@@ -73,10 +73,6 @@ func put(ctx context.Context, tx *sql.Tx, list []row) (written []row, refused, e
 		for some := range byStatement(some, func(r row) int { return len(r.Payload) + len(r.lastError) }) {
 			done, why, err := each(some, func(list []row) error {
 				err := insertRows(ctx, tx, list)
-				if len(list) == 1 && list[0].state == Waiting && mysql.IsDuplicate(err) {
-					list[0].ID = 0 // another has its id, after AUTO_INCREMENT was set back: it gets a new one
-					err = insertRows(ctx, tx, list)
-				}
 				if len(list) == 1 && mysql.IsRowRefused(err) {
 					list[0].state, list[0].lastError = Dead, refusal(err)
 					err = insertRows(ctx, tx, list)
@@ -119,20 +115,17 @@ func insertRows(ctx context.Context, tx *sql.Tx, list []row) error {
 }
 
 // unparking is how tasks come back from parked_tasks: with what was there, but for what it says.
-type unparking struct{ id, attempts, expiresAt, priority, key string }
+type unparking struct{ attempts, expiresAt, priority, key string }
 
 // asTheyWere brings tasks back as they were parked.
-var asTheyWere = unparking{"id", "attempts", "expires_at", "priority", "dedupe_key"}
+var asTheyWere = unparking{"attempts", "expires_at", "priority", "dedupe_key"}
 
 // unpark is a change: it moves rows of parked_tasks that the transaction has locked to tasks. One that
-// the server refuses there is buried with the reason; one whose dedupe key another task has loses it, and one whose id
-// another has, after AUTO_INCREMENT was set back, gets a new one.
+// the server refuses there is buried with the reason; one whose dedupe key another task has loses it.
 func (u unparking) unpark(ctx context.Context, tx *sql.Tx, ids []any) (n int, err error) {
 	err = u.move(ctx, tx, ids)
-	for _, id := range []string{u.id, "NULL"} {
-		if len(ids) == 1 && mysql.IsDuplicate(err) {
-			err = unparking{id, u.attempts, u.expiresAt, u.priority, "NULL"}.move(ctx, tx, ids)
-		}
+	if len(ids) == 1 && mysql.IsDuplicate(err) {
+		err = unparking{u.attempts, u.expiresAt, u.priority, "NULL"}.move(ctx, tx, ids)
 	}
 	if len(ids) == 1 && mysql.IsRowRefused(err) {
 		_, err = tx.ExecContext(ctx, "UPDATE parked_tasks SET state = 'dead', due_at = NULL, last_error = ?, updated_at = "+now+" WHERE id = ?", refusal(err), ids[0])
@@ -142,7 +135,7 @@ func (u unparking) unpark(ctx context.Context, tx *sql.Tx, ids []any) (n int, er
 
 // move moves rows as u says.
 func (u unparking) move(ctx context.Context, tx *sql.Tx, ids []any) error {
-	_, err := move("INSERT INTO tasks ("+columns+", dedupe_key, due_at) SELECT "+u.id+", queue, type, subject, args, "+u.priority+", "+u.attempts+
+	_, err := move("INSERT INTO tasks ("+columns+", dedupe_key, due_at) SELECT id, queue, type, subject, args, "+u.priority+", "+u.attempts+
 		", max_attempts, "+u.expiresAt+", last_error, created_at, "+u.key+", "+now+" FROM parked_tasks FORCE INDEX (PRIMARY) WHERE id IN ", deleteParked)(ctx, tx, ids)
 	return err
 }

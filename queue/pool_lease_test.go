@@ -435,7 +435,7 @@ func TestTransactionsHoldALeaseTogether(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = tx.Rollback() }()
+		t.Cleanup(func() { _ = tx.Rollback() })
 		if err := queue.Hold(ctx, tx, []queue.Task{task}); err != nil {
 			t.Fatal(err)
 		}

@@ -63,13 +63,7 @@ func (r *run) groups(tasks []Task) (groups []group) {
 			if min(max(t.Attempts, 1), SharedAttempts+1) != n+1 {
 				continue
 			}
-			var name string
-			h, known := r.handlers[t.Kind]
-			k, _ := r.kinds.of(t.Kind)
-			if name = cmp.Or(k.Group, t.Kind); !known {
-				name, h = "", unknownKind{}
-			}
-			key := orderingKey{k.Order, t.Key}
+			name, h, key := r.groupOf(t)
 			at := max(begin, last[key])
 			if n == SharedAttempts {
 				at = len(groups)
@@ -81,12 +75,22 @@ func (r *run) groups(tasks []Task) (groups []group) {
 				groups = append(groups, group{name: name, handler: h})
 			}
 			groups[at].tasks = append(groups[at].tasks, t)
-			if k.Order != "" {
+			if key.space != "" {
 				last[key] = at
 			}
 		}
 	}
 	return groups
+}
+
+// groupOf returns the name and the handler of the groups in which a task can be, and its ordering key.
+func (r *run) groupOf(t Task) (name string, h Handler, key orderingKey) {
+	k, _ := r.kinds.of(t.Kind)
+	key = orderingKey{k.Order, t.Key}
+	if h, known := r.handlers[t.Kind]; known {
+		return cmp.Or(k.Group, t.Kind), h, key
+	}
+	return "", unknownKind{}, key
 }
 
 // unknownKind is the handler of the kinds that have none.

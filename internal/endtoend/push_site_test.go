@@ -146,9 +146,9 @@ func newPushSite(t *testing.T, g *ground, seed uint64) *pushSite {
 			s.addDevice(t, r, push.WebPush)
 		}
 	}
-	// What was put into the queue, written down by the very transaction that did.
+	// What was put into the queue, written down by the very transaction that did. A task that comes back is inserted again.
 	g.exec(t, "CREATE TABLE notified (id VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, task_id BIGINT UNSIGNED PRIMARY KEY)")
-	g.exec(t, "CREATE TRIGGER note_event AFTER INSERT ON tasks FOR EACH ROW IF NEW.type = 'notify' THEN INSERT INTO notified"+
+	g.exec(t, "CREATE TRIGGER note_event AFTER INSERT ON tasks FOR EACH ROW IF NEW.type = 'notify' THEN INSERT IGNORE INTO notified"+
 		" VALUES (COALESCE(JSON_UNQUOTE(JSON_EXTRACT(NEW.args, '$.id')), CONCAT('task-', NEW.id)), NEW.id); END IF")
 	return s
 }

@@ -210,7 +210,7 @@ func advise(err error) string {
 	case erUnknownColumn, erNoSuchKey, erViewInvalid, erNoDefault:
 		return "a table or view is not as activityd needs it: `activityd schema --check` says what differs, and the remedy"
 	case erAutoIncrement:
-		return "if it goes on, a row has an id near 2^64: delete it, then ALTER TABLE … AUTO_INCREMENT = 1"
+		return "if it goes on, a row has an id near 2^64: delete it, then ALTER TABLE … AUTO_INCREMENT = N, above all other ids"
 	case erAccessDeniedDB:
 		return "correct the name of the database in the DSN, or grant the user of the DSN the right to use it"
 	case erTableDenied, erColumnDenied:
