@@ -426,7 +426,7 @@ func giveIDsOut(t *testing.T, s *servertest.Replicated, last uint64) uint64 {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds()})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()})
 	ids := enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewUpload(3))
 	if slices.Min(ids) <= last {
 		t.Errorf("the ids %v do not come after %d", ids, last)
