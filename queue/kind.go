@@ -19,7 +19,8 @@ type Kind struct {
 	// DedupeKey returns the dedupe key of a task: of those with the same one, at most
 	// one waits to be started, and does the work of all. An error says that the payload
 	// is not one of this kind. Nil: those of its tasks that have the same [New].DedupeKey are the
-	// same work, and that of the first one is done.
+	// same work, and that of the first one is done. It does not fill [New].DedupeKey: it tells
+	// whether a task that waits with that key is the same work.
 	DedupeKey func(key uint64, payload json.RawMessage) (string, error)
 	// Needs are the names of what its handler needs: see [Dependency].
 	Needs []string

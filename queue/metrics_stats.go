@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -113,7 +114,7 @@ func (c *StatsCollector) collectQueues(stats Stats, gauge func(d *prometheus.Des
 	}
 	for _, k := range c.kinds {
 		for _, state := range States() {
-			counts[labels{k.Queue, k.Name, string(state)}] = 0
+			counts[labels{cmp.Or(k.Queue, DefaultQueue), k.Name, string(state)}] = 0
 		}
 	}
 	for _, t := range stats.Tasks {

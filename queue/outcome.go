@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"time"
@@ -9,8 +10,13 @@ import (
 )
 
 // Permanent marks an error that no repetition will cure: the task is dead at
-// once, with the error as its reason.
-func Permanent(err error) error { return &permanentError{err} }
+// once, with the error as its reason. Permanent of nil is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
 
 type permanentError struct{ err error }
 
@@ -19,8 +25,10 @@ func (e *permanentError) Unwrap() error { return e.err }
 
 // Later marks an error that is not the task's fault, such as a server that
 // cannot be reached: the task runs again after d and the attempt is not counted,
-// so that no outage, however long, makes a task dead.
-func Later(d time.Duration, err error) error { return &laterError{d, err} }
+// so that no outage, however long, makes a task dead. Later needs no error.
+func Later(d time.Duration, err error) error { return &laterError{d, cmp.Or(err, errLater)} }
+
+var errLater = errors.New("to be done later")
 
 type laterError struct {
 	after time.Duration

@@ -112,6 +112,10 @@ func (o PoolOptions) withDefaults(of Store) PoolOptions {
 	if o.MySQL == nil {
 		o.MySQL = outage.New(o.Log, "MySQL")
 	}
+	o.Workers = slices.Clone(o.Workers)
+	for i := range o.Workers {
+		o.Workers[i].Queue = cmp.Or(o.Workers[i].Queue, DefaultQueue)
+	}
 	o.Lease = cmp.Or(o.Lease, DefaultLease)
 	o.Limit = cmp.Or(o.Limit, DefaultLimit)
 	o.Poll = cmp.Or(o.Poll, DefaultPoll)

@@ -67,7 +67,7 @@ func (r *run) logFailure(result Result, v Verdict) {
 		r.log.WarnContext(r.works, "task failed, and is tried again", about...)
 		return
 	}
-	r.log.ErrorContext(r.works, "task is dead", append(about, "then", fmt.Sprintf("when the cause is gone: activityd tasks retry --id %d", t.ID))...)
+	r.log.ErrorContext(r.works, "task is dead", append(about, "then", fmt.Sprintf("when the cause is gone: activityd tasks retry %d", t.ID))...)
 }
 
 // These bound how long results are tried to be recorded while the database answers other

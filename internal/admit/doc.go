@@ -7,7 +7,8 @@
 // frequent, takes a round trip to Redis and one to MySQL; a compared one up to three to MySQL; a walk
 // fetches much more. While any of them is under way about as many cores are busy, so each weighs the
 // same: one that needs more work has its place for longer. A read that waits for a slow Redis keeps
-// nothing busy, and gives its place up meanwhile.
+// nothing busy, and gives its place up meanwhile. One that waits for the walk of another read of the same
+// viewer keeps its place, as that is short.
 //
 // # Who is let in
 //
@@ -15,8 +16,8 @@
 //   - In a burst they wait for 100 ms at most, and the oldest is let in first: all have their turn
 //     soon.
 //   - When there was always one that waited for 100 ms, or one was refused in the last 200 ms, more
-//     come than can be answered. In such an overload a read waits for 10 ms; no more wait than may be
-//     under way; and the newest is let in first, as the clients of the others give up sooner. One that
+//     come than can be answered. In such an overload a read waits for 10 ms; no more come to wait than
+//     may be under way; and the newest is let in first, as the clients of the others give up sooner. One that
 //     is too many is refused as it comes.
 //   - Of several callers, the next read is of the one with the fewest under way, and of its viewers
 //     of the one with the fewest. One is too many if no other caller or viewer has more that wait;

@@ -33,8 +33,8 @@ type Place interface {
 	Resume(ctx context.Context) error
 	// Walk reports whether the read may walk. It does not wait.
 	Walk() bool
-	// Leave gives the place up. Only the first call counts. Of a proven read it says how long such
-	// reads take.
+	// Leave gives the place up, also while Resume waits for one. Only the first call counts. Of a proven
+	// read it says how long such reads take.
 	Leave(proven bool)
 }
 
@@ -91,7 +91,8 @@ type place struct {
 	err            error         // why it is refused
 	since          time.Time     // when it was first let in
 	in             bool
-	resumed        bool // it pauses no more
+	paused         time.Time // when it gave its place up for a while; zero: it did not
+	resumed        bool      // it pauses no more
 	walks          bool
 	left           bool
 }
@@ -100,6 +101,7 @@ type place struct {
 func New(o Options) *Limiter {
 	most := cmp.Or(o.Most, 24)
 	least := min(cmp.Or(o.Least, 8), most)
+	limitNow.Set(float64(least))
 	return &Limiter{law: newLaw(least, most), callers: make(tallies[string]), viewers: make(tallies[member.ID])}
 }
 
@@ -154,6 +156,7 @@ func (p *place) tryEnter(now time.Time) (wait time.Duration, err error) {
 func (l *Limiter) isRoom(now time.Time) bool {
 	if l.used >= l.law.limit || len(l.waiting) > 0 {
 		l.law.waits(l.walks > 0, now)
+		limitNow.Set(float64(l.law.limit))
 		l.serve(now) // the limit may have risen
 	}
 	return l.used < l.law.limit && len(l.waiting) == 0
@@ -285,6 +288,9 @@ func (l *Limiter) let(p *place, now time.Time) {
 	if p.since.IsZero() {
 		p.since = now
 	}
+	if !p.paused.IsZero() { // what it waited for is no time of the servers
+		p.since = p.since.Add(now.Sub(p.paused))
+	}
 	p.caller.underWay++
 	p.viewer.underWay++
 	l.used++
@@ -342,9 +348,10 @@ func (p *place) Pause() {
 	if p.left || p.resumed || !p.in {
 		return
 	}
+	p.paused = time.Now()
 	l.out(p)
 	l.forget(p)
-	l.serve(time.Now())
+	l.serve(p.paused)
 }
 
 // Resume implements [Place].
@@ -357,7 +364,11 @@ func (p *place) Resume(ctx context.Context) error {
 	if goesOn {
 		return nil
 	}
-	return p.enter(ctx)
+	err := p.enter(ctx)
+	if errors.Is(err, ErrShare) {
+		err = ErrBusy // much was done for it: that others of the viewer wait is not its fault
+	}
+	return err
 }
 
 // Walk implements [Place]. In an overload half of the places are for reads that do not walk. One walk
@@ -389,12 +400,15 @@ func (p *place) Leave(proven bool) {
 	if p.walks {
 		l.walks--
 	}
+	now := time.Now()
+	if i := slices.Index(l.waiting, p); i >= 0 {
+		l.refuse(p, context.Canceled, now)
+	}
 	if !p.in {
 		return
 	}
 	l.out(p)
 	l.forget(p)
-	now := time.Now()
 	if proven && l.law.note(now.Sub(p.since), now) {
 		limitNow.Set(float64(l.law.limit))
 	}

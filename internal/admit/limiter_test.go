@@ -295,6 +295,18 @@ func TestAReadThatPausesLeavesRoom(t *testing.T) {
 			t.Errorf("it is not let in, or not as the first one: %v", paused.err)
 		}
 	})
+	// It may leave while it waits.
+	test(t, admit.Options{Least: 1, Most: 1}, func(t *testing.T, c *crowd) {
+		paused := c.enter()
+		paused.place.Pause()
+		other := c.enter()
+		paused.resume(t.Context())
+		paused.place.Leave(false)
+		other.place.Leave(false)
+		if used, _, kept := c.l.Held(); paused.isIn() || used != 0 || kept != 0 {
+			t.Errorf("%d are under way and %d names are kept", used, kept)
+		}
+	})
 	// It may be refused, too; then it has nothing to leave.
 	test(t, admit.Options{Least: 1, Most: 1}, func(t *testing.T, c *crowd) {
 		paused := c.enter()
@@ -420,8 +432,11 @@ func TestInvariants(t *testing.T) {
 // wrong returns which invariant does not hold.
 func (c *crowd) wrong(all []*attempt) string {
 	const longest = 100 * time.Millisecond // that a read waits
-	var underWay, waiting int
+	var underWay, waiting, walk int
 	for _, a := range all {
+		if a.walks {
+			walk++
+		}
 		switch {
 		case a.paused:
 		case a.isIn():
@@ -432,9 +447,11 @@ func (c *crowd) wrong(all []*attempt) string {
 			waiting++
 		}
 	}
-	used, _, kept := c.l.Held()
+	used, walks, kept := c.l.Held()
 	limit := c.l.Limit()
 	switch there := underWay + waiting; {
+	case walks != walk:
+		return fmt.Sprintf("%d walk, want %d", walks, walk)
 	case used != underWay:
 		return fmt.Sprintf("%d are under way, want %d", used, underWay)
 	case kept > 2*there || there > 0 && kept < 2:

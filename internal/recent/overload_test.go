@@ -173,3 +173,22 @@ func TestAReadThatWaitsForRedisLeavesRoom(t *testing.T) {
 		})
 	}
 }
+
+// A read of a set that is behind, which has no room after it waited for Redis, does not walk either.
+func TestAReadWithoutRoomDoesNotWalk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &recordingPlace{full: true}
+		b := newBench(recent.Options{})
+		b.contact(11, 900)
+		b.contact(12, 800)
+		b.index.err = index.ErrBehind
+		if _, err := b.Read(admit.WithPlace(t.Context(), p), me, 10); !errors.Is(err, recent.ErrBusy) {
+			t.Errorf("%v, want ErrBusy", err)
+		}
+		if want := []string{"resumes", "leaves"}; !slices.Equal(p.steps, want) {
+			t.Errorf("%q, want %q", p.steps, want)
+		}
+		b.called(t)
+	})
+}

@@ -80,8 +80,8 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 
 // Read returns the limit newest visible photos of v's most recently active
 // contact. It fails with [contacts.ErrNoMember] when v does not exist,
-// [mysql.ErrUnavailable] when MySQL cannot be reached, and [ErrBusy] when it turned out to need a
-// walk and too much is under way. It does not fail when Redis does. The place that ctx has is left.
+// [mysql.ErrUnavailable] when MySQL cannot be reached, and [ErrBusy] when too much is under way for a walk
+// that it turned out to need, or for it to go on after it has waited for Redis. It does not fail when Redis does. The place that ctx has is left.
 func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	start := time.Now()
 	a, err := r.read(ctx, v, limit)
@@ -95,7 +95,7 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 	rd := &reading{Reader: r, viewer: v, limit: limit, place: admit.PlaceOf(ctx)}
 	defer rd.place.Leave(false)
 	err := rd.candidates(ctx)
-	if rd.isBehind && !r.options.Uncounted {
+	if err == nil && rd.isBehind && !r.options.Uncounted {
 		half, cancel := context.WithTimeout(ctx, r.options.WalkTimeout/2)
 		defer cancel() // half, because WalkTimeout may be all the time that ctx has
 		a, err := rd.walk(half, &unprovenError{reason: WritesRefused})

@@ -167,7 +167,7 @@ func (h history) after(is version, offline bool) ([]migration, error) {
 		return nil, errors.New(misfit.String())
 	}
 	if is.number < base {
-		return nil, fmt.Errorf("the tables are of version %d, of before the first release: drop tasks, task_keys, paused_queues and once_keys, or run activityd of version %d on them first", is.number, base)
+		return nil, fmt.Errorf("the table tasks is not activityd's, or of version %d, of before the first release: if it is yours, give the queue another database; else drop tasks, task_keys, paused_queues and once_keys, or run activityd of version %d on them first", is.number, base)
 	}
 	steps := h[is.number-base:]
 	for i, step := range steps {
