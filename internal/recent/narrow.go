@@ -58,7 +58,7 @@ func (rd *reading) candidates(ctx context.Context) error {
 
 // lateShare: a process that was late by one in so many parts of IndexWait may have missed the
 // reply of a Redis that answers in time.
-const lateShare = 5
+const lateShare = 2
 
 // pauseShare: a read that waits for Redis for one in so many parts of IndexWait keeps nothing busy, and
 // others may begin. A Redis that hangs would else leave few reads to be answered by walks.

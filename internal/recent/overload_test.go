@@ -109,9 +109,9 @@ func TestALateReplyDoesNotBecomeAWalk(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(recent.Options{Late: func(time.Time) time.Duration {
 					if test.late {
-						return 50 * time.Millisecond
+						return 125 * time.Millisecond
 					}
-					return 49 * time.Millisecond // of 250
+					return 124 * time.Millisecond // of 250
 				}})
 				b.contact(11, 900)
 				b.contact(12, 800)

@@ -170,8 +170,8 @@ func (ns *Nodes) inspect(ctx context.Context, n *Node) *inspection {
 var errLate = fmt.Errorf("%w: this process was late to see an answer", context.Canceled)
 
 // lateShare: a process that was late by one in so many parts of the time that a probe has may have
-// missed the answer of a node.
-const lateShare = 5
+// missed the answer of a node. That is believed of one probe in a row: a process may be late for long.
+const lateShare = 2
 
 // askProbe sends the commands of a probe, and returns the run of the server. A node that does not
 // answer is silent until a probe is answered: calls end, and fail at once. A node of a cluster
@@ -194,9 +194,11 @@ func (n *Node) askProbe(ctx context.Context, info *redis.StringCmd, commands []*
 		hangs := isTimeout(err) && isWatched
 		err = Translate(bounded, "probe", err)
 		cancel()
-		if hangs && n.nodes.lateness(began) >= timeout/lateShare {
+		if hangs && !n.wasLate && n.nodes.lateness(began) >= timeout/lateShare {
+			n.wasLate = true
 			return "", errLate
 		}
+		n.wasLate = false
 		if err == nil {
 			n.see(func(s *seen) { s.silent = time.Time{} })
 		}
