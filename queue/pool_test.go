@@ -158,7 +158,7 @@ func TestErrorsAreTriedAgainUntilDead(t *testing.T) {
 		if strings.Count(text, `level=WARN msg="task failed, and is tried again" task=1 `) != 24 {
 			t.Errorf("the log says of the failures: %s", text)
 		}
-		if strings.Count(text, `level=ERROR msg="task is dead" task=1 `) != 1 || !strings.Contains(text, "activityd tasks retry --id 1\"") {
+		if strings.Count(text, `level=ERROR msg="task is dead" task=1 `) != 1 || !strings.Contains(text, "activityd tasks retry 1\"") {
 			t.Errorf("the log says of the death: %s", text)
 		}
 		if first, last := times[1].Sub(times[0]), times[24].Sub(times[23]); first > 2*time.Second || last < 2*time.Minute {

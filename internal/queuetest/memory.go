@@ -178,8 +178,11 @@ func (r *row) absorb(kinds queue.Kinds, n queue.New, now int64) bool {
 	if both == is {
 		return true
 	}
-	r.Priority, r.expiresAt, r.dueAt = both.priority, both.expiresAt, both.runAt
-	if r.state == queue.Scheduled && both.runAt == 0 {
+	r.Priority, r.expiresAt = both.priority, both.expiresAt
+	switch {
+	case both.runAt != 0:
+		r.dueAt = both.runAt
+	case is.runAt != 0: // it was to come later, and waits since now
 		r.wait(now)
 	}
 	return true
