@@ -305,11 +305,8 @@ func (e *enqueuing) advance(ctx context.Context, table string, is holder, n New)
 	case to.Priority == is.Priority && to.Delay == is.Delay && to.Life == is.Life:
 		return nil
 	}
-	set, args := "priority = ?, expires_at = ?", []any{to.Priority, expires}
-	if to.Delay != is.Delay { // one that was to come later and is due now waits since now
-		set, args = set+", due_at = ?", append(args, is.now+to.Delay.Milliseconds())
-	}
-	_, err := e.tx.ExecContext(ctx, "UPDATE "+table+" SET "+set+" WHERE id = ?", append(args, is.id)...)
+	_, err := e.tx.ExecContext(ctx, "UPDATE "+table+" SET priority = ?, due_at = ?, expires_at = ? WHERE id = ?",
+		to.Priority, sql.NullInt64{Int64: is.now + to.Delay.Milliseconds(), Valid: to.Delay != 0}, expires, is.id)
 	return err
 }
 

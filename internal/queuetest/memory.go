@@ -178,11 +178,11 @@ func (r *row) absorb(kinds queue.Kinds, n queue.New, now int64) bool {
 	if both == is {
 		return true
 	}
-	r.Priority, r.expiresAt = both.priority, both.expiresAt
-	switch {
-	case both.runAt != 0:
+	if is.runAt != 0 || both.runAt != 0 || r.dueAt != now { // else it was brought forward by the same batch
 		r.dueAt = both.runAt
-	case is.runAt != 0: // it was to come later, and waits since now
+	}
+	r.Priority, r.expiresAt = both.priority, both.expiresAt
+	if r.state == queue.Scheduled && both.runAt == 0 {
 		r.wait(now)
 	}
 	return true
