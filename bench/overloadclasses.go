@@ -12,7 +12,7 @@ import (
 )
 
 // benchClasses measures what a read of each class takes, one after the other over HTTP: the processor
-// time of activityd and its servers, and how long it is under way. How many cores are busy meanwhile says
+// time of activityd and its servers, and how long it is under way. How many cores it keeps busy says
 // that a read of any class may be one of those that activityd's limiter bounds: a longer one has its place for
 // longer.
 func (s *suite) benchClasses(ctx context.Context) error {

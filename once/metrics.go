@@ -13,7 +13,7 @@ type metrics struct {
 	exhausted  prometheus.Counter
 }
 
-// newMetrics returns metrics whose series begin with 0. Without a registerer nobody sees them.
+// newMetrics returns metrics whose series begin with 0. Without a registerer they are not exported.
 func newMetrics(to prometheus.Registerer) *metrics {
 	m := &metrics{
 		operations: promreg.Share(to, prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -46,7 +46,7 @@
 //
 // A task keeps its id, by which a handler may know it when it comes again; and the counter
 // of tasks never falls, not in a restart or a promotion either, so no two tasks have one id.
-// Where somebody set the counter back, a task whose id another has cannot come back to tasks
+// Where AUTO_INCREMENT was set back, a task whose id another has cannot come back to tasks
 // before that one has left: it is buried, with the reason.
 //
 // Nothing is stuck: whatever happens to a worker, its tasks are free again after

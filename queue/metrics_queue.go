@@ -22,7 +22,7 @@ type metrics struct {
 }
 
 // newMetrics returns metrics that are registered, which those of another queue may be already: they
-// count together. Without a registerer nobody sees them.
+// count together. Without a registerer they are not exported.
 func newMetrics(to prometheus.Registerer) *metrics {
 	promreg.Share(to, mysql.Connections)
 	return &metrics{

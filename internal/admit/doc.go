@@ -7,7 +7,7 @@
 // frequent, takes a round trip to Redis and one to MySQL; a compared one up to three to MySQL; a walk
 // fetches much more. While any of them is under way about as many cores are busy, so each weighs the
 // same: one that needs more work has its place for longer. A read that waits for a slow Redis keeps
-// nothing busy, and gives its place up meanwhile. One that waits for the walk of another read of the same
+// no core busy, and gives its place up until the reply. One that waits for the walk of another read of the same
 // viewer keeps its place, as that is short.
 //
 // # Who is let in

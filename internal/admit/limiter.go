@@ -207,7 +207,7 @@ func (l *Limiter) push(p *place, now time.Time) time.Duration {
 	if len(l.waiting) == 0 {
 		l.since = now
 	}
-	p.decided, p.err = make(chan struct{}), nil
+	p.decided = make(chan struct{})
 	l.waiting = append(l.waiting, p)
 	p.caller.waiting++
 	p.viewer.waiting++
@@ -401,10 +401,10 @@ func (p *place) Leave(proven bool) {
 		l.walks--
 	}
 	now := time.Now()
-	if i := slices.Index(l.waiting, p); i >= 0 {
-		l.refuse(p, context.Canceled, now)
-	}
 	if !p.in {
+		if slices.Contains(l.waiting, p) { // Resume does
+			l.refuse(p, context.Canceled, now)
+		}
 		return
 	}
 	l.out(p)

@@ -8,7 +8,7 @@ import (
 )
 
 // Share registers a collector and returns it, or the one that is registered in its place, so that
-// both users count together. Without a registerer (nil) nobody sees what is counted. It panics, as
+// both users count together. Without a registerer (nil) it is not exported. It panics, as
 // [prometheus.MustRegister] does, when something else has the name.
 func Share[C prometheus.Collector](to prometheus.Registerer, c C) C {
 	if to == nil {

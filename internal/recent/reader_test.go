@@ -310,27 +310,25 @@ func TestAChangeDuringTheReadIsNoticed(t *testing.T) {
 // are answered by way of the index.
 func TestReadsOfStaleSets(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(recent.Options{})
-		b.index.err = index.ErrBehind
-		for id := contactID(11); id < 15; id++ {
-			b.contact(id, int64(id))
-		}
-		b.store.AddPhoto(9999, 11, "not indexed yet", contacts.Public, 900)
-		b.store.SetLastUpload(11, 900)
-		if a := b.read(t, 11, recent.FromDatabase); a.Trace.WalkReason != recent.WritesRefused {
-			t.Errorf("walked because %s", a.Trace.WalkReason)
-		}
-		b.hinted(t)
-		a, err := b.Read(withoutWalks(t.Context()), me, 10)
-		if err != nil || a.Source != recent.FromIndex || shown(a.Album) != 14 || a.Trace.WalkReason != "" {
-			t.Errorf("where it may not walk: %+v, %v", a, err)
-		}
-		b.index.err = nil
-		if a, err := b.Read(t.Context(), me, 10); err != nil || a.Source != recent.FromIndex {
-			t.Errorf("afterwards: %+v, %v", a, err)
-		}
-	})
+	b := newBench(recent.Options{})
+	b.index.err = index.ErrBehind
+	for id := contactID(11); id < 15; id++ {
+		b.contact(id, int64(id))
+	}
+	b.store.AddPhoto(9999, 11, "not indexed yet", contacts.Public, 900)
+	b.store.SetLastUpload(11, 900)
+	if a := b.read(t, 11, recent.FromDatabase); a.Trace.WalkReason != recent.WritesRefused {
+		t.Errorf("walked because %s", a.Trace.WalkReason)
+	}
+	b.hinted(t)
+	a, err := b.Read(withoutWalks(t.Context()), me, 10)
+	if err != nil || a.Source != recent.FromIndex || shown(a.Album) != 14 || a.Trace.WalkReason != "" {
+		t.Errorf("where it may not walk: %+v, %v", a, err)
+	}
+	b.index.err = nil
+	if a, err := b.Read(t.Context(), me, 10); err != nil || a.Source != recent.FromIndex {
+		t.Errorf("afterwards: %+v, %v", a, err)
+	}
 }
 
 // A walk that takes too long is not worth an error, where there is a set.
