@@ -145,7 +145,8 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	if b.requests == nil {
 		b.requests = b.queue
 	}
-	s := &service{backend: b, config: c, log: log, credentials: auth, health: health.NewServers(b.ask, health.NewRedis(b.redis, b.index, log), log)}
+	s := &service{backend: b, config: c, log: log, credentials: auth}
+	s.health = health.NewServers(b.ask, s.late.Since, health.NewRedis(b.redis, b.index, log), log)
 	s.hints = tasks.NewHints(b.queue, log)
 	reads := c.readerOptions(b.index.Settings())
 	limiter := c.limiter()

@@ -106,11 +106,15 @@ func (s *Server) checkServers() (checked, time.Duration) {
 
 // health returns what is known of the servers.
 func (s *Server) health() Health {
-	last, _ := s.checked.Get(checkWait)
+	last, known := s.checked.Get(checkWait)
 	switch age := time.Since(last.at); {
 	case age <= checkTTL+checkWait:
 	case age > checkKept:
-		last, _ = s.checked.Get(CheckTimeout)
+		// A check ends within CheckTimeout; of a process that was stopped meanwhile, both end at once.
+		last, known = s.checked.Get(2 * CheckTimeout)
+		for !known {
+			last, known = s.checked.Get(2 * CheckTimeout)
+		}
 	case last.MySQL.Usable:
 		last.MySQL.Detail = cmp.Or(last.MySQL.Detail, "busy: requests may be late, or fail")
 	}

@@ -135,6 +135,21 @@ func TestReadyzDoesNotWaitLong(t *testing.T) {
 	})
 }
 
+// Before the first check has ended nothing is known, so a process that was stopped meanwhile waits for it.
+func TestReadyzWaitsForTheFirstCheck(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		b.checker = func(ctx context.Context) api.Health {
+			<-time.After(5 * api.CheckTimeout)
+			return healthy(ctx)
+		}
+		if w := b.get(t, "/readyz"); w.Code != http.StatusOK {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
 // Servers that were well a moment ago and are late now are busy, which is said at once.
 func TestReadyzDoesNotWaitForABusyServer(t *testing.T) {
 	t.Parallel()

@@ -25,9 +25,10 @@ type Servers struct {
 }
 
 // NewServers returns the servers of a process. ask asks MySQL something small, best on a connection of
-// its own, which no load takes away.
-func NewServers(ask func(context.Context) error, redis *Redis, log *slog.Logger) Servers {
-	return Servers{&Database{Log: outage.New(log, "MySQL"), ask: ask}, redis}
+// its own, which no load takes away. late returns by how much this process was late at worst since a
+// time, as [admit.Lateness.Since] does.
+func NewServers(ask func(context.Context) error, late func(since time.Time) time.Duration, redis *Redis, log *slog.Logger) Servers {
+	return Servers{&Database{Log: outage.New(log, "MySQL"), ask: ask, late: late}, redis}
 }
 
 // Check asks MySQL, and returns the health of all servers, as [api.Checker] says. Details of a failure
