@@ -291,7 +291,7 @@ func (r holder) until(at uint64) time.Duration {
 	return time.Duration(min(int64(min(at, latest))-r.now, century.Milliseconds())) * time.Millisecond
 }
 
-// advance changes when a task runs and expires that stands for n, too.
+// advance lets a task stand for n, too: its time, if it has one, may come sooner, never later.
 func (e *enqueuing) advance(ctx context.Context, table string, is holder, n New) error {
 	to := is.with(n)
 	expires := sql.NullInt64{Int64: is.now + to.Life.Milliseconds(), Valid: to.Life != 0}
@@ -305,8 +305,8 @@ func (e *enqueuing) advance(ctx context.Context, table string, is holder, n New)
 	case to.Priority == is.Priority && to.Delay == is.Delay && to.Life == is.Life:
 		return nil
 	}
-	_, err := e.tx.ExecContext(ctx, "UPDATE "+table+" SET priority = ?, due_at = ?, expires_at = ? WHERE id = ?",
-		to.Priority, sql.NullInt64{Int64: is.now + to.Delay.Milliseconds(), Valid: to.Delay != 0}, expires, is.id)
+	_, err := e.tx.ExecContext(ctx, "UPDATE "+table+" SET priority = ?, due_at = LEAST(due_at, ?), expires_at = ? WHERE id = ?",
+		to.Priority, is.now+n.Delay.Milliseconds(), expires, is.id)
 	return err
 }
 

@@ -77,6 +77,43 @@ func TestATaskThatWaitsAbsorbs(t *testing.T) {
 	})
 }
 
+// What a task absorbs may bring it forward, and never changes since when it waits.
+func TestATaskThatWasBroughtForwardWaitsSinceThen(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		since := func() time.Time {
+			list, err := q.List(t.Context(), queue.Filter{States: []queue.State{queue.Waiting}}, 10)
+			if err != nil || len(list) != 1 {
+				t.Fatalf("%+v, %v", list, err)
+			}
+			if !list[0].Updated.After(list[0].Created) {
+				t.Errorf("it waits since %v, and was created at %v", list[0].Updated, list[0].Created)
+			}
+			return list[0].Updated
+		}
+		n, later := tasks.NewUpload(7), tasks.NewUpload(7)
+		later.Delay = time.Hour
+		for _, parked := range []bool{true, false} {
+			enqueue(t, q, later)
+			if parked {
+				claim(t, q, 1)
+			}
+			time.Sleep(2 * time.Millisecond) //nolint:forbidigo // the time is what is tested
+			enqueue(t, q, n)
+			before := since()
+			time.Sleep(2 * time.Millisecond) //nolint:forbidigo // likewise
+			for i, again := range []queue.New{{Priority: queue.Urgent}, {Priority: queue.Urgent - 1, Delay: time.Hour}} {
+				again.Kind, again.Key, again.Payload, again.DedupeKey = n.Kind, n.Key, n.Payload, n.DedupeKey
+				enqueue(t, q, again)
+				if got := since(); !got.Equal(before) {
+					t.Errorf("parked %v: after %d tasks that it absorbed, it waits since %v, before since %v", parked, i+1, got, before)
+				}
+			}
+			finish(t, q, nil, claim(t, q, 1)...)
+		}
+	})
+}
+
 // A change that comes after the start must not be absorbed: the handler may
 // have read before it.
 func TestATaskThatRunsDoesNotAbsorb(t *testing.T) {

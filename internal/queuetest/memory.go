@@ -114,7 +114,7 @@ func (q *Memory) add(batch []queue.New) []uint64 {
 	now := q.now().UnixMilli()
 	var withoutKey int
 	var single uint64 // the id of the only task without a key
-	for _, n := range slices.SortedStableFunc(slices.Values(batch), func(a, b queue.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) }) {
+	for _, n := range merged(batch) {
 		r := q.rows[q.keys[n.DedupeKey]] // nil for one without a key: keys has no ""
 		if r != nil && r.absorb(q.options.Kinds, n, now) {
 			continue
@@ -133,6 +133,24 @@ func (q *Memory) add(batch []queue.New) []uint64 {
 		}
 	}
 	return ids
+}
+
+// merged returns a batch in order of its keys; of those with one key only the first, which stands for all.
+func merged(batch []queue.New) (out []queue.New) {
+	for _, n := range slices.SortedStableFunc(slices.Values(batch), func(a, b queue.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) }) {
+		if n.DedupeKey == "" || len(out) == 0 || out[len(out)-1].DedupeKey != n.DedupeKey {
+			out = append(out, n)
+			continue
+		}
+		first := &out[len(out)-1]
+		first.Priority, first.Delay = min(first.Priority, n.Priority), min(first.Delay, n.Delay)
+		if first.Life > 0 && n.Life > 0 {
+			first.Life = max(first.Life, n.Life)
+		} else {
+			first.Life = 0 // never
+		}
+	}
+	return out
 }
 
 func (q *Memory) insert(n queue.New, now int64) {
@@ -160,30 +178,16 @@ func (r *row) absorb(kinds queue.Kinds, n queue.New, now int64) bool {
 	if !waits || r.Attempts > 0 || r.Queue != n.Queue || !kinds.SameWork(n, r.Kind, r.Key, r.Payload) {
 		return false
 	}
-	type timing struct {
-		priority         int
-		runAt, expiresAt int64
+	r.Priority = min(r.Priority, n.Priority)
+	if n.Life == 0 {
+		r.expiresAt = 0
+	} else if r.expiresAt > 0 {
+		r.expiresAt = max(r.expiresAt, now+n.Life.Milliseconds())
 	}
-	is := timing{priority: r.Priority, expiresAt: r.expiresAt}
-	if r.state == queue.Scheduled || r.dueAt > now {
-		is.runAt = r.dueAt
-	}
-	both := timing{priority: min(is.priority, n.Priority)}
-	if n.Delay > 0 {
-		both.runAt = min(is.runAt, now+n.Delay.Milliseconds())
-	}
-	if n.Life > 0 && is.expiresAt > 0 {
-		both.expiresAt = max(is.expiresAt, now+n.Life.Milliseconds())
-	}
-	if both == is {
-		return true
-	}
-	if is.runAt != 0 || both.runAt != 0 || r.dueAt != now { // else it was brought forward by the same batch
-		r.dueAt = both.runAt
-	}
-	r.Priority, r.expiresAt = both.priority, both.expiresAt
-	if r.state == queue.Scheduled && both.runAt == 0 {
+	if r.state == queue.Scheduled && n.Delay == 0 {
 		r.wait(now)
+	} else {
+		r.dueAt = min(r.dueAt, now+n.Delay.Milliseconds()) // none stays none
 	}
 	return true
 }
