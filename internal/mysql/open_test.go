@@ -129,8 +129,8 @@ func TestADSNMayRepeatAndChoose(t *testing.T) {
 	for query, value := range map[string]string{ // each is read from a connection
 		"interpolateParams=1&clientFoundRows=TRUE&multiStatements=0&charset=utf8mb4&collation=utf8mb4_bin":         "@@collation_connection='utf8mb4_bin'",
 		"parseTime=true&loc=Local&readTimeout=30s&writeTimeout=30s&maxAllowedPacket=0&checkConnLiveness=false":     "1",
-		"autocommit=ON&completion_type=%27NO_CHAIN%27&tx_isolation=%27repeatable-read%27&transaction_read_only=0":  "@@autocommit=1",
-		"transaction_isolation=%27REPEATABLE-READ%27&use_secondary_engine=OFF&query_cache_type=0&tx_read_only=off": "@@autocommit=1",
+		"autocommit=ON&completion_type=%27NO_CHAIN%27&tx_isolation=%27read-committed%27&transaction_read_only=0":  "@@autocommit=1",
+		"transaction_isolation=%27READ-COMMITTED%27&use_secondary_engine=OFF&query_cache_type=0&tx_read_only=off": "@@autocommit=1",
 		"Sql_Mode=%27STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION%27&time_zone=%27%2B00:00%27":                       "@@time_zone='+00:00'",
 		"completion_type=0&sql_mode=%27NO_ENGINE_SUBSTITUTION,STRICT_TRANS_TABLES%27":                              "@@completion_type='NO_CHAIN'",
 		"innodb_lock_wait_timeout=7&wait_timeout=77&lock_wait_timeout=8":                                           "@@innodb_lock_wait_timeout + @@wait_timeout + @@lock_wait_timeout = 92",
@@ -306,11 +306,11 @@ func fixedSession(version string) map[string]string {
 	}
 	if strings.Contains(version, "MariaDB") {
 		maps.Copy(want, map[string]string{
-			"tx_isolation": "REPEATABLE-READ", "tx_read_only": "0", "query_cache_type": "OFF", "system_versioning_asof": "DEFAULT",
+			"tx_isolation": "READ-COMMITTED", "tx_read_only": "0", "query_cache_type": "OFF", "system_versioning_asof": "DEFAULT",
 		})
 	} else {
 		maps.Copy(want, map[string]string{
-			"transaction_isolation": "REPEATABLE-READ", "transaction_read_only": "0", "use_secondary_engine": "OFF",
+			"transaction_isolation": "READ-COMMITTED", "transaction_read_only": "0", "use_secondary_engine": "OFF",
 		})
 	}
 	return want

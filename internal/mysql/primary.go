@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -118,8 +119,16 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	return nil
 }
 
-// BeginTx implements [driver.ConnBeginTx].
+// BeginTx implements [driver.ConnBeginTx]. The session's isolation is READ COMMITTED; a transaction that asks
+// for none gets REPEATABLE READ.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	switch sql.IsolationLevel(opts.Isolation) {
+	case sql.LevelReadCommitted:
+		opts.Isolation = driver.IsolationLevel(sql.LevelDefault)
+	case sql.LevelDefault:
+		opts.Isolation = driver.IsolationLevel(sql.LevelRepeatableRead)
+	default:
+	}
 	if _, err := c.driverConn.BeginTx(ctx, opts); err != nil {
 		return nil, err
 	}
