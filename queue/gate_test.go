@@ -20,7 +20,7 @@ type verdict int
 const (
 	goOn   verdict = iota
 	refuse         // the statement fails; of COMMIT, the transaction is rolled back
-	lose           // of COMMIT: it succeeds, but its answer is lost
+	lose           // of COMMIT, or a statement without a transaction: it succeeds, but its answer is lost
 )
 
 var errGate = errors.New("no way through the gate")
@@ -78,10 +78,15 @@ type gatedConn struct {
 func (c *gatedConn) Close() error { return c.held.Close() }
 
 func (c *gatedConn) ExecContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
-	if gateOf(ctx).wait(query) == refuse {
+	v := gateOf(ctx).wait(query)
+	if v == refuse {
 		return nil, errGate
 	}
-	return c.plainConn.ExecContext(ctx, query, args)
+	res, err := c.plainConn.ExecContext(ctx, query, args)
+	if v == lose {
+		return nil, errors.Join(errGate, err)
+	}
+	return res, err
 }
 
 func (c *gatedConn) QueryContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {

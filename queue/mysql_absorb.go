@@ -89,7 +89,7 @@ func makeImmortal(ctx context.Context, tx *sql.Tx, leases map[string]*lease, our
 
 // selectUnstarted returns the tasks in a table that are the same work as ours and have not been
 // started. It locks those of the same subjects.
-func selectUnstarted(ctx context.Context, tx *sql.Tx, kinds Kinds, ours []Task, table, condition string) (ids []any, err error) {
+func selectUnstarted(ctx context.Context, tx *sql.Tx, kinds Kinds, ours []Task, table, condition string) (ids []uint64, err error) {
 	keys, names := make(map[uint64]bool), make(map[string]bool)
 	for _, t := range ours {
 		keys[t.Key], names[t.Kind] = true, true

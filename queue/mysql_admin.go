@@ -188,7 +188,7 @@ func (q *Queue) change(ctx context.Context, what string, match Filter, possible 
 			if from == "" || n >= limit {
 				continue
 			}
-			var ids []any
+			var ids []uint64
 			_, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (_ struct{}, err error) {
 				var id uint64
 				var queue string

@@ -63,19 +63,19 @@ func (c *cursors) begin(queue string) (from position, front bool) {
 	return is.from, !is.usable || !c.now().Before(is.again) || is.cheap && !is.full
 }
 
-// found notes what a claim found, in order, whether that was all that it wanted,
+// found notes the first and the last task that a claim found, if any, whether that was all that it wanted,
 // whether it looked at the front, and how long it took.
-func (c *cursors) found(queue string, list []Task, full, front bool, took time.Duration) {
+func (c *cursors) found(queue string, first, last position, full, front bool, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	is := c.of[queue]
 	is.full = full
-	if len(list) > 0 {
-		is.from = position{list[len(list)-1].Priority, list[len(list)-1].ID}
+	if last.id != 0 {
+		is.from = last
 	}
 	if front {
 		is.again, is.cheap = c.now().Add(min(restFactor*took, maxRest)), took <= c.cheapLook
-		is.usable = is.from.id != 0 && (len(list) == 0 || list[0].Priority == is.from.priority)
+		is.usable = is.from.id != 0 && (first.id == 0 || first.priority == is.from.priority)
 	}
 	c.of[queue] = is
 }

@@ -15,37 +15,37 @@ func TestAClaimBeginsAtTheCursor(t *testing.T) {
 			t.Fatalf("begins at %v, front %v, want %v, %v", from, front, want, wantFront)
 		}
 	}
-	task := func(priority int, id uint64) Task { return Task{ID: id, Priority: priority} }
+	none := position{}
 
 	at(position{}, true)
-	c.found("q", nil, false, true, time.Second) // nothing was ever there: nothing is known
+	c.found("q", none, none, false, true, time.Second) // nothing was ever there: nothing is known
 	at(position{}, true)
-	c.found("q", []Task{task(0, 5), task(0, 9)}, true, true, 100*time.Millisecond)
+	c.found("q", position{0, 5}, position{0, 9}, true, true, 100*time.Millisecond)
 	at(position{0, 9}, false)
-	c.found("q", []Task{task(0, 10)}, true, false, time.Millisecond)
+	c.found("q", position{0, 10}, position{0, 10}, true, false, time.Millisecond)
 	at(position{0, 10}, false)
-	c.found("q", nil, false, false, time.Millisecond)
+	c.found("q", none, none, false, false, time.Millisecond)
 	at(position{0, 10}, false)
 	now = now.Add(901 * time.Millisecond)
 	at(position{}, true)
-	c.found("q", nil, false, true, 100*time.Millisecond)
+	c.found("q", none, none, false, true, 100*time.Millisecond)
 	at(position{0, 10}, false)
 	c.enqueued([]New{{Queue: "q"}, {Queue: "other", Priority: Urgent}})
 	at(position{0, 10}, false)
 	c.enqueued([]New{{Queue: "q", Priority: Urgent}})
 	at(position{}, true)
-	c.found("q", []Task{task(0, 12)}, true, true, time.Hour)
-	c.found("q", []Task{task(Urgent, 20), task(0, 11)}, true, true, time.Hour)
+	c.found("q", position{0, 12}, position{0, 12}, true, true, time.Hour)
+	c.found("q", position{Urgent, 20}, position{0, 11}, true, true, time.Hour)
 	at(position{}, true) // two priorities: from the front, always
-	c.found("q", []Task{task(0, 11)}, true, true, time.Hour)
+	c.found("q", position{0, 11}, position{0, 11}, true, true, time.Hour)
 	at(position{0, 11}, false)
 	now = now.Add(maxRest)
 	at(position{}, true)
-	c.found("q", []Task{task(0, 11)}, true, true, time.Hour)
+	c.found("q", position{0, 11}, position{0, 11}, true, true, time.Hour)
 	c.forget()
 	at(position{}, true)
-	c.found("q", []Task{task(0, 11)}, false, true, time.Millisecond)
+	c.found("q", position{0, 11}, position{0, 11}, false, true, time.Millisecond)
 	at(position{}, true) // it was quick, and there was no more behind
-	c.found("q", []Task{task(0, 11)}, true, true, time.Millisecond)
+	c.found("q", position{0, 11}, position{0, 11}, true, true, time.Millisecond)
 	at(position{0, 11}, false)
 }

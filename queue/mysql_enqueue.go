@@ -246,7 +246,7 @@ func (e *enqueuing) absorb(ctx context.Context, list []New, table, state string)
 	if err != nil {
 		return nil, err
 	}
-	var others []any
+	var others []uint64
 	for _, r := range holders {
 		// To the server a key with blanks at its end is the same; it was asked for without.
 		n, asked := e.byKey[r.DedupeKey]
@@ -301,7 +301,7 @@ func (e *enqueuing) advance(ctx context.Context, table string, is holder, n New)
 		if expires.Valid {
 			expiresAt = strconv.FormatInt(expires.Int64, 10)
 		}
-		return unparking{"attempts", expiresAt, strconv.Itoa(to.Priority), "dedupe_key"}.move(ctx, e.tx, []any{is.id})
+		return unparking{"attempts", expiresAt, strconv.Itoa(to.Priority), "dedupe_key"}.move(ctx, e.tx, []uint64{is.id})
 	case to.Priority == is.Priority && to.Delay == is.Delay && to.Life == is.Life:
 		return nil
 	}

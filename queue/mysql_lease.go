@@ -26,8 +26,9 @@ type lease struct {
 	tasks   []row  // if they were read
 }
 
-// The tasks of a lease are a JSON list of lists: id, type, subject, arguments, and milliseconds
-// from the creation to the claim; then, of a task for which one of them is not as usual, also
+// The tasks of a lease are a JSON list of lists: id, kind, key, payload, and milliseconds of the creation, of
+// which id and creation are what they are more than those of the task before (the first: than 0, and the time of the claim), and
+// a kind that is that of the task before is null; then, of a task for which one of them is not as usual, also
 // priority, attempts (this one included), attempts at most, expiry and the last error.
 const (
 	usualAttempts    = 1
@@ -35,19 +36,44 @@ const (
 )
 
 func encodeTasks(list []row, claimed uint64) string {
-	b := []byte{'['}
-	quoted := func(s string) []byte {
-		text, _ := json.Marshal(s) //nolint:errchkjson // of a string it cannot fail
-		return text
+	b, last := []byte{'['}, row{created: claimed}
+	number := func(n int64) { b = append(strconv.AppendInt(b, n, 10), ',') }
+	text := func(s string) {
+		quoted, _ := json.Marshal(s) //nolint:errchkjson // of a string it cannot fail
+		b = append(append(b, quoted...), ',')
 	}
-	for _, r := range list {
-		b = fmt.Appendf(b, `[%d,%s,%d,%s,%d`, r.ID, quoted(r.Kind), r.Key, r.Payload, int64(claimed-r.created)) // also the difference of times that make no sense
-		if r.Priority != 0 || r.Attempts != usualAttempts || r.MaxAttempts != usualMaxAttempts || r.expiresAt != 0 || r.lastError != "" {
-			b = fmt.Appendf(b, ",%d,%d,%d,%d,%s", r.Priority, r.Attempts, r.MaxAttempts, r.expiresAt, quoted(r.lastError))
+	for i := range list {
+		r := &list[i]
+		b = append(b, '[')
+		number(int64(r.ID - last.ID)) // also the difference of numbers that make no sense
+		if i > 0 && r.Kind == last.Kind {
+			b = append(b, "null,"...)
+		} else {
+			text(r.Kind)
 		}
-		b = append(b, "],"...)
+		b = append(append(append(strconv.AppendUint(b, r.Key, 10), ','), r.Payload...), ',')
+		number(int64(r.created - last.created))
+		if r.Priority != 0 || r.Attempts != usualAttempts || r.MaxAttempts != usualMaxAttempts || r.expiresAt != 0 || r.lastError != "" {
+			number(int64(r.Priority))
+			number(int64(r.Attempts))
+			number(int64(r.MaxAttempts))
+			b = append(strconv.AppendUint(b, r.expiresAt, 10), ',')
+			text(r.lastError)
+		}
+		b[len(b)-1] = ']'
+		b = append(b, ',')
+		last.ID, last.Kind, last.created = r.ID, r.Kind, r.created
 	}
 	return string(append(bytes.TrimSuffix(b, []byte(",")), ']'))
+}
+
+// noneDone are the bits of a lease with n tasks: clear for each, and set for those that there are not.
+func noneDone(n int) []byte {
+	done := make([]byte, (n+7)/8)
+	if n%8 > 0 {
+		done[n/8] = 0xFF << (n % 8)
+	}
+	return done
 }
 
 // isDone reports whether a task is finished, by its place among those of the lease.
@@ -61,10 +87,11 @@ func (l *lease) decodeTasks(text []byte) error {
 		return fmt.Errorf("tasks of lease %s: %w", l.token, err)
 	}
 	l.tasks = make([]row, len(lists))
+	last := row{created: l.claimed}
 	for i, list := range lists {
-		r := row{Task: Task{Queue: l.queue, Attempts: usualAttempts, MaxAttempts: usualMaxAttempts, Lease: l.token, Claimed: timeOf(l.claimed)}, state: Running}
-		var age int64
-		for at, into := range []any{&r.ID, &r.Kind, &r.Key, &r.Payload, &age, &r.Priority, &r.Attempts, &r.MaxAttempts, &r.expiresAt, &r.lastError} {
+		r := row{Task: Task{Queue: l.queue, Kind: last.Kind, Attempts: usualAttempts, MaxAttempts: usualMaxAttempts, Lease: l.token, Claimed: timeOf(l.claimed)}, state: Running}
+		var id, created int64
+		for at, into := range []any{&id, &r.Kind, &r.Key, &r.Payload, &created, &r.Priority, &r.Attempts, &r.MaxAttempts, &r.expiresAt, &r.lastError} {
 			if at >= len(list) {
 				break
 			}
@@ -72,9 +99,9 @@ func (l *lease) decodeTasks(text []byte) error {
 				return fmt.Errorf("tasks of lease %s: %w", l.token, err)
 			}
 		}
-		r.created, r.Expires, r.Index = l.claimed-uint64(age), r.expiresAt != 0, i
+		r.ID, r.created, r.Expires, r.Index = last.ID+uint64(id), last.created+uint64(created), r.expiresAt != 0, i
 		r.Created = timeOf(r.created)
-		l.tasks[i] = r
+		l.tasks[i], last = r, r
 	}
 	return nil
 }
@@ -135,8 +162,9 @@ func lockLeases(ctx context.Context, tx *sql.Tx, held []Task, tasks bool, lock s
 // holds reports whether the task is not finished; of a lease that is lost, no task holds.
 func (l *lease) holds(t Task) bool { return l != nil && !l.isDone(t.Index) }
 
-// finish notes that the task at a place is finished.
+// finish notes that the task at a place is finished, and reopen that it is not.
 func (l *lease) finish(place int) { l.done[place/8] |= 1 << (place % 8) }
+func (l *lease) reopen(place int) { l.done[place/8] &^= 1 << (place % 8) }
 
 // end writes down which tasks of the lease, which the transaction has locked, are finished. The number of bytes
 // stays, so the server need not write the row again.
@@ -187,9 +215,13 @@ func (q *Queue) Extend(ctx context.Context, held []Task, lease time.Duration) (l
 // Those whose lease was lost to another worker, or that are finished, are without effect and
 // counted in lost: the lease is locked first, so a worker that was paused past it finishes nothing.
 func (q *Queue) Finish(ctx context.Context, results []Result) (lost int, err error) {
+	what := fmt.Sprintf("finish %d tasks", len(results))
+	if all, err := q.finishAll(ctx, results); all || err != nil && !mysql.IsRetryable(err) {
+		return 0, mysql.Translate(ctx, what, err)
+	}
 	var next []New
 	var done *enqueuing
-	err = mysql.Transact(ctx, q.db, fmt.Sprintf("finish %d tasks", len(results)), func(tx *sql.Tx) error {
+	err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) error {
 		if lost, next, err = q.end(ctx, tx, results); err != nil {
 			return err
 		}
@@ -216,6 +248,24 @@ func (q *Queue) Finish(ctx context.Context, results []Result) (lost int, err err
 	return lost, nil
 }
 
+// finishAll ends a lease by one statement, if the results are those of all its tasks, none of which was finished before,
+// and leave nothing. Then the row has the bits that the claim wrote.
+func (q *Queue) finishAll(ctx context.Context, results []Result) (ended bool, err error) {
+	if len(results) == 0 || q.options.Keep > 0 {
+		return false, nil
+	}
+	l := lease{token: results[0].Task.Lease, done: noneDone(len(results))}
+	for i := range results {
+		r := &results[i]
+		if r.Err != nil || len(r.Next) > 0 || r.Task.Lease != l.token || !l.holds(r.Task) {
+			return false, nil
+		}
+		l.finish(r.Task.Index)
+	}
+	n, err := mysql.Affected(q.db.ExecContext(ctx, "DELETE FROM task_leases WHERE token = ? AND done = ?", l.token, noneDone(len(results))))
+	return n > 0, err
+}
+
 // end ends tasks, and returns of how many the lease was lost, and the follow-up tasks of the others.
 func (q *Queue) end(ctx context.Context, tx *sql.Tx, results []Result) (lost int, next []New, err error) {
 	moves := func(r Result) bool { return Judge(r).State != Done || q.options.Keep > 0 }
@@ -227,28 +277,25 @@ func (q *Queue) end(ctx context.Context, tx *sql.Tx, results []Result) (lost int
 	if err != nil {
 		return 0, nil, err
 	}
-	seen := make(map[uint64]bool)
 	var ended []Result
 	var moved []row
 	for _, r := range results {
 		l := leases[r.Task.Lease]
-		if seen[r.Task.ID] || !l.holds(r.Task) { // it may come twice
+		if !l.holds(r.Task) { // it may come twice
 			continue
 		}
-		seen[r.Task.ID] = true
+		l.finish(r.Task.Index)
 		ended = append(ended, r)
 		if moves(r) {
 			moved = append(moved, l.tasks[r.Task.Index].after(Judge(r), q.options.Keep))
-		} else {
-			l.finish(r.Task.Index)
 		}
 	}
-	written, refused, err := put(ctx, tx, moved)
+	left, refused, err := put(ctx, tx, moved)
 	if err != nil || refused != nil && len(results) == 1 {
 		return 0, nil, cmp.Or(err, refused)
 	}
-	for _, r := range written { // the others stay until the lease ends: only then they are tried again
-		leases[r.Lease].finish(r.Index)
+	for _, r := range left { // they stay until the lease ends: only then they are tried again
+		leases[r.Lease].reopen(r.Index)
 	}
 	for _, r := range ended {
 		if !leases[r.Task.Lease].holds(r.Task) {
@@ -317,16 +364,16 @@ func (q *Queue) endLease(ctx context.Context, token string) (n int, err error) {
 		}
 		var back []row
 		for _, r := range found[0].open() {
+			found[0].finish(r.Index)
 			back = append(back, r.expire())
 		}
-		written, refused, err := put(ctx, tx, back)
-		if err != nil || len(written) == 0 && refused != nil {
+		left, refused, err := put(ctx, tx, back)
+		if n = len(back) - len(left); err != nil || n == 0 && refused != nil {
 			return cmp.Or(err, refused)
 		}
-		for _, r := range written {
-			found[0].finish(r.Index)
+		for _, r := range left {
+			found[0].reopen(r.Index)
 		}
-		n = len(written)
 		return found[0].end(ctx, tx)
 	})
 	return n, err

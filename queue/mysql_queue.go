@@ -100,7 +100,8 @@ type claiming struct {
 	seen    map[uint64]bool // what was read
 	now     uint64
 
-	run, expired, later []row // found
+	first, last         position // of what the last read found that was not seen; zero: nothing
+	run, expired, later []row    // found
 	bytes               int
 	enough              bool // though there are fewer than that
 	dropped, parked     int
@@ -130,18 +131,18 @@ func (c *claiming) move(ctx context.Context, token string, lease time.Duration) 
 	}
 	slices.SortFunc(c.run, func(a, b row) int { return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID)) })
 	since := uint64(math.MaxUint64)
-	done := slices.Repeat([]byte{0xFF}, (len(c.run)+7)/8) // the bits of those that there are not stay
-	for i, r := range c.run {
-		done[i/8] &^= 1 << (i % 8)
-		if r.lastError == "" {
-			r.created = c.now
+	claimed = make([]Task, len(c.run))
+	for i := range c.run {
+		r := &c.run[i]
+		if r.Lease, r.Index = token, i; r.lastError == "" {
+			since = min(since, c.now)
+		} else {
+			since = min(since, r.created)
 		}
-		since = min(since, r.created)
-		r.Lease, r.Index = token, i
-		claimed = append(claimed, r.Task)
+		claimed[i] = r.Task
 	}
 	_, err = c.tx.ExecContext(ctx, "INSERT INTO task_leases (token, queue, claimed_at, ends_at, since, tasks, done) VALUES (?, ?, ?, "+now+" + ?, ?, ?, ?)",
-		token, c.queue, c.now, lease.Milliseconds(), since, encodeTasks(c.run, c.now), done)
+		token, c.queue, c.now, lease.Milliseconds(), since, encodeTasks(c.run, c.now), noneDone(len(c.run)))
 	return claimed, err
 }
 
@@ -150,11 +151,11 @@ func (c *claiming) look(ctx context.Context) error {
 	from, front := c.cursors.begin(c.queue)
 	for {
 		began := time.Now()
-		read, full, err := c.read(ctx, from, front)
+		full, err := c.read(ctx, from, front)
 		if err != nil {
 			return err
 		}
-		c.cursors.found(c.queue, read, len(c.run) >= c.most, front, time.Since(began))
+		c.cursors.found(c.queue, c.first, c.last, len(c.run) >= c.most, front, time.Since(began))
 		switch {
 		case c.enough || len(c.run) >= c.most || c.dropped+len(c.expired)+c.parked+len(c.later) >= claimAside:
 			return nil
@@ -182,57 +183,62 @@ const (
 
 // read locks the next tasks, passing over those that other workers
 // are about to claim, and over those that a transaction absorbs a task into just
-// now: that one commits before its task starts. It returns those that it had not seen;
+// now: that one commits before its task starts. It puts those that it had not seen where they belong;
 // full: there may be more.
-func (c *claiming) read(ctx context.Context, from position, front bool) (read []Task, full bool, err error) {
+func (c *claiming) read(ctx context.Context, from position, front bool) (full bool, err error) {
 	limit := c.most - len(c.run) + len(c.seen)
 	query, args := selectTasks+inTheirTurn, []any{c.queue, limit}
 	if !front {
 		query, args = selectTasks+fromCursor+inTheirTurn, []any{c.queue, from.priority, from.id, limit}
 	}
-	list, err := mysql.Select(ctx, c.tx, func(rows *sql.Rows) (r row, err error) {
-		var args []byte
-		var due uint64
-		r.Queue = c.queue
-		err = rows.Scan(&r.ID, &r.Kind, &r.Key, &args, &r.Priority, &r.Attempts, &r.MaxAttempts, &r.expiresAt, &due, &r.lost, &r.lastError, &r.created, &c.now)
-		if r.Payload = args; !json.Valid(args) { // MariaDB takes more for JSON
-			r.Payload, _ = json.Marshal(string(args)) // of a string it cannot fail
+	c.first, c.last = position{}, position{}
+	var r row // of each in turn
+	var due uint64
+	n, over := 0, false
+	_, err = mysql.Select(ctx, c.tx, func(rows *sql.Rows) (struct{}, error) {
+		n++
+		if over {
+			return struct{}{}, nil
 		}
-		if r.state = Waiting; due > c.now {
-			r.state = Scheduled
+		err := rows.Scan(&r.ID, &r.Kind, &r.Key, (*[]byte)(&r.Payload), &r.Priority, &r.Attempts, &r.MaxAttempts, &r.expiresAt, &due, &r.lost, &r.lastError, &r.created, &c.now)
+		if err == nil && !c.seen[r.ID] {
+			over = !c.add(r, due)
 		}
-		r.Created, r.Claimed, r.Expires = timeOf(r.created), timeOf(c.now), r.expiresAt != 0
-		r.Waited = max(0, r.Claimed.Sub(timeOf(cmp.Or(due, r.created))))
-		return r, err
+		return struct{}{}, err
 	}, query, args...)
-	if err != nil {
-		return nil, false, err // rows may have come before it
+	return n >= limit, err
+}
+
+// add puts a task where it belongs, unless no more are wanted.
+func (c *claiming) add(r row, due uint64) bool {
+	waits := due <= c.now
+	alone := waits && r.lost && r.Attempts > SharedAttempts // it is lost again and again
+	if c.enough || len(c.run) == c.most {                    // those before the cursor are more than were missing
+		return false
 	}
-	for _, r := range list {
-		if c.seen[r.ID] {
-			continue
-		}
-		if c.enough || len(c.run) == c.most { // those before the cursor are more than were missing
-			break
-		}
-		alone := r.state == Waiting && r.lost && r.Attempts > SharedAttempts // it is lost again and again
-		if c.enough = c.bytes > claimBytes || alone && len(c.run) > 0; c.enough {
-			break
-		}
-		c.seen[r.ID] = true
-		read = append(read, r.Task)
-		switch {
-		case r.Expires && r.expiresAt <= c.now:
-			c.expired = append(c.expired, r)
-		case r.state == Scheduled:
-			c.later = append(c.later, r)
-		default:
-			c.run = append(c.run, r)
-			c.bytes += len(r.Payload) + len(r.lastError)
-			c.enough = alone
-		}
+	if c.enough = c.bytes > claimBytes || alone && len(c.run) > 0; c.enough {
+		return false
 	}
-	return read, len(list) >= limit, nil
+	c.seen[r.ID] = true
+	if c.last = (position{r.Priority, r.ID}); c.first.id == 0 {
+		c.first = c.last
+	}
+	if !json.Valid(r.Payload) { // MariaDB takes more for JSON
+		r.Payload, _ = json.Marshal(string(r.Payload)) // of a string it cannot fail
+	}
+	r.Queue, r.Expires, r.Created, r.Claimed = c.queue, r.expiresAt != 0, timeOf(r.created), timeOf(c.now)
+	r.Waited = max(0, r.Claimed.Sub(timeOf(cmp.Or(due, r.created))))
+	switch {
+	case r.Expires && r.expiresAt <= c.now:
+		c.expired = append(c.expired, r)
+	case !waits:
+		c.later = append(c.later, r)
+	default:
+		c.run = append(c.run, r)
+		c.bytes += len(r.Payload) + len(r.lastError)
+		c.enough = alone
+	}
+	return true
 }
 
 // take deletes what was found, and parks what is to come later. A task whose row the server
@@ -240,9 +246,9 @@ func (c *claiming) read(ctx context.Context, from position, front bool) (read []
 func (c *claiming) take(ctx context.Context) (err error) {
 	withIDs := func(do change) func([]row) error {
 		return func(list []row) error {
-			ids := make([]any, len(list))
-			for i, r := range list {
-				ids[i] = r.ID
+			ids := make([]uint64, len(list))
+			for i := range list {
+				ids[i] = list[i].ID
 			}
 			_, err := do(ctx, c.tx, ids)
 			return err

@@ -286,10 +286,17 @@ func TestADatabaseThatIsAway(t *testing.T) {
 			return err
 		}},
 		"commit": {func(m sqlmock.Sqlmock) {
+			m.ExpectExec("DELETE FROM task_leases").WillReturnError(&driver.MySQLError{Number: 1213, Message: "Deadlock found"}) // it is then tried in a transaction
 			m.ExpectBegin()
 			m.ExpectQuery("SELECT token").WillReturnRows(sqlmock.NewRows(make([]string, 6)).AddRow("l", "default", 1, 2, "\xFE", ""))
 			m.ExpectExec("DELETE FROM task_leases").WillReturnResult(sqlmock.NewResult(0, 1))
 			m.ExpectCommit().WillReturnError(away)
+		}, func(t *testing.T, q *queue.Queue) error {
+			_, err := q.Finish(t.Context(), []queue.Result{{Task: queue.Task{ID: 1, Lease: "l"}}})
+			return err
+		}},
+		"all at once": {func(m sqlmock.Sqlmock) {
+			m.ExpectExec("DELETE FROM task_leases").WithArgs("l", []byte{0xFE}).WillReturnError(away)
 		}, func(t *testing.T, q *queue.Queue) error {
 			_, err := q.Finish(t.Context(), []queue.Result{{Task: queue.Task{ID: 1, Lease: "l"}}})
 			return err

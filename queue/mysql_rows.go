@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,10 +65,9 @@ func each[T any](list []T, do func([]T) error) (done []T, refused, err error) {
 // refusal is the last error of a row that is buried.
 func refusal(err error) string { return clip("the database refuses to change it: " + err.Error()) }
 
-// put writes tasks to where they go, those that wait into tasks, the others into parked_tasks,
-// and returns those that were written. One that the server refuses is buried with the reason; one
-// of which it refuses that, too, is left out, and refused says why.
-func put(ctx context.Context, tx *sql.Tx, list []row) (written []row, refused, err error) {
+// put writes tasks to where they go, those that wait into tasks, the others into parked_tasks. One that the server refuses is
+// buried with the reason; those of which it refuses that, too, are left, and refused says why.
+func put(ctx context.Context, tx *sql.Tx, list []row) (left []row, refused, err error) {
 	for _, waits := range []bool{true, false} {
 		some := slices.DeleteFunc(slices.Clone(list), func(r row) bool { return (r.state == Waiting) != waits })
 		for some := range byStatement(some, func(r row) int { return len(r.Payload) + len(r.lastError) }) {
@@ -82,13 +82,15 @@ func put(ctx context.Context, tx *sql.Tx, list []row) (written []row, refused, e
 			if err != nil {
 				return nil, nil, err
 			}
-			written, refused = append(written, done...), cmp.Or(refused, why)
+			if len(done) < len(some) {
+				refused = cmp.Or(refused, why)
+				left = append(left, slices.DeleteFunc(slices.Clone(some), func(r row) bool {
+					return slices.ContainsFunc(done, func(d row) bool { return d.ID == r.ID })
+				})...)
+			}
 		}
 	}
-	if len(written) == len(list) {
-		refused = nil
-	}
-	return written, refused, nil
+	return left, refused, nil
 }
 
 // insertRows inserts rows that all go into one table. What comes back to tasks has no dedupe key:
@@ -122,7 +124,7 @@ var asTheyWere = unparking{"attempts", "expires_at", "priority", "dedupe_key"}
 
 // unpark is a change: it moves rows of parked_tasks that the transaction has locked to tasks. One that
 // the server refuses there is buried with the reason; one whose dedupe key another task has loses it.
-func (u unparking) unpark(ctx context.Context, tx *sql.Tx, ids []any) (n int, err error) {
+func (u unparking) unpark(ctx context.Context, tx *sql.Tx, ids []uint64) (n int, err error) {
 	err = u.move(ctx, tx, ids)
 	if len(ids) == 1 && mysql.IsDuplicate(err) {
 		err = unparking{u.attempts, u.expiresAt, u.priority, "NULL"}.move(ctx, tx, ids)
@@ -134,7 +136,7 @@ func (u unparking) unpark(ctx context.Context, tx *sql.Tx, ids []any) (n int, er
 }
 
 // move moves rows as u says.
-func (u unparking) move(ctx context.Context, tx *sql.Tx, ids []any) error {
+func (u unparking) move(ctx context.Context, tx *sql.Tx, ids []uint64) error {
 	_, err := move("INSERT INTO tasks ("+columns+", dedupe_key, due_at) SELECT id, queue, type, subject, args, "+u.priority+", "+u.attempts+
 		", max_attempts, "+u.expiresAt+", last_error, created_at, "+u.key+", "+now+" FROM parked_tasks FORCE INDEX (PRIMARY) WHERE id IN ", deleteParked)(ctx, tx, ids)
 	return err
@@ -143,7 +145,7 @@ func (u unparking) move(ctx context.Context, tx *sql.Tx, ids []any) error {
 // move is a change that moves rows by two statements, or changes nothing: also if the server refuses one, after
 // which the transaction may go on.
 func move(insert, remove string) change {
-	return func(ctx context.Context, tx *sql.Tx, ids []any) (n int, err error) {
+	return func(ctx context.Context, tx *sql.Tx, ids []uint64) (n int, err error) {
 		if _, err := tx.ExecContext(ctx, "SAVEPOINT moving"); err != nil {
 			return 0, err
 		}
@@ -172,18 +174,23 @@ const (
 )
 
 // change changes rows of one table by their ids, and returns how many.
-type change func(ctx context.Context, tx *sql.Tx, ids []any) (int, error)
+type change func(ctx context.Context, tx *sql.Tx, ids []uint64) (int, error)
 
 // byStatementOf is a change by a statement that the ids complete.
 func byStatementOf(statement string) change {
-	return func(ctx context.Context, tx *sql.Tx, ids []any) (int, error) {
-		return mysql.Affected(tx.ExecContext(ctx, statement+"("+mysql.Marks(len(ids))+")", ids...))
+	return func(ctx context.Context, tx *sql.Tx, ids []uint64) (int, error) {
+		list := []byte("(") // of numbers: no arguments, which cost more
+		for _, id := range ids {
+			list = append(strconv.AppendUint(list, id, 10), ',')
+		}
+		list[len(list)-1] = ')'
+		return mysql.Affected(tx.ExecContext(ctx, statement+string(list)))
 	}
 }
 
 // orAlone is the change, of one row at a time if the server refuses that of all. It fails if it is refused for each.
-func (c change) orAlone(ctx context.Context, tx *sql.Tx, ids []any) (n int, err error) {
-	done, refused, err := each(ids, func(ids []any) error {
+func (c change) orAlone(ctx context.Context, tx *sql.Tx, ids []uint64) (n int, err error) {
+	done, refused, err := each(ids, func(ids []uint64) error {
 		_, err := c(ctx, tx, ids)
 		return err
 	})
@@ -193,16 +200,16 @@ func (c change) orAlone(ctx context.Context, tx *sql.Tx, ids []any) (n int, err 
 	return len(done), err
 }
 
-// changeFree applies a change, or alone, to the rows whose keys a query returns, but for those that are locked: one
+// changeFree applies a change, or alone, to the rows whose ids a query returns, but for those that are locked: one
 // must not hold up all others.
 func (q *Queue) changeFree(ctx context.Context, what string, c change, query string, args ...any) (n int, err error) {
 	err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) error {
 		n = 0
-		keys, err := mysql.Keys(ctx, tx, query+" FOR UPDATE SKIP LOCKED", args...)
-		if err != nil || len(keys) == 0 {
+		ids, err := mysql.Select(ctx, tx, mysql.Column[uint64], query+" FOR UPDATE SKIP LOCKED", args...)
+		if err != nil || len(ids) == 0 {
 			return err
 		}
-		n, err = c.orAlone(ctx, tx, keys)
+		n, err = c.orAlone(ctx, tx, ids)
 		return err
 	})
 	return n, err

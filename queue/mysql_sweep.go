@@ -28,25 +28,33 @@ type chore struct {
 func (q *Queue) chores(s *Swept, keysBefore uint64) []chore {
 	others := new(int)
 	oldKey := fmt.Sprintf("created_at <= GREATEST(%s, %d)", keyEnd, keysBefore)
-	list := []chore{{"SELECT token FROM task_leases FORCE INDEX (ends) WHERE " + leaseOver, q.endLeases, &s.TookOver}}
-	for _, c := range []struct {
-		what, find string
-		change     change
-		count      *int
-	}{
-		{"forget finished tasks", dueTasks("done"), byStatementOf(deleteParked), others},
-		{"wake scheduled tasks", dueTasks("scheduled"), asTheyWere.unpark, &s.Due},
-		{
-			"forget idempotency keys", "SELECT key_hash FROM task_keys FORCE INDEX (created) WHERE " + oldKey + " ORDER BY created_at",
-			byStatementOf("DELETE task_keys FROM task_keys FORCE INDEX (PRIMARY) WHERE " + oldKey + " AND key_hash IN "), others,
-		},
-	} {
-		list = append(list, chore{c.find, func(ctx context.Context) (n int, more bool, err error) {
-			n, err = q.changeFree(ctx, c.what, c.change, c.find+" LIMIT ?", sweepSize)
+	keys := "SELECT key_hash FROM task_keys FORCE INDEX (created) WHERE " + oldKey + " ORDER BY created_at"
+	tasks := func(what, state string, c change) func(context.Context) (int, bool, error) {
+		return func(ctx context.Context) (n int, more bool, err error) {
+			n, err = q.changeFree(ctx, what, c, dueTasks(state)+" LIMIT ?", sweepSize)
 			return n, n == sweepSize, err
-		}, c.count})
+		}
 	}
-	return append(list, chore{"SELECT queue FROM paused_queues", q.dropExpired, others})
+	return []chore{
+		{"SELECT token FROM task_leases FORCE INDEX (ends) WHERE " + leaseOver, q.endLeases, &s.TookOver},
+		{dueTasks("done"), tasks("forget finished tasks", "done", byStatementOf(deleteParked)), others},
+		{dueTasks("scheduled"), tasks("wake scheduled tasks", "scheduled", asTheyWere.unpark), &s.Due},
+		{keys, func(ctx context.Context) (n int, more bool, err error) { return q.forgetKeys(ctx, keys, oldKey) }, others},
+		{"SELECT queue FROM paused_queues", q.dropExpired, others},
+	}
+}
+
+// forgetKeys deletes idempotency keys that a query finds, but for those that are locked, and on which a condition holds still.
+func (q *Queue) forgetKeys(ctx context.Context, find, condition string) (n int, more bool, err error) {
+	err = mysql.Transact(ctx, q.db, "forget idempotency keys", func(tx *sql.Tx) error {
+		n = 0
+		keys, err := mysql.Keys(ctx, tx, find+" LIMIT ? FOR UPDATE SKIP LOCKED", sweepSize)
+		if err == nil && len(keys) > 0 {
+			n, err = mysql.Affected(tx.ExecContext(ctx, "DELETE task_keys FROM task_keys FORCE INDEX (PRIMARY) WHERE "+condition+" AND key_hash IN ("+mysql.Marks(len(keys))+")", keys...))
+		}
+		return err
+	})
+	return n, n == sweepSize, err
 }
 
 // dueTasks finds parked tasks whose time has come, or that make no sense without one.
@@ -93,7 +101,7 @@ func (q *Queue) Sweep(ctx context.Context) (s Swept, err error) {
 
 // dropExpired drops expired tasks of paused queues, among those that come next by their ids.
 func (q *Queue) dropExpired(ctx context.Context) (dropped int, more bool, err error) {
-	var over []any
+	var over []uint64
 	seen, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (id uint64, err error) {
 		var expired bool
 		if err = rows.Scan(&id, &expired); expired {
@@ -107,7 +115,7 @@ func (q *Queue) dropExpired(ctx context.Context) (dropped int, more bool, err er
 	}
 	if len(over) > 0 { // one that is locked may absorb another just now, and live longer
 		dropped, err = q.changeFree(ctx, "drop expired tasks of paused queues", byStatementOf(deleteTasks),
-			"SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE expires_at <= "+now+" AND id IN ("+mysql.Marks(len(over))+")", over...)
+			"SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE expires_at <= "+now+" AND id IN ("+mysql.Marks(len(over))+")", mysql.Args(over)...)
 	}
 	var last uint64
 	if len(seen) == sweepSize {

@@ -53,6 +53,9 @@ const (
 	replayAttempts = 3
 )
 
+// atOnce is a finish that is one statement.
+const atOnce = "DELETE FROM task_leases WHERE token = ? AND done = ?"
+
 // theKey is the dedupe key of all tasks that have one.
 const theKey = "upload:1"
 
@@ -165,7 +168,7 @@ func (r *replay) pass(a *actor, v verdict) {
 		a.leases = false
 	}
 	r.findOwners(a)
-	if statement != "COMMIT" || v != refuse {
+	if statement != "COMMIT" && statement != atOnce || v != refuse {
 		a.passed(statement, v)
 	}
 	if a.at == "" {
@@ -234,7 +237,7 @@ func (r *replay) move(faults float64) {
 		return
 	case r.rnd.Float64() < faults:
 		v = refuse
-	case a.at == "COMMIT" && r.rnd.Float64() < 2*faults:
+	case (a.at == "COMMIT" || a.at == atOnce) && r.rnd.Float64() < 2*faults:
 		v = lose
 	}
 	r.pass(a, v)
@@ -583,11 +586,13 @@ func (w *worker) finishAsked() {
 	}
 	sets := fmt.Sprintf("asDone[%d] = %s; asFailed[%[1]d] = %[3]s; asBack[%[1]d] = %[4]s", w.number, set(done), set(failed), set(back))
 	w.passed = func(statement string, _ verdict) {
-		if statement != "COMMIT" {
+		_, holds := r.seen.leases[asked[0].Task.Lease]
+		_, still := r.read().leases[asked[0].Task.Lease]
+		if statement != "COMMIT" && (statement != atOnce || !holds || still) {
 			return
 		}
 		committed = true
-		if _, holds := r.seen.leases[asked[0].Task.Lease]; !holds {
+		if !holds {
 			w.held = nil
 		}
 		r.step(fmt.Sprintf("worker %d: finish of tasks %s: done %v, failed %v, back %v", w.number, strings.Join(all, " "), done, failed, back),

@@ -161,7 +161,7 @@ type Place struct {
 // for another reason.
 func (q *Queue) Forward(ctx context.Context, from Place, ready func(kind string, key uint64) bool) (next Place, n int, err error) {
 	var seen int
-	var ids []any
+	var ids []uint64
 	_, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (id uint64, err error) {
 		var kind string
 		var key uint64
@@ -179,7 +179,7 @@ func (q *Queue) Forward(ctx context.Context, from Place, ready func(kind string,
 	}
 	if len(ids) > 0 {
 		n, err = q.changeFree(ctx, fmt.Sprintf("bring forward %d tasks", len(ids)), asTheyWere.unpark,
-			"SELECT id FROM parked_tasks FORCE INDEX (PRIMARY) WHERE "+isPostponed+" AND id IN ("+mysql.Marks(len(ids))+")", ids...)
+			"SELECT id FROM parked_tasks FORCE INDEX (PRIMARY) WHERE "+isPostponed+" AND id IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...)
 	}
 	if n > 0 {
 		q.cursors.forget()
