@@ -82,7 +82,7 @@ func TestADSNThatContradictsIsRefused(t *testing.T) {
 		"completion_type=1":                          "completion_type",
 		"sql_mode=ANSI":                              "sql_mode",
 		"sql_mode=%27STRICT_TRANS_TABLES%27":         "sql_mode",
-		"transaction_isolation=%27READ-COMMITTED%27": "transaction_isolation",
+		"transaction_isolation=%27REPEATABLE-READ%27": "transaction_isolation",
 		"tx_isolation=%27READ-UNCOMMITTED%27":        "tx_isolation",
 		"transaction_read_only=1":                    "transaction_read_only",
 		"tx_read_only=ON":                            "tx_read_only",
