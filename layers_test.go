@@ -29,6 +29,7 @@ var layers = []struct {
 	{"internal/retry", []string{module}},
 	{"internal/outage", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},
 	{"internal/health", []string{"database/sql", "net/http", "github.com/labstack/echo", module + "internal/audit", module + "internal/push", module + "internal/stream"}},
+	{"internal/backlog", []string{"net/http", "github.com/redis", "github.com/labstack/echo", module + "queue", module + "internal/tasks"}},
 	{"internal/filelock", []string{module}},
 	{"internal/newest", []string{module}},
 	{"internal/admit", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module + "internal/contacts", module + "internal/index", module + "internal/recent", module + "internal/api"}},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	waiting "github.com/activityd/activityd/internal/backlog"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
@@ -81,7 +82,7 @@ func (b *backlog) operations() []operation {
 		{fmt.Sprintf("finish %d", backlogBatch), b.finish},
 		{"sweep", func(ctx context.Context) error { _, err := b.queue.Sweep(ctx); return err }},
 		{"pending fan-outs of 20 members", b.pendingFanOuts},
-		{fmt.Sprintf("full, limit %d", fullLimit), func(ctx context.Context) error { _, _, err := b.queue.Room(ctx, fullLimit); return err }},
+		{fmt.Sprintf("full, limit %d", fullLimit), func(ctx context.Context) error { _, _, err := waiting.New(b.db).Room(ctx, fullLimit); return err }},
 		{"stats", func(ctx context.Context) error { _, err := b.queue.Stats(ctx); return err }},
 	}
 }

@@ -63,38 +63,26 @@ func (k Kinds) Queues() []string {
 	return slices.Compact(names)
 }
 
-// HomeOf returns the queue of a kind's tasks.
-func (k Kinds) HomeOf(kind string) string {
-	is, _ := k.of(kind)
-	return is.Queue
-}
-
-// SameWork reports whether a task of a kind, with that key and payload, does the work
+// sameWork reports whether a task of a kind, with that key and payload, does the work
 // of n. A producer may have given n's dedupe key to a row about something else.
-func (k Kinds) SameWork(n New, kind string, key uint64, payload json.RawMessage) bool {
+func (k Kinds) sameWork(n New, kind string, key uint64, payload json.RawMessage) bool {
 	is, known := k.of(kind)
-	if !known {
-		return false
-	}
-	if is.DedupeKey == nil {
-		return n.Kind == kind
+	if !known || is.DedupeKey == nil {
+		return known && n.Kind == kind
 	}
 	dedupeKey, err := is.DedupeKey(key, payload)
 	return err == nil && dedupeKey == n.DedupeKey
 }
 
-// StandsFor reports whether a task of a kind, with that key and payload, is the same work
+// standsFor reports whether a task of a kind, with that key and payload, is the same work
 // as t, by their dedupe keys.
-func (k Kinds) StandsFor(t Task, kind string, key uint64, payload json.RawMessage) bool {
-	if t.Kind != kind || t.Key != key {
-		return false
-	}
+func (k Kinds) standsFor(t Task, kind string, key uint64, payload json.RawMessage) bool {
 	is, known := k.of(kind)
-	if !known || is.DedupeKey == nil {
+	if t.Kind != kind || t.Key != key || !known || is.DedupeKey == nil {
 		return false
 	}
 	dedupeKey, err := is.DedupeKey(t.Key, t.Payload)
-	return err == nil && k.SameWork(New{DedupeKey: dedupeKey}, kind, key, payload)
+	return err == nil && k.sameWork(New{DedupeKey: dedupeKey}, kind, key, payload)
 }
 
 // label returns a kind as a label of metrics: rows may have any.
@@ -102,7 +90,7 @@ func (k Kinds) label(kind string) string {
 	if _, ok := k.of(kind); ok {
 		return kind
 	}
-	return OtherKinds
+	return otherKinds
 }
 
 // orderingKey is what tasks share that run one at a time: the space that their kind

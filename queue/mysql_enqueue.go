@@ -250,7 +250,7 @@ func (e *enqueuing) absorb(ctx context.Context, list []New, table, state string)
 	for _, r := range holders {
 		// To the server a key with blanks at its end is the same; it was asked for without.
 		n, asked := e.byKey[r.DedupeKey]
-		if !asked || r.id == 0 || r.attempts > 0 || r.state != Waiting && r.state != Scheduled || r.Queue != n.Queue || !e.kinds.SameWork(n, r.Kind, r.Key, r.Payload) {
+		if !asked || r.id == 0 || r.attempts > 0 || r.state != Waiting && r.state != Scheduled || r.Queue != n.Queue || !e.kinds.sameWork(n, r.Kind, r.Key, r.Payload) {
 			others = append(others, r.id)
 			continue
 		}

@@ -299,7 +299,7 @@ func (q *Queue) end(ctx context.Context, tx *sql.Tx, results []Result) (lost int
 	}
 	for _, r := range ended {
 		if !leases[r.Task.Lease].holds(r.Task) {
-			next = append(next, FollowUps(r)...)
+			next = append(next, Judge(r).Next...)
 		}
 	}
 	for _, l := range leases {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/activityd/activityd/internal/backlog"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
@@ -167,12 +168,12 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 	}
 	full := func(limit int) func() error {
 		return func() error {
-			_, _, err := q.Room(t.Context(), limit)
+			_, _, err := backlog.New(db).Room(t.Context(), limit)
 			return err
 		}
 	}
 	countUpTo := func(limit int) func() error {
-		return func() error { return q.CountWaiting(t.Context(), limit) }
+		return func() error { return backlog.New(db).CountWaiting(t.Context(), limit) }
 	}
 	finish := func(outcome error) func() error {
 		return func() error {

@@ -61,7 +61,7 @@ func NewQueue(db *sql.DB, o Options) *Queue {
 // order of arrival, and at most about claimBytes of them. Whatever
 // happens to the claimer, they are free again after the lease, which lasts
 // [MaxLease] at most, and a Sweep. A task whose last lease ran out comes with others
-// once; from then on (see [SharedAttempts]) it is claimed alone: should it be what
+// once; from then on (see sharedAttempts) it is claimed alone: should it be what
 // killed its workers, it takes no other with it. Tasks that expired are deleted where they stand
 // before others, and those that are to come later parked.
 //
@@ -212,8 +212,8 @@ func (c *claiming) read(ctx context.Context, from position, front bool) (full bo
 // add puts a task where it belongs, unless no more are wanted.
 func (c *claiming) add(r row, due uint64) bool {
 	waits := due <= c.now
-	alone := waits && r.lost && r.Attempts > SharedAttempts // it is lost again and again
-	if c.enough || len(c.run) == c.most {                    // those before the cursor are more than were missing
+	alone := waits && r.lost && r.Attempts > sharedAttempts // it is lost again and again
+	if c.enough || len(c.run) == c.most {                   // those before the cursor are more than were missing
 		return false
 	}
 	if c.enough = c.bytes > claimBytes || alone && len(c.run) > 0; c.enough {
@@ -273,11 +273,11 @@ func (c *claiming) take(ctx context.Context) (err error) {
 // up nothing: one in another queue than the kind's, where perhaps no worker looks,
 // or less urgent than [Normal]; nor does one that failed and is scheduled for later.
 func (q *Queue) Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
-	home := q.options.Kinds.HomeOf(kind)
+	home, _ := q.options.Kinds.of(kind)
 	return q.keysOf(ctx, "look for tasks under way", []string{kind}, keys, func(r row) bool { return r.Priority <= Normal },
 		[]string{"tasks FORCE INDEX (subjects) WHERE (due_at IS NULL OR due_at <= " + now + ") AND priority <= 0 AND queue = ? AND"},
 		// The index leaves out what is left of leases that were finished long ago, and not purged.
-		"FORCE INDEX (ends) WHERE queue = ? AND ends_at > "+now+" - 600000", home)
+		"FORCE INDEX (ends) WHERE queue = ? AND ends_at > "+now+" - 600000", home.Queue)
 }
 
 // Pending returns those of the keys that have tasks of the kinds which are not

@@ -99,16 +99,16 @@ func (q *Queue) names(ctx context.Context, paused []string) (names []string, mor
 }
 
 func (q *Queue) taskStats(ctx context.Context, queues []Summary) (list []TaskStats, err error) {
-	kinds := append(q.options.Kinds.Names(), OtherKinds)
+	kinds := append(q.options.Kinds.Names(), otherKinds)
 	var parts []string
 	var args []any
 	for _, queue := range queues {
 		parts = append(parts, countKinds(len(kinds), "SELECT ? AS queue, IF(due_at > "+now+", 'scheduled', 'waiting') AS state, type FROM tasks FORCE INDEX (claim) WHERE queue = ? LIMIT ?"))
-		args = append(append(append(args, mysql.Args(kinds)...), OtherKinds), queue.Queue, queue.Queue, StatsLimit)
+		args = append(append(append(args, mysql.Args(kinds)...), otherKinds), queue.Queue, queue.Queue, StatsLimit)
 	}
 	for _, state := range []State{Scheduled, Dead, Done} {
 		parts = append(parts, countKinds(len(kinds), "SELECT queue, state, type FROM parked_tasks FORCE INDEX (timers) WHERE state = ? LIMIT ?"))
-		args = append(append(append(args, mysql.Args(kinds)...), OtherKinds), state, StatsLimit)
+		args = append(append(append(args, mysql.Args(kinds)...), otherKinds), state, StatsLimit)
 	}
 	counts := make(map[TaskStats]int)
 	count := func(queue, kind string, state State, n int) {

@@ -51,15 +51,6 @@ type Outcome struct {
 	Next []New
 }
 
-// Outcomes returns an outcome for each error.
-func Outcomes(errs []error) []Outcome {
-	all := make([]Outcome, len(errs))
-	for i, err := range errs {
-		all[i].Err = err
-	}
-	return all
-}
-
 // Result is the outcome of one claimed task.
 type Result struct {
 	Task Task
@@ -73,13 +64,14 @@ type Verdict struct {
 	After     time.Duration // Scheduled: it runs again no sooner
 	Uncounted bool          // the attempt does not count
 	Message   string        // why it is not done, for people
+	Next      []New         // follow-up tasks that are enqueued with it
 }
 
 // Judge decides on a result. Both implementations of the queue use it, so that
 // they differ in storage only.
 func Judge(r Result) Verdict {
 	if r.Err == nil {
-		return Verdict{State: Done}
+		return Verdict{State: Done, Next: r.Next}
 	}
 	message := clip(r.Err.Error())
 	if later, ok := errors.AsType[*laterError](r.Err); ok {
@@ -89,18 +81,9 @@ func Judge(r Result) Verdict {
 		return Verdict{State: Scheduled, After: later.after, Uncounted: true, Message: message}
 	}
 	if _, ok := errors.AsType[*permanentError](r.Err); ok || r.Task.Attempts >= r.Task.MaxAttempts {
-		return Verdict{State: Dead, Message: message}
+		return Verdict{State: Dead, Message: message, Next: r.Next}
 	}
 	return Verdict{State: Scheduled, After: retry.Backoff(r.Task.Attempts, firstBackoff, maxBackoff), Message: message}
-}
-
-// FollowUps returns the follow-up tasks that are enqueued with a result: those of a task
-// that is done or dead by it.
-func FollowUps(r Result) []New {
-	if v := Judge(r); v.State != Done && v.State != Dead {
-		return nil
-	}
-	return r.Next
 }
 
 // label is the verdict as a label of the metrics.

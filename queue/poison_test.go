@@ -63,7 +63,7 @@ func TestATaskThatKillsItsProcessHarmsNoOther(t *testing.T) {
 		for range 30 { // processes, one after the other
 			most = max(most, runUntilKilled(t, q, 25))
 		}
-		if most != queue.SharedAttempts+1 {
+		if most != queuetest.SharedAttempts+1 {
 			t.Errorf("the others were done at attempt %d, want the one after those with the killer", most)
 		}
 		list, err := q.List(t.Context(), queue.Filter{}, 100)

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,7 +67,7 @@ type PoolOptions struct {
 	// Log gets what operators should know: tasks that failed, leases that were lost, outages.
 	// Default: [slog.Default].
 	Log *slog.Logger
-	// Workers are the workers of each queue, which must not be named twice.
+	// Workers are the workers of each queue, which Run refuses to have named twice.
 	Workers []Workers
 	// Lease is how long a claim lasts, of the queues that have none of their own
 	// ([Workers].Lease). It is extended while the work goes on, so it bounds how long the
@@ -149,10 +151,10 @@ func (o PoolOptions) withDefaults(of Store) PoolOptions {
 // Each queue has workers of its own, so that none waits for another queue. A task
 // whose attempt failed, panicked or was lost runs after those of its share that were
 // never tried, and what these did is recorded before: the second time together with others
-// on their second attempt, from then on alone (see [SharedAttempts]). What is cancelled
+// on their second attempt, from then on alone (see sharedAttempts). What is cancelled
 // before it began is handed back and has used up no attempt. So a task that hangs, or
 // kills its process, whenever it runs takes an attempt of those that run with it,
-// SharedAttempts times, and is dead after its own last one; one that panics
+// sharedAttempts times, and is dead after its own last one; one that panics
 // takes none, as its batch is run again one by one at once.
 //
 // So a process that is killed for another reason, with a thousand tasks, is no reason to
@@ -218,8 +220,13 @@ const handBackTime = time.Second
 // what was not finished, so that another process has it at once. It returns
 // after its last goroutine, but for handlers that do not end with their context: it
 // waits a second for them. (And, if the database does not answer, a few more for
-// that.)
+// that.) Workers that name one queue twice are an [ErrInvalid].
 func (p *Pool) Run(ctx context.Context) error {
+	for i, w := range p.options.Workers {
+		if slices.ContainsFunc(p.options.Workers[:i], func(o Workers) bool { return strings.EqualFold(o.Queue, w.Queue) }) {
+			return fmt.Errorf("%w: workers of queue %q twice", ErrInvalid, w.Queue)
+		}
+	}
 	works, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	over, leave := context.WithCancel(context.WithoutCancel(ctx))
 	r := &run{Pool: p, claiming: ctx, works: works, over: over, needs: make(map[string]*dependency), lines: outage.NewLines(p.log)}

@@ -22,7 +22,12 @@ type doing struct {
 }
 
 func (d *doing) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
-	return queue.Outcomes(d.do(ctx, batch))
+	errs := d.do(ctx, batch)
+	all := make([]queue.Outcome, len(errs))
+	for i, err := range errs {
+		all[i].Err = err
+	}
+	return all
 }
 
 // each makes a handler of what is to be done with one task.

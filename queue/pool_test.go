@@ -232,3 +232,12 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 		})
 	}
 }
+
+// Two fetchers of one queue would not keep the order of keys.
+func TestWorkersOfAQueueAreNamedOnce(t *testing.T) {
+	t.Parallel()
+	p := queue.NewPool(queuetest.NewMemory(queue.Options{}, time.Now), nil, queue.PoolOptions{Workers: []queue.Workers{{Count: 1}, {Queue: "Default", Count: 1}}})
+	if err := p.Run(t.Context()); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("err %v", err)
+	}
+}

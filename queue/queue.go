@@ -21,11 +21,11 @@ const (
 // MaxLease is how long a lease lasts at most.
 const MaxLease = 24 * time.Hour
 
-// SharedAttempts is how many attempts of a task may be shared with others: from the next one
+// sharedAttempts is how many attempts of a task may be shared with others: from the next one
 // on it runs alone, as it may be what makes all of them fail, hang or die. It is two: most
 // tasks whose first attempt was lost were in a process that was killed for another reason,
 // often with a thousand others.
-const SharedAttempts = 2
+const sharedAttempts = 2
 
 // ErrKeyReused says that a key of [Queue.EnqueueOnce] stands for another batch.
 var ErrKeyReused = errors.New("the idempotency key was used for other tasks")

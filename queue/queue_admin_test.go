@@ -1,7 +1,6 @@
 package queue_test
 
 import (
-	"database/sql"
 	"errors"
 	"slices"
 	"strings"
@@ -9,9 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
@@ -198,110 +195,6 @@ func TestADueTaskAbsorbsADelayedOne(t *testing.T) {
 	}
 	if list := claim(t, q, 2); len(list) != 1 || list[0].Priority != queue.Urgent {
 		t.Errorf("claimed %+v", list)
-	}
-}
-
-// isFull asks a queue whether limit tasks wait.
-func isFull(t *testing.T, q queuetest.Queue, limit int) bool {
-	t.Helper()
-	return roomIn(t, q, limit) == 0
-}
-
-// roomIn asks a queue how many more may wait, as a Load does.
-func roomIn(t *testing.T, q queuetest.Queue, limit int) int {
-	t.Helper()
-	room, stale, err := q.Room(t.Context(), limit)
-	if err == nil && stale {
-		if err = q.CountWaiting(t.Context(), limit); err == nil {
-			room, _, err = q.Room(t.Context(), limit)
-		}
-	}
-	if err != nil {
-		t.Error(err)
-	}
-	return room
-}
-
-func TestRoom(t *testing.T) {
-	t.Parallel()
-	for limit, want := range map[int]int{7: 0, 8: 0, 9: 1, 15: 7} {
-		onBoth(t, func(t *testing.T, q queuetest.Queue) {
-			for i := range member.ID(5) {
-				enqueue(t, q, tasks.NewUpload(i+1), tasks.NewRefill(i+1))
-			}
-			claim(t, q, 2)
-			if room := roomIn(t, q, limit); room != want {
-				t.Errorf("room at %d: %d, want %d", limit, room, want)
-			}
-		})
-	}
-}
-
-// All processes share one count. Between two counts each look reads a few rows, and tasks that
-// come fill the limit though nothing is counted.
-func TestProcessesShareOneCount(t *testing.T) {
-	t.Parallel()
-	const limit, waiting = 2000, 1500
-	dsn := servertest.MySQLDSN(t)
-	var processes []*queue.Queue
-	var dbs []*sql.DB
-	for range 4 {
-		db, err := mysql.Open(dsn, mysql.WithMaxOpen(1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = db.Close() })
-		dbs, processes = append(dbs, db), append(processes, queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}))
-	}
-	fillQueue(t, dbs[0], waiting)
-	rows := func() (n int) {
-		for _, db := range dbs {
-			n += servertest.SessionStatus(t, db, "Handler_read%")
-		}
-		return n
-	}
-	look := func(want bool) (read int) {
-		t.Helper()
-		before := rows()
-		for range 10 {
-			for i, q := range processes {
-				if full := isFull(t, q, limit); full != want {
-					t.Errorf("process %d: full %t, want %t", i, full, want)
-				}
-			}
-		}
-		return rows() - before
-	}
-	if read := look(false); read > 2*waiting+40*40 {
-		t.Errorf("read %d rows", read)
-	}
-	exec(t, dbs[0], "INSERT INTO tasks (type, subject) SELECT 'upload', a.n FROM numbers a JOIN numbers b WHERE b.n <= 4 LIMIT ?", limit-waiting)
-	read := look(true)
-	t.Logf("read %d rows", read)
-	if read > 40*40 {
-		t.Errorf("40 looks read %d rows", read)
-	}
-	// Another count is due, and finds that they are done.
-	exec(t, dbs[0], "DELETE FROM tasks WHERE id > 100")
-	exec(t, dbs[0], "INSERT INTO tasks (id, type, subject) VALUES (1000000, 'upload', 1)")
-	look(true)
-	exec(t, dbs[0], "UPDATE task_keys SET created_at = created_at - 15000")
-	look(false)
-}
-
-// A count that fails leaves the queue full, if the ids say that so many may wait.
-func TestACountThatFailsLeavesTheQueueFull(t *testing.T) {
-	t.Parallel()
-	db, q := openDB(t)
-	fillQueue(t, db, 40)
-	exec(t, db, "ALTER TABLE tasks DROP KEY subjects")
-	for _, due := range []bool{true, false} {
-		if room, stale, err := q.Room(t.Context(), 30); err != nil || room != 0 || stale != due {
-			t.Errorf("room %d, stale %t, %v", room, stale, err)
-		}
-		if err := q.CountWaiting(t.Context(), 30); (err != nil) != due {
-			t.Errorf("the count ended with %v", err)
-		}
 	}
 }
 

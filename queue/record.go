@@ -73,10 +73,10 @@ const (
 	MaxPriorities  = 16
 )
 
-// OtherKinds stands in [TaskStats] for all types that have no handler.
-const OtherKinds = "other"
+// otherKinds stands in [TaskStats] for all kinds that the queue does not know.
+const otherKinds = "other"
 
-// TaskStats counts the tasks of one queue, type and state.
+// TaskStats counts the tasks of one queue, kind and state. Kinds that the queue does not know are "other".
 type TaskStats struct {
 	Queue string
 	Kind  string

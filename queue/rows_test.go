@@ -314,9 +314,6 @@ func looks(t *testing.T, q queuetest.Queue) (dead []queue.Record) {
 	if _, err := q.Stats(t.Context()); err != nil {
 		t.Error(err)
 	}
-	for _, limit := range []int{1, 1 << 30} {
-		isFull(t, q, limit)
-	}
 	if _, err := q.Pending(t.Context(), []string{tasks.Upload}, []uint64{0, 1, 1<<64 - 1}); err != nil {
 		t.Error(err)
 	}

@@ -53,19 +53,19 @@ func (r *run) runShare(s share) (healthy bool) {
 
 // groups splits tasks by handler and keeps those of one ordering key in their order: first
 // those that were never tried, then those on their further shared attempts (see
-// [SharedAttempts]), and at last the others, each alone: should one of them panic or
+// sharedAttempts), and at last the others, each alone: should one of them panic or
 // never end, it harms only itself.
 func (r *run) groups(tasks []Task) (groups []group) {
-	for n := range SharedAttempts + 1 {
+	for n := range sharedAttempts + 1 {
 		last := make(map[orderingKey]int) // the group of the key's latest task
 		begin := len(groups)
 		for _, t := range tasks {
-			if min(max(t.Attempts, 1), SharedAttempts+1) != n+1 {
+			if min(max(t.Attempts, 1), sharedAttempts+1) != n+1 {
 				continue
 			}
 			name, h, key := r.groupOf(t)
 			at := max(begin, last[key])
-			if n == SharedAttempts {
+			if n == sharedAttempts {
 				at = len(groups)
 			}
 			for at < len(groups) && groups[at].name != name {

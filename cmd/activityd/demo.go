@@ -211,7 +211,7 @@ func openImitations(c *config) (*demoBackend, error) {
 	}
 	db, notifier := contacts.NewMemory(), &notify.Notifier{}
 	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now)
-	b.store, b.queue, b.notifier = db, q, notifier
+	b.store, b.queue, b.waits, b.notifier = db, q, q, notifier
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.site = &site.Memory{Store: db, Emit: func(ctx context.Context, e site.Event) error {
 		task, err := tasks.Parse(e.Type, e.User, e.Contact)

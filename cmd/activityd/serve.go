@@ -19,6 +19,7 @@ import (
 	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/backlog"
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/health"
@@ -95,6 +96,7 @@ type backend struct {
 	store store
 	db    *sql.DB // of store and queue; nil: there is none whose tables could be wrong
 	queue taskQueue
+	waits health.Backlog // in the queue
 	// ask finds out whether store and queue can be used, on a connection of its own, which no load
 	// takes away. Nil: by themselves.
 	ask func(context.Context) error
@@ -158,7 +160,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	if c.role == roleWorkers {
 		limit = 0
 	}
-	s.load = health.NewLoad(b.queue, limit, s.health.MySQL.Log, log)
+	s.load = health.NewLoad(b.queue, b.waits, limit, s.health.MySQL.Log, log)
 	s.background = []actor{s.late.Run, s.hints.Run, s.watchRedis, s.work, s.load.Run}
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, FanOuts: b.fanOuts}
 	if b.push != nil {
@@ -240,7 +242,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier})
 	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
 	o := queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks}
-	b.queue, b.requests = queue.NewQueue(b.db, o), queue.NewQueue(requests, o)
+	b.queue, b.requests, b.waits = queue.NewQueue(b.db, o), queue.NewQueue(requests, o), backlog.New(b.db)
 	return b, nil
 }
 

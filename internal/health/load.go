@@ -15,6 +15,10 @@ import (
 // Queue is what a [Load] asks; see [queue.Queue].
 type Queue interface {
 	Due(ctx context.Context) (map[string]time.Duration, error)
+}
+
+// Backlog is what waits in it; see [backlog.Backlog].
+type Backlog interface {
 	Room(ctx context.Context, limit int) (room int, stale bool, err error)
 	CountWaiting(ctx context.Context, limit int) error
 }
@@ -24,6 +28,7 @@ type Queue interface {
 // refused. It is safe for concurrent use.
 type Load struct {
 	queue Queue
+	waits Backlog
 	limit int
 	mysql *outage.Log
 	count *outage.Log // of the looks at the limit, and counts
@@ -56,9 +61,9 @@ const (
 
 // NewLoad returns a Load that is full when at least limit tasks wait, and never when limit is 0.
 // Before [Load.Run] it takes an empty queue for granted. The log of MySQL gets the result of looks.
-func NewLoad(queue Queue, limit int, mysql *outage.Log, log *slog.Logger) *Load {
+func NewLoad(queue Queue, waits Backlog, limit int, mysql *outage.Log, log *slog.Logger) *Load {
 	count := outage.Of(log, "waiting tasks cannot be counted", "waiting tasks can be counted again")
-	return &Load{queue: queue, limit: limit, mysql: mysql, count: count, log: log, room: limit}
+	return &Load{queue: queue, waits: waits, limit: limit, mysql: mysql, count: count, log: log, room: limit}
 }
 
 // Run looks at once and then every two seconds, until ctx ends; it returns nil. The limit holds while
@@ -114,7 +119,7 @@ func (l *Load) watch(ctx context.Context) {
 	stale, err := l.lookAtLimit(ctx)
 	if err == nil && stale {
 		bounded, cancel := context.WithTimeout(ctx, loadCount)
-		err = l.queue.CountWaiting(bounded, l.limit)
+		err = l.waits.CountWaiting(bounded, l.limit)
 		cancel()
 		if err == nil {
 			_, err = l.lookAtLimit(ctx)
@@ -131,7 +136,7 @@ func (l *Load) lookAtLimit(ctx context.Context) (stale bool, err error) {
 		l.mu.Lock()
 		l.taken = 0
 		l.mu.Unlock()
-		room, isStale, err := l.queue.Room(ctx, l.limit)
+		room, isStale, err := l.waits.Room(ctx, l.limit)
 		if err != nil {
 			return err
 		}

@@ -62,11 +62,17 @@ func seen(room int, stale bool) func(context.Context) (int, bool, error) {
 	return func(context.Context) (int, bool, error) { return room, stale, nil }
 }
 
+// limited is a queue that says when too many tasks wait.
+type limited interface {
+	health.Queue
+	health.Backlog
+}
+
 // watched runs a Load of a queue within a bubble of synctest.
-func watched(t *testing.T, q health.Queue, limit int) (l *health.Load, log *logged) {
+func watched(t *testing.T, q limited, limit int) (l *health.Load, log *logged) {
 	t.Helper()
 	log = &logged{}
-	l = health.NewLoad(q, limit, outage.New(log.logger(), "MySQL"), log.logger())
+	l = health.NewLoad(q, q, limit, outage.New(log.logger(), "MySQL"), log.logger())
 	go func() {
 		if err := l.Run(t.Context()); err != nil {
 			t.Error(err)
@@ -267,7 +273,7 @@ func TestDueIsSinceTheOldestTask(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
-		if due := health.NewLoad(q, 0, nil, nil).Due(); due != nil {
+		if due := health.NewLoad(q, q, 0, nil, nil).Due(); due != nil {
 			t.Errorf("before it looked: %v", due)
 		}
 		l, _ := watched(t, q, 0)

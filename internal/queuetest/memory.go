@@ -55,6 +55,37 @@ type onceRow struct {
 
 const defaultMaxAttempts = 25 // as in schema.sql
 
+// SharedAttempts is how many attempts a task may share with others.
+const SharedAttempts = 2
+
+// kindOf returns the kind of that name; a zero one if there is none.
+func kindOf(kinds queue.Kinds, name string) (k queue.Kind) {
+	if i := slices.Index(kinds.Names(), name); i >= 0 {
+		k = kinds[i]
+	}
+	return k
+}
+
+// sameWork reports whether a task does the work of n.
+func sameWork(kinds queue.Kinds, n queue.New, t queue.Task) bool {
+	k := kindOf(kinds, t.Kind)
+	if k.DedupeKey == nil {
+		return k.Name != "" && k.Name == n.Kind
+	}
+	key, err := k.DedupeKey(t.Key, t.Payload)
+	return err == nil && key == n.DedupeKey
+}
+
+// standsFor reports whether a task that runs does the work of another.
+func standsFor(kinds queue.Kinds, runs, other queue.Task) bool {
+	k := kindOf(kinds, runs.Kind)
+	if k.DedupeKey == nil || other.Kind != runs.Kind || other.Key != runs.Key {
+		return false
+	}
+	key, err := k.DedupeKey(runs.Key, runs.Payload)
+	return err == nil && sameWork(kinds, queue.New{DedupeKey: key}, other)
+}
+
 // NewMemory returns an empty queue whose clock is now.
 func NewMemory(o queue.Options, now func() time.Time) *Memory {
 	if o.Notifier == nil {
@@ -175,7 +206,7 @@ func (q *Memory) insert(n queue.New, now int64) {
 // work: it runs as early, as urgently and lives as long as either would.
 func (r *row) absorb(kinds queue.Kinds, n queue.New, now int64) bool {
 	waits := r.state == queue.Waiting || r.state == queue.Scheduled
-	if !waits || r.Attempts > 0 || r.Queue != n.Queue || !kinds.SameWork(n, r.Kind, r.Key, r.Payload) {
+	if !waits || r.Attempts > 0 || r.Queue != n.Queue || !sameWork(kinds, n, r.Task) {
 		return false
 	}
 	r.Priority = min(r.Priority, n.Priority)
@@ -216,7 +247,7 @@ func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Durat
 	now := q.now().UnixMilli()
 	for _, r := range q.inOrder(func(r *row) bool { return r.state == queue.Waiting && r.Queue == name }) {
 		waits := r.stateAt(now) == queue.Waiting
-		alone := waits && r.lost && r.Attempts >= queue.SharedAttempts
+		alone := waits && r.lost && r.Attempts >= SharedAttempts
 		if len(claimed) == n || alone && len(claimed) > 0 {
 			break
 		}
@@ -302,8 +333,9 @@ func (q *Memory) Finish(ctx context.Context, results []queue.Result) (lost int, 
 	q.mu.Lock()
 	for _, result := range results {
 		if r := q.held(result.Task); r != nil {
-			q.settle(r, queue.Judge(result))
-			next = append(next, queue.FollowUps(result)...)
+			v := queue.Judge(result)
+			q.settle(r, v)
+			next = append(next, v.Next...)
 		} else {
 			lost++
 		}
@@ -427,7 +459,7 @@ func (q *Memory) forgetKeys(end int64) {
 
 // Active returns the keys with tasks of a kind that wait or run.
 func (q *Memory) Active(_ context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
-	home, now := q.options.Kinds.HomeOf(kind), q.now().UnixMilli()
+	home, now := cmp.Or(kindOf(q.options.Kinds, kind).Queue, queue.DefaultQueue), q.now().UnixMilli()
 	return q.keysOf(keys, func(r *row) bool {
 		alive := r.stateAt(now) == queue.Waiting || r.state == queue.Running
 		return alive && r.Kind == kind && r.Queue == home && r.Priority <= queue.Normal
@@ -463,7 +495,7 @@ func (q *Memory) Absorb(ctx context.Context, held []queue.Task) (absorbed int, e
 	ours := slices.DeleteFunc(slices.Clone(held), func(t queue.Task) bool { return q.held(t) == nil })
 	for _, t := range ours {
 		for _, r := range q.rows {
-			if q.options.Kinds.StandsFor(t, r.Kind, r.Key, r.Payload) && (r.state == queue.Waiting || r.state == queue.Scheduled) {
+			if standsFor(q.options.Kinds, t, r.Task) && (r.state == queue.Waiting || r.state == queue.Scheduled) {
 				q.remove(r)
 				absorbed++
 			}
@@ -647,7 +679,7 @@ func (q *Memory) Stats(context.Context) (s queue.Stats, err error) {
 		if slices.Contains(standing, r.Queue) {
 			kind := r.Kind
 			if !slices.Contains(q.options.Kinds.Names(), kind) {
-				kind = queue.OtherKinds
+				kind = "other"
 			}
 			counts[queue.TaskStats{Queue: r.Queue, Kind: kind, State: r.stateAt(q.now().UnixMilli())}]++
 			found[r.Queue] = true

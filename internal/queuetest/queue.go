@@ -12,17 +12,10 @@ import (
 type Queue interface {
 	queue.Store
 	Operator
-	Limited
 	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
 	EnqueueOnce(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error)
 	Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error)
 	Absorb(ctx context.Context, held []queue.Task) (absorbed int, err error)
-}
-
-// Limited says when too many tasks wait; see [queue.Queue.Room].
-type Limited interface {
-	Room(ctx context.Context, limit int) (room int, stale bool, err error)
-	CountWaiting(ctx context.Context, limit int) error
 }
 
 // Operator is the side of a queue that people use.

@@ -99,12 +99,11 @@ func (h PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Out
 	failed := guarded(ctx, h.Index, h.ConflictPause, slices.Sorted(maps.Keys(asked)), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		return h.plan(ctx, updates, asked)
 	})
+	outcomes := make([]queue.Outcome, len(batch))
 	for i, t := range batch {
-		if errs[i] == nil {
-			errs[i] = failed[member.ID(t.Key)]
-		}
+		outcomes[i].Err = cmp.Or(errs[i], failed[member.ID(t.Key)])
 	}
-	return queue.Outcomes(errs)
+	return outcomes
 }
 
 func (h PairHandler) plan(ctx context.Context, updates []index.Update, asked map[member.ID][]member.ID) ([]index.Change, error) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
@@ -108,7 +109,7 @@ func TestTheJSONOfTasksStays(t *testing.T) {
 // Notifications that wait make no answer late; whatever may change a set does, in any queue.
 func TestBehindIsByTheQueuesThatChangeSets(t *testing.T) {
 	t.Parallel()
-	due := map[string]time.Duration{tasks.Kinds().HomeOf("notify"): time.Hour, tasks.Kinds().HomeOf("deliver"): time.Hour, tasks.QueueDefault: time.Second}
+	due := map[string]time.Duration{push.QueueNotify: time.Hour, push.QueuePush: time.Hour, tasks.QueueDefault: time.Second}
 	if got := tasks.Behind(due); got != time.Second {
 		t.Errorf("behind by %v, want 1 s", got)
 	}

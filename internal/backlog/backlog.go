@@ -1,4 +1,6 @@
-package queue
+// Package backlog says how many more tasks of package queue may come before a limit of them waits, without
+// counting them each time.
+package backlog
 
 import (
 	"bytes"
@@ -10,6 +12,14 @@ import (
 
 	"github.com/activityd/activityd/internal/mysql"
 )
+
+const now = mysql.Now
+
+// Backlog is what waits in the queue's tables. It is safe for concurrent use.
+type Backlog struct{ db *sql.DB }
+
+// New returns the backlog of the queue in a database.
+func New(db *sql.DB) *Backlog { return &Backlog{db} }
 
 // waitingCount is the last count of waiting tasks. All processes share it, in the row of
 // task_keys whose hash no key has. No task that waits can be missed by it for long: at most
@@ -32,7 +42,7 @@ const (
 	countEvery = time.Minute
 )
 
-// countKey is the hash that stands for the count. It begins with no zero byte: see keyLimit.
+// countKey is the hash that stands for the count. It begins with no zero byte: the sample of keys has it not.
 var countKey = bytes.Repeat([]byte{0xFF}, 32)
 
 // The queries of a count read index entries alone.
@@ -45,18 +55,18 @@ const (
 
 // Room returns how many more tasks may come before most may wait: there wait at most as many as
 // the last count found, and all ids since. It reads a few rows, however many wait. If stale,
-// [Queue.CountWaiting] is to be called: in good time before the ids since fill up the room, so
+// [Backlog.CountWaiting] is to be called: in good time before the ids since fill up the room, so
 // that it is reached only by tasks that wait, or by a count that fails.
-func (q *Queue) Room(ctx context.Context, most int) (room int, stale bool, err error) {
+func (b *Backlog) Room(ctx context.Context, most int) (room int, stale bool, err error) {
 	defer func() { err = mysql.Translate(ctx, "look how many tasks wait", err) }()
 	limit := uint64(max(most, 1))
 	var first, last uint64
-	err = q.db.QueryRowContext(ctx, idsOfTasks).Scan(&first, &last)
+	err = b.db.QueryRowContext(ctx, idsOfTasks).Scan(&first, &last)
 	ids := last - first + 1
 	if err != nil || ids < limit/2 {
 		return int(limit - min(ids, limit)), false, err
 	}
-	c, err := q.lastCount(ctx, limit)
+	c, err := b.lastCount(ctx, limit)
 	if err != nil {
 		return 0, false, err
 	}
@@ -67,11 +77,11 @@ func (q *Queue) Room(ctx context.Context, most int) (room int, stale bool, err e
 
 // lastCount returns the last count for a limit. Where there is none that succeeded, no task is
 // found to wait at the id 0.
-func (q *Queue) lastCount(ctx context.Context, limit uint64) (c waitingCount, err error) {
+func (b *Backlog) lastCount(ctx context.Context, limit uint64) (c waitingCount, err error) {
 	var found []byte
 	var begun uint64
 	var age int64
-	err = q.db.QueryRowContext(ctx, lastCount, countKey).Scan(&found, &begun, &age)
+	err = b.db.QueryRowContext(ctx, lastCount, countKey).Scan(&found, &begun, &age)
 	if errors.Is(err, sql.ErrNoRows) {
 		return waitingCount{age: countEvery}, nil
 	}
@@ -82,48 +92,48 @@ func (q *Queue) lastCount(ctx context.Context, limit uint64) (c waitingCount, er
 	return c, err
 }
 
-// CountWaiting counts the waiting tasks for [Queue.Room], unless another process does or
+// CountWaiting counts the waiting tasks for [Backlog.Room], unless another process does or
 // just did. If it fails, Room goes on with the count before.
-func (q *Queue) CountWaiting(ctx context.Context, most int) (err error) {
+func (b *Backlog) CountWaiting(ctx context.Context, most int) (err error) {
 	defer func() { err = mysql.Translate(ctx, "count waiting tasks", err) }()
 	limit := uint64(max(most, 1))
-	before, err := q.lastCount(ctx, limit)
+	before, err := b.lastCount(ctx, limit)
 	if err != nil || before.age < countPause {
 		return err
 	}
-	if ours, err := q.beginCount(ctx, before); err != nil || !ours {
+	if ours, err := b.beginCount(ctx, before); err != nil || !ours {
 		return err
 	}
 	var first uint64
 	c := waitingCount{Limit: limit}
-	if err := q.db.QueryRowContext(ctx, idsOfTasks).Scan(&first, &c.LastID); err != nil {
+	if err := b.db.QueryRowContext(ctx, idsOfTasks).Scan(&first, &c.LastID); err != nil {
 		return err
 	}
-	if c.Waiting, err = q.waitingUpTo(ctx, limit); err != nil {
+	if c.Waiting, err = b.waitingUpTo(ctx, limit); err != nil {
 		return err
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	_, err = q.db.ExecContext(ctx, "UPDATE task_keys SET task_ids = ? WHERE key_hash = ?", string(text), countKey)
+	_, err = b.db.ExecContext(ctx, "UPDATE task_keys SET task_ids = ? WHERE key_hash = ?", string(text), countKey)
 	return err
 }
 
 // beginCount reports whether no other process began a count since the last one was read.
-func (q *Queue) beginCount(ctx context.Context, before waitingCount) (ours bool, err error) {
+func (b *Backlog) beginCount(ctx context.Context, before waitingCount) (ours bool, err error) {
 	text, args := "UPDATE task_keys FORCE INDEX (PRIMARY) SET created_at = "+now+" WHERE key_hash = ? AND created_at = ?", []any{countKey, before.begun}
 	if before.begun == 0 {
 		text, args = "INSERT IGNORE INTO task_keys (key_hash, batch_hash) VALUES (?, ?)", []any{countKey, countKey}
 	}
-	n, err := mysql.Affected(q.db.ExecContext(ctx, text, args...))
+	n, err := mysql.Affected(b.db.ExecContext(ctx, text, args...))
 	return n > 0, err
 }
 
 // waitingUpTo counts the waiting tasks, or stops at limit. It reads what is not committed, too:
 // for any other view the server looks up the row of each entry of a page that has just changed.
-func (q *Queue) waitingUpTo(ctx context.Context, limit uint64) (n uint64, err error) {
-	tx, err := q.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadUncommitted})
+func (b *Backlog) waitingUpTo(ctx context.Context, limit uint64) (n uint64, err error) {
+	tx, err := b.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadUncommitted})
 	if err != nil {
 		return 0, err
 	}
