@@ -100,7 +100,7 @@ func selectUnstarted(ctx context.Context, tx *sql.Tx, kinds Kinds, ours []Task, 
 		if err := rows.Scan(&r.ID, &r.Kind, &r.Key, &payload); err != nil {
 			return r, err
 		}
-		if slices.ContainsFunc(ours, func(t Task) bool { return kinds.standsFor(t, r.Kind, r.Key, payload) }) {
+		if slices.ContainsFunc(ours, func(t Task) bool { return kinds.standsFor(t, r.Kind, r.Key, payloadOf(payload)) }) {
 			ids = append(ids, r.ID)
 		}
 		return r, nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,10 +96,7 @@ func (q *Queue) List(ctx context.Context, match Filter, limit int) (list []Recor
 			}
 			return struct{}{}, err
 		}
-		r.Payload = args
-		if err == nil && !json.Valid(args) { // MariaDB takes more for JSON
-			r.Payload, err = json.Marshal(string(args))
-		}
+		r.Payload = payloadOf(args)
 		r.ExpiresAt, r.Created, r.Updated = timeOrNone(expires), timeOf(created), timeOf(updated)
 		switch r.State {
 		case Scheduled:

@@ -272,7 +272,7 @@ func scanHolder(rows *sql.Rows) (r holder, err error) {
 	var args []byte
 	var due, expires uint64
 	err = rows.Scan(&r.DedupeKey, &r.id, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.attempts, &r.Priority, &due, &expires, &r.now)
-	r.Payload = args
+	r.Payload = payloadOf(args)
 	if r.Delay = r.until(due); r.state == Waiting {
 		r.Delay = max(0, r.Delay)
 	}

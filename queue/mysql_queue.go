@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"encoding/json"
 	"math"
 	"slices"
 	"strings"
@@ -170,7 +169,7 @@ func (c *claiming) look(ctx context.Context) error {
 
 // The next tasks are read from the index, in the order in which they are to run:
 // from the front of the queue, or from its cursor on.
-var selectTasks = "SELECT id, type, subject, " + boundedArgs + ", priority, " + oneMoreAttempt + ", max_attempts, " + expiry + ", COALESCE(GREATEST(due_at, 1), 0)," +
+const selectTasks = "SELECT id, type, subject, " + boundedArgs + ", priority, " + oneMoreAttempt + ", max_attempts, " + expiry + ", COALESCE(GREATEST(due_at, 1), 0)," +
 	" COALESCE(lost <> 0, FALSE), COALESCE(last_error, ''), created_at, " + now + " FROM tasks FORCE INDEX (claim) WHERE queue = ?"
 
 const (
@@ -223,9 +222,7 @@ func (c *claiming) add(r row, due uint64) bool {
 	if c.last = (position{r.Priority, r.ID}); c.first.id == 0 {
 		c.first = c.last
 	}
-	if !json.Valid(r.Payload) { // MariaDB takes more for JSON
-		r.Payload, _ = json.Marshal(string(r.Payload)) // of a string it cannot fail
-	}
+	r.Payload = payloadOf(r.Payload)
 	r.Queue, r.Expires, r.Created, r.Claimed = c.queue, r.expiresAt != 0, timeOf(r.created), timeOf(c.now)
 	r.Waited = max(0, r.Claimed.Sub(timeOf(cmp.Or(due, r.created))))
 	switch {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -33,9 +34,21 @@ const columns = "id, queue, type, subject, args, priority, attempts, max_attempt
 // expiry selects expires_at, or 0.
 const expiry = "COALESCE(GREATEST(expires_at, 1), 0)"
 
-// boundedArgs selects the arguments of a task, or, where they have more than
-// [MaxPayload] bytes, a JSON string that says so: no arguments at all.
-var boundedArgs = fmt.Sprintf("IF(LENGTH(args) <= %d, args, JSON_QUOTE(CONCAT(LENGTH(args), ' bytes: at most %[1]d are read')))", MaxPayload)
+// boundedArgs selects the arguments of a task, and of what is too long the begin, which payloadOf tells.
+const boundedArgs = "LEFT(args, 32769)"
+
+// payloadOf returns arguments as JSON: where they have more than [MaxPayload] bytes, or are none (MariaDB takes more for
+// it), a string.
+func payloadOf(args []byte) json.RawMessage {
+	if len(args) > MaxPayload {
+		args = fmt.Appendf(nil, "more bytes: at most %d are read", MaxPayload)
+	}
+	if json.Valid(args) {
+		return args
+	}
+	quoted, _ := json.Marshal(string(args)) //nolint:errchkjson // of a string it cannot fail
+	return quoted
+}
 
 // each does something to all rows of a list at once; or to each alone, if the server refuses that because of what
 // is in one of them (a trigger or a constraint of the site's may), which must stop no others. It returns those with
