@@ -257,7 +257,7 @@ func (q *Queue) finishAll(ctx context.Context, results []Result) (ended bool, er
 	l := lease{token: results[0].Task.Lease, done: noneDone(len(results))}
 	for i := range results {
 		r := &results[i]
-		if r.Err != nil || len(r.Next) > 0 || r.Task.Lease != l.token || !l.holds(r.Task) {
+		if Judge(*r).State != Done || len(r.Next) > 0 || r.Task.Lease != l.token || !l.holds(r.Task) {
 			return false, nil
 		}
 		l.finish(r.Task.Index)
