@@ -106,13 +106,12 @@ func (s *Server) checkServers() (checked, time.Duration) {
 
 // health returns what is known of the servers.
 func (s *Server) health() Health {
-	last, known := s.checked.Get(checkWait)
+	last, _ := s.checked.Get(checkWait)
 	switch age := time.Since(last.at); {
 	case age <= checkTTL+checkWait:
 	case age > checkKept:
 		// A check ends within CheckTimeout; of a process that was stopped meanwhile, both end at once.
-		last, known = s.checked.Get(2 * CheckTimeout)
-		for !known {
+		for known := false; !known; {
 			last, known = s.checked.Get(2 * CheckTimeout)
 		}
 	case last.MySQL.Usable:
