@@ -51,12 +51,15 @@ func (f Filter) in(t table) (from string, args []any) {
 			from, args = from+" AND "+column+" IN ("+mysql.Marks(len(list))+")", append(args, list...)
 		}
 	}
+	if f.Error != "" {
+		from, args = from+" AND last_error LIKE ?", append(args, "%"+f.Error+"%")
+	}
 	return from, args
 }
 
 // matches is in for a task that runs.
 func (f Filter) matches(r row) bool {
-	return (f.After == 0 || r.ID > f.After) && among(f.IDs, r.ID) && among(f.Kinds, r.Kind) && among(f.States, Running) && among(f.Queues, r.Queue) && (f.Key == 0 || f.Key == r.Key)
+	return (f.After == 0 || r.ID > f.After) && among(f.IDs, r.ID) && among(f.Kinds, r.Kind) && among(f.States, Running) && among(f.Queues, r.Queue) && (f.Key == 0 || f.Key == r.Key) && f.FitsError(r.lastError)
 }
 
 func among[T comparable](list []T, one T) bool { return len(list) == 0 || slices.Contains(list, one) }
@@ -153,14 +156,15 @@ func (q *Queue) Discard(ctx context.Context, match Filter, limit int) (int, erro
 	return n, err
 }
 
-// Defer gives up to limit matching tasks that wait, or are scheduled, a priority, unless
-// theirs is as low, and returns how many tasks matched. The lower one is the larger number.
-func (q *Queue) Defer(ctx context.Context, match Filter, limit, priority int) (int, error) {
-	lower := "priority = GREATEST(priority, " + strconv.Itoa(priority) + ") WHERE id IN "
-	n, _, err := q.change(ctx, "defer tasks", match, []State{Waiting, Scheduled}, limit, map[string]change{
-		"tasks":        byStatementOf(updateTasks + lower),
-		"parked_tasks": byStatementOf("UPDATE parked_tasks FORCE INDEX (PRIMARY) SET " + lower),
+// SetPriority gives up to limit matching tasks that wait, or are scheduled, a priority, and returns how
+// many tasks matched. Pools of other processes notice within seconds that tasks became more urgent.
+func (q *Queue) SetPriority(ctx context.Context, match Filter, limit, priority int) (int, error) {
+	set := "priority = " + strconv.Itoa(priority) + " WHERE id IN "
+	n, _, err := q.change(ctx, "set the priority of tasks", match, []State{Waiting, Scheduled}, limit, map[string]change{
+		"tasks":        byStatementOf(updateTasks + set),
+		"parked_tasks": byStatementOf("UPDATE parked_tasks FORCE INDEX (PRIMARY) SET " + set),
 	})
+	q.cursors.forget()
 	return n, err
 }
 
@@ -232,6 +236,10 @@ func (q *Queue) changeQueue(ctx context.Context, what, statement, queue string) 
 
 // Paused returns the queues that are paused, sorted.
 func (q *Queue) Paused(ctx context.Context) ([]string, error) {
-	list, err := mysql.Select(ctx, q.db, mysql.Column[string], "SELECT queue FROM paused_queues ORDER BY queue")
+	list, err := pausedBy(ctx, q.db)
 	return list, mysql.Translate(ctx, "look which queues are paused", err)
+}
+
+func pausedBy(ctx context.Context, db mysql.Querier) ([]string, error) {
+	return mysql.Select(ctx, db, mysql.Column[string], "SELECT queue FROM paused_queues ORDER BY queue")
 }

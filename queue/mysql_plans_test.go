@@ -138,6 +138,14 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		uploads = append(uploads, tasks.NewUpload(1_000_000+i))
 	}
 	ids := queue.Filter{IDs: []uint64{1, 2, 3, 4, 5}}
+	before, err := q.Look(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func() error {
+		_, err := q.Look(t.Context(), &before)
+		return err
+	}
 	// As many as are held, by the test's numbers: the first of queue default that are claimed.
 	absorbed := []string{"INSERT INTO tasks (type, subject) SELECT 'upload', 1000000 + n - 1 FROM numbers WHERE n <= 20"}
 	list := func(match queue.Filter) func() error {
@@ -265,6 +273,8 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			_, err := q.Stats(t.Context())
 			return err
 		}, nil},
+		{"look at what came and went", "PRIMARY claim timers", true, 12*(size+200) + 700, look, nil},
+		{"list by error", "PRIMARY", false, 2*size + 200, list(queue.Filter{Error: "nothing"}), nil},
 		// From the first task on, MySQL calls it a scan of the index, and stops at the limit.
 		{"list", "PRIMARY", false, 80, list(queue.Filter{After: 1}), nil},
 		{"list by id", "PRIMARY", false, 80, list(ids), nil},

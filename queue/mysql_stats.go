@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -33,9 +32,12 @@ const (
 
 // countKinds counts the kinds that there are by their names, letter by letter.
 func countKinds(kinds int, rows string) string {
-	return "SELECT queue, state, kind, COUNT(*) FROM (SELECT queue, state, IF(CAST(type AS BINARY) IN (" + mysql.Marks(kinds) + "), type, ?) AS kind" +
+	return "SELECT queue, state, kind, COUNT(*), MIN(created_at) FROM (SELECT queue, state, created_at, IF(CAST(type AS BINARY) IN (" + mysql.Marks(kinds) + "), type, ?) AS kind" +
 		" FROM (" + rows + ") AS counted) AS named GROUP BY queue, state, kind"
 }
+
+// isDue selects of tasks what waits.
+const isDue = "(due_at IS NULL OR due_at <= " + now + ")"
 
 // Stats returns how full the queues are. It counts up to [StatsLimit].
 //
@@ -44,18 +46,23 @@ func countKinds(kinds int, rows string) string {
 // many queues there are is up to the rows: those that have workers are asked about by their
 // names, and of the others only some.
 func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
-	defer func() { err = mysql.Translate(ctx, "count tasks", err) }()
-	paused, err := q.Paused(ctx)
+	s, _, err = q.stats(ctx, q.db)
+	return s, mysql.Translate(ctx, "count tasks", err)
+}
+
+// stats is Stats by db, and the highest id of a task that runs.
+func (q *Queue) stats(ctx context.Context, db mysql.Querier) (s Stats, last uint64, err error) {
+	paused, err := pausedBy(ctx, db)
 	if err != nil {
-		return s, err
+		return s, 0, err
 	}
-	all, more, err := q.summaries(ctx, paused)
+	all, more, err := q.summaries(ctx, db, paused)
 	if err != nil {
-		return s, err
+		return s, 0, err
 	}
 	s.More = more
-	if s.Tasks, err = q.taskStats(ctx, all); err != nil {
-		return s, err
+	if s.Tasks, last, err = q.taskStats(ctx, db, all); err != nil {
+		return s, 0, err
 	}
 	s.Queues = slices.DeleteFunc(all, func(one Summary) bool {
 		return !one.Paused && !slices.ContainsFunc(s.Tasks, func(t TaskStats) bool { return t.Queue == one.Queue })
@@ -63,22 +70,22 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	for i := range s.Queues {
 		s.Queues[i].Capped = capped(s.Tasks, s.Queues[i].Queue)
 	}
-	return s, nil
+	return s, last, nil
 }
 
 // summaries returns what the standing queues and those that only rows name are, by name, without counts; more: there
 // are still others.
-func (q *Queue) summaries(ctx context.Context, paused []string) (list []Summary, more bool, err error) {
-	names, more, err := q.names(ctx, paused)
+func (q *Queue) summaries(ctx context.Context, db mysql.Querier, paused []string) (list []Summary, more bool, err error) {
+	names, more, err := q.names(ctx, db, paused)
 	if err != nil {
 		return nil, false, err
 	}
-	due, err := q.due(ctx)
+	due, err := longestDueBy(ctx, db)
 	if err != nil {
 		return nil, false, err
 	}
 	for _, name := range slices.Sorted(slices.Values(names)) {
-		oldest, err := q.oldest(ctx, name)
+		oldest, err := oldest(ctx, db, name)
 		if err != nil {
 			return nil, false, err
 		}
@@ -88,58 +95,66 @@ func (q *Queue) summaries(ctx context.Context, paused []string) (list []Summary,
 }
 
 // names returns the standing queues and those that only rows name; more: there are still others.
-func (q *Queue) names(ctx context.Context, paused []string) (names []string, more bool, err error) {
+func (q *Queue) names(ctx context.Context, db mysql.Querier, paused []string) (names []string, more bool, err error) {
 	names = slices.Concat(q.options.Kinds.Queues(), q.options.Queues, paused)
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	// Two names that the table takes for one, as "a" and "A", are one queue to its workers.
-	others, err := mysql.Select(ctx, q.db, mysql.Column[string], "SELECT DISTINCT queue FROM (SELECT queue FROM ("+distinctQueues+") AS first UNION ALL SELECT queue FROM ("+
+	others, err := mysql.Select(ctx, db, mysql.Column[string], "SELECT DISTINCT queue FROM (SELECT queue FROM ("+distinctQueues+") AS first UNION ALL SELECT queue FROM ("+
 		otherQueues+") AS parked UNION ALL "+runningQueues+") AS found WHERE queue NOT IN ("+mysql.Marks(len(names))+") ORDER BY queue",
 		append([]any{len(names) + MaxOtherQueues + 1, StatsLimit}, mysql.Args(names)...)...)
 	return append(names, others[:min(len(others), MaxOtherQueues)]...), len(others) > MaxOtherQueues, err
 }
 
-func (q *Queue) taskStats(ctx context.Context, queues []Summary) (list []TaskStats, err error) {
+func (q *Queue) taskStats(ctx context.Context, db mysql.Querier, queues []Summary) (list []TaskStats, last uint64, err error) {
 	kinds := append(q.options.Kinds.Names(), otherKinds)
 	var parts []string
 	var args []any
 	for _, queue := range queues {
-		parts = append(parts, countKinds(len(kinds), "SELECT ? AS queue, IF(due_at > "+now+", 'scheduled', 'waiting') AS state, type FROM tasks FORCE INDEX (claim) WHERE queue = ? LIMIT ?"))
+		parts = append(parts, countKinds(len(kinds), "SELECT ? AS queue, IF(due_at > "+now+", 'scheduled', 'waiting') AS state, type, created_at FROM tasks FORCE INDEX (claim) WHERE queue = ? LIMIT ?"))
 		args = append(append(append(args, mysql.Args(kinds)...), otherKinds), queue.Queue, queue.Queue, StatsLimit)
 	}
 	for _, state := range []State{Scheduled, Dead, Done} {
-		parts = append(parts, countKinds(len(kinds), "SELECT queue, state, type FROM parked_tasks FORCE INDEX (timers) WHERE state = ? LIMIT ?"))
+		parts = append(parts, countKinds(len(kinds), "SELECT queue, state, type, created_at FROM parked_tasks FORCE INDEX (timers) WHERE state = ? LIMIT ?"))
 		args = append(append(append(args, mysql.Args(kinds)...), otherKinds), state, StatsLimit)
 	}
-	counts := make(map[TaskStats]int)
-	count := func(queue, kind string, state State, n int) {
+	counts := make(map[TaskStats]*TaskStats)
+	count := func(queue, kind string, state State, n int, created uint64) {
 		// As names has it: to the table, "a" and "A" are one queue.
 		if i := slices.IndexFunc(queues, func(s Summary) bool { return strings.EqualFold(s.Queue, queue) }); i >= 0 {
-			counts[TaskStats{Queue: queues[i].Queue, Kind: kind, State: state}] += n
+			t := TaskStats{Queue: queues[i].Queue, Kind: kind, State: state}
+			if counts[t] == nil {
+				counts[t] = &TaskStats{Queue: t.Queue, Kind: kind, State: state, Oldest: timeOf(created)}
+			}
+			counts[t].Count += n
+			if at := timeOf(created); at.Before(counts[t].Oldest) {
+				counts[t].Oldest = at
+			}
 		}
 	}
-	_, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (_ struct{}, err error) {
+	_, err = mysql.Select(ctx, db, func(rows *sql.Rows) (_ struct{}, err error) {
 		var t TaskStats
-		err = rows.Scan(&t.Queue, &t.State, &t.Kind, &t.Count)
-		count(t.Queue, t.Kind, t.State, t.Count)
+		var created uint64
+		err = rows.Scan(&t.Queue, &t.State, &t.Kind, &t.Count, &created)
+		count(t.Queue, t.Kind, t.State, t.Count, created)
 		return struct{}{}, err
 	}, strings.Join(parts, " UNION ALL "), args...)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	leases, err := readLeases(ctx, q.db, true, "")
+	leases, err := readLeases(ctx, db, true, "")
 	for _, l := range leases {
 		for _, r := range l.open() {
-			count(l.queue, q.options.Kinds.label(r.Kind), Running, 1)
+			count(l.queue, q.options.Kinds.label(r.Kind), Running, 1, r.created)
+			last = max(last, r.ID)
 		}
 	}
-	for t, n := range counts {
-		t.Count = n
-		list = append(list, t)
+	for _, t := range counts {
+		list = append(list, *t)
 	}
 	slices.SortFunc(list, func(a, b TaskStats) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))
 	})
-	return list, err
+	return list, last, err
 }
 
 // capped reports whether a state of the queue was not counted to the end.
@@ -159,30 +174,36 @@ func capped(list []TaskStats, queue string) bool {
 }
 
 // oldest looks at the first task of each priority, and at no other.
-func (q *Queue) oldest(ctx context.Context, queue string) (age time.Duration, err error) {
-	priorities, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (priority int, err error) {
-		err = rows.Scan(&queue, &priority)
-		return priority, err
-	}, waitingPriorities, queue, MaxPriorities)
+func oldest(ctx context.Context, db mysql.Querier, queue string) (age time.Duration, err error) {
+	priorities, err := prioritiesOf(ctx, db, queue)
 	if err != nil {
 		return 0, err
 	}
 	for _, priority := range priorities {
-		var milliseconds int64
-		err := q.db.QueryRowContext(ctx, firstWaiting, queue, priority).Scan(&milliseconds)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) { // then it was claimed since
+		milliseconds, err := mysql.Select(ctx, db, mysql.Column[int64], firstWaiting, queue, priority)
+		if err != nil {
 			return 0, err
 		}
-		age = max(age, time.Duration(milliseconds)*time.Millisecond)
+		if len(milliseconds) > 0 { // else it was claimed since
+			age = max(age, time.Duration(milliseconds[0])*time.Millisecond)
+		}
 	}
 	return age, nil
+}
+
+// prioritiesOf returns the priorities of a queue's tasks, up to [MaxPriorities].
+func prioritiesOf(ctx context.Context, db mysql.Querier, queue string) ([]int, error) {
+	return mysql.Select(ctx, db, func(rows *sql.Rows) (priority int, err error) {
+		err = rows.Scan(&queue, &priority)
+		return priority, err
+	}, waitingPriorities, queue, MaxPriorities)
 }
 
 // Due returns, by queue, how long ago the oldest task became due that is not done, as
 // [Summary] has it; 0 for the standard queues and those of the options, if there is none.
 // It looks at the first tasks of an index and counts none.
 func (q *Queue) Due(ctx context.Context) (map[string]time.Duration, error) {
-	list, _, err := q.summaries(ctx, nil)
+	list, _, err := q.summaries(ctx, q.db, nil)
 	due := make(map[string]time.Duration, len(list))
 	for _, one := range list {
 		due[one.Queue] = one.Due
@@ -193,10 +214,10 @@ func (q *Queue) Due(ctx context.Context) (map[string]time.Duration, error) {
 // dueLimit bounds the scheduled rows that are read for [Summary.Due].
 const dueLimit = 1000
 
-// due returns, by queue, how long ago the oldest task became due of those that run,
+// longestDueBy returns, by queue, how long ago the oldest task became due of those that run,
 // or were postponed or tried before.
-func (q *Queue) due(ctx context.Context) (map[string]time.Duration, error) {
-	list, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (s Summary, err error) {
+func longestDueBy(ctx context.Context, db mysql.Querier) (map[string]time.Duration, error) {
+	list, err := mysql.Select(ctx, db, func(rows *sql.Rows) (s Summary, err error) {
 		var milliseconds int64
 		err = rows.Scan(&s.Queue, &milliseconds)
 		s.Due = time.Duration(milliseconds) * time.Millisecond

@@ -260,30 +260,57 @@ func TestAHeartbeatKeepsTheLease(t *testing.T) {
 	})
 }
 
-// What is deferred is done after what comes later; a change that is repeated since then is
-// not, and what is urgent, runs or is dead stays as it is.
-func TestDeferredTasksComeLast(t *testing.T) {
+// A priority is set as it is told, and what runs or is dead stays as it is; a change that is repeated is as
+// urgent as it is usual.
+func TestThePriorityOfTasksIsSet(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		last := tasks.NewUpload(9)
 		last.Priority = 20
-		enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewUpload(3), last)
+		ids := enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewUpload(3), tasks.NewUpload(5), last)
 		running := claim(t, q, 1)
-		if n, err := q.Defer(t.Context(), queue.Filter{}, 10, queue.Idle); err != nil || n != 3 {
-			t.Fatalf("deferred %d, %v, want the three that wait", n, err)
+		if n, err := q.SetPriority(t.Context(), queue.Filter{}, 10, queue.Idle); err != nil || n != 4 {
+			t.Fatalf("set that of %d, %v, want the four that wait", n, err)
 		}
 		enqueue(t, q, tasks.NewUpload(4), tasks.NewUpload(3))
+		if n, err := q.SetPriority(t.Context(), queue.Filter{IDs: ids[3:4]}, 10, queue.Urgent); err != nil || n != 1 {
+			t.Fatalf("set that of %d, %v, want one", n, err)
+		}
 		var order []uint64
-		for range 4 {
+		for range 5 {
 			for _, task := range claim(t, q, 1) {
 				order = append(order, task.Key)
 			}
 		}
-		if want := []uint64{3, 4, 2, 9}; running[0].Key != 1 || !slices.Equal(order, want) {
+		if want := []uint64{5, 3, 4, 2, 9}; running[0].Key != 1 || !slices.Equal(order, want) {
 			t.Errorf("ran %d, then claimed %v, want 1, then %v", running[0].Key, order, want)
 		}
-		if n, err := q.Defer(t.Context(), queue.Filter{States: []queue.State{queue.Running}}, 10, queue.Idle); err != nil || n != 0 {
-			t.Errorf("deferred %d running ones, %v", n, err)
+		if n, err := q.SetPriority(t.Context(), queue.Filter{States: []queue.State{queue.Running}}, 10, queue.Idle); err != nil || n != 0 {
+			t.Errorf("set that of %d running ones, %v", n, err)
+		}
+	})
+}
+
+// Tasks are chosen by what is in their last error.
+func TestTasksAreFoundByTheirError(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewUpload(3), tasks.NewUpload(4))
+		held := claim(t, q, 4)
+		finish(t, q, queue.Permanent(errors.New(`dial tcp 10.0.0.7:443: Refused`)), held[0])
+		finish(t, q, queue.Permanent(errors.New("100% of 5_5 are [gone]\\n")), held[1])
+		finish(t, q, queue.Later(time.Hour, errors.New("dial tcp 10.0.0.8:443: refused")), held[2])
+		enqueue(t, q, tasks.NewUpload(5))
+		for pattern, want := range map[string]int{
+			"refused": 2, "dial tcp %:443": 2, "10.0.0._:": 2, "10.0.0.7": 1, `100\% of`: 1, `5\_5 are [g`: 1, `1%\%`: 1, "nothing": 0, ".*": 0, "%": 3, `5\_0`: 0,
+		} {
+			list, err := q.List(t.Context(), queue.Filter{Error: pattern}, 10)
+			if err != nil || len(list) != want {
+				t.Errorf("%q finds %d, %v, want %d", pattern, len(list), err, want)
+			}
+		}
+		if n, err := q.Retry(t.Context(), queue.Filter{Error: "REFUSED", States: []queue.State{queue.Dead}}, 10); err != nil || n != 1 {
+			t.Errorf("retried %d, %v, want one", n, err)
 		}
 	})
 }

@@ -2,6 +2,8 @@ package queue
 
 import (
 	"encoding/json"
+	"regexp"
+	"strings"
 	"time"
 )
 
@@ -28,7 +30,26 @@ type Filter struct {
 	States []State
 	Queues []string
 	Key    uint64
+	Error  string // the last error contains it; % and _ are as in LIKE, and upper and lower case are one
 	After  uint64 // only ids above it
+}
+
+// FitsError reports whether a last error is one that Error chooses.
+func (f Filter) FitsError(text string) bool {
+	pattern, quoted := strings.Builder{}, false
+	for _, r := range f.Error {
+		switch {
+		case quoted || r != '%' && r != '_' && r != '\\':
+			pattern.WriteString(regexp.QuoteMeta(string(r)))
+			quoted = false
+		case r == '\\':
+			quoted = true
+		default:
+			pattern.WriteString(map[rune]string{'%': ".*", '_': "."}[r])
+		}
+	}
+	fits, err := regexp.MatchString("(?is)"+pattern.String(), text)
+	return f.Error == "" || text != "" && err == nil && fits
 }
 
 // Record is a task as people look at it.
@@ -82,6 +103,8 @@ type TaskStats struct {
 	Kind  string
 	State State
 	Count int
+	// Oldest is when the oldest of those that were counted was enqueued.
+	Oldest time.Time
 }
 
 // Summary is the state of one queue.

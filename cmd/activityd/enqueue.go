@@ -3,13 +3,18 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
+	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +22,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
@@ -34,10 +40,13 @@ type enqueueOptions struct {
 func newEnqueue() *cobra.Command {
 	c, o := &config{}, &enqueueOptions{}
 	cmd := &cobra.Command{
-		Use:   "enqueue {TYPE MEMBER [CONTACT | EVENT] | -}",
+		Use:   "enqueue {TYPE MEMBER [CONTACT | EVENT] | TYPE KEY [JSON] | -}",
 		Short: "Enqueue one task, or many from standard input",
 		Long: "Enqueue one task and print its id, once it is committed.\n\n" +
-			"TYPE is " + tasks.Usage() + ".\n\n" +
+			"TYPE is " + tasks.Usage() + ".\n" +
+			"Any other is a type of your own, whose workers are yours, too: KEY is what it is about, a number or\n" +
+			"a name, and JSON its arguments. It goes to the queue that --queue names; in one of activityd's own\n" +
+			"it would be buried by activityd serve.\n\n" +
 			"With -, read tasks from standard input, one JSON object a line as POST /v1/tasks takes\n" +
 			"them, and commit them in batches of up to 1000 lines. Blank lines are skipped. A line that\n" +
 			"is no task stops it before anything of its batch is written; the error says how many tasks\n" +
@@ -47,10 +56,14 @@ func newEnqueue() *cobra.Command {
 			"The exit code is 0 when all was enqueued, or, with --check, could be; else 1.",
 		Example: "  activityd enqueue add_contact 12345 98765\n  activityd enqueue --priority -10 upload 98765\n" +
 			"  activityd enqueue notify 98765 '{\"id\":\"upload-901\",\"type\":\"upload\",\"object\":\"photo:901\"}'\n" +
+			"  activityd enqueue --queue mails receipt order/7 '{\"total\":12}'\n" +
 			"  activityd enqueue - < changes.ndjson    # {\"type\":\"upload\",\"user_id\":\"98765\"}, …",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] == "-" {
 				return nil
+			}
+			if len(args) == 1 {
+				return errors.New("want a KEY after TYPE: the member, or what a task of your own is about")
 			}
 			return cobra.RangeArgs(2, 3)(cmd, args)
 		},
@@ -91,13 +104,13 @@ func (o *enqueueOptions) validate() error {
 	case o.fromLine < 1:
 		return fmt.Errorf("--from-line: is %d: want 1 or more", o.fromLine)
 	}
-	return checkPriority(o.priority)
+	return checkPriority("priority", o.priority)
 }
 
 // checkPriority returns an error for a priority that the column cannot hold.
-func checkPriority(priority int) error {
+func checkPriority(flag string, priority int) error {
 	if priority < math.MinInt16 || priority > math.MaxInt16 {
-		return fmt.Errorf("--priority: is %d: want %d to %d", priority, math.MinInt16, math.MaxInt16)
+		return fmt.Errorf("--%s: is %d: want %d to %d", flag, priority, math.MinInt16, math.MaxInt16)
 	}
 	return nil
 }
@@ -114,8 +127,11 @@ func (o *enqueueOptions) apply(n queue.New) queue.New {
 	return n
 }
 
-// parseTask reads TYPE MEMBER [CONTACT | EVENT]; its errors name the argument.
+// parseTask reads TYPE MEMBER [CONTACT | EVENT], or TYPE KEY [JSON]; its errors name the argument.
 func parseTask(args []string) (queue.New, error) {
+	if !slices.Contains(tasks.Kinds().Names(), args[0]) {
+		return parseOwn(args)
+	}
 	id, err := member.Parse(args[1])
 	if err != nil {
 		return queue.New{}, fmt.Errorf("MEMBER: %w", err)
@@ -139,6 +155,49 @@ func parseTask(args []string) (queue.New, error) {
 	return tasks.Parse(args[0], id, contact)
 }
 
+// parseOwn reads TYPE KEY [JSON] of a type that activityd does not know.
+func parseOwn(args []string) (n queue.New, err error) {
+	n.Kind = args[0]
+	if n.Kind == "" || n.Kind == "-" || len(n.Kind) > queue.MaxQueueName || !utf8.ValidString(n.Kind) {
+		return n, fmt.Errorf("TYPE: is %q: want a name of 1 to %d bytes; - stands alone", n.Kind, queue.MaxQueueName)
+	}
+	switch key, err := strconv.ParseUint(args[1], 10, 64); {
+	case err == nil:
+		n.Key = key
+	case args[1] == "":
+		return n, errors.New("KEY: is empty: want a number, or a name")
+	case errors.Is(err, strconv.ErrRange):
+		return n, fmt.Errorf("KEY: %s is more than %d", args[1], uint64(math.MaxUint64))
+	default:
+		n.Key = queue.KeyOf(args[1])
+	}
+	if len(args) < 3 {
+		return n, nil
+	}
+	n.Payload = []byte(args[2])
+	var value any
+	if err := json.Unmarshal(n.Payload, &value); err != nil {
+		return n, fmt.Errorf("JSON: %w", err)
+	}
+	if len(n.Payload) > queue.MaxPayload {
+		return n, fmt.Errorf("JSON: has %d bytes: want at most %d", len(n.Payload), queue.MaxPayload)
+	}
+	return n, nil
+}
+
+// warnOfOwn says that no worker of activityd does a task of a type that it does not know, and which one it may be.
+func warnOfOwn(w io.Writer, n queue.New) {
+	if slices.Contains(tasks.Kinds().Names(), n.Kind) {
+		return
+	}
+	if near, edits := settings.Nearest(n.Kind, tasks.Produced()); edits <= 2 {
+		fmt.Fprintf(w, "activityd: %s is no type of activityd's: did you mean %s?\n", n.Kind, near)
+	}
+	if name := cmp.Or(n.Queue, queue.DefaultQueue); slices.Contains(knownQueues(), name) {
+		fmt.Fprintf(w, "activityd: workers of activityd serve take from queue %s, and bury a task of type %s: give it a queue of its own with --queue\n", name, n.Kind)
+	}
+}
+
 // withEventID returns the task with an id for its event, if it is about an event without
 // one: a batch that is tried again, because the answer was lost, does not notify twice.
 func withEventID(n queue.New) (queue.New, error) {
@@ -158,12 +217,14 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 	if err != nil {
 		return err
 	}
+	task = o.apply(task)
+	warnOfOwn(cmd.ErrOrStderr(), task)
 	if o.check {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "good; nothing was enqueued")
 		return err
 	}
 	return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
-		ids, err := q.Enqueue(ctx, []queue.New{o.apply(task)})
+		ids, err := q.Enqueue(ctx, []queue.New{task})
 		if err != nil {
 			return err
 		}

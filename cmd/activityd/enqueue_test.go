@@ -147,6 +147,35 @@ func TestEnqueueEvents(t *testing.T) {
 	}
 }
 
+// A task of any type goes where it is told, about a number or a name.
+func TestEnqueueATypeOfYourOwn(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	db := queueOf(t, dsn)
+	for _, c := range []struct {
+		args, where, warning string
+	}{
+		{`receipt 7 {"total":12} --queue=mails`, "type = 'receipt' AND queue = 'mails' AND subject = 7 AND JSON_VALUE(args, '$.total') = 12 AND dedupe_key IS NULL", ""},
+		{"receipt order/7 --queue=mails --priority=-5 --delay=1m", "type = 'receipt' AND subject = CONV(LEFT(SHA2('order/7', 256), 16), 16, 10) AND priority = -5 AND due_at > created_at", ""},
+		{"receipt 0", "type = 'receipt' AND queue = 'default' AND subject = 0", "workers of activityd serve take from queue default, and bury a task of type receipt"},
+		{"uplaod 7 --queue=mails", "type = 'uplaod'", "did you mean upload?"},
+		{"receipt 9 --queue=mails --check", "subject = 9", ""},
+	} {
+		out, errs, err := fed(t.Context(), nil, append([]string{"enqueue", "--mysql-dsn=" + dsn}, strings.Fields(c.args)...)...)
+		must(t, err)
+		want := 1
+		if strings.Contains(c.args, "--check") {
+			want = 0
+		}
+		if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE "+c.where); n != want {
+			t.Errorf("%s: %d tasks with %s, printed %s", c.args, n, c.where, out)
+		}
+		if said := errs.String(); !strings.Contains(said, c.warning) || (c.warning == "") != (said == "") {
+			t.Errorf("%s: said %q, want %q", c.args, said, c.warning)
+		}
+	}
+}
+
 var goOn = regexp.MustCompile(`(\d+) tasks were enqueued; go on with (--from-line) (\d+)`)
 
 // leftOff reads from an error how many tasks were enqueued and how to go on.
@@ -347,8 +376,8 @@ func TestEnqueueFlagsAreChecked(t *testing.T) {
 		"upload 7 --queue=" + nines(33):              "--queue",
 		"upload 7 --progress=maybe":                  "--progress",
 		"- --from-line=0":                            "--from-line",
-		"- 7":                                        "unknown type",
-		"upload":                                     "accepts between 2 and 3 arg(s)",
+		"- 7":                                        "- stands alone",
+		"upload":                                     "want a KEY after TYPE",
 		"upload 7 --mysql-dsn=":                      "--mysql-dsn",
 		"upload 7 --queue=" + nines(32) + " --check": "",
 	} {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
@@ -124,7 +125,7 @@ func named(id member.ID, name string) string {
 	if name == "" {
 		return id.String()
 	}
-	return fmt.Sprintf("%s (%s)", id, oneLine(name))
+	return fmt.Sprintf("%s (%s)", id, inspect.OneLine(name))
 }
 
 // day returns unix seconds as a date in UTC, "-" for 0.

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/oncerun"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/settings"
@@ -373,7 +374,7 @@ func (o *onceFlags) runOnce(r *oncerun.Run, s *onceStore, errs io.Writer) error 
 		return o.failed(err)
 	}
 	if !did && !o.quiet { // standard error may block
-		oncerun.Within(time.Second, func() { sayf(errs, "activityd: %s: done elsewhere, by %s", o.key.Name, oneLine(r.Owner())) })
+		oncerun.Within(time.Second, func() { sayf(errs, "activityd: %s: done elsewhere, by %s", o.key.Name, inspect.OneLine(r.Owner())) })
 	}
 	if !did && o.exitDone != exitOK {
 		return &exitError{o.exitDone, errSilent}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/once"
 )
 
@@ -83,10 +84,10 @@ func printOnce(w io.Writer, list []once.Named, output string) error {
 		case s.Expired(n.Now):
 			lease = "expired"
 		case s.Phase == once.Held:
-			lease = shortDuration(s.Until.Sub(n.Now))
+			lease = inspect.Duration(s.Until.Sub(n.Now))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", oneLine(n.Name), s.Phase, attemptsOf(s, "/"), s.Fence, lease,
-			shortDuration(s.ForgetAt.Sub(n.Now)), cmp.Or(oneLine(s.Owner), "-"), cmp.Or(shortened(oneLine(s.Reason), maxErrorCell), "-"))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", inspect.OneLine(n.Name), s.Phase, attemptsOf(s, "/"), s.Fence, lease,
+			inspect.Duration(s.ForgetAt.Sub(n.Now)), cmp.Or(inspect.OneLine(s.Owner), "-"), cmp.Or(inspect.Shortened(inspect.OneLine(s.Reason), inspect.MaxError), "-"))
 	}
 	return table.Flush()
 }
@@ -121,7 +122,7 @@ func newOnceJSON(n once.Named) onceJSON {
 	s := n.State
 	return onceJSON{
 		Name: n.Name, State: s.Phase, Expired: s.Expired(n.Now), Attempts: s.Attempt, MaxAttempts: s.Terms.Attempts, Fence: s.Fence, Owner: s.Owner,
-		LeaseMS: s.Terms.Lease.Milliseconds(), LeaseUntil: stamp(s.Until), BeganAt: stamp(s.Began), EndedAt: stamp(attemptEnded(s)), KeepMS: s.Terms.Keep.Milliseconds(), ForgetAt: stamp(s.ForgetAt), Reason: s.Reason,
+		LeaseMS: s.Terms.Lease.Milliseconds(), LeaseUntil: inspect.Stamp(s.Until), BeganAt: inspect.Stamp(s.Began), EndedAt: inspect.Stamp(attemptEnded(s)), KeepMS: s.Terms.Keep.Milliseconds(), ForgetAt: inspect.Stamp(s.ForgetAt), Reason: s.Reason,
 	}
 }
 
@@ -224,14 +225,14 @@ func onceSheet(n once.Named) string {
 		{"state", state},
 		{"attempts", attemptsOf(s, " of ")},
 		{"fence", s.Fence.String()},
-		{"owner", oneLine(s.Owner)},
+		{"owner", inspect.OneLine(s.Owner)},
 		{"lease", s.Terms.Lease.String()},
-		{"lease ends", moment(s.Until, n.Now)},
+		{"lease ends", inspect.Moment(s.Until, n.Now)},
 		{"kept for", s.Terms.Keep.String()},
-		{"attempt began", moment(s.Began, n.Now)},
-		{"attempt ended", moment(attemptEnded(s), n.Now)},
-		{"forgotten", moment(s.ForgetAt, n.Now)},
-		{"last failure", oneLine(s.Reason)},
+		{"attempt began", inspect.Moment(s.Began, n.Now)},
+		{"attempt ended", inspect.Moment(attemptEnded(s), n.Now)},
+		{"forgotten", inspect.Moment(s.ForgetAt, n.Now)},
+		{"last failure", inspect.OneLine(s.Reason)},
 	}...)
 }
 
@@ -277,7 +278,7 @@ func heldError(ctx context.Context, s *onceStore, name string) error {
 		return err
 	}
 	return fmt.Errorf("%s is held by %s, for %v more unless it is extended: another one could run it at once beside it; with --force it is forgotten all the same",
-		name, oneLine(r.State.Owner), r.State.Until.Sub(r.Now).Round(time.Millisecond))
+		name, inspect.OneLine(r.State.Owner), r.State.Until.Sub(r.Now).Round(time.Millisecond))
 }
 
 func newOnceBeginEpoch() *cobra.Command {

@@ -5,15 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
-	"time"
-	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/settings"
 )
 
@@ -50,74 +46,10 @@ func newTable(w io.Writer) *tabwriter.Writer {
 type escaper struct{ w io.Writer }
 
 func (e escaper) Write(text []byte) (int, error) {
-	if _, err := io.WriteString(e.w, escaped(string(text))); err != nil {
+	if _, err := io.WriteString(e.w, inspect.Escaped(string(text))); err != nil {
 		return 0, err
 	}
 	return len(text), nil
-}
-
-// escaped returns a text with each character that a terminal obeys or does not
-// show, lines and tabs apart, as \u and its number in UTF-16. In JSON, where
-// such characters are part of strings only, it changes no value.
-func escaped(text string) string {
-	if utf8.ValidString(text) && strings.IndexFunc(text, isHidden) < 0 {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text {
-		if !isHidden(r) {
-			b.WriteRune(r)
-			continue
-		}
-		for _, unit := range utf16.Encode([]rune{r}) {
-			fmt.Fprintf(&b, `\u%04x`, unit)
-		}
-	}
-	return b.String()
-}
-
-// isHidden reports whether a character is escaped: controls (C0, DEL, C1), formats
-// such as bidi overrides and zero-width joiners, odd spaces, unassigned characters,
-// fillers and variation selectors.
-func isHidden(r rune) bool {
-	return r != '\n' && r != '\t' && !unicode.IsPrint(r) ||
-		unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
-}
-
-// oneLine returns a text as one line, and escaped, so that its length is known.
-func oneLine(s string) string {
-	return strings.Join(strings.Fields(escaped(s)), " ")
-}
-
-// shortened returns at most n characters of s.
-func shortened(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	return string([]rune(s)[:n-1]) + "…"
-}
-
-// shortDuration returns a duration in two units, as in "3m12s" or "5d3h".
-func shortDuration(d time.Duration) string {
-	const day = 24 * time.Hour
-	d = max(d, 0)
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
-	case d < day:
-		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
-	}
-	return fmt.Sprintf("%dd%02dh", d/day, d%day/time.Hour)
-}
-
-// stamp returns a time as RFC 3339 in UTC with milliseconds; empty for the zero time.
-func stamp(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
 // sheet returns a title and, below it, lines of a name and a value each, without those of an empty

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
 )
@@ -24,7 +25,7 @@ const hostileEscaped = `a\u001b[31m\u007f\u0080\u009b31m\u200e\u200f\u061c\u202a
 // wantNothingHidden fails for output with characters that should be escaped.
 func wantNothingHidden(t *testing.T, what, out string) {
 	t.Helper()
-	if i := strings.IndexFunc(out, isHidden); i >= 0 {
+	if i := strings.IndexFunc(out, inspect.IsHidden); i >= 0 {
 		t.Errorf("%s prints %+q", what, out[i:min(len(out), i+20)])
 	}
 }
@@ -35,11 +36,11 @@ func TestNothingIsLeftForTheTerminalToObey(t *testing.T) {
 		hostile: hostileEscaped, hostileEscaped: hostileEscaped, "": "", "a\n\tb": "a\n\tb", "\xff\x9b": "\uFFFD\uFFFD", "\u202e\xff": `\u202e` + "\uFFFD",
 		"\r": `\u000d`, "\u00a0": `\u00a0`, "größer, \u0938\u094d\u0924\u0947, e\u0301": "größer, \u0938\u094d\u0924\u0947, e\u0301",
 	} {
-		if got := escaped(text); got != want {
+		if got := inspect.Escaped(text); got != want {
 			t.Errorf("%+q: %+q, want %+q", text, got, want)
 		}
 	}
-	if got := oneLine(" a\x1b]0;title\x07\n\tb\u0085  c\r"); got != `a\u001b]0;title\u0007 b\u0085 c\u000d` {
+	if got := inspect.OneLine(" a\x1b]0;title\x07\n\tb\u0085  c\r"); got != `a\u001b]0;title\u0007 b\u0085 c\u000d` {
 		t.Errorf("%q", got)
 	}
 }

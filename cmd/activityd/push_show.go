@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/schema"
@@ -108,7 +109,7 @@ func (l *pushLook) find(ctx context.Context, q taskAdmin, store *push.MySQL, nam
 	if isNumber {
 		match = queue.Filter{IDs: []uint64{id}}
 	}
-	for page, err := range taskPages(ctx, q, match, taskBatch) {
+	for page, err := range inspect.Pages(ctx, q, match, inspect.Batch) {
 		if err != nil {
 			return nil, nil, err
 		}
@@ -118,7 +119,7 @@ func (l *pushLook) find(ctx context.Context, q taskAdmin, store *push.MySQL, nam
 				e, err := l.eventOf(ctx, store, r)
 				return e, nil, err
 			case isNumber && r.Kind != push.Notify:
-				return nil, nil, fmt.Errorf("task %d is of type %s: want notify, target or deliver", r.ID, oneLine(r.Kind))
+				return nil, nil, fmt.Errorf("task %d is of type %s: want notify, target or deliver", r.ID, inspect.OneLine(r.Kind))
 			case isNumber || eventID(r) == name:
 				e, err := store.EventByID(ctx, eventID(r))
 				if e != nil || err != nil {
@@ -128,7 +129,7 @@ func (l *pushLook) find(ctx context.Context, q taskAdmin, store *push.MySQL, nam
 			}
 		}
 	}
-	return nil, nil, fmt.Errorf("there is no event or task %s: events are kept for a day after they expire, and tasks until they are done", oneLine(name))
+	return nil, nil, fmt.Errorf("there is no event or task %s: events are kept for a day after they expire, and tasks until they are done", inspect.OneLine(name))
 }
 
 // parseTaskID reads 4711, and task-4711, as a row's event is named whose row is still there.
@@ -174,7 +175,7 @@ func (l *pushLook) tasks(ctx context.Context, q taskAdmin, e *push.StoredEvent) 
 		{Kinds: []string{push.Target}, Key: uint64(e.Actor), States: unfinished},
 		{Kinds: []string{push.Deliver}, States: unfinished},
 	} {
-		for page, err := range taskPages(ctx, q, match, taskBatch) {
+		for page, err := range inspect.Pages(ctx, q, match, inspect.Batch) {
 			if err != nil {
 				return nil, err
 			}
@@ -195,9 +196,9 @@ func (l *pushLook) tasks(ctx context.Context, q taskAdmin, e *push.StoredEvent) 
 func (l *pushLook) fates(ctx context.Context, store *push.MySQL, event uint64, printer *pushPrinter, notes io.Writer) error {
 	var last push.Fate
 	for shown := 0; ; {
-		size := taskBatch
+		size := inspect.Batch
 		if l.limit > 0 {
-			size = min(taskBatch, l.limit-shown+1)
+			size = min(inspect.Batch, l.limit-shown+1)
 		}
 		page, err := store.Fates(ctx, event, l.only, last.Member, last.Device, size)
 		if err != nil {
@@ -256,7 +257,7 @@ func newEventJSON(e *push.StoredEvent) eventJSON {
 		to = "1 recipient"
 	}
 	return eventJSON{
-		ID: e.ID, Number: e.Number, Task: e.Task, Actor: e.Actor, Event: raw, CreatedAt: stamp(e.Created), ExpiresAt: stamp(e.Expires),
+		ID: e.ID, Number: e.Number, Task: e.Task, Actor: e.Actor, Event: raw, CreatedAt: inspect.Stamp(e.Created), ExpiresAt: inspect.Stamp(e.Expires),
 		recipients: to, created: e.Created, expires: e.Expires,
 	}
 }
@@ -275,7 +276,7 @@ type pushTaskJSON struct {
 }
 
 func newPushTask(r queue.Record, d push.Delivery) pushTaskJSON {
-	t := pushTaskJSON{ID: r.ID, Type: r.Kind, State: r.State, Attempts: r.Attempts, RunAt: stamp(r.RunAt), Error: r.LastError, record: r}
+	t := pushTaskJSON{ID: r.ID, Type: r.Kind, State: r.State, Attempts: r.Attempts, RunAt: inspect.Stamp(r.RunAt), Error: r.LastError, record: r}
 	if r.Kind == push.Deliver {
 		t.Member, t.Device = &d.Member, r.Key
 	}
@@ -342,15 +343,15 @@ const maxPushTasks = 20
 func (p *pushPrinter) sheet(v pushView) error {
 	var counts []string
 	for _, c := range v.Counts {
-		counts = append(counts, strings.TrimSuffix(fmt.Sprintf("%d %s (%s)", c.Count, c.State, oneLine(c.Reason)), " ()"))
+		counts = append(counts, strings.TrimSuffix(fmt.Sprintf("%d %s (%s)", c.Count, c.State, inspect.OneLine(c.Reason)), " ()"))
 	}
 	var text strings.Builder
-	text.WriteString(sheet("event "+oneLine(v.Event.ID), [][2]string{
+	text.WriteString(sheet("event "+inspect.OneLine(v.Event.ID), [][2]string{
 		{"actor", v.Event.Actor.String()},
 		{"for", v.Event.recipients},
-		{"event", oneLine(string(v.Event.Event))},
-		{"created", moment(v.Event.created, p.now)},
-		{"expires", moment(v.Event.expires, p.now)},
+		{"event", inspect.OneLine(string(v.Event.Event))},
+		{"created", inspect.Moment(v.Event.created, p.now)},
+		{"expires", inspect.Moment(v.Event.expires, p.now)},
 		{"deliveries", cmp.Or(strings.Join(counts, ", "), "none has ended yet, or there is none")},
 		{"tasks", strconv.Itoa(len(v.Tasks)) + " not done"},
 	}...))
@@ -363,7 +364,7 @@ func (p *pushPrinter) sheet(v pushView) error {
 				of, device = t.Member.String(), strconv.FormatUint(t.Device, 10)
 			}
 			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", t.ID, t.Type, of, device, t.State, t.Attempts,
-				due(t.record, p.now), cmp.Or(shortened(oneLine(t.Error), maxErrorCell), "-"))
+				inspect.Due(t.record, p.now), cmp.Or(inspect.Shortened(inspect.OneLine(t.Error), inspect.MaxError), "-"))
 		}
 		if err := table.Flush(); err != nil {
 			return err
@@ -379,7 +380,7 @@ func (p *pushPrinter) sheet(v pushView) error {
 func (p *pushPrinter) fates(page []push.Fate) error {
 	if p.lines != nil {
 		for _, f := range page {
-			one := fateJSON{f.Member, f.Device, f.Platform, f.State, f.Reason, f.ProviderID, stamp(f.At), f.Gone}
+			one := fateJSON{f.Member, f.Device, f.Platform, f.State, f.Reason, f.ProviderID, inspect.Stamp(f.At), f.Gone}
 			if err := p.lines.Encode(map[string]any{"delivery": one}); err != nil {
 				return err
 			}
@@ -397,7 +398,7 @@ func (p *pushPrinter) fates(page []push.Fate) error {
 			device = strconv.FormatUint(f.Device, 10)
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Member, device, cmp.Or(string(f.Platform), "-"), f.State,
-			cmp.Or(oneLine(f.Reason), "-"), shortDuration(p.now.Sub(f.At)), cmp.Or(oneLine(f.ProviderID), "-"), cmp.Or(oneLine(f.Gone), "-"))
+			cmp.Or(inspect.OneLine(f.Reason), "-"), inspect.Duration(p.now.Sub(f.At)), cmp.Or(inspect.OneLine(f.ProviderID), "-"), cmp.Or(inspect.OneLine(f.Gone), "-"))
 	}
 	return table.Flush()
 }

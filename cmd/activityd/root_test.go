@@ -114,7 +114,7 @@ func TestCompletion(t *testing.T) {
 		"enqueue |":                         "add_contact remove_contact upload refill notify - " + words,
 		"enqueue upload |":                  words,
 		"enqueue --queue |":                 queues + words,
-		"tasks p|":                          "pause " + words,
+		"tasks p|":                          "pause priority " + words,
 		"show |":                            words,
 		"tasks list --mysql-connections 4|": words,
 		"push |":                            "keys show " + words,

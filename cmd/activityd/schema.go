@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd"
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/schema"
@@ -192,7 +193,7 @@ func findingsText(findings []schema.Finding) string {
 		if f.Wrong {
 			class = "wrong"
 		}
-		fmt.Fprintf(&text, "%-7s  %s: %s\n         %s\n", class, f.Table, oneLine(f.What), oneLine(f.Do))
+		fmt.Fprintf(&text, "%-7s  %s: %s\n         %s\n", class, f.Table, inspect.OneLine(f.What), inspect.OneLine(f.Do))
 	}
 	return text.String()
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,19 +23,18 @@ type taskAdmin interface {
 	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
-	Defer(ctx context.Context, match queue.Filter, limit, priority int) (int, error)
+	SetPriority(ctx context.Context, match queue.Filter, limit, priority int) (int, error)
 	Pause(ctx context.Context, queue string) (changed bool, err error)
 	Resume(ctx context.Context, queue string) (changed bool, err error)
 	Paused(ctx context.Context) ([]string, error)
-	Stats(ctx context.Context) (queue.Stats, error)
 }
 
 func newTasks() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tasks",
-		Short: "Look at tasks; retry, discard, defer or hold them back",
-		Long: "Look at tasks, retry or discard those that failed for good, put some behind others, and hold\n" +
-			"queues back.\n\n" +
+		Short: "Look at tasks; retry or discard them, set their priority, hold queues back",
+		Long: "Look at tasks, retry or discard those that failed for good, put some behind or before others, and\n" +
+			"hold queues back.\n\n" +
 			"A task is waiting for a worker, scheduled for later, running, dead (it failed for good and is\n" +
 			"kept with its reason) or done (finished ones are kept only where so configured).",
 		Example: "  activityd tasks stats\n" +
@@ -47,7 +45,7 @@ func newTasks() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newTasksList(), newTasksShow(), newTasksRetry(), newTasksDiscard(), newTasksDefer(), newTasksPause(), newTasksResume(), newTasksStats())
+	cmd.AddCommand(newTasksList(), newTasksShow(), newTasksRetry(), newTasksDiscard(), newTasksPriority(), newTasksPause(), newTasksResume(), newTasksStats())
 	return cmd
 }
 
@@ -90,7 +88,7 @@ func knownQueues() (names []string) {
 // filter.
 type taskFlags struct {
 	types, states, queues []string
-	member                string
+	member, lastError     string
 }
 
 // register registers the filter; states are the possible ones.
@@ -100,6 +98,7 @@ func (t *taskFlags) register(cmd *cobra.Command, states []queue.State, usage str
 	f.StringSliceVar(&t.states, "state", nil, usage)
 	f.StringSliceVar(&t.queues, "queue", nil, "only tasks of this `queue`")
 	f.StringVar(&t.member, "member", "", "only tasks about this `member`")
+	f.StringVar(&t.lastError, "error", "", "only tasks whose last error contains this `text`; % and _ are as in LIKE, and a backslash before them takes that away")
 	completeFlag(cmd, "type", tasks.Kinds().Names())
 	completeFlag(cmd, "state", states)
 	completeFlag(cmd, "queue", knownQueues())
@@ -109,7 +108,7 @@ func (t *taskFlags) register(cmd *cobra.Command, states []queue.State, usage str
 // the possible ones. A flag without a value, as of a shell's variable that is not set,
 // is an error, because it would choose all.
 func (t *taskFlags) filter(f *pflag.FlagSet, args []string, possible []queue.State) (match queue.Filter, err error) {
-	for _, name := range []string{"type", "state", "queue", "member"} {
+	for _, name := range []string{"type", "state", "queue", "member", "error"} {
 		switch flag := f.Lookup(name); {
 		case flag.Changed && len(args) > 0:
 			return match, fmt.Errorf("--%s: want either ids or a filter", name)
@@ -127,7 +126,7 @@ func (t *taskFlags) filter(f *pflag.FlagSet, args []string, possible []queue.Sta
 		}
 		match.States = append(match.States, state)
 	}
-	match.Kinds, match.Queues = t.types, t.queues
+	match.Kinds, match.Queues, match.Error = t.types, t.queues, t.lastError
 	if t.member != "" {
 		id, err := member.Parse(t.member)
 		if err != nil {
@@ -159,36 +158,4 @@ func joined[S ~string](words []S) string {
 		list[i] = string(word)
 	}
 	return strings.Join(list, ", ")
-}
-
-// taskBatch is how many tasks are read, or changed in one transaction, at once.
-const taskBatch = 500
-
-// taskPages returns the tasks that match, by id and at most size at a time, so that
-// any number of them fits into memory. It goes forward only: a task that changes
-// afterwards does not come back.
-func taskPages(ctx context.Context, q taskAdmin, match queue.Filter, size int) iter.Seq2[[]queue.Record, error] {
-	return func(yield func([]queue.Record, error) bool) {
-		for ids := match.IDs; ; {
-			if match.IDs = ids[:min(len(ids), size)]; ids != nil && len(ids) == 0 {
-				return
-			}
-			page, err := q.List(ctx, match, size)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if len(page) > 0 && !yield(page, nil) {
-				return
-			}
-			switch {
-			case ids != nil:
-				ids = ids[len(match.IDs):]
-			case len(page) < size:
-				return
-			default:
-				match.After = page[len(page)-1].ID
-			}
-		}
-	}
 }

@@ -11,12 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/queue"
 )
 
 // taskChange is a change of many tasks, and what its flags say.
 type taskChange struct {
-	verb, past string        // as in "retry", "retried"
+	verb, past string        // as in "retry", "retried", before a number of tasks
 	possible   []queue.State // of the tasks that can be changed; the first one is the default of a filter
 	do         func(q taskAdmin, ctx context.Context, match queue.Filter, limit int) (int, error)
 
@@ -24,6 +25,16 @@ type taskChange struct {
 	match    queue.Filter
 	all, dry bool
 	progress time.Duration
+	output   string
+}
+
+// changeJSON is what came of a change, as other programs read it.
+type changeJSON struct {
+	Dry     bool `json:"dry_run,omitempty"`
+	Would   int  `json:"would_change,omitempty"`
+	Changed int  `json:"changed"`
+	Missed  int  `json:"changed_meanwhile"` // or locked, and left alone
+	Refused int  `json:"refused"`           // of those that were named by id
 }
 
 func newTasksRetry() *cobra.Command {
@@ -74,27 +85,27 @@ func newTasksDiscard() *cobra.Command {
 	return cmd
 }
 
-func newTasksDefer() *cobra.Command {
-	priority := 0
+func newTasksPriority() *cobra.Command {
+	to := 0
 	ch := &taskChange{
-		verb: "defer", past: "deferred", possible: []queue.State{queue.Waiting, queue.Scheduled},
+		verb: "set the priority of", past: "set the priority of", possible: []queue.State{queue.Waiting, queue.Scheduled},
 		do: func(q taskAdmin, ctx context.Context, match queue.Filter, limit int) (int, error) {
-			return q.Defer(ctx, match, limit, priority)
+			return q.SetPriority(ctx, match, limit, to)
 		},
 	}
 	cmd := ch.command(&config{}, &cobra.Command{
-		Use:   "defer [ID...]",
-		Short: "Put waiting tasks behind others, as those of an import",
-		Long: "Put tasks that wait behind those with a lower number for a priority: what your site changes from\n" +
-			"now on, whose tasks have 0, is done before them. Priorities count within a queue. Tasks whose\n" +
-			"priority is as low keep it; running ones go on. A repetition of a deferred change is done with the\n" +
-			"more urgent of the two. Interrupt it and repeat it as you like.",
-		Example: "  activityd tasks defer --queue default --dry-run\n" +
-			"  activityd tasks defer --queue default,fan_out\n" +
-			"  activityd tasks defer --type upload --priority 20",
-		PreRunE: func(*cobra.Command, []string) error { return checkPriority(priority) },
+		Use:   "priority [ID...]",
+		Short: "Put waiting tasks behind others, as those of an import, or before them",
+		Long: "Give tasks that wait a priority. Those with a lower number are done first: by default it puts them\n" +
+			"behind what your site changes from now on, whose tasks have 0. Priorities count within a queue, and\n" +
+			"running tasks go on. A repetition of a change is done with the more urgent of the two. That tasks\n" +
+			"became more urgent is noticed within some seconds. Interrupt it and repeat it as you like.",
+		Example: "  activityd tasks priority --queue default --dry-run\n" +
+			"  activityd tasks priority --queue default,fan_out\n" +
+			"  activityd tasks priority --type upload --to -10",
+		PreRunE: func(*cobra.Command, []string) error { return checkPriority("to", to) },
 	})
-	cmd.Flags().IntVar(&priority, "priority", queue.Idle, "the lower, the sooner: -32768 to 32767")
+	cmd.Flags().IntVar(&to, "to", queue.Idle, "the lower, the sooner: -32768 to 32767")
 	return cmd
 }
 
@@ -113,9 +124,10 @@ func (ch *taskChange) command(c *config, cmd *cobra.Command) *cobra.Command {
 	}
 	f := cmd.Flags()
 	ch.chosen.register(cmd, ch.possible, fmt.Sprintf("only tasks in this `state` (default %s)", ch.possible[0]))
-	f.BoolVar(&ch.all, "all", false, "all of them, where neither ids nor type, queue or member are given")
+	f.BoolVar(&ch.all, "all", false, "all of them, where neither ids nor type, queue, member or error are given")
 	f.BoolVar(&ch.dry, "dry-run", false, "only say which tasks it would be")
 	progressFlag(f, &ch.progress)
+	outputFlag(f, &ch.output)
 	c.mysqlFlags(f)
 	return cmd
 }
@@ -125,8 +137,8 @@ func (ch *taskChange) choose(cmd *cobra.Command, args []string) (err error) {
 	if ch.match, err = ch.chosen.filter(cmd.Flags(), args, ch.possible); err != nil {
 		return err
 	}
-	if m := ch.match; !ch.all && len(m.IDs)+len(m.Kinds)+len(m.Queues) == 0 && m.Key == 0 {
-		return fmt.Errorf("%s which tasks? Name them by id, --type, --queue or --member, or say --all", ch.verb)
+	if m := ch.match; !ch.all && len(m.IDs)+len(m.Kinds)+len(m.Queues)+len(m.Error) == 0 && m.Key == 0 {
+		return fmt.Errorf("%s which tasks? Name them by id, --type, --queue, --member or --error, or say --all", cmd.Name())
 	}
 	switch {
 	case len(ch.match.IDs) > 0:
@@ -151,7 +163,13 @@ func (ch *taskChange) run(ctx context.Context, q taskAdmin, out, errs io.Writer)
 	case err != nil:
 		return fmt.Errorf("%s %d tasks, then: %w", ch.past, changed, err)
 	}
-	fmt.Fprintf(out, "%s %d tasks\n", ch.past, changed)
+	if ch.output == outputJSON {
+		if err := newLineEncoder(out).Encode(changeJSON{Changed: changed, Missed: missed, Refused: refused}); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(out, "%s %d tasks\n", ch.past, changed)
+	}
 	if missed > 0 {
 		fmt.Fprintf(errs, "%d others changed in the meantime, or are about to, and were left alone\n", missed)
 	}
@@ -168,7 +186,7 @@ func (ch *taskChange) refused(ctx context.Context, q taskAdmin, errs io.Writer) 
 		return 0, nil
 	}
 	states := make(map[uint64]queue.State)
-	for page, err := range taskPages(ctx, q, queue.Filter{IDs: ch.match.IDs}, taskBatch) {
+	for page, err := range inspect.Pages(ctx, q, queue.Filter{IDs: ch.match.IDs}, inspect.Batch) {
 		if err != nil {
 			return 0, err
 		}
@@ -195,11 +213,11 @@ func (ch *taskChange) refused(ctx context.Context, q taskAdmin, errs io.Writer) 
 // ctx stops it between two. It goes by id, so that no task is changed twice: one that
 // is retried may be dead again before the last page is reached.
 func (ch *taskChange) batches(ctx context.Context, q taskAdmin, p *progress) (changed, missed int, err error) {
-	for page, err := range taskPages(ctx, q, ch.match, taskBatch) {
+	for page, err := range inspect.Pages(ctx, q, ch.match, inspect.Batch) {
 		if err != nil {
 			return changed, missed, err
 		}
-		match := queue.Filter{States: ch.match.States}
+		match := queue.Filter{States: ch.match.States, Error: ch.match.Error}
 		for _, r := range page {
 			match.IDs = append(match.IDs, r.ID)
 		}
@@ -220,8 +238,8 @@ const previewed = 10
 
 // preview says how many tasks would be changed, and shows the first of them.
 func (ch *taskChange) preview(ctx context.Context, q taskAdmin, out io.Writer) error {
-	printer, total := newTaskPrinter(out, outputTable), 0
-	for page, err := range taskPages(ctx, q, ch.match, taskBatch) {
+	printer, total := newTaskPrinter(out, ch.output), 0
+	for page, err := range inspect.Pages(ctx, q, ch.match, inspect.Batch) {
 		if err != nil {
 			return err
 		}
@@ -231,6 +249,9 @@ func (ch *taskChange) preview(ctx context.Context, q taskAdmin, out io.Writer) e
 			}
 		}
 		total += len(page)
+	}
+	if ch.output == outputJSON {
+		return newLineEncoder(out).Encode(changeJSON{Would: total, Dry: true})
 	}
 	_, err := fmt.Fprintf(out, "would %s %d tasks\n", ch.verb, total)
 	return err

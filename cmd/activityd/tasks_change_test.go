@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
@@ -32,7 +33,7 @@ func TestThousandsOfDeadTasksAreRetriedInBatches(t *testing.T) {
 	var errs strings.Builder
 	q := tapped{o, func(match queue.Filter, limit int) {
 		batches++
-		if limit > taskBatch || len(match.IDs) != limit {
+		if limit > inspect.Batch || len(match.IDs) != limit {
 			t.Errorf("a batch of %d, with %d ids", limit, len(match.IDs))
 		}
 	}}
@@ -40,7 +41,7 @@ func TestThousandsOfDeadTasksAreRetriedInBatches(t *testing.T) {
 	ch.progress = time.Nanosecond
 	var out strings.Builder
 	must(t, ch.run(t.Context(), q, &out, &errs))
-	if out.String() != "retried 3000 tasks\n" || batches != dead/taskBatch || !strings.Contains(errs.String(), "3000 tasks, ") {
+	if out.String() != "retried 3000 tasks\n" || batches != dead/inspect.Batch || !strings.Contains(errs.String(), "3000 tasks, ") {
 		t.Errorf("printed %q in %d batches; progress %q", out.String(), batches, errs.String())
 	}
 	o.want(t, queuetest.Counts{Waiting: dead})
@@ -230,15 +231,15 @@ func TestTasksThatChangeMeanwhileAreTold(t *testing.T) {
 }
 
 // An import that waits is put behind what the site changes from now on, in batches.
-func TestAnImportIsDeferredByOneCommand(t *testing.T) {
+func TestAnImportIsPutBehindByOneCommand(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
 	const imported = 1200
 	enqueueUploads(t, o, 1, imported)
-	if out, _ := o.succeed(t, "defer", "--queue", "default", "--dry-run"); !strings.HasSuffix(out, "would defer 1200 tasks\n") {
+	if out, _ := o.succeed(t, "priority", "--queue", "default", "--dry-run"); !strings.HasSuffix(out, "would set the priority of 1200 tasks\n") {
 		t.Errorf("dry run printed\n%s", out)
 	}
-	if out, errs := o.succeed(t, "defer", "--queue", "default"); out != "deferred 1200 tasks\n" || errs != "" {
+	if out, errs := o.succeed(t, "priority", "--queue", "default"); out != "set the priority of 1200 tasks\n" || errs != "" {
 		t.Errorf("printed %q, %q", out, errs)
 	}
 	live := enqueueUploads(t, o, 9001, 9003)
@@ -246,14 +247,47 @@ func TestAnImportIsDeferredByOneCommand(t *testing.T) {
 		t.Errorf("claimed %+v, want %v", got, live)
 	}
 	for args, want := range map[string]string{
-		"defer":                         "defer which tasks?",
-		"defer --all --priority 40000":  "--priority: is 40000",
-		"defer --all --state dead":      "--state",
-		"defer --queue x --priority=-1": "",
+		"priority --all --state dead": "--state",
+		"priority --queue x --to=-1":  "",
+		"priority --type upload --to": "--to",
 	} {
 		code, _, errs := o.tasks(t, strings.Fields(args)...)
 		if (code == 0) != (want == "") || !strings.Contains(errs, want) {
 			t.Errorf("%s: %d %s, want %q", args, code, errs, want)
 		}
 	}
+}
+
+// Tasks are chosen by what is in their last error, in batches; one that fails otherwise in the meantime is left alone.
+func TestTasksAreChosenByTheirError(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	const dead = 1100
+	makeDead(t, o, dead)
+	_, err := o.db.ExecContext(t.Context(), "UPDATE parked_tasks SET last_error = CONCAT('dial tcp 10.0.0.', subject, ':443: refused') WHERE subject % 2 = 0")
+	must(t, err)
+	if out, _ := o.succeed(t, "retry", "--error", "dial tcp %: REFUSED", "--dry-run", "-o=json"); !strings.HasSuffix(out, `{"dry_run":true,"would_change":550,"changed":0,"changed_meanwhile":0,"refused":0}`+"\n") || strings.Count(out, "\n") != previewed+1 {
+		t.Errorf("dry run printed\n%s", out)
+	}
+	if out, _ := o.succeed(t, "list", "--error", "10.0.0.8:", "-o=json"); strings.Count(out, "\n") != 1 || !strings.Contains(out, `"subject":"8"`) {
+		t.Errorf("listed %s", out)
+	}
+	ch := newRetry()
+	cmd := ch.command(&config{}, &cobra.Command{})
+	must(t, cmd.Flags().Parse([]string{"--error=refused", "--output=json"}))
+	must(t, ch.choose(cmd, nil))
+	q := tapped{o, func(match queue.Filter, _ int) { // between the look and the change
+		_, err := o.db.ExecContext(t.Context(), "UPDATE parked_tasks SET last_error = 'timeout' WHERE subject = 2")
+		must(t, err)
+	}}
+	var out strings.Builder
+	must(t, ch.run(t.Context(), q, &out, io.Discard))
+	if want := `{"changed":549,"changed_meanwhile":1,"refused":0}` + "\n"; out.String() != want {
+		t.Errorf("printed %s, want %s", out.String(), want)
+	}
+	o.want(t, queuetest.Counts{Waiting: 549, Dead: dead - 549})
+	if out, _ := o.succeed(t, "discard", "--error=boom", "--type=upload", "--queue=default", "--yes"); out != "discarded 550 tasks\n" {
+		t.Errorf("printed %q", out)
+	}
+	o.want(t, queuetest.Counts{Waiting: 549, Dead: 1})
 }

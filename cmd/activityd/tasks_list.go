@@ -1,20 +1,19 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -60,13 +59,13 @@ func newTasksList() *cobra.Command {
 // run lists the tasks, and says on errs when there are none or more: out may be
 // read by a program.
 func (l taskList) run(ctx context.Context, q taskAdmin, out, errs io.Writer) error {
-	size := taskBatch
+	size := inspect.Batch
 	if l.limit > 0 {
-		size = min(taskBatch, l.limit+1)
+		size = min(inspect.Batch, l.limit+1)
 	}
 	printer := newTaskPrinter(out, l.output)
 	listed, last, more := 0, uint64(0), false
-	for page, err := range taskPages(ctx, q, l.match, size) {
+	for page, err := range inspect.Pages(ctx, q, l.match, size) {
 		if err != nil {
 			return err
 		}
@@ -124,45 +123,10 @@ func (p *taskPrinter) print(page []queue.Record) error {
 	}
 	for _, r := range page {
 		fmt.Fprintf(p.table, "%d\t%s\t%s\t%d\t%s\t%s\t%d/%d\t%s\t%s\t%s\n",
-			r.ID, oneLine(r.Queue), oneLine(r.Kind), r.Key, argsCell(r.Payload), r.State, r.Attempts, r.MaxAttempts,
-			shortDuration(p.now.Sub(r.Created)), due(r, p.now), cmp.Or(shortened(oneLine(r.LastError), maxErrorCell), "-"))
+			r.ID, inspect.OneLine(r.Queue), inspect.OneLine(r.Kind), r.Key, inspect.Args(r.Payload), r.State, r.Attempts, r.MaxAttempts,
+			inspect.Duration(p.now.Sub(r.Created)), inspect.Due(r, p.now), cmp.Or(inspect.Shortened(inspect.OneLine(r.LastError), inspect.MaxError), "-"))
 	}
 	return p.table.Flush()
-}
-
-// due says what happens to a task next, and when.
-func due(r queue.Record, now time.Time) string {
-	switch {
-	case r.State == queue.Scheduled && !r.RunAt.After(now):
-		return "now"
-	case r.State == queue.Scheduled:
-		return "in " + shortDuration(r.RunAt.Sub(now))
-	case r.State == queue.Running:
-		return "lease " + shortDuration(r.LeaseUntil.Sub(now))
-	case r.State == queue.Waiting && !r.ExpiresAt.IsZero():
-		return "expires " + shortDuration(r.ExpiresAt.Sub(now))
-	case r.State == queue.Done:
-		return "kept " + shortDuration(r.ForgetAt.Sub(now))
-	}
-	return "-"
-}
-
-// How much of the arguments and of the last error a table shows, in characters.
-const (
-	maxArgsCell  = 40
-	maxErrorCell = 80
-)
-
-// argsCell returns the arguments without the signs that JSON needs, as in
-// "contact_id:98765", and "-" for none.
-func argsCell(raw json.RawMessage) string {
-	var compact bytes.Buffer // MySQL spaces it out, MariaDB keeps it as it was
-	text := string(raw)
-	if json.Compact(&compact, raw) == nil {
-		text = compact.String()
-	}
-	text = strings.NewReplacer("{", "", "}", "", `"`, "").Replace(text)
-	return cmp.Or(shortened(oneLine(text), maxArgsCell), "-")
 }
 
 // taskJSON is a task as other programs read it.
@@ -190,9 +154,9 @@ type taskJSON struct {
 func newTaskJSON(r queue.Record) taskJSON {
 	return taskJSON{
 		ID: r.ID, Queue: r.Queue, Type: r.Kind, Subject: r.Key, Args: r.Payload, Priority: r.Priority, State: r.State,
-		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, CreatedAt: stamp(r.Created), UpdatedAt: stamp(r.Updated),
-		RunAt: stamp(r.RunAt), ExpiresAt: stamp(r.ExpiresAt), LeaseOwner: r.LeaseOwner, LeaseUntil: stamp(r.LeaseUntil),
-		ForgetAt: stamp(r.ForgetAt), DedupeKey: r.DedupeKey, LastError: r.LastError,
+		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, CreatedAt: inspect.Stamp(r.Created), UpdatedAt: inspect.Stamp(r.Updated),
+		RunAt: inspect.Stamp(r.RunAt), ExpiresAt: inspect.Stamp(r.ExpiresAt), LeaseOwner: r.LeaseOwner, LeaseUntil: inspect.Stamp(r.LeaseUntil),
+		ForgetAt: inspect.Stamp(r.ForgetAt), DedupeKey: r.DedupeKey, LastError: r.LastError,
 	}
 }
 
@@ -224,7 +188,7 @@ func newTasksShow() *cobra.Command {
 func showTasks(ctx context.Context, q taskAdmin, ids []uint64, output string, out io.Writer) error {
 	missing := slices.Clone(ids)
 	lines, now := newTaskPrinter(out, output), time.Now()
-	for page, err := range taskPages(ctx, q, queue.Filter{IDs: ids}, taskBatch) {
+	for page, err := range inspect.Pages(ctx, q, queue.Filter{IDs: ids}, inspect.Batch) {
 		if err == nil && output == outputJSON {
 			err = lines.print(page)
 		}
@@ -249,38 +213,10 @@ func showTasks(ctx context.Context, q taskAdmin, ids []uint64, output string, ou
 
 // taskSheet returns all that is known about a task.
 func taskSheet(r queue.Record, now time.Time) string {
-	text := sheet(fmt.Sprintf("task %d", r.ID), [][2]string{
-		{"type", oneLine(r.Kind)},
-		{"member", strconv.FormatUint(r.Key, 10)},
-		{"arguments", oneLine(string(r.Payload))},
-		{"queue", oneLine(r.Queue)},
-		{"priority", strconv.Itoa(r.Priority)},
-		{"state", string(r.State)},
-		{"attempts", fmt.Sprintf("%d of %d", r.Attempts, r.MaxAttempts)},
-		{"created", moment(r.Created, now)},
-		{"updated", moment(r.Updated, now)},
-		{"may start", moment(r.RunAt, now)},
-		{"expires", moment(r.ExpiresAt, now)},
-		{"leased by", oneLine(r.LeaseOwner)},
-		{"lease ends", moment(r.LeaseUntil, now)},
-		{"deleted", moment(r.ForgetAt, now)},
-		{"dedupe key", oneLine(r.DedupeKey)},
-	}...)
+	text := sheet(fmt.Sprintf("task %d", r.ID), inspect.Task(r, now)...)
 	if r.LastError != "" {
 		indented := strings.ReplaceAll(strings.TrimRight(r.LastError, "\n"), "\n", "\n    ")
 		text += fmt.Sprintf("  last error\n    %s\n", indented)
 	}
 	return text
-}
-
-// moment returns a time and how far away it is; empty for the zero time.
-func moment(t, now time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	away := shortDuration(now.Sub(t)) + " ago"
-	if t.After(now) {
-		away = "in " + shortDuration(t.Sub(now))
-	}
-	return t.UTC().Format("2006-01-02 15:04:05.000 UTC") + " (" + away + ")"
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
@@ -163,10 +164,10 @@ func TestManyIDsAreListedInBatches(t *testing.T) {
 		t.Errorf("listed %d tasks, want %d", len(got), len(ids))
 	}
 	queries := 0
-	for page, err := range taskPages(t.Context(), o, queue.Filter{IDs: ids}, taskBatch) {
+	for page, err := range inspect.Pages(t.Context(), o, queue.Filter{IDs: ids}, inspect.Batch) {
 		must(t, err)
 		queries++
-		if len(page) > taskBatch {
+		if len(page) > inspect.Batch {
 			t.Errorf("a page of %d", len(page))
 		}
 	}
@@ -181,7 +182,7 @@ func TestShortDurations(t *testing.T) {
 		-time.Hour: "0s", 0: "0s", 59*time.Second + 999*time.Millisecond: "59s", time.Minute: "1m00s", 3*time.Minute + 7*time.Second: "3m07s",
 		time.Hour: "1h00m", 26 * time.Hour: "1d02h", 1000 * 24 * time.Hour: "1000d00h",
 	} {
-		if got := shortDuration(d); got != want {
+		if got := inspect.Duration(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}
@@ -213,41 +214,6 @@ func TestTasksAsJSON(t *testing.T) {
 		must(t, newTaskPrinter(&out, outputJSON).print([]queue.Record{c.record}))
 		if diff := cmp.Diff(c.want+"\n", out.String()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
-		}
-	}
-}
-
-func TestWhatIsDue(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC)
-	soon, past := now.Add(90*time.Second), now.Add(-time.Hour)
-	for _, c := range []struct {
-		record queue.Record
-		want   string
-	}{
-		{queue.Record{State: queue.Waiting}, "-"},
-		{queue.Record{State: queue.Waiting, ExpiresAt: soon}, "expires 1m30s"},
-		{queue.Record{State: queue.Scheduled, RunAt: soon, ExpiresAt: soon}, "in 1m30s"},
-		{queue.Record{State: queue.Scheduled, RunAt: past}, "now"},
-		{queue.Record{State: queue.Running, LeaseUntil: soon}, "lease 1m30s"},
-		{queue.Record{State: queue.Running, LeaseUntil: past}, "lease 0s"},
-		{queue.Record{State: queue.Done, ForgetAt: soon}, "kept 1m30s"},
-		{queue.Record{State: queue.Dead}, "-"},
-	} {
-		if got := due(c.record, now); got != c.want {
-			t.Errorf("%+v: %q, want %q", c.record, got, c.want)
-		}
-	}
-}
-
-func TestArgumentsInATable(t *testing.T) {
-	t.Parallel()
-	for raw, want := range map[string]string{
-		"": "-", "{}": "-", `{"contact_id": "5"}`: "contact_id:5", `{"after":7,"updated":1000}`: "after:7,updated:1000", `{"x":"` + "\x1b" + ``: `x:\u001b`,
-		`{"x":"` + strings.Repeat("y", 100) + `"}`: "x:" + strings.Repeat("y", maxArgsCell-3) + "…",
-	} {
-		if got := argsCell(json.RawMessage(raw)); got != want {
-			t.Errorf("%s: %q, want %q", raw, got, want)
 		}
 	}
 }

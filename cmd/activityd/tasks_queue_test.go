@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
@@ -34,7 +35,7 @@ func TestPauseAndResumeAQueue(t *testing.T) {
 	if !slices.Equal(paused, []string{"default"}) {
 		t.Errorf("paused are %v", paused)
 	}
-	if out, _ := o.succeed(t, "stats"); !strings.HasSuffix(strings.Split(out, "\n")[1], "paused") {
+	if out, _ := o.succeed(t, "stats", "--over=0"); !strings.HasSuffix(strings.Split(out, "\n")[1], "paused") {
 		t.Errorf("stats:\n%s", out)
 	}
 	o.succeed(t, "resume", "default")
@@ -72,14 +73,14 @@ func TestAStrangeQueueIsWarnedOf(t *testing.T) {
 func TestStatsCountWhatThereIs(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
-	if out, _ := o.succeed(t, "stats"); out != "there are no tasks, and no queue is paused\n" {
+	if out, _ := o.succeed(t, "stats", "--over=0"); out != "there are no tasks, and no queue is paused\n" {
 		t.Errorf("without tasks: %q", out)
 	}
-	if out, _ := o.succeed(t, "stats", "-o=json"); !strings.Contains(out, `"count_limit":100000,"queues":[]`) {
+	if out, _ := o.succeed(t, "stats", "--over=100ms", "-o=json"); !strings.Contains(out, `"queues":[],"more_queues":false`) {
 		t.Errorf("without tasks: %q", out)
 	}
 	makeEveryState(t, o)
-	out, _ := o.succeed(t, "stats")
+	out, _ := o.succeed(t, "stats", "--over=0")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if len(lines) != 4 {
 		t.Fatalf("printed\n%s", out)
@@ -91,84 +92,72 @@ func TestStatsCountWhatThereIs(t *testing.T) {
 			t.Errorf("line %d is %q, want %q", i, got, want)
 		}
 	}
-	out, _ = o.succeed(t, "stats", "--output=json")
-	var got statsJSON
+	out, _ = o.succeed(t, "stats", "--output=json", "--over=0")
+	var got inspect.Queues
 	must(t, json.Unmarshal([]byte(out), &got))
-	if len(got.Queues) != 1 || got.Queues[0].OldestSeconds < 0 || got.Queues[0].OldestSeconds > 600 {
+	if len(got.Queues) != 1 || got.Queues[0].Oldest < 0 || got.Queues[0].Oldest > 600 || got.Queues[0].Types[0].Oldest > 600 {
 		t.Fatalf("as JSON: %s", out)
 	}
-	if diff := cmp.Diff([]typeStats{{Type: "add_contact", Waiting: 1}, {Type: "upload", Scheduled: 1, Running: 1, Dead: 1}}, got.Queues[0].Types); diff != "" {
+	got.Queues[0].Types[0].Oldest = 0
+	if diff := cmp.Diff([]inspect.Kind{{Type: "add_contact", Waiting: 1}, {Type: "upload", Scheduled: 1, Running: 1, Dead: 1}}, got.Queues[0].Types); diff != "" {
 		t.Errorf("as JSON (-want +got):\n%s", diff)
 	}
 }
 
-func TestStatsMarkWhatTheyDidNotCountToTheEnd(t *testing.T) {
+// The rates are from two looks: what came and went between them, and when none will wait.
+func TestStatsSayHowFastTasksComeAndGo(t *testing.T) {
 	t.Parallel()
-	s := queue.Stats{
-		Tasks: []queue.TaskStats{
-			{Queue: "default", Kind: "add_contact", State: queue.Waiting, Count: 60_000},
-			{Queue: "default", Kind: "upload", State: queue.Dead, Count: 5},
-			{Queue: "default", Kind: "upload", State: queue.Waiting, Count: 40_000},
-			{Queue: "refill", Kind: "refill", State: queue.Waiting, Count: 7},
-		},
-		Queues: []queue.Summary{{Queue: "default", Capped: true, Oldest: 90 * time.Second}, {Queue: "fan_out", Paused: true}, {Queue: "refill"}},
-	}
+	o := newOperator(t)
+	enqueueUploads(t, o, 1, 20)
+	_, err := o.db.ExecContext(t.Context(), "UPDATE tasks SET created_at = created_at - 60000")
+	must(t, err)
+	ctx, interrupt := context.WithCancel(t.Context())
+	looks := 0
+	q := between{o.Queue, func() {
+		if looks++; looks == 2 {
+			finishAll(t, o, nil, claimAll(t, o, 8)...)
+			enqueueUploads(t, o, 101, 103)
+		}
+	}}
 	var out strings.Builder
-	must(t, newStatsJSON(s, time.Now()).print(&out))
-	want := `QUEUE    TYPE         WAITING  SCHEDULED  RUNNING  DEAD  DONE  OLDEST WAITING  CHANGE/S  EMPTY IN  PAUSED
-default  all          ≥100000  0          0        5     0     1m30s           -         -         -
-         add_contact  ≥60000   0          0        0     0     -               -         -         -
-         upload       ≥40000   0          0        5     0     -               -         -         -
-fan_out  all          0        0          0        0     0     -               -         -         paused
-refill   all          7        0          0        0     0     0s              -         -         -
-         refill       7        0          0        0     0     -               -         -         -
-`
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	must(t, (&taskWatch{output: outputJSON, over: minWatch}).run(ctx, q, &out, io.Discard))
+	var got inspect.Queues
+	must(t, json.Unmarshal([]byte(out.String()), &got))
+	one := got.Queues[0]
+	near := func(is *float64, of float64) bool {
+		return is != nil && *is > 0.999*of/got.Over && *is < 1.001*of/got.Over
+	}
+	if got.Over < 0.1 || !near(one.Enqueued, 3) || !near(one.Started, 8) || one.AtLeast || one.Grows || !near(one.Types[0].Started, 8) ||
+		one.EmptyIn == nil || *one.EmptyIn < 0.999*15*got.Over/5 || *one.EmptyIn > 1.001*15*got.Over/5 {
+		t.Errorf("%s", out.String())
+	}
+	interrupt()
+	if err := (&taskWatch{over: minWatch}).run(ctx, o.Queue, io.Discard, io.Discard); err == nil {
+		t.Error("it goes on after an interrupt")
 	}
 }
 
-// The second look says how fast a backlog falls and when it will be gone: one that was counted
-// by its number, a larger one by the age of its oldest task.
-func TestStatsSayWhenABacklogEnds(t *testing.T) {
-	t.Parallel()
-	look := func(number int, oldest time.Duration) statsJSON {
-		return newStatsJSON(queue.Stats{
-			Tasks:  []queue.TaskStats{{Queue: "default", Kind: "upload", State: queue.Waiting, Count: number}},
-			Queues: []queue.Summary{{Queue: "default", Capped: number == queue.StatsLimit, Oldest: oldest}},
-		}, time.Now())
-	}
-	for name, c := range map[string]struct {
-		before, now statsJSON
-		change, end string
-	}{
-		"falls":             {look(10_000, time.Minute), look(8000, time.Minute), "-1000", "8s"},
-		"rises":             {look(10_000, time.Minute), look(10_500, time.Minute), "+250", "-"},
-		"stands":            {look(10_000, time.Minute), look(10_000, 30*time.Second), "+0", "-"},
-		"gone":              {look(10_000, time.Minute), look(0, 0), "-5000", "-"},
-		"more than counted": {look(queue.StatsLimit, 10*time.Minute), look(queue.StatsLimit, 590*time.Second), "-", "1m58s"},
-		"more, not reduced": {look(queue.StatsLimit, time.Minute), look(queue.StatsLimit, 62*time.Second), "-", "-"},
-		"more, now counted": {look(queue.StatsLimit, time.Minute), look(90_000, 50*time.Second), "-", "10s"},
-		"a new queue":       {newStatsJSON(queue.Stats{}, time.Now()), look(5, time.Second), "-", "-"},
-	} {
-		c.now.compare(c.before, 2*time.Second)
-		var out strings.Builder
-		must(t, c.now.print(&out))
-		row := strings.Fields(strings.Split(out.String(), "\n")[1])
-		if got := row[8:10]; got[0] != c.change || got[1] != c.end {
-			t.Errorf("%s: change and end are %v, want %s %s", name, got, c.change, c.end)
-		}
-	}
+// between is a queue that is told of each look.
+type between struct {
+	looker
+
+	before func()
+}
+
+func (b between) Look(ctx context.Context, before *queue.Look) (queue.Look, error) {
+	b.before()
+	return b.looker.Look(ctx, before)
 }
 
 // stater is a queue with the statistics that stats returns.
 type stater struct {
-	taskAdmin
-
 	stats func() (queue.Stats, error)
 }
 
-func (s stater) Stats(context.Context) (queue.Stats, error) { return s.stats() }
+func (s stater) Look(context.Context, *queue.Look) (l queue.Look, err error) {
+	l.Stats, err = s.stats()
+	return l, err
+}
 
 func TestWatchingGoesOnUntilItIsInterrupted(t *testing.T) {
 	t.Parallel()

@@ -5,45 +5,60 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/queue"
 )
 
 // taskWatch is what the flags of stats say, and the look before.
 type taskWatch struct {
 	output string
+	over   time.Duration // between the two looks that rates need; 0: none
 	every  time.Duration // 0: once
-	before statsJSON
-	at     time.Time // of before
+	before *queue.Look
 }
 
-// minWatch keeps a watch from being a load.
-const minWatch = 100 * time.Millisecond
+// looker is what stats needs of a queue.
+type looker interface {
+	Look(ctx context.Context, before *queue.Look) (queue.Look, error)
+}
+
+// minWatch keeps a watch from being a load, and maxOver is below what a look remembers.
+const (
+	minWatch = 100 * time.Millisecond
+	maxOver  = 30 * time.Second
+)
 
 func newTasksStats() *cobra.Command {
 	c, w := &config{}, taskWatch{}
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Say how full the queues are",
+		Short: "Say how full the queues are, and how fast that changes",
 		Long: "Say how full the queues are: tasks by queue, type and state, and the age of the oldest waiting\n" +
-			"one. Of each queue and state only the first 100000 tasks are counted, so that it costs little\n" +
-			"whatever waits; where there are more, the numbers have a \"≥\". Types without a handler are\n" +
-			"counted as \"other\"; of queues that are neither standard nor paused, the first 32.\n\n" +
-			"With --watch, the second look on says how fast the waiting tasks grow or fall in number, and when\n" +
-			"there will be none if that goes on: by the number, or, where it is not known, by the age of the\n" +
-			"oldest." + outputHelp,
-		Example: "  activityd tasks stats\n  activityd tasks stats --watch 2s",
+			"one; how fast tasks are enqueued and started; and when none will wait if that goes on, or that\n" +
+			"they become more. Of each queue and state only the first 100000 tasks are counted, so that it\n" +
+			"costs little whatever waits; where more wait, their number is estimated (\"≈\"), and other numbers\n" +
+			"have a \"≥\". Types without a handler are counted as \"other\"; of queues that are neither standard\n" +
+			"nor paused, the first 32.\n\n" +
+			"The rates are from two looks at the tables: which tasks wait at the second one that were not\n" +
+			"there at the first, and which do no longer. A task that came and was started between them is not\n" +
+			"seen. Where the oldest waiting task is younger than that, there may be some, and the rates have a\n" +
+			"\"≥\"; the end of a backlog is right in any case. With --watch, each look is compared with the one\n" +
+			"before." + outputHelp,
+		Example: "  activityd tasks stats\n  activityd tasks stats --over 10s\n  activityd tasks stats --watch 2s",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if w.every != 0 && w.every < minWatch {
-				return fmt.Errorf("--watch: is %v: want at least %v, or 0", w.every, minWatch)
+			switch {
+			case w.every != 0 && (w.every < minWatch || w.every > maxOver):
+				return fmt.Errorf("--watch: is %v: want %v to %v, or 0", w.every, minWatch, maxOver)
+			case w.over != 0 && (w.over < minWatch || w.over > maxOver):
+				return fmt.Errorf("--over: is %v: want %v to %v, or 0", w.over, minWatch, maxOver)
 			}
 			return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
 				return w.run(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -51,7 +66,8 @@ func newTasksStats() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&w.every, "watch", 0, "look again after this time, until interrupted; 0: look once")
+	f.DurationVar(&w.over, "over", 2*time.Second, "measure the rates over this time; 0: look once, without rates")
+	f.DurationVar(&w.every, "watch", 0, "look again after this time, until interrupted; 0: do not")
 	outputFlag(f, &w.output)
 	c.mysqlFlags(f)
 	return cmd
@@ -59,7 +75,16 @@ func newTasksStats() *cobra.Command {
 
 // run prints the statistics, once or until ctx ends. A database that goes away
 // during a watch does not end it.
-func (w *taskWatch) run(ctx context.Context, q taskAdmin, out, errs io.Writer) error {
+func (w *taskWatch) run(ctx context.Context, q looker, out, errs io.Writer) error {
+	if w.over > 0 {
+		first, err := q.Look(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if w.before = &first; retry.Sleep(ctx, w.over) != nil {
+			return errSignalled
+		}
+	}
 	if err := w.look(ctx, q, out); err != nil || w.every == 0 {
 		return err
 	}
@@ -84,166 +109,39 @@ func (w *taskWatch) run(ctx context.Context, q taskAdmin, out, errs io.Writer) e
 }
 
 // look prints the statistics of now.
-func (w *taskWatch) look(ctx context.Context, q taskAdmin, out io.Writer) error {
-	s, err := q.Stats(ctx)
+func (w *taskWatch) look(ctx context.Context, q looker, out io.Writer) error {
+	l, err := q.Look(ctx, w.before)
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	stats := newStatsJSON(s, now)
-	if !w.at.IsZero() {
-		stats.compare(w.before, now.Sub(w.at))
-	}
-	w.before, w.at = stats, now
+	w.before = &l
+	stats := inspect.NewQueues(l, time.Now())
 	if w.output == outputJSON {
 		return newLineEncoder(out).Encode(stats)
 	}
 	if w.every > 0 {
 		fmt.Fprintf(out, "\n%s, every %v\n", stats.At, w.every)
 	}
-	return stats.print(out)
+	return printQueues(out, stats)
 }
 
-// statsJSON is the statistics as other programs read them.
-type statsJSON struct {
-	At     string       `json:"at"`
-	Limit  int          `json:"count_limit"` // of each queue and state, no more are counted
-	Queues []queuesJSON `json:"queues"`
-	More   bool         `json:"more_queues"` // that are not counted
-}
-
-// queuesJSON is one queue.
-type queuesJSON struct {
-	Queue         string  `json:"queue"`
-	Paused        bool    `json:"paused"`
-	Capped        bool    `json:"capped"`
-	OldestSeconds float64 `json:"oldest_waiting_seconds"`
-	// PerSecond is by how much the number of waiting tasks rises, below 0 falls, since the look
-	// before; nil: there was none, or it is not known.
-	PerSecond *float64 `json:"waiting_change_per_second,omitempty"`
-	// EmptyIn is when no task will wait if that goes on; nil: that is not known, or they get no
-	// fewer.
-	EmptyIn *float64    `json:"empty_in_seconds,omitempty"`
-	Types   []typeStats `json:"types"`
-}
-
-// compare sets what the changes since the look before say.
-func (s statsJSON) compare(before statsJSON, since time.Duration) {
-	for i := range s.Queues {
-		q := &s.Queues[i]
-		was := slices.IndexFunc(before.Queues, func(other queuesJSON) bool { return other.Queue == q.Queue })
-		if was >= 0 {
-			q.compare(&before.Queues[was], s.Limit, since.Seconds())
-		}
-	}
-}
-
-func (q *queuesJSON) compare(before *queuesJSON, limit int, seconds float64) {
-	left, fall := q.OldestSeconds, (before.OldestSeconds-q.OldestSeconds)/seconds
-	if now, was := q.sum().Waiting, before.sum().Waiting; now < limit && was < limit {
-		rise := float64(now-was) / seconds
-		q.PerSecond, left, fall = &rise, float64(now), -rise
-	}
-	if left > 0 && fall > 0 {
-		left /= fall
-		q.EmptyIn = &left
-	}
-}
-
-// typeStats is the number of tasks of one type, by state.
-type typeStats struct {
-	Type      string `json:"type"`
-	Waiting   int    `json:"waiting"`
-	Scheduled int    `json:"scheduled"`
-	Running   int    `json:"running"`
-	Dead      int    `json:"dead"`
-	Done      int    `json:"done"`
-}
-
-// counts returns the numbers in the order of [queue.States], which is that of the columns.
-func (t *typeStats) counts() [5]*int {
-	return [...]*int{&t.Waiting, &t.Scheduled, &t.Running, &t.Dead, &t.Done}
-}
-
-// newStatsJSON sorts statistics into queues; the types keep their order.
-func newStatsJSON(s queue.Stats, now time.Time) statsJSON {
-	out := statsJSON{At: stamp(now), Limit: queue.StatsLimit, Queues: []queuesJSON{}, More: s.More}
-	for _, state := range s.Queues {
-		q := queuesJSON{Queue: state.Queue, Paused: state.Paused, Capped: state.Capped, OldestSeconds: state.Oldest.Seconds(), Types: []typeStats{}}
-		for _, t := range s.Tasks {
-			if t.Queue != state.Queue {
-				continue
-			}
-			if n := len(q.Types); n == 0 || q.Types[n-1].Type != t.Kind {
-				q.Types = append(q.Types, typeStats{Type: t.Kind})
-			}
-			last := &q.Types[len(q.Types)-1]
-			*last.counts()[slices.Index(queue.States(), t.State)] = t.Count
-		}
-		out.Queues = append(out.Queues, q)
-	}
-	return out
-}
-
-// sum returns the numbers of all types together.
-func (q *queuesJSON) sum() *typeStats {
-	sum := &typeStats{Type: "all"}
-	for i := range q.Types {
-		for state, n := range q.Types[i].counts() {
-			*sum.counts()[state] += *n
-		}
-	}
-	return sum
-}
-
-// cells returns the type and the numbers of a row. A number may be larger where the
-// sum of its state reached the limit.
-func (q *queuesJSON) cells(t, sum *typeStats, limit int) string {
-	cells := []string{oneLine(t.Type)}
-	for state, n := range t.counts() {
-		cell := strconv.Itoa(*n)
-		if q.Capped && *sum.counts()[state] >= limit {
-			cell = "≥" + cell
-		}
-		cells = append(cells, cell)
-	}
-	return strings.Join(cells, "\t")
-}
-
-// print writes a table with a row for each queue, and below it one for each of its
-// types. Numbers that may be larger are marked.
-func (s statsJSON) print(w io.Writer) error {
-	if len(s.Queues) == 0 {
+func printQueues(w io.Writer, stats inspect.Queues) error {
+	if len(stats.Queues) == 0 {
 		_, err := fmt.Fprintln(w, "there are no tasks, and no queue is paused")
 		return err
 	}
-	table := newTable(w)
-	fmt.Fprintln(table, "QUEUE\tTYPE\tWAITING\tSCHEDULED\tRUNNING\tDEAD\tDONE\tOLDEST WAITING\tCHANGE/S\tEMPTY IN\tPAUSED") // Flush returns its error
-	for _, q := range s.Queues {
-		sum := q.sum()
-		oldest, change, empty, paused := "-", "-", "-", "-"
-		if sum.Waiting > 0 {
-			oldest = shortDuration(seconds(q.OldestSeconds))
-		}
-		if q.PerSecond != nil {
-			change = fmt.Sprintf("%+.0f", *q.PerSecond)
-		}
-		if q.EmptyIn != nil {
-			empty = shortDuration(seconds(*q.EmptyIn))
-		}
-		if q.Paused {
-			paused = "paused"
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", oneLine(q.Queue), q.cells(sum, sum, s.Limit), oldest, change, empty, paused)
-		for i := range q.Types {
-			fmt.Fprintf(table, "\t%s\t-\t-\t-\t-\n", q.cells(&q.Types[i], sum, s.Limit))
-		}
-	}
-	if err := table.Flush(); err != nil || !s.More {
+	if err := printTable(w, stats.Table()); err != nil || !stats.More {
 		return err
 	}
 	_, err := fmt.Fprintln(w, "there are tasks in more queues, which are not counted: activityd tasks list shows them")
 	return err
 }
 
-func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+// printTable writes a table with its columns aligned.
+func printTable(w io.Writer, t inspect.Table) error {
+	table := newTable(w)
+	for _, row := range append([][]string{t.Head}, t.Rows...) {
+		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // Flush returns its error
+	}
+	return table.Flush()
+}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/bulk"
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 )
@@ -307,7 +308,7 @@ func (p *findingPrinter) print(findings []audit.Finding) error {
 		case f.Class != audit.Lag:
 			p.found[f.Class]++
 			if p.found[f.Class] <= maxFindings {
-				_, err = fmt.Fprintln(p.w, oneLine(f.String()))
+				_, err = fmt.Fprintln(p.w, inspect.OneLine(f.String()))
 			}
 		}
 		if err != nil {
@@ -367,7 +368,7 @@ func (p *findingPrinter) summary(r bulk.Result, leftOut string, complete bool) e
 		fmt.Fprintf(&text, ", %d changed too often to be judged", n[countUnsettled])
 	}
 	if !p.lagSince.IsZero() {
-		fmt.Fprintf(&text, ", lag since %s UTC (%s)", p.lagSince.Format(time.DateTime), shortDuration(time.Since(p.lagSince)))
+		fmt.Fprintf(&text, ", lag since %s UTC (%s)", p.lagSince.Format(time.DateTime), inspect.Duration(time.Since(p.lagSince)))
 	}
 	if n[bulk.Failed] > 0 {
 		fmt.Fprintf(&text, ", %d failed", n[bulk.Failed])

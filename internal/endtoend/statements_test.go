@@ -52,7 +52,7 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 	for range 2 { // the second time it is replayed
 		ask(t, http.MethodPost, "http://"+address+"/v1/tasks", `{"type":"upload","user_id":"50"}`)
 	}
-	for _, line := range []string{"enqueue upload 50", "tasks list", "tasks stats", "tasks defer --queue aside", "tasks pause aside", "tasks resume aside"} {
+	for _, line := range []string{"enqueue upload 50", "tasks list", "tasks stats", "tasks priority --queue aside", "tasks pause aside", "tasks resume aside"} {
 		call(t, settings, strings.Fields(line)...)
 	}
 	for _, line := range []string{"once nightly -- true", "once nightly -- true", "once hourly -- true", "once list", "once show nightly", "once forget nightly"} {

@@ -527,7 +527,7 @@ func (q *Memory) matching(f queue.Filter, limit int) []*row {
 			(len(f.Kinds) == 0 || slices.Contains(f.Kinds, r.Kind)) &&
 			(len(f.States) == 0 || slices.Contains(f.States, r.stateAt(q.now().UnixMilli()))) &&
 			(len(f.Queues) == 0 || slices.Contains(f.Queues, r.Queue)) &&
-			(f.Key == 0 || f.Key == r.Key)
+			(f.Key == 0 || f.Key == r.Key) && f.FitsError(r.lastError)
 	})
 	slices.SortFunc(found, func(a, b *row) int { return cmp.Compare(a.ID, b.ID) })
 	return found[:min(limit, len(found))]
@@ -593,13 +593,13 @@ func (q *Memory) Retry(_ context.Context, match queue.Filter, limit int) (n int,
 	return n, nil
 }
 
-// Defer gives matching tasks that have not been started a priority, unless theirs is as low.
-func (q *Memory) Defer(_ context.Context, match queue.Filter, limit, priority int) (n int, err error) {
+// SetPriority gives matching tasks that have not been started a priority.
+func (q *Memory) SetPriority(_ context.Context, match queue.Filter, limit, priority int) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, r := range q.matching(match, len(q.rows)) {
 		if n < limit && (r.state == queue.Waiting || r.state == queue.Scheduled) {
-			r.Priority = max(r.Priority, priority)
+			r.Priority = priority
 			n++
 		}
 	}
@@ -666,7 +666,7 @@ func (q *Memory) Stats(context.Context) (s queue.Stats, err error) {
 	defer q.mu.Unlock()
 	standing := slices.Concat(q.options.Kinds.Queues(), q.options.Queues, slices.Collect(maps.Keys(q.paused)))
 	others := make(map[string]bool)
-	counts, found := make(map[queue.TaskStats]int), maps.Clone(q.paused)
+	counts, found := make(map[queue.TaskStats]*queue.TaskStats), maps.Clone(q.paused)
 	for _, r := range q.rows {
 		if !slices.Contains(standing, r.Queue) {
 			others[r.Queue] = true
@@ -681,13 +681,19 @@ func (q *Memory) Stats(context.Context) (s queue.Stats, err error) {
 			if !slices.Contains(q.options.Kinds.Names(), kind) {
 				kind = "other"
 			}
-			counts[queue.TaskStats{Queue: r.Queue, Kind: kind, State: r.stateAt(q.now().UnixMilli())}]++
+			t := queue.TaskStats{Queue: r.Queue, Kind: kind, State: r.stateAt(q.now().UnixMilli())}
+			if counts[t] == nil {
+				counts[t] = &queue.TaskStats{Queue: r.Queue, Kind: kind, State: t.State, Oldest: timeOf(r.created)}
+			}
+			counts[t].Count++
+			if at := timeOf(r.created); at.Before(counts[t].Oldest) {
+				counts[t].Oldest = at
+			}
 			found[r.Queue] = true
 		}
 	}
-	for t, n := range counts {
-		t.Count = n
-		s.Tasks = append(s.Tasks, t)
+	for _, t := range counts {
+		s.Tasks = append(s.Tasks, *t)
 	}
 	slices.SortFunc(s.Tasks, func(a, b queue.TaskStats) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))

@@ -25,7 +25,7 @@ type Operator interface {
 	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
-	Defer(ctx context.Context, match queue.Filter, limit, priority int) (int, error)
+	SetPriority(ctx context.Context, match queue.Filter, limit, priority int) (int, error)
 	Due(ctx context.Context) (map[string]time.Duration, error)
 	Pause(ctx context.Context, name string) (changed bool, err error)
 	Resume(ctx context.Context, name string) (changed bool, err error)
