@@ -40,6 +40,12 @@ func (f Filter) in(t table) (from string, args []any) {
 	if f.After > 0 {
 		from, args = from+" AND id > ?", []any{f.After}
 	}
+	condition, more := f.condition(t, states)
+	return from + condition, append(args, more...)
+}
+
+// condition is what the fields but After say of a table's tasks in those states, as SQL.
+func (f Filter) condition(t table, states []State) (text string, args []any) {
 	keys := []uint64{f.Key}
 	if f.Key == 0 {
 		keys = nil
@@ -48,13 +54,13 @@ func (f Filter) in(t table) (from string, args []any) {
 		"id": mysql.Args(f.IDs), "type": mysql.Args(f.Kinds), "queue": mysql.Args(f.Queues), "subject": mysql.Args(keys), t.state: mysql.Args(states),
 	} {
 		if len(list) > 0 {
-			from, args = from+" AND "+column+" IN ("+mysql.Marks(len(list))+")", append(args, list...)
+			text, args = text+" AND "+column+" IN ("+mysql.Marks(len(list))+")", append(args, list...)
 		}
 	}
 	if f.Error != "" {
-		from, args = from+" AND last_error LIKE ?", append(args, "%"+f.Error+"%")
+		text, args = text+" AND last_error LIKE ?", append(args, "%"+f.Error+"%")
 	}
-	return from, args
+	return text, args
 }
 
 // matches is in for a task that runs.
@@ -71,12 +77,23 @@ func (q *Queue) List(ctx context.Context, match Filter, limit int) (list []Recor
 	var all []any
 	for _, table := range tables {
 		if from, args := match.in(table); from != "" {
-			parts = append(parts, "(SELECT id, queue, type, subject, "+boundedArgs+", priority, "+table.state+", attempts, max_attempts,"+
-				" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(last_error, ''), created_at, "+table.updated+", NULL"+
-				from+" ORDER BY id LIMIT ?)")
+			parts = append(parts, "("+table.records()+from+" ORDER BY id LIMIT ?)")
 			all = append(append(all, args...), limit)
 		}
 	}
+	list, err = q.records(ctx, match, parts, all)
+	slices.SortFunc(list, func(a, b Record) int { return cmp.Compare(a.ID, b.ID) })
+	return list[:min(len(list), limit)], mysql.Translate(ctx, "list tasks", err)
+}
+
+// records selects the columns that [Queue.records] reads.
+func (t table) records() string {
+	return "SELECT id, queue, type, subject, " + boundedArgs + ", priority, " + t.state + ", attempts, max_attempts," +
+		" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(last_error, ''), created_at, " + t.updated + ", NULL"
+}
+
+// records reads what the parts select, and those of the running tasks that match, in one statement.
+func (q *Queue) records(ctx context.Context, match Filter, parts []string, all []any) (list []Record, err error) {
 	if among(match.States, Running) {
 		parts = append(parts, "(SELECT 0, queue, '', 0, tasks, 0, 'running', 0, 0, ends_at, claimed_at, token, '', 0, 0, done FROM task_leases)")
 	}
@@ -111,8 +128,7 @@ func (q *Queue) List(ctx context.Context, match Filter, limit int) (list []Recor
 		list = append(list, r)
 		return struct{}{}, err
 	}, strings.Join(parts, " UNION ALL "), all...)
-	slices.SortFunc(list, func(a, b Record) int { return cmp.Compare(a.ID, b.ID) })
-	return list[:min(len(list), limit)], mysql.Translate(ctx, "list tasks", err)
+	return list, err
 }
 
 // record is the task as people look at it while it runs.

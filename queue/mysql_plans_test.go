@@ -138,6 +138,12 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		uploads = append(uploads, tasks.NewUpload(1_000_000+i))
 	}
 	ids := queue.Filter{IDs: []uint64{1, 2, 3, 4, 5}}
+	search := func(match queue.Filter) func() error {
+		return func() error {
+			_, _, err := q.Search(t.Context(), match, 20)
+			return err
+		}
+	}
 	before, err := q.Look(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -275,6 +281,14 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		}, nil},
 		{"look at what came and went", "PRIMARY claim timers", true, 12*(size+200) + 700, look, nil},
 		{"list by error", "PRIMARY", false, 2*size + 200, list(queue.Filter{Error: "nothing"}), nil},
+		{"search", "PRIMARY timers", true, 16*min(size+200, queue.SearchLimit) + 500, search(queue.Filter{Kinds: []string{"nothing"}}), nil},
+		{"search in a queue", "PRIMARY claim timers", true, 18*min(size+200, queue.SearchLimit) + 500, search(queue.Filter{Queues: []string{"default"}, Error: "nothing"}), nil},
+		{"search dead ones by error", "PRIMARY timers", true, 160, search(queue.Filter{States: []queue.State{queue.Dead}, Error: "nothing"}), nil},
+		{"search those of a subject", "PRIMARY subjects", true, 160, search(queue.Filter{Key: 1}), nil},
+		{"failures", "timers", true, 5*min(size+200, queue.SearchLimit) + 200, func() error {
+			_, _, err := q.Failures(t.Context())
+			return err
+		}, nil},
 		// From the first task on, MySQL calls it a scan of the index, and stops at the limit.
 		{"list", "PRIMARY", false, 80, list(queue.Filter{After: 1}), nil},
 		{"list by id", "PRIMARY", false, 80, list(ids), nil},

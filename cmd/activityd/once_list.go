@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,29 +73,7 @@ func printOnce(w io.Writer, list []once.Named, output string) error {
 	if len(list) == 0 {
 		return nil
 	}
-	table := newTable(w)
-	fmt.Fprintln(table, "NAME\tSTATE\tATTEMPTS\tFENCE\tLEASE\tKEPT\tOWNER\tREASON") // Flush returns its error
-	for _, n := range list {
-		s := n.State
-		lease := "-"
-		switch {
-		case s.Expired(n.Now):
-			lease = "expired"
-		case s.Phase == once.Held:
-			lease = inspect.Duration(s.Until.Sub(n.Now))
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", inspect.OneLine(n.Name), s.Phase, attemptsOf(s, "/"), s.Fence, lease,
-			inspect.Duration(s.ForgetAt.Sub(n.Now)), cmp.Or(inspect.OneLine(s.Owner), "-"), cmp.Or(inspect.Shortened(inspect.OneLine(s.Reason), inspect.MaxError), "-"))
-	}
-	return table.Flush()
-}
-
-// attemptsOf returns how many attempts there were, and may be.
-func attemptsOf(s once.State, of string) string {
-	if s.Terms.Attempts == 0 {
-		return strconv.Itoa(s.Attempt)
-	}
-	return strconv.Itoa(s.Attempt) + of + strconv.Itoa(s.Terms.Attempts)
+	return printTable(w, inspect.Names(list))
 }
 
 // onceJSON is a state as other programs read it.
@@ -122,7 +98,7 @@ func newOnceJSON(n once.Named) onceJSON {
 	s := n.State
 	return onceJSON{
 		Name: n.Name, State: s.Phase, Expired: s.Expired(n.Now), Attempts: s.Attempt, MaxAttempts: s.Terms.Attempts, Fence: s.Fence, Owner: s.Owner,
-		LeaseMS: s.Terms.Lease.Milliseconds(), LeaseUntil: inspect.Stamp(s.Until), BeganAt: inspect.Stamp(s.Began), EndedAt: inspect.Stamp(attemptEnded(s)), KeepMS: s.Terms.Keep.Milliseconds(), ForgetAt: inspect.Stamp(s.ForgetAt), Reason: s.Reason,
+		LeaseMS: s.Terms.Lease.Milliseconds(), LeaseUntil: inspect.Stamp(s.Until), BeganAt: inspect.Stamp(s.Began), EndedAt: inspect.Stamp(inspect.Ended(s)), KeepMS: s.Terms.Keep.Milliseconds(), ForgetAt: inspect.Stamp(s.ForgetAt), Reason: s.Reason,
 	}
 }
 
@@ -205,36 +181,8 @@ func noState(name string) error {
 	return fmt.Errorf("%s has no state: it was never run, or was forgotten", name)
 }
 
-// attemptEnded is when the last attempt ended, or the end of its lease was noticed: a state is
-// kept from then on. It is zero while a name is held.
-func attemptEnded(s once.State) (at time.Time) {
-	if s.Phase != once.Held {
-		at = s.ForgetAt.Add(-s.Terms.Keep)
-	}
-	return at
-}
-
 // onceSheet returns all that is known about a name.
-func onceSheet(n once.Named) string {
-	s := n.State
-	state := string(s.Phase)
-	if s.Expired(n.Now) {
-		state += ", and its lease has expired: the next one takes it"
-	}
-	return sheet(n.Name, [][2]string{
-		{"state", state},
-		{"attempts", attemptsOf(s, " of ")},
-		{"fence", s.Fence.String()},
-		{"owner", inspect.OneLine(s.Owner)},
-		{"lease", s.Terms.Lease.String()},
-		{"lease ends", inspect.Moment(s.Until, n.Now)},
-		{"kept for", s.Terms.Keep.String()},
-		{"attempt began", inspect.Moment(s.Began, n.Now)},
-		{"attempt ended", inspect.Moment(attemptEnded(s), n.Now)},
-		{"forgotten", inspect.Moment(s.ForgetAt, n.Now)},
-		{"last failure", inspect.OneLine(s.Reason)},
-	}...)
-}
+func onceSheet(n once.Named) string { return sheet(n.Name, inspect.Name(n)...) }
 
 func newOnceForget() *cobra.Command {
 	c, force := &onceConfig{}, false

@@ -169,12 +169,13 @@ func TestOnceListShowForget(t *testing.T) {
 			text := regexp.MustCompile(`\d{9,}|\S+/\d+@\S+`).ReplaceAllString(out, "#") // fences in Redis, owners
 			text = regexp.MustCompile(` +`).ReplaceAllString(text, " ")
 			text = regexp.MustCompile(`(\d/\d) \d+`).ReplaceAllString(text, "$1 #") // fences in MySQL
+			text = regexp.MustCompile(`\d+s ago`).ReplaceAllString(text, "#")
 			text = regexp.MustCompile(`59m5\ds`).ReplaceAllString(text, "59m5#s")
-			if code != exitOK || errs != "" || text != "NAME STATE ATTEMPTS FENCE LEASE KEPT OWNER REASON\n"+strings.Join(rows, "\n")+"\n" {
+			if code != exitOK || errs != "" || text != "NAME STATE ATTEMPTS FENCE BEGAN ENDED LEASE KEPT OWNER REASON\n"+strings.Join(rows, "\n")+"\n" {
 				t.Errorf("exit code %d, %s\n%s", code, errs, text)
 			}
 		}
-		lists("all-done done 1/5 # - 23h59m # -", "begun held 1/2 # 59m5#s 1d00h # -", "out exhausted 1/1 # - 23h59m # attempt 1 of 1: exit status 9")
+		lists("all-done done 1/5 # # # - 23h59m # -", "begun held 1/2 # # - 59m5#s 1d00h # -", "out exhausted 1/1 # # # - 23h59m # attempt 1 of 1: exit status 9")
 
 		code, out, errs := command(t, nil, append([]string{"once", "show", "begun"}, flags...)...)
 		sheet := regexp.MustCompile(`^begun

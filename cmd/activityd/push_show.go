@@ -1,13 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -73,8 +72,9 @@ func (l *pushLook) run(ctx context.Context, db *sql.DB, name string, out, notes 
 	if err := schema.Compatible(ctx, db); err != nil {
 		return err
 	}
-	q, store := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), push.NewMySQL(db)
-	e, waiting, err := l.find(ctx, q, store, name)
+	store := push.NewMySQL(db)
+	events := &inspect.Events{Queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), Store: store, Only: l.only, Deep: true}
+	e, waiting, err := events.Find(ctx, name)
 	switch {
 	case err != nil:
 		return err
@@ -84,11 +84,12 @@ func (l *pushLook) run(ctx context.Context, db *sql.DB, name string, out, notes 
 		_, err := fmt.Fprintf(out, "the event has not been targeted yet\n%s", taskSheet(*waiting, time.Now()))
 		return err
 	}
-	view := pushView{Event: newEventJSON(e)}
-	if view.Counts, err = store.CountReceipts(ctx, e.Number); err != nil {
+	l.only = events.Only
+	view := pushView{Event: e}
+	if view.Counts, err = store.CountReceipts(ctx, e.Number, math.MaxInt64); err != nil {
 		return err
 	}
-	if view.Tasks, err = l.tasks(ctx, q, e); err != nil {
+	if view.Tasks, err = events.Tasks(ctx, e); err != nil {
 		return err
 	}
 	printer := newPushPrinter(out, l.output)
@@ -96,100 +97,6 @@ func (l *pushLook) run(ctx context.Context, db *sql.DB, name string, out, notes 
 		return err
 	}
 	return l.fates(ctx, store, e.Number, printer, notes)
-}
-
-// find returns the event that a name stands for, or, if that is not stored yet, its notify
-// task. Of a delivery, it has l show its member alone.
-func (l *pushLook) find(ctx context.Context, q taskAdmin, store *push.MySQL, name string) (*push.StoredEvent, *queue.Record, error) {
-	if e, err := store.EventByID(ctx, name); err != nil || e != nil {
-		return e, nil, err
-	}
-	match := queue.Filter{Kinds: []string{push.Notify}} // those of which none was stored
-	id, isNumber := parseTaskID(name)
-	if isNumber {
-		match = queue.Filter{IDs: []uint64{id}}
-	}
-	for page, err := range inspect.Pages(ctx, q, match, inspect.Batch) {
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, r := range page {
-			switch {
-			case isNumber && (r.Kind == push.Target || r.Kind == push.Deliver):
-				e, err := l.eventOf(ctx, store, r)
-				return e, nil, err
-			case isNumber && r.Kind != push.Notify:
-				return nil, nil, fmt.Errorf("task %d is of type %s: want notify, target or deliver", r.ID, inspect.OneLine(r.Kind))
-			case isNumber || eventID(r) == name:
-				e, err := store.EventByID(ctx, eventID(r))
-				if e != nil || err != nil {
-					return e, nil, err
-				}
-				return nil, &r, nil
-			}
-		}
-	}
-	return nil, nil, fmt.Errorf("there is no event or task %s: events are kept for a day after they expire, and tasks until they are done", inspect.OneLine(name))
-}
-
-// parseTaskID reads 4711, and task-4711, as a row's event is named whose row is still there.
-func parseTaskID(name string) (uint64, bool) {
-	id, err := strconv.ParseUint(strings.TrimPrefix(name, "task-"), 10, 64)
-	return id, err == nil
-}
-
-// eventID returns the id of the event of a notify task.
-func eventID(r queue.Record) string {
-	var e struct {
-		ID string `json:"id"`
-	}
-	_ = json.Unmarshal(r.Payload, &e) // one that cannot be read has none
-	return cmp.Or(e.ID, "task-"+strconv.FormatUint(r.ID, 10))
-}
-
-// eventOf returns the event of a target or deliver task.
-func (l *pushLook) eventOf(ctx context.Context, store *push.MySQL, r queue.Record) (*push.StoredEvent, error) {
-	var d push.Delivery
-	if err := json.Unmarshal(r.Payload, &d); err != nil {
-		return nil, fmt.Errorf("arguments of task %d: %w", r.ID, err)
-	}
-	if r.Kind == push.Deliver && l.only == 0 {
-		l.only = d.Member
-	}
-	found, err := store.Events(ctx, []uint64{d.Event})
-	if err == nil && found[d.Event] == nil {
-		err = fmt.Errorf("the event of task %d is not known any more", r.ID)
-	}
-	return found[d.Event], err
-}
-
-// tasks returns the tasks of an event that are not done.
-func (l *pushLook) tasks(ctx context.Context, q taskAdmin, e *push.StoredEvent) (list []pushTaskJSON, err error) {
-	burst := ""
-	if hash := e.Burst(); e.Collapse != "" {
-		burst = hex.EncodeToString(hash[:])
-	}
-	unfinished := []queue.State{queue.Waiting, queue.Scheduled, queue.Running, queue.Dead}
-	for _, match := range []queue.Filter{
-		{IDs: []uint64{e.Task}, Kinds: []string{push.Notify}, States: unfinished},
-		{Kinds: []string{push.Target}, Key: uint64(e.Actor), States: unfinished},
-		{Kinds: []string{push.Deliver}, States: unfinished},
-	} {
-		for page, err := range inspect.Pages(ctx, q, match, inspect.Batch) {
-			if err != nil {
-				return nil, err
-			}
-			for _, r := range page {
-				var d push.Delivery
-				_ = json.Unmarshal(r.Payload, &d) // one that cannot be read is of no event
-				isOf := r.Kind == push.Notify || d.Event == e.Number || d.Burst != "" && d.Burst == burst
-				if isOf && (l.only == 0 || r.Kind != push.Deliver || d.Member == l.only) {
-					list = append(list, newPushTask(r, d))
-				}
-			}
-		}
-	}
-	return list, nil
 }
 
 // fates prints what became of the event for each device.
@@ -225,23 +132,20 @@ func (l *pushLook) fates(ctx context.Context, store *push.MySQL, event uint64, p
 
 // pushView is what is known of an event, without its deliveries.
 type pushView struct {
-	Event  eventJSON
+	Event  *push.StoredEvent
 	Counts []push.ReceiptCount
-	Tasks  []pushTaskJSON
+	Tasks  []inspect.EventTask
 }
 
 // eventJSON is an event as other programs read it.
 type eventJSON struct {
-	ID         string          `json:"id"`
-	Number     uint64          `json:"number,string"`
-	Task       uint64          `json:"task_id,string"`
-	Actor      member.ID       `json:"actor_id"`
-	Event      json.RawMessage `json:"event"`
-	CreatedAt  string          `json:"created_at"`
-	ExpiresAt  string          `json:"expires_at"`
-	recipients string
-	created    time.Time
-	expires    time.Time
+	ID        string          `json:"id"`
+	Number    uint64          `json:"number,string"`
+	Task      uint64          `json:"task_id,string"`
+	Actor     member.ID       `json:"actor_id"`
+	Event     json.RawMessage `json:"event"`
+	CreatedAt string          `json:"created_at"`
+	ExpiresAt string          `json:"expires_at"`
 }
 
 func newEventJSON(e *push.StoredEvent) eventJSON {
@@ -249,16 +153,8 @@ func newEventJSON(e *push.StoredEvent) eventJSON {
 	if err != nil {
 		raw = []byte("null") // it was read from JSON, so it can be written
 	}
-	to := fmt.Sprintf("%d recipients", len(e.Recipients))
-	switch {
-	case e.Followers:
-		to = "the followers of the actor"
-	case len(e.Recipients) == 1:
-		to = "1 recipient"
-	}
 	return eventJSON{
 		ID: e.ID, Number: e.Number, Task: e.Task, Actor: e.Actor, Event: raw, CreatedAt: inspect.Stamp(e.Created), ExpiresAt: inspect.Stamp(e.Expires),
-		recipients: to, created: e.Created, expires: e.Expires,
 	}
 }
 
@@ -272,13 +168,12 @@ type pushTaskJSON struct {
 	Attempts int         `json:"attempts"`
 	RunAt    string      `json:"run_at,omitempty"`
 	Error    string      `json:"last_error,omitempty"`
-	record   queue.Record
 }
 
-func newPushTask(r queue.Record, d push.Delivery) pushTaskJSON {
-	t := pushTaskJSON{ID: r.ID, Type: r.Kind, State: r.State, Attempts: r.Attempts, RunAt: inspect.Stamp(r.RunAt), Error: r.LastError, record: r}
+func newPushTask(r inspect.EventTask) pushTaskJSON {
+	t := pushTaskJSON{ID: r.ID, Type: r.Kind, State: r.State, Attempts: r.Attempts, RunAt: inspect.Stamp(r.RunAt), Error: r.LastError}
 	if r.Kind == push.Deliver {
-		t.Member, t.Device = &d.Member, r.Key
+		t.Member, t.Device = &r.Member, r.Key
 	}
 	return t
 }
@@ -316,7 +211,7 @@ func (p *pushPrinter) event(v pushView) error {
 	if p.lines == nil {
 		return p.sheet(v)
 	}
-	if err := p.lines.Encode(map[string]any{"event": v.Event}); err != nil {
+	if err := p.lines.Encode(map[string]any{"event": newEventJSON(v.Event)}); err != nil {
 		return err
 	}
 	for _, c := range v.Counts {
@@ -330,7 +225,7 @@ func (p *pushPrinter) event(v pushView) error {
 		}
 	}
 	for _, t := range v.Tasks {
-		if err := p.lines.Encode(map[string]any{"task": t}); err != nil {
+		if err := p.lines.Encode(map[string]any{"task": newPushTask(t)}); err != nil {
 			return err
 		}
 	}
@@ -341,32 +236,15 @@ func (p *pushPrinter) event(v pushView) error {
 const maxPushTasks = 20
 
 func (p *pushPrinter) sheet(v pushView) error {
-	var counts []string
-	for _, c := range v.Counts {
-		counts = append(counts, strings.TrimSuffix(fmt.Sprintf("%d %s (%s)", c.Count, c.State, inspect.OneLine(c.Reason)), " ()"))
-	}
 	var text strings.Builder
-	text.WriteString(sheet("event "+inspect.OneLine(v.Event.ID), [][2]string{
-		{"actor", v.Event.Actor.String()},
-		{"for", v.Event.recipients},
-		{"event", inspect.OneLine(string(v.Event.Event))},
-		{"created", inspect.Moment(v.Event.created, p.now)},
-		{"expires", inspect.Moment(v.Event.expires, p.now)},
-		{"deliveries", cmp.Or(strings.Join(counts, ", "), "none has ended yet, or there is none")},
-		{"tasks", strconv.Itoa(len(v.Tasks)) + " not done"},
-	}...))
+	facts := append(inspect.Event(v.Event, v.Counts, p.now), [2]string{"tasks", strconv.Itoa(len(v.Tasks)) + " not done"})
+	text.WriteString(sheet("event "+inspect.OneLine(v.Event.ID), facts...))
 	if len(v.Tasks) > 0 {
-		table := newTable(&text)
-		fmt.Fprintln(table, "  TASK\tTYPE\tMEMBER\tDEVICE\tSTATE\tATTEMPTS\tDUE\tLAST ERROR") // Flush returns its error
-		for _, t := range v.Tasks[:min(len(v.Tasks), maxPushTasks)] {
-			of, device := "-", "-"
-			if t.Member != nil {
-				of, device = t.Member.String(), strconv.FormatUint(t.Device, 10)
-			}
-			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", t.ID, t.Type, of, device, t.State, t.Attempts,
-				inspect.Due(t.record, p.now), cmp.Or(inspect.Shortened(inspect.OneLine(t.Error), inspect.MaxError), "-"))
+		table := inspect.EventTasks(v.Tasks[:min(len(v.Tasks), maxPushTasks)], p.now)
+		for _, row := range append([][]string{table.Head}, table.Rows...) {
+			row[0] = "  " + row[0]
 		}
-		if err := table.Flush(); err != nil {
+		if err := printTable(&text, table); err != nil {
 			return err
 		}
 		if more := len(v.Tasks) - maxPushTasks; more > 0 {
@@ -388,17 +266,13 @@ func (p *pushPrinter) fates(page []push.Fate) error {
 		return nil
 	}
 	table := newTable(p.out)
+	fates := inspect.Fates(page, p.now)
 	if len(page) > 0 && !p.begun {
 		p.begun = true
-		fmt.Fprintln(table, "MEMBER\tDEVICE\tPLATFORM\tSTATE\tREASON\tAGE\tPROVIDER'S ID\tDEVICE GONE") // Flush returns its error
+		fmt.Fprintln(table, strings.Join(fates.Head, "\t")) // Flush returns its error
 	}
-	for _, f := range page {
-		device := "-"
-		if f.Device != 0 {
-			device = strconv.FormatUint(f.Device, 10)
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Member, device, cmp.Or(string(f.Platform), "-"), f.State,
-			cmp.Or(inspect.OneLine(f.Reason), "-"), inspect.Duration(p.now.Sub(f.At)), cmp.Or(inspect.OneLine(f.ProviderID), "-"), cmp.Or(inspect.OneLine(f.Gone), "-"))
+	for _, row := range fates.Rows {
+		fmt.Fprintln(table, strings.Join(row, "\t"))
 	}
 	return table.Flush()
 }

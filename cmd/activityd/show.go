@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 )
 
@@ -112,7 +112,7 @@ func newSetView(c audit.Comparison, settings index.Settings) *setView {
 		case f.Contact != 0:
 			differences[f.Contact] = findingText(f)
 		case f.Cause == audit.LowLastUpload:
-			v.Findings = append(v.Findings, fmt.Sprintf("the member itself: %s: a photo of %s is newer than the last upload, %s", findingText(f), date(f.Actual), date(f.Stored)))
+			v.Findings = append(v.Findings, fmt.Sprintf("the member itself: %s: a photo of %s is newer than the last upload, %s", findingText(f), inspect.Date(f.Actual), inspect.Date(f.Stored)))
 		case f.Cause != audit.LostSet:
 			v.Findings = append(v.Findings, fmt.Sprintf("the set as a whole: %s: there are %d, and should be %d", findingText(f), f.Stored, f.Actual))
 		}
@@ -169,10 +169,10 @@ func (v *setView) print(w io.Writer) error {
 	for _, c := range v.Contacts {
 		inSet, inMySQL := "-", "-"
 		if c.Score != nil {
-			inSet = date(*c.Score)
+			inSet = inspect.Date(*c.Score)
 		}
 		if c.LastUpload != nil {
-			inMySQL = date(*c.LastUpload)
+			inMySQL = inspect.Date(*c.LastUpload)
 		}
 		if c.Difference != "" {
 			different++
@@ -196,11 +196,4 @@ func (v *setView) print(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, "%s: %s\n", index.UserKey(v.Member), summary)
 	return err
-}
-
-func date(unix uint64) string {
-	if unix == 0 {
-		return "never"
-	}
-	return fmt.Sprintf("%d (%s)", unix, time.Unix(int64(unix), 0).UTC().Format(time.DateTime))
 }

@@ -345,13 +345,13 @@ type ReceiptCount struct {
 	Count  int
 }
 
-// CountReceipts counts the receipts of an event by what they say, the most frequent first. It
-// reads all of them.
-func (m *MySQL) CountReceipts(ctx context.Context, event uint64) ([]ReceiptCount, error) {
+// CountReceipts counts the receipts of an event by what they say, the most frequent first, but reads no more than
+// limit of them.
+func (m *MySQL) CountReceipts(ctx context.Context, event uint64, limit int) ([]ReceiptCount, error) {
 	list, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (c ReceiptCount, err error) {
 		err = rows.Scan(&c.State, &c.Reason, &c.Count)
 		return c, err
-	}, "SELECT state, reason, COUNT(*) FROM push_receipts FORCE INDEX (PRIMARY) WHERE event_number = ?"+
-		" GROUP BY state, reason ORDER BY COUNT(*) DESC, state, reason", event)
+	}, "SELECT state, reason, COUNT(*) FROM (SELECT state, reason FROM push_receipts FORCE INDEX (PRIMARY) WHERE event_number = ? LIMIT ?) AS counted"+
+		" GROUP BY state, reason ORDER BY COUNT(*) DESC, state, reason", event, limit)
 	return list, mysql.Translate(ctx, fmt.Sprintf("count the receipts of event %d", event), err)
 }

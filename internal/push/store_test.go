@@ -481,7 +481,7 @@ func TestReceipts(t *testing.T) {
 	if diff := cmp.Diff(want[:2], of, noTime); diff != "" || of[0].At.IsZero() {
 		t.Errorf("ReceiptsOf (-want +got):\n%s", diff)
 	}
-	counts, err := store.CountReceipts(t.Context(), 1)
+	counts, err := store.CountReceipts(t.Context(), 1, 1000)
 	must(t, err)
 	if diff := cmp.Diff([]push.ReceiptCount{
 		{State: push.StatePending, Count: 1},

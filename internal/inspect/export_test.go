@@ -1,0 +1,6 @@
+package inspect
+
+var (
+	Because = because
+	Proof   = proof
+)

@@ -1,0 +1,54 @@
+package inspect
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/activityd/activityd/queue"
+)
+
+// Failures are the tasks of a queue, a type and a state whose last errors are alike but for numbers.
+type Failures struct {
+	Queue, Kind string
+	State       queue.State
+	Error       string // that of the newest, which is the example
+	Example     uint64 // its id
+	Count       int
+	// Pattern finds them, and perhaps others; see [queue.Filter].
+	Pattern string
+}
+
+var (
+	digits    = regexp.MustCompile(`[0-9]+`)
+	likeSigns = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
+)
+
+// GroupFailures returns the groups of failures, the largest first, at most so many.
+func GroupFailures(list []queue.Failure, most int) (groups []Failures) {
+	type key struct {
+		queue, kind, shape string
+		state              queue.State
+	}
+	places := make(map[key]int)
+	for _, f := range list {
+		shape := digits.ReplaceAllString(f.Error, "0")
+		k := key{f.Queue, f.Kind, shape, f.State}
+		at, known := places[k]
+		if !known {
+			at = len(groups)
+			places[k] = at
+			groups = append(groups, Failures{Queue: f.Queue, Kind: f.Kind, State: f.State, Pattern: digits.ReplaceAllString(likeSigns.Replace(f.Error), "%")})
+		}
+		g := &groups[at]
+		g.Count++
+		if f.ID >= g.Example {
+			g.Example, g.Error = f.ID, f.Error
+		}
+	}
+	slices.SortFunc(groups, func(a, b Failures) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Example, a.Example))
+	})
+	return groups[:min(len(groups), most)]
+}
