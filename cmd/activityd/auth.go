@@ -59,7 +59,7 @@ type credentials struct {
 
 func loadCredentials(c *config, log *slog.Logger) (*credentials, error) {
 	a := &credentials{hangups: make(chan os.Signal, 1)}
-	errs := []error{a.loadSenders(c, log)}
+	errs := []error{a.loadSenders(c, log), a.loadTokens(c, log)}
 	if c.role != roleWorkers { // there is an API
 		errs = append(errs, a.loadAPI(c, log))
 	}
@@ -84,8 +84,8 @@ func (a *credentials) loadSenders(c *config, log *slog.Logger) (err error) {
 	return err
 }
 
-// loadAPI loads the tokens, the keys of viewers and the certificate.
-func (a *credentials) loadAPI(c *config, log *slog.Logger) error {
+// loadTokens loads the tokens, which the API and the console ask for.
+func (a *credentials) loadTokens(c *config, log *slog.Logger) error {
 	var errs []error
 	if c.tokenFile != "" {
 		tokens, reloader, err := auth.LoadTokens(c.tokenFile, log)
@@ -104,6 +104,12 @@ func (a *credentials) loadAPI(c *config, log *slog.Logger) error {
 		}
 		a.tokens = auth.NewTokens(list)
 	}
+	return errors.Join(errs...)
+}
+
+// loadAPI loads the keys of viewers and the certificate.
+func (a *credentials) loadAPI(c *config, log *slog.Logger) error {
+	var errs []error
 	if c.viewers.keys != "" {
 		viewers, reloader, err := auth.LoadViewers(c.viewers.keys, c.viewers.options(), log)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -38,14 +39,10 @@ func newExplain() *cobra.Command {
 				return fmt.Errorf("--limit: is %d: want 1 to %d", limit, api.MaxPhotos)
 			}
 			return withService(cmd, c, func(ctx context.Context, s *service) error {
-				v, out := contacts.Viewer{ID: id}, cmd.OutOrStdout()
-				e, err := s.reader.Explain(ctx, v, limit)
+				e, answer, err := s.explain(ctx, id, limit)
+				out := cmd.OutOrStdout()
 				if err != nil {
 					return advised(id, err)
-				}
-				answer := api.Explained(v, e)
-				if due, err := s.queue.Due(ctx); err == nil { // else it is not known
-					answer.SetBehind(tasks.Behind(due))
 				}
 				if output == outputJSON {
 					return newLineEncoder(out).Encode(answer)
@@ -55,10 +52,26 @@ func newExplain() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&limit, "limit", 10, "photos at most")
+	f.IntVar(&limit, "limit", defaultExplained, "photos at most")
 	outputFlag(f, &output)
 	c.lookFlags(f)
 	return cmd
+}
+
+// defaultExplained is how many photos an explanation is asked for.
+const defaultExplained = 10
+
+// explain reads what a member is shown, and why, also as the API answers.
+func (s *service) explain(ctx context.Context, id member.ID, limit int) (e recent.Explanation, answer api.Answer, err error) {
+	v := contacts.Viewer{ID: id}
+	if e, err = s.reader.Explain(ctx, v, limit); err != nil {
+		return e, answer, err
+	}
+	answer = api.Explained(v, e)
+	if due, err := s.queue.Due(ctx); err == nil { // else it is not known
+		answer.SetBehind(tasks.Behind(due))
+	}
+	return e, answer, nil
 }
 
 // noMember is the error for an id that is not in the table users.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -21,9 +22,11 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/backlog"
 	"github.com/activityd/activityd/internal/bulk"
+	"github.com/activityd/activityd/internal/console"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/outage"
@@ -102,17 +105,18 @@ type backend struct {
 	ask func(context.Context) error
 	// requests is the queue, and devices the push, of the API, on connections of their own: no lock
 	// for which requests wait holds up reads or tasks. Nil: queue and push.
-	requests api.Enqueuer
-	devices  api.Push
-	notifier *notify.Notifier
-	wake     *wake.Wake // carries notifications to other processes; nil: there are none
-	redis    redis.UniversalClient
-	index    *index.Index
-	ledger   *index.Ledger // beside the sets of index
-	once     *once.Once    // in the tables of db; nil: there are none, and nothing sweeps
-	push     *push.MySQL   // likewise; nil: nothing is sent
-	fanOuts  tasks.FanOuts // nil: none
-	closers  closers       // of all of these
+	requests   api.Enqueuer
+	devices    api.Push
+	requestsDB *sql.DB // nil: there is no console
+	notifier   *notify.Notifier
+	wake       *wake.Wake // carries notifications to other processes; nil: there are none
+	redis      redis.UniversalClient
+	index      *index.Index
+	ledger     *index.Ledger // beside the sets of index
+	once       *once.Once    // in the tables of db; nil: there are none, and nothing sweeps
+	push       *push.MySQL   // likewise; nil: nothing is sent
+	fanOuts    tasks.FanOuts // nil: none
+	closers    closers       // of all of these
 }
 
 // service answers reads and works on tasks. [service.listen] comes first, then
@@ -237,6 +241,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	}
 	b.ask = asking(contacts.NewMySQL(check), queue.NewQueue(check, queue.Options{Kinds: tasks.Kinds()}))
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
+	b.requestsDB = requests
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier})
@@ -545,7 +550,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	}
 	server := metrics.NewServer(metrics.Options{
 		Version: versionNumber(), Role: s.config.role, Probes: s.api.Handler(), Log: s.log, Collectors: collectors,
-		Profiles: s.config.pprof,
+		Profiles: s.config.pprof, Console: s.console(),
 	})
 	if err := server.Listen(ctx, s.config.metricsListen); err != nil {
 		return fmt.Errorf("--metrics-listen (%s): %w; choose another, or none with --metrics-listen=", settings.Variable("metrics-listen"), err)
@@ -553,4 +558,26 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	s.metricsServer = server
 	s.log.InfoContext(ctx, "listening for metrics", "address", server.Addr().String())
 	return nil
+}
+
+// console returns what makes the page for operators; nil: there is none.
+func (s *service) console() func(knows func(string) bool) http.Handler {
+	if s.requestsDB == nil {
+		return nil
+	}
+	o := console.Options{
+		Queue: queue.NewQueue(s.requestsDB, queue.Options{Kinds: tasks.Kinds(), Notifier: s.notifier, Queues: slices.Collect(maps.Keys(s.config.workers))}),
+		Push:  push.NewMySQL(s.requestsDB), Names: once.NewMySQL(s.requestsDB).ListFirst, Log: s.log,
+		Explain: func(ctx context.Context, id member.ID) (inspect.Explanation, error) {
+			e, answer, err := s.explain(ctx, id, defaultExplained)
+			return inspect.Explain(id, e, answer.Behind), err
+		},
+	}
+	if s.credentials.tokens != nil { // a nil pointer in an interface would not be nil
+		o.Tokens = s.credentials.tokens
+	}
+	return func(knows func(string) bool) http.Handler {
+		o.Knows = knows
+		return console.New(o)
+	}
 }

@@ -209,28 +209,12 @@ func (ch *taskChange) refused(ctx context.Context, q taskAdmin, errs io.Writer) 
 	return refused, nil
 }
 
-// batches changes the chosen tasks, a transaction for each page of them. An end of
-// ctx stops it between two. It goes by id, so that no task is changed twice: one that
-// is retried may be dead again before the last page is reached.
+// batches changes the chosen tasks, a transaction for each page of them.
 func (ch *taskChange) batches(ctx context.Context, q taskAdmin, p *progress) (changed, missed int, err error) {
-	for page, err := range inspect.Pages(ctx, q, ch.match, inspect.Batch) {
-		if err != nil {
-			return changed, missed, err
-		}
-		match := queue.Filter{States: ch.match.States, Error: ch.match.Error}
-		for _, r := range page {
-			match.IDs = append(match.IDs, r.ID)
-		}
-		// A batch that began is finished, so that the number that is printed is true.
-		n, err := ch.do(q, context.WithoutCancel(ctx), match, len(page))
-		changed += n
-		if err != nil {
-			return changed, missed, err
-		}
-		missed += len(page) - n
-		p.add(len(page))
+	do := func(ctx context.Context, match queue.Filter, limit int) (int, error) {
+		return ch.do(q, ctx, match, limit)
 	}
-	return changed, missed, nil
+	return inspect.Change(ctx, inspect.Pages(ctx, q, ch.match, inspect.Batch), ch.match, do, p.add)
 }
 
 // previewed is how many tasks a preview shows.

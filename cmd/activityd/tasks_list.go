@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -117,14 +116,13 @@ func (p *taskPrinter) print(page []queue.Record) error {
 		}
 		return nil
 	}
+	tasks := inspect.Tasks(page, p.now)
 	if !p.begun {
 		p.begun = true
-		fmt.Fprintln(p.table, "ID\tQUEUE\tTYPE\tMEMBER\tARGS\tSTATE\tATTEMPTS\tAGE\tDUE\tLAST ERROR") // Flush returns its error
+		fmt.Fprintln(p.table, strings.Join(tasks.Head, "\t")) // Flush returns its error
 	}
-	for _, r := range page {
-		fmt.Fprintf(p.table, "%d\t%s\t%s\t%d\t%s\t%s\t%d/%d\t%s\t%s\t%s\n",
-			r.ID, inspect.OneLine(r.Queue), inspect.OneLine(r.Kind), r.Key, inspect.Args(r.Payload), r.State, r.Attempts, r.MaxAttempts,
-			inspect.Duration(p.now.Sub(r.Created)), inspect.Due(r, p.now), cmp.Or(inspect.Shortened(inspect.OneLine(r.LastError), inspect.MaxError), "-"))
+	for _, row := range tasks.Rows {
+		fmt.Fprintln(p.table, strings.Join(row, "\t"))
 	}
 	return p.table.Flush()
 }

@@ -75,7 +75,7 @@ func newToken() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.scopes, "scopes", "", "what it is good for, with commas: `read,write,admin` (required for a client)")
+	f.StringVar(&o.scopes, "scopes", "", "what it is good for, with commas: `read,write,admin,inspect` (required for a client)")
 	f.StringVar(&o.rate, "rate", "", "max requests in a second, minute or hour, for each process of serve, as in `100/s`; without it there is no limit")
 	f.IntVar(&o.burst, "burst", 0, "max requests at once, after a pause; 0: what the rate brings in a second")
 	f.StringVar(&o.file, "append", "", "`file` to add the line to; made if there is none, for you alone to read")
@@ -86,7 +86,7 @@ func newToken() *cobra.Command {
 	f.StringVar(&o.newKey, "new-key", "", "`id` (kid) of a key to make and to add to --viewer-keys, such as the month")
 	f.Var(settings.NewChoice(&o.alg, auth.EdDSA, auth.HS256), "alg", "algorithm of the new key")
 	f.StringVar(&o.revoke, "revoke", "", "`member` whose viewer's tokens, if made before now, are to be refused")
-	completeFlag(cmd, "scopes", []string{"read", "write", "admin"})
+	completeFlag(cmd, "scopes", []string{"read", "write", "admin", "inspect"})
 	return cmd
 }
 

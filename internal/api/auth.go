@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -118,18 +116,7 @@ func (s *Server) isOperator(c echo.Context) bool {
 	if s.cfg.Auth != nil {
 		return callerOf(c).Scopes.Has(auth.Admin)
 	}
-	return isLocal(c.Request())
-}
-
-// forwarding are headers of forwarded requests.
-var forwarding = []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"}
-
-// isLocal reports whether a request comes from this machine and was not forwarded. A proxy
-// on this machine that sends none of the headers is indistinguishable from a client.
-func isLocal(r *http.Request) bool {
-	from, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && from.Addr().IsLoopback() &&
-		!slices.ContainsFunc(forwarding, func(name string) bool { return r.Header[name] != nil })
+	return httpserver.IsLocal(c.Request())
 }
 
 // bearer returns the secret of a request (RFC 6750, 2.1); what names it in an error.

@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/httpserver"
 )
 
 // The statuses of /readyz.
@@ -125,7 +126,7 @@ func (s *Server) health() Health {
 func (s *Server) maySeeNodes(c echo.Context) bool {
 	r := c.Request()
 	if s.cfg.Auth == nil {
-		return isLocal(r) && s.Knows(r.Host)
+		return httpserver.IsLocal(r) && s.Knows(r.Host)
 	}
 	if len(r.Header.Values(echo.HeaderAuthorization)) == 0 {
 		return false

@@ -21,7 +21,7 @@
 // # Scopes
 //
 // The scope read is for answers, write for tasks; admin includes both, and what is for
-// operators. write does not include read: a host that takes uploads needs no answers.
+// operators, which inspect may look at. write does not include read: a host that takes uploads needs no answers.
 //
 // # Limits
 //

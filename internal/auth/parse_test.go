@@ -51,7 +51,7 @@ func TestParseRefuses(t *testing.T) {
 		"a read " + someHash + "00":                      "64 hexadecimal digits",
 		"a read " + someHash[7:]:                         "64 hexadecimal digits",
 		"a read SHA256:" + someHash[7:]:                  "64 hexadecimal digits",
-		"a " + secret + " " + someHash:                   "want scopes from read, write and admin",
+		"a " + secret + " " + someHash:                   "want scopes from read, write, admin and inspect",
 		"a read,, " + someHash:                           "want scopes",
 		"a Read " + someHash:                             "want scopes",
 		secret + " read " + someHash:                     "the name begins like a secret",
@@ -148,7 +148,7 @@ func TestLinesAreReadBack(t *testing.T) {
 		for i := range count {
 			token := auth.Token{
 				Name:   fmt.Sprintf("%s%d", rapid.StringMatching(`[a-zA-Z0-9][a-zA-Z0-9._-]{0,20}`).Filter(func(s string) bool { return !strings.HasPrefix(s, "act_") }).Draw(t, "name"), i),
-				Scopes: auth.Scope(rapid.IntRange(1, 7).Draw(t, "scopes")),
+				Scopes: auth.Scope(rapid.IntRange(1, 15).Draw(t, "scopes")),
 				Hash:   auth.HashOf(fmt.Sprint(i)),
 			}
 			if rapid.Bool().Draw(t, "limited") {

@@ -97,7 +97,8 @@ type Scope uint8
 const (
 	Read  Scope = 1 << iota // ask for answers
 	Write                   // enqueue tasks
-	Admin                   // both, and see what is for operators
+	Admin                   // all, and see and change what is for operators
+	Inspect                 // see what is for operators, on their page
 )
 
 type scopeName struct {
@@ -106,11 +107,11 @@ type scopeName struct {
 }
 
 // scopeNames are in the order in which scopes are written.
-var scopeNames = []scopeName{{Read, "read"}, {Write, "write"}, {Admin, "admin"}}
+var scopeNames = []scopeName{{Read, "read"}, {Write, "write"}, {Admin, "admin"}, {Inspect, "inspect"}}
 
 // errScopes does not quote the field: in a line whose fields are mixed up it may be a
 // secret.
-var errScopes = errors.New("want scopes from read, write and admin, as in read,write")
+var errScopes = errors.New("want scopes from read, write, admin and inspect, as in read,write")
 
 // ParseScope reads names of scopes with commas between them. There must be at
 // least one.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -28,6 +29,17 @@ func (s *Server) Knows(host string) bool {
 
 // hostname is a host without its port, and without the brackets of IPv6.
 func hostname(host string) string { return (&url.URL{Host: host}).Hostname() }
+
+// forwarding are headers of forwarded requests.
+var forwarding = []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"}
+
+// IsLocal reports whether a request comes from this machine and was not forwarded. A proxy
+// on this machine that sends none of the headers is indistinguishable from a client.
+func IsLocal(r *http.Request) bool {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && from.Addr().IsLoopback() &&
+		!slices.ContainsFunc(forwarding, func(name string) bool { return r.Header[name] != nil })
+}
 
 // LocalOnly protects a handler without tokens: while the server listens on the loopback,
 // requests for a Host that it does not know get status 421 and the reason. A server that

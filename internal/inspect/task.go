@@ -51,6 +51,45 @@ func Pages(ctx context.Context, q Lister, match queue.Filter, size int) iter.Seq
 	}
 }
 
+// Change changes the tasks of pages, by a transaction for each page, and returns how many it changed, and how many it left alone,
+// as they do not match any more or are locked. An end of ctx stops it between two: a batch that began is finished, so that the numbers
+// are true. It goes by id, so that no task is changed twice: one that is retried may be dead again before the last page
+// is reached. done is called with the size of each page.
+func Change(
+	ctx context.Context, pages iter.Seq2[[]queue.Record, error], match queue.Filter,
+	do func(ctx context.Context, match queue.Filter, limit int) (int, error), done func(n int),
+) (changed, missed int, err error) {
+	for page, err := range pages {
+		if err != nil {
+			return changed, missed, err
+		}
+		batch := queue.Filter{States: match.States, Error: match.Error}
+		for _, r := range page {
+			batch.IDs = append(batch.IDs, r.ID)
+		}
+		n, err := do(context.WithoutCancel(ctx), batch, len(page))
+		changed += n
+		if err != nil {
+			return changed, missed, err
+		}
+		missed += len(page) - n
+		done(len(page))
+	}
+	return changed, missed, nil
+}
+
+// Tasks returns a row for each task.
+func Tasks(list []queue.Record, now time.Time) Table {
+	t := Table{Head: []string{"ID", "QUEUE", "TYPE", "MEMBER", "ARGS", "STATE", "ATTEMPTS", "AGE", "DUE", "LAST ERROR"}}
+	for _, r := range list {
+		t.Rows = append(t.Rows, []string{
+			strconv.FormatUint(r.ID, 10), OneLine(r.Queue), OneLine(r.Kind), strconv.FormatUint(r.Key, 10), Args(r.Payload), string(r.State),
+			fmt.Sprintf("%d/%d", r.Attempts, r.MaxAttempts), Duration(now.Sub(r.Created)), Due(r, now), cmp.Or(Shortened(OneLine(r.LastError), MaxError), "-"),
+		})
+	}
+	return t
+}
+
 // Task returns all that is known about a task, but for its last error, as names and values.
 func Task(r queue.Record, now time.Time) [][2]string {
 	return [][2]string{

@@ -35,11 +35,13 @@ type Options struct {
 	// Profiles says that profiles of the process are served, too, below /debug/pprof/. Only
 	// [httpserver.Server.LocalOnly] protects them.
 	Profiles bool
-	Log      *slog.Logger
+	// Console makes the page for operators, which is told what [httpserver.Server.Knows]; nil: there is none.
+	Console func(knows func(host string) bool) http.Handler
+	Log     *slog.Logger
 }
 
 // NewServer returns a server that does not listen yet. It needs no token, so all but the
-// probes is protected by [httpserver.Server.LocalOnly].
+// probes is protected by [httpserver.Server.LocalOnly]; the console protects itself, too.
 func NewServer(o Options) *Server {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(o.Collectors...)
@@ -61,6 +63,9 @@ func NewServer(o Options) *Server {
 		MaxRequestsInFlight: 4,
 	})))
 	mux.Handle("GET /{$}", s.LocalOnly(http.HandlerFunc(list)))
+	if o.Console != nil {
+		mux.Handle("/console/", s.LocalOnly(o.Console(s.Knows)))
+	}
 	mux.Handle("GET /healthz", o.Probes)
 	mux.Handle("GET /readyz", o.Probes)
 	if o.Profiles { // but not the command line, in which there may be passwords
@@ -86,6 +91,7 @@ func list(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, `<!doctype html>
 <title>activityd</title>
 <ul>
+<li><a href="/console/">/console/</a>: for people
 <li><a href="/metrics">/metrics</a>: for Prometheus
 <li><a href="/healthz">/healthz</a>: does the process live?
 <li><a href="/readyz">/readyz</a>: can it use MySQL and Redis?

@@ -1,0 +1,305 @@
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/httpserver"
+	"github.com/activityd/activityd/internal/inspect"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/newest"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/once"
+	"github.com/activityd/activityd/queue"
+)
+
+// Queue is what the page needs of the queue.
+type Queue interface {
+	inspect.Lister
+	Look(ctx context.Context, before *queue.Look) (queue.Look, error)
+	Failures(ctx context.Context) (list []queue.Failure, partial bool, err error)
+	Search(ctx context.Context, match queue.Filter, limit int) (list []queue.Record, partial bool, err error)
+	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
+	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
+}
+
+// Push is what the page needs of push.
+type Push interface {
+	EventByID(ctx context.Context, id string) (*push.StoredEvent, error)
+	Events(ctx context.Context, numbers []uint64) (map[uint64]*push.StoredEvent, error)
+	CountReceipts(ctx context.Context, event uint64, limit int) ([]push.ReceiptCount, error)
+	Fates(ctx context.Context, event uint64, only, afterMember member.ID, afterDevice uint64, limit int) ([]push.Fate, error)
+}
+
+// Tokens finds the caller that a secret belongs to, as [auth.Tokens] does.
+type Tokens interface {
+	Check(secret string, need auth.Scope) (auth.Caller, error)
+}
+
+// Options are what a [Console] shows.
+type Options struct {
+	Queue   Queue
+	Push    Push
+	Names   func(ctx context.Context, limit int) ([]once.Named, error)
+	Explain func(ctx context.Context, viewer member.ID) (inspect.Explanation, error)
+	Tokens  Tokens                 // nil: there are none
+	Knows   func(host string) bool // see [httpserver.Server.Knows]
+	Log     *slog.Logger
+}
+
+// The bounds of a request: askTimeout of what it asks MySQL, and of waiting for its turn; actTimeout of a change.
+const (
+	askTimeout = 3 * time.Second
+	actTimeout = 8 * time.Second
+)
+
+// Console is the page. It serves what is below /console/.
+type Console struct {
+	Options
+
+	keys     keys
+	turn     chan struct{} // has a place for the one that asks MySQL
+	overview *newest.Answer[overview]
+	before   *queue.Look // of the overview, which is looked at once at a time
+	handler  http.Handler
+}
+
+//go:embed assets
+var assets embed.FS
+
+var templates = template.Must(template.New("").Funcs(template.FuncMap{"link": newLink}).ParseFS(assets, "assets/*.html"))
+
+// link is one of the links at the top.
+type link struct {
+	To, Text string
+	Current  bool
+}
+
+func newLink(page, name, to, text string) link { return link{to, text, page == name} }
+
+// policy allows the script and the style of this package, and no other page to show this one.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// New returns the page.
+func New(o Options) *Console {
+	c := &Console{Options: o, keys: newKeys(), turn: make(chan struct{}, 1)}
+	c.overview = newest.New(c.look)
+	mux := http.NewServeMux()
+	for pattern, one := range map[string]struct {
+		need auth.Scope
+		show func(r *http.Request, v *view) error
+	}{
+		"GET /console/{$}":        {auth.Inspect, c.showQueues},
+		"GET /console/tasks":      {auth.Inspect, c.showTasks},
+		"GET /console/tasks/{id}": {auth.Inspect, c.showTask},
+		"GET /console/event":      {auth.Inspect, c.showEvent},
+		"GET /console/once":       {auth.Inspect, c.showNames},
+		"GET /console/explain":    {auth.Inspect, c.showExplanation},
+		"GET /console/act":        {auth.Admin, c.showChange},
+		"POST /console/act":       {auth.Admin, c.change},
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, one.need, one.show) })
+	}
+	mux.HandleFunc("POST /console/signin", c.signIn)
+	mux.HandleFunc("POST /console/signout", c.signOut)
+	for _, name := range []string{"style.css", "script.js"} {
+		mux.HandleFunc("GET /console/"+name, func(w http.ResponseWriter, r *http.Request) {
+			http.ServeFileFS(w, r, assets, "assets/"+name)
+		})
+	}
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.write(w, r, &view{Title: "Refused", status: http.StatusForbidden, Problem: "This request came from another site. Nothing was changed."})
+	}))
+	c.handler = protection.Handler(mux)
+	return c
+}
+
+// ServeHTTP implements [http.Handler].
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin") // with none, a browser sends the Origin null
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	c.handler.ServeHTTP(w, r)
+}
+
+// local reports whether a request is from this machine, and for it.
+func (c *Console) local(r *http.Request) bool { return httpserver.IsLocal(r) && c.Knows(r.Host) }
+
+// view is what a template shows.
+type view struct {
+	Title, Page string // Page names the template
+	Problem     string // instead of it
+	Form        string // the field that a POST needs
+	Next        string // where to go after signing in
+	Caller      auth.Caller
+	SignIn      bool // the form for it is shown
+	SignedIn    bool
+	MayAct      bool
+	InTheClear  bool // what is sent can be read on its way
+	Body        any
+
+	status int
+}
+
+// fault is a mistake of the one who asks, in words.
+type fault string
+
+func (f fault) Error() string { return string(f) }
+
+// serve shows what a caller with the scope may see, one at a time.
+func (c *Console) serve(w http.ResponseWriter, r *http.Request, need auth.Scope, show func(r *http.Request, v *view) error) {
+	v := &view{status: http.StatusOK}
+	caller, err := c.access(r, need)
+	if err != nil {
+		c.refuse(w, r, v, err)
+		return
+	}
+	v.Caller, v.SignedIn, v.MayAct = caller, c.Tokens != nil, caller.Scopes.Has(auth.Admin)
+	if r.Method == http.MethodPost && !c.keys.isOurs(r) {
+		v.Title, v.status, v.Problem = "Refused", http.StatusForbidden, "This form was not given to this browser, or is from before a restart. Nothing was changed: go back, reload the page, and try again."
+		c.write(w, r, v)
+		return
+	}
+	bound := askTimeout
+	if r.Method == http.MethodPost {
+		bound = actTimeout
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), bound)
+	defer cancel()
+	select {
+	case c.turn <- struct{}{}:
+		err = show(r.WithContext(ctx), v)
+		<-c.turn
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		c.fail(r, v, err)
+	}
+	c.write(w, r, v)
+}
+
+// refuse answers one that may not: with the form to sign in, if that would help.
+func (c *Console) refuse(w http.ResponseWriter, r *http.Request, v *view, err error) {
+	v.Title, v.status, v.Problem = "Not allowed", http.StatusForbidden, "This is not allowed: "+err.Error()+"."
+	verdict := auth.ForeignHost
+	if c.Tokens != nil {
+		verdict = auth.WrongScope
+	}
+	if limit, ok := errors.AsType[*auth.LimitError](err); ok {
+		v.status, verdict = http.StatusTooManyRequests, auth.OverLimit
+		v.Problem = limit.Error() + "."
+	}
+	if errors.Is(err, errSignIn) {
+		v.Title, v.status, v.Problem, v.SignIn, verdict = "Sign in", http.StatusUnauthorized, "", true, auth.NoToken
+		if r.Method == http.MethodGet {
+			v.Next = r.URL.RequestURI()
+		}
+	}
+	auth.CountRequest("", verdict)
+	c.write(w, r, v)
+}
+
+// fail says why there is no page.
+func (c *Console) fail(r *http.Request, v *view, err error) {
+	v.Title = cmp.Or(v.Title, "Error")
+	is, ours := errors.AsType[fault](err)
+	switch {
+	case ours:
+		v.status, v.Problem = http.StatusBadRequest, string(is)
+	case errors.Is(err, inspect.ErrNoEvent), errors.Is(err, contacts.ErrNoMember):
+		v.status, v.Problem = http.StatusNotFound, err.Error()
+	case errors.Is(err, queue.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, once.ErrUnavailable):
+		v.status, v.Problem = http.StatusServiceUnavailable, "MySQL cannot be asked now, or takes too long. /readyz says how the servers are."
+	default:
+		v.status, v.Problem = http.StatusInternalServerError, "This did not work; the log says why."
+	}
+	if v.status >= http.StatusInternalServerError && r.Context().Err() == nil {
+		c.Log.WarnContext(r.Context(), "cannot show a page of the console", "page", r.URL.Path, "error", err)
+	}
+}
+
+// write writes a page, and gives the browser what its forms need.
+func (c *Console) write(w http.ResponseWriter, r *http.Request, v *view) {
+	browser := cookie(r, browserCookie)
+	if browser == "" {
+		browser = newBrowser()
+		setCookie(w, r, browserCookie, browser)
+	}
+	session := cookie(r, sessionCookie)
+	v.Form = c.keys.formOf(browser, session)
+	v.InTheClear = !httpserver.IsLocal(r) && r.TLS == nil && r.Header.Get("X-Forwarded-Proto") != "https"
+	var text bytes.Buffer
+	if err := templates.ExecuteTemplate(&text, "page", v); err != nil {
+		c.Log.ErrorContext(r.Context(), "cannot make a page of the console", "error", err)
+		http.Error(w, "this page cannot be made", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(v.status)
+	_, _ = w.Write(text.Bytes()) // the browser may be gone
+}
+
+// signIn begins a session for the secret of a token.
+func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
+	v := &view{Title: "Sign in", status: http.StatusForbidden, SignIn: c.Tokens != nil, Next: r.PostFormValue("next")}
+	secret := strings.TrimSpace(r.PostFormValue("token"))
+	switch {
+	case c.Tokens == nil:
+		v.Problem = "There are no tokens: nobody signs in."
+	case !c.keys.isOurs(r):
+		v.Problem = "This form was not given to this browser, or is from before a restart. Try again."
+	default:
+		caller, err := c.Tokens.Check(secret, auth.Inspect)
+		if err == nil {
+			setCookie(w, r, sessionCookie, c.keys.session(secret, time.Now().Add(sessionTTL)))
+			c.Log.InfoContext(r.Context(), "signed in to the console", "token", caller.Name)
+			if !strings.HasPrefix(v.Next, "/console/") {
+				v.Next = "/console/"
+			}
+			http.Redirect(w, r, v.Next, http.StatusSeeOther)
+			return
+		}
+		auth.CountRequest(caller.Name, auth.UnknownToken)
+		v.Problem = "This was not accepted: " + err.Error() + "."
+	}
+	c.write(w, r, v)
+}
+
+// signOut ends the session.
+func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
+	if c.keys.isOurs(r) {
+		setCookie(w, r, sessionCookie, "")
+	}
+	http.Redirect(w, r, "/console/", http.StatusSeeOther)
+}
+
+// path returns the path of a page with these values, those that are empty left out.
+func path(page string, values ...string) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(values); i += 2 {
+		if values[i+1] != "" {
+			q.Set(values[i], values[i+1])
+		}
+	}
+	if len(q) == 0 {
+		return "/console/" + page
+	}
+	return "/console/" + page + "?" + q.Encode()
+}

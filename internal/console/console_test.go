@@ -1,0 +1,204 @@
+package console_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/retry"
+)
+
+// fill makes some tasks, names of once and an event, with what strangers may have written.
+func (r *rig) fill() {
+	r.Helper()
+	r.exec("INSERT INTO tasks (id, type, subject, args) VALUES (1, 'upload', 7, ?), (2, 'upload', 8, '{}')", `{"x":"</pre>`+strings.ReplaceAll(evil, `"`, `\"`)+`"}`)
+	r.park("dead", "upload", "dial tcp 10.0.0.1:443: refused "+evil, 11, 3)
+	r.park("dead", "<b>own</b>", "timeout", 21, 1)
+	r.park("scheduled", "deliver", "dial tcp 10.0.0.2:443: refused", 31, 1)
+	r.exec("INSERT INTO paused_queues (queue) VALUES (?)", "<i>held</i>")
+	r.exec("INSERT INTO once_keys (name, phase, owner, attempt, max_attempts, fence, began, lease_ends, forget_at, reason) VALUES "+
+		"('digest', 'exhausted', 'app1', 3, 3, 9, UNIX_TIMESTAMP() * 1000 - 5000, 0, UNIX_TIMESTAMP() * 1000 + 60000, ?)", evil)
+	r.exec(`INSERT INTO push_events (number, id, task_id, actor_id, event, created_at, expires_at, forget_at)
+		VALUES (5, 'upload-901', 40, 7, '{"id":"upload-901","type":"upload","object":"photo:901","title":"<script>alert(3)</script>"}', 1700000000000, 99999999999999, 99999999999999)`)
+	r.exec(`INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) VALUES (3, 8, 'webpush', '', '{"endpoint":"https://push.example/s3cret","auth":"s3cret"}', 1)`)
+	r.exec("INSERT INTO push_receipts (event_number, member_id, device_id, state, reason, at) VALUES (5, 8, 3, 'failed', '<u>gone</u>', 1700000000000)")
+}
+
+var foreign = regexp.MustCompile(`(?i)<[^>]*\s(on[a-z]+|style)=|<[^>]*\s(src|href|action)="(https?:)?//|<style`)
+
+// Every page shows what there is, as text.
+func TestThePages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.fill()
+	b := r.browser()
+	for path, want := range map[string][]string{
+		"/console/": {
+			`<a href="/console/tasks?queue=default">default</a>`, "&lt;i&gt;held&lt;/i&gt;", "paused", "dial tcp 10.0.0.1:443: refused &lt;script&gt;", "&lt;b&gt;own&lt;/b&gt;",
+			`state=dead&amp;type=upload">3</a>`, `<a href="/console/tasks/13">13</a>`, "scheduled", "OLDEST WAITING",
+		},
+		"/console/tasks": {"/console/tasks/1\"", "/console/tasks/31\"", "&lt;/pre&gt;&lt;script&gt;"},
+		"/console/tasks?state=dead&error=%25.0.0._:": {"/console/tasks/11\"", "/console/tasks/13\"", "Retry all of them"},
+		"/console/tasks?id=21,2":                     {"/console/tasks/21\"", "/console/tasks/2\""},
+		"/console/tasks?type=upload&key=7":           {"/console/tasks/1\""},
+		"/console/tasks?error=nothing":               {"No such task was found"},
+		"/console/tasks/1":                           {"waiting", "0 of 25", "&lt;/pre&gt;&lt;script&gt;", "Discard…", "/console/explain?member=7"},
+		"/console/tasks/12":                          {"dead", "3 of 25", "Last error", "refused &lt;script&gt;", "Retry…", "2023-11-14"},
+		"/console/tasks/31":                          {"may start", "/console/event?id=31"},
+		"/console/once":                              {"digest", "exhausted", "3/3", "BEGAN", "ENDED", "&lt;script&gt;"},
+		"/console/event":                             {"Event, or the id of a task"},
+		"/console/event?id=upload-901":               {"upload-901", "1 failed (&lt;u&gt;gone&lt;/u&gt;)", "webpush", "title"},
+		"/console/explain?member=7":                  {"7 sees 5 (&lt;script&gt;", "chosen"},
+		"/console/act?do=retry&type=upload":          {"Retry 3 tasks?", "/console/tasks/11\""},
+		"/console/act?do=discard&id=1":               {"Discard 1 tasks?", "for good"},
+		"/console/act?do=discard&type=nothing":       {"There are no such tasks"},
+	} {
+		text := b.page(path)
+		for _, one := range want {
+			if !strings.Contains(text, one) {
+				t.Errorf("%s: no %q in\n%s", path, one, text)
+			}
+		}
+		if strings.Contains(text, "<script>") || strings.Contains(text, "<b>own") || strings.Contains(text, "<u>gone") || strings.Contains(text, "<img") || foreign.MatchString(text) {
+			t.Errorf("%s: what strangers wrote is part of\n%s", path, text)
+		}
+		if strings.Contains(text, "s3cret") {
+			t.Errorf("%s: a secret is in\n%s", path, text)
+		}
+	}
+	for path, want := range map[string]int{
+		"/console/tasks/999": 404, "/console/tasks/x": 400, "/console/tasks?id=x": 400, "/console/event?id=other": 404, "/console/event?id=1": 404,
+		"/console/event?id=a&member=x": 400, "/console/explain?member=404": 404, "/console/act?do=burn": 400, "/console/act?do=retry&state=waiting": 400, "/console/other": 404,
+	} {
+		if response, text := b.send(http.MethodGet, path, nil); response.StatusCode != want {
+			t.Errorf("%s: %s, want %d\n%s", path, response.Status, want, text)
+		}
+	}
+	if n := r.count("parked_tasks"); n != 5 {
+		t.Errorf("after the looks there are %d parked tasks", n)
+	}
+}
+
+// The second look says how fast tasks come; browsers share looks.
+func TestTheQueuesHaveRates(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.fill()
+	b := r.browser()
+	if text := b.page("/console/"); !strings.Contains(text, "Rates are from two looks") {
+		t.Errorf("at first:\n%s", text)
+	}
+	r.exec("INSERT INTO tasks (type, subject) SELECT 'upload', id FROM parked_tasks")
+	text := b.page("/console/")
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(text, "Rates are from the two last looks") && time.Now().Before(deadline); {
+		_ = retry.Sleep(t.Context(), 100*time.Millisecond)
+		text = b.page("/console/")
+	}
+	if !regexp.MustCompile(`<td>upload</td><td>7</td>.*<td>≥?(0\.[1-9]|[1-9])`).MatchString(text) {
+		t.Errorf("no rate in\n%s", text)
+	}
+}
+
+// Only the files of the page may be used by it, whatever is on it, and no cache keeps it.
+func TestTheHeaders(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	b := r.browser()
+	for _, path := range []string{"/console/", "/console/style.css", "/console/script.js", "/console/none"} {
+		response, _ := b.send(http.MethodGet, path, nil)
+		policy := response.Header.Get("Content-Security-Policy")
+		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") || !strings.Contains(policy, "frame-ancestors 'none'") ||
+			response.Header.Get("X-Content-Type-Options") != "nosniff" || response.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: %v", path, response.Header)
+		}
+	}
+}
+
+// Where MySQL does not answer, the page says so in time, and the next one is asked for again.
+func TestASlowMySQL(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.fill()
+	conn, err := r.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.ExecContext(t.Context(), "LOCK TABLES parked_tasks WRITE"); err != nil {
+		t.Fatal(err)
+	}
+	b := r.browser()
+	for _, path := range []string{"/console/tasks", "/console/"} {
+		if response, text := b.send(http.MethodGet, path, nil); response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(text, "takes too long") {
+			t.Errorf("%s: %s\n%s", path, response.Status, text)
+		}
+	}
+	if text := b.page("/console/once"); !strings.Contains(text, "digest") {
+		t.Errorf("what can be asked:\n%s", text)
+	}
+	if _, err := conn.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
+		t.Fatal(err)
+	}
+	b.page("/console/tasks")
+}
+
+// A page is shown while transactions of others have locked all that it shows.
+func TestAPageWaitsForNoLock(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.fill()
+	tx, err := r.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	for _, table := range []string{"tasks", "parked_tasks", "task_leases", "once_keys", "push_events"} {
+		if _, err := tx.ExecContext(t.Context(), "SELECT * FROM "+table+" FOR UPDATE"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := r.browser()
+	for _, path := range []string{"/console/", "/console/tasks", "/console/tasks/1", "/console/once", "/console/event?id=upload-901", "/console/act?do=retry&type=upload"} {
+		b.page(path)
+	}
+}
+
+// A change tells what it did, and the log who did it.
+func TestRetryAndDiscard(t *testing.T) {
+	t.Parallel()
+	one, secret := token(t, "ann", auth.Admin)
+	r := newRig(t, one)
+	r.fill()
+	r.park("dead", "upload", "dial tcp 10.9.9.9:1: refused "+evil, 100, 600) // more than a batch
+	b := r.browser()
+	b.signIn(secret)
+	link := regexp.MustCompile(`href="(/console/act\?do=retry&amp;[^"]*type=upload)"`).FindStringSubmatch(b.page("/console/"))
+	if link == nil {
+		t.Fatal("no link to retry")
+	}
+	text := b.page(strings.ReplaceAll(link[1], "&amp;", "&"))
+	if !strings.Contains(text, "Retry 603 tasks?") {
+		t.Errorf("asks\n%s", text)
+	}
+	response, text := b.send(http.MethodPost, "/console/act", fields(text), "Sec-Fetch-Site", "same-origin")
+	if response.StatusCode != http.StatusOK || !strings.Contains(text, "603 tasks were retried.") {
+		t.Errorf("%s\n%s", response.Status, text)
+	}
+	if n := r.count("tasks WHERE attempts = 0 AND due_at IS NOT NULL"); n != 603 {
+		t.Errorf("%d wait again", n)
+	}
+	text = b.page("/console/act?do=discard&error=timeout")
+	if _, text = b.send(http.MethodPost, "/console/act", fields(text), "Sec-Fetch-Site", "same-origin"); !strings.Contains(text, "1 tasks were discarded.") || r.count("parked_tasks") != 1 {
+		t.Errorf("discarded\n%s", text)
+	}
+	text = b.page("/console/act?do=discard&id=31,1,999")
+	if _, text = b.send(http.MethodPost, "/console/act", fields(text)); !strings.Contains(text, "2 tasks were discarded.") || r.count("parked_tasks") != 0 {
+		t.Errorf("discarded by id\n%s", text)
+	}
+	if log := r.log.String(); strings.Count(log, `msg="tasks were changed by hand" by=ann`) != 3 || !strings.Contains(log, "do=retry tasks=603") || strings.Contains(log, secret) {
+		t.Errorf("logged %s", log)
+	}
+}

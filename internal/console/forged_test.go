@@ -1,0 +1,210 @@
+package console_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/console"
+)
+
+// No request that a page elsewhere may have a browser send changes anything, nor one of a caller that may only look.
+func TestForgedRequests(t *testing.T) {
+	t.Parallel()
+	admin, adminSecret := token(t, "admin", auth.Admin)
+	looker, lookerSecret := token(t, "looker", auth.Inspect)
+	other, otherSecret := token(t, "other", auth.Admin)
+	r := newRig(t, admin, looker, other)
+	r.park("dead", "upload", "boom", 1, 5)
+	signedIn := func(secret string) (*browser, url.Values) {
+		b := r.browser()
+		if response := b.signIn(secret); response.StatusCode != http.StatusSeeOther {
+			t.Fatalf("signing in: %s", response.Status)
+		}
+		_, text := b.send(http.MethodGet, "/console/act?do=discard&type=upload", nil)
+		return b, fields(text)
+	}
+	ours, form := signedIn(adminSecret)
+	theirs, theirForm := signedIn(otherSecret)
+	lookers, _ := signedIn(lookerSecret)
+	_, lookerPage := lookers.send(http.MethodGet, "/console/", nil)
+	with := func(form url.Values, values ...string) url.Values {
+		changed := url.Values{}
+		for name := range form {
+			changed.Set(name, form.Get(name))
+		}
+		for i := 0; i < len(values); i += 2 {
+			changed.Set(values[i], values[i+1])
+		}
+		return changed
+	}
+	for name, c := range map[string]struct {
+		by     *browser
+		method string
+		form   url.Values
+		header []string
+		want   int
+	}{
+		"from another site":             {ours, http.MethodPost, form, []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		"from another port":             {ours, http.MethodPost, form, []string{"Sec-Fetch-Site", "same-site"}, 403},
+		"from another origin":           {ours, http.MethodPost, form, []string{"Origin", "http://127.0.0.1:1"}, 403},
+		"from no origin":                {ours, http.MethodPost, form, []string{"Origin", "null"}, 403},
+		"without the field":             {ours, http.MethodPost, with(form, "form", ""), nil, 403},
+		"with another field":            {ours, http.MethodPost, with(form, "form", strings.Repeat("A", 43)), nil, 403},
+		"with the field of another":     {ours, http.MethodPost, with(form, "form", theirForm.Get("form")), nil, 403},
+		"with a field in the query":     {ours, http.MethodPost, with(form, "form", ""), []string{"X", form.Get("form")}, 403},
+		"by another browser":            {theirs, http.MethodPost, form, nil, 403},
+		"by a browser without a cookie": {r.browser(), http.MethodPost, form, nil, 401},
+		"by one that may look":          {lookers, http.MethodPost, with(form, "form", fields(lookerPage).Get("form")), nil, 403},
+		"by GET":                        {ours, http.MethodGet, nil, nil, 200},
+		"by HEAD":                       {ours, http.MethodHead, nil, nil, 200},
+		"by PUT":                        {ours, http.MethodPut, form, nil, 405},
+		"by DELETE":                     {ours, http.MethodDelete, nil, nil, 405},
+	} {
+		path := "/console/act"
+		if c.form == nil {
+			path += "?" + form.Encode()
+		}
+		if len(c.header) > 0 && c.header[0] == "X" {
+			path, c.header = path+"?form="+c.header[1], nil
+		}
+		response, text := c.by.send(c.method, path, c.form, c.header...)
+		if response.StatusCode != c.want {
+			t.Errorf("%s: %s, want %d\n%s", name, response.Status, c.want, text)
+		}
+		if n := r.count("parked_tasks"); n != 5 {
+			t.Fatalf("%s: %d tasks are left", name, n)
+		}
+	}
+	if _, text := lookers.send(http.MethodGet, "/console/", nil); strings.Contains(text, "discard") {
+		t.Errorf("one that may look is offered more:\n%s", text)
+	}
+	// The same as it should be.
+	if response, text := ours.send(http.MethodPost, "/console/act", form, "Origin", r.url); response.StatusCode != http.StatusOK || r.count("parked_tasks") != 0 {
+		t.Errorf("%s\n%s", response.Status, text)
+	}
+}
+
+// Without tokens, only browsers on this machine may look or act, under its names.
+func TestWithoutTokens(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.park("dead", "upload", "boom", 1, 5)
+	b := r.browser()
+	form := fields(b.page("/console/act?do=discard&type=upload"))
+	for name, header := range map[string][]string{
+		"forwarded": {"X-Forwarded-For", "10.1.2.3"}, "by a proxy": {"Via", "1.1 x"}, "to another name": {"Host", "attacker.example"},
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			response, text := b.send(method, "/console/act?do=discard&type=upload", form, header...)
+			if response.StatusCode != http.StatusForbidden || strings.Contains(text, "boom") {
+				t.Errorf("%s %s: %s\n%s", method, name, response.Status, text)
+			}
+		}
+	}
+	for name, form := range map[string]url.Values{"without a field": {"do": {"discard"}, "type": {"upload"}}} {
+		if response, _ := b.send(http.MethodPost, "/console/act", form); response.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %s", name, response.Status)
+		}
+	}
+	if n := r.count("parked_tasks"); n != 5 {
+		t.Fatalf("%d tasks are left", n)
+	}
+	if response, _ := b.send(http.MethodPost, "/console/act", form, "Sec-Fetch-Site", "same-origin"); response.StatusCode != http.StatusOK || r.count("parked_tasks") != 0 {
+		t.Errorf("as it should be: %s", response.Status)
+	}
+	if response, text := b.send(http.MethodPost, "/console/signin", form); response.StatusCode != http.StatusForbidden || !strings.Contains(text, "There are no tokens") {
+		t.Errorf("signing in: %s\n%s", response.Status, text)
+	}
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	looker, secret := token(t, "looker", auth.Inspect)
+	reader, readerSecret := token(t, "reader", auth.Read|auth.Write)
+	r := newRig(t, looker, reader)
+	r.park("dead", "upload", "boom", 1, 1)
+	b := r.browser()
+	for _, path := range []string{"/console/", "/console/tasks", "/console/tasks/1", "/console/once", "/console/event", "/console/explain?member=1", "/console/act?do=retry"} {
+		response, text := b.send(http.MethodGet, path, nil)
+		if response.StatusCode != http.StatusUnauthorized || !strings.Contains(text, `name="token"`) || strings.Contains(text, "boom") {
+			t.Errorf("%s before signing in: %s\n%s", path, response.Status, text)
+		}
+	}
+	for name, wrong := range map[string]string{"of another scope": readerSecret, "of none": "act_nothing", "empty": ""} {
+		if response := b.signIn(wrong); response.StatusCode != http.StatusForbidden || len(response.Cookies()) > 0 {
+			t.Errorf("with a secret %s: %s, %v", name, response.Status, response.Cookies())
+		}
+	}
+	// Others cannot sign a browser in.
+	_, text := b.send(http.MethodGet, "/console/tasks?state=dead", nil)
+	form := fields(text)
+	form.Set("token", secret)
+	if response, _ := b.send(http.MethodPost, "/console/signin", form, "Sec-Fetch-Site", "cross-site"); response.StatusCode != http.StatusForbidden {
+		t.Errorf("from another site: %s", response.Status)
+	}
+	if response, _ := r.browser().send(http.MethodPost, "/console/signin", form); response.StatusCode != http.StatusForbidden || len(response.Cookies()) != 1 {
+		t.Errorf("without the cookie of the form: %s, %v", response.Status, response.Cookies())
+	}
+	response, _ := b.send(http.MethodPost, "/console/signin", form, "Sec-Fetch-Site", "same-origin")
+	if response.StatusCode != http.StatusSeeOther || response.Header.Get("Location") != "/console/tasks?state=dead" {
+		t.Errorf("signed in: %s, to %s", response.Status, response.Header.Get("Location"))
+	}
+	cookie := response.Header.Get("Set-Cookie")
+	for _, want := range []string{"activityd_session=", "; Path=/console/", "; HttpOnly", "; SameSite=Strict"} {
+		if !strings.Contains(cookie, want) || strings.Contains(cookie, secret) || strings.Contains(cookie, "Secure") {
+			t.Errorf("the cookie is %q, without %q", cookie, want)
+		}
+	}
+	b.page("/console/")
+	form.Set("next", "https://attacker.example/console/")
+	if response, _ := b.send(http.MethodPost, "/console/signin", fields2(b, form), "X-Forwarded-Proto", "https"); response.Header.Get("Location") != "/console/" || !strings.Contains(response.Header.Get("Set-Cookie"), "Secure") {
+		t.Errorf("behind TLS: to %s, %s", response.Header.Get("Location"), response.Header.Get("Set-Cookie"))
+	}
+	// The session of one process is nothing to another, nor is one that is made up.
+	elsewhere := newRig(t, looker)
+	for _, value := range []string{strings.TrimPrefix(strings.Split(cookie, ";")[0], "activityd_session="), secret, "", "AAAA"} {
+		if response, _ := elsewhere.browser().send(http.MethodGet, "/console/", nil, "Cookie", "activityd_session="+value); response.StatusCode != http.StatusUnauthorized {
+			t.Errorf("a session %q: %s", value, response.Status)
+		}
+	}
+	// A token that is revoked ends its sessions.
+	b.page("/console/once")
+	r.tokens.Replace([]auth.Token{reader})
+	if response, _ := b.send(http.MethodGet, "/console/once", nil); response.StatusCode != http.StatusUnauthorized {
+		t.Errorf("after the token: %s", response.Status)
+	}
+	r.tokens.Replace([]auth.Token{looker})
+	text = b.page("/console/once")
+	if response, _ := b.send(http.MethodPost, "/console/signout", url.Values{}); response.StatusCode != http.StatusSeeOther {
+		t.Errorf("signing out without the field: %s", response.Status)
+	}
+	b.page("/console/once")
+	b.send(http.MethodPost, "/console/signout", url.Values{"form": {hidden.FindStringSubmatch(text)[2]}})
+	if response, _ := b.send(http.MethodGet, "/console/once", nil); response.StatusCode != http.StatusUnauthorized {
+		t.Errorf("signed out: %s", response.Status)
+	}
+}
+
+// fields2 is a form as the browser has it after it signed in.
+func fields2(b *browser, form url.Values) url.Values {
+	form.Set("form", hidden.FindStringSubmatch(b.page("/console/once"))[2])
+	return form
+}
+
+// A session ends.
+func TestASessionEnds(t *testing.T) {
+	t.Parallel()
+	k := console.NewKeys()
+	now := time.Now()
+	session := k.Session("act_x", now.Add(time.Minute))
+	if k.Secret(session, now) != "act_x" || k.Secret(session, now.Add(time.Minute)) != "" || k.Secret(session[:len(session)-1]+"A", now) == "act_x" && session[len(session)-1] != 'A' {
+		t.Error("a session is used after its end, or changed")
+	}
+	if strings.Contains(session, "act_x") || k.Session("act_x", now.Add(time.Minute)) == session {
+		t.Errorf("the session is %q", session)
+	}
+}

@@ -1,0 +1,315 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/inspect"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/queue"
+)
+
+// How much a page shows.
+const (
+	maxRows     = 50
+	maxGroups   = 50
+	maxReceipts = 100_000
+)
+
+// grid is a table as it is shown: the first cells of its rows may be links.
+type grid struct {
+	ID, Label string
+	inspect.Table
+	Links []string // by row; "": none
+}
+
+// Link returns where the first cell of a row leads.
+func (g grid) Link(row int) string {
+	if row < len(g.Links) {
+		return g.Links[row]
+	}
+	return ""
+}
+
+// Long reports whether a column has sentences.
+func (g grid) Long(column int) bool {
+	switch g.Head[min(column, len(g.Head)-1)] {
+	case "LAST ERROR", "REASON", "ARGS", "BECAUSE", "VERDICT":
+		return true
+	}
+	return false
+}
+
+// overview is what the first page shows.
+type overview struct {
+	queues   inspect.Queues
+	failures []inspect.Failures
+	partial  bool
+	err      error
+}
+
+// overviewEvery is how often the queues are looked at, however many browsers ask. A look takes a tenth of the time
+// at most.
+const overviewEvery = 4 * time.Second
+
+func (c *Console) look() (o overview, keep time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	began := time.Now()
+	l, err := c.Queue.Look(ctx, c.before)
+	if err == nil {
+		c.before = &l
+		o.queues = inspect.NewQueues(l, time.Now())
+		var list []queue.Failure
+		list, o.partial, err = c.Queue.Failures(ctx)
+		o.failures = inspect.GroupFailures(list, maxGroups)
+	}
+	o.err = err
+	return o, max(overviewEvery, 10*time.Since(began))
+}
+
+// failureRow is a group of failures, and where one gets from it.
+type failureRow struct {
+	inspect.Failures
+	List, Retry, Discard string
+}
+
+func (c *Console) showQueues(_ *http.Request, v *view) error {
+	v.Title, v.Page = "Queues", "queues"
+	o, known := c.overview.Get(askTimeout)
+	switch {
+	case !known:
+		return context.DeadlineExceeded
+	case o.err != nil:
+		return o.err
+	}
+	body := struct {
+		Queues   grid
+		At       string
+		Measured bool
+		More     bool
+		Failures []failureRow
+		Partial  bool
+	}{grid{ID: "queues", Label: "Queues", Table: o.queues.Table()}, o.queues.At, o.queues.Over > 0, o.queues.More, nil, o.partial}
+	for _, row := range body.Queues.Rows {
+		link := ""
+		if row[0] != "" {
+			link = path("tasks", "queue", row[0])
+		}
+		body.Queues.Links = append(body.Queues.Links, link)
+	}
+	for _, f := range o.failures {
+		q := []string{"queue", f.Queue, "type", f.Kind, "state", string(f.State), "error", f.Pattern}
+		f.Error = inspect.Shortened(inspect.OneLine(f.Error), 300)
+		body.Failures = append(body.Failures, failureRow{
+			f, path("tasks", q...), path("act", append(q, "do", "retry")...), path("act", append(q, "do", "discard")...),
+		})
+	}
+	v.Body = body
+	return nil
+}
+
+// filter reads which tasks are asked for.
+func filter(r *http.Request) (match queue.Filter, err error) {
+	get := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
+	for _, word := range strings.FieldsFunc(get("id"), func(r rune) bool { return r == ' ' || r == ',' }) {
+		id, err := strconv.ParseUint(word, 10, 64)
+		if err != nil || len(match.IDs) == maxRows {
+			return match, fault("ID: want up to 50 numbers")
+		}
+		match.IDs = append(match.IDs, id)
+	}
+	if key := get("key"); key != "" {
+		if match.Key, err = strconv.ParseUint(key, 10, 64); err != nil {
+			match.Key = queue.KeyOf(key)
+		}
+	}
+	for name, list := range map[string]*[]string{"type": &match.Kinds, "queue": &match.Queues} {
+		if value := get(name); value != "" {
+			*list = []string{value}
+		}
+	}
+	if state := get("state"); state != "" {
+		match.States = []queue.State{queue.State(state)}
+	}
+	match.Error = get("error")
+	if len(match.Error) > 1000 {
+		return match, fault("error: want at most 1000 bytes")
+	}
+	return match, nil
+}
+
+// asked is a filter as the form has it.
+type asked struct {
+	ID, Key, Type, Queue, State, Error string
+	States                             []queue.State
+}
+
+func askedBy(r *http.Request) asked {
+	return asked{r.FormValue("id"), r.FormValue("key"), r.FormValue("type"), r.FormValue("queue"), r.FormValue("state"), r.FormValue("error"), queue.States()}
+}
+
+// tasksGrid links tasks to their pages.
+func tasksGrid(list []queue.Record) grid {
+	g := grid{ID: "tasks", Label: "Tasks", Table: inspect.Tasks(list, time.Now())}
+	for _, r := range list {
+		g.Links = append(g.Links, "/console/tasks/"+strconv.FormatUint(r.ID, 10))
+	}
+	return g
+}
+
+func (c *Console) showTasks(r *http.Request, v *view) error {
+	v.Title, v.Page = "Tasks", "tasks"
+	match, err := filter(r)
+	if err != nil {
+		return err
+	}
+	list, partial, err := c.Queue.Search(r.Context(), match, maxRows+1)
+	if err != nil {
+		return err
+	}
+	a := askedBy(r)
+	q := []string{"id", a.ID, "key", a.Key, "type", a.Type, "queue", a.Queue, "state", a.State, "error", a.Error}
+	v.Body = struct {
+		Asked          asked
+		Tasks          grid
+		More, Partial  bool
+		Limit          int
+		Retry, Discard string
+	}{a, tasksGrid(list[:min(len(list), maxRows)]), len(list) > maxRows, partial, queue.SearchLimit, path("act", append(q, "do", "retry")...), path("act", append(q, "do", "discard")...)}
+	return nil
+}
+
+func (c *Console) showTask(r *http.Request, v *view) error {
+	v.Title, v.Page = "Task "+r.PathValue("id"), "task"
+	id, err := strconv.ParseUint(r.PathValue("id"), 10, 64)
+	if err != nil {
+		return fault("the id of a task is a number")
+	}
+	list, err := c.Queue.List(r.Context(), queue.Filter{IDs: []uint64{id}}, 1)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		v.status, v.Problem = http.StatusNotFound, "There is no such task: finished and discarded ones are deleted, unless ACTIVITYD_KEEP_TASKS keeps them."
+		return nil
+	}
+	one, text := list[0], strconv.FormatUint(id, 10)
+	body := struct {
+		Facts                           [][2]string
+		Error                           string
+		Retry, Discard, Event, Explains string
+	}{Facts: inspect.Task(one, time.Now()), Error: inspect.Escaped(one.LastError)}
+	if one.State == queue.Dead || one.State == queue.Scheduled {
+		body.Retry = path("act", "id", text, "do", "retry")
+	}
+	if one.State != queue.Running {
+		body.Discard = path("act", "id", text, "do", "discard")
+	}
+	switch one.Kind {
+	case push.Notify, push.Target, push.Deliver:
+		body.Event = path("event", "id", text)
+	default:
+		body.Explains = path("explain", "member", strconv.FormatUint(one.Key, 10))
+	}
+	v.Body = body
+	return nil
+}
+
+// memberOf reads a member that may be left out.
+func memberOf(r *http.Request) (member.ID, error) {
+	text := strings.TrimSpace(r.FormValue("member"))
+	if text == "" {
+		return 0, nil
+	}
+	id, err := member.Parse(text)
+	if err != nil {
+		return 0, fault("member: " + err.Error())
+	}
+	return id, nil
+}
+
+func (c *Console) showEvent(r *http.Request, v *view) error {
+	v.Title, v.Page = "Event", "event"
+	body := struct {
+		ID, Member string
+		Waiting    bool // it was not targeted yet
+		Facts      [][2]string
+		Tasks      grid
+		Fates      grid
+		More       bool
+	}{ID: strings.TrimSpace(r.FormValue("id")), Member: r.FormValue("member")}
+	v.Body = &body
+	if body.ID == "" {
+		return nil
+	}
+	only, err := memberOf(r)
+	if err != nil {
+		return err
+	}
+	events, ctx, now := &inspect.Events{Queue: c.Queue, Store: c.Push, Only: only}, r.Context(), time.Now()
+	e, waiting, err := events.Find(ctx, body.ID)
+	if err != nil {
+		return err
+	}
+	if waiting != nil {
+		body.Waiting, body.Facts = true, inspect.Task(*waiting, now)
+		return nil
+	}
+	counts, err := c.Push.CountReceipts(ctx, e.Number, maxReceipts)
+	if err != nil {
+		return err
+	}
+	tasks, err := events.Tasks(ctx, e)
+	if err != nil {
+		return err
+	}
+	fates, err := c.Push.Fates(ctx, e.Number, events.Only, 0, 0, maxRows+1)
+	if err != nil {
+		return err
+	}
+	v.Title, body.Facts, body.More = "Event "+inspect.OneLine(e.ID), inspect.Event(e, counts, now), len(fates) > maxRows
+	tasks = tasks[:min(len(tasks), maxRows)]
+	body.Tasks = grid{ID: "tasks", Label: "Tasks that are not done", Table: inspect.EventTasks(tasks, now)}
+	for _, t := range tasks {
+		body.Tasks.Links = append(body.Tasks.Links, "/console/tasks/"+strconv.FormatUint(t.ID, 10))
+	}
+	body.Fates = grid{ID: "fates", Label: "Deliveries", Table: inspect.Fates(fates[:min(len(fates), maxRows)], now)}
+	return nil
+}
+
+// maxNames is how many names of once are shown.
+const maxNames = 200
+
+func (c *Console) showNames(r *http.Request, v *view) error {
+	v.Title, v.Page = "Once", "once"
+	list, err := c.Names(r.Context(), maxNames+1)
+	v.Body = struct {
+		Names grid
+		More  bool
+	}{grid{ID: "names", Label: "Names", Table: inspect.Names(list[:min(len(list), maxNames)])}, len(list) > maxNames}
+	return err
+}
+
+func (c *Console) showExplanation(r *http.Request, v *view) error {
+	v.Title, v.Page = "A member's answer", "explain"
+	body := struct {
+		Member string
+		inspect.Explanation
+		Grid grid
+	}{Member: strings.TrimSpace(r.FormValue("member"))}
+	v.Body = &body
+	id, err := memberOf(r)
+	if err != nil || id == 0 {
+		return err
+	}
+	if body.Explanation, err = c.Explain(r.Context(), id); err != nil {
+		return err
+	}
+	body.Grid = grid{ID: "candidates", Label: "Candidates", Table: body.Candidates}
+	return nil
+}

@@ -1,0 +1,210 @@
+package console_test
+
+import (
+	"context"
+	"database/sql"
+	"html"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/console"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/inspect"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/once"
+	"github.com/activityd/activityd/queue"
+)
+
+func TestMain(m *testing.M) { servertest.Main(m) }
+
+// evil is what a stranger would like a page to run.
+const evil = `<script>alert(1)</script>"><img src=x onerror=alert(2)>`
+
+// rig is a page over a database.
+type rig struct {
+	*testing.T
+
+	db     *sql.DB
+	url    string
+	tokens *auth.Tokens // nil: none
+	log    *safeLog
+}
+
+type safeLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *safeLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *safeLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func newRig(t *testing.T, list ...auth.Token) *rig {
+	t.Helper()
+	db, err := mysql.Open(servertest.MySQLDSN(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	r := &rig{T: t, db: db, log: &safeLog{}}
+	o := console.Options{
+		Queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), Push: push.NewMySQL(db), Names: once.NewMySQL(db).ListFirst,
+		Explain: func(_ context.Context, id member.ID) (inspect.Explanation, error) {
+			if id == 404 {
+				return inspect.Explanation{}, contacts.ErrNoMember
+			}
+			return inspect.Explanation{
+				Headline: id.String() + " sees 5 (" + evil + ")", Facts: [][2]string{{"proof", evil}},
+				Candidates: inspect.Table{Head: []string{"CONTACT", "VERDICT"}, Rows: [][]string{{evil, "chosen", evil}}},
+			}, nil
+		},
+		Knows: func(host string) bool { return strings.HasPrefix(host, "127.0.0.1:") },
+		Log:   slog.New(slog.NewTextHandler(r.log, nil)),
+	}
+	if list != nil {
+		r.tokens = auth.NewTokens(list)
+		o.Tokens = r.tokens
+	}
+	server := httptest.NewServer(console.New(o))
+	t.Cleanup(server.Close)
+	r.url = server.URL
+	return r
+}
+
+func (r *rig) exec(statement string, args ...any) {
+	r.Helper()
+	if _, err := r.db.ExecContext(r.Context(), statement, args...); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) count(where string) (n int) {
+	r.Helper()
+	if err := r.db.QueryRowContext(r.Context(), "SELECT COUNT(*) FROM "+where).Scan(&n); err != nil {
+		r.Fatal(err)
+	}
+	return n
+}
+
+// park parks tasks with the ids from first on.
+func (r *rig) park(state, kind, lastError string, first, number int) {
+	r.Helper()
+	for i := range number {
+		r.exec("INSERT INTO parked_tasks (id, state, queue, type, subject, args, priority, attempts, max_attempts, due_at, last_error, created_at)"+
+			" VALUES (?, ?, 'default', ?, ?, '{}', 0, 3, 25, IF(? = 'dead', NULL, 99999999999999), ?, 1700000000000)", first+i, state, kind, first+i, state, lastError)
+	}
+}
+
+// token returns a token and its secret.
+func token(t *testing.T, name string, scopes auth.Scope) (auth.Token, string) {
+	t.Helper()
+	one, secret, err := auth.Issue(name, scopes, auth.Limit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return one, secret
+}
+
+// browser is a client that keeps cookies and does not follow redirects.
+type browser struct {
+	*rig
+
+	client *http.Client
+}
+
+func (r *rig) browser() *browser {
+	r.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return &browser{r, &http.Client{
+		Jar: jar, Transport: &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// send sends a request, with headers in pairs.
+func (b *browser) send(method, path string, form url.Values, header ...string) (*http.Response, string) {
+	b.Helper()
+	body := io.Reader(http.NoBody)
+	if form != nil {
+		body = strings.NewReader(form.Encode())
+	}
+	request, err := http.NewRequestWithContext(b.Context(), method, b.url+path, body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if form != nil {
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i < len(header); i += 2 {
+		if header[i] == "Host" {
+			request.Host = header[i+1]
+		}
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := b.client.Do(request)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return response, string(text)
+}
+
+// page returns a page, which must be there.
+func (b *browser) page(path string) string {
+	b.Helper()
+	response, text := b.send(http.MethodGet, path, nil)
+	if response.StatusCode != http.StatusOK {
+		b.Fatalf("%s: %s\n%s", path, response.Status, text)
+	}
+	return text
+}
+
+var hidden = regexp.MustCompile(`<input type="hidden" name="(\w+)" value="([^"]*)">`)
+
+// fields returns the hidden fields of the last form of a page.
+func fields(page string) url.Values {
+	v := url.Values{}
+	at := strings.LastIndex(page, "<form")
+	for _, m := range hidden.FindAllStringSubmatch(page[max(at, 0):], -1) {
+		v.Set(m[1], html.UnescapeString(m[2]))
+	}
+	return v
+}
+
+// signIn signs in with a secret.
+func (b *browser) signIn(secret string) *http.Response {
+	b.Helper()
+	_, text := b.send(http.MethodGet, "/console/", nil)
+	form := fields(text)
+	form.Set("token", secret)
+	response, _ := b.send(http.MethodPost, "/console/signin", form, "Sec-Fetch-Site", "same-origin")
+	return response
+}
