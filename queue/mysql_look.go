@@ -83,7 +83,8 @@ func (q *Queue) Look(ctx context.Context, before *Look) (l Look, err error) {
 		return l, nil
 	}
 	l.last, l.Since = max(l.last, before.last), l.at.Sub(before.at)
-	return l, q.compare(ctx, tx, before, &l)
+	err = q.compare(ctx, tx, before, &l)
+	return l, err
 }
 
 // waiting returns how many tasks of a queue and kind were counted that wait; of any kind, if it is "".

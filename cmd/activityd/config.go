@@ -196,7 +196,7 @@ func (c *config) auditFlags(f *pflag.FlagSet) {
 func (c *config) apiFlags(f *pflag.FlagSet) {
 	c.listenFlag(f, "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
 	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464",
-		"`address` for metrics and probes, in every role; empty for none; there is no authentication, so keep it off public networks")
+		"`address` for metrics, probes and the console, in every role; empty for none; metrics need no token, so keep it off public networks")
 	f.BoolVar(&c.pprof, "pprof", false, "serve profiles of the process, too, where metrics are served, below /debug/pprof/")
 	f.StringVar(&c.tokenFile, "token-file", "", "`file` of the tokens that clients must show; read again when it changes, and at once on SIGHUP; activityd token makes its lines")
 	f.StringVar(&c.tokens, "tokens", "", "the `lines` of such a file themselves, with semicolons between them; they change with a restart only")

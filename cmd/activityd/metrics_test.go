@@ -79,8 +79,32 @@ func TestMetricsOfTheWhole(t *testing.T) {
 			return status == http.StatusOK
 		})
 	}
+	for path, want := range map[string]string{
+		"/console/": "There are no tasks", "/console/explain?member=1": "1 sees ", "/console/explain?member=987654": "no such member", "/console/once": "Names now",
+		"/console/event?id=none": "there is no event", "/console/tasks": "No such task", "/": `href="/console/"`,
+	} {
+		if _, body := page(t, workers+path); !strings.Contains(strings.ToLower(body), strings.ToLower(want)) {
+			t.Errorf("%s: no %q in\n%s", path, want, body)
+		}
+	}
 	if _, body := page(t, front+"/metrics"); !strings.Contains(body, `activityd_reads_total{result="photos",source="index"} 0`) {
 		t.Errorf("the metrics of a process that only serves:\n%s", body)
+	}
+}
+
+// Where there are tokens, the console asks for one in every role.
+func TestTheConsoleAsksForAToken(t *testing.T) {
+	t.Parallel()
+	mysqlDSN, redisURL := servertest.MySQLDSN(t), servertest.Redis(t).URL()
+	file, _ := newTokenFile(t, "ann", "inspect")
+	for _, role := range []string{"--role=api", "--role=workers"} {
+		operators := startObserved(t, &safeLog{}, mysqlDSN, redisURL, role, "--token-file="+file)
+		if status, body := page(t, operators+"/console/tasks"); status != http.StatusUnauthorized || !strings.Contains(body, `name="token"`) {
+			t.Errorf("%s: status %d\n%s", role, status, body)
+		}
+		if status, _ := page(t, operators+"/metrics"); status != http.StatusOK {
+			t.Errorf("%s: the metrics: status %d", role, status)
+		}
 	}
 }
 

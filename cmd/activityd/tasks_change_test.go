@@ -276,7 +276,7 @@ func TestTasksAreChosenByTheirError(t *testing.T) {
 	cmd := ch.command(&config{}, &cobra.Command{})
 	must(t, cmd.Flags().Parse([]string{"--error=refused", "--output=json"}))
 	must(t, ch.choose(cmd, nil))
-	q := tapped{o, func(match queue.Filter, _ int) { // between the look and the change
+	q := tapped{o, func(queue.Filter, int) { // between the look and the change
 		_, err := o.db.ExecContext(t.Context(), "UPDATE parked_tasks SET last_error = 'timeout' WHERE subject = 2")
 		must(t, err)
 	}}

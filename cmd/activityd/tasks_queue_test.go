@@ -114,7 +114,8 @@ func TestStatsSayHowFastTasksComeAndGo(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	looks := 0
 	q := between{o.Queue, func() {
-		if looks++; looks == 2 {
+		looks++
+		if looks == 2 {
 			finishAll(t, o, nil, claimAll(t, o, 8)...)
 			enqueueUploads(t, o, 101, 103)
 		}

@@ -41,8 +41,8 @@ func newToken() *cobra.Command {
 			"sends it as Authorization: Bearer SECRET. The line with its hash belongs into the file\n" +
 			"that serve is given as --token-file; --append writes it there, and a running serve takes\n" +
 			"it over within a second or two. To revoke a token, delete its line.\n\n" +
-			"The scope read is for asking, write for enqueuing tasks; admin may both, and sees in\n" +
-			"explanations what members may not. NAME is what the log calls the client.\n\n" +
+			"The scope read is for asking, write for enqueuing tasks; inspect lets operators\n" +
+			"look at the console; admin may all, and sees in explanations what members may not. NAME is what the log calls the client.\n\n" +
 			"A viewer's token is made by the site, which signs it with a key of --viewer-keys; with it\n" +
 			"a browser asks /v1/me for its member. --viewer makes one for trying. --new-key adds a key\n" +
 			"to the file, which it makes if there is none, for you alone to read. --revoke writes into\n" +

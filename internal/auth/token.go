@@ -95,10 +95,10 @@ type Scope uint8
 
 // The scopes.
 const (
-	Read  Scope = 1 << iota // ask for answers
-	Write                   // enqueue tasks
-	Admin                   // all, and see and change what is for operators
-	Inspect                 // see what is for operators, on their page
+	Read    Scope = 1 << iota // ask for answers
+	Write                     // enqueue tasks
+	Admin                     // all, and see and change what is for operators
+	Inspect                   // see what is for operators, on their page
 )
 
 type scopeName struct {

@@ -273,7 +273,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 			if !strings.HasPrefix(v.Next, "/console/") {
 				v.Next = "/console/"
 			}
-			http.Redirect(w, r, v.Next, http.StatusSeeOther)
+			http.Redirect(w, r, v.Next, http.StatusSeeOther) //nolint:gosec // it is a page of this console
 			return
 		}
 		auth.CountRequest(caller.Name, auth.UnknownToken)

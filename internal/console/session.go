@@ -47,7 +47,7 @@ func newKeys() keys {
 // session returns the value of a cookie for a secret.
 func (k keys) session(secret string, ends time.Time) string {
 	plain := append(binary.BigEndian.AppendUint64(nil, uint64(ends.Unix())), secret...)
-	return base64.RawURLEncoding.EncodeToString(k.seal.Seal(nil, nil, plain, nil))
+	return base64.RawURLEncoding.EncodeToString(k.seal.Seal(nil, nil, plain, nil)) //nolint:gosec // it makes a random nonce
 }
 
 // secret returns the secret of a session; "": it is none of this process, or has ended.
@@ -86,7 +86,7 @@ func cookie(r *http.Request, name string) string {
 
 // setCookie gives a cookie to the browser, or with an empty value takes it away.
 func setCookie(w http.ResponseWriter, r *http.Request, name, value string) {
-	c := &http.Cookie{
+	c := &http.Cookie{ //nolint:gosec // a cookie that is secure is not kept where there is no TLS
 		Name: name, Value: value, Path: "/console/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
 	}

@@ -21,7 +21,7 @@ type Failures struct {
 }
 
 var (
-	digits    = regexp.MustCompile(`[0-9]+`)
+	digits    = regexp.MustCompile(`\d+`)
 	likeSigns = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 )
 

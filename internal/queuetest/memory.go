@@ -676,21 +676,22 @@ func (q *Memory) Stats(context.Context) (s queue.Stats, err error) {
 	s.More = len(named) > queue.MaxOtherQueues
 	standing = append(standing, named[:min(len(named), queue.MaxOtherQueues)]...)
 	for _, r := range q.rows {
-		if slices.Contains(standing, r.Queue) {
-			kind := r.Kind
-			if !slices.Contains(q.options.Kinds.Names(), kind) {
-				kind = "other"
-			}
-			t := queue.TaskStats{Queue: r.Queue, Kind: kind, State: r.stateAt(q.now().UnixMilli())}
-			if counts[t] == nil {
-				counts[t] = &queue.TaskStats{Queue: r.Queue, Kind: kind, State: t.State, Oldest: timeOf(r.created)}
-			}
-			counts[t].Count++
-			if at := timeOf(r.created); at.Before(counts[t].Oldest) {
-				counts[t].Oldest = at
-			}
-			found[r.Queue] = true
+		if !slices.Contains(standing, r.Queue) {
+			continue
 		}
+		kind := r.Kind
+		if !slices.Contains(q.options.Kinds.Names(), kind) {
+			kind = "other"
+		}
+		t := queue.TaskStats{Queue: r.Queue, Kind: kind, State: r.stateAt(q.now().UnixMilli())}
+		if counts[t] == nil {
+			counts[t] = &queue.TaskStats{Queue: r.Queue, Kind: kind, State: t.State, Oldest: timeOf(r.created)}
+		}
+		counts[t].Count++
+		if at := timeOf(r.created); at.Before(counts[t].Oldest) {
+			counts[t].Oldest = at
+		}
+		found[r.Queue] = true
 	}
 	for _, t := range counts {
 		s.Tasks = append(s.Tasks, *t)
