@@ -59,9 +59,11 @@ type credentials struct {
 
 func loadCredentials(c *config, log *slog.Logger) (*credentials, error) {
 	a := &credentials{hangups: make(chan os.Signal, 1)}
-	errs := []error{a.loadSenders(c, log), a.loadTokens(c, log)}
+	errs := []error{a.loadSenders(c, log)}
 	if c.role != roleWorkers { // there is an API
-		errs = append(errs, a.loadAPI(c, log))
+		errs = append(errs, a.loadTokens(c, log), a.loadAPI(c, log))
+	} else if c.metricsListen != "" {
+		a.loadOperators(c, log)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, a.senders.closers.close())
@@ -105,6 +107,16 @@ func (a *credentials) loadTokens(c *config, log *slog.Logger) error {
 		a.tokens = auth.NewTokens(list)
 	}
 	return errors.Join(errs...)
+}
+
+// loadOperators loads the tokens for the console of a process that has no API. Without them nobody signs in, and tasks are
+// done all the same.
+func (a *credentials) loadOperators(c *config, log *slog.Logger) {
+	reloaders := a.reloaders
+	if err := a.loadTokens(c, log); err != nil {
+		log.Warn("no token is accepted", "error", err)
+		a.tokens, a.reloaders = auth.NewTokens(nil), reloaders
+	}
 }
 
 // loadAPI loads the keys of viewers and the certificate.

@@ -288,6 +288,11 @@ func TestWorkersNeedNoTokens(t *testing.T) {
 	if err != nil || g.tokens != nil || len(g.reloaders) > 0 {
 		t.Errorf("%+v, %v", g, err)
 	}
+	c.metricsListen = "127.0.0.1:0" // nobody signs in to the console, and all else goes on
+	g, err = loadCredentials(c, slog.New(slog.DiscardHandler))
+	if err != nil || g.tokens == nil || len(g.reloaders) > 0 {
+		t.Errorf("with a console: %+v, %v", g, err)
+	}
 }
 
 // writeCertificate makes a certificate for 127.0.0.1, that is valid for as many

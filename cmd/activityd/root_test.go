@@ -102,7 +102,7 @@ func TestCompletion(t *testing.T) {
 		"token --alg |":                     "EdDSA HS256 " + words,
 		"serve --viewer-keys |":             files,
 		"serve --allow-origin |":            words,
-		"token --scopes |":                  "read write admin " + words,
+		"token --scopes |":                  "read write admin inspect " + words,
 		"tasks list --type |":               types + words,
 		"tasks list --state |":              states + words,
 		"tasks retry --state |":             "dead scheduled " + words,
