@@ -79,6 +79,19 @@ func TestForgedRequests(t *testing.T) {
 			t.Fatalf("%s: %d tasks are left", name, n)
 		}
 	}
+	// One that is given a form of its own plants its cookie beside the session.
+	attacker := r.browser()
+	response, text := attacker.send(http.MethodGet, "/console/", nil)
+	planted := with(form, "form", fields(text).Get("form"))
+	at, err := url.Parse(r.url + "/console/")
+	if err != nil || len(response.Cookies()) != 1 || planted.Get("form") == "" {
+		t.Fatalf("%v, %v, %v", err, response.Cookies(), planted)
+	}
+	victim, _ := signedIn(adminSecret)
+	victim.client.Jar.SetCookies(at, response.Cookies())
+	if response, _ := victim.send(http.MethodPost, "/console/act", planted); response.StatusCode != http.StatusForbidden || r.count("parked_tasks") != 5 {
+		t.Errorf("with a planted cookie: %s", response.Status)
+	}
 	if _, text := lookers.send(http.MethodGet, "/console/", nil); strings.Contains(text, "discard") {
 		t.Errorf("one that may look is offered more:\n%s", text)
 	}
