@@ -284,6 +284,7 @@ func TestWorkersNeedNoTokens(t *testing.T) {
 	t.Parallel()
 	c, f := parseServe(t, "--role=workers", "--token-file=/nonexistent", "--tls-cert=/nonexistent", "--tls-key=/nonexistent")
 	must(t, c.check(f))
+	c.metricsListen = ""
 	g, err := loadCredentials(c, slog.New(slog.DiscardHandler))
 	if err != nil || g.tokens != nil || len(g.reloaders) > 0 {
 		t.Errorf("%+v, %v", g, err)
