@@ -125,6 +125,11 @@ func (c *claiming) move(ctx context.Context, token string, lease time.Duration) 
 			return nil, err
 		}
 	}
+	return c.lease(ctx, token, lease)
+}
+
+// lease writes the tasks that were taken into a lease.
+func (c *claiming) lease(ctx context.Context, token string, lease time.Duration) (claimed []Task, err error) {
 	if len(c.run) == 0 {
 		return nil, nil
 	}
@@ -169,10 +174,11 @@ func (c *claiming) look(ctx context.Context) error {
 
 // The next tasks are read from the index, in the order in which they are to run:
 // from the front of the queue, or from its cursor on.
-const selectTasks = "SELECT id, type, subject, " + boundedArgs + ", priority, " + oneMoreAttempt + ", max_attempts, " + expiry + ", COALESCE(GREATEST(due_at, 1), 0)," +
-	" COALESCE(lost <> 0, FALSE), COALESCE(last_error, ''), created_at, " + now + " FROM tasks FORCE INDEX (claim) WHERE queue = ?"
-
 const (
+	selectTasks = taskColumns + " FROM tasks FORCE INDEX (claim) WHERE queue = ?"
+	taskColumns = "SELECT id, type, subject, " + boundedArgs + ", priority, " + oneMoreAttempt + ", max_attempts, " + expiry + ", COALESCE(GREATEST(due_at, 1), 0)," +
+		" COALESCE(lost <> 0, FALSE), COALESCE(last_error, ''), created_at, " + now
+
 	fromCursor  = " AND priority = ? AND id >= ?"
 	inTheirTurn = " ORDER BY priority, id LIMIT ? FOR UPDATE SKIP LOCKED"
 
@@ -199,13 +205,18 @@ func (c *claiming) read(ctx context.Context, from position, front bool) (full bo
 		if over {
 			return struct{}{}, nil
 		}
-		err := rows.Scan(&r.ID, &r.Kind, &r.Key, (*[]byte)(&r.Payload), &r.Priority, &r.Attempts, &r.MaxAttempts, &r.expiresAt, &due, &r.lost, &r.lastError, &r.created, &c.now)
+		err := c.scan(rows, &r, &due)
 		if err == nil && !c.seen[r.ID] {
 			over = !c.add(r, due)
 		}
 		return struct{}{}, err
 	}, query, args...)
 	return n >= limit, err
+}
+
+// scan reads a task of taskColumns.
+func (c *claiming) scan(rows *sql.Rows, r *row, due *uint64) error {
+	return rows.Scan(&r.ID, &r.Kind, &r.Key, (*[]byte)(&r.Payload), &r.Priority, &r.Attempts, &r.MaxAttempts, &r.expiresAt, due, &r.lost, &r.lastError, &r.created, &c.now)
 }
 
 // add puts a task where it belongs, unless no more are wanted.

@@ -83,6 +83,9 @@ func Judge(r Result) Verdict {
 	if _, ok := errors.AsType[*permanentError](r.Err); ok || r.Task.Attempts >= r.Task.MaxAttempts {
 		return Verdict{State: Dead, Message: message, Next: r.Next}
 	}
+	if again, ok := errors.AsType[*againError](r.Err); ok {
+		return Verdict{State: Scheduled, After: again.after, Message: message}
+	}
 	return Verdict{State: Scheduled, After: retry.Backoff(r.Task.Attempts, firstBackoff, maxBackoff), Message: message}
 }
 
