@@ -76,6 +76,9 @@ func loadCredentials(c *config, log *slog.Logger) (*credentials, error) {
 	return a, nil
 }
 
+// lends reports whether a token is for working on a queue.
+func (a *credentials) lends(queue string) bool { return a.tokens != nil && a.tokens.Lends(queue) }
+
 // loadSenders loads the keys for push services, if there are workers.
 func (a *credentials) loadSenders(c *config, log *slog.Logger) (err error) {
 	if c.role == roleAPI {

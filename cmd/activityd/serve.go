@@ -107,7 +107,8 @@ type backend struct {
 	// for which requests wait holds up reads or tasks. Nil: queue and push.
 	requests   api.Enqueuer
 	devices    api.Push
-	requestsDB *sql.DB // nil: there is no console
+	lender     api.Lender // likewise; nil: nothing is lent
+	requestsDB *sql.DB    // nil: there is no console
 	notifier   *notify.Notifier
 	wake       *wake.Wake // carries notifications to other processes; nil: there are none
 	redis      redis.UniversalClient
@@ -195,11 +196,19 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	if auth.tokens != nil { // a nil pointer in an interface would not be nil
 		front.Auth = auth.tokens
 	}
+	if b.lender != nil {
+		front.Lender, front.OwnQueues, front.Notifier, front.Lent = b.lender, s.ownQueues(), b.notifier, auth.lends
+	}
 	if b.push != nil {
 		front.Push, front.CheckAddress = b.devices, c.push.checkAddress()
 	}
 	s.api = api.New(front)
 	return s
+}
+
+// ownQueues are the queues that activityd works on, and lends nothing of.
+func (s *service) ownQueues() []string {
+	return slices.Concat(tasks.Kinds().Queues(), slices.Collect(maps.Keys(s.config.workers)))
 }
 
 // openService opens MySQL and Redis without connecting to them.
@@ -247,7 +256,8 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier})
 	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
 	o := queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks}
-	b.queue, b.requests, b.waits = queue.NewQueue(b.db, o), queue.NewQueue(requests, o), backlog.New(b.db)
+	lender := queue.NewQueue(requests, o)
+	b.queue, b.requests, b.lender, b.waits = queue.NewQueue(b.db, o), lender, lender, backlog.New(b.db)
 	return b, nil
 }
 

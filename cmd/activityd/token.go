@@ -14,6 +14,7 @@ import (
 
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/settings"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // tokenOptions are the flags of the command token.
@@ -22,6 +23,7 @@ type tokenOptions struct {
 	rate   string
 	burst  int
 	file   string
+	queues []string
 
 	viewers viewerConfig
 	viewer  string // a member's id
@@ -41,14 +43,17 @@ func newToken() *cobra.Command {
 			"sends it as Authorization: Bearer SECRET. The line with its hash belongs into the file\n" +
 			"that serve is given as --token-file; --append writes it there, and a running serve takes\n" +
 			"it over within a second or two. To revoke a token, delete its line.\n\n" +
-			"The scope read is for asking, write for enqueuing tasks; inspect lets operators\n" +
-			"look at the console; admin may all, and sees in explanations what members may not. NAME is what the log calls the client.\n\n" +
+			"The scope read is for asking, write for enqueuing tasks; inspect lets operators look\n" +
+			"at the console; admin may all of that, and sees in explanations what members may not; work\n" +
+			"is for working on the tasks of --queues, whose kinds are the site's own. NAME is what the\n" +
+			"log calls the client.\n\n" +
 			"A viewer's token is made by the site, which signs it with a key of --viewer-keys; with it\n" +
 			"a browser asks /v1/me for its member. --viewer makes one for trying. --new-key adds a key\n" +
 			"to the file, which it makes if there is none, for you alone to read. --revoke writes into\n" +
 			"the file that all tokens of a member made until now are refused.",
 		Example: "  activityd token homepage --scopes read --rate 500/s --append tokens\n" +
 			"  activityd token uploads --scopes write\n" +
+			"  activityd token mailer --scopes work --queues mail\n" +
 			"  activityd token --new-key 2026-11 --viewer-keys viewer-keys.json\n" +
 			"  activityd token --viewer 12345 --viewer-keys viewer-keys.json\n" +
 			"  activityd token --revoke 12345 --viewer-keys viewer-keys.json",
@@ -75,9 +80,10 @@ func newToken() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.scopes, "scopes", "", "what it is good for, with commas: `read,write,admin,inspect` (required for a client)")
+	f.StringVar(&o.scopes, "scopes", "", "what it is good for, with commas: `read,write,admin,inspect,work` (required for a client)")
 	f.StringVar(&o.rate, "rate", "", "max requests in a second, minute or hour, for each process of serve, as in `100/s`; without it there is no limit")
 	f.IntVar(&o.burst, "burst", 0, "max requests at once, after a pause; 0: what the rate brings in a second")
+	f.StringSliceVar(&o.queues, "queues", nil, "`queues` to work on, with commas; the scope work needs them")
 	f.StringVar(&o.file, "append", "", "`file` to add the line to; made if there is none, for you alone to read")
 	o.viewers.keyFlags(f)
 	f.StringVar(&o.viewer, "viewer", "", "`member` to make a viewer's token for")
@@ -86,13 +92,13 @@ func newToken() *cobra.Command {
 	f.StringVar(&o.newKey, "new-key", "", "`id` (kid) of a key to make and to add to --viewer-keys, such as the month")
 	f.Var(settings.NewChoice(&o.alg, auth.EdDSA, auth.HS256), "alg", "algorithm of the new key")
 	f.StringVar(&o.revoke, "revoke", "", "`member` whose viewer's tokens, if made before now, are to be refused")
-	completeFlag(cmd, "scopes", []string{"read", "write", "admin", "inspect"})
+	completeFlag(cmd, "scopes", []string{"read", "write", "admin", "inspect", "work"})
 	return cmd
 }
 
 // tokenForms are the forms of the command that a flag goes with.
 var tokenForms = map[string][]string{
-	"scopes": {"NAME"}, "rate": {"NAME"}, "burst": {"NAME"}, "append": {"NAME"},
+	"scopes": {"NAME"}, "rate": {"NAME"}, "burst": {"NAME"}, "append": {"NAME"}, "queues": {"NAME"},
 	"viewer": {"--viewer"}, "key": {"--viewer"}, "ttl": {"--viewer"}, "viewer-audience": {"--viewer"},
 	"new-key": {"--new-key"}, "alg": {"--new-key"},
 	"revoke":      {"--revoke"},
@@ -130,7 +136,15 @@ func makeToken(ctx context.Context, name string, o tokenOptions, out, notes io.W
 	if err != nil {
 		return err
 	}
-	token, secret, err := auth.Issue(name, scopes, limit)
+	if err := auth.CheckQueues(scopes, o.queues); err != nil {
+		return fmt.Errorf("--queues: %w", err)
+	}
+	for _, queue := range o.queues {
+		if slices.Contains(tasks.Kinds().Queues(), queue) {
+			return fmt.Errorf("--queues: activityd itself works on %s", queue)
+		}
+	}
+	token, secret, err := auth.Issue(name, scopes, limit, o.queues...)
 	if err != nil {
 		return fmt.Errorf("NAME: %w", err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,15 @@ func TestTokenPrintsTheSecretAndItsLine(t *testing.T) {
 	}
 	if strings.Contains(notes, secret) || !strings.Contains(notes, "first line is the secret") {
 		t.Errorf("notes: %q", notes)
+	}
+}
+
+func TestTokenOfAWorker(t *testing.T) {
+	t.Parallel()
+	_, line, _ := strings.Cut(succeed(t, "token", "mailer", "--scopes", "work", "--queues", "mail,letters"), "\n")
+	tokens, err := auth.Parse(line)
+	if err != nil || len(tokens) != 1 || tokens[0].Scopes != auth.Work || !slices.Equal(tokens[0].Queues, []string{"mail", "letters"}) {
+		t.Errorf("%q: %+v, %v", line, tokens, err)
 	}
 }
 
@@ -58,6 +68,9 @@ func TestTokenRefuses(t *testing.T) {
 		"--rate, --burst: want a b":    {"a", "--scopes=read", "--rate=100/s", "--burst=-1"},
 		"--append: ":                   {"a", "--scopes=read", "--append", filepath.Join(t.TempDir(), "no", "file")},
 		"accepts 1 arg(s), received 0": {"--scopes=read"},
+		"--queues: the scope work nee": {"a", "--scopes=work"},
+		"--queues: want queues":        {"a", "--scopes=work", "--queues=Mail"},
+		"--queues: activityd itself w": {"a", "--scopes=work", "--queues=mail,default"},
 	} {
 		code, out, errs := command(t, []string{"ACTIVITYD_SCOPES=admin"}, append([]string{"token"}, args...)...)
 		if code != 1 || out != "" || !strings.Contains(errs, want) {

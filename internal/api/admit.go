@@ -63,7 +63,11 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) {
 			ctx = admit.WithPlace(ctx, place)
 		}
 	}
-	ctx, cancel := context.WithDeadline(context.WithValue(ctx, arrivalKey{}, a), a.at.Add(s.cfg.RequestTimeout))
+	timeout := s.cfg.RequestTimeout
+	if isClaim(r) {
+		timeout += maxWait
+	}
+	ctx, cancel := context.WithDeadline(context.WithValue(ctx, arrivalKey{}, a), a.at.Add(timeout))
 	defer cancel() // after errors are judged
 	s.echo.ServeHTTP(w, r.WithContext(ctx))
 }

@@ -26,6 +26,7 @@ const (
 	readSecret    = "act_READ"
 	writeSecret   = "act_WRITE"
 	adminSecret   = "act_ADMIN"
+	workSecret    = "act_WORK"    // of the queue mail
 	limitedSecret = "act_LIMITED" // reads and writes, two requests an hour
 )
 
@@ -42,6 +43,7 @@ func guard(t testing.TB, configure ...func(*api.Config)) *guarded {
 		{Name: "reader", Scopes: auth.Read, Hash: auth.HashOf(readSecret)},
 		{Name: "writer", Scopes: auth.Write, Hash: auth.HashOf(writeSecret)},
 		{Name: "boss", Scopes: auth.Admin, Hash: auth.HashOf(adminSecret)},
+		{Name: "worker", Scopes: auth.Work, Hash: auth.HashOf(workSecret), Queues: []string{"mail"}},
 		{
 			Name: "limited", Scopes: auth.Read | auth.Write, Hash: auth.HashOf(limitedSecret),
 			Limit: auth.Limit{Count: 2, Per: "h", Burst: 2},
@@ -227,7 +229,7 @@ func TestEveryRouteWantsWhatTheDocumentSays(t *testing.T) {
 	for path, item := range theContract(t).doc.Paths.Map() {
 		for method, operation := range item.Operations() {
 			request := func() *http.Request {
-				return newRequest(t.Context(), method, strings.ReplaceAll(path, "{id}", "1"), http.NoBody)
+				return newRequest(t.Context(), method, strings.NewReplacer("{id}", "1", "{queue}", "mail").Replace(path), http.NoBody)
 			}
 			without := g.as(t, request())
 			if operation.Security == nil {
@@ -244,8 +246,8 @@ func TestEveryRouteWantsWhatTheDocumentSays(t *testing.T) {
 				continue
 			}
 			need, _ := operation.Extensions["x-scope"].(string)
-			for scope, secret := range map[string]string{"read": readSecret, "write": writeSecret, "admin": adminSecret} {
-				allowed := scope == need || scope == "admin"
+			for scope, secret := range map[string]string{"read": readSecret, "write": writeSecret, "admin": adminSecret, "work": workSecret} {
+				allowed := scope == need || scope == "admin" && need != "work"
 				if w := g.as(t, request(), "Bearer "+secret); (w.Code != http.StatusForbidden) != allowed {
 					t.Errorf("%s %s with the scope %s: %d, want allowed = %t", method, path, scope, w.Code, allowed)
 				}

@@ -10,7 +10,7 @@ import (
 func ProblemTypes() []string {
 	kinds := []kind{
 		invalidParameter, malformedBody, invalidTask, invalidEvent, invalidBody, noToken, wrongScope,
-		noSuchMember, noSuchDevice, noSuchMute, noSuchResource, methodNotAllowed, bodyTooSlow, tooManyMutes,
+		noSuchMember, noSuchDevice, noSuchMute, noSuchResource, methodNotAllowed, bodyTooSlow, tooManyMutes, leaseLost,
 		bodyTooLarge, unsupportedType, misdirected, keyReused, tooManyWaiting, rateLimited,
 		internalError, pushOff, busy, unavailable, deadlineExceeded,
 	}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -50,6 +51,7 @@ var (
 	methodNotAllowed = kind{slug: "method-not-allowed", title: "Method not allowed", status: http.StatusMethodNotAllowed}
 	bodyTooSlow      = kind{slug: "request-timeout", title: "Request timeout", status: http.StatusRequestTimeout}
 	tooManyMutes     = kind{slug: "too-many-mutes", title: "Too many mutes", status: http.StatusConflict}
+	leaseLost        = kind{slug: "lease-lost", title: "Lease lost", status: http.StatusConflict}
 	bodyTooLarge     = kind{slug: "body-too-large", title: "Body too large", status: http.StatusRequestEntityTooLarge}
 	unsupportedType  = kind{slug: "unsupported-media-type", title: "Unsupported media type", status: http.StatusUnsupportedMediaType}
 	misdirected      = kind{slug: "misdirected-request", title: "Misdirected request", status: http.StatusMisdirectedRequest}
@@ -145,6 +147,7 @@ var outcomes = []struct {
 }{
 	{contacts.ErrNoMember, noSuchMember, "id", "no member has this id"},
 	{queue.ErrKeyReused, keyReused, headerKey, "this key was used for other tasks; nothing was enqueued, use a fresh key for what is new"},
+	{queue.ErrLeaseLost, leaseLost, "", "no lease of this queue has this token now: it ran out, or all of its tasks were finished; nothing was changed"},
 	{recent.ErrBusy, busy, "", tooManyReads},
 	{mysql.ErrBusy, busy, "", "the database has no connection to spare; try again in a second"},
 	{mysql.ErrUnavailable, unavailable, "", "the database cannot be reached; try again in a few seconds"},
@@ -206,7 +209,7 @@ func (s *Server) writeError(err error, c echo.Context) {
 // repeating says, for a request that may or may not have been carried out, whether it may be
 // sent again.
 func repeating(r *http.Request) string {
-	if r.Method == http.MethodPost && r.Header.Get(headerKey) == "" {
+	if r.Method == http.MethodPost && !strings.HasPrefix(r.URL.Path, pathOfQueues) && r.Header.Get(headerKey) == "" {
 		return "the request may have been carried out, and without an Idempotency-Key a repetition is another one"
 	}
 	return "repeating the request is safe"

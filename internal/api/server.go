@@ -7,6 +7,7 @@ import (
 	_ "embed" // for openAPIDocument
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -17,6 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/httpserver"
 	"github.com/activityd/activityd/internal/newest"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -99,6 +101,16 @@ type Config struct {
 	// CheckAddress is required with Push.
 	CheckAddress AddressChecker
 
+	// Lender lends tasks to workers that ask by HTTP. Without it, what is below /v1/queues is not there.
+	Lender Lender
+	// OwnQueues are the queues that activityd works on itself, of which nothing is lent.
+	OwnQueues []string
+	// Lent reports whether workers that ask by HTTP may work on a queue: then its tasks change no
+	// set. Default: none.
+	Lent func(queue string) bool
+	// Notifier tells those who wait for tasks that a queue has some. Default: they look once a second.
+	Notifier *notify.Notifier
+
 	// Limiter lets reads in, with the places that [admit.PlaceOf] returns. Default: it lets all in.
 	Limiter admit.Admitter
 
@@ -147,6 +159,12 @@ func (c Config) withDefaults() Config {
 	if c.Due == nil {
 		c.Due = func() map[string]time.Duration { return nil }
 	}
+	if c.Lent == nil {
+		c.Lent = func(string) bool { return false }
+	}
+	if c.Notifier == nil {
+		c.Notifier = &notify.Notifier{}
+	}
 	if c.Limiter == nil {
 		c.Limiter = admit.Unlimited{}
 	}
@@ -168,6 +186,8 @@ type Server struct {
 	checked *newest.Answer[checked]
 
 	memberRefusals, viewerRefusals refusals
+
+	waiters waiters
 }
 
 // New builds a Server that does not listen yet. It panics when a required part
@@ -201,6 +221,9 @@ func New(cfg Config) *Server {
 	s.echo.GET("/v1/users/:id/mutes", s.listMutes, s.require(auth.Write))
 	s.echo.PUT("/v1/users/:id/mutes", s.putMute, s.require(auth.Write))
 	s.echo.DELETE("/v1/users/:id/mutes", s.deleteMute, s.require(auth.Write))
+	s.echo.POST(pathOfQueues+":queue/claim", s.claimTasks, s.require(auth.Work))
+	s.echo.POST(pathOfQueues+":queue/finish", s.finishTasks, s.require(auth.Work))
+	s.echo.POST(pathOfQueues+":queue/extend", s.extendLease, s.require(auth.Work))
 	s.addViewerRoutes()
 	// The rest needs no token, under any Host: load balancers have no tokens and choose
 	// the name of the server. It discloses nothing that is not in the source.
@@ -211,7 +234,7 @@ func New(cfg Config) *Server {
 	s.echo.GET("/", func(c echo.Context) error { return c.String(http.StatusOK, front) })
 	s.echo.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", openAPIDocument) })
 	s.echo.GET("/widget.js", serveWidget)
-	s.Server = httpserver.New(&http.Server{
+	server := &http.Server{
 		Handler:           s.Handler(),
 		MaxHeaderBytes:    MaxHeader,
 		ReadHeaderTimeout: cfg.ReadTimeout,
@@ -219,7 +242,10 @@ func New(cfg Config) *Server {
 		WriteTimeout:      max(cfg.RequestTimeout, cfg.ReadTimeout) + writeGrace,
 		IdleTimeout:       cfg.IdleTimeout,
 		TLSConfig:         cfg.TLS,
-	}, httpserver.Options{Log: cfg.Logger, Late: cfg.Late, Open: connections, Refused: connectionsRefused})
+	}
+	s.waiters = waiters{notifier: cfg.Notifier, lines: make(map[string]*line), stopped: make(chan struct{})}
+	server.RegisterOnShutdown(sync.OnceFunc(func() { close(s.waiters.stopped) }))
+	s.Server = httpserver.New(server, httpserver.Options{Log: cfg.Logger, Late: cfg.Late, Open: connections, Refused: connectionsRefused})
 	return s
 }
 

@@ -53,6 +53,7 @@ const (
 type Caller struct {
 	Name   string
 	Scopes Scope
+	Queues []string // see [Token]
 }
 
 // Tokens are all tokens of a server. They may be replaced at any time; all
@@ -85,7 +86,7 @@ func (t *Tokens) Check(secret string, need Scope) (Caller, error) {
 	if e == nil {
 		return Caller{}, ErrUnknown
 	}
-	caller := Caller{Name: e.Name, Scopes: e.Scopes}
+	caller := Caller{Name: e.Name, Scopes: e.Scopes, Queues: e.Queues}
 	if !e.Scopes.Has(need) {
 		return caller, &ScopeError{Has: e.Scopes, Need: need}
 	}
@@ -108,6 +109,11 @@ func (t *Tokens) find(secret string) *entry {
 		return nil
 	}
 	return &entries[at]
+}
+
+// Lends reports whether a token has the scope to work on a queue.
+func (t *Tokens) Lends(queue string) bool {
+	return slices.ContainsFunc(*t.current.Load(), func(e entry) bool { return slices.Contains(e.Queues, queue) })
 }
 
 // Replace replaces all tokens by list. A name that stays keeps what is left of its limit.

@@ -10,6 +10,7 @@
 //	homepage  read        sha256:9f86d081884c7d65… rate=500/s burst=1000
 //	uploads   read,write  sha256:60303ae22b998861…
 //	support   admin       sha256:fd61a03af4f77d87…
+//	mailer    work        sha256:19d1b75e4c1f3b0a…  queues=mail
 //
 // Only the client has the secret itself. What is stored is its plain SHA-256, without salt
 // or rounds: these slow down the guessing of passwords, and the secrets are 130 random
@@ -22,6 +23,7 @@
 //
 // The scope read is for answers, write for tasks; admin includes both, and what is for
 // operators, which inspect may look at. write does not include read: a host that takes uploads needs no answers.
+// work is for claiming and finishing the tasks of the queues that the line names, and admin does not include it.
 //
 // # Limits
 //

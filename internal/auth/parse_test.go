@@ -43,36 +43,45 @@ func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	const secret = "act_S3CRETS3CRETS3CRETS3CRETS3"
 	for line, want := range map[string]string{
-		secret:                                           "want: name scopes sha256:hash",
-		"a read":                                         "want: name scopes sha256:hash",
-		"a read " + secret:                               "the secret itself does not belong here",
-		"a read sha256:" + secret:                        "the secret itself does not belong here",
-		"a read " + someHash[:70]:                        "64 hexadecimal digits",
-		"a read " + someHash + "00":                      "64 hexadecimal digits",
-		"a read " + someHash[7:]:                         "64 hexadecimal digits",
-		"a read SHA256:" + someHash[7:]:                  "64 hexadecimal digits",
-		"a " + secret + " " + someHash:                   "want scopes from read, write, admin and inspect",
-		"a read,, " + someHash:                           "want scopes",
-		"a Read " + someHash:                             "want scopes",
-		secret + " read " + someHash:                     "the name begins like a secret",
-		"-a read " + someHash:                            "want a name",
-		"a=b read " + someHash:                           "want a name",
-		"ä read " + someHash:                             "want a name",
-		strings.Repeat("a", 65) + " read " + someHash:    "want a name of 1 to 64",
-		"a read " + someHash + " " + secret:              "want: name scopes sha256:hash [rate=100/s] [burst=200]",
-		"a read " + someHash + " rate=1/s rate=2/s":      "given twice",
-		"a read " + someHash + " rate=0/s":               "want a rate of 1 to 1000000",
-		"a read " + someHash + " rate=01/s":              "want a rate",
-		"a read " + someHash + " rate=1000001/s":         "want a rate",
-		"a read " + someHash + " rate=1/d":               "want a rate",
-		"a read " + someHash + " rate=1":                 "want a rate",
-		"a read " + someHash + " rate=":                  "want a rate",
-		"a read " + someHash + " burst=1":                "burst needs a rate",
-		"a read " + someHash + " rate=1/s burst=0":       "burst needs a rate",
-		"a read " + someHash + " rate=1/s burst=x":       "burst needs a rate",
-		"a read " + someHash + " rate=1/s burst=1000001": "want a burst of 1 to 1000000",
-		"good admin " + someHash:                         "the name good is that of line 1 already",
-		"a read " + otherHash:                            "the secret is that of line 1 already",
+		secret:                                                      "want: name scopes sha256:hash",
+		"a read":                                                    "want: name scopes sha256:hash",
+		"a read " + secret:                                          "the secret itself does not belong here",
+		"a read sha256:" + secret:                                   "the secret itself does not belong here",
+		"a read " + someHash[:70]:                                   "64 hexadecimal digits",
+		"a read " + someHash + "00":                                 "64 hexadecimal digits",
+		"a read " + someHash[7:]:                                    "64 hexadecimal digits",
+		"a read SHA256:" + someHash[7:]:                             "64 hexadecimal digits",
+		"a " + secret + " " + someHash:                              "want scopes from read, write, admin, inspect and work",
+		"a read,, " + someHash:                                      "want scopes",
+		"a Read " + someHash:                                        "want scopes",
+		secret + " read " + someHash:                                "the name begins like a secret",
+		"-a read " + someHash:                                       "want a name",
+		"a=b read " + someHash:                                      "want a name",
+		"ä read " + someHash:                                        "want a name",
+		strings.Repeat("a", 65) + " read " + someHash:               "want a name of 1 to 64",
+		"a read " + someHash + " " + secret:                         "want: name scopes sha256:hash [rate=100/s] [burst=200] [queues=mail,thumbnails]",
+		"a work " + someHash:                                        "the scope work needs queues",
+		"a read " + someHash + " queues=mail":                       "the scope work needs queues",
+		"a admin " + someHash + " queues=mail":                      "the scope work needs queues",
+		"a work " + someHash + " queues=":                           "want queues",
+		"a work " + someHash + " queues=mail,":                      "want queues",
+		"a work " + someHash + " queues=mail,mail":                  "want queues",
+		"a work " + someHash + " queues=Mail":                       "want queues",
+		"a work " + someHash + " queues=" + strings.Repeat("m", 33): "want queues",
+		"a work " + someHash + " queues=a queues=b":                 "given twice",
+		"a read " + someHash + " rate=1/s rate=2/s":                 "given twice",
+		"a read " + someHash + " rate=0/s":                          "want a rate of 1 to 1000000",
+		"a read " + someHash + " rate=01/s":                         "want a rate",
+		"a read " + someHash + " rate=1000001/s":                    "want a rate",
+		"a read " + someHash + " rate=1/d":                          "want a rate",
+		"a read " + someHash + " rate=1":                            "want a rate",
+		"a read " + someHash + " rate=":                             "want a rate",
+		"a read " + someHash + " burst=1":                           "burst needs a rate",
+		"a read " + someHash + " rate=1/s burst=0":                  "burst needs a rate",
+		"a read " + someHash + " rate=1/s burst=x":                  "burst needs a rate",
+		"a read " + someHash + " rate=1/s burst=1000001":            "want a burst of 1 to 1000000",
+		"good admin " + someHash:                                    "the name good is that of line 1 already",
+		"a read " + otherHash:                                       "the secret is that of line 1 already",
 		"a read sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855": "hash of an empty secret",
 	} {
 		got, err := auth.Parse("good write " + otherHash + "\n# comment\n" + line + "\n")
@@ -127,11 +136,11 @@ func TestIssue(t *testing.T) {
 
 func TestScopes(t *testing.T) {
 	t.Parallel()
-	const r, w, a = auth.Read, auth.Write, auth.Admin
+	const r, w, a, k = auth.Read, auth.Write, auth.Admin, auth.Work
 	for s, has := range map[auth.Scope][]auth.Scope{
-		0: {}, r: {r}, w: {w}, r | w: {r, w, r | w}, a: {r, w, a, r | w}, a | r: {r, w, a, r | w},
+		0: {}, r: {r}, w: {w}, r | w: {r, w, r | w}, a: {r, w, a, r | w}, a | r: {r, w, a, r | w}, k: {k}, k | r: {k, r}, a | k: {r, w, a, r | w, k},
 	} {
-		for _, need := range []auth.Scope{r, w, a, r | w} {
+		for _, need := range []auth.Scope{r, w, a, r | w, k} {
 			if s.Has(need) != slices.Contains(has, need) {
 				t.Errorf("%q has %q: %t", s, need, s.Has(need))
 			}
@@ -159,6 +168,10 @@ func TestLinesAreReadBack(t *testing.T) {
 				}
 				token.Limit = limit
 			}
+			if rapid.Bool().Draw(t, "works") {
+				token.Scopes |= auth.Work
+				token.Queues = rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z0-9][a-z0-9._-]{0,31}`), 1, 3, rapid.ID).Draw(t, "queues")
+			}
 			want = append(want, token)
 		}
 		// Numbers alone do not make names different: "a1" and "1" is "a11".
@@ -181,7 +194,7 @@ func TestLinesAreReadBack(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"a read " + someHash, "a read,write,admin " + someHash + " rate=100/s burst=200 # none\n\nb write " + otherHash,
-		"a read act_SECRET", "a read sha256:zz", "\xff\x00", "a\u2028read " + someHash, "a read " + someHash + " rate=1/m=2",
+		"a work " + someHash + " rate=1/s queues=mail,thumbs", "a read act_SECRET", "a read sha256:zz", "\xff\x00", "a\u2028read " + someHash, "a read " + someHash + " rate=1/m=2",
 		"a read " + someHash + "\na read " + otherHash,
 	} {
 		f.Add(seed)

@@ -52,24 +52,55 @@ type Token struct {
 	Scopes Scope
 	Hash   Hash
 	Limit  Limit
+	Queues []string // whose tasks it may work on, with the scope work
 }
 
-// Issue makes a token with a new secret of 130 random bits. It fails for a bad name, or
-// without a scope.
-func Issue(name string, scopes Scope, limit Limit) (t Token, secret string, err error) {
+// Issue makes a token with a new secret of 130 random bits. It fails for a bad name, without a scope,
+// and unless it has both the scope work and queues, or neither.
+func Issue(name string, scopes Scope, limit Limit, queues ...string) (t Token, secret string, err error) {
 	if err := checkName(name); err != nil {
 		return Token{}, "", err
 	}
 	if scopes == 0 {
 		return Token{}, "", errScopes
 	}
+	if err := CheckQueues(scopes, queues); err != nil {
+		return Token{}, "", err
+	}
 	secret = secretPrefix + rand.Text()
-	return Token{Name: name, Scopes: scopes, Hash: HashOf(secret), Limit: limit}, secret, nil
+	return Token{Name: name, Scopes: scopes, Hash: HashOf(secret), Limit: limit, Queues: queues}, secret, nil
+}
+
+var (
+	// A database takes names in capitals, and with accents, for the same.
+	queueFormat = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
+	errQueues   = errors.New("want queues, as in queues=mail,thumbnails: names of 1 to 32 small letters, digits, dots, dashes and underscores, a letter or digit first")
+	errNoQueues = errors.New("the scope work needs queues, as in queues=mail,thumbnails, and queues need the scope work")
+)
+
+// IsQueue reports whether a token may name a queue so.
+func IsQueue(name string) bool { return queueFormat.MatchString(name) }
+
+// CheckQueues returns an error unless there are both the scope work and names of queues, or neither.
+func CheckQueues(scopes Scope, queues []string) error {
+	if (scopes&Work != 0) != (len(queues) > 0) {
+		return errNoQueues
+	}
+	for i, name := range queues {
+		if !IsQueue(name) || slices.Contains(queues[:i], name) {
+			return errQueues
+		}
+	}
+	return nil
 }
 
 // String returns the line that [Parse] reads.
 func (t Token) String() string {
-	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", t.Name, t.Scopes, t.Hash, t.Limit))
+	line := fmt.Sprintf("%s %s %s %s", t.Name, t.Scopes, t.Hash, t.Limit)
+	if len(t.Queues) > 0 {
+		line = strings.TrimSpace(line) + " queues=" + strings.Join(t.Queues, ",")
+	}
+	return strings.TrimSpace(line)
 }
 
 var (
@@ -97,8 +128,9 @@ type Scope uint8
 const (
 	Read    Scope = 1 << iota // ask for answers
 	Write                     // enqueue tasks
-	Admin                     // all, and see and change what is for operators
+	Admin                     // all but Work, and see and change what is for operators
 	Inspect                   // see what is for operators, on their page
+	Work                      // work on the tasks of the token's queues
 )
 
 type scopeName struct {
@@ -107,11 +139,11 @@ type scopeName struct {
 }
 
 // scopeNames are in the order in which scopes are written.
-var scopeNames = []scopeName{{Read, "read"}, {Write, "write"}, {Admin, "admin"}, {Inspect, "inspect"}}
+var scopeNames = []scopeName{{Read, "read"}, {Write, "write"}, {Admin, "admin"}, {Inspect, "inspect"}, {Work, "work"}}
 
 // errScopes does not quote the field: in a line whose fields are mixed up it may be a
 // secret.
-var errScopes = errors.New("want scopes from read, write, admin and inspect, as in read,write")
+var errScopes = errors.New("want scopes from read, write, admin, inspect and work, as in read,write")
 
 // ParseScope reads names of scopes with commas between them. There must be at
 // least one.
@@ -127,8 +159,14 @@ func ParseScope(s string) (Scope, error) {
 	return all, nil
 }
 
-// Has reports whether s includes all of need. Admin includes everything.
-func (s Scope) Has(need Scope) bool { return s&Admin != 0 || s&need == need }
+// Has reports whether s includes all of need. Admin includes everything but Work, which is bound to
+// queues.
+func (s Scope) Has(need Scope) bool {
+	if s&Admin != 0 {
+		s |= Read | Write | Inspect
+	}
+	return s&need == need
+}
 
 // String returns the names with commas between them, in the form of [ParseScope].
 func (s Scope) String() string {
@@ -192,7 +230,7 @@ func (l Limit) String() string {
 const maxFaults = 5
 
 var (
-	errFields = errors.New("want: name scopes sha256:hash [rate=100/s] [burst=200]")
+	errFields = errors.New("want: name scopes sha256:hash [rate=100/s] [burst=200] [queues=mail,thumbnails]")
 	errTwice  = errors.New("an option is given twice")
 	errBurst  = errors.New("burst needs a rate, and is a number of requests from 1 to 1000000, as in rate=100/s burst=200")
 )
@@ -251,29 +289,37 @@ func parseToken(fields []string) (t Token, err error) {
 		return Token{}, err
 	}
 	if len(fields) > 3 {
-		t.Limit, err = parseOptions(fields[3:])
+		t.Limit, t.Queues, err = parseOptions(fields[3:])
+	}
+	if err == nil {
+		err = CheckQueues(t.Scopes, t.Queues)
 	}
 	return t, err
 }
 
-func parseOptions(options []string) (Limit, error) {
+func parseOptions(options []string) (l Limit, queues []string, err error) {
 	given := make(map[string]string)
 	for _, o := range options {
 		name, value, ok := strings.Cut(o, "=")
-		if !ok || name != "rate" && name != "burst" {
-			return Limit{}, errFields
+		if !ok || name != "rate" && name != "burst" && name != "queues" {
+			return l, nil, errFields
 		}
 		if _, twice := given[name]; twice {
-			return Limit{}, errTwice
+			return l, nil, errTwice
 		}
 		given[name] = value
 	}
 	burst := 0
 	if text, ok := given["burst"]; ok {
-		var err error
 		if burst, err = strconv.Atoi(text); err != nil || burst < 1 || given["rate"] == "" {
-			return Limit{}, errBurst
+			return l, nil, errBurst
 		}
 	}
-	return ParseLimit(given["rate"], burst)
+	if text, ok := given["queues"]; ok {
+		queues = strings.Split(text, ",")
+	}
+	if text, ok := given["rate"]; ok {
+		l, err = ParseLimit(text, burst)
+	}
+	return l, queues, err
 }
