@@ -217,7 +217,7 @@ var errUnanswered = errors.New("the worker left before it had the answer")
 // End is how the work on a lent task ended.
 type End struct {
 	ID uint64
-	// Err is nil when the task is done; [Permanent] says what a plain error does not.
+	// Err is nil when the task is done; [Permanent] and [Later] say what a plain error does not.
 	Err error
 	// After is when a task that failed is tried again; 0: as [Pool] does. The attempt counts.
 	After time.Duration
@@ -288,7 +288,7 @@ func (q *Queue) Return(ctx context.Context, queue, token string, ends []End) (op
 	for _, r := range ended {
 		q.metrics.finished.WithLabelValues(queue, q.options.Kinds.label(r.Task.Kind), Judge(r).label()).Inc()
 	}
-	if slices.ContainsFunc(ended, func(r Result) bool { return r.Task.Key != 0 }) { // others of their keys can be lent now
+	if slices.ContainsFunc(ended, func(r Result) bool { return r.Task.Key != 0 || Judge(r).State == Waiting }) { // it, or others of its key, can be lent now
 		q.options.Notifier.Notify(queue)
 	}
 	return open, nil

@@ -224,7 +224,7 @@ func (s *Server) finishTasks(c echo.Context) error {
 	err = s.bodyOf(c, func(o strictjson.Object) {
 		token = leaseToken(o)
 		ends, places = readEnds(o)
-	}, "lease_token", "done", "failed")
+	}, "lease_token", "done", "failed", "back")
 	if err != nil {
 		return err
 	}
@@ -258,6 +258,10 @@ func readEnds(o strictjson.Object) (ends []queue.End, places []string) {
 		place := strictjson.Item("done", i)
 		add(place, queue.End{ID: taskID(o.Reader, place, item)})
 	}
+	for i, item := range items("back") {
+		place := strictjson.Item("back", i)
+		add(place, queue.End{ID: taskID(o.Reader, place, item), Err: queue.Later(0, errGivenBack)})
+	}
 	for i, item := range items("failed") {
 		place := strictjson.Item("failed", i)
 		if f, ok := o.Reader.Object(place, item); ok {
@@ -270,10 +274,12 @@ func readEnds(o strictjson.Object) (ends []queue.End, places []string) {
 		}
 	}
 	if len(ends) == 0 && len(o.Reader.Faults) == 0 {
-		o.Addf("", "names no task: want done or failed")
+		o.Addf("", "names no task: want done, failed or back")
 	}
 	return ends, places
 }
+
+var errGivenBack = errors.New("its worker gave it back")
 
 // readFailure reads why a task failed, and when it is tried again.
 func readFailure(f strictjson.Object) (err error, after time.Duration) { //nolint:revive // the error is a value

@@ -150,6 +150,16 @@ func TestWorkByHTTP(t *testing.T) {
 		list[1].State != queue.Dead || list[1].LastError != "no such street" || list[2].State != queue.Waiting {
 		t.Errorf("left %+v", list)
 	}
+	for range 2 {
+		c := d.claim(t, `{}`)
+		if len(c.Tasks) != 1 || c.Tasks[0].Attempt != 1 {
+			t.Fatalf("claimed %+v", c)
+		}
+		back := fmt.Sprintf(`{"lease_token":%q,"back":[%q]}`, c.Token, c.Tasks[0].ID)
+		if w := d.ask(t, "/v1/queues/mail/finish", back); w.Code != http.StatusOK || w.Body.String() != `{"open":0}` {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
 	if c := d.claim(t, `{}`); len(c.Tasks) != 1 {
 		t.Errorf("claimed %+v", c)
 	}

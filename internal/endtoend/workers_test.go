@@ -1,0 +1,410 @@
+//go:build unix
+
+package endtoend_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/queue"
+)
+
+// language is one of those that have examples.
+type language struct{ interpreter, folder, ending string }
+
+// The examples need drivers of Debian's, which are for its own interpreter.
+var languages = []language{
+	{"php", "php", "php"},
+	{"/usr/bin/python3", "python", "py"},
+	{"ruby", "ruby", "rb"},
+	{"node", "javascript", "mjs"},
+}
+
+// exampleLease is the lease of the workers, in seconds.
+const exampleLease = 3
+
+// office is a site with workers in one language, which ask two processes of activityd.
+type office struct {
+	*ground
+	language
+
+	paths [2]*path
+	env   []string
+	kept  []string // workers' lines on stderr
+
+	mu   sync.Mutex
+	sent []string // what the workers said that they sent, in order
+}
+
+// path leads to a process, and loses answers.
+type path struct {
+	*httptest.Server
+
+	mu   sync.Mutex
+	lose map[string]int // so many next answers, by the end of the request's path
+	busy int            // so many requests are refused
+	lost int            // requests that were not answered as they should have been
+}
+
+func newPath(t *testing.T, address string) *path {
+	t.Helper()
+	p := &path{lose: make(map[string]int)}
+	to := &url.URL{Scheme: "http", Host: address}
+	through := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+		w.WriteHeader(http.StatusBadGateway)
+	}}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		action := filepath.Base(r.URL.Path)
+		p.mu.Lock()
+		refuse, lose := p.busy > 0, p.lose[action] > 0
+		if refuse {
+			p.busy--
+			p.lost++
+		}
+		p.mu.Unlock()
+		if refuse {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		if !lose {
+			through.ServeHTTP(w, r)
+			return
+		}
+		answer := httptest.NewRecorder()
+		through.ServeHTTP(answer, r)
+		p.mu.Lock()
+		lose = p.lose[action] > 0 && (action != "claim" || strings.Contains(answer.Body.String(), "lease_token"))
+		if lose {
+			p.lose[action]--
+			p.lost++
+		}
+		p.mu.Unlock()
+		if lose {
+			panic(http.ErrAbortHandler) // the connection ends
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+	}))
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (p *path) set(do func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	do()
+}
+
+func (p *path) losses() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
+}
+
+func openOffice(t *testing.T, l language) *office {
+	t.Helper()
+	g := newGround(t, 10)
+	g.exec(t, "CREATE TABLE letters (id BIGINT PRIMARY KEY)")
+	token, secret, err := auth.Issue("mailer", auth.Work, auth.Limit{}, "mail")
+	must(t, err)
+	cfg, err := driver.ParseDSN(g.dsn)
+	must(t, err)
+	o := &office{ground: g, language: l, env: append(os.Environ(), "ACTIVITYD_TOKEN="+secret, fmt.Sprint("LEASE=", exampleLease),
+		"DB_SOCKET="+cfg.Addr, "DB_USER="+cfg.User, "DB_PASSWORD="+cfg.Passwd, "DB_NAME="+cfg.DBName)}
+	for i := range o.paths {
+		p := serving(t, fmt.Sprint("activityd-", i), g.dsn, "unix://"+g.redis.Addr(), "ACTIVITYD_TOKENS="+token.String()).mustStart(t)
+		address, err := p.address()
+		must(t, err)
+		o.paths[i] = newPath(t, address)
+	}
+	return o
+}
+
+// example is the path of one of the examples.
+func (o *office) example(name string) string {
+	return filepath.Join("..", "..", "examples", o.folder, name+"."+o.ending)
+}
+
+// worker is a process that works.
+type worker struct {
+	*exec.Cmd
+
+	ended chan error
+}
+
+// hire starts a worker that asks one of the processes.
+func (o *office) hire(t *testing.T, at int) *worker {
+	t.Helper()
+	w := &worker{exec.CommandContext(t.Context(), o.interpreter, o.example("worker")), make(chan error, 1)}
+	w.Env = append(o.env, "ACTIVITYD_URL="+o.paths[at].URL)
+	out, err := w.StdoutPipe()
+	must(t, err)
+	w.Stderr = writerFunc(func(p []byte) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.kept = append(o.kept, string(p))
+	})
+	must(t, w.Start())
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			o.mu.Lock()
+			o.sent = append(o.sent, strings.TrimPrefix(lines.Text(), "sent "))
+			o.mu.Unlock()
+		}
+		w.ended <- w.Wait()
+	}()
+	t.Cleanup(func() { _ = w.Process.Kill() })
+	return w
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(p []byte) (int, error) {
+	f(p)
+	return len(p), nil
+}
+
+var _ io.Writer = writerFunc(nil)
+
+// fire ends a worker in good order.
+func (w *worker) fire(t *testing.T) error {
+	t.Helper()
+	must(t, w.Process.Signal(syscall.SIGTERM))
+	return <-w.ended
+}
+
+// post enqueues a letter, as a site does.
+func (o *office) post(t *testing.T, key int, to string, seconds float64) (id uint64) {
+	t.Helper()
+	result, err := o.db.ExecContext(t.Context(), "INSERT INTO tasks (queue, type, subject, args) VALUES ('mail', 'letter', ?, JSON_OBJECT('to', ?, 'seconds', ?))", key, to, seconds)
+	must(t, err)
+	last, err := result.LastInsertId()
+	must(t, err)
+	return uint64(last)
+}
+
+// times is how often a letter was sent.
+func (o *office) times(to string) (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, one := range o.sent {
+		if one == to {
+			n++
+		}
+	}
+	return n
+}
+
+func (o *office) awaitSent(t *testing.T, letters ...string) {
+	t.Helper()
+	for _, to := range letters {
+		eventually(t, "the letter to "+to, func() bool { return o.times(to) > 0 })
+	}
+}
+
+func (o *office) awaitRunning(t *testing.T, id uint64) {
+	t.Helper()
+	eventually(t, "the task runs", func() bool { return slices.Contains(o.ids(t, queue.Running), id) })
+}
+
+func (o *office) ids(t *testing.T, state queue.State) (ids []uint64) {
+	t.Helper()
+	for _, r := range o.records(t, state) {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+func (o *office) records(t *testing.T, states ...queue.State) []queue.Record {
+	t.Helper()
+	list, err := o.queue.List(t.Context(), queue.Filter{Queues: []string{"mail"}, States: states}, 1000)
+	must(t, err)
+	return list
+}
+
+func (o *office) awaitAllDone(t *testing.T) {
+	t.Helper()
+	eventually(t, "all is done", func() bool {
+		return len(o.records(t, queue.Waiting, queue.Scheduled, queue.Running)) == 0
+	})
+}
+
+// The workers of the examples, in each language, with all that may befall them: what was committed is done at least once, what was
+// not is never done, the tasks of a key are done in order, and what cannot be done ends with its reason.
+func TestWorkersOfTheExamples(t *testing.T) {
+	t.Parallel()
+	for _, l := range languages {
+		t.Run(l.folder, func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath(l.interpreter); err != nil {
+				t.Skipf("there is no %s: scripts/install-test-deps gets it", l.interpreter)
+			}
+			o := openOffice(t, l)
+			t.Cleanup(func() {
+				if t.Failed() {
+					o.mu.Lock()
+					defer o.mu.Unlock()
+					t.Logf("sent %q, said %q", o.sent, o.kept)
+				}
+			})
+			o.enqueues(t)
+			o.works(t)
+		})
+	}
+}
+
+// enqueues runs the example that enqueues: it commits, or undoes all.
+func (o *office) enqueues(t *testing.T) {
+	t.Helper()
+	post := func(letter, to string) error {
+		args, err := json.Marshal(map[string]string{"to": to})
+		must(t, err)
+		enqueue := exec.CommandContext(t.Context(), o.interpreter, o.example("enqueue"), letter, "7", string(args))
+		enqueue.Env = o.env
+		out, err := enqueue.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}
+	must(t, post("1", `Zoë's "cat" \`))
+	if err := post("1", "nobody"); err == nil || !strings.Contains(err.Error(), "1062") && !strings.Contains(err.Error(), "uplicate") {
+		t.Errorf("a letter that there is already: %v", err)
+	}
+	must(t, post("2", "Ada"))
+	if list := o.records(t); len(list) != 2 || list[0].Key != 7 || list[0].Kind != "letter" {
+		t.Fatalf("enqueued %+v", list)
+	}
+}
+
+func (o *office) works(t *testing.T) {
+	t.Helper()
+	first := o.hire(t, 0)
+	o.awaitSent(t, `Zoë's "cat" \`, "Ada")
+
+	// Killed at work, with a task of the key behind it.
+	id := o.post(t, 1, "killed", 1)
+	o.post(t, 1, "after killed", 0)
+	o.awaitRunning(t, id)
+	must(t, first.Process.Kill())
+	<-first.ended
+	second := o.hire(t, 1)
+	o.awaitSent(t, "killed", "after killed")
+
+	// Stopped past its lease: another does it, and the one that goes on notices.
+	id = o.post(t, 2, "stopped", 1)
+	o.post(t, 2, "after stopped", 0)
+	o.awaitRunning(t, id)
+	must(t, second.Process.Signal(syscall.SIGSTOP))
+	third := o.hire(t, 0)
+	o.awaitSent(t, "stopped", "after stopped")
+	must(t, second.Process.Signal(syscall.SIGCONT))
+	if err := third.fire(t); err != nil && !strings.Contains(err.Error(), "terminated") {
+		t.Errorf("idle, it ended with %v", err)
+	}
+	o.post(t, 3, "second again", 0)
+	o.awaitSent(t, "second again")
+
+	// Answers are lost, and the server is busy.
+	o.paths[1].set(func() { o.paths[1].lose["finish"] = 2 })
+	o.post(t, 4, "finish lost", 0)
+	o.awaitSent(t, "finish lost")
+	eventually(t, "lost answers", func() bool { return o.paths[1].losses() == 2 })
+	o.paths[1].set(func() { o.paths[1].lose["claim"] = 1 })
+	o.post(t, 4, "maybe lost", 0) // the claim for it is under way
+	o.awaitSent(t, "maybe lost")
+	o.post(t, 4, "claim lost", 0)
+	o.awaitSent(t, "claim lost")
+	eventually(t, "a lost answer", func() bool { return o.paths[1].losses() == 3 })
+	o.paths[1].set(func() { o.paths[1].busy = 2 })
+	o.post(t, 4, "server busy", 0)
+	o.awaitSent(t, "server busy")
+	eventually(t, "refusals", func() bool { return o.paths[1].losses() == 5 })
+
+	// Two at once, which is where keys matter.
+	fourth := o.hire(t, 0)
+	for i := range 40 {
+		o.post(t, 10+i%4, fmt.Sprintf("%d/%02d", i%4, i/4), 0.02)
+	}
+	o.awaitAllDone(t)
+	o.mu.Lock()
+	var firsts []string
+	for _, one := range o.sent {
+		if !slices.Contains(firsts, one) {
+			firsts = append(firsts, one)
+		}
+	}
+	o.mu.Unlock()
+	for key := range 4 {
+		of := slices.DeleteFunc(slices.Clone(firsts), func(s string) bool { return !strings.HasPrefix(s, fmt.Sprintf("%d/", key)) })
+		if len(of) != 10 || !slices.IsSorted(of) {
+			t.Errorf("of one key, sent %v", of)
+		}
+	}
+	for _, word := range []string{"killed", "stopped"} {
+		if slices.Index(firsts, word) > slices.Index(firsts, "after "+word) {
+			t.Errorf("sent %v", firsts)
+		}
+	}
+
+	// One takes longer than its lease; others have no chance.
+	o.post(t, 5, "long", 2*exampleLease)
+	o.exec(t, "INSERT INTO tasks (queue, type, subject, args, max_attempts) VALUES ('mail', 'letter', 6, '{\"to\": \"\"}', 2)")
+	o.exec(t, "INSERT INTO tasks (queue, type, subject) VALUES ('mail', 'parcel', 0)")
+	o.awaitAllDone(t)
+	if n := o.times("long"); n != 1 {
+		t.Errorf("what takes long was done %d times", n)
+	}
+	dead := o.records(t, queue.Dead)
+	if len(dead) != 2 || dead[0].Attempts != 2 || !strings.Contains(dead[0].LastError, "a letter to nobody") || dead[1].Attempts != 1 || dead[1].LastError != "no such type of job" {
+		t.Errorf("dead are %+v", dead)
+	}
+
+	// They stop in good order: what runs is finished, and the rest given back.
+	if err := second.fire(t); err != nil && !strings.Contains(err.Error(), "terminated") {
+		t.Errorf("idle, it ended with %v", err)
+	}
+	tx, err := o.db.BeginTx(t.Context(), nil)
+	must(t, err)
+	var last []uint64
+	for i := range 4 {
+		result, err := tx.ExecContext(t.Context(), "INSERT INTO tasks (queue, type, subject, args) VALUES ('mail', 'letter', 8, JSON_OBJECT('to', ?, 'seconds', 1))", fmt.Sprint("last ", i))
+		must(t, err)
+		id, err := result.LastInsertId()
+		must(t, err)
+		last = append(last, uint64(id))
+	}
+	must(t, tx.Commit())
+	o.awaitRunning(t, last[3])
+	if err := fourth.fire(t); err != nil {
+		t.Errorf("at work, it ended with %v", err)
+	}
+	left := o.records(t, queue.Waiting, queue.Running, queue.Scheduled)
+	if o.times("last 0") != 1 || len(left) == 0 || slices.ContainsFunc(left, func(r queue.Record) bool { return r.State != queue.Waiting || r.Attempts != 0 }) {
+		t.Errorf("left %+v", left)
+	}
+	for _, never := range []string{"nobody", ""} {
+		if o.times(never) > 0 {
+			t.Errorf("sent to %q", never)
+		}
+	}
+}
