@@ -16,7 +16,8 @@
 // are safe for concurrent use, and know nothing global: two in a process share what they are both given.
 //
 // Programs need [OpenDB], [Migrate], [NewQueue], [Queue.EnqueueTx], [NewPool] and [Handle]. For people who look after the queue
-// there are [Queue.List], [Queue.Retry], [Queue.Discard], [Queue.Pause] and [Queue.Stats]. The remaining methods are those
+// there are [Queue.List], [Queue.Retry], [Queue.Discard], [Queue.Pause] and [Queue.Stats]. For workers that are no pool there
+// are [Queue.Lend], [Queue.Renew] and [Queue.Return]. The remaining methods are those
 // that a pool calls (see [Store]), and what activityd needs besides.
 //
 // # Errors

@@ -30,7 +30,7 @@ type Kind struct {
 }
 
 // Kinds are the kinds of task that a queue and its workers know. A row may be of any other: its task
-// is dead as soon as a worker has it.
+// is dead as soon as a pool has it, and is lent ([Queue.Lend]) as any other.
 type Kinds []Kind
 
 // Names returns their names, in order.

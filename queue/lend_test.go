@@ -438,3 +438,30 @@ func TestLendFromTwoProcesses(t *testing.T) {
 		t.Errorf("%d keys", len(done))
 	}
 }
+
+// A process that was stopped in the middle of a claim holds up the claims of its queue, for no longer than their callers want,
+// and no others.
+func TestAStoppedClaimHoldsUpItsQueueAlone(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	insertLent(t, db, 0)
+	exec(t, db, "INSERT INTO tasks (queue, type, subject) VALUES ('other', 'letter', 0)")
+	expectLent(t, lend(t, q, 1), "1") // makes the turn row
+	insertLent(t, db, 0)
+	tx := begin(t, db)
+	if _, err := tx.ExecContext(t.Context(), "SELECT * FROM task_keys FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if list, err := q.Lend(ctx, "mail", "test", 1, time.Minute); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("lent %v, %v", list, err)
+	}
+	if list, err := q.Lend(t.Context(), "other", "test", 1, time.Minute); err != nil || len(list) != 1 {
+		t.Errorf("of another queue: %v, %v", list, err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	expectLent(t, lend(t, q, 1), "1")
+}
