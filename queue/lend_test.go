@@ -200,7 +200,8 @@ func TestNothingIsLentToNobody(t *testing.T) {
 		commits := 0
 		list, err := lendThrough(t, db, func(statement string) verdict {
 			if statement == "COMMIT" {
-				if commits++; commits == 1 {
+				commits++
+				if commits == 1 {
 					return end
 				}
 			}
@@ -449,7 +450,7 @@ func TestAStoppedClaimHoldsUpItsQueueAlone(t *testing.T) {
 	expectLent(t, lend(t, q, 1), "1") // makes the turn row
 	insertLent(t, db, 0)
 	tx := begin(t, db)
-	if _, err := tx.ExecContext(t.Context(), "SELECT * FROM task_keys FOR UPDATE"); err != nil {
+	if _, err := tx.ExecContext(t.Context(), "SELECT key_hash FROM task_keys FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

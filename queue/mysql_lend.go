@@ -40,7 +40,7 @@ import (
 func (q *Queue) Lend(ctx context.Context, queue, to string, n int, lease time.Duration) (lent []Task, err error) {
 	// What waits for tasks looks often.
 	var idle bool
-	err = q.db.QueryRowContext(ctx, "SELECT NOT EXISTS (SELECT * FROM tasks FORCE INDEX (claim) WHERE queue = ?)", queue).Scan(&idle)
+	err = q.db.QueryRowContext(ctx, "SELECT NOT EXISTS (SELECT id FROM tasks FORCE INDEX (claim) WHERE queue = ?)", queue).Scan(&idle)
 	if err != nil || idle {
 		return nil, mysql.Translate(ctx, "look for tasks of queue "+queue, err)
 	}
@@ -53,10 +53,7 @@ func (q *Queue) Lend(ctx context.Context, queue, to string, n int, lease time.Du
 			return err
 		})
 		if err != nil {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTime)
-			defer cancel()
-			_ = q.GiveBack(ctx, lent) // the error that counts is err
-			return nil, err
+			return nil, q.unlend(ctx, lent, err)
 		}
 		q.metrics.dropped.Add(float64(c.dropped))
 		if len(lent) > 0 || len(c.seen) == 0 || c.dropped+c.parked == 0 {
@@ -67,6 +64,14 @@ func (q *Queue) Lend(ctx context.Context, queue, to string, n int, lease time.Du
 
 // giveBackTime is how long [Queue.Lend] tries to give back what it may have lent in vain.
 const giveBackTime = 2 * time.Second
+
+// unlend gives back what may have been lent though that failed with an error, which it returns.
+func (q *Queue) unlend(ctx context.Context, lent []Task, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTime)
+	defer cancel()
+	_ = q.GiveBack(ctx, lent)
+	return err
+}
 
 // turnKey is the hash of the row of task_keys that is the turn of those who lend tasks of a queue. No
 // idempotency key has a blank. It begins with no zero byte: see keyLimit.
@@ -80,7 +85,7 @@ const (
 	// takeTurn locks the turn row, which it makes if there is none. (A sweep may delete one that is a day
 	// old, and not locked.)
 	takeTurn = "INSERT INTO task_keys (key_hash, batch_hash) VALUES (?, ?) ON DUPLICATE KEY UPDATE batch_hash = ?"
-	isPaused = "SELECT EXISTS (SELECT * FROM paused_queues WHERE queue = ?)"
+	isPaused = "SELECT EXISTS (SELECT queue FROM paused_queues WHERE queue = ?)"
 	// leasesOf reads no tasks, which are stored apart from the rest of a row.
 	leasesOf = "SELECT token FROM task_leases FORCE INDEX (PRIMARY) WHERE queue = ?"
 	// chooseTasks locks nothing, and lockChosen only what it names.
@@ -248,7 +253,6 @@ func (e *NotLentError) Error() string {
 func (q *Queue) Return(ctx context.Context, queue, token string, ends []End) (open int, err error) {
 	var ended []Result
 	err = mysql.Transact(ctx, q.db, fmt.Sprintf("return %d tasks", len(ends)), func(tx *sql.Tx) error {
-		ended = nil
 		found, err := readLeases(ctx, tx, true, "WHERE token = ? AND queue = ? AND ends_at > "+now+" FOR UPDATE", token, queue)
 		if err != nil {
 			return err
@@ -256,27 +260,10 @@ func (q *Queue) Return(ctx context.Context, queue, token string, ends []End) (op
 		if len(found) == 0 {
 			return ErrLeaseLost
 		}
-		l := found[0]
-		for at, e := range ends {
-			i := slices.IndexFunc(l.tasks, func(r row) bool { return r.ID == e.ID })
-			if i < 0 {
-				return &NotLentError{at}
-			}
-			if l.isDone(i) {
-				continue
-			}
-			l.finish(i)
-			r := Result{Task: l.tasks[i].Task, Err: e.Err}
-			if e.Err != nil && e.After > 0 {
-				r.Err = &againError{e.Err, e.After}
-			}
-			ended = append(ended, r)
+		if ended, err = found[0].results(ends); err == nil && len(ended) > 0 {
+			_, _, err = q.end(ctx, tx, ended)
 		}
-		open = len(l.open())
-		if len(ended) == 0 {
-			return nil
-		}
-		_, _, err = q.end(ctx, tx, ended)
+		open = len(found[0].open())
 		return err
 	})
 	if errors.Is(err, ErrLeaseLost) {
@@ -292,6 +279,26 @@ func (q *Queue) Return(ctx context.Context, queue, token string, ends []End) (op
 		q.options.Notifier.Notify(queue)
 	}
 	return open, nil
+}
+
+// results returns the results of those tasks that did not end before, and notes that they did.
+func (l *lease) results(ends []End) (results []Result, err error) {
+	for at, e := range ends {
+		i := slices.IndexFunc(l.tasks, func(r row) bool { return r.ID == e.ID })
+		if i < 0 {
+			return nil, &NotLentError{at}
+		}
+		if l.isDone(i) {
+			continue
+		}
+		l.finish(i)
+		r := Result{Task: l.tasks[i].Task, Err: e.Err}
+		if e.Err != nil && e.After > 0 {
+			r.Err = &againError{e.Err, e.After}
+		}
+		results = append(results, r)
+	}
+	return results, nil
 }
 
 // Renew makes a lease of a queue end after lease from now, and returns when that is. It returns

@@ -281,6 +281,14 @@ func (c *config) limiter() *admit.Limiter {
 	return admit.New(admit.Options{Most: reads})
 }
 
+// ownQueues are the queues that activityd works on, and lends nothing of.
+func (c *config) ownQueues() (names []string) {
+	for _, w := range c.poolOptions().Workers {
+		names = append(names, w.Queue)
+	}
+	return names
+}
+
 func (c *config) poolOptions() queue.PoolOptions {
 	workers := tasks.DefaultWorkers()
 	named := maps.Clone(c.workers)

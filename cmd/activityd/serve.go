@@ -189,6 +189,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	front := api.Config{
 		Reader: s.audited, Limiter: limiter, Late: s.late.Now, Enqueuer: b.requests, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
+		Lender: b.lender, OwnQueues: c.ownQueues(), Notifier: b.notifier, Lent: auth.lends,
 	}
 	if auth.viewers != nil {
 		front.Viewers = auth.viewers
@@ -196,19 +197,11 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	if auth.tokens != nil { // a nil pointer in an interface would not be nil
 		front.Auth = auth.tokens
 	}
-	if b.lender != nil {
-		front.Lender, front.OwnQueues, front.Notifier, front.Lent = b.lender, s.ownQueues(), b.notifier, auth.lends
-	}
 	if b.push != nil {
 		front.Push, front.CheckAddress = b.devices, c.push.checkAddress()
 	}
 	s.api = api.New(front)
 	return s
-}
-
-// ownQueues are the queues that activityd works on, and lends nothing of.
-func (s *service) ownQueues() []string {
-	return slices.Concat(tasks.Kinds().Queues(), slices.Collect(maps.Keys(s.config.workers)))
 }
 
 // openService opens MySQL and Redis without connecting to them.

@@ -139,9 +139,9 @@ func makeToken(ctx context.Context, name string, o tokenOptions, out, notes io.W
 	if err := auth.CheckQueues(scopes, o.queues); err != nil {
 		return fmt.Errorf("--queues: %w", err)
 	}
-	for _, queue := range o.queues {
-		if slices.Contains(tasks.Kinds().Queues(), queue) {
-			return fmt.Errorf("--queues: activityd itself works on %s", queue)
+	for _, own := range tasks.DefaultWorkers() {
+		if slices.Contains(o.queues, own.Queue) {
+			return fmt.Errorf("--queues: activityd itself works on %s", own.Queue)
 		}
 	}
 	token, secret, err := auth.Issue(name, scopes, limit, o.queues...)

@@ -70,7 +70,7 @@ func TestTokenRefuses(t *testing.T) {
 		"accepts 1 arg(s), received 0": {"--scopes=read"},
 		"--queues: the scope work nee": {"a", "--scopes=work"},
 		"--queues: want queues":        {"a", "--scopes=work", "--queues=Mail"},
-		"--queues: activityd itself w": {"a", "--scopes=work", "--queues=mail,default"},
+		"--queues: activityd itself w": {"a", "--scopes=work", "--queues=mail,push_urgent"},
 	} {
 		code, out, errs := command(t, []string{"ACTIVITYD_SCOPES=admin"}, append([]string{"token"}, args...)...)
 		if code != 1 || out != "" || !strings.Contains(errs, want) {

@@ -55,7 +55,8 @@ func (w *waiters) enter(name string) (l *line, leave func(), err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.count--
-		if l.claims--; l.claims == 0 {
+		l.claims--
+		if l.claims == 0 {
 			delete(w.lines, name)
 		}
 	}, nil

@@ -77,7 +77,8 @@ func (s *Server) withoutLent(due map[string]time.Duration) map[string]time.Durat
 // bodyOf reads the body of a request about a queue, which may have the fields.
 func (s *Server) bodyOf(c echo.Context, read func(o strictjson.Object), fields ...string) error {
 	var f strictjson.Faults
-	if parseQuery(c.QueryString(), &f); len(f) > 0 {
+	parseQuery(c.QueryString(), &f)
+	if len(f) > 0 {
 		return invalidParameter.fields(f)
 	}
 	body, err := s.readJSON(c)
@@ -265,11 +266,10 @@ func readEnds(o strictjson.Object) (ends []queue.End, places []string) {
 	for i, item := range items("failed") {
 		place := strictjson.Item("failed", i)
 		if f, ok := o.Reader.Object(place, item); ok {
-			end := queue.End{}
+			end := readFailure(f)
 			if value, ok := f.Need("id", "the id of a task"); ok {
 				end.ID = taskID(o.Reader, o.Reader.At(place, "id"), value)
 			}
-			end.Err, end.After = readFailure(f)
 			add(o.Reader.At(place, "id"), end)
 		}
 	}
@@ -282,25 +282,25 @@ func readEnds(o strictjson.Object) (ends []queue.End, places []string) {
 var errGivenBack = errors.New("its worker gave it back")
 
 // readFailure reads why a task failed, and when it is tried again.
-func readFailure(f strictjson.Object) (err error, after time.Duration) { //nolint:revive // the error is a value
+func readFailure(f strictjson.Object) (end queue.End) {
 	f.Only("id", "error", "retry_after", "permanent")
 	const want = "why it failed, in words"
 	if _, ok := f.Need("error", want); ok {
 		if text, ok := f.String("error", want); ok {
-			err = errors.New(text)
+			end.Err = errors.New(text)
 			if text == "" {
 				f.Addf("error", "is empty: want %s", want)
 			}
 		}
 	}
-	after = duration(f, "retry_after", time.Millisecond, maxAgain, 0)
+	end.After = duration(f, "retry_after", time.Millisecond, maxAgain, 0)
 	if permanent, _ := f.Bool("permanent"); permanent {
-		if after > 0 {
+		if end.After > 0 {
 			f.Addf("retry_after", "is given beside permanent: want one of the two")
 		}
-		err = queue.Permanent(err)
+		end.Err = queue.Permanent(end.Err)
 	}
-	return err, after
+	return end
 }
 
 // taskID reads the id of a task, a string or a number.

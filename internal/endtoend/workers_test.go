@@ -155,7 +155,7 @@ type worker struct {
 func (o *office) hire(t *testing.T, at int) *worker {
 	t.Helper()
 	w := &worker{exec.CommandContext(t.Context(), o.interpreter, o.example("worker")), make(chan error, 1)}
-	w.Env = append(o.env, "ACTIVITYD_URL="+o.paths[at].URL)
+	w.Env = slices.Concat(o.env, []string{"ACTIVITYD_URL=" + o.paths[at].URL})
 	out, err := w.StdoutPipe()
 	must(t, err)
 	w.Stderr = writerFunc(func(p []byte) {
