@@ -91,7 +91,7 @@ type Node struct {
 	trusted atomic.Int64  // unix nanoseconds: the stamp is trusted until then; 0: not
 	knowing chan struct{} // has an element while the data are compared
 	purging atomic.Bool   // by this process
-	wasLate bool          // the last probe said nothing, as this process was late; guarded by Nodes.probing
+	late    int           // so many probes in a row said nothing, as this process was late; guarded by Nodes.probing
 
 	connections
 }

@@ -170,8 +170,12 @@ func (ns *Nodes) inspect(ctx context.Context, n *Node) *inspection {
 var errLate = fmt.Errorf("%w: this process was late to see an answer", context.Canceled)
 
 // lateShare: a process that was late by one in so many parts of the time that a probe has may have
-// missed the answer of a node. That is believed of one probe in a row: a process may be late for long.
-const lateShare = 2
+// missed the answer of a node. It is the longest time for which it did not run that counts: one that runs for a tenth of
+// each second is late by 0.9 s. That is believed of lateProbes in a row: a process may be late for long.
+const (
+	lateShare  = 4
+	lateProbes = 2
+)
 
 // askProbe sends the commands of a probe, and returns the run of the server. A node that does not
 // answer is silent until a probe is answered: calls end, and fail at once. A node of a cluster
@@ -194,11 +198,11 @@ func (n *Node) askProbe(ctx context.Context, info *redis.StringCmd, commands []*
 		hangs := isTimeout(err) && isWatched
 		err = Translate(bounded, "probe", err)
 		cancel()
-		if hangs && !n.wasLate && n.nodes.lateness(began) >= timeout/lateShare {
-			n.wasLate = true
+		if hangs && n.late < lateProbes && n.nodes.lateness(began) >= timeout/lateShare {
+			n.late++
 			return "", errLate
 		}
-		n.wasLate = false
+		n.late = 0
 		if err == nil {
 			n.see(func(s *seen) { s.silent = time.Time{} })
 		}
