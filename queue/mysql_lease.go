@@ -26,9 +26,8 @@ type lease struct {
 	tasks   []row  // if they were read
 }
 
-// The tasks of a lease are a JSON list of lists: id, kind, key, payload, and milliseconds of the creation, of
-// which id and creation are what they are more than those of the task before (the first: than 0, and the time of the claim), and
-// a kind that is that of the task before is null; then, of a task for which one of them is not as usual, also
+// The tasks of a lease are a JSON list of lists: id, type, subject, arguments, and milliseconds
+// from the creation to the claim; then, of a task for which one of them is not as usual, also
 // priority, attempts (this one included), attempts at most, expiry and the last error.
 const (
 	usualAttempts    = 1
@@ -36,8 +35,9 @@ const (
 )
 
 func encodeTasks(list []row, claimed uint64) string {
-	b, last := []byte{'['}, row{created: claimed}
+	b := []byte{'['}
 	number := func(n int64) { b = append(strconv.AppendInt(b, n, 10), ',') }
+	unsigned := func(n uint64) { b = append(strconv.AppendUint(b, n, 10), ',') }
 	text := func(s string) {
 		quoted, _ := json.Marshal(s) //nolint:errchkjson // of a string it cannot fail
 		b = append(append(b, quoted...), ',')
@@ -45,24 +45,20 @@ func encodeTasks(list []row, claimed uint64) string {
 	for i := range list {
 		r := &list[i]
 		b = append(b, '[')
-		number(int64(r.ID - last.ID)) // also the difference of numbers that make no sense
-		if i > 0 && r.Kind == last.Kind {
-			b = append(b, "null,"...)
-		} else {
-			text(r.Kind)
-		}
-		b = append(append(append(strconv.AppendUint(b, r.Key, 10), ','), r.Payload...), ',')
-		number(int64(r.created - last.created))
+		unsigned(r.ID)
+		text(r.Kind)
+		unsigned(r.Key)
+		b = append(append(b, r.Payload...), ',')
+		number(int64(claimed - r.created)) // also the difference of times that make no sense
 		if r.Priority != 0 || r.Attempts != usualAttempts || r.MaxAttempts != usualMaxAttempts || r.expiresAt != 0 || r.lastError != "" {
 			number(int64(r.Priority))
 			number(int64(r.Attempts))
 			number(int64(r.MaxAttempts))
-			b = append(strconv.AppendUint(b, r.expiresAt, 10), ',')
+			unsigned(r.expiresAt)
 			text(r.lastError)
 		}
 		b[len(b)-1] = ']'
 		b = append(b, ',')
-		last.ID, last.Kind, last.created = r.ID, r.Kind, r.created
 	}
 	return string(append(bytes.TrimSuffix(b, []byte(",")), ']'))
 }
@@ -87,11 +83,10 @@ func (l *lease) decodeTasks(text []byte) error {
 		return fmt.Errorf("tasks of lease %s: %w", l.token, err)
 	}
 	l.tasks = make([]row, len(lists))
-	last := row{created: l.claimed}
 	for i, list := range lists {
-		r := row{Task: Task{Queue: l.queue, Kind: last.Kind, Attempts: usualAttempts, MaxAttempts: usualMaxAttempts, Lease: l.token, Claimed: timeOf(l.claimed)}, state: Running}
-		var id, created int64
-		for at, into := range []any{&id, &r.Kind, &r.Key, &r.Payload, &created, &r.Priority, &r.Attempts, &r.MaxAttempts, &r.expiresAt, &r.lastError} {
+		r := row{Task: Task{Queue: l.queue, Attempts: usualAttempts, MaxAttempts: usualMaxAttempts, Lease: l.token, Claimed: timeOf(l.claimed)}, state: Running}
+		var age int64
+		for at, into := range []any{&r.ID, &r.Kind, &r.Key, &r.Payload, &age, &r.Priority, &r.Attempts, &r.MaxAttempts, &r.expiresAt, &r.lastError} {
 			if at >= len(list) {
 				break
 			}
@@ -99,9 +94,9 @@ func (l *lease) decodeTasks(text []byte) error {
 				return fmt.Errorf("tasks of lease %s: %w", l.token, err)
 			}
 		}
-		r.ID, r.created, r.Expires, r.Index = last.ID+uint64(id), last.created+uint64(created), r.expiresAt != 0, i
+		r.created, r.Expires, r.Index = l.claimed-uint64(age), r.expiresAt != 0, i
 		r.Created = timeOf(r.created)
-		l.tasks[i], last = r, r
+		l.tasks[i] = r
 	}
 	return nil
 }

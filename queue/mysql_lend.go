@@ -24,8 +24,8 @@ import (
 //
 //   - Who lends tasks of a queue has the lock of its turn row, until the commit. So between the look at
 //     the leases of the queue and the commit of a new one no other lease of Lend is made.
-//   - It looks at the leases first and at the tasks then. What comes back from a lease in between is
-//     passed over, by its key, with all that comes after it.
+//   - It looks at the leases first and at the tasks then. The keys of tasks that come back from a
+//     lease in between are among those that it saw held, so it leaves out these tasks and all later ones of their keys.
 //   - It chooses by a read that locks nothing, and passes over no task without seeing it. If it cannot
 //     lock one, because another transaction has it, it passes over the later ones of that key, too.
 //
@@ -35,8 +35,8 @@ import (
 // comes after that, if that was lent by then.
 //
 // A paused queue lends nothing. A task that has more than [MaxPayload] bytes of arguments is dead
-// with that reason. Of an error, nothing is lent, unless the answer to the commit was lost, and
-// the database stays away: then the tasks come back when the lease ends.
+// with that reason. After an error nothing is lent: if the answer to a
+// commit was lost, Lend gives the tasks back; if the database is away then, too, they come back when the lease ends.
 func (q *Queue) Lend(ctx context.Context, queue, to string, n int, lease time.Duration) (lent []Task, err error) {
 	// What waits for tasks looks often.
 	var idle bool
@@ -109,14 +109,14 @@ func (c *claiming) lend(ctx context.Context, token string, lease time.Duration) 
 	if err := c.tx.QueryRowContext(ctx, isPaused, c.queue).Scan(&paused); err != nil || paused {
 		return nil, err
 	}
-	held, err := c.heldKeys(ctx)
+	err := c.holdKeys(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for more := true; more && len(c.run) == 0 && c.dropped+c.parked < claimAside; {
 		c.enough = false
 		var long []uint64
-		if long, more, err = c.choose(ctx, held); err != nil {
+		if long, more, err = c.choose(ctx); err != nil {
 			return nil, err
 		}
 		if err := c.take(ctx); err != nil {
@@ -134,30 +134,35 @@ func (c *claiming) lend(ctx context.Context, token string, lease time.Duration) 
 	return c.lease(ctx, token, lease)
 }
 
-// heldKeys returns the keys of the tasks in leases of the queue, also in those that ran out: their
+// holdKeys notes the keys of the tasks in leases of the queue, also in those that ran out: their
 // tasks come back first.
-func (c *claiming) heldKeys(ctx context.Context) (held []any, err error) {
+func (c *claiming) holdKeys(ctx context.Context) error {
 	tokens, err := mysql.Keys(ctx, c.tx, leasesOf, c.queue)
 	if err != nil || len(tokens) == 0 {
-		return nil, err
+		return err
 	}
 	leases, err := readLeases(ctx, c.tx, true, "WHERE token IN ("+mysql.Marks(len(tokens))+")", tokens...)
 	for _, l := range leases {
 		for _, r := range l.open() {
-			if r.Key != 0 && !slices.Contains(held, any(r.Key)) {
-				held = append(held, r.Key)
-			}
+			c.hold(r.Key)
 		}
 	}
-	return held, err
+	return err
+}
+
+// hold keeps tasks with a key out of this claim from now on.
+func (c *claiming) hold(key uint64) {
+	if key != 0 && !slices.Contains(c.held, any(key)) {
+		c.held = append(c.held, key)
+	}
 }
 
 // choose finds and locks the next tasks but for those with a held key, and returns also the ids of those
 // that have too many arguments; more: there were some that it had not seen before.
-func (c *claiming) choose(ctx context.Context, held []any) (long []uint64, more bool, err error) {
+func (c *claiming) choose(ctx context.Context) (long []uint64, more bool, err error) {
 	query, args := chooseTasks, []any{MaxPayload, c.queue}
-	if len(held) > 0 {
-		query, args = query+" AND subject NOT IN ("+mysql.Marks(len(held))+")", append(args, held...)
+	if len(c.held) > 0 {
+		query, args = query+" AND subject NOT IN ("+mysql.Marks(len(c.held))+")", append(args, c.held...)
 	}
 	type chosen struct {
 		id, key uint64
@@ -190,13 +195,12 @@ func (c *claiming) choose(ctx context.Context, held []any) (long []uint64, more 
 	for _, r := range rows {
 		locked[r.ID] = r
 	}
-	passed := make(map[uint64]bool) // keys
 	for _, one := range list {
 		r, ok := locked[one.id]
 		switch {
-		case !ok || passed[one.key]:
+		case !ok || one.key != 0 && slices.Contains(c.held, any(one.key)):
 			c.seen[one.id] = true
-			passed[one.key] = one.key != 0
+			c.hold(one.key) // also in the next choice
 		case one.long:
 			c.seen[one.id] = true
 			long = append(long, one.id)

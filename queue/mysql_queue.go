@@ -97,6 +97,7 @@ type claiming struct {
 	queue   string
 	most    int             // so many tasks are wanted
 	seen    map[uint64]bool // what was read
+	held    []any           // of Lend: keys whose tasks are left out
 	now     uint64
 
 	first, last         position // of what the last read found that was not seen; zero: nothing
