@@ -2,8 +2,8 @@
 // A worker on a queue of your own: docs/queue-by-http.md. It needs Node 18 or later, and no package.
 import { setTimeout as sleep } from "node:timers/promises";
 
-const queue = (process.env.ACTIVITYD_URL ?? "http://127.0.0.1:8080") + "/v1/queues/" + (process.env.QUEUE ?? "mail");
-const headers = { "Content-Type": "application/json", Authorization: "Bearer " + (process.env.ACTIVITYD_TOKEN ?? "") };
+const queue = (process.env.QUEUE_URL ?? "http://127.0.0.1:8080").replace(/\/+$/, "") + "/v1/queues/" + (process.env.QUEUE ?? "mail");
+const headers = { "Content-Type": "application/json", Authorization: "Bearer " + (process.env.QUEUE_TOKEN ?? "") };
 const lease = Number(process.env.LEASE ?? 60); // seconds that a job may be held up when this process dies
 
 const jobs = {
@@ -56,7 +56,7 @@ while (!stopping) {
         await jobs[task.type](task.args);
         end.done = [task.id];
       } catch (error) {
-        end.failed = [{ id: task.id, error: String(error) }];
+        end.failed = [{ id: task.id, error: String(error).slice(0, 1000) }];
       }
     }
     if (await call("finish", end, performance.now() + 1000 * lease) === null || end.back) break;

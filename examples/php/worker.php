@@ -1,8 +1,10 @@
 #!/usr/bin/env php
 <?php
 // A worker on a queue of your own: docs/queue-by-http.md. It needs php-cli, which has pcntl, and no package.
-define('QUEUE', (getenv('ACTIVITYD_URL') ?: 'http://127.0.0.1:8080') . '/v1/queues/' . (getenv('QUEUE') ?: 'mail'));
-define('LEASE', (int) (getenv('LEASE') ?: 60)); // seconds that a job may be held up when this process dies
+define('QUEUE', rtrim(getenv('QUEUE_URL') ?: 'http://127.0.0.1:8080', '/') . '/v1/queues/' . (getenv('QUEUE') ?: 'mail'));
+// Seconds that a job may be held up when this process dies. PHP extends the lease between its own steps alone, so let no single call,
+// such as a query, take that long.
+define('LEASE', (int) (getenv('LEASE') ?: 60));
 
 $jobs = [
     'letter' => function (array $args) { // a job may come again, after a crash or a pause that was too long
@@ -22,8 +24,8 @@ function call(string $action, array $body, float $until): ?array
     for (;;) {
         $http_response_header = [];
         $answer = @file_get_contents(QUEUE . '/' . $action, false, stream_context_create(['http' => [
-            'method' => 'POST', 'timeout' => 40, 'ignore_errors' => true, 'content' => json_encode($body),
-            'header' => ['Content-Type: application/json', 'Authorization: Bearer ' . getenv('ACTIVITYD_TOKEN')],
+            'method' => 'POST', 'timeout' => 40, 'ignore_errors' => true, 'content' => json_encode($body, JSON_INVALID_UTF8_SUBSTITUTE | JSON_THROW_ON_ERROR),
+            'header' => ['Content-Type: application/json', 'Authorization: Bearer ' . getenv('QUEUE_TOKEN')],
         ]]));
         $header = implode("\n", $http_response_header);
         $status = preg_match('#^HTTP/\S+ (\d+)#', $header, $found) ? (int) $found[1] : 0;
@@ -38,6 +40,7 @@ function call(string $action, array $body, float $until): ?array
             fwrite(STDERR, "$action: $answer\n");
             exit(1);
         }
+        fwrite(STDERR, "$action: " . ($status ? "status $status" : 'no answer') . "\n");
         $pause = preg_match('/^Retry-After: (\d+)/mi', $header, $found) ? (int) $found[1] : 1; // also where there is no answer, or half of one
         if (microtime(true) + $pause > $until) {
             return null;
@@ -70,7 +73,7 @@ while (!$stopping) {
                 $jobs[$task['type']]((array) $task['args']);
                 $end['done'] = [$task['id']];
             } catch (Throwable $error) {
-                $end['failed'] = [['id' => $task['id'], 'error' => get_class($error) . ': ' . $error->getMessage()]];
+                $end['failed'] = [['id' => $task['id'], 'error' => substr(get_class($error) . ': ' . $error->getMessage(), 0, 1000)]];
             }
         }
         if (call('finish', $end, microtime(true) + LEASE) === null || isset($end['back'])) {

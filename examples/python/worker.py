@@ -2,8 +2,8 @@
 """A worker on a queue of your own: docs/queue-by-http.md. It needs Python's standard library only."""
 import http.client, json, math, os, signal, sys, threading, time, urllib.error, urllib.request
 
-QUEUE = os.environ.get("ACTIVITYD_URL", "http://127.0.0.1:8080") + "/v1/queues/" + os.environ.get("QUEUE", "mail")
-HEADERS = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ.get("ACTIVITYD_TOKEN", "")}
+QUEUE = os.environ.get("QUEUE_URL", "http://127.0.0.1:8080").rstrip("/") + "/v1/queues/" + os.environ.get("QUEUE", "mail")
+HEADERS = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ.get("QUEUE_TOKEN", "")}
 LEASE = int(os.environ.get("LEASE", "60"))  # seconds that a job may be held up when this process dies
 
 def letter(args):  # a job may come again, after a crash or a pause that was too long
@@ -56,7 +56,7 @@ while not stopping.is_set():
                 JOBS[task["type"]](task["args"])
                 end["done"] = [task["id"]]
             except Exception as error:
-                end["failed"] = [{"id": task["id"], "error": repr(error)}]
+                end["failed"] = [{"id": task["id"], "error": repr(error)[:1000]}]
         if call("finish", end, time.monotonic() + LEASE) is None or "back" in end:
             break
     finished.set()

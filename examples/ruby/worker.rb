@@ -3,8 +3,8 @@
 require "json"
 require "net/http"
 
-QUEUE = ENV.fetch("ACTIVITYD_URL", "http://127.0.0.1:8080") + "/v1/queues/" + ENV.fetch("QUEUE", "mail")
-HEADERS = { "Content-Type" => "application/json", "Authorization" => "Bearer #{ENV["ACTIVITYD_TOKEN"]}" }
+QUEUE = ENV.fetch("QUEUE_URL", "http://127.0.0.1:8080").chomp("/") + "/v1/queues/" + ENV.fetch("QUEUE", "mail")
+HEADERS = { "Content-Type" => "application/json", "Authorization" => "Bearer #{ENV["QUEUE_TOKEN"]}" }
 LEASE = ENV.fetch("LEASE", "60").to_i # seconds that a job may be held up when this process dies
 $stdout.sync = true
 
@@ -61,7 +61,7 @@ until stopping
         JOBS[task["type"]].call(task["args"])
         ending[:done] = [task["id"]]
       rescue StandardError => error
-        ending[:failed] = [{ id: task["id"], error: error.full_message(highlight: false) }]
+        ending[:failed] = [{ id: task["id"], error: error.full_message(highlight: false).dup.force_encoding("UTF-8").scrub[0, 1000] }]
       end
     end
     break if call("finish", ending, now + LEASE).nil? || ending.key?(:back)
