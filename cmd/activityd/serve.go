@@ -189,7 +189,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	front := api.Config{
 		Reader: s.audited, Limiter: limiter, Late: s.late.Now, Enqueuer: b.requests, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
-		Lender: b.lender, OwnQueues: c.ownQueues(), Notifier: b.notifier, Lent: auth.lends,
+		Lender: b.lender, OwnQueues: c.ownQueues(), Notifier: b.notifier, Lent: s.lent,
 	}
 	if auth.viewers != nil {
 		front.Viewers = auth.viewers
@@ -571,6 +571,7 @@ func (s *service) console() func(knows func(string) bool) http.Handler {
 	o := console.Options{
 		Queue: queue.NewQueue(s.requestsDB, queue.Options{Kinds: tasks.Kinds(), Notifier: s.notifier, Queues: slices.Collect(maps.Keys(s.config.workers))}),
 		Push:  push.NewMySQL(s.requestsDB), Names: once.NewMySQL(s.requestsDB).ListFirst, Log: s.log,
+		Kinds: tasks.Kinds().Names(),
 		Explain: func(ctx context.Context, id member.ID) (inspect.Explanation, error) {
 			e, answer, err := s.explain(ctx, id, defaultExplained)
 			return inspect.Explain(id, e, answer.Behind), err

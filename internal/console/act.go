@@ -29,7 +29,7 @@ type changing struct {
 	Do    string
 	Asked asked
 	Count int
-	More  bool // than Count
+	More  bool // than Count, or than were changed
 	Tasks grid // the first of them
 
 	Done            bool
@@ -55,6 +55,8 @@ func chosen(r *http.Request) (ch changing, err error) {
 		return ch, err
 	}
 	switch {
+	case !narrowed(ch.match):
+		return ch, fault("say which tasks: by id, key, type, queue or error; a state alone is not enough")
 	case len(ch.match.IDs) > 0 && len(ch.match.States) == 0:
 		ch.match.States = d.possible
 	case len(ch.match.States) == 0:
@@ -94,18 +96,19 @@ func (c *Console) change(r *http.Request, v *view) error {
 		defer cancel()
 		return ch.do(c.Queue, ctx, match, limit)
 	}
-	ch.Changed, ch.Missed, err = inspect.Change(r.Context(), c.found(r.Context(), ch.match), ch.match, do, func(int) {})
+	ch.Changed, ch.Missed, err = inspect.Change(r.Context(), c.found(r.Context(), ch.match, &ch.More), ch.match, do, func(int) {})
 	c.Log.InfoContext(r.Context(), "tasks were changed by hand", "by", v.Caller.Name, "do", ch.Do, "tasks", ch.Changed,
 		"id", ch.Asked.ID, "key", ch.Asked.Key, "type", ch.Asked.Type, "queue", ch.Asked.Queue, "state", ch.Asked.State, "match", ch.Asked.Error)
 	ch.Done, v.Body = true, &ch
-	if ch.Unfinished = errors.Is(err, context.DeadlineExceeded); ch.Unfinished && ch.Changed > 0 {
+	if ch.Unfinished = errors.Is(err, context.DeadlineExceeded) || r.Context().Err() != nil; ch.Unfinished && ch.Changed > 0 {
 		return nil
 	}
 	return err
 }
 
-// found returns the tasks that match, a batch at a time, and none twice.
-func (c *Console) found(ctx context.Context, match queue.Filter) iter.Seq2[[]queue.Record, error] {
+// found returns the tasks that match, a batch at a time, and none twice; at the end, more says whether there may be
+// others: behind the rows that were looked at, or behind a batch that could not be changed.
+func (c *Console) found(ctx context.Context, match queue.Filter, more *bool) iter.Seq2[[]queue.Record, error] {
 	return func(yield func([]queue.Record, error) bool) {
 		seen := make(map[uint64]bool)
 		for {
@@ -114,12 +117,13 @@ func (c *Console) found(ctx context.Context, match queue.Filter) iter.Seq2[[]que
 				return
 			}
 			bounded, cancel := context.WithTimeout(ctx, askTimeout)
-			list, _, err := c.Queue.Search(bounded, match, inspect.Batch)
+			list, partial, err := c.Queue.Search(bounded, match, inspect.Batch)
 			cancel()
 			if err != nil {
 				yield(nil, err)
 				return
 			}
+			*more = partial || len(list) == inspect.Batch
 			list = slices.DeleteFunc(list, func(r queue.Record) bool {
 				was := seen[r.ID]
 				seen[r.ID] = true

@@ -6,10 +6,12 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"fmt"
 	"html/template"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,6 +55,7 @@ type Options struct {
 	Push    Push
 	Names   func(ctx context.Context, limit int) ([]once.Named, error)
 	Explain func(ctx context.Context, viewer member.ID) (inspect.Explanation, error)
+	Kinds   []string               // of tasks about a member's answer
 	Tokens  Tokens                 // nil: there are none
 	Knows   func(host string) bool // see [httpserver.Server.Knows]
 	Log     *slog.Logger
@@ -62,6 +65,7 @@ type Options struct {
 const (
 	askTimeout = 3 * time.Second
 	actTimeout = 8 * time.Second
+	maxForm    = 64 << 10 // bytes
 )
 
 // Console is the page. It serves what is below /console/.
@@ -72,6 +76,7 @@ type Console struct {
 	turn     chan struct{} // has a place for the one that asks MySQL
 	overview *newest.Answer[overview]
 	before   *queue.Look // of the overview, which is looked at once at a time
+	good     overview    // likewise: the last that succeeded
 	handler  http.Handler
 }
 
@@ -79,6 +84,13 @@ type Console struct {
 var assets embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{"link": newLink}).ParseFS(assets, "assets/*.html"))
+
+// page is what a path shows, to whom, and the fields that it takes.
+type page struct {
+	need   auth.Scope
+	show   func(r *http.Request, v *view) error
+	fields string
+}
 
 // link is one of the links at the top.
 type link struct {
@@ -96,20 +108,18 @@ func New(o Options) *Console {
 	c := &Console{Options: o, keys: newKeys(), turn: make(chan struct{}, 1)}
 	c.overview = newest.New(c.look)
 	mux := http.NewServeMux()
-	for pattern, one := range map[string]struct {
-		need auth.Scope
-		show func(r *http.Request, v *view) error
-	}{
-		"GET /console/{$}":        {auth.Inspect, c.showQueues},
-		"GET /console/tasks":      {auth.Inspect, c.showTasks},
-		"GET /console/tasks/{id}": {auth.Inspect, c.showTask},
-		"GET /console/event":      {auth.Inspect, c.showEvent},
-		"GET /console/once":       {auth.Inspect, c.showNames},
-		"GET /console/explain":    {auth.Inspect, c.showExplanation},
-		"GET /console/act":        {auth.Admin, c.showChange},
-		"POST /console/act":       {auth.Admin, c.change},
+	const choice = "id key type queue state error"
+	for pattern, one := range map[string]page{
+		"GET /console/{$}":        {auth.Inspect, c.showQueues, ""},
+		"GET /console/tasks":      {auth.Inspect, c.showTasks, choice},
+		"GET /console/tasks/{id}": {auth.Inspect, c.showTask, ""},
+		"GET /console/event":      {auth.Inspect, c.showEvent, "id member"},
+		"GET /console/once":       {auth.Inspect, c.showNames, ""},
+		"GET /console/explain":    {auth.Inspect, c.showExplanation, "member"},
+		"GET /console/act":        {auth.Admin, c.showChange, "do " + choice},
+		"POST /console/act":       {auth.Admin, c.change, "form do " + choice},
 	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, one.need, one.show) })
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, one) })
 	}
 	mux.HandleFunc("POST /console/signin", c.signIn)
 	mux.HandleFunc("POST /console/signout", c.signOut)
@@ -135,6 +145,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	c.handler.ServeHTTP(w, r)
 }
 
@@ -163,9 +174,9 @@ type fault string
 func (f fault) Error() string { return string(f) }
 
 // serve shows what a caller with the scope may see, one at a time.
-func (c *Console) serve(w http.ResponseWriter, r *http.Request, need auth.Scope, show func(r *http.Request, v *view) error) {
+func (c *Console) serve(w http.ResponseWriter, r *http.Request, p page) {
 	v := &view{status: http.StatusOK}
-	caller, err := c.access(r, need)
+	caller, err := c.access(r, p.need)
 	if err != nil {
 		c.refuse(w, r, v, err)
 		return
@@ -179,12 +190,16 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, need auth.Scope,
 	bound := askTimeout
 	if r.Method == http.MethodPost {
 		bound = actTimeout
+		// The time for the body is over soon, and would end the request. A recorder has none.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(actTimeout + 2*askTimeout))
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), bound)
 	defer cancel()
 	select {
 	case c.turn <- struct{}{}:
-		err = show(r.WithContext(ctx), v)
+		if err = p.check(r); err == nil {
+			err = p.show(r.WithContext(ctx), v)
+		}
 		<-c.turn
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -193,6 +208,19 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, need auth.Scope,
 		c.fail(r, v, err)
 	}
 	c.write(w, r, v)
+}
+
+// check refuses fields that the page does not take: a filter that is misspelt would match more.
+func (p page) check(r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return fault("the form cannot be read")
+	}
+	for name := range r.Form {
+		if !slices.Contains(strings.Fields(p.fields), name) {
+			return fault(fmt.Sprintf("there is no field %.40q here: want %s", name, cmp.Or(p.fields, "none")))
+		}
+	}
+	return nil
 }
 
 // refuse answers one that may not: with the form to sign in, if that would help.

@@ -25,7 +25,7 @@
 // # What it costs
 //
 // Whatever there is, a request reads a bounded number of rows, by an index, without locks; one request at a time asks
-// MySQL, for [askTimeout] at most. A change is made in transactions of [inspect.Batch] tasks, for [actTimeout] at most.
+// MySQL, for [askTimeout] at most. The counts of the queues are made beside it, for [lookTimeout] at most. A change is made in transactions of [inspect.Batch] tasks, for [actTimeout] at most.
 //
 // Nothing of it is for a script: the Content-Security-Policy allows the two files of this package alone.
 package console

@@ -2,7 +2,9 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,27 +51,33 @@ type overview struct {
 	queues   inspect.Queues
 	failures []inspect.Failures
 	partial  bool
-	err      error
+	err      error // of the last look; the rest is of the last one that succeeded
 }
 
 // overviewEvery is how often the queues are looked at, however many browsers ask. A look takes a tenth of the time
 // at most.
 const overviewEvery = 4 * time.Second
 
+// lookTimeout is how long a look may take, for which no page waits longer than askTimeout.
+const lookTimeout = 15 * time.Second
+
 func (c *Console) look() (o overview, keep time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()
 	began := time.Now()
 	l, err := c.Queue.Look(ctx, c.before)
+	var list []queue.Failure
 	if err == nil {
 		c.before = &l
-		o.queues = inspect.NewQueues(l, time.Now())
-		var list []queue.Failure
 		list, o.partial, err = c.Queue.Failures(ctx)
-		o.failures = inspect.GroupFailures(list, maxGroups)
 	}
+	if err == nil {
+		o.queues, o.failures = inspect.NewQueues(l, time.Now()), inspect.GroupFailures(list, maxGroups)
+		c.good = o
+	}
+	o = c.good
 	o.err = err
-	return o, max(overviewEvery, 10*time.Since(began))
+	return o, max(overviewEvery, min(10*time.Since(began), time.Minute))
 }
 
 // failureRow is a group of failures, and where one gets from it.
@@ -84,17 +92,18 @@ func (c *Console) showQueues(_ *http.Request, v *view) error {
 	switch {
 	case !known:
 		return context.DeadlineExceeded
-	case o.err != nil:
+	case o.err != nil && o.queues.At == "":
 		return o.err
 	}
 	body := struct {
 		Queues   grid
+		Old      bool
 		At       string
 		Measured bool
 		More     bool
 		Failures []failureRow
 		Partial  bool
-	}{grid{ID: "queues", Label: "Queues", Table: o.queues.Table()}, o.queues.At, o.queues.Over > 0, o.queues.More, nil, o.partial}
+	}{grid{ID: "queues", Label: "Queues", Table: o.queues.Table()}, o.err != nil, o.queues.At, o.queues.Over > 0, o.queues.More, nil, o.partial}
 	for _, row := range body.Queues.Rows {
 		link := ""
 		if row[0] != "" {
@@ -133,14 +142,22 @@ func filter(r *http.Request) (match queue.Filter, err error) {
 			*list = []string{value}
 		}
 	}
-	if state := get("state"); state != "" {
-		match.States = []queue.State{queue.State(state)}
+	if state := queue.State(get("state")); state != "" {
+		if !slices.Contains(queue.States(), state) {
+			return match, fault(fmt.Sprintf("state: want one of %v", queue.States()))
+		}
+		match.States = []queue.State{state}
 	}
 	match.Error = get("error")
 	if len(match.Error) > 1000 {
 		return match, fault("error: want at most 1000 bytes")
 	}
 	return match, nil
+}
+
+// narrowed reports whether a filter names more than a state.
+func narrowed(f queue.Filter) bool {
+	return len(f.IDs)+len(f.Kinds)+len(f.Queues) > 0 || f.Key != 0 || f.Error != ""
 }
 
 // asked is a filter as the form has it.
@@ -174,13 +191,17 @@ func (c *Console) showTasks(r *http.Request, v *view) error {
 	}
 	a := askedBy(r)
 	q := []string{"id", a.ID, "key", a.Key, "type", a.Type, "queue", a.Queue, "state", a.State, "error", a.Error}
-	v.Body = struct {
+	body := struct {
 		Asked          asked
 		Tasks          grid
 		More, Partial  bool
 		Limit          int
 		Retry, Discard string
-	}{a, tasksGrid(list[:min(len(list), maxRows)]), len(list) > maxRows, partial, queue.SearchLimit, path("act", append(q, "do", "retry")...), path("act", append(q, "do", "discard")...)}
+	}{Asked: a, Tasks: tasksGrid(list[:min(len(list), maxRows)]), More: len(list) > maxRows, Partial: partial, Limit: queue.SearchLimit}
+	if narrowed(match) {
+		body.Retry, body.Discard = path("act", append(q, "do", "retry")...), path("act", append(q, "do", "discard")...)
+	}
+	v.Body = body
 	return nil
 }
 
@@ -210,10 +231,10 @@ func (c *Console) showTask(r *http.Request, v *view) error {
 	if one.State != queue.Running {
 		body.Discard = path("act", "id", text, "do", "discard")
 	}
-	switch one.Kind {
-	case push.Notify, push.Target, push.Deliver:
+	switch {
+	case slices.Contains([]string{push.Notify, push.Target, push.Deliver}, one.Kind):
 		body.Event = path("event", "id", text)
-	default:
+	case slices.Contains(c.Kinds, one.Kind):
 		body.Explains = path("explain", "member", strconv.FormatUint(one.Key, 10))
 	}
 	v.Body = body
