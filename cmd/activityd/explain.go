@@ -69,7 +69,7 @@ func (s *service) explain(ctx context.Context, id member.ID, limit int) (e recen
 	}
 	answer = api.Explained(v, e)
 	if due, err := s.queue.Due(ctx); err == nil { // else it is not known
-		answer.SetBehind(tasks.Behind(due))
+		answer.SetBehind(tasks.Behind(due, s.lent))
 	}
 	return e, answer, nil
 }

@@ -58,7 +58,7 @@ func (s *Server) recentContactPhotos(c echo.Context) error {
 	if operator {
 		body.Source = e.Source
 		if due := s.cfg.Due(); due != nil {
-			body.SetBehind(tasks.Behind(s.withoutLent(due)))
+			body.SetBehind(tasks.Behind(due, s.cfg.Lent))
 		}
 		c.Response().Header().Set("Server-Timing", serverTiming(e.Trace.Steps, time.Since(start)))
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -34,9 +35,15 @@ const (
 	maxWaiters = 1000
 	// claimPoll is how often the one that waits for tasks looks without a notification.
 	claimPoll = time.Second
+	// pollRest is how many times as long as a look took the next one waits at least.
+	pollRest = 4
+	// lookPatience is how long a claim waits at least until those before it have asked the database.
+	lookPatience = 3 * time.Second
 )
 
 var errTooManyClaims = busy.problem("%d claims wait for tasks already; try again after Retry-After seconds", maxWaiters)
+
+var errSlowClaims = busy.problem("claims of this queue take too long now; try again after Retry-After seconds")
 
 func (w *waiters) enter(name string) (l *line, leave func(), err error) {
 	w.mu.Lock()
@@ -71,7 +78,9 @@ func (w *waiters) await(ctx context.Context, name string, wait time.Duration, cl
 	defer leave()
 	over := time.NewTimer(wait)
 	defer over.Stop()
-	lent, err := l.ask(ctx, claim)
+	first := time.NewTimer(max(wait, lookPatience))
+	defer first.Stop()
+	lent, err := w.ask(ctx, l, first.C, claim)
 	if wait == 0 || err != nil || len(lent) > 0 {
 		return lent, err
 	}
@@ -88,11 +97,15 @@ func (w *waiters) await(ctx context.Context, name string, wait time.Duration, cl
 	notified, cancel := w.notifier.Subscribe(name)
 	defer cancel()
 	for {
-		lent, err := l.ask(ctx, claim)
+		began := time.Now()
+		lent, err := w.ask(ctx, l, over.C, claim)
+		if errors.Is(err, errSlowClaims) { // it asked before
+			return nil, nil
+		}
 		if err != nil || len(lent) > 0 {
 			return lent, err
 		}
-		poll := time.NewTimer(retry.Jitter(claimPoll))
+		poll := time.NewTimer(retry.Jitter(max(claimPoll, pollRest*time.Since(began))))
 		select {
 		case <-notified:
 		case <-poll.C:
@@ -107,12 +120,21 @@ func (w *waiters) await(ctx context.Context, name string, wait time.Duration, cl
 	}
 }
 
-// ask claims, one at a time.
-func (l *line) ask(ctx context.Context, claim func(context.Context) ([]queue.Task, error)) ([]queue.Task, error) {
+// ask claims, one at a time. It returns errSlowClaims when its time is over before its turn, and nothing when the
+// server stops.
+func (w *waiters) ask(ctx context.Context, l *line, over <-chan time.Time, claim func(context.Context) ([]queue.Task, error)) ([]queue.Task, error) {
 	select {
 	case l.look <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	default:
+		select {
+		case l.look <- struct{}{}:
+		case <-over:
+			return nil, errSlowClaims
+		case <-w.stopped:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	defer func() { <-l.look }()
 	return claim(ctx)

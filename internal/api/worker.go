@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -43,6 +42,8 @@ const (
 	maxLease     = time.Hour
 	defaultLease = time.Minute
 	maxAgain     = 7 * 24 * time.Hour
+	// recheckAfter is how long a claim may wait until its token is looked at again.
+	recheckAfter = time.Second
 )
 
 var errNoQueues = noSuchResource.problem("this server lends no tasks, as it runs without MySQL")
@@ -59,19 +60,10 @@ func (s *Server) queueOf(c echo.Context) (string, error) {
 		return "", invalidParameter.fields(f)
 	case s.cfg.Auth != nil && !slices.Contains(caller.Queues, name):
 		return "", scopeProblem("the token is for the "+strictjson.List(caller.Queues, "and")+" queue, and not for "+name, auth.Work)
-	case slices.Contains(s.cfg.OwnQueues, name):
+	case slices.ContainsFunc(s.cfg.OwnQueues, func(own string) bool { return strings.EqualFold(own, name) }): // to the database they are one
 		return "", scopeProblem("activityd itself works on the queue "+name+": choose another for tasks of your own", auth.Work)
 	}
 	return name, nil
-}
-
-// withoutLent returns how long tasks are due without the queues that are lent.
-func (s *Server) withoutLent(due map[string]time.Duration) map[string]time.Duration {
-	due = maps.Clone(due)
-	maps.DeleteFunc(due, func(name string, _ time.Duration) bool {
-		return s.cfg.Lent(name) && !slices.Contains(s.cfg.OwnQueues, name)
-	})
-	return due
 }
 
 // bodyOf reads the body of a request about a queue, which may have the fields.
@@ -164,6 +156,7 @@ func (s *Server) claimTasks(c echo.Context) error {
 	if to == "" {
 		to = "http"
 	}
+	began := time.Now()
 	lent, err := s.waiters.await(ctx, name, wait, func(ctx context.Context) ([]queue.Task, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 		defer cancel()
@@ -172,7 +165,12 @@ func (s *Server) claimTasks(c echo.Context) error {
 	if err != nil {
 		return fmt.Errorf("claiming tasks of queue %s: %w", name, err)
 	}
-	err = sendLent(c, control, lent, lease)
+	if len(lent) > 0 && time.Since(began) > recheckAfter { // the token may have been revoked
+		err = s.authorize(c.Request(), auth.Work).err
+	}
+	if err == nil {
+		err = sendLent(c, control, lent, lease)
+	}
 	if err != nil && len(lent) > 0 {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.RequestTimeout)
 		defer cancel()

@@ -130,10 +130,10 @@ func Changing(r Reach) []string { return names(func(k kind) bool { return k.Chan
 
 // Behind returns how far behind the sets may be, by how long tasks of each queue are due:
 // as long as in the worst of the queues with tasks that may change sets. Any kind may be in
-// a queue that is of none.
-func Behind(due map[string]time.Duration) (behind time.Duration) {
+// a queue that is of none, unless it is lent to workers of the site.
+func Behind(due map[string]time.Duration, lent func(queue string) bool) (behind time.Duration) {
 	for name, d := range due {
-		if !slices.ContainsFunc(kinds, func(k kind) bool { return k.Changes == NoSet && k.Workers.Queue == name }) {
+		if !lent(name) && !slices.ContainsFunc(kinds, func(k kind) bool { return k.Changes == NoSet && k.Workers.Queue == name }) {
 			behind = max(behind, d)
 		}
 	}
