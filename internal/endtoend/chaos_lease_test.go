@@ -55,15 +55,16 @@ func newDuel(t *testing.T) *duel {
 		mysqlToFirst: servertest.NewProxy(t, cfg.Addr),
 	}
 	d.ledger.open(t)
-	d.first = d.worker(t, "first", d.mysqlToFirst.MySQLDSN(cfg.FormatDSN()), d.toFirst)
+	// It keeps what it finishes, so that it finishes it in a transaction.
+	d.first = d.worker(t, "first", d.mysqlToFirst.MySQLDSN(cfg.FormatDSN()), d.toFirst, "ACTIVITYD_KEEP_TASKS=1h")
 	d.second = d.worker(t, "second", d.dsn, d.toSecond)
 	must(t, d.second.freeze())
 	return d
 }
 
-func (d *duel) worker(t *testing.T, name, dsn string, toRedis *servertest.Proxy) *program {
+func (d *duel) worker(t *testing.T, name, dsn string, toRedis *servertest.Proxy, more ...string) *program {
 	t.Helper()
-	p := serving(t, name, dsn, toRedis.RedisURL(), "--role=workers", fmt.Sprint("--task-lease=", duelLease), "--poll=50ms")
+	p := serving(t, name, dsn, toRedis.RedisURL(), append(more, "--role=workers", fmt.Sprint("--task-lease=", duelLease), "--poll=50ms")...)
 	return p.mustStart(t)
 }
 

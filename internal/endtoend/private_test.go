@@ -3,6 +3,7 @@ package endtoend_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -270,6 +271,7 @@ func (g *ground) onOneConnection(ctx context.Context, list []string) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
+	defer func() { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }() // the statements may change the session
 	for _, statement := range list {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")

@@ -62,7 +62,7 @@ var settings = []setting{
 // activityd changes a session for good: the pool uses a connection again as it is.
 var setUp = []string{
 	// The variables have other names in older MariaDB. Nearly all transactions want READ COMMITTED, which
-	// to ask for costs a round trip; to a statement alone it is as REPEATABLE READ. See conn.BeginTx.
+	// to ask for costs a round trip; a statement alone that only reads sees the same by both. See conn.BeginTx.
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
 	setAll(settings),
 }
