@@ -495,7 +495,7 @@ func TestTooManyClaims(t *testing.T) {
 func TestClaimsOverConnections(t *testing.T) {
 	t.Parallel()
 	f, n := &fakeLender{}, &notify.Notifier{}
-	b := setup(t, lending(f, n), func(c *api.Config) { c.ReadTimeout, c.RequestTimeout = 100*time.Millisecond, time.Minute })
+	b := setup(t, lending(f, n), func(c *api.Config) { c.ReadTimeout, c.RequestTimeout = time.Second, time.Minute })
 	if err := b.server.Listen(t.Context(), "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -520,7 +520,7 @@ func TestClaimsOverConnections(t *testing.T) {
 		text := body.String()
 		return text[strings.LastIndex(text, "\r\n\r\n")+4:], err
 	}
-	if body, err := claim("1s"); err != nil || body != `{"tasks":[]}` { // ten times as long as a request may take to be read
+	if body, err := claim("3s"); err != nil || body != `{"tasks":[]}` { // three times as long as a request may take to be read
 		t.Errorf("%q, %v", body, err)
 	}
 	waits := make(chan string, 1)

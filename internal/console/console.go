@@ -116,7 +116,7 @@ func New(o Options) *Console {
 		"GET /console/event":      {auth.Inspect, c.showEvent, "id member"},
 		"GET /console/once":       {auth.Inspect, c.showNames, ""},
 		"GET /console/explain":    {auth.Inspect, c.showExplanation, "member"},
-		"GET /console/act":        {auth.Admin, c.showChange, "do " + choice},
+		"GET /console/act":        {auth.Admin, c.showChange, "form do " + choice},
 		"POST /console/act":       {auth.Admin, c.change, "form do " + choice},
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, one) })

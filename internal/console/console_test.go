@@ -29,6 +29,25 @@ func (r *rig) fill() {
 
 var foreign = regexp.MustCompile(`(?i)<[^>]*\s(on[a-z]+|style)=|<[^>]*\s(src|href|action)="(https?:)?//|<style`)
 
+// What a page does not know is refused: a filter that is misspelt would match more.
+func TestFieldsThatArePossible(t *testing.T) {
+	t.Parallel()
+	b := newRig(t).browser()
+	for path, want := range map[string]string{
+		"/console/tasks?state=foo":            "state: want one of",
+		"/console/tasks?member=7":             "there is no field",
+		"/console/act?do=discard&member=7":    "there is no field",
+		"/console/act?do=discard":             "say which tasks",
+		"/console/act?do=discard&state=dead":  "say which tasks",
+		"/console/act?do=retry&state=waiting": "say which tasks",
+	} {
+		response, text := b.send(http.MethodGet, path, nil)
+		if response.StatusCode != http.StatusBadRequest || !strings.Contains(text, want) {
+			t.Errorf("%s: %s, want %q in\n%s", path, response.Status, want, text)
+		}
+	}
+}
+
 // Every page shows what there is, as text.
 func TestThePages(t *testing.T) {
 	t.Parallel()

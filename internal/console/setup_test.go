@@ -69,6 +69,7 @@ func newRig(t *testing.T, list ...auth.Token) *rig {
 	t.Cleanup(func() { _ = db.Close() })
 	r := &rig{T: t, db: db, log: &safeLog{}}
 	o := console.Options{
+		Kinds: tasks.Kinds().Names(),
 		Queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), Push: push.NewMySQL(db), Names: once.NewMySQL(db).ListFirst,
 		Explain: func(_ context.Context, id member.ID) (inspect.Explanation, error) {
 			if id == 404 {
