@@ -396,6 +396,33 @@ func TestOneOfThoseThatWaitLooks(t *testing.T) {
 	})
 }
 
+// A token that is revoked while its claim waits is lent nothing.
+func TestARevokedTokenIsLentNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, n := &fakeLender{}, &notify.Notifier{}
+		tokens := auth.NewTokens([]auth.Token{{Name: "mailer", Scopes: auth.Work, Hash: auth.HashOf(mailSecret), Queues: []string{"mail"}}})
+		b := setup(t, lending(f, n), func(c *api.Config) { c.Auth = tokens })
+		answer := make(chan *httptest.ResponseRecorder, 1)
+		go func() {
+			r, w := newJSON(t.Context(), http.MethodPost, "/v1/queues/mail/claim", `{"wait":"30s"}`), httptest.NewRecorder()
+			r.Header.Set("Authorization", "Bearer "+mailSecret)
+			b.server.Handler().ServeHTTP(w, r)
+			answer <- w
+		}()
+		pass(5 * time.Second)
+		tokens.Replace(nil)
+		f.add(1)
+		n.Notify("mail")
+		if w := answered(answer); w == nil || w.Code != http.StatusUnauthorized {
+			t.Errorf("it was answered %v", w)
+		}
+		if _, back := f.counts(); back != 1 {
+			t.Errorf("%d tasks were given back, want 1", back)
+		}
+	})
+}
+
 // pass lets time pass within a synctest bubble.
 func pass(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // the time of the bubble, which costs none
