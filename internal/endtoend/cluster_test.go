@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -149,7 +150,7 @@ func (s *severalSite) read(ctx context.Context, viewer member.ID) (answer shown,
 // reading reads as some viewers until the function that it returns is called, which
 // returns how many reads there were, and the longest. The newest photo of each viewer may
 // only become newer: titles in order are those that it may have. An answer that is an
-// error, or of another photo, fails the test.
+// error, but for one that says to come back, or of another photo, fails the test.
 func (s *severalSite) reading(t *testing.T, viewers []member.ID, titles func(title string) int) (stop func() (reads int64, longest time.Duration)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -170,6 +171,9 @@ func (s *severalSite) reading(t *testing.T, viewers []member.ID, titles func(tit
 					took := time.Since(began)
 					if ctx.Err() != nil {
 						return
+					}
+					if err != nil && strings.Contains(err.Error(), "/problems/busy") { // as on a machine that has other things to do
+						continue
 					}
 					if err != nil || len(answer.Photos) != 1 {
 						t.Errorf("viewer %s: %+v, %v", viewer, answer, err)
