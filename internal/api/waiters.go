@@ -125,16 +125,12 @@ func (w *waiters) await(ctx context.Context, name string, wait time.Duration, cl
 func (w *waiters) ask(ctx context.Context, l *line, over <-chan time.Time, claim func(context.Context) ([]queue.Task, error)) ([]queue.Task, error) {
 	select {
 	case l.look <- struct{}{}:
-	default:
-		select {
-		case l.look <- struct{}{}:
-		case <-over:
-			return nil, errSlowClaims
-		case <-w.stopped:
-			return nil, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	case <-over:
+		return nil, errSlowClaims
+	case <-w.stopped:
+		return nil, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	defer func() { <-l.look }()
 	return claim(ctx)

@@ -73,20 +73,7 @@ func (s *Server) bodyOf(c echo.Context, read func(o strictjson.Object), fields .
 	if len(f) > 0 {
 		return invalidParameter.fields(f)
 	}
-	body, err := s.readJSON(c)
-	if err != nil {
-		return err
-	}
-	root, err := strictjson.Parse(body)
-	if err != nil {
-		return refused(err, invalidBody)
-	}
-	r := &strictjson.Reader{Root: "body"}
-	if o, ok := r.Object("", root); ok {
-		o.Only(fields...)
-		read(o)
-	}
-	return refused(r.Err(), invalidBody)
+	return s.readObject(c, fields, read)
 }
 
 // duration reads a field that is a duration, if it is given.
