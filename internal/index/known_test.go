@@ -161,8 +161,8 @@ func newSeveral(t *testing.T, replicas int) several {
 	t.Helper()
 	cluster := servertest.Cluster(t, 3, replicas, "--cluster-node-timeout", "15000")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: cluster.Addrs()[:1], ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1, DialTimeout: time.Second,
-		ReadTimeout: time.Minute, // a machine may stall
+		Addrs: cluster.Addrs()[:1], ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1,
+		DialTimeout: time.Minute, ReadTimeout: time.Minute, // a machine may stall
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	s := several{bench: bench{Index: index.New(client, index.Options{Settings: settings(t, 10, 20, 0)})}, Cluster: cluster}
