@@ -74,7 +74,7 @@ CREATE TABLE IF NOT EXISTS tasks (
   UNIQUE KEY dedupe (dedupe_key),
   KEY claim (queue, priority, id),
   KEY subjects (subject)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 4, compatible since 4';
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 5, compatible since 4';
 
 -- The leases of workers, a row for all tasks of a claim. It is deleted with the last of them, or
 -- when it ran out.
@@ -159,9 +159,10 @@ CREATE TABLE IF NOT EXISTS once_keys (
 CREATE TABLE IF NOT EXISTS push_devices (
   id            BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   member_id     BIGINT UNSIGNED NOT NULL,
-  platform      ENUM('apns','webpush','fcm') NOT NULL,
+  platform      VARCHAR(16)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'apns, webpush, fcm',
   address_hash  BINARY(32)      NOT NULL COMMENT 'SHA-256 of the platform and the token or endpoint',
   address       JSON            NOT NULL DEFAULT (JSON_OBJECT()) COMMENT 'empty once it is gone',
+  language      VARCHAR(35)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '' COMMENT 'of its texts, as in BCP 47',
   registered_at BIGINT UNSIGNED NOT NULL COMMENT 'when its address was last confirmed',
   silent_since  BIGINT UNSIGNED NULL COMMENT 'when a message was first sent to it in vain; 0: it has accepted one',
   gone_at       BIGINT UNSIGNED NULL COMMENT 'it is not notified any more; the row is kept for some days, for the reason',
@@ -219,4 +220,16 @@ CREATE TABLE IF NOT EXISTS push_receipts (
   burst        BINARY(16)        NULL COMMENT 'a hash of the type and the collapse key of the event, if it has one',
   PRIMARY KEY (event_number, member_id, device_id),
   KEY bursts (device_id, burst, state, at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- Devices that accepted an event, those of a flush of a deliver task in one row.
+CREATE TABLE IF NOT EXISTS push_accepted (
+  event_number BIGINT UNSIGNED NOT NULL,
+  task_id      BIGINT UNSIGNED NOT NULL COMMENT 'the deliver task',
+  part         INT UNSIGNED    NOT NULL COMMENT 'of its flushes',
+  first_member BIGINT UNSIGNED NOT NULL COMMENT 'the least of devices',
+  last_member  BIGINT UNSIGNED NOT NULL COMMENT 'the greatest',
+  devices      MEDIUMTEXT      NOT NULL COMMENT 'JSON: [[member, device, id of the push service], …]',
+  at           BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (event_number, task_id, part)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;

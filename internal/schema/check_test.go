@@ -61,7 +61,7 @@ var damages = map[string]struct {
 	"no index of phases":           {"ALTER TABLE once_keys DROP KEY phases", true, "once_keys: there is no KEY phases (phase, forget_at)"},
 	"no table of devices":          {"DROP TABLE push_devices", true, "push_devices: there is no such table"},
 	"devices that are twice":       {"ALTER TABLE push_devices DROP KEY address, ADD KEY address (address_hash)", true, "push_devices: key address is another one"},
-	"a platform less":              {"ALTER TABLE push_devices MODIFY platform ENUM('apns','webpush') NOT NULL", true, "push_devices: column platform is enum"},
+	"no platform of other names":   {"ALTER TABLE push_devices MODIFY platform ENUM('apns','webpush') NOT NULL", true, "push_devices: column platform is enum"},
 	"an older index of devices":    {"ALTER TABLE push_devices DROP KEY members, ADD KEY members (member_id, id)", true, "push_devices: key members is another one"},
 	"mutes in letters of any case": {"ALTER TABLE push_mutes MODIFY object VARCHAR(100) CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL", true, "push_mutes: column object is varchar(100) ascii_general_ci"},
 	"settings that are twice":      {"ALTER TABLE push_settings DROP PRIMARY KEY, ADD KEY (member_id)", true, "push_settings: there is no PRIMARY KEY (member_id)"},

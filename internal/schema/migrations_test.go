@@ -50,10 +50,19 @@ func recordOf(p schema.Program) string {
 //go:embed v3_test.sql
 var tasksOfVersion3 string
 
+// version4 is a database of before a new platform needed no change of the tables.
+func version4(t *testing.T) *sql.DB {
+	t.Helper()
+	db := servertest.MySQL(t)
+	run(t, db, "ALTER TABLE push_devices MODIFY platform ENUM('apns','webpush','fcm') NOT NULL, DROP COLUMN language", "DROP TABLE push_accepted",
+		"ALTER TABLE tasks COMMENT = 'activityd schema 4, compatible since 4'")
+	return db
+}
+
 // version3 is a database of before tasks had tables by what becomes of them.
 func version3(t *testing.T) *sql.DB {
 	t.Helper()
-	db := servertest.MySQL(t)
+	db := version4(t)
 	run(t, db, "DROP TABLE tasks, task_leases, parked_tasks", tasksOfVersion3)
 	return db
 }
@@ -84,8 +93,10 @@ func TestMigrationsLeadToSchemaSQL(t *testing.T) {
 	}
 }
 
-// online matches the statements of which the site's inserts notice nothing.
-var online = regexp.MustCompile(`^(DO 0|ALTER TABLE (tasks|task_keys|paused_queues|once_keys|push_\w+) .*, ALGORITHM=(INSTANT|INPLACE, LOCK=NONE))$`)
+// online matches the statements of which the site's inserts notice nothing: it has none into the tables
+// of push, which may be copied.
+var online = regexp.MustCompile(`^(DO 0|ALTER TABLE (tasks|task_keys|paused_queues|once_keys|push_\w+) .*, ALGORITHM=(INSTANT|INPLACE, LOCK=NONE)` +
+	`|ALTER TABLE push_\w+ .*, ALGORITHM=COPY, LOCK=SHARED)$`)
 
 func TestMigrationsAreOnline(t *testing.T) {
 	t.Parallel()
@@ -94,10 +105,12 @@ func TestMigrationsAreOnline(t *testing.T) {
 		"ALTER TABLE tasks DROP KEY traces, ALGORITHM=INPLACE":         false,
 		"ALTER TABLE tasks MODIFY id INT, ALGORITHM=COPY, LOCK=SHARED": false,
 		"ALTER TABLE photos DROP KEY newest, ALGORITHM=INSTANT":        false,
+		"ALTER TABLE push_devices DROP KEY gone, ALGORITHM=COPY":       false,
 		"DO 0": true,
 		"ALTER TABLE tasks ADD COLUMN note INT NULL, ALGORITHM=INSTANT":                   true,
 		"ALTER TABLE task_keys DROP KEY created, ALGORITHM=INPLACE, LOCK=NONE":            true,
 		"ALTER TABLE tasks DROP KEY traces, ADD KEY x (id), ALGORITHM=INPLACE, LOCK=NONE": true,
+		"ALTER TABLE push_devices MODIFY id INT, ALGORITHM=COPY, LOCK=SHARED":             true,
 	} {
 		if online.MatchString(statement) != want {
 			t.Errorf("%s: online %t, want %t", statement, !want, want)
@@ -225,7 +238,7 @@ func TestVersion3IsMigrated(t *testing.T) {
 		t.Run("crash "+crash, func(t *testing.T) {
 			t.Parallel()
 			db := version3(t)
-			want := "tasks is of schema version 3: this activityd needs version 4: run activityd schema --apply"
+			want := fmt.Sprintf("tasks is of schema version 3: this activityd needs version %d: run activityd schema --apply", present.Version())
 			if findings := check(t, db); len(findings) != 1 || !findings[0].Wrong || findings[0].String() != want {
 				t.Errorf("found %v, want that %s", findings, want)
 			}
@@ -269,6 +282,34 @@ func TestVersion3IsMigrated(t *testing.T) {
 			}
 			if got := column(t, db, "SELECT COUNT(*) FROM tasks WHERE id = 8 AND due_at IS NOT NULL")[0]; got != "0" {
 				t.Error("what the site inserted would only begin when it expires")
+			}
+		})
+	}
+}
+
+// TestVersion4IsMigrated: devices are kept, whether the step is taken for the first time or after a crash
+// before its record, and their platform may be any.
+func TestVersion4IsMigrated(t *testing.T) {
+	t.Parallel()
+	for _, crash := range []bool{false, true} {
+		t.Run(fmt.Sprintf("crash %t", crash), func(t *testing.T) {
+			t.Parallel()
+			db := version4(t)
+			const insert = "INSERT INTO push_devices (member_id, platform, address_hash, registered_at) VALUES "
+			run(t, db, insert+"(1, 'apns', UNHEX(SHA2(1, 256)), 1), (2, 'webpush', UNHEX(SHA2(2, 256)), 1), (3, 'fcm', UNHEX(SHA2(3, 256)), 1)")
+			if crash {
+				run(t, db, schema.Migrations()[1])
+			}
+			if err := schema.Apply(t.Context(), db); err != nil {
+				t.Fatal(err)
+			}
+			if findings := check(t, db); len(findings) > 0 {
+				t.Errorf("after the migration: %v", findings)
+			}
+			run(t, db, insert+"(4, 'gateway', UNHEX(SHA2(4, 256)), 1)")
+			got := column(t, db, "SELECT CONCAT_WS(' ', id, member_id, platform, CONCAT('<', language, '>')) FROM push_devices ORDER BY id")
+			if want := []string{"1 1 apns <>", "2 2 webpush <>", "3 3 fcm <>", "4 4 gateway <>"}; !slices.Equal(got, want) {
+				t.Errorf("devices %q, want %q", got, want)
 			}
 		})
 	}
