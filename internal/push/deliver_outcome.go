@@ -3,9 +3,12 @@ package push
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/queue"
 )
 
 // verdict is what becomes of a delivery by the result of its message.
@@ -85,4 +88,48 @@ func rounded(d time.Duration) time.Duration {
 		step *= 2
 	}
 	return (d + step - 1).Truncate(step)
+}
+
+// outcome is what becomes of a job. What is over of it is recorded; what has to be done again is a
+// task of its own, one for all of the job that waits for as long; or the same task, if that is all of it.
+func (b *batch) outcome(j *job) (o queue.Outcome) {
+	if j.err != nil {
+		return queue.Outcome{Err: j.err}
+	}
+	isOwed := false
+	waits := make(map[time.Duration][]*asked)
+	for _, one := range j.all {
+		if s := b.inFlight[one]; s != nil {
+			postponed.WithLabelValues(slow).Inc()
+			wait := rounded(b.Timeout + detachedMargin)
+			if silence := b.silence(s.looked); silence > wait {
+				wait = b.gather(b.pause(silence, b.left(s.looked)), b.left(s.looked))
+			}
+			one.later(wait, errSlow)
+		}
+		if _, isUnwritten := b.unwritten[one]; isUnwritten && (one.again == nil || len(j.all) > 1) {
+			isOwed = true
+		}
+		if one.again != nil {
+			waits[one.again.after] = append(waits[one.again.after], one)
+		}
+	}
+	order := slices.Sorted(maps.Keys(waits))
+	switch {
+	case isOwed: // then no other task may say that a part is over
+		return queue.Outcome{Err: queue.Later(slices.Max(append(order, recordAgain)), errOwed)}
+	case len(order) == 1 && len(waits[order[0]]) == len(j.all):
+		return queue.Outcome{Err: queue.Later(order[0], j.all[0].again.why)}
+	}
+	for _, after := range order {
+		rest := j.payload
+		rest.To = nil
+		for _, one := range waits[after] {
+			rest.To = append(rest.To, one.to)
+		}
+		n := rest.task()
+		n.Queue, n.Priority, n.Delay = j.task.Queue, j.task.Priority, after
+		o.Next = append(o.Next, n)
+	}
+	return o
 }

@@ -79,6 +79,10 @@ func (m *MySQL) Look(ctx context.Context, candidates []Candidate) ([]Facts, erro
 		device    uint64
 	}
 	seen := make(map[key]bool, len(candidates)) // a site's blocks may be there twice
+	accepted, err := m.accepted(ctx, candidates)
+	if err != nil {
+		return nil, err
+	}
 	var all []Facts
 	var replaced bool
 	rows, err := mysql.Select(ctx, m.prepared, scanFacts, lookText, question)
@@ -89,6 +93,7 @@ func (m *MySQL) Look(ctx context.Context, candidates []Candidate) ([]Facts, erro
 			replaced = true
 		} else if !seen[k] {
 			seen[k] = true
+			row.Accepted = row.Accepted || accepted[candidates[row.Candidate]]
 			all = append(all, row.Facts)
 		}
 	}

@@ -91,10 +91,12 @@ func purgeEvents(ctx context.Context, tx *sql.Tx) (n int, err error) {
 		return 0, err
 	}
 	in := " IN (" + mysql.Marks(len(numbers)) + ")"
-	n, err = mysql.Affected(tx.ExecContext(ctx, "DELETE FROM push_receipts WHERE event_number"+in+
-		" ORDER BY event_number, member_id, device_id LIMIT ?", append(slices.Clone(numbers), purgeSize)...))
-	if err != nil || n == purgeSize {
-		return n, err
+	for table, order := range map[string]string{"push_receipts": "member_id", "push_accepted": "task_id"} {
+		deleted, err := mysql.Affected(tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE event_number"+in+
+			" ORDER BY event_number, "+order+", device_id LIMIT ?", append(slices.Clone(numbers), purgeSize)...))
+		if n += deleted; err != nil || deleted == purgeSize {
+			return n, err
+		}
 	}
 	events, err := mysql.Affected(tx.ExecContext(ctx, "DELETE push_events FROM push_events FORCE INDEX (PRIMARY) WHERE number"+in, numbers...))
 	return n + events, err

@@ -40,6 +40,9 @@ type Receipt struct {
 	// Burst is that of the event, if it has a collapse key; zero: it has none, or it is kept as
 	// it was.
 	Burst [16]byte
+	// Task is the deliver task of several devices of which the event was accepted, and each device
+	// for which it was; 0: the receipt is a row of its own.
+	Task uint64
 }
 
 // BurstDevice is a device for which there is a burst.
@@ -63,14 +66,18 @@ type LastSent struct {
 // maxReceipts bounds the rows of one INSERT.
 const maxReceipts = 1000
 
-// WriteReceipts writes receipts, up to 1,000 by one statement. It replaces those that are there,
+// WriteReceipts writes receipts, up to 1,000 in one transaction. It replaces those that are there,
 // but for two: "accepted" stays, and "skipped" does not become "pending", which a process that
 // was stopped for a while may still write when no task is left to send it. The same receipts may
-// be written again.
+// be written again. Those of one Task become one row of push_accepted.
 func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
-	for some := range slices.Chunk(inOrder(receipts), maxReceipts) {
+	for some := range slices.Chunk(receipts, maxReceipts) {
 		err := mysql.Transact(ctx, m.db, fmt.Sprintf("write %d receipts", len(some)), func(tx *sql.Tx) error {
-			return writeReceipts(ctx, tx, some)
+			own, runs := divide(some)
+			if err := writeAccepted(ctx, tx, runs); err != nil || len(own) == 0 {
+				return err
+			}
+			return writeReceipts(ctx, tx, inOrder(own))
 		})
 		if err != nil {
 			return err
@@ -313,22 +320,6 @@ func (m *MySQL) bursts(
 	return mysql.Translate(ctx, fmt.Sprintf("%s, for %d devices", what, len(devices)), err)
 }
 
-// Receipts returns up to limit receipts of an event, by member and device, of those after a
-// member and a device. Begin with zeros and continue with the last ones received.
-func (m *MySQL) Receipts(ctx context.Context, event uint64, afterMember member.ID, afterDevice uint64, limit int) ([]Receipt, error) {
-	list, err := mysql.Select(ctx, m.db, scanReceipt, "SELECT "+receiptColumns+" FROM push_receipts FORCE INDEX (PRIMARY)"+
-		" WHERE event_number = ? AND (member_id > ? OR member_id = ? AND device_id > ?) ORDER BY event_number, member_id, device_id LIMIT ?",
-		event, afterMember, afterMember, afterDevice, limit)
-	return list, mysql.Translate(ctx, fmt.Sprintf("read the receipts of event %d", event), err)
-}
-
-// ReceiptsOf returns the receipts of an event for one member, by device.
-func (m *MySQL) ReceiptsOf(ctx context.Context, event uint64, id member.ID) ([]Receipt, error) {
-	list, err := mysql.Select(ctx, m.db, scanReceipt, "SELECT "+receiptColumns+
-		" FROM push_receipts FORCE INDEX (PRIMARY) WHERE event_number = ? AND member_id = ? ORDER BY device_id", event, id)
-	return list, mysql.Translate(ctx, fmt.Sprintf("read the receipts of event %d for member %d", event, id), err)
-}
-
 const receiptColumns = "event_number, member_id, device_id, state, reason, provider_id, at, COALESCE(burst, '')"
 
 func scanReceipt(rows *sql.Rows) (r Receipt, err error) {
@@ -346,12 +337,14 @@ type ReceiptCount struct {
 }
 
 // CountReceipts counts the receipts of an event by what they say, the most frequent first, but reads no more than
-// limit of them.
+// limit rows of them.
 func (m *MySQL) CountReceipts(ctx context.Context, event uint64, limit int) ([]ReceiptCount, error) {
 	list, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (c ReceiptCount, err error) {
 		err = rows.Scan(&c.State, &c.Reason, &c.Count)
 		return c, err
-	}, "SELECT state, reason, COUNT(*) FROM (SELECT state, reason FROM push_receipts FORCE INDEX (PRIMARY) WHERE event_number = ? LIMIT ?) AS counted"+
-		" GROUP BY state, reason ORDER BY COUNT(*) DESC, state, reason", event, limit)
+	}, "SELECT state, reason, SUM(n) FROM ("+
+		"(SELECT state, reason, 1 AS n FROM push_receipts FORCE INDEX (PRIMARY) WHERE event_number = ? LIMIT ?) UNION ALL"+
+		" (SELECT 'accepted', '', devices_count FROM push_accepted FORCE INDEX (PRIMARY) WHERE event_number = ? LIMIT ?)) AS counted"+
+		" GROUP BY state, reason ORDER BY SUM(n) DESC, state, reason", event, limit, event, limit)
 	return list, mysql.Translate(ctx, fmt.Sprintf("count the receipts of event %d", event), err)
 }

@@ -462,9 +462,7 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 		return made
 	}
 	for _, p := range done {
-		for _, s := range p.sends {
-			p.outcome.Next = append(p.outcome.Next, p.delivery(s))
-		}
+		p.deliveries()
 		p.succeed()
 		p.count()
 	}
@@ -638,28 +636,52 @@ func (l LastSent) until() (until time.Time) {
 	return until
 }
 
-// delivery returns the task of a delivery. It waits for the end of the quiet hours and, of a burst,
-// for others of it, unless the event expires by then. It has no end of its own: who works on it
-// leaves a receipt that says that the event has expired.
-func (p *page) delivery(s send) queue.New {
-	d := Delivery{Event: p.event.Number, Task: p.event.Task, Member: s.Device.Member}
+// deliveries adds the tasks that deliver: one for each device of a burst, else one for up to maxTo devices
+// that wait for as long. They have no end of their own: who works on one leaves a receipt
+// that says that the event has expired.
+func (p *page) deliveries() {
+	together := make(map[time.Duration][]Recipient)
+	var order []time.Duration
+	for _, s := range p.sends {
+		to, delay := Recipient{s.Device.Member, s.Device.ID}, max(0, p.start(s).Sub(s.Now))
+		if p.event.Collapse != "" {
+			p.deliver(delay, to)
+			continue
+		}
+		if together[delay] == nil {
+			order = append(order, delay)
+		}
+		together[delay] = append(together[delay], to)
+	}
+	for _, delay := range order {
+		for to := range slices.Chunk(together[delay], maxTo) {
+			p.deliver(delay, to...)
+		}
+	}
+}
+
+// start is when a delivery may start: after the quiet hours and, of a burst, after others of it, unless the event
+// expires by then.
+func (p *page) start(s send) time.Time {
 	start := s.notBefore
+	if until := s.burst.until(); until.After(start) && until.Before(p.event.Expires) {
+		start = until
+	}
+	return start
+}
+
+func (p *page) deliver(delay time.Duration, to ...Recipient) {
+	d := Delivery{Event: p.event.Number, Task: p.event.Task, To: to}
 	if p.event.Collapse != "" {
 		burst := p.event.Burst()
 		d.Burst = hex.EncodeToString(burst[:])
-		if until := s.burst.until(); until.After(start) && until.Before(p.event.Expires) {
-			start = until
-		}
 	}
-	n := d.task(s.Device.ID)
-	n.Priority = p.priority()
+	n := d.task()
+	n.Priority, n.Delay = p.priority(), delay
 	if p.event.Urgent {
 		n.Queue = QueueUrgent
 	}
-	if start.After(s.Now) {
-		n.Delay = start.Sub(s.Now)
-	}
-	return n
+	p.outcome.Next = append(p.outcome.Next, n)
 }
 
 // count counts what was skipped.

@@ -4,17 +4,19 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/queue"
 )
 
-// The kinds of task. Notify and Target have the actor as key, Deliver the device.
+// The kinds of task. Notify and Target have the actor as key, Deliver its first device.
 const (
 	Notify  = "notify"  // an event is to be targeted
 	Target  = "target"  // the next page of its followers
-	Deliver = "deliver" // it is to be sent to a device
+	Deliver = "deliver" // it is to be sent to devices
 )
 
 // The queues of the kinds: that of notify and target, and those of deliver. Deliveries of
@@ -37,14 +39,38 @@ type Page struct {
 	After member.ID `json:"after,omitzero"`
 }
 
-// Delivery is the payload of a deliver task.
+// Delivery is the payload of a deliver task: an event, and the devices that it is to be sent to.
 type Delivery struct {
-	Event  uint64    `json:"event"`         // the number of a [StoredEvent]; of a burst, of one of its events
-	Task   uint64    `json:"task,omitzero"` // as in a [Page]
-	Member member.ID `json:"member"`
+	Event uint64      `json:"event"`         // the number of a [StoredEvent]; of a burst, of one of its events
+	Task  uint64      `json:"task,omitzero"` // as in a [Page]
+	To    []Recipient `json:"to"`            // at most maxTo; of a burst, one
 	// Burst is the hash of the event's collapse key, in hexadecimal, as in push_events; "" if it
 	// has none. The task sends all events of the burst that are pending for the device.
 	Burst string `json:"burst,omitempty"`
+}
+
+// maxTo is how many devices a deliver task has at most.
+const maxTo = 256
+
+// Recipient is a device and its member. As JSON it is [member, device].
+type Recipient struct {
+	Member member.ID
+	Device uint64
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (r Recipient) MarshalJSON() ([]byte, error) {
+	text := strconv.AppendUint([]byte("["), uint64(r.Member), 10)
+	text = strconv.AppendUint(append(text, ','), r.Device, 10)
+	return append(text, ']'), nil
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *Recipient) UnmarshalJSON(text []byte) error {
+	var pair [2]uint64
+	err := json.Unmarshal(text, &pair)
+	r.Member, r.Device = member.ID(pair[0]), pair[1]
+	return err
 }
 
 // newTask returns a task that a page of an event is followed by. Its payload is numbers and
@@ -69,26 +95,22 @@ func (p Page) dedupeKey() string {
 	return fmt.Sprintf("target:%d:%d:%d", p.Event, p.After, p.Task)
 }
 
-// task returns the task that delivers to a device. Only one of a burst has a dedupe key: of
-// any other event there is one for each device, as it is committed with the end of the page
-// that names the device, and pages have none in common. A key would be looked up, and written
-// twice, for nothing.
-func (d Delivery) task(device uint64) queue.New {
+// task returns the task that delivers. Only one of a burst has a dedupe key: a device is in one task of
+// any other event at a time, as that is committed with the end of the page or of the task
+// that named the device before. A key would be looked up, and written twice, for nothing.
+func (d Delivery) task() queue.New {
 	key := ""
 	if d.Burst != "" {
-		key = d.dedupeKey(device)
+		key = d.dedupeKey()
 	}
-	return newTask(Deliver, QueuePush, device, d, key)
+	return newTask(Deliver, QueuePush, d.To[0].Device, d, key)
 }
 
-func (d Delivery) dedupeKey(device uint64) string {
+func (d Delivery) dedupeKey() string {
 	if d.Burst != "" {
-		return fmt.Sprintf("burst:%d:%s", device, d.Burst)
+		return fmt.Sprintf("burst:%d:%s", d.To[0].Device, d.Burst)
 	}
-	if d.Task == 0 {
-		return fmt.Sprintf("deliver:%d:%d", d.Event, device)
-	}
-	return fmt.Sprintf("deliver:%d:%d:%d", d.Event, device, d.Task)
+	return fmt.Sprintf("deliver:%d:%d:%d", d.Event, d.To[0].Device, d.Task)
 }
 
 // NotifyKey is the dedupe key of a notify task: two with the same id are the same event.
@@ -126,8 +148,13 @@ func TargetKey(_ uint64, payload json.RawMessage) (string, error) {
 
 // DeliverKey is the dedupe key of a deliver task: one that waits absorbs those of its burst
 // for the device.
-func DeliverKey(device uint64, payload json.RawMessage) (string, error) {
+func DeliverKey(_ uint64, payload json.RawMessage) (string, error) {
 	var d Delivery
-	err := json.Unmarshal(payload, &d)
-	return d.dedupeKey(device), err
+	if err := json.Unmarshal(payload, &d); err != nil {
+		return "", err
+	}
+	if len(d.To) == 0 {
+		return "", errors.New("it names no device")
+	}
+	return d.dedupeKey(), nil
 }

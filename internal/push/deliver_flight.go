@@ -1,0 +1,252 @@
+package push
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+)
+
+// sent is a delivery whose message has left.
+type sent struct {
+	*looked
+	message  Message
+	pass     pass
+	marked   bool // a receipt that says that it is not answered is to be written
+	accepted bool
+	doubles  bool // that its receipt was not written in time is counted
+}
+
+// answer is the result of a message.
+type answer struct {
+	*sent
+	Result
+}
+
+// launch sends the message of a delivery, if its push service takes any.
+func (b *batch) launch(l *looked) {
+	newest, left := l.newest(), b.left(l)
+	sender := b.Senders[l.device.Platform]
+	if sender == nil { // another process may have its keys
+		if left <= 2*lastTry {
+			b.skipAll(l, Off)
+			return
+		}
+		postponed.WithLabelValues(noKeys).Inc()
+		l.later(b.pause(noKeysPause(b.age(newest)), left), errNoKeys)
+		return
+	}
+	if b.silence(l) >= maxSilentPause && !b.stands(l) {
+		b.skipAll(l, Silent)
+		return
+	}
+	pass, wait, why := b.breakers.admit(l.device, sender.Origin(l.device), 2*b.Timeout)
+	if wait > 0 {
+		b.putOff(l, pass, wait, why)
+		return
+	}
+	s := &sent{looked: l, pass: pass, message: Message{
+		ID: messageID(newest.Number, l.device.ID), Device: l.device, Notification: notification(l.text, l.actor, len(l.send)+l.counted),
+	}}
+	for _, e := range l.send {
+		s.message.Urgent = s.message.Urgent || e.Urgent
+	}
+	if l.task.Attempts > 1 || l.unanswered {
+		doublesPossible.WithLabelValues(string(l.device.Platform), takenOver).Inc()
+	}
+	b.inFlight[l.asked] = s
+	if !pass.brief {
+		b.awaited++
+	}
+	messagesInFlight.Inc()
+	ctx := context.WithoutCancel(b.ctx) // what has left is answered, also when the lease is lost
+	go func() {
+		defer messagesInFlight.Dec()
+		b.results <- answer{s, b.send(ctx, sender, s)}
+	}()
+}
+
+// putOff schedules a delivery that its push service is not sent yet, for a pause and a reason of
+// [breakers.admit].
+func (b *batch) putOff(l *looked, left pass, wait time.Duration, why string) {
+	postponed.WithLabelValues(why).Inc()
+	until, err := b.left(l), errLeft
+	if why == quota {
+		wait, err = max(wait, retryPause(b.age(l.newest()))), errQuota
+	}
+	if left.vain && !l.heard && l.silent.IsZero() { // as if it had been sent to
+		b.silent = append(b.silent, l.device.ID)
+	}
+	if why == quota || left.vain {
+		if whose := b.breakers.standing(); whose != nil {
+			b.logOften(b.ctx, slog.LevelWarn, l.device.Platform, "push services that accept nothing hold up messages", whose...)
+		}
+	}
+	wait = b.pause(max(wait, b.silence(l)), until)
+	if why == quota || !l.silent.IsZero() {
+		wait = b.gather(wait, until)
+	}
+	l.later(wait, err)
+}
+
+// send sends a message. A panic of the sender is no answer.
+func (d *Deliveries) send(ctx context.Context, sender Sender, s *sent) (r Result) {
+	if time.Since(s.at) > maxStale {
+		return Result{Outcome: Wait, Reason: reasonStale}
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			r = Result{Outcome: Ambiguous, Reason: "panic"}
+			d.logOften(ctx, slog.LevelError, s.device.Platform, "sender of notifications panicked", "panic", value, "stack", string(debug.Stack()))
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
+	return sender.Send(ctx, s.message)
+}
+
+// collect takes the answers to messages until no more than most are in flight, or the end of a context, but for at
+// most patience, and for those that are not likely to be answered soon a shorter time.
+func (b *batch) collect(end <-chan struct{}, most int, patience, unlikely time.Duration) {
+	if len(b.inFlight) <= most {
+		return
+	}
+	enough := time.NewTimer(patience)
+	defer enough.Stop()
+	brief := time.NewTimer(unlikely)
+	defer brief.Stop()
+	var flush <-chan time.Time
+	for all := true; len(b.inFlight) > most && (all || b.awaited > 0); {
+		select {
+		case a := <-b.results:
+			b.settle(a)
+		case <-flush:
+			flush = nil
+			b.flushInTime()
+		case <-brief.C:
+			all = false
+		case <-enough.C:
+			return
+		case <-end:
+			return
+		}
+		switch {
+		case b.taken == 0 && b.owed == 0:
+			flush = nil
+		case flush == nil:
+			flush = time.After(flushAfter)
+		}
+	}
+}
+
+// abandon is the end of messages whose sender does not return.
+func (b *batch) abandon() {
+	for _, s := range b.inFlight {
+		b.settle(answer{s, Result{Outcome: Ambiguous, Reason: "timeout"}})
+	}
+}
+
+// mark has receipts written for the messages that the batch waits for no longer.
+func (b *batch) mark() {
+	for _, s := range b.inFlight {
+		b.breakers.detach(&s.pass)
+		s.marked = true
+		b.recordAll(s, s.send, StatePending, reasonUnanswered)
+	}
+}
+
+// unmark replaces what mark wrote, of events that are sent again.
+func (b *batch) unmark(s *sent, of []*StoredEvent, reason string) {
+	if s.marked {
+		b.recordAll(s, of, StatePending, reason)
+	}
+}
+
+// settle takes note of what became of a message.
+func (b *batch) settle(a answer) {
+	delete(b.inFlight, a.asked)
+	if !a.pass.brief {
+		b.awaited--
+	}
+	newest := a.newest()
+	var left time.Duration
+	if a.Reason == reasonStale { // which says nothing about the push service
+		b.breakers.release(a.pass)
+	} else {
+		var opened bool
+		if left, opened = b.breakers.report(a.pass, a.Result); opened {
+			b.logOpened(a, left)
+		}
+	}
+	countResult(a.device.Platform, a.Result, b.age(newest))
+	pause := retryPause(b.age(newest))
+	vain, drop := b.hear(a)
+	if vain {
+		pause = max(pause, b.silence(a.looked))
+	}
+	v := judge(a.Result, pause, left, b.left(a.looked))
+	if drop {
+		v = verdict{state: StateFailed, reason: string(Silent), prune: true}
+		devicesGone.WithLabelValues(string(a.device.Platform), string(Silent)).Inc()
+	}
+	if v.state == "" {
+		a.later(b.pause(v.after, b.left(a.looked)), fmt.Errorf("%s: %s (%s)", a.device.Platform, clip(v.reason), a.Outcome))
+		b.unmark(a.sent, a.send, v.reason)
+		return
+	}
+	if a.accepted = v.state == StateAccepted; a.accepted {
+		b.taken++
+	}
+	if v.prune {
+		b.gone = append(b.gone, Pruned{Device: a.device.ID, Reason: v.reason, Since: a.GoneSince})
+	}
+	if a.Outcome == Rejected && len(a.send)+len(a.old) > 1 { // its content: that of the others may be accepted
+		b.recordAll(a.sent, a.send[len(a.send)-1:], v.state, v.reason)
+		b.unmark(a.sent, a.send[:len(a.send)-1], v.reason)
+		a.later(minRetryPause, errRejected)
+		return
+	}
+	b.recordEnd(a, v)
+}
+
+// pause returns how long a delivery waits whose events expire in left: a little longer than d, by
+// chance, and the same for many deliveries of a batch. If d is too long for that, it waits until lastTry
+// before the events expire; and in their last moments until they have expired, which the last
+// look then finds.
+func (b *batch) pause(d, left time.Duration) time.Duration {
+	if spread := rounded(d + time.Duration(b.jitter*float64(d/4))); spread < left {
+		return spread
+	}
+	if left > 2*lastTry {
+		return (left - lastTry).Truncate(time.Second)
+	}
+	return rounded(max(left, 1))
+}
+
+// gather returns a pause that ends a little later, with others, unless it is short or the events
+// expire.
+func (b *batch) gather(d, left time.Duration) time.Duration {
+	step := gathered
+	for d > 8*step {
+		step *= 2
+	}
+	if d < 2*step || d+step >= left {
+		return d
+	}
+	return b.now.Add(d).Truncate(step).Add(step).Sub(b.now) // the same for all of a batch
+}
+
+// logOpened says that a push service is left alone, unless it may be one that a member made
+// up: see breakers.
+func (b *batch) logOpened(a answer, pause time.Duration) {
+	if a.pass.unproven {
+		return
+	}
+	about := []any{"origin", a.pass.origin, "outcome", a.Outcome, "reason", a.Reason, "status", a.Status, "for", pause.Round(time.Millisecond)}
+	if a.Outcome == Credentials {
+		b.logOften(b.ctx, slog.LevelError, a.pass.platform, "push service refuses our keys", about...)
+		return
+	}
+	b.logOften(b.ctx, slog.LevelWarn, a.pass.platform, "push service fails and is left alone", about...)
+}
