@@ -222,14 +222,15 @@ CREATE TABLE IF NOT EXISTS push_receipts (
   KEY bursts (device_id, burst, state, at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
--- Devices that accepted an event, those of a flush of a deliver task in one row.
+-- Devices that accepted an event: those of one deliver task that were written together are one row.
 CREATE TABLE IF NOT EXISTS push_accepted (
   event_number BIGINT UNSIGNED NOT NULL,
   task_id      BIGINT UNSIGNED NOT NULL COMMENT 'the deliver task',
-  part         INT UNSIGNED    NOT NULL COMMENT 'of its flushes',
+  device_id    BIGINT UNSIGNED NOT NULL COMMENT 'the first of devices',
   first_member BIGINT UNSIGNED NOT NULL COMMENT 'the least of devices',
   last_member  BIGINT UNSIGNED NOT NULL COMMENT 'the greatest',
+  devices_count SMALLINT UNSIGNED NOT NULL,
   devices      MEDIUMTEXT      NOT NULL COMMENT 'JSON: [[member, device, id of the push service], …]',
   at           BIGINT UNSIGNED NOT NULL,
-  PRIMARY KEY (event_number, task_id, part)
+  PRIMARY KEY (event_number, task_id, device_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;

@@ -101,13 +101,8 @@ func (l *pushLook) run(ctx context.Context, db *sql.DB, name string, out, notes 
 
 // fates prints what became of the event for each device.
 func (l *pushLook) fates(ctx context.Context, store *push.MySQL, event uint64, printer *pushPrinter, notes io.Writer) error {
-	var last push.Fate
-	for shown := 0; ; {
-		size := inspect.Batch
-		if l.limit > 0 {
-			size = min(inspect.Batch, l.limit-shown+1)
-		}
-		page, err := store.Fates(ctx, event, l.only, last.Member, last.Device, size)
+	shown := 0
+	for page, err := range store.Fates(ctx, event, l.only) {
 		if err != nil {
 			return err
 		}
@@ -118,16 +113,12 @@ func (l *pushLook) fates(ctx context.Context, store *push.MySQL, event uint64, p
 		if err := printer.fates(page); err != nil {
 			return err
 		}
-		shown += len(page)
-		switch {
-		case more:
+		if shown += len(page); more {
 			fmt.Fprintln(notes, "there are more: show all with --limit 0, or those of one with --member ID")
 			return nil
-		case len(page) < size:
-			return nil
 		}
-		last = page[len(page)-1]
 	}
+	return nil
 }
 
 // pushView is what is known of an event, without its deliveries.
@@ -158,12 +149,17 @@ func newEventJSON(e *push.StoredEvent) eventJSON {
 	}
 }
 
+// toJSON is a device that a delivery is for.
+type toJSON struct {
+	Member member.ID `json:"member"`
+	Device uint64    `json:"device,string"`
+}
+
 // pushTaskJSON is a task of an event that is not done.
 type pushTaskJSON struct {
 	ID       uint64      `json:"id,string"`
 	Type     string      `json:"type"`
-	Member   *member.ID  `json:"member,omitempty"`        // deliver
-	Device   uint64      `json:"device,string,omitempty"` // deliver
+	To       []toJSON    `json:"to,omitempty"` // deliver
 	State    queue.State `json:"state"`
 	Attempts int         `json:"attempts"`
 	RunAt    string      `json:"run_at,omitempty"`
@@ -172,8 +168,8 @@ type pushTaskJSON struct {
 
 func newPushTask(r inspect.EventTask) pushTaskJSON {
 	t := pushTaskJSON{ID: r.ID, Type: r.Kind, State: r.State, Attempts: r.Attempts, RunAt: inspect.Stamp(r.RunAt), Error: r.LastError}
-	if r.Kind == push.Deliver {
-		t.Member, t.Device = &r.Member, r.Key
+	for _, to := range r.To {
+		t.To = append(t.To, toJSON(to))
 	}
 	return t
 }

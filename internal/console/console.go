@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -41,7 +42,7 @@ type Push interface {
 	EventByID(ctx context.Context, id string) (*push.StoredEvent, error)
 	Events(ctx context.Context, numbers []uint64) (map[uint64]*push.StoredEvent, error)
 	CountReceipts(ctx context.Context, event uint64, limit int) ([]push.ReceiptCount, error)
-	Fates(ctx context.Context, event uint64, only, afterMember member.ID, afterDevice uint64, limit int) ([]push.Fate, error)
+	Fates(ctx context.Context, event uint64, only member.ID) iter.Seq2[[]push.Fate, error]
 }
 
 // Tokens finds the caller that a secret belongs to, as [auth.Tokens] does.

@@ -289,9 +289,14 @@ func (c *Console) showEvent(r *http.Request, v *view) error {
 	if err != nil {
 		return err
 	}
-	fates, err := c.Push.Fates(ctx, e.Number, events.Only, 0, 0, maxRows+1)
-	if err != nil {
-		return err
+	var fates []push.Fate
+	for page, err := range c.Push.Fates(ctx, e.Number, events.Only) {
+		if err != nil {
+			return err
+		}
+		if fates = append(fates, page...); len(fates) > maxRows {
+			break
+		}
 	}
 	v.Title, body.Facts, body.More = "Event "+inspect.OneLine(e.ID), inspect.Event(e, counts, now), len(fates) > maxRows
 	tasks = tasks[:min(len(tasks), maxRows)]

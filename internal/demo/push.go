@@ -297,10 +297,11 @@ func (d *Demo) notifiedView(ctx context.Context, n notified, p pair, in *pushVie
 	}
 	var fates []push.Fate
 	if n.number != 0 {
-		const devices = 10 // more than the viewer has
-		var err error
-		if fates, err = d.cfg.Push.Store.Fates(ctx, n.number, n.viewer, 0, 0, devices); err != nil {
-			return view, err
+		for page, err := range d.cfg.Push.Store.Fates(ctx, n.number, n.viewer) {
+			if err != nil {
+				return view, err
+			}
+			fates = append(fates, page...)
 		}
 	}
 	view.Phone, view.Browser = in.fate(fates, p.phone), in.fate(fates, p.browser)

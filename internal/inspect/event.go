@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,11 +32,11 @@ type Events struct {
 	Deep bool
 }
 
-// EventTask is a task of an event. Its key is the device, if it is a delivery.
+// EventTask is a task of an event.
 type EventTask struct {
 	queue.Record
 
-	Member member.ID // 0: it is no delivery
+	To []push.Recipient // of a delivery
 }
 
 // Find returns the event that a name stands for, or, if that is not stored yet, its notify
@@ -96,8 +97,8 @@ func (v *Events) eventOf(ctx context.Context, r queue.Record) (*push.StoredEvent
 	if err := json.Unmarshal(r.Payload, &d); err != nil {
 		return nil, fmt.Errorf("arguments of task %d: %w", r.ID, err)
 	}
-	if r.Kind == push.Deliver && v.Only == 0 {
-		v.Only = d.Member
+	if r.Kind == push.Deliver && v.Only == 0 && len(d.To) == 1 {
+		v.Only = d.To[0].Member
 	}
 	found, err := v.Store.Events(ctx, []uint64{d.Event})
 	if err == nil && found[d.Event] == nil {
@@ -129,8 +130,9 @@ func (v *Events) Tasks(ctx context.Context, e *push.StoredEvent) (list []EventTa
 				var d push.Delivery
 				_ = json.Unmarshal(r.Payload, &d) // one that cannot be read is of no event
 				isOf := r.Kind == push.Notify || d.Event == e.Number || d.Burst != "" && d.Burst == burst
-				if isOf && (v.Only == 0 || r.Kind != push.Deliver || d.Member == v.Only) {
-					list = append(list, EventTask{r, d.Member})
+				isFor := func(to push.Recipient) bool { return to.Member == v.Only }
+				if isOf && (v.Only == 0 || r.Kind != push.Deliver || slices.ContainsFunc(d.To, isFor)) {
+					list = append(list, EventTask{r, d.To})
 				}
 			}
 		}
@@ -170,8 +172,11 @@ func EventTasks(list []EventTask, now time.Time) Table {
 	t := Table{Head: []string{"TASK", "TYPE", "MEMBER", "DEVICE", "STATE", "ATTEMPTS", "DUE", "LAST ERROR"}}
 	for _, r := range list {
 		of, device := "-", "-"
-		if r.Kind == push.Deliver {
-			of, device = r.Member.String(), strconv.FormatUint(r.Key, 10)
+		switch {
+		case len(r.To) == 1:
+			of, device = r.To[0].Member.String(), strconv.FormatUint(r.To[0].Device, 10)
+		case len(r.To) > 1:
+			of, device = r.To[0].Member.String()+", …", fmt.Sprintf("%d devices", len(r.To))
 		}
 		t.Rows = append(t.Rows, []string{
 			strconv.FormatUint(r.ID, 10), r.Kind, of, device, string(r.State), strconv.Itoa(r.Attempts),

@@ -1,22 +1,16 @@
 package push
 
 import (
-	"cmp"
 	"context"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/activityd/activityd/internal/outage"
-	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/queue"
 )
 

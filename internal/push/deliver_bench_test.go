@@ -74,7 +74,7 @@ func BenchmarkDeliver(b *testing.B) {
 					Type: "upload", Actor: member.ID(devices + 1), Object: "photo:901", Followers: true, Title: "A new photo", Body: "of a lake", Collapse: kind.collapse,
 				})
 				insertRows(b, db, "tasks (type, subject, args, queue)", devices, func(i int) string {
-					return fmt.Sprintf(`('deliver', %d, '{"event":%d,"member":%d}', 'push')`, i+1, event.Number, i+1)
+					return fmt.Sprintf(`('deliver', %d, '{"event":%d,"to":[[%[1]d,%[1]d]]}', 'push')`, i+1, event.Number)
 				})
 				if kind.collapse != "" {
 					burst := event.Burst()

@@ -58,7 +58,7 @@ func (b *batch) recordEnd(a answer, v verdict) {
 	for _, number := range a.old {
 		b.receipts = append(b.receipts, a.receipt(number, v.state, string(Doubled)))
 	}
-	b.unwritten[a.asked] = a.sent
+	b.unwritten[a.sent.asked] = a.sent
 }
 
 // flushInTime is flush, as long as the lease of the tasks lasts. A handler does not try again what

@@ -165,7 +165,7 @@ func (b *batch) unmark(s *sent, of []*StoredEvent, reason string) {
 
 // settle takes note of what became of a message.
 func (b *batch) settle(a answer) {
-	delete(b.inFlight, a.asked)
+	delete(b.inFlight, a.sent.asked)
 	if !a.pass.brief {
 		b.awaited--
 	}

@@ -59,13 +59,12 @@ func (b *batch) look(some []*job) (found []*looked, err error) {
 			}
 		}
 	}
-	if len(candidates) == 0 {
-		return nil, nil
-	}
 	at := time.Now()
-	list, err := b.Store.Look(b.ctx, candidates)
-	if err != nil {
-		return nil, err
+	var list []Facts
+	if len(candidates) > 0 {
+		if list, err = b.Store.Look(b.ctx, candidates); err != nil {
+			return nil, err
+		}
 	}
 	facts := make([]*Facts, len(candidates))
 	for i := range list {

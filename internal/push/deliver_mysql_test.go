@@ -65,7 +65,7 @@ func TestDeliverByMySQL(t *testing.T) {
 	deliver := func(e *push.StoredEvent, tokens ...string) {
 		t.Helper()
 		for _, token := range tokens {
-			payload, err := json.Marshal(push.Delivery{Event: e.Number, Member: devices[token].Member})
+			payload, err := json.Marshal(push.Delivery{Event: e.Number, To: []push.Recipient{{Member: devices[token].Member, Device: devices[token].ID}}})
 			if err != nil {
 				t.Fatal(err)
 			}

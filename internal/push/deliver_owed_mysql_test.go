@@ -85,9 +85,9 @@ func TestReceiptsOutliveAServer(t *testing.T) {
 				var pending []push.Receipt
 				for _, d := range list {
 					n := queue.New{Kind: push.Deliver, Key: d.ID, Queue: push.QueuePush, DedupeKey: fmt.Sprint(e.Number, "/", d.ID)}
-					n.Payload = fmt.Appendf(nil, `{"event":%d,"member":%d}`, e.Number, d.Member)
+					n.Payload = fmt.Appendf(nil, `{"event":%d,"to":[[%d,%d]]}`, e.Number, d.Member, d.ID)
 					if e.Collapse != "" {
-						n.Payload = fmt.Appendf(nil, `{"event":%d,"member":%d,"burst":"%x"}`, e.Number, d.Member, e.Burst())
+						n.Payload = fmt.Appendf(nil, `{"event":%d,"to":[[%d,%d]],"burst":"%x"}`, e.Number, d.Member, d.ID, e.Burst())
 						pending = append(pending, push.Receipt{Event: e.Number, Member: d.Member, Device: d.ID, State: push.StatePending, Burst: e.Burst()})
 					}
 					tasks = append(tasks, n)

@@ -207,7 +207,7 @@ func TestWithoutReceiptsNothingIsSentForEver(t *testing.T) {
 			var batch []queue.Task
 			for range 1000 {
 				e := w.event(push.Event{})
-				batch = append(batch, queue.Task{ID: e.Number, Kind: push.Deliver, Key: 1, Attempts: 1, Payload: fmt.Appendf(nil, `{"event":%d,"member":1}`, e.Number)})
+				batch = append(batch, queue.Task{ID: e.Number, Kind: push.Deliver, Key: 1, Attempts: 1, Payload: fmt.Appendf(nil, `{"event":%d,"to":[[1,1]]}`, e.Number)})
 			}
 			for _, outcome := range d.Handle(t.Context(), batch) {
 				if outcome.Err == nil {

@@ -311,7 +311,7 @@ func TestPushServicesThatAcceptAndHangHoldUpNoOther(t *testing.T) {
 			e := w.event(push.Event{})
 			var batch []queue.Task
 			for _, id := range devicesTo(n) {
-				batch = append(batch, queue.Task{ID: e.Number*n + id, Kind: push.Deliver, Key: id, Attempts: 1, Payload: fmt.Appendf(nil, `{"event":%d,"member":%d}`, e.Number, id)})
+				batch = append(batch, queue.Task{ID: e.Number*n + id, Kind: push.Deliver, Key: id, Attempts: 1, Payload: fmt.Appendf(nil, `{"event":%d,"to":[[%d,%[2]d]]}`, e.Number, id)})
 			}
 			start := time.Now()
 			d.Handle(t.Context(), batch)
@@ -339,7 +339,7 @@ func TestASlowMessageIsNoSilence(t *testing.T) {
 		handle := func(devices ...uint64) time.Duration {
 			var batch []queue.Task
 			for _, id := range devices {
-				batch = append(batch, queue.Task{ID: id, Kind: push.Deliver, Key: id, Attempts: 1, Payload: fmt.Appendf(nil, `{"event":%d,"member":%d}`, e.Number, id)})
+				batch = append(batch, queue.Task{ID: id, Kind: push.Deliver, Key: id, Attempts: 1, Payload: fmt.Appendf(nil, `{"event":%d,"to":[[%d,%[2]d]]}`, e.Number, id)})
 			}
 			start := time.Now()
 			d.Handle(t.Context(), batch)

@@ -495,13 +495,13 @@ func TestATaskThatMakesNoSenseIsDead(t *testing.T) {
 	t.Parallel()
 	bubble(t, 1, func(t *testing.T, w *world) {
 		d := push.NewDeliveries(w.options())
-		for _, payload := range []string{``, `[]`, `{}`, `{"event":1}`, `{"event":"1","member":1}`, `{"member":1}`} {
+		for _, payload := range []string{``, `[]`, `{}`, `{"event":1}`, `{"event":"1","to":[[1,1]]}`, `{"to":[[1,1]]}`, `{"event":1,"to":[]}`, `{"event":1,"to":[[1,0]]}`, `{"event":1,"to":[[0,1]]}`, `{"event":1,"to":[[1,1],[2,2]],"burst":"000102030405060708090a0b0c0d0e0f"}`} {
 			outcomes := d.Handle(t.Context(), []queue.Task{{ID: 1, Kind: push.Deliver, Key: 1, Attempts: 1, MaxAttempts: 25, Payload: []byte(payload)}})
 			if v := queue.Judge(queue.Result{Err: outcomes[0].Err}); v.State != queue.Dead {
 				t.Errorf("%s: %v", payload, outcomes[0].Err)
 			}
 		}
-		outcomes := d.Handle(t.Context(), []queue.Task{{ID: 1, Kind: push.Deliver, Key: 1, Payload: []byte(`{"event":77,"member":1}`)}})
+		outcomes := d.Handle(t.Context(), []queue.Task{{ID: 1, Kind: push.Deliver, Key: 1, Payload: []byte(`{"event":77,"to":[[1,1]]}`)}})
 		if outcomes[0].Err != nil { // it was forgotten
 			t.Error(outcomes[0].Err)
 		}
@@ -518,7 +518,7 @@ func TestTheSameIsNotSentTwiceAtOnce(t *testing.T) {
 				w.answering(answerAfter(50 * time.Millisecond))
 				e := w.event(push.Event{Collapse: collapse})
 				w.deliver(e, 1)
-				payload := []byte(`{"event":1,"member":1}`)
+				payload := []byte(`{"event":1,"to":[[1,1]]}`)
 				for i := range 3 { // as after the first one was postponed
 					again := queue.New{Kind: push.Deliver, Key: 1, Queue: push.QueuePush, DedupeKey: fmt.Sprint(i), Payload: payload}
 					if _, err := w.queue.Enqueue(t.Context(), []queue.New{again}); err != nil {
@@ -573,7 +573,7 @@ func TestTheEndOfTheContext(t *testing.T) {
 		defer cancel()
 		var batch []queue.Task
 		for device := range uint64(2) {
-			batch = append(batch, queue.Task{ID: device, Kind: push.Deliver, Key: device + 1, Attempts: 1, Payload: fmt.Appendf(nil, `{"event":%d,"member":%d}`, e.Number, device+1)})
+			batch = append(batch, queue.Task{ID: device, Kind: push.Deliver, Key: device + 1, Attempts: 1, Payload: fmt.Appendf(nil, `{"event":%d,"to":[[%d,%[2]d]]}`, e.Number, device+1)})
 		}
 		start := time.Now()
 		d := push.NewDeliveries(w.options())
@@ -600,7 +600,7 @@ func TestRefusedKeys(t *testing.T) {
 		w.deliver(w.event(push.Event{}), devicesTo(200)...)
 		w.begin()
 		pass(30 * time.Minute)
-		w.counts(queuetest.Counts{Scheduled: 200})
+		w.waits(200)
 		if sent, _ := w.messages(); sent > 220 {
 			t.Errorf("%d messages in half an hour: the first 200 were under way, and then one every five minutes", sent)
 		}

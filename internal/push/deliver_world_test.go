@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -99,21 +101,26 @@ func (w *world) deliverAll(events []*push.StoredEvent, devices ...uint64) {
 }
 
 func (w *world) deliveries(e *push.StoredEvent, devices []uint64) (batch []queue.New) {
+	if e.Collapse == "" {
+		for some := range slices.Chunk(devices, 256) {
+			var to []string
+			for _, d := range some {
+				to = append(to, fmt.Sprintf("[%d,%d]", cmp.Or(w.devices[d].Member, member.ID(d)), d))
+			}
+			batch = append(batch, queue.New{
+				Kind: push.Deliver, Key: some[0], Queue: push.QueuePush, Payload: fmt.Appendf(nil, `{"event":%d,"to":[%s]}`, e.Number, strings.Join(to, ",")),
+			})
+		}
+		return batch
+	}
+	burst := e.Burst()
 	for _, d := range devices {
 		of := cmp.Or(w.devices[d].Member, member.ID(d))
-		n := queue.New{
-			Kind: push.Deliver, Key: d, Queue: push.QueuePush, DedupeKey: fmt.Sprintf("deliver:%d:%d", e.Number, d),
-			Payload: fmt.Appendf(nil, `{"event":%d,"member":%d}`, e.Number, of),
-		}
-		if e.Collapse != "" {
-			burst := e.Burst()
-			n.DedupeKey = fmt.Sprintf("burst:%d:%x", d, burst)
-			n.Payload = fmt.Appendf(nil, `{"event":%d,"member":%d,"burst":"%x"}`, e.Number, of, burst)
-			w.receipts[receiptKey{e.Number, d}] = push.Receipt{
-				Event: e.Number, Member: of, Device: d, State: push.StatePending, Burst: burst,
-			}
-		}
-		batch = append(batch, n)
+		batch = append(batch, queue.New{
+			Kind: push.Deliver, Key: d, Queue: push.QueuePush, DedupeKey: fmt.Sprintf("burst:%d:%x", d, burst),
+			Payload: fmt.Appendf(nil, `{"event":%d,"to":[[%d,%d]],"burst":"%x"}`, e.Number, of, d, burst),
+		})
+		w.receipts[receiptKey{e.Number, d}] = push.Receipt{Event: e.Number, Member: of, Device: d, State: push.StatePending, Burst: burst}
 	}
 	return batch
 }
@@ -336,6 +343,25 @@ func (w *world) counts(want queuetest.Counts) {
 	got, err := queuetest.Count(w.t.Context(), w.queue)
 	if err != nil || got != want {
 		w.t.Errorf("tasks %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// waits fails the test unless so many devices wait for their deliveries, and nothing is under way.
+func (w *world) waits(devices int) {
+	w.t.Helper()
+	list, err := w.queue.List(w.t.Context(), queue.Filter{}, 1000)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, r := range list {
+		var d push.Delivery
+		if err := json.Unmarshal(r.Payload, &d); err != nil || r.State != queue.Scheduled {
+			w.t.Errorf("task %+v: %v", r, err)
+		}
+		devices -= len(d.To)
+	}
+	if devices != 0 {
+		w.t.Errorf("%d devices more than wait, want none", devices)
 	}
 }
 

@@ -185,14 +185,14 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			return err
 		}},
 		{name: "WriteReceipts", keys: "", most: some + 2*half, do: func() error { return store.WriteReceipts(t.Context(), receipts) }},
-		{name: "Receipts", keys: "push_receipts: PRIMARY", most: some + 20, do: func() error {
-			list, err := store.Receipts(t.Context(), 1, 5, 5, 10)
-			if err == nil && (len(list) != 10 || list[0].Member != 6) {
-				err = fmt.Errorf("%d receipts", len(list))
+		{name: "Fates", keys: "d: PRIMARY, push_accepted: PRIMARY, r: PRIMARY", most: some + 4*half, do: func() error {
+			for _, err := range store.Fates(t.Context(), 1, 5) {
+				if err != nil {
+					return err
+				}
 			}
-			return err
+			return nil
 		}},
-		{name: "ReceiptsOf", keys: "push_receipts: PRIMARY", most: some + 5, do: func() error { return ignore(store.ReceiptsOf(t.Context(), 1, 5)) }},
 		{name: "StoreEvents", keys: "push_events: ids", most: some + 120, do: func() error { return ignore(store.StoreEvents(t.Context(), batch)) }},
 		{name: "Events", keys: "push_events: PRIMARY", most: some + 60, do: func() error { return ignore(push.NewMySQL(db).Events(t.Context(), ids)) }},
 		{name: "CurrentEvents", keys: "push_events: PRIMARY", most: some + 120, do: func() error { return ignore(push.NewMySQL(db).CurrentEvents(t.Context(), ids)) }},
@@ -213,7 +213,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		{name: "Unmute", keys: "push_mutes: PRIMARY", most: some, do: func() error { return ignore(store.Unmute(t.Context(), 5, "user:3")) }},
 		{name: "Purge of nothing", keys: "push_devices: gone, push_devices: members, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan, do: func() error { return ignore(store.Purge(t.Context())) }},
 		{
-			name: "Purge", keys: "push_devices: gone, push_devices: members, push_events: PRIMARY, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_receipts: PRIMARY, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan + 4*size,
+			name: "Purge", keys: "push_accepted: PRIMARY, push_devices: gone, push_devices: members, push_events: PRIMARY, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_receipts: PRIMARY, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan + 4*size,
 			given: []string{
 				"UPDATE push_events SET forget_at = 1 WHERE number BETWEEN 10 AND 13", "UPDATE push_devices SET gone_at = 1 WHERE id BETWEEN 100010 AND 100012",
 				"UPDATE push_mutes SET until_at = 1 WHERE member_id BETWEEN 10 AND 12",

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 )
 

@@ -623,7 +623,12 @@ func run(t *rapid.T, db *sql.DB, w *targetSite, g *push.Targeting, all []*said, 
 		if key, err := push.DeliverKey(n.Key, n.Payload); err != nil || d.Burst != "" && key != n.DedupeKey || d.Burst == "" && n.DedupeKey != "" || n.Kind != push.Deliver || n.Life != 0 {
 			t.Fatalf("the delivery is %+v, and its key %q, %v", n, key, err)
 		}
-		made = append(made, fmt.Sprintf("%s: member %d device %d: burst %q queue %s priority %d delay %v", of[d.Event], d.Member, n.Key, d.Burst, n.Queue, n.Priority, n.Delay))
+		if len(d.To) > 256 || d.Burst != "" && len(d.To) > 1 {
+			t.Fatalf("a delivery is for %d devices: %+v", len(d.To), n)
+		}
+		for _, to := range d.To {
+			made = append(made, fmt.Sprintf("%s: member %d device %d: burst %q queue %s priority %d delay %v", of[d.Event], to.Member, to.Device, d.Burst, n.Queue, n.Priority, n.Delay))
+		}
 	}
 	return numbers, made
 }

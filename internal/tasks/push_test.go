@@ -101,9 +101,9 @@ func TestKeysOfPush(t *testing.T) {
 		{key(push.NotifyKey, 1, `{"type":"a"}`), key(push.NotifyKey, 2, `{"type":"a"}`), false},
 		{key(push.NotifyKey, 1, `{"type":"a"}`), key(push.NotifyKey, 1, `{"type":"b"}`), false},
 		{key(push.TargetKey, 1, `{"event":5,"after":"7"}`), key(push.TargetKey, 1, `{"event":5,"after":"8"}`), false},
-		{key(push.DeliverKey, 3, `{"event":5,"member":"7"}`), key(push.DeliverKey, 3, `{"event":6,"member":"7"}`), false},
-		{key(push.DeliverKey, 3, `{"event":5,"member":"7","burst":"ab"}`), key(push.DeliverKey, 3, `{"event":6,"member":"7","burst":"ab"}`), true},
-		{key(push.DeliverKey, 3, `{"event":5,"member":"7","burst":"ab"}`), key(push.DeliverKey, 4, `{"event":6,"member":"7","burst":"ab"}`), false},
+		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]]}`), key(push.DeliverKey, 3, `{"event":6,"to":[[7,3]]}`), false},
+		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]],"burst":"ab"}`), key(push.DeliverKey, 3, `{"event":6,"to":[[7,3]],"burst":"ab"}`), true},
+		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]],"burst":"ab"}`), key(push.DeliverKey, 4, `{"event":6,"to":[[7,3]],"burst":"ab"}`), false},
 	} {
 		if (test.a == test.b) != test.equal {
 			t.Errorf("%q and %q", test.a, test.b)
