@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/push/apns/apnstest"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
@@ -120,7 +123,7 @@ func (p *pushBench) newSender() (*apns.Sender, error) {
 	})
 }
 
-// ended counts the tasks of a kind once their end is committed.
+// ended counts the tasks of a kind once their end is committed, deliver tasks by their devices.
 type ended struct {
 	queue.Store
 	kind string
@@ -133,26 +136,50 @@ func (e ended) Finish(ctx context.Context, results []queue.Result) (lost int, er
 	if err == nil {
 		finished := 0
 		for _, r := range results {
-			if r.Err == nil && r.Task.Kind == e.kind {
+			switch {
+			case r.Err != nil || r.Task.Kind != e.kind || lost > 0:
+			case e.kind != push.Deliver:
 				finished++
+			default:
+				finished += devicesOf(r.Task.Payload)
+				for _, rest := range r.Next {
+					finished -= devicesOf(rest.Payload)
+				}
 			}
 		}
-		e.done.done(max(0, finished-lost))
+		e.done.done(finished)
 	}
 	return lost, err
 }
 
+// devicesOf returns how many devices a deliver task is for.
+func devicesOf(payload json.RawMessage) int {
+	var d push.Delivery
+	if err := json.Unmarshal(payload, &d); err != nil {
+		return 0
+	}
+	return len(d.To)
+}
+
 // work starts the workers of some queues, with those numbers of them that a service has, and
-// messages go over a sender. What they end of a kind, done is told.
+// messages go over a sender. What they end of a kind, done is told, unless it is nil.
 func (p *pushBench) work(ctx context.Context, sender *apns.Sender, kind string, done *countdown, queues ...string) (our *activityd, stop func() error) {
 	our = newActivityd(p.backend)
 	our.pool.Workers = slices.DeleteFunc(our.pool.Workers, func(w queue.Workers) bool { return !slices.Contains(queues, w.Queue) })
-	store := push.NewMySQL(p.db)
-	deliveries := push.NewDeliveries(push.DeliveryOptions{Store: store, Senders: map[push.Platform]push.Sender{push.APNs: sender}, Log: p.log})
+	kept := push.NewMySQL(p.db)
+	deliveries := push.NewDeliveries(push.DeliveryOptions{Store: kept, Senders: map[push.Platform]push.Sender{push.APNs: sender}, Log: p.log})
+	now := deliveries
+	if kind == push.Notify { // what is sent at once would be no delivery that waits
+		now = nil
+	}
 	handlers := tasks.Handlers(p.index, our.store, our.queue, tasks.HandlerOptions{
-		Notify: push.NewTargeting(push.TargetingOptions{Store: store, Followers: our.store}), Deliver: deliveries,
+		Notify: push.NewTargeting(push.TargetingOptions{Store: kept, Followers: our.store, Deliveries: now}), Deliver: deliveries,
 	})
-	end := our.workWith(ctx, ended{our.queue, kind, done}, handlers)
+	var store queue.Store = our.queue
+	if done != nil {
+		store = ended{our.queue, kind, done}
+	}
+	end := our.workWith(ctx, store, handlers)
 	return our, func() error {
 		err := end()
 		deliveries.Wait()
@@ -272,11 +299,11 @@ func (s *suite) benchDeliveries(ctx context.Context) error {
 
 // byEvents enqueues events that are targeted and delivered.
 func (p *pushBench) byEvents(ctx context.Context) error {
-	done := newCountdown(p.options.pushes)
-	our, stop := p.work(ctx, p.sender, push.Deliver, done, push.QueueNotify, push.QueuePush, push.QueueUrgent)
+	delivered := p.delivered(p.options.pushes)
+	our, stop := p.work(ctx, p.sender, "", nil, push.QueueNotify, push.QueuePush, push.QueueUrgent)
 	err := announce(ctx, our, p.toAll(p.options.pushes)...)
 	if err == nil {
-		err = done.wait(ctx)
+		err = delivered(ctx)
 	}
 	return errors.Join(err, stop())
 }
@@ -304,20 +331,48 @@ func (p *pushBench) deliver(ctx context.Context, sender *apns.Sender, n int) err
 	return errors.Join(done.wait(ctx), stop())
 }
 
+// left returns how many tasks of notifications, or claims of some, there are.
+func (p *pushBench) left(ctx context.Context) (n int, err error) {
+	err = p.db.QueryRowContext(ctx, "SELECT (SELECT COUNT(*) FROM tasks WHERE type IN ('notify', 'target', 'deliver'))"+
+		" + (SELECT COUNT(*) FROM task_leases WHERE queue IN ('notify', 'push', 'push_urgent'))"+
+		" + (SELECT COUNT(*) FROM parked_tasks WHERE type IN ('notify', 'target', 'deliver'))").Scan(&n)
+	return n, err
+}
+
+// delivered returns what waits until n messages more than now are accepted, and no task is left.
+func (p *pushBench) delivered(n int) func(ctx context.Context) error {
+	n += p.apple.Stats().Accepted
+	return func(ctx context.Context) error {
+		if err := p.apple.Await(ctx, func(s apnstest.Stats) bool { return s.Accepted >= n }); err != nil {
+			return err
+		}
+		for {
+			left, err := p.left(ctx)
+			if err != nil || left == 0 {
+				return err
+			}
+			if err := retry.Sleep(ctx, time.Millisecond); err != nil {
+				return err
+			}
+		}
+	}
+}
+
 // forget empties what runs leave behind, as the purge of a service does a day later.
 func (p *pushBench) forget(ctx context.Context) error {
-	var left int
-	err := p.db.QueryRowContext(ctx, "SELECT (SELECT COUNT(*) FROM tasks WHERE type IN ('notify', 'target', 'deliver'))"+
-		" + (SELECT COUNT(*) FROM task_leases WHERE queue IN ('notify', 'push', 'push_urgent'))"+
-		" + (SELECT COUNT(*) FROM parked_tasks WHERE type IN ('notify', 'target', 'deliver'))").Scan(&left)
+	left, err := p.left(ctx)
 	if err == nil && left > 0 {
 		err = fmt.Errorf("%d tasks are left", left)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = p.db.ExecContext(ctx, "TRUNCATE TABLE push_receipts")
-	return err
+	for _, table := range []string{"push_receipts", "push_accepted"} {
+		if _, err := p.db.ExecContext(ctx, "TRUNCATE TABLE "+table); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // loop calls do for the devices of the first followers from a number of goroutines.

@@ -139,8 +139,8 @@ func (s *suite) benchLatency(ctx context.Context) error {
 // due: what the producer is late with counts.
 func (p *pushBench) paceOut(ctx context.Context, w way, n int) ([]float64, error) {
 	arrived := p.await(n)
-	done := newCountdown(n)
-	our, stop := p.work(ctx, p.sender, push.Deliver, done, push.QueueNotify, push.QueuePush, push.QueueUrgent)
+	delivered := p.delivered(n)
+	our, stop := p.work(ctx, p.sender, "", nil, push.QueueNotify, push.QueuePush, push.QueueUrgent)
 	consuming, end := context.WithCancel(ctx)
 	var consumer sync.WaitGroup
 	consumer.Go(func() { _ = stream.New(p.client, our.queue, p.log, stream.Options{Name: "bench"}).Run(consuming) }) // its end is no error
@@ -162,7 +162,7 @@ func (p *pushBench) paceOut(ctx context.Context, w way, n int) ([]float64, error
 		err = retry.Sleep(ctx, time.Until(due(sent)))
 	}
 	if err == nil {
-		err = done.wait(ctx)
+		err = delivered(ctx)
 	}
 	end()
 	consumer.Wait()
@@ -221,11 +221,11 @@ func (s *suite) benchAudience(ctx context.Context) error {
 // tell has n followers told of an event, and, each time that a further share of them was,
 // another member of an urgent one. It returns how long the urgent ones took.
 func (p *pushBench) tell(ctx context.Context, n int, collapse string) ([]float64, error) {
-	done := newCountdown(n + p.options.urgents)
-	our, stop := p.work(ctx, p.sender, push.Deliver, done, push.QueueNotify, push.QueuePush, push.QueueUrgent)
+	delivered := p.delivered(n + p.options.urgents)
+	our, stop := p.work(ctx, p.sender, "", nil, push.QueueNotify, push.QueuePush, push.QueueUrgent)
 	times, err := p.tellBy(ctx, our, n, collapse)
 	if err == nil {
-		err = done.wait(ctx)
+		err = delivered(ctx)
 	}
 	return times, errors.Join(err, stop())
 }

@@ -98,13 +98,20 @@ func (c class) is() string { return "x.visibility = _ascii'" + string(c.Visibili
 // as q.photo. The aliases that it adds are x, the photo; o, its owner; g, the owner's row
 // of contacts about v; and h, the owner's block of v. It reads one row of each by its key. It
 // adds no rows unless a block is there twice.
-func SightJoins(photo string) string {
+func SightJoins(photo string) string { return PhotoJoins(photo) + ViewerJoins }
+
+// PhotoJoins are those of [SightJoins] that are about the photo alone. Before the members are joined, they
+// cost once what they else cost for each.
+func PhotoJoins(photo string) string {
 	return `
 LEFT JOIN photos x ON x.id = ` + photo + `
-LEFT JOIN users o ON o.id = x.owner_id
+LEFT JOIN users o ON o.id = x.owner_id`
+}
+
+// ViewerJoins are the others.
+const ViewerJoins = `
 LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id
 LEFT JOIN blocks h ON h.user_id = o.id AND h.blocked_id = v.id`
-}
 
 // Sight is whether member v may see photo x, as an expression over the tables of
 // [SightJoins] that is never NULL. An owner sees each of its own photos. To others the

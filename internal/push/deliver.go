@@ -211,36 +211,49 @@ var (
 
 // Handle implements [queue.Handler].
 func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome {
-	b := &batch{
-		Deliveries: d, ctx: ctx, jobs: make([]*job, len(tasks)), jitter: rand.Float64(), inFlight: make(map[*asked]*sent),
+	b := d.newBatch(ctx)
+	defer b.end()
+	for _, t := range tasks {
+		b.jobs = append(b.jobs, &job{task: t, rest: queue.New{Queue: t.Queue, Priority: t.Priority}})
+	}
+	b.deliver(b.begin()) //nolint:contextcheck // what has left is answered after the end of ctx, too
+	return b.settled()   //nolint:contextcheck // and what was accepted is recorded
+}
+
+func (d *Deliveries) newBatch(ctx context.Context) *batch {
+	return &batch{
+		Deliveries: d, ctx: ctx, jitter: rand.Float64(), inFlight: make(map[*asked]*sent),
 		results: make(chan answer, maxFlight+maxLook), book: book{unwritten: make(map[*asked]*sent)},
 	}
-	for i, t := range tasks {
-		b.jobs[i] = &job{task: t}
-	}
-	defer func() { // of a panic
-		if !b.detached {
-			for _, s := range b.inFlight {
-				d.breakers.release(s.pass)
-			}
-			clear(b.inFlight)
-			b.forget()
-		}
-	}()
-	b.deliver(b.begin())                                //nolint:contextcheck // what has left is answered after the end of ctx, too
-	b.collect(ctx.Done(), 0, d.Patience, briefPatience) //nolint:contextcheck // and what was accepted is recorded
+}
+
+// settled waits for the answers to the messages of the batch, as long as it should, and returns what becomes of
+// its jobs. What is left of it goes on in the background.
+func (b *batch) settled() []queue.Outcome {
+	b.collect(b.ctx.Done(), 0, b.Patience, briefPatience)
 	b.mark()
-	b.flushInTime() //nolint:contextcheck // likewise
-	outcomes := make([]queue.Outcome, len(tasks))
+	b.flushInTime()
+	outcomes := make([]queue.Outcome, len(b.jobs))
 	for i, j := range b.jobs {
 		outcomes[i] = b.outcome(j)
 	}
 	b.detached = true
 	b.release()
 	if len(b.inFlight) > 0 || len(b.receipts) > 0 {
-		d.detached.Go(b.goOn)
+		b.Deliveries.detached.Go(b.goOn)
 	}
 	return outcomes
+}
+
+// end is the end of the batch if its handler panics.
+func (b *batch) end() {
+	if !b.detached {
+		for _, s := range b.inFlight {
+			b.breakers.release(s.pass)
+		}
+		clear(b.inFlight)
+		b.forget()
+	}
 }
 
 // deliver looks at jobs, some at a time, and sends what is to go.
@@ -275,11 +288,13 @@ func (b *batch) goOn() {
 }
 
 // reserve reports whether nothing else of this process sends the same, and keeps it so
-// until release.
+// until release. If something does, the delivery is done later.
 func (b *batch) reserve(one *asked) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.reserved[one.key] {
+		postponed.WithLabelValues(sameInFlight).Inc()
+		one.later(2*time.Second, errInFlight)
 		return false
 	}
 	b.reserved[one.key] = true

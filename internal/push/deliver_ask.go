@@ -15,6 +15,7 @@ import (
 // job is the work of one task: the deliveries of an event, or the one of a burst.
 type job struct {
 	task    queue.Task
+	rest    queue.New // the task of what is left of it, without payload and delay
 	payload Delivery
 	burst   [16]byte     // of the payload, or else of the event; zero: the event has no collapse key
 	event   *StoredEvent // nil: it was deleted, or lost
@@ -76,8 +77,6 @@ func (b *batch) begin() []*job {
 			}
 			switch {
 			case !b.reserve(one):
-				postponed.WithLabelValues(sameInFlight).Inc()
-				one.later(2*time.Second, errInFlight)
 			case j.burst == [16]byte{}:
 				one.events = []*StoredEvent{j.event}
 			default: // also without its event: it has absorbed the deliveries of others

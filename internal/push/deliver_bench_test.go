@@ -73,8 +73,16 @@ func BenchmarkDeliver(b *testing.B) {
 				event := storeEvent(b, store, push.Event{
 					Type: "upload", Actor: member.ID(devices + 1), Object: "photo:901", Followers: true, Title: "A new photo", Body: "of a lake", Collapse: kind.collapse,
 				})
-				insertRows(b, db, "tasks (type, subject, args, queue)", devices, func(i int) string {
-					return fmt.Sprintf(`('deliver', %d, '{"event":%d,"to":[[%[1]d,%[1]d]]}', 'push')`, i+1, event.Number)
+				each := 256
+				if kind.collapse != "" {
+					each = 1
+				}
+				insertRows(b, db, "tasks (type, subject, args, queue)", (devices+each-1)/each, func(i int) string {
+					var to []string
+					for d := i*each + 1; d <= min((i+1)*each, devices); d++ {
+						to = append(to, fmt.Sprintf("[%d,%[1]d]", d))
+					}
+					return fmt.Sprintf(`('deliver', %d, '{"event":%d,"to":[%s]}', 'push')`, i*each+1, event.Number, strings.Join(to, ","))
 				})
 				if kind.collapse != "" {
 					burst := event.Burst()

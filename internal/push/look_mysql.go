@@ -33,14 +33,14 @@ type lookedEvent struct {
 	Candidates [][3]uint64 `json:"m"`
 }
 
-// lookText reads, for a candidate without a device, one entry of the index of devices, and
-// for each device of the others one row of each table, by its key.
+// lookText reads one row of each table that is about the event, by its key; for a candidate without a device, one entry of
+// the index of devices; and for each device of the others one row of each other table, by its key.
 //
 // Objects are compared in the character set of the column, as the index is not used
 // otherwise. The hint keeps MySQL from scanning tables that are small today, or were when it
 // last counted their rows; MariaDB does not need it.
 var lookText = `
-SELECT /*+ NO_BNL() */ q.i, q.n, e.number IS NULL, ` + deviceColumns + `,
+SELECT /*+ NO_BNL() */ c.i, q.n, e.number IS NULL, ` + deviceColumns + `,
   s.types, COALESCE(s.quiet_from, 0), COALESCE(s.quiet_to, 0), COALESCE(s.time_zone, ''),
   GREATEST(COALESCE(mo.until_at, 0), COALESCE(mu.until_at, 0)),
   bv.user_id IS NOT NULL OR ba.user_id IS NOT NULL,
@@ -51,18 +51,18 @@ SELECT /*+ NO_BNL() */ q.i, q.n, e.number IS NULL, ` + deviceColumns + `,
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
   n BIGINT UNSIGNED PATH '$.n', t BIGINT UNSIGNED PATH '$.t', c BIGINT UNSIGNED PATH '$.c', a BIGINT UNSIGNED PATH '$.a',
   p BIGINT UNSIGNED PATH '$.p', o VARCHAR(100) PATH '$.o', u VARCHAR(100) PATH '$.u',
-  NESTED PATH '$.m[*]' COLUMNS (
-    i INT UNSIGNED PATH '$[0]', m BIGINT UNSIGNED PATH '$[1]', d BIGINT UNSIGNED PATH '$[2]'))) AS q
-STRAIGHT_JOIN push_devices d FORCE INDEX (members) ON d.member_id = q.m AND d.gone_at IS NULL AND (q.d = 0 OR q.d = d.id)
-STRAIGHT_JOIN users v ON v.id = d.member_id
+  m JSON PATH '$.m')) AS q
 LEFT JOIN push_events e ON e.number = q.n AND e.task_id = q.t AND e.created_at = q.c
+LEFT JOIN users a ON a.id = q.a` + contacts.PhotoJoins("q.p") + `
+STRAIGHT_JOIN JSON_TABLE(q.m, '$[*]' COLUMNS (i INT UNSIGNED PATH '$[0]', m BIGINT UNSIGNED PATH '$[1]', d BIGINT UNSIGNED PATH '$[2]')) AS c
+STRAIGHT_JOIN push_devices d FORCE INDEX (members) ON d.member_id = c.m AND d.gone_at IS NULL AND (c.d = 0 OR c.d = d.id)
+STRAIGHT_JOIN users v ON v.id = d.member_id
 LEFT JOIN push_settings s ON s.member_id = v.id
 LEFT JOIN push_mutes mo ON mo.member_id = v.id AND mo.object = CONVERT(q.o USING ascii) COLLATE ascii_bin
 LEFT JOIN push_mutes mu ON mu.member_id = v.id AND mu.object = CONVERT(q.u USING ascii) COLLATE ascii_bin
 LEFT JOIN blocks bv ON bv.user_id = v.id AND bv.blocked_id = q.a
 LEFT JOIN blocks ba ON ba.user_id = q.a AND ba.blocked_id = v.id
-LEFT JOIN push_receipts r ON r.event_number = q.n AND r.member_id = v.id AND r.device_id = d.id
-LEFT JOIN users a ON a.id = q.a` + contacts.SightJoins("q.p")
+LEFT JOIN push_receipts r ON r.event_number = q.n AND r.member_id = v.id AND r.device_id = d.id` + contacts.ViewerJoins
 
 // Look implements [Looker]. Candidates of events that have been forgotten have no facts.
 func (m *MySQL) Look(ctx context.Context, candidates []Candidate) ([]Facts, error) {
@@ -93,7 +93,9 @@ func (m *MySQL) Look(ctx context.Context, candidates []Candidate) ([]Facts, erro
 			replaced = true
 		} else if !seen[k] {
 			seen[k] = true
-			row.Accepted = row.Accepted || accepted[candidates[row.Candidate]]
+			c := candidates[row.Candidate]
+			c.Device = row.Device.ID
+			row.Accepted = row.Accepted || accepted[c]
 			all = append(all, row.Facts)
 		}
 	}

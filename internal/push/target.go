@@ -114,6 +114,8 @@ type Targeting struct {
 type TargetingOptions struct {
 	Store     TargetStore
 	Followers Followers
+	// Deliveries sends what has few recipients at once; nil: all is sent by tasks.
+	Deliveries *Deliveries
 	// PageSize is how many recipients, and how many deliveries, a page has; 0:
 	// [DefaultPageSize].
 	PageSize int
@@ -157,6 +159,7 @@ type page struct {
 	skips   []Receipt
 	// deviceless counts followers without a device: there are no receipts of them.
 	deviceless int
+	job        *job // its deliveries that are sent at once; nil: there are none
 	outcome    queue.Outcome
 }
 
@@ -175,7 +178,21 @@ func (g *Targeting) Handle(ctx context.Context, tasks []queue.Task) []queue.Outc
 	for i, t := range tasks {
 		all[i] = &page{task: t}
 	}
-	g.target(ctx, g.begin(ctx, all))
+	var b *batch
+	if g.Deliveries != nil {
+		b = g.Deliveries.newBatch(ctx)
+		defer b.end()
+	}
+	g.target(ctx, b, g.begin(ctx, all))
+	if b != nil {
+		sent := b.settled()
+		for _, p := range all {
+			if i := slices.Index(b.jobs, p.job); i >= 0 {
+				p.outcome.Err = sent[i].Err
+				p.outcome.Next = append(p.outcome.Next, sent[i].Next...)
+			}
+		}
+	}
 	outcomes := make([]queue.Outcome, len(all))
 	for i, p := range all {
 		outcomes[i] = p.outcome
@@ -335,12 +352,12 @@ func (g *Targeting) renumber(ctx context.Context, events []NewEvent, stored []St
 }
 
 // target does the pages, as many small ones at once as there may be candidates.
-func (g *Targeting) target(ctx context.Context, pages []*page) {
+func (g *Targeting) target(ctx context.Context, b *batch, pages []*page) {
 	made := 0
 	var group []*page
 	candidates := 0
 	flush := func() {
-		made += g.look(ctx, group)
+		made += g.look(ctx, b, group)
 		group, candidates = nil, 0
 	}
 	for some := range slices.Chunk(pages, followersAtOnce) {
@@ -421,15 +438,16 @@ func (p *page) skip(id member.ID, device uint64, reason Skip) {
 }
 
 // look does the pages of a group, and returns how many deliveries it made.
-func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
+func (g *Targeting) look(ctx context.Context, b *batch, group []*page) (made int) {
 	var candidates []Candidate
 	for _, p := range group {
 		for _, id := range p.members {
 			if id != p.event.Actor || !p.event.Followers { // the actor is not notified of its own event as a follower
-				candidates = append(candidates, Candidate{Event: p.event.Number, Member: id})
+				candidates = append(candidates, Candidate{Event: p.event.Number, Member: id, Task: p.task.ID})
 			}
 		}
 	}
+	at := time.Now()
 	facts, err := g.Store.Look(ctx, candidates)
 	if err != nil {
 		g.failed(group, err)
@@ -462,6 +480,9 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 		return made
 	}
 	for _, p := range done {
+		if b != nil && !p.more && p.event.Collapse == "" {
+			p.sendNow(b, at)
+		}
 		p.deliveries()
 		p.succeed()
 		p.count()
@@ -512,7 +533,7 @@ func (p *page) decide(of map[Candidate][]Facts, limit int) {
 			p.members, p.more = p.members[:i], true
 			return
 		}
-		facts := of[Candidate{Event: p.event.Number, Member: id}]
+		facts := of[Candidate{Event: p.event.Number, Member: id, Task: p.task.ID}]
 		switch {
 		case p.event.Followers && id == p.event.Actor:
 		case len(facts) == 0 && p.event.Followers:
@@ -660,6 +681,30 @@ func (p *page) deliveries() {
 	}
 }
 
+// sendNow sends what need not wait, in place of tasks. There are no more pages to wait for that.
+func (p *page) sendNow(b *batch, at time.Time) {
+	var now []Facts
+	p.sends = slices.DeleteFunc(p.sends, func(s send) bool {
+		isNow := s.notBefore.IsZero() && b.Senders[s.Device.Platform] != nil // or another process may have its keys
+		if isNow {
+			now = append(now, s.Facts)
+		}
+		return isNow
+	})
+	if len(now) > 0 {
+		b.targeted(p, at, now)
+	}
+}
+
+// next is the queue and the priority of a delivery of the page.
+func (p *page) next() queue.New {
+	n := queue.New{Queue: QueuePush, Priority: p.priority()}
+	if p.event.Urgent {
+		n.Queue = QueueUrgent
+	}
+	return n
+}
+
 // start is when a delivery may start: after the quiet hours and, of a burst, after others of it, unless the event
 // expires by then.
 func (p *page) start(s send) time.Time {
@@ -676,11 +721,8 @@ func (p *page) deliver(delay time.Duration, to ...Recipient) {
 		burst := p.event.Burst()
 		d.Burst = hex.EncodeToString(burst[:])
 	}
-	n := d.task()
-	n.Priority, n.Delay = p.priority(), delay
-	if p.event.Urgent {
-		n.Queue = QueueUrgent
-	}
+	n, next := d.task(), p.next()
+	n.Queue, n.Priority, n.Delay = next.Queue, next.Priority, delay
 	p.outcome.Next = append(p.outcome.Next, n)
 }
 

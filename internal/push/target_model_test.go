@@ -475,7 +475,7 @@ func (s *shaky) Look(ctx context.Context, candidates []push.Candidate) ([]push.F
 	}
 	facts, err := s.MySQL.Look(ctx, candidates)
 	for _, f := range facts {
-		s.looked[candidates[f.Candidate]] = f.Now
+		s.looked[push.Candidate{Event: candidates[f.Candidate].Event, Member: candidates[f.Candidate].Member}] = f.Now
 	}
 	return facts, err
 }

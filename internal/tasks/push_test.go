@@ -74,7 +74,7 @@ func TestDefaultWorkers(t *testing.T) {
 		{Queue: "fan_out_slots", Count: 2, Batch: 4},
 		{Queue: "refill", Count: 2, Batch: 128},
 		{Queue: "notify", Count: 2, Batch: 64, Lease: 5 * time.Second},
-		{Queue: "push", Count: 6, Batch: 128, Lease: 5 * time.Second},
+		{Queue: "push", Count: 6, Batch: 64, Lease: 5 * time.Second},
 		{Queue: "push_urgent", Count: 3, Batch: 64, Lease: 5 * time.Second},
 	}
 	if got := tasks.DefaultWorkers(); !slices.Equal(got, want) {
@@ -103,7 +103,7 @@ func TestKeysOfPush(t *testing.T) {
 		{key(push.TargetKey, 1, `{"event":5,"after":"7"}`), key(push.TargetKey, 1, `{"event":5,"after":"8"}`), false},
 		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]]}`), key(push.DeliverKey, 3, `{"event":6,"to":[[7,3]]}`), false},
 		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]],"burst":"ab"}`), key(push.DeliverKey, 3, `{"event":6,"to":[[7,3]],"burst":"ab"}`), true},
-		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]],"burst":"ab"}`), key(push.DeliverKey, 4, `{"event":6,"to":[[7,3]],"burst":"ab"}`), false},
+		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]],"burst":"ab"}`), key(push.DeliverKey, 4, `{"event":6,"to":[[7,4]],"burst":"ab"}`), false},
 	} {
 		if (test.a == test.b) != test.equal {
 			t.Errorf("%q and %q", test.a, test.b)

@@ -89,10 +89,10 @@ type Step struct {
 	Extra  string
 }
 
-// Stored reports whether a stored table is read: not a list among the arguments, q by
-// name, nor a table that the query makes itself, nor one that it only adds to.
+// Stored reports whether a stored table is read: not a list among the arguments, which is JSON,
+// nor a table that the query makes itself, nor one that it only adds to.
 func (s Step) Stored() bool {
-	return s.Table != "" && s.Table != "q" && !strings.HasPrefix(s.Table, "<") && s.Select != "INSERT"
+	return s.Table != "" && !strings.Contains(s.Extra, "json_table") && !strings.HasPrefix(s.Table, "<") && s.Select != "INSERT"
 }
 
 // Scans reports whether all rows or all entries of an index are read.
