@@ -230,7 +230,7 @@ CREATE TABLE IF NOT EXISTS push_accepted (
   first_member BIGINT UNSIGNED NOT NULL COMMENT 'the least of devices',
   last_member  BIGINT UNSIGNED NOT NULL COMMENT 'the greatest',
   devices_count SMALLINT UNSIGNED NOT NULL,
-  devices      MEDIUMTEXT      NOT NULL COMMENT 'JSON: [[member, device, id of the push service], …]',
+  devices      JSON            NOT NULL COMMENT '[[member, device, id of the push service], …]',
   at           BIGINT UNSIGNED NOT NULL,
   PRIMARY KEY (event_number, task_id, device_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
@@ -57,9 +58,11 @@ const fateDevice = " COALESCE(d.platform, ''), IF(d.gone_at IS NULL, '', d.gone_
 
 func (m *MySQL) ownFates(ctx context.Context, event uint64, only member.ID, after Fate) (list []Fate, more bool, err error) {
 	list, err = mysql.Select(ctx, m.db, func(rows *sql.Rows) (f Fate, err error) {
-		err = rows.Scan(&f.Event, &f.Member, &f.Device, &f.State, &f.Reason, &f.ProviderID, (*instant)(&f.At), &f.Platform, &f.Gone)
+		var burst []byte
+		err = rows.Scan(&f.Event, &f.Member, &f.Device, &f.State, &f.Reason, &f.ProviderID, (*instant)(&f.At), &burst, &f.Platform, &f.Gone)
+		copy(f.Burst[:], burst)
 		return f, err
-	}, "SELECT r.event_number, r.member_id, r.device_id, r.state, r.reason, r.provider_id, r.at,"+fateDevice+
+	}, "SELECT r.event_number, r.member_id, r.device_id, r.state, r.reason, r.provider_id, r.at, COALESCE(r.burst, ''),"+fateDevice+
 		" FROM push_receipts r FORCE INDEX (PRIMARY) LEFT JOIN push_devices d ON d.id = r.device_id AND d.member_id = r.member_id"+
 		" WHERE r.event_number = ? AND (? = 0 OR r.member_id = ?) AND (r.member_id > ? OR r.member_id = ? AND r.device_id > ?)"+
 		" ORDER BY r.event_number, r.member_id, r.device_id LIMIT ?",
@@ -74,17 +77,40 @@ func (m *MySQL) runFates(ctx context.Context, event uint64, only member.ID, afte
 	if only != 0 {
 		which, args = "event_number = ? AND first_member <= ? AND last_member >= ?", []any{event, only, only}
 	}
-	list, err = mysql.Select(ctx, m.db, func(rows *sql.Rows) (f Fate, err error) {
-		f.Event, f.State = event, StateAccepted
-		err = rows.Scan(&f.Task, &f.run, &f.Member, &f.Device, &f.ProviderID, (*instant)(&f.At), &f.Platform, &f.Gone)
-		f.ProviderID = cmp.Or(f.ProviderID, messageID(event, f.Device))
-		return f, err
-	}, "SELECT r.task_id, r.device_id, q.m, q.d, COALESCE(q.i, ''), r.at,"+fateDevice+
-		" FROM (SELECT * FROM push_accepted FORCE INDEX (PRIMARY) WHERE "+which+") AS r"+
-		" JOIN JSON_TABLE(r.devices, '$[*]' COLUMNS (m BIGINT UNSIGNED PATH '$[0]', d BIGINT UNSIGNED PATH '$[1]', i VARCHAR(128) PATH '$[2]')) AS q"+
-		" LEFT JOIN push_devices d ON d.id = q.d AND d.member_id = q.m WHERE ? = 0 OR q.m = ?", append(args, only, only)...)
-	slices.SortFunc(list, func(a, b Fate) int {
-		return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.run, b.run), cmp.Compare(a.Member, b.Member), cmp.Compare(a.Device, b.Device))
-	})
-	return list, only == 0 && len(list) > 0, err
+	runs, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (fates []Fate, err error) {
+		f := Fate{Receipt: Receipt{Event: event, State: StateAccepted}}
+		var text []byte
+		if err := rows.Scan(&f.Task, &f.run, (*instant)(&f.At), &text); err != nil {
+			return nil, err
+		}
+		var devices []acceptedDevice
+		err = json.Unmarshal(text, &devices)
+		for _, d := range devices {
+			f.Member, f.Device, f.ProviderID = d.Member, d.Device, cmp.Or(d.ID, messageID(event, d.Device))
+			if only == 0 || f.Member == only {
+				fates = append(fates, f)
+			}
+		}
+		return fates, err
+	}, "SELECT task_id, device_id, at, devices FROM push_accepted FORCE INDEX (PRIMARY) WHERE "+which, args...)
+	list = slices.Concat(runs...)
+	if err != nil || len(list) == 0 {
+		return nil, false, err
+	}
+	devices := make([]uint64, len(list))
+	for i, f := range list {
+		devices[i] = f.Device
+	}
+	known := make(map[Recipient]Fate)
+	_, err = mysql.Select(ctx, m.db, func(rows *sql.Rows) (_ struct{}, err error) {
+		var f Fate
+		err = rows.Scan(&f.Device, &f.Member, &f.Platform, &f.Gone)
+		known[Recipient{f.Member, f.Device}] = f
+		return struct{}{}, err
+	}, "SELECT d.id, d.member_id,"+fateDevice+" FROM push_devices d FORCE INDEX (PRIMARY) WHERE d.id IN ("+mysql.Marks(len(devices))+")", mysql.Args(devices)...)
+	for i, f := range list {
+		is := known[Recipient{f.Member, f.Device}]
+		list[i].Platform, list[i].Gone = is.Platform, is.Gone
+	}
+	return list, only == 0, err
 }

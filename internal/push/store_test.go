@@ -1,12 +1,14 @@
 package push_test
 
 import (
+	gocmp "cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -463,7 +465,7 @@ func TestReceipts(t *testing.T) {
 		{Event: 1, Member: 2, Device: 20, State: push.StateAccepted, Reason: "doubled", ProviderID: "p1%20%3Cb%3E%1B", Burst: burst},
 		{Event: 1, Member: 3, State: push.StateSkipped, Reason: "no_device"},
 	}
-	noTime := cmpopts.IgnoreFields(push.Receipt{}, "At", "Burst")
+	noTime := cmpopts.IgnoreFields(push.Receipt{}, "At")
 	for _, of := range []struct {
 		member member.ID
 		want   []push.Receipt
@@ -724,6 +726,64 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 	cancel()
 	<-ended
+}
+
+// TestRuns: receipts of one task are a row, which a look for that task finds, and no other.
+func TestRuns(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+
+	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (10, 1, 'fcm', REPEAT('a', 32), 5), (20, 2, 'fcm', REPEAT('b', 32), 5), (30, 3, 'fcm', REPEAT('c', 32), 5)")
+	event := storeEvent(t, store, push.Event{Type: "upload", Actor: 5, Recipients: []member.ID{1, 2, 3}}).Number
+	of := func(device, task uint64, id string) push.Receipt {
+		return push.Receipt{Event: event, Member: member.ID(device / 10), Device: device, State: push.StateAccepted, ProviderID: id, Task: task}
+	}
+	accepted := func(task uint64) (devices []uint64) {
+		t.Helper()
+		var candidates []push.Candidate
+		for id := member.ID(1); id <= 3; id++ {
+			candidates = append(candidates, push.Candidate{Event: event, Member: id, Task: task})
+		}
+		facts, err := store.Look(t.Context(), candidates)
+		must(t, err)
+		if len(facts) != 3 {
+			t.Fatalf("%d facts", len(facts))
+		}
+		for _, f := range facts {
+			if f.Accepted {
+				devices = append(devices, f.Device.ID)
+			}
+		}
+		return devices
+	}
+	must(t, store.WriteReceipts(t.Context(), []push.Receipt{of(20, 7, "id <2>"), of(10, 7, "")}))
+	must(t, store.WriteReceipts(t.Context(), []push.Receipt{of(20, 7, "id <2>")})) // a process that was stopped knows less
+	if got := accepted(7); !slices.Equal(got, []uint64{10, 20}) || len(accepted(8)) > 0 || len(accepted(0)) > 0 {
+		t.Errorf("accepted for %d; of another task for %d, of none for %d", got, accepted(8), accepted(0))
+	}
+	must(t, store.WriteReceipts(t.Context(), []push.Receipt{of(20, 7, "id <2>"), of(10, 7, ""), of(30, 7, ""), of(30, 8, "")})) // it had grown when it could be written
+	want := []push.Receipt{of(10, 7, ""), of(20, 7, "id%20%3C2%3E"), of(30, 7, ""), of(30, 8, "")}
+	got := fatesOf(t, store, event, 0)
+	slices.SortFunc(got, func(a, b push.Receipt) int { return gocmp.Or(gocmp.Compare(a.Task, b.Task), gocmp.Compare(a.Device, b.Device)) })
+	for i, r := range got {
+		if r.Device != 20 && regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8`).MatchString(r.ProviderID) {
+			got[i].ProviderID = ""
+		}
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(push.Receipt{}, "At")); diff != "" {
+		t.Errorf("Fates (-want +got):\n%s", diff)
+	}
+	if own := fatesOf(t, store, event, 2); len(own) != 1 || own[0].Device != 20 {
+		t.Errorf("those of a member: %+v", own)
+	}
+	counts, err := store.CountReceipts(t.Context(), event, 1000)
+	if want := []push.ReceiptCount{{State: push.StateAccepted, Count: 4}}; err != nil || !slices.Equal(counts, want) {
+		t.Errorf("counts %+v, %v", counts, err)
+	}
+	exec(t, db, "UPDATE push_events SET forget_at = 1")
+	if _, err := store.Purge(t.Context()); err != nil || len(fatesOf(t, store, event, 0)) > 0 {
+		t.Errorf("after the purge, %+v, %v", fatesOf(t, store, event, 0), err)
+	}
 }
 
 // fatesOf returns the receipts of an event, of all members or of one.
