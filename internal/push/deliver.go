@@ -36,7 +36,9 @@ type DeliveryStore interface {
 type DeliveryOptions struct {
 	Store   DeliveryStore
 	Senders map[Platform]Sender // of the platforms that have keys here
-	Log     *slog.Logger
+	// ByMembers are the platforms whose push services members name: see [Kind].
+	ByMembers map[Platform]bool
+	Log       *slog.Logger
 	// Timeout is how long a message may take; 0: [DefaultTimeout]. It must be well below the
 	// limit of the pool.
 	Timeout time.Duration
@@ -169,7 +171,7 @@ func NewDeliveries(o DeliveryOptions) *Deliveries {
 	if o.Patience == 0 {
 		o.Patience = DefaultPatience
 	}
-	d := &Deliveries{DeliveryOptions: o, breakers: newBreakers(), reserved: make(map[deliveryKey]bool), lines: outage.NewLines(o.Log), standing: make(map[uint64][]uint64)}
+	d := &Deliveries{DeliveryOptions: o, breakers: newBreakers(o.ByMembers), reserved: make(map[deliveryKey]bool), lines: outage.NewLines(o.Log), standing: make(map[uint64][]uint64)}
 	d.ending, d.giveUp = context.WithCancel(context.Background()) //nolint:gosec // G118: Wait calls it
 	return d
 }
@@ -851,11 +853,11 @@ func (b *batch) settle(a answer) {
 // hear takes note of whether a subscription accepts anything. If it never did, vain says that this
 // message was not accepted either, and drop that this has been so for long. A subscription is not
 // dropped while its push service accepts messages to others: then it may fail for a moment. Only
-// those of browsers are judged, as members can make up no others.
+// those of push services that members name are judged, as they can make up no others.
 func (b *batch) hear(a answer) (vain, drop bool) {
 	device := a.message.Device
 	switch {
-	case device.Platform != WebPush || a.heard:
+	case !b.ByMembers[device.Platform] || a.heard:
 	case a.Outcome == Accepted:
 		b.heard = append(b.heard, device.ID)
 		b.mu.Lock()
