@@ -168,6 +168,12 @@ func TestDevicesSettingsAndMutesOverHTTP(t *testing.T) {
 			t.Errorf("listed %s, want %s", list, want)
 		}
 	}
+	// What makes two addresses one device must not change: rows would be there twice.
+	kept := column(t, f.db, "SELECT COUNT(*) FROM push_devices WHERE address_hash = UNHEX(SHA2(CONCAT(platform, CHAR(0),"+
+		" COALESCE(LOWER(JSON_UNQUOTE(JSON_EXTRACT(address, '$.token'))), JSON_UNQUOTE(JSON_EXTRACT(address, '$.endpoint')))), 256))")
+	if kept[0] != "2" {
+		t.Errorf("of 2 devices, %s have the key of before", kept[0])
+	}
 	f.want(t, http.StatusOK, `{"device_id":"1"}`, http.MethodPut, "/v1/users/6/devices", phone) // it moves
 	f.want(t, http.StatusNotFound, "", http.MethodDelete, "/v1/users/5/devices/1", "")
 	f.want(t, http.StatusNoContent, "", http.MethodDelete, "/v1/users/6/devices/1", "")

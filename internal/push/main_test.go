@@ -48,7 +48,9 @@ func must(t tester, err error) {
 }
 
 // addressOf returns an address that is its token alone.
-func addressOf(token string) push.Address { return push.NewAddress(token, map[string]string{"token": token}) }
+func addressOf(token string) push.Address {
+	return push.NewAddress(token, map[string]string{"token": token})
+}
 
 // tokenOf is its inverse; "" of an address that has none.
 func tokenOf(a push.Address) string {

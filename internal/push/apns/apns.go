@@ -177,7 +177,9 @@ func (s *Sender) SetKey(text []byte, keyID string) error {
 }
 
 // Origin implements [push.Sender].
-func (s *Sender) Origin(d push.Device) string { return "https://" + s.host(addressOf(d.Address)).address }
+func (s *Sender) Origin(d push.Device) string {
+	return "https://" + s.host(addressOf(d.Address)).address
+}
 
 func (s *Sender) host(a address) *host {
 	if a.Sandbox {

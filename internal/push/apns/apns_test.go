@@ -657,8 +657,9 @@ func TestKeyIsReplaced(t *testing.T) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{strings.Repeat("0a", 32), strings.Repeat("Fb", 80)} {
-		if err := check(address{Token: good}); err != nil {
-			t.Errorf("%s: %v", good, err)
+		a := address{Token: good}
+		if err := check(a); err != nil || strings.Contains(fmt.Sprintf("%v %+v %#v", a, &a, a), good) {
+			t.Errorf("%s: %v, printed as %v", good, err, a)
 		}
 	}
 	for _, bad := range []string{"", "abcd", strings.Repeat("a", 63), strings.Repeat("g", 64), strings.Repeat("ab", 101), strings.Repeat("a/", 32)} {

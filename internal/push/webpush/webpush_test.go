@@ -82,8 +82,9 @@ func TestAMessageArrives(t *testing.T) {
 		service := startService(t, o)
 		s := newSender(t, service, loopback)
 		u, device := subscribe(t, service, s.PublicKey())
-		if err := check(t.Context(), subscriptionOf(device.Address), loopback); err != nil {
-			t.Fatal(err)
+		subscription := subscriptionOf(device.Address)
+		if err := check(t.Context(), subscription, loopback); err != nil || strings.Contains(fmt.Sprintf("%v %+v %#v", subscription, &subscription, subscription), u.Endpoint()) {
+			t.Fatalf("%v, printed as %v", err, subscription)
 		}
 		m := message(device)
 		expires := float64(m.Expires.Unix())
