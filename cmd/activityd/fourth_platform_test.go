@@ -199,7 +199,7 @@ func TestAFourthPlatform(t *testing.T) {
 		`{"platform":"plaingateway","endpoint":"http://s3cret.example/"}`:        "is at no known gateway",
 		`{"platform":"plaingateway","endpoint":"http://127.0.0.1/","token":"t"}`: "plaingateway has none: want endpoint",
 		`{"platform":"fcm","token":"t","endpoint":"http://127.0.0.1/"}`:          "fcm has none: want token",
-		`{"platform":"other"}`:                                                   "want apns, webpush, fcm or plaingateway",
+		`{"platform":"other","endpoint":"http://127.0.0.1/"}`:                    "want apns, webpush, fcm or plaingateway",
 	} {
 		if status, text := r.request(t, http.MethodPut, devices, body); status != http.StatusBadRequest || !strings.Contains(text, want) || strings.Contains(text, "s3cret") {
 			t.Errorf("%s: %d %s, want %s", body, status, text, want)

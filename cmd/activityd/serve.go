@@ -152,7 +152,6 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	if b.requests == nil {
 		b.requests = b.queue
 	}
-	push.BeginSeries(c.push.platforms()...)
 	s := &service{backend: b, config: c, log: log, credentials: auth}
 	s.health = health.NewServers(b.ask, s.late.Since, health.NewRedis(b.redis, b.index, log), log)
 	s.hints = tasks.NewHints(b.queue, log)

@@ -56,7 +56,8 @@ func TestDevices(t *testing.T) {
 		// Padded, and of the other alphabet.
 		{
 			strings.NewReplacer("-", "+", "_", "/", authKey, authKey+"==").Replace(subscription("https://push.example/secret")),
-			"webpush", address{Endpoint: "https://push.example/secret"},
+			"webpush",
+			address{Endpoint: "https://push.example/secret"},
 		},
 	} {
 		foreseen(t, newJSON(t.Context(), http.MethodPut, devicesPath, test.body))
