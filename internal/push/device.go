@@ -24,7 +24,7 @@ type Device struct {
 type Address struct {
 	Secret
 
-	key  string // "" of one that was read from the store
+	key  string // "" of one that was read from the store, which cannot be registered
 	text []byte // JSON
 }
 

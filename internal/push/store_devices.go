@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,6 +47,9 @@ func scanDevice(rows *sql.Rows) (d Device, err error) {
 // member moves, and one that was gone is live again. The error wraps
 // [contacts.ErrNoMember] if there is no such member.
 func (m *MySQL) Register(ctx context.Context, id member.ID, platform Platform, a Address) (d Device, err error) {
+	if a.key == "" { // else all of these would be one device
+		return d, errors.New("push: this address was not made to be registered")
+	}
 	sum := hashOf(string(platform), a.key)
 	hash := sum[:]
 	args := []any{id, platform, string(a.text), hash}

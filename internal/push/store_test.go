@@ -111,6 +111,10 @@ func TestRegister(t *testing.T) {
 		t.Errorf("alive again: %+v", alive)
 	}
 
+	if d, err := store.Register(t.Context(), 2, push.WebPush, alive.Address); err == nil {
+		t.Errorf("registered without a key: %+v", d)
+	}
+
 	// One key is one device, unless it is of two platforms.
 	ids := map[uint64]bool{}
 	for _, r := range []struct {
