@@ -159,7 +159,7 @@ CREATE TABLE IF NOT EXISTS once_keys (
 CREATE TABLE IF NOT EXISTS push_devices (
   id            BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   member_id     BIGINT UNSIGNED NOT NULL,
-  platform      VARCHAR(16)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'apns, webpush, fcm',
+  platform      VARCHAR(16)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'as in apns',
   address_hash  BINARY(32)      NOT NULL COMMENT 'SHA-256 of the platform and the token or endpoint',
   address       JSON            NOT NULL DEFAULT (JSON_OBJECT()) COMMENT 'empty once it is gone',
   language      VARCHAR(35)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '' COMMENT 'of its texts, as in BCP 47',

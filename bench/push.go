@@ -167,7 +167,7 @@ func (p *pushBench) work(ctx context.Context, sender *apns.Sender, kind string, 
 	our = newActivityd(p.backend)
 	our.pool.Workers = slices.DeleteFunc(our.pool.Workers, func(w queue.Workers) bool { return !slices.Contains(queues, w.Queue) })
 	kept := push.NewMySQL(p.db)
-	deliveries := push.NewDeliveries(push.DeliveryOptions{Store: kept, Senders: map[push.Platform]push.Sender{push.APNs: sender}, Log: p.log})
+	deliveries := push.NewDeliveries(push.DeliveryOptions{Store: kept, Senders: map[push.Platform]push.Sender{apns.Platform: sender}, Log: p.log})
 	now := deliveries
 	if kind == push.Notify { // what is sent at once would be no delivery that waits
 		now = nil
@@ -398,7 +398,7 @@ func (p *pushBench) bySender(ctx context.Context) error {
 	return p.loop(ctx, inFlight, func(ctx context.Context, i int) error {
 		r := p.sender.Send(ctx, push.Message{
 			ID:     fmt.Sprintf("00000000-0000-8000-8000-%012x", i),
-			Device: push.Device{Platform: push.APNs, Address: push.Address{Token: p.tokens[i]}},
+			Device: push.Device{Platform: apns.Platform, Address: apns.NewAddress(p.tokens[i], false)},
 			Notification: push.Notification{
 				Event: "1", Type: e.Type, Actor: e.Actor, Object: e.Object, Title: e.Title, Body: e.Body, Data: e.Data, Count: 1,
 				Collapse: strings.Repeat("c", 32),

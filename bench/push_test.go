@@ -20,7 +20,7 @@ func (p *pushBench) handlersOfPush(sender *apns.Sender) (our *activityd, handler
 	store := push.NewMySQL(p.db)
 	return our, tasks.Handlers(p.index, our.store, our.queue, tasks.HandlerOptions{
 		Notify:  push.NewTargeting(push.TargetingOptions{Store: store, Followers: our.store}),
-		Deliver: push.NewDeliveries(push.DeliveryOptions{Store: store, Senders: map[push.Platform]push.Sender{push.APNs: sender}, Log: p.log}),
+		Deliver: push.NewDeliveries(push.DeliveryOptions{Store: store, Senders: map[push.Platform]push.Sender{apns.Platform: sender}, Log: p.log}),
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/httpserver"
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/settings"
 )
 
@@ -88,6 +89,7 @@ func (s *service) lent(queue string) bool {
 
 // loadSenders loads the keys for push services, if there are workers.
 func (a *credentials) loadSenders(c *config, log *slog.Logger) (err error) {
+	push.BeginSeries(c.push.platforms()...)
 	if c.role == roleAPI {
 		return nil
 	}

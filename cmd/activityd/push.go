@@ -8,111 +8,94 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"net/netip"
-	"net/url"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/apns"
-	"github.com/activityd/activityd/internal/push/fcm"
+	"github.com/activityd/activityd/internal/push/platforms"
 	"github.com/activityd/activityd/internal/push/webpush"
 	"github.com/activityd/activityd/internal/settings"
 )
 
 // pushConfig is what the settings about push services say. Each platform has keys, or is off.
 type pushConfig struct {
-	apnsKey, apnsKeyID, apnsTeamID, apnsTopic, apnsURL string
-	webpushKey, webpushSubject                         string
-	webpushAllow                                       string
-	fcmCredentials, fcmURL                             string
-	tlsRoots                                           string
+	kinds    []push.Kind        // nil: platforms.All
+	values   map[string]*string // of their settings, by name
+	tlsRoots string
+}
+
+func (p *pushConfig) platforms() []push.Kind {
+	if p.kinds == nil {
+		p.kinds = platforms.All()
+	}
+	return p.kinds
+}
+
+// value returns the value of a setting of a platform; "" if it is not given.
+func (p *pushConfig) value(name string) string {
+	if value := p.values[name]; value != nil {
+		return *value
+	}
+	return ""
 }
 
 func (p *pushConfig) flags(f *pflag.FlagSet) {
-	f.StringVar(&p.apnsKey, "apns-key", "", "`file` of the key for Apple's push service (.p8); read again when it changes, as are the other two")
-	f.StringVar(&p.apnsKeyID, "apns-key-id", "", "the key's `id`; without it, that in the file's name AuthKey_ID.p8")
-	f.StringVar(&p.apnsTeamID, "apns-team-id", "", "the `id` of the team that the key belongs to; required with the key")
-	f.StringVar(&p.apnsTopic, "apns-topic", "", "the app's bundle `id`; required with the key")
-	f.StringVar(&p.apnsURL, "apns-url", "", "`URL` to send to instead of Apple's two hosts")
-	f.StringVar(&p.webpushKey, "webpush-key", "", "`file` of the private VAPID key for browsers; activityd push keys makes one")
-	f.StringVar(&p.webpushSubject, "webpush-subject", "", "how push services reach you: `mailto:address` or an https URL; required with the key")
-	f.StringVar(&p.webpushAllow, "webpush-allow", "", "`networks` whose push services are sent to although they are not public, as in 10.1.0.0/16,127.0.0.1/32")
-	f.StringVar(&p.fcmCredentials, "fcm-credentials", "", "`file` of the service account (JSON) for Firebase Cloud Messaging")
-	f.StringVar(&p.fcmURL, "fcm-url", "", "`URL` to send to instead of Google's; access tokens come from where the service account's file says")
+	p.values = make(map[string]*string)
+	for _, kind := range p.platforms() {
+		for _, s := range kind.Settings {
+			p.values[s.Name] = f.String(s.Name, "", s.Usage)
+			settings.NoFlag(f, s.Name)
+		}
+	}
 	f.StringVar(&p.tlsRoots, "tls-roots", "", "`file` of the CAs, in PEM, that push services are known by instead of the system's")
-	settings.NoFlag(f, "apns-key", "apns-key-id", "apns-team-id", "apns-topic", "apns-url", "webpush-key", "webpush-subject", "webpush-allow",
-		"fcm-credentials", "fcm-url", "tls-roots")
+	settings.NoFlag(f, "tls-roots")
 }
 
 // check calls want for each value that cannot be.
 func (p *pushConfig) check(want func(flag string, ok bool, format string, args ...any)) {
-	// Of the settings of a platform, the first one switches it on and needs the others.
-	for _, platform := range [][]struct {
-		flag, value string
-		needed      bool
-	}{
-		{{"apns-key", p.apnsKey, true}, {"apns-team-id", p.apnsTeamID, true}, {"apns-topic", p.apnsTopic, true}, {"apns-key-id", p.apnsKeyID, false}, {"apns-url", p.apnsURL, false}},
-		{{"webpush-key", p.webpushKey, true}, {"webpush-subject", p.webpushSubject, true}},
-		{{"fcm-credentials", p.fcmCredentials, true}, {"fcm-url", p.fcmURL, false}},
-	} {
-		given := ""
-		for _, s := range platform {
-			if given == "" && s.value != "" {
-				given = s.flag
+	for _, kind := range p.platforms() {
+		given := "" // what needs the required ones
+		for _, s := range kind.Settings {
+			if given == "" && !s.Alone && p.value(s.Name) != "" {
+				given = s.Name
 			}
 		}
-		for _, s := range platform {
-			want(s.flag, given == "" || !s.needed || s.value != "", "is missing: %s needs it", settings.Variable(given))
+		for _, s := range kind.Settings {
+			value := p.value(s.Name)
+			want(s.Name, given == "" || !s.Required || value != "", "is missing: %s needs it", settings.Variable(given))
+			if value != "" && s.Check != nil {
+				err := s.Check(value)
+				want(s.Name, err == nil, "%v", err)
+			}
 		}
 	}
-	for _, at := range []struct{ flag, value string }{{"apns-url", p.apnsURL}, {"fcm-url", p.fcmURL}} {
-		u, err := url.Parse(at.value)
-		want(at.flag, at.value == "" || err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && strings.Trim(u.Path, "/") == "" && u.RawQuery == "",
-			"want https://host or https://host:port")
-	}
-	_, err := p.allowed()
-	want("webpush-allow", err == nil, "%v", err)
 }
 
-// allowed returns the networks of ACTIVITYD_WEBPUSH_ALLOW.
-func (p *pushConfig) allowed() (list []netip.Prefix, err error) {
-	for text := range strings.FieldsFuncSeq(p.webpushAllow, func(r rune) bool { return r == ',' || r == ' ' }) {
-		network, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("%q: want networks as in 10.1.0.0/16,127.0.0.1/32", text)
+// checkAddress checks the address of a device.
+func (p *pushConfig) checkAddress(ctx context.Context, platform push.Platform, a push.Address) error {
+	for _, kind := range p.platforms() {
+		if kind.Platform == platform {
+			return kind.Check(ctx, a, p.value)
 		}
-		list = append(list, network)
 	}
-	return list, nil
+	return errors.New("there is no such platform")
 }
 
-// checkAddress checks the address of a device. It needs no keys: those may be in the processes
-// with workers alone.
-func (p *pushConfig) checkAddress() api.AddressChecker {
-	allow, _ := p.allowed() // it was checked
-	return func(ctx context.Context, platform push.Platform, a push.Address) error {
-		switch platform {
-		case push.APNs:
-			return (*apns.Sender)(nil).Check(ctx, a)
-		case push.WebPush:
-			return webpush.Check(ctx, a, allow)
-		case push.FCM:
-			return fcm.Check(a)
-		}
-		return errors.New("there is no such platform")
+// byMembers returns the platforms whose push services members name.
+func (p *pushConfig) byMembers() map[push.Platform]bool {
+	named := make(map[push.Platform]bool)
+	for _, kind := range p.platforms() {
+		named[kind.Platform] = kind.ByMembers
 	}
+	return named
 }
 
 // senders are those of the platforms that have keys.
 type senders struct {
 	byPlatform map[push.Platform]push.Sender
-	off        []push.Platform  // those without
 	reloaders  []*auth.Reloader // of their keys
 	closers    closers
 	changed    *func(push.Platform) // is told whose keys were replaced; nil in it: no one is
@@ -124,78 +107,44 @@ func (p *pushConfig) load(ctx context.Context, log *slog.Logger) (s senders, err
 	s = senders{byPlatform: make(map[push.Platform]push.Sender), changed: new(func(push.Platform))}
 	roots, err := p.roots()
 	errs := []error{err}
-	follow := func(platform push.Platform, flag, file string, use func(text []byte) error) bool { //nolint:contextcheck // files are read at the start
-		loaded, err := s.follow(platform, flag, file, log, use)
-		errs = append(errs, err)
-		return loaded
-	}
-	add := func(platform push.Platform, to push.Sender, closeIt func()) {
-		s.byPlatform[platform] = to
-		s.closers.push(func() error { closeIt(); return nil })
-	}
-
-	var toAPNs *apns.Sender
-	if follow(push.APNs, "apns-key", p.apnsKey, func([]byte) (err error) {
-		if toAPNs != nil {
-			return toAPNs.Reload()
+	var off []push.Platform
+	for _, kind := range p.platforms() {
+		if p.value(kind.Settings[0].Name) == "" {
+			off = append(off, kind.Platform)
+			continue
 		}
-		toAPNs, err = apns.New(apns.Options{
-			KeyFile: p.apnsKey, KeyID: p.apnsKeyID, TeamID: p.apnsTeamID, Topic: p.apnsTopic, URL: p.apnsURL, RootCAs: roots, Log: log,
-		})
-		return err
-	}) {
-		add(push.APNs, toAPNs, toAPNs.Close)
+		errs = append(errs, s.add(kind, push.ClientOptions{Setting: p.value, RootCAs: roots, Log: log})) //nolint:contextcheck // files are read at the start
 	}
-	allow, _ := p.allowed() // it was checked
-	var toWeb *webpush.Sender
-	if follow(push.WebPush, "webpush-key", p.webpushKey, func([]byte) (err error) {
-		if toWeb != nil {
-			return toWeb.Reload()
-		}
-		toWeb, err = webpush.New(webpush.Options{
-			KeyFile: p.webpushKey, Subject: p.webpushSubject, Allow: allow, RootCAs: roots, Log: log,
-		})
-		return err
-	}) {
-		add(push.WebPush, toWeb, toWeb.Close)
-	}
-	var toFCM *fcm.Sender
-	if follow(push.FCM, "fcm-credentials", p.fcmCredentials, func(text []byte) (err error) {
-		if toFCM != nil {
-			return toFCM.SetCredentials(text)
-		}
-		toFCM, err = fcm.New(fcm.Options{Credentials: text, URL: p.fcmURL, RootCAs: roots, Log: log})
-		return err
-	}) {
-		add(push.FCM, toFCM, toFCM.Close)
-	}
-
-	if len(s.off) > 0 {
-		log.InfoContext(ctx, "push is off for want of keys", "platforms", s.off)
+	if len(off) > 0 {
+		log.InfoContext(ctx, "push is off for want of keys", "platforms", off)
 	}
 	return s, errors.Join(errs...)
 }
 
-// follow has use make the sender of a platform by its file, if there is one, and then replace
-// its key whenever the file changes.
-func (s *senders) follow(platform push.Platform, flag, file string, log *slog.Logger, use func(text []byte) error) (loaded bool, err error) {
-	if file == "" {
-		s.off = append(s.off, platform)
-		return false, nil
-	}
+// add makes the sender of a platform, and replaces its keys whenever their file changes.
+func (s *senders) add(kind push.Kind, o push.ClientOptions) error {
+	var client push.Client
 	changed := s.changed
-	r, err := auth.LoadSecret(settings.Variable(flag), file, func(text []byte) error {
-		err := use(text)
+	variable := settings.Variable(kind.Settings[0].Name)
+	r, err := auth.LoadSecret(variable, o.Setting(kind.Settings[0].Name), func(text []byte) (err error) {
+		if client.Sender != nil {
+			err = client.Reload(text)
+		} else {
+			o.Keys = text
+			client, err = kind.New(o)
+		}
 		if err == nil && *changed != nil {
-			(*changed)(platform)
+			(*changed)(kind.Platform)
 		}
 		return err
-	}, log)
+	}, o.Log)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", settings.Variable(flag), err)
+		return fmt.Errorf("%s: %w", variable, err)
 	}
+	s.byPlatform[kind.Platform] = client
 	s.reloaders = append(s.reloaders, r)
-	return true, nil
+	s.closers.push(func() error { client.Close(); return nil })
+	return nil
 }
 
 // roots returns the CAs of ACTIVITYD_TLS_ROOTS; nil: the system's.

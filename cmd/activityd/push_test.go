@@ -22,8 +22,11 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/push/apns/apnstest"
+	"github.com/activityd/activityd/internal/push/fcm"
 	"github.com/activityd/activityd/internal/push/fcm/fcmtest"
+	"github.com/activityd/activityd/internal/push/webpush"
 	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
 	"github.com/activityd/activityd/internal/settings"
 )
@@ -124,13 +127,13 @@ func (p *pushServices) accepted(t *testing.T) map[push.Platform][]string {
 		ids[platform] = append(ids[platform], content.Event)
 	}
 	for _, a := range p.apns.Accepted() {
-		add(push.APNs, a.Payload)
+		add(apns.Platform, a.Payload)
 	}
 	for _, a := range p.web.Accepted() {
-		add(push.WebPush, a.Payload)
+		add(webpush.Platform, a.Payload)
 	}
 	for _, a := range p.fcm.Accepted() {
-		ids[push.FCM] = append(ids[push.FCM], a.Data["event"])
+		ids[fcm.Platform] = append(ids[fcm.Platform], a.Data["event"])
 	}
 	for _, list := range ids {
 		slices.Sort(list)
@@ -160,7 +163,7 @@ func TestPushEndToEnd(t *testing.T) {
 	}
 	byRow := fmt.Sprintf("task-%d", row)
 	all := []string{"by-http", "by-stream", byRow}
-	want := map[push.Platform][]string{push.APNs: all, push.WebPush: all, push.FCM: all}
+	want := map[push.Platform][]string{apns.Platform: all, webpush.Platform: all, fcm.Platform: all}
 	eventually(t, "all are accepted", func() bool { return cmp.Equal(want, p.accepted(t)) })
 	r.awaitTasks(t)
 	if diff := cmp.Diff(want, p.accepted(t)); diff != "" {
@@ -169,7 +172,7 @@ func TestPushEndToEnd(t *testing.T) {
 	if n := r.client.XLen(ctx, "activityd_events").Val(); n != 0 {
 		t.Errorf("%d entries are left in the stream", n)
 	}
-	secrets := []string{apnsToken, fcmToken, browser.Address().Endpoint, browser.ID()}
+	secrets := []string{apnsToken, fcmToken, browser.Endpoint(), browser.ID()}
 	dsn := "--mysql-dsn=" + r.config.mysqlDSN
 	for _, id := range all {
 		out := succeed(t, "push", "show", id, dsn)
@@ -177,7 +180,7 @@ func TestPushEndToEnd(t *testing.T) {
 			t.Errorf("push show %s prints\n%s", id, out)
 		}
 		lines := succeed(t, "push", "show", id, "-o", "json", dsn)
-		for _, platform := range push.Platforms() {
+		for _, platform := range []push.Platform{apns.Platform, webpush.Platform, fcm.Platform} {
 			if !strings.Contains(out, " "+string(platform)+" ") || !strings.Contains(lines, `"platform":"`+string(platform)+`","state":"accepted"`) {
 				t.Errorf("push show %s does not tell of %s:\n%s\n%s", id, platform, out, lines)
 			}
@@ -229,7 +232,7 @@ func TestKeysOfPushAreReplaced(t *testing.T) {
 		}
 		eventually(t, "it is accepted everywhere", func() bool {
 			all := p.accepted(t)
-			return len(all[push.APNs]) == sent && len(all[push.WebPush]) == sent && len(all[push.FCM]) == sent
+			return len(all[apns.Platform]) == sent && len(all[webpush.Platform]) == sent && len(all[fcm.Platform]) == sent
 		})
 	}
 	awaitLog := func(text string) {
@@ -264,20 +267,18 @@ func TestKeysOfPushAreReplaced(t *testing.T) {
 // A role without workers reads no keys, and a serve without keys says so.
 func TestPushIsOffWithoutKeys(t *testing.T) {
 	t.Parallel()
+	key := filepath.Join(t.TempDir(), "key")
+	succeed(t, "push", "keys", key)
 	for _, test := range []struct {
-		config pushConfig
-		want   string
+		given []string
+		want  string
 	}{
-		{pushConfig{}, `msg="push is off for want of keys" platforms="[apns webpush fcm]"`},
-		{pushConfig{webpushKey: "key", webpushSubject: "mailto:you@photos.example"}, `msg="push is off for want of keys" platforms="[apns fcm]"`},
+		{nil, `msg="push is off for want of keys" platforms="[apns webpush fcm]"`},
+		{[]string{"ACTIVITYD_WEBPUSH_KEY=" + key, "ACTIVITYD_WEBPUSH_SUBJECT=mailto:you@photos.example"}, `msg="push is off for want of keys" platforms="[apns fcm]"`},
 	} {
-		dir := t.TempDir()
-		if test.config.webpushKey != "" {
-			test.config.webpushKey = filepath.Join(dir, "key")
-			succeed(t, "push", "keys", test.config.webpushKey)
-		}
+		c, _ := parseServe(t, test.given...)
 		log := &logLines{}
-		s, err := test.config.load(t.Context(), slog.New(slog.NewTextHandler(log, nil)))
+		s, err := c.push.load(t.Context(), slog.New(slog.NewTextHandler(log, nil)))
 		must(t, err)
 		must(t, s.closers.close())
 		if strings.Count(log.String(), "push is off") != 1 || !strings.Contains(log.String(), test.want) {

@@ -169,7 +169,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.background = []actor{s.late.Run, s.hints.Run, s.watchRedis, s.work, s.load.Run}
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, FanOuts: b.fanOuts}
 	if b.push != nil {
-		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, Log: log})
+		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, ByMembers: c.push.byMembers(), Log: log})
 		handlers.Deliver = s.deliveries
 		if auth.senders.changed != nil { // before any file is read again
 			*auth.senders.changed = s.deliveries.KeysChanged
@@ -198,7 +198,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		front.Auth = auth.tokens
 	}
 	if b.push != nil {
-		front.Push, front.CheckAddress = b.devices, c.push.checkAddress()
+		front.Push, front.Platforms, front.CheckAddress = b.devices, c.push.platforms(), c.push.checkAddress
 	}
 	s.api = api.New(front)
 	return s

@@ -2,14 +2,12 @@ package api
 
 import (
 	"context"
-	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -40,7 +38,7 @@ type Push interface {
 }
 
 // AddressChecker returns an error, for people and without the address, if there can be no
-// device of the platform with it. It need not have keys for the platform.
+// device of the platform with it, as [push.Kind].Check does.
 type AddressChecker func(ctx context.Context, platform push.Platform, a push.Address) error
 
 var errPushOff = pushOff.problem("this server keeps no devices and sends no notifications, as it runs without MySQL")
@@ -93,33 +91,50 @@ type devicesJSON struct {
 // deviceJSON has nothing that is secret: who knows a token, an endpoint or a key can send to
 // the device, or read what is sent.
 type deviceJSON struct {
-	ID          string        `json:"id"`
-	Platform    push.Platform `json:"platform"`
-	Registered  int64         `json:"registered_at"`
-	Environment string        `json:"environment,omitempty"`  // apns
-	Service     string        `json:"push_service,omitempty"` // webpush
+	ID         string        `json:"id"`
+	Platform   push.Platform `json:"platform"`
+	Registered int64         `json:"registered_at"`
+	shown      any           // by the platform, as an object; nil: nothing
 }
 
-const (
-	production = "production"
-	sandbox    = "sandbox"
-)
+// MarshalJSON implements [json.Marshaler]. What the platform shows follows the other fields.
+func (d deviceJSON) MarshalJSON() ([]byte, error) {
+	type plain deviceJSON
+	text, err := json.Marshal(plain(d))
+	if d.shown == nil || err != nil {
+		return text, err
+	}
+	more, err := json.Marshal(d.shown)
+	return slices.Concat(text[:len(text)-1], []byte{','}, more[1:]), err
+}
 
-func newDevice(d push.Device) deviceJSON {
+func (s *Server) newDevice(d push.Device) deviceJSON {
 	out := deviceJSON{ID: strconv.FormatUint(d.ID, 10), Platform: d.Platform, Registered: d.Registered.Unix()}
-	switch d.Platform {
-	case push.APNs:
-		out.Environment = production
-		if d.Address.Sandbox {
-			out.Environment = sandbox
-		}
-	case push.WebPush:
-		if u, err := url.Parse(d.Address.Endpoint); err == nil {
-			out.Service = u.Hostname()
-		}
-	case push.FCM:
+	if kind := s.platform(string(d.Platform)); kind != nil && kind.Show != nil {
+		out.shown = kind.Show(d.Address)
 	}
 	return out
+}
+
+// platform returns a platform by its name; nil if there is none.
+func (s *Server) platform(name string) *push.Kind {
+	i := slices.IndexFunc(s.cfg.Platforms, func(k push.Kind) bool { return string(k.Platform) == name })
+	if i < 0 {
+		return nil
+	}
+	return &s.cfg.Platforms[i]
+}
+
+// platformFields are those of a registration, by any platform.
+func (s *Server) platformFields() (names []string) {
+	for _, kind := range s.cfg.Platforms {
+		for _, name := range kind.Fields {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 func (s *Server) putDevice(c echo.Context) error {
@@ -127,138 +142,59 @@ func (s *Server) putDevice(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	var platform push.Platform
+	var kind *push.Kind
 	var a push.Address
-	if err := s.readObject(c, []string{"platform", "token", "environment", "subscription"}, func(o strictjson.Object) {
-		platform, a = readAddress(o)
+	if err := s.readObject(c, append([]string{"platform"}, s.platformFields()...), func(o strictjson.Object) {
+		if kind = s.readPlatform(o); kind == nil {
+			return
+		}
+		a = kind.Read(o)
+		s.misplaced(o, kind)
 		if len(o.Reader.Faults) > 0 {
 			return
 		}
 		// It may resolve a name; then there is to be time to register the device.
 		ctx, cancel := context.WithTimeout(c.Request().Context(), s.cfg.RequestTimeout/2)
 		defer cancel()
-		if err := s.cfg.CheckAddress(ctx, platform, a); err != nil {
-			o.Addf(addressField(platform), "%v", err)
+		if err := s.cfg.CheckAddress(ctx, kind.Platform, a); err != nil {
+			o.Addf(kind.Fields[0], "%v", err)
 		}
 	}); err != nil {
 		return err
 	}
-	d, err := s.cfg.Push.Register(c.Request().Context(), id, platform, a)
+	d, err := s.cfg.Push.Register(c.Request().Context(), id, kind.Platform, a)
 	if err != nil {
 		return fmt.Errorf("registering a device of member %s: %w", id, err)
 	}
 	return writeJSON(c, http.StatusOK, typeJSON, deviceIDJSON{strconv.FormatUint(d.ID, 10)})
 }
 
-// addressField is the field of a request that has the address of a device.
-func addressField(p push.Platform) string {
-	if p == push.WebPush {
-		return "subscription"
-	}
-	return "token"
-}
-
-// readAddress reads the address of a device. The faults do not show it.
-func readAddress(o strictjson.Object) (platform push.Platform, a push.Address) {
+// readPlatform returns the platform of a registration; nil, and a fault, if it names none.
+func (s *Server) readPlatform(o strictjson.Object) *push.Kind {
 	var names []string
-	for _, p := range push.Platforms() {
-		names = append(names, string(p))
+	for _, kind := range s.cfg.Platforms {
+		names = append(names, string(kind.Platform))
 	}
 	want := strictjson.List(names, "or")
-	if _, ok := o.Need("platform", want); !ok {
-		return "", a
-	}
+	o.Need("platform", want)
 	name, ok := o.String("platform", want)
 	if !ok {
-		return "", a
+		return nil
 	}
-	platform = push.Platform(name)
-	field := addressField(platform)
-	switch platform {
-	case push.APNs:
-		a.Token = readToken(o)
-		a.Sandbox = readEnvironment(o)
-		misplaced(o, platform, field, "environment")
-	case push.FCM:
-		a.Token = readToken(o)
-		misplaced(o, platform, field)
-	case push.WebPush:
-		readSubscription(o, &a)
-		misplaced(o, platform, field)
-	default:
+	kind := s.platform(name)
+	if kind == nil {
 		o.Addf("platform", "unknown platform: want %s", want)
 	}
-	return platform, a
+	return kind
 }
 
 // misplaced adds a fault for each field of another platform.
-func misplaced(o strictjson.Object, platform push.Platform, own ...string) {
-	for _, name := range []string{"token", "environment", "subscription"} {
-		if _, given := o.Get(name); given && !slices.Contains(own, name) {
-			o.Addf(name, "%s has none: want %s", platform, strictjson.List(own, "and"))
+func (s *Server) misplaced(o strictjson.Object, kind *push.Kind) {
+	for _, name := range s.platformFields() {
+		if _, given := o.Get(name); given && !slices.Contains(kind.Fields, name) {
+			o.Addf(name, "%s has none: want %s", kind.Platform, strictjson.List(kind.Fields, "and"))
 		}
 	}
-}
-
-func readToken(o strictjson.Object) string {
-	const want = "the token that the device was given, as a string"
-	o.Need("token", want)
-	token, given := o.String("token", want)
-	if given && token == "" {
-		o.Addf("token", "is empty: want %s", want)
-	}
-	return token
-}
-
-func readEnvironment(o strictjson.Object) (isSandbox bool) {
-	want := strictjson.List([]string{production, sandbox}, "or")
-	o.Need("environment", want)
-	name, given := o.String("environment", want)
-	if given && name != production && name != sandbox {
-		o.Addf("environment", "%q: want %s", strictjson.Clip(name), want)
-	}
-	return name == sandbox
-}
-
-// readSubscription reads a PushSubscription as the browser writes it. It may have more
-// fields than are needed: they are the browser's.
-func readSubscription(o strictjson.Object, a *push.Address) {
-	const want = "the subscription, as the browser's PushSubscription.toJSON gives it"
-	value, ok := o.Need("subscription", want)
-	if !ok {
-		return
-	}
-	sub, ok := o.Reader.Object("subscription", value)
-	if !ok {
-		return
-	}
-	sub.Need("endpoint", "an https URL")
-	a.Endpoint, _ = sub.String("endpoint", "an https URL")
-	value, ok = sub.Need("keys", "an object with p256dh and auth")
-	if !ok {
-		return
-	}
-	if keys, ok := o.Reader.Object("subscription.keys", value); ok {
-		a.P256DH = readKey(keys, "p256dh", "an uncompressed point of P-256: 65 bytes")
-		a.Auth = readKey(keys, "auth", "16 bytes")
-	}
-}
-
-// unpadded turns base64 of any kind into that of URLs, without padding.
-var unpadded = strings.NewReplacer("+", "-", "/", "_", "=", "")
-
-func readKey(o strictjson.Object, name, want string) []byte {
-	want += ", as base64 for URLs"
-	o.Need(name, want)
-	text, given := o.String(name, want)
-	if !given {
-		return nil
-	}
-	key, err := base64.RawURLEncoding.DecodeString(unpadded.Replace(text))
-	if err != nil || len(key) == 0 {
-		o.Addf(name, "want %s", want)
-	}
-	return key
 }
 
 func (s *Server) listDevices(c echo.Context) error {
@@ -270,7 +206,7 @@ func (s *Server) listDevices(c echo.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing the devices of member %s: %w", id, err)
 	}
-	return writeJSON(c, http.StatusOK, typeJSON, devicesJSON{each(devices, newDevice)})
+	return writeJSON(c, http.StatusOK, typeJSON, devicesJSON{each(devices, s.newDevice)})
 }
 
 func (s *Server) deleteDevice(c echo.Context) error {

@@ -34,21 +34,30 @@ func subscription(endpoint string) string {
 	return fmt.Sprintf(`{"platform":"webpush","subscription":{"endpoint":%q,"expirationTime":null,"keys":{"p256dh":%q,"auth":%q}}}`, endpoint, p256dh, authKey)
 }
 
+// address is what is kept of one, by any platform.
+type address struct {
+	Token, Endpoint string
+	Sandbox         bool
+	P256DH, Auth    []byte
+}
+
 func TestDevices(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for i, test := range []struct {
-		body string
-		want push.Device
+		body     string
+		platform push.Platform
+		want     address
 	}{
-		{`{"platform":"apns","token":"0A1b","environment":"production"}`, push.Device{Platform: push.APNs, Address: push.Address{Token: "0A1b"}}},
-		{`{"platform":"apns","token":"0A1b","environment":"sandbox"}`, push.Device{Platform: push.APNs, Address: push.Address{Token: "0A1b", Sandbox: true}}},
-		{`{"platform":"fcm","token":"t:1"}`, push.Device{Platform: push.FCM, Address: push.Address{Token: "t:1"}}},
-		{subscription("https://push.example:444/secret"), push.Device{Platform: push.WebPush, Address: push.Address{Endpoint: "https://push.example:444/secret"}}},
+		{`{"platform":"apns","token":"0A1b","environment":"production"}`, "apns", address{Token: "0A1b"}},
+		{`{"platform":"apns","token":"0A1b","environment":"sandbox"}`, "apns", address{Token: "0A1b", Sandbox: true}},
+		{`{"platform":"fcm","token":"t:1"}`, "fcm", address{Token: "t:1"}},
+		{subscription("https://push.example:444/secret"), "webpush", address{Endpoint: "https://push.example:444/secret"}},
 		// Padded, and of the other alphabet.
 		{
 			strings.NewReplacer("-", "+", "_", "/", authKey, authKey+"==").Replace(subscription("https://push.example/secret")),
-			push.Device{Platform: push.WebPush, Address: push.Address{Endpoint: "https://push.example/secret"}},
+			"webpush",
+			address{Endpoint: "https://push.example/secret"},
 		},
 	} {
 		foreseen(t, newJSON(t.Context(), http.MethodPut, devicesPath, test.body))
@@ -57,14 +66,17 @@ func TestDevices(t *testing.T) {
 			t.Fatalf("%s: %d %s", test.body, w.Code, w.Body)
 		}
 		got := b.push.devices[i]
-		if a := got.Address; got.Platform == push.WebPush {
+		var a address
+		if err := got.Address.Decode(&a); err != nil || got.ID != uint64(i+1) || got.Member != 5 || got.Platform != test.platform {
+			t.Errorf("%s: %+v, %v", test.body, got, err)
+		}
+		if test.platform == "webpush" {
 			if len(a.P256DH) != 65 || a.P256DH[0] != 4 || len(a.Auth) != 16 || !bytes.HasPrefix(a.Auth, []byte{0x05, 0x30, 0x59}) {
 				t.Errorf("%s: keys %x, %x", test.body, a.P256DH, a.Auth)
 			}
-			got.Address.P256DH, got.Address.Auth = nil, nil
+			a.P256DH, a.Auth = nil, nil
 		}
-		test.want.ID, test.want.Member, test.want.Registered = uint64(i+1), 5, got.Registered
-		if diff := cmp.Diff(test.want, got); diff != "" {
+		if diff := cmp.Diff(test.want, a); diff != "" {
 			t.Errorf("%s: (-want +got):\n%s", test.body, diff)
 		}
 	}
@@ -310,13 +322,13 @@ func TestPushNeedsTheScopeWrite(t *testing.T) {
 func TestWithoutMySQLPushIsOff(t *testing.T) {
 	t.Parallel()
 	for _, r := range pushRequests {
-		b := setup(t, func(c *api.Config) { c.Push, c.CheckAddress = nil, nil })
+		b := setup(t, func(c *api.Config) { c.Push, c.Platforms, c.CheckAddress = nil, nil, nil })
 		wantProblem(t, b.send(t, r.method, r.path, r.body), http.StatusNotImplemented, "push-off")
 		if len(b.enqueuer.calls()) > 0 {
 			t.Errorf("%s %s: enqueued", r.method, r.path)
 		}
 	}
-	b := setup(t, func(c *api.Config) { c.Push, c.CheckAddress = nil, nil })
+	b := setup(t, func(c *api.Config) { c.Push, c.Platforms, c.CheckAddress = nil, nil, nil })
 	body := `{"tasks":[` + oneUpload + `,{"type":"notify","user_id":"5","event":{"type":"upload"}}]}`
 	wantProblem(t, b.post(t, body), http.StatusNotImplemented, "push-off")
 	if len(b.enqueuer.calls()) > 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/httpserver"
 	"github.com/activityd/activityd/internal/newest"
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
@@ -98,7 +99,8 @@ type Config struct {
 	// Push keeps devices, settings and mutes. Without it, as where there is no MySQL, what is
 	// about push is answered that push is off.
 	Push Push
-	// CheckAddress is required with Push.
+	// Platforms and CheckAddress are required with Push.
+	Platforms    []push.Kind
 	CheckAddress AddressChecker
 
 	// Lender lends tasks to workers that ask by HTTP. Without it, what is below /v1/queues is not there.
@@ -196,8 +198,8 @@ func New(cfg Config) *Server {
 	if cfg.Reader == nil || cfg.Enqueuer == nil || cfg.Checker == nil {
 		panic("api: Config needs a Reader, an Enqueuer and a Checker")
 	}
-	if cfg.Push != nil && cfg.CheckAddress == nil {
-		panic("api: Config needs a CheckAddress with Push")
+	if cfg.Push != nil && (cfg.Platforms == nil || cfg.CheckAddress == nil) {
+		panic("api: Config needs Platforms and a CheckAddress with Push")
 	}
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, echo: echo.New()}

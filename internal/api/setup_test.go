@@ -23,6 +23,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/platforms"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/queue"
 )
@@ -242,7 +243,8 @@ func (f *fakePush) stored() int {
 
 // checkAddress takes what has no "bad" in it.
 func checkAddress(_ context.Context, _ push.Platform, a push.Address) error {
-	if strings.Contains(a.Token+a.Endpoint, "bad") {
+	var text json.RawMessage
+	if err := a.Decode(&text); err != nil || strings.Contains(string(text), "bad") {
 		return errors.New("is bad")
 	}
 	return nil
@@ -272,7 +274,7 @@ func setup(t testing.TB, configure ...func(*api.Config)) *bundle {
 	cfg := api.Config{
 		Reader:   b.reader,
 		Enqueuer: b.enqueuer,
-		Push:     b.push, CheckAddress: checkAddress,
+		Push:     b.push, Platforms: platforms.All(), CheckAddress: checkAddress,
 		Checker: func(ctx context.Context) api.Health { return b.checker(ctx) },
 		Logger:  slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

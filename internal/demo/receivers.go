@@ -104,7 +104,7 @@ func (r *Receivers) Close() {
 
 // Senders returns what sends to the receivers.
 func (r *Receivers) Senders() map[push.Platform]push.Sender {
-	return map[push.Platform]push.Sender{push.APNs: r.toPhones, push.WebPush: r.toBrowsers}
+	return map[push.Platform]push.Sender{apns.Platform: r.toPhones, webpush.Platform: r.toBrowsers}
 }
 
 // receiver is a phone or a browser of a member.
@@ -117,7 +117,7 @@ type receiver struct {
 func (r *Receivers) newPhone(ctx context.Context, store *push.MySQL, m member.ID) (receiver, error) {
 	token := make([]byte, 32)
 	_, _ = rand.Read(token) // it never fails
-	return r.register(ctx, store, m, push.APNs, hex.EncodeToString(token), push.Address{Token: hex.EncodeToString(token)})
+	return r.register(ctx, store, m, apns.Platform, hex.EncodeToString(token), apns.NewAddress(hex.EncodeToString(token), false))
 }
 
 // newBrowser registers a new browser for a member.
@@ -126,7 +126,7 @@ func (r *Receivers) newBrowser(ctx context.Context, store *push.MySQL, m member.
 	if err != nil {
 		return receiver{}, err
 	}
-	return r.register(ctx, store, m, push.WebPush, subscription.ID(), subscription.Address())
+	return r.register(ctx, store, m, webpush.Platform, subscription.ID(), webpush.NewAddress(subscription.Endpoint(), subscription.P256DH(), subscription.Auth()))
 }
 
 func (r *Receivers) register(ctx context.Context, store *push.MySQL, m member.ID, p push.Platform, key string, a push.Address) (receiver, error) {

@@ -20,6 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/push/apns/apnstest"
 	"github.com/activityd/activityd/internal/push/webpush"
 	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
@@ -141,9 +142,9 @@ func newPushSite(t *testing.T, g *ground, seed uint64) *pushSite {
 		must(t, g.db.QueryRowContext(t.Context(), "SELECT id FROM photos WHERE owner_id = ?", p.owner).Scan(&p.id))
 	}
 	for i, r := range s.recipients {
-		s.addDevice(t, r, push.APNs)
+		s.addDevice(t, r, apns.Platform)
 		if i%2 == 0 {
-			s.addDevice(t, r, push.WebPush)
+			s.addDevice(t, r, webpush.Platform)
 		}
 	}
 	// What was put into the queue, written down by the very transaction that did. A task that comes back is inserted again.
@@ -181,15 +182,16 @@ func (s *pushSite) startServices(t *testing.T) {
 func (s *pushSite) addDevice(t *testing.T, r *recipient, of push.Platform) {
 	t.Helper()
 	d := &pushDevice{member: r, of: of, live: newTimeline(true)}
-	if of == push.APNs {
+	if of == apns.Platform {
 		token := make([]byte, 32)
 		_, _ = rand.Read(token) // it never fails
-		d.address.Token = hex.EncodeToString(token)
-		s.byKey[d.address.Token] = d
+		key := hex.EncodeToString(token)
+		d.address = apns.NewAddress(key, false)
+		s.byKey[key] = d
 	} else {
 		subscription, err := s.web.Subscribe("")
 		must(t, err)
-		d.address = subscription.Address()
+		d.address = webpush.NewAddress(subscription.Endpoint(), subscription.P256DH(), subscription.Auth())
 		s.byKey[subscription.ID()] = d
 	}
 	must(t, s.register(t.Context(), d))

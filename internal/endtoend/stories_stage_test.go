@@ -13,6 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/index/indextest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
@@ -81,7 +82,7 @@ func stageOnServers(t *testing.T, settings index.Settings) *stage {
 	store, pushed, phones := contacts.NewMySQL(g.db), push.NewMySQL(g.db), &phones{}
 	s := newStage(g.site, store, index.New(g.client, index.Options{Settings: settings}), g.queue, tasks.HandlerOptions{
 		Deliver: push.NewDeliveries(push.DeliveryOptions{
-			Store: pushed, Senders: map[push.Platform]push.Sender{push.APNs: phones}, Log: slog.New(slog.DiscardHandler),
+			Store: pushed, Senders: map[push.Platform]push.Sender{apns.Platform: phones}, Log: slog.New(slog.DiscardHandler),
 		}),
 		Notify: push.NewTargeting(push.TargetingOptions{Store: pushed, Followers: store}),
 	})
@@ -148,9 +149,6 @@ func (p *phones) Send(_ context.Context, m push.Message) push.Result {
 
 // Origin implements [push.Sender].
 func (*phones) Origin(push.Device) string { return "https://push.example:443" }
-
-// Check implements [push.Sender].
-func (*phones) Check(context.Context, push.Address) error { return nil }
 
 // look returns what arrived at the phones of a member since it was last asked.
 func (p *phones) look(id member.ID) []string {

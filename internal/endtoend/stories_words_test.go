@@ -14,7 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
@@ -68,7 +68,7 @@ var sentences = []sentence{
 		return s.site.DeletePhoto(s.Context(), s.photo(w[1]))
 	}},
 	{form(`(\w+) has a phone`), func(s *telling, w []string) error {
-		_, err := s.push.Register(s.Context(), s.id(w[0]), push.APNs, push.Address{Token: fmt.Sprintf("%064x", s.id(w[0]))})
+		_, err := s.push.Register(s.Context(), s.id(w[0]), apns.Platform, apns.NewAddress(fmt.Sprintf("%064x", s.id(w[0])), false))
 		return err
 	}},
 	{form(`the sets are built`), (*telling).build},

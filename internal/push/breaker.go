@@ -60,8 +60,8 @@ const (
 // # Push services that members make up
 //
 // The push service of a browser is any server that a member names, under as many names as
-// the member likes. So an origin of Web Push is proven only while it accepts messages: each
-// acceptance counts for it and each failure against it. All that are not proven share a
+// the member likes. So an origin of Web Push, or of another platform that is [Kind].ByMembers, is
+// proven only while it accepts messages: each acceptance counts for it and each failure against it. All that are not proven share a
 // small quota of messages in flight, and the breaker of one opens at its first failure. Only
 // their breakers are forgotten when there are too many, and that they refuse our keys says
 // nothing about these: no metric and no log tells it. Other platforms have few origins,
@@ -73,6 +73,8 @@ const (
 // often as there is one, and not once a second each; and what waits for a member's share is no
 // longer for the others.
 type breakers struct {
+	byMembers map[Platform]bool
+
 	mu       sync.Mutex
 	round    uint64 // counts the openings and the probes of all
 	origins  map[string]*breaker
@@ -80,7 +82,7 @@ type breakers struct {
 	proven   map[string]*proof
 	unproven crowd
 	turns    map[member.ID]time.Time     // of the last that waits for the share of a member, or for that of all: 0
-	detached map[Platform]*tally[string] // messages in flight that no batch waits for, by origin
+	detached map[Platform]*tally[string] // by platform that had any: messages in flight that no batch waits for, by origin
 	silent   map[string]bool             // origins of these that have answered nothing since one of these was sent
 	answers  map[string]uint64           // by origin, of some
 }
@@ -125,7 +127,7 @@ func (at *breaker) lastKnown() time.Time {
 	return at.failed
 }
 
-// proof is that an origin of Web Push accepts messages.
+// proof is that an origin that a member named accepts messages.
 type proof struct {
 	credit int // acceptances less failures, at most failuresToOpen
 	last   time.Time
@@ -170,17 +172,21 @@ type pass struct {
 	vain     bool   // it is none, as its origin is not proven and has failed for long
 }
 
-func newBreakers() *breakers {
-	b := &breakers{
-		origins: make(map[string]*breaker), proven: make(map[string]*proof), turns: make(map[member.ID]time.Time),
+func newBreakers(byMembers map[Platform]bool) *breakers {
+	return &breakers{
+		byMembers: byMembers, origins: make(map[string]*breaker), proven: make(map[string]*proof), turns: make(map[member.ID]time.Time),
 		unproven: crowd{origins: newTally[string](), members: newTally[member.ID](), devices: newTally[uint64]()},
 		detached: make(map[Platform]*tally[string]), silent: make(map[string]bool), answers: make(map[string]uint64),
 	}
-	for _, p := range Platforms() {
-		detached := newTally[string]()
-		b.detached[p] = &detached
+}
+
+// detachedOf returns the messages to a platform that no batch waits for.
+func (b *breakers) detachedOf(p Platform) *tally[string] {
+	if b.detached[p] == nil {
+		none := newTally[string]()
+		b.detached[p] = &none
 	}
-	return b
+	return b.detached[p]
 }
 
 // admit lets a message to a device through, or says how long to wait, and why: breakerOpen or
@@ -226,7 +232,7 @@ func (b *breakers) admit(d Device, origin string, probeTime time.Duration) (admi
 // room returns how long one more message to an origin has to wait because there are too many in
 // flight; 0: there is room. Each is given up after a timeout.
 func (b *breakers) room(d Device, origin string, unproven, failed bool, timeout time.Duration) time.Duration {
-	detached := b.detached[d.Platform]
+	detached := b.detachedOf(d.Platform)
 	most := maxUnproven
 	if failed { // the rest is for those of which nothing is known yet
 		most /= 2
@@ -278,7 +284,7 @@ func (b *breakers) standing() (about []any) {
 
 // isProven reports whether the origin is known to accept messages.
 func (b *breakers) isProven(p Platform, origin string, now time.Time) bool {
-	if p != WebPush {
+	if !b.byMembers[p] {
 		return true
 	}
 	known := b.proven[origin]
@@ -287,7 +293,7 @@ func (b *breakers) isProven(p Platform, origin string, now time.Time) bool {
 
 // prove takes note that an origin accepted a message.
 func (b *breakers) prove(p pass, now time.Time) {
-	if p.platform != WebPush {
+	if !b.byMembers[p.platform] {
 		return
 	}
 	known := b.proven[p.origin]
@@ -415,11 +421,11 @@ func (b *breakers) end(p pass) {
 		b.unproven.add(p, -1)
 	}
 	if p.detached {
-		b.detached[p.platform].add(p.origin, -1)
+		b.detachedOf(p.platform).add(p.origin, -1)
 		if p.unproven {
 			b.unproven.standing--
 		}
-		if b.detached[p.platform].of[p.origin] == 0 {
+		if b.detachedOf(p.platform).of[p.origin] == 0 {
 			delete(b.silent, p.origin)
 		}
 	}
@@ -441,7 +447,7 @@ func (b *breakers) detach(p *pass) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.detached = true
-	b.detached[p.platform].add(p.origin, 1)
+	b.detachedOf(p.platform).add(p.origin, 1)
 	if p.answers == b.answers[p.origin] {
 		b.silent[p.origin] = true
 	}

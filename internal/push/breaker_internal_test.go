@@ -67,7 +67,7 @@ func tripBy(t *testing.T, b *breakers, origin string, r Result) {
 func TestABreakerOpensAfterFailuresInARow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		for range 10 {
 			for range failuresToOpen - 1 {
 				b.report(admitted(t, b, oneOrigin), noAnswerYet)
@@ -86,7 +86,7 @@ func TestABreakerOpensAfterFailuresInARow(t *testing.T) {
 func TestABreakerLetsOneProbeThrough(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		trip(t, b, oneOrigin)
 		longest := time.Duration(0)
 		for range 20 {
@@ -121,7 +121,7 @@ func TestABreakerLetsOneProbeThrough(t *testing.T) {
 func TestAProbeMayBeLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		trip(t, b, oneOrigin)
 		passTime(time.Second)
 		probe := admitted(t, b, oneOrigin)
@@ -138,7 +138,7 @@ func TestAProbeMayBeLost(t *testing.T) {
 func TestResultsOfEarlierMessagesDoNotCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		var early []pass
 		for range 100 {
 			early = append(early, admitted(t, b, oneOrigin))
@@ -193,7 +193,7 @@ func TestPausesByResult(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for n, most := range map[int]time.Duration{1: test.one, failuresToOpen: test.five} {
-				b := newBreakers()
+				b := newBreakers(map[Platform]bool{WebPush: true})
 				var wait time.Duration
 				var opened bool
 				for range n {
@@ -225,7 +225,7 @@ func TestPausesAreNoLongerThanTheEvidenceIsOld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := newBreakers()
+				b := newBreakers(map[Platform]bool{WebPush: true})
 				began := time.Now()
 				longest := time.Duration(0)
 				for n := range 30 {
@@ -252,7 +252,7 @@ func TestPausesAreNoLongerThanTheEvidenceIsOld(t *testing.T) {
 func TestOnlyProvenOriginsRaiseTheAlarm(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		no := Result{Outcome: Credentials, Status: 403, Origin: true}
 		const madeUp, known = "https://made-up.example:443", "https://known.example:443"
 		refuse := func(origin string) {
@@ -288,7 +288,7 @@ func TestOnlyProvenOriginsRaiseTheAlarm(t *testing.T) {
 func TestAReplacedTokenEndsNoRefusals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		no := Result{Outcome: Credentials, Status: 401, Origin: true}
 		replaced := Result{Outcome: Wait, Status: 401, Pause: time.Second}
 		tripBy(t, b, oneOrigin, no)
@@ -317,7 +317,7 @@ func TestAReplacedTokenEndsNoRefusals(t *testing.T) {
 func TestAnotherKeyEndsRefusals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		tripBy(t, b, oneOrigin, Result{Outcome: Credentials, Status: 403, Origin: true})
 		refuses(t, b, oneOrigin)
 		b.forgetKeys(WebPush)
@@ -332,7 +332,7 @@ func TestAnotherKeyEndsRefusals(t *testing.T) {
 func TestWhatWasNotProcessedIsNoFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		for _, reason := range []string{ReasonGoAway, ReasonRefused} {
 			for range 10 * failuresToOpen {
 				b.report(admitted(t, b, oneOrigin), Result{Outcome: Wait, Reason: reason})
@@ -351,7 +351,7 @@ func TestWhatWasNotProcessedIsNoFailure(t *testing.T) {
 func TestServerErrorsAreFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		for range failuresToOpen {
 			b.report(admitted(t, b, oneOrigin), Result{Outcome: Wait, Status: 503, After: 15 * time.Minute})
 		}
@@ -378,7 +378,7 @@ func webAdmits(b *breakers, origin string, most int) (all []pass) {
 func TestBreakersAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		fails := func(origin string, r Result) {
 			for _, p := range webAdmits(b, origin, 1) {
 				b.report(p, r)
@@ -422,7 +422,7 @@ func TestBreakersAreBounded(t *testing.T) {
 func TestRareFailuresAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		for range 3 * failuresToOpen {
 			b.report(admitted(t, b, oneOrigin), noAnswerYet)
 			passTime(forgetAfter + forgetEvery)
@@ -438,7 +438,7 @@ func TestRareFailuresAreForgotten(t *testing.T) {
 func TestUnprovenOriginsShareAQuota(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		origin := func(i int) string { return fmt.Sprintf("https://%d.example:443", i) }
 		all := webAdmits(b, origin(0), maxUnproven)
 		if len(all) != maxUnprovenOfOrigin {
@@ -491,7 +491,7 @@ func TestUnprovenOriginsShareAQuota(t *testing.T) {
 func TestAMemberHasAShareOfTheQuota(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		devices := uint64(0)
 		admit := func(of member.ID) (pass, time.Duration) {
 			devices++
@@ -552,7 +552,7 @@ func TestAMemberHasAShareOfTheQuota(t *testing.T) {
 func TestProofsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
+		b := newBreakers(map[Platform]bool{WebPush: true})
 		proven := func(want bool) {
 			t.Helper()
 			if b.isProven(WebPush, oneOrigin, time.Now()) != want {
@@ -604,7 +604,7 @@ func TestProofsEnd(t *testing.T) {
 
 func TestMessagesWithoutABatchAreBounded(t *testing.T) {
 	t.Parallel()
-	b := newBreakers()
+	b := newBreakers(map[Platform]bool{WebPush: true})
 	var all []pass
 	detach := func(origin string, n int) {
 		for range n {

@@ -30,7 +30,9 @@ type DeliveryStore interface {
 type DeliveryOptions struct {
 	Store   DeliveryStore
 	Senders map[Platform]Sender // of the platforms that have keys here
-	Log     *slog.Logger
+	// ByMembers are the platforms whose push services members name: see [Kind].
+	ByMembers map[Platform]bool
+	Log       *slog.Logger
 	// Timeout is how long a message may take; 0: [DefaultTimeout]. It must be well below the
 	// limit of the pool.
 	Timeout time.Duration
@@ -158,7 +160,7 @@ func NewDeliveries(o DeliveryOptions) *Deliveries {
 	if o.Patience == 0 {
 		o.Patience = DefaultPatience
 	}
-	d := &Deliveries{DeliveryOptions: o, breakers: newBreakers(), reserved: make(map[deliveryKey]bool), lines: outage.NewLines(o.Log), standing: make(map[uint64][]uint64)}
+	d := &Deliveries{DeliveryOptions: o, breakers: newBreakers(o.ByMembers), reserved: make(map[deliveryKey]bool), lines: outage.NewLines(o.Log), standing: make(map[uint64][]uint64)}
 	d.ending, d.giveUp = context.WithCancel(context.Background()) //nolint:gosec // G118: Wait calls it
 	return d
 }

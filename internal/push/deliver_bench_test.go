@@ -33,8 +33,7 @@ func (s *instantSender) Send(context.Context, push.Message) push.Result {
 	return push.Result{Outcome: push.Accepted, Status: 200, ID: "6f1ff1ea-1fd8-4f2c-9d8e-5a3c9d7b0f11"}
 }
 
-func (s *instantSender) Origin(push.Device) string                 { return "https://push.example:443" }
-func (s *instantSender) Check(context.Context, push.Address) error { return nil }
+func (s *instantSender) Origin(push.Device) string { return "https://push.example:443" }
 
 // idle is a handler that does nothing.
 type idle struct{ done atomic.Int64 }

@@ -27,17 +27,16 @@ func (r *recorder) Send(_ context.Context, m push.Message) push.Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sent = append(r.sent, m)
-	switch m.Device.Address.Token {
+	switch tokenOf(m.Device.Address) {
 	case "gone":
 		return push.Result{Outcome: push.Gone, Status: 410, Reason: "Unregistered", GoneSince: time.Now().Add(time.Hour)}
 	case "moved":
 		return push.Result{Outcome: push.Gone, Status: 410, Reason: "Unregistered", GoneSince: m.Device.Registered.Add(-time.Hour)}
 	}
-	return push.Result{Outcome: push.Accepted, Status: 200, ID: "id of " + m.Device.Address.Token}
+	return push.Result{Outcome: push.Accepted, Status: 200, ID: "id of " + tokenOf(m.Device.Address)}
 }
 
-func (*recorder) Origin(push.Device) string                 { return "https://push.example:443" }
-func (*recorder) Check(context.Context, push.Address) error { return nil }
+func (*recorder) Origin(push.Device) string { return "https://push.example:443" }
 
 // TestDeliverByMySQL is the whole way on a real server: what the fakes of the other tests
 // take for granted.
@@ -50,7 +49,7 @@ func TestDeliverByMySQL(t *testing.T) {
 	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()})
 	devices := map[string]push.Device{}
 	for token, id := range map[string]uint64{"bob": 2, "gone": 3, "moved": 4} {
-		d, err := store.Register(t.Context(), member.ID(id), push.APNs, push.Address{Token: token})
+		d, err := store.Register(t.Context(), member.ID(id), push.APNs, addressOf(token))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +103,7 @@ func TestDeliverByMySQL(t *testing.T) {
 		t.Errorf("%d messages, want 3: one was accepted before, one is gone", len(sender.sent))
 	}
 	for _, m := range sender.sent {
-		if m.Title != "alice" || m.Body != "a lake" || m.Device.ID != devices[m.Device.Address.Token].ID {
+		if m.Title != "alice" || m.Body != "a lake" || m.Device.ID != devices[tokenOf(m.Device.Address)].ID {
 			t.Errorf("message %+v", m)
 		}
 	}

@@ -75,7 +75,7 @@ func TestReceiptsOutliveAServer(t *testing.T) {
 			var list []push.Device
 			for i := range devices {
 				exec(t, db, "INSERT INTO users (id, username) VALUES (?, ?)", i+2, fmt.Sprint("member", i))
-				d, err := store.Register(t.Context(), member.ID(i+2), push.APNs, push.Address{Token: fmt.Sprint("token", i)})
+				d, err := store.Register(t.Context(), member.ID(i+2), push.APNs, addressOf(fmt.Sprint("token", i)))
 				must(t, err)
 				list = append(list, d)
 			}

@@ -8,11 +8,11 @@ import (
 // hear takes note of whether a subscription accepts anything. If it never did, vain says that this
 // message was not accepted either, and drop that this has been so for long. A subscription is not
 // dropped while its push service accepts messages to others: then it may fail for a moment. Only
-// those of browsers are judged, as members can make up no others.
+// those of push services that members name are judged, as they can make up no others.
 func (b *batch) hear(a answer) (vain, drop bool) {
 	device := a.device
 	switch {
-	case device.Platform != WebPush || a.heard:
+	case !b.ByMembers[device.Platform] || a.heard:
 	case a.Outcome == Accepted:
 		b.heard = append(b.heard, device.ID)
 		b.mu.Lock()

@@ -61,7 +61,7 @@ func newWorld(t *testing.T, devices int) *world {
 	}
 	w.logger = slog.New(slog.NewTextHandler(w.log, nil))
 	for i := range uint64(devices) {
-		w.devices[i+1] = push.Device{ID: i + 1, Member: member.ID(i + 1), Platform: push.APNs, Address: push.Address{Token: fmt.Sprint("secret-", i)}}
+		w.devices[i+1] = push.Device{ID: i + 1, Member: member.ID(i + 1), Platform: push.APNs, Address: addressOf(fmt.Sprint("secret-", i))}
 	}
 	return w
 }
@@ -128,7 +128,7 @@ func (w *world) deliveries(e *push.StoredEvent, devices []uint64) (batch []queue
 // options are those of deliveries in the world.
 func (w *world) options() push.DeliveryOptions {
 	return push.DeliveryOptions{
-		Store: w, Senders: map[push.Platform]push.Sender{push.APNs: w}, Log: w.logger,
+		Store: w, Senders: map[push.Platform]push.Sender{push.APNs: w}, ByMembers: map[push.Platform]bool{push.WebPush: true}, Log: w.logger,
 	}
 }
 
@@ -307,9 +307,6 @@ func (w *world) Origin(d push.Device) string {
 	}
 	return "https://push.example:443"
 }
-
-// Check implements [push.Sender].
-func (w *world) Check(context.Context, push.Address) error { return nil }
 
 // answering sets what the push service answers.
 func (w *world) answering(answer func(ctx context.Context, m push.Message) push.Result) {

@@ -1,25 +1,14 @@
 package push
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
 )
-
-// Platform is the kind of a device, and of the service that reaches it.
-type Platform string
-
-// The platforms.
-const (
-	APNs    Platform = "apns"    // Apple Push Notification service
-	WebPush Platform = "webpush" // RFC 8030
-	FCM     Platform = "fcm"     // Firebase Cloud Messaging, HTTP v1
-)
-
-// Platforms returns all platforms.
-func Platforms() []Platform { return []Platform{APNs, WebPush, FCM} }
 
 // Device is a phone or a browser of a member.
 type Device struct {
@@ -30,26 +19,46 @@ type Device struct {
 	Registered time.Time // when its address was last confirmed, by the database's clock
 }
 
-// Address is where a device is reached. All of it is secret: it is printed and logged as
-// "secret", and is marshalled by nothing but the store.
+// Address is where a device is reached, in the form of its platform. All of it is secret, and it is
+// marshalled by nothing but the store.
 type Address struct {
-	Token    string // apns: hexadecimal; fcm
-	Sandbox  bool   // apns: the environment is sandbox
-	Endpoint string // webpush: the URL of the push service
-	P256DH   []byte // webpush: the browser's public key, an uncompressed point of P-256
-	Auth     []byte // webpush: the authentication secret, 16 bytes
+	Secret
+
+	key  string // "" of one that was read from the store, which cannot be registered
+	text []byte // JSON
 }
+
+// NewAddress returns an address. Two of a platform are one device if they have the same key, such as a
+// token or a URL. value is all that the platform needs, which is kept as JSON; it panics if there is none.
+func NewAddress(key string, value any) Address {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("push: an address of type %T: %v", value, err))
+	}
+	return Address{key: key, text: text}
+}
+
+// Decode is the inverse of [NewAddress]. Its error quotes nothing of the address.
+func (a Address) Decode(value any) error {
+	if json.Unmarshal(a.text, value) != nil {
+		return errors.New("the address is not as activityd writes it")
+	}
+	return nil
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (Address) MarshalJSON() ([]byte, error) { return []byte(`"` + secret + `"`), nil }
+
+// Secret is embedded in what is printed and logged as "secret".
+type Secret struct{}
 
 const secret = "secret"
 
 // String implements [fmt.Stringer].
-func (Address) String() string { return secret }
+func (Secret) String() string { return secret }
 
 // Format implements [fmt.Formatter], for all verbs.
-func (Address) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte(secret)) }
+func (Secret) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte(secret)) }
 
 // LogValue implements [slog.LogValuer].
-func (Address) LogValue() slog.Value { return slog.StringValue(secret) }
-
-// MarshalJSON implements [json.Marshaler].
-func (Address) MarshalJSON() ([]byte, error) { return []byte(`"` + secret + `"`), nil }
+func (Secret) LogValue() slog.Value { return slog.StringValue(secret) }

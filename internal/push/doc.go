@@ -44,6 +44,11 @@
 //   - No token, endpoint or key leaves the database but to its push service: an [Address]
 //     prints, logs and marshals as "secret", and reasons are words of a list.
 //
+// # Platforms
+//
+// A platform is a [Kind] that its own package exports: its settings, its addresses, its sender. Nothing
+// here or elsewhere knows one by its name.
+//
 // What an answer means is decided twice, by pure functions. A sender maps status and reason to
 // an outcome; judge maps that to a receipt, a pause, or a device that is dropped.
 package push

@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,15 +14,14 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/apns"
-	"github.com/activityd/activityd/internal/push/fcm"
-	"github.com/activityd/activityd/internal/push/webpush"
+	"github.com/activityd/activityd/internal/push/platforms"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
@@ -39,26 +37,14 @@ type front struct {
 func newFront(t *testing.T) *front {
 	t.Helper()
 	f := &front{db: openDB(t), log: &strings.Builder{}}
-	pair, err := webpush.GenerateKey()
-	must(t, err)
-	browsers, err := webpush.New(webpush.Options{Key: pair.PEM, Subject: "mailto:a@example.com"})
-	must(t, err)
-	t.Cleanup(browsers.Close)
 	exec(t, f.db, "INSERT INTO users (id, username) VALUES (5, 'alice'), (6, 'bob')")
 	f.handler = api.New(api.Config{
 		Reader: noReader{}, Enqueuer: queue.NewQueue(f.db, queue.Options{Kinds: tasks.Kinds()}), Checker: func(context.Context) api.Health { return api.Health{} },
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Push:   push.NewMySQL(f.db),
+		Push:   push.NewMySQL(f.db), Platforms: platforms.All(),
 		CheckAddress: func(ctx context.Context, platform push.Platform, a push.Address) error {
-			switch platform {
-			case push.APNs:
-				return (*apns.Sender)(nil).Check(ctx, a)
-			case push.WebPush:
-				return browsers.Check(ctx, a)
-			case push.FCM:
-				return fcm.Check(a)
-			}
-			return errors.New("an unknown platform")
+			i := slices.IndexFunc(platforms.All(), func(k push.Kind) bool { return k.Platform == platform })
+			return platforms.All()[i].Check(ctx, a, func(string) string { return "" })
 		},
 	}).Handler()
 	return f
@@ -172,8 +158,8 @@ func TestDevicesSettingsAndMutesOverHTTP(t *testing.T) {
 	f := newFront(t)
 	const token = "740f4707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bb78ad"
 	phone := `{"platform":"apns","token":"` + token + `","environment":"sandbox"}`
-	for range 2 { // the second confirms
-		f.want(t, http.StatusOK, `{"device_id":"1"}`, http.MethodPut, "/v1/users/5/devices", phone)
+	for _, again := range []string{phone, strings.Replace(phone, token, strings.ToUpper(token), 1)} { // the second confirms
+		f.want(t, http.StatusOK, `{"device_id":"1"}`, http.MethodPut, "/v1/users/5/devices", again)
 	}
 	f.want(t, http.StatusOK, "", http.MethodPut, "/v1/users/5/devices", browser("https://8.8.8.8/secret", p256dh, authKey))
 	_, list := f.send(t, http.MethodGet, "/v1/users/5/devices", "")
@@ -181,6 +167,12 @@ func TestDevicesSettingsAndMutesOverHTTP(t *testing.T) {
 		if !strings.Contains(list, want) {
 			t.Errorf("listed %s, want %s", list, want)
 		}
+	}
+	// What makes two addresses one device must not change: rows would be there twice.
+	kept := column(t, f.db, "SELECT COUNT(*) FROM push_devices WHERE address_hash = UNHEX(SHA2(CONCAT(platform, CHAR(0),"+
+		" COALESCE(LOWER(JSON_UNQUOTE(JSON_EXTRACT(address, '$.token'))), JSON_UNQUOTE(JSON_EXTRACT(address, '$.endpoint')))), 256))")
+	if kept[0] != "2" {
+		t.Errorf("of 2 devices, %s have the key of before", kept[0])
 	}
 	f.want(t, http.StatusOK, `{"device_id":"1"}`, http.MethodPut, "/v1/users/6/devices", phone) // it moves
 	f.want(t, http.StatusNotFound, "", http.MethodDelete, "/v1/users/5/devices/1", "")

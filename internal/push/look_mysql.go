@@ -152,16 +152,12 @@ type factsRow struct {
 }
 
 func scanFacts(rows *sql.Rows) (f factsRow, err error) {
-	var device deviceRow
 	var types []byte
-	dest := append([]any{&f.Candidate, &f.event, &f.replaced}, device.dest()...)
+	dest := append([]any{&f.Candidate, &f.event, &f.replaced}, f.Device.dest()...)
 	dest = append(dest, &types, &f.Settings.Quiet.From, &f.Settings.Quiet.To, &f.Settings.Quiet.Zone,
 		(*instant)(&f.Muted), &f.Blocked, &f.Visible, &f.Accepted, &f.Failed, &f.Unanswered,
 		(*instant)(&f.Silent), &f.Heard, &f.Actor, &f.Departed, (*instant)(&f.Now))
 	if err := rows.Scan(dest...); err != nil {
-		return f, err
-	}
-	if f.Device, err = device.device(); err != nil {
 		return f, err
 	}
 	f.Settings.Types, err = parseTypes(types)

@@ -92,7 +92,7 @@ func (w *lookWorld) fill(t *rapid.T) {
 
 func (w *lookWorld) fillDevices(t *rapid.T) {
 	for i := range rapid.IntRange(0, 8).Draw(t, "devices") {
-		a := push.Address{Endpoint: fmt.Sprint("https://push.example/", i), P256DH: []byte{4, byte(i)}, Auth: []byte{1}}
+		a := addressOf(fmt.Sprint("https://push.example/", i))
 		d, err := w.store.Register(t.Context(), anyone.Draw(t, "member"), push.WebPush, a)
 		must(t, err)
 		if rapid.IntRange(0, 5).Draw(t, "gone") == 0 {
@@ -278,7 +278,7 @@ func TestLookOnViews(t *testing.T) {
 	} {
 		exec(t, db, text)
 	}
-	_, err := store.Register(t.Context(), 2, push.FCM, push.Address{Token: "token"})
+	_, err := store.Register(t.Context(), 2, push.FCM, addressOf("token"))
 	must(t, err)
 	stored, err := store.StoreEvents(t.Context(), []push.NewEvent{
 		{Task: 5, Created: time.Now(), Event: push.Event{ID: "e", Type: "upload", Actor: 1, Object: "photo:901", Followers: true}},
@@ -313,7 +313,7 @@ func TestHear(t *testing.T) {
 	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
 	e := storeEvent(t, store, push.Event{Type: "upload", Actor: 1, Followers: true})
 	register := func() uint64 {
-		d, err := store.Register(t.Context(), 2, push.WebPush, push.Address{Endpoint: "https://push.example/a"})
+		d, err := store.Register(t.Context(), 2, push.WebPush, addressOf("https://push.example/a"))
 		must(t, err)
 		return d.ID
 	}
@@ -360,7 +360,7 @@ func TestLookAtReplacedEvent(t *testing.T) {
 	db := openDB(t)
 	store := push.NewMySQL(db)
 	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
-	_, err := store.Register(t.Context(), 2, push.FCM, push.Address{Token: "token"})
+	_, err := store.Register(t.Context(), 2, push.FCM, addressOf("token"))
 	must(t, err)
 	stored, err := store.StoreEvents(t.Context(), []push.NewEvent{
 		{Task: 5, Created: time.Now(), Event: push.Event{ID: "e", Type: "upload", Actor: 1, Followers: true}},

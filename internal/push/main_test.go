@@ -7,6 +7,7 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/push"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }
@@ -44,4 +45,16 @@ func must(t tester, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// addressOf returns an address that is its token alone.
+func addressOf(token string) push.Address {
+	return push.NewAddress(token, map[string]string{"token": token})
+}
+
+// tokenOf is its inverse; "" of an address that has none.
+func tokenOf(a push.Address) string {
+	var to struct{ Token string }
+	_ = a.Decode(&to)
+	return to.Token
 }

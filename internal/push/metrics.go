@@ -110,9 +110,10 @@ func reasonLabel(p Platform, reason string) string {
 	return reason
 }
 
-// The series begin with 0.
-func init() {
-	for _, p := range Platforms() {
+// BeginSeries begins the series of platforms with 0.
+func BeginSeries(platforms ...Kind) {
+	for _, kind := range platforms {
+		p := kind.Platform
 		acceptedSeconds.WithLabelValues(string(p))
 		for _, outcome := range []Outcome{Accepted, Gone, Rejected, Credentials, Wait, Ambiguous} {
 			messages.WithLabelValues(string(p), string(outcome), "")
@@ -125,6 +126,10 @@ func init() {
 		breakersOpen.WithLabelValues(string(p))
 		credentialsRefused.WithLabelValues(string(p))
 	}
+}
+
+// The others begin with 0, too.
+func init() {
 	for _, reason := range []string{breakerOpen, quota, noKeys, quietHours, sameInFlight, slow} {
 		postponed.WithLabelValues(reason)
 	}

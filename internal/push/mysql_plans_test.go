@@ -199,7 +199,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		{name: "EventByID", keys: "push_events: ids", most: some, do: func() error { return ignore(store.EventByID(t.Context(), "e5")) }},
 		{name: "Devices", keys: "d: members, users: PRIMARY", most: some, do: func() error { return ignore(store.Devices(t.Context(), 5)) }},
 		{name: "Register", keys: "push_devices: members, users: PRIMARY", most: some + 20, do: func() error {
-			return ignore(store.Register(t.Context(), 5, push.FCM, push.Address{Token: "t"}))
+			return ignore(store.Register(t.Context(), 5, push.FCM, addressOf("t")))
 		}},
 		{name: "Remove", keys: "", most: some, do: func() error { return ignore(store.Remove(t.Context(), 6, 6)) }},
 		{name: "Prune", keys: "push_devices: PRIMARY", most: some, do: func() error {

@@ -42,9 +42,6 @@ type Sender interface {
 	// Origin returns the push service that reaches the device, as https://host:port. One that
 	// fails holds up no other.
 	Origin(d Device) string
-	// Check returns an error, for people, if there can be no such address. It looks at the
-	// address alone, but for names that it may have to resolve.
-	Check(ctx context.Context, a Address) error
 }
 
 // Outcome is what became of a message.

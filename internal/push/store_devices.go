@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,25 +25,6 @@ type Pruned struct {
 	Since  time.Time // it stays if its address was confirmed later; zero: it does not
 }
 
-// storedAddress is how an [Address] is kept.
-type storedAddress struct {
-	Token    string `json:"token,omitempty"`
-	Sandbox  bool   `json:"sandbox,omitempty"`
-	Endpoint string `json:"endpoint,omitempty"`
-	P256DH   []byte `json:"p256dh,omitempty"`
-	Auth     []byte `json:"auth,omitempty"`
-}
-
-// addressHash tells addresses apart. A token of APNs is hexadecimal, in either case.
-func addressHash(platform Platform, a Address) []byte {
-	where := cmp.Or(a.Token, a.Endpoint)
-	if platform == APNs {
-		where = strings.ToLower(where)
-	}
-	hash := hashOf(string(platform), where)
-	return hash[:]
-}
-
 const (
 	deviceColumns = "d.id, d.member_id, d.platform, d.address, d.registered_at"
 	insertDevice  = "INSERT INTO push_devices (member_id, platform, address, registered_at, address_hash) VALUES (?, ?, ?, " + mysql.Now + ", ?)"
@@ -52,44 +33,26 @@ const (
 		" WHERE address_hash = ?"
 )
 
-// deviceRow is what deviceColumns are scanned into.
-type deviceRow struct {
-	Device
-	address []byte
+// dest is what deviceColumns are scanned into.
+func (d *Device) dest() []any {
+	return []any{&d.ID, &d.Member, &d.Platform, &d.Address.text, (*instant)(&d.Registered)}
 }
 
-func (r *deviceRow) dest() []any {
-	return []any{&r.ID, &r.Member, &r.Platform, &r.address, (*instant)(&r.Registered)}
-}
-
-func (r *deviceRow) device() (Device, error) {
-	var a storedAddress
-	if err := json.Unmarshal(r.address, &a); err != nil {
-		// Not its text, which may quote the address.
-		return Device{}, fmt.Errorf("the address of device %d is not as activityd writes it", r.ID)
-	}
-	r.Address = Address(a)
-	return r.Device, nil
-}
-
-func scanDevice(rows *sql.Rows) (Device, error) {
-	var r deviceRow
-	if err := rows.Scan(r.dest()...); err != nil {
-		return Device{}, err
-	}
-	return r.device()
+func scanDevice(rows *sql.Rows) (d Device, err error) {
+	err = rows.Scan(d.dest()...)
+	return d, err
 }
 
 // Register makes an address a device of a member, or confirms that it is. A device of another
 // member moves, and one that was gone is live again. The error wraps
 // [contacts.ErrNoMember] if there is no such member.
 func (m *MySQL) Register(ctx context.Context, id member.ID, platform Platform, a Address) (d Device, err error) {
-	address, err := json.Marshal(storedAddress(a))
-	if err != nil {
-		return d, err
+	if a.key == "" { // else all of these would be one device
+		return d, errors.New("push: this address was not made to be registered")
 	}
-	hash := addressHash(platform, a)
-	args := []any{id, platform, string(address), hash}
+	sum := hashOf(string(platform), a.key)
+	hash := sum[:]
+	args := []any{id, platform, string(a.text), hash}
 	err = mysql.Transact(ctx, m.db, fmt.Sprintf("register a device of member %d", id), func(tx *sql.Tx) error {
 		if err := requireMember(ctx, tx, id); err != nil {
 			return err

@@ -41,7 +41,7 @@ func column(t *testing.T, db *sql.DB, query string, args ...any) []string {
 }
 
 // token is an address of FCM.
-func token(i int) push.Address { return push.Address{Token: fmt.Sprint("token", i)} }
+func token(i int) push.Address { return addressOf(fmt.Sprint("token", i)) }
 
 func register(t *testing.T, store *push.MySQL, id member.ID, a push.Address) push.Device {
 	t.Helper()
@@ -71,7 +71,8 @@ func wantIDs(t *testing.T, store *push.MySQL, id member.ID, want ...uint64) {
 func TestRegister(t *testing.T) {
 	t.Parallel()
 	store, db := openStore(t)
-	whole := push.Address{Endpoint: "https://push.example/a", P256DH: []byte{4, 1, 2}, Auth: []byte{9, 9}}
+	const endpoint = "https://push.example/a"
+	whole := push.NewAddress(endpoint, map[string]any{"endpoint": endpoint, "auth": []byte{9, 9}})
 	first, err := store.Register(t.Context(), 1, push.WebPush, whole)
 	must(t, err)
 	want := push.Device{ID: first.ID, Member: 1, Platform: push.WebPush, Address: whole, Registered: first.Registered}
@@ -86,7 +87,7 @@ func TestRegister(t *testing.T) {
 
 	// The same endpoint, confirmed with other keys.
 	exec(t, db, "UPDATE push_devices SET registered_at = 1000")
-	renewed := push.Address{Endpoint: whole.Endpoint, P256DH: []byte{4, 5}, Auth: []byte{7}}
+	renewed := push.NewAddress(endpoint, map[string]any{"endpoint": endpoint, "auth": []byte{7}})
 	again, err := store.Register(t.Context(), 1, push.WebPush, renewed)
 	must(t, err)
 	if again.ID != first.ID || !cmp.Equal(again.Address, renewed) || again.Registered.Before(first.Registered) {
@@ -112,13 +113,17 @@ func TestRegister(t *testing.T) {
 		t.Errorf("alive again: %+v", alive)
 	}
 
-	// Tokens of APNs are the same in either case; those of FCM are not, nor those of two platforms.
+	if d, err := store.Register(t.Context(), 2, push.WebPush, alive.Address); err == nil {
+		t.Errorf("registered without a key: %+v", d)
+	}
+
+	// One key is one device, unless it is of two platforms.
 	ids := map[uint64]bool{}
 	for _, r := range []struct {
 		platform push.Platform
 		token    string
-	}{{push.APNs, "ab12"}, {push.APNs, "AB12"}, {push.FCM, "ab12"}, {push.FCM, "AB12"}} {
-		d, err := store.Register(t.Context(), 3, r.platform, push.Address{Token: r.token, Sandbox: true})
+	}{{push.APNs, "ab12"}, {push.APNs, "ab12"}, {push.FCM, "ab12"}, {push.FCM, "AB12"}} {
+		d, err := store.Register(t.Context(), 3, r.platform, addressOf(r.token))
 		must(t, err)
 		ids[d.ID] = true
 	}
@@ -214,13 +219,15 @@ func TestRemoveAndPrune(t *testing.T) {
 func TestAddressesAreSecret(t *testing.T) {
 	t.Parallel()
 	store, db := openStore(t)
-	d := register(t, store, 1, push.Address{Token: "secret-token"})
+	d := register(t, store, 1, addressOf("secret-token"))
 	raw, err := json.Marshal(d)
 	must(t, err)
 	var log strings.Builder
 	slog.New(slog.NewTextHandler(&log, nil)).Info("device", "device", d, "address", d.Address)
 	exec(t, db, `UPDATE push_devices SET address = '["secret-token"]'`)
-	_, broken := store.Devices(t.Context(), 1)
+	devices, err := store.Devices(t.Context(), 1)
+	must(t, err)
+	broken := devices[0].Address.Decode(&struct{ Token string }{})
 	if broken == nil {
 		t.Error("an address that is none is read")
 	}

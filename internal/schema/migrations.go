@@ -50,7 +50,7 @@ var migrations = history{
 	// A platform needs no step of its own. The table is copied, since it is none that the site writes.
 	{
 		since: 4,
-		statement: "ALTER TABLE push_devices MODIFY platform VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'apns, webpush, fcm'," +
+		statement: "ALTER TABLE push_devices MODIFY platform VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'as in apns'," +
 			" ADD COLUMN language VARCHAR(35) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '' COMMENT 'of its texts, as in BCP 47' AFTER address," +
 			" ALGORITHM=COPY, LOCK=SHARED",
 	},

@@ -18,11 +18,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/url"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -127,17 +124,17 @@ func (s *Sender) newPool(address string) *h2pool.Pool {
 		MaxConns: maxConns, GrowAfter: s.options.growAfter, DialTimeout: dialTimeout, Silence: s.options.sendPing, IdleTimeout: idleTimeout,
 		Tag:         func() any { return s.key.Load() },
 		OnDialError: func(err error) { s.options.Log.Warn("apns: connecting failed", "address", address, "error", err) },
-		Count:       push.CountConnections(push.APNs),
+		Count:       push.CountConnections(Platform),
 	})
 }
 
 // newHost returns a host without a pool.
 func newHost(at string) (*host, error) {
-	u, err := url.Parse(strings.TrimSuffix(at, "/"))
-	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.User != nil {
-		return nil, fmt.Errorf("apns: URL %q: want https://host or https://host:port", at)
+	address, err := push.ParseOrigin(at)
+	if err != nil {
+		return nil, fmt.Errorf("apns: URL %q: %w", at, err)
 	}
-	return &host{address: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))}, nil
+	return &host{address: address}, nil
 }
 
 // Close closes all connections. Messages in flight are [push.Ambiguous].
@@ -180,10 +177,12 @@ func (s *Sender) SetKey(text []byte, keyID string) error {
 }
 
 // Origin implements [push.Sender].
-func (s *Sender) Origin(d push.Device) string { return "https://" + s.host(d).address }
+func (s *Sender) Origin(d push.Device) string {
+	return "https://" + s.host(addressOf(d.Address)).address
+}
 
-func (s *Sender) host(d push.Device) *host {
-	if d.Address.Sandbox {
+func (s *Sender) host(a address) *host {
+	if a.Sandbox {
 		return s.hosts[1]
 	}
 	return s.hosts[0]
@@ -196,11 +195,8 @@ const (
 	maxToken = 200
 )
 
-// Check implements [push.Sender].
-func (*Sender) Check(_ context.Context, a push.Address) error { return Check(a) }
-
-// Check returns an error, for people, if there can be no such device token.
-func Check(a push.Address) error {
+// check returns an error, for people, if there can be no such device token.
+func check(a address) error {
 	switch n := len(a.Token); {
 	case n == 0:
 		return errors.New("the device token is missing")
@@ -215,7 +211,8 @@ func Check(a push.Address) error {
 
 // Send implements [push.Sender].
 func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
-	if err := Check(m.Device.Address); err != nil {
+	to := addressOf(m.Device.Address)
+	if err := check(to); err != nil {
 		return push.Result{Outcome: push.Rejected, Reason: "BadDeviceToken"}
 	}
 	payload, err := Payload(&m)
@@ -225,9 +222,9 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	if len(payload) > MaxPayload {
 		return push.Result{Outcome: push.Rejected, Reason: "PayloadTooLarge"}
 	}
-	h := s.host(m.Device)
+	h := s.host(to)
 	got, err := h.pool.Send(ctx, h2pool.Request{
-		Path: "/3/device/" + m.Device.Address.Token, Body: payload,
+		Path: "/3/device/" + to.Token, Body: payload,
 		Header: func(tag any, to []h2pool.Field) ([]h2pool.Field, error) {
 			bearer, err := tag.(*signer).bearer(time.Now()) //nolint:errcheck,forcetypeassert // it is of newPool
 			return s.header(to, &m, bearer), err

@@ -58,7 +58,7 @@ func message(n int) push.Message {
 	sum := sha256.Sum256(fmt.Append(nil, n))
 	return push.Message{
 		ID:     fmt.Sprintf("%08x-0000-8000-8000-%012x", n, n),
-		Device: push.Device{ID: uint64(n), Platform: push.APNs, Address: push.Address{Token: hex.EncodeToString(sum[:])}},
+		Device: push.Device{ID: uint64(n), Platform: Platform, Address: NewAddress(hex.EncodeToString(sum[:]), false)},
 		Notification: push.Notification{
 			Event: fmt.Sprint("event-", n), Type: "upload", Actor: 7, Object: "photo:901", Title: "ann", Body: "has a new photo",
 			Count: 1, Collapse: "collapse-" + fmt.Sprint(n), Expires: time.Unix(1795300000, 0),
@@ -123,7 +123,7 @@ func TestRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := log[0]
-	if got.ID != m.ID || got.Token != m.Device.Address.Token || got.Collapse != m.Collapse || got.PushType != "alert" ||
+	if got.ID != m.ID || got.Token != addressOf(m.Device.Address).Token || got.Collapse != m.Collapse || got.PushType != "alert" ||
 		got.Priority != "10" || got.Expiration != "1795300000" || got.Topic != server.Topic() || got.KeyID != server.KeyID() ||
 		!bytes.Equal(got.Payload, payload) {
 		t.Errorf("accepted: %+v", got)
@@ -446,7 +446,7 @@ func TestAnswers(t *testing.T) {
 	s := newSender(t, server)
 	warm(t, s)
 	since := time.UnixMilli(1795300000123)
-	server.Unregister(message(4).Device.Address.Token, since)
+	server.Unregister(addressOf(message(4).Device.Address).Token, since)
 	if got := s.Send(patient(t), message(4)); got.Outcome != push.Gone || !got.GoneSince.Equal(since) {
 		t.Errorf("an unregistered device: %+v", got)
 	}
@@ -486,7 +486,7 @@ func TestNothingIsSentInVain(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	noHex := message(2)
-	noHex.Device.Address.Token = "../device/secret"
+	noHex.Device.Address = NewAddress("../device/secret", false)
 	if got := s.Send(patient(t), noHex); got != (push.Result{Outcome: push.Rejected, Reason: "BadDeviceToken"}) {
 		t.Errorf("%+v", got)
 	}
@@ -656,14 +656,14 @@ func TestKeyIsReplaced(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	var s *Sender
 	for _, good := range []string{strings.Repeat("0a", 32), strings.Repeat("Fb", 80)} {
-		if err := s.Check(t.Context(), push.Address{Token: good}); err != nil {
-			t.Errorf("%s: %v", good, err)
+		a := address{Token: good}
+		if err := check(a); err != nil || strings.Contains(fmt.Sprintf("%v %+v %#v", a, &a, a), good) {
+			t.Errorf("%s: %v, printed as %v", good, err, a)
 		}
 	}
 	for _, bad := range []string{"", "abcd", strings.Repeat("a", 63), strings.Repeat("g", 64), strings.Repeat("ab", 101), strings.Repeat("a/", 32)} {
-		err := s.Check(t.Context(), push.Address{Token: bad})
+		err := check(address{Token: bad})
 		if err == nil || bad != "" && strings.Contains(err.Error(), bad) {
 			t.Errorf("%q: error %v, want one without the token", bad, err)
 		}
@@ -679,7 +679,7 @@ func TestOptions(t *testing.T) {
 	}
 	defer s.Close()
 	for sandbox, want := range map[bool]string{false: "https://api.push.apple.com:443", true: "https://api.sandbox.push.apple.com:443"} {
-		if got := s.Origin(push.Device{Address: push.Address{Sandbox: sandbox}}); got != want {
+		if got := s.Origin(push.Device{Address: NewAddress("", sandbox)}); got != want {
 			t.Errorf("sandbox %v: the origin is %s, want %s", sandbox, got, want)
 		}
 	}
@@ -717,7 +717,7 @@ func TestLogHasNoSecrets(t *testing.T) {
 	sendAll(patient(t), s, messages(0, 5))
 	s.Close()
 	for _, m := range messages(0, 5) {
-		if strings.Contains(log.String(), m.Device.Address.Token) {
+		if strings.Contains(log.String(), addressOf(m.Device.Address).Token) {
 			t.Error("the log has a device token")
 		}
 	}

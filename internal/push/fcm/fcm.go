@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,11 +55,10 @@ func New(o Options) (*Sender, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	u, err := url.Parse(o.URL)
-	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("URL: want https://host or https://host:port")
+	address, err := push.ParseOrigin(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("URL: %w", err)
 	}
-	address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))
 	s := &Sender{origin: "https://" + address, log: o.Log, now: time.Now, tokens: newTransport(o.RootCAs)}
 	if err := s.SetCredentials(o.Credentials); err != nil {
 		return nil, err
@@ -70,7 +67,7 @@ func New(o Options) (*Sender, error) {
 	s.pool = h2pool.New(h2pool.Options{
 		Address: address, TLS: newTLS(o.RootCAs), HTTP1: true, Proxy: http.ProxyFromEnvironment,
 		MaxConns: maxConns, GrowAfter: cmp.Or(o.growAfter, growAfter), DialTimeout: dialTimeout,
-		Count:       push.CountConnections(push.FCM),
+		Count:       push.CountConnections(Platform),
 		OnDialError: func(err error) { s.log.WarnContext(s.ctx, "FCM cannot be reached", "address", address, "error", err) },
 	})
 	return s, nil
@@ -97,20 +94,18 @@ func (s *Sender) Close() {
 // Origin implements [push.Sender].
 func (s *Sender) Origin(push.Device) string { return s.origin }
 
-// Check implements [push.Sender], as [Check].
-func (s *Sender) Check(_ context.Context, a push.Address) error { return Check(a) }
-
 // maxToken is how long a registration token may be, in bytes. Google's have about 160.
 const maxToken = 4096
 
-// Check returns an error, for people, if the token cannot be a registration token.
-func Check(a push.Address) error {
+// check returns an error, for people, if the token cannot be a registration token.
+func check(a push.Address) error {
+	token := tokenOf(a)
 	switch {
-	case a.Token == "":
+	case token == "":
 		return errors.New("token: is missing")
-	case len(a.Token) > maxToken:
-		return fmt.Errorf("token: has %d bytes: want at most %d", len(a.Token), maxToken)
-	case strings.ContainsFunc(a.Token, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }):
+	case len(token) > maxToken:
+		return fmt.Errorf("token: has %d bytes: want at most %d", len(token), maxToken)
+	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }):
 		return errors.New("token: want a registration token, of letters, digits and signs in ASCII")
 	}
 	return nil

@@ -67,7 +67,7 @@ func start(t *testing.T) (*fcmtest.Server, *fcm.Sender, *clock) {
 func message(token string) push.Message {
 	return push.Message{
 		ID:     "5ad1c2a8-0000-8000-8000-000000000000",
-		Device: push.Device{ID: 3, Member: 7, Platform: push.FCM, Address: push.Address{Token: token}},
+		Device: push.Device{ID: 3, Member: 7, Platform: fcm.Platform, Address: fcm.NewAddress(token)},
 		Notification: push.Notification{
 			Event: "e1", Type: "upload", Actor: 42, Title: "Ann", Body: "3 new photos", Count: 3, Collapse: "abcDEF_-09",
 			Expires: time.Now().Add(24 * time.Hour),
@@ -323,12 +323,11 @@ func TestTheLargestPayloadFits(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	_, sender, _ := start(t)
 	for token, fine := range map[string]bool{
 		"dXk3:APA91bH-_x": true, strings.Repeat("x", 4096): true,
 		"": false, strings.Repeat("x", 4097): false, "a b": false, "ä": false, "a\nb": false, `a"b`: false, "a\x7f": false,
 	} {
-		err := sender.Check(t.Context(), push.Address{Token: token})
+		err := fcm.Kind().Check(t.Context(), fcm.NewAddress(token), nil)
 		if (err == nil) != fine || err != nil && token != "" && strings.Contains(err.Error(), token) {
 			t.Errorf("%.20q: %v", token, err)
 		}

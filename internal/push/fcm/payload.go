@@ -72,7 +72,7 @@ func newRequest(m push.Message, now time.Time) request {
 	}
 	ttl := min(max(m.Expires.Sub(now), 0), maxTTL)
 	return request{message{
-		Token:        m.Device.Address.Token,
+		Token:        tokenOf(m.Device.Address),
 		Notification: notification{m.Title, m.Body},
 		Data:         data,
 		Android: android{

@@ -91,10 +91,8 @@ func TestFirefox(t *testing.T) {
 	if err := json.Unmarshal(receive("/subscription"), &subscription); err != nil {
 		t.Fatal(err)
 	}
-	device := push.Device{Address: push.Address{
-		Endpoint: subscription.Endpoint, P256DH: decode(t, subscription.Keys.P256DH), Auth: decode(t, subscription.Keys.Auth),
-	}}
-	if err := s.Check(t.Context(), device.Address); err != nil {
+	device := push.Device{Address: NewAddress(subscription.Endpoint, decode(t, subscription.Keys.P256DH), decode(t, subscription.Keys.Auth))}
+	if err := check(t.Context(), subscriptionOf(device.Address), loopback); err != nil {
 		t.Fatal(err)
 	}
 	for _, title := range []string{"maya", "maya (2)"} { // the second replaces the first

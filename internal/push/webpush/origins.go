@@ -72,7 +72,7 @@ func (s *origins) get(address string) *origin {
 	if o == nil {
 		o = &origin{address: address, Pool: h2pool.New(h2pool.Options{
 			Address: address, TLS: s.tls, HTTP1: true, Dial: s.dial, MaxConns: maxConns, GrowAfter: growAfter, DialTimeout: dialTimeout,
-			Count: push.CountConnections(push.WebPush),
+			Count: push.CountConnections(Platform),
 		})}
 		switch {
 		case s.closed:

@@ -36,7 +36,6 @@ type Sender struct {
 	vapid   atomic.Pointer[vapid]
 	origins *origins
 	now     func() time.Time
-	lookup  lookup
 }
 
 var _ push.Sender = (*Sender)(nil)
@@ -52,7 +51,7 @@ func New(o Options) (*Sender, error) {
 	}
 	s := &Sender{
 		keyFile: o.KeyFile, subject: o.Subject, rule: rule{allow: o.Allow}, log: o.Log,
-		now: time.Now, lookup: net.DefaultResolver.LookupNetIP,
+		now: time.Now,
 	}
 	dialer := net.Dialer{Timeout: dialTimeout, ControlContext: s.rule.control}
 	s.origins = &origins{
@@ -108,33 +107,22 @@ func (s *Sender) PublicKey() string { return s.vapid.Load().public }
 // Close closes all connections. Messages that are being sent are [push.Ambiguous].
 func (s *Sender) Close() { s.origins.close() }
 
-// Check implements [push.Sender], as [Check].
-func (s *Sender) Check(ctx context.Context, a push.Address) error {
-	return check(ctx, a, s.rule, s.lookup)
-}
-
-// Check returns an error, for people, if a is no subscription, or its endpoint has an address
-// that is not public and not in allow. It resolves the endpoint's host.
-func Check(ctx context.Context, a push.Address, allow []netip.Prefix) error {
-	return check(ctx, a, rule{allow: allow}, net.DefaultResolver.LookupNetIP)
-}
-
-func check(ctx context.Context, a push.Address, rule rule, lookup lookup) error {
-	e, err := parseEndpoint(a.Endpoint)
+// check returns an error, for people, if there can be no such subscription, or its endpoint has an
+// address that is not public and not in allow. It resolves the endpoint's host.
+func check(ctx context.Context, u subscription, allow []netip.Prefix) error {
+	e, err := parseEndpoint(u.Endpoint)
 	if err != nil {
 		return err
 	}
-	if _, err := parseKeys(a.P256DH, a.Auth); err != nil {
+	if _, err := parseKeys(u.P256DH, u.Auth); err != nil {
 		return err
 	}
-	return rule.check(ctx, e.host, lookup)
+	return rule{allow: allow}.check(ctx, e.host, net.DefaultResolver.LookupNetIP)
 }
-
-type lookup = func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
 // Origin implements [push.Sender].
 func (s *Sender) Origin(d push.Device) string {
-	e, err := parseEndpoint(d.Address.Endpoint)
+	e, err := parseEndpoint(subscriptionOf(d.Address).Endpoint)
 	if err != nil {
 		return "https://invalid:443"
 	}
@@ -143,12 +131,13 @@ func (s *Sender) Origin(d push.Device) string {
 
 // Send implements [push.Sender].
 func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
-	e, err := parseEndpoint(m.Device.Address.Endpoint)
+	to := subscriptionOf(m.Device.Address)
+	e, err := parseEndpoint(to.Endpoint)
 	if err != nil {
 		return push.Result{Outcome: push.Rejected, Reason: "endpoint"}
 	}
 	v := s.vapid.Load()
-	body, reason := content(m)
+	body, reason := content(m.Notification, to)
 	if reason != "" {
 		return push.Result{Outcome: push.Rejected, Reason: reason}
 	}
@@ -171,12 +160,12 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 }
 
 // content returns the encrypted body of a message, or why there can be none.
-func content(m push.Message) (body []byte, reason string) {
-	text, err := payload(m.Notification)
+func content(n push.Notification, to subscription) (body []byte, reason string) {
+	text, err := payload(n)
 	if err != nil || len(text) > maxPayload {
 		return nil, "payload"
 	}
-	if body, err = encrypt(text, m.Device.Address.P256DH, m.Device.Address.Auth); err != nil {
+	if body, err = encrypt(text, to.P256DH, to.Auth); err != nil {
 		return nil, "bad_key"
 	}
 	return body, ""

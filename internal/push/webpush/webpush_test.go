@@ -59,7 +59,7 @@ func subscribe(t testing.TB, service *webpushtest.Server, key string) (*webpusht
 	if err != nil {
 		t.Fatal(err)
 	}
-	return u, push.Device{ID: 7, Member: 123, Platform: push.WebPush, Address: u.Address()}
+	return u, push.Device{ID: 7, Member: 123, Platform: Platform, Address: NewAddress(u.Endpoint(), u.P256DH(), u.Auth())}
 }
 
 func message(d push.Device) push.Message {
@@ -82,8 +82,9 @@ func TestAMessageArrives(t *testing.T) {
 		service := startService(t, o)
 		s := newSender(t, service, loopback)
 		u, device := subscribe(t, service, s.PublicKey())
-		if err := s.Check(t.Context(), device.Address); err != nil {
-			t.Fatal(err)
+		subscription := subscriptionOf(device.Address)
+		if err := check(t.Context(), subscription, loopback); err != nil || strings.Contains(fmt.Sprintf("%v %+v %#v", subscription, &subscription, subscription), u.Endpoint()) {
+			t.Fatalf("%v, printed as %v", err, subscription)
 		}
 		m := message(device)
 		expires := float64(m.Expires.Unix())
@@ -169,8 +170,8 @@ func TestAnswersOfAPushService(t *testing.T) {
 		"gone":        {webpushtest.Answer{Status: 410, Body: `{"errno":106}`}, push.Result{Outcome: push.Gone, Status: 410, Reason: "user_gone"}},
 		"too many":    {webpushtest.Answer{Status: 429, Header: http.Header{"Retry-After": {"90"}}}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests", Pause: 90 * time.Second, Origin: true}},
 		"unavailable": {webpushtest.Answer{Status: 503}, push.Result{Outcome: push.Wait, Status: 503, Reason: "unavailable", Origin: true}},
-		"redirect":    {webpushtest.Answer{Status: 301, Header: http.Header{"Location": {other.Address.Endpoint}}}, push.Result{Outcome: push.Rejected, Status: 301, Reason: "redirect"}},
-		"redirect307": {webpushtest.Answer{Status: 307, Header: http.Header{"Location": {other.Address.Endpoint}}}, push.Result{Outcome: push.Wait, Status: 307, Reason: "redirect"}},
+		"redirect":    {webpushtest.Answer{Status: 301, Header: http.Header{"Location": {subscriptionOf(other.Address).Endpoint}}}, push.Result{Outcome: push.Rejected, Status: 301, Reason: "redirect"}},
+		"redirect307": {webpushtest.Answer{Status: 307, Header: http.Header{"Location": {subscriptionOf(other.Address).Endpoint}}}, push.Result{Outcome: push.Wait, Status: 307, Reason: "redirect"}},
 		"cut":         {webpushtest.Answer{Cut: true}, push.Result{Outcome: push.Ambiguous, Reason: "connection"}},
 		"long answer": {webpushtest.Answer{Status: 400, Body: strings.Repeat(" ", 1<<20)}, push.Result{Outcome: push.Rejected, Status: 400, Reason: "bad_request"}},
 		"long header": {webpushtest.Answer{Status: 201, Header: http.Header{"X": {strings.Repeat("x", 1<<20)}}}, push.Result{Outcome: push.Ambiguous, Reason: "connection"}},
@@ -233,10 +234,12 @@ func TestNothingIsSentInside(t *testing.T) {
 	s := newSender(t, service, nil)
 	_, device := subscribe(t, service, s.PublicKey())
 	port := service.URL()[strings.LastIndexByte(service.URL(), ':'):]
-	path := strings.TrimPrefix(device.Address.Endpoint, service.URL())
+	path := strings.TrimPrefix(subscriptionOf(device.Address).Endpoint, service.URL())
 	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0"} {
-		device.Address.Endpoint = "https://" + host + port + path
-		if err := s.Check(t.Context(), device.Address); err == nil || strings.Contains(err.Error(), host) {
+		inside := subscriptionOf(device.Address)
+		inside.Endpoint = "https://" + host + port + path
+		device.Address = NewAddress(inside.Endpoint, inside.P256DH, inside.Auth)
+		if err := check(t.Context(), inside, nil); err == nil || strings.Contains(err.Error(), host) {
 			t.Errorf("%s can be registered: %v", host, err)
 		}
 		// As if the name had meant another address then.
@@ -316,8 +319,8 @@ func TestMessagesThatCannotBe(t *testing.T) {
 	s := newSender(t, service, loopback)
 	_, device := subscribe(t, service, s.PublicKey())
 	for reason, change := range map[string]func(*push.Message){
-		"endpoint": func(m *push.Message) { m.Device.Address.Endpoint = "http://127.0.0.1/" },
-		"bad_key":  func(m *push.Message) { m.Device.Address.P256DH = make([]byte, pointSize) },
+		"endpoint": func(m *push.Message) { m.Device.Address = NewAddress("http://127.0.0.1/", nil, nil) },
+		"bad_key":  func(m *push.Message) { m.Device.Address = NewAddress(service.URL(), make([]byte, pointSize), nil) },
 		"payload":  func(m *push.Message) { m.Body = strings.Repeat("x", maxPayload) },
 	} {
 		m := message(device)

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/activityd/activityd/internal/push"
 )
 
 // Subscription is a browser's. Its methods are safe for concurrent use.
@@ -31,17 +29,20 @@ func (u *Subscription) ID() string { return u.id }
 
 // JSON returns the subscription as the browser gives it to its page.
 func (u *Subscription) JSON() []byte {
-	a := u.Address()
-	return marshal(subscriptionJSON{Endpoint: a.Endpoint, Keys: map[string]string{
-		"p256dh": base64.RawURLEncoding.EncodeToString(a.P256DH),
-		"auth":   base64.RawURLEncoding.EncodeToString(a.Auth),
+	return marshal(subscriptionJSON{Endpoint: u.endpoint, Keys: map[string]string{
+		"p256dh": base64.RawURLEncoding.EncodeToString(u.P256DH()),
+		"auth":   base64.RawURLEncoding.EncodeToString(u.Auth()),
 	}})
 }
 
-// Address returns the same for a [push.Device].
-func (u *Subscription) Address() push.Address {
-	return push.Address{Endpoint: u.endpoint, P256DH: u.private.PublicKey().Bytes(), Auth: slices.Clone(u.auth)}
-}
+// Endpoint returns the URL at which the push service takes its messages.
+func (u *Subscription) Endpoint() string { return u.endpoint }
+
+// P256DH returns the browser's public key, an uncompressed point of P-256.
+func (u *Subscription) P256DH() []byte { return u.private.PublicKey().Bytes() }
+
+// Auth returns the authentication secret.
+func (u *Subscription) Auth() []byte { return slices.Clone(u.auth) }
 
 // Unsubscribe ends the subscription: its messages are answered with 410.
 func (u *Subscription) Unsubscribe() {

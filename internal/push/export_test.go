@@ -1,0 +1,21 @@
+package push
+
+import (
+	"encoding/json"
+	"reflect"
+)
+
+// The platforms of these tests.
+const (
+	APNs    Platform = "apns"
+	WebPush Platform = "webpush" // members name its push services
+	FCM     Platform = "fcm"
+)
+
+func init() { BeginSeries(Kind{Platform: APNs}, Kind{Platform: WebPush}, Kind{Platform: FCM}) }
+
+// Equal compares what is kept, as a server may write JSON in another form.
+func (a Address) Equal(b Address) bool {
+	var is, other any
+	return json.Unmarshal(a.text, &is) == nil && json.Unmarshal(b.text, &other) == nil && reflect.DeepEqual(is, other)
+}
