@@ -291,6 +291,13 @@ func (b *breakers) isProven(p Platform, origin string, now time.Time) bool {
 	return known != nil && now.Sub(known.last) < provenFor
 }
 
+// isPrompt reports whether an origin is known to accept messages, and none of those that are in flight to it is late.
+func (b *breakers) isPrompt(p Platform, origin string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.detachedOf(p).of[origin] == 0 && b.origins[origin] == nil && b.isProven(p, origin, time.Now())
+}
+
 // prove takes note that an origin accepted a message.
 func (b *breakers) prove(p pass, now time.Time) {
 	if !b.byMembers[p.platform] {

@@ -185,7 +185,7 @@ func (g *Targeting) Handle(ctx context.Context, tasks []queue.Task) []queue.Outc
 	}
 	g.target(ctx, b, g.begin(ctx, all))
 	if b != nil {
-		sent := b.settled()
+		sent := b.settled(briefPatience)
 		for _, p := range all {
 			if i := slices.Index(b.jobs, p.job); i >= 0 {
 				p.outcome.Err = sent[i].Err
@@ -447,6 +447,9 @@ func (g *Targeting) look(ctx context.Context, b *batch, group []*page) (made int
 			}
 		}
 	}
+	if b != nil { // what is looked at now is to leave soon
+		b.collect(ctx.Done(), maxFlight, briefPatience, briefPatience)
+	}
 	at := time.Now()
 	facts, err := g.Store.Look(ctx, candidates)
 	if err != nil {
@@ -480,7 +483,7 @@ func (g *Targeting) look(ctx context.Context, b *batch, group []*page) (made int
 		return made
 	}
 	for _, p := range done {
-		if b != nil && !p.more && p.event.Collapse == "" {
+		if b != nil && !p.more && p.event.Collapse == "" && len(b.inFlight) <= maxFlight {
 			p.sendNow(b, at)
 		}
 		p.deliveries()
@@ -681,11 +684,12 @@ func (p *page) deliveries() {
 	}
 }
 
-// sendNow sends what need not wait, in place of tasks. There are no more pages to wait for that.
+// sendNow sends what need not wait, in place of tasks, to push services that answer soon. There are no more pages to
+// wait for that.
 func (p *page) sendNow(b *batch, at time.Time) {
 	var now []Facts
 	p.sends = slices.DeleteFunc(p.sends, func(s send) bool {
-		isNow := s.notBefore.IsZero() && b.Senders[s.Device.Platform] != nil // or another process may have its keys
+		isNow := s.notBefore.IsZero() && b.isPrompt(s.Device)
 		if isNow {
 			now = append(now, s.Facts)
 		}
