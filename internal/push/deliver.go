@@ -88,8 +88,8 @@ const (
 	gathered = 5 * time.Second
 )
 
-// Deliveries is the handler of deliver tasks: each stands for an event, or a burst of
-// events, and a device.
+// Deliveries is the handler of deliver tasks: each stands for an event and some devices, or for
+// a burst of events and a device. [Targeting] has it send what need not wait.
 //
 // # What is promised, and why
 //
@@ -97,8 +97,12 @@ const (
 //
 //	look     what decides about each device is read, by one statement
 //	send     all that is to go is sent at once, and answered
-//	receipt  what was accepted is written, by one statement
+//	receipt  what was accepted is written, by one transaction
 //	finish   the queue deletes the tasks, or schedules them for later
+//
+// A delivery is a value of its own in each: asked, looked, sent, answer. What is left of a task when
+// its batch ends is follow-ups of it, one for each time that some of its devices have to wait;
+// or the same task, if that is all of it.
 //
 // At least once: a task ends only after the commit of receipts for all that it stands for: that
 // the message was accepted, that the push service refused it for good, that the device is gone,
@@ -125,6 +129,13 @@ const (
 // statement that began after the task's claim. The message is given to its sender at most
 // maxStale after the beginning of that statement, and the sender gives it up Timeout later.
 // Nothing is sent by what an earlier attempt saw.
+//
+// # Where receipts are
+//
+// An event that was accepted for one of several devices of a task is a part of a row of push_accepted, which
+// names the task: whoever does the task again looks for it there. No other task is for these devices
+// then: the follow-ups of a task commit with its end, and are for the others. All else is rows of
+// push_receipts: what a batch does not wait for, too, as the follow-up looks for it there.
 //
 // # No push service holds up another
 //

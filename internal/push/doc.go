@@ -4,10 +4,12 @@
 //	                    transaction, an entry of the stream, a request
 //	targeting  target   one more page of the event's recipients: who has a device, who wants
 //	                    it, who may see the photo that it is about
-//	delivery   deliver  one task a device: looks again at what may have changed, and sends
+//	delivery   deliver  one task for up to 256 devices, or for the burst of one: looks again at what
+//	                    may have changed, and sends
 //
 // The deliveries and the next page are follow-ups of a page: they commit in the
-// transaction that finishes it, so that a crash loses nothing and repeats nothing.
+// transaction that finishes it, so that a crash loses nothing and repeats nothing. The last
+// page sends what need not wait itself, as a delivery does.
 //
 // # What is promised
 //

@@ -59,6 +59,11 @@ type Followers interface {
 // these have more than PageSize devices. Its deliveries, and the task for the next page,
 // are its follow-ups. Many small events of one claim are looked at together.
 //
+// What need not wait of the last page is sent at once, by the same look, and recorded: there is no
+// follow-up of that. It is as if the page were its delivery: the receipts name its task, and
+// whoever does it again finds them. Only messages to push services that answer soon go so, as the
+// next events wait for them.
+//
 // # A crash loses nothing and repeats nothing
 //
 // A page takes these steps:
@@ -93,7 +98,7 @@ type Followers interface {
 // page may not have seen the other. Deliveries of urgent events do not wait, nor do those of a
 // burst that has lasted for longer than burstPause.
 //
-// So before its finish a page causes one thing to be sent: what is pending of a burst, once. And
+// So before its finish a page causes two things to be sent: what is pending of a burst, once; and what it sends itself. And
 // nothing is missing: if the page is dead in the end, its successor goes on behind it.
 //
 // Recipients that come or go between two pages are as the page finds them. As pages go by
