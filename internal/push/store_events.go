@@ -38,6 +38,8 @@ type Stored struct {
 	// Repeated: another task had an event of the same id before, and that is this one. It is
 	// that task's to target.
 	Repeated bool
+	// Fresh: it was not stored before, so nothing can have been accepted.
+	Fresh bool
 }
 
 // remembered is how long an event and its receipts are kept after it expired.
@@ -100,6 +102,7 @@ func (m *MySQL) StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, er
 	}
 	ids := slices.Sorted(maps.Keys(first)) // in one order everywhere, so that two batches do not lock each other out
 	known := make(map[string]*StoredEvent, len(ids))
+	fresh := make(map[string]bool)
 	for try := 1; ; try++ {
 		if err := m.findEvents(ctx, ids, known); err != nil {
 			return nil, err
@@ -112,11 +115,14 @@ func (m *MySQL) StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, er
 		if err != nil && (!mysql.IsDuplicate(err) || try == storeTries) {
 			return nil, err
 		}
+		for _, id := range absent {
+			fresh[id] = err == nil
+		}
 	}
 	stored := make([]Stored, len(batch))
 	for i, e := range batch {
 		is := known[e.ID]
-		stored[i] = Stored{StoredEvent: is, Repeated: is.Task != e.Task}
+		stored[i] = Stored{StoredEvent: is, Repeated: is.Task != e.Task, Fresh: fresh[e.ID]}
 		m.events.add(is)
 	}
 	return stored, nil

@@ -157,6 +157,7 @@ func NewTargeting(o TargetingOptions) *Targeting {
 type page struct {
 	task    queue.Task
 	event   *StoredEvent
+	fresh   bool // it was just stored
 	after   member.ID
 	members []member.ID // of the recipients above after, the first
 	more    bool        // there may be others
@@ -324,7 +325,7 @@ func (g *Targeting) store(ctx context.Context, pages []*page, events []NewEvent)
 			case s.Repeated:
 				eventsTargeted.WithLabelValues(eventRepeated).Inc()
 			default:
-				p.event = s.StoredEvent
+				p.event, p.fresh = s.StoredEvent, s.Fresh
 				eventsTargeted.WithLabelValues(eventNew).Inc()
 			}
 		}
@@ -448,7 +449,7 @@ func (g *Targeting) look(ctx context.Context, b *batch, group []*page) (made int
 	for _, p := range group {
 		for _, id := range p.members {
 			if id != p.event.Actor || !p.event.Followers { // the actor is not notified of its own event as a follower
-				candidates = append(candidates, Candidate{Event: p.event.Number, Member: id, Task: p.task.ID})
+				candidates = append(candidates, p.candidate(id))
 			}
 		}
 	}
@@ -498,6 +499,15 @@ func (g *Targeting) look(ctx context.Context, b *batch, group []*page) (made int
 	return made
 }
 
+// candidate returns a recipient as the page looks at it.
+func (p *page) candidate(id member.ID) Candidate {
+	c := Candidate{Event: p.event.Number, Member: id}
+	if !p.fresh { // an attempt before this one may have sent it
+		c.Task = p.task.ID
+	}
+	return c
+}
+
 // tasksOf returns the tasks of pages.
 func tasksOf(pages []*page) []queue.Task {
 	list := make([]queue.Task, len(pages))
@@ -541,7 +551,7 @@ func (p *page) decide(of map[Candidate][]Facts, limit int) {
 			p.members, p.more = p.members[:i], true
 			return
 		}
-		facts := of[Candidate{Event: p.event.Number, Member: id, Task: p.task.ID}]
+		facts := of[p.candidate(id)]
 		switch {
 		case p.event.Followers && id == p.event.Actor:
 		case len(facts) == 0 && p.event.Followers:
