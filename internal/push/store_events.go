@@ -102,27 +102,30 @@ func (m *MySQL) StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, er
 	}
 	ids := slices.Sorted(maps.Keys(first)) // in one order everywhere, so that two batches do not lock each other out
 	known := make(map[string]*StoredEvent, len(ids))
-	fresh := make(map[string]bool)
+	var fresh []string
 	for try := 1; ; try++ {
 		if err := m.findEvents(ctx, ids, known); err != nil {
 			return nil, err
 		}
-		absent := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return known[id] != nil })
-		if len(absent) == 0 {
+		fresh = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return known[id] != nil })
+		if len(fresh) == 0 {
 			break
 		}
-		err := m.insertEvents(ctx, absent, first)
-		if err != nil && (!mysql.IsDuplicate(err) || try == storeTries) {
-			return nil, err
+		err := m.insertEvents(ctx, fresh, first)
+		if err == nil {
+			if err := m.numberEvents(ctx, fresh, first, known); err != nil {
+				return nil, err
+			}
+			break
 		}
-		for _, id := range absent {
-			fresh[id] = err == nil
+		if !mysql.IsDuplicate(err) || try == storeTries {
+			return nil, err
 		}
 	}
 	stored := make([]Stored, len(batch))
 	for i, e := range batch {
 		is := known[e.ID]
-		stored[i] = Stored{StoredEvent: is, Repeated: is.Task != e.Task, Fresh: fresh[e.ID]}
+		stored[i] = Stored{StoredEvent: is, Repeated: is.Task != e.Task, Fresh: slices.Contains(fresh, e.ID)}
 		m.events.add(is)
 	}
 	return stored, nil
@@ -137,6 +140,29 @@ func (m *MySQL) findEvents(ctx context.Context, ids []string, into map[string]*S
 	return mysql.Translate(ctx, fmt.Sprintf("look for %d events", len(ids)), err)
 }
 
+// numberEvents adds the events that were just inserted, by what the database gave them. They are not read
+// again.
+func (m *MySQL) numberEvents(ctx context.Context, ids []string, events map[string]NewEvent, into map[string]*StoredEvent) error {
+	_, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (_ struct{}, err error) {
+		var id string
+		var number uint64
+		err = rows.Scan(&id, &number)
+		e := events[id]
+		created := time.UnixMilli(e.Created.UnixMilli()).UTC()
+		into[id] = &StoredEvent{Event: e.Event, Number: number, Task: e.Task, Created: created, Expires: created.Add(e.life())}
+		return struct{}{}, err
+	}, "SELECT id, number FROM push_events FORCE INDEX (ids) WHERE id IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...)
+	if err == nil && slices.ContainsFunc(ids, func(id string) bool { return into[id] == nil }) {
+		err = errReplaced // another server answers, which has not got them
+	}
+	return mysql.Translate(ctx, fmt.Sprintf("number %d events", len(ids)), err)
+}
+
+// life is how long the event is of use, in whole milliseconds.
+func (e *Event) life() time.Duration {
+	return cmp.Or(e.ExpiresIn, DefaultLife).Truncate(time.Millisecond)
+}
+
 // insertEvents inserts the events with these ids, all or none. It looks up none: INSERT …
 // ON DUPLICATE KEY UPDATE would lock the gaps below the ids that it meets.
 func (m *MySQL) insertEvents(ctx context.Context, ids []string, events map[string]NewEvent) error {
@@ -148,7 +174,7 @@ func (m *MySQL) insertEvents(ctx context.Context, ids []string, events map[strin
 			return err
 		}
 		created := e.Created.UnixMilli()
-		expires := created + cmp.Or(e.ExpiresIn, DefaultLife).Milliseconds()
+		expires := created + e.life().Milliseconds()
 		args = append(args, id, e.Task, e.Actor, string(text), created, expires, expires, remembered.Milliseconds())
 	}
 	const row = "(?,?,?,?,?,?,GREATEST(?," + mysql.Now + ")+?),"
