@@ -89,12 +89,6 @@ func TestDevices(t *testing.T) {
 	if w.Body.String() != want {
 		t.Errorf("listed %s\nwant   %s", w.Body, want)
 	}
-	b.push.devices = append(b.push.devices[:0:0], push.Device{
-		ID: 5, Member: 5, Platform: push.WebPush, Registered: time.Unix(1795300000, 0), Gone: time.Unix(1795400000, 0), GoneReason: string(push.Silent),
-	})
-	if w, want := b.get(t, devicesPath), `{"devices":[{"id":"5","platform":"webpush","registered_at":1795300000,"gone_at":1795400000,"gone_reason":"silent"}]}`; w.Body.String() != want {
-		t.Errorf("of one that is gone: %s\nwant %s", w.Body, want)
-	}
 	if w := b.get(t, "/v1/users/6/devices"); w.Body.String() != `{"devices":[]}` {
 		t.Errorf("those of another member: %s", w.Body)
 	}
@@ -157,6 +151,12 @@ func refused(t *testing.T, path string, bodies map[string]string) {
 	wantProblem(t, b.send(t, http.MethodPut, path, large), http.StatusRequestEntityTooLarge, "body-too-large")
 	if b.push.stored() > 0 {
 		t.Errorf("stored %d", b.push.stored())
+	}
+	b.push.devices = append(b.push.devices[:0:0], push.Device{
+		ID: 5, Member: 5, Platform: push.WebPush, Registered: time.Unix(1795300000, 0), Gone: time.Unix(1795400000, 0), GoneReason: string(push.Silent),
+	})
+	if w, want := b.get(t, devicesPath), `{"devices":[{"id":"5","platform":"webpush","registered_at":1795300000,"gone_at":1795400000,"gone_reason":"silent"}]}`; w.Body.String() != want {
+		t.Errorf("of one that is gone: %s\nwant %s", w.Body, want)
 	}
 }
 
