@@ -118,14 +118,16 @@ func (s *suite) benchNeighbours(ctx context.Context) (err error) {
 		if c.name == alone {
 			continue
 		}
+		if c.name != sound {
+			p.results.add(figure{Part: part, Name: c.name + ", connections to them, at most", Value: last(func(c crowding) float64 { return c.conns })})
+			p.results.add(figure{Part: part, Name: c.name + ", put off", Unit: "/s", Value: last(func(c crowding) float64 { return c.postponed })})
+		}
 		p.results.add(figure{Part: part, Name: c.name + ", p99, less " + alone, Unit: "ms", Value: all[c.name].less(all[alone], atQuantile(0.99)), Aim: atMost(50)})
 		for _, one := range []struct {
 			name, unit string
 			of         func(crowding) float64
 		}{
-			{"runs of their deliveries", "/s", func(c crowding) float64 { return c.runs }},
-			{"put off", "/s", func(c crowding) float64 { return c.postponed }},
-			{"connections to them, at most", "", func(c crowding) float64 { return c.conns }},
+			{"runs of tasks of deliveries", "/s", func(c crowding) float64 { return c.runs }},
 			{"goroutines, at most", "", func(c crowding) float64 { return c.goroutines }},
 		} {
 			p.results.add(figure{Part: part, Name: c.name + ", " + one.name, Unit: one.unit, Value: last(one.of)})
@@ -186,7 +188,7 @@ func (n *neighbours) register(ctx context.Context, crowd bool, bad *webpushtest.
 		if _, err := n.db.ExecContext(ctx, "INSERT IGNORE INTO users (id, username) VALUES (?, ?)", id, fmt.Sprint("member", id)); err != nil {
 			return err
 		}
-		_, err := store.Register(ctx, id, push.WebPush, a)
+		_, err := store.Register(ctx, id, webpush.Platform, a)
 		return err
 	}
 	subscribe := func(id member.ID, at *webpushtest.Server) error {
@@ -194,7 +196,7 @@ func (n *neighbours) register(ctx context.Context, crowd bool, bad *webpushtest.
 		if err != nil {
 			return err
 		}
-		return add(id, s.Address())
+		return add(id, addressOf(s))
 	}
 	for i := range honests {
 		if err := subscribe(member.ID(firstHonest+i), n.honest[0]); err != nil {
@@ -212,13 +214,18 @@ func (n *neighbours) register(ctx context.Context, crowd bool, bad *webpushtest.
 		if bad == nil {
 			err = subscribe(id, n.honest[0])
 		} else {
-			err = add(id, bad.Address(i))
+			err = add(id, addressOf(bad.Subscription(i)))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// addressOf returns the address of a browser.
+func addressOf(s *webpushtest.Subscription) push.Address {
+	return webpush.NewAddress(s.Endpoint(), s.P256DH(), s.Auth())
 }
 
 // forget is the end of a run: what waits for the others goes, too.
@@ -263,7 +270,7 @@ type crowding struct {
 	conns, goroutines float64 // at most
 }
 
-// turns counts the runs of deliveries, and those that were put off.
+// turns counts the runs of tasks of deliveries, and the deliveries that were put off.
 type turns struct {
 	queue.Store
 	runs, postponed atomic.Int64
@@ -275,7 +282,12 @@ func (t *turns) Finish(ctx context.Context, results []queue.Result) (int, error)
 		if r.Task.Kind == push.Deliver {
 			t.runs.Add(1)
 			if r.Err != nil {
-				t.postponed.Add(1)
+				t.postponed.Add(int64(devicesOf(r.Task.Payload)))
+			}
+		}
+		for _, rest := range r.Next {
+			if rest.Kind == push.Deliver && rest.Delay > 0 {
+				t.postponed.Add(int64(devicesOf(rest.Payload)))
 			}
 		}
 	}
@@ -289,10 +301,10 @@ func (n *neighbours) run(ctx context.Context, crowd bool, bad *webpushtest.Hosti
 		return !slices.Contains([]string{push.QueueNotify, push.QueuePush, push.QueueUrgent}, w.Queue)
 	})
 	store := push.NewMySQL(n.db)
-	deliveries := push.NewDeliveries(push.DeliveryOptions{Store: store, Senders: map[push.Platform]push.Sender{push.WebPush: n.sender}, Log: n.log})
+	deliveries := push.NewDeliveries(push.DeliveryOptions{Store: store, Senders: map[push.Platform]push.Sender{webpush.Platform: n.sender}, ByMembers: map[push.Platform]bool{webpush.Platform: true}, Log: n.log})
 	counted := &turns{Store: our.queue}
 	end := our.workWith(ctx, counted, tasks.Handlers(n.index, our.store, our.queue, tasks.HandlerOptions{
-		Notify: push.NewTargeting(push.TargetingOptions{Store: store, Followers: our.store}), Deliver: deliveries,
+		Notify: push.NewTargeting(push.TargetingOptions{Store: store, Followers: our.store, Deliveries: deliveries}), Deliver: deliveries,
 	}))
 	defer func() {
 		err = errors.Join(err, end())
@@ -346,7 +358,7 @@ func (n *neighbours) run(ctx context.Context, crowd bool, bad *webpushtest.Hosti
 		c.goroutines = max(c.goroutines, float64(runtime.NumGoroutine()))
 	}
 	took := time.Since(start).Seconds()
-	c.runs = float64(counted.runs.Load()-runs-int64(notifications+starters)) / took
+	c.runs = float64(counted.runs.Load()-runs) / took
 	c.postponed = float64(counted.postponed.Load()-postponed) / took
 	if bad != nil {
 		_, most, _ := bad.Conns()

@@ -83,7 +83,8 @@ func TestHostilePushServicesHoldUpNoOther(t *testing.T) {
 	for id, d := range w.devices {
 		d.Platform = push.WebPush
 		if i := int(id) - 1; i < hostile {
-			d.Member, d.Address = member.ID(i/ofMember+1), bad.Address(i)
+			s := bad.Subscription(i)
+			d.Member, d.Address = member.ID(i/ofMember+1), webpush.NewAddress(s.Endpoint(), s.P256DH(), s.Auth())
 		} else {
 			at := good[0]
 			if i == hostile+honest+1 {
@@ -93,7 +94,7 @@ func TestHostilePushServicesHoldUpNoOther(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.Member, d.Address = member.ID(firstHonest+i), s.Address()
+			d.Member, d.Address = member.ID(firstHonest+i), webpush.NewAddress(s.Endpoint(), s.P256DH(), s.Auth())
 		}
 		w.devices[id] = d
 	}

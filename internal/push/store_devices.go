@@ -114,12 +114,9 @@ func dropOldest(ctx context.Context, tx *sql.Tx, id member.ID) error {
 // Devices returns the live devices of a member, by id, and then those that are gone, in this order:
 // of all, 2 MaxDevices at most. The error wraps [contacts.ErrNoMember] if there is no such member.
 func (m *MySQL) Devices(ctx context.Context, id member.ID) ([]Device, error) {
-	list, err := selectOf(ctx, m.db, id, func(rows *sql.Rows) (Device, error) {
-		var r deviceRow
-		if err := rows.Scan(append(r.dest(), (*instant)(&r.Gone), &r.GoneReason)...); err != nil {
-			return Device{}, err
-		}
-		return r.device()
+	list, err := selectOf(ctx, m.db, id, func(rows *sql.Rows) (d Device, err error) {
+		err = rows.Scan(append(d.dest(), (*instant)(&d.Gone), &d.GoneReason)...)
+		return d, err
 	}, "SELECT "+deviceColumns+", d.gone_at, d.gone_reason FROM push_devices d FORCE INDEX (members) WHERE d.member_id = ?"+
 		" ORDER BY d.gone_at, d.id LIMIT "+strconv.Itoa(2*MaxDevices))
 	return list, mysql.Translate(ctx, fmt.Sprintf("read the devices of member %d", id), err)

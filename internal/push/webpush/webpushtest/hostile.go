@@ -6,7 +6,6 @@ import (
 	"crypto/ecdh"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,8 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/activityd/activityd/internal/push"
 )
 
 // Manner is how a hostile push service treats requests.
@@ -39,6 +36,7 @@ type Hostile struct {
 	root     []byte
 	ending   context.CancelFunc
 	running  sync.WaitGroup
+	counting sync.Mutex // of most
 
 	open, most, opened, requests, accepted, written atomic.Int64
 }
@@ -106,15 +104,13 @@ func (h *Hostile) Close() {
 // RootPEM returns the certificate that a client has to trust.
 func (h *Hostile) RootPEM() []byte { return h.root }
 
-// Trust adds that certificate to a pool.
-func (h *Hostile) Trust(pool *x509.CertPool) { pool.AppendCertsFromPEM(h.root) }
-
-// Address returns that of a subscription at the i-th push service.
-func (h *Hostile) Address(i int) push.Address {
+// Subscription returns one at the i-th push service.
+func (h *Hostile) Subscription(i int) *Subscription {
 	s := h.services[i]
-	auth := make([]byte, 16)
-	_, _ = rand.Read(auth) // it never fails
-	return push.Address{Endpoint: fmt.Sprintf("https://%s/push/%s", s.listener.Addr(), rand.Text()), P256DH: s.private.PublicKey().Bytes(), Auth: auth}
+	u := &Subscription{id: rand.Text(), private: s.private, auth: make([]byte, 16)}
+	_, _ = rand.Read(u.auth) // it never fails
+	u.endpoint = fmt.Sprintf("https://%s/push/%s", s.listener.Addr(), u.id)
+	return u
 }
 
 // Conns returns how many connections are open, how many were at most, and how many were opened.
@@ -133,8 +129,9 @@ func (h *Hostile) Written() int { return int(h.written.Load()) }
 func (h *Hostile) count() (closed func()) {
 	h.opened.Add(1)
 	open := h.open.Add(1)
-	for most := h.most.Load(); open > most && !h.most.CompareAndSwap(most, open); most = h.most.Load() {
-	}
+	h.counting.Lock()
+	h.most.Store(max(h.most.Load(), open))
+	h.counting.Unlock()
 	return sync.OnceFunc(func() { h.open.Add(-1) })
 }
 
