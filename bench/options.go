@@ -48,6 +48,7 @@ type options struct {
 	urgents   int           // urgent events in each run
 	entries   int           // that a producer adds to the stream in each round
 	held      int           // deliveries that a process holds when it is killed
+	hostile   int           // push services of a member that fail
 
 	step      time.Duration // of each load of the overload
 	multiples []float64     // of the capacity
@@ -62,7 +63,7 @@ func fullOptions() options {
 		sets: 3_000_000, pace: time.Millisecond, quiet: 10 * time.Second, instances: 4,
 		tasks: 20_000, producers: 16, concurrency: []int{10, 20, 50},
 		wakes: 20, idle: time.Second, pairs: 20_000, holders: []int{1, 16}, backlog: [2]int{1000, 1_000_000}, repetitions: 30, snapshot: 30 * time.Minute,
-		followers: 100_000, pushes: 20_000, rate: 2000, paced: 8 * time.Second, urgents: 20, entries: 10_000, held: 100,
+		followers: 100_000, pushes: 20_000, rate: 2000, paced: 8 * time.Second, urgents: 20, entries: 10_000, held: 100, hostile: 600,
 		step: time.Minute, multiples: []float64{1, 2, 4, 10}, compared: []float64{4, 10}, widgets: 100_000,
 	}
 }
@@ -74,7 +75,7 @@ func quickOptions() options {
 		sets: 20_000, pace: time.Millisecond, quiet: 200 * time.Millisecond, instances: 4,
 		tasks: 1000, producers: 8, concurrency: []int{20},
 		wakes: 5, idle: 20 * time.Millisecond, pairs: 2000, holders: []int{1, 16}, backlog: [2]int{100, 2000}, repetitions: 3, snapshot: 2 * time.Second,
-		followers: 3000, pushes: 2000, rate: 200, paced: time.Second, urgents: 3, entries: 500, held: 20,
+		followers: 3000, pushes: 2000, rate: 200, paced: time.Second, urgents: 3, entries: 500, held: 20, hostile: 60,
 		step: 2 * time.Second, multiples: []float64{1, 4}, compared: []float64{4}, widgets: 2000,
 	}
 }

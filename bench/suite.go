@@ -46,6 +46,7 @@ func allParts() []part {
 		{name: "latency", group: "push", durable: true, run: (*suite).benchLatency},
 		{name: "audience", group: "push", durable: true, run: (*suite).benchAudience},
 		{name: "producer", group: "push", durable: true, run: (*suite).benchProducer},
+		{name: "neighbours", group: "push", durable: true, run: (*suite).benchNeighbours},
 		{name: "failover", group: "push", durable: true, run: (*suite).benchFailover},
 		{name: "classes", group: "overload", site: true, run: (*suite).benchClasses},
 		{name: "loads", group: "overload", site: true, run: (*suite).benchOverload},

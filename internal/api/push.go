@@ -25,6 +25,7 @@ type Push interface {
 	// Register makes an address a device of a member, or confirms that it is; it moves from
 	// any other member.
 	Register(ctx context.Context, id member.ID, platform push.Platform, a push.Address) (push.Device, error)
+	// Devices returns those that are gone, too.
 	Devices(ctx context.Context, id member.ID) ([]push.Device, error)
 	Remove(ctx context.Context, id member.ID, device uint64) (found bool, err error)
 
@@ -94,6 +95,8 @@ type deviceJSON struct {
 	ID         string        `json:"id"`
 	Platform   push.Platform `json:"platform"`
 	Registered int64         `json:"registered_at"`
+	Gone       int64         `json:"gone_at,omitempty"` // when it was found to be gone
+	Reason     string        `json:"gone_reason,omitempty"`
 	shown      any           // by the platform, as an object; nil: nothing
 }
 
@@ -110,6 +113,10 @@ func (d deviceJSON) MarshalJSON() ([]byte, error) {
 
 func (s *Server) newDevice(d push.Device) deviceJSON {
 	out := deviceJSON{ID: strconv.FormatUint(d.ID, 10), Platform: d.Platform, Registered: d.Registered.Unix()}
+	if !d.Gone.IsZero() { // its address is erased
+		out.Gone, out.Reason = d.Gone.Unix(), d.GoneReason
+		return out
+	}
 	if kind := s.platform(string(d.Platform)); kind != nil && kind.Show != nil {
 		out.shown = kind.Show(d.Address)
 	}

@@ -152,6 +152,12 @@ func refused(t *testing.T, path string, bodies map[string]string) {
 	if b.push.stored() > 0 {
 		t.Errorf("stored %d", b.push.stored())
 	}
+	b.push.devices = append(b.push.devices[:0:0], push.Device{
+		ID: 5, Member: 5, Platform: "webpush", Registered: time.Unix(1795300000, 0), Gone: time.Unix(1795400000, 0), GoneReason: string(push.Silent),
+	})
+	if w, want := b.get(t, devicesPath), `{"devices":[{"id":"5","platform":"webpush","registered_at":1795300000,"gone_at":1795400000,"gone_reason":"silent"}]}`; w.Body.String() != want {
+		t.Errorf("of one that is gone: %s\nwant %s", w.Body, want)
+	}
 }
 
 func TestBadDevicesAreRefused(t *testing.T) {

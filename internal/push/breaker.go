@@ -27,13 +27,13 @@ const (
 
 // The bounds of messages that wait for an answer.
 const (
-	maxDetached         = 2048            // of a platform, without a batch
-	maxDetachedOfOrigin = maxDetached / 4 //
-	maxUnproven         = 64              // to all origins that are not proven; half of it to those that failed
-	maxUnprovenOfOrigin = maxUnproven / 2 //
-	maxUnprovenOfMember = maxUnproven / 8 //
-	maxProven           = 1024            // origins that are remembered for having accepted messages
-	provenFor           = time.Hour       // since the last acceptance
+	maxDetached           = 2048            // of a platform, without a batch
+	maxDetachedOfOrigin   = maxDetached / 4 //
+	maxUnproven           = 512             // to all origins that are not proven; half of it to those that failed
+	maxUnprovenOfOrigin   = 32              //
+	maxUnansweredOfMember = 8               // of browsers: to origins that are not proven, or that its batch did not wait for
+	maxProven             = 1024            // origins that are remembered for having accepted messages
+	provenFor             = time.Hour       // since the last acceptance
 )
 
 // breakers keep the messages away from push services that fail, each apart: one that is
@@ -67,11 +67,11 @@ const (
 // nothing about these: no metric and no log tells it. Other platforms have few origins,
 // which the operator chose: they are always proven.
 //
-// Of the quota, a device has one message and a member a small share. When it is full of
-// messages that nothing answers, what finds no room is given turns: each as much later than the
-// one before as a place in the quota takes to be free. So thousands that wait look for it as
-// often as there is one, and not once a second each; and what waits for a member's share is no
-// longer for the others.
+// Of the quota, a device has one message and a member a small share, which holds for its messages to
+// origins that accepted others and owe an answer, too: so it takes as many made up members to fill
+// the quota as there are shares. What finds no room in the share of its member is given turns: each
+// as much later than the one before as a place takes to be free. So thousands that wait look for it
+// as often as there is one, and not once a second each.
 type breakers struct {
 	byMembers map[Platform]bool
 
@@ -81,18 +81,17 @@ type breakers struct {
 	swept    time.Time // when those that nothing was sent to were last forgotten
 	proven   map[string]*proof
 	unproven crowd
-	turns    map[member.ID]time.Time     // of the last that waits for the share of a member, or for that of all: 0
-	detached map[Platform]*tally[string] // by platform that had any: messages in flight that no batch waits for, by origin
-	silent   map[string]bool             // origins of these that have answered nothing since one of these was sent
+	turns    map[member.ID]time.Time     // of the last that waits for the share of a member
+	detached map[Platform]*tally[string] // messages in flight that no batch waits for, by origin
+	silent   map[string]bool             // origins that have answered nothing since one of these was sent
 	answers  map[string]uint64           // by origin, of some
 }
 
 // crowd is the messages in flight to origins that were not proven when they were sent.
 type crowd struct {
-	origins  tally[string]
-	members  tally[member.ID]
-	devices  tally[uint64]
-	standing int // of these, detached
+	origins tally[string]
+	devices tally[uint64]
+	members tally[member.ID] // and those to other origins of browsers that no batch waits for
 }
 
 func (c *crowd) add(p pass, n int) {
@@ -167,7 +166,8 @@ type pass struct {
 	round    uint64
 	answers  uint64 // of its origin by then
 	unproven bool   // breakers.unproven has it
-	brief    bool   // its batch waits for it only briefly: nothing says that it will be answered soon
+	unlikely bool   // nothing says that it will be answered soon
+	byMember bool   // its platform is of those whose push services members name
 	detached bool   // breakers.detached has it
 	vain     bool   // it is none, as its origin is not proven and has failed for long
 }
@@ -221,7 +221,7 @@ func (b *breakers) admit(d Device, origin string, probeTime time.Duration) (admi
 	}
 	admission = pass{
 		platform: d.Platform, origin: origin, member: d.Member, device: d.ID, round: b.round, answers: b.answers[origin],
-		unproven: unproven, brief: unproven || b.silent[origin],
+		unproven: unproven, unlikely: unproven || b.silent[origin], byMember: b.byMembers[d.Platform],
 	}
 	if unproven {
 		b.unproven.add(admission, 1)
@@ -237,31 +237,25 @@ func (b *breakers) room(d Device, origin string, unproven, failed bool, timeout 
 	if failed { // the rest is for those of which nothing is known yet
 		most /= 2
 	}
+	full := b.unproven.members.of[d.Member] >= maxUnansweredOfMember
 	switch {
 	case detached.of[origin] >= maxDetachedOfOrigin:
 		return probeWait
 	case detached.all >= maxDetached && detached.of[origin] > 0: // those that answer in time go on
 		return probeWait
+	case full && (unproven || b.byMembers[d.Platform] && b.silent[origin]):
+		return b.turn(d.Member, timeout/maxUnansweredOfMember)
 	case !unproven:
 		return 0
-	case b.unproven.members.of[d.Member] >= maxUnprovenOfMember && b.unproven.standing < maxUnprovenOfMember:
-		return probeWait // some have just been sent
-	case b.unproven.members.of[d.Member] >= maxUnprovenOfMember:
-		return b.turn(d.Member, timeout/maxUnprovenOfMember)
-	case b.unproven.devices.of[d.ID] > 0:
-		return probeWait
-	case b.unproven.origins.of[origin] >= maxUnprovenOfOrigin && !b.silent[origin]:
-		return probeWait // likewise
-	case b.unproven.origins.of[origin] < maxUnprovenOfOrigin && b.unproven.origins.all < most:
+	case b.unproven.devices.of[d.ID] == 0 && b.unproven.origins.of[origin] < maxUnprovenOfOrigin && b.unproven.origins.all < most:
 		return 0
-	case b.unproven.standing < most/2: // likewise
-		return probeWait
+	case b.silent[origin]: // those before it will be given up
+		return timeout
 	}
-	return b.turn(0, timeout/time.Duration(most))
+	return probeWait
 }
 
-// turn returns how long the next message has to wait that waits for the share of a member, or for
-// that of all.
+// turn returns how long the next message has to wait that waits for the share of a member.
 func (b *breakers) turn(of member.ID, each time.Duration) time.Duration {
 	now := time.Now()
 	wait := min(max(b.turns[of].Sub(now), probeWait-each)+each, maxTurn)
@@ -270,11 +264,15 @@ func (b *breakers) turn(of member.ID, each time.Duration) time.Duration {
 }
 
 // standing says whose messages take the quota of origins that are not proven: those of a member
-// and of an origin that have the most, and how many all are. It is empty if these are answered.
+// and of an origin that have the most, and how many all are. It is empty if batches wait for all.
 func (b *breakers) standing() (about []any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.unproven.standing == 0 {
+	standing := 0
+	for p := range b.byMembers {
+		standing += b.detachedOf(p).all
+	}
+	if standing == 0 {
 		return nil
 	}
 	one, ofMember := b.unproven.members.most()
@@ -296,6 +294,19 @@ func (b *breakers) isPrompt(p Platform, origin string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.detachedOf(p).of[origin] == 0 && b.origins[origin] == nil && b.isProven(p, origin, time.Now())
+}
+
+// accepts reports whether any push service of browsers accepted a message lately. If none did, it may
+// be our network that is away.
+func (b *breakers) accepts() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, known := range b.proven {
+		if time.Since(known.last) < provenFor {
+			return true
+		}
+	}
+	return false
 }
 
 // prove takes note that an origin accepted a message.
@@ -424,17 +435,14 @@ func (at *breaker) probeAgain(p pass) {
 
 // end is the end of a message that was let through.
 func (b *breakers) end(p pass) {
-	if p.unproven {
+	switch {
+	case p.unproven:
 		b.unproven.add(p, -1)
+	case p.detached && b.byMembers[p.platform]:
+		b.unproven.members.add(p.member, -1)
 	}
 	if p.detached {
 		b.detachedOf(p.platform).add(p.origin, -1)
-		if p.unproven {
-			b.unproven.standing--
-		}
-		if b.detachedOf(p.platform).of[p.origin] == 0 {
-			delete(b.silent, p.origin)
-		}
 	}
 }
 
@@ -447,19 +455,21 @@ func (b *breakers) answer(origin string) {
 	b.answers[origin]++
 }
 
-// detach takes note that the batch of a message waits for it no longer. If its origin has answered
-// none since it was sent, batches wait for others to it only briefly: until it answers one, or the
-// message is given up.
-func (b *breakers) detach(p *pass) {
+// detach takes note that the batch of a message waits for it no longer. If it did for a while, and its
+// origin has answered none since it was sent, others to it are unlikely to be answered, until it answers one.
+func (b *breakers) detach(p *pass, waited bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.detached = true
 	b.detachedOf(p.platform).add(p.origin, 1)
-	if p.answers == b.answers[p.origin] {
-		b.silent[p.origin] = true
+	if b.byMembers[p.platform] && !p.unproven {
+		b.unproven.members.add(p.member, 1)
 	}
-	if p.unproven {
-		b.unproven.standing++
+	if waited && p.answers == b.answers[p.origin] {
+		if len(b.silent) >= maxOrigins {
+			clear(b.silent) // the next ones tell
+		}
+		b.silent[p.origin] = true
 	}
 }
 

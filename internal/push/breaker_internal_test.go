@@ -178,6 +178,7 @@ func TestPausesByResult(t *testing.T) {
 		"asked for, of this device":      {Result{Outcome: Wait, Status: 429, After: time.Hour}, no, no},
 		"all wait, by its documents":     {Result{Outcome: Wait, Status: 429, Origin: true, Pause: time.Minute}, no, first},
 		"an error":                       {Result{Outcome: Wait, Status: 503, Origin: true}, no, first},
+		"an error, as of FCM":            {Result{Outcome: Wait, Status: 503, Origin: true, Pause: 10 * time.Second}, no, first},
 		"an error, maybe of the message": {Result{Outcome: Wait, Status: 500, Pause: 15 * time.Minute}, no, first},
 		"the one in front does not know": {Result{Outcome: Ambiguous, Status: 502}, no, first},
 		"keys":                           {Result{Outcome: Credentials, Status: 403, Origin: true}, no, first},
@@ -486,8 +487,8 @@ func TestUnprovenOriginsShareAQuota(t *testing.T) {
 }
 
 // Of the quota, a member has a share and a device one message. What waits for the share of a
-// member whose messages nothing answers has turns, each later than the one before; what waits for
-// messages that have just been sent comes soon.
+// member has turns, each later than the one before. It counts messages to push services that are proven, too, if no
+// batch waits for them: they hold up others to push services that owe an answer, and to no others.
 func TestAMemberHasAShareOfTheQuota(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -503,22 +504,17 @@ func TestAMemberHasAShareOfTheQuota(t *testing.T) {
 			return p, wait
 		}
 		var all []pass
-		for range maxUnprovenOfMember {
+		for range maxUnansweredOfMember {
 			p, wait := admit(1)
 			if wait > 0 {
 				t.Fatalf("%d of a member, and the next one waits %v", len(all), wait)
 			}
 			all = append(all, p)
 		}
-		for range 20 {
-			if _, wait := admit(1); wait != probeWait {
-				t.Errorf("behind what has just been sent: %v", wait)
-			}
-		}
 		for i := range all {
-			b.detach(&all[i])
+			b.detach(&all[i], true)
 		}
-		const each = 10 * time.Second / maxUnprovenOfMember
+		const each = 10 * time.Second / maxUnansweredOfMember
 		for i := range 10 {
 			if _, wait := admit(1); wait != probeWait+time.Duration(i)*each {
 				t.Errorf("turn %d: %v", i, wait)
@@ -544,6 +540,43 @@ func TestAMemberHasAShareOfTheQuota(t *testing.T) {
 		}
 		if _, wait := admit(1); wait > 0 {
 			t.Errorf("when they are given up: %v", wait)
+		}
+
+		var late []pass
+		send := func(of member.ID, origin string) (pass, time.Duration) {
+			devices++
+			p, wait, _ := b.admit(Device{ID: devices, Member: of, Platform: WebPush}, origin, 20*time.Second)
+			return p, wait
+		}
+		for _, origin := range []string{oneOrigin, otherOrigin} {
+			p, _ := send(9, origin)
+			b.report(p, taken)
+		}
+		for range maxUnansweredOfMember + 2 { // all of one batch
+			p, wait := send(3, oneOrigin)
+			if wait > 0 {
+				t.Errorf("to one that is proven: %v", wait)
+			}
+			late = append(late, p)
+		}
+		for i := range late {
+			b.detach(&late[i], true)
+		}
+		if _, wait := send(3, oneOrigin); wait != probeWait {
+			t.Errorf("to one that owes an answer: %v", wait)
+		}
+		for origin, of := range map[string]member.ID{oneOrigin: 4, otherOrigin: 3} {
+			p, wait := send(of, origin)
+			if wait > 0 {
+				t.Errorf("of member %d to %s: %v", of, origin, wait)
+			}
+			b.release(p)
+		}
+		for _, p := range late {
+			b.release(p)
+		}
+		if _, wait := send(3, oneOrigin); wait > 0 || len(b.unproven.members.of) != 2 { // admit's two
+			t.Errorf("when they have ended: %v, %v", wait, b.unproven.members.of)
 		}
 	})
 }
@@ -609,7 +642,7 @@ func TestMessagesWithoutABatchAreBounded(t *testing.T) {
 	detach := func(origin string, n int) {
 		for range n {
 			p := admitted(t, b, origin)
-			b.detach(&p)
+			b.detach(&p, true)
 			all = append(all, p)
 		}
 	}

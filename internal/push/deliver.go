@@ -66,8 +66,8 @@ const (
 	recordAgain = 5 * time.Second
 	// maxOwed is how many receipts may wait for the database before nothing more is sent.
 	maxOwed = 10000
-	// briefPatience is how long a batch waits for messages to origins that are not proven, or
-	// silent: see breakers.
+	// briefPatience is how long a batch waits for messages to push services that members name, and for
+	// others that are unlikely to be answered soon: see breakers.
 	briefPatience = 250 * time.Millisecond
 	// detachedMargin is how long after the end of a message that its batch did not wait for
 	// its task comes again.
@@ -76,13 +76,6 @@ const (
 	// is longer in a process that was stopped for a while: another one may have the task by
 	// now.
 	maxStale = 3 * time.Second
-	// maxSilence is for how long a subscription may accept nothing, if it never did: then it is
-	// dropped. Until then it is tried again after as long as it has been silent, maxSilentPause at
-	// most. From then on only maxStanding deliveries wait for it, the newest: not before, since its
-	// push service may just be away.
-	maxSilence     = 3 * 24 * time.Hour
-	maxSilentPause = 30 * time.Minute
-	maxStanding    = 3
 	// gathered is the least distance of the times to which deliveries to push services that are
 	// not proven are put off for long, so that they come together.
 	gathered = 5 * time.Second
@@ -139,10 +132,10 @@ const (
 //
 // # No push service holds up another
 //
-// A batch waits for the slowest of its messages at most for Patience, and for those to push
-// services that accepted nothing lately, or owe an answer for longer than that, only
-// briefly. The messages that are not answered by then go on without it, they are detached:
-// their tasks are scheduled for when they have ended for sure, and their results recorded
+// A batch waits for the slowest of its messages at most for Patience, and for push services that
+// members name briefly. For those that accepted nothing lately, or have answered nothing since a batch gave
+// up waiting for them, one batch at a time waits, briefly. The messages that are not answered by
+// then go on without it, they are detached: their tasks are scheduled for when they have ended for sure, and their results recorded
 // when they come. The task then finds that its event was accepted, or sends it again. A
 // push service that fails is left alone, and those that members may have made up share a
 // quota: see breakers.
@@ -153,7 +146,8 @@ type Deliveries struct {
 
 	mu       sync.Mutex
 	reserved map[deliveryKey]bool // what is being sent, or was, and has no receipt yet
-	standing map[uint64][]uint64  // by device that never accepted anything, the newest tasks, ascending
+	standing map[uint64][]uint64  // by silent device, the newest events, ascending
+	unlikely sync.Mutex           // held by the batch that waits for messages that are unlikely to be answered soon
 
 	detached sync.WaitGroup  // batches with messages that go on, or with receipts to be written
 	owing    atomic.Int64    // receipts that could not be written in time
@@ -197,7 +191,9 @@ type batch struct {
 	now      time.Time // then, by the database's
 	results  chan answer
 	inFlight map[*asked]*sent // not answered
-	awaited  int              // of these, those that are likely to be answered soon
+	awaited  int              // of these, those that are likely to be answered soon, but for the next
+	browsers int              // likewise, to push services that members name
+	waited   bool             // also for messages that are unlikely to be answered soon
 	detached bool             // it goes on without the handler
 }
 
@@ -243,7 +239,7 @@ func (d *Deliveries) newBatch(ctx context.Context) *batch {
 // settled waits for the answers to the messages of the batch, for at most patience, and returns what becomes of
 // its jobs. What is left of it goes on in the background.
 func (b *batch) settled(patience time.Duration) []queue.Outcome {
-	b.collect(b.ctx.Done(), 0, patience, briefPatience)
+	b.await(patience)
 	b.mark()
 	b.flushInTime()
 	outcomes := make([]queue.Outcome, len(b.jobs))
@@ -280,7 +276,7 @@ func (b *batch) isPrompt(d Device) bool {
 func (b *batch) deliver(jobs []*job) {
 	isLate := false
 	for some := range byLook(jobs) {
-		if b.collect(b.ctx.Done(), maxFlight, b.Patience, b.Patience); isLate || len(b.inFlight) > maxFlight {
+		if b.collect(b.ctx.Done(), maxFlight, b.Patience, b.Patience, true); isLate || len(b.inFlight) > maxFlight {
 			isLate = true
 			failAll(some, queue.Later(minRetryPause, errSlow))
 			continue
@@ -298,7 +294,7 @@ func (b *batch) deliver(jobs []*job) {
 // goOn is what is left of a batch whose handler has returned: messages without an answer, and
 // receipts that the database did not take.
 func (b *batch) goOn() {
-	b.collect(nil, 0, b.Timeout+detachedMargin/2, b.Timeout+detachedMargin/2)
+	b.collect(nil, 0, b.Timeout+detachedMargin/2, b.Timeout+detachedMargin/2, true)
 	b.abandon()
 	b.flush(b.ending)
 	if len(b.receipts) > 0 { // the tasks that they belong to come again

@@ -15,8 +15,8 @@ type book struct {
 	owed      int              // of these, counted by Deliveries.owing: they could not be written in time
 	taken     int              // of these, accepted
 	gone      []Pruned
-	heard     []uint64 // devices that accepted a message for the first time
-	silent    []uint64 // devices that did not accept their first one, or whose push service failed for long before it
+	heard     []uint64 // devices that accepted a message: their first one, or the first after some in vain
+	silent    []uint64 // devices that were sent one in vain, or whose push service has failed for long
 }
 
 // receipt returns one of the delivery.

@@ -37,7 +37,7 @@ func (b *batch) launch(l *looked) {
 		l.later(b.pause(noKeysPause(b.age(newest)), left), errNoKeys)
 		return
 	}
-	if b.silence(l) >= maxSilentPause && !b.stands(l) {
+	if b.silence(l, false) >= maxSilentPause && !b.stands(l) {
 		b.skipAll(l, Silent)
 		return
 	}
@@ -56,9 +56,7 @@ func (b *batch) launch(l *looked) {
 		doublesPossible.WithLabelValues(string(l.device.Platform), takenOver).Inc()
 	}
 	b.inFlight[l.asked] = s
-	if !pass.brief {
-		b.awaited++
-	}
+	b.expect(pass, 1)
 	messagesInFlight.Inc()
 	ctx := context.WithoutCancel(b.ctx) // what has left is answered, also when the lease is lost
 	go func() {
@@ -75,7 +73,7 @@ func (b *batch) putOff(l *looked, left pass, wait time.Duration, why string) {
 	if why == quota {
 		wait, err = max(wait, retryPause(b.age(l.newest()))), errQuota
 	}
-	if left.vain && !l.heard && l.silent.IsZero() { // as if it had been sent to
+	if left.vain && l.silent.IsZero() { // as if it had been sent to
 		b.silent = append(b.silent, l.device.ID)
 	}
 	if why == quota || left.vain {
@@ -83,7 +81,7 @@ func (b *batch) putOff(l *looked, left pass, wait time.Duration, why string) {
 			b.logOften(b.ctx, slog.LevelWarn, l.device.Platform, "push services that accept nothing hold up messages", whose...)
 		}
 	}
-	wait = b.pause(max(wait, b.silence(l)), until)
+	wait = b.pause(max(wait, b.silence(l, false)), until)
 	if why == quota || !l.silent.IsZero() {
 		wait = b.gather(wait, until)
 	}
@@ -107,17 +105,17 @@ func (d *Deliveries) send(ctx context.Context, sender Sender, s *sent) (r Result
 }
 
 // collect takes the answers to messages until no more than most are in flight, or the end of a context, but for at
-// most patience, and for those that are not likely to be answered soon a shorter time.
-func (b *batch) collect(end <-chan struct{}, most int, patience, unlikely time.Duration) {
+// most patience, and briefly for those to push services that members name; for unlikely ones likewise, if asked to.
+func (b *batch) collect(end <-chan struct{}, most int, patience, briefly time.Duration, unlikely bool) {
 	if len(b.inFlight) <= most {
 		return
 	}
 	enough := time.NewTimer(patience)
 	defer enough.Stop()
-	brief := time.NewTimer(unlikely)
+	brief := time.NewTimer(briefly)
 	defer brief.Stop()
 	var flush <-chan time.Time
-	for all := true; len(b.inFlight) > most && (all || b.awaited > 0); {
+	for soon := true; len(b.inFlight) > most && (b.awaited > 0 || soon && (unlikely || b.browsers > 0)); {
 		select {
 		case a := <-b.results:
 			b.settle(a)
@@ -125,7 +123,7 @@ func (b *batch) collect(end <-chan struct{}, most int, patience, unlikely time.D
 			flush = nil
 			b.flushInTime()
 		case <-brief.C:
-			all = false
+			soon = false
 		case <-enough.C:
 			return
 		case <-end:
@@ -150,7 +148,7 @@ func (b *batch) abandon() {
 // mark has receipts written for the messages that the batch waits for no longer.
 func (b *batch) mark() {
 	for _, s := range b.inFlight {
-		b.breakers.detach(&s.pass)
+		b.breakers.detach(&s.pass, b.waited || !s.pass.unlikely)
 		s.marked = true
 		b.recordAll(s, s.send, StatePending, reasonUnanswered)
 	}
@@ -166,9 +164,7 @@ func (b *batch) unmark(s *sent, of []*StoredEvent, reason string) {
 // settle takes note of what became of a message.
 func (b *batch) settle(a answer) {
 	delete(b.inFlight, a.sent.asked)
-	if !a.pass.brief {
-		b.awaited--
-	}
+	b.expect(a.pass, -1)
 	newest := a.newest()
 	var left time.Duration
 	if a.Reason == reasonStale { // which says nothing about the push service
@@ -183,7 +179,7 @@ func (b *batch) settle(a answer) {
 	pause := retryPause(b.age(newest))
 	vain, drop := b.hear(a)
 	if vain {
-		pause = max(pause, b.silence(a.looked))
+		pause = max(pause, b.silence(a.looked, a.pass.unproven))
 	}
 	v := judge(a.Result, pause, left, b.left(a.looked))
 	if drop {

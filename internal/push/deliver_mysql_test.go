@@ -114,10 +114,10 @@ func TestDeliverByMySQL(t *testing.T) {
 		}
 	}
 	live, err := store.Devices(t.Context(), 3)
-	if err != nil || len(live) != 0 {
+	if err != nil || len(live) != 1 || live[0].Gone.IsZero() || live[0].GoneReason != "Unregistered" {
 		t.Errorf("what is gone is live: %v, %v", live, err)
 	}
-	if live, err = store.Devices(t.Context(), 4); err != nil || len(live) != 1 {
+	if live, err = store.Devices(t.Context(), 4); err != nil || len(live) != 1 || !live[0].Gone.IsZero() {
 		t.Errorf("what was registered after it was gone is not live: %v, %v", live, err)
 	}
 

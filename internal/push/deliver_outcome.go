@@ -102,7 +102,7 @@ func (b *batch) outcome(j *job) (o queue.Outcome) {
 		if s := b.inFlight[one]; s != nil {
 			postponed.WithLabelValues(slow).Inc()
 			wait := rounded(b.Timeout + detachedMargin)
-			if silence := b.silence(s.looked); silence > wait {
+			if silence := b.silence(s.looked, s.pass.unproven); silence > wait {
 				wait = b.gather(b.pause(silence, b.left(s.looked)), b.left(s.looked))
 			}
 			one.later(wait, errSlow)

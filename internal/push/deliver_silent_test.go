@@ -122,7 +122,7 @@ func testSilentServices(t *testing.T, silent uint64, origin func(push.Device) st
 		}
 		// Each for itself, they came by in 3,400 batches and were put off 144,000 times; those to one
 		// push service in 720, and 67,000 times.
-		if n := c.postponed.Load(); w.looks > 700 || n > 25_000 {
+		if n := c.postponed.Load(); w.looks > 700 || n > 32_000 {
 			t.Errorf("%d batches, %d put off", w.looks, n)
 		}
 		if log := w.log.String(); !strings.Contains(log, "push services that accept nothing hold up messages") || !strings.Contains(log, "member=") ||
@@ -208,8 +208,9 @@ func TestABriefSilenceLosesNothing(t *testing.T) {
 	})
 }
 
-// A subscription that never accepted anything is dropped after three days, with the reason.
-func TestASilentSubscriptionIsDropped(t *testing.T) {
+// A silent subscription is retired after three days, with the reason, unless its push service answers
+// that our keys are wrong, or no push service of others accepts anything: then it may be our network.
+func TestASilentSubscriptionIsRetired(t *testing.T) {
 	before := metricstest.Gather(t)
 	answers := map[string]func(context.Context, push.Message) push.Result{
 		"silent":      hangs,
@@ -217,31 +218,86 @@ func TestASilentSubscriptionIsDropped(t *testing.T) {
 		"our keys": func(context.Context, push.Message) push.Result {
 			return push.Result{Outcome: push.Credentials, Status: 403}
 		},
+		"our network": hangs,
 	}
 	for name, answer := range answers {
-		for since, drops := range map[time.Duration]bool{71 * time.Hour: false, 73 * time.Hour: name != "our keys"} {
-			bubble(t, 1, func(t *testing.T, w *world) {
-				w.browsers(1, 1)
-				w.answering(answer)
+		for since, retires := range map[time.Duration]bool{71 * time.Hour: false, 73 * time.Hour: name == "silent" || name == "unavailable"} {
+			bubble(t, 2, func(t *testing.T, w *world) {
+				w.browsers(2, 1)
+				w.answering(func(ctx context.Context, m push.Message) push.Result {
+					if m.Device.ID == 2 && name != "our network" {
+						return push.Result{Outcome: push.Accepted, Status: 201}
+					}
+					return answer(ctx, m)
+				})
 				w.silent[1] = time.Now().Add(-since)
 				o := w.options()
 				o.Senders[push.WebPush] = w
-				w.deliver(w.event(push.Event{}), 1)
+				e := w.event(push.Event{})
+				w.deliver(e, 2)
 				w.start(push.NewDeliveries(o), w.queue)
+				pass(time.Second)
+				w.deliver(e, 1)
 				pass(time.Minute)
-				if p, dropped := w.pruned[1]; dropped != drops || dropped && p.Reason != string(push.Silent) {
-					t.Errorf("%s for %v: dropped %t, %+v", name, since, dropped, p)
+				if p, retired := w.pruned[1]; retired != retires || retired && p.Reason != string(push.Silent) {
+					t.Errorf("%s for %v: retired %t, %+v", name, since, retired, p)
 				}
-				if r := w.receipt(1, 1); drops && (r.State != push.StateFailed || r.Reason != string(push.Silent)) {
+				if r := w.receipt(1, 1); retires && (r.State != push.StateFailed || r.Reason != string(push.Silent)) {
 					t.Errorf("%s: receipt %+v", name, r)
 				}
 			})
 		}
 	}
-	const dropped = `activityd_push_devices_gone_total{platform="webpush",reason="silent"}`
-	if n := metricstest.Gather(t).Since(before)[dropped]; n != 2 {
+	const retired = `activityd_push_devices_gone_total{platform="webpush",reason="silent"}`
+	if n := metricstest.Gather(t).Since(before)[retired]; n != 2 {
 		t.Errorf("%v are counted, want 2", n)
 	}
+}
+
+// A subscription that accepted messages, and whose push service has gone away for good: for a day all
+// is as before. Then it is asked less and less, and at last retired. What it is asked by are events once an hour.
+func TestASubscriptionThatFallsSilentIsRetired(t *testing.T) {
+	t.Parallel()
+	bubble(t, 2, func(t *testing.T, w *world) {
+		w.browsers(2, 1)
+		w.heard[1] = true
+		asked := 0
+		w.answering(func(ctx context.Context, m push.Message) push.Result {
+			if m.Device.ID == 2 {
+				return push.Result{Outcome: push.Accepted, Status: 201}
+			}
+			w.mu.Lock()
+			asked++
+			w.mu.Unlock()
+			return hangs(ctx, m)
+		})
+		o := w.options()
+		o.Senders[push.WebPush] = w
+		w.start(push.NewDeliveries(o), w.queue)
+		var byDay []int
+		gone := 0
+		for hour := 1; hour <= 6*24; hour++ {
+			w.deliver(w.event(push.Event{ExpiresIn: 28 * 24 * time.Hour}), 1, 2)
+			pass(time.Hour)
+			if _, retired := w.pruned[1]; retired && gone == 0 {
+				gone = hour
+			}
+			if hour%24 == 0 {
+				w.mu.Lock()
+				byDay = append(byDay, asked)
+				asked = 0
+				w.mu.Unlock()
+			}
+		}
+		if gone < 4*24 || gone > 4*24+14 {
+			t.Errorf("it was retired after %d hours", gone)
+		}
+		if byDay[0] < 24*30 || byDay[1] > byDay[0]/8 || byDay[2] >= byDay[1] || byDay[5] != 0 {
+			t.Errorf("messages by day: %v", byDay)
+		}
+		w.rest()
+		w.counts(queuetest.Counts{})
+	})
 }
 
 // A subscription that failed once, days ago, and fails again while its push service accepts messages
@@ -287,8 +343,7 @@ func TestASecondFailureDropsNoSubscription(t *testing.T) {
 	}
 }
 
-// Push services that accept one message and hang then: the batches that come wait for them as
-// briefly as for those that never accepted anything, until they answer again.
+// Push services that accept one message and hang then: batches wait for them briefly.
 func TestPushServicesThatAcceptAndHangHoldUpNoOther(t *testing.T) {
 	t.Parallel()
 	const n = 40
@@ -302,10 +357,10 @@ func TestPushServicesThatAcceptAndHangHoldUpNoOther(t *testing.T) {
 			took   time.Duration
 		}{
 			{answerAfter(20 * time.Millisecond), 20 * time.Millisecond},
-			{hangs, push.DefaultPatience},
+			{hangs, 250 * time.Millisecond},
 			{hangs, 250 * time.Millisecond},
 			{answerAfter(100 * time.Millisecond), 100 * time.Millisecond},
-			{answerAfter(600 * time.Millisecond), 600 * time.Millisecond},
+			{answerAfter(600 * time.Millisecond), 250 * time.Millisecond},
 		} {
 			w.answering(step.answer)
 			e := w.event(push.Event{})
@@ -353,4 +408,46 @@ func TestASlowMessageIsNoSilence(t *testing.T) {
 		}
 		d.Wait()
 	})
+}
+
+// One 503 of Firebase without Retry-After holds its own message for the 10 s that its guide for
+// senders asks for, and no other; with Retry-After all are held.
+func TestAnErrorOfFirebaseHoldsItsOwnMessageOnly(t *testing.T) {
+	t.Parallel()
+	for after, held := range map[time.Duration]bool{0: false, 10 * time.Second: true} {
+		bubble(t, 4, func(t *testing.T, w *world) {
+			for id, d := range w.devices {
+				d.Platform = push.FCM
+				w.devices[id] = d
+			}
+			failed := false
+			w.answering(func(_ context.Context, m push.Message) push.Result {
+				if m.Device.ID == 1 && !failed {
+					failed = true
+					return push.Result{Outcome: push.Wait, Status: 503, Reason: "UNAVAILABLE", Origin: true, Pause: 10 * time.Second, After: after}
+				}
+				return push.Result{Outcome: push.Accepted, Status: 200}
+			})
+			o := w.options()
+			o.Senders[push.FCM] = w
+			w.start(push.NewDeliveries(o), w.queue)
+			e := w.event(push.Event{})
+			w.deliver(e, 1)
+			pass(100 * time.Millisecond)
+			w.deliver(e, 2, 3, 4)
+			pass(time.Second)
+			for _, id := range devicesTo(4) {
+				if r := w.receipt(e.Number, id); (r.State == push.StateAccepted) != (id != 1 && !held) {
+					t.Errorf("asked to wait %v: device %d after a second: %+v", after, id, r)
+				}
+			}
+			pass(20 * time.Second)
+			for _, id := range devicesTo(4) {
+				if r := w.receipt(e.Number, id); r.State != push.StateAccepted {
+					t.Errorf("asked to wait %v: device %d after 20 s: %+v", after, id, r)
+				}
+			}
+			w.done()
+		})
+	}
 }

@@ -270,8 +270,12 @@ func (w *world) Hear(_ context.Context, accepted, silent []uint64) error {
 		delete(w.silent, id)
 	}
 	for _, id := range silent {
-		if !w.heard[id] && w.silent[id].IsZero() {
+		if w.silent[id].IsZero() {
 			w.silent[id] = time.Now()
+			if w.heard[id] {
+				w.silent[id] = time.Now().Add(24 * time.Hour)
+			}
+			delete(w.heard, id)
 		}
 	}
 	return nil

@@ -17,6 +17,10 @@ type Device struct {
 	Platform   Platform
 	Address    Address
 	Registered time.Time // when its address was last confirmed, by the database's clock
+	// Gone is when it was found to be gone, and GoneReason why, as in [Result.Reason] or [Silent].
+	// Zero: it is live.
+	Gone       time.Time
+	GoneReason string
 }
 
 // Address is where a device is reached, in the form of its platform. All of it is secret, and it is

@@ -28,8 +28,8 @@ type Facts struct {
 	// Unanswered says that the event was sent to the device, and that what became of it was not
 	// recorded since: see reasonUnanswered.
 	Unanswered bool
-	// Heard says that the device has accepted a message. If it has not, Silent is when one was
-	// first sent in vain, or waited for a push service that had failed for long; zero: never.
+	// Heard says that the device accepted a message, and that none was sent in vain since. Else Silent
+	// is from when on it is silent, which may be to come: see [MySQL.Hear]. Zero: none was sent in vain.
 	Silent   time.Time
 	Heard    bool
 	Actor    string    // the username of the actor
@@ -50,7 +50,7 @@ const (
 	Expired    Skip = "expired"
 	NoActor    Skip = "no_actor" // the actor is no member any more: what it did is not announced
 	Off        Skip = "off"      // the platform has no keys here
-	Silent     Skip = "silent"   // the device never accepted anything for maxSilentPause, and newer events wait for it
+	Silent     Skip = "silent"   // the device has accepted nothing for long, and newer events wait for it
 	Doubled    Skip = "doubled"  // it was accepted before, or refused, or another notification counts it
 	Lost       Skip = "lost"     // the database has lost the event, and another one has its number: there is no receipt
 )

@@ -304,8 +304,8 @@ func TestLookOnViews(t *testing.T) {
 	}
 }
 
-// TestHear: since when a device accepts nothing stays, until it accepts something, for ever, or is
-// gone and registered again.
+// TestHear: since when a device accepts nothing stays, until it accepts something, or is gone and
+// registered again. One that accepted something before is silent a day later.
 func TestHear(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
@@ -348,8 +348,15 @@ func TestHear(t *testing.T) {
 	expect(0, false)
 	must(t, store.Hear(t.Context(), []uint64{id}, nil))
 	expect(0, true)
-	must(t, store.Hear(t.Context(), nil, []uint64{id}))
 	register()
+	expect(0, true)
+	must(t, store.Hear(t.Context(), nil, []uint64{id}))
+	facts, err := store.Look(t.Context(), []push.Candidate{{Event: e.Number, Member: 2, Device: id}})
+	must(t, err)
+	if late := facts[0].Silent.Sub(facts[0].Now) - 24*time.Hour; facts[0].Heard || late > 0 || late < -time.Minute {
+		t.Errorf("silent since %v, at %v; heard %t", facts[0].Silent, facts[0].Now, facts[0].Heard)
+	}
+	must(t, store.Hear(t.Context(), []uint64{id}, nil))
 	expect(0, true)
 }
 

@@ -24,16 +24,16 @@ var (
 	}, []string{"reason"})
 	unprovenInFlight = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_push_unproven_in_flight",
-		Help: "Messages in flight to browsers' push services that accepted nothing in the last hour: all (at most 64), those of the member (at most 8) and of the push service that have the most.",
+		Help: "Messages in flight to browsers' push services that accepted nothing in the last hour: all (at most 512), those of the member (at most 8, with what other browsers owe an answer to) and of the push service that have the most.",
 	}, []string{"of"})
 	skipped = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_skipped_total", Help: "Devices or members that an event was not sent to, by when that was found and why; off: no process that has the keys took it, silent: the browser never accepted anything, doubled: accepted before, or counted by another notification, lost: the database lost the event.",
+		Name: "activityd_push_skipped_total", Help: "Devices or members that an event was not sent to, by when that was found and why; off: no process that has the keys took it, silent: the browser has accepted nothing for long, doubled: accepted before, or counted by another notification, lost: the database lost the event.",
 	}, []string{"stage", "reason"})
 	doublesPossible = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_push_doubles_possible_total", Help: "Messages that may be accepted twice; no_receipt: MySQL could not record an acceptance within 4 s, taken_over: the process died, and may have sent it.",
 	}, []string{"platform", "cause"})
 	devicesGone = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_devices_gone_total", Help: "Devices that are not notified any more; silent: a browser that accepted nothing for three days, else the push service's word.",
+		Name: "activityd_push_devices_gone_total", Help: "Devices that are not notified any more; silent: a browser that accepted nothing for three days, or for four if it accepted something before, else the push service's word.",
 	}, []string{"platform", "reason"})
 	breakersOpen = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_push_breakers_open", Help: "Push services that are left alone: they do not answer, ask for it, or refuse our keys.",

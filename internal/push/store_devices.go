@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -110,11 +111,14 @@ func dropOldest(ctx context.Context, tx *sql.Tx, id member.ID) error {
 	return err
 }
 
-// Devices returns the live devices of a member, by id. The error wraps [contacts.ErrNoMember] if
-// there is no such member.
+// Devices returns the live devices of a member, by id, and then those that are gone, in this order:
+// of all, 2 MaxDevices at most. The error wraps [contacts.ErrNoMember] if there is no such member.
 func (m *MySQL) Devices(ctx context.Context, id member.ID) ([]Device, error) {
-	list, err := selectOf(ctx, m.db, id, scanDevice, "SELECT "+deviceColumns+
-		" FROM push_devices d FORCE INDEX (members) WHERE d.member_id = ? AND d.gone_at IS NULL ORDER BY d.id")
+	list, err := selectOf(ctx, m.db, id, func(rows *sql.Rows) (d Device, err error) {
+		err = rows.Scan(append(d.dest(), (*instant)(&d.Gone), &d.GoneReason)...)
+		return d, err
+	}, "SELECT "+deviceColumns+", d.gone_at, d.gone_reason FROM push_devices d FORCE INDEX (members) WHERE d.member_id = ?"+
+		" ORDER BY d.gone_at, d.id LIMIT "+strconv.Itoa(2*MaxDevices))
 	return list, mysql.Translate(ctx, fmt.Sprintf("read the devices of member %d", id), err)
 }
 
@@ -155,15 +159,19 @@ func (m *MySQL) Prune(ctx context.Context, gone []Pruned) (n int, err error) {
 	return n, err
 }
 
-// Hear records that devices accepted their first message, and that others were sent one in vain.
-// For a device that never accepted any, the time of the first one in vain is kept. A device that
-// is registered again begins as a new one.
+// Hear records that devices accepted a message, their first one or the first after some in vain, and
+// that others were sent one in vain. The time of the first one in vain is kept; of a device that
+// accepted one before, a day later. A device that is registered again when it was gone begins as a new one.
 func (m *MySQL) Hear(ctx context.Context, accepted, silent []uint64) error {
 	const update = "UPDATE push_devices FORCE INDEX (PRIMARY) SET silent_since = "
 	for _, some := range []struct {
 		ids       []uint64
 		statement string
-	}{{accepted, update + "0 WHERE (silent_since IS NULL OR silent_since > 0) AND id IN ("}, {silent, update + mysql.Now + " WHERE silent_since IS NULL AND id IN ("}} {
+	}{
+		{accepted, update + "0 WHERE (silent_since IS NULL OR silent_since > 0) AND id IN ("},
+		{silent, update + mysql.Now + " + IF(silent_since = 0, " + strconv.FormatInt(trustedFor.Milliseconds(), 10) + ", 0)" +
+			" WHERE (silent_since IS NULL OR silent_since = 0) AND id IN ("},
+	} {
 		if len(some.ids) == 0 {
 			continue
 		}

@@ -56,7 +56,9 @@ func idsOf(t *testing.T, store *push.MySQL, id member.ID) []uint64 {
 	must(t, err)
 	var ids []uint64
 	for _, d := range devices {
-		ids = append(ids, d.ID)
+		if d.Gone.IsZero() {
+			ids = append(ids, d.ID)
+		}
 	}
 	return ids
 }

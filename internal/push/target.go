@@ -454,7 +454,7 @@ func (g *Targeting) look(ctx context.Context, b *batch, group []*page) (made int
 		}
 	}
 	if b != nil { // what is looked at now is to leave soon
-		b.collect(ctx.Done(), maxFlight, briefPatience, briefPatience)
+		b.collect(ctx.Done(), maxFlight, briefPatience, briefPatience, false)
 	}
 	at := time.Now()
 	facts, err := g.Store.Look(ctx, candidates)

@@ -113,7 +113,7 @@ func Start(o Options) (*Server, error) {
 		TLSConfig:   &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 250},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
-		ErrorLog:    log.New(io.Discard, "", 0), // handshakes that clients give up
+		ErrorLog:    discarded,
 	}
 	go func() {
 		defer close(s.done)
@@ -123,6 +123,9 @@ func Start(o Options) (*Server, error) {
 }
 
 type connKey struct{}
+
+// discarded is the log of servers: handshakes that clients give up.
+var discarded = log.New(io.Discard, "", 0)
 
 // selfSigned returns a certificate for 127.0.0.1, ::1 and localhost.
 func selfSigned() (tls.Certificate, []byte, error) {
