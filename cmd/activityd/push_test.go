@@ -138,6 +138,56 @@ func (p *pushServices) accepted(t *testing.T) map[push.Platform][]string {
 	return ids
 }
 
+// What is beside the texts reaches each device in its platform's form and in its own language, from the
+// database of a site; a silent event reaches phones alone, and what is too long is refused when it comes in.
+func TestPushFields(t *testing.T) {
+	t.Parallel()
+	p := startPushServices(t)
+	r := startAll(t, p.settings...)
+	r.makeSite(t, 1)
+	p.register(t, r)
+	if status, text := r.request(t, http.MethodPut, "/v1/users/1/devices", `{"platform":"fcm","token":"`+fcmToken+`","language":"de-CH"}`); status != 200 {
+		t.Fatalf("%d %s", status, text)
+	}
+	event := func(rest string) string {
+		return `{"events":[{"type":"comment","actor_id":"101","recipients":["1"],` + rest + `}]}`
+	}
+	for _, body := range []string{
+		event(`"id":"rich","title":"T","body":"B","badge":3,"texts":{"de":{"body":"BD"}},"image":"https://a.example/1",` +
+			`"apns":{"aps":{"relevance-score":0.5}},"webpush":{"options":{"icon":"/i"}}`),
+		event(`"id":"silent","silent":true,"data":{"n":1}`),
+	} {
+		if status, text := r.request(t, http.MethodPost, "/v1/events", body); status != 202 {
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	long := event(`"title":"T","body":"B","webpush":{"x":"` + strings.Repeat("x", 3300) + `"}`)
+	if status, text := r.request(t, http.MethodPost, "/v1/events", long); status != 400 || !strings.Contains(text, `"field":"events[0].webpush"`) {
+		t.Errorf("what is too long: %d %s", status, text)
+	}
+	want := map[push.Platform][]string{push.APNs: {"rich", "silent"}, push.FCM: {"rich", "silent"}, push.WebPush: {"rich"}}
+	eventually(t, "all are accepted", func() bool { return cmp.Equal(want, p.accepted(t)) })
+	r.awaitTasks(t)
+	for _, a := range p.apns.Accepted() {
+		aps := object(t, a.Payload)["aps"].(map[string]any)
+		if isSilent := aps["content-available"] != nil; isSilent != (a.PushType == "background") || isSilent == (aps["relevance-score"] == 0.5) || isSilent == (aps["badge"] == 3.0) {
+			t.Errorf("an iPhone gets %s as %s", a.Payload, a.PushType)
+		}
+	}
+	for _, a := range p.fcm.Accepted() {
+		if a.Data["event"] == "rich" && (a.Notification.Title != "T" || a.Notification.Body != "BD" || a.Notification.Image != "https://a.example/1") {
+			t.Errorf("an Android phone of de-CH gets %+v", a.Message)
+		}
+	}
+	browser := object(t, p.web.Accepted()[0].Payload)
+	if diff := cmp.Diff(map[string]any{"icon": "/i"}, browser["options"]); diff != "" || browser["body"] != "B" {
+		t.Errorf("a browser gets %v", browser)
+	}
+	if out := succeed(t, "push", "show", "silent", "--mysql-dsn="+r.config.mysqlDSN); !strings.Contains(out, "1 skipped (unshown)") {
+		t.Errorf("of the silent event is shown:\n%s", out)
+	}
+}
+
 // An event by each of the three ways in reaches a device of each platform, and no
 // device twice. What became of it can be looked at, without a secret.
 func TestPushEndToEnd(t *testing.T) {

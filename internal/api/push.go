@@ -24,9 +24,9 @@ import (
 // error that wraps [contacts.ErrNoMember]. It must be safe for concurrent
 // use and return soon after ctx ends.
 type Push interface {
-	// Register makes an address a device of a member, or confirms that it is; it moves from
-	// any other member.
-	Register(ctx context.Context, id member.ID, platform push.Platform, a push.Address) (push.Device, error)
+	// RegisterIn makes an address a device of a member, with a language or "", or confirms that it is; it moves
+	// from any other member.
+	RegisterIn(ctx context.Context, id member.ID, platform push.Platform, a push.Address, language string) (push.Device, error)
 	Devices(ctx context.Context, id member.ID) ([]push.Device, error)
 	Remove(ctx context.Context, id member.ID, device uint64) (found bool, err error)
 
@@ -98,6 +98,7 @@ type deviceJSON struct {
 	Registered  int64         `json:"registered_at"`
 	Environment string        `json:"environment,omitempty"`  // apns
 	Service     string        `json:"push_service,omitempty"` // webpush
+	Language    string        `json:"language,omitempty"`
 }
 
 const (
@@ -106,7 +107,7 @@ const (
 )
 
 func newDevice(d push.Device) deviceJSON {
-	out := deviceJSON{ID: strconv.FormatUint(d.ID, 10), Platform: d.Platform, Registered: d.Registered.Unix()}
+	out := deviceJSON{ID: strconv.FormatUint(d.ID, 10), Platform: d.Platform, Registered: d.Registered.Unix(), Language: d.Language}
 	switch d.Platform {
 	case push.APNs:
 		out.Environment = production
@@ -129,8 +130,10 @@ func (s *Server) putDevice(c echo.Context) error {
 	}
 	var platform push.Platform
 	var a push.Address
-	if err := s.readObject(c, []string{"platform", "token", "environment", "subscription"}, func(o strictjson.Object) {
+	var language string
+	if err := s.readObject(c, []string{"platform", "token", "environment", "subscription", "language"}, func(o strictjson.Object) {
 		platform, a = readAddress(o)
+		language = readLanguage(o)
 		if len(o.Reader.Faults) > 0 {
 			return
 		}
@@ -143,7 +146,7 @@ func (s *Server) putDevice(c echo.Context) error {
 	}); err != nil {
 		return err
 	}
-	d, err := s.cfg.Push.Register(c.Request().Context(), id, platform, a)
+	d, err := s.cfg.Push.RegisterIn(c.Request().Context(), id, platform, a, language)
 	if err != nil {
 		return fmt.Errorf("registering a device of member %s: %w", id, err)
 	}
@@ -198,6 +201,17 @@ func misplaced(o strictjson.Object, platform push.Platform, own ...string) {
 			o.Addf(name, "%s has none: want %s", platform, strictjson.List(own, "and"))
 		}
 	}
+}
+
+// readLanguage reads the language of the device's texts, "" if it is not given.
+func readLanguage(o strictjson.Object) string {
+	language, given := o.String("language", "a language tag, as in de or pt-BR")
+	if given {
+		if err := push.CheckLanguage(language); err != nil {
+			o.Addf("language", "%v", err)
+		}
+	}
+	return language
 }
 
 func readToken(o strictjson.Object) string {

@@ -44,6 +44,7 @@ func TestDevices(t *testing.T) {
 		{`{"platform":"apns","token":"0A1b","environment":"production"}`, push.Device{Platform: push.APNs, Address: push.Address{Token: "0A1b"}}},
 		{`{"platform":"apns","token":"0A1b","environment":"sandbox"}`, push.Device{Platform: push.APNs, Address: push.Address{Token: "0A1b", Sandbox: true}}},
 		{`{"platform":"fcm","token":"t:1"}`, push.Device{Platform: push.FCM, Address: push.Address{Token: "t:1"}}},
+		{`{"platform":"fcm","token":"t:2","language":"de-CH"}`, push.Device{Platform: push.FCM, Address: push.Address{Token: "t:2"}, Language: "de-CH"}},
 		{subscription("https://push.example:444/secret"), push.Device{Platform: push.WebPush, Address: push.Address{Endpoint: "https://push.example:444/secret"}}},
 		// Padded, and of the other alphabet.
 		{
@@ -72,8 +73,9 @@ func TestDevices(t *testing.T) {
 	want := `{"devices":[{"id":"1","platform":"apns","registered_at":1795300000,"environment":"production"},` +
 		`{"id":"2","platform":"apns","registered_at":1795300000,"environment":"sandbox"},` +
 		`{"id":"3","platform":"fcm","registered_at":1795300000},` +
-		`{"id":"4","platform":"webpush","registered_at":1795300000,"push_service":"push.example"},` +
-		`{"id":"5","platform":"webpush","registered_at":1795300000,"push_service":"push.example"}]}`
+		`{"id":"4","platform":"fcm","registered_at":1795300000,"language":"de-CH"},` +
+		`{"id":"5","platform":"webpush","registered_at":1795300000,"push_service":"push.example"},` +
+		`{"id":"6","platform":"webpush","registered_at":1795300000,"push_service":"push.example"}]}`
 	if w.Body.String() != want {
 		t.Errorf("listed %s\nwant   %s", w.Body, want)
 	}
@@ -84,7 +86,7 @@ func TestDevices(t *testing.T) {
 		return b.do(t, newRequest(t.Context(), http.MethodDelete, path, http.NoBody))
 	}
 	wantProblem(t, remove("/v1/users/6/devices/3"), http.StatusNotFound, "no-such-device")
-	if w := remove(devicesPath + "/3"); w.Code != http.StatusNoContent || len(b.push.devices) != 4 {
+	if w := remove(devicesPath + "/3"); w.Code != http.StatusNoContent || len(b.push.devices) != 5 {
 		t.Errorf("%d %s, left %d", w.Code, w.Body, len(b.push.devices))
 	}
 	wantProblem(t, remove(devicesPath+"/3"), http.StatusNotFound, "no-such-device")
@@ -157,6 +159,8 @@ func TestBadDevicesAreRefused(t *testing.T) {
 		`{"platform":"apns","token":"0a","environment":"production","token":"0b"}`:                         "token",
 		`{"platform":"apns","token":"0a","environment":"production","topic":"a"}`:                          "topic",
 		`{"platform":"fcm","token":"t","environment":"production"}`:                                        "environment",
+		`{"platform":"fcm","token":"t","language":"de_CH"}`:                                                "language",
+		`{"platform":"fcm","token":"t","language":7}`:                                                      "language",
 		`{"platform":"fcm","token":null}`:                                                                  "token",
 		`{"platform":"fcm","subscription":{}}`:                                                             "token subscription",
 		`{"platform":"webpush"}`:                                                                           "subscription",

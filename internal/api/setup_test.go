@@ -165,14 +165,14 @@ func (f *fakePush) begin(id member.ID) (end func(), err error) {
 	return f.mu.Unlock, err
 }
 
-func (f *fakePush) Register(_ context.Context, id member.ID, platform push.Platform, a push.Address) (push.Device, error) {
+func (f *fakePush) RegisterIn(_ context.Context, id member.ID, platform push.Platform, a push.Address, language string) (push.Device, error) {
 	end, err := f.begin(id)
 	defer end()
 	if err != nil {
 		return push.Device{}, err
 	}
 	f.lastID++
-	d := push.Device{ID: f.lastID, Member: id, Platform: platform, Address: a, Registered: time.Unix(1795300000, 0)}
+	d := push.Device{ID: f.lastID, Member: id, Platform: platform, Address: a, Registered: time.Unix(1795300000, 0), Language: language}
 	f.devices = append(f.devices, d)
 	return d, nil
 }

@@ -688,7 +688,7 @@ func (b *batch) launch(one *delivery) {
 	}
 	one.pass = pass
 	one.message.ID = messageID(newest.Number, device.ID)
-	one.message.Notification = notification(one.text, one.message.Title, len(one.send)+one.counted)
+	one.message.Notification = notification(one.text, device, one.message.Title, len(one.send)+one.counted)
 	for _, e := range one.send {
 		one.message.Urgent = one.message.Urgent || e.Urgent
 	}

@@ -89,7 +89,7 @@ func TestNotification(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := notification(test.event, test.actor, test.count)
+			n := notification(test.event, Device{}, test.actor, test.count)
 			if n.Title != test.title || n.Body != test.body || n.Count != test.count {
 				t.Errorf("%+v", n)
 			}
@@ -120,7 +120,7 @@ func TestTextsFit(t *testing.T) {
 			t.Fatalf("%q became %q", s, got)
 		}
 		e := &StoredEvent{Event: Event{Type: "upload", Title: s, Body: s}}
-		n := notification(e, s, rapid.IntRange(1, 1_000_000).Draw(t, "count"))
+		n := notification(e, Device{}, s, rapid.IntRange(1, 1_000_000).Draw(t, "count"))
 		if length(n.Title) > MaxTitle || length(n.Body) > MaxBody {
 			t.Fatalf("%d and %d bytes", length(n.Title), length(n.Body))
 		}

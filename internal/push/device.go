@@ -28,6 +28,7 @@ type Device struct {
 	Platform   Platform
 	Address    Address
 	Registered time.Time // when its address was last confirmed, by the database's clock
+	Language   string    // a tag of BCP 47; "": it is not known
 }
 
 // Address is where a device is reached. All of it is secret: it is printed and logged as

@@ -48,6 +48,7 @@ const (
 	NotVisible Skip = "not_visible"
 	Expired    Skip = "expired"
 	NoActor    Skip = "no_actor" // the actor is no member any more: what it did is not announced
+	Unshown    Skip = "unshown"  // the event is silent, and a browser has to show each push
 	Off        Skip = "off"      // the platform has no keys here
 	Silent     Skip = "silent"   // the device never accepted anything for maxSilentPause, and newer events wait for it
 	Doubled    Skip = "doubled"  // it was accepted before, or refused, or another notification counts it
@@ -79,7 +80,9 @@ func Decide(e *StoredEvent, f Facts) Decision {
 		return Decision{Skip: Muted}
 	case !f.Settings.Wants(e.Type):
 		return Decision{Skip: OptedOut}
-	case e.Urgent:
+	case e.Silent && f.Device.Platform == WebPush:
+		return Decision{Skip: Unshown}
+	case e.Urgent, e.Silent:
 		return Decision{}
 	}
 	until := f.Settings.QuietUntil(f.Now)

@@ -45,9 +45,9 @@ func addressHash(platform Platform, a Address) []byte {
 }
 
 const (
-	deviceColumns = "d.id, d.member_id, d.platform, d.address, d.registered_at"
-	insertDevice  = "INSERT INTO push_devices (member_id, platform, address, registered_at, address_hash) VALUES (?, ?, ?, " + mysql.Now + ", ?)"
-	confirmDevice = "UPDATE push_devices SET member_id = ?, platform = ?, address = ?, registered_at = " + mysql.Now +
+	deviceColumns = "d.id, d.member_id, d.platform, d.address, d.registered_at, d.language"
+	insertDevice  = "INSERT INTO push_devices (member_id, platform, address, language, registered_at, address_hash) VALUES (?, ?, ?, ?, " + mysql.Now + ", ?)"
+	confirmDevice = "UPDATE push_devices SET member_id = ?, platform = ?, address = ?, language = ?, registered_at = " + mysql.Now +
 		", silent_since = IF(gone_at IS NULL, silent_since, NULL), gone_at = NULL, gone_reason = ''" +
 		" WHERE address_hash = ?"
 )
@@ -59,7 +59,7 @@ type deviceRow struct {
 }
 
 func (r *deviceRow) dest() []any {
-	return []any{&r.ID, &r.Member, &r.Platform, &r.address, (*instant)(&r.Registered)}
+	return []any{&r.ID, &r.Member, &r.Platform, &r.address, (*instant)(&r.Registered), &r.Language}
 }
 
 func (r *deviceRow) device() (Device, error) {
@@ -80,16 +80,21 @@ func scanDevice(rows *sql.Rows) (Device, error) {
 	return r.device()
 }
 
-// Register makes an address a device of a member, or confirms that it is. A device of another
-// member moves, and one that was gone is live again. The error wraps
+// Register is RegisterIn of a device whose language is not known.
+func (m *MySQL) Register(ctx context.Context, id member.ID, platform Platform, a Address) (Device, error) {
+	return m.RegisterIn(ctx, id, platform, a, "")
+}
+
+// RegisterIn makes an address a device of a member, of that language, or confirms that it is. A device of
+// another member moves, and one that was gone is live again. The error wraps
 // [contacts.ErrNoMember] if there is no such member.
-func (m *MySQL) Register(ctx context.Context, id member.ID, platform Platform, a Address) (d Device, err error) {
+func (m *MySQL) RegisterIn(ctx context.Context, id member.ID, platform Platform, a Address, language string) (d Device, err error) {
 	address, err := json.Marshal(storedAddress(a))
 	if err != nil {
 		return d, err
 	}
 	hash := addressHash(platform, a)
-	args := []any{id, platform, string(address), hash}
+	args := []any{id, platform, string(address), language, hash}
 	err = mysql.Transact(ctx, m.db, fmt.Sprintf("register a device of member %d", id), func(tx *sql.Tx) error {
 		if err := requireMember(ctx, tx, id); err != nil {
 			return err
