@@ -109,6 +109,19 @@ func (p *pushConfig) checkAddress() api.AddressChecker {
 	}
 }
 
+// payload returns what is sent to a device, without its address.
+func payload(m *push.Message) ([]byte, error) {
+	switch m.Device.Platform {
+	case push.APNs:
+		return apns.Payload(m)
+	case push.WebPush:
+		return webpush.Payload(m)
+	case push.FCM:
+		return fcm.Payload(m)
+	}
+	return nil, errors.New("there is no such platform")
+}
+
 // senders are those of the platforms that have keys.
 type senders struct {
 	byPlatform map[push.Platform]push.Sender

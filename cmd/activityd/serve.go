@@ -199,6 +199,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	}
 	if b.push != nil {
 		front.Push, front.CheckAddress = b.devices, c.push.checkAddress()
+		front.Plan, front.Payload = (&push.Planner{Store: b.push, Followers: b.store}).Plan, payload
 	}
 	s.api = api.New(front)
 	return s

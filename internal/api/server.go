@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/httpserver"
 	"github.com/activityd/activityd/internal/newest"
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
@@ -100,6 +101,10 @@ type Config struct {
 	Push Push
 	// CheckAddress is required with Push.
 	CheckAddress AddressChecker
+	// Plan says what would become of an event, as [push.Planner.Plan] does, and Payload what a message is
+	// for the platform of its device. Without them, there are no dry runs.
+	Plan    func(ctx context.Context, e push.Event) (push.Plan, error)
+	Payload func(m *push.Message) ([]byte, error)
 
 	// Lender lends tasks to workers that ask by HTTP. Without it, what is below /v1/queues is not there.
 	Lender Lender
