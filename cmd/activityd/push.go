@@ -42,12 +42,17 @@ func (p *pushConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&p.apnsURL, "apns-url", "", "`URL` to send to instead of Apple's two hosts")
 	f.StringVar(&p.webpushKey, "webpush-key", "", "`file` of the private VAPID key for browsers; activityd push keys makes one")
 	f.StringVar(&p.webpushSubject, "webpush-subject", "", "how push services reach you: `mailto:address` or an https URL; required with the key")
-	f.StringVar(&p.webpushAllow, "webpush-allow", "", "`networks` whose push services are sent to although they are not public, as in 10.1.0.0/16,127.0.0.1/32")
+	p.allowFlag(f)
 	f.StringVar(&p.fcmCredentials, "fcm-credentials", "", "`file` of the service account (JSON) for Firebase Cloud Messaging")
 	f.StringVar(&p.fcmURL, "fcm-url", "", "`URL` to send to instead of Google's; access tokens come from where the service account's file says")
 	f.StringVar(&p.tlsRoots, "tls-roots", "", "`file` of the CAs, in PEM, that push services are known by instead of the system's")
-	settings.NoFlag(f, "apns-key", "apns-key-id", "apns-team-id", "apns-topic", "apns-url", "webpush-key", "webpush-subject", "webpush-allow",
+	settings.NoFlag(f, "apns-key", "apns-key-id", "apns-team-id", "apns-topic", "apns-url", "webpush-key", "webpush-subject",
 		"fcm-credentials", "fcm-url", "tls-roots")
+}
+
+func (p *pushConfig) allowFlag(f *pflag.FlagSet) {
+	f.StringVar(&p.webpushAllow, "webpush-allow", "", "`networks` whose push services are sent to although they are not public, as in 10.1.0.0/16,127.0.0.1/32")
+	settings.NoFlag(f, "webpush-allow")
 }
 
 // check calls want for each value that cannot be.
@@ -230,14 +235,14 @@ func (p *pushConfig) roots() (*x509.CertPool, error) {
 func newPush() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push",
-		Short: "Make keys for push, and look at what became of an event",
-		Long: "Make keys for push, and look at what became of an event: which devices it was for, which not and\n" +
+		Short: "Make keys for push, import devices, and look at what became of an event",
+		Long: "Make keys for push, import devices, and look at what became of an event: which it was for, which not and\n" +
 			"why, and what the push services said.",
 		Example: "  activityd push keys webpush.pem\n  activityd push show task-4711",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPushKeys(), newPushShow())
+	cmd.AddCommand(newPushKeys(), newPushShow(), newPushImport())
 	return cmd
 }
 

@@ -131,9 +131,8 @@ func (s *Server) putDevice(c echo.Context) error {
 	var platform push.Platform
 	var a push.Address
 	var language string
-	if err := s.readObject(c, []string{"platform", "token", "environment", "subscription", "language"}, func(o strictjson.Object) {
-		platform, a = readAddress(o)
-		language = readLanguage(o)
+	if err := s.readObject(c, DeviceFields(), func(o strictjson.Object) {
+		platform, a, language = ReadDevice(o)
 		if len(o.Reader.Faults) > 0 {
 			return
 		}
@@ -141,7 +140,7 @@ func (s *Server) putDevice(c echo.Context) error {
 		ctx, cancel := context.WithTimeout(c.Request().Context(), s.cfg.RequestTimeout/2)
 		defer cancel()
 		if err := s.cfg.CheckAddress(ctx, platform, a); err != nil {
-			o.Addf(addressField(platform), "%v", err)
+			o.Addf(AddressField(platform), "%v", err)
 		}
 	}); err != nil {
 		return err
@@ -153,8 +152,20 @@ func (s *Server) putDevice(c echo.Context) error {
 	return writeJSON(c, http.StatusOK, typeJSON, deviceIDJSON{strconv.FormatUint(d.ID, 10)})
 }
 
-// addressField is the field of a request that has the address of a device.
-func addressField(p push.Platform) string {
+// DeviceFields are the fields of a registration.
+func DeviceFields() []string {
+	return []string{"platform", "token", "environment", "subscription", "language"}
+}
+
+// ReadDevice reads a registration. What it returns counts only if there are no faults; those do not show
+// the address.
+func ReadDevice(o strictjson.Object) (platform push.Platform, a push.Address, language string) {
+	platform, a = readAddress(o)
+	return platform, a, readLanguage(o)
+}
+
+// AddressField is the field of a registration that has the address of a device.
+func AddressField(p push.Platform) string {
 	if p == push.WebPush {
 		return "subscription"
 	}
@@ -176,7 +187,7 @@ func readAddress(o strictjson.Object) (platform push.Platform, a push.Address) {
 		return "", a
 	}
 	platform = push.Platform(name)
-	field := addressField(platform)
+	field := AddressField(platform)
 	switch platform {
 	case push.APNs:
 		a.Token = readToken(o)

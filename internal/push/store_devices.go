@@ -116,7 +116,7 @@ func (m *MySQL) RegisterIn(ctx context.Context, id member.ID, platform Platform,
 			return err
 		}
 		if owner != id {
-			if err := dropOldest(ctx, tx, id); err != nil {
+			if _, err := dropOldest(ctx, tx, id, true); err != nil {
 				return err
 			}
 		}
@@ -127,29 +127,6 @@ func (m *MySQL) RegisterIn(ctx context.Context, id member.ID, platform Platform,
 		return err
 	})
 	return d, err
-}
-
-// dropOldest deletes the live devices beyond MaxDevices. It locks all that the member has,
-// those of transactions that have not committed, too, so that the last to commit sees
-// all of them.
-func dropOldest(ctx context.Context, tx *sql.Tx, id member.ID) error {
-	type live struct{ id, registered uint64 }
-	all, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (l live, err error) {
-		err = rows.Scan(&l.id, &l.registered)
-		return l, err
-	}, "SELECT id, registered_at FROM push_devices FORCE INDEX (members) WHERE member_id = ? AND gone_at IS NULL FOR UPDATE", id)
-	if err != nil || len(all) <= MaxDevices {
-		return err
-	}
-	slices.SortFunc(all, func(a, b live) int {
-		return cmp.Or(cmp.Compare(b.registered, a.registered), cmp.Compare(b.id, a.id))
-	})
-	var old []any
-	for _, l := range all[MaxDevices:] {
-		old = append(old, l.id)
-	}
-	_, err = tx.ExecContext(ctx, "DELETE FROM push_devices WHERE id IN ("+mysql.Marks(len(old))+")", old...)
-	return err
 }
 
 // Devices returns the live devices of a member, by id. The error wraps [contacts.ErrNoMember] if

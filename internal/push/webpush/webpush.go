@@ -119,6 +119,26 @@ func Check(ctx context.Context, a push.Address, allow []netip.Prefix) error {
 	return check(ctx, a, rule{allow: allow}, net.DefaultResolver.LookupNetIP)
 }
 
+// NewCheck returns a [Check] that looks up each host once: for many addresses at a time. It is not safe for
+// concurrent use.
+func NewCheck(allow []netip.Prefix) func(ctx context.Context, a push.Address) error {
+	known := make(map[string][]netip.Addr)
+	once := func(ctx context.Context, network, host string) ([]netip.Addr, error) {
+		if list, found := known[host]; found {
+			return list, nil
+		}
+		list, err := net.DefaultResolver.LookupNetIP(ctx, network, host)
+		if err == nil && len(known) < maxLookedUp {
+			known[host] = list
+		}
+		return list, err
+	}
+	return func(ctx context.Context, a push.Address) error { return check(ctx, a, rule{allow: allow}, once) }
+}
+
+// maxLookedUp is how many hosts [NewCheck] remembers.
+const maxLookedUp = 1000
+
 func check(ctx context.Context, a push.Address, rule rule, lookup lookup) error {
 	e, err := parseEndpoint(a.Endpoint)
 	if err != nil {
