@@ -194,6 +194,11 @@ func TestPushFields(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"icon": "/i"}, browser["options"]); diff != "" || browser["body"] != "B" {
 		t.Errorf("a browser gets %v", browser)
 	}
+	for _, body := range []string{`{"event":"rich"}`, `{"event":"none"}`} {
+		if status, text := r.request(t, http.MethodPost, "/v1/users/1/opened", body); status != 204 {
+			t.Errorf("opened %s: %d %s", body, status, text)
+		}
+	}
 	if out := succeed(t, "push", "show", "silent", "--mysql-dsn="+r.config.mysqlDSN); !strings.Contains(out, "1 skipped (unshown)") {
 		t.Errorf("of the silent event is shown:\n%s", out)
 	}

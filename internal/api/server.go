@@ -221,6 +221,7 @@ func New(cfg Config) *Server {
 	s.echo.GET("/v1/users/:id/devices", s.listDevices, s.require(auth.Write))
 	s.echo.PUT("/v1/users/:id/devices", s.putDevice, s.require(auth.Write))
 	s.echo.DELETE("/v1/users/:id/devices/:device", s.deleteDevice, s.require(auth.Write))
+	s.echo.POST("/v1/users/:id/opened", s.postOpened, s.require(auth.Write))
 	s.echo.GET("/v1/users/:id/push-settings", s.getSettings, s.require(auth.Write))
 	s.echo.PUT("/v1/users/:id/push-settings", s.putSettings, s.require(auth.Write))
 	s.echo.GET("/v1/users/:id/mutes", s.listMutes, s.require(auth.Write))

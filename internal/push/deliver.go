@@ -821,6 +821,7 @@ func (b *batch) settle(a answer) {
 		b.unmark(a, a.send, v.reason)
 		return
 	}
+	countByType(newest.Type, device.Platform, string(v.state))
 	if a.accepted = v.state == StateAccepted; a.accepted {
 		b.taken++
 	}

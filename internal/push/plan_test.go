@@ -44,10 +44,10 @@ func TestPropertyPlan(t *testing.T) {
 			e.Recipients = rapid.SliceOfNDistinct(anyone, 1, 4, rapid.ID).Draw(t, "recipients")
 		}
 		planner := push.Planner{Store: w.store, Followers: contacts.NewMySQL(db)}
-		before := stored(t, db)
+		before := countRows(t, db)
 		plan, err := planner.Plan(t.Context(), e)
 		must(t, err)
-		if after := stored(t, db); plan.Known || plan.More || after != before {
+		if after := countRows(t, db); plan.Known || plan.More || after != before {
 			t.Errorf("planned %+v; the tables have %s rows, before %s", plan, after, before)
 		}
 		planned := map[string]string{}
@@ -99,8 +99,8 @@ func decisionOf(d push.Decision) string {
 	return cmp.Or(string(d.Skip), "send")
 }
 
-// stored is how many rows the tables of a push have.
-func stored(t tester, db *sql.DB) string {
+// countRows is how many rows the tables of a push have.
+func countRows(t tester, db *sql.DB) string {
 	var counts []string
 	for _, table := range []string{"tasks", "parked_tasks", "push_events", "push_receipts", "push_accepted", "push_devices"} {
 		var n int
