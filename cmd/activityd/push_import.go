@@ -43,7 +43,7 @@ func newPushImport() *cobra.Command {
 			}
 			in := cmd.InOrStdin()
 			if args[0] != "-" {
-				f, err := os.Open(args[0]) //nolint:gosec // G304: the operator names it
+				f, err := os.Open(args[0])
 				if err != nil {
 					return fmt.Errorf("FILE: %w", err)
 				}

@@ -198,8 +198,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		front.Auth = auth.tokens
 	}
 	if b.push != nil {
-		front.Push, front.CheckAddress = b.devices, c.push.checkAddress()
-		front.Plan, front.Payload = (&push.Planner{Store: b.push, Followers: b.store}).Plan, payload
+		front.Push, front.CheckAddress, front.Plan, front.Payload = b.devices, c.push.checkAddress(), (&push.Planner{Store: b.push, Followers: b.store}).Plan, payload
 	}
 	s.api = api.New(front)
 	return s

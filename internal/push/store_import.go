@@ -61,26 +61,9 @@ func (m *MySQL) Import(ctx context.Context, batch []Imported) (became []Import, 
 }
 
 func importDevices(ctx context.Context, tx *sql.Tx, batch []Imported) ([]Import, error) {
-	became := make([]Import, len(batch))
-	latest := make(map[string]int) // by hash, the place of the latest registration
-	var ids []uint64
-	for _, d := range batch {
-		ids = append(ids, uint64(d.Member))
-	}
-	present, err := presentOf(ctx, tx, ids)
+	became, latest, err := latestOf(ctx, tx, batch)
 	if err != nil {
 		return nil, err
-	}
-	for i, d := range batch {
-		if _, found := slices.BinarySearch(present, uint64(d.Member)); !found {
-			became[i] = ImportNoMember
-			continue
-		}
-		became[i] = ImportKnown
-		hash := string(addressHash(d.Platform, d.Address))
-		if other, twice := latest[hash]; !twice || d.registered() > batch[other].registered() {
-			latest[hash] = i
-		}
 	}
 	hashes := slices.Sorted(maps.Keys(latest)) // one order of locks
 	known, err := knownDevices(ctx, tx, hashes)
@@ -110,22 +93,44 @@ func importDevices(ctx context.Context, tx *sql.Tx, batch []Imported) ([]Import,
 	if err := insertDevices(ctx, tx, batch, latest, added); err != nil {
 		return nil, err
 	}
-	dropped := make(map[string]bool)
 	for _, id := range slices.Sorted(maps.Keys(members)) {
-		gone, err := dropOldest(ctx, tx, id, false)
+		dropped, err := dropOldest(ctx, tx, id, false)
 		if err != nil {
 			return nil, err
 		}
-		for _, hash := range gone {
-			dropped[hash] = true
-		}
-	}
-	for hash, i := range latest {
-		if dropped[hash] {
-			became[i] = ImportExcess
+		for _, hash := range dropped {
+			if i, ours := latest[hash]; ours {
+				became[i] = ImportExcess
+			}
 		}
 	}
 	return became, nil
+}
+
+// latestOf returns the places of the latest registrations of a batch, by the hash of the address, and of all others what
+// becomes of them.
+func latestOf(ctx context.Context, tx *sql.Tx, batch []Imported) (became []Import, latest map[string]int, err error) {
+	became, latest = make([]Import, len(batch)), make(map[string]int)
+	var ids []uint64
+	for _, d := range batch {
+		ids = append(ids, uint64(d.Member))
+	}
+	present, err := presentOf(ctx, tx, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, d := range batch {
+		if _, found := slices.BinarySearch(present, uint64(d.Member)); !found {
+			became[i] = ImportNoMember
+			continue
+		}
+		became[i] = ImportKnown
+		hash := string(addressHash(d.Platform, d.Address))
+		if other, twice := latest[hash]; !twice || d.registered() > batch[other].registered() {
+			latest[hash] = i
+		}
+	}
+	return became, latest, nil
 }
 
 // registered is when it was registered, in unix milliseconds.
@@ -133,7 +138,7 @@ func (d Imported) registered() uint64 {
 	if d.Registered.IsZero() {
 		return longAgo
 	}
-	return uint64(max(longAgo, d.Registered.UnixMilli())) //nolint:gosec // G115: not negative
+	return uint64(max(longAgo, d.Registered.UnixMilli()))
 }
 
 // presentOf returns those of ids that are members, ascending.

@@ -122,18 +122,23 @@ func Check(ctx context.Context, a push.Address, allow []netip.Prefix) error {
 // NewCheck returns a [Check] that looks up each host once: for many addresses at a time. It is not safe for
 // concurrent use.
 func NewCheck(allow []netip.Prefix) func(ctx context.Context, a push.Address) error {
+	look := once(net.DefaultResolver.LookupNetIP)
+	return func(ctx context.Context, a push.Address) error { return check(ctx, a, rule{allow: allow}, look) }
+}
+
+// once returns a lookup that remembers the hosts that were found.
+func once(look lookup) lookup {
 	known := make(map[string][]netip.Addr)
-	once := func(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	return func(ctx context.Context, network, host string) ([]netip.Addr, error) {
 		if list, found := known[host]; found {
 			return list, nil
 		}
-		list, err := net.DefaultResolver.LookupNetIP(ctx, network, host)
+		list, err := look(ctx, network, host)
 		if err == nil && len(known) < maxLookedUp {
 			known[host] = list
 		}
 		return list, err
 	}
-	return func(ctx context.Context, a push.Address) error { return check(ctx, a, rule{allow: allow}, once) }
 }
 
 // maxLookedUp is how many hosts [NewCheck] remembers.
