@@ -100,4 +100,3 @@ func TestPagesInFlightAreBounded(t *testing.T) {
 		}
 	})
 }
-

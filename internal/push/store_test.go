@@ -94,6 +94,20 @@ func TestRegister(t *testing.T) {
 		t.Errorf("confirmed: %+v, of %+v", again, first)
 	}
 
+	// Its language is that of the last registration.
+	for _, language := range []string{"de-CH", "", "pt"} {
+		d, err := store.RegisterIn(t.Context(), 1, push.WebPush, renewed, language)
+		must(t, err)
+		if d.Language != language || d.ID != first.ID {
+			t.Errorf("registered in %q: %+v", language, d)
+		}
+	}
+	devices, err = store.Devices(t.Context(), 1)
+	must(t, err)
+	if devices[0].Language != "pt" {
+		t.Errorf("%+v", devices)
+	}
+
 	// It moves to another member, and a device that is gone lives again.
 	moved, err := store.Register(t.Context(), 2, push.WebPush, renewed)
 	must(t, err)
@@ -771,7 +785,9 @@ func TestRuns(t *testing.T) {
 	must(t, store.WriteReceipts(t.Context(), []push.Receipt{of(20, 7, "id <2>"), of(10, 7, ""), of(30, 7, ""), of(30, 8, "")})) // it had grown when it could be written
 	want := []push.Receipt{of(10, 7, ""), of(20, 7, "id%20%3C2%3E"), of(30, 7, ""), of(30, 8, "")}
 	got := fatesOf(t, store, event, 0)
-	slices.SortFunc(got, func(a, b push.Receipt) int { return gocmp.Or(gocmp.Compare(a.Task, b.Task), gocmp.Compare(a.Device, b.Device)) })
+	slices.SortFunc(got, func(a, b push.Receipt) int {
+		return gocmp.Or(gocmp.Compare(a.Task, b.Task), gocmp.Compare(a.Device, b.Device))
+	})
 	for i, r := range got {
 		if r.Device != 20 && regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8`).MatchString(r.ProviderID) {
 			got[i].ProviderID = ""
