@@ -33,7 +33,8 @@ async function show(data) {
   } catch {
     // It is shown without text.
   }
-  await self.registration.showNotification(push.title || "News", {
+  const title = push.title || "News";
+  const options = {
     body: push.body || "",
     dir: "auto",
     // It replaces the notification with the same tag: in silence, unless it is urgent.
@@ -41,7 +42,22 @@ async function show(data) {
     renotify: Boolean(push.tag && push.urgent),
     // What is in the event's data is up to your site; here it is the page to open.
     data: { url: push.data?.url || "/" },
-  });
+  };
+  try {
+    await self.registration.showNotification(title, {
+      ...options,
+      image: push.image,
+      silent: push.sound === "none",
+      actions: push.actions ?? [],
+      data: { ...options.data, actions: push.actions ?? [] },
+      ...push.options, // what the event has in webpush.options: an icon, for example
+    });
+  } catch {
+    await self.registration.showNotification(title, options); // one of them is none that this browser takes
+  }
+  if (push.badge !== undefined) {
+    await navigator.setAppBadge?.(push.badge).catch(() => {});
+  }
 }
 
 // A browser, or its push service, may end a subscription at any time, and renews it or not.
@@ -106,7 +122,9 @@ async function register(given) {
 
 self.addEventListener("notificationclick", (event) => {
   event.notification.close();
-  event.waitUntil(visit(page(event.notification.data?.url)));
+  const { url, actions } = event.notification.data ?? {};
+  const button = event.action && actions?.find((a) => a.action === event.action);
+  event.waitUntil(visit(page(button?.url ?? url)));
 });
 
 // page returns the URL of a page of this site: the first one if text names none.

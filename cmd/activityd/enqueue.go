@@ -379,29 +379,34 @@ func (i *intake) write(ctx context.Context, batch []line) error {
 	for at, read := range batch {
 		list[at] = i.options.apply(read.task)
 	}
+	return untilThere(ctx, i.log, func(ctx context.Context) error {
+		_, err := i.queue.Enqueue(ctx, list)
+		return err
+	})
+}
+
+// untilThere writes, and tries again for a minute while MySQL is away. A try is not cut off by a signal, so that
+// the number of what was written, which is printed, is true.
+func untilThere(ctx context.Context, log io.Writer, write func(ctx context.Context) error) error {
+	try := func() error {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
+		defer cancel()
+		return write(bounded)
+	}
 	begun := time.Now()
 	for failures := 1; ; failures++ {
-		err := i.tryWrite(ctx, list)
+		err := try()
 		pause := retry.Backoff(failures, 250*time.Millisecond, 5*time.Second)
 		if !errors.Is(err, mysql.ErrUnavailable) || time.Since(begun)+pause > enqueueRetries {
 			return err
 		}
 		if failures == 1 {
-			fmt.Fprintf(i.log, "activityd: MySQL is away, trying again for up to %v: %v\n", enqueueRetries, err)
+			fmt.Fprintf(log, "activityd: MySQL is away, trying again for up to %v: %v\n", enqueueRetries, err)
 		}
 		if retry.Sleep(ctx, pause) != nil {
 			return errSignalled
 		}
 	}
-}
-
-// tryWrite is not cut off by a signal, so that the number of tasks that is printed is
-// true.
-func (i *intake) tryWrite(ctx context.Context, list []queue.New) error {
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
-	defer cancel()
-	_, err := i.queue.Enqueue(bounded, list)
-	return err
 }
 
 // maxBadLines is how many of them --check prints one by one.

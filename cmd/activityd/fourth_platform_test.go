@@ -59,15 +59,24 @@ func gatewayKind() push.Kind {
 			text, _ := o.String("endpoint", "a URL")
 			return push.NewAddress(text, text)
 		},
-		Check: func(_ context.Context, a push.Address, setting func(string) string) error {
-			if hosts := strings.Split(setting("plaingateway-hosts"), ","); !slices.Contains(hosts, endpointOf(a).Hostname()) {
-				return errors.New("is at no known gateway")
+		NewCheck: func(setting func(string) string) func(context.Context, push.Address) error {
+			hosts := strings.Split(setting("plaingateway-hosts"), ",")
+			return func(_ context.Context, a push.Address) error {
+				if !slices.Contains(hosts, endpointOf(a).Hostname()) {
+					return errors.New("is at no known gateway")
+				}
+				return nil
 			}
-			return nil
 		},
 		Show:      func(a push.Address) any { return map[string]string{"gateway": endpointOf(a).Hostname()} },
+		Payload:   gatewayPayload,
 		ByMembers: true,
+		MustShow:  true,
 	}
+}
+
+func gatewayPayload(m *push.Message) ([]byte, error) {
+	return json.Marshal(map[string]any{"event": m.Event, "title": m.Title, "body": m.Body, "count": m.Count})
 }
 
 func endpointOf(a push.Address) *url.URL {
@@ -99,7 +108,7 @@ func (s *gatewaySender) setKey(text []byte) error {
 func (s *gatewaySender) Origin(d push.Device) string { return "http://" + endpointOf(d.Address).Host }
 
 func (s *gatewaySender) Send(ctx context.Context, m push.Message) push.Result {
-	body, err := json.Marshal(map[string]any{"event": m.Event, "title": m.Title, "body": m.Body, "count": m.Count})
+	body, err := gatewayPayload(&m)
 	if err != nil {
 		return push.Result{Outcome: push.Rejected, Reason: "payload"}
 	}
@@ -236,6 +245,14 @@ func TestAFourthPlatform(t *testing.T) {
 		}
 	}
 	send("e1", "first")
+	for event, want := range map[string]string{
+		`{"id":"e3","type":"comment","actor_id":"101","recipients":["1"],"title":"Ann","body":"Nice!"}`: `"payload":{"body":"Nice!","count":1,"event":"e3","title":"Ann"}`,
+		`{"id":"e3","type":"comment","actor_id":"101","recipients":["1"],"silent":true}`:                `"platform":"plaingateway","decision":"skip","reason":"unshown"`,
+	} {
+		if status, text := r.request(t, http.MethodPost, "/v1/events?dry_run=1", `{"events":[`+event+`]}`); status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("a dry run says %d %s, want %s", status, text, want)
+		}
+	}
 	lines := succeed(t, "push", "show", "e1", "-o", "json", "--mysql-dsn="+r.config.mysqlDSN)
 	for _, state := range []string{`"platform":"plaingateway","state":"accepted"`, `"message-1"`, `"state":"failed","reason":"unsubscribed"`} {
 		if !strings.Contains(lines, state) {

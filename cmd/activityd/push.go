@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -43,15 +44,28 @@ func (p *pushConfig) value(name string) string {
 }
 
 func (p *pushConfig) flags(f *pflag.FlagSet) {
-	p.values = make(map[string]*string)
 	for _, kind := range p.platforms() {
-		for _, s := range kind.Settings {
-			p.values[s.Name] = f.String(s.Name, "", s.Usage)
-			settings.NoFlag(f, s.Name)
-		}
+		p.settingFlags(f, kind.Settings)
 	}
 	f.StringVar(&p.tlsRoots, "tls-roots", "", "`file` of the CAs, in PEM, that push services are known by instead of the system's")
 	settings.NoFlag(f, "tls-roots")
+}
+
+// addressFlags are for what checks addresses alone.
+func (p *pushConfig) addressFlags(f *pflag.FlagSet) {
+	for _, kind := range p.platforms() {
+		p.settingFlags(f, slices.DeleteFunc(slices.Clone(kind.Settings), func(s push.Setting) bool { return !s.Alone }))
+	}
+}
+
+func (p *pushConfig) settingFlags(f *pflag.FlagSet, list []push.Setting) {
+	if p.values == nil {
+		p.values = make(map[string]*string)
+	}
+	for _, s := range list {
+		p.values[s.Name] = f.String(s.Name, "", s.Usage)
+		settings.NoFlag(f, s.Name)
+	}
 }
 
 // check calls want for each value that cannot be.
@@ -78,19 +92,29 @@ func (p *pushConfig) check(want func(flag string, ok bool, format string, args .
 func (p *pushConfig) checkAddress(ctx context.Context, platform push.Platform, a push.Address) error {
 	for _, kind := range p.platforms() {
 		if kind.Platform == platform {
-			return kind.Check(ctx, a, p.value)
+			return kind.NewCheck(p.value)(ctx, a)
 		}
 	}
 	return errors.New("there is no such platform")
 }
 
+// which returns the platforms of which something is true.
+func (p *pushConfig) which(is func(k push.Kind) bool) map[push.Platform]bool {
+	some := make(map[push.Platform]bool)
+	for _, kind := range p.platforms() {
+		some[kind.Platform] = is(kind)
+	}
+	return some
+}
+
 // byMembers returns the platforms whose push services members name.
 func (p *pushConfig) byMembers() map[push.Platform]bool {
-	named := make(map[push.Platform]bool)
-	for _, kind := range p.platforms() {
-		named[kind.Platform] = kind.ByMembers
-	}
-	return named
+	return p.which(func(k push.Kind) bool { return k.ByMembers })
+}
+
+// mustShow returns the platforms whose devices have to show all that they are sent.
+func (p *pushConfig) mustShow() map[push.Platform]bool {
+	return p.which(func(k push.Kind) bool { return k.MustShow })
 }
 
 // senders are those of the platforms that have keys.
@@ -166,14 +190,14 @@ func (p *pushConfig) roots() (*x509.CertPool, error) {
 func newPush() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push",
-		Short: "Make keys for push, and look at what became of an event",
-		Long: "Make keys for push, and look at what became of an event: which devices it was for, which not and\n" +
+		Short: "Make keys for push, import devices, and look at what became of an event",
+		Long: "Make keys for push, import devices, and look at what became of an event: which it was for, which not and\n" +
 			"why, and what the push services said.",
 		Example: "  activityd push keys webpush.pem\n  activityd push show task-4711",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPushKeys(), newPushShow())
+	cmd.AddCommand(newPushKeys(), newPushShow(), newPushImport())
 	return cmd
 }
 

@@ -117,7 +117,7 @@ func TestCompletion(t *testing.T) {
 		"tasks p|":                          "pause priority " + words,
 		"show |":                            words,
 		"tasks list --mysql-connections 4|": words,
-		"push |":                            "keys show " + words,
+		"push |":                            "import keys show " + words,
 		"push keys |":                       files,
 		"push show -o |":                    "table json " + words,
 		"serve --config |":                  files,

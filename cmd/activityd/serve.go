@@ -169,12 +169,12 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.background = []actor{s.late.Run, s.hints.Run, s.watchRedis, s.work, s.load.Run}
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, FanOuts: b.fanOuts}
 	if b.push != nil {
-		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, ByMembers: c.push.byMembers(), Log: log})
+		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, ByMembers: c.push.byMembers(), MustShow: c.push.mustShow(), Log: log})
 		handlers.Deliver = s.deliveries
 		if auth.senders.changed != nil { // before any file is read again
 			*auth.senders.changed = s.deliveries.KeysChanged
 		}
-		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: b.push, Followers: b.store, Deliveries: s.deliveries})
+		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: b.push, Followers: b.store, Deliveries: s.deliveries, MustShow: c.push.mustShow()})
 		if c.role != roleAPI {
 			s.background = append(s.background, func(ctx context.Context) error {
 				b.push.Run(ctx, log)
@@ -199,6 +199,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	}
 	if b.push != nil {
 		front.Push, front.Platforms, front.CheckAddress = b.devices, c.push.platforms(), c.push.checkAddress
+		front.Plan = (&push.Planner{Store: b.push, Followers: b.store, MustShow: c.push.mustShow()}).Plan
 	}
 	s.api = api.New(front)
 	return s

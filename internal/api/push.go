@@ -22,9 +22,9 @@ import (
 // error that wraps [contacts.ErrNoMember]. It must be safe for concurrent
 // use and return soon after ctx ends.
 type Push interface {
-	// Register makes an address a device of a member, or confirms that it is; it moves from
-	// any other member.
-	Register(ctx context.Context, id member.ID, platform push.Platform, a push.Address) (push.Device, error)
+	// RegisterIn makes an address a device of a member, with a language or "", or confirms that it is; it moves
+	// from any other member.
+	RegisterIn(ctx context.Context, id member.ID, platform push.Platform, a push.Address, language string) (push.Device, error)
 	// Devices returns those that are gone, too.
 	Devices(ctx context.Context, id member.ID) ([]push.Device, error)
 	Remove(ctx context.Context, id member.ID, device uint64) (found bool, err error)
@@ -36,6 +36,10 @@ type Push interface {
 	// Mute returns an error that wraps [push.ErrTooManyMutes] for one too many.
 	Mute(ctx context.Context, id member.ID, object string, until time.Time) error
 	Unmute(ctx context.Context, id member.ID, object string) (found bool, err error)
+
+	// Opened counts that a member opened the notification of an event on a device, 0 for any. What it does not
+	// know it does not count.
+	Opened(ctx context.Context, id member.ID, event string, device uint64) error
 }
 
 // AddressChecker returns an error, for people and without the address, if there can be no
@@ -95,6 +99,7 @@ type deviceJSON struct {
 	ID         string        `json:"id"`
 	Platform   push.Platform `json:"platform"`
 	Registered int64         `json:"registered_at"`
+	Language   string        `json:"language,omitempty"`
 	Gone       int64         `json:"gone_at,omitempty"` // when it was found to be gone
 	Reason     string        `json:"gone_reason,omitempty"`
 	shown      any           // by the platform, as an object; nil: nothing
@@ -112,29 +117,75 @@ func (d deviceJSON) MarshalJSON() ([]byte, error) {
 }
 
 func (s *Server) newDevice(d push.Device) deviceJSON {
-	out := deviceJSON{ID: strconv.FormatUint(d.ID, 10), Platform: d.Platform, Registered: d.Registered.Unix()}
+	out := deviceJSON{ID: strconv.FormatUint(d.ID, 10), Platform: d.Platform, Registered: d.Registered.Unix(), Language: d.Language}
 	if !d.Gone.IsZero() { // its address is erased
 		out.Gone, out.Reason = d.Gone.Unix(), d.GoneReason
 		return out
 	}
-	if kind := s.platform(string(d.Platform)); kind != nil && kind.Show != nil {
+	if kind := s.platform(d.Platform); kind != nil && kind.Show != nil {
 		out.shown = kind.Show(d.Address)
 	}
 	return out
 }
 
 // platform returns a platform by its name; nil if there is none.
-func (s *Server) platform(name string) *push.Kind {
-	i := slices.IndexFunc(s.cfg.Platforms, func(k push.Kind) bool { return string(k.Platform) == name })
+func (s *Server) platform(name push.Platform) *push.Kind { return platformOf(s.cfg.Platforms, name) }
+
+func platformOf(platforms []push.Kind, name push.Platform) *push.Kind {
+	i := slices.IndexFunc(platforms, func(k push.Kind) bool { return k.Platform == name })
 	if i < 0 {
 		return nil
 	}
-	return &s.cfg.Platforms[i]
+	return &platforms[i]
 }
 
-// platformFields are those of a registration, by any platform.
-func (s *Server) platformFields() (names []string) {
-	for _, kind := range s.cfg.Platforms {
+func (s *Server) putDevice(c echo.Context) error {
+	id, _, err := s.memberRequest(c)
+	if err != nil {
+		return err
+	}
+	var r Registration
+	if err := s.readObject(c, RegistrationFields(s.cfg.Platforms), func(o strictjson.Object) {
+		r = ReadRegistration(o, s.cfg.Platforms)
+		if len(o.Reader.Faults) > 0 {
+			return
+		}
+		// It may resolve a name; then there is to be time to register the device.
+		ctx, cancel := context.WithTimeout(c.Request().Context(), s.cfg.RequestTimeout/2)
+		defer cancel()
+		if err := s.cfg.CheckAddress(ctx, r.Kind.Platform, r.Address); err != nil {
+			o.Addf(r.Kind.Fields[0], "%v", err)
+		}
+	}); err != nil {
+		return err
+	}
+	d, err := s.cfg.Push.RegisterIn(c.Request().Context(), id, r.Kind.Platform, r.Address, r.Language)
+	if err != nil {
+		return fmt.Errorf("registering a device of member %s: %w", id, err)
+	}
+	return writeJSON(c, http.StatusOK, typeJSON, deviceIDJSON{strconv.FormatUint(d.ID, 10)})
+}
+
+const (
+	fieldPlatform = "platform"
+	fieldLanguage = "language"
+)
+
+// Registration is what registers a device.
+type Registration struct {
+	Kind     *push.Kind
+	Address  push.Address
+	Language string // "": it is not given
+}
+
+// RegistrationFields are the fields of a registration, by any of the platforms.
+func RegistrationFields(platforms []push.Kind) []string {
+	return append([]string{fieldPlatform, fieldLanguage}, addressFields(platforms)...)
+}
+
+// addressFields are those of an address, by any of the platforms.
+func addressFields(platforms []push.Kind) (names []string) {
+	for _, kind := range platforms {
 		for _, name := range kind.Fields {
 			if !slices.Contains(names, name) {
 				names = append(names, name)
@@ -144,64 +195,50 @@ func (s *Server) platformFields() (names []string) {
 	return names
 }
 
-func (s *Server) putDevice(c echo.Context) error {
-	id, _, err := s.memberRequest(c)
-	if err != nil {
-		return err
+// ReadRegistration reads one. What it returns counts only if there are no faults; those do not show the
+// address.
+func ReadRegistration(o strictjson.Object, platforms []push.Kind) (r Registration) {
+	r.Language = readLanguage(o)
+	if r.Kind = readPlatform(o, platforms); r.Kind == nil {
+		return r
 	}
-	var kind *push.Kind
-	var a push.Address
-	if err := s.readObject(c, append([]string{"platform"}, s.platformFields()...), func(o strictjson.Object) {
-		if kind = s.readPlatform(o); kind == nil {
-			return
+	r.Address = r.Kind.Read(o)
+	for _, name := range addressFields(platforms) { // of other platforms
+		if _, given := o.Get(name); given && !slices.Contains(r.Kind.Fields, name) {
+			o.Addf(name, "%s has none: want %s", r.Kind.Platform, strictjson.List(r.Kind.Fields, "and"))
 		}
-		a = kind.Read(o)
-		s.misplaced(o, kind)
-		if len(o.Reader.Faults) > 0 {
-			return
-		}
-		// It may resolve a name; then there is to be time to register the device.
-		ctx, cancel := context.WithTimeout(c.Request().Context(), s.cfg.RequestTimeout/2)
-		defer cancel()
-		if err := s.cfg.CheckAddress(ctx, kind.Platform, a); err != nil {
-			o.Addf(kind.Fields[0], "%v", err)
-		}
-	}); err != nil {
-		return err
 	}
-	d, err := s.cfg.Push.Register(c.Request().Context(), id, kind.Platform, a)
-	if err != nil {
-		return fmt.Errorf("registering a device of member %s: %w", id, err)
-	}
-	return writeJSON(c, http.StatusOK, typeJSON, deviceIDJSON{strconv.FormatUint(d.ID, 10)})
+	return r
 }
 
 // readPlatform returns the platform of a registration; nil, and a fault, if it names none.
-func (s *Server) readPlatform(o strictjson.Object) *push.Kind {
+func readPlatform(o strictjson.Object, platforms []push.Kind) *push.Kind {
 	var names []string
-	for _, kind := range s.cfg.Platforms {
+	for _, kind := range platforms {
 		names = append(names, string(kind.Platform))
 	}
 	want := strictjson.List(names, "or")
-	o.Need("platform", want)
-	name, ok := o.String("platform", want)
+	o.Need(fieldPlatform, want)
+	name, ok := o.String(fieldPlatform, want)
 	if !ok {
 		return nil
 	}
-	kind := s.platform(name)
+	kind := platformOf(platforms, push.Platform(name))
 	if kind == nil {
-		o.Addf("platform", "unknown platform: want %s", want)
+		o.Addf(fieldPlatform, "unknown platform: want %s", want)
 	}
 	return kind
 }
 
-// misplaced adds a fault for each field of another platform.
-func (s *Server) misplaced(o strictjson.Object, kind *push.Kind) {
-	for _, name := range s.platformFields() {
-		if _, given := o.Get(name); given && !slices.Contains(kind.Fields, name) {
-			o.Addf(name, "%s has none: want %s", kind.Platform, strictjson.List(kind.Fields, "and"))
+// readLanguage reads the language of the device's texts, "" if it is not given.
+func readLanguage(o strictjson.Object) string {
+	language, given := o.String(fieldLanguage, "a language tag, as in de or pt-BR")
+	if given {
+		if err := push.CheckLanguage(language); err != nil {
+			o.Addf(fieldLanguage, "%v", err)
 		}
 	}
+	return language
 }
 
 func (s *Server) listDevices(c echo.Context) error {
@@ -231,6 +268,31 @@ func (s *Server) deleteDevice(c echo.Context) error {
 	}
 	if !found {
 		return noSuchDevice.problem("member %s has no device %s", id, device)
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+// postOpened answers the same whether there is such an event or not: that is not for every member to know.
+func (s *Server) postOpened(c echo.Context) error {
+	id, _, err := s.memberRequest(c)
+	if err != nil {
+		return err
+	}
+	var event string
+	var device uint64
+	if err := s.readObject(c, []string{"event", "device_id"}, func(o strictjson.Object) {
+		const want = "the id of an event, as the notification has it"
+		o.Need("event", want)
+		var given bool
+		if event, given = o.String("event", want); given && event == "" {
+			o.Addf("event", "is empty: want %s", want)
+		}
+		device = uint64(o.MemberID("device_id", false)) // ids of devices have the same form
+	}); err != nil {
+		return err
+	}
+	if err := s.cfg.Push.Opened(c.Request().Context(), id, event, device); err != nil {
+		return fmt.Errorf("counting what member %s opened: %w", id, err)
 	}
 	return c.NoContent(http.StatusNoContent)
 }

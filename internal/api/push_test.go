@@ -20,6 +20,7 @@ import (
 
 const (
 	devicesPath  = "/v1/users/5/devices"
+	openedPath   = "/v1/users/5/opened"
 	settingsPath = "/v1/users/5/push-settings"
 	mutesPath    = "/v1/users/5/mutes"
 )
@@ -52,6 +53,7 @@ func TestDevices(t *testing.T) {
 		{`{"platform":"apns","token":"0A1b","environment":"production"}`, "apns", address{Token: "0A1b"}},
 		{`{"platform":"apns","token":"0A1b","environment":"sandbox"}`, "apns", address{Token: "0A1b", Sandbox: true}},
 		{`{"platform":"fcm","token":"t:1"}`, "fcm", address{Token: "t:1"}},
+		{`{"platform":"fcm","token":"t:2","language":"de-CH"}`, "fcm", address{Token: "t:2"}},
 		{subscription("https://push.example:444/secret"), "webpush", address{Endpoint: "https://push.example:444/secret"}},
 		// Padded, and of the other alphabet.
 		{
@@ -84,8 +86,9 @@ func TestDevices(t *testing.T) {
 	want := `{"devices":[{"id":"1","platform":"apns","registered_at":1795300000,"environment":"production"},` +
 		`{"id":"2","platform":"apns","registered_at":1795300000,"environment":"sandbox"},` +
 		`{"id":"3","platform":"fcm","registered_at":1795300000},` +
-		`{"id":"4","platform":"webpush","registered_at":1795300000,"push_service":"push.example"},` +
-		`{"id":"5","platform":"webpush","registered_at":1795300000,"push_service":"push.example"}]}`
+		`{"id":"4","platform":"fcm","registered_at":1795300000,"language":"de-CH"},` +
+		`{"id":"5","platform":"webpush","registered_at":1795300000,"push_service":"push.example"},` +
+		`{"id":"6","platform":"webpush","registered_at":1795300000,"push_service":"push.example"}]}`
 	if w.Body.String() != want {
 		t.Errorf("listed %s\nwant   %s", w.Body, want)
 	}
@@ -96,7 +99,7 @@ func TestDevices(t *testing.T) {
 		return b.do(t, newRequest(t.Context(), http.MethodDelete, path, http.NoBody))
 	}
 	wantProblem(t, remove("/v1/users/6/devices/3"), http.StatusNotFound, "no-such-device")
-	if w := remove(devicesPath + "/3"); w.Code != http.StatusNoContent || len(b.push.devices) != 4 {
+	if w := remove(devicesPath + "/3"); w.Code != http.StatusNoContent || len(b.push.devices) != 5 {
 		t.Errorf("%d %s, left %d", w.Code, w.Body, len(b.push.devices))
 	}
 	wantProblem(t, remove(devicesPath+"/3"), http.StatusNotFound, "no-such-device")
@@ -175,6 +178,8 @@ func TestBadDevicesAreRefused(t *testing.T) {
 		`{"platform":"apns","token":"0a","environment":"production","token":"0b"}`:                         "token",
 		`{"platform":"apns","token":"0a","environment":"production","topic":"a"}`:                          "topic",
 		`{"platform":"fcm","token":"t","environment":"production"}`:                                        "environment",
+		`{"platform":"fcm","token":"t","language":"de_CH"}`:                                                "language",
+		`{"platform":"fcm","token":"t","language":7}`:                                                      "language",
 		`{"platform":"fcm","token":null}`:                                                                  "token",
 		`{"platform":"fcm","subscription":{}}`:                                                             "token subscription",
 		`{"platform":"webpush"}`:                                                                           "subscription",
@@ -283,6 +288,28 @@ func TestMutes(t *testing.T) {
 	wantProblem(t, b.send(t, http.MethodPut, mutesPath, body), http.StatusConflict, "too-many-mutes")
 }
 
+func TestOpened(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i, test := range []struct{ body, want string }{
+		{`{"event":"e/1"}`, "5 e/1 0"}, {`{"event":"e","device_id":"7"}`, "5 e 7"}, {`{"event":"e","device_id":8}`, "5 e 8"},
+	} {
+		foreseen(t, newJSON(t.Context(), http.MethodPost, openedPath, test.body))
+		if w := b.send(t, http.MethodPost, openedPath, test.body); w.Code != http.StatusNoContent || b.push.opened[i] != test.want {
+			t.Errorf("%s: %d %s, %q", test.body, w.Code, w.Body, b.push.opened)
+		}
+	}
+	for body, field := range map[string]string{
+		`{}`: "event", `{"event":""}`: "event", `{"event":7}`: "event", `{"event":"e","device_id":"x"}`: "device_id", `{"event":"e","platform":"fcm"}`: "platform",
+	} {
+		if p := wantProblem(t, b.send(t, http.MethodPost, openedPath, body), http.StatusBadRequest, "invalid-body"); p.Field != field {
+			t.Errorf("%s: the fault is of %s", body, p.Field)
+		}
+	}
+	b.push.err = mysql.ErrUnavailable
+	wantProblem(t, b.send(t, http.MethodPost, openedPath, `{"event":"e"}`), http.StatusServiceUnavailable, "unavailable")
+}
+
 func TestBadMutesAreRefused(t *testing.T) {
 	t.Parallel()
 	refused(t, mutesPath, map[string]string{
@@ -302,6 +329,7 @@ var pushRequests = []struct{ method, path, body string }{
 	{http.MethodGet, devicesPath, ""},
 	{http.MethodPut, devicesPath, `{"platform":"fcm","token":"t"}`},
 	{http.MethodDelete, devicesPath + "/1", ""},
+	{http.MethodPost, openedPath, `{"event":"e"}`},
 	{http.MethodGet, settingsPath, ""},
 	{http.MethodPut, settingsPath, `{}`},
 	{http.MethodGet, mutesPath, ""},

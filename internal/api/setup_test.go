@@ -150,6 +150,7 @@ type fakePush struct {
 	mu       sync.Mutex
 	devices  []push.Device
 	lastID   uint64 // of a device that was registered
+	opened   []string
 	settings map[member.ID]push.Settings
 	mutes    map[member.ID][]push.Mute
 	err      error // of all methods
@@ -166,16 +167,23 @@ func (f *fakePush) begin(id member.ID) (end func(), err error) {
 	return f.mu.Unlock, err
 }
 
-func (f *fakePush) Register(_ context.Context, id member.ID, platform push.Platform, a push.Address) (push.Device, error) {
+func (f *fakePush) RegisterIn(_ context.Context, id member.ID, platform push.Platform, a push.Address, language string) (push.Device, error) {
 	end, err := f.begin(id)
 	defer end()
 	if err != nil {
 		return push.Device{}, err
 	}
 	f.lastID++
-	d := push.Device{ID: f.lastID, Member: id, Platform: platform, Address: a, Registered: time.Unix(1795300000, 0)}
+	d := push.Device{ID: f.lastID, Member: id, Platform: platform, Address: a, Registered: time.Unix(1795300000, 0), Language: language}
 	f.devices = append(f.devices, d)
 	return d, nil
+}
+
+func (f *fakePush) Opened(_ context.Context, id member.ID, event string, device uint64) error {
+	end, err := f.begin(id)
+	defer end()
+	f.opened = append(f.opened, fmt.Sprintf("%d %s %d", id, event, device))
+	return err
 }
 
 func (f *fakePush) Devices(_ context.Context, id member.ID) ([]push.Device, error) {

@@ -48,6 +48,7 @@ func (s *Server) addViewerRoutes() {
 	add("recent-contact-photos", by{http.MethodGet: s.viewerPhotos})
 	add("devices", by{http.MethodGet: s.listDevices, http.MethodPut: s.putDevice})
 	add("devices/:device", by{http.MethodDelete: s.deleteDevice})
+	add("opened", by{http.MethodPost: s.postOpened})
 	add("push-settings", by{http.MethodGet: s.getSettings, http.MethodPut: s.putSettings})
 	add("mutes", by{http.MethodGet: s.listMutes, http.MethodPut: s.putMute, http.MethodDelete: s.deleteMute})
 }
@@ -217,7 +218,7 @@ func (s *Server) allowOrigin(header http.Header, r *http.Request) {
 func preflight(c echo.Context) error {
 	header := c.Response().Header()
 	if header.Get(echo.HeaderAccessControlAllowOrigin) != "" {
-		header.Set(echo.HeaderAccessControlAllowMethods, "GET, PUT, DELETE")
+		header.Set(echo.HeaderAccessControlAllowMethods, "GET, PUT, POST, DELETE")
 		header.Set(echo.HeaderAccessControlAllowHeaders, "Authorization, Content-Type, If-None-Match")
 		header.Set(echo.HeaderAccessControlMaxAge, corsMaxAge)
 	}

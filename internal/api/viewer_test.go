@@ -458,7 +458,7 @@ func TestPreflight(t *testing.T) {
 			w := b.do(t, r)
 			want := []string{"", "", "", ""}
 			if allowed {
-				want = []string{from, "GET, PUT, DELETE", "Authorization, Content-Type, If-None-Match", "7200"}
+				want = []string{from, "GET, PUT, POST, DELETE", "Authorization, Content-Type, If-None-Match", "7200"}
 			}
 			var got []string
 			for _, name := range []string{"Origin", "Methods", "Headers"} {

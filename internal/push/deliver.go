@@ -32,7 +32,9 @@ type DeliveryOptions struct {
 	Senders map[Platform]Sender // of the platforms that have keys here
 	// ByMembers are the platforms whose push services members name: see [Kind].
 	ByMembers map[Platform]bool
-	Log       *slog.Logger
+	// MustShow are the platforms whose devices have to show all that they are sent: see [Kind].
+	MustShow map[Platform]bool
+	Log      *slog.Logger
 	// Timeout is how long a message may take; 0: [DefaultTimeout]. It must be well below the
 	// limit of the pool.
 	Timeout time.Duration

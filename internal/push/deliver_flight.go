@@ -47,7 +47,7 @@ func (b *batch) launch(l *looked) {
 		return
 	}
 	s := &sent{looked: l, pass: pass, message: Message{
-		ID: messageID(newest.Number, l.device.ID), Device: l.device, Notification: notification(l.text, l.actor, len(l.send)+l.counted),
+		ID: messageID(newest.Number, l.device.ID), Device: l.device, Notification: notification(l.text, l.device, l.actor, len(l.send)+l.counted),
 	}}
 	for _, e := range l.send {
 		s.message.Urgent = s.message.Urgent || e.Urgent
@@ -191,6 +191,7 @@ func (b *batch) settle(a answer) {
 		b.unmark(a.sent, a.send, v.reason)
 		return
 	}
+	countByType(newest.Type, a.device.Platform, string(v.state))
 	if a.accepted = v.state == StateAccepted; a.accepted {
 		b.taken++
 	}

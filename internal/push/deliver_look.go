@@ -116,13 +116,13 @@ func (b *batch) decide(l *looked, facts, shown []*Facts) {
 			b.skip(l.asked, e.Number, NoDevice)
 			continue
 		}
-		l.count(e, *f)
+		l.count(e, *f, b.MustShow)
 		if q := f.Settings.Quiet; q.From != q.To {
 			if err := q.Check(); err != nil { // SQL wrote them, or activityd of before
 				b.logOften(b.ctx, slog.LevelWarn, "", "quiet hours cannot be kept", "member", f.Device.Member, "error", err)
 			}
 		}
-		switch decision := Decide(e, *f); {
+		switch decision := Decide(e, *f, b.MustShow); {
 		case decision.Skip != "":
 			b.skip(l.asked, e.Number, decision.Skip)
 		case !decision.NotBefore.IsZero():
@@ -139,7 +139,7 @@ func (b *batch) decide(l *looked, facts, shown []*Facts) {
 	}
 	for i, e := range l.shown {
 		if f := shown[i]; f != nil {
-			l.count(e, *f)
+			l.count(e, *f, b.MustShow)
 		}
 	}
 	switch { // unless what becomes of the others says otherwise
@@ -163,10 +163,10 @@ func (l *looked) shows(e *StoredEvent, f Facts) {
 
 // count counts an event of a burst that was accepted before, unless it is not to be shown any
 // more: a count must not tell of a photo that is private by now.
-func (l *looked) count(e *StoredEvent, f Facts) {
+func (l *looked) count(e *StoredEvent, f Facts, mustShow map[Platform]bool) {
 	if f.Accepted && e.Collapse != "" {
 		f.Accepted = false
-		if Decide(e, f).Skip == "" {
+		if Decide(e, f, mustShow).Skip == "" {
 			l.counted++
 			l.shows(e, f)
 		}

@@ -12,22 +12,37 @@ import (
 )
 
 // notification returns what a device shows for count events, of which newest is the last.
-// actor is the username of its actor.
-func notification(newest *StoredEvent, actor string, count int) Notification {
+// actor is the username of its actor. A silent one has no texts.
+func notification(newest *StoredEvent, d Device, actor string, count int) Notification {
+	text := Text{newest.Title, newest.Body}
+	if language := newest.lookup(d.Language); language != "" {
+		text = newest.textIn(language)
+	}
 	n := Notification{
 		Event: newest.ID, Type: newest.Type, Actor: newest.Actor, Object: newest.Object,
-		Title: cmp.Or(newest.Title, actor, newest.Type), Body: cmp.Or(newest.Body, newest.Type), Data: newest.Data,
+		Title: cmp.Or(text.Title, actor, newest.Type), Body: cmp.Or(text.Body, newest.Type), Data: newest.Data,
 		Count: count, Collapse: newest.collapseID(), Urgent: newest.Urgent, Expires: newest.Expires,
+		Style: newest.Style, Override: newest.Override[d.Platform],
 	}
-	const place = "{count}"
+	if n.Silent {
+		n.Title, n.Body = "", ""
+		return n
+	}
 	number := strconv.Itoa(count)
 	suffix := ""
-	if count > 1 && !strings.Contains(n.Title, place) && !strings.Contains(n.Body, place) {
+	if count > 1 && !strings.Contains(n.Title+n.Body+strings.Join(n.TitleLocArgs, "")+strings.Join(n.BodyLocArgs, ""), countPlace) {
 		suffix = " (" + number + ")"
 	}
-	n.Title = fit(strings.ReplaceAll(n.Title, place, number), MaxTitle-len(suffix)) + suffix
-	n.Body = fit(strings.ReplaceAll(n.Body, place, number), MaxBody)
+	n.Title = fit(strings.ReplaceAll(n.Title, countPlace, number), MaxTitle-len(suffix)) + suffix
+	n.Body = fit(strings.ReplaceAll(n.Body, countPlace, number), MaxBody)
+	n.TitleLocArgs, n.BodyLocArgs = fill(n.TitleLocArgs, number), fill(n.BodyLocArgs, number)
 	return n
+}
+
+// Message returns the message about an event alone to a device, as a delivery sends it. actor is the username of
+// its actor.
+func (e *StoredEvent) Message(d Device, actor string) Message {
+	return Message{ID: messageID(e.Number, d.ID), Device: d, Notification: notification(e, d, actor, 1)}
 }
 
 // fit shortens a text to so many bytes as JSON, quotes left out.

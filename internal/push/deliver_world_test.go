@@ -128,7 +128,7 @@ func (w *world) deliveries(e *push.StoredEvent, devices []uint64) (batch []queue
 // options are those of deliveries in the world.
 func (w *world) options() push.DeliveryOptions {
 	return push.DeliveryOptions{
-		Store: w, Senders: map[push.Platform]push.Sender{push.APNs: w}, ByMembers: map[push.Platform]bool{push.WebPush: true}, Log: w.logger,
+		Store: w, Senders: map[push.Platform]push.Sender{push.APNs: w}, ByMembers: map[push.Platform]bool{push.WebPush: true}, MustShow: map[push.Platform]bool{push.WebPush: true}, Log: w.logger,
 	}
 }
 

@@ -17,6 +17,7 @@ type Device struct {
 	Platform   Platform
 	Address    Address
 	Registered time.Time // when its address was last confirmed, by the database's clock
+	Language   string    // a tag of BCP 47; "": it is not known
 	// Gone is when it was found to be gone, and GoneReason why, as in [Result.Reason] or [Silent].
 	// Zero: it is live.
 	Gone       time.Time
@@ -40,6 +41,15 @@ func NewAddress(key string, value any) Address {
 		panic(fmt.Sprintf("push: an address of type %T: %v", value, err))
 	}
 	return Address{key: key, text: text}
+}
+
+// hash tells the addresses of all platforms apart. It returns an error for one that was read from the store.
+func (a Address) hash(p Platform) ([]byte, error) {
+	if a.key == "" { // else all of these would be one device
+		return nil, errors.New("push: this address was not made to be registered")
+	}
+	sum := hashOf(string(p), a.key)
+	return sum[:], nil
 }
 
 // Decode is the inverse of [NewAddress]. Its error quotes nothing of the address.

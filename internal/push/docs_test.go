@@ -3,6 +3,7 @@ package push_test
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func TestTheRulesOfTheManual(t *testing.T) {
 	}
 	rules, _, _ = strings.Cut(rules, "\n## ")
 	at := 0
-	for _, reason := range []push.Skip{push.Doubled, push.Expired, push.NoActor, push.Blocked, push.NotVisible, push.Muted, push.OptedOut, push.NoDevice, push.Off, push.Silent} {
+	for _, reason := range []push.Skip{push.Doubled, push.Expired, push.NoActor, push.Blocked, push.NotVisible, push.Muted, push.OptedOut, push.Unshown, push.NoDevice, push.Off, push.Silent} {
 		next := strings.Index(rules[at:], "| `"+string(reason)+"` |")
 		if next < 0 {
 			t.Fatalf("no line for %s after those of the rules before it", reason)
@@ -41,6 +42,37 @@ func TestTheRulesOfTheManual(t *testing.T) {
 		if !strings.Contains(whole, bound) {
 			t.Errorf("there is no %q", bound)
 		}
+	}
+}
+
+// docs/push-fields.md has the bounds, and what it shows of events is taken.
+func TestTheFieldsOfTheManual(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/push-fields.md")
+	must(t, err)
+	whole := strings.Join(strings.Fields(string(text)), " ")
+	for _, bound := range []string{
+		fmt.Sprintf("0 to %d,%03d", push.MaxBadge/1000, push.MaxBadge%1000),
+		fmt.Sprintf("up to %d buttons", push.MaxActions),
+		fmt.Sprintf("has **%d,%03d bytes", push.MaxContent/1000, push.MaxContent%1000),
+		fmt.Sprintf("Up to %d languages", push.MaxLanguages),
+		fmt.Sprintf("A key has up to %d characters, up to %d arguments %d bytes each", push.MaxLocKey, push.MaxLocArgs, push.MaxLocArg),
+		fmt.Sprintf("| `sound`, `category` | %d |", push.MaxSound), fmt.Sprintf("| `sound`, `category` | %d |", push.MaxCategory),
+		fmt.Sprintf("| `image` | %d |", push.MaxImage), fmt.Sprintf("| a language tag | %d |", push.MaxLanguage),
+		fmt.Sprintf("`url` | %d, %d, %d |", push.MaxAction, push.MaxActionTitle, push.MaxActionURL),
+	} {
+		if !strings.Contains(whole, bound) {
+			t.Errorf("there is no %q", bound)
+		}
+	}
+	blocks := regexp.MustCompile("(?s)```json\n\\{(.*?)```").FindAllStringSubmatch(string(text), -1)
+	for _, block := range blocks {
+		if _, err := push.ParseEvent(7, []byte(`{"type":"a",`+block[1])); err != nil {
+			t.Errorf("%s: %v", block[1], err)
+		}
+	}
+	if len(blocks) < 2 {
+		t.Errorf("the page shows %d events", len(blocks))
 	}
 }
 
@@ -67,7 +99,7 @@ func TestTheOrderOfTheRules(t *testing.T) {
 		{push.OptedOut, func() { f.Settings.Types = nil }},
 		{"", func() {}},
 	} {
-		if got := push.Decide(e, f); got.Skip != step.want {
+		if got := push.Decide(e, f, nil); got.Skip != step.want {
 			t.Errorf("%q, want %q", got.Skip, step.want)
 		}
 		step.mend()

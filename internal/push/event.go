@@ -24,6 +24,10 @@ type Event struct { //nolint:recvcheck // it is marshalled by value, too
 	ExpiresIn  time.Duration   // from when it came in
 	Age        time.Duration   // for how long it had been known when its task was enqueued
 	Collapse   string          // of the events with one, a device shows the last, with their count; "" if it has none
+
+	Style
+	Texts    map[string]Text              // by language, in lower case; nil: title and body are for all
+	Override map[Platform]json.RawMessage // objects that are merged into the platform's messages
 }
 
 // Bounds of an event. The payload of every platform fits what these leave room for.
@@ -35,7 +39,7 @@ const (
 	MaxCollapse   = 64   // bytes of [Event.Collapse]: visible ASCII
 	MaxTitle      = 250  // bytes
 	MaxBody       = 1500 // bytes
-	MaxData       = 1000 // bytes of JSON
+	MaxData       = 1000 // bytes of JSON; see [MaxContent], too
 	MaxLife       = 28 * 24 * time.Hour
 	DefaultLife   = 24 * time.Hour
 	maxAge        = 10 * 365 * 24 * time.Hour

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -75,15 +76,19 @@ func ReadRequested(r *strictjson.Reader, place string, value json.RawMessage) Ev
 		o.Only(append([]string{"actor_id"}, eventFields...)...)
 		e.Actor = o.MemberID("actor_id", true)
 		o.Need("recipients", wantRecipients)
-		o.Need("title", wantTitle)
-		o.Need("body", wantBody)
+		if silent, _ := o.Get("silent"); string(silent) != "true" {
+			o.Need("title", wantTitle)
+			o.Need("body", wantBody)
+		}
 		e.read(o)
 		e.refuseMadeID(o)
 	}
 	return e
 }
 
-var eventFields = []string{"id", "type", "object", "recipients", "title", "body", "data", "urgent", "expires_in", "collapse"}
+var eventFields = slices.Concat(
+	[]string{"id", "type", "object", "recipients", "title", "body", "data", "urgent", "expires_in", "collapse"}, styleFields, platformFields(),
+)
 
 // ageField is the one field, of milliseconds, that the payload of a task has besides: it is
 // activityd's own.
@@ -117,6 +122,7 @@ func (e *Event) read(o strictjson.Object) {
 		e.ExpiresIn = time.Duration(seconds) * time.Second
 	}
 	e.Collapse, _ = o.String("collapse", wantCollapse)
+	e.readStyle(o)
 	e.check(o)
 	if _, given := o.Get("collapse"); !given && e.Followers {
 		e.Collapse = e.Type + ":" + e.Actor.String()
@@ -208,6 +214,8 @@ func (e *Event) check(o strictjson.Object) {
 		wrong("collapse", "%q: want %s", strictjson.Clip(e.Collapse), wantCollapse)
 	}
 	e.checkData(o)
+	e.checkStyle(o, wrong)
+	e.checkSize(o)
 }
 
 func (e *Event) checkTimes(wrong func(name, format string, args ...any)) {
@@ -350,6 +358,8 @@ type payloadJSON struct {
 	ExpiresIn  int64           `json:"expires_in"`
 	Collapse   *string         `json:"collapse,omitempty"`
 	Age        int64           `json:"age_ms,omitempty"`
+	Style
+	Texts map[string]Text `json:"texts,omitempty"`
 }
 
 // MarshalJSON returns the event as the payload of a task, with nothing left to a default;
@@ -358,6 +368,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	out := payloadJSON{
 		ID: e.ID, Type: e.Type, Object: e.Object, Recipients: e.Recipients, Title: e.Title, Body: e.Body,
 		Data: e.Data, Urgent: e.Urgent, ExpiresIn: int64(cmp.Or(e.ExpiresIn, DefaultLife) / time.Second), Age: e.Age.Milliseconds(),
+		Style: e.Style, Texts: e.Texts,
 	}
 	if e.Followers {
 		out.Recipients = forFollowers
@@ -365,7 +376,15 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	if e.Followers || e.Collapse != "" {
 		out.Collapse = &e.Collapse
 	}
-	return json.Marshal(out)
+	text, err := json.Marshal(out)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range slices.Sorted(maps.Keys(e.Override)) {
+		text = append(append(text[:len(text)-1], `,"`+string(p)+`":`...), e.Override[p]...)
+		text = append(text, '}')
+	}
+	return text, nil
 }
 
 // NewNotify returns the task that targets an event. The error for an event that breaks a

@@ -44,7 +44,7 @@ func newFront(t *testing.T) *front {
 		Push:   push.NewMySQL(f.db), Platforms: platforms.All(),
 		CheckAddress: func(ctx context.Context, platform push.Platform, a push.Address) error {
 			i := slices.IndexFunc(platforms.All(), func(k push.Kind) bool { return k.Platform == platform })
-			return platforms.All()[i].Check(ctx, a, func(string) string { return "" })
+			return platforms.All()[i].NewCheck(func(string) string { return "" })(ctx, a)
 		},
 	}).Handler()
 	return f
@@ -247,14 +247,17 @@ func TestEventsOverHTTP(t *testing.T) {
 	}
 }
 
-// The requests of docs/push.md are taken, in their order.
+// The requests of docs/push.md and docs/push-fields.md are taken, in their order.
 func TestTheRequestsOfTheManual(t *testing.T) {
 	t.Parallel()
 	f := newFront(t)
 	exec(t, f.db, "INSERT INTO users (id, username) VALUES (123, 'carol'), (98765, 'ann')")
-	page, err := os.ReadFile("../../docs/push.md")
-	must(t, err)
-	text := strings.ReplaceAll(string(page), "\\\n", " ")
+	var text string
+	for _, name := range []string{"push", "push-fields"} {
+		page, err := os.ReadFile("../../docs/" + name + ".md")
+		must(t, err)
+		text += strings.ReplaceAll(string(page), "\\\n", " ")
+	}
 	done := 0
 	for _, line := range regexp.MustCompile(`(?m)^curl .*$`).FindAllString(text, -1) {
 		found := regexp.MustCompile(`(?:-X (\w+) )?'?http://127\.0\.0\.1:8080([^ ']+)(?:.* -d '(.*)')?`).FindStringSubmatch(line)
@@ -266,7 +269,7 @@ func TestTheRequestsOfTheManual(t *testing.T) {
 		}
 		done++
 	}
-	if done < 8 {
+	if done < 9 {
 		t.Errorf("the manual has %d requests", done)
 	}
 }

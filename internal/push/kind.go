@@ -34,16 +34,20 @@ type Kind struct {
 	// Read reads an address from the fields of a registration. It adds what is wrong to the faults,
 	// which quote nothing of the address.
 	Read func(o strictjson.Object) Address
-	// Check returns an error, for people and without the address, if there can be no such address. It
-	// looks at the address alone, but for names that it may have to resolve. It has no keys: those may
-	// be in the processes with workers alone.
-	Check func(ctx context.Context, a Address, setting func(name string) string) error
+	// NewCheck returns what returns an error, for people and without the address, if there can be no such
+	// address. It looks at the address alone, but for names that it may have to resolve, each of them once. It
+	// is not safe for concurrent use. It has no keys: those may be in the processes with workers alone.
+	NewCheck func(setting func(name string) string) func(ctx context.Context, a Address) error
 	// Show returns what of an address is no secret, as an object in JSON. Nil: nothing is.
 	Show func(a Address) any
+	// Payload returns what a device is sent, as JSON, without its address. Nil: a dry run does not show it.
+	Payload func(m *Message) ([]byte, error)
 
 	// ByMembers says that members name the push services, which may be any servers. What that is good
 	// for, see breakers. Else there are few, which the operator knows.
 	ByMembers bool
+	// MustShow says that a device has to show all that it is sent, so that silent events are not for it.
+	MustShow bool
 }
 
 // Setting is a setting of a platform.

@@ -49,6 +49,7 @@ const (
 	NotVisible Skip = "not_visible"
 	Expired    Skip = "expired"
 	NoActor    Skip = "no_actor" // the actor is no member any more: what it did is not announced
+	Unshown    Skip = "unshown"  // the event is silent, and the device has to show all that it is sent
 	Off        Skip = "off"      // the platform has no keys here
 	Silent     Skip = "silent"   // the device has accepted nothing for long, and newer events wait for it
 	Doubled    Skip = "doubled"  // it was accepted before, or refused, or another notification counts it
@@ -64,7 +65,7 @@ type Decision struct {
 
 // Decide is the rule by which an event is for a device: the only one, used when the event
 // is targeted and again immediately before it is sent.
-func Decide(e *StoredEvent, f Facts) Decision {
+func Decide(e *StoredEvent, f Facts, mustShow map[Platform]bool) Decision {
 	switch {
 	case f.Accepted, f.Failed:
 		return Decision{Skip: Doubled}
@@ -80,7 +81,9 @@ func Decide(e *StoredEvent, f Facts) Decision {
 		return Decision{Skip: Muted}
 	case !f.Settings.Wants(e.Type):
 		return Decision{Skip: OptedOut}
-	case e.Urgent:
+	case e.Silent && mustShow[f.Device.Platform]:
+		return Decision{Skip: Unshown}
+	case e.Urgent, e.Silent:
 		return Decision{}
 	}
 	until := f.Settings.QuietUntil(f.Now)

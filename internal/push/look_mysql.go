@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 )
 
@@ -69,46 +70,81 @@ func (m *MySQL) Look(ctx context.Context, candidates []Candidate) ([]Facts, erro
 	if len(candidates) == 0 {
 		return nil, nil
 	}
-	what := fmt.Sprintf("look at %d members to be notified", len(candidates))
 	question, err := m.question(ctx, candidates)
 	if err != nil {
 		return nil, err
 	}
-	type key struct {
-		candidate int
-		device    uint64
-	}
-	seen := make(map[key]bool, len(candidates)) // a site's blocks may be there twice
 	accepted, err := m.accepted(ctx, candidates)
 	if err != nil {
 		return nil, err
 	}
-	var all []Facts
-	var replaced bool
+	all, replaced, err := m.look(ctx, question, len(candidates))
+	for _, number := range replaced {
+		m.events.drop(number)
+		err = cmp.Or(err, errReplaced)
+	}
+	if err != nil {
+		return nil, mysql.Translate(ctx, fmt.Sprintf("look at %d members to be notified", len(candidates)), err)
+	}
+	for i, f := range all {
+		c := candidates[f.Candidate]
+		c.Device = f.Device.ID
+		all[i].Accepted = f.Accepted || accepted[c]
+	}
+	return all, nil
+}
+
+// LookAhead returns the facts of each live device of members about an event that is not stored.
+func (m *MySQL) LookAhead(ctx context.Context, e *StoredEvent, members []member.ID) ([]Facts, error) {
+	if len(members) == 0 {
+		return nil, nil
+	}
+	candidates := make([][3]uint64, len(members))
+	for i, id := range members {
+		candidates[i] = [3]uint64{uint64(i), uint64(id)}
+	}
+	question, err := json.Marshal([]lookedEvent{e.looked(candidates)})
+	if err != nil {
+		return nil, err
+	}
+	all, _, err := m.look(ctx, string(question), len(members)) // none has its number, 0
+	return all, mysql.Translate(ctx, fmt.Sprintf("look ahead at %d members", len(members)), err)
+}
+
+// look asks lookText about so many candidates. The facts are in their order; replaced are the numbers of events that
+// are not those that were asked about.
+func (m *MySQL) look(ctx context.Context, question string, candidates int) (all []Facts, replaced []uint64, err error) {
+	type key struct {
+		candidate int
+		device    uint64
+	}
+	seen := make(map[key]bool, candidates) // a site's blocks may be there twice
 	rows, err := mysql.Select(ctx, m.prepared, scanFacts, lookText, question)
 	for _, row := range rows {
 		k := key{row.Candidate, row.Device.ID}
-		if row.replaced {
-			m.events.drop(row.event)
-			replaced = true
+		if row.replaced && row.event != 0 {
+			replaced = append(replaced, row.event)
 		} else if !seen[k] {
 			seen[k] = true
-			c := candidates[row.Candidate]
-			c.Device = row.Device.ID
-			row.Accepted = row.Accepted || accepted[c]
 			all = append(all, row.Facts)
 		}
-	}
-	if err == nil && replaced {
-		err = errReplaced
-	}
-	if err != nil {
-		return nil, mysql.Translate(ctx, what, err)
 	}
 	slices.SortFunc(all, func(a, b Facts) int {
 		return cmp.Or(cmp.Compare(a.Candidate, b.Candidate), cmp.Compare(a.Device.ID, b.Device.ID))
 	})
-	return all, nil
+	return all, replaced, err
+}
+
+// looked returns the event as lookText takes it, with its candidates.
+func (e *StoredEvent) looked(candidates [][3]uint64) lookedEvent {
+	l := lookedEvent{
+		Number: e.Number, Task: e.Task, Created: e.Created.UnixMilli(), Actor: uint64(e.Actor),
+		Object: e.Object, User: "user:" + e.Actor.String(), Candidates: candidates,
+	}
+	if id, is := e.Photo(); is {
+		l.Photo = &id
+	}
+	return l
 }
 
 // question returns the argument of lookText.
@@ -131,14 +167,7 @@ func (m *MySQL) question(ctx context.Context, candidates []Candidate) (string, e
 		if e == nil {
 			continue
 		}
-		l := lookedEvent{
-			Number: n, Task: e.Task, Created: e.Created.UnixMilli(), Actor: uint64(e.Actor),
-			Object: e.Object, User: "user:" + e.Actor.String(), Candidates: of[n],
-		}
-		if id, is := e.Photo(); is {
-			l.Photo = &id
-		}
-		list = append(list, l)
+		list = append(list, e.looked(of[n]))
 	}
 	text, err := json.Marshal(list)
 	return string(text), err // a string: the driver marks bytes as binary, which MySQL does not take for JSON

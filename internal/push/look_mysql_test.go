@@ -49,6 +49,15 @@ type lookWorld struct {
 	receipts map[push.Candidate]push.Receipt
 }
 
+func newLookWorld(db *sql.DB, store *push.MySQL) *lookWorld {
+	return &lookWorld{
+		db: db, store: store,
+		members: map[member.ID]bool{}, grants: map[[2]member.ID]site.Grant{}, blocks: map[[2]member.ID]bool{},
+		photos: map[uint64]site.Photo{}, devices: map[uint64]push.Device{}, settings: map[member.ID]push.Settings{},
+		mutes: map[member.ID]map[string]time.Time{}, receipts: map[push.Candidate]push.Receipt{},
+	}
+}
+
 func (w *lookWorld) fill(t *rapid.T) {
 	for _, table := range []string{
 		"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts",
@@ -229,12 +238,7 @@ func checkLook(t *testing.T, db *sql.DB) {
 	t.Helper()
 	store := push.NewMySQL(db)
 	rapid.Check(t, func(t *rapid.T) {
-		w := &lookWorld{
-			db: db, store: store,
-			members: map[member.ID]bool{}, grants: map[[2]member.ID]site.Grant{}, blocks: map[[2]member.ID]bool{},
-			photos: map[uint64]site.Photo{}, devices: map[uint64]push.Device{}, settings: map[member.ID]push.Settings{},
-			mutes: map[member.ID]map[string]time.Time{}, receipts: map[push.Candidate]push.Receipt{},
-		}
+		w := newLookWorld(db, store)
 		w.fill(t)
 		var candidates []push.Candidate
 		for range rapid.IntRange(1, 12).Draw(t, "candidates") {

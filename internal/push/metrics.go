@@ -27,7 +27,7 @@ var (
 		Help: "Messages in flight to browsers' push services that accepted nothing in the last hour: all (at most 512), those of the member (at most 8, with what other browsers owe an answer to) and of the push service that have the most.",
 	}, []string{"of"})
 	skipped = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_skipped_total", Help: "Devices or members that an event was not sent to, by when that was found and why; off: no process that has the keys took it, silent: the browser has accepted nothing for long, doubled: accepted before, or counted by another notification, lost: the database lost the event.",
+		Name: "activityd_push_skipped_total", Help: "Devices or members that an event was not sent to, by when that was found and why; off: no process that has the keys took it, unshown: silent events to browsers, silent: the browser has accepted nothing for long, doubled: accepted before, or counted by another notification, lost: the database lost the event.",
 	}, []string{"stage", "reason"})
 	doublesPossible = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_push_doubles_possible_total", Help: "Messages that may be accepted twice; no_receipt: MySQL could not record an acceptance within 4 s, taken_over: the process died, and may have sent it.",
@@ -125,6 +125,9 @@ func BeginSeries(platforms ...Kind) {
 		connections.WithLabelValues(string(p))
 		breakersOpen.WithLabelValues(string(p))
 		credentialsRefused.WithLabelValues(string(p))
+		for _, result := range []string{string(StateAccepted), string(StateFailed), resultOpened} {
+			byType.WithLabelValues(otherType, string(p), result)
+		}
 	}
 }
 
@@ -137,7 +140,7 @@ func init() {
 		unprovenInFlight.WithLabelValues(of)
 	}
 	for _, stage := range []string{atTargeting, atDelivery} {
-		for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, NoActor, Off, Silent, Doubled, Lost} {
+		for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, NoActor, Unshown, Off, Silent, Doubled, Lost} {
 			skipped.WithLabelValues(stage, string(reason))
 		}
 	}

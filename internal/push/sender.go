@@ -8,7 +8,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Notification is what a device is to show. Its texts are final.
+// Notification is what a device is to show, or, if it is Silent, its app is to know. Its texts are final.
 type Notification struct {
 	Event  string // the id of the newest event that it stands for
 	Type   string
@@ -23,6 +23,9 @@ type Notification struct {
 	Collapse string
 	Urgent   bool
 	Expires  time.Time // it is of no use from then on
+
+	Style
+	Override json.RawMessage // an object that is merged into what its platform is sent; nil: nothing is
 }
 
 // Message is a notification for a device.

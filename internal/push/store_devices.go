@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -27,16 +26,16 @@ type Pruned struct {
 }
 
 const (
-	deviceColumns = "d.id, d.member_id, d.platform, d.address, d.registered_at"
-	insertDevice  = "INSERT INTO push_devices (member_id, platform, address, registered_at, address_hash) VALUES (?, ?, ?, " + mysql.Now + ", ?)"
-	confirmDevice = "UPDATE push_devices SET member_id = ?, platform = ?, address = ?, registered_at = " + mysql.Now +
+	deviceColumns = "d.id, d.member_id, d.platform, d.address, d.registered_at, d.language"
+	insertDevice  = "INSERT INTO push_devices (member_id, platform, address, language, registered_at, address_hash) VALUES (?, ?, ?, ?, " + mysql.Now + ", ?)"
+	confirmDevice = "UPDATE push_devices SET member_id = ?, platform = ?, address = ?, language = ?, registered_at = " + mysql.Now +
 		", silent_since = IF(gone_at IS NULL, silent_since, NULL), gone_at = NULL, gone_reason = ''" +
 		" WHERE address_hash = ?"
 )
 
 // dest is what deviceColumns are scanned into.
 func (d *Device) dest() []any {
-	return []any{&d.ID, &d.Member, &d.Platform, &d.Address.text, (*instant)(&d.Registered)}
+	return []any{&d.ID, &d.Member, &d.Platform, &d.Address.text, (*instant)(&d.Registered), &d.Language}
 }
 
 func scanDevice(rows *sql.Rows) (d Device, err error) {
@@ -44,16 +43,20 @@ func scanDevice(rows *sql.Rows) (d Device, err error) {
 	return d, err
 }
 
-// Register makes an address a device of a member, or confirms that it is. A device of another
-// member moves, and one that was gone is live again. The error wraps
+// Register is RegisterIn of a device whose language is not known.
+func (m *MySQL) Register(ctx context.Context, id member.ID, platform Platform, a Address) (Device, error) {
+	return m.RegisterIn(ctx, id, platform, a, "")
+}
+
+// RegisterIn makes an address a device of a member, of that language, or confirms that it is. A device of
+// another member moves, and one that was gone is live again. The error wraps
 // [contacts.ErrNoMember] if there is no such member.
-func (m *MySQL) Register(ctx context.Context, id member.ID, platform Platform, a Address) (d Device, err error) {
-	if a.key == "" { // else all of these would be one device
-		return d, errors.New("push: this address was not made to be registered")
+func (m *MySQL) RegisterIn(ctx context.Context, id member.ID, platform Platform, a Address, language string) (d Device, err error) {
+	hash, err := a.hash(platform)
+	if err != nil {
+		return d, err
 	}
-	sum := hashOf(string(platform), a.key)
-	hash := sum[:]
-	args := []any{id, platform, string(a.text), hash}
+	args := []any{id, platform, string(a.text), language, hash}
 	err = mysql.Transact(ctx, m.db, fmt.Sprintf("register a device of member %d", id), func(tx *sql.Tx) error {
 		if err := requireMember(ctx, tx, id); err != nil {
 			return err
@@ -75,7 +78,7 @@ func (m *MySQL) Register(ctx context.Context, id member.ID, platform Platform, a
 			return err
 		}
 		if owner != id {
-			if err := dropOldest(ctx, tx, id); err != nil {
+			if _, err := dropOldest(ctx, tx, id, true); err != nil {
 				return err
 			}
 		}
@@ -86,29 +89,6 @@ func (m *MySQL) Register(ctx context.Context, id member.ID, platform Platform, a
 		return err
 	})
 	return d, err
-}
-
-// dropOldest deletes the live devices beyond MaxDevices. It locks all that the member has,
-// those of transactions that have not committed, too, so that the last to commit sees
-// all of them.
-func dropOldest(ctx context.Context, tx *sql.Tx, id member.ID) error {
-	type live struct{ id, registered uint64 }
-	all, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (l live, err error) {
-		err = rows.Scan(&l.id, &l.registered)
-		return l, err
-	}, "SELECT id, registered_at FROM push_devices FORCE INDEX (members) WHERE member_id = ? AND gone_at IS NULL FOR UPDATE", id)
-	if err != nil || len(all) <= MaxDevices {
-		return err
-	}
-	slices.SortFunc(all, func(a, b live) int {
-		return cmp.Or(cmp.Compare(b.registered, a.registered), cmp.Compare(b.id, a.id))
-	})
-	var old []any
-	for _, l := range all[MaxDevices:] {
-		old = append(old, l.id)
-	}
-	_, err = tx.ExecContext(ctx, "DELETE FROM push_devices WHERE id IN ("+mysql.Marks(len(old))+")", old...)
-	return err
 }
 
 // Devices returns the live devices of a member, by id, and then those that are gone, in this order:

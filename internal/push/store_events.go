@@ -63,9 +63,13 @@ func scanEvent(rows *sql.Rows) (*StoredEvent, error) {
 }
 
 // Burst identifies the burst of an event that has a collapse key: those of one type and one
-// key.
+// key. What is silent has bursts of its own, as nothing would be shown of the others.
 func (e *Event) Burst() (hash [16]byte) {
-	whole := hashOf(e.Type, e.Collapse)
+	key := e.Collapse
+	if e.Silent {
+		key += "\x00silent" // no key has a zero byte
+	}
+	whole := hashOf(e.Type, key)
 	copy(hash[:], whole[:])
 	return hash
 }

@@ -157,6 +157,9 @@ func (m *MySQL) markMissing(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
+// membersText selects those of a list of ids that are members, by the key of a table, however small it is.
+const membersText = "SELECT /*+ NO_BNL() */ u.id FROM JSON_TABLE(?, '$[*]' COLUMNS (i BIGINT UNSIGNED PATH '$')) AS q STRAIGHT_JOIN users u ON u.id = q.i"
+
 // presentAndMissing divides ids by whether there are such members. While there is
 // no member at all, none is missing.
 func presentAndMissing(ctx context.Context, tx *sql.Tx, ids []uint64) (present, missing []uint64, err error) {
@@ -167,8 +170,7 @@ func presentAndMissing(ctx context.Context, tx *sql.Tx, ids []uint64) (present, 
 	if err != nil {
 		return nil, nil, err
 	}
-	present, err = mysql.Select(ctx, tx, mysql.Column[uint64], // by the key of a table, however small it is
-		"SELECT /*+ NO_BNL() */ u.id FROM JSON_TABLE(?, '$[*]' COLUMNS (i BIGINT UNSIGNED PATH '$')) AS q STRAIGHT_JOIN users u ON u.id = q.i", string(list))
+	present, err = mysql.Select(ctx, tx, mysql.Column[uint64], membersText, string(list))
 	if err != nil {
 		return nil, nil, err
 	}

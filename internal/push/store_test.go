@@ -96,6 +96,20 @@ func TestRegister(t *testing.T) {
 		t.Errorf("confirmed: %+v, of %+v", again, first)
 	}
 
+	// Its language is that of the last registration.
+	for _, language := range []string{"de-CH", "", "pt"} {
+		d, err := store.RegisterIn(t.Context(), 1, push.WebPush, renewed, language)
+		must(t, err)
+		if d.Language != language || d.ID != first.ID {
+			t.Errorf("registered in %q: %+v", language, d)
+		}
+	}
+	devices, err = store.Devices(t.Context(), 1)
+	must(t, err)
+	if devices[0].Language != "pt" {
+		t.Errorf("%+v", devices)
+	}
+
 	// It moves to another member, and a device that is gone lives again.
 	moved, err := store.Register(t.Context(), 2, push.WebPush, renewed)
 	must(t, err)

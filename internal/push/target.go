@@ -121,6 +121,8 @@ type TargetingOptions struct {
 	Followers Followers
 	// Deliveries sends what has few recipients at once; nil: all is sent by tasks.
 	Deliveries *Deliveries
+	// MustShow are the platforms whose devices have to show all that they are sent: see [Kind].
+	MustShow map[Platform]bool
 	// PageSize is how many recipients, and how many deliveries, a page has; 0:
 	// [DefaultPageSize].
 	PageSize int
@@ -473,7 +475,7 @@ func (g *Targeting) look(ctx context.Context, b *batch, group []*page) (made int
 			p.outcome.Err = queue.Later(0, errLimit)
 			continue
 		}
-		p.decide(of, g.PageSize)
+		p.decide(of, g.PageSize, g.MustShow)
 		made += len(p.sends)
 		done = append(done, p)
 	}
@@ -545,7 +547,7 @@ func (p *page) priority() int {
 
 // decide finds who is notified and who is not. After so many deliveries it leaves the other members
 // to the next page.
-func (p *page) decide(of map[Candidate][]Facts, limit int) {
+func (p *page) decide(of map[Candidate][]Facts, limit int, mustShow map[Platform]bool) {
 	for i, id := range p.members {
 		if len(p.sends) >= limit {
 			p.members, p.more = p.members[:i], true
@@ -560,7 +562,7 @@ func (p *page) decide(of map[Candidate][]Facts, limit int) {
 			p.skip(id, 0, NoDevice)
 		}
 		for _, f := range facts {
-			switch d := Decide(p.event, f); d.Skip {
+			switch d := Decide(p.event, f, mustShow); d.Skip {
 			case "":
 				p.sends = append(p.sends, send{Facts: f, notBefore: d.NotBefore})
 			case Doubled: // its receipt says that it was accepted, and stays

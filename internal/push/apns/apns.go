@@ -260,12 +260,13 @@ func (s *Sender) header(to []h2pool.Field, m *push.Message, bearer string) []h2p
 	if !m.Expires.IsZero() {
 		expiration = max(0, m.Expires.Unix())
 	}
+	pushType, priority := kind(m)
 	to = append(to,
 		h2pool.Field{Name: "authorization", Value: bearer},
 		h2pool.Field{Name: "user-agent", Value: "activityd"},
-		h2pool.Field{Name: "apns-push-type", Value: "alert"},
+		h2pool.Field{Name: "apns-push-type", Value: pushType},
 		h2pool.Field{Name: "apns-topic", Value: s.options.Topic},
-		h2pool.Field{Name: "apns-priority", Value: "10"},
+		h2pool.Field{Name: "apns-priority", Value: priority},
 		h2pool.Field{Name: "apns-expiration", Value: strconv.FormatInt(expiration, 10), Sensitive: true},
 	)
 	if m.ID != "" {

@@ -25,8 +25,11 @@ func Kind() push.Kind {
 		New:    newClient,
 		Fields: []string{push.FieldToken, fieldEnvironment},
 		Read:   read,
-		Check:  func(_ context.Context, a push.Address, _ func(string) string) error { return check(addressOf(a)) },
-		Show:   show,
+		NewCheck: func(func(string) string) func(context.Context, push.Address) error {
+			return func(_ context.Context, a push.Address) error { return check(addressOf(a)) }
+		},
+		Show:    show,
+		Payload: Payload,
 	}
 }
 

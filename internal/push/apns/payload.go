@@ -12,40 +12,49 @@ import (
 const MaxPayload = 4096
 
 type payload struct {
-	APS    aps             `json:"aps"`
-	Event  string          `json:"event"`
-	Type   string          `json:"type"`
-	Object string          `json:"object,omitempty"`
-	Actor  member.ID       `json:"actor"`
-	Count  int             `json:"count"`
-	Data   json.RawMessage `json:"data,omitempty"`
+	APS     aps             `json:"aps"`
+	Event   string          `json:"event"`
+	Type    string          `json:"type"`
+	Object  string          `json:"object,omitempty"`
+	Actor   member.ID       `json:"actor"`
+	Count   int             `json:"count"`
+	Data    json.RawMessage `json:"data,omitempty"`
+	Image   string          `json:"image,omitempty"`
+	Actions []push.Action   `json:"actions,omitempty"`
 }
 
 type aps struct {
-	Alert alert `json:"alert"`
+	Alert *alert `json:"alert,omitempty"`
 	// Thread groups what is about one object, else what is of one type.
-	Thread       string `json:"thread-id"`
-	Interruption string `json:"interruption-level,omitempty"`
-	Sound        string `json:"sound,omitempty"`
+	Thread           string `json:"thread-id,omitempty"`
+	Interruption     string `json:"interruption-level,omitempty"`
+	Sound            string `json:"sound,omitempty"`
+	Badge            *int   `json:"badge,omitempty"`
+	Category         string `json:"category,omitempty"`
+	MutableContent   int    `json:"mutable-content,omitempty"`   // an extension of the app shows the image
+	ContentAvailable int    `json:"content-available,omitempty"` // the app is waked
 }
 
 type alert struct {
-	Title string `json:"title"`
-	Body  string `json:"body"`
+	Title        string   `json:"title,omitempty"`
+	Body         string   `json:"body,omitempty"`
+	TitleLocKey  string   `json:"title-loc-key,omitempty"`
+	TitleLocArgs []string `json:"title-loc-args,omitempty"`
+	LocKey       string   `json:"loc-key,omitempty"`
+	LocArgs      []string `json:"loc-args,omitempty"`
 }
 
-// Payload returns what the phone gets. It fits [MaxPayload] if the texts keep the bounds of
+// Payload returns what the phone gets. It fits [MaxPayload] if the event keeps the bounds of
 // package push.
 func Payload(m *push.Message) ([]byte, error) {
 	p := payload{
-		APS:   aps{Alert: alert{Title: m.Title, Body: m.Body}, Thread: m.Object},
-		Event: m.Event, Type: m.Type, Object: m.Object, Actor: m.Actor, Count: m.Count, Data: m.Data,
+		Event: m.Event, Type: m.Type, Object: m.Object, Actor: m.Actor, Count: m.Count, Data: m.Data, Image: m.Image, Actions: m.Actions,
+		APS: aps{Badge: m.Badge, Category: m.Category},
 	}
-	if m.Object == "" {
-		p.APS.Thread = m.Type
-	}
-	if m.Urgent {
-		p.APS.Interruption, p.APS.Sound = "time-sensitive", "default"
+	if m.Silent {
+		p.APS.ContentAvailable = 1
+	} else {
+		p.APS.show(m)
 	}
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -53,5 +62,46 @@ func Payload(m *push.Message) ([]byte, error) {
 	if err := encoder.Encode(p); err != nil {
 		return nil, err
 	}
-	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
+	return push.Merge(bytes.TrimSuffix(text.Bytes(), []byte("\n")), m.Override)
+}
+
+// show adds what the phone shows, and plays.
+func (a *aps) show(m *push.Message) {
+	a.Alert = &alert{
+		Title: m.Title, Body: m.Body, TitleLocKey: m.TitleLocKey, TitleLocArgs: m.TitleLocArgs, LocKey: m.BodyLocKey, LocArgs: m.BodyLocArgs,
+	}
+	if m.TitleLocKey != "" { // the text would be for those who do not know the key
+		a.Alert.Title = ""
+	}
+	if m.BodyLocKey != "" {
+		a.Alert.Body = ""
+	}
+	if a.Thread = m.Object; m.Object == "" {
+		a.Thread = m.Type
+	}
+	if m.Urgent {
+		a.Interruption, a.Sound = "time-sensitive", push.SoundDefault
+	}
+	switch m.Sound {
+	case "":
+	case push.SoundNone:
+		a.Sound = ""
+	default:
+		a.Sound = m.Sound
+	}
+	if m.Image != "" {
+		a.MutableContent = 1
+	}
+}
+
+// kind returns the type and the priority of a message. Apple demands the lower one of what wakes an app alone, and the type "alert"
+// of what changes its badge.
+func kind(m *push.Message) (pushType, priority string) {
+	switch {
+	case !m.Silent:
+		return "alert", "10"
+	case m.Badge != nil:
+		return "alert", "5"
+	}
+	return "background", "5"
 }

@@ -38,6 +38,62 @@ func TestPayload(t *testing.T) {
 		`"event":"e1","type":"comment","actor":"18446744073709551615","count":2}`)
 }
 
+// What is beside the texts has Apple's form, and the event's own object is merged into it.
+func TestStyles(t *testing.T) {
+	t.Parallel()
+	badge, zero := 3, 0
+	const rest = `"event":"e1","type":"comment","actor":"5","count":1`
+	for name, test := range map[string]struct {
+		style              push.Style
+		urgent             bool
+		override           string
+		want               string
+		pushType, priority string
+	}{
+		"rich": {
+			style: push.Style{Badge: &badge, Sound: "ding.caf", Image: "https://a.example/1", Category: "c", Actions: []push.Action{{Action: "a", Title: "<A>"}}},
+			want: `{"aps":{"alert":{"title":"T","body":"B"},"thread-id":"comment","sound":"ding.caf","badge":3,"category":"c","mutable-content":1},` +
+				rest + `,"image":"https://a.example/1","actions":[{"action":"a","title":"<A>"}]}`,
+			pushType: "alert", priority: "10",
+		},
+		"urgent without a sound": {
+			style: push.Style{Sound: push.SoundNone, Badge: &zero}, urgent: true,
+			want:     `{"aps":{"alert":{"title":"T","body":"B"},"thread-id":"comment","interruption-level":"time-sensitive","badge":0},` + rest + `}`,
+			pushType: "alert", priority: "10",
+		},
+		"keys": {
+			style: push.Style{TitleLocKey: "tk", TitleLocArgs: []string{"x"}, BodyLocKey: "bk", BodyLocArgs: []string{"y", "z"}},
+			want: `{"aps":{"alert":{"title-loc-key":"tk","title-loc-args":["x"],"loc-key":"bk","loc-args":["y","z"]},"thread-id":"comment"},` +
+				rest + `}`,
+			pushType: "alert", priority: "10",
+		},
+		"merged": {
+			override: `{"aps":{"alert":{"subtitle":"S"},"thread-id":null,"relevance-score":0.5},"mine":{"a":null,"b":1}}`,
+			want:     `{"aps":{"alert":{"title":"T","body":"B","subtitle":"S"},"relevance-score":0.5},` + rest + `,"mine":{"b":1}}`,
+			pushType: "alert", priority: "10",
+		},
+		"silent":              {style: push.Style{Silent: true}, urgent: true, want: `{"aps":{"content-available":1},` + rest + `}`, pushType: "background", priority: "5"},
+		"silent with a badge": {style: push.Style{Silent: true, Badge: &zero}, want: `{"aps":{"badge":0,"content-available":1},` + rest + `}`, pushType: "alert", priority: "5"},
+	} {
+		m := push.Message{Notification: push.Notification{
+			Event: "e1", Type: "comment", Actor: 5, Title: "T", Body: "B", Count: 1, Style: test.style, Urgent: test.urgent, Override: json.RawMessage(test.override),
+		}}
+		if test.override == "" {
+			m.Override = nil
+		}
+		got, err := Payload(&m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, string(got)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if pushType, priority := kind(&m); pushType != test.pushType || priority != test.priority {
+			t.Errorf("%s: %s %s", name, pushType, priority)
+		}
+	}
+}
+
 // The largest of everything that package push lets through.
 func TestWorstPayloadFits(t *testing.T) {
 	t.Parallel()

@@ -36,14 +36,16 @@ func Reasons() []string {
 // SetClock sets what the time is for s.
 func (s *Sender) SetClock(now func() time.Time) { s.now = now }
 
-// Payload returns what FCM counts of a message, and its JSON.
-func Payload(m push.Message, now time.Time) (size int, raw []byte) {
+// Counted returns what FCM counts of a message, and its JSON.
+func Counted(m push.Message, now time.Time) (size int, raw []byte) {
 	r := newRequest(m, now)
-	raw, err := r.encode()
+	raw, err := r.encode(m.Override)
 	if err != nil {
 		panic(err)
 	}
-	size = len("title") + len(r.Message.Notification.Title) + len("body") + len(r.Message.Notification.Body)
+	if n := r.Message.Notification; n != nil {
+		size = len("title") + len(n.Title) + len("body") + len(n.Body)
+	}
 	for key, value := range r.Message.Data {
 		size += len(key) + len(value)
 	}

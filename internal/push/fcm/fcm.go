@@ -128,7 +128,7 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	if failed {
 		return r
 	}
-	body, err := newRequest(m, s.now()).encode()
+	body, err := newRequest(m, s.now()).encode(m.Override)
 	if err != nil {
 		return push.Result{Outcome: push.Rejected, Reason: "encode"}
 	}

@@ -120,6 +120,43 @@ func TestWhatIsSent(t *testing.T) {
 	}
 }
 
+// What is beside the texts has the form of FCM, and the event's own object is merged into it.
+func TestStyles(t *testing.T) {
+	t.Parallel()
+	server, sender, _ := start(t)
+	badge := 3
+	rich, silent := message("token:rich"), message("token:silent")
+	rich.Style = push.Style{
+		Badge: &badge, Sound: "ding", Image: "https://a.example/1", Category: "OPEN", Actions: []push.Action{{Action: "a", Title: "<A>"}},
+		TitleLocKey: "t", TitleLocArgs: []string{"x"}, BodyLocKey: "b",
+	}
+	rich.Override = json.RawMessage(`{"data":{"mine":"1"},"android":{"notification":{"channel_id":"c","sound":null}}}`)
+	silent.Title, silent.Body, silent.Style = "", "", push.Style{Silent: true, Badge: &badge}
+	quiet := message("token:quiet")
+	quiet.Sound = push.SoundNone
+	for _, m := range []push.Message{rich, silent, quiet} {
+		wantOutcome(t, sender.Send(t.Context(), m), push.Accepted, "")
+	}
+	got := server.Accepted()
+	var want fcmtest.Message
+	want.Notification.Image = "https://a.example/1"
+	want.Android.Notification.Tag, want.Android.Notification.ClickAction, want.Android.Notification.Count = "abcDEF_-09", "OPEN", &badge
+	want.Android.Notification.TitleLocKey, want.Android.Notification.TitleLocArgs, want.Android.Notification.BodyLocKey = "t", []string{"x"}, "b"
+	want.Android.Notification.ChannelID = "c"
+	if diff := cmp.Diff(want.Android.Notification, got[0].Android.Notification); diff != "" || got[0].Notification != want.Notification {
+		t.Errorf("%+v %s", got[0].Notification, diff)
+	}
+	if data := got[0].Data; data["mine"] != "1" || data["event"] != "e1" || data["actions"] != `[{"action":"a","title":"<A>"}]` {
+		t.Errorf("data %q", data)
+	}
+	if m := got[1].Message; m.Notification != (fcmtest.Notification{}) || m.Android.Notification.Tag != "" || m.Data["badge"] != "3" || m.Data["event"] != "e1" {
+		t.Errorf("a silent one is %+v", m)
+	}
+	if m := got[2].Message; m.Android.Notification.Sound != "" || m.Notification.Title != "Ann" {
+		t.Errorf("one without a sound is %+v", m)
+	}
+}
+
 // Many messages at once need one access token, and one connection beside that of the token
 // endpoint.
 func TestManyAtOnceTakeOneToken(t *testing.T) {
@@ -312,7 +349,7 @@ func TestTheLargestPayloadFits(t *testing.T) {
 	m.Title, m.Body = strings.Repeat("<", push.MaxTitle), strings.Repeat("ä", push.MaxBody/2)
 	m.Data = json.RawMessage(`{"x":"` + strings.Repeat(`\"`, (push.MaxData-8)/2) + `"}`)
 	m.Collapse = strings.Repeat("c", 32)
-	size, raw := fcm.Payload(m, time.Now())
+	size, raw := fcm.Counted(m, time.Now())
 	if size > limit-500 { // FCM does not say exactly what it counts
 		t.Errorf("%d bytes of keys and values, want at most %d with some room", size, limit)
 	}
@@ -327,7 +364,7 @@ func TestAddresses(t *testing.T) {
 		"dXk3:APA91bH-_x": true, strings.Repeat("x", 4096): true,
 		"": false, strings.Repeat("x", 4097): false, "a b": false, "ä": false, "a\nb": false, `a"b`: false, "a\x7f": false,
 	} {
-		err := fcm.Kind().Check(t.Context(), fcm.NewAddress(token), nil)
+		err := fcm.Kind().NewCheck(nil)(t.Context(), fcm.NewAddress(token))
 		if (err == nil) != fine || err != nil && token != "" && strings.Contains(err.Error(), token) {
 			t.Errorf("%.20q: %v", token, err)
 		}

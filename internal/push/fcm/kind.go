@@ -21,7 +21,10 @@ func Kind() push.Kind {
 		New:    newClient,
 		Fields: []string{push.FieldToken},
 		Read:   func(o strictjson.Object) push.Address { return NewAddress(push.ReadToken(o)) },
-		Check:  func(_ context.Context, a push.Address, _ func(string) string) error { return check(a) },
+		NewCheck: func(func(string) string) func(context.Context, push.Address) error {
+			return func(_ context.Context, a push.Address) error { return check(a) }
+		},
+		Payload: Payload,
 	}
 }
 

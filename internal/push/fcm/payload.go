@@ -3,7 +3,9 @@ package fcm
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
@@ -15,26 +17,34 @@ type request struct {
 }
 
 type message struct {
-	Token        string            `json:"token"`
-	Notification notification      `json:"notification"`
+	Token        string            `json:"token,omitempty"`
+	Notification *notification     `json:"notification,omitempty"` // nil: the app alone gets it
 	Data         map[string]string `json:"data"`
 	Android      android           `json:"android"`
 }
 
 type notification struct {
-	Title string `json:"title"`
-	Body  string `json:"body"`
+	Title string `json:"title,omitempty"`
+	Body  string `json:"body,omitempty"`
+	Image string `json:"image,omitempty"`
 }
 
 type android struct {
-	CollapseKey  string              `json:"collapse_key"`
-	Priority     string              `json:"priority"`
-	TTL          string              `json:"ttl"` // as in "3600s"
-	Notification androidNotification `json:"notification"`
+	CollapseKey  string               `json:"collapse_key"`
+	Priority     string               `json:"priority"`
+	TTL          string               `json:"ttl"` // as in "3600s"
+	Notification *androidNotification `json:"notification,omitempty"`
 }
 
 type androidNotification struct {
-	Tag string `json:"tag"` // a notification replaces the one that is shown with it
+	Tag          string   `json:"tag"` // a notification replaces the one that is shown with it
+	Sound        string   `json:"sound,omitempty"`
+	ClickAction  string   `json:"click_action,omitempty"` // the intent filter of what it opens
+	Count        *int     `json:"notification_count,omitempty"`
+	TitleLocKey  string   `json:"title_loc_key,omitempty"`
+	TitleLocArgs []string `json:"title_loc_args,omitempty"`
+	BodyLocKey   string   `json:"body_loc_key,omitempty"`
+	BodyLocArgs  []string `json:"body_loc_args,omitempty"`
 }
 
 // The priorities. The system shows a normal one at once on a device that is in use; on one
@@ -53,6 +63,8 @@ const maxTTL = 28 * 24 * time.Hour
 //	event, type, actor, count   always
 //	object                      if there is one: photo:901
 //	data                        the event's data, a JSON object as text, if there is one
+//	actions                     the event's, a JSON array as text, if there are any
+//	badge                       the event's, of one that is silent, if it has one
 func newRequest(m push.Message, now time.Time) request {
 	data := map[string]string{
 		"event": m.Event,
@@ -66,28 +78,73 @@ func newRequest(m push.Message, now time.Time) request {
 	if len(m.Data) > 0 {
 		data["data"] = string(m.Data)
 	}
+	if len(m.Actions) > 0 {
+		data["actions"] = asJSON(m.Actions)
+	}
+	if m.Silent && m.Badge != nil {
+		data["badge"] = strconv.Itoa(*m.Badge)
+	}
 	priority := priorityNormal
 	if m.Urgent {
 		priority = priorityHigh
 	}
 	ttl := min(max(m.Expires.Sub(now), 0), maxTTL)
-	return request{message{
-		Token:        tokenOf(m.Device.Address),
-		Notification: notification{m.Title, m.Body},
-		Data:         data,
-		Android: android{
-			CollapseKey: m.Collapse, Priority: priority, TTL: strconv.Itoa(int(ttl/time.Second)) + "s",
-			Notification: androidNotification{m.Collapse},
-		},
+	r := request{message{
+		Token: tokenOf(m.Device.Address), Data: data,
+		Android: android{CollapseKey: m.Collapse, Priority: priority, TTL: strconv.Itoa(int(ttl/time.Second)) + "s"},
 	}}
+	if !m.Silent {
+		r.Message.Notification, r.Message.Android.Notification = shown(&m)
+	}
+	return r
+}
+
+// shown returns what the system shows.
+func shown(m *push.Message) (*notification, *androidNotification) {
+	n := &notification{m.Title, m.Body, m.Image}
+	a := &androidNotification{
+		Tag: m.Collapse, Sound: m.Sound, ClickAction: m.Category, Count: m.Badge,
+		TitleLocKey: m.TitleLocKey, TitleLocArgs: m.TitleLocArgs, BodyLocKey: m.BodyLocKey, BodyLocArgs: m.BodyLocArgs,
+	}
+	if m.TitleLocKey != "" { // a text would be taken first
+		n.Title = ""
+	}
+	if m.BodyLocKey != "" {
+		n.Body = ""
+	}
+	if m.Sound == push.SoundNone { // the channel's, in versions since 8
+		a.Sound = ""
+	}
+	return n, a
+}
+
+// asJSON returns JSON as text, which is not escaped for HTML.
+func asJSON(value []push.Action) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
+		panic("fcm: " + err.Error()) // texts always can be encoded
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// Payload returns what is sent of a message, but for the device's token.
+func Payload(m *push.Message) ([]byte, error) {
+	r := newRequest(*m, time.Now())
+	r.Message.Token = ""
+	return r.encode(m.Override)
 }
 
 // encode returns the request's JSON. It does not escape for HTML, which would make
 // texts longer than they are.
-func (r request) encode() ([]byte, error) {
+// What the event has for FCM is merged into the message.
+func (r request) encode(override json.RawMessage) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	err := e.Encode(r)
-	return b.Bytes(), err
+	if err := e.Encode(r); err != nil || override == nil {
+		return b.Bytes(), err
+	}
+	return push.Merge(b.Bytes(), slices.Concat([]byte(`{"message":`), override, []byte("}")))
 }

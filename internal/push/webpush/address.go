@@ -103,9 +103,12 @@ func (r rule) control(_ context.Context, _, address string, _ syscall.RawConn) e
 	return nil
 }
 
+// lookup resolves a host, as [net.Resolver.LookupNetIP] does.
+type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+
 // check resolves a host, and returns an error if it is none that r permits. A name that
 // cannot be resolved at present may be good; dialling will tell.
-func (r rule) check(ctx context.Context, host string, lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)) error {
+func (r rule) check(ctx context.Context, host string, lookup lookup) error {
 	if a, err := netip.ParseAddr(host); err == nil {
 		if !r.permits(a) {
 			return errNotPublic

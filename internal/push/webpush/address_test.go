@@ -157,3 +157,27 @@ func FuzzEndpoint(f *testing.F) {
 		}
 	})
 }
+
+// A host that was found is looked up once, and one that was not again.
+func TestLookUpOnce(t *testing.T) {
+	t.Parallel()
+	asked := map[string]int{}
+	look := once(func(_ context.Context, _, host string) ([]netip.Addr, error) {
+		asked[host]++
+		if host == "none.example" {
+			return nil, errors.New("no such host")
+		}
+		return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil
+	})
+	for range 3 {
+		if found, err := look(t.Context(), "ip", "a.example"); err != nil || len(found) != 1 {
+			t.Errorf("%v, %v", found, err)
+		}
+		if _, err := look(t.Context(), "ip", "none.example"); err == nil {
+			t.Error("a host that there is not was found")
+		}
+	}
+	if asked["a.example"] != 1 || asked["none.example"] != 3 {
+		t.Errorf("asked for %v", asked)
+	}
+}

@@ -163,8 +163,39 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	}
 	await()
 
+	// Images, buttons and other options are given to the browser, and a button opens its own page.
+	rich, err := payload(push.Notification{
+		Title: "rich", Collapse: "rich", Data: json.RawMessage(`{"url":"/photos/12"}`),
+		Style: push.Style{
+			Image: server.URL + "/none.png", Sound: push.SoundNone, Actions: []push.Action{{Action: "reply", Title: "Reply", URL: "/reply"}, {Action: "like", Title: "Like"}},
+		},
+		Override: json.RawMessage(`{"options":{"requireInteraction":true}}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	give(string(rich))
+	b.Await(`window.shown.includes("rich")`)
+	opened := evalInWorker[[]string](b, `(async () => {
+		const opened = [], work = [];
+		self.clients.openWindow = async (url) => opened.push(url);
+		ExtendableEvent.prototype.waitUntil = (promise) => work.push(promise);
+		const [n] = await self.registration.getNotifications({tag: "rich"});
+		opened.push([n.image, n.silent, n.requireInteraction, n.actions.map((a) => a.action + "/" + a.title)].join());
+		for (const action of ["reply", "like", "none", ""]) {
+			self.dispatchEvent(new NotificationEvent("notificationclick", {notification: n, action}));
+		}
+		await Promise.all(work);
+		return opened;
+	})()`)
+	want := []string{server.URL + "/none.png,true,true,reply/Reply,like/Like", server.URL + "/reply", server.URL + "/photos/12", server.URL + "/photos/12", server.URL + "/photos/12"}
+	if !slices.Equal(opened, want) {
+		t.Errorf("the notification and its clicks are %q, want %q", opened, want)
+	}
+	await()
+
 	// Each push is shown, whatever is in it.
-	for _, data := range []string{"null", "no JSON", `{"data":5}`} {
+	for _, data := range []string{"null", "no JSON", `{"data":5,"actions":7,"image":{}}`} {
 		give(data)
 	}
 	b.Await(`window.shown.filter((title) => title === "News").length === 3`)

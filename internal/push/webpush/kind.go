@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -30,9 +31,11 @@ func Kind() push.Kind {
 		New:       newClient,
 		Fields:    []string{fieldSubscription},
 		Read:      read,
-		Check:     checkAllowed,
+		NewCheck:  newCheck,
 		Show:      show,
+		Payload:   Payload,
 		ByMembers: true,
+		MustShow:  true, // browsers take the permission from a site that shows nothing
 	}
 }
 
@@ -48,12 +51,33 @@ func newClient(o push.ClientOptions) (push.Client, error) {
 	return push.Client{Sender: s, Reload: func([]byte) error { return s.Reload() }, Close: s.Close}, nil
 }
 
-func checkAllowed(ctx context.Context, a push.Address, setting func(name string) string) error {
+func newCheck(setting func(name string) string) func(ctx context.Context, a push.Address) error {
 	allow, err := parseNetworks(setting("webpush-allow"))
-	if err != nil {
-		return err
+	look := once(net.DefaultResolver.LookupNetIP)
+	return func(ctx context.Context, a push.Address) error {
+		if err != nil {
+			return err
+		}
+		return check(ctx, subscriptionOf(a), rule{allow: allow}, look)
 	}
-	return check(ctx, subscriptionOf(a), allow)
+}
+
+// maxLookedUp is how many hosts [once] remembers.
+const maxLookedUp = 1000
+
+// once returns a lookup that remembers the hosts that were found. It is not safe for concurrent use.
+func once(look lookup) lookup {
+	known := make(map[string][]netip.Addr)
+	return func(ctx context.Context, network, host string) ([]netip.Addr, error) {
+		if list, found := known[host]; found {
+			return list, nil
+		}
+		list, err := look(ctx, network, host)
+		if err == nil && len(known) < maxLookedUp {
+			known[host] = list
+		}
+		return list, err
+	}
 }
 
 // parseNetworks reads a list of networks.

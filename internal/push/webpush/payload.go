@@ -21,6 +21,7 @@ type shown struct {
 	Tag     string          `json:"tag"` // of the notifications with one, the last is shown
 	Urgent  bool            `json:"urgent"`
 	Expires int64           `json:"expires"` // unix seconds
+	push.Style
 }
 
 // payload returns the JSON that is encrypted. It is longer than maxPayload only if the
@@ -32,6 +33,13 @@ func payload(n push.Notification) ([]byte, error) {
 	err := encoder.Encode(shown{
 		Title: n.Title, Body: n.Body, Event: n.Event, Type: n.Type, Object: n.Object, Actor: n.Actor,
 		Count: n.Count, Data: n.Data, Tag: n.Collapse, Urgent: n.Urgent, Expires: n.Expires.Unix(),
+		Style: n.Style,
 	})
-	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
+	if err != nil {
+		return nil, err
+	}
+	return push.Merge(bytes.TrimSuffix(text.Bytes(), []byte("\n")), n.Override)
 }
+
+// Payload returns the JSON of a message, before it is encrypted.
+func Payload(m *push.Message) ([]byte, error) { return payload(m.Notification) }

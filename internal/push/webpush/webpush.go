@@ -108,8 +108,8 @@ func (s *Sender) PublicKey() string { return s.vapid.Load().public }
 func (s *Sender) Close() { s.origins.close() }
 
 // check returns an error, for people, if there can be no such subscription, or its endpoint has an
-// address that is not public and not in allow. It resolves the endpoint's host.
-func check(ctx context.Context, u subscription, allow []netip.Prefix) error {
+// address that is not one of rule. It looks up the endpoint's host.
+func check(ctx context.Context, u subscription, rule rule, lookup lookup) error {
 	e, err := parseEndpoint(u.Endpoint)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func check(ctx context.Context, u subscription, allow []netip.Prefix) error {
 	if _, err := parseKeys(u.P256DH, u.Auth); err != nil {
 		return err
 	}
-	return rule{allow: allow}.check(ctx, e.host, net.DefaultResolver.LookupNetIP)
+	return rule.check(ctx, e.host, lookup)
 }
 
 // Origin implements [push.Sender].

@@ -43,15 +43,16 @@ const maxPayload = 4096
 // Message is a message as it was asked for.
 type Message struct {
 	Token        string            `json:"token"`
-	Notification Notification      `json:"notification"`
+	Notification Notification      `json:"notification,omitzero"` // zero: there is none
 	Data         map[string]string `json:"data"`
 	Android      Android           `json:"android"`
 }
 
 // Notification is what the system shows.
 type Notification struct {
-	Title string `json:"title"`
-	Body  string `json:"body"`
+	Title string `json:"title,omitempty"`
+	Body  string `json:"body,omitempty"`
+	Image string `json:"image,omitempty"`
 }
 
 // Android is what is said to Android alone.
@@ -60,7 +61,15 @@ type Android struct {
 	Priority     string `json:"priority"`
 	TTL          string `json:"ttl"`
 	Notification struct {
-		Tag string `json:"tag"`
+		Tag          string   `json:"tag"`
+		Sound        string   `json:"sound,omitempty"`
+		ClickAction  string   `json:"click_action,omitempty"`
+		Count        *int     `json:"notification_count,omitempty"`
+		TitleLocKey  string   `json:"title_loc_key,omitempty"`
+		TitleLocArgs []string `json:"title_loc_args,omitempty"`
+		BodyLocKey   string   `json:"body_loc_key,omitempty"`
+		BodyLocArgs  []string `json:"body_loc_args,omitempty"`
+		ChannelID    string   `json:"channel_id,omitempty"`
 	} `json:"notification"`
 }
 
