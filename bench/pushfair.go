@@ -123,15 +123,7 @@ func (s *suite) benchNeighbours(ctx context.Context) (err error) {
 			p.results.add(figure{Part: part, Name: c.name + ", put off", Unit: "/s", Value: last(func(c crowding) float64 { return c.postponed })})
 		}
 		p.results.add(figure{Part: part, Name: c.name + ", p99, less " + alone, Unit: "ms", Value: all[c.name].less(all[alone], atQuantile(0.99)), Aim: atMost(50)})
-		for _, one := range []struct {
-			name, unit string
-			of         func(crowding) float64
-		}{
-			{"runs of tasks of deliveries", "/s", func(c crowding) float64 { return c.runs }},
-			{"goroutines, at most", "", func(c crowding) float64 { return c.goroutines }},
-		} {
-			p.results.add(figure{Part: part, Name: c.name + ", " + one.name, Unit: one.unit, Value: last(one.of)})
-		}
+		p.results.add(figure{Part: part, Name: c.name + ", goroutines, at most", Value: last(func(c crowding) float64 { return c.goroutines })})
 	}
 	return nil
 }
@@ -266,24 +258,21 @@ const (
 
 // crowding is what the others do in a run.
 type crowding struct {
-	runs, postponed   float64 // a second
+	postponed         float64 // a second
 	conns, goroutines float64 // at most
 }
 
-// turns counts the runs of tasks of deliveries, and the deliveries that were put off.
+// turns counts the deliveries that were put off.
 type turns struct {
 	queue.Store
-	runs, postponed atomic.Int64
+	postponed atomic.Int64
 }
 
 // Finish implements [queue.Store].
 func (t *turns) Finish(ctx context.Context, results []queue.Result) (int, error) {
 	for _, r := range results {
-		if r.Task.Kind == push.Deliver {
-			t.runs.Add(1)
-			if r.Err != nil {
-				t.postponed.Add(int64(devicesOf(r.Task.Payload)))
-			}
+		if r.Task.Kind == push.Deliver && r.Err != nil {
+			t.postponed.Add(int64(devicesOf(r.Task.Payload)))
 		}
 		for _, rest := range r.Next {
 			if rest.Kind == push.Deliver && rest.Delay > 0 {
@@ -336,7 +325,7 @@ func (n *neighbours) run(ctx context.Context, crowd bool, bad *webpushtest.Hosti
 	n.mu.Lock()
 	n.done = done
 	n.mu.Unlock()
-	runs, postponed, start := counted.runs.Load(), counted.postponed.Load(), time.Now()
+	postponed, start := counted.postponed.Load(), time.Now()
 	for i := range notifications {
 		due := start.Add(time.Duration(i) * time.Second / honestRate)
 		if err := retry.Sleep(ctx, time.Until(due)); err != nil {
@@ -358,7 +347,6 @@ func (n *neighbours) run(ctx context.Context, crowd bool, bad *webpushtest.Hosti
 		c.goroutines = max(c.goroutines, float64(runtime.NumGoroutine()))
 	}
 	took := time.Since(start).Seconds()
-	c.runs = float64(counted.runs.Load()-runs) / took
 	c.postponed = float64(counted.postponed.Load()-postponed) / took
 	if bad != nil {
 		_, most, _ := bad.Conns()
