@@ -198,8 +198,8 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		front.Auth = auth.tokens
 	}
 	if b.push != nil {
-		front.Push, front.Platforms, front.CheckAddress = b.devices, c.push.platforms(), c.push.checkAddress
-		front.Plan = (&push.Planner{Store: b.push, Followers: b.store, MustShow: c.push.mustShow()}).Plan
+		planner := push.Planner{Store: b.push, Followers: b.store, MustShow: c.push.mustShow()}
+		front.Push, front.Platforms, front.CheckAddress, front.Plan = b.devices, c.push.platforms(), c.push.checkAddress, planner.Plan
 	}
 	s.api = api.New(front)
 	return s

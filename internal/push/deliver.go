@@ -278,7 +278,8 @@ func (b *batch) isPrompt(d Device) bool {
 func (b *batch) deliver(jobs []*job) {
 	isLate := false
 	for some := range byLook(jobs) {
-		if b.collect(b.ctx.Done(), maxFlight, b.Patience, b.Patience, true); isLate || len(b.inFlight) > maxFlight {
+		b.collect(b.ctx.Done(), maxFlight, b.Patience, b.Patience, true)
+		if isLate || len(b.inFlight) > maxFlight {
 			isLate = true
 			failAll(some, queue.Later(minRetryPause, errSlow))
 			continue

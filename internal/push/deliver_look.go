@@ -117,11 +117,7 @@ func (b *batch) decide(l *looked, facts, shown []*Facts) {
 			continue
 		}
 		l.count(e, *f, b.MustShow)
-		if q := f.Settings.Quiet; q.From != q.To {
-			if err := q.Check(); err != nil { // SQL wrote them, or activityd of before
-				b.logOften(b.ctx, slog.LevelWarn, "", "quiet hours cannot be kept", "member", f.Device.Member, "error", err)
-			}
-		}
+		b.checkQuiet(*f)
 		switch decision := Decide(e, *f, b.MustShow); {
 		case decision.Skip != "":
 			b.skip(l.asked, e.Number, decision.Skip)
@@ -150,6 +146,17 @@ func (b *batch) decide(l *looked, facts, shown []*Facts) {
 		}
 	case len(l.send) == 0 && len(l.old) > 0:
 		l.later(time.Second, errMore)
+	}
+}
+
+// checkQuiet logs if quiet hours cannot be kept: SQL wrote them, or activityd of before.
+func (b *batch) checkQuiet(f Facts) {
+	q := f.Settings.Quiet
+	if q.From == q.To {
+		return
+	}
+	if err := q.Check(); err != nil {
+		b.logOften(b.ctx, slog.LevelWarn, "", "quiet hours cannot be kept", "member", f.Device.Member, "error", err)
 	}
 }
 

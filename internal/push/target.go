@@ -193,7 +193,7 @@ func (g *Targeting) Handle(ctx context.Context, tasks []queue.Task) []queue.Outc
 	}
 	g.target(ctx, b, g.begin(ctx, all))
 	if b != nil {
-		sent := b.settled(briefPatience)
+		sent := b.settled(briefPatience) //nolint:contextcheck // what was accepted is recorded after the end of ctx, too
 		for _, p := range all {
 			if i := slices.Index(b.jobs, p.job); i >= 0 {
 				p.outcome.Err = sent[i].Err
@@ -456,7 +456,7 @@ func (g *Targeting) look(ctx context.Context, b *batch, group []*page) (made int
 		}
 	}
 	if b != nil { // what is looked at now is to leave soon
-		b.collect(ctx.Done(), maxFlight, briefPatience, briefPatience, false)
+		b.collect(ctx.Done(), maxFlight, briefPatience, briefPatience, false) //nolint:contextcheck // likewise, what is answered is recorded
 	}
 	at := time.Now()
 	facts, err := g.Store.Look(ctx, candidates)
@@ -492,7 +492,7 @@ func (g *Targeting) look(ctx context.Context, b *batch, group []*page) (made int
 	}
 	for _, p := range done {
 		if b != nil && !p.more && p.event.Collapse == "" && len(b.inFlight) <= maxFlight {
-			p.sendNow(b, at)
+			p.sendNow(b, at) //nolint:contextcheck // what has left is answered after the end of ctx, too
 		}
 		p.deliveries()
 		p.succeed()

@@ -131,7 +131,7 @@ func TestTheRestOfAFewIsLeftToTasks(t *testing.T) {
 	t.Parallel()
 	s := newTelling(t)
 	answered := make(chan struct{})
-	s.answer = func(ctx context.Context, m push.Message) push.Result {
+	s.answer = func(_ context.Context, m push.Message) push.Result {
 		switch m.Device.ID {
 		case 10:
 			<-answered
