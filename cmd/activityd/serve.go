@@ -197,12 +197,17 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	if auth.tokens != nil { // a nil pointer in an interface would not be nil
 		front.Auth = auth.tokens
 	}
-	if b.push != nil {
-		planner := push.Planner{Store: b.push, Followers: b.store, MustShow: c.push.mustShow()}
-		front.Push, front.Platforms, front.CheckAddress, front.Plan = b.devices, c.push.platforms(), c.push.checkAddress, planner.Plan
-	}
+	c.push.offer(&front, b)
 	s.api = api.New(front)
 	return s
+}
+
+// offer has the API serve push, if there is any.
+func (p *pushConfig) offer(front *api.Config, b backend) {
+	if b.push != nil {
+		front.Push, front.Platforms, front.CheckAddress = b.devices, p.platforms(), p.checkAddress
+		front.Plan = (&push.Planner{Store: b.push, Followers: b.store, MustShow: p.mustShow()}).Plan
+	}
 }
 
 // openService opens MySQL and Redis without connecting to them.
