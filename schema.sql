@@ -164,7 +164,7 @@ CREATE TABLE IF NOT EXISTS push_devices (
   address       JSON            NOT NULL DEFAULT (JSON_OBJECT()) COMMENT 'empty once it is gone',
   language      VARCHAR(35)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '' COMMENT 'of its texts, as in BCP 47',
   registered_at BIGINT UNSIGNED NOT NULL COMMENT 'when its address was last confirmed',
-  silent_since  BIGINT UNSIGNED NULL COMMENT 'when a message was first sent to it in vain; 0: it has accepted one',
+  silent_since  BIGINT UNSIGNED NULL COMMENT 'when messages to it began to be in vain; of one that accepted some before, a day later; 0: it accepts them',
   gone_at       BIGINT UNSIGNED NULL COMMENT 'it is not notified any more; the row is kept for some days, for the reason',
   gone_reason   VARCHAR(64)     NOT NULL DEFAULT '',
   PRIMARY KEY (id),
