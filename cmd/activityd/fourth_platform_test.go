@@ -259,7 +259,7 @@ func TestAFourthPlatform(t *testing.T) {
 			t.Errorf("push show has no %s:\n%s", state, lines)
 		}
 	}
-	wantDevices(device{"1", "plaingateway", "127.0.0.1"})
+	wantDevices(device{"1", "plaingateway", "127.0.0.1"}, device{ID: "2", Platform: "plaingateway"}) // which is gone
 	if n := countRows(t, r, "SELECT id FROM push_devices WHERE id = 1 AND silent_since = 0"); n != 1 {
 		t.Error("that a member named the gateway is not minded")
 	}

@@ -174,7 +174,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		if auth.senders.changed != nil { // before any file is read again
 			*auth.senders.changed = s.deliveries.KeysChanged
 		}
-		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: b.push, Followers: b.store, Deliveries: s.deliveries, MustShow: c.push.mustShow()})
+		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: b.push, Followers: b.store, MustShow: c.push.mustShow()})
 		if c.role != roleAPI {
 			s.background = append(s.background, func(ctx context.Context) error {
 				b.push.Run(ctx, log)

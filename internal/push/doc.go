@@ -8,8 +8,7 @@
 //	                    may have changed, and sends
 //
 // The deliveries and the next page are follow-ups of a page: they commit in the
-// transaction that finishes it, so that a crash loses nothing and repeats nothing. The last
-// page sends what need not wait itself, as a delivery does.
+// transaction that finishes it, so that a crash loses nothing and repeats nothing.
 //
 // # What is promised
 //

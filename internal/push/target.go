@@ -59,8 +59,8 @@ type Followers interface {
 // these have more than PageSize devices. Its deliveries, and the task for the next page,
 // are its follow-ups. Many small events of one claim are looked at together.
 //
-// What need not wait of the last page is sent at once, by the same look, and recorded: there is no
-// follow-up of that. It is as if the page were its delivery: the receipts name its task, and
+// With Deliveries, what need not wait of the last page is sent at once, by the same look, and recorded: there is no
+// follow-up of that. Decision 62 says why activityd does without. It is as if the page were its delivery: the receipts name its task, and
 // whoever does it again finds them. Only messages to push services that answer soon go so, as the
 // next events wait for them.
 //

@@ -30,7 +30,7 @@ var (
 
 var (
 	// A share of events is at most 2 MiB of payloads.
-	notifyWorkers = queue.Workers{Queue: push.QueueNotify, Count: 6, Batch: 64, Lease: pushLease}
+	notifyWorkers = queue.Workers{Queue: push.QueueNotify, Count: 2, Batch: 64, Lease: pushLease}
 	// While a worker waits for the push service, the others look and record. Together, they
 	// have fewer messages in flight than one connection to APNs carries.
 	pushWorkers = queue.Workers{Queue: push.QueuePush, Count: 6, Batch: 128, Lease: pushLease}
