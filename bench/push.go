@@ -168,12 +168,8 @@ func (p *pushBench) work(ctx context.Context, sender *apns.Sender, kind string, 
 	our.pool.Workers = slices.DeleteFunc(our.pool.Workers, func(w queue.Workers) bool { return !slices.Contains(queues, w.Queue) })
 	kept := push.NewMySQL(p.db)
 	deliveries := push.NewDeliveries(push.DeliveryOptions{Store: kept, Senders: map[push.Platform]push.Sender{apns.Platform: sender}, Log: p.log})
-	now := deliveries
-	if kind == push.Notify { // what is sent at once would be no delivery that waits
-		now = nil
-	}
 	handlers := tasks.Handlers(p.index, our.store, our.queue, tasks.HandlerOptions{
-		Notify: push.NewTargeting(push.TargetingOptions{Store: kept, Followers: our.store, Deliveries: now}), Deliver: deliveries,
+		Notify: push.NewTargeting(push.TargetingOptions{Store: kept, Followers: our.store}), Deliver: deliveries,
 	})
 	var store queue.Store = our.queue
 	if done != nil {
