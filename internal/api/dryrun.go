@@ -85,7 +85,7 @@ func readDryRun(c echo.Context) (bool, error) {
 	return value == "1", nil
 }
 
-// planEvents answers for whom the events of a request would be, and stores nothing.
+// planEvents answers who would be notified of the events of a request, and stores nothing.
 func (s *Server) planEvents(c echo.Context) error {
 	if s.cfg.Plan == nil {
 		return errPushOff

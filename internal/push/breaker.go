@@ -289,13 +289,6 @@ func (b *breakers) isProven(p Platform, origin string, now time.Time) bool {
 	return known != nil && now.Sub(known.last) < provenFor
 }
 
-// isPrompt reports whether an origin is known to accept messages, and none of those that are in flight to it is late.
-func (b *breakers) isPrompt(p Platform, origin string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.detachedOf(p).of[origin] == 0 && b.origins[origin] == nil && b.isProven(p, origin, time.Now())
-}
-
 // accepts reports whether any push service of browsers accepted a message lately. If none did, it may
 // be our network that is away.
 func (b *breakers) accepts() bool {

@@ -84,7 +84,7 @@ const (
 )
 
 // Deliveries is the handler of deliver tasks: each stands for an event and some devices, or for
-// a burst of events and a device. [Targeting] has it send what need not wait.
+// a burst of events and a device.
 //
 // # What is promised, and why
 //
@@ -225,23 +225,23 @@ func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Out
 	b := d.newBatch(ctx)
 	defer b.end()
 	for _, t := range tasks {
-		b.jobs = append(b.jobs, &job{task: t, rest: queue.New{Queue: t.Queue, Priority: t.Priority}})
+		b.jobs = append(b.jobs, &job{task: t})
 	}
-	b.deliver(b.begin())         //nolint:contextcheck // what has left is answered after the end of ctx, too
-	return b.settled(d.Patience) //nolint:contextcheck // and what was accepted is recorded
+	b.deliver(b.begin()) //nolint:contextcheck // what has left is answered after the end of ctx, too
+	return b.settled()   //nolint:contextcheck // and what was accepted is recorded
 }
 
 func (d *Deliveries) newBatch(ctx context.Context) *batch {
 	return &batch{
 		Deliveries: d, ctx: ctx, jitter: rand.Float64(), inFlight: make(map[*asked]*sent),
-		results: make(chan answer, maxFlight+2*maxLook), book: book{unwritten: make(map[*asked]*sent)},
+		results: make(chan answer, maxFlight+maxLook), book: book{unwritten: make(map[*asked]*sent)},
 	}
 }
 
-// settled waits for the answers to the messages of the batch, for at most patience, and returns what becomes of
+// settled waits for the answers to the messages of the batch, as long as it should, and returns what becomes of
 // its jobs. What is left of it goes on in the background.
-func (b *batch) settled(patience time.Duration) []queue.Outcome {
-	b.await(patience)
+func (b *batch) settled() []queue.Outcome {
+	b.await()
 	b.mark()
 	b.flushInTime()
 	outcomes := make([]queue.Outcome, len(b.jobs))
@@ -265,13 +265,6 @@ func (b *batch) end() {
 		clear(b.inFlight)
 		b.forget()
 	}
-}
-
-// isPrompt reports whether a message to a device is likely to be answered soon: its push service accepts messages, and
-// owes no answer for long. This process has keys for it.
-func (b *batch) isPrompt(d Device) bool {
-	sender := b.Senders[d.Platform]
-	return sender != nil && b.breakers.isPrompt(d.Platform, sender.Origin(d))
 }
 
 // deliver looks at jobs, some at a time, and sends what is to go.

@@ -15,7 +15,6 @@ import (
 // job is the work of one task: the deliveries of an event, or the one of a burst.
 type job struct {
 	task    queue.Task
-	rest    queue.New // the task of what is left of it, without payload and delay
 	payload Delivery
 	burst   [16]byte     // of the payload, or else of the event; zero: the event has no collapse key
 	event   *StoredEvent // nil: it was deleted, or lost

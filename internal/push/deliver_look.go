@@ -20,28 +20,6 @@ type looked struct {
 	heard      bool           // likewise
 }
 
-// targeted adds what a page of targeting found for some devices of an event, by a look that began at a time, and
-// sends it.
-func (b *batch) targeted(p *page, at time.Time, found []Facts) {
-	p.job = &job{task: p.task, rest: p.next(), event: p.event, payload: Delivery{Event: p.event.Number, Task: p.event.Task}}
-	b.jobs = append(b.jobs, p.job)
-	b.lookedAt, b.now = at, found[0].Now
-	for _, f := range found {
-		one := &asked{job: p.job, to: Recipient{f.Device.Member, f.Device.ID}, events: []*StoredEvent{p.event}}
-		one.key = deliveryKey{device: f.Device.ID, event: p.event.Number}
-		p.job.all = append(p.job.all, one)
-	}
-	for i, one := range p.job.all {
-		if b.reserve(one) {
-			f := found[i]
-			b.launch(&looked{
-				asked: one, at: at, device: f.Device, send: one.events, text: p.event, actor: f.Actor,
-				unanswered: f.Unanswered, silent: f.Silent, heard: f.Heard,
-			})
-		}
-	}
-}
-
 // byLook divides jobs by how many candidates one look may have.
 func byLook(all []*job) func(yield func([]*job) bool) {
 	return func(yield func([]*job) bool) {

@@ -118,7 +118,7 @@ func (b *batch) outcome(j *job) (o queue.Outcome) {
 	switch {
 	case isOwed: // then no other task may say that a part is over
 		return queue.Outcome{Err: queue.Later(slices.Max(append(order, recordAgain)), errOwed)}
-	case j.task.Kind == Deliver && len(order) == 1 && len(waits[order[0]]) == len(j.all):
+	case len(order) == 1 && len(waits[order[0]]) == len(j.all):
 		return queue.Outcome{Err: queue.Later(order[0], j.all[0].again.why)}
 	}
 	for _, after := range order {
@@ -128,7 +128,7 @@ func (b *batch) outcome(j *job) (o queue.Outcome) {
 			rest.To = append(rest.To, one.to)
 		}
 		n := rest.task()
-		n.Queue, n.Priority, n.Delay = j.rest.Queue, j.rest.Priority, after
+		n.Queue, n.Priority, n.Delay = j.task.Queue, j.task.Priority, after
 		o.Next = append(o.Next, n)
 	}
 	return o

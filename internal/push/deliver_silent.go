@@ -22,13 +22,13 @@ const (
 	maxSilence = 3 * 24 * time.Hour
 )
 
-// await collects answers for as long as a handler waits for them, at most patience. Only one batch at a time waits for
+// await collects answers for as long as a handler waits for them. Only one batch at a time waits for
 // messages that are unlikely to be answered soon: else these would have all workers.
-func (b *batch) await(patience time.Duration) {
+func (b *batch) await() {
 	if b.waited = b.unlikely.TryLock(); b.waited {
 		defer b.unlikely.Unlock()
 	}
-	b.collect(b.ctx.Done(), 0, patience, briefPatience, b.waited)
+	b.collect(b.ctx.Done(), 0, b.Patience, briefPatience, b.waited)
 }
 
 // expect counts a message that is sent, or that has ended, among those that the batch waits for.

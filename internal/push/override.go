@@ -11,9 +11,8 @@ import (
 	"github.com/activityd/activityd/internal/strictjson"
 )
 
-// overrideRule says what an event's own object for a platform may not touch in the platform's
-// message: what says to whom it goes, which one it replaces and until when it is of use, and what apps are told by
-// activityd.
+// overrideRule says what an event's own object for a platform may not change in the platform's
+// message: the address, the collapse id, the expiry, and the fields by which activityd informs apps.
 type overrideRule struct {
 	// kept are places that stay as they are, and so do the objects around them. A place that ends
 	// with a dot may be added to, but stays an object.

@@ -38,8 +38,6 @@ type Stored struct {
 	// Repeated: another task had an event of the same id before, and that is this one. It is
 	// that task's to target.
 	Repeated bool
-	// Fresh: it was not stored before, so nothing can have been accepted.
-	Fresh bool
 }
 
 // remembered is how long an event and its receipts are kept after it expired.
@@ -106,18 +104,17 @@ func (m *MySQL) StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, er
 	}
 	ids := slices.Sorted(maps.Keys(first)) // in one order everywhere, so that two batches do not lock each other out
 	known := make(map[string]*StoredEvent, len(ids))
-	var fresh []string
 	for try := 1; ; try++ {
 		if err := m.findEvents(ctx, ids, known); err != nil {
 			return nil, err
 		}
-		fresh = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return known[id] != nil })
-		if len(fresh) == 0 {
+		absent := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return known[id] != nil })
+		if len(absent) == 0 {
 			break
 		}
-		err := m.insertEvents(ctx, fresh, first)
+		err := m.insertEvents(ctx, absent, first)
 		if err == nil {
-			if err := m.numberEvents(ctx, fresh, first, known); err != nil {
+			if err := m.numberEvents(ctx, absent, first, known); err != nil {
 				return nil, err
 			}
 			break
@@ -129,7 +126,7 @@ func (m *MySQL) StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, er
 	stored := make([]Stored, len(batch))
 	for i, e := range batch {
 		is := known[e.ID]
-		stored[i] = Stored{StoredEvent: is, Repeated: is.Task != e.Task, Fresh: slices.Contains(fresh, e.ID)}
+		stored[i] = Stored{StoredEvent: is, Repeated: is.Task != e.Task}
 		m.events.add(is)
 	}
 	return stored, nil

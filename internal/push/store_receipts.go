@@ -40,8 +40,7 @@ type Receipt struct {
 	// Burst is that of the event, if it has a collapse key; zero: it has none, or it is kept as
 	// it was.
 	Burst [16]byte
-	// Task is that of the deliver task, or of the page, whose accepted devices share a row; 0: the receipt is a
-	// row of its own.
+	// Task is that of the deliver task whose accepted devices share a row; 0: the receipt is a row of its own.
 	Task uint64
 }
 

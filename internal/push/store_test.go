@@ -765,7 +765,7 @@ func TestRuns(t *testing.T) {
 		t.Helper()
 		var candidates []push.Candidate
 		for id := member.ID(1); id <= 3; id++ {
-			candidates = append(candidates, push.Candidate{Event: event, Member: id, Task: task})
+			candidates = append(candidates, push.Candidate{Event: event, Member: id, Device: 10 * uint64(id), Task: task})
 		}
 		facts, err := store.Look(t.Context(), candidates)
 		must(t, err)

@@ -59,11 +59,6 @@ type Followers interface {
 // these have more than PageSize devices. Its deliveries, and the task for the next page,
 // are its follow-ups. Many small events of one claim are looked at together.
 //
-// With Deliveries, what need not wait of the last page is sent at once, by the same look, and recorded: there is no
-// follow-up of that. Decision 62 says why activityd does without. It is as if the page were its delivery: the receipts name its task, and
-// whoever does it again finds them. Only messages to push services that answer soon go so, as the
-// next events wait for them.
-//
 // # A crash loses nothing and repeats nothing
 //
 // A page takes these steps:
@@ -98,7 +93,7 @@ type Followers interface {
 // page may not have seen the other. Deliveries of urgent events do not wait, nor do those of a
 // burst that has lasted for longer than burstPause.
 //
-// So before its finish a page causes two things to be sent: what is pending of a burst, once; and what it sends itself. And
+// So before its finish a page causes one thing to be sent: what is pending of a burst, once. And
 // nothing is missing: if the page is dead in the end, its successor goes on behind it.
 //
 // Recipients that come or go between two pages are as the page finds them. As pages go by
@@ -119,8 +114,6 @@ type Targeting struct {
 type TargetingOptions struct {
 	Store     TargetStore
 	Followers Followers
-	// Deliveries sends what has few recipients at once; nil: all is sent by tasks.
-	Deliveries *Deliveries
 	// MustShow are the platforms whose devices have to show all that they are sent: see [Kind].
 	MustShow map[Platform]bool
 	// PageSize is how many recipients, and how many deliveries, a page has; 0:
@@ -159,7 +152,6 @@ func NewTargeting(o TargetingOptions) *Targeting {
 type page struct {
 	task    queue.Task
 	event   *StoredEvent
-	fresh   bool // it was just stored
 	after   member.ID
 	members []member.ID // of the recipients above after, the first
 	more    bool        // there may be others
@@ -167,7 +159,6 @@ type page struct {
 	skips   []Receipt
 	// deviceless counts followers without a device: there are no receipts of them.
 	deviceless int
-	job        *job // its deliveries that are sent at once; nil: there are none
 	outcome    queue.Outcome
 }
 
@@ -186,21 +177,7 @@ func (g *Targeting) Handle(ctx context.Context, tasks []queue.Task) []queue.Outc
 	for i, t := range tasks {
 		all[i] = &page{task: t}
 	}
-	var b *batch
-	if g.Deliveries != nil {
-		b = g.Deliveries.newBatch(ctx)
-		defer b.end()
-	}
-	g.target(ctx, b, g.begin(ctx, all))
-	if b != nil {
-		sent := b.settled(briefPatience) //nolint:contextcheck // what was accepted is recorded after the end of ctx, too
-		for _, p := range all {
-			if i := slices.Index(b.jobs, p.job); i >= 0 {
-				p.outcome.Err = sent[i].Err
-				p.outcome.Next = append(p.outcome.Next, sent[i].Next...)
-			}
-		}
-	}
+	g.target(ctx, g.begin(ctx, all))
 	outcomes := make([]queue.Outcome, len(all))
 	for i, p := range all {
 		outcomes[i] = p.outcome
@@ -327,7 +304,7 @@ func (g *Targeting) store(ctx context.Context, pages []*page, events []NewEvent)
 			case s.Repeated:
 				eventsTargeted.WithLabelValues(eventRepeated).Inc()
 			default:
-				p.event, p.fresh = s.StoredEvent, s.Fresh
+				p.event = s.StoredEvent
 				eventsTargeted.WithLabelValues(eventNew).Inc()
 			}
 		}
@@ -360,12 +337,12 @@ func (g *Targeting) renumber(ctx context.Context, events []NewEvent, stored []St
 }
 
 // target does the pages, as many small ones at once as there may be candidates.
-func (g *Targeting) target(ctx context.Context, b *batch, pages []*page) {
+func (g *Targeting) target(ctx context.Context, pages []*page) {
 	made := 0
 	var group []*page
 	candidates := 0
 	flush := func() {
-		made += g.look(ctx, b, group)
+		made += g.look(ctx, group)
 		group, candidates = nil, 0
 	}
 	for some := range slices.Chunk(pages, followersAtOnce) {
@@ -446,19 +423,15 @@ func (p *page) skip(id member.ID, device uint64, reason Skip) {
 }
 
 // look does the pages of a group, and returns how many deliveries it made.
-func (g *Targeting) look(ctx context.Context, b *batch, group []*page) (made int) {
+func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 	var candidates []Candidate
 	for _, p := range group {
 		for _, id := range p.members {
 			if id != p.event.Actor || !p.event.Followers { // the actor is not notified of its own event as a follower
-				candidates = append(candidates, p.candidate(id))
+				candidates = append(candidates, Candidate{Event: p.event.Number, Member: id})
 			}
 		}
 	}
-	if b != nil { // what is looked at now is to leave soon
-		b.collect(ctx.Done(), maxFlight, briefPatience, briefPatience, false) //nolint:contextcheck // likewise, what is answered is recorded
-	}
-	at := time.Now()
 	facts, err := g.Store.Look(ctx, candidates)
 	if err != nil {
 		g.failed(group, err)
@@ -491,23 +464,11 @@ func (g *Targeting) look(ctx context.Context, b *batch, group []*page) (made int
 		return made
 	}
 	for _, p := range done {
-		if b != nil && !p.more && p.event.Collapse == "" && len(b.inFlight) <= maxFlight {
-			p.sendNow(b, at) //nolint:contextcheck // what has left is answered after the end of ctx, too
-		}
 		p.deliveries()
 		p.succeed()
 		p.count()
 	}
 	return made
-}
-
-// candidate returns a recipient as the page looks at it.
-func (p *page) candidate(id member.ID) Candidate {
-	c := Candidate{Event: p.event.Number, Member: id}
-	if !p.fresh { // an attempt before this one may have sent it
-		c.Task = p.task.ID
-	}
-	return c
 }
 
 // tasksOf returns the tasks of pages.
@@ -553,7 +514,7 @@ func (p *page) decide(of map[Candidate][]Facts, limit int, mustShow map[Platform
 			p.members, p.more = p.members[:i], true
 			return
 		}
-		facts := of[p.candidate(id)]
+		facts := of[Candidate{Event: p.event.Number, Member: id}]
 		switch {
 		case p.event.Followers && id == p.event.Actor:
 		case len(facts) == 0 && p.event.Followers:
@@ -701,31 +662,6 @@ func (p *page) deliveries() {
 	}
 }
 
-// sendNow sends what need not wait, in place of tasks, to push services that answer soon. There are no more pages to
-// wait for that.
-func (p *page) sendNow(b *batch, at time.Time) {
-	var now []Facts
-	p.sends = slices.DeleteFunc(p.sends, func(s send) bool {
-		isNow := s.notBefore.IsZero() && b.isPrompt(s.Device)
-		if isNow {
-			now = append(now, s.Facts)
-		}
-		return isNow
-	})
-	if len(now) > 0 {
-		b.targeted(p, at, now)
-	}
-}
-
-// next is the queue and the priority of a delivery of the page.
-func (p *page) next() queue.New {
-	n := queue.New{Queue: QueuePush, Priority: p.priority()}
-	if p.event.Urgent {
-		n.Queue = QueueUrgent
-	}
-	return n
-}
-
 // start is when a delivery may start: after the quiet hours and, of a burst, after others of it, unless the event
 // expires by then.
 func (p *page) start(s send) time.Time {
@@ -742,8 +678,11 @@ func (p *page) deliver(delay time.Duration, to ...Recipient) {
 		burst := p.event.Burst()
 		d.Burst = hex.EncodeToString(burst[:])
 	}
-	n, next := d.task(), p.next()
-	n.Queue, n.Priority, n.Delay = next.Queue, next.Priority, delay
+	n := d.task()
+	n.Priority, n.Delay = p.priority(), delay
+	if p.event.Urgent {
+		n.Queue = QueueUrgent
+	}
 	p.outcome.Next = append(p.outcome.Next, n)
 }
 
