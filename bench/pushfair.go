@@ -293,7 +293,7 @@ func (n *neighbours) run(ctx context.Context, crowd bool, bad *webpushtest.Hosti
 	deliveries := push.NewDeliveries(push.DeliveryOptions{Store: store, Senders: map[push.Platform]push.Sender{webpush.Platform: n.sender}, ByMembers: map[push.Platform]bool{webpush.Platform: true}, Log: n.log})
 	counted := &turns{Store: our.queue}
 	end := our.workWith(ctx, counted, tasks.Handlers(n.index, our.store, our.queue, tasks.HandlerOptions{
-		Notify: push.NewTargeting(push.TargetingOptions{Store: store, Followers: our.store, Deliveries: deliveries}), Deliver: deliveries,
+		Notify: push.NewTargeting(push.TargetingOptions{Store: store, Followers: our.store}), Deliver: deliveries,
 	}))
 	defer func() {
 		err = errors.Join(err, end())
