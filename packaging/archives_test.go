@@ -99,7 +99,7 @@ func checkArchives(t *testing.T, folder string) {
 		unpacked := t.TempDir()
 		output(t, "tar", "-xzf", filepath.Join(folder, name), "-C", unpacked, "--strip-components=1")
 		got := files(t, unpacked)
-		for _, file := range []string{"CHANGELOG.md", "CONTRIBUTING.md", "README.md", "THIRD-PARTY-LICENSES", "activityd", "completions", "docs", "environment.example", "man", "ops"} {
+		for _, file := range []string{"CHANGELOG.md", "CONTRIBUTING.md", "README.md", "THIRD-PARTY-LICENSES", "activityd", "completions", "docs", "environment.example", "examples", "man", "ops"} {
 			if !slices.Contains(got, file) {
 				t.Errorf("%s: there is no %s", name, file)
 			}
