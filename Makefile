@@ -113,7 +113,7 @@ bench-push: test-deps ## measure notifications, beside bare loops and apns2 (ARG
 	cd bench && $(GO) run . push $(ARGS)
 
 .PHONY: bench-queue
-bench-queue: test-deps ## measure the queue beside asynq and its former form (ARGS="--snapshot 8m", SERVERS="installed mysql"); an hour
+bench-queue: test-deps ## measure the queue beside asynq (ARGS="--snapshot 8m", SERVERS="installed mysql"); an hour
 .PHONY: bench-overload
 bench-overload: test-deps ## offer 1 to 10 times what fits, beside other limits, and with slow servers (ARGS="--step 12s", SERVERS="installed mysql"); an hour
 

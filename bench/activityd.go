@@ -17,11 +17,8 @@ type activityd struct {
 	*backend
 	notifier *notify.Notifier
 	queue    *queue.Queue
-	former   *formerQueue // nil: the form of now
 	store    *contacts.MySQL
 	pool     queue.PoolOptions
-
-	insertTask, leftTasks string // statements
 }
 
 func newActivityd(b *backend) *activityd {
@@ -29,14 +26,13 @@ func newActivityd(b *backend) *activityd {
 	q := queue.NewQueue(b.db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "bench"})
 	return &activityd{
 		backend: b, notifier: notifier, queue: q, store: contacts.NewMySQL(b.db), pool: queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers()},
-		insertTask: insertTask, leftTasks: leftTasks,
 	}
 }
 
 // work implements [system].
 func (a *activityd) work(ctx context.Context, done *countdown) (stop func() error, err error) {
-	handlers := tasks.Handlers(a.index, a.store, a.form(), tasks.HandlerOptions{})
-	return a.workWith(ctx, finishing{a.form(), done}, handlers), nil
+	handlers := tasks.Handlers(a.index, a.store, a.queue, tasks.HandlerOptions{})
+	return a.workWith(ctx, finishing{a.queue, done}, handlers), nil
 }
 
 // workWith starts a pool over a queue in front of the real one.
@@ -58,7 +54,7 @@ const leftTasks = "SELECT (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM t
 
 // left implements [system].
 func (a *activityd) left(ctx context.Context) (n int, err error) {
-	err = a.db.QueryRowContext(ctx, a.leftTasks).Scan(&n)
+	err = a.db.QueryRowContext(ctx, leftTasks).Scan(&n)
 	return n, err
 }
 
@@ -89,7 +85,7 @@ func (a *activityd) enqueue(ctx context.Context, pairs []contacts.Pair) error {
 	for i, p := range pairs {
 		batch[i] = tasks.NewAddContact(p.User, p.Contact)
 	}
-	_, err := a.form().Enqueue(ctx, batch)
+	_, err := a.queue.Enqueue(ctx, batch)
 	return err
 }
 
@@ -99,7 +95,7 @@ const insertTask = "INSERT INTO tasks (type, subject, args) VALUES ('add_contact
 // insert inserts tasks with plain SQL, a transaction each.
 func (a *activityd) insert(ctx context.Context, pairs []contacts.Pair) error {
 	for _, p := range pairs {
-		if _, err := a.db.ExecContext(ctx, a.insertTask, p.User, p.Contact); err != nil {
+		if _, err := a.db.ExecContext(ctx, insertTask, p.User, p.Contact); err != nil {
 			return err
 		}
 		a.notifier.Notify(tasks.QueueDefault)
@@ -114,7 +110,7 @@ func (a *activityd) insertWithChange(ctx context.Context, pairs []contacts.Pair)
 			if _, err := tx.ExecContext(ctx, insertContact, p.User, p.Contact, time.Now().Unix()); err != nil {
 				return err
 			}
-			_, err := tx.ExecContext(ctx, a.insertTask, p.User, p.Contact)
+			_, err := tx.ExecContext(ctx, insertTask, p.User, p.Contact)
 			return err
 		})
 		if err != nil {

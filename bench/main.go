@@ -4,7 +4,7 @@
 //
 //	go run . all                      everything: an hour
 //	go run . index                    reads, fan-out, refill, memory, saves: half an hour
-//	go run . queue                    the queue beside asynq and its former form: an hour
+//	go run . queue                    the queue beside asynq: an hour
 //	go run . push                     notifications, beside bare loops and apns2: ten minutes
 //	go run . once                     locks beside SET NX, redislock and redsync: ten minutes
 //	go run . overload                 more reads than fit, beside other limits; servers that are slow: half an hour

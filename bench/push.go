@@ -19,6 +19,7 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/push/apns/apnstest"
+	"github.com/activityd/activityd/internal/push/webpush"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
@@ -164,24 +165,36 @@ func devicesOf(payload json.RawMessage) int {
 // work starts the workers of some queues, with those numbers of them that a service has, and
 // messages go over a sender. What they end of a kind, done is told, unless it is nil.
 func (p *pushBench) work(ctx context.Context, sender *apns.Sender, kind string, done *countdown, queues ...string) (our *activityd, stop func() error) {
+	around := func(s queue.Store) queue.Store { return s }
+	if done != nil {
+		around = func(s queue.Store) queue.Store { return ended{s, kind, done} }
+	}
+	return p.workAround(ctx, map[push.Platform]push.Sender{apns.Platform: sender}, around, queues...)
+}
+
+// workAround is work over the senders of several platforms, on what a function returns around the queue.
+func (p *pushBench) workAround(
+	ctx context.Context, senders map[push.Platform]push.Sender, around func(queue.Store) queue.Store, queues ...string,
+) (our *activityd, stop func() error) {
 	our = newActivityd(p.backend)
 	our.pool.Workers = slices.DeleteFunc(our.pool.Workers, func(w queue.Workers) bool { return !slices.Contains(queues, w.Queue) })
 	kept := push.NewMySQL(p.db)
-	deliveries := push.NewDeliveries(push.DeliveryOptions{Store: kept, Senders: map[push.Platform]push.Sender{apns.Platform: sender}, Log: p.log})
+	deliveries := push.NewDeliveries(push.DeliveryOptions{
+		Store: kept, Senders: senders, ByMembers: map[push.Platform]bool{webpush.Platform: true}, Log: p.log,
+	})
 	handlers := tasks.Handlers(p.index, our.store, our.queue, tasks.HandlerOptions{
 		Notify: push.NewTargeting(push.TargetingOptions{Store: kept, Followers: our.store}), Deliver: deliveries,
 	})
-	var store queue.Store = our.queue
-	if done != nil {
-		store = ended{our.queue, kind, done}
-	}
-	end := our.workWith(ctx, store, handlers)
+	end := our.workWith(ctx, around(our.queue), handlers)
 	return our, func() error {
 		err := end()
 		deliveries.Wait()
 		return err
 	}
 }
+
+// queuesOfPush are the queues of notifications.
+var queuesOfPush = []string{push.QueueNotify, push.QueuePush, push.QueueUrgent}
 
 // event is one about the uploader's photo.
 func (p *pushBench) event(recipients ...member.ID) push.Event {
@@ -296,7 +309,7 @@ func (s *suite) benchDeliveries(ctx context.Context) error {
 // byEvents enqueues events that are targeted and delivered.
 func (p *pushBench) byEvents(ctx context.Context) error {
 	delivered := p.delivered(p.options.pushes)
-	our, stop := p.work(ctx, p.sender, "", nil, push.QueueNotify, push.QueuePush, push.QueueUrgent)
+	our, stop := p.work(ctx, p.sender, "", nil, queuesOfPush...)
 	err := announce(ctx, our, p.toAll(p.options.pushes)...)
 	if err == nil {
 		err = delivered(ctx)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"github.com/activityd/activityd/internal/push/webpush"
 	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
 	"github.com/activityd/activityd/internal/retry"
-	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -285,20 +283,12 @@ func (t *turns) Finish(ctx context.Context, results []queue.Result) (int, error)
 
 // run sends notifications to honest members at a steady rate, beside some events for the others.
 func (n *neighbours) run(ctx context.Context, crowd bool, bad *webpushtest.Hostile) (c crowding, err error) {
-	our := newActivityd(n.backend)
-	our.pool.Workers = slices.DeleteFunc(our.pool.Workers, func(w queue.Workers) bool {
-		return !slices.Contains([]string{push.QueueNotify, push.QueuePush, push.QueueUrgent}, w.Queue)
-	})
-	store := push.NewMySQL(n.db)
-	deliveries := push.NewDeliveries(push.DeliveryOptions{Store: store, Senders: map[push.Platform]push.Sender{webpush.Platform: n.sender}, ByMembers: map[push.Platform]bool{webpush.Platform: true}, Log: n.log})
-	counted := &turns{Store: our.queue}
-	end := our.workWith(ctx, counted, tasks.Handlers(n.index, our.store, our.queue, tasks.HandlerOptions{
-		Notify: push.NewTargeting(push.TargetingOptions{Store: store, Followers: our.store}), Deliver: deliveries,
-	}))
-	defer func() {
-		err = errors.Join(err, end())
-		deliveries.Wait()
-	}()
+	counted := &turns{}
+	our, stop := n.workAround(ctx, map[push.Platform]push.Sender{webpush.Platform: n.sender}, func(s queue.Store) queue.Store {
+		counted.Store = s
+		return counted
+	}, queuesOfPush...)
+	defer func() { err = errors.Join(err, stop()) }()
 	notifications := max(starters, int(2*n.options.paced.Seconds()*honestRate))
 	n.begin(notifications + starters)
 	send := func(who string, to int, at time.Time) error {

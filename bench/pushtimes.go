@@ -44,6 +44,16 @@ func (p *pushBench) await(n int) *arrivals {
 	return a
 }
 
+// wait waits until all have come in.
+func (a *arrivals) wait(ctx context.Context) error {
+	select {
+	case <-a.all:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // after returns how long after a time the message of a device came in.
 func (a *arrivals) after(token string, start time.Time) time.Duration {
 	a.mu.Lock()
@@ -140,22 +150,37 @@ func (s *suite) benchLatency(ctx context.Context) error {
 func (p *pushBench) paceOut(ctx context.Context, w way, n int) ([]float64, error) {
 	arrived := p.await(n)
 	delivered := p.delivered(n)
-	our, stop := p.work(ctx, p.sender, "", nil, push.QueueNotify, push.QueuePush, push.QueueUrgent)
+	our, stop := p.work(ctx, p.sender, "", nil, queuesOfPush...)
+	due, err := p.pace(ctx, our, p.options.rate, n, delivered, func(ctx context.Context, _ func(int) time.Time, first, n int) error {
+		return w.send(ctx, our, first, n)
+	})
+	err = errors.Join(err, stop())
+	times := make([]float64, n)
+	for i := range times {
+		times[i] = milliseconds(arrived.after(p.tokens[i], due(i)))
+	}
+	return times, err
+}
+
+// pace sends n events at a steady rate, also those that come over the stream, and waits until they are delivered. It
+// returns when each was due.
+func (p *pushBench) pace(
+	ctx context.Context, our *activityd, rate, n int, delivered func(context.Context) error, send func(ctx context.Context, due func(i int) time.Time, first, n int) error,
+) (due func(i int) time.Time, err error) {
 	consuming, end := context.WithCancel(ctx)
 	var consumer sync.WaitGroup
 	consumer.Go(func() { _ = stream.New(p.client, our.queue, p.log, stream.Options{Name: "bench"}).Run(consuming) }) // its end is no error
+	defer consumer.Wait()
+	defer end()
 	start := time.Now()
-	due := func(i int) time.Time {
-		return start.Add(time.Duration(i) * time.Second / time.Duration(p.options.rate))
-	}
-	var err error
+	due = func(i int) time.Time { return start.Add(time.Duration(i) * time.Second / time.Duration(rate)) }
 	for sent := 0; sent < n && err == nil; {
 		ready := sent
 		for now := time.Now(); ready < n && !due(ready).After(now); {
 			ready++
 		}
 		if ready > sent {
-			err = w.send(ctx, our, sent, ready-sent)
+			err = send(ctx, due, sent, ready-sent)
 			sent = ready
 			continue
 		}
@@ -164,14 +189,7 @@ func (p *pushBench) paceOut(ctx context.Context, w way, n int) ([]float64, error
 	if err == nil {
 		err = delivered(ctx)
 	}
-	end()
-	consumer.Wait()
-	err = errors.Join(err, stop())
-	times := make([]float64, n)
-	for i := range times {
-		times[i] = milliseconds(arrived.after(p.tokens[i], due(i)))
-	}
-	return times, err
+	return due, err
 }
 
 // benchAudience measures an event for all followers, and urgent events in the middle of it
@@ -222,7 +240,7 @@ func (s *suite) benchAudience(ctx context.Context) error {
 // another member of an urgent one. It returns how long the urgent ones took.
 func (p *pushBench) tell(ctx context.Context, n int, collapse string) ([]float64, error) {
 	delivered := p.delivered(n + p.options.urgents)
-	our, stop := p.work(ctx, p.sender, "", nil, push.QueueNotify, push.QueuePush, push.QueueUrgent)
+	our, stop := p.work(ctx, p.sender, "", nil, queuesOfPush...)
 	times, err := p.tellBy(ctx, our, n, collapse)
 	if err == nil {
 		err = delivered(ctx)

@@ -29,12 +29,11 @@ func checkThroughput(t *testing.T, list []figure, o options) {
 			t.Errorf("%s: no costs", f.Name)
 		}
 	}
-	if len(phases) != 3 || phases[endToEnd] != 10 || phases[enqueueOnly] != 10 || phases[workOff] != 10 {
-		t.Errorf("%v, want 10 variants in each of 3 phases", phases)
+	if len(phases) != 3 || phases[endToEnd] != 7 || phases[enqueueOnly] != 7 || phases[workOff] != 7 {
+		t.Errorf("%v, want 7 variants in each of 3 phases", phases)
 	}
 	slices.Sort(against)
-	want := []string{"asynq, activityd's handler", "asynq, appendfsync always", "asynq, change, then task", "asynq, concurrency 4",
-		"its former queue, Enqueue of 1000", "its former queue, change and task in a transaction", "its former queue, plain SQL"}
+	want := []string{"asynq, activityd's handler", "asynq, appendfsync always", "asynq, change, then task", "asynq, concurrency 4"}
 	for i := range want {
 		want[i] += endToEnd
 	}
@@ -130,29 +129,29 @@ func TestPairsAreContactsAndStrangersAreNot(t *testing.T) {
 	}
 }
 
-// checkForms checks that beside a snapshot a task is looked at a few times only, and that it costs less redo log than in the
-// former queue.
-func checkForms(t *testing.T, list []figure) {
+// checkCost checks that beside a snapshot a task is looked at a few times only, and that it costs little redo log.
+func checkCost(t *testing.T, list []figure) {
 	t.Helper()
-	const most = 5 // by the claim, by its DELETE, and for the lease
+	const most = 5         // by the claim, by its DELETE, and for the lease
+	const mostRedo = 900.0 // an INSERT and a DELETE of the row take 400 to 500, and the lease a share
 	var windows samples
-	redo := make(map[string]float64)
+	redo := 0.0
 	for _, f := range list {
 		switch {
 		case f.Bench == "snapshot":
 			windows = append(windows, f.Samples...)
 		case strings.HasSuffix(f.Part, "redo log"):
-			redo[f.Name] = f.Value.Median
+			redo = f.Value.Median // of the whole, which comes last
 		}
 	}
 	var all sample
 	for _, w := range windows {
 		all = all.plus(w)
 	}
-	if rows := all.Counts.RowsRead / float64(all.Ops); len(windows) != 11 || rows > most || rows < 1 {
-		t.Errorf("%v rows read for a task in %d windows, want at most %d in 11", rows, len(windows), most)
+	if rows := all.Counts.RowsRead / float64(all.Ops); len(windows) != 6 || rows > most || rows < 1 {
+		t.Errorf("%v rows read for a task in %d windows, want at most %d in 6", rows, len(windows), most)
 	}
-	if redo[forms[1]] <= 0 || redo[forms[1]] >= redo[forms[0]] {
-		t.Errorf("%v bytes of redo log for a task, want fewer than the former queue's", redo)
+	if redo <= 0 || redo > mostRedo {
+		t.Errorf("%v bytes of redo log for a task, want at most %v", redo, mostRedo)
 	}
 }

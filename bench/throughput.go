@@ -8,7 +8,7 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// The classes of variants, which activityd's are compared with. A variant of the former queue is one by itself.
+// The classes of variants, which activityd's are compared with.
 const (
 	simple  = "simple"  // a handler as one would write it: the fastest and the least safe
 	safe    = "safe"    // activityd's handler
@@ -31,23 +31,11 @@ type variant struct {
 // variants returns all that are compared, in the order of the report.
 func (s *suite) variants(ctx context.Context) (list []variant, err error) {
 	many, our := s.options.producers, newActivityd(s.backend)
-	old, err := newFormer(ctx, s.backend)
-	if err != nil {
-		return nil, err
+	list = []variant{
+		{name: "activityd, Enqueue of 1000", system: our, producers: 1, batch: 1000, enqueue: our.enqueue, against: []string{simple, safe, durable}},
+		{name: "activityd, plain SQL", system: our, producers: many, batch: 1, enqueue: our.insert, against: []string{simple}},
+		{name: "activityd, change and task in a transaction", system: our, producers: many, batch: 1, enqueue: our.insertWithChange, changes: true, against: []string{changed}},
 	}
-	ways := func(name string, a *activityd) []variant {
-		return []variant{
-			{name: name + ", Enqueue of 1000", system: a, producers: 1, batch: 1000, enqueue: a.enqueue, against: []string{simple, safe, durable}},
-			{name: name + ", plain SQL", system: a, producers: many, batch: 1, enqueue: a.insert, against: []string{simple}},
-			{name: name + ", change and task in a transaction", system: a, producers: many, batch: 1, enqueue: a.insertWithChange, changes: true, against: []string{changed}},
-		}
-	}
-	list, former := ways("activityd", our), ways("its former queue", old)
-	for i := range former {
-		former[i].class, former[i].against = former[i].name, nil
-		list[i].against = append(list[i].against, former[i].class)
-	}
-	list = append(list, former...)
 	for _, n := range s.options.concurrency {
 		a := newAsynq(s.backend, n)
 		list = append(list, variant{name: fmt.Sprintf("asynq, concurrency %d", n), system: a, producers: many, batch: 1, enqueue: a.enqueue, class: simple})
@@ -212,7 +200,7 @@ func best(all map[string]samples, list []variant, class string) (name string) {
 
 // compare adds the ratios of the rates and of the processor times, with aims.
 func (s *suite) compare(all map[string]samples, name, against string, rate, cpu *aim) {
-	const part = "The queue beside asynq and its former self"
+	const part = "The queue beside asynq"
 	s.results.add(figure{Part: part, Name: name + ": tasks/s", Against: against, Ratio: all[name].over(all[against], sample.rate), Aim: rate})
 	s.results.add(figure{Part: part, Name: name + ": CPU for each task", Against: against, Ratio: all[name].over(all[against], sample.micros), Aim: cpu})
 }

@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,33 +17,32 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// formRun moves tasks without a key and without work through a queue.
-type formRun struct {
+// costRun moves tasks without a key and without work through a queue.
+type costRun struct {
 	*suite
-	queue             queue.Store
+	queue             *queue.Queue
 	db                *sql.DB
-	insert            string // of one task
-	workers, inserted int    // goroutines of each kind, 0: first all are inserted, then worked off; tasks in each INSERT
+	workers, inserted int // goroutines of each kind, 0: first all are inserted, then worked off; tasks in each INSERT
 	tasks             int
 }
 
-// formBatch is how many tasks a claim takes, as a worker's of the queue "default".
-const formBatch = 256
+// costBatch is how many tasks a claim takes, as a worker's of the queue "default".
+const costBatch = 256
 
 // add inserts n tasks in one statement.
-func (f *formRun) add(ctx context.Context, n int) error {
+func (f *costRun) add(ctx context.Context, n int) error {
 	args := make([]any, 0, 2*n)
 	for i := range n {
 		args = append(args, i+1, i+2)
 	}
-	head, values, _ := strings.Cut(f.insert, "VALUES ")
+	head, values, _ := strings.Cut(insertTask, "VALUES ")
 	_, err := f.db.ExecContext(ctx, head+"VALUES "+strings.TrimSuffix(strings.Repeat(values+",", n), ","), args...)
 	return err
 }
 
 // work claims tasks and ends them, and returns how many.
-func (f *formRun) work(ctx context.Context) (int, error) {
-	claimed, err := f.queue.Claim(ctx, tasks.QueueDefault, formBatch, time.Minute)
+func (f *costRun) work(ctx context.Context) (int, error) {
+	claimed, err := f.queue.Claim(ctx, tasks.QueueDefault, costBatch, time.Minute)
 	if err != nil || len(claimed) == 0 {
 		return 0, err
 	}
@@ -64,13 +61,13 @@ const (
 )
 
 // inTurn returns a contender that inserts all tasks, then works them off, and waits until they are purged.
-func (f *formRun) inTurn(name string) contender {
+func (f *costRun) inTurn(name string) contender {
 	return contender{name: name + inserting, prepare: f.purged, run: f.insertAll, next: &contender{name: name + working, run: f.workAll, next: &contender{
 		name: name + purging, run: func(ctx context.Context) (int, error) { return f.tasks, f.purged(ctx) },
 	}}}
 }
 
-func (f *formRun) insertAll(ctx context.Context) (int, error) {
+func (f *costRun) insertAll(ctx context.Context) (int, error) {
 	for left := f.tasks; left > 0; left -= f.inserted {
 		if err := f.add(ctx, min(left, f.inserted)); err != nil {
 			return 0, err
@@ -79,7 +76,7 @@ func (f *formRun) insertAll(ctx context.Context) (int, error) {
 	return f.tasks, nil
 }
 
-func (f *formRun) workAll(ctx context.Context) (int, error) {
+func (f *costRun) workAll(ctx context.Context) (int, error) {
 	for left := f.tasks; left > 0; {
 		n, err := f.work(ctx)
 		if err != nil {
@@ -91,7 +88,7 @@ func (f *formRun) workAll(ctx context.Context) (int, error) {
 }
 
 // atOnce inserts tasks and works them off at the same time.
-func (f *formRun) atOnce(ctx context.Context) (int, error) {
+func (f *costRun) atOnce(ctx context.Context) (int, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	var left atomic.Int64
 	left.Store(int64(f.tasks))
@@ -143,68 +140,54 @@ func (s *suite) purged(ctx context.Context) error {
 	return nil
 }
 
-// formRuns returns both forms of the queue, the former one first, with a number of workers.
-func (s *suite) formRuns(ctx context.Context, workers, inserted int) (runs [2]*formRun, err error) {
+// costRun returns a run with a number of workers; 0: with one connection.
+func (s *suite) costRun(workers, inserted int) (*costRun, error) {
 	b := *s.backend
 	if workers == 0 {
+		var err error
 		if b.db, err = s.openDB(mysql.WithMaxOpen(1)); err != nil {
-			return runs, err
+			return nil, err
 		}
 	}
-	former, err := newFormer(ctx, &b)
-	for i, a := range []*activityd{former, newActivityd(&b)} {
-		runs[i] = &formRun{suite: s, queue: a.form(), db: b.db, insert: a.insertTask, workers: workers, inserted: inserted, tasks: s.options.tasks / 16 * 16}
-	}
-	return runs, err
+	return &costRun{suite: s, queue: newActivityd(&b).queue, db: b.db, workers: workers, inserted: inserted, tasks: s.options.tasks / 16 * 16}, nil
 }
 
-// forms are the names of the queue's forms.
-var forms = [2]string{"former queue", "queue"}
-
-// benchForms measures what a task costs the database in the queue's form and in its former one.
-func (s *suite) benchForms(ctx context.Context) error {
-	const connection = ", one connection"
-	crowds := map[string]int{", 8 workers and 8 inserters at once, INSERTs of 200": 200, ", 8 workers and 8 inserters at once, INSERTs of 1": 1}
-	single, err := s.formRuns(ctx, 0, 200)
+// benchCost measures what a task costs the database.
+func (s *suite) benchCost(ctx context.Context) error {
+	const one = "one connection"
+	single, err := s.costRun(0, 200)
 	if err != nil {
 		return err
 	}
-	var list []contender
-	for i, f := range single {
-		list = append(list, f.inTurn(forms[i]+connection))
-	}
-	for _, way := range slices.Sorted(maps.Keys(crowds)) {
-		runs, err := s.formRuns(ctx, 8, crowds[way])
+	list := []contender{single.inTurn(one)}
+	crowds := []string{"8 workers and 8 inserters at once, INSERTs of 1", "8 workers and 8 inserters at once, INSERTs of 200"}
+	for i, inserted := range []int{1, 200} {
+		crowd, err := s.costRun(8, inserted)
 		if err != nil {
 			return err
 		}
-		for i, f := range runs {
-			list = append(list, contender{name: forms[i] + way, prepare: s.purged, run: f.atOnce})
-		}
+		list = append(list, contender{name: crowds[i], prepare: s.purged, run: crowd.atOnce})
 	}
 	all, err := s.runs(ctx, list)
 	if err != nil {
 		return err
 	}
-	for _, form := range forms {
-		s.addCost(form, all, form+connection)
-	}
-	for _, way := range slices.Sorted(maps.Keys(crowds)) {
-		s.results.rates("Many workers and inserters", all, forms[0]+way, "tasks/s", "", nil)
-		s.results.rates("Many workers and inserters", all, forms[1]+way, "tasks/s", forms[0]+way, atLeast(1.4))
+	s.addCost(all, one)
+	for _, name := range crowds {
+		s.results.rates("Many workers and inserters", all, name, "tasks/s", "", nil)
 	}
 	return nil
 }
 
-// addCost adds what a task of a form costs MySQL, by phase and as a whole.
-func (s *suite) addCost(form string, all map[string]samples, name string) {
+// addCost adds what a task costs MySQL, by phase and as a whole.
+func (s *suite) addCost(all map[string]samples, name string) {
 	micros := func(s sample) float64 { return float64(s.CPU.MySQL.Nanoseconds()) / 1e3 / float64(s.Ops) }
 	redo := func(s sample) float64 { return s.Counts.Redo / float64(s.Ops) }
 	whole := make(samples, len(all[name+inserting]))
 	time := figure{Part: "What a task costs MySQL, from its INSERT to its purge", Unit: "µs"}
 	bytes := figure{Part: time.Part + ": bytes of redo log", Exact: true}
 	add := func(what string, list samples) {
-		time.Name, time.Value, time.Each, time.Samples = form+what, list.spread(micros), list.expense(), list
+		time.Name, time.Value, time.Each, time.Samples = what, list.spread(micros), list.expense(), list
 		bytes.Name, bytes.Value = time.Name, list.spread(redo)
 		s.results.add(time)
 		s.results.add(bytes)
@@ -214,15 +197,13 @@ func (s *suite) addCost(form string, all map[string]samples, name string) {
 			whole[i] = whole[i].plus(one)
 			whole[i].Ops = one.Ops
 		}
-		add(phase, all[name+phase])
+		add(strings.TrimPrefix(phase, ": "), all[name+phase])
 	}
-	if form == forms[1] {
-		time.Aim, bytes.Aim = atMost(50), atMost(320)
-		if strings.Contains(s.mysql.Version(), "MariaDB") {
-			time.Aim = atMost(25)
-		}
+	time.Aim, bytes.Aim = atMost(50), atMost(320)
+	if strings.Contains(s.mysql.Version(), "MariaDB") {
+		time.Aim = atMost(25)
 	}
-	add("", whole)
+	add("whole", whole)
 }
 
 // snapshotRate is how many tasks a second are offered beside a snapshot.
@@ -230,11 +211,10 @@ const snapshotRate = 2000
 
 // benchSnapshot measures what a transaction costs the queue that holds a snapshot, so that nothing is purged.
 func (s *suite) benchSnapshot(ctx context.Context) (err error) {
-	runs, err := s.formRuns(ctx, 1, 1)
+	f, err := s.costRun(1, 1)
 	if err != nil {
 		return err
 	}
-	f := runs[1]
 	var done atomic.Int64
 	offering, stop := context.WithCancel(ctx)
 	group, running := errgroup.WithContext(ctx)
@@ -258,7 +238,7 @@ func (s *suite) benchSnapshot(ctx context.Context) (err error) {
 			}
 		}
 	})
-	const windows = 10
+	const windows = 5
 	window := s.options.snapshot / windows
 	measured := func(name string) (sample, error) {
 		return s.meter.once(ctx, &contender{name: name, run: func(context.Context) (int, error) {
@@ -299,7 +279,7 @@ func (s *suite) benchSnapshot(ctx context.Context) (err error) {
 	if err := holder.QueryRowContext(ctx, "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'").Scan(&unpurged); err != nil {
 		return err
 	}
-	if least := int(done.Load()-began) / formBatch; unpurged < least {
+	if least := int(done.Load()-began) / costBatch; unpurged < least {
 		return fmt.Errorf("%d transactions were not purged, want at least %d: the snapshot was not held", unpurged, least)
 	}
 	s.results.notef("%d transactions were not purged at the end of the snapshot of %v.", unpurged, s.options.snapshot)
@@ -308,7 +288,7 @@ func (s *suite) benchSnapshot(ctx context.Context) (err error) {
 }
 
 // offer inserts tasks by the clock, whether or not others are worked off, until it is to end.
-func (f *formRun) offer(ctx context.Context, end <-chan struct{}) error {
+func (f *costRun) offer(ctx context.Context, end <-chan struct{}) error {
 	began, made := time.Now(), 0
 	for every := time.Tick(10 * time.Millisecond); ; {
 		select {
