@@ -40,6 +40,8 @@ type Options struct {
 	// it is not nil, by one goroutine for each connection.
 	Discard  bool
 	OnAccept func(Request)
+	// OnConn is called for each connection, before its handshake, if it is not nil.
+	OnConn func(remote net.Addr)
 }
 
 // Request is a message as it was received.
@@ -55,6 +57,7 @@ type Request struct {
 	Payload    []byte
 	Time       time.Time // when it was received
 	Conn       int       // the connection's number, from 1
+	Remote     string    // its client's address
 	Stream     uint32
 }
 
@@ -273,6 +276,13 @@ func (s *Server) Unregister(token string, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone[token] = since
+}
+
+// Register ends [Server.Unregister]: its app was installed again.
+func (s *Server) Register(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.gone, token)
 }
 
 // SetMaxStreams changes the limit of streams of all connections.

@@ -77,8 +77,9 @@ type Android struct {
 type Accepted struct {
 	Message
 
-	Name string // as it was answered
-	At   time.Time
+	Name   string // as it was answered
+	At     time.Time
+	Remote string // the address of the client's connection
 }
 
 // Reply is what a script has the fake answer. Its zero value is the usual answer.
@@ -112,6 +113,7 @@ type Server struct {
 	accepted     []Accepted
 	connections  int
 	number       int
+	onConn       func(remote net.Addr)
 	now          func() time.Time
 }
 
@@ -142,11 +144,15 @@ func Start() (*Server, error) {
 	s.http = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}},
-		ConnState: func(_ net.Conn, state http.ConnState) {
+		ConnState: func(c net.Conn, state http.ConnState) {
 			if state == http.StateNew {
 				s.mu.Lock()
 				s.connections++
+				onConn := s.onConn
 				s.mu.Unlock()
+				if onConn != nil {
+					onConn(c.RemoteAddr())
+				}
 			}
 		},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connection{}, c) },
@@ -245,6 +251,13 @@ func (s *Server) SetScript(script func(Message) Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.script = script
+}
+
+// OnConn has a function called for each connection from now on, before its handshake.
+func (s *Server) OnConn(f func(remote net.Addr)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onConn = f
 }
 
 // SetTokenScript sets what is answered to each request for an access token; nil: the usual
@@ -398,7 +411,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m Message, reply
 	if reply.Accept || reply.Status == 0 && !reply.Cut && !gone {
 		s.number++
 		name = fmt.Sprintf("projects/%s/messages/0:%d", Project, s.number)
-		s.accepted = append(s.accepted, Accepted{m, name, now})
+		s.accepted = append(s.accepted, Accepted{m, name, now, r.RemoteAddr})
 	}
 	s.mu.Unlock()
 	switch {

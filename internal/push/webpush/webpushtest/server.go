@@ -59,6 +59,8 @@ type Options struct {
 	// OnAccept is called for each in any case, if it is not nil, before it is answered.
 	Forget   bool
 	OnAccept func(Acceptance)
+	// OnConn is called for each connection, before its handshake, if it is not nil.
+	OnConn func(remote net.Addr)
 }
 
 // Server is a push service. Its methods are safe for concurrent use.
@@ -113,7 +115,12 @@ func Start(o Options) (*Server, error) {
 		TLSConfig:   &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 250},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
-		ErrorLog:    discarded,
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if state == http.StateNew && o.OnConn != nil {
+				o.OnConn(c.RemoteAddr())
+			}
+		},
+		ErrorLog: discarded,
 	}
 	go func() {
 		defer close(s.done)
