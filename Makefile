@@ -12,7 +12,7 @@ SEED          ?=
 SERVERS       ?= installed
 # How many failovers "make chaos-mysql" makes, at least 3.
 FAILOVERS     ?= 20
-# How many processes "make chaos-queue" kills.
+# How many processes "make chaos-queue" and "make chaos-push" kill.
 KILLS         ?= 1000
 
 # The packages whose tests take longest begin first.
@@ -143,8 +143,8 @@ chaos: test-deps ## kill, stop, cut and delay everything for long (DURATION=10m 
 		$(GO) test -race -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/endtoend
 
 .PHONY: chaos-push
-chaos-push: test-deps ## the same for push, until 1,000 kills or DURATION (DURATION=20m SEED=1234)
-	ACTIVITYD_CHAOS_PUSH='$(DURATION)' ACTIVITYD_SEED='$(SEED)' \
+chaos-push: test-deps ## the same for push, until so many processes were killed (KILLS=1000 SEED=1234)
+	ACTIVITYD_KILLS='$(KILLS)' ACTIVITYD_SEED='$(SEED)' \
 		$(GO) test -race -count=1 -timeout 0 -v -run '^TestPushChaos$$' ./internal/endtoend
 
 .PHONY: chaos-mysql

@@ -1,13 +1,16 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
+	"cmp"
 	"database/sql"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -115,21 +118,91 @@ func TestPushImport(t *testing.T) {
 	}
 }
 
+// deviceFile returns a file of so many devices of members.
+func deviceFile(t *testing.T, members, devices int) (path string) {
+	t.Helper()
+	var text bytes.Buffer
+	for i := range devices {
+		fmt.Fprintln(&text, deviceLine(1+i%members, i))
+	}
+	path = filepath.Join(t.TempDir(), "devices.ndjson")
+	must(t, os.WriteFile(path, text.Bytes(), 0o600))
+	return path
+}
+
+// A process that is stopped in the middle, perhaps with locks in the database, and goes on when another one has imported
+// the same, or waits for it, doubles and loses nothing: each device is added by one of the two.
+func TestPushImportGoesOnAfterAStop(t *testing.T) {
+	t.Parallel()
+	const members, devices = 2000, 10_000
+	dsn, db := withMembers(t, members)
+	path := deviceFile(t, members, devices)
+	whole, err := os.ReadFile(path)
+	must(t, err)
+	self, err := os.Executable()
+	must(t, err)
+	var said [2]bytes.Buffer
+	start := func(i int, file string) (*exec.Cmd, io.WriteCloser) {
+		c := exec.CommandContext(t.Context(), self, "push", "import", file, "--mysql-dsn="+dsn)
+		c.Env, c.Stdout, c.Stderr = append(os.Environ(), asProgram+"=1"), &said[i], t.Output()
+		in, err := c.StdinPipe()
+		must(t, err)
+		must(t, c.Start())
+		return c, in
+	}
+	first, in := start(0, "-")
+	fed := make(chan error, 1)
+	rest := make(chan []byte)
+	go func() {
+		var err error
+		for part := range rest {
+			if err == nil {
+				_, err = in.Write(part)
+			}
+		}
+		fed <- cmp.Or(err, in.Close())
+	}()
+	rest <- whole[:len(whole)*9/10] // so that it cannot end before
+	eventually(t, "some devices are there", func() bool { return number(t, db, "SELECT COUNT(*) FROM push_devices") >= 1000 })
+	must(t, first.Process.Signal(syscall.SIGSTOP))
+	before := number(t, db, "SELECT COUNT(*) FROM push_devices")
+	second, _ := start(1, path)
+	ended := make(chan error, 1)
+	go func() { ended <- second.Wait() }()
+	eventually(t, "the second has ended, or waits for what the first has locked", func() bool {
+		return len(ended) > 0 || number(t, db, "SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p"+
+			" ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE() AND t.trx_state = 'LOCK WAIT'") > 0
+	})
+	must(t, first.Process.Signal(syscall.SIGCONT))
+	rest <- whole[len(whole)*9/10:]
+	close(rest)
+	must(t, <-fed)
+	must(t, first.Wait())
+	must(t, <-ended)
+	sum := 0
+	for i := range said {
+		var added, known int
+		if _, err := fmt.Sscanf(said[i].String(), "devices added: %d, replaced: 0, known: %d,", &added, &known); err != nil || added+known != devices {
+			t.Errorf("process %d said %q, %v", i+1, said[i].String(), err)
+		}
+		sum += added
+	}
+	if n := number(t, db, "SELECT COUNT(*) FROM push_devices"); n != devices || sum != devices || before == devices {
+		t.Errorf("%d devices, %d were added, want %d; there were %d at the stop", n, sum, devices, before)
+	}
+	if n := number(t, db, "SELECT COUNT(*) FROM push_devices WHERE"+
+		fmt.Sprintf(" member_id <> 1 + SUBSTR(JSON_UNQUOTE(JSON_EXTRACT(address, '$.token')), 3) %% %d", members)); n != 0 {
+		t.Errorf("%d devices are of other members", n)
+	}
+}
+
 // A process that is killed in the middle loses nothing: when the same is imported again, each
 // address is one device of the member that registered it last.
 func TestPushImportGoesOnAfterAKill(t *testing.T) {
 	t.Parallel()
 	const members, devices = 2000, 6000
 	dsn, db := withMembers(t, members)
-	path := filepath.Join(t.TempDir(), "devices.ndjson")
-	f, err := os.Create(path)
-	must(t, err)
-	w := bufio.NewWriter(f)
-	for i := range devices {
-		fmt.Fprintln(w, deviceLine(1+i%members, i))
-	}
-	must(t, w.Flush())
-	must(t, f.Close())
+	path := deviceFile(t, members, devices)
 	self, err := os.Executable()
 	must(t, err)
 	for kill := 1; kill <= 3; kill++ {

@@ -14,7 +14,7 @@
 //	ACTIVITYD_SEED=1234 go test -race ./internal/endtoend
 //
 // makes the same choices again; "make chaos DURATION=10m" sets ACTIVITYD_CHAOS, how
-// long TestChaos goes on, "make chaos-push DURATION=20m" ACTIVITYD_CHAOS_PUSH, for
+// long TestChaos goes on, "make chaos-push KILLS=1000" ACTIVITYD_KILLS, for
 // TestPushChaos, and "make chaos-mysql FAILOVERS=20" ACTIVITYD_FAILOVERS, for
 // TestMySQLFailsOver. How the goroutines interleave is not repeated.
 package endtoend

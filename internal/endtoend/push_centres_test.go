@@ -40,6 +40,8 @@ func TestPushSurvivesTheLossOfACentre(t *testing.T) {
 	j.checkNothingStuck()
 	j.checkComplete()
 	j.checkAllowed()
+	j.checkBursts()
+	j.checkDevices()
 	t.Logf("%v; %d doubles", j, len(j.checkDoubles()))
 	c.checkStreams(t, j)
 	c.second.finish(t)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/stream"
 )
 
@@ -28,7 +29,6 @@ type pushFleet struct {
 	*fleet // its servers, proxies and processes
 	*pushSite
 
-	faults  windows
 	kills   atomic.Int64
 	watcher *doublesWatcher
 }
@@ -58,9 +58,11 @@ func newPushFleet(t *testing.T, seed uint64) *pushFleet {
 // process is an activityd that does all. The lease of what it sends is the program's own.
 func (s *pushSite) process(t *testing.T, name, dsn, redisURL string) *program {
 	t.Helper()
-	return serving(t, name, dsn, redisURL, append([]string{
+	p := serving(t, name, dsn, redisURL, append([]string{
 		fmt.Sprint("--need=", s.settings.Need), "--poll=200ms", "--grace=5s", "ACTIVITYD_AUDIT_SWEEP_RATE=0", fmt.Sprint("--task-lease=", leaseOfFleet),
 	}, s.senders...)...)
+	s.owners.add(p)
+	return p
 }
 
 // live lets producers, and members who change things, work until the function that it
@@ -72,6 +74,7 @@ func (f *pushFleet) live(ctx context.Context) (rest func() error) {
 func (s *pushSite) live(ctx context.Context, seed uint64, client *http.Client, api func(*rand.Rand) *program, others ...func(context.Context) error) (rest func() error) {
 	var resting atomic.Bool
 	var load pressure
+	all := ctx
 	group, ctx := errgroup.WithContext(ctx)
 	for i, way := range []string{byRow, byStream, byHTTP} {
 		rnd := rand.New(rand.NewPCG(seed, 600+uint64(i)))
@@ -95,6 +98,10 @@ func (s *pushSite) live(ctx context.Context, seed uint64, client *http.Client, a
 	group.Go(func() error {
 		return every(ctx, 30*time.Millisecond, &resting, func() error { return s.change(ctx, changes) })
 	})
+	sleep := rand.New(rand.NewPCG(seed, 701))
+	group.Go(func() error {
+		return every(ctx, 200*time.Millisecond, &resting, func() error { return s.sleep(ctx, sleep) })
+	})
 	for _, do := range others {
 		group.Go(func() error {
 			return every(ctx, 300*time.Millisecond, &resting, func() error { return do(ctx) })
@@ -103,7 +110,7 @@ func (s *pushSite) live(ctx context.Context, seed uint64, client *http.Client, a
 	var once sync.Once
 	return func() error {
 		once.Do(func() { resting.Store(true) })
-		return group.Wait()
+		return cmp.Or(group.Wait(), s.wake(all))
 	}
 }
 
@@ -113,9 +120,9 @@ func (f *pushFleet) pushMonkeys() []*monkey {
 	half := len(f.workers) / 2
 	var all []*monkey
 	for i, kinds := range [][]fault{
-		f.killing(f.workers[:half]), f.killing(f.workers[half:]), f.noted(f.mysqlFaults()), f.noted(f.redisFaults()), f.servicesFaults(),
+		f.killing(f.workers[:half]), f.killing(f.workers[half:]), f.noted(f.mysqlFaults()), f.redisFaults(), f.servicesFaults(),
 	} {
-		all = append(all, &monkey{rnd: rand.New(rand.NewPCG(f.seed, 300+uint64(i))), kinds: kinds, record: &f.fleet.faults})
+		all = append(all, &monkey{rnd: rand.New(rand.NewPCG(f.seed, 300+uint64(i))), kinds: kinds, record: &f.faults})
 	}
 	return all
 }
@@ -126,31 +133,29 @@ func (f *pushFleet) killing(some []*program) []fault {
 		p := some[rnd.IntN(len(some))]
 		f.kills.Add(1)
 		f.watcher.look(ctx, p)
-		err := f.faults.during("kill", func() error { return f.watcher.kill(p) })
+		err := f.wrong.during(window{what: "kill", of: p.latest()}, func() error { return f.watcher.kill(p) })
 		return cmp.Or(err, between(ctx, rnd, 0, 300*time.Millisecond), p.start(ctx))
 	}}
 	return []fault{kill, kill, kill, kill, kill, kill, kill, {
 		"activityd stopped past its lease", func(ctx context.Context, rnd *rand.Rand) error {
 			p := some[rnd.IntN(len(some))]
-			f.kills.Add(1)
-			return f.faults.during("stop", func() error {
+			return f.wrong.during(window{what: stopped, of: p.latest()}, func() error {
 				return whileWrong(ctx, rnd, leaseOfPush+500*time.Millisecond, leaseOfPush+1500*time.Millisecond, p.freeze, p.thaw)
 			})
 		},
 	}}
 }
 
+const stopped = "stop" // of a process
+
 // leaseOfPush is that of notifications.
 const leaseOfPush = 5 * time.Second
 
-// noted has faults of servers noted and counted.
+// noted has faults of the database noted: its receipts may be late or lost.
 func (f *pushFleet) noted(faults []fault) (all []fault) {
 	for _, one := range faults {
 		all = append(all, fault{one.name, func(ctx context.Context, rnd *rand.Rand) error {
-			if strings.Contains(one.name, "killed") || one.name == "Redis emptied" {
-				f.kills.Add(1)
-			}
-			return f.faults.during(one.name, func() error { return one.strike(ctx, rnd) })
+			return f.wrong.during(window{what: one.name}, func() error { return one.strike(ctx, rnd) })
 		}})
 	}
 	return all
@@ -159,14 +164,13 @@ func (f *pushFleet) noted(faults []fault) (all []fault) {
 // redisFaults has the loss of the stream, too.
 func (f *pushFleet) redisFaults() []fault {
 	return append(f.fleet.redisFaults(), fault{"the stream emptied", func(ctx context.Context, _ *rand.Rand) error {
-		f.kills.Add(1)
-		return f.lossy(func() error { return f.client.Del(ctx, stream.Key).Err() })
+		return f.fleet.lossy(func() error { return f.client.Del(ctx, stream.Key).Err() })
 	}})
 }
 
 func (f *pushFleet) servicesFaults() []fault {
 	cut := fault{"connections to APNs cut", func(context.Context, *rand.Rand) error {
-		return f.faults.during("cut", func() error { f.apns.Cut(); return nil })
+		return f.wrong.during(window{what: "cut", platform: apns.Platform}, func() error { f.apns.Cut(); return nil })
 	}}
 	return []fault{cut, cut, {"APNs goes away", func(context.Context, *rand.Rand) error {
 		f.apns.GoAway("")
@@ -174,10 +178,12 @@ func (f *pushFleet) servicesFaults() []fault {
 	}}, {"APNs takes one at a time", func(ctx context.Context, rnd *rand.Rand) error {
 		return whileWrong(ctx, rnd, 200*time.Millisecond, 800*time.Millisecond,
 			func() error { f.apns.SetMaxStreams(1); return nil }, func() error { f.apns.SetMaxStreams(1000); return nil })
-	}}, {"connections to browsers cut", func(ctx context.Context, rnd *rand.Rand) error {
-		return f.faults.during("cut", func() error {
-			return whileWrong(ctx, rnd, 0, 300*time.Millisecond, func() error { f.pushSite.faults.cutWeb.Store(true); return nil }, func() error { return nil })
-		})
+	}}, {"a connection to browsers cut", func(context.Context, *rand.Rand) error {
+		f.pushSite.lossy.cutWeb.Store(true)
+		return nil
+	}}, {"a connection to FCM cut", func(context.Context, *rand.Rand) error {
+		f.pushSite.lossy.cutFCM.Store(true)
+		return nil
 	}}}
 }
 
@@ -261,7 +267,7 @@ func (w *doublesWatcher) kill(p *program) error {
 	defer w.mu.Unlock()
 	last := w.of[r]
 	w.inFlight = append(w.inFlight, last.inFlight)
-	w.blind.all = append(w.blind.all, window{p.name, last.at, time.Now()})
+	w.blind.all = append(w.blind.all, window{what: p.name, from: last.at, to: time.Now()})
 	return err
 }
 

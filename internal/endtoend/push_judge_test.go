@@ -3,11 +3,14 @@
 package endtoend_test
 
 import (
+	"cmp"
 	"database/sql"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,12 +21,15 @@ import (
 // taken is a message that a push service accepted.
 type taken struct {
 	at       time.Time
+	of       *run // that sent it; nil if that is not known
 	device   *pushDevice
 	event    string
 	title    string
 	collapse string
 	count    int
 }
+
+func (m *taken) key() fateKey { return fateKey{m.event, m.device.id} }
 
 // fateKey is an event for a device.
 type fateKey struct {
@@ -51,8 +57,12 @@ type pushJudge struct {
 	collapse map[burstKey]string // the collapse ids
 	notified map[string]bool     // events that were put into the queue
 
-	messages, accepted, counted, unseen, unwanted, away int
-	faults                                              int // that were found
+	messages, accepted, counted, unseen, blocked, unwanted, away int
+
+	exact                     int // messages that tell what the last look saw
+	throughQuiet, heldByQuiet int // urgent messages in quiet hours, and others after them
+	bursted, unknown          int // bursts of a device whose last text was looked at; messages of which no process is known
+	faults                    int // that were found
 }
 
 // newPushJudge reads everything, when all is done.
@@ -63,10 +73,15 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 		fates: make(map[fateKey]fate), notified: make(map[string]bool), collapse: make(map[burstKey]string),
 	}
 	for _, r := range s.apns.Accepted() {
-		j.take(r.Time, r.Token, r.Collapse, r.Payload)
+		j.takeJSON(taken{at: r.Time, of: s.owners.at(r.Remote, r.Time), device: s.byKey[r.Token], collapse: r.Collapse}, r.Payload)
 	}
 	for _, a := range s.web.Accepted() {
-		j.take(a.At, a.Subscription, a.Topic, a.Payload)
+		j.takeJSON(taken{at: a.At, of: s.owners.at(a.Remote, a.At), device: s.byKey[a.Subscription], collapse: a.Topic}, a.Payload)
+	}
+	for _, a := range s.fcm.Accepted() {
+		count, err := strconv.Atoi(a.Data["count"])
+		must(t, err)
+		j.take(taken{a.At, s.owners.at(a.Remote, a.At), s.byKey[a.Token], a.Data["event"], a.Notification.Title, a.Android.CollapseKey, count})
 	}
 	j.read("SELECT id, 0, '', '', 0 FROM notified", func(id string, _ uint64, _ fate) { j.notified[id] = true })
 	j.read("SELECT e.id, r.device_id, r.state, r.reason, r.at FROM push_receipts r JOIN push_events e ON e.number = r.event_number",
@@ -78,10 +93,22 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 				j.fates[k] = f
 			}
 		})
+	// What was written for several devices at once.
+	j.read("SELECT e.id, d.device_id, 'accepted', '', a.at FROM push_accepted a JOIN push_events e ON e.number = a.event_number,"+
+		" JSON_TABLE(a.devices, '$[*]' COLUMNS (device_id BIGINT UNSIGNED PATH '$[1]')) AS d",
+		func(id string, device uint64, f fate) {
+			if d := j.byID[device]; d != nil {
+				device = d.id
+			}
+			if k := (fateKey{id, device}); j.fates[k].state != "accepted" || f.at.Before(j.fates[k].at) {
+				j.fates[k] = f
+			}
+		})
 	return j
 }
 
-func (j *pushJudge) take(at time.Time, key, collapse string, payload []byte) {
+func (j *pushJudge) takeJSON(m taken, payload []byte) {
+	j.t.Helper()
 	var shown struct {
 		Title string `json:"title"`
 		APS   struct {
@@ -93,14 +120,26 @@ func (j *pushJudge) take(at time.Time, key, collapse string, payload []byte) {
 		Count int    `json:"count"`
 	}
 	must(j.t, json.Unmarshal(payload, &shown))
-	m := taken{at, j.byKey[key], shown.Event, shown.Title + shown.APS.Alert.Title, collapse, shown.Count}
+	m.event, m.title, m.count = shown.Event, shown.Title+shown.APS.Alert.Title, shown.Count
+	j.take(m)
+}
+
+func (j *pushJudge) take(m taken) {
+	j.t.Helper()
 	j.messages++
-	k := fateKey{m.event, m.device.id}
+	if m.of == nil {
+		j.unknown++
+	}
+	k := m.key()
 	j.taken[k] = append(j.taken[k], m)
 	if e := j.sent[m.event]; e != nil && e.collapse != "" {
-		j.collapse[burstKey{e.kind, e.collapse}] = collapse
+		b := burstKey{e.kind, e.collapse}
+		if other, known := j.collapse[b]; known && other != m.collapse {
+			j.wrongf("the burst %v has the collapse ids %q and %q", b, other, m.collapse)
+		}
+		j.collapse[b] = m.collapse
 	}
-	k.event = collapse
+	k.event = m.collapse
 	j.bursts[k] = append(j.bursts[k], m)
 }
 
@@ -149,6 +188,9 @@ func (j *pushJudge) checkComplete() {
 	}
 }
 
+// gone are the reasons of receipts of devices whose app is not there any more.
+var gone = []string{"Unregistered", "UNREGISTERED", "gone"}
+
 func (j *pushJudge) checkReached(e *sentEvent, d *pushDevice) {
 	j.t.Helper()
 	k := fateKey{e.id, d.id}
@@ -158,12 +200,14 @@ func (j *pushJudge) checkReached(e *sentEvent, d *pushDevice) {
 	}
 	f, known := j.fates[k]
 	switch until := f.at.Add(time.Second); {
-	case !known && d.live.could(isFalse, e.began, j.ended):
+	case !known && (d.live.could(isFalse, e.began, j.ended) || d.member.alive.could(isFalse, e.began, j.ended)):
 		j.away++
 	case !known:
 		j.wrongf("LOST: event %s (%s) did not reach device %d of member %s, and nothing says why: %s", e.id, e.way, d.id, d.member.id, j.traces(e))
 	case f.state == "accepted" && f.reason == "doubled" && e.collapse != "" && j.isCounted(e, d):
 		j.counted++
+	case f.state == "failed" && slices.Contains(gone, f.reason) && d.live.could(isFalse, e.began, until):
+		j.away++
 	case f.state != "skipped":
 		j.wrongf("LOST: event %s (%s) did not reach device %d of member %s: %s %q", e.id, e.way, d.id, d.member.id, f.state, f.reason)
 	case f.reason == "not_visible" && e.photo && j.couldClass(e, d.member, false, e.began, until):
@@ -171,7 +215,9 @@ func (j *pushJudge) checkReached(e *sentEvent, d *pushDevice) {
 	case f.reason == "opted_out" && e.kind == restlessType && d.member.wants.could(isFalse, e.began, until),
 		f.reason == "muted" && e.actor == mutedActor && d.member.muted.could(isTrue, e.began, until):
 		j.unwanted++
-	case f.reason == "no_device" && d.live.could(isFalse, e.began, until):
+	case f.reason == "blocked" && d.member.blocked[e.actor].could(isTrue, e.began, until):
+		j.blocked++
+	case f.reason == "no_device" && (d.live.could(isFalse, e.began, until) || d.member.alive.could(isFalse, e.began, until)):
 		j.away++
 	default:
 		j.wrongf("LOST: event %s (%s) did not reach device %d of member %s: %s %q, which is not so", e.id, e.way, d.id, d.member.id, f.state, f.reason)
@@ -205,40 +251,119 @@ func (j *pushJudge) couldClass(e *sentEvent, r *recipient, sees bool, from, to t
 const oldestLook = 10*time.Second + leaseOfPush + 5*time.Second
 
 // checkAllowed: nothing reached a device that it was not for. Of a message whose title is the
-// username of the actor, the title says which visibility the last look saw.
-func (j *pushJudge) checkAllowed() (exact int) {
+// username of the actor, the title says exactly what the last look saw.
+func (j *pushJudge) checkAllowed() {
 	j.t.Helper()
 	for k, messages := range j.taken {
-		e := j.sent[k.event]
-		if e == nil {
-			continue // a row without an id, of which the producer does not know
-		}
-		for _, m := range messages {
-			r, from := m.device.member, m.at.Add(-oldestLook)
-			if !slices.Contains(e.audience(j.pushSite), r) {
-				j.wrongf("event %s came to member %s, who is no recipient", e.id, r.id)
-			}
-			if class := classIn(m.title); e.photo && class != "" {
-				exact++
-				if !r.sees(e.actor, class) {
-					j.wrongf("event %s came to member %s, when the photo was visible to %q", e.id, r.id, class)
-				}
-			}
-			if e.photo && !j.couldClass(e, r, true, from, m.at) {
-				j.wrongf("event %s came to member %s, who could not see the photo for %v", e.id, r.id, oldestLook)
-			}
-			if e.kind == restlessType && !r.wants.could(isTrue, from, m.at) {
-				j.wrongf("event %s came to member %s, who had opted out for %v", e.id, r.id, oldestLook)
-			}
-			if e.actor == mutedActor && !r.muted.could(isFalse, from, m.at) {
-				j.wrongf("event %s came to member %s, who had muted the actor for %v", e.id, r.id, oldestLook)
-			}
-			if !m.device.live.could(isTrue, from, m.at) {
-				j.wrongf("event %s came to a device of member %s that was gone for %v", e.id, r.id, oldestLook)
+		if e := j.sent[k.event]; e != nil { // else it is a row without an id, of which the producer does not know
+			for _, m := range messages {
+				j.checkLook(e, m)
+				j.checkTimes(e, m.device.member, m)
 			}
 		}
 	}
-	return exact
+}
+
+func (j *pushJudge) checkLook(e *sentEvent, m taken) {
+	j.t.Helper()
+	r := m.device.member
+	state, told := j.photos[e.actor].stateIn(m.title)
+	if !told {
+		return
+	}
+	j.exact++
+	if e.photo && !r.sees(e.actor, state.class) {
+		j.wrongf("event %s came to member %s, when the photo was visible to %q", e.id, r.id, state.class)
+	}
+	if state.blocked[r.id] {
+		j.wrongf("event %s came to member %s, when one of the two blocked the other", e.id, r.id)
+	}
+	if state.deleted[r.id] {
+		j.wrongf("event %s came to %s, who was no member", e.id, r.id)
+	}
+}
+
+// checkTimes checks what changes at times that are known.
+func (j *pushJudge) checkTimes(e *sentEvent, r *recipient, m taken) {
+	j.t.Helper()
+	from := m.at.Add(-oldestLook)
+	if !slices.Contains(e.audience(j.pushSite), r) {
+		j.wrongf("event %s came to member %s, who is no recipient", e.id, r.id)
+	}
+	if e.photo && !j.couldClass(e, r, true, from, m.at) {
+		j.wrongf("event %s came to member %s, who could not see the photo for %v", e.id, r.id, oldestLook)
+	}
+	for what, could := range map[string]bool{
+		"had opted out":         e.kind != restlessType || r.wants.could(isTrue, from, m.at),
+		"had muted the actor":   e.actor != mutedActor || r.muted.could(isFalse, from, m.at),
+		"and the actor blocked": r.blocked[e.actor].could(isFalse, from, m.at),
+		"was no member":         r.alive.could(isTrue, from, m.at),
+		"had no such device":    m.device.live.could(isTrue, from, m.at),
+	} {
+		if !could {
+			j.wrongf("event %s came to member %s, who %s for %v", e.id, r.id, what, oldestLook)
+		}
+	}
+	switch asleep := !r.quiet.could(isFalse, from, m.at); {
+	case asleep && e.urgent:
+		j.throughQuiet++
+	case asleep:
+		j.wrongf("EARLY: event %s came to member %s in its quiet hours", e.id, r.id)
+	case !e.urgent && !r.quiet.could(isFalse, e.began, e.began):
+		j.heldByQuiet++
+	}
+}
+
+// checkBursts: the last message of each burst of a device has the text of the newest event of all that
+// were accepted.
+func (j *pushJudge) checkBursts() {
+	j.t.Helper()
+	type order struct{ created, task uint64 }
+	orders := make(map[string]order)
+	j.read("SELECT id, created_at, '', '', task_id FROM push_events", func(id string, created uint64, f fate) {
+		orders[id] = order{created, uint64(f.at.UnixMilli())}
+	})
+	newest := make(map[fateKey]string)
+	isNewer := func(a, b string) bool {
+		x, y := orders[a], orders[b]
+		return cmp.Or(cmp.Compare(x.created, y.created), cmp.Compare(x.task, y.task)) > 0
+	}
+	for k, f := range j.fates {
+		e := j.sent[k.event]
+		if e == nil || e.collapse == "" || f.state != "accepted" {
+			continue
+		}
+		b := fateKey{j.collapse[burstKey{e.kind, e.collapse}], k.device}
+		if newest[b] == "" || isNewer(e.id, newest[b]) {
+			newest[b] = e.id
+		}
+	}
+	for k, messages := range j.bursts {
+		last := slices.MaxFunc(messages, func(a, b taken) int { return a.at.Compare(b.at) })
+		want := newest[k]
+		if want == "" || last.device.member.restless || j.sent[want].photo { // it may be hidden by now
+			continue
+		}
+		j.bursted++
+		if last.event != want && isNewer(want, last.event) {
+			j.wrongf("the last message of the burst %v of device %d, at %v, is about event %s, and the newest is %s, accepted at %v: %v",
+				j.sent[want].collapse, k.device, last.at, last.event, want, j.fates[fateKey{want, k.device}].at, messages)
+		}
+	}
+}
+
+// checkDevices: a device that was registered last, and not uninstalled since, is there.
+func (j *pushJudge) checkDevices() {
+	j.t.Helper()
+	there := make(map[uint64]bool)
+	j.read("SELECT '', id, '', '', 0 FROM push_devices WHERE gone_at IS NULL", func(_ string, device uint64, _ fate) { there[device] = true })
+	for _, r := range j.recipients {
+		for _, d := range r.devices {
+			if d.live.latest() && !there[d.latest] {
+				j.wrongf("device %d of member %s, which was registered last, is gone", d.id, r.id)
+			}
+		}
+	}
 }
 
 // double is a message that was accepted again.
@@ -262,12 +387,37 @@ func (j *pushJudge) checkDoubles() (all []double) {
 	return all
 }
 
-// inFlightAt returns how many messages were accepted, and not known to be, within a time.
+// reason returns what may have caused a double: what was wrong with the first message between its acceptance
+// and its receipt, if there is one before it was sent again. What a process was about to send when it was stopped, it
+// sends afterwards. Nil: nothing.
+func (j *pushJudge) reason(d double) *window {
+	until := d.again.at
+	if f := j.fates[d.first.key()]; f.state == "accepted" && f.at.Before(until) {
+		until = f.at.Add(time.Millisecond) // receipts have whole ones
+	}
+	for i := range j.wrong.all {
+		w := &j.wrong.all[i]
+		if !w.from.After(until) && !w.to.Before(d.first.at) && w.concerns(d.first) ||
+			w.what == stopped && w.of == d.again.of && !w.from.After(d.again.at) && !w.to.Before(d.first.at) {
+			return w
+		}
+	}
+	return nil
+}
+
+// concerns reports whether something was wrong with the message, if it was under way then.
+func (w *window) concerns(m taken) bool {
+	return (w.of == nil || m.of == nil || w.of == m.of) && (w.platform == "" || w.platform == m.device.of) && (w.key == "" || w.key == m.device.key)
+}
+
+// inFlightAt returns how many messages of a process were accepted, and had no receipt, when it was killed.
 func (j *pushJudge) inFlightAt(w window) (n int) {
 	for k, messages := range j.taken {
 		f := j.fates[k]
-		if !messages[0].at.After(w.to) && (f.state != "accepted" || f.at.After(w.from)) && messages[0].at.After(w.from.Add(-time.Minute)) {
-			n++
+		for _, m := range messages {
+			if m.of == w.of && !m.at.After(w.to) && (f.state != "accepted" || f.at.After(w.from)) {
+				n++
+			}
 		}
 	}
 	return n
@@ -278,7 +428,7 @@ func (j *pushJudge) checkNothingStuck() {
 	j.t.Helper()
 	for _, one := range []struct{ what, query string }{
 		{"tasks are left", "SELECT " + leftTasks},
-		{"receipts say failed", "SELECT COUNT(*) FROM push_receipts WHERE state = 'failed'"},
+		{"receipts say failed", "SELECT COUNT(*) FROM push_receipts WHERE state = 'failed' AND reason NOT IN ('" + strings.Join(gone, "', '") + "')"},
 	} {
 		var n int
 		must(j.t, j.db.QueryRowContext(j.t.Context(), one.query).Scan(&n))
@@ -298,6 +448,9 @@ func (j *pushJudge) String() string {
 			lost[e.way]++
 		}
 	}
-	return fmt.Sprintf("events in the queue: %v, lost before: %v; messages accepted: %d; of what was to reach a device: %d accepted,"+
-		" %d counted in a burst, %d invisible, %d unwanted, %d without the device", ways, lost, j.messages, j.accepted, j.counted, j.unseen, j.unwanted, j.away)
+	expected := j.accepted + j.counted + j.unseen + j.blocked + j.unwanted + j.away
+	return fmt.Sprintf("events in the queue: %v, lost before: %v; messages accepted: %d, %d of them by unknown processes; expected at a device: %d, of these %d accepted,"+
+		" %d counted in a burst, %d invisible, %d blocked, %d unwanted, %d without the device; %d messages tell what the last look saw;"+
+		" %d urgent ones in quiet hours, %d others after them; %d last texts of bursts; faults found: %d", ways, lost, j.messages, j.unknown,
+		expected, j.accepted, j.counted, j.unseen, j.blocked, j.unwanted, j.away, j.exact, j.throughQuiet, j.heldByQuiet, j.bursted, j.faults)
 }

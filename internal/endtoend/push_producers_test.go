@@ -34,7 +34,8 @@ type sentEvent struct {
 	way        string
 	kind       string
 	actor      member.ID
-	photo      bool        // it is about the photo of the actor
+	photo      bool // it is about the photo of the actor
+	urgent     bool
 	recipients []member.ID // nil: the followers
 	title      string      // "": the username of the actor
 	collapse   string
@@ -51,11 +52,12 @@ type eventArgs struct {
 	Recipients []string `json:"recipients,omitempty"`
 	Title      string   `json:"title,omitempty"`
 	Body       string   `json:"body,omitempty"`
+	Urgent     bool     `json:"urgent,omitempty"`
 	Collapse   string   `json:"collapse"`
 }
 
 func (e *sentEvent) args(s *pushSite) eventArgs {
-	a := eventArgs{ID: e.id, Type: e.kind, Title: e.title, Body: "chaos", Collapse: e.collapse}
+	a := eventArgs{ID: e.id, Type: e.kind, Title: e.title, Body: "chaos", Urgent: e.urgent, Collapse: e.collapse}
 	if e.photo {
 		a.Object = fmt.Sprint("photo:", s.photos[e.actor].id)
 	}
@@ -136,9 +138,9 @@ func (p *pushProducer) event() *sentEvent {
 	p.next++
 	e := &sentEvent{
 		id: fmt.Sprintf("%s-%d", p.prefix, p.next), way: p.way, actor: member.ID(1 + p.rnd.IntN(pushActors)),
-		kind: []string{"upload", "comment", restlessType}[p.rnd.IntN(3)], photo: p.rnd.IntN(2) == 0,
+		kind: []string{"upload", "comment", restlessType}[p.rnd.IntN(3)], photo: p.rnd.IntN(2) == 0, urgent: p.rnd.IntN(8) == 0,
 	}
-	if p.way == byHTTP || !e.photo {
+	if p.way == byHTTP || !e.photo && p.rnd.IntN(2) == 0 {
 		e.title = "title of " + e.id
 	}
 	if p.rnd.IntN(10) < 7 || p.way == byHTTP { // the followers are the others

@@ -1,37 +1,40 @@
+//go:build unix
+
 package endtoend_test
 
 import (
 	"math/rand/v2"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
 
+	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/push/apns/apnstest"
+	"github.com/activityd/activityd/internal/push/fcm"
+	"github.com/activityd/activityd/internal/push/fcm/fcmtest"
+	"github.com/activityd/activityd/internal/push/webpush"
 	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
 )
 
 // lossyServices have the push services answer after some milliseconds, and lose some of their
 // answers.
 type lossyServices struct {
-	apns   *apnstest.Server
-	cutWeb atomic.Bool // the next message is taken, and then its connection is cut
-
-	mu   sync.Mutex
-	lost map[string]int // answers to accepted messages, by the device's token
+	wrong          *windows
+	cutWeb, cutFCM atomic.Bool // the next message is taken, and then its connection is cut
 }
 
-func newLossyServices(apns *apnstest.Server, web *webpushtest.Server) *lossyServices {
-	l := &lossyServices{apns: apns, lost: make(map[string]int)}
+func newLossyServices(wrong *windows, apple *apnstest.Server, web *webpushtest.Server, google *fcmtest.Server) *lossyServices {
+	l := &lossyServices{wrong: wrong}
 	const one = 400 // of so many messages
-	apns.Answer(func(r apnstest.Request) apnstest.Answer {
-		a := apnstest.Answer{Delay: time.Duration(5+rand.IntN(35)) * time.Millisecond}
+	delay := func() time.Duration { return time.Duration(5+rand.IntN(35)) * time.Millisecond }
+	apple.Answer(func(r apnstest.Request) apnstest.Answer {
+		a := apnstest.Answer{Delay: delay()}
 		switch rand.IntN(one) {
 		case 0:
 			a.Reset, a.Accept = http2.ErrCodeInternal, true
-			l.lose(r.Token)
+			l.lose(window{what: "answer lost", platform: apns.Platform, key: r.Token})
 		case 1:
 			a.Reset = http2.ErrCodeRefusedStream
 		case 2:
@@ -40,30 +43,33 @@ func newLossyServices(apns *apnstest.Server, web *webpushtest.Server) *lossyServ
 		return a
 	})
 	web.Script(func(webpushtest.Request) webpushtest.Answer {
-		a := webpushtest.Answer{Delay: time.Duration(5+rand.IntN(35)) * time.Millisecond}
+		a := webpushtest.Answer{Delay: delay()}
 		switch {
 		case l.cutWeb.Swap(false):
 			a.Cut = true
+			l.lose(window{what: "cut", platform: webpush.Platform})
 		case rand.IntN(20*one) == 0:
 			a.Status, a.Header = http.StatusServiceUnavailable, http.Header{"Retry-After": {"1"}}
 		}
 		return a
 	})
+	google.SetScript(func(fcmtest.Message) fcmtest.Reply {
+		r := fcmtest.Reply{Delay: delay()}
+		switch {
+		case l.cutFCM.Swap(false):
+			r.Cut, r.Accept = true, true
+			l.lose(window{what: "cut", platform: fcm.Platform})
+		case rand.IntN(5*one) == 0:
+			r.Status, r.Canonical = http.StatusServiceUnavailable, "UNAVAILABLE"
+		}
+		return r
+	})
 	return l
 }
 
-func (l *lossyServices) lose(device string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lost[device]++
-}
-
-// answersLost returns how many answers were lost, but for those on connections that were cut.
-func (l *lossyServices) answersLost() (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, times := range l.lost {
-		n += times
-	}
-	return n
+// lose notes that answers are lost, at some time until a second from now: the service is to wait before that.
+func (l *lossyServices) lose(w window) {
+	w.from = time.Now()
+	w.to = w.from.Add(time.Second)
+	l.wrong.add(w)
 }

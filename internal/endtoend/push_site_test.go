@@ -6,10 +6,12 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,13 +24,16 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/push/apns/apnstest"
+	"github.com/activityd/activityd/internal/push/fcm"
+	"github.com/activityd/activityd/internal/push/fcm/fcmtest"
 	"github.com/activityd/activityd/internal/push/webpush"
 	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
 	"github.com/activityd/activityd/internal/site"
 )
 
 // Who lives on a site with push. Of the recipients, every third one is restless: it opts
-// out, mutes the first actor, and has devices that come and go. The others change nothing.
+// out, mutes the first actor, blocks actors and is blocked by them, has devices that come and go, and is no member at
+// times. Of the others, some have quiet hours, and all else stays as it is.
 const (
 	pushActors     = 6
 	pushRecipients = 60
@@ -44,12 +49,16 @@ type pushSite struct {
 	store      *push.MySQL   // the site's own way to change devices and settings
 	producer   *redis.Client // the site's own way to the stream
 	apns       *apnstest.Server
+	fcm        *fcmtest.Server
 	web        *webpushtest.Server
+	wrong      *windows // what may cause doubles
+	owners     *owners
 	senders    []string // settings of activityd, for these push services
 	recipients []*recipient
+	sleepers   []*recipient           // of these, those with quiet hours
 	byKey      map[string]*pushDevice // by token, or id of the subscription
 	photos     map[member.ID]*photo   // by actor: each has one
-	faults     *lossyServices
+	lossy      *lossyServices
 
 	mu   sync.Mutex
 	byID map[uint64]*pushDevice
@@ -63,8 +72,12 @@ type recipient struct {
 	follows  map[member.ID]bool // actors
 	friendOf map[member.ID]bool // actors who call it a friend
 	devices  []*pushDevice
-	wants    *timeline[bool] // events of restlessType
-	muted    *timeline[bool] // mutedActor
+	wants    *timeline[bool]               // events of restlessType
+	muted    *timeline[bool]               // mutedActor
+	blocked  map[member.ID]*timeline[bool] // by actor
+	alive    *timeline[bool]               // it is a member
+	quiet    *timeline[bool]               // it has quiet hours now
+	until    time.Time                     // of a sleeper: when that changes
 }
 
 // pushDevice is a phone or a browser.
@@ -74,28 +87,42 @@ type pushDevice struct {
 	member  *recipient
 	address push.Address
 	of      push.Platform
-	live    *timeline[bool] // it is registered
+	live    *timeline[bool] // it is registered, and its app is there
+
+	key         string                    // in byKey
+	browser     *webpushtest.Subscription // of a browser
+	uninstalled bool
 }
 
-// photo is one whose visibility changes. Its owner's username says which one it has, by the
-// same transaction: a title that is the username as of the last look tells what that saw.
+// photo is one whose visibility changes, with its owner, an actor. The owner's username is the number of
+// the state, by the same transaction: a title that is the username as of the last look tells what that saw.
 type photo struct {
-	id      uint64
-	owner   member.ID
-	class   *timeline[contacts.Visibility]
-	version int
+	id     uint64
+	owner  member.ID
+	class  *timeline[contacts.Visibility]
+	states []photoState
 }
 
-func (p *photo) username(class contacts.Visibility) string {
-	return fmt.Sprintf("actor-%s %s %d", p.owner, class, p.version)
+// photoState is what decides who is notified of the doings of an actor.
+type photoState struct {
+	class            contacts.Visibility // of the photo
+	blocked, deleted map[member.ID]bool  // recipients
 }
 
-// classIn returns the visibility that a title tells of; "" if it tells of none.
-func classIn(title string) contacts.Visibility {
-	if words := strings.Fields(title); len(words) > 2 && strings.HasPrefix(title, "actor-") {
-		return contacts.Visibility(words[1])
+// username is that of the latest state.
+func (p *photo) username() string { return fmt.Sprintf("actor-%s %d", p.owner, len(p.states)-1) }
+
+// stateIn returns the state that a title tells of, if it tells of one.
+func (p *photo) stateIn(title string) (photoState, bool) {
+	words := strings.Fields(title)
+	if len(words) < 2 || words[0] != "actor-"+p.owner.String() {
+		return photoState{}, false
 	}
-	return ""
+	number, err := strconv.Atoi(words[1])
+	if err != nil || number >= len(p.states) {
+		return photoState{}, false
+	}
+	return p.states[number], true
 }
 
 func (r *recipient) sees(owner member.ID, class contacts.Visibility) bool {
@@ -108,6 +135,7 @@ func newPushSite(t *testing.T, g *ground, seed uint64) *pushSite {
 	s := &pushSite{
 		ground: g, store: push.NewMySQL(g.db), producer: openRedis(t, g.redis), byKey: make(map[string]*pushDevice),
 		photos: make(map[member.ID]*photo), sent: make(map[string]*sentEvent), byID: make(map[uint64]*pushDevice),
+		wrong: &windows{}, owners: &owners{of: make(map[string][]owned)},
 	}
 	s.startServices(t)
 	rnd := mathrand.New(mathrand.NewPCG(seed, 500))
@@ -115,19 +143,26 @@ func newPushSite(t *testing.T, g *ground, seed uint64) *pushSite {
 	var relations []site.Relation
 	var photos []site.Photo
 	for i := range member.ID(pushActors) {
-		p := &photo{id: uint64(i) + 1, owner: i + 1, class: newTimeline(contacts.Public)}
+		p := &photo{id: uint64(i) + 1, owner: i + 1, class: newTimeline(contacts.Public), states: []photoState{
+			{contacts.Public, make(map[member.ID]bool), make(map[member.ID]bool)},
+		}}
 		s.photos[p.owner] = p
-		members = append(members, site.Member{ID: p.owner, Username: p.username(contacts.Public)})
+		members = append(members, site.Member{ID: p.owner, Username: p.username()})
 		photos = append(photos, site.Photo{Owner: p.owner, Visibility: contacts.Public, DateUpload: start})
 	}
 	for i := range member.ID(pushRecipients) {
 		r := &recipient{
 			id: firstRecipient + i, restless: i%3 == 0, follows: make(map[member.ID]bool), friendOf: make(map[member.ID]bool),
-			wants: newTimeline(true), muted: newTimeline(false),
+			wants: newTimeline(true), muted: newTimeline(false), blocked: make(map[member.ID]*timeline[bool]),
+			alive: newTimeline(true), quiet: newTimeline(false),
+		}
+		if !r.restless && i%5 == 1 {
+			s.sleepers = append(s.sleepers, r)
 		}
 		s.recipients = append(s.recipients, r)
 		members = append(members, site.Member{ID: r.id, Username: "recipient " + r.id.String()})
 		for actor := range s.photos {
+			r.blocked[actor] = newTimeline(false)
 			if r.follows[actor] = rnd.IntN(3) == 0; r.follows[actor] {
 				relations = append(relations, site.Relation{User: r.id, Contact: actor})
 			}
@@ -143,9 +178,10 @@ func newPushSite(t *testing.T, g *ground, seed uint64) *pushSite {
 	}
 	for i, r := range s.recipients {
 		s.addDevice(t, r, apns.Platform)
-		if i%2 == 0 {
-			s.addDevice(t, r, webpush.Platform)
-		}
+		s.addDevice(t, r, []push.Platform{webpush.Platform, fcm.Platform}[i%2])
+	}
+	for _, r := range s.sleepers { // before the first event
+		must(t, s.putToBed(t.Context(), r))
 	}
 	// What was put into the queue, written down by the very transaction that did. A task that comes back is inserted again.
 	g.exec(t, "CREATE TABLE notified (id VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, task_id BIGINT UNSIGNED PRIMARY KEY)")
@@ -157,12 +193,16 @@ func newPushSite(t *testing.T, g *ground, seed uint64) *pushSite {
 // startServices starts the push services, and writes the keys for them.
 func (s *pushSite) startServices(t *testing.T) {
 	t.Helper()
-	s.apns = apnstest.Start(t)
+	s.apns = apnstest.StartWith(t, apnstest.Options{OnConn: s.owners.note})
 	var err error
-	s.web, err = webpushtest.Start(webpushtest.Options{})
+	s.web, err = webpushtest.Start(webpushtest.Options{OnConn: s.owners.note})
 	must(t, err)
 	t.Cleanup(s.web.Close)
-	s.faults = newLossyServices(s.apns, s.web)
+	s.fcm, err = fcmtest.Start()
+	must(t, err)
+	t.Cleanup(func() { _ = s.fcm.Close() })
+	s.fcm.OnConn(s.owners.note)
+	s.lossy = newLossyServices(s.wrong, s.apns, s.web, s.fcm)
 	vapid, err := webpush.GenerateKey()
 	must(t, err)
 	dir := t.TempDir()
@@ -175,28 +215,39 @@ func (s *pushSite) startServices(t *testing.T) {
 		"ACTIVITYD_APNS_KEY=" + write("apns.p8", s.apns.Key()), "ACTIVITYD_APNS_KEY_ID=" + s.apns.KeyID(), "ACTIVITYD_APNS_TEAM_ID=" + s.apns.TeamID(),
 		"ACTIVITYD_APNS_TOPIC=" + s.apns.Topic(), "ACTIVITYD_APNS_URL=" + s.apns.URL(),
 		"ACTIVITYD_WEBPUSH_KEY=" + write("vapid.pem", vapid.PEM), "ACTIVITYD_WEBPUSH_SUBJECT=mailto:ops@example.com", "ACTIVITYD_WEBPUSH_ALLOW=127.0.0.1/32",
-		"ACTIVITYD_TLS_ROOTS=" + write("roots.pem", slices.Concat(s.apns.RootsPEM(), s.web.RootPEM())),
+		"ACTIVITYD_FCM_CREDENTIALS=" + write("fcm.json", s.fcm.Credentials()), "ACTIVITYD_FCM_URL=" + s.fcm.URL(),
+		"ACTIVITYD_TLS_ROOTS=" + write("roots.pem", slices.Concat(s.apns.RootsPEM(), s.web.RootPEM(), s.fcm.RootsPEM())),
 	}
 }
 
 func (s *pushSite) addDevice(t *testing.T, r *recipient, of push.Platform) {
 	t.Helper()
 	d := &pushDevice{member: r, of: of, live: newTimeline(true)}
-	if of == apns.Platform {
-		token := make([]byte, 32)
-		_, _ = rand.Read(token) // it never fails
-		key := hex.EncodeToString(token)
-		d.address = apns.NewAddress(key, false)
-		s.byKey[key] = d
-	} else {
-		subscription, err := s.web.Subscribe("")
-		must(t, err)
-		d.address = webpush.NewAddress(subscription.Endpoint(), subscription.P256DH(), subscription.Auth())
-		s.byKey[subscription.ID()] = d
-	}
+	must(t, s.newAddress(d))
 	must(t, s.register(t.Context(), d))
 	d.id = d.latest
 	r.devices = append(r.devices, d)
+}
+
+// newAddress gives a device an address that no other had.
+func (s *pushSite) newAddress(d *pushDevice) (err error) {
+	token := make([]byte, 32)
+	_, _ = rand.Read(token) // it never fails
+	d.key = hex.EncodeToString(token)
+	switch d.of {
+	case apns.Platform:
+		d.address = apns.NewAddress(d.key, false)
+	case fcm.Platform:
+		d.address = fcm.NewAddress(d.key)
+	default:
+		if d.browser, err = s.web.Subscribe(""); err != nil {
+			return err
+		}
+		d.key = d.browser.ID()
+		d.address = webpush.NewAddress(d.browser.Endpoint(), d.browser.P256DH(), d.browser.Auth())
+	}
+	s.byKey[d.key] = d
+	return nil
 }
 
 // register registers a device. One that had been removed is another one then.
@@ -217,7 +268,10 @@ func (s *pushSite) change(ctx context.Context, rnd *mathrand.Rand) error {
 		return s.changePhoto(ctx, s.photos[member.ID(1+rnd.IntN(pushActors))], rnd)
 	}
 	r := s.recipients[3*rnd.IntN(len(s.recipients)/3)]
-	switch rnd.IntN(3) {
+	if !r.alive.latest() || rnd.IntN(40) == 0 {
+		return s.changeMember(ctx, r)
+	}
+	switch rnd.IntN(5) {
 	case 0:
 		wants := rnd.IntN(2) == 0
 		return r.wants.set(ctx, wants, func() error {
@@ -232,40 +286,144 @@ func (s *pushSite) change(ctx context.Context, rnd *mathrand.Rand) error {
 			_, err = s.store.Unmute(ctx, r.id, "user:"+mutedActor.String())
 			return err
 		})
+	case 2:
+		return s.changeBlock(ctx, r, s.photos[member.ID(1+rnd.IntN(pushActors))], rnd.IntN(2) == 0)
 	default:
-		d := r.devices[rnd.IntN(len(r.devices))]
-		live := rnd.IntN(2) == 0
-		return d.live.set(ctx, live, func() error {
-			if !live {
-				_, err := s.store.Remove(ctx, r.id, d.latest)
-				return err
-			}
-			return s.register(ctx, d)
-		})
+		return s.changeDevice(ctx, r.devices[rnd.IntN(len(r.devices))], rnd)
 	}
 }
 
-// changePhoto gives a photo another visibility, and its owner a username that says so.
+// changeDevice has a device be there, or be removed by its member, or its app be uninstalled, which only
+// the push service knows.
+func (s *pushSite) changeDevice(ctx context.Context, d *pushDevice, rnd *mathrand.Rand) error {
+	live, removed := rnd.IntN(2) == 0, rnd.IntN(2) == 0
+	if live && d.uninstalled { // the same phone has the same token at Apple's, and another one at Google's
+		d.uninstalled = false
+		if d.of == apns.Platform {
+			s.apns.Register(d.key)
+		} else if err := s.newAddress(d); err != nil {
+			return err
+		}
+	}
+	return d.live.set(ctx, live, func() error {
+		switch {
+		case live:
+			return s.register(ctx, d)
+		case removed:
+			_, err := s.store.Remove(ctx, d.member.id, d.latest)
+			return err
+		case d.of == apns.Platform:
+			s.apns.Unregister(d.key, time.Now())
+		case d.of == fcm.Platform:
+			s.fcm.Unregister(d.key)
+		default:
+			d.browser.Unsubscribe()
+		}
+		d.uninstalled = true
+		return nil
+	})
+}
+
+// changePhoto gives a photo another visibility.
 func (s *pushSite) changePhoto(ctx context.Context, p *photo, rnd *mathrand.Rand) error {
 	class := []contacts.Visibility{contacts.Public, contacts.Friends, contacts.Private}[rnd.IntN(3)]
-	p.version++
-	return p.class.set(ctx, class, func() error {
+	write := s.announced([]*photo{p}, func(now *photoState) { now.class = class },
+		"UPDATE photos SET visibility = ? WHERE id = ?", string(class), p.id)
+	return p.class.set(ctx, class, func() error { return write(ctx) })
+}
+
+// changeBlock has a recipient and an actor block each other, or not any more. One of the two suffices.
+func (s *pushSite) changeBlock(ctx context.Context, r *recipient, p *photo, byActor bool) error {
+	blocked := !r.blocked[p.owner].latest()
+	query, args := "DELETE FROM blocks WHERE user_id IN (?, ?) AND blocked_id IN (?, ?)", []any{r.id, p.owner, r.id, p.owner}
+	if blocked {
+		query, args = "REPLACE INTO blocks (user_id, blocked_id) VALUES (?, ?)", []any{r.id, p.owner}
+		if byActor {
+			args = []any{p.owner, r.id}
+		}
+	}
+	write := s.announced([]*photo{p}, func(now *photoState) { now.blocked[r.id] = blocked }, query, args...)
+	return r.blocked[p.owner].set(ctx, blocked, func() error { return write(ctx) })
+}
+
+// changeMember deletes a recipient, or has it be a member again: its devices are kept for a day.
+func (s *pushSite) changeMember(ctx context.Context, r *recipient) error {
+	alive := !r.alive.latest()
+	query, args := "DELETE FROM users WHERE id = ?", []any{r.id}
+	if alive {
+		query, args = "REPLACE INTO users (id, username) VALUES (?, ?)", []any{r.id, "recipient " + r.id.String()}
+	}
+	var all []*photo
+	for _, id := range slices.Sorted(maps.Keys(s.photos)) {
+		all = append(all, s.photos[id])
+	}
+	write := s.announced(all, func(now *photoState) { now.deleted[r.id] = !alive }, query, args...)
+	return r.alive.set(ctx, alive, func() error { return write(ctx) })
+}
+
+// announced returns a change of who is notified of the doings of some actors, which gives them usernames that
+// tell of it, in the same transaction. To make it twice is the same as once.
+func (s *pushSite) announced(of []*photo, change func(now *photoState), query string, args ...any) func(context.Context) error {
+	for _, p := range of {
+		now := p.states[len(p.states)-1]
+		now.blocked, now.deleted = maps.Clone(now.blocked), maps.Clone(now.deleted)
+		change(&now)
+		p.states = append(p.states, now)
+	}
+	write := func(ctx context.Context, tx *sql.Tx) error {
+		for _, p := range of {
+			if _, err := tx.ExecContext(ctx, "UPDATE users SET username = ? WHERE id = ?", p.username(), p.owner); err != nil {
+				return err
+			}
+		}
+		_, err := tx.ExecContext(ctx, query, args...)
+		return err
+	}
+	return func(ctx context.Context) error {
 		tx, err := s.db.BeginTx(ctx, nil)
 		if err != nil {
 			return err
 		}
-		if err := p.write(ctx, tx, class); err != nil {
+		if err := write(ctx, tx); err != nil {
 			_ = tx.Rollback() // err says what matters
 			return err
 		}
 		return tx.Commit()
-	})
+	}
 }
 
-func (p *photo) write(ctx context.Context, tx *sql.Tx, class contacts.Visibility) error {
-	if _, err := tx.ExecContext(ctx, "UPDATE users SET username = ? WHERE id = ?", p.username(class), p.owner); err != nil {
-		return err
+// putToBed lets the quiet hours of a sleeper begin. They end by themselves, in one or two minutes.
+func (s *pushSite) putToBed(ctx context.Context, r *recipient) error {
+	now := time.Now().UTC()
+	r.until = now.Truncate(time.Minute).Add(2 * time.Minute)
+	minute := func(t time.Time) int { return t.Hour()*60 + t.Minute() }
+	quiet := push.QuietHours{From: minute(now.Add(-time.Minute)), To: minute(r.until), Zone: "UTC"}
+	return r.quiet.set(ctx, true, func() error { return s.store.SetSettings(ctx, r.id, push.Settings{Quiet: quiet}) })
+}
+
+// sleep has the sleepers whose quiet hours are over be awake for a while, and then sleep again.
+func (s *pushSite) sleep(ctx context.Context, rnd *mathrand.Rand) error {
+	for _, r := range s.sleepers {
+		switch now := time.Now(); {
+		case now.Before(r.until):
+		case r.quiet.latest():
+			r.quiet.turn(false, r.until)
+			r.until = now.Add(10*time.Second + time.Duration(rnd.Int64N(int64(30*time.Second))))
+		default:
+			if err := s.putToBed(ctx, r); err != nil {
+				return err
+			}
+		}
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE photos SET visibility = ? WHERE id = ?", string(class), p.id)
-	return err
+	return nil
+}
+
+// wake ends all quiet hours.
+func (s *pushSite) wake(ctx context.Context) error {
+	for _, r := range s.sleepers {
+		if err := r.quiet.set(ctx, false, func() error { return s.store.SetSettings(ctx, r.id, push.Settings{}) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/activityd/activityd/internal/push"
 )
 
 // timeline is what something was when: it is changed by a test, and each change takes
@@ -39,6 +41,21 @@ func (l *timeline[T]) set(ctx context.Context, value T, change func() error) err
 	return err
 }
 
+// turn notes that it took another value by itself.
+func (l *timeline[T]) turn(value T, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spans[len(l.spans)-1].to = at
+	l.spans = append(l.spans, span[T]{value: value, from: at})
+}
+
+// latest returns the value that was set last.
+func (l *timeline[T]) latest() T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.spans[len(l.spans)-1].value
+}
+
 // could reports whether, at some instant of a time, a value may have held that fulfils a
 // condition.
 func (l *timeline[T]) could(be func(T) bool, from, to time.Time) bool {
@@ -59,18 +76,27 @@ type windows struct {
 	all []window
 }
 
+// window is when something was wrong, and with what messages: where a field is zero, with all.
 type window struct {
 	what     string
 	from, to time.Time
+	of       *run // that sends them
+	platform push.Platform
+	key      string // of the device
+}
+
+func (w *windows) add(one window) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, one)
 }
 
 // during notes how long something takes.
-func (w *windows) during(what string, do func() error) error {
-	from := time.Now()
+func (w *windows) during(one window, do func() error) error {
+	one.from = time.Now()
 	err := do()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.all = append(w.all, window{what, from, time.Now()})
+	one.to = time.Now()
+	w.add(one)
 	return err
 }
 

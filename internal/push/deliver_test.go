@@ -135,6 +135,35 @@ func TestQuietHoursPostpone(t *testing.T) {
 	})
 }
 
+// Of a burst, one task waits for the end of quiet hours, however many began in them: several that begin at once, in
+// several processes, would send the same.
+func TestOneTaskOfABurstWaitsForTheEndOfQuietHours(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		now := time.Now().UTC()
+		minute := now.Hour()*60 + now.Minute()
+		w.settings.Quiet = push.QuietHours{From: minute, To: (minute + 60) % (24 * 60), Zone: "UTC"}
+		w.begin()
+		w.start(push.NewDeliveries(w.options()), w.queue)
+		for range 3 {
+			w.deliver(w.event(push.Event{Collapse: "c"}), 1)
+			pass(time.Second)
+		}
+		e := w.event(push.Event{Collapse: "c", Urgent: true}) // it has the one that waits begin now
+		w.deliver(e, 1)
+		pass(10 * time.Second)
+		if sent, _ := w.messages(); sent != 1 || w.receipt(e.Number, 1).State != push.StateAccepted {
+			t.Errorf("%d sent in the quiet hours, the urgent one: %+v", sent, w.receipt(e.Number, 1))
+		}
+		w.counts(queuetest.Counts{Scheduled: 1})
+		pass(time.Hour)
+		w.done()
+		if sent, accepted := w.messages(); sent != 2 || accepted != 2 {
+			t.Errorf("%d sent, %d accepted", sent, accepted)
+		}
+	})
+}
+
 func TestADeviceThatIsGoneIsPruned(t *testing.T) {
 	t.Parallel()
 	bubble(t, 2, func(t *testing.T, w *world) {
