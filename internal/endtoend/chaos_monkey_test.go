@@ -30,6 +30,7 @@ type monkey struct {
 	rnd    *rand.Rand
 	kinds  []fault // each happens once, in random order, and then any of them
 	record *record
+	hasty  bool // its pauses are short
 }
 
 // record counts the faults by name.
@@ -72,7 +73,11 @@ func (m *monkey) play(ctx context.Context, enough func() bool) error {
 }
 
 func (m *monkey) strike(ctx context.Context, f fault) error {
-	if err := between(ctx, m.rnd, 200*time.Millisecond, 900*time.Millisecond); err != nil {
+	least, most := 200*time.Millisecond, 900*time.Millisecond
+	if m.hasty {
+		least, most = 0, 200*time.Millisecond
+	}
+	if err := between(ctx, m.rnd, least, most); err != nil {
 		return err
 	}
 	m.record.add(f.name)

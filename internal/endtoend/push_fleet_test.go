@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -122,7 +123,7 @@ func (f *pushFleet) pushMonkeys() []*monkey {
 	for i, kinds := range [][]fault{
 		f.killing(f.workers[:half]), f.killing(f.workers[half:]), f.noted(f.mysqlFaults()), f.redisFaults(), f.servicesFaults(),
 	} {
-		all = append(all, &monkey{rnd: rand.New(rand.NewPCG(f.seed, 300+uint64(i))), kinds: kinds, record: &f.faults})
+		all = append(all, &monkey{rnd: rand.New(rand.NewPCG(f.seed, 300+uint64(i))), kinds: kinds, record: &f.faults, hasty: i < 2})
 	}
 	return all
 }
@@ -136,14 +137,14 @@ func (f *pushFleet) killing(some []*program) []fault {
 		err := f.wrong.during(window{what: "kill", of: p.latest()}, func() error { return f.watcher.kill(p) })
 		return cmp.Or(err, between(ctx, rnd, 0, 300*time.Millisecond), p.start(ctx))
 	}}
-	return []fault{kill, kill, kill, kill, kill, kill, kill, {
+	return append(slices.Repeat([]fault{kill}, 11), fault{
 		"activityd stopped past its lease", func(ctx context.Context, rnd *rand.Rand) error {
 			p := some[rnd.IntN(len(some))]
 			return f.wrong.during(window{what: stopped, of: p.latest()}, func() error {
 				return whileWrong(ctx, rnd, leaseOfPush+500*time.Millisecond, leaseOfPush+1500*time.Millisecond, p.freeze, p.thaw)
 			})
 		},
-	}}
+	})
 }
 
 const stopped = "stop" // of a process
