@@ -90,13 +90,6 @@ func rounded(d time.Duration) time.Duration {
 	return (d + step - 1).Truncate(step)
 }
 
-// sleeps reports whether the job is a burst that waits for the end of quiet hours. Another task of the burst may wait for
-// that, too: all at once, in several processes, they would send the same. So it ends, and what follows
-// has a dedupe key, as one that waits has lost its own when it began.
-func (j *job) sleeps() bool {
-	return j.payload.Burst != "" && j.all[0].again != nil && j.all[0].again.why == errQuiet //nolint:errorlint // it is never wrapped
-}
-
 // outcome is what becomes of a job. What is over of it is recorded; what has to be done again is a
 // task of its own, one for all of the job that waits for as long; or the same task, if that is all of it.
 func (b *batch) outcome(j *job) (o queue.Outcome) {
@@ -125,7 +118,9 @@ func (b *batch) outcome(j *job) (o queue.Outcome) {
 	switch {
 	case isOwed: // then no other task may say that a part is over
 		return queue.Outcome{Err: queue.Later(slices.Max(append(order, recordAgain)), errOwed)}
-	case len(order) == 1 && len(waits[order[0]]) == len(j.all) && !j.sleeps():
+	// A burst is continued by another task, which has a dedupe key: its own has none since it began, and of several that
+	// wait, for the end of quiet hours or for a push service, two may begin at once, in two processes, and send the same.
+	case len(order) == 1 && len(waits[order[0]]) == len(j.all) && j.payload.Burst == "":
 		return queue.Outcome{Err: queue.Later(order[0], j.all[0].again.why)}
 	}
 	for _, after := range order {

@@ -164,6 +164,33 @@ func TestOneTaskOfABurstWaitsForTheEndOfQuietHours(t *testing.T) {
 	})
 }
 
+// Likewise of those that are tried again.
+func TestOneTaskOfABurstIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		var away atomic.Bool
+		away.Store(true)
+		w.answering(func(context.Context, push.Message) push.Result {
+			if away.Load() {
+				return push.Result{Outcome: push.Wait, Status: 503, After: 30 * time.Second}
+			}
+			return push.Result{Outcome: push.Accepted, Status: 200}
+		})
+		w.begin()
+		for range 3 {
+			w.deliver(w.event(push.Event{Collapse: "c"}), 1)
+			pass(time.Second)
+		}
+		w.counts(queuetest.Counts{Scheduled: 1})
+		away.Store(false)
+		pass(time.Hour)
+		w.done()
+		if _, accepted := w.messages(); accepted != 1 {
+			t.Errorf("%d accepted", accepted)
+		}
+	})
+}
+
 func TestADeviceThatIsGoneIsPruned(t *testing.T) {
 	t.Parallel()
 	bubble(t, 2, func(t *testing.T, w *world) {
