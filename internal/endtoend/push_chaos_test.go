@@ -62,9 +62,10 @@ func TestPushChaos(t *testing.T) {
 }
 
 // pushSettleBound is the longest that a task may take when the chaos is over, besides half of
-// what that lasted: a message that is tried again waits for half the age of its event. A push
-// service that failed is left alone for some seconds.
-const pushSettleBound = 90 * time.Second
+// what that lasted: a message that is tried again waits for half the age of its event, a push
+// service that failed is left alone for some seconds, and tasks of one burst are done one after the other. It
+// takes about a minute.
+const pushSettleBound = 3 * time.Minute
 
 // makePushChaos returns when everything is back.
 func (f *pushFleet) makePushChaos(t *testing.T) {
