@@ -23,35 +23,23 @@ const answerTime = 40 * time.Millisecond
 
 // arrivals takes note of when messages come in, by the device's token.
 type arrivals struct {
-	mu   sync.Mutex
-	at   map[string]time.Time
-	want int
-	all  chan struct{}
+	*countdown
+
+	mu sync.Mutex
+	at map[string]time.Time
 }
 
 // await starts to take note of so many messages.
 func (p *pushBench) await(n int) *arrivals {
-	a := &arrivals{at: make(map[string]time.Time, n), want: n, all: make(chan struct{})}
+	a := &arrivals{countdown: newCountdown(n), at: make(map[string]time.Time, n)}
 	note := func(r apnstest.Request) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.at[r.Token] = r.Time
-		if a.want--; a.want == 0 {
-			close(a.all)
-		}
+		a.done(1)
 	}
 	p.accept.Store(&note)
 	return a
-}
-
-// wait waits until all have come in.
-func (a *arrivals) wait(ctx context.Context) error {
-	select {
-	case <-a.all:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // after returns how long after a time the message of a device came in.
@@ -94,11 +82,14 @@ func (p *pushBench) byStream(ctx context.Context, _ *activityd, first, n int) er
 	return err
 }
 
+// insertNotify is what a site adds to the transaction of its change.
+const insertNotify = "INSERT INTO tasks (type, subject, args, queue) VALUES ('notify', ?, ?, 'notify')"
+
 // byRows inserts a row for each event, a transaction each, as requests to a site do that come
 // at the same moment, and has the workers notified.
 func (p *pushBench) byRows(ctx context.Context, our *activityd, first, n int) error {
 	return inParallel(ctx, p.options.producers, 1, followersFrom(first, n), func(ctx context.Context, to []member.ID) error {
-		_, err := p.db.ExecContext(ctx, "INSERT INTO tasks (type, subject, args, queue) VALUES ('notify', ?, ?, 'notify')", pushUploader, fmt.Sprintf(
+		_, err := p.db.ExecContext(ctx, insertNotify, pushUploader, fmt.Sprintf(
 			`{"type":"comment","object":"photo:%d","recipients":["%s"],"title":"Ann","body":"How beautiful"}`, pushPhoto, to[0]))
 		our.notifier.Notify(push.QueueNotify)
 		return err

@@ -55,15 +55,18 @@ func (f *costRun) work(ctx context.Context) (int, error) {
 
 // The phases of the tasks of one connection.
 const (
-	inserting = ": INSERT"
-	working   = ": claim and end"
-	purging   = ": purge"
+	inserting = "INSERT"
+	working   = "claim and end"
+	purging   = "purge"
 )
 
+// wholeCost is all of them.
+const wholeCost = "whole"
+
 // inTurn returns a contender that inserts all tasks, then works them off, and waits until they are purged.
-func (f *costRun) inTurn(name string) contender {
-	return contender{name: name + inserting, prepare: f.purged, run: f.insertAll, next: &contender{name: name + working, run: f.workAll, next: &contender{
-		name: name + purging, run: func(ctx context.Context) (int, error) { return f.tasks, f.purged(ctx) },
+func (f *costRun) inTurn() contender {
+	return contender{name: inserting, prepare: f.purged, run: f.insertAll, next: &contender{name: working, run: f.workAll, next: &contender{
+		name: purging, run: func(ctx context.Context) (int, error) { return f.tasks, f.purged(ctx) },
 	}}}
 }
 
@@ -154,12 +157,11 @@ func (s *suite) costRun(workers, inserted int) (*costRun, error) {
 
 // benchCost measures what a task costs the database.
 func (s *suite) benchCost(ctx context.Context) error {
-	const one = "one connection"
 	single, err := s.costRun(0, 200)
 	if err != nil {
 		return err
 	}
-	list := []contender{single.inTurn(one)}
+	list := []contender{single.inTurn()}
 	crowds := []string{"8 workers and 8 inserters at once, INSERTs of 1", "8 workers and 8 inserters at once, INSERTs of 200"}
 	for i, inserted := range []int{1, 200} {
 		crowd, err := s.costRun(8, inserted)
@@ -172,7 +174,7 @@ func (s *suite) benchCost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.addCost(all, one)
+	s.addCost(all)
 	for _, name := range crowds {
 		s.results.rates("Many workers and inserters", all, name, "tasks/s", "", nil)
 	}
@@ -180,10 +182,10 @@ func (s *suite) benchCost(ctx context.Context) error {
 }
 
 // addCost adds what a task costs MySQL, by phase and as a whole.
-func (s *suite) addCost(all map[string]samples, name string) {
+func (s *suite) addCost(all map[string]samples) {
 	micros := func(s sample) float64 { return float64(s.CPU.MySQL.Nanoseconds()) / 1e3 / float64(s.Ops) }
 	redo := func(s sample) float64 { return s.Counts.Redo / float64(s.Ops) }
-	whole := make(samples, len(all[name+inserting]))
+	whole := make(samples, len(all[inserting]))
 	time := figure{Part: "What a task costs MySQL, from its INSERT to its purge", Unit: "µs"}
 	bytes := figure{Part: time.Part + ": bytes of redo log", Exact: true}
 	add := func(what string, list samples) {
@@ -193,17 +195,17 @@ func (s *suite) addCost(all map[string]samples, name string) {
 		s.results.add(bytes)
 	}
 	for _, phase := range []string{inserting, working, purging} {
-		for i, one := range all[name+phase] {
+		for i, one := range all[phase] {
 			whole[i] = whole[i].plus(one)
 			whole[i].Ops = one.Ops
 		}
-		add(strings.TrimPrefix(phase, ": "), all[name+phase])
+		add(phase, all[phase])
 	}
 	time.Aim, bytes.Aim = atMost(50), atMost(320)
 	if strings.Contains(s.mysql.Version(), "MariaDB") {
 		time.Aim = atMost(25)
 	}
-	add("whole", whole)
+	add(wholeCost, whole)
 }
 
 // snapshotRate is how many tasks a second are offered beside a snapshot.

@@ -29,9 +29,9 @@ type variant struct {
 }
 
 // variants returns all that are compared, in the order of the report.
-func (s *suite) variants(ctx context.Context) (list []variant, err error) {
+func (s *suite) variants() []variant {
 	many, our := s.options.producers, newActivityd(s.backend)
-	list = []variant{
+	list := []variant{
 		{name: "activityd, Enqueue of 1000", system: our, producers: 1, batch: 1000, enqueue: our.enqueue, against: []string{simple, safe, durable}},
 		{name: "activityd, plain SQL", system: our, producers: many, batch: 1, enqueue: our.insert, against: []string{simple}},
 		{name: "activityd, change and task in a transaction", system: our, producers: many, batch: 1, enqueue: our.insertWithChange, changes: true, against: []string{changed}},
@@ -47,7 +47,7 @@ func (s *suite) variants(ctx context.Context) (list []variant, err error) {
 		variant{name: "asynq, change, then task", system: plain, producers: many, batch: 1, enqueue: plain.enqueueAfterChange, changes: true, class: changed},
 		variant{name: "asynq, activityd's handler", system: guarded, producers: many, batch: 1, enqueue: guarded.enqueue, class: safe},
 		variant{name: "asynq, appendfsync always", system: plain, producers: many, batch: 1, enqueue: plain.enqueue, class: durable},
-	), nil
+	)
 }
 
 // taskRun runs tasks through a variant.
@@ -153,10 +153,7 @@ func (s *suite) benchThroughput(ctx context.Context) error {
 	if err := s.fill(ctx, s.options.site.refilled()); err != nil {
 		return err
 	}
-	list, err := s.variants(ctx)
-	if err != nil {
-		return err
-	}
+	list := s.variants()
 	contenders := make([]contender, len(list))
 	for i, v := range list {
 		contenders[i] = s.phases(v, s.options.tasks)

@@ -112,7 +112,7 @@ type photoState struct {
 // username is that of the latest state.
 func (p *photo) username() string { return fmt.Sprintf("actor-%s %d", p.owner, len(p.states)-1) }
 
-// stateIn returns the state that a title tells of, if it tells of one.
+// stateIn returns the state whose username a title is; false: it is that of none.
 func (p *photo) stateIn(title string) (photoState, bool) {
 	words := strings.Fields(title)
 	if len(words) < 2 || words[0] != "actor-"+p.owner.String() {
@@ -362,7 +362,7 @@ func (s *pushSite) changeMember(ctx context.Context, r *recipient) error {
 }
 
 // announced returns a change of who is notified of the doings of some actors, which gives them usernames that
-// tell of it, in the same transaction. To make it twice is the same as once.
+// identify the new states, in the same transaction. It is idempotent.
 func (s *pushSite) announced(of []*photo, change func(now *photoState), query string, args ...any) func(context.Context) error {
 	for _, p := range of {
 		now := p.states[len(p.states)-1]
