@@ -28,6 +28,7 @@ type bulkOptions struct {
 	resume   string
 	parallel int
 	rate     int
+	pace     string
 	progress time.Duration
 }
 
@@ -37,8 +38,15 @@ func (o *bulkOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.resume, "resume", "", "keep the position in this `file`, and go on there if it exists; it is removed in the end")
 	f.IntVar(&o.parallel, "parallel", 4, "max batches at once; fewer while a server is slow")
 	f.IntVar(&o.rate, "rate", 0, "max members a second; 0: as many as the servers can do")
+	f.StringVar(&o.pace, "pace", paceYield, "`yield`: go slower while a server is slow; or full: only wait for one that does not answer")
 	progressFlag(f, &o.progress)
 }
+
+// The values of --pace.
+const (
+	paceYield = "yield"
+	paceFull  = "full"
+)
 
 func (o *bulkOptions) check(f *pflag.FlagSet) error {
 	var errs []error
@@ -47,6 +55,9 @@ func (o *bulkOptions) check(f *pflag.FlagSet) error {
 	}
 	if o.rate < 0 {
 		errs = append(errs, fmt.Errorf("--rate: is %d: want 0 or more", o.rate))
+	}
+	if o.pace != paceYield && o.pace != paceFull {
+		errs = append(errs, fmt.Errorf("--pace: is %q: want %s or %s", o.pace, paceYield, paceFull))
 	}
 	if o.resume != "" && f.Changed("after") {
 		errs = append(errs, errors.New("--after is given beside --resume: want one of the two"))
@@ -109,7 +120,7 @@ func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, wit
 		return nil, err
 	}
 	b.job = bulk.Job{
-		Work: work, Range: within, File: o.resume, After: member.ID(o.after), Parallel: o.parallel, Rate: o.rate,
+		Work: work, Range: within, File: o.resume, After: member.ID(o.after), Parallel: o.parallel, Rate: o.rate, Full: o.pace == paceFull,
 		Store: b.store, Generations: b.index, Writes: writes, Once: b.once, Reporter: b.reporter,
 		Schema:   b.checkSchema,
 		Settings: func(ctx context.Context) error { return b.checkSettings(ctx, c.materialize, writes) },

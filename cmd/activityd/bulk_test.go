@@ -226,6 +226,7 @@ func TestLongCommandsRefuseWhatCannotBe(t *testing.T) {
 		{"--parallel=0", "--parallel: is 0: want 1 to 64"},
 		{"--rate=-1", "--rate: is -1"},
 		{"--after=7 --resume=file", "--after is given beside --resume"},
+		{"--pace=slow", "--pace: is \"slow\": want yield or full"},
 		{"--progress=loud", "--progress"},
 		{"9-7", "the range ends before it begins"},
 		{"--all 7", "want one of the two"},

@@ -27,6 +27,7 @@ type progress struct {
 	total          int64         // negative: unknown
 	what           string        // is counted, in the plural
 	count          int64
+	pace           string // how fast it may go, and why; "": that is not known
 	start, printed time.Time
 }
 
@@ -39,7 +40,11 @@ func (p *progress) add(n int) {
 	p.count += int64(n)
 	if now := time.Now(); p.interval > 0 && now.Sub(p.printed) >= p.interval {
 		p.printed = now
-		fmt.Fprintln(p.w, p.line(now.Sub(p.start)))
+		line := p.line(now.Sub(p.start))
+		if p.pace != "" {
+			line += "; " + p.pace
+		}
+		fmt.Fprintln(p.w, line)
 	}
 }
 
@@ -95,6 +100,11 @@ func (r *reporter) Trouble(err error) { r.held.Report(context.Background(), time
 
 // Paced implements [bulk.Reporter].
 func (r *reporter) Paced(p bulk.Pace) {
+	r.mu.Lock()
+	if r.progress != nil {
+		r.progress.pace = p.String()
+	}
+	r.mu.Unlock()
 	if p.Mode == bulk.Stopped {
 		r.Trouble(p.Problem())
 		return

@@ -48,6 +48,29 @@ func TestProgressWithoutLines(t *testing.T) {
 	})
 }
 
+// A line says how fast it may go, and why.
+func TestProgressTellsThePace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		r := newReporter(&out, 10*time.Second)
+		r.Begin(1000, 0, time.Time{})
+		for _, p := range []bulk.Pace{
+			{Batches: 4},
+			{Mode: bulk.Slowed, Batches: 1, Pause: 2 * time.Second, Server: "MySQL", Latency: 80 * time.Millisecond, Usual: time.Millisecond},
+		} {
+			<-time.After(10 * time.Second)
+			r.Paced(p)
+			r.Moved(100)
+		}
+		want := "100 of 1000 members, 10 a second, 1m30s left; all servers answer as usual; batches at once: 4\n" +
+			"200 of 1000 members, 10 a second, 1m20s left; slowed down: MySQL answers in 80 ms, usually 1 ms; a batch every 2s at most\n"
+		if lines := regexp.MustCompile(`(?m)^time=.*\n`).ReplaceAllString(out.String(), ""); lines != want {
+			t.Errorf("printed %q, want %q", lines, want)
+		}
+	})
+}
+
 // An outage that begins soon after another one ended is reported when it still holds some
 // time after that, though it is not told again.
 func TestAnOutageAfterAnotherIsReported(t *testing.T) {

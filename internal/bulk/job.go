@@ -55,6 +55,7 @@ type Job struct {
 	After member.ID // go on after this member
 	// Parallel is the maximum of batches at once, Rate that of members a second; 0: none.
 	Parallel, Rate int
+	Full           bool // as in [PacerOptions]
 
 	Store       Store
 	Generations Generations
@@ -171,7 +172,7 @@ func (j Job) Run(ctx context.Context) (_ Result, err error) {
 // watched walks while the pacer watches the servers.
 func (j *job) watched(ctx context.Context, from Checkpoint) (at Checkpoint, err error) {
 	j.pacer = NewPacer(PacerOptions{
-		Parallel: j.Parallel, Rate: j.Rate, Changed: j.Reporter.Paced,
+		Parallel: j.Parallel, Rate: j.Rate, Full: j.Full, Changed: j.Reporter.Paced,
 		Probes: []Probe{
 			j.ending(Probe{Name: "MySQL", Ask: ProbeMySQL(j.Store)}),
 			j.ending(Probe{Name: "Redis", Ask: j.look, Floor: RedisFloor}),

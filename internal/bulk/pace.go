@@ -33,14 +33,16 @@ type PacerOptions struct {
 	Probes []Probe
 	// Interval is the time between two questions to each server; 0: 200 ms.
 	Interval time.Duration
-	// Changed is called by Run with each change of [Pace.Mode], and again and again while that is
-	// not Free; may be nil.
+	// Full says that a slow server is no reason to go slower: one that does not answer still is.
+	Full bool
+	// Changed is called by Run with what it found, about once a second; may be nil.
 	Changed func(Pace)
 }
 
 // What is slow, and how a pacer reacts.
 const (
 	roundAnswers  = 5                      // of each server; their median is robust against two outliers
+	busyAnyway    = ceiling / slowFactor   // what a server may take, without the work, and count as usual at once
 	probeTimeout  = 2 * time.Second        // no answer by then counts as none
 	slowFactor    = 4                      // times the usual
 	defaultFloor  = 10 * time.Millisecond  // a server that needs microseconds may need five times as many for no reason
@@ -119,6 +121,7 @@ type Pacer struct {
 	mu      sync.Mutex // guards what follows
 	pace    Pace
 	inside  int           // batches under way
+	worked  bool          // one was, in this round
 	entered time.Time     // when the last batch entered
 	share   time.Duration // of that batch, by the rate
 	changed chan struct{} // closed and replaced when there may be room
@@ -130,7 +133,7 @@ func NewPacer(o PacerOptions) *Pacer {
 	o.Parallel = max(o.Parallel, 1)
 	o.Interval = cmp.Or(o.Interval, 200*time.Millisecond)
 	p := &Pacer{options: o, pace: Pace{Batches: 1}, changed: make(chan struct{})}
-	if len(o.Probes) == 0 {
+	if len(o.Probes) == 0 || o.Full {
 		p.pace.Batches = o.Parallel
 	}
 	for _, probe := range o.Probes {
@@ -173,6 +176,7 @@ func (p *Pacer) tryEnter(n int) (changed <-chan struct{}, wait time.Duration) {
 		return p.changed, wait
 	}
 	p.inside++
+	p.worked = true
 	p.entered = now
 	if p.options.Rate > 0 {
 		p.share = time.Duration(n) * time.Second / time.Duration(p.options.Rate)
@@ -219,8 +223,9 @@ func (p *Pacer) Run(ctx context.Context) {
 			p.set(Pace{Batches: 1})
 			asked, wait, begun = 0, p.options.Interval, time.Now()
 		case asked == roundAnswers:
+			rests := p.rested()
 			for _, s := range p.servers {
-				s.endRound(time.Since(begun))
+				s.endRound(time.Since(begun), rests)
 			}
 			p.set(p.next())
 			asked, begun = 0, time.Now()
@@ -229,6 +234,15 @@ func (p *Pacer) Run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// rested reports whether the pace kept all batches out during the round that ends.
+func (p *Pacer) rested() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	rested := p.pace.Pause > 0 && !p.worked
+	p.worked = p.inside > 0
+	return rested
 }
 
 // ask asks all servers at the same time, and returns one that did not answer, or nil.
@@ -249,6 +263,9 @@ func (p *Pacer) ask(ctx context.Context) *server {
 // usual, so that the number comes to rest between too few and too many.
 func (p *Pacer) next() Pace {
 	now := p.Pace()
+	if p.options.Full {
+		return Pace{Batches: p.options.Parallel}
+	}
 	if slow := p.slowest(1); slow != nil {
 		now.Mode, now.Server, now.Latency, now.Usual = Slowed, slow.Name, slow.median, slow.usual
 		if now.Batches > 1 {
@@ -282,14 +299,13 @@ func (p *Pacer) slowest(share float64) (worst *server) {
 	return worst
 }
 
-// set sets the pace, and reports a change of the mode, or that it is not Free.
+// set sets the pace, and reports it.
 func (p *Pacer) set(now Pace) {
 	p.mu.Lock()
-	before := p.pace.Mode
 	p.pace = now
 	p.wake()
 	p.mu.Unlock()
-	if (now.Mode != before || now.Mode != Free) && p.options.Changed != nil {
+	if p.options.Changed != nil {
 		p.options.Changed(now)
 	}
 }
@@ -318,8 +334,9 @@ func (s *server) ask(ctx context.Context) {
 	}
 }
 
-// endRound takes the median of a round that took so long, and learns what is usual.
-func (s *server) endRound(took time.Duration) {
+// endRound takes the median of a round that took so long, and learns what is usual. When no work was done in the round,
+// others are the reason for what it took: to give way would help nobody. So that is usual, unless it is too much.
+func (s *server) endRound(took time.Duration, rested bool) {
 	slices.Sort(s.answers)
 	s.median = s.answers[len(s.answers)/2]
 	s.answers = s.answers[:0]
@@ -328,6 +345,8 @@ func (s *server) endRound(took time.Duration) {
 		s.usual = s.median
 	case s.median < s.usual:
 		s.usual -= (s.usual - s.median) / 2
+	case rested && s.median <= busyAnyway:
+		s.usual = s.median
 	default:
 		rise := time.Duration(float64(s.usual) * float64(took) / float64(usualRise))
 		s.usual = min(s.usual+max(rise, 1), s.median)
