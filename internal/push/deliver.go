@@ -20,7 +20,7 @@ type DeliveryStore interface {
 	Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
 	CurrentEvents(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
 	Pending(ctx context.Context, bursts []BurstDevice) ([][]uint64, error)
-	AcceptedSince(ctx context.Context, bursts []BurstDevice, since []time.Time) ([][]Receipt, error)
+	AcceptedSince(ctx context.Context, bursts []BurstDevice) ([][]Receipt, error)
 	WriteReceipts(ctx context.Context, receipts []Receipt) error
 	Prune(ctx context.Context, gone []Pruned) (int, error)
 	Hear(ctx context.Context, accepted, silent []uint64) error
@@ -127,7 +127,7 @@ const (
 //
 // # Where receipts are
 //
-// An event that was accepted for one of several devices of a task is a part of a row of push_accepted, which
+// An event that was accepted for one of several devices of a task is a part of a row of push_runs, which
 // names the task: whoever does the task again looks for it there. No other task is for these devices
 // then: the follow-ups of a task commit with its end, and are for the others. All else is rows of
 // push_receipts: what a batch does not wait for, too, as the follow-up looks for it there.
@@ -216,6 +216,7 @@ var (
 	errNoKeys   = errors.New("this process has no keys of the platform")
 	errQuiet    = errors.New("quiet hours")
 	errMore     = errors.New("the newest events of the burst are not sent, and older ones may be")
+	errTogether = errors.New("others of the burst wait for the device")
 	errRejected = errors.New("the newest event of the burst was refused, and older ones may be accepted")
 	errOwed     = errors.New("the database did not take the receipt yet")
 )
@@ -243,6 +244,7 @@ func (d *Deliveries) newBatch(ctx context.Context) *batch {
 func (b *batch) settled() []queue.Outcome {
 	b.await()
 	b.mark()
+	b.leaveWaiting()
 	b.flushInTime()
 	outcomes := make([]queue.Outcome, len(b.jobs))
 	for i, j := range b.jobs {

@@ -116,8 +116,8 @@ func (p *process) Pending(ctx context.Context, bursts []push.BurstDevice) (all [
 	return all, err
 }
 
-func (p *process) AcceptedSince(ctx context.Context, bursts []push.BurstDevice, since []time.Time) (all [][]push.Receipt, err error) {
-	err = p.call("accepted", func() error { all, err = p.world.AcceptedSince(ctx, bursts, since); return err })
+func (p *process) AcceptedSince(ctx context.Context, bursts []push.BurstDevice) (all [][]push.Receipt, err error) {
+	err = p.call("accepted", func() error { all, err = p.world.AcceptedSince(ctx, bursts); return err })
 	return all, err
 }
 

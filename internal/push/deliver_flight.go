@@ -205,6 +205,9 @@ func (b *batch) settle(a answer) {
 		return
 	}
 	b.recordEnd(a, v)
+	if a.more {
+		a.later(minRetryPause, errMore)
+	}
 }
 
 // pause returns how long a delivery waits whose events expire in left: a little longer than d, by

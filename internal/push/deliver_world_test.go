@@ -195,7 +195,7 @@ func (w *world) Pending(_ context.Context, bursts []push.BurstDevice) ([][]uint6
 }
 
 // AcceptedSince implements [push.DeliveryStore].
-func (w *world) AcceptedSince(_ context.Context, bursts []push.BurstDevice, since []time.Time) ([][]push.Receipt, error) {
+func (w *world) AcceptedSince(_ context.Context, bursts []push.BurstDevice) ([][]push.Receipt, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	accepted := make([][]push.Receipt, len(bursts))
@@ -206,7 +206,7 @@ func (w *world) AcceptedSince(_ context.Context, bursts []push.BurstDevice, sinc
 			}
 		}
 		slices.SortFunc(accepted[i], func(a, b push.Receipt) int { return b.At.Compare(a.At) })
-		if len(accepted[i]) > 0 && accepted[i][0].At.Before(since[i]) {
+		if len(accepted[i]) > 0 && accepted[i][0].At.Before(b.Since) {
 			accepted[i] = nil
 		}
 	}

@@ -582,12 +582,12 @@ func TestAcceptedSince(t *testing.T) {
 	exec(t, db, "UPDATE push_receipts SET state = 'pending', at = 9e9 WHERE event_number = 1150")
 	at := time.UnixMilli
 	accepted, err := store.AcceptedSince(t.Context(), []push.BurstDevice{
-		{Burst: a, Member: 1, Device: 1},
-		{Burst: a, Member: 1, Device: 2},
-		{Burst: a, Member: 1, Device: 2},
+		{Burst: a, Member: 1, Device: 1, Since: at(4000)},
+		{Burst: a, Member: 1, Device: 2, Since: at(2002)},
+		{Burst: a, Member: 1, Device: 2, Since: at(2003)},
 		{Burst: b, Member: 1, Device: 1},
 		{Burst: b, Member: 1, Device: 2},
-	}, []time.Time{at(4000), at(2002), at(2003), {}, {}})
+	})
 	must(t, err)
 	var got []string
 	for _, list := range accepted {
