@@ -32,7 +32,7 @@ type asked struct {
 	key    deliveryKey
 	events []*StoredEvent // that are looked at, in the order in which they were enqueued: of a burst those that are pending
 	old    []uint64       // of a burst, those that are too many to be looked at
-	more   bool           // there may be older ones than old
+	more   bool           // there may be newer ones
 	shown  []*StoredEvent // of a burst, those that the device was notified of: see runningBurst
 
 	again   *again // what is left of it has to be done later; nil: nothing is
@@ -297,7 +297,7 @@ func (b *batch) readShown(bursts []*asked) error {
 	return nil
 }
 
-// leaveOut leaves out of what is shown what is asked for, and of a burst conversely; and what is too many.
+// leaveOut leaves out of what was shown what is asked for, and of a burst conversely; and what is too many.
 func (b *batch) leaveOut(one *asked) {
 	has := func(list []*StoredEvent, e *StoredEvent) bool {
 		return slices.ContainsFunc(list, func(other *StoredEvent) bool { return other.Number == e.Number })
@@ -314,7 +314,8 @@ func (b *batch) leaveOut(one *asked) {
 	} else {
 		one.shown = slices.DeleteFunc(one.shown, func(e *StoredEvent) bool { return has(one.events, e) })
 	}
-	one.shown = one.shown[:max(0, min(len(one.shown), maxBurst-len(one.events)))]
+	// The newest is looked at in any case: what is pending may be older.
+	one.shown = one.shown[:min(len(one.shown), max(1, maxBurst-len(one.events)))]
 }
 
 // burstBegins returns since when the acceptance of another event makes these events part of one

@@ -47,7 +47,7 @@ func (b *batch) launch(l *looked) {
 		return
 	}
 	s := &sent{looked: l, pass: pass, message: Message{
-		ID: messageID(newest.Number, l.device.ID), Device: l.device, Notification: notification(l.text, l.device, l.actor, len(l.send)+l.counted),
+		ID: messageID(newest.Number, l.device.ID), Device: l.device, Notification: notification(l.text, l.device, l.actor, min(len(l.send)+l.counted, maxBurst)),
 	}}
 	for _, e := range l.send {
 		s.message.Urgent = s.message.Urgent || e.Urgent

@@ -100,18 +100,33 @@ func (w *world) deliverAll(events []*push.StoredEvent, devices ...uint64) {
 	}
 }
 
+// deliverPage enqueues the deliveries of an event of a burst to devices for which no other of the burst waits.
+func (w *world) deliverPage(e *push.StoredEvent, devices ...uint64) {
+	w.t.Helper()
+	w.mu.Lock()
+	batch := w.pages(e, devices)
+	w.mu.Unlock()
+	if _, err := w.queue.Enqueue(w.t.Context(), batch); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) pages(e *push.StoredEvent, devices []uint64) (batch []queue.New) {
+	for some := range slices.Chunk(devices, 256) {
+		var to []string
+		for _, d := range some {
+			to = append(to, fmt.Sprintf("[%d,%d]", cmp.Or(w.devices[d].Member, member.ID(d)), d))
+		}
+		batch = append(batch, queue.New{
+			Kind: push.Deliver, Key: some[0], Queue: push.QueuePush, Payload: fmt.Appendf(nil, `{"event":%d,"to":[%s]}`, e.Number, strings.Join(to, ",")),
+		})
+	}
+	return batch
+}
+
 func (w *world) deliveries(e *push.StoredEvent, devices []uint64) (batch []queue.New) {
 	if e.Collapse == "" {
-		for some := range slices.Chunk(devices, 256) {
-			var to []string
-			for _, d := range some {
-				to = append(to, fmt.Sprintf("[%d,%d]", cmp.Or(w.devices[d].Member, member.ID(d)), d))
-			}
-			batch = append(batch, queue.New{
-				Kind: push.Deliver, Key: some[0], Queue: push.QueuePush, Payload: fmt.Appendf(nil, `{"event":%d,"to":[%s]}`, e.Number, strings.Join(to, ",")),
-			})
-		}
-		return batch
+		return w.pages(e, devices)
 	}
 	burst := e.Burst()
 	for _, d := range devices {

@@ -167,21 +167,21 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			}
 			return err
 		}},
-		{name: "LastSent", keys: "r: bursts", most: some + 6*half, do: func() error {
+		{name: "LastSent", keys: "push_runs: bursts, r: bursts", most: some + 6*half, do: func() error {
 			last, err := store.LastSent(t.Context(), devices)
 			if err == nil && last[1].Accepted.IsZero() {
 				err = fmt.Errorf("none was accepted")
 			}
 			return err
 		}},
-		{name: "AcceptedSince long ago", keys: "r: bursts", most: some + 4*half, do: func() error {
+		{name: "AcceptedSince long ago", keys: "push_runs: bursts, r: bursts", most: some + 4*half, do: func() error {
 			late := slices.Clone(devices)
 			for i := range late {
 				late[i].Since = time.Now()
 			}
 			return ignore(store.AcceptedSince(t.Context(), late))
 		}},
-		{name: "AcceptedSince", keys: "r: bursts", most: some + 4*half + 2*20*half, do: func() error {
+		{name: "AcceptedSince", keys: "push_runs: bursts, r: bursts", most: some + 4*half + 2*20*half, do: func() error {
 			accepted, err := store.AcceptedSince(t.Context(), devices)
 			if err == nil && len(accepted[1]) != 18 {
 				err = fmt.Errorf("%d were accepted, want 18", len(accepted[1]))
@@ -217,7 +217,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		{name: "Unmute", keys: "push_mutes: PRIMARY", most: some, do: func() error { return ignore(store.Unmute(t.Context(), 5, "user:3")) }},
 		{name: "Purge of nothing", keys: "push_devices: gone, push_devices: members, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan, do: func() error { return ignore(store.Purge(t.Context())) }},
 		{
-			name: "Purge", keys: "push_runs: PRIMARY, push_devices: gone, push_devices: members, push_events: PRIMARY, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_receipts: PRIMARY, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan + 4*size,
+			name: "Purge", keys: "push_devices: gone, push_devices: members, push_events: PRIMARY, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_receipts: PRIMARY, push_runs: PRIMARY, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan + 4*size,
 			given: []string{
 				"UPDATE push_events SET forget_at = 1 WHERE number BETWEEN 10 AND 13", "UPDATE push_devices SET gone_at = 1 WHERE id BETWEEN 100010 AND 100012",
 				"UPDATE push_mutes SET until_at = 1 WHERE member_id BETWEEN 10 AND 12",

@@ -192,12 +192,11 @@ func burstsArgument(devices []BurstDevice) (string, error) {
 	return string(text), err
 }
 
-// maxPending is how many pending events of a burst are read for a device: the newest. Older ones are not known before these
-// are accepted.
+// maxPending is how many pending events of a burst are read for a device at once: the first.
 const maxPending = 1000
 
 // Pending returns, for each of devices in order, the numbers of the events of the burst whose
-// receipts are pending, and rows of their own, ascending: of more than maxPending those that were written last.
+// receipts are pending, and rows of their own, ascending: of more than maxPending those that were written first.
 func (m *MySQL) Pending(ctx context.Context, devices []BurstDevice) ([][]uint64, error) {
 	const what = "read what is pending"
 	pending := make([][]uint64, len(devices))
@@ -215,7 +214,7 @@ func (m *MySQL) Pending(ctx context.Context, devices []BurstDevice) ([][]uint64,
 		" ON r.device_id = q.d AND r.burst = UNHEX(q.b) AND r.state = 'pending' AND r.member_id = q.m LIMIT "+strconv.Itoa(most))
 	if err == nil && n == most { // of some devices there are many
 		clear(pending)
-		err = m.eachBurst(ctx, what, devices, scan, "r.event_number"+ofBurst(StatePending), maxPending)
+		err = m.eachBurst(ctx, what, devices, scan, "r.event_number"+ofBurst(StatePending), firstOfBurst, maxPending)
 	}
 	for _, list := range pending {
 		slices.Sort(list)
@@ -250,10 +249,13 @@ func ofBurst(state State) string {
 	return " FROM push_receipts r FORCE INDEX (bursts) WHERE r.state = _ascii'" + string(state) + "'"
 }
 
-// lastOfBurst orders receipts of a device, a burst and a state by the time, the newest first. All
+// lastOfBurst and firstOfBurst order receipts of a device, a burst and a state by the time. All
 // columns are named, and the state is an ASCII literal, so that only entries that are returned are
 // read and nothing is sorted: as in newestFirst of package contacts.
-const lastOfBurst = " ORDER BY r.device_id DESC, r.burst DESC, r.state DESC, r.at DESC LIMIT "
+const (
+	lastOfBurst  = " ORDER BY r.device_id DESC, r.burst DESC, r.state DESC, r.at DESC LIMIT "
+	firstOfBurst = " ORDER BY r.device_id, r.burst, r.state, r.at LIMIT "
+)
 
 // newestOfBurst selects the time of the newest receipt of the burst of a row of burstsTable.
 func newestOfBurst(state State, and string) string {
@@ -330,7 +332,7 @@ func (m *MySQL) AcceptedSince(ctx context.Context, devices []BurstDevice) ([][]R
 		err = rows.Scan(&i, &event, &at)
 		receipt(places[i], event, time.Time(at))
 		return struct{}{}, err
-	}, "r.event_number, r.at"+ofBurst(StateAccepted), maxBurst)
+	}, "r.event_number, r.at"+ofBurst(StateAccepted), lastOfBurst, maxBurst)
 	if err != nil {
 		return nil, err
 	}
@@ -357,16 +359,16 @@ func (m *MySQL) AcceptedSince(ctx context.Context, devices []BurstDevice) ([][]R
 // maxBranches bounds the SELECTs of one statement, and its ranges.
 const maxBranches = 100
 
-// eachBurst selects, for each of devices, its place and columns of at most so many of the newest of its receipts.
+// eachBurst selects, for each of devices, its place and columns of at most so many of its receipts, in an order.
 func (m *MySQL) eachBurst(
-	ctx context.Context, what string, devices []BurstDevice, scan func(*sql.Rows) (struct{}, error), columns string, most int,
+	ctx context.Context, what string, devices []BurstDevice, scan func(*sql.Rows) (struct{}, error), columns, order string, most int,
 ) error {
 	for first := 0; first < len(devices); first += maxBranches {
 		var branches []string
 		var args []any
 		for i, d := range devices[first:min(first+maxBranches, len(devices))] {
 			branches = append(branches, "(SELECT "+strconv.Itoa(first+i)+", "+columns+
-				" AND r.device_id = ? AND r.burst = ? AND r.member_id = ?"+lastOfBurst+strconv.Itoa(most)+")")
+				" AND r.device_id = ? AND r.burst = ? AND r.member_id = ?"+order+strconv.Itoa(most)+")")
 			args = append(args, d.Device, d.Burst[:], d.Member)
 		}
 		if _, err := mysql.Select(ctx, m.db, scan, strings.Join(branches, " UNION ALL "), args...); err != nil {
