@@ -84,7 +84,7 @@ const (
 )
 
 // Deliveries is the handler of deliver tasks: each stands for an event and some devices, or for
-// a burst of events and a device.
+// what waits of a burst of events for a device.
 //
 // # What is promised, and why
 //
@@ -97,13 +97,16 @@ const (
 //
 // A delivery is a value of its own in each: asked, looked, sent, answer. What is left of a task when
 // its batch ends is follow-ups of it, one for each time that some of its devices have to wait;
-// or the same task, if that is all of it.
+// or the same task, if that is all of it. Of an event of a burst, a device leaves its task, by a pending
+// receipt and a follow-up of its own, when it waits until others of the burst may be due, or when others wait for the device: a later page writes
+// that they do before it makes a task for them, so this is seen here, or they are sent first, and counted here.
 //
 // At least once: a task ends only after the commit of receipts for all that it stands for: that
 // the message was accepted, that the push service refused it for good, that the device is gone,
 // or why [Decide] does not send it. Whatever happens before, its lease runs out, or it is
 // scheduled, and it is done again. So an event is accepted for a device, or a receipt says why
-// not; and what is pending of a burst has a task.
+// not; and what is pending of a burst has a task, unless a run says that it was accepted: a process that was stopped
+// may still write that something waits, which another one has sent.
 //
 // At most once, unless an answer was lost, or the process died, or the database was away,
 // between the answer and the commit of the receipt. From the commit on, a look finds that the
@@ -129,7 +132,8 @@ const (
 //
 // An event that was accepted for one of several devices of a task is a part of a row of push_runs, which
 // names the task: whoever does the task again looks for it there. No other task is for these devices
-// then: the follow-ups of a task commit with its end, and are for the others. All else is rows of
+// then: the follow-ups of a task commit with its end, and are for the others. Others of a burst find the runs
+// of it since a time (see [MySQL.AcceptedSince]). All else is rows of
 // push_receipts: what a batch does not wait for, too, as the follow-up looks for it there.
 //
 // # No push service holds up another

@@ -84,6 +84,33 @@ func TestWhatWaitsOfAPageIsLeftToTheBurst(t *testing.T) {
 	})
 }
 
+// A device is not left to its burst before the receipt is written by which that finds it.
+func TestWhatIsLeftToABurstIsWrittenFirst(t *testing.T) {
+	t.Parallel()
+	for _, devices := range []int{1, 2} {
+		bubble(t, devices, func(t *testing.T, w *world) {
+			w.answering(func(context.Context, push.Message) push.Result {
+				return push.Result{Outcome: push.Wait, Status: 429, After: 2 * time.Minute}
+			})
+			p := &process{world: w, Store: w.queue, unrecorded: map[receiptKey]bool{}, refuses: func() bool { return true }}
+			p.run()
+			e := w.event(push.Event{Collapse: "key"})
+			w.deliverPage(e, devicesTo(uint64(devices))...)
+			pass(20 * time.Second)
+			p.mu.Lock()
+			p.dead = true
+			p.mu.Unlock()
+			w.answering(nil)
+			w.begin()
+			pass(10 * time.Minute)
+			w.done()
+			if _, accepted := w.messages(); accepted != devices {
+				t.Errorf("%d accepted, want %d", accepted, devices)
+			}
+		})
+	}
+}
+
 // A page comes late: others of the burst wait for a device by then, or were accepted. One message is sent for
 // all, or it counts what came before, under the text of the newest.
 func TestAPageComesLate(t *testing.T) {

@@ -110,7 +110,7 @@ func (b *batch) outcome(j *job) (o queue.Outcome) {
 			}
 			one.later(wait, errSlow)
 		}
-		if _, isUnwritten := b.unwritten[one]; isUnwritten && (one.again == nil || len(j.all) > 1) {
+		if _, isUnwritten := b.unwritten[one]; isUnwritten && (one.again == nil || len(j.all) > 1 || one.byBurst) {
 			isOwed = true
 		}
 		isLeft = isLeft || one.byBurst
@@ -120,7 +120,7 @@ func (b *batch) outcome(j *job) (o queue.Outcome) {
 	}
 	order := slices.Sorted(maps.Keys(waits))
 	switch {
-	case isOwed: // then no other task may say that a part is over
+	case isOwed: // then no other task may say that a part is over, or that it waits
 		return queue.Outcome{Err: queue.Later(slices.Max(append(order, recordAgain)), errOwed)}
 	// A burst is continued by another task, which has a dedupe key: its own has none since it began, and of several that
 	// wait, for the end of quiet hours or for a push service, two may begin at once, in two processes, and send the same.
