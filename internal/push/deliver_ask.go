@@ -168,50 +168,52 @@ func (b *batch) readBursts(bursts []*asked) error {
 		return err
 	}
 	var numbers []uint64
+	var waiting []*asked
 	for i, one := range bursts {
-		if !one.isBurst() { // others of the burst wait, or an attempt before this one found that it has to
-			if len(pending[i]) > 0 {
-				one.later(rivalPause, errTogether)
-				b.leave(one, slices.Contains(pending[i], one.event.Number))
+		switch {
+		case one.isBurst():
+			one.more = len(pending[i]) >= maxPending
+			if n := len(pending[i]) - maxBurst; n > 0 {
+				one.old, pending[i] = pending[i][:n], pending[i][n:]
 			}
-			continue
+			numbers = append(numbers, pending[i]...)
+		case len(pending[i]) > 0: // others of the burst wait, or an attempt before this one found that it has to
+			one.later(rivalPause, errTogether)
+			b.leave(one, slices.Contains(pending[i], one.event.Number))
+		default:
+			one.events = []*StoredEvent{one.event}
+			waiting = append(waiting, one)
 		}
-		one.more = len(pending[i]) >= maxPending
-		if n := len(pending[i]) - maxBurst; n > 0 {
-			one.old, pending[i] = pending[i][:n], pending[i][n:]
-		}
-		numbers = append(numbers, pending[i]...)
 	}
 	events, err := b.Store.Events(b.ctx, numbers)
 	if err != nil {
 		return err
 	}
-	var waiting []*asked
 	for i, one := range bursts {
-		if !one.isBurst() {
-			if !one.byBurst {
-				one.events = []*StoredEvent{one.event}
+		if one.isBurst() {
+			b.takeAll(one, pending[i], events)
+			if len(one.events) > 0 {
 				waiting = append(waiting, one)
 			}
-			continue
-		}
-		for _, n := range pending[i] {
-			if e := events[n]; e != nil {
-				one.events = append(one.events, e)
-			} else { // it was forgotten, long after it expired
-				b.skip(one, n, Expired)
-			}
-		}
-		// Several workers target the events of one actor, and number them as they come.
-		slices.SortStableFunc(one.events, older)
-		if len(pending[i]) == 0 && one.event != nil { // another task of the burst sent them
-			b.countSkips(Doubled, 1)
-		}
-		if len(one.events) > 0 {
-			waiting = append(waiting, one)
 		}
 	}
 	return b.readShown(waiting)
+}
+
+// takeAll takes the events of a burst that are pending.
+func (b *batch) takeAll(one *asked, pending []uint64, events map[uint64]*StoredEvent) {
+	for _, n := range pending {
+		if e := events[n]; e != nil {
+			one.events = append(one.events, e)
+		} else { // it was forgotten, long after it expired
+			b.skip(one, n, Expired)
+		}
+	}
+	// Several workers target the events of one actor, and number them as they come.
+	slices.SortStableFunc(one.events, older)
+	if len(pending) == 0 && one.event != nil { // another task of the burst sent them
+		b.countSkips(Doubled, 1)
+	}
 }
 
 // older compares events by when they were enqueued.
@@ -231,9 +233,9 @@ func (b *batch) leave(one *asked, isPending bool) {
 	}
 }
 
-// leaveWaiting leaves deliveries to tasks for their bursts that have to wait until others of the burst may be due, so that one message is sent
-// for all of them. Until then these wait for the page, see LastSent; so what waits for less is left to a task for many
-// devices.
+// leaveWaiting leaves deliveries to tasks for their bursts that have to wait until others of the
+// burst may be due, so that one message is sent for all of them. Until then these wait for the
+// page, see LastSent; so what waits for less is left to a task for many devices.
 func (b *batch) leaveWaiting() {
 	for _, j := range b.jobs {
 		if j.err != nil || j.isBurst() || j.burst == [16]byte{} {
@@ -268,16 +270,7 @@ func (b *batch) readShown(bursts []*asked) error {
 		if err != nil {
 			return err
 		}
-		var numbers []uint64
-		for _, list := range accepted {
-			for _, r := range list {
-				numbers = append(numbers, r.Event)
-			}
-		}
-		if len(numbers) == 0 {
-			return nil
-		}
-		events, err := b.Store.Events(b.ctx, numbers)
+		events, err := b.eventsOf(accepted)
 		if err != nil {
 			return err
 		}
@@ -295,6 +288,18 @@ func (b *batch) readShown(bursts []*asked) error {
 		b.leaveOut(one)
 	}
 	return nil
+}
+
+// eventsOf reads those of receipts.
+func (b *batch) eventsOf(receipts [][]Receipt) (map[uint64]*StoredEvent, error) {
+	var numbers []uint64
+	for _, r := range slices.Concat(receipts...) {
+		numbers = append(numbers, r.Event)
+	}
+	if len(numbers) == 0 {
+		return nil, nil //nolint:nilnil // none is in it
+	}
+	return b.Store.Events(b.ctx, numbers)
 }
 
 // leaveOut leaves out of what was shown what is asked for, and of a burst conversely; and what is too many.

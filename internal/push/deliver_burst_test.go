@@ -198,8 +198,8 @@ func TestMorePendingThanAreRead(t *testing.T) {
 	for round := range 3 {
 		list := queuetest.ClaimFor(t, q, push.QueuePush, 10, time.Minute)
 		o := d.Handle(t.Context(), list)[0]
-		if len(sender.sent) != round+1 || (o.Err == nil) != (round == 2) {
-			t.Fatalf("round %d: %d messages, %v", round+1, len(sender.sent), o.Err)
+		if len(sender.sent) != round+1 || o.Err != nil || (len(o.Next) == 0) != (round == 2) {
+			t.Fatalf("round %d: %d messages, %+v", round+1, len(sender.sent), o)
 		}
 		if m := sender.sent[round]; m.Count != 100 || m.Body != fmt.Sprint(min(1000*(round+1), all)-1) {
 			t.Errorf("round %d: a message about %q, which counts %d", round+1, m.Body, m.Count)

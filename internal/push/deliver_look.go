@@ -44,23 +44,29 @@ func (j *job) candidates() (n int) {
 	return n
 }
 
+// addTo adds what is looked at for the delivery: what was shown first.
+func (one *asked) addTo(candidates []Candidate) []Candidate {
+	c := Candidate{Member: one.to.Member, Device: one.to.Device}
+	for _, e := range one.shown {
+		c.Event = e.Number
+		candidates = append(candidates, c)
+	}
+	if len(one.all) > 1 {
+		c.Task = one.task.ID
+	}
+	for _, e := range one.events {
+		c.Event = e.Number
+		candidates = append(candidates, c)
+	}
+	return candidates
+}
+
 // look is the last look: it decides what is sent for each of some jobs.
 func (b *batch) look(some []*job) (found []*looked, err error) {
 	var candidates []Candidate
 	for _, j := range some {
 		for _, one := range j.all {
-			c := Candidate{Member: one.to.Member, Device: one.to.Device}
-			for _, e := range one.shown {
-				c.Event = e.Number
-				candidates = append(candidates, c)
-			}
-			if len(j.all) > 1 {
-				c.Task = j.task.ID
-			}
-			for _, e := range one.events {
-				c.Event = e.Number
-				candidates = append(candidates, c)
-			}
+			candidates = one.addTo(candidates)
 		}
 	}
 	at := time.Now()

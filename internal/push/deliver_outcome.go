@@ -128,24 +128,30 @@ func (b *batch) outcome(j *job) (o queue.Outcome) {
 		return queue.Outcome{Err: queue.Later(order[0], j.all[0].again.why)}
 	}
 	for _, after := range order {
-		rest := Delivery{Event: j.payload.Event, Task: j.payload.Task, Burst: j.payload.Burst}
-		add := func(d Delivery) {
-			n := d.task()
-			n.Queue, n.Priority, n.Delay = j.task.Queue, j.task.Priority, after
-			o.Next = append(o.Next, n)
-		}
-		for _, one := range waits[after] {
-			if !one.byBurst {
-				rest.To = append(rest.To, one.to)
-				continue
-			}
-			alone := rest
-			alone.To, alone.Burst = []Recipient{one.to}, hex.EncodeToString(j.burst[:])
-			add(alone)
-		}
-		if len(rest.To) > 0 {
-			add(rest)
-		}
+		o.Next = append(o.Next, j.rest(waits[after], after)...)
 	}
 	return o
+}
+
+// rest returns the tasks for what of a job has to wait for so long.
+func (j *job) rest(all []*asked, after time.Duration) (list []queue.New) {
+	rest := Delivery{Event: j.payload.Event, Task: j.payload.Task, Burst: j.payload.Burst}
+	add := func(d Delivery) {
+		n := d.task()
+		n.Queue, n.Priority, n.Delay = j.task.Queue, j.task.Priority, after
+		list = append(list, n)
+	}
+	for _, one := range all {
+		if !one.byBurst {
+			rest.To = append(rest.To, one.to)
+			continue
+		}
+		alone := rest
+		alone.To, alone.Burst = []Recipient{one.to}, hex.EncodeToString(j.burst[:])
+		add(alone)
+	}
+	if len(rest.To) > 0 {
+		add(rest)
+	}
+	return list
 }

@@ -266,7 +266,7 @@ func newestOfBurst(state State, and string) string {
 func (m *MySQL) LastSent(ctx context.Context, devices []BurstDevice) ([]LastSent, error) {
 	last := make([]LastSent, len(devices))
 	// Most devices have no receipt of the burst: of these one entry of the index is read.
-	const others, any = " AND FIND_IN_SET(r.event_number, q.x) = 0",
+	const others, some = " AND FIND_IN_SET(r.event_number, q.x) = 0",
 		" WHERE (SELECT 1 FROM push_receipts r FORCE INDEX (bursts) WHERE r.device_id = q.d AND r.burst = UNHEX(q.b) LIMIT 1) IS NOT NULL"
 	err := m.bursts(ctx, "read when bursts were last sent", devices, func(rows *sql.Rows) (_ struct{}, err error) {
 		var i int
@@ -276,7 +276,7 @@ func (m *MySQL) LastSent(ctx context.Context, devices []BurstDevice) ([]LastSent
 		last[i] = l
 		return struct{}{}, err
 	}, "SELECT q.i, "+newestOfBurst(StateAccepted, "")+", "+newestOfBurst(StatePending, others+" AND r.event_number < q.e")+", "+
-		newestOfBurst(StatePending, others)+" FROM "+burstsTable+any)
+		newestOfBurst(StatePending, others)+" FROM "+burstsTable+some)
 	if err != nil {
 		return nil, err
 	}

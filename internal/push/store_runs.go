@@ -154,53 +154,65 @@ func scanRun(rows *sql.Rows) (r run, err error) {
 	return r, json.Unmarshal(devices, &r.devices)
 }
 
-// runsSince calls f with each receipt, at its place among devices, that is part of a run of the burst for the device, since the
-// time that the device names.
-func (m *MySQL) runsSince(ctx context.Context, devices []BurstDevice, f func(i int, r run)) error {
-	type span struct {
-		burst       [16]byte
-		since       time.Time
-		first, last member.ID
-	}
-	type key struct {
-		burst [16]byte
-		to    Recipient
-	}
-	spans := make(map[[16]byte]*span)
-	var order []*span
-	places := make(map[key][]int, len(devices))
-	for i, d := range devices {
-		s := spans[d.Burst]
+// runKey is a burst for a device, as runs know it.
+type runKey struct {
+	burst [16]byte
+	Recipient
+}
+
+// runSpan is what is read of the runs of a burst: those since a time, of a range of members.
+type runSpan struct {
+	burst       [16]byte
+	since       time.Time
+	first, last member.ID
+}
+
+// spansOf returns what is to be read about devices.
+func spansOf(devices []BurstDevice) (list []*runSpan) {
+	of := make(map[[16]byte]*runSpan)
+	for _, d := range devices {
+		s := of[d.Burst]
 		if s == nil {
-			s = &span{d.Burst, d.Since, d.Member, d.Member}
-			spans[d.Burst] = s
-			order = append(order, s)
+			s = &runSpan{d.Burst, d.Since, d.Member, d.Member}
+			of[d.Burst] = s
+			list = append(list, s)
 		}
 		if d.Since.Before(s.since) {
 			s.since = d.Since
 		}
 		s.first, s.last = min(s.first, d.Member), max(s.last, d.Member)
-		k := key{d.Burst, Recipient{d.Member, d.Device}}
+	}
+	return list
+}
+
+// runsSince calls f with each run of the burst that a device is part of, since the time that the device names, and the place of
+// that among devices.
+func (m *MySQL) runsSince(ctx context.Context, devices []BurstDevice, f func(i int, r run)) error {
+	places := make(map[runKey][]int, len(devices))
+	for i, d := range devices {
+		k := runKey{d.Burst, Recipient{d.Member, d.Device}}
 		places[k] = append(places[k], i)
+	}
+	scan := func(rows *sql.Rows) (_ struct{}, err error) {
+		r, err := scanRun(rows)
+		for _, d := range r.devices {
+			for _, i := range places[runKey{r.burst, d.Recipient}] {
+				if !r.at.Before(devices[i].Since) {
+					f(i, r)
+				}
+			}
+		}
+		return struct{}{}, err
 	}
 	// Ranges, and no join: only so are entries left out that are too old.
 	const one = " OR burst = ? AND at >= ? AND first_member <= ? AND last_member >= ?"
-	for some := range slices.Chunk(order, maxBranches) {
+	for some := range slices.Chunk(spansOf(devices), maxBranches) {
 		var args []any
 		for _, s := range some {
 			args = append(args, s.burst[:], max(0, s.since.UnixMilli()), s.last, s.first)
 		}
-		_, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (_ struct{}, err error) {
-			r, err := scanRun(rows)
-			for _, d := range r.devices {
-				for _, i := range places[key{r.burst, d.Recipient}] {
-					if !r.at.Before(devices[i].Since) {
-						f(i, r)
-					}
-				}
-			}
-			return struct{}{}, err
-		}, "SELECT "+runColumns+" FROM push_runs FORCE INDEX (bursts) WHERE "+strings.TrimPrefix(strings.Repeat(one, len(some)), " OR "), args...)
+		_, err := mysql.Select(ctx, m.db, scan, "SELECT "+runColumns+" FROM push_runs FORCE INDEX (bursts) WHERE "+
+			strings.TrimPrefix(strings.Repeat(one, len(some)), " OR "), args...)
 		if err != nil {
 			return mysql.Translate(ctx, fmt.Sprintf("read runs of %d bursts", len(some)), err)
 		}
