@@ -193,8 +193,7 @@ func (m *MySQL) runsSince(ctx context.Context, devices []BurstDevice, f func(i i
 		k := runKey{d.Burst, Recipient{d.Member, d.Device}}
 		places[k] = append(places[k], i)
 	}
-	scan := func(rows *sql.Rows) (_ struct{}, err error) {
-		r, err := scanRun(rows)
+	found := func(r run) {
 		for _, d := range r.devices {
 			for _, i := range places[runKey{r.burst, d.Recipient}] {
 				if !r.at.Before(devices[i].Since) {
@@ -202,7 +201,6 @@ func (m *MySQL) runsSince(ctx context.Context, devices []BurstDevice, f func(i i
 				}
 			}
 		}
-		return struct{}{}, err
 	}
 	// Ranges, and no join: only so are entries left out that are too old.
 	const one = " OR burst = ? AND at >= ? AND first_member <= ? AND last_member >= ?"
@@ -211,10 +209,13 @@ func (m *MySQL) runsSince(ctx context.Context, devices []BurstDevice, f func(i i
 		for _, s := range some {
 			args = append(args, s.burst[:], max(0, s.since.UnixMilli()), s.last, s.first)
 		}
-		_, err := mysql.Select(ctx, m.db, scan, "SELECT "+runColumns+" FROM push_runs FORCE INDEX (bursts) WHERE "+
+		list, err := mysql.Select(ctx, m.db, scanRun, "SELECT "+runColumns+" FROM push_runs FORCE INDEX (bursts) WHERE "+
 			strings.TrimPrefix(strings.Repeat(one, len(some)), " OR "), args...)
 		if err != nil {
 			return mysql.Translate(ctx, fmt.Sprintf("read runs of %d bursts", len(some)), err)
+		}
+		for _, r := range list {
+			found(r)
 		}
 	}
 	return nil
