@@ -94,7 +94,7 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 			}
 		})
 	// What was written for several devices at once.
-	j.read("SELECT e.id, d.device_id, 'accepted', '', a.at FROM push_accepted a JOIN push_events e ON e.number = a.event_number,"+
+	j.read("SELECT e.id, d.device_id, 'accepted', '', a.at FROM push_runs a JOIN push_events e ON e.number = a.event_number AND a.state = 'accepted',"+
 		" JSON_TABLE(a.devices, '$[*]' COLUMNS (device_id BIGINT UNSIGNED PATH '$[1]')) AS d",
 		func(id string, device uint64, f fate) {
 			if d := j.byID[device]; d != nil {
