@@ -21,6 +21,7 @@ type DeliveryStore interface {
 	CurrentEvents(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
 	Pending(ctx context.Context, bursts []BurstDevice) ([][]uint64, error)
 	AcceptedSince(ctx context.Context, bursts []BurstDevice) ([][]Receipt, error)
+	Take(ctx context.Context, deliveries [][]Receipt, lasts time.Duration) ([]bool, error)
 	WriteReceipts(ctx context.Context, receipts []Receipt) error
 	Prune(ctx context.Context, gone []Pruned) (int, error)
 	Hear(ctx context.Context, accepted, silent []uint64) error
@@ -91,6 +92,7 @@ const (
 // A batch goes through these steps:
 //
 //	look     what decides about each device is read, by one statement
+//	take     what is pending of bursts is marked as sent and unanswered, by one transaction
 //	send     all that is to go is sent at once, and answered
 //	receipt  what was accepted is written, by one transaction
 //	finish   the queue deletes the tasks, or schedules them for later
@@ -111,7 +113,8 @@ const (
 // At most once, unless an answer was lost, or the process died, or the database was away,
 // between the answer and the commit of the receipt. From the commit on, a look finds that the
 // event was accepted, in whichever process. Before it, no other goroutine of this process
-// sends the same (see reserve), and no other process has the task while its lease holds. While
+// sends the same (see reserve), and no other process has the task while its lease holds. Several tasks may be for one burst
+// and device: of these, one at a time has the receipts (see take). While
 // the database is away, the leases run out, but no process can claim. The receipts are kept
 // until the process ends, and written as soon as the database is back. A double is possible
 // only if another process is quicker: a sweep has to free the task, and that process to claim it
@@ -207,8 +210,8 @@ const (
 	// reasonStale is that of a message that did not leave, as its look was too long ago.
 	reasonStale = "stale"
 	// reasonUnanswered is that of the receipt of a message that was sent, and that its batch
-	// did not wait for. It is replaced when the message is answered, or given up: so it is
-	// found only when the process that sent the message has died.
+	// did not wait for, or of one of a burst that is about to be sent. It is replaced when the message is answered, or given
+	// up, or does not leave: so what has it for long was sent by a process that has died.
 	reasonUnanswered = "unanswered"
 )
 
@@ -284,6 +287,9 @@ func (b *batch) deliver(jobs []*job) {
 			continue
 		}
 		found, err := b.look(some)
+		if err == nil {
+			found, err = b.take(found)
+		}
 		if err != nil {
 			failAll(some, err)
 		}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -160,6 +163,102 @@ func TestManyComeLate(t *testing.T) {
 			t.Errorf("the last of %d is %+v", len(w.accepted), m)
 		}
 	})
+}
+
+// Two tasks of a burst begin at once, in two processes: the first one had begun before, and has no dedupe key any more.
+// One of them sends; the other one waits, and finds that nothing is pending.
+func TestTwoTasksOfABurstBeginAtOnce(t *testing.T) {
+	t.Parallel()
+	const devices = 3
+	bubble(t, devices, func(t *testing.T, w *world) {
+		w.answering(answerAfter(20 * time.Millisecond))
+		var both [2][]queue.Task
+		for i := range both {
+			w.deliver(w.event(push.Event{Collapse: "key"}), devicesTo(devices)...)
+			both[i] = queuetest.ClaimFor(t, w.queue, push.QueuePush, devices+1, time.Minute)
+		}
+		var all sync.WaitGroup
+		for _, tasks := range both {
+			all.Go(func() {
+				var results []queue.Result
+				for i, o := range push.NewDeliveries(w.options()).Handle(t.Context(), tasks) {
+					results = append(results, queue.Result{Task: tasks[i], Err: o.Err, Next: o.Next})
+				}
+				if lost, err := w.queue.Finish(t.Context(), results); lost > 0 || err != nil {
+					t.Error(lost, err)
+				}
+			})
+		}
+		all.Wait()
+		w.counts(queuetest.Counts{Scheduled: devices})
+		w.begin()
+		pass(20 * time.Second)
+		w.done()
+		if len(w.accepted) != devices {
+			t.Errorf("%d messages for %d devices", len(w.accepted), devices)
+		}
+		for _, m := range w.accepted {
+			if m.Count != 2 {
+				t.Errorf("a message that counts %d of 2", m.Count)
+			}
+		}
+	})
+}
+
+// Of many that take the receipts of a burst at once, one gets them, until they were marked for too long; and it gets all or none.
+func TestTake(t *testing.T) {
+	t.Parallel()
+	store := push.NewMySQL(openDB(t))
+	receipt := func(event, device uint64, state push.State) push.Receipt {
+		return push.Receipt{Event: event, Member: 2, Device: device, State: state, Burst: [16]byte{1}}
+	}
+	var groups [][]push.Receipt
+	for device := range uint64(20) {
+		groups = append(groups, []push.Receipt{receipt(1, device+1, push.StatePending), receipt(2, device+1, push.StatePending)})
+		must(t, store.WriteReceipts(t.Context(), groups[device]))
+	}
+	const takers = 8
+	var got [takers][]bool
+	var all sync.WaitGroup
+	take := func(lasts time.Duration, groups [][]push.Receipt) []bool {
+		taken, err := store.Take(t.Context(), groups, lasts)
+		if err != nil || len(taken) != len(groups) {
+			t.Error(taken, err)
+			return make([]bool, len(groups))
+		}
+		return taken
+	}
+	for i := range takers {
+		all.Go(func() {
+			mine := slices.Clone(groups)
+			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+			taken := take(time.Hour, mine)
+			got[i] = make([]bool, len(groups))
+			for j, g := range mine {
+				got[i][g[0].Device-1] = taken[j]
+			}
+		})
+	}
+	all.Wait()
+	for device := range groups {
+		n := 0
+		for i := range takers {
+			if got[i][device] {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("device %d was taken %d times", device+1, n)
+		}
+	}
+	if slices.Contains(take(time.Hour, groups), true) || slices.Contains(take(0, groups), false) {
+		t.Error("a mark does not hold for as long as it should")
+	}
+	must(t, store.WriteReceipts(t.Context(), []push.Receipt{receipt(2, 1, push.StateAccepted)}))
+	other := []push.Receipt{receipt(1, 2, push.StatePending), receipt(9, 2, push.StatePending)}
+	if slices.Contains(take(0, [][]push.Receipt{groups[0], other}), true) {
+		t.Error("taken, without an event that was accepted, or that is not there")
+	}
 }
 
 // delayed returns deliveries of an event of a burst that wait.

@@ -121,6 +121,11 @@ func (p *process) AcceptedSince(ctx context.Context, bursts []push.BurstDevice) 
 	return all, err
 }
 
+func (p *process) Take(ctx context.Context, deliveries [][]push.Receipt, lasts time.Duration) (taken []bool, err error) {
+	err = p.call("take", func() error { taken, err = p.world.Take(ctx, deliveries, lasts); return err })
+	return taken, err
+}
+
 func (p *process) WriteReceipts(ctx context.Context, receipts []push.Receipt) error {
 	return p.call("receipts", func() error {
 		if p.refuses != nil && p.refuses() {

@@ -35,6 +35,7 @@ func (b *batch) launch(l *looked) {
 		}
 		postponed.WithLabelValues(noKeys).Inc()
 		l.later(b.pause(noKeysPause(b.age(newest)), left), errNoKeys)
+		b.untake(l)
 		return
 	}
 	if b.silence(l, false) >= maxSilentPause && !b.stands(l) {
@@ -86,6 +87,7 @@ func (b *batch) putOff(l *looked, left pass, wait time.Duration, why string) {
 		wait = b.gather(wait, until)
 	}
 	l.later(wait, err)
+	b.untake(l)
 }
 
 // send sends a message. A panic of the sender is no answer.
@@ -154,9 +156,9 @@ func (b *batch) mark() {
 	}
 }
 
-// unmark replaces what mark wrote, of events that are sent again.
+// unmark replaces what mark or take wrote, of events that are sent again.
 func (b *batch) unmark(s *sent, of []*StoredEvent, reason string) {
-	if s.marked {
+	if s.marked || s.isBurst() {
 		b.recordAll(s, of, StatePending, reason)
 	}
 }

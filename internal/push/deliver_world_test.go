@@ -209,6 +209,29 @@ func (w *world) Pending(_ context.Context, bursts []push.BurstDevice) ([][]uint6
 	return pending, nil
 }
 
+// Take implements [push.DeliveryStore].
+func (w *world) Take(ctx context.Context, deliveries [][]push.Receipt, lasts time.Duration) ([]bool, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	taken := make([]bool, len(deliveries))
+	for i, d := range deliveries {
+		taken[i] = !slices.ContainsFunc(d, func(r push.Receipt) bool {
+			was := w.receipts[receiptKey{r.Event, r.Device}]
+			return was.State != push.StatePending || was.Reason == "unanswered" && time.Since(was.At) < lasts
+		})
+		if taken[i] {
+			for j := range d {
+				d[j].Reason = "unanswered"
+			}
+			w.write(d)
+		}
+	}
+	return taken, nil
+}
+
 // AcceptedSince implements [push.DeliveryStore].
 func (w *world) AcceptedSince(_ context.Context, bursts []push.BurstDevice) ([][]push.Receipt, error) {
 	w.mu.Lock()
@@ -256,6 +279,11 @@ func (w *world) WriteReceipts(ctx context.Context, receipts []push.Receipt) erro
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.write(receipts)
+	return nil
+}
+
+func (w *world) write(receipts []push.Receipt) {
 	for _, r := range receipts {
 		key := receiptKey{r.Event, r.Device}
 		if was := w.receipts[key].State; was != push.StateAccepted && (r.State != push.StatePending || was == push.StatePending || was == "") {
@@ -263,7 +291,6 @@ func (w *world) WriteReceipts(ctx context.Context, receipts []push.Receipt) erro
 			w.receipts[key] = r
 		}
 	}
-	return nil
 }
 
 // Prune implements [push.DeliveryStore].

@@ -153,6 +153,14 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		}
 		return all
 	}()))) // Look is to find them in the cache
+	pending, err := store.Pending(t.Context(), devices)
+	must(t, err)
+	taken := make([][]push.Receipt, half)
+	for i, list := range pending {
+		for _, e := range list {
+			taken[i] = append(taken[i], push.Receipt{Event: e, Member: devices[i].Member, Device: devices[i].Device, Burst: burst})
+		}
+	}
 	const lookKeys = "a: PRIMARY, ba: PRIMARY, bv: PRIMARY, d: members, e: PRIMARY, g: PRIMARY, h: PRIMARY, mo: PRIMARY, mu: PRIMARY, o: PRIMARY, r: PRIMARY, s: PRIMARY, v: PRIMARY, x: PRIMARY"
 	const some = 80              // what it costs to count
 	scan := 15 * min(size, 1000) // a purge looks at so many members of three tables
@@ -185,6 +193,13 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			accepted, err := store.AcceptedSince(t.Context(), devices)
 			if err == nil && len(accepted[1]) != 18 {
 				err = fmt.Errorf("%d were accepted, want 18", len(accepted[1]))
+			}
+			return err
+		}},
+		{name: "Take", keys: "push_receipts: PRIMARY", most: some + 3*2*half, do: func() error {
+			got, err := store.Take(t.Context(), taken, time.Minute)
+			if err == nil && slices.Contains(got, false) {
+				err = fmt.Errorf("not all are taken")
 			}
 			return err
 		}},

@@ -222,6 +222,42 @@ func (m *MySQL) Pending(ctx context.Context, devices []BurstDevice) ([][]uint64,
 	return pending, err
 }
 
+// Take marks receipts that are pending as unanswered: those of each delivery together, if all of them are pending and
+// none was marked for less than lasts. It returns for which deliveries it did. Of two that take the same at once, one gets
+// it: the rows are locked, and each transaction reads what the one before it wrote.
+func (m *MySQL) Take(ctx context.Context, deliveries [][]Receipt, lasts time.Duration) (taken []bool, err error) {
+	all := inOrder(slices.Concat(deliveries...))
+	var keys []any
+	for _, r := range all {
+		keys = append(keys, r.Event, r.Member, r.Device)
+	}
+	text := "SELECT " + receiptColumns + " FROM push_receipts FORCE INDEX (PRIMARY) WHERE state = 'pending' AND (reason <> '" + reasonUnanswered + "' OR at <= " +
+		mysql.Now + " - ?) AND (" + strings.TrimPrefix(strings.Repeat(" OR event_number = ? AND member_id = ? AND device_id = ?", len(all)), " OR ") + ") FOR UPDATE"
+	type key struct{ event, device uint64 }
+	err = mysql.Transact(ctx, m.db, fmt.Sprintf("take %d receipts", len(all)), func(tx *sql.Tx) error {
+		list, err := mysql.Select(ctx, tx, scanReceipt, text, slices.Insert(keys, 0, any(lasts.Milliseconds()))...)
+		if err != nil {
+			return err
+		}
+		free := make(map[key]bool, len(list))
+		for _, r := range list {
+			free[key{r.Event, r.Device}] = true
+		}
+		taken = make([]bool, len(deliveries))
+		var marks []Receipt
+		for i, d := range deliveries {
+			taken[i] = !slices.ContainsFunc(d, func(r Receipt) bool { return !free[key{r.Event, r.Device}] })
+			for _, r := range d {
+				if r.State, r.Reason = StatePending, reasonUnanswered; taken[i] {
+					marks = append(marks, r)
+				}
+			}
+		}
+		return writeAll(ctx, tx, marks)
+	})
+	return taken, err
+}
+
 // MemberRange is the members above After up to Last, of an event.
 type MemberRange struct {
 	Event       uint64
