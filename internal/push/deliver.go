@@ -92,7 +92,7 @@ const (
 // A batch goes through these steps:
 //
 //	look     what decides about each device is read, by one statement
-//	take     what is pending of bursts is marked as sent and unanswered, by one transaction
+//	take     what is pending of bursts is marked as unanswered, by one transaction
 //	send     all that is to go is sent at once, and answered
 //	receipt  what was accepted is written, by one transaction
 //	finish   the queue deletes the tasks, or schedules them for later
@@ -287,14 +287,18 @@ func (b *batch) deliver(jobs []*job) {
 			continue
 		}
 		found, err := b.look(some)
-		if err == nil {
-			found, err = b.take(found)
-		}
 		if err != nil {
 			failAll(some, err)
+			continue
 		}
+		var ready []*sent
 		for _, l := range found {
-			b.launch(l)
+			if s := b.admit(l); s != nil {
+				ready = append(ready, s)
+			}
+		}
+		for _, s := range b.take(ready) {
+			b.launch(s)
 		}
 	}
 }

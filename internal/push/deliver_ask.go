@@ -257,6 +257,7 @@ func (b *batch) leaveWaiting() {
 // has the collapse id of theirs and takes their place, so it has to count them. Of what is pending, it leaves out what
 // a run says was accepted: a process that had been stopped found it to be waiting, after another one had sent it.
 func (b *batch) readShown(bursts []*asked) error {
+	all := bursts
 	since := make(map[*asked]time.Time, len(bursts))
 	for _, one := range bursts {
 		since[one] = burstBegins(one.events)
@@ -278,13 +279,13 @@ func (b *batch) readShown(bursts []*asked) error {
 		for i, one := range bursts {
 			shown, begins := runningBurst(since[one], accepted[i], events)
 			one.shown = shown
-			if begins.Before(since[one]) {
+			if begins.Before(since[one]) && len(shown) < maxBurst {
 				since[one], longer = begins, append(longer, one)
 			}
 		}
 		bursts = longer
 	}
-	for one := range since {
+	for _, one := range all {
 		b.leaveOut(one)
 	}
 	return nil
@@ -302,23 +303,21 @@ func (b *batch) eventsOf(receipts [][]Receipt) (map[uint64]*StoredEvent, error) 
 	return b.Store.Events(b.ctx, numbers)
 }
 
-// leaveOut leaves out of what was shown what is asked for, and of a burst conversely; and what is too many.
+// leaveOut leaves out of what is asked for what was shown, and of that what is too many.
 func (b *batch) leaveOut(one *asked) {
 	has := func(list []*StoredEvent, e *StoredEvent) bool {
 		return slices.ContainsFunc(list, func(other *StoredEvent) bool { return other.Number == e.Number })
 	}
-	if one.isBurst() {
-		one.events = slices.DeleteFunc(one.events, func(e *StoredEvent) bool {
-			was := has(one.shown, e)
-			if was {
-				b.countSkips(Doubled, 1)
-				b.record(one, one.receipt(e.Number, StateAccepted, string(Doubled)))
-			}
-			return was
-		})
-	} else {
-		one.shown = slices.DeleteFunc(one.shown, func(e *StoredEvent) bool { return has(one.events, e) })
-	}
+	one.events = slices.DeleteFunc(one.events, func(e *StoredEvent) bool {
+		was := has(one.shown, e)
+		if was {
+			b.countSkips(Doubled, 1)
+		}
+		if was && one.isBurst() { // its row says that it is pending
+			b.record(one, one.receipt(e.Number, StateAccepted, string(Doubled)))
+		}
+		return was
+	})
 	// The newest is looked at in any case: what is pending may be older.
 	one.shown = one.shown[:min(len(one.shown), max(1, maxBurst-len(one.events)))]
 }

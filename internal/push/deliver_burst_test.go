@@ -230,7 +230,13 @@ func TestTake(t *testing.T) {
 	}
 	for i := range takers {
 		all.Go(func() {
-			mine := slices.Clone(groups)
+			var mine [][]push.Receipt
+			for _, g := range groups {
+				mine = append(mine, slices.Clone(g))
+				for j := range g {
+					mine[len(mine)-1][j].Reason = fmt.Sprint("unanswered: task ", i)
+				}
+			}
 			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
 			taken := take(time.Hour, mine)
 			got[i] = make([]bool, len(groups))
@@ -251,8 +257,16 @@ func TestTake(t *testing.T) {
 			t.Errorf("device %d was taken %d times", device+1, n)
 		}
 	}
+	for _, g := range groups {
+		for j := range g {
+			g[j].Reason = "unanswered: task 99"
+		}
+	}
 	if slices.Contains(take(time.Hour, groups), true) || slices.Contains(take(0, groups), false) {
 		t.Error("a mark does not hold for as long as it should")
+	}
+	if slices.Contains(take(time.Hour, groups), false) {
+		t.Error("a task does not get again what it has marked")
 	}
 	must(t, store.WriteReceipts(t.Context(), []push.Receipt{receipt(2, 1, push.StateAccepted)}))
 	other := []push.Receipt{receipt(1, 2, push.StatePending), receipt(9, 2, push.StatePending)}

@@ -2,7 +2,6 @@ package push
 
 import (
 	"log/slog"
-	"slices"
 	"time"
 )
 
@@ -94,50 +93,6 @@ func (b *batch) look(some []*job) (found []*looked, err error) {
 		}
 	}
 	return found, nil
-}
-
-// take marks what is to be sent of bursts that were pending, and returns what is to be sent now. There may be several tasks
-// for a burst and a device: one that has begun and has to wait has no dedupe key any more, so another is enqueued
-// beside it, and an outage makes both due at once. So the receipts are what they contend for: what another task has marked
-// waits until that is answered, or has died.
-func (b *batch) take(found []*looked) ([]*looked, error) {
-	var of []*looked
-	var receipts [][]Receipt
-	for _, l := range found {
-		if !l.isBurst() {
-			continue
-		}
-		one := make([]Receipt, len(l.send))
-		for i, e := range l.send {
-			one[i] = l.receipt(e.Number, StatePending, "")
-		}
-		of, receipts = append(of, l), append(receipts, one)
-	}
-	if len(of) == 0 {
-		return found, nil
-	}
-	taken, err := b.Store.Take(b.ctx, receipts, maxStale+b.Timeout+recordTime)
-	if err != nil {
-		return nil, err
-	}
-	others := make(map[*looked]bool)
-	for i, l := range of {
-		if !taken[i] {
-			others[l] = true
-			postponed.WithLabelValues(sameInFlight).Inc()
-			l.later(rivalPause, errInFlight)
-		}
-	}
-	return slices.DeleteFunc(found, func(l *looked) bool { return others[l] }), nil
-}
-
-// untake is the end of what take did for a message that does not leave.
-func (b *batch) untake(l *looked) {
-	if l.isBurst() {
-		for _, e := range l.send {
-			b.record(l.asked, l.receipt(e.Number, StatePending, ""))
-		}
-	}
 }
 
 // decide decides on a delivery by the facts of its events, and of those that were shown before; they are nil where
@@ -234,6 +189,9 @@ func (b *batch) skipAll(l *looked, reason Skip) {
 	}
 	for _, number := range l.old {
 		b.skip(l.asked, number, reason)
+	}
+	if l.more {
+		l.later(minRetryPause, errMore)
 	}
 }
 

@@ -121,7 +121,7 @@ func (b *batch) outcome(j *job) (o queue.Outcome) {
 	order := slices.Sorted(maps.Keys(waits))
 	switch {
 	case isOwed: // then no other task may say that a part is over, or that it waits
-		return queue.Outcome{Err: queue.Later(slices.Max(append(order, recordAgain)), errOwed)}
+		return queue.Outcome{Err: queue.Later(min(slices.Max(append(order, recordAgain)), rounded(b.Timeout+detachedMargin)), errOwed)}
 	// A burst is continued by another task, which has a dedupe key: its own has none since it began, and of several that
 	// wait, for the end of quiet hours or for a push service, two may begin at once, in two processes, and send the same.
 	case !isLeft && !j.isBurst() && len(order) == 1 && len(waits[order[0]]) == len(j.all):

@@ -220,12 +220,9 @@ func (w *world) Take(ctx context.Context, deliveries [][]push.Receipt, lasts tim
 	for i, d := range deliveries {
 		taken[i] = !slices.ContainsFunc(d, func(r push.Receipt) bool {
 			was := w.receipts[receiptKey{r.Event, r.Device}]
-			return was.State != push.StatePending || was.Reason == "unanswered" && time.Since(was.At) < lasts
+			return was.State != push.StatePending || strings.HasPrefix(was.Reason, "unanswered") && was.Reason != r.Reason && time.Since(was.At) < lasts
 		})
 		if taken[i] {
-			for j := range d {
-				d[j].Reason = "unanswered"
-			}
 			w.write(d)
 		}
 	}
@@ -265,7 +262,7 @@ func (w *world) Look(_ context.Context, candidates []push.Candidate) (all []push
 		all = append(all, push.Facts{
 			Candidate: i, Device: d, Settings: w.settings, Visible: !w.hidden[c.Event], Actor: "alice", Now: time.Now(),
 			Accepted: r.State == push.StateAccepted, Failed: r.State == push.StateFailed,
-			Unanswered: r.State == push.StatePending && r.Reason == "unanswered",
+			Unanswered: r.State == push.StatePending && strings.HasPrefix(r.Reason, "unanswered"),
 			Silent:     w.silent[d.ID], Heard: w.heard[d.ID],
 		})
 	}

@@ -108,7 +108,10 @@ func fillPush(t *testing.T, db *sql.DB, size int) {
 	// A burst of 20 for each device, of which the last two are pending.
 	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at, burst) SELECT 2 + n MOD 20, n DIV 20 + 1, n DIV 20 + 1, IF(n MOD 20 >= 18, 'pending', 'accepted'), n, ? FROM "+
 		numbers+" WHERE n <= ? * 2", burst[:], size)
-	for _, table := range []string{"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts"} {
+	// Runs of it for others, of long ago.
+	exec(t, db, "INSERT INTO push_runs (event_number, task_id, device_id, state, burst, first_member, last_member, devices_count, devices, at)"+
+		" SELECT 2 + n MOD 20, n, n, 'accepted', ?, 1000000 + n, 1000000 + n, 1, CONCAT('[[', 1000000 + n, ',', n, ']]'), n FROM "+numbers+" WHERE n <= ?", burst[:], size)
+	for _, table := range []string{"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts", "push_runs"} {
 		_, err := mysql.Select(t.Context(), db, func(*sql.Rows) (_ struct{}, _ error) { return struct{}{}, nil }, "ANALYZE TABLE "+table)
 		must(t, err)
 	}
@@ -158,7 +161,9 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 	taken := make([][]push.Receipt, half)
 	for i, list := range pending {
 		for _, e := range list {
-			taken[i] = append(taken[i], push.Receipt{Event: e, Member: devices[i].Member, Device: devices[i].Device, Burst: burst})
+			taken[i] = append(taken[i], push.Receipt{
+				Event: e, Member: devices[i].Member, Device: devices[i].Device, State: push.StatePending, Reason: "unanswered: task 1", Burst: burst,
+			})
 		}
 	}
 	const lookKeys = "a: PRIMARY, ba: PRIMARY, bv: PRIMARY, d: members, e: PRIMARY, g: PRIMARY, h: PRIMARY, mo: PRIMARY, mu: PRIMARY, o: PRIMARY, r: PRIMARY, s: PRIMARY, v: PRIMARY, x: PRIMARY"
@@ -176,7 +181,11 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			return err
 		}},
 		{name: "LastSent", keys: "push_runs: bursts, r: bursts", most: some + 6*half, do: func() error {
-			last, err := store.LastSent(t.Context(), devices)
+			late := slices.Clone(devices)
+			for i := range late {
+				late[i].Since = time.Now().Add(-time.Minute)
+			}
+			last, err := store.LastSent(t.Context(), late)
 			if err == nil && last[1].Accepted.IsZero() {
 				err = fmt.Errorf("none was accepted")
 			}

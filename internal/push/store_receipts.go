@@ -222,35 +222,41 @@ func (m *MySQL) Pending(ctx context.Context, devices []BurstDevice) ([][]uint64,
 	return pending, err
 }
 
-// Take marks receipts that are pending as unanswered: those of each delivery together, if all of them are pending and
-// none was marked for less than lasts. It returns for which deliveries it did. Of two that take the same at once, one gets
-// it: the rows are locked, and each transaction reads what the one before it wrote.
+// Take marks receipts that are pending as unanswered: those of each delivery together, if all of them are pending and no
+// other has marked one for less than lasts. A mark is the Reason of the receipts, which begins with reasonUnanswered, and
+// others have others. It returns for which deliveries it did. Of two that take the same at once, one gets it: the
+// rows are locked, and what is locked is taken by another.
 func (m *MySQL) Take(ctx context.Context, deliveries [][]Receipt, lasts time.Duration) (taken []bool, err error) {
 	all := inOrder(slices.Concat(deliveries...))
 	var keys []any
 	for _, r := range all {
 		keys = append(keys, r.Event, r.Member, r.Device)
 	}
-	text := "SELECT " + receiptColumns + " FROM push_receipts FORCE INDEX (PRIMARY) WHERE state = 'pending' AND (reason <> '" + reasonUnanswered + "' OR at <= " +
-		mysql.Now + " - ?) AND (" + strings.TrimPrefix(strings.Repeat(" OR event_number = ? AND member_id = ? AND device_id = ?", len(all)), " OR ") + ") FOR UPDATE"
+	text := "SELECT " + receiptColumns + ", at <= " + mysql.Now + " - ? FROM push_receipts FORCE INDEX (PRIMARY) WHERE state = 'pending' AND (" +
+		strings.TrimPrefix(strings.Repeat(" OR event_number = ? AND member_id = ? AND device_id = ?", len(all)), " OR ") + ") FOR UPDATE SKIP LOCKED"
 	type key struct{ event, device uint64 }
 	err = mysql.Transact(ctx, m.db, fmt.Sprintf("take %d receipts", len(all)), func(tx *sql.Tx) error {
-		list, err := mysql.Select(ctx, tx, scanReceipt, text, slices.Insert(keys, 0, any(lasts.Milliseconds()))...)
+		mark := make(map[key]string, len(all)) // of another; "": it is free
+		_, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (_ struct{}, err error) {
+			r, isOld := Receipt{}, false
+			if r, err = scanReceipt(rows, &isOld); isOld || !strings.HasPrefix(r.Reason, reasonUnanswered) {
+				r.Reason = ""
+			}
+			mark[key{r.Event, r.Device}] = r.Reason
+			return struct{}{}, err
+		}, text, slices.Insert(keys, 0, any(lasts.Milliseconds()))...)
 		if err != nil {
 			return err
-		}
-		free := make(map[key]bool, len(list))
-		for _, r := range list {
-			free[key{r.Event, r.Device}] = true
 		}
 		taken = make([]bool, len(deliveries))
 		var marks []Receipt
 		for i, d := range deliveries {
-			taken[i] = !slices.ContainsFunc(d, func(r Receipt) bool { return !free[key{r.Event, r.Device}] })
-			for _, r := range d {
-				if r.State, r.Reason = StatePending, reasonUnanswered; taken[i] {
-					marks = append(marks, r)
-				}
+			taken[i] = !slices.ContainsFunc(d, func(r Receipt) bool {
+				by, isPending := mark[key{r.Event, r.Device}]
+				return !isPending || by != "" && by != r.Reason
+			})
+			if taken[i] {
+				marks = append(marks, d...)
 			}
 		}
 		return writeAll(ctx, tx, marks)
@@ -276,7 +282,7 @@ func (m *MySQL) PendingWithin(ctx context.Context, ranges []MemberRange) ([]Rece
 	const one = " OR event_number = ? AND member_id > ? AND member_id <= ?"
 	text := "SELECT " + receiptColumns + " FROM push_receipts FORCE INDEX (PRIMARY) WHERE state = 'pending' AND (" +
 		strings.TrimPrefix(strings.Repeat(one, len(ranges)), " OR ") + ")"
-	list, err := mysql.Select(ctx, m.db, scanReceipt, text, args...)
+	list, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (Receipt, error) { return scanReceipt(rows) }, text, args...)
 	return list, mysql.Translate(ctx, fmt.Sprintf("read what is pending of %d pages", len(ranges)), err)
 }
 
@@ -321,7 +327,7 @@ func (m *MySQL) LastSent(ctx context.Context, devices []BurstDevice) ([]LastSent
 			*t = than
 		}
 	}
-	err = m.runsSince(ctx, devices, func(i int, r run) {
+	err = m.runsSince(ctx, devices, "'accepted', 'pending'", func(i int, r run) {
 		l := &last[i]
 		switch {
 		case r.state == StateAccepted:
@@ -372,11 +378,7 @@ func (m *MySQL) AcceptedSince(ctx context.Context, devices []BurstDevice) ([][]R
 	if err != nil {
 		return nil, err
 	}
-	err = m.runsSince(ctx, devices, func(i int, r run) {
-		if r.state == StateAccepted {
-			receipt(i, r.event, r.at)
-		}
-	})
+	err = m.runsSince(ctx, devices, "'accepted'", func(i int, r run) { receipt(i, r.event, r.at) })
 	for i, list := range accepted {
 		if len(list) < 2 {
 			continue
@@ -430,9 +432,10 @@ func (m *MySQL) bursts(
 
 const receiptColumns = "event_number, member_id, device_id, state, reason, provider_id, at, COALESCE(burst, '')"
 
-func scanReceipt(rows *sql.Rows) (r Receipt, err error) {
+func scanReceipt(rows *sql.Rows, more ...any) (r Receipt, err error) {
 	var burst []byte
-	err = rows.Scan(&r.Event, &r.Member, &r.Device, &r.State, &r.Reason, &r.ProviderID, (*instant)(&r.At), &burst)
+	into := []any{&r.Event, &r.Member, &r.Device, &r.State, &r.Reason, &r.ProviderID, (*instant)(&r.At), &burst}
+	err = rows.Scan(append(into, more...)...)
 	copy(r.Burst[:], burst)
 	return r, err
 }

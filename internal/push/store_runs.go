@@ -1,6 +1,7 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -167,27 +168,48 @@ type runSpan struct {
 	first, last member.ID
 }
 
-// spansOf returns what is to be read about devices.
+// spansOf returns what is to be read about devices: of each burst the range of its members, or two ranges, if a gap between
+// them is wider than all else. What is left of one page may be claimed with another page, a million members on.
 func spansOf(devices []BurstDevice) (list []*runSpan) {
-	of := make(map[[16]byte]*runSpan)
+	of := make(map[[16]byte][]BurstDevice)
+	var order [][16]byte
 	for _, d := range devices {
-		s := of[d.Burst]
-		if s == nil {
-			s = &runSpan{d.Burst, d.Since, d.Member, d.Member}
-			of[d.Burst] = s
-			list = append(list, s)
+		if of[d.Burst] == nil {
+			order = append(order, d.Burst)
 		}
-		if d.Since.Before(s.since) {
-			s.since = d.Since
+		of[d.Burst] = append(of[d.Burst], d)
+	}
+	span := func(some []BurstDevice) {
+		s := &runSpan{some[0].Burst, some[0].Since, some[0].Member, some[len(some)-1].Member}
+		for _, d := range some {
+			if d.Since.Before(s.since) {
+				s.since = d.Since
+			}
 		}
-		s.first, s.last = min(s.first, d.Member), max(s.last, d.Member)
+		list = append(list, s)
+	}
+	for _, burst := range order {
+		all := of[burst]
+		slices.SortFunc(all, func(a, b BurstDevice) int { return cmp.Compare(a.Member, b.Member) })
+		gap := func(i int) member.ID { return all[i].Member - all[i-1].Member }
+		at := 0 // where the widest gap ends; 0: there is none
+		for i := 1; i < len(all); i++ {
+			if at == 0 || gap(i) > gap(at) {
+				at = i
+			}
+		}
+		if at > 0 && gap(at) > (all[len(all)-1].Member-all[0].Member)/2 {
+			span(all[:at])
+			all = all[at:]
+		}
+		span(all)
 	}
 	return list
 }
 
-// runsSince calls f with each run of the burst that a device is part of, since the time that the device names, and the place of
+// runsSince calls f with each run of the burst, of some states, that a device is part of, since the time that the device names, and the place of
 // that among devices.
-func (m *MySQL) runsSince(ctx context.Context, devices []BurstDevice, f func(i int, r run)) error {
+func (m *MySQL) runsSince(ctx context.Context, devices []BurstDevice, states string, f func(i int, r run)) error {
 	places := make(map[runKey][]int, len(devices))
 	for i, d := range devices {
 		k := runKey{d.Burst, Recipient{d.Member, d.Device}}
@@ -203,14 +225,14 @@ func (m *MySQL) runsSince(ctx context.Context, devices []BurstDevice, f func(i i
 		}
 	}
 	// Ranges, and no join: only so are entries left out that are too old.
-	const one = " OR burst = ? AND at >= ? AND first_member <= ? AND last_member >= ?"
+	const one = " OR burst = ? AND at >= ? AND first_member <= ? AND last_member >= ?" // devices is read of these alone
 	for some := range slices.Chunk(spansOf(devices), maxBranches) {
 		var args []any
 		for _, s := range some {
 			args = append(args, s.burst[:], max(0, s.since.UnixMilli()), s.last, s.first)
 		}
-		list, err := mysql.Select(ctx, m.db, scanRun, "SELECT "+runColumns+" FROM push_runs FORCE INDEX (bursts) WHERE "+
-			strings.TrimPrefix(strings.Repeat(one, len(some)), " OR "), args...)
+		list, err := mysql.Select(ctx, m.db, scanRun, "SELECT "+runColumns+" FROM push_runs FORCE INDEX (bursts) WHERE state IN ("+states+") AND ("+
+			strings.TrimPrefix(strings.Repeat(one, len(some)), " OR ")+")", args...)
 		if err != nil {
 			return mysql.Translate(ctx, fmt.Sprintf("read runs of %d bursts", len(some)), err)
 		}

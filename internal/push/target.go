@@ -93,7 +93,8 @@ type Followers interface {
 //
 // An event of a burst goes to most devices as any other does, by tasks for many of them: at once, and alone. Only the
 // devices for which it has to wait, or for which others of the burst wait, have a pending receipt each, and a task
-// for all that is pending of the burst. So no two tasks are for one event and device.
+// for all that is pending of the burst. There may be several of these tasks: see [Deliveries].
+// If a page has few devices, all of them do.
 //
 // Two deliveries of one burst should not be sent to a device at the same time, in two
 // processes: it would count both by itself, and show which came last. So a page first writes
@@ -169,6 +170,7 @@ type page struct {
 	members []member.ID // of the recipients above after, the first
 	more    bool        // there may be others
 	sends   []send
+	isFew   bool // there are few sends
 	skips   []Receipt
 	// deviceless counts followers without a device: there are no receipts of them.
 	deviceless int
@@ -467,6 +469,9 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 		done = append(done, p)
 	}
 	err = g.resume(ctx, done)
+	for _, p := range done {
+		p.isFew = len(p.sends) <= g.few()
+	}
 	if err == nil {
 		err = g.Store.WritePage(ctx, tasksOf(done), receipts(done))
 	}
@@ -552,7 +557,8 @@ func (p *page) decide(of map[Candidate][]Facts, limit int, mustShow map[Platform
 	}
 }
 
-// receipts returns those of the pages: of what is skipped, and of bursts, as runs, what is to be sent.
+// receipts returns those of the pages: of what is skipped, and of bursts what is to be sent, as a run unless that is for
+// few devices.
 func receipts(pages []*page) (all []Receipt) {
 	for _, p := range pages {
 		all = append(all, p.skips...)
@@ -561,18 +567,20 @@ func receipts(pages []*page) (all []Receipt) {
 		}
 		for _, s := range p.sends {
 			r := p.pending(s)
-			r.Task = p.task.ID
+			if !p.isFew {
+				r.Task = p.task.ID
+			}
 			all = append(all, r)
 		}
 	}
 	return all
 }
 
-// waiting returns the receipts of what is sent together with others of its burst.
+// waiting returns the receipts, which are not written yet, of what is sent together with others of its burst.
 func waiting(pages []*page) (all []Receipt) {
 	for _, p := range pages {
 		for _, s := range p.sends {
-			if s.byBurst {
+			if s.byBurst && !p.isFew {
 				all = append(all, p.pending(s))
 			}
 		}
@@ -617,6 +625,12 @@ func (g *Targeting) resume(ctx context.Context, pages []*page) error {
 	return nil
 }
 
+// few is how many devices a page of PageSize has at most, 15 of 1,000, when each delivery is left to a task for its burst.
+// More of them have a run together. Who reads the runs of a burst reads those for other members, too: with one
+// for each event to one member, and one collapse key for many members, these would be all
+// notifications of a minute.
+func (g *Targeting) few() int { return g.PageSize / 64 }
+
 // lookedUp bounds the devices whose bursts are looked up by one statement.
 const lookedUp = 1000
 
@@ -657,7 +671,7 @@ func (g *Targeting) waits(ctx context.Context, pages []*page) error {
 		for i := range last {
 			s := sends[first+i]
 			s.burst = last[i]
-			s.byBurst = s.byBurst || last[i].Waits || len(asked[first+i].Except) > 1 || of[first+i].start(*s).After(s.Now)
+			s.byBurst = s.byBurst || last[i].Waits || of[first+i].isFew || len(asked[first+i].Except) > 1 || of[first+i].start(*s).After(s.Now)
 		}
 	}
 	return nil

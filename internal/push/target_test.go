@@ -159,7 +159,7 @@ func testABurstIsNotTakenTwice(t *testing.T, together int) {
 		return len(list) - lost
 	}
 	targeting := func() *push.Targeting { // of a process of its own
-		return push.NewTargeting(push.TargetingOptions{Store: push.NewMySQL(db), Followers: contacts.NewMySQL(db)})
+		return push.NewTargeting(push.TargetingOptions{Store: push.NewMySQL(db), Followers: contacts.NewMySQL(db), PageSize: 10})
 	}
 	deliveries := func() *push.Deliveries {
 		return push.NewDeliveries(push.DeliveryOptions{
