@@ -213,7 +213,7 @@ CREATE TABLE IF NOT EXISTS push_receipts (
   event_number BIGINT UNSIGNED   NOT NULL,
   member_id    BIGINT UNSIGNED   NOT NULL,
   device_id    BIGINT UNSIGNED   NOT NULL,
-  state        ENUM('pending','accepted','skipped','failed') NOT NULL COMMENT 'pending: of a burst, and not sent yet',
+  state        ENUM('pending','accepted','skipped','failed') NOT NULL COMMENT 'pending: of a burst, and waits',
   reason       VARCHAR(64)       NOT NULL DEFAULT '',
   provider_id  VARCHAR(128)      NOT NULL DEFAULT '' COMMENT 'the id under which the push service took it',
   at           BIGINT UNSIGNED   NOT NULL,
@@ -222,15 +222,18 @@ CREATE TABLE IF NOT EXISTS push_receipts (
   KEY bursts (device_id, burst, state, at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
--- Devices that accepted an event: those of one deliver task that were written together are one row.
-CREATE TABLE IF NOT EXISTS push_accepted (
+-- Receipts of an event that are alike: those of the devices of one task that were written together are one row.
+CREATE TABLE IF NOT EXISTS push_runs (
   event_number BIGINT UNSIGNED NOT NULL,
-  task_id      BIGINT UNSIGNED NOT NULL COMMENT 'the deliver task',
-  device_id    BIGINT UNSIGNED NOT NULL COMMENT 'the first of devices',
+  task_id      BIGINT UNSIGNED NOT NULL COMMENT 'accepted: the deliver task; pending: that of the page',
+  device_id    BIGINT UNSIGNED NOT NULL COMMENT 'accepted: the first of devices; pending: 0',
+  state        ENUM('pending','accepted') NOT NULL COMMENT 'pending: of a burst, and sent at once',
   first_member BIGINT UNSIGNED NOT NULL COMMENT 'the least of devices',
   last_member  BIGINT UNSIGNED NOT NULL COMMENT 'the greatest',
   devices_count SMALLINT UNSIGNED NOT NULL,
   devices      JSON            NOT NULL COMMENT '[[member, device, id of the push service], …]',
   at           BIGINT UNSIGNED NOT NULL,
-  PRIMARY KEY (event_number, task_id, device_id)
+  burst        BINARY(16)      NULL COMMENT 'as in push_receipts',
+  PRIMARY KEY (event_number, task_id, device_id),
+  KEY bursts (burst, at, first_member, last_member)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;

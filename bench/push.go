@@ -376,7 +376,7 @@ func (p *pushBench) forget(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, table := range []string{"push_receipts", "push_accepted"} {
+	for _, table := range []string{"push_receipts", "push_runs"} {
 		if _, err := p.db.ExecContext(ctx, "TRUNCATE TABLE "+table); err != nil {
 			return err
 		}

@@ -142,14 +142,11 @@ func (f *pushFleet) checkDoubles(t *testing.T, j *pushJudge) {
 		if f.watcher.blind.overlap(d.first.at, d.first.at.Add(soon)) || f.watcher.blind.overlap(d.again.at.Add(-soon), d.again.at) {
 			blind++
 		}
-		switch w, e := j.reason(d), f.sent[d.first.event]; {
-		case w != nil:
+		if w := j.reason(d); w != nil {
 			why[w.what]++
-		case e != nil && e.collapse != "":
-			why["none, of a burst"]++ // it may have the same text, and count others: the messages do not tell
-		default:
-			j.wrongf("event %s came to device %d of member %s at %v and, for no reason, at %v: receipt %+v",
-				d.first.event, d.first.device.id, d.first.device.member.id, d.first.at, d.again.at, j.fates[d.first.key()])
+		} else {
+			j.wrongf("event %s came to device %d of member %s at %v (by %p, count %d) and, for no reason, at %v (by %p, count %d): receipt %+v",
+				d.first.event, d.first.device.id, d.first.device.member.id, d.first.at, d.first.of, d.first.count, d.again.at, d.again.of, d.again.count, j.fates[d.first.key()])
 		}
 	}
 	for _, w := range f.wrong.all {

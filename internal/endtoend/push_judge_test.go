@@ -94,7 +94,7 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 			}
 		})
 	// What was written for several devices at once.
-	j.read("SELECT e.id, d.device_id, 'accepted', '', a.at FROM push_accepted a JOIN push_events e ON e.number = a.event_number,"+
+	j.read("SELECT e.id, d.device_id, 'accepted', '', a.at FROM push_runs a JOIN push_events e ON e.number = a.event_number AND a.state = 'accepted',"+
 		" JSON_TABLE(a.devices, '$[*]' COLUMNS (device_id BIGINT UNSIGNED PATH '$[1]')) AS d",
 		func(id string, device uint64, f fate) {
 			if d := j.byID[device]; d != nil {
@@ -369,14 +369,28 @@ func (j *pushJudge) checkDevices() {
 // double is a message that was accepted again.
 type double struct{ first, again taken }
 
-// checkDoubles: doubles have one collapse id. It returns them. A notification of a burst that
-// counts more, as an older event was late, is none.
+// checkDoubles: doubles have one collapse id. It returns them. A notification of a burst with the same text, as an older
+// event was late, is none: it counts more, unless the member may not see some of it any more, or the receipt of that event says that it
+// was accepted then.
 func (j *pushJudge) checkDoubles() (all []double) {
 	j.t.Helper()
+	const soon = 6 * time.Second // more than a receipt takes
+	recorded := make(map[fateKey][]time.Time)
+	for k, f := range j.fates {
+		if e := j.sent[k.event]; e != nil && e.collapse != "" && f.state == "accepted" {
+			of := fateKey{j.collapse[burstKey{e.kind, e.collapse}], k.device}
+			recorded[of] = append(recorded[of], f.at)
+		}
+	}
+	isOfAnother := func(m taken) bool {
+		return slices.ContainsFunc(recorded[fateKey{m.collapse, m.device.id}], func(at time.Time) bool {
+			return at.After(m.at) && at.Before(m.at.Add(soon))
+		})
+	}
 	for k, messages := range j.taken {
 		slices.SortFunc(messages, func(a, b taken) int { return a.at.Compare(b.at) })
 		for i, m := range messages[1:] {
-			if m.count <= messages[i].count {
+			if m.count <= messages[i].count && !isOfAnother(m) {
 				all = append(all, double{messages[i], m})
 			}
 			if m.collapse != messages[0].collapse || m.collapse == "" {
@@ -428,6 +442,9 @@ func (j *pushJudge) checkNothingStuck() {
 	j.t.Helper()
 	for _, one := range []struct{ what, query string }{
 		{"tasks are left", "SELECT " + leftTasks},
+		{"receipts are pending, without a task, and no run says that they were accepted", "SELECT COUNT(*) FROM push_receipts r WHERE state = 'pending'" +
+			" AND NOT EXISTS (SELECT 1 FROM push_runs a, JSON_TABLE(a.devices, '$[*]' COLUMNS (d BIGINT UNSIGNED PATH '$[1]')) AS x" +
+			" WHERE a.event_number = r.event_number AND a.state = 'accepted' AND x.d = r.device_id)"},
 		{"receipts say failed", "SELECT COUNT(*) FROM push_receipts WHERE state = 'failed' AND reason NOT IN ('" + strings.Join(gone, "', '") + "')"},
 	} {
 		var n int

@@ -20,7 +20,8 @@ type DeliveryStore interface {
 	Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
 	CurrentEvents(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
 	Pending(ctx context.Context, bursts []BurstDevice) ([][]uint64, error)
-	AcceptedSince(ctx context.Context, bursts []BurstDevice, since []time.Time) ([][]Receipt, error)
+	AcceptedSince(ctx context.Context, bursts []BurstDevice) ([][]Receipt, error)
+	Take(ctx context.Context, deliveries [][]Receipt, lasts time.Duration) ([]bool, error)
 	WriteReceipts(ctx context.Context, receipts []Receipt) error
 	Prune(ctx context.Context, gone []Pruned) (int, error)
 	Hear(ctx context.Context, accepted, silent []uint64) error
@@ -84,31 +85,36 @@ const (
 )
 
 // Deliveries is the handler of deliver tasks: each stands for an event and some devices, or for
-// a burst of events and a device.
+// what waits of a burst of events for a device.
 //
 // # What is promised, and why
 //
 // A batch goes through these steps:
 //
 //	look     what decides about each device is read, by one statement
+//	take     what is pending of bursts is marked as unanswered, by one transaction
 //	send     all that is to go is sent at once, and answered
 //	receipt  what was accepted is written, by one transaction
 //	finish   the queue deletes the tasks, or schedules them for later
 //
 // A delivery is a value of its own in each: asked, looked, sent, answer. What is left of a task when
 // its batch ends is follow-ups of it, one for each time that some of its devices have to wait;
-// or the same task, if that is all of it.
+// or the same task, if that is all of it. Of an event of a burst, a device leaves its task, by a pending
+// receipt and a follow-up of its own, when it waits until others of the burst may be due, or when others wait for the device: a later page writes
+// that they do before it makes a task for them, so this is seen here, or they are sent first, and counted here.
 //
 // At least once: a task ends only after the commit of receipts for all that it stands for: that
 // the message was accepted, that the push service refused it for good, that the device is gone,
 // or why [Decide] does not send it. Whatever happens before, its lease runs out, or it is
 // scheduled, and it is done again. So an event is accepted for a device, or a receipt says why
-// not; and what is pending of a burst has a task.
+// not; and what is pending of a burst has a task, unless a run says that it was accepted: a process that was stopped
+// may still write that something waits, which another one has sent.
 //
 // At most once, unless an answer was lost, or the process died, or the database was away,
 // between the answer and the commit of the receipt. From the commit on, a look finds that the
 // event was accepted, in whichever process. Before it, no other goroutine of this process
-// sends the same (see reserve), and no other process has the task while its lease holds. While
+// sends the same (see reserve), and no other process has the task while its lease holds. Several tasks may be for one burst
+// and device: of these, one at a time has the receipts (see take). While
 // the database is away, the leases run out, but no process can claim. The receipts are kept
 // until the process ends, and written as soon as the database is back. A double is possible
 // only if another process is quicker: a sweep has to free the task, and that process to claim it
@@ -127,9 +133,10 @@ const (
 //
 // # Where receipts are
 //
-// An event that was accepted for one of several devices of a task is a part of a row of push_accepted, which
+// An event that was accepted for one of several devices of a task is a part of a row of push_runs, which
 // names the task: whoever does the task again looks for it there. No other task is for these devices
-// then: the follow-ups of a task commit with its end, and are for the others. All else is rows of
+// then: the follow-ups of a task commit with its end, and are for the others. Others of a burst find the runs
+// of it since a time (see [MySQL.AcceptedSince]). All else is rows of
 // push_receipts: what a batch does not wait for, too, as the follow-up looks for it there.
 //
 // # No push service holds up another
@@ -203,8 +210,8 @@ const (
 	// reasonStale is that of a message that did not leave, as its look was too long ago.
 	reasonStale = "stale"
 	// reasonUnanswered is that of the receipt of a message that was sent, and that its batch
-	// did not wait for. It is replaced when the message is answered, or given up: so it is
-	// found only when the process that sent the message has died.
+	// did not wait for, or of one of a burst that is about to be sent. It is replaced when the message is answered, or given
+	// up, or does not leave: so what has it for long was sent by a process that has died.
 	reasonUnanswered = "unanswered"
 )
 
@@ -216,6 +223,7 @@ var (
 	errNoKeys   = errors.New("this process has no keys of the platform")
 	errQuiet    = errors.New("quiet hours")
 	errMore     = errors.New("the newest events of the burst are not sent, and older ones may be")
+	errTogether = errors.New("others of the burst wait for the device")
 	errRejected = errors.New("the newest event of the burst was refused, and older ones may be accepted")
 	errOwed     = errors.New("the database did not take the receipt yet")
 )
@@ -243,6 +251,7 @@ func (d *Deliveries) newBatch(ctx context.Context) *batch {
 func (b *batch) settled() []queue.Outcome {
 	b.await()
 	b.mark()
+	b.leaveWaiting()
 	b.flushInTime()
 	outcomes := make([]queue.Outcome, len(b.jobs))
 	for i, j := range b.jobs {
@@ -280,9 +289,16 @@ func (b *batch) deliver(jobs []*job) {
 		found, err := b.look(some)
 		if err != nil {
 			failAll(some, err)
+			continue
 		}
+		var ready []*sent
 		for _, l := range found {
-			b.launch(l)
+			if s := b.admit(l); s != nil {
+				ready = append(ready, s)
+			}
+		}
+		for _, s := range b.take(ready) {
+			b.launch(s)
 		}
 	}
 }

@@ -22,6 +22,9 @@ type job struct {
 	err     error        // of the task as a whole
 }
 
+// isBurst reports whether the task is for what is pending of a burst, for a device.
+func (j *job) isBurst() bool { return j.payload.Burst != "" }
+
 // asked is a delivery as its task asks for it: an event, or what is pending of a burst, for a device.
 type asked struct {
 	*job
@@ -29,9 +32,11 @@ type asked struct {
 	key    deliveryKey
 	events []*StoredEvent // that are looked at, in the order in which they were enqueued: of a burst those that are pending
 	old    []uint64       // of a burst, those that are too many to be looked at
+	more   bool           // there may be newer ones
 	shown  []*StoredEvent // of a burst, those that the device was notified of: see runningBurst
 
-	again *again // what is left of it has to be done later; nil: nothing is
+	again   *again // what is left of it has to be done later; nil: nothing is
+	byBurst bool   // by a task for the burst: it has a pending receipt
 }
 
 // again is when a delivery is to be done again, and why.
@@ -40,7 +45,7 @@ type again struct {
 	why   error
 }
 
-// deliveryKey is an event, or a burst of events, for a device.
+// deliveryKey is an event, or a burst of events, for a device: two of one burst are not sent at once.
 type deliveryKey struct {
 	device uint64
 	event  uint64   // 0: a burst
@@ -78,7 +83,7 @@ func (b *batch) begin() []*job {
 			case !b.reserve(one):
 			case j.burst == [16]byte{}:
 				one.events = []*StoredEvent{j.event}
-			default: // also without its event: it has absorbed the deliveries of others
+			default: // one for the burst also without its event: it has absorbed the deliveries of others
 				bursts = append(bursts, one)
 			}
 		}
@@ -163,35 +168,52 @@ func (b *batch) readBursts(bursts []*asked) error {
 		return err
 	}
 	var numbers []uint64
+	var waiting []*asked
 	for i, one := range bursts {
-		if n := len(pending[i]) - maxBurst; n > 0 {
-			one.old, pending[i] = pending[i][:n], pending[i][n:]
+		switch {
+		case one.isBurst():
+			one.more = len(pending[i]) >= maxPending
+			if n := len(pending[i]) - maxBurst; n > 0 {
+				one.old, pending[i] = pending[i][:n], pending[i][n:]
+			}
+			numbers = append(numbers, pending[i]...)
+		case len(pending[i]) > 0: // others of the burst wait, or an attempt before this one found that it has to
+			one.later(rivalPause, errTogether)
+			b.leave(one, slices.Contains(pending[i], one.event.Number))
+		default:
+			one.events = []*StoredEvent{one.event}
+			waiting = append(waiting, one)
 		}
-		numbers = append(numbers, pending[i]...)
 	}
 	events, err := b.Store.Events(b.ctx, numbers)
 	if err != nil {
 		return err
 	}
-	var waiting []*asked
 	for i, one := range bursts {
-		for _, n := range pending[i] {
-			if e := events[n]; e != nil {
-				one.events = append(one.events, e)
-			} else { // it was forgotten, long after it expired
-				b.skip(one, n, Expired)
+		if one.isBurst() {
+			b.takeAll(one, pending[i], events)
+			if len(one.events) > 0 {
+				waiting = append(waiting, one)
 			}
-		}
-		// Several workers target the events of one actor, and number them as they come.
-		slices.SortStableFunc(one.events, older)
-		if len(pending[i]) == 0 && one.event != nil { // another task of the burst sent them
-			b.countSkips(Doubled, 1)
-		}
-		if len(one.events) > 0 {
-			waiting = append(waiting, one)
 		}
 	}
 	return b.readShown(waiting)
+}
+
+// takeAll takes the events of a burst that are pending.
+func (b *batch) takeAll(one *asked, pending []uint64, events map[uint64]*StoredEvent) {
+	for _, n := range pending {
+		if e := events[n]; e != nil {
+			one.events = append(one.events, e)
+		} else { // it was forgotten, long after it expired
+			b.skip(one, n, Expired)
+		}
+	}
+	// Several workers target the events of one actor, and number them as they come.
+	slices.SortStableFunc(one.events, older)
+	if len(pending) == 0 && one.event != nil { // another task of the burst sent them
+		b.countSkips(Doubled, 1)
+	}
 }
 
 // older compares events by when they were enqueued.
@@ -199,36 +221,105 @@ func older(a, b *StoredEvent) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Task, b.Task))
 }
 
-// readShown reads what of the running bursts the devices were notified of. The message to come
-// has the collapse id of theirs and takes their place, so it has to count them.
-func (b *batch) readShown(bursts []*asked) error {
-	about, since := make([]BurstDevice, len(bursts)), make([]time.Time, len(bursts))
-	for i, one := range bursts {
-		about[i] = BurstDevice{Burst: one.key.burst, Member: one.to.Member, Device: one.to.Device}
-		since[i] = burstBegins(one.events)
+// leave leaves a delivery of an event, later, to a task for its burst, which sends what has a pending receipt.
+func (b *batch) leave(one *asked, isPending bool) {
+	one.byBurst = true
+	switch {
+	case isPending:
+	case one.task.Attempts > 1: // an attempt before this one may have sent it
+		b.record(one, one.receipt(one.event.Number, StatePending, reasonUnanswered))
+	default:
+		b.record(one, one.receipt(one.event.Number, StatePending, ""))
 	}
-	accepted, err := b.Store.AcceptedSince(b.ctx, about, since)
-	if err != nil {
-		return err
-	}
-	var numbers []uint64
-	for _, list := range accepted {
-		for _, r := range list {
-			numbers = append(numbers, r.Event)
+}
+
+// leaveWaiting leaves deliveries to tasks for their bursts that have to wait until others of the
+// burst may be due, so that one message is sent for all of them. Until then these wait for the
+// page, see LastSent; so what waits for less is left to a task for many devices.
+func (b *batch) leaveWaiting() {
+	for _, j := range b.jobs {
+		if j.err != nil || j.isBurst() || j.burst == [16]byte{} {
+			continue
+		}
+		for _, one := range j.all {
+			switch {
+			case one.byBurst:
+			case b.inFlight[one] != nil: // mark has its receipt written
+				b.leave(one, true)
+			case one.again != nil && j.task.Claimed.Add(one.again.after).After(j.event.Created.Add(burstPause)):
+				b.leave(one, false)
+			}
 		}
 	}
-	if len(numbers) == 0 {
-		return nil
+}
+
+// readShown reads what of the running bursts the devices were notified of. The message to come
+// has the collapse id of theirs and takes their place, so it has to count them. Of what is pending, it leaves out what
+// a run says was accepted: a process that had been stopped found it to be waiting, after another one had sent it.
+func (b *batch) readShown(bursts []*asked) error {
+	all := bursts
+	since := make(map[*asked]time.Time, len(bursts))
+	for _, one := range bursts {
+		since[one] = burstBegins(one.events)
 	}
-	events, err := b.Store.Events(b.ctx, numbers)
-	if err != nil {
-		return err
+	for len(bursts) > 0 {
+		about := make([]BurstDevice, len(bursts))
+		for i, one := range bursts {
+			about[i] = BurstDevice{Burst: one.key.burst, Member: one.to.Member, Device: one.to.Device, Since: since[one]}
+		}
+		accepted, err := b.Store.AcceptedSince(b.ctx, about)
+		if err != nil {
+			return err
+		}
+		events, err := b.eventsOf(accepted)
+		if err != nil {
+			return err
+		}
+		var longer []*asked // what was accepted shows that the burst is older
+		for i, one := range bursts {
+			shown, begins := runningBurst(since[one], accepted[i], events)
+			one.shown = shown
+			if begins.Before(since[one]) && len(shown) < maxBurst {
+				since[one], longer = begins, append(longer, one)
+			}
+		}
+		bursts = longer
 	}
-	for i, one := range bursts {
-		one.shown = runningBurst(since[i], accepted[i], events)
-		one.shown = one.shown[:min(len(one.shown), maxBurst-len(one.events))]
+	for _, one := range all {
+		b.leaveOut(one)
 	}
 	return nil
+}
+
+// eventsOf reads those of receipts.
+func (b *batch) eventsOf(receipts [][]Receipt) (map[uint64]*StoredEvent, error) {
+	var numbers []uint64
+	for _, r := range slices.Concat(receipts...) {
+		numbers = append(numbers, r.Event)
+	}
+	if len(numbers) == 0 {
+		return nil, nil //nolint:nilnil // none is in it
+	}
+	return b.Store.Events(b.ctx, numbers)
+}
+
+// leaveOut leaves out of what is asked for what was shown, and of that what is too many.
+func (b *batch) leaveOut(one *asked) {
+	has := func(list []*StoredEvent, e *StoredEvent) bool {
+		return slices.ContainsFunc(list, func(other *StoredEvent) bool { return other.Number == e.Number })
+	}
+	one.events = slices.DeleteFunc(one.events, func(e *StoredEvent) bool {
+		was := has(one.shown, e)
+		if was {
+			b.countSkips(Doubled, 1)
+		}
+		if was && one.isBurst() { // its row says that it is pending
+			b.record(one, one.receipt(e.Number, StateAccepted, string(Doubled)))
+		}
+		return was
+	})
+	// The newest is looked at in any case: what is pending may be older.
+	one.shown = one.shown[:min(len(one.shown), max(1, maxBurst-len(one.events)))]
 }
 
 // burstBegins returns since when the acceptance of another event makes these events part of one
@@ -246,8 +337,8 @@ func burstBegins(events []*StoredEvent) time.Time {
 // runningBurst returns the events that belong to one burst with those that are pending: an
 // event continues the burst of each that was accepted at most burstPause before it was created,
 // or later. accepted are receipts, the last one first; since is what burstBegins says of what
-// is pending.
-func runningBurst(since time.Time, accepted []Receipt, events map[uint64]*StoredEvent) (shown []*StoredEvent) {
+// is pending, and begins what it says of all.
+func runningBurst(since time.Time, accepted []Receipt, events map[uint64]*StoredEvent) (shown []*StoredEvent, begins time.Time) {
 	for _, r := range accepted {
 		if r.At.Before(since) {
 			break
@@ -261,5 +352,5 @@ func runningBurst(since time.Time, accepted []Receipt, events map[uint64]*Stored
 			since = begins
 		}
 	}
-	return shown
+	return shown, since
 }

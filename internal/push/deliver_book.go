@@ -46,10 +46,10 @@ func (b *batch) recordEnd(a answer, v verdict) {
 		r := a.receipt(e.Number, v.state, v.reason)
 		if v.state == StateAccepted {
 			r.ProviderID = a.ID
-			if e != a.text {
+			switch {
+			case e != a.text: // a run has no reason
 				r.Reason = string(Doubled)
-			}
-			if !isOwn {
+			case !isOwn:
 				r.Task = a.task.ID
 			}
 		}

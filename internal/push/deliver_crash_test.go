@@ -116,9 +116,14 @@ func (p *process) Pending(ctx context.Context, bursts []push.BurstDevice) (all [
 	return all, err
 }
 
-func (p *process) AcceptedSince(ctx context.Context, bursts []push.BurstDevice, since []time.Time) (all [][]push.Receipt, err error) {
-	err = p.call("accepted", func() error { all, err = p.world.AcceptedSince(ctx, bursts, since); return err })
+func (p *process) AcceptedSince(ctx context.Context, bursts []push.BurstDevice) (all [][]push.Receipt, err error) {
+	err = p.call("accepted", func() error { all, err = p.world.AcceptedSince(ctx, bursts); return err })
 	return all, err
+}
+
+func (p *process) Take(ctx context.Context, deliveries [][]push.Receipt, lasts time.Duration) (taken []bool, err error) {
+	err = p.call("take", func() error { taken, err = p.world.Take(ctx, deliveries, lasts); return err })
+	return taken, err
 }
 
 func (p *process) WriteReceipts(ctx context.Context, receipts []push.Receipt) error {
@@ -165,7 +170,14 @@ func (p *process) run() {
 // device; and once, but for messages between the acceptance and the receipt.
 func TestAProcessMayBeKilledAtAnyPoint(t *testing.T) {
 	t.Parallel()
-	const devices, each = 5, 3
+	t.Run("each waits", func(t *testing.T) { t.Parallel(); killAnywhere(t, 3, (*world).deliver) })
+	t.Run("by page", func(t *testing.T) { t.Parallel(); killAnywhere(t, 1, (*world).deliverPage) })
+}
+
+// killAnywhere does so with an event of no burst, and so many of one.
+func killAnywhere(t *testing.T, each int, deliver func(*world, *push.StoredEvent, ...uint64)) {
+	t.Helper()
+	const devices = 5
 	// scenario runs the work, and returns the calls of the process that is killed.
 	scenario := func(t *testing.T, kill int, after bool) (calls []string) {
 		t.Helper()
@@ -174,7 +186,7 @@ func TestAProcessMayBeKilledAtAnyPoint(t *testing.T) {
 			e := w.event(push.Event{})
 			w.deliver(e, devicesTo(devices)...)
 			for range each {
-				w.deliver(w.event(push.Event{Collapse: "key"}), devicesTo(devices)...)
+				deliver(w, w.event(push.Event{Collapse: "key"}), devicesTo(devices)...)
 			}
 			p := &process{world: w, Store: w.queue, kill: kill, after: after, unrecorded: map[receiptKey]bool{}}
 			p.run()
@@ -333,7 +345,11 @@ func withFaults(t *testing.T, w *world, random *rand.Rand) {
 		if i%3 == 0 {
 			e.Collapse = fmt.Sprint("key", i)
 		}
-		w.deliver(w.event(e), devicesTo(devices)...)
+		if i%2 == 0 {
+			w.deliverPage(w.event(e), devicesTo(devices)...)
+		} else {
+			w.deliver(w.event(e), devicesTo(devices)...)
+		}
 		pass(time.Duration(draw(2000)) * time.Millisecond)
 		p := running[draw(len(running))]
 		switch draw(4) {

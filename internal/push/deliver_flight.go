@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 )
 
@@ -24,44 +25,88 @@ type answer struct {
 	Result
 }
 
-// launch sends the message of a delivery, if its push service takes any.
-func (b *batch) launch(l *looked) {
+// admit returns the message of a delivery, if its push service takes any; else nil.
+func (b *batch) admit(l *looked) *sent {
 	newest, left := l.newest(), b.left(l)
 	sender := b.Senders[l.device.Platform]
 	if sender == nil { // another process may have its keys
 		if left <= 2*lastTry {
 			b.skipAll(l, Off)
-			return
+			return nil
 		}
 		postponed.WithLabelValues(noKeys).Inc()
 		l.later(b.pause(noKeysPause(b.age(newest)), left), errNoKeys)
-		return
+		return nil
 	}
 	if b.silence(l, false) >= maxSilentPause && !b.stands(l) {
 		b.skipAll(l, Silent)
-		return
+		return nil
 	}
 	pass, wait, why := b.breakers.admit(l.device, sender.Origin(l.device), 2*b.Timeout)
 	if wait > 0 {
 		b.putOff(l, pass, wait, why)
-		return
+		return nil
 	}
 	s := &sent{looked: l, pass: pass, message: Message{
-		ID: messageID(newest.Number, l.device.ID), Device: l.device, Notification: notification(l.text, l.device, l.actor, len(l.send)+l.counted),
+		ID: messageID(newest.Number, l.device.ID), Device: l.device, Notification: notification(l.text, l.device, l.actor, min(len(l.send)+l.counted, maxBurst)),
 	}}
 	for _, e := range l.send {
 		s.message.Urgent = s.message.Urgent || e.Urgent
 	}
+	return s
+}
+
+// take marks what is to be sent of bursts that were pending, and returns what is to be sent now. There may be several
+// tasks for a burst and a device: one that has begun and has to wait has no dedupe key any more, so another is enqueued
+// beside it, and an outage makes both due at once. So they contend for the receipts. What another one has marked waits until
+// that is answered, or its process has died: the same task may go on with its own mark, when it is claimed again.
+func (b *batch) take(ready []*sent) []*sent {
+	var of []*sent
+	var receipts [][]Receipt
+	for _, s := range ready {
+		if !s.isBurst() {
+			continue
+		}
+		one := make([]Receipt, len(s.send))
+		for i, e := range s.send {
+			one[i] = s.receipt(e.Number, StatePending, fmt.Sprint(reasonUnanswered, ": task ", s.task.ID))
+		}
+		of, receipts = append(of, s), append(receipts, one)
+	}
+	if len(of) == 0 {
+		return ready
+	}
+	taken, err := b.Store.Take(b.ctx, receipts, maxStale+b.Timeout+recordTime)
+	left := make(map[*sent]bool)
+	for i, s := range of {
+		if err == nil && taken[i] {
+			continue
+		}
+		left[s] = true
+		b.breakers.release(s.pass)
+		if err != nil {
+			s.later(minRetryPause, err)
+			continue
+		}
+		postponed.WithLabelValues(sameInFlight).Inc()
+		s.later(rivalPause, errInFlight)
+	}
+	return slices.DeleteFunc(ready, func(s *sent) bool { return left[s] })
+}
+
+// launch sends a message.
+func (b *batch) launch(s *sent) {
+	l := s.looked
 	if l.task.Attempts > 1 || l.unanswered {
 		doublesPossible.WithLabelValues(string(l.device.Platform), takenOver).Inc()
 	}
 	b.inFlight[l.asked] = s
-	b.expect(pass, 1)
+	b.expect(s.pass, 1)
 	messagesInFlight.Inc()
 	ctx := context.WithoutCancel(b.ctx) // what has left is answered, also when the lease is lost
 	go func() {
 		defer messagesInFlight.Dec()
-		b.results <- answer{s, b.send(ctx, sender, s)}
+		b.results <- answer{s, b.send(ctx, b.Senders[l.device.Platform], s)}
 	}()
 }
 
@@ -154,9 +199,9 @@ func (b *batch) mark() {
 	}
 }
 
-// unmark replaces what mark wrote, of events that are sent again.
+// unmark replaces what mark or take wrote, of events that are sent again.
 func (b *batch) unmark(s *sent, of []*StoredEvent, reason string) {
-	if s.marked {
+	if s.marked || s.isBurst() {
 		b.recordAll(s, of, StatePending, reason)
 	}
 }
@@ -205,6 +250,9 @@ func (b *batch) settle(a answer) {
 		return
 	}
 	b.recordEnd(a, v)
+	if a.more {
+		a.later(minRetryPause, errMore)
+	}
 }
 
 // pause returns how long a delivery waits whose events expire in left: a little longer than d, by

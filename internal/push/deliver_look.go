@@ -2,7 +2,6 @@ package push
 
 import (
 	"log/slog"
-	"slices"
 	"time"
 )
 
@@ -45,18 +44,29 @@ func (j *job) candidates() (n int) {
 	return n
 }
 
+// addTo adds what is looked at for the delivery: what was shown first.
+func (one *asked) addTo(candidates []Candidate) []Candidate {
+	c := Candidate{Member: one.to.Member, Device: one.to.Device}
+	for _, e := range one.shown {
+		c.Event = e.Number
+		candidates = append(candidates, c)
+	}
+	if len(one.all) > 1 {
+		c.Task = one.task.ID
+	}
+	for _, e := range one.events {
+		c.Event = e.Number
+		candidates = append(candidates, c)
+	}
+	return candidates
+}
+
 // look is the last look: it decides what is sent for each of some jobs.
 func (b *batch) look(some []*job) (found []*looked, err error) {
 	var candidates []Candidate
 	for _, j := range some {
 		for _, one := range j.all {
-			for _, e := range slices.Concat(one.events, one.shown) {
-				c := Candidate{Event: e.Number, Member: one.to.Member, Device: one.to.Device}
-				if len(j.all) > 1 {
-					c.Task = j.task.ID
-				}
-				candidates = append(candidates, c)
-			}
+			candidates = one.addTo(candidates)
 		}
 	}
 	at := time.Now()
@@ -74,8 +84,9 @@ func (b *batch) look(some []*job) (found []*looked, err error) {
 	for _, j := range some {
 		for _, one := range j.all {
 			l := &looked{asked: one, at: at}
-			b.decide(l, facts[:len(one.events)], facts[len(one.events):len(one.events)+len(one.shown)])
-			facts = facts[len(one.events)+len(one.shown):]
+			shown, all := len(one.shown), len(one.shown)+len(one.events)
+			b.decide(l, facts[shown:all], facts[:shown])
+			facts = facts[all:]
 			if len(l.send) > 0 {
 				found = append(found, l)
 			}
@@ -113,6 +124,7 @@ func (b *batch) decide(l *looked, facts, shown []*Facts) {
 	}
 	for i, e := range l.shown {
 		if f := shown[i]; f != nil {
+			f.Accepted = true // the look knows no run of another task
 			l.count(e, *f, b.MustShow)
 		}
 	}
@@ -177,6 +189,9 @@ func (b *batch) skipAll(l *looked, reason Skip) {
 	}
 	for _, number := range l.old {
 		b.skip(l.asked, number, reason)
+	}
+	if l.more {
+		l.later(minRetryPause, errMore)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -64,7 +65,11 @@ func TestDeliverByMySQL(t *testing.T) {
 	deliver := func(e *push.StoredEvent, tokens ...string) {
 		t.Helper()
 		for _, token := range tokens {
-			payload, err := json.Marshal(push.Delivery{Event: e.Number, To: []push.Recipient{{Member: devices[token].Member, Device: devices[token].ID}}})
+			d := push.Delivery{Event: e.Number, To: []push.Recipient{{Member: devices[token].Member, Device: devices[token].ID}}}
+			if e.Collapse != "" {
+				d.Burst = fmt.Sprintf("%x", e.Burst())
+			}
+			payload, err := json.Marshal(d)
 			if err != nil {
 				t.Fatal(err)
 			}

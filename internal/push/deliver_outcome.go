@@ -2,6 +2,7 @@ package push
 
 import (
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -91,13 +92,15 @@ func rounded(d time.Duration) time.Duration {
 }
 
 // outcome is what becomes of a job. What is over of it is recorded; what has to be done again is a
-// task of its own, one for all of the job that waits for as long; or the same task, if that is all of it.
+// task of its own, one for all of the job that waits for as long, or one for a burst and a device; or the same task, if
+// that is all of it.
 func (b *batch) outcome(j *job) (o queue.Outcome) {
 	if j.err != nil {
 		return queue.Outcome{Err: j.err}
 	}
 	isOwed := false
 	waits := make(map[time.Duration][]*asked)
+	isLeft := false // some of it is left to tasks for bursts
 	for _, one := range j.all {
 		if s := b.inFlight[one]; s != nil {
 			postponed.WithLabelValues(slow).Inc()
@@ -107,31 +110,48 @@ func (b *batch) outcome(j *job) (o queue.Outcome) {
 			}
 			one.later(wait, errSlow)
 		}
-		if _, isUnwritten := b.unwritten[one]; isUnwritten && (one.again == nil || len(j.all) > 1) {
+		if _, isUnwritten := b.unwritten[one]; isUnwritten && (one.again == nil || len(j.all) > 1 || one.byBurst) {
 			isOwed = true
 		}
+		isLeft = isLeft || one.byBurst
 		if one.again != nil {
 			waits[one.again.after] = append(waits[one.again.after], one)
 		}
 	}
 	order := slices.Sorted(maps.Keys(waits))
 	switch {
-	case isOwed: // then no other task may say that a part is over
-		return queue.Outcome{Err: queue.Later(slices.Max(append(order, recordAgain)), errOwed)}
+	case isOwed: // then no other task may say that a part is over, or that it waits
+		return queue.Outcome{Err: queue.Later(min(slices.Max(append(order, recordAgain)), rounded(b.Timeout+detachedMargin)), errOwed)}
 	// A burst is continued by another task, which has a dedupe key: its own has none since it began, and of several that
 	// wait, for the end of quiet hours or for a push service, two may begin at once, in two processes, and send the same.
-	case len(order) == 1 && len(waits[order[0]]) == len(j.all) && j.payload.Burst == "":
+	case !isLeft && !j.isBurst() && len(order) == 1 && len(waits[order[0]]) == len(j.all):
 		return queue.Outcome{Err: queue.Later(order[0], j.all[0].again.why)}
 	}
 	for _, after := range order {
-		rest := j.payload
-		rest.To = nil
-		for _, one := range waits[after] {
-			rest.To = append(rest.To, one.to)
-		}
-		n := rest.task()
-		n.Queue, n.Priority, n.Delay = j.task.Queue, j.task.Priority, after
-		o.Next = append(o.Next, n)
+		o.Next = append(o.Next, j.rest(waits[after], after)...)
 	}
 	return o
+}
+
+// rest returns the tasks for what of a job has to wait for so long.
+func (j *job) rest(all []*asked, after time.Duration) (list []queue.New) {
+	rest := Delivery{Event: j.payload.Event, Task: j.payload.Task, Burst: j.payload.Burst}
+	add := func(d Delivery) {
+		n := d.task()
+		n.Queue, n.Priority, n.Delay = j.task.Queue, j.task.Priority, after
+		list = append(list, n)
+	}
+	for _, one := range all {
+		if !one.byBurst {
+			rest.To = append(rest.To, one.to)
+			continue
+		}
+		alone := rest
+		alone.To, alone.Burst = []Recipient{one.to}, hex.EncodeToString(j.burst[:])
+		add(alone)
+	}
+	if len(rest.To) > 0 {
+		add(rest)
+	}
+	return list
 }

@@ -94,6 +94,13 @@ func (a *awayStore) Look(ctx context.Context, candidates []push.Candidate) ([]pu
 	return a.world.Look(ctx, candidates)
 }
 
+func (a *awayStore) Take(ctx context.Context, deliveries [][]push.Receipt, lasts time.Duration) ([]bool, error) {
+	if err := a.reach(ctx); err != nil {
+		return nil, err
+	}
+	return a.world.Take(ctx, deliveries, lasts)
+}
+
 func (a *awayStore) WriteReceipts(ctx context.Context, receipts []push.Receipt) error {
 	if err := a.reach(ctx); err != nil {
 		return err

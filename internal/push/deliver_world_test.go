@@ -100,18 +100,33 @@ func (w *world) deliverAll(events []*push.StoredEvent, devices ...uint64) {
 	}
 }
 
+// deliverPage enqueues the deliveries of an event of a burst to devices for which no other of the burst waits.
+func (w *world) deliverPage(e *push.StoredEvent, devices ...uint64) {
+	w.t.Helper()
+	w.mu.Lock()
+	batch := w.pages(e, devices)
+	w.mu.Unlock()
+	if _, err := w.queue.Enqueue(w.t.Context(), batch); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) pages(e *push.StoredEvent, devices []uint64) (batch []queue.New) {
+	for some := range slices.Chunk(devices, 256) {
+		var to []string
+		for _, d := range some {
+			to = append(to, fmt.Sprintf("[%d,%d]", cmp.Or(w.devices[d].Member, member.ID(d)), d))
+		}
+		batch = append(batch, queue.New{
+			Kind: push.Deliver, Key: some[0], Queue: push.QueuePush, Payload: fmt.Appendf(nil, `{"event":%d,"to":[%s]}`, e.Number, strings.Join(to, ",")),
+		})
+	}
+	return batch
+}
+
 func (w *world) deliveries(e *push.StoredEvent, devices []uint64) (batch []queue.New) {
 	if e.Collapse == "" {
-		for some := range slices.Chunk(devices, 256) {
-			var to []string
-			for _, d := range some {
-				to = append(to, fmt.Sprintf("[%d,%d]", cmp.Or(w.devices[d].Member, member.ID(d)), d))
-			}
-			batch = append(batch, queue.New{
-				Kind: push.Deliver, Key: some[0], Queue: push.QueuePush, Payload: fmt.Appendf(nil, `{"event":%d,"to":[%s]}`, e.Number, strings.Join(to, ",")),
-			})
-		}
-		return batch
+		return w.pages(e, devices)
 	}
 	burst := e.Burst()
 	for _, d := range devices {
@@ -194,8 +209,28 @@ func (w *world) Pending(_ context.Context, bursts []push.BurstDevice) ([][]uint6
 	return pending, nil
 }
 
+// Take implements [push.DeliveryStore].
+func (w *world) Take(ctx context.Context, deliveries [][]push.Receipt, lasts time.Duration) ([]bool, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	taken := make([]bool, len(deliveries))
+	for i, d := range deliveries {
+		taken[i] = !slices.ContainsFunc(d, func(r push.Receipt) bool {
+			was := w.receipts[receiptKey{r.Event, r.Device}]
+			return was.State != push.StatePending || strings.HasPrefix(was.Reason, "unanswered") && was.Reason != r.Reason && time.Since(was.At) < lasts
+		})
+		if taken[i] {
+			w.write(d)
+		}
+	}
+	return taken, nil
+}
+
 // AcceptedSince implements [push.DeliveryStore].
-func (w *world) AcceptedSince(_ context.Context, bursts []push.BurstDevice, since []time.Time) ([][]push.Receipt, error) {
+func (w *world) AcceptedSince(_ context.Context, bursts []push.BurstDevice) ([][]push.Receipt, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	accepted := make([][]push.Receipt, len(bursts))
@@ -206,7 +241,7 @@ func (w *world) AcceptedSince(_ context.Context, bursts []push.BurstDevice, sinc
 			}
 		}
 		slices.SortFunc(accepted[i], func(a, b push.Receipt) int { return b.At.Compare(a.At) })
-		if len(accepted[i]) > 0 && accepted[i][0].At.Before(since[i]) {
+		if len(accepted[i]) > 0 && accepted[i][0].At.Before(b.Since) {
 			accepted[i] = nil
 		}
 	}
@@ -227,7 +262,7 @@ func (w *world) Look(_ context.Context, candidates []push.Candidate) (all []push
 		all = append(all, push.Facts{
 			Candidate: i, Device: d, Settings: w.settings, Visible: !w.hidden[c.Event], Actor: "alice", Now: time.Now(),
 			Accepted: r.State == push.StateAccepted, Failed: r.State == push.StateFailed,
-			Unanswered: r.State == push.StatePending && r.Reason == "unanswered",
+			Unanswered: r.State == push.StatePending && strings.HasPrefix(r.Reason, "unanswered"),
 			Silent:     w.silent[d.ID], Heard: w.heard[d.ID],
 		})
 	}
@@ -241,6 +276,11 @@ func (w *world) WriteReceipts(ctx context.Context, receipts []push.Receipt) erro
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.write(receipts)
+	return nil
+}
+
+func (w *world) write(receipts []push.Receipt) {
 	for _, r := range receipts {
 		key := receiptKey{r.Event, r.Device}
 		if was := w.receipts[key].State; was != push.StateAccepted && (r.State != push.StatePending || was == push.StatePending || was == "") {
@@ -248,7 +288,6 @@ func (w *world) WriteReceipts(ctx context.Context, receipts []push.Receipt) erro
 			w.receipts[key] = r
 		}
 	}
-	return nil
 }
 
 // Prune implements [push.DeliveryStore].

@@ -4,7 +4,7 @@
 //	                    transaction, an entry of the stream, a request
 //	targeting  target   one more page of the event's recipients: who has a device, who wants
 //	                    it, who may see the photo that it is about
-//	delivery   deliver  one task for up to 256 devices, or for the burst of one: looks again at what
+//	delivery   deliver  one task for up to 256 devices, or for the burst that waits for one: looks again at what
 //	                    may have changed, and sends
 //
 // The deliveries and the next page are follow-ups of a page: they commit in the
@@ -38,6 +38,8 @@
 //     a process that was stopped in between does not send what it saw then.
 //   - A burst shows no more events than were sent or are shown now, and none that may not be
 //     shown: all that are pending are looked at again.
+//   - An event and a device are in one task at a time: in one of its own event, or, if it has a pending
+//     receipt, in that of its burst.
 //   - A push service that fails holds up no other: there is a breaker for each origin, a bound
 //     on how long a batch waits, and one on the messages that go on without it (breaker.go).
 //   - A device is dropped only by an answer about that device, if it was not registered later;

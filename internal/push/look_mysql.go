@@ -47,7 +47,7 @@ SELECT /*+ NO_BNL() */ c.i, q.n, e.number IS NULL, ` + deviceColumns + `,
   bv.user_id IS NOT NULL OR ba.user_id IS NOT NULL,
   q.p IS NULL OR ` + contacts.Sight + `,
   COALESCE(r.state = 'accepted', FALSE), COALESCE(r.state = 'failed', FALSE),
-  COALESCE(r.state = 'pending' AND r.reason = '` + reasonUnanswered + `', FALSE),
+  COALESCE(r.state = 'pending' AND r.reason LIKE '` + reasonUnanswered + `%', FALSE),
   d.silent_since, COALESCE(d.silent_since = 0, FALSE), COALESCE(a.username, ''), a.id IS NULL, ` + mysql.Now + `
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
   n BIGINT UNSIGNED PATH '$.n', t BIGINT UNSIGNED PATH '$.t', c BIGINT UNSIGNED PATH '$.c', a BIGINT UNSIGNED PATH '$.a',

@@ -46,6 +46,7 @@ func (s *olderSite) lose() {
 	s.Helper()
 	exec(s.T, s.db, "DELETE FROM push_events")
 	exec(s.T, s.db, "DELETE FROM push_receipts")
+	exec(s.T, s.db, "DELETE FROM push_runs")
 }
 
 func (s *olderSite) enqueue(event string) {
@@ -186,6 +187,7 @@ func TestAPageWithoutMembersLeft(t *testing.T) {
 	exec(t, s.db, "INSERT INTO contacts (user_id, contact_id) VALUES (4, 1)")
 	g := push.NewTargeting(push.TargetingOptions{Store: s.store, Followers: contacts.NewMySQL(s.db)})
 	task := newTask(5, 1, `{"id":"e","type":"fave","collapse":"c"}`)
+	acceptedNow(t, s.db, push.Event{Type: "fave", Collapse: "c"}, 4, 40) // so that it waits
 	for range 2 {
 		if o := g.Handle(t.Context(), []queue.Task{task})[0]; o.Err != nil || len(o.Next) != 1 || o.Next[0].Key != 40 {
 			t.Errorf("%+v, want one delivery to device 40", o)

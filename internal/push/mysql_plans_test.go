@@ -108,7 +108,10 @@ func fillPush(t *testing.T, db *sql.DB, size int) {
 	// A burst of 20 for each device, of which the last two are pending.
 	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at, burst) SELECT 2 + n MOD 20, n DIV 20 + 1, n DIV 20 + 1, IF(n MOD 20 >= 18, 'pending', 'accepted'), n, ? FROM "+
 		numbers+" WHERE n <= ? * 2", burst[:], size)
-	for _, table := range []string{"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts"} {
+	// Runs of it for others, of long ago.
+	exec(t, db, "INSERT INTO push_runs (event_number, task_id, device_id, state, burst, first_member, last_member, devices_count, devices, at)"+
+		" SELECT 2 + n MOD 20, n, n, 'accepted', ?, 1000000 + n, 1000000 + n, 1, CONCAT('[[', 1000000 + n, ',', n, ']]'), n FROM "+numbers+" WHERE n <= ?", burst[:], size)
+	for _, table := range []string{"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts", "push_runs"} {
 		_, err := mysql.Select(t.Context(), db, func(*sql.Rows) (_ struct{}, _ error) { return struct{}{}, nil }, "ANALYZE TABLE "+table)
 		must(t, err)
 	}
@@ -153,6 +156,16 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		}
 		return all
 	}()))) // Look is to find them in the cache
+	pending, err := store.Pending(t.Context(), devices)
+	must(t, err)
+	taken := make([][]push.Receipt, half)
+	for i, list := range pending {
+		for _, e := range list {
+			taken[i] = append(taken[i], push.Receipt{
+				Event: e, Member: devices[i].Member, Device: devices[i].Device, State: push.StatePending, Reason: "unanswered: task 1", Burst: burst,
+			})
+		}
+	}
 	const lookKeys = "a: PRIMARY, ba: PRIMARY, bv: PRIMARY, d: members, e: PRIMARY, g: PRIMARY, h: PRIMARY, mo: PRIMARY, mu: PRIMARY, o: PRIMARY, r: PRIMARY, s: PRIMARY, v: PRIMARY, x: PRIMARY"
 	const some = 80              // what it costs to count
 	scan := 15 * min(size, 1000) // a purge looks at so many members of three tables
@@ -167,25 +180,40 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			}
 			return err
 		}},
-		{name: "LastSent", keys: "r: bursts", most: some + 6*half, do: func() error {
-			last, err := store.LastSent(t.Context(), devices)
+		{name: "LastSent", keys: "push_runs: bursts, r: bursts", most: some + 6*half, do: func() error {
+			late := slices.Clone(devices)
+			for i := range late {
+				late[i].Since = time.Now().Add(-time.Minute)
+			}
+			last, err := store.LastSent(t.Context(), late)
 			if err == nil && last[1].Accepted.IsZero() {
 				err = fmt.Errorf("none was accepted")
 			}
 			return err
 		}},
-		{name: "AcceptedSince long ago", keys: "r: bursts", most: some + 4*half, do: func() error {
-			return ignore(store.AcceptedSince(t.Context(), devices, slices.Repeat([]time.Time{time.Now()}, half)))
+		{name: "AcceptedSince long ago", keys: "push_runs: bursts, r: bursts", most: some + 4*half, do: func() error {
+			late := slices.Clone(devices)
+			for i := range late {
+				late[i].Since = time.Now()
+			}
+			return ignore(store.AcceptedSince(t.Context(), late))
 		}},
-		{name: "AcceptedSince", keys: "r: bursts", most: some + 4*half + 2*20*half, do: func() error {
-			accepted, err := store.AcceptedSince(t.Context(), devices, make([]time.Time, half))
+		{name: "AcceptedSince", keys: "push_runs: bursts, r: bursts", most: some + 4*half + 2*20*half, do: func() error {
+			accepted, err := store.AcceptedSince(t.Context(), devices)
 			if err == nil && len(accepted[1]) != 18 {
 				err = fmt.Errorf("%d were accepted, want 18", len(accepted[1]))
 			}
 			return err
 		}},
+		{name: "Take", keys: "push_receipts: PRIMARY", most: some + 3*2*half, do: func() error {
+			got, err := store.Take(t.Context(), taken, time.Minute)
+			if err == nil && slices.Contains(got, false) {
+				err = fmt.Errorf("not all are taken")
+			}
+			return err
+		}},
 		{name: "WriteReceipts", keys: "", most: some + 2*half, do: func() error { return store.WriteReceipts(t.Context(), receipts) }},
-		{name: "Fates", keys: "d: PRIMARY, push_accepted: PRIMARY, r: PRIMARY", most: some + 4*half, do: func() error {
+		{name: "Fates", keys: "d: PRIMARY, push_runs: PRIMARY, r: PRIMARY", most: some + 4*half, do: func() error {
 			for _, err := range store.Fates(t.Context(), 1, 5) {
 				if err != nil {
 					return err
@@ -213,7 +241,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		{name: "Unmute", keys: "push_mutes: PRIMARY", most: some, do: func() error { return ignore(store.Unmute(t.Context(), 5, "user:3")) }},
 		{name: "Purge of nothing", keys: "push_devices: gone, push_devices: members, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan, do: func() error { return ignore(store.Purge(t.Context())) }},
 		{
-			name: "Purge", keys: "push_accepted: PRIMARY, push_devices: gone, push_devices: members, push_events: PRIMARY, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_receipts: PRIMARY, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan + 4*size,
+			name: "Purge", keys: "push_devices: gone, push_devices: members, push_events: PRIMARY, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_receipts: PRIMARY, push_runs: PRIMARY, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan + 4*size,
 			given: []string{
 				"UPDATE push_events SET forget_at = 1 WHERE number BETWEEN 10 AND 13", "UPDATE push_devices SET gone_at = 1 WHERE id BETWEEN 100010 AND 100012",
 				"UPDATE push_mutes SET until_at = 1 WHERE member_id BETWEEN 10 AND 12",

@@ -106,7 +106,7 @@ func decisionOf(d push.Decision) string {
 // countRows is how many rows the tables of a push have.
 func countRows(t tester, db *sql.DB) string {
 	var counts []string
-	for _, table := range []string{"tasks", "parked_tasks", "push_events", "push_receipts", "push_accepted", "push_devices"} {
+	for _, table := range []string{"tasks", "parked_tasks", "push_events", "push_receipts", "push_runs", "push_devices"} {
 		var n int
 		must(t, db.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM "+table).Scan(&n))
 		counts = append(counts, fmt.Sprint(n))

@@ -25,7 +25,7 @@ type Fate struct {
 
 const (
 	fatesAtOnce = 1000 // rows of push_receipts
-	runsAtOnce  = 4    // rows of push_accepted
+	runsAtOnce  = 4    // rows of push_runs
 )
 
 // Fates returns the fates of an event, of all members, or of only alone, unless that is 0; some at a
@@ -72,10 +72,10 @@ func (m *MySQL) ownFates(ctx context.Context, event uint64, only member.ID, afte
 
 // runFates returns those of the next runs.
 func (m *MySQL) runFates(ctx context.Context, event uint64, only member.ID, after Fate) (list []Fate, more bool, err error) {
-	which, args := "event_number = ? AND (task_id > ? OR task_id = ? AND device_id > ?) ORDER BY event_number, task_id, device_id LIMIT ?",
+	which, args := "event_number = ? AND state = 'accepted' AND (task_id > ? OR task_id = ? AND device_id > ?) ORDER BY event_number, task_id, device_id LIMIT ?",
 		[]any{event, after.Task, after.Task, after.run, runsAtOnce}
 	if only != 0 {
-		which, args = "event_number = ? AND first_member <= ? AND last_member >= ?", []any{event, only, only}
+		which, args = "event_number = ? AND state = 'accepted' AND first_member <= ? AND last_member >= ?", []any{event, only, only}
 	}
 	runs, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (fates []Fate, err error) {
 		f := Fate{Receipt: Receipt{Event: event, State: StateAccepted}}
@@ -83,7 +83,7 @@ func (m *MySQL) runFates(ctx context.Context, event uint64, only member.ID, afte
 		if err := rows.Scan(&f.Task, &f.run, (*instant)(&f.At), &text); err != nil {
 			return nil, err
 		}
-		var devices []acceptedDevice
+		var devices []runDevice
 		err = json.Unmarshal(text, &devices)
 		for _, d := range devices {
 			f.Member, f.Device, f.ProviderID = d.Member, d.Device, cmp.Or(d.ID, messageID(event, d.Device))
@@ -92,7 +92,7 @@ func (m *MySQL) runFates(ctx context.Context, event uint64, only member.ID, afte
 			}
 		}
 		return fates, err
-	}, "SELECT task_id, device_id, at, devices FROM push_accepted FORCE INDEX (PRIMARY) WHERE "+which, args...)
+	}, "SELECT task_id, device_id, at, devices FROM push_runs FORCE INDEX (PRIMARY) WHERE "+which, args...)
 	list = slices.Concat(runs...)
 	if err != nil || len(list) == 0 {
 		return nil, false, err

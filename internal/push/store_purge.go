@@ -91,9 +91,9 @@ func purgeEvents(ctx context.Context, tx *sql.Tx) (n int, err error) {
 		return 0, err
 	}
 	in := " IN (" + mysql.Marks(len(numbers)) + ")"
-	for table, order := range map[string]string{"push_receipts": "member_id", "push_accepted": "task_id"} {
-		deleted, err := mysql.Affected(tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE event_number"+in+
-			" ORDER BY event_number, "+order+", device_id LIMIT ?", append(slices.Clone(numbers), purgeSize)...))
+	for _, from := range []struct{ table, order string }{{"push_runs", "task_id"}, {"push_receipts", "member_id"}} { // as they are written
+		deleted, err := mysql.Affected(tx.ExecContext(ctx, "DELETE FROM "+from.table+" WHERE event_number"+in+
+			" ORDER BY event_number, "+from.order+", device_id LIMIT ?", append(slices.Clone(numbers), purgeSize)...))
 		if n += deleted; err != nil || deleted == purgeSize {
 			return n, err
 		}

@@ -22,7 +22,7 @@ type State string
 
 // The states.
 const (
-	StatePending  State = "pending"  // it is one of a burst that was not sent yet, or was sent without an answer
+	StatePending  State = "pending"  // it is one of a burst and waits, or was sent without an answer
 	StateAccepted State = "accepted" // final: the push service took it, or a notification that counts it
 	StateSkipped  State = "skipped"  // for a [Skip]
 	StateFailed   State = "failed"   // the push service will never take it
@@ -40,7 +40,7 @@ type Receipt struct {
 	// Burst is that of the event, if it has a collapse key; zero: it has none, or it is kept as
 	// it was.
 	Burst [16]byte
-	// Task is that of the deliver task whose accepted devices share a row; 0: the receipt is a row of its own.
+	// Task is that of the task whose accepted, or pending, devices share a row, see run; 0: the receipt is a row of its own.
 	Task uint64
 }
 
@@ -49,6 +49,8 @@ type BurstDevice struct {
 	Burst  [16]byte // see [Event.Burst]
 	Member member.ID
 	Device uint64
+	// Since is from when on runs matter; of [MySQL.AcceptedSince], also when one has to be accepted for the others to matter.
+	Since time.Time
 	// Of [MySQL.LastSent]: the number of an event that is to be sent, and those of the events that do not count.
 	Event  uint64
 	Except []uint64
@@ -60,6 +62,8 @@ type LastSent struct {
 	Accepted time.Time
 	Earlier  time.Time // of a pending event before the one asked about
 	Pending  time.Time // of any other pending event
+	Sending  time.Time // of any other pending event, if it is sent at once: it is part of a run
+	Waits    bool      // a pending one is not: it has a receipt of its own, and a deliver task for the burst
 }
 
 // maxReceipts bounds the rows of one INSERT.
@@ -68,15 +72,11 @@ const maxReceipts = 1000
 // WriteReceipts writes receipts, up to 1,000 in one transaction. It replaces those that are there,
 // but for two: "accepted" stays, and "skipped" does not become "pending", which a process that
 // was stopped for a while may still write when no task is left to send it. The same receipts may
-// be written again. Those of one Task become one row of push_accepted.
+// be written again. Those of one Task and one state become one row of push_runs.
 func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
 	for some := range slices.Chunk(receipts, maxReceipts) {
 		err := mysql.Transact(ctx, m.db, fmt.Sprintf("write %d receipts", len(some)), func(tx *sql.Tx) error {
-			own, runs := divide(some)
-			if err := writeAccepted(ctx, tx, runs); err != nil || len(own) == 0 {
-				return err
-			}
-			return writeReceipts(ctx, tx, inOrder(own))
+			return writeAll(ctx, tx, some)
 		})
 		if err != nil {
 			return err
@@ -99,13 +99,22 @@ func (m *MySQL) WritePage(ctx context.Context, held []queue.Task, receipts []Rec
 		if err := queue.Hold(ctx, tx, held); err != nil {
 			return err
 		}
-		for some := range slices.Chunk(inOrder(receipts), maxReceipts) {
-			if err := writeReceipts(ctx, tx, some); err != nil {
-				return err
-			}
-		}
-		return nil
+		return writeAll(ctx, tx, receipts)
 	})
+}
+
+// writeAll writes receipts, those of one Task and one state as a run.
+func writeAll(ctx context.Context, tx *sql.Tx, receipts []Receipt) error {
+	own, runs := divide(receipts)
+	if err := writeRuns(ctx, tx, runs); err != nil {
+		return err
+	}
+	for some := range slices.Chunk(inOrder(own), maxReceipts) {
+		if err := writeReceipts(ctx, tx, some); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // inOrder returns receipts in one order everywhere, so that two batches do not lock each other out.
@@ -119,11 +128,7 @@ func inOrder(receipts []Receipt) []Receipt {
 func writeReceipts(ctx context.Context, tx *sql.Tx, some []Receipt) error {
 	var args []any
 	for _, r := range some {
-		burst := any(nil)
-		if r.Burst != [16]byte{} {
-			burst = r.Burst[:]
-		}
-		args = append(args, r.Event, r.Member, r.Device, r.State, clip(r.Reason), plainID(r.ProviderID), burst)
+		args = append(args, r.Event, r.Member, r.Device, r.State, clip(r.Reason), plainID(r.ProviderID), orNull(r.Burst))
 	}
 	const row = "(?,?,?,?,?,?,?," + mysql.Now + "),"
 	// The server changes the columns in this order, and state is read until it is changed.
@@ -187,22 +192,76 @@ func burstsArgument(devices []BurstDevice) (string, error) {
 	return string(text), err
 }
 
+// maxPending is how many pending events of a burst are read for a device at once: the first.
+const maxPending = 1000
+
 // Pending returns, for each of devices in order, the numbers of the events of the burst whose
-// receipts are pending, ascending.
+// receipts are pending, and rows of their own, ascending: of more than maxPending those that were written first.
 func (m *MySQL) Pending(ctx context.Context, devices []BurstDevice) ([][]uint64, error) {
+	const what = "read what is pending"
 	pending := make([][]uint64, len(devices))
-	err := m.bursts(ctx, "read what is pending", devices, func(rows *sql.Rows) (_ struct{}, err error) {
+	n := 0
+	scan := func(rows *sql.Rows) (_ struct{}, err error) {
 		var i int
 		var event uint64
 		err = rows.Scan(&i, &event)
 		pending[i] = append(pending[i], event)
+		n++
 		return struct{}{}, err
-	}, "SELECT q.i, r.event_number FROM "+burstsTable+" STRAIGHT_JOIN push_receipts r FORCE INDEX (bursts)"+
-		" ON r.device_id = q.d AND r.burst = UNHEX(q.b) AND r.state = 'pending' AND r.member_id = q.m")
+	}
+	most := maxPending + maxBurst*len(devices)
+	err := m.bursts(ctx, what, devices, scan, "SELECT q.i, r.event_number FROM "+burstsTable+" STRAIGHT_JOIN push_receipts r FORCE INDEX (bursts)"+
+		" ON r.device_id = q.d AND r.burst = UNHEX(q.b) AND r.state = 'pending' AND r.member_id = q.m LIMIT "+strconv.Itoa(most))
+	if err == nil && n == most { // of some devices there are many
+		clear(pending)
+		err = m.eachBurst(ctx, what, devices, scan, "r.event_number"+ofBurst(StatePending), firstOfBurst, maxPending)
+	}
 	for _, list := range pending {
 		slices.Sort(list)
 	}
 	return pending, err
+}
+
+// Take marks receipts that are pending as unanswered: those of each delivery together, if all of them are pending and no
+// other has marked one for less than lasts. A mark is the Reason of the receipts, which begins with reasonUnanswered, and
+// others have others. It returns for which deliveries it did. Of two that take the same at once, one gets it: the
+// rows are locked, and what is locked is taken by another.
+func (m *MySQL) Take(ctx context.Context, deliveries [][]Receipt, lasts time.Duration) (taken []bool, err error) {
+	all := inOrder(slices.Concat(deliveries...))
+	var keys []any
+	for _, r := range all {
+		keys = append(keys, r.Event, r.Member, r.Device)
+	}
+	text := "SELECT " + receiptColumns + ", at <= " + mysql.Now + " - ? FROM push_receipts FORCE INDEX (PRIMARY) WHERE state = 'pending' AND (" +
+		strings.TrimPrefix(strings.Repeat(" OR event_number = ? AND member_id = ? AND device_id = ?", len(all)), " OR ") + ") FOR UPDATE SKIP LOCKED"
+	type key struct{ event, device uint64 }
+	err = mysql.Transact(ctx, m.db, fmt.Sprintf("take %d receipts", len(all)), func(tx *sql.Tx) error {
+		mark := make(map[key]string, len(all)) // of another; "": it is free
+		_, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (_ struct{}, err error) {
+			r, isOld := Receipt{}, false
+			if r, err = scanReceipt(rows, &isOld); isOld || !strings.HasPrefix(r.Reason, reasonUnanswered) {
+				r.Reason = ""
+			}
+			mark[key{r.Event, r.Device}] = r.Reason
+			return struct{}{}, err
+		}, text, slices.Insert(keys, 0, any(lasts.Milliseconds()))...)
+		if err != nil {
+			return err
+		}
+		taken = make([]bool, len(deliveries))
+		var marks []Receipt
+		for i, d := range deliveries {
+			taken[i] = !slices.ContainsFunc(d, func(r Receipt) bool {
+				by, isPending := mark[key{r.Event, r.Device}]
+				return !isPending || by != "" && by != r.Reason
+			})
+			if taken[i] {
+				marks = append(marks, d...)
+			}
+		}
+		return writeAll(ctx, tx, marks)
+	})
+	return taken, err
 }
 
 // MemberRange is the members above After up to Last, of an event.
@@ -223,87 +282,139 @@ func (m *MySQL) PendingWithin(ctx context.Context, ranges []MemberRange) ([]Rece
 	const one = " OR event_number = ? AND member_id > ? AND member_id <= ?"
 	text := "SELECT " + receiptColumns + " FROM push_receipts FORCE INDEX (PRIMARY) WHERE state = 'pending' AND (" +
 		strings.TrimPrefix(strings.Repeat(one, len(ranges)), " OR ") + ")"
-	list, err := mysql.Select(ctx, m.db, scanReceipt, text, args...)
+	list, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (Receipt, error) { return scanReceipt(rows) }, text, args...)
 	return list, mysql.Translate(ctx, fmt.Sprintf("read what is pending of %d pages", len(ranges)), err)
 }
 
-// newestOfBurst selects the time of the newest receipt of the burst of a row of burstsTable. All
-// columns are named in the order, and the state is an ASCII literal, so that one entry is
-// read and nothing sorted: as in newestFirst of package contacts.
+// ofBurst are the receipts of a state.
+func ofBurst(state State) string {
+	return " FROM push_receipts r FORCE INDEX (bursts) WHERE r.state = _ascii'" + string(state) + "'"
+}
+
+// lastOfBurst and firstOfBurst order receipts of a device, a burst and a state by the time. All
+// columns are named, and the state is an ASCII literal, so that only entries that are returned are
+// read and nothing is sorted: as in newestFirst of package contacts.
+const (
+	lastOfBurst  = " ORDER BY r.device_id DESC, r.burst DESC, r.state DESC, r.at DESC LIMIT "
+	firstOfBurst = " ORDER BY r.device_id, r.burst, r.state, r.at LIMIT "
+)
+
+// newestOfBurst selects the time of the newest receipt of the burst of a row of burstsTable.
 func newestOfBurst(state State, and string) string {
-	return "(SELECT r.at FROM push_receipts r FORCE INDEX (bursts) WHERE r.device_id = q.d AND r.burst = UNHEX(q.b) AND r.state = _ascii'" +
-		string(state) + "'" + and + " ORDER BY r.device_id DESC, r.burst DESC, r.state DESC, r.at DESC LIMIT 1)"
+	return "(SELECT r.at" + ofBurst(state) + " AND r.device_id = q.d AND r.burst = UNHEX(q.b)" + and + lastOfBurst + "1)"
 }
 
 // LastSent returns, for each of devices in order, what of the burst was sent last.
 func (m *MySQL) LastSent(ctx context.Context, devices []BurstDevice) ([]LastSent, error) {
 	last := make([]LastSent, len(devices))
-	const others = " AND FIND_IN_SET(r.event_number, q.x) = 0"
+	// Most devices have no receipt of the burst: of these one entry of the index is read.
+	const others, some = " AND FIND_IN_SET(r.event_number, q.x) = 0",
+		" WHERE (SELECT 1 FROM push_receipts r FORCE INDEX (bursts) WHERE r.device_id = q.d AND r.burst = UNHEX(q.b) LIMIT 1) IS NOT NULL"
 	err := m.bursts(ctx, "read when bursts were last sent", devices, func(rows *sql.Rows) (_ struct{}, err error) {
 		var i int
 		var l LastSent
 		err = rows.Scan(&i, (*instant)(&l.Accepted), (*instant)(&l.Earlier), (*instant)(&l.Pending))
+		l.Waits = !l.Pending.IsZero()
 		last[i] = l
 		return struct{}{}, err
 	}, "SELECT q.i, "+newestOfBurst(StateAccepted, "")+", "+newestOfBurst(StatePending, others+" AND r.event_number < q.e")+", "+
-		newestOfBurst(StatePending, others)+" FROM "+burstsTable)
+		newestOfBurst(StatePending, others)+" FROM "+burstsTable+some)
+	if err != nil {
+		return nil, err
+	}
+	later := func(t *time.Time, than time.Time) {
+		if than.After(*t) {
+			*t = than
+		}
+	}
+	err = m.runsSince(ctx, devices, "'accepted', 'pending'", func(i int, r run) {
+		l := &last[i]
+		switch {
+		case r.state == StateAccepted:
+			later(&l.Accepted, r.at)
+		case !slices.Contains(devices[i].Except, r.event):
+			later(&l.Sending, r.at)
+			later(&l.Pending, r.at)
+			if r.event < devices[i].Event {
+				later(&l.Earlier, r.at)
+			}
+		}
+	})
 	return last, err
 }
 
 // AcceptedSince returns, for each of devices in order, receipts of the events of the burst that
-// were accepted for it, the last one first and at most maxBurst of them: none if the last
-// one was accepted before since.
-func (m *MySQL) AcceptedSince(ctx context.Context, devices []BurstDevice, since []time.Time) ([][]Receipt, error) {
+// were accepted for it, the last one first and at most maxBurst of those that are rows of their own: none of these if the
+// last one was accepted before Since.
+func (m *MySQL) AcceptedSince(ctx context.Context, devices []BurstDevice) ([][]Receipt, error) {
 	accepted := make([][]Receipt, len(devices))
 	const what = "read what of bursts was accepted"
-	var branches []string
-	var args []any
 	// Most bursts have just begun, or begin again: of these one entry is read.
-	const newest = "(SELECT r.at" + acceptedOfBurst + " AND r.device_id = q.d AND r.burst = UNHEX(q.b)" + newestAccepted + " LIMIT 1)"
+	var some []BurstDevice
+	var places []int
 	err := m.bursts(ctx, what, devices, func(rows *sql.Rows) (_ struct{}, err error) {
 		var i int
 		var at instant
-		if err := rows.Scan(&i, &at); err != nil || time.Time(at).IsZero() || time.Time(at).Before(since[i]) {
-			return struct{}{}, err
+		if err := rows.Scan(&i, &at); err == nil && !time.Time(at).Before(devices[i].Since) {
+			some, places = append(some, devices[i]), append(places, i)
 		}
-		d := devices[i]
-		branches = append(branches, "(SELECT "+strconv.Itoa(i)+", r.event_number, r.at"+acceptedOfBurst+
-			" AND r.device_id = ? AND r.burst = ? AND r.member_id = ?"+newestAccepted+" LIMIT "+strconv.Itoa(maxBurst)+")")
-		args = append(args, d.Device, d.Burst[:], d.Member)
-		return struct{}{}, nil
-	}, "SELECT q.i, "+newest+" FROM "+burstsTable)
+		return struct{}{}, err
+	}, "SELECT q.i, "+newestOfBurst(StateAccepted, "")+" AS newest FROM "+burstsTable+" HAVING newest IS NOT NULL")
 	if err != nil {
 		return nil, err
 	}
-	for some := range slices.Chunk(branches, maxBranches) {
-		_, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (_ struct{}, err error) {
-			var i int
-			r := Receipt{State: StateAccepted}
-			err = rows.Scan(&i, &r.Event, (*instant)(&r.At))
-			r.Member, r.Device, r.Burst = devices[i].Member, devices[i].Device, devices[i].Burst
-			accepted[i] = append(accepted[i], r)
-			return struct{}{}, err
-		}, strings.Join(some, " UNION ALL "), args[:3*len(some)]...)
-		if err != nil {
-			return nil, mysql.Translate(ctx, fmt.Sprintf("%s, for %d devices", what, len(some)), err)
+	receipt := func(i int, event uint64, at time.Time) {
+		d := devices[i]
+		accepted[i] = append(accepted[i], Receipt{Event: event, Member: d.Member, Device: d.Device, Burst: d.Burst, State: StateAccepted, At: at})
+	}
+	err = m.eachBurst(ctx, what, some, func(rows *sql.Rows) (_ struct{}, err error) {
+		var i int
+		var event uint64
+		var at instant
+		err = rows.Scan(&i, &event, &at)
+		receipt(places[i], event, time.Time(at))
+		return struct{}{}, err
+	}, "r.event_number, r.at"+ofBurst(StateAccepted), lastOfBurst, maxBurst)
+	if err != nil {
+		return nil, err
+	}
+	err = m.runsSince(ctx, devices, "'accepted'", func(i int, r run) { receipt(i, r.event, r.at) })
+	for i, list := range accepted {
+		if len(list) < 2 {
+			continue
 		}
-		args = args[3*len(some):]
-	}
-	for _, list := range accepted { // UNION keeps no order
 		slices.SortFunc(list, func(a, b Receipt) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.Event, a.Event)) })
+		seen := make(map[uint64]bool, len(list)) // each process that had its task may have written a run
+		accepted[i] = slices.DeleteFunc(list, func(r Receipt) bool {
+			was := seen[r.Event]
+			seen[r.Event] = true
+			return was
+		})
 	}
-	return accepted, nil
+	return accepted, err
 }
 
-// maxBranches bounds the SELECTs of one statement.
+// maxBranches bounds the SELECTs of one statement, and its ranges.
 const maxBranches = 100
 
-// All columns are named in the order, and the state is an ASCII literal, so that only the
-// entries that are returned are read and nothing is sorted: as in newestFirst of package contacts.
-const (
-	acceptedOfBurst = " FROM push_receipts r FORCE INDEX (bursts) WHERE r.state = _ascii'accepted'"
-	newestAccepted  = " ORDER BY r.device_id DESC, r.burst DESC, r.state DESC, r.at DESC"
-)
+// eachBurst selects, for each of devices, its place and columns of at most so many of its receipts, in an order.
+func (m *MySQL) eachBurst(
+	ctx context.Context, what string, devices []BurstDevice, scan func(*sql.Rows) (struct{}, error), columns, order string, most int,
+) error {
+	for first := 0; first < len(devices); first += maxBranches {
+		var branches []string
+		var args []any
+		for i, d := range devices[first:min(first+maxBranches, len(devices))] {
+			branches = append(branches, "(SELECT "+strconv.Itoa(first+i)+", "+columns+
+				" AND r.device_id = ? AND r.burst = ? AND r.member_id = ?"+order+strconv.Itoa(most)+")")
+			args = append(args, d.Device, d.Burst[:], d.Member)
+		}
+		if _, err := mysql.Select(ctx, m.db, scan, strings.Join(branches, " UNION ALL "), args...); err != nil {
+			return mysql.Translate(ctx, fmt.Sprintf("%s, for %d devices", what, len(branches)), err)
+		}
+	}
+	return nil
+}
 
 func (m *MySQL) bursts(
 	ctx context.Context, what string, devices []BurstDevice, scan func(*sql.Rows) (struct{}, error), text string,
@@ -321,9 +432,10 @@ func (m *MySQL) bursts(
 
 const receiptColumns = "event_number, member_id, device_id, state, reason, provider_id, at, COALESCE(burst, '')"
 
-func scanReceipt(rows *sql.Rows) (r Receipt, err error) {
+func scanReceipt(rows *sql.Rows, more ...any) (r Receipt, err error) {
 	var burst []byte
-	err = rows.Scan(&r.Event, &r.Member, &r.Device, &r.State, &r.Reason, &r.ProviderID, (*instant)(&r.At), &burst)
+	into := []any{&r.Event, &r.Member, &r.Device, &r.State, &r.Reason, &r.ProviderID, (*instant)(&r.At), &burst}
+	err = rows.Scan(append(into, more...)...)
 	copy(r.Burst[:], burst)
 	return r, err
 }
@@ -343,7 +455,7 @@ func (m *MySQL) CountReceipts(ctx context.Context, event uint64, limit int) ([]R
 		return c, err
 	}, "SELECT state, reason, SUM(n) FROM ("+
 		"(SELECT state, reason, 1 AS n FROM push_receipts FORCE INDEX (PRIMARY) WHERE event_number = ? LIMIT ?) UNION ALL"+
-		" (SELECT 'accepted', '', devices_count FROM push_accepted FORCE INDEX (PRIMARY) WHERE event_number = ? LIMIT ?)) AS counted"+
+		" (SELECT 'accepted', '', devices_count FROM push_runs FORCE INDEX (PRIMARY) WHERE event_number = ? AND state = 'accepted' LIMIT ?)) AS counted"+
 		" GROUP BY state, reason ORDER BY SUM(n) DESC, state, reason", event, limit, event, limit)
 	return list, mysql.Translate(ctx, fmt.Sprintf("count the receipts of event %d", event), err)
 }

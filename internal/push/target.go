@@ -65,8 +65,10 @@ type Followers interface {
 //
 //	store     the event is inserted, unless there is one with its id
 //	look      what decides about each device is read, by one statement
-//	receipts  members that are not notified, and what is pending of a burst, are written, as
-//	          long as the lease of the task holds
+//	receipts  members that are not notified, and the devices to which an event of a burst is
+//	          about to be sent, are written, as long as the lease of the task holds
+//	bursts    what others of their bursts were, or are about to be, sent to these is read; the
+//	          pending receipts of those that have to wait are written, as long as it holds
 //	finish    the queue deletes the task, and inserts its follow-ups
 //
 // The last one is a transaction on the lease of the task: of all that ever work on a page,
@@ -85,13 +87,23 @@ type Followers interface {
 //   - A pending receipt of a burst may have been sent by the delivery of another event of the
 //     burst. Then [Facts].Accepted keeps this page from making a delivery, or its delivery
 //     finds nothing pending.
+//   - The pending run is replaced. Until then it keeps others of the burst waiting at most.
 //
-// Two deliveries of one burst must not send the same receipts at the same time, in two
-// processes. So a page writes its pending receipts first and reads those of others
-// afterwards: of two pages, one at least sees the other. Then the delivery of the later event
+// # Bursts
+//
+// An event of a burst goes to most devices as any other does, by tasks for many of them: at once, and alone. Only the
+// devices for which it has to wait, or for which others of the burst wait, have a pending receipt each, and a task
+// for all that is pending of the burst. There may be several of these tasks: see [Deliveries].
+// If a page has few devices, all of them do.
+//
+// Two deliveries of one burst should not be sent to a device at the same time, in two
+// processes: it would count both by itself, and show which came last. So a page first writes
+// one row that says to which devices it is about to send (a pending run, see run), and reads those
+// of others afterwards: of two pages, one at least sees the other. Then the delivery of the later event
 // waits until that of the earlier one is over. That of the earlier one waits briefly, since its
-// page may not have seen the other. Deliveries of urgent events do not wait, nor do those of a
-// burst that has lasted for longer than burstPause.
+// page may not have seen the other. Deliveries of urgent events wait for less; those of a
+// burst that has lasted for longer than burstPause do not. Whatever comes late nevertheless finds, by its last look, what
+// was accepted meanwhile, and counts it (see [Deliveries]).
 //
 // So before its finish a page causes one thing to be sent: what is pending of a burst, once. And
 // nothing is missing: if the page is dead in the end, its successor goes on behind it.
@@ -137,6 +149,8 @@ const (
 	// rivalPause is how long a delivery waits for one of a later event of its burst, which
 	// may be under way.
 	rivalPause = 5 * time.Second
+	// urgentPause is how long an urgent delivery waits for one of its burst that is sent at once.
+	urgentPause = time.Second
 )
 
 var _ queue.Handler = (*Targeting)(nil)
@@ -156,6 +170,7 @@ type page struct {
 	members []member.ID // of the recipients above after, the first
 	more    bool        // there may be others
 	sends   []send
+	isFew   bool // there are few sends
 	skips   []Receipt
 	// deviceless counts followers without a device: there are no receipts of them.
 	deviceless int
@@ -167,6 +182,7 @@ type send struct {
 	Facts
 	notBefore time.Time // zero: now
 	burst     LastSent  // what others of its burst keep it waiting
+	byBurst   bool      // together with others of its burst: it has a pending receipt, and a task for the burst
 }
 
 var errLimit = errors.New("the events before it in the claim have as many recipients as are handled at once")
@@ -453,11 +469,17 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 		done = append(done, p)
 	}
 	err = g.resume(ctx, done)
+	for _, p := range done {
+		p.isFew = len(p.sends) <= g.few()
+	}
 	if err == nil {
 		err = g.Store.WritePage(ctx, tasksOf(done), receipts(done))
 	}
 	if err == nil { // not before: see Targeting
 		err = g.waits(ctx, done)
+	}
+	if err == nil {
+		err = g.Store.WritePage(ctx, tasksOf(done), waiting(done))
 	}
 	if err != nil {
 		g.failed(done, err)
@@ -535,7 +557,8 @@ func (p *page) decide(of map[Candidate][]Facts, limit int, mustShow map[Platform
 	}
 }
 
-// receipts returns those of the pages: of what is skipped, and of what is pending of bursts.
+// receipts returns those of the pages: of what is skipped, and of bursts what is to be sent, as a run unless that is for
+// few devices.
 func receipts(pages []*page) (all []Receipt) {
 	for _, p := range pages {
 		all = append(all, p.skips...)
@@ -543,15 +566,34 @@ func receipts(pages []*page) (all []Receipt) {
 			continue
 		}
 		for _, s := range p.sends {
-			all = append(all, Receipt{
-				Event: p.event.Number, Member: s.Device.Member, Device: s.Device.ID, State: StatePending, Burst: p.event.Burst(),
-			})
+			r := p.pending(s)
+			if !p.isFew {
+				r.Task = p.task.ID
+			}
+			all = append(all, r)
 		}
 	}
 	return all
 }
 
-// resume adds a delivery for what is pending, and for a device that this attempt did not find.
+// waiting returns the receipts, which are not written yet, of what is sent together with others of its burst.
+func waiting(pages []*page) (all []Receipt) {
+	for _, p := range pages {
+		for _, s := range p.sends {
+			if s.byBurst && !p.isFew {
+				all = append(all, p.pending(s))
+			}
+		}
+	}
+	return all
+}
+
+func (p *page) pending(s send) Receipt {
+	return Receipt{Event: p.event.Number, Member: s.Device.Member, Device: s.Device.ID, State: StatePending, Burst: p.event.Burst()}
+}
+
+// resume finds what has a pending receipt by an earlier attempt, and adds a delivery for what of it this attempt did not
+// find.
 func (g *Targeting) resume(ctx context.Context, pages []*page) error {
 	of := make(map[uint64]*page)
 	var ranges []MemberRange
@@ -573,21 +615,27 @@ func (g *Targeting) resume(ctx context.Context, pages []*page) error {
 		}
 		for _, r := range pending {
 			p := of[r.Event]
-			found := slices.ContainsFunc(p.sends, func(s send) bool { return s.Device.ID == r.Device }) ||
-				slices.ContainsFunc(p.skips, func(s Receipt) bool { return s.Device == r.Device })
-			if !found {
-				p.sends = append(p.sends, send{Facts: Facts{Device: Device{ID: r.Device, Member: r.Member}, Now: p.task.Claimed}})
+			if i := slices.IndexFunc(p.sends, func(s send) bool { return s.Device.ID == r.Device }); i >= 0 {
+				p.sends[i].byBurst = true
+			} else if !slices.ContainsFunc(p.skips, func(s Receipt) bool { return s.Device == r.Device }) {
+				p.sends = append(p.sends, send{Facts: Facts{Device: Device{ID: r.Device, Member: r.Member}, Now: p.task.Claimed}, byBurst: true})
 			}
 		}
 	}
 	return nil
 }
 
+// few is how many devices a page of PageSize has at most, 15 of 1,000, when each delivery is left to a task for its burst.
+// More of them have a run together. Who reads the runs of a burst reads those for other members, too: with one
+// for each event to one member, and one collapse key for many members, these would be all
+// notifications of a minute.
+func (g *Targeting) few() int { return g.PageSize / 64 }
+
 // lookedUp bounds the devices whose bursts are looked up by one statement.
 const lookedUp = 1000
 
-// waits finds out what keeps the deliveries of bursts waiting. Those that the pages make of one
-// burst for a device do not: they are enqueued together, and one absorbs the others.
+// waits finds out what keeps the deliveries of bursts waiting, and which are sent together. Those that the pages make of one
+// burst for a device are, and wait for none of each other: they are enqueued at once, and one absorbs the others.
 func (g *Targeting) waits(ctx context.Context, pages []*page) error {
 	type key struct {
 		burst  [16]byte
@@ -596,6 +644,7 @@ func (g *Targeting) waits(ctx context.Context, pages []*page) error {
 	own := make(map[key][]uint64)
 	var asked []BurstDevice
 	var sends []*send
+	var of []*page
 	for _, p := range pages {
 		if p.event.Collapse == "" {
 			continue
@@ -604,10 +653,11 @@ func (g *Targeting) waits(ctx context.Context, pages []*page) error {
 		for i := range p.sends {
 			s := &p.sends[i]
 			own[key{burst, s.Device.ID}] = append(own[key{burst, s.Device.ID}], p.event.Number)
-			if !p.event.Urgent {
-				asked = append(asked, BurstDevice{Burst: burst, Member: s.Device.Member, Device: s.Device.ID, Event: p.event.Number})
-				sends = append(sends, s)
-			}
+			asked = append(asked, BurstDevice{
+				Burst: burst, Member: s.Device.Member, Device: s.Device.ID, Event: p.event.Number, Since: s.Now.Add(-burstPause),
+			})
+			sends = append(sends, s)
+			of = append(of, p)
 		}
 	}
 	for i := range asked {
@@ -619,18 +669,25 @@ func (g *Targeting) waits(ctx context.Context, pages []*page) error {
 			return err
 		}
 		for i := range last {
-			sends[first+i].burst = last[i]
+			s := sends[first+i]
+			s.burst = last[i]
+			s.byBurst = s.byBurst || last[i].Waits || of[first+i].isFew || len(asked[first+i].Except) > 1 || of[first+i].start(*s).After(s.Now)
 		}
 	}
 	return nil
 }
 
-// until is when others of the burst are over; zero: there are none.
-func (l LastSent) until() (until time.Time) {
-	for _, end := range []struct {
+// until is when others of the burst are over, for an event that is urgent, or is not; zero: there are none.
+func (l LastSent) until(urgent bool) (until time.Time) {
+	type end struct {
 		at    time.Time
 		pause time.Duration
-	}{{l.Accepted, burstPause}, {l.Earlier, burstPause}, {l.Pending, rivalPause}} {
+	}
+	ends := []end{{l.Accepted, burstPause}, {l.Earlier, burstPause}, {l.Pending, rivalPause}}
+	if urgent {
+		ends = []end{{l.Sending, urgentPause}}
+	}
+	for _, end := range ends {
 		if !end.at.IsZero() && end.at.Add(end.pause).After(until) {
 			until = end.at.Add(end.pause)
 		}
@@ -638,16 +695,16 @@ func (l LastSent) until() (until time.Time) {
 	return until
 }
 
-// deliveries adds the tasks that deliver: one for each device of a burst, else one for up to maxTo devices
-// that wait for as long. They have no end of their own: who works on one leaves a receipt
+// deliveries adds the tasks that deliver: one for each device for which a burst is sent together, else one for up to
+// maxTo devices that wait for as long. They have no end of their own: who works on one leaves a receipt
 // that says that the event has expired.
 func (p *page) deliveries() {
 	together := make(map[time.Duration][]Recipient)
 	var order []time.Duration
 	for _, s := range p.sends {
 		to, delay := Recipient{s.Device.Member, s.Device.ID}, max(0, p.start(s).Sub(s.Now))
-		if p.event.Collapse != "" {
-			p.deliver(delay, to)
+		if s.byBurst {
+			p.deliver(delay, true, to)
 			continue
 		}
 		if together[delay] == nil {
@@ -657,7 +714,7 @@ func (p *page) deliveries() {
 	}
 	for _, delay := range order {
 		for to := range slices.Chunk(together[delay], maxTo) {
-			p.deliver(delay, to...)
+			p.deliver(delay, false, to...)
 		}
 	}
 }
@@ -666,15 +723,15 @@ func (p *page) deliveries() {
 // expires by then.
 func (p *page) start(s send) time.Time {
 	start := s.notBefore
-	if until := s.burst.until(); until.After(start) && until.Before(p.event.Expires) {
+	if until := s.burst.until(p.event.Urgent); until.After(start) && until.Before(p.event.Expires) {
 		start = until
 	}
 	return start
 }
 
-func (p *page) deliver(delay time.Duration, to ...Recipient) {
+func (p *page) deliver(delay time.Duration, byBurst bool, to ...Recipient) {
 	d := Delivery{Event: p.event.Number, Task: p.event.Task, To: to}
-	if p.event.Collapse != "" {
+	if byBurst {
 		burst := p.event.Burst()
 		d.Burst = hex.EncodeToString(burst[:])
 	}

@@ -44,8 +44,8 @@ type Delivery struct {
 	Event uint64      `json:"event"`         // the number of a [StoredEvent]; of a burst, of one of its events
 	Task  uint64      `json:"task,omitzero"` // as in a [Page]
 	To    []Recipient `json:"to"`            // at most maxTo; of a burst, one
-	// Burst is the hash of the event's collapse key, in hexadecimal, as in push_events; "" if it
-	// has none. The task sends all events of the burst that are pending for the device.
+	// Burst is that of the event in hexadecimal, see [Event.Burst], if the task sends all events of the burst that are pending
+	// for the device; "": it sends the event alone, whether that is one of a burst or not.
 	Burst string `json:"burst,omitempty"`
 }
 
@@ -95,8 +95,8 @@ func (p Page) dedupeKey() string {
 	return fmt.Sprintf("target:%d:%d:%d", p.Event, p.After, p.Task)
 }
 
-// task returns the task that delivers. Only one of a burst has a dedupe key: a device is in one task of
-// any other event at a time, as that is committed with the end of the page or of the task
+// task returns the task that delivers. Only one of a burst has a dedupe key: an event and a device are in one other
+// task at a time, as that is committed with the end of the page or of the task
 // that named the device before. A key would be looked up, and written twice, for nothing.
 func (d Delivery) task() queue.New {
 	key := ""

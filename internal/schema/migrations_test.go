@@ -54,7 +54,7 @@ var tasksOfVersion3 string
 func version4(t *testing.T) *sql.DB {
 	t.Helper()
 	db := servertest.MySQL(t)
-	run(t, db, "ALTER TABLE push_devices MODIFY platform ENUM('apns','webpush','fcm') NOT NULL, DROP COLUMN language", "DROP TABLE push_accepted",
+	run(t, db, "ALTER TABLE push_devices MODIFY platform ENUM('apns','webpush','fcm') NOT NULL, DROP COLUMN language", "DROP TABLE push_runs",
 		"ALTER TABLE tasks COMMENT = 'activityd schema 4, compatible since 4'")
 	return db
 }

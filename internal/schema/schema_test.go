@@ -40,7 +40,7 @@ func TestNothingOfTheFilesIsLeftOut(t *testing.T) {
 	}
 	want := []string{
 		"users", "contacts", "blocks", "photos", "tasks", "task_leases", "parked_tasks", "paused_queues", "task_keys", "once_keys",
-		"push_devices", "push_settings", "push_mutes", "push_events", "push_receipts", "push_accepted",
+		"push_devices", "push_settings", "push_mutes", "push_events", "push_receipts", "push_runs",
 	}
 	if got := schema.Tables(); !slices.Equal(got, want) {
 		t.Errorf("tables %q, want %q", got, want)
