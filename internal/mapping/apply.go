@@ -36,41 +36,55 @@ func (m *Map) Apply(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// mistake is an error about the description, or about what it describes.
-type mistake struct{ error }
+// mistake is an error about a line of the description, or about what it describes.
+type mistake struct {
+	where string // as in site.map:12
+	what  string
+	do    string // what mends it; may be empty
+}
 
-// IsMistake reports whether an error of [Map.Fits] or [Map.Apply] is about the description, or about
-// what it describes.
-func IsMistake(err error) bool {
-	_, is := errors.AsType[mistake](err)
-	return is
+func (m mistake) Error() string {
+	if m.do == "" {
+		return m.where + ": " + m.what
+	}
+	return m.where + ": " + m.what + "\n  " + m.do
 }
 
 // Fits compares the description with the tables that there are.
 func (m *Map) Fits(ctx context.Context, db mysql.Querier) error {
-	is, err := rowsOf(ctx, db, "SELECT DATABASE() AS name")
+	mistakes, err := m.mistakes(ctx, db)
 	if err != nil {
 		return err
 	}
-	if is[0]["name"] != m.database {
-		return mistake{m.at(m.line, "database is %s, and --mysql-dsn names %s: the views and activityd's tables are in one database", m.database, is[0]["name"])}
+	var errs []error
+	for _, one := range mistakes {
+		errs = append(errs, one)
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Map) mistakes(ctx context.Context, db mysql.Querier) ([]mistake, error) {
+	is, err := rowsOf(ctx, db, "SELECT DATABASE() AS name")
+	if err != nil {
+		return nil, err
 	}
 	f := &fitter{Map: m, tables: make(map[table]map[string]row)}
+	if is[0]["name"] != m.database {
+		f.fail(m.line, "", "database is %s, and --mysql-dsn names %s: the views and activityd's tables are in one database", m.database, is[0]["name"])
+		return f.found, nil
+	}
 	for _, s := range m.all() {
 		if err := f.read(ctx, db, s); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for _, s := range m.all() {
 		f.section(s)
 	}
-	if len(f.errs) == 0 {
+	if len(f.found) == 0 {
 		f.columns()
 	}
-	if err := errors.Join(f.errs...); err != nil {
-		return mistake{err}
-	}
-	return nil
+	return f.found, nil
 }
 
 // fitter collects what does not fit.
@@ -78,11 +92,11 @@ type fitter struct {
 	*Map
 
 	tables map[table]map[string]row // the columns by their names in lower case; nil: a view, or none
-	errs   []error
+	found  []mistake
 }
 
-func (f *fitter) fail(line int, format string, args ...any) {
-	f.errs = append(f.errs, f.at(line, format, args...))
+func (f *fitter) fail(line int, do, format string, args ...any) {
+	f.found = append(f.found, mistake{fmt.Sprintf("%s:%d", f.file, line), fmt.Sprintf(format, args...), do})
 }
 
 func (f *fitter) read(ctx context.Context, db mysql.Querier, s *section) error {
@@ -96,11 +110,14 @@ func (f *fitter) read(ctx context.Context, db mysql.Querier, s *section) error {
 	case err != nil:
 		return err
 	case len(kinds) == 0:
-		f.fail(s.line, "there is no table %s that this user can see", s.table.plain())
+		f.fail(s.line, "", "there is no table %s that this user can see", s.table.plain())
 		return nil
 	case kinds[0]["table_type"] == "VIEW":
-		f.fail(s.line, "%s is a view: want the table beneath, as only tables have triggers", s.table.plain())
+		f.fail(s.line, "", "%s is a view: want the table beneath, as only tables have triggers", s.table.plain())
 		return nil
+	}
+	if kinds[0]["engine"] != "InnoDB" {
+		f.fail(s.line, "ALTER TABLE "+s.table.String()+" ENGINE=InnoDB;", "%s is kept by %s, which has no transactions: a change and its task cannot commit together", s.table.plain(), kinds[0]["engine"])
 	}
 	columns, err := rowsOf(ctx, db, "SELECT column_name, data_type, column_type, numeric_scale, column_comment FROM information_schema.columns"+where)
 	if err != nil {
@@ -125,7 +142,7 @@ func (f *fitter) section(s *section) {
 			c, there := columns[strings.ToLower(name)]
 			switch {
 			case !there && k.name != "last_upload":
-				f.fail(v.line, "%s: %s has no column %s", k.name, s.table.plain(), name)
+				f.fail(v.line, "", "%s: %s has no column %s", k.name, s.table.plain(), name)
 			case there && k.form == aColumn:
 				f.typed(s, k.name, v, c)
 			}
@@ -143,18 +160,18 @@ func (f *fitter) typed(s *section, key string, v value, c row) {
 		return
 	case "visibility":
 		if kind != "enum" && kind != "varchar" && kind != "char" {
-			f.fail(v.line, "visibility: %s: want activityd's words; say by conditions what others mean, as in public = %s = 4", is, c["column_name"])
+			f.fail(v.line, "", "visibility: %s: want activityd's words; say by conditions what others mean, as in public = %s = 4", is, c["column_name"])
 		}
 	case "date_upload":
 		switch want := s.dateType(); {
 		case kind == "timestamp":
-			f.fail(v.line, "date_upload: %s, whose value depends on the session: want a column of unix seconds, or DATETIME", is)
+			f.fail(v.line, "", "date_upload: %s, whose value depends on the session: want a column of unix seconds, or DATETIME", is)
 		case (want == datetime) != (kind == "datetime"), want != datetime && !whole[kind]:
-			f.fail(v.line, "date_upload: %s, which is no %s: set date_type", is, want)
+			f.fail(v.line, "", "date_upload: %s, which is no %s: set date_type", is, want)
 		}
 	default:
 		if !whole[kind] {
-			f.fail(v.line, "%s: %s: want a whole number", key, is)
+			f.fail(v.line, "", "%s: %s: want a whole number", key, is)
 		}
 	}
 }
@@ -164,10 +181,10 @@ func (f *fitter) columns() {
 	for _, c := range f.Columns() {
 		switch have, there := f.tables[c.table][strings.ToLower(c.name)]; {
 		case !there:
-			f.fail(c.line, "%s has no column %s; this adds it:\n  %s;", c.table.plain(), c.name, c.Statement())
+			f.fail(c.line, c.Statement()+";", "%s has no column %s", c.table.plain(), c.name)
 		case c.mark() != "" && have["column_comment"] != c.mark():
-			f.fail(c.line, "%s.%s was made of another description; this makes it again, with the index that it was in:\n  ALTER TABLE %s DROP COLUMN %s;\n  %s;",
-				c.table.plain(), c.name, c.table, c.name, c.Statement())
+			f.fail(c.line, fmt.Sprintf("ALTER TABLE %s DROP COLUMN %s; %s; and then the index that it was in", c.table, c.name, c.Statement()),
+				"%s.%s was made of another description", c.table.plain(), c.name)
 		}
 	}
 }

@@ -90,7 +90,9 @@ func parseExpression(text string) (e expression, err error) {
 	return e, nil
 }
 
-func isConstant(text string) bool { return slices.Contains([]string{"TRUE", "FALSE"}, strings.ToUpper(text)) }
+func isConstant(text string) bool {
+	return slices.Contains([]string{"TRUE", "FALSE"}, strings.ToUpper(text))
+}
 
 // of returns the expression over a row: "NEW.", "OLD.", or "" for that of a statement.
 func (e expression) of(row string) string {

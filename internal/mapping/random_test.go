@@ -39,7 +39,11 @@ func (g *ground) named(text string) string {
 // newGround makes the tables of a site.
 func newGround(t *testing.T, s aSite) *ground {
 	t.Helper()
-	dsn := servertest.MySQLDSN(t)
+	return newGroundOn(t, s, servertest.MySQLDSN(t))
+}
+
+func newGroundOn(t *testing.T, s aSite, dsn string) *ground {
+	t.Helper()
 	db, err := mysql.Open(dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
@@ -107,7 +111,9 @@ func column(t testing.TB, db *sql.DB, query string) (values []string) {
 	return values
 }
 
-type fataler interface{ Fatalf(format string, args ...any) }
+type fataler interface {
+	Fatalf(format string, args ...any)
+}
 
 func rowsOf(t fataler, db *sql.DB, query string) []row {
 	list, err := mysql.Select(context.Background(), db, byName, query)

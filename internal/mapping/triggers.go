@@ -119,6 +119,8 @@ func (m *Map) copyTriggers(name string) (list []schema.Trigger) {
 	if !m.copied(name) {
 		return nil
 	}
+	// A column that had the name of a variable would be taken for it.
+	const declare = "DECLARE activityd_was, activityd_is, activityd_friend, activityd_family INT;"
 	var tables []table
 	for _, s := range m.sections[name] {
 		if !slices.Contains(tables, s.table) {
@@ -137,7 +139,6 @@ func (m *Map) copyTriggers(name string) (list []schema.Trigger) {
 				when(is+" AND ("+s.moved("user_id", s.other())+" OR NOT ("+was+"))", m.refresh(s, "NEW."))))
 		}
 		label := fmt.Sprintf("%s_%d", name, n+1)
-		const declare = "DECLARE activityd_was, activityd_is, activityd_friend, activityd_family INT; -- a column of such a name would be taken for the variable"
 		for _, event := range []struct {
 			name  string
 			parts []string

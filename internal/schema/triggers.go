@@ -41,9 +41,21 @@ func (t Trigger) Statement() string {
 
 var spaces = regexp.MustCompile(`\s+`)
 
-// text returns the trigger in a form that is the same whichever client made it.
+// text returns the trigger in a form that is the same whichever client made it, and whichever server
+// shows it: MySQL shows a quote in a string as one that is not doubled.
 func (t Trigger) text() string {
-	return strings.TrimSpace(spaces.ReplaceAllLiteralString(t.Statement(), " "))
+	return strings.TrimSpace(spaces.ReplaceAllLiteralString(strings.ReplaceAll(t.Statement(), "''", "'"), " "))
+}
+
+// original returns the trigger with its body as it was written, from which it can be made again.
+func (t Trigger) original(ctx context.Context, db mysql.Querier) (Trigger, error) {
+	list, err := rowsOf(ctx, db, "SHOW CREATE TRIGGER "+t.in(t.Name))
+	if err == nil && len(list) == 1 {
+		if _, body, found := strings.Cut(list[0]["sql original statement"], "FOR EACH ROW"); found {
+			t.Body = strings.TrimSpace(body)
+		}
+	}
+	return t, err
 }
 
 // Triggers are all of activityd's on a site's tables.
@@ -117,6 +129,13 @@ func (all Triggers) Install(ctx context.Context, db *sql.DB) error {
 		present, err := all.present(ctx, conn)
 		if err != nil {
 			return err
+		}
+		for i, t := range present {
+			if t.Body != "" {
+				if present[i], err = t.original(ctx, conn); err != nil {
+					return err
+				}
+			}
 		}
 		tables := tablesUnder(slices.Concat(all.List, present))
 		if _, err := conn.ExecContext(ctx, "LOCK TABLES "+strings.Join(tables, " WRITE, ")+" WRITE"); err != nil {
