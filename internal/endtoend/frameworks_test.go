@@ -39,7 +39,9 @@ from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 
 class Contact(models.Model):
-    user_id, contact_id, is_friend = models.BigIntegerField(), models.BigIntegerField(), models.BooleanField(default=False)
+    user_id = models.BigIntegerField()
+    contact_id = models.BigIntegerField()
+    is_friend = models.BooleanField(default=False)
     class Meta: app_label, db_table = "site", "contacts"
 
 `, `

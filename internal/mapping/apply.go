@@ -70,7 +70,7 @@ func (m *Map) mistakes(ctx context.Context, db mysql.Querier) ([]mistake, error)
 	}
 	f := &fitter{Map: m, tables: make(map[table]map[string]row)}
 	if is[0]["name"] != m.database {
-		f.fail(m.line, "", "database is %s, and --mysql-dsn names %s: the views and activityd's tables are in one database", m.database, is[0]["name"])
+		f.failf(m.line, "", "database is %s, and --mysql-dsn names %s: the views and activityd's tables are in one database", m.database, is[0]["name"])
 		return f.found, nil
 	}
 	for _, s := range m.all() {
@@ -95,7 +95,7 @@ type fitter struct {
 	found  []mistake
 }
 
-func (f *fitter) fail(line int, do, format string, args ...any) {
+func (f *fitter) failf(line int, do, format string, args ...any) {
 	f.found = append(f.found, mistake{fmt.Sprintf("%s:%d", f.file, line), fmt.Sprintf(format, args...), do})
 }
 
@@ -110,14 +110,14 @@ func (f *fitter) read(ctx context.Context, db mysql.Querier, s *section) error {
 	case err != nil:
 		return err
 	case len(kinds) == 0:
-		f.fail(s.line, "", "there is no table %s that this user can see", s.table.plain())
+		f.failf(s.line, "", "there is no table %s that this user can see", s.table.plain())
 		return nil
 	case kinds[0]["table_type"] == "VIEW":
-		f.fail(s.line, "", "%s is a view: want the table beneath, as only tables have triggers", s.table.plain())
+		f.failf(s.line, "", "%s is a view: want the table beneath, as only tables have triggers", s.table.plain())
 		return nil
 	}
 	if kinds[0]["engine"] != "InnoDB" {
-		f.fail(s.line, "ALTER TABLE "+s.table.String()+" ENGINE=InnoDB;", "%s is kept by %s, which has no transactions: a change and its task cannot commit together", s.table.plain(), kinds[0]["engine"])
+		f.failf(s.line, "ALTER TABLE "+s.table.String()+" ENGINE=InnoDB;", "%s is kept by %s, which has no transactions: a change and its task cannot commit together", s.table.plain(), kinds[0]["engine"])
 	}
 	columns, err := rowsOf(ctx, db, "SELECT column_name, data_type, column_type, numeric_scale, column_comment FROM information_schema.columns"+where)
 	if err != nil {
@@ -142,7 +142,7 @@ func (f *fitter) section(s *section) {
 			c, there := columns[strings.ToLower(name)]
 			switch {
 			case !there && k.name != "last_upload":
-				f.fail(v.line, "", "%s: %s has no column %s", k.name, s.table.plain(), name)
+				f.failf(v.line, "", "%s: %s has no column %s", k.name, s.table.plain(), name)
 			case there && k.form == aColumn:
 				f.typed(s, k.name, v, c)
 			}
@@ -160,18 +160,18 @@ func (f *fitter) typed(s *section, key string, v value, c row) {
 		return
 	case "visibility":
 		if kind != "enum" && kind != "varchar" && kind != "char" {
-			f.fail(v.line, "", "visibility: %s: want activityd's words; say by conditions what others mean, as in public = %s = 4", is, c["column_name"])
+			f.failf(v.line, "", "visibility: %s: want activityd's words; say by conditions what others mean, as in public = %s = 4", is, c["column_name"])
 		}
 	case "date_upload":
 		switch want := s.dateType(); {
 		case kind == "timestamp":
-			f.fail(v.line, "", "date_upload: %s, whose value depends on the session: want a column of unix seconds, or DATETIME", is)
+			f.failf(v.line, "", "date_upload: %s, whose value depends on the session: want a column of unix seconds, or DATETIME", is)
 		case (want == datetime) != (kind == "datetime"), want != datetime && !whole[kind]:
-			f.fail(v.line, "", "date_upload: %s, which is no %s: set date_type", is, want)
+			f.failf(v.line, "", "date_upload: %s, which is no %s: set date_type", is, want)
 		}
 	default:
 		if !whole[kind] {
-			f.fail(v.line, "", "%s: %s: want a whole number", key, is)
+			f.failf(v.line, "", "%s: %s: want a whole number", key, is)
 		}
 	}
 }
@@ -181,9 +181,9 @@ func (f *fitter) columns() {
 	for _, c := range f.Columns() {
 		switch have, there := f.tables[c.table][strings.ToLower(c.name)]; {
 		case !there:
-			f.fail(c.line, c.Statement()+";", "%s has no column %s", c.table.plain(), c.name)
+			f.failf(c.line, c.Statement()+";", "%s has no column %s", c.table.plain(), c.name)
 		case c.mark() != "" && have["column_comment"] != c.mark():
-			f.fail(c.line, fmt.Sprintf("ALTER TABLE %s DROP COLUMN %s; %s; and then the index that it was in", c.table, c.name, c.Statement()),
+			f.failf(c.line, fmt.Sprintf("ALTER TABLE %s DROP COLUMN %s; %s; and then the index that it was in", c.table, c.name, c.Statement()),
 				"%s.%s was made of another description", c.table.plain(), c.name)
 		}
 	}

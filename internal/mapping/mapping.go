@@ -75,22 +75,36 @@ type key struct {
 	required bool
 }
 
-// kinds are the sections, in the order of activityd's tables.
-var kinds = []struct {
+// kind is a kind of section.
+type kind struct {
 	name string
 	many bool // there may be several
 	keys []key
-}{
+}
+
+// kinds are the sections, in the order of activityd's tables.
+var kinds = []kind{
 	{"users", false, []key{{"id", aColumn, true}, {"username", aColumn, false}, {"last_upload", aColumn, true}, {"where", anExpression, false}}},
 	{"contacts", true, []key{
-		{"user_id", aColumn, true}, {"contact_id", aColumn, true}, {"is_friend", anExpression, false}, {"is_family", anExpression, false},
+		{"user_id", aColumn, true},
+		{"contact_id", aColumn, true},
+		{"is_friend", anExpression, false},
+		{"is_family", anExpression, false},
 		{"where", anExpression, false},
 	}},
 	{"blocks", true, []key{{"user_id", aColumn, true}, {"blocked_id", aColumn, true}, {"where", anExpression, false}}},
 	{"photos", false, []key{
-		{"id", aColumn, true}, {"owner_id", aColumn, true}, {"title", aColumn, false}, {"visibility", aColumn, false},
-		{"friends_family", anExpression, false}, {"friends", anExpression, false}, {"family", anExpression, false}, {"public", anExpression, false},
-		{"date_upload", aColumn, true}, {"date_type", aWord, false}, {"where", anExpression, false},
+		{"id", aColumn, true},
+		{"owner_id", aColumn, true},
+		{"title", aColumn, false},
+		{"visibility", aColumn, false},
+		{"friends_family", anExpression, false},
+		{"friends", anExpression, false},
+		{"family", anExpression, false},
+		{"public", anExpression, false},
+		{"date_upload", aColumn, true},
+		{"date_type", aWord, false},
+		{"where", anExpression, false},
 	}},
 }
 
@@ -108,7 +122,7 @@ const (
 // Read reads a description. The error has a line for each mistake, with the file and the line that it
 // is in, as in "site.map:12: …".
 func Read(file string) (*Map, error) {
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile(file) //nolint:gosec // it is what the user names
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +153,7 @@ type parser struct {
 	errs []error
 }
 
-func (p *parser) fail(line int, format string, args ...any) {
+func (p *parser) failf(line int, format string, args ...any) {
 	p.errs = append(p.errs, p.at(line, format, args...))
 }
 
@@ -165,33 +179,26 @@ func (p *parser) line(n int, text string) {
 	found := keyLine.FindStringSubmatch(text)
 	switch {
 	case found == nil:
-		p.fail(n, "want [section], key = value, or a comment that begins with #")
+		p.failf(n, "want [section], key = value, or a comment that begins with #")
 	case p.skip:
 	case p.in != nil:
 		p.key(n, found[1], found[2])
 	case found[1] == "database" && nameInSQL.MatchString(found[2]):
 		p.database, p.Map.line = found[2], n
 	default:
-		p.fail(n, "want database = NAME before the first section: the database of the views, and of activityd's tables")
+		p.failf(n, "want database = NAME before the first section: the database of the views, and of activityd's tables")
 	}
 }
 
 func (p *parser) section(n int, name string) {
-	at := slices.IndexFunc(kinds, func(k struct {
-		name string
-		many bool
-		keys []key
-	},
-	) bool {
-		return k.name == name
-	})
+	at := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
 	p.in, p.skip = nil, at < 0
 	switch {
 	case at < 0:
-		p.fail(n, "there is no section %s: want users, contacts, blocks or photos", name)
+		p.failf(n, "there is no section %s: want users, contacts, blocks or photos", name)
 		return
 	case len(p.sections[name]) > 0 && !kinds[at].many:
-		p.fail(n, "a second section %s: only contacts and blocks may be in several tables", name)
+		p.failf(n, "a second section %s: only contacts and blocks may be in several tables", name)
 	}
 	p.in = &section{name: name, line: n, values: make(map[string]value)}
 	p.sections[name] = append(p.sections[name], p.in)
@@ -205,12 +212,12 @@ func (p *parser) key(n int, name, text string) {
 	keys := keysOf(p.in.name)
 	at := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
 	if at < 0 {
-		p.fail(n, "%s has no key %s: want table, %s", p.in.name, name, namesOf(keys))
+		p.failf(n, "%s has no key %s: want table, %s", p.in.name, name, namesOf(keys))
 		return
 	}
 	v := value{text: text, line: n}
 	if _, twice := p.in.values[name]; twice {
-		p.fail(n, "%s is there twice", name)
+		p.failf(n, "%s is there twice", name)
 	}
 	if keys[at].form != aWord {
 		var err error
@@ -219,7 +226,7 @@ func (p *parser) key(n int, name, text string) {
 			err = errors.New("want the name of one column")
 		}
 		if err != nil {
-			p.fail(n, "%s: %w", name, err)
+			p.failf(n, "%s: %w", name, err)
 		}
 	}
 	p.in.values[name] = v
@@ -229,7 +236,7 @@ func (p *parser) table(n int, text string) {
 	parts := strings.Split(text, ".")
 	switch {
 	case p.in.table.name != "" || p.in.none:
-		p.fail(n, "table is there twice")
+		p.failf(n, "table is there twice")
 	case text == "none" && p.in.name == "blocks":
 		p.in.none = true
 	case len(parts) == 1 && nameInSQL.MatchString(parts[0]):
@@ -237,18 +244,18 @@ func (p *parser) table(n int, text string) {
 	case len(parts) == 2 && nameInSQL.MatchString(parts[0]) && nameInSQL.MatchString(parts[1]):
 		p.in.table = table{parts[0], parts[1]}
 	default:
-		p.fail(n, "table: want the name of a table, as in site.members")
+		p.failf(n, "table: want the name of a table, as in site.members")
 		p.in.table = table{"?", "?"}
 	}
 	if p.in.table == (table{p.database, p.in.name}) {
-		p.fail(n, "the view %s would have the name of this table: let database be another one", p.in.table.plain())
+		p.failf(n, "the view %s would have the name of this table: let database be another one", p.in.table.plain())
 	}
 }
 
 // end checks what can only be known at the end.
 func (p *parser) end(last int) {
 	if p.database == "" {
-		p.fail(1, "want database = NAME before the first section: the database of the views, and of activityd's tables")
+		p.failf(1, "want database = NAME before the first section: the database of the views, and of activityd's tables")
 	}
 	for _, k := range kinds {
 		if len(p.sections[k.name]) == 0 {
@@ -256,7 +263,7 @@ func (p *parser) end(last int) {
 			if k.name == "blocks" {
 				none = "; a site that has none says table = none"
 			}
-			p.fail(last, "there is no section [%s]%s", k.name, none)
+			p.failf(last, "there is no section [%s]%s", k.name, none)
 		}
 		for _, s := range p.sections[k.name] {
 			p.whole(s, k.keys)
@@ -268,16 +275,16 @@ func (p *parser) end(last int) {
 func (p *parser) whole(s *section, keys []key) {
 	if s.none {
 		if len(s.values) > 0 || len(p.sections[s.name]) > 1 {
-			p.fail(s.line, "with table = none there is nothing else to say of %s", s.name)
+			p.failf(s.line, "with table = none there is nothing else to say of %s", s.name)
 		}
 		return
 	}
 	if s.table.name == "" {
-		p.fail(s.line, "%s has no table", s.name)
+		p.failf(s.line, "%s has no table", s.name)
 	}
 	for _, k := range keys {
 		if k.required && s.values[k.name].line == 0 {
-			p.fail(s.line, "%s has no %s", s.name, k.name)
+			p.failf(s.line, "%s has no %s", s.name, k.name)
 		}
 	}
 	if s.name != "photos" {
@@ -285,10 +292,10 @@ func (p *parser) whole(s *section, keys []key) {
 	}
 	inWords := slices.ContainsFunc(classes, func(class string) bool { return s.has(class) })
 	if inWords == s.has("visibility") {
-		p.fail(s.line, "photos: want either visibility, a column of activityd's words, or conditions for public, friends, family, friends_family")
+		p.failf(s.line, "photos: want either visibility, a column of activityd's words, or conditions for public, friends, family, friends_family")
 	}
 	if v := s.values["date_type"]; v.line > 0 && v.text != seconds && v.text != milliseconds && v.text != datetime {
-		p.fail(v.line, "date_type is %s: want seconds or milliseconds since 1970, or datetime", v.text)
+		p.failf(v.line, "date_type is %s: want seconds or milliseconds since 1970, or datetime", v.text)
 	}
 }
 

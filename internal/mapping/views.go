@@ -123,11 +123,11 @@ func (s *section) indexed() (visibility, date string) {
 
 // pairs returns a statement that reads contacts or blocks of one section.
 func (s *section) pairs(more string) string {
-	columns := s.column("user_id", "") + " AS user_id, " + s.column(s.other(), "") + " AS " + s.other()
+	columns := []string{s.column("user_id", "") + " AS user_id", s.column(s.other(), "") + " AS " + s.other()}
 	for _, flag := range s.flags() {
-		columns += ", " + s.flag(flag, "") + " AS " + flag
+		columns = append(columns, s.flag(flag, "")+" AS "+flag)
 	}
-	return "SELECT " + columns + " FROM " + s.table.String() + " WHERE " + all(isTrue(s.exists("")), more)
+	return "SELECT " + strings.Join(columns, ", ") + " FROM " + s.table.String() + " WHERE " + all(isTrue(s.exists("")), more)
 }
 
 // other returns the key of the second member of a pair.
@@ -238,8 +238,8 @@ func (m *Map) Columns() []Column {
 	return list
 }
 
-// index is one that the site's tables need.
-type index struct {
+// Index is one that the site's tables need.
+type Index struct {
 	of      string // which of activityd's names it is for
 	table   table
 	name    string
@@ -247,28 +247,29 @@ type index struct {
 	line    int
 }
 
-func (i index) Statement() string {
+// Statement returns what adds the index.
+func (i Index) Statement() string {
 	return "ALTER TABLE " + i.table.String() + " ADD KEY " + i.name + " (" + strings.Join(i.columns, ", ") + ")"
 }
 
 // Indexes returns the indexes that the site's tables need, or their like. Their primary keys
 // are taken for granted.
-func (m *Map) Indexes() (list []index) {
+func (m *Map) Indexes() (list []Index) {
 	for _, name := range []string{"contacts", "blocks"} {
 		for n, s := range m.sections[name] {
 			if s.none {
 				continue
 			}
 			user, other := s.column("user_id", ""), s.column(s.other(), "")
-			list = append(list, index{name, s.table, fmt.Sprintf("activityd_%s_%d", name, n+1), []string{user, other}, s.line})
+			list = append(list, Index{name, s.table, fmt.Sprintf("activityd_%s_%d", name, n+1), []string{user, other}, s.line})
 			if name == "contacts" && !m.copied(name) {
-				list = append(list, index{name, s.table, "activityd_followers", []string{other, user}, s.line})
+				list = append(list, Index{name, s.table, "activityd_followers", []string{other, user}, s.line})
 			}
 		}
 	}
 	s := m.photos()
 	visibility, date := s.indexed()
-	return append(list, index{"photos", s.table, "activityd_newest", []string{s.column("owner_id", ""), visibility, date, s.column("id", "")}, s.line})
+	return append(list, Index{"photos", s.table, "activityd_newest", []string{s.column("owner_id", ""), visibility, date, s.column("id", "")}, s.line})
 }
 
 // Fills returns the statements by which what triggers keep is brought up for the members from

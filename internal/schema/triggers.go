@@ -173,8 +173,8 @@ func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {
 		case have == nil:
 			return fmt.Errorf("there is no table %s that this user can see: `activityd schema --apply` makes it", name)
 		case have.isView():
-			return fmt.Errorf("%s is a view, on which there are no triggers: make triggers on the tables beneath it,"+
-				" after the pattern of `activityd schema --triggers`, or insert the tasks in the site's own transactions", name)
+			return fmt.Errorf("%s is a view, on which there are no triggers: describe the tables beneath for --map (docs/adoption.md),"+
+				" or insert the tasks in the site's own transactions", name)
 		}
 	}
 	return nil
