@@ -288,10 +288,10 @@ func (m *Map) Fills(first, last string) (list []string) {
 			continue
 		}
 		var parts, names, values, update []string
-		gone := "DELETE FROM " + m.own(name) + " WHERE " + between("user_id")
+		gone := []string{"DELETE FROM " + m.own(name) + " WHERE " + between("user_id")}
 		for _, s := range m.sections[name] {
 			own := m.own(name) + "."
-			gone += "\n  AND NOT EXISTS (" + s.pairs(s.column("user_id", "")+" = "+own+"user_id AND "+s.column(s.other(), "")+" = "+own+s.other()) + ")"
+			gone = append(gone, "NOT EXISTS ("+s.pairs(s.column("user_id", "")+" = "+own+"user_id AND "+s.column(s.other(), "")+" = "+own+s.other())+")")
 			parts = append(parts, s.pairs(between(s.column("user_id", ""))))
 		}
 		s := m.sections[name][0]
@@ -302,7 +302,7 @@ func (m *Map) Fills(first, last string) (list []string) {
 			update = []string{"user_id = VALUES(user_id)"}
 		}
 		key := []string{"user_id", s.other()}
-		list = append(list, gone, "INSERT INTO "+m.own(name)+" ("+strings.Join(slices.Concat(key, names), ", ")+")\nSELECT "+
+		list = append(list, strings.Join(gone, "\n  AND "), "INSERT INTO "+m.own(name)+" ("+strings.Join(slices.Concat(key, names), ", ")+")\nSELECT "+
 			strings.Join(slices.Concat(key, values), ", ")+" FROM (\n  "+strings.Join(parts, "\n  UNION ALL ")+"\n) AS pair GROUP BY "+
 			strings.Join(key, ", ")+"\nON DUPLICATE KEY UPDATE "+strings.Join(update, ", "))
 	}
