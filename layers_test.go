@@ -38,6 +38,7 @@ var layers = []struct {
 	{"internal/redisreply", []string{"database/sql", "net/http", "github.com/labstack/echo", module}},
 	{"internal/mysql", []string{"github.com/redis", "net/http", "github.com/labstack/echo", module + "internal/contacts", module + "internal/tasks"}},
 	{"internal/contacts", []string{"github.com/redis", "net/http", "github.com/labstack/echo"}},
+	{"internal/mapping", []string{"net/http", "github.com/redis", "github.com/labstack/echo", module + "internal/tasks", module + "internal/api"}},
 	{"queue", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/tasks", module + "internal/index", module + "internal/contacts", module + "internal/member"}},
 	{"internal/tasks", []string{"database/sql", "net/http", "github.com/labstack/echo"}},
 	{"internal/push", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/index", module + "internal/tasks", module + "internal/api"}},

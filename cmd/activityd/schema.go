@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,13 +14,17 @@ import (
 
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/inspect"
+	"github.com/activityd/activityd/internal/mapping"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/schema"
 )
 
 // schemaOptions are the flags of the command schema.
-type schemaOptions struct{ triggers, apply, offline, check, remove bool }
+type schemaOptions struct {
+	triggers, apply, offline, check, remove bool
+	mapFile                                 string
+}
 
 func newSchema() *cobra.Command {
 	c, o := &config{}, schemaOptions{}
@@ -37,22 +42,32 @@ func newSchema() *cobra.Command {
 			"With --triggers: print, install (--apply) or remove (--remove) the optional triggers that\n" +
 			"keep users.last_upload and insert the tasks, so that the site itself need not do so. They\n" +
 			"run with the rights of the user of --mysql-dsn who installed them. docs/adoption.md says more.\n\n" +
+			"With --map: the file describes a site whose tables have names, types and conditions of their own.\n" +
+			"Print, or make (--apply), the views that it makes of them; with --triggers, the triggers on the\n" +
+			"site's tables. examples/site has such a file.\n\n" +
 			"Tables are locked for a moment; --apply gives up after 5 s of waiting for that.\n\n" +
 			"Exit codes: 0 it is done, and nothing is wrong; 2 tables are wrong; 1 it failed, or could not be\n" +
 			"found out.",
-		Example: "  activityd schema --apply\n  activityd schema --check\n  activityd schema --triggers --apply\n  activityd schema --triggers | mysql site",
+		Example: "  activityd schema --apply\n  activityd schema --check\n  activityd schema --triggers --apply\n  activityd schema --triggers | mysql site\n  activityd schema --check --map site.map",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.refuse(); err != nil {
 				return err
 			}
+			var site *mapping.Map
+			if o.mapFile != "" {
+				var err error
+				if site, err = mapping.Read(o.mapFile); err != nil {
+					return err
+				}
+			}
 			if !o.apply && !o.remove && !o.check {
-				return o.print(cmd.OutOrStdout())
+				return o.print(cmd.OutOrStdout(), site)
 			}
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
 			}
-			return o.do(cmd, c)
+			return o.do(cmd, c, site)
 		},
 	}
 	f := cmd.Flags()
@@ -61,6 +76,7 @@ func newSchema() *cobra.Command {
 	f.BoolVar(&o.offline, "offline", false, "with --apply: no process of activityd runs, so take steps that it could not bear, too")
 	f.BoolVar(&o.check, "check", false, "say what is wrong with the tables and views in --mysql-dsn; change nothing")
 	f.BoolVar(&o.remove, "remove", false, "remove the triggers")
+	f.StringVar(&o.mapFile, "map", "", "`file` that describes the site's tables, where they are others than activityd's")
 	c.mysqlFlags(f)
 	return cmd
 }
@@ -82,10 +98,15 @@ func (o schemaOptions) refuse() error {
 	return nil
 }
 
-// print prints the tables, or the triggers.
-func (o schemaOptions) print(out io.Writer) error {
+// print prints the tables, or the triggers; for a site with tables of its own, what is made on them.
+func (o schemaOptions) print(out io.Writer, site *mapping.Map) error {
 	text := activityd.Schema
-	if o.triggers {
+	switch {
+	case site != nil && o.triggers:
+		return site.PrintTriggers(out)
+	case site != nil:
+		return site.PrintViews(out)
+	case o.triggers:
 		text = activityd.Triggers
 	}
 	_, err := fmt.Fprint(out, text)
@@ -93,7 +114,7 @@ func (o schemaOptions) print(out io.Writer) error {
 }
 
 // do changes the database and says what is there now.
-func (o schemaOptions) do(cmd *cobra.Command, c *config) error {
+func (o schemaOptions) do(cmd *cobra.Command, c *config, site *mapping.Map) error {
 	db, err := openMySQL(c, c.mysqlConnections)
 	if err != nil {
 		return err
@@ -102,41 +123,101 @@ func (o schemaOptions) do(cmd *cobra.Command, c *config) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	switch {
 	case o.remove:
-		n, err := schema.RemoveTriggers(ctx, db)
+		n, err := o.removeTriggers(ctx, db, site)
 		if err == nil {
 			_, err = fmt.Fprintf(out, "removed %d triggers\n", n)
 		}
 		return mysql.Translate(ctx, "remove the triggers", err)
 	case o.triggers:
-		n, err := schema.InstallTriggers(ctx, db)
+		n, err := o.installTriggers(ctx, db, site)
 		if err == nil {
 			_, err = fmt.Fprintf(out, "the %d triggers are installed\n", n)
 		}
-		return mysql.Translate(ctx, "install the triggers", err)
-	case o.apply:
-		apply := schema.Apply
-		if o.offline {
-			apply = schema.ApplyOffline
+		if err != nil {
+			return mysql.Translate(ctx, "install the triggers", err)
 		}
-		if err := apply(ctx, db); err != nil {
+		return o.report(ctx, out, db, site, nil)
+	case o.apply:
+		if err := o.makeTables(ctx, db, site); err != nil {
 			return mysql.Translate(ctx, "apply the schema", err)
 		}
 	}
 	findings, err := checkSchema(ctx, db, nil)
-	wrong, isWrong := errors.AsType[*schemaError](err)
-	if err != nil && !isWrong {
+	if err != nil && !isSchemaError(err) {
 		return err
+	}
+	return o.report(ctx, out, db, site, findings)
+}
+
+func (o schemaOptions) removeTriggers(ctx context.Context, db *sql.DB, site *mapping.Map) (int, error) {
+	if site == nil {
+		return schema.RemoveTriggers(ctx, db)
+	}
+	return site.Triggers().Remove(ctx, db)
+}
+
+func (o schemaOptions) installTriggers(ctx context.Context, db *sql.DB, site *mapping.Map) (int, error) {
+	if site == nil {
+		return schema.InstallTriggers(ctx, db)
+	}
+	if err := site.Fits(ctx, db); err != nil {
+		return 0, err
+	}
+	all := site.Triggers()
+	return len(all.List), all.Install(ctx, db)
+}
+
+// makeTables makes the views of a site with tables of its own, and then the tables that are missing.
+func (o schemaOptions) makeTables(ctx context.Context, db *sql.DB, site *mapping.Map) error {
+	if site != nil {
+		if err := site.Apply(ctx, db); err != nil {
+			return err
+		}
+	}
+	if o.offline {
+		return schema.ApplyOffline(ctx, db)
+	}
+	return schema.Apply(ctx, db)
+}
+
+// report prints the findings, and those about what triggers would not see. After the triggers were
+// installed, only these are looked for.
+func (o schemaOptions) report(ctx context.Context, out io.Writer, db *sql.DB, site *mapping.Map, findings []schema.Finding) error {
+	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	more, err := mapping.Check(bounded, db, site)
+	if err != nil {
+		return mysql.Translate(ctx, "check the site's tables", err)
+	}
+	if site != nil {
+		findings = site.Remedies(findings)
+	}
+	findings = slices.Concat(findings, more)
+	slices.SortStableFunc(findings, func(a, b schema.Finding) int {
+		switch {
+		case a.Wrong == b.Wrong:
+			return 0
+		case a.Wrong:
+			return -1
+		}
+		return 1
+	})
+	wrong := len(findings)
+	if at := slices.IndexFunc(findings, func(f schema.Finding) bool { return !f.Wrong }); at >= 0 {
+		wrong = at
 	}
 	text := findingsText(findings)
-	if n := len(schema.Tables()); len(findings) == 0 {
+	switch n := len(schema.Tables()); {
+	case o.triggers: // what it did is said
+	case len(findings) == 0:
 		text = fmt.Sprintf("the %d tables are there, and nothing is wrong with them\n", n)
-	} else if !isWrong {
+	case wrong == 0:
 		text += fmt.Sprintf("the %d tables are there and can be used, with %d warnings\n", n, len(findings))
 	}
-	if _, err := fmt.Fprint(out, text); err != nil || !isWrong {
+	if _, err := fmt.Fprint(out, text); err != nil || wrong == 0 {
 		return err
 	}
-	return &exitError{exitWrong, errors.New(wrong.summary())}
+	return &exitError{exitWrong, errors.New((&schemaError{findings[:wrong]}).summary())}
 }
 
 // checkSchema returns the findings about the tables, those that are wrong first. The error is a

@@ -25,6 +25,7 @@ const (
 	erColumnExists     = 1060
 	erKeyExists        = 1061
 	erDuplicate        = 1062
+	erSyntax           = 1064
 	erNothingToDrop    = 1091
 	erTableDenied      = 1142
 	erColumnDenied     = 1143
@@ -181,6 +182,16 @@ func IsPlanHidden(err error) bool { return serverError(err) == erViewNoExplain }
 func IsChanged(err error) bool {
 	n := serverError(err)
 	return n == erColumnExists || n == erKeyExists || n == erNothingToDrop
+}
+
+// IsDeniedOrUnknown reports that the user may not run a statement, that this version of the server
+// does not know it, or that it names a table or column that there is not.
+func IsDeniedOrUnknown(err error) bool {
+	switch serverError(err) {
+	case erAccessDeniedDB, erTableDenied, erColumnDenied, erSuperNeeded, erSyntax, erNoSuchTable, erUnknownColumn:
+		return true
+	}
+	return false
 }
 
 // IsDuplicate reports whether a row was refused because another one has its key.

@@ -17,8 +17,8 @@ func TableStatements(text string) (list []string) {
 
 // TriggerStatements returns the statements of triggers.sql that make triggers.
 func TriggerStatements() (list []string) {
-	for _, t := range wantedTriggers() {
-		list = append(list, t.statement)
+	for _, t := range StandardTriggers().List {
+		list = append(list, t.Statement())
 	}
 	return list
 }

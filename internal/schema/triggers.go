@@ -13,40 +13,103 @@ import (
 )
 
 // createTrigger finds the statements of triggers.sql that make a trigger.
-var createTrigger = regexp.MustCompile(`(?ms)^(CREATE TRIGGER (\w+) \w+ \w+ ON (\w+) FOR EACH ROW$.*?)//$`)
+var createTrigger = regexp.MustCompile(`(?ms)^CREATE TRIGGER (\w+) (\w+ \w+) ON (\w+) FOR EACH ROW\n(.*?)//$`)
 
-// trigger exists, or is to be made.
-type trigger struct {
-	name, table string
-	statement   string // makes it; empty: hidden from this user, which may neither make nor drop it
+// Trigger exists, or is to be made.
+type Trigger struct {
+	Database string // empty: that of the connection
+	Name     string
+	Table    string
+	When     string // as in AFTER INSERT
+	Body     string // empty: hidden from this user, which may neither make nor drop it
+}
+
+// in returns a name in the database of the trigger.
+func (t Trigger) in(name string) string {
+	if t.Database == "" {
+		return name
+	}
+	return quote(t.Database) + "." + quote(name)
+}
+
+func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+
+// Statement returns what makes the trigger.
+func (t Trigger) Statement() string {
+	return fmt.Sprintf("CREATE TRIGGER %s %s ON %s FOR EACH ROW\n%s", t.in(t.Name), t.When, t.in(t.Table), t.Body)
 }
 
 var spaces = regexp.MustCompile(`\s+`)
 
-// text returns the statement of a trigger in a form that is the same whichever client made it.
-func (t trigger) text() string {
-	return strings.TrimSpace(spaces.ReplaceAllLiteralString(t.statement, " "))
+// text returns the trigger in a form that is the same whichever client made it, and whichever server
+// shows it: MySQL shows a quote in a string as one that is not doubled.
+func (t Trigger) text() string {
+	return strings.TrimSpace(spaces.ReplaceAllLiteralString(strings.ReplaceAll(t.Statement(), "''", "'"), " "))
 }
 
-// wantedTriggers returns those of triggers.sql.
-func wantedTriggers() (list []trigger) {
-	for _, found := range createTrigger.FindAllStringSubmatch(activityd.Triggers, -1) {
-		list = append(list, trigger{found[2], found[3], found[1]})
+// original returns the trigger with its body as it was written, from which it can be made again.
+func (t Trigger) original(ctx context.Context, db mysql.Querier) (Trigger, error) {
+	list, err := rowsOf(ctx, db, "SHOW CREATE TRIGGER "+t.in(t.Name))
+	if err == nil && len(list) == 1 {
+		if _, body, found := strings.Cut(list[0]["sql original statement"], "FOR EACH ROW"); found {
+			t.Body = strings.TrimSpace(body)
+		}
 	}
-	return list
+	return t, err
+}
+
+// Triggers are all of activityd's on a site's tables.
+type Triggers struct {
+	// Databases are those of the tables; none: that of the connection.
+	Databases []string
+	List      []Trigger
+	// Probes are statements that change nothing, and fail where a trigger would.
+	Probes []string
+}
+
+// StandardTriggers returns those of triggers.sql.
+func StandardTriggers() Triggers {
+	all := Triggers{Probes: []string{
+		"UPDATE users SET last_upload = last_upload WHERE FALSE",
+		"SELECT id FROM users WHERE FALSE FOR UPDATE",
+		"SELECT user_id, contact_id FROM contacts WHERE FALSE",
+		"SELECT owner_id, visibility, date_upload FROM photos WHERE FALSE",
+		"INSERT INTO tasks (type, subject, args) SELECT 'upload', 0, JSON_OBJECT() FROM DUAL WHERE FALSE",
+	}}
+	for _, found := range createTrigger.FindAllStringSubmatch(activityd.Triggers, -1) {
+		all.List = append(all.List, Trigger{Name: found[1], When: found[2], Table: found[3], Body: found[4]})
+	}
+	return all
 }
 
 // tablesUnder returns the tables of triggers, sorted.
-func tablesUnder(triggers []trigger) []string {
+func tablesUnder(triggers []Trigger) []string {
 	var tables []string
 	for _, t := range triggers {
-		tables = append(tables, t.table)
+		tables = append(tables, t.in(t.Table))
 	}
 	return slices.Compact(slices.Sorted(slices.Values(tables)))
 }
 
-// InstallTriggers makes the triggers of triggers.sql in the database of db, in
-// place of activityd's that exist, and returns their number. Other triggers are left
+// InstallTriggers makes the triggers of triggers.sql in the database of db, and returns their
+// number. The tables must be such. What else is to know is at [Triggers.Install].
+func InstallTriggers(ctx context.Context, db *sql.DB) (int, error) {
+	t := StandardTriggers()
+	err := withSession(ctx, db, func(conn *sql.Conn) error {
+		return checkTables(ctx, conn, append([]string{"tasks"}, tablesUnder(t.List)...))
+	})
+	if err != nil {
+		return 0, advise(err)
+	}
+	return len(t.List), t.Install(ctx, db)
+}
+
+// RemoveTriggers is [Triggers.Remove] of those of triggers.sql.
+func RemoveTriggers(ctx context.Context, db *sql.DB) (removed int, err error) {
+	return StandardTriggers().Remove(ctx, db)
+}
+
+// Install makes the triggers, in place of activityd's that exist. Other triggers are left
 // alone. It needs the rights to lock the tables and to make triggers, and those that the
 // triggers need when they run, which they do with the rights of db's user. db should come
 // from mysql.Open: triggers keep the sql_mode and the character set of the connection
@@ -56,40 +119,45 @@ func tablesUnder(triggers []trigger) []string {
 // change of the site's is missed while old triggers are replaced, and after an error the
 // old ones are made again. It waits at most 5 seconds for the locks, as the site's
 // statements wait behind it. Errors wrap those of the driver.
-func InstallTriggers(ctx context.Context, db *sql.DB) (int, error) {
-	want := wantedTriggers()
+func (all Triggers) Install(ctx context.Context, db *sql.DB) error {
 	err := withSession(ctx, db, func(conn *sql.Conn) error {
-		if err := checkTables(ctx, conn, append([]string{"tasks"}, tablesUnder(want)...)); err != nil {
-			return err
+		for _, statement := range all.Probes { // the site's statements would fail with the triggers
+			if _, err := conn.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("the triggers would fail at %q: %w", statement, err)
+			}
 		}
-		if err := checkRights(ctx, conn); err != nil {
-			return err
-		}
-		present, err := presentTriggers(ctx, conn)
+		present, err := all.present(ctx, conn)
 		if err != nil {
 			return err
 		}
-		tables := tablesUnder(slices.Concat(want, present))
+		for i, t := range present {
+			if t.Body != "" {
+				if present[i], err = t.original(ctx, conn); err != nil {
+					return err
+				}
+			}
+		}
+		tables := tablesUnder(slices.Concat(all.List, present))
 		if _, err := conn.ExecContext(ctx, "LOCK TABLES "+strings.Join(tables, " WRITE, ")+" WRITE"); err != nil {
 			return fmt.Errorf("lock %s: %w", strings.Join(tables, ", "), err)
 		}
-		return replaceTriggers(context.WithoutCancel(ctx), conn, present, want)
+		return replaceTriggers(context.WithoutCancel(ctx), conn, present, all.List)
 	})
-	return len(want), advise(err)
+	return advise(err)
 }
 
-// RemoveTriggers drops all triggers of activityd's in the database of db, and
+// Remove drops all triggers of activityd's in the databases, and
 // returns their number. After an error some may be left; it is safe to call again.
-func RemoveTriggers(ctx context.Context, db *sql.DB) (removed int, err error) {
+func (all Triggers) Remove(ctx context.Context, db *sql.DB) (removed int, err error) {
 	err = withSession(ctx, db, func(conn *sql.Conn) error {
-		present, err := presentTriggers(ctx, conn)
+		present, err := all.present(ctx, conn)
 		if err != nil {
 			return err
 		}
 		removed = len(present)
-		// A user that may not make triggers does not see them either. Dropping those
-		// of triggers.sql, seen or not, fails with the right that is missing.
-		return swap(context.WithoutCancel(ctx), conn, slices.Concat(present, wantedTriggers()), nil)
+		// A user that may not make triggers does not see them either. Dropping those that
+		// are wanted, seen or not, fails with the right that is missing.
+		return swap(context.WithoutCancel(ctx), conn, slices.Concat(present, all.List), nil)
 	})
 	return removed, advise(err)
 }
@@ -105,25 +173,8 @@ func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {
 		case have == nil:
 			return fmt.Errorf("there is no table %s that this user can see: `activityd schema --apply` makes it", name)
 		case have.isView():
-			return fmt.Errorf("%s is a view, on which there are no triggers: make triggers on the tables beneath it,"+
-				" after the pattern of `activityd schema --triggers`, or insert the tasks in the site's own transactions", name)
-		}
-	}
-	return nil
-}
-
-// checkRights runs statements that change nothing, and fail where a trigger would: the
-// site's statements would fail with it.
-func checkRights(ctx context.Context, conn *sql.Conn) error {
-	for _, statement := range []string{
-		"UPDATE users SET last_upload = last_upload WHERE FALSE",
-		"SELECT id FROM users WHERE FALSE FOR UPDATE",
-		"SELECT user_id, contact_id FROM contacts WHERE FALSE",
-		"SELECT owner_id, visibility, date_upload FROM photos WHERE FALSE",
-		"INSERT INTO tasks (type, subject, args) SELECT 'upload', 0, JSON_OBJECT() FROM DUAL WHERE FALSE",
-	} {
-		if _, err := conn.ExecContext(ctx, statement); err != nil {
-			return fmt.Errorf("the triggers would fail at %q: %w", statement, err)
+			return fmt.Errorf("%s is a view, on which there are no triggers: describe the tables beneath for --map (docs/adoption.md),"+
+				" or insert the tasks in the site's own transactions", name)
 		}
 	}
 	return nil
@@ -131,15 +182,15 @@ func checkRights(ctx context.Context, conn *sql.Conn) error {
 
 // replaceTriggers replaces the present triggers by those that are wanted, and makes the
 // present ones again if that fails. ctx must not end in the middle.
-func replaceTriggers(ctx context.Context, conn *sql.Conn, present, want []trigger) error {
+func replaceTriggers(ctx context.Context, conn *sql.Conn, present, want []Trigger) error {
 	err := swap(ctx, conn, slices.Concat(present, want), want)
 	if err == nil {
 		return nil
 	}
 	for _, t := range want { // what this user cannot drop, it did not make either
-		_, _ = conn.ExecContext(ctx, "DROP TRIGGER IF EXISTS "+t.name)
+		_, _ = conn.ExecContext(ctx, "DROP TRIGGER IF EXISTS "+t.in(t.Name))
 	}
-	visible := slices.DeleteFunc(present, func(t trigger) bool { return t.statement == "" })
+	visible := slices.DeleteFunc(present, func(t Trigger) bool { return t.Body == "" })
 	if undo := swap(ctx, conn, nil, visible); undo != nil {
 		return fmt.Errorf("%w; and the previous triggers could not be restored: changes go unnoticed now: %w", err, undo)
 	}
@@ -147,33 +198,62 @@ func replaceTriggers(ctx context.Context, conn *sql.Conn, present, want []trigge
 }
 
 // swap drops the old triggers, as far as they exist, and makes the others.
-func swap(ctx context.Context, conn *sql.Conn, old, others []trigger) error {
+func swap(ctx context.Context, conn *sql.Conn, old, others []Trigger) error {
 	for _, t := range old {
-		if _, err := conn.ExecContext(ctx, "DROP TRIGGER IF EXISTS "+t.name); err != nil {
-			return fmt.Errorf("drop trigger %s: %w", t.name, err)
+		if _, err := conn.ExecContext(ctx, "DROP TRIGGER IF EXISTS "+t.in(t.Name)); err != nil {
+			return fmt.Errorf("drop trigger %s: %w", t.Name, err)
 		}
 	}
 	for _, t := range others {
-		if _, err := conn.ExecContext(ctx, t.statement); err != nil {
-			return fmt.Errorf("make trigger %s: %w", t.name, err)
+		if _, err := conn.ExecContext(ctx, t.Statement()); err != nil {
+			return fmt.Errorf("make trigger %s: %w", t.Name, err)
 		}
 	}
 	return nil
 }
 
-// presentTriggers returns activityd's triggers in the database, the hidden ones first, so
+// present returns activityd's triggers in the databases, the hidden ones first, so
 // that nothing is changed if they cannot be dropped.
-func presentTriggers(ctx context.Context, db mysql.Querier) (present []trigger, err error) {
-	list, err := rowsOf(ctx, db, "SELECT trigger_name, event_object_table, action_timing, event_manipulation, action_statement"+
-		" FROM information_schema.triggers WHERE trigger_schema = DATABASE() ORDER BY COALESCE(action_statement, '') = '' DESC, trigger_name")
+func (all Triggers) present(ctx context.Context, db mysql.Querier) (present []Trigger, err error) {
+	in := "DATABASE()"
+	if len(all.Databases) > 0 {
+		in = "'" + strings.Join(all.Databases, "', '") + "'"
+	}
+	list, err := rowsOf(ctx, db, "SELECT trigger_schema, trigger_name, event_object_table, action_timing, event_manipulation, action_statement"+
+		" FROM information_schema.triggers WHERE trigger_schema IN ("+in+") ORDER BY COALESCE(action_statement, '') = '' DESC, trigger_name")
 	for _, r := range list {
-		t := trigger{name: r["trigger_name"], table: r["event_object_table"]}
-		if body := r["action_statement"]; body != "" {
-			t.statement = fmt.Sprintf("CREATE TRIGGER %s %s %s ON %s FOR EACH ROW %s", t.name, r["action_timing"], r["event_manipulation"], t.table, body)
+		t := Trigger{Name: r["trigger_name"], Table: r["event_object_table"], When: r["action_timing"] + " " + r["event_manipulation"], Body: r["action_statement"]}
+		if len(all.Databases) > 0 {
+			t.Database = r["trigger_schema"]
 		}
-		if strings.HasPrefix(t.name, "activityd_") {
+		if strings.HasPrefix(t.Name, "activityd_") {
 			present = append(present, t)
 		}
 	}
 	return present, err
+}
+
+// Check compares the triggers that exist, as far as this user sees them, with those that should. If
+// there are none, it finds nothing: the site may insert its tasks itself. install is the command that makes them.
+func (all Triggers) Check(ctx context.Context, db mysql.Querier, install string) ([]Finding, error) {
+	list, err := all.present(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	want, have := make(map[string]bool), make(map[string]bool)
+	for _, t := range all.List {
+		want[t.text()] = true
+	}
+	for _, t := range list {
+		have[t.in(t.Name)] = true
+		if t.Body != "" && !want[t.text()] {
+			return []Finding{{Table: t.Table, Do: install, What: "has the trigger " + t.Name + " as another version made it, which may report too much or too little"}}, nil
+		}
+	}
+	for _, t := range all.List {
+		if len(list) > 0 && !have[t.in(t.Name)] {
+			return []Finding{{Table: t.Table, Do: install, What: "has no trigger " + t.Name + " that this user can see, but there are others of activityd's: changes may go unreported"}}, nil
+		}
+	}
+	return nil, nil
 }

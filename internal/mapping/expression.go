@@ -1,0 +1,111 @@
+package mapping
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// expression is a condition or a value in SQL over the columns of one row.
+type expression struct {
+	tokens  []token
+	columns []string
+}
+
+// token is a part of an expression, with the blanks before it.
+type token struct {
+	text   string
+	column bool // text is the name of one, without quotes
+}
+
+// tokens of an expression: blanks, a string, a number, a quoted name, a word, or signs.
+var tokens = regexp.MustCompile(`^(?:(\s+)|('(?:[^'\\]|''|\\.)*')|(\d+(?:\.\d+)?\b)|` + "`([^`]+)`" + `|([\pL_$][\pL\d_$]*)|(<=>|<>|!=|<=|>=|&&|\|\||<<|>>|[-+*/%&|^~!=<>(),.]))`)
+
+// keywords are the words that are no columns.
+var keywords = words("AND OR NOT XOR IS NULL TRUE FALSE UNKNOWN IN BETWEEN LIKE REGEXP RLIKE ESCAPE DIV MOD CASE WHEN THEN ELSE END BINARY COLLATE")
+
+// changing are functions whose values change while the row stays as it is, which no trigger sees; and
+// those that depend on who asks.
+var changing = words("NOW CURDATE CURTIME CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP SYSDATE UTC_DATE UTC_TIME" +
+	" UTC_TIMESTAMP UNIX_TIMESTAMP FROM_UNIXTIME RAND UUID USER CURRENT_USER SESSION_USER DATABASE CONNECTION_ID LAST_INSERT_ID")
+
+// refused are words of statements.
+var refused = words("SELECT FROM WHERE INSERT UPDATE DELETE SET NEW OLD INTO UNION EXISTS INTERVAL")
+
+func words(list string) map[string]bool {
+	set := make(map[string]bool)
+	for word := range strings.FieldsSeq(list) {
+		set[word] = true
+	}
+	return set
+}
+
+// parseExpression returns the expression of a text. Words that are neither keywords nor functions
+// are columns.
+func parseExpression(text string) (e expression, err error) {
+	depth := 0
+	for rest := text; rest != ""; {
+		found := tokens.FindStringSubmatch(rest)
+		if found == nil {
+			return e, fmt.Errorf("cannot read %q: want an expression over the columns of the table, with strings in single quotes", rest)
+		}
+		rest = rest[len(found[0]):]
+		t := token{text: found[0]}
+		name, word := found[4], strings.ToUpper(found[5])
+		switch {
+		case changing[word]:
+			return e, fmt.Errorf("%s changes while the row stays as it is, which no trigger sees", found[5])
+		case refused[word]:
+			return e, fmt.Errorf("%s has no place in an expression over one row", found[5])
+		case found[0] == ".":
+			return e, errors.New("name columns without their table")
+		case word != "" && !keywords[word] && !strings.HasPrefix(strings.TrimLeft(rest, " "), "("):
+			name = found[5]
+		case found[0] == "(":
+			depth++
+		case found[0] == ")":
+			depth--
+		}
+		if depth < 0 {
+			return e, errors.New("its parentheses do not match")
+		}
+		if name != "" {
+			t = token{name, true}
+			if !slices.Contains(e.columns, name) {
+				e.columns = append(e.columns, name)
+			}
+		}
+		e.tokens = append(e.tokens, t)
+	}
+	switch {
+	case depth != 0:
+		return e, errors.New("its parentheses do not match")
+	case len(e.tokens) == 0:
+		return e, errors.New("is empty")
+	case len(e.columns) == 0 && !isConstant(text):
+		return e, errors.New("names no column")
+	}
+	return e, nil
+}
+
+func isConstant(text string) bool {
+	return slices.Contains([]string{"TRUE", "FALSE"}, strings.ToUpper(text))
+}
+
+// of returns the expression over a row: "NEW.", "OLD.", or "" for that of a statement.
+func (e expression) of(row string) string {
+	var text strings.Builder
+	for _, t := range e.tokens {
+		if t.column {
+			text.WriteString(row + quote(t.text))
+		} else {
+			text.WriteString(t.text)
+		}
+	}
+	return text.String()
+}
+
+// quote returns a name in the quotes of SQL.
+func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }

@@ -1,0 +1,355 @@
+// Package mapping reads the description of a site whose tables have names, types and conditions of
+// their own, and makes of it the views in whose place activityd reads, and the triggers that report
+// the site's changes.
+//
+// The description is a file of sections, one for each of activityd's four names:
+//
+//	database = activityd
+//
+//	[users]
+//	table       = site.members
+//	id          = id
+//	last_upload = last_upload
+//	where       = deleted_at IS NULL
+//
+// A view over two tables cannot be read by an index: where users, contacts or blocks are in several
+// sections, a table of activityd's own takes the place of the view, and triggers copy the pairs into
+// it. Each pair is then read again from all sections whenever one of its rows changes, so that a copy
+// is right in whatever order they change.
+package mapping
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Map is the description of a site.
+type Map struct {
+	file     string
+	database string // of the views, and of activityd's tables
+	line     int    // that names it
+	sections map[string][]*section
+}
+
+// section describes a table that holds the rows of one of activityd's names.
+type section struct {
+	name   string // as in users
+	line   int
+	table  table
+	none   bool // there is no such table
+	values map[string]value
+}
+
+// table is a table of the site's.
+type table struct{ database, name string }
+
+func (t table) String() string { return quote(t.database) + "." + quote(t.name) }
+
+// plain is the name as people write it.
+func (t table) plain() string { return t.database + "." + t.name }
+
+// value is what a line says.
+type value struct {
+	text string
+	line int
+	expr expression // unless it is a word
+}
+
+// form is what a key takes.
+type form int
+
+const (
+	aColumn form = iota
+	anExpression
+	aWord
+)
+
+// key is one of a section's.
+type key struct {
+	name     string
+	form     form
+	required bool
+}
+
+// kind is a kind of section.
+type kind struct {
+	name string
+	many bool // there may be several
+	keys []key
+}
+
+// kinds are the sections, in the order of activityd's tables.
+var kinds = []kind{
+	{"users", false, []key{{"id", aColumn, true}, {"username", aColumn, false}, {"last_upload", aColumn, true}, {"where", anExpression, false}}},
+	{"contacts", true, []key{
+		{"user_id", aColumn, true},
+		{"contact_id", aColumn, true},
+		{"is_friend", anExpression, false},
+		{"is_family", anExpression, false},
+		{"where", anExpression, false},
+	}},
+	{"blocks", true, []key{{"user_id", aColumn, true}, {"blocked_id", aColumn, true}, {"where", anExpression, false}}},
+	{"photos", false, []key{
+		{"id", aColumn, true},
+		{"owner_id", aColumn, true},
+		{"title", aColumn, false},
+		{"visibility", aColumn, false},
+		{"friends_family", anExpression, false},
+		{"friends", anExpression, false},
+		{"family", anExpression, false},
+		{"public", anExpression, false},
+		{"date_upload", aColumn, true},
+		{"date_type", aWord, false},
+		{"where", anExpression, false},
+	}},
+}
+
+// classes are the visibility classes in the order in which their conditions are asked: the first
+// that holds counts, and the widest is the last.
+var classes = []string{"friends_family", "friends", "family", "public"}
+
+// The types of dates.
+const (
+	seconds      = "seconds"
+	milliseconds = "milliseconds"
+	datetime     = "datetime"
+)
+
+// Read reads a description. The error has a line for each mistake, with the file and the line that it
+// is in, as in "site.map:12: …".
+func Read(file string) (*Map, error) {
+	text, err := os.ReadFile(file) //nolint:gosec // it is what the user names
+	if err != nil {
+		return nil, err
+	}
+	return Parse(file, string(text))
+}
+
+// Parse is [Read] of a text that is from a file of this name.
+func Parse(file, text string) (*Map, error) {
+	p := &parser{Map: &Map{file: file, sections: make(map[string][]*section)}}
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		p.line(n, strings.TrimSpace(line))
+	}
+	p.end(n)
+	if err := errors.Join(p.errs...); err != nil {
+		return nil, err
+	}
+	return p.Map, nil
+}
+
+// parser collects all mistakes of a file.
+type parser struct {
+	*Map
+
+	in   *section // nil: before the first one, or in one that there is not
+	skip bool     // in one that there is not
+	errs []error
+}
+
+func (p *parser) failf(line int, format string, args ...any) {
+	p.errs = append(p.errs, p.at(line, format, args...))
+}
+
+// at returns an error about a line.
+func (m *Map) at(line int, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %w", m.file, line, fmt.Errorf(format, args...))
+}
+
+var (
+	sectionLine = regexp.MustCompile(`^\[(\w+)\]$`)
+	keyLine     = regexp.MustCompile(`^(\w+)\s*=\s*(.*)$`)
+	nameInSQL   = regexp.MustCompile(`^[\pL\d_$]+$`)
+)
+
+func (p *parser) line(n int, text string) {
+	if text == "" || text[0] == '#' {
+		return
+	}
+	if found := sectionLine.FindStringSubmatch(text); found != nil {
+		p.section(n, found[1])
+		return
+	}
+	found := keyLine.FindStringSubmatch(text)
+	switch {
+	case found == nil:
+		p.failf(n, "want [section], key = value, or a comment that begins with #")
+	case p.skip:
+	case p.in != nil:
+		p.key(n, found[1], found[2])
+	case found[1] == "database" && nameInSQL.MatchString(found[2]):
+		p.database, p.Map.line = found[2], n
+	default:
+		p.failf(n, "want database = NAME before the first section: the database of the views, and of activityd's tables")
+	}
+}
+
+func (p *parser) section(n int, name string) {
+	at := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	p.in, p.skip = nil, at < 0
+	switch {
+	case at < 0:
+		p.failf(n, "there is no section %s: want users, contacts, blocks or photos", name)
+		return
+	case len(p.sections[name]) > 0 && !kinds[at].many:
+		p.failf(n, "a second section %s: only contacts and blocks may be in several tables", name)
+	}
+	p.in = &section{name: name, line: n, values: make(map[string]value)}
+	p.sections[name] = append(p.sections[name], p.in)
+}
+
+func (p *parser) key(n int, name, text string) {
+	if name == "table" {
+		p.table(n, text)
+		return
+	}
+	keys := keysOf(p.in.name)
+	at := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
+	if at < 0 {
+		p.failf(n, "%s has no key %s: want table, %s", p.in.name, name, namesOf(keys))
+		return
+	}
+	v := value{text: text, line: n}
+	if _, twice := p.in.values[name]; twice {
+		p.failf(n, "%s is there twice", name)
+	}
+	if keys[at].form != aWord {
+		var err error
+		v.expr, err = parseExpression(text)
+		if err == nil && keys[at].form == aColumn && len(v.expr.tokens) != 1 {
+			err = errors.New("want the name of one column")
+		}
+		if err != nil {
+			p.failf(n, "%s: %w", name, err)
+		}
+	}
+	p.in.values[name] = v
+}
+
+func (p *parser) table(n int, text string) {
+	parts := strings.Split(text, ".")
+	switch {
+	case p.in.table.name != "" || p.in.none:
+		p.failf(n, "table is there twice")
+	case text == "none" && p.in.name == "blocks":
+		p.in.none = true
+	case len(parts) == 1 && nameInSQL.MatchString(parts[0]):
+		p.in.table = table{p.database, parts[0]}
+	case len(parts) == 2 && nameInSQL.MatchString(parts[0]) && nameInSQL.MatchString(parts[1]):
+		p.in.table = table{parts[0], parts[1]}
+	default:
+		p.failf(n, "table: want the name of a table, as in site.members")
+		p.in.table = table{"?", "?"}
+	}
+	if p.in.table == (table{p.database, p.in.name}) {
+		p.failf(n, "the view %s would have the name of this table: let database be another one", p.in.table.plain())
+	}
+}
+
+// end checks what can only be known at the end.
+func (p *parser) end(last int) {
+	if p.database == "" {
+		p.failf(1, "want database = NAME before the first section: the database of the views, and of activityd's tables")
+	}
+	for _, k := range kinds {
+		if len(p.sections[k.name]) == 0 {
+			none := ""
+			if k.name == "blocks" {
+				none = "; a site that has none says table = none"
+			}
+			p.failf(last, "there is no section [%s]%s", k.name, none)
+		}
+		for _, s := range p.sections[k.name] {
+			p.whole(s, k.keys)
+		}
+	}
+}
+
+// whole checks that a section has what it must.
+func (p *parser) whole(s *section, keys []key) {
+	if s.none {
+		if len(s.values) > 0 || len(p.sections[s.name]) > 1 {
+			p.failf(s.line, "with table = none there is nothing else to say of %s", s.name)
+		}
+		return
+	}
+	if s.table.name == "" {
+		p.failf(s.line, "%s has no table", s.name)
+	}
+	for _, k := range keys {
+		if k.required && s.values[k.name].line == 0 {
+			p.failf(s.line, "%s has no %s", s.name, k.name)
+		}
+	}
+	if s.name != "photos" {
+		return
+	}
+	inWords := slices.ContainsFunc(classes, func(class string) bool { return s.has(class) })
+	if inWords == s.has("visibility") {
+		p.failf(s.line, "photos: want either visibility, a column of activityd's words, or conditions for public, friends, family, friends_family")
+	}
+	if v := s.values["date_type"]; v.line > 0 && v.text != seconds && v.text != milliseconds && v.text != datetime {
+		p.failf(v.line, "date_type is %s: want seconds or milliseconds since 1970, or datetime", v.text)
+	}
+}
+
+func keysOf(name string) []key {
+	for _, k := range kinds {
+		if k.name == name {
+			return k.keys
+		}
+	}
+	return nil
+}
+
+func namesOf(keys []key) string {
+	var names []string
+	for _, k := range keys {
+		names = append(names, k.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Database returns the database of the views and of activityd's tables.
+func (m *Map) Database() string { return m.database }
+
+// Databases returns all databases that have triggers.
+func (m *Map) databases() []string {
+	var list []string
+	for _, s := range m.all() {
+		list = append(list, s.table.database)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(list)))
+}
+
+// all returns the sections that have a table, in order.
+func (m *Map) all() (list []*section) {
+	for _, k := range kinds {
+		for _, s := range m.sections[k.name] {
+			if !s.none {
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
+func (m *Map) users() *section  { return m.sections["users"][0] }
+func (m *Map) photos() *section { return m.sections["photos"][0] }
+
+// copied reports whether a table of activityd's own holds copies of the rows.
+func (m *Map) copied(name string) bool { return len(m.sections[name]) > 1 }
+
+// own returns one of activityd's tables, or a view.
+func (m *Map) own(name string) string { return table{m.database, name}.String() }
+
+func (s *section) has(key string) bool { return s.values[key].line > 0 }
+
+// column returns the column of a key in a row.
+func (s *section) column(key, row string) string { return s.values[key].expr.of(row) }

@@ -1,0 +1,429 @@
+package mapping_test
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// row is a row of a site's table, and what NULL is there is "NULL".
+type row map[string]string
+
+func (r row) number(column string) int64 {
+	n, err := strconv.ParseInt(r[column], 10, 64)
+	if err != nil {
+		panic("column " + column + " is " + r[column])
+	}
+	return n
+}
+
+func (r row) yes(column string) bool  { return r[column] != "0" && r[column] != "NULL" }
+func (r row) null(column string) bool { return r[column] == "NULL" }
+
+func (r row) text(column string) string {
+	if r.null(column) {
+		return ""
+	}
+	return r[column]
+}
+
+// seconds is a DATETIME of UTC in unix seconds, from 0 on.
+func (r row) seconds(column string) int64 {
+	at, err := time.Parse(time.DateTime, r[column][:len(time.DateTime)])
+	if err != nil {
+		panic(err)
+	}
+	return max(0, at.Unix())
+}
+
+type pair struct{ user, other int64 }
+
+type grant struct{ friend, family bool }
+
+type photo struct {
+	owner      int64
+	title      string
+	visibility string
+	date       int64
+}
+
+// world is what a site's tables mean, by the plain rules of the site.
+type world struct {
+	members  map[int64]string
+	contacts map[pair]grant
+	blocks   map[pair]bool
+	photos   map[int64]photo
+}
+
+func newWorld() world {
+	return world{make(map[int64]string), make(map[pair]grant), make(map[pair]bool), make(map[int64]photo)}
+}
+
+func (w world) member(id int64, name string) {
+	if id > 0 {
+		w.members[id] = name
+	}
+}
+
+func (w world) contact(user, other int64, friend, family bool) {
+	if user > 0 && other > 0 {
+		g := w.contacts[pair{user, other}]
+		w.contacts[pair{user, other}] = grant{g.friend || friend, g.family || family}
+	}
+}
+
+func (w world) block(user, other int64) {
+	if user > 0 && other > 0 {
+		w.blocks[pair{user, other}] = true
+	}
+}
+
+func (w world) photo(id int64, p photo) {
+	if id > 0 && p.owner > 0 && p.date >= 0 {
+		w.photos[id] = p
+	}
+}
+
+// aSite is a kind of site.
+type aSite struct {
+	tables, description string
+	users, id           string // the table of members, and the column of their ids
+	photoID             string // the column of the ids of photos
+	// values are what the columns of a table are set to, in SQL.
+	values map[string]map[string][]string
+	// means returns what the rows of all tables mean.
+	means func(rows map[string][]row, w world)
+}
+
+func list(values ...string) []string { return values }
+
+var (
+	people = list("1", "2", "3", "4")
+	dates  = list("'1969-12-31 23:00:00'", "'1970-01-01 00:00:05'", "'1970-01-01 00:00:10'", "'1970-01-01 00:00:15'", "'2013-03-19 03:57:12'")
+	gone   = list("NULL", "NULL", "'2020-01-01 00:00:00'")
+	bits   = list("0", "1")
+)
+
+// example is the site of examples/site.
+func example(t *testing.T) aSite {
+	t.Helper()
+	read := func(name string) string {
+		text, err := os.ReadFile("../../examples/site/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	return aSite{
+		tables: read("tables.sql"), description: read("site.map"), users: "members", id: "id", photoID: "id",
+		values: map[string]map[string][]string{
+			"members":     {"id": people, "nick": list("NULL", "'ada'"), "deleted_at": gone},
+			"friendships": {"asked_by": people, "asked": people, "state": list("0", "1", "1", "2"), "is_family": bits},
+			"bans":        {"owner": people, "banned": people},
+			"pictures":    {"id": people, "owner": people, "caption": list("NULL", "'x'"), "privacy": list("0", "1", "2", "3", "4", "9"), "created_at": dates, "deleted_at": gone},
+		},
+		means: func(rows map[string][]row, w world) {
+			for _, r := range rows["members"] {
+				if r.null("deleted_at") {
+					w.member(r.number("id"), r.text("nick"))
+				}
+			}
+			for _, r := range rows["friendships"] {
+				if r["state"] == "1" {
+					w.contact(r.number("asked_by"), r.number("asked"), true, r.yes("is_family"))
+					w.contact(r.number("asked"), r.number("asked_by"), true, r.yes("is_family"))
+				}
+			}
+			for _, r := range rows["bans"] {
+				w.block(r.number("owner"), r.number("banned"))
+			}
+			for _, r := range rows["pictures"] {
+				word := map[string]string{"1": "friends", "2": "family", "3": "friends_family", "4": "public"}[r["privacy"]]
+				if word == "" {
+					word = "private"
+				}
+				if r.null("deleted_at") {
+					w.photo(r.number("id"), photo{r.number("owner"), r.text("caption"), word, r.seconds("created_at")})
+				}
+			}
+		},
+	}
+}
+
+// sites are four other kinds.
+var sites = map[string]aSite{
+	"other names alone": {
+		tables: `
+CREATE TABLE site.people (no BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, name VARCHAR(20) NOT NULL DEFAULT '');
+CREATE TABLE site.follows (who BIGINT UNSIGNED NOT NULL, whom BIGINT UNSIGNED NOT NULL, friend BOOLEAN NOT NULL, family BOOLEAN NOT NULL, PRIMARY KEY (who, whom));
+CREATE TABLE site.images (no BIGINT UNSIGNED NOT NULL PRIMARY KEY, who BIGINT UNSIGNED NOT NULL, seen_by ENUM('private','friends','family','friends_family','public') NOT NULL, at INT UNSIGNED NOT NULL)`,
+		description: `
+database = activityd
+[users]
+table = site.people
+id = no
+username = name
+last_upload = newest
+[contacts]
+table = site.follows
+user_id = who
+contact_id = whom
+is_friend = friend
+is_family = family
+[blocks]
+table = none
+[photos]
+table = site.images
+id = no
+owner_id = who
+visibility = seen_by
+date_upload = at`,
+		users: "people", id: "no", photoID: "no",
+		values: map[string]map[string][]string{
+			"people":  {"no": people, "name": list("'a'", "'b'")},
+			"follows": {"who": people, "whom": people, "friend": bits, "family": list("0", "0", "2")},
+			"images":  {"no": people, "who": people, "seen_by": list("'private'", "'friends'", "'family'", "'friends_family'", "'public'"), "at": list("0", "5", "6", "7", "4000000000")},
+		},
+		means: func(rows map[string][]row, w world) {
+			for _, r := range rows["people"] {
+				w.member(r.number("no"), r["name"])
+			}
+			for _, r := range rows["follows"] {
+				w.contact(r.number("who"), r.number("whom"), r.yes("friend"), r.yes("family"))
+			}
+			for _, r := range rows["images"] {
+				w.photo(r.number("no"), photo{r.number("who"), "", r["seen_by"], r.number("at")})
+			}
+		},
+	},
+	"a row for each direction, with states, signed ids, milliseconds": {
+		tables: `
+CREATE TABLE site.accounts (id BIGINT NOT NULL PRIMARY KEY, login VARCHAR(20) NULL, status VARCHAR(10) NOT NULL);
+CREATE TABLE site.links (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, src BIGINT NOT NULL, dst BIGINT NOT NULL, state VARCHAR(10) NULL, level INT NOT NULL, UNIQUE KEY (src, dst));
+CREATE TABLE site.mutes (src BIGINT NOT NULL, dst BIGINT NOT NULL, active TINYINT NULL, PRIMARY KEY (src, dst));
+CREATE TABLE site.posts (id BIGINT NOT NULL PRIMARY KEY, author BIGINT NOT NULL, body TEXT NULL, audience VARCHAR(10) NULL, created BIGINT NULL, status VARCHAR(10) NOT NULL)`,
+		description: `
+database = activityd
+[users]
+table = site.accounts
+id = id
+username = login
+last_upload = last_upload
+where = status IN ('active', 'away')
+[contacts]
+table = site.links
+user_id = src
+contact_id = dst
+is_friend = level & 1 <> 0
+is_family = level & 2
+where = state = 'on'
+[blocks]
+table = site.mutes
+user_id = src
+blocked_id = dst
+where = NOT active IS NULL AND active <> 0
+[photos]
+table = site.posts
+id = id
+owner_id = author
+title = body
+public = audience = 'everyone'
+friends = audience = 'it''s me' OR audience = 'friends'
+date_upload = created
+date_type = milliseconds
+where = status <> 'trash'`,
+		users: "accounts", id: "id", photoID: "id",
+		values: map[string]map[string][]string{
+			"accounts": {"id": list("-1", "0", "1", "2", "3"), "login": list("NULL", "'l'"), "status": list("'active'", "'away'", "'shut'")},
+			"links":    {"src": list("-1", "0", "1", "2", "3"), "dst": list("-1", "1", "2", "3"), "state": list("NULL", "'on'", "'on'", "'off'"), "level": list("0", "1", "2", "3")},
+			"mutes":    {"src": list("-1", "1", "2"), "dst": list("-1", "1", "2"), "active": list("NULL", "0", "1")},
+			"posts": {
+				"id": list("1", "2", "3", "4"), "author": list("-1", "1", "2", "3"), "body": list("NULL", "'b'"), "status": list("'live'", "'live'", "'trash'"),
+				"audience": list("NULL", "'everyone'", "'friends'", "'it''s me'", "'none'"), "created": list("NULL", "-5000", "0", "999", "5000", "6999", "1363665432000"),
+			},
+		},
+		means: func(rows map[string][]row, w world) {
+			for _, r := range rows["accounts"] {
+				if r["status"] != "shut" {
+					w.member(r.number("id"), r.text("login"))
+				}
+			}
+			for _, r := range rows["links"] {
+				if r["state"] == "on" {
+					w.contact(r.number("src"), r.number("dst"), r.number("level")&1 != 0, r.number("level")&2 != 0)
+				}
+			}
+			for _, r := range rows["mutes"] {
+				if r.yes("active") {
+					w.block(r.number("src"), r.number("dst"))
+				}
+			}
+			for _, r := range rows["posts"] {
+				word := map[string]string{"everyone": "public", "friends": "friends", "it's me": "friends"}[r["audience"]]
+				if word == "" {
+					word = "private"
+				}
+				date := int64(0)
+				if !r.null("created") {
+					date = max(0, r.number("created")/1000)
+				}
+				if r["status"] != "trash" {
+					w.photo(r.number("id"), photo{r.number("author"), r.text("body"), word, date})
+				}
+			}
+		},
+	},
+	"flags, fractions, and blocks among the contacts": {
+		tables: `
+CREATE TABLE site.profiles (uid INT UNSIGNED NOT NULL PRIMARY KEY, nsid VARCHAR(20) NOT NULL, is_deleted TINYINT(1) NOT NULL DEFAULT 0, updated TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP);
+CREATE TABLE site.relations (uid INT UNSIGNED NOT NULL, target INT UNSIGNED NOT NULL, kind ENUM('contact','friend','family','blocked') NOT NULL, PRIMARY KEY (uid, target));
+CREATE TABLE site.shots (sid INT UNSIGNED NOT NULL PRIMARY KEY, uid INT UNSIGNED NOT NULL, ` + "`order`" + ` VARCHAR(20) NOT NULL, is_public TINYINT NOT NULL, is_friend TINYINT NOT NULL, is_family TINYINT NOT NULL, taken DATETIME(6) NOT NULL)`,
+		description: `
+database = activityd
+[users]
+table = site.profiles
+id = uid
+username = nsid
+last_upload = last_upload
+where = NOT is_deleted
+[contacts]
+table = site.relations
+user_id = uid
+contact_id = target
+is_friend = kind = 'friend'
+is_family = kind = 'family'
+where = kind <> 'blocked'
+[blocks]
+table = site.relations
+user_id = uid
+blocked_id = target
+where = kind = 'blocked'
+[photos]
+table = site.shots
+id = sid
+owner_id = uid
+title = ` + "`order`" + `
+public = is_public
+friends = is_friend
+family = is_family
+friends_family = is_friend AND is_family
+date_upload = taken
+date_type = datetime`,
+		users: "profiles", id: "uid", photoID: "sid",
+		values: map[string]map[string][]string{
+			"profiles":  {"uid": people, "nsid": list("'n'", "''"), "is_deleted": list("0", "0", "1")},
+			"relations": {"uid": people, "target": people, "kind": list("'contact'", "'friend'", "'family'", "'blocked'")},
+			"shots":     {"sid": people, "uid": people, "`order`": list("'o'"), "is_public": bits, "is_friend": bits, "is_family": bits, "taken": list("'1970-01-01 00:00:05.999999'", "'1970-01-01 00:00:05.1'", "'1970-01-01 00:00:06'", "'2013-03-19 03:57:12.5'")},
+		},
+		means: func(rows map[string][]row, w world) {
+			for _, r := range rows["profiles"] {
+				if !r.yes("is_deleted") {
+					w.member(r.number("uid"), r["nsid"])
+				}
+			}
+			for _, r := range rows["relations"] {
+				if r["kind"] == "blocked" {
+					w.block(r.number("uid"), r.number("target"))
+				} else {
+					w.contact(r.number("uid"), r.number("target"), r["kind"] == "friend", r["kind"] == "family")
+				}
+			}
+			for _, r := range rows["shots"] {
+				word := "private"
+				switch {
+				case r.yes("is_friend") && r.yes("is_family"):
+					word = "friends_family"
+				case r.yes("is_friend"):
+					word = "friends"
+				case r.yes("is_family"):
+					word = "family"
+				case r.yes("is_public"):
+					word = "public"
+				}
+				w.photo(r.number("sid"), photo{r.number("uid"), r["order"], word, r.seconds("taken")})
+			}
+		},
+	},
+	"contacts in two tables, blocks in both directions, signed seconds": {
+		tables: `
+CREATE TABLE site.user (id INT NOT NULL PRIMARY KEY, deleted TINYINT NULL);
+CREATE TABLE site.follow (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, a INT NOT NULL, b INT NOT NULL, family INT NULL);
+CREATE TABLE site.friend (a INT NOT NULL, b INT NOT NULL, family INT NULL, PRIMARY KEY (a, b));
+CREATE TABLE site.ban (a INT NOT NULL, b INT NOT NULL, until_at INT NULL, PRIMARY KEY (a, b));
+CREATE TABLE site.photo (id INT NOT NULL PRIMARY KEY, a INT NOT NULL, vis VARCHAR(20) NULL, at INT NULL, deleted TINYINT NULL)`,
+		description: `
+database = activityd
+[users]
+table = site.user
+id = id
+last_upload = last_upload
+where = deleted IS NULL
+[contacts]
+table = site.follow
+user_id = a
+contact_id = b
+is_family = family
+[contacts]
+table = site.friend
+user_id = a
+contact_id = b
+is_friend = TRUE
+[contacts]
+table = site.friend
+user_id = b
+contact_id = a
+is_friend = TRUE
+is_family = family > 1
+[blocks]
+table = site.ban
+user_id = a
+blocked_id = b
+where = until_at IS NULL
+[blocks]
+table = site.ban
+user_id = b
+blocked_id = a
+where = until_at IS NULL
+[photos]
+table = site.photo
+id = id
+owner_id = a
+visibility = vis
+date_upload = at
+where = deleted IS NULL`,
+		users: "user", id: "id", photoID: "id",
+		values: map[string]map[string][]string{
+			"user":   {"id": people, "deleted": list("NULL", "NULL", "1")},
+			"follow": {"a": people, "b": people, "family": list("NULL", "0", "1")},
+			"friend": {"a": people, "b": list("-1", "1", "2", "3"), "family": list("NULL", "0", "1", "2")},
+			"ban":    {"a": list("1", "2", "3"), "b": list("1", "2", "3"), "until_at": list("NULL", "5")},
+			"photo":  {"id": people, "a": people, "vis": list("NULL", "'private'", "'public'", "'friends'", "'public'"), "at": list("NULL", "-5", "0", "5", "6", "7"), "deleted": list("NULL", "NULL", "1")},
+		},
+		means: func(rows map[string][]row, w world) {
+			for _, r := range rows["user"] {
+				if r.null("deleted") {
+					w.member(r.number("id"), "")
+				}
+			}
+			for _, r := range rows["follow"] {
+				w.contact(r.number("a"), r.number("b"), false, r.yes("family"))
+			}
+			for _, r := range rows["friend"] {
+				w.contact(r.number("a"), r.number("b"), true, false)
+				w.contact(r.number("b"), r.number("a"), true, r["family"] == "2")
+			}
+			for _, r := range rows["ban"] {
+				if r.null("until_at") {
+					w.block(r.number("a"), r.number("b"))
+					w.block(r.number("b"), r.number("a"))
+				}
+			}
+			for _, r := range rows["photo"] {
+				if r.null("deleted") && !r.null("at") {
+					w.photo(r.number("id"), photo{r.number("a"), "", r["vis"], r.number("at")})
+				}
+			}
+		},
+	},
+}

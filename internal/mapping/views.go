@@ -1,0 +1,310 @@
+package mapping
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The columns that a table of photos gets where its own cannot be in an index as they have to be.
+const (
+	ownVisibility = "activityd_visibility"
+	ownDate       = "activityd_date"
+)
+
+// all joins conditions with AND.
+func all(conditions ...string) string {
+	return strings.Join(slices.DeleteFunc(conditions, func(c string) bool { return c == "" }), " AND ")
+}
+
+// isTrue makes 0 or 1 of a condition, and never NULL.
+func isTrue(condition string) string { return "(" + condition + ") IS TRUE" }
+
+// where returns the condition that the file says, in parentheses; "" if there is none.
+func (s *section) where(row string) string {
+	if !s.has("where") {
+		return ""
+	}
+	return "(" + s.column("where", row) + ")"
+}
+
+// exists returns the condition that a row is one. activityd's ids are positive.
+func (s *section) exists(row string) string {
+	positive := func(key string) string { return s.column(key, row) + " > 0" }
+	switch s.name {
+	case "users":
+		return all(positive("id"), s.where(row))
+	case "contacts":
+		return all(positive("user_id"), positive("contact_id"), s.where(row))
+	case "blocks":
+		return all(positive("user_id"), positive("blocked_id"), s.where(row))
+	}
+	// The id is not known before a photo is inserted: the view asks for it.
+	inTime := ""
+	if s.dateType() == seconds {
+		inTime = s.column("date_upload", row) + " >= 0"
+	}
+	return all(positive("owner_id"), inTime, s.where(row))
+}
+
+func (s *section) dateType() string {
+	if v := s.values["date_type"]; v.line > 0 {
+		return v.text
+	}
+	return seconds
+}
+
+// date returns the date of a photo in unix seconds.
+func (s *section) date(row string) string {
+	column := s.column("date_upload", row)
+	switch s.dateType() {
+	case milliseconds:
+		column += " DIV 1000"
+	case datetime:
+		column = "TIMESTAMPDIFF(SECOND, '1970-01-01', " + column + ")" // UNIX_TIMESTAMP would depend on the session
+	default:
+		return column
+	}
+	return "COALESCE(GREATEST(0, " + column + "), 0)"
+}
+
+// visible returns the condition that somebody else may see a photo.
+func (s *section) visible(row string) string {
+	if s.has("visibility") {
+		return isTrue(all(s.exists(row), s.column("visibility", row)+" <> 'private'"))
+	}
+	var some []string
+	for _, class := range classes {
+		if s.has(class) {
+			some = append(some, "("+s.column(class, row)+")")
+		}
+	}
+	return isTrue(all(s.exists(row), "("+strings.Join(some, " OR ")+")"))
+}
+
+// visibility returns the word for a photo; NULL for one that does not exist, so that the index has
+// only those that do where it is read.
+func (s *section) visibility() string {
+	var text strings.Builder
+	text.WriteString("CASE")
+	if where := s.where(""); where != "" {
+		text.WriteString(" WHEN " + where + " IS NOT TRUE THEN NULL")
+	}
+	if s.has("visibility") {
+		return text.String() + " ELSE " + s.column("visibility", "") + " END"
+	}
+	for _, class := range classes {
+		if s.has(class) {
+			fmt.Fprintf(&text, " WHEN %s THEN '%s'", s.column(class, ""), class)
+		}
+	}
+	text.WriteString(" ELSE 'private' END")
+	return text.String()
+}
+
+// generatesVisibility reports whether the table of photos needs a column for it: an index takes no
+// expression that a view could name.
+func (s *section) generatesVisibility() bool { return !s.has("visibility") || s.has("where") }
+
+func (s *section) generatesDate() bool { return s.dateType() != seconds }
+
+// indexed returns the columns of the visibility and the date that an index can have.
+func (s *section) indexed() (visibility, date string) {
+	visibility, date = s.column("visibility", ""), s.column("date_upload", "")
+	if s.generatesVisibility() {
+		visibility = quote(ownVisibility)
+	}
+	if s.generatesDate() {
+		date = quote(ownDate)
+	}
+	return visibility, date
+}
+
+// pairs returns a statement that reads contacts or blocks of one section.
+func (s *section) pairs(more string) string {
+	columns := []string{s.column("user_id", "") + " AS user_id", s.column(s.other(), "") + " AS " + s.other()}
+	for _, flag := range s.flags() {
+		columns = append(columns, s.flag(flag, "")+" AS "+flag)
+	}
+	return "SELECT " + strings.Join(columns, ", ") + " FROM " + s.table.String() + " WHERE " + all(isTrue(s.exists("")), more)
+}
+
+// other returns the key of the second member of a pair.
+func (s *section) other() string {
+	if s.name == "blocks" {
+		return "blocked_id"
+	}
+	return "contact_id"
+}
+
+// flags are the keys of what a pair grants.
+func (s *section) flags() []string {
+	if s.name == "blocks" {
+		return nil
+	}
+	return []string{"is_friend", "is_family"}
+}
+
+func (s *section) flag(name, row string) string {
+	if !s.has(name) {
+		return "FALSE"
+	}
+	return isTrue(s.column(name, row))
+}
+
+// text returns a column of text that is never NULL.
+func (s *section) text(key string) string {
+	if !s.has(key) {
+		return "''"
+	}
+	return "COALESCE(" + s.column(key, "") + ", '')"
+}
+
+// View is a view that takes the place of one of the site's four tables.
+type View struct{ Name, Statement string }
+
+// Views returns the views. Their conditions are in IS TRUE, so that no index on deleted_at, or range of
+// ids, seems to serve a statement better than the indexes that it is made for. Where several sections are one table's, there is none.
+func (m *Map) Views() (list []View) {
+	for _, s := range m.all() {
+		if m.copied(s.name) {
+			continue
+		}
+		var query string
+		switch s.name {
+		case "users":
+			query = "SELECT " + s.column("id", "") + " AS id, " + s.text("username") + " AS username, " +
+				s.column("last_upload", "") + " AS last_upload\nFROM " + s.table.String() + " WHERE " + isTrue(s.exists(""))
+		case "photos":
+			visibility, date := s.indexed()
+			query = "SELECT " + s.column("id", "") + " AS id, " + s.column("owner_id", "") + " AS owner_id, " + s.text("title") + " AS title, " +
+				visibility + " AS visibility, " + date + " AS date_upload\nFROM " + s.table.String() + " WHERE " + isTrue(all(s.column("id", "")+" > 0", s.exists("")))
+		default:
+			query = strings.Replace(s.pairs(""), " FROM ", "\nFROM ", 1)
+		}
+		list = append(list, View{s.name, "CREATE OR REPLACE VIEW " + m.own(s.name) + " AS\n" + query})
+	}
+	return list
+}
+
+// Column is one that the site's tables get.
+type Column struct {
+	table      table
+	name       string
+	line       int    // that asks for it
+	definition string // what follows the name
+	generated  bool
+}
+
+// Statement returns what adds the column. It is hidden from statements that do not name it.
+func (c Column) Statement() string {
+	comment := ""
+	if mark := c.mark(); mark != "" {
+		comment = " COMMENT '" + mark + "'"
+	}
+	return "ALTER TABLE " + c.table.String() + " ADD COLUMN " + quote(c.name) + " " + c.definition + " INVISIBLE" + comment
+}
+
+// Name returns the name of the column.
+func (c Column) Name() string { return c.name }
+
+// mark returns the comment of a generated column, by which one of another description is known: each
+// server writes its expression in a way of its own.
+func (c Column) mark() string {
+	if !c.generated {
+		return ""
+	}
+	return fmt.Sprintf("activityd %.4x", sha256.Sum256([]byte(c.definition)))
+}
+
+// Columns returns the columns that the site's tables get.
+func (m *Map) Columns() []Column {
+	users, photos := m.users(), m.photos()
+	last := users.values["last_upload"]
+	list := []Column{{users.table, last.expr.columns[0], last.line, "BIGINT UNSIGNED NULL", false}}
+	if photos.generatesVisibility() {
+		list = append(list, Column{
+			photos.table, ownVisibility, photos.line,
+			"VARCHAR(14) CHARACTER SET ascii GENERATED ALWAYS AS (" + photos.visibility() + ") VIRTUAL", true,
+		})
+	}
+	if photos.generatesDate() {
+		list = append(list, Column{
+			photos.table, ownDate, photos.values["date_upload"].line,
+			"BIGINT UNSIGNED GENERATED ALWAYS AS (" + photos.date("") + ") VIRTUAL", true,
+		})
+	}
+	return list
+}
+
+// Index is one that the site's tables need.
+type Index struct {
+	of      string // which of activityd's names it is for
+	table   table
+	name    string
+	columns []string
+	line    int
+}
+
+// Statement returns what adds the index.
+func (i Index) Statement() string {
+	return "ALTER TABLE " + i.table.String() + " ADD KEY " + i.name + " (" + strings.Join(i.columns, ", ") + ")"
+}
+
+// Indexes returns the indexes that the site's tables need, or their like. Their primary keys
+// are taken for granted.
+func (m *Map) Indexes() (list []Index) {
+	for _, name := range []string{"contacts", "blocks"} {
+		for n, s := range m.sections[name] {
+			if s.none {
+				continue
+			}
+			user, other := s.column("user_id", ""), s.column(s.other(), "")
+			list = append(list, Index{name, s.table, fmt.Sprintf("activityd_%s_%d", name, n+1), []string{user, other}, s.line})
+			if name == "contacts" && !m.copied(name) {
+				list = append(list, Index{name, s.table, "activityd_followers", []string{other, user}, s.line})
+			}
+		}
+	}
+	s := m.photos()
+	visibility, date := s.indexed()
+	return append(list, Index{"photos", s.table, "activityd_newest", []string{s.column("owner_id", ""), visibility, date, s.column("id", "")}, s.line})
+}
+
+// Fills returns the statements by which what triggers keep is brought up for the members from
+// first to last. They may run while the site works, and again.
+func (m *Map) Fills(first, last string) (list []string) {
+	between := func(column string) string { return column + " BETWEEN " + first + " AND " + last }
+	users := m.users()
+	lastUpload := "u." + users.column("last_upload", "")
+	list = append(list, "UPDATE "+users.table.String()+" AS u JOIN (\n"+
+		"  SELECT owner_id, MAX(date_upload) AS newest FROM "+m.own("photos")+"\n"+
+		"  WHERE "+between("owner_id")+" AND visibility <> 'private' GROUP BY owner_id\n"+
+		") AS seen ON seen.owner_id = u."+users.column("id", "")+"\nSET "+lastUpload+" = seen.newest\n"+
+		"WHERE COALESCE("+lastUpload+", 0) < seen.newest")
+	for _, name := range []string{"contacts", "blocks"} {
+		if !m.copied(name) {
+			continue
+		}
+		var parts, names, values, update []string
+		gone := []string{"DELETE FROM " + m.own(name) + " WHERE " + between("user_id")}
+		for _, s := range m.sections[name] {
+			own := m.own(name) + "."
+			gone = append(gone, "NOT EXISTS ("+s.pairs(s.column("user_id", "")+" = "+own+"user_id AND "+s.column(s.other(), "")+" = "+own+s.other())+")")
+			parts = append(parts, s.pairs(between(s.column("user_id", ""))))
+		}
+		s := m.sections[name][0]
+		for _, flag := range s.flags() {
+			names, values, update = append(names, flag), append(values, "MAX("+flag+")"), append(update, flag+" = VALUES("+flag+")")
+		}
+		if len(update) == 0 {
+			update = []string{"user_id = VALUES(user_id)"}
+		}
+		key := []string{"user_id", s.other()}
+		list = append(list, strings.Join(gone, "\n  AND "), "INSERT INTO "+m.own(name)+" ("+strings.Join(slices.Concat(key, names), ", ")+")\nSELECT "+
+			strings.Join(slices.Concat(key, values), ", ")+" FROM (\n  "+strings.Join(parts, "\n  UNION ALL ")+"\n) AS pair GROUP BY "+
+			strings.Join(key, ", ")+"\nON DUPLICATE KEY UPDATE "+strings.Join(update, ", "))
+	}
+	return list
+}
