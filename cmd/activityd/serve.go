@@ -487,7 +487,7 @@ func (noHints) LookAgain(member.ID, member.ID) {}
 func (s *service) audit() *audit.Patrol {
 	probes := []bulk.Probe{
 		{Name: "MySQL", Ask: bulk.ProbeMySQL(s.store)},
-		{Name: "Redis", Ask: s.askRedis, Floor: bulk.RedisFloor},
+		{Name: "Redis", Ask: askingRedis(s.index), Floor: bulk.RedisFloor},
 	}
 	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: newPaceLog(s.log).changed})
 	o := audit.PatrolOptions{
@@ -514,10 +514,12 @@ func (s *service) audit() *audit.Patrol {
 	return patrol
 }
 
-// askRedis asks the nodes of Redis something small. It fails if none answers.
-func (s *service) askRedis(ctx context.Context) error {
-	_, err := s.index.Generation(ctx, index.Generation{})
-	return err
+// askingRedis returns what asks the nodes of Redis something small. It fails if none answers.
+func askingRedis(ix *index.Index) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := ix.Generation(ctx, index.Generation{})
+		return err
+	}
 }
 
 // paceLog logs that the audit stops or slows down, and when it goes on.
