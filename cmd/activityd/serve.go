@@ -34,6 +34,7 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/settings"
+	"github.com/activityd/activityd/internal/shadow"
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
@@ -198,6 +199,9 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		front.Auth = auth.tokens
 	}
 	c.push.offer(&front, b)
+	if b.requestsDB != nil {
+		front.Shadow = s.newJudge().Judge
+	}
 	s.api = api.New(front)
 	return s
 }
@@ -474,6 +478,16 @@ func (s *service) newAuditor(pacer *bulk.Pacer) *audit.Auditor {
 		ActiveOnly: s.config.materialize == materializeActive,
 		Pacer:      pacer,
 	})
+}
+
+// newJudge returns what compares answers of the site, on the connections of the API's other requests.
+func (s *service) newJudge() *shadow.Judge {
+	return shadow.NewJudge(shadow.NewComparer(shadow.Options{
+		DB: s.requestsDB, Index: s.index, Reads: s.config.readerOptions(s.index.Settings()),
+		Auditor: audit.New(audit.Options{
+			Sets: s.index, Truth: contacts.NewMySQL(s.requestsDB), Tasks: s.queue, ActiveOnly: s.config.materialize == materializeActive,
+		}),
+	}))
 }
 
 // noHints is for reads that change nothing.
