@@ -319,4 +319,3 @@ func exampleText(d *shadow.Difference) string {
 }
 
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
-

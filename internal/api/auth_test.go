@@ -26,7 +26,7 @@ const (
 	readSecret    = "act_READ"
 	writeSecret   = "act_WRITE"
 	adminSecret   = "act_ADMIN"
-	workSecret    = "act_WORK"    // of the queue mail
+	workSecret    = "act_WORK" // of the queue mail
 	inspectSecret = "act_INSPECT"
 	limitedSecret = "act_LIMITED" // reads and writes, two requests an hour
 )

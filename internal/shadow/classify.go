@@ -39,21 +39,21 @@ type Cause string
 
 // The causes.
 const (
-	Block      Cause = "block"      // ours: the owner blocks the viewer; theirs: the viewer blocks the owner
-	Relation   Cause = "relation"   // ours: the owner is no contact of the viewer; theirs: the viewer is none of the owner's
-	Visibility Cause = "visibility" // ours: the viewer is not in the photo's class; theirs: the photo is not public
-	Deleted    Cause = "deleted"    // ours: the photo or its owner is not there; theirs: nothing of ours is against it, so it may be deleted
+	Block      Cause = "block"       // ours: the owner blocks the viewer; theirs: the viewer blocks the owner
+	Relation   Cause = "relation"    // ours: the owner is no contact of the viewer; theirs: the viewer is none of the owner's
+	Visibility Cause = "visibility"  // ours: the viewer is not in the photo's class; theirs: the photo is not public
+	Deleted    Cause = "deleted"     // ours: the photo or its owner is not there; theirs: nothing of ours is against it, so it may be deleted
 	LastUpload Cause = "last_upload" // ours: users.last_upload of the owner is earlier than the photo
 	Index      Cause = "index"       // of what is unexplained: the set is wrong, and no task is pending
 )
 
 // Difference is one answer that differs.
 type Difference struct {
-	Class  Class      `json:"class"`
-	Cause  Cause      `json:"cause,omitempty"`
-	Viewer member.ID  `json:"viewer"`
-	Photo  uint64     `json:"photo,omitzero,string"` // the first photo that shows it; 0: none
-	Owner  member.ID  `json:"owner,omitzero"`        // its
+	Class  Class     `json:"class"`
+	Cause  Cause     `json:"cause,omitempty"`
+	Viewer member.ID `json:"viewer"`
+	Photo  uint64    `json:"photo,omitzero,string"` // the first photo that shows it; 0: none
+	Owner  member.ID `json:"owner,omitzero"`        // its
 	Ours   Photos    `json:"ours"`
 	Theirs Photos    `json:"theirs"`
 	Detail string    `json:"detail"` // for people

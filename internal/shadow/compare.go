@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
@@ -244,8 +245,16 @@ func (s *snapshot) theirs(ctx context.Context, own Statement) ([]uint64, error) 
 	case mysql.IsTooSlow(err), took >= s.options.Timeout: // MySQL ends a SLEEP without an error
 		return nil, fmt.Errorf("%w: more than %v for member %s", ErrTooSlow, s.options.Timeout, s.viewer.ID)
 	}
-	return ids, mysql.Translate(ctx, "the site's statement", err)
+	err = mysql.Translate(ctx, "the site's statement", err)
+	if errors.Is(err, driver.ErrBadConn) {
+		err = fmt.Errorf("%w: %w", err, errBroken)
+	}
+	return ids, err
 }
+
+// errBroken is wrapped by the error of a site's statement during which the connection broke. The driver closes it, too,
+// when the server refuses a write.
+var errBroken = errors.New("if it is so each time, the statement calls a function that changes something, which a read-only transaction refuses")
 
 func (s *snapshot) photosOf(ctx context.Context, own Statement) (ids []uint64, err error) {
 	rows, err := s.tx.QueryContext(ctx, own.text, own.bind(s.viewer, s.limit)...)

@@ -96,7 +96,7 @@ func (r *Run) Do(ctx context.Context) (*Tally, error) {
 
 // patiently compares for one member, again after an outage.
 func (r *Run) patiently(ctx context.Context, id member.ID, theirsFirst bool) (Comparison, error) {
-	began := time.Now()
+	began, broken := time.Now(), 0
 	for try := 1; ; try++ {
 		c, err := r.Comparer.Compare(ctx, r.Statement, contacts.Viewer{ID: id}, r.Limit, theirsFirst)
 		switch {
@@ -104,6 +104,12 @@ func (r *Run) patiently(ctx context.Context, id member.ID, theirsFirst bool) (Co
 			return c, err
 		case time.Since(began) >= r.Patience:
 			return c, fmt.Errorf("given up after %v: %w", r.Patience, err)
+		}
+		if broken++; !errors.Is(err, errBroken) {
+			broken = 0
+		}
+		if broken == maxFailed {
+			return c, err
 		}
 		r.Trouble(err)
 		if err := retry.Sleep(ctx, retry.Backoff(try, 100*time.Millisecond, 5*time.Second)); err != nil {
