@@ -87,7 +87,7 @@ type judged struct {
 func classify(due contacts.Album, theirs []uint64, sightings map[uint64]contacts.Sighting) judged {
 	for _, id := range theirs {
 		if s := sightings[id]; !s.Shown {
-			return hiddenByOurs(s)
+			return hiddenByOurs(id, s)
 		}
 	}
 	if len(due.Photos) == 0 { // and theirs shows something
@@ -113,8 +113,8 @@ func classify(due contacts.Album, theirs []uint64, sightings map[uint64]contacts
 }
 
 // hiddenByOurs judges a photo that theirs shows.
-func hiddenByOurs(s contacts.Sighting) judged {
-	j := judged{HiddenByOurs, Visibility, s.Photo, fmt.Sprintf("the photo is for %s, and its owner has not said that of the viewer", s.Visibility)}
+func hiddenByOurs(id uint64, s contacts.Sighting) judged {
+	j := judged{HiddenByOurs, Visibility, id, fmt.Sprintf("the photo is for %s, and its owner has not said that of the viewer", s.Visibility)}
 	switch {
 	case !s.IsPhoto:
 		j.cause, j.detail = Deleted, "there is no such row of photos"
