@@ -52,6 +52,7 @@ var layers = []struct {
 	{"internal/auth", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module + "internal/mysql", module + "internal/contacts", module + "internal/index", module + "internal/recent", module + "queue", module + "internal/tasks", module + "internal/push", module + "internal/httpserver", module + "internal/api"}},
 	{"internal/httpserver", []string{"database/sql", "github.com/redis", "github.com/labstack/echo", module}},
 	{"internal/audit", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module + "internal/api"}},
+	{"internal/shadow", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/api"}},
 	{"internal/bulk", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module + "internal/api", module + "internal/audit"}},
 	{"internal/inspect", []string{"database/sql", "net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/index", module + "internal/tasks", module + "internal/api"}},
 	{"internal/console", []string{"database/sql", "github.com/labstack/echo", "github.com/redis", module + "internal/index", module + "internal/tasks", module + "internal/api"}},

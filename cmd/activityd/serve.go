@@ -34,6 +34,7 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/settings"
+	"github.com/activityd/activityd/internal/shadow"
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
@@ -198,6 +199,9 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		front.Auth = auth.tokens
 	}
 	c.push.offer(&front, b)
+	if b.requestsDB != nil {
+		front.Shadow = s.newJudge().Judge
+	}
 	s.api = api.New(front)
 	return s
 }
@@ -476,6 +480,16 @@ func (s *service) newAuditor(pacer *bulk.Pacer) *audit.Auditor {
 	})
 }
 
+// newJudge returns what compares answers of the site, on the connections of the API's other requests.
+func (s *service) newJudge() *shadow.Judge {
+	return shadow.NewJudge(shadow.NewComparer(shadow.Options{
+		DB: s.requestsDB, Index: s.index, Reads: s.config.readerOptions(s.index.Settings()),
+		Auditor: audit.New(audit.Options{
+			Sets: s.index, Truth: contacts.NewMySQL(s.requestsDB), Tasks: s.queue, ActiveOnly: s.config.materialize == materializeActive,
+		}),
+	}))
+}
+
 // noHints is for reads that change nothing.
 type noHints struct{}
 
@@ -487,7 +501,7 @@ func (noHints) LookAgain(member.ID, member.ID) {}
 func (s *service) audit() *audit.Patrol {
 	probes := []bulk.Probe{
 		{Name: "MySQL", Ask: bulk.ProbeMySQL(s.store)},
-		{Name: "Redis", Ask: s.askRedis, Floor: bulk.RedisFloor},
+		{Name: "Redis", Ask: askingRedis(s.index), Floor: bulk.RedisFloor},
 	}
 	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: newPaceLog(s.log).changed})
 	o := audit.PatrolOptions{
@@ -514,10 +528,12 @@ func (s *service) audit() *audit.Patrol {
 	return patrol
 }
 
-// askRedis asks the nodes of Redis something small. It fails if none answers.
-func (s *service) askRedis(ctx context.Context) error {
-	_, err := s.index.Generation(ctx, index.Generation{})
-	return err
+// askingRedis returns what asks the nodes of Redis something small. It fails if none answers.
+func askingRedis(ix *index.Index) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := ix.Generation(ctx, index.Generation{})
+		return err
+	}
 }
 
 // paceLog logs that the audit stops or slows down, and when it goes on.

@@ -26,7 +26,8 @@ const (
 	readSecret    = "act_READ"
 	writeSecret   = "act_WRITE"
 	adminSecret   = "act_ADMIN"
-	workSecret    = "act_WORK"    // of the queue mail
+	workSecret    = "act_WORK" // of the queue mail
+	inspectSecret = "act_INSPECT"
 	limitedSecret = "act_LIMITED" // reads and writes, two requests an hour
 )
 
@@ -42,6 +43,7 @@ func guard(t testing.TB, configure ...func(*api.Config)) *guarded {
 	g := &guarded{tokens: auth.NewTokens([]auth.Token{
 		{Name: "reader", Scopes: auth.Read, Hash: auth.HashOf(readSecret)},
 		{Name: "writer", Scopes: auth.Write, Hash: auth.HashOf(writeSecret)},
+		{Name: "inspector", Scopes: auth.Inspect, Hash: auth.HashOf(inspectSecret)},
 		{Name: "boss", Scopes: auth.Admin, Hash: auth.HashOf(adminSecret)},
 		{Name: "worker", Scopes: auth.Work, Hash: auth.HashOf(workSecret), Queues: []string{"mail"}},
 		{
@@ -246,7 +248,7 @@ func TestEveryRouteWantsWhatTheDocumentSays(t *testing.T) {
 				continue
 			}
 			need, _ := operation.Extensions["x-scope"].(string)
-			for scope, secret := range map[string]string{"read": readSecret, "write": writeSecret, "admin": adminSecret, "work": workSecret} {
+			for scope, secret := range map[string]string{"read": readSecret, "write": writeSecret, "admin": adminSecret, "work": workSecret, "inspect": inspectSecret} {
 				allowed := scope == need || scope == "admin" && need != "work"
 				if w := g.as(t, request(), "Bearer "+secret); (w.Code != http.StatusForbidden) != allowed {
 					t.Errorf("%s %s with the scope %s: %d, want allowed = %t", method, path, scope, w.Code, allowed)

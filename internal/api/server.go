@@ -105,6 +105,9 @@ type Config struct {
 	// Plan says what would become of an event, as [push.Planner.Plan] does. Without it, there are no dry runs.
 	Plan func(ctx context.Context, e push.Event) (push.Plan, error)
 
+	// Shadow compares answers. Without it, /v1/shadow is not there.
+	Shadow Shadow
+
 	// Lender lends tasks to workers that ask by HTTP. Without it, what is below /v1/queues is not there.
 	Lender Lender
 	// OwnQueues are the queues that activityd works on itself, of which nothing is lent.
@@ -229,6 +232,7 @@ func New(cfg Config) *Server {
 	s.echo.POST(pathOfQueues+":queue/claim", s.claimTasks, s.require(auth.Work))
 	s.echo.POST(pathOfQueues+":queue/finish", s.finishTasks, s.require(auth.Work))
 	s.echo.POST(pathOfQueues+":queue/extend", s.extendLease, s.require(auth.Work))
+	s.echo.POST(pathOfShadow, s.compareAnswer, s.require(auth.Inspect))
 	s.addViewerRoutes()
 	// The rest needs no token, under any Host: load balancers have no tokens and choose
 	// the name of the server. It discloses nothing that is not in the source.

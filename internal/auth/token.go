@@ -129,7 +129,7 @@ const (
 	Read    Scope = 1 << iota // ask for answers
 	Write                     // enqueue tasks
 	Admin                     // all but Work, and see and change what is for operators
-	Inspect                   // see what is for operators, on their page
+	Inspect                   // see what is for operators, on their page, and compare answers
 	Work                      // work on the tasks of the token's queues
 )
 

@@ -1,6 +1,7 @@
 package contacts
 
 import (
+	"context"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
@@ -42,4 +43,9 @@ func (m *MySQL) Unhinted() *MySQL {
 	u := &MySQL{db: m.db, prepared: m.prepared, chunks: m.chunks}
 	u.unhinted.Store(true)
 	return u
+}
+
+// Sightings does what [Snapshot.Sightings] does.
+func (m *MySQL) Sightings(ctx context.Context, v Viewer, photos []uint64) ([]Sighting, error) {
+	return sightings(ctx, m.db, v, photos)
 }

@@ -46,6 +46,7 @@ func TestPrivacy(t *testing.T) {
 		}
 	}
 	t.Run("MySQL/Sight", testSight)
+	t.Run("MySQL/Sightings", testSightings)
 }
 
 func TestConformanceMemory(t *testing.T) {

@@ -167,6 +167,10 @@ func questions(store *contacts.MySQL) []question {
 			_, err := store.Details(ctx, v, twelve)
 			return err
 		}},
+		{"Sightings", byPrimary("v", "x", "o", "g", "h", "c", "r"), false, 10 * 20, func(ctx context.Context) error {
+			_, err := store.Sightings(ctx, v, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 4_000_000_000})
+			return err
+		}},
 		{"Newest", map[string]string{"o": "PRIMARY", "x": "newest"}, false, 4 * all * len(twelve), func(ctx context.Context) error {
 			_, err := store.Newest(ctx, twelve)
 			return err

@@ -216,11 +216,15 @@ type HiddenPhoto struct {
 // Details returns the details of each of owners and v, in the order of owners, contact or
 // not. All are read at one instant. It returns [ErrNoMember] if v does not exist.
 func (m *MySQL) Details(ctx context.Context, v Viewer, owners []member.ID) ([]Detail, error) {
+	return details(ctx, m.db, v, owners)
+}
+
+func details(ctx context.Context, q querier, v Viewer, owners []member.ID) ([]Detail, error) {
 	if len(owners) == 0 {
-		return nil, requireMember(ctx, m.db, v.ID)
+		return nil, requireMember(ctx, q, v.ID)
 	}
 	what := fmt.Sprintf("reading how %d members stand with member %d", len(owners), v.ID)
-	rows, err := collect(ctx, m.db, what, scanDetail, detailsText, idList(owners), v.ID)
+	rows, err := collect(ctx, q, what, scanDetail, detailsText, idList(owners), v.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -42,19 +42,24 @@ func (m *MySQL) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
 		return Walked{}, mysql.Translate(ctx, fmt.Sprintf("walking through the contacts of member %d", v.ID), err)
 	}
 	defer func() { _ = tx.Rollback() }() // it only read
-	s := &search{q: tx, viewer: v, chunks: m.chunks, owners: m.chunks.first}
+	return walk(ctx, tx, m.chunks, v, limit)
+}
+
+// walk is [MySQL.Walk] in a transaction that is under way.
+func walk(ctx context.Context, q querier, chunks chunking, v Viewer, limit int) (Walked, error) {
+	s := &search{q: q, viewer: v, chunks: chunks, owners: chunks.first}
 	if err := s.run(ctx); err != nil {
 		return Walked{}, err
 	}
 	if !s.indexable { // no statement so far said whether the viewer exists
 		s.trace.Statements++
-		return Walked{Trace: s.trace}, requireMember(ctx, tx, v.ID)
+		return Walked{Trace: s.trace}, requireMember(ctx, q, v.ID)
 	}
 	if s.best == nil {
 		return Walked{Indexable: true, Trace: s.trace}, nil
 	}
 	s.trace.Statements++
-	album, err := visiblePhotos(ctx, tx, v, s.best.Owner, limit)
+	album, err := visiblePhotos(ctx, q, v, s.best.Owner, limit)
 	return Walked{Album: album, Indexable: true, Trace: s.trace}, err
 }
 

@@ -1,0 +1,105 @@
+package contacts
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Snapshot answers as [MySQL] does, in a transaction of its caller: one of REPEATABLE READ gives
+// all answers of one instant. It is not safe for concurrent use.
+type Snapshot struct{ tx *sql.Tx }
+
+// NewSnapshot returns a snapshot over a transaction, which the caller ends.
+func NewSnapshot(tx *sql.Tx) Snapshot { return Snapshot{tx} }
+
+// VisiblePhotos does what [MySQL.VisiblePhotos] does.
+func (s Snapshot) VisiblePhotos(ctx context.Context, v Viewer, owner member.ID, limit int) (Album, error) {
+	return visiblePhotos(ctx, s.tx, v, owner, limit)
+}
+
+// Standings does what [MySQL.Standings] does.
+func (s Snapshot) Standings(ctx context.Context, v Viewer, owners []member.ID) ([]Standing, error) {
+	return standings(ctx, s.tx, v, owners)
+}
+
+// Walk does what [MySQL.Walk] does.
+func (s Snapshot) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
+	return walk(ctx, s.tx, defaultChunking, v, limit)
+}
+
+// Details does what [MySQL.Details] does.
+func (s Snapshot) Details(ctx context.Context, v Viewer, owners []member.ID) ([]Detail, error) {
+	return details(ctx, s.tx, v, owners)
+}
+
+// Sightings returns the sighting of each of photos, in their order. It returns [ErrNoMember] if v does
+// not exist.
+func (s Snapshot) Sightings(ctx context.Context, v Viewer, photos []uint64) ([]Sighting, error) {
+	return sightings(ctx, s.tx, v, photos)
+}
+
+// Sighting is why a viewer is shown a photo, or is not. Much of it the viewer must not know: it is
+// for operators.
+type Sighting struct {
+	Photo uint64
+	// Shown: the read may show it to the viewer.
+	Shown bool
+
+	IsPhoto    bool // it has a row of photos; else nothing below is known
+	Owner      member.ID
+	DateUpload uint64 // unix seconds
+	Visibility Visibility
+
+	IsMember   bool   // the owner has a users row
+	LastUpload uint64 // the owner's, in unix seconds; 0: never uploaded
+	IsContact  bool   // the viewer calls the owner a contact
+	Blocks     bool   // the owner blocks the viewer
+	Blocked    bool   // the viewer blocks the owner, which hides nothing from the viewer
+	Calls      bool   // the owner calls the viewer a contact
+}
+
+func sightings(ctx context.Context, q querier, v Viewer, photos []uint64) ([]Sighting, error) {
+	if len(photos) == 0 {
+		return nil, requireMember(ctx, q, v.ID)
+	}
+	what := fmt.Sprintf("reading why member %d is shown %d photos, or is not", v.ID, len(photos))
+	rows, err := collect(ctx, q, what, scanSighting, sightingsText, mustJSON(photos), v.ID)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		return nil, noMember(v.ID)
+	}
+	byPhoto := make(map[uint64]Sighting, len(rows))
+	for _, s := range rows {
+		byPhoto[s.Photo] = s
+	}
+	ordered := make([]Sighting, len(photos))
+	for i, id := range photos {
+		ordered[i] = byPhoto[id]
+	}
+	return ordered, nil
+}
+
+// sightingsText yields a row for every photo, unless the viewer does not exist: then none.
+var sightingsText = `
+SELECT q.photo, c.user_id IS NOT NULL AND x.visibility <> _ascii'` + string(Private) + `' AND ` + Sight + `,
+  x.id IS NOT NULL, COALESCE(x.owner_id, 0), COALESCE(x.date_upload, 0), COALESCE(x.visibility, ''),
+  o.id IS NOT NULL, COALESCE(o.last_upload, 0), c.user_id IS NOT NULL, h.user_id IS NOT NULL, r.user_id IS NOT NULL, g.user_id IS NOT NULL
+FROM users v
+STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (photo BIGINT UNSIGNED PATH '$')) AS q` + SightJoins("q.photo") + `
+LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = o.id
+LEFT JOIN blocks r ON r.user_id = v.id AND r.blocked_id = o.id
+WHERE v.id = ?`
+
+func scanSighting(rows *sql.Rows, s *Sighting) error {
+	var shown sql.NullBool
+	err := rows.Scan(
+		(*number)(&s.Photo), &shown, &s.IsPhoto, (*number)(&s.Owner), (*number)(&s.DateUpload), &s.Visibility,
+		&s.IsMember, (*number)(&s.LastUpload), &s.IsContact, &s.Blocks, &s.Blocked, &s.Calls)
+	s.Shown = shown.Bool
+	return err
+}

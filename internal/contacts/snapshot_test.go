@@ -1,0 +1,81 @@
+package contacts_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// snapshotOf returns a snapshot of now.
+func snapshotOf(t *testing.T, db *sql.DB) contacts.Snapshot {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	must(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return contacts.NewSnapshot(tx)
+}
+
+// testSightings goes through every class × grant × block × direction: what is said to be shown is what
+// the read shows, and each reason is the one that was made.
+func testSightings(t *testing.T) {
+	db := openDB(t)
+	w := world{Store: contacts.NewMySQL(db), site: site.NewMySQL(db)}
+	owners := ownersOfEachClass(t, w)
+	photos := make([]uint64, len(owners))
+	for i, owner := range owners {
+		photos[i] = uint64(owner)
+	}
+	gone := photos[len(photos)-1] + 1
+	for i, r := range allRelations() {
+		v := viewer(member.ID(1000 + i))
+		w.relate(t, v, owners, r)
+		var want []contacts.Sighting
+		for i, owner := range owners {
+			d := r.detail(owner, visibilities[i])
+			album, err := w.VisiblePhotos(t.Context(), v, owner, 1)
+			must(t, err)
+			want = append(want, contacts.Sighting{
+				Photo: photos[i], Shown: len(album.Photos) == 1, IsPhoto: true, Owner: owner, DateUpload: 100, Visibility: visibilities[i],
+				IsMember: true, LastUpload: d.LastUpload, IsContact: r.called, Blocks: r.blocked, Blocked: r.blocks, Calls: r.granting,
+			})
+		}
+		want = append(want, contacts.Sighting{Photo: gone})
+		got, err := w.Store.(*contacts.MySQL).Sightings(t.Context(), v, append(photos, gone))
+		equal(t, fmt.Sprintf("Sightings under %+v", r), got, err, want)
+	}
+}
+
+// All answers of a snapshot are of one instant, whatever is committed in between.
+func TestASnapshotIsOfOneInstant(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	w := world{Store: contacts.NewMySQL(db), site: site.NewMySQL(db)}
+	w.members(t, 1, 2)
+	w.calls(t, 1, 2)
+	w.public(t, 20, 2, 100)
+	s := snapshotOf(t, db)
+	before, err := s.Walk(t.Context(), viewer(1), 10)
+	must(t, err)
+	must(t, w.site.Block(t.Context(), 2, 1))
+	w.public(t, 21, 2, 200)
+	album, err := s.VisiblePhotos(t.Context(), viewer(1), 2, 10)
+	equal(t, "VisiblePhotos", album, err, before.Album)
+	standings, err := s.Standings(t.Context(), viewer(1), []member.ID{2})
+	equal(t, "Standings", standings, err, []contacts.Standing{{Owner: 2, IsContact: true, Newest: &contacts.Photo{ID: 20, DateUpload: 100}}})
+	details, err := s.Details(t.Context(), viewer(1), []member.ID{2})
+	if err != nil || details[0].Blocks || details[0].LastUpload != 100 {
+		t.Errorf("Details: %+v, %v", details, err)
+	}
+	seen, err := s.Sightings(t.Context(), viewer(1), []uint64{20, 21})
+	if err != nil || !seen[0].Shown || seen[0].Blocks || seen[1].IsPhoto {
+		t.Errorf("Sightings: %+v, %v", seen, err)
+	}
+	if _, err := s.Sightings(t.Context(), viewer(3), []uint64{20}); !errors.Is(err, contacts.ErrNoMember) {
+		t.Errorf("Sightings for no member: %v", err)
+	}
+}
