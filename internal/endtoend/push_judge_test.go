@@ -406,7 +406,8 @@ func (j *pushJudge) checkDoubles() (all []double) {
 // sends afterwards. Nil: nothing.
 func (j *pushJudge) reason(d double) *window {
 	until := d.again.at
-	if f := j.fates[d.first.key()]; f.state == "accepted" && f.at.Before(until) {
+	// The receipt may be older than the first message: then both are about another event of the burst, which came late.
+	if f := j.fates[d.first.key()]; f.state == "accepted" && f.at.Before(until) && f.at.After(d.first.at.Add(-time.Millisecond)) {
 		until = f.at.Add(time.Millisecond) // receipts have whole ones
 	}
 	for i := range j.wrong.all {
