@@ -110,7 +110,7 @@ func fillPush(t *testing.T, db *sql.DB, size int) {
 		numbers+" WHERE n <= ? * 2", burst[:], size)
 	// Runs of it for others, of long ago.
 	exec(t, db, "INSERT INTO push_runs (event_number, task_id, device_id, state, burst, first_member, last_member, devices_count, devices, at)"+
-		" SELECT 2 + n MOD 20, n, n, 'accepted', ?, 1000000 + n, 1000000 + n, 1, CONCAT('[[', 1000000 + n, ',', n, ']]'), n FROM "+numbers+" WHERE n <= ?", burst[:], size)
+		" SELECT 2 + n MOD 20, n, 0 + n, 'accepted', ?, 1000000 + n, 1000000 + n, 1, CONCAT('[[', 1000000 + n, ',', n, ']]'), n FROM "+numbers+" WHERE n <= ?", burst[:], size)
 	for _, table := range []string{"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts", "push_runs"} {
 		_, err := mysql.Select(t.Context(), db, func(*sql.Rows) (_ struct{}, _ error) { return struct{}{}, nil }, "ANALYZE TABLE "+table)
 		must(t, err)

@@ -228,23 +228,24 @@ func (m *MySQL) Pending(ctx context.Context, devices []BurstDevice) ([][]uint64,
 // rows are locked, and what is locked is taken by another.
 func (m *MySQL) Take(ctx context.Context, deliveries [][]Receipt, lasts time.Duration) (taken []bool, err error) {
 	all := inOrder(slices.Concat(deliveries...))
-	var keys []any
+	args := []any{lasts.Milliseconds()}
 	for _, r := range all {
-		keys = append(keys, r.Event, r.Member, r.Device)
+		args = append(args, r.Event, r.Member, r.Device)
 	}
 	text := "SELECT " + receiptColumns + ", at <= " + mysql.Now + " - ? FROM push_receipts FORCE INDEX (PRIMARY) WHERE state = 'pending' AND (" +
 		strings.TrimPrefix(strings.Repeat(" OR event_number = ? AND member_id = ? AND device_id = ?", len(all)), " OR ") + ") FOR UPDATE SKIP LOCKED"
 	type key struct{ event, device uint64 }
 	err = mysql.Transact(ctx, m.db, fmt.Sprintf("take %d receipts", len(all)), func(tx *sql.Tx) error {
 		mark := make(map[key]string, len(all)) // of another; "": it is free
-		_, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (_ struct{}, err error) {
-			r, isOld := Receipt{}, false
-			if r, err = scanReceipt(rows, &isOld); isOld || !strings.HasPrefix(r.Reason, reasonUnanswered) {
+		_, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (struct{}, error) {
+			var isOld bool
+			r, err := scanReceipt(rows, &isOld)
+			if isOld || !strings.HasPrefix(r.Reason, reasonUnanswered) {
 				r.Reason = ""
 			}
 			mark[key{r.Event, r.Device}] = r.Reason
 			return struct{}{}, err
-		}, text, slices.Insert(keys, 0, any(lasts.Milliseconds()))...)
+		}, text, args...)
 		if err != nil {
 			return err
 		}
