@@ -136,7 +136,7 @@ func (m *Map) copyTriggers(name string) (list []schema.Trigger) {
 		return nil
 	}
 	// A column that had the name of a variable would be taken for it.
-	const declare = "DECLARE activityd_is, activityd_friend, activityd_family INT;"
+	const declare = "DECLARE activityd_was, activityd_is, activityd_friend, activityd_family INT;"
 	var tables []table
 	for _, s := range m.sections[name] {
 		if !slices.Contains(tables, s.table) {
@@ -183,20 +183,18 @@ func (m *Map) refresh(s *section, row string) string {
 		lines = append(lines, "SELECT "+strings.Join(columns, ", ")+"\n  INTO activityd_is, activityd_friend, activityd_family FROM "+each.table.String()+
 			"\n  WHERE "+all(each.column("user_id", "")+" = "+user, each.column(each.other(), "")+" = "+other, each.exists(""))+" LOCK IN SHARE MODE;")
 	}
-	names, values, set := "user_id, "+s.other(), user+", "+other, "user_id = user_id"
-	var added, removed []string
-	if s.name == "contacts" {
-		names, values = names+", is_friend, is_family", values+", activityd_friend, activityd_family"
-		set = "is_friend = activityd_friend, is_family = activityd_family"
-		added = []string{m.task("add_contact", user, other)}
-		removed = []string{m.task("remove_contact", user, other)}
+	if s.name == "blocks" {
+		insert := "INSERT INTO " + own + " (user_id, blocked_id) VALUES (" + user + ", " + other + ")\n  ON DUPLICATE KEY UPDATE user_id = user_id;"
+		return strings.Join(append(lines, when("activityd_is > 0", insert), when("activityd_is = 0", "DELETE FROM "+own+pair+";")), "\n")
 	}
-	added = append([]string{
-		"DECLARE EXIT HANDLER FOR 1062 UPDATE " + own + " SET " + set + pair + ";", // the copy is there
-		"INSERT INTO " + own + " (" + names + ") VALUES (" + values + ");",
-	}, added...)
-	removed = append([]string{"DELETE FROM " + own + pair + ";"}, removed...)
-	return strings.Join(append(lines, when("activityd_is > 0", body(added...)+";"), when("activityd_is = 0", removed...)), "\n")
+	return strings.Join(append(lines,
+		when("activityd_is > 0",
+			"SET activityd_was = 0;",
+			body("  DECLARE CONTINUE HANDLER FOR 1062 SET activityd_was = 1;", // of this INSERT alone
+				"  INSERT INTO "+own+" (user_id, contact_id, is_friend, is_family) VALUES ("+user+", "+other+", activityd_friend, activityd_family);")+";",
+			when("activityd_was = 0", m.task("add_contact", user, other)),
+			when("activityd_was = 1", "UPDATE "+own+" SET is_friend = activityd_friend, is_family = activityd_family"+pair+";")),
+		when("activityd_is = 0", "DELETE FROM "+own+pair+";", m.task("remove_contact", user, other))), "\n")
 }
 
 // userTriggers report members who come, upload and go. A member who goes, by a DELETE or by an
