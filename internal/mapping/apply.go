@@ -73,6 +73,9 @@ func (m *Map) mistakes(ctx context.Context, db mysql.Querier) ([]mistake, error)
 		f.failf(m.line, "", "database is %s, and --mysql-dsn names %s: the views and activityd's tables are in one database", m.database, is[0]["name"])
 		return f.found, nil
 	}
+	if err := f.earlier(ctx, db); err != nil {
+		return nil, err
+	}
 	for _, s := range m.all() {
 		if err := f.read(ctx, db, s); err != nil {
 			return nil, err
@@ -97,6 +100,31 @@ type fitter struct {
 
 func (f *fitter) failf(line int, do, format string, args ...any) {
 	f.found = append(f.found, mistake{fmt.Sprintf("%s:%d", f.file, line), fmt.Sprintf(format, args...), do})
+}
+
+// earlier finds what another description has left: a view where a copy is to be, through which triggers
+// would write to the table that they are on, or a table where a view is to be.
+func (f *fitter) earlier(ctx context.Context, db mysql.Querier) error {
+	list, err := rowsOf(ctx, db, "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = DATABASE()")
+	if err != nil {
+		return err
+	}
+	kinds := make(map[string]string)
+	for _, r := range list {
+		kinds[r["table_name"]] = r["table_type"]
+	}
+	for _, s := range f.all() {
+		own := table{f.database, s.name}
+		switch kind, there := kinds[s.name]; {
+		case !there:
+		case f.copied(s.name) && kind == "VIEW":
+			f.failf(s.line, "DROP VIEW "+own.String()+";", "%s is a view, where a table of copies is to be, as %s is in several sections", own.plain(), s.name)
+		case !f.copied(s.name) && kind != "VIEW":
+			f.failf(s.line, "", "%s is a table, where a view is to be: drop it if it is activityd's, as from an earlier description; if it is the site's, let database be another one", own.plain())
+		}
+		delete(kinds, s.name) // said once
+	}
+	return nil
 }
 
 func (f *fitter) read(ctx context.Context, db mysql.Querier, s *section) error {

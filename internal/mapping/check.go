@@ -115,6 +115,11 @@ func (c *checker) triggers(ctx context.Context) error {
 		c.found = append(c.found, findings...)
 	}
 	if !c.triggered {
+		for _, name := range []string{"contacts", "blocks"} {
+			if c.copied(name) {
+				c.add(false, name, "activityd schema --triggers --apply --map "+c.file, "has copies, and this user sees no triggers that keep them")
+			}
+		}
 		return nil
 	}
 	users, err := rowsOf(ctx, c.db, "SELECT CONCAT(user, '@', host) AS name FROM mysql.user")

@@ -103,6 +103,18 @@ func TestWhatTriggersWouldMissIsFound(t *testing.T) {
 	}
 }
 
+// TestCopiesThatNothingKeeps: without the triggers.
+func TestCopiesThatNothingKeeps(t *testing.T) {
+	t.Parallel()
+	g := newGround(t, example(t))
+	g.adopt(t)
+	_, err := g.mapping.Triggers().Remove(t.Context(), g.db)
+	must(t, err)
+	if found := g.findings(t); len(found) != 1 || found[0].Wrong || found[0].Table != "contacts" || !strings.Contains(found[0].What, "no triggers that keep them") {
+		t.Errorf("found %v", found)
+	}
+}
+
 func (g *ground) plant(t *testing.T, statements string) {
 	t.Helper()
 	for s := range strings.SplitSeq(g.named(statements), "; ") {

@@ -56,9 +56,11 @@ func parseExpression(text string) (e expression, err error) {
 		name, word := found[4], strings.ToUpper(found[5])
 		switch {
 		case changing[word]:
-			return e, fmt.Errorf("%s changes while the row stays as it is, which no trigger sees", found[5])
+			return e, fmt.Errorf("%s changes while the row stays as it is, which no trigger sees; a column of that name is `%[1]s`, with its quotes", found[5])
 		case refused[word]:
-			return e, fmt.Errorf("%s has no place in an expression over one row", found[5])
+			return e, fmt.Errorf("%s has no place in an expression over one row; a column of that name is `%[1]s`, with its quotes", found[5])
+		case strings.HasPrefix(found[0]+rest, "--"), strings.HasPrefix(found[0]+rest, "/*"):
+			return e, errors.New("has a comment: write it in a line of its own that begins with #")
 		case found[0] == ".":
 			return e, errors.New("name columns without their table")
 		case word != "" && !keywords[word] && !strings.HasPrefix(strings.TrimLeft(rest, " "), "("):

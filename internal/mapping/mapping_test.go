@@ -46,6 +46,9 @@ func TestMistakesAreNamedByTheirLine(t *testing.T) {
 		{"where       = deleted_at IS NULL", "where = deleted_at IS NULL; DROP TABLE x", `site.map:LINE: where: cannot read "; DROP TABLE x"`},
 		{"where       = deleted_at IS NULL", "where = m.deleted_at IS NULL", "site.map:LINE: where: name columns without their table"},
 		{"where       = deleted_at IS NULL", "where = 'x", "site.map:LINE: where: cannot read \"'x\""},
+		{"where       = deleted_at IS NULL", "where = deleted_at IS NULL -- gone", "site.map:LINE: where: has a comment"},
+		{"where       = deleted_at IS NULL", "where = deleted_at IS NULL /*!80000 OR id */", "site.map:LINE: where: has a comment"},
+		{"user_id    = owner", "user_id = user", "a column of that name is `user`, with its quotes"},
 		{"where       = deleted_at IS NULL", "where = 1 = 1", "site.map:LINE: where: names no column"},
 		{"where       = deleted_at IS NULL", "where =", "site.map:LINE: where: is empty"},
 		{"date_type      = datetime", "date_type = timestamp", "site.map:LINE: date_type is timestamp: want seconds or milliseconds since 1970, or datetime"},
@@ -96,6 +99,11 @@ func TestWhatDoesNotFitTheTables(t *testing.T) {
 	if err := fits(strings.Replace(s.description, "site.members", "site.v", 1)); err == nil || !strings.Contains(err.Error(), "is a view: want the table beneath") {
 		t.Errorf("a view: %v", err)
 	}
+	run(t, g.db, "CREATE VIEW contacts AS SELECT id FROM "+g.database+"_site.members", "CREATE TABLE photos (id INT)")
+	if err := fits(s.description); err == nil || !strings.Contains(err.Error(), ".contacts is a view, where a table of copies is to be") || !strings.Contains(err.Error(), ".photos is a table, where a view is to be") {
+		t.Errorf("what an earlier description left: %v", err)
+	}
+	run(t, g.db, "DROP VIEW contacts", "DROP TABLE photos")
 	// The columns are missing. What the error says to do mends it.
 	err := fits(s.description)
 	if err == nil || strings.Count(err.Error(), "has no column") != 3 {

@@ -114,6 +114,22 @@ func (s *section) moved(keys ...string) string {
 	return "NOT (" + strings.Join(same, " AND ") + ")"
 }
 
+// changed returns the condition that a row means another pair, or grants something else. It compares
+// what the conditions come to: columns of text may be equal in their collation where a condition differs.
+func (s *section) changed() string {
+	conditions := []string{s.moved("user_id", s.other())}
+	differs := func(value func(row string) string) {
+		conditions = append(conditions, "("+value("NEW.")+") <> ("+value("OLD.")+")")
+	}
+	differs(func(row string) string { return isTrue(s.exists(row)) })
+	for _, flag := range s.flags() {
+		if s.has(flag) {
+			differs(func(row string) string { return s.flag(flag, row) })
+		}
+	}
+	return strings.Join(conditions, " OR\n  ")
+}
+
 // copyTriggers keep a table of activityd's own that holds the pairs of several sections.
 func (m *Map) copyTriggers(name string) (list []schema.Trigger) {
 	if !m.copied(name) {
@@ -134,7 +150,7 @@ func (m *Map) copyTriggers(name string) (list []schema.Trigger) {
 			is, was := isTrue(s.exists("NEW.")), isTrue(s.exists("OLD."))
 			inserted = append(inserted, when(is, m.refresh(s, "NEW.")))
 			deleted = append(deleted, when(was, m.refresh(s, "OLD.")))
-			updated = append(updated, when(s.moved("user_id", s.other(), "is_friend", "is_family", "where"),
+			updated = append(updated, when(s.changed(),
 				when(was, m.refresh(s, "OLD.")),
 				when(is+" AND ("+s.moved("user_id", s.other())+" OR NOT ("+was+"))", m.refresh(s, "NEW."))))
 		}
@@ -151,15 +167,14 @@ func (m *Map) copyTriggers(name string) (list []schema.Trigger) {
 
 // refresh makes the copy of the pair of a row what all sections say, which are read with locks: a
 // snapshot may be older than what another transaction has changed. A lock that is shared is what MySQL
-// grants a trigger on the table that the statement changes. It reports a contact that is new or gone.
+// grants a trigger on the table that the statement changes. Its key says whether the copy is
+// there: to ask with a lock would lock the gap where it is to be, and new pairs of others with it.
+// It reports a contact that is new or gone.
 func (m *Map) refresh(s *section, row string) string {
 	user, other := s.column("user_id", row), s.column(s.other(), row)
 	pair := " WHERE user_id = " + user + " AND " + s.other() + " = " + other
 	own := m.own(s.name)
-	lines := []string{
-		"SELECT COUNT(*) INTO activityd_was FROM " + own + pair + " FOR UPDATE;",
-		"SET activityd_is = 0, activityd_friend = 0, activityd_family = 0;",
-	}
+	lines := []string{"SET activityd_is = 0, activityd_friend = 0, activityd_family = 0;"}
 	for _, each := range m.sections[s.name] {
 		columns := []string{"activityd_is + COUNT(*)", "activityd_friend", "activityd_family"}
 		for i, flag := range each.flags() {
@@ -168,19 +183,18 @@ func (m *Map) refresh(s *section, row string) string {
 		lines = append(lines, "SELECT "+strings.Join(columns, ", ")+"\n  INTO activityd_is, activityd_friend, activityd_family FROM "+each.table.String()+
 			"\n  WHERE "+all(each.column("user_id", "")+" = "+user, each.column(each.other(), "")+" = "+other, each.exists(""))+" LOCK IN SHARE MODE;")
 	}
-	names, values, set := "user_id, "+s.other(), user+", "+other, "user_id = user_id"
-	if len(s.flags()) > 0 {
-		names, values = names+", is_friend, is_family", values+", activityd_friend, activityd_family"
-		set = "is_friend = activityd_friend, is_family = activityd_family"
+	if s.name == "blocks" {
+		insert := "INSERT INTO " + own + " (user_id, blocked_id) VALUES (" + user + ", " + other + ")\n  ON DUPLICATE KEY UPDATE user_id = user_id;"
+		return strings.Join(append(lines, when("activityd_is > 0", insert), when("activityd_is = 0", "DELETE FROM "+own+pair+";")), "\n")
 	}
-	added := []string{"INSERT INTO " + own + " (" + names + ") VALUES (" + values + ")\n  ON DUPLICATE KEY UPDATE " + set + ";"}
-	removed := []string{"DELETE FROM " + own + pair + ";"}
-	if s.name == "contacts" {
-		added = append(added, when("activityd_was = 0", m.task("add_contact", user, other)))
-		removed = append(removed, m.task("remove_contact", user, other))
-	}
-	lines = append(lines, when("activityd_is > 0", added...), when("activityd_is = 0 AND activityd_was > 0", removed...))
-	return strings.Join(lines, "\n")
+	return strings.Join(append(lines,
+		when("activityd_is > 0",
+			"SET activityd_was = 0;",
+			body("  DECLARE CONTINUE HANDLER FOR 1062 SET activityd_was = 1;", // of this INSERT alone
+				"  INSERT INTO "+own+" (user_id, contact_id, is_friend, is_family) VALUES ("+user+", "+other+", activityd_friend, activityd_family);")+";",
+			when("activityd_was = 0", m.task("add_contact", user, other)),
+			when("activityd_was = 1", "UPDATE "+own+" SET is_friend = activityd_friend, is_family = activityd_family"+pair+";")),
+		when("activityd_is = 0", "DELETE FROM "+own+pair+";", m.task("remove_contact", user, other))), "\n")
 }
 
 // userTriggers report members who come, upload and go. A member who goes, by a DELETE or by an

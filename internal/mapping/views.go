@@ -72,7 +72,7 @@ func (s *section) date(row string) string {
 // visible returns the condition that somebody else may see a photo.
 func (s *section) visible(row string) string {
 	if s.has("visibility") {
-		return isTrue(all(s.exists(row), s.column("visibility", row)+" <> 'private'"))
+		return isTrue(all(s.exists(row), s.column("visibility", row)+" IN ('"+strings.Join(classes, "', '")+"')"))
 	}
 	var some []string
 	for _, class := range classes {
@@ -84,7 +84,7 @@ func (s *section) visible(row string) string {
 }
 
 // visibility returns the word for a photo; NULL for one that does not exist, so that the index has
-// only those that do where it is read.
+// only those that do where it is read, and for a word that is none of activityd's, which the column might not hold.
 func (s *section) visibility() string {
 	var text strings.Builder
 	text.WriteString("CASE")
@@ -92,7 +92,10 @@ func (s *section) visibility() string {
 		text.WriteString(" WHEN " + where + " IS NOT TRUE THEN NULL")
 	}
 	if s.has("visibility") {
-		return text.String() + " ELSE " + s.column("visibility", "") + " END"
+		for _, word := range append([]string{"private"}, classes...) {
+			fmt.Fprintf(&text, " WHEN %s = '%s' THEN '%s'", s.column("visibility", ""), word, word)
+		}
+		return text.String() + " END"
 	}
 	for _, class := range classes {
 		if s.has(class) {
