@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -53,12 +54,8 @@ func (r *Run) Do(ctx context.Context) (*Tally, error) {
 	}
 	t.Sample = len(sample)
 	r.Begin(len(sample))
-	end := ctx
-	if r.Duration > 0 {
-		var cancel context.CancelFunc
-		end, cancel = context.WithTimeout(ctx, r.Duration)
-		defer cancel()
-	}
+	end, cancel := context.WithTimeout(ctx, cmp.Or(r.Duration, math.MaxInt64))
+	defer cancel()
 	failed := 0
 	for i, id := range sample {
 		leave, err := r.enter(end, 1)
