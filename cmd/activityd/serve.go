@@ -199,9 +199,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		front.Auth = auth.tokens
 	}
 	c.push.offer(&front, b)
-	if b.requestsDB != nil {
-		front.Shadow = s.newJudge().Judge
-	}
+	s.offerShadow(&front)
 	s.api = api.New(front)
 	return s
 }
@@ -480,14 +478,17 @@ func (s *service) newAuditor(pacer *bulk.Pacer) *audit.Auditor {
 	})
 }
 
-// newJudge returns what compares answers of the site, on the connections of the API's other requests.
-func (s *service) newJudge() *shadow.Judge {
-	return shadow.NewJudge(shadow.NewComparer(shadow.Options{
-		DB: s.requestsDB, Index: s.index, Reads: s.config.readerOptions(s.index.Settings()),
+// offerShadow has the API compare answers of the site, on the connections of its other requests, if it has any.
+func (s *service) offerShadow(front *api.Config) {
+	if s.requestsDB == nil {
+		return
+	}
+	front.Shadow = shadow.NewJudge(shadow.NewComparer(shadow.Options{
+		DB: s.requestsDB, Index: s.index.Unprolonged(), Reads: s.config.readerOptions(s.index.Settings()),
 		Auditor: audit.New(audit.Options{
 			Sets: s.index, Truth: contacts.NewMySQL(s.requestsDB), Tasks: s.queue, ActiveOnly: s.config.materialize == materializeActive,
 		}),
-	}))
+	})).Judge
 }
 
 // noHints is for reads that change nothing.

@@ -174,7 +174,7 @@ func TestShadowWithTheRightToReadOnly(t *testing.T) {
 	var database string
 	must(t, m.db.QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&database))
 	user := "reader_" + database
-	for _, statement := range []string{"CREATE USER " + user + "@localhost IDENTIFIED BY ''", "GRANT SELECT ON " + database + ".* TO " + user + "@localhost"} {
+	for _, statement := range []string{"CREATE USER " + user + "@localhost IDENTIFIED BY ''", fmt.Sprintf("GRANT SELECT ON %s.* TO %s@localhost", database, user)} {
 		_, err := m.db.ExecContext(t.Context(), statement)
 		must(t, err)
 	}
@@ -278,7 +278,7 @@ func TestShadowBesideChanges(t *testing.T) {
 	r := startAll(t)
 	const n = 60
 	changes := func(seed uint64) *changer { // each has later dates
-		return &changer{Site: r.site, random: rand.New(rand.NewPCG(seed, 1)), from: 1000, n: n, date: 1_000_000 * (seed + 1)} //nolint:gosec // a test repeats
+		return &changer{Site: r.site, random: rand.New(rand.NewPCG(seed, 1)), from: 1000, n: n, date: 1_000_000 * (seed + 1)}
 	}
 	load(t, changes(0))
 	succeed(t, append([]string{"backfill"}, r.flags()...)...)

@@ -229,9 +229,7 @@ func New(cfg Config) *Server {
 	s.echo.GET("/v1/users/:id/mutes", s.listMutes, s.require(auth.Write))
 	s.echo.PUT("/v1/users/:id/mutes", s.putMute, s.require(auth.Write))
 	s.echo.DELETE("/v1/users/:id/mutes", s.deleteMute, s.require(auth.Write))
-	s.echo.POST(pathOfQueues+":queue/claim", s.claimTasks, s.require(auth.Work))
-	s.echo.POST(pathOfQueues+":queue/finish", s.finishTasks, s.require(auth.Work))
-	s.echo.POST(pathOfQueues+":queue/extend", s.extendLease, s.require(auth.Work))
+	s.addWorkerRoutes()
 	s.echo.POST(pathOfShadow, s.compareAnswer, s.require(auth.Inspect))
 	s.addViewerRoutes()
 	// The rest needs no token, under any Host: load balancers have no tokens and choose

@@ -116,6 +116,12 @@ type lentJSON struct {
 	Enqueued    int64           `json:"enqueued_ms"`
 }
 
+func (s *Server) addWorkerRoutes() {
+	s.echo.POST(pathOfQueues+":queue/claim", s.claimTasks, s.require(auth.Work))
+	s.echo.POST(pathOfQueues+":queue/finish", s.finishTasks, s.require(auth.Work))
+	s.echo.POST(pathOfQueues+":queue/extend", s.extendLease, s.require(auth.Work))
+}
+
 // claimTasks lends tasks to a worker, and waits until there are some. What cannot be sent to the worker any
 // more is given back.
 func (s *Server) claimTasks(c echo.Context) error {

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -45,7 +46,7 @@ func testSightings(t *testing.T) {
 			})
 		}
 		want = append(want, contacts.Sighting{Photo: gone})
-		got, err := w.Store.(*contacts.MySQL).Sightings(t.Context(), v, append(photos, gone))
+		got, err := w.Store.(*contacts.MySQL).Sightings(t.Context(), v, slices.Concat(photos, []uint64{gone}))
 		equal(t, fmt.Sprintf("Sightings under %+v", r), got, err, want)
 	}
 }

@@ -101,7 +101,7 @@ func classify(due contacts.Album, theirs []uint64, sightings map[uint64]contacts
 		}
 		return judged{HiddenByTheirs, cause, first.ID, why}
 	}
-	if slices.EqualFunc(due.Photos, theirs, func(p contacts.Photo, id uint64) bool { return p.DateUpload == sightings[id].DateUpload }) && !hasTwice(theirs) {
+	if slices.EqualFunc(due.Photos, theirs, func(p contacts.Photo, id uint64) bool { return p.DateUpload == sightings[id].DateUpload }) && !hasTwice(theirs) && isOfOne(theirs, sightings) {
 		return judged{OrderOfEquals, "", theirs[differsAt(due.Photos, theirs)], "the dates are the same, and ours has the higher id first"}
 	}
 	for _, id := range theirs {
@@ -203,6 +203,8 @@ func sameContact(due contacts.Album, theirs []uint64, sightings map[uint64]conta
 		case slices.Contains(theirs, p.ID):
 		case sightings[p.ID].Visibility != contacts.Public:
 			return judged{HiddenByTheirs, Visibility, p.ID, fmt.Sprintf("the photo is for %s, and not public", sightings[p.ID].Visibility)}
+		case len(theirs) < len(due.Photos) && slices.Equal(theirs, idsOf(due.Photos[:len(theirs)])):
+			return judged{HiddenByTheirs, Deleted, p.ID, "nothing in our tables is against it, and theirs ends before it: if the site shows fewer photos, the limit is to be that number"}
 		default:
 			return judged{HiddenByTheirs, Deleted, p.ID, "nothing in our tables is against it, and theirs shows others of this owner: the site has a condition of its own on photos, such as deletion"}
 		}

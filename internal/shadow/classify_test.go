@@ -51,6 +51,8 @@ func TestClassify(t *testing.T) {
 		"another order within a second":            {ids{11, 10, 12}, ids{10, 11, 12}, none, OrderOfEquals, "", 10},
 		"cut off within a second":                  {ids{11}, ids{10}, none, OrderOfEquals, "", 10},
 		"two contacts in a second":                 {ids{20, 21}, ids{11, 10, 12, 13}, none, OrderOfEquals, "", 11},
+		"two contacts at once in a second":         {ids{11, 10}, ids{11, 20}, none, AnotherContact, "", 20},
+		"theirs ends early":                        {ids{11, 10, 12}, ids{11, 10}, none, HiddenByTheirs, Deleted, 12},
 		"another order":                            {ids{11, 12, 13}, ids{13, 12, 11}, none, Unexplained, "", 13},
 		"a photo twice":                            {ids{11, 10}, ids{11, 11}, none, Unexplained, "", 11},
 		"more of the same contact":                 {ids{11, 12}, ids{11, 12, 13}, none, Unexplained, "", 13},

@@ -35,13 +35,19 @@ type Options struct {
 }
 
 // Comparer compares answers. It changes nothing, and is safe for concurrent use.
-type Comparer struct{ options Options }
+type Comparer struct {
+	options   Options
+	auditTime time.Duration // for looking at a set again
+}
+
+// auditTime is twice what the audit pauses for a set that never rests.
+const auditTime = 15 * time.Second
 
 // NewComparer returns a comparer.
 func NewComparer(o Options) *Comparer {
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Reads.Uncounted, o.Reads.WalkTimeout = true, o.Timeout
-	return &Comparer{o}
+	return &Comparer{o, auditTime}
 }
 
 // DefaultTimeout is the default of [Options.Timeout].
@@ -123,13 +129,13 @@ func (c *Comparer) Compare(ctx context.Context, own Statement, v contacts.Viewer
 			slices.Reverse(order)
 		}
 		for _, i := range order {
-			var err error
 			if costs[i], err = both[i](); err != nil {
 				return out, err
 			}
 		}
 		out.Theirs, out.Ours, out.Walked = costs[0], costs[1], ours.Trace.WalkReason
-		return out, s.judge(ctx, &out, ours, theirs)
+		err = s.judge(ctx, &out, ours, theirs)
+		return out, err
 	})
 }
 
@@ -141,30 +147,39 @@ func (c *Comparer) compareAnswer(ctx context.Context, v contacts.Viewer, limit i
 			return out, err
 		}
 		out.Walked = ours.Trace.WalkReason
-		return out, s.judge(ctx, &out, ours, theirs)
+		err = s.judge(ctx, &out, ours, theirs)
+		return out, err
 	})
 }
 
 // compare calls do with a snapshot. A set that it finds behind is looked at once more when the transaction has ended,
 // as the audit takes its time.
 func (c *Comparer) compare(ctx context.Context, v contacts.Viewer, limit int, do func(ctx context.Context, s *snapshot, readSet time.Duration) (Comparison, error)) (Comparison, error) {
-	whole := 5*c.options.Timeout + 5*time.Second
-	bounded, cancel := context.WithTimeout(ctx, whole)
-	defer cancel()
 	var out Comparison
-	err := c.inSnapshot(bounded, v, limit, func(s *snapshot, readSet time.Duration) (err error) {
-		out, err = do(bounded, s, readSet)
-		return err
+	err := within(ctx, 5*c.options.Timeout+5*time.Second, v, func(ctx context.Context) error {
+		return c.inSnapshot(ctx, v, limit, func(s *snapshot, readSet time.Duration) (err error) {
+			out, err = do(ctx, s, readSet)
+			return err
+		})
 	})
-	switch {
-	case err != nil && bounded.Err() != nil && ctx.Err() == nil: // each statement alone would have been ended by the server
-		return Comparison{}, fmt.Errorf("compare the answers for member %s: %w: no answer within %v", v.ID, mysql.ErrUnavailable, whole)
-	case err != nil:
+	if err == nil && out.Difference != nil && out.Difference.Class == Lag {
+		err = within(ctx, c.auditTime, v, func(ctx context.Context) error { return c.lookAgain(ctx, out.Difference) })
+	}
+	if err != nil {
 		return Comparison{}, err
-	case out.Difference != nil && out.Difference.Class == Lag:
-		return out, c.lookAgain(ctx, out.Difference)
 	}
 	return out, nil
+}
+
+// within calls do, and no longer than limit: a server that hangs ends no statement.
+func within(ctx context.Context, limit time.Duration, v contacts.Viewer, do func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := do(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("compare the answers for member %s: %w: no answer within %v", v.ID, mysql.ErrUnavailable, limit)
+	}
+	return err
 }
 
 // inSnapshot reads the set, and then calls do in a transaction that sees one instant: that of its first read.
@@ -256,12 +271,14 @@ func (s *snapshot) theirs(ctx context.Context, own Statement) ([]uint64, error) 
 // when the server refuses a write.
 var errBroken = errors.New("if it is so each time, the statement calls a function that changes something, which a read-only transaction refuses")
 
+// photosOf reads the answer to its end, though it keeps limit photos at most: ctx ends a read, but not what Close
+// does to throw the rest away.
 func (s *snapshot) photosOf(ctx context.Context, own Statement) (ids []uint64, err error) {
 	rows, err := s.tx.QueryContext(ctx, own.text, own.bind(s.viewer, s.limit)...)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = cmp.Or(err, rows.Err(), rows.Close()) }()
+	defer func() { _ = rows.Close() }() // rows.Err has said it
 	columns, err := rows.Columns()
 	if err != nil {
 		return nil, err
@@ -270,18 +287,23 @@ func (s *snapshot) photosOf(ctx context.Context, own Statement) (ids []uint64, e
 	for i := range into {
 		into[i] = new(sql.RawBytes)
 	}
-	for len(ids) < s.limit && rows.Next() {
-		if err := rows.Scan(into...); err != nil {
-			return nil, err
+	var wrong error
+	for rows.Next() {
+		if wrong != nil || len(ids) == s.limit {
+			continue
+		}
+		if wrong = rows.Scan(into...); wrong != nil {
+			continue
 		}
 		text := string(*into[0].(*sql.RawBytes)) //nolint:errcheck,forcetypeassert // it is made above
 		id, err := strconv.ParseUint(text, 10, 64)
 		if err != nil || id == 0 {
-			return nil, fmt.Errorf("its column %s has %.40q: want the id of a photo in the first column", columns[0], text)
+			wrong = fmt.Errorf("its column %s has %.40q: want the id of a photo in the first column", columns[0], text)
+			continue
 		}
 		ids = append(ids, id)
 	}
-	return ids, nil
+	return ids, cmp.Or(rows.Err(), wrong)
 }
 
 // ours reads as the API does, by the set and with its proof.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -53,12 +54,8 @@ func (r *Run) Do(ctx context.Context) (*Tally, error) {
 	}
 	t.Sample = len(sample)
 	r.Begin(len(sample))
-	end := ctx
-	if r.Duration > 0 {
-		var cancel context.CancelFunc
-		end, cancel = context.WithTimeout(ctx, r.Duration)
-		defer cancel()
-	}
+	end, cancel := context.WithTimeout(ctx, cmp.Or(r.Duration, math.MaxInt64))
+	defer cancel()
 	failed := 0
 	for i, id := range sample {
 		leave, err := r.enter(end, 1)
@@ -82,7 +79,8 @@ func (r *Run) Do(ctx context.Context) (*Tally, error) {
 		case ctx.Err() == nil && (errors.Is(err, ErrTooSlow) || bulk.Judge(err) == bulk.Own):
 			t.fail(err)
 			r.GaveUp(id, err)
-			if failed++; failed < maxFailed {
+			failed++
+			if failed < maxFailed {
 				continue
 			}
 			err = fmt.Errorf("%d members in a row: %w", failed, err)
@@ -105,7 +103,9 @@ func (r *Run) patiently(ctx context.Context, id member.ID, theirsFirst bool) (Co
 		case time.Since(began) >= r.Patience:
 			return c, fmt.Errorf("given up after %v: %w", r.Patience, err)
 		}
-		if broken++; !errors.Is(err, errBroken) {
+		if errors.Is(err, errBroken) {
+			broken++
+		} else {
 			broken = 0
 		}
 		if broken == maxFailed {
@@ -140,19 +140,9 @@ func (r *Run) sample(ctx context.Context) ([]member.ID, error) {
 	var chosen []member.ID
 	seen := int64(0)
 	for after := r.Range.First - 1; ; {
-		leave, err := r.enter(ctx, 0) // the rate is that of comparisons
+		page, err := r.page(ctx, after)
 		if err != nil {
 			return nil, err
-		}
-		bounded, cancel := context.WithTimeout(ctx, r.Patience)
-		page, err := r.Members.Members(bounded, after, listBatch)
-		cancel()
-		leave()
-		if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("%w: no answer within %v", mysql.ErrUnavailable, r.Patience)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list the members after %s: %w", after, err)
 		}
 		for _, id := range page {
 			if id > r.Range.Last {
@@ -175,4 +165,23 @@ func (r *Run) sample(ctx context.Context) ([]member.ID, error) {
 	}
 	rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
 	return chosen, nil
+}
+
+// page lists the members after one, as far as a page goes.
+func (r *Run) page(ctx context.Context, after member.ID) ([]member.ID, error) {
+	leave, err := r.enter(ctx, 0) // the rate is that of comparisons
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	bounded, cancel := context.WithTimeout(ctx, r.Patience)
+	defer cancel()
+	ids, err := r.Members.Members(bounded, after, listBatch)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: no answer within %v", mysql.ErrUnavailable, r.Patience)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the members after %s: %w", after, err)
+	}
+	return ids, nil
 }

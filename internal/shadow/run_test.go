@@ -50,7 +50,8 @@ func TestSample(t *testing.T) {
 	}
 	got, err := sampler(all, bulk.Range{First: 4, Last: 10}, n).sample(t.Context())
 	must(t, err)
-	if slices.Sort(got); !slices.Equal(got, []member.ID{4, 7, 10}) {
+	slices.Sort(got)
+	if !slices.Equal(got, []member.ID{4, 7, 10}) {
 		t.Errorf("of a range: %v", got)
 	}
 	if _, err := sampler(all, bulk.Range{First: 5, Last: 6}, n).sample(t.Context()); !errors.Is(err, contacts.ErrNoMember) {
@@ -74,7 +75,8 @@ func (p pages) Members(_ context.Context, after member.ID, limit int) (ids []mem
 func TestSampleOfManyPages(t *testing.T) {
 	t.Parallel()
 	got, err := sampler(pages{}, bulk.All, 30_000).sample(t.Context())
-	if must(t, err); len(got) != 25_000 {
+	must(t, err)
+	if len(got) != 25_000 {
 		t.Errorf("%d of 25,000", len(got))
 	}
 	failed := errors.New("failed")

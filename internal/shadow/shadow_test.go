@@ -38,13 +38,13 @@ const control = `
 WITH mine AS (
   SELECT p.id, p.owner_id, p.date_upload
   FROM (SELECT contact_id FROM contacts WHERE user_id = :viewer
-        UNION SELECT contact_id FROM asked WHERE user_id = :viewer AND EXISTS (SELECT * FROM quirks WHERE viewer = :viewer AND what = 'hidden_by_ours/relation')) c
+        UNION SELECT contact_id FROM asked WHERE user_id = :viewer AND EXISTS (SELECT 1 FROM quirks WHERE viewer = :viewer AND what = 'hidden_by_ours/relation')) c
   JOIN photos p ON p.owner_id = c.contact_id
   LEFT JOIN contacts g ON g.user_id = p.owner_id AND g.contact_id = :viewer
   LEFT JOIN quirks q ON q.viewer = :viewer
-  WHERE (COALESCE(q.what, '') = 'hidden_by_ours/block' OR NOT EXISTS (SELECT * FROM blocks b WHERE b.user_id = p.owner_id AND b.blocked_id = :viewer))
+  WHERE (COALESCE(q.what, '') = 'hidden_by_ours/block' OR NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id = p.owner_id AND b.blocked_id = :viewer))
     AND (COALESCE(q.what, '') = 'hidden_by_ours/visibility' OR p.visibility = 'public' OR p.visibility = 'friends' AND g.is_friend OR p.visibility = 'family' AND g.is_family)
-    AND (COALESCE(q.what, '') <> 'hidden_by_theirs/block' OR NOT EXISTS (SELECT * FROM blocks b WHERE b.user_id = :viewer AND b.blocked_id = p.owner_id))
+    AND (COALESCE(q.what, '') <> 'hidden_by_theirs/block' OR NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id = :viewer AND b.blocked_id = p.owner_id))
     AND (COALESCE(q.what, '') <> 'hidden_by_theirs/relation' OR g.user_id IS NOT NULL)
     AND (COALESCE(q.what, '') <> 'hidden_by_theirs/visibility' OR p.visibility = 'public')
     AND (COALESCE(q.what, '') <> 'hidden_by_theirs/deleted' OR p.title <> 'deleted')

@@ -59,7 +59,8 @@ type parser struct {
 	names  []string
 	words  []string // in capitals, the last two
 	count  int      // of words
-	member bool     // a dot comes before what follows
+	named  bool     // the last token was a name, quoted or not
+	member bool     // it was a dot behind a name: what follows at once is a name, too
 	ended  bool     // by a semicolon
 }
 
@@ -92,6 +93,7 @@ func (p *parser) next() error {
 	}
 	if skip {
 		p.take(n)
+		p.named, p.member = false, false
 		return nil
 	}
 	if p.ended {
@@ -108,6 +110,7 @@ func (p *parser) next() error {
 			return fmt.Errorf("a quote %c is not closed", c)
 		}
 		p.take(end)
+		p.named = c == '`'
 	case c == '?':
 		return errors.New("it has a ?: want :viewer and :limit")
 	case c == ':' && wordLength(p.rest[1:]) > 0:
@@ -117,7 +120,7 @@ func (p *parser) next() error {
 	default:
 		_, size := utf8.DecodeRuneInString(p.rest)
 		p.take(size)
-		p.member = c == '.'
+		p.named, p.member = false, c == '.' && p.named
 		return nil
 	}
 	p.member = false
@@ -137,7 +140,7 @@ func (p *parser) placeholder() error {
 	}
 	p.names = append(p.names, name)
 	p.out.WriteByte('?')
-	p.rest, p.member = p.rest[1+n:], false
+	p.rest, p.named, p.member = p.rest[1+n:], false, false
 	return nil
 }
 
@@ -153,9 +156,10 @@ func (p *parser) word() error {
 	n := wordLength(p.rest)
 	word := strings.ToUpper(p.rest[:n])
 	p.take(n)
-	isName := p.member // as in t.lock
-	p.member = false
-	if p.count++; p.count == 1 && word != "SELECT" && word != "WITH" {
+	isName := p.member // as in t.lock, but not behind the dot of a number, as in 1.INTO
+	p.named, p.member = word[0] < '0' || word[0] > '9', false
+	p.count++
+	if p.count == 1 && word != "SELECT" && word != "WITH" {
 		return fmt.Errorf("it begins with %s: want a SELECT", word)
 	}
 	last := ""
@@ -181,7 +185,7 @@ func (p *parser) space() (n int, is bool, err error) {
 	switch {
 	case isSpace(rest[0]):
 		return 1, true, nil
-	case rest[0] == '#', strings.HasPrefix(rest, "--") && (len(rest) == 2 || rest[2] <= ' '):
+	case rest[0] == '#', strings.HasPrefix(rest, "--") && (len(rest) == 2 || rest[2] <= ' ' || rest[2] == 0x7f):
 		if end := strings.IndexByte(rest, '\n'); end >= 0 {
 			return end + 1, true, nil
 		}

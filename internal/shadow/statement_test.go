@@ -18,7 +18,7 @@ func TestParseStatement(t *testing.T) {
 		{"(SELECT 1 WHERE 1 = :viewer) UNION (SELECT :limit)", "(SELECT 1 WHERE 1 = ?) UNION (SELECT ?)"},
 		{"SELECT ':viewer; ?', \"it\\\"s :limit\", `a``:viewer` /* :limit ; ' */ FROM p WHERE v = :viewer # :limit", "SELECT ':viewer; ?', \"it\\\"s :limit\", `a``:viewer` /* :limit ; ' */ FROM p WHERE v = ? # :limit"},
 		{"SELECT 'it''s :limit' FROM p WHERE v = :viewer", "SELECT 'it''s :limit' FROM p WHERE v = ?"},
-		{"SELECT @r := 1, t.lock, `update`, 2--:viewer", "SELECT @r := 1, t.lock, `update`, 2--?"},
+		{"SELECT @r := 1, t.lock, `t`.share, d.t.into, `update`, 2--:viewer", "SELECT @r := 1, t.lock, `t`.share, d.t.into, `update`, 2--?"},
 		{"SELECT /*+ NO_INDEX_MERGE(p) */ id FROM p FOR SYSTEM_TIME ALL WHERE v = :viewer", "SELECT /*+ NO_INDEX_MERGE(p) */ id FROM p FOR SYSTEM_TIME ALL WHERE v = ?"},
 	} {
 		s, err := ParseStatement(test.given)
@@ -52,6 +52,12 @@ func TestStatementsThatAreRefused(t *testing.T) {
 		"SELECT :viewer FROM p FOR SHARE":                   "the word SHARE",
 		"SELECT :viewer LOCK IN SHARE MODE":                 "the word LOCK",
 		"SELECT :viewer INTO OUTFILE '/x'":                  "the word INTO",
+		"SELECT :viewer.INTO OUTFILE '/x'":                  "the word INTO",
+		"SELECT :viewer, 1. INTO OUTFILE '/x'":              "the word INTO",
+		"SELECT :viewer, 1.INTO OUTFILE '/x'":               "the word INTO",
+		"SELECT :viewer, 1e5./**/INTO OUTFILE '/x'":         "the word INTO",
+		"SELECT :viewer, a. INTO OUTFILE '/x'":              "the word INTO",
+		"SELECT :viewer --\x7f '\n INTO OUTFILE '/x' -- '":  "the word INTO",
 		"SELECT GET_LOCK('a', :viewer)":                     "the word GET_LOCK",
 		"SELECT NEXT VALUE FOR s, :viewer":                  "NEXT VALUE",
 		"SELECT nextval(s), :viewer":                        "the word NEXTVAL",

@@ -58,7 +58,8 @@ func (t *Tally) add(c Comparison) {
 		f = &Found{}
 		t.Kinds[kind] = f
 	}
-	if f.Count++; f.Example == nil || d.size() < f.Example.size() {
+	f.Count++
+	if f.Example == nil || d.size() < f.Example.size() {
 		f.Example = d
 	}
 }
@@ -105,7 +106,7 @@ type Costs struct {
 
 func (c *Costs) add(one Cost) {
 	c.took = append(c.took, one.Took)
-	c.rows = append(c.rows, uint32(min(one.Rows, math.MaxUint32))) //nolint:gosec // it is bounded
+	c.rows = append(c.rows, uint32(min(one.Rows, math.MaxUint32)))
 	c.Rows += one.Rows
 }
 
