@@ -38,7 +38,7 @@ func (o *bulkOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.resume, "resume", "", "keep the position in this `file`, and go on there if it exists; it is removed in the end")
 	f.IntVar(&o.parallel, "parallel", 4, "max batches at once; fewer while a server is slow")
 	f.IntVar(&o.rate, "rate", 0, "max members a second; 0: as many as the servers can do")
-	f.StringVar(&o.pace, "pace", paceYield, "`yield`: go slower while a server is slow; or full: only wait for one that does not answer")
+	paceFlag(f, &o.pace)
 	progressFlag(f, &o.progress)
 }
 
@@ -48,6 +48,17 @@ const (
 	paceFull  = "full"
 )
 
+func paceFlag(f *pflag.FlagSet, pace *string) {
+	f.StringVar(pace, "pace", paceYield, "`yield`: go slower while a server is slow; or full: only wait for one that does not answer")
+}
+
+func checkPace(pace string) error {
+	if pace != paceYield && pace != paceFull {
+		return fmt.Errorf("--pace: is %q: want %s or %s", pace, paceYield, paceFull)
+	}
+	return nil
+}
+
 func (o *bulkOptions) check(f *pflag.FlagSet) error {
 	var errs []error
 	if o.parallel < 1 || o.parallel > 64 {
@@ -56,9 +67,7 @@ func (o *bulkOptions) check(f *pflag.FlagSet) error {
 	if o.rate < 0 {
 		errs = append(errs, fmt.Errorf("--rate: is %d: want 0 or more", o.rate))
 	}
-	if o.pace != paceYield && o.pace != paceFull {
-		errs = append(errs, fmt.Errorf("--pace: is %q: want %s or %s", o.pace, paceYield, paceFull))
-	}
+	errs = append(errs, checkPace(o.pace))
 	if o.resume != "" && f.Changed("after") {
 		errs = append(errs, errors.New("--after is given beside --resume: want one of the two"))
 	}

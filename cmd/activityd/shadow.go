@@ -27,6 +27,7 @@ type shadowOptions struct {
 	limit    int
 	sample   int
 	rate     int
+	pace     string
 	duration time.Duration
 	timeout  time.Duration
 	progress time.Duration
@@ -45,7 +46,7 @@ func newShadow() *cobra.Command {
 			"is the id of a photo, in the order in which they are shown. --mysql-dsn may have a user with no\n" +
 			"right but SELECT. Nothing is changed.\n\n" +
 			"Members are compared one after the other, at --rate at most, and slower while MySQL or Redis is\n" +
-			"slow. The server ends a statement that takes longer than --timeout; three in a row end the run.\n\n" +
+			"slow, unless --pace is full. The server ends a statement that takes longer than --timeout; three in a row end the run.\n\n" +
 			"A difference has a class: hidden by theirs or by ours (block, relation, visibility, deleted), another\n" +
 			"contact, unexplained, order of equals (photos of one second), lag (a task is pending). The last two\n" +
 			"are harmless. The page shadow.md of the documentation says what each means.\n\n" +
@@ -80,6 +81,7 @@ func (o *shadowOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.limit, "limit", defaultExplained, "photos at most, the value of :limit")
 	f.IntVar(&o.sample, "sample", 1000, "members at most, chosen by chance")
 	f.IntVar(&o.rate, "rate", 10, "max members a second; 0: as many as the servers can do, one after the other")
+	paceFlag(f, &o.pace)
 	f.DurationVar(&o.duration, "duration", 0, "end after this time, whatever is left of the sample; 0: never")
 	f.DurationVar(&o.timeout, "timeout", shadow.DefaultTimeout, "after which the server ends the statement")
 	progressFlag(f, &o.progress)
@@ -101,7 +103,7 @@ func (o *shadowOptions) check() error {
 	wrong(o.rate < 0, "--rate: is %d: want 0 or more", o.rate)
 	wrong(o.duration < 0, "--duration: is %v: want 0 or more", o.duration)
 	wrong(o.timeout < 10*time.Millisecond || o.timeout > time.Minute, "--timeout: is %v: want 10ms to 1m", o.timeout)
-	return errors.Join(errs...)
+	return errors.Join(append(errs, checkPace(o.pace))...)
 }
 
 func runShadow(cmd *cobra.Command, c *config, o *shadowOptions, statement shadow.Statement, within bulk.Range) error {
@@ -126,7 +128,7 @@ func runShadow(cmd *cobra.Command, c *config, o *shadowOptions, statement shadow
 	}
 	auditor := audit.New(audit.Options{Sets: b.index, Truth: b.store, Tasks: b.queue, ActiveOnly: c.materialize == materializeActive})
 	pacer := bulk.NewPacer(bulk.PacerOptions{
-		Parallel: 1, Rate: o.rate, Changed: b.Paced,
+		Parallel: 1, Rate: o.rate, Full: o.pace == paceFull, Changed: b.Paced,
 		Probes: []bulk.Probe{{Name: "MySQL", Ask: bulk.ProbeMySQL(b.store)}, {Name: "Redis", Ask: askingRedis(b.index), Floor: bulk.RedisFloor}},
 	})
 	watching, stop := context.WithCancel(ctx)

@@ -38,7 +38,7 @@ ORDER BY date_upload DESC, id DESC LIMIT :limit`
 // shadowJSONOf runs shadow, and returns its exit code, how many differences it printed, and the summary.
 func shadowJSONOf(t *testing.T, args ...string) (code, differences int, s shadowSummary) {
 	t.Helper()
-	code, out, errs := command(t, nil, append([]string{"shadow", "-o", "json", "--rate=0"}, args...)...)
+	code, out, errs := command(t, nil, append([]string{"shadow", "-o", "json", "--rate=0", "--pace=full"}, args...)...)
 	ended := false
 	for line := range strings.Lines(out) {
 		var l struct{ Summary json.RawMessage }
@@ -142,16 +142,17 @@ func TestShadowRefusesNonsense(t *testing.T) {
 		"it begins with DELETE: want a SELECT":                                {"--control=DELETE FROM photos WHERE owner_id = :viewer"},
 		"want one statement, and there is more behind the semicolon":          {"--control=SELECT :viewer; DROP TABLE photos"},
 		"unknown placeholder :user: want :viewer and :limit":                  {"--control=SELECT :user"},
-		"it has no :viewer":                    {"--control=SELECT 1"},
-		"--limit: is 51: want 1 to 50":         {"--control=SELECT :viewer", "--limit=51"},
-		"--sample: is 0: want 1 to 1000000":    {"--control=SELECT :viewer", "--sample=0"},
-		"--rate: is -1: want 0 or more":        {"--control=SELECT :viewer", "--rate=-1"},
-		"--duration: is -1s: want 0 or more":   {"--control=SELECT :viewer", "--duration=-1s"},
-		"--timeout: is 1ms: want 10ms to 1m":   {"--control=SELECT :viewer", "--timeout=1ms"},
-		"FROM-TO":                              {"9-7", "--control=SELECT :viewer"},
-		"no such member among member 4711":     {"4711", "--control=SELECT :viewer"},
-		"create the missing tables":            {"--control=SELECT id FROM nowhere WHERE a = :viewer"},
-		"You have an error in your SQL syntax": {"--control=SELECT FROM :viewer :limit"},
+		"it has no :viewer":                       {"--control=SELECT 1"},
+		"--limit: is 51: want 1 to 50":            {"--control=SELECT :viewer", "--limit=51"},
+		"--sample: is 0: want 1 to 1000000":       {"--control=SELECT :viewer", "--sample=0"},
+		"--rate: is -1: want 0 or more":           {"--control=SELECT :viewer", "--rate=-1"},
+		"--pace: is \"idle\": want yield or full": {"--control=SELECT :viewer", "--pace=idle"},
+		"--duration: is -1s: want 0 or more":      {"--control=SELECT :viewer", "--duration=-1s"},
+		"--timeout: is 1ms: want 10ms to 1m":      {"--control=SELECT :viewer", "--timeout=1ms"},
+		"FROM-TO":                                 {"9-7", "--control=SELECT :viewer"},
+		"no such member among member 4711":        {"4711", "--control=SELECT :viewer"},
+		"create the missing tables":               {"--control=SELECT id FROM nowhere WHERE a = :viewer"},
+		"You have an error in your SQL syntax":    {"--control=SELECT FROM :viewer :limit"},
 		"its column name has \"member\": want the id of a photo in the first column": {"--control=SELECT 'member' AS name, :viewer"},
 		"its column id has \"\": want the id of a photo":                             {"--control=SELECT NULL AS id, :viewer"},
 		"which a read-only transaction refuses":                                      {"--control=SELECT :viewer FROM (SELECT 1) x WHERE change_it() = 1"},
@@ -287,7 +288,9 @@ func TestShadowBesideChanges(t *testing.T) {
 	var all sync.WaitGroup
 	for seed := range uint64(2) {
 		all.Go(func() {
-			for c := changes(seed + 1); ctx.Err() == nil; {
+			tick := time.NewTicker(5 * time.Millisecond)
+			defer tick.Stop()
+			for c := changes(seed + 1); ctx.Err() == nil; <-tick.C {
 				if err := c.change(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, contacts.ErrNoMember) {
 					t.Errorf("change: %v", err)
 					return

@@ -3,6 +3,7 @@ package admit
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,12 +22,13 @@ type Lateness struct {
 	mu   sync.Mutex
 	last time.Time     // when Run last looked; zero: it does not run
 	by   time.Duration // by how much that was late
-	was  []lateAt      // the latest last, each larger than all that follow
+	sum  time.Duration // by how much all looks were late
+	was  []lateAt      // of lateKept, the latest last
 }
 
 type lateAt struct {
-	at time.Time // when it was found
-	by time.Duration
+	at     time.Time     // when it was found
+	before time.Duration // the sum until then
 }
 
 // Run measures until ctx ends; it returns nil.
@@ -53,20 +55,14 @@ func (l *Lateness) note(now time.Time) {
 	defer l.mu.Unlock()
 	by := l.overdue(now)
 	l.last, l.by = now, by
-	for len(l.was) > 0 && l.was[len(l.was)-1].by <= by {
-		l.was = l.was[:len(l.was)-1]
+	if by > 0 {
+		l.was = append(l.was, lateAt{now, l.sum})
+		l.sum += by
+		late.Add(by.Seconds())
 	}
 	for len(l.was) > 0 && now.Sub(l.was[0].at) > lateKept {
 		l.was = l.was[1:]
 	}
-	if by > 0 {
-		l.was = append(l.was, lateAt{now, by})
-	}
-	worst := by
-	if len(l.was) > 0 {
-		worst = l.was[0].by
-	}
-	late.Set(worst.Seconds())
 }
 
 // overdue returns by how much the next look is late.
@@ -84,16 +80,15 @@ func (l *Lateness) Now() time.Duration {
 	return max(l.by, l.overdue(time.Now()))
 }
 
-// Since returns by how much the process was late at worst since then, also if it is now. It
+// Since returns for how long of the time since then the process was late, also if it is now. It
 // remembers ten seconds.
 func (l *Lateness) Since(then time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	worst := l.overdue(time.Now())
-	for _, was := range l.was { // the first that is not older is the largest of them
-		if was.at.After(then) {
-			return max(worst, was.by)
-		}
+	now := time.Now()
+	sum := l.overdue(now)
+	if i := slices.IndexFunc(l.was, func(was lateAt) bool { return was.at.After(then) }); i >= 0 {
+		sum += l.sum - l.was[i].before
 	}
-	return worst
+	return min(sum, max(0, now.Sub(then))) // it may have begun before
 }

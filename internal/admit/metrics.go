@@ -12,7 +12,7 @@ var (
 	refused = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_reads_refused_total", Help: "Reads that were refused before anything was asked, as too many came.",
 	})
-	late = promauto.NewGauge(prometheus.GaugeOpts{
-		Name: "activityd_late_seconds", Help: "By how much the process itself was late at worst, of what it wanted to do at a time in the last seconds.",
+	late = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "activityd_late_seconds_total", Help: "For how long the process wanted to run and did not.",
 	})
 )

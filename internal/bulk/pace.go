@@ -49,8 +49,8 @@ const (
 	ceiling       = 100 * time.Millisecond // slow, whatever is usual
 	usualRise     = 20 * time.Minute       // in which the usual time may rise by its own size: 5 % a minute
 	minPause      = 100 * time.Millisecond // between batches, when one at once is too many
-	maxPause      = 10 * time.Second
-	maxProbePause = 5 * time.Second // between two questions to a server that does not answer
+	pauseRounds   = 3                      // the longest pause, in rounds: one whole round at least is in it, wherever it begins
+	maxProbePause = 5 * time.Second        // between two questions to a server that does not answer
 )
 
 // Mode is how a [Pacer] finds the servers.
@@ -169,7 +169,7 @@ func (p *Pacer) tryEnter(n int) (changed <-chan struct{}, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.inside >= p.pace.Batches {
-		return p.changed, maxPause // the channel is closed when there is room
+		return p.changed, p.maxPause() // the channel is closed when there is room
 	}
 	now := time.Now()
 	if wait := p.entered.Add(max(p.pace.Pause, p.share)).Sub(now); wait > 0 {
@@ -271,7 +271,7 @@ func (p *Pacer) next() Pace {
 		if now.Batches > 1 {
 			now.Batches /= 2
 		} else {
-			now.Pause = min(max(2*now.Pause, minPause), maxPause)
+			now.Pause = min(max(2*now.Pause, minPause), p.maxPause())
 		}
 		return now
 	}
@@ -285,6 +285,9 @@ func (p *Pacer) next() Pace {
 	}
 	return Pace{Batches: now.Batches}
 }
+
+// maxPause returns how long a pause may be: 3 s, unless the Interval is another.
+func (p *Pacer) maxPause() time.Duration { return pauseRounds * roundAnswers * p.options.Interval }
 
 // slowest returns the server that takes the most times its usual, of those that are
 // above a share of what is slow; or nil.

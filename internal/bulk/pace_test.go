@@ -96,16 +96,16 @@ func TestASlowServerHalvesAndThenPauses(t *testing.T) {
 		pass(60 * time.Second)
 		wants(t, p, bulk.Slowed, 1)
 		s := p.Pace()
-		if s.Pause != 10*time.Second || s.Server != "MySQL" {
+		if s.Pause != 3*time.Second || s.Server != "MySQL" {
 			t.Errorf("after a minute: %s", s)
 		}
-		for _, want := range []string{"MySQL answers in 80 ms, usually 1", "a batch every 10s at most"} {
+		for _, want := range []string{"MySQL answers in 80 ms, usually 1", "a batch every 3s at most"} {
 			if !strings.Contains(s.String(), want) {
 				t.Errorf("%q does not say %q", s, want)
 			}
 		}
 		mysql.takes(time.Millisecond)
-		pass(8 * (round + 10*time.Millisecond)) // 5 s, 2.5 s, … 0.1 s, none
+		pass(6 * (round + 10*time.Millisecond)) // 1.5 s, 0.75 s, … 0.1 s, none
 		wants(t, p, bulk.Free, 1)
 		pass(8 * (round + 10*time.Millisecond))
 		wants(t, p, bulk.Free, 8)
@@ -220,7 +220,7 @@ func TestAnOverloadIsNotUsual(t *testing.T) {
 		running.Go(func() { p.Run(ctx) })
 		pass(time.Minute)
 		wants(t, p, bulk.Slowed, 1)
-		if s := p.Pace(); s.Pause != 10*time.Second || !strings.Contains(s.String(), "MySQL answers in 400 ms") {
+		if s := p.Pace(); s.Pause != 3*time.Second || !strings.Contains(s.String(), "MySQL answers in 400 ms") {
 			t.Errorf("said %q", s)
 		}
 		mysql.takes(80 * time.Millisecond) // near the ceiling no batch is added
@@ -368,7 +368,7 @@ func TestEnterKeepsToTheNumberAndThePause(t *testing.T) {
 			}
 			leave()
 		}
-		if took := time.Since(start); took < 20*time.Second {
+		if took := time.Since(start); took < 6*time.Second {
 			t.Errorf("three batches began within %v", took)
 		}
 	})

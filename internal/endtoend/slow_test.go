@@ -91,8 +91,8 @@ func TestSlowServers(t *testing.T) {
 	idle, walks := s.metric(t, "go_goroutines"), s.walks(t, withoutRedis...)
 	// First, while nothing else has made a walk necessary: a process that is late takes no walk for that.
 	s.goThrough(t, []trouble{{"the process runs for a tenth of the time", false, turns(s.program.freeze, s.program.thaw, 100*time.Millisecond)}})
-	// One may, as Redis is late, too, where the machine has other things to do; of a node that is given up, all do.
-	if n := s.walks(t, withoutRedis...) - walks; n > slowReaders/4 {
+	// Some may, as Redis is late, too, where the machine has other things to do; of a node that is given up, nearly all do.
+	if n := s.walks(t, withoutRedis...) - walks; n > slowReaders*slowReads/3 {
 		t.Errorf("%d reads walked because the process was late", n)
 	}
 	s.goThrough(t, []trouble{

@@ -44,7 +44,7 @@ type Options struct {
 	Min         int           // the index's Min: a smaller set is complete; default 10
 	IndexWait   time.Duration // how long a read waits for Redis before it walks; default 250 ms
 	WalkTimeout time.Duration // how long a walk may take; default 10 s
-	// Late returns by how much the process itself was late since a time, as [admit.Lateness] does: a
+	// Late returns for how long the process itself was late since a time, as [admit.Lateness] does: a
 	// reply of Redis that is late because of that does not become a walk. Default: it never was.
 	Late func(since time.Time) time.Duration
 	// Uncounted: the reads are not those of viewers. They have no metrics, and go by sets that are

@@ -170,11 +170,10 @@ func (ns *Nodes) inspect(ctx context.Context, n *Node) *inspection {
 var errLate = fmt.Errorf("%w: this process was late to see an answer", context.Canceled)
 
 // lateShare: a process that was late by one in so many parts of the time that a probe has may have
-// missed the answer of a node. It is the longest time for which it did not run that counts: one that runs for a tenth of
-// each second is late by 0.9 s. That is believed of lateProbes in a row: a process may be late for long.
+// missed the answer of a node. That is believed of lateProbes in a row: a process may be late for long.
 const (
-	lateShare  = 4
-	lateProbes = 2
+	lateShare  = 2
+	lateProbes = 4
 )
 
 // askProbe sends the commands of a probe, and returns the run of the server. A node that does not
@@ -235,7 +234,7 @@ func (n *Node) execProbe(ctx context.Context, commands []*Command) {
 // is no error, so that [Nodes.State] is up to date, the metrics say which nodes can be used,
 // calls to nodes that do not answer fail at once, and data that may be old are deleted. It
 // calls report with the time at which each probe began, and what it found. If late is not nil, it
-// returns by how much this process itself was late since a time: then an answer that does not come
+// returns for how long this process itself was late since a time: then an answer that does not come
 // says nothing of the node. Call it once.
 func (ns *Nodes) Watch(ctx context.Context, late func(since time.Time) time.Duration, report func(began time.Time, s Status)) error {
 	defer ns.purges.Wait()
