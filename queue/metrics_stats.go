@@ -32,7 +32,7 @@ const maxWarned = 100
 var (
 	descTasks   = statsDesc("tasks", "Tasks in the database by queue, type and state; at most 100,000 of each queue and state are counted.", "queue", "type", "state")
 	descOldest  = statsDesc("oldest_waiting_seconds", "How long ago the oldest waiting task of a queue was enqueued; 0: none waits.", "queue")
-	descDue     = statsDesc("oldest_due_seconds", "How long ago the oldest task of a queue became due that is not done: it waits, runs, or was postponed or failed and is tried again; 0: none.", "queue")
+	descDue     = statsDesc("oldest_due_seconds", "How long ago the oldest task of a queue became due that is not done; 0: none.", "queue")
 	descPaused  = statsDesc("queue_paused", "1 if the queue is paused.", "queue")
 	descCapped  = statsDesc("counts_capped", "1 if a state of the queue has more tasks than are counted.", "queue")
 	descSuccess = statsDesc("stats_success", "1 if the last look at the queues succeeded, 0 if not.")

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // commandsFile is written from the code by "make pages".
@@ -21,11 +20,11 @@ var write = flag.Bool("write", false, "write docs/commands.md and docs/settings.
 const (
 	commandsHead = `# Commands
 
-` + "`activityd COMMAND --help` and `man activityd-COMMAND`" + ` say all about each. Flags that are [settings](settings.md) are not listed: commands
-that need one take it as ` + "`serve`" + ` does.
+` + "`activityd COMMAND --help` and `man activityd-COMMAND`" + ` say all about each, and have its flags. A command
+that needs a [setting](settings.md) takes it as ` + "`serve`" + ` does.
 
-| command | does | its own flags | more |
-|---|---|---|---|
+| command | does | more |
+|---|---|---|
 `
 	commandsFoot = `
 To have your shell complete commands, flags and their values:
@@ -78,21 +77,14 @@ func TestThePageOfCommands(t *testing.T) {
 func commandsPage() string {
 	var page strings.Builder
 	page.WriteString(commandsHead)
-	settings := newServe().Flags()
 	var list func(cmd *cobra.Command)
 	list = func(cmd *cobra.Command) {
 		for _, sub := range cmd.Commands() {
 			if !sub.IsAvailableCommand() {
 				continue
 			}
-			var flags []string
-			sub.LocalFlags().VisitAll(func(f *pflag.Flag) {
-				if !f.Hidden && f.Name != "help" && settings.Lookup(f.Name) == nil {
-					flags = append(flags, "`--"+f.Name+"`")
-				}
-			})
 			use := strings.ReplaceAll(strings.TrimSuffix(sub.UseLine(), " [flags]"), "|", `\|`)
-			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", use, sub.Short, strings.Join(flags, " "), morePages[sub.CommandPath()])
+			fmt.Fprintf(&page, "| `%s` | %s | %s |\n", use, sub.Short, morePages[sub.CommandPath()])
 			list(sub)
 		}
 	}

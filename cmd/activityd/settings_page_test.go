@@ -64,9 +64,8 @@ A setting has one name everywhere: ` + "`ACTIVITYD_NEED`" + `. Its value comes f
 3. the file that ` + "`--config FILE` or `ACTIVITYD_CONFIG`" + ` names;
 4. its default.
 
-That is so for all commands: each takes the settings that it needs. Packages bring the file ` + "`/etc/activityd/environment`" + `,
-and ` + "`activityd tasks stats --config /etc/activityd/environment`" + ` works on what the service works on. The file has the form
-that systemd's ` + "`EnvironmentFile=`" + ` and shells read, too:
+That is so for all commands: each takes the settings that it needs. Packages bring the file ` + "`/etc/activityd/environment`" + `.
+It has the form that systemd's ` + "`EnvironmentFile=`" + ` and shells read, too:
 
 ` + "```sh" + `
 # The site's database, and sets for its active members only.
@@ -77,12 +76,8 @@ ACTIVITYD_MATERIALIZE=active
 - Put a value in single quotes if it has other characters than letters, digits and ` + "`:/.,=@_-`" + `. Without quotes activityd reads
   it as systemd does, and a shell may not: ` + "`$`, `&` and `(`" + ` mean something there. Blanks, quotes and backslashes without
   quotes around them are refused. A comment has a line of its own.
-- A name in the file that is no setting is refused, with the nearest that is one. In the environment it is warned of:
-  Kubernetes makes such variables for a service of this name.
-- A value out of bounds is refused at the start, and so are tables on which activityd cannot work. All that is wrong is told at
-  once. Passwords are never printed.
-- The file is read at the start. To change a setting, restart the process. Only what says so is read again: tokens,
-  certificates and keys.
+- A name in the file that is no setting, and a value out of bounds, are refused at the start. Passwords are never printed.
+- To change a setting, restart the process. Only the files of tokens, certificates and keys are read again.
 - A user who can read the file has the database's password: give it to the service's group alone.
 
 What is not here is a constant. A duration is as in ` + "`90s`, `10m` or `1h30m`" + `.
@@ -96,24 +91,17 @@ an address of Redis may be is in [setup.md](setup.md#redis), [what shares the co
 architecture.`,
 	"The API": `On an address that other machines reach, tokens are needed; see [security.md](security.md). Two processes on one machine
 need two addresses for metrics, too.`,
-	"Tokens of viewers": `With the file of keys a browser asks ` + "`/v1/me`" + ` for its member itself. What the tokens are, who makes them and how keys are
-replaced is in [viewer-tokens.md](viewer-tokens.md). Give all processes with the role ` + "`api`" + ` the same.`,
-	"The log": "The default of `activityd demo` is `warn`.",
+	"Tokens of viewers": `See [viewer-tokens.md](viewer-tokens.md). Give all processes with the role ` + "`api`" + ` the same.`,
+	"The log":           "The default of `activityd demo` is `warn`.",
 	"The index": `Give all processes and commands the same ` + "`ACTIVITYD_NEED`, `ACTIVITYD_HEADROOM` and `ACTIVITYD_MATERIALIZE`" + `. A process with
 other numbers than the sets were built with refuses to start, until ` + "`activityd reset`" + ` deletes the sets and they are built again.
 With ` + "`ACTIVITYD_MATERIALIZE=active`" + ` a set is deleted 30 days after its last read or refill. The larger a set is, the fewer
 reads walk, and the more memory and time each costs; with the settings of Redis as they are by default, keep need and headroom
 together below 129: a larger set takes ten times the memory.`,
-	"Push": `Each platform has keys, or is off, which the log says at the start ("push is off for want of keys"): its devices are then
-kept and not sent to. Of the settings of a platform, the first one switches it on. Only processes with workers read the keys
-and send. **Give all of them the same ones**: any process may take a delivery, and one without the keys puts it off, for 5 s
-to 10 minutes (` + "`activityd_push_postponed_total{reason=\"no_keys\"}`" + `), until one takes it that has them. If none did, it is
-skipped as ` + "`off`" + ` seconds before its event expires. To send from some hosts alone, give the others
-` + "`ACTIVITYD_WORKERS=notify=0,push=0,push_urgent=0`" + `. What else there is to know is in [push.md](push.md).
+	"Push": `[Keys](push.md#keys) says where to get them. Of the settings of a platform, the first one switches it on; the devices of others are
+kept and not sent to. Only processes with workers read the keys and send. **Give all of them the same ones**: any process may take a
+delivery, and one without the keys puts it off, until one takes it that has them. If none did, it is skipped as ` + "`off`" + ` when its
+event expires. To send from some hosts alone, give the others ` + "`ACTIVITYD_WORKERS=notify=0,push=0,push_urgent=0`" + `.
 
-A key's file is read again within two seconds of a change, and at once on SIGHUP. One that cannot be used is logged, and the
-key before stays in use. A browser's subscription is made for one VAPID key: replace that one only if it is lost. Without
-` + "`ACTIVITYD_APNS_KEY_ID`" + ` the key's id is the one in the file's name, or in that of the file that it links to: so another key can
-have another id without a restart. All processes need ` + "`ACTIVITYD_WEBPUSH_ALLOW`" + `, as the API checks subscriptions by it,
-too; it is for tests, and for push services of your own.`,
+All processes need ` + "`ACTIVITYD_WEBPUSH_ALLOW`" + `, as the API checks subscriptions by it, too.`,
 }

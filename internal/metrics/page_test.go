@@ -57,8 +57,7 @@ var sections = []struct {
 const pageHead = `# Metrics
 
 Each process shows them at ` + "`/metrics`" + ` of the operator's listener ([how to scrape it](deploy.md#metrics-and-probes)). Add up what the
-processes show, but for what is a fact of a server: there take the maximum. The last column has the alerts that use a metric; the
-[runbook](runbook.md) says what to do.
+processes show, but for what is a fact of a server: there take the maximum. The [runbook](runbook.md) has the alerts.
 
 Times are in seconds. Labels take few values, whatever clients and sites send: ` + "`type`" + ` is a type of task, ` + "`queue`" + ` a standard queue or
 one that this process works on, ` + "`route`" + ` the template of a route or ` + "`unmatched`" + `, ` + "`token`" + ` the name of a token in use; all else is
@@ -72,7 +71,7 @@ var openLabels = []string{"queue", "type", "route", "method", "code", "token", "
 
 func TestThePageOfMetrics(t *testing.T) {
 	t.Parallel()
-	page := metricsPage(t, everything(), alerts(t))
+	page := metricsPage(t, everything())
 	if *write {
 		if err := os.WriteFile(pageFile, []byte(page), 0o644); err != nil {
 			t.Fatal(err)
@@ -84,7 +83,7 @@ func TestThePageOfMetrics(t *testing.T) {
 }
 
 // metricsPage returns the page of the program's own metrics.
-func metricsPage(t *testing.T, all map[string]exported, rules []alertRule) string {
+func metricsPage(t *testing.T, all map[string]exported) string {
 	t.Helper()
 	var page strings.Builder
 	page.WriteString(pageHead)
@@ -94,13 +93,13 @@ func metricsPage(t *testing.T, all map[string]exported, rules []alertRule) strin
 		if s.text != "" {
 			fmt.Fprintf(&page, "%s\n\n", s.text)
 		}
-		page.WriteString("| metric | type | labels | means | alerts |\n|---|---|---|---|---|\n")
+		page.WriteString("| metric | type | labels | means |\n|---|---|---|---|\n")
 		left = slices.DeleteFunc(left, func(name string) bool {
 			if !s.names.MatchString(name) {
 				return false
 			}
 			e := all[name]
-			fmt.Fprintf(&page, "| `%s` | %s | %s | %s | %s |\n", name, strings.ToLower(e.kind.String()), labelCell(e), e.help, alertCell(name, all, rules))
+			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", name, strings.ToLower(e.kind.String()), labelCell(e), e.help)
 			return true
 		})
 	}
@@ -123,20 +122,6 @@ func labelCell(e exported) string {
 		}
 	}
 	return strings.Join(cells, "; ")
-}
-
-// alertCell returns links to the runbook's sections of the alerts that use a metric.
-func alertCell(name string, all map[string]exported, rules []alertRule) string {
-	var links []string
-	for _, a := range rules {
-		for _, used := range metricName.FindAllString(a.Expr, -1) {
-			if base(used, all) == name {
-				links = append(links, fmt.Sprintf("[%s](runbook.md#%s)", strings.TrimPrefix(a.Alert, "Activityd"), strings.ToLower(a.Alert)))
-				break
-			}
-		}
-	}
-	return strings.Join(links, ", ")
 }
 
 // descText is the form of [prometheus.Desc.String].

@@ -24,7 +24,7 @@ var (
 	}, []string{"reason"})
 	unprovenInFlight = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_push_unproven_in_flight",
-		Help: "Messages in flight to browsers' push services that accepted nothing in the last hour: all (at most 512), those of the member (at most 8, with what other browsers owe an answer to) and of the push service that have the most.",
+		Help: "Messages in flight to browsers' push services that accepted nothing in the last hour: all (at most 512), and those of the member and of the push service that have the most.",
 	}, []string{"of"})
 	skipped = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_push_skipped_total", Help: "Devices or members that an event was not sent to, by when that was found and why; off: no process that has the keys took it, unshown: silent events to browsers, silent: the browser has accepted nothing for long, doubled: accepted before, or counted by another notification, lost: the database lost the event.",

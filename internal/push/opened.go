@@ -12,7 +12,7 @@ import (
 
 var byType = promauto.NewCounterVec(prometheus.CounterOpts{
 	Name: "activityd_push_notifications_total",
-	Help: "Notifications by the type of their event; accepted: by a push service, failed: refused for good, opened: as apps report, once for an event and a member; type other: all types but the first 50, platform several: the app did not say on which device.",
+	Help: "Notifications by the type of their event; accepted: by a push service, failed: refused for good, opened: as apps report; type other: all but the first 50, platform several: the app did not say which.",
 }, []string{"type", "platform", "result"})
 
 // resultOpened is what apps report; the other results are states of receipts.

@@ -20,13 +20,13 @@ var (
 		Buckets: []float64{0.00025, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
 	}, []string{"source"})
 	reads = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_reads_total", Help: "Reads by the source and the kind of their answer; nothing: there is nothing to show, busy: there was no room for a walk that it needed, or for it after a slow Redis, or the process was too late to see a reply.",
+		Name: "activityd_reads_total", Help: "Reads by the source and the kind of their answer; nothing: there is nothing to show, busy: there was no room for it, or for the walk that it needed.",
 	}, []string{"source", "result"})
 	readWalks = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_read_walks_total", Help: "Reads answered by a walk through MySQL, by the reason for it.",
 	}, []string{"reason"})
 	walksInFlight = promauto.NewGauge(prometheus.GaugeOpts{
-		Name: "activityd_walks_in_flight", Help: "Walks through MySQL under way: for reads as many as activityd_reads_limit allows, in an overload until half of that walk, and one for the audit.",
+		Name: "activityd_walks_in_flight", Help: "Walks through MySQL under way: as many as activityd_reads_limit allows, half of that in an overload, and one for the audit.",
 	})
 )
 

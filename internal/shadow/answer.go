@@ -84,7 +84,7 @@ func digest(theirs, due []uint64) string {
 }
 
 var answers = promauto.NewCounterVec(prometheus.CounterOpts{
-	Name: "activityd_shadow_answers_total", Help: "Answers of the site that were compared by POST /v1/shadow, by result: same, unsettled, or the class of the difference. Those that are to be asked for again are not counted.",
+	Name: "activityd_shadow_answers_total", Help: "Answers of the site that were compared by POST /v1/shadow, by result: same, unsettled, or the class of the difference.",
 }, []string{"result"})
 
 func init() { // the known series begin with 0

@@ -21,7 +21,7 @@ var (
 		Buckets: []float64{0, 1, 10, 30, 100, 300, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6},
 	})
 	uploadToIndexSeconds = promauto.NewHistogram(prometheus.HistogramOpts{
-		Name: "activityd_upload_to_index_seconds", Help: "Time from an upload's task to the update of the last follower's set; what a fan-out left for a node of Redis that was away counts by itself, when it is done.",
+		Name: "activityd_upload_to_index_seconds", Help: "Time from an upload's task to the update of the last follower's set.",
 		Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 300, 1800},
 	})
 )
