@@ -129,7 +129,7 @@ func TestADatabaseOfViewsByTheLetter(t *testing.T) {
 	before := remains(t, admin)
 	execOn(t, admin, page["prepare"])
 	execOn(t, admin, page["views"])
-	if out := succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("activityd")); out != "the 16 tables are there, and nothing is wrong with them\n" {
+	if out := succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("activityd")); out != "the 17 tables are there, and nothing is wrong with them\n" {
 		t.Errorf("schema --apply: %s", out)
 	}
 	execOn(t, admin, page["rights"])
@@ -220,7 +220,7 @@ func TestUninstallingFromTheSitesOwnDatabase(t *testing.T) {
 	must(t, m.CreateDatabase(t.Context(), "site"))
 	admin := queueOf(t, m.DSN("site"))
 	succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("site"))
-	execOn(t, admin, []string{"DROP TABLE tasks, task_leases, parked_tasks, task_keys, paused_queues, once_keys, push_devices, push_settings, push_mutes, push_events, push_receipts, push_runs"})
+	execOn(t, admin, []string{"DROP TABLE tasks, task_leases, parked_tasks, task_keys, paused_queues, once_keys, push_devices, push_settings, push_mutes, push_events, push_receipts, push_runs, broadcast_members"})
 	execOn(t, admin, []string{"CREATE USER 'site'@'%'"})
 	before := remains(t, admin)
 	succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("site"))

@@ -21,6 +21,7 @@ import (
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/backlog"
+	"github.com/activityd/activityd/internal/broadcast"
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/console"
 	"github.com/activityd/activityd/internal/contacts"
@@ -75,8 +76,7 @@ type store interface {
 	push.Followers
 	recent.Store
 	tasks.Store
-	bulk.Store
-	audit.Truth
+	broadcast.Store
 }
 
 var (
@@ -97,7 +97,8 @@ type taskQueue interface {
 // backend is what a service works on: real servers, or those of the demo.
 type backend struct {
 	store store
-	db    *sql.DB // of store and queue; nil: there is none whose tables could be wrong
+	truth broadcast.Truth // of store: what the sets are to be like
+	db    *sql.DB         // of store and queue; nil: there is none whose tables could be wrong
 	queue taskQueue
 	waits health.Backlog // in the queue
 	// ask finds out whether store and queue can be used, on a connection of its own, which no load
@@ -146,6 +147,7 @@ type service struct {
 }
 
 func newService(c *config, b backend, auth *credentials, log *slog.Logger) *service {
+	b.truth = broadcast.Truth{Store: b.store}
 	if b.ask == nil {
 		b.ask = asking(b.store, b.queue)
 	}
@@ -183,7 +185,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		}
 	}
 	pool.Log, pool.Notifier, pool.Registerer = log, b.notifier, prometheus.DefaultRegisterer
-	s.pool = queue.NewPool(b.queue, tasks.Handlers(b.index, b.store, b.queue, handlers), pool)
+	s.pool = queue.NewPool(b.queue, tasks.Handlers(b.index, b.truth, b.queue, handlers), pool)
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
@@ -251,6 +253,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.requestsDB = requests
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
+	b.truth = broadcast.Truth{Store: b.store}
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier})
 	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
@@ -469,7 +472,7 @@ func (s *service) newAuditor(pacer *bulk.Pacer) *audit.Auditor {
 	reads := s.config.readerOptions(s.index.Settings())
 	reads.Uncounted = true
 	return audit.New(audit.Options{
-		Sets: s.index, Truth: s.store, Tasks: s.queue,
+		Sets: s.index, Truth: s.truth, Tasks: s.queue,
 		Reader:     recent.NewReader(s.index, s.store, noHints{}, reads),
 		ActiveOnly: s.config.materialize == materializeActive,
 		Pacer:      pacer,
@@ -491,7 +494,7 @@ func (s *service) audit() *audit.Patrol {
 	}
 	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: newPaceLog(s.log).changed})
 	o := audit.PatrolOptions{
-		Auditor: s.newAuditor(pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
+		Auditor: s.newAuditor(pacer), Members: s.truth, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
 		Repair: true, Log: s.log,
 	}
 	if s.config.role != roleWorkers {
@@ -500,7 +503,7 @@ func (s *service) audit() *audit.Patrol {
 	if s.config.role != roleAPI {
 		o.Rate, o.LostAt, o.LostSince, o.Probes = s.config.auditSweepRate, s.index.LostAt, s.index.LostSince, probes
 		if s.config.materialize == materializeAll {
-			builder := &bulk.Builder{Index: s.index, Refiller: &tasks.RefillHandler{Index: s.index, Store: s.store}}
+			builder := &bulk.Builder{Index: s.index, Refiller: &tasks.RefillHandler{Index: s.index, Store: s.truth}}
 			o.Build = builder.Build
 		}
 	}

@@ -45,18 +45,25 @@ func NewMemory(s index.Settings) *Memory {
 func (m *Memory) Settings() index.Settings { return m.settings }
 
 // Candidates does what [index.Index.Candidates] does.
-func (m *Memory) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
+func (m *Memory) Candidates(ctx context.Context, user member.ID) (_ []index.Entry, b index.Broadcast, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, err := m.fails(ctx, "Candidates", user); err != nil {
-		return nil, err
+		return nil, b, err
 	}
 	members := m.members(user)
 	if len(members) == 0 {
-		return nil, fmt.Errorf("candidates of %s: %w", user, index.ErrMissing)
+		return nil, b, fmt.Errorf("candidates of %s: %w", user, index.ErrMissing)
 	}
 	slices.Reverse(members)
-	return members[:min(len(members), m.settings.Max)], nil
+	of := index.CopyFor(user)
+	page := m.members(of)
+	slices.Reverse(page)
+	if len(page) == 0 {
+		err = index.ErrMissing
+	}
+	b = index.NewBroadcast(of, page, err)
+	return members[:min(len(members), m.settings.Max)], b, nil
 }
 
 // fails returns the error of an operation on a set, if it has one, and whether the
@@ -127,7 +134,7 @@ func (m *Memory) add(user member.ID, e index.Entry) index.AddOutcome {
 	}
 	score, isMember := set[e.Contact]
 	switch {
-	case !isMember && len(set) >= m.settings.Min && len(set) < m.settings.Max && e.Score < m.members(user)[0].Score:
+	case !isMember && len(set) >= m.settings.Of(user).Min && len(set) < m.settings.Of(user).Max && e.Score < m.members(user)[0].Score:
 		return index.AddOutside
 	case isMember && score == e.Score:
 		return index.AddUnchanged
@@ -144,7 +151,7 @@ func (m *Memory) add(user member.ID, e index.Entry) index.AddOutcome {
 // trim cuts a set to Max members.
 func (m *Memory) trim(user member.ID) (cut int) {
 	members := m.members(user)
-	for _, e := range members[:max(0, len(members)-m.settings.Max)] {
+	for _, e := range members[:max(0, len(members)-m.settings.Of(user).Max)] {
 		delete(m.sets[user], e.Contact)
 		cut++
 	}
@@ -208,7 +215,7 @@ func (m *Memory) mayApply(c index.Change) bool {
 			left--
 		}
 	}
-	return c.WithRefill || left == len(set) || left >= m.settings.Min
+	return c.WithRefill || left == len(set) || left >= m.settings.Of(c.Member).Min
 }
 
 func (m *Memory) apply(c index.Change) {
