@@ -39,14 +39,15 @@ func newBroadcast() *cobra.Command {
 func newBroadcastAdd() *cobra.Command {
 	return broadcastChange("add MEMBER...", "Make members broadcast members",
 		"Make members broadcast members. It counts after two seconds, and while activityd serve works on tasks.\n"+
-			"Members that are ones already stay so.",
+			"Members that are ones already stay so, also when they have few followers.",
 		"will be a broadcast member in two seconds", "is a broadcast member already", (*broadcast.Admin).Add)
 }
 
 func newBroadcastRemove() *cobra.Command {
 	return broadcastChange("remove MEMBER...", "Have the uploads of members written to all followers again",
 		"Have the uploads of members written to the sets of all followers again. First the last upload of each is\n"+
-			"written there, by tasks, which takes about as long as an upload of a member with so many followers.",
+			"written there, by tasks, which takes about as long as an upload of a member with so many followers.\n"+
+			"One with as many followers as ACTIVITYD_BROADCAST_FOLLOWERS becomes one again with its next upload.",
 		"will be no broadcast member when all followers have its last upload", "is about to be none already", (*broadcast.Admin).Remove)
 }
 
@@ -143,6 +144,7 @@ type broadcastView struct {
 	Username   string    `json:"username,omitempty"`
 	Exists     bool      `json:"exists"`
 	State      string    `json:"state"`
+	Named      bool      `json:"named"`
 	Changed    string    `json:"changed_at"`
 	LastUpload uint64    `json:"last_upload,omitempty"` // unix seconds
 }
@@ -151,7 +153,7 @@ func printBroadcasts(w io.Writer, list []broadcast.Member, output string) error 
 	if output == outputJSON {
 		lines := newLineEncoder(w)
 		for _, m := range list {
-			v := broadcastView{m.ID, m.Username, m.Exists, string(m.State), m.Changed.UTC().Format("2006-01-02T15:04:05.000Z"), m.LastUpload}
+			v := broadcastView{m.ID, m.Username, m.Exists, string(m.State), m.Named, m.Changed.UTC().Format("2006-01-02T15:04:05.000Z"), m.LastUpload}
 			if err := lines.Encode(v); err != nil {
 				return err
 			}
@@ -159,13 +161,14 @@ func printBroadcasts(w io.Writer, list []broadcast.Member, output string) error 
 		return nil
 	}
 	table := newTable(w)
-	fmt.Fprintln(table, "MEMBER\tNAME\tSTATE\tSINCE\tLAST UPLOAD") // Flush returns its error
+	fmt.Fprintln(table, "MEMBER\tNAME\tSTATE\tBY\tSINCE\tLAST UPLOAD") // Flush returns its error
 	for _, m := range list {
 		name := cmp.Or(inspect.OneLine(m.Username), "-")
 		if !m.Exists {
 			name = "(no member)"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", m.ID, name, m.State, m.Changed.UTC().Format(time.DateTime), inspect.Date(m.LastUpload))
+		by := map[bool]string{true: "name", false: "followers"}[m.Named]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, name, m.State, by, m.Changed.UTC().Format(time.DateTime), inspect.Date(m.LastUpload))
 	}
 	return table.Flush()
 }

@@ -19,11 +19,11 @@ func TestBroadcastCommands(t *testing.T) {
 		fails  bool
 		prints string
 	}{
-		{"list", false, "MEMBER  NAME  STATE  SINCE  LAST UPLOAD"},
+		{"list", false, "MEMBER  NAME  STATE  BY  SINCE  LAST UPLOAD"},
 		{"add 7 8", false, "7 will be a broadcast member in two seconds\n8 will be"},
 		{"add 7", false, "7 is a broadcast member already"},
-		{"list", false, "7       seven  joining"},
-		{"list -o json", false, `{"member":"7","username":"seven","exists":true,"state":"joining"`},
+		{"list", false, "7       seven  joining  name"},
+		{"list -o json", false, `{"member":"7","username":"seven","exists":true,"state":"joining","named":true`},
 		{"add 9", true, "no such member: 9"},
 		{"add 9007199254740991", true, "no such member"},
 		{"add x", true, "MEMBER: not a member id"},

@@ -169,7 +169,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	}
 	s.load = health.NewLoad(b.queue, b.waits, limit, s.health.MySQL.Log, log)
 	s.background = []actor{s.late.Run, s.hints.Run, s.watchRedis, s.work, s.load.Run}
-	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, FanOuts: b.fanOuts}
+	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, BroadcastAt: c.broadcastAt, FanOuts: b.fanOuts}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, ByMembers: c.push.byMembers(), MustShow: c.push.mustShow(), Log: log})
 		handlers.Deliver = s.deliveries

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -17,11 +16,8 @@ import (
 // Errors of an [Admin].
 var (
 	ErrNone    = errors.New("is no broadcast member")
-	ErrTooMany = fmt.Errorf("there are %d broadcast members already", Max)
+	ErrTooMany = fmt.Errorf("there are %d broadcast members already", contacts.MaxBroadcasts)
 )
-
-// Max is how many broadcast members there may be.
-const Max = 10_000
 
 // Admin changes who is a broadcast member.
 type Admin struct {
@@ -31,12 +27,14 @@ type Admin struct {
 	Tasks func(of member.ID, change uint64, joins bool) []queue.New
 }
 
-// Add makes a member one. It reports whether it changed something: it does not, if the member is one or
-// about to be. It fails with [contacts.ErrNoMember] for a member that does not exist, and with [ErrTooMany].
+// Add names a member one: it stays one, however few its followers are. It reports whether its state changes: not if the
+// member is one or about to be. It fails with [contacts.ErrNoMember] for a member that does not exist, and with
+// [ErrTooMany].
 func (a *Admin) Add(ctx context.Context, id member.ID) (changed bool, err error) {
 	return a.change(ctx, id, contacts.Joining, func(tx *sql.Tx, is contacts.BroadcastState) (bool, error) {
 		if is == contacts.Joining || is == contacts.Joined {
-			return false, nil
+			_, err := tx.ExecContext(ctx, `UPDATE broadcast_members SET named = TRUE WHERE member_id = ?`, id)
+			return false, err
 		}
 		var exists bool
 		if err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM users WHERE id = ?)`, id).Scan(&exists); err != nil {
@@ -49,15 +47,15 @@ func (a *Admin) Add(ctx context.Context, id member.ID) (changed bool, err error)
 		if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM broadcast_members`).Scan(&n); err != nil {
 			return false, err
 		}
-		if n >= Max {
+		if n >= contacts.MaxBroadcasts {
 			return false, ErrTooMany
 		}
 		return true, nil
 	})
 }
 
-// Remove has a member fanned out again. It reports whether it changed something: it does not, if the member is
-// about to be none. It fails with [ErrNone].
+// Remove has a member fanned out again. It reports whether its state changes: not if the member is about to be
+// none. It fails with [ErrNone].
 func (a *Admin) Remove(ctx context.Context, id member.ID) (changed bool, err error) {
 	return a.change(ctx, id, contacts.Leaving, func(_ *sql.Tx, is contacts.BroadcastState) (bool, error) {
 		if is == contacts.NoMember {
@@ -69,8 +67,8 @@ func (a *Admin) Remove(ctx context.Context, id member.ID) (changed bool, err err
 
 // change stores a state with its tasks in one transaction, if may allows it.
 func (a *Admin) change(ctx context.Context, id member.ID, to contacts.BroadcastState, may func(*sql.Tx, contacts.BroadcastState) (bool, error)) (changed bool, err error) {
-	change := 1 + rand.Uint64N(1<<52) // exact in JSON everywhere
-	list := a.Tasks(id, change, to == contacts.Joining)
+	change, joins := contacts.NewChange(), to == contacts.Joining
+	list := a.Tasks(id, change, joins)
 	err = mysql.Transact(ctx, a.DB, fmt.Sprintf("change the state of broadcast member %d", id), func(tx *sql.Tx) (err error) {
 		var is contacts.BroadcastState
 		err = tx.QueryRowContext(ctx, `SELECT state FROM broadcast_members WHERE member_id = ? FOR UPDATE`, id).Scan(&is)
@@ -81,8 +79,8 @@ func (a *Admin) change(ctx context.Context, id member.ID, to contacts.BroadcastS
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, `
-INSERT INTO broadcast_members (member_id, state, change_id) VALUES (?, ?, ?)
-ON DUPLICATE KEY UPDATE state = VALUES(state), change_id = VALUES(change_id), changed_at = `+mysql.Now, id, to, change); err != nil {
+INSERT INTO broadcast_members (member_id, state, change_id, named) VALUES (?, ?, ?, ?)
+ON DUPLICATE KEY UPDATE state = VALUES(state), change_id = VALUES(change_id), named = VALUES(named), changed_at = `+mysql.Now, id, to, change, joins); err != nil {
 			return err
 		}
 		_, err = a.Queue.EnqueueTx(ctx, tx, list...)
@@ -97,6 +95,7 @@ type Member struct {
 	Username   string
 	Exists     bool // it is a member of the site
 	State      contacts.BroadcastState
+	Named      bool // by an operator
 	Changed    time.Time
 	LastUpload uint64 // unix seconds; 0: never uploaded
 }
@@ -104,7 +103,7 @@ type Member struct {
 // List returns the broadcast members, in the order of their ids.
 func (a *Admin) List(ctx context.Context) (list []Member, err error) {
 	rows, err := a.DB.QueryContext(ctx, `
-SELECT b.member_id, b.state, b.changed_at, COALESCE(u.username, ''), COALESCE(u.last_upload, 0), u.id IS NOT NULL
+SELECT b.member_id, b.state, b.named, b.changed_at, COALESCE(u.username, ''), COALESCE(u.last_upload, 0), u.id IS NOT NULL
 FROM broadcast_members b
 LEFT JOIN users u ON u.id = b.member_id
 ORDER BY b.member_id`)
@@ -115,7 +114,7 @@ ORDER BY b.member_id`)
 	for rows.Next() {
 		var m Member
 		var changed int64
-		if err := rows.Scan(&m.ID, &m.State, &changed, &m.Username, &m.LastUpload, &m.Exists); err != nil {
+		if err := rows.Scan(&m.ID, &m.State, &m.Named, &changed, &m.Username, &m.LastUpload, &m.Exists); err != nil {
 			return nil, mysql.Translate(ctx, "reading the broadcast members", err)
 		}
 		m.Changed = time.UnixMilli(changed)

@@ -36,6 +36,8 @@ type ground struct {
 	index  *index.Index
 	queue  *queue.Queue
 	admin  *broadcast.Admin
+	// broadcastAt is with how many followers members join by themselves; 0: none does.
+	broadcastAt int
 }
 
 const (
@@ -98,12 +100,12 @@ func (g *ground) enqueue(n ...queue.New) {
 	}
 }
 
-// work does all tasks that there are, also those that are due later.
+// work does all tasks that there are, also those that are due later, but for looks.
 func (g *ground) work() {
 	g.Helper()
 	ctx, cancel := context.WithCancel(g.Context())
 	defer cancel()
-	handlers := tasks.Handlers(g.index, g.truth, g.queue, tasks.HandlerOptions{PartSize: 100})
+	handlers := tasks.Handlers(g.index, g.truth, g.queue, tasks.HandlerOptions{PartSize: 100, BroadcastAt: g.broadcastAt})
 	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
 		done := 0
@@ -123,19 +125,51 @@ func (g *ground) work() {
 				}
 			}
 		}
-		left, err := g.queue.List(ctx, queue.Filter{}, 1)
+		left, err := g.queue.List(ctx, queue.Filter{}, 100)
 		if err != nil {
 			g.Fatal(err)
 		}
-		if done == 0 && len(left) == 0 {
+		if done == 0 && len(left) == g.looks() {
 			return
 		}
-		g.exec("UPDATE parked_tasks SET due_at = 1 WHERE state = 'scheduled'") // nothing waits for its time here
+		g.exec("UPDATE parked_tasks SET due_at = 1 WHERE state = 'scheduled' AND args NOT LIKE '%look%'") // nothing waits for its time here
 		if _, err := g.queue.Sweep(ctx); err != nil {
 			g.Fatal(err)
 		}
 	}
 	g.Fatal("tasks are left")
+}
+
+// looks returns how many looks are to come.
+func (g *ground) looks() (n int) {
+	g.Helper()
+	if err := g.db.QueryRowContext(g.Context(), "SELECT COUNT(*) FROM parked_tasks WHERE args LIKE '%look%'").Scan(&n); err != nil {
+		g.Fatal(err)
+	}
+	return n
+}
+
+// look has the looks come that are to come.
+func (g *ground) look() {
+	g.Helper()
+	if g.looks() != 1 {
+		g.Fatalf("%d looks are to come, want 1", g.looks())
+	}
+	g.exec("UPDATE parked_tasks SET due_at = 1")
+	if _, err := g.queue.Sweep(g.Context()); err != nil {
+		g.Fatal(err)
+	}
+	g.work()
+}
+
+// is expects the star to be in a state.
+func (g *ground) is(want contacts.Broadcast) {
+	g.Helper()
+	rows, err := g.store.Broadcasts(g.Context(), []member.ID{star})
+	got := rows[star]
+	if got.Change = 0; err != nil || got != want {
+		g.Fatalf("the star is %+v, %v, want %+v", got, err, want)
+	}
 }
 
 // upload has the star upload a photo.
@@ -238,6 +272,87 @@ func TestAMemberComesAndGoes(t *testing.T) {
 	}
 }
 
+// A member whose fan-out comes to too many followers becomes a broadcast member, and the rest of that fan-out is spared. With
+// half as many it ceases to be one, unless it is named.
+func TestAMemberComesAndGoesByItself(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.broadcastAt = followers + 1
+	g.upload(5000)
+	g.is(contacts.Broadcast{})
+	g.broadcastAt = 200
+	g.upload(6000)
+	g.is(contacts.Broadcast{State: contacts.Joined})
+	before := g.writes()
+	g.upload(7000)
+	if n := g.writes() - before; n > int64(2*len(member.Copies)) {
+		t.Errorf("%d ZADD for an upload, want at most two for each copy", n)
+	}
+	g.shown(7000)
+	g.look()
+	g.is(contacts.Broadcast{State: contacts.Joined})
+	g.exec("DELETE FROM contacts WHERE contact_id = ? AND user_id >= 100", star)
+	g.look()
+	g.is(contacts.Broadcast{})
+	if got := g.scores(); slices.Index(got, 6000) >= 0 && slices.Index(got, 6000) < 99 || got[0] != 7000 {
+		t.Errorf("scores in the sets: %v, want 7000 in those of the 99 followers", got)
+	}
+	g.broadcastAt = 99
+	g.upload(8000)
+	g.is(contacts.Broadcast{State: contacts.Joined})
+	if changed, err := g.admin.Add(t.Context(), star); err != nil || changed {
+		t.Fatal("naming one changed its state:", changed, err)
+	}
+	g.exec("DELETE FROM contacts WHERE contact_id = ?", star)
+	g.look()
+	g.is(contacts.Broadcast{State: contacts.Joined, Named: true})
+	if g.looks() != 0 {
+		t.Error("one that is named is looked at again")
+	}
+}
+
+// The look may be done again after a crash at each step.
+func TestALookThatIsRepeated(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, whole)
+	ctx := t.Context()
+	h := tasks.BroadcastHandler{UploadHandler: tasks.UploadHandler{Index: unslotted{s}, Store: broadcast.Truth{Store: s.store}, Queue: s.queue, PartSize: 2, BroadcastAt: 2 * (viewers + 1)}}
+	do := func(payload string) []queue.New {
+		t.Helper()
+		o := h.Handle(ctx, []queue.Task{{Kind: tasks.Broadcast, Key: uploader, Payload: json.RawMessage(payload)}})[0]
+		if o.Err != nil {
+			t.Fatal(o.Err)
+		}
+		return o.Next
+	}
+	first, again := do(`{}`), do(`{}`)
+	if len(first) != 1+len(member.Copies) || fmt.Sprint(first) != fmt.Sprint(again) {
+		t.Fatalf("a member joins by %v, and again by %v", first, again)
+	}
+	var change int
+	if _, err := fmt.Sscanf(string(first[0].Payload), `{"change":%d}`, &change); err != nil {
+		t.Fatal(err)
+	}
+	settled, look := fmt.Sprintf(`{"change":%d,"settled":true}`, change), fmt.Sprintf(`{"change":%d,"look":true}`, change)
+	for range 2 {
+		if next := do(settled); len(next) != 1 || string(next[0].Payload) != look || next[0].Delay < time.Hour {
+			t.Fatalf("after %s comes %v, want %s", settled, next, look)
+		}
+	}
+	want := fmt.Sprintf(`{"change":%d}`, change+1)
+	for range 2 {
+		if next := do(look); len(next) != 1 || string(next[0].Payload) != want {
+			t.Fatalf("after %s comes %v, want %s", look, next, want)
+		}
+	}
+	if next := do(settled); len(next) != 0 {
+		t.Errorf("a late task of joining goes on: %v", next)
+	}
+	if rows, err := s.store.Broadcasts(ctx, []member.ID{uploader}); err != nil || rows[uploader] != (contacts.Broadcast{State: contacts.Leaving, Change: uint64(change) + 1}) {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
 // writes returns how many ZADD commands Redis has done.
 func (g *ground) writes() (n int64) {
 	g.Helper()
@@ -326,10 +441,10 @@ func TestMySQLAnswersAsMemory(t *testing.T) {
 	if !slices.Equal(related, []member.ID{star, 2001}) {
 		t.Errorf("contacts %v", related)
 	}
-	if err := g.store.ChangeBroadcast(t.Context(), 2001, contacts.Broadcast{State: contacts.Joined, Change: 6}, contacts.NoMember); err != nil {
+	if err := g.store.ChangeBroadcast(t.Context(), 2001, contacts.Broadcast{State: contacts.Joined, Change: 6}, contacts.Broadcast{}); err != nil {
 		t.Error(err)
 	}
-	if err := g.store.ChangeBroadcast(t.Context(), 2002, contacts.Broadcast{State: contacts.Leaving, Change: 8}, contacts.NoMember); err != nil {
+	if err := g.store.ChangeBroadcast(t.Context(), 2002, contacts.Broadcast{State: contacts.Leaving, Change: 8}, contacts.Broadcast{}); err != nil {
 		t.Error(err)
 	}
 	if got, err := g.store.Broadcasts(t.Context(), []member.ID{2001, 2002}); err != nil || len(got) != 1 || got[2001].State != contacts.Joined {

@@ -19,8 +19,11 @@
 //	none <──────────────────────────┘
 //	  a whole fan-out, then settle after 2 s
 //
+// An operator adds and removes. So do fan-outs, which add a member when they come to many followers; and looks, once a day, at
+// a member that was added so, which remove it when it has half as many.
+//
 // A member that is joining or leaving is fanned out to its followers and to the copies. Only one that is broadcast is
-// written to the copies alone. A change of state by an operator has a number of its own and a task (package
+// written to the copies alone. A change of state has a number of its own and a task (package
 // tasks), which carries it through. An operation that is taken back in the middle has another number then, and
 // the task of the former one ends.
 //

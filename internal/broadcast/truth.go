@@ -32,7 +32,8 @@ type memberStore interface {
 	Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Broadcast, error)
 	AnyBroadcast(ctx context.Context) (bool, error)
 	BroadcastUploads(ctx context.Context) (list []contacts.Contact, some bool, err error)
-	ChangeBroadcast(ctx context.Context, id member.ID, was contacts.Broadcast, to contacts.BroadcastState) error
+	ChangeBroadcast(ctx context.Context, id member.ID, was, to contacts.Broadcast) error
+	HasFollowers(ctx context.Context, id member.ID, n int) (bool, error)
 }
 
 // Truth is what the sets are to be like: a store, where copies of the broadcast set are members as long as there

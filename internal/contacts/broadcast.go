@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/activityd/activityd/internal/member"
@@ -21,11 +22,18 @@ const (
 	NoMember BroadcastState = ""
 )
 
-// Broadcast is a row of broadcast_members.
+// Broadcast is a row of broadcast_members; the zero value: there is none.
 type Broadcast struct {
 	State  BroadcastState
-	Change uint64 // what the last change of State is called, at random
+	Change uint64 // what the last change to [Joining] or [Leaving] is called
+	Named  bool   // by an operator
 }
+
+// NewChange returns a number that no other change has. It is exact in JSON everywhere.
+func NewChange() uint64 { return 1 + rand.Uint64N(1<<52) }
+
+// MaxBroadcasts is how many broadcast members there may be.
+const MaxBroadcasts = 10_000
 
 // Broadcasts returns those of ids that are broadcast members. It is one statement, however many there are.
 func (m *MySQL) Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]Broadcast, error) {
@@ -33,10 +41,10 @@ func (m *MySQL) Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]
 		return map[member.ID]Broadcast{}, nil
 	}
 	scan := func(rows *sql.Rows, id *member.ID, b *Broadcast) error {
-		return rows.Scan((*number)(id), &b.State, (*number)(&b.Change))
+		return rows.Scan((*number)(id), &b.State, (*number)(&b.Change), &b.Named)
 	}
 	return collectMap(ctx, m.prepared, fmt.Sprintf("looking up %d broadcast members", len(ids)), scan, `
-SELECT b.member_id, b.state, b.change_id
+SELECT b.member_id, b.state, b.change_id, b.named
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
 STRAIGHT_JOIN broadcast_members b ON b.member_id = q.id`, idList(ids))
 }
@@ -61,16 +69,38 @@ LEFT JOIN users u ON u.id = b.member_id`)
 	return slices.DeleteFunc(list, func(c Contact) bool { return c.ID == 0 }), some, err
 }
 
-// ChangeBroadcast changes the state of a broadcast member, provided that its state and its change are still
-// those of was; to NoMember takes it away. It may be repeated.
-func (m *MySQL) ChangeBroadcast(ctx context.Context, id member.ID, was Broadcast, to BroadcastState) error {
-	statement, args := `UPDATE broadcast_members SET state = ?, changed_at = `+mysql.Now, []any{to}
-	if to == NoMember {
-		statement, args = `DELETE FROM broadcast_members`, nil
+// ChangeBroadcast changes a row of broadcast_members, provided that its state and its change are still those of
+// was; the zero Broadcast stands for no row. No row is made for what is no member, nor beyond [MaxBroadcasts].
+// It may be repeated.
+func (m *MySQL) ChangeBroadcast(ctx context.Context, id member.ID, was, to Broadcast) error {
+	var statement string
+	var args []any
+	switch {
+	case was == Broadcast{}:
+		statement, args = `
+INSERT IGNORE INTO broadcast_members (member_id, state, change_id, named)
+SELECT u.id, ?, ?, ? FROM users u
+WHERE u.id = ? AND (SELECT COUNT(*) FROM broadcast_members) < ?`, []any{to.State, to.Change, to.Named, id, MaxBroadcasts}
+	case to == Broadcast{}:
+		statement, args = `
+DELETE FROM broadcast_members WHERE member_id = ? AND state = ? AND change_id = ?`, []any{id, was.State, was.Change}
+	default:
+		statement, args = `
+UPDATE broadcast_members SET state = ?, change_id = ?, changed_at = `+mysql.Now+`
+WHERE member_id = ? AND state = ? AND change_id = ?`, []any{to.State, to.Change, id, was.State, was.Change}
 	}
-	args = append(args, id, was.State, was.Change)
-	_, err := m.db.ExecContext(ctx, statement+` WHERE member_id = ? AND state = ? AND change_id = ?`, args...)
+	_, err := m.db.ExecContext(ctx, statement, args...)
 	return mysql.Translate(ctx, fmt.Sprintf("changing the state of broadcast member %d", id), err)
+}
+
+// HasFollowers reports whether a member has n followers or more. It reads n rows at most.
+func (m *MySQL) HasFollowers(ctx context.Context, id member.ID, n int) (bool, error) {
+	if n <= 0 {
+		return true, nil
+	}
+	found, err := collect(ctx, m.prepared, fmt.Sprintf("looking whether member %d has %d followers", id, n), scanID, `
+SELECT user_id FROM contacts WHERE contact_id = ? ORDER BY user_id LIMIT 1 OFFSET ?`, id, n-1)
+	return len(found) > 0, err
 }
 
 // VisiblePhotosAnd is [MySQL.VisiblePhotos], which also returns those of others that v calls a contact, at the

@@ -270,27 +270,42 @@ func (m *Memory) BroadcastUploads(ctx context.Context) (list []Contact, some boo
 }
 
 // ChangeBroadcast does what [MySQL.ChangeBroadcast] does.
-func (m *Memory) ChangeBroadcast(ctx context.Context, id member.ID, was Broadcast, to BroadcastState) error {
+func (m *Memory) ChangeBroadcast(ctx context.Context, id member.ID, was, to Broadcast) error {
 	if err := ended(ctx, "changing the state of a broadcast member"); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	is := m.broadcast[id]
+	_, isMember := m.users[id]
 	switch {
-	case m.broadcast[id] != was:
-	case to == NoMember:
+	case is.State != was.State || is.Change != was.Change:
+	case to == Broadcast{}:
 		delete(m.broadcast, id)
-	default:
-		m.broadcast[id] = Broadcast{to, was.Change}
+	case was != Broadcast{}:
+		is.State, is.Change = to.State, to.Change
+		m.broadcast[id] = is
+	case isMember && len(m.broadcast) < MaxBroadcasts:
+		m.broadcast[id] = to
 	}
 	return nil
 }
 
-// SetBroadcast stores a broadcast member, or with NoMember takes it away.
+// HasFollowers does what [MySQL.HasFollowers] does.
+func (m *Memory) HasFollowers(ctx context.Context, id member.ID, n int) (bool, error) {
+	if err := ended(ctx, "counting followers"); err != nil {
+		return false, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.followers[id]) >= n, nil
+}
+
+// SetBroadcast stores a row of broadcast_members, or with the zero value takes it away.
 func (m *Memory) SetBroadcast(id member.ID, b Broadcast) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.broadcast[id] = b; b.State == NoMember {
+	if m.broadcast[id] = b; b == (Broadcast{}) {
 		delete(m.broadcast, id)
 	}
 }

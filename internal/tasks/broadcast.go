@@ -12,31 +12,35 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Broadcast is the kind that carries a change of the state of a broadcast member through. Only activityd
-// enqueues it. Package broadcast has the states.
+// Broadcast is the kind that carries a change of the state of a broadcast member through, and begins those that
+// no operator does. Only activityd enqueues it. Package broadcast has the states.
 const Broadcast = "broadcast"
 
 var broadcasting = kind{
 	Name: Broadcast, Workers: queue.Workers{Queue: QueueFanOut, Count: 2, Batch: 4}, Changes: FollowerSets,
 	DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
 		args, err := decode[BroadcastArgs](payload)
-		return fmt.Sprintf("broadcast:%d:%d:%d:%t", of, args.Change, args.After, args.Settled), err
+		return fmt.Sprintf("broadcast:%d:%d:%d:%t:%t", of, args.Change, args.After, args.Settled, args.Look), err
 	},
 	Handler: func(w work) queue.Handler {
-		return BroadcastHandler{UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly}}
+		return BroadcastHandler{UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly, BroadcastAt: w.BroadcastAt}}
 	},
 }
 
 // BroadcastArgs are the payload of broadcast.
 type BroadcastArgs struct {
-	Change  uint64    `json:"change"`           // what is carried through; a later one ends it
+	Change  uint64    `json:"change,omitzero"`  // what is carried through; a later one ends it; 0: the member has so many followers that it is to join
 	After   member.ID `json:"after,omitzero"`   // leaving: the followers up to this id have the last upload
 	Settled bool      `json:"settled,omitzero"` // the time of settling is over
+	Look    bool      `json:"look,omitzero"`    // broadcast, and not named: it may have few followers by now
 }
 
 // settling is for how long a row is there before its member's uploads are fanned out no more, and after the
 // fan-out that comes before its end. See package broadcast.
 const settling = 2 * time.Second
+
+// lookEvery is how often a broadcast member that no operator has named is looked at.
+const lookEvery = 24 * time.Hour
 
 // NewBroadcast returns the tasks of a change of a broadcast member's state, which joins or else leaves.
 func NewBroadcast(of member.ID, change uint64, joins bool) []queue.New {
@@ -88,6 +92,10 @@ func (h BroadcastHandler) carryOn(ctx context.Context, id member.ID, args Broadc
 		return nil, err
 	}
 	switch is := rows[id]; {
+	case args.Change == 0:
+		return h.join(ctx, id, is)
+	case args.Look:
+		return h.look(ctx, id, args.Change, is)
 	case is.State == contacts.NoMember: // this task may have taken it away, and crashed
 		return refillCopies(), nil
 	case is.Change != args.Change:
@@ -95,13 +103,58 @@ func (h BroadcastHandler) carryOn(ctx context.Context, id member.ID, args Broadc
 	case is.State == contacts.Joining && !args.Settled:
 		return settled(id, args), nil
 	case is.State == contacts.Joining:
-		return nil, h.Store.ChangeBroadcast(ctx, id, is, contacts.Joined)
-	case is.State == contacts.Leaving && args.Settled:
-		return refillCopies(), h.Store.ChangeBroadcast(ctx, id, is, contacts.NoMember)
-	case is.State == contacts.Leaving:
-		return h.fanOut(ctx, id, args)
+		return h.lookLater(id, is), h.Store.ChangeBroadcast(ctx, id, is, contacts.Broadcast{State: contacts.Joined, Change: is.Change})
+	case is.State == contacts.Joined: // this task may have made it so, and crashed
+		return h.lookLater(id, is), nil
+	case args.Settled:
+		return refillCopies(), h.Store.ChangeBroadcast(ctx, id, is, contacts.Broadcast{})
 	}
-	return nil, nil
+	return h.fanOut(ctx, id, args)
+}
+
+// join makes a member join whose fan-out went to so many followers, unless it is a broadcast member. A repetition, after a crash, goes on
+// with the change that it finds.
+func (h BroadcastHandler) join(ctx context.Context, id member.ID, is contacts.Broadcast) ([]queue.New, error) {
+	if is.State == contacts.NoMember {
+		if err := h.Store.ChangeBroadcast(ctx, id, is, contacts.Broadcast{State: contacts.Joining, Change: contacts.NewChange()}); err != nil {
+			return nil, err
+		}
+		rows, err := h.Store.Broadcasts(ctx, []member.ID{id})
+		if err != nil {
+			return nil, err
+		}
+		is = rows[id]
+	}
+	if is.State != contacts.Joining {
+		return nil, nil
+	}
+	return NewBroadcast(id, is.Change, true), nil
+}
+
+// lookLater returns the next look at a broadcast member that no operator has named.
+func (h BroadcastHandler) lookLater(id member.ID, is contacts.Broadcast) []queue.New {
+	if is.Named || h.BroadcastAt == 0 {
+		return nil
+	}
+	n := broadcasting.task(id, BroadcastArgs{Change: is.Change, Look: true})
+	n.Delay = lookEvery
+	return []queue.New{n}
+}
+
+// look has a broadcast member leave that has lost half of the followers that made it one. The number of that change is the one after its own: so a
+// repetition, after a crash, finds what it has begun.
+func (h BroadcastHandler) look(ctx context.Context, id member.ID, change uint64, is contacts.Broadcast) ([]queue.New, error) {
+	leaving := contacts.Broadcast{State: contacts.Leaving, Change: change + 1, Named: is.Named}
+	if is == leaving {
+		return NewBroadcast(id, leaving.Change, false), nil
+	}
+	if is.State != contacts.Joined || is.Change != change || is.Named {
+		return nil, nil
+	}
+	if many, err := h.Store.HasFollowers(ctx, id, h.BroadcastAt/2); many || err != nil {
+		return h.lookLater(id, is), err
+	}
+	return NewBroadcast(id, leaving.Change, false), h.Store.ChangeBroadcast(ctx, id, is, leaving)
 }
 
 // fanOut writes the last upload to the sets of a part of the followers, and returns what comes after it.

@@ -35,7 +35,8 @@ type Store interface {
 	Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error)
 	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
 	Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Broadcast, error)
-	ChangeBroadcast(ctx context.Context, id member.ID, was contacts.Broadcast, to contacts.BroadcastState) error
+	ChangeBroadcast(ctx context.Context, id member.ID, was, to contacts.Broadcast) error
+	HasFollowers(ctx context.Context, id member.ID, n int) (bool, error)
 }
 
 // planner computes, from MySQL, the change that each begun update has to make.
