@@ -432,7 +432,7 @@ func TestMySQLAnswersAsMemory(t *testing.T) {
 	if err != nil || !some || fmt.Sprint(list) != "[{2002 2002} {2001 2001} {1001 0}]" {
 		t.Errorf("%v, %t, %v", list, some, err)
 	}
-	album, related, err := g.store.VisiblePhotosAnd(t.Context(), contacts.Viewer{ID: 1}, 2005, 10, []member.ID{2001, 77777, 2, star})
+	album, related, err := g.store.VisiblePhotosOfFirst(t.Context(), contacts.Viewer{ID: 1}, star+1, 2005, 10, []member.ID{2001, 77777, 2, star})
 	slices.Sort(related)
 	plain, err2 := g.store.VisiblePhotos(t.Context(), contacts.Viewer{ID: 1}, 2005, 10)
 	if err != nil || err2 != nil || !album.IsSame(plain) || len(album.Photos) != 1 || album.Photos[0] != plain.Photos[0] || *album.Contact != *plain.Contact {

@@ -326,7 +326,7 @@ func (s *stage) pending() map[string]bool {
 func (s *stage) compare(without mutation) error {
 	ctx := context.Background()
 	for v := member.ID(1); v <= viewers; v++ {
-		var proposing recent.Index = s.sets
+		var proposing recent.Index = smallPages{s.sets, s.random.IntN(many)}
 		if without == forgetCopy {
 			proposing = withoutCopies{s.sets}
 		}
@@ -353,6 +353,32 @@ type hints struct{ s *stage }
 
 func (h hints) Refill(of member.ID)             { h.s.enqueue(tasks.NewRefill(of)) }
 func (h hints) LookAgain(of, contact member.ID) { h.s.enqueue(tasks.NewRemoveContact(of, contact)) }
+
+// smallPages has a first page of a few broadcast members, and some more when a read needs them.
+type smallPages struct {
+	*indextest.Memory
+	page int
+}
+
+func (x smallPages) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Broadcast, error) {
+	set, b, err := x.Memory.Candidates(ctx, user)
+	cut(&b, x.page)
+	if more := b.More; more != nil {
+		b.More = func(ctx context.Context, above uint64) index.Broadcast {
+			b := more(ctx, above)
+			cut(&b, x.page+3)
+			return b
+		}
+	}
+	return set, b, err
+}
+
+// cut leaves the first n.
+func cut(b *index.Broadcast, n int) {
+	if len(b.Entries) > n {
+		b.Entries, b.Bound = b.Entries[:n], b.Entries[n].Score
+	}
+}
 
 // withoutCopies forgets what the copies say.
 type withoutCopies struct{ *indextest.Memory }

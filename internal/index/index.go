@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -71,10 +72,16 @@ type Broadcast struct {
 	Bound uint64
 	// Err is why nothing is known of them: [ErrMissing] also where there are none.
 	Err error
+	// More returns those whose score is above one, but the first some hundreds, by a further round trip. Nil: it cannot.
+	More func(ctx context.Context, above uint64) Broadcast
 }
 
-// broadcastPage is how many broadcast members a read gets. Each may cost it a look at a row of contacts.
-const broadcastPage = 32
+// How many broadcast members a read gets, at first and when it needs more. Each may cost it a look at a row of
+// contacts.
+const (
+	broadcastPage = 32
+	deepPage      = 512
+)
 
 // CopyFor returns the copy of the broadcast set that reads of a member take: one that lies near the
 // member's own set in a cluster.
@@ -111,10 +118,32 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, b B
 	}
 	page, pageErr := entriesOf(ctx, "broadcast members", first)
 	b = NewBroadcast(b.Copy, page, pageErr)
+	b.More = func(ctx context.Context, above uint64) Broadcast { return ix.moreBroadcasts(ctx, b.Copy, above) }
 	if state == redisnodes.Behind || state == redisnodes.Refusing {
 		return entries, b, fmt.Errorf("%s: %w", what, ErrBehind)
 	}
 	return entries, b, nil
+}
+
+// moreBroadcasts is [Broadcast.More].
+func (ix *Index) moreBroadcasts(ctx context.Context, of member.ID, above uint64) Broadcast {
+	key := UserKey(of)
+	if state, err := ix.State(ctx, key); state != redisnodes.Usable {
+		return Broadcast{Copy: of, Err: cmp.Or(err, ErrBehind)}
+	}
+	scored := redis.NewZSliceCmd(ctx, "zrevrangebyscore", key, "+inf", "("+strconv.FormatUint(above, 10), "withscores", "limit", 0, deepPage+1)
+	ix.Read(ctx, []*redisnodes.Command{redisnodes.NewCommand(key, scored)}, false)
+	entries, err := entriesOf(ctx, "broadcast members", scored)
+	return MoreBroadcasts(of, above, entries, err)
+}
+
+// MoreBroadcasts returns what a copy says whose entries above a score were read, one more than are wanted, the most recent upload first.
+func MoreBroadcasts(of member.ID, above uint64, entries []Entry, err error) Broadcast {
+	b := Broadcast{Copy: of, Entries: entries, Bound: above, Err: err}
+	if len(entries) > deepPage {
+		b.Entries, b.Bound = entries[:deepPage], entries[deepPage].Score
+	}
+	return b
 }
 
 // NewBroadcast returns what a copy says whose first entries were read, one more than a page, the most

@@ -17,32 +17,62 @@ import (
 // [unprovenError], or what went wrong with the database.
 func (rd *reading) narrow(ctx context.Context) (contacts.Album, error) {
 	// The broadcast members that may be contacts are decided with the photos of one candidate, in one
-	// statement: at first of the best of the set, and if the best of all is another one then, of that.
-	at := rd.bestOfSet()
-	open := rd.undecided()
-	for {
-		first, err := rd.look(ctx, at, open)
+	// statement: of the best, if it is one, and else of the best of the set. If the best turns out to be another one,
+	// they are decided once more, with its photos.
+	at, isDeep := 0, false
+	for tries := 1; ; tries++ {
+		open := rd.undecided()
+		album, of, err := rd.look(ctx, at, open)
 		if err != nil {
 			return contacts.Album{}, err
 		}
 		best, next := rd.firstTwo()
 		switch {
+		case rd.broadcast.Bound > 0 && rd.entries[best].Score <= rd.trace.Beyond && !isDeep:
+			if err := rd.deepen(ctx); err != nil {
+				return contacts.Album{}, err
+			}
+			at, isDeep = 0, true
+			continue
 		case rd.broadcast.Bound > 0 && rd.entries[best].Score <= rd.trace.Beyond:
 			return contacts.Album{}, &unprovenError{reason: ManyBroadcasts}
-		case best != at && len(open) > 0: // it is a broadcast member
-			at, open = best, slices.DeleteFunc(open, func(i int) bool { return i == best })
+		case best != of && len(open) > 0 && tries < maxLooks:
+			at = best
 			continue
 		}
 		// Strictly newer than the next candidate's score, which bounds all others among the candidates
 		// (sorted, I2), and than the bound of those that are none (I1). compare decides on a lone candidate.
-		isFirst := best == at && next > 0 && len(first.Photos) > 0
-		if isFirst && first.Photos[0].DateUpload > max(rd.entries[next].Score, rd.trace.Beyond) {
-			rd.examined(at, &first.Photos[0], Chosen)
+		isFirst := best == of && next > 0 && len(album.Photos) > 0
+		if isFirst && album.Photos[0].DateUpload > max(rd.entries[next].Score, rd.trace.Beyond) {
+			rd.examined(of, &album.Photos[0], Chosen)
 			rd.trace.Proof = ByNext
-			return first, nil
+			return album, nil
 		}
-		return rd.compare(ctx, first, at)
+		return rd.compare(ctx, album, of)
 	}
+}
+
+// maxLooks bounds how often a read decides broadcast members, while contacts change.
+const maxLooks = 4
+
+// deepen makes candidates of all broadcast members that uploaded after the second of the set, if they are not too many. A set that
+// is complete has few contacts, and the walk is cheap. What is read now must not be much younger than the set: see package broadcast.
+func (rd *reading) deepen(ctx context.Context) error {
+	if rd.broadcast.More == nil || len(rd.set) < rd.options.Min {
+		return &unprovenError{reason: ManyBroadcasts}
+	}
+	defer rd.timed("redis")()
+	wait, cancel := context.WithDeadline(ctx, rd.asked.Add(rd.options.IndexWait))
+	defer cancel()
+	more := rd.broadcast.More(wait, rd.secondOfSet())
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(more.Err, index.ErrMissing): // it was there a moment ago
+		return &unprovenError{reason: NoBroadcastSet, mend: more.Copy}
+	}
+	rd.broadcast = more
+	return rd.merge(ctx)
 }
 
 // noneTTL is how long it counts that MySQL had no broadcast members. A member that is to become one is
@@ -73,7 +103,7 @@ func (rd *reading) merge(ctx context.Context) error {
 		scores[e.Contact] = e.Score
 	}
 	rd.complete = len(rd.set) < rd.options.Min && b.Bound == 0
-	rd.trace.Beyond = b.Bound
+	rd.trace.Beyond, rd.trace.Candidates = b.Bound, nil
 	if len(rd.set) >= rd.options.Min {
 		rd.trace.Beyond = max(b.Bound, rd.set[len(rd.set)-1].Score)
 	}
@@ -117,6 +147,16 @@ func (rd *reading) bestOfSet() int {
 	return slices.IndexFunc(rd.trace.Candidates, func(c Examined) bool { return !c.Broadcast })
 }
 
+// secondOfSet returns the score of the second candidate of the set; that of the first, if there is no other.
+func (rd *reading) secondOfSet() (score uint64) {
+	first := rd.bestOfSet()
+	score = rd.entries[first].Score
+	if second := slices.IndexFunc(rd.trace.Candidates[first+1:], func(c Examined) bool { return !c.Broadcast }); second >= 0 {
+		score = rd.entries[first+1+second].Score
+	}
+	return score
+}
+
 // undecided returns the places of the broadcast members that may be the best or the next candidate: those
 // before the second of the set.
 func (rd *reading) undecided() (places []int) {
@@ -150,17 +190,20 @@ func (rd *reading) firstTwo() (first, second int) {
 	return first, 0
 }
 
-// look returns the photos of a candidate, and decides which of others are contacts.
-func (rd *reading) look(ctx context.Context, at int, others []int) (contacts.Album, error) {
+// look decides which of others are contacts, and returns the photos of the candidate at a place, if it is of the set or a contact. Else it returns those of the
+// best of the set. It says which of the two.
+func (rd *reading) look(ctx context.Context, at int, others []int) (_ contacts.Album, of int, err error) {
 	if len(others) == 0 {
-		return rd.photosOf(ctx, "first", rd.entries[at].Contact)
+		album, err := rd.photosOf(ctx, "first", rd.entries[at].Contact)
+		return album, at, err
 	}
 	defer rd.timed("first")()
 	ids := make([]member.ID, len(others))
 	for i, place := range others {
 		ids[i] = rd.entries[place].Contact
 	}
-	album, related, err := rd.store.VisiblePhotosAnd(ctx, rd.viewer, rd.entries[at].Contact, rd.limit, ids)
+	first, of := rd.entries[at].Contact, rd.bestOfSet()
+	album, related, err := rd.store.VisiblePhotosOfFirst(ctx, rd.viewer, first, rd.entries[of].Contact, rd.limit, ids)
 	for _, place := range others {
 		verdict := NotLooked
 		if !slices.Contains(related, rd.entries[place].Contact) {
@@ -168,7 +211,10 @@ func (rd *reading) look(ctx context.Context, at int, others []int) (contacts.Alb
 		}
 		rd.trace.Candidates[place].Verdict = verdict
 	}
-	return album, err
+	if rd.trace.Candidates[at].Broadcast && rd.trace.Candidates[at].Verdict != NotContact {
+		of = at
+	}
+	return album, of, err
 }
 
 // errLate is the reason why there is no answer where the process itself is late.
@@ -217,6 +263,7 @@ func (rd *reading) pause(began time.Time) {
 func (rd *reading) candidatesOnce(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
 	defer cancel()
+	rd.asked = time.Now()
 	set, broadcast, err := rd.index.Candidates(wait, rd.viewer.ID)
 	rd.isBehind = errors.Is(err, index.ErrBehind)
 	switch {

@@ -63,6 +63,18 @@ func (m *Memory) Candidates(ctx context.Context, user member.ID) (_ []index.Entr
 		err = index.ErrMissing
 	}
 	b = index.NewBroadcast(of, page, err)
+	b.More = func(_ context.Context, above uint64) index.Broadcast {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		more := m.members(of)
+		slices.Reverse(more)
+		more = slices.DeleteFunc(more, func(e index.Entry) bool { return e.Score <= above })
+		var err error
+		if len(more) == 0 {
+			err = index.ErrMissing
+		}
+		return index.MoreBroadcasts(of, above, more, err)
+	}
 	return members[:min(len(members), m.settings.Max)], b, nil
 }
 
