@@ -103,22 +103,20 @@ SELECT user_id FROM contacts WHERE contact_id = ? ORDER BY user_id LIMIT 1 OFFSE
 	return len(found) > 0, err
 }
 
-// VisiblePhotosOfFirst is [MySQL.VisiblePhotos] of first, if it is a contact of v, and else of owner. It also returns those of others
-// that are contacts, at the same instant: for each of them it reads a row by its key.
-func (m *MySQL) VisiblePhotosOfFirst(ctx context.Context, v Viewer, first, owner member.ID, limit int, others []member.ID) (Album, []member.ID, error) {
+// VisiblePhotosAnd is [MySQL.VisiblePhotos], which also returns those of others that v calls a contact, at the
+// same instant: for each of them it reads a row by its key.
+func (m *MySQL) VisiblePhotosAnd(ctx context.Context, v Viewer, owner member.ID, limit int, others []member.ID) (Album, []member.ID, error) {
 	type row struct {
 		owner Profile
 		photo Photo
 		other bool
 	}
-	what := fmt.Sprintf("reading the photos of member %d or %d visible to member %d, and %d relations", first, owner, v.ID, len(others))
+	what := fmt.Sprintf("reading the photos of member %d visible to member %d, and %d relations", owner, v.ID, len(others))
 	scan := func(rows *sql.Rows, r *row) error {
 		return rows.Scan((*number)(&r.owner.ID), &r.owner.Username, (*number)(&r.photo.ID), &r.photo.Title, (*number)(&r.photo.DateUpload), &r.other)
 	}
-	args := visiblePhotosArgs(v, first, limit)
-	args = append(args, limit)
-	args = append(append(args, visiblePhotosArgs(v, owner, limit)...), v.ID, first, limit)
-	rows, err := collect(ctx, m.prepared, what, scan, visiblePhotosOfFirstText, append(args, idList(others), v.ID)...)
+	statement := VisiblePhotosStatement(v, owner, limit)
+	rows, err := collect(ctx, m.prepared, what, scan, visiblePhotosAndText, append(statement.Args, idList(others), v.ID)...)
 	if err != nil {
 		return Album{}, nil, err
 	}
@@ -136,10 +134,8 @@ func (m *MySQL) VisiblePhotosOfFirst(ctx context.Context, v Viewer, first, owner
 	return album, related, nil
 }
 
-var visiblePhotosOfFirstText = `
-(` + visiblePhotosWith(", 0") + visiblePhotosEnd + `)
-UNION ALL
-(` + visiblePhotosWith(", 0") + ` AND NOT EXISTS (SELECT 1 FROM contacts f WHERE f.user_id = ? AND f.contact_id = ?)` + visiblePhotosEnd + `)
+var visiblePhotosAndText = `
+(` + visiblePhotosWith(", 0") + `)
 UNION ALL
 (SELECT c.contact_id, '', 0, '', 0, 1
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q

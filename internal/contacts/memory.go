@@ -212,8 +212,8 @@ func (m *Memory) VisiblePhotos(ctx context.Context, v Viewer, owner member.ID, l
 	return m.album(v, owner, limit), nil
 }
 
-// VisiblePhotosOfFirst does what [MySQL.VisiblePhotosOfFirst] does.
-func (m *Memory) VisiblePhotosOfFirst(ctx context.Context, v Viewer, first, owner member.ID, limit int, others []member.ID) (Album, []member.ID, error) {
+// VisiblePhotosAnd does what [MySQL.VisiblePhotosAnd] does.
+func (m *Memory) VisiblePhotosAnd(ctx context.Context, v Viewer, owner member.ID, limit int, others []member.ID) (Album, []member.ID, error) {
 	if err := ended(ctx, "reading visible photos"); err != nil {
 		return Album{}, nil, err
 	}
@@ -224,9 +224,6 @@ func (m *Memory) VisiblePhotosOfFirst(ctx context.Context, v Viewer, first, owne
 		if _, isContact := m.contacts[v.ID][id]; isContact {
 			related = append(related, id)
 		}
-	}
-	if _, isContact := m.contacts[v.ID][first]; isContact {
-		owner = first
 	}
 	return m.album(v, owner, limit), related, nil
 }

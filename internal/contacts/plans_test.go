@@ -159,12 +159,8 @@ func questions(store *contacts.MySQL) []question {
 			_, err := store.VisiblePhotos(ctx, v, bigBusy, 10)
 			return err
 		}},
-		{"VisiblePhotosOfFirst", with(photoKeys, byPrimary("f")), false, 75*shown + 4*len(twelve), func(ctx context.Context) error {
-			_, _, err := store.VisiblePhotosOfFirst(ctx, v, bigOwner, bigBusy, 10, twelve)
-			return err
-		}},
-		{"VisiblePhotosOfFirst of another", photoKeys, false, 75*shown + 4*len(twelve), func(ctx context.Context) error {
-			_, _, err := store.VisiblePhotosOfFirst(ctx, v, 4_000_000_000, bigBusy, 10, twelve)
+		{"VisiblePhotosAnd", photoKeys, false, 75*shown + 4*len(twelve), func(ctx context.Context) error {
+			_, _, err := store.VisiblePhotosAnd(ctx, v, bigBusy, 10, twelve)
 			return err
 		}},
 		{"Standings", standingKeys, false, (6 + 6*shown) * len(twelve), func(ctx context.Context) error {

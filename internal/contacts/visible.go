@@ -48,18 +48,14 @@ type Statement struct {
 
 // VisiblePhotosStatement returns the statement of [MySQL.VisiblePhotos].
 func VisiblePhotosStatement(v Viewer, owner member.ID, limit int) Statement {
-	return Statement{visiblePhotosText, append(visiblePhotosArgs(v, owner, limit), limit)}
-}
-
-// visiblePhotosArgs returns the arguments of [visiblePhotosWith].
-func visiblePhotosArgs(v Viewer, owner member.ID, limit int) (args []any) {
+	var args []any
 	for _, c := range shown {
 		if c.granted != always {
 			args = append(args, owner, v.ID)
 		}
 		args = append(args, owner, limit)
 	}
-	return append(args, v.ID, owner)
+	return Statement{visiblePhotosText, append(args, v.ID, owner, limit)}
 }
 
 // StandingsStatement returns the statement of [MySQL.Standings].
@@ -84,13 +80,9 @@ func newestIn(c class, column string) string {
 // visiblePhotosText reads each visibility class on its own from the key newest, so that
 // it touches at most limit photos of each, however many the owner has that the viewer may
 // not see.
-var visiblePhotosText = visiblePhotosWith("") + visiblePhotosEnd
+var visiblePhotosText = visiblePhotosWith("")
 
-// visiblePhotosEnd is the end of the statement, with the limit as its argument.
-const visiblePhotosEnd = `
-ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
-
-// visiblePhotosWith returns the statement but for its end, with a further column.
+// visiblePhotosWith returns the statement with a further column.
 func visiblePhotosWith(column string) string {
 	return `
 SELECT o.id, o.username, p.id, p.title, p.date_upload` + column + `
@@ -107,7 +99,8 @@ JOIN (` + eachOf(shown, "\n  UNION ALL", func(c class) string {
   (SELECT x.id, x.title, x.date_upload FROM ` + from + granted + `x.owner_id = ? AND ` + c.is() + newestFirst + ` LIMIT ?)`
 	}) + `
 ) p
-WHERE c.user_id = ? AND c.contact_id = ? AND b.user_id IS NULL`
+WHERE c.user_id = ? AND c.contact_id = ? AND b.user_id IS NULL
+ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
 }
 
 // Standings returns the standing of each of owners with v, in the order of owners. All

@@ -119,16 +119,19 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, b B
 	page, pageErr := entriesOf(ctx, "broadcast members", first)
 	b = NewBroadcast(b.Copy, page, pageErr)
 	b.More = func(ctx context.Context, above uint64) Broadcast { return ix.moreBroadcasts(ctx, b.Copy, above) }
-	if state == redisnodes.Behind || state == redisnodes.Refusing {
+	if isBehind(state) {
 		return entries, b, fmt.Errorf("%s: %w", what, ErrBehind)
 	}
 	return entries, b, nil
 }
 
+// isBehind reports whether a node may lack what is written to others.
+func isBehind(s redisnodes.State) bool { return s == redisnodes.Behind || s == redisnodes.Refusing }
+
 // moreBroadcasts is [Broadcast.More].
 func (ix *Index) moreBroadcasts(ctx context.Context, of member.ID, above uint64) Broadcast {
 	key := UserKey(of)
-	if state, err := ix.State(ctx, key); state != redisnodes.Usable {
+	if state, err := ix.State(ctx, key); isBehind(state) || state == redisnodes.Away {
 		return Broadcast{Copy: of, Err: cmp.Or(err, ErrBehind)}
 	}
 	scored := redis.NewZSliceCmd(ctx, "zrevrangebyscore", key, "+inf", "("+strconv.FormatUint(above, 10), "withscores", "limit", 0, deepPage+1)

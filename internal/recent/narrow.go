@@ -16,55 +16,52 @@ import (
 // narrow reads by way of the candidates. It returns a proven answer, or an
 // [unprovenError], or what went wrong with the database.
 func (rd *reading) narrow(ctx context.Context) (contacts.Album, error) {
+	if rd.broadcast.Bound >= rd.entries[rd.bestOfSet()].Score {
+		if err := rd.deepen(ctx, rd.secondOfSet()); err != nil {
+			return contacts.Album{}, err
+		}
+	}
 	// The broadcast members that may be contacts are decided with the photos of one candidate, in one
-	// statement: of the best, if it is one, and else of the best of the set. If the best turns out to be another one,
-	// they are decided once more, with its photos.
-	at, isDeep := 0, false
+	// statement: at first of the best of the set, and if the best of all is another one then, of that.
+	at := rd.bestOfSet()
 	for tries := 1; ; tries++ {
-		open := rd.undecided()
-		album, of, err := rd.look(ctx, at, open)
+		album, err := rd.look(ctx, at, rd.undecided())
 		if err != nil {
 			return contacts.Album{}, err
 		}
 		best, next := rd.firstTwo()
 		switch {
-		case rd.broadcast.Bound > 0 && rd.entries[best].Score <= rd.trace.Beyond && !isDeep:
-			if err := rd.deepen(ctx); err != nil {
-				return contacts.Album{}, err
-			}
-			at, isDeep = 0, true
-			continue
-		case rd.broadcast.Bound > 0 && rd.entries[best].Score <= rd.trace.Beyond:
+		case rd.broadcast.Bound >= rd.entries[best].Score:
 			return contacts.Album{}, &unprovenError{reason: ManyBroadcasts}
-		case best != of && len(open) > 0 && tries < maxLooks:
+		case best != at && tries < maxLooks:
 			at = best
 			continue
 		}
 		// Strictly newer than the next candidate's score, which bounds all others among the candidates
 		// (sorted, I2), and than the bound of those that are none (I1). compare decides on a lone candidate.
-		isFirst := best == of && next > 0 && len(album.Photos) > 0
+		isFirst := best == at && next > 0 && len(album.Photos) > 0
 		if isFirst && album.Photos[0].DateUpload > max(rd.entries[next].Score, rd.trace.Beyond) {
-			rd.examined(of, &album.Photos[0], Chosen)
+			rd.examined(at, &album.Photos[0], Chosen)
 			rd.trace.Proof = ByNext
 			return album, nil
 		}
-		return rd.compare(ctx, album, of)
+		return rd.compare(ctx, album)
 	}
 }
 
 // maxLooks bounds how often a read decides broadcast members, while contacts change.
 const maxLooks = 4
 
-// deepen makes candidates of all broadcast members that uploaded after the second of the set, if they are not too many. A set that
-// is complete has few contacts, and the walk is cheap. What is read now must not be much younger than the set: see package broadcast.
-func (rd *reading) deepen(ctx context.Context) error {
+// deepen makes candidates of all broadcast members that uploaded after a time, if they are not too many. A viewer whose set is small
+// has few contacts, and the walk is cheap. What is read now must not be much younger than the set: see package broadcast.
+func (rd *reading) deepen(ctx context.Context, above uint64) error {
 	if rd.broadcast.More == nil || len(rd.set) < rd.options.Min {
 		return &unprovenError{reason: ManyBroadcasts}
 	}
 	defer rd.timed("redis")()
 	wait, cancel := context.WithDeadline(ctx, rd.asked.Add(rd.options.IndexWait))
 	defer cancel()
-	more := rd.broadcast.More(wait, rd.secondOfSet())
+	more := rd.broadcast.More(wait, above)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -190,20 +187,17 @@ func (rd *reading) firstTwo() (first, second int) {
 	return first, 0
 }
 
-// look decides which of others are contacts, and returns the photos of the candidate at a place, if it is of the set or a contact. Else it returns those of the
-// best of the set. It says which of the two.
-func (rd *reading) look(ctx context.Context, at int, others []int) (_ contacts.Album, of int, err error) {
+// look returns the photos of a candidate, and decides which of others are contacts.
+func (rd *reading) look(ctx context.Context, at int, others []int) (contacts.Album, error) {
 	if len(others) == 0 {
-		album, err := rd.photosOf(ctx, "first", rd.entries[at].Contact)
-		return album, at, err
+		return rd.photosOf(ctx, "first", rd.entries[at].Contact)
 	}
 	defer rd.timed("first")()
 	ids := make([]member.ID, len(others))
 	for i, place := range others {
 		ids[i] = rd.entries[place].Contact
 	}
-	first, of := rd.entries[at].Contact, rd.bestOfSet()
-	album, related, err := rd.store.VisiblePhotosOfFirst(ctx, rd.viewer, first, rd.entries[of].Contact, rd.limit, ids)
+	album, related, err := rd.store.VisiblePhotosAnd(ctx, rd.viewer, rd.entries[at].Contact, rd.limit, ids)
 	for _, place := range others {
 		verdict := NotLooked
 		if !slices.Contains(related, rd.entries[place].Contact) {
@@ -211,10 +205,7 @@ func (rd *reading) look(ctx context.Context, at int, others []int) (_ contacts.A
 		}
 		rd.trace.Candidates[place].Verdict = verdict
 	}
-	if rd.trace.Candidates[at].Broadcast && rd.trace.Candidates[at].Verdict != NotContact {
-		of = at
-	}
-	return album, of, err
+	return album, err
 }
 
 // errLate is the reason why there is no answer where the process itself is late.
@@ -299,35 +290,44 @@ func (rd *reading) photosOf(ctx context.Context, step string, owner member.ID) (
 }
 
 // compare looks at all candidates at one instant, also at the one whose photos are known again: an answer from
-// two instants may have been right at neither.
-func (rd *reading) compare(ctx context.Context, known contacts.Album, at int) (contacts.Album, error) {
+// two instants may have been right at neither. Where only broadcast members may be newer than the best, it looks at these, too.
+func (rd *reading) compare(ctx context.Context, known contacts.Album) (contacts.Album, error) {
+	for isDeep := false; ; isDeep = true {
+		standings, err := rd.standings(ctx)
+		if err != nil {
+			return contacts.Album{}, err
+		}
+		best := rd.judge(standings)
+		rd.trace.Proof = ByLowest
+		if rd.complete {
+			rd.trace.Proof = ByAll
+		}
+		switch {
+		case best < 0 && rd.complete:
+			return contacts.Album{}, nil
+		case best < 0:
+			return contacts.Album{}, &unprovenError{reason: NothingVisible}
+		case rd.complete || standings[best].Newest.DateUpload > rd.trace.Beyond:
+			return rd.winner(ctx, known, *standings[best].Newest, best)
+		}
+		newest := standings[best].Newest.DateUpload
+		if isDeep || newest <= rd.set[len(rd.set)-1].Score {
+			return contacts.Album{}, &unprovenError{reason: BestTooOld}
+		}
+		if err := rd.deepen(ctx, newest-1); err != nil {
+			return contacts.Album{}, err
+		}
+	}
+}
+
+// standings returns how all candidates stand.
+func (rd *reading) standings(ctx context.Context) ([]contacts.Standing, error) {
+	defer rd.timed("others")()
 	owners := make([]member.ID, len(rd.entries))
 	for i, e := range rd.entries {
 		owners[i] = e.Contact
 	}
-	measured := rd.timed("others")
-	standings, err := rd.store.Standings(ctx, rd.viewer, owners)
-	measured()
-	if err != nil {
-		return contacts.Album{}, err
-	}
-	best := rd.judge(standings)
-	rd.trace.Proof = ByLowest
-	if rd.complete {
-		rd.trace.Proof = ByAll
-	}
-	switch {
-	case best < 0 && rd.complete:
-		return contacts.Album{}, nil
-	case best < 0:
-		return contacts.Album{}, &unprovenError{reason: NothingVisible}
-	case !rd.complete && standings[best].Newest.DateUpload <= rd.trace.Beyond:
-		return contacts.Album{}, &unprovenError{reason: BestTooOld}
-	}
-	if best != at {
-		known = contacts.Album{}
-	}
-	return rd.winner(ctx, known, *standings[best].Newest, best)
+	return rd.store.Standings(ctx, rd.viewer, owners)
 }
 
 // judge gives every candidate its verdict, reports ghosts, and returns the

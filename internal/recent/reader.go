@@ -24,12 +24,11 @@ type Index interface {
 }
 
 // Store decides what may be shown. Its methods fail with [contacts.ErrNoMember]
-// when the viewer does not exist, except VisiblePhotos and VisiblePhotosOfFirst, which find nothing.
+// when the viewer does not exist, except VisiblePhotos and VisiblePhotosAnd, which find nothing.
 type Store interface {
 	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
-	// VisiblePhotosOfFirst is VisiblePhotos of first, if it is a contact, and else of owner. It also returns which of others are
-	// contacts, at the same instant.
-	VisiblePhotosOfFirst(ctx context.Context, v contacts.Viewer, first, owner member.ID, limit int, others []member.ID) (contacts.Album, []member.ID, error)
+	// VisiblePhotosAnd also returns which of others are contacts, at the same instant.
+	VisiblePhotosAnd(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, others []member.ID) (contacts.Album, []member.ID, error)
 	// AnyBroadcast reports whether there are broadcast members.
 	AnyBroadcast(ctx context.Context) (bool, error)
 	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)

@@ -64,11 +64,11 @@ func (s *countingStore) VisiblePhotos(ctx context.Context, v contacts.Viewer, ow
 	return s.Memory.VisiblePhotos(ctx, v, owner, limit)
 }
 
-func (s *countingStore) VisiblePhotosOfFirst(ctx context.Context, v contacts.Viewer, first, owner member.ID, limit int, others []member.ID) (contacts.Album, []member.ID, error) {
-	if err := s.called(ctx, fmt.Sprintf("photos of %d or %d, %d relations", first, owner, len(others))); err != nil {
+func (s *countingStore) VisiblePhotosAnd(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, others []member.ID) (contacts.Album, []member.ID, error) {
+	if err := s.called(ctx, fmt.Sprintf("photos of %d, %d relations", owner, len(others))); err != nil {
 		return contacts.Album{}, nil, err
 	}
-	return s.Memory.VisiblePhotosOfFirst(ctx, v, first, owner, limit, others)
+	return s.Memory.VisiblePhotosAnd(ctx, v, owner, limit, others)
 }
 
 func (s *countingStore) Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error) {
