@@ -16,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/broadcast"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
@@ -30,7 +31,8 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 type ground struct {
 	*testing.T
 	db     *sql.DB
-	client *redis.Client
+	client redis.UniversalClient
+	server *localserver.Redis // nil: there is a cluster
 	store  *contacts.MySQL
 	truth  broadcast.Truth
 	index  *index.Index
@@ -47,14 +49,21 @@ const (
 
 func newGround(t *testing.T) *ground {
 	t.Helper()
+	r := servertest.Redis(t)
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: r.Addr(), ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	g := newGroundOn(t, client)
+	g.server = r
+	return g
+}
+
+func newGroundOn(t *testing.T, client redis.UniversalClient) *ground {
+	t.Helper()
 	db, err := mysql.Open(servertest.MySQLDSN(t), mysql.WithMaxOpen(8))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	r := servertest.Redis(t)
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: r.Addr(), ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = client.Close() })
 	settings, err := index.NewSettings(10, 20, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -432,7 +441,7 @@ func TestMySQLAnswersAsMemory(t *testing.T) {
 	if err != nil || !some || fmt.Sprint(list) != "[{2002 2002} {2001 2001} {1001 0}]" {
 		t.Errorf("%v, %t, %v", list, some, err)
 	}
-	album, related, err := g.store.VisiblePhotosOfFirst(t.Context(), contacts.Viewer{ID: 1}, star+1, 2005, 10, []member.ID{2001, 77777, 2, star})
+	album, related, err := g.store.VisiblePhotosAnd(t.Context(), contacts.Viewer{ID: 1}, 2005, 10, []member.ID{2001, 77777, 2, star})
 	slices.Sort(related)
 	plain, err2 := g.store.VisiblePhotos(t.Context(), contacts.Viewer{ID: 1}, 2005, 10)
 	if err != nil || err2 != nil || !album.IsSame(plain) || len(album.Photos) != 1 || album.Photos[0] != plain.Photos[0] || *album.Contact != *plain.Contact {
