@@ -164,6 +164,17 @@ func TestReadWithBroadcastMembers(t *testing.T) {
 			b.store.AddPhoto(1101, 11, "photo", contacts.Public, 82)
 			b.page(1)
 		}, 23, recent.FromIndex, recent.ByLowest, 81, []string{"photos of 11, 1 relations", "photos of 21, 1 relations", "standings of 5", "standings of 7", "photos of 23"}},
+		"twice beyond the page": {func(b bench) {
+			b.broadcasts(21, false, 99)
+			b.broadcasts(22, false, 91)
+			b.broadcasts(23, true, 79)
+			b.broadcasts(24, true, 73)
+			b.store.DeletePhoto(1100)
+			b.store.AddPhoto(1101, 11, "photo", contacts.Public, 65)
+			b.store.DeletePhoto(1200)
+			b.store.AddPhoto(1201, 12, "photo", contacts.Public, 72)
+			b.page(1)
+		}, 23, recent.FromIndex, recent.ByLowest, 71, []string{"photos of 11, 2 relations", "standings of 6", "standings of 8", "photos of 23"}},
 		"beyond the page may be others, older than a contact": {func(b bench) {
 			b.broadcasts(21, true, 99)
 			b.broadcasts(22, false, 95)

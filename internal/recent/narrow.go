@@ -68,6 +68,7 @@ func (rd *reading) deepen(ctx context.Context, above uint64) error {
 	case errors.Is(more.Err, index.ErrMissing): // it was there a moment ago
 		return &unprovenError{reason: NoBroadcastSet, mend: more.Copy}
 	}
+	more.More = rd.broadcast.More
 	rd.broadcast = more
 	return rd.merge(ctx)
 }
