@@ -29,11 +29,11 @@ func (s everybodyMay) Check(string, auth.Scope) (auth.Caller, error) {
 // fixedSet is an index with one set.
 type fixedSet []index.Entry
 
-func (s fixedSet) Candidates(context.Context, member.ID) ([]index.Entry, error) {
+func (s fixedSet) Candidates(context.Context, member.ID) ([]index.Entry, index.Broadcast, error) {
 	if s == nil {
-		return nil, index.ErrMissing
+		return nil, index.Broadcast{}, index.ErrMissing
 	}
-	return s, nil
+	return s, index.Broadcast{}, nil
 }
 
 type noHints struct{}

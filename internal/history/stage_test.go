@@ -123,12 +123,12 @@ type proposing struct {
 	*stage
 }
 
-func (p proposing) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
-	entries, err := p.Index.Candidates(ctx, user)
+func (p proposing) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Broadcast, error) {
+	entries, b, err := p.Index.Candidates(ctx, user)
 	if err == nil && p.propose != nil {
 		entries = p.propose(entries)
 	}
-	return entries, err
+	return entries, b, err
 }
 
 // emit enqueues the task of a change, as a site does in its transaction.

@@ -126,6 +126,8 @@ func because(c recent.Candidate, shown contacts.Album) string {
 		return "it changed during the read"
 	case c.Verdict == recent.Older && shown.Photos[0].DateUpload == c.Newest:
 		return "its newest photo is of the same second and has the lower id"
+	case c.Verdict == recent.NotContact && c.Broadcast && !c.Now.IsContact:
+		return "it is a broadcast member, at which each read looks"
 	case c.Verdict == recent.NotContact && !c.Now.IsMember:
 		return "it is no member any more: the set is behind"
 	case c.Verdict == recent.NotContact && c.Now.IsContact:
@@ -173,4 +175,6 @@ var walkReasons = map[string]string{
 	recent.NothingVisible:   "no candidate has a visible photo",
 	recent.BestTooOld:       "the best candidate's photo is not newer than the lowest score",
 	recent.PhotosChanged:    "the photos changed during the read",
+	recent.NoBroadcastSet:   "the copy of the broadcast set is missing or malformed",
+	recent.ManyBroadcasts:   "more broadcast members uploaded after all candidates than were read",
 }

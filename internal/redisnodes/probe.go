@@ -285,5 +285,5 @@ func (ns *Nodes) share(ctx context.Context, nodes []*Node, status []NodeStatus) 
 			count++
 		}
 	}
-	return float64(count) / slotCount
+	return float64(count) / SlotCount
 }
