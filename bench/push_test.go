@@ -60,7 +60,7 @@ func TestPushCounts(t *testing.T) {
 
 func testPushCounts(t *testing.T, burst bool) {
 	t.Helper()
-	// A burst takes more: what an earlier attempt left, a transaction of four for whom it is sent to, and two for what others of it
+	// A burst takes more: a read of an earlier attempt's pending receipts, a transaction of four that writes the run, and two reads of what others of it
 	// are; and three before the look.
 	targeting, delivery := 8.0, 4.0
 	if burst {

@@ -47,8 +47,8 @@
 //	                                    twice the pause before each
 //	one does not answer                 none, until it answers; then one
 //
-// A server that answers as late while no batch is under way, because the pace keeps them out, has other work: what it
-// takes then is its usual time, up to a bound. To give way would help nobody, and never end.
+// If a server answers as slowly in a round in which the pause kept all batches out, other load is the reason, and slowing
+// down would not help. Its latency in that round becomes its usual time, up to 25 ms.
 //
 // The usual time follows faster answers at once and slower ones by some percent a
 // minute. A walk begins with one batch, so that the usual is not learned under its

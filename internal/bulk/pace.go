@@ -223,9 +223,9 @@ func (p *Pacer) Run(ctx context.Context) {
 			p.set(Pace{Batches: 1})
 			asked, wait, begun = 0, p.options.Interval, time.Now()
 		case asked == roundAnswers:
-			rests := p.rested()
+			rested := p.rested()
 			for _, s := range p.servers {
-				s.endRound(time.Since(begun), rests)
+				s.endRound(time.Since(begun), rested)
 			}
 			p.set(p.next())
 			asked, begun = 0, time.Now()
@@ -334,8 +334,8 @@ func (s *server) ask(ctx context.Context) {
 	}
 }
 
-// endRound takes the median of a round that took so long, and learns what is usual. When no work was done in the round,
-// others are the reason for what it took: to give way would help nobody. So that is usual, unless it is too much.
+// endRound takes the median of a round that took so long, and learns what is usual. If no batch ran in the round, other
+// load is the reason for the latency, and slowing down would not lower it: it counts as usual, up to busyAnyway.
 func (s *server) endRound(took time.Duration, rested bool) {
 	slices.Sort(s.answers)
 	s.median = s.answers[len(s.answers)/2]

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/activityd/activityd/internal/schema"
 )
 
 // expression is a condition or a value in SQL over the columns of one row.
@@ -101,13 +103,10 @@ func (e expression) of(row string) string {
 	var text strings.Builder
 	for _, t := range e.tokens {
 		if t.column {
-			text.WriteString(row + quote(t.text))
+			text.WriteString(row + schema.Quote(t.text))
 		} else {
 			text.WriteString(t.text)
 		}
 	}
 	return text.String()
 }
-
-// quote returns a name in the quotes of SQL.
-func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }

@@ -25,6 +25,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/activityd/activityd/internal/schema"
 )
 
 // Map is the description of a site.
@@ -47,7 +49,7 @@ type section struct {
 // table is a table of the site's.
 type table struct{ database, name string }
 
-func (t table) String() string { return quote(t.database) + "." + quote(t.name) }
+func (t table) String() string { return schema.Quote(t.database) + "." + schema.Quote(t.name) }
 
 // plain is the name as people write it.
 func (t table) plain() string { return t.database + "." + t.name }

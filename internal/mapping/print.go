@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/activityd/activityd/internal/schema"
 )
 
 // PrintViews writes what a site's database gets, but for the triggers, in statements for the MySQL
@@ -21,7 +23,7 @@ func (m *Map) PrintViews(out io.Writer) error {
 		text.WriteString(i.Statement() + ";\n")
 	}
 	text.WriteString("\n-- 3. The views. They read in the name of the user who makes them.\n" +
-		"CREATE DATABASE IF NOT EXISTS " + quote(m.database) + ";\n")
+		"CREATE DATABASE IF NOT EXISTS " + schema.Quote(m.database) + ";\n")
 	for _, v := range m.Views() {
 		text.WriteString(v.Statement + ";\n")
 	}

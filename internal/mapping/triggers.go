@@ -108,7 +108,7 @@ func (s *section) moved(keys ...string) string {
 	var same []string
 	for _, key := range keys {
 		for _, column := range s.values[key].expr.columns {
-			same = append(same, "NEW."+quote(column)+" <=> OLD."+quote(column))
+			same = append(same, "NEW."+schema.Quote(column)+" <=> OLD."+schema.Quote(column))
 		}
 	}
 	return "NOT (" + strings.Join(same, " AND ") + ")"

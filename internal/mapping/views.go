@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/activityd/activityd/internal/schema"
 )
 
 // The columns that a table of photos gets where its own cannot be in an index as they have to be.
@@ -116,10 +118,10 @@ func (s *section) generatesDate() bool { return s.dateType() != seconds }
 func (s *section) indexed() (visibility, date string) {
 	visibility, date = s.column("visibility", ""), s.column("date_upload", "")
 	if s.generatesVisibility() {
-		visibility = quote(ownVisibility)
+		visibility = schema.Quote(ownVisibility)
 	}
 	if s.generatesDate() {
-		date = quote(ownDate)
+		date = schema.Quote(ownDate)
 	}
 	return visibility, date
 }
@@ -206,7 +208,7 @@ func (c Column) Statement() string {
 	if mark := c.mark(); mark != "" {
 		comment = " COMMENT '" + mark + "'"
 	}
-	return "ALTER TABLE " + c.table.String() + " ADD COLUMN " + quote(c.name) + " " + c.definition + " INVISIBLE" + comment
+	return "ALTER TABLE " + c.table.String() + " ADD COLUMN " + schema.Quote(c.name) + " " + c.definition + " INVISIBLE" + comment
 }
 
 // Name returns the name of the column.

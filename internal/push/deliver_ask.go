@@ -305,18 +305,15 @@ func (b *batch) eventsOf(receipts [][]Receipt) (map[uint64]*StoredEvent, error) 
 
 // leaveOut leaves out of what is asked for what was shown, and of that what is too many.
 func (b *batch) leaveOut(one *asked) {
-	has := func(list []*StoredEvent, e *StoredEvent) bool {
-		return slices.ContainsFunc(list, func(other *StoredEvent) bool { return other.Number == e.Number })
-	}
 	one.events = slices.DeleteFunc(one.events, func(e *StoredEvent) bool {
-		was := has(one.shown, e)
-		if was {
-			b.countSkips(Doubled, 1)
+		if !slices.ContainsFunc(one.shown, func(other *StoredEvent) bool { return other.Number == e.Number }) {
+			return false
 		}
-		if was && one.isBurst() { // its row says that it is pending
+		b.countSkips(Doubled, 1)
+		if one.isBurst() { // its row says that it is pending
 			b.record(one, one.receipt(e.Number, StateAccepted, string(Doubled)))
 		}
-		return was
+		return true
 	})
 	// The newest is looked at in any case: what is pending may be older.
 	one.shown = one.shown[:min(len(one.shown), max(1, maxBurst-len(one.events)))]

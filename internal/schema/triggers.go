@@ -29,10 +29,11 @@ func (t Trigger) in(name string) string {
 	if t.Database == "" {
 		return name
 	}
-	return quote(t.Database) + "." + quote(name)
+	return Quote(t.Database) + "." + Quote(name)
 }
 
-func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+// Quote returns a name as an identifier of SQL, in backquotes.
+func Quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
 // Statement returns what makes the trigger.
 func (t Trigger) Statement() string {
