@@ -241,8 +241,9 @@ func TestReadWithoutCopy(t *testing.T) {
 				b.store.SetBroadcast(77, contacts.Broadcast{State: contacts.Joined})
 			}
 			b.index.broadcast = index.Broadcast{Copy: member.Copies[3], Err: test.err}
-			if a := b.read(t, 11, test.source); a.Trace.WalkReason != test.reason {
-				t.Errorf("it walked because %q, want %q", a.Trace.WalkReason, test.reason)
+			a := b.read(t, 11, test.source)
+			if a.Trace.WalkReason != test.reason || a.Trace.Broadcast != (recent.Broadcasts{}) {
+				t.Errorf("it walked because %q, want %q; %+v", a.Trace.WalkReason, test.reason, a.Trace.Broadcast)
 			}
 			b.hinted(t, test.hints...)
 		})

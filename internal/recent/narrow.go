@@ -86,7 +86,7 @@ func (rd *reading) merge(ctx context.Context) error {
 			return err
 		}
 		if none {
-			b.Err = nil
+			b = index.Broadcast{}
 		}
 	}
 	if b.Err != nil {
@@ -101,6 +101,7 @@ func (rd *reading) merge(ctx context.Context) error {
 		scores[e.Contact] = e.Score
 	}
 	rd.complete = len(rd.set) < rd.options.Min && b.Bound == 0
+	rd.trace.Broadcast = Broadcasts{Copy: b.Copy, Read: len(b.Entries), Bound: b.Bound}
 	rd.trace.Beyond, rd.trace.Candidates = b.Bound, nil
 	if len(rd.set) >= rd.options.Min {
 		rd.trace.Beyond = max(b.Bound, rd.set[len(rd.set)-1].Score)
