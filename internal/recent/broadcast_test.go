@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -246,6 +247,34 @@ func TestReadWithoutCopy(t *testing.T) {
 				t.Errorf("it walked because %q, want %q; %+v", a.Trace.WalkReason, test.reason, a.Trace.Broadcast)
 			}
 			b.hinted(t, test.hints...)
+		})
+	}
+}
+
+// lateNone is a store that takes its time to say that there are no broadcast members.
+type lateNone struct {
+	*countingStore
+
+	took time.Duration
+}
+
+func (s lateNone) AnyBroadcast(context.Context) (bool, error) {
+	time.Sleep(s.took)
+	return false, nil
+}
+
+// That there are no broadcast members says nothing of a set that was read long before: there may have been one then.
+func TestNoneIsOfTheMoment(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]recent.Source{900 * time.Millisecond: recent.FromIndex, 1100 * time.Millisecond: recent.FromDatabase} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(recent.Options{})
+			b.contact(11, 90)
+			b.contact(12, 80)
+			b.contact(13, 70)
+			b.index.broadcast = index.Broadcast{Copy: member.Copies[3], Err: index.ErrMissing}
+			b.Reader = recent.NewReader(b.index, lateNone{b.store, took}, b.hints, recent.Options{Min: 3})
+			b.read(t, 11, want)
 		})
 	}
 }

@@ -73,8 +73,8 @@ func (rd *reading) deepen(ctx context.Context, above uint64) error {
 	return rd.merge(ctx)
 }
 
-// noneTTL is how long it counts that MySQL had no broadcast members. A member that is to become one is
-// announced for longer before it counts as one: see package broadcast.
+// noneTTL is how long before and after it counts that MySQL had no broadcast members. A member that is to become one is
+// announced for longer before it counts as one, and is one for longer after it is in all sets: see package broadcast.
 const noneTTL = time.Second
 
 // merge makes candidates of the set and of broadcast members.
@@ -127,18 +127,19 @@ func (rd *reading) merge(ctx context.Context) error {
 	return nil
 }
 
-// hasNone reports whether there are no broadcast members, or were none a moment before the set was read.
+// hasNone reports whether there were no broadcast members a moment before or after the set was read. If that moment was long, it
+// is not known: one may have been there when the set was read, and have ceased since.
 func (rd *reading) hasNone(ctx context.Context) (bool, error) {
 	asked := time.Since(rd.made)
-	if at := rd.none.Load(); at > 0 && asked-time.Duration(at) < noneTTL {
-		return true, nil
-	}
-	defer rd.timed("broadcasts")()
-	some, err := rd.store.AnyBroadcast(ctx)
-	if err == nil && !some {
+	if at := rd.none.Load(); at == 0 || asked-time.Duration(at) >= noneTTL {
+		defer rd.timed("broadcasts")()
+		some, err := rd.store.AnyBroadcast(ctx)
+		if some || err != nil {
+			return false, err
+		}
 		rd.none.Store(max(1, int64(asked)))
 	}
-	return !some, err
+	return time.Since(rd.asked) < noneTTL, nil
 }
 
 // bestOfSet returns the place of the candidate of the set with the highest score.
