@@ -25,6 +25,7 @@ var unindexed = map[string]string{
 	"SELECT DISTINCT queue FROM (SELECT queue":                                "the names of the queues, from an index alone: where there are many entries of one, servers jump over them",
 	"SELECT number FROM push_events FORCE":                                    "the events to be forgotten: where there are none, servers take a scan for a range",
 	"(SELECT id, queue, type, subject,":                                       "the tasks that an operator lists, in the order of their ids, up to a limit",
+	"SELECT member_id FROM broadcast_members LIMIT 1":                         "whether there are broadcast members: the first entry of the key",
 	"SELECT token, queue, claimed_at, ends_at, done, tasks FROM":              "all leases: a row for each claim that is worked on",
 	"SELECT COUNT(*) FROM users WHERE id >= 1 AND id <= 18446744073709551615": "all members, for the progress of verify",
 }
