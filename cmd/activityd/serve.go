@@ -159,7 +159,6 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.health = health.NewServers(b.ask, s.late.Since, health.NewRedis(b.redis, b.index, log), log)
 	s.hints = tasks.NewHints(b.queue, log)
 	reads := c.readerOptions(b.index.Settings())
-	limiter := c.limiter()
 	reads.Late = s.late.Since
 	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
@@ -190,7 +189,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
-		Reader: s.audited, Limiter: limiter, Late: s.late.Now, Enqueuer: b.requests, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
+		Reader: s.audited, Limiter: c.limiter(), Late: s.late.Now, Enqueuer: b.requests, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
 		Lender: b.lender, OwnQueues: c.ownQueues(), Notifier: b.notifier, Lent: s.lent,
 	}

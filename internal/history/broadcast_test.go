@@ -94,7 +94,7 @@ func (s stoppingTruth) FollowerPages(ctx context.Context, pages []contacts.Follo
 
 // proposedBroadcasts is what a read gets of a copy.
 func (s *stage) proposedBroadcasts(ctx context.Context, b index.Broadcast) index.Broadcast {
-	if s.broadcasts.forgetsCopy {
+	if s.forgetsCopy {
 		return index.Broadcast{}
 	}
 	b = s.cut(b, s.page)

@@ -132,7 +132,7 @@ func (h *history) start() error {
 	handler := h.handlers[first.Kind]
 	var batch, rest []queue.Task
 	for _, t := range h.held {
-		if h.handlers[t.Kind] == handler && t.Lease == first.Lease && h.choose(4) < 3 && !(settles(t) && h.reading()) {
+		if h.handlers[t.Kind] == handler && t.Lease == first.Lease && h.choose(4) < 3 && (!settles(t) || !h.reading()) {
 			batch = append(batch, t)
 		} else {
 			rest = append(rest, t)
@@ -144,7 +144,7 @@ func (h *history) start() error {
 	h.held = rest
 	h.counted.handled++
 	if h.readers != nil && slices.ContainsFunc(batch, settles) {
-		time.Sleep(2 * time.Second) // of the bubble, by whose clock reads go
+		time.Sleep(2 * time.Second) //nolint:forbidigo // the time of the bubble, by which reads go
 	}
 	if h.log != nil {
 		h.logf("%s: begins", describe(batch))

@@ -259,7 +259,7 @@ type lateNone struct {
 }
 
 func (s lateNone) AnyBroadcast(context.Context) (bool, error) {
-	time.Sleep(s.took)
+	time.Sleep(s.took) //nolint:forbidigo // the time of the bubble
 	return false, nil
 }
 
