@@ -186,12 +186,12 @@ func TestReadsWhileMembersCross(t *testing.T) {
 	for i := range uploadersRun {
 		random := rand.New(rand.NewPCG(uint64(i), 1))
 		running.Go(func() {
-			for ctx.Err() == nil {
+			for ctx.Err() == nil { // what is begun is ended: a photo without its task would be missed for good
 				m := firstMover + member.ID(random.IntN(moverCount/uploadersRun)*uploadersRun+i) // of this goroutine alone
 				if random.IntN(3) == 0 {
-					report(c.cross(ctx, m, random))
+					report(c.cross(t.Context(), m, random))
 				}
-				report(c.moverUploads(ctx, m))
+				report(c.moverUploads(t.Context(), m))
 			}
 		})
 	}
