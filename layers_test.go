@@ -54,6 +54,7 @@ var layers = []struct {
 	{"internal/audit", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module + "internal/api"}},
 	{"internal/shadow", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/api"}},
 	{"internal/bulk", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module + "internal/api", module + "internal/audit"}},
+	{"internal/broadcast", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/index", module + "internal/tasks", module + "internal/api"}},
 	{"internal/inspect", []string{"database/sql", "net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/index", module + "internal/tasks", module + "internal/api"}},
 	{"internal/console", []string{"database/sql", "github.com/labstack/echo", "github.com/redis", module + "internal/index", module + "internal/tasks", module + "internal/api"}},
 	{"internal/wake", []string{"database/sql", "net/http", "github.com/labstack/echo", module}},

@@ -74,7 +74,7 @@ CREATE TABLE IF NOT EXISTS tasks (
   UNIQUE KEY dedupe (dedupe_key),
   KEY claim (queue, priority, id),
   KEY subjects (subject)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 5, compatible since 4';
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 6, compatible since 4';
 
 -- The leases of workers, a row for all tasks of a claim. It is deleted with the last of them, or
 -- when it ran out.
@@ -130,6 +130,17 @@ CREATE TABLE IF NOT EXISTS task_keys (
   created_at  BIGINT UNSIGNED NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
   PRIMARY KEY (key_hash),
   KEY created (created_at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- The members whose uploads are not written to the sets of their followers, as they have too many:
+-- reads look at them all (docs/broadcast.md). activityd fills it; `activityd broadcast` changes it.
+CREATE TABLE IF NOT EXISTS broadcast_members (
+  member_id  BIGINT UNSIGNED NOT NULL,
+  state      ENUM('joining','broadcast','leaving') NOT NULL COMMENT 'broadcast: its uploads are not fanned out',
+  change_id  BIGINT UNSIGNED NOT NULL COMMENT 'of the last change of who it is, at random',
+  named      TINYINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'by `activityd broadcast add`; others are taken away when they have few followers',
+  changed_at BIGINT UNSIGNED NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
+  PRIMARY KEY (member_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 -- The states of work that one process at a time may do: a row for each name, and two

@@ -134,12 +134,12 @@ type upToDate struct {
 }
 
 // Candidates implements [recent.Index].
-func (u upToDate) Candidates(ctx context.Context, viewer member.ID) (entries []index.Entry, err error) {
+func (u upToDate) Candidates(ctx context.Context, viewer member.ID) (entries []index.Entry, b index.Broadcast, err error) {
 	top, err := u.store.TopContacts(ctx, []member.ID{viewer}, u.max)
 	for _, c := range top[viewer] {
 		entries = append(entries, index.Entry{Contact: c.ID, Score: c.LastUpload})
 	}
-	return entries, err
+	return entries, b, err
 }
 
 // countWalks counts the reads that walk. The counts come from the seeds alone.

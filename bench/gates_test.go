@@ -9,6 +9,7 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/clustertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
 )
 
 // tiny is enough to count: no time is looked at.
@@ -238,5 +239,47 @@ func TestLockCounts(t *testing.T) {
 	}
 	if onMySQL.Trips < 2 || onMySQL.Trips > 4 || onMySQL.Statements < 2 || onMySQL.Statements > 4 {
 		t.Errorf("MySQL: %v round trips, %v statements, want at most 4 of each", onMySQL.Trips, onMySQL.Statements)
+	}
+}
+
+// A read beside a thousand broadcast members, or as many as there can be here, is bounded, however many of them the viewer follows and however often they
+// upload: no walk, and two round trips to Redis and four to MySQL at most. A viewer of few contacts, all quiet, walks: few rows.
+func TestBroadcastReadCounts(t *testing.T) {
+	t.Parallel()
+	s := setup(t, tiny())
+	b, err := s.newBroadcasts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.close() }()
+	l, err := s.newLines(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, often := range []int{1, 7} {
+		if err := b.uploadOften(t.Context(), often); err != nil {
+			t.Fatal(err)
+		}
+		for i, fans := range b.fans {
+			for _, viewer := range fans {
+				c, err := l.costOf(t.Context(), viewer)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.RedisTrips > 2 || c.MySQLTrips > 4 || c.Proof == recent.ByWalk {
+					t.Errorf("viewer %s, who follows %d of 1000 broadcast members: %+v, want no walk, and two round trips to Redis and four to MySQL at most", viewer, followings[i], c)
+				}
+				if most := float64(4*maxRows*shown + 8*len(b.members)); c.Rows > most {
+					t.Errorf("viewer %s, who follows %d of 1000 broadcast members: %v rows read, want at most %v", viewer, followings[i], c.Rows, most)
+				}
+			}
+		}
+		c, err := l.costOf(t.Context(), quietFan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Proof != recent.ByWalk || c.RedisTrips != 1 || c.Rows > 2*maxRows*shown {
+			t.Errorf("a viewer of three quiet contacts: %+v, want a walk of few rows", c)
+		}
 	}
 }

@@ -41,7 +41,7 @@ func BenchmarkHotPaths(b *testing.B) {
 	}{
 		{"Read/few", func() error { return read(b.Context(), few) }},
 		{"Read/many", func() error { return read(b.Context(), many) }},
-		{"Candidates", func() error { _, err := s.index.Candidates(b.Context(), many.ID); return err }},
+		{"Candidates", func() error { _, _, err := s.index.Candidates(b.Context(), many.ID); return err }},
 		{"VisiblePhotos", func() error { _, err := s.store.VisiblePhotos(b.Context(), many, firstStar, shown); return err }},
 		{"Standings", func() error { _, err := s.store.Standings(b.Context(), many, standing); return err }},
 		{"Walk", func() error { return s.walk(b.Context(), many) }},

@@ -53,8 +53,8 @@ func TestPartsAreChosen(t *testing.T) {
 	for args, want := range map[string]string{
 		"queue": "throughput wake cost snapshot backlog", "backlog,reads": "reads backlog", "memory,queue": "memory throughput wake cost snapshot backlog",
 		"queue --only wake": "wake", "once": "once", "overload": "classes loads slow herd", "push,wake": "wake deliveries latency mixture audience producer neighbours failover",
-		"index": "reads plain rows endpoint fanout cluster refill memory friends batches save",
-		"all":   "reads plain rows endpoint fanout cluster refill memory friends batches save throughput wake cost snapshot once deliveries latency mixture audience producer neighbours failover classes loads slow herd backlog",
+		"index": "reads plain rows endpoint fanout broadcast cluster refill memory friends batches save",
+		"all":   "reads plain rows endpoint fanout broadcast cluster refill memory friends batches save throughput wake cost snapshot once deliveries latency mixture audience producer neighbours failover classes loads slow herd backlog",
 	} {
 		o, err := parseOptions(strings.Fields(args), io.Discard)
 		if err != nil {

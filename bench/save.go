@@ -77,7 +77,7 @@ func (s *shards) Close() error {
 // read fetches the set of the i-th viewer.
 func (s *shards) read(ctx context.Context, i int) error {
 	i %= s.each * len(s.indexes)
-	_, err := s.indexes[i/s.each].Candidates(ctx, member.ID(firstMember+i))
+	_, _, err := s.indexes[i/s.each].Candidates(ctx, member.ID(firstMember+i))
 	return err
 }
 

@@ -31,6 +31,7 @@ func allParts() []part {
 		{name: "rows", group: "index", site: true, run: (*suite).benchRows},
 		{name: "endpoint", group: "index", site: true, run: (*suite).benchEndpoint},
 		{name: "fanout", group: "index", site: true, run: (*suite).benchFanOut},
+		{name: "broadcast", group: "index", site: true, run: (*suite).benchBroadcast},
 		{name: "cluster", group: "index", site: true, run: (*suite).benchCluster},
 		{name: "refill", group: "index", site: true, run: (*suite).benchRefill},
 		{name: "memory", group: "index", run: (*suite).benchMemory},

@@ -196,7 +196,7 @@ func TestSetsThatAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []member.ID{from, from + 500, to} {
-		entries, err := s.index.Candidates(t.Context(), id)
+		entries, _, err := s.index.Candidates(t.Context(), id)
 		if err != nil || len(entries) != stars {
 			t.Errorf("the set of %s: %v, %v; want %d members", id, entries, err, stars)
 		}

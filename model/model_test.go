@@ -44,6 +44,14 @@ var variants = map[string]map[string][]string{
 		"V_REMOVE_WHAT_ROSE":       {"contact_is_missing"},
 		"V_REMOVE_WITHOUT_REFILL":  {"set_is_too_small", "-DMIN=2", "-DMAX=3"},
 	},
+	"broadcast.pml": {
+		"V_ANY_CHANGE":                 {"upload_is_missed", "-DSTART=Broadcast", "-DEVENTS=4", "-DLOSSES=0"},
+		"V_COPY_IGNORES_GUARD":         {"upload_is_missed"},
+		"V_FORGET_THE_SECOND_BOUND":    {"upload_is_missed"},
+		"V_LEAVE_BEFORE_THE_FAN_OUT":   {"upload_is_missed"},
+		"V_NO_DELAY":                   {"upload_is_missed", "-DOTHERS=0"},
+		"V_STOP_BEFORE_THE_SET_HAS_IT": {"upload_is_missed"},
+	},
 }
 
 func TestTheModelsHaveNoErrors(t *testing.T) {
@@ -65,6 +73,18 @@ func TestTheModelsHaveNoErrors(t *testing.T) {
 	t.Run("guard, larger set", func(t *testing.T) {
 		t.Parallel()
 		search(t, "guard.pml", []string{"-DMIN=2", "-DMAX=3"}, "-DSAFETY").isWithoutError(t)
+	})
+	t.Run("broadcast", func(t *testing.T) {
+		t.Parallel()
+		search(t, "broadcast.pml", nil, "-DSAFETY").isWithoutError(t)
+	})
+	t.Run("broadcast, the only one", func(t *testing.T) {
+		t.Parallel()
+		search(t, "broadcast.pml", []string{"-DOTHERS=0"}, "-DSAFETY").isWithoutError(t)
+	})
+	t.Run("broadcast, ceasing", func(t *testing.T) {
+		t.Parallel()
+		search(t, "broadcast.pml", []string{"-DSTART=Broadcast"}, "-DSAFETY").isWithoutError(t)
 	})
 }
 

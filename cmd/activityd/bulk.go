@@ -130,7 +130,7 @@ func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, wit
 	}
 	b.job = bulk.Job{
 		Work: work, Range: within, File: o.resume, After: member.ID(o.after), Parallel: o.parallel, Rate: o.rate, Full: o.pace == paceFull,
-		Store: b.store, Generations: b.index, Writes: writes, Once: b.once, Reporter: b.reporter,
+		Store: b.truth, Generations: b.index, Writes: writes, Once: b.once, Reporter: b.reporter,
 		Schema:   b.checkSchema,
 		Settings: func(ctx context.Context) error { return b.checkSettings(ctx, c.materialize, writes) },
 	}
@@ -286,7 +286,7 @@ func runBackfill(cmd *cobra.Command, c *config, o *bulkOptions, within bulk.Rang
 	}
 	defer b.close()
 	builder := &bulk.Builder{
-		Index: b.index, Refiller: &tasks.RefillHandler{Index: b.index, Store: b.store},
+		Index: b.index, Refiller: &tasks.RefillHandler{Index: b.index, Store: b.truth},
 		Existing: existing, ActiveOnly: c.materialize == materializeActive,
 	}
 	b.job.Visit = builder.Build

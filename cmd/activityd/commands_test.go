@@ -8,6 +8,7 @@ import (
 
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -19,7 +20,7 @@ func TestSchemaIsPrintedAndApplied(t *testing.T) {
 	m := servertest.OwnMySQL(t)
 	must(t, m.CreateDatabase(t.Context(), "fresh"))
 	for range 2 { // applying it again changes nothing
-		if out := succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("fresh")); !strings.Contains(out, "16 tables") {
+		if out := succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("fresh")); !strings.Contains(out, "17 tables") {
 			t.Errorf("printed %q", out)
 		}
 	}
@@ -82,6 +83,39 @@ func TestShowMarksDifferences(t *testing.T) {
 }
 
 // An id that is no member is said to be none, and what is stored is shown all the same.
+// A set may lack what a broadcast member uploads: that is no difference, and the member is called one.
+func TestShowTellsOfBroadcastMembers(t *testing.T) {
+	t.Parallel()
+	r := startAll(t, "--role=api")
+	r.makeSite(t, 2)
+	ctx := t.Context()
+	for _, statement := range []string{
+		"INSERT INTO contacts (user_id, contact_id) VALUES (1, 101), (1, 102)",
+		"INSERT INTO broadcast_members (member_id, state, change_id) VALUES (102, 'broadcast', 1)",
+	} {
+		_, err := r.db.ExecContext(ctx, statement)
+		must(t, err)
+	}
+	must(t, r.client.Do(ctx, "ZADD", "user_1", 101000, "101", 1, "102").Err())
+	out := succeed(t, append([]string{"show", "1"}, r.flags()...)...)
+	if !regexp.MustCompile(`(?m)^CONTACT .* BROADCAST MEMBER$`).MatchString(out) || !regexp.MustCompile(`(?m)^102 .*\) +broadcast$`).MatchString(out) ||
+		!strings.Contains(out, ", 0 differences") || strings.Contains(out, "1 is a broadcast member") {
+		t.Errorf("of a follower:\n%s", out)
+	}
+	if out := succeed(t, append([]string{"show", "102"}, r.flags()...)...); !strings.Contains(out, "\n102 is a broadcast member (broadcast): its uploads are written to the broadcast set alone") {
+		t.Errorf("of the broadcast member:\n%s", out)
+	}
+	if out := succeed(t, append([]string{"show", "1", "-o=json"}, r.flags()...)...); strings.Count(out, `"broadcast":"broadcast"`) != 1 {
+		t.Errorf("as JSON: %s", out)
+	}
+	// A copy of the broadcast set is a set that can be looked at.
+	copied := member.Copies[0].String()
+	must(t, r.client.Do(ctx, "ZADD", "user_"+copied, 1, copied, 102000, "102").Err())
+	if out := succeed(t, append([]string{"show", copied}, r.flags()...)...); !strings.Contains(out, "2 members") || !strings.Contains(out, ", 0 differences") {
+		t.Errorf("of a copy:\n%s", out)
+	}
+}
+
 func TestShowOfNoMember(t *testing.T) {
 	t.Parallel()
 	r := startAll(t, "--role=api")

@@ -30,6 +30,7 @@ type config struct {
 	need, headroom int
 	materialize    string
 	setLife        time.Duration
+	broadcastAt    int
 
 	listen        string
 	pprof         bool
@@ -75,6 +76,12 @@ const (
 // the active members have one. It is a setting of Redis' memory, which --materialize
 // makes small already; a member that reads once a month is not active.
 const defaultSetLife = 30 * 24 * time.Hour
+
+// defaultBroadcastAt: a fan-out to so many takes some hundred milliseconds of a processor.
+const (
+	defaultBroadcastAt = 100_000
+	minBroadcastAt     = 1000
+)
 
 // defaultConnections is how many connections to MySQL a process has at most.
 const defaultConnections = 32
@@ -150,6 +157,9 @@ func (c *config) indexFlags(f *pflag.FlagSet) {
 	f.Var(settings.NewNumber(&c.headroom, 20, 0, 1000, "percent"), "headroom", "what sets hold beyond need, rounded up; stored with the sets")
 	f.Var(settings.NewChoice(&c.materialize, materializeAll, materializeActive), "materialize", "which members have sets: all, or only the active ones, which read")
 	settings.NoFlag(f, "headroom")
+	f.Var(settings.NewNumber(&c.broadcastAt, defaultBroadcastAt, 0, 1_000_000_000, "followers"), "broadcast-followers",
+		"with how many followers a member becomes a broadcast member, when it uploads, at least 1,000; with half as many it is none within a day; 0: only by `activityd broadcast`")
+	settings.NoFlag(f, "broadcast-followers")
 	c.setLife = defaultSetLife
 }
 
@@ -231,6 +241,7 @@ func (c *config) check(f *pflag.FlagSet) error {
 		}
 	})
 	want("mysql-dsn", c.mysqlDSN != "", "is required: user:password@tcp(host:3306)/database")
+	want("broadcast-followers", c.broadcastAt == 0 || c.broadcastAt >= minBroadcastAt, "is %d: want 0, or %d and more, as each costs reads", c.broadcastAt, minBroadcastAt)
 	want("listen", c.listen != "", "is empty: want an address, as in 127.0.0.1:8080")
 	open := c.checkOpen(f)
 	want("listen", open == nil, "%s: %v", c.listen, open)

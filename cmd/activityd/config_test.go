@@ -40,6 +40,8 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--workers=default=0,fan_out=0,fan_out_slots=0,refill=0,notify=0,push=0,push_urgent=0"}, want: "--workers (ACTIVITYD_WORKERS): there is none"},
 		{args: []string{"serve", dsn, "--materialize=some"}, want: "--materialize"},
 		{args: []string{"serve", dsn, "--workers=" + strings.Repeat("q", 33) + "=3"}, want: "--workers (ACTIVITYD_WORKERS): queue "},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_BROADCAST_FOLLOWERS=999"}, want: "ACTIVITYD_BROADCAST_FOLLOWERS: is 999: want 0, or 1000 and more"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_BROADCAST_FOLLOWERS=-1"}, want: "ACTIVITYD_BROADCAST_FOLLOWERS: is -1: want 0 to 1000000000 followers"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_KEEP_TASKS=-1s"}, want: "ACTIVITYD_KEEP_TASKS: is -1s: want 0s to 8760h"},
 		{args: []string{"serve", dsn, "--mysql-connections=0"}, want: "--mysql-connections (ACTIVITYD_MYSQL_CONNECTIONS): is 0"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_AUDIT_SWEEP_RATE=-1"}, want: "ACTIVITYD_AUDIT_SWEEP_RATE: is -1: want 0 to 100000 sets/s"},

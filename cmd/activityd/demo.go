@@ -16,6 +16,7 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/broadcast"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/demo/world"
@@ -107,7 +108,8 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 		Wipe: func(ctx context.Context) error { return b.redis.FlushDB(ctx).Err() },
 		Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log,
 		DB: b.db, Push: b.notifies, FanOuts: fanOuts, Queue: b.queue.Stats, Audit: auditCounts, Switches: b.switches,
-		Token: func(id member.ID) (string, error) { return key.Sign(id, demoTokenLife, "") },
+		Token:     func(id member.ID) (string, error) { return key.Sign(id, demoTokenLife, "") },
+		Broadcast: b.changeBroadcast(), State: b.broadcastState,
 	})
 	web.Handler = page.LocalOnly(demoRoutes(s.api, d))
 	s.fronts = append(s.fronts, d.Run, serving(page, c.grace))
@@ -182,6 +184,31 @@ func openDemoBackend(ctx context.Context, c *config, o demoOptions, out io.Write
 		sayf(out, "mariadbd and redis-server are not both installed: imitations inside this process stand in for them.")
 	}
 	return openImitations(c)
+}
+
+// changeBroadcast returns what makes a member a broadcast member, or has it cease to be one; nil: there is no database.
+func (b *demoBackend) changeBroadcast() func(context.Context, member.ID, bool) error {
+	if b.db == nil {
+		return nil
+	}
+	admin := &broadcast.Admin{DB: b.db, Queue: queue.NewQueue(b.db, queue.Options{Kinds: tasks.Kinds(), Notifier: b.notifier}), Tasks: tasks.NewBroadcast}
+	return func(ctx context.Context, id member.ID, joins bool) (err error) {
+		if joins {
+			_, err = admin.Add(ctx, id)
+		} else {
+			_, err = admin.Remove(ctx, id)
+		}
+		return err
+	}
+}
+
+// broadcastState returns what a member is about to be; it fails where that cannot be changed.
+func (b *demoBackend) broadcastState(ctx context.Context, id member.ID) (contacts.BroadcastState, error) {
+	if b.db == nil {
+		return "", errors.ErrUnsupported
+	}
+	rows, err := b.store.Broadcasts(ctx, []member.ID{id})
+	return rows[id].State, err
 }
 
 // openImitations makes the in-memory site and miniredis.

@@ -84,7 +84,7 @@ func TestTheSchemaIsChecked(t *testing.T) {
 		code   int
 		want   []string // of what is printed
 	}{
-		"all is well":  {[]string{"DO 1"}, "--check", exitOK, []string{"the 16 tables are there, and nothing is wrong with them\n"}},
+		"all is well":  {[]string{"DO 1"}, "--check", exitOK, []string{"the 17 tables are there, and nothing is wrong with them\n"}},
 		"slow":         {[]string{noIndex}, "--check", exitOK, []string{"warning  photos: there is no index (owner_id, visibility, date_upload, id): ", "\n         ALTER TABLE photos ADD KEY newest (owner_id, visibility, date_upload, id);\n", "can be used, with 1 warnings\n"}},
 		"wrong":        {[]string{noIndex, "ALTER TABLE photos MODIFY visibility INT NOT NULL"}, "--check", exitWrong, []string{"wrong    photos: column visibility is int", "1 things are wrong in the schema", "warning  photos: there is no index"}},
 		"a table less": {[]string{"DROP TABLE paused_queues"}, "--check", exitWrong, []string{"wrong    paused_queues: there is no such table", "activityd schema --apply"}},
@@ -92,7 +92,7 @@ func TestTheSchemaIsChecked(t *testing.T) {
 			"wrong    users: there is no column id\n", "wrong    users: there is no column username\n", "wrong    users: there is no column last_upload\n",
 			"\n         ALTER TABLE users ADD COLUMN last_upload BIGINT UNSIGNED NULL", "views take their place in a database beside it: docs/adoption.md",
 		}},
-		"a table less, and apply": {[]string{"DROP TABLE tasks"}, "--apply", exitOK, []string{"the 16 tables are there"}},
+		"a table less, and apply": {[]string{"DROP TABLE tasks"}, "--apply", exitOK, []string{"the 17 tables are there"}},
 		"with triggers":           {[]string{"DO 1"}, "--check --triggers", exitFailed, []string{"leave out --triggers"}},
 		"with apply":              {[]string{"DO 1"}, "--check --apply", exitFailed, []string{"--check is given alone"}},
 	} {
@@ -147,7 +147,7 @@ func TestAnotherVersionOfTheSchema(t *testing.T) {
 	before := []string{"ACTIVITYD_MYSQL_DSN=" + damaged(t, "DROP TABLE tasks, task_leases, parked_tasks", string(old)), "ACTIVITYD_REDIS_URL=" + redisURL}
 	for _, args := range []string{"serve --listen=127.0.0.1:0 --metrics-listen=", "backfill", "verify", "tasks list", "enqueue upload 1", "schema --check"} {
 		code, out, errs := command(t, before, strings.Fields(args)...)
-		if code == exitOK || !strings.Contains(out+errs, "is of schema version 3: this activityd needs version 5") || !strings.Contains(out+errs, "run activityd schema --apply") {
+		if code == exitOK || !strings.Contains(out+errs, "is of schema version 3: this activityd needs version 6") || !strings.Contains(out+errs, "run activityd schema --apply") {
 			t.Errorf("%s on version 3: exit code %d: %s%s", args, code, out, errs)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/backlog"
+	"github.com/activityd/activityd/internal/broadcast"
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/console"
 	"github.com/activityd/activityd/internal/contacts"
@@ -76,8 +77,7 @@ type store interface {
 	push.Followers
 	recent.Store
 	tasks.Store
-	bulk.Store
-	audit.Truth
+	broadcast.Store
 }
 
 var (
@@ -98,7 +98,8 @@ type taskQueue interface {
 // backend is what a service works on: real servers, or those of the demo.
 type backend struct {
 	store store
-	db    *sql.DB // of store and queue; nil: there is none whose tables could be wrong
+	truth broadcast.Truth // of store: what the sets are to be like
+	db    *sql.DB         // of store and queue; nil: there is none whose tables could be wrong
 	queue taskQueue
 	waits health.Backlog // in the queue
 	// ask finds out whether store and queue can be used, on a connection of its own, which no load
@@ -147,6 +148,7 @@ type service struct {
 }
 
 func newService(c *config, b backend, auth *credentials, log *slog.Logger) *service {
+	b.truth = broadcast.Truth{Store: b.store}
 	if b.ask == nil {
 		b.ask = asking(b.store, b.queue)
 	}
@@ -157,7 +159,6 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.health = health.NewServers(b.ask, s.late.Since, health.NewRedis(b.redis, b.index, log), log)
 	s.hints = tasks.NewHints(b.queue, log)
 	reads := c.readerOptions(b.index.Settings())
-	limiter := c.limiter()
 	reads.Late = s.late.Since
 	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
@@ -168,7 +169,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	}
 	s.load = health.NewLoad(b.queue, b.waits, limit, s.health.MySQL.Log, log)
 	s.background = []actor{s.late.Run, s.hints.Run, s.watchRedis, s.work, s.load.Run}
-	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, FanOuts: b.fanOuts}
+	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, BroadcastAt: c.broadcastAt, FanOuts: b.fanOuts}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, ByMembers: c.push.byMembers(), MustShow: c.push.mustShow(), Log: log})
 		handlers.Deliver = s.deliveries
@@ -184,11 +185,11 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		}
 	}
 	pool.Log, pool.Notifier, pool.Registerer = log, b.notifier, prometheus.DefaultRegisterer
-	s.pool = queue.NewPool(b.queue, tasks.Handlers(b.index, b.store, b.queue, handlers), pool)
+	s.pool = queue.NewPool(b.queue, tasks.Handlers(b.index, b.truth, b.queue, handlers), pool)
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
-		Reader: s.audited, Limiter: limiter, Late: s.late.Now, Enqueuer: b.requests, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
+		Reader: s.audited, Limiter: c.limiter(), Late: s.late.Now, Enqueuer: b.requests, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
 		Lender: b.lender, OwnQueues: c.ownQueues(), Notifier: b.notifier, Lent: s.lent,
 	}
@@ -253,6 +254,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.requestsDB = requests
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
+	b.truth = broadcast.Truth{Store: b.store}
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier})
 	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
@@ -471,7 +473,7 @@ func (s *service) newAuditor(pacer *bulk.Pacer) *audit.Auditor {
 	reads := s.config.readerOptions(s.index.Settings())
 	reads.Uncounted = true
 	return audit.New(audit.Options{
-		Sets: s.index, Truth: s.store, Tasks: s.queue,
+		Sets: s.index, Truth: s.truth, Tasks: s.queue,
 		Reader:     recent.NewReader(s.index, s.store, noHints{}, reads),
 		ActiveOnly: s.config.materialize == materializeActive,
 		Pacer:      pacer,
@@ -506,7 +508,7 @@ func (s *service) audit() *audit.Patrol {
 	}
 	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: newPaceLog(s.log).changed})
 	o := audit.PatrolOptions{
-		Auditor: s.newAuditor(pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
+		Auditor: s.newAuditor(pacer), Members: s.truth, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
 		Repair: true, Log: s.log,
 	}
 	if s.config.role != roleWorkers {
@@ -515,7 +517,7 @@ func (s *service) audit() *audit.Patrol {
 	if s.config.role != roleAPI {
 		o.Rate, o.LostAt, o.LostSince, o.Probes = s.config.auditSweepRate, s.index.LostAt, s.index.LostSince, probes
 		if s.config.materialize == materializeAll {
-			builder := &bulk.Builder{Index: s.index, Refiller: &tasks.RefillHandler{Index: s.index, Store: s.store}}
+			builder := &bulk.Builder{Index: s.index, Refiller: &tasks.RefillHandler{Index: s.index, Store: s.truth}}
 			o.Build = builder.Build
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
@@ -35,7 +36,10 @@ func newShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				view := newSetView(compared, s.index.Settings())
+				view := newSetView(compared, s.index.Settings().Of(id))
+				if err := view.addBroadcasts(ctx, s.store); err != nil {
+					return err
+				}
 				switch {
 				case !view.Exists && !view.Known:
 					return noMember(id)
@@ -80,13 +84,15 @@ func withService(cmd *cobra.Command, c *config, look func(context.Context, *serv
 
 // setView is a set beside what MySQL says, as other programs read it.
 type setView struct {
-	Member   member.ID   `json:"member"`
-	Exists   bool        `json:"exists"` // in MySQL
-	Known    bool        `json:"has_set"`
-	Size     int         `json:"size"` // of the set
-	Settings string      `json:"settings"`
-	Contacts []setMember `json:"contacts"`
-	Findings []string    `json:"findings,omitempty"` // about the set as a whole
+	Member   member.ID `json:"member"`
+	Exists   bool      `json:"exists"` // in MySQL
+	Known    bool      `json:"has_set"`
+	Size     int       `json:"size"` // of the set
+	Settings string    `json:"settings"`
+	// Broadcast is the member's own state as a broadcast member; "": it is none.
+	Broadcast contacts.BroadcastState `json:"broadcast,omitempty"`
+	Contacts  []setMember             `json:"contacts"`
+	Findings  []string                `json:"findings,omitempty"` // about the set as a whole
 }
 
 // setMember is one contact of the set, or one that should be in it. Times are unix
@@ -96,6 +102,8 @@ type setMember struct {
 	Score      *uint64   `json:"score,omitempty"`       // nil: not in the set
 	LastUpload *uint64   `json:"last_upload,omitempty"` // nil: no contact
 	Difference string    `json:"difference,omitempty"`
+	// Broadcast is its state as a broadcast member, whose score may stay behind; "": it is none.
+	Broadcast contacts.BroadcastState `json:"broadcast,omitempty"`
 }
 
 // newSetView returns the set in its order, and then the missing contacts. Of a set
@@ -138,6 +146,23 @@ func newSetView(c audit.Comparison, settings index.Settings) *setView {
 	return v
 }
 
+// addBroadcasts adds who is a broadcast member.
+func (v *setView) addBroadcasts(ctx context.Context, s store) error {
+	ids := []member.ID{v.Member}
+	for _, c := range v.Contacts {
+		ids = append(ids, c.Contact)
+	}
+	found, err := s.Broadcasts(ctx, ids)
+	if err != nil {
+		return err
+	}
+	v.Broadcast = found[v.Member].State
+	for i, c := range v.Contacts {
+		v.Contacts[i].Broadcast = found[c.Contact].State
+	}
+	return nil
+}
+
 const missingText = "missing in the set"
 
 // findingText describes a finding.
@@ -162,10 +187,26 @@ func findingText(f audit.Finding) string {
 	return text
 }
 
+// broadcastMeanings says where the uploads of broadcast members go.
+var broadcastMeanings = map[contacts.BroadcastState]string{
+	contacts.Joining: "its uploads are written to the sets of its followers, and to the broadcast set",
+	contacts.Joined:  "its uploads are written to the broadcast set alone, and the sets of its followers need not have them",
+	contacts.Leaving: "its uploads are written to the broadcast set, and to the sets of its followers, which get its last one",
+}
+
+// someBroadcasts reports whether there is a broadcast member among the contacts.
+func (v *setView) someBroadcasts() bool {
+	return slices.ContainsFunc(v.Contacts, func(c setMember) bool { return c.Broadcast != contacts.NoMember })
+}
+
 func (v *setView) print(w io.Writer) error {
 	different := 0
 	table := newTable(w)
-	fmt.Fprintln(table, "CONTACT\tIN THE SET\tIN MYSQL\tDIFFERENCE") // Flush returns its error
+	head, some := "CONTACT\tIN THE SET\tIN MYSQL\tDIFFERENCE", v.someBroadcasts()
+	if some {
+		head += "\tBROADCAST MEMBER"
+	}
+	fmt.Fprintln(table, head) // Flush returns its error
 	for _, c := range v.Contacts {
 		inSet, inMySQL := "-", "-"
 		if c.Score != nil {
@@ -177,13 +218,22 @@ func (v *setView) print(w io.Writer) error {
 		if c.Difference != "" {
 			different++
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Contact, inSet, inMySQL, c.Difference)
+		row := fmt.Sprintf("%s\t%s\t%s\t%s", c.Contact, inSet, inMySQL, c.Difference)
+		if some {
+			row += "\t" + string(c.Broadcast)
+		}
+		fmt.Fprintln(table, row)
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	for _, finding := range v.Findings {
 		if _, err := fmt.Fprintln(w, finding); err != nil {
+			return err
+		}
+	}
+	if meaning, ok := broadcastMeanings[v.Broadcast]; ok {
+		if _, err := fmt.Fprintf(w, "%s is a broadcast member (%s): %s\n", v.Member, v.Broadcast, meaning); err != nil {
 			return err
 		}
 	}

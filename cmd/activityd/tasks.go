@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strconv"
@@ -52,6 +53,11 @@ func newTasks() *cobra.Command {
 // withTasks calls do with the queue in MySQL. If a Redis is named, idle workers are
 // notified of the tasks that may start.
 func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.Queue) error) error {
+	return withTables(cmd, c, func(ctx context.Context, _ *sql.DB, q *queue.Queue) error { return do(ctx, q) })
+}
+
+// withTables is [withTasks], and calls do with the database of the queue, too.
+func withTables(cmd *cobra.Command, c *config, do func(context.Context, *sql.DB, *queue.Queue) error) error {
 	if err := c.check(cmd.Flags()); err != nil {
 		return err
 	}
@@ -72,7 +78,7 @@ func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.Qu
 		defer func() { _ = client.Close() }() // nothing is kept there
 		defer runWake(ctx, wake.New(client, notifier, newLogger(c, cmd.ErrOrStderr())), cmd.ErrOrStderr())()
 	}
-	return do(ctx, queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: processName()}))
+	return do(ctx, db, queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: processName()}))
 }
 
 // knownQueues returns the queues for which there are workers unless --workers says

@@ -85,15 +85,23 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 type explanationJSON struct {
 	Candidates []candidateJSON `json:"candidates"`
 	Proof      recent.Proof    `json:"proof"`
-	Bound      *uint64         `json:"bound"` // null: all contacts were looked at
-	Walk       *walkJSON       `json:"walk"`  // null: none was needed
+	Bound      *uint64         `json:"bound"`     // null: all contacts were looked at
+	Broadcast  *broadcastJSON  `json:"broadcast"` // null: there are none, or the read did not come to them
+	Walk       *walkJSON       `json:"walk"`      // null: none was needed
 	Steps      []stepJSON      `json:"steps"`
+}
+
+// broadcastJSON is what was read of broadcast members.
+type broadcastJSON struct {
+	Read  int     `json:"read"`
+	Bound *uint64 `json:"bound"` // null: all were read that ever uploaded
 }
 
 type candidateJSON struct {
 	ContactID member.ID      `json:"contact_id"`
 	InSet     bool           `json:"in_set"`
-	Score     *uint64        `json:"score"`          // null: it is not in the set
+	Broadcast bool           `json:"broadcast"`      // it was found in the broadcast set alone
+	Score     *uint64        `json:"score"`          // null: it is in neither
 	Newest    *datedJSON     `json:"newest_visible"` // null: none, or not looked at
 	Verdict   recent.Verdict `json:"verdict"`
 	Now       detailJSON     `json:"now"` // a moment after the answer
@@ -146,6 +154,12 @@ func Explained(v contacts.Viewer, e recent.Explanation) Answer {
 	if bound := t.Bound(); bound > 0 {
 		explanation.Bound = &bound
 	}
+	if b := t.Broadcast; b.Copy != 0 {
+		explanation.Broadcast = &broadcastJSON{Read: b.Read}
+		if b.Bound > 0 {
+			explanation.Broadcast.Bound = &b.Bound
+		}
+	}
 	if t.WalkReason != "" {
 		explanation.Walk = &walkJSON{t.WalkReason, t.Walk.LookedAt, t.Walk.Passes, t.Walk.Statements}
 	}
@@ -155,11 +169,11 @@ func Explained(v contacts.Viewer, e recent.Explanation) Answer {
 }
 
 func newCandidate(c recent.Candidate) candidateJSON {
-	out := candidateJSON{ContactID: c.Contact, InSet: c.InSet, Verdict: c.Verdict, Now: detailJSON{
+	out := candidateJSON{ContactID: c.Contact, InSet: c.InSet, Broadcast: c.Broadcast, Verdict: c.Verdict, Now: detailJSON{
 		IsMember: c.Now.IsMember, Username: c.Now.Username, IsContact: c.Now.IsContact, LastUpload: c.Now.LastUpload,
 		BlocksViewer: c.Now.Blocks, GrantsFriend: c.Now.Friend, GrantsFamily: c.Now.Family,
 	}}
-	if c.InSet {
+	if c.InSet || c.Broadcast {
 		out.Score = &c.Score
 	}
 	if c.Newest > 0 {

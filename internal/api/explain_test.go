@@ -29,11 +29,11 @@ func (s everybodyMay) Check(string, auth.Scope) (auth.Caller, error) {
 // fixedSet is an index with one set.
 type fixedSet []index.Entry
 
-func (s fixedSet) Candidates(context.Context, member.ID) ([]index.Entry, error) {
+func (s fixedSet) Candidates(context.Context, member.ID) ([]index.Entry, index.Broadcast, error) {
 	if s == nil {
-		return nil, index.ErrMissing
+		return nil, index.Broadcast{}, index.ErrMissing
 	}
-	return s, nil
+	return s, index.Broadcast{}, nil
 }
 
 type noHints struct{}
@@ -57,13 +57,13 @@ func theSite() *contacts.Memory {
 }
 
 // explain asks for an explanation with a token of the scope.
-func explain(t *testing.T, scope auth.Scope, m *contacts.Memory, set fixedSet) *httptest.ResponseRecorder {
+func explain(t *testing.T, scope auth.Scope, m *contacts.Memory, set recent.Index) *httptest.ResponseRecorder {
 	t.Helper()
 	return ask(t, scope, m, set, "?explain=1")
 }
 
 // ask reads with a token of the scope.
-func ask(t *testing.T, scope auth.Scope, m *contacts.Memory, set fixedSet, query string) *httptest.ResponseRecorder {
+func ask(t *testing.T, scope auth.Scope, m *contacts.Memory, set recent.Index, query string) *httptest.ResponseRecorder {
 	t.Helper()
 	reader := recent.NewReader(set, m, noHints{}, recent.Options{Min: 2})
 	b := setup(t, func(c *api.Config) { c.Auth = everybodyMay(scope) })
@@ -144,19 +144,19 @@ func TestLastUploadIsOfWhatTheViewerSees(t *testing.T) {
 }
 
 const goldenExplanation = `{"candidates":[` +
-	`{"contact_id":"13","in_set":true,"score":5000,"newest_visible":null,"verdict":"blocked",` +
+	`{"contact_id":"13","in_set":true,"broadcast":false,"score":5000,"newest_visible":null,"verdict":"blocked",` +
 	`"now":{"is_member":true,"username":"eve","is_contact":true,"last_upload":5000,"blocks_viewer":true,"grants_friend":true,"grants_family":false,` +
 	`"newest_visible":null,"newest_hidden":{"id":"1300","date_upload":5000,"visibility":"public"}}},` +
-	`{"contact_id":"99","in_set":true,"score":2000,"newest_visible":null,"verdict":"not a contact",` +
+	`{"contact_id":"99","in_set":true,"broadcast":false,"score":2000,"newest_visible":null,"verdict":"not a contact",` +
 	`"now":{"is_member":false,"username":"","is_contact":false,"last_upload":0,"blocks_viewer":false,"grants_friend":false,"grants_family":false,` +
 	`"newest_visible":null,"newest_hidden":null}},` +
-	`{"contact_id":"11","in_set":true,"score":1000,"newest_visible":{"id":"1100","date_upload":1000},"verdict":"chosen",` +
+	`{"contact_id":"11","in_set":true,"broadcast":false,"score":1000,"newest_visible":{"id":"1100","date_upload":1000},"verdict":"chosen",` +
 	`"now":{"is_member":true,"username":"ada","is_contact":true,"last_upload":1000,"blocks_viewer":false,"grants_friend":false,"grants_family":false,` +
 	`"newest_visible":{"id":"1100","date_upload":1000},"newest_hidden":null}},` +
-	`{"contact_id":"12","in_set":true,"score":900,"newest_visible":{"id":"1200","date_upload":900},"verdict":"older",` +
+	`{"contact_id":"12","in_set":true,"broadcast":false,"score":900,"newest_visible":{"id":"1200","date_upload":900},"verdict":"older",` +
 	`"now":{"is_member":true,"username":"bob","is_contact":true,"last_upload":900,"blocks_viewer":false,"grants_friend":false,"grants_family":false,` +
 	`"newest_visible":{"id":"1200","date_upload":900},"newest_hidden":null}}],` +
-	`"proof":"lowest","bound":900,"walk":null,` +
+	`"proof":"lowest","bound":900,"broadcast":null,"walk":null,` +
 	`"steps":[{"name":"redis","ms":0},{"name":"first","ms":0},{"name":"others","ms":0},{"name":"winner","ms":0},{"name":"details","ms":0}]}`
 
 func TestAnExplanationTellsEverything(t *testing.T) {
@@ -178,10 +178,44 @@ func TestAnExplanationTellsEverything(t *testing.T) {
 
 func TestAnExplanationTellsOfTheWalk(t *testing.T) {
 	t.Parallel()
-	got := explanation(t, explain(t, auth.Admin, theSite(), nil))
-	const want = `"proof":"walk","bound":null,"walk":{"reason":"set_missing","looked_at":2,"passes":0,"statements":0}`
-	if !strings.Contains(got, want) || !strings.Contains(got, `{"contact_id":"11","in_set":false,"score":null,`) {
+	got := explanation(t, explain(t, auth.Admin, theSite(), fixedSet(nil)))
+	const want = `"proof":"walk","bound":null,"broadcast":null,"walk":{"reason":"set_missing","looked_at":2,"passes":0,"statements":0}`
+	if !strings.Contains(got, want) || !strings.Contains(got, `{"contact_id":"11","in_set":false,"broadcast":false,"score":null,`) {
 		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+// broadcastSet is a set, and a copy of the broadcast set.
+type broadcastSet struct {
+	fixedSet
+
+	broadcast index.Broadcast
+}
+
+func (s broadcastSet) Candidates(context.Context, member.ID) ([]index.Entry, index.Broadcast, error) {
+	return s.fixedSet, s.broadcast, nil
+}
+
+// An explanation tells which candidates are broadcast members, and the bound of the others.
+func TestAnExplanationTellsOfBroadcastMembers(t *testing.T) {
+	t.Parallel()
+	m := theSite()
+	m.AddMember(99, "many")
+	m.AddPhoto(9900, 99, "p", contacts.Public, 1100)
+	m.SetLastUpload(99, 1100)
+	m.SetContact(12345, 99, false, false)
+	set := broadcastSet{fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}, index.Broadcast{
+		Copy: member.Copies[0], Entries: []index.Entry{{Contact: 99, Score: 1100}, {Contact: 98, Score: 950}}, Bound: 940,
+	}}
+	got := explanation(t, explain(t, auth.Admin, m, set))
+	for _, want := range []string{
+		`{"contact_id":"99","in_set":false,"broadcast":true,"score":1100,"newest_visible":{"id":"9900","date_upload":1100},"verdict":"chosen"`,
+		`{"contact_id":"98","in_set":false,"broadcast":true,"score":950,"newest_visible":null,"verdict":"not a contact"`,
+		`"proof":"next","bound":1000,"broadcast":{"read":2,"bound":940},"walk":null`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
 	}
 }
 
@@ -189,7 +223,7 @@ func TestNothingToShowIsExplained(t *testing.T) {
 	t.Parallel()
 	m := contacts.NewMemory()
 	m.AddMember(12345, "me")
-	if got := explanation(t, explain(t, auth.Admin, m, nil)); !strings.HasPrefix(got, `{"candidates":[],"proof":"walk",`) {
+	if got := explanation(t, explain(t, auth.Admin, m, fixedSet(nil))); !strings.HasPrefix(got, `{"candidates":[],"proof":"walk",`) {
 		t.Errorf("got %s", got)
 	}
 }

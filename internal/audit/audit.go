@@ -31,6 +31,7 @@ type Truth interface {
 	Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error)
 	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
+	Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Broadcast, error)
 }
 
 // Tasks is what the audit asks of the queue.

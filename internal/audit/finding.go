@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 )
 
@@ -92,6 +93,19 @@ func (f Finding) String() string {
 
 // mendable reports whether a refill mends it. A wrong last_upload only the site can mend.
 func (f Finding) mendable() bool { return f.Cause != LowLastUpload }
+
+// isOnlyAbout reports whether the finding says that uploads of broadcast members are not in a set.
+func (f Finding) isOnlyAbout(broadcasts map[member.ID]contacts.Broadcast) bool {
+	if f.Cause != MissingContact && f.Cause != StaleScore && f.Cause != WrongSize || len(f.involved) == 0 {
+		return false
+	}
+	for _, id := range f.involved {
+		if broadcasts[id].State == contacts.NoMember {
+			return false
+		}
+	}
+	return true
+}
 
 // values describes Stored and Actual.
 func (f Finding) values() string {

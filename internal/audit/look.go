@@ -105,7 +105,7 @@ func (a *Auditor) compare(ctx context.Context, sets []index.Set) ([]Facts, map[m
 	}
 	suspects := make(map[member.ID][]Finding)
 	for i, s := range sets {
-		if found := judge(s, facts[i], a.options.Sets.Settings(), a.options.ActiveOnly); len(found) > 0 {
+		if found := judge(s, facts[i], a.options.Sets.Settings().Of(s.Member), a.options.ActiveOnly); len(found) > 0 {
 			suspects[s.Member] = found
 		}
 	}
@@ -177,6 +177,12 @@ func (a *Auditor) findPending(ctx context.Context, suspects map[member.ID][]Find
 	if err != nil {
 		return err
 	}
+	// After the tasks: an upload that is found done may have found its member broadcast.
+	broadcasts, err := a.options.Truth.Broadcasts(ctx, slices.Sorted(maps.Keys(involved)))
+	if err != nil {
+		return err
+	}
+	acquit(suspects, broadcasts)
 	for viewer, list := range suspects {
 		for i, f := range list {
 			if f.mendable() && (changes[viewer] || coming.reach(viewer, f.involved)) {
@@ -185,6 +191,20 @@ func (a *Auditor) findPending(ctx context.Context, suspects map[member.ID][]Find
 		}
 	}
 	return nil
+}
+
+// acquit drops what sets lack of broadcast members: reads find it in a copy.
+func acquit(suspects map[member.ID][]Finding, broadcasts map[member.ID]contacts.Broadcast) {
+	for viewer, list := range suspects {
+		if viewer.IsCopy() {
+			continue
+		}
+		list = slices.DeleteFunc(list, func(f Finding) bool { return f.isOnlyAbout(broadcasts) })
+		suspects[viewer] = list
+		if len(list) == 0 {
+			delete(suspects, viewer)
+		}
+	}
 }
 
 // membersAtOnce bounds the members in one question to the queue.

@@ -23,6 +23,7 @@ type Memory struct {
 	photos    map[uint64]photo
 	owned     map[member.ID]map[uint64]struct{} // photo ids by owner
 	lastPhoto uint64                            // the highest photo id ever used
+	broadcast map[member.ID]Broadcast
 }
 
 type user struct {
@@ -45,6 +46,7 @@ func NewMemory() *Memory {
 		blocks:    map[Pair]struct{}{},
 		photos:    map[uint64]photo{},
 		owned:     map[member.ID]map[uint64]struct{}{},
+		broadcast: map[member.ID]Broadcast{},
 	}
 }
 
@@ -208,6 +210,104 @@ func (m *Memory) VisiblePhotos(ctx context.Context, v Viewer, owner member.ID, l
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.album(v, owner, limit), nil
+}
+
+// VisiblePhotosAnd does what [MySQL.VisiblePhotosAnd] does.
+func (m *Memory) VisiblePhotosAnd(ctx context.Context, v Viewer, owner member.ID, limit int, others []member.ID) (Album, []member.ID, error) {
+	if err := ended(ctx, "reading visible photos"); err != nil {
+		return Album{}, nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var related []member.ID
+	for _, id := range others {
+		if _, isContact := m.contacts[v.ID][id]; isContact {
+			related = append(related, id)
+		}
+	}
+	return m.album(v, owner, limit), related, nil
+}
+
+// Broadcasts does what [MySQL.Broadcasts] does.
+func (m *Memory) Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]Broadcast, error) {
+	if err := ended(ctx, "looking up broadcast members"); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	found := make(map[member.ID]Broadcast)
+	for _, id := range ids {
+		if b, ok := m.broadcast[id]; ok {
+			found[id] = b
+		}
+	}
+	return found, nil
+}
+
+// AnyBroadcast does what [MySQL.AnyBroadcast] does.
+func (m *Memory) AnyBroadcast(ctx context.Context) (bool, error) {
+	if err := ended(ctx, "looking for broadcast members"); err != nil {
+		return false, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.broadcast) > 0, nil
+}
+
+// BroadcastUploads does what [MySQL.BroadcastUploads] does.
+func (m *Memory) BroadcastUploads(ctx context.Context) (list []Contact, some bool, err error) {
+	if err := ended(ctx, "reading the broadcast members"); err != nil {
+		return nil, false, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for id := range m.broadcast {
+		if u, isMember := m.users[id]; isMember {
+			list = append(list, Contact{ID: id, LastUpload: u.lastUpload})
+		}
+	}
+	return list, len(m.broadcast) > 0, nil
+}
+
+// ChangeBroadcast does what [MySQL.ChangeBroadcast] does.
+func (m *Memory) ChangeBroadcast(ctx context.Context, id member.ID, was, to Broadcast) error {
+	if err := ended(ctx, "changing the state of a broadcast member"); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	is := m.broadcast[id]
+	_, isMember := m.users[id]
+	switch {
+	case is.State != was.State || is.Change != was.Change:
+	case to == Broadcast{}:
+		delete(m.broadcast, id)
+	case was != Broadcast{}:
+		is.State, is.Change = to.State, to.Change
+		m.broadcast[id] = is
+	case isMember && len(m.broadcast) < MaxBroadcasts:
+		m.broadcast[id] = to
+	}
+	return nil
+}
+
+// HasFollowers does what [MySQL.HasFollowers] does.
+func (m *Memory) HasFollowers(ctx context.Context, id member.ID, n int) (bool, error) {
+	if err := ended(ctx, "counting followers"); err != nil {
+		return false, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.followers[id]) >= n, nil
+}
+
+// SetBroadcast stores a row of broadcast_members, or with the zero value takes it away.
+func (m *Memory) SetBroadcast(id member.ID, b Broadcast) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.broadcast[id] = b; b == (Broadcast{}) {
+		delete(m.broadcast, id)
+	}
 }
 
 // Standings does what [MySQL.Standings] does.

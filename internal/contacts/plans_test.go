@@ -159,6 +159,10 @@ func questions(store *contacts.MySQL) []question {
 			_, err := store.VisiblePhotos(ctx, v, bigBusy, 10)
 			return err
 		}},
+		{"VisiblePhotosAnd", photoKeys, false, 75*shown + 4*len(twelve), func(ctx context.Context) error {
+			_, _, err := store.VisiblePhotosAnd(ctx, v, bigBusy, 10, twelve)
+			return err
+		}},
 		{"Standings", standingKeys, false, (6 + 6*shown) * len(twelve), func(ctx context.Context) error {
 			_, err := store.Standings(ctx, v, twelve)
 			return err
@@ -201,6 +205,10 @@ func questions(store *contacts.MySQL) []question {
 		}},
 		{"FollowerPages", map[string]string{"contacts": "followers"}, false, 300, followers(store)},
 		{"FollowerPages by no name", map[string]string{"contacts": "followers"}, false, 400, followers(store.Unhinted())},
+		{"HasFollowers", map[string]string{"contacts": "followers"}, false, 120, func(ctx context.Context) error {
+			_, err := store.HasFollowers(ctx, bigOwner, 100)
+			return err
+		}},
 		// These read all contacts of the member, and nothing beyond.
 		{"TopContacts", with(recencyKeys, byPrimary("v")), false, 6 * 10 * (bigFollowing + 2), func(ctx context.Context) error {
 			_, err := store.TopContacts(ctx, twelve[1:11], 12)

@@ -20,6 +20,14 @@ func (s Snapshot) VisiblePhotos(ctx context.Context, v Viewer, owner member.ID, 
 	return visiblePhotos(ctx, s.tx, v, owner, limit)
 }
 
+// VisiblePhotosAnd does what [MySQL.VisiblePhotosAnd] does.
+func (s Snapshot) VisiblePhotosAnd(ctx context.Context, v Viewer, owner member.ID, limit int, others []member.ID) (Album, []member.ID, error) {
+	return visiblePhotosAnd(ctx, s.tx, v, owner, limit, others)
+}
+
+// AnyBroadcast does what [MySQL.AnyBroadcast] does.
+func (s Snapshot) AnyBroadcast(ctx context.Context) (bool, error) { return anyBroadcast(ctx, s.tx) }
+
 // Standings does what [MySQL.Standings] does.
 func (s Snapshot) Standings(ctx context.Context, v Viewer, owners []member.ID) ([]Standing, error) {
 	return standings(ctx, s.tx, v, owners)

@@ -80,23 +80,28 @@ func newestIn(c class, column string) string {
 // visiblePhotosText reads each visibility class on its own from the key newest, so that
 // it touches at most limit photos of each, however many the owner has that the viewer may
 // not see.
-var visiblePhotosText = `
-SELECT o.id, o.username, p.id, p.title, p.date_upload
+var visiblePhotosText = visiblePhotosWith("")
+
+// visiblePhotosWith returns the statement with a further column.
+func visiblePhotosWith(column string) string {
+	return `
+SELECT o.id, o.username, p.id, p.title, p.date_upload` + column + `
 FROM contacts c
 JOIN users v ON v.id = c.user_id
 JOIN users o ON o.id = c.contact_id
 LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
 JOIN (` + eachOf(shown, "\n  UNION ALL", func(c class) string {
-	from, granted := "photos x WHERE ", ""
-	if c.granted != always {
-		from, granted = "contacts g JOIN photos x WHERE g.user_id = ? AND g.contact_id = ? AND ", c.granted+" AND "
-	}
-	return `
+		from, granted := "photos x WHERE ", ""
+		if c.granted != always {
+			from, granted = "contacts g JOIN photos x WHERE g.user_id = ? AND g.contact_id = ? AND ", c.granted+" AND "
+		}
+		return `
   (SELECT x.id, x.title, x.date_upload FROM ` + from + granted + `x.owner_id = ? AND ` + c.is() + newestFirst + ` LIMIT ?)`
-}) + `
+	}) + `
 ) p
 WHERE c.user_id = ? AND c.contact_id = ? AND b.user_id IS NULL
 ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
+}
 
 // Standings returns the standing of each of owners with v, in the order of owners. All
 // are read at one instant. It returns [ErrNoMember] if v does not exist.

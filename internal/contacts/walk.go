@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
@@ -166,3 +167,6 @@ func idsOf(list []Contact) []member.ID {
 func byRecencyDesc(a, b Contact) int {
 	return cmp.Or(cmp.Compare(b.LastUpload, a.LastUpload), cmp.Compare(b.ID, a.ID))
 }
+
+// SortByRecency sorts by last upload, then id, both descending.
+func SortByRecency(list []Contact) { slices.SortFunc(list, byRecencyDesc) }

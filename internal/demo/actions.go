@@ -178,6 +178,25 @@ func (d *Demo) doWipe(r *http.Request, _ member.ID) (string, error) {
 	return "Redis is empty. Answers come from the database until a task has refilled the set.", nil
 }
 
+// doBroadcast makes the member with the most followers a broadcast member, or has it cease to be one, as the form says.
+func (d *Demo) doBroadcast(r *http.Request, _ member.ID) (string, error) {
+	do, of := r.PostForm.Get("do"), d.memory.celebrity
+	switch {
+	case d.cfg.Broadcast == nil:
+		return "", refuse(http.StatusConflict, "Broadcast members need the real servers.")
+	case do != "add" && do != "remove":
+		return "", refuse(http.StatusBadRequest, "do: want add or remove")
+	}
+	if err := d.cfg.Broadcast(r.Context(), of, do == "add"); err != nil {
+		return "", fmt.Errorf("change a broadcast member: %w", err)
+	}
+	if do == "add" {
+		return fmt.Sprintf("In two seconds an upload by %s is written to %d sets, however many followers there are, and each read looks there.",
+			d.memory.name(of), len(member.Copies)), nil
+	}
+	return fmt.Sprintf("First all followers of %s get the last upload, by tasks.", d.memory.name(of)), nil
+}
+
 // doTraffic pauses or resumes, as the form says. It does not toggle: two visitors may
 // press the same button at once.
 func (d *Demo) doTraffic(r *http.Request, _ member.ID) (string, error) {

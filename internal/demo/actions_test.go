@@ -105,6 +105,7 @@ func TestBadPresses(t *testing.T) {
 		{"private", "viewer=1&photo=18446744073709551615", 409, "not shown"},
 		{"private", "viewer=999999&photo=1", 404, "no member"},
 		{"traffic", "viewer=1&do=explode", 400, "pause or resume"},
+		{"broadcast", "viewer=1&do=add", 409, "real servers"},
 		{"else", "viewer=1", 404, ""},
 	} {
 		w := press(t, s.demo.Handler(), c.action, c.form)

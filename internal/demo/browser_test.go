@@ -87,6 +87,17 @@ func TestBrowserTellsWhy(t *testing.T) {
 	b.Await(`/ → \d+ sets? in [\d.]+ m?s/.test(document.getElementById("fan-outs")?.innerText)`)
 	b.Await(`document.getElementById("queue").textContent === "no task"`)
 
+	// As a broadcast member it is written to the copies of the broadcast set.
+	clickNow(b, "#do-broadcast")
+	b.Await(`document.getElementById("do-celebrity").textContent.endsWith("a broadcast member")`)
+	clickNow(b, "#do-celebrity")
+	b.Await(`/ → 16 sets in [\d.]+ m?s/.test(document.getElementById("fan-outs")?.innerText)`)
+	b.Await(figures + `.endsWith("same answer.")`)
+	clickNow(b, "#do-broadcast")
+	b.Await(`!document.getElementById("do-celebrity").textContent.endsWith("a broadcast member")`)
+	b.Await(`document.getElementById("do-broadcast").textContent.endsWith("a broadcast member")`)
+	b.Await(`document.getElementById("queue").textContent === "no task"`)
+
 	b.Do(chromedp.Navigate(browsertest.Eval[string](b, `document.getElementById("to-plan").href`)))
 	b.Await(`document.querySelector("#plain tbody tr th")?.textContent.length > 0`)
 	b.Await(`[...document.querySelectorAll("#plain pre")].map(e => e.textContent.includes("FORCE INDEX (last_upload)")).join() === "true,false"`)

@@ -65,6 +65,9 @@ type Config struct {
 	// Audit returns how many sets and answers the audit looked at, and how many were wrong.
 	Audit    func() (wrong, looked int)
 	Switches []Switch
+	// Broadcast makes a member a broadcast member, or has it cease to be one; State says what it is.
+	Broadcast func(ctx context.Context, id member.ID, joins bool) error
+	State     func(ctx context.Context, id member.ID) (contacts.BroadcastState, error)
 	// Token signs a viewer token for the widget of the homepage.
 	Token func(member.ID) (string, error)
 }

@@ -38,6 +38,7 @@ func (d *Demo) Handler() http.Handler {
 	mux.HandleFunc("POST /demo/actions/traffic", d.action(d.doTraffic))
 	mux.HandleFunc("POST /demo/actions/switch", d.action(d.doSwitch))
 	mux.HandleFunc("POST /demo/actions/push", d.action(d.doPush))
+	mux.HandleFunc("POST /demo/actions/broadcast", d.action(d.doBroadcast))
 	sameOrigin := http.NewCrossOriginProtection().Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

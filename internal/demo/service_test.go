@@ -12,6 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/activityd/activityd/internal/broadcast"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/demo/world"
@@ -96,7 +97,21 @@ func startRealService(t *testing.T, w *world.World) *service {
 	t.Cleanup(receivers.Close)
 	s.config.Push = &demo.Push{Store: push.NewMySQL(db), Receivers: receivers, Hold: &demo.Hold{}}
 	q := heldQueue{queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "test"}), s.config.Push.Hold}
-	s.start(t, contacts.NewMySQL(db), q, notifier, redis.NewClient(options))
+	store := contacts.NewMySQL(db)
+	admin := &broadcast.Admin{DB: db, Queue: q.Queue, Tasks: tasks.NewBroadcast}
+	s.config.Broadcast = func(ctx context.Context, id member.ID, joins bool) (err error) {
+		if joins {
+			_, err = admin.Add(ctx, id)
+		} else {
+			_, err = admin.Remove(ctx, id)
+		}
+		return err
+	}
+	s.config.State = func(ctx context.Context, id member.ID) (contacts.BroadcastState, error) {
+		rows, err := store.Broadcasts(ctx, []member.ID{id})
+		return rows[id].State, err
+	}
+	s.start(t, store, q, notifier, redis.NewClient(options))
 	return s
 }
 
@@ -123,6 +138,7 @@ type store interface {
 	push.Followers
 	tasks.Store
 	recent.Store
+	broadcast.Store
 }
 
 // start runs everything between the site and the page until the test ends.
@@ -146,7 +162,7 @@ func (s *service) start(t *testing.T, db store, q queuetest.Queue, notifier *not
 	}
 	workers := queue.PoolOptions{Log: log, Notifier: notifier, Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: 100 * time.Millisecond} // as that of the demo
 	workers.Needs = map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(client, ix, log)}
-	run(t, queue.NewPool(q, tasks.Handlers(ix, db, q, handlers), workers).Run)
+	run(t, queue.NewPool(q, tasks.Handlers(ix, broadcast.Truth{Store: db}, q, handlers), workers).Run)
 	run(t, hints.Run)
 
 	s.config.Reader = recent.NewReader(ix, db, hints, recent.Options{})

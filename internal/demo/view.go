@@ -49,6 +49,8 @@ type memberView struct {
 // celebrityView is the member with the most followers.
 type celebrityView struct {
 	Name, Followers string
+	Do, Text        string // of the button that makes it a broadcast member, or no more; "": there is none
+	IsBroadcast     bool   // its uploads are written to the broadcast set alone
 }
 
 type albumView struct {
@@ -96,6 +98,7 @@ func (d *Demo) view(ctx context.Context, viewer member.ID) (view pageView, statu
 	view = d.frame(viewer)
 	c, err := d.compare(ctx, contacts.Viewer{ID: viewer})
 	view.Work = d.workView(ctx)
+	d.addState(ctx, &view.Celebrity)
 	if err != nil {
 		view.Events = d.eventViews(viewer, nil)
 		view.Problem, status = d.problem(ctx, viewer, err)
@@ -121,12 +124,29 @@ func (d *Demo) frame(viewer member.ID) pageView {
 		Paused:    d.paused.Load(),
 		SetKey:    "user_" + viewer.String(),
 		Switches:  d.switchViews(),
-		Celebrity: celebrityView{d.memory.name(d.memory.celebrity), thousands(d.memory.followers)},
+		Celebrity: celebrityView{Name: d.memory.name(d.memory.celebrity), Followers: thousands(d.memory.followers)},
 	}
 	for _, id := range d.cfg.World.Featured {
 		view.Featured = append(view.Featured, d.memberView(id))
 	}
 	return view
+}
+
+// addState adds whether the member is a broadcast member, if that is known.
+func (d *Demo) addState(ctx context.Context, view *celebrityView) {
+	if d.cfg.State == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
+	defer cancel()
+	state, err := d.cfg.State(ctx, d.memory.celebrity)
+	if err != nil {
+		return
+	}
+	view.Do, view.Text, view.IsBroadcast = "add", "Make "+view.Name+" a broadcast member", state == contacts.Joined
+	if state == contacts.Joining || state == contacts.Joined {
+		view.Do, view.Text = "remove", "Make "+view.Name+" a member like others again"
+	}
 }
 
 // problem describes the error of a read to the visitor.
@@ -265,10 +285,16 @@ func (d *Demo) candidateViews(all []recent.Examined) []candidateView {
 	}
 	var views []candidateView
 	for _, c := range all {
+		if c.Broadcast && c.Verdict == recent.NotContact { // each read looks at it
+			continue
+		}
 		contact := memberView{ID: c.Contact, Name: d.memory.name(c.Contact), Ago: ago(c.Score)}
 		view := candidateView{Contact: contact, Score: c.Score, Verdict: c.Verdict, VerdictMark: marks[c.Verdict]}
 		if c.Newest > 0 {
 			view.Newest = ago(c.Newest)
+		}
+		if c.Broadcast {
+			view.Contact.Name += ", from the broadcast set"
 		}
 		views = append(views, view)
 	}

@@ -15,8 +15,11 @@ import (
 // began before.
 func TestPrivacyUnderWay(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"made private", "contact removed", "blocked", "family no more", "photo deleted"} {
-		h := hidings()[name]
+	for _, name := range []string{
+		"made private", "contact removed", "blocked", "family no more", "photo deleted",
+		"made private, by a broadcast member", "blocked, by a broadcast member", "photo deleted, by a broadcast member",
+	} {
+		h := allHidings()[name]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newGround(t, 4)
@@ -24,7 +27,7 @@ func TestPrivacyUnderWay(t *testing.T) {
 			g.started(t, "worker")
 			race := &race{}
 			stop := race.read(t, g.readersBySource(t))
-			race.run(t, g, h)
+			race.run(t, g, h.hiding)
 			stop()
 			g.awaitIdle(t)
 		})

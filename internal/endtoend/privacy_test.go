@@ -79,6 +79,39 @@ func hidings() map[string]hiding {
 	}
 }
 
+// allHidings are the hidings, each also with a star that is a broadcast member.
+func allHidings() map[string]stagedHiding {
+	all := make(map[string]stagedHiding)
+	for name, h := range hidings() {
+		all[name], all[name+", by a broadcast member"] = stagedHiding{h, false}, stagedHiding{h, true}
+	}
+	return all
+}
+
+// stagedHiding is a hiding, perhaps by a broadcast member.
+type stagedHiding struct {
+	hiding
+
+	broadcasts bool
+}
+
+// setUp makes the small world. If the star is a broadcast member, it is in the copies of the broadcast set, and not in the
+// viewer's set, as one that uploaded since it became one.
+func (h stagedHiding) setUp(t *testing.T, g *ground) {
+	t.Helper()
+	h.hiding.setUp(t, g)
+	if !h.broadcasts {
+		return
+	}
+	g.exec(t, "INSERT INTO broadcast_members (member_id, state, change_id, named) VALUES (?, 'broadcast', 1, TRUE)", star)
+	g.warm(t, member.Copies[:])
+	n, err := g.client.ZRem(t.Context(), index.UserKey(viewer), star.String()).Result()
+	must(t, err)
+	if n != 1 {
+		t.Fatal("the star was not in the viewer's set")
+	}
+}
+
 // setUp makes the small world, with the viewer's set in place, in which the
 // pearl can be seen.
 func (h hiding) setUp(t *testing.T, g *ground) {
@@ -106,7 +139,7 @@ func (h hiding) setUp(t *testing.T, g *ground) {
 // index or from the database.
 func TestPrivacyWaitsForNoTask(t *testing.T) {
 	t.Parallel()
-	for name, h := range hidings() {
+	for name, h := range allHidings() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newGround(t, 4)
@@ -144,8 +177,8 @@ func (s lingeringStore) Walk(ctx context.Context, v contacts.Viewer, limit int) 
 
 type noIndex struct{}
 
-func (noIndex) Candidates(context.Context, member.ID) ([]index.Entry, error) {
-	return nil, fmt.Errorf("candidates: %w", index.ErrMissing)
+func (noIndex) Candidates(context.Context, member.ID) ([]index.Entry, index.Broadcast, error) {
+	return nil, index.Broadcast{}, fmt.Errorf("candidates: %w", index.ErrMissing)
 }
 
 // checkPearl makes sure that both sources show the pearl, or both do not, and

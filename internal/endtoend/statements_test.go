@@ -25,6 +25,7 @@ var unindexed = map[string]string{
 	"SELECT DISTINCT queue FROM (SELECT queue":                                "the names of the queues, from an index alone: where there are many entries of one, servers jump over them",
 	"SELECT number FROM push_events FORCE":                                    "the events to be forgotten: where there are none, servers take a scan for a range",
 	"(SELECT id, queue, type, subject,":                                       "the tasks that an operator lists, in the order of their ids, up to a limit",
+	"SELECT member_id FROM broadcast_members LIMIT 1":                         "whether there are broadcast members: the first entry of the key",
 	"SELECT token, queue, claimed_at, ends_at, done, tasks FROM":              "all leases: a row for each claim that is worked on",
 	"SELECT COUNT(*) FROM users WHERE id >= 1 AND id <= 18446744073709551615": "all members, for the progress of verify",
 }
@@ -107,7 +108,7 @@ func ask(t *testing.T, method, url, body string) {
 }
 
 var (
-	tables  = regexp.MustCompile(`\b(tasks|task_leases|parked_tasks|task_keys|paused_queues|once_keys|push_devices|push_settings|push_mutes|push_events|push_receipts|push_runs|users|contacts|blocks|photos)\b`)
+	tables  = regexp.MustCompile(`\b(tasks|task_leases|parked_tasks|task_keys|paused_queues|once_keys|push_devices|push_settings|push_mutes|push_events|push_receipts|push_runs|broadcast_members|users|contacts|blocks|photos)\b`)
 	values  = regexp.MustCompile(`_?\w*'(?:[^'\\]|\\.|'')*'|\b\d+\b`)
 	locking = regexp.MustCompile(`^UPDATE (parked_)?tasks |^DELETE .*\b(parked_)?tasks\b|(?s)\bFROM (parked_)?tasks\b.*\bFOR UPDATE\b`)
 	lists   = regexp.MustCompile(`[?](, ?[?])+|\([?]\)(,\([?]\))+|( OR [^()]*?[?])+`)

@@ -162,13 +162,15 @@ func (x actingIndex) Add(ctx context.Context, additions []index.Addition) (missi
 	return missing, failed
 }
 
-func (x actingIndex) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
-	return acting(ctx, "Candidates", false, func() ([]index.Entry, error) {
+func (x actingIndex) Candidates(ctx context.Context, user member.ID) (_ []index.Entry, b index.Broadcast, err error) {
+	entries, err := acting(ctx, "Candidates", false, func() (entries []index.Entry, err error) {
 		if r, ok := ctx.Value(requestKey{}).(*request); ok && r.fault != nil {
 			return nil, fmt.Errorf("candidates of %s: %w", user, r.fault)
 		}
-		return x.sets.Candidates(ctx, user)
+		entries, b, err = x.sets.Candidates(ctx, user)
+		return entries, err
 	})
+	return entries, b, err
 }
 
 func (s actingStore) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {

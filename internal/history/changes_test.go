@@ -174,6 +174,9 @@ func (s *stage) block(owner, blocked member.ID) error {
 
 // change makes one random change.
 func (h *history) change() error {
+	if h.broadcasts != nil && h.choose(8) == 7 {
+		return h.comesOrGoes()
+	}
 	switch k := h.choose(100 + h.fickle); {
 	case k < h.toggles:
 		return h.toggleContact()
@@ -236,6 +239,9 @@ func (h *history) grant() error {
 }
 
 func (h *history) someUpload() error {
+	if h.broadcasts != nil && h.last != 0 && h.choose(2) == 1 {
+		return h.uploadOf(h.last)
+	}
 	if h.choose(20) == 19 {
 		return h.uploadOf(h.someViewer())
 	}

@@ -13,6 +13,9 @@
 // are not private and some others, so that showing is reported, and a private upload at times.
 // See privateUploads.
 //
+// In every second random history members become broadcast members and cease to be, also while nothing else
+// changes: that is no change of any answer. See broadcast_test.go.
+//
 // What is expected is stated in world_test.go and requests_test.go, without the code
 // that it judges:
 //

@@ -50,6 +50,7 @@ type player struct {
 	alter      func(*stage) // breaks a rule
 	activeOnly *bool        // nil: by chance
 	outages    bool         // single users fail, and nodes are out for a while
+	broadcasts bool         // members become broadcast members, and cease to be
 	bubble     bool         // it is called within one of package synctest, where the scheduler can wait for actors that wait for each other
 }
 
@@ -68,6 +69,9 @@ func (p player) play(ctx context.Context, c *chance, log func(string, ...any)) (
 
 func (p player) prepare(ctx context.Context, h *history, log func(string, ...any)) error {
 	o := setting{open: p.open, alter: p.alter}
+	if p.broadcasts {
+		o.broadcasts = &broadcasts{asked: make(map[member.ID]bool), page: h.choose(4)}
+	}
 	o.activeOnly = h.choose(2) == 1
 	if p.activeOnly != nil {
 		o.activeOnly = *p.activeOnly
@@ -224,8 +228,8 @@ func (h *history) restStep(step int) error {
 }
 
 // judgeAtRest judges the sets, and the answers of all viewers: without the index,
-// and twice with it, where what the first reads asked for has been done by the
-// second.
+// and twice with it or more often, where what the first reads asked for has been done by the
+// last.
 func (h *history) judgeAtRest() error {
 	if err := h.judge(); err != nil {
 		return err
@@ -235,13 +239,17 @@ func (h *history) judgeAtRest() error {
 			return err
 		}
 	}
-	for round := range 2 {
+	rounds := 2
+	if h.broadcasts != nil { // one that finds no set does not ask for the copy
+		rounds = 3
+	}
+	for round := range rounds {
 		for _, viewer := range h.viewers {
 			trace, err := h.readAtRest(viewer, nil)
 			if err != nil {
 				return err
 			}
-			if round == 1 {
+			if round == rounds-1 {
 				if err := h.judgeMended(viewer, trace); err != nil {
 					return err
 				}
@@ -265,9 +273,12 @@ func (h *history) readAtRest(viewer member.ID, fault error) (recent.Trace, error
 // ghost, and finds a set if there is anybody to be in it.
 func (h *history) judgeMended(viewer member.ID, t recent.Trace) error {
 	for _, c := range t.Candidates {
-		if c.Verdict == recent.NotContact {
+		if c.Verdict == recent.NotContact && !c.Broadcast {
 			return violation("%s is no contact of %s, but still in its set after a read that looked at it", c.Contact, viewer)
 		}
+	}
+	if t.WalkReason == recent.NoBroadcastSet {
+		return violation("the copy for %s is still missing after a read that asked for it", viewer)
 	}
 	if t.WalkReason == recent.SetMissing && h.world.members[viewer] && h.world.indexable(viewer) {
 		return violation("the set of %s is still missing after a read that asked for it", viewer)

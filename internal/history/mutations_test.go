@@ -65,6 +65,51 @@ func TestEachRuleIsNeeded(t *testing.T) {
 	}
 }
 
+// TestHistoriesWithBroadcastMembers plays those that the mutations below change, as they are.
+func TestHistoriesWithBroadcastMembers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := player{open: inMemory, broadcasts: true, bubble: true}
+		var total tally
+		for seed := range uint64(60) {
+			choices := seeded(seed)
+			counted, err := p.play(t.Context(), choices, nil)
+			if err != nil {
+				t.Fatal(p.story(t.Context(), seed, choices.tape, err))
+			}
+			total = total.plus(counted)
+		}
+		t.Logf("%s", total)
+		if total.broadcasts < 100 || total.fromCopy < 5 {
+			t.Errorf("%d changes of state, %d answers that only a copy led to: too few", total.broadcasts, total.fromCopy)
+		}
+	})
+}
+
+// TestEachRuleOfBroadcastMembersIsNeeded does the same for their rules.
+func TestEachRuleOfBroadcastMembersIsNeeded(t *testing.T) {
+	t.Parallel()
+	for _, m := range []struct {
+		rule  string
+		alter func(*stage)
+		seed  uint64
+	}{
+		{"the answer is newer than those of the copy that were not read", func(s *stage) { s.forgetsBound = true }, 315},
+		{"a read looks at the copy", func(s *stage) { s.forgetsCopy = true }, 20},
+		{"a fan-out that finds its uploader broadcast goes to the copies", func(s *stage) { s.stopsAtOnce = true }, 8},
+		{"one that leaves is fanned out first", func(s *stage) { s.leavesAtOnce = true }, 140},
+	} {
+		t.Run(m.rule, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				seed, err := player{open: inMemory, alter: m.alter, broadcasts: true, bubble: true}.search(t.Context(), m.seed, 20_000)
+				t.Logf("seed %d", seed)
+				mustNotice(t, err)
+			})
+		})
+	}
+}
+
 // TestSlotsThatAreOutAreNamed: what fails for some followers is lost, and noticed, unless
 // their slots are left to another task.
 func TestSlotsThatAreOutAreNamed(t *testing.T) {

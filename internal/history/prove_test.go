@@ -107,6 +107,7 @@ func (c *campaign) random(t *testing.T) {
 	p := player{open: inMemory, outages: true, bubble: true}
 	for seed, ok := c.nextSeed(); ok; seed, ok = c.nextSeed() {
 		choices := seeded(seed)
+		p.broadcasts = hasBroadcasts(seed)
 		counted, err := p.play(t.Context(), choices, nil)
 		c.played(counted)
 		if err != nil {
@@ -115,6 +116,9 @@ func (c *campaign) random(t *testing.T) {
 		}
 	}
 }
+
+// hasBroadcasts reports whether there are broadcast members in the history of a seed.
+func hasBroadcasts(seed uint64) bool { return seed%2 == 1 }
 
 // story tells why a history failed: as it was, and shrunk.
 func (p player) story(ctx context.Context, seed uint64, t tape, err error) string {
@@ -138,7 +142,7 @@ func replay(t *testing.T, seed uint64) {
 	var err error
 	tell("seed %d in memory:", seed)
 	synctest.Test(t, func(t *testing.T) {
-		p, choices := player{open: inMemory, outages: true, bubble: true}, seeded(seed)
+		p, choices := player{open: inMemory, outages: true, bubble: true, broadcasts: hasBroadcasts(seed)}, seeded(seed)
 		if _, err = p.play(t.Context(), choices, tell); err != nil {
 			t.Errorf("%s", p.story(t.Context(), seed, choices.tape, err))
 		}
@@ -147,7 +151,7 @@ func replay(t *testing.T, seed uint64) {
 		return
 	}
 	tell("seed %d on Redis:", seed)
-	if _, err := (player{open: inRedis(privateRedis(t)), outages: true}).play(t.Context(), seeded(seed), tell); err != nil {
+	if _, err := (player{open: inRedis(privateRedis(t)), outages: true, broadcasts: hasBroadcasts(seed)}).play(t.Context(), seeded(seed), tell); err != nil {
 		t.Error(err)
 	}
 }
@@ -157,6 +161,7 @@ func (c *campaign) onRedis(t *testing.T) {
 	p := player{open: inRedis(privateRedis(t)), outages: true}
 	for seed := c.first; seed <= c.first+c.histories/1000 && !c.stopped.Load(); seed++ {
 		choices := seeded(seed)
+		p.broadcasts = hasBroadcasts(seed)
 		if _, err := p.play(t.Context(), choices, nil); err != nil {
 			c.stopped.Store(true)
 			t.Errorf("on Redis: %s", p.story(t.Context(), seed, choices.tape, err))

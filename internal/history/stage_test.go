@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/activityd/activityd/internal/broadcast"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -20,30 +21,32 @@ import (
 type store interface {
 	tasks.Store
 	recent.Store
+	broadcast.Store
 }
 
 // stage is a small site with all that keeps its index: what a history plays on.
 type stage struct {
-	ctx      context.Context
-	settings index.Settings
-	viewers  []member.ID
-	members  []member.ID
-	clock    uint64
-	world    *world
-	site     *site.Memory
-	store    store
-	queue    *queuetest.Memory
-	now      time.Time // of the queue
-	backend  backend
-	watched  *watched
-	handlers map[string]queue.Handler
-	requests []*request // under way
-	calm     bool       // all changes are done with, and nothing is left of them
-	violated error      // by a call of a handler
-	private  privateUploads
-	counts   bool // of sometimesCount: private uploads are events now
-	log      func(format string, args ...any)
-	counted  tally
+	ctx         context.Context
+	settings    index.Settings
+	viewers     []member.ID
+	members     []member.ID
+	clock       uint64
+	world       *world
+	site        *site.Memory
+	store       store
+	queue       *queuetest.Memory
+	now         time.Time // of the queue
+	backend     backend
+	watched     *watched
+	handlers    map[string]queue.Handler
+	requests    []*request // under way
+	calm        bool       // all changes are done with, and nothing is left of them
+	violated    error      // by a call of a handler
+	private     privateUploads
+	counts      bool // of sometimesCount: private uploads are events now
+	log         func(format string, args ...any)
+	counted     tally
+	*broadcasts // nil: there are none
 
 	// fails decides whether a call of an actor fails for a user, and whether it has its effect
 	// nevertheless; nil: none does.
@@ -68,13 +71,17 @@ type setting struct {
 	members    int
 	open       opener
 	alter      func(*stage) // breaks a rule
+	broadcasts *broadcasts
 }
 
-// partSize makes two followers a full part of a fan-out.
-const partSize = 2
+// partSize makes two followers a full part of a fan-out; where there are copies among them, more.
+const (
+	partSize       = 2
+	partWithCopies = 6
+)
 
 func newStage(ctx context.Context, o setting) (*stage, error) {
-	s := &stage{ctx: ctx, settings: o.settings, clock: 100, world: newWorld(), now: time.Unix(0, 0)}
+	s := &stage{ctx: ctx, settings: o.settings, clock: 100, world: newWorld(), now: time.Unix(0, 0), broadcasts: o.broadcasts}
 	s.queue = queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, func() time.Time { return s.now })
 	truth := contacts.NewMemory()
 	s.site, s.store = &site.Memory{Store: truth}, truth
@@ -86,8 +93,13 @@ func newStage(ctx context.Context, o setting) (*stage, error) {
 		o.alter(s)
 	}
 	s.watched = newWatched(s)
-	s.handlers = tasks.Handlers(actingIndex{s.watched}, actingStore{s.store}, actingQueue{s.queue},
-		tasks.HandlerOptions{PartSize: partSize, ActiveOnly: o.activeOnly, ConflictPause: -1})
+	s.world.exempt = s.isBroadcast
+	size := partSize
+	if s.broadcasts != nil {
+		size = partWithCopies
+	}
+	s.handlers = tasks.Handlers(actingIndex{s.watched}, s.truth(), actingQueue{s.queue},
+		tasks.HandlerOptions{PartSize: size, ActiveOnly: o.activeOnly, ConflictPause: -1})
 	for i := range o.viewers {
 		s.viewers = append(s.viewers, member.ID(1+i))
 	}
@@ -112,7 +124,11 @@ func (s *stage) logf(format string, args ...any) {
 
 // newReader returns the reads of one process.
 func (s *stage) newReader() *recent.Reader {
-	return recent.NewReader(proposing{actingIndex{s.watched}, s}, actingStore{s.store}, s, recent.Options{
+	var store recent.Store = actingStore{s.store}
+	if s.broadcasts != nil {
+		store = broadcastStore{actingStore{s.store}}
+	}
+	return recent.NewReader(proposing{actingIndex{s.watched}, s}, store, s, recent.Options{
 		Min: s.settings.Min, IndexWait: time.Hour, WalkTimeout: time.Hour,
 	})
 }
@@ -123,12 +139,15 @@ type proposing struct {
 	*stage
 }
 
-func (p proposing) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
-	entries, err := p.Index.Candidates(ctx, user)
+func (p proposing) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Broadcast, error) {
+	entries, b, err := p.Index.Candidates(ctx, user)
 	if err == nil && p.propose != nil {
 		entries = p.propose(entries)
 	}
-	return entries, err
+	if err == nil && p.broadcasts != nil {
+		b = p.proposedBroadcasts(ctx, b)
+	}
+	return entries, b, err
 }
 
 // emit enqueues the task of a change, as a site does in its transaction.
@@ -187,13 +206,14 @@ func (s *stage) judge(checks ...func(index.Set) error) error {
 			return err
 		}
 	}
-	return nil
+	return s.judgeBroadcasts()
 }
 
 // tally reports whether the histories had in them what they are about.
 type tally struct {
 	changes, handled, doubled, crashes, conflicts, lost int
 	indexed, walked, faulted, ghosts, failed, shown     int
+	broadcasts, fromCopy                                int // changes of state; answers that only a copy led to
 }
 
 func (t tally) plus(u tally) tally {
@@ -209,5 +229,7 @@ func (t tally) plus(u tally) tally {
 	t.ghosts += u.ghosts
 	t.failed += u.failed
 	t.shown += u.shown
+	t.broadcasts += u.broadcasts
+	t.fromCopy += u.fromCopy
 	return t
 }

@@ -47,6 +47,9 @@ func (h *history) act() error {
 
 // calmAct does one random thing that is no change.
 func (h *history) calmAct() error {
+	if h.broadcasts != nil && h.choose(12) == 11 {
+		return h.comesOrGoes()
+	}
 	switch k := h.choose(100); {
 	case k < 50:
 		return h.resume()
@@ -83,7 +86,11 @@ func (h *history) claim() error {
 		if h.choose(6) == 5 {
 			lease = time.Minute // it runs out: the tasks are given to a second handler
 		}
-		list, err := h.queue.Claim(h.ctx, name, 1+h.choose(4), lease)
+		most := 1 + h.choose(4)
+		if h.broadcasts != nil && name == tasks.QueueRefill {
+			most *= 4 // there are many copies
+		}
+		list, err := h.queue.Claim(h.ctx, name, most, lease)
 		if err != nil {
 			return err
 		}
@@ -125,7 +132,7 @@ func (h *history) start() error {
 	handler := h.handlers[first.Kind]
 	var batch, rest []queue.Task
 	for _, t := range h.held {
-		if h.handlers[t.Kind] == handler && t.Lease == first.Lease && h.choose(4) < 3 {
+		if h.handlers[t.Kind] == handler && t.Lease == first.Lease && h.choose(4) < 3 && (!settles(t) || !h.reading()) {
 			batch = append(batch, t)
 		} else {
 			rest = append(rest, t)
@@ -136,6 +143,9 @@ func (h *history) start() error {
 	}
 	h.held = rest
 	h.counted.handled++
+	if h.readers != nil && slices.ContainsFunc(batch, settles) {
+		time.Sleep(2 * time.Second) //nolint:forbidigo // the time of the bubble, by which reads go
+	}
 	if h.log != nil {
 		h.logf("%s: begins", describe(batch))
 	}
@@ -319,6 +329,9 @@ func (h *history) hasBegun(key string) bool {
 func (h *history) loseSome() error {
 	viewer := h.someViewer()
 	h.counted.lost++
+	if h.broadcasts != nil && h.choose(3) == 2 {
+		viewer = index.CopyFor(viewer)
+	}
 	switch k := h.choose(20); {
 	case k < 8:
 		h.logf("the guard of %s expires", viewer)
@@ -331,6 +344,7 @@ func (h *history) loseSome() error {
 	default:
 		h.logf("Redis loses everything")
 		h.watched.lost(h.everybody()...)
+		h.watched.lost(member.Copies[:]...)
 		return h.backend.forgetAll(h.ctx)
 	}
 }

@@ -50,8 +50,16 @@ func same[T any](what string, ask func(forgetful) T, t twins) T {
 
 func (t twins) Settings() index.Settings { return t.one.Settings() }
 
-func (t twins) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
-	return both("candidates", func(x forgetful) ([]index.Entry, error) { return x.Candidates(ctx, user) }, t)
+func (t twins) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Broadcast, error) {
+	type found struct {
+		entries   []index.Entry
+		broadcast index.Broadcast
+	}
+	f, err := both("candidates", func(x forgetful) (f found, err error) {
+		f.entries, f.broadcast, err = x.Candidates(ctx, user)
+		return f, err
+	}, t)
+	return f.entries, f.broadcast, err
 }
 
 func (t twins) Look(ctx context.Context, users []member.ID) []index.Set {

@@ -28,6 +28,8 @@ type world struct {
 	blocks   map[contacts.Pair]bool
 	photos   []photo
 	last     map[member.ID]uint64
+	// exempt says of whom sets need not know: the broadcast members.
+	exempt func(member.ID) bool
 }
 
 type photo struct {
@@ -130,7 +132,7 @@ func (w *world) checkSet(set index.Set, s index.Settings) error {
 	low := set.Members[0].Score
 	for pair := range w.contacts {
 		last := w.last[pair.Contact]
-		if pair.User != set.Member || last == 0 {
+		if pair.User != set.Member || last == 0 || w.exempt(pair.Contact) {
 			continue
 		}
 		at := slices.IndexFunc(set.Members, func(e index.Entry) bool { return e.Contact == pair.Contact })

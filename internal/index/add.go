@@ -281,23 +281,24 @@ func pick(additions []Addition, positions any) (picked []Addition) {
 }
 
 // callsByNode makes one call of consecutive additions with the same entry, as those of a
-// fan-out are, to sets on the same node.
+// fan-out are, to sets on the same node, or to copies of the broadcast set.
 func (ix *Index) callsByNode(ctx context.Context, additions []Addition) (calls []addCall) {
 	var entry Entry
+	var toCopies bool
 	open := make(map[*redisnodes.Node]int) // the places of the calls that have room
 	for _, a := range additions {
 		n, err := ix.Of(ctx, UserKey(a.Member))
 		if err != nil { // it was found a moment ago
 			n = nil
 		}
-		if a.Entry != entry {
-			entry = a.Entry
+		if a.Entry != entry || a.Member.IsCopy() != toCopies {
+			entry, toCopies = a.Entry, a.Member.IsCopy()
 			clear(open)
 		}
 		at, ok := open[n]
 		if !ok || len(calls[at].additions) == setsPerCall {
 			at, open[n] = len(calls), len(calls)
-			calls = append(calls, addCall{Call: redisnodes.Call{On: n, Args: ix.addArgs(a.Entry, !ix.IsCluster())}})
+			calls = append(calls, addCall{Call: redisnodes.Call{On: n, Args: ix.addArgs(a, !ix.IsCluster())}})
 		}
 		calls[at].additions = append(calls[at].additions, a)
 		calls[at].Args = append(calls[at].Args, uint64(a.Member))
@@ -310,13 +311,13 @@ func (ix *Index) callsBySet(additions []Addition) []addCall {
 	calls := make([]addCall, len(additions))
 	for i, a := range additions {
 		set := UserKey(a.Member)
-		args := append(ix.addArgs(a.Entry, false), uint64(a.Member))
+		args := append(ix.addArgs(a, false), uint64(a.Member))
 		calls[i] = addCall{redisnodes.Call{Keys: []string{set, guardKey(set)}, Args: args}, additions[i : i+1]}
 	}
 	return calls
 }
 
-func (ix *Index) addArgs(e Entry, together bool) []any {
-	s := ix.options.Settings
-	return append(make([]any, 0, 5+setsPerCall), e.Score, e.Contact.String(), s.Max, s.Min, together)
+func (ix *Index) addArgs(a Addition, together bool) []any {
+	s := ix.options.Settings.Of(a.Member)
+	return append(make([]any, 0, 5+setsPerCall), a.Score, a.Contact.String(), s.Max, s.Min, together)
 }

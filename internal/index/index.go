@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -68,22 +70,105 @@ func (ix *Index) Unprolonged() *Index {
 // Settings returns the settings of the index.
 func (ix *Index) Settings() Settings { return ix.options.Settings }
 
-// Candidates returns the entries of a member's set, the most recent upload first,
-// in one round trip. It fails with [ErrMissing] when there is no set, and with [ErrUnknown]
+// Broadcast is what a copy of the broadcast set says: the broadcast members that uploaded last,
+// contacts of the viewer or not.
+type Broadcast struct {
+	Copy    member.ID
+	Entries []Entry // the most recent upload first, at most broadcastPage
+	// Bound is at least the score of each member that is not among Entries; 0: there is none.
+	Bound uint64
+	// Err is why nothing is known of them: [ErrMissing] also where there are none.
+	Err error
+	// More returns those whose score is above one, but the first some hundreds, by a further round trip. Nil: it cannot.
+	More func(ctx context.Context, above uint64) Broadcast
+}
+
+// How many broadcast members a read gets, at first and when it needs more. Each may cost it a look at a row of
+// contacts.
+const (
+	broadcastPage = 32
+	deepPage      = 512
+)
+
+// CopyFor returns the copy of the broadcast set that reads of a member take: one that lies near the
+// member's own set in a cluster.
+func CopyFor(user member.ID) member.ID {
+	return member.Copies[redisnodes.SlotOf(UserKey(user))*len(member.Copies)/redisnodes.SlotCount]
+}
+
+// Candidates returns the entries of a member's set, the most recent upload first, and the first
+// broadcast members, in one round trip. It fails with [ErrMissing] when there is no set, and with [ErrUnknown]
 // when the set may be old. With [ErrBehind] it returns entries as well.
-func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err error) {
+//
+// The copy is read before the set, so that a member that ceases to be a broadcast member is seen in one of the two.
+func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, b Broadcast, err error) {
 	defer func(start time.Time) { ix.observe(opCandidates, start, err) }(time.Now())
-	key, what := UserKey(user), "candidates of "+user.String()
+	b.Copy = CopyFor(user)
+	key, copied, what := UserKey(user), UserKey(b.Copy), "candidates of "+user.String()
 	state, err := ix.State(ctx, key)
 	if state == redisnodes.Away {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, b, fmt.Errorf("%s: %w", what, err)
 	}
+	if other, _ := ix.State(ctx, copied); other != redisnodes.Usable {
+		state = max(state, other) // if it is away, the command fails at once
+	}
+	first := redis.NewZSliceCmd(ctx, "zrevrange", copied, 0, broadcastPage, "withscores")
 	members := redis.NewZSliceCmd(ctx, "zrevrange", key, 0, ix.options.Settings.Max-1, "withscores")
-	commands := []*redisnodes.Command{redisnodes.NewCommand(key, members)}
+	commands := []*redisnodes.Command{redisnodes.NewCommand(copied, first), redisnodes.NewCommand(key, members)}
 	if ix.options.SetLife > 0 {
 		commands = append(commands, redisnodes.NewCommand(key, redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds())))
 	}
 	ix.Read(ctx, commands, false)
+	entries, err := entriesOf(ctx, what, members)
+	if err != nil {
+		return nil, b, err
+	}
+	page, pageErr := entriesOf(ctx, "broadcast members", first)
+	b = NewBroadcast(b.Copy, page, pageErr)
+	b.More = func(ctx context.Context, above uint64) Broadcast { return ix.moreBroadcasts(ctx, b.Copy, above) }
+	if isBehind(state) {
+		return entries, b, fmt.Errorf("%s: %w", what, ErrBehind)
+	}
+	return entries, b, nil
+}
+
+// isBehind reports whether a node may lack what is written to others.
+func isBehind(s redisnodes.State) bool { return s == redisnodes.Behind || s == redisnodes.Refusing }
+
+// moreBroadcasts is [Broadcast.More].
+func (ix *Index) moreBroadcasts(ctx context.Context, of member.ID, above uint64) Broadcast {
+	key := UserKey(of)
+	if state, err := ix.State(ctx, key); isBehind(state) || state == redisnodes.Away {
+		return Broadcast{Copy: of, Err: cmp.Or(err, ErrBehind)}
+	}
+	scored := redis.NewZSliceCmd(ctx, "zrevrangebyscore", key, "+inf", "("+strconv.FormatUint(above, 10), "withscores", "limit", 0, deepPage+1)
+	ix.Read(ctx, []*redisnodes.Command{redisnodes.NewCommand(key, scored)}, false)
+	entries, err := entriesOf(ctx, "broadcast members", scored)
+	return MoreBroadcasts(of, above, entries, err)
+}
+
+// MoreBroadcasts returns what a copy says whose entries above a score were read, one more than are wanted, the most recent upload first.
+func MoreBroadcasts(of member.ID, above uint64, entries []Entry, err error) Broadcast {
+	b := Broadcast{Copy: of, Entries: entries, Bound: above, Err: err}
+	if len(entries) > deepPage {
+		b.Entries, b.Bound = entries[:deepPage], entries[deepPage].Score
+	}
+	return b
+}
+
+// NewBroadcast returns what a copy says whose first entries were read, one more than a page, the most
+// recent upload first. The last member of a copy is the copy itself.
+func NewBroadcast(of member.ID, entries []Entry, err error) Broadcast {
+	b := Broadcast{Copy: of, Entries: entries, Err: err}
+	if len(entries) > broadcastPage {
+		b.Entries, b.Bound = entries[:broadcastPage], entries[broadcastPage].Score
+	}
+	b.Entries = slices.DeleteFunc(b.Entries, func(e Entry) bool { return e.Contact == of })
+	return b
+}
+
+// entriesOf returns the entries that a command has read.
+func entriesOf(ctx context.Context, what string, members *redis.ZSliceCmd) ([]Entry, error) {
 	switch err := members.Err(); {
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return nil, fmt.Errorf("%s: %w: the key is no sorted set", what, ErrMalformed)
@@ -99,9 +184,6 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 		entries = append(entries, e)
-	}
-	if state == redisnodes.Behind || state == redisnodes.Refusing {
-		return entries, fmt.Errorf("%s: %w", what, ErrBehind)
 	}
 	return entries, nil
 }

@@ -45,6 +45,18 @@ func (s Settings) String() string {
 	return fmt.Sprintf("need=%d max=%d min=%d", s.Need, s.Max, s.Min)
 }
 
+// Of returns the settings of a user's set. A copy of the broadcast set has all contacts there are, which is
+// what a set below Min has.
+func (s Settings) Of(user member.ID) Settings {
+	if user.IsCopy() {
+		return Settings{Need: s.Need, Max: maxCopied, Min: maxCopied}
+	}
+	return s
+}
+
+// maxCopied is more than there may be broadcast members.
+const maxCopied = 1 << 20
+
 // differ returns an [ErrSettings] that names both settings and what to do.
 func (s Settings) differ(stored string) error {
 	return fmt.Errorf("%w: the sets in Redis were built with %q, this process was started with %q: "+

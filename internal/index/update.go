@@ -160,7 +160,7 @@ func (ix *Index) Begin(ctx context.Context, users []member.ID) []Update {
 }
 
 func (ix *Index) isTooLarge(u Update) bool {
-	return len(u.Members)+len(u.malformed) > ix.options.Settings.Max
+	return len(u.Members)+len(u.malformed) > ix.options.Settings.Of(u.Member).Max
 }
 
 // begin runs beginScript for the updates at some places, and stores and compares the
@@ -174,7 +174,7 @@ func (ix *Index) begin(ctx context.Context, updates []Update, nodes map[*redisno
 	for n, some := range nodes {
 		for _, i := range some {
 			set := UserKey(updates[i].Member)
-			calls = append(calls, redisnodes.Call{Keys: []string{set, guardKey(set)}, Args: []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Max, cut}})
+			calls = append(calls, redisnodes.Call{Keys: []string{set, guardKey(set)}, Args: []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Of(updates[i].Member).Max, cut}})
 			places = append(places, i)
 		}
 		if compare[n] {
@@ -364,12 +364,12 @@ func (ix *Index) Apply(ctx context.Context, changes []Change) []Result {
 }
 
 func (ix *Index) applyCall(c Change) redisnodes.Call {
-	s, refills := ix.options.Settings, -1
+	s, refills := ix.options.Settings.Of(c.Member), -1
 	if c.WithRefill {
 		refills = len(c.Refill)
 	}
 	args := make([]any, 0, 10+2*len(c.malformed)+2*len(c.Remove)+3*len(c.Correct)+2*len(c.Refill)+2*len(c.Add))
-	args = append(args, c.Token, s.Max, s.Min, ix.options.SetLife.Milliseconds(), c.Known,
+	args = append(args, c.Token, s.Max, s.Min, ix.lifeOf(c.Member).Milliseconds(), c.Known,
 		len(c.malformed)+len(c.Remove), refills, len(c.Add), len(c.Correct), len(c.Members)+len(c.malformed))
 	for _, name := range c.malformed {
 		args = append(args, "*", name)
@@ -409,6 +409,14 @@ func (c Change) appendRemovals(args []any) []any {
 		args = append(args, score, name)
 	}
 	return args
+}
+
+// lifeOf returns the TTL of a user's set. Copies have none: each read takes one.
+func (ix *Index) lifeOf(user member.ID) time.Duration {
+	if user.IsCopy() {
+		return 0
+	}
+	return ix.options.SetLife
 }
 
 func appendEntries(args []any, entries []Entry) []any {

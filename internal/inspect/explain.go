@@ -118,6 +118,10 @@ func candidateCells(c recent.Candidate) []string {
 // are enough.
 func because(c recent.Candidate, shown contacts.Album) string {
 	switch {
+	case c.Verdict == recent.NotContact && c.Broadcast && !c.Now.IsContact:
+		return "it is a broadcast member, at which each read looks"
+	case c.Broadcast:
+		return "it is a broadcast member, which was found beside the set"
 	case c.Verdict == recent.Chosen && !c.InSet:
 		return "the walk found it; it is not in the set"
 	case c.Verdict == recent.Older && (len(shown.Photos) == 0 || shown.Photos[0].DateUpload < c.Newest):
@@ -142,24 +146,51 @@ func proof(e recent.Explanation) string {
 	if len(e.Photos) > 0 {
 		newest = day(e.Photos[0].DateUpload)
 	}
-	switch bound, walk := day(e.Trace.Bound()), e.Trace.Walk; {
-	case e.Trace.Proof == recent.ByNext:
-		return fmt.Sprintf("the newest visible photo of the first candidate (%s) is newer than the score of the next (%s), "+
-			"and no contact after that uploaded later", newest, bound)
-	case e.Trace.Proof == recent.ByLowest:
-		return fmt.Sprintf("the newest visible photo of all candidates (%s) is newer than the lowest score of the set (%s), "+
-			"and no contact outside of the set uploaded later", newest, bound)
-	case e.Trace.Proof == recent.ByAll && newest == "":
-		return fmt.Sprintf("the set holds all contacts that ever uploaded (%d), and none has a visible photo", len(e.Trace.Candidates))
-	case e.Trace.Proof == recent.ByAll:
-		return fmt.Sprintf("the set holds all contacts that ever uploaded (%d), and no other has a newer visible photo", len(e.Trace.Candidates))
+	t := e.Trace
+	next, lowest := "the score of the next", "the lowest score of the set"
+	if t.Broadcast.Bound > 0 && t.Broadcast.Bound == t.Bound() {
+		next = "the last upload of each broadcast member that was not read"
+		lowest = next
+	}
+	bound, walk := day(t.Bound()), t.Walk
+	switch {
+	case t.Proof == recent.ByNext:
+		return fmt.Sprintf("the newest visible photo of the first candidate (%s) is newer than %s (%s), "+
+			"and no contact after that uploaded later", newest, next, bound) + besides(t)
+	case t.Proof == recent.ByLowest:
+		return fmt.Sprintf("the newest visible photo of all candidates (%s) is newer than %s (%s), "+
+			"and no contact outside of the set uploaded later", newest, lowest, bound) + besides(t)
+	case t.Proof == recent.ByAll:
+		ofSet := 0
+		for _, c := range t.Candidates {
+			if !c.Broadcast {
+				ofSet++
+			}
+		}
+		none := "no other has a newer visible photo"
+		if newest == "" {
+			none = "none has a visible photo"
+		}
+		return fmt.Sprintf("the set holds all contacts that ever uploaded (%d), and %s", ofSet, none) + besides(t)
 	case walk.Bound > 0:
 		return fmt.Sprintf("the newest visible photo that the walk found (%s) is newer than the last upload (%s at most) of each contact "+
 			"that it did not look at", newest, bound)
 	case walk.LookedAt == 0:
 		return "the viewer has no contact that ever uploaded"
 	}
-	return fmt.Sprintf("the walk looked at all contacts that ever uploaded (%d)", e.Trace.Walk.LookedAt)
+	return fmt.Sprintf("the walk looked at all contacts that ever uploaded (%d)", walk.LookedAt)
+}
+
+// besides says what part broadcast members have in a proof by the index, which is else about all contacts but them.
+func besides(t recent.Trace) string {
+	switch b := t.Broadcast; {
+	case b.Copy == 0:
+		return ""
+	case b.Bound == 0:
+		return fmt.Sprintf(", broadcast members aside: all of these that ever uploaded were read (%d)", b.Read)
+	default:
+		return fmt.Sprintf(", broadcast members aside: the last of these to upload were read (%d), and no other uploaded after %s", b.Read, day(b.Bound))
+	}
 }
 
 // walkReasons says in words why a walk was needed.
@@ -173,4 +204,6 @@ var walkReasons = map[string]string{
 	recent.NothingVisible:   "no candidate has a visible photo",
 	recent.BestTooOld:       "the best candidate's photo is not newer than the lowest score",
 	recent.PhotosChanged:    "the photos changed during the read",
+	recent.NoBroadcastSet:   "the copy of the broadcast set is missing or malformed",
+	recent.ManyBroadcasts:   "more broadcast members uploaded after all candidates than were read",
 }

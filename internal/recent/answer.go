@@ -1,6 +1,7 @@
 package recent
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/activityd/activityd/internal/admit"
@@ -31,11 +32,20 @@ type Answer struct {
 // Trace is how an answer was found. It is for operators: a score is the date of an
 // upload, perhaps of a photo that the viewer may not see.
 type Trace struct {
-	Candidates []Examined         // the set, most recent upload first
+	Candidates []Examined         // the set, and the broadcast members, most recent upload first
+	Beyond     uint64             // unix seconds: no contact that is no candidate uploaded later; 0: there is none, or it is not known
+	Broadcast  Broadcasts         // what was read of broadcast members
 	Proof      Proof              // why no other contact can have a newer photo
 	WalkReason string             // why the walk was needed, see [SetMissing] and those beside it; "": it was not
 	Walk       contacts.WalkTrace // how far the walk went
 	Steps      []Step             // what took how long, in order
+}
+
+// Broadcasts is what was read of broadcast members. The zero value: there are none, or the read did not come to them.
+type Broadcasts struct {
+	Copy  member.ID // the copy of the broadcast set that was read
+	Read  int       // how many were read, those that uploaded last
+	Bound uint64    // unix seconds: no other one uploaded later; 0: there is no other one that ever uploaded
 }
 
 // Proof is why an answer is right; see the package documentation.
@@ -55,10 +65,26 @@ func (t Trace) Bound() uint64 {
 	switch {
 	case t.Proof == ByWalk:
 		return t.Walk.Bound
-	case t.Proof == ByNext && len(t.Candidates) > 1:
-		return t.Candidates[1].Score
+	case t.Proof == ByNext:
+		return max(t.Beyond, t.next())
 	case t.Proof == ByLowest && len(t.Candidates) > 0:
-		return t.Candidates[len(t.Candidates)-1].Score
+		return cmp.Or(t.Beyond, t.Candidates[len(t.Candidates)-1].Score)
+	}
+	return 0
+}
+
+// next returns the score of the candidate after the first, but for broadcast members that are no
+// contacts.
+func (t Trace) next() uint64 {
+	isFirst := true
+	for _, c := range t.Candidates {
+		switch {
+		case c.Broadcast && c.Verdict == NotContact:
+		case isFirst:
+			isFirst = false
+		default:
+			return c.Score
+		}
 	}
 	return 0
 }
@@ -83,6 +109,8 @@ type Examined struct {
 	Newest   uint64 // unix seconds of its newest visible photo; 0: none, or not looked at
 	NewestID uint64 // of the same photo
 	Verdict  Verdict
+	// Broadcast: it is no member of the set, but a broadcast member, of which the viewer may be no follower.
+	Broadcast bool
 }
 
 // Step is one round trip of a read, or a wait.

@@ -36,7 +36,7 @@ func (r *Reader) Explain(ctx context.Context, v contacts.Viewer, limit int) (Exp
 	}
 	e := Explanation{Answer: a}
 	for _, c := range a.Trace.Candidates {
-		e.Candidates = append(e.Candidates, Candidate{Examined: c, InSet: true})
+		e.Candidates = append(e.Candidates, Candidate{Examined: c, InSet: !c.Broadcast})
 	}
 	if a.Contact != nil && len(a.Photos) > 0 && !slices.ContainsFunc(a.Trace.Candidates, func(c Examined) bool { return c.Contact == a.Contact.ID }) {
 		chosen := Examined{Contact: a.Contact.ID, Newest: a.Photos[0].DateUpload, NewestID: a.Photos[0].ID, Verdict: Chosen}

@@ -41,6 +41,8 @@ const (
 	NothingVisible   = "nothing_visible"
 	BestTooOld       = "best_too_old"
 	PhotosChanged    = "photos_changed"
+	NoBroadcastSet   = "no_broadcast_set" // the copy of the broadcast set is missing or malformed
+	ManyBroadcasts   = "many_broadcasts"  // more broadcast members than were read have uploaded since
 )
 
 // failures are the results of reads that failed, each with its error; all other errors
@@ -70,7 +72,7 @@ func init() { // the known series begin with 0
 	for _, f := range failures {
 		reads.WithLabelValues(string(fromNowhere), f.result)
 	}
-	for _, reason := range []string{SetMissing, SetMalformed, OtherSettings, RedisUnavailable, SetUnknown, WritesRefused, NothingVisible, BestTooOld, PhotosChanged} {
+	for _, reason := range []string{SetMissing, SetMalformed, OtherSettings, RedisUnavailable, SetUnknown, WritesRefused, NothingVisible, BestTooOld, PhotosChanged, NoBroadcastSet, ManyBroadcasts} {
 		readWalks.WithLabelValues(reason)
 	}
 }

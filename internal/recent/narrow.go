@@ -1,9 +1,11 @@
 package recent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -14,18 +16,200 @@ import (
 // narrow reads by way of the candidates. It returns a proven answer, or an
 // [unprovenError], or what went wrong with the database.
 func (rd *reading) narrow(ctx context.Context) (contacts.Album, error) {
-	first, err := rd.photosOf(ctx, "first", rd.entries[0].Contact)
-	if err != nil {
-		return contacts.Album{}, err
+	if rd.broadcast.Bound >= rd.entries[rd.bestOfSet()].Score {
+		// Those of the second's own second are read, too: so there are some, or else the copy is gone.
+		if err := rd.deepen(ctx, max(1, rd.secondOfSet())-1); err != nil {
+			return contacts.Album{}, err
+		}
 	}
-	// Strictly newer than the second candidate's score, which bounds all others, in the
-	// set (sorted, I2) and outside of it (I1). compare decides on a lone candidate.
-	if len(first.Photos) > 0 && len(rd.entries) > 1 && first.Photos[0].DateUpload > rd.entries[1].Score {
-		rd.examined(0, &first.Photos[0], Chosen)
-		rd.trace.Proof = ByNext
-		return first, nil
+	// The broadcast members that may be contacts are decided with the photos of one candidate, in one
+	// statement: at first of the best of the set, and if the best of all is another one then, of that.
+	at := rd.bestOfSet()
+	for tries := 1; ; tries++ {
+		album, err := rd.look(ctx, at, rd.undecided())
+		if err != nil {
+			return contacts.Album{}, err
+		}
+		best, next := rd.firstTwo()
+		switch {
+		case rd.broadcast.Bound >= rd.entries[best].Score:
+			return contacts.Album{}, &unprovenError{reason: ManyBroadcasts}
+		case best != at && tries < maxLooks:
+			at = best
+			continue
+		}
+		// Strictly newer than the next candidate's score, which bounds all others among the candidates
+		// (sorted, I2), and than the bound of those that are none (I1). compare decides on a lone candidate.
+		isFirst := best == at && next > 0 && len(album.Photos) > 0
+		if isFirst && album.Photos[0].DateUpload > max(rd.entries[next].Score, rd.trace.Beyond) {
+			rd.examined(at, &album.Photos[0], Chosen)
+			rd.trace.Proof = ByNext
+			return album, nil
+		}
+		return rd.compare(ctx, album)
 	}
-	return rd.compare(ctx, first)
+}
+
+// maxLooks bounds how often a read decides broadcast members, while contacts change.
+const maxLooks = 4
+
+// deepen makes candidates of all broadcast members that uploaded after a time, if they are not too many. A viewer whose set is small
+// has few contacts, and the walk is cheap. What is read now must not be much younger than the set: see package broadcast.
+func (rd *reading) deepen(ctx context.Context, above uint64) error {
+	if rd.broadcast.More == nil || len(rd.set) < rd.options.Min {
+		return &unprovenError{reason: ManyBroadcasts}
+	}
+	defer rd.timed("redis")()
+	wait, cancel := context.WithDeadline(ctx, rd.asked.Add(rd.options.IndexWait))
+	defer cancel()
+	more := rd.broadcast.More(wait, above)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(more.Err, index.ErrMissing): // it was there a moment ago
+		return &unprovenError{reason: NoBroadcastSet, mend: more.Copy}
+	}
+	more.More = rd.broadcast.More
+	rd.broadcast = more
+	return rd.merge(ctx)
+}
+
+// noneTTL is how long before and after it counts that MySQL had no broadcast members. A member that is to become one is
+// announced for longer before it counts as one, and is one for longer after it is in all sets: see package broadcast.
+const noneTTL = time.Second
+
+// merge makes candidates of the set and of broadcast members.
+func (rd *reading) merge(ctx context.Context) error {
+	b := rd.broadcast
+	if errors.Is(b.Err, index.ErrMissing) {
+		none, err := rd.hasNone(ctx)
+		if err != nil {
+			return err
+		}
+		if none {
+			b = index.Broadcast{}
+		}
+	}
+	if b.Err != nil {
+		err := unproven(b.Err)
+		if err.refill {
+			err = &unprovenError{reason: NoBroadcastSet, mend: b.Copy}
+		}
+		return err
+	}
+	scores := make(map[member.ID]uint64, len(b.Entries))
+	for _, e := range b.Entries {
+		scores[e.Contact] = e.Score
+	}
+	rd.complete = len(rd.set) < rd.options.Min && b.Bound == 0
+	rd.trace.Broadcast = Broadcasts{Copy: b.Copy, Read: len(b.Entries), Bound: b.Bound}
+	rd.trace.Beyond, rd.trace.Candidates = b.Bound, nil
+	if len(rd.set) >= rd.options.Min {
+		rd.trace.Beyond = max(b.Bound, rd.set[len(rd.set)-1].Score)
+	}
+	for _, e := range rd.set {
+		// What was fanned out to the set may be older than what is in the broadcast set.
+		e.Score = max(e.Score, scores[e.Contact])
+		delete(scores, e.Contact)
+		rd.trace.Candidates = append(rd.trace.Candidates, Examined{Contact: e.Contact, Score: e.Score, Verdict: NotLooked})
+	}
+	for _, e := range b.Entries {
+		if _, other := scores[e.Contact]; other && (e.Score > rd.trace.Beyond || rd.complete) {
+			rd.trace.Candidates = append(rd.trace.Candidates, Examined{Contact: e.Contact, Score: e.Score, Verdict: NotLooked, Broadcast: true})
+		}
+	}
+	if len(b.Entries) > 0 {
+		slices.SortStableFunc(rd.trace.Candidates, func(x, y Examined) int { return cmp.Compare(y.Score, x.Score) })
+	}
+	rd.entries = make([]index.Entry, len(rd.trace.Candidates))
+	for i, c := range rd.trace.Candidates {
+		rd.entries[i] = index.Entry{Contact: c.Contact, Score: c.Score}
+	}
+	return nil
+}
+
+// hasNone reports whether there were no broadcast members a moment before or after the set was read. If that moment was long, it
+// is not known: one may have been there when the set was read, and have ceased since.
+func (rd *reading) hasNone(ctx context.Context) (bool, error) {
+	asked := time.Since(rd.made)
+	if at := rd.none.Load(); at == 0 || asked-time.Duration(at) >= noneTTL {
+		defer rd.timed("broadcasts")()
+		some, err := rd.store.AnyBroadcast(ctx)
+		if some || err != nil {
+			return false, err
+		}
+		rd.none.Store(max(1, int64(asked)))
+	}
+	return time.Since(rd.asked) < noneTTL, nil
+}
+
+// bestOfSet returns the place of the candidate of the set with the highest score.
+func (rd *reading) bestOfSet() int {
+	return slices.IndexFunc(rd.trace.Candidates, func(c Examined) bool { return !c.Broadcast })
+}
+
+// secondOfSet returns the score of the second candidate of the set; that of the first, if there is no other.
+func (rd *reading) secondOfSet() (score uint64) {
+	first := rd.bestOfSet()
+	score = rd.entries[first].Score
+	if second := slices.IndexFunc(rd.trace.Candidates[first+1:], func(c Examined) bool { return !c.Broadcast }); second >= 0 {
+		score = rd.entries[first+1+second].Score
+	}
+	return score
+}
+
+// undecided returns the places of the broadcast members that may be the best or the next candidate: those
+// before the second of the set.
+func (rd *reading) undecided() (places []int) {
+	ofSet := 0
+	for i, c := range rd.trace.Candidates {
+		switch {
+		case c.Broadcast:
+			places = append(places, i)
+		case ofSet == 1:
+			return places
+		default:
+			ofSet++
+		}
+	}
+	return places
+}
+
+// firstTwo returns the places of the first two candidates but for those that are known to be no contacts; 0 if
+// there is no second.
+func (rd *reading) firstTwo() (first, second int) {
+	first = -1
+	for i, c := range rd.trace.Candidates {
+		switch {
+		case c.Broadcast && c.Verdict == NotContact:
+		case first < 0:
+			first = i
+		default:
+			return first, i
+		}
+	}
+	return first, 0
+}
+
+// look returns the photos of a candidate, and decides which of others are contacts.
+func (rd *reading) look(ctx context.Context, at int, others []int) (contacts.Album, error) {
+	if len(others) == 0 {
+		return rd.photosOf(ctx, "first", rd.entries[at].Contact)
+	}
+	defer rd.timed("first")()
+	ids := make([]member.ID, len(others))
+	for i, place := range others {
+		ids[i] = rd.entries[place].Contact
+	}
+	album, related, err := rd.store.VisiblePhotosAnd(ctx, rd.viewer, rd.entries[at].Contact, rd.limit, ids)
+	for _, place := range others {
+		verdict := NotLooked
+		if !slices.Contains(related, rd.entries[place].Contact) {
+			verdict = NotContact
+		}
+		rd.trace.Candidates[place].Verdict = verdict
+	}
+	return album, err
 }
 
 // errLate is the reason why there is no answer where the process itself is late.
@@ -74,18 +258,25 @@ func (rd *reading) pause(began time.Time) {
 func (rd *reading) candidatesOnce(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
 	defer cancel()
-	entries, err := rd.index.Candidates(wait, rd.viewer.ID)
+	rd.asked = time.Now()
+	set, broadcast, err := rd.index.Candidates(wait, rd.viewer.ID)
 	rd.isBehind = errors.Is(err, index.ErrBehind)
 	switch {
-	case len(entries) > 0 && (err == nil || rd.isBehind):
-		rd.entries = entries
-		for _, e := range entries {
-			rd.trace.Candidates = append(rd.trace.Candidates, Examined{Contact: e.Contact, Score: e.Score, Verdict: NotLooked})
-		}
+	case len(set) > 0 && (err == nil || rd.isBehind):
+		rd.set, rd.broadcast = set, broadcast
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case err == nil, errors.Is(err, index.ErrMissing):
+	case err == nil:
+		err = index.ErrMissing
+	}
+	return unproven(err)
+}
+
+// unproven returns why sets cannot be used that could not be read.
+func unproven(err error) *unprovenError {
+	switch {
+	case errors.Is(err, index.ErrMissing):
 		return &unprovenError{reason: SetMissing, refill: true}
 	case errors.Is(err, index.ErrMalformed):
 		return &unprovenError{reason: SetMalformed, refill: true}
@@ -102,35 +293,45 @@ func (rd *reading) photosOf(ctx context.Context, step string, owner member.ID) (
 	return rd.store.VisiblePhotos(ctx, rd.viewer, owner, rd.limit)
 }
 
-// compare looks at all candidates at one instant, also at the first again: an answer from
-// two instants may have been right at neither.
-func (rd *reading) compare(ctx context.Context, first contacts.Album) (contacts.Album, error) {
+// compare looks at all candidates at one instant, also at the one whose photos are known again: an answer from
+// two instants may have been right at neither. Where only broadcast members may be newer than the best, it looks at these, too.
+func (rd *reading) compare(ctx context.Context, known contacts.Album) (contacts.Album, error) {
+	for isDeep := false; ; isDeep = true {
+		standings, err := rd.standings(ctx)
+		if err != nil {
+			return contacts.Album{}, err
+		}
+		best := rd.judge(standings)
+		rd.trace.Proof = ByLowest
+		if rd.complete {
+			rd.trace.Proof = ByAll
+		}
+		switch {
+		case best < 0 && rd.complete:
+			return contacts.Album{}, nil
+		case best < 0:
+			return contacts.Album{}, &unprovenError{reason: NothingVisible}
+		case rd.complete || standings[best].Newest.DateUpload > rd.trace.Beyond:
+			return rd.winner(ctx, known, *standings[best].Newest, best)
+		}
+		newest := standings[best].Newest.DateUpload
+		if isDeep || newest <= rd.set[len(rd.set)-1].Score {
+			return contacts.Album{}, &unprovenError{reason: BestTooOld}
+		}
+		if err := rd.deepen(ctx, newest-1); err != nil {
+			return contacts.Album{}, err
+		}
+	}
+}
+
+// standings returns how all candidates stand.
+func (rd *reading) standings(ctx context.Context) ([]contacts.Standing, error) {
+	defer rd.timed("others")()
 	owners := make([]member.ID, len(rd.entries))
 	for i, e := range rd.entries {
 		owners[i] = e.Contact
 	}
-	measured := rd.timed("others")
-	standings, err := rd.store.Standings(ctx, rd.viewer, owners)
-	measured()
-	if err != nil {
-		return contacts.Album{}, err
-	}
-	best := rd.judge(standings)
-	complete := len(rd.entries) < rd.options.Min
-	low := rd.entries[len(rd.entries)-1].Score
-	rd.trace.Proof = ByLowest
-	if complete {
-		rd.trace.Proof = ByAll
-	}
-	switch {
-	case best < 0 && complete:
-		return contacts.Album{}, nil
-	case best < 0:
-		return contacts.Album{}, &unprovenError{reason: NothingVisible}
-	case !complete && standings[best].Newest.DateUpload <= low:
-		return contacts.Album{}, &unprovenError{reason: BestTooOld}
-	}
-	return rd.winner(ctx, first, *standings[best].Newest, best)
+	return rd.store.Standings(ctx, rd.viewer, owners)
 }
 
 // judge gives every candidate its verdict, reports ghosts, and returns the
@@ -141,7 +342,9 @@ func (rd *reading) judge(standings []contacts.Standing) (best int) {
 		switch {
 		case !s.IsContact:
 			rd.examined(i, nil, NotContact)
-			rd.hints.LookAgain(rd.viewer.ID, s.Owner)
+			if !rd.trace.Candidates[i].Broadcast {
+				rd.hints.LookAgain(rd.viewer.ID, s.Owner)
+			}
 		case s.Newest == nil:
 			rd.examined(i, nil, Nothing)
 		default:
@@ -157,11 +360,10 @@ func (rd *reading) judge(standings []contacts.Standing) (best int) {
 	return best
 }
 
-// winner returns the photos of the best candidate. The comparison is void if the photo
+// winner returns the photos of the best candidate, which may be known. The comparison is void if the photo
 // that decided it is no longer its newest visible one.
-func (rd *reading) winner(ctx context.Context, first contacts.Album, newest contacts.Photo, best int) (contacts.Album, error) {
-	album := first
-	if best != 0 || len(first.Photos) == 0 || first.Photos[0].ID != newest.ID {
+func (rd *reading) winner(ctx context.Context, album contacts.Album, newest contacts.Photo, best int) (contacts.Album, error) {
+	if len(album.Photos) == 0 || album.Photos[0].ID != newest.ID {
 		var err error
 		if album, err = rd.photosOf(ctx, "winner", rd.entries[best].Contact); err != nil {
 			return contacts.Album{}, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/activityd/activityd/internal/admit"
@@ -15,17 +16,21 @@ import (
 
 // Index proposes where to look.
 type Index interface {
-	// Candidates returns the viewer's set, highest score first. After [index.ErrMissing]
+	// Candidates returns the viewer's set, highest score first, and broadcast members. After [index.ErrMissing]
 	// and [index.ErrMalformed] a refill helps; after [index.ErrUnknown] the set is deleted
 	// soon, and is missing then. With [index.ErrBehind] there are entries, too: reads walk while
 	// walks are free, for half of WalkTimeout, and otherwise go by the entries.
-	Candidates(ctx context.Context, viewer member.ID) ([]index.Entry, error)
+	Candidates(ctx context.Context, viewer member.ID) ([]index.Entry, index.Broadcast, error)
 }
 
 // Store decides what may be shown. Its methods fail with [contacts.ErrNoMember]
-// when the viewer does not exist, except VisiblePhotos, which finds nothing.
+// when the viewer does not exist, except VisiblePhotos and VisiblePhotosAnd, which find nothing.
 type Store interface {
 	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
+	// VisiblePhotosAnd also returns which of others are contacts, at the same instant.
+	VisiblePhotosAnd(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, others []member.ID) (contacts.Album, []member.ID, error)
+	// AnyBroadcast reports whether there are broadcast members.
+	AnyBroadcast(ctx context.Context) (bool, error)
 	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
 	// Details is for [Reader.Explain] only.
@@ -60,6 +65,8 @@ type Reader struct {
 	hints   Hints
 	options Options
 	walks   shared[walkKey, contacts.Walked]
+	none    atomic.Int64 // when MySQL was asked last that had no broadcast members, in nanoseconds since made; 0: never
+	made    time.Time
 }
 
 type walkKey struct {
@@ -75,7 +82,7 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	if o.Late == nil {
 		o.Late = func(time.Time) time.Duration { return 0 }
 	}
-	return &Reader{index: ix, store: store, hints: hints, options: o}
+	return &Reader{index: ix, store: store, hints: hints, options: o, made: time.Now()}
 }
 
 // Read returns the limit newest visible photos of v's most recently active
@@ -95,6 +102,9 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 	rd := &reading{Reader: r, viewer: v, limit: limit, place: admit.PlaceOf(ctx)}
 	defer rd.place.Leave(false)
 	err := rd.candidates(ctx)
+	if err == nil {
+		err = rd.merge(ctx)
+	}
 	if err == nil && rd.isBehind && !r.options.Uncounted {
 		half, cancel := context.WithTimeout(ctx, r.options.WalkTimeout/2)
 		defer cancel() // half, because WalkTimeout may be all the time that ctx has
@@ -122,7 +132,8 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 // unprovenError ends the narrow read: a walk is needed.
 type unprovenError struct {
 	reason string
-	refill bool // the set is missing or malformed: a refill would help the next read
+	refill bool      // the set is missing or malformed: a refill would help the next read
+	mend   member.ID // likewise the copy of the broadcast set; 0: none
 }
 
 func (e *unprovenError) Error() string { return e.reason }
@@ -130,12 +141,16 @@ func (e *unprovenError) Error() string { return e.reason }
 // reading is one read under way.
 type reading struct {
 	*Reader
-	viewer   contacts.Viewer
-	limit    int
-	entries  []index.Entry // the candidates, highest score first
-	isBehind bool          // there may be others: see [index.ErrBehind]
-	trace    Trace
-	place    admit.Place
+	viewer    contacts.Viewer
+	limit     int
+	set       []index.Entry // highest score first
+	broadcast index.Broadcast
+	isBehind  bool          // there may be others: see [index.ErrBehind]
+	entries   []index.Entry // the candidates, highest score first: those of set, and broadcast members
+	complete  bool          // all contacts that ever uploaded are candidates
+	asked     time.Time     // when the set and the broadcast set were read first
+	trace     Trace
+	place     admit.Place
 }
 
 // timed records how long one step takes: defer rd.timed("name")().
@@ -154,6 +169,9 @@ func (rd *reading) walk(ctx context.Context, why *unprovenError) (Answer, error)
 	}
 	if why.refill && walked.Indexable {
 		rd.hints.Refill(rd.viewer.ID)
+	}
+	if why.mend != 0 {
+		rd.hints.Refill(why.mend)
 	}
 	rd.trace.Walk, rd.trace.Proof = walked.Trace, ByWalk
 	for i, c := range rd.trace.Candidates {

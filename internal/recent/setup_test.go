@@ -24,16 +24,18 @@ var me = contacts.Viewer{ID: 1}
 
 // fakeIndex answers with a fixed set or error, unless ask is set.
 type fakeIndex struct {
-	entries []index.Entry
-	err     error
-	ask     func(ctx context.Context) ([]index.Entry, error)
+	entries   []index.Entry
+	broadcast index.Broadcast
+	err       error
+	ask       func(ctx context.Context) ([]index.Entry, error)
 }
 
-func (f *fakeIndex) Candidates(ctx context.Context, _ member.ID) ([]index.Entry, error) {
+func (f *fakeIndex) Candidates(ctx context.Context, _ member.ID) ([]index.Entry, index.Broadcast, error) {
 	if f.ask != nil {
-		return f.ask(ctx)
+		entries, err := f.ask(ctx)
+		return entries, f.broadcast, err
 	}
-	return f.entries, f.err
+	return f.entries, f.broadcast, f.err
 }
 
 // countingStore is the specification, with its calls counted and a hook before
@@ -60,6 +62,13 @@ func (s *countingStore) VisiblePhotos(ctx context.Context, v contacts.Viewer, ow
 		return contacts.Album{}, err
 	}
 	return s.Memory.VisiblePhotos(ctx, v, owner, limit)
+}
+
+func (s *countingStore) VisiblePhotosAnd(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, others []member.ID) (contacts.Album, []member.ID, error) {
+	if err := s.called(ctx, fmt.Sprintf("photos of %d, %d relations", owner, len(others))); err != nil {
+		return contacts.Album{}, nil, err
+	}
+	return s.Memory.VisiblePhotosAnd(ctx, v, owner, limit, others)
 }
 
 func (s *countingStore) Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error) {

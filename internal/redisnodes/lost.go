@@ -93,6 +93,6 @@ func (ns *Nodes) KeyLostSince(key string, at int64) bool {
 	if ns.single != nil || at == 0 || known == nil || known.all > at {
 		return true
 	}
-	lost, isKnown := known.of[known.on.slots[slotOf(key)]]
+	lost, isKnown := known.of[known.on.slots[SlotOf(key)]]
 	return lost > at || !isKnown && known.last > at
 }

@@ -10,7 +10,7 @@ func TestSlotsThatMoved(t *testing.T) {
 		l := &layout{}
 		for slot := range l.slots {
 			l.slots[slot] = first
-			if slot >= slotCount/2 {
+			if slot >= SlotCount/2 {
 				l.slots[slot] = second
 			}
 		}

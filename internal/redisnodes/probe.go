@@ -284,5 +284,5 @@ func (ns *Nodes) share(ctx context.Context, nodes []*Node, status []NodeStatus) 
 			count++
 		}
 	}
-	return float64(count) / slotCount
+	return float64(count) / SlotCount
 }

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// slotCount is how many slots the keys of a cluster are divided into.
-const slotCount = 16384
+// SlotCount is how many slots the keys of a cluster are divided into.
+const SlotCount = 16384
 
-// slotOf is the slot of a key: the CRC-16 (XMODEM) of the part of its name between the
+// SlotOf is the slot of a key: the CRC-16 (XMODEM) of the part of its name between the
 // first braces, or of all of it where there are none with something in between. See the
 // Redis Cluster Specification, "Hash tags".
-func slotOf(key string) int {
+func SlotOf(key string) int {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
 			key = tag
@@ -27,7 +27,7 @@ func slotOf(key string) int {
 	for i := range len(key) {
 		crc = crc<<8 ^ crcTable[byte(crc>>8)^key[i]]
 	}
-	return int(crc % slotCount)
+	return int(crc % SlotCount)
 }
 
 var crcTable = func() (table [256]uint16) {
@@ -46,11 +46,11 @@ var crcTable = func() (table [256]uint16) {
 }()
 
 // slotKeys returns a key of each slot: the smallest number in braces that lies in it.
-var slotKeys = sync.OnceValue(func() *[slotCount]string {
-	var keys [slotCount]string
-	for n, found := 0, 0; found < slotCount; n++ {
+var slotKeys = sync.OnceValue(func() *[SlotCount]string {
+	var keys [SlotCount]string
+	for n, found := 0, 0; found < SlotCount; n++ {
 		key := "{" + strconv.Itoa(n) + "}"
-		if slot := slotOf(key); keys[slot] == "" {
+		if slot := SlotOf(key); keys[slot] == "" {
 			keys[slot] = key
 			found++
 		}
@@ -86,7 +86,7 @@ func slotsOf(list []int) Slots {
 func SlotsOfKeys(keys ...string) Slots {
 	list := make([]int, len(keys))
 	for i, key := range keys {
-		list[i] = slotOf(key)
+		list[i] = SlotOf(key)
 	}
 	return slotsOf(list)
 }
@@ -102,7 +102,7 @@ func (ns *Nodes) SlotsOut(ctx context.Context, failed map[string]error) Slots {
 	nodes := make(map[*Node]bool)
 	var list []int
 	for key, err := range failed {
-		list = append(list, slotOf(key))
+		list = append(list, SlotOf(key))
 		if n, err2 := ns.Of(ctx, key); err2 == nil && !IsOfSlot(err) {
 			nodes[n] = true
 		}
@@ -127,10 +127,10 @@ func (ns *Nodes) SlotsOut(ctx context.Context, failed map[string]error) Slots {
 }
 
 // AllSlots returns the set of all slots.
-func AllSlots() Slots { return Slots{[]slotRange{{0, slotCount - 1}}} }
+func AllSlots() Slots { return Slots{[]slotRange{{0, SlotCount - 1}}} }
 
 // IsAll reports whether s is the set of all slots.
-func (s Slots) IsAll() bool { return s.Len() == slotCount }
+func (s Slots) IsAll() bool { return s.Len() == SlotCount }
 
 // Union returns the slots that are in s or in t.
 func (s Slots) Union(t Slots) Slots {
@@ -171,7 +171,7 @@ func (s Slots) Len() (n int) {
 }
 
 // Has reports whether key lies in one of the slots.
-func (s Slots) Has(key string) bool { return s.has(slotOf(key)) }
+func (s Slots) Has(key string) bool { return s.has(SlotOf(key)) }
 
 func (s Slots) has(slot int) bool {
 	_, found := slices.BinarySearchFunc(s.ranges, slot, func(r slotRange, slot int) int {
@@ -215,8 +215,8 @@ func (s *Slots) UnmarshalText(text []byte) error {
 		}
 		first, err := strconv.Atoi(low)
 		last, err2 := strconv.Atoi(high)
-		if cmp.Or(err, err2) != nil || first < 0 || last < first || last >= slotCount {
-			return fmt.Errorf("slots %q: want numbers and ranges from 0 to %d, as in 0-5460,9000", text, slotCount-1)
+		if cmp.Or(err, err2) != nil || first < 0 || last < first || last >= SlotCount {
+			return fmt.Errorf("slots %q: want numbers and ranges from 0 to %d, as in 0-5460,9000", text, SlotCount-1)
 		}
 		if n := len(s.ranges); n > 0 && first <= s.ranges[n-1].last {
 			return fmt.Errorf("slots %q: want them in order", text)
@@ -233,7 +233,7 @@ const tagCount = 128
 // layout says which slots of a cluster are on which nodes, at a time.
 type layout struct {
 	at    time.Time
-	slots [slotCount]*Node // nil: it is not known
+	slots [SlotCount]*Node // nil: it is not known
 	tags  map[*Node][]string
 }
 
@@ -273,7 +273,7 @@ func (ns *Nodes) lay(ctx context.Context) *layout {
 		}
 		l.slots[slot] = n
 		switch {
-		case slot%(slotCount/tagCount) == 0:
+		case slot%(SlotCount/tagCount) == 0:
 			l.tags[n] = append(l.tags[n], key)
 		case first[n] == "":
 			first[n] = key
@@ -295,7 +295,7 @@ func (ns *Nodes) allTags() []string {
 	}
 	tags := make([]string, tagCount)
 	for i := range tags {
-		tags[i] = slotKeys()[i*slotCount/tagCount]
+		tags[i] = slotKeys()[i*SlotCount/tagCount]
 	}
 	return tags
 }

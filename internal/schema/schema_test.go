@@ -39,7 +39,7 @@ func TestNothingOfTheFilesIsLeftOut(t *testing.T) {
 		}
 	}
 	want := []string{
-		"users", "contacts", "blocks", "photos", "tasks", "task_leases", "parked_tasks", "paused_queues", "task_keys", "once_keys",
+		"users", "contacts", "blocks", "photos", "tasks", "task_leases", "parked_tasks", "paused_queues", "task_keys", "broadcast_members", "once_keys",
 		"push_devices", "push_settings", "push_mutes", "push_events", "push_receipts", "push_runs",
 	}
 	if got := schema.Tables(); !slices.Equal(got, want) {

@@ -82,13 +82,14 @@ type snapshot struct {
 
 // candidates is a set that was read before the transaction began. It is an [recent.Index].
 type candidates struct {
-	entries []index.Entry
-	err     error
+	entries   []index.Entry
+	broadcast index.Broadcast
+	err       error
 }
 
 // Candidates implements [recent.Index].
-func (c candidates) Candidates(context.Context, member.ID) ([]index.Entry, error) {
-	return c.entries, c.err
+func (c candidates) Candidates(context.Context, member.ID) ([]index.Entry, index.Broadcast, error) {
+	return c.entries, c.broadcast, c.err
 }
 
 // noHints is for reads that change nothing.
@@ -187,7 +188,7 @@ func (c *Comparer) inSnapshot(ctx context.Context, v contacts.Viewer, limit int,
 	s := &snapshot{Comparer: c, viewer: v, limit: limit}
 	start := time.Now()
 	wait, cancel := context.WithTimeout(ctx, cmp.Or(c.options.Reads.IndexWait, 250*time.Millisecond))
-	s.set.entries, s.set.err = c.options.Index.Candidates(wait, v.ID)
+	s.set.entries, s.set.broadcast, s.set.err = c.options.Index.Candidates(wait, v.ID)
 	cancel()
 	readSet := time.Since(start)
 	what := fmt.Sprintf("compare the answers for member %s", v.ID)

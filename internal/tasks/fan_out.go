@@ -71,7 +71,7 @@ func NewFanOutSlots(user member.ID, slots index.Slots, since int64) queue.New {
 }
 
 func newUploadHandler(w work) queue.Handler {
-	return UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly, FanOuts: w.FanOuts}
+	return UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly, BroadcastAt: w.BroadcastAt, FanOuts: w.FanOuts}
 }
 
 // UploadHandler handles upload, fan_out and fan_out_slots: it writes an uploader's last
@@ -89,6 +89,8 @@ type UploadHandler struct {
 	PartSize int
 	// ActiveOnly leaves missing sets missing until their user's next read.
 	ActiveOnly bool
+	// BroadcastAt is as in [HandlerOptions].
+	BroadcastAt int
 	// FanOuts gets each fan-out at its end; nil: none does.
 	FanOuts FanOuts
 }
@@ -176,7 +178,7 @@ func (h UploadHandler) updatePages(ctx context.Context, parts map[place]*part, a
 		for places := range slices.Chunk(some.places, max(1, maxFollowers/some.limit)) {
 			done := h.update(ctx, places, parts, some.limit)
 			for _, at := range places {
-				if next, more := parts[at].turn(at, done[at], all); more {
+				if next, more := h.turn(parts[at], at, done[at], all); more {
 					rest[next] = parts[at].join(rest[next])
 				}
 			}
@@ -187,7 +189,7 @@ func (h UploadHandler) updatePages(ctx context.Context, parts map[place]*part, a
 
 // turn ends a page of the part. It returns the next page that the part is to do now, if
 // there is one.
-func (p *part) turn(at place, d pageDone, all []queue.Outcome) (next place, more bool) {
+func (h UploadHandler) turn(p *part, at place, d pageDone, all []queue.Outcome) (next place, more bool) {
 	if d.err != nil && p.advanced {
 		p.follow(all, p.successor(at))
 		return place{}, false
@@ -203,6 +205,9 @@ func (p *part) turn(at place, d pageDone, all []queue.Outcome) (next place, more
 		p.follow(all, left)
 		p.slots = p.slots.Without(d.out)
 	}
+	if h.crosses(p.updated, d) {
+		p.follow(all, broadcasting.task(at.Of, BroadcastArgs{}))
+	}
 	if d.next == 0 {
 		return place{}, false
 	}
@@ -212,6 +217,12 @@ func (p *part) turn(at place, d pageDone, all []queue.Outcome) (next place, more
 		p.follow(all, p.successor(next))
 	}
 	return next, d.err == nil
+}
+
+// crosses reports whether a fan-out that had updated some sets before a page has come to so many with it that its
+// member is to be a broadcast member. The rest of the fan-out is spared then.
+func (h UploadHandler) crosses(before int, d pageDone) bool {
+	return d.err == nil && h.BroadcastAt > 0 && before < h.BroadcastAt && before+d.updated >= h.BroadcastAt
 }
 
 // standIns returns, for each uploader that has to wait, the place of one upload

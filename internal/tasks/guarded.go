@@ -27,13 +27,16 @@ type Index interface {
 
 // Store is what the handlers need of the truth. It must be the primary, never a
 // replica that lags: a task is done as soon as the index agrees with what was
-// read.
+// read. It says who the sets are to be like, as the Truth of package broadcast does.
 type Store interface {
 	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
 	Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error)
 	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
+	Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Broadcast, error)
+	ChangeBroadcast(ctx context.Context, id member.ID, was, to contacts.Broadcast) error
+	HasFollowers(ctx context.Context, id member.ID, n int) (bool, error)
 }
 
 // planner computes, from MySQL, the change that each begun update has to make.

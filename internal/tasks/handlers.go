@@ -36,6 +36,9 @@ type HandlerOptions struct {
 	// ActiveOnly leaves missing sets missing until their user's next read, for a
 	// site most of whose members never come back. See index.Options.SetLife.
 	ActiveOnly bool
+	// BroadcastAt is with how many followers a member becomes a broadcast member; with half as many it
+	// ceases to be one. 0: only those that an operator names are.
+	BroadcastAt int
 	// ConflictPause is the longest wait before a batch begins again after its
 	// first conflict; it grows with each. 0: DefaultConflictPause; below 0: none,
 	// for tests that provoke thousands of conflicts.

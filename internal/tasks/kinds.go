@@ -14,7 +14,7 @@ import (
 // kinds lists the kinds of task. A new one is a file of its own, with a value of type
 // kind and a handler, and a line here: the queue, the API, the command line, the metrics
 // and the audit learn it from this list.
-var kinds = []kind{addContact, removeContact, upload, fanOut, fanOutSlots, refill, notify, target, deliver}
+var kinds = []kind{addContact, removeContact, upload, fanOut, fanOutSlots, broadcasting, refill, notify, target, deliver}
 
 // kind is a kind of task of this site. What its payload is, it alone knows.
 type kind struct {

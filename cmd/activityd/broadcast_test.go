@@ -1,0 +1,40 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+)
+
+// The commands say what they change, and why they do not.
+func TestBroadcastCommands(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	_, err := queueOf(t, dsn).ExecContext(t.Context(), "INSERT INTO users (id, username) VALUES (7, 'seven'), (8, 'eight')")
+	must(t, err)
+	environ := []string{"ACTIVITYD_MYSQL_DSN=" + dsn}
+	for _, step := range []struct {
+		args   string
+		fails  bool
+		prints string
+	}{
+		{"list", false, "MEMBER  NAME  STATE  BY  SINCE  LAST UPLOAD"},
+		{"add 7 8", false, "7 will be a broadcast member in two seconds\n8 will be"},
+		{"add 7", false, "7 is a broadcast member already"},
+		{"list", false, "7       seven  joining  name"},
+		{"list -o json", false, `{"member":"7","username":"seven","exists":true,"state":"joining","named":true`},
+		{"add 9", true, "no such member: 9"},
+		{"add 9007199254740991", true, "no such member"},
+		{"add x", true, "MEMBER: not a member id"},
+		{"remove 9", true, "member 9 is no broadcast member"},
+		{"remove 7", false, "7 will be no broadcast member when all followers have its last upload"},
+		{"remove 7", false, "7 is about to be none already"},
+		{"list", false, "7       seven  leaving"},
+	} {
+		code, out, errs := command(t, environ, strings.Fields("broadcast "+step.args)...)
+		if step.fails != (code != exitOK) || !strings.Contains(out+errs, step.prints) {
+			t.Errorf("broadcast %s: exit code %d: %s%s, want %q", step.args, code, out, errs, step.prints)
+		}
+	}
+}

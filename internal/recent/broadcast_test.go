@@ -1,0 +1,280 @@
+package recent_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
+)
+
+// broadcasts makes id a broadcast member with a photo for each date, which me follows or not.
+func (b bench) broadcasts(id member.ID, followed bool, dates ...int64) {
+	before := slices.Clone(b.index.entries)
+	b.contact(id, dates...)
+	b.index.entries = before
+	if !followed {
+		b.store.RemoveContact(me.ID, id)
+	}
+	b.index.broadcast.Entries = append(b.index.broadcast.Entries, index.Entry{Contact: id, Score: uint64(max(dates[0], -dates[0]))})
+	b.index.broadcast.Copy = member.Copies[3]
+}
+
+// page has the first read of the copy give n broadcast members, as if all were many more.
+func (b bench) page(n int) {
+	all, of := b.index.broadcast.Entries, b.index.broadcast.Copy
+	b.index.broadcast = index.Broadcast{Copy: of, Entries: all[:n], Bound: all[n].Score, More: func(_ context.Context, above uint64) index.Broadcast {
+		more := slices.DeleteFunc(slices.Clone(all), func(e index.Entry) bool { return e.Score <= above })
+		return index.MoreBroadcasts(of, above, more, nil)
+	}}
+}
+
+// A read that does not get more broadcast members walks.
+func TestReadWithoutMore(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		contacts int
+		more     func(ctx context.Context, above uint64) index.Broadcast
+		reason   string
+		hints    []string
+	}{
+		"few contacts": {2, nil, recent.ManyBroadcasts, nil},
+		"it is away":   {3, func(context.Context, uint64) index.Broadcast { return index.Broadcast{Err: errors.New("away")} }, recent.RedisUnavailable, nil},
+		"it hangs": {3, func(ctx context.Context, _ uint64) index.Broadcast {
+			<-ctx.Done()
+			return index.Broadcast{Err: ctx.Err()}
+		}, recent.RedisUnavailable, nil},
+		"it is lost": {3, func(context.Context, uint64) index.Broadcast {
+			return index.Broadcast{Copy: member.Copies[3], Err: index.ErrMissing}
+		}, recent.NoBroadcastSet, []string{"refill 9007199254740919"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(recent.Options{IndexWait: 50 * time.Millisecond})
+			for i := range test.contacts {
+				b.contact(member.ID(11+i), int64(90-i))
+			}
+			b.broadcasts(21, false, 99)
+			b.broadcasts(22, false, 95)
+			b.page(1)
+			more := b.index.broadcast.More
+			b.index.broadcast.More = func(ctx context.Context, above uint64) index.Broadcast {
+				if test.more != nil {
+					more = test.more
+				} else {
+					t.Error("it asked for more")
+				}
+				return more(ctx, above)
+			}
+			if a := b.read(t, 11, recent.FromDatabase); a.Trace.WalkReason != test.reason {
+				t.Errorf("it walked because %q, want %q", a.Trace.WalkReason, test.reason)
+			}
+			b.hinted(t, test.hints...)
+		})
+	}
+}
+
+// What a read asks, and what it answers, where broadcast members stand before, between and behind the candidates of
+// the set.
+func TestReadWithBroadcastMembers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		make   func(b bench)
+		shown  member.ID
+		source recent.Source
+		proof  recent.Proof
+		bound  uint64
+		calls  []string
+	}{
+		"followed by none, behind the second": {func(b bench) {
+			b.broadcasts(21, false, 70)
+		}, 11, recent.FromIndex, recent.ByNext, 80, []string{"photos of 11"}},
+		"no contacts, before all": {func(b bench) {
+			b.broadcasts(21, false, 99)
+			b.broadcasts(22, false, 95)
+		}, 11, recent.FromIndex, recent.ByNext, 80, []string{"photos of 11, 2 relations"}},
+		"a contact, before all": {func(b bench) {
+			b.broadcasts(21, false, 99)
+			b.broadcasts(22, true, 95)
+		}, 22, recent.FromIndex, recent.ByNext, 90, []string{"photos of 11, 2 relations", "photos of 22, 2 relations"}},
+		"a contact with nothing to show": {func(b bench) {
+			b.broadcasts(21, true, -99)
+		}, 11, recent.FromIndex, recent.ByLowest, 60, []string{"photos of 11, 1 relations", "photos of 21, 1 relations", "standings of 5", "photos of 11"}},
+		"a contact between the first two": {func(b bench) {
+			b.broadcasts(21, true, 85)
+		}, 11, recent.FromIndex, recent.ByNext, 85, []string{"photos of 11, 1 relations"}},
+		"in the set with an old score": {func(b bench) {
+			b.broadcasts(21, true, 99)
+			b.index.entries = append(b.index.entries, index.Entry{Contact: 21, Score: 55})
+		}, 21, recent.FromIndex, recent.ByNext, 90, []string{"photos of 21"}},
+		"more of them, older than the next": {func(b bench) {
+			b.broadcasts(21, true, 99)
+			b.index.broadcast.Bound = 50
+		}, 21, recent.FromIndex, recent.ByNext, 90, []string{"photos of 11, 1 relations", "photos of 21, 1 relations"}},
+		"more of them, newer than the next": {func(b bench) {
+			b.broadcasts(21, true, 99)
+			b.broadcasts(22, false, 95)
+			b.index.broadcast.Bound = 89
+		}, 21, recent.FromIndex, recent.ByNext, 90, []string{"photos of 11, 2 relations", "photos of 21, 2 relations"}},
+		"more of them, newer than all that it follows": {func(b bench) {
+			b.broadcasts(21, false, 99)
+			b.index.broadcast.Bound = 95
+			b.broadcasts(30, true, 94)
+			b.index.broadcast.Entries = b.index.broadcast.Entries[:1]
+		}, 30, recent.FromDatabase, recent.ByWalk, 0, []string{"walk"}},
+		"more of them, and the best is older": {func(b bench) {
+			b.broadcasts(21, true, 99, 88)
+			b.store.DeletePhoto(2100)
+			b.index.broadcast.Bound = 89
+			b.broadcasts(30, true, 89)
+			b.index.broadcast.Entries = b.index.broadcast.Entries[:1]
+			b.store.DeletePhoto(1100)
+			b.store.AddPhoto(1101, 11, "photo", contacts.Public, 87)
+		}, 30, recent.FromDatabase, recent.ByWalk, 0, []string{"photos of 11, 1 relations", "photos of 21, 1 relations", "standings of 5", "walk"}},
+		"beyond the page there is no contact": {func(b bench) {
+			b.broadcasts(21, false, 99)
+			b.broadcasts(22, false, 95)
+			b.broadcasts(23, false, 85)
+			b.broadcasts(24, true, 80)
+			b.page(1)
+		}, 11, recent.FromIndex, recent.ByNext, 80, []string{"photos of 11, 3 relations"}},
+		"beyond the page is the answer": {func(b bench) {
+			b.broadcasts(21, false, 99)
+			b.broadcasts(22, false, 95)
+			b.broadcasts(23, true, 94)
+			b.broadcasts(24, true, 93)
+			b.page(1)
+		}, 23, recent.FromIndex, recent.ByNext, 93, []string{"photos of 11, 4 relations", "photos of 23, 4 relations"}},
+		"beyond the page are too many": {func(b bench) {
+			for id := member.ID(21); id < 21+600; id++ {
+				b.broadcasts(id, id == 600, 1000-int64(id))
+			}
+			b.page(1)
+		}, 600, recent.FromDatabase, recent.ByWalk, 0, []string{"photos of 11, 512 relations", "walk"}},
+		"beyond the page may be others, newer than the best of all": {func(b bench) {
+			b.broadcasts(21, true, -99)
+			b.broadcasts(22, false, 85)
+			b.broadcasts(23, true, 83)
+			b.store.DeletePhoto(1100)
+			b.store.AddPhoto(1101, 11, "photo", contacts.Public, 82)
+			b.page(1)
+		}, 23, recent.FromIndex, recent.ByLowest, 81, []string{"photos of 11, 1 relations", "photos of 21, 1 relations", "standings of 5", "standings of 7", "photos of 23"}},
+		"twice beyond the page": {func(b bench) {
+			b.broadcasts(21, false, 99)
+			b.broadcasts(22, false, 91)
+			b.broadcasts(23, true, 79)
+			b.broadcasts(24, true, 73)
+			b.store.DeletePhoto(1100)
+			b.store.AddPhoto(1101, 11, "photo", contacts.Public, 65)
+			b.store.DeletePhoto(1200)
+			b.store.AddPhoto(1201, 12, "photo", contacts.Public, 72)
+			b.page(1)
+		}, 23, recent.FromIndex, recent.ByLowest, 71, []string{"photos of 11, 2 relations", "standings of 6", "standings of 8", "photos of 23"}},
+		"beyond the page may be others, older than a contact": {func(b bench) {
+			b.broadcasts(21, true, 99)
+			b.broadcasts(22, false, 95)
+			b.page(1)
+		}, 21, recent.FromIndex, recent.ByNext, 90, []string{"photos of 11, 2 relations", "photos of 21, 2 relations"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(recent.Options{})
+			b.contact(11, 90)
+			b.contact(12, 80)
+			b.contact(13, 70)
+			b.contact(14, 60)
+			test.make(b)
+			a := b.read(t, test.shown, test.source)
+			b.called(t, test.calls...)
+			if a.Trace.Proof != test.proof || a.Trace.Bound() != test.bound {
+				t.Errorf("proven by %q with the bound %d, want %q, %d", a.Trace.Proof, a.Trace.Bound(), test.proof, test.bound)
+			}
+			b.hinted(t)
+		})
+	}
+}
+
+// A viewer with fewer than min contacts in its set follows no others but broadcast members.
+func TestReadOfFewContactsWithBroadcastMembers(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	b.contact(11, -90)
+	b.broadcasts(21, false, 99)
+	b.broadcasts(22, true, 50)
+	b.read(t, 22, recent.FromIndex)
+	b.called(t, "photos of 11, 2 relations", "standings of 3", "photos of 22")
+	b.index.broadcast.Bound = 50
+	b.index.broadcast.Entries = b.index.broadcast.Entries[:1]
+	if a := b.read(t, 22, recent.FromDatabase); a.Trace.WalkReason != recent.NothingVisible {
+		t.Errorf("it walked because %s", a.Trace.WalkReason)
+	}
+}
+
+// Without a copy the set is not enough, unless there are no broadcast members.
+func TestReadWithoutCopy(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err    error
+		some   bool
+		source recent.Source
+		reason string
+		hints  []string
+	}{
+		"missing, and there are none": {index.ErrMissing, false, recent.FromIndex, "", nil},
+		"missing":                     {index.ErrMissing, true, recent.FromDatabase, recent.NoBroadcastSet, []string{"refill 9007199254740919"}},
+		"malformed":                   {index.ErrMalformed, false, recent.FromDatabase, recent.NoBroadcastSet, []string{"refill 9007199254740919"}},
+		"unknown":                     {index.ErrUnknown, false, recent.FromDatabase, recent.SetUnknown, nil},
+		"away":                        {errors.New("away"), false, recent.FromDatabase, recent.RedisUnavailable, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(recent.Options{})
+			b.contact(11, 90)
+			b.contact(12, 80)
+			b.contact(13, 70)
+			if test.some {
+				b.store.SetBroadcast(77, contacts.Broadcast{State: contacts.Joined})
+			}
+			b.index.broadcast = index.Broadcast{Copy: member.Copies[3], Err: test.err}
+			a := b.read(t, 11, test.source)
+			if a.Trace.WalkReason != test.reason || a.Trace.Broadcast != (recent.Broadcasts{}) {
+				t.Errorf("it walked because %q, want %q; %+v", a.Trace.WalkReason, test.reason, a.Trace.Broadcast)
+			}
+			b.hinted(t, test.hints...)
+		})
+	}
+}
+
+// lateNone is a store that takes its time to say that there are no broadcast members.
+type lateNone struct {
+	*countingStore
+
+	took time.Duration
+}
+
+func (s lateNone) AnyBroadcast(context.Context) (bool, error) {
+	time.Sleep(s.took) //nolint:forbidigo // the time of the bubble
+	return false, nil
+}
+
+// That there are no broadcast members says nothing of a set that was read long before: there may have been one then.
+func TestNoneIsOfTheMoment(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]recent.Source{900 * time.Millisecond: recent.FromIndex, 1100 * time.Millisecond: recent.FromDatabase} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(recent.Options{})
+			b.contact(11, 90)
+			b.contact(12, 80)
+			b.contact(13, 70)
+			b.index.broadcast = index.Broadcast{Copy: member.Copies[3], Err: index.ErrMissing}
+			b.Reader = recent.NewReader(b.index, lateNone{b.store, took}, b.hints, recent.Options{Min: 3})
+			b.read(t, 11, want)
+		})
+	}
+}
