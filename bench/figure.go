@@ -17,6 +17,7 @@ import (
 //     the command line names it;
 //   - value: median, min and max of the rounds, in unit; of a figure with exact, a
 //     count that does not depend on the machine;
+//   - p99: of times whose median is the value;
 //   - ratio: this figure over against, round by round; against is the name of a figure
 //     of the part, or says what it is;
 //   - aim (limit, at_most) and verdict: of the ratio, or of the value without one;
@@ -48,6 +49,7 @@ type figure struct {
 	Unit    string   `json:"unit,omitempty"`
 	Exact   bool     `json:"exact,omitempty"`
 	Value   *spread  `json:"value,omitempty"`
+	P99     *spread  `json:"p99,omitempty"`
 	Against string   `json:"against,omitempty"`
 	Ratio   *spread  `json:"ratio,omitempty"`
 	Aim     *aim     `json:"aim,omitempty"`
@@ -213,6 +215,9 @@ func writeFigures(b *strings.Builder, part string, list []figure) {
 		value, ratio := "", ""
 		if f.Value != nil {
 			value = strings.TrimSpace(f.write(f.Value) + " " + f.Unit)
+		}
+		if f.P99 != nil {
+			value += ", p99 " + f.write(f.P99)
 		}
 		if f.Ratio != nil {
 			ratio = "× " + f.write(f.Ratio)

@@ -44,7 +44,7 @@ func BenchmarkHotPaths(b *testing.B) {
 		{"Candidates", func() error { _, _, err := s.index.Candidates(b.Context(), many.ID); return err }},
 		{"VisiblePhotos", func() error { _, err := s.store.VisiblePhotos(b.Context(), many, firstStar, shown); return err }},
 		{"Standings", func() error { _, err := s.store.Standings(b.Context(), many, standing); return err }},
-		{"Walk", func() error { return s.walk(b.Context(), many) }},
+		{"Walk", func() error { _, err := s.store.Walk(b.Context(), many, shown); return err }},
 		{"Add/1000", func() error {
 			for i := range additions {
 				additions[i].Score++

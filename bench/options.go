@@ -22,7 +22,9 @@ type options struct {
 
 	reads     int           // of each viewer in each round
 	circles   int           // viewers with contacts, whose walks are counted
-	plain     time.Duration // maximum time for the alternatives to a read, for each viewer in each round
+	members   [2]int        // of the sites on which a read is compared with plain SQL
+	circlesOf []int         // contacts of the viewers there, ascending
+	plain     time.Duration // for each viewer there and each way in each round, after which none begins
 	requests  int           // to the endpoint in each run
 	conns     int           // to the endpoint
 	sets      int           // in the index that is saved
@@ -59,7 +61,7 @@ type options struct {
 func fullOptions() options {
 	return options{
 		rounds: 5, site: fullSite(),
-		reads: 1000, circles: 200, plain: time.Second, requests: 15_000, conns: 16,
+		reads: 1000, circles: 200, members: [2]int{100_000, 10_000_000}, circlesOf: []int{10, 300, 10_000, 100_000}, plain: 400 * time.Millisecond, requests: 15_000, conns: 16,
 		sets: 3_000_000, pace: time.Millisecond, quiet: 10 * time.Second, instances: 4,
 		tasks: 20_000, producers: 16, concurrency: []int{10, 20, 50},
 		wakes: 20, idle: time.Second, pairs: 20_000, holders: []int{1, 16}, backlog: [2]int{1000, 1_000_000}, repetitions: 30, snapshot: 30 * time.Minute,
@@ -71,7 +73,7 @@ func fullOptions() options {
 func quickOptions() options {
 	return options{
 		rounds: 1, site: quickSite(),
-		reads: 50, circles: 4, plain: 50 * time.Millisecond, requests: 500, conns: 16,
+		reads: 50, circles: 4, members: [2]int{2000, 10_000}, circlesOf: []int{10, 300, 2000}, plain: 20 * time.Millisecond, requests: 500, conns: 16,
 		sets: 20_000, pace: time.Millisecond, quiet: 200 * time.Millisecond, instances: 4,
 		tasks: 1000, producers: 8, concurrency: []int{20},
 		wakes: 5, idle: 20 * time.Millisecond, pairs: 2000, holders: []int{1, 16}, backlog: [2]int{100, 2000}, repetitions: 3, snapshot: 2 * time.Second,

@@ -48,12 +48,6 @@ func (s *suite) read() query {
 	}
 }
 
-// walk is what activityd does without its index.
-func (s *suite) walk(ctx context.Context, v contacts.Viewer) error {
-	_, err := s.store.Walk(ctx, v, shown)
-	return err
-}
-
 // benchReads measures reads by the number of contacts.
 func (s *suite) benchReads(ctx context.Context) error {
 	site := s.options.site

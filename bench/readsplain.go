@@ -4,12 +4,167 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/big"
+	"slices"
+	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/recent"
 )
+
+// plainSite is a site on which reads are compared with plain SQL. All members have uploaded,
+// at moments that are evenly spread. Only contacts of the viewers have photos, as no
+// way looks at others: the key on last_upload is as large as that of a real site, all other
+// tables are smaller, which favours plain SQL.
+type plainSite struct {
+	members int // a multiple of a thousand
+	viewers []plainCase
+}
+
+// plainCase is a viewer whose contacts are evenly spread over a part of the members, who
+// are numbered by their latest upload: 0 uploaded last.
+type plainCase struct {
+	id          member.ID
+	name        string
+	contacts    int
+	first, span int // the part
+}
+
+const (
+	plainPhotos = 5          // of each contact, of which the newest is public
+	uploadSpan  = 50_000_000 // seconds from the first member's latest upload to that of the last one
+	// A member's place by latest upload is its number times rankFactor, modulo the members: places
+	// are in no order of the ids.
+	rankFactor = 6_180_339
+)
+
+// newPlainSite makes a viewer of each kind for each number of contacts.
+func newPlainSite(members int, counts []int) plainSite {
+	s := plainSite{members: members}
+	add := func(kind string, n, first, span int) {
+		s.viewers = append(s.viewers, plainCase{member.ID(len(s.viewers) + 1), fmt.Sprintf("%d %s", n, kind), n, first, span})
+	}
+	for _, n := range counts {
+		if n >= members { // there is only one way to have them
+			add("contacts, all members", members, 0, members)
+			continue
+		}
+		add("active contacts", n, 0, n)
+		add("mixed contacts", n, 0, members)
+		add("quiet contacts", n, members/2, members/2)
+	}
+	return s
+}
+
+// numberFactor is the inverse of rankFactor: a place times it is the number of the member.
+func (s plainSite) numberFactor() int64 {
+	modulus := big.NewInt(int64(s.members))
+	return new(big.Int).ModInverse(big.NewInt(rankFactor), modulus).Int64()
+}
+
+func (s plainSite) statements() []loading {
+	const page = 1000 // members that are made for each number
+	list := append(numbersBelow(max(s.members/page, s.viewers[len(s.viewers)-1].contacts)+1), loading{
+		"checks of keys off, as all rows are new", "SET SESSION unique_checks = 0, foreign_key_checks = 0", nil,
+	}, loading{
+		fmt.Sprintf("%d members", s.members), "INSERT INTO users (id, last_upload)" +
+			" SELECT ? + a.n * ? + b.n, ? - MOD((a.n * ? + b.n) * ?, ?) * ? FROM numbers a STRAIGHT_JOIN numbers b WHERE a.n < ? AND b.n < ?",
+		[]any{firstMember, page, epoch, page, rankFactor, s.members, uploadSpan / s.members, s.members / page, page},
+	})
+	for _, v := range s.viewers {
+		list = append(list, loading{
+			"a viewer with " + v.name, "INSERT INTO users (id) VALUES (?)", []any{v.id},
+		}, loading{
+			"these", "INSERT INTO contacts (user_id, contact_id)" +
+				" SELECT ?, ? + MOD((? + (2 * n + 1) * ? DIV ?) * ?, ?) FROM numbers WHERE n < ?",
+			[]any{v.id, firstMember, v.first, v.span, 2 * v.contacts, s.numberFactor(), s.members, v.contacts},
+		}, loading{
+			"older photos of the one that uploaded last", "INSERT INTO photos (owner_id, visibility, date_upload)" +
+				" SELECT u.id, 'public', u.last_upload - (? + n) * 86400 FROM users u JOIN numbers ON n < ? WHERE u.id = ? + MOD(? * ?, ?)",
+			[]any{plainPhotos, shown, firstMember, v.first + v.span/(2*v.contacts), s.numberFactor(), s.members},
+		})
+	}
+	return append(list, loading{
+		"their photos", "INSERT INTO photos (owner_id, visibility, date_upload) SELECT u.id, ELT(1 + k.n, 'public', 'friends', 'public', 'private', 'public')," +
+			" u.last_upload - k.n * 86400 FROM (SELECT DISTINCT contact_id FROM contacts) c JOIN users u ON u.id = c.contact_id JOIN numbers k ON k.n < ?",
+		[]any{plainPhotos},
+	}, loading{"checks on again", "SET SESSION unique_checks = 1, foreign_key_checks = 1", nil}, loading{"numbers dropped", "DROP TABLE numbers", nil})
+}
+
+// onPlainSite runs do on such a site, on servers of its own, with the key of the demo's statement.
+func (s *suite) onPlainSite(ctx context.Context, site plainSite, do func(*suite) error) (err error) {
+	own := *s
+	if own.backend, err = newBackend(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, own.Close()) }()
+	own.store = contacts.NewMySQL(own.db)
+	if err := load(ctx, own.backend, site.statements(), s.out); err != nil {
+		return err
+	}
+	if err := demo.AddLastUploadKey(ctx, own.db); err != nil {
+		return err
+	}
+	if _, err := own.db.ExecContext(ctx, "ANALYZE TABLE users, contacts, photos"); err != nil {
+		return err
+	}
+	var viewers []member.ID
+	for _, v := range site.viewers {
+		viewers = append(viewers, v.id)
+	}
+	if err := own.fill(ctx, viewers); err != nil {
+		return err
+	}
+	if own.meter, err = newMeter(ctx, own.backend, own.client); err != nil {
+		return err
+	}
+	return do(&own)
+}
+
+// benchPlain compares reads with plain SQL on a site of an ordinary size.
+func (s *suite) benchPlain(ctx context.Context) error {
+	return s.besidePlain(ctx, s.options.members[0])
+}
+
+// benchLarge is benchPlain on a large site.
+func (s *suite) benchLarge(ctx context.Context) error {
+	return s.besidePlain(ctx, s.options.members[1])
+}
+
+func (s *suite) besidePlain(ctx context.Context, members int) error {
+	const ours = "activityd"
+	site := newPlainSite(members, s.options.circlesOf)
+	part := fmt.Sprintf("Plain SQL beside a read, on a site of %d members", members)
+	return s.onPlainSite(ctx, site, func(s *suite) error {
+		ways := []struct {
+			name string
+			ask  query
+		}{{"contacts first", s.plainly(demo.ContactsFirst)}, {"members by latest upload", s.plainly(demo.MembersFirst)}, {ours, s.read()}}
+		for _, v := range site.viewers {
+			var list []contender
+			for _, w := range ways {
+				list = append(list, s.repeated(w.name, v.id, w.ask))
+			}
+			all, err := s.runs(ctx, list)
+			if err != nil {
+				return fmt.Errorf("%s: %w", v.name, err)
+			}
+			for _, w := range ways {
+				of := all[w.name]
+				f := figure{
+					Part: part, Name: v.name + ": " + w.name, Unit: "ms", Value: of.spread(atQuantile(0.5)), P99: of.spread(atQuantile(0.99)),
+					Each: of.expense(),
+				}
+				if w.name != ours {
+					f.Against, f.Ratio = v.name+": "+ours, of.over(all[ours], atQuantile(0.5))
+				}
+				s.results.add(f)
+			}
+		}
+		return nil
+	})
+}
 
 // plainly asks by one of the demo's statements, which are exact.
 func (s *suite) plainly(text string) query {
@@ -22,107 +177,20 @@ func (s *suite) plainly(text string) query {
 	}
 }
 
-// benchPlain compares reads with plain SQL, and with the walk that is used when there is
-// no index. The key of the demo's statement is there for this part alone: elsewhere it would
-// make each upload dearer. The members whose last_upload counts private uploads are away
-// until then, as all members by latest upload begin with them.
-func (s *suite) benchPlain(ctx context.Context) (err error) {
-	site := s.options.site
-	if err := s.fill(ctx, append(site.viewers(), firstMember, quietViewer)); err != nil {
-		return err
-	}
-	const counted = "UPDATE users SET last_upload = IF(?, NULL, id - ? + ?) WHERE id BETWEEN ? AND ?"
-	counting := []any{firstCounted, epoch + 11_000_000, firstCounted, firstCounted + privates - 1}
-	defer func() {
-		ctx := context.WithoutCancel(ctx)
-		_, countErr := s.db.ExecContext(ctx, counted, append([]any{false}, counting...)...)
-		_, dropErr := s.db.ExecContext(ctx, "ALTER TABLE users DROP KEY last_upload")
-		err = errors.Join(err, countErr, dropErr)
-	}()
-	if _, err := s.db.ExecContext(ctx, counted, append([]any{true}, counting...)...); err != nil {
-		return err
-	}
-	if err := demo.AddLastUploadKey(ctx, s.db); err != nil {
-		return err
-	}
-	if _, err := s.db.ExecContext(ctx, "ANALYZE TABLE users"); err != nil {
-		return err
-	}
-	if err := s.readsBesidePlain(ctx); err != nil {
-		return err
-	}
-	return s.quietBesidePlain(ctx)
-}
-
-// readsBesidePlain asks for viewers among whose contacts are those that uploaded last of
-// the whole site.
-func (s *suite) readsBesidePlain(ctx context.Context) error {
-	const part = "Plain SQL, by the viewer's number of contacts, p50; the ratio is to activityd's read"
-	for i, n := range s.options.site.Contacts {
-		if err := s.besidePlain(ctx, part, fmt.Sprintf("%d contacts", n), s.options.site.viewer(i), s.read(), n == 20_000); err != nil {
-			return err
+// repeated is a contender that asks for a viewer again and again, and times each: as often as the
+// options say, or as their time allows, and at least once.
+func (s *suite) repeated(name string, viewer member.ID, ask query) contender {
+	var times []float64
+	run := func(ctx context.Context) (int, error) {
+		times = nil
+		for start := time.Now(); len(times) == 0 || len(times) < s.options.reads && time.Since(start) < s.options.plain; {
+			began := time.Now()
+			if err := ask(ctx, contacts.Viewer{ID: viewer}); err != nil {
+				return len(times), err
+			}
+			times = append(times, milliseconds(time.Since(began)))
 		}
+		return len(times), nil
 	}
-	return nil
-}
-
-// quietBesidePlain asks for the member whose contacts are the quietest of those that ever
-// uploaded, and for one with a few contacts of all kinds.
-func (s *suite) quietBesidePlain(ctx context.Context) error {
-	const part = "Plain SQL for a member whose contacts are not those that uploaded last, p50; the ratio is to activityd's read"
-	site := s.options.site
-	reader := s.reader()
-	byIndex := func(ctx context.Context, v contacts.Viewer) error {
-		a, err := reader.Read(ctx, v, shown)
-		if err == nil && (a.Source != recent.FromIndex || len(a.Photos) == 0) {
-			err = fmt.Errorf("viewer %s was shown %d photos, from the %s: want some, from the index", v.ID, len(a.Photos), a.Source)
-		}
-		return err
-	}
-	some := fmt.Sprintf("%d contacts of %d members that ever uploaded", fewestContacts, site.Members)
-	if err := s.besidePlain(ctx, part, some, firstMember, byIndex, false); err != nil {
-		return err
-	}
-	quiet := fmt.Sprintf("the %d quietest of them", site.quiet())
-	return s.besidePlain(ctx, part, quiet, quietViewer, byIndex, false)
-}
-
-// besidePlain compares a viewer's read with other ways, and the read with the better of the
-// demo's two.
-func (s *suite) besidePlain(ctx context.Context, part, whose string, viewer member.ID, read query, aimed bool) error {
-	const own = "activityd"
-	ways := []struct {
-		name string
-		ask  query
-	}{
-		{"members by latest upload, with a key on it", s.plainly(demo.MembersFirst)},
-		{"contacts first", s.plainly(demo.ContactsFirst)},
-		{"activityd's walk, without the index", s.walk},
-	}
-	median := atQuantile(0.5)
-	ours := asking(own, viewer, read)
-	var better *figure
-	for i, w := range ways {
-		name := w.name + ", " + whose
-		// The first read after the other query finds the caches changed by it: two
-		// of three do not.
-		times, err := s.calls(ctx, s.options.reads, s.options.plain, []contender{asking(name, viewer, w.ask), ours, ours, ours})
-		if err != nil {
-			return err
-		}
-		f := figure{
-			Part: part, Name: name, Unit: "ms", Value: times[name].spread(median),
-			Against: own, Ratio: times[name].over(times[own], median),
-		}
-		s.results.add(f)
-		if i < 2 && (better == nil || f.Value.Median < better.Value.Median) {
-			better = &f
-		}
-	}
-	better.Name = "the better of these two, " + whose
-	if aimed {
-		better.Aim = atLeast(20)
-	}
-	s.results.add(*better)
-	return nil
+	return contender{name: name, run: run, times: func() []float64 { return slices.Clone(times) }}
 }

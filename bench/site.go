@@ -22,8 +22,7 @@ import (
 //     with a viewer;
 //   - a viewer to whom a star shows all but its private photos;
 //   - viewers with a thousand contacts each: none, or nine in ten, uploads in private only,
-//     and since the others did; of these, last_upload is empty, or counts private uploads, too;
-//   - a viewer whose contacts are the fifth of the members that uploaded longest ago.
+//     and since the others did; of these, last_upload is empty, or counts private uploads, too.
 type siteSize struct {
 	Members   int   `json:"members_with_photos"`
 	Photos    int   `json:"photos_of_each"`
@@ -68,7 +67,6 @@ const (
 	privateViewer = 334 // nine in ten of its contacts upload in private only
 	countedViewer = 335 // the same, on a site where last_upload counts private uploads
 	plainViewer   = 336 // none of its contacts does
-	quietViewer   = 337 // its contacts are those that uploaded longest ago
 	firstUploader = 401
 	firstPrivate  = 2001 // the contacts that upload in private only
 	firstCounted  = 4001
@@ -87,9 +85,6 @@ const (
 
 // viewer is the viewer with the i-th number of contacts.
 func (siteSize) viewer(i int) member.ID { return member.ID(firstViewer + i) }
-
-// quiet is how many contacts quietViewer has.
-func (s siteSize) quiet() int { return s.Members / 5 }
 
 // most is the largest number of contacts.
 func (s siteSize) most() int { return s.Contacts[len(s.Contacts)-1] }

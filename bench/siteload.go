@@ -78,8 +78,8 @@ func (s siteSize) users() []loading {
 			[]any{firstPrivate, privates, firstCounted, epoch + 11_000_000, privates},
 		},
 		{
-			"their viewers", "INSERT INTO users (id, username) VALUES (?, 'private viewer'), (?, 'counted viewer'), (?, 'plain viewer'), (?, 'quiet viewer')",
-			[]any{privateViewer, countedViewer, plainViewer, quietViewer},
+			"their viewers", "INSERT INTO users (id, username) VALUES (?, 'private viewer'), (?, 'counted viewer'), (?, 'plain viewer')",
+			[]any{privateViewer, countedViewer, plainViewer},
 		},
 		{
 			"uploaders", "INSERT INTO users (id, username, last_upload) SELECT ? + n, CONCAT('uploader', n), ? FROM numbers WHERE n < ?",
@@ -138,9 +138,6 @@ func (s siteSize) contacts() (list []loading) {
 			privateViewer, firstPrivate, firstPrivate + privates - 1, countedViewer, firstCounted, firstCounted + privates - 1,
 			plainViewer, firstMember + crowdSize - privates - stars, firstMember + crowdSize - stars - 1,
 		},
-	}, loading{
-		"quiet contacts", insert + "SELECT ?, id, 0, 0 FROM users WHERE id >= ? AND last_upload > 0 ORDER BY last_upload LIMIT ?",
-		[]any{quietViewer, firstMember, s.quiet()},
 	}, loading{
 		"10 to 100 contacts of ordinary members", insert + "SELECT ? + m.n, ? + MOD(m.n * 31 + k.n * ?, ?), MOD(m.n + k.n, 5) = 0, MOD(m.n + k.n, 7) = 0" +
 			" FROM numbers m JOIN numbers k ON k.n < 10 + MOD(m.n * 7919, 91) WHERE m.n < ?",

@@ -59,16 +59,11 @@ func tables(args []string, out, log io.Writer) error {
 // "reads/A read, by the viewer's number of contacts/100 contacts, p50".
 var leftOut = regexp.MustCompile(strings.Join([]string{
 	`p90$`,
+	`^reads/A read of an owner`,
 	`^reads/A read, by .*/(100|1000|10000|20000|50000) contacts`,
-	`^plain/.*(, (100|1000|10000|50000|100000) contacts$|/activityd's walk|better of these two, (10|the) )`,
-	`^rows/(What reads|.*/\d{3,} contacts|.*/the owner|.*bytes$)`,
-	`^(fanout|cluster)/.*(/activityd's (writing|handlers)|an UPDATE for each| 300000 followers)`,
-	`^(cluster/|fanout/.* already/).*ZREMRANGEBYRANK`,
+	`^plain/.* active`,
+	`^fanout/(.*(/activityd's (writing|handlers)|an UPDATE for each| 300000 followers)|.* already/.*ZREMRANGEBYRANK)`,
 	`^refill/.*(one viewer at a time|by 4 workers)`,
-	`^memory/.*(scores in milliseconds|scores with fractions|the members alone)`,
-	`^friends/(Reads of which some walk|Reads that walk|Adding .* already|.*(of some contacts|half or more walk))`,
-	`^friends/A read .*(/100 contacts|first 40|first 6 )`,
-	`^save/(.*(p50|p90|p99|longest)(, no save)?$|.*longest while|.*/one instance, p)`,
 	`^throughput/.*((enqueuing only|working off)/|concurrency 20)`,
 	`^wake/.*p99`,
 	`^backlog/.*(, 1000 waiting$|/(extend|sweep|pending|enqueue 100 that))`,
@@ -132,9 +127,10 @@ func (f *figure) is(g *figure) bool {
 	return f.Bench == g.Bench && f.Part == g.Part && f.Name == g.Name && f.Against == g.Against
 }
 
-func (c *column) find(f *figure) *figure {
+// find returns the first figure that is wanted, nil if there is none.
+func (c *column) find(wanted func(*figure) bool) *figure {
 	for i := range c.figures {
-		if c.figures[i].is(f) {
+		if wanted(&c.figures[i]) {
 			return &c.figures[i]
 		}
 	}
@@ -142,7 +138,7 @@ func (c *column) find(f *figure) *figure {
 }
 
 func (c *column) add(f figure) {
-	if old := c.find(&f); old != nil {
+	if old := c.find(f.is); old != nil {
 		*old = f
 		return
 	}
@@ -215,6 +211,10 @@ func (list columns) tablesOf(all []figure) string {
 	var b strings.Builder
 	for _, title := range titles {
 		of := slices.DeleteFunc(slices.Clone(all), func(f figure) bool { return f.Part != title })
+		if of[0].P99 != nil {
+			fmt.Fprintf(&b, "\n**%s**: p50 / p99 ms / rows read; ÷ is the better one's p50 to that of activityd\n%s", title, list.gridOf(of))
+			continue
+		}
 		to, others := against(of)
 		fmt.Fprintf(&b, "\n**%s**", title)
 		if to != "" {
@@ -289,7 +289,54 @@ func (list columns) tableOf(of []figure, to string, others bool) string {
 		if other == to {
 			other = ""
 		}
-		rows = append(rows, row(f.Name, func(c *column) (value, ratio, micros string) { return c.find(&f).cells(unit) }, other, f.Aim.String()))
+		rows = append(rows, row(f.Name, func(c *column) (value, ratio, micros string) { return c.find(f.is).cells(unit) }, other, f.Aim.String()))
+	}
+	return markdown(rows)
+}
+
+// gridOf has a row and a column for what stands before and after the colon in the names of figures
+// with a p99, and for each server the smallest of the row's ratios.
+func (list columns) gridOf(of []figure) string {
+	var names, ways []string
+	for _, f := range of {
+		name, way, _ := strings.Cut(f.Name, ": ")
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		if !slices.Contains(ways, way) {
+			ways = append(ways, way)
+		}
+	}
+	head := []string{""}
+	for _, c := range list {
+		for _, way := range ways {
+			head = append(head, c.short(list)+": "+way)
+		}
+		head = append(head, "÷")
+	}
+	rows := [][]string{head}
+	for _, name := range names {
+		row := []string{name}
+		for _, c := range list {
+			better := (*figure)(nil)
+			for _, way := range ways {
+				f := c.find(func(f *figure) bool { return f.Part == of[0].Part && f.Name == name+": "+way })
+				cell := ""
+				if f != nil {
+					cell = fmt.Sprintf("%s / %s / %.0f", f.median(f.Value), number(f.P99.Median), f.Each.Counts.RowsRead)
+				}
+				row = append(row, cell)
+				if f != nil && f.Ratio != nil && (better == nil || f.Ratio.Median < better.Ratio.Median) {
+					better = f
+				}
+			}
+			ratio := ""
+			if better != nil {
+				ratio = better.median(better.Ratio)
+			}
+			row = append(row, ratio)
+		}
+		rows = append(rows, row)
 	}
 	return markdown(rows)
 }

@@ -112,6 +112,30 @@ func TestTablesSayWhatTheRatiosAreTo(t *testing.T) {
 	}
 }
 
+// Figures with a p99 make a grid: what the names have in common is the row, and the smallest ratio of a row counts.
+func TestTimesWithTheirSlowestAreAGrid(t *testing.T) {
+	t.Parallel()
+	cell := func(name string, ratio float64) figure {
+		f := figure{Bench: "plain", Part: "P", Name: name, Unit: "ms", Value: spreadOf(ratio), P99: spreadOf(10, 40), Each: &expense{Counts: counts{RowsRead: 12345}}}
+		if ratio > 1 {
+			f.Against, f.Ratio = "few: ours", spreadOf(ratio)
+		}
+		return f
+	}
+	list := columns{{name: "x", figures: []figure{cell("few: a", 3), cell("few: b", 2), cell("few: ours", 1), cell("many: a", 4)}}}
+	const want = `
+**P**: p50 / p99 ms / rows read; ÷ is the better one's p50 to that of activityd
+
+|  | x: a | x: b | x: ours | ÷ |
+|---|---|---|---|---|
+| few | 3.00 / 25.0 / 12,345 | 2.00 / 25.0 / 12,345 | 1.00 / 25.0 / 12,345 | 2.00 |
+| many | 4.00 / 25.0 / 12,345 |  |  | 4.00 |
+`
+	if got := list.tablesOf(list.figures("plain")); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
 // A page is for who decides: what no one decides by is printed, and is on no page.
 func TestPagesLeaveOut(t *testing.T) {
 	t.Parallel()

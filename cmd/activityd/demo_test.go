@@ -22,6 +22,7 @@ import (
 func tinyWorld() world.Spec {
 	spec := world.Demo()
 	spec.Members, spec.Photos, spec.Blocks = 410, 2400, 20
+	spec.Quiet = 0
 	spec.Featured, spec.Celebrities = []int{400, 150, 40, 12, 0}, []int{200, 80}
 	return spec
 }

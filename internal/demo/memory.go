@@ -122,14 +122,22 @@ func (m *memory) removeContact(id, contact member.ID) {
 	m.contacts[id] = slices.DeleteFunc(m.contacts[id], func(c member.ID) bool { return c == contact })
 }
 
-// anyMember draws a member, all being equal.
+// anyMember draws a member, all but the quiet ones being equal.
 func (m *memory) anyMember(dice *rand.Rand) member.ID {
-	return member.ID(dice.IntN(len(m.world.Members)) + 1)
+	for {
+		if id := member.ID(dice.IntN(len(m.world.Members)) + 1); !m.world.IsQuiet(id) {
+			return id
+		}
+	}
 }
 
-// uploader draws a member, weighted by its photos at the start.
+// uploader draws a member that is not quiet, weighted by its photos at the start.
 func (m *memory) uploader(dice *rand.Rand) member.ID {
-	return m.world.Photos[dice.IntN(len(m.world.Photos))].Owner
+	for {
+		if owner := m.world.Photos[dice.IntN(len(m.world.Photos))].Owner; !m.world.IsQuiet(owner) {
+			return owner
+		}
+	}
 }
 
 // star returns the watched viewer, or draws one of the featured if none is watched.

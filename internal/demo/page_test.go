@@ -14,6 +14,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
+	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
@@ -212,6 +213,19 @@ func TestQuickestPlainWayIsCompared(t *testing.T) {
 		ways := append(plainlyTaking(time.Millisecond), plainly(albumOf(9), nil)...)
 		requireContains(t, widgetOf(t, taking(0), ways).Body.String(), "the index is a task behind")
 	})
+}
+
+// The page says when both plain ways are slow, and where to see it.
+func TestQuietContactsAreTold(t *testing.T) {
+	t.Parallel()
+	spec := world.Demo()
+	spec.Members, spec.Photos, spec.Quiet, spec.Featured, spec.Celebrities = 100, 300, 30, []int{20}, nil
+	d := demo.New(demo.Config{
+		World: spec.Generate(time.Now()), Site: &journal{}, Reader: taking(0), Plain: plainlyTaking(0, 0), PlainName: "plain SQL", Rate: 2,
+		Log: slog.New(slog.DiscardHandler),
+	})
+	requireContains(t, get(t, d.Handler(), "/").Body.String(), "Who of my 30 quiet contacts posted last?", "None of these contacts has uploaded for more than a year.")
+	requireContains(t, get(t, d.Handler(), "/?viewer=1").Body.String(), "plain SQL is enough.", `<a href="/?viewer=131">`, "with 30 quiet contacts</a>")
 }
 
 func TestTimesAreCompared(t *testing.T) {

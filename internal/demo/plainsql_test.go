@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -158,6 +159,28 @@ func TestPlainSQLReadsByItsIndexes(t *testing.T) {
 		t.Logf("%s: %d rows and index entries", c.name, read)
 		if read > c.most {
 			t.Errorf("%s read %d rows and index entries, want at most %d", c.name, read, c.most)
+		}
+	}
+}
+
+// The page on what was measured has the statements as they are.
+func TestPlainSQLIsInTheBenchmarks(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/benchmarks/index.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+	var texts []string
+	for _, statement := range []string{demo.ContactsFirst, demo.MembersFirst} {
+		text, visible := demo.Abbreviated(statement)
+		photos, text, _ := strings.Cut(text, "FROM (")
+		winner, of, _ := strings.Cut(text, "\n) w")
+		texts = append(texts, photos, winner, ") w"+of, visible, demo.NewestPublic)
+	}
+	for _, text := range texts {
+		if !strings.Contains(words(string(page)), words(text)) {
+			t.Errorf("the page lacks\n%s", text)
 		}
 	}
 }

@@ -199,6 +199,7 @@ func (s *service) walk(ctx context.Context, v contacts.Viewer, limit int) (conta
 func smallWorld() *world.World {
 	spec := world.Demo()
 	spec.Members, spec.Photos, spec.Blocks = 410, 2400, 20
+	spec.Quiet = 0
 	spec.Featured, spec.Celebrities = []int{400, 150, 40, 12, 0}, []int{200, 80}
 	return spec.Generate(time.Now())
 }

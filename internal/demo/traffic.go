@@ -64,7 +64,7 @@ func (t *traffic) uploadAny(ctx context.Context) error {
 	if t.dice.IntN(100) < 45 {
 		owner = t.memory.contactOf(t.dice, t.memory.star(t.dice), 0)
 	}
-	if owner == 0 {
+	if owner == 0 || t.cfg.World.IsQuiet(owner) {
 		owner = t.memory.uploader(t.dice)
 	}
 	u, err := t.upload(ctx, owner, world.Visibility(t.dice), false)
@@ -76,8 +76,8 @@ func (t *traffic) uploadAny(ctx context.Context) error {
 
 func (t *traffic) addContact(ctx context.Context) error {
 	m, contact := t.memory.star(t.dice), t.memory.uploader(t.dice)
-	// A viewer without contacts is featured for having none.
-	if t.dice.IntN(3) > 0 || t.memory.contactCount(m) == 0 {
+	// Viewers are featured for having no contacts, or quiet ones alone.
+	if t.dice.IntN(3) > 0 || t.memory.contactCount(m) == 0 || t.cfg.World.IsQuiet(m) {
 		m = t.memory.anyMember(t.dice)
 	}
 	if m == contact || t.memory.hasContact(m, contact) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
+	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
@@ -159,6 +160,28 @@ func TestTrafficFavoursTheWatchedViewer(t *testing.T) {
 		}
 		if all := site.count("upload"); hits*4 < all {
 			t.Errorf("%d of %d uploads are by contacts of the watched viewer, want a good part", hits, all)
+		}
+	})
+}
+
+// Quiet members upload nothing, and the viewer who is watched for having no others adds none.
+func TestTrafficLeavesTheQuietQuiet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		spec := world.Demo()
+		spec.Members, spec.Photos, spec.Quiet, spec.Featured, spec.Celebrities = 100, 300, 100, []int{20}, nil
+		site, w := &journal{}, spec.Generate(time.Now())
+		d := demo.New(demo.Config{World: w, Site: site, Reader: nothing{}, Rate: 4, Seed: 1, Plain: plainly(contacts.Album{}, nil), Log: slog.New(slog.DiscardHandler)})
+		get(t, d.Handler(), "/") // shows the first viewer, and watches it
+		runFor(t, d, 5*time.Minute)
+		for _, line := range site.all() {
+			f := strings.Fields(line)
+			if id, err := member.Parse(f[1]); (f[0] == "upload" || f[0] == "add") && (err != nil || w.IsQuiet(id)) {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+		if site.count("upload") == 0 || site.count("add") == 0 {
+			t.Error("no uploads, or no new contacts")
 		}
 	})
 }

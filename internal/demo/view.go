@@ -26,6 +26,7 @@ type pageView struct {
 	Problem    string // instead of an answer
 	Paused     bool
 	Alone      bool // the viewer has no contacts
+	Quiet      bool // they are quiet
 	SQL        bool // there is a database to ask
 	Album      albumView
 	Compare    compareView
@@ -118,6 +119,7 @@ func (d *Demo) frame(viewer member.ID) pageView {
 	view := pageView{
 		Viewer:    d.memberView(viewer),
 		Alone:     d.memory.contactCount(viewer) == 0,
+		Quiet:     d.cfg.World.IsQuiet(viewer),
 		SQL:       d.cfg.DB != nil,
 		Engine:    d.cfg.Engine,
 		PlainName: d.cfg.PlainName,
@@ -234,6 +236,9 @@ func (d *Demo) memberView(id member.ID) memberView {
 		view.Contacts = "1 contact"
 	default:
 		view.Contacts = thousands(n) + " contacts"
+		if d.cfg.World.IsQuiet(id) {
+			view.Contacts = thousands(n) + " quiet contacts"
+		}
 		view.Among = view.Contacts
 	}
 	return view

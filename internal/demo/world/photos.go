@@ -3,6 +3,7 @@ package world
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -28,6 +29,23 @@ func (s Spec) photos(r *rand.Rand, now time.Time) []site.Photo {
 	}
 	return all
 }
+
+// addQuiet gives the quiet members a public photo each, which is older than what the others uploaded
+// last, and makes them contacts of one more member.
+func (w *World) addQuiet(s Spec, now time.Time) {
+	const day = 24 * time.Hour
+	w.quiet = member.ID(s.Members + 1)
+	viewer, r := w.quiet+member.ID(s.Quiet), s.dice(5)
+	w.Featured = slices.Insert(w.Featured, 0, viewer)
+	for id := w.quiet; id < viewer; id++ {
+		w.Contacts = append(w.Contacts, site.Relation{User: viewer, Contact: id})
+		photo, age := uint64(len(w.Photos)+1), longest+day+time.Duration(r.Int64N(int64(longest)))
+		w.Photos = append(w.Photos, site.Photo{ID: photo, Owner: id, Title: s.Titles.of(photo), Visibility: contacts.Public, DateUpload: uint64(now.Add(-age).Unix())})
+	}
+}
+
+// longest is the time in which all members but the quiet ones uploaded last.
+const longest = 400 * 24 * time.Hour
 
 type uploader struct {
 	id        member.ID
@@ -64,7 +82,6 @@ func (s Spec) uploaders(r *rand.Rand) []uploader {
 // hours for a celebrity. The minutes are spread evenly, or dozens of members would have
 // uploaded in the same latest second.
 func (u uploader) age(r *rand.Rand) time.Duration {
-	const longest = 400 * 24 * time.Hour
 	share := math.Pow(r.Float64(), 3)
 	if u.celebrity {
 		share /= 1000

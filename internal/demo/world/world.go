@@ -45,11 +45,14 @@ type Spec struct {
 	// Celebrities is the minimum number of followers of the members after those.
 	Celebrities []int `json:"celebrities"`
 	// MaxContacts bounds the contacts of all other members.
-	MaxContacts int       `json:"max_contacts"`
-	Photos      int       `json:"photos"`
-	Blocks      int       `json:"blocks"`
-	Usernames   Usernames `json:"usernames"`
-	Titles      Titles    `json:"titles"`
+	MaxContacts int `json:"max_contacts"`
+	Photos      int `json:"photos"` // of all but the quiet members
+	// Quiet is the number of members, after those in Members, that uploaded longest ago. They are the
+	// contacts of one more member, which is the first viewer that the demo offers.
+	Quiet     int       `json:"quiet"`
+	Blocks    int       `json:"blocks"`
+	Usernames Usernames `json:"usernames"`
+	Titles    Titles    `json:"titles"`
 }
 
 // Usernames are put together from a first and a second word.
@@ -75,6 +78,7 @@ type World struct {
 	Featured []member.ID // the viewers that the demo offers
 
 	titles Titles
+	quiet  member.ID // the first quiet member; 0: none is
 }
 
 // Block says that Member blocks Blocked.
@@ -94,8 +98,14 @@ func (s Spec) Generate(now time.Time) *World {
 	w.Contacts = s.contacts(s.dice(2))
 	w.Blocks = s.blocks(s.dice(3), w.Contacts)
 	w.Photos = s.photos(s.dice(4), now)
+	if s.Quiet > 0 {
+		w.addQuiet(s, now)
+	}
 	return w
 }
+
+// IsQuiet reports whether a member or all its contacts are of those that upload nothing any more.
+func (w *World) IsQuiet(id member.ID) bool { return w.quiet != 0 && id >= w.quiet }
 
 // dice returns a source for one part of the world, so that a change to one part leaves
 // the others as they are.
@@ -103,9 +113,13 @@ func (s Spec) dice(part uint64) *rand.Rand { return rand.New(rand.NewPCG(s.Seed,
 
 // members makes up the members, whose usernames are unique.
 func (s Spec) members(r *rand.Rand) []site.Member {
-	all := make([]site.Member, 0, s.Members)
-	taken := make(map[string]bool, s.Members)
-	for i := range s.Members {
+	total := s.Members
+	if s.Quiet > 0 {
+		total += s.Quiet + 1
+	}
+	all := make([]site.Member, 0, total)
+	taken := make(map[string]bool, total)
+	for i := range total {
 		words := pick(r, s.Usernames.First) + pick(r, []string{"_", ".", ""}) + pick(r, s.Usernames.Second)
 		name := words
 		for tries := 1; taken[name]; tries++ {

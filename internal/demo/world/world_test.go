@@ -21,6 +21,7 @@ var now = time.Date(2013, 3, 19, 4, 17, 12, 0, time.UTC)
 func small() world.Spec {
 	s := world.Demo()
 	s.Members, s.Photos, s.Blocks = 205, 600, 10
+	s.Quiet = 20
 	s.Featured, s.Celebrities = []int{150, 40, 12, 0}, []int{100, 40}
 	return s
 }
@@ -49,8 +50,8 @@ func TestDemoWorldIsHeavyTailedAndOfTheSizePromised(t *testing.T) {
 		followersOf[row.Contact]++
 	}
 	for i, id := range w.Featured {
-		if contactsOf[id] != s.Featured[i] {
-			t.Errorf("viewer %d has %d contacts, want %d", id, contactsOf[id], s.Featured[i])
+		if want := append([]int{s.Quiet}, s.Featured...)[i]; contactsOf[id] != want {
+			t.Errorf("viewer %d has %d contacts, want %d", id, contactsOf[id], want)
 		}
 	}
 	for i, n := range s.Celebrities {
@@ -59,7 +60,7 @@ func TestDemoWorldIsHeavyTailedAndOfTheSizePromised(t *testing.T) {
 		}
 	}
 	within(t, "contacts", len(w.Contacts), 100_000, 150_000)
-	within(t, "photos", len(w.Photos), s.Photos*8/10, s.Photos)
+	within(t, "photos", len(w.Photos), s.Photos*8/10+s.Quiet, s.Photos+s.Quiet)
 	within(t, "members with 60 contacts or fewer", countIf(contactsOf, func(n int) bool { return n <= s.MaxContacts }), len(contactsOf)*95/100, len(contactsOf))
 	t.Logf("%d members, %d contacts, %d photos, %d blocks", len(w.Members), len(w.Contacts), len(w.Photos), len(w.Blocks))
 }
@@ -135,6 +136,33 @@ func TestPhotosAreOfTheRecentPastAndOfEveryVisibility(t *testing.T) {
 	}
 }
 
+// The first viewer's contacts are all quiet: the others uploaded after each of them.
+func TestQuietMembersUploadedLongestAgo(t *testing.T) {
+	t.Parallel()
+	s := small()
+	w := s.Generate(now)
+	latest := map[member.ID]uint64{}
+	for _, p := range w.Photos {
+		latest[p.Owner] = max(latest[p.Owner], p.DateUpload)
+	}
+	quiet := map[member.ID]bool{}
+	newest := uint64(0)
+	for _, c := range w.Contacts {
+		if c.User == w.Featured[0] {
+			quiet[c.Contact] = true
+			newest = max(newest, latest[c.Contact])
+		}
+	}
+	if len(quiet) != s.Quiet || newest == 0 || !w.IsQuiet(w.Featured[0]) || w.IsQuiet(w.Featured[1]) {
+		t.Errorf("%d quiet contacts, whose latest upload was at %d", len(quiet), newest)
+	}
+	for id, at := range latest {
+		if w.IsQuiet(id) != quiet[id] || !quiet[id] && at <= newest {
+			t.Errorf("member %d: quiet %v, latest upload at %d, that of the quiet ones at %d", id, w.IsQuiet(id), at, newest)
+		}
+	}
+}
+
 func TestLoadedWorldGivesAnswers(t *testing.T) {
 	t.Parallel()
 	w := small().Generate(now)
@@ -178,7 +206,7 @@ func TestLoadReturnsTheErrorOfTheSite(t *testing.T) {
 func TestTinyWorlds(t *testing.T) {
 	t.Parallel()
 	s := small()
-	s.Members, s.Featured, s.Celebrities, s.Photos, s.Blocks = 1, nil, nil, 0, 5
+	s.Members, s.Featured, s.Celebrities, s.Photos, s.Blocks, s.Quiet = 1, nil, nil, 0, 5, 0
 	if w := s.Generate(now); len(w.Members) != 1 || len(w.Contacts)+len(w.Photos)+len(w.Blocks) != 0 {
 		t.Errorf("a world of one member: %+v", w)
 	}
