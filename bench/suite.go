@@ -28,7 +28,7 @@ func allParts() []part {
 	return []part{
 		{name: "reads", group: "index", site: true, run: (*suite).benchReads},
 		{name: "plain", group: "index", run: (*suite).benchPlain},
-		{name: "large", run: (*suite).benchLarge},
+		{name: "large", group: "large", run: (*suite).benchLarge},
 		{name: "rows", group: "index", site: true, run: (*suite).benchRows},
 		{name: "endpoint", group: "index", site: true, run: (*suite).benchEndpoint},
 		{name: "fanout", group: "index", site: true, run: (*suite).benchFanOut},
