@@ -59,7 +59,10 @@ func (s *suite) benchBroadcast(ctx context.Context) error {
 	if err := b.forget(ctx); err != nil {
 		return err
 	}
-	return s.broadcastUpload(ctx)
+	if err := s.broadcastUpload(ctx); err != nil {
+		return err
+	}
+	return b.forget(ctx)
 }
 
 // newBroadcasts makes the viewers. Their sets are as old as if all broadcast members had uploaded since.
