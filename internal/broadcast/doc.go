@@ -11,13 +11,13 @@
 //
 // What a broadcast member is, is a row of broadcast_members:
 //
-//	        add             settle after 2 s
+//	        add             settle after 4 s
 //	none ────────> joining ──────────────────> broadcast
 //	                 │  ^                          │
 //	          remove │  │ add               remove │
 //	                 └──┴──────> leaving <─────────┘
 //	none <──────────────────────────┘
-//	  a whole fan-out, then settle after 2 s
+//	  a whole fan-out, then settle after 4 s
 //
 // An operator adds and removes. So do fan-outs, which add a member when they come to many followers; and looks, once a day, at
 // a member that was added so, which remove it when it has half as many.
@@ -29,8 +29,8 @@
 //
 // # Settling
 //
-// Two things may be known for some moments longer than they are true, at most for a second:
+// Two things may be known for some moments longer than they are true, at most for three seconds:
 // that there are no broadcast members, to a read that finds no copy; and what one of two nodes
-// answered, to a read that waits for the other. So a row is there for 2 s before its member's fan-out ends,
-// and for 2 s after the fan-out of the last page, before it is taken away.
+// answered, to a read that waits for the other. So a row is there for 4 s before its member's fan-out ends,
+// and for 4 s after the fan-out of the last page, before it is taken away.
 package broadcast

@@ -2,11 +2,14 @@ package index_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver/clustertest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 )
@@ -22,7 +25,8 @@ func TestCopiesInACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ix, ctx := index.New(client, index.Options{Settings: settings, SetLife: 1 << 40}), t.Context()
+	now := time.Now() // a probe is not forgotten
+	ix, ctx := index.New(client, index.Options{Settings: settings, SetLife: 1 << 40, Now: func() time.Time { return now }}), t.Context()
 	refill := func(user member.ID, entries []index.Entry) {
 		t.Helper()
 		u := ix.Begin(ctx, []member.ID{user})[0]
@@ -69,5 +73,42 @@ func TestCopiesInACluster(t *testing.T) {
 	}
 	if set, b, err := ix.Candidates(ctx, 1); err != nil || len(set) != 1 || !errors.Is(b.Err, index.ErrMissing) {
 		t.Errorf("%v, %+v, %v, want a missing copy", set, b, err)
+	}
+
+	user := member.ID(1)
+	for of := func(id member.ID) any {
+		node, err := ix.Of(ctx, index.UserKey(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return node
+	}; of(user) == of(index.CopyFor(user)); {
+		user++
+	}
+	refill(user, []index.Entry{{Contact: 7, Score: 70}})
+	key := index.UserKey(index.CopyFor(user))
+	i := slices.IndexFunc(c.Nodes, func(n *clustertest.Node) bool { return n.Client.Exists(ctx, key).Err() == nil })
+	must(t, c.Nodes[i].Pause())
+	if status := ix.Probe(ctx); status.Away == 0 {
+		t.Errorf("status %+v", status)
+	}
+	must(t, c.Nodes[i].Resume())
+	if status := ix.Probe(ctx); status.Away > 0 {
+		t.Errorf("status %+v", status)
+	}
+	if set, b, err := ix.Candidates(ctx, user); err != nil || len(set) != 1 || b.Err != nil || len(b.Entries) != 32 || !b.IsBehind {
+		t.Errorf("%v, %+v, %v, want a copy that is behind", set, b, err)
+	}
+
+	// A copy on a node that the last probe found away is not read, although it answers again: what waited for it may
+	// not be there yet. The set on another node is.
+	must(t, c.Nodes[i].Kill())
+	if status := ix.Probe(ctx); status.Away == 0 {
+		t.Errorf("status %+v", status)
+	}
+	must(t, c.Nodes[i].Restart(ctx))
+	must(t, c.AwaitOK(ctx, c.Nodes...))
+	if set, b, err := ix.Candidates(ctx, user); err != nil || len(set) != 1 || !errors.Is(b.Err, index.ErrUnavailable) || len(b.Entries) > 0 || b.IsBehind {
+		t.Errorf("%v, %+v, %v, want a copy that is away", set, b, err)
 	}
 }

@@ -79,6 +79,8 @@ type Broadcast struct {
 	Bound uint64
 	// Err is why nothing is known of them: [ErrMissing] also where there are none.
 	Err error
+	// IsBehind says that the copy may lack what is not written yet, as [ErrBehind] says of a set.
+	IsBehind bool
 	// More returns those whose score is above one, but the first some hundreds, by a further round trip. Nil: it cannot.
 	More func(ctx context.Context, above uint64) Broadcast
 }
@@ -109,12 +111,15 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, b B
 	if state == redisnodes.Away {
 		return nil, b, fmt.Errorf("%s: %w", what, err)
 	}
-	if other, _ := ix.State(ctx, copied); other != redisnodes.Usable {
-		state = max(state, other) // if it is away, the command fails at once
-	}
+	// A node that is away is not asked: it may answer a moment before it is known to be back, and lack what waited for it.
+	ofCopy, pageErr := ix.State(ctx, copied)
 	first := redis.NewZSliceCmd(ctx, "zrevrange", copied, 0, broadcastPage, "withscores")
 	members := redis.NewZSliceCmd(ctx, "zrevrange", key, 0, ix.options.Settings.Max-1, "withscores")
-	commands := []*redisnodes.Command{redisnodes.NewCommand(copied, first), redisnodes.NewCommand(key, members)}
+	var commands []*redisnodes.Command
+	if ofCopy != redisnodes.Away {
+		commands = append(commands, redisnodes.NewCommand(copied, first))
+	}
+	commands = append(commands, redisnodes.NewCommand(key, members))
 	if ix.options.SetLife > 0 {
 		commands = append(commands, redisnodes.NewCommand(key, redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds())))
 	}
@@ -123,8 +128,12 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, b B
 	if err != nil {
 		return nil, b, err
 	}
-	page, pageErr := entriesOf(ctx, "broadcast members", first)
+	var page []Entry
+	if ofCopy != redisnodes.Away {
+		page, pageErr = entriesOf(ctx, "broadcast members", first)
+	}
 	b = NewBroadcast(b.Copy, page, pageErr)
+	b.IsBehind = isBehind(ofCopy)
 	b.More = func(ctx context.Context, above uint64) Broadcast { return ix.moreBroadcasts(ctx, b.Copy, above) }
 	if isBehind(state) {
 		return entries, b, fmt.Errorf("%s: %w", what, ErrBehind)
@@ -160,7 +169,7 @@ func MoreBroadcasts(of member.ID, above uint64, entries []Entry, err error) Broa
 // recent upload first. The last member of a copy is the copy itself.
 func NewBroadcast(of member.ID, entries []Entry, err error) Broadcast {
 	b := Broadcast{Copy: of, Entries: entries, Err: err}
-	if len(entries) > broadcastPage {
+	if len(entries) > broadcastPage && entries[broadcastPage].Contact != of {
 		b.Entries, b.Bound = entries[:broadcastPage], entries[broadcastPage].Score
 	}
 	b.Entries = slices.DeleteFunc(b.Entries, func(e Entry) bool { return e.Contact == of })

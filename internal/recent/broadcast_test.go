@@ -63,6 +63,7 @@ func TestReadWithoutMore(t *testing.T) {
 			b.broadcasts(21, false, 99)
 			b.broadcasts(22, false, 95)
 			b.page(1)
+			b.store.SetBroadcast(21, contacts.Broadcast{State: contacts.Joined})
 			more := b.index.broadcast.More
 			b.index.broadcast.More = func(ctx context.Context, above uint64) index.Broadcast {
 				if test.more != nil {
@@ -228,9 +229,10 @@ func TestReadWithoutCopy(t *testing.T) {
 	}{
 		"missing, and there are none": {index.ErrMissing, false, recent.FromIndex, "", nil},
 		"missing":                     {index.ErrMissing, true, recent.FromDatabase, recent.NoBroadcastSet, []string{"refill 9007199254740919"}},
-		"malformed":                   {index.ErrMalformed, false, recent.FromDatabase, recent.NoBroadcastSet, []string{"refill 9007199254740919"}},
-		"unknown":                     {index.ErrUnknown, false, recent.FromDatabase, recent.SetUnknown, nil},
-		"away":                        {errors.New("away"), false, recent.FromDatabase, recent.RedisUnavailable, nil},
+		"away, and there are none":    {errors.New("away"), false, recent.FromIndex, "", nil},
+		"malformed":                   {index.ErrMalformed, true, recent.FromDatabase, recent.NoBroadcastSet, []string{"refill 9007199254740919"}},
+		"unknown":                     {index.ErrUnknown, true, recent.FromDatabase, recent.SetUnknown, nil},
+		"away":                        {errors.New("away"), true, recent.FromDatabase, recent.RedisUnavailable, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -251,6 +253,24 @@ func TestReadWithoutCopy(t *testing.T) {
 	}
 }
 
+// A copy that may lack what is not written yet makes a read walk, unless there are no broadcast members.
+func TestReadWithACopyThatIsBehind(t *testing.T) {
+	t.Parallel()
+	for some, want := range map[bool]recent.Source{false: recent.FromIndex, true: recent.FromDatabase} {
+		b := newBench(recent.Options{})
+		b.contact(11, 90)
+		b.contact(12, 80)
+		b.contact(13, 70)
+		b.index.broadcast.IsBehind = true
+		if some {
+			b.store.SetBroadcast(77, contacts.Broadcast{State: contacts.Joined})
+		}
+		if a := b.read(t, 11, want); some && a.Trace.WalkReason != recent.WritesRefused {
+			t.Errorf("it walked because %q", a.Trace.WalkReason)
+		}
+	}
+}
+
 // lateNone is a store that takes its time to say that there are no broadcast members.
 type lateNone struct {
 	*countingStore
@@ -266,7 +286,7 @@ func (s lateNone) AnyBroadcast(context.Context) (bool, error) {
 // That there are no broadcast members says nothing of a set that was read long before: there may have been one then.
 func TestNoneIsOfTheMoment(t *testing.T) {
 	t.Parallel()
-	for took, want := range map[time.Duration]recent.Source{900 * time.Millisecond: recent.FromIndex, 1100 * time.Millisecond: recent.FromDatabase} {
+	for took, want := range map[time.Duration]recent.Source{2900 * time.Millisecond: recent.FromIndex, 3100 * time.Millisecond: recent.FromDatabase} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(recent.Options{})
 			b.contact(11, 90)

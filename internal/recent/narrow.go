@@ -66,6 +66,8 @@ func (rd *reading) deepen(ctx context.Context, above uint64) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case time.Since(rd.asked) >= noneTTL:
+		return &unprovenError{reason: RedisUnavailable}
 	case errors.Is(more.Err, index.ErrMissing): // it was there a moment ago
 		return &unprovenError{reason: NoBroadcastSet, mend: more.Copy}
 	}
@@ -76,12 +78,12 @@ func (rd *reading) deepen(ctx context.Context, above uint64) error {
 
 // noneTTL is how long before and after it counts that MySQL had no broadcast members. A member that is to become one is
 // announced for longer before it counts as one, and is one for longer after it is in all sets: see package broadcast.
-const noneTTL = time.Second
+const noneTTL = 3 * time.Second
 
 // merge makes candidates of the set and of broadcast members.
 func (rd *reading) merge(ctx context.Context) error {
 	b := rd.broadcast
-	if errors.Is(b.Err, index.ErrMissing) {
+	if b.Err != nil || b.IsBehind {
 		none, err := rd.hasNone(ctx)
 		if err != nil {
 			return err
@@ -90,6 +92,7 @@ func (rd *reading) merge(ctx context.Context) error {
 			b = index.Broadcast{}
 		}
 	}
+	rd.isBehind = rd.isBehind || b.IsBehind
 	if b.Err != nil {
 		err := unproven(b.Err)
 		if err.refill {
@@ -262,6 +265,8 @@ func (rd *reading) candidatesOnce(ctx context.Context) error {
 	set, broadcast, err := rd.index.Candidates(wait, rd.viewer.ID)
 	rd.isBehind = errors.Is(err, index.ErrBehind)
 	switch {
+	case time.Since(rd.asked) >= noneTTL: // this process was stopped: what two nodes said may be too far apart
+		err = context.DeadlineExceeded
 	case len(set) > 0 && (err == nil || rd.isBehind):
 		rd.set, rd.broadcast = set, broadcast
 		return nil

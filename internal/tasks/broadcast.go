@@ -37,7 +37,7 @@ type BroadcastArgs struct {
 
 // settling is for how long a row is there before its member's uploads are fanned out no more, and after the
 // fan-out that comes before its end. See package broadcast.
-const settling = 2 * time.Second
+const settling = 4 * time.Second
 
 // lookEvery is how often a broadcast member that no operator has named is looked at.
 const lookEvery = 24 * time.Hour
