@@ -353,6 +353,31 @@ func TestALookToComeIsNoLag(t *testing.T) {
 	}
 }
 
+// A command that is repeated goes on with a change whose task is gone.
+func TestACommandIsRepeated(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	for _, step := range []struct {
+		do           func(context.Context, member.ID) (bool, error)
+		during, then contacts.Broadcast
+	}{
+		{g.admin.Add, contacts.Broadcast{State: contacts.Joining, Named: true}, contacts.Broadcast{State: contacts.Joined, Named: true}},
+		{g.admin.Remove, contacts.Broadcast{State: contacts.Leaving}, contacts.Broadcast{}},
+	} {
+		if changed, err := step.do(t.Context(), star); err != nil || !changed {
+			t.Fatal(changed, err)
+		}
+		g.exec("DELETE FROM tasks WHERE type = 'broadcast'")
+		g.work()
+		g.is(step.during)
+		if changed, err := step.do(t.Context(), star); err != nil || changed {
+			t.Fatal(changed, err)
+		}
+		g.work()
+		g.is(step.then)
+	}
+}
+
 // The look may be done again after a crash at each step.
 func TestALookThatIsRepeated(t *testing.T) {
 	t.Parallel()
