@@ -378,6 +378,26 @@ func TestACommandIsRepeated(t *testing.T) {
 	}
 }
 
+// Where no number of followers makes members broadcast members, those that are not named are looked at, too, and cease to be.
+func TestNoNumberOfFollowers(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.broadcastAt = 200
+	g.upload(6000)
+	g.look()
+	g.is(contacts.Broadcast{State: contacts.Joined})
+	g.broadcastAt = 0
+	g.look()
+	g.is(contacts.Broadcast{})
+	change := contacts.NewChange() // joins by a process with the number, and is settled by one without
+	g.exec("INSERT INTO broadcast_members (member_id, state, change_id) VALUES (?, 'joining', ?)", star, change)
+	g.enqueue(tasks.NewBroadcast(star, change, true)...)
+	g.work()
+	g.is(contacts.Broadcast{State: contacts.Joined})
+	g.look()
+	g.is(contacts.Broadcast{})
+}
+
 // The look may be done again after a crash at each step.
 func TestALookThatIsRepeated(t *testing.T) {
 	t.Parallel()

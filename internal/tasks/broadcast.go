@@ -147,7 +147,7 @@ func (h BroadcastHandler) join(ctx context.Context, id member.ID, is contacts.Br
 
 // lookLater returns the next look at a broadcast member that no operator has named.
 func (h BroadcastHandler) lookLater(id member.ID, is contacts.Broadcast) []queue.New {
-	if is.Named || h.BroadcastAt == 0 {
+	if is.Named {
 		return nil
 	}
 	n := broadcastLook.task(id, BroadcastArgs{Change: is.Change})
@@ -155,7 +155,7 @@ func (h BroadcastHandler) lookLater(id member.ID, is contacts.Broadcast) []queue
 	return []queue.New{n}
 }
 
-// look has a broadcast member leave that has lost half of the followers that made it one. The number of that change is the one after its own: so a
+// look has a broadcast member leave that has lost half of the followers that made it one; with BroadcastAt 0, whatever its followers are. The number of that change is the one after its own: so a
 // repetition, after a crash, finds what it has begun.
 func (h BroadcastHandler) look(ctx context.Context, id member.ID, change uint64, is contacts.Broadcast) ([]queue.New, error) {
 	leaving := contacts.Broadcast{State: contacts.Leaving, Change: change + 1, Named: is.Named}
@@ -165,8 +165,10 @@ func (h BroadcastHandler) look(ctx context.Context, id member.ID, change uint64,
 	if is.State != contacts.Joined || is.Change != change || is.Named {
 		return nil, nil
 	}
-	if many, err := h.Store.HasFollowers(ctx, id, h.BroadcastAt/2); many || err != nil {
-		return h.lookLater(id, is), err
+	if h.BroadcastAt > 0 {
+		if many, err := h.Store.HasFollowers(ctx, id, h.BroadcastAt/2); many || err != nil {
+			return h.lookLater(id, is), err
+		}
 	}
 	return NewBroadcast(id, leaving.Change, false), h.Store.ChangeBroadcast(ctx, id, is, leaving)
 }
