@@ -28,7 +28,7 @@ type Admin struct {
 }
 
 // Add names a member one: it stays one, however few its followers are. It reports whether its state changes: not if the
-// member is one or about to be. It fails with [contacts.ErrNoMember] for a member that does not exist, and with
+// member is one or about to be; then the tasks that make it one are enqueued again. It fails with [contacts.ErrNoMember] for a member that does not exist, and with
 // [ErrTooMany].
 func (a *Admin) Add(ctx context.Context, id member.ID) (changed bool, err error) {
 	return a.change(ctx, id, contacts.Joining, func(tx *sql.Tx, is contacts.BroadcastState) (bool, error) {
@@ -55,7 +55,7 @@ func (a *Admin) Add(ctx context.Context, id member.ID) (changed bool, err error)
 }
 
 // Remove has a member fanned out again. It reports whether its state changes: not if the member is about to be
-// none. It fails with [ErrNone].
+// none; then the tasks of that are enqueued again. It fails with [ErrNone].
 func (a *Admin) Remove(ctx context.Context, id member.ID) (changed bool, err error) {
 	return a.change(ctx, id, contacts.Leaving, func(_ *sql.Tx, is contacts.BroadcastState) (bool, error) {
 		if is == contacts.NoMember {
@@ -65,17 +65,21 @@ func (a *Admin) Remove(ctx context.Context, id member.ID) (changed bool, err err
 	})
 }
 
-// change stores a state with its tasks in one transaction, if may allows it.
+// change stores a state with its tasks in one transaction, if may allows it. Where that is the state already, it enqueues the tasks of
+// the change to it again, which may be dead or deleted: those that are not absorb them.
 func (a *Admin) change(ctx context.Context, id member.ID, to contacts.BroadcastState, may func(*sql.Tx, contacts.BroadcastState) (bool, error)) (changed bool, err error) {
 	change, joins := contacts.NewChange(), to == contacts.Joining
-	list := a.Tasks(id, change, joins)
 	err = mysql.Transact(ctx, a.DB, fmt.Sprintf("change the state of broadcast member %d", id), func(tx *sql.Tx) (err error) {
-		var is contacts.BroadcastState
-		err = tx.QueryRowContext(ctx, `SELECT state FROM broadcast_members WHERE member_id = ? FOR UPDATE`, id).Scan(&is)
+		var is contacts.Broadcast
+		err = tx.QueryRowContext(ctx, `SELECT state, change_id FROM broadcast_members WHERE member_id = ? FOR UPDATE`, id).Scan(&is.State, &is.Change)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		if changed, err = may(tx, is); err != nil || !changed {
+		if changed, err = may(tx, is.State); err != nil || !changed && is.State != to {
+			return err
+		}
+		if !changed {
+			_, err = a.Queue.EnqueueTx(ctx, tx, a.Tasks(id, is.Change, joins)...)
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, `
@@ -83,7 +87,7 @@ INSERT INTO broadcast_members (member_id, state, change_id, named) VALUES (?, ?,
 ON DUPLICATE KEY UPDATE state = VALUES(state), change_id = VALUES(change_id), named = VALUES(named), changed_at = `+mysql.Now, id, to, change, joins); err != nil {
 			return err
 		}
-		_, err = a.Queue.EnqueueTx(ctx, tx, list...)
+		_, err = a.Queue.EnqueueTx(ctx, tx, a.Tasks(id, change, joins)...)
 		return err
 	})
 	return changed && err == nil, err

@@ -133,7 +133,7 @@ func (c *crossing) cross(ctx context.Context, m member.ID, random *rand.Rand) (e
 	if _, err = c.db.ExecContext(ctx, "DELETE FROM contacts WHERE contact_id = ? AND user_id BETWEEN ? AND ?", m, firstCrowd, lastCrowd); err != nil {
 		return err
 	}
-	_, err = c.db.ExecContext(ctx, "UPDATE parked_tasks SET due_at = 1 WHERE state = 'scheduled' AND args LIKE '%look%'")
+	_, err = c.db.ExecContext(ctx, "UPDATE parked_tasks SET due_at = 1 WHERE state = 'scheduled' AND type = 'broadcast_look'")
 	return err
 }
 

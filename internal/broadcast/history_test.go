@@ -1,7 +1,6 @@
 package broadcast_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -234,7 +233,7 @@ func (s *stage) mutate(task queue.Task, without mutation) queue.Task {
 	if err != nil {
 		s.t.Error(err)
 	}
-	args.Settled = args.Settled || without == leaveAtOnce && args.Change > 0 && !args.Look
+	args.Settled = args.Settled || without == leaveAtOnce && args.Change > 0
 	if task.Payload, err = json.Marshal(args); err != nil {
 		s.t.Error(err)
 	}
@@ -315,7 +314,7 @@ func (s *stage) pending() map[string]bool {
 		s.t.Error(err)
 	}
 	for _, r := range list {
-		if !bytes.Contains(r.Payload, []byte(`"look":true`)) {
+		if r.Kind != tasks.BroadcastLook {
 			kinds[r.Kind] = true
 		}
 	}

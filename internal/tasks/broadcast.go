@@ -12,27 +12,37 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Broadcast is the kind that carries a change of the state of a broadcast member through, and begins those that
-// no operator does. Only activityd enqueues it. Package broadcast has the states.
-const Broadcast = "broadcast"
+// Broadcast is the kind that carries a change of the state of a broadcast member through, and has members join by themselves.
+// BroadcastLook is the kind that has them leave, and is always scheduled for those: it changes no set itself, so that sets that are
+// behind do not wait for it. Only activityd enqueues them. Package broadcast has the states.
+const (
+	Broadcast     = "broadcast"
+	BroadcastLook = "broadcast_look"
+)
 
 var broadcasting = kind{
 	Name: Broadcast, Workers: queue.Workers{Queue: QueueFanOut, Count: 2, Batch: 4}, Changes: FollowerSets,
 	DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
 		args, err := decode[BroadcastArgs](payload)
-		return fmt.Sprintf("broadcast:%d:%d:%d:%t:%t", of, args.Change, args.After, args.Settled, args.Look), err
+		return fmt.Sprintf("broadcast:%d:%d:%d:%t", of, args.Change, args.After, args.Settled), err
 	},
-	Handler: func(w work) queue.Handler {
-		return BroadcastHandler{UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly, BroadcastAt: w.BroadcastAt}}
-	},
+	Handler: newBroadcastHandler,
 }
 
-// BroadcastArgs are the payload of broadcast.
+var broadcastLook = kind{
+	Name: BroadcastLook, Workers: broadcasting.Workers,
+	DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
+		args, err := decode[BroadcastArgs](payload)
+		return fmt.Sprintf("broadcast_look:%d:%d", of, args.Change), err
+	},
+	Handler: newBroadcastHandler,
+}
+
+// BroadcastArgs are the payload of broadcast, and of broadcast_look, which has only the change.
 type BroadcastArgs struct {
 	Change  uint64    `json:"change,omitzero"`  // what is carried through; a later one ends it; 0: the member has so many followers that it is to join
 	After   member.ID `json:"after,omitzero"`   // leaving: the followers up to this id have the last upload
 	Settled bool      `json:"settled,omitzero"` // the time of settling is over
-	Look    bool      `json:"look,omitzero"`    // broadcast, and not named: it may have few followers by now
 }
 
 // settling is for how long a row is there before its member's uploads are fanned out no more, and after the
@@ -68,7 +78,11 @@ func refillCopies() (list []queue.New) {
 	return list
 }
 
-// BroadcastHandler handles broadcast. A member that joins has its fan-out ended; one that leaves is fanned out to
+func newBroadcastHandler(w work) queue.Handler {
+	return BroadcastHandler{UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly, BroadcastAt: w.BroadcastAt}}
+}
+
+// BroadcastHandler handles broadcast and broadcast_look. A member that joins has its fan-out ended; one that leaves is fanned out to
 // all its followers, page by page, and is then no broadcast member any more. A page is done when all
 // sets of it that are there have the upload: it waits for a node that is away.
 type BroadcastHandler struct{ UploadHandler }
@@ -79,23 +93,23 @@ func (h BroadcastHandler) Handle(ctx context.Context, batch []queue.Task) []queu
 	for i, t := range batch {
 		args, err := ArgsOf[BroadcastArgs](t)
 		if err == nil {
-			all[i].Next, err = h.carryOn(ctx, member.ID(t.Key), args)
+			all[i].Next, err = h.carryOn(ctx, t.Kind, member.ID(t.Key), args)
 		}
 		all[i].Err = err
 	}
 	return all
 }
 
-func (h BroadcastHandler) carryOn(ctx context.Context, id member.ID, args BroadcastArgs) (next []queue.New, err error) {
+func (h BroadcastHandler) carryOn(ctx context.Context, kind string, id member.ID, args BroadcastArgs) (next []queue.New, err error) {
 	rows, err := h.Store.Broadcasts(ctx, []member.ID{id})
 	if err != nil {
 		return nil, err
 	}
 	switch is := rows[id]; {
+	case kind == BroadcastLook:
+		return h.look(ctx, id, args.Change, is)
 	case args.Change == 0:
 		return h.join(ctx, id, is)
-	case args.Look:
-		return h.look(ctx, id, args.Change, is)
 	case is.State == contacts.NoMember: // this task may have taken it away, and crashed
 		return refillCopies(), nil
 	case is.Change != args.Change:
@@ -133,15 +147,15 @@ func (h BroadcastHandler) join(ctx context.Context, id member.ID, is contacts.Br
 
 // lookLater returns the next look at a broadcast member that no operator has named.
 func (h BroadcastHandler) lookLater(id member.ID, is contacts.Broadcast) []queue.New {
-	if is.Named || h.BroadcastAt == 0 {
+	if is.Named {
 		return nil
 	}
-	n := broadcasting.task(id, BroadcastArgs{Change: is.Change, Look: true})
+	n := broadcastLook.task(id, BroadcastArgs{Change: is.Change})
 	n.Delay = lookEvery
 	return []queue.New{n}
 }
 
-// look has a broadcast member leave that has lost half of the followers that made it one. The number of that change is the one after its own: so a
+// look has a broadcast member leave that has lost half of the followers that made it one; with BroadcastAt 0, whatever its followers are. The number of that change is the one after its own: so a
 // repetition, after a crash, finds what it has begun.
 func (h BroadcastHandler) look(ctx context.Context, id member.ID, change uint64, is contacts.Broadcast) ([]queue.New, error) {
 	leaving := contacts.Broadcast{State: contacts.Leaving, Change: change + 1, Named: is.Named}
@@ -151,8 +165,10 @@ func (h BroadcastHandler) look(ctx context.Context, id member.ID, change uint64,
 	if is.State != contacts.Joined || is.Change != change || is.Named {
 		return nil, nil
 	}
-	if many, err := h.Store.HasFollowers(ctx, id, h.BroadcastAt/2); many || err != nil {
-		return h.lookLater(id, is), err
+	if h.BroadcastAt > 0 {
+		if many, err := h.Store.HasFollowers(ctx, id, h.BroadcastAt/2); many || err != nil {
+			return h.lookLater(id, is), err
+		}
 	}
 	return NewBroadcast(id, leaving.Change, false), h.Store.ChangeBroadcast(ctx, id, is, leaving)
 }

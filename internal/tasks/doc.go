@@ -14,6 +14,8 @@
 //	upload          uploader   updates the first followers' sets, starts the chain
 //	fan_out         uploader   one more part of the chain
 //	fan_out_slots   uploader   updates the sets that it left because their slots were out
+//	broadcast       uploader   carries a change of a broadcast member through
+//	broadcast_look  uploader   has it leave if it has few followers by now
 //	refill          the user   reads the most recent contacts into the set; deletes
 //	                           the set of a deleted member
 //	notify         the actor   tells members of an event: see package push

@@ -14,7 +14,7 @@ import (
 // kinds lists the kinds of task. A new one is a file of its own, with a value of type
 // kind and a handler, and a line here: the queue, the API, the command line, the metrics
 // and the audit learn it from this list.
-var kinds = []kind{addContact, removeContact, upload, fanOut, fanOutSlots, broadcasting, refill, notify, target, deliver}
+var kinds = []kind{addContact, removeContact, upload, fanOut, fanOutSlots, broadcasting, broadcastLook, refill, notify, target, deliver}
 
 // kind is a kind of task of this site. What its payload is, it alone knows.
 type kind struct {
@@ -133,7 +133,8 @@ func Changing(r Reach) []string { return names(func(k kind) bool { return k.Chan
 // a queue that is of none, unless it is lent to workers of the site.
 func Behind(due map[string]time.Duration, lent func(queue string) bool) (behind time.Duration) {
 	for name, d := range due {
-		if !lent(name) && !slices.ContainsFunc(kinds, func(k kind) bool { return k.Changes == NoSet && k.Workers.Queue == name }) {
+		of := slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return k.Workers.Queue != name })
+		if !lent(name) && (len(of) == 0 || slices.ContainsFunc(of, func(k kind) bool { return k.Changes != NoSet })) {
 			behind = max(behind, d)
 		}
 	}
