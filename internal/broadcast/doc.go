@@ -20,7 +20,7 @@
 //	  a whole fan-out, then settle after 4 s
 //
 // An operator adds and removes. So do fan-outs, which add a member when they come to many followers; and looks, once a day, at
-// a member that was added so, which remove it when it has half as many.
+// a member that was added so, which remove it when it has half as many, or when no number is set.
 //
 // A member that is joining or leaving is fanned out to its followers and to the copies. Only one that is broadcast is
 // written to the copies alone. A change of state has a number of its own and a task (package
