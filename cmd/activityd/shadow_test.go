@@ -123,7 +123,8 @@ func TestShadowOfDifferences(t *testing.T) {
 	}
 	unblocked := strings.Replace(control, "b.user_id IS NULL", "TRUE", 1)
 	code, out, errs := m.run(t, "shadow", "--rate=0", "--control", unblocked)
-	if code != exitWrong || errs != "activityd: 1 of 30 answers differ\n" ||
+	// A slow machine has more to say before.
+	if code != exitWrong || !strings.HasSuffix(errs, "activityd: 1 of 30 answers differ\n") ||
 		!strings.Contains(out, "1      hidden by ours  block  activityd explain 1: photo 4 of member 4: the owner blocks the viewer\n") ||
 		!strings.Contains(out, "30 reads, 0 unexplained: below 10 % ") {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
