@@ -150,7 +150,7 @@ func (f *pushFleet) checkDoubles(t *testing.T, j *pushJudge) {
 		}
 	}
 	for _, w := range f.wrong.all {
-		if w.what == "kill" {
+		if w.what == processKilled {
 			inFlight += j.inFlightAt(w)
 		}
 	}

@@ -134,7 +134,7 @@ func (f *pushFleet) killing(some []*program) []fault {
 		p := some[rnd.IntN(len(some))]
 		f.kills.Add(1)
 		f.watcher.look(ctx, p)
-		err := f.wrong.during(window{what: "kill", of: p.latest()}, func() error { return f.watcher.kill(p) })
+		err := f.wrong.during(window{what: processKilled, of: p.latest()}, func() error { return f.watcher.kill(p) })
 		return cmp.Or(err, between(ctx, rnd, 0, 300*time.Millisecond), p.start(ctx))
 	}}
 	return append(slices.Repeat([]fault{kill}, 11), fault{
@@ -147,7 +147,11 @@ func (f *pushFleet) killing(some []*program) []fault {
 	})
 }
 
-const stopped = "stop" // of a process
+// What happens to a process.
+const (
+	stopped       = "stop"
+	processKilled = "kill"
+)
 
 // leaseOfPush is that of notifications.
 const leaseOfPush = 5 * time.Second

@@ -403,7 +403,7 @@ func (j *pushJudge) checkDoubles() (all []double) {
 
 // reason returns what may have caused a double: what was wrong with the first message between its acceptance
 // and its receipt, if there is one before it was sent again. What a process was about to send when it was stopped, it
-// sends afterwards. Nil: nothing.
+// sends afterwards. What it had sent when it was killed, a service that is slow takes afterwards. Nil: nothing.
 func (j *pushJudge) reason(d double) *window {
 	until := d.again.at
 	// The receipt may be older than the first message: then both are about another event of the burst, which came late.
@@ -413,7 +413,8 @@ func (j *pushJudge) reason(d double) *window {
 	for i := range j.wrong.all {
 		w := &j.wrong.all[i]
 		if !w.from.After(until) && !w.to.Before(d.first.at) && w.concerns(d.first) ||
-			w.what == stopped && w.of == d.again.of && !w.from.After(d.again.at) && !w.to.Before(d.first.at) {
+			w.what == stopped && w.of == d.again.of && !w.from.After(d.again.at) && !w.to.Before(d.first.at) ||
+			w.what == processKilled && w.of == d.first.of && w.to.Before(d.first.at) {
 			return w
 		}
 	}
