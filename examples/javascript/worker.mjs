@@ -36,12 +36,15 @@ async function call(action, body, until) {
   }
 }
 
-let stopping = false;
-const stop = () => { stopping = true; };
+let stopping = false, waiting = false;
+process.on("SIGTERM", () => {
+  stopping = true;
+  if (waiting) process.exit(); // what is claimed meanwhile is given back
+});
 while (!stopping) {
-  process.off("SIGTERM", stop); // while it waits it may be stopped at any time
+  waiting = true;
   const { lease_token, tasks } = await call("claim", { max: 10, wait: "30s", lease: lease + "s" }, Infinity);
-  process.on("SIGTERM", stop);
+  waiting = false;
   const keeper = setInterval(() => { // extends the lease while jobs take long
     if (tasks.length > 0) call("extend", { lease_token, lease: lease + "s" }, performance.now() + 1000 * lease / 3);
   }, 1000 * lease / 3);

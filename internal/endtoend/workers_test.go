@@ -19,6 +19,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	driver "github.com/go-sql-driver/mysql"
 
@@ -189,7 +190,13 @@ var _ io.Writer = writerFunc(nil)
 func (w *worker) fire(t *testing.T) error {
 	t.Helper()
 	must(t, w.Process.Signal(syscall.SIGTERM))
-	return <-w.ended
+	select {
+	case err := <-w.ended:
+		return err
+	case <-time.After(patience):
+		t.Fatal("it was told to end, and goes on")
+		return nil
+	}
 }
 
 // post enqueues a letter, as a site does.
