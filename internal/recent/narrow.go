@@ -80,24 +80,30 @@ func (rd *reading) deepen(ctx context.Context, above uint64) error {
 // announced for longer before it counts as one, and is one for longer after it is in all sets: see package broadcast.
 const noneTTL = 3 * time.Second
 
-// merge makes candidates of the set and of broadcast members.
-func (rd *reading) merge(ctx context.Context) error {
+// known returns what is known of broadcast members. That there are none holds whatever the copy is.
+func (rd *reading) known(ctx context.Context) (index.Broadcast, error) {
 	b := rd.broadcast
-	if b.Err != nil || b.IsBehind {
-		none, err := rd.hasNone(ctx)
-		if err != nil {
-			return err
-		}
-		if none {
-			b = index.Broadcast{}
-		}
+	if b.Err == nil && !b.IsBehind {
+		return b, nil
+	}
+	if none, err := rd.hasNone(ctx); none || err != nil {
+		return index.Broadcast{}, err
 	}
 	rd.isBehind = rd.isBehind || b.IsBehind
-	if b.Err != nil {
-		err := unproven(b.Err)
-		if err.refill {
-			err = &unprovenError{reason: NoBroadcastSet, mend: b.Copy}
-		}
+	if b.Err == nil {
+		return b, nil
+	}
+	err := unproven(b.Err)
+	if err.refill {
+		err = &unprovenError{reason: NoBroadcastSet, mend: b.Copy}
+	}
+	return b, err
+}
+
+// merge makes candidates of the set and of broadcast members.
+func (rd *reading) merge(ctx context.Context) error {
+	b, err := rd.known(ctx)
+	if err != nil {
 		return err
 	}
 	scores := make(map[member.ID]uint64, len(b.Entries))
