@@ -27,9 +27,9 @@ type Admin struct {
 	Tasks func(of member.ID, change uint64, joins bool) []queue.New
 }
 
-// Add names a member one: it stays one, however few its followers are. It reports whether its state changes: not if the
-// member is one or about to be; then the tasks that make it one are enqueued again. It fails with [contacts.ErrNoMember] for a member that does not exist, and with
-// [ErrTooMany].
+// Add names a member one: it stays one, however few its followers are. It reports whether its state changes: not
+// if the member is one; nor if it is about to be, and then the tasks that make it one are enqueued again. It fails
+// with [contacts.ErrNoMember] for a member that does not exist, and with [ErrTooMany].
 func (a *Admin) Add(ctx context.Context, id member.ID) (changed bool, err error) {
 	return a.change(ctx, id, contacts.Joining, func(tx *sql.Tx, is contacts.BroadcastState) (bool, error) {
 		if is == contacts.Joining || is == contacts.Joined {
@@ -65,8 +65,8 @@ func (a *Admin) Remove(ctx context.Context, id member.ID) (changed bool, err err
 	})
 }
 
-// change stores a state with its tasks in one transaction, if may allows it. Where that is the state already, it enqueues the tasks of
-// the change to it again, which may be dead or deleted: those that are not absorb them.
+// change stores a state with its tasks in one transaction, if may allows it. Where that is the state already, it
+// enqueues the tasks of the change to it again, which may be dead or deleted: those that are not absorb them.
 func (a *Admin) change(ctx context.Context, id member.ID, to contacts.BroadcastState, may func(*sql.Tx, contacts.BroadcastState) (bool, error)) (changed bool, err error) {
 	change, joins := contacts.NewChange(), to == contacts.Joining
 	err = mysql.Transact(ctx, a.DB, fmt.Sprintf("change the state of broadcast member %d", id), func(tx *sql.Tx) (err error) {

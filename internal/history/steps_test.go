@@ -144,7 +144,7 @@ func (h *history) start() error {
 	h.held = rest
 	h.counted.handled++
 	if h.readers != nil && slices.ContainsFunc(batch, settles) {
-		time.Sleep(2 * time.Second) //nolint:forbidigo // the time of the bubble, by which reads go
+		time.Sleep(tasks.Settling) //nolint:forbidigo // the time of the bubble, by which reads go
 	}
 	if h.log != nil {
 		h.logf("%s: begins", describe(batch))

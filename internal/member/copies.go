@@ -1,5 +1,7 @@
 package member
 
+import "slices"
+
 // Copies are the ids that stand for the copies of the broadcast set (package broadcast): the index has a set
 // of each, like that of a member whose contacts are the broadcast members. No member of the site may
 // have one of them. The key of the i-th set, user_<id>, lies in the i-th sixteenth of the slots of a
@@ -15,13 +17,5 @@ const lastCopy ID = 1<<53 - 1
 
 // IsCopy reports whether the id stands for a copy of the broadcast set.
 func (id ID) IsCopy() bool {
-	if id > lastCopy || id < lastCopy-75 {
-		return false
-	}
-	for _, c := range Copies {
-		if c == id {
-			return true
-		}
-	}
-	return false
+	return id <= lastCopy && id >= lastCopy-75 && slices.Contains(Copies[:], id)
 }

@@ -45,9 +45,9 @@ type BroadcastArgs struct {
 	Settled bool      `json:"settled,omitzero"` // the time of settling is over
 }
 
-// settling is for how long a row is there before its member's uploads are fanned out no more, and after the
+// Settling is for how long a row is there before its member's uploads are fanned out no more, and after the
 // fan-out that comes before its end. See package broadcast.
-const settling = 4 * time.Second
+const Settling = 4 * time.Second
 
 // lookEvery is how often a broadcast member that no operator has named is looked at.
 const lookEvery = 24 * time.Hour
@@ -66,7 +66,7 @@ func NewBroadcast(of member.ID, change uint64, joins bool) []queue.New {
 func settled(of member.ID, args BroadcastArgs) []queue.New {
 	args.Settled = true
 	n := broadcasting.task(of, args)
-	n.Delay = settling
+	n.Delay = Settling
 	return []queue.New{n}
 }
 
@@ -82,9 +82,9 @@ func newBroadcastHandler(w work) queue.Handler {
 	return BroadcastHandler{UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly, BroadcastAt: w.BroadcastAt}}
 }
 
-// BroadcastHandler handles broadcast and broadcast_look. A member that joins has its fan-out ended; one that leaves is fanned out to
-// all its followers, page by page, and is then no broadcast member any more. A page is done when all
-// sets of it that are there have the upload: it waits for a node that is away.
+// BroadcastHandler handles broadcast and broadcast_look. A member that joins has its fan-out ended; one that leaves
+// is fanned out to all its followers, page by page, and is then no broadcast member any more. A page is done when
+// all sets of it that are there have the upload: it waits for a node that is away.
 type BroadcastHandler struct{ UploadHandler }
 
 // Handle implements [queue.Handler].
@@ -155,8 +155,9 @@ func (h BroadcastHandler) lookLater(id member.ID, is contacts.Broadcast) []queue
 	return []queue.New{n}
 }
 
-// look has a broadcast member leave that has lost half of the followers that made it one; with BroadcastAt 0, whatever its followers are. The number of that change is the one after its own: so a
-// repetition, after a crash, finds what it has begun.
+// look has a broadcast member leave that has lost half of the followers that made it one; with BroadcastAt 0,
+// however many it has. The number of that change is the one after its own: so a repetition, after a crash, finds
+// what it has begun.
 func (h BroadcastHandler) look(ctx context.Context, id member.ID, change uint64, is contacts.Broadcast) ([]queue.New, error) {
 	leaving := contacts.Broadcast{State: contacts.Leaving, Change: change + 1, Named: is.Named}
 	if is == leaving {
