@@ -196,12 +196,20 @@ func TestReadsWhileMembersCross(t *testing.T) {
 		})
 	}
 	var reading sync.WaitGroup
-	over := time.Now().Add(15 * time.Second)
+	over, given := time.Now().Add(15*time.Second), time.Now().Add(5*time.Minute)
+	// goesOn until some have joined and some have left, however long the tasks of that take here.
+	goesOn := func() bool {
+		if wanted > 0 {
+			return c.reads.Load() < wanted
+		}
+		now := time.Now()
+		return now.Before(over) || now.Before(given) && (c.joined.Load() == 0 || c.left.Load() == 0)
+	}
 	for i := range 4 {
 		random := rand.New(rand.NewPCG(uint64(i), 2))
 		by := recent.NewReader(c.index, c.store, refills{c.ground}, recent.Options{IndexWait: time.Minute})
 		reading.Go(func() {
-			for ctx.Err() == nil && (wanted > 0 && c.reads.Load() < wanted || wanted == 0 && time.Now().Before(over)) {
+			for ctx.Err() == nil && goesOn() {
 				report(c.readOnce(ctx, by, member.ID(1+random.Uint64N(uint64(readers)))))
 			}
 		})

@@ -46,7 +46,7 @@ const auditTime = 15 * time.Second
 // NewComparer returns a comparer.
 func NewComparer(o Options) *Comparer {
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	o.Reads.Uncounted, o.Reads.WalkTimeout = true, o.Timeout
+	o.Reads.Uncounted, o.Reads.WalkTimeout = true, o.Timeout+grace
 	return &Comparer{o, auditTime}
 }
 
@@ -309,9 +309,14 @@ func (s *snapshot) photosOf(ctx context.Context, own Statement) (ids []uint64, e
 
 // ours reads as the API does, by the set and with its proof.
 func (s *snapshot) ours(ctx context.Context) (recent.Answer, error) {
-	bounded, cancel := context.WithTimeout(ctx, 3*s.options.Timeout)
+	limit := 3*s.options.Timeout + grace // the server ends a statement that takes longer than Timeout
+	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return recent.NewReader(s.set, contacts.NewSnapshot(s.tx), noHints{}, s.options.Reads).Read(bounded, s.viewer, s.limit)
+	a, err := recent.NewReader(s.set, contacts.NewSnapshot(s.tx), noHints{}, s.options.Reads).Read(bounded, s.viewer, s.limit)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("our read: %w: no answer within %v", mysql.ErrUnavailable, limit)
+	}
+	return a, err
 }
 
 // judge says how theirs and ours differ. What is due by the definition, by our tables alone, decides which
