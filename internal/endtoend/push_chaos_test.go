@@ -74,9 +74,11 @@ func (f *pushFleet) makePushChaos(t *testing.T) {
 	must(t, err)
 	rest := f.live(t.Context())
 	group, ctx := errgroup.WithContext(t.Context())
+	// A message tells something of quiet hours when they began before the oldest look that it may have had.
+	tells := time.Now().Add(oldestLook + 10*time.Second)
 	for _, m := range f.pushMonkeys() {
 		group.Go(func() error {
-			return m.play(ctx, func() bool { return f.kills.Load() >= kills })
+			return m.play(ctx, func() bool { return f.kills.Load() >= kills && time.Now().After(tells) })
 		})
 	}
 	if err := group.Wait(); err != nil {
