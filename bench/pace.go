@@ -140,7 +140,8 @@ func (p paced) String() string {
 	text := fmt.Sprintf("cores: backfill %.2f, program %.2f, MySQL %.2f, Redis %.2f", p.own.Seconds()/seconds,
 		p.others.Program.Seconds()/seconds, p.others.MySQL.Seconds()/seconds, p.others.Redis.Seconds()/seconds)
 	if o := p.reads; o != nil {
-		text += fmt.Sprintf(", generator %.2f; good %.0f/s, refused %d, late %d; p50 %.2f ms, p99 %.2f ms", o.own.Seconds()/seconds, o.goodput(), o.refused, o.late+o.unsent,
+		text += fmt.Sprintf(", generator %.2f; good %.0f/s, refused %d, late %d; p50 %.2f ms, p99 %.2f ms",
+			o.own.Seconds()/seconds, o.goodput(), o.refused, o.late+o.unsent,
 			milliseconds(o.goods.quantile(0.5)), milliseconds(o.goods.quantile(0.99)))
 	}
 	return text
