@@ -8,6 +8,7 @@
 //	go run . push                     notifications, beside bare loops and apns2: ten minutes
 //	go run . once                     locks beside SET NX, redislock and redsync: ten minutes
 //	go run . overload                 more reads than fit, beside other limits; servers that are slow: half an hour
+//	go run . pace                     a backfill beside reads: five minutes
 //	go run . scale                    what single operations cost, and loads on sites of three sizes
 //	go run . capacity                 what a site needs, computed from that; docs/scale.md shows it
 //	go run . reads,backlog --quick    two parts with small numbers: seconds

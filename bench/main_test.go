@@ -54,7 +54,7 @@ func TestPartsAreChosen(t *testing.T) {
 		"queue": "throughput wake cost snapshot backlog", "backlog,reads": "reads backlog", "memory,queue": "memory throughput wake cost snapshot backlog",
 		"queue --only wake": "wake", "once": "once", "overload": "classes loads slow herd", "push,wake": "wake deliveries latency mixture audience producer neighbours failover",
 		"index": "reads plain rows endpoint fanout broadcast cluster refill memory friends batches save",
-		"all":   "reads plain large rows endpoint fanout broadcast cluster refill memory friends batches save throughput wake cost snapshot once deliveries latency mixture audience producer neighbours failover classes loads slow herd backlog",
+		"all":   "reads plain large rows endpoint fanout broadcast cluster refill memory friends batches save throughput wake cost snapshot once deliveries latency mixture audience producer neighbours failover classes loads slow herd pace backlog",
 	} {
 		o, err := parseOptions(strings.Fields(args), io.Discard)
 		if err != nil {

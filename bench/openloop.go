@@ -18,6 +18,8 @@ type offer struct {
 	// together, if not 0, is how many arrive within the first slot in place of the schedule. What is not
 	// answered is asked again, as a widget does, until all are answered or duration ends.
 	together int
+	// stop, if not nil, ends the schedule when it is closed, as duration does.
+	stop <-chan struct{}
 }
 
 // question is a request, with what is known of the answer.

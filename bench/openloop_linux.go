@@ -88,7 +88,7 @@ func (l offer) run(ctx context.Context) (_ *offered, err error) {
 	o.began = time.Now()
 	err = o.loop(ctx, &unix.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().As4()})
 	o.result.own = threadTime() - before
-	o.result.took = min(time.Since(o.began), l.duration)
+	o.result.took = min(time.Since(o.began), o.duration)
 	return o.result, err
 }
 
@@ -105,6 +105,11 @@ func (o *openLoop) loop(ctx context.Context, to *unix.SockaddrInet4) error {
 	events := make([]unix.EpollEvent, 512)
 	for ctx.Err() == nil {
 		o.now = time.Since(o.began)
+		select {
+		case <-o.stop:
+			o.duration = min(o.duration, o.now)
+		default:
+		}
 		o.arrive(to)
 		o.giveUp()
 		if o.now >= o.duration && o.left == 0 && o.waiting.len() == 0 || o.together > 0 && o.result.good == o.together {

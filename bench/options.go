@@ -56,6 +56,7 @@ type options struct {
 	multiples []float64     // of the capacity
 	compared  []float64     // likewise, for all limiters
 	widgets   int           // that wake up together
+	beside    []float64     // of the reads that fit, beside a backfill
 }
 
 func fullOptions() options {
@@ -66,7 +67,7 @@ func fullOptions() options {
 		tasks: 20_000, producers: 16, concurrency: []int{10, 20, 50},
 		wakes: 20, idle: time.Second, pairs: 20_000, holders: []int{1, 16}, backlog: [2]int{1000, 1_000_000}, repetitions: 30, snapshot: 30 * time.Minute,
 		followers: 100_000, pushes: 20_000, rate: 2000, paced: 8 * time.Second, urgents: 20, entries: 10_000, held: 100, hostile: 600,
-		step: time.Minute, multiples: []float64{1, 2, 4, 10}, compared: []float64{4, 10}, widgets: 100_000,
+		step: time.Minute, multiples: []float64{1, 2, 4, 10}, compared: []float64{4, 10}, widgets: 100_000, beside: []float64{0.25, 0.5},
 	}
 }
 
@@ -78,7 +79,7 @@ func quickOptions() options {
 		tasks: 1000, producers: 8, concurrency: []int{20},
 		wakes: 5, idle: 20 * time.Millisecond, pairs: 2000, holders: []int{1, 16}, backlog: [2]int{100, 2000}, repetitions: 3, snapshot: 2 * time.Second,
 		followers: 3000, pushes: 2000, rate: 200, paced: time.Second, urgents: 3, entries: 500, held: 20, hostile: 60,
-		step: 2 * time.Second, multiples: []float64{1, 4}, compared: []float64{4}, widgets: 2000,
+		step: 2 * time.Second, multiples: []float64{1, 4}, compared: []float64{4}, widgets: 2000, beside: []float64{0.25},
 	}
 }
 
@@ -95,7 +96,7 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 	redisServer := flags.String("redis-server", "", "Redis or Valkey server to start (default $ACTIVITYD_TEST_REDIS, or the installed one)")
 	step := flags.Duration("step", 0, fmt.Sprintf("how long each load of the overload is offered, at least 1s (default %v)", full.step))
 	snapshot := flags.Duration("snapshot", 0, fmt.Sprintf("how long a transaction holds a snapshot beside the queue (default %v)", full.snapshot))
-	only := flags.String("only", "", "parts to measure in place of the first argument: "+partNames())
+	named := flags.String("only", "", "parts to measure in place of the first argument: "+partNames())
 	names := ""
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		names, args = args[0], args[1:]
@@ -114,11 +115,18 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 		return o, fmt.Errorf("unexpected arguments %q", flags.Args())
 	}
 	var err error
-	if o.parts, err = partsNamed(cmp.Or(*only, names)); err != nil {
+	if o.parts, err = partsNamed(cmp.Or(*named, names)); err != nil {
 		return o, err
 	}
-	if !*quick && !slices.ContainsFunc(o.parts, func(p part) bool { return p.group != "overload" }) {
+	only := func(group string) bool {
+		return !slices.ContainsFunc(o.parts, func(p part) bool { return p.group != group })
+	}
+	switch {
+	case *quick:
+	case only("overload"):
 		o.site = overloadSite()
+	case only("pace"):
+		o.site = paceSite()
 	}
 	return o, o.check()
 }

@@ -69,29 +69,34 @@ const (
 )
 
 // overloads finds what is true, once for all parts. It is closed with the backend.
-func (s *suite) overloads(ctx context.Context) (*overload, error) {
+func (s *suite) overloads(ctx context.Context) (o *overload, err error) {
 	if s.overload != nil {
 		return s.overload, nil
 	}
-	o := &overload{
+	o = &overload{
 		suite: s, viewers: s.options.site.refilled(), targets: make(map[string]*target),
 		capacity: make(map[string]step), half: make(map[string]step),
 	}
-	o.questions = make([]question, len(o.viewers))
-	places := make([]int, len(o.viewers))
+	s.overload = o
+	o.questions, err = s.questions(ctx, o.viewers)
+	return o, err
+}
+
+// questions ask for the photos of viewers.
+func (s *suite) questions(ctx context.Context, viewers []member.ID) ([]question, error) {
+	list := make([]question, len(viewers))
+	places := make([]int, len(viewers))
 	for i := range places {
 		places[i] = i
 	}
-	err := inParallel(ctx, 4, 64, places, func(ctx context.Context, some []int) (err error) {
+	return list, inParallel(ctx, 4, 64, places, func(ctx context.Context, some []int) (err error) {
 		for _, i := range some {
-			if o.questions[i], err = s.question(ctx, o.viewers[i]); err != nil {
+			if list[i], err = s.question(ctx, viewers[i]); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	s.overload = o
-	return o, err
 }
 
 // target starts a program, once. The name may be that of a limiter, which this program serves behind.

@@ -53,6 +53,13 @@ func overloadSite() siteSize {
 	}
 }
 
+// paceSite is all that a backfill needs: each member has contacts.
+func paceSite() siteSize {
+	return siteSize{
+		Members: 50_000, Photos: 10, Contacts: []int{10, 100, 1000}, Followers: []int{2000, 5000}, Private: 3000, Refills: 50_000,
+	}
+}
+
 // Ids. Ordinary members have seven digits, as on a site of some millions.
 const (
 	firstMember   = 1_000_001

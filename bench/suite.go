@@ -55,6 +55,7 @@ func allParts() []part {
 		{name: "loads", group: "overload", site: true, run: (*suite).benchOverload},
 		{name: "slow", group: "overload", site: true, run: (*suite).benchSlow},
 		{name: "herd", group: "overload", site: true, run: (*suite).benchHerd},
+		{name: "pace", group: "pace", site: true, run: (*suite).benchPace},
 		{name: "backlog", group: "queue", run: (*suite).benchBacklog},
 	}
 }

@@ -41,8 +41,8 @@ func TestSuiteMeasuresEveryPart(t *testing.T) {
 			t.Errorf("%s, %s: aim %s, verdict %q", f.Part, f.Name, f.Aim, f.Verdict)
 		}
 	}
-	if len(tables) != 57 || len(byBench) != len(o.parts) || r.Machine.MySQL == "" || r.Machine.Redis == "" {
-		t.Errorf("%d tables of %d parts, want 57 of %d: %v; machine %+v", len(tables), len(byBench), len(o.parts), tables, r.Machine)
+	if len(tables) != 61 || len(byBench) != len(o.parts) || r.Machine.MySQL == "" || r.Machine.Redis == "" {
+		t.Errorf("%d tables of %d parts, want 61 of %d: %v; machine %+v", len(tables), len(byBench), len(o.parts), tables, r.Machine)
 	}
 	checkThroughput(t, byBench["throughput"], o)
 	if n := len(byBench["wake"]); n != 4*len(quantiles) {

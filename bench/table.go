@@ -68,6 +68,7 @@ var leftOut = regexp.MustCompile(strings.Join([]string{
 	`^wake/.*p99`,
 	`^backlog/.*(, 1000 waiting$|/(extend|sweep|pending|enqueue 100 that))`,
 	`^deliveries/A cold start`,
+	`^pace/.*25 %`,
 	`^once/.*(Do, whose work does nothing|compare and delete|: statements$|p99)`,
 }, "|"))
 

@@ -42,10 +42,15 @@
 // of the Increase and Decrease Algorithms for Congestion Avoidance in Computer
 // Networks", Computer Networks and ISDN Systems 17, 1989):
 //
-//	all servers answer nearly as usual  one batch more, up to the maximum
+//	all servers answer nearly as usual  one batch more, up to the maximum, if more get more done
 //	one takes several times as long     half as many; with one batch left,
 //	                                    twice the pause before each
 //	one does not answer                 none, until it answers; then one
+//
+// Latency alone says too little: a probe is answered quickly by a machine whose cores are all in use, while what needs many
+// rows waits. So the pacer also measures how many members a second it does with each number of batches. One batch more is to
+// bring a quarter of what it would bring to idle servers; otherwise it only makes others wait, and is taken back. It is tried
+// again after ten rounds, then twenty, up to 160.
 //
 // If a server answers as slowly in a round in which the pause kept all batches out, other load is the reason, and slowing
 // down would not help. Its latency in that round becomes its usual time, up to 25 ms.

@@ -68,6 +68,7 @@ type Pace struct {
 	Mode    Mode
 	Batches int           // at once
 	Pause   time.Duration // between the beginnings of two batches
+	Enough  bool          // more batches would get no more done
 
 	// The server that is the reason; empty in Free.
 	Server  string
@@ -89,6 +90,9 @@ func (p Pace) String() string {
 		}
 		return fmt.Sprintf("slowed down: %s answers in %s, usually %s; %s", p.Server, milliseconds(p.Latency), milliseconds(p.Usual), batches)
 	case Free:
+	}
+	if p.Enough {
+		batches += ", as more would get no more done"
 	}
 	return "all servers answer as usual; " + batches
 }
@@ -117,11 +121,14 @@ func milliseconds(d time.Duration) string {
 type Pacer struct {
 	options PacerOptions
 	servers []*server // belong to Run
+	knee    knee      // likewise
 
 	mu      sync.Mutex // guards what follows
 	pace    Pace
 	inside  int           // batches under way
 	worked  bool          // one was, in this round
+	filled  bool          // there were as many as there may be, in this round
+	done    work          // in this round
 	entered time.Time     // when the last batch entered
 	share   time.Duration // of that batch, by the rate
 	changed chan struct{} // closed and replaced when there may be room
@@ -152,7 +159,7 @@ func (p *Pacer) Enter(ctx context.Context, n int) (leave func(), err error) {
 		}
 		changed, wait := p.tryEnter(n)
 		if changed == nil {
-			return sync.OnceFunc(p.leave), nil
+			return sync.OnceFunc(func() { p.leave(n) }), nil
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -169,6 +176,7 @@ func (p *Pacer) tryEnter(n int) (changed <-chan struct{}, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.inside >= p.pace.Batches {
+		p.filled = true
 		return p.changed, p.maxPause() // the channel is closed when there is room
 	}
 	now := time.Now()
@@ -177,6 +185,7 @@ func (p *Pacer) tryEnter(n int) (changed <-chan struct{}, wait time.Duration) {
 	}
 	p.inside++
 	p.worked = true
+	p.filled = p.filled || p.inside == p.pace.Batches
 	p.entered = now
 	if p.options.Rate > 0 {
 		p.share = time.Duration(n) * time.Second / time.Duration(p.options.Rate)
@@ -184,10 +193,12 @@ func (p *Pacer) tryEnter(n int) (changed <-chan struct{}, wait time.Duration) {
 	return nil, 0
 }
 
-func (p *Pacer) leave() {
+func (p *Pacer) leave(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inside--
+	p.done.batches++
+	p.done.members += n
 	p.wake()
 }
 
@@ -223,11 +234,11 @@ func (p *Pacer) Run(ctx context.Context) {
 			p.set(Pace{Batches: 1})
 			asked, wait, begun = 0, p.options.Interval, time.Now()
 		case asked == roundAnswers:
-			rested := p.rested()
+			took, r := time.Since(begun), p.endRound()
 			for _, s := range p.servers {
-				s.endRound(time.Since(begun), rested)
+				s.endRound(took, r.rested)
 			}
-			p.set(p.next())
+			p.set(p.next(r, took))
 			asked, begun = 0, time.Now()
 		}
 		if retry.Sleep(ctx, wait) != nil {
@@ -236,13 +247,20 @@ func (p *Pacer) Run(ctx context.Context) {
 	}
 }
 
-// rested reports whether the pace kept all batches out during the round that ends.
-func (p *Pacer) rested() bool {
+// round is what the work did in a round.
+type round struct {
+	rested bool // the pace kept all batches out
+	filled bool // there were as many batches as there may be
+	done   work
+}
+
+// endRound returns what was done in the round that ends.
+func (p *Pacer) endRound() round {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	rested := p.pace.Pause > 0 && !p.worked
-	p.worked = p.inside > 0
-	return rested
+	r := round{rested: p.pace.Pause > 0 && !p.worked, filled: p.filled, done: p.done}
+	p.worked, p.filled, p.done = p.inside > 0, p.inside > 0 && p.inside >= p.pace.Batches, work{}
+	return r
 }
 
 // ask asks all servers at the same time, and returns one that did not answer, or nil.
@@ -259,9 +277,9 @@ func (p *Pacer) ask(ctx context.Context) *server {
 }
 
 // next returns the pace after a round of answers. A pause is taken back before more
-// batches are let in, and batches are added only when all servers are near their
-// usual, so that the number comes to rest between too few and too many.
-func (p *Pacer) next() Pace {
+// batches are let in. Batches are added only when all servers are near their usual, so that the
+// number comes to rest between too few and too many, and only while they get more done.
+func (p *Pacer) next(r round, took time.Duration) Pace {
 	now := p.Pace()
 	if p.options.Full {
 		return Pace{Batches: p.options.Parallel}
@@ -281,9 +299,13 @@ func (p *Pacer) next() Pace {
 			return now
 		}
 	} else if now.Pause == 0 && p.slowest(0.5) == nil {
-		now.Batches = min(now.Batches+1, p.options.Parallel)
+		if r.filled {
+			now.Batches = p.knee.next(now.Batches, p.options.Parallel, r.done, took)
+		} else {
+			now.Batches = min(now.Batches+1, p.options.Parallel)
+		}
 	}
-	return Pace{Batches: now.Batches}
+	return Pace{Batches: now.Batches, Enough: p.knee.hold > 0 && now.Batches < p.options.Parallel}
 }
 
 // maxPause returns how long a pause may be: 3 s, unless the Interval is another.

@@ -247,12 +247,12 @@ func TestEachServerHasAFloorOfItsOwn(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { p.Run(ctx) })
+		pass(5 * round)
 		leave, err := p.Enter(ctx, 1) // the work is under way
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer leave()
-		pass(5 * round)
 		mysql.takes(9 * time.Millisecond)
 		redis.takes(1900 * time.Microsecond)
 		pass(3 * round)

@@ -45,10 +45,11 @@ type Verdict struct {
 	Difference *Difference // with [Different]
 }
 
-// Again is what a verdict remembers of the answers so far: how many there were, and what the last two, the site's and the
-// one that was due, had in them. Its zero value remembers nothing.
+// Again is what a verdict remembers of the answers so far: how many there were, when the code was asked for the last of them, in
+// unix seconds, and what that and the one that was due had in them. Its zero value remembers nothing.
 type Again struct {
 	asked int
+	at    int64
 	both  string
 }
 
@@ -64,16 +65,21 @@ var ErrAgain = errors.New("want what the answer before had in ask_again")
 
 // ParseAgain reads what [Again.String] wrote.
 func ParseAgain(text string) (Again, error) {
-	count, both, _ := strings.Cut(text, "-")
-	n, err := strconv.Atoi(count)
-	if raw, bad := hex.DecodeString(both); err != nil || bad != nil || n < 1 || n >= maxAsked || len(raw) != digestSize {
+	parts := strings.Split(text, "-")
+	if len(parts) != 3 {
 		return Again{}, ErrAgain
 	}
-	return Again{n, both}, nil
+	n, err := strconv.Atoi(parts[0])
+	at, late := strconv.ParseInt(parts[1], 10, 64)
+	raw, bad := hex.DecodeString(parts[2])
+	if err != nil || late != nil || bad != nil || n < 1 || n >= maxAsked || len(raw) != digestSize {
+		return Again{}, ErrAgain
+	}
+	return Again{n, at, parts[2]}, nil
 }
 
 // String returns it as one word.
-func (a Again) String() string { return fmt.Sprintf("%d-%s", a.asked, a.both) }
+func (a Again) String() string { return fmt.Sprintf("%d-%d-%s", a.asked, a.at, a.both) }
 
 const digestSize = 16
 
@@ -98,7 +104,7 @@ func init() { // the known series begin with 0
 
 // Judge compares an answer that the site gave a moment ago. It cannot see the instant of that answer. So a difference is one only
 // when it was seen twice, the site's answer and the one that is due both unchanged: each of the two was given between two of the
-// other. One comparison runs at a time; while it does, the error is [recent.ErrBusy].
+// other. An answer of no later second than the one before is no second one. One comparison runs at a time; while it does, the error is [recent.ErrBusy].
 type Judge struct {
 	comparer *Comparer
 	place    chan struct{}
@@ -138,7 +144,10 @@ func (j *Judge) judge(ctx context.Context, a Answer) (Verdict, error) {
 	if c.Difference == nil {
 		return Verdict{Result: Same}, nil
 	}
-	again := Again{a.Again.asked + 1, digest(a.Photos, c.due)}
+	if a.Again != (Again{}) && a.Asked.Unix() <= a.Again.at {
+		return Verdict{Result: AskAgain, Again: a.Again}, nil // it may be the answer before, sent twice
+	}
+	again := Again{a.Again.asked + 1, a.Asked.Unix(), digest(a.Photos, c.due)}
 	age := j.now().Sub(a.Asked)
 	switch {
 	case age <= maxAge && again.both == a.Again.both:

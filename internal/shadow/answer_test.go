@@ -31,9 +31,10 @@ func newAsking(t *testing.T) *asking {
 func (a *asking) ask(t *testing.T, change func(try int)) (v Verdict, tries int) {
 	t.Helper()
 	a.answer.Again = Again{}
+	began := time.Now()
 	for tries = 1; tries <= 2*maxAsked; tries++ {
 		change(tries)
-		a.answer.Asked = time.Now()
+		a.answer.Asked = began.Add(time.Duration(tries) * time.Second) // each in a second of its own
 		var err error
 		v, err = a.Judge.Judge(t.Context(), a.answer)
 		must(t, err)
@@ -68,6 +69,14 @@ func TestAnswersAreAskedForAgain(t *testing.T) {
 		t.Errorf("another contact: %+v after %d", got.Difference, tries)
 	}
 	expect("another_contact")
+	// The same body, sent twice, is one answer.
+	w.answer.Again, w.answer.Asked = Again{}, time.Now()
+	first, err := w.Judge.Judge(t.Context(), w.answer)
+	must(t, err)
+	w.answer.Again = first.Again
+	if twice, err := w.Judge.Judge(t.Context(), w.answer); err != nil || twice != first || first.Result != AskAgain {
+		t.Errorf("sent twice: %+v, %v; at first %+v", twice, err, first)
+	}
 	// The site's code was asked before a change, and ours after it: it is asked again, and then is right.
 	w.answer.Photos = right
 	late := 10*v + 6
@@ -111,14 +120,17 @@ func TestOneAnswerAtATime(t *testing.T) {
 
 func TestAgain(t *testing.T) {
 	t.Parallel()
-	a := Again{2, digest([]uint64{1, 2}, []uint64{3})}
+	a := Again{2, 1795300000, digest([]uint64{1, 2}, []uint64{3})}
 	if got, err := ParseAgain(a.String()); err != nil || got != a {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if a.both == digest([]uint64{1}, []uint64{2, 3}) || a.both == digest([]uint64{2, 1}, []uint64{3}) {
 		t.Error("other answers have the same digest")
 	}
-	for _, text := range []string{"", "1", "-1-" + a.both, "0-" + a.both, "5-" + a.both, "1-" + a.both + "00", "1-" + a.both[2:], "1-xx" + a.both[2:], "x-" + a.both} {
+	for _, text := range []string{
+		"", "1", "1-" + a.both, "-1-1-" + a.both, "0-1-" + a.both, "5-1-" + a.both, "1-x-" + a.both, "1-1-" + a.both + "00", "1-1-" + a.both[2:],
+		"1-1-xx" + a.both[2:], "x-1-" + a.both, "1-1-1-" + a.both,
+	} {
 		if got, err := ParseAgain(text); !errors.Is(err, ErrAgain) || got != (Again{}) {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
