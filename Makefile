@@ -171,7 +171,7 @@ prove-once: test-deps ## try 100,000 histories of package once on each store (RU
 
 .PHONY: model
 model: test-deps ## search the models of the queue and of the guard, with all variants
-	$(GO) test -count=1 -v -timeout 20m ./model
+	ACTIVITYD_MODEL=all $(GO) test -count=1 -v -timeout 20m ./model
 
 .PHONY: pages
 pages: ## write docs/settings.md, docs/commands.md and docs/metrics.md from the code

@@ -36,6 +36,9 @@ type Filter struct {
 
 // FitsError reports whether a last error is one that Error chooses.
 func (f Filter) FitsError(text string) bool {
+	if f.Error == "" || text == "" {
+		return f.Error == ""
+	}
 	pattern, quoted := strings.Builder{}, false
 	for _, r := range f.Error {
 		switch {
@@ -49,7 +52,7 @@ func (f Filter) FitsError(text string) bool {
 		}
 	}
 	fits, err := regexp.MatchString("(?is)"+pattern.String(), text)
-	return f.Error == "" || text != "" && err == nil && fits
+	return err == nil && fits
 }
 
 // Record is a task as people look at it.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -123,9 +124,7 @@ func TestCommandsKeepToWhatServeKeeps(t *testing.T) {
 	c.materialize = materializeActive
 	r := start(t, c)
 	must(t, m.client.FlushAll(t.Context()).Err())
-	eventually(t, "serve stores again whose sets it keeps", func() bool {
-		return m.client.Get(t.Context(), "activityd_materialize").Val() == materializeActive
-	})
+	m.awaitKept(t, materializeActive)
 	must(t, r.stop())
 	const want = "is all, but the sets in Redis are kept with --materialize=active"
 	for _, args := range []string{"backfill", "backfill 7", "verify --repair"} {
@@ -147,9 +146,32 @@ func TestCommandsKeepToWhatServeKeeps(t *testing.T) {
 		t.Errorf("%d tasks were enqueued", n)
 	}
 	// What is stored last holds.
-	c = configFor(t, m.dsn, m.url)
-	must(t, start(t, c).stop())
+	r = start(t, configFor(t, m.dsn, m.url))
+	m.awaitKept(t, materializeAll)
+	must(t, r.stop())
 	wantSummary(t, m.backfill(t), 50, 50, 0)
+}
+
+// awaitKept waits until serve has stored whose sets it keeps.
+func (m *masses) awaitKept(t *testing.T, whose string) {
+	t.Helper()
+	eventually(t, "serve stores that it keeps the sets of "+whose, func() bool {
+		return m.client.Get(t.Context(), "activityd_materialize").Val() == whose
+	})
+}
+
+// A Redis that is away when serve starts is told later whose sets are kept now.
+func TestServeStoresLaterWhoseSetsItKeeps(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	m := massesOn(t, 5, servertest.MySQLDSN(t), server)
+	c := configFor(t, m.dsn, m.url)
+	must(t, m.client.Set(t.Context(), "activityd_materialize", materializeAll, 0).Err())
+	c.materialize = materializeActive
+	must(t, server.Pause())
+	start(t, c)
+	must(t, server.Resume())
+	m.awaitKept(t, materializeActive)
 }
 
 // Looking at answers does not let idle members' sets live longer.

@@ -144,6 +144,7 @@ type service struct {
 	background    []actor
 	checkedSchema bool            // nothing is wrong in it
 	notReady      error           // why MySQL could not be used at the start; nil: it could
+	stored        bool            // whose sets are kept was stored since the start
 	metricsServer *metrics.Server // nil: there is no listener for metrics
 }
 
@@ -340,8 +341,10 @@ func (s *service) checkRedis(ctx context.Context) error {
 		return nil // the first probe reports it
 	}
 	if err := s.ledger.StoreMaterialize(ctx, s.config.materialize); err != nil {
-		s.log.WarnContext(ctx, "--materialize was not stored", "error", err)
+		s.log.WarnContext(ctx, "--materialize was not stored yet", "error", err)
+		return nil
 	}
+	s.stored = true
 	return nil
 }
 
@@ -419,8 +422,12 @@ func runStages(ctx context.Context, stages ...[]actor) error {
 func (s *service) watchRedis(ctx context.Context) error {
 	return s.index.Watch(ctx, s.late.Since, func(began time.Time, status redisnodes.Status) {
 		s.health.Redis.Report(ctx, began, status)
-		if status.Err() == nil {
-			_ = s.ledger.KeepMaterialize(ctx, s.config.materialize) // or after the next probe
+		switch { // or after the next probe
+		case status.Err() != nil:
+		case s.stored:
+			_ = s.ledger.KeepMaterialize(ctx, s.config.materialize)
+		default:
+			s.stored = s.ledger.StoreMaterialize(ctx, s.config.materialize) == nil
 		}
 	})
 }

@@ -289,7 +289,7 @@ func TestShadowBesideChanges(t *testing.T) {
 	var all sync.WaitGroup
 	for seed := range uint64(2) {
 		all.Go(func() {
-			tick := time.NewTicker(5 * time.Millisecond)
+			tick := time.NewTicker(25 * time.Millisecond)
 			defer tick.Stop()
 			for c := changes(seed + 1); ctx.Err() == nil; <-tick.C {
 				if err := c.change(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, contacts.ErrNoMember) {

@@ -550,12 +550,12 @@ func TestClaimsOverConnections(t *testing.T) {
 	if body, err := claim("3s"); err != nil || body != `{"tasks":[]}` { // three times as long as a request may take to be read
 		t.Errorf("%q, %v", body, err)
 	}
+	before, _ := f.counts()
 	waits := make(chan string, 1)
 	go func() {
 		body, err := claim("30s")
 		waits <- fmt.Sprint(body, err)
 	}()
-	before, _ := f.counts()
 	servertest.Eventually(t, "a claim that waits", func() bool { claims, _ := f.counts(); return claims > before+1 })
 	began := time.Now()
 	if err := b.server.Shutdown(t.Context()); err != nil {

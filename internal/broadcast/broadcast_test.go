@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// ground is a site on real servers with 300 followers of member 1001, who each follow 12 others, too.
+// ground is a site on real servers with 90 followers of member 1001, who each follow 12 others, too.
 type ground struct {
 	*testing.T
 	db     *sql.DB
@@ -44,7 +44,9 @@ type ground struct {
 }
 
 const (
-	followers = 300
+	followers = 90
+	partSize  = followers / 3 // of a fan-out
+	fewer     = followers / 3 // of them are left when some go
 	star      = member.ID(1001)
 )
 
@@ -115,7 +117,7 @@ func (g *ground) work() {
 	g.Helper()
 	ctx, cancel := context.WithCancel(g.Context())
 	defer cancel()
-	handlers := tasks.Handlers(g.index, g.truth, g.queue, tasks.HandlerOptions{PartSize: 100, BroadcastAt: g.broadcastAt})
+	handlers := tasks.Handlers(g.index, g.truth, g.queue, tasks.HandlerOptions{PartSize: partSize, BroadcastAt: g.broadcastAt})
 	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
 		done := 0
@@ -290,7 +292,7 @@ func TestAMemberComesAndGoesByItself(t *testing.T) {
 	g.broadcastAt = followers + 1
 	g.upload(5000)
 	g.is(contacts.Broadcast{})
-	g.broadcastAt = 200
+	g.broadcastAt = 2 * fewer
 	g.upload(6000)
 	g.is(contacts.Broadcast{State: contacts.Joined})
 	before := g.writes()
@@ -301,13 +303,13 @@ func TestAMemberComesAndGoesByItself(t *testing.T) {
 	g.shown(7000)
 	g.look()
 	g.is(contacts.Broadcast{State: contacts.Joined})
-	g.exec("DELETE FROM contacts WHERE contact_id = ? AND user_id >= 100", star)
+	g.exec("DELETE FROM contacts WHERE contact_id = ? AND user_id >= ?", star, fewer)
 	g.look()
 	g.is(contacts.Broadcast{})
-	if got := g.scores(); slices.Index(got, 6000) >= 0 && slices.Index(got, 6000) < 99 || got[0] != 7000 {
-		t.Errorf("scores in the sets: %v, want 7000 in those of the 99 followers", got)
+	if got := g.scores(); slices.Index(got, 6000) >= 0 && slices.Index(got, 6000) < fewer-1 || got[0] != 7000 {
+		t.Errorf("scores in the sets: %v, want 7000 in those of the %d followers", got, fewer-1)
 	}
-	g.broadcastAt = 99
+	g.broadcastAt = fewer - 1
 	g.upload(8000)
 	g.is(contacts.Broadcast{State: contacts.Joined})
 	if changed, err := g.admin.Add(t.Context(), star); err != nil || changed {
@@ -325,7 +327,7 @@ func TestAMemberComesAndGoesByItself(t *testing.T) {
 func TestALookToComeIsNoLag(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
-	g.broadcastAt = 200
+	g.broadcastAt = 2 * fewer
 	g.upload(6000)
 	g.is(contacts.Broadcast{State: contacts.Joined})
 	if g.looks() != 1 {
@@ -382,7 +384,7 @@ func TestACommandIsRepeated(t *testing.T) {
 func TestNoNumberOfFollowers(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
-	g.broadcastAt = 200
+	g.broadcastAt = 2 * fewer
 	g.upload(6000)
 	g.look()
 	g.is(contacts.Broadcast{State: contacts.Joined})

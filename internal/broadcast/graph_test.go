@@ -89,7 +89,7 @@ func (g *graph) drain() {
 	g.Helper()
 	for quiet := 0; quiet < 50; quiet++ { // some wait for two seconds
 		for _, name := range queues {
-			claimed, err := g.queue.Claim(g.Context(), name, 64, time.Hour)
+			claimed, err := g.queue.Claim(g.Context(), name, graphMembers, time.Hour)
 			if err != nil {
 				g.Fatal(err)
 			}

@@ -24,7 +24,7 @@ import (
 func (g *ground) serve(activeOnly bool) {
 	g.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	handlers := tasks.Handlers(g.index, g.truth, g.queue, tasks.HandlerOptions{PartSize: 100, ActiveOnly: activeOnly, BroadcastAt: g.broadcastAt})
+	handlers := tasks.Handlers(g.index, g.truth, g.queue, tasks.HandlerOptions{PartSize: partSize, ActiveOnly: activeOnly, BroadcastAt: g.broadcastAt})
 	pool := queue.NewPool(g.queue, handlers, queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 	ended := make(chan error, 2)
 	go func() { ended <- pool.Run(ctx) }()
@@ -231,7 +231,7 @@ func TestWhatABroadcastMemberShows(t *testing.T) {
 		a, err := reader.Read(t.Context(), contacts.Viewer{ID: star}, 10)
 		return err == nil && a.Source == recent.FromIndex && a.Contact != nil && a.Contact.ID == 2001
 	})
-	g.exec("DELETE FROM contacts WHERE contact_id = ? AND user_id < 100", star)
+	g.exec("DELETE FROM contacts WHERE contact_id = ? AND user_id < ?", star, fewer)
 	right("some follow it no more")
 	g.exec("DELETE FROM users WHERE id = ?", star)
 	right("it is deleted")
@@ -241,7 +241,7 @@ func TestWhatABroadcastMemberShows(t *testing.T) {
 func TestComingAndGoingUnderUploads(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
-	g.broadcastAt = 200
+	g.broadcastAt = 2 * fewer
 	g.serve(false)
 	for round := range uint64(6) {
 		date := 6000 + 100*round

@@ -101,9 +101,10 @@ func (r *run) failed() bool {
 
 // line is one of a log.
 type line struct {
-	Message string `json:"msg"`
-	Address string `json:"address"`
-	Count   int    `json:"count"`
+	Time    time.Time `json:"time"`
+	Message string    `json:"msg"`
+	Address string    `json:"address"`
+	Count   int       `json:"count"`
 	text    string
 }
 

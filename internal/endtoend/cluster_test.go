@@ -150,11 +150,12 @@ func (s *severalSite) read(ctx context.Context, viewer member.ID) (answer shown,
 // reading reads as some viewers until the function that it returns is called, which
 // returns how many reads there were, and the longest. The newest photo of each viewer may
 // only become newer: titles in order are those that it may have. An answer that is an
-// error, but for one that says to come back, or of another photo, fails the test.
+// error, or of another photo, fails the test; but on a machine that has other things to do
+// some may say to come back, or come too late.
 func (s *severalSite) reading(t *testing.T, viewers []member.ID, titles func(title string) int) (stop func() (reads int64, longest time.Duration)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	var count atomic.Int64
+	var count, late atomic.Int64
 	var mu sync.Mutex
 	var longest time.Duration
 	var readers sync.WaitGroup
@@ -172,7 +173,12 @@ func (s *severalSite) reading(t *testing.T, viewers []member.ID, titles func(tit
 					if ctx.Err() != nil {
 						return
 					}
-					if err != nil && strings.Contains(err.Error(), "/problems/busy") { // as on a machine that has other things to do
+					switch {
+					case err == nil:
+					case strings.Contains(err.Error(), "/problems/busy"):
+						continue
+					case strings.Contains(err.Error(), "/problems/deadline-exceeded"):
+						late.Add(1)
 						continue
 					}
 					if err != nil || len(answer.Photos) != 1 {
@@ -200,6 +206,9 @@ func (s *severalSite) reading(t *testing.T, viewers []member.ID, titles func(tit
 	return func() (int64, time.Duration) {
 		cancel()
 		readers.Wait()
+		if n := late.Load(); n > count.Load()/10 {
+			t.Errorf("%d reads came too late, and %d in time", n, count.Load())
+		}
 		return count.Load(), longest
 	}
 }
@@ -305,8 +314,7 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 		return s.site.SetContact(ctx, viewer, newcomer, site.Grant{})
 	})
 	eventually(t, "the changes are done", func() bool { return s.open(t) == 0 })
-	lost := s.index.Probe(ctx)
-	must(t, lost.Err())
+	eventually(t, "all nodes answer a probe", func() bool { return s.index.Probe(ctx).Err() == nil })
 	before := s.index.LostAt()
 	stop := s.reading(t, s.viewers, func(title string) int {
 		var n int
@@ -349,7 +357,7 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 	must(t, uploads.Wait())
 	reads, longest := stop()
 	t.Logf("the slowest fan-out took %v; %d reads, the longest %v", slowest.Round(time.Millisecond), reads, longest.Round(time.Millisecond))
-	must(t, s.index.Probe(ctx).Err())
+	eventually(t, "all nodes answer a probe", func() bool { return s.index.Probe(ctx).Err() == nil })
 	if s.index.LostAt() != before {
 		t.Errorf("moving slots was taken for a loss")
 	}

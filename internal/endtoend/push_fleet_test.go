@@ -84,7 +84,7 @@ func (s *pushSite) live(ctx context.Context, seed uint64, client *http.Client, a
 			api: func() *program { return api(rnd) },
 		}
 		group.Go(func() error {
-			return every(ctx, 25*time.Millisecond, &resting, func() error { // without a pause they take all processors
+			return every(ctx, 50*time.Millisecond, &resting, func() error { // without a pause they take all processors
 				if load.waiting.Load() > maxWaitingOfPush {
 					return nil
 				}
@@ -151,6 +151,7 @@ func (f *pushFleet) killing(some []*program) []fault {
 const (
 	stopped       = "stop"
 	processKilled = "kill"
+	leaseLost     = "lease lost"
 )
 
 // leaseOfPush is that of notifications.

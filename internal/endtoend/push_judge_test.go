@@ -61,7 +61,8 @@ type pushJudge struct {
 
 	exact                     int // messages that tell what the last look saw
 	throughQuiet, heldByQuiet int // urgent messages in quiet hours, and others after them
-	bursted, unknown          int // bursts of a device whose last text was looked at; messages of which no process is known
+	bursted, overtaken        int // bursts of a device whose last text was looked at; of them those whose last message came late
+	unknown                   int // messages of which no process is known
 	faults                    int // that were found
 }
 
@@ -315,7 +316,7 @@ func (j *pushJudge) checkTimes(e *sentEvent, r *recipient, m taken) {
 }
 
 // checkBursts: the last message of each burst of a device has the text of the newest event of all that
-// were accepted.
+// were accepted, unless it came late.
 func (j *pushJudge) checkBursts() {
 	j.t.Helper()
 	type order struct{ created, task uint64 }
@@ -345,11 +346,26 @@ func (j *pushJudge) checkBursts() {
 			continue
 		}
 		j.bursted++
-		if last.event != want && isNewer(want, last.event) {
+		switch {
+		case last.event == want || !isNewer(want, last.event):
+		case j.isLate(last):
+			j.overtaken++
+		default:
 			j.wrongf("the last message of the burst %v of device %d, at %v, is about event %s, and the newest is %s, accepted at %v: %v",
 				j.sent[want].collapse, k.device, last.at, last.event, want, j.fates[fateKey{want, k.device}].at, messages)
 		}
 	}
+}
+
+// isLate reports whether a message may have come after newer ones that another process sent: what its process was about to
+// send when it was stopped, it sent afterwards; or what it had sent when it was killed, or lost its lease, the service
+// took afterwards.
+func (j *pushJudge) isLate(m taken) bool {
+	const sent = 10 * time.Second // what a message may take
+	return m.of != nil && slices.ContainsFunc(j.wrong.all, func(w window) bool {
+		return w.of == m.of && !w.from.After(m.at) && (w.what == processKilled ||
+			(w.what == stopped || w.what == leaseLost) && !w.to.Before(m.at.Add(-sent)))
+	})
 }
 
 // checkDevices: a device that was registered last, and not uninstalled since, is there.
@@ -470,6 +486,6 @@ func (j *pushJudge) String() string {
 	expected := j.accepted + j.counted + j.unseen + j.blocked + j.unwanted + j.away
 	return fmt.Sprintf("events in the queue: %v, lost before: %v; messages accepted: %d, %d of them by unknown processes; expected at a device: %d, of these %d accepted,"+
 		" %d counted in a burst, %d invisible, %d blocked, %d unwanted, %d without the device; %d messages tell what the last look saw;"+
-		" %d urgent ones in quiet hours, %d others after them; %d last texts of bursts; faults found: %d", ways, lost, j.messages, j.unknown,
-		expected, j.accepted, j.counted, j.unseen, j.blocked, j.unwanted, j.away, j.exact, j.throughQuiet, j.heldByQuiet, j.bursted, j.faults)
+		" %d urgent ones in quiet hours, %d others after them; %d last texts of bursts, %d of which came late; faults found: %d", ways, lost, j.messages, j.unknown,
+		expected, j.accepted, j.counted, j.unseen, j.blocked, j.unwanted, j.away, j.exact, j.throughQuiet, j.heldByQuiet, j.bursted, j.overtaken, j.faults)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// enough is how many histories notice each broken rule. "make test" plays half as many of the
+// enough is how many histories notice each broken rule. "make test" plays a quarter as many of the
 // unbroken ones in memory, and on each server: others each time.
 const enough = 300
 

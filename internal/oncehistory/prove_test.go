@@ -67,7 +67,7 @@ type proof struct {
 // askedFor is the proof that the environment asks for, as "make prove-once" sets it.
 func askedFor(t *testing.T) proof {
 	t.Helper()
-	p := proof{first: rand.Uint64N(1e12), histories: enough / 2, size: 25}
+	p := proof{first: rand.Uint64N(1e12), histories: enough / 4, size: 25}
 	seed := os.Getenv("ACTIVITYD_SEED")
 	if os.Getenv("ACTIVITYD_PROVE") == "" {
 		return p

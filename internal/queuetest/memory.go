@@ -285,7 +285,12 @@ func (q *Memory) remove(r *row) {
 
 // inOrder returns the rows that fit, the urgent ones first, then in order of arrival.
 func (q *Memory) inOrder(fits func(*row) bool) []*row {
-	found := slices.DeleteFunc(slices.Collect(maps.Values(q.rows)), func(r *row) bool { return !fits(r) })
+	var found []*row
+	for _, r := range q.rows {
+		if fits(r) {
+			found = append(found, r)
+		}
+	}
 	slices.SortFunc(found, func(a, b *row) int { return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID)) })
 	return found
 }
@@ -305,14 +310,17 @@ func (q *Memory) Extend(ctx context.Context, held []queue.Task, lease time.Durat
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	lives := make(map[string]bool)
 	for _, t := range held {
-		lives := false
-		for _, r := range q.rows {
-			if r.state == queue.Running && r.Lease == t.Lease {
-				r.dueAt, lives = q.now().UnixMilli()+min(lease, queue.MaxLease).Milliseconds(), true
-			}
+		lives[t.Lease] = false
+	}
+	for _, r := range q.rows {
+		if _, asked := lives[r.Lease]; asked && r.state == queue.Running {
+			r.dueAt, lives[r.Lease] = q.now().UnixMilli()+min(lease, queue.MaxLease).Milliseconds(), true
 		}
-		if !lives {
+	}
+	for _, t := range held {
+		if !lives[t.Lease] {
 			lost++
 		}
 	}
