@@ -67,6 +67,7 @@ type Reader struct {
 	walks   shared[walkKey, contacts.Walked]
 	none    atomic.Int64 // when MySQL was asked last that had no broadcast members, in nanoseconds since made; 0: never
 	made    time.Time
+	fans    [1 << 14]atomic.Uint64 // viewers, see [reading.fan]
 }
 
 type walkKey struct {
@@ -125,6 +126,7 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 	if err != nil {
 		return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
 	}
+	rd.remember()
 	rd.place.Leave(rd.trace.Proof == ByNext)
 	return Answer{Album: album, Source: FromIndex, Trace: rd.trace}, nil
 }
