@@ -44,6 +44,19 @@ func (s broadcastStore) Broadcasts(ctx context.Context, ids []member.ID) (map[me
 	return acting(ctx, "Broadcasts", false, func() (map[member.ID]contacts.Broadcast, error) { return s.store.Broadcasts(ctx, ids) })
 }
 
+type pagesAnd struct {
+	pages  [][]member.ID
+	states map[member.ID]contacts.BroadcastState
+}
+
+func (s broadcastStore) FollowerPagesAnd(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, map[member.ID]contacts.BroadcastState, error) {
+	found, err := acting(ctx, "FollowerPages", false, func() (f pagesAnd, err error) {
+		f.pages, f.states, err = s.store.FollowerPagesAnd(ctx, pages, limit)
+		return f, err
+	})
+	return found.pages, found.states, err
+}
+
 func (s broadcastStore) AnyBroadcast(ctx context.Context) (bool, error) {
 	return acting(ctx, "AnyBroadcast", false, func() (bool, error) { return s.store.AnyBroadcast(ctx) })
 }
