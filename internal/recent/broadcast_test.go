@@ -343,7 +343,8 @@ func TestReadWithACopyThatIsBehind(t *testing.T) {
 		b.contact(11, 90)
 		b.contact(12, 80)
 		b.contact(13, 70)
-		b.index.broadcast.IsBehind = true
+		// Which would have a read ask for more.
+		b.index.broadcast = index.Broadcast{Copy: member.Copies[3], IsBehind: true, Entries: []index.Entry{{Contact: 77, Score: 99}}, Bound: 95}
 		if some {
 			b.store.SetBroadcast(77, contacts.Broadcast{State: contacts.Joined})
 		}

@@ -144,6 +144,7 @@ func (rd *reading) merge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	rd.broadcast = b
 	rd.complete = len(rd.set) < rd.options.Min && b.Bound == 0
 	rd.trace.Broadcast = Broadcasts{Copy: b.Copy, Read: len(b.Entries), Bound: b.Bound}
 	rd.trace.Beyond, rd.trace.Candidates = b.Bound, nil
