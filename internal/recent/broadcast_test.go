@@ -381,3 +381,22 @@ func TestNoneIsOfTheMoment(t *testing.T) {
 		})
 	}
 }
+
+// Who is a contact is decided with the photos: what an earlier statement said of those before them does not count.
+func TestAContactThatComesBetweenTwoStatements(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	b.contact(11, 90)
+	b.contact(12, 80)
+	b.contact(13, 70)
+	b.broadcasts(21, false, 99)
+	b.broadcasts(22, true, 95)
+	b.store.before = func(_ context.Context, call string) error {
+		if call == "photos of 22, 1 relations" {
+			b.store.SetContact(me.ID, 21, false, false)
+		}
+		return nil
+	}
+	b.read(t, 21, recent.FromIndex)
+	b.called(t, "photos of 11, 2 relations", "photos of 22, 1 relations", "photos of 21")
+}

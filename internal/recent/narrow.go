@@ -64,13 +64,14 @@ func (rd *reading) isNewest(album contacts.Album, at int) bool {
 	return len(album.Photos) > 0 && at+1 < len(rd.entries) && album.Photos[0].DateUpload > max(rd.entries[at+1].Score, rd.trace.Beyond)
 }
 
-// fan is the viewer, if the last answer for it was a broadcast member's that its set does not have. Such a viewer is likely to follow
-// many of them, and so its reads begin with the first. It is a guess: others may take its place.
+// fan is the viewer, if the last answer for it was one of the first two broadcast members, and they stood before its set. Such a viewer is
+// likely to follow many of them, and so its reads begin with the first. It is a guess: others may take its place.
 func (rd *reading) fan() *atomic.Uint64 { return &rd.fans[uint64(rd.viewer.ID)%uint64(len(rd.fans))] }
 
 // remember takes note of whose the answer is.
 func (rd *reading) remember() {
-	isFan := slices.ContainsFunc(rd.trace.Candidates, func(c Examined) bool { return c.Broadcast && c.Verdict == Chosen })
+	firstTwo := rd.trace.Candidates[:min(2, len(rd.trace.Candidates))]
+	isFan := rd.trace.Proof == ByNext && slices.ContainsFunc(firstTwo, func(c Examined) bool { return c.Broadcast && c.Verdict == Chosen })
 	switch fan, id := rd.fan(), uint64(rd.viewer.ID); {
 	case isFan:
 		fan.Store(id)
