@@ -106,16 +106,16 @@ func (s stoppingTruth) FollowerPages(ctx context.Context, pages []contacts.Follo
 }
 
 // proposedBroadcasts is what a read gets of a copy.
-func (s *stage) proposedBroadcasts(ctx context.Context, b index.Broadcast) index.Broadcast {
+func (s *stage) proposedBroadcasts(ctx context.Context, b index.Copy) index.Copy {
 	if s.forgetsCopy {
-		return index.Broadcast{}
+		return index.Copy{}
 	}
 	b = s.cut(b, s.page)
 	if more := b.More; more != nil {
-		b.More = func(_ context.Context, above uint64) index.Broadcast {
-			got, err := acting(ctx, "More", false, func() (index.Broadcast, error) { return more(ctx, above), nil })
+		b.More = func(_ context.Context, above uint64) index.Copy {
+			got, err := acting(ctx, "More", false, func() (index.Copy, error) { return more(ctx, above), nil })
 			if err != nil {
-				return index.Broadcast{Copy: b.Copy, Err: err}
+				return index.Copy{Of: b.Of, Err: err}
 			}
 			return s.cut(got, s.page+2)
 		}
@@ -124,7 +124,7 @@ func (s *stage) proposedBroadcasts(ctx context.Context, b index.Broadcast) index
 }
 
 // cut leaves the first n.
-func (s *stage) cut(b index.Broadcast, n int) index.Broadcast {
+func (s *stage) cut(b index.Copy, n int) index.Copy {
 	if len(b.Entries) > n {
 		b.Entries, b.Bound = b.Entries[:n], b.Entries[n].Score
 	}

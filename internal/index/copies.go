@@ -13,11 +13,11 @@ import (
 	"github.com/activityd/activityd/internal/redisnodes"
 )
 
-// Broadcast is what a copy of the broadcast set says: the broadcast members that uploaded last,
+// Copy is what a copy of the broadcast set says: the broadcast members that uploaded last,
 // contacts of the viewer or not.
-type Broadcast struct {
-	Copy    member.ID
-	Entries []Entry // the most recent upload first, at most broadcastPage; read-only
+type Copy struct {
+	Of      member.ID // the copy
+	Entries []Entry   // the most recent upload first, at most broadcastPage; read-only
 	// Bound is at least the score of each member that is not among Entries; 0: there is none.
 	Bound uint64
 	// Err is why nothing is known of them: [ErrMissing] also where there are none.
@@ -25,7 +25,7 @@ type Broadcast struct {
 	// IsBehind says that the copy may lack what is not written yet, as [ErrBehind] says of a set.
 	IsBehind bool
 	// More returns those whose score is above one, but the first some hundreds, by a further round trip at most. Nil: it cannot.
-	More func(ctx context.Context, above uint64) Broadcast
+	More func(ctx context.Context, above uint64) Copy
 }
 
 // How many broadcast members a read gets, at first and when it needs more. Each may cost it a look at a row of
@@ -41,14 +41,14 @@ func CopyFor(user member.ID) member.ID {
 	return member.Copies[redisnodes.SlotOf(UserKey(user))*len(member.Copies)/redisnodes.SlotCount]
 }
 
-// NewBroadcast returns what a copy says that has these entries and no others, itself among them, the most recent upload first.
-func NewBroadcast(of member.ID, entries []Entry, err error) Broadcast {
+// NewCopy returns what a copy says that has these entries and no others, itself among them, the most recent upload first.
+func NewCopy(of member.ID, entries []Entry, err error) Copy {
 	return newCopied(of, entries, len(entries)+1).first(of, err)
 }
 
-// MoreBroadcasts returns what a copy says whose entries above a score were read, one more than are wanted, the most recent upload first.
-func MoreBroadcasts(of member.ID, above uint64, entries []Entry, err error) Broadcast {
-	b := Broadcast{Copy: of, Entries: entries, Bound: above, Err: err}
+// MoreOfCopy returns what a copy says whose entries above a score were read, one more than are wanted, the most recent upload first.
+func MoreOfCopy(of member.ID, above uint64, entries []Entry, err error) Copy {
+	b := Copy{Of: of, Entries: entries, Bound: above, Err: err}
 	if len(entries) > deepPage {
 		b.Entries, b.Bound = entries[:deepPage], entries[deepPage].Score
 	}
@@ -90,8 +90,8 @@ func newCopied(of member.ID, entries []Entry, asked int) *copied {
 }
 
 // first is what a read gets at first.
-func (c *copied) first(of member.ID, err error) Broadcast {
-	b := Broadcast{Copy: of, Entries: c.entries, Bound: c.bound, Err: err}
+func (c *copied) first(of member.ID, err error) Copy {
+	b := Copy{Of: of, Entries: c.entries, Bound: c.bound, Err: err}
 	if len(c.entries) > broadcastPage {
 		b.Entries, b.Bound = c.entries[:broadcastPage], c.entries[broadcastPage].Score
 	}
@@ -131,16 +131,16 @@ func newCopyLook(ctx context.Context, of member.ID, n int) copyLook {
 }
 
 // broadcastOf returns what a look found. Where the copy has changed since it was known, it is read, by a second round trip.
-func (ix *Index) broadcastOf(ctx context.Context, l copyLook) Broadcast {
+func (ix *Index) broadcastOf(ctx context.Context, l copyLook) Copy {
 	c, err := ix.copied(ctx, l)
 	if c == nil && err == nil {
 		c, err = ix.readCopy(ctx, l.of, broadcastPage+1)
 	}
 	if err != nil {
-		return Broadcast{Copy: l.of, Err: err}
+		return Copy{Of: l.of, Err: err}
 	}
 	b := c.first(l.of, nil)
-	b.More = func(ctx context.Context, above uint64) Broadcast { return ix.moreBroadcasts(ctx, l.of, c, above) }
+	b.More = func(ctx context.Context, above uint64) Copy { return ix.moreOfCopy(ctx, l.of, c, above) }
 	return b
 }
 
@@ -178,15 +178,15 @@ func (ix *Index) copied(ctx context.Context, l copyLook) (*copied, error) {
 	return c, nil
 }
 
-// moreBroadcasts is [Broadcast.More], where c is what is known of the copy.
-func (ix *Index) moreBroadcasts(ctx context.Context, of member.ID, c *copied, above uint64) Broadcast {
+// moreOfCopy is [Copy.More], where c is what is known of the copy.
+func (ix *Index) moreOfCopy(ctx context.Context, of member.ID, c *copied, above uint64) Copy {
 	if c.bound > above && len(c.entries) <= deepPage {
 		if state, err := ix.State(ctx, UserKey(of)); isBehind(state) || state == redisnodes.Away {
-			return Broadcast{Copy: of, Err: cmp.Or(err, ErrBehind)}
+			return Copy{Of: of, Err: cmp.Or(err, ErrBehind)}
 		}
 		var err error
 		if c, err = ix.readCopy(ctx, of, deepPage+1); err != nil {
-			return Broadcast{Copy: of, Err: err}
+			return Copy{Of: of, Err: err}
 		}
 	}
 	end, _ := slices.BinarySearchFunc(c.entries, above, func(e Entry, above uint64) int {
@@ -195,5 +195,5 @@ func (ix *Index) moreBroadcasts(ctx context.Context, of member.ID, c *copied, ab
 		}
 		return 1
 	})
-	return MoreBroadcasts(of, above, c.entries[:end], nil)
+	return MoreOfCopy(of, above, c.entries[:end], nil)
 }

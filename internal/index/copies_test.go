@@ -224,11 +224,11 @@ func (c *copyMachine) seen(t *rapid.T, ix *index.Index) string {
 	if b.Err != nil {
 		return b.Err.Error()
 	}
-	more := index.Broadcast{}
+	more := index.Copy{}
 	if c.deep {
 		more = b.More(c.Context(), 5)
 	}
-	return fmt.Sprint(index.Entry{Contact: b.Copy}, b.Entries, b.Bound, more.Entries, more.Bound, more.Err)
+	return fmt.Sprint(index.Entry{Contact: b.Of}, b.Entries, b.Bound, more.Entries, more.Bound, more.Err)
 }
 
 // calls returns how often the server ran a command.

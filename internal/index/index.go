@@ -70,14 +70,14 @@ func (ix *Index) Unprolonged() *Index {
 func (ix *Index) Settings() Settings { return ix.options.Settings }
 
 // Candidates returns the entries of a member's set, the most recent upload first, and the first
-// broadcast members, in one round trip. It fails with [ErrMissing] when there is no set, and with [ErrUnknown]
+// broadcast members, in one round trip, or in two where their copy is not what was known of it. It fails with [ErrMissing] when there is no set, and with [ErrUnknown]
 // when the set may be old. With [ErrBehind] it returns entries as well.
 //
-// The copy is read before the set, so that a member that ceases to be a broadcast member is seen in one of the two.
-func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, b Broadcast, err error) {
+// The copy may be a moment older or younger than the set; package broadcast says why that does not matter.
+func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, b Copy, err error) {
 	defer func(start time.Time) { ix.observe(opCandidates, start, err) }(time.Now())
-	b.Copy = CopyFor(user)
-	key, copied, what := UserKey(user), UserKey(b.Copy), "candidates of "+user.String()
+	b.Of = CopyFor(user)
+	key, copied, what := UserKey(user), UserKey(b.Of), "candidates of "+user.String()
 	state, err := ix.State(ctx, key)
 	if state == redisnodes.Away {
 		return nil, b, fmt.Errorf("%s: %w", what, err)
@@ -88,7 +88,7 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, b B
 	var commands []*redisnodes.Command
 	var look copyLook
 	if ofCopy != redisnodes.Away {
-		look = ix.lookAt(ctx, b.Copy)
+		look = ix.lookAt(ctx, b.Of)
 		commands = append(commands, look.commands...)
 	}
 	commands = append(commands, redisnodes.NewCommand(key, members))

@@ -23,15 +23,15 @@ func (b bench) broadcasts(id member.ID, followed bool, dates ...int64) {
 		b.store.RemoveContact(me.ID, id)
 	}
 	b.index.broadcast.Entries = append(b.index.broadcast.Entries, index.Entry{Contact: id, Score: uint64(max(dates[0], -dates[0]))})
-	b.index.broadcast.Copy = member.Copies[3]
+	b.index.broadcast.Of = member.Copies[3]
 }
 
 // page has the first read of the copy give n broadcast members, as if all were many more.
 func (b bench) page(n int) {
-	all, of := b.index.broadcast.Entries, b.index.broadcast.Copy
-	b.index.broadcast = index.Broadcast{Copy: of, Entries: all[:n], Bound: all[n].Score, More: func(_ context.Context, above uint64) index.Broadcast {
+	all, of := b.index.broadcast.Entries, b.index.broadcast.Of
+	b.index.broadcast = index.Copy{Of: of, Entries: all[:n], Bound: all[n].Score, More: func(_ context.Context, above uint64) index.Copy {
 		more := slices.DeleteFunc(slices.Clone(all), func(e index.Entry) bool { return e.Score <= above })
-		return index.MoreBroadcasts(of, above, more, nil)
+		return index.MoreOfCopy(of, above, more, nil)
 	}}
 }
 
@@ -40,18 +40,18 @@ func TestReadWithoutMore(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		contacts int
-		more     func(ctx context.Context, above uint64) index.Broadcast
+		more     func(ctx context.Context, above uint64) index.Copy
 		reason   string
 		hints    []string
 	}{
 		"few contacts": {2, nil, recent.ManyBroadcasts, nil},
-		"it is away":   {3, func(context.Context, uint64) index.Broadcast { return index.Broadcast{Err: errors.New("away")} }, recent.RedisUnavailable, nil},
-		"it hangs": {3, func(ctx context.Context, _ uint64) index.Broadcast {
+		"it is away":   {3, func(context.Context, uint64) index.Copy { return index.Copy{Err: errors.New("away")} }, recent.RedisUnavailable, nil},
+		"it hangs": {3, func(ctx context.Context, _ uint64) index.Copy {
 			<-ctx.Done()
-			return index.Broadcast{Err: ctx.Err()}
+			return index.Copy{Err: ctx.Err()}
 		}, recent.RedisUnavailable, nil},
-		"it is lost": {3, func(context.Context, uint64) index.Broadcast {
-			return index.Broadcast{Copy: member.Copies[3], Err: index.ErrMissing}
+		"it is lost": {3, func(context.Context, uint64) index.Copy {
+			return index.Copy{Of: member.Copies[3], Err: index.ErrMissing}
 		}, recent.NoBroadcastSet, []string{"refill 9007199254740919"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestReadWithoutMore(t *testing.T) {
 			b.page(1)
 			b.store.SetBroadcast(21, contacts.Broadcast{State: contacts.Joined})
 			more := b.index.broadcast.More
-			b.index.broadcast.More = func(ctx context.Context, above uint64) index.Broadcast {
+			b.index.broadcast.More = func(ctx context.Context, above uint64) index.Copy {
 				if test.more != nil {
 					more = test.more
 				} else {
@@ -249,7 +249,7 @@ func TestReadsOfAFan(t *testing.T) {
 			b.store.RemoveContact(me.ID, 21)
 			b.broadcasts(22, true, 95)
 			b.page(1)
-			b.index.broadcast.More = func(context.Context, uint64) index.Broadcast { return index.Broadcast{Bound: 79} }
+			b.index.broadcast.More = func(context.Context, uint64) index.Copy { return index.Copy{Bound: 79} }
 			b.store.RemoveContact(me.ID, 22)
 		}, 11, recent.FromIndex, []string{"photos of 21", "photos of 11"}},
 		"beyond the page, which cannot be read": {func(b bench) {
@@ -325,9 +325,9 @@ func TestReadWithoutCopy(t *testing.T) {
 			if test.some {
 				b.store.SetBroadcast(77, contacts.Broadcast{State: contacts.Joined})
 			}
-			b.index.broadcast = index.Broadcast{Copy: member.Copies[3], Err: test.err}
+			b.index.broadcast = index.Copy{Of: member.Copies[3], Err: test.err}
 			a := b.read(t, 11, test.source)
-			if a.Trace.WalkReason != test.reason || a.Trace.Broadcast != (recent.Broadcasts{}) {
+			if a.Trace.WalkReason != test.reason || a.Trace.Broadcast != (recent.CopyRead{}) {
 				t.Errorf("it walked because %q, want %q; %+v", a.Trace.WalkReason, test.reason, a.Trace.Broadcast)
 			}
 			b.hinted(t, test.hints...)
@@ -344,7 +344,7 @@ func TestReadWithACopyThatIsBehind(t *testing.T) {
 		b.contact(12, 80)
 		b.contact(13, 70)
 		// Which would have a read ask for more.
-		b.index.broadcast = index.Broadcast{Copy: member.Copies[3], IsBehind: true, Entries: []index.Entry{{Contact: 77, Score: 99}}, Bound: 95}
+		b.index.broadcast = index.Copy{Of: member.Copies[3], IsBehind: true, Entries: []index.Entry{{Contact: 77, Score: 99}}, Bound: 95}
 		if some {
 			b.store.SetBroadcast(77, contacts.Broadcast{State: contacts.Joined})
 		}
@@ -375,7 +375,7 @@ func TestNoneIsOfTheMoment(t *testing.T) {
 			b.contact(11, 90)
 			b.contact(12, 80)
 			b.contact(13, 70)
-			b.index.broadcast = index.Broadcast{Copy: member.Copies[3], Err: index.ErrMissing}
+			b.index.broadcast = index.Copy{Of: member.Copies[3], Err: index.ErrMissing}
 			b.Reader = recent.NewReader(b.index, lateNone{b.store, took}, b.hints, recent.Options{Min: 3})
 			b.read(t, 11, want)
 		})

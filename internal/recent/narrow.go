@@ -108,7 +108,7 @@ func (rd *reading) deepen(ctx context.Context, above uint64) error {
 	case time.Since(rd.asked) >= noneTTL:
 		return &unprovenError{reason: RedisUnavailable}
 	case errors.Is(more.Err, index.ErrMissing): // it was there a moment ago
-		return &unprovenError{reason: NoBroadcastSet, mend: more.Copy}
+		return &unprovenError{reason: NoBroadcastSet, mend: more.Of}
 	}
 	more.More = rd.broadcast.More
 	rd.broadcast = more
@@ -120,13 +120,13 @@ func (rd *reading) deepen(ctx context.Context, above uint64) error {
 const noneTTL = 3 * time.Second
 
 // known returns what is known of broadcast members. That there are none holds whatever the copy is.
-func (rd *reading) known(ctx context.Context) (index.Broadcast, error) {
+func (rd *reading) known(ctx context.Context) (index.Copy, error) {
 	b := rd.broadcast
 	if b.Err == nil && !b.IsBehind {
 		return b, nil
 	}
 	if none, err := rd.hasNone(ctx); none || err != nil {
-		return index.Broadcast{}, err
+		return index.Copy{}, err
 	}
 	rd.isBehind = rd.isBehind || b.IsBehind
 	if b.Err == nil {
@@ -134,7 +134,7 @@ func (rd *reading) known(ctx context.Context) (index.Broadcast, error) {
 	}
 	err := unproven(b.Err)
 	if err.refill {
-		err = &unprovenError{reason: NoBroadcastSet, mend: b.Copy}
+		err = &unprovenError{reason: NoBroadcastSet, mend: b.Of}
 	}
 	return b, err
 }
@@ -147,7 +147,7 @@ func (rd *reading) merge(ctx context.Context) error {
 	}
 	rd.broadcast = b
 	rd.complete = len(rd.set) < rd.options.Min && b.Bound == 0
-	rd.trace.Broadcast = Broadcasts{Copy: b.Copy, Read: len(b.Entries), Bound: b.Bound}
+	rd.trace.Broadcast = CopyRead{Copy: b.Of, Read: len(b.Entries), Bound: b.Bound}
 	rd.trace.Beyond, rd.trace.Candidates = b.Bound, nil
 	if len(rd.set) >= rd.options.Min {
 		rd.trace.Beyond = max(b.Bound, rd.set[len(rd.set)-1].Score)

@@ -20,7 +20,7 @@ type Index interface {
 	// and [index.ErrMalformed] a refill helps; after [index.ErrUnknown] the set is deleted
 	// soon, and is missing then. With [index.ErrBehind] there are entries, too: reads walk while
 	// walks are free, for half of WalkTimeout, and otherwise go by the entries.
-	Candidates(ctx context.Context, viewer member.ID) ([]index.Entry, index.Broadcast, error)
+	Candidates(ctx context.Context, viewer member.ID) ([]index.Entry, index.Copy, error)
 }
 
 // Store decides what may be shown. Its methods fail with [contacts.ErrNoMember]
@@ -146,7 +146,7 @@ type reading struct {
 	viewer    contacts.Viewer
 	limit     int
 	set       []index.Entry // highest score first
-	broadcast index.Broadcast
+	broadcast index.Copy
 	isBehind  bool          // there may be others: see [index.ErrBehind]
 	entries   []index.Entry // the candidates, highest score first: those of set, and broadcast members
 	complete  bool          // all contacts that ever uploaded are candidates
