@@ -151,9 +151,9 @@ func visiblePhotosAnd(ctx context.Context, q querier, v Viewer, owner member.ID,
 }
 
 // The statements of [MySQL.VisiblePhotosAnd]. JSON_TABLE is a table that the server makes for each statement, and costs as
-// much as about six branches that read a row of contacts by its key.
+// much as about three branches that read a row of contacts by its key.
 var (
-	visiblePhotosAndPoints = func() (texts [8]string) {
+	visiblePhotosAndPoints = func() (texts [3]string) {
 		for n := range texts {
 			texts[n] = "(" + visiblePhotosWith(", 0") + ")" + strings.Repeat(`
 UNION ALL

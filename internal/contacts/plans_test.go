@@ -163,8 +163,8 @@ func questions(store *contacts.MySQL) []question {
 			_, _, err := store.VisiblePhotosAnd(ctx, v, bigBusy, 10, twelve)
 			return err
 		}},
-		{"VisiblePhotosAnd of few", photoKeys, false, 75*shown + 4, func(ctx context.Context) error {
-			_, _, err := store.VisiblePhotosAnd(ctx, v, bigBusy, 10, twelve[:4])
+		{"VisiblePhotosAnd of few", photoKeys, false, 75*shown + 2, func(ctx context.Context) error {
+			_, _, err := store.VisiblePhotosAnd(ctx, v, bigBusy, 10, twelve[:2])
 			return err
 		}},
 		{"Standings", standingKeys, false, (6 + 6*shown) * len(twelve), func(ctx context.Context) error {
