@@ -208,7 +208,8 @@ func (m *MySQL) readPagesFrom(
 		args = append(args, limit)
 	}
 	if states != nil {
-		branches = append(branches, "\n(SELECT 0, member_id, state FROM broadcast_members FORCE INDEX (PRIMARY) WHERE member_id IN (?"+strings.Repeat(", ?", len(pages)-1)+"))")
+		of := "?" + strings.Repeat(", ?", len(pages)-1)
+		branches = append(branches, "\n(SELECT 0, member_id, state FROM broadcast_members FORCE INDEX (PRIMARY) WHERE member_id IN ("+of+"))")
 		for _, p := range pages {
 			args = append(args, p.Of)
 		}
