@@ -134,7 +134,7 @@ type upToDate struct {
 }
 
 // Candidates implements [recent.Index].
-func (u upToDate) Candidates(ctx context.Context, viewer member.ID) (entries []index.Entry, b index.Broadcast, err error) {
+func (u upToDate) Candidates(ctx context.Context, viewer member.ID) (entries []index.Entry, b index.Copy, err error) {
 	top, err := u.store.TopContacts(ctx, []member.ID{viewer}, u.max)
 	for _, c := range top[viewer] {
 		entries = append(entries, index.Entry{Contact: c.ID, Score: c.LastUpload})

@@ -29,11 +29,11 @@ func (s everybodyMay) Check(string, auth.Scope) (auth.Caller, error) {
 // fixedSet is an index with one set.
 type fixedSet []index.Entry
 
-func (s fixedSet) Candidates(context.Context, member.ID) ([]index.Entry, index.Broadcast, error) {
+func (s fixedSet) Candidates(context.Context, member.ID) ([]index.Entry, index.Copy, error) {
 	if s == nil {
-		return nil, index.Broadcast{}, index.ErrMissing
+		return nil, index.Copy{}, index.ErrMissing
 	}
-	return s, index.Broadcast{}, nil
+	return s, index.Copy{}, nil
 }
 
 type noHints struct{}
@@ -189,10 +189,10 @@ func TestAnExplanationTellsOfTheWalk(t *testing.T) {
 type broadcastSet struct {
 	fixedSet
 
-	broadcast index.Broadcast
+	broadcast index.Copy
 }
 
-func (s broadcastSet) Candidates(context.Context, member.ID) ([]index.Entry, index.Broadcast, error) {
+func (s broadcastSet) Candidates(context.Context, member.ID) ([]index.Entry, index.Copy, error) {
 	return s.fixedSet, s.broadcast, nil
 }
 
@@ -204,13 +204,13 @@ func TestAnExplanationTellsOfBroadcastMembers(t *testing.T) {
 	m.AddPhoto(9900, 99, "p", contacts.Public, 1100)
 	m.SetLastUpload(99, 1100)
 	m.SetContact(12345, 99, false, false)
-	set := broadcastSet{fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}, index.Broadcast{
-		Copy: member.Copies[0], Entries: []index.Entry{{Contact: 99, Score: 1100}, {Contact: 98, Score: 950}}, Bound: 940,
+	set := broadcastSet{fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}, index.Copy{
+		Of: member.Copies[0], Entries: []index.Entry{{Contact: 98, Score: 1150}, {Contact: 99, Score: 1100}}, Bound: 940,
 	}}
 	got := explanation(t, explain(t, auth.Admin, m, set))
 	for _, want := range []string{
 		`{"contact_id":"99","in_set":false,"broadcast":true,"score":1100,"newest_visible":{"id":"9900","date_upload":1100},"verdict":"chosen"`,
-		`{"contact_id":"98","in_set":false,"broadcast":true,"score":950,"newest_visible":null,"verdict":"not a contact"`,
+		`{"contact_id":"98","in_set":false,"broadcast":true,"score":1150,"newest_visible":null,"verdict":"not a contact"`,
 		`"proof":"next","bound":1000,"broadcast":{"read":2,"bound":940},"walk":null`,
 	} {
 		if !strings.Contains(got, want) {

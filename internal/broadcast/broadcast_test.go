@@ -530,6 +530,16 @@ func TestMySQLAnswersAsMemory(t *testing.T) {
 	if !slices.Equal(related, []member.ID{star, 2001}) {
 		t.Errorf("contacts %v", related)
 	}
+	of := []contacts.FollowerPage{{Of: 2001}, {Of: 2002}, {Of: 2002, After: 1}, {Of: 2003}}
+	pages, states, err := g.store.FollowerPagesAnd(t.Context(), of, 3)
+	all, err2 := g.store.FollowerPages(t.Context(), of, 3)
+	if err != nil || err2 != nil || len(all[0]) == 0 {
+		t.Fatal(all, err, err2)
+	}
+	all[0] = nil
+	if fmt.Sprint(pages) != fmt.Sprint(all) || fmt.Sprint(states) != "map[2001:broadcast 2002:leaving]" {
+		t.Errorf("pages %v, want %v; states %v", pages, all, states)
+	}
 	if err := g.store.ChangeBroadcast(t.Context(), 2001, contacts.Broadcast{State: contacts.Joined, Change: 6}, contacts.Broadcast{}); err != nil {
 		t.Error(err)
 	}

@@ -196,7 +196,7 @@ func TestReadsWhileMembersCross(t *testing.T) {
 		})
 	}
 	var reading sync.WaitGroup
-	over, given := time.Now().Add(15*time.Second), time.Now().Add(5*time.Minute)
+	over, given := time.Now().Add(10*time.Second), time.Now().Add(5*time.Minute)
 	// goesOn until some have joined and some have left, however long the tasks of that take here.
 	goesOn := func() bool {
 		if wanted > 0 {

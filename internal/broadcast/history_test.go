@@ -359,11 +359,11 @@ type smallPages struct {
 	page int
 }
 
-func (x smallPages) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Broadcast, error) {
+func (x smallPages) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Copy, error) {
 	set, b, err := x.Memory.Candidates(ctx, user)
 	cut(&b, x.page)
 	if more := b.More; more != nil {
-		b.More = func(ctx context.Context, above uint64) index.Broadcast {
+		b.More = func(ctx context.Context, above uint64) index.Copy {
 			b := more(ctx, above)
 			cut(&b, x.page+3)
 			return b
@@ -373,7 +373,7 @@ func (x smallPages) Candidates(ctx context.Context, user member.ID) ([]index.Ent
 }
 
 // cut leaves the first n.
-func cut(b *index.Broadcast, n int) {
+func cut(b *index.Copy, n int) {
 	if len(b.Entries) > n {
 		b.Entries, b.Bound = b.Entries[:n], b.Entries[n].Score
 	}
@@ -382,9 +382,9 @@ func cut(b *index.Broadcast, n int) {
 // withoutCopies forgets what the copies say.
 type withoutCopies struct{ *indextest.Memory }
 
-func (x withoutCopies) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Broadcast, error) {
+func (x withoutCopies) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Copy, error) {
 	set, b, err := x.Memory.Candidates(ctx, user)
-	return set, index.Broadcast{Copy: b.Copy}, err
+	return set, index.Copy{Of: b.Of}, err
 }
 
 // play plays a history, and returns the first answer that is wrong.

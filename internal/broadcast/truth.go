@@ -20,7 +20,6 @@ type siteStore interface {
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
 	Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error)
-	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
 	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
 	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
 	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
@@ -31,6 +30,7 @@ type siteStore interface {
 type memberStore interface {
 	Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Broadcast, error)
 	AnyBroadcast(ctx context.Context) (bool, error)
+	FollowerPagesAnd(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, map[member.ID]contacts.BroadcastState, error)
 	BroadcastUploads(ctx context.Context) (list []contacts.Contact, some bool, err error)
 	ChangeBroadcast(ctx context.Context, id member.ID, was, to contacts.Broadcast) error
 	HasFollowers(ctx context.Context, id member.ID, n int) (bool, error)
@@ -114,33 +114,14 @@ func (t Truth) Existing(ctx context.Context, ids []member.ID) (map[member.ID]boo
 	return found, err
 }
 
-// FollowerPages is as that of the store.
+// FollowerPages returns pages of the followers of members, as [contacts.MySQL.FollowerPages] does.
 func (t Truth) FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error) {
-	ids := make([]member.ID, len(pages))
-	for i, p := range pages {
-		ids[i] = p.Of
-	}
-	states, err := t.Broadcasts(ctx, ids)
+	found, states, err := t.FollowerPagesAnd(ctx, pages, limit)
 	if err != nil {
 		return nil, err
 	}
-	var asked []contacts.FollowerPage
-	for _, p := range pages {
-		if states[p.Of].State != contacts.Joined {
-			asked = append(asked, p)
-		}
-	}
-	lists, err := t.Store.FollowerPages(ctx, asked, limit)
-	if err != nil {
-		return nil, err
-	}
-	found := make([][]member.ID, len(pages))
 	for i, p := range pages {
-		state := states[p.Of].State
-		if state != contacts.Joined {
-			found[i], lists = lists[0], lists[1:]
-		}
-		if state != contacts.NoMember {
+		if states[p.Of] != contacts.NoMember {
 			found[i] = withCopies(found[i], p.After, limit)
 		}
 	}

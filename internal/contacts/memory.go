@@ -193,13 +193,36 @@ func (m *Memory) FollowerPages(ctx context.Context, pages []FollowerPage, limit 
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+	return m.followerPages(pages, limit), nil
+}
+
+func (m *Memory) followerPages(pages []FollowerPage, limit int) [][]member.ID {
 	found := make([][]member.ID, len(pages))
 	for i, p := range pages {
 		ids := slices.Sorted(maps.Keys(m.followers[p.Of]))
 		ids = slices.DeleteFunc(ids, func(id member.ID) bool { return id <= p.After })
 		found[i] = first(ids, limit)
 	}
-	return found, nil
+	return found
+}
+
+// FollowerPagesAnd does what [MySQL.FollowerPagesAnd] does.
+func (m *Memory) FollowerPagesAnd(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, map[member.ID]BroadcastState, error) {
+	if err := ended(ctx, "reading followers"); err != nil {
+		return nil, nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	found, states := m.followerPages(pages, limit), make(map[member.ID]BroadcastState)
+	for i, p := range pages {
+		if b, isOne := m.broadcast[p.Of]; isOne {
+			states[p.Of] = b.State
+			if b.State == Joined {
+				found[i] = nil
+			}
+		}
+	}
+	return found, states, nil
 }
 
 // VisiblePhotos does what [MySQL.VisiblePhotos] does.

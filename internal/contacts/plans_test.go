@@ -163,6 +163,10 @@ func questions(store *contacts.MySQL) []question {
 			_, _, err := store.VisiblePhotosAnd(ctx, v, bigBusy, 10, twelve)
 			return err
 		}},
+		{"VisiblePhotosAnd of few", photoKeys, false, 75*shown + 2, func(ctx context.Context) error {
+			_, _, err := store.VisiblePhotosAnd(ctx, v, bigBusy, 10, twelve[:2])
+			return err
+		}},
 		{"Standings", standingKeys, false, (6 + 6*shown) * len(twelve), func(ctx context.Context) error {
 			_, err := store.Standings(ctx, v, twelve)
 			return err
@@ -205,6 +209,10 @@ func questions(store *contacts.MySQL) []question {
 		}},
 		{"FollowerPages", map[string]string{"contacts": "followers"}, false, 300, followers(store)},
 		{"FollowerPages by no name", map[string]string{"contacts": "followers"}, false, 400, followers(store.Unhinted())},
+		{"FollowerPagesAnd", map[string]string{"contacts": "followers", "broadcast_members": "PRIMARY"}, false, 310, func(ctx context.Context) error {
+			_, _, err := store.FollowerPagesAnd(ctx, []contacts.FollowerPage{{Of: bigViewer, After: 5000}, {Of: bigOwner}}, 100)
+			return err
+		}},
 		{"HasFollowers", map[string]string{"contacts": "followers"}, false, 120, func(ctx context.Context) error {
 			_, err := store.HasFollowers(ctx, bigOwner, 100)
 			return err

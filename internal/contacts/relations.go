@@ -135,12 +135,25 @@ const maxPages = 64
 // the last id received; an empty page is the end. It takes one statement for every 64
 // pages.
 func (m *MySQL) FollowerPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, error) {
+	return m.followerPages(ctx, pages, limit, nil)
+}
+
+// FollowerPagesAnd is [MySQL.FollowerPages], which also returns which of the members are broadcast members, as they are at the
+// instant of their pages. The pages of those that are [Joined] are empty, and not read.
+func (m *MySQL) FollowerPagesAnd(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, map[member.ID]BroadcastState, error) {
+	states := make(map[member.ID]BroadcastState)
+	found, err := m.followerPages(ctx, pages, limit, states)
+	return found, states, err
+}
+
+// followerPages reads pages, and states if not nil.
+func (m *MySQL) followerPages(ctx context.Context, pages []FollowerPage, limit int, states map[member.ID]BroadcastState) ([][]member.ID, error) {
 	if limit <= 0 {
 		return make([][]member.ID, len(pages)), nil
 	}
 	found := make([][]member.ID, 0, len(pages))
 	for some := range slices.Chunk(pages, maxPages) {
-		list, err := m.readPages(ctx, some, limit)
+		list, err := m.readPages(ctx, some, limit, states)
 		if err != nil {
 			return nil, err
 		}
@@ -160,35 +173,59 @@ func (m *MySQL) FollowerPages(ctx context.Context, pages []FollowerPage, limit i
 // key, all contacts of one member, or the first entries of an index that serves both
 // condition and order. TestPlansAndCosts holds them to it.
 const (
-	fromFollowers   = "FROM contacts FORCE INDEX (followers)\nWHERE contact_id = ? AND user_id > ?\nORDER BY user_id"
-	fromAnyContacts = "FROM contacts\nWHERE contact_id IN (?, 0) AND user_id > ?\nORDER BY contact_id, user_id"
+	fromFollowers   = "FROM contacts FORCE INDEX (followers)\nWHERE contact_id = ? AND user_id > ?%s\nORDER BY user_id"
+	fromAnyContacts = "FROM contacts\nWHERE contact_id IN (?, 0) AND user_id > ?%s\nORDER BY contact_id, user_id"
+	// A server that takes a table of ours for empty reads all of it, unless the key is named.
+	notJoined = "\nAND NOT EXISTS (SELECT 1 FROM broadcast_members FORCE INDEX (PRIMARY) WHERE member_id = ? AND state = 'broadcast')"
 )
 
-func (m *MySQL) readPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, error) {
+func (m *MySQL) readPages(ctx context.Context, pages []FollowerPage, limit int, states map[member.ID]BroadcastState) ([][]member.ID, error) {
 	if !m.unhinted.Load() {
-		found, err := m.readPagesFrom(ctx, pages, limit, fromFollowers)
+		found, err := m.readPagesFrom(ctx, pages, limit, fromFollowers, states)
 		if !mysql.IsNoSuchKey(err) {
 			return found, err
 		}
 		m.unhinted.Store(true)
 	}
-	return m.readPagesFrom(ctx, pages, limit, fromAnyContacts)
+	return m.readPagesFrom(ctx, pages, limit, fromAnyContacts, states)
 }
 
-func (m *MySQL) readPagesFrom(ctx context.Context, pages []FollowerPage, limit int, from string) ([][]member.ID, error) {
-	branches := make([]string, len(pages))
-	args := make([]any, 0, 3*len(pages))
+func (m *MySQL) readPagesFrom(
+	ctx context.Context, pages []FollowerPage, limit int, from string, states map[member.ID]BroadcastState,
+) ([][]member.ID, error) {
+	branches := make([]string, len(pages), len(pages)+1)
+	args := make([]any, 0, 5*len(pages))
+	condition := ""
+	if states != nil {
+		condition = notJoined
+	}
 	for i, p := range pages {
-		branches[i] = fmt.Sprintf("\n(SELECT %d, user_id %s LIMIT ?)", i, from)
-		args = append(args, p.Of, p.After, limit)
+		branches[i] = fmt.Sprintf("\n(SELECT %d, user_id, '' "+from+" LIMIT ?)", i, condition)
+		args = append(args, p.Of, p.After)
+		if states != nil {
+			args = append(args, p.Of)
+		}
+		args = append(args, limit)
+	}
+	if states != nil {
+		of := "?" + strings.Repeat(", ?", len(pages)-1)
+		branches = append(branches, "\n(SELECT 0, member_id, state FROM broadcast_members FORCE INDEX (PRIMARY) WHERE member_id IN ("+of+"))")
+		for _, p := range pages {
+			args = append(args, p.Of)
+		}
 	}
 	found := make([][]member.ID, len(pages))
 	var page number // outside, as they escape
 	var follower member.ID
+	var state BroadcastState
 	what := fmt.Sprintf("reading the followers of %d members", len(pages))
 	err := each(ctx, m.db, what, func(rows *sql.Rows) error {
-		if err := rows.Scan(&page, (*number)(&follower)); err != nil {
+		if err := rows.Scan(&page, (*number)(&follower), &state); err != nil {
 			return err
+		}
+		if state != NoMember {
+			states[follower] = state
+			return nil
 		}
 		found[page] = append(found[page], follower)
 		return nil

@@ -177,8 +177,8 @@ func (s lingeringStore) Walk(ctx context.Context, v contacts.Viewer, limit int) 
 
 type noIndex struct{}
 
-func (noIndex) Candidates(context.Context, member.ID) ([]index.Entry, index.Broadcast, error) {
-	return nil, index.Broadcast{}, fmt.Errorf("candidates: %w", index.ErrMissing)
+func (noIndex) Candidates(context.Context, member.ID) ([]index.Entry, index.Copy, error) {
+	return nil, index.Copy{}, fmt.Errorf("candidates: %w", index.ErrMissing)
 }
 
 // checkPearl makes sure that both sources show the pearl, or both do not, and

@@ -162,7 +162,7 @@ func (x actingIndex) Add(ctx context.Context, additions []index.Addition) (missi
 	return missing, failed
 }
 
-func (x actingIndex) Candidates(ctx context.Context, user member.ID) (_ []index.Entry, b index.Broadcast, err error) {
+func (x actingIndex) Candidates(ctx context.Context, user member.ID) (_ []index.Entry, b index.Copy, err error) {
 	entries, err := acting(ctx, "Candidates", false, func() (entries []index.Entry, err error) {
 		if r, ok := ctx.Value(requestKey{}).(*request); ok && r.fault != nil {
 			return nil, fmt.Errorf("candidates of %s: %w", user, r.fault)

@@ -44,6 +44,19 @@ func (s broadcastStore) Broadcasts(ctx context.Context, ids []member.ID) (map[me
 	return acting(ctx, "Broadcasts", false, func() (map[member.ID]contacts.Broadcast, error) { return s.store.Broadcasts(ctx, ids) })
 }
 
+type pagesAnd struct {
+	pages  [][]member.ID
+	states map[member.ID]contacts.BroadcastState
+}
+
+func (s broadcastStore) FollowerPagesAnd(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, map[member.ID]contacts.BroadcastState, error) {
+	found, err := acting(ctx, "FollowerPages", false, func() (f pagesAnd, err error) {
+		f.pages, f.states, err = s.store.FollowerPagesAnd(ctx, pages, limit)
+		return f, err
+	})
+	return found.pages, found.states, err
+}
+
 func (s broadcastStore) AnyBroadcast(ctx context.Context) (bool, error) {
 	return acting(ctx, "AnyBroadcast", false, func() (bool, error) { return s.store.AnyBroadcast(ctx) })
 }
@@ -93,16 +106,16 @@ func (s stoppingTruth) FollowerPages(ctx context.Context, pages []contacts.Follo
 }
 
 // proposedBroadcasts is what a read gets of a copy.
-func (s *stage) proposedBroadcasts(ctx context.Context, b index.Broadcast) index.Broadcast {
+func (s *stage) proposedBroadcasts(ctx context.Context, b index.Copy) index.Copy {
 	if s.forgetsCopy {
-		return index.Broadcast{}
+		return index.Copy{}
 	}
 	b = s.cut(b, s.page)
 	if more := b.More; more != nil {
-		b.More = func(_ context.Context, above uint64) index.Broadcast {
-			got, err := acting(ctx, "More", false, func() (index.Broadcast, error) { return more(ctx, above), nil })
+		b.More = func(_ context.Context, above uint64) index.Copy {
+			got, err := acting(ctx, "More", false, func() (index.Copy, error) { return more(ctx, above), nil })
 			if err != nil {
-				return index.Broadcast{Copy: b.Copy, Err: err}
+				return index.Copy{Of: b.Of, Err: err}
 			}
 			return s.cut(got, s.page+2)
 		}
@@ -111,7 +124,7 @@ func (s *stage) proposedBroadcasts(ctx context.Context, b index.Broadcast) index
 }
 
 // cut leaves the first n.
-func (s *stage) cut(b index.Broadcast, n int) index.Broadcast {
+func (s *stage) cut(b index.Copy, n int) index.Copy {
 	if len(b.Entries) > n {
 		b.Entries, b.Bound = b.Entries[:n], b.Entries[n].Score
 	}

@@ -63,7 +63,7 @@ func (x *plainIndex) keeps(r rule) bool { return x.without != r }
 
 func (x *plainIndex) Settings() index.Settings { return x.settings }
 
-func (x *plainIndex) Candidates(_ context.Context, user member.ID) (_ []index.Entry, b index.Broadcast, err error) {
+func (x *plainIndex) Candidates(_ context.Context, user member.ID) (_ []index.Entry, b index.Copy, err error) {
 	if len(x.sets[user]) == 0 {
 		return nil, b, fmt.Errorf("candidates of %s: %w", user, index.ErrMissing)
 	}
@@ -75,7 +75,7 @@ func (x *plainIndex) Candidates(_ context.Context, user member.ID) (_ []index.En
 	if len(page) == 0 {
 		err = index.ErrMissing
 	}
-	return list, index.NewBroadcast(of, page, err), nil
+	return list, index.NewCopy(of, page, err), nil
 }
 
 func (x *plainIndex) Look(_ context.Context, users []member.ID) []index.Set {

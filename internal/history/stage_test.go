@@ -139,7 +139,7 @@ type proposing struct {
 	*stage
 }
 
-func (p proposing) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Broadcast, error) {
+func (p proposing) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Copy, error) {
 	entries, b, err := p.Index.Candidates(ctx, user)
 	if err == nil && p.propose != nil {
 		entries = p.propose(entries)

@@ -50,10 +50,10 @@ func same[T any](what string, ask func(forgetful) T, t twins) T {
 
 func (t twins) Settings() index.Settings { return t.one.Settings() }
 
-func (t twins) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Broadcast, error) {
+func (t twins) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Copy, error) {
 	type found struct {
 		entries   []index.Entry
-		broadcast index.Broadcast
+		broadcast index.Copy
 	}
 	f, err := both("candidates", func(x forgetful) (f found, err error) {
 		f.entries, f.broadcast, err = x.Candidates(ctx, user)

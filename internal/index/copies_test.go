@@ -2,11 +2,15 @@ package index_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/clustertest"
@@ -111,4 +115,131 @@ func TestCopiesInACluster(t *testing.T) {
 	if set, b, err := ix.Candidates(ctx, user); err != nil || len(set) != 1 || !errors.Is(b.Err, index.ErrUnavailable) || len(b.Entries) > 0 || b.IsBehind {
 		t.Errorf("%v, %+v, %v, want a copy that is away", set, b, err)
 	}
+}
+
+// TestACopyIsKnownByItsVersion: whatever happens to a copy, an index that has read it before says of it what one says that never
+// did, and asks for no members while it is the same.
+func TestACopyIsKnownByItsVersion(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, &redis.Options{Addr: servertest.Redis(t).Addr(), Network: "unix"}, index.Options{})
+	reads, forgets := index.New(b.client, index.Options{Settings: b.Settings()}), index.New(b.client, index.Options{Settings: b.Settings()})
+	rapid.Check(t, func(rt *rapid.T) {
+		if err := b.client.FlushDB(t.Context()).Err(); err != nil {
+			rt.Fatal(err)
+		}
+		reads.ForgetCopies()
+		c := &copyMachine{T: rt, reads: reads, writes: b.Index, forgets: forgets, client: b.client, of: index.CopyFor(user)}
+		c.refill(rt, user, []index.Entry{{Contact: 7, Score: 70}})
+		c.refillCopy(rt)
+		rt.Repeat(map[string]func(*rapid.T){
+			"":         c.compare,
+			"add":      c.add,
+			"refill":   c.refillCopy,
+			"mend":     c.mend,
+			"nobody":   func(t *rapid.T) { c.refill(t, c.of, nil) },
+			"is lost":  func(*rapid.T) { c.client.Del(c.Context(), index.UserKey(c.of)) },
+			"is none":  func(*rapid.T) { c.client.Set(c.Context(), index.UserKey(c.of), "no set", 0) },
+			"deep":     func(*rapid.T) { c.deep = !c.deep },
+			"as it is": func(*rapid.T) {},
+		})
+	})
+}
+
+// copyMachine has an index that reads a copy of the broadcast set again and again, one that writes it, and one that reads it anew.
+type copyMachine struct {
+	*rapid.T
+	reads, writes, forgets *index.Index
+	client                 *redis.Client
+	of                     member.ID
+	deep                   bool // reads need more
+}
+
+// someBroadcast draws a broadcast member, of some more than a first page has.
+func someBroadcast(t *rapid.T) index.Entry {
+	return index.Entry{Contact: member.ID(rapid.IntRange(1000, 1040).Draw(t, "member")), Score: rapid.Uint64Range(1, 100).Draw(t, "score")}
+}
+
+func (c *copyMachine) add(t *rapid.T) {
+	missing, failed := c.writes.Add(c.Context(), []index.Addition{{Member: c.of, Entry: someBroadcast(t)}})
+	if len(failed) > 0 {
+		t.Fatal(missing, failed)
+	}
+}
+
+// refill is about a user's set, of which all that is left out is taken out.
+func (c *copyMachine) refill(t *rapid.T, user member.ID, entries []index.Entry) {
+	u := c.writes.Begin(c.Context(), []member.ID{user})[0]
+	change := index.Change{Update: u, WithRefill: true, Refill: entries}
+	for _, e := range u.Members {
+		if !slices.ContainsFunc(entries, func(f index.Entry) bool { return f.Contact == e.Contact }) {
+			change.Remove = append(change.Remove, e.Contact)
+		}
+	}
+	if r := c.writes.Apply(c.Context(), []index.Change{change})[0]; u.Err != nil || r.Err != nil || r.Outcome != index.Applied {
+		t.Fatal(u.Err, r)
+	}
+}
+
+func (c *copyMachine) refillCopy(t *rapid.T) {
+	entries := rapid.SliceOfNDistinct(rapid.Custom(someBroadcast), 0, 41, func(e index.Entry) member.ID { return e.Contact }).Draw(t, "entries")
+	c.refill(t, c.of, append(entries, index.Entry{Contact: c.of, Score: 1}))
+}
+
+// mend lowers a score.
+func (c *copyMachine) mend(t *rapid.T) {
+	u := c.writes.Begin(c.Context(), []member.ID{c.of})[0]
+	if len(u.Members) < 2 {
+		t.Skip("it has no members")
+	}
+	e := rapid.SampledFrom(u.Members[1:]).Draw(t, "member")
+	change := index.Change{Update: u, WithRefill: true, Refill: []index.Entry{{Contact: c.of, Score: 1}}}
+	change.Correct = []index.Correction{{Contact: e.Contact, Seen: e.Score, Score: rapid.Uint64Range(1, e.Score).Draw(t, "lower")}}
+	if r := c.writes.Apply(c.Context(), []index.Change{change})[0]; r.Err != nil || r.Outcome != index.Applied {
+		t.Fatal(r)
+	}
+}
+
+func (c *copyMachine) compare(t *rapid.T) {
+	c.forgets.ForgetCopies()
+	got, want := c.seen(t, c.reads), c.seen(t, c.forgets)
+	if got != want {
+		t.Fatalf("the copy is said to be\n%s\nand is\n%s", got, want)
+	}
+	before := c.calls(t, "zrevrange")
+	if again := c.seen(t, c.reads); again != want {
+		t.Fatalf("the second time it is said to be\n%s\nand is\n%s", again, want)
+	}
+	// The viewer's set, and without a copy that has a version twice the copy.
+	if n := c.calls(t, "zrevrange") - before; n != 1 && want[0] == '{' {
+		t.Fatalf("the copy was known, and %d sets were read", n)
+	}
+}
+
+// seen is what an index says of the copy.
+func (c *copyMachine) seen(t *rapid.T, ix *index.Index) string {
+	_, b, err := ix.Candidates(c.Context(), user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Err != nil {
+		return b.Err.Error()
+	}
+	more := index.Copy{}
+	if c.deep {
+		more = b.More(c.Context(), 5)
+	}
+	return fmt.Sprint(index.Entry{Contact: b.Of}, b.Entries, b.Bound, more.Entries, more.Bound, more.Err)
+}
+
+// calls returns how often the server ran a command.
+func (c *copyMachine) calls(t *rapid.T, command string) (n int) {
+	stats, err := c.client.Info(c.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, rest, ok := strings.Cut(stats, "cmdstat_"+command+":calls="); ok {
+		number, _, _ := strings.Cut(rest, ",")
+		n, _ = strconv.Atoi(number)
+	}
+	return n
 }

@@ -14,3 +14,6 @@ func init() { //nolint:gochecknoinits // before any test runs
 func (ix *Index) Observe(op string, start time.Time, err error) {
 	ix.observe(operation(op), start, err)
 }
+
+// ForgetCopies has the index read the copies of the broadcast set again.
+func (ix *Index) ForgetCopies() { ix.copies = &copies{} }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -45,13 +43,14 @@ type Index struct {
 	*redisnodes.Nodes
 
 	options Options
+	copies  *copies
 }
 
 // New returns an index over c, a [redis.Client] or a [redis.ClusterClient], which the
 // caller closes. It adds hooks to c, and does not connect.
 func New(c redis.UniversalClient, o Options) *Index {
 	o.GuardLife = cmp.Or(o.GuardLife, 30*time.Second)
-	ix := &Index{options: o}
+	ix := &Index{options: o, copies: &copies{}}
 	ix.Nodes = redisnodes.New(c, redisnodes.Options{
 		Now: o.Now, Stamp: o.Settings.stamp(), Pattern: "*" + userKeyPrefix + "*", Owns: isOwn,
 		Script: probeScript, ScriptKeys: probeKeys, ScriptArgs: []any{probeTTL.Milliseconds()},
@@ -64,77 +63,48 @@ func New(c redis.UniversalClient, o Options) *Index {
 func (ix *Index) Unprolonged() *Index {
 	o := ix.options
 	o.SetLife = 0
-	return &Index{ix.Nodes, o}
+	return &Index{ix.Nodes, o, ix.copies}
 }
 
 // Settings returns the settings of the index.
 func (ix *Index) Settings() Settings { return ix.options.Settings }
 
-// Broadcast is what a copy of the broadcast set says: the broadcast members that uploaded last,
-// contacts of the viewer or not.
-type Broadcast struct {
-	Copy    member.ID
-	Entries []Entry // the most recent upload first, at most broadcastPage
-	// Bound is at least the score of each member that is not among Entries; 0: there is none.
-	Bound uint64
-	// Err is why nothing is known of them: [ErrMissing] also where there are none.
-	Err error
-	// IsBehind says that the copy may lack what is not written yet, as [ErrBehind] says of a set.
-	IsBehind bool
-	// More returns those whose score is above one, but the first some hundreds, by a further round trip. Nil: it cannot.
-	More func(ctx context.Context, above uint64) Broadcast
-}
-
-// How many broadcast members a read gets, at first and when it needs more. Each may cost it a look at a row of
-// contacts.
-const (
-	broadcastPage = 32
-	deepPage      = 512
-)
-
-// CopyFor returns the copy of the broadcast set that reads of a member take: one that lies near the
-// member's own set in a cluster.
-func CopyFor(user member.ID) member.ID {
-	return member.Copies[redisnodes.SlotOf(UserKey(user))*len(member.Copies)/redisnodes.SlotCount]
-}
-
 // Candidates returns the entries of a member's set, the most recent upload first, and the first
-// broadcast members, in one round trip. It fails with [ErrMissing] when there is no set, and with [ErrUnknown]
+// broadcast members, in one round trip, or in two where their copy is not what was known of it. It fails with [ErrMissing] when there is no set, and with [ErrUnknown]
 // when the set may be old. With [ErrBehind] it returns entries as well.
 //
-// The copy is read before the set, so that a member that ceases to be a broadcast member is seen in one of the two.
-func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, b Broadcast, err error) {
+// The copy may be a moment older or younger than the set; package broadcast says why that does not matter.
+func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, b Copy, err error) {
 	defer func(start time.Time) { ix.observe(opCandidates, start, err) }(time.Now())
-	b.Copy = CopyFor(user)
-	key, copied, what := UserKey(user), UserKey(b.Copy), "candidates of "+user.String()
+	b.Of = CopyFor(user)
+	key, copied, what := UserKey(user), UserKey(b.Of), "candidates of "+user.String()
 	state, err := ix.State(ctx, key)
 	if state == redisnodes.Away {
 		return nil, b, fmt.Errorf("%s: %w", what, err)
 	}
 	// A node that is away is not asked: it may answer a moment before it is known to be back, and lack what waited for it.
-	ofCopy, pageErr := ix.State(ctx, copied)
-	first := redis.NewZSliceCmd(ctx, "zrevrange", copied, 0, broadcastPage, "withscores")
+	ofCopy, copyErr := ix.State(ctx, copied)
 	members := redis.NewZSliceCmd(ctx, "zrevrange", key, 0, ix.options.Settings.Max-1, "withscores")
 	var commands []*redisnodes.Command
+	var look copyLook
 	if ofCopy != redisnodes.Away {
-		commands = append(commands, redisnodes.NewCommand(copied, first))
+		look = ix.lookAt(ctx, b.Of)
+		commands = append(commands, look.commands...)
 	}
 	commands = append(commands, redisnodes.NewCommand(key, members))
 	if ix.options.SetLife > 0 {
 		commands = append(commands, redisnodes.NewCommand(key, redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds())))
 	}
 	ix.Read(ctx, commands, false)
-	entries, err := entriesOf(ctx, what, members)
+	entries, err := entriesOf(ctx, what, user, members)
 	if err != nil {
 		return nil, b, err
 	}
-	var page []Entry
+	b.Err = copyErr
 	if ofCopy != redisnodes.Away {
-		page, pageErr = entriesOf(ctx, "broadcast members", first)
+		b = ix.broadcastOf(ctx, look)
 	}
-	b = NewBroadcast(b.Copy, page, pageErr)
 	b.IsBehind = isBehind(ofCopy)
-	b.More = func(ctx context.Context, above uint64) Broadcast { return ix.moreBroadcasts(ctx, b.Copy, above) }
 	if isBehind(state) {
 		return entries, b, fmt.Errorf("%s: %w", what, ErrBehind)
 	}
@@ -144,40 +114,8 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, b B
 // isBehind reports whether a node may lack what is written to others.
 func isBehind(s redisnodes.State) bool { return s == redisnodes.Behind || s == redisnodes.Refusing }
 
-// moreBroadcasts is [Broadcast.More].
-func (ix *Index) moreBroadcasts(ctx context.Context, of member.ID, above uint64) Broadcast {
-	key := UserKey(of)
-	if state, err := ix.State(ctx, key); isBehind(state) || state == redisnodes.Away {
-		return Broadcast{Copy: of, Err: cmp.Or(err, ErrBehind)}
-	}
-	scored := redis.NewZSliceCmd(ctx, "zrevrangebyscore", key, "+inf", "("+strconv.FormatUint(above, 10), "withscores", "limit", 0, deepPage+1)
-	ix.Read(ctx, []*redisnodes.Command{redisnodes.NewCommand(key, scored)}, false)
-	entries, err := entriesOf(ctx, "broadcast members", scored)
-	return MoreBroadcasts(of, above, entries, err)
-}
-
-// MoreBroadcasts returns what a copy says whose entries above a score were read, one more than are wanted, the most recent upload first.
-func MoreBroadcasts(of member.ID, above uint64, entries []Entry, err error) Broadcast {
-	b := Broadcast{Copy: of, Entries: entries, Bound: above, Err: err}
-	if len(entries) > deepPage {
-		b.Entries, b.Bound = entries[:deepPage], entries[deepPage].Score
-	}
-	return b
-}
-
-// NewBroadcast returns what a copy says whose first entries were read, one more than a page, the most
-// recent upload first. The last member of a copy is the copy itself.
-func NewBroadcast(of member.ID, entries []Entry, err error) Broadcast {
-	b := Broadcast{Copy: of, Entries: entries, Err: err}
-	if len(entries) > broadcastPage && entries[broadcastPage].Contact != of {
-		b.Entries, b.Bound = entries[:broadcastPage], entries[broadcastPage].Score
-	}
-	b.Entries = slices.DeleteFunc(b.Entries, func(e Entry) bool { return e.Contact == of })
-	return b
-}
-
-// entriesOf returns the entries that a command has read.
-func entriesOf(ctx context.Context, what string, members *redis.ZSliceCmd) ([]Entry, error) {
+// entriesOf returns the entries of a user's set that a command has read.
+func entriesOf(ctx context.Context, what string, user member.ID, members *redis.ZSliceCmd) ([]Entry, error) {
 	switch err := members.Err(); {
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return nil, fmt.Errorf("%s: %w: the key is no sorted set", what, ErrMalformed)
@@ -188,7 +126,7 @@ func entriesOf(ctx context.Context, what string, members *redis.ZSliceCmd) ([]En
 	}
 	entries := make([]Entry, 0, len(members.Val()))
 	for _, z := range members.Val() {
-		e, err := parseEntry(z)
+		e, err := parseEntry(user, z)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
@@ -198,12 +136,15 @@ func entriesOf(ctx context.Context, what string, members *redis.ZSliceCmd) ([]En
 }
 
 // parseEntry accepts only what activityd writes: whole seconds. Beyond 2^53 a
-// score would not be the number that was written.
-func parseEntry(z redis.Z) (Entry, error) {
+// score would not be the number that was written. The score of a copy in itself is its version, and stands for [ownScore].
+func parseEntry(user member.ID, z redis.Z) (Entry, error) {
 	name, _ := z.Member.(string)
 	id, err := member.Parse(name)
 	if err != nil {
 		return Entry{}, fmt.Errorf("%w: member: %w", ErrMalformed, err)
+	}
+	if id == user && id.IsCopy() {
+		return Entry{Contact: id, Score: ownScore}, nil
 	}
 	if !(z.Score >= 0 && z.Score <= 1<<53) || z.Score != math.Trunc(z.Score) {
 		return Entry{}, fmt.Errorf("%w: member %s has score %g", ErrMalformed, name, z.Score)

@@ -58,7 +58,7 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) []Set {
 func setOf(user member.ID, members []redis.Z, size int64) Set {
 	s := Set{Member: user, Known: size > 0, Size: int(size)}
 	for _, z := range members {
-		if e, err := parseEntry(z); err == nil {
+		if e, err := parseEntry(user, z); err == nil {
 			s.Members = append(s.Members, e)
 		} else {
 			s.Foreign++

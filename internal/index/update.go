@@ -258,7 +258,7 @@ func parseUpdate(user member.ID, reply redisnodes.Reply) (Update, error) {
 		if err != nil {
 			return Update{}, fmt.Errorf("score of %.100q: %w", name, err)
 		}
-		if e, err := parseEntry(redis.Z{Member: name, Score: score}); err != nil {
+		if e, err := parseEntry(user, redis.Z{Member: name, Score: score}); err != nil {
 			u.malformed = append(u.malformed, name)
 		} else {
 			u.Members = append(u.Members, e)
@@ -283,7 +283,9 @@ func parseUpdate(user member.ID, reply redisnodes.Reply) (Update, error) {
 //	ARGV[8]   number of adds
 //	ARGV[9]   number of corrections
 //	ARGV[10]  number of members at Begin
-//	ARGV[11…] removals: score at Begin ("" for no member, "*" for any), contact;
+//	ARGV[11]  the version of a copy of the broadcast set; "": it is none
+//	ARGV[12]  the member whose set it is
+//	ARGV[13…] removals: score at Begin ("" for no member, "*" for any), contact;
 //	          corrections: score at Begin, score, contact;
 //	          refill entries: score, contact;
 //	          adds: score, contact
@@ -293,7 +295,7 @@ local key, guard = KEYS[1], KEYS[2]
 local max, min, life = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local known, removals, refills, adds = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local corrections = tonumber(ARGV[9])
-local first = 11
+local first = 13
 
 if redis.call('GET', guard) ~= ARGV[1] then return 'conflict' end
 local isset = redis.call('TYPE', key).ok == 'zset'
@@ -328,6 +330,7 @@ for i = first, first + 2 * adds - 1, 2 do
   local _, more = add(key, ARGV[i], ARGV[i + 1])
   cut = cut + more
 end
+if ARGV[11] ~= '' then redis.call('ZADD', key, 'XX', ARGV[11], ARGV[12]) end
 if life > 0 then redis.call('PEXPIRE', key, life) end
 return cut
 `)
@@ -368,9 +371,10 @@ func (ix *Index) applyCall(c Change) redisnodes.Call {
 	if c.WithRefill {
 		refills = len(c.Refill)
 	}
-	args := make([]any, 0, 10+2*len(c.malformed)+2*len(c.Remove)+3*len(c.Correct)+2*len(c.Refill)+2*len(c.Add))
+	args := make([]any, 0, 12+2*len(c.malformed)+2*len(c.Remove)+3*len(c.Correct)+2*len(c.Refill)+2*len(c.Add))
 	args = append(args, c.Token, s.Max, s.Min, ix.lifeOf(c.Member).Milliseconds(), c.Known,
-		len(c.malformed)+len(c.Remove), refills, len(c.Add), len(c.Correct), len(c.Members)+len(c.malformed))
+		len(c.malformed)+len(c.Remove), refills, len(c.Add), len(c.Correct), len(c.Members)+len(c.malformed),
+		newVersion(c.Member), uint64(c.Member))
 	for _, name := range c.malformed {
 		args = append(args, "*", name)
 	}
@@ -399,6 +403,9 @@ func (c Change) appendRemovals(args []any) []any {
 	}
 	for _, e := range c.Members {
 		seen[e.Contact.String()] = e.Score
+		if e.Contact == c.Member && e.Contact.IsCopy() { // what is stored is the version
+			seen[e.Contact.String()] = "*"
+		}
 	}
 	for _, id := range c.Remove {
 		name := id.String()

@@ -71,23 +71,23 @@ func TestExplainSaysTheProof(t *testing.T) {
 			"the walk found (1970-01-02 00:00:00) is newer than the last upload (1970-01-01 00:01:00 at most)",
 		},
 		{
-			recent.Trace{Proof: recent.ByNext, Broadcast: recent.Broadcasts{Copy: aCopy, Read: 5}},
+			recent.Trace{Proof: recent.ByNext, Broadcast: recent.CopyRead{Copy: aCopy, Read: 5}},
 			shown,
 			"the score of the next (1970-01-01 01:00:00), and no contact after that uploaded later, broadcast members aside: all of these that ever uploaded were read (5)",
 		},
 		{
-			recent.Trace{Proof: recent.ByNext, Beyond: 7200, Broadcast: recent.Broadcasts{Copy: aCopy, Read: 32, Bound: 7200}},
+			recent.Trace{Proof: recent.ByNext, Beyond: 7200, Broadcast: recent.CopyRead{Copy: aCopy, Read: 32, Bound: 7200}},
 			shown,
 			"the last upload of each broadcast member that was not read (1970-01-01 02:00:00), and no contact after that uploaded later, " +
 				"broadcast members aside: the last of these to upload were read (32), and no other uploaded after 1970-01-01 02:00:00",
 		},
 		{
-			recent.Trace{Proof: recent.ByLowest, Beyond: 120, Broadcast: recent.Broadcasts{Copy: aCopy, Read: 32, Bound: 120}},
+			recent.Trace{Proof: recent.ByLowest, Beyond: 120, Broadcast: recent.CopyRead{Copy: aCopy, Read: 32, Bound: 120}},
 			shown,
 			"all candidates (1970-01-02 00:00:00) is newer than the last upload of each broadcast member that was not read (1970-01-01 00:02:00)",
 		},
 		{
-			recent.Trace{Proof: recent.ByLowest, Beyond: 60, Broadcast: recent.Broadcasts{Copy: aCopy, Read: 32, Bound: 30}},
+			recent.Trace{Proof: recent.ByLowest, Beyond: 60, Broadcast: recent.CopyRead{Copy: aCopy, Read: 32, Bound: 30}},
 			shown,
 			"the lowest score of the set (1970-01-01 00:01:00), and no contact outside of the set uploaded later, broadcast members aside: " +
 				"the last of these to upload were read (32), and no other uploaded after 1970-01-01 00:00:30",

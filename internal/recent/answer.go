@@ -34,15 +34,15 @@ type Answer struct {
 type Trace struct {
 	Candidates []Examined         // the set, and the broadcast members, most recent upload first
 	Beyond     uint64             // unix seconds: no contact that is no candidate uploaded later; 0: there is none, or it is not known
-	Broadcast  Broadcasts         // what was read of broadcast members
+	Broadcast  CopyRead           // what was read of broadcast members
 	Proof      Proof              // why no other contact can have a newer photo
 	WalkReason string             // why the walk was needed, see [SetMissing] and those beside it; "": it was not
 	Walk       contacts.WalkTrace // how far the walk went
 	Steps      []Step             // what took how long, in order
 }
 
-// Broadcasts is what was read of broadcast members. The zero value: there are none, or the read did not come to them.
-type Broadcasts struct {
+// CopyRead is what was read of broadcast members. The zero value: there are none, or the read did not come to them.
+type CopyRead struct {
 	Copy  member.ID // the copy of the broadcast set that was read
 	Read  int       // how many were read, those that uploaded last
 	Bound uint64    // unix seconds: no other one uploaded later; 0: there is no other one that ever uploaded

@@ -23,15 +23,15 @@ func (b bench) broadcasts(id member.ID, followed bool, dates ...int64) {
 		b.store.RemoveContact(me.ID, id)
 	}
 	b.index.broadcast.Entries = append(b.index.broadcast.Entries, index.Entry{Contact: id, Score: uint64(max(dates[0], -dates[0]))})
-	b.index.broadcast.Copy = member.Copies[3]
+	b.index.broadcast.Of = member.Copies[3]
 }
 
 // page has the first read of the copy give n broadcast members, as if all were many more.
 func (b bench) page(n int) {
-	all, of := b.index.broadcast.Entries, b.index.broadcast.Copy
-	b.index.broadcast = index.Broadcast{Copy: of, Entries: all[:n], Bound: all[n].Score, More: func(_ context.Context, above uint64) index.Broadcast {
+	all, of := b.index.broadcast.Entries, b.index.broadcast.Of
+	b.index.broadcast = index.Copy{Of: of, Entries: all[:n], Bound: all[n].Score, More: func(_ context.Context, above uint64) index.Copy {
 		more := slices.DeleteFunc(slices.Clone(all), func(e index.Entry) bool { return e.Score <= above })
-		return index.MoreBroadcasts(of, above, more, nil)
+		return index.MoreOfCopy(of, above, more, nil)
 	}}
 }
 
@@ -40,18 +40,18 @@ func TestReadWithoutMore(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		contacts int
-		more     func(ctx context.Context, above uint64) index.Broadcast
+		more     func(ctx context.Context, above uint64) index.Copy
 		reason   string
 		hints    []string
 	}{
 		"few contacts": {2, nil, recent.ManyBroadcasts, nil},
-		"it is away":   {3, func(context.Context, uint64) index.Broadcast { return index.Broadcast{Err: errors.New("away")} }, recent.RedisUnavailable, nil},
-		"it hangs": {3, func(ctx context.Context, _ uint64) index.Broadcast {
+		"it is away":   {3, func(context.Context, uint64) index.Copy { return index.Copy{Err: errors.New("away")} }, recent.RedisUnavailable, nil},
+		"it hangs": {3, func(ctx context.Context, _ uint64) index.Copy {
 			<-ctx.Done()
-			return index.Broadcast{Err: ctx.Err()}
+			return index.Copy{Err: ctx.Err()}
 		}, recent.RedisUnavailable, nil},
-		"it is lost": {3, func(context.Context, uint64) index.Broadcast {
-			return index.Broadcast{Copy: member.Copies[3], Err: index.ErrMissing}
+		"it is lost": {3, func(context.Context, uint64) index.Copy {
+			return index.Copy{Of: member.Copies[3], Err: index.ErrMissing}
 		}, recent.NoBroadcastSet, []string{"refill 9007199254740919"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestReadWithoutMore(t *testing.T) {
 			b.page(1)
 			b.store.SetBroadcast(21, contacts.Broadcast{State: contacts.Joined})
 			more := b.index.broadcast.More
-			b.index.broadcast.More = func(ctx context.Context, above uint64) index.Broadcast {
+			b.index.broadcast.More = func(ctx context.Context, above uint64) index.Copy {
 				if test.more != nil {
 					more = test.more
 				} else {
@@ -103,13 +103,18 @@ func TestReadWithBroadcastMembers(t *testing.T) {
 		"a contact, before all": {func(b bench) {
 			b.broadcasts(21, false, 99)
 			b.broadcasts(22, true, 95)
-		}, 22, recent.FromIndex, recent.ByNext, 90, []string{"photos of 11, 2 relations", "photos of 22, 2 relations"}},
+		}, 22, recent.FromIndex, recent.ByNext, 90, []string{"photos of 11, 2 relations", "photos of 22, 1 relations"}},
 		"a contact with nothing to show": {func(b bench) {
 			b.broadcasts(21, true, -99)
-		}, 11, recent.FromIndex, recent.ByLowest, 60, []string{"photos of 11, 1 relations", "photos of 21, 1 relations", "standings of 5", "photos of 11"}},
+		}, 11, recent.FromIndex, recent.ByLowest, 60, []string{"photos of 11, 1 relations", "photos of 21", "standings of 5", "photos of 11"}},
 		"a contact between the first two": {func(b bench) {
 			b.broadcasts(21, true, 85)
-		}, 11, recent.FromIndex, recent.ByNext, 85, []string{"photos of 11, 1 relations"}},
+		}, 11, recent.FromIndex, recent.ByNext, 85, []string{"photos of 11"}},
+		"none between the first two, newer than the first's newest": {func(b bench) {
+			b.broadcasts(21, false, 85)
+			b.store.DeletePhoto(1100)
+			b.store.AddPhoto(1101, 11, "photo", contacts.Public, 82)
+		}, 11, recent.FromIndex, recent.ByLowest, 60, []string{"photos of 11", "standings of 5"}},
 		"in the set with an old score": {func(b bench) {
 			b.broadcasts(21, true, 99)
 			b.index.entries = append(b.index.entries, index.Entry{Contact: 21, Score: 55})
@@ -117,12 +122,12 @@ func TestReadWithBroadcastMembers(t *testing.T) {
 		"more of them, older than the next": {func(b bench) {
 			b.broadcasts(21, true, 99)
 			b.index.broadcast.Bound = 50
-		}, 21, recent.FromIndex, recent.ByNext, 90, []string{"photos of 11, 1 relations", "photos of 21, 1 relations"}},
+		}, 21, recent.FromIndex, recent.ByNext, 90, []string{"photos of 11, 1 relations", "photos of 21"}},
 		"more of them, newer than the next": {func(b bench) {
 			b.broadcasts(21, true, 99)
 			b.broadcasts(22, false, 95)
 			b.index.broadcast.Bound = 89
-		}, 21, recent.FromIndex, recent.ByNext, 90, []string{"photos of 11, 2 relations", "photos of 21, 2 relations"}},
+		}, 21, recent.FromIndex, recent.ByNext, 95, []string{"photos of 11, 2 relations", "photos of 21"}},
 		"more of them, newer than all that it follows": {func(b bench) {
 			b.broadcasts(21, false, 99)
 			b.index.broadcast.Bound = 95
@@ -137,21 +142,21 @@ func TestReadWithBroadcastMembers(t *testing.T) {
 			b.index.broadcast.Entries = b.index.broadcast.Entries[:1]
 			b.store.DeletePhoto(1100)
 			b.store.AddPhoto(1101, 11, "photo", contacts.Public, 87)
-		}, 30, recent.FromDatabase, recent.ByWalk, 0, []string{"photos of 11, 1 relations", "photos of 21, 1 relations", "standings of 5", "walk"}},
+		}, 30, recent.FromDatabase, recent.ByWalk, 0, []string{"photos of 11, 1 relations", "photos of 21", "standings of 5", "walk"}},
 		"beyond the page there is no contact": {func(b bench) {
 			b.broadcasts(21, false, 99)
 			b.broadcasts(22, false, 95)
 			b.broadcasts(23, false, 85)
 			b.broadcasts(24, true, 80)
 			b.page(1)
-		}, 11, recent.FromIndex, recent.ByNext, 80, []string{"photos of 11, 3 relations"}},
+		}, 11, recent.FromIndex, recent.ByNext, 85, []string{"photos of 11, 2 relations"}},
 		"beyond the page is the answer": {func(b bench) {
 			b.broadcasts(21, false, 99)
 			b.broadcasts(22, false, 95)
 			b.broadcasts(23, true, 94)
 			b.broadcasts(24, true, 93)
 			b.page(1)
-		}, 23, recent.FromIndex, recent.ByNext, 93, []string{"photos of 11, 4 relations", "photos of 23, 4 relations"}},
+		}, 23, recent.FromIndex, recent.ByNext, 93, []string{"photos of 11, 4 relations", "photos of 23, 2 relations"}},
 		"beyond the page are too many": {func(b bench) {
 			for id := member.ID(21); id < 21+600; id++ {
 				b.broadcasts(id, id == 600, 1000-int64(id))
@@ -165,7 +170,7 @@ func TestReadWithBroadcastMembers(t *testing.T) {
 			b.store.DeletePhoto(1100)
 			b.store.AddPhoto(1101, 11, "photo", contacts.Public, 82)
 			b.page(1)
-		}, 23, recent.FromIndex, recent.ByLowest, 81, []string{"photos of 11, 1 relations", "photos of 21, 1 relations", "standings of 5", "standings of 7", "photos of 23"}},
+		}, 23, recent.FromIndex, recent.ByLowest, 81, []string{"photos of 11, 1 relations", "photos of 21", "standings of 5", "standings of 7", "photos of 23"}},
 		"twice beyond the page": {func(b bench) {
 			b.broadcasts(21, false, 99)
 			b.broadcasts(22, false, 91)
@@ -181,7 +186,7 @@ func TestReadWithBroadcastMembers(t *testing.T) {
 			b.broadcasts(21, true, 99)
 			b.broadcasts(22, false, 95)
 			b.page(1)
-		}, 21, recent.FromIndex, recent.ByNext, 90, []string{"photos of 11, 2 relations", "photos of 21, 2 relations"}},
+		}, 21, recent.FromIndex, recent.ByNext, 95, []string{"photos of 11, 2 relations", "photos of 21"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -201,6 +206,83 @@ func TestReadWithBroadcastMembers(t *testing.T) {
 	}
 }
 
+// A read of a viewer whose last answer was a broadcast member's begins with the first of these.
+func TestReadsOfAFan(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		then   func(b bench) // after the first read
+		shown  member.ID
+		source recent.Source
+		calls  []string
+	}{
+		"the same again": {func(bench) {}, 21, recent.FromIndex, []string{"photos of 21"}},
+		"the first is none": {func(b bench) {
+			b.store.RemoveContact(me.ID, 21)
+			b.broadcasts(22, true, 97)
+		}, 22, recent.FromIndex, []string{"photos of 21", "photos of 22, 2 relations"}},
+		"the first two are none": {func(b bench) {
+			b.store.RemoveContact(me.ID, 21)
+			b.broadcasts(22, false, 97)
+			b.broadcasts(23, true, 96)
+		}, 23, recent.FromIndex, []string{"photos of 21", "photos of 22, 3 relations", "photos of 23, 2 relations"}},
+		"none is": {func(b bench) {
+			b.store.RemoveContact(me.ID, 21)
+		}, 11, recent.FromIndex, []string{"photos of 21", "photos of 11, 1 relations"}},
+		"the first has nothing to show any more": {func(b bench) {
+			b.store.DeletePhoto(2100)
+		}, 11, recent.FromIndex, []string{"photos of 21", "photos of 11, 1 relations", "standings of 4"}},
+		"the first shows what is older": {func(b bench) {
+			b.store.AddPhoto(2101, 21, "photo", contacts.Public, 85)
+			b.store.DeletePhoto(2100)
+		}, 11, recent.FromIndex, []string{"photos of 21", "standings of 4", "photos of 11"}},
+		"it is none any more": {func(b bench) {
+			b.index.broadcast.Entries = nil
+			b.store.RemoveContact(me.ID, 21)
+		}, 11, recent.FromIndex, []string{"photos of 11"}},
+		"beyond the page": {func(b bench) {
+			b.store.RemoveContact(me.ID, 21)
+			b.broadcasts(22, false, 97)
+			b.broadcasts(23, true, 96)
+			b.page(1)
+		}, 23, recent.FromIndex, []string{"photos of 21", "photos of 22, 3 relations", "photos of 23, 2 relations"}},
+		"beyond the page, and the first has left": {func(b bench) {
+			b.store.RemoveContact(me.ID, 21)
+			b.broadcasts(22, true, 95)
+			b.page(1)
+			b.index.broadcast.More = func(context.Context, uint64) index.Copy { return index.Copy{Bound: 79} }
+			b.store.RemoveContact(me.ID, 22)
+		}, 11, recent.FromIndex, []string{"photos of 21", "photos of 11"}},
+		"beyond the page, which cannot be read": {func(b bench) {
+			b.store.RemoveContact(me.ID, 21)
+			b.broadcasts(22, true, 97)
+			b.page(1)
+			b.index.broadcast.More = nil
+		}, 22, recent.FromDatabase, []string{"photos of 21", "walk"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(recent.Options{})
+			b.contact(11, 90)
+			b.contact(12, 80)
+			b.contact(13, 70)
+			b.broadcasts(21, true, 99)
+			b.read(t, 21, recent.FromIndex)
+			b.called(t, "photos of 11, 1 relations", "photos of 21")
+			b.store.calls = nil
+			test.then(b)
+			b.read(t, test.shown, test.source)
+			b.called(t, test.calls...)
+			b.store.calls = nil
+			if test.shown == 11 && len(b.index.broadcast.Entries) > 0 && b.index.broadcast.More == nil { // it is a fan no longer
+				b.read(t, 11, recent.FromIndex)
+				if b.store.calls[0] != "photos of 11, 1 relations" {
+					t.Errorf("then it was asked for %q", b.store.calls)
+				}
+			}
+		})
+	}
+}
+
 // A viewer with fewer than min contacts in its set follows no others but broadcast members.
 func TestReadOfFewContactsWithBroadcastMembers(t *testing.T) {
 	t.Parallel()
@@ -209,7 +291,7 @@ func TestReadOfFewContactsWithBroadcastMembers(t *testing.T) {
 	b.broadcasts(21, false, 99)
 	b.broadcasts(22, true, 50)
 	b.read(t, 22, recent.FromIndex)
-	b.called(t, "photos of 11, 2 relations", "standings of 3", "photos of 22")
+	b.called(t, "photos of 11, 1 relations", "standings of 3", "photos of 22")
 	b.index.broadcast.Bound = 50
 	b.index.broadcast.Entries = b.index.broadcast.Entries[:1]
 	if a := b.read(t, 22, recent.FromDatabase); a.Trace.WalkReason != recent.NothingVisible {
@@ -243,9 +325,9 @@ func TestReadWithoutCopy(t *testing.T) {
 			if test.some {
 				b.store.SetBroadcast(77, contacts.Broadcast{State: contacts.Joined})
 			}
-			b.index.broadcast = index.Broadcast{Copy: member.Copies[3], Err: test.err}
+			b.index.broadcast = index.Copy{Of: member.Copies[3], Err: test.err}
 			a := b.read(t, 11, test.source)
-			if a.Trace.WalkReason != test.reason || a.Trace.Broadcast != (recent.Broadcasts{}) {
+			if a.Trace.WalkReason != test.reason || a.Trace.Broadcast != (recent.CopyRead{}) {
 				t.Errorf("it walked because %q, want %q; %+v", a.Trace.WalkReason, test.reason, a.Trace.Broadcast)
 			}
 			b.hinted(t, test.hints...)
@@ -261,7 +343,8 @@ func TestReadWithACopyThatIsBehind(t *testing.T) {
 		b.contact(11, 90)
 		b.contact(12, 80)
 		b.contact(13, 70)
-		b.index.broadcast.IsBehind = true
+		// Which would have a read ask for more.
+		b.index.broadcast = index.Copy{Of: member.Copies[3], IsBehind: true, Entries: []index.Entry{{Contact: 77, Score: 99}}, Bound: 95}
 		if some {
 			b.store.SetBroadcast(77, contacts.Broadcast{State: contacts.Joined})
 		}
@@ -292,9 +375,28 @@ func TestNoneIsOfTheMoment(t *testing.T) {
 			b.contact(11, 90)
 			b.contact(12, 80)
 			b.contact(13, 70)
-			b.index.broadcast = index.Broadcast{Copy: member.Copies[3], Err: index.ErrMissing}
+			b.index.broadcast = index.Copy{Of: member.Copies[3], Err: index.ErrMissing}
 			b.Reader = recent.NewReader(b.index, lateNone{b.store, took}, b.hints, recent.Options{Min: 3})
 			b.read(t, 11, want)
 		})
 	}
+}
+
+// Who is a contact is decided with the photos: what an earlier statement said of those before them does not count.
+func TestAContactThatComesBetweenTwoStatements(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	b.contact(11, 90)
+	b.contact(12, 80)
+	b.contact(13, 70)
+	b.broadcasts(21, false, 99)
+	b.broadcasts(22, true, 95)
+	b.store.before = func(_ context.Context, call string) error {
+		if call == "photos of 22, 1 relations" {
+			b.store.SetContact(me.ID, 21, false, false)
+		}
+		return nil
+	}
+	b.read(t, 21, recent.FromIndex)
+	b.called(t, "photos of 11, 2 relations", "photos of 22, 1 relations", "photos of 21")
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -16,38 +17,76 @@ import (
 // narrow reads by way of the candidates. It returns a proven answer, or an
 // [unprovenError], or what went wrong with the database.
 func (rd *reading) narrow(ctx context.Context) (contacts.Album, error) {
-	if rd.broadcast.Bound >= rd.entries[rd.bestOfSet()].Score {
-		// Those of the second's own second are read, too: so there are some, or else the copy is gone.
-		if err := rd.deepen(ctx, max(1, rd.secondOfSet())-1); err != nil {
+	// The photos of one candidate are asked for, and in the same statement which of the broadcast members that stand before
+	// it are contacts: at first of the best of the set, and if the best of all is another one then, of that.
+	at, others, isGuess := 0, []int(nil), rd.trace.Candidates[0].Broadcast && rd.fan().Load() == uint64(rd.viewer.ID)
+	if !isGuess {
+		if err := rd.deepenToSet(ctx); err != nil {
 			return contacts.Album{}, err
 		}
+		at = rd.bestOfSet()
+		others = rd.undecided(at)
 	}
-	// The broadcast members that may be contacts are decided with the photos of one candidate, in one
-	// statement: at first of the best of the set, and if the best of all is another one then, of that.
-	at := rd.bestOfSet()
+	hidden := -1 // the place of one that showed nothing, contact or not
 	for tries := 1; ; tries++ {
-		album, err := rd.look(ctx, at, rd.undecided())
+		album, err := rd.look(ctx, at, others)
 		if err != nil {
 			return contacts.Album{}, err
 		}
-		best, next := rd.firstTwo()
+		best := rd.best()
 		switch {
-		case rd.broadcast.Bound >= rd.entries[best].Score:
-			return contacts.Album{}, &unprovenError{reason: ManyBroadcasts}
-		case best != at && tries < maxLooks:
-			at = best
-			continue
-		}
-		// Strictly newer than the next candidate's score, which bounds all others among the candidates
-		// (sorted, I2), and than the bound of those that are none (I1). compare decides on a lone candidate.
-		isFirst := best == at && next > 0 && len(album.Photos) > 0
-		if isFirst && album.Photos[0].DateUpload > max(rd.entries[next].Score, rd.trace.Beyond) {
+		case best == at && rd.isNewest(album, at):
 			rd.examined(at, &album.Photos[0], Chosen)
 			rd.trace.Proof = ByNext
 			return album, nil
+		case isGuess && len(album.Photos) == 0: // it may be no contact
+			isGuess, hidden = false, at
+			if err := rd.deepenToSet(ctx); err != nil {
+				return contacts.Album{}, err
+			}
+			at = min(1, rd.bestOfSet())
+			others = rd.undecided(max(at+1, rd.bestOfSet()))
+		case !isGuess && rd.broadcast.Bound >= rd.entries[best].Score:
+			return contacts.Album{}, &unprovenError{reason: ManyBroadcasts}
+		case best != at && best != hidden && tries < maxLooks:
+			at = best
+			others = rd.undecided(at)
+		default:
+			return rd.compare(ctx, album)
 		}
-		return rd.compare(ctx, album)
 	}
+}
+
+// isNewest reports whether the photos of a candidate prove that they are the answer, where all candidates before it are no
+// contacts: the newest is strictly newer than the next candidate's score, which bounds all others among the
+// candidates (sorted, I2), and than the bound of those that are none (I1). compare decides on a lone candidate.
+func (rd *reading) isNewest(album contacts.Album, at int) bool {
+	return len(album.Photos) > 0 && at+1 < len(rd.entries) && album.Photos[0].DateUpload > max(rd.entries[at+1].Score, rd.trace.Beyond)
+}
+
+// fan is the viewer, if the last answer for it was one of the first two broadcast members, and they stood before its set. Such a viewer is
+// likely to follow many of them, and so its reads begin with the first. It is a guess: others may take its place.
+func (rd *reading) fan() *atomic.Uint64 { return &rd.fans[uint64(rd.viewer.ID)%uint64(len(rd.fans))] }
+
+// remember takes note of whose the answer is.
+func (rd *reading) remember() {
+	firstTwo := rd.trace.Candidates[:min(2, len(rd.trace.Candidates))]
+	isFan := rd.trace.Proof == ByNext && slices.ContainsFunc(firstTwo, func(c Examined) bool { return c.Broadcast && c.Verdict == Chosen })
+	switch fan, id := rd.fan(), uint64(rd.viewer.ID); {
+	case isFan:
+		fan.Store(id)
+	case fan.Load() == id:
+		fan.Store(0)
+	}
+}
+
+// deepenToSet makes sure that all broadcast members that stand before the best of the set are candidates.
+func (rd *reading) deepenToSet(ctx context.Context) error {
+	if rd.broadcast.Bound < rd.entries[rd.bestOfSet()].Score {
+		return nil
+	}
+	// Those of the second's own second are read, too: so there are some, or else the copy is gone.
+	return rd.deepen(ctx, max(1, rd.secondOfSet())-1)
 }
 
 // maxLooks bounds how often a read decides broadcast members, while contacts change.
@@ -69,7 +108,7 @@ func (rd *reading) deepen(ctx context.Context, above uint64) error {
 	case time.Since(rd.asked) >= noneTTL:
 		return &unprovenError{reason: RedisUnavailable}
 	case errors.Is(more.Err, index.ErrMissing): // it was there a moment ago
-		return &unprovenError{reason: NoBroadcastSet, mend: more.Copy}
+		return &unprovenError{reason: NoBroadcastSet, mend: more.Of}
 	}
 	more.More = rd.broadcast.More
 	rd.broadcast = more
@@ -81,13 +120,13 @@ func (rd *reading) deepen(ctx context.Context, above uint64) error {
 const noneTTL = 3 * time.Second
 
 // known returns what is known of broadcast members. That there are none holds whatever the copy is.
-func (rd *reading) known(ctx context.Context) (index.Broadcast, error) {
+func (rd *reading) known(ctx context.Context) (index.Copy, error) {
 	b := rd.broadcast
 	if b.Err == nil && !b.IsBehind {
 		return b, nil
 	}
 	if none, err := rd.hasNone(ctx); none || err != nil {
-		return index.Broadcast{}, err
+		return index.Copy{}, err
 	}
 	rd.isBehind = rd.isBehind || b.IsBehind
 	if b.Err == nil {
@@ -95,7 +134,7 @@ func (rd *reading) known(ctx context.Context) (index.Broadcast, error) {
 	}
 	err := unproven(b.Err)
 	if err.refill {
-		err = &unprovenError{reason: NoBroadcastSet, mend: b.Copy}
+		err = &unprovenError{reason: NoBroadcastSet, mend: b.Of}
 	}
 	return b, err
 }
@@ -106,24 +145,25 @@ func (rd *reading) merge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	scores := make(map[member.ID]uint64, len(b.Entries))
-	for _, e := range b.Entries {
-		scores[e.Contact] = e.Score
-	}
+	rd.broadcast = b
 	rd.complete = len(rd.set) < rd.options.Min && b.Bound == 0
-	rd.trace.Broadcast = Broadcasts{Copy: b.Copy, Read: len(b.Entries), Bound: b.Bound}
+	rd.trace.Broadcast = CopyRead{Copy: b.Of, Read: len(b.Entries), Bound: b.Bound}
 	rd.trace.Beyond, rd.trace.Candidates = b.Bound, nil
 	if len(rd.set) >= rd.options.Min {
 		rd.trace.Beyond = max(b.Bound, rd.set[len(rd.set)-1].Score)
 	}
 	for _, e := range rd.set {
 		// What was fanned out to the set may be older than what is in the broadcast set.
-		e.Score = max(e.Score, scores[e.Contact])
-		delete(scores, e.Contact)
+		if i := placeOf(b.Entries, e.Contact); i >= 0 {
+			e.Score = max(e.Score, b.Entries[i].Score)
+		}
 		rd.trace.Candidates = append(rd.trace.Candidates, Examined{Contact: e.Contact, Score: e.Score, Verdict: NotLooked})
 	}
 	for _, e := range b.Entries {
-		if _, other := scores[e.Contact]; other && (e.Score > rd.trace.Beyond || rd.complete) {
+		if e.Score <= rd.trace.Beyond && !rd.complete {
+			break
+		}
+		if placeOf(rd.set, e.Contact) < 0 {
 			rd.trace.Candidates = append(rd.trace.Candidates, Examined{Contact: e.Contact, Score: e.Score, Verdict: NotLooked, Broadcast: true})
 		}
 	}
@@ -135,6 +175,11 @@ func (rd *reading) merge(ctx context.Context) error {
 		rd.entries[i] = index.Entry{Contact: c.Contact, Score: c.Score}
 	}
 	return nil
+}
+
+// placeOf returns the place of a member, -1 if there is none. Here a search of some dozens is faster than a map is made.
+func placeOf(entries []index.Entry, id member.ID) int {
+	return slices.IndexFunc(entries, func(e index.Entry) bool { return e.Contact == id })
 }
 
 // hasNone reports whether there were no broadcast members a moment before or after the set was read. If that moment was long, it
@@ -167,41 +212,27 @@ func (rd *reading) secondOfSet() (score uint64) {
 	return score
 }
 
-// undecided returns the places of the broadcast members that may be the best or the next candidate: those
-// before the second of the set.
-func (rd *reading) undecided() (places []int) {
-	ofSet := 0
-	for i, c := range rd.trace.Candidates {
-		switch {
-		case c.Broadcast:
+// undecided returns the places of the broadcast members before one.
+func (rd *reading) undecided(before int) (places []int) {
+	for i, c := range rd.trace.Candidates[:before] {
+		if c.Broadcast {
 			places = append(places, i)
-		case ofSet == 1:
-			return places
-		default:
-			ofSet++
 		}
 	}
 	return places
 }
 
-// firstTwo returns the places of the first two candidates but for those that are known to be no contacts; 0 if
-// there is no second.
-func (rd *reading) firstTwo() (first, second int) {
-	first = -1
-	for i, c := range rd.trace.Candidates {
-		switch {
-		case c.Broadcast && c.Verdict == NotContact:
-		case first < 0:
-			first = i
-		default:
-			return first, i
-		}
-	}
-	return first, 0
+// best returns the place of the first candidate that is not known to be no contact.
+func (rd *reading) best() int {
+	return slices.IndexFunc(rd.trace.Candidates, func(c Examined) bool { return !c.Broadcast || c.Verdict != NotContact })
 }
 
-// look returns the photos of a candidate, and decides which of others are contacts.
+// look returns the photos of a candidate, and decides which of others are contacts. What was decided before is forgotten: a proof is of
+// one statement.
 func (rd *reading) look(ctx context.Context, at int, others []int) (contacts.Album, error) {
+	for i := range rd.trace.Candidates {
+		rd.trace.Candidates[i].Verdict = NotLooked
+	}
 	if len(others) == 0 {
 		return rd.photosOf(ctx, "first", rd.entries[at].Contact)
 	}
@@ -212,11 +243,9 @@ func (rd *reading) look(ctx context.Context, at int, others []int) (contacts.Alb
 	}
 	album, related, err := rd.store.VisiblePhotosAnd(ctx, rd.viewer, rd.entries[at].Contact, rd.limit, ids)
 	for _, place := range others {
-		verdict := NotLooked
 		if !slices.Contains(related, rd.entries[place].Contact) {
-			verdict = NotContact
+			rd.trace.Candidates[place].Verdict = NotContact
 		}
-		rd.trace.Candidates[place].Verdict = verdict
 	}
 	return album, err
 }

@@ -20,7 +20,7 @@ type Index interface {
 	// and [index.ErrMalformed] a refill helps; after [index.ErrUnknown] the set is deleted
 	// soon, and is missing then. With [index.ErrBehind] there are entries, too: reads walk while
 	// walks are free, for half of WalkTimeout, and otherwise go by the entries.
-	Candidates(ctx context.Context, viewer member.ID) ([]index.Entry, index.Broadcast, error)
+	Candidates(ctx context.Context, viewer member.ID) ([]index.Entry, index.Copy, error)
 }
 
 // Store decides what may be shown. Its methods fail with [contacts.ErrNoMember]
@@ -67,6 +67,7 @@ type Reader struct {
 	walks   shared[walkKey, contacts.Walked]
 	none    atomic.Int64 // when MySQL was asked last that had no broadcast members, in nanoseconds since made; 0: never
 	made    time.Time
+	fans    [1 << 14]atomic.Uint64 // viewers, see [reading.fan]
 }
 
 type walkKey struct {
@@ -125,6 +126,7 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 	if err != nil {
 		return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
 	}
+	rd.remember()
 	rd.place.Leave(rd.trace.Proof == ByNext)
 	return Answer{Album: album, Source: FromIndex, Trace: rd.trace}, nil
 }
@@ -144,7 +146,7 @@ type reading struct {
 	viewer    contacts.Viewer
 	limit     int
 	set       []index.Entry // highest score first
-	broadcast index.Broadcast
+	broadcast index.Copy
 	isBehind  bool          // there may be others: see [index.ErrBehind]
 	entries   []index.Entry // the candidates, highest score first: those of set, and broadcast members
 	complete  bool          // all contacts that ever uploaded are candidates

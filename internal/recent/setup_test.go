@@ -25,12 +25,12 @@ var me = contacts.Viewer{ID: 1}
 // fakeIndex answers with a fixed set or error, unless ask is set.
 type fakeIndex struct {
 	entries   []index.Entry
-	broadcast index.Broadcast
+	broadcast index.Copy
 	err       error
 	ask       func(ctx context.Context) ([]index.Entry, error)
 }
 
-func (f *fakeIndex) Candidates(ctx context.Context, _ member.ID) ([]index.Entry, index.Broadcast, error) {
+func (f *fakeIndex) Candidates(ctx context.Context, _ member.ID) ([]index.Entry, index.Copy, error) {
 	if f.ask != nil {
 		entries, err := f.ask(ctx)
 		return entries, f.broadcast, err

@@ -83,12 +83,12 @@ type snapshot struct {
 // candidates is a set that was read before the transaction began. It is an [recent.Index].
 type candidates struct {
 	entries   []index.Entry
-	broadcast index.Broadcast
+	broadcast index.Copy
 	err       error
 }
 
 // Candidates implements [recent.Index].
-func (c candidates) Candidates(context.Context, member.ID) ([]index.Entry, index.Broadcast, error) {
+func (c candidates) Candidates(context.Context, member.ID) ([]index.Entry, index.Copy, error) {
 	return c.entries, c.broadcast, c.err
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
@@ -256,4 +257,19 @@ func TestTheSetOfADeletedMemberIsDeleted(t *testing.T) {
 	b.must(b.site.AddMember(b.Context(), viewer, "viewer"))
 	b.refill(viewer)
 	b.holds(viewer, append(steps(4, 14), index.Entry{Contact: 2, Score: 5000})...)
+}
+
+// However many sets are to be refilled, copies of the broadcast set are the first.
+func TestCopiesAreRefilledFirst(t *testing.T) {
+	t.Parallel()
+	q := queuetest.NewMemory(queue.Options{}, time.Now)
+	for _, user := range []member.ID{1, member.Copies[5], 2} {
+		if _, err := q.Enqueue(t.Context(), []queue.New{tasks.NewRefill(user)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claimed, err := q.Claim(t.Context(), tasks.QueueRefill, 1, time.Minute)
+	if err != nil || len(claimed) != 1 || claimed[0].Key != uint64(member.Copies[5]) {
+		t.Errorf("claimed %+v, %v, want the refill of the copy", claimed, err)
+	}
 }

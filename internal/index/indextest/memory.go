@@ -45,7 +45,7 @@ func NewMemory(s index.Settings) *Memory {
 func (m *Memory) Settings() index.Settings { return m.settings }
 
 // Candidates does what [index.Index.Candidates] does.
-func (m *Memory) Candidates(ctx context.Context, user member.ID) (_ []index.Entry, b index.Broadcast, err error) {
+func (m *Memory) Candidates(ctx context.Context, user member.ID) (_ []index.Entry, b index.Copy, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, err := m.fails(ctx, "Candidates", user); err != nil {
@@ -62,8 +62,8 @@ func (m *Memory) Candidates(ctx context.Context, user member.ID) (_ []index.Entr
 	if len(page) == 0 {
 		err = index.ErrMissing
 	}
-	b = index.NewBroadcast(of, page, err)
-	b.More = func(_ context.Context, above uint64) index.Broadcast {
+	b = index.NewCopy(of, page, err)
+	b.More = func(_ context.Context, above uint64) index.Copy {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		more := m.members(of)
@@ -73,7 +73,7 @@ func (m *Memory) Candidates(ctx context.Context, user member.ID) (_ []index.Entr
 		if len(more) == 0 {
 			err = index.ErrMissing
 		}
-		return index.MoreBroadcasts(of, above, more, err)
+		return index.MoreOfCopy(of, above, more, err)
 	}
 	return members[:min(len(members), m.settings.Max)], b, nil
 }
