@@ -156,12 +156,12 @@ func (ix *Index) copied(ctx context.Context, l copyLook) (*copied, error) {
 	const what = "broadcast members"
 	if l.entries == nil {
 		switch err := l.version.Err(); {
-		case redis.HasErrorPrefix(err, "WRONGTYPE"): // reading it says so
-			return nil, nil
+		case redis.HasErrorPrefix(err, "WRONGTYPE"):
+			return nil, nil //nolint:nilnil // reading it says so
 		case err != nil:
 			return nil, redisnodes.Translate(ctx, what, err)
 		case l.version.Val()[0] != l.known.version:
-			return nil, nil
+			return nil, nil //nolint:nilnil // as the comment says
 		}
 		return l.known, nil
 	}
