@@ -53,8 +53,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // goTest runs "go test -json" and passes its events to s. It fails if go test does.
 //
-// Tests wait for servers and clocks, so there is one package more at a time than there are
-// processors, unless args say otherwise. They share a folder in which the first server of
+// There are as many packages at a time as processors, unless args say otherwise: with more, what tests
+// wait for comes late, as their servers share the machine. They share a folder in which the first server of
 // MySQL leaves its new data for the next ones, and collect garbage less often.
 func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) (err error) {
 	data, err := os.MkdirTemp("", "activityd-data-")
@@ -62,7 +62,7 @@ func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
-	packages := "-p=" + strconv.Itoa(runtime.NumCPU()+1)
+	packages := "-p=" + strconv.Itoa(runtime.NumCPU())
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", packages}, args...)...)
 	cmd.Env = append(os.Environ(), "ACTIVITYD_TEST_DATA="+data, "GOGC="+cmp.Or(os.Getenv("GOGC"), "400"))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
