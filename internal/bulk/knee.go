@@ -14,8 +14,12 @@ type knee struct {
 	took    time.Duration
 
 	added      bool // a batch, when the number was changed last
+	enough     int  // more batches than these brought too little
 	hold, held int  // rounds until one more is tried again, and how many they were at first
 }
+
+// isEnough reports whether one batch more than some is not to be tried now.
+func (k *knee) isEnough(now int) bool { return k.hold > 0 && now >= k.enough }
 
 // work is batches that have ended, and their members.
 type work struct{ batches, members int }
@@ -49,15 +53,19 @@ func (k *knee) next(now, most int, done work, took time.Duration) int {
 	k.rounds, k.done, k.took = 0, work{}, 0
 	added, fewer := k.added, now-1
 	k.added = false
-	if k.rates[fewer] > 0 && k.rates[now] < k.rates[fewer]*(1+1/float64(kneeGain*fewer)) {
+	tooLittle := k.rates[fewer] > 0 && k.rates[now] < k.rates[fewer]*(1+1/float64(kneeGain*fewer))
+	switch {
+	case tooLittle && added:
 		k.held = min(max(2*k.held, kneeHold), kneeLongest)
-		k.hold = k.held
+		k.enough, k.hold = fewer, k.held
 		return fewer
-	}
-	if added {
+	case tooLittle: // or what fewer do was measured in other times: it is measured again, and then one more
+		k.held, k.hold = 0, 0
+		return fewer
+	case added:
 		k.held = 0
 	}
-	if k.hold > 0 || now >= most {
+	if k.isEnough(now) || now >= most {
 		return now
 	}
 	k.added = true

@@ -305,7 +305,7 @@ func (p *Pacer) next(r round, took time.Duration) Pace {
 			now.Batches = min(now.Batches+1, p.options.Parallel)
 		}
 	}
-	return Pace{Batches: now.Batches, Enough: p.knee.hold > 0 && now.Batches < p.options.Parallel}
+	return Pace{Batches: now.Batches, Enough: p.knee.isEnough(now.Batches) && now.Batches < p.options.Parallel}
 }
 
 // maxPause returns how long a pause may be: 3 s, unless the Interval is another.

@@ -173,11 +173,11 @@ func (s *severalSite) reading(t *testing.T, viewers []member.ID, titles func(tit
 					if ctx.Err() != nil {
 						return
 					}
-					switch {
-					case err == nil:
-					case strings.Contains(err.Error(), "/problems/busy"):
-						continue
-					case strings.Contains(err.Error(), "/problems/deadline-exceeded"):
+					select {
+					case <-tick.C:
+					case <-ctx.Done():
+					}
+					if err != nil && (strings.Contains(err.Error(), "/problems/busy") || strings.Contains(err.Error(), "/problems/deadline-exceeded")) {
 						late.Add(1)
 						continue
 					}
@@ -195,10 +195,6 @@ func (s *severalSite) reading(t *testing.T, viewers []member.ID, titles func(tit
 					mu.Lock()
 					longest = max(longest, took)
 					mu.Unlock()
-					select {
-					case <-tick.C:
-					case <-ctx.Done():
-					}
 				}
 			}
 		})
@@ -206,8 +202,8 @@ func (s *severalSite) reading(t *testing.T, viewers []member.ID, titles func(tit
 	return func() (int64, time.Duration) {
 		cancel()
 		readers.Wait()
-		if n := late.Load(); n > count.Load()/10 {
-			t.Errorf("%d reads came too late, and %d in time", n, count.Load())
+		if n := late.Load(); n > count.Load() {
+			t.Errorf("%d reads were refused or came too late, and %d in time", n, count.Load())
 		}
 		return count.Load(), longest
 	}

@@ -21,7 +21,8 @@ import (
 // sees their photos, while processes, servers, connections and answers of the push services
 // fail. Each event that was acknowledged reaches each device that it is for, or there is a
 // reason; nothing comes to a member that was not to get it at the last look, nor in its quiet hours unless it is urgent;
-// a burst has one collapse id, and its newest text last, unless a process that was killed or stopped had sent an older one;
+// a burst has one collapse id, and its newest text last, unless a process that was killed or stopped, or lost its lease, had sent
+// an older one;
 // nothing is stuck. A message comes twice only if its process was killed or stopped, or says that it lost its lease, its
 // connection was cut, its answer lost, or the database away, between its acceptance and its receipt.
 //
@@ -55,6 +56,9 @@ func TestPushChaos(t *testing.T) {
 	t.Log(j)
 	if j.throughQuiet == 0 || j.heldByQuiet == 0 || j.exact == 0 {
 		t.Error("nothing is known of quiet hours, or of what the last look saw")
+	}
+	if j.overtaken > max(3, j.bursted/10) {
+		t.Errorf("the last messages of %d of %d bursts came late", j.overtaken, j.bursted)
 	}
 	f.checkStream(t, j)
 	for _, p := range f.workers {

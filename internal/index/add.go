@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -99,7 +100,7 @@ type Addition struct {
 //	ARGV[3]  max
 //	ARGV[4]  min
 //	ARGV[5]  1 if the guards can be deleted by one command, else 0
-//	ARGV[6]  the version of the sets, which are copies of the broadcast set; "": they are none
+//	ARGV[6]  what is added to the version of the sets, which are copies of the broadcast set; "": they are none
 //	ARGV[7…] the members whose sets they are
 //	returns  {{outcome of adder, how often, …}, {i of each ARGV[6+i] whose set is missing, …},
 //	         {i of each that failed, …}}
@@ -110,7 +111,7 @@ local counts, missing, failed, ended = {}, {}, {}, {}
 for i = 1, #ARGV - 6 do
   local key = KEYS[1] or '` + userKeyPrefix + `' .. ARGV[6 + i]
   local outcome = add(key, score, contact)
-  if ARGV[6] ~= '' and type(redis.pcall('ZADD', key, 'XX', ARGV[6], ARGV[6 + i])) == 'table' and outcome ~= 'missing' then outcome = 'failed' end
+  if ARGV[6] ~= '' and type(redis.pcall('ZADD', key, 'XX', 'INCR', ARGV[6], ARGV[6 + i])) == 'table' and outcome ~= 'missing' then outcome = 'failed' end
   if outcome ~= 'added' and outcome ~= 'rose' and outcome ~= 'failed' then
     local guard = KEYS[2] or 'guard_{' .. key .. '}'
     if together then
@@ -199,22 +200,24 @@ func (a *adding) trusted(ctx context.Context, additions []Addition) []Addition {
 // adder does for them, and returns the additions that it did not raise. Unlike a script,
 // the command works in a slot that is being moved.
 func (a *adding) raise(ctx context.Context, additions []Addition) (others []Addition) {
-	var commands []*redisnodes.Command
-	raised, versions := make([]*redis.IntCmd, len(additions)), make(map[int]*redis.IntCmd)
+	commands, raised := make([]*redisnodes.Command, len(additions)), make([]*redis.IntCmd, len(additions))
+	var changes []*redisnodes.Command
+	versions := make(map[int]*redis.FloatCmd)
 	for i, one := range additions {
 		key := UserKey(one.Member)
 		raised[i] = redis.NewIntCmd(ctx, "zadd", key, "xx", "gt", "ch", one.Score, one.Contact.String())
-		commands = append(commands, redisnodes.NewCommand(key, raised[i]))
-		if one.Member.IsCopy() { // after the score: who reads the copy in between has not been promised the upload
-			versions[i] = redis.NewIntCmd(ctx, "zadd", key, "xx", newVersion(one.Member), one.Member.String())
-			commands = append(commands, redisnodes.NewCommand(key, versions[i]))
+		commands[i] = redisnodes.NewCommand(key, raised[i])
+		if one.Member.IsCopy() {
+			versions[i] = redis.NewFloatCmd(ctx, "zadd", key, "xx", "incr", versionStep(one.Member), one.Member.String())
+			changes = append(changes, redisnodes.NewCommand(key, versions[i]))
 		}
 	}
 	a.Send(ctx, commands)
+	a.Send(ctx, changes) // afterwards: who reads a copy in between has not been promised the upload
 	for i, cmd := range raised {
 		passing, _ := redisreply.Passing(cmd.Err())
 		switch one := additions[i]; {
-		case cmd.Err() == nil && cmd.Val() == 1 && (versions[i] == nil || versions[i].Err() == nil):
+		case cmd.Err() == nil && cmd.Val() == 1 && (versions[i] == nil || versions[i].Err() == nil || errors.Is(versions[i].Err(), redis.Nil)):
 			a.outcomes[AddTaken]++
 		case passing && !redisnodes.IsOfSlot(cmd.Err()): // nor would a script be run
 			a.failed[one.Member] = redisnodes.Translate(ctx, fmt.Sprintf("add contact %s to the set of %s", one.Contact, one.Member), cmd.Err())
@@ -326,5 +329,5 @@ func (ix *Index) callsBySet(additions []Addition) []addCall {
 
 func (ix *Index) addArgs(a Addition, together bool) []any {
 	s := ix.options.Settings.Of(a.Member)
-	return append(make([]any, 0, 6+setsPerCall), a.Score, a.Contact.String(), s.Max, s.Min, together, newVersion(a.Member))
+	return append(make([]any, 0, 6+setsPerCall), a.Score, a.Contact.String(), s.Max, s.Min, together, versionStep(a.Member))
 }

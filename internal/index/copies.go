@@ -3,6 +3,8 @@ package index
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -55,10 +57,11 @@ func MoreOfCopy(of member.ID, above uint64, entries []Entry, err error) Copy {
 	return b
 }
 
-// Each copy contains itself. Its score there is the version of the copy: a number below 0 that each writer replaces by a random
-// one, in the script that writes. So two reads of one version are of the same members and scores, and a read asks for the version and
-// takes the members that were read with it, or after it, before. An older version does not come back: the sets of a server
-// that may have lost writes are not believed.
+// Each copy contains itself. Its score there is the version of the copy: a number below 0 that each writer changes, in the script that
+// writes. So two reads of one version are of the same members and scores, and a read asks for the version and
+// takes the members that were read with it, or after it, before. An older version does not come back: an addition lowers it by a random
+// number, so that the same call, sent twice, gives two; an update, which is not done twice, gives the copy a random one; and the sets
+// of a server that may have lost writes are not believed.
 
 // ownScore is the score of a copy in itself for all but the scripts.
 const ownScore = 1
@@ -68,7 +71,16 @@ func newVersion(user member.ID) any {
 	if !user.IsCopy() {
 		return ""
 	}
-	return -1 - rand.Int64N(1<<53)
+	return -1 - rand.Int64N(1<<52)
+}
+
+// versionStep returns what an addition adds to the version of the set of a user, and "" for one that has none. It is more than what a
+// score of any size rounds off.
+func versionStep(user member.ID) any {
+	if !user.IsCopy() {
+		return ""
+	}
+	return -(1<<20 + rand.Int64N(1<<32))
 }
 
 // copies are what was read of each copy last.
@@ -77,6 +89,7 @@ type copies [len(member.Copies)]atomic.Pointer[copied]
 // copied are the first entries of a copy, which are not changed.
 type copied struct {
 	version float64 // 0: it has none, and this is for one read
+	missing bool    // there is no copy, and so no version
 	entries []Entry // the most recent upload first, without the copy
 	bound   uint64  // at least the score of each other entry; 0: there is none
 }
@@ -162,10 +175,16 @@ func (ix *Index) copied(ctx context.Context, l copyLook) (*copied, error) {
 			return nil, redisnodes.Translate(ctx, what, err)
 		case l.version.Val()[0] != l.known.version:
 			return nil, nil //nolint:nilnil // as the comment says
+		case l.known.missing:
+			return nil, fmt.Errorf("%s: %w", what, ErrMissing)
 		}
 		return l.known, nil
 	}
 	entries, err := entriesOf(ctx, what, l.of, l.entries)
+	if errors.Is(err, ErrMissing) {
+		ix.latest(l.of).Store(&copied{missing: true})
+		return nil, err
+	}
 	if err != nil {
 		ix.latest(l.of).Store(nil)
 		return nil, err

@@ -132,8 +132,14 @@ func TestACopyIsKnownByItsVersion(t *testing.T) {
 		c.refill(rt, user, []index.Entry{{Contact: 7, Score: 70}})
 		c.refillCopy(rt)
 		rt.Repeat(map[string]func(*rapid.T){
-			"":         c.compare,
-			"add":      c.add,
+			"":    c.compare,
+			"add": c.add,
+			"add twice": func(t *rapid.T) {
+				c.writes.AddTwice(c.Context(), index.Addition{Member: c.of, Entry: someBroadcast(t)}, func() {
+					c.compare(t)
+					c.add(t)
+				})
+			},
 			"refill":   c.refillCopy,
 			"mend":     c.mend,
 			"nobody":   func(t *rapid.T) { c.refill(t, c.of, nil) },

@@ -1,8 +1,10 @@
 package index
 
 import (
+	"context"
 	"time"
 
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/redisnodes"
 )
 
@@ -17,3 +19,12 @@ func (ix *Index) Observe(op string, start time.Time, err error) {
 
 // ForgetCopies has the index read the copies of the broadcast set again.
 func (ix *Index) ForgetCopies() { ix.copies = &copies{} }
+
+// AddTwice adds to a set, and again by the same call, as when its reply is lost; what happens in between does.
+func (ix *Index) AddTwice(ctx context.Context, one Addition, between func()) {
+	a := &adding{Index: ix, outcomes: make(map[AddOutcome]int), failed: make(map[member.ID]error)}
+	calls := ix.callsBySet([]Addition{one})
+	a.run(ctx, calls)
+	between()
+	a.run(ctx, calls)
+}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -19,7 +18,7 @@ import (
 func (rd *reading) narrow(ctx context.Context) (contacts.Album, error) {
 	// The photos of one candidate are asked for, and in the same statement which of the broadcast members that stand before
 	// it are contacts: at first of the best of the set, and if the best of all is another one then, of that.
-	at, others, isGuess := 0, []int(nil), rd.trace.Candidates[0].Broadcast && rd.fan().Load() == uint64(rd.viewer.ID)
+	at, others, isGuess := 0, []int(nil), rd.trace.Candidates[0].Broadcast && rd.isFan()
 	if !isGuess {
 		if err := rd.deepenToSet(ctx); err != nil {
 			return contacts.Album{}, err
@@ -64,19 +63,23 @@ func (rd *reading) isNewest(album contacts.Album, at int) bool {
 	return len(album.Photos) > 0 && at+1 < len(rd.entries) && album.Photos[0].DateUpload > max(rd.entries[at+1].Score, rd.trace.Beyond)
 }
 
-// fan is the viewer, if the last answer for it was one of the first two broadcast members, and they stood before its set. Such a viewer is
-// likely to follow many of them, and so its reads begin with the first. It is a guess: others may take its place.
-func (rd *reading) fan() *atomic.Uint64 { return &rd.fans[uint64(rd.viewer.ID)%uint64(len(rd.fans))] }
+// isFan reports whether the last answer for the viewer was one of the first two candidates, a broadcast member. Such a viewer is
+// likely to follow many of them, and so its reads begin with the first. It is a guess: another viewer may have taken its place.
+func (rd *reading) isFan() bool {
+	return rd.fans != nil && rd.fans[uint64(rd.viewer.ID)%uint64(len(rd.fans))].Load() == uint64(rd.viewer.ID)
+}
 
 // remember takes note of whose the answer is.
 func (rd *reading) remember() {
+	if rd.fans == nil {
+		return
+	}
 	firstTwo := rd.trace.Candidates[:min(2, len(rd.trace.Candidates))]
-	isFan := rd.trace.Proof == ByNext && slices.ContainsFunc(firstTwo, func(c Examined) bool { return c.Broadcast && c.Verdict == Chosen })
-	switch fan, id := rd.fan(), uint64(rd.viewer.ID); {
-	case isFan:
-		fan.Store(id)
-	case fan.Load() == id:
-		fan.Store(0)
+	place, id := &rd.fans[uint64(rd.viewer.ID)%uint64(len(rd.fans))], uint64(rd.viewer.ID)
+	if rd.trace.Proof == ByNext && slices.ContainsFunc(firstTwo, func(c Examined) bool { return c.Broadcast && c.Verdict == Chosen }) {
+		place.Store(id)
+	} else {
+		place.CompareAndSwap(id, 0)
 	}
 }
 
@@ -267,15 +270,18 @@ func (rd *reading) candidates(ctx context.Context) error {
 			return err
 		}
 		unproven, ok := errors.AsType[*unprovenError](err)
-		isLate := ok && unproven.reason == RedisUnavailable && time.Since(began) >= rd.options.IndexWait &&
-			rd.options.Late(began) >= rd.options.IndexWait/lateShare
 		switch {
-		case !isLate:
+		case !ok || unproven.reason != RedisUnavailable || !rd.isLate(began):
 			return err
 		case try == 2:
 			return errLate
 		}
 	}
+}
+
+// isLate reports whether a reply of Redis that was asked for at a time may have been missed because the process was late.
+func (rd *reading) isLate(began time.Time) bool {
+	return time.Since(began) >= rd.options.IndexWait && rd.options.Late(began) >= rd.options.IndexWait/lateShare
 }
 
 // lateShare: a process that was late by one in so many parts of IndexWait may have missed the
@@ -302,6 +308,8 @@ func (rd *reading) candidatesOnce(ctx context.Context) error {
 	switch {
 	case time.Since(rd.asked) >= noneTTL: // this process was stopped: what two nodes said may be too far apart
 		err = context.DeadlineExceeded
+	case err == nil && errors.Is(broadcast.Err, index.ErrUnavailable) && rd.isLate(rd.asked): // the set came, and the copy after it did not
+		err = broadcast.Err
 	case len(set) > 0 && (err == nil || rd.isBehind):
 		rd.set, rd.broadcast = set, broadcast
 		return nil

@@ -67,7 +67,7 @@ type Reader struct {
 	walks   shared[walkKey, contacts.Walked]
 	none    atomic.Int64 // when MySQL was asked last that had no broadcast members, in nanoseconds since made; 0: never
 	made    time.Time
-	fans    [1 << 14]atomic.Uint64 // viewers, see [reading.fan]
+	fans    *[1 << 14]atomic.Uint64 // viewers, see [reading.isFan]; nil: none is remembered
 }
 
 type walkKey struct {
@@ -83,7 +83,11 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	if o.Late == nil {
 		o.Late = func(time.Time) time.Duration { return 0 }
 	}
-	return &Reader{index: ix, store: store, hints: hints, options: o, made: time.Now()}
+	r := &Reader{index: ix, store: store, hints: hints, options: o, made: time.Now()}
+	if !o.Uncounted { // else it is for one read, or a few
+		r.fans = new([1 << 14]atomic.Uint64)
+	}
+	return r
 }
 
 // Read returns the limit newest visible photos of v's most recently active

@@ -144,16 +144,16 @@ func (j *Judge) judge(ctx context.Context, a Answer) (Verdict, error) {
 	if c.Difference == nil {
 		return Verdict{Result: Same}, nil
 	}
-	if a.Again != (Again{}) && a.Asked.Unix() <= a.Again.at {
-		return Verdict{Result: AskAgain, Again: a.Again}, nil // it may be the answer before, sent twice
-	}
 	again := Again{a.Again.asked + 1, a.Asked.Unix(), digest(a.Photos, c.due)}
+	isRepeated := a.Again != (Again{}) && a.Asked.Unix() <= a.Again.at // it may be the answer before, sent twice
 	age := j.now().Sub(a.Asked)
 	switch {
-	case age <= maxAge && again.both == a.Again.both:
+	case !isRepeated && age <= maxAge && again.both == a.Again.both:
 		return Verdict{Result: Different, Difference: c.Difference}, nil
 	case again.asked >= maxAsked:
 		return Verdict{Result: Unsettled}, nil
+	case isRepeated:
+		again.at, again.both = a.Again.at, a.Again.both
 	}
 	return Verdict{Result: AskAgain, Again: again}, nil
 }

@@ -74,7 +74,8 @@ func TestAnswersAreAskedForAgain(t *testing.T) {
 	first, err := w.Judge.Judge(t.Context(), w.answer)
 	must(t, err)
 	w.answer.Again = first.Again
-	if twice, err := w.Judge.Judge(t.Context(), w.answer); err != nil || twice != first || first.Result != AskAgain {
+	want := Verdict{Result: AskAgain, Again: Again{2, first.Again.at, first.Again.both}}
+	if twice, err := w.Judge.Judge(t.Context(), w.answer); err != nil || twice != want || first.Result != AskAgain {
 		t.Errorf("sent twice: %+v, %v; at first %+v", twice, err, first)
 	}
 	// The site's code was asked before a change, and ours after it: it is asked again, and then is right.
