@@ -20,7 +20,7 @@ const (
 // paces are the values of --pace; "" is no backfill.
 var paces = []string{"", "yield", "full"}
 
-// paced is what one backfill took, with the reads that arrived meanwhile.
+// paced is one run of a backfill: how long it took, and the reads that arrived until its end.
 type paced struct {
 	took   time.Duration
 	reads  *offered // nil: there were none
@@ -134,7 +134,7 @@ func (b *paceBench) measure(ctx context.Context, rate float64, pace string) (p p
 	return p, err
 }
 
-// String tells what was seen.
+// String returns what was measured, for people.
 func (p paced) String() string {
 	seconds := p.took.Seconds()
 	text := fmt.Sprintf("cores: backfill %.2f, program %.2f, MySQL %.2f, Redis %.2f", p.own.Seconds()/seconds,

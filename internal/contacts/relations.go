@@ -139,7 +139,7 @@ func (m *MySQL) FollowerPages(ctx context.Context, pages []FollowerPage, limit i
 }
 
 // FollowerPagesAnd is [MySQL.FollowerPages], which also returns which of the members are broadcast members, as they are at the
-// instant of their pages. The pages of those that are [Joined] are empty, and not read.
+// instant of their pages; of one whose pages are in several statements, as it is in one of these. The pages of those that are [Joined] are empty, and not read.
 func (m *MySQL) FollowerPagesAnd(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, map[member.ID]BroadcastState, error) {
 	states := make(map[member.ID]BroadcastState)
 	found, err := m.followerPages(ctx, pages, limit, states)

@@ -142,7 +142,7 @@ func TestACopyIsKnownByItsVersion(t *testing.T) {
 			},
 			"refill":   c.refillCopy,
 			"mend":     c.mend,
-			"nobody":   func(t *rapid.T) { c.refill(t, c.of, nil) },
+			"no copy":  func(t *rapid.T) { c.refill(t, c.of, nil) },
 			"is lost":  func(*rapid.T) { c.client.Del(c.Context(), index.UserKey(c.of)) },
 			"is none":  func(*rapid.T) { c.client.Set(c.Context(), index.UserKey(c.of), "no set", 0) },
 			"deep":     func(*rapid.T) { c.deep = !c.deep },
@@ -151,7 +151,7 @@ func TestACopyIsKnownByItsVersion(t *testing.T) {
 	})
 }
 
-// copyMachine has an index that reads a copy of the broadcast set again and again, one that writes it, and one that reads it anew.
+// copyMachine has an index that reads a copy of the broadcast set again and again, one that writes it, and one that remembers nothing of it.
 type copyMachine struct {
 	*rapid.T
 	reads, writes, forgets *index.Index

@@ -70,8 +70,8 @@ func (ix *Index) Unprolonged() *Index {
 func (ix *Index) Settings() Settings { return ix.options.Settings }
 
 // Candidates returns the entries of a member's set, the most recent upload first, and the first
-// broadcast members, in one round trip, or in two where their copy is not what was known of it. It fails with [ErrMissing] when there is no set, and with [ErrUnknown]
-// when the set may be old. With [ErrBehind] it returns entries as well.
+// broadcast members, in one round trip, or in two where their copy is not what was known of it. It fails with
+// [ErrMissing] when there is no set, and with [ErrUnknown] when the set may be old. With [ErrBehind] it returns entries as well.
 //
 // The copy may be a moment older or younger than the set; package broadcast says why that does not matter.
 func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, b Copy, err error) {

@@ -28,7 +28,7 @@
 //  3. Otherwise, or without a usable set, walk through the viewer's contacts in
 //     MySQL, in one snapshot.
 //
-// Broadcast members stand among the candidates, whom the viewer may not follow. Those before the one whose photos are asked for
+// Some candidates are broadcast members, which the viewer may not follow. Those before the one whose photos are asked for
 // are decided in the same statement; docs/broadcast.md has the argument.
 //
 // "Strictly", because photos of one second are distinguished by id, which a score

@@ -88,7 +88,7 @@ func (rd *reading) deepenToSet(ctx context.Context) error {
 	if rd.broadcast.Bound < rd.entries[rd.bestOfSet()].Score {
 		return nil
 	}
-	// Those of the second's own second are read, too: so there are some, or else the copy is gone.
+	// Those of the second's own second are read, too.
 	return rd.deepen(ctx, max(1, rd.secondOfSet())-1)
 }
 
