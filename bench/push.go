@@ -183,7 +183,7 @@ func (p *pushBench) workAround(
 		Store: kept, Senders: senders, ByMembers: map[push.Platform]bool{webpush.Platform: true}, Log: p.log,
 	})
 	handlers := tasks.Handlers(p.index, our.store, our.queue, tasks.HandlerOptions{
-		Notify: push.NewTargeting(push.TargetingOptions{Store: kept, Followers: our.store}), Deliver: deliveries,
+		Push: push.Handler{Targeting: push.NewTargeting(push.TargetingOptions{Store: kept, Followers: our.store}), Deliveries: deliveries},
 	})
 	end := our.workWith(ctx, around(our.queue), handlers)
 	return our, func() error {
@@ -194,7 +194,7 @@ func (p *pushBench) workAround(
 }
 
 // queuesOfPush are the queues of notifications.
-var queuesOfPush = []string{push.QueueNotify, push.QueuePush, push.QueueUrgent}
+var queuesOfPush = []string{push.QueuePush, push.QueueUrgent}
 
 // event is one about the uploader's photo.
 func (p *pushBench) event(recipients ...member.ID) push.Event {
@@ -317,16 +317,30 @@ func (p *pushBench) byEvents(ctx context.Context) error {
 	return errors.Join(err, stop())
 }
 
-// target makes n deliveries, which wait.
+// target makes n deliveries, which wait, by one worker.
 func (p *pushBench) target(ctx context.Context, n int) error {
-	events := p.toAll(n)
-	done := newCountdown(len(events))
-	our, stop := p.work(ctx, p.sender, push.Notify, done, push.QueueNotify)
-	err := announce(ctx, our, events...)
-	if err == nil {
-		err = done.wait(ctx)
+	events, our := p.toAll(n), newActivityd(p.backend)
+	targeting := push.NewTargeting(push.TargetingOptions{Store: push.NewMySQL(p.db), Followers: our.store})
+	if err := announce(ctx, our, events...); err != nil {
+		return err
 	}
-	return errors.Join(err, stop())
+	for left := len(events); left > 0; {
+		claimed, err := our.queue.Claim(ctx, push.QueuePush, left, time.Minute) // the deliveries come behind all events
+		if err != nil {
+			return err
+		}
+		results := make([]queue.Result, len(claimed))
+		for i, o := range targeting.Handle(ctx, claimed) {
+			results[i] = queue.Result{Task: claimed[i], Err: o.Err, Next: o.Next}
+			if o.Err == nil {
+				left--
+			}
+		}
+		if _, err := our.queue.Finish(ctx, results); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // byTasks works off the deliveries that wait.
@@ -343,7 +357,7 @@ func (p *pushBench) deliver(ctx context.Context, sender *apns.Sender, n int) err
 // left returns how many tasks of notifications, or claims of some, there are.
 func (p *pushBench) left(ctx context.Context) (n int, err error) {
 	err = p.db.QueryRowContext(ctx, "SELECT (SELECT COUNT(*) FROM tasks WHERE type IN ('notify', 'target', 'deliver'))"+
-		" + (SELECT COUNT(*) FROM task_leases WHERE queue IN ('notify', 'push', 'push_urgent'))"+
+		" + (SELECT COUNT(*) FROM task_leases WHERE queue IN ('push', 'push_urgent'))"+
 		" + (SELECT COUNT(*) FROM parked_tasks WHERE type IN ('notify', 'target', 'deliver'))").Scan(&n)
 	return n, err
 }

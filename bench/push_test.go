@@ -19,8 +19,10 @@ func (p *pushBench) handlersOfPush(sender *apns.Sender) (our *activityd, handler
 	our = newActivityd(p.backend)
 	store := push.NewMySQL(p.db)
 	return our, tasks.Handlers(p.index, our.store, our.queue, tasks.HandlerOptions{
-		Notify:  push.NewTargeting(push.TargetingOptions{Store: store, Followers: our.store}),
-		Deliver: push.NewDeliveries(push.DeliveryOptions{Store: store, Senders: map[push.Platform]push.Sender{apns.Platform: sender}, Log: p.log}),
+		Push: push.Handler{
+			Targeting:  push.NewTargeting(push.TargetingOptions{Store: store, Followers: our.store}),
+			Deliveries: push.NewDeliveries(push.DeliveryOptions{Store: store, Senders: map[push.Platform]push.Sender{apns.Platform: sender}, Log: p.log}),
+		},
 	})
 }
 
@@ -80,7 +82,7 @@ func testPushCounts(t *testing.T, burst bool) {
 			t.Fatal(err)
 		}
 		// Look for the event, insert it in a transaction, read it again; look at the recipients.
-		work, finish := p.step(t, our, handlers, push.QueueNotify, 1)
+		work, finish := p.step(t, our, handlers, push.QueuePush, 1)
 		// One more of each: a connection that was not used for a second is asked whether its
 		// server is the primary.
 		if work > targeting || work < 1 || finish > 7 || finish < 1 {
@@ -108,6 +110,38 @@ func testPushCounts(t *testing.T, burst bool) {
 	}
 	if got, want := p.apple.Stats().Accepted, 2*push.MaxRecipients; got != want {
 		t.Errorf("%d messages were accepted, want %d", got, want)
+	}
+}
+
+// An event for one device is its row, one look and its receipt, each by one statement, and one for the end of its task: with the
+// claim three transactions until it is accepted. For one of a burst, it is marked before, and others of the burst are looked for.
+func TestCountsOfASmallEvent(t *testing.T) {
+	t.Parallel()
+	p, err := setup(t, tiny()).pushes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	our, handlers := p.handlersOfPush(p.sender)
+	for _, test := range []struct {
+		collapse string
+		most     float64
+	}{{"", 3}, {"", 3}, {"one", 9}, {"another", 9}} {
+		e := p.event(followersFrom(0, 1)...)
+		e.Collapse = test.collapse
+		if err := announce(t.Context(), our, e); err != nil {
+			t.Fatal(err)
+		}
+		work, finish := p.step(t, our, handlers, push.QueuePush, 1)
+		// One more of each: a connection that was not used for a second is asked whether its server is the primary.
+		if work > test.most+1 || work < 3 || finish > 2 || finish < 1 {
+			t.Errorf("an event of the burst %q for one device: %v statements, and %v to end it, want at most %v and 1, and one more of each", test.collapse, work, finish, test.most)
+		}
+		t.Logf("an event of the burst %q for one device: %v statements, and %v to end it", test.collapse, work, finish)
+	}
+	var accepted, tasks int
+	err = p.db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM push_receipts WHERE state = 'accepted'), (SELECT COUNT(*) FROM tasks)").Scan(&accepted, &tasks)
+	if err != nil || accepted != 4 || tasks != 0 || p.apple.Stats().Accepted != 4 {
+		t.Errorf("%d receipts, %d tasks, %d messages, %v; want 4, none and 4", accepted, tasks, p.apple.Stats().Accepted, err)
 	}
 }
 

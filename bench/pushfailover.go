@@ -143,6 +143,6 @@ func (f *failover) drained(ctx context.Context) (left int, took time.Duration, e
 		return 0, 0, err
 	}
 	took = time.Since(start)
-	err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM task_leases WHERE queue IN ('notify', 'push')").Scan(&left)
+	err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM task_leases WHERE queue = 'push'").Scan(&left)
 	return left, took, errors.Join(err, f.forget(ctx))
 }

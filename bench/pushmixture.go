@@ -119,7 +119,7 @@ func (m *neighbours) act(ctx context.Context, our *activityd, i int, e push.Even
 		err = m.client.XAdd(ctx, &redis.XAddArgs{Stream: stream.Key, Values: []any{stream.Field, fmt.Sprintf(`{"type":"notify","user_id":"%d","event":%s}`, e.Actor, text)}}).Err()
 	default:
 		_, err = m.db.ExecContext(ctx, insertNotify, e.Actor, string(text))
-		our.notifier.Notify(push.QueueNotify)
+		our.notifier.Notify(push.QueuePush)
 	}
 	return err
 }

@@ -83,7 +83,7 @@ func (p *pushBench) byStream(ctx context.Context, _ *activityd, first, n int) er
 }
 
 // insertNotify is what a site adds to the transaction of its change.
-const insertNotify = "INSERT INTO tasks (type, subject, args, queue) VALUES ('notify', ?, ?, 'notify')"
+const insertNotify = "INSERT INTO tasks (type, subject, args, queue) VALUES ('notify', ?, ?, 'push')"
 
 // byRows inserts a row for each event, a transaction each, as requests to a site do that come
 // at the same moment, and has the workers notified.
@@ -91,7 +91,7 @@ func (p *pushBench) byRows(ctx context.Context, our *activityd, first, n int) er
 	return inParallel(ctx, p.options.producers, 1, followersFrom(first, n), func(ctx context.Context, to []member.ID) error {
 		_, err := p.db.ExecContext(ctx, insertNotify, pushUploader, fmt.Sprintf(
 			`{"type":"comment","object":"photo:%d","recipients":["%s"],"title":"Ann","body":"How beautiful"}`, pushPhoto, to[0]))
-		our.notifier.Notify(push.QueueNotify)
+		our.notifier.Notify(push.QueuePush)
 		return err
 	})
 }

@@ -173,11 +173,13 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, BroadcastAt: c.broadcastAt, FanOuts: b.fanOuts}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, ByMembers: c.push.byMembers(), MustShow: c.push.mustShow(), Log: log})
-		handlers.Deliver = s.deliveries
+		handlers.Push = push.Handler{
+			Targeting:  push.NewTargeting(push.TargetingOptions{Store: b.push, Followers: b.store, MustShow: c.push.mustShow()}),
+			Deliveries: s.deliveries,
+		}
 		if auth.senders.changed != nil { // before any file is read again
 			*auth.senders.changed = s.deliveries.KeysChanged
 		}
-		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: b.push, Followers: b.store, MustShow: c.push.mustShow()})
 		if c.role != roleAPI {
 			s.background = append(s.background, func(ctx context.Context) error {
 				b.push.Run(ctx, log)

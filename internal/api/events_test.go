@@ -70,7 +70,7 @@ func targeted(t *testing.T, calls [][]queue.New) (events []push.Event) {
 	}
 	for _, n := range calls[0] {
 		e, err := push.ParseEvent(member.ID(n.Key), n.Payload)
-		if err != nil || n.Kind != push.Notify || n.Queue != push.QueueNotify {
+		if err != nil || n.Kind != push.Notify || n.Queue != push.QueuePush {
 			t.Fatalf("%+v: %v", n, err)
 		}
 		events = append(events, e)

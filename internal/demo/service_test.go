@@ -157,8 +157,7 @@ func (s *service) start(t *testing.T, db store, q queuetest.Queue, notifier *not
 	if s.config.Push != nil {
 		deliveries := push.NewDeliveries(push.DeliveryOptions{Store: s.config.Push.Store, Senders: s.config.Push.Receivers.Senders(), Log: log})
 		t.Cleanup(deliveries.Wait)
-		handlers.Deliver = deliveries
-		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: s.config.Push.Store, Followers: db})
+		handlers.Push = push.Handler{Targeting: push.NewTargeting(push.TargetingOptions{Store: s.config.Push.Store, Followers: db}), Deliveries: deliveries}
 	}
 	workers := queue.PoolOptions{Log: log, Notifier: notifier, Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: 100 * time.Millisecond} // as that of the demo
 	workers.Needs = map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(client, ix, log)}

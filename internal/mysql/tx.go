@@ -34,6 +34,24 @@ func Transact(ctx context.Context, db *sql.DB, what string, do func(*sql.Tx) err
 	}
 }
 
+// Exec runs one statement, which is a transaction of its own, again if the server gave it up as [Transact] does. It
+// returns the AUTO_INCREMENT value of the first row that it inserted, if any.
+func Exec(ctx context.Context, db *sql.DB, what, statement string, args ...any) (last uint64, err error) {
+	for try := 1; ; try++ {
+		res, err := db.ExecContext(ctx, statement, args...)
+		if err == nil {
+			id, err := res.LastInsertId()
+			return uint64(id), err
+		}
+		if try == maxTries || !IsRetryable(err) {
+			return 0, Translate(ctx, what, err)
+		}
+		if err := retry.Sleep(ctx, retry.Backoff(try, 10*time.Millisecond, time.Second)); err != nil {
+			return 0, fmt.Errorf("%s: %w", what, err)
+		}
+	}
+}
+
 func transactOnce(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {

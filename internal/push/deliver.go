@@ -230,13 +230,7 @@ var (
 
 // Handle implements [queue.Handler].
 func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome {
-	b := d.newBatch(ctx)
-	defer b.end()
-	for _, t := range tasks {
-		b.jobs = append(b.jobs, &job{task: t})
-	}
-	b.deliver(b.begin()) //nolint:contextcheck // what has left is answered after the end of ctx, too
-	return b.settled()   //nolint:contextcheck // and what was accepted is recorded
+	return Handler{Deliveries: d}.Handle(ctx, tasks)
 }
 
 func (d *Deliveries) newBatch(ctx context.Context) *batch {
@@ -246,23 +240,21 @@ func (d *Deliveries) newBatch(ctx context.Context) *batch {
 	}
 }
 
-// settled waits for the answers to the messages of the batch, as long as it should, and returns what becomes of
+// settled waits for the answers to the messages of the batch, as long as it should, and finds what becomes of
 // its jobs. What is left of it goes on in the background.
-func (b *batch) settled() []queue.Outcome {
+func (b *batch) settled() {
 	b.await()
 	b.mark()
 	b.leaveWaiting()
 	b.flushInTime()
-	outcomes := make([]queue.Outcome, len(b.jobs))
-	for i, j := range b.jobs {
-		outcomes[i] = b.outcome(j)
+	for _, j := range b.jobs {
+		j.outcome = b.outcome(j)
 	}
 	b.detached = true
 	b.release()
 	if len(b.inFlight) > 0 || len(b.receipts) > 0 {
 		b.Deliveries.detached.Go(b.goOn)
 	}
-	return outcomes
 }
 
 // end is the end of the batch if its handler panics.

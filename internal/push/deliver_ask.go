@@ -20,6 +20,8 @@ type job struct {
 	event   *StoredEvent // nil: it was deleted, or lost
 	all     []*asked     // what there is to do
 	err     error        // of the task as a whole
+	isPage  bool         // the task targets the event: what is left to be done has tasks of its own
+	outcome queue.Outcome
 }
 
 // isBurst reports whether the task is for what is pending of a burst, for a device.
@@ -54,9 +56,6 @@ type deliveryKey struct {
 
 // begin reads what the tasks are about, and returns the jobs that there are to do.
 func (b *batch) begin() []*job {
-	if b.owing.Load() >= maxOwed { // what is sent could not be recorded either
-		return failAll(b.jobs, queue.Later(recordAgain, errOwed))
-	}
 	var numbers []uint64
 	for _, j := range b.jobs {
 		if j.err = j.read(); j.err == nil {

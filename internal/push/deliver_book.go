@@ -41,7 +41,7 @@ func (b *batch) recordAll(s *sent, events []*StoredEvent, state State, reason st
 // recordEnd has the receipts written of a message that has come to its end. That of one of several deliveries of a task
 // is a part of a row, unless there may be a row of its own already.
 func (b *batch) recordEnd(a answer, v verdict) {
-	isOwn := len(a.all) == 1 || a.marked || a.unanswered
+	isOwn := len(a.all) == 1 || a.marked || a.unanswered || a.byBurst
 	for _, e := range a.send {
 		r := a.receipt(e.Number, v.state, v.reason)
 		if v.state == StateAccepted {

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"time"
+
+	"github.com/activityd/activityd/queue"
 )
 
 // sent is a delivery whose message has left.
@@ -69,7 +71,7 @@ func (b *batch) take(ready []*sent) []*sent {
 		}
 		one := make([]Receipt, len(s.send))
 		for i, e := range s.send {
-			one[i] = s.receipt(e.Number, StatePending, fmt.Sprint(reasonUnanswered, ": task ", s.task.ID))
+			one[i] = s.receipt(e.Number, StatePending, markOf(s.task))
 		}
 		of, receipts = append(of, s), append(receipts, one)
 	}
@@ -93,6 +95,9 @@ func (b *batch) take(ready []*sent) []*sent {
 	}
 	return slices.DeleteFunc(ready, func(s *sent) bool { return left[s] })
 }
+
+// markOf is the reason of the receipts that a task has marked.
+func markOf(t queue.Task) string { return fmt.Sprint(reasonUnanswered, ": task ", t.ID) }
 
 // launch sends a message.
 func (b *batch) launch(s *sent) {
@@ -201,7 +206,7 @@ func (b *batch) mark() {
 
 // unmark replaces what mark or take wrote, of events that are sent again.
 func (b *batch) unmark(s *sent, of []*StoredEvent, reason string) {
-	if s.marked || s.isBurst() {
+	if s.marked || s.isBurst() || s.byBurst {
 		b.recordAll(s, of, StatePending, reason)
 	}
 }

@@ -7,8 +7,8 @@
 //	delivery   deliver  one task for up to 256 devices, or for the burst that waits for one: looks again at what
 //	                    may have changed, and sends
 //
-// The deliveries and the next page are follow-ups of a page: they commit in the
-// transaction that finishes it, so that a crash loses nothing and repeats nothing.
+// What is for few devices is sent by the task that targets it, see [Handler]. Else the deliveries and the next page are
+// follow-ups of a page: they commit in the transaction that finishes it, so that a crash loses nothing and repeats nothing.
 //
 // # What is promised
 //
@@ -39,7 +39,7 @@
 //   - A burst shows no more events than were sent or are shown now, and none that may not be
 //     shown: all that are pending are looked at again.
 //   - An event and a device are in one task at a time: in one of its own event, or, if it has a pending
-//     receipt, in that of its burst.
+//     receipt, in that of its burst, or in the one whose mark the receipt has.
 //   - A push service that fails holds up no other: there is a breaker for each origin, a bound
 //     on how long a batch waits, and one on the messages that go on without it (breaker.go).
 //   - A device is dropped only by an answer about that device, if it was not registered later;

@@ -191,7 +191,7 @@ func TestNewNotify(t *testing.T) {
 	e := push.Event{ID: "e1", Type: "upload", Actor: 7, Followers: true, Title: "T", Body: "B", Urgent: true}
 	n, err := push.NewNotify(e)
 	want := queue.New{
-		Kind: "notify", Key: 7, Queue: "notify", DedupeKey: "notify:e1", Priority: queue.Urgent,
+		Kind: "notify", Key: 7, Queue: "push_urgent", DedupeKey: "notify:e1", Priority: queue.Urgent,
 		Payload: json.RawMessage(`{"id":"e1","type":"upload","recipients":"followers","title":"T","body":"B","urgent":true,"expires_in":86400,"collapse":""}`),
 	}
 	if diff := cmp.Diff(want, n); diff != "" || err != nil {

@@ -234,11 +234,15 @@ func TestEventsOverHTTP(t *testing.T) {
 	if code, answer := f.send(t, http.MethodPost, "/v1/events", `{"events":[`+string(raw)+`]}`); code != http.StatusAccepted {
 		t.Errorf("the largest event: %d %s", code, answer)
 	}
-	tasks, err := queue.NewQueue(f.db, queue.Options{Kinds: tasks.Kinds()}).Claim(t.Context(), push.QueueNotify, 10, time.Minute)
+	q := queue.NewQueue(f.db, queue.Options{Kinds: tasks.Kinds()})
+	tasks, err := q.Claim(t.Context(), push.QueuePush, 10, time.Minute)
 	must(t, err)
-	if len(tasks) != 4 {
-		t.Fatalf("claimed %d tasks", len(tasks))
+	urgent, err := q.Claim(t.Context(), push.QueueUrgent, 10, time.Minute)
+	must(t, err)
+	if len(tasks) != 3 || len(urgent) != 1 { // the largest is urgent
+		t.Fatalf("claimed %d tasks and %d urgent ones", len(tasks), len(urgent))
 	}
+	tasks = append(tasks, urgent...)
 	for _, task := range tasks {
 		e, err := push.ParseEvent(5, task.Payload)
 		if err != nil || e.ID == "" || e.Body == "" {

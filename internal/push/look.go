@@ -12,7 +12,7 @@ type Candidate struct {
 	Event  uint64 // the number of a [StoredEvent]
 	Member member.ID
 	Device uint64 // 0: all devices of the member
-	Task   uint64 // the deliver task, if it has several devices: see [Receipt]
+	Task   uint64 // the task that may have sent it before, together with others: see [Receipt]; 0: none
 }
 
 // Facts are what decides whether a device of a candidate is notified, all as of one instant.

@@ -87,7 +87,9 @@ func (m *MySQL) Look(ctx context.Context, candidates []Candidate) ([]Facts, erro
 		return nil, mysql.Translate(ctx, fmt.Sprintf("look at %d members to be notified", len(candidates)), err)
 	}
 	for i, f := range all {
-		all[i].Accepted = f.Accepted || accepted[candidates[f.Candidate]]
+		c := candidates[f.Candidate]
+		c.Device = f.Device.ID
+		all[i].Accepted = f.Accepted || accepted[c]
 	}
 	return all, nil
 }

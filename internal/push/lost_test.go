@@ -51,21 +51,21 @@ func (s *olderSite) lose() {
 
 func (s *olderSite) enqueue(event string) {
 	s.Helper()
-	exec(s.T, s.db, "INSERT INTO tasks (type, subject, args, queue) VALUES ('notify', 1, ?, 'notify')", event)
+	exec(s.T, s.db, "INSERT INTO tasks (type, subject, args, queue) VALUES ('notify', 1, ?, 'push')", event)
 }
 
 // target works on the tasks of targeting that there are, but not on their successors.
 func (s *olderSite) target() {
 	s.Helper()
-	s.work(push.QueueNotify, push.NewTargeting(push.TargetingOptions{Store: s.store, Followers: contacts.NewMySQL(s.db), PageSize: 1}))
+	s.work(push.NewTargeting(push.TargetingOptions{Store: s.store, Followers: contacts.NewMySQL(s.db), PageSize: 1}), push.Notify, push.Target)
 }
 
 // deliver returns what is sent, as a list of members and titles.
 func (s *olderSite) deliver() (sent []string) {
 	s.Helper()
-	s.work(push.QueuePush, push.NewDeliveries(push.DeliveryOptions{
+	s.work(push.NewDeliveries(push.DeliveryOptions{
 		Store: s.store, Senders: map[push.Platform]push.Sender{push.FCM: s.sender}, Log: slog.New(slog.DiscardHandler), Patience: time.Minute, Timeout: time.Minute,
-	}))
+	}), push.Deliver)
 	for _, m := range s.sender.sent {
 		sent = append(sent, fmt.Sprint(m.Device.Member, " ", m.Title))
 	}
@@ -73,11 +73,19 @@ func (s *olderSite) deliver() (sent []string) {
 	return sent
 }
 
-func (s *olderSite) work(name string, h queue.Handler) {
+// work has the tasks of some kinds done that there are, and no others.
+func (s *olderSite) work(h queue.Handler, kinds ...string) {
 	s.Helper()
-	list, err := s.queue.Claim(s.Context(), name, 10, time.Minute)
+	list, err := s.queue.Claim(s.Context(), push.QueuePush, 10, time.Minute)
 	must(s.T, err)
 	var results []queue.Result
+	list = slices.DeleteFunc(list, func(task queue.Task) bool {
+		isOther := !slices.Contains(kinds, task.Kind)
+		if isOther {
+			results = append(results, queue.Result{Task: task, Err: queue.Later(0, nil)})
+		}
+		return isOther
+	})
 	for i, o := range h.Handle(s.Context(), list) {
 		must(s.T, o.Err)
 		results = append(results, queue.Result{Task: list[i], Next: o.Next})

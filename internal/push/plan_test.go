@@ -61,7 +61,7 @@ func TestPropertyPlan(t *testing.T) {
 		must(t, err)
 		_, err = q.Enqueue(t.Context(), []queue.New{n})
 		must(t, err)
-		claim, err := q.Claim(t.Context(), push.QueueNotify, 1, time.Minute)
+		claim, err := q.Claim(t.Context(), n.Queue, 1, time.Minute)
 		must(t, err)
 		outcomes := push.NewTargeting(push.TargetingOptions{Store: w.store, Followers: contacts.NewMySQL(db), MustShow: mustShow}).Handle(t.Context(), claim)
 		must(t, outcomes[0].Err)

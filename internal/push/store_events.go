@@ -35,9 +35,10 @@ type NewEvent struct {
 // Stored is what became of a [NewEvent].
 type Stored struct {
 	*StoredEvent
-	// Repeated: another task had an event of the same id before, and that is this one. It is
-	// that task's to target.
-	Repeated bool
+	// New: it was not there before. Else an attempt of its task before this one stored it, and may have
+	// sent some of it; or, Repeated, another task had an event of the same id, and that is this one.
+	// It is that task's to target.
+	New, Repeated bool
 }
 
 // remembered is how long an event and its receipts are kept after it expired.
@@ -104,29 +105,25 @@ func (m *MySQL) StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, er
 	}
 	ids := slices.Sorted(maps.Keys(first)) // in one order everywhere, so that two batches do not lock each other out
 	known := make(map[string]*StoredEvent, len(ids))
+	absent := ids // nearly always all are new
 	for try := 1; ; try++ {
-		if err := m.findEvents(ctx, ids, known); err != nil {
-			return nil, err
-		}
-		absent := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return known[id] != nil })
-		if len(absent) == 0 {
-			break
-		}
-		err := m.insertEvents(ctx, absent, first)
+		err := m.insertEvents(ctx, absent, first, known)
 		if err == nil {
-			if err := m.numberEvents(ctx, absent, first, known); err != nil {
-				return nil, err
-			}
 			break
 		}
 		if !mysql.IsDuplicate(err) || try == storeTries {
 			return nil, err
 		}
+		if err := m.findEvents(ctx, ids, known); err != nil {
+			return nil, err
+		}
+		absent = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return known[id] != nil })
 	}
 	stored := make([]Stored, len(batch))
 	for i, e := range batch {
 		is := known[e.ID]
-		stored[i] = Stored{StoredEvent: is, Repeated: is.Task != e.Task}
+		_, isNew := slices.BinarySearch(absent, e.ID)
+		stored[i] = Stored{StoredEvent: is, New: isNew && is.Task == e.Task, Repeated: is.Task != e.Task}
 		m.events.add(is)
 	}
 	return stored, nil
@@ -141,32 +138,18 @@ func (m *MySQL) findEvents(ctx context.Context, ids []string, into map[string]*S
 	return mysql.Translate(ctx, fmt.Sprintf("look for %d events", len(ids)), err)
 }
 
-// numberEvents adds the events that were just inserted, by what the database gave them. They are not read
-// again.
-func (m *MySQL) numberEvents(ctx context.Context, ids []string, events map[string]NewEvent, into map[string]*StoredEvent) error {
-	_, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (_ struct{}, err error) {
-		var id string
-		var number uint64
-		err = rows.Scan(&id, &number)
-		e := events[id]
-		created := time.UnixMilli(e.Created.UnixMilli()).UTC()
-		into[id] = &StoredEvent{Event: e.Event, Number: number, Task: e.Task, Created: created, Expires: created.Add(e.life())}
-		return struct{}{}, err
-	}, "SELECT id, number FROM push_events FORCE INDEX (ids) WHERE id IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...)
-	if err == nil && slices.ContainsFunc(ids, func(id string) bool { return into[id] == nil }) {
-		err = errReplaced // another server answers, which has not got them
-	}
-	return mysql.Translate(ctx, fmt.Sprintf("number %d events", len(ids)), err)
-}
-
 // life is how long the event is of use, in whole milliseconds.
 func (e *Event) life() time.Duration {
 	return cmp.Or(e.ExpiresIn, DefaultLife).Truncate(time.Millisecond)
 }
 
-// insertEvents inserts the events with these ids, all or none. It looks up none: INSERT …
-// ON DUPLICATE KEY UPDATE would lock the gaps below the ids that it meets.
-func (m *MySQL) insertEvents(ctx context.Context, ids []string, events map[string]NewEvent) error {
+// insertEvents inserts the events with these ids, all or none, by one statement, and adds them to those that are
+// known. It looks up none before: INSERT … ON DUPLICATE KEY UPDATE would lock the gaps below the ids that it meets.
+// Of several, the numbers are read: that they follow each other is not so everywhere (auto_increment_increment).
+func (m *MySQL) insertEvents(ctx context.Context, ids []string, events map[string]NewEvent, known map[string]*StoredEvent) error {
+	if len(ids) == 0 {
+		return nil
+	}
 	var args []any
 	for _, id := range ids {
 		e := events[id]
@@ -181,10 +164,30 @@ func (m *MySQL) insertEvents(ctx context.Context, ids []string, events map[strin
 	const row = "(?,?,?,?,?,?,GREATEST(?," + mysql.Now + ")+?),"
 	statement := "INSERT INTO push_events (id, task_id, actor_id, event, created_at, expires_at, forget_at) VALUES " +
 		strings.TrimSuffix(strings.Repeat(row, len(ids)), ",")
-	return mysql.Transact(ctx, m.db, fmt.Sprintf("store %d events", len(ids)), func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, statement, args...)
+	add := func(id string, number uint64) {
+		e := events[id]
+		created := time.UnixMilli(e.Created.UnixMilli()).UTC()
+		known[id] = &StoredEvent{Event: e.Event, Number: number, Task: e.Task, Created: created, Expires: created.Add(e.life())}
+	}
+	last, err := mysql.Exec(ctx, m.db, fmt.Sprintf("store %d events", len(ids)), statement, args...)
+	if err != nil {
 		return err
-	})
+	}
+	if len(ids) == 1 {
+		add(ids[0], last)
+		return nil
+	}
+	_, err = mysql.Select(ctx, m.db, func(rows *sql.Rows) (_ struct{}, err error) {
+		var id string
+		var number uint64
+		err = rows.Scan(&id, &number)
+		add(id, number)
+		return struct{}{}, err
+	}, "SELECT id, number FROM push_events FORCE INDEX (ids) WHERE id IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...)
+	if err == nil && slices.ContainsFunc(ids, func(id string) bool { return known[id] == nil }) {
+		err = errReplaced // another server answers, which has not got them
+	}
+	return mysql.Translate(ctx, fmt.Sprintf("number %d events", len(ids)), err)
 }
 
 // Events returns the events with these numbers. Those that have been forgotten are

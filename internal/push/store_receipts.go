@@ -75,9 +75,15 @@ const maxReceipts = 1000
 // be written again. Those of one Task and one state become one row of push_runs.
 func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
 	for some := range slices.Chunk(receipts, maxReceipts) {
-		err := mysql.Transact(ctx, m.db, fmt.Sprintf("write %d receipts", len(some)), func(tx *sql.Tx) error {
-			return writeAll(ctx, tx, some)
-		})
+		what := fmt.Sprintf("write %d receipts", len(some))
+		writes, err := writesOf(some)
+		switch {
+		case err != nil:
+		case len(writes) == 1:
+			_, err = mysql.Exec(ctx, m.db, what, writes[0].text, writes[0].args...)
+		default:
+			err = mysql.Transact(ctx, m.db, what, func(tx *sql.Tx) error { return writeAll(ctx, tx, writes) })
+		}
 		if err != nil {
 			return err
 		}
@@ -95,22 +101,43 @@ func (m *MySQL) WritePage(ctx context.Context, held []queue.Task, receipts []Rec
 	}
 	held = slices.DeleteFunc(slices.Clone(held), func(t queue.Task) bool { return t.Lease == "" })
 	what := fmt.Sprintf("write %d receipts of %d pages", len(receipts), len(held))
+	writes, err := writesOf(receipts)
+	if err != nil {
+		return err
+	}
 	return mysql.Transact(ctx, m.db, what, func(tx *sql.Tx) error {
 		if err := queue.Hold(ctx, tx, held); err != nil {
 			return err
 		}
-		return writeAll(ctx, tx, receipts)
+		return writeAll(ctx, tx, writes)
 	})
 }
 
-// writeAll writes receipts, those of one Task and one state as a run.
-func writeAll(ctx context.Context, tx *sql.Tx, receipts []Receipt) error {
+// write is a statement that writes receipts.
+type write struct {
+	text string
+	args []any
+}
+
+// writesOf returns what writes receipts, those of one Task and one state as a run.
+func writesOf(receipts []Receipt) (writes []write, err error) {
 	own, runs := divide(receipts)
-	if err := writeRuns(ctx, tx, runs); err != nil {
-		return err
+	if len(runs) > 0 {
+		one, err := writeOfRuns(runs)
+		if err != nil {
+			return nil, err
+		}
+		writes = append(writes, one)
 	}
 	for some := range slices.Chunk(inOrder(own), maxReceipts) {
-		if err := writeReceipts(ctx, tx, some); err != nil {
+		writes = append(writes, writeOf(some))
+	}
+	return writes, nil
+}
+
+func writeAll(ctx context.Context, tx *sql.Tx, writes []write) error {
+	for _, w := range writes {
+		if _, err := tx.ExecContext(ctx, w.text, w.args...); err != nil {
 			return err
 		}
 	}
@@ -125,18 +152,17 @@ func inOrder(receipts []Receipt) []Receipt {
 	})
 }
 
-func writeReceipts(ctx context.Context, tx *sql.Tx, some []Receipt) error {
+func writeOf(some []Receipt) write {
 	var args []any
 	for _, r := range some {
 		args = append(args, r.Event, r.Member, r.Device, r.State, clip(r.Reason), plainID(r.ProviderID), orNull(r.Burst))
 	}
 	const row = "(?,?,?,?,?,?,?," + mysql.Now + "),"
 	// The server changes the columns in this order, and state is read until it is changed.
-	_, err := tx.ExecContext(ctx, "INSERT INTO push_receipts (event_number, member_id, device_id, state, reason, provider_id, burst, at) VALUES "+
-		strings.TrimSuffix(strings.Repeat(row, len(some)), ",")+" ON DUPLICATE KEY UPDATE burst = COALESCE(VALUES(burst), burst),"+
-		" reason = "+unlessFinal("reason")+", provider_id = "+unlessFinal("provider_id")+
-		", at = "+unlessFinal("at")+", state = "+unlessFinal("state"), args...)
-	return err
+	return write{"INSERT INTO push_receipts (event_number, member_id, device_id, state, reason, provider_id, burst, at) VALUES " +
+		strings.TrimSuffix(strings.Repeat(row, len(some)), ",") + " ON DUPLICATE KEY UPDATE burst = COALESCE(VALUES(burst), burst)," +
+		" reason = " + unlessFinal("reason") + ", provider_id = " + unlessFinal("provider_id") +
+		", at = " + unlessFinal("at") + ", state = " + unlessFinal("state"), args}
 }
 
 // maxProviderID is how much of an id the column provider_id has room for, in bytes.
@@ -260,7 +286,11 @@ func (m *MySQL) Take(ctx context.Context, deliveries [][]Receipt, lasts time.Dur
 				marks = append(marks, d...)
 			}
 		}
-		return writeAll(ctx, tx, marks)
+		writes, err := writesOf(marks)
+		if err != nil {
+			return err
+		}
+		return writeAll(ctx, tx, writes)
 	})
 	return taken, err
 }

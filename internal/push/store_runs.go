@@ -78,15 +78,12 @@ func divide(receipts []Receipt) (own []Receipt, runs []*run) {
 	return own, runs
 }
 
-func writeRuns(ctx context.Context, tx *sql.Tx, runs []*run) error {
-	if len(runs) == 0 {
-		return nil
-	}
+func writeOfRuns(runs []*run) (write, error) {
 	var args []any
 	for _, r := range runs {
 		text, err := json.Marshal(r.devices)
 		if err != nil {
-			return err
+			return write{}, err
 		}
 		begins := r.devices[0].Device
 		if r.state == StatePending { // there is one of a page
@@ -104,9 +101,8 @@ func writeRuns(ctx context.Context, tx *sql.Tx, runs []*run) error {
 	for _, column := range []string{"first_member", "last_member", "devices", "at", "devices_count"} {
 		set = append(set, column+" = IF(state = 'pending' OR VALUES(devices_count) > devices_count, VALUES("+column+"), "+column+")")
 	}
-	_, err := tx.ExecContext(ctx, "INSERT INTO push_runs (event_number, task_id, device_id, state, burst, first_member, last_member, devices_count, devices, at) VALUES "+
-		strings.TrimSuffix(strings.Repeat(row, len(runs)), ",")+" ON DUPLICATE KEY UPDATE "+strings.Join(set, ", "), args...)
-	return err
+	return write{"INSERT INTO push_runs (event_number, task_id, device_id, state, burst, first_member, last_member, devices_count, devices, at) VALUES " +
+		strings.TrimSuffix(strings.Repeat(row, len(runs)), ",") + " ON DUPLICATE KEY UPDATE " + strings.Join(set, ", "), args}, nil
 }
 
 // orNull returns the column burst.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"regexp"
 	"slices"
@@ -52,8 +53,8 @@ type Followers interface {
 	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
 }
 
-// Targeting is the handler of notify and target tasks: it finds the devices that an event
-// is for, a page of its recipients at a time.
+// Targeting finds the devices that an event is for, a page of its recipients at a time. As a handler of notify and
+// target tasks it leaves all deliveries to tasks; [Handler] sends what is few at once.
 //
 // A page is the first PageSize recipients above an id, in the order of ids, or fewer, if
 // these have more than PageSize devices. Its deliveries, and the task for the next page,
@@ -171,10 +172,13 @@ type page struct {
 	more    bool        // there may be others
 	sends   []send
 	isFew   bool // there are few sends
+	marks   bool // of a burst and few: what may be sent now is marked before, as by a task for the burst
 	skips   []Receipt
 	// deviceless counts followers without a device: there are no receipts of them.
 	deviceless int
 	outcome    queue.Outcome
+	isNew      bool // no attempt before this one can have sent some of it
+	sent       *job // what it sends itself; nil: nothing
 }
 
 // send is a delivery to be made.
@@ -183,6 +187,7 @@ type send struct {
 	notBefore time.Time // zero: now
 	burst     LastSent  // what others of its burst keep it waiting
 	byBurst   bool      // together with others of its burst: it has a pending receipt, and a task for the burst
+	isKept    bool      // its pending receipt was there before, and may be marked by another task: it is not written again
 }
 
 var errLimit = errors.New("the events before it in the claim have as many recipients as are handled at once")
@@ -193,12 +198,19 @@ func (g *Targeting) Handle(ctx context.Context, tasks []queue.Task) []queue.Outc
 	for i, t := range tasks {
 		all[i] = &page{task: t}
 	}
-	g.target(ctx, g.begin(ctx, all))
+	g.handle(ctx, all, nil)
 	outcomes := make([]queue.Outcome, len(all))
 	for i, p := range all {
 		outcomes[i] = p.outcome
 	}
 	return outcomes
+}
+
+// handle targets pages. What b sends at once of them, if it is not nil, has no deliver tasks.
+func (g *Targeting) handle(ctx context.Context, all []*page, b *batch) {
+	if len(all) > 0 {
+		g.target(ctx, g.begin(ctx, all), b)
+	}
 }
 
 // begin finds out which events the tasks are about, and returns the pages that there are to do.
@@ -214,7 +226,7 @@ func (g *Targeting) begin(ctx context.Context, all []*page) []*page {
 			p.outcome.Err = queue.Permanent(fmt.Errorf("%w: %s: %w", queue.ErrInvalid, p.task.Kind, err))
 		case next.Event != 0:
 			target, named, numbers = append(target, p), append(named, next), append(numbers, next.Event)
-		case p.task.Queue != QueueNotify:
+		case p.task.Queue != QueuePush && p.task.Queue != QueueUrgent:
 			p.outcome.Err = p.handOver(e)
 		default:
 			notify, events = append(notify, p), append(events, e)
@@ -279,8 +291,8 @@ func madeID(t queue.Task) string { return fmt.Sprintf("task-%d", t.ID) }
 // madeSyntax matches those ids.
 var madeSyntax = regexp.MustCompile(`^task-\d+$`)
 
-// handOver returns the task that targets the event in its own queue, which has workers and a
-// lease of its own: that of a row which names no queue lies in the default one. The event keeps
+// handOver returns the task that targets the event in a queue of push, which have workers and a
+// lease of their own: that of a row which names no queue lies in the default one. The event keeps
 // its id, and since when it is known.
 func (p *page) handOver(e NewEvent) error {
 	e.Age = min(max(0, p.task.Claimed.Sub(e.Created)).Truncate(time.Millisecond), maxAge)
@@ -320,7 +332,7 @@ func (g *Targeting) store(ctx context.Context, pages []*page, events []NewEvent)
 			case s.Repeated:
 				eventsTargeted.WithLabelValues(eventRepeated).Inc()
 			default:
-				p.event = s.StoredEvent
+				p.event, p.isNew = s.StoredEvent, s.New
 				eventsTargeted.WithLabelValues(eventNew).Inc()
 			}
 		}
@@ -352,31 +364,39 @@ func (g *Targeting) renumber(ctx context.Context, events []NewEvent, stored []St
 	return err
 }
 
-// target does the pages, as many small ones at once as there may be candidates.
-func (g *Targeting) target(ctx context.Context, pages []*page) {
+// target does the pages, until they have made MaxDeliveries. Those that are left are handed back.
+func (g *Targeting) target(ctx context.Context, pages []*page, b *batch) {
+	for _, p := range pages {
+		p.outcome.Err = queue.Later(0, errLimit) // until it is looked at
+	}
 	made := 0
-	var group []*page
-	candidates := 0
-	flush := func() {
-		made += g.look(ctx, group)
-		group, candidates = nil, 0
-	}
-	for some := range slices.Chunk(pages, followersAtOnce) {
-		if made < g.MaxDeliveries {
-			some = g.recipients(ctx, some)
-		}
-		for _, p := range some {
-			if candidates+len(p.members) > g.PageSize {
-				flush()
-			}
-			if made >= g.MaxDeliveries {
-				p.outcome.Err = queue.Later(0, errLimit)
-				continue
-			}
-			group, candidates = append(group, p), candidates+len(p.members)
+	for some := range g.together(ctx, pages) {
+		if made += g.look(ctx, some, b); made >= g.MaxDeliveries {
+			return
 		}
 	}
-	flush()
+}
+
+// together yields the pages with their recipients, as many small ones at once as there may be candidates.
+func (g *Targeting) together(ctx context.Context, pages []*page) iter.Seq[[]*page] {
+	return func(yield func([]*page) bool) {
+		var some []*page
+		candidates := 0
+		for chunk := range slices.Chunk(pages, followersAtOnce) {
+			for _, p := range g.recipients(ctx, chunk) {
+				if candidates+len(p.members) > g.PageSize {
+					if !yield(some) {
+						return
+					}
+					some, candidates = nil, 0
+				}
+				some, candidates = append(some, p), candidates+len(p.members)
+			}
+		}
+		if len(some) > 0 {
+			yield(some)
+		}
+	}
 }
 
 // recipients reads the recipients of the pages, and returns those of which nothing is
@@ -438,16 +458,27 @@ func (p *page) skip(id member.ID, device uint64, reason Skip) {
 	p.skips = append(p.skips, Receipt{Event: p.event.Number, Member: id, Device: device, State: StateSkipped, Reason: string(reason)})
 }
 
+// candidate asks about a recipient.
+func (p *page) candidate(id member.ID) Candidate {
+	c := Candidate{Event: p.event.Number, Member: id}
+	if !p.isNew {
+		c.Task = p.task.ID
+	}
+	return c
+}
+
 // look does the pages of a group, and returns how many deliveries it made.
-func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
+func (g *Targeting) look(ctx context.Context, group []*page, b *batch) (made int) {
 	var candidates []Candidate
 	for _, p := range group {
+		p.outcome.Err = nil
 		for _, id := range p.members {
 			if id != p.event.Actor || !p.event.Followers { // the actor is not notified of its own event as a follower
-				candidates = append(candidates, Candidate{Event: p.event.Number, Member: id})
+				candidates = append(candidates, p.candidate(id))
 			}
 		}
 	}
+	at := time.Now()
 	facts, err := g.Store.Look(ctx, candidates)
 	if err != nil {
 		g.failed(group, err)
@@ -471,6 +502,7 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 	err = g.resume(ctx, done)
 	for _, p := range done {
 		p.isFew = len(p.sends) <= g.few()
+		p.marks = b != nil && p.isFew && !p.more && p.event.Collapse != ""
 	}
 	if err == nil {
 		err = g.Store.WritePage(ctx, tasksOf(done), receipts(done))
@@ -486,6 +518,9 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 		return made
 	}
 	for _, p := range done {
+		if b != nil {
+			b.sendNow(p, at)
+		}
 		p.deliveries()
 		p.succeed()
 		p.count()
@@ -514,7 +549,7 @@ func (g *Targeting) failed(pages []*page, err error) {
 // succeed adds the task for what is left of the event after the page.
 func (p *page) succeed() {
 	if p.more && len(p.members) > 0 {
-		next := Page{Event: p.event.Number, Task: p.event.Task, After: p.members[len(p.members)-1]}.task(p.event.Actor)
+		next := Page{Event: p.event.Number, Task: p.event.Task, After: p.members[len(p.members)-1]}.task(p.event)
 		next.Priority = p.priority()
 		p.outcome.Next = append(p.outcome.Next, next)
 	}
@@ -536,7 +571,7 @@ func (p *page) decide(of map[Candidate][]Facts, limit int, mustShow map[Platform
 			p.members, p.more = p.members[:i], true
 			return
 		}
-		facts := of[Candidate{Event: p.event.Number, Member: id}]
+		facts := of[p.candidate(id)]
 		switch {
 		case p.event.Followers && id == p.event.Actor:
 		case len(facts) == 0 && p.event.Followers:
@@ -558,7 +593,7 @@ func (p *page) decide(of map[Candidate][]Facts, limit int, mustShow map[Platform
 }
 
 // receipts returns those of the pages: of what is skipped, and of bursts what is to be sent, as a run unless that is for
-// few devices.
+// few devices, and marked as unanswered by the task if it may be sent now.
 func receipts(pages []*page) (all []Receipt) {
 	for _, p := range pages {
 		all = append(all, p.skips...)
@@ -567,7 +602,12 @@ func receipts(pages []*page) (all []Receipt) {
 		}
 		for _, s := range p.sends {
 			r := p.pending(s)
-			if !p.isFew {
+			switch {
+			case s.isKept:
+				continue
+			case p.marks:
+				r.Reason = markOf(p.task)
+			case !p.isFew:
 				r.Task = p.task.ID
 			}
 			all = append(all, r)
@@ -576,11 +616,11 @@ func receipts(pages []*page) (all []Receipt) {
 	return all
 }
 
-// waiting returns the receipts, which are not written yet, of what is sent together with others of its burst.
+// waiting returns the receipts of what is sent together with others of its burst, which are not written yet, or marked.
 func waiting(pages []*page) (all []Receipt) {
 	for _, p := range pages {
 		for _, s := range p.sends {
-			if s.byBurst && !p.isFew {
+			if s.byBurst && !s.isKept && (!p.isFew || p.marks) {
 				all = append(all, p.pending(s))
 			}
 		}
@@ -598,7 +638,7 @@ func (g *Targeting) resume(ctx context.Context, pages []*page) error {
 	of := make(map[uint64]*page)
 	var ranges []MemberRange
 	for _, p := range pages {
-		if p.event.Collapse == "" {
+		if p.isNew {
 			continue
 		}
 		last := member.ID(math.MaxUint64)
@@ -615,17 +655,19 @@ func (g *Targeting) resume(ctx context.Context, pages []*page) error {
 		}
 		for _, r := range pending {
 			p := of[r.Event]
+			isBurst := p.event.Collapse != ""
 			if i := slices.IndexFunc(p.sends, func(s send) bool { return s.Device.ID == r.Device }); i >= 0 {
-				p.sends[i].byBurst = true
+				isOther := isBurst && r.Reason != markOf(p.task)
+				p.sends[i].byBurst, p.sends[i].isKept = isOther, isOther
 			} else if !slices.ContainsFunc(p.skips, func(s Receipt) bool { return s.Device == r.Device }) {
-				p.sends = append(p.sends, send{Facts: Facts{Device: Device{ID: r.Device, Member: r.Member}, Now: p.task.Claimed}, byBurst: true})
+				p.sends = append(p.sends, send{Facts: Facts{Device: Device{ID: r.Device, Member: r.Member}, Now: p.task.Claimed}, byBurst: isBurst, isKept: true})
 			}
 		}
 	}
 	return nil
 }
 
-// few is how many devices a page of PageSize has at most, 15 of 1,000, when each delivery is left to a task for its burst.
+// few is how many devices a page of PageSize has at most, 15 of 1,000, when each has a pending receipt of its own.
 // More of them have a run together. Who reads the runs of a burst reads those for other members, too: with one
 // for each event to one member, and one collapse key for many members, these would be all
 // notifications of a minute.
@@ -653,8 +695,12 @@ func (g *Targeting) waits(ctx context.Context, pages []*page) error {
 		for i := range p.sends {
 			s := &p.sends[i]
 			own[key{burst, s.Device.ID}] = append(own[key{burst, s.Device.ID}], p.event.Number)
+			since := s.Now
+			if p.marks && p.event.Created.Before(since) { // what was accepted since is counted: see runningBurst
+				since = p.event.Created
+			}
 			asked = append(asked, BurstDevice{
-				Burst: burst, Member: s.Device.Member, Device: s.Device.ID, Event: p.event.Number, Since: s.Now.Add(-burstPause),
+				Burst: burst, Member: s.Device.Member, Device: s.Device.ID, Event: p.event.Number, Since: since.Add(-burstPause),
 			})
 			sends = append(sends, s)
 			of = append(of, p)
@@ -669,9 +715,10 @@ func (g *Targeting) waits(ctx context.Context, pages []*page) error {
 			return err
 		}
 		for i := range last {
-			s := sends[first+i]
+			s, p, others := sends[first+i], of[first+i], asked[first+i]
 			s.burst = last[i]
-			s.byBurst = s.byBurst || last[i].Waits || of[first+i].isFew || len(asked[first+i].Except) > 1 || of[first+i].start(*s).After(s.Now)
+			s.byBurst = s.byBurst || s.burst.Waits || len(others.Except) > 1 || p.start(*s).After(s.Now) ||
+				p.isFew && !p.marks || p.marks && !s.burst.Accepted.Before(others.Since)
 		}
 	}
 	return nil
@@ -736,10 +783,7 @@ func (p *page) deliver(delay time.Duration, byBurst bool, to ...Recipient) {
 		d.Burst = hex.EncodeToString(burst[:])
 	}
 	n := d.task()
-	n.Priority, n.Delay = p.priority(), delay
-	if p.event.Urgent {
-		n.Queue = QueueUrgent
-	}
+	n.Queue, n.Priority, n.Delay = p.event.queueOf(), p.priority(), delay
 	p.outcome.Next = append(p.outcome.Next, n)
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -226,7 +227,7 @@ var anyCollapse = rapid.SampledFrom([]string{"k", "upload:1", "upload:2"})
 func speak(t *rapid.T, w *targetSite, store *push.MySQL, now time.Time) (all []*said) {
 	for i := range rapid.IntRange(1, 8).Draw(t, "events") {
 		s := &said{accepted: map[uint64]bool{}, task: queue.Task{
-			ID: uint64(100 + i), Kind: push.Notify, Queue: push.QueueNotify, Key: uint64(anyActor.Draw(t, "actor")), Attempts: 1, MaxAttempts: 25,
+			ID: uint64(100 + i), Kind: push.Notify, Queue: push.QueuePush, Key: uint64(anyActor.Draw(t, "actor")), Attempts: 1, MaxAttempts: 25,
 			Claimed:  now.Add(-time.Duration(rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "claimed")) * time.Second),
 			Created:  now.Add(-time.Duration(rapid.SampledFrom([]int{1, 1000}).Draw(t, "age")) * time.Second),
 			Priority: rapid.SampledFrom([]int{0, 0, 5, -20}).Draw(t, "priority"),
@@ -581,9 +582,83 @@ func TestPropertyTargeting(t *testing.T) {
 	})
 }
 
+// TestPropertyHandler is TestPropertyTargeting for the handler that sends small events itself. Each device that an event is
+// for, by the specification, gets one message of it or has one delivery, whatever fails and dies: a message only if nothing keeps it
+// waiting, with a receipt that it was accepted. All other receipts are as the specification says.
+func TestPropertyHandler(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	exec(t, db, "ALTER TABLE push_events AUTO_INCREMENT = 1000")
+	rapid.Check(t, func(t *rapid.T) {
+		var ms int64
+		must(t, db.QueryRowContext(t.Context(), "SELECT "+mysql.Now).Scan(&ms))
+		now := time.UnixMilli(ms)
+		w := build(t, db, now)
+		store := &shaky{MySQL: push.NewMySQL(db), contacts: contacts.NewMySQL(db), looked: map[push.Candidate]time.Time{}}
+		all := speak(t, w, store.MySQL, now)
+		troubles := rapid.IntRange(0, 3).Draw(t, "troubles")
+		store.fails = func(string) error {
+			if troubles > 0 && rapid.IntRange(0, 3).Draw(t, "away") == 0 {
+				troubles--
+				return errAway
+			}
+			return nil
+		}
+		size := rapid.SampledFrom([]int{1, 2, 4, 7, 2000, 2000}).Draw(t, "page size")
+		sender := &recorder{}
+		d := push.NewDeliveries(push.DeliveryOptions{
+			Store: store.MySQL, Senders: map[push.Platform]push.Sender{push.FCM: sender}, Log: slog.New(slog.DiscardHandler), Patience: time.Minute, Timeout: time.Minute,
+		})
+		defer d.Wait()
+		h := push.Handler{Targeting: push.NewTargeting(push.TargetingOptions{Store: store, Followers: store, PageSize: size}), Deliveries: d}
+		numbers, made := run(t, db, w, h, all, size, &troubles)
+		specified, receipts := w.specify(true, all, numbers, func(id string, of member.ID) time.Time {
+			return store.looked[push.Candidate{Event: numbers[id], Member: of}]
+		})
+		place := func(line string) string { return line[:strings.LastIndex(line, ": ")] }
+		got, want := map[string]string{}, map[string]string{}
+		for _, line := range specified {
+			want[place(line)] = line
+		}
+		for _, line := range made {
+			if got[place(line)] != "" || want[place(line)] == "" {
+				t.Fatalf("%s, specified as %q, is delivered once more", line, want[place(line)])
+			}
+			got[place(line)] = line
+		}
+		accepted := map[string]bool{}
+		for _, m := range sender.sent {
+			line := fmt.Sprintf("%s: member %d device %d", m.Event, m.Device.Member, m.Device.ID)
+			is := want[line]
+			if got[line] != "" || is == "" || strings.Contains(is, `burst ""`) && !strings.HasSuffix(is, "delay 0s") || m.Count != 1 {
+				t.Fatalf("%s, specified as %q, is sent, with the count %d, beside %q", line, is, m.Count, got[line])
+			}
+			got[line], accepted[line] = "sent", true
+		}
+		for line := range want {
+			if got[line] == "" {
+				t.Fatalf("%s is neither sent nor delivered", want[line])
+			}
+		}
+		receipts = slices.DeleteFunc(receipts, func(line string) bool { return strings.HasSuffix(line, ": pending ") })
+		for line := range accepted {
+			receipts = append(receipts, line+": accepted ")
+		}
+		for line, is := range got {
+			if !accepted[line] && !strings.Contains(is, `burst ""`) {
+				receipts = append(receipts, line+": pending ")
+			}
+		}
+		slices.Sort(receipts)
+		if found := readReceipts(t, db); !slices.Equal(receipts, found) {
+			t.Fatalf("receipts (-specification +handler):\n%s", cmp.Diff(receipts, found))
+		}
+	})
+}
+
 // run handles the tasks and their follow-ups, in one claim after the other, and returns the
 // numbers of the events by their ids, and the deliveries.
-func run(t *rapid.T, db *sql.DB, w *targetSite, g *push.Targeting, all []*said, size int, troubles *int) (numbers map[string]uint64, made []string) {
+func run(t *rapid.T, db *sql.DB, w *targetSite, g queue.Handler, all []*said, size int, troubles *int) (numbers map[string]uint64, made []string) {
 	var claim []queue.Task
 	bad := map[uint64]bool{}
 	for _, s := range all {
@@ -669,7 +744,9 @@ func run(t *rapid.T, db *sql.DB, w *targetSite, g *push.Targeting, all []*said, 
 // readReceipts returns the receipts of the events that are stored.
 func readReceipts(t *rapid.T, db *sql.DB) []string {
 	list, err := mysql.Select(t.Context(), db, mysql.Column[string],
-		"SELECT CONCAT(e.id, ': member ', r.member_id, ' device ', r.device_id, ': ', r.state, ' ', r.reason) FROM push_receipts r JOIN push_events e ON e.number = r.event_number")
+		"SELECT CONCAT(e.id, ': member ', r.member_id, ' device ', r.device_id, ': ', r.state, ' ', r.reason) FROM push_receipts r JOIN push_events e ON e.number = r.event_number"+
+			" UNION ALL SELECT CONCAT(e.id, ': member ', d.m, ' device ', d.d, ': accepted ') FROM push_runs r JOIN push_events e ON e.number = r.event_number,"+
+			" JSON_TABLE(r.devices, '$[*]' COLUMNS (m INT PATH '$[0]', d INT PATH '$[1]')) AS d WHERE r.state = 'accepted'")
 	must(t, err)
 	slices.Sort(list)
 	return list

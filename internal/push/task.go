@@ -19,13 +19,20 @@ const (
 	Deliver = "deliver" // it is to be sent to devices
 )
 
-// The queues of the kinds: that of notify and target, and those of deliver. Deliveries of
-// urgent events have one of their own, whose workers do not wait for the answers to others.
+// The queues of all three kinds. The tasks of urgent events have one of their own, whose workers do not
+// wait for the answers to others.
 const (
-	QueueNotify = "notify"
 	QueuePush   = "push"
 	QueueUrgent = "push_urgent"
 )
+
+// queueOf returns the queue of an event's tasks.
+func (e *Event) queueOf() string {
+	if e.Urgent {
+		return QueueUrgent
+	}
+	return QueuePush
+}
 
 // Page is the payload of a target task: those of the event's recipients, or of the followers
 // of its actor, whose ids are above After.
@@ -83,9 +90,9 @@ func newTask(kind, inQueue string, key uint64, payload any, dedupeKey string) qu
 	return queue.New{Kind: kind, Key: key, Payload: text, Queue: inQueue, DedupeKey: dedupeKey}
 }
 
-// task returns the task that targets the page.
-func (p Page) task(actor member.ID) queue.New {
-	return newTask(Target, QueueNotify, uint64(actor), p, p.dedupeKey())
+// task returns the task that targets the page of an event.
+func (p Page) task(e *StoredEvent) queue.New {
+	return newTask(Target, e.queueOf(), uint64(e.Actor), p, p.dedupeKey())
 }
 
 func (p Page) dedupeKey() string {

@@ -113,7 +113,7 @@ func (s *MySQL) Upload(ctx context.Context, p Photo) (uint64, error) {
 			statements = uploaded(p.Owner, p.DateUpload)
 		}
 		if p.Notify != "" {
-			statements = append(statements, statement{`INSERT INTO tasks (queue, type, subject, args) VALUES ('notify', 'notify', ?, ?)`, []any{p.Owner, p.Notify}})
+			statements = append(statements, statement{`INSERT INTO tasks (queue, type, subject, args) VALUES ('push', 'notify', ?, ?)`, []any{p.Owner, p.Notify}})
 		}
 		return execAll(ctx, tx, statements)
 	})

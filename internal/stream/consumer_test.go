@@ -571,7 +571,7 @@ func TestAnEventThatIsMovedTwice(t *testing.T) {
 		ids, err := b.queue.Enqueue(ctx, batch)
 		select {
 		case lost := <-answers:
-			claimed, err := b.queue.Claim(ctx, push.QueueNotify, 10, time.Minute)
+			claimed, err := b.queue.Claim(ctx, push.QueuePush, 10, time.Minute)
 			if err != nil || len(claimed) != 2 {
 				t.Errorf("%d tasks are claimed, want 2: %v", len(claimed), err)
 			}

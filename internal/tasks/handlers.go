@@ -45,9 +45,9 @@ type HandlerOptions struct {
 	ConflictPause time.Duration
 	// FanOuts gets each fan-out at its end; nil: none does.
 	FanOuts FanOuts
-	// Notify handles the kinds notify and target, Deliver the kind deliver. Nil: this process
-	// has no push, and leaves their tasks to others.
-	Notify, Deliver queue.Handler
+	// Push handles the kinds notify, target and deliver. Nil: this process has no push, and
+	// leaves their tasks to others.
+	Push queue.Handler
 }
 
 // work is what the handlers work on.

@@ -109,7 +109,7 @@ func TestTheJSONOfTasksStays(t *testing.T) {
 // Notifications that wait make no answer late; whatever may change a set does, in any queue.
 func TestBehindIsByTheQueuesThatChangeSets(t *testing.T) {
 	t.Parallel()
-	due := map[string]time.Duration{push.QueueNotify: time.Hour, push.QueuePush: time.Hour, "mail": time.Hour, tasks.QueueDefault: time.Second}
+	due := map[string]time.Duration{push.QueuePush: time.Hour, push.QueueUrgent: time.Hour, "mail": time.Hour, tasks.QueueDefault: time.Second}
 	lent := func(queue string) bool { return queue == "mail" }
 	if got := tasks.Behind(due, lent); got != time.Second {
 		t.Errorf("behind by %v, want 1 s", got)

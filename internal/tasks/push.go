@@ -15,26 +15,25 @@ import (
 // The kinds that notify members: see package push.
 var (
 	notify = kind{
-		Name: push.Notify, Workers: notifyWorkers, Produced: true, Takes: eventField, DedupeKey: push.NotifyKey,
-		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) }, Group: "events",
+		Name: push.Notify, Workers: pushWorkers, Produced: true, Takes: eventField, DedupeKey: push.NotifyKey, Handler: handlerOfPush, Group: "push",
 	}
-	target = kind{
-		Name: push.Target, Workers: notifyWorkers, DedupeKey: push.TargetKey,
-		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) }, Group: "events",
-	}
-	deliver = kind{
-		Name: push.Deliver, Workers: pushWorkers, DedupeKey: push.DeliverKey,
-		Handler: func(w work) queue.Handler { return orNoPush(w.Deliver) },
-	}
+	target  = kind{Name: push.Target, Workers: pushWorkers, DedupeKey: push.TargetKey, Handler: handlerOfPush, Group: "push"}
+	deliver = kind{Name: push.Deliver, Workers: pushWorkers, DedupeKey: push.DeliverKey, Handler: handlerOfPush, Group: "push"}
 )
 
+// handlerOfPush is the handler of all three: it takes them together.
+func handlerOfPush(w work) queue.Handler {
+	if w.Push == nil {
+		return noPush{}
+	}
+	return w.Push
+}
+
 var (
-	// A share of events is at most 2 MiB of payloads.
-	notifyWorkers = queue.Workers{Queue: push.QueueNotify, Count: 2, Batch: 64, Lease: pushLease}
 	// While a worker waits for the push service, the others look and record. Together, they
 	// have fewer messages in flight than one connection to APNs carries.
 	pushWorkers = queue.Workers{Queue: push.QueuePush, Count: 6, Batch: 128, Lease: pushLease}
-	// The home of deliver tasks is the other queue. A worker waits for the answers to its share,
+	// The home of the kinds is the other queue. A worker waits for the answers to its share,
 	// as long as the push service takes: an urgent event then finds another one idle.
 	urgentWorkers = queue.Workers{Queue: push.QueueUrgent, Count: 3, Batch: 64, Lease: pushLease}
 )
@@ -75,13 +74,6 @@ type noPush struct{}
 const noPushPause = 5 * time.Second
 
 var errNoPush = errors.New("this process has no push")
-
-func orNoPush(h queue.Handler) queue.Handler {
-	if h == nil {
-		return noPush{}
-	}
-	return h
-}
 
 // Handle implements [queue.Handler].
 func (noPush) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {

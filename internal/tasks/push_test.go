@@ -17,7 +17,7 @@ import (
 func TestNotifyAsJSON(t *testing.T) {
 	t.Parallel()
 	n, err := tasks.ParseLine([]byte(`{"type":"notify","user_id":"7","event":{"type":"comment","recipients":[8],"id":"x1","urgent":true}}`))
-	if err != nil || n.Kind != push.Notify || n.Key != 7 || n.Queue != push.QueueNotify || n.DedupeKey != "notify:x1" || n.Priority != queue.Urgent {
+	if err != nil || n.Kind != push.Notify || n.Key != 7 || n.Queue != push.QueueUrgent || n.DedupeKey != "notify:x1" || n.Priority != queue.Urgent {
 		t.Errorf("%+v, %v", n, err)
 	}
 	for line, want := range map[string]string{
@@ -73,7 +73,6 @@ func TestDefaultWorkers(t *testing.T) {
 		{Queue: "fan_out", Count: 2, Batch: 4},
 		{Queue: "fan_out_slots", Count: 2, Batch: 4},
 		{Queue: "refill", Count: 2, Batch: 128},
-		{Queue: "notify", Count: 2, Batch: 64, Lease: 5 * time.Second},
 		{Queue: "push", Count: 6, Batch: 128, Lease: 5 * time.Second},
 		{Queue: "push_urgent", Count: 3, Batch: 64, Lease: 5 * time.Second},
 	}

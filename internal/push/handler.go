@@ -1,0 +1,119 @@
+package push
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/activityd/activityd/queue"
+)
+
+// Handler is the handler of the tasks of all kinds. An event for few devices is sent by the task that targets it,
+// by the look that found them: no deliver task is made for it, and nothing is looked at twice.
+//
+// That is so if no further page follows, and no more than maxTo devices are to be sent it now, or few of a burst. Others have
+// deliver tasks: the devices of larger events, whose pages follow each other and must not wait for answers; what waits for the
+// end of quiet hours, or for others of its burst; and what the push service does not take at once.
+//
+// Of a burst, the page writes the pending receipts of what it may send as marked by its task, as [MySQL.Take] marks those of a task
+// for the burst, and reads what there is of others of the burst afterwards: of two pages, one at least sees the other. If there is
+// something, it leaves its own to a task for the burst, and takes the mark off. While the mark lasts, no other task sends
+// what has it; when the page's task is done again, its own mark is no hindrance.
+//
+// # A crash loses nothing, and repeats no more than that of a delivery
+//
+// The task ends only after the receipts of what it has sent, as one that delivers does. If it is done again, it finds
+// its own event, and its look finds what was accepted, by the receipt of the device or by the run of the task. What
+// was sent without an answer has a pending receipt, and gets a delivery also if the event has expired by then, or the device is
+// gone. Of an event that this attempt has stored nothing was sent before, so neither is looked for.
+type Handler struct {
+	Targeting  *Targeting
+	Deliveries *Deliveries
+}
+
+var _ queue.Handler = Handler{}
+
+// Handle implements [queue.Handler]. Events are targeted while what the deliver tasks have sent is answered.
+func (h Handler) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome {
+	if h.Deliveries.owing.Load() >= maxOwed { // what is sent could not be recorded either
+		return slices.Repeat([]queue.Outcome{{Err: queue.Later(recordAgain, errOwed)}}, len(tasks))
+	}
+	b := h.Deliveries.newBatch(ctx)
+	defer b.end()
+	jobs, pages := make([]*job, len(tasks)), make([]*page, len(tasks))
+	var targeted []*page
+	for i, t := range tasks {
+		if t.Kind == Deliver {
+			jobs[i] = &job{task: t}
+			b.jobs = append(b.jobs, jobs[i])
+			continue
+		}
+		pages[i] = &page{task: t}
+		targeted = append(targeted, pages[i])
+	}
+	b.deliver(b.begin()) //nolint:contextcheck // what has left is answered after the end of ctx, too
+	h.Targeting.handle(ctx, targeted, b)
+	b.settled() //nolint:contextcheck // and what was accepted is recorded
+	outcomes := make([]queue.Outcome, len(tasks))
+	for i, j := range jobs {
+		if p := pages[i]; p == nil {
+			outcomes[i] = j.outcome
+		} else {
+			outcomes[i] = p.whole()
+		}
+	}
+	return outcomes
+}
+
+// whole is the outcome of a page with that of what it has sent.
+func (p *page) whole() queue.Outcome {
+	switch {
+	case p.sent == nil:
+		return p.outcome
+	case p.sent.outcome.Err != nil:
+		return p.sent.outcome
+	}
+	return queue.Outcome{Next: append(p.outcome.Next, p.sent.outcome.Next...)}
+}
+
+// sendNow sends what a page found by a look that began at a time, if that is few, and leaves the page what waits.
+func (b *batch) sendNow(p *page, at time.Time) {
+	var now, wait []send
+	for _, s := range p.sends {
+		if s.byBurst || s.isKept || p.start(s).After(s.Now) {
+			wait = append(wait, s)
+		} else {
+			now = append(now, s)
+		}
+	}
+	if len(now) == 0 || !p.marks && (p.event.Collapse != "" || p.more || len(now) > maxTo || len(b.inFlight)+len(now) > maxFlight) {
+		return
+	}
+	p.sends = wait
+	j := &job{task: p.task, event: p.event, payload: Delivery{Event: p.event.Number, Task: p.event.Task}, isPage: true}
+	j.task.Queue, j.task.Priority = p.event.queueOf(), p.priority()
+	if p.marks {
+		j.burst = p.event.Burst()
+	}
+	b.jobs, p.sent = append(b.jobs, j), j
+	b.lookedAt, b.now = at, now[0].Now
+	for _, s := range now {
+		one := &asked{job: j, to: Recipient{s.Device.Member, s.Device.ID}, events: []*StoredEvent{p.event}, byBurst: p.marks}
+		one.key = deliveryKey{device: s.Device.ID, burst: j.burst}
+		if !p.marks {
+			one.key.event = p.event.Number
+		}
+		j.all = append(j.all, one)
+		if b.reserve(one) {
+			l := &looked{asked: one, at: at}
+			b.decide(l, []*Facts{&s.Facts}, nil)
+			if ready := b.admit(l); ready != nil {
+				b.launch(ready)
+				continue
+			}
+		}
+		if p.marks { // nothing of it was sent
+			b.record(one, one.receipt(p.event.Number, StatePending, ""))
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package push_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
+)
+
+// newHandler returns the handler of a process of its own.
+func newHandler(t *testing.T, db *sql.DB, sender push.Sender, patience time.Duration) push.Handler {
+	t.Helper()
+	store := push.NewMySQL(db)
+	d := push.NewDeliveries(push.DeliveryOptions{
+		Store: store, Senders: map[push.Platform]push.Sender{push.FCM: sender}, Log: slog.New(slog.DiscardHandler), Patience: patience, Timeout: time.Minute,
+	})
+	t.Cleanup(d.Wait)
+	return push.Handler{Targeting: push.NewTargeting(push.TargetingOptions{Store: store, Followers: contacts.NewMySQL(db)}), Deliveries: d}
+}
+
+// someDevices gives member 1 followers with the ids 2, 3, …, each with a device of ten times its id.
+func someDevices(t *testing.T, db *sql.DB, n int) {
+	t.Helper()
+	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada')")
+	for id := 2; id < 2+n; id++ {
+		exec(t, db, fmt.Sprintf("INSERT INTO users (id, username) VALUES (%d, 'u%d')", id, id))
+		exec(t, db, fmt.Sprintf("INSERT INTO contacts (user_id, contact_id) VALUES (%d, 1)", id))
+		exec(t, db, fmt.Sprintf("INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) VALUES (%d, %d, 'fcm', REPEAT(CHAR(%d), 32), '{}', 5)", 10*id, id, id))
+	}
+}
+
+// receiptsOf returns what receipts and runs say of the devices of an event.
+func receiptsOf(t *testing.T, db *sql.DB, event string) []string {
+	t.Helper()
+	list, err := mysql.Select(t.Context(), db, mysql.Column[string], `
+SELECT CONCAT(r.device_id, ' ', r.state, IF(r.reason = '', '', ' '), r.reason) FROM push_receipts r JOIN push_events e ON e.number = r.event_number WHERE e.id = ?
+UNION ALL SELECT CONCAT(d.d, ' ', r.state) FROM push_runs r JOIN push_events e ON e.number = r.event_number, JSON_TABLE(r.devices, '$[*]' COLUMNS (d INT PATH '$[1]')) AS d WHERE e.id = ?`, event, event)
+	must(t, err)
+	slices.Sort(list)
+	return list
+}
+
+// An event for few devices is sent by its own task. A process that dies before the finish has sent nothing twice: another one finds what
+// was accepted.
+func TestASmallEventIsSentByItsTask(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		event   string
+		devices []string
+	}{
+		"one device":        {`{"id":"e","type":"fave","recipients":["2"]}`, []string{"20"}},
+		"several":           {`{"id":"e","type":"fave","recipients":["2","3","4"]}`, []string{"20", "30", "40"}},
+		"urgent":            {`{"id":"e","type":"fave","recipients":["2","3"],"urgent":true}`, []string{"20", "30"}},
+		"a burst":           {`{"id":"e","type":"upload"}`, []string{"20", "30", "40"}},
+		"a burst of one":    {`{"id":"e","type":"fave","recipients":["3"],"collapse":"c"}`, []string{"30"}},
+		"a burst at hurry":  {`{"id":"e","type":"upload","urgent":true}`, []string{"20", "30", "40"}},
+		"nobody has one":    {`{"id":"e","type":"fave","recipients":["9"]}`, nil},
+		"without followers": {`{"id":"e","type":"upload","recipients":["9"],"collapse":"c"}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := openDB(t)
+			someDevices(t, db, 3)
+			sender := &recorder{}
+			task := newTask(7, 1, test.event)
+			for attempt := 1; attempt <= 3; attempt++ {
+				task.Attempts = attempt
+				if o := newHandler(t, db, sender, time.Minute).Handle(t.Context(), []queue.Task{task})[0]; o.Err != nil || len(o.Next) > 0 {
+					t.Fatalf("attempt %d: %+v", attempt, o)
+				}
+			}
+			var sent, want []string
+			for _, m := range sender.sent {
+				sent = append(sent, fmt.Sprint(m.Device.ID))
+			}
+			slices.Sort(sent)
+			if !slices.Equal(sent, test.devices) {
+				t.Errorf("messages to %v, want one to each of %v", sent, test.devices)
+			}
+			for _, d := range test.devices {
+				want = append(want, d+" accepted")
+			}
+			if test.devices == nil {
+				want = []string{"0 skipped no_device"}
+			}
+			if got := receiptsOf(t, db, "e"); !slices.Equal(got, want) {
+				t.Errorf("the receipts are %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// stuck is a sender that answers for some devices only when the test ends.
+type stuck struct {
+	recorder
+	devices []uint64
+	end     chan struct{}
+}
+
+func (s *stuck) Send(ctx context.Context, m push.Message) push.Result {
+	if slices.Contains(s.devices, m.Device.ID) {
+		<-s.end
+	}
+	return s.recorder.Send(ctx, m)
+}
+
+// What of a small event cannot be sent at once is a task of its own, and what was sent is not sent again by it: for quiet hours, a platform
+// without keys, and a push service that does not answer.
+func TestWhatWaitsOfASmallEventHasADelivery(t *testing.T) {
+	t.Parallel()
+	for name, fields := range map[string]string{"alone": "", "a burst": `,"collapse":"c"`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := openDB(t)
+			someDevices(t, db, 4)
+			store, now := push.NewMySQL(db), time.Now().UTC()
+			from := now.Hour()*60 + now.Minute()
+			must(t, store.SetSettings(t.Context(), 3, push.Settings{Quiet: push.QuietHours{From: (from + 1380) % 1440, To: (from + 60) % 1440, Zone: "UTC"}}))
+			exec(t, db, "UPDATE push_devices SET platform = 'apns' WHERE id = 40")
+			sender := &stuck{devices: []uint64{50}, end: make(chan struct{})}
+			h := newHandler(t, db, sender, 20*time.Millisecond)
+			t.Cleanup(func() { close(sender.end) })
+			o := h.Handle(t.Context(), []queue.Task{newTask(7, 1, `{"id":"e","type":"fave","recipients":["2","3","4","5"]`+fields+`}`)})[0]
+			must(t, o.Err)
+			waits := make(map[uint64]time.Duration)
+			for _, n := range o.Next {
+				var d push.Delivery
+				must(t, json.Unmarshal(n.Payload, &d))
+				for _, to := range d.To {
+					waits[to.Device] = n.Delay
+				}
+				if n.Kind != push.Deliver || (d.Burst != "") != (fields != "") {
+					t.Errorf("it is followed by %+v", n)
+				}
+			}
+			if len(waits) != 3 || waits[30] < 58*time.Minute || waits[40] < time.Second || waits[50] < time.Minute {
+				t.Errorf("deliveries wait for %v", waits)
+			}
+			want := []string{"20 accepted", "50 pending unanswered"}
+			if fields != "" { // what waits for others of its burst is not marked
+				want = []string{"20 accepted", "30 pending", "40 pending", "50 pending unanswered"}
+			}
+			if got := receiptsOf(t, db, "e"); !slices.Equal(got, want) {
+				t.Errorf("the receipts are %v, want %v", got, want)
+			}
+			if len(sender.sent) != 1 || sender.sent[0].Device.ID != 20 {
+				t.Errorf("sent %+v", sender.sent)
+			}
+		})
+	}
+}
+
+// counting is a sender that takes a while, and notes what is sent to one device at a time.
+type counting struct {
+	mu       sync.Mutex
+	inFlight map[uint64]int
+	most     int
+	last     map[uint64]push.Message
+	shown    map[uint64]int // by device, the count of the last message
+	sent     int
+}
+
+func (c *counting) Send(_ context.Context, m push.Message) push.Result {
+	c.mu.Lock()
+	c.inFlight[m.Device.ID]++
+	c.most = max(c.most, c.inFlight[m.Device.ID])
+	c.mu.Unlock()
+	time.Sleep(20 * time.Millisecond) // as a push service takes
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inFlight[m.Device.ID]--
+	c.sent++
+	c.last[m.Device.ID], c.shown[m.Device.ID] = m, m.Count
+	return push.Result{Outcome: push.Accepted, Status: 200}
+}
+
+func (*counting) Origin(push.Device) string { return "https://push.example:443" }
+
+// Several processes target events of one burst at once. No device is sent two of them at a time, and each is shown all in the end.
+func TestProcessesSendABurstInTurn(t *testing.T) {
+	t.Parallel()
+	const processes, devices = 8, 3
+	db := openDB(t)
+	someDevices(t, db, devices)
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()})
+	sender := &counting{inFlight: map[uint64]int{}, last: map[uint64]push.Message{}, shown: map[uint64]int{}}
+	var handlers []push.Handler
+	for range processes {
+		exec(t, db, `INSERT INTO tasks (type, subject, args, queue) VALUES ('notify', 1, '{"type":"upload"}', 'push')`)
+		handlers = append(handlers, newHandler(t, db, sender, time.Minute))
+	}
+	work := func(h push.Handler) (n int) {
+		list, err := q.Claim(t.Context(), push.QueuePush, 1, time.Minute)
+		must(t, err)
+		var results []queue.Result
+		for i, o := range h.Handle(t.Context(), list) {
+			results = append(results, queue.Result{Task: list[i], Err: o.Err, Next: o.Next})
+		}
+		_, err = q.Finish(t.Context(), results)
+		must(t, err)
+		return len(list)
+	}
+	for open := 1; open > 0; {
+		var all sync.WaitGroup
+		for _, h := range handlers {
+			all.Go(func() {
+				for work(h) > 0 { //nolint:revive // what is there now
+				}
+			})
+		}
+		all.Wait()
+		_, err := q.Retry(t.Context(), queue.Filter{}, 1000) // what waits is due
+		must(t, err)
+		must(t, db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM parked_tasks)").Scan(&open))
+	}
+	if sender.most != 1 {
+		t.Errorf("%d messages at once to a device", sender.most)
+	}
+	var pending int
+	must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM push_receipts WHERE state <> 'accepted'").Scan(&pending))
+	if pending != 0 {
+		t.Errorf("%d receipts are not accepted: %v", pending, strings.Join(receiptsOf(t, db, "task-1"), ", "))
+	}
+	for id := uint64(20); id < 20+10*devices; id += 10 {
+		if sender.shown[id] != processes {
+			t.Errorf("device %d shows %d events, want %d; %d messages were sent", id, sender.shown[id], processes, sender.sent)
+		}
+	}
+}
