@@ -136,7 +136,7 @@ func TestEnqueueEvents(t *testing.T) {
 	if out, _, err := fed(t.Context(), strings.NewReader(in), "enqueue", "-", "--mysql-dsn="+dsn); err != nil || out.String() != "enqueued 3 tasks\n" {
 		t.Errorf("%v, printed %q", err, out)
 	}
-	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE type = 'notify' AND queue = 'push' AND subject = 5"); n != 3 {
+	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE type = 'notify' AND queue IN ('push', 'push_urgent') AND subject = 5"); n != 3 {
 		t.Errorf("%d tasks", n)
 	}
 	if n := number(t, db, "SELECT COUNT(DISTINCT JSON_VALUE(args, '$.id')) FROM tasks"); n != 3 {

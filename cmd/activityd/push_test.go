@@ -481,14 +481,15 @@ func TestPushShow(t *testing.T) {
 	if out := show("e1", "-o", "json"); !strings.Contains(out, `"type":"notify"`) {
 		t.Errorf("before targeting:\n%s", out)
 	}
-	targeting := start(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, "--role=workers", "--workers=push=0"))
+	targeting := start(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, "--role=workers"))
 	eventually(t, "it is targeted", func() bool {
 		list := r.open(t)
-		return len(list) == 1 && list[0].Kind == push.Deliver // for both devices
+		return len(list) == 1 && list[0].Kind == push.Deliver // for both devices: this process has no keys
 	})
+	must(t, targeting.stop())
 	out := show("e1")
 	for _, want := range []string{
-		"event e1\n", "for           3 recipients\n", "1 not done\n", " deliver ", " waiting ",
+		"event e1\n", "for           3 recipients\n", "1 not done\n", " deliver ", " scheduled ",
 		"1 skipped (opted_out)", "1 skipped (no_device)", "MEMBER",
 	} {
 		if !strings.Contains(out, want) {
@@ -499,7 +500,7 @@ func TestPushShow(t *testing.T) {
 		t.Errorf("it tells a token:\n%s", out)
 	}
 	var task string
-	must(t, r.db.QueryRowContext(t.Context(), "SELECT MIN(id) FROM tasks").Scan(&task))
+	must(t, r.db.QueryRowContext(t.Context(), "SELECT MIN(id) FROM parked_tasks").Scan(&task))
 	if out := show(task); !strings.HasPrefix(out, "event e1\n") || !strings.Contains(out, " 2 devices ") {
 		t.Errorf("of a delivery to two devices is told:\n%s", out)
 	}
@@ -510,7 +511,6 @@ func TestPushShow(t *testing.T) {
 	if code != exitOK || strings.Count(out, " skipped ") != 3 || !strings.Contains(notes, "there are more") { // two in the counts
 		t.Errorf("with a limit: exit code %d\n%s\n%s", code, out, notes)
 	}
-	must(t, targeting.stop())
 	// Deliveries wait for a process with the keys until shortly before the event expires.
 	_, err := r.db.ExecContext(t.Context(), "UPDATE push_events SET expires_at = "+mysql.Now+" + 9000")
 	must(t, err)

@@ -33,7 +33,7 @@ type Hold struct {
 	held bool
 }
 
-// Set holds deliveries, or lets them go. No delivery that is enqueued after it has returned
+// Set holds deliveries, or lets them go. No event or delivery that is enqueued after it has returned
 // is claimed until they are let go.
 func (h *Hold) Set(held bool) {
 	h.mu.Lock()
@@ -48,7 +48,7 @@ func (h *Hold) Held() bool {
 	return h.held
 }
 
-// Claim returns what claim does, or nothing if these are deliveries and they are held.
+// Claim returns what claim does, or nothing if these are events or deliveries and they are held.
 func (h *Hold) Claim(name string, claim func() ([]queue.Task, error)) ([]queue.Task, error) {
 	if name != push.QueuePush {
 		return claim()
@@ -319,12 +319,16 @@ var skips = map[push.Skip]string{
 	push.Off:        "this kind of device is off",
 }
 
+const heldText = "waits: deliveries are held"
+
 // fate says what became of an event for a device.
 func (in *pushView) fate(fates []push.Fate, of receiver) fateView {
 	at := slices.IndexFunc(fates, func(f push.Fate) bool { return f.Device == of.device || f.Device == 0 })
 	switch {
 	case at < 0 && len(fates) > 0:
 		return fateView{Text: "went to an earlier device", Mark: "no"}
+	case at < 0 && in.Held:
+		return fateView{Text: heldText, Mark: "wait"}
 	case at < 0:
 		return fateView{Text: "the followers are being looked up", Mark: "wait"}
 	}
@@ -344,7 +348,7 @@ func (in *pushView) fate(fates []push.Fate, of receiver) fateView {
 		view.Mark, view.Text = "wait", "waits for others of its burst"
 		switch {
 		case in.Held:
-			view.Text = "waits: deliveries are held"
+			view.Text = heldText
 		case in.Quiet:
 			view.Text = "waits for the end of the quiet hours"
 		}

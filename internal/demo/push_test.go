@@ -122,7 +122,7 @@ func (s *service) contactsSeen(t *testing.T, viewer member.ID) (one, other membe
 
 const (
 	arrived  = "arrived / accepted"
-	isHeld   = "waits: deliveries are held / pending"
+	isHeld   = "waits: deliveries are held / "
 	counted  = "counted by a later one / accepted doubled"
 	isHidden = "not sent: may not see the photo / skipped not_visible"
 	isMuted  = "not sent: the contact is muted / skipped muted"
