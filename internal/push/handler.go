@@ -51,7 +51,9 @@ func (h Handler) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome
 		pages[i] = &page{task: t}
 		targeted = append(targeted, pages[i])
 	}
-	b.deliver(b.begin()) //nolint:contextcheck // what has left is answered after the end of ctx, too
+	if len(b.jobs) > 0 {
+		b.deliver(b.begin()) //nolint:contextcheck // what has left is answered after the end of ctx, too
+	}
 	h.Targeting.handle(ctx, targeted, b)
 	b.settled() //nolint:contextcheck // and what was accepted is recorded
 	outcomes := make([]queue.Outcome, len(tasks))
