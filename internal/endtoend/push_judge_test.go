@@ -54,8 +54,9 @@ type pushJudge struct {
 	taken    map[fateKey][]taken
 	bursts   map[fateKey][]taken // by collapse id
 	fates    map[fateKey]fate
-	collapse map[burstKey]string // the collapse ids
-	notified map[string]bool     // events that were put into the queue
+	ids      map[fateKey]map[uint64]bool // as what the device has accepted it; it has another id when it is registered anew
+	collapse map[burstKey]string         // the collapse ids
+	notified map[string]bool             // events that were put into the queue
 
 	messages, accepted, counted, unseen, blocked, unwanted, away int
 
@@ -71,7 +72,7 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 	t.Helper()
 	j := &pushJudge{
 		pushSite: s, t: t, ended: time.Now(), taken: make(map[fateKey][]taken), bursts: make(map[fateKey][]taken),
-		fates: make(map[fateKey]fate), notified: make(map[string]bool), collapse: make(map[burstKey]string),
+		fates: make(map[fateKey]fate), ids: make(map[fateKey]map[uint64]bool), notified: make(map[string]bool), collapse: make(map[burstKey]string),
 	}
 	for _, r := range s.apns.Accepted() {
 		j.takeJSON(taken{at: r.Time, of: s.owners.at(r.Remote, r.Time), device: s.byKey[r.Token], collapse: r.Collapse}, r.Payload)
@@ -87,10 +88,8 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 	j.read("SELECT id, 0, '', '', 0 FROM notified", func(id string, _ uint64, _ fate) { j.notified[id] = true })
 	j.read("SELECT e.id, r.device_id, r.state, r.reason, r.at FROM push_receipts r JOIN push_events e ON e.number = r.event_number",
 		func(id string, device uint64, f fate) {
-			if d := j.byID[device]; d != nil {
-				device = d.id
-			}
-			if k := (fateKey{id, device}); j.fates[k].state != "accepted" {
+			k := j.fateOf(id, device, f)
+			if j.fates[k].state != "accepted" {
 				j.fates[k] = f
 			}
 		})
@@ -98,14 +97,27 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 	j.read("SELECT e.id, d.device_id, 'accepted', '', a.at FROM push_runs a JOIN push_events e ON e.number = a.event_number AND a.state = 'accepted',"+
 		" JSON_TABLE(a.devices, '$[*]' COLUMNS (device_id BIGINT UNSIGNED PATH '$[1]')) AS d",
 		func(id string, device uint64, f fate) {
-			if d := j.byID[device]; d != nil {
-				device = d.id
-			}
-			if k := (fateKey{id, device}); j.fates[k].state != "accepted" || f.at.Before(j.fates[k].at) {
+			k := j.fateOf(id, device, f)
+			if j.fates[k].state != "accepted" || f.at.Before(j.fates[k].at) {
 				j.fates[k] = f
 			}
 		})
 	return j
+}
+
+// fateOf returns what a fate is about, and notes the id of a device that accepted it.
+func (j *pushJudge) fateOf(event string, device uint64, f fate) fateKey {
+	k := fateKey{event, device}
+	if d := j.byID[device]; d != nil {
+		k.device = d.id
+	}
+	if f.state == "accepted" {
+		if j.ids[k] == nil {
+			j.ids[k] = make(map[uint64]bool)
+		}
+		j.ids[k][device] = true
+	}
+	return k
 }
 
 func (j *pushJudge) takeJSON(m taken, payload []byte) {
@@ -418,12 +430,13 @@ func (j *pushJudge) checkDoubles() (all []double) {
 }
 
 // reason returns what may have caused a double: what was wrong with the first message between its acceptance
-// and its receipt, if there is one before it was sent again. What a process was about to send when it was stopped, it
+// and its receipt, if there is one before it was sent again; or until that, if the device was registered anew: its receipt
+// is another's for a process that does the task again. What a process was about to send when it was stopped, it
 // sends afterwards. What it had sent when it was killed, a service that is slow takes afterwards. Nil: nothing.
 func (j *pushJudge) reason(d double) *window {
 	until := d.again.at
 	// The receipt may be older than the first message: then both are about another event of the burst, which came late.
-	if f := j.fates[d.first.key()]; f.state == "accepted" && f.at.Before(until) && f.at.After(d.first.at.Add(-time.Millisecond)) {
+	if f := j.fates[d.first.key()]; len(j.ids[d.first.key()]) < 2 && f.state == "accepted" && f.at.Before(until) && f.at.After(d.first.at.Add(-time.Millisecond)) {
 		until = f.at.Add(time.Millisecond) // receipts have whole ones
 	}
 	for i := range j.wrong.all {

@@ -22,7 +22,7 @@ type DeliveryStore interface {
 	Pending(ctx context.Context, bursts []BurstDevice) ([][]uint64, error)
 	AcceptedSince(ctx context.Context, bursts []BurstDevice) ([][]Receipt, error)
 	Take(ctx context.Context, deliveries [][]Receipt, lasts time.Duration) ([]bool, error)
-	WriteReceipts(ctx context.Context, receipts []Receipt) error
+	WriteReceipts(ctx context.Context, held []queue.Task, receipts []Receipt) error
 	Prune(ctx context.Context, gone []Pruned) (int, error)
 	Hear(ctx context.Context, accepted, silent []uint64) error
 }

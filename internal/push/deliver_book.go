@@ -2,10 +2,13 @@ package push
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/queue"
 )
 
 // book is the receipts of a batch that are to be written, and what else its messages taught.
@@ -83,7 +86,7 @@ func (b *batch) flushInTime() {
 // about.
 func (b *batch) flush(ctx context.Context) {
 	if len(b.receipts) > 0 {
-		if err := persist(ctx, func(ctx context.Context) error { return b.Store.WriteReceipts(ctx, b.receipts) }); err != nil {
+		if err := persist(ctx, b.write); err != nil {
 			b.owe(err)
 			return
 		}
@@ -110,6 +113,22 @@ func (b *batch) flush(ctx context.Context) {
 		}
 		b.heard, b.silent = nil, nil
 	}
+}
+
+// write writes the receipts. That something is pending it writes only as long as it holds the tasks: later, whoever has them
+// by then, or what followed them, says what becomes of it.
+func (b *batch) write(ctx context.Context) error {
+	final := slices.DeleteFunc(slices.Clone(b.receipts), func(r Receipt) bool { return r.State == StatePending })
+	if len(final) < len(b.receipts) && !b.detached {
+		held := make([]queue.Task, len(b.jobs))
+		for i, j := range b.jobs {
+			held[i] = j.task
+		}
+		if err := b.Store.WriteReceipts(ctx, held, b.receipts); !errors.Is(err, queue.ErrLeaseLost) {
+			return err
+		}
+	}
+	return b.Store.WriteReceipts(ctx, nil, final)
 }
 
 // owe takes note that the receipts could not be written in time: from now on, another process

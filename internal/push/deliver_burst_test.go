@@ -215,7 +215,7 @@ func TestTake(t *testing.T) {
 	var groups [][]push.Receipt
 	for device := range uint64(20) {
 		groups = append(groups, []push.Receipt{receipt(1, device+1, push.StatePending), receipt(2, device+1, push.StatePending)})
-		must(t, store.WriteReceipts(t.Context(), groups[device]))
+		must(t, store.WriteReceipts(t.Context(), nil, groups[device]))
 	}
 	const takers = 8
 	var got [takers][]bool
@@ -268,7 +268,7 @@ func TestTake(t *testing.T) {
 	if slices.Contains(take(time.Hour, groups), false) {
 		t.Error("a task does not get again what it has marked")
 	}
-	must(t, store.WriteReceipts(t.Context(), []push.Receipt{receipt(2, 1, push.StateAccepted)}))
+	must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{receipt(2, 1, push.StateAccepted)}))
 	other := []push.Receipt{receipt(1, 2, push.StatePending), receipt(9, 2, push.StatePending)}
 	if slices.Contains(take(0, [][]push.Receipt{groups[0], other}), true) {
 		t.Error("taken, without an event that was accepted, or that is not there")
@@ -301,7 +301,7 @@ func TestMorePendingThanAreRead(t *testing.T) {
 		newest = storeEvent(t, store, push.Event{Type: "fave", Actor: 1, Followers: true, Collapse: "key", Title: "t", Body: fmt.Sprint(i)})
 		pending = append(pending, push.Receipt{Event: newest.Number, Member: 2, Device: 20, State: push.StatePending, Burst: newest.Burst()})
 	}
-	must(t, store.WriteReceipts(t.Context(), pending))
+	must(t, store.WriteReceipts(t.Context(), nil, pending))
 	queuetest.Enqueue(t, q, queue.New{
 		Kind: push.Deliver, Key: 20, Queue: push.QueuePush, Payload: fmt.Appendf(nil, `{"event":%d,"to":[[2,20]],"burst":"%x"}`, newest.Number, newest.Burst()),
 	})
@@ -345,10 +345,10 @@ func TestAStoppedProcessSaysThatWhatWasSentWaits(t *testing.T) {
 	first, late := of("first")
 	was := late
 	was.State, was.Task = push.StateAccepted, 7
-	must(t, store.WriteReceipts(t.Context(), []push.Receipt{was}))
-	must(t, store.WriteReceipts(t.Context(), []push.Receipt{late}))
+	must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{was}))
+	must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{late}))
 	second, waits := of("second")
-	must(t, store.WriteReceipts(t.Context(), []push.Receipt{waits}))
+	must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{waits}))
 	queuetest.Enqueue(t, q, queue.New{
 		Kind: push.Deliver, Key: 20, Queue: push.QueuePush, Payload: fmt.Appendf(nil, `{"event":%d,"to":[[2,20]],"burst":"%x"}`, second.Number, second.Burst()),
 	})

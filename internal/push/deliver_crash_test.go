@@ -126,7 +126,7 @@ func (p *process) Take(ctx context.Context, deliveries [][]push.Receipt, lasts t
 	return taken, err
 }
 
-func (p *process) WriteReceipts(ctx context.Context, receipts []push.Receipt) error {
+func (p *process) WriteReceipts(ctx context.Context, held []queue.Task, receipts []push.Receipt) error {
 	return p.call("receipts", func() error {
 		if p.refuses != nil && p.refuses() {
 			return fmt.Errorf("%w: for the test", mysql.ErrUnavailable)
@@ -136,7 +136,7 @@ func (p *process) WriteReceipts(ctx context.Context, receipts []push.Receipt) er
 			delete(p.unrecorded, receiptKey{r.Event, r.Device})
 		}
 		p.mu.Unlock()
-		return p.world.WriteReceipts(ctx, receipts)
+		return p.world.WriteReceipts(ctx, held, receipts)
 	})
 }
 

@@ -140,7 +140,7 @@ func TestDeliverByMySQL(t *testing.T) {
 		burst = append(burst, e)
 		pending = append(pending, push.Receipt{Event: e.Number, Member: 2, Device: devices["bob"].ID, State: push.StatePending, Burst: e.Burst()})
 	}
-	if err := store.WriteReceipts(t.Context(), pending); err != nil {
+	if err := store.WriteReceipts(t.Context(), nil, pending); err != nil {
 		t.Fatal(err)
 	}
 	deliver(burst[0], "bob")

@@ -92,7 +92,7 @@ func TestReceiptsOutliveAServer(t *testing.T) {
 					}
 					tasks = append(tasks, n)
 				}
-				must(t, store.WriteReceipts(t.Context(), pending))
+				must(t, store.WriteReceipts(t.Context(), nil, pending))
 				queuetest.Enqueue(t, q, tasks...)
 			}
 			for _, collapse := range []string{"", "key"} {

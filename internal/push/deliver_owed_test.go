@@ -101,11 +101,11 @@ func (a *awayStore) Take(ctx context.Context, deliveries [][]push.Receipt, lasts
 	return a.world.Take(ctx, deliveries, lasts)
 }
 
-func (a *awayStore) WriteReceipts(ctx context.Context, receipts []push.Receipt) error {
+func (a *awayStore) WriteReceipts(ctx context.Context, held []queue.Task, receipts []push.Receipt) error {
 	if err := a.reach(ctx); err != nil {
 		return err
 	}
-	return a.world.WriteReceipts(ctx, receipts)
+	return a.world.WriteReceipts(ctx, held, receipts)
 }
 
 // run starts a process over the database.

@@ -270,7 +270,7 @@ func (w *world) Look(_ context.Context, candidates []push.Candidate) (all []push
 }
 
 // WriteReceipts implements [push.DeliveryStore].
-func (w *world) WriteReceipts(ctx context.Context, receipts []push.Receipt) error {
+func (w *world) WriteReceipts(ctx context.Context, _ []queue.Task, receipts []push.Receipt) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -152,7 +152,7 @@ func (w *lookWorld) fillEvents(t *rapid.T) {
 		of := push.Candidate{Event: rapid.SampledFrom(events).Draw(t, "event").Number, Member: anyone.Draw(t, "member"), Device: w.anyDevice(t)}
 		state := anyState.Draw(t, "state")
 		r := push.Receipt{Event: of.Event, Member: of.Member, Device: of.Device, State: state, Reason: rapid.SampledFrom([]string{"", "unanswered"}).Draw(t, "reason")}
-		must(t, w.store.WriteReceipts(t.Context(), []push.Receipt{r}))
+		must(t, w.store.WriteReceipts(t.Context(), nil, []push.Receipt{r}))
 		if was := w.receipts[of].State; was != push.StateAccepted && (state != push.StatePending || was == push.StatePending || was == "") {
 			w.receipts[of] = r
 		}

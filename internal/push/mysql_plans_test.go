@@ -212,7 +212,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			}
 			return err
 		}},
-		{name: "WriteReceipts", keys: "", most: some + 2*half, do: func() error { return store.WriteReceipts(t.Context(), receipts) }},
+		{name: "WriteReceipts", keys: "", most: some + 2*half, do: func() error { return store.WriteReceipts(t.Context(), nil, receipts) }},
 		{name: "Fates", keys: "d: PRIMARY, push_runs: PRIMARY, r: PRIMARY", most: some + 4*half, do: func() error {
 			for _, err := range store.Fates(t.Context(), 1, 5) {
 				if err != nil {

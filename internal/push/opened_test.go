@@ -56,7 +56,7 @@ func TestOpened(t *testing.T) {
 	receipt := func(event int, id member.ID, device uint64, state push.State) push.Receipt {
 		return push.Receipt{Event: stored[event].Number, Member: id, Device: device, State: state}
 	}
-	must(t, store.WriteReceipts(t.Context(), []push.Receipt{
+	must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{
 		receipt(0, 1, phone.ID, push.StateAccepted), receipt(0, 1, browser.ID, push.StateFailed),
 		receipt(1, 1, phone.ID, push.StateAccepted), receipt(1, 1, browser.ID, push.StateAccepted),
 		receipt(2, 1, phone.ID, push.StateAccepted), receipt(2, 1, browser.ID, push.StateAccepted),

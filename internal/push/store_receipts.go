@@ -69,11 +69,31 @@ type LastSent struct {
 // maxReceipts bounds the rows of one INSERT.
 const maxReceipts = 1000
 
-// WriteReceipts writes receipts, up to 1,000 in one transaction. It replaces those that are there,
-// but for two: "accepted" stays, and "skipped" does not become "pending", which a process that
-// was stopped for a while may still write when no task is left to send it. The same receipts may
-// be written again. Those of one Task and one state become one row of push_runs.
-func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
+// WriteReceipts writes receipts, and replaces those that are there, but for two: "accepted" stays, and "skipped" does not become
+// "pending". The same receipts may be written again. Those of one Task and one state become one row of push_runs.
+//
+// With tasks that are held, it is one transaction that locks them, and writes nothing but fails with
+// [queue.ErrLeaseLost] if one of their leases is lost. A pending receipt needs a task that goes on with it: the one that
+// writes it, or what follows that. So a process that was stopped, or a statement that was under way when its process died,
+// writes none once another one has the task. Without, up to 1,000 are one transaction.
+func (m *MySQL) WriteReceipts(ctx context.Context, held []queue.Task, receipts []Receipt) error {
+	held = slices.DeleteFunc(slices.Clone(held), func(t queue.Task) bool { return t.Lease == "" })
+	if len(receipts) == 0 {
+		return nil
+	}
+	if len(held) > 0 {
+		what := fmt.Sprintf("write %d receipts of %d tasks", len(receipts), len(held))
+		writes, err := writesOf(receipts)
+		if err != nil {
+			return err
+		}
+		return mysql.Transact(ctx, m.db, what, func(tx *sql.Tx) error {
+			if err := queue.Hold(ctx, tx, held); err != nil {
+				return err
+			}
+			return writeAll(ctx, tx, writes)
+		})
+	}
 	for some := range slices.Chunk(receipts, maxReceipts) {
 		what := fmt.Sprintf("write %d receipts", len(some))
 		writes, err := writesOf(some)
@@ -89,28 +109,6 @@ func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
 		}
 	}
 	return nil
-}
-
-// WritePage writes the receipts of pages whose tasks are held, in one transaction that locks the
-// tasks. If one of their leases is lost, it writes none: a pending receipt needs a task that does
-// the page again, or it never has a delivery. So a statement that was under way when its process
-// died writes nothing once another process has the page.
-func (m *MySQL) WritePage(ctx context.Context, held []queue.Task, receipts []Receipt) error {
-	if len(receipts) == 0 {
-		return nil
-	}
-	held = slices.DeleteFunc(slices.Clone(held), func(t queue.Task) bool { return t.Lease == "" })
-	what := fmt.Sprintf("write %d receipts of %d pages", len(receipts), len(held))
-	writes, err := writesOf(receipts)
-	if err != nil {
-		return err
-	}
-	return mysql.Transact(ctx, m.db, what, func(tx *sql.Tx) error {
-		if err := queue.Hold(ctx, tx, held); err != nil {
-			return err
-		}
-		return writeAll(ctx, tx, writes)
-	})
 }
 
 // write is a statement that writes receipts.

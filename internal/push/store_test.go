@@ -466,7 +466,7 @@ func TestReceipts(t *testing.T) {
 	burst := [16]byte{1, 2, 3, 0, 255}
 	write := func(list ...push.Receipt) {
 		t.Helper()
-		must(t, store.WriteReceipts(t.Context(), list))
+		must(t, store.WriteReceipts(t.Context(), nil, list))
 	}
 	write() // of none
 	write(
@@ -525,7 +525,7 @@ func TestBursts(t *testing.T) {
 		push.Receipt{Event: 11, Member: 1, Device: 11, State: push.StateAccepted, Burst: b},
 		push.Receipt{Event: 12, Member: 1, Device: 11, State: push.StateAccepted},
 	)
-	must(t, store.WriteReceipts(t.Context(), list))
+	must(t, store.WriteReceipts(t.Context(), nil, list))
 	devices := []push.BurstDevice{
 		{Burst: b, Member: 1, Device: 11},
 		{Burst: a, Member: 1, Device: 11},
@@ -616,7 +616,7 @@ func TestPurge(t *testing.T) {
 	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at) SELECT ?, n, n + 0, 'accepted', 1 FROM "+numbers+" WHERE n <= 2500", stored[2].Number)
 	exec(t, db, "INSERT INTO push_events (id, task_id, actor_id, created_at, expires_at, forget_at) SELECT CONCAT('many', n), n, 1, 1, 1, 1 FROM "+numbers+" WHERE n <= 2500")
 	for _, s := range stored[:2] {
-		must(t, store.WriteReceipts(t.Context(), []push.Receipt{{Event: s.Number, Member: 1, Device: 1, State: push.StateAccepted}}))
+		must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{{Event: s.Number, Member: 1, Device: 1, State: push.StateAccepted}}))
 	}
 	live, gone, long := register(t, store, 1, token(1)), register(t, store, 1, token(2)), register(t, store, 1, token(3))
 	_, err = store.Prune(t.Context(), []push.Pruned{{Device: gone.ID}, {Device: long.ID}})
@@ -779,12 +779,12 @@ func TestRuns(t *testing.T) {
 		}
 		return devices
 	}
-	must(t, store.WriteReceipts(t.Context(), []push.Receipt{of(20, 7, "id <2>"), of(10, 7, "")}))
-	must(t, store.WriteReceipts(t.Context(), []push.Receipt{of(20, 7, "id <2>")})) // a process that was stopped knows less
+	must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{of(20, 7, "id <2>"), of(10, 7, "")}))
+	must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{of(20, 7, "id <2>")})) // a process that was stopped knows less
 	if got := accepted(7); !slices.Equal(got, []uint64{10, 20}) || len(accepted(8)) > 0 || len(accepted(0)) > 0 {
 		t.Errorf("accepted for %d; of another task for %d, of none for %d", got, accepted(8), accepted(0))
 	}
-	must(t, store.WriteReceipts(t.Context(), []push.Receipt{of(20, 7, "id <2>"), of(10, 7, ""), of(30, 7, ""), of(30, 8, "")})) // it had grown when it could be written
+	must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{of(20, 7, "id <2>"), of(10, 7, ""), of(30, 7, ""), of(30, 8, "")})) // it had grown when it could be written
 	want := []push.Receipt{of(10, 7, ""), of(20, 7, "id%20%3C2%3E"), of(30, 7, ""), of(30, 8, "")}
 	got := fatesOf(t, store, event, 0)
 	slices.SortFunc(got, func(a, b push.Receipt) int {

@@ -45,7 +45,7 @@ type TargetStore interface {
 	CurrentEvents(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
 	LastSent(ctx context.Context, bursts []BurstDevice) ([]LastSent, error)
 	PendingWithin(ctx context.Context, ranges []MemberRange) ([]Receipt, error)
-	WritePage(ctx context.Context, held []queue.Task, receipts []Receipt) error
+	WriteReceipts(ctx context.Context, held []queue.Task, receipts []Receipt) error
 }
 
 // Followers reads who follows members; it is a [*contacts.MySQL].
@@ -84,7 +84,7 @@ type Followers interface {
 //     stays.
 //   - A pending receipt of the first attempt gets a delivery, even if its device was deleted
 //     since: the last look finds that out. The first attempt writes no more of them once another
-//     one has the task, see [MySQL.WritePage].
+//     one has the task, see [MySQL.WriteReceipts].
 //   - A pending receipt of a burst may have been sent by the delivery of another event of the
 //     burst. Then [Facts].Accepted keeps this page from making a delivery, or its delivery
 //     finds nothing pending.
@@ -174,6 +174,7 @@ type page struct {
 	isFew   bool // there are few sends
 	marks   bool // of a burst and few: what may be sent now is marked before, as by a task for the burst
 	skips   []Receipt
+	doubled []uint64 // devices that have accepted it, or refused it
 	// deviceless counts followers without a device: there are no receipts of them.
 	deviceless int
 	outcome    queue.Outcome
@@ -187,7 +188,7 @@ type send struct {
 	notBefore time.Time // zero: now
 	burst     LastSent  // what others of its burst keep it waiting
 	byBurst   bool      // together with others of its burst: it has a pending receipt, and a task for the burst
-	isKept    bool      // its pending receipt was there before, and may be marked by another task: it is not written again
+	isKept    bool      // its pending receipt was there before, and may be marked: it is not written again
 }
 
 var errLimit = errors.New("the events before it in the claim have as many recipients as are handled at once")
@@ -505,13 +506,13 @@ func (g *Targeting) look(ctx context.Context, group []*page, b *batch) (made int
 		p.marks = b != nil && p.isFew && !p.more && p.event.Collapse != ""
 	}
 	if err == nil {
-		err = g.Store.WritePage(ctx, tasksOf(done), receipts(done))
+		err = g.Store.WriteReceipts(ctx, tasksOf(done), receipts(done))
 	}
 	if err == nil { // not before: see Targeting
 		err = g.waits(ctx, done)
 	}
 	if err == nil {
-		err = g.Store.WritePage(ctx, tasksOf(done), waiting(done))
+		err = g.Store.WriteReceipts(ctx, tasksOf(done), waiting(done))
 	}
 	if err != nil {
 		g.failed(done, err)
@@ -584,6 +585,7 @@ func (p *page) decide(of map[Candidate][]Facts, limit int, mustShow map[Platform
 			case "":
 				p.sends = append(p.sends, send{Facts: f, notBefore: d.NotBefore})
 			case Doubled: // its receipt says that it was accepted, and stays
+				p.doubled = append(p.doubled, f.Device.ID)
 				skipped.WithLabelValues(atTargeting, string(Doubled)).Inc()
 			default:
 				p.skip(id, f.Device.ID, d.Skip)
@@ -656,10 +658,13 @@ func (g *Targeting) resume(ctx context.Context, pages []*page) error {
 		for _, r := range pending {
 			p := of[r.Event]
 			isBurst := p.event.Collapse != ""
-			if i := slices.IndexFunc(p.sends, func(s send) bool { return s.Device.ID == r.Device }); i >= 0 {
-				isOther := isBurst && r.Reason != markOf(p.task)
-				p.sends[i].byBurst, p.sends[i].isKept = isOther, isOther
-			} else if !slices.ContainsFunc(p.skips, func(s Receipt) bool { return s.Device == r.Device }) {
+			i := slices.IndexFunc(p.sends, func(s send) bool { return s.Device.ID == r.Device })
+			switch {
+			case i >= 0:
+				p.sends[i].byBurst, p.sends[i].isKept = isBurst, isBurst
+			case slices.ContainsFunc(p.skips, func(s Receipt) bool { return s.Device == r.Device }):
+			case slices.Contains(p.doubled, r.Device): // a run says so, and a process that had been stopped wrote that it is pending
+			default:
 				p.sends = append(p.sends, send{Facts: Facts{Device: Device{ID: r.Device, Member: r.Member}, Now: p.task.Claimed}, byBurst: isBurst, isKept: true})
 			}
 		}

@@ -293,7 +293,7 @@ func speak(t *rapid.T, w *targetSite, store *push.MySQL, now time.Time) (all []*
 			of := w.devices[device]
 			if rapid.IntRange(0, 3).Draw(t, "accepted") == 0 {
 				s.accepted[device] = true
-				must(t, store.WriteReceipts(t.Context(), []push.Receipt{{Event: stored[0].Number, Member: of, Device: device, State: push.StateAccepted}}))
+				must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{{Event: stored[0].Number, Member: of, Device: device, State: push.StateAccepted}}))
 			}
 		}
 	}
@@ -520,7 +520,7 @@ func (s *shaky) LastSent(ctx context.Context, bursts []push.BurstDevice) ([]push
 	return s.MySQL.LastSent(ctx, bursts)
 }
 
-func (s *shaky) WritePage(ctx context.Context, held []queue.Task, receipts []push.Receipt) error {
+func (s *shaky) WriteReceipts(ctx context.Context, held []queue.Task, receipts []push.Receipt) error {
 	if err := s.fails("receipts"); err != nil {
 		return err
 	}
@@ -529,7 +529,7 @@ func (s *shaky) WritePage(ctx context.Context, held []queue.Task, receipts []pus
 			return err
 		}
 	}
-	return s.MySQL.WritePage(ctx, held, receipts)
+	return s.MySQL.WriteReceipts(ctx, held, receipts)
 }
 
 func (s *shaky) FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error) {

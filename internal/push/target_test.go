@@ -239,7 +239,7 @@ func TestWhatIsPendingOfACrashIsDone(t *testing.T) {
 	attempt(20)
 	e, err := store.EventByID(t.Context(), "e")
 	must(t, err)
-	must(t, store.WriteReceipts(t.Context(), []push.Receipt{{Event: e.Number, Member: 3, Device: 30, State: push.StatePending, Burst: e.Burst()}}))
+	must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{{Event: e.Number, Member: 3, Device: 30, State: push.StatePending, Burst: e.Burst()}}))
 	states, err := mysql.Select(t.Context(), db, mysql.Column[string], "SELECT CONCAT(device_id, ' ', state) FROM push_receipts WHERE event_number < 1000 ORDER BY device_id")
 	if want := []string{"0 skipped", "20 pending", "30 skipped"}; err != nil || !slices.Equal(states, want) {
 		t.Errorf("the receipts are %v, %v, want %v", states, err, want)
