@@ -54,7 +54,7 @@ type pushJudge struct {
 	taken    map[fateKey][]taken
 	bursts   map[fateKey][]taken // by collapse id
 	fates    map[fateKey]fate
-	ids      map[fateKey]map[uint64]bool // as what the device has accepted it; it has another id when it is registered anew
+	ids      map[fateKey]map[uint64]fate // by the ids of the device: it has another one when it is registered anew
 	collapse map[burstKey]string         // the collapse ids
 	notified map[string]bool             // events that were put into the queue
 
@@ -72,7 +72,7 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 	t.Helper()
 	j := &pushJudge{
 		pushSite: s, t: t, ended: time.Now(), taken: make(map[fateKey][]taken), bursts: make(map[fateKey][]taken),
-		fates: make(map[fateKey]fate), ids: make(map[fateKey]map[uint64]bool), notified: make(map[string]bool), collapse: make(map[burstKey]string),
+		fates: make(map[fateKey]fate), ids: make(map[fateKey]map[uint64]fate), notified: make(map[string]bool), collapse: make(map[burstKey]string),
 	}
 	for _, r := range s.apns.Accepted() {
 		j.takeJSON(taken{at: r.Time, of: s.owners.at(r.Remote, r.Time), device: s.byKey[r.Token], collapse: r.Collapse}, r.Payload)
@@ -105,18 +105,16 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 	return j
 }
 
-// fateOf returns what a fate is about, and notes the id of a device that accepted it.
+// fateOf returns what a fate is about, and notes the id of the device.
 func (j *pushJudge) fateOf(event string, device uint64, f fate) fateKey {
 	k := fateKey{event, device}
 	if d := j.byID[device]; d != nil {
 		k.device = d.id
 	}
-	if f.state == "accepted" {
-		if j.ids[k] == nil {
-			j.ids[k] = make(map[uint64]bool)
-		}
-		j.ids[k][device] = true
+	if j.ids[k] == nil {
+		j.ids[k] = make(map[uint64]fate)
 	}
+	j.ids[k][device] = f
 	return k
 }
 

@@ -107,8 +107,7 @@ const (
 // the message was accepted, that the push service refused it for good, that the device is gone,
 // or why [Decide] does not send it. Whatever happens before, its lease runs out, or it is
 // scheduled, and it is done again. So an event is accepted for a device, or a receipt says why
-// not; and what is pending of a burst has a task, unless a run says that it was accepted: a process that was stopped
-// may still write that something waits, which another one has sent.
+// not; and what is pending has a task: that it is pending is only written while its task is held.
 //
 // At most once, unless an answer was lost, or the process died, or the database was away,
 // between the answer and the commit of the receipt. From the commit on, a look finds that the
@@ -210,8 +209,8 @@ const (
 	// reasonStale is that of a message that did not leave, as its look was too long ago.
 	reasonStale = "stale"
 	// reasonUnanswered is that of the receipt of a message that was sent, and that its batch
-	// did not wait for, or of one of a burst that is about to be sent. It is replaced when the message is answered, or given
-	// up, or does not leave: so what has it for long was sent by a process that has died.
+	// did not wait for, or of one of a burst that is about to be sent. It is replaced when the message is accepted, or when
+	// another one is sent: so what has it for long was sent by a process that has died.
 	reasonUnanswered = "unanswered"
 )
 
