@@ -126,9 +126,9 @@ func (s *suite) benchLatency(ctx context.Context) error {
 			f := figure{Part: part, Name: c.name + ", " + q.name, Unit: "ms", Value: all[c.name].spread(atQuantile(q.q))}
 			switch q.name {
 			case "p50":
-				f.Aim, f.Each = atMost(20), all[c.name].expense()
+				f.Aim, f.Each = atMost(15), all[c.name].expense()
 			case "p99":
-				f.Aim = atMost(200)
+				f.Aim = atMost(60)
 			}
 			p.results.add(f)
 		}
@@ -221,7 +221,7 @@ func (s *suite) benchAudience(ctx context.Context) error {
 	for _, name := range []string{plain, burst} {
 		p.results.add(figure{
 			Part: part, Name: "in the middle of " + name + ", p50", Unit: "ms", Value: all[name].spread(atQuantile(0.5)),
-			Against: "beside " + idle + ", p50", Ratio: all[name].over(all[idle], atQuantile(0.5)), Aim: atMost(3),
+			Against: "beside " + idle + ", p50", Ratio: all[name].over(all[idle], atQuantile(0.5)), Aim: atMost(2),
 		})
 	}
 	return nil
