@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS photos (
 -- only inserted into and deleted from: a task that is claimed moves to task_leases, and one that
 -- is not to run now to parked_tasks, so that each is in one place at a time.
 -- A producer sets type, subject and args in the transaction of
--- the change that the task is about, and for type 'notify' queue = 'push';
+-- the change that the task is about, and for type 'notify' queue = 'push', or 'push_urgent';
 -- if it wants to, also queue and priority, expires_at, and due_at.
 -- It needs the right to insert these columns, and no other (docs/setup.md); args of
 -- more than 32768 bytes are not read. Times are unix milliseconds of the database's clock.

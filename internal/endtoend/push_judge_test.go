@@ -55,6 +55,7 @@ type pushJudge struct {
 	bursts   map[fateKey][]taken // by collapse id
 	fates    map[fateKey]fate
 	ids      map[fateKey]map[uint64]fate // by the ids of the device: it has another one when it is registered anew
+	since    map[uint64]time.Time        // when the device of an id was registered
 	collapse map[burstKey]string         // the collapse ids
 	notified map[string]bool             // events that were put into the queue
 
@@ -72,7 +73,7 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 	t.Helper()
 	j := &pushJudge{
 		pushSite: s, t: t, ended: time.Now(), taken: make(map[fateKey][]taken), bursts: make(map[fateKey][]taken),
-		fates: make(map[fateKey]fate), ids: make(map[fateKey]map[uint64]fate), notified: make(map[string]bool), collapse: make(map[burstKey]string),
+		fates: make(map[fateKey]fate), ids: make(map[fateKey]map[uint64]fate), since: make(map[uint64]time.Time), notified: make(map[string]bool), collapse: make(map[burstKey]string),
 	}
 	for _, r := range s.apns.Accepted() {
 		j.takeJSON(taken{at: r.Time, of: s.owners.at(r.Remote, r.Time), device: s.byKey[r.Token], collapse: r.Collapse}, r.Payload)
@@ -86,6 +87,7 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 		j.take(taken{a.At, s.owners.at(a.Remote, a.At), s.byKey[a.Token], a.Data["event"], a.Notification.Title, a.Android.CollapseKey, count})
 	}
 	j.read("SELECT id, 0, '', '', 0 FROM notified", func(id string, _ uint64, _ fate) { j.notified[id] = true })
+	j.read("SELECT '', id, '', '', registered_at FROM push_devices", func(_ string, device uint64, f fate) { j.since[device] = f.at })
 	j.read("SELECT e.id, r.device_id, r.state, r.reason, r.at FROM push_receipts r JOIN push_events e ON e.number = r.event_number",
 		func(id string, device uint64, f fate) {
 			k := j.fateOf(id, device, f)
@@ -408,9 +410,10 @@ func (j *pushJudge) checkDoubles() (all []double) {
 			recorded[of] = append(recorded[of], f.at)
 		}
 	}
+	// A receipt comes soon, or after what kept it from that.
 	isOfAnother := func(m taken) bool {
 		return slices.ContainsFunc(recorded[fateKey{m.collapse, m.device.id}], func(at time.Time) bool {
-			return at.After(m.at) && at.Before(m.at.Add(soon))
+			return at.After(m.at) && (at.Before(m.at.Add(soon)) || j.wrongWith(m, at) != nil)
 		})
 	}
 	for k, messages := range j.taken {
@@ -434,18 +437,42 @@ func (j *pushJudge) checkDoubles() (all []double) {
 func (j *pushJudge) reason(d double) *window {
 	until := d.again.at
 	// The receipt may be older than the first message: then both are about another event of the burst, which came late.
-	if f := j.fates[d.first.key()]; len(j.ids[d.first.key()]) < 2 && f.state == "accepted" && f.at.Before(until) && f.at.After(d.first.at.Add(-time.Millisecond)) {
+	if f := j.fates[d.first.key()]; !j.isAnew(d) && f.state == "accepted" && f.at.Before(until) && f.at.After(d.first.at.Add(-time.Millisecond)) {
 		until = f.at.Add(time.Millisecond) // receipts have whole ones
+	}
+	if w := j.wrongWith(d.first, until); w != nil {
+		return w
 	}
 	for i := range j.wrong.all {
 		w := &j.wrong.all[i]
-		if !w.from.After(until) && !w.to.Before(d.first.at) && w.concerns(d.first) ||
-			w.what == stopped && w.of == d.again.of && !w.from.After(d.again.at) && !w.to.Before(d.first.at) ||
+		if w.what == stopped && w.of == d.again.of && !w.from.After(d.again.at) && !w.to.Before(d.first.at) ||
 			w.what == processKilled && w.of == d.first.of && w.to.Before(d.first.at) {
 			return w
 		}
 	}
 	return nil
+}
+
+// wrongWith returns something that was wrong with a message from its arrival until a time; nil: nothing.
+func (j *pushJudge) wrongWith(m taken, until time.Time) *window {
+	for i := range j.wrong.all {
+		if w := &j.wrong.all[i]; !w.from.After(until) && !w.to.Before(m.at) && w.concerns(m) {
+			return w
+		}
+	}
+	return nil
+}
+
+// isAnew reports whether the device was registered anew between the two messages of a double, or shortly before both: the first
+// one may go to what it was before.
+func (j *pushJudge) isAnew(d double) bool {
+	const underWay = 13 * time.Second // from its look to its arrival
+	for id := range j.ids[d.first.key()] {
+		if j.since[id].After(d.first.at.Add(-underWay)) && j.since[id].Before(d.again.at) {
+			return true
+		}
+	}
+	return false
 }
 
 // concerns reports whether something was wrong with the message, if it was under way then.

@@ -65,8 +65,10 @@ const (
 	// the lease of the tasks may be over. recordLate is how long if it is.
 	recordTime = 4 * time.Second
 	recordLate = time.Second
-	// recordAgain is how long a task waits whose receipt is not written by then.
-	recordAgain = 5 * time.Second
+	// recordAgain is how long a task waits whose receipt is not written by then, and inFlightPause one of which this process sends
+	// something already.
+	recordAgain   = 5 * time.Second
+	inFlightPause = 2 * time.Second
 	// maxOwed is how many receipts may wait for the database before nothing more is sent.
 	maxOwed = 10000
 	// briefPatience is how long a batch waits for messages to push services that members name, and for
@@ -209,8 +211,8 @@ const (
 	// reasonStale is that of a message that did not leave, as its look was too long ago.
 	reasonStale = "stale"
 	// reasonUnanswered is that of the receipt of a message that was sent, and that its batch
-	// did not wait for, or of one of a burst that is about to be sent. It is replaced when the message is accepted, or when
-	// another one is sent: so what has it for long was sent by a process that has died.
+	// did not wait for, or of one of a burst that is about to be sent. It is replaced when the message is accepted or refused, or when
+	// its task, or what followed that, sends it again.
 	reasonUnanswered = "unanswered"
 )
 
@@ -256,15 +258,21 @@ func (b *batch) settled() {
 	}
 }
 
-// end is the end of the batch if its handler panics.
+// end is the end of the batch if its handler panics. What has left is answered, and recorded: the tasks are done again at once.
 func (b *batch) end() {
-	if !b.detached {
-		for _, s := range b.inFlight {
-			b.breakers.release(s.pass)
-		}
-		clear(b.inFlight)
-		b.forget()
+	if b.detached {
+		return
 	}
+	defer func() {
+		if !b.detached {
+			for _, s := range b.inFlight {
+				b.breakers.release(s.pass)
+			}
+			clear(b.inFlight)
+			b.forget()
+		}
+	}()
+	b.settled()
 }
 
 // deliver looks at jobs, some at a time, and sends what is to go.
@@ -306,18 +314,24 @@ func (b *batch) goOn() {
 	b.forget()
 }
 
-// reserve reports whether nothing else of this process sends the same, and keeps it so
-// until release. If something does, the delivery is done later.
-func (b *batch) reserve(one *asked) bool {
+// reserve reports whether nothing else of this process sends what a job does, and keeps it so until release. If something does,
+// the whole job is done later: by the same task, as what that has accepted may be in a run of it, unless it is for a burst.
+func (b *batch) reserve(j *job) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.reserved[one.key] {
-		postponed.WithLabelValues(sameInFlight).Inc()
-		one.later(2*time.Second, errInFlight)
+	if slices.ContainsFunc(j.all, func(one *asked) bool { return b.reserved[one.key] }) {
+		postponed.WithLabelValues(sameInFlight).Add(float64(len(j.all)))
+		if j.isBurst() {
+			j.all[0].later(inFlightPause, errInFlight)
+		} else {
+			j.err = queue.Later(inFlightPause, errInFlight)
+		}
 		return false
 	}
-	b.reserved[one.key] = true
-	b.held = append(b.held, one)
+	for _, one := range j.all {
+		b.reserved[one.key] = true
+		b.held = append(b.held, one)
+	}
 	return true
 }
 

@@ -71,15 +71,14 @@ func (b *batch) begin() []*job {
 		if j.err != nil || j.event == nil && j.burst == [16]byte{} { // it has ended
 			continue
 		}
-		j.all = make([]*asked, len(j.payload.To))
-		for i, to := range j.payload.To {
-			one := &asked{job: j, to: to, key: deliveryKey{device: to.Device, burst: j.burst}}
-			j.all[i] = one
-			if j.burst == [16]byte{} {
-				one.key.event = j.event.Number
-			}
+		for _, to := range j.payload.To {
+			j.ask(to)
+		}
+		if !b.reserve(j) {
+			continue
+		}
+		for _, one := range j.all {
 			switch {
-			case !b.reserve(one):
 			case j.burst == [16]byte{}:
 				one.events = []*StoredEvent{j.event}
 			default: // one for the burst also without its event: it has absorbed the deliveries of others
@@ -92,6 +91,16 @@ func (b *batch) begin() []*job {
 		return failAll(some, err)
 	}
 	return some
+}
+
+// ask adds a delivery of the task's event, or burst.
+func (j *job) ask(to Recipient) *asked {
+	one := &asked{job: j, to: to, key: deliveryKey{device: to.Device, burst: j.burst}}
+	if j.burst == [16]byte{} {
+		one.key.event = j.event.Number
+	}
+	j.all = append(j.all, one)
+	return one
 }
 
 // read reads the task. An error says that it makes no sense.

@@ -188,6 +188,22 @@ func (b *batch) collect(end <-chan struct{}, most int, patience, briefly time.Du
 	}
 }
 
+// drain takes the answers that are there, and writes what was accepted.
+func (b *batch) drain() {
+	for {
+		select {
+		case a := <-b.results:
+			b.settle(a)
+			continue
+		default:
+		}
+		if b.taken > 0 {
+			b.flushInTime()
+		}
+		return
+	}
+}
+
 // abandon is the end of messages whose sender does not return.
 func (b *batch) abandon() {
 	for _, s := range b.inFlight {

@@ -24,7 +24,7 @@
 //
 //   - Each event that was committed is targeted, once: its id is unique, and its row names the
 //     one task that targets it. A task that comes again finds its own.
-//   - Each device that an event is for has a delivery, or a receipt that says why not. Receipts
+//   - Each device that an event is for has a delivery, or a receipt that says what became of it. Receipts
 //     are written before the page ends, and may be written again (see [Targeting]).
 //   - A delivery ends only when the receipts of all that it stands for are committed: accepted,
 //     refused for good, not to be sent, or expired. Everything else is an error, or queue.Later.

@@ -92,30 +92,34 @@ func (b *batch) sendNow(p *page, at time.Time) {
 	if len(now) == 0 || !p.marks && (p.event.Collapse != "" || p.more || len(now) > maxTo || len(b.inFlight)+len(now) > maxFlight) {
 		return
 	}
-	p.sends = wait
+	// Later, another process may have had the task before the look, which reads no runs, and sent it.
+	if p.isNew && !p.marks && now[0].Now.Sub(p.task.Claimed) > maxStale {
+		return
+	}
 	j := &job{task: p.task, event: p.event, payload: Delivery{Event: p.event.Number, Task: p.event.Task}, isPage: true}
-	j.task.Queue, j.task.Priority = p.event.queueOf(), p.priority()
+	j.task.Queue, j.task.Priority = p.event.queueOf(), p.priority() // of what follows it
 	if p.marks {
 		j.burst = p.event.Burst()
 	}
-	b.jobs, p.sent = append(b.jobs, j), j
-	b.lookedAt, b.now = at, now[0].Now
 	for _, s := range now {
-		one := &asked{job: j, to: Recipient{s.Device.Member, s.Device.ID}, events: []*StoredEvent{p.event}, byBurst: p.marks}
-		one.key = deliveryKey{device: s.Device.ID, burst: j.burst}
-		if !p.marks {
-			one.key.event = p.event.Number
-		}
-		j.all = append(j.all, one)
-		if b.reserve(one) {
-			l := &looked{asked: one, at: at}
-			b.decide(l, []*Facts{&s.Facts}, nil)
-			if ready := b.admit(l); ready != nil {
-				b.launch(ready)
-				continue
+		one := j.ask(Recipient{s.Device.Member, s.Device.ID})
+		one.events, one.byBurst = []*StoredEvent{p.event}, p.marks
+	}
+	b.jobs, p.sent = append(b.jobs, j), j
+	if !b.reserve(j) {
+		return
+	}
+	p.sends = wait
+	b.lookedAt, b.now = at, now[0].Now
+	for i, one := range j.all {
+		l := &looked{asked: one, at: at}
+		b.decide(l, []*Facts{&now[i].Facts}, nil)
+		if len(l.send) > 0 {
+			if s := b.admit(l); s != nil {
+				b.launch(s)
 			}
 		}
-		if p.marks { // nothing of it was sent
+		if p.marks && one.again != nil { // it was not sent
 			b.record(one, one.receipt(p.event.Number, StatePending, ""))
 		}
 	}

@@ -64,7 +64,7 @@ type Decision struct {
 }
 
 // Decide is the rule by which an event is for a device: the only one, used when the event
-// is targeted and again immediately before it is sent.
+// is targeted, and immediately before it is sent if that is not the same.
 func Decide(e *StoredEvent, f Facts, mustShow map[Platform]bool) Decision {
 	switch {
 	case f.Accepted, f.Failed:

@@ -30,7 +30,7 @@ var (
 		Name: "activityd_push_skipped_total", Help: "Devices or members that an event was not sent to, by when that was found and why; off: no process that has the keys took it, unshown: silent events to browsers, silent: the browser has accepted nothing for long, doubled: accepted before, or counted by another notification, lost: the database lost the event.",
 	}, []string{"stage", "reason"})
 	doublesPossible = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_doubles_possible_total", Help: "Messages that may be accepted twice; no_receipt: MySQL could not record an acceptance within 4 s, taken_over: the process died, and may have sent it.",
+		Name: "activityd_push_doubles_possible_total", Help: "Messages that may be accepted twice; no_receipt: MySQL could not record an acceptance within 4 s, taken_over: an attempt before may have sent it.",
 	}, []string{"platform", "cause"})
 	devicesGone = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_push_devices_gone_total", Help: "Devices that are not notified any more; silent: a browser that accepted nothing for three days, or for four if it accepted something before, else the push service's word.",
@@ -56,7 +56,7 @@ const (
 const (
 	noAnswer  = "no_answer"  // it was sent, and is sent again
 	noReceipt = "no_receipt" // it was accepted, and that could not be recorded
-	takenOver = "taken_over" // an earlier attempt of its task may have sent it, and its process died
+	takenOver = "taken_over" // an earlier attempt of its task, or the task that it follows, may have sent it
 )
 
 // Why a delivery is put off.

@@ -95,7 +95,7 @@ type Followers interface {
 // An event of a burst goes to most devices as any other does, by tasks for many of them: at once, and alone. Only the
 // devices for which it has to wait, or for which others of the burst wait, have a pending receipt each, and a task
 // for all that is pending of the burst. There may be several of these tasks: see [Deliveries].
-// If a page has few devices, all of them do.
+// If a page has few devices, all of them do, unless it sends to them itself (see [Handler]).
 //
 // Two deliveries of one burst should not be sent to a device at the same time, in two
 // processes: it would count both by itself, and show which came last. So a page first writes
@@ -106,7 +106,7 @@ type Followers interface {
 // burst that has lasted for longer than burstPause do not. Whatever comes late nevertheless finds, by its last look, what
 // was accepted meanwhile, and counts it (see [Deliveries]).
 //
-// So before its finish a page causes one thing to be sent: what is pending of a burst, once. And
+// So before its finish a page of tasks causes one thing to be sent: what is pending of a burst, once. And
 // nothing is missing: if the page is dead in the end, its successor goes on behind it.
 //
 // Recipients that come or go between two pages are as the page finds them. As pages go by
@@ -174,7 +174,7 @@ type page struct {
 	isFew   bool // there are few sends
 	marks   bool // of a burst and few: what may be sent now is marked before, as by a task for the burst
 	skips   []Receipt
-	doubled []uint64 // devices that have accepted it, or refused it
+	doubled []Recipient // that have accepted it, or refused it
 	// deviceless counts followers without a device: there are no receipts of them.
 	deviceless int
 	outcome    queue.Outcome
@@ -470,6 +470,9 @@ func (p *page) candidate(id member.ID) Candidate {
 
 // look does the pages of a group, and returns how many deliveries it made.
 func (g *Targeting) look(ctx context.Context, group []*page, b *batch) (made int) {
+	if b != nil {
+		b.drain()
+	}
 	var candidates []Candidate
 	for _, p := range group {
 		p.outcome.Err = nil
@@ -501,9 +504,16 @@ func (g *Targeting) look(ctx context.Context, group []*page, b *batch) (made int
 		done = append(done, p)
 	}
 	err = g.resume(ctx, done)
+	room := 0
+	if b != nil {
+		room = maxFlight - len(b.inFlight)
+	}
 	for _, p := range done {
 		p.isFew = len(p.sends) <= g.few()
-		p.marks = b != nil && p.isFew && !p.more && p.event.Collapse != ""
+		if p.isFew && !p.more && p.event.Collapse != "" && len(p.sends) <= room {
+			p.marks = true
+			room -= len(p.sends)
+		}
 	}
 	if err == nil {
 		err = g.Store.WriteReceipts(ctx, tasksOf(done), receipts(done))
@@ -585,7 +595,7 @@ func (p *page) decide(of map[Candidate][]Facts, limit int, mustShow map[Platform
 			case "":
 				p.sends = append(p.sends, send{Facts: f, notBefore: d.NotBefore})
 			case Doubled: // its receipt says that it was accepted, and stays
-				p.doubled = append(p.doubled, f.Device.ID)
+				p.doubled = append(p.doubled, Recipient{f.Device.Member, f.Device.ID})
 				skipped.WithLabelValues(atTargeting, string(Doubled)).Inc()
 			default:
 				p.skip(id, f.Device.ID, d.Skip)
@@ -658,12 +668,13 @@ func (g *Targeting) resume(ctx context.Context, pages []*page) error {
 		for _, r := range pending {
 			p := of[r.Event]
 			isBurst := p.event.Collapse != ""
-			i := slices.IndexFunc(p.sends, func(s send) bool { return s.Device.ID == r.Device })
+			to := Recipient{r.Member, r.Device} // a device may have gone over to another member
+			i := slices.IndexFunc(p.sends, func(s send) bool { return to == Recipient{s.Device.Member, s.Device.ID} })
 			switch {
 			case i >= 0:
 				p.sends[i].byBurst, p.sends[i].isKept = isBurst, isBurst
-			case slices.ContainsFunc(p.skips, func(s Receipt) bool { return s.Device == r.Device }):
-			case slices.Contains(p.doubled, r.Device): // a run says so, and a process that had been stopped wrote that it is pending
+			case slices.ContainsFunc(p.skips, func(s Receipt) bool { return to == Recipient{s.Member, s.Device} }):
+			case slices.Contains(p.doubled, to): // a run says so
 			default:
 				p.sends = append(p.sends, send{Facts: Facts{Device: Device{ID: r.Device, Member: r.Member}, Now: p.task.Claimed}, byBurst: isBurst, isKept: true})
 			}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -630,7 +631,7 @@ func TestPropertyHandler(t *testing.T) {
 		for _, m := range sender.sent {
 			line := fmt.Sprintf("%s: member %d device %d", m.Event, m.Device.Member, m.Device.ID)
 			is := want[line]
-			if got[line] != "" || is == "" || strings.Contains(is, `burst ""`) && !strings.HasSuffix(is, "delay 0s") || m.Count != 1 {
+			if got[line] != "" || is == "" || !strings.HasSuffix(is, "delay 0s") || m.Count != 1 {
 				t.Fatalf("%s, specified as %q, is sent, with the count %d, beside %q", line, is, m.Count, got[line])
 			}
 			got[line], accepted[line] = "sent", true
@@ -650,7 +651,12 @@ func TestPropertyHandler(t *testing.T) {
 			}
 		}
 		slices.Sort(receipts)
-		if found := readReceipts(t, db); !slices.Equal(receipts, found) {
+		found := readReceipts(t, db)
+		for i, line := range found { // what an attempt that died has marked stays so
+			found[i] = regexp.MustCompile(`: pending unanswered: task \d+$`).ReplaceAllString(line, ": pending ")
+		}
+		slices.Sort(found)
+		if !slices.Equal(receipts, found) {
 			t.Fatalf("receipts (-specification +handler):\n%s", cmp.Diff(receipts, found))
 		}
 	})

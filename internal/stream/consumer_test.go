@@ -581,7 +581,7 @@ func TestAnEventThatIsMovedTwice(t *testing.T) {
 		return ids, err
 	})))
 	b.awaitEmpty()
-	list, err := b.queue.List(t.Context(), queue.Filter{Kinds: []string{"notify"}, Queues: []string{"notify"}, Key: 5}, 10)
+	list, err := b.queue.List(t.Context(), queue.Filter{Kinds: []string{"notify"}, Queues: []string{push.QueuePush}, Key: 5}, 10)
 	b.must(err)
 	ids := map[string]int{}
 	for _, r := range list {

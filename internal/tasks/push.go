@@ -33,7 +33,7 @@ var (
 	// While a worker waits for the push service, the others look and record. Together, they
 	// have fewer messages in flight than one connection to APNs carries.
 	pushWorkers = queue.Workers{Queue: push.QueuePush, Count: 6, Batch: 128, Lease: pushLease}
-	// The home of the kinds is the other queue. A worker waits for the answers to its share,
+	// The home of the kinds is push. A worker waits for the answers to its share,
 	// as long as the push service takes: an urgent event then finds another one idle.
 	urgentWorkers = queue.Workers{Queue: push.QueueUrgent, Count: 3, Batch: 64, Lease: pushLease}
 )
