@@ -55,7 +55,6 @@ type pushJudge struct {
 	bursts   map[fateKey][]taken // by collapse id
 	fates    map[fateKey]fate
 	ids      map[fateKey]map[uint64]fate // by the ids of the device: it has another one when it is registered anew
-	since    map[uint64]time.Time        // when the device of an id was registered
 	collapse map[burstKey]string         // the collapse ids
 	notified map[string]bool             // events that were put into the queue
 
@@ -73,7 +72,7 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 	t.Helper()
 	j := &pushJudge{
 		pushSite: s, t: t, ended: time.Now(), taken: make(map[fateKey][]taken), bursts: make(map[fateKey][]taken),
-		fates: make(map[fateKey]fate), ids: make(map[fateKey]map[uint64]fate), since: make(map[uint64]time.Time), notified: make(map[string]bool), collapse: make(map[burstKey]string),
+		fates: make(map[fateKey]fate), ids: make(map[fateKey]map[uint64]fate), notified: make(map[string]bool), collapse: make(map[burstKey]string),
 	}
 	for _, r := range s.apns.Accepted() {
 		j.takeJSON(taken{at: r.Time, of: s.owners.at(r.Remote, r.Time), device: s.byKey[r.Token], collapse: r.Collapse}, r.Payload)
@@ -87,7 +86,6 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 		j.take(taken{a.At, s.owners.at(a.Remote, a.At), s.byKey[a.Token], a.Data["event"], a.Notification.Title, a.Android.CollapseKey, count})
 	}
 	j.read("SELECT id, 0, '', '', 0 FROM notified", func(id string, _ uint64, _ fate) { j.notified[id] = true })
-	j.read("SELECT '', id, '', '', registered_at FROM push_devices", func(_ string, device uint64, f fate) { j.since[device] = f.at })
 	j.read("SELECT e.id, r.device_id, r.state, r.reason, r.at FROM push_receipts r JOIN push_events e ON e.number = r.event_number",
 		func(id string, device uint64, f fate) {
 			k := j.fateOf(id, device, f)
@@ -418,8 +416,13 @@ func (j *pushJudge) checkDoubles() (all []double) {
 	}
 	for k, messages := range j.taken {
 		slices.SortFunc(messages, func(a, b taken) int { return a.at.Compare(b.at) })
+		others := len(j.ids[k]) - 1 // what is registered anew is another device
 		for i, m := range messages[1:] {
-			if m.count <= messages[i].count && !isOfAnother(m) {
+			switch {
+			case m.count > messages[i].count || isOfAnother(m):
+			case others > 0:
+				others--
+			default:
 				all = append(all, double{messages[i], m})
 			}
 			if m.collapse != messages[0].collapse || m.collapse == "" {
@@ -431,13 +434,12 @@ func (j *pushJudge) checkDoubles() (all []double) {
 }
 
 // reason returns what may have caused a double: what was wrong with the first message between its acceptance
-// and its receipt, if there is one before it was sent again; or until that, if the device was registered anew: its receipt
-// is another's for a process that does the task again. What a process was about to send when it was stopped, it
+// and its receipt, if there is one before it was sent again. What a process was about to send when it was stopped, it
 // sends afterwards. What it had sent when it was killed, a service that is slow takes afterwards. Nil: nothing.
 func (j *pushJudge) reason(d double) *window {
 	until := d.again.at
 	// The receipt may be older than the first message: then both are about another event of the burst, which came late.
-	if f := j.fates[d.first.key()]; !j.isAnew(d) && f.state == "accepted" && f.at.Before(until) && f.at.After(d.first.at.Add(-time.Millisecond)) {
+	if f := j.fates[d.first.key()]; f.state == "accepted" && f.at.Before(until) && f.at.After(d.first.at.Add(-time.Millisecond)) {
 		until = f.at.Add(time.Millisecond) // receipts have whole ones
 	}
 	if w := j.wrongWith(d.first, until); w != nil {
@@ -461,18 +463,6 @@ func (j *pushJudge) wrongWith(m taken, until time.Time) *window {
 		}
 	}
 	return nil
-}
-
-// isAnew reports whether the device was registered anew between the two messages of a double, or shortly before both: the first
-// one may go to what it was before.
-func (j *pushJudge) isAnew(d double) bool {
-	const underWay = 13 * time.Second // from its look to its arrival
-	for id := range j.ids[d.first.key()] {
-		if j.since[id].After(d.first.at.Add(-underWay)) && j.since[id].Before(d.again.at) {
-			return true
-		}
-	}
-	return false
 }
 
 // concerns reports whether something was wrong with the message, if it was under way then.
