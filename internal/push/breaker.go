@@ -69,9 +69,11 @@ const (
 //
 // Of the quota, a device has one message and a member a small share, which holds for its messages to
 // origins that accepted others and owe an answer, too: so it takes as many made up members to fill
-// the quota as there are shares. What finds no room in the share of its member is given turns: each
-// as much later than the one before as a place takes to be free. So thousands that wait look for it
-// as often as there is one, and not once a second each.
+// the quota as there are shares. A message to an origin that is not proven uses up its part of the
+// share as if it were never answered, whatever becomes of it: one that fails at once takes a connection
+// and two handshakes of it, and hundreds of those a second take the processor from all others. What finds no room in the
+// share of its member is given turns: each as much later than the one before as a place takes to be
+// free. So thousands that wait look for it as often as there is one, and not once a second each.
 type breakers struct {
 	byMembers map[Platform]bool
 
@@ -81,6 +83,7 @@ type breakers struct {
 	swept    time.Time // when those that nothing was sent to were last forgotten
 	proven   map[string]*proof
 	unproven crowd
+	used     map[member.ID]time.Time     // when the share of a member would be unused, if all that was let through hung
 	turns    map[member.ID]time.Time     // of the last that waits for the share of a member
 	detached map[Platform]*tally[string] // messages in flight that no batch waits for, by origin
 	silent   map[string]bool             // origins that have answered nothing since one of these was sent
@@ -174,7 +177,8 @@ type pass struct {
 
 func newBreakers(byMembers map[Platform]bool) *breakers {
 	return &breakers{
-		byMembers: byMembers, origins: make(map[string]*breaker), proven: make(map[string]*proof), turns: make(map[member.ID]time.Time),
+		byMembers: byMembers, origins: make(map[string]*breaker), proven: make(map[string]*proof),
+		used: make(map[member.ID]time.Time), turns: make(map[member.ID]time.Time),
 		unproven: crowd{origins: newTally[string](), members: newTally[member.ID](), devices: newTally[uint64]()},
 		detached: make(map[Platform]*tally[string]), silent: make(map[string]bool), answers: make(map[string]uint64),
 	}
@@ -225,6 +229,7 @@ func (b *breakers) admit(d Device, origin string, probeTime time.Duration) (admi
 	}
 	if unproven {
 		b.unproven.add(admission, 1)
+		b.use(d.Member, probeTime/2)
 	}
 	return admission, 0, ""
 }
@@ -237,14 +242,14 @@ func (b *breakers) room(d Device, origin string, unproven, failed bool, timeout 
 	if failed { // the rest is for those of which nothing is known yet
 		most /= 2
 	}
-	full := b.unproven.members.of[d.Member] >= maxUnansweredOfMember
+	full := b.unproven.members.of[d.Member] >= maxUnansweredOfMember || unproven && b.unused(d.Member, timeout) > 0
 	switch {
 	case detached.of[origin] >= maxDetachedOfOrigin:
 		return probeWait
 	case detached.all >= maxDetached && detached.of[origin] > 0: // those that answer in time go on
 		return probeWait
 	case full && (unproven || b.byMembers[d.Platform] && b.silent[origin]):
-		return b.turn(d.Member, timeout/maxUnansweredOfMember)
+		return b.turn(d.Member, timeout)
 	case !unproven:
 		return 0
 	case b.unproven.devices.of[d.ID] == 0 && b.unproven.origins.of[origin] < maxUnprovenOfOrigin && b.unproven.origins.all < most:
@@ -255,10 +260,22 @@ func (b *breakers) room(d Device, origin string, unproven, failed bool, timeout 
 	return probeWait
 }
 
-// turn returns how long the next message has to wait that waits for the share of a member.
-func (b *breakers) turn(of member.ID, each time.Duration) time.Duration {
+// use takes note that a message of a member to an origin that is not proven was let through.
+func (b *breakers) use(share member.ID, timeout time.Duration) {
 	now := time.Now()
-	wait := min(max(b.turns[of].Sub(now), probeWait-each)+each, maxTurn)
+	b.used[share] = now.Add(max(b.used[share].Sub(now), 0) + timeout/maxUnansweredOfMember)
+}
+
+// unused returns how long it is until another message of a member may be let through to an origin that is
+// not proven, by those before it; at most 0: it may now. From an unused share, maxUnansweredOfMember are at once.
+func (b *breakers) unused(share member.ID, timeout time.Duration) time.Duration {
+	return max(time.Until(b.used[share]), 0) - timeout + timeout/maxUnansweredOfMember
+}
+
+// turn returns how long the next message has to wait that waits for the share of a member.
+func (b *breakers) turn(of member.ID, timeout time.Duration) time.Duration {
+	now := time.Now()
+	wait := min(max(b.turns[of].Sub(now)+timeout/maxUnansweredOfMember, b.unused(of, timeout), probeWait), maxTurn)
 	b.turns[of] = now.Add(wait)
 	return wait
 }
@@ -507,15 +524,17 @@ func (b *breakers) forgetKeys(p Platform) {
 	}
 }
 
-// forget removes turns that are over, and breakers through which nothing was sent for long. Without
+// forget removes shares that are unused, turns that are over, and breakers through which nothing was sent for long. Without
 // that the gauges would go on to show push services that have no devices here any more, and
 // failures that are hours apart would count as failures in a row.
 func (b *breakers) forget(now time.Time) {
-	if len(b.origins)+len(b.turns) == 0 || now.Sub(b.swept) < forgetEvery {
+	if len(b.origins)+len(b.used)+len(b.turns) == 0 || now.Sub(b.swept) < forgetEvery {
 		return
 	}
 	b.swept = now
-	maps.DeleteFunc(b.turns, func(_ member.ID, at time.Time) bool { return at.Before(now) })
+	for _, m := range []map[member.ID]time.Time{b.used, b.turns} {
+		maps.DeleteFunc(m, func(_ member.ID, at time.Time) bool { return at.Before(now) })
+	}
 	for origin, at := range b.origins {
 		if now.Sub(at.lastKnown()) > forgetAfter {
 			b.remove(origin, at)

@@ -516,7 +516,7 @@ func TestAMemberHasAShareOfTheQuota(t *testing.T) {
 		}
 		const each = 10 * time.Second / maxUnansweredOfMember
 		for i := range 10 {
-			if _, wait := admit(1); wait != probeWait+time.Duration(i)*each {
+			if _, wait := admit(1); wait != time.Duration(i+1)*each {
 				t.Errorf("turn %d: %v", i, wait)
 			}
 		}
@@ -535,6 +535,7 @@ func TestAMemberHasAShareOfTheQuota(t *testing.T) {
 		if about := fmt.Sprint(b.standing()); about != "[in_flight 9 member 1 of_member 8 origin https://1.example:443 of_origin 1]" {
 			t.Errorf("whose they are: %s", about)
 		}
+		passTime(maxUnansweredOfMember * each)
 		for _, p := range all {
 			b.report(p, noAnswerYet)
 		}
@@ -579,6 +580,52 @@ func TestAMemberHasAShareOfTheQuota(t *testing.T) {
 			t.Errorf("when they have ended: %v, %v", wait, b.unproven.members.of)
 		}
 	})
+}
+
+// However the messages of a member to origins that are not proven end, and however soon, it has no more of
+// them than if none were answered; and others have theirs.
+func TestAnswersAtOnceAreNoLargerShare(t *testing.T) {
+	t.Parallel()
+	for name, result := range map[string]Result{
+		"reset": {Outcome: Ambiguous, Reason: "reset"}, "503": {Outcome: Wait, Status: 503, Reason: "status 503"},
+		"gone": {Outcome: Gone, Status: 410}, "accepted": taken,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBreakers(map[Platform]bool{WebPush: true})
+				let := func(of member.ID) (n int) {
+					for range 50 { // push services, each of them new
+						d := browser()
+						d.Member = of
+						if p, wait, _ := b.admit(d, fmt.Sprintf("https://%d.example:443", d.ID), 20*time.Second); wait <= 0 {
+							n++
+							b.report(p, result)
+						}
+					}
+					return n
+				}
+				if n := let(1); n != maxUnansweredOfMember {
+					t.Errorf("%d at once", n)
+				}
+				if n := let(2); n != maxUnansweredOfMember {
+					t.Errorf("%d of another member", n)
+				}
+				n := 0
+				for range 100 * time.Second / (100 * time.Millisecond) {
+					passTime(100 * time.Millisecond)
+					n += let(1)
+				}
+				if n != 100*maxUnansweredOfMember/10 {
+					t.Errorf("%d in 100 s", n)
+				}
+				passTime(maxTurn + forgetEvery)
+				if n := let(3); n != maxUnansweredOfMember || len(b.used) != 1 || len(b.turns) != 1 {
+					t.Errorf("%d, and %d and %d are remembered", n, len(b.used), len(b.turns))
+				}
+			})
+		})
+	}
 }
 
 // An origin is proven by acceptances, and only as long as it does not fail as often.

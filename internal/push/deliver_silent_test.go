@@ -132,6 +132,32 @@ func testSilentServices(t *testing.T, silent uint64, origin func(push.Device) st
 	})
 }
 
+// Six members name 300 push services that fail at once, and an event comes for each every second. No more is sent
+// to them than if they answered nothing.
+func TestPushServicesThatFailAtOnceGetNoMore(t *testing.T) {
+	t.Parallel()
+	const members, ofMember, events = 6, 50, 20
+	bubble(t, members*ofMember, func(t *testing.T, w *world) {
+		w.browsers(members*ofMember, ofMember)
+		var sent atomic.Int64
+		w.answering(func(context.Context, push.Message) push.Result {
+			sent.Add(1)
+			return push.Result{Outcome: push.Ambiguous, Reason: "reset"}
+		})
+		o := w.options()
+		o.Senders[push.WebPush] = w
+		w.start(push.NewDeliveries(o), w.queue)
+		for range events {
+			w.deliver(w.event(push.Event{}), devicesTo(members*ofMember)...)
+			pass(time.Second)
+		}
+		// Eight of each member at once, and eight more in each 10 s: else they are about 1,100.
+		if n, most := sent.Load(), int64(members*8*(1+events/10)); n > most || n < most/2 {
+			t.Errorf("%d messages, want at most %d", n, most)
+		}
+	})
+}
+
 // Of what waits for a subscription that has been silent for long, the newest is kept, and the others
 // say why not.
 func TestFewDeliveriesStandForASilentSubscription(t *testing.T) {

@@ -221,13 +221,18 @@ func (s *hostileService) serve(ctx context.Context, raw net.Conn) error {
 }
 
 // answer writes an answer that does not end.
-func (s *hostileService) answer(ctx context.Context, c net.Conn) error {
+func (s *hostileService) answer(ctx context.Context, c *tls.Conn) error {
 	begin, more := []byte("HTTP/1.1 503 Service Unavailable\r\n"), []byte("X-More: and more, and more, and more, and more, and more\r\n")
 	if s.config.NextProtos[0] == "h2" {
 		begin = append(frame(4, 0, 0, nil), frame(1, 0, 1, []byte{0x48, 0x03, '5', '0', '3'})...) // SETTINGS, and HEADERS that do not end
 		more = frame(9, 0, 1, append([]byte{0, 1, 'x', 60}, bytes.Repeat([]byte{'a'}, 60)...))    // CONTINUATION
 	}
 	if s.manner == Endless {
+		// Much at once, and no more than is taken: the work of the push service itself is not to slow others down.
+		more = bytes.Repeat(more, 16<<10/len(more))
+		if tcp, ok := c.NetConn().(*net.TCPConn); ok {
+			_ = tcp.SetWriteBuffer(64 << 10) // else it is larger
+		}
 		for {
 			n, err := c.Write(begin)
 			s.written.Add(int64(n))
