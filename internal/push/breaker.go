@@ -83,7 +83,7 @@ type breakers struct {
 	swept    time.Time // when those that nothing was sent to were last forgotten
 	proven   map[string]*proof
 	unproven crowd
-	used     map[member.ID]time.Time     // when the share of a member would be unused, if all that was let through hung
+	used     map[member.ID]time.Time     // when the share of a member is unused again, by what was let through
 	turns    map[member.ID]time.Time     // of the last that waits for the share of a member
 	detached map[Platform]*tally[string] // messages in flight that no batch waits for, by origin
 	silent   map[string]bool             // origins that have answered nothing since one of these was sent
