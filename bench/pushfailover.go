@@ -108,12 +108,12 @@ func (f *failover) killed(ctx context.Context) (first, last time.Duration, err e
 		return 0, 0, err
 	}
 	n := f.options.held
-	arrived, done := f.await(n), newCountdown(n)
-	_, stop := f.work(ctx, f.sender, push.Deliver, done, push.QueuePush)
+	arrived := f.await(n)
+	_, stop := f.work(ctx, f.sender, "", nil, push.QueuePush)
 	start := time.Now()
 	f.apple.Answer(nil)
 	if err = one.kill(); err == nil {
-		err = done.wait(ctx)
+		err = arrived.wait(ctx)
 	}
 	if err = errors.Join(err, stop()); err != nil {
 		return 0, 0, err

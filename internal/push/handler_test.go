@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/tasks"
@@ -301,5 +302,38 @@ func TestProcessesSendABurstInTurn(t *testing.T) {
 		if sender.shown[id] != processes {
 			t.Errorf("device %d shows %d events, want %d; %d messages were sent", id, sender.shown[id], processes, sender.sent)
 		}
+	}
+}
+
+// panicky is a store that no event can be stored in.
+type panicky struct{ *push.MySQL }
+
+func (panicky) StoreEvents(context.Context, []push.NewEvent) ([]push.Stored, error) {
+	panic("for the test")
+}
+
+// When targeting panics, the tasks of the share are done again, one by one. What the others had sent by then is recorded, and not sent again.
+func TestAPanicDoublesNoDelivery(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	someDevices(t, db, 2)
+	store, sender := push.NewMySQL(db), &recorder{}
+	e := storeEvent(t, store, push.Event{ID: "e", Type: "fave", Actor: 1, Recipients: []member.ID{2, 3}})
+	deliver := queue.Task{ID: 8, Kind: push.Deliver, Key: 20, Attempts: 1, MaxAttempts: 25, Payload: fmt.Appendf(nil, `{"event":%d,"to":[[2,20],[3,30]]}`, e.Number)}
+	h := newHandler(t, db, sender, time.Minute)
+	h.Targeting = push.NewTargeting(push.TargetingOptions{Store: panicky{store}, Followers: contacts.NewMySQL(db)})
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("nothing panicked")
+			}
+		}()
+		h.Handle(t.Context(), []queue.Task{deliver, newTask(9, 1, `{"type":"fave","recipients":["2"]}`)})
+	}()
+	if o := h.Handle(t.Context(), []queue.Task{deliver})[0]; o.Err != nil || len(o.Next) > 0 {
+		t.Errorf("the delivery again: %+v", o)
+	}
+	if got := receiptsOf(t, db, e.ID); !slices.Equal(got, []string{"20 accepted", "30 accepted"}) || len(sender.sent) != 2 {
+		t.Errorf("the receipts are %v, after %d messages", got, len(sender.sent))
 	}
 }
