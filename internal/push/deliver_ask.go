@@ -78,10 +78,9 @@ func (b *batch) begin() []*job {
 			continue
 		}
 		for _, one := range j.all {
-			switch {
-			case j.burst == [16]byte{}:
+			if j.burst == [16]byte{} {
 				one.events = []*StoredEvent{j.event}
-			default: // one for the burst also without its event: it has absorbed the deliveries of others
+			} else { // one for the burst also without its event: it has absorbed the deliveries of others
 				bursts = append(bursts, one)
 			}
 		}

@@ -40,7 +40,7 @@ func (h Handler) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome
 		return slices.Repeat([]queue.Outcome{{Err: queue.Later(recordAgain, errOwed)}}, len(tasks))
 	}
 	b := h.Deliveries.newBatch(ctx)
-	defer b.end()
+	defer b.end() //nolint:contextcheck // see settled
 	jobs, pages := make([]*job, len(tasks)), make([]*page, len(tasks))
 	var targeted []*page
 	for i, t := range tasks {
@@ -79,9 +79,8 @@ func (p *page) whole() queue.Outcome {
 	return queue.Outcome{Next: append(p.outcome.Next, p.sent.outcome.Next...)}
 }
 
-// sendNow sends what a page found by a look that began at a time, if that is few, and leaves the page what waits.
-func (b *batch) sendNow(p *page, at time.Time) {
-	var now, wait []send
+// now divides the sends into those that may be sent at once, and those that wait.
+func (p *page) now() (now, wait []send) {
 	for _, s := range p.sends {
 		if s.byBurst || s.isKept || p.start(s).After(s.Now) {
 			wait = append(wait, s)
@@ -89,11 +88,25 @@ func (b *batch) sendNow(p *page, at time.Time) {
 			now = append(now, s)
 		}
 	}
-	if len(now) == 0 || !p.marks && (p.event.Collapse != "" || p.more || len(now) > maxTo || len(b.inFlight)+len(now) > maxFlight) {
-		return
+	return now, wait
+}
+
+// maySend reports whether a page sends these itself.
+func (b *batch) maySend(p *page, now []send) bool {
+	if len(now) == 0 || p.marks {
+		return len(now) > 0
+	}
+	if p.event.Collapse != "" || p.more || len(now) > maxTo || len(b.inFlight)+len(now) > maxFlight {
+		return false
 	}
 	// Later, another process may have had the task before the look, which reads no runs, and sent it.
-	if p.isNew && !p.marks && now[0].Now.Sub(p.task.Claimed) > maxStale {
+	return !p.isNew || now[0].Now.Sub(p.task.Claimed) <= maxStale
+}
+
+// sendNow sends what a page found by a look that began at a time, if that is few, and leaves the page what waits.
+func (b *batch) sendNow(p *page, at time.Time) {
+	now, wait := p.now()
+	if !b.maySend(p, now) {
 		return
 	}
 	j := &job{task: p.task, event: p.event, payload: Delivery{Event: p.event.Number, Task: p.event.Task}, isPage: true}

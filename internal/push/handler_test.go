@@ -234,12 +234,15 @@ type counting struct {
 	sent     int
 }
 
-func (c *counting) Send(_ context.Context, m push.Message) push.Result {
+func (c *counting) Send(ctx context.Context, m push.Message) push.Result {
 	c.mu.Lock()
 	c.inFlight[m.Device.ID]++
 	c.most = max(c.most, c.inFlight[m.Device.ID])
 	c.mu.Unlock()
-	time.Sleep(20 * time.Millisecond) // as a push service takes
+	select { // as a push service takes
+	case <-time.After(20 * time.Millisecond):
+	case <-ctx.Done():
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.inFlight[m.Device.ID]--

@@ -471,7 +471,7 @@ func (p *page) candidate(id member.ID) Candidate {
 // look does the pages of a group, and returns how many deliveries it made.
 func (g *Targeting) look(ctx context.Context, group []*page, b *batch) (made int) {
 	if b != nil {
-		b.drain()
+		b.drain() //nolint:contextcheck // what was accepted is recorded after the end of ctx, too
 	}
 	var candidates []Candidate
 	for _, p := range group {
@@ -503,40 +503,50 @@ func (g *Targeting) look(ctx context.Context, group []*page, b *batch) (made int
 		made += len(p.sends)
 		done = append(done, p)
 	}
-	err = g.resume(ctx, done)
-	room := 0
-	if b != nil {
-		room = maxFlight - len(b.inFlight)
-	}
-	for _, p := range done {
-		p.isFew = len(p.sends) <= g.few()
-		if p.isFew && !p.more && p.event.Collapse != "" && len(p.sends) <= room {
-			p.marks = true
-			room -= len(p.sends)
-		}
-	}
-	if err == nil {
-		err = g.Store.WriteReceipts(ctx, tasksOf(done), receipts(done))
-	}
-	if err == nil { // not before: see Targeting
-		err = g.waits(ctx, done)
-	}
-	if err == nil {
-		err = g.Store.WriteReceipts(ctx, tasksOf(done), waiting(done))
-	}
-	if err != nil {
+	if err := g.write(ctx, done, b); err != nil {
 		g.failed(done, err)
 		return made
 	}
 	for _, p := range done {
 		if b != nil {
-			b.sendNow(p, at)
+			b.sendNow(p, at) //nolint:contextcheck // what has left is answered after the end of ctx, too
 		}
 		p.deliveries()
 		p.succeed()
 		p.count()
 	}
 	return made
+}
+
+// write writes the receipts of pages, and finds out what keeps the deliveries of bursts waiting: not before, see Targeting.
+func (g *Targeting) write(ctx context.Context, pages []*page, b *batch) error {
+	err := g.resume(ctx, pages)
+	g.size(pages, b)
+	if err == nil {
+		err = g.Store.WriteReceipts(ctx, tasksOf(pages), receipts(pages))
+	}
+	if err == nil {
+		err = g.waits(ctx, pages)
+	}
+	if err == nil {
+		err = g.Store.WriteReceipts(ctx, tasksOf(pages), waiting(pages))
+	}
+	return err
+}
+
+// size finds which pages have few sends, and which of a burst may send themselves, as far as there is room.
+func (g *Targeting) size(pages []*page, b *batch) {
+	room := 0
+	if b != nil {
+		room = maxFlight - len(b.inFlight)
+	}
+	for _, p := range pages {
+		p.isFew = len(p.sends) <= g.few()
+		if p.isFew && !p.more && p.event.Collapse != "" && len(p.sends) <= room {
+			p.marks = true
+			room -= len(p.sends)
+		}
+	}
 }
 
 // tasksOf returns the tasks of pages.
