@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
@@ -136,10 +135,7 @@ func (f *failover) drained(ctx context.Context) (left int, took time.Duration, e
 	}
 	defer f.apple.Answer(nil)
 	start := time.Now()
-	if err := one.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return 0, 0, errors.Join(err, one.Close())
-	}
-	if err := one.Close(); err != nil {
+	if err := one.Close(); err != nil { // one signal: a second one would end it at once
 		return 0, 0, err
 	}
 	took = time.Since(start)
