@@ -70,7 +70,8 @@ func targeted(t *testing.T, calls [][]queue.New) (events []push.Event) {
 	}
 	for _, n := range calls[0] {
 		e, err := push.ParseEvent(member.ID(n.Key), n.Payload)
-		if err != nil || n.Kind != push.Notify || n.Queue != push.QueuePush {
+		inQueue := map[bool]string{false: push.QueuePush, true: push.QueueUrgent}[e.Urgent]
+		if err != nil || n.Kind != push.Notify || n.Queue != inQueue {
 			t.Fatalf("%+v: %v", n, err)
 		}
 		events = append(events, e)

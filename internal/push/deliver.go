@@ -314,23 +314,28 @@ func (b *batch) goOn() {
 	b.forget()
 }
 
-// reserve reports whether nothing else of this process sends what a job does, and keeps it so until release. If something does,
-// the whole job is done later: by the same task, as what that has accepted may be in a run of it, unless it is for a burst.
+// reserve keeps others of this process from sending what a job does, until release. What another one sends already is done later.
+// Of an event without a burst that is the whole job, by the same task: what that has accepted may be in a run of it, which no other
+// task looks for. Then it returns false.
 func (b *batch) reserve(j *job) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if slices.ContainsFunc(j.all, func(one *asked) bool { return b.reserved[one.key] }) {
-		postponed.WithLabelValues(sameInFlight).Add(float64(len(j.all)))
-		if j.isBurst() {
-			j.all[0].later(inFlightPause, errInFlight)
-		} else {
-			j.err = queue.Later(inFlightPause, errInFlight)
+	for _, one := range j.all {
+		if !b.reserved[one.key] {
+			continue
 		}
-		return false
+		postponed.WithLabelValues(sameInFlight).Inc()
+		if !j.isOfBurst() {
+			j.err = queue.Later(inFlightPause, errInFlight)
+			return false
+		}
+		one.later(inFlightPause, errInFlight)
 	}
 	for _, one := range j.all {
-		b.reserved[one.key] = true
-		b.held = append(b.held, one)
+		if one.again == nil {
+			b.reserved[one.key] = true
+			b.held = append(b.held, one)
+		}
 	}
 	return true
 }

@@ -27,6 +27,9 @@ type job struct {
 // isBurst reports whether the task is for what is pending of a burst, for a device.
 func (j *job) isBurst() bool { return j.payload.Burst != "" }
 
+// isOfBurst reports whether it is for what is pending of a burst, or for an event of one.
+func (j *job) isOfBurst() bool { return j.burst != [16]byte{} }
+
 // asked is a delivery as its task asks for it: an event, or what is pending of a burst, for a device.
 type asked struct {
 	*job
@@ -78,10 +81,12 @@ func (b *batch) begin() []*job {
 			continue
 		}
 		for _, one := range j.all {
-			if j.burst == [16]byte{} {
-				one.events = []*StoredEvent{j.event}
-			} else { // one for the burst also without its event: it has absorbed the deliveries of others
+			switch {
+			case one.again != nil:
+			case j.isOfBurst(): // one for the burst also without its event: it has absorbed the deliveries of others
 				bursts = append(bursts, one)
+			default:
+				one.events = []*StoredEvent{j.event}
 			}
 		}
 		some = append(some, j)
@@ -95,7 +100,7 @@ func (b *batch) begin() []*job {
 // ask adds a delivery of the task's event, or burst.
 func (j *job) ask(to Recipient) *asked {
 	one := &asked{job: j, to: to, key: deliveryKey{device: to.Device, burst: j.burst}}
-	if j.burst == [16]byte{} {
+	if !j.isOfBurst() {
 		one.key.event = j.event.Number
 	}
 	j.all = append(j.all, one)

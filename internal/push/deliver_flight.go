@@ -91,7 +91,11 @@ func (b *batch) take(ready []*sent) []*sent {
 			continue
 		}
 		postponed.WithLabelValues(sameInFlight).Inc()
-		s.later(rivalPause, errInFlight)
+		pause := rivalPause
+		if s.message.Urgent {
+			pause = urgentPause
+		}
+		s.later(pause, errInFlight)
 	}
 	return slices.DeleteFunc(ready, func(s *sent) bool { return left[s] })
 }
@@ -214,13 +218,16 @@ func (b *batch) abandon() {
 // mark has receipts written for the messages that the batch waits for no longer.
 func (b *batch) mark() {
 	for _, s := range b.inFlight {
+		if s.marked {
+			continue
+		}
 		b.breakers.detach(&s.pass, b.waited || !s.pass.unlikely)
 		s.marked = true
 		b.recordAll(s, s.send, StatePending, reasonUnanswered)
 	}
 }
 
-// unmark replaces what mark or take wrote, of events that are sent again.
+// unmark replaces what mark, take or a page wrote, of events that are sent again.
 func (b *batch) unmark(s *sent, of []*StoredEvent, reason string) {
 	if s.marked || s.isBurst() || s.byBurst {
 		b.recordAll(s, of, StatePending, reason)

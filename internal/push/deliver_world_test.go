@@ -132,7 +132,7 @@ func (w *world) deliveries(e *push.StoredEvent, devices []uint64) (batch []queue
 	for _, d := range devices {
 		of := cmp.Or(w.devices[d].Member, member.ID(d))
 		batch = append(batch, queue.New{
-			Kind: push.Deliver, Key: d, Queue: push.QueuePush, DedupeKey: fmt.Sprintf("burst:%d:%x", d, burst),
+			Kind: push.Deliver, Key: d, Queue: push.QueuePush, DedupeKey: fmt.Sprintf("burst:%d:%d:%x", of, d, burst),
 			Payload: fmt.Appendf(nil, `{"event":%d,"to":[[%d,%d]],"burst":"%x"}`, e.Number, of, d, burst),
 		})
 		w.receipts[receiptKey{e.Number, d}] = push.Receipt{Event: e.Number, Member: of, Device: d, State: push.StatePending, Burst: burst}

@@ -43,7 +43,7 @@
 //   - A push service that fails holds up no other: there is a breaker for each origin, a bound
 //     on how long a batch waits, and one on the messages that go on without it (breaker.go).
 //   - A device is dropped only by an answer about that device, if it was not registered later;
-//     or if it is a browser that was sent to for three days and never accepted anything.
+//     or if it is a browser that was sent to in vain for three days, or four if it accepted something before.
 //   - No token, endpoint or key leaves the database but to its push service: an [Address]
 //     prints, logs and marshals as "secret", and reasons are words of a list.
 //

@@ -18,14 +18,15 @@ import (
 // Of a burst, the page writes the pending receipts of what it may send as marked by its task, as [MySQL.Take] marks those of a task
 // for the burst, and reads what there is of others of the burst afterwards: of two pages, one at least sees the other. If there is
 // something, it leaves its own to a task for the burst, and takes the mark off. While the mark lasts, no other task sends
-// what has it. So does the same task when it is done again: what an attempt before has left is for a task for the burst.
+// what has it. Nor does the same task when it is done again: it leaves what an attempt before has left to a task for the burst.
 //
 // # A crash loses nothing, and repeats no more than that of a delivery
 //
 // The task ends only after the receipts of what it has sent, as one that delivers does. If it is done again, it finds
 // its own event, and its look finds what was accepted, by the receipt of the device or by the run of the task. What
-// was sent without an answer has a pending receipt, and gets a delivery also if the event has expired by then, or the device is
-// gone. Of an event that this attempt has stored nothing was sent before, so neither is looked for. A device that was registered anew
+// the batch stopped waiting for has a pending receipt, and gets a delivery also if the event has expired by then, or the device is
+// gone. Of an event that this attempt has stored, soon after its claim, nothing was sent before: neither runs nor pending receipts are
+// looked for. A device that was registered anew
 // between two attempts has no receipt, and is sent it again.
 type Handler struct {
 	Targeting  *Targeting
@@ -126,7 +127,9 @@ func (b *batch) sendNow(p *page, at time.Time) {
 	b.lookedAt, b.now = at, now[0].Now
 	for i, one := range j.all {
 		l := &looked{asked: one, at: at}
-		b.decide(l, []*Facts{&now[i].Facts}, nil)
+		if one.again == nil {
+			b.decide(l, []*Facts{&now[i].Facts}, nil)
+		}
 		if len(l.send) > 0 {
 			if s := b.admit(l); s != nil {
 				b.launch(s)

@@ -106,7 +106,7 @@ type Followers interface {
 // burst that has lasted for longer than burstPause do not. Whatever comes late nevertheless finds, by its last look, what
 // was accepted meanwhile, and counts it (see [Deliveries]).
 //
-// So before its finish a page of tasks causes one thing to be sent: what is pending of a burst, once. And
+// So before its finish a page that leaves its deliveries to tasks causes one thing to be sent: what is pending of a burst, once. And
 // nothing is missing: if the page is dead in the end, its successor goes on behind it.
 //
 // Recipients that come or go between two pages are as the page finds them. As pages go by
@@ -534,7 +534,7 @@ func (g *Targeting) write(ctx context.Context, pages []*page, b *batch) error {
 	return err
 }
 
-// size finds which pages have few sends, and which of a burst may send themselves, as far as there is room.
+// size finds which pages have few sends, and which pages of a burst send their own, as far as there is room.
 func (g *Targeting) size(pages []*page, b *batch) {
 	room := 0
 	if b != nil {
@@ -744,7 +744,7 @@ func (g *Targeting) waits(ctx context.Context, pages []*page) error {
 			s, p, others := sends[first+i], of[first+i], asked[first+i]
 			s.burst = last[i]
 			s.byBurst = s.byBurst || s.burst.Waits || len(others.Except) > 1 || p.start(*s).After(s.Now) ||
-				p.isFew && !p.marks || p.marks && !s.burst.Accepted.Before(others.Since)
+				p.isFew && !p.marks || p.marks && (!s.burst.Accepted.Before(others.Since) || !s.burst.Sending.IsZero())
 		}
 	}
 	return nil

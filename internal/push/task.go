@@ -115,7 +115,7 @@ func (d Delivery) task() queue.New {
 
 func (d Delivery) dedupeKey() string {
 	if d.Burst != "" {
-		return fmt.Sprintf("burst:%d:%s", d.To[0].Device, d.Burst)
+		return fmt.Sprintf("burst:%d:%d:%s", d.To[0].Member, d.To[0].Device, d.Burst) // a device may go over to another member
 	}
 	return fmt.Sprintf("deliver:%d:%d:%d", d.Event, d.To[0].Device, d.Task)
 }
