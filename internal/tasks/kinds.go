@@ -133,6 +133,9 @@ func Changing(r Reach) []string { return names(func(k kind) bool { return k.Chan
 // a queue that is of none, unless it is lent to workers of the site.
 func Behind(due map[string]time.Duration, lent func(queue string) bool) (behind time.Duration) {
 	for name, d := range due {
+		if name == urgentWorkers.Queue {
+			name = pushWorkers.Queue // whose kinds it has
+		}
 		of := slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return k.Workers.Queue != name })
 		if !lent(name) && (len(of) == 0 || slices.ContainsFunc(of, func(k kind) bool { return k.Changes != NoSet })) {
 			behind = max(behind, d)
