@@ -24,6 +24,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/settings"
@@ -34,7 +35,8 @@ import (
 )
 
 func newDemo() *cobra.Command {
-	c := &config{mysqlConnections: defaultConnections}
+	// One worker targets together what was held, so that a burst is one notification.
+	c := &config{mysqlConnections: defaultConnections, workers: map[string]int{push.QueuePush: 1}}
 	o := demoOptions{}
 	cmd := &cobra.Command{
 		Use:   "demo",

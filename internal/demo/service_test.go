@@ -160,6 +160,11 @@ func (s *service) start(t *testing.T, db store, q queuetest.Queue, notifier *not
 		handlers.Push = push.Handler{Targeting: push.NewTargeting(push.TargetingOptions{Store: s.config.Push.Store, Followers: db}), Deliveries: deliveries}
 	}
 	workers := queue.PoolOptions{Log: log, Notifier: notifier, Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: 100 * time.Millisecond} // as that of the demo
+	for i, w := range workers.Workers {
+		if w.Queue == push.QueuePush {
+			workers.Workers[i].Count = 1
+		}
+	}
 	workers.Needs = map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(client, ix, log)}
 	run(t, queue.NewPool(q, tasks.Handlers(ix, broadcast.Truth{Store: db}, q, handlers), workers).Run)
 	run(t, hints.Run)
