@@ -54,7 +54,7 @@ type pushJudge struct {
 	taken    map[fateKey][]taken
 	bursts   map[fateKey][]taken // by collapse id
 	fates    map[fateKey]fate
-	ids      map[fateKey]map[uint64]fate // by the ids of the device: it has another one when it is registered anew
+	ids      map[fateKey]map[uint64]fate // by the ids of the device: it gets another one when it is removed and registered again
 	collapse map[burstKey]string         // the collapse ids
 	notified map[string]bool             // events that were put into the queue
 
@@ -416,7 +416,7 @@ func (j *pushJudge) checkDoubles() (all []double) {
 	}
 	for k, messages := range j.taken {
 		slices.SortFunc(messages, func(a, b taken) int { return a.at.Compare(b.at) })
-		others := len(j.ids[k]) - 1 // what is registered anew is another device
+		others := len(j.ids[k]) - 1 // each registration is a device
 		for i, m := range messages[1:] {
 			switch {
 			case m.count > messages[i].count || isOfAnother(m):

@@ -23,8 +23,13 @@ const maxTries = 8
 // isolation is READ COMMITTED, which locks the rows that are changed and no gaps
 // between them. what names the work, for the error, which is that of [Translate].
 func Transact(ctx context.Context, db *sql.DB, what string, do func(*sql.Tx) error) error {
+	return again(ctx, what, func() error { return transactOnce(ctx, db, do) })
+}
+
+// again runs do, and runs it again when the server gave its transaction up.
+func again(ctx context.Context, what string, do func() error) error {
 	for try := 1; ; try++ {
-		err := transactOnce(ctx, db, do)
+		err := do()
 		if try == maxTries || !IsRetryable(err) {
 			return Translate(ctx, what, err)
 		}
@@ -37,19 +42,16 @@ func Transact(ctx context.Context, db *sql.DB, what string, do func(*sql.Tx) err
 // Exec runs one statement, which is a transaction of its own, again if the server gave it up as [Transact] does. It
 // returns the AUTO_INCREMENT value of the first row that it inserted, if any.
 func Exec(ctx context.Context, db *sql.DB, what, statement string, args ...any) (last uint64, err error) {
-	for try := 1; ; try++ {
+	err = again(ctx, what, func() error {
 		res, err := db.ExecContext(ctx, statement, args...)
-		if err == nil {
-			id, err := res.LastInsertId()
-			return uint64(id), err
+		if err != nil {
+			return err
 		}
-		if try == maxTries || !IsRetryable(err) {
-			return 0, Translate(ctx, what, err)
-		}
-		if err := retry.Sleep(ctx, retry.Backoff(try, 10*time.Millisecond, time.Second)); err != nil {
-			return 0, fmt.Errorf("%s: %w", what, err)
-		}
-	}
+		id, err := res.LastInsertId()
+		last = uint64(id)
+		return err
+	})
+	return last, err
 }
 
 func transactOnce(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {

@@ -20,7 +20,6 @@ type job struct {
 	event   *StoredEvent // nil: it was deleted, or lost
 	all     []*asked     // what there is to do
 	err     error        // of the task as a whole
-	isPage  bool         // the task targets the event: what is left to be done has tasks of its own
 	outcome queue.Outcome
 }
 

@@ -115,8 +115,8 @@ func (b *batch) flush(ctx context.Context) {
 	}
 }
 
-// write writes the receipts. That something is pending it writes only as long as it holds the tasks: later, whoever has them
-// by then, or what followed them, says what becomes of it.
+// write writes the receipts; pending ones only while the leases of the tasks hold. Afterwards another process has the tasks, or
+// their follow-ups, and writes what becomes of the deliveries.
 func (b *batch) write(ctx context.Context) error {
 	final := slices.DeleteFunc(slices.Clone(b.receipts), func(r Receipt) bool { return r.State == StatePending })
 	if len(final) < len(b.receipts) && !b.detached {

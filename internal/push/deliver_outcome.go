@@ -124,7 +124,8 @@ func (b *batch) outcome(j *job) (o queue.Outcome) {
 		return queue.Outcome{Err: queue.Later(min(slices.Max(append(order, recordAgain)), rounded(b.Timeout+detachedMargin)), errOwed)}
 	// A burst is continued by another task, which has a dedupe key: its own has none since it began, and of several that
 	// wait, for the end of quiet hours or for a push service, two may begin at once, in two processes, and send the same.
-	case !isLeft && !j.isPage && !j.isBurst() && len(order) == 1 && len(waits[order[0]]) == len(j.all):
+	// What is left of a task that targets is for deliver tasks.
+	case !isLeft && j.task.Kind == Deliver && !j.isBurst() && len(order) == 1 && len(waits[order[0]]) == len(j.all):
 		return queue.Outcome{Err: queue.Later(order[0], j.all[0].again.why)}
 	}
 	for _, after := range order {

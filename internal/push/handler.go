@@ -26,8 +26,8 @@ import (
 // its own event, and its look finds what was accepted, by the receipt of the device or by the run of the task. What
 // the batch stopped waiting for has a pending receipt, and gets a delivery also if the event has expired by then, or the device is
 // gone. Of an event that this attempt has stored, soon after its claim, nothing was sent before: neither runs nor pending receipts are
-// looked for. A device that was registered anew
-// between two attempts has no receipt, and is sent it again.
+// looked for. A device that was removed and registered again between two attempts has another id, and so no receipt: it is sent the
+// event again.
 type Handler struct {
 	Targeting  *Targeting
 	Deliveries *Deliveries
@@ -110,7 +110,7 @@ func (b *batch) sendNow(p *page, at time.Time) {
 	if !b.maySend(p, now) {
 		return
 	}
-	j := &job{task: p.task, event: p.event, payload: Delivery{Event: p.event.Number, Task: p.event.Task}, isPage: true}
+	j := &job{task: p.task, event: p.event, payload: Delivery{Event: p.event.Number, Task: p.event.Task}}
 	j.task.Queue, j.task.Priority = p.event.queueOf(), p.priority() // of what follows it
 	if p.marks {
 		j.burst = p.event.Burst()

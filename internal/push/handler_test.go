@@ -67,7 +67,7 @@ func TestASmallEventIsSentByItsTask(t *testing.T) {
 		"a burst":           {`{"id":"e","type":"upload"}`, []string{"20", "30", "40"}},
 		"a burst of one":    {`{"id":"e","type":"fave","recipients":["3"],"collapse":"c"}`, []string{"30"}},
 		"a burst at hurry":  {`{"id":"e","type":"upload","urgent":true}`, []string{"20", "30", "40"}},
-		"nobody has one":    {`{"id":"e","type":"fave","recipients":["9"]}`, nil},
+		"no device":         {`{"id":"e","type":"fave","recipients":["9"]}`, nil},
 		"without followers": {`{"id":"e","type":"upload","recipients":["9"],"collapse":"c"}`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,6 +163,23 @@ func TestWhatWaitsOfASmallEventHasADelivery(t *testing.T) {
 	}
 }
 
+// workOne has a task done, if there is one: done. It may be called from other goroutines.
+func workOne(t *testing.T, q *queue.Queue, h push.Handler) (done, lost int) {
+	t.Helper()
+	list, err := q.Claim(t.Context(), push.QueuePush, 1, time.Minute)
+	var results []queue.Result
+	for i, o := range h.Handle(t.Context(), list) {
+		results = append(results, queue.Result{Task: list[i], Err: o.Err, Next: o.Next})
+	}
+	if err == nil {
+		lost, err = q.Finish(t.Context(), results)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return len(list), lost
+}
+
 // hooked is a sender that does something before the first message, and answers that and all others when the test ends.
 type hooked struct {
 	stuck
@@ -184,20 +201,6 @@ func TestALateProcessWritesNotThatSomethingWaits(t *testing.T) {
 	someDevices(t, db, 2)
 	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()})
 	exec(t, db, `INSERT INTO tasks (type, subject, args, queue) VALUES ('notify', 1, '{"id":"e","type":"fave","recipients":["2","3"]}', 'push')`)
-	work := func(h push.Handler) (lost int) {
-		list, err := q.Claim(t.Context(), push.QueuePush, 1, time.Minute)
-		var results []queue.Result
-		for i, o := range h.Handle(t.Context(), list) {
-			results = append(results, queue.Result{Task: list[i], Err: o.Err, Next: o.Next})
-		}
-		if err == nil {
-			lost, err = q.Finish(t.Context(), results)
-		}
-		if err != nil || len(list) != 1 {
-			t.Errorf("%d tasks, %v", len(list), err)
-		}
-		return lost
-	}
 	other := &recorder{}
 	sender := &hooked{stuck: stuck{devices: []uint64{20, 30}, end: make(chan struct{})}}
 	late := newHandler(t, db, sender, time.Second)
@@ -207,12 +210,12 @@ func TestALateProcessWritesNotThatSomethingWaits(t *testing.T) {
 		if _, err := q.Sweep(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if lost := work(newHandler(t, db, other, time.Minute)); lost != 0 {
+		if done, lost := workOne(t, q, newHandler(t, db, other, time.Minute)); done != 1 || lost != 0 {
 			t.Error("the other one has lost its lease, too")
 		}
 	}
-	if lost := work(late); lost != 1 {
-		t.Errorf("%d leases were lost, want that of the late one", lost)
+	if done, lost := workOne(t, q, late); done != 1 || lost != 1 {
+		t.Errorf("%d tasks, of which %d leases were lost, want that of the late one", done, lost)
 	}
 	if got := receiptsOf(t, db, "e"); !slices.Equal(got, []string{"20 accepted", "30 accepted"}) || len(other.sent) != 2 {
 		t.Errorf("the receipts are %v, after %d messages", got, len(other.sent))
@@ -266,25 +269,12 @@ func TestProcessesSendABurstInTurn(t *testing.T) {
 		exec(t, db, `INSERT INTO tasks (type, subject, args, queue) VALUES ('notify', 1, '{"type":"upload"}', 'push')`)
 		handlers = append(handlers, newHandler(t, db, sender, time.Minute))
 	}
-	work := func(h push.Handler) (n int) {
-		list, err := q.Claim(t.Context(), push.QueuePush, 1, time.Minute)
-		var results []queue.Result
-		for i, o := range h.Handle(t.Context(), list) {
-			results = append(results, queue.Result{Task: list[i], Err: o.Err, Next: o.Next})
-		}
-		if err == nil {
-			_, err = q.Finish(t.Context(), results)
-		}
-		if err != nil {
-			t.Error(err)
-		}
-		return len(list)
-	}
 	for open := 1; open > 0; {
 		var all sync.WaitGroup
 		for _, h := range handlers {
 			all.Go(func() {
-				for work(h) > 0 { //nolint:revive // what is there now
+				for done := 1; done > 0; { // what is there now
+					done, _ = workOne(t, q, h)
 				}
 			})
 		}

@@ -542,6 +542,25 @@ func (s *shaky) FollowerPages(ctx context.Context, pages []contacts.FollowerPage
 
 var errAway = fmt.Errorf("%w: it is away", mysql.ErrUnavailable)
 
+// drawTargeting draws a site, its events, and how often its database is away, or a process dies.
+func drawTargeting(t *rapid.T, db *sql.DB) (w *targetSite, store *shaky, all []*said, troubles *int) {
+	var ms int64
+	must(t, db.QueryRowContext(t.Context(), "SELECT "+mysql.Now).Scan(&ms))
+	now := time.UnixMilli(ms)
+	w = build(t, db, now)
+	store = &shaky{MySQL: push.NewMySQL(db), contacts: contacts.NewMySQL(db), looked: map[push.Candidate]time.Time{}}
+	all = speak(t, w, store.MySQL, now)
+	left := rapid.IntRange(0, 3).Draw(t, "troubles")
+	store.fails = func(string) error {
+		if left > 0 && rapid.IntRange(0, 3).Draw(t, "away") == 0 {
+			left--
+			return errAway
+		}
+		return nil
+	}
+	return w, store, all, &left
+}
+
 // TestPropertyTargeting compares the follow-ups and receipts of random events in random
 // sites with the plainest specification. Between any two steps the database may be away, or
 // the process may die before the finish: then the work of a claim is done again.
@@ -550,25 +569,12 @@ func TestPropertyTargeting(t *testing.T) {
 	db := openDB(t)
 	exec(t, db, "ALTER TABLE push_events AUTO_INCREMENT = 1000")
 	rapid.Check(t, func(t *rapid.T) {
-		var ms int64
-		must(t, db.QueryRowContext(t.Context(), "SELECT "+mysql.Now).Scan(&ms))
-		now := time.UnixMilli(ms)
-		w := build(t, db, now)
-		store := &shaky{MySQL: push.NewMySQL(db), contacts: contacts.NewMySQL(db), looked: map[push.Candidate]time.Time{}}
-		all := speak(t, w, store.MySQL, now)
-		troubles := rapid.IntRange(0, 3).Draw(t, "troubles")
-		store.fails = func(string) error {
-			if troubles > 0 && rapid.IntRange(0, 3).Draw(t, "away") == 0 {
-				troubles--
-				return errAway
-			}
-			return nil
-		}
+		w, store, all, troubles := drawTargeting(t, db)
 		size := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 6, 7, 2000}).Draw(t, "page size") // of 2000, all that there are is few
 		few := size == 2000
 		store.pending = func(receipts []push.Receipt) error { return w.pending.note(t.Context(), db, few, receipts) }
 		g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: store, PageSize: size})
-		numbers, made := run(t, db, w, g, all, size, &troubles)
+		numbers, made := run(t, db, w, g, all, size, troubles)
 		looked := func(id string, of member.ID) time.Time {
 			return store.looked[push.Candidate{Event: numbers[id], Member: of}]
 		}
@@ -591,20 +597,7 @@ func TestPropertyHandler(t *testing.T) {
 	db := openDB(t)
 	exec(t, db, "ALTER TABLE push_events AUTO_INCREMENT = 1000")
 	rapid.Check(t, func(t *rapid.T) {
-		var ms int64
-		must(t, db.QueryRowContext(t.Context(), "SELECT "+mysql.Now).Scan(&ms))
-		now := time.UnixMilli(ms)
-		w := build(t, db, now)
-		store := &shaky{MySQL: push.NewMySQL(db), contacts: contacts.NewMySQL(db), looked: map[push.Candidate]time.Time{}}
-		all := speak(t, w, store.MySQL, now)
-		troubles := rapid.IntRange(0, 3).Draw(t, "troubles")
-		store.fails = func(string) error {
-			if troubles > 0 && rapid.IntRange(0, 3).Draw(t, "away") == 0 {
-				troubles--
-				return errAway
-			}
-			return nil
-		}
+		w, store, all, troubles := drawTargeting(t, db)
 		size := rapid.SampledFrom([]int{1, 2, 4, 7, 2000, 2000}).Draw(t, "page size")
 		sender := &recorder{}
 		d := push.NewDeliveries(push.DeliveryOptions{
@@ -612,7 +605,7 @@ func TestPropertyHandler(t *testing.T) {
 		})
 		defer d.Wait()
 		h := push.Handler{Targeting: push.NewTargeting(push.TargetingOptions{Store: store, Followers: store, PageSize: size}), Deliveries: d}
-		numbers, made := run(t, db, w, h, all, size, &troubles)
+		numbers, made := run(t, db, w, h, all, size, troubles)
 		specified, receipts := w.specify(true, all, numbers, func(id string, of member.ID) time.Time {
 			return store.looked[push.Candidate{Event: numbers[id], Member: of}]
 		})
