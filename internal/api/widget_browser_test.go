@@ -521,8 +521,8 @@ func widgetStopsWhenRemoved(s *site) {
 		s.want(`removed.shadowRoot.querySelectorAll("li").length`, "0")
 	}
 	// So it is with all that are replaced together.
-	s.eval(`const x = w.cloneNode(true); x.id = "x"; x.setAttribute("limit", 2); w.after(x)`)
 	n, made := len(s.questions()), s.made()
+	s.eval(`const x = w.cloneNode(true); x.id = "x"; x.setAttribute("limit", 2); w.after(x)`)
 	s.await(`clock.pending().length === 2`)
 	s.answers(answerOf("pim", 11))
 	s.eval(`told.length = 0; for (const e of [w, document.getElementById("x")]) e.replaceWith(e.cloneNode(true))`)
