@@ -24,8 +24,15 @@ const (
 	maxOrderPause   = 5 * time.Second
 )
 
-// maxClaim bounds a claim for several workers.
-const maxClaim = 1024
+const (
+	// maxClaim bounds a claim for several workers.
+	maxClaim = 1024
+	// leastShare is how many tasks a worker gets before another one gets any, if its batch is as large: so many cost
+	// hardly more statements than one.
+	leastShare = 32
+	// maxGap bounds the time between claims that are not full: see gap.
+	maxGap = 10 * time.Millisecond
+)
 
 // lookAgain is after how long a fetcher claims again, and again, when a claim
 // found nothing after a notification. A claim passes over rows that are locked,
@@ -54,6 +61,7 @@ type fetcher struct {
 	mu      sync.Mutex
 	workers []*worker
 	owners  map[orderingKey]*owner
+	took    time.Duration // of a share, the moving average of about the last eight
 	freed   chan struct{} // gets a value when a worker becomes idle; holds one
 }
 
@@ -94,7 +102,9 @@ func (f *fetcher) fetch() {
 	var failed int
 	var notified bool // since the last claim that succeeded
 	var again []time.Duration
+	var next time.Time // when to claim, at the earliest
 	for {
+		_ = retry.Sleep(ctx, time.Until(next))
 		idle := f.awaitIdle(ctx)
 		if len(idle) == 0 { // the stop
 			break
@@ -109,7 +119,8 @@ func (f *fetcher) fetch() {
 			// After failed claims it asks for half as many tasks each time: with rows of many
 			// megabytes, that a producer wrote, a large claim can outlast its lease. The next one
 			// after a success is twice as large, and not at once as large as those that failed.
-			list, err := f.claim(ctx, max(1, min(f.Batch*len(idle), max(f.Batch, maxClaim))>>failed), idle)
+			began, most := time.Now(), max(1, min(f.Batch*len(idle), max(f.Batch, maxClaim))>>failed)
+			list, err := f.claim(ctx, most, idle)
 			if err != nil {
 				failed++
 				_ = retry.Sleep(ctx, retry.Backoff(failed+1, firstClaimPause, maxClaimPause))
@@ -117,6 +128,9 @@ func (f *fetcher) fetch() {
 			}
 			failed = max(0, min(failed, 9)-1)
 			found = len(list) > 0
+			if found && len(list) < most {
+				next = began.Add(f.gap())
+			}
 		}
 		if found {
 			notified, again = false, nil
@@ -144,6 +158,15 @@ func (f *fetcher) fetch() {
 	}
 }
 
+// gap is the time between claims that are not full, at which the shares begin one after the other, evenly, so that
+// a worker is nearly always idle when a task comes. Without it all of them began within a moment, with a few tasks each, and
+// what came next waited until they ended.
+func (f *fetcher) gap() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return min(f.took/time.Duration(len(f.workers)), maxGap)
+}
+
 // awaitIdle returns the workers that are idle, at least one; none when ctx ends.
 // Only the fetcher gives work, so they stay idle until it does.
 func (f *fetcher) awaitIdle(ctx context.Context) (idle []*worker) {
@@ -167,7 +190,7 @@ func (f *fetcher) awaitIdle(ctx context.Context) (idle []*worker) {
 }
 
 // claim claims up to n tasks, and gives each to the worker that has others of its ordering key, or
-// else to the idle ones in turn. What nothing is free for is handed back; and what may have been claimed though that
+// else to an idle one: to as few of these as leastShare says. What nothing is free for is handed back; and what may have been claimed though that
 // failed, as soon as the database answers: nothing works on it, and until its
 // lease ends no other process would.
 func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, error) {
@@ -190,6 +213,8 @@ func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, err
 
 // divide gives out what was claimed.
 func (f *fetcher) divide(c *claim, idle []*worker) {
+	least := min(f.Batch, leastShare)
+	idle = idle[:min(len(idle), (len(c.held)+least-1)/least)]
 	shares := make(map[*worker][]Task)
 	rest := make(map[*owner][]Task)
 	f.mu.Lock()
@@ -232,8 +257,10 @@ var errOrder = errors.New("earlier tasks of the same ordering key are not finish
 // work runs the shares that the worker is given.
 func (f *fetcher) work(w *worker) {
 	for s := range w.shares {
+		began := time.Now()
 		healthy := f.runShare(s)
 		f.mu.Lock()
+		f.took += (time.Since(began) - f.took) / 8
 		for _, t := range s.tasks {
 			if key, ordered := f.kinds.orderingKeyOf(t); ordered {
 				f.owners[key].tasks--

@@ -2,7 +2,9 @@ package queue_test
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,6 +108,79 @@ func TestAFullClaimWakesAColleague(t *testing.T) {
 		enqueue(t, p.queue, batch...)
 		synctest.Wait()
 		counts(t, p.queue, queuetest.Counts{Running: 8})
+	})
+}
+
+// A few tasks go to one worker, and more to as many as there is work for.
+func TestAFewTasksAreOneShare(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		tasks, batch int
+		shares       []int
+	}{
+		{1, 128, []int{1}},
+		{32, 128, []int{32}},
+		{33, 128, []int{16, 17}},
+		{100, 128, []int{25, 25, 25, 25}},
+		{500, 128, []int{125, 125, 125, 125}},
+		{8, 4, []int{4, 4}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			shares := make(chan int, c.tasks)
+			p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
+				shares <- len(batch)
+				return make([]error, len(batch))
+			}}, asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 4, Batch: c.batch}))
+			pass(time.Minute)
+			var batch []queue.New
+			for i := range c.tasks {
+				batch = append(batch, tasks.NewUpload(id(i+1)))
+			}
+			enqueue(t, p.queue, batch...)
+			pass(time.Second)
+			var got []int
+			for len(shares) > 0 {
+				got = append(got, <-shares)
+			}
+			if slices.Sort(got); !slices.Equal(got, c.shares) {
+				t.Errorf("%d tasks for 4 workers with batches of %d became shares of %v, want %v", c.tasks, c.batch, got, c.shares)
+			}
+		})
+	}
+}
+
+// While tasks come all the time, and each share takes a while, one worker begins after the other, and no task waits until
+// they are through.
+func TestSharesBeginOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var start time.Time
+		var shares atomic.Int32
+		var longest atomic.Int64
+		p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
+			for _, task := range batch {
+				if came := start.Add(time.Duration(task.Key) * time.Millisecond); task.Key > 1000 { // by then it knows how long shares take
+					longest.Store(max(longest.Load(), int64(time.Since(came))))
+				}
+			}
+			shares.Add(1)
+			deaf(60 * time.Millisecond)
+			return make([]error, len(batch))
+		}}, asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 6, Batch: 128}))
+		pass(time.Minute)
+		start = time.Now()
+		for i := range 3000 {
+			pass(time.Millisecond)
+			enqueue(t, p.queue, tasks.NewUpload(id(i+1)))
+		}
+		pass(time.Second)
+		counts(t, p.queue, queuetest.Counts{})
+		if most := 12 * time.Millisecond; time.Duration(longest.Load()) > most {
+			t.Errorf("a task waited for %v until it began, want %v at most", time.Duration(longest.Load()), most)
+		}
+		if n := shares.Load(); n > 400 {
+			t.Errorf("%d shares of 3000 tasks, want about one every ten milliseconds", n)
+		}
 	})
 }
 
