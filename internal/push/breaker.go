@@ -83,7 +83,7 @@ type breakers struct {
 	swept    time.Time // when those that nothing was sent to were last forgotten
 	proven   map[string]*proof
 	unproven crowd
-	used     map[member.ID]time.Time     // when the share of a member is unused again, by what was let through
+	freeAt   map[member.ID]time.Time     // when the share of a member is free again, by what was let through
 	turns    map[member.ID]time.Time     // of the last that waits for the share of a member
 	detached map[Platform]*tally[string] // messages in flight that no batch waits for, by origin
 	silent   map[string]bool             // origins that have answered nothing since one of these was sent
@@ -178,7 +178,7 @@ type pass struct {
 func newBreakers(byMembers map[Platform]bool) *breakers {
 	return &breakers{
 		byMembers: byMembers, origins: make(map[string]*breaker), proven: make(map[string]*proof),
-		used: make(map[member.ID]time.Time), turns: make(map[member.ID]time.Time),
+		freeAt: make(map[member.ID]time.Time), turns: make(map[member.ID]time.Time),
 		unproven: crowd{origins: newTally[string](), members: newTally[member.ID](), devices: newTally[uint64]()},
 		detached: make(map[Platform]*tally[string]), silent: make(map[string]bool), answers: make(map[string]uint64),
 	}
@@ -242,7 +242,7 @@ func (b *breakers) room(d Device, origin string, unproven, failed bool, timeout 
 	if failed { // the rest is for those of which nothing is known yet
 		most /= 2
 	}
-	full := b.unproven.members.of[d.Member] >= maxUnansweredOfMember || unproven && b.unused(d.Member, timeout) > 0
+	full := b.unproven.members.of[d.Member] >= maxUnansweredOfMember || unproven && b.untilFree(d.Member, timeout) > 0
 	switch {
 	case detached.of[origin] >= maxDetachedOfOrigin:
 		return probeWait
@@ -263,19 +263,19 @@ func (b *breakers) room(d Device, origin string, unproven, failed bool, timeout 
 // use takes note that a message of a member to an origin that is not proven was let through.
 func (b *breakers) use(share member.ID, timeout time.Duration) {
 	now := time.Now()
-	b.used[share] = now.Add(max(b.used[share].Sub(now), 0) + timeout/maxUnansweredOfMember)
+	b.freeAt[share] = now.Add(max(b.freeAt[share].Sub(now), 0) + timeout/maxUnansweredOfMember)
 }
 
-// unused returns how long it is until another message of a member may be let through to an origin that is
-// not proven, by those before it; at most 0: it may now. From an unused share, maxUnansweredOfMember are at once.
-func (b *breakers) unused(share member.ID, timeout time.Duration) time.Duration {
-	return max(time.Until(b.used[share]), 0) - timeout + timeout/maxUnansweredOfMember
+// untilFree returns how long it is until another message of a member may be let through to an origin that is
+// not proven, by those before it; at most 0: it may now. From a free share, maxUnansweredOfMember are at once.
+func (b *breakers) untilFree(share member.ID, timeout time.Duration) time.Duration {
+	return max(time.Until(b.freeAt[share]), 0) - timeout + timeout/maxUnansweredOfMember
 }
 
 // turn returns how long the next message has to wait that waits for the share of a member.
 func (b *breakers) turn(of member.ID, timeout time.Duration) time.Duration {
 	now := time.Now()
-	wait := min(max(b.turns[of].Sub(now)+timeout/maxUnansweredOfMember, b.unused(of, timeout), probeWait), maxTurn)
+	wait := min(max(b.turns[of].Sub(now)+timeout/maxUnansweredOfMember, b.untilFree(of, timeout), probeWait), maxTurn)
 	b.turns[of] = now.Add(wait)
 	return wait
 }
@@ -524,15 +524,15 @@ func (b *breakers) forgetKeys(p Platform) {
 	}
 }
 
-// forget removes shares that are unused, turns that are over, and breakers through which nothing was sent for long. Without
+// forget removes shares that are free, turns that are over, and breakers through which nothing was sent for long. Without
 // that the gauges would go on to show push services that have no devices here any more, and
 // failures that are hours apart would count as failures in a row.
 func (b *breakers) forget(now time.Time) {
-	if len(b.origins)+len(b.used)+len(b.turns) == 0 || now.Sub(b.swept) < forgetEvery {
+	if len(b.origins)+len(b.freeAt)+len(b.turns) == 0 || now.Sub(b.swept) < forgetEvery {
 		return
 	}
 	b.swept = now
-	for _, m := range []map[member.ID]time.Time{b.used, b.turns} {
+	for _, m := range []map[member.ID]time.Time{b.freeAt, b.turns} {
 		maps.DeleteFunc(m, func(_ member.ID, at time.Time) bool { return at.Before(now) })
 	}
 	for origin, at := range b.origins {

@@ -620,8 +620,8 @@ func TestAnswersAtOnceAreNoLargerShare(t *testing.T) {
 					t.Errorf("%d in 100 s", n)
 				}
 				passTime(maxTurn + forgetEvery)
-				if n := let(3); n != maxUnansweredOfMember || len(b.used) != 1 || len(b.turns) != 1 {
-					t.Errorf("%d, and %d and %d are remembered", n, len(b.used), len(b.turns))
+				if n := let(3); n != maxUnansweredOfMember || len(b.freeAt) != 1 || len(b.turns) != 1 {
+					t.Errorf("%d, and %d and %d are remembered", n, len(b.freeAt), len(b.turns))
 				}
 			})
 		})

@@ -95,7 +95,6 @@ type Followers interface {
 // An event of a burst goes to most devices as any other does, by tasks for many of them: at once, and alone. Only the
 // devices for which it has to wait, or for which others of the burst wait, have a pending receipt each, and a task
 // for all that is pending of the burst. There may be several of these tasks: see [Deliveries].
-// If a page has few devices, all of them do, unless it sends to them itself (see [Handler]).
 //
 // Two deliveries of one burst should not be sent to a device at the same time, in two
 // processes: it would count both by itself, and show which came last. So a page first writes
@@ -171,10 +170,8 @@ type page struct {
 	members []member.ID // of the recipients above after, the first
 	more    bool        // there may be others
 	sends   []send
-	isFew   bool // there are few sends
 	marks   bool // of a burst and few: what may be sent now is marked before, as by a task for the burst
 	skips   []Receipt
-	doubled []Recipient // that have accepted it, or refused it
 	// deviceless counts followers without a device: there are no receipts of them.
 	deviceless int
 	outcome    queue.Outcome
@@ -534,17 +531,16 @@ func (g *Targeting) write(ctx context.Context, pages []*page, b *batch) error {
 	return err
 }
 
-// size finds which pages have few sends, and which pages of a burst send their own, as far as there is room.
+// size finds which pages of a burst send their own, as far as there is room.
 func (g *Targeting) size(pages []*page, b *batch) {
-	room := 0
-	if b != nil {
-		room = maxFlight - len(b.inFlight)
+	if b == nil {
+		return
 	}
+	room := maxFlight - len(b.inFlight)
 	for _, p := range pages {
-		p.isFew = len(p.sends) <= g.few()
-		if p.isFew && !p.more && p.event.Collapse != "" && len(p.sends) <= room {
+		if n := len(p.sends); p.event.Collapse != "" && !p.more && n <= min(g.few(), room) {
 			p.marks = true
-			room -= len(p.sends)
+			room -= n
 		}
 	}
 }
@@ -605,7 +601,6 @@ func (p *page) decide(of map[Candidate][]Facts, limit int, mustShow map[Platform
 			case "":
 				p.sends = append(p.sends, send{Facts: f, notBefore: d.NotBefore})
 			case Doubled: // its receipt says that it was accepted, and stays
-				p.doubled = append(p.doubled, Recipient{f.Device.Member, f.Device.ID})
 				skipped.WithLabelValues(atTargeting, string(Doubled)).Inc()
 			default:
 				p.skip(id, f.Device.ID, d.Skip)
@@ -614,8 +609,8 @@ func (p *page) decide(of map[Candidate][]Facts, limit int, mustShow map[Platform
 	}
 }
 
-// receipts returns those of the pages: of what is skipped, and of bursts what is to be sent, as a run unless that is for
-// few devices, and marked as unanswered by the task if it may be sent now.
+// receipts returns those of the pages: of what is skipped, and of bursts what is to be sent, as a run, or each marked as
+// unanswered by the task.
 func receipts(pages []*page) (all []Receipt) {
 	for _, p := range pages {
 		all = append(all, p.skips...)
@@ -623,13 +618,13 @@ func receipts(pages []*page) (all []Receipt) {
 			continue
 		}
 		for _, s := range p.sends {
-			r := p.pending(s)
-			switch {
-			case s.isKept:
+			if s.isKept {
 				continue
-			case p.marks:
+			}
+			r := p.pending(s)
+			if p.marks {
 				r.Reason = markOf(p.task)
-			case !p.isFew:
+			} else {
 				r.Task = p.task.ID
 			}
 			all = append(all, r)
@@ -638,11 +633,11 @@ func receipts(pages []*page) (all []Receipt) {
 	return all
 }
 
-// waiting returns the receipts of what is sent together with others of its burst, which are not written yet, or marked.
+// waiting returns the receipts of what is sent together with others of its burst.
 func waiting(pages []*page) (all []Receipt) {
 	for _, p := range pages {
 		for _, s := range p.sends {
-			if s.byBurst && !s.isKept && (!p.isFew || p.marks) {
+			if s.byBurst && !s.isKept {
 				all = append(all, p.pending(s))
 			}
 		}
@@ -684,7 +679,6 @@ func (g *Targeting) resume(ctx context.Context, pages []*page) error {
 			case i >= 0:
 				p.sends[i].byBurst, p.sends[i].isKept = isBurst, isBurst
 			case slices.ContainsFunc(p.skips, func(s Receipt) bool { return to == Recipient{s.Member, s.Device} }):
-			case slices.Contains(p.doubled, to): // a run says so
 			default:
 				p.sends = append(p.sends, send{Facts: Facts{Device: Device{ID: r.Device, Member: r.Member}, Now: p.task.Claimed}, byBurst: isBurst, isKept: true})
 			}
@@ -693,8 +687,8 @@ func (g *Targeting) resume(ctx context.Context, pages []*page) error {
 	return nil
 }
 
-// few is how many devices a page of PageSize has at most, 15 of 1,000, when each has a pending receipt of its own.
-// More of them have a run together. Who reads the runs of a burst reads those for other members, too: with one
+// few is how many devices a page of PageSize of a burst has at most, 15 of 1,000, when it marks each of them by a pending
+// receipt. More of them have a run together. Who reads the runs of a burst reads those for other members, too: with one
 // for each event to one member, and one collapse key for many members, these would be all
 // notifications of a minute.
 func (g *Targeting) few() int { return g.PageSize / 64 }
@@ -744,7 +738,7 @@ func (g *Targeting) waits(ctx context.Context, pages []*page) error {
 			s, p, others := sends[first+i], of[first+i], asked[first+i]
 			s.burst = last[i]
 			s.byBurst = s.byBurst || s.burst.Waits || len(others.Except) > 1 || p.start(*s).After(s.Now) ||
-				p.isFew && !p.marks || p.marks && (!s.burst.Accepted.Before(others.Since) || !s.burst.Sending.IsZero())
+				p.marks && (!s.burst.Accepted.Before(others.Since) || !s.burst.Sending.IsZero())
 		}
 	}
 	return nil

@@ -56,15 +56,15 @@ type pendingReceipt struct {
 	waits                 bool // it is no part of a run
 }
 
-// note notes what is pending, but for what the receipts themselves say that it is. few: pages write rows, and no runs.
-func (p pendingThen) note(ctx context.Context, db *sql.DB, few bool, receipts []push.Receipt) error {
+// note notes what is pending, but for what the receipts themselves, those of runs, say that it is.
+func (p pendingThen) note(ctx context.Context, db *sql.DB, receipts []push.Receipt) error {
 	all, err := mysql.Select(ctx, db, func(rows *sql.Rows) (r pendingReceipt, err error) {
 		return r, rows.Scan(&r.event, &r.member, &r.device, &r.burst, &r.at, &r.waits)
 	}, "SELECT event_number, member_id, device_id, HEX(burst), at, TRUE FROM push_receipts WHERE state = 'pending' UNION ALL"+
 		" SELECT r.event_number, d.m, d.d, HEX(r.burst), r.at, FALSE FROM push_runs r"+
 		" JOIN JSON_TABLE(r.devices, '$[*]' COLUMNS (m BIGINT PATH '$[0]', d BIGINT PATH '$[1]')) AS d WHERE r.state = 'pending'")
 	for _, own := range receipts {
-		if own.State != push.StatePending || (own.Task == 0) != few {
+		if own.State != push.StatePending || own.Task == 0 {
 			continue
 		}
 		var others pendingOthers
@@ -415,7 +415,7 @@ func (w *targetSite) maySee(id member.ID, object string) bool {
 
 // specify says which deliveries there are to be, and which receipts. looked says when the
 // handler looked at a member for an event.
-func (w *targetSite) specify(few bool, all []*said, numbers map[string]uint64, looked func(event string, id member.ID) time.Time) (deliveries, receipts []string) {
+func (w *targetSite) specify(all []*said, numbers map[string]uint64, looked func(event string, id member.ID) time.Time) (deliveries, receipts []string) {
 	for _, s := range all {
 		for device, of := range w.devices {
 			if s.accepted[device] {
@@ -467,7 +467,7 @@ func (w *targetSite) specify(few bool, all []*said, numbers map[string]uint64, l
 						wait = until.Sub(now)
 					}
 					burst := ""
-					if s.event.Collapse != "" && (few || wait > 0 || w.pending[fmt.Sprint(numbers[s.id], device)].together) {
+					if s.event.Collapse != "" && (wait > 0 || w.pending[fmt.Sprint(numbers[s.id], device)].together) {
 						receipts = append(receipts, fmt.Sprintf("%s: member %d device %d: pending ", s.id, id, device))
 						hash := s.event.Burst()
 						burst = hex.EncodeToString(hash[:])
@@ -570,15 +570,14 @@ func TestPropertyTargeting(t *testing.T) {
 	exec(t, db, "ALTER TABLE push_events AUTO_INCREMENT = 1000")
 	rapid.Check(t, func(t *rapid.T) {
 		w, store, all, troubles := drawTargeting(t, db)
-		size := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 6, 7, 2000}).Draw(t, "page size") // of 2000, all that there are is few
-		few := size == 2000
-		store.pending = func(receipts []push.Receipt) error { return w.pending.note(t.Context(), db, few, receipts) }
+		size := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 6, 7, 2000}).Draw(t, "page size")
+		store.pending = func(receipts []push.Receipt) error { return w.pending.note(t.Context(), db, receipts) }
 		g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: store, PageSize: size})
 		numbers, made := run(t, db, w, g, all, size, troubles)
 		looked := func(id string, of member.ID) time.Time {
 			return store.looked[push.Candidate{Event: numbers[id], Member: of}]
 		}
-		deliveries, receipts := w.specify(few, all, numbers, looked)
+		deliveries, receipts := w.specify(all, numbers, looked)
 		slices.Sort(made)
 		if diff := cmp.Diff(deliveries, made); diff != "" {
 			t.Fatalf("deliveries (-specification +handler):\n%s", diff)
@@ -606,7 +605,7 @@ func TestPropertyHandler(t *testing.T) {
 		defer d.Wait()
 		h := push.Handler{Targeting: push.NewTargeting(push.TargetingOptions{Store: store, Followers: store, PageSize: size}), Deliveries: d}
 		numbers, made := run(t, db, w, h, all, size, troubles)
-		specified, receipts := w.specify(true, all, numbers, func(id string, of member.ID) time.Time {
+		specified, receipts := w.specify(all, numbers, func(id string, of member.ID) time.Time {
 			return store.looked[push.Candidate{Event: numbers[id], Member: of}]
 		})
 		place := func(line string) string { return line[:strings.LastIndex(line, ": ")] }
