@@ -36,15 +36,35 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 		return nil, err
 	}
 	var done *enqueuing
-	err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks", len(batch)), func(tx *sql.Tx) (err error) {
-		done, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
-		return err
-	})
+	if what := fmt.Sprintf("enqueue %d tasks", len(batch)); isOneInsert(batch) {
+		done = &enqueuing{inserted: batch, ids: make([]uint64, len(batch))}
+		statement, args := insertion(batch)
+		var id uint64
+		if id, err = mysql.Exec(ctx, q.db, what, statement, args...); len(batch) == 1 {
+			done.ids[0] = id
+		}
+	} else {
+		err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) (err error) {
+			done, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
+			return err
+		})
+	}
 	if err != nil {
 		return nil, err
 	}
 	q.committed(batch, done)
 	return done.ids, nil
+}
+
+// isOneInsert reports whether a batch is one INSERT, which is a transaction of its own: that of tasks without dedupe keys.
+func isOneInsert(batch []New) bool {
+	if slices.ContainsFunc(batch, func(n New) bool { return n.DedupeKey != "" }) {
+		return false
+	}
+	for some := range byStatement(batch, payloadSize) {
+		return len(some) == len(batch)
+	}
+	return false
 }
 
 // EnqueueTx is [Queue.Enqueue] in a transaction of the caller's, in the same database: its tasks are
@@ -151,15 +171,14 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 	for _, key := range slices.Sorted(maps.Keys(e.byKey)) {
 		keyed = append(keyed, e.byKey[key])
 	}
-	size := func(n New) int { return len(n.Payload) }
-	for some := range byStatement(keyed, size) {
+	for some := range byStatement(keyed, payloadSize) {
 		if err := e.write(ctx, some); err != nil {
 			return nil, err
 		}
 	}
 	e.absorbed = len(e.inserted) < len(keyed)
 	e.blind = blind || len(others) > 1
-	for some := range byStatement(others, size) {
+	for some := range byStatement(others, payloadSize) {
 		if err := e.insert(ctx, some); err != nil {
 			return nil, err
 		}
@@ -169,6 +188,8 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 	}
 	return e, nil
 }
+
+func payloadSize(n New) int { return len(n.Payload) }
 
 // byStatement divides a list by what one statement may have.
 func byStatement[T any](list []T, size func(T) int) iter.Seq[[]T] {
@@ -318,16 +339,8 @@ func (e *enqueuing) insert(ctx context.Context, list []New) error {
 	if len(list) == 0 {
 		return nil
 	}
-	args, keys := make([]any, 0, 8*len(list)), make([]any, len(list))
-	orNull := func(d time.Duration) sql.NullInt64 { return sql.NullInt64{Int64: d.Milliseconds(), Valid: d != 0} } // a sum with NULL is NULL
-	for i, n := range list {
-		keys[i] = n.DedupeKey
-		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, orNull(n.Life), orNull(n.Delay),
-			sql.NullString{String: n.DedupeKey, Valid: n.DedupeKey != ""})
-	}
-	const row = "(?,?,?,?,?," + now + "+?," + now + "+?,?),"
-	values := strings.TrimSuffix(strings.Repeat(row, len(list)), ",")
-	res, err := e.tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, priority, expires_at, due_at, dedupe_key) VALUES "+values, args...)
+	statement, args := insertion(list)
+	res, err := e.tx.ExecContext(ctx, statement, args...)
 	if err != nil {
 		return err
 	}
@@ -339,6 +352,10 @@ func (e *enqueuing) insert(ctx context.Context, list []New) error {
 		e.idOf[list[0].DedupeKey] = uint64(id)
 		return err
 	}
+	keys := make([]any, len(list))
+	for i, n := range list {
+		keys[i] = n.DedupeKey
+	}
 	_, err = mysql.Select(ctx, e.tx, func(rows *sql.Rows) (key string, err error) {
 		var id uint64
 		var kind string
@@ -347,4 +364,16 @@ func (e *enqueuing) insert(ctx context.Context, list []New) error {
 		return key, err
 	}, "SELECT dedupe_key, id, type FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+")", keys...)
 	return err
+}
+
+// insertion returns the INSERT of tasks.
+func insertion(list []New) (statement string, args []any) {
+	orNull := func(d time.Duration) sql.NullInt64 { return sql.NullInt64{Int64: d.Milliseconds(), Valid: d != 0} } // a sum with NULL is NULL
+	for _, n := range list {
+		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, orNull(n.Life), orNull(n.Delay),
+			sql.NullString{String: n.DedupeKey, Valid: n.DedupeKey != ""})
+	}
+	const row = "(?,?,?,?,?," + now + "+?," + now + "+?,?),"
+	return "INSERT INTO tasks (queue, type, subject, args, priority, expires_at, due_at, dedupe_key) VALUES " +
+		strings.TrimSuffix(strings.Repeat(row, len(list)), ","), args
 }
