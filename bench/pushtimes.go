@@ -253,6 +253,11 @@ func (p *pushBench) tellBy(ctx context.Context, our *activityd, n int, collapse 
 		if err := p.apple.Await(ctx, func(s apnstest.Stats) bool { return s.Accepted >= after }); err != nil {
 			return nil, err
 		}
+		if n == 0 { // the one before is answered
+			if err := retry.Sleep(ctx, 2*answerTime); err != nil {
+				return nil, err
+			}
+		}
 		took, err := p.hurry(ctx, our)
 		if err != nil {
 			return nil, err

@@ -63,10 +63,9 @@
 // # The pool
 //
 // Each queue has a fetcher and a fixed number of workers. The fetcher claims a
-// batch when a worker is idle, and divides it among the idle ones, but gives a few tasks (32, or as
-// many as a batch may have) to one of them: a batch should cost hardly more than a task. While
-// shares take a while, it claims at even distances, 10 ms at most, so that a worker is idle whenever a task
-// comes. Tasks with the
+// batch when a worker is idle, and divides it among the idle ones, but gives a few small tasks
+// (see [Workers].Batch) to one of them. While half of the workers or more are busy, it claims at even
+// distances, 10 ms at most, so that a worker is idle whenever a task comes. Tasks with the
 // ordering key (see [Kind]) of some that are not finished go to the worker that has
 // these. So within a process the tasks of a queue that share an ordering key run one
 // at a time and in the order of their claims. Different processes, and two queues,

@@ -27,9 +27,10 @@ const (
 const (
 	// maxClaim bounds a claim for several workers.
 	maxClaim = 1024
-	// leastShare is how many tasks a worker gets before another one gets any, if its batch is as large: so many cost
-	// hardly more statements than one.
-	leastShare = 32
+	// fewTasks is how many tasks go to one worker before another one gets any, if its batch may be so large, and fewBytes how
+	// long their arguments are: they cost hardly more than one task does.
+	fewTasks = 32
+	fewBytes = 16 << 10
 	// maxGap bounds the time between claims that are not full: see gap.
 	maxGap = 10 * time.Millisecond
 )
@@ -128,7 +129,7 @@ func (f *fetcher) fetch() {
 			}
 			failed = max(0, min(failed, 9)-1)
 			found = len(list) > 0
-			if found && len(list) < most {
+			if found && len(list) < most && 2*len(idle) <= len(f.workers) {
 				next = began.Add(f.gap())
 			}
 		}
@@ -158,9 +159,9 @@ func (f *fetcher) fetch() {
 	}
 }
 
-// gap is the time between claims that are not full, at which the shares begin one after the other, evenly, so that
-// a worker is nearly always idle when a task comes. Without it all of them began within a moment, with a few tasks each, and
-// what came next waited until they ended.
+// gap is the time between claims that are not full, while no more than half of the workers are idle. So the shares begin one after
+// the other, evenly, and a worker is nearly always idle when a task comes. Without it all of them began within a moment, with a
+// few tasks each, and what came next waited until they ended.
 func (f *fetcher) gap() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -190,7 +191,7 @@ func (f *fetcher) awaitIdle(ctx context.Context) (idle []*worker) {
 }
 
 // claim claims up to n tasks, and gives each to the worker that has others of its ordering key, or
-// else to an idle one: to as few of these as leastShare says. What nothing is free for is handed back; and what may have been claimed though that
+// else to an idle one: to as few of these as fewTasks says. What nothing is free for is handed back; and what may have been claimed though that
 // failed, as soon as the database answers: nothing works on it, and until its
 // lease ends no other process would.
 func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, error) {
@@ -213,8 +214,12 @@ func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, err
 
 // divide gives out what was claimed.
 func (f *fetcher) divide(c *claim, idle []*worker) {
-	least := min(f.Batch, leastShare)
-	idle = idle[:min(len(idle), (len(c.held)+least-1)/least)]
+	bytes := 0
+	for _, t := range c.held {
+		bytes += len(t.Payload)
+	}
+	few := min(f.Batch, fewTasks)
+	idle = idle[:min(len(idle), max((len(c.held)+few-1)/few, (bytes+fewBytes-1)/fewBytes))]
 	shares := make(map[*worker][]Task)
 	rest := make(map[*owner][]Task)
 	f.mu.Lock()

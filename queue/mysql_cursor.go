@@ -33,7 +33,7 @@ type cursors struct {
 const (
 	restFactor = 9
 	maxRest    = 5 * time.Second
-	cheapLook  = 20 * time.Millisecond
+	cheapLook  = 2 * time.Millisecond
 )
 
 // cursor is what is known of a queue.

@@ -41,7 +41,7 @@ type Workers struct {
 	Queue string
 	Count int // goroutines; none: the queue is left to other processes
 	// Batch is how many tasks a handler gets at once, at most; 0: one. Up to 32 tasks go to one handler if its batch may be
-	// so large, so have more than one only where a batch costs hardly more than a task.
+	// so large and their arguments have 16 KiB at most, so have more than one only where a batch costs hardly more than a task.
 	Batch int
 	// Lease is how long a claim of this queue lasts; 0: as the pool's.
 	Lease time.Duration
