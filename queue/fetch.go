@@ -27,8 +27,8 @@ const (
 const (
 	// maxClaim bounds a claim for several workers.
 	maxClaim = 1024
-	// fewTasks is how many tasks go to one worker before another one gets any, if its batch may be so large, and fewBytes how
-	// long their arguments are: they cost hardly more than one task does.
+	// fewTasks is how many tasks go to one worker before another one gets any, at most, and a quarter of a batch; fewBytes is
+	// how long their arguments are then: in a batch they cost hardly more than one task does.
 	fewTasks = 32
 	fewBytes = 16 << 10
 	// maxGap bounds the time between claims that are not full: see gap.
@@ -160,8 +160,8 @@ func (f *fetcher) fetch() {
 }
 
 // gap is the time between claims that are not full, while no more than half of the workers are idle. So the shares begin one after
-// the other, evenly, and a worker is nearly always idle when a task comes. Without it all of them began within a moment, with a
-// few tasks each, and what came next waited until they ended.
+// the other, evenly, and a worker is nearly always idle when a task comes, as long as shares take no longer than maxGap times the
+// workers. Without it all of them began within a moment, with a few tasks each, and what came next waited until they ended.
 func (f *fetcher) gap() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,12 +214,13 @@ func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, err
 
 // divide gives out what was claimed.
 func (f *fetcher) divide(c *claim, idle []*worker) {
-	bytes := 0
+	size := 0
 	for _, t := range c.held {
-		bytes += len(t.Payload)
+		size += len(t.Payload)
 	}
-	few := min(f.Batch, fewTasks)
-	idle = idle[:min(len(idle), max((len(c.held)+few-1)/few, (bytes+fewBytes-1)/fewBytes))]
+	few := min(max(1, f.Batch/4), fewTasks)
+	wanted := max((len(c.held)+few-1)/few, (size+fewBytes-1)/fewBytes)
+	idle = idle[:min(len(idle), wanted)]
 	shares := make(map[*worker][]Task)
 	rest := make(map[*owner][]Task)
 	f.mu.Lock()

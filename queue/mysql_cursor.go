@@ -27,13 +27,13 @@ type cursors struct {
 }
 
 // After a look at the front there is none for restFactor times as long as it took,
-// maxRest at most. There is one exception: a claim that finds fewer tasks than it wants
+// maxRest at most. There is one exception: a claim that finds nothing
 // looks at the front if the last look took no longer than cheapLook. So an empty claim
 // says that nothing waits, unless InnoDB does not purge.
 const (
 	restFactor = 9
 	maxRest    = 5 * time.Second
-	cheapLook  = 2 * time.Millisecond
+	cheapLook  = 20 * time.Millisecond
 )
 
 // cursor is what is known of a queue.
@@ -42,7 +42,6 @@ type cursor struct {
 	usable bool      // the last look at the front found one priority only, that of from
 	again  time.Time // when the front is to be read again
 	cheap  bool      // it is quickly done
-	full   bool      // the last claim found all that it wanted: there may be more
 }
 
 // position is a place in a queue.
@@ -60,16 +59,14 @@ func (c *cursors) begin(queue string) (from position, front bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	is := c.of[queue]
-	return is.from, !is.usable || !c.now().Before(is.again) || is.cheap && !is.full
+	return is.from, !is.usable || !c.now().Before(is.again)
 }
 
-// found notes the first and the last task that a claim found, if any, whether that was all that it wanted,
-// whether it looked at the front, and how long it took.
-func (c *cursors) found(queue string, first, last position, full, front bool, took time.Duration) {
+// found notes the first and the last task that a claim found, if any, whether it looked at the front, and how long it took.
+func (c *cursors) found(queue string, first, last position, front bool, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	is := c.of[queue]
-	is.full = full
 	if last.id != 0 {
 		is.from = last
 	}

@@ -22,7 +22,8 @@ const (
 )
 
 // Enqueue adds a batch in a transaction of its own, whole or not at all, and returns an id for each
-// task in order, after the commit; see [Queue.EnqueueTx] for those without a dedupe key. A task whose dedupe key is that of one
+// task in order, after the commit; see [Queue.EnqueueTx] for those without a dedupe key. After an error that is no [ErrInvalid]
+// the tasks may be there: the answer may have been lost. A task whose dedupe key is that of one
 // which waits or is scheduled, has not been started, and is about the same,
 // is absorbed: it gets that one's id. The absorbing task runs as early, as
 // urgently and lives as long as any of those that it stands for. Any other
@@ -35,19 +36,15 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 	if err != nil {
 		return nil, err
 	}
+	what := fmt.Sprintf("enqueue %d tasks", len(batch))
 	var done *enqueuing
-	if what := fmt.Sprintf("enqueue %d tasks", len(batch)); isOneInsert(batch) {
-		done = &enqueuing{inserted: batch, ids: make([]uint64, len(batch))}
-		statement, args := insertion(batch)
-		var id uint64
-		if id, err = mysql.Exec(ctx, q.db, what, statement, args...); len(batch) == 1 {
-			done.ids[0] = id
-		}
-	} else {
+	if slices.ContainsFunc(batch, func(n New) bool { return n.DedupeKey != "" }) || !isOneStatement(batch) {
 		err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) (err error) {
 			done, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
 			return err
 		})
+	} else {
+		done, err = q.insertAlone(ctx, what, batch)
 	}
 	if err != nil {
 		return nil, err
@@ -56,15 +53,15 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 	return done.ids, nil
 }
 
-// isOneInsert reports whether a batch is one INSERT, which is a transaction of its own: that of tasks without dedupe keys.
-func isOneInsert(batch []New) bool {
-	if slices.ContainsFunc(batch, func(n New) bool { return n.DedupeKey != "" }) {
-		return false
+// insertAlone enqueues tasks without dedupe keys by one INSERT, which is a transaction of its own.
+func (q *Queue) insertAlone(ctx context.Context, what string, batch []New) (*enqueuing, error) {
+	done := &enqueuing{inserted: batch, ids: make([]uint64, len(batch))}
+	statement, args := insertion(batch)
+	id, err := mysql.Exec(ctx, q.db, what, statement, args...)
+	if len(batch) == 1 {
+		done.ids[0] = id
 	}
-	for some := range byStatement(batch, payloadSize) {
-		return len(some) == len(batch)
-	}
-	return false
+	return done, err
 }
 
 // EnqueueTx is [Queue.Enqueue] in a transaction of the caller's, in the same database: its tasks are
@@ -190,6 +187,15 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 }
 
 func payloadSize(n New) int { return len(n.Payload) }
+
+// isOneStatement reports whether one statement may have all of a batch.
+func isOneStatement(batch []New) bool {
+	statements := 0
+	for range byStatement(batch, payloadSize) {
+		statements++
+	}
+	return statements == 1
+}
 
 // byStatement divides a list by what one statement may have.
 func byStatement[T any](list []T, size func(T) int) iter.Seq[[]T] {
@@ -368,6 +374,7 @@ func (e *enqueuing) insert(ctx context.Context, list []New) error {
 
 // insertion returns the INSERT of tasks.
 func insertion(list []New) (statement string, args []any) {
+	args = make([]any, 0, 8*len(list))
 	orNull := func(d time.Duration) sql.NullInt64 { return sql.NullInt64{Int64: d.Milliseconds(), Valid: d != 0} } // a sum with NULL is NULL
 	for _, n := range list {
 		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, orNull(n.Life), orNull(n.Delay),

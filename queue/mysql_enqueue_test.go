@@ -183,3 +183,28 @@ func TestLargePayloadsAreEnqueued(t *testing.T) {
 		t.Errorf("%d claims got %d tasks", claims, claimed)
 	}
 }
+
+// Tasks without keys are enqueued whole or not at all, by however many statements, and one alone is given its id.
+func TestEnqueueWithoutKeys(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	task := queue.New{Kind: "mail", Payload: []byte(`{}`)}
+	ids := enqueue(t, q, task)
+	list := claim(t, q, 10)
+	if len(ids) != 1 || len(list) != 1 || list[0].ID != ids[0] || list[0].Kind != "mail" {
+		t.Errorf("enqueued as %v, claimed as %+v", ids, list)
+	}
+	if ids := enqueue(t, q, task, task); !slices.Equal(ids, []uint64{0, 0}) {
+		t.Errorf("two are enqueued as %v, want ids that are not known", ids)
+	}
+	counts(t, q, queuetest.Counts{Waiting: 2, Running: 1})
+	refused := task
+	refused.Key = 1_000_000
+	exec(t, db, "ALTER TABLE tasks ADD CONSTRAINT refuse CHECK (subject <> 1000000)")
+	for _, n := range []int{3, 1500} {
+		if ids, err := q.Enqueue(t.Context(), append(slices.Repeat([]queue.New{task}, n-1), refused)); err == nil {
+			t.Errorf("%d tasks, of which the table refuses one, are enqueued as %v", n, ids)
+		}
+		counts(t, q, queuetest.Counts{Waiting: 2, Running: 1})
+	}
+}

@@ -40,8 +40,9 @@ type Store interface {
 type Workers struct {
 	Queue string
 	Count int // goroutines; none: the queue is left to other processes
-	// Batch is how many tasks a handler gets at once, at most; 0: one. Up to 32 tasks go to one handler if its batch may be
-	// so large and their arguments have 16 KiB at most, so have more than one only where a batch costs hardly more than a task.
+	// Batch is how many tasks a handler gets at once, at most; 0: one. A few small ones go to one worker, though others are
+	// idle: up to a quarter of a batch, and 32, and 16 KiB of arguments. So have more than one only where a batch
+	// costs hardly more than a task: a handler that takes one after the other is as slow as all of them.
 	Batch int
 	// Lease is how long a claim of this queue lasts; 0: as the pool's.
 	Lease time.Duration

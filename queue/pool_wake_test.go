@@ -2,7 +2,9 @@ package queue_test
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -111,40 +113,50 @@ func TestAFullClaimWakesAColleague(t *testing.T) {
 	})
 }
 
-// A few tasks go to one worker, and more to as many as there is work for.
+// A few small tasks go to one worker, and more, or larger ones, to as many as there is work for.
 func TestAFewTasksAreOneShare(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		tasks, batch int
-		shares       []int
+		tasks, bytes, batch int
+		shares              []int
 	}{
-		{1, 128, []int{1}},
-		{32, 128, []int{32}},
-		{33, 128, []int{16, 17}},
-		{100, 128, []int{25, 25, 25, 25}},
-		{500, 128, []int{125, 125, 125, 125}},
-		{8, 4, []int{4, 4}},
+		{1, 2, 128, []int{1}},
+		{32, 2, 128, []int{32}},
+		{33, 2, 128, []int{16, 17}},
+		{100, 2, 128, []int{25, 25, 25, 25}},
+		{500, 2, 128, []int{125, 125, 125, 125}},
+		{4, 4096, 128, []int{4}},
+		{4, 8192, 128, []int{2, 2}},
+		{4, 30000, 128, []int{1, 1, 1, 1}},
+		{5, 2, 4, []int{1, 1, 1, 2}},
+		{3, 2, 1, []int{1, 1, 1}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			shares := make(chan int, c.tasks)
 			p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
 				shares <- len(batch)
+				deaf(time.Second)
 				return make([]error, len(batch))
 			}}, asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 4, Batch: c.batch}))
 			pass(time.Minute)
 			var batch []queue.New
 			for i := range c.tasks {
-				batch = append(batch, tasks.NewUpload(id(i+1)))
+				payload, err := json.Marshal(strings.Repeat("x", c.bytes-2))
+				if err != nil {
+					t.Fatal(err)
+				}
+				batch = append(batch, queue.New{Kind: tasks.AddContact, Key: uint64(i + 1), Payload: payload, Queue: tasks.QueueDefault})
 			}
 			enqueue(t, p.queue, batch...)
-			pass(time.Second)
+			synctest.Wait()
 			var got []int
 			for len(shares) > 0 {
 				got = append(got, <-shares)
 			}
 			if slices.Sort(got); !slices.Equal(got, c.shares) {
-				t.Errorf("%d tasks for 4 workers with batches of %d became shares of %v, want %v", c.tasks, c.batch, got, c.shares)
+				t.Errorf("%d tasks of %d bytes for 4 workers with batches of %d became shares of %v, want %v", c.tasks, c.bytes, c.batch, got, c.shares)
 			}
+			pass(time.Minute)
 		})
 	}
 }
@@ -153,33 +165,73 @@ func TestAFewTasksAreOneShare(t *testing.T) {
 // they are through.
 func TestSharesBeginOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var start time.Time
-		var shares atomic.Int32
-		var longest atomic.Int64
-		p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
-			for _, task := range batch {
-				if came := start.Add(time.Duration(task.Key) * time.Millisecond); task.Key > 1000 { // by then it knows how long shares take
-					longest.Store(max(longest.Load(), int64(time.Since(came))))
+	for takes, most := range map[time.Duration]time.Duration{60 * time.Millisecond: 12 * time.Millisecond, 12 * time.Millisecond: 3 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			var start time.Time
+			var shares atomic.Int32
+			var longest atomic.Int64
+			p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
+				for _, task := range batch {
+					if came := start.Add(time.Duration(task.Key) * time.Millisecond); task.Key > 1000 { // by then it knows how long shares take
+						longest.Store(max(longest.Load(), int64(time.Since(came))))
+					}
 				}
+				shares.Add(1)
+				deaf(takes)
+				return make([]error, len(batch))
+			}}, asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 6, Batch: 128}))
+			pass(time.Minute)
+			start = time.Now()
+			for i := range 3000 {
+				pass(time.Millisecond)
+				enqueue(t, p.queue, tasks.NewUpload(id(i+1)))
 			}
-			shares.Add(1)
-			deaf(60 * time.Millisecond)
+			pass(time.Second)
+			counts(t, p.queue, queuetest.Counts{})
+			if got := time.Duration(longest.Load()); got > most {
+				t.Errorf("shares take %v: a task waited for %v until it began, want %v at most", takes, got, most)
+			}
+			if n, want := shares.Load(), int32(4*time.Second/takes*6); n > want {
+				t.Errorf("shares take %v: %d shares of 3000 tasks, want %d at most", takes, n, want)
+			}
+		})
+	}
+}
+
+// Claims follow each other at once while most workers are idle, and while more tasks wait than one of them may have.
+func TestNothingIsPacedWithoutNeed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var last atomic.Int64
+		p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
+			last.Store(time.Now().UnixNano())
+			deaf(100 * time.Millisecond)
 			return make([]error, len(batch))
-		}}, asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 6, Batch: 128}))
+		}}, asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 4, Batch: 10}))
 		pass(time.Minute)
-		start = time.Now()
-		for i := range 3000 {
+		next := id(0)
+		some := func(n int) {
+			var batch []queue.New
+			for range n {
+				next++
+				batch = append(batch, tasks.NewUpload(next))
+			}
+			enqueue(t, p.queue, batch...)
+		}
+		some(400) // ten shares for each, one after the other
+		start := time.Now()
+		pass(time.Minute)
+		if took := time.Unix(0, last.Load()).Sub(start); took != 900*time.Millisecond {
+			t.Errorf("the last share of a backlog began after %v, want 900ms", took)
+		}
+		for range 2 {
+			some(1)
+			start = time.Now()
+			synctest.Wait()
+			if at := time.Unix(0, last.Load()); !at.Equal(start) {
+				t.Errorf("a task began %v late, though workers were idle", start.Sub(at))
+			}
 			pass(time.Millisecond)
-			enqueue(t, p.queue, tasks.NewUpload(id(i+1)))
-		}
-		pass(time.Second)
-		counts(t, p.queue, queuetest.Counts{})
-		if most := 12 * time.Millisecond; time.Duration(longest.Load()) > most {
-			t.Errorf("a task waited for %v until it began, want %v at most", time.Duration(longest.Load()), most)
-		}
-		if n := shares.Load(); n > 400 {
-			t.Errorf("%d shares of 3000 tasks, want about one every ten milliseconds", n)
 		}
 	})
 }

@@ -234,10 +234,11 @@ func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Out
 	return Handler{Deliveries: d}.Handle(ctx, tasks)
 }
 
-func (d *Deliveries) newBatch(ctx context.Context) *batch {
+// newBatch returns a batch for tasks that send at most so many messages beside those of maxLook and maxFlight.
+func (d *Deliveries) newBatch(ctx context.Context, more int) *batch {
 	return &batch{
 		Deliveries: d, ctx: ctx, jitter: rand.Float64(), inFlight: make(map[*asked]*sent),
-		results: make(chan answer, maxFlight+maxLook), book: book{unwritten: make(map[*asked]*sent)},
+		results: make(chan answer, maxFlight+maxLook+more), book: book{unwritten: make(map[*asked]*sent)},
 	}
 }
 

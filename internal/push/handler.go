@@ -40,7 +40,11 @@ func (h Handler) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome
 	if h.Deliveries.owing.Load() >= maxOwed { // what is sent could not be recorded either
 		return slices.Repeat([]queue.Outcome{{Err: queue.Later(recordAgain, errOwed)}}, len(tasks))
 	}
-	b := h.Deliveries.newBatch(ctx)
+	marked := 0 // messages of bursts, at most
+	if h.Targeting != nil {
+		marked = len(tasks) * h.Targeting.few()
+	}
+	b := h.Deliveries.newBatch(ctx, marked)
 	defer b.end() //nolint:contextcheck // see settled
 	jobs, pages := make([]*job, len(tasks)), make([]*page, len(tasks))
 	var targeted []*page

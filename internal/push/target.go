@@ -517,8 +517,10 @@ func (g *Targeting) look(ctx context.Context, group []*page, b *batch) (made int
 
 // write writes the receipts of pages, and finds out what keeps the deliveries of bursts waiting: not before, see Targeting.
 func (g *Targeting) write(ctx context.Context, pages []*page, b *batch) error {
+	for _, p := range pages {
+		p.marks = b != nil && p.event.Collapse != "" && !p.more && len(p.sends) <= g.few()
+	}
 	err := g.resume(ctx, pages)
-	g.size(pages, b)
 	if err == nil {
 		err = g.Store.WriteReceipts(ctx, tasksOf(pages), receipts(pages))
 	}
@@ -529,20 +531,6 @@ func (g *Targeting) write(ctx context.Context, pages []*page, b *batch) error {
 		err = g.Store.WriteReceipts(ctx, tasksOf(pages), waiting(pages))
 	}
 	return err
-}
-
-// size finds which pages of a burst send their own, as far as there is room.
-func (g *Targeting) size(pages []*page, b *batch) {
-	if b == nil {
-		return
-	}
-	room := maxFlight - len(b.inFlight)
-	for _, p := range pages {
-		if n := len(p.sends); p.event.Collapse != "" && !p.more && n <= min(g.few(), room) {
-			p.marks = true
-			room -= n
-		}
-	}
 }
 
 // tasksOf returns the tasks of pages.
