@@ -27,9 +27,9 @@ type cursors struct {
 }
 
 // After a look at the front there is none for restFactor times as long as it took,
-// maxRest at most. There is one exception: a claim that finds nothing
-// looks at the front if the last look took no longer than cheapLook. So an empty claim
-// says that nothing waits, unless InnoDB does not purge.
+// maxRest at most. There are two exceptions: a claim that finds nothing
+// looks at the front if the last look took no longer than cheapLook, and one that finds fewer tasks than it
+// wants if it took a tenth of that. So an empty claim says that nothing waits, unless InnoDB does not purge.
 const (
 	restFactor = 9
 	maxRest    = 5 * time.Second
@@ -38,10 +38,11 @@ const (
 
 // cursor is what is known of a queue.
 type cursor struct {
-	from   position  // the last task that was claimed
-	usable bool      // the last look at the front found one priority only, that of from
-	again  time.Time // when the front is to be read again
-	cheap  bool      // it is quickly done
+	from   position      // the last task that was claimed
+	usable bool          // the last look at the front found one priority only, that of from
+	again  time.Time     // when the front is to be read again
+	took   time.Duration // the last look at the front
+	full   bool          // the last claim found all that it wanted: there may be more
 }
 
 // position is a place in a queue.
@@ -59,29 +60,35 @@ func (c *cursors) begin(queue string) (from position, front bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	is := c.of[queue]
-	return is.from, !is.usable || !c.now().Before(is.again)
+	return is.from, !is.usable || !c.now().Before(is.again) || !is.full && is.took <= c.cheapLook/10
 }
 
-// found notes the first and the last task that a claim found, if any, whether it looked at the front, and how long it took.
-func (c *cursors) found(queue string, first, last position, front bool, took time.Duration) {
+// found notes the first and the last task that a claim found, if any, whether that was all that it wanted,
+// whether it looked at the front, and how long it took.
+func (c *cursors) found(queue string, first, last position, full, front bool, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	is := c.of[queue]
+	is.full = full
 	if last.id != 0 {
 		is.from = last
 	}
 	if front {
-		is.again, is.cheap = c.now().Add(min(restFactor*took, maxRest)), took <= c.cheapLook
+		is.again, is.took = c.now().Add(min(restFactor*took, maxRest)), took
 		is.usable = is.from.id != 0 && (first.id == 0 || first.priority == is.from.priority)
 	}
 	c.of[queue] = is
 }
 
-// cheap reports whether a look at the front is quickly done.
-func (c *cursors) cheap(queue string) bool {
+// cheap reports whether a look at the front is quickly done, by a claim that found some tasks, or none.
+func (c *cursors) cheap(queue string, some bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.of[queue].cheap
+	limit := c.cheapLook
+	if some {
+		limit /= 10
+	}
+	return c.of[queue].took <= limit
 }
 
 // forget makes the next claims look at the front, because a task came to be

@@ -160,12 +160,12 @@ func (c *claiming) look(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.cursors.found(c.queue, c.first, c.last, front, time.Since(began))
+		c.cursors.found(c.queue, c.first, c.last, len(c.run) >= c.most, front, time.Since(began))
 		switch {
 		case c.enough || len(c.run) >= c.most || c.dropped+len(c.expired)+c.parked+len(c.later) >= claimAside:
 			return nil
 		case full: // there is more behind what was put aside
-		case front || len(c.run) > 0 || !c.cursors.cheap(c.queue):
+		case front || !c.cursors.cheap(c.queue, len(c.run) > 0):
 			return nil
 		default:
 			front = true
