@@ -58,6 +58,7 @@ type fetcher struct {
 	Workers
 	notified <-chan struct{}
 	paused   atomic.Bool // true until the first sweep
+	next     time.Time   // when to claim again, at the earliest
 
 	mu      sync.Mutex
 	workers []*worker
@@ -103,9 +104,7 @@ func (f *fetcher) fetch() {
 	var failed int
 	var notified bool // since the last claim that succeeded
 	var again []time.Duration
-	var next time.Time // when to claim, at the earliest
 	for {
-		_ = retry.Sleep(ctx, time.Until(next))
 		idle := f.awaitIdle(ctx)
 		if len(idle) == 0 { // the stop
 			break
@@ -120,8 +119,7 @@ func (f *fetcher) fetch() {
 			// After failed claims it asks for half as many tasks each time: with rows of many
 			// megabytes, that a producer wrote, a large claim can outlast its lease. The next one
 			// after a success is twice as large, and not at once as large as those that failed.
-			began, most := time.Now(), max(1, min(f.Batch*len(idle), max(f.Batch, maxClaim))>>failed)
-			list, err := f.claim(ctx, most, idle)
+			list, err := f.claim(ctx, max(1, min(f.Batch*len(idle), max(f.Batch, maxClaim))>>failed), idle)
 			if err != nil {
 				failed++
 				_ = retry.Sleep(ctx, retry.Backoff(failed+1, firstClaimPause, maxClaimPause))
@@ -129,9 +127,6 @@ func (f *fetcher) fetch() {
 			}
 			failed = max(0, min(failed, 9)-1)
 			found = len(list) > 0
-			if found && len(list) < most && 2*len(idle) <= len(f.workers) {
-				next = began.Add(f.gap())
-			}
 		}
 		if found {
 			notified, again = false, nil
@@ -168,9 +163,10 @@ func (f *fetcher) gap() time.Duration {
 	return min(f.took/time.Duration(len(f.workers)), maxGap)
 }
 
-// awaitIdle returns the workers that are idle, at least one; none when ctx ends.
+// awaitIdle waits until the next claim may be, and returns the workers that are idle then, at least one; none when ctx ends.
 // Only the fetcher gives work, so they stay idle until it does.
 func (f *fetcher) awaitIdle(ctx context.Context) (idle []*worker) {
+	_ = retry.Sleep(ctx, time.Until(f.next))
 	for ctx.Err() == nil {
 		f.mu.Lock()
 		for _, w := range f.workers {
@@ -207,6 +203,9 @@ func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, err
 	if len(list) > 0 {
 		c.held, c.until = list, c.at.Add(f.Lease)
 		c.ctx, c.end = context.WithCancelCause(f.works)
+		if len(list) < n && 2*len(idle) <= len(f.workers) {
+			f.next = c.at.Add(f.gap())
+		}
 		f.divide(c, idle) //nolint:contextcheck // a claim ends with the works, not with the fetching
 	}
 	return list, nil

@@ -153,7 +153,8 @@ func TestAFewTasksAreOneShare(t *testing.T) {
 			for len(shares) > 0 {
 				got = append(got, <-shares)
 			}
-			if slices.Sort(got); !slices.Equal(got, c.shares) {
+			slices.Sort(got)
+			if !slices.Equal(got, c.shares) {
 				t.Errorf("%d tasks of %d bytes for 4 workers with batches of %d became shares of %v, want %v", c.tasks, c.bytes, c.batch, got, c.shares)
 			}
 			pass(time.Minute)
