@@ -64,8 +64,8 @@
 //
 // Each queue has a fetcher and a fixed number of workers. The fetcher claims a
 // batch when a worker is idle, and divides it among the idle ones, but gives a few small tasks
-// (see [Workers].Batch) to one of them. While half of the workers or more are busy, it claims at even
-// distances, 10 ms at most, so that a worker is idle whenever a task comes. Tasks with the
+// (see [Workers].Batch) to one of them. Then, while half of the workers or more are busy, claims that are not full
+// follow each other at a distance, 10 ms at most, so that the workers do not all begin at once. Tasks with the
 // ordering key (see [Kind]) of some that are not finished go to the worker that has
 // these. So within a process the tasks of a queue that share an ordering key run one
 // at a time and in the order of their claims. Different processes, and two queues,

@@ -27,12 +27,9 @@ const (
 const (
 	// maxClaim bounds a claim for several workers.
 	maxClaim = 1024
-	// fewTasks is how many tasks go to one worker before another one gets any, at most, and a quarter of a batch; fewBytes is
-	// how long their arguments are then: in a batch they cost hardly more than one task does.
-	fewTasks = 32
-	fewBytes = 16 << 10
-	// maxGap bounds the time between claims that are not full: see gap.
-	maxGap = 10 * time.Millisecond
+	fewTasks = 32                    // see gather
+	fewBytes = 16 << 10              // likewise
+	maxGap   = 10 * time.Millisecond // see gap
 )
 
 // lookAgain is after how long a fetcher claims again, and again, when a claim
@@ -58,7 +55,7 @@ type fetcher struct {
 	Workers
 	notified <-chan struct{}
 	paused   atomic.Bool // true until the first sweep
-	next     time.Time   // when to claim again, at the earliest
+	next     time.Time   // when to claim again, at the earliest; the fetcher's goroutine only
 
 	mu      sync.Mutex
 	workers []*worker
@@ -154,9 +151,10 @@ func (f *fetcher) fetch() {
 	}
 }
 
-// gap is the time between claims that are not full, while no more than half of the workers are idle. So the shares begin one after
-// the other, evenly, and a worker is nearly always idle when a task comes, as long as shares take no longer than maxGap times the
-// workers. Without it all of them began within a moment, with a few tasks each, and what came next waited until they ended.
+// gap is the time between claims that are not full and are gathered, while half of the workers or more are busy: that of a share
+// divided by the workers, maxGap at most. So shares that take no longer than maxGap times the workers begin one after the other,
+// evenly, and a worker is nearly always idle when a task comes. Without it all of them began within a moment, with a few tasks
+// each, and what came next waited until they ended.
 func (f *fetcher) gap() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,7 +185,7 @@ func (f *fetcher) awaitIdle(ctx context.Context) (idle []*worker) {
 }
 
 // claim claims up to n tasks, and gives each to the worker that has others of its ordering key, or
-// else to an idle one: to as few of these as fewTasks says. What nothing is free for is handed back; and what may have been claimed though that
+// else to an idle one, see gather. What nothing is free for is handed back; and what may have been claimed though that
 // failed, as soon as the database answers: nothing works on it, and until its
 // lease ends no other process would.
 func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, error) {
@@ -203,23 +201,33 @@ func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, err
 	if len(list) > 0 {
 		c.held, c.until = list, c.at.Add(f.Lease)
 		c.ctx, c.end = context.WithCancelCause(f.works)
-		if len(list) < n && 2*len(idle) <= len(f.workers) {
+		some, gathered := f.gather(list, idle)
+		if gathered && len(list) < n && 2*len(idle) <= len(f.workers) {
 			f.next = c.at.Add(f.gap())
 		}
-		f.divide(c, idle) //nolint:contextcheck // a claim ends with the works, not with the fetching
+		f.divide(c, some) //nolint:contextcheck // a claim ends with the works, not with the fetching
 	}
 	return list, nil
 }
 
-// divide gives out what was claimed.
-func (f *fetcher) divide(c *claim, idle []*worker) {
+// gather returns the idle workers to which a claim goes: so many that each has fewTasks on average, or a quarter of a batch if that
+// is less, and fewBytes of arguments, as these cost hardly more than one task does. It is all of them where a batch is too
+// small for that, or a task has an ordering key: a worker that had many keys would keep all that comes of these meanwhile.
+func (f *fetcher) gather(list []Task, idle []*worker) (some []*worker, gathered bool) {
+	few := min(f.Batch/4, fewTasks)
 	size := 0
-	for _, t := range c.held {
+	for _, t := range list {
+		if _, ordered := f.kinds.orderingKeyOf(t); ordered || few < 2 {
+			return idle, false
+		}
 		size += len(t.Payload)
 	}
-	few := min(max(1, f.Batch/4), fewTasks)
-	wanted := max((len(c.held)+few-1)/few, (size+fewBytes-1)/fewBytes)
-	idle = idle[:min(len(idle), wanted)]
+	wanted := max((len(list)+few-1)/few, (size+fewBytes-1)/fewBytes)
+	return idle[:min(len(idle), wanted)], true
+}
+
+// divide gives out what was claimed.
+func (f *fetcher) divide(c *claim, idle []*worker) {
 	shares := make(map[*worker][]Task)
 	rest := make(map[*owner][]Task)
 	f.mu.Lock()

@@ -11,13 +11,13 @@ import (
 // InnoDB keeps the index entries of claimed tasks until it purges them, which may
 // take long: while a backup holds a snapshot open, it does not purge at all. A
 // claim that begins at the front of the queue steps over all of them, and over the
-// rows that other claims have locked. So looks at the front take a tenth of the time at
+// rows that other claims have locked. So looks that are not quick take a tenth of the time at
 // most, and the cost of a claim does not grow with what is not purged.
 //
 // The claims in between miss the tasks before the cursor: one of another priority, one
 // that another process puts back, one whose transaction took its id early and committed
 // late, one that was locked when a claim passed. They wait for the next look at the
-// front, as a rule some milliseconds, and younger tasks overtake them. When this process
+// front, nine times as long as the last one took and 5 s at most, and younger tasks overtake them. When this process
 // causes it, [cursors.forget] makes the next claim look.
 type cursors struct {
 	mu        sync.Mutex

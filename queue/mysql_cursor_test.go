@@ -53,5 +53,6 @@ func TestAClaimBeginsAtTheCursor(t *testing.T) {
 		if some, none := c.cheap("q", true), c.cheap("q", false); some != want[0] || none != want[1] {
 			t.Errorf("a look of %v is cheap: %v, of a claim that found nothing %v, want %v", took, some, none, want)
 		}
+		at(position{0, 11}, want[0])
 	}
 }

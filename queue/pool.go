@@ -40,9 +40,9 @@ type Store interface {
 type Workers struct {
 	Queue string
 	Count int // goroutines; none: the queue is left to other processes
-	// Batch is how many tasks a handler gets at once, at most; 0: one. A few small ones go to one worker, though others are
-	// idle: up to a quarter of a batch, and 32, and 16 KiB of arguments. So have more than one only where a batch
-	// costs hardly more than a task: a handler that takes one after the other is as slow as all of them.
+	// Batch is how many tasks are claimed at once for each idle worker, at most; 0: one. A few small ones without ordering keys
+	// go to one worker, though others are idle: a quarter of a batch, or 32, of 16 KiB of arguments. So let it be 8 or more only where a
+	// batch costs hardly more than a task, and not if the handler takes one after the other.
 	Batch int
 	// Lease is how long a claim of this queue lasts; 0: as the pool's.
 	Lease time.Duration

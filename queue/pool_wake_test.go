@@ -113,23 +113,33 @@ func TestAFullClaimWakesAColleague(t *testing.T) {
 	})
 }
 
+// fanOuts returns small tasks without an ordering key, the first of which is for a member.
+func fanOuts(first, n int) (batch []queue.New) {
+	for i := range n {
+		batch = append(batch, queue.New{Kind: tasks.FanOut, Key: uint64(first + i), Queue: tasks.QueueDefault})
+	}
+	return batch
+}
+
 // A few small tasks go to one worker, and more, or larger ones, to as many as there is work for.
 func TestAFewTasksAreOneShare(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
+		kind                string
 		tasks, bytes, batch int
 		shares              []int
 	}{
-		{1, 2, 128, []int{1}},
-		{32, 2, 128, []int{32}},
-		{33, 2, 128, []int{16, 17}},
-		{100, 2, 128, []int{25, 25, 25, 25}},
-		{500, 2, 128, []int{125, 125, 125, 125}},
-		{4, 4096, 128, []int{4}},
-		{4, 8192, 128, []int{2, 2}},
-		{4, 30000, 128, []int{1, 1, 1, 1}},
-		{5, 2, 4, []int{1, 1, 1, 2}},
-		{3, 2, 1, []int{1, 1, 1}},
+		{tasks.FanOut, 1, 2, 128, []int{1}},
+		{tasks.FanOut, 32, 2, 128, []int{32}},
+		{tasks.FanOut, 33, 2, 128, []int{16, 17}},
+		{tasks.FanOut, 100, 2, 128, []int{25, 25, 25, 25}},
+		{tasks.FanOut, 500, 2, 128, []int{125, 125, 125, 125}},
+		{tasks.FanOut, 4, 4096, 128, []int{4}},
+		{tasks.FanOut, 4, 8192, 128, []int{2, 2}},
+		{tasks.FanOut, 4, 30000, 128, []int{1, 1, 1, 1}},
+		{tasks.FanOut, 5, 2, 4, []int{1, 1, 1, 2}},
+		{tasks.FanOut, 3, 2, 1, []int{1, 1, 1}},
+		{tasks.AddContact, 32, 2, 128, []int{8, 8, 8, 8}}, // they have ordering keys
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			shares := make(chan int, c.tasks)
@@ -145,7 +155,7 @@ func TestAFewTasksAreOneShare(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				batch = append(batch, queue.New{Kind: tasks.AddContact, Key: uint64(i + 1), Payload: payload, Queue: tasks.QueueDefault})
+				batch = append(batch, queue.New{Kind: c.kind, Key: uint64(i + 1), Payload: payload, Queue: tasks.QueueDefault})
 			}
 			enqueue(t, p.queue, batch...)
 			synctest.Wait()
@@ -155,7 +165,7 @@ func TestAFewTasksAreOneShare(t *testing.T) {
 			}
 			slices.Sort(got)
 			if !slices.Equal(got, c.shares) {
-				t.Errorf("%d tasks of %d bytes for 4 workers with batches of %d became shares of %v, want %v", c.tasks, c.bytes, c.batch, got, c.shares)
+				t.Errorf("%d tasks %s of %d bytes for 4 workers with batches of %d became shares of %v, want %v", c.tasks, c.kind, c.bytes, c.batch, got, c.shares)
 			}
 			pass(time.Minute)
 		})
@@ -170,11 +180,11 @@ func TestSharesBeginOneAfterTheOther(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var start time.Time
 			var shares atomic.Int32
-			var longest atomic.Int64
+			waits := make(chan time.Duration, 3000)
 			p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
 				for _, task := range batch {
 					if came := start.Add(time.Duration(task.Key) * time.Millisecond); task.Key > 1000 { // by then it knows how long shares take
-						longest.Store(max(longest.Load(), int64(time.Since(came))))
+						waits <- time.Since(came)
 					}
 				}
 				shares.Add(1)
@@ -185,12 +195,14 @@ func TestSharesBeginOneAfterTheOther(t *testing.T) {
 			start = time.Now()
 			for i := range 3000 {
 				pass(time.Millisecond)
-				enqueue(t, p.queue, tasks.NewUpload(id(i+1)))
+				enqueue(t, p.queue, fanOuts(i+1, 1)...)
 			}
 			pass(time.Second)
 			counts(t, p.queue, queuetest.Counts{})
-			if got := time.Duration(longest.Load()); got > most {
-				t.Errorf("shares take %v: a task waited for %v until it began, want %v at most", takes, got, most)
+			for len(waits) > 0 {
+				if got := <-waits; got > most {
+					t.Fatalf("shares take %v: a task waited for %v until it began, want %v at most", takes, got, most)
+				}
 			}
 			if n, want := shares.Load(), int32(4*time.Second/takes*6); n > want {
 				t.Errorf("shares take %v: %d shares of 3000 tasks, want %d at most", takes, n, want)
@@ -199,42 +211,39 @@ func TestSharesBeginOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// Claims follow each other at once while most workers are idle, and while more tasks wait than one of them may have.
+// Claims follow each other at once while most workers are idle, while more tasks wait than one of them may have, and where
+// batches are too small to gather anything.
 func TestNothingIsPacedWithoutNeed(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var last atomic.Int64
-		p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
-			last.Store(time.Now().UnixNano())
-			deaf(100 * time.Millisecond)
-			return make([]error, len(batch))
-		}}, asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 4, Batch: 10}))
-		pass(time.Minute)
-		next := id(0)
-		some := func(n int) {
-			var batch []queue.New
-			for range n {
-				next++
-				batch = append(batch, tasks.NewUpload(next))
+	for batch, busy := range map[int]int{10: 1, 1: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			begun := make(chan time.Time, 1000)
+			p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
+				begun <- time.Now()
+				deaf(100 * time.Millisecond)
+				return make([]error, len(batch))
+			}}, asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 4, Batch: batch}))
+			pass(time.Minute)
+			start := time.Now()
+			enqueue(t, p.queue, fanOuts(1, 40*batch)...) // ten shares for each, one after the other
+			pass(time.Minute)
+			var last time.Time
+			for len(begun) > 0 {
+				last = <-begun
 			}
-			enqueue(t, p.queue, batch...)
-		}
-		some(400) // ten shares for each, one after the other
-		start := time.Now()
-		pass(time.Minute)
-		if took := time.Unix(0, last.Load()).Sub(start); took != 900*time.Millisecond {
-			t.Errorf("the last share of a backlog began after %v, want 900ms", took)
-		}
-		for range 2 {
-			some(1)
-			start = time.Now()
-			synctest.Wait()
-			if at := time.Unix(0, last.Load()); !at.Equal(start) {
-				t.Errorf("a task began %v late, though workers were idle", start.Sub(at))
+			if took := last.Sub(start); took != 900*time.Millisecond {
+				t.Errorf("batches of %d: the last share of a backlog began after %v, want 900ms", batch, took)
 			}
-			pass(time.Millisecond)
-		}
-	})
+			for i := range busy + 1 {
+				pass(time.Millisecond)
+				enqueue(t, p.queue, fanOuts(1000+i, 1)...)
+				synctest.Wait()
+				if len(begun) != i+1 {
+					t.Fatalf("batches of %d: a task waits, though %d of 4 workers are busy", batch, i)
+				}
+			}
+		})
+	}
 }
 
 // What comes while all who could come are busy is begun when the first of them is

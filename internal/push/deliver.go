@@ -52,7 +52,7 @@ const (
 
 const (
 	// maxLook is how many candidates are looked at, and then sent to, at once, and maxFlight how many of a
-	// batch may be in flight when more are looked at.
+	// batch may be in flight when more are looked at; messages of small bursts, 15 a task, come on top of that.
 	maxLook   = 1000
 	maxFlight = 1000
 	// maxBurst is how many events of a burst are looked at and counted: the newest. Older ones
@@ -234,7 +234,7 @@ func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Out
 	return Handler{Deliveries: d}.Handle(ctx, tasks)
 }
 
-// newBatch returns a batch for tasks that send at most so many messages beside those of maxLook and maxFlight.
+// newBatch returns a batch. Its results have room for all that is sent, so that no sender waits: more is what comes on top of maxLook and maxFlight.
 func (d *Deliveries) newBatch(ctx context.Context, more int) *batch {
 	return &batch{
 		Deliveries: d, ctx: ctx, jitter: rand.Float64(), inFlight: make(map[*asked]*sent),

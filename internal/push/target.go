@@ -94,7 +94,8 @@ type Followers interface {
 //
 // An event of a burst goes to most devices as any other does, by tasks for many of them: at once, and alone. Only the
 // devices for which it has to wait, or for which others of the burst wait, have a pending receipt each, and a task
-// for all that is pending of the burst. There may be several of these tasks: see [Deliveries].
+// for all that is pending of the burst; what a page of few devices sends itself has one, too, see [Handler]. There may be several of these
+// tasks: see [Deliveries].
 //
 // Two deliveries of one burst should not be sent to a device at the same time, in two
 // processes: it would count both by itself, and show which came last. So a page first writes
@@ -676,7 +677,7 @@ func (g *Targeting) resume(ctx context.Context, pages []*page) error {
 }
 
 // few is how many devices a page of PageSize of a burst has at most, 15 of 1,000, when it marks each of them by a pending
-// receipt. More of them have a run together. Who reads the runs of a burst reads those for other members, too: with one
+// receipt, if no page follows. Others have a run together. Who reads the runs of a burst reads those for other members, too: with one
 // for each event to one member, and one collapse key for many members, these would be all
 // notifications of a minute.
 func (g *Targeting) few() int { return g.PageSize / 64 }

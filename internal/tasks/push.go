@@ -30,8 +30,7 @@ func handlerOfPush(w work) queue.Handler {
 }
 
 var (
-	// While a worker waits for the push service, the others look and record. Together, they
-	// have fewer messages in flight than one connection to APNs carries.
+	// While a worker waits for the push service, the others look and record.
 	pushWorkers = queue.Workers{Queue: push.QueuePush, Count: 6, Batch: 128, Lease: pushLease}
 	// The home of the kinds is push. A worker waits for the answers to its share,
 	// as long as the push service takes: an urgent event then finds another one idle.
