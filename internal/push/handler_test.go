@@ -38,7 +38,7 @@ func someDevices(t *testing.T, db *sql.DB, n int) {
 	for id := 2; id < 2+n; id++ {
 		exec(t, db, fmt.Sprintf("INSERT INTO users (id, username) VALUES (%d, 'u%d')", id, id))
 		exec(t, db, fmt.Sprintf("INSERT INTO contacts (user_id, contact_id) VALUES (%d, 1)", id))
-		exec(t, db, fmt.Sprintf("INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) VALUES (%d, %d, 'fcm', REPEAT(CHAR(%d), 32), '{}', 5)", 10*id, id, id))
+		exec(t, db, fmt.Sprintf("INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) VALUES (%d, %d, 'fcm', UNHEX(SHA2(%d, 256)), '{}', 5)", 10*id, id, id))
 	}
 }
 
@@ -98,6 +98,43 @@ func TestASmallEventIsSentByItsTask(t *testing.T) {
 			}
 			if got := receiptsOf(t, db, "e"); !slices.Equal(got, want) {
 				t.Errorf("the receipts are %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// An event for more devices than that is left to deliver tasks.
+func TestHowManyDevicesAreFew(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		fields string
+		few    int
+	}{"alone": {"", 256}, "a burst": {`,"collapse":"c"`, 15}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := openDB(t)
+			someDevices(t, db, test.few+1)
+			for more := range 2 {
+				var to []string
+				for i := range test.few + more {
+					to = append(to, fmt.Sprintf(`"%d"`, 2+i))
+				}
+				sender := &recorder{}
+				event := fmt.Sprintf(`{"id":"e%d","type":"fave","recipients":[%s]%s}`, more, strings.Join(to, ","), test.fields)
+				o := newHandler(t, db, sender, time.Minute).Handle(t.Context(), []queue.Task{newTask(uint64(7+more), 1, event)})[0]
+				must(t, o.Err)
+				left := 0
+				for _, n := range o.Next {
+					var d push.Delivery
+					must(t, json.Unmarshal(n.Payload, &d))
+					left += len(d.To)
+				}
+				sent, wantLeft := len(sender.sent), more*(test.few+more)
+				if sent+left != test.few+more || left != wantLeft {
+					t.Errorf("of %d devices %d are sent to at once, and %d left to tasks, want %d", test.few+more, sent, left, wantLeft)
+				}
+				exec(t, db, "UPDATE push_receipts SET at = 1")
+				exec(t, db, "UPDATE push_runs SET at = 1")
 			}
 		})
 	}
