@@ -103,6 +103,7 @@ func TestKeysOfPush(t *testing.T) {
 		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]]}`), key(push.DeliverKey, 3, `{"event":6,"to":[[7,3]]}`), false},
 		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]],"burst":"ab"}`), key(push.DeliverKey, 3, `{"event":6,"to":[[7,3]],"burst":"ab"}`), true},
 		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]],"burst":"ab"}`), key(push.DeliverKey, 4, `{"event":6,"to":[[7,4]],"burst":"ab"}`), false},
+		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]],"burst":"ab"}`), key(push.DeliverKey, 3, `{"event":6,"to":[[8,3]],"burst":"ab"}`), false}, // it went over to another member
 	} {
 		if (test.a == test.b) != test.equal {
 			t.Errorf("%q and %q", test.a, test.b)
