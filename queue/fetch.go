@@ -212,7 +212,7 @@ func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, err
 
 // gather returns the idle workers to which a claim goes: so many that each has fewTasks on average, or a quarter of a batch if that
 // is less, and fewBytes of arguments, as these cost hardly more than one task does. It is all of them where a batch is too
-// small for that, or a task has an ordering key: a worker that had many keys would keep all that comes of these meanwhile.
+// small for that, or a task has an ordering key: later tasks of that key wait for the same worker, which must not have many keys.
 func (f *fetcher) gather(list []Task, idle []*worker) (some []*worker, gathered bool) {
 	few := min(f.Batch/4, fewTasks)
 	size := 0

@@ -38,19 +38,31 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 	}
 	what := fmt.Sprintf("enqueue %d tasks", len(batch))
 	var done *enqueuing
-	if slices.ContainsFunc(batch, func(n New) bool { return n.DedupeKey != "" }) || !isOneStatement(batch) {
+	if isOneInsert(batch) {
+		done, err = q.insertAlone(ctx, what, batch)
+	} else {
 		err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) (err error) {
 			done, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
 			return err
 		})
-	} else {
-		done, err = q.insertAlone(ctx, what, batch)
 	}
 	if err != nil {
 		return nil, err
 	}
 	q.committed(batch, done)
 	return done.ids, nil
+}
+
+// isOneInsert reports whether one INSERT enqueues a batch: that of tasks without dedupe keys.
+func isOneInsert(batch []New) bool {
+	bytes := 0
+	for _, n := range batch {
+		if n.DedupeKey != "" {
+			return false
+		}
+		bytes += len(n.Payload)
+	}
+	return len(batch) <= enqueueSize && bytes <= enqueueBytes
 }
 
 // insertAlone enqueues tasks without dedupe keys by one INSERT, which is a transaction of its own.
@@ -168,14 +180,15 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 	for _, key := range slices.Sorted(maps.Keys(e.byKey)) {
 		keyed = append(keyed, e.byKey[key])
 	}
-	for some := range byStatement(keyed, payloadSize) {
+	size := func(n New) int { return len(n.Payload) }
+	for some := range byStatement(keyed, size) {
 		if err := e.write(ctx, some); err != nil {
 			return nil, err
 		}
 	}
 	e.absorbed = len(e.inserted) < len(keyed)
 	e.blind = blind || len(others) > 1
-	for some := range byStatement(others, payloadSize) {
+	for some := range byStatement(others, size) {
 		if err := e.insert(ctx, some); err != nil {
 			return nil, err
 		}
@@ -184,17 +197,6 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 		e.ids = append(e.ids, e.idOf[n.DedupeKey])
 	}
 	return e, nil
-}
-
-func payloadSize(n New) int { return len(n.Payload) }
-
-// isOneStatement reports whether one statement may have all of a batch.
-func isOneStatement(batch []New) bool {
-	statements := 0
-	for range byStatement(batch, payloadSize) {
-		statements++
-	}
-	return statements == 1
 }
 
 // byStatement divides a list by what one statement may have.
