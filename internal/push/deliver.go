@@ -155,9 +155,9 @@ type Deliveries struct {
 	lines    *outage.Lines
 
 	mu       sync.Mutex
-	reserved map[deliveryKey]bool // what is being sent, or was, and has no receipt yet
-	standing map[uint64][]uint64  // by silent device, the newest events, ascending
-	unlikely sync.Mutex           // held by the batch that waits for messages that are unlikely to be answered soon
+	reserved map[deliveryKey]uint64 // what is being sent, or was, and has no receipt yet: by which task
+	standing map[uint64][]uint64    // by silent device, the newest events, ascending
+	unlikely sync.Mutex             // held by the batch that waits for messages that are unlikely to be answered soon
 
 	detached sync.WaitGroup  // batches with messages that go on, or with receipts to be written
 	owing    atomic.Int64    // receipts that could not be written in time
@@ -175,7 +175,7 @@ func NewDeliveries(o DeliveryOptions) *Deliveries {
 	if o.Patience == 0 {
 		o.Patience = DefaultPatience
 	}
-	d := &Deliveries{DeliveryOptions: o, breakers: newBreakers(o.ByMembers), reserved: make(map[deliveryKey]bool), lines: outage.NewLines(o.Log), standing: make(map[uint64][]uint64)}
+	d := &Deliveries{DeliveryOptions: o, breakers: newBreakers(o.ByMembers), reserved: make(map[deliveryKey]uint64), lines: outage.NewLines(o.Log), standing: make(map[uint64][]uint64)}
 	d.ending, d.giveUp = context.WithCancel(context.Background()) //nolint:gosec // G118: Wait calls it
 	return d
 }
@@ -322,7 +322,7 @@ func (b *batch) reserve(j *job) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, one := range j.all {
-		if !b.reserved[one.key] {
+		if _, isReserved := b.reserved[one.key]; !isReserved {
 			continue
 		}
 		postponed.WithLabelValues(sameInFlight).Inc()
@@ -334,7 +334,7 @@ func (b *batch) reserve(j *job) bool {
 	}
 	for _, one := range j.all {
 		if one.again == nil {
-			b.reserved[one.key] = true
+			b.reserved[one.key] = one.task.ID
 			b.held = append(b.held, one)
 		}
 	}

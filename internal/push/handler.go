@@ -26,7 +26,8 @@ import (
 // its own event, and its look finds what was accepted, by the receipt of the device or by the run of the task. What
 // the batch stopped waiting for has a pending receipt, and gets a delivery also if the event has expired by then, or the device is
 // gone. Of an event that this attempt has stored, soon after its claim, nothing was sent before: neither runs nor pending receipts are
-// looked for. A device that was removed and registered again between two attempts has another id, and so no receipt: it is sent the
+// looked for. In a process that still sends what such an attempt has left, it waits: a look that began before the receipt of that,
+// and a message that left after it, would be a double. A device that was removed and registered again between two attempts has another id, and so no receipt: it is sent the
 // event again.
 type Handler struct {
 	Targeting  *Targeting
@@ -94,6 +95,28 @@ func (p *page) now() (now, wait []send) {
 		}
 	}
 	return now, wait
+}
+
+// free returns the pages of whose tasks this process sends nothing. The others wait: an attempt that has lost its lease sends some of
+// theirs. What that sends has a receipt before it is not reserved any more, so the look, which comes after this, finds it.
+func (b *batch) free(pages []*page) []*page {
+	if !slices.ContainsFunc(pages, func(p *page) bool { return !p.isNew }) {
+		return pages
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sending := make(map[uint64]bool)
+	for _, task := range b.reserved {
+		sending[task] = true
+	}
+	return slices.DeleteFunc(pages, func(p *page) bool {
+		if !sending[p.task.ID] {
+			return false
+		}
+		postponed.WithLabelValues(sameInFlight).Inc()
+		p.outcome.Err = queue.Later(inFlightPause, errInFlight)
+		return true
+	})
 }
 
 // maySend reports whether a page sends these itself.

@@ -101,8 +101,8 @@ type Followers interface {
 // processes: it would count both by itself, and show which came last. So a page first writes
 // one row that says to which devices it is about to send (a pending run, see run), and reads those
 // of others afterwards: of two pages, one at least sees the other. Then the delivery of the later event
-// waits until that of the earlier one is over. That of the earlier one waits briefly, since its
-// page may not have seen the other. Deliveries of urgent events wait for less; those of a
+// waits until that of the earlier one is over. That of the earlier one waits briefly, from when it sees the other, since the other's
+// page may not have seen it. Deliveries of urgent events wait for less; those of a
 // burst that has lasted for longer than burstPause do not. Whatever comes late nevertheless finds, by its last look, what
 // was accepted meanwhile, and counts it (see [Deliveries]).
 //
@@ -173,6 +173,7 @@ type page struct {
 	sends   []send
 	marks   bool // of a burst and few: what may be sent now is marked before, as by a task for the burst
 	skips   []Receipt
+	doubled []Recipient // that have accepted it, or refused it
 	// deviceless counts followers without a device: there are no receipts of them.
 	deviceless int
 	outcome    queue.Outcome
@@ -207,9 +208,14 @@ func (g *Targeting) Handle(ctx context.Context, tasks []queue.Task) []queue.Outc
 
 // handle targets pages. What b sends at once of them, if it is not nil, has no deliver tasks.
 func (g *Targeting) handle(ctx context.Context, all []*page, b *batch) {
-	if len(all) > 0 {
-		g.target(ctx, g.begin(ctx, all), b)
+	if len(all) == 0 {
+		return
 	}
+	pages := g.begin(ctx, all)
+	if b != nil {
+		pages = b.free(pages)
+	}
+	g.target(ctx, pages, b)
 }
 
 // begin finds out which events the tasks are about, and returns the pages that there are to do.
@@ -589,8 +595,8 @@ func (p *page) decide(of map[Candidate][]Facts, limit int, mustShow map[Platform
 			switch d := Decide(p.event, f, mustShow); d.Skip {
 			case "":
 				p.sends = append(p.sends, send{Facts: f, notBefore: d.NotBefore})
-			case Doubled: // its receipt says that it was accepted, and stays
-				skipped.WithLabelValues(atTargeting, string(Doubled)).Inc()
+			case Doubled:
+				p.doubled = append(p.doubled, Recipient{f.Device.Member, f.Device.ID})
 			default:
 				p.skip(id, f.Device.ID, d.Skip)
 			}
@@ -667,6 +673,8 @@ func (g *Targeting) resume(ctx context.Context, pages []*page) error {
 			switch {
 			case i >= 0:
 				p.sends[i].byBurst, p.sends[i].isKept = isBurst, isBurst
+			case slices.Contains(p.doubled, to): // a run says so, for which its delivery would not look
+				p.skips = append(p.skips, Receipt{Event: r.Event, Member: r.Member, Device: r.Device, State: StateAccepted, Reason: string(Doubled)})
 			case slices.ContainsFunc(p.skips, func(s Receipt) bool { return to == Recipient{s.Member, s.Device} }):
 			default:
 				p.sends = append(p.sends, send{Facts: Facts{Device: Device{ID: r.Device, Member: r.Member}, Now: p.task.Claimed}, byBurst: isBurst, isKept: true})
@@ -733,20 +741,25 @@ func (g *Targeting) waits(ctx context.Context, pages []*page) error {
 	return nil
 }
 
-// until is when others of the burst are over, for an event that is urgent, or is not; zero: there are none.
-func (l LastSent) until(urgent bool) (until time.Time) {
-	type end struct {
-		at    time.Time
-		pause time.Duration
-	}
-	ends := []end{{l.Accepted, burstPause}, {l.Earlier, burstPause}, {l.Pending, rivalPause}}
-	if urgent {
-		ends = []end{{l.Sending, urgentPause}}
-	}
-	for _, end := range ends {
-		if !end.at.IsZero() && end.at.Add(end.pause).After(until) {
-			until = end.at.Add(end.pause)
+// until is when others of the burst are over, for an event that is urgent, or is not, at a time; zero: there are none. A page whose run is
+// pending, and after which nothing was accepted, may be under way however old that is: its process may have died. So the event waits for a pause
+// from now on. Meanwhile that is sent, or its task begins again, finds that this event waits, and is left to the burst.
+func (l LastSent) until(urgent bool, now time.Time) (until time.Time) {
+	later := func(from time.Time, pause time.Duration) {
+		if end := from.Add(pause); !from.IsZero() && end.After(until) {
+			until = end
 		}
+	}
+	pause := rivalPause
+	if urgent {
+		pause = urgentPause
+	} else {
+		later(l.Accepted, burstPause)
+		later(l.Earlier, burstPause)
+		later(l.Pending, rivalPause)
+	}
+	if !l.Sending.Before(l.Accepted) && !l.Sending.IsZero() {
+		later(now, pause)
 	}
 	return until
 }
@@ -779,7 +792,7 @@ func (p *page) deliveries() {
 // expires by then.
 func (p *page) start(s send) time.Time {
 	start := s.notBefore
-	if until := s.burst.until(p.event.Urgent); until.After(start) && until.Before(p.event.Expires) {
+	if until := s.burst.until(p.event.Urgent, s.Now); until.After(start) && until.Before(p.event.Expires) {
 		start = until
 	}
 	return start
@@ -799,7 +812,10 @@ func (p *page) deliver(delay time.Duration, byBurst bool, to ...Recipient) {
 // count counts what was skipped.
 func (p *page) count() {
 	for _, r := range p.skips {
-		skipped.WithLabelValues(atTargeting, r.Reason).Inc()
+		if r.State == StateSkipped {
+			skipped.WithLabelValues(atTargeting, r.Reason).Inc()
+		}
 	}
+	skipped.WithLabelValues(atTargeting, string(Doubled)).Add(float64(len(p.doubled)))
 	skipped.WithLabelValues(atTargeting, string(NoDevice)).Add(float64(p.deviceless))
 }

@@ -348,11 +348,14 @@ func (w *targetSite) mayGet(s *said, number uint64, id member.ID, device uint64,
 	if wants, said := w.types[id][e.Type]; said && !wants {
 		return "opted_out", until
 	}
+	last := w.accepted[fmt.Sprintf("%x %d", e.Burst(), device)]
+	isSending := slices.ContainsFunc(w.pending[fmt.Sprint(number, device)].list, func(r pendingReceipt) bool {
+		at := time.UnixMilli(r.at)
+		return !r.waits && !at.Before(last) && !at.Before(now.Add(-time.Minute))
+	})
 	if e.Urgent { // it waits a second for what is being sent
-		for _, r := range w.pending[fmt.Sprint(number, device)].list {
-			if end := time.UnixMilli(r.at).Add(time.Second); !r.waits && end.After(now) && end.After(until) && end.Before(s.expires) {
-				until = end
-			}
+		if end := now.Add(time.Second); e.Collapse != "" && isSending && end.Before(s.expires) {
+			until = end
 		}
 		return "", until
 	}
@@ -378,8 +381,11 @@ func (w *targetSite) mayGet(s *said, number uint64, id member.ID, device uint64,
 		return "", until
 	}
 	end := until
-	if last, ok := w.accepted[fmt.Sprintf("%x %d", e.Burst(), device)]; ok && last.Add(time.Minute).After(end) {
+	if last.Add(time.Minute).After(end) {
 		end = last.Add(time.Minute)
+	}
+	if isSending && now.Add(5*time.Second).After(end) {
+		end = now.Add(5 * time.Second)
 	}
 	for _, r := range w.pending[fmt.Sprint(number, device)].list {
 		pause := time.Minute
