@@ -170,8 +170,9 @@ func (f *pushFleet) checkDoubles(t *testing.T, j *pushJudge) {
 		if w := j.reason(d); w != nil {
 			why[w.what]++
 		} else {
-			j.wrongf("event %s came to device %d of member %s at %v (by %p, count %d) and, for no reason, at %v (by %p, count %d): receipts %+v",
-				d.first.event, d.first.device.id, d.first.device.member.id, d.first.at, d.first.of, d.first.count, d.again.at, d.again.of, d.again.count, j.ids[d.first.key()])
+			j.wrongf("event %s came to device %d of member %s at %v (by a process killed at %v, count %d) and, for no reason, at %v (%v, %d): %q",
+				d.first.event, d.first.device.id, d.first.device.member.id, d.first.at, j.killedAt(d.first.of), d.first.count,
+				d.again.at, j.killedAt(d.again.of), d.again.count, j.rowsAbout(d.first.key()))
 		}
 	}
 	for _, w := range f.wrong.all {

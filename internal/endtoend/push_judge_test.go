@@ -361,8 +361,9 @@ func (j *pushJudge) checkBursts() {
 		case j.isLate(last):
 			j.overtaken++
 		default:
-			j.wrongf("the last message of the burst %v of device %d, at %v, is about event %s, and the newest is %s, accepted at %v: %v",
-				j.sent[want].collapse, k.device, last.at, last.event, want, j.fates[fateKey{want, k.device}].at, messages)
+			j.wrongf("the last message of the burst %v of device %d, at %v, is about event %s, and the newest is %s, accepted at %v: %v; %q, %q",
+				j.sent[want].collapse, k.device, last.at, last.event, want, j.fates[fateKey{want, k.device}].at, messages,
+				j.rowsAbout(last.key()), j.rowsAbout(fateKey{want, k.device}))
 		}
 	}
 }
@@ -396,46 +397,54 @@ func (j *pushJudge) checkDevices() {
 type double struct{ first, again taken }
 
 // checkDoubles: doubles have one collapse id. It returns them. A notification of a burst with the same text, as an older
-// event was late, is none: it counts more, unless the member may not see some of it any more, or the receipt of that event says that it
-// was accepted then.
+// event was late, is none: it counts more, unless the member may not see some of it any more, or that event has a receipt
+// since then.
 func (j *pushJudge) checkDoubles() (all []double) {
 	j.t.Helper()
 	const soon = 6 * time.Second // more than a receipt takes
-	recorded := make(map[fateKey][]time.Time)
+	recorded := make(map[fateKey][]fate)
 	for k, f := range j.fates {
-		if e := j.sent[k.event]; e != nil && e.collapse != "" && f.state == "accepted" {
+		if e := j.sent[k.event]; e != nil && e.collapse != "" {
 			of := fateKey{j.collapse[burstKey{e.kind, e.collapse}], k.device}
-			recorded[of] = append(recorded[of], f.at)
+			recorded[of] = append(recorded[of], f)
 		}
 	}
-	// A receipt comes soon, or after what kept it from that.
+	// A receipt comes soon, or after what kept it from that. Then it may say that the member may not see it by now.
 	isOfAnother := func(m taken) bool {
-		return slices.ContainsFunc(recorded[fateKey{m.collapse, m.device.id}], func(at time.Time) bool {
-			return at.After(m.at) && (at.Before(m.at.Add(soon)) || j.wrongWith(m, at) != nil)
+		return slices.ContainsFunc(recorded[fateKey{m.collapse, m.device.id}], func(f fate) bool {
+			return f.at.After(m.at) && (f.state == "accepted" && f.at.Before(m.at.Add(soon)) || j.wrongWith(m, f.at) != nil)
 		})
 	}
 	for k, messages := range j.taken {
 		slices.SortFunc(messages, func(a, b taken) int { return a.at.Compare(b.at) })
-		others := len(j.ids[k]) - 1 // each registration is a device
+		var again []double
 		for i, m := range messages[1:] {
-			switch {
-			case m.count > messages[i].count || isOfAnother(m):
-			case others > 0:
-				others--
-			default:
-				all = append(all, double{messages[i], m})
+			if m.count <= messages[i].count && !isOfAnother(m) {
+				again = append(again, double{messages[i], m})
 			}
 			if m.collapse != messages[0].collapse || m.collapse == "" {
 				j.wrongf("event %s came twice to device %d, as %q and %q", k.event, k.device, messages[0].collapse, m.collapse)
 			}
 		}
+		// Each registration is a device, which gets the event once: that is no double, and has no other reason.
+		slices.SortStableFunc(again, func(a, b double) int {
+			switch aHas, bHas := j.reason(a) != nil, j.reason(b) != nil; {
+			case aHas == bHas:
+				return 0
+			case bHas:
+				return -1
+			}
+			return 1
+		})
+		others := max(0, len(j.ids[k])-1)
+		all = append(all, again[min(others, len(again)):]...)
 	}
 	return all
 }
 
 // reason returns what may have caused a double: what was wrong with the first message between its acceptance
 // and its receipt, if there is one before it was sent again. What a process was about to send when it was stopped, it
-// sends afterwards. What it had sent when it was killed, a service that is slow takes afterwards. Nil: nothing.
+// sends afterwards. What either process had sent when it was killed, a service that is slow takes afterwards. Nil: nothing.
 func (j *pushJudge) reason(d double) *window {
 	until := d.again.at
 	// The receipt may be older than the first message: then both are about another event of the burst, which came late.
@@ -448,11 +457,33 @@ func (j *pushJudge) reason(d double) *window {
 	for i := range j.wrong.all {
 		w := &j.wrong.all[i]
 		if w.what == stopped && w.of == d.again.of && !w.from.After(d.again.at) && !w.to.Before(d.first.at) ||
-			w.what == processKilled && w.of == d.first.of && w.to.Before(d.first.at) {
+			w.what == processKilled && w.to.Before(d.first.at) && (w.of == d.first.of || w.of == d.again.of) {
 			return w
 		}
 	}
 	return nil
+}
+
+// rowsAbout returns all that the database has about an event and a device.
+func (j *pushJudge) rowsAbout(k fateKey) []string {
+	list, err := mysql.Select(j.t.Context(), j.db, mysql.Column[string], `
+SELECT CONCAT_WS(' ', 'event', number, 'of task', task_id, 'created', created_at, event) FROM push_events WHERE id = ? UNION ALL
+SELECT CONCAT_WS(' ', 'receipt of', r.event_number, 'member', r.member_id, 'device', r.device_id, r.state, r.reason, r.at, HEX(r.burst))
+	FROM push_receipts r JOIN push_events e ON e.number = r.event_number WHERE e.id = ? UNION ALL
+SELECT CONCAT_WS(' ', 'run of', r.event_number, 'task', r.task_id, r.state, r.at, r.devices)
+	FROM push_runs r JOIN push_events e ON e.number = r.event_number WHERE e.id = ?`, k.event, k.event, k.event)
+	must(j.t, err)
+	return list
+}
+
+// killedAt returns when a process was killed; zero: it was not.
+func (j *pushJudge) killedAt(of *run) time.Time {
+	for _, w := range j.wrong.all {
+		if w.what == processKilled && w.of == of {
+			return w.from
+		}
+	}
+	return time.Time{}
 }
 
 // wrongWith returns something that was wrong with a message from its arrival until a time; nil: nothing.
