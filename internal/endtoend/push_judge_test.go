@@ -417,16 +417,22 @@ func (j *pushJudge) checkDoubles() (all []double) {
 	}
 	for k, messages := range j.taken {
 		slices.SortFunc(messages, func(a, b taken) int { return a.at.Compare(b.at) })
+		// Each registration is a device, which gets the event once: that is no double, and has no other reason. One that is removed
+		// before it has a receipt leaves no id.
+		others := len(j.ids[k]) - 1
 		var again []double
 		for i, m := range messages[1:] {
-			if m.count <= messages[i].count && !isOfAnother(m) {
+			switch {
+			case m.count > messages[i].count || isOfAnother(m):
+			case m.device.live.could(isFalse, messages[i].at, m.at):
+				others--
+			default:
 				again = append(again, double{messages[i], m})
 			}
 			if m.collapse != messages[0].collapse || m.collapse == "" {
 				j.wrongf("event %s came twice to device %d, as %q and %q", k.event, k.device, messages[0].collapse, m.collapse)
 			}
 		}
-		// Each registration is a device, which gets the event once: that is no double, and has no other reason.
 		slices.SortStableFunc(again, func(a, b double) int {
 			switch aHas, bHas := j.reason(a) != nil, j.reason(b) != nil; {
 			case aHas == bHas:
@@ -436,8 +442,7 @@ func (j *pushJudge) checkDoubles() (all []double) {
 			}
 			return 1
 		})
-		others := max(0, len(j.ids[k])-1)
-		all = append(all, again[min(others, len(again)):]...)
+		all = append(all, again[min(max(0, others), len(again)):]...)
 	}
 	return all
 }
