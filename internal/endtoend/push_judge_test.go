@@ -402,24 +402,35 @@ type double struct{ first, again taken }
 func (j *pushJudge) checkDoubles() (all []double) {
 	j.t.Helper()
 	const soon = 6 * time.Second // more than a receipt takes
-	recorded := make(map[fateKey][]fate)
+	type ofEvent struct {
+		*sentEvent
+		fate
+	}
+	recorded := make(map[fateKey][]ofEvent)
 	for k, f := range j.fates {
 		if e := j.sent[k.event]; e != nil && e.collapse != "" {
 			of := fateKey{j.collapse[burstKey{e.kind, e.collapse}], k.device}
-			recorded[of] = append(recorded[of], f)
+			recorded[of] = append(recorded[of], ofEvent{e, f})
 		}
 	}
 	// A receipt comes soon, or after what kept it from that. Then it may say that the member may not see it by now.
 	isOfAnother := func(m taken) bool {
-		return slices.ContainsFunc(recorded[fateKey{m.collapse, m.device.id}], func(f fate) bool {
-			return f.at.After(m.at) && (f.state == "accepted" && f.at.Before(m.at.Add(soon)) || j.wrongWith(m, f.at) != nil)
+		return slices.ContainsFunc(recorded[fateKey{m.collapse, m.device.id}], func(other ofEvent) bool {
+			return other.id != m.event && other.began.Before(m.at) && other.at.After(m.at) &&
+				(other.state == "accepted" && other.at.Before(m.at.Add(soon)) ||
+					(other.state == "accepted" || other.state == "skipped") && j.wrongWith(m, other.at) != nil)
 		})
 	}
 	for k, messages := range j.taken {
 		slices.SortFunc(messages, func(a, b taken) int { return a.at.Compare(b.at) })
 		// Each registration is a device, which gets the event once: that is no double, and has no other reason. One that is removed
 		// before it has a receipt leaves no id.
-		others := len(j.ids[k]) - 1
+		others := -1
+		for _, f := range j.ids[k] {
+			if f.state == "accepted" {
+				others++
+			}
+		}
 		var again []double
 		for i, m := range messages[1:] {
 			switch {

@@ -98,7 +98,7 @@ func (p *page) now() (now, wait []send) {
 }
 
 // free returns the pages of whose tasks this process sends nothing. The others wait: an attempt that has lost its lease sends some of
-// theirs. What that sends has a receipt before it is not reserved any more, so the look, which comes after this, finds it.
+// theirs. What is accepted of that has a receipt before its reservation ends, so the look, which comes after this, finds it.
 func (b *batch) free(pages []*page) []*page {
 	if !slices.ContainsFunc(pages, func(p *page) bool { return !p.isNew }) {
 		return pages

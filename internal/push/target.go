@@ -741,9 +741,8 @@ func (g *Targeting) waits(ctx context.Context, pages []*page) error {
 	return nil
 }
 
-// until is when others of the burst are over, for an event that is urgent, or is not, at a time; zero: there are none. A page whose run is
-// pending, and after which nothing was accepted, may be under way however old that is: its process may have died. So the event waits for a pause
-// from now on. Meanwhile that is sent, or its task begins again, finds that this event waits, and is left to the burst.
+// until is when others of the burst are over, for an event that is urgent, or is not, at a time; zero: there are none. A pending run does not say
+// when what its page sends is over. So, unless something was accepted since, the event waits for a pause from now on.
 func (l LastSent) until(urgent bool, now time.Time) (until time.Time) {
 	later := func(from time.Time, pause time.Duration) {
 		if end := from.Add(pause); !from.IsZero() && end.After(until) {
