@@ -329,16 +329,8 @@ func (j *pushJudge) checkTimes(e *sentEvent, r *recipient, m taken) {
 // were accepted, unless it came late.
 func (j *pushJudge) checkBursts() {
 	j.t.Helper()
-	type order struct{ created, task uint64 }
-	orders := make(map[string]order)
-	j.read("SELECT id, created_at, '', '', task_id FROM push_events", func(id string, created uint64, f fate) {
-		orders[id] = order{created, uint64(f.at.UnixMilli())}
-	})
 	newest := make(map[fateKey]string)
-	isNewer := func(a, b string) bool {
-		x, y := orders[a], orders[b]
-		return cmp.Or(cmp.Compare(x.created, y.created), cmp.Compare(x.task, y.task)) > 0
-	}
+	isNewer := j.order()
 	for k, f := range j.fates {
 		e := j.sent[k.event]
 		if e == nil || e.collapse == "" || f.state != "accepted" {
@@ -365,6 +357,20 @@ func (j *pushJudge) checkBursts() {
 				j.sent[want].collapse, k.device, last.at, last.event, want, j.fates[fateKey{want, k.device}].at, messages,
 				j.rowsAbout(last.key()), j.rowsAbout(fateKey{want, k.device}))
 		}
+	}
+}
+
+// order returns what reports whether an event is newer than another one.
+func (j *pushJudge) order() func(a, b string) bool {
+	j.t.Helper()
+	type order struct{ created, task uint64 }
+	orders := make(map[string]order)
+	j.read("SELECT id, created_at, '', '', task_id FROM push_events", func(id string, created uint64, f fate) {
+		orders[id] = order{created, uint64(f.at.UnixMilli())}
+	})
+	return func(a, b string) bool {
+		x, y := orders[a], orders[b]
+		return cmp.Or(cmp.Compare(x.created, y.created), cmp.Compare(x.task, y.task)) > 0
 	}
 }
 
@@ -413,10 +419,11 @@ func (j *pushJudge) checkDoubles() (all []double) {
 			recorded[of] = append(recorded[of], ofEvent{e, f})
 		}
 	}
-	// A receipt comes soon, or after what kept it from that. Then it may say that the member may not see it by now.
+	isNewer := j.order()
+	// The message has the text of the newest. A receipt comes soon, or after what kept it from that. Then it may say that the member may not see it by now.
 	isOfAnother := func(m taken) bool {
 		return slices.ContainsFunc(recorded[fateKey{m.collapse, m.device.id}], func(other ofEvent) bool {
-			return other.id != m.event && other.began.Before(m.at) && other.at.After(m.at) &&
+			return isNewer(m.event, other.id) && other.began.Before(m.at) && other.at.After(m.at) &&
 				(other.state == "accepted" && other.at.Before(m.at.Add(soon)) ||
 					(other.state == "accepted" || other.state == "skipped") && j.wrongWith(m, other.at) != nil)
 		})
