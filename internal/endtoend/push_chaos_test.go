@@ -172,7 +172,7 @@ func (f *pushFleet) checkDoubles(t *testing.T, j *pushJudge) {
 		} else {
 			j.wrongf("event %s came to device %d of member %s at %v (by a process killed at %v, count %d) and, for no reason, at %v (%v, %d): %q",
 				d.first.event, d.first.device.id, d.first.device.member.id, d.first.at, j.killedAt(d.first.of), d.first.count,
-				d.again.at, j.killedAt(d.again.of), d.again.count, j.rowsAbout(d.first.key()))
+				d.again.at, j.killedAt(d.again.of), d.again.count, j.rowsAbout(d.first.event))
 		}
 	}
 	for _, w := range f.wrong.all {

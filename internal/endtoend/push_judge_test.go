@@ -355,7 +355,7 @@ func (j *pushJudge) checkBursts() {
 		default:
 			j.wrongf("the last message of the burst %v of device %d, at %v, is about event %s, and the newest is %s, accepted at %v: %v; %q, %q",
 				j.sent[want].collapse, k.device, last.at, last.event, want, j.fates[fateKey{want, k.device}].at, messages,
-				j.rowsAbout(last.key()), j.rowsAbout(fateKey{want, k.device}))
+				j.rowsAbout(last.event), j.rowsAbout(want))
 		}
 	}
 }
@@ -420,7 +420,8 @@ func (j *pushJudge) checkDoubles() (all []double) {
 		}
 	}
 	isNewer := j.order()
-	// The message has the text of the newest. A receipt comes soon, or after what kept it from that. Then it may say that the member may not see it by now.
+	// The message has the text of the newest. A receipt comes soon, or after what kept it from that: then it may say that the member
+	// may not see it by now.
 	isOfAnother := func(m taken) bool {
 		return slices.ContainsFunc(recorded[fateKey{m.collapse, m.device.id}], func(other ofEvent) bool {
 			return isNewer(m.event, other.id) && other.began.Before(m.at) && other.at.After(m.at) &&
@@ -438,28 +439,22 @@ func (j *pushJudge) checkDoubles() (all []double) {
 				others++
 			}
 		}
-		var again []double
+		var without, with []double // a reason
 		for i, m := range messages[1:] {
 			switch {
 			case m.count > messages[i].count || isOfAnother(m):
 			case m.device.live.could(isFalse, messages[i].at, m.at):
 				others--
+			case j.reason(double{messages[i], m}) == nil:
+				without = append(without, double{messages[i], m})
 			default:
-				again = append(again, double{messages[i], m})
+				with = append(with, double{messages[i], m})
 			}
 			if m.collapse != messages[0].collapse || m.collapse == "" {
 				j.wrongf("event %s came twice to device %d, as %q and %q", k.event, k.device, messages[0].collapse, m.collapse)
 			}
 		}
-		slices.SortStableFunc(again, func(a, b double) int {
-			switch aHas, bHas := j.reason(a) != nil, j.reason(b) != nil; {
-			case aHas == bHas:
-				return 0
-			case bHas:
-				return -1
-			}
-			return 1
-		})
+		again := slices.Concat(without, with)
 		all = append(all, again[min(max(0, others), len(again)):]...)
 	}
 	return all
@@ -487,14 +482,14 @@ func (j *pushJudge) reason(d double) *window {
 	return nil
 }
 
-// rowsAbout returns all that the database has about an event and a device.
-func (j *pushJudge) rowsAbout(k fateKey) []string {
+// rowsAbout returns all that the database has about an event.
+func (j *pushJudge) rowsAbout(event string) []string {
 	list, err := mysql.Select(j.t.Context(), j.db, mysql.Column[string], `
 SELECT CONCAT_WS(' ', 'event', number, 'of task', task_id, 'created', created_at, event) FROM push_events WHERE id = ? UNION ALL
 SELECT CONCAT_WS(' ', 'receipt of', r.event_number, 'member', r.member_id, 'device', r.device_id, r.state, r.reason, r.at, HEX(r.burst))
 	FROM push_receipts r JOIN push_events e ON e.number = r.event_number WHERE e.id = ? UNION ALL
 SELECT CONCAT_WS(' ', 'run of', r.event_number, 'task', r.task_id, r.state, r.at, r.devices)
-	FROM push_runs r JOIN push_events e ON e.number = r.event_number WHERE e.id = ?`, k.event, k.event, k.event)
+	FROM push_runs r JOIN push_events e ON e.number = r.event_number WHERE e.id = ?`, event, event, event)
 	must(j.t, err)
 	return list
 }

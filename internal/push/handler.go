@@ -99,6 +99,7 @@ func (p *page) now() (now, wait []send) {
 
 // free returns the pages of whose tasks this process sends nothing. The others wait: an attempt that has lost its lease sends some of
 // theirs. What is accepted of that has a receipt before its reservation ends, so the look, which comes after this, finds it.
+// An attempt that has looked, and not reserved yet, is not seen here.
 func (b *batch) free(pages []*page) []*page {
 	if !slices.ContainsFunc(pages, func(p *page) bool { return !p.isNew }) {
 		return pages

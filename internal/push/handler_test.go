@@ -221,28 +221,31 @@ func (s *slowLook) Look(ctx context.Context, candidates []push.Candidate) ([]pus
 // between the second look and what follows it.
 func TestASmallEventWaitsForWhatIsSentOfIt(t *testing.T) {
 	t.Parallel()
-	for name, fields := range map[string]string{"alone": "", "a burst": `,"collapse":"c"`} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := openDB(t)
-			someDevices(t, db, 2)
-			sender := &stuck{devices: []uint64{20}, end: make(chan struct{})}
-			h := newHandler(t, db, sender, 20*time.Millisecond)
-			answer := sync.OnceFunc(func() {
-				close(sender.end)
-				h.Deliveries.Wait()
-			})
-			t.Cleanup(answer)
-			h.Targeting = push.NewTargeting(push.TargetingOptions{Store: &slowLook{MySQL: push.NewMySQL(db), do: answer}, Followers: contacts.NewMySQL(db)})
-			task := newTask(7, 1, `{"id":"e","type":"fave","recipients":["2","3"]`+fields+`}`)
-			for task.Attempts = 1; task.Attempts <= 3; task.Attempts++ {
-				h.Handle(t.Context(), []queue.Task{task}) // and does not finish it
-			}
-			answer()
-			if got := receiptsOf(t, db, "e"); !slices.Equal(got, []string{"20 accepted", "30 accepted"}) || len(sender.sent) != 2 {
-				t.Errorf("the receipts are %v, after %d messages", got, len(sender.sent))
-			}
-		})
+	db := openDB(t)
+	someDevices(t, db, 2)
+	sender := &stuck{devices: []uint64{20}, end: make(chan struct{})}
+	h := newHandler(t, db, sender, 20*time.Millisecond)
+	answer := sync.OnceFunc(func() {
+		close(sender.end)
+		h.Deliveries.Wait()
+	})
+	t.Cleanup(answer)
+	h.Targeting = push.NewTargeting(push.TargetingOptions{Store: &slowLook{MySQL: push.NewMySQL(db), do: answer}, Followers: contacts.NewMySQL(db)})
+	attempt := func(n int) queue.Outcome {
+		task := newTask(7, 1, `{"id":"e","type":"fave","recipients":["2","3"]}`)
+		task.Attempts = n
+		return h.Handle(t.Context(), []queue.Task{task})[0]
+	}
+	must(t, attempt(1).Err) // it is not finished
+	if attempt(2).Err == nil {
+		t.Error("the second attempt does not wait")
+	}
+	answer()
+	if o := attempt(3); o.Err != nil || len(o.Next) > 0 {
+		t.Errorf("the third attempt: %+v", o)
+	}
+	if got := receiptsOf(t, db, "e"); !slices.Equal(got, []string{"20 accepted", "30 accepted"}) || len(sender.sent) != 2 {
+		t.Errorf("the receipts are %v, after %d messages", got, len(sender.sent))
 	}
 }
 
@@ -250,26 +253,21 @@ func TestASmallEventWaitsForWhatIsSentOfIt(t *testing.T) {
 // was accepted, and makes no delivery, which would not look for the run.
 func TestWhatARunHasWaitsNoLonger(t *testing.T) {
 	t.Parallel()
-	for name, fields := range map[string]string{"alone": "", "a burst": `,"collapse":"c"`} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := openDB(t)
-			someDevices(t, db, 2)
-			sender, task := &recorder{}, newTask(7, 1, `{"id":"e","type":"fave","recipients":["2","3"]`+fields+`}`)
-			h := newHandler(t, db, sender, time.Minute)
-			must(t, h.Handle(t.Context(), []queue.Task{task})[0].Err)
-			exec(t, db, "DELETE FROM push_receipts")
-			exec(t, db, "DELETE FROM push_runs")
-			exec(t, db, `INSERT INTO push_receipts (event_number, member_id, device_id, state, reason, provider_id, burst, at) VALUES (1, 2, 20, 'pending', 'unanswered', '', NULL, 5)`)
-			exec(t, db, `INSERT INTO push_runs (event_number, task_id, device_id, state, first_member, last_member, devices_count, devices, at) VALUES (1, 7, 20, 'accepted', 2, 3, 2, '[[2,20],[3,30]]', 5)`)
-			task.Attempts = 3
-			if o := h.Handle(t.Context(), []queue.Task{task})[0]; o.Err != nil || len(o.Next) > 0 {
-				t.Errorf("it is followed by %+v", o)
-			}
-			if got := receiptsOf(t, db, "e"); !slices.Equal(got, []string{"20 accepted", "20 accepted doubled", "30 accepted"}) || len(sender.sent) != 2 {
-				t.Errorf("the receipts are %v, after %d messages", got, len(sender.sent))
-			}
-		})
+	db := openDB(t)
+	someDevices(t, db, 2)
+	sender, task := &recorder{}, newTask(7, 1, `{"id":"e","type":"fave","recipients":["2","3"]}`)
+	h := newHandler(t, db, sender, time.Minute)
+	must(t, h.Handle(t.Context(), []queue.Task{task})[0].Err)
+	exec(t, db, "DELETE FROM push_receipts")
+	exec(t, db, "DELETE FROM push_runs")
+	exec(t, db, `INSERT INTO push_receipts (event_number, member_id, device_id, state, reason, provider_id, burst, at) VALUES (1, 2, 20, 'pending', 'unanswered', '', NULL, 5)`)
+	exec(t, db, `INSERT INTO push_runs (event_number, task_id, device_id, state, first_member, last_member, devices_count, devices, at) VALUES (1, 7, 20, 'accepted', 2, 3, 2, '[[2,20],[3,30]]', 5)`)
+	task.Attempts = 3
+	if o := h.Handle(t.Context(), []queue.Task{task})[0]; o.Err != nil || len(o.Next) > 0 {
+		t.Errorf("it is followed by %+v", o)
+	}
+	if got := receiptsOf(t, db, "e"); !slices.Equal(got, []string{"20 accepted", "20 accepted doubled", "30 accepted"}) || len(sender.sent) != 2 {
+		t.Errorf("the receipts are %v, after %d messages", got, len(sender.sent))
 	}
 }
 

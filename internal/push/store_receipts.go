@@ -62,7 +62,7 @@ type LastSent struct {
 	Accepted time.Time
 	Earlier  time.Time // of a pending event before the one asked about
 	Pending  time.Time // of any other pending event
-	Sending  time.Time // of any other pending event, if it is sent at once: it is part of a run
+	Sending  time.Time // of any other pending event that is part of a run
 	Waits    bool      // a pending one is not: it has a receipt of its own, and a deliver task for the burst
 }
 
