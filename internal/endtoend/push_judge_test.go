@@ -374,11 +374,13 @@ func (j *pushJudge) order() func(a, b string) bool {
 	}
 }
 
+// sent is what a message may take.
+const sent = 10 * time.Second
+
 // isLate reports whether a message may have come after newer ones that another process sent: what its process was about to
 // send when it was stopped, it sent afterwards; or what it had sent when it was killed, or lost its lease, the service
 // took afterwards.
 func (j *pushJudge) isLate(m taken) bool {
-	const sent = 10 * time.Second // what a message may take
 	return m.of != nil && slices.ContainsFunc(j.wrong.all, func(w window) bool {
 		return w.of == m.of && !w.from.After(m.at) && (w.what == processKilled ||
 			(w.what == stopped || w.what == leaseLost) && !w.to.Before(m.at.Add(-sent)))
@@ -462,7 +464,7 @@ func (j *pushJudge) checkDoubles() (all []double) {
 
 // reason returns what may have caused a double: what was wrong with the first message between its acceptance
 // and its receipt, if there is one before it was sent again. What a process was about to send when it was stopped, it
-// sends afterwards. What either process had sent when it was killed, a service that is slow takes afterwards. Nil: nothing.
+// sends afterwards, also as the first. What either process had sent when it was killed, a service that is slow takes afterwards. Nil: nothing.
 func (j *pushJudge) reason(d double) *window {
 	until := d.again.at
 	// The receipt may be older than the first message: then both are about another event of the burst, which came late.
@@ -475,7 +477,8 @@ func (j *pushJudge) reason(d double) *window {
 	for i := range j.wrong.all {
 		w := &j.wrong.all[i]
 		if w.what == stopped && w.of == d.again.of && !w.from.After(d.again.at) && !w.to.Before(d.first.at) ||
-			w.what == processKilled && w.to.Before(d.first.at) && (w.of == d.first.of || w.of == d.again.of) {
+			w.what == processKilled && w.to.Before(d.first.at) && (w.of == d.first.of || w.of == d.again.of) ||
+			(w.what == stopped || w.what == leaseLost) && w.of == d.first.of && !w.from.After(d.first.at) && !w.to.Before(d.first.at.Add(-sent)) {
 			return w
 		}
 	}
