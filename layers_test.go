@@ -74,7 +74,7 @@ var leaves = []string{module + "internal/retry", module + "internal/newest", mod
 // servers.
 const driver = "github.com/go-sql-driver/mysql"
 
-var driverUsers = []string{"internal/mysql", "internal/localserver"}
+var driverUsers = []string{"internal/mysql", "internal/localserver", "internal/testing"}
 
 func TestLayers(t *testing.T) {
 	t.Parallel()
@@ -140,7 +140,6 @@ func TestBreachesAreFound(t *testing.T) {
 		{"internal/push", module + "internal/contacts", false},
 		{"internal/push/apns", "net/http", false},
 		{"internal/push/apns", "database/sql", true},
-		{"internal/push/apns/apnstest", "database/sql", true},
 		{"internal/push/webpush", module + "internal/push", false},
 		{"internal/push/webpush", module + "internal/push/h2pool", false},
 		{"internal/push/fcm", module + "queue", true},
@@ -155,7 +154,7 @@ func TestBreachesAreFound(t *testing.T) {
 		{"once", module + "internal/index", true},
 		{"once", module + "internal/mysql", false},
 		{"once", "github.com/redis/go-redis/v9", false},
-		{"internal/oncetest", module + "once", false},
+		{"internal/testing/oncetest", module + "once", false},
 		{"once", "net/http", true},
 		{"notify", module + "queue", true},
 		{"notify", "database/sql", true},
@@ -170,7 +169,7 @@ func TestBreachesAreFound(t *testing.T) {
 		{"cmd/activityd", driver, true},
 		{"internal/mysql", driver, false},
 		{"internal/contacts", driver, true},
-		{"internal/localserver/servertest", driver, false},
+		{"internal/testing/servertest", driver, false},
 		{"internal/metrics", module + "internal/tasks", true},
 	} {
 		got := breaches([]imported{{test.pkg, "x.go", test.path}})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/apns"
-	"github.com/activityd/activityd/internal/push/apns/apnstest"
+	"github.com/activityd/activityd/internal/testing/apnstest"
 )
 
 // newAPNs2 returns a client of the package that most Go programs send to APNs with.

@@ -13,7 +13,7 @@ import (
 	"github.com/sideshow/apns2"
 	"golang.org/x/net/http2"
 
-	"github.com/activityd/activityd/internal/push/apns/apnstest"
+	"github.com/activityd/activityd/internal/testing/apnstest"
 )
 
 // foreignClient is a client of the server that lives as long as the test.

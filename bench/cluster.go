@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/localserver/clustertest"
+	"github.com/activityd/activityd/internal/testing/clustertest"
 )
 
 // clusterMasters is how many masters the cluster has.

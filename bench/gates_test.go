@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver/clustertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/clustertest"
 )
 
 // tiny is enough to count: no time is looked at.

@@ -18,10 +18,10 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/apns"
-	"github.com/activityd/activityd/internal/push/apns/apnstest"
 	"github.com/activityd/activityd/internal/push/webpush"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/apnstest"
 	"github.com/activityd/activityd/queue"
 )
 

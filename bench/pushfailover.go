@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/apns/apnstest"
+	"github.com/activityd/activityd/internal/testing/apnstest"
 )
 
 // benchFailover measures how long deliveries are held up by the end of the process that has

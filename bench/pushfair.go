@@ -15,8 +15,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/webpush"
-	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/testing/webpushtest"
 	"github.com/activityd/activityd/queue"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/push/webpush"
-	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
 	"github.com/activityd/activityd/internal/stream"
+	"github.com/activityd/activityd/internal/testing/webpushtest"
 	"github.com/activityd/activityd/queue"
 )
 

@@ -11,10 +11,10 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/apns/apnstest"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/stream"
-	"github.com/activityd/activityd/internal/stream/streamtest"
+	"github.com/activityd/activityd/internal/testing/apnstest"
+	"github.com/activityd/activityd/internal/testing/streamtest"
 )
 
 // answerTime is how long the push service takes to answer. It is not part of the times from

@@ -9,7 +9,7 @@ import (
 
 	"github.com/DATA-DOG/go-sqlmock"
 
-	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/internal/testing/oncetest"
 	"github.com/activityd/activityd/once"
 )
 

@@ -13,11 +13,11 @@ import (
 	"github.com/DATA-DOG/go-sqlmock"
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/oncetest"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/testing/oncetest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/once"
 )
 

@@ -20,8 +20,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/wake"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/once"

@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/internal/testing/oncetest"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/once"
 )

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/localserver"
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // tryByHand is TestDebianPackage without systemd: the package is installed, upgraded,

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/localserver"
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // suite is the release of Debian that the package is tried on.

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // image is the part of what "buildah inspect" prints that matters here.

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // TestMain keeps the servers out of memory: serveByHand links their sockets into t.TempDir, which

@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/testing/queuetest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )

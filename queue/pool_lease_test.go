@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/activityd/activityd/internal/metrics/metricstest"
-	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/metricstest"
+	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )

@@ -25,9 +25,9 @@ import (
 
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // newTokenFile makes a file with a token, and returns its secret.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/localserver"
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // backfill runs a backfill that must succeed, and returns its summary.

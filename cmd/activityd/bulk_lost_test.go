@@ -15,9 +15,9 @@ import (
 
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // interrupted runs a backfill until it is half way, and returns its file.

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 func TestSchemaIsPrintedAndApplied(t *testing.T) {

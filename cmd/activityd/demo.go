@@ -25,11 +25,11 @@ import (
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )

@@ -14,8 +14,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/browsertest"
 	"github.com/activityd/activityd/internal/demo/world"
+	"github.com/activityd/activityd/internal/testing/browsertest"
 )
 
 // tinyWorld is the demo's world, made small.

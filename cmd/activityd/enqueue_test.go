@@ -14,8 +14,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // ndjson is a file of uploads, the member's number being that of the line.

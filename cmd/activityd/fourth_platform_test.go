@@ -24,11 +24,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/platforms"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/strictjson"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // This file has a platform that activityd does not: a gateway of plain HTTP, as UnifiedPush has

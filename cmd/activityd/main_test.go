@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
-	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/internal/testing/oncetest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // asProgram makes the test binary be activityd, for the tests that need a

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // When one of three masters dies, its share is away, and only it, until it is back.

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/oncerun"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // session is a program at a terminal of its own.

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/oncerun"
+	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/wake"
 )
 

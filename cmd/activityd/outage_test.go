@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/api"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // safeLog is a log that is read while it is written.

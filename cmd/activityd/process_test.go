@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/settings"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // process is activityd in a process of its own.

@@ -23,12 +23,12 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/apns"
-	"github.com/activityd/activityd/internal/push/apns/apnstest"
 	"github.com/activityd/activityd/internal/push/fcm"
-	"github.com/activityd/activityd/internal/push/fcm/fcmtest"
 	"github.com/activityd/activityd/internal/push/webpush"
-	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
 	"github.com/activityd/activityd/internal/settings"
+	"github.com/activityd/activityd/internal/testing/apnstest"
+	"github.com/activityd/activityd/internal/testing/fcmtest"
+	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 
 // pushServices are a push service of each platform, and the settings of a serve that sends to

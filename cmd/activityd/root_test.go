@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // A command that is called in a way that cannot be fails, and its error names what is

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd"
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 func TestTriggersArePrintedInstalledAndRemoved(t *testing.T) {

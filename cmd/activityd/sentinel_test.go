@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // The Sentinel that was asked hangs, as one on the machine of the dead master: the others

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // control is the definition of the read, as a site would have it.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/queue"
 )
 

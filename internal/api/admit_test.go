@@ -22,8 +22,8 @@ import (
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/metricstest"
 )
 
 // fakeLimiter lets all in, unless err is set, and remembers whom.

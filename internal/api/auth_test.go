@@ -17,8 +17,8 @@ import (
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/metricstest"
 )
 
 // The secrets of the tokens of [guard].

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/auth"
-	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/testing/metricstest"
 )
 
 // Without tokens a web page whose name points to this machine gets no answer, and

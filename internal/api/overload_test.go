@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/api"
-	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/testing/metricstest"
 )
 
 func TestOverloadTurnsTasksAwayAndNoReads(t *testing.T) {

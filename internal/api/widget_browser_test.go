@@ -17,10 +17,10 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/auth"
-	"github.com/activityd/activityd/internal/browsertest"
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/browsertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // One browser shows all pages, one after the other.

@@ -20,8 +20,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
-	"github.com/activityd/activityd/internal/browsertest"
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/browsertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // widgetNow is the page's clock when a page is opened, in unix seconds: before that of every

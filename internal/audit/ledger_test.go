@@ -12,8 +12,8 @@ import (
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/oncetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/oncetest"
 	"github.com/activityd/activityd/once"
 )
 

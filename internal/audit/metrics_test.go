@@ -7,7 +7,7 @@ import (
 
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/testing/metricstest"
 )
 
 func TestTheAuditIsCounted(t *testing.T) {

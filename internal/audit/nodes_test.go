@@ -15,10 +15,10 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver/clustertest"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/clustertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // threeNodes imitates three nodes: the set of a member lies on the node id modulo 3.

@@ -12,12 +12,12 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/index/indextest"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/indextest"
+	"github.com/activityd/activityd/internal/testing/queuetest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/queue"
 )
 

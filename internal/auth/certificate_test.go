@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/auth"
-	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/testing/metricstest"
 )
 
 // newCertificate makes a certificate for a name, and its key, both in PEM.

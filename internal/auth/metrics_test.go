@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/auth"
-	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/testing/metricstest"
 )
 
 // of is a series of activityd_access_requests_total.

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/auth"
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }

@@ -18,11 +18,11 @@ import (
 	"github.com/activityd/activityd/internal/broadcast"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/index/indextest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/indextest"
+	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/queue"
 )
 

@@ -14,10 +14,10 @@ import (
 
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/internal/testing/oncetest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/once"
 )
 

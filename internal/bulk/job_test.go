@@ -15,7 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/internal/testing/oncetest"
 	"github.com/activityd/activityd/once"
 )
 

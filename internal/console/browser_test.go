@@ -11,8 +11,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/activityd/activityd/internal/auth"
-	"github.com/activityd/activityd/internal/browsertest"
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/browsertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // clock is for the page's timers, which only the test fires, and counts what the page asks for.

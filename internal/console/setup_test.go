@@ -19,11 +19,11 @@ import (
 	"github.com/activityd/activityd/internal/console"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/inspect"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/once"
 	"github.com/activityd/activityd/queue"
 )

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }

@@ -8,9 +8,9 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
-	"github.com/activityd/activityd/internal/browsertest"
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/browsertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // landmarks are the role and the name of each region.

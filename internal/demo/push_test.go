@@ -11,8 +11,8 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo/world"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // pushed is what the page says of push: what became of the uploads, newest first, for the

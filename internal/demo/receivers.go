@@ -13,9 +13,9 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/apns"
-	"github.com/activityd/activityd/internal/push/apns/apnstest"
 	"github.com/activityd/activityd/internal/push/webpush"
-	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
+	"github.com/activityd/activityd/internal/testing/apnstest"
+	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 
 // Receivers are push services inside this process, the senders that know them, and the

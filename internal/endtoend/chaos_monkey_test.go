@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // fault is something that happens to the machines, and is made good again.

@@ -12,9 +12,9 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/localserver"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/stream"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // TestPushSurvivesTheLossOfACentre: there are two data centres, with an activityd and a Redis

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/stream"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // TestPushChaos: events come in by all three ways, and members change what they want and who

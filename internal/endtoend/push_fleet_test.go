@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/localserver"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/stream"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // pushFleet is activityd as several machines run it, before a site whose members are notified.

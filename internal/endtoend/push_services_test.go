@@ -11,11 +11,11 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/activityd/activityd/internal/push/apns"
-	"github.com/activityd/activityd/internal/push/apns/apnstest"
 	"github.com/activityd/activityd/internal/push/fcm"
-	"github.com/activityd/activityd/internal/push/fcm/fcmtest"
 	"github.com/activityd/activityd/internal/push/webpush"
-	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
+	"github.com/activityd/activityd/internal/testing/apnstest"
+	"github.com/activityd/activityd/internal/testing/fcmtest"
+	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 
 // lossyServices have the push services answer after some milliseconds, and lose some of their

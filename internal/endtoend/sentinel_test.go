@@ -14,10 +14,10 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver/clustertest"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/clustertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // The master behind Sentinels dies, or hangs, under reads and changes, and they promote a

@@ -18,9 +18,9 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/localserver"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // slowGround is a site that does not change, and a program that answers for it through proxies.

@@ -14,8 +14,8 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // unindexed are the statements that may read a table without one of its indexes, or

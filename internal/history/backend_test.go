@@ -7,10 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/index/indextest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/indextest"
 )
 
 // sets is the index, as handlers, reads and those who judge it see it.

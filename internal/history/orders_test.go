@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/queue"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/index/indextest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/indextest"
 )
 
 // TestPlainIndexIsTheSpecification: what the mutations change does the same as

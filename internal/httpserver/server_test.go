@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/httpserver"
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }

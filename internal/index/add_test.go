@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 func TestAddWritesNothingToAMissingSet(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // In a cluster a script may touch one slot only, pipelines are split over the

@@ -13,9 +13,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver/clustertest"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/clustertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // In a cluster each node has copies of the broadcast set, which hold more members than a set, do not expire, and

@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver/clustertest"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/clustertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // empty deletes all data of a node and returns when that was noted.

@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/redisnodes"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // TestMain runs twice as many tests at once as there are processors, unless -parallel says

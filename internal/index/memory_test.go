@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/index/indextest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/indextest"
 )
 
 // TestMemoryDoesWhatRedisDoes holds the scripts against their specification:

@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/redisnodes"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // moving is a server behind a name, such as the primary endpoint of a managed service, and one with

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mapping"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // findings are all that `activityd schema --check --map` finds, in lines.

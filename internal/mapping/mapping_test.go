@@ -11,9 +11,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mapping"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // TestMistakesAreNamedByTheirLine damages the description of the example.

@@ -13,10 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mapping"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }

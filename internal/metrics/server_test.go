@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }

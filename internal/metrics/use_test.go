@@ -25,13 +25,13 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/metrics"
-	"github.com/activityd/activityd/internal/oncetest"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/platforms"
-	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	_ "github.com/activityd/activityd/internal/stream" // has metrics
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/oncetest"
+	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/once"
 	"github.com/activityd/activityd/queue"
 )

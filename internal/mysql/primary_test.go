@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
-	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/testing/metricstest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // two are two servers, and the address that leads to one of them. Neither replicates the other,

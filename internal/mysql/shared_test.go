@@ -14,8 +14,8 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // multiplexer is a proxy that knows as much of the protocol as it needs to send the statements of

@@ -9,8 +9,8 @@ import (
 
 	"github.com/DATA-DOG/go-sqlmock"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // newMock returns a database that takes any statement.

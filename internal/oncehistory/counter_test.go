@@ -15,9 +15,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/once"
 )
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/once"
 )
 

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
-	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/internal/testing/oncetest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // watchdogWord makes the test binary be a watchdog.

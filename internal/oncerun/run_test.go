@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/internal/testing/oncetest"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/once"
 )

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/queue"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/webpush"
-	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 
 // crowded counts the messages in flight to devices of some members, at most.

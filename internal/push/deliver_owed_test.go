@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/testing/metricstest"
 	"github.com/activityd/activityd/queue"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/testing/queuetest"
 )
 
 // A task of several devices ends as a whole: what waits is left to tasks for those that wait for as

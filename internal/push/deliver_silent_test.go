@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/testing/metricstest"
+	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/queue"
 )
 

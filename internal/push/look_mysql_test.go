@@ -15,12 +15,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // people are few, so that they meet often.

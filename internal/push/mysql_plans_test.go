@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // planned is a call of the store, what its statements may use, and how many rows and index

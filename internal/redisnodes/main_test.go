@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // TestMain gives servers more time than a service does: the machine may be busy.

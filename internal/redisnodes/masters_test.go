@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // blind makes some servers of a cluster answer CLUSTER SLOTS as if they did not know the address

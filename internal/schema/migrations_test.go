@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // The releases of these tests: the one that is tested, one with a

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // TestNothingOfTheFilesIsLeftOut: what the client of the server makes of schema.sql

@@ -10,8 +10,8 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // cascades are the foreign keys that a site may have.

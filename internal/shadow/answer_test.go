@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/metricstest"
 )
 
 // asking asks a judge as a site does, whose code answers as ask says.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 func sampler(members bulk.Source, within bulk.Range, n int) *Run {

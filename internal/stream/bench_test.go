@@ -10,11 +10,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/stream"
-	"github.com/activityd/activityd/internal/stream/streamtest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/internal/testing/streamtest"
 	"github.com/activityd/activityd/queue"
 )
 

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/queue"
 )
 

@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
-	"github.com/activityd/activityd/internal/metrics/metricstest"
-	"github.com/activityd/activityd/internal/queuetest"
+	"github.com/activityd/activityd/internal/testing/metricstest"
+	"github.com/activityd/activityd/internal/testing/queuetest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }

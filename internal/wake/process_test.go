@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/localserver"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/wake"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"

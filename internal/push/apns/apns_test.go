@@ -17,9 +17,9 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/apns/apnstest"
+	"github.com/activityd/activityd/internal/testing/apnstest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/apns/apnstest"
+	"github.com/activityd/activityd/internal/testing/apnstest"
 )
 
 // Both ends of it, and TLS: 500 messages in flight.

@@ -13,10 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/fcm"
-	"github.com/activityd/activityd/internal/push/fcm/fcmtest"
+	"github.com/activityd/activityd/internal/testing/fcmtest"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }

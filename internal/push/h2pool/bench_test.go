@@ -22,8 +22,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/apns/apnstest"
 	"github.com/activityd/activityd/internal/push/h2pool"
+	"github.com/activityd/activityd/internal/testing/apnstest"
 )
 
 // served is what a server in another process says of itself.

@@ -19,10 +19,10 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/browsertest"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
+	"github.com/activityd/activityd/internal/testing/browsertest"
+	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 
 // workerFile is the service worker that sites may use.

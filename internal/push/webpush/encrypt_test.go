@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
+	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 
 func decode(t testing.TB, text string) []byte {

@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
+	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 
 // firefoxWorker is put below the service worker of sites: it reports what is shown.

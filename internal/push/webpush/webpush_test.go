@@ -19,11 +19,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/h2pool"
-	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
+	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 func TestMySQLGivesEachTestADatabaseOfItsOwn(t *testing.T) {

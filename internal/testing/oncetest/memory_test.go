@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/oncetest"
+	"github.com/activityd/activityd/internal/testing/oncetest"
 )
 
 func TestMemory(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/localserver/clustertest"
+	"github.com/activityd/activityd/internal/testing/clustertest"
 )
 
 // RedisCluster returns a client of a private cluster of two nodes, each with half of the

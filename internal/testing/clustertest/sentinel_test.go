@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/localserver/clustertest"
+	"github.com/activityd/activityd/internal/testing/clustertest"
 )
 
 func TestSentinelsPromoteTheReplica(t *testing.T) {

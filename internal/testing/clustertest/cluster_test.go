@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/localserver/clustertest"
+	"github.com/activityd/activityd/internal/testing/clustertest"
 )
 
 func startCluster(t *testing.T, masters, replicas int, args ...string) (*clustertest.Cluster, *redis.ClusterClient) {
