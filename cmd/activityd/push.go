@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -49,13 +48,6 @@ func (p *pushConfig) flags(f *pflag.FlagSet) {
 	}
 	f.StringVar(&p.tlsRoots, "tls-roots", "", "`file` of the CAs, in PEM, that push services are known by instead of the system's")
 	settings.NoFlag(f, "tls-roots")
-}
-
-// addressFlags are for what checks addresses alone.
-func (p *pushConfig) addressFlags(f *pflag.FlagSet) {
-	for _, kind := range p.platforms() {
-		p.settingFlags(f, slices.DeleteFunc(slices.Clone(kind.Settings), func(s push.Setting) bool { return !s.Alone }))
-	}
 }
 
 func (p *pushConfig) settingFlags(f *pflag.FlagSet, list []push.Setting) {
@@ -190,14 +182,14 @@ func (p *pushConfig) roots() (*x509.CertPool, error) {
 func newPush() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push",
-		Short: "Make keys for push, import devices, and look at what became of an event",
-		Long: "Make keys for push, import devices, and look at what became of an event: which it was for, which not and\n" +
-			"why, and what the push services said.",
+		Short: "Make keys for push, and look at what became of an event",
+		Long: "Make keys for push, and look at what became of an event: which it was for, which not and why, and\n" +
+			"what the push services said.",
 		Example: "  activityd push keys webpush.pem\n  activityd push show task-4711",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPushKeys(), newPushShow(), newPushImport())
+	cmd.AddCommand(newPushKeys(), newPushShow())
 	return cmd
 }
 

@@ -212,7 +212,6 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 func (p *pushConfig) offer(front *api.Config, b backend) {
 	if b.push != nil {
 		front.Push, front.Platforms, front.CheckAddress = b.devices, p.platforms(), p.checkAddress
-		front.Plan = (&push.Planner{Store: b.push, Followers: b.store, MustShow: p.mustShow()}).Plan
 	}
 }
 

@@ -21,16 +21,10 @@ type eventsJSON struct {
 }
 
 // enqueueEvents takes all events of a request or none, and answers after the commit with
-// the id of each. A dry run takes none.
+// the id of each.
 func (s *Server) enqueueEvents(c echo.Context) error {
 	if s.cfg.Push == nil {
 		return errPushOff
-	}
-	if dry, err := readDryRun(c); dry || err != nil {
-		if err == nil {
-			err = s.planEvents(c)
-		}
-		return err
 	}
 	var given []string
 	_, err := s.enqueue(c, func(body []byte, key string) ([]queue.New, error) {
@@ -51,7 +45,7 @@ func (s *Server) enqueueEvents(c echo.Context) error {
 			}
 		}
 		return batch, nil
-	}, "dry_run")
+	})
 	if err != nil {
 		return err
 	}

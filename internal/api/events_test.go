@@ -15,7 +15,6 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/queue"
 )
@@ -245,82 +244,4 @@ func TestEventsChecksTheTasks(t *testing.T) {
 	b := setup(t)
 	b.enqueuer.enqueue = func(context.Context, []queue.New) ([]uint64, error) { return nil, nil }
 	wantProblem(t, b.send(t, http.MethodPost, "/v1/events", fmt.Sprintf(`{"events":[%s]}`, oneEvent)), http.StatusInternalServerError, "internal")
-}
-
-// A dry run says what would become of each event, and enqueues nothing.
-func TestDryRun(t *testing.T) {
-	t.Parallel()
-	var planned []push.Event
-	b := setup(t, func(c *api.Config) {
-		c.Plan = func(_ context.Context, e push.Event) (push.Plan, error) {
-			planned = append(planned, e)
-			if e.Type == "broken" {
-				return push.Plan{}, mysql.ErrUnavailable
-			}
-			d := func(id uint64, p push.Platform) push.Device {
-				return push.Device{ID: id, Member: member.ID(6 + id), Platform: p, Address: push.NewAddress("SECRET", "SECRET")}
-			}
-			plan := push.Plan{
-				Event: &push.StoredEvent{Event: e}, Known: true, Recipients: 5, More: true, Deviceless: 2,
-				Devices: []push.Planned{
-					{Device: d(1, "apns"), Actor: "ann"},
-					{Device: d(2, "apns"), Language: "de"},
-					{Device: d(3, "apns")},
-					{Device: d(4, "fcm"), Decision: push.Decision{NotBefore: time.Unix(1795300000, 0)}},
-					{Device: d(5, "webpush"), Decision: push.Decision{Skip: push.Muted}},
-					{Device: push.Device{Member: 90}, Decision: push.Decision{Skip: push.NoDevice}},
-				},
-			}
-			for e.Type == "large" && len(plan.Devices) < 1500 {
-				plan.Devices = append(plan.Devices, push.Planned{Device: d(9, "webpush"), Decision: push.Decision{Skip: push.Blocked}})
-			}
-			return plan, nil
-		}
-		for i := range c.Platforms {
-			c.Platforms[i].Payload = func(m *push.Message) ([]byte, error) {
-				var token string
-				_ = m.Device.Address.Decode(&token) // there is none
-				return fmt.Appendf(nil, `{"for":%q,"to":%q,"token":%q}`, m.Title, m.Device.Platform, token), nil
-			}
-		}
-	})
-	const path = "/v1/events?dry_run=1"
-	body := func(kind string) string {
-		return `{"events":[{"id":"e","type":"` + kind + `","actor_id":"5","recipients":[7],"title":"T","body":"B"}]}`
-	}
-	foreseen(t, newJSON(t.Context(), http.MethodPost, path, body("a")))
-	w := b.send(t, http.MethodPost, path, body("a"))
-	want := `{"events":[{"id":"e","known":true,"recipients":{"looked_at":5,"more":true,"followers_without_device":2},` +
-		`"counts":[{"platform":"apns","decision":"send","count":3},{"platform":"webpush","decision":"skip","reason":"muted","count":1},` +
-		`{"decision":"skip","reason":"no_device","count":1},{"platform":"fcm","decision":"wait","count":1}],` +
-		`"devices":[{"user_id":"7","device_id":"1","platform":"apns","decision":"send"},{"user_id":"8","device_id":"2","platform":"apns","text":"de","decision":"send"},` +
-		`{"user_id":"9","device_id":"3","platform":"apns","decision":"send"},{"user_id":"10","device_id":"4","platform":"fcm","decision":"wait","until":1795300000},` +
-		`{"user_id":"11","device_id":"5","platform":"webpush","decision":"skip","reason":"muted"},{"user_id":"90","decision":"skip","reason":"no_device"}],` +
-		`"more_devices":false,"payloads":[{"platform":"apns","payload":{"for":"T","to":"apns","token":""}},` +
-		`{"platform":"apns","text":"de","payload":{"for":"T","to":"apns","token":""}},{"platform":"fcm","payload":{"for":"T","to":"fcm","token":""}}]}]}`
-	if w.Code != http.StatusOK || w.Body.String() != want {
-		t.Errorf("%d %s\nwant %s", w.Code, w.Body, want)
-	}
-	w = b.send(t, http.MethodPost, path, body("large"))
-	if n := strings.Count(w.Body.String(), `"user_id"`); w.Code != http.StatusOK || n != 1000 || !strings.Contains(w.Body.String(), `"count":1494`) ||
-		!strings.Contains(w.Body.String(), `"more_devices":true`) {
-		t.Errorf("%d, lists %d devices", w.Code, n)
-	}
-	if len(planned) != 2 || planned[0].ID != "e" || !strings.Contains(planned[0].Title, "T") {
-		t.Errorf("planned %+v", planned)
-	}
-	wantProblem(t, b.send(t, http.MethodPost, path, body("broken")), http.StatusServiceUnavailable, "unavailable")
-	wantProblem(t, b.send(t, http.MethodPost, path, `{"events":[{}]}`), http.StatusBadRequest, "invalid-event")
-	one := strings.TrimSuffix(strings.TrimPrefix(body("a"), `{"events":[`), `]}`)
-	wantProblem(t, b.send(t, http.MethodPost, path, `{"events":[`+strings.Repeat(one+",", 10)+one+`]}`), http.StatusBadRequest, "invalid-event")
-	wantProblem(t, b.send(t, http.MethodPost, "/v1/events?dry_run=yes", body("a")), http.StatusBadRequest, "invalid-parameter")
-	wantProblem(t, b.send(t, http.MethodPost, "/v1/events?dry=1", body("a")), http.StatusBadRequest, "invalid-parameter")
-	if n := len(b.enqueuer.calls()); n != 0 {
-		t.Errorf("%d batches were enqueued", n)
-	}
-	if w := b.send(t, http.MethodPost, "/v1/events?dry_run=0", body("a")); w.Code != http.StatusAccepted || len(b.enqueuer.calls()) != 1 {
-		t.Errorf("no dry run: %d %s", w.Code, w.Body)
-	}
-	off := setup(t)
-	wantProblem(t, off.send(t, http.MethodPost, path, body("a")), http.StatusNotImplemented, "push-off")
 }

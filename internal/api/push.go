@@ -36,10 +36,6 @@ type Push interface {
 	// Mute returns an error that wraps [push.ErrTooManyMutes] for one too many.
 	Mute(ctx context.Context, id member.ID, object string, until time.Time) error
 	Unmute(ctx context.Context, id member.ID, object string) (found bool, err error)
-
-	// Opened counts that a member opened the notification of an event on a device, 0 for any. What it does not
-	// know it does not count.
-	Opened(ctx context.Context, id member.ID, event string, device uint64) error
 }
 
 // AddressChecker returns an error, for people and without the address, if there can be no
@@ -144,9 +140,9 @@ func (s *Server) putDevice(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	var r Registration
-	if err := s.readObject(c, RegistrationFields(s.cfg.Platforms), func(o strictjson.Object) {
-		r = ReadRegistration(o, s.cfg.Platforms)
+	var r registration
+	if err := s.readObject(c, registrationFields(s.cfg.Platforms), func(o strictjson.Object) {
+		r = readRegistration(o, s.cfg.Platforms)
 		if len(o.Reader.Faults) > 0 {
 			return
 		}
@@ -171,15 +167,15 @@ const (
 	fieldLanguage = "language"
 )
 
-// Registration is what registers a device.
-type Registration struct {
+// registration is what registers a device.
+type registration struct {
 	Kind     *push.Kind
 	Address  push.Address
 	Language string // "": it is not given
 }
 
-// RegistrationFields are the fields of a registration, by any of the platforms.
-func RegistrationFields(platforms []push.Kind) []string {
+// registrationFields are the fields of a registration, by any of the platforms.
+func registrationFields(platforms []push.Kind) []string {
 	return append([]string{fieldPlatform, fieldLanguage}, addressFields(platforms)...)
 }
 
@@ -195,9 +191,9 @@ func addressFields(platforms []push.Kind) (names []string) {
 	return names
 }
 
-// ReadRegistration reads one. What it returns counts only if there are no faults; those do not show the
+// readRegistration reads one. What it returns counts only if there are no faults; those do not show the
 // address.
-func ReadRegistration(o strictjson.Object, platforms []push.Kind) (r Registration) {
+func readRegistration(o strictjson.Object, platforms []push.Kind) (r registration) {
 	r.Language = readLanguage(o)
 	if r.Kind = readPlatform(o, platforms); r.Kind == nil {
 		return r
@@ -268,31 +264,6 @@ func (s *Server) deleteDevice(c echo.Context) error {
 	}
 	if !found {
 		return noSuchDevice.problem("member %s has no device %s", id, device)
-	}
-	return c.NoContent(http.StatusNoContent)
-}
-
-// postOpened answers the same whether there is such an event or not: that is not for every member to know.
-func (s *Server) postOpened(c echo.Context) error {
-	id, _, err := s.memberRequest(c)
-	if err != nil {
-		return err
-	}
-	var event string
-	var device uint64
-	if err := s.readObject(c, []string{"event", "device_id"}, func(o strictjson.Object) {
-		const want = "the id of an event, as the notification has it"
-		o.Need("event", want)
-		var given bool
-		if event, given = o.String("event", want); given && event == "" {
-			o.Addf("event", "is empty: want %s", want)
-		}
-		device = uint64(o.MemberID("device_id", false)) // ids of devices have the same form
-	}); err != nil {
-		return err
-	}
-	if err := s.cfg.Push.Opened(c.Request().Context(), id, event, device); err != nil {
-		return fmt.Errorf("counting what member %s opened: %w", id, err)
 	}
 	return c.NoContent(http.StatusNoContent)
 }

@@ -20,7 +20,6 @@ import (
 
 const (
 	devicesPath  = "/v1/users/5/devices"
-	openedPath   = "/v1/users/5/opened"
 	settingsPath = "/v1/users/5/push-settings"
 	mutesPath    = "/v1/users/5/mutes"
 )
@@ -288,28 +287,6 @@ func TestMutes(t *testing.T) {
 	wantProblem(t, b.send(t, http.MethodPut, mutesPath, body), http.StatusConflict, "too-many-mutes")
 }
 
-func TestOpened(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	for i, test := range []struct{ body, want string }{
-		{`{"event":"e/1"}`, "5 e/1 0"}, {`{"event":"e","device_id":"7"}`, "5 e 7"}, {`{"event":"e","device_id":8}`, "5 e 8"},
-	} {
-		foreseen(t, newJSON(t.Context(), http.MethodPost, openedPath, test.body))
-		if w := b.send(t, http.MethodPost, openedPath, test.body); w.Code != http.StatusNoContent || b.push.opened[i] != test.want {
-			t.Errorf("%s: %d %s, %q", test.body, w.Code, w.Body, b.push.opened)
-		}
-	}
-	for body, field := range map[string]string{
-		`{}`: "event", `{"event":""}`: "event", `{"event":7}`: "event", `{"event":"e","device_id":"x"}`: "device_id", `{"event":"e","platform":"fcm"}`: "platform",
-	} {
-		if p := wantProblem(t, b.send(t, http.MethodPost, openedPath, body), http.StatusBadRequest, "invalid-body"); p.Field != field {
-			t.Errorf("%s: the fault is of %s", body, p.Field)
-		}
-	}
-	b.push.err = mysql.ErrUnavailable
-	wantProblem(t, b.send(t, http.MethodPost, openedPath, `{"event":"e"}`), http.StatusServiceUnavailable, "unavailable")
-}
-
 func TestBadMutesAreRefused(t *testing.T) {
 	t.Parallel()
 	refused(t, mutesPath, map[string]string{
@@ -329,7 +306,6 @@ var pushRequests = []struct{ method, path, body string }{
 	{http.MethodGet, devicesPath, ""},
 	{http.MethodPut, devicesPath, `{"platform":"fcm","token":"t"}`},
 	{http.MethodDelete, devicesPath + "/1", ""},
-	{http.MethodPost, openedPath, `{"event":"e"}`},
 	{http.MethodGet, settingsPath, ""},
 	{http.MethodPut, settingsPath, `{}`},
 	{http.MethodGet, mutesPath, ""},

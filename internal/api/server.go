@@ -102,8 +102,6 @@ type Config struct {
 	// Platforms and CheckAddress are required with Push.
 	Platforms    []push.Kind
 	CheckAddress AddressChecker
-	// Plan says what would become of an event, as [push.Planner.Plan] does. Without it, there are no dry runs.
-	Plan func(ctx context.Context, e push.Event) (push.Plan, error)
 
 	// Shadow compares answers. Without it, /v1/shadow is not there.
 	Shadow Shadow
@@ -223,7 +221,6 @@ func New(cfg Config) *Server {
 	s.echo.GET("/v1/users/:id/devices", s.listDevices, s.require(auth.Write))
 	s.echo.PUT("/v1/users/:id/devices", s.putDevice, s.require(auth.Write))
 	s.echo.DELETE("/v1/users/:id/devices/:device", s.deleteDevice, s.require(auth.Write))
-	s.echo.POST("/v1/users/:id/opened", s.postOpened, s.require(auth.Write))
 	s.echo.GET("/v1/users/:id/push-settings", s.getSettings, s.require(auth.Write))
 	s.echo.PUT("/v1/users/:id/push-settings", s.putSettings, s.require(auth.Write))
 	s.echo.GET("/v1/users/:id/mutes", s.listMutes, s.require(auth.Write))

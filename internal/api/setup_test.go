@@ -150,7 +150,6 @@ type fakePush struct {
 	mu       sync.Mutex
 	devices  []push.Device
 	lastID   uint64 // of a device that was registered
-	opened   []string
 	settings map[member.ID]push.Settings
 	mutes    map[member.ID][]push.Mute
 	err      error // of all methods
@@ -177,13 +176,6 @@ func (f *fakePush) RegisterIn(_ context.Context, id member.ID, platform push.Pla
 	d := push.Device{ID: f.lastID, Member: id, Platform: platform, Address: a, Registered: time.Unix(1795300000, 0), Language: language}
 	f.devices = append(f.devices, d)
 	return d, nil
-}
-
-func (f *fakePush) Opened(_ context.Context, id member.ID, event string, device uint64) error {
-	end, err := f.begin(id)
-	defer end()
-	f.opened = append(f.opened, fmt.Sprintf("%d %s %d", id, event, device))
-	return err
 }
 
 func (f *fakePush) Devices(_ context.Context, id member.ID) ([]push.Device, error) {

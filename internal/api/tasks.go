@@ -47,9 +47,9 @@ func (s *Server) enqueueTasks(c echo.Context) error {
 
 // enqueue enqueues what a request brings, as parse reads its body; key is that of
 // the request, of its caller, or "". The query may have the parameters that are known.
-func (s *Server) enqueue(c echo.Context, parse func(body []byte, key string) ([]queue.New, error), known ...string) ([]uint64, error) {
+func (s *Server) enqueue(c echo.Context, parse func(body []byte, key string) ([]queue.New, error)) ([]uint64, error) {
 	var f strictjson.Faults
-	parseQuery(c.QueryString(), &f, known...)
+	parseQuery(c.QueryString(), &f)
 	key := idempotencyKey(c.Request().Header, &f)
 	if len(f) > 0 {
 		return nil, invalidParameter.fields(f)

@@ -48,7 +48,6 @@ func (s *Server) addViewerRoutes() {
 	add("recent-contact-photos", by{http.MethodGet: s.viewerPhotos})
 	add("devices", by{http.MethodGet: s.listDevices, http.MethodPut: s.putDevice})
 	add("devices/:device", by{http.MethodDelete: s.deleteDevice})
-	add("opened", by{http.MethodPost: s.postOpened})
 	add("push-settings", by{http.MethodGet: s.getSettings, http.MethodPut: s.putSettings})
 	add("mutes", by{http.MethodGet: s.listMutes, http.MethodPut: s.putMute, http.MethodDelete: s.deleteMute})
 }

@@ -264,7 +264,6 @@ func (b *batch) settle(a answer) {
 		b.unmark(a.sent, a.send, v.reason)
 		return
 	}
-	countByType(newest.Type, a.device.Platform, string(v.state))
 	if a.accepted = v.state == StateAccepted; a.accepted {
 		b.taken++
 	}

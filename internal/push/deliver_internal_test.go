@@ -10,8 +10,6 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
-
-	"github.com/activityd/activityd/internal/member"
 )
 
 func TestJudge(t *testing.T) {
@@ -190,38 +188,5 @@ func TestReasonsAreBounded(t *testing.T) {
 	}
 	if len(seen) > MaxReasons+1 || !seen[otherReason] || reasonLabel(platform, "BadDeviceToken") != "BadDeviceToken" {
 		t.Errorf("%d labels", len(seen))
-	}
-}
-
-// The site chooses the types of its events; the first of them are labels.
-func TestTypesThatAreLabels(t *testing.T) {
-	for i := range 3 * maxTypeLabels {
-		typeLabel(strconv.Itoa(i))
-	}
-	if first, last := typeLabel("0"), typeLabel("x"); first != "0" || last != otherType || len(types.seen) > maxTypeLabels+1 {
-		t.Errorf("%s, %s of %d", first, last, len(types.seen))
-	}
-	clear(types.seen) // for the other tests
-	types.seen[otherType] = true
-}
-
-// Openings are remembered for two rounds, and no longer.
-func TestOpeningsAreForgotten(t *testing.T) {
-	t.Parallel()
-	var o openings
-	if !o.first(opening{1, 1}) || o.first(opening{1, 1}) || !o.first(opening{1, 2}) {
-		t.Error("the first openings are not told apart")
-	}
-	for i := range uint64(maxOpenings) {
-		o.first(opening{2, member.ID(i)})
-	}
-	if o.first(opening{1, 1}) {
-		t.Error("it is forgotten after one round")
-	}
-	for i := range uint64(2 * maxOpenings) {
-		o.first(opening{3, member.ID(i)})
-	}
-	if !o.first(opening{1, 1}) || len(o.now)+len(o.old) > 2*maxOpenings {
-		t.Errorf("it is remembered for ever, beside %d", len(o.now)+len(o.old))
 	}
 }

@@ -87,7 +87,7 @@ func ReadRequested(r *strictjson.Reader, place string, value json.RawMessage) Ev
 }
 
 var eventFields = slices.Concat(
-	[]string{"id", "type", "object", "recipients", "title", "body", "data", "urgent", "expires_in", "collapse"}, styleFields, platformFields(),
+	[]string{"id", "type", "object", "recipients", "title", "body", "data", "urgent", "expires_in", "collapse"}, styleFields, overridable,
 )
 
 // ageField is the one field, of milliseconds, that the payload of a task has besides: it is

@@ -40,8 +40,6 @@ type Kind struct {
 	NewCheck func(setting func(name string) string) func(ctx context.Context, a Address) error
 	// Show returns what of an address is no secret, as an object in JSON. Nil: nothing is.
 	Show func(a Address) any
-	// Payload returns what a device is sent, as JSON, without its address. Nil: a dry run does not show it.
-	Payload func(m *Message) ([]byte, error)
 
 	// ByMembers says that members name the push services, which may be any servers. What that is good
 	// for, see breakers. Else there are few, which the operator knows.

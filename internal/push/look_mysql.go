@@ -11,7 +11,6 @@ import (
 	"strconv"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 )
 
@@ -92,23 +91,6 @@ func (m *MySQL) Look(ctx context.Context, candidates []Candidate) ([]Facts, erro
 		all[i].Accepted = f.Accepted || accepted[c]
 	}
 	return all, nil
-}
-
-// LookAhead returns the facts of each live device of members about an event that is not stored.
-func (m *MySQL) LookAhead(ctx context.Context, e *StoredEvent, members []member.ID) ([]Facts, error) {
-	if len(members) == 0 {
-		return nil, nil
-	}
-	candidates := make([][3]uint64, len(members))
-	for i, id := range members {
-		candidates[i] = [3]uint64{uint64(i), uint64(id)}
-	}
-	question, err := json.Marshal([]lookedEvent{e.looked(candidates)})
-	if err != nil {
-		return nil, err
-	}
-	all, _, err := m.look(ctx, string(question), len(members)) // none has its number, 0
-	return all, mysql.Translate(ctx, fmt.Sprintf("look ahead at %d members", len(members)), err)
 }
 
 // look asks lookText about so many candidates. The facts are in their order; replaced are the numbers of events that

@@ -125,9 +125,6 @@ func BeginSeries(platforms ...Kind) {
 		connections.WithLabelValues(string(p))
 		breakersOpen.WithLabelValues(string(p))
 		credentialsRefused.WithLabelValues(string(p))
-		for _, result := range []string{string(StateAccepted), string(StateFailed), resultOpened} {
-			byType.WithLabelValues(otherType, string(p), result)
-		}
 	}
 }
 

@@ -20,7 +20,6 @@ type MySQL struct {
 	prepared *mysql.Prepared
 	events   eventCache
 	scan     memberScan
-	opened   openings
 }
 
 // NewMySQL returns a store over db, which should come from [mysql.Open], and has the tasks, too. The caller closes db; the store needs no closing. One store for each db is

@@ -78,7 +78,7 @@ func (m *MySQL) RegisterIn(ctx context.Context, id member.ID, platform Platform,
 			return err
 		}
 		if owner != id {
-			if _, err := dropOldest(ctx, tx, id, true); err != nil {
+			if err := dropOldest(ctx, tx, id); err != nil {
 				return err
 			}
 		}
@@ -89,6 +89,27 @@ func (m *MySQL) RegisterIn(ctx context.Context, id member.ID, platform Platform,
 		return err
 	})
 	return d, err
+}
+
+// dropOldest deletes the live devices of a member beyond MaxDevices: the addresses that were confirmed longest ago, and
+// of one instant the oldest rows. It locks all devices of the member, also those of transactions that have not
+// committed, so that the last to commit sees all of them.
+func dropOldest(ctx context.Context, tx *sql.Tx, id member.ID) error {
+	type row struct{ id, registered uint64 }
+	live, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (r row, err error) {
+		err = rows.Scan(&r.id, &r.registered)
+		return r, err
+	}, "SELECT id, registered_at FROM push_devices FORCE INDEX (members) WHERE member_id = ? AND gone_at IS NULL FOR UPDATE", id)
+	if err != nil || len(live) <= MaxDevices {
+		return err
+	}
+	slices.SortFunc(live, func(a, b row) int { return cmp.Or(cmp.Compare(b.registered, a.registered), cmp.Compare(b.id, a.id)) })
+	var old []any
+	for _, r := range live[MaxDevices:] {
+		old = append(old, r.id)
+	}
+	_, err = tx.ExecContext(ctx, "DELETE FROM push_devices WHERE id IN ("+mysql.Marks(len(old))+")", old...)
+	return err
 }
 
 // Devices returns the live devices of a member, by id, and then those that are gone, in this order:

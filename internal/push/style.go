@@ -106,12 +106,12 @@ func (e *Event) readStyle(o strictjson.Object) {
 	e.BodyLocKey = nonEmpty(o, "body_loc_key", wantName)
 	e.BodyLocArgs = readLocArgs(o, "body_loc_args")
 	e.readTexts(o)
-	for _, p := range overridable() {
-		if value, given := o.Get(string(p)); given {
+	for _, p := range overridable {
+		if value, given := o.Get(p); given {
 			if e.Override == nil {
 				e.Override = make(map[Platform]json.RawMessage)
 			}
-			e.Override[p] = value
+			e.Override[Platform(p)] = value
 		}
 	}
 }
@@ -289,9 +289,9 @@ func (e *Event) checkSize(o strictjson.Object) {
 		o.Addf("", "%v", err) // it always can be marshalled
 		return
 	}
-	for _, p := range overridable() {
+	for _, p := range overridable {
 		total, longest, field := len(style), 0, ""
-		for _, part := range e.parts(p) {
+		for _, part := range e.parts(Platform(p)) {
 			if !part.inStyle {
 				total += part.bytes
 			}

@@ -85,20 +85,9 @@ var wrongStyles = map[string]string{
 	`"texts":{"de":{"title":"T"},"DE":{"title":"T"}}`: "texts.DE",
 	`"texts":{"de_CH":{"title":"T"}}`:                 "texts.de_ch",
 	`"texts":{"de":{"body":"` + strings.Repeat("b", push.MaxBody+1) + `"}}`: "texts.de.body",
-	`"apns":[]`:                     "apns",
-	`"apns":{"aps":{"alert":null}}`: "apns.aps.alert",
-	`"apns":{"aps":"x"}`:            "apns.aps",
-	`"apns":{"event":"x","aps":{"sound":{"critical":1}}}`:                               "apns.event",
-	`"apns":{"a":1,"a":2}`:                                                              "apns.a",
-	`"silent":true,"apns":{"aps":{"sound":"x"}}`:                                        "apns.aps",
-	`"fcm":{"token":"x","topic":"y","android":{"ttl":"1s","notification":{"tag":"x"}}}`: "fcm.token fcm.topic fcm.android.ttl fcm.android.notification.tag",
-	`"fcm":{"android":null}`:                                                            "fcm.android",
-	`"fcm":{"android":{"notification":null}}`:                                           "fcm.android.notification",
-	`"fcm":{"data":{"event":"x","n":1,"from":"a"}}`:                                     "fcm.data.event fcm.data.n fcm.data.from",
-	`"fcm":{"apns":{"headers":{"apns-topic":"x"}}}`:                                     "fcm.apns.headers",
-	`"silent":true,"fcm":{"notification":{"title":"x"}}`:                                "fcm.notification",
-	`"webpush":{"tag":"x","expires":1,"options":{}}`:                                    "webpush.tag webpush.expires",
-	`"webpush":{"x":"` + strings.Repeat("x", push.MaxContent) + `"}`:                    "webpush",
+	`"apns":[]`:            "apns",
+	`"apns":{"a":1,"a":2}`: "apns.a",
+	`"webpush":{"x":"` + strings.Repeat("x", push.MaxContent) + `"}`: "webpush",
 }
 
 func TestParseStyleNamesAllFaults(t *testing.T) {
@@ -164,7 +153,7 @@ var payloads = map[push.Platform]struct {
 	size  func(t interface{ Fatal(...any) }, raw []byte) int
 }{
 	push.APNs:    {apns.Payload, apns.MaxPayload, length},
-	push.WebPush: {webpush.Payload, 3993, length},
+	push.WebPush: {func(m *push.Message) ([]byte, error) { return webpush.Payload(&m.Notification) }, 3993, length},
 	push.FCM:     {fcm.Payload, 4096, keysAndValues},
 }
 
@@ -380,7 +369,7 @@ func TestMerge(t *testing.T) {
 		{`{"a":[{"b":"c"}]}`, `{"a":[1]}`, `{"a":[1]}`},
 		{`{"a":"foo"}`, `null`, `null`},
 		{`{"a":"foo"}`, `"bar"`, `"bar"`},
-		{`{"e":null}`, `{"a":1}`, `{"e":null,"a":1}`},
+		{`{"e":null}`, `{"a":1}`, `{"a":1,"e":null}`},
 		{`[1,2]`, `{"a":"b","c":null}`, `{"a":"b"}`},
 		{`{}`, `{"a":{"bb":{"ccc":null}}}`, `{"a":{"bb":{}}}`},
 		{`{"a": 1.50}`, `{}`, `{"a":1.50}`},

@@ -28,8 +28,7 @@ func Kind() push.Kind {
 		NewCheck: func(func(string) string) func(context.Context, push.Address) error {
 			return func(_ context.Context, a push.Address) error { return check(addressOf(a)) }
 		},
-		Show:    show,
-		Payload: Payload,
+		Show: show,
 	}
 }
 

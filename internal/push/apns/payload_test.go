@@ -69,7 +69,7 @@ func TestStyles(t *testing.T) {
 		},
 		"merged": {
 			override: `{"aps":{"alert":{"subtitle":"S"},"thread-id":null,"relevance-score":0.5},"mine":{"a":null,"b":1}}`,
-			want:     `{"aps":{"alert":{"title":"T","body":"B","subtitle":"S"},"relevance-score":0.5},` + rest + `,"mine":{"b":1}}`,
+			want:     `{"actor":"5","aps":{"alert":{"body":"B","subtitle":"S","title":"T"},"relevance-score":0.5},"count":1,"event":"e1","mine":{"b":1},"type":"comment"}`,
 			pushType: "alert", priority: "10",
 		},
 		"silent":              {style: push.Style{Silent: true}, urgent: true, want: `{"aps":{"content-available":1},` + rest + `}`, pushType: "background", priority: "5"},

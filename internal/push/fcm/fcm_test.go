@@ -130,7 +130,7 @@ func TestStyles(t *testing.T) {
 		Badge: &badge, Sound: "ding", Image: "https://a.example/1", Category: "OPEN", Actions: []push.Action{{Action: "a", Title: "<A>"}},
 		TitleLocKey: "t", TitleLocArgs: []string{"x"}, BodyLocKey: "b",
 	}
-	rich.Override = json.RawMessage(`{"data":{"mine":"1"},"android":{"notification":{"channel_id":"c","sound":null}}}`)
+	rich.Override = json.RawMessage(`{"token":"token:other","data":{"mine":"1"},"android":{"notification":{"channel_id":"c","sound":null}}}`)
 	silent.Title, silent.Body, silent.Style = "", "", push.Style{Silent: true, Badge: &badge}
 	quiet := message("token:quiet")
 	quiet.Sound = push.SoundNone
@@ -138,6 +138,9 @@ func TestStyles(t *testing.T) {
 		wantOutcome(t, sender.Send(t.Context(), m), push.Accepted, "")
 	}
 	got := server.Accepted()
+	if token := got[0].Token; token != "token:rich" {
+		t.Errorf("the override changed the address to %s", token)
+	}
 	var want fcmtest.Message
 	want.Notification.Image = "https://a.example/1"
 	want.Android.Notification.Tag, want.Android.Notification.ClickAction, want.Android.Notification.Count = "abcDEF_-09", "OPEN", &badge

@@ -24,7 +24,6 @@ func Kind() push.Kind {
 		NewCheck: func(func(string) string) func(context.Context, push.Address) error {
 			return func(_ context.Context, a push.Address) error { return check(a) }
 		},
-		Payload: Payload,
 	}
 }
 

@@ -129,22 +129,28 @@ func asJSON(value []push.Action) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Payload returns what is sent of a message, but for the device's token.
+// Payload returns a message as it is sent, without the device's token.
 func Payload(m *push.Message) ([]byte, error) {
 	r := newRequest(*m, time.Now())
 	r.Message.Token = ""
 	return r.encode(m.Override)
 }
 
-// encode returns the request's JSON. It does not escape for HTML, which would make
-// texts longer than they are.
-// What the event has for FCM is merged into the message.
+// encode returns the request's JSON. It does not escape for HTML, which would make texts longer than they are. The
+// event's override is merged into the message, but for the token: the receipt names its device.
 func (r request) encode(override json.RawMessage) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(r); err != nil || override == nil {
 		return b.Bytes(), err
+	}
+	token, err := json.Marshal(map[string]string{"token": r.Message.Token})
+	if err != nil {
+		return nil, err
+	}
+	if override, err = push.Merge(override, token); err != nil {
+		return nil, err
 	}
 	return push.Merge(b.Bytes(), slices.Concat([]byte(`{"message":`), override, []byte("}")))
 }

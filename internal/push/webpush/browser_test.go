@@ -164,7 +164,7 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	await()
 
 	// Images, buttons and other options are given to the browser, and a button opens its own page.
-	rich, err := payload(push.Notification{
+	rich, err := Payload(&push.Notification{
 		Title: "rich", Collapse: "rich", Data: json.RawMessage(`{"url":"/photos/12"}`),
 		Style: push.Style{
 			Image: server.URL + "/none.png", Sound: push.SoundNone, Actions: []push.Action{{Action: "reply", Title: "Reply", URL: "/reply"}, {Action: "like", Title: "Like"}},

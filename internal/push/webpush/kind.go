@@ -33,7 +33,6 @@ func Kind() push.Kind {
 		Read:      read,
 		NewCheck:  newCheck,
 		Show:      show,
-		Payload:   Payload,
 		ByMembers: true,
 		MustShow:  true, // browsers take the permission from a site that shows nothing
 	}

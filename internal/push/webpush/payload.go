@@ -24,9 +24,9 @@ type shown struct {
 	push.Style
 }
 
-// payload returns the JSON that is encrypted. It is longer than maxPayload only if the
-// bounds of events were not kept.
-func payload(n push.Notification) ([]byte, error) {
+// Payload returns the JSON of a message, before it is encrypted. It is longer than maxPayload only if the bounds of events
+// were not kept.
+func Payload(n *push.Notification) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false) // it would make six bytes of one
@@ -40,6 +40,3 @@ func payload(n push.Notification) ([]byte, error) {
 	}
 	return push.Merge(bytes.TrimSuffix(text.Bytes(), []byte("\n")), n.Override)
 }
-
-// Payload returns the JSON of a message, before it is encrypted.
-func Payload(m *push.Message) ([]byte, error) { return payload(m.Notification) }

@@ -161,7 +161,7 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 
 // content returns the encrypted body of a message, or why there can be none.
 func content(n push.Notification, to subscription) (body []byte, reason string) {
-	text, err := payload(n)
+	text, err := Payload(&n)
 	if err != nil || len(text) > maxPayload {
 		return nil, "payload"
 	}

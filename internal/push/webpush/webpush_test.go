@@ -349,7 +349,7 @@ func TestTheWorstCaseFits(t *testing.T) {
 	m.Data = json.RawMessage(`{"a":"` + strings.Repeat("x", push.MaxData-8) + `"}`)
 	m.Count = 1000000
 	m.Collapse = strings.Repeat("c", 32)
-	text, err := payload(m.Notification)
+	text, err := Payload(&m.Notification)
 	if err != nil || len(text) > maxPayload {
 		t.Errorf("the payload has %d bytes, more than %d: %v", len(text), maxPayload, err)
 	}
