@@ -103,7 +103,7 @@ func TestMySQLFencesRiseAfterALoss(t *testing.T) {
 	next("gone", "before the backup")
 	ageMySQL(t, db, "gone", 2*time.Hour)
 	mustPurge(t, store)
-	execMySQL(t, db, "CREATE TABLE backup AS SELECT * FROM once_keys") //nolint:unqueryvet // a copy
+	execMySQL(t, db, "CREATE TABLE backup AS SELECT * FROM once_keys")
 	for what, lose := range map[string][]string{
 		"a backup":            {"DELETE FROM once_keys", "INSERT INTO once_keys SELECT * FROM backup"},
 		"one row of a backup": {"REPLACE INTO once_keys SELECT * FROM backup WHERE name = 'old'"},
@@ -142,11 +142,11 @@ func TestMySQLAnAcquisitionThatSleptThroughALoss(t *testing.T) {
 	store, db := newMySQL(t)
 	acquire(t, store, "a", "before")
 	ageMySQL(t, db, "a", time.Hour)
-	execMySQL(t, db, "CREATE TABLE backup AS SELECT * FROM once_keys") //nolint:unqueryvet // a copy
+	execMySQL(t, db, "CREATE TABLE backup AS SELECT * FROM once_keys")
 	var lost once.Fence
 	applied, err := store.ApplyLate(t.Context(), "a", once.Operation{Action: once.Acquire, Owner: "slow", Terms: anyTerms}, func() {
 		lost = acquire(t, store, "a", "another").Fence
-		execMySQL(t, db, "REPLACE INTO once_keys SELECT * FROM backup") //nolint:unqueryvet // all of the copy
+		execMySQL(t, db, "REPLACE INTO once_keys SELECT * FROM backup")
 		clockIsPast(t, lost)
 	})
 	r, getErr := store.Get(t.Context(), "a")

@@ -210,7 +210,7 @@ func (c *call) acquire(ctx context.Context) (*lease, error) {
 			err = l.handBack(waiting)
 			l.owner = newOwner()
 		case AlreadyDone:
-			return nil, nil //nolint:nilnil // documented
+			return nil, nil
 		case OutOfAttempts:
 			return nil, c.exhaustedBy(r.State)
 		default:

@@ -195,7 +195,7 @@ func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, err
 	list, err := f.queue.Claim(bounded, f.Queue, n, f.Lease)
 	f.report(ctx, c.at, err, "claim failed", "queue", f.Queue)
 	if err != nil {
-		f.store(handBack(list, 0, errUncertain), true) //nolint:contextcheck // also after the end of ctx
+		f.store(handBack(list, 0, errUncertain), true) // also after the end of ctx
 		return nil, err
 	}
 	if len(list) > 0 {
@@ -205,7 +205,7 @@ func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, err
 		if gathered && len(list) < n && 2*len(idle) <= len(f.workers) {
 			f.next = c.at.Add(f.gap())
 		}
-		f.divide(c, some) //nolint:contextcheck // a claim ends with the works, not with the fetching
+		f.divide(c, some) // a claim ends with the works, not with the fetching
 	}
 	return list, nil
 }

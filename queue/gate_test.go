@@ -54,7 +54,7 @@ func (c gatedConnector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	}
 	conn := &gatedConn{held: held}
 	err = held.Raw(func(plain any) error {
-		conn.plainConn = plain.(plainConn) //nolint:forcetypeassert // it would fail at once
+		conn.plainConn = plain.(plainConn)
 		return nil
 	})
 	return conn, err

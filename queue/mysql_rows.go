@@ -46,7 +46,7 @@ func payloadOf(args []byte) json.RawMessage {
 	if json.Valid(args) {
 		return args
 	}
-	quoted, _ := json.Marshal(string(args)) //nolint:errchkjson // of a string it cannot fail
+	quoted, _ := json.Marshal(string(args))
 	return quoted
 }
 

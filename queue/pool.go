@@ -243,11 +243,11 @@ func (p *Pool) Run(ctx context.Context) error {
 			continue
 		}
 		notified, unsubscribe := p.notifier.Subscribe(w.Queue)
-		defer unsubscribe() //nolint:gocritic // one for each queue, until the end of the run
+		defer unsubscribe()
 		f := newFetcher(r, w, notified)
 		r.fetchers = append(r.fetchers, f)
 		for _, worker := range f.workers {
-			r.running.Go(func() { f.work(worker) }) //nolint:contextcheck // a run has a context for each stage of its end
+			r.running.Go(func() { f.work(worker) }) // a run has a context for each stage of its end
 		}
 		r.running.Go(f.fetch)
 	}

@@ -122,7 +122,7 @@ func TestWaitingForTheOrderIsCounted(t *testing.T) {
 	})
 }
 
-func TestExpiredTasksAreCounted(t *testing.T) { //nolint:paralleltest // it reads metrics
+func TestExpiredTasksAreCounted(t *testing.T) {
 	db, q := openDB(t)
 	expect := counting(t, poolMetrics...)
 	exec(t, db, "INSERT INTO tasks (type, subject, expires_at) VALUES ('upload', 1, 1)")

@@ -296,7 +296,7 @@ func openPrivateServers(ctx context.Context, c *config) (*demoBackend, error) {
 	}
 	servers.closers = append(b.closers, servers.closers...)
 	b.backend, b.site, b.plain = servers, site.NewMySQL(servers.db), demo.PlainSQL(servers.db)
-	receivers, err := demo.StartReceivers() //nolint:contextcheck // they live until they are closed
+	receivers, err := demo.StartReceivers() // they live until they are closed
 	if err != nil {
 		return b, fmt.Errorf("start the push services: %w", err)
 	}

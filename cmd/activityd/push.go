@@ -129,7 +129,7 @@ func (p *pushConfig) load(ctx context.Context, log *slog.Logger) (s senders, err
 			off = append(off, kind.Platform)
 			continue
 		}
-		errs = append(errs, s.add(kind, push.ClientOptions{Setting: p.value, RootCAs: roots, Log: log})) //nolint:contextcheck // files are read at the start
+		errs = append(errs, s.add(kind, push.ClientOptions{Setting: p.value, RootCAs: roots, Log: log})) // files are read at the start
 	}
 	if len(off) > 0 {
 		log.InfoContext(ctx, "push is off for want of keys", "platforms", off)
@@ -166,7 +166,7 @@ func (s *senders) add(kind push.Kind, o push.ClientOptions) error {
 // roots returns the CAs of ACTIVITYD_TLS_ROOTS; nil: the system's.
 func (p *pushConfig) roots() (*x509.CertPool, error) {
 	if p.tlsRoots == "" {
-		return nil, nil //nolint:nilnil // that is what a tls.Config takes for the system's
+		return nil, nil // that is what a tls.Config takes for the system's
 	}
 	text, err := os.ReadFile(p.tlsRoots)
 	pool := x509.NewCertPool()
@@ -217,7 +217,7 @@ func makePushKeys(path string, out, notes io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // G304: the operator names it
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("FILE: %s is there already, and stays as it is: browsers subscribed for its key", path)
 	}

@@ -49,7 +49,7 @@ func TestTheWidgetInABrowser(t *testing.T) {
 		{"has no barriers", widgetHasNoBarriers},
 		{"goes with the API", widgetGoesWithTheAPI},
 	} {
-		t.Run(test.name, func(t *testing.T) { //nolint:paralleltest // they share the browser
+		t.Run(test.name, func(t *testing.T) {
 			s := newSite(t, b)
 			test.run(s)
 			s.calm()

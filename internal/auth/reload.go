@@ -155,7 +155,7 @@ func readFile(path string) (file, error) {
 	if !info.Mode().IsRegular() {
 		return file{}, fmt.Errorf("%s: want a file, as it is read again when it changes", path)
 	}
-	opened, err := os.Open(path) //nolint:gosec // G304: the operator names it
+	opened, err := os.Open(path)
 	if err != nil {
 		return file{}, err
 	}

@@ -176,7 +176,7 @@ func (o Walk) Run(ctx context.Context, from Checkpoint) (Checkpoint, error) {
 			time.AfterFunc(o.Grace, cancel)
 		}
 	})
-	group.Go(func() error { return w.begin(group) }) //nolint:contextcheck // visits outlast starting
+	group.Go(func() error { return w.begin(group) }) // visits outlast starting
 	err := group.Wait()
 	return w.at.clone(), err
 }

@@ -18,7 +18,7 @@ var ErrLocked = errors.New("another process has locked it")
 // a lock may remove or replace it.
 func Open(path string, flag int, perm fs.FileMode) (*os.File, error) {
 	for {
-		f, err := os.OpenFile(path, flag, perm) //nolint:gosec // G304: the operator names it
+		f, err := os.OpenFile(path, flag, perm)
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +62,7 @@ func Replace(path string, text []byte, prepare func(*os.File) error) (err error)
 	}
 	// The renaming outlasts a crash of the machine as far as the file system and the rights on the
 	// directory allow.
-	if d, err := os.Open(dir); err == nil { //nolint:gosec // the operator names it
+	if d, err := os.Open(dir); err == nil {
 		_ = d.Sync()
 		return d.Close()
 	}

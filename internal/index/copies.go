@@ -170,11 +170,11 @@ func (ix *Index) copied(ctx context.Context, l copyLook) (*copied, error) {
 	if l.entries == nil {
 		switch err := l.version.Err(); {
 		case redis.HasErrorPrefix(err, "WRONGTYPE"):
-			return nil, nil //nolint:nilnil // reading it says so
+			return nil, nil // reading it says so
 		case err != nil:
 			return nil, redisnodes.Translate(ctx, what, err)
 		case l.version.Val()[0] != l.known.version:
-			return nil, nil //nolint:nilnil // as the comment says
+			return nil, nil
 		case l.known.missing:
 			return nil, fmt.Errorf("%s: %w", what, ErrMissing)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/activityd/activityd/internal/redisnodes"
 )
 
-func init() { //nolint:gochecknoinits // before any test runs
+func init() {
 	redisnodes.RepeatFor, redisnodes.FindTimeout, redisnodes.ProbeTimeout = 5*time.Second, 10*time.Second, 10*time.Second
 }
 

@@ -32,7 +32,7 @@ func startProcess(argv []string, dir, log string) (*process, error) {
 		return nil, fmt.Errorf("open the log of %s: %w", argv[0], err)
 	}
 	p := &process{name: filepath.Base(argv[0]), log: log, exited: make(chan struct{})}
-	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // it outlives the context of its start
+	cmd := exec.Command(argv[0], argv[1:]...) // it outlives the context of its start
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = dir, out, out, ownGroup()
 	started := make(chan error, 1)
 	go func() {

@@ -53,7 +53,7 @@ func (p *Prepared) query(ctx context.Context, text string, args []any) (*sql.Row
 // one attempt, whose context may have ended: the next query tries again.
 func (p *Prepared) statement(ctx context.Context, text string) (*sql.Stmt, error) {
 	if known, ok := p.known.Load(text); ok {
-		return known.(*sql.Stmt), nil //nolint:errcheck // nothing else is stored
+		return known.(*sql.Stmt), nil
 	}
 	stmt, err := p.db.PrepareContext(ctx, text)
 	if err != nil {
@@ -63,5 +63,5 @@ func (p *Prepared) statement(ctx context.Context, text string) (*sql.Stmt, error
 	if late { // another goroutine prepared it first
 		_ = stmt.Close() //nolint:sqlclosecheck // the other one stays
 	}
-	return known.(*sql.Stmt), nil //nolint:errcheck // nothing else is stored
+	return known.(*sql.Stmt), nil
 }

@@ -138,7 +138,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 // tx is a transaction whose end does not outlast its context. That of the driver waits as
 // long as the server does: with semi-synchronous replication until a replica has answered.
 type tx struct {
-	ctx  context.Context //nolint:containedctx // driver.Tx has none
+	ctx  context.Context // driver.Tx has none
 	conn *conn
 }
 

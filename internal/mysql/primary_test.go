@@ -432,7 +432,7 @@ func TestConnectionsExpireOneByOne(t *testing.T) {
 }
 
 // TestConnectionsAreCountedByServer, so that it is seen when there are two.
-func TestConnectionsAreCountedByServer(t *testing.T) { //nolint:paralleltest // it reads metrics
+func TestConnectionsAreCountedByServer(t *testing.T) {
 	server := servertest.NewPrimary(t)
 	server.Do(t, "CREATE DATABASE counted")
 	held := make(map[int][]*sql.Conn)  // not idle, as the pool closes those after a while

@@ -209,7 +209,7 @@ func (c connector) connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	}
 	ours := &conn{
-		driverConn: plain.(driverConn), //nolint:errcheck,forcetypeassert // the driver's has it
+		driverConn: plain.(driverConn),
 		servers:    c.servers,
 		seen:       begun,
 		expires:    begun.Add(lifetime - rand.N(lifetime/4)),

@@ -58,7 +58,7 @@ func groupOfChild(parent int) (group int) {
 	}
 	files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is well formed
 	for _, file := range files {
-		text, _ := os.ReadFile(file) //nolint:gosec // G304: it is one of /proc; without it, the process has ended
+		text, _ := os.ReadFile(file)
 		if is := ParseStat(string(text)); is.Parent == parent && is.Session == session && file == fmt.Sprintf("/proc/%d/stat", is.Group) {
 			group = is.Group
 		}

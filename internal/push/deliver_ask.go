@@ -309,7 +309,7 @@ func (b *batch) eventsOf(receipts [][]Receipt) (map[uint64]*StoredEvent, error) 
 		numbers = append(numbers, r.Event)
 	}
 	if len(numbers) == 0 {
-		return nil, nil //nolint:nilnil // none is in it
+		return nil, nil // none is in it
 	}
 	return b.Store.Events(b.ctx, numbers)
 }

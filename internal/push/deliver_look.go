@@ -100,7 +100,7 @@ func (b *batch) look(some []*job) (found []*looked, err error) {
 func (b *batch) decide(l *looked, facts, shown []*Facts) {
 	var quiet time.Duration // until others are to be sent; 0: there are none
 	for i, e := range l.events {
-		f := facts[i] //nolint:gosec // G602: there is one for each event
+		f := facts[i]
 		if f == nil {
 			b.skip(l.asked, e.Number, NoDevice)
 			continue

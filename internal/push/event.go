@@ -10,7 +10,7 @@ import (
 // Event is something that happened, of which members are to be notified.
 //
 // Its JSON is the payload of a notify task, whose key is the actor; see docs/push.md.
-type Event struct { //nolint:recvcheck // it is marshalled by value, too
+type Event struct { // it is marshalled by value, too
 	ID         string          // of its producer, or given to it; an event is targeted once by its id
 	Type       string          // a name that the site chooses: upload, comment, …
 	Actor      member.ID       // whose doing it is

@@ -46,7 +46,7 @@ func (h Handler) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome
 		marked = len(tasks) * h.Targeting.few()
 	}
 	b := h.Deliveries.newBatch(ctx, marked)
-	defer b.end() //nolint:contextcheck // see settled
+	defer b.end() // see settled
 	jobs, pages := make([]*job, len(tasks)), make([]*page, len(tasks))
 	var targeted []*page
 	for i, t := range tasks {
@@ -59,10 +59,10 @@ func (h Handler) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome
 		targeted = append(targeted, pages[i])
 	}
 	if len(b.jobs) > 0 {
-		b.deliver(b.begin()) //nolint:contextcheck // what has left is answered after the end of ctx, too
+		b.deliver(b.begin()) // what has left is answered after the end of ctx, too
 	}
 	h.Targeting.handle(ctx, targeted, b)
-	b.settled() //nolint:contextcheck // and what was accepted is recorded
+	b.settled() // and what was accepted is recorded
 	outcomes := make([]queue.Outcome, len(tasks))
 	for i, j := range jobs {
 		if p := pages[i]; p == nil {

@@ -125,7 +125,7 @@ func (m *MySQL) accepted(ctx context.Context, candidates []Candidate) (map[Candi
 		}
 	}
 	if len(args) == 0 {
-		return nil, nil //nolint:nilnil // nothing is in it
+		return nil, nil // nothing is in it
 	}
 	const one = " OR event_number = ? AND task_id = ?"
 	found := make(map[Candidate]bool)

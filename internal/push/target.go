@@ -475,7 +475,7 @@ func (p *page) candidate(id member.ID) Candidate {
 // look does the pages of a group, and returns how many deliveries it made.
 func (g *Targeting) look(ctx context.Context, group []*page, b *batch) (made int) {
 	if b != nil {
-		b.drain() //nolint:contextcheck // what was accepted is recorded after the end of ctx, too
+		b.drain() // what was accepted is recorded after the end of ctx, too
 	}
 	var candidates []Candidate
 	for _, p := range group {
@@ -513,7 +513,7 @@ func (g *Targeting) look(ctx context.Context, group []*page, b *batch) (made int
 	}
 	for _, p := range done {
 		if b != nil {
-			b.sendNow(p, at) //nolint:contextcheck // what has left is answered after the end of ctx, too
+			b.sendNow(p, at) // what has left is answered after the end of ctx, too
 		}
 		p.deliveries()
 		p.succeed()

@@ -128,7 +128,7 @@ var likeName = regexp.MustCompile(`^(export )?\w+$`)
 
 // read returns the values of a file, in which all names are known.
 func read(path string, known []string) (map[string]string, error) {
-	text, err := os.ReadFile(path) //nolint:gosec // G304: the operator names it
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -296,7 +296,7 @@ func (s *snapshot) photosOf(ctx context.Context, own Statement) (ids []uint64, e
 		if wrong = rows.Scan(into...); wrong != nil {
 			continue
 		}
-		text := string(*into[0].(*sql.RawBytes)) //nolint:errcheck,forcetypeassert // it is made above
+		text := string(*into[0].(*sql.RawBytes))
 		id, err := strconv.ParseUint(text, 10, 64)
 		if err != nil || id == 0 {
 			wrong = fmt.Errorf("its column %s has %.40q: want the id of a photo in the first column", columns[0], text)

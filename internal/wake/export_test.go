@@ -3,7 +3,7 @@ package wake
 import "time"
 
 // Tests notice a server that is away sooner, and give one that is slow more time.
-func init() { pingEvery, lastTimeout = time.Second, time.Minute } //nolint:gochecknoinits // before any test runs
+func init() { pingEvery, lastTimeout = time.Second, time.Minute }
 
 // Encode and Decode are how names become a message and come out of it.
 var (

@@ -226,7 +226,7 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	got, err := h.pool.Send(ctx, h2pool.Request{
 		Path: "/3/device/" + to.Token, Body: payload,
 		Header: func(tag any, to []h2pool.Field) ([]h2pool.Field, error) {
-			bearer, err := tag.(*signer).bearer(time.Now()) //nolint:errcheck,forcetypeassert // it is of newPool
+			bearer, err := tag.(*signer).bearer(time.Now())
 			return s.header(to, &m, bearer), err
 		},
 	})

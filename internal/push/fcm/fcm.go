@@ -40,7 +40,7 @@ type Sender struct {
 	pool    *h2pool.Pool
 	now     func() time.Time
 
-	ctx     context.Context //nolint:containedctx // of the requests for tokens, which belong to no message
+	ctx     context.Context // of the requests for tokens, which belong to no message
 	stop    context.CancelFunc
 	fetches sync.WaitGroup
 }

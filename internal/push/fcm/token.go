@@ -69,7 +69,7 @@ func (a *account) accessToken(ctx context.Context) (token string, r push.Result,
 		if (!good || !now.Before(a.renew)) && a.fetching == nil && !now.Before(a.again) {
 			done := make(chan struct{})
 			a.fetching = done
-			a.sender.fetches.Go(func() { a.fetch(done) }) //nolint:contextcheck // it is of all messages
+			a.sender.fetches.Go(func() { a.fetch(done) }) // it is of all messages
 		}
 		token, r, fetching := a.token, a.failure, a.fetching
 		a.mu.Unlock()

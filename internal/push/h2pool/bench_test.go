@@ -88,7 +88,7 @@ func BenchmarkClient(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	token, err := push.SignES256(parsed.(*ecdsa.PrivateKey), //nolint:forcetypeassert // it is the fake's
+	token, err := push.SignES256(parsed.(*ecdsa.PrivateKey),
 		[]byte(`{"alg":"ES256","kid":"`+server.KeyID+`"}`), fmt.Appendf(nil, `{"iss":%q,"iat":%d}`, server.TeamID, time.Now().Unix()))
 	if err != nil {
 		b.Fatal(err)

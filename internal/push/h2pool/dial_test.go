@@ -29,7 +29,7 @@ func TestProxies(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
-		here, _, err := w.(http.Hijacker).Hijack() //nolint:forcetypeassert // HTTP/1.1 has it
+		here, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {
 			return
 		}

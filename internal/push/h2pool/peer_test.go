@@ -611,7 +611,7 @@ func TestAWriteThatFails(t *testing.T) {
 		_ = l.WriteWindowUpdate(0, maxWindow-firstWindow)
 		if l.n == 1 {
 			l.await(func(f http2.Frame) bool { _, ok := f.(*http2.DataFrame); return ok })
-			_ = l.nc.NetConn().(*net.TCPConn).SetLinger(0) //nolint:forcetypeassert // servePeer listens by TCP
+			_ = l.nc.NetConn().(*net.TCPConn).SetLinger(0)
 			return
 		}
 		if id, got, ok := l.request(); ok && string(got) == body {

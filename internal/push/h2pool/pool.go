@@ -68,7 +68,7 @@ type Pool struct {
 
 	host, authority string
 
-	ctx        context.Context //nolint:containedctx // ends when the pool is closed
+	ctx        context.Context // ends when the pool is closed
 	cancel     context.CancelFunc
 	background sync.WaitGroup // connections
 
@@ -116,7 +116,7 @@ func (p *Pool) Send(ctx context.Context, r Request) (Answer, error) {
 	if err := ctx.Err(); err != nil {
 		return Answer{}, &Error{NotWritten, err}
 	}
-	one := &call{Request: r, ctx: ctx, done: dones.Get().(chan struct{})} //nolint:forcetypeassert,errcheck // it holds nothing else
+	one := &call{Request: r, ctx: ctx, done: dones.Get().(chan struct{})}
 	p.mu.Lock()
 	if p.ctx.Err() != nil {
 		p.mu.Unlock()

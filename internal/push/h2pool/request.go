@@ -130,7 +130,7 @@ func (e *GoAwayError) Error() string {
 type call struct {
 	Request
 
-	ctx  context.Context //nolint:containedctx // of this request, for HTTP/1.1
+	ctx  context.Context // of this request, for HTTP/1.1
 	done chan struct{}   // of [dones]; it gets one value, at the end
 
 	conn  *Conn  // over which it goes; nil: it waits, or is done

@@ -17,5 +17,5 @@ func TakeHUP() {
 		return
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	_ = syscall.Exec(path, os.Args, append(os.Environ(), done+"=1")) //nolint:gosec // the tests themselves; after an error, tests say what is wrong
+	_ = syscall.Exec(path, os.Args, append(os.Environ(), done+"=1"))
 }

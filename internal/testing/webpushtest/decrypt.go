@@ -14,8 +14,6 @@ import (
 // Decrypt opens the body of a push message as a browser does (RFC 8291 and RFC 8188),
 // with the browser's private key and authentication secret. It has no code in common with
 // the sender's encryption.
-//
-//nolint:funlen // it is one computation
 func Decrypt(body []byte, private *ecdh.PrivateKey, auth []byte) ([]byte, error) {
 	if len(body) > 4096 {
 		return nil, fmt.Errorf("the body has %d bytes, more than push services must take", len(body))

@@ -250,7 +250,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, why) //nolint:gosec // it is for no browser
+		_, _ = io.WriteString(w, why)
 	}
 }
 
