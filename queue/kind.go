@@ -63,6 +63,16 @@ func (k Kinds) Queues() []string {
 	return slices.Compact(names)
 }
 
+// queuesOf returns the queues of some kinds.
+func (k Kinds) queuesOf(names []string) (queues []string) {
+	for _, name := range names {
+		if is, known := k.of(name); known {
+			queues = append(queues, is.Queue)
+		}
+	}
+	return queues
+}
+
 // sameWork reports whether a task of a kind, with that key and payload, does the work
 // of n. A producer may have given n's dedupe key to a row about something else.
 func (k Kinds) sameWork(n New, kind string, key uint64, payload json.RawMessage) bool {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,15 +17,15 @@ import (
 // the next, but counts all entries when asked for the smallest id of each.
 const (
 	waitingPriorities = "SELECT DISTINCT queue, priority FROM tasks FORCE INDEX (claim) WHERE queue = ? LIMIT ?"
-	firstWaiting      = "SELECT IF(created_at < " + now + ", " + now + " - created_at, 0) FROM tasks FORCE INDEX (claim)" +
-		" WHERE queue = ? AND priority = ? AND (due_at IS NULL OR due_at <= " + now + ") ORDER BY id LIMIT 1"
+	firstWaiting      = "SELECT IF(created_at < " + now + ", " + now + " - created_at, 0) FROM (SELECT id, type, created_at FROM tasks FORCE INDEX (claim)" +
+		" WHERE queue = ? AND priority = ? AND " + isDue + " ORDER BY id LIMIT ?) AS first WHERE type REGEXP ? ORDER BY id LIMIT 1"
 	// Those that were postponed or failed come due within the longest backoff, and the
 	// sooner the longer they have been tried: workers begin with the oldest.
 	longestDue = "SELECT queue, MAX(IF(since < " + now + ", " + now + " - since, 0)) FROM (" +
 		"SELECT queue, IF(last_error IS NULL, due_at, created_at) AS since FROM" +
-		" (SELECT queue, last_error, created_at, due_at FROM parked_tasks FORCE INDEX (timers)" +
-		" WHERE state = 'scheduled' AND due_at <= " + now + " + ? ORDER BY due_at LIMIT ?) AS soonest UNION ALL" +
-		" SELECT queue, since FROM task_leases FORCE INDEX (ends) WHERE ends_at > 0) AS begun GROUP BY queue"
+		" (SELECT queue, type, last_error, created_at, due_at FROM parked_tasks FORCE INDEX (timers)" +
+		" WHERE state = 'scheduled' AND due_at <= " + now + " + ? ORDER BY due_at LIMIT ?) AS soonest WHERE type REGEXP ? UNION ALL" +
+		" SELECT queue, since FROM task_leases FORCE INDEX (ends) WHERE ends_at > 0 AND tasks REGEXP ?) AS begun GROUP BY queue"
 	distinctQueues = "SELECT DISTINCT queue FROM tasks FORCE INDEX (claim) LIMIT ?"
 	otherQueues    = "SELECT DISTINCT queue FROM (SELECT queue FROM parked_tasks FORCE INDEX (timers) WHERE state IN ('scheduled', 'dead', 'done') LIMIT ?) AS some"
 	runningQueues  = "SELECT DISTINCT queue FROM task_leases FORCE INDEX (ends) WHERE ends_at > 0"
@@ -56,7 +57,7 @@ func (q *Queue) stats(ctx context.Context, db mysql.Querier) (s Stats, last uint
 	if err != nil {
 		return s, 0, err
 	}
-	all, more, err := q.summaries(ctx, db, paused)
+	all, more, err := q.summaries(ctx, db, paused, nil)
 	if err != nil {
 		return s, 0, err
 	}
@@ -73,19 +74,19 @@ func (q *Queue) stats(ctx context.Context, db mysql.Querier) (s Stats, last uint
 	return s, last, nil
 }
 
-// summaries returns what the standing queues and those that only rows name are, by name, without counts; more: there
-// are still others.
-func (q *Queue) summaries(ctx context.Context, db mysql.Querier, paused []string) (list []Summary, more bool, err error) {
+// summaries returns what the standing queues and those that only rows name are, by name, without counts, for tasks of
+// some kinds (nil: of all); more: there are still others.
+func (q *Queue) summaries(ctx context.Context, db mysql.Querier, paused, kinds []string) (list []Summary, more bool, err error) {
 	names, more, err := q.names(ctx, db, paused)
 	if err != nil {
 		return nil, false, err
 	}
-	due, err := longestDueBy(ctx, db)
+	due, err := longestDueBy(ctx, db, kinds)
 	if err != nil {
 		return nil, false, err
 	}
 	for _, name := range slices.Sorted(slices.Values(names)) {
-		oldest, err := oldest(ctx, db, name)
+		oldest, err := oldest(ctx, db, name, kinds)
 		if err != nil {
 			return nil, false, err
 		}
@@ -173,14 +174,18 @@ func capped(list []TaskStats, queue string) bool {
 	return false
 }
 
-// oldest looks at the first task of each priority, and at no other.
-func oldest(ctx context.Context, db mysql.Querier, queue string) (age time.Duration, err error) {
+// oldest looks at the first task of each priority, and at no other; for some kinds, at the first dueLimit.
+func oldest(ctx context.Context, db mysql.Querier, queue string, kinds []string) (age time.Duration, err error) {
+	looked := 1
+	if len(kinds) > 0 {
+		looked = dueLimit
+	}
 	priorities, err := prioritiesOf(ctx, db, queue)
 	if err != nil {
 		return 0, err
 	}
 	for _, priority := range priorities {
-		milliseconds, err := mysql.Select(ctx, db, mysql.Column[int64], firstWaiting, queue, priority)
+		milliseconds, err := mysql.Select(ctx, db, mysql.Column[int64], firstWaiting, queue, priority, looked, "^"+oneOf(kinds)+"$")
 		if err != nil {
 			return 0, err
 		}
@@ -199,30 +204,45 @@ func prioritiesOf(ctx context.Context, db mysql.Querier, queue string) ([]int, e
 	}, waitingPriorities, queue, MaxPriorities)
 }
 
-// Due returns, by queue, how long ago the oldest task became due that is not done, as
-// [Summary] has it; 0 for the standard queues and those of the options, if there is none.
-// It looks at the first tasks of an index and counts none.
-func (q *Queue) Due(ctx context.Context) (map[string]time.Duration, error) {
-	list, _, err := q.summaries(ctx, q.db, nil)
+// Due returns, by queue, how long ago the oldest task of some kinds became due that is not done, as [Summary] has it: for
+// each queue of such kinds, 0 if there is none, and for others in which there is one. Without kinds it is about all.
+// It looks at the first dueLimit tasks of an index and counts none.
+func (q *Queue) Due(ctx context.Context, kinds ...string) (map[string]time.Duration, error) {
+	list, _, err := q.summaries(ctx, q.db, nil, kinds)
+	own := q.options.Kinds.queuesOf(kinds)
 	due := make(map[string]time.Duration, len(list))
 	for _, one := range list {
-		due[one.Queue] = one.Due
+		if one.Due > 0 || len(kinds) == 0 || slices.Contains(own, one.Queue) {
+			due[one.Queue] = one.Due
+		}
 	}
 	return due, mysql.Translate(ctx, "look how long tasks are due", err)
 }
 
-// dueLimit bounds the scheduled rows that are read for [Summary.Due].
+// dueLimit bounds the rows that are read for [Queue.Due] of each queue and priority, and the scheduled ones.
 const dueLimit = 1000
 
-// longestDueBy returns, by queue, how long ago the oldest task became due of those that run,
-// or were postponed or tried before.
-func longestDueBy(ctx context.Context, db mysql.Querier) (map[string]time.Duration, error) {
+// oneOf returns the regular expression for the names of kinds; nil: for any.
+func oneOf(kinds []string) string {
+	if len(kinds) == 0 {
+		return ".*"
+	}
+	quoted := make([]string, len(kinds))
+	for i, name := range kinds {
+		quoted[i] = regexp.QuoteMeta(name)
+	}
+	return "(" + strings.Join(quoted, "|") + ")"
+}
+
+// longestDueBy returns, by queue, how long ago the oldest task became due of those of some kinds that run,
+// or were postponed or tried before. Of a lease all tasks count, if one is of these kinds.
+func longestDueBy(ctx context.Context, db mysql.Querier, kinds []string) (map[string]time.Duration, error) {
 	list, err := mysql.Select(ctx, db, func(rows *sql.Rows) (s Summary, err error) {
 		var milliseconds int64
 		err = rows.Scan(&s.Queue, &milliseconds)
 		s.Due = time.Duration(milliseconds) * time.Millisecond
 		return s, err
-	}, longestDue, maxBackoff.Milliseconds(), dueLimit)
+	}, longestDue, maxBackoff.Milliseconds(), dueLimit, "^"+oneOf(kinds)+"$", `\[[0-9]+,"`+oneOf(kinds)+`",`)
 	due := make(map[string]time.Duration, len(list))
 	for _, s := range list {
 		due[s.Queue] = s.Due

@@ -67,6 +67,13 @@ func TestHowLongTasksAreDue(t *testing.T) {
 			if err != nil || len(due) != len(tasks.Kinds().Queues()) || math.Abs((due[queue.DefaultQueue]-c.want).Minutes()) > 1 {
 				t.Errorf("by queue %v, %v, want %v in the default one", due, err, c.want)
 			}
+			due, err = q.Due(t.Context(), tasks.Upload, tasks.AddContact)
+			if err != nil || len(due) != 1 || math.Abs((due[queue.DefaultQueue]-c.want).Minutes()) > 1 {
+				t.Errorf("of its kind %v, %v, want %v", due, err, c.want)
+			}
+			if due, err = q.Due(t.Context(), tasks.FanOut); err != nil || len(due) != 1 || due[tasks.QueueFanOut] != 0 {
+				t.Errorf("of another kind %v, %v, want none", due, err)
+			}
 		})
 	}
 }

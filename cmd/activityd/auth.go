@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -76,15 +75,6 @@ func loadCredentials(c *config, log *slog.Logger) (*credentials, error) {
 		signal.Notify(a.hangups, syscall.SIGHUP)
 	}
 	return a, nil
-}
-
-// lends reports whether a token is for working on a queue.
-func (a *credentials) lends(queue string) bool { return a.tokens != nil && a.tokens.Lends(queue) }
-
-// lent reports whether a queue is one that workers of the site take tasks from, and activityd does not.
-func (s *service) lent(queue string) bool {
-	isOwn := slices.ContainsFunc(s.config.ownQueues(), func(own string) bool { return strings.EqualFold(own, queue) })
-	return !isOwn && s.credentials.lends(queue)
 }
 
 // loadSenders loads the keys for push services, if there are workers.

@@ -68,8 +68,8 @@ func (s *service) explain(ctx context.Context, id member.ID, limit int) (e recen
 		return e, answer, err
 	}
 	answer = api.Explained(v, e)
-	if due, err := s.queue.Due(ctx); err == nil { // else it is not known
-		answer.SetBehind(tasks.Behind(due, s.lent))
+	if due, err := s.queue.Due(ctx, tasks.ChangingSets()...); err == nil { // else it is not known
+		answer.SetBehind(api.NewBehind(due).Longest)
 	}
 	return e, answer, nil
 }

@@ -168,7 +168,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	if c.role == roleWorkers {
 		limit = 0
 	}
-	s.load = health.NewLoad(b.queue, b.waits, limit, s.health.MySQL.Log, log)
+	s.load = health.NewLoad(b.queue, tasks.ChangingSets(), b.waits, limit, s.health.MySQL.Log, log)
 	s.background = []actor{s.late.Run, s.hints.Run, s.watchRedis, s.work, s.load.Run}
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, BroadcastAt: c.broadcastAt, FanOuts: b.fanOuts}
 	if b.push != nil {
@@ -192,9 +192,9 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
-		Reader: s.audited, Limiter: c.limiter(), Late: s.late.Now, Enqueuer: b.requests, Overloaded: s.load.Overloaded, Checker: s.health.Check, Due: s.load.Due, Logger: log,
+		Reader: s.audited, Limiter: c.limiter(), Late: s.late.Now, Enqueuer: b.requests, Overloaded: s.load.Overloaded, Checker: s.health.Check, Behind: s.load.Behind, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
-		Lender: b.lender, OwnQueues: c.ownQueues(), Notifier: b.notifier, Lent: s.lent,
+		Lender: b.lender, OwnQueues: c.ownQueues(), Notifier: b.notifier,
 	}
 	if auth.viewers != nil {
 		front.Viewers = auth.viewers
@@ -580,7 +580,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	if s.config.role != roleAPI {
 		worked = s.pool.Queues()
 	}
-	collectors := []prometheus.Collector{queue.NewStatsCollector(tasks.Kinds(), s.queue.Stats, worked, s.log)}
+	collectors := []prometheus.Collector{s.load, queue.NewStatsCollector(tasks.Kinds(), s.queue.Stats, worked, s.log)}
 	if s.db != nil {
 		collectors = append(collectors, once.NewPhasesCollector(once.NewMySQL(s.db).Phases)) // an answer outlasts a scrape
 	}

@@ -38,6 +38,21 @@ type photoJSON struct {
 	DateUpload uint64 `json:"date_upload"`
 }
 
+// Behind is how far behind the sets may be: how long ago the oldest task became due that may change a set and is not done.
+type Behind struct {
+	Longest time.Duration
+	ByQueue map[string]time.Duration // 0: nothing is due
+}
+
+// NewBehind returns how far behind the sets may be by what is due in each queue.
+func NewBehind(byQueue map[string]time.Duration) Behind {
+	b := Behind{ByQueue: byQueue}
+	for _, d := range byQueue {
+		b.Longest = max(b.Longest, d)
+	}
+	return b
+}
+
 // SetBehind says in an answer by the index how far behind the sets may be. One by the
 // database is not behind.
 func (a *Answer) SetBehind(d time.Duration) {

@@ -72,9 +72,9 @@ func (s *Server) readyz(c echo.Context) error {
 	if code == http.StatusOK && s.cfg.Limiter.Busy() {
 		body.Status, body.Detail = statusDegraded, "busy: more reads come than can be answered, and the rest is refused"
 	}
-	if due := s.cfg.Due(); due != nil && s.maySeeNodes(c) {
-		body.Behind = make(map[string]float64, len(due))
-		for name, d := range due {
+	if behind := s.cfg.Behind(); behind != nil && s.maySeeNodes(c) {
+		body.Behind = make(map[string]float64, len(behind.ByQueue))
+		for name, d := range behind.ByQueue {
 			body.Behind[name] = milliseconds(d) / 1000
 		}
 	}

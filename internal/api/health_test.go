@@ -245,9 +245,8 @@ func TestOperatorsSeeHowFarBehindTasksAre(t *testing.T) {
 	t.Parallel()
 	const late = `"behind_seconds":12.5`
 	g := guard(t, func(c *api.Config) {
-		c.Due = func() map[string]time.Duration {
-			return map[string]time.Duration{"default": 12500 * time.Millisecond, "fan_out": 0, "push": time.Hour}
-		}
+		behind := api.NewBehind(map[string]time.Duration{"default": 12500 * time.Millisecond, "fan_out": 0})
+		c.Behind = func() *api.Behind { return &behind }
 	})
 	g.reader.explain = func(context.Context, contacts.Viewer, int) (recent.Explanation, error) {
 		return recent.Explanation{Answer: recent.Answer{Source: recent.FromIndex, Trace: recent.Trace{Proof: recent.ByNext}}}, nil
@@ -256,7 +255,7 @@ func TestOperatorsSeeHowFarBehindTasksAre(t *testing.T) {
 		{readPath, adminSecret, `"source":"index",` + late, ""},
 		{readPath + "?explain=1", adminSecret, late, ""},
 		{readPath, readSecret, "", "behind"},
-		{"/readyz", adminSecret, `"behind_seconds":{"default":12.5,"fan_out":0,"push":3600}`, ""},
+		{"/readyz", adminSecret, `"behind_seconds":{"default":12.5,"fan_out":0}`, ""},
 		{"/readyz", readSecret, `"status":"ok"`, "behind"},
 		{"/readyz", writeSecret, `"status":"ok"`, "behind"},
 	} {

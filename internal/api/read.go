@@ -16,7 +16,6 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/strictjson"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // MaxPhotos is how many photos a read may ask for.
@@ -57,8 +56,8 @@ func (s *Server) recentContactPhotos(c echo.Context) error {
 	}
 	if operator {
 		body.Source = e.Source
-		if due := s.cfg.Due(); due != nil {
-			body.SetBehind(tasks.Behind(due, s.cfg.Lent))
+		if behind := s.cfg.Behind(); behind != nil {
+			body.SetBehind(behind.Longest)
 		}
 		c.Response().Header().Set("Server-Timing", serverTiming(e.Trace.Steps, time.Since(start)))
 	}

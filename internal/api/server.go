@@ -110,9 +110,6 @@ type Config struct {
 	Lender Lender
 	// OwnQueues are the queues that activityd works on itself, of which nothing is lent.
 	OwnQueues []string
-	// Lent reports whether workers that ask by HTTP may work on a queue: then its tasks change no
-	// set. Default: none.
-	Lent func(queue string) bool
 	// Notifier tells those who wait for tasks that a queue has some. Default: they look once a second.
 	Notifier *notify.Notifier
 
@@ -140,11 +137,10 @@ type Config struct {
 	// its body is read, must not wait, and must be safe for concurrent use. Default: never.
 	Overloaded func(n int) (retryAfter time.Duration, overloaded bool)
 
-	// Due returns how long ago the oldest task of each queue became due that is not done, nil
-	// if that is not known, as [health.Load.Due] does. Operators see it with each answer by the
-	// index and in /readyz. It must not wait, and must be safe for concurrent use. Default:
-	// it is not known.
-	Due func() map[string]time.Duration
+	// Behind returns how far behind the sets may be, nil if that is not known, as [health.Load.Behind]
+	// does. Operators see it with each answer by the index and in /readyz. It must not wait, and must be
+	// safe for concurrent use. Default: it is not known.
+	Behind func() *Behind
 
 	MaxBody  int64 // bytes of a request's body
 	MaxBatch int   // tasks in one request
@@ -161,11 +157,8 @@ func (c Config) withDefaults() Config {
 	if c.Overloaded == nil {
 		c.Overloaded = func(int) (time.Duration, bool) { return 0, false }
 	}
-	if c.Due == nil {
-		c.Due = func() map[string]time.Duration { return nil }
-	}
-	if c.Lent == nil {
-		c.Lent = func(string) bool { return false }
+	if c.Behind == nil {
+		c.Behind = func() *Behind { return nil }
 	}
 	if c.Notifier == nil {
 		c.Notifier = &notify.Notifier{}

@@ -582,19 +582,3 @@ func TestLendingWithoutTokens(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
-
-// The site's own tasks change no set, however late they are; another queue may have any.
-func TestLentTasksKeepNoAnswerBehind(t *testing.T) {
-	t.Parallel()
-	due := map[string]time.Duration{"mail": time.Hour, "default": 2 * time.Second, "import": 3 * time.Second}
-	b := setup(t, func(c *api.Config) {
-		c.OwnQueues, c.Lent = []string{"default"}, func(name string) bool { return name == "mail" || name == "default" }
-		c.Due = func() map[string]time.Duration { return due }
-	})
-	if w := b.get(t, "/v1/users/1/recent-contact-photos"); !strings.Contains(w.Body.String(), `"behind_seconds":3`) {
-		t.Errorf("%s", w.Body)
-	}
-	if w := b.get(t, "/readyz"); !strings.Contains(w.Body.String(), `"mail":3600`) || len(due) != 3 {
-		t.Errorf("%s", w.Body)
-	}
-}

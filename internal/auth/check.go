@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,13 +109,6 @@ func (t *Tokens) find(secret string) *entry {
 		return nil
 	}
 	return &entries[at]
-}
-
-// Lends reports whether a token has the scope to work on a queue.
-func (t *Tokens) Lends(queue string) bool {
-	return slices.ContainsFunc(*t.current.Load(), func(e entry) bool {
-		return slices.ContainsFunc(e.Queues, func(name string) bool { return strings.EqualFold(name, queue) })
-	})
 }
 
 // Replace replaces all tokens by list. A name that stays keeps what is left of its limit.

@@ -8,13 +8,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/outage"
 )
 
 // Queue is what a [Load] asks; see [queue.Queue].
 type Queue interface {
-	Due(ctx context.Context) (map[string]time.Duration, error)
+	Due(ctx context.Context, kinds ...string) (map[string]time.Duration, error)
 }
 
 // Backlog is what waits in it; see [backlog.Backlog].
@@ -23,11 +26,12 @@ type Backlog interface {
 	CountWaiting(ctx context.Context, limit int) error
 }
 
-// Load knows how far behind the queues are, and whether too many tasks wait, so that the API can
+// Load knows how far behind the sets may be, and whether too many tasks wait, so that the API can
 // refuse more. Rows that a site inserts, and tasks that activityd enqueues for itself, are never
 // refused. It is safe for concurrent use.
 type Load struct {
 	queue Queue
+	kinds []string // that may change sets
 	waits Backlog
 	limit int
 	mysql *outage.Log
@@ -43,8 +47,8 @@ type Load struct {
 
 // dueSeen is what the last look that succeeded saw.
 type dueSeen struct {
-	at  time.Time
-	due map[string]time.Duration
+	at time.Time
+	api.Behind
 }
 
 const (
@@ -60,10 +64,11 @@ const (
 )
 
 // NewLoad returns a Load that is full when at least limit tasks wait, and never when limit is 0.
-// Before [Load.Run] it takes an empty queue for granted. The log of MySQL gets the result of looks.
-func NewLoad(queue Queue, waits Backlog, limit int, mysql *outage.Log, log *slog.Logger) *Load {
+// Before [Load.Run] it takes an empty queue for granted. Tasks of kinds count as what sets are behind by. The log of MySQL gets
+// the result of looks.
+func NewLoad(queue Queue, kinds []string, waits Backlog, limit int, mysql *outage.Log, log *slog.Logger) *Load {
 	count := outage.Of(log, "waiting tasks cannot be counted", "waiting tasks can be counted again")
-	return &Load{queue: queue, waits: waits, limit: limit, mysql: mysql, count: count, log: log, room: limit}
+	return &Load{queue: queue, kinds: kinds, waits: waits, limit: limit, mysql: mysql, count: count, log: log, room: limit}
 }
 
 // Run looks at once and then every two seconds, until ctx ends; it returns nil. The limit holds while
@@ -73,9 +78,9 @@ func (l *Load) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		_ = l.look(ctx, func(ctx context.Context) error { // if it fails, what was seen holds for a while
-			due, err := l.queue.Due(ctx)
+			due, err := l.queue.Due(ctx, l.kinds...)
 			if err == nil {
-				l.due.Store(&dueSeen{time.Now(), due})
+				l.due.Store(&dueSeen{time.Now(), api.NewBehind(due)})
 			}
 			return err
 		})
@@ -90,14 +95,25 @@ func (l *Load) Run(ctx context.Context) error {
 	}
 }
 
-// Due returns how long ago, by queue, the oldest task became due that is not done, as of some
-// seconds ago: 0 for a queue in which nothing is due; nil when that is not known. It costs nothing.
-func (l *Load) Due() map[string]time.Duration {
+// Behind returns how far behind the sets may be, as of some seconds ago; nil when that is not known. It costs a look in memory.
+func (l *Load) Behind() *api.Behind {
 	seen := l.due.Load()
 	if seen == nil || time.Since(seen.at) > dueKept {
 		return nil
 	}
-	return seen.due
+	return &seen.Behind
+}
+
+var descBehind = prometheus.NewDesc("activityd_behind_seconds", "How long ago the oldest task became due that may change a set and is not done; 0: none. A fact of the database.", nil, nil)
+
+// Describe implements [prometheus.Collector].
+func (l *Load) Describe(out chan<- *prometheus.Desc) { out <- descBehind }
+
+// Collect implements [prometheus.Collector]. What is not known has no series.
+func (l *Load) Collect(out chan<- prometheus.Metric) {
+	if b := l.Behind(); b != nil {
+		out <- prometheus.MustNewConstMetric(descBehind, prometheus.GaugeValue, b.Longest.Seconds())
+	}
 }
 
 // Overloaded reports whether n more tasks would be too many, and when to ask again. If they are not,

@@ -28,7 +28,7 @@ type gauge struct {
 	looks int
 }
 
-func (g *gauge) Due(ctx context.Context) (map[string]time.Duration, error) {
+func (g *gauge) Due(ctx context.Context, _ ...string) (map[string]time.Duration, error) {
 	if g.due == nil {
 		return map[string]time.Duration{}, nil
 	}
@@ -72,7 +72,7 @@ type limited interface {
 func watched(t *testing.T, q limited, limit int) (l *health.Load, log *logged) {
 	t.Helper()
 	log = &logged{}
-	l = health.NewLoad(q, q, limit, outage.New(log.logger(), "MySQL"), log.logger())
+	l = health.NewLoad(q, nil, q, limit, outage.New(log.logger(), "MySQL"), log.logger())
 	go func() {
 		if err := l.Run(t.Context()); err != nil {
 			t.Error(err)
@@ -273,16 +273,16 @@ func TestDueIsSinceTheOldestTask(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
-		if due := health.NewLoad(q, q, 0, nil, nil).Due(); due != nil {
+		if due := health.NewLoad(q, nil, q, 0, nil, nil).Behind(); due != nil {
 			t.Errorf("before it looked: %v", due)
 		}
 		l, _ := watched(t, q, 0)
-		if due := l.Due(); due == nil || due[queue.DefaultQueue] != 0 {
+		if due := l.Behind(); due == nil || due.Longest != 0 {
 			t.Errorf("of an empty queue: %v", due)
 		}
 		queuetest.Enqueue(t, q, tasks.NewUpload(1))
 		pass(12 * time.Second)
-		if due := l.Due(); due[queue.DefaultQueue] < 10*time.Second || due[tasks.QueueFanOut] != 0 {
+		if due := l.Behind(); due.ByQueue[queue.DefaultQueue] < 10*time.Second || due.ByQueue[tasks.QueueFanOut] != 0 || due.Longest != due.ByQueue[queue.DefaultQueue] {
 			t.Errorf("after 12 s: %v", due)
 		}
 	})
@@ -315,18 +315,18 @@ func TestDueIsForgotten(t *testing.T) {
 				l, _ := watched(t, g, 10)
 				for range 100 {
 					pass(300 * time.Millisecond)
-					if due := l.Due(); !maps.Equal(due, want) {
+					if due := l.Behind(); due == nil || !maps.Equal(due.ByQueue, want) {
 						t.Fatalf("while counts hang: %v", due)
 					}
 				}
 				down.Store(true)
 				pass(13 * time.Second)
-				if due := l.Due(); due != nil {
+				if due := l.Behind(); due != nil {
 					t.Errorf("after 13 s: %v", due)
 				}
 				down.Store(false)
 				pass(14 * time.Second)
-				if due := l.Due(); !maps.Equal(due, want) {
+				if due := l.Behind(); due == nil || !maps.Equal(due.ByQueue, want) {
 					t.Errorf("when it is back: %v", due)
 				}
 			})
@@ -347,12 +347,12 @@ func TestDueIsKept(t *testing.T) {
 		}}, 0)
 		down.Store(true)
 		pass(5 * time.Second)
-		if due := l.Due(); due["default"] != time.Minute {
+		if due := l.Behind(); due == nil || due.Longest != time.Minute {
 			t.Errorf("after 5 s: %v", due)
 		}
 		down.Store(false)
 		pass(20 * time.Second)
-		if due := l.Due(); due["default"] != time.Minute {
+		if due := l.Behind(); due == nil || due.Longest != time.Minute {
 			t.Errorf("when it is back: %v", due)
 		}
 	})

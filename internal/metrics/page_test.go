@@ -25,7 +25,7 @@ var sections = []struct {
 	title, text string
 	names       *regexp.Regexp
 }{
-	{"Reads", "", regexp.MustCompile(`^activityd_(read|reads|walks)_`)},
+	{"Reads", "", regexp.MustCompile(`^activityd_(read|reads|walks|behind)_`)},
 	{
 		"Queues", "These are facts of the database, which each process asks for during a scrape: **take the maximum over processes, never the sum**.\n" +
 			"While a process gets no answer, those with the label `queue` have no series. An answer is good for five seconds, or for ten times\n" +

@@ -23,8 +23,10 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/platforms"
 	"github.com/activityd/activityd/internal/recent"
@@ -46,8 +48,13 @@ func use() ([]*dto.MetricFamily, []prometheus.Collector) {
 	serveRequests(log, q)
 	showCertificate(log)
 	defer useIndex(log, q)() // what is shown of a sweep goes with it
+	load := health.NewLoad(q, tasks.ChangingSets(), nil, 0, outage.New(log, "MySQL"), log)
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	must(load.Run(ended)) // it looks once
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
+		load,
 		queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, log),
 		once.NewPhasesCollector(func(context.Context) (map[once.Phase]int, error) { return map[once.Phase]int{}, nil }),
 		metrics.NewBuildInfo("v1.2.3", "all"))

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/strictjson"
@@ -128,21 +127,8 @@ func Produced() []string { return names(func(k kind) bool { return k.Produced })
 // Changing returns the names of the kinds with a reach.
 func Changing(r Reach) []string { return names(func(k kind) bool { return k.Changes == r }) }
 
-// Behind returns how far behind the sets may be, by how long tasks of each queue are due:
-// as long as in the worst of the queues with tasks that may change sets. Any kind may be in
-// a queue that is of none, unless it is lent to workers of the site.
-func Behind(due map[string]time.Duration, lent func(queue string) bool) (behind time.Duration) {
-	for name, d := range due {
-		if name == urgentWorkers.Queue {
-			name = pushWorkers.Queue // whose kinds it has
-		}
-		of := slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return k.Workers.Queue != name })
-		if !lent(name) && (len(of) == 0 || slices.ContainsFunc(of, func(k kind) bool { return k.Changes != NoSet })) {
-			behind = max(behind, d)
-		}
-	}
-	return behind
-}
+// ChangingSets returns the names of the kinds that may change sets: while one of their tasks is due, sets may be behind.
+func ChangingSets() []string { return names(func(k kind) bool { return k.Changes != NoSet }) }
 
 func names(fits func(kind) bool) (list []string) {
 	for _, k := range kinds {

@@ -11,12 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/activityd/activityd/internal/api"
-	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/metricstest"
 	"github.com/activityd/activityd/queue"
@@ -103,22 +101,5 @@ func TestTheJSONOfTasksStays(t *testing.T) {
 	}
 	if hash := sha256.Sum256(raw); hex.EncodeToString(hash[:]) != "0c7f81f3f747f095789944588941bbc4a5d93943dbd13cea695375dfbb9ea5b1" {
 		t.Errorf("the hash is %x", hash)
-	}
-}
-
-// Notifications that wait make no answer late; whatever may change a set does, in any queue.
-func TestBehindIsByTheQueuesThatChangeSets(t *testing.T) {
-	t.Parallel()
-	due := map[string]time.Duration{push.QueuePush: time.Hour, push.QueueUrgent: time.Hour, "mail": time.Hour, tasks.QueueDefault: time.Second}
-	lent := func(queue string) bool { return queue == "mail" }
-	if got := tasks.Behind(due, lent); got != time.Second {
-		t.Errorf("behind by %v, want 1 s", got)
-	}
-	for _, name := range []string{tasks.QueueFanOut, tasks.QueueFanOutSlots, tasks.QueueRefill, "mine"} {
-		due[name] = time.Minute
-		if got := tasks.Behind(due, lent); got != time.Minute {
-			t.Errorf("with %s behind by %v, want 1 min", name, got)
-		}
-		delete(due, name)
 	}
 }

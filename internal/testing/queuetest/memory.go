@@ -614,17 +614,22 @@ func (q *Memory) SetPriority(_ context.Context, match queue.Filter, limit, prior
 	return n, nil
 }
 
-// Due returns how long ago the oldest task of each queue became due that is not done.
-func (q *Memory) Due(ctx context.Context) (map[string]time.Duration, error) {
+// Due returns how long ago the oldest task of some kinds, or of all, became due that is not done, by queue.
+func (q *Memory) Due(_ context.Context, kinds ...string) (map[string]time.Duration, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	due := make(map[string]time.Duration)
-	for _, name := range slices.Concat(q.options.Kinds.Queues(), q.options.Queues) {
-		due[name] = 0
+	for _, k := range q.options.Kinds {
+		if len(kinds) == 0 || slices.Contains(kinds, k.Name) {
+			due[cmp.Or(k.Queue, queue.DefaultQueue)] = 0
+		}
 	}
-	s, err := q.Stats(ctx)
-	for _, sum := range s.Queues {
-		due[sum.Queue] = sum.Due
+	for _, r := range q.rows {
+		if len(kinds) == 0 || slices.Contains(kinds, r.Kind) {
+			due[r.Queue] = max(q.oldest(r.Queue, kinds), q.due(r.Queue, kinds))
+		}
 	}
-	return due, err
+	return due, nil
 }
 
 // Discard deletes matching tasks that do not run.
@@ -708,16 +713,16 @@ func (q *Memory) Stats(context.Context) (s queue.Stats, err error) {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))
 	})
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		oldest := q.oldest(name)
-		s.Queues = append(s.Queues, queue.Summary{Queue: name, Paused: q.paused[name], Oldest: oldest, Due: max(oldest, q.due(name))})
+		oldest := q.oldest(name, nil)
+		s.Queues = append(s.Queues, queue.Summary{Queue: name, Paused: q.paused[name], Oldest: oldest, Due: max(oldest, q.due(name, nil))})
 	}
 	return s, nil
 }
 
 // due is the age of the oldest of those that run, or were postponed or tried before.
-func (q *Memory) due(name string) (age time.Duration) {
+func (q *Memory) due(name string, kinds []string) (age time.Duration) {
 	for _, r := range q.rows {
-		if r.Queue != name || r.state != queue.Running && (r.state != queue.Scheduled || r.dueAt == 0) {
+		if r.Queue != name || len(kinds) > 0 && !slices.Contains(kinds, r.Kind) || r.state != queue.Running && (r.state != queue.Scheduled || r.dueAt == 0) {
 			continue
 		}
 		since := r.updated
@@ -733,9 +738,11 @@ func (q *Memory) due(name string) (age time.Duration) {
 }
 
 // oldest is the age of the oldest of those that are first, each in its priority.
-func (q *Memory) oldest(name string) (age time.Duration) {
+func (q *Memory) oldest(name string, kinds []string) (age time.Duration) {
 	first := make(map[int]bool)
-	for _, r := range q.inOrder(func(r *row) bool { return r.stateAt(q.now().UnixMilli()) == queue.Waiting && r.Queue == name }) {
+	for _, r := range q.inOrder(func(r *row) bool {
+		return r.stateAt(q.now().UnixMilli()) == queue.Waiting && r.Queue == name && (len(kinds) == 0 || slices.Contains(kinds, r.Kind))
+	}) {
 		if !first[r.Priority] && len(first) < queue.MaxPriorities {
 			first[r.Priority] = true
 			age = max(age, q.now().Sub(time.UnixMilli(r.created)))

@@ -26,7 +26,7 @@ type Operator interface {
 	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
 	SetPriority(ctx context.Context, match queue.Filter, limit, priority int) (int, error)
-	Due(ctx context.Context) (map[string]time.Duration, error)
+	Due(ctx context.Context, kinds ...string) (map[string]time.Duration, error)
 	Pause(ctx context.Context, name string) (changed bool, err error)
 	Resume(ctx context.Context, name string) (changed bool, err error)
 }
