@@ -151,10 +151,13 @@ func (b *bulkCommand) checkSchema(ctx context.Context) error {
 	return bulk.Refused("MySQL", err)
 }
 
-// checkSettings refuses sets that were built with other settings. It compares
+// checkSettings refuses sets of another database, or that were built with other settings. It compares
 // --materialize with that of serve, too: where a mistake would build all sets, or miss
 // some, it is an error.
 func (b *bulkCommand) checkSettings(ctx context.Context, materialize string, writes bool) error {
+	if err := b.id.read(ctx); err != nil {
+		return bulk.Refused("MySQL", err)
+	}
 	if err := b.index.Check(ctx); err != nil {
 		return err
 	}

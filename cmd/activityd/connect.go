@@ -14,6 +14,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/wake"
 )
@@ -32,6 +34,33 @@ func openMySQL(c *config, connections int) (*sql.DB, error) {
 		return nil, fmt.Errorf("--mysql-dsn (%s): %w", settings.Variable("mysql-dsn"), err)
 	}
 	return db, nil
+}
+
+// databaseID is the id of the database, from when it was read.
+type databaseID struct {
+	db    *sql.DB
+	known atomic.Pointer[string]
+}
+
+// get returns the id, or "" while it is not known.
+func (d *databaseID) get() string {
+	if id := d.known.Load(); id != nil {
+		return *id
+	}
+	return ""
+}
+
+// read reads the id unless it is known.
+func (d *databaseID) read(ctx context.Context) error {
+	if d.known.Load() != nil {
+		return nil
+	}
+	id, err := schema.DatabaseID(ctx, d.db)
+	if err != nil {
+		return err
+	}
+	d.known.Store(&id)
+	return nil
 }
 
 var (

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -105,6 +106,7 @@ type backend struct {
 	// ask finds out whether store and queue can be used, on a connection of its own, which no load
 	// takes away. Nil: by themselves.
 	ask func(context.Context) error
+	id  *databaseID // of db
 	// requests is the queue, and devices the push, of the API, on connections of their own: no lock
 	// for which requests wait holds up reads or tasks. Nil: queue and push.
 	requests   api.Enqueuer
@@ -253,6 +255,8 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 		return b, errors.Join(err, b.closers.close())
 	}
 	b.ask = asking(contacts.NewMySQL(check), queue.NewQueue(check, queue.Options{Kinds: tasks.Kinds()}))
+	b.id = &databaseID{db: check}
+	options.Database = b.id.get
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.requestsDB = requests
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
@@ -286,12 +290,9 @@ func (s *service) serve(ctx context.Context) error {
 // listen refuses settings, tables and sets on which the service cannot work, and opens
 // the listeners: a taken port is an error at the start.
 func (s *service) listen(ctx context.Context) error {
-	if err := s.checkRedis(ctx); err != nil {
-		return err
-	}
-	s.notReady = s.checkSchema(ctx)
+	s.notReady = s.checkServers(ctx)
 	// Any other error is that of a MySQL that is waited for.
-	if isSchemaError(s.notReady) {
+	if isRefusal(s.notReady) {
 		return s.notReady
 	}
 	if s.config.role != roleWorkers {
@@ -328,8 +329,26 @@ func asking(s store, q taskQueue) func(context.Context) error {
 	}
 }
 
-// checkRedis refuses to start over sets that were built with other settings, or on
-// a database that Redis does not have. A Redis that is away is no reason not to
+// checkServers checks the tables and the sets. The error [isRefusal] where the service cannot work on
+// them; another one is that of a MySQL that is away.
+func (s *service) checkServers(ctx context.Context) error {
+	err := s.checkSchema(ctx)
+	if err == nil && s.id != nil {
+		err = s.id.read(ctx)
+	}
+	if isSchemaError(err) {
+		return err
+	}
+	return cmp.Or(s.checkRedis(ctx), err)
+}
+
+// isRefusal reports whether an error of [service.checkServers] is one that waiting does not mend.
+func isRefusal(err error) bool {
+	return isSchemaError(err) || errors.Is(err, index.ErrSettings) || errors.Is(err, index.ErrNoDatabase)
+}
+
+// checkRedis refuses to start over sets of another database, or that were built with other settings,
+// or on a database that Redis does not have. A Redis that is away is no reason not to
 // start.
 func (s *service) checkRedis(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -435,7 +454,7 @@ func (s *service) watchRedis(ctx context.Context) error {
 
 // work waits until MySQL can be used, and works on tasks if that is the role.
 func (s *service) work(ctx context.Context) error {
-	err := s.health.Await(ctx, s.checkSchema, isSchemaError)
+	err := s.health.Await(ctx, s.checkServers, isRefusal)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}

@@ -381,6 +381,36 @@ func TestServeRefusesSetsOfOtherSettings(t *testing.T) {
 	start(t, configFor(t, mysqlDSN, redisServer.URL()))
 }
 
+// Two sites on one Redis: every command of the second refuses, and says why.
+func TestAnotherDatabaseOfTheSameRedisIsRefused(t *testing.T) {
+	t.Parallel()
+	r := startAll(t)
+	r.makeSite(t, 1)
+	succeed(t, "backfill", "--mysql-dsn="+r.config.mysqlDSN, "--redis-url="+r.config.redisURL)
+	otherDSN := servertest.MySQLDSN(t)
+	servers := []string{"--mysql-dsn=" + otherDSN, "--redis-url=" + r.config.redisURL}
+	commands := [][]string{{"serve", "--listen=127.0.0.1:0", "--metrics-listen="}, {"backfill"}, {"verify"}, {"show", "1"}, {"explain", "1"}}
+	isRefused := func(err error) bool {
+		return err != nil && strings.Contains(err.Error(), "the sets in Redis are those of another database") && strings.Contains(err.Error(), "activityd reset --yes")
+	}
+	for _, args := range commands {
+		if said, err := refusedAtTheStart(t, isRefused, slices.Concat(args, servers)...); !isRefused(err) {
+			t.Errorf("%q: %v: %s", args, err, said)
+		}
+	}
+	must(t, r.stop())
+	succeed(t, "reset", "--yes", servers[1])
+	other := start(t, configFor(t, otherDSN, r.config.redisURL))
+	other.openSite(t, otherDSN)
+	other.makeSite(t, 1)
+	must(t, other.site.SetContact(t.Context(), 1, 101, site.Grant{}))
+	eventually(t, "the second has sets", func() bool { return other.read(t, 1).Source == "index" })
+	refused, err := refusedAtTheStart(t, isRefused, "verify", "--mysql-dsn="+r.config.mysqlDSN, servers[1])
+	if !isRefused(err) {
+		t.Errorf("the first: %v: %s", err, refused)
+	}
+}
+
 func TestATakenPortIsAnErrorAtTheStart(t *testing.T) {
 	t.Parallel()
 	r := startAll(t)

@@ -79,6 +79,12 @@ func withService(cmd *cobra.Command, c *config, look func(context.Context, *serv
 		return err
 	}
 	defer func() { _ = s.close() }() // it only read
+	if err := s.id.read(cmd.Context()); err != nil {
+		return advised(0, err)
+	}
+	if err := s.index.Check(cmd.Context()); isRefusal(err) {
+		return namedRedis(err)
+	}
 	return look(cmd.Context(), s)
 }
 

@@ -29,6 +29,9 @@ type Entry struct {
 // Options configure an [Index]. The zero value of a duration stands for its default.
 type Options struct {
 	Settings Settings
+	// Database returns the id of the database whose sets these are, or "" while it is not known. It is
+	// stored with the settings, and compared as they are. Nil: no other database uses this Redis.
+	Database func() string
 	// GuardLife is the TTL of a guard: an update that takes longer between Begin and
 	// Apply conflicts and starts again. Default 30 s.
 	GuardLife time.Duration
@@ -52,7 +55,7 @@ func New(c redis.UniversalClient, o Options) *Index {
 	o.GuardLife = cmp.Or(o.GuardLife, 30*time.Second)
 	ix := &Index{options: o, copies: &copies{}}
 	ix.Nodes = redisnodes.New(c, redisnodes.Options{
-		Now: o.Now, Stamp: o.Settings.stamp(), Pattern: "*" + userKeyPrefix + "*", Owns: isOwn,
+		Now: o.Now, Stamp: o.stamp(), Pattern: "*" + userKeyPrefix + "*", Owns: isOwn,
 		Script: probeScript, ScriptKeys: probeKeys, ScriptArgs: []any{probeTTL.Milliseconds()},
 		Probed: func(began time.Time, err error) { ix.observe(opProbe, began, err) },
 	})

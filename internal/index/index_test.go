@@ -86,6 +86,61 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 	})
 }
 
+// Two databases on one Redis: the second is refused, and after a reset by it, the first, also
+// where that runs on.
+func TestSetsOfAnotherDatabaseAreRefused(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	known := ""
+	of := func(id func() string) index.Options {
+		return index.Options{Database: id, Now: func() time.Time { return now }}
+	}
+	b := newBench(t, &redis.Options{Addr: miniredis.RunT(t).Addr()}, of(func() string { return known }))
+	ask := func(b bench) []error {
+		_, _, readErr := b.Candidates(t.Context(), user)
+		_, beginErr := b.Begin(t.Context(), []member.ID{user})
+		_, addErr := b.Add(t.Context(), []index.Addition{{Member: user, Entry: index.Entry{Contact: 9, Score: 900}}})
+		return []error{readErr, beginErr, addErr, b.Check(t.Context())}
+	}
+	for _, err := range ask(b) {
+		if !errors.Is(err, index.ErrUnavailable) && !errors.Is(err, index.ErrMissing) {
+			t.Errorf("the database is not known: %v", err)
+		}
+	}
+	for _, pattern := range []string{"user_*", "activityd_*"} {
+		if keys := b.client.Keys(t.Context(), pattern).Val(); len(keys) > 0 {
+			t.Errorf("the database is not known, and there are %q", keys)
+		}
+	}
+	known = "a1"
+	b.refill(t, ladder(3))
+	o := of(func() string { return "b2" })
+	o.Settings = b.Settings()
+	other := bench{Index: index.New(b.client, o), client: b.client}
+	refused := func(b bench) {
+		t.Helper()
+		for _, err := range ask(b) {
+			if !errors.Is(err, index.ErrSettings) {
+				t.Fatalf("err %v, want ErrSettings", err)
+			}
+			for _, part := range []string{"another database", "database=a1", "database=b2", "redis://host:6379/1", "activityd reset --yes"} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not say %q", err, part)
+				}
+			}
+		}
+	}
+	refused(other)
+	b.holds(t, ladder(3))
+	if _, err := other.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other.refill(t, ladder(2))
+	now = now.Add(6 * time.Second)
+	refused(b)
+	other.holds(t, ladder(2))
+}
+
 // A process that runs on must notice that others have begun again with other
 // settings, at the latest when its trust in the last look ends.
 func TestChangedSettingsAreNoticed(t *testing.T) {

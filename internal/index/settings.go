@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
@@ -13,7 +14,8 @@ import (
 
 // Settings are part of what the stored sets mean: a set of nine members is
 // complete under Min 10 and is not under Min 9. So they are stored in Redis too,
-// and a process with other settings refuses to use the sets.
+// and a process with other settings refuses to use the sets. With them the id of the database is
+// stored, for sets that two databases make in turns are wrong for both.
 type Settings struct {
 	Need int // how many candidates a read wants; Max is derived from it
 	Max  int // members a set holds at most
@@ -40,7 +42,7 @@ func NewSettings(need, headroomPercent, minimum int) (Settings, error) {
 	return s, nil
 }
 
-// String is the form in which the settings are stored.
+// String is the form in which the settings are stored, before the id of the database.
 func (s Settings) String() string {
 	return fmt.Sprintf("need=%d max=%d min=%d", s.Need, s.Max, s.Min)
 }
@@ -57,11 +59,18 @@ func (s Settings) Of(user member.ID) Settings {
 // maxCopied is more than there may be broadcast members.
 const maxCopied = 1 << 20
 
-// differ returns an [ErrSettings] that names both settings and what to do.
-func (s Settings) differ(stored string) error {
+// differ returns an [ErrSettings] that names both stamps and what to do.
+func differ(stored, own string) error {
+	_, storedID, _ := strings.Cut(stored, databaseField)
+	_, ownID, _ := strings.Cut(own, databaseField)
+	if storedID != ownID {
+		return fmt.Errorf("%w: the sets in Redis are those of another database: they were built with %q, this process has %q: "+
+			"give this site a Redis database of its own, as in redis://host:6379/1, or, if the sets are to be those of this database from now on, "+
+			"stop all processes of both and run `activityd reset --yes`, after which the sets are built again from MySQL", ErrSettings, stored, own)
+	}
 	return fmt.Errorf("%w: the sets in Redis were built with %q, this process was started with %q: "+
 		"start it with the numbers of the sets, or stop all processes and run `activityd reset --yes`, "+
-		"after which the sets are built again from MySQL", ErrSettings, stored, s)
+		"after which the sets are built again from MySQL", ErrSettings, stored, own)
 }
 
 // The settings are the stamp of the data: see [redisnodes.Stamp]. It is trusted for some seconds after
@@ -86,9 +95,22 @@ func (s Settings) differ(stored string) error {
 // one until their trust ends: for five seconds, or one second where [redisnodes.Nodes.Watch]
 // runs, whose probe compares.
 
-// stamp is the settings as [redisnodes.Nodes] store and compare them.
-func (s Settings) stamp() redisnodes.Stamp {
-	return redisnodes.Stamp{Name: settingsKey, Value: s.String(), Differ: s.differ}
+// databaseField stands before the id of the database in a stamp.
+const databaseField = " database="
+
+// stamp is the settings and the id of the database, as [redisnodes.Nodes] store and compare them.
+func (o Options) stamp() redisnodes.Stamp {
+	value := func() string {
+		if o.Database == nil {
+			return o.Settings.String()
+		}
+		id := o.Database()
+		if id == "" {
+			return ""
+		}
+		return o.Settings.String() + databaseField + id
+	}
+	return redisnodes.Stamp{Name: settingsKey, Value: value, Differ: func(stored string) error { return differ(stored, value()) }}
 }
 
 // Check reports whether the index can be used now: nil, or an error that matches

@@ -62,6 +62,9 @@ func New(c redis.UniversalClient, o Options) *Nodes {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Stamp.Value == nil {
+		o.Stamp.Value = func() string { return "none" }
+	}
 	ns := &Nodes{
 		options: o, now: o.Now, client: c, late: make(chan struct{}, 1), nodes: make(map[*redis.Client]*Node), marks: make(map[string]tagState),
 		lateness: func(time.Time) time.Duration { return 0 },

@@ -2,6 +2,7 @@ package redisnodes
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -10,11 +11,16 @@ import (
 
 // Stamp says what the data were made with. It is stored on each node beside them.
 type Stamp struct {
-	Name  string // of the keys
-	Value string
+	Name string // of the keys
+	// Value returns the value, or "" while it is not known: then the data cannot be used. Nil: always
+	// the same.
+	Value func() string
 	// Differ returns an [ErrStamp] for another value that was found.
 	Differ func(stored string) error
 }
+
+// errNoStamp: it is not known yet whose data this process may use.
+var errNoStamp = fmt.Errorf("%w: the id of the database is not known, as MySQL has not answered yet", ErrUnavailable)
 
 // stampTrust is how long a stamp is trusted after it was compared, so that it need not be compared
 // again. See index.Settings for the argument.
@@ -56,7 +62,11 @@ func (ns *Nodes) StoreStamp(ctx context.Context, n *Node) (commands []*Command, 
 	}
 	key := tagged(ns.options.Stamp.Name, tags[0])
 	stored := textOf(ctx, key)
-	commands = []*Command{NewCommand(key, redis.NewBoolCmd(ctx, "setnx", key, ns.options.Stamp.Value)), NewCommand(key, stored)}
+	want := ns.options.Stamp.Value()
+	if want == "" {
+		return nil, func() error { return errNoStamp }
+	}
+	commands = []*Command{NewCommand(key, redis.NewBoolCmd(ctx, "setnx", key, want)), NewCommand(key, stored)}
 	return commands, func() error { return ns.compareStamps(ctx, n, []*redis.StringCmd{stored}, true) }
 }
 
@@ -65,7 +75,10 @@ func (ns *Nodes) StoreStamp(ctx context.Context, n *Node) (commands []*Command, 
 func (ns *Nodes) compareStamps(ctx context.Context, n *Node, stored []*redis.StringCmd, mustBe bool) error {
 	until := int64(0)
 	defer func() { n.trusted.Store(until) }()
-	found := false
+	found, want := false, ns.options.Stamp.Value()
+	if want == "" {
+		return errNoStamp
+	}
 	for _, cmd := range stored {
 		value := cmd.Val()
 		switch {
@@ -73,7 +86,7 @@ func (ns *Nodes) compareStamps(ctx context.Context, n *Node, stored []*redis.Str
 		case cmd.Err() != nil:
 			return Translate(ctx, "settings", cmd.Err())
 		case value == "" && !mustBe:
-		case value != ns.options.Stamp.Value:
+		case value != want:
 			if len(value) == MaxTextBytes {
 				value = strings.ToValidUTF8(value, "") + "…"
 			}
