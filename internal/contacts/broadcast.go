@@ -67,7 +67,7 @@ func (m *MySQL) BroadcastUploads(ctx context.Context) (list []Contact, some bool
 		return rows.Scan((*number)(&c.ID), (*number)(&c.LastUpload))
 	}
 	list, err = collect(ctx, m.db, "reading the broadcast members", scan, `
-SELECT COALESCE(u.id, 0), COALESCE(u.last_upload, 0)
+SELECT COALESCE(u.id, 0), `+IfFound("u.id", "u.last_upload", "0")+`
 FROM broadcast_members b
 LEFT JOIN users u ON u.id = b.member_id`)
 	return slices.DeleteFunc(list, func(c Contact) bool { return c.ID == 0 }), some, err

@@ -31,7 +31,7 @@ type class struct {
 
 	alias string // of its newest photo, in statements
 	// granted is the condition in SQL, by the owner's row g of contacts about the viewer,
-	// which may be missing.
+	// which may be missing: see Found.
 	granted string
 	// shownTo is the same condition in Go. The tests compare the two.
 	shownTo func(Granted) bool
@@ -43,14 +43,26 @@ const (
 	never  = "FALSE"
 )
 
+// Found is the condition that an outer join found the row that a key is of: TRUE or FALSE, and never
+// NULL. No statement may depend on another column of such a row without it. On
+// MariaDB 10.11, from the second execution of a prepared statement on, a column that is a constant in a
+// view has its value where no row was found, too, and IS NULL is false of a key that the view makes by an
+// expression that is never NULL. Keys are above 0, and the comparison is made with what is in the row.
+func Found(key string) string { return "COALESCE(" + key + " > 0, FALSE)" }
+
+// IfFound is a column of the row that a key is of, or a value where there is no row, or NULL in it.
+func IfFound(key, column, other string) string {
+	return "COALESCE(IF(" + Found(key) + ", " + column + ", " + other + "), " + other + ")"
+}
+
 // classes are all classes, the narrowest first. Each statement about visibility, [Memory],
 // and each generator and specification of the tests are made from them. A class that is
 // added here, with a constant above, is added to schema.sql, too.
 var classes = []class{
 	{Private, "pri", never, func(Granted) bool { return false }},
-	{Friends, "fri", "g.is_friend", func(g Granted) bool { return g.Friend }},
-	{Family, "fam", "g.is_family", func(g Granted) bool { return g.Family }},
-	{FriendsFamily, "ff", "(g.is_friend OR g.is_family)", func(g Granted) bool { return g.Friend || g.Family }},
+	{Friends, "fri", "g.user_id > 0 AND g.is_friend", func(g Granted) bool { return g.Friend }},
+	{Family, "fam", "g.user_id > 0 AND g.is_family", func(g Granted) bool { return g.Family }},
+	{FriendsFamily, "ff", "g.user_id > 0 AND (g.is_friend OR g.is_family)", func(g Granted) bool { return g.Friend || g.Family }},
 	{Public, "pub", always, func(Granted) bool { return true }},
 }
 
@@ -118,5 +130,5 @@ LEFT JOIN blocks h ON h.user_id = o.id AND h.blocked_id = v.id`
 // conditions are those of [MySQL.VisiblePhotos], but that v need not call the owner a
 // contact: that is what the read is about, and not what is private. A photo that does not
 // exist, or whose owner does not, is seen by no member.
-var Sight = "COALESCE(o.id IS NOT NULL AND (o.id = v.id OR h.user_id IS NULL AND (" +
+var Sight = "COALESCE(" + Found("o.id") + " AND (o.id = v.id OR NOT " + Found("h.user_id") + " AND (" +
 	eachOf(shown, " OR ", func(c class) string { return c.is() + " AND " + c.granted }) + ")), FALSE)"

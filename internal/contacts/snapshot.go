@@ -94,9 +94,10 @@ func sightings(ctx context.Context, q querier, v Viewer, photos []uint64) ([]Sig
 
 // sightingsText yields a row for every photo, unless the viewer does not exist: then none.
 var sightingsText = `
-SELECT q.photo, c.user_id IS NOT NULL AND x.visibility <> _ascii'` + string(Private) + `' AND ` + Sight + `,
-  x.id IS NOT NULL, COALESCE(x.owner_id, 0), COALESCE(x.date_upload, 0), COALESCE(x.visibility, ''),
-  o.id IS NOT NULL, COALESCE(o.last_upload, 0), c.user_id IS NOT NULL, h.user_id IS NOT NULL, r.user_id IS NOT NULL, g.user_id IS NOT NULL
+SELECT q.photo, ` + Found("c.user_id") + ` AND x.visibility <> _ascii'` + string(Private) + `' AND ` + Sight + `,
+  ` + Found("x.id") + `, ` + IfFound("x.id", "x.owner_id", "0") + `, ` + IfFound("x.id", "x.date_upload", "0") + `, ` + IfFound("x.id", "x.visibility", "''") + `,
+  ` + Found("o.id") + `, ` + IfFound("o.id", "o.last_upload", "0") + `,
+  ` + Found("c.user_id") + `, ` + Found("h.user_id") + `, ` + Found("r.user_id") + `, ` + Found("g.user_id") + `
 FROM users v
 STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (photo BIGINT UNSIGNED PATH '$')) AS q` + SightJoins("q.photo") + `
 LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = o.id

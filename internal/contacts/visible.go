@@ -99,7 +99,7 @@ JOIN (` + eachOf(shown, "\n  UNION ALL", func(c class) string {
   (SELECT x.id, x.title, x.date_upload FROM ` + from + granted + `x.owner_id = ? AND ` + c.is() + newestFirst + ` LIMIT ?)`
 	}) + `
 ) p
-WHERE c.user_id = ? AND c.contact_id = ? AND b.user_id IS NULL
+WHERE c.user_id = ? AND c.contact_id = ? AND NOT ` + Found("b.user_id") + `
 ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
 }
 
@@ -146,9 +146,9 @@ SELECT d.id, d.is_contact` + eachOf(shown, "", func(c class) string {
 	return ", " + c.alias + ".id, " + c.alias + ".date_upload"
 }) + `
 FROM (
-  SELECT q.id, o.id IS NOT NULL AS is_contact` + eachOf(shown, "", func(c class) string {
+  SELECT q.id, ` + Found("o.id") + ` AS is_contact` + eachOf(shown, "", func(c class) string {
 	return `,
-    CASE WHEN o.id IS NOT NULL AND ` + c.granted + ` AND b.user_id IS NULL THEN ` + newestIn(c, "id") + ` END AS ` + c.alias + `_id`
+    CASE WHEN ` + Found("o.id") + ` AND ` + c.granted + ` AND NOT ` + Found("b.user_id") + ` THEN ` + newestIn(c, "id") + ` END AS ` + c.alias + `_id`
 }) + `
   FROM users v
   STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
@@ -247,11 +247,12 @@ SELECT d.id, d.is_contact, d.is_member, d.username, d.last_upload, d.blocks, d.f
   ` + c.alias + `.id, ` + c.alias + `.date_upload, d.is_contact AND NOT d.blocks AND d.` + c.alias + `_granted`
 }) + `
 FROM (
-  SELECT q.id, o.id IS NOT NULL AS is_member, o.id IS NOT NULL AND c.user_id IS NOT NULL AS is_contact,
-    COALESCE(o.username, '') AS username, COALESCE(o.last_upload, 0) AS last_upload, b.user_id IS NOT NULL AS blocks,
-    COALESCE(g.is_friend <> 0, FALSE) AS friend, COALESCE(g.is_family <> 0, FALSE) AS family` + eachOf(classes, "", func(c class) string {
+  SELECT q.id, ` + Found("o.id") + ` AS is_member, ` + Found("o.id") + ` AND ` + Found("c.user_id") + ` AS is_contact,
+    ` + IfFound("o.id", "o.username", "''") + ` AS username, ` + IfFound("o.id", "o.last_upload", "0") + ` AS last_upload,
+    ` + Found("b.user_id") + ` AS blocks,
+    COALESCE(g.user_id > 0 AND g.is_friend, FALSE) AS friend, COALESCE(g.user_id > 0 AND g.is_family, FALSE) AS family` + eachOf(classes, "", func(c class) string {
 	return `,
-    ` + newestIn(c, "id") + ` AS ` + c.alias + `_id, COALESCE(` + c.granted + ` <> 0, FALSE) AS ` + c.alias + `_granted`
+    ` + newestIn(c, "id") + ` AS ` + c.alias + `_id, COALESCE(` + c.granted + `, FALSE) AS ` + c.alias + `_granted`
 }) + `
   FROM users v
   STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q

@@ -43,11 +43,11 @@ var lookText = `
 SELECT /*+ NO_BNL() */ c.i, q.n, e.number IS NULL, ` + deviceColumns + `,
   s.types, COALESCE(s.quiet_from, 0), COALESCE(s.quiet_to, 0), COALESCE(s.time_zone, ''),
   GREATEST(COALESCE(mo.until_at, 0), COALESCE(mu.until_at, 0)),
-  bv.user_id IS NOT NULL OR ba.user_id IS NOT NULL,
+  ` + contacts.Found("bv.user_id") + ` OR ` + contacts.Found("ba.user_id") + `,
   q.p IS NULL OR ` + contacts.Sight + `,
   COALESCE(r.state = 'accepted', FALSE), COALESCE(r.state = 'failed', FALSE),
   COALESCE(r.state = 'pending' AND r.reason LIKE '` + reasonUnanswered + `%', FALSE),
-  d.silent_since, COALESCE(d.silent_since = 0, FALSE), COALESCE(a.username, ''), a.id IS NULL, ` + mysql.Now + `
+  d.silent_since, COALESCE(d.silent_since = 0, FALSE), ` + contacts.IfFound("a.id", "a.username", "''") + `, NOT ` + contacts.Found("a.id") + `, ` + mysql.Now + `
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
   n BIGINT UNSIGNED PATH '$.n', t BIGINT UNSIGNED PATH '$.t', c BIGINT UNSIGNED PATH '$.c', a BIGINT UNSIGNED PATH '$.a',
   p BIGINT UNSIGNED PATH '$.p', o VARCHAR(100) PATH '$.o', u VARCHAR(100) PATH '$.u',

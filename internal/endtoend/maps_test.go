@@ -1,0 +1,422 @@
+package endtoend_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mapping"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/testing/servertest"
+)
+
+// foreign is a site of another schema: its tables, the map or the views that make the four names of them,
+// and the statements that add a row, each of which is over a row of values, r.
+type foreign struct {
+	tables, description, views string
+	rows                       map[string]string
+}
+
+// simpleRows add to tables of one section for each name.
+var simpleRows = map[string]string{
+	"users":    "INSERT INTO site.people (id) SELECT id FROM r",
+	"contacts": "INSERT IGNORE INTO site.links (a, b, friend) SELECT user_id, other, friend FROM r",
+	"blocks":   "INSERT INTO site.bans (a, b) SELECT user_id, other FROM r",
+	"photos":   "INSERT INTO site.pictures (id, owner, audience, at) SELECT id, owner, visibility, at FROM r",
+}
+
+const simpleTables = `
+CREATE TABLE site.people (id BIGINT NOT NULL PRIMARY KEY);
+CREATE TABLE site.links (a BIGINT NOT NULL, b BIGINT NOT NULL, friend BOOLEAN NOT NULL, PRIMARY KEY (a, b));
+CREATE TABLE site.bans (a BIGINT NOT NULL, b BIGINT NOT NULL, PRIMARY KEY (a, b));
+CREATE TABLE site.pictures (id BIGINT NOT NULL PRIMARY KEY, owner BIGINT NOT NULL, audience VARCHAR(20) NOT NULL, at BIGINT NOT NULL)`
+
+// simpleMap is a description with one section for each name; grants are lines of [contacts].
+func simpleMap(grants string) string {
+	return `
+database = activityd
+[users]
+table = site.people
+id = id
+last_upload = last_upload
+[contacts]
+table = site.links
+user_id = a
+contact_id = b
+` + grants + `
+[blocks]
+table = site.bans
+user_id = a
+blocked_id = b
+[photos]
+table = site.pictures
+id = id
+owner_id = owner
+visibility = audience
+date_upload = at`
+}
+
+// foreigns are sites of other schemas. A view whose columns are constants is merged into a statement, and a server
+// may then take the constant for the column of a row that an outer join did not find.
+func foreigns(t *testing.T) map[string]foreign {
+	t.Helper()
+	example := func(name string) string {
+		text, err := os.ReadFile("../../examples/site/" + name)
+		must(t, err)
+		return string(text)
+	}
+	return map[string]foreign{
+		"tables": {rows: map[string]string{
+			"users":    "INSERT INTO users (id) SELECT id FROM r",
+			"contacts": "INSERT INTO contacts (user_id, contact_id, is_friend, is_family) SELECT user_id, other, friend, family FROM r",
+			"blocks":   "INSERT INTO blocks (user_id, blocked_id) SELECT user_id, other FROM r",
+			"photos":   "INSERT INTO photos (id, owner_id, visibility, date_upload) SELECT id, owner, visibility, at FROM r",
+		}},
+		"the example": {tables: example("tables.sql"), description: example("site.map"), rows: map[string]string{
+			"users":    "INSERT INTO site.members (id) SELECT id FROM r",
+			"contacts": "INSERT IGNORE INTO site.friendships (asked_by, asked, state, is_family) SELECT user_id, other, 1, family FROM r",
+			"blocks":   "INSERT INTO site.bans (owner, banned) SELECT user_id, other FROM r",
+			"photos": "INSERT INTO site.pictures (id, owner, privacy, created_at)" +
+				" SELECT id, owner, FIELD(visibility, 'friends', 'family', 'friends_family', 'public'), DATE_ADD('1970-01-01', INTERVAL at SECOND) FROM r",
+		}},
+		"all are friends":  {tables: simpleTables, description: simpleMap("is_friend = TRUE"), rows: simpleRows},
+		"all are both":     {tables: simpleTables, description: simpleMap("is_friend = TRUE\nis_family = TRUE"), rows: simpleRows},
+		"none is anything": {tables: simpleTables, description: simpleMap(""), rows: simpleRows},
+		"some are friends": {tables: simpleTables, description: simpleMap("is_friend = friend"), rows: simpleRows},
+		"constants": {tables: simpleTables, rows: simpleRows, views: `
+CREATE VIEW users AS SELECT id, 'anyone' AS username, 300 AS last_upload FROM site.people;
+CREATE VIEW contacts AS SELECT COALESCE(a, 0) AS user_id, b + 0 AS contact_id, TRUE AS is_friend, 1 AS is_family FROM site.links;
+CREATE VIEW blocks AS SELECT CAST(a AS UNSIGNED) AS user_id, b AS blocked_id FROM site.bans;
+CREATE VIEW photos AS SELECT id, owner AS owner_id, 'a title' AS title, 'friends' AS visibility, at AS date_upload FROM site.pictures`},
+	}
+}
+
+// foreignSite is a site with all ways in which an owner and a viewer may stand to each other.
+type foreignSite struct {
+	db       *sql.DB
+	database string
+	foreign
+	members []member.ID
+	truth   *contacts.Memory
+
+	granted map[contacts.Pair]contacts.Granted
+	blocks  map[contacts.Pair]bool
+	photos  []uint64
+}
+
+// named gives the databases in a text their names.
+func (s *foreignSite) named(text string) string {
+	text = strings.ReplaceAll(text, "site.", s.database+"_site.")
+	return strings.ReplaceAll(text, "database = activityd", "database = "+s.database)
+}
+
+func (s *foreignSite) exec(t *testing.T, text string, args ...any) {
+	t.Helper()
+	_, err := s.db.ExecContext(t.Context(), s.named(text), args...)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+}
+
+func newForeignSite(t *testing.T, f foreign) *foreignSite {
+	t.Helper()
+	db, err := mysql.Open(servertest.MySQLDSN(t), mysql.WithMaxOpen(1))
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	s := &foreignSite{db: db, foreign: f, truth: contacts.NewMemory(), granted: map[contacts.Pair]contacts.Granted{}, blocks: map[contacts.Pair]bool{}}
+	must(t, db.QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&s.database))
+	if f.tables != "" {
+		s.describe(t)
+	}
+	s.fill(t)
+	s.read(t)
+	return s
+}
+
+// describe puts views in the place of the tables.
+func (s *foreignSite) describe(t *testing.T) {
+	t.Helper()
+	s.exec(t, "DROP TABLE users, contacts, blocks, photos")
+	s.exec(t, "CREATE DATABASE "+s.database+"_site")
+	t.Cleanup(func() { _, _ = s.db.ExecContext(context.Background(), "DROP DATABASE "+s.database+"_site") })
+	for text := range strings.SplitSeq(s.tables+";"+s.views, ";") {
+		if strings.TrimSpace(text) != "" {
+			s.exec(t, text)
+		}
+	}
+	if s.views != "" {
+		return
+	}
+	m, err := mapping.Parse("site.map", s.named(s.description))
+	must(t, err)
+	for _, c := range m.Columns() {
+		s.exec(t, c.Statement())
+	}
+	for _, i := range m.Indexes() {
+		s.exec(t, i.Statement())
+	}
+	must(t, m.Apply(t.Context(), s.db))
+	must(t, schema.Apply(t.Context(), s.db))
+	must(t, m.Triggers().Install(t.Context(), s.db))
+}
+
+// fill adds an owner of each class, and one of all, and a viewer for each way to stand to them.
+func (s *foreignSite) fill(t *testing.T) {
+	t.Helper()
+	insert := func(name, row string, args ...any) {
+		s.exec(t, strings.Replace(s.rows[name], "FROM r", "FROM (SELECT "+row+") AS r", 1), args...)
+	}
+	classes := contacts.Classes()
+	owners := len(classes) + 1
+	for i := range owners {
+		insert("users", "? AS id", i+1)
+	}
+	for i := range 1 << 6 {
+		is := func(bit int) bool { return i>>bit&1 == 1 }
+		v := 1000 + i
+		insert("users", "? AS id", v)
+		for owner := 1; owner <= owners; owner++ {
+			if is(0) {
+				insert("contacts", "? AS user_id, ? AS other, TRUE AS friend, FALSE AS family", v, owner)
+			}
+			if is(1) {
+				insert("contacts", "? AS user_id, ? AS other, ? AS friend, ? AS family", owner, v, is(2), is(3))
+			}
+			if is(4) {
+				insert("blocks", "? AS user_id, ? AS other", owner, v)
+			}
+			if is(5) {
+				insert("blocks", "? AS user_id, ? AS other", v, owner)
+			}
+		}
+	}
+	for i, class := range classes {
+		const photo = "? AS id, ? AS owner, ? AS visibility, ? AS at"
+		insert("photos", photo, i+1, i+1, string(class), 100+i)
+		insert("photos", photo, 50+i, owners, string(class), 200-i)
+	}
+	if s.tables == "" {
+		s.exec(t, "UPDATE users SET last_upload = (SELECT MAX(date_upload) FROM photos WHERE owner_id = users.id AND visibility <> 'private')")
+	}
+}
+
+// read reads the four names, by the plainest statements, into the specification.
+func (s *foreignSite) read(t *testing.T) {
+	t.Helper()
+	each := func(text string, scan func(*sql.Rows) error) {
+		_, err := mysql.Select(t.Context(), s.db, func(rows *sql.Rows) (struct{}, error) { return struct{}{}, scan(rows) }, text)
+		must(t, err)
+	}
+	each("SELECT id, username, COALESCE(last_upload, 0) FROM users ORDER BY id", func(rows *sql.Rows) error {
+		var id member.ID
+		var name string
+		var last uint64
+		err := rows.Scan(&id, &name, &last)
+		s.members = append(s.members, id)
+		s.truth.AddMember(id, name)
+		s.truth.SetLastUpload(id, last)
+		return err
+	})
+	each("SELECT user_id, contact_id, is_friend, is_family FROM contacts", func(rows *sql.Rows) error {
+		p, g := contacts.Pair{}, contacts.Granted{Contact: true}
+		err := rows.Scan(&p.User, &p.Contact, &g.Friend, &g.Family)
+		s.granted[p] = g
+		s.truth.SetContact(p.User, p.Contact, g.Friend, g.Family)
+		return err
+	})
+	each("SELECT user_id, blocked_id FROM blocks", func(rows *sql.Rows) error {
+		var p contacts.Pair
+		err := rows.Scan(&p.User, &p.Contact)
+		s.blocks[p] = true
+		s.truth.Block(p.User, p.Contact)
+		return err
+	})
+	each("SELECT id, owner_id, title, visibility, date_upload FROM photos ORDER BY id", func(rows *sql.Rows) error {
+		var id, date uint64
+		var owner member.ID
+		var title string
+		var v contacts.Visibility
+		err := rows.Scan(&id, &owner, &title, &v, &date)
+		s.photos = append(s.photos, id)
+		s.truth.AddPhoto(id, owner, title, v, date)
+		return err
+	})
+	if len(s.members) < 60 || len(s.photos) < 8 {
+		t.Fatalf("there are %d members and %d photos", len(s.members), len(s.photos))
+	}
+}
+
+// TestStatementsOnForeignSchemas: every statement of reads and push says what the specification says, however often
+// one connection has executed it.
+func TestStatementsOnForeignSchemas(t *testing.T) {
+	t.Parallel()
+	for name, f := range foreigns(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newForeignSite(t, f)
+			look := s.pushed(t)
+			check := func() {
+				s.checkReads(t)
+				look()
+			}
+			check()
+			s.checkRepeated(t, servertest.Statements(t, s.db, check))
+		})
+	}
+}
+
+// checkReads compares what members are shown.
+func (s *foreignSite) checkReads(t *testing.T) {
+	t.Helper()
+	ctx, store := t.Context(), contacts.NewMySQL(s.db)
+	for _, id := range s.members {
+		v := contacts.Viewer{ID: id}
+		same(t, fmt.Sprint("the standings of ", id), func(r reads) (any, error) { return r.Standings(ctx, v, s.members) }, s.truth, store)
+		same(t, fmt.Sprint("the details of ", id), func(r reads) (any, error) { return r.Details(ctx, v, s.members[:10]) }, s.truth, store)
+		same(t, fmt.Sprint("the walk of ", id), func(r reads) (any, error) {
+			walked, err := r.Walk(ctx, v, 10)
+			walked.Trace = contacts.WalkTrace{}
+			return walked, err
+		}, s.truth, store)
+		for _, owner := range s.members[:7] {
+			same(t, fmt.Sprintf("the photos of %d for %d", owner, id), func(r reads) (any, error) { return r.VisiblePhotos(ctx, v, owner, 10) }, s.truth, store)
+			for _, others := range [][]member.ID{{1}, {1, 2, 3, 4}} {
+				same(t, fmt.Sprintf("the photos of %d for %d, and relations", owner, id), func(r reads) (any, error) {
+					album, _, err := r.VisiblePhotosAnd(ctx, v, owner, 10, others)
+					return album, err
+				}, s.truth, store)
+			}
+		}
+	}
+	same(t, "the newest photos", func(r reads) (any, error) { return r.Newest(ctx, s.members) }, s.truth, store)
+	same(t, "the contacts", func(r reads) (any, error) { return r.TopContacts(ctx, s.members, 10) }, s.truth, store)
+}
+
+// reads are the statements of reads.
+type reads interface {
+	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
+	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
+	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
+	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
+	VisiblePhotosAnd(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, others []member.ID) (contacts.Album, []member.ID, error)
+	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
+	TopContacts(ctx context.Context, ids []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
+}
+
+func same(t *testing.T, what string, ask func(reads) (any, error), want, got reads) {
+	t.Helper()
+	wanted, err := ask(want)
+	must(t, err)
+	answer, err := ask(got)
+	must(t, err)
+	if diff := cmp.Diff(wanted, answer, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s (-specification +SQL):\n%s", what, diff)
+	}
+}
+
+// pushed stores an event about each photo and a device of each member, and returns a function that compares what
+// push sees.
+func (s *foreignSite) pushed(t *testing.T) (look func()) {
+	t.Helper()
+	store := push.NewMySQL(s.db)
+	var batch []push.NewEvent
+	var owners []member.ID
+	for i, photo := range s.photos {
+		owner, _, _, _ := s.truth.OwnerOf(photo)
+		owners = append(owners, owner)
+		batch = append(batch, push.NewEvent{Task: uint64(i + 1), Created: time.Now(), Event: push.Event{
+			ID: fmt.Sprint("e", photo), Type: "upload", Actor: owner, Object: fmt.Sprint("photo:", photo), Followers: true,
+		}})
+	}
+	events, err := store.StoreEvents(t.Context(), batch)
+	must(t, err)
+	var candidates []push.Candidate
+	for _, id := range s.members {
+		s.exec(t, "INSERT INTO push_devices (member_id, platform, address_hash, registered_at) VALUES (?, 'fcm', UNHEX(SHA2(?, 256)), 1)", uint64(id), uint64(id))
+		for _, e := range events {
+			candidates = append(candidates, push.Candidate{Event: e.Number, Member: id})
+		}
+	}
+	return func() {
+		facts, err := store.Look(t.Context(), candidates)
+		must(t, err)
+		if len(facts) != len(candidates) {
+			t.Fatalf("%d facts, want %d", len(facts), len(candidates))
+		}
+		for i, f := range facts {
+			v, n := candidates[i].Member, i%len(events)
+			_, class, _, _ := s.truth.OwnerOf(s.photos[n])
+			blocked := s.blocks[contacts.Pair{User: owners[n], Contact: v}] || s.blocks[contacts.Pair{User: v, Contact: owners[n]}]
+			hidden := s.blocks[contacts.Pair{User: owners[n], Contact: v}]
+			visible := owners[n] == v || !hidden && class.ShownTo(s.granted[contacts.Pair{User: owners[n], Contact: v}])
+			if f.Visible != visible || f.Blocked != blocked || f.Departed {
+				t.Errorf("a %s photo of %d for %d: %+v, want visible %t, blocked %t", class, owners[n], v, f, visible, blocked)
+			}
+		}
+	}
+}
+
+// checkRepeated executes some statements of each kind three times, prepared: the first time is right, as the answers were.
+func (s *foreignSite) checkRepeated(t *testing.T, statements []string) {
+	t.Helper()
+	const each = 8
+	s.exec(t, "SET SESSION timestamp = 1e9") // the clock stands
+	done := make(map[string]int)
+	for _, text := range statements {
+		kind := digits.ReplaceAllString(text, "0")
+		if done[kind]++; done[kind] > each {
+			continue
+		}
+		stmt, err := s.db.PrepareContext(t.Context(), text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		var first []string
+		for n := range 3 {
+			got := rowsOf(t, stmt)
+			if n == 0 {
+				first = got
+			} else if diff := cmp.Diff(first, got); diff != "" {
+				t.Errorf("execution %d of %s (-first +this):\n%s", n+1, text, diff)
+			}
+		}
+		must(t, stmt.Close())
+	}
+	t.Logf("%d kinds of statements", len(done))
+}
+
+var digits = regexp.MustCompile(`\d+`)
+
+// rowsOf returns the rows of a statement as texts, in an order of their own.
+func rowsOf(t *testing.T, stmt *sql.Stmt) (all []string) {
+	t.Helper()
+	rows, err := stmt.QueryContext(t.Context())
+	must(t, err)
+	defer func() { _ = rows.Close() }()
+	columns, err := rows.Columns()
+	must(t, err)
+	values, dest := make([]sql.NullString, len(columns)), make([]any, len(columns))
+	for i := range values {
+		dest[i] = &values[i]
+	}
+	for rows.Next() {
+		must(t, rows.Scan(dest...))
+		all = append(all, fmt.Sprint(values))
+	}
+	must(t, rows.Err())
+	slices.Sort(all)
+	return all
+}
