@@ -57,7 +57,6 @@ var rooms = map[string]string{
 	"internal/schema":     "sql mysql .",
 	"internal/settings":   "flags",
 	"internal/shadow":     "sql audit bulk contacts index member mysql recent",
-	"internal/site":       "sql contacts member mysql",
 	"internal/stream":     "redis member mysql push queue redisreply strictjson tasks",
 	"internal/strictjson": "member",
 	"internal/tasks":      "contacts index member mysql push queue redisnodes strictjson",
@@ -69,9 +68,8 @@ var rooms = map[string]string{
 	"internal/push/h2pool":    "http",
 	"internal/push/platforms": "push push/apns push/fcm push/webpush",
 
-	"internal/localserver": "sql redis driver",
-	"internal/testing":     "* driver",
-	"internal/tools":       "",
+	"internal/testing": "* driver",
+	"internal/tools":   "",
 
 	// The leaves.
 	"notify":            "",

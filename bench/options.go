@@ -131,7 +131,7 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 	return o, o.check()
 }
 
-// chooseServers makes internal/localserver start the servers that were named.
+// chooseServers makes internal/testing/localserver start the servers that were named.
 func (o options) chooseServers() error {
 	for variable, program := range map[string]string{"ACTIVITYD_TEST_MYSQLD": o.mysqld, "ACTIVITYD_TEST_REDIS": o.redis} {
 		if program == "" {

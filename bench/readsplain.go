@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // plainSite is a site on which reads are compared with plain SQL. All members have uploaded,
@@ -93,24 +93,24 @@ func (s plainSite) statements() []loading {
 }
 
 // onPlainSite runs do on such a site, on servers of its own, with the key of the demo's statement.
-func (s *suite) onPlainSite(ctx context.Context, site plainSite, do func(*suite) error) (err error) {
+func (s *suite) onPlainSite(ctx context.Context, plain plainSite, do func(*suite) error) (err error) {
 	own := *s
 	if own.backend, err = newBackend(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, own.Close()) }()
 	own.store = contacts.NewMySQL(own.db)
-	if err := load(ctx, own.backend, site.statements(), s.out); err != nil {
+	if err := load(ctx, own.backend, plain.statements(), s.out); err != nil {
 		return err
 	}
-	if err := demo.AddLastUploadKey(ctx, own.db); err != nil {
+	if err := site.AddLastUploadKey(ctx, own.db); err != nil {
 		return err
 	}
 	if _, err := own.db.ExecContext(ctx, "ANALYZE TABLE users, contacts, photos"); err != nil {
 		return err
 	}
 	var viewers []member.ID
-	for _, v := range site.viewers {
+	for _, v := range plain.viewers {
 		viewers = append(viewers, v.id)
 	}
 	if err := own.fill(ctx, viewers); err != nil {
@@ -134,14 +134,14 @@ func (s *suite) benchLarge(ctx context.Context) error {
 
 func (s *suite) besidePlain(ctx context.Context, members int) error {
 	const ours = "activityd"
-	site := newPlainSite(members, s.options.circlesOf)
+	plain := newPlainSite(members, s.options.circlesOf)
 	part := fmt.Sprintf("Plain SQL beside a read, on a site of %d members", members)
-	return s.onPlainSite(ctx, site, func(s *suite) error {
+	return s.onPlainSite(ctx, plain, func(s *suite) error {
 		ways := []struct {
 			name string
 			ask  query
-		}{{"contacts first", s.plainly(demo.ContactsFirst)}, {"members by latest upload", s.plainly(demo.MembersFirst)}, {ours, s.read()}}
-		for _, v := range site.viewers {
+		}{{"contacts first", s.plainly(site.ContactsFirst)}, {"members by latest upload", s.plainly(site.MembersFirst)}, {ours, s.read()}}
+		for _, v := range plain.viewers {
 			var list []contender
 			for _, w := range ways {
 				list = append(list, s.repeated(w.name, v.id, w.ask))
@@ -169,7 +169,7 @@ func (s *suite) besidePlain(ctx context.Context, members int) error {
 // plainly asks by one of the demo's statements, which are exact.
 func (s *suite) plainly(text string) query {
 	return func(ctx context.Context, v contacts.Viewer) error {
-		album, err := demo.AskPlainly(ctx, s.db, text, v, shown)
+		album, err := site.AskPlainly(ctx, s.db, text, v, shown)
 		if err == nil && len(album.Photos) == 0 {
 			err = fmt.Errorf("viewer %s was shown nothing", v.ID)
 		}

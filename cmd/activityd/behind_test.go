@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // The tasks of a site's own queue change no set, however long they wait. In any queue a task of activityd's kinds does.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 func TestSchemaIsPrintedAndApplied(t *testing.T) {

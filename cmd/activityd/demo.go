@@ -22,14 +22,14 @@ import (
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/httpserver"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/settings"
-	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/localserver"
 	"github.com/activityd/activityd/internal/testing/queuetest"
+	"github.com/activityd/activityd/internal/testing/site"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
@@ -170,7 +170,7 @@ type demoBackend struct {
 	site              site.Site
 	switches          []demo.Switch
 	notifies          *demo.Push // nil: there is no database that push could work with
-	plain             []demo.Plain
+	plain             []site.Plain
 	plainName, engine string
 }
 
@@ -249,7 +249,7 @@ func openImitations(c *config) (*demoBackend, error) {
 		}
 		return err
 	}}
-	b.plain = []demo.Plain{{Ask: func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error) {
+	b.plain = []site.Plain{{Ask: func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error) {
 		walked, err := db.Walk(ctx, v, limit)
 		return walked.Album, err
 	}}}
@@ -295,8 +295,8 @@ func openPrivateServers(ctx context.Context, c *config) (*demoBackend, error) {
 		return b, err
 	}
 	servers.closers = append(b.closers, servers.closers...)
-	b.backend, b.site, b.plain = servers, site.NewMySQL(servers.db), demo.PlainSQL(servers.db)
-	receivers, err := demo.StartReceivers() // they live until they are closed
+	b.backend, b.site, b.plain = servers, site.NewMySQL(servers.db), site.PlainSQL(servers.db)
+	receivers, err := demo.StartReceivers() // // they live until they are closed
 	if err != nil {
 		return b, fmt.Errorf("start the push services: %w", err)
 	}
@@ -306,7 +306,7 @@ func openPrivateServers(ctx context.Context, c *config) (*demoBackend, error) {
 	if err := schema.Apply(ctx, b.db); err != nil {
 		return b, err
 	}
-	return b, demo.AddLastUploadKey(ctx, b.db)
+	return b, site.AddLastUploadKey(ctx, b.db)
 }
 
 // heldQueue is a queue whose deliveries can be held.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // hostile is what an attacker would like a terminal to be given: C0 and C1

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 var (

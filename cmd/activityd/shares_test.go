@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // The parts of the connections are never more than there are, and none is nothing.

@@ -11,7 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // newViewerKeys makes a file with keys, and returns its name.

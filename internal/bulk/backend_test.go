@@ -12,9 +12,9 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // backend is a site on real servers. The sets hold 12 and are refilled below 10.

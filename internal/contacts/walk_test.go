@@ -8,7 +8,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // walk is Walk without its trace, which is another for each implementation.

@@ -1,8 +1,7 @@
 // Package demo shows activityd at work on a made-up photo site: a page that asks the
 // question of the widget for any viewer, and asks it once more in each way that a site without
 // activityd would ask it. It says how long both took, shows the work behind it (the fan-outs, the
-// queue, the audit), and has switches for the servers. A page of its own has the statements
-// and the server's plans for them.
+// queue, the audit), and has switches for the servers.
 //
 // The package brings the page, the pictures and the traffic: a few uploads and changes of
 // contacts, visibility and blocks each second. The site, the read and the index are those of
@@ -27,7 +26,7 @@ import (
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/site"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -38,18 +37,12 @@ type Reader interface {
 	Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
 }
 
-// Plain is a way to answer the same question as a site without activityd does. See [PlainSQL].
-type Plain struct {
-	Name string // among others, such as "contacts first"
-	Ask  func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error)
-}
-
 // Config is what a [Demo] is made of.
 type Config struct {
 	World     *world.World // as it was loaded into the site
 	Site      site.Changer // its tasks must reach the index
 	Reader    Reader
-	Plain     []Plain                     // all are asked; the quickest for a viewer is compared
+	Plain     []site.Plain                // all are asked; the quickest for a viewer is compared
 	PlainName string                      // of all of Plain, which begins a sentence, such as "Plain SQL"
 	Engine    string                      // what runs underneath, for the page's foot
 	Wipe      func(context.Context) error // empties Redis

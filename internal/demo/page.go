@@ -26,7 +26,6 @@ func (d *Demo) Handler() http.Handler {
 	mux.HandleFunc("GET /demo/widget", d.widget)
 	mux.HandleFunc("GET /demo/home", d.home)
 	mux.HandleFunc("GET /demo/token", d.token)
-	mux.HandleFunc("GET /demo/plan", d.planPage)
 	mux.HandleFunc("GET /demo/photos/{file}", picture(pictures.SVG))
 	mux.HandleFunc("GET /demo/avatars/{file}", picture(pictures.Avatar))
 	mux.HandleFunc("GET /demo/style.css", asset("style.css"))

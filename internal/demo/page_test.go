@@ -18,6 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 func get(t *testing.T, h http.Handler, path string) *httptest.ResponseRecorder {
@@ -60,7 +61,7 @@ func TestPageIsWholeWithoutScript(t *testing.T) {
 func TestEveryResponseForbidsWhatThePageDoesNotNeed(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
-	for _, path := range []string{"/", "/demo/widget?viewer=1", "/demo/plan?viewer=1", "/demo/home", "/demo/token", "/demo/style.css", "/demo/app.js", "/demo/photos/1.svg", "/nowhere"} {
+	for _, path := range []string{"/", "/demo/widget?viewer=1", "/demo/home", "/demo/token", "/demo/style.css", "/demo/app.js", "/demo/photos/1.svg", "/nowhere"} {
 		h := get(t, s.demo.Handler(), path).Header()
 		if !strings.Contains(h.Get("Content-Security-Policy"), "default-src 'none'") || strings.Contains(h.Get("Content-Security-Policy"), "unsafe") ||
 			h.Get("X-Content-Type-Options") != "nosniff" {
@@ -94,9 +95,6 @@ func TestPaths(t *testing.T) {
 		{"/demo/avatars/1.svg", "image/svg+xml", "<svg", 200},
 		{"/demo/photos/1.png", "text/plain", "", 404},
 		{"/demo/photos/x.svg", "text/plain", "", 404},
-		{"/demo/plan?viewer=1", "text/html", "STRAIGHT_JOIN contacts c", 200},
-		{"/demo/plan", "text/plain", "viewer: not a member id", 400},
-		{"/demo/plan?viewer=999999", "text/html", "There is no member 999999", 404},
 		{"/demo/home", "text/html", "Lumen", 200},
 		{"/demo/home?viewer=x", "text/plain", "viewer: not a member id", 400},
 		{"/demo/token", "text/plain", "", 404}, // without keys
@@ -155,14 +153,14 @@ func albumOf(photo uint64) contacts.Album {
 }
 
 // widgetOf shows the widget of viewer 1 over the given read and plain answer.
-func widgetOf(t *testing.T, read reads, plain []demo.Plain) *httptest.ResponseRecorder {
+func widgetOf(t *testing.T, read reads, plain []site.Plain) *httptest.ResponseRecorder {
 	t.Helper()
 	d := demo.New(demo.Config{World: smallWorld(), Site: &journal{}, Reader: read, Plain: plain, PlainName: "plain SQL", Rate: 2, Log: slog.New(slog.DiscardHandler)})
 	return get(t, d.Handler(), "/demo/widget?viewer=1")
 }
 
-func plainly(a contacts.Album, err error) []demo.Plain {
-	return []demo.Plain{{Ask: func(context.Context, contacts.Viewer, int) (contacts.Album, error) { return a, err }}}
+func plainly(a contacts.Album, err error) []site.Plain {
+	return []site.Plain{{Ask: func(context.Context, contacts.Viewer, int) (contacts.Album, error) { return a, err }}}
 }
 
 func TestDifferenceIsReadTwiceBeforeItIsShown(t *testing.T) {
@@ -188,9 +186,9 @@ func taking(while time.Duration) reads {
 }
 
 // plainlyTaking are ways that take so long.
-func plainlyTaking(whiles ...time.Duration) (ways []demo.Plain) {
+func plainlyTaking(whiles ...time.Duration) (ways []site.Plain) {
 	for i, while := range whiles {
-		ways = append(ways, demo.Plain{Name: fmt.Sprintf("way %d", i+1), Ask: func(ctx context.Context, _ contacts.Viewer, _ int) (contacts.Album, error) {
+		ways = append(ways, site.Plain{Name: fmt.Sprintf("way %d", i+1), Ask: func(ctx context.Context, _ contacts.Viewer, _ int) (contacts.Album, error) {
 			select {
 			case <-time.After(while):
 				return albumOf(1), nil

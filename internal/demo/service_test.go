@@ -21,10 +21,10 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/internal/testing/site"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
@@ -51,7 +51,7 @@ func startService(t *testing.T) *service {
 	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now)
 	s.site = &site.Memory{Store: s.store}
 	s.config = demo.Config{
-		World: smallWorld(), Site: s.site, Plain: []demo.Plain{{Ask: s.walk}}, PlainName: "A plain walk",
+		World: smallWorld(), Site: s.site, Plain: []site.Plain{{Ask: s.walk}}, PlainName: "A plain walk",
 		Engine: "tables in memory and miniredis, both in this process", Rate: 20,
 	}
 	s.config.Switches = []demo.Switch{{
@@ -84,10 +84,10 @@ func startRealService(t *testing.T, w *world.World) *service {
 	}
 	notifier, where := &notify.Notifier{}, site.NewMySQL(db)
 	s := &service{config: demo.Config{
-		World: w, Site: where, Plain: demo.PlainSQL(db), PlainName: "Plain SQL", Engine: "a private MariaDB and a private Redis", Rate: 3, DB: db,
+		World: w, Site: where, Plain: site.PlainSQL(db), PlainName: "Plain SQL", Engine: "a private MariaDB and a private Redis", Rate: 3, DB: db,
 	}}
 	load(t, w, where)
-	if err := demo.AddLastUploadKey(t.Context(), db); err != nil {
+	if err := site.AddLastUploadKey(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
 	receivers, err := demo.StartReceivers()

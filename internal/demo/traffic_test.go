@@ -17,7 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // journal is a site that writes down its changes, and fails with err.

@@ -8,12 +8,14 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // pageView is the input of the templates, ready to print.
@@ -213,7 +215,7 @@ func (d *Demo) read(ctx context.Context, v contacts.Viewer) (recent.Answer, time
 var errPlainTimeout = errors.New("no answer within 3 s")
 
 // askPlain fails with errPlainTimeout if there is no answer in time.
-func askPlain(ctx context.Context, way Plain, v contacts.Viewer) (contacts.Album, time.Duration, error) {
+func askPlain(ctx context.Context, way site.Plain, v contacts.Viewer) (contacts.Album, time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Second, errPlainTimeout)
 	defer cancel()
 	start := time.Now()
@@ -360,4 +362,22 @@ func thousands(n int) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
+}
+
+// walkedBecause says why an answer needed a walk, for people; "": it did not.
+func walkedBecause(reason string) string {
+	switch reason {
+	case "":
+		return ""
+	case recent.RedisUnavailable:
+		return "Redis is away"
+	case recent.SetMissing:
+		return "the set was missing"
+	case recent.SetUnknown:
+		return "the set may be old"
+	case recent.WritesRefused:
+		return "Redis is not ready yet"
+	default:
+		return strings.ReplaceAll(reason, "_", " ")
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/internal/testing/site"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -197,11 +198,11 @@ func TestCancelledRequestIsNotLogged(t *testing.T) {
 			leave()
 			return recent.Answer{Album: albumOf(1)}, ctx.Err()
 		}),
-		Plain: []demo.Plain{{Ask: func(ctx context.Context, _ contacts.Viewer, _ int) (contacts.Album, error) {
+		Plain: []site.Plain{{Ask: func(ctx context.Context, _ contacts.Viewer, _ int) (contacts.Album, error) {
 			return contacts.Album{}, ctx.Err()
 		}}},
 	}
-	for _, path := range []string{"/", "/demo/widget?viewer=1", "/demo/plan?viewer=1"} {
+	for _, path := range []string{"/", "/demo/widget?viewer=1"} {
 		demo.New(cfg).Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody))
 	}
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/demo/actions/upload", strings.NewReader("viewer=1&owner=other"))
@@ -209,43 +210,6 @@ func TestCancelledRequestIsNotLogged(t *testing.T) {
 	demo.New(cfg).Handler().ServeHTTP(httptest.NewRecorder(), r)
 	if logged.Len() > 0 {
 		t.Errorf("the log is:\n%s", &logged)
-	}
-}
-
-// The plain query reads all contacts or some members, and activityd a handful of rows: the server says so.
-func TestPlanIsThatOfTheServer(t *testing.T) {
-	t.Parallel()
-	s := startRealService(t, smallWorld())
-	servertest.Eventually(t, "the index answers", func() bool { return strings.Contains(s.widget(t, 1), `badge index`) })
-	body := get(t, s.demo.Handler(), "/demo/plan?viewer=1").Body.String()
-	requireContains(t, body, "FORCE INDEX (last_upload)", "WHERE c.user_id = 1 AND", "ZREVRANGE user_1 0 -1", "<th scope=\"row\">c</th>", "UNION ALL")
-	plain, ours, _ := strings.Cut(body, `id="ours"`)
-	read := regexp.MustCompile(`([\d,]+) rows and index entries read`)
-	count := func(part string) int {
-		t.Helper()
-		found := read.FindStringSubmatch(part)
-		if found == nil {
-			t.Fatalf("it is not said what was read:\n%s", part)
-		}
-		n, err := strconv.Atoi(strings.ReplaceAll(found[1], ",", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	membersFirst, contactsFirst, _ := strings.Cut(plain, "<h3>Contacts first</h3>")
-	if m, c, o := count(membersFirst), count(contactsFirst), count(ours); m == 0 || m > 400 || c < 400 || o == 0 || o > 100 {
-		t.Errorf("plain SQL read %d and %d rows, activityd %d, of a viewer with 400 contacts", m, c, o)
-	}
-}
-
-func TestPlanWithoutDatabase(t *testing.T) {
-	t.Parallel()
-	s := startService(t)
-	body := get(t, s.demo.Handler(), "/demo/plan?viewer=1").Body.String()
-	requireContains(t, body, "No SQL runs in this demo", "STRAIGHT_JOIN contacts c")
-	if strings.Contains(body, "rows and index entries read") || strings.Contains(body, "<td>") {
-		t.Error("figures of a database that is not there")
 	}
 }
 

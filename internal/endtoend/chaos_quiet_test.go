@@ -12,9 +12,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // The quiet quarter of a town: nobody there uploads or changes a contact, so no
@@ -74,7 +73,7 @@ func newQuiet(t *testing.T, f *fleet) *quiet {
 // plainly asks plain SQL.
 func (q *quiet) plainly(t *testing.T) (ids []uint64) {
 	t.Helper()
-	album, err := demo.AskPlainly(t.Context(), q.db, demo.ContactsFirst, contacts.Viewer{ID: quietViewer}, 10)
+	album, err := site.AskPlainly(t.Context(), q.db, site.ContactsFirst, contacts.Viewer{ID: quietViewer}, 10)
 	must(t, err)
 	for _, p := range album.Photos {
 		ids = append(ids, p.ID)

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // httpReader asks the API as the site's pages do.
@@ -89,7 +89,7 @@ func (f *fleet) askEverybody(t *testing.T) {
 		if f.isGone(t, viewer) {
 			continue
 		}
-		album, err := demo.AskPlainly(t.Context(), f.db, demo.ContactsFirst, contacts.Viewer{ID: viewer}, limit)
+		album, err := site.AskPlainly(t.Context(), f.db, site.ContactsFirst, contacts.Viewer{ID: viewer}, limit)
 		must(t, err)
 		answer, err := reader.read(t.Context(), viewer, limit)
 		must(t, err)

@@ -20,13 +20,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/clustertest"
 	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/internal/testing/site"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -223,7 +222,7 @@ func (s *severalSite) checkAll(t *testing.T) {
 		return err == nil
 	})
 	s.each(t, s.viewers, func(ctx context.Context, viewer member.ID) error {
-		album, err := demo.AskPlainly(ctx, s.db, demo.ContactsFirst, contacts.Viewer{ID: viewer}, 1)
+		album, err := site.AskPlainly(ctx, s.db, site.ContactsFirst, contacts.Viewer{ID: viewer}, 1)
 		if err != nil {
 			return err
 		}

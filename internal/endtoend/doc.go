@@ -5,7 +5,7 @@
 //
 // What is expected is stated twice, and both times without the code that it
 // judges: the sets are held against I1 to I4 of package index by plain SQL
-// written here, and the answers against the definition as demo.ContactsFirst puts it. Of
+// written here, and the answers against the definition as site.ContactsFirst puts it. Of
 // notifications, what fake push services accepted is held against what the test knows of
 // events, devices, wishes and photos, and when each changed.
 //

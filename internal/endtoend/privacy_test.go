@@ -9,11 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // A small world for privacy: the star is the viewer's most recently active
@@ -185,7 +184,7 @@ func (noIndex) Candidates(context.Context, member.ID) ([]index.Entry, index.Copy
 // that their answers are otherwise right, too.
 func checkPearl(t *testing.T, g *ground, readers map[recent.Source]*recent.Reader, visible bool) {
 	t.Helper()
-	want, err := demo.AskPlainly(t.Context(), g.db, demo.ContactsFirst, contacts.Viewer{ID: viewer}, 10)
+	want, err := site.AskPlainly(t.Context(), g.db, site.ContactsFirst, contacts.Viewer{ID: viewer}, 10)
 	must(t, err)
 	for source, reader := range readers {
 		answer, err := reader.Read(t.Context(), contacts.Viewer{ID: viewer}, 10)

@@ -25,9 +25,9 @@ import (
 	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/push/fcm"
 	"github.com/activityd/activityd/internal/push/webpush"
-	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/testing/apnstest"
 	"github.com/activityd/activityd/internal/testing/fcmtest"
+	"github.com/activityd/activityd/internal/testing/site"
 	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 

@@ -15,9 +15,9 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/testing/clustertest"
 	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // The master behind Sentinels dies, or hangs, under reads and changes, and they promote a

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/demo"
-	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/localserver"
 	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // slowGround is a site that does not change, and a program that answers for it through proxies.
@@ -161,7 +161,7 @@ type slowOutcomes struct{ good, refused, late, unready atomic.Int64 }
 func (s *slowGround) askForTruth(t *testing.T) {
 	t.Helper()
 	for _, viewer := range s.viewers() {
-		album, err := demo.AskPlainly(t.Context(), s.db, demo.ContactsFirst, contacts.Viewer{ID: viewer}, 10)
+		album, err := site.AskPlainly(t.Context(), s.db, site.ContactsFirst, contacts.Viewer{ID: viewer}, 10)
 		must(t, err)
 		s.all, s.truth[viewer] = append(s.all, viewer), nil
 		for _, p := range album.Photos {

@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // uploader is a contact who ever uploaded, as MySQL knows it now.
@@ -132,7 +132,7 @@ func (g *ground) checkAnswers(t *testing.T, reader *recent.Reader, viewers []mem
 	from := sources{}
 	for i, id := range viewers {
 		v, limit := contacts.Viewer{ID: id}, 1+i%12
-		want, err := demo.AskPlainly(t.Context(), g.db, demo.ContactsFirst, v, limit)
+		want, err := site.AskPlainly(t.Context(), g.db, site.ContactsFirst, v, limit)
 		must(t, err)
 		got, err := reader.Read(t.Context(), v, limit)
 		if errors.Is(err, contacts.ErrNoMember) && g.isGone(t, id) {

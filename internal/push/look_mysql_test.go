@@ -19,8 +19,8 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/schema"
-	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // people are few, so that they meet often.

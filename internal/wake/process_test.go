@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/localserver"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/wake"
 	"github.com/activityd/activityd/notify"

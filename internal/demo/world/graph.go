@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // contacts makes up the contacts: of the featured viewers, then the followers of the

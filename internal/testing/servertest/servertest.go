@@ -29,8 +29,8 @@ import (
 	_ "github.com/go-sql-driver/mysql" // the driver "mysql"
 	"go.uber.org/goleak"
 
-	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/testing/localserver"
 )
 
 // Database is the name of the database that OwnMySQL makes.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/testing/localserver"
 )
 
 func startRedis(t *testing.T, args ...string) (*localserver.Redis, *redis.Client) {

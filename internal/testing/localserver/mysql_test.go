@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/testing/localserver"
 )
 
 func startMySQL(t *testing.T, args ...string) *localserver.MySQL {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/testing/localserver"
 )
 
 // asParent, set in the environment, makes TestServersDieWithTheirParent the

@@ -1,4 +1,4 @@
-package demo
+package site
 
 import (
 	"context"
@@ -87,6 +87,12 @@ STRAIGHT_JOIN photos p ON p.owner_id = w.id AND (` + contacts.EachShown("\n  OR 
 ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
 }
 
+// Plain is a way to answer the question as a site without activityd does. See [PlainSQL].
+type Plain struct {
+	Name string // such as "contacts first"
+	Ask  func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error)
+}
+
 // plainStatement returns one of the statements with its arguments.
 func plainStatement(text string, v contacts.Viewer, limit int) contacts.Statement {
 	args := make([]any, strings.Count(text, "?"))
@@ -98,9 +104,9 @@ func plainStatement(text string, v contacts.Viewer, limit int) contacts.Statemen
 }
 
 // plainWays are the statements by what they do, for people.
-var plainWays = []struct{ name, why, text string }{
-	{"members by latest upload", "Members by latest upload, with a key on last_upload", MembersFirst},
-	{"contacts first", "Contacts first", ContactsFirst},
+var plainWays = []struct{ name, text string }{
+	{"members by latest upload", MembersFirst},
+	{"contacts first", ContactsFirst},
 }
 
 // PlainSQL returns both ways to ask MySQL or MariaDB. The album of a viewer that does not

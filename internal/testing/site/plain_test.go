@@ -1,4 +1,4 @@
-package demo_test
+package site_test
 
 import (
 	"database/sql"
@@ -8,15 +8,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/demo"
+	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // plainSite returns a site twice, by its tables with the key on last_upload and by the
@@ -24,7 +25,7 @@ import (
 func plainSite(t *testing.T) (*sql.DB, *contacts.Memory, []site.Site) {
 	t.Helper()
 	db, store := servertest.MySQL(t), contacts.NewMemory()
-	if err := demo.AddLastUploadKey(t.Context(), db); err != nil {
+	if err := site.AddLastUploadKey(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
 	return db, store, []site.Site{site.NewMySQL(db), &site.Memory{Store: store}}
@@ -40,7 +41,7 @@ func requireDefinition(t *testing.T, db *sql.DB, store *contacts.Memory, viewers
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, way := range demo.PlainSQL(db) {
+		for _, way := range site.PlainSQL(db) {
 			got, err := way.Ask(t.Context(), v, 7)
 			if err != nil {
 				t.Fatal(err)
@@ -125,11 +126,11 @@ func TestPlainSQLReadsByItsIndexes(t *testing.T) {
 		keys       []string // by table
 		most       int      // rows and index entries
 	}{
-		{"members first, 400 contacts", demo.MembersFirst, 1, []string{"u last_upload", "c PRIMARY", "g PRIMARY", "b PRIMARY", "x newest", "o PRIMARY", "p newest"}, 250},
-		{"contacts first, 12 contacts", demo.ContactsFirst, 4, []string{"u PRIMARY", "c PRIMARY", "g PRIMARY", "b PRIMARY", "x newest", "o PRIMARY", "p newest"}, 250},
+		{"members first, 400 contacts", site.MembersFirst, 1, []string{"u last_upload", "c PRIMARY", "g PRIMARY", "b PRIMARY", "x newest", "o PRIMARY", "p newest"}, 250},
+		{"contacts first, 12 contacts", site.ContactsFirst, 4, []string{"u PRIMARY", "c PRIMARY", "g PRIMARY", "b PRIMARY", "x newest", "o PRIMARY", "p newest"}, 250},
 	} {
 		ask := func() {
-			if _, err := demo.AskPlainly(t.Context(), db, c.text, contacts.Viewer{ID: c.viewer}, 10); err != nil {
+			if _, err := site.AskPlainly(t.Context(), db, c.text, contacts.Viewer{ID: c.viewer}, 10); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -166,17 +167,17 @@ func TestPlainSQLReadsByItsIndexes(t *testing.T) {
 // The page on what was measured has the statements as they are.
 func TestPlainSQLIsInTheBenchmarks(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/benchmarks/index.md")
+	page, err := os.ReadFile("../../../docs/benchmarks/index.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	words := func(text string) string { return strings.Join(strings.Fields(text), " ") }
 	var texts []string
-	for _, statement := range []string{demo.ContactsFirst, demo.MembersFirst} {
-		text, visible := demo.Abbreviated(statement)
+	for _, statement := range []string{site.ContactsFirst, site.MembersFirst} {
+		text, visible := site.Abbreviated(statement)
 		photos, text, _ := strings.Cut(text, "FROM (")
 		winner, of, _ := strings.Cut(text, "\n) w")
-		texts = append(texts, photos, winner, ") w"+of, visible, demo.NewestPublic)
+		texts = append(texts, photos, winner, ") w"+of, visible, site.NewestPublic)
 	}
 	for _, text := range texts {
 		if !strings.Contains(words(string(page)), words(text)) {
@@ -188,7 +189,7 @@ func TestPlainSQLIsInTheBenchmarks(t *testing.T) {
 func TestPlainSQLForUnknownMemberIsEmpty(t *testing.T) {
 	t.Parallel()
 	db, _, _ := plainSite(t)
-	for _, way := range demo.PlainSQL(db) {
+	for _, way := range site.PlainSQL(db) {
 		album, err := way.Ask(t.Context(), contacts.Viewer{ID: 1}, 10)
 		if err != nil || album.Contact != nil || len(album.Photos) != 0 {
 			t.Errorf("%s on empty tables = %+v, %v", way.Name, album, err)
@@ -211,7 +212,7 @@ func TestPlainSQLReportsWhatWentWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 		prepare(mock.ExpectQuery("FROM contacts"))
-		album, err := demo.AskPlainly(t.Context(), db, demo.ContactsFirst, contacts.Viewer{ID: 12}, 10)
+		album, err := site.AskPlainly(t.Context(), db, site.ContactsFirst, contacts.Viewer{ID: 12}, 10)
 		if !errors.Is(err, lost) || !strings.Contains(err.Error(), "member 12") || album.Contact != nil {
 			t.Errorf("%s: %+v, %v", name, album, err)
 		}
@@ -220,4 +221,13 @@ func TestPlainSQLReportsWhatWentWrong(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// smallWorld is that of the demo with 410 members, of whom the first has 400 contacts.
+func smallWorld() *world.World {
+	spec := world.Demo()
+	spec.Members, spec.Photos, spec.Blocks = 410, 2400, 20
+	spec.Quiet = 0
+	spec.Featured, spec.Celebrities = []int{400, 150, 40, 12, 0}, []int{200, 80}
+	return spec.Generate(time.Now())
 }
