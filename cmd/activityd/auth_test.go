@@ -359,7 +359,7 @@ func TestSIGHUPReadsTheFiles(t *testing.T) {
 	p := spawn(t, "--token-file="+file)
 	second := appendToken(t, file, "second", "read")
 	p.signal(t, syscall.SIGHUP)
-	for p.lines.Scan() && !strings.Contains(p.lines.Text(), "token file loaded") {
+	for p.lines.Scan() && !strings.Contains(p.lines.Text(), "file loaded") {
 		continue
 	}
 	for _, secret := range []string{first, second} {

@@ -256,7 +256,7 @@ func TestAFourthPlatform(t *testing.T) {
 	}
 	write("second\n")
 	eventually(t, "the new key is loaded", func() bool {
-		return strings.Count(log.String(), `msg="secret loaded" secret=ACTIVITYD_PLAINGATEWAY_KEY`) == 2
+		return strings.Count(log.String(), `msg="file loaded" what=ACTIVITYD_PLAINGATEWAY_KEY`) == 2
 	})
 	send("e2", "second")
 	families, err := prometheus.DefaultGatherer.Gather()

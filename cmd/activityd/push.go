@@ -142,7 +142,7 @@ func (s *senders) add(kind push.Kind, o push.ClientOptions) error {
 	var client push.Client
 	changed := s.changed
 	variable := settings.Variable(kind.Settings[0].Name)
-	r, err := auth.LoadSecret(variable, o.Setting(kind.Settings[0].Name), func(text []byte) (err error) {
+	r, err := auth.LoadFile(variable, o.Setting(kind.Settings[0].Name), func(text []byte) (err error) {
 		if client.Sender != nil {
 			err = client.Reload(text)
 		} else {

@@ -305,8 +305,8 @@ func TestKeysOfPushAreReplaced(t *testing.T) {
 	must(t, os.Symlink("AuthKey_OTHERKEY99.p8", p.file("apns.p8.new")))
 	must(t, os.Rename(p.file("apns.p8.new"), p.file("apns.p8")))
 	eventually(t, "both are loaded again", func() bool {
-		return strings.Count(log.String(), `msg="secret loaded" secret=ACTIVITYD_FCM_CREDENTIALS`) == 2 &&
-			strings.Count(log.String(), `msg="secret loaded" secret=ACTIVITYD_APNS_KEY`) == 2
+		return strings.Count(log.String(), `msg="file loaded" what=ACTIVITYD_FCM_CREDENTIALS`) == 2 &&
+			strings.Count(log.String(), `msg="file loaded" what=ACTIVITYD_APNS_KEY`) == 2
 	})
 	p.apns.RevokeKey(p.apns.KeyID())
 	send()

@@ -31,14 +31,13 @@ type tokenOptions struct {
 	ttl     time.Duration
 	newKey  string
 	alg     string
-	revoke  string // a member's id
 }
 
 func newToken() *cobra.Command {
 	o := tokenOptions{}
 	cmd := &cobra.Command{
-		Use:   "token {NAME | --viewer MEMBER | --new-key ID | --revoke MEMBER}",
-		Short: "Make a token of a client or of a viewer, or a key for those of viewers, or revoke a viewer's",
+		Use:   "token {NAME | --viewer MEMBER | --new-key ID}",
+		Short: "Make a token of a client or of a viewer, or a key for those of viewers",
 		Long: "Make a token. The secret is printed once and kept nowhere: give it to the client, which\n" +
 			"sends it as Authorization: Bearer SECRET. The line with its hash belongs into the file\n" +
 			"that serve is given as --token-file; --append writes it there, and a running serve takes\n" +
@@ -49,14 +48,13 @@ func newToken() *cobra.Command {
 			"log calls the client.\n\n" +
 			"A viewer's token is made by the site, which signs it with a key of --viewer-keys; with it\n" +
 			"a browser asks /v1/me for its member. --viewer makes one for trying. --new-key adds a key\n" +
-			"to the file, which it makes if there is none, for you alone to read. --revoke writes into\n" +
-			"the file that all tokens of a member made until now are refused.",
+			"to the file, which it makes if there is none, for you alone to read. To revoke the tokens\n" +
+			"that a key signed, delete the key.",
 		Example: "  activityd token homepage --scopes read --rate 500/s --append tokens\n" +
 			"  activityd token uploads --scopes write\n" +
 			"  activityd token mailer --scopes work --queues mail\n" +
 			"  activityd token --new-key 2026-11 --viewer-keys viewer-keys.json\n" +
-			"  activityd token --viewer 12345 --viewer-keys viewer-keys.json\n" +
-			"  activityd token --revoke 12345 --viewer-keys viewer-keys.json",
+			"  activityd token --viewer 12345 --viewer-keys viewer-keys.json",
 		Args: func(cmd *cobra.Command, args []string) error {
 			form, err := tokenForm(cmd.Flags())
 			switch {
@@ -71,8 +69,6 @@ func newToken() *cobra.Command {
 			switch form, _ := tokenForm(cmd.Flags()); form { // Args checked it
 			case "--new-key":
 				return addViewerKey(cmd.Context(), o, cmd.ErrOrStderr())
-			case "--revoke":
-				return revokeViewer(cmd.Context(), o, cmd.ErrOrStderr())
 			case "--viewer":
 				return makeViewerToken(o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
@@ -91,7 +87,6 @@ func newToken() *cobra.Command {
 	f.DurationVar(&o.ttl, "ttl", time.Hour, "how long a viewer's token lives, at most 24h")
 	f.StringVar(&o.newKey, "new-key", "", "`id` (kid) of a key to make and to add to --viewer-keys, such as the month")
 	f.Var(settings.NewChoice(&o.alg, auth.EdDSA, auth.HS256), "alg", "algorithm of the new key")
-	f.StringVar(&o.revoke, "revoke", "", "`member` whose viewer's tokens, if made before now, are to be refused")
 	completeFlag(cmd, "scopes", []string{"read", "write", "admin", "inspect", "work"})
 	return cmd
 }
@@ -101,8 +96,7 @@ var tokenForms = map[string][]string{
 	"scopes": {"NAME"}, "rate": {"NAME"}, "burst": {"NAME"}, "append": {"NAME"}, "queues": {"NAME"},
 	"viewer": {"--viewer"}, "key": {"--viewer"}, "ttl": {"--viewer"}, "viewer-audience": {"--viewer"},
 	"new-key": {"--new-key"}, "alg": {"--new-key"},
-	"revoke":      {"--revoke"},
-	"viewer-keys": {"--viewer", "--new-key", "--revoke"},
+	"viewer-keys": {"--viewer", "--new-key"},
 }
 
 // tokenForm returns the form that is meant, and an error for a flag that was given and does
@@ -114,8 +108,6 @@ func tokenForm(f *pflag.FlagSet) (form string, err error) {
 		form = "--viewer"
 	case f.Changed("new-key"):
 		form = "--new-key"
-	case f.Changed("revoke"):
-		form = "--revoke"
 	}
 	f.Visit(func(flag *pflag.Flag) {
 		if forms := tokenForms[flag.Name]; err == nil && forms != nil && !slices.Contains(forms, form) {

@@ -112,20 +112,3 @@ func addViewerKey(ctx context.Context, o tokenOptions, notes io.Writer) error {
 	sayf(notes, "Added the key %s (%s) to %s, with what makes tokens: give it to the site, and keep it from all others.", key.ID, key.Alg, o.viewers.keys)
 	return nil
 }
-
-// revokeViewer has all tokens of a member refused that were made before now.
-func revokeViewer(ctx context.Context, o tokenOptions, notes io.Writer) error {
-	viewer, err := member.Parse(o.revoke)
-	if err != nil {
-		return fmt.Errorf("--revoke: %w", err)
-	}
-	if o.viewers.keys == "" {
-		return errors.New("--viewer-keys: is missing: want the file that serve is given")
-	}
-	if err := auth.RevokeViewer(ctx, o.viewers.keys, viewer); err != nil {
-		return fmt.Errorf("--viewer-keys: %w", err)
-	}
-	sayf(notes, "Revoked all tokens of viewer %s, in %s: bring the file to all hosts. Tokens that are made from %s on are accepted, if they have iat.",
-		viewer, o.viewers.keys, time.Now().Add(auth.ViewerLeeway+time.Second).Format(time.TimeOnly))
-	return nil
-}

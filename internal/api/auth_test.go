@@ -320,7 +320,7 @@ func TestAnAuthorizerThatFailsLetsNobodyIn(t *testing.T) {
 	g.bundle = setup(t, func(c *api.Config) { c.Auth = brokenAuthorizer{} })
 	wantProblem(t, g.as(t, newUpload(t), "Bearer "+adminSecret), http.StatusInternalServerError, "internal")
 	g.nothingDone(t)
-	expect("broken", metricstest.Samples{judged("(unknown)", "other"): 1})
+	expect("broken", metricstest.Samples{judged("a", "other"): 1})
 }
 
 // A token with the scope admin makes an operator and, where there are no tokens, a

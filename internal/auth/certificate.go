@@ -9,30 +9,24 @@ import (
 	"time"
 )
 
-// LoadCertificate loads a certificate with its chain, and its key, both in PEM. It returns
-// the configuration of a server with that certificate: TLS 1.2 or newer. After a
-// [Reloader.Reload] the next connections use the new certificate. It fails when the files
-// cannot be read, or do not belong together.
+// LoadCertificate loads a certificate with its chain, and its key, both in PEM. It returns the configuration of a server
+// with that certificate: TLS 1.2 or newer. After a [Reloader.Reload] the next connections use the new
+// certificate. It fails when the files cannot be read, or do not belong together.
 func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*tls.Config, *Reloader, error) {
 	var current atomic.Pointer[tls.Certificate]
-	r := &Reloader{
-		what: "TLS certificate", paths: []string{certFile, keyFile}, private: "key of the TLS certificate", log: log,
-		use: func(ctx context.Context, files []file) error {
-			pair, err := tls.X509KeyPair(files[0].text, files[1].text)
-			if err != nil {
-				return fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
-			}
-			current.Store(&pair)
-			certificateEnd.WithLabelValues().Set(float64(pair.Leaf.NotAfter.Unix()))
-			log.InfoContext(ctx, "TLS certificate loaded", "file", certFile, "names", pair.Leaf.DNSNames, "not_after", pair.Leaf.NotAfter)
-			if now := time.Now(); now.Before(pair.Leaf.NotBefore) || now.After(pair.Leaf.NotAfter) {
-				log.WarnContext(ctx, "TLS certificate is not valid now", "file", certFile,
-					"not_before", pair.Leaf.NotBefore, "not_after", pair.Leaf.NotAfter)
-			}
-			return nil
-		},
-	}
-	if err := r.reload(context.Background(), true); err != nil {
+	r, err := load(&Reloader{what: "TLS certificate", paths: []string{certFile, keyFile}, log: log, use: func(ctx context.Context, texts [][]byte) error {
+		pair, err := tls.X509KeyPair(texts[0], texts[1])
+		if err != nil {
+			return fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
+		}
+		current.Store(&pair)
+		certificateEnd.WithLabelValues().Set(float64(pair.Leaf.NotAfter.Unix()))
+		if now := time.Now(); now.Before(pair.Leaf.NotBefore) || now.After(pair.Leaf.NotAfter) {
+			log.WarnContext(ctx, "TLS certificate is not valid now", "file", certFile, "not_before", pair.Leaf.NotBefore, "not_after", pair.Leaf.NotAfter)
+		}
+		return nil
+	}})
+	if err != nil {
 		return nil, nil, fmt.Errorf("the TLS certificate cannot be used: %w", err)
 	}
 	return &tls.Config{

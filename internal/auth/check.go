@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -69,6 +70,25 @@ type entry struct {
 	bucket *rate.Limiter // nil: no limit
 }
 
+// LoadTokens loads the tokens of a file: see [Parse]. It fails when the file cannot be read or is not in order.
+func LoadTokens(path string, log *slog.Logger) (*Tokens, *Reloader, error) {
+	t := NewTokens(nil)
+	r, err := LoadFile("token file", path, func(text []byte) error {
+		list, err := Parse(string(text))
+		if err != nil {
+			return err
+		}
+		if t.Replace(list); len(list) == 0 {
+			log.Warn("token file has no tokens, all requests are refused", "file", path, "mend", "activityd token NAME --scopes read --append "+path)
+		}
+		return nil
+	}, log)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the token file cannot be used: %w", err)
+	}
+	return t, r, nil
+}
+
 // NewTokens returns the tokens of list.
 func NewTokens(list []Token) *Tokens {
 	t := &Tokens{}
@@ -112,9 +132,7 @@ func (t *Tokens) find(secret string) *entry {
 }
 
 // Replace replaces all tokens by list. A name that stays keeps what is left of its limit.
-// It returns the names that were added and those that were removed; a name whose secret
-// changed is both.
-func (t *Tokens) Replace(list []Token) (added, removed []string) {
+func (t *Tokens) Replace(list []Token) {
 	t.replace.Lock()
 	defer t.replace.Unlock()
 	before := *t.current.Load()
@@ -125,22 +143,9 @@ func (t *Tokens) Replace(list []Token) (added, removed []string) {
 			old = before[i].bucket
 		}
 		after = append(after, entry{Token: token, bucket: token.Limit.bucket(old)})
+		beginWith0(token.Name, Allowed, WrongScope, OverLimit)
 	}
 	t.current.Store(&after)
-	setLabels(after)
-	return namesWithout(after, before), namesWithout(before, after)
-}
-
-// namesWithout returns the names of the tokens in list that are not in others.
-func namesWithout(list, others []entry) []string {
-	var names []string
-	for _, e := range list {
-		same := func(o entry) bool { return o.Name == e.Name && o.Hash == e.Hash }
-		if !slices.ContainsFunc(others, same) {
-			names = append(names, e.Name)
-		}
-	}
-	return names
 }
 
 // bucket returns the bucket of a token with this limit, nil if it has none. The old bucket

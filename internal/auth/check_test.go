@@ -179,19 +179,6 @@ func TestLimitsSurviveAReload(t *testing.T) {
 	})
 }
 
-func TestReplaceNamesTheDifference(t *testing.T) {
-	t.Parallel()
-	a, _ := issue(t, "a", auth.Read, auth.Limit{})
-	b, _ := issue(t, "b", auth.Read, auth.Limit{})
-	c, _ := issue(t, "c", auth.Read, auth.Limit{})
-	newB, _ := issue(t, "b", auth.Read, auth.Limit{})
-	tokens := auth.NewTokens([]auth.Token{a, b})
-	added, removed := tokens.Replace([]auth.Token{newB, c, a})
-	if !slices.Equal(added, []string{"b", "c"}) || !slices.Equal(removed, []string{"b"}) {
-		t.Errorf("added %v, removed %v", added, removed)
-	}
-}
-
 // For the race detector: requests go on while tokens are replaced, and those of
 // a token that stays are never refused.
 func TestReplaceUnderTraffic(t *testing.T) {

@@ -1,20 +1,10 @@
 package auth
 
 import (
-	"io/fs"
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
 )
-
-// MendOf returns the command that allows only this user and root to write to a
-// file or folder; none if that is so.
-func MendOf(path string, info fs.FileInfo) (mend string) {
-	for _, e := range writable(path, info) {
-		mend = e.mend
-	}
-	return mend
-}
 
 // NewViewerLimits returns what takes a request from the bucket of a viewer, and says how many
 // buckets there are.

@@ -1,9 +1,6 @@
 package auth
 
 import (
-	"slices"
-	"sync"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -17,8 +14,7 @@ var (
 	}, nil)
 )
 
-// Values of the label token that are no token's name, as no name has parentheses. [AnyViewer]
-// is another one.
+// Values of the label token that are no token's name, as no name has parentheses. [AnyViewer] is another one.
 const (
 	labelNone    = "(none)"
 	labelUnknown = "(unknown)"
@@ -36,45 +32,15 @@ func beginWith0(token string, verdicts ...Verdict) {
 	}
 }
 
-// labels are the names of the tokens in use, which are labels. The lock is held for
-// reading while a request is counted, so that a deleted series does not come back.
-var labels struct {
-	sync.RWMutex
-
-	names []string
-}
-
-// setLabels replaces the tokens in use, and deletes the series of the others.
-func setLabels(entries []entry) {
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name)
-	}
-	labels.Lock()
-	defer labels.Unlock()
-	for _, name := range labels.names {
-		if !slices.Contains(names, name) {
-			requests.DeletePartialMatch(prometheus.Labels{"token": name})
-		}
-	}
-	labels.names = names
-	for _, name := range names {
-		beginWith0(name, Allowed, WrongScope, OverLimit)
-	}
-}
-
-// CountRequest counts the verdict on a request that needs a scope. token is the name of
-// its token, [AnyViewer] for that of a viewer, "" without one that is known; v is "" after an
-// internal error.
+// CountRequest counts the verdict on a request that needs a scope. token is the name of its token, [AnyViewer] for that
+// of a viewer, "" without one that is known; v is "" after an internal error.
 func CountRequest(token string, v Verdict) {
-	labels.RLock()
-	defer labels.RUnlock()
 	switch {
-	case token == AnyViewer, slices.Contains(labels.names, token):
-	case token == "" && v != UnknownToken:
-		token = labelNone
+	case token != "":
+	case v == UnknownToken:
+		token = labelUnknown
 	default:
-		token = labelUnknown // also one that was revoked during the request
+		token = labelNone
 	}
 	if v == "" {
 		v = "other"

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -99,17 +98,4 @@ func (l *logBuffer) at(t testing.TB, level slog.Level) (found []map[string]any) 
 		}
 	}
 	return found
-}
-
-// wantNames compares names of tokens in a line of the log.
-func wantNames(t testing.TB, line map[string]any, key string, want ...string) {
-	t.Helper()
-	var got []string
-	list, _ := line[key].([]any)
-	for _, name := range list {
-		got = append(got, name.(string))
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%s = %v, want %v", key, got, want)
-	}
 }

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -322,4 +323,22 @@ func parseOptions(options []string) (l Limit, queues []string, err error) {
 		l, err = ParseLimit(text, burst)
 	}
 	return l, queues, err
+}
+
+// AppendToken appends a token to a file, and makes the file if needed. It refuses a name that the file has, and a file that
+// is not in order. Several processes may append at once. After an error the file is unchanged.
+func AppendToken(ctx context.Context, path string, t Token) error {
+	err := changeFile(ctx, path, func(before []byte) ([]byte, error) {
+		text := string(before)
+		if text != "" && !strings.HasSuffix(text, "\n") {
+			text += "\n"
+		}
+		text += t.String() + "\n"
+		_, err := Parse(text)
+		return []byte(text), err
+	})
+	if err != nil {
+		return fmt.Errorf("the token cannot be added: %w", err)
+	}
+	return nil
 }

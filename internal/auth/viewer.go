@@ -1,11 +1,9 @@
 package auth
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -61,7 +59,7 @@ type ViewerOptions struct {
 // Viewers know the tokens of viewers by the keys of the site. The keys may be replaced at
 // any time; all methods may be called from any goroutine.
 type Viewers struct {
-	set      atomic.Pointer[viewerSet]
+	keys     atomic.Pointer[[]ViewerKey]
 	audience string
 	parser   *jwt.Parser
 	limits   viewerLimits
@@ -77,65 +75,31 @@ func NewViewers(keys []ViewerKey, o ViewerOptions) *Viewers {
 		options = append(options, jwt.WithAudience(o.Audience))
 	}
 	v := &Viewers{audience: o.Audience, parser: jwt.NewParser(options...), limits: viewerLimits{limit: o.Limit, most: maxBuckets}}
-	v.set.Store(&viewerSet{keys: keys})
+	v.Replace(keys)
 	return v
 }
 
-// LoadViewers loads the keys of a file: see [ParseViewerKeys]. It fails when the file cannot
-// be read, is not in order, or has no keys; a [Reloader.Reload] accepts one without keys.
+// LoadViewers loads the keys of a file: see [ParseViewerKeys]. It fails when the file cannot be read or is not in order.
 func LoadViewers(path string, o ViewerOptions, log *slog.Logger) (*Viewers, *Reloader, error) {
 	v := NewViewers(nil, o)
-	first := true
-	r := &Reloader{
-		what: "viewer keys", paths: []string{path}, private: "viewer keys", log: log,
-		use: func(ctx context.Context, files []file) error {
-			set, err := parseViewerSet(files[0].text)
-			if err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-			if len(set.keys) == 0 && first {
-				return fmt.Errorf("%s has no keys: make one with: activityd token --new-key ID --viewer-keys %s", path, path)
-			}
-			first = false
-			added, removed := v.replace(set)
-			log.InfoContext(ctx, "viewer keys loaded", "file", path, "keys", len(set.keys), "added", added, "removed", removed, "revoked", len(set.revoked))
-			if len(set.keys) == 0 {
-				log.WarnContext(ctx, "viewer key file has no keys, all viewers are refused", "file", path)
-			}
-			return nil
-		},
-	}
-	if err := r.reload(context.Background(), true); err != nil {
+	r, err := LoadFile("viewer keys", path, func(text []byte) error {
+		keys, err := ParseViewerKeys(text)
+		if err != nil {
+			return err
+		}
+		if v.Replace(keys); len(keys) == 0 {
+			log.Warn("viewer key file has no keys, all viewers are refused", "file", path, "mend", "activityd token --new-key ID --viewer-keys "+path)
+		}
+		return nil
+	}, log)
+	if err != nil {
 		return nil, nil, fmt.Errorf("the viewer keys cannot be used: %w", err)
 	}
 	return v, r, nil
 }
 
-// Replace replaces all keys. It returns the ids that were added and those that were removed;
-// one whose key changed is both. The tokens of a removed key are refused from now on.
-func (v *Viewers) Replace(keys []ViewerKey) (added, removed []string) {
-	return v.replace(viewerSet{keys: keys})
-}
-
-func (v *Viewers) replace(set viewerSet) (added, removed []string) {
-	before := v.set.Swap(&set).keys
-	return idsWithout(set.keys, before), idsWithout(before, set.keys)
-}
-
-// idsWithout returns the ids of the keys in list that are not in others.
-func idsWithout(list, others []ViewerKey) (ids []string) {
-	for _, k := range list {
-		if !slices.ContainsFunc(others, k.checksLike) {
-			ids = append(ids, k.ID)
-		}
-	}
-	return ids
-}
-
-// checksLike reports whether two keys accept the same tokens.
-func (k ViewerKey) checksLike(o ViewerKey) bool {
-	return k.ID == o.ID && k.Alg == o.Alg && reflect.DeepEqual(k.check, o.check)
-}
+// Replace replaces all keys. The tokens of a removed key are refused from now on.
+func (v *Viewers) Replace(keys []ViewerKey) { v.keys.Store(&keys) }
 
 // Check returns the member that a token was made for, and takes a request from the
 // member's limit. It returns a [ViewerTokenError] for a token that is refused, which costs
@@ -145,12 +109,12 @@ func (v *Viewers) Check(token string) (member.ID, error) {
 	if err != nil {
 		return 0, err
 	}
-	set := v.set.Load()
-	i := slices.IndexFunc(set.keys, func(k ViewerKey) bool { return k.ID == header.kid })
+	keys := *v.keys.Load()
+	i := slices.IndexFunc(keys, func(k ViewerKey) bool { return k.ID == header.kid })
 	if i < 0 {
 		return 0, refuse("there is no key with the kid of this token; it may have been revoked")
 	}
-	key := set.keys[i]
+	key := keys[i]
 	// The header only chooses the key. The key says how it is used: a public key that is
 	// taken for a secret would let everyone make tokens.
 	if key.Alg != header.alg {
@@ -159,9 +123,6 @@ func (v *Viewers) Check(token string) (member.ID, error) {
 	claims := viewerClaims{audience: v.audience}
 	if _, err := v.parser.ParseWithClaims(token, &claims, func(*jwt.Token) (any, error) { return key.check, nil }); err != nil {
 		return 0, reasonOf(err)
-	}
-	if set.revoked.refuses(&claims) {
-		return 0, refuse("the tokens of this member were revoked, and this one has no iat, or not a later one")
 	}
 	if wait, ok := v.limits.take(claims.viewer); !ok {
 		return claims.viewer, &LimitError{RetryAfter: wait}

@@ -128,26 +128,15 @@ func (k ViewerKey) MarshalJSON() ([]byte, error) {
 // misspelt would be missed by its tokens. The error names what is wrong, and quotes no part
 // of a key. A set without keys is no error.
 func ParseViewerKeys(text []byte) (keys []ViewerKey, err error) {
-	set, err := parseViewerSet(text)
-	return set.keys, err
-}
-
-// viewerSet is what a key file has.
-type viewerSet struct {
-	keys    []ViewerKey
-	revoked revocations
-}
-
-func parseViewerSet(text []byte) (s viewerSet, err error) {
 	root, err := strictjson.Parse(text)
 	if err != nil {
-		return s, fmt.Errorf("want a JSON Web Key Set: %w", err)
+		return nil, fmt.Errorf("want a JSON Web Key Set: %w", err)
 	}
 	r := &strictjson.Reader{Root: "the set"}
 	set, _ := r.Object("", root)
 	list, ok := set.Need("keys", "an array of keys")
 	if !ok {
-		return s, r.Err()
+		return nil, r.Err()
 	}
 	items, _ := r.Array("keys", list, "keys", 0, maxViewerKeys)
 	for i, item := range items {
@@ -156,16 +145,15 @@ func parseViewerSet(text []byte) (s viewerSet, err error) {
 			continue
 		}
 		k := readViewerKey(o)
-		if first := slices.IndexFunc(s.keys, func(other ViewerKey) bool { return other.ID == k.ID }); first >= 0 {
+		if first := slices.IndexFunc(keys, func(other ViewerKey) bool { return other.ID == k.ID }); first >= 0 {
 			o.Addf("kid", "is that of %s already", strictjson.Item("keys", first))
 		}
-		s.keys = append(s.keys, k)
+		keys = append(keys, k)
 	}
-	s.revoked = readRevocations(r, set)
 	if err := r.Err(); err != nil {
-		return viewerSet{}, err
+		return nil, err
 	}
-	return s, nil
+	return keys, nil
 }
 
 func readViewerKey(o strictjson.Object) (k ViewerKey) {
@@ -262,40 +250,27 @@ func readBytes(o strictjson.Object, name, what string) ([]byte, bool) {
 	return raw, true
 }
 
-// AddViewerKey adds a key to a file, and makes the file, for this user alone, if needed. It
-// refuses an id that the file has, and a file that is not in order. The file is replaced
-// whole, with the mode and the owner that it had; several processes may add to it at once.
+// AddViewerKey adds a key to a file, and makes the file, for this user alone, if needed. It refuses an id that the file
+// has, and a file that is not in order. The file is written again: members that activityd does not know are dropped.
 // After an error it is unchanged.
 func AddViewerKey(ctx context.Context, path string, k ViewerKey) error {
-	return changeFile(ctx, "key file", path, func(before []byte) ([]byte, error) {
-		after, err := withKey(before, k)
+	err := changeFile(ctx, path, func(before []byte) ([]byte, error) {
+		var keys []ViewerKey
+		if len(before) > 0 {
+			var err error
+			if keys, err = ParseViewerKeys(before); err != nil {
+				return nil, err
+			}
+		}
+		after, err := json.MarshalIndent(map[string]any{"keys": append(keys, k)}, "", "  ")
 		if err != nil {
-			return nil, fmt.Errorf("the key cannot be added to %s: %w", path, err)
+			return nil, err
 		}
-		return after, nil
+		_, err = ParseViewerKeys(after)
+		return append(after, '\n'), err
 	})
-}
-
-// withKey returns a set with one more key. What else the set and its keys have stays.
-func withKey(before []byte, k ViewerKey) ([]byte, error) {
-	set := map[string]json.RawMessage{}
-	var keys []json.RawMessage
-	if len(before) > 0 {
-		if _, err := ParseViewerKeys(before); err != nil {
-			return nil, err
-		}
-		if err := errors.Join(json.Unmarshal(before, &set), json.Unmarshal(set["keys"], &keys)); err != nil {
-			return nil, err
-		}
-	}
-	added, err := json.Marshal(k)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("the key cannot be added: %w", err)
 	}
-	after, err := withValue(set, "keys", append(keys, added))
-	if err != nil {
-		return nil, err
-	}
-	_, err = ParseViewerKeys(after)
-	return after, err
+	return nil
 }
