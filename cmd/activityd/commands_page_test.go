@@ -50,7 +50,6 @@ var morePages = map[string]string{
 	"activityd reset":     "[Rebuild](by-hand.md#rebuild)",
 	"activityd schema":    "[Your own site](setup.md), [Upgrade](deploy.md#upgrade)",
 	"activityd serve":     "[Deploy](deploy.md), [settings](settings.md)",
-	"activityd shadow":    "[Shadow](shadow.md)",
 	"activityd show":      "[Sets](by-hand.md#sets)",
 	"activityd tasks":     "[Tasks](by-hand.md#tasks)",
 	"activityd token":     "[Tokens](deploy.md#tokens), [viewer tokens](viewer-tokens.md)",

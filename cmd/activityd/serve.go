@@ -36,7 +36,6 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/settings"
-	"github.com/activityd/activityd/internal/shadow"
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
@@ -205,7 +204,6 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		front.Auth = auth.tokens
 	}
 	c.push.offer(&front, b)
-	s.offerShadow(&front)
 	s.api = api.New(front)
 	return s
 }
@@ -505,19 +503,6 @@ func (s *service) newAuditor(pacer *bulk.Pacer) *audit.Auditor {
 		ActiveOnly: s.config.materialize == materializeActive,
 		Pacer:      pacer,
 	})
-}
-
-// offerShadow has the API compare answers of the site, on the connections of its other requests, if it has any.
-func (s *service) offerShadow(front *api.Config) {
-	if s.requestsDB == nil {
-		return
-	}
-	front.Shadow = shadow.NewJudge(shadow.NewComparer(shadow.Options{
-		DB: s.requestsDB, Index: s.index.Unprolonged(), Reads: s.config.readerOptions(s.index.Settings()),
-		Auditor: audit.New(audit.Options{
-			Sets: s.index, Truth: contacts.NewMySQL(s.requestsDB), Tasks: s.queue, ActiveOnly: s.config.materialize == materializeActive,
-		}),
-	})).Judge
 }
 
 // noHints is for reads that change nothing.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/inspect"
@@ -28,6 +29,10 @@ type verifyOptions struct {
 	answers float64
 	maxLag  time.Duration
 	output  string
+
+	against string
+	sample  int
+	limit   int
 }
 
 func newVerify() *cobra.Command {
@@ -46,19 +51,28 @@ func newVerify() *cobra.Command {
 			"It watches how fast MySQL and Redis answer, and goes slower where they do. While one of them\n" +
 			"is away it waits. A signal finishes the batches under way; what is printed then says how to go\n" +
 			"on, and with --resume the same command does. If Redis loses the sets while it runs, it ends.\n\n" +
+			"With --against nothing of that is done, and Redis is not asked: the statement by which your site finds\n" +
+			"what a member is shown, one SELECT with :viewer, runs beside activityd's own walk through MySQL, for\n" +
+			"--sample members, both in one read-only transaction. The first column is the id of a photo, in the\n" +
+			"order in which they are shown. It prints how many answers differ in which way, and the smallest\n" +
+			"example of each. --mysql-dsn may have a user with no right but SELECT.\n\n" +
 			"Exit codes:\n" +
 			"  0  nothing is wrong (waste is not, nor is lag younger than --max-lag)\n" +
-			"  2  errors were found, whether a repair was enqueued or not, or lag is older than --max-lag\n" +
+			"  2  errors were found, whether a repair was enqueued or not, or lag is older than --max-lag, or answers differ\n" +
 			"  1  it could not be verified to the end" +
 			outputHelp + " The last line is the summary.",
 		Example: "  activityd verify 4711\n" +
 			"  activityd verify --rate 500 --resume verify.json\n" +
-			"  activityd verify 1-1000000 --repair --answers 0.01 -o json",
+			"  activityd verify 1-1000000 --repair --answers 0.01 -o json\n" +
+			"  activityd verify --against \"$(cat homepage.sql)\" --sample 5000",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			within, wrong := parseRange(args, o.all)
 			if err := errors.Join(wrong, o.check(cmd.Flags()), v.check(), c.check(cmd.Flags())); err != nil {
 				return err
+			}
+			if v.against != "" {
+				return runAgainst(cmd, c, o, v, within)
 			}
 			return runVerify(cmd, c, o, within, v)
 		},
@@ -67,6 +81,12 @@ func newVerify() *cobra.Command {
 	cmd.Flags().BoolVar(&v.repair, "repair", false, "enqueue a refill for each set that is wrong")
 	cmd.Flags().Float64Var(&v.answers, "answers", 0, "`share` of the members whose answer is compared, too, 0 to 1: each costs a walk")
 	cmd.Flags().DurationVar(&v.maxLag, "max-lag", audit.DefaultLagLimit, "how long ago a pending task that explains a lag may have been enqueued")
+	cmd.Flags().StringVar(&v.against, "against", "", "your own `SELECT` with :viewer, whose answers are compared instead of the sets")
+	cmd.Flags().IntVar(&v.sample, "sample", 1000, "members at most to compare with --against, chosen by chance")
+	cmd.Flags().IntVar(&v.limit, "limit", defaultExplained, "photos that your page shows at most: the value of :limit with --against")
+	for _, other := range []string{"repair", "answers", "max-lag", "resume", "after"} {
+		cmd.MarkFlagsMutuallyExclusive("against", other)
+	}
 	outputFlag(cmd.Flags(), &v.output)
 	c.mysqlFlags(cmd.Flags())
 	c.redisFlags(cmd.Flags())
@@ -80,6 +100,9 @@ func (v *verifyOptions) check() error {
 	}
 	if v.maxLag <= 0 {
 		return fmt.Errorf("--max-lag: is %v: want more than 0", v.maxLag)
+	}
+	if v.sample < 1 || v.limit < 1 || v.limit > api.MaxPhotos {
+		return fmt.Errorf("--sample: is %d: want 1 or more; --limit: is %d: want 1 to %d", v.sample, v.limit, api.MaxPhotos)
 	}
 	return nil
 }

@@ -209,7 +209,7 @@ func (s *Server) writeError(err error, c echo.Context) {
 // repeating says, for a request that may or may not have been carried out, whether it may be
 // sent again.
 func repeating(r *http.Request) string {
-	if r.Method == http.MethodPost && !strings.HasPrefix(r.URL.Path, pathOfQueues) && r.URL.Path != pathOfShadow && r.Header.Get(headerKey) == "" {
+	if r.Method == http.MethodPost && !strings.HasPrefix(r.URL.Path, pathOfQueues) && r.Header.Get(headerKey) == "" {
 		return "the request may have been carried out, and without an Idempotency-Key a repetition is another one"
 	}
 	return "repeating the request is safe"

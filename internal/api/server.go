@@ -103,9 +103,6 @@ type Config struct {
 	Platforms    []push.Kind
 	CheckAddress AddressChecker
 
-	// Shadow compares answers. Without it, /v1/shadow is not there.
-	Shadow Shadow
-
 	// Lender lends tasks to workers that ask by HTTP. Without it, what is below /v1/queues is not there.
 	Lender Lender
 	// OwnQueues are the queues that activityd works on itself, of which nothing is lent.
@@ -220,7 +217,6 @@ func New(cfg Config) *Server {
 	s.echo.PUT("/v1/users/:id/mutes", s.putMute, s.require(auth.Write))
 	s.echo.DELETE("/v1/users/:id/mutes", s.deleteMute, s.require(auth.Write))
 	s.addWorkerRoutes()
-	s.echo.POST(pathOfShadow, s.compareAnswer, s.require(auth.Inspect))
 	s.addViewerRoutes()
 	// The rest needs no token, under any Host: load balancers have no tokens and choose
 	// the name of the server. It discloses nothing that is not in the source.

@@ -15,32 +15,9 @@ type Snapshot struct{ tx *sql.Tx }
 // NewSnapshot returns a snapshot over a transaction, which the caller ends.
 func NewSnapshot(tx *sql.Tx) Snapshot { return Snapshot{tx} }
 
-// VisiblePhotos does what [MySQL.VisiblePhotos] does.
-func (s Snapshot) VisiblePhotos(ctx context.Context, v Viewer, owner member.ID, limit int) (Album, error) {
-	return visiblePhotos(ctx, s.tx, v, owner, limit)
-}
-
-// VisiblePhotosAnd does what [MySQL.VisiblePhotosAnd] does.
-func (s Snapshot) VisiblePhotosAnd(ctx context.Context, v Viewer, owner member.ID, limit int, others []member.ID) (Album, []member.ID, error) {
-	return visiblePhotosAnd(ctx, s.tx, v, owner, limit, others)
-}
-
-// AnyBroadcast does what [MySQL.AnyBroadcast] does.
-func (s Snapshot) AnyBroadcast(ctx context.Context) (bool, error) { return anyBroadcast(ctx, s.tx) }
-
-// Standings does what [MySQL.Standings] does.
-func (s Snapshot) Standings(ctx context.Context, v Viewer, owners []member.ID) ([]Standing, error) {
-	return standings(ctx, s.tx, v, owners)
-}
-
 // Walk does what [MySQL.Walk] does.
 func (s Snapshot) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
 	return walk(ctx, s.tx, defaultChunking, v, limit)
-}
-
-// Details does what [MySQL.Details] does.
-func (s Snapshot) Details(ctx context.Context, v Viewer, owners []member.ID) ([]Detail, error) {
-	return details(ctx, s.tx, v, owners)
 }
 
 // Sightings returns the sighting of each of photos, in their order. It returns [ErrNoMember] if v does

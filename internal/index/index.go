@@ -62,13 +62,6 @@ func New(c redis.UniversalClient, o Options) *Index {
 	return ix
 }
 
-// Unprolonged returns an index of the same sets, by which no read prolongs the life of a set.
-func (ix *Index) Unprolonged() *Index {
-	o := ix.options
-	o.SetLife = 0
-	return &Index{ix.Nodes, o, ix.copies}
-}
-
 // Settings returns the settings of the index.
 func (ix *Index) Settings() Settings { return ix.options.Settings }
 

@@ -41,7 +41,6 @@ var sections = []struct {
 			"The metrics of the sweep have series in the process that sweeps, and in no other.",
 		regexp.MustCompile(`^activityd_audit_`),
 	},
-	{"Shadow", "[What the classes mean](shadow.md#what-a-difference-means).", regexp.MustCompile(`^activityd_shadow_`)},
 	{
 		"Stream", "The gauges are facts of Redis, for which each process with workers asks every 5 s: take the maximum over processes. While Redis does\n" +
 			"not answer they stay as they were.", regexp.MustCompile(`^activityd_stream_`),

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	limits "golang.org/x/time/rate"
+
+	"github.com/activityd/activityd/internal/bulk"
+	"github.com/activityd/activityd/internal/check"
+	"github.com/activityd/activityd/internal/contacts"
+)
+
+// The bounds of a comparison with a site's own statement.
+const (
+	againstTimeout = 10 * time.Second // of a statement
+	againstFailed  = 3                // members in a row, which end it
+)
+
+// runAgainst compares a site's own statement with the definition, for one member of a sample after the other.
+func runAgainst(cmd *cobra.Command, c *config, o *bulkOptions, v *verifyOptions, within bulk.Range) (err error) {
+	a := &check.Against{Limit: v.limit, Timeout: againstTimeout}
+	if a.Statement, err = check.ParseStatement(v.against); err != nil {
+		return fmt.Errorf("--against: %w", err)
+	}
+	if a.DB, err = openMySQL(c, 1); err != nil {
+		return err
+	}
+	defer func() { _ = a.DB.Close() }() // it only read
+	ctx := cmd.Context()
+	if _, err := checkSchema(ctx, a.DB, nil); err != nil {
+		return err
+	}
+	sample, err := a.Sample(ctx, within.First, within.Last, v.sample)
+	if err != nil {
+		return err
+	}
+	progress := newProgress(cmd.ErrOrStderr(), o.progress, int64(len(sample)), "members")
+	pace := limits.NewLimiter(cmp.Or(limits.Limit(o.rate), limits.Inf), 1)
+	var compared, failed, inRow int
+	found := map[check.Class][]*check.Difference{}
+	for _, id := range sample {
+		if pace.Wait(ctx) != nil || inRow == againstFailed {
+			break
+		}
+		d, err := a.Compare(ctx, id)
+		switch {
+		case errors.Is(err, contacts.ErrNoMember): // it is gone since
+			continue
+		case err != nil && ctx.Err() == nil:
+			failed, inRow = failed+1, inRow+1
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "activityd: member %s: %v\n", id, err)
+			continue
+		case err == nil:
+			compared, inRow = compared+1, 0
+		}
+		if d != nil {
+			found[d.Class] = append(found[d.Class], d)
+		}
+		progress.add(1)
+	}
+	different, err := printFound(cmd, v.output == outputJSON, compared, failed, found)
+	switch {
+	case ctx.Err() != nil:
+		err = errors.Join(err, errSignalled)
+	case inRow == againstFailed:
+		err = errors.Join(err, fmt.Errorf("%d members in a row could not be compared; the reasons are above", inRow))
+	case failed > 0:
+		err = errors.Join(err, fmt.Errorf("%d members could not be compared; the reasons are above", failed))
+	}
+	if different > 0 {
+		return &exitError{exitWrong, errors.Join(fmt.Errorf("%d of %d answers differ", different, compared), err)}
+	}
+	return err
+}
+
+// printFound writes the smallest example of each class, the most frequent class first, and a summary. It returns how many answers differ.
+func printFound(cmd *cobra.Command, asJSON bool, compared, failed int, found map[check.Class][]*check.Difference) (different int, err error) {
+	out, counts := cmd.OutOrStdout(), map[check.Class]int{}
+	for _, class := range slices.SortedFunc(maps.Keys(found), func(a, b check.Class) int {
+		return cmp.Or(len(found[b])-len(found[a]), cmp.Compare(a, b))
+	}) {
+		d := slices.MinFunc(found[class], func(a, b *check.Difference) int { return len(a.Ours) + len(a.Theirs) - len(b.Ours) - len(b.Theirs) })
+		counts[class] = len(found[class])
+		different += counts[class]
+		if asJSON {
+			err = errors.Join(err, newLineEncoder(out).Encode(d))
+			continue
+		}
+		_, _ = fmt.Fprintf(out, "%d %s: %s\n  such as member %s, photo %d of member %s: ours %s, theirs %s\n", // the last line has the error
+			counts[class], class, check.Meanings[class], d.Viewer, d.Photo, d.Owner, d.Ours, d.Theirs)
+	}
+	if asJSON {
+		summary := map[string]any{"compared": compared, "same": compared - different, "failed": failed, "differences": counts}
+		return different, errors.Join(err, newLineEncoder(out).Encode(map[string]any{"summary": summary}))
+	}
+	_, err = fmt.Fprintf(out, "compared the answers for %d members: %d the same, %d differ\n", compared, compared-different, different)
+	return different, err
+}

@@ -1,0 +1,111 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/activityd/activityd/internal/contacts"
+)
+
+// Class is how two answers differ. Why ours hides a photo is a fact. Why theirs does is in the site's statement: the class says what the tables
+// have against the photo.
+type Class string
+
+// Meanings are the classes in words.
+var Meanings = map[Class]string{
+	"hidden_by_theirs_block":      "ours shows the photo; the viewer blocks the owner",
+	"hidden_by_theirs_visibility": "ours shows the photo; it is not public",
+	"hidden_by_theirs_relation":   "ours shows the photo; the owner does not call the viewer a contact",
+	"hidden_by_theirs_condition":  "ours shows the photo; nothing in the tables is against it: the site has a condition of its own, such as deletion, or --limit is not its limit",
+	"hidden_by_ours_block":        "theirs shows the photo, and the owner blocks the viewer",
+	"hidden_by_ours_relation":     "theirs shows the photo, and the owner is no contact of the viewer",
+	"hidden_by_ours_visibility":   "theirs shows the photo, and the viewer is not in its visibility",
+	"hidden_by_ours_deleted":      "theirs shows the photo, and there is no row of it, or of its owner",
+	"hidden_by_ours_last_upload":  "theirs shows the photo, and users.last_upload of the owner is earlier",
+	"another_contact":             "both may be shown, and theirs chooses another contact, or several",
+	"another_order":               "the same photos, and theirs is not in the order of dates, or has one twice",
+	"order_of_equals":             "the same but for photos of one second, of which ours has the higher id first",
+	"unexplained":                 "ours should show the photo: please report it",
+}
+
+// sightings are what the tables say of each photo of both answers, at one instant.
+type sightings map[uint64]contacts.Sighting
+
+// classify says how theirs differs from ours, and names the first photo that shows it.
+func (seen sightings) classify(ours, theirs []uint64) (_ Class, photo uint64) {
+	for i, id := range theirs {
+		switch {
+		case !seen[id].Shown:
+			return hiddenByOurs(seen[id]), id
+		case slices.Contains(theirs[:i], id):
+			return "another_order", id
+		}
+	}
+	if len(theirs) == 0 {
+		return hiddenByTheirs(seen[ours[0]]), ours[0]
+	}
+	newest := slices.MaxFunc(theirs, func(a, b uint64) int { return cmp.Compare(seen[a].DateUpload, seen[b].DateUpload) })
+	switch {
+	case len(ours) == 0 || seen[newest].DateUpload > seen[ours[0]].DateUpload:
+		if s := seen[newest]; s.LastUpload < s.DateUpload {
+			return "hidden_by_ours_last_upload", newest
+		}
+		return "unexplained", newest
+	case slices.ContainsFunc(theirs, func(id uint64) bool { return seen[id].Owner != seen[newest].Owner }):
+		return "another_contact", newest
+	case seen[newest].Owner == seen[ours[0]].Owner:
+		return seen.sameContact(ours, theirs)
+	case seen[newest].DateUpload == seen[ours[0]].DateUpload:
+		return "order_of_equals", newest
+	}
+	if class := hiddenByTheirs(seen[ours[0]]); class != "hidden_by_theirs_condition" {
+		return class, ours[0]
+	}
+	return "another_contact", ours[0]
+}
+
+// hiddenByOurs judges a photo that theirs shows and ours must not.
+func hiddenByOurs(s contacts.Sighting) Class {
+	switch {
+	case !s.IsPhoto || !s.IsMember:
+		return "hidden_by_ours_deleted"
+	case s.Blocks:
+		return "hidden_by_ours_block"
+	case !s.IsContact:
+		return "hidden_by_ours_relation"
+	}
+	return "hidden_by_ours_visibility"
+}
+
+// hiddenByTheirs judges a photo whose owner theirs does not show.
+func hiddenByTheirs(s contacts.Sighting) Class {
+	switch {
+	case s.Blocked:
+		return "hidden_by_theirs_block"
+	case s.Visibility != contacts.Public:
+		return "hidden_by_theirs_visibility"
+	case !s.Calls:
+		return "hidden_by_theirs_relation"
+	}
+	return "hidden_by_theirs_condition"
+}
+
+// sameContact judges two answers with photos of one contact.
+func (seen sightings) sameContact(ours, theirs []uint64) (Class, uint64) {
+	if slices.EqualFunc(ours, theirs, func(a, b uint64) bool { return seen[a].DateUpload == seen[b].DateUpload }) {
+		return "order_of_equals", theirs[0]
+	}
+	for _, id := range ours {
+		switch {
+		case slices.Contains(theirs, id):
+		case seen[id].Visibility != contacts.Public:
+			return "hidden_by_theirs_visibility", id
+		default:
+			return "hidden_by_theirs_condition", id
+		}
+	}
+	if len(theirs) > len(ours) {
+		return "unexplained", theirs[len(ours)]
+	}
+	return "another_order", theirs[0]
+}
