@@ -59,7 +59,7 @@ func (p *program) start(b *backend, settings []string) error {
 	p.addr, p.metrics = "", ""
 	p.cmd = exec.Command(p.binary, "serve", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--log-format=json", //nolint:noctx,gosec // Close ends it
 		"--mysql-dsn="+b.mysql.DSN(database), "--redis-url="+b.redis.URL())
-	p.cmd.Env = os.Environ()
+	p.cmd.Env = append(os.Environ(), "ACTIVITYD_DRAIN=0s")
 	for _, setting := range settings {
 		if strings.HasPrefix(setting, "--") {
 			p.cmd.Args = append(p.cmd.Args, setting)

@@ -42,6 +42,7 @@ type config struct {
 
 	role      string
 	workers   map[string]int
+	drain     time.Duration
 	grace     time.Duration
 	keepTasks time.Duration
 
@@ -82,6 +83,9 @@ const (
 	defaultBroadcastAt = 100_000
 	minBroadcastAt     = 1000
 )
+
+// defaultDrain: load balancers ask every second or two, and take two or three failures for an answer.
+const defaultDrain = 5 * time.Second
 
 // defaultConnections is how many connections to MySQL a process has at most.
 const defaultConnections = 32
@@ -168,6 +172,8 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 	f.StringToIntVar(&c.workers, "workers", nil, "workers of each queue, `queue=number,…`, 0 to 1000; standard queues that are not named keep theirs")
 	c.workers, f.Lookup("workers").DefValue = defaultWorkers()
 	f.Var(settings.NewNumber(&c.grace, queue.DefaultGrace, time.Millisecond, time.Hour, ""), "grace", "how long requests may take to finish at the stop, and then tasks")
+	f.Var(settings.NewNumber(&c.drain, defaultDrain, 0, time.Hour, ""), "drain", "how long requests are served on after SIGTERM, while /readyz is 503 and load balancers notice")
+	settings.NoFlag(f, "drain")
 	f.Var(settings.NewNumber(&c.keepTasks, 0, 0, 8760*time.Hour, ""), "keep-tasks", "how long tasks are kept after they are done; 0: not at all")
 	settings.NoFlag(f, "keep-tasks")
 	c.testFlags(f)

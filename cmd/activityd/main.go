@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -23,8 +24,12 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
+// sameSignal is how long after the first signal further ones count as the same: timeout(1) sends one to
+// the process and one to its group.
+const sameSignal = 100 * time.Millisecond
+
 // run runs one command and returns the exit code of the process. The first SIGINT or
-// SIGTERM ends the command's context; a second one ends the process.
+// SIGTERM ends the command's context; a second one, after sameSignal, ends the process.
 func run(args, environ []string, stdout, stderr io.Writer) int {
 	stdout, stderr = escaper{stdout}, escaper{stderr}
 	root := newRoot(environ, stdout, stderr)
@@ -34,7 +39,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		notified, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
 		defer context.AfterFunc(notified, func() {
-			stop() // the next signal has its default effect
+			time.AfterFunc(sameSignal, stop) // the next signal has its default effect
 			_, _ = fmt.Fprintf(stderr, "activityd: %v: finishing what is under way; once more to stop at once\n", context.Cause(notified))
 		})()
 		ctx = notified

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,9 +19,10 @@ import (
 
 // process is activityd in a process of its own.
 type process struct {
-	cmd   *exec.Cmd
-	url   string
-	lines *bufio.Scanner // of its log
+	cmd    *exec.Cmd
+	url    string
+	stderr io.Reader
+	lines  *bufio.Scanner // of its log
 }
 
 // spawn starts serve as a process and waits until it listens.
@@ -49,12 +51,12 @@ func spawnBy(t *testing.T, line []string, args ...string) *process {
 	environ, flags := settingsOf(args)
 	line = slices.Concat(line, []string{"serve", "--listen=127.0.0.1:0", "--metrics-listen=", "--log-format=json"}, flags)
 	cmd := exec.CommandContext(t.Context(), line[0], line[1:]...)
-	cmd.Env = append(append(os.Environ(), asProgram+"=1", "ACTIVITYD_MYSQL_DSN="+servertest.MySQLDSN(t), "ACTIVITYD_REDIS_URL="+servertest.Redis(t).URL()), environ...)
+	cmd.Env = append(append(os.Environ(), asProgram+"=1", "ACTIVITYD_MYSQL_DSN="+servertest.MySQLDSN(t), "ACTIVITYD_REDIS_URL="+servertest.Redis(t).URL(), noDrain), environ...)
 	stderr, err := cmd.StderrPipe()
 	must(t, err)
 	must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Wait() }) // the test may have waited already; or else its end has killed it
-	p := &process{cmd: cmd, lines: bufio.NewScanner(stderr)}
+	p := &process{cmd: cmd, stderr: stderr, lines: bufio.NewScanner(stderr)}
 	p.url = "http://" + p.awaitLog(t, "listening")["address"]
 	return p
 }
@@ -72,6 +74,9 @@ func (p *process) awaitLog(t *testing.T, message string) map[string]string {
 	return nil
 }
 
+// noDrain is for processes that no load balancer asks.
+const noDrain = "ACTIVITYD_DRAIN=0s"
+
 func (p *process) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	must(t, p.cmd.Process.Signal(s))
@@ -86,6 +91,44 @@ func TestSIGTERMStopsGracefully(t *testing.T) {
 		if err := p.cmd.Wait(); err != nil {
 			t.Errorf("%v: %v", s, err)
 		}
+	}
+}
+
+// While load balancers notice, by /readyz of either listener, all is served. Then connections are closed after a response,
+// and the port. A signal that timeout(1) doubles is one.
+func TestSIGTERMDrains(t *testing.T) {
+	t.Parallel()
+	p := spawn(t, "--metrics-listen=127.0.0.1:0", "ACTIVITYD_DRAIN=3s")
+	metrics := "http://" + p.awaitLog(t, "listening for metrics")["address"]
+	go func() { _, _ = io.Copy(io.Discard, p.stderr) }()
+	p.signal(t, syscall.SIGTERM)
+	p.signal(t, syscall.SIGTERM)
+	for _, url := range []string{p.url, metrics} {
+		eventually(t, url+" is stopping", func() bool {
+			status, body := page(t, url+"/readyz")
+			return status == http.StatusServiceUnavailable && strings.HasPrefix(body, `{"status":"stopping"`)
+		})
+	}
+	served, closing := 0, false
+	for {
+		client := &http.Client{Transport: &http.Transport{}} // a connection of its own
+		response, err := client.Get(p.url + "/healthz")
+		if err != nil {
+			break
+		}
+		_ = response.Body.Close()
+		client.CloseIdleConnections()
+		if response.StatusCode != http.StatusOK || closing && !response.Close {
+			t.Fatalf("%d, close: %v", response.StatusCode, response.Close)
+		}
+		served++
+		closing = response.Close
+	}
+	if served < 20 || !closing {
+		t.Errorf("%d requests were answered, closing: %v", served, closing)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
 	}
 }
 
@@ -115,6 +158,7 @@ func TestASecondSignalForces(t *testing.T) {
 	for p.lines.Scan() && !strings.Contains(p.lines.Text(), "once more") {
 		continue
 	}
+	<-time.After(2 * sameSignal)
 	p.signal(t, syscall.SIGTERM)
 	if err := p.cmd.Wait(); err == nil || p.cmd.ProcessState.Success() {
 		t.Errorf("it ended with %v, want the signal", p.cmd.ProcessState)

@@ -53,7 +53,8 @@ func newServe() *cobra.Command {
 			"MySQL may come later: requests are answered 503 and tasks wait until it is there. But on tables\n" +
 			"that are wrong (activityd schema --check) it does not start, or ends.\n" +
 			"Redis may be away: reads are answered from MySQL and tasks wait.\n" +
-			"SIGTERM stops: requests have --grace, and then tasks; a second one stops at once.\n\n" +
+			"SIGTERM stops: /readyz is 503 for ACTIVITYD_DRAIN, then requests have --grace, and then tasks.\n" +
+			"A second one stops at once.\n\n" +
 			"Some settings have no flag, such as those of push: set them in the environment or in the file of\n" +
 			"--config. The page settings.md of the documentation has all.",
 		Args: cobra.NoArgs,
@@ -390,8 +391,29 @@ const metricsGrace = time.Second
 // actor runs until its context ends, and then stops what it does.
 type actor func(ctx context.Context) error
 
+// closingTime is for how long before the listener ends connections are told to close. A client that sends
+// a request on an idle one at the very end loses it.
+const closingTime = time.Second
+
+// drain returns an actor that, when ctx has ended, has /readyz say so, and goes on for as long as load balancers need to
+// notice. A process without an API, or one that failed, stops at once.
+func (s *service) drain(ctx context.Context) actor {
+	return func(running context.Context) error {
+		<-running.Done()
+		s.api.Stopping()
+		if ctx.Err() == nil || s.config.role == roleWorkers {
+			return nil
+		}
+		closing := min(closingTime, s.config.drain)
+		<-time.After(s.config.drain - closing)
+		s.api.CloseConnections()
+		<-time.After(closing)
+		return nil
+	}
+}
+
 // run works until ctx ends or something fails, and returns when all has stopped: first
-// the fronts; then the workers; then the notifier, which notifies other processes of the
+// the drain; then the fronts; then the workers; then the notifier, which notifies other processes of the
 // tasks that the workers handed back; and last the metrics, which show the stop.
 func (s *service) run(ctx context.Context) error {
 	var notifier, metrics []actor
@@ -405,7 +427,7 @@ func (s *service) run(ctx context.Context) error {
 	if s.notReady != nil {
 		s.log.WarnContext(ctx, "not ready", "error", s.notReady)
 	}
-	return runStages(ctx, s.fronts, s.background, notifier, metrics)
+	return runStages(ctx, []actor{s.drain(ctx)}, s.fronts, s.background, notifier, metrics)
 }
 
 // runStages runs all actors until ctx ends or one of them fails. Then it stops one

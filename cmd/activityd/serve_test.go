@@ -67,6 +67,7 @@ func start(t *testing.T, c *config) *running {
 
 func startLogged(t *testing.T, c *config, log *slog.Logger) *running {
 	t.Helper()
+	c.drain = 0 // no load balancer asks
 	s, err := openService(c, log)
 	if err != nil {
 		t.Fatal(err)

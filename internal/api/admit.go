@@ -51,6 +51,13 @@ func (a *arrival) accessFor(need auth.Scope) (_ access, checked bool) {
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) {
 	requestsInFlight.Inc()
 	defer requestsInFlight.Dec()
+	if s.closing.Load() {
+		w.Header()[echo.HeaderConnection] = closeConnection
+	}
+	if r.Method == http.MethodHead { // as GET; net/http sends no body
+		r = r.WithContext(r.Context())
+		r.Method = http.MethodGet
+	}
 	a, ctx := &arrival{at: time.Now()}, r.Context()
 	if f, need, by := s.readOf(r); f != nil {
 		place, refusal := s.enter(r, a, f, need, &by)

@@ -239,7 +239,6 @@ func TestEachReadHasAPlace(t *testing.T) {
 	for _, r := range []*http.Request{
 		newMe(t, http.MethodGet, readPath, ""), // for a foreign host
 		newRequest(t.Context(), http.MethodGet, mePath, http.NoBody),
-		newRequest(t.Context(), http.MethodHead, readPath, http.NoBody),
 		newRequest(t.Context(), http.MethodGet, "/readyz", http.NoBody),
 	} {
 		b.server.Handler().ServeHTTP(httptest.NewRecorder(), r)

@@ -170,7 +170,7 @@ func TestUnknownPath(t *testing.T) {
 func TestWrongMethod(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for path, allow := range map[string]string{readPath: "OPTIONS, GET", "/v1/tasks": "OPTIONS, POST", "/healthz": "OPTIONS, GET, HEAD"} {
+	for path, allow := range map[string]string{readPath: "OPTIONS, GET, HEAD", "/v1/tasks": "OPTIONS, POST", "/healthz": "OPTIONS, GET, HEAD"} {
 		w := b.do(t, newRequest(t.Context(), http.MethodDelete, path, http.NoBody))
 		wantProblem(t, w, http.StatusMethodNotAllowed, "method-not-allowed")
 		if got := w.Header().Get("Allow"); got != allow {

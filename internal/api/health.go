@@ -19,6 +19,7 @@ const (
 	statusOK          = "ok"
 	statusDegraded    = "degraded"
 	statusUnavailable = "unavailable"
+	statusStopping    = "stopping"
 )
 
 type readinessJSON struct {
@@ -68,6 +69,9 @@ func (s *Server) readyz(c echo.Context) error {
 		code, body.Status = http.StatusServiceUnavailable, statusUnavailable
 	case slices.ContainsFunc(all, func(c componentJSON) bool { return c.Status != statusOK }):
 		body.Status = statusDegraded
+	}
+	if s.stopping.Load() {
+		code, body.Status = http.StatusServiceUnavailable, statusStopping
 	}
 	if code == http.StatusOK && s.cfg.Limiter.Busy() {
 		body.Status, body.Detail = statusDegraded, "busy: more reads come than can be answered, and the rest is refused"

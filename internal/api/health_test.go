@@ -3,7 +3,9 @@ package api_test
 import (
 	"cmp"
 	"context"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -215,14 +217,52 @@ func TestReadyzSaysThatReadsAreRefused(t *testing.T) {
 	}
 }
 
-func TestProbesTakeHEAD(t *testing.T) {
+// HEAD is GET without a body, on every route and at any status. net/http leaves the body out.
+func TestHEADIsGET(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.checker = func(context.Context) api.Health { return api.Health{} }
-	for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
-		if w := b.do(t, newRequest(t.Context(), http.MethodHead, path, http.NoBody)); w.Code != want {
-			t.Errorf("HEAD %s: %d, want %d", path, w.Code, want)
+	server := httptest.NewServer(b.server.Handler())
+	t.Cleanup(server.Close)
+	ask := func(method, path string) (*http.Response, int) {
+		request := newRequest(t.Context(), method, server.URL+path, http.NoBody)
+		request.RequestURI = ""
+		response, err := server.Client().Do(request)
+		if err != nil {
+			t.Fatal(err)
 		}
+		defer func() { _ = response.Body.Close() }()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response, len(body)
+	}
+	for _, path := range []string{
+		readPath, readPath + "?limit=none", devicesPath, settingsPath, mutesPath, mePath, "/healthz", "/readyz", "/", "/openapi.yaml", "/widget.js", "/none", "/v1/tasks",
+	} {
+		get, size := ask(http.MethodGet, path)
+		head, none := ask(http.MethodHead, path)
+		if head.StatusCode != get.StatusCode || none != 0 || size == 0 || head.Header.Get("Content-Type") != get.Header.Get("Content-Type") {
+			t.Errorf("HEAD %s: %d %v and %d bytes, want as GET: %d %v", path, head.StatusCode, head.Header, none, get.StatusCode, get.Header)
+		}
+	}
+}
+
+// A process that stops says so to load balancers, and answers all else.
+func TestReadyzSaysStopping(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.server.Stopping()
+	if w := b.get(t, "/readyz"); w.Code != http.StatusServiceUnavailable || !strings.HasPrefix(w.Body.String(), `{"status":"stopping"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := b.get(t, readPath); w.Code != http.StatusOK || w.Header().Get("Connection") != "" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+	b.server.CloseConnections()
+	if w := b.get(t, readPath); w.Code != http.StatusOK || w.Header().Get("Connection") != "close" {
+		t.Errorf("%d %v", w.Code, w.Header())
 	}
 }
 

@@ -49,11 +49,12 @@ func setHeader(header http.Header, r *http.Request) (id string) {
 
 // Values of headers that are shared, as nothing changes them in place.
 var (
-	noStore       = []string{"no-store"}
-	noSniff       = []string{"nosniff"}
-	typeOfProblem = []string{typeProblem}
-	variesBy      = []string{"Origin, Authorization"}
-	exposed       = []string{"ETag, Retry-After, X-Request-Id"}
+	closeConnection = []string{"close"}
+	noStore         = []string{"no-store"}
+	noSniff         = []string{"nosniff"}
+	typeOfProblem   = []string{typeProblem}
+	variesBy        = []string{"Origin, Authorization"}
+	exposed         = []string{"ETag, Retry-After, X-Request-Id"}
 )
 
 // plainID matches the request ids of a proxy that are kept.

@@ -56,6 +56,10 @@ func theContract(t testing.TB) contract {
 func conforms(t testing.TB, r *http.Request, w *httptest.ResponseRecorder) {
 	t.Helper()
 	c := theContract(t)
+	if r.Method == http.MethodHead { // as GET
+		r = r.Clone(r.Context())
+		r.Method = http.MethodGet
+	}
 	route, params, err := c.router.FindRoute(r)
 	if err != nil { // no such path or method: a problem like all others
 		var body any

@@ -198,6 +198,9 @@ func (s *Server) writeError(err error, c echo.Context) {
 	if p.Type == deadlineExceeded.uri() {
 		p.Detail += "; " + repeating(c.Request())
 	}
+	if allow := c.Response().Header().Get(echo.HeaderAllow); strings.HasSuffix(allow, http.MethodGet) || strings.Contains(allow, http.MethodGet+",") {
+		c.Response().Header().Set(echo.HeaderAllow, allow+", "+http.MethodHead) // see admit
+	}
 	if isForViewers(c.Request()) {
 		p = p.concealed()
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -78,7 +79,7 @@ const (
 	DefaultMaxBatch       = 1000
 	DefaultRequestTimeout = 5 * time.Second
 	DefaultReadTimeout    = 5 * time.Second
-	DefaultIdleTimeout    = time.Minute
+	DefaultIdleTimeout    = 2 * time.Minute // longer than that of common load balancers, which then close first
 )
 
 // Limits that are no settings.
@@ -183,7 +184,15 @@ type Server struct {
 	memberRefusals, viewerRefusals refusals
 
 	waiters waiters
+
+	stopping, closing atomic.Bool
 }
+
+// Stopping has /readyz answer 503 from now on, so that load balancers send no more requests. All is served as before.
+func (s *Server) Stopping() { s.stopping.Store(true) }
+
+// CloseConnections has each connection close after its next response.
+func (s *Server) CloseConnections() { s.closing.Store(true) }
 
 // New builds a Server that does not listen yet. It panics when a required part
 // of cfg is missing.
@@ -220,10 +229,8 @@ func New(cfg Config) *Server {
 	s.addViewerRoutes()
 	// The rest needs no token, under any Host: load balancers have no tokens and choose
 	// the name of the server. It discloses nothing that is not in the source.
-	for _, method := range []string{http.MethodGet, http.MethodHead} { // load balancers like HEAD
-		s.echo.Add(method, "/healthz", s.healthz)
-		s.echo.Add(method, "/readyz", s.readyz)
-	}
+	s.echo.GET("/healthz", s.healthz)
+	s.echo.GET("/readyz", s.readyz)
 	s.echo.GET("/", func(c echo.Context) error { return c.String(http.StatusOK, front) })
 	s.echo.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", openAPIDocument) })
 	s.echo.GET("/widget.js", serveWidget)

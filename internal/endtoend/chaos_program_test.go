@@ -38,7 +38,7 @@ func serving(t *testing.T, name, dsn, redisURL string, settings ...string) *prog
 	p := &program{name: name, logs: logs, argv: []string{
 		path, "serve", "--log-format=json", "--listen=127.0.0.1:0", "--mysql-dsn=" + dsn, "--redis-url=" + redisURL,
 	}}
-	p.env = append(os.Environ(), "ACTIVITYD_METRICS_LISTEN=127.0.0.1:0", "GORACE=halt_on_error=1")
+	p.env = append(os.Environ(), "ACTIVITYD_METRICS_LISTEN=127.0.0.1:0", "GORACE=halt_on_error=1", "ACTIVITYD_DRAIN=0s")
 	for _, setting := range settings {
 		if strings.HasPrefix(setting, "--") {
 			p.argv = append(p.argv, setting)
