@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // homepage is the definition of the read, as a site would have it.
