@@ -145,8 +145,8 @@ CREATE TABLE IF NOT EXISTS broadcast_members (
 
 -- The states of work that one process at a time may do: a row for each name, and
 -- rows that are none, as they begin with a space: the fence of ' floor' is at least that of
--- each row that was deleted, the fence of ' epoch' is the last epoch that a Redis was
--- given, and that of ' database' is the id of this database, which is stored beside the sets in Redis.
+-- each row that was deleted, and that of ' database' is the id of this database, which is stored beside
+-- the sets in Redis.
 -- They must stay. Times are unix milliseconds of the database's clock.
 CREATE TABLE IF NOT EXISTS once_keys (
   name         VARCHAR(200)    CHARACTER SET ascii COLLATE ascii_bin NOT NULL,

@@ -34,7 +34,7 @@ type lockStores struct {
 
 func newLockStores(db *sql.DB, client *redis.Client) (s lockStores) {
 	s.mysql = once.NewMySQL(db)
-	s.redis = once.NewRedis(client, s.mysql.NextEpoch)
+	s.redis = once.NewRedis(client)
 	return s
 }
 
@@ -232,7 +232,7 @@ func (b *lockBench) measureRedis(ctx context.Context) error {
 		var list []contender
 		for _, l := range locks {
 			c := b.pairs(l, goroutines, b.options.pairs)
-			c.prepare = b.emptyRedis
+			c.prepare = func(ctx context.Context) error { return b.client.FlushDB(ctx).Err() }
 			list = append(list, c)
 		}
 		all, err := b.runs(ctx, list)
@@ -246,15 +246,6 @@ func (b *lockBench) measureRedis(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// emptyRedis empties Redis, and begins new epochs.
-func (b *lockBench) emptyRedis(ctx context.Context) error {
-	if err := b.client.FlushDB(ctx).Err(); err != nil {
-		return err
-	}
-	_, _, err := b.redis.BeginEpoch(ctx)
-	return err
 }
 
 // measureMySQL measures pairs on MySQL, a tenth as many: each commits twice.
@@ -322,7 +313,7 @@ func (b *lockBench) costsOfPairs(ctx context.Context) (onRedis, onMySQL pairCost
 		return onRedis, onMySQL, err
 	}
 	own := newLockStores(l.own.db, l.own.client)
-	if err := b.emptyRedis(ctx); err != nil {
+	if err := b.client.FlushDB(ctx).Err(); err != nil {
 		return onRedis, onMySQL, err
 	}
 	if onRedis, err = b.costOfPair(ctx, own.redis, l.redisWire); err != nil {

@@ -73,7 +73,7 @@ func (b *lockBench) measureTakeovers(ctx context.Context) (err error) {
 			return b.takeOverByRedsync(ctx, two)
 		}),
 	}
-	if err := b.emptyRedis(ctx); err != nil {
+	if err := b.client.FlushDB(ctx).Err(); err != nil {
 		return err
 	}
 	all, err := b.calls(ctx, b.options.wakes, 0, list)

@@ -17,7 +17,7 @@ import (
 // plain lock by the same client: SET NX PX and DEL.
 func BenchmarkRedis(b *testing.B) {
 	client := connect(b, servertest.Redis(b))
-	store := once.NewRedis(client, counter())
+	store := once.NewRedis(client)
 	terms := once.Terms{Lease: 30 * time.Second, Keep: time.Minute, Attempts: 5}
 	owner := "host/12345/ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	processes := once.New(store, once.Options{})

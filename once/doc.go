@@ -54,8 +54,8 @@
 //   - At any time at most one owner has a lease that has not expired.
 //   - Each acquisition that begins an attempt has a [Fence] that is higher than all before
 //     it for that name: by counting, as long as the store keeps its data. If it has lost
-//     some, in Redis by a new epoch, and in MySQL as long as the database's clock is not
-//     behind where it was at the last acquisition that was lost. A lease cannot stop a process that
+//     some, as long as the store's clock is not behind where it was at the last acquisition
+//     that was lost. A lease cannot stop a process that
 //     was paused for longer than it; only the resource can, by refusing a lower fence.
 //   - Every operation may be sent again by the same owner, because a client repeats a
 //     command whose answer was lost, and the answer is as the first one, as long as the state is
@@ -76,6 +76,6 @@
 //     context ends goes on for up to a second and is then released, as one that is cut off
 //     could be carried out after its release. Otherwise the name may be held for one lease.
 //
-// [MySQL] has the argument for its fences, redis_epoch.go that for Redis. docs/proof.md says
+// [MySQL] and [Redis] have the arguments for their fences. docs/proof.md says
 // what is run to refute them.
 package once

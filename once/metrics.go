@@ -1,6 +1,11 @@
 package once
 
 import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/activityd/activityd/internal/promreg"
@@ -64,4 +69,21 @@ func (m *metrics) countAttempt(a Action, recorded bool) {
 		outcome = outcomeLost
 	}
 	m.attempts.WithLabelValues(outcome).Inc()
+}
+
+// ExhaustedNames returns a gauge of what count returns, as [MySQL.Exhausted] does. It asks during a
+// scrape, for a second at most. While it gets no answer it shows the last one, and NaN before the first.
+func ExhaustedNames(count func(context.Context) (int, error)) prometheus.Collector {
+	var last atomic.Uint64
+	last.Store(math.Float64bits(math.NaN()))
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "activityd_once_exhausted_names", Help: "Names in MySQL whose attempts all failed, counted up to 1,000; while MySQL is away, as it answered last.",
+	}, func() float64 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if n, err := count(ctx); err == nil {
+			last.Store(math.Float64bits(float64(n)))
+		}
+		return math.Float64frombits(last.Load())
+	})
 }

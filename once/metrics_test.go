@@ -2,8 +2,10 @@ package once_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -98,5 +100,27 @@ func TestMetrics(t *testing.T) {
 	}
 	if after["operations extend ok"]-before["operations extend ok"] < 300 || after["operations fail error"] == before["operations fail error"] {
 		t.Errorf("extensions or errors are not counted: %v", after)
+	}
+}
+
+// While the store is away the gauge shows what it answered last.
+func TestExhaustedNames(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	n, err := 0, errors.New("away")
+	registry.MustRegister(once.ExhaustedNames(func(context.Context) (int, error) { return n, err }))
+	for _, step := range []struct {
+		names int
+		err   error
+		want  float64
+	}{{0, err, math.NaN()}, {3, nil, 3}, {0, err, 3}, {0, nil, 0}} {
+		n, err = step.names, step.err
+		families, gatherErr := registry.Gather()
+		if gatherErr != nil || len(families) != 1 {
+			t.Fatal(families, gatherErr)
+		}
+		if got := families[0].GetMetric()[0].GetGauge().GetValue(); got != step.want && !(math.IsNaN(got) && math.IsNaN(step.want)) {
+			t.Errorf("%+v: shows %v", step, got)
+		}
 	}
 }

@@ -88,11 +88,8 @@ type MySQL struct {
 	purged   time.Time // when that was
 }
 
-// The rows that are no names. [CheckName] refuses names with a space.
-const (
-	floorRow = " floor"
-	epochRow = " epoch"
-)
+// floorRow is no name: [CheckName] refuses those with a space.
+const floorRow = " floor"
 
 const (
 	// mysqlTimeout is how long the database may take for an operation, with all that is
@@ -421,43 +418,14 @@ func (m *MySQL) Forget(ctx context.Context, name string, force bool) (forgotten 
 	return forgotten, err
 }
 
-// NextEpoch returns a number that is higher than all that it returned before, to any
-// process: the epoch of the fences of a [Redis] that lost data, or is new. It is at least
-// the unix seconds of the clock.
-func (m *MySQL) NextEpoch(ctx context.Context) (epoch uint64, err error) {
-	err = m.try(ctx, "begin an epoch", func(ctx context.Context) error {
-		result, err := m.db.ExecContext(ctx, "INSERT INTO once_keys (name, fence) VALUES (?, LAST_INSERT_ID(UNIX_TIMESTAMP()))"+
-			" ON DUPLICATE KEY UPDATE fence = LAST_INSERT_ID(GREATEST(fence + 1, UNIX_TIMESTAMP()))", epochRow)
-		if err != nil {
-			return err
-		}
-		n, err := result.LastInsertId()
-		epoch = uint64(n)
-		return err
-	})
-	return epoch, err
-}
+// maxExhausted bounds what [MySQL.Exhausted] reads.
+const maxExhausted = 1000
 
-// maxCounted bounds what [MySQL.Phases] reads.
-const maxCounted = 100_000
-
-// Phases counts the names in each phase, up to 100,000.
-func (m *MySQL) Phases(ctx context.Context) (counts map[Phase]int, err error) {
-	counts = make(map[Phase]int)
-	err = m.try(ctx, "count the names", func(ctx context.Context) error {
-		for _, phase := range phases {
-			var n int
-			err := m.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM once_keys FORCE INDEX (phases) WHERE phase = ? AND forget_at > "+mysql.Now+" LIMIT ?) AS q",
-				string(phase), maxCounted).Scan(&n)
-			if err != nil {
-				return err
-			}
-			counts[phase] = n
-		}
-		return nil
+// Exhausted counts the names whose attempts all failed, up to 1,000.
+func (m *MySQL) Exhausted(ctx context.Context) (names int, err error) {
+	err = m.try(ctx, "count the exhausted names", func(ctx context.Context) error {
+		return m.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM once_keys FORCE INDEX (phases) WHERE phase = 'exhausted' AND forget_at > "+mysql.Now+" LIMIT ?) AS q",
+			maxExhausted).Scan(&names)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return counts, nil
+	return names, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,52 +13,11 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/testing/oncetest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/once"
 )
-
-// killConnections kills all other connections to a database, again and again.
-func killConnections(ctx context.Context, db *sql.DB) error {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	for retry.Sleep(ctx, 200*time.Millisecond) == nil {
-		processes, err := servertest.Processes(ctx, conn)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, process := range processes {
-			_, _ = conn.ExecContext(ctx, "KILL ?", process.ID) // it may be gone
-		}
-	}
-	return nil
-}
-
-// isKilled reports whether an operation failed because its connection was killed, which
-// must be an [once.ErrUnavailable]; the statement of a purge has the driver's error.
-func isKilled(err error) bool {
-	return errors.Is(err, once.ErrUnavailable) || errors.Is(mysql.Translate(context.Background(), "", err), mysql.ErrUnavailable)
-}
-
-// deadlocks is how many the server has found. The connections of db may have been killed.
-func deadlocks(t *testing.T, db *sql.DB) (n int) {
-	t.Helper()
-	eventually(t, "the server says how many deadlocks it has found", func() bool {
-		return slices.ContainsFunc([]string{
-			"SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_deadlocks'", // MariaDB
-			"SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks' AND status = 'enabled'",
-		}, func(query string) bool { return db.QueryRowContext(t.Context(), query).Scan(&n) == nil })
-	})
-	return n
-}
 
 // refused is an error that the server sends.
 func refused(number uint16) error { return &driver.MySQLError{Number: number, Message: "no"} }
@@ -217,13 +175,10 @@ func TestMySQLReadOnly(t *testing.T) {
 	store := once.NewMySQL(openMySQL(t, asUser(t, server.DSN(servertest.Database), "once")))
 	acquire(t, store, "a", "me")
 	execMySQL(t, admin, "SET GLOBAL read_only = ON")
-	for _, action := range []once.Action{once.Acquire, once.Finish} {
-		if r, err := store.Apply(t.Context(), "a", once.Operation{Action: action, Owner: "me", Terms: anyTerms}); !errors.Is(err, once.ErrUnavailable) {
+	for action, name := range map[once.Action]string{once.Acquire: "b", once.Finish: "a"} { // an acquisition of a at the same moment changes nothing
+		if r, err := store.Apply(t.Context(), name, once.Operation{Action: action, Owner: "me", Terms: anyTerms}); !errors.Is(err, once.ErrUnavailable) {
 			t.Errorf("%s: %+v, %v", action, r, err)
 		}
-	}
-	if _, err := store.NextEpoch(t.Context()); !errors.Is(err, once.ErrUnavailable) {
-		t.Errorf("an epoch: %v", err)
 	}
 	if r, err := store.Get(t.Context(), "a"); !errors.Is(err, once.ErrUnavailable) {
 		t.Errorf("get: %+v, %v", r, err)
@@ -231,9 +186,6 @@ func TestMySQLReadOnly(t *testing.T) {
 	execMySQL(t, admin, "SET GLOBAL read_only = OFF")
 	if r, err := store.Get(t.Context(), "a"); err != nil || r.State.Owner != "me" {
 		t.Errorf("get, afterwards: %+v, %v", r, err)
-	}
-	if _, err := store.NextEpoch(t.Context()); err != nil {
-		t.Errorf("an epoch, afterwards: %v", err)
 	}
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
@@ -277,10 +229,7 @@ func TestMySQLWithoutTheTable(t *testing.T) {
 	if err == nil || errors.Is(err, once.ErrUnavailable) || !strings.Contains(err.Error(), "acquire a: ") || !strings.Contains(err.Error(), "activityd schema --apply") {
 		t.Errorf("without the table: %v", err)
 	}
-	if _, err := store.NextEpoch(t.Context()); err == nil || !strings.Contains(err.Error(), "activityd schema --apply") {
-		t.Errorf("an epoch without the table: %v", err)
-	}
-	if _, err := store.Phases(t.Context()); err == nil {
+	if _, err := store.Exhausted(t.Context()); err == nil {
 		t.Error("counted without the table")
 	}
 }

@@ -5,19 +5,16 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/once"
 )
@@ -486,144 +483,3 @@ func underWay(t *testing.T, db *sql.DB, is func(servertest.Process) bool) bool {
 }
 
 var eventually = servertest.Eventually
-
-// Some processes acquire, end, forget and purge a few names as fast as they can, while
-// connections are killed. No fence is given twice, none is lower than one that was given
-// before it was asked for, no two hold a name at once, and the server finds few deadlocks: what is
-// in one is tried again.
-func TestMySQLFencesNeverRepeat(t *testing.T) {
-	t.Parallel()
-	for _, names := range []int{1, 40} {
-		t.Run(strconv.Itoa(names), func(t *testing.T) {
-			t.Parallel()
-			server := servertest.OwnMySQL(t)
-			s := &stress{db: openMySQL(t, server.DSN(servertest.Database)), names: make([]contended, names)}
-			s.acquireAll(t)
-			t.Logf("%d acquisitions, %d purges, %d errors", s.acquired.Load(), s.purges.Load(), s.errors.Load())
-			if s.purges.Load() < acquisitions/10 || s.errors.Load() == 0 {
-				t.Error("too little happened")
-			}
-			if n, most := deadlocks(t, s.db), int(s.acquired.Load()+s.purges.Load())/10; n > most {
-				t.Errorf("%d deadlocks, want at most %d", n, most)
-			}
-		})
-	}
-}
-
-// stress is what its processes have seen.
-type stress struct {
-	db                       *sql.DB
-	names                    []contended
-	acquired, purges, errors atomic.Int64
-}
-
-// acquisitions is how many there are in a test.
-const acquisitions = 300
-
-// contended is a name.
-type contended struct {
-	highest atomic.Uint64 // of what was answered
-	holders atomic.Int64
-	mu      sync.Mutex
-	given   map[once.Fence]string // owners
-}
-
-func (s *stress) acquireAll(t *testing.T) {
-	const processes = 12
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var killing errgroup.Group
-	killing.Go(func() error { return killConnections(ctx, s.db) })
-	var working errgroup.Group
-	for p := range processes {
-		working.Go(func() error {
-			store, rnd := once.NewMySQL(s.db), rand.New(rand.NewPCG(7, uint64(p)))
-			for i := 0; s.acquired.Load() < acquisitions || s.errors.Load() == 0; i++ {
-				if err := s.attempt(t, store, rnd, fmt.Sprintf("%d/%d", p, i)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	if err := working.Wait(); err != nil {
-		t.Error(err)
-	}
-	cancel()
-	if err := killing.Wait(); err != nil {
-		t.Error(err)
-	}
-}
-
-// attempt acquires a name if it can, and then makes it as new in one of several ways.
-func (s *stress) attempt(t *testing.T, store *once.MySQL, rnd *rand.Rand, owner string) error {
-	ctx := t.Context()
-	n := rnd.IntN(len(s.names))
-	name, c := "name"+strconv.Itoa(n), &s.names[n]
-	before := once.Fence(c.highest.Load())
-	var r once.Reply
-	err := s.repeated(func() (err error) {
-		r, err = store.Apply(ctx, name, once.Operation{Action: once.Acquire, Owner: owner, Terms: anyTerms})
-		return err
-	})
-	if err != nil || r.Outcome != once.OK {
-		return err
-	}
-	if c.holders.Add(1) != 1 {
-		t.Errorf("%s: two hold it", name)
-	}
-	c.note(t, r.State, owner, before)
-	s.acquired.Add(1)
-	end := []once.Action{once.Finish, once.Fail, once.Release}[rnd.IntN(3)]
-	c.holders.Add(-1)
-	err = s.repeated(func() (err error) {
-		r, err = store.Apply(ctx, name, once.Operation{Action: end, Owner: owner})
-		return err
-	})
-	// Sent again, it may find that another process forgot the state, or has the name.
-	if err != nil || r.Outcome != once.OK && r.Outcome != once.Lost {
-		return errors.Join(err, fmt.Errorf("%s %s by %s: %+v", end, name, owner, r))
-	}
-	err = s.repeated(func() error { _, err := store.Forget(ctx, name, false); return err })
-	if err != nil && !errors.Is(err, once.ErrHeld) {
-		return err
-	}
-	if rnd.IntN(2) == 0 {
-		return s.repeated(func() error {
-			switch err := store.Purge(ctx); {
-			case mysql.IsRetryable(err): // it was the victim of a deadlock: the next one will do it
-				return nil
-			case err != nil:
-				return err
-			}
-			s.purges.Add(1)
-			return nil
-		})
-	}
-	return nil
-}
-
-// repeated calls do until it does not fail because its connection was killed.
-func (s *stress) repeated(do func() error) error {
-	for {
-		err := do()
-		if !isKilled(err) {
-			return err
-		}
-		s.errors.Add(1)
-	}
-}
-
-// note records a fence that was given.
-func (c *contended) note(t *testing.T, s once.State, owner string, before once.Fence) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.given == nil {
-		c.given = make(map[once.Fence]string)
-	}
-	if s.Fence <= before || c.given[s.Fence] != "" || s.Owner != owner {
-		t.Errorf("%+v to %s, after fence %v, and given before to %q", s, owner, before, c.given[s.Fence])
-	}
-	c.given[s.Fence] = owner
-	c.highest.Store(max(c.highest.Load(), uint64(s.Fence)))
-}

@@ -76,14 +76,7 @@ func plannedMySQL(t *testing.T, store *once.MySQL, db *sql.DB, size int) []plann
 		{"forget", "PRIMARY", 2, some, func() error { _, err := store.Forget(t.Context(), "a", true); return err }},
 		{"purge", "PRIMARY phases", 3, some, func() error { return store.Purge(t.Context()) }},
 		{"purge of nothing", "phases", 1, some, func() error { return store.Purge(t.Context()) }},
-		{"epoch", "", 1, some, func() error { _, err := store.NextEpoch(t.Context()); return err }},
-		{"phases", "phases", 4, some + 2*size, func() error {
-			counts, err := store.Phases(t.Context())
-			if n := counts[once.Free] + counts[once.Held] + counts[once.Done] + counts[once.Exhausted]; n != size+1 {
-				t.Errorf("counted %v, want %d in all", counts, size+1)
-			}
-			return err
-		}},
+		{"exhausted", "phases", 1, some + size, func() error { _, err := store.Exhausted(t.Context()); return err }},
 		{"list", "PRIMARY", 1, some + size, func() error {
 			list, err := store.List(t.Context())
 			if len(list) != size+1 {
@@ -137,84 +130,20 @@ func (p planned) check(t *testing.T, db *sql.DB) {
 	}
 }
 
-// Epochs rise, from the seconds of the clock on, whatever becomes of the clock.
-func TestMySQLEpochs(t *testing.T) {
+// What is forgotten is not counted.
+func TestMySQLExhausted(t *testing.T) {
 	t.Parallel()
 	store, db := newMySQL(t)
-	next := func() uint64 {
-		epoch, err := store.NextEpoch(t.Context())
-		if err != nil {
-			t.Error(err)
-		}
-		return epoch
-	}
-	began := uint64(time.Now().Unix())
-	first := next()
-	if first < began || first > began+60 {
-		t.Errorf("epoch %d, and the clock has %d", first, began)
-	}
-	given := make(chan uint64, 40)
-	done := make(chan struct{})
-	for range 4 {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			for last := first; len(given) < cap(given)-4; {
-				epoch := next()
-				if epoch <= last {
-					t.Errorf("epoch %d after %d", epoch, last)
-				}
-				last = epoch
-				given <- epoch
+	once1 := once.Terms{Lease: time.Hour, Keep: time.Hour, Attempts: 1}
+	for name, end := range map[string]once.Action{"done": once.Finish, "exhausted": once.Fail, "free": once.Release, "forgotten": once.Fail} {
+		for _, op := range []once.Operation{{Action: once.Acquire, Owner: "me", Terms: once1}, {Action: end, Owner: "me"}} {
+			if _, err := store.Apply(t.Context(), name, op); err != nil {
+				t.Fatal(err)
 			}
-		}()
-	}
-	for range 4 {
-		<-done
-	}
-	close(given)
-	seen := map[uint64]bool{first: true}
-	for epoch := range given {
-		if seen[epoch] {
-			t.Errorf("epoch %d was given twice", epoch)
-		}
-		seen[epoch] = true
-	}
-	execMySQL(t, db, "UPDATE once_keys SET fence = fence + 1000000 WHERE name = ' epoch'") // a clock that was set back
-	last := next()
-	for range 3 {
-		if epoch := next(); epoch != last+1 {
-			t.Errorf("epoch %d after %d", epoch, last)
-		}
-		last++
-	}
-	if last >= 1<<32 {
-		t.Errorf("epoch %d", last)
-	}
-	if list, err := store.List(t.Context()); err != nil || len(list) > 0 {
-		t.Errorf("listed: %v, %v", list, err)
-	}
-}
-
-// What is forgotten is not counted, and what is reserved is none.
-func TestMySQLPhases(t *testing.T) {
-	t.Parallel()
-	store, db := newMySQL(t)
-	if _, err := store.NextEpoch(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for name, end := range map[string]once.Action{"a": once.Finish, "b": once.Finish, "c": once.Fail, "d": once.Release, "e": "", "f": "", "g": once.Finish} {
-		acquire(t, store, name, "me")
-		if end == "" {
-			continue
-		}
-		if _, err := store.Apply(t.Context(), name, once.Operation{Action: end, Owner: "me"}); err != nil {
-			t.Fatal(err)
 		}
 	}
-	ageMySQL(t, db, "f", time.Hour)   // expired
-	ageMySQL(t, db, "g", 2*time.Hour) // forgotten
-	counts, err := store.Phases(t.Context())
-	if want := map[once.Phase]int{once.Free: 2, once.Held: 2, once.Done: 2, once.Exhausted: 0}; err != nil || !maps.Equal(counts, want) {
-		t.Errorf("counted %v, %v, want %v", counts, err, want)
+	ageMySQL(t, db, "forgotten", 2*time.Hour)
+	if n, err := store.Exhausted(t.Context()); err != nil || n != 1 {
+		t.Errorf("%d exhausted names, %v, want 1", n, err)
 	}
 }

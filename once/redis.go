@@ -1,7 +1,6 @@
 package once
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +21,7 @@ import (
 // cluster. The names are spread over [buckets], and each bucket has two kinds of keys, in
 // one slot:
 //
-//	activityd_once_{BUCKET}       hash: the marker, see [Redis.BeginEpoch]
+//	activityd_once_{BUCKET}       string: the last fence of the bucket
 //	activityd_once_{BUCKET}_NAME  string: the state of a name; expires when it is forgotten
 //
 // Each operation is one script, which has the server's clock decide. The scripts are
@@ -30,23 +29,21 @@ import (
 // is told are by its own clock, from the time that is left; but [State].Began is by that of the
 // process that began the attempt.
 //
-// A Redis that loses data loses the states with it: a name that was done may be done
-// again, and one that is held may be acquired. The order of the fences it never loses.
-type Redis struct {
-	client    redis.UniversalClient
-	epochs    func(context.Context) (uint64, error) // nil: a person begins the epochs
-	beginning chan struct{}                         // has one element while a goroutine begins an epoch
-}
-
-// NewRedis returns a store in Redis. epochs returns a number that is higher than all that
-// it returned before, in any process, below 1<<32: see MySQL.NextEpoch. With nil all
-// acquisitions that begin an attempt return [ErrNoEpoch] at first, and after each restart,
-// promotion or loss of data, until [Redis.BeginEpoch].
+// A Redis that loses data loses its locks: a name that was done may be done again, and one that is
+// held may be acquired beside its holder.
 //
-// The client needs ContextTimeoutEnabled for operations to end with their contexts.
-func NewRedis(client redis.UniversalClient, epochs func(context.Context) (uint64, error)) *Redis {
-	return &Redis{client: client, epochs: epochs, beginning: make(chan struct{}, 1)}
-}
+// # Why no fence goes back
+//
+// A fence is the last one of its bucket plus one, or the server's clock in milliseconds if that is
+// higher. The last one is stored in the script that acquires, and never expires. As long as the server keeps it,
+// fences rise by counting. Where it was lost, or came back from an older snapshot or a
+// replica that lagged, the clock is past it, as [MySQL] argues of a database that lost commits, unless the
+// clock of the server is behind that of the one before.
+type Redis struct{ client redis.UniversalClient }
+
+// NewRedis returns a store in Redis. The client needs ContextTimeoutEnabled for operations to end with
+// their contexts.
+func NewRedis(client redis.UniversalClient) *Redis { return &Redis{client} }
 
 // buckets is the number of buckets. It must never change.
 const buckets = 64
@@ -58,15 +55,12 @@ const keyPrefix = "activityd_once_{"
 // bucketOf returns the bucket of a name. It must never change.
 func bucketOf(name string) int { return int(crc32.ChecksumIEEE([]byte(name)) % buckets) }
 
-// markerKey returns the key of the marker of a bucket.
-func markerKey(bucket int) string { return keyPrefix + strconv.Itoa(bucket) + "}" }
-
 // stateKey returns the key of the state of a name.
 func stateKey(name string) string { return keyPrefix + strconv.Itoa(bucketOf(name)) + "}_" + name }
 
-// markerOf returns the key of the marker of the bucket of a state, which is the beginning
+// fenceKey returns the key of the last fence of the bucket of a state, which is the beginning
 // of its key.
-func markerOf(key string) string { return key[:strings.IndexByte(key, '}')+1] }
+func fenceKey(key string) string { return key[:strings.IndexByte(key, '}')+1] }
 
 // nameOf returns the name whose state has a key.
 func nameOf(key string) (name string, ok bool) {
@@ -78,13 +72,12 @@ func nameOf(key string) (name string, ok bool) {
 //
 //	PHASE OWNER
 //	KEEP LEASE MAX ATTEMPT
-//	EPOCH SEQUENCE BEGAN
+//	FENCE BEGAN
 //	ENDED
 //	REASON
 //
 // An owner has no line feed and no tab; a reason may have some. KEEP and LEASE are in milliseconds,
-// BEGAN in unix milliseconds, and the fence is two numbers, because it is too large for one
-// in Lua. The key's time to live is the rest: the state is forgotten at its end, and the
+// BEGAN in unix milliseconds. The key's time to live is the rest: the state is forgotten at its end, and the
 // lease of a name that is held ends KEEP before that.
 //
 // The order of the parts is for speed: a state that an owner holds begins with "held",
@@ -97,13 +90,13 @@ const load = `
 local v = redis.call('GET', KEYS[1]) or ''
 `
 
-// parse sets the parts of v; phase is nil if there is no state. fence has both its numbers
-// and BEGAN, and the reason begins at rest.
+// parse sets the parts of v; phase is nil if there is no state. fence has BEGAN, too, and the
+// reason begins at rest.
 const parse = `
 local phase, owner, keep, lease, max, attempt, fence, ended, rest
 if v ~= '' then
 	phase, owner, keep, lease, max, attempt, fence, ended, rest =
-		string.match(v, '^(%l+) ([^\n]+)\n(%d+) (%d+) (%d+) (%d+)\n(%d+ %d+ %d+)\n([^\n]*)\n()')
+		string.match(v, '^(%l+) ([^\n]+)\n(%d+) (%d+) (%d+) (%d+)\n(%d+ %d+)\n([^\n]*)\n()')
 	if not phase then return redis.error_reply('MALFORMED state') end
 end
 `
@@ -125,22 +118,11 @@ end
 note_ended(action)
 `
 
-// serverID is an expression in Lua: the id of the data of the server that runs the script,
-// another one after each start and each promotion, or nil if the server is a replica or
-// does not tell.
-const serverID = `string.match(redis.call('INFO', 'replication'), 'role:master\r?\n.-master_replid:(%x+)')`
-
-// maxSequence is the last sequence number of an epoch, 1<<31 - 1.
-const maxSequence = "2147483647"
-
-// noEpoch is the outcome of an acquisition that finds no valid marker.
-const noEpoch = "no epoch"
-
 // acquireScript is [Acquire].
 //
-//	KEYS[1] the state  KEYS[2] the marker
+//	KEYS[1] the state  KEYS[2] the last fence of the bucket
 //	ARGV[1] owner  ARGV[2] terms: KEEP LEASE MAX  ARGV[3] lease + keep  ARGV[4] now, in unix milliseconds
-//	returns as load says; the outcome may be "no epoch"
+//	returns as load says
 var acquireScript = redis.NewScript(load + `
 local before, reason, nth, outcome = '', '', '1', 'ok\n1 '
 if v ~= '' then -- it is not the first attempt
@@ -173,14 +155,11 @@ if v ~= '' then -- it is not the first attempt
 	end
 	nth, before = attempt + 1, ended
 end
-local marker = redis.call('HGET', KEYS[2], 'epoch')
-if not marker then return 'no epoch\n0 0 ' end
-local info = redis.call('INFO', 'replication') -- as serverID, but faster
-if not string.find(info, 'role:master', 1, true)
-	or not string.find(info, 'master_replid:' .. string.sub(marker, 1, 40) .. '\r\n', 1, true) then return 'no epoch\n0 0 ' end
-local seq = redis.call('HINCRBY', KEYS[2], 'seq', '1')
-if seq > ` + maxSequence + ` then return 'no epoch\n0 0 ' end
-v = 'held ' .. ARGV[1] .. '\n' .. ARGV[2] .. ' ' .. nth .. '\n' .. string.sub(marker, 42) .. ' ' .. seq .. ' ' .. ARGV[4] .. '\n' .. before .. '\n' .. reason
+local time = redis.call('TIME')
+local last = tonumber(redis.call('GET', KEYS[2]) or 0)
+local next = string.format('%.0f', math.max(last + 1, time[1] * 1000 + math.floor(time[2] / 1000)))
+redis.call('SET', KEYS[2], next)
+v = 'held ' .. ARGV[1] .. '\n' .. ARGV[2] .. ' ' .. nth .. '\n' .. next .. ' ' .. ARGV[4] .. '\n' .. before .. '\n' .. reason
 redis.call('SET', KEYS[1], v, 'PX', ARGV[3])
 return outcome .. ARGV[3] .. ' ' .. v
 `)
@@ -244,7 +223,9 @@ func (r *Redis) Apply(ctx context.Context, name string, op Operation) (Reply, er
 	key := stateKey(name)
 	switch op.Action {
 	case Acquire:
-		return r.acquire(ctx, key, op)
+		lease, keep := op.Terms.Lease.Milliseconds(), op.Terms.Keep.Milliseconds()
+		terms := strconv.FormatInt(keep, 10) + " " + strconv.FormatInt(lease, 10) + " " + strconv.Itoa(op.Terms.Attempts)
+		return r.run(ctx, acquireScript, []string{key, fenceKey(key)}, op.Owner, terms, lease+keep, time.Now().UnixMilli())
 	case Extend:
 		return r.run(ctx, extendScript, []string{key}, op.Owner)
 	case Finish:
@@ -254,41 +235,6 @@ func (r *Redis) Apply(ctx context.Context, name string, op Operation) (Reply, er
 	default: // Release
 		return r.run(ctx, releaseScript, []string{key}, op.Owner)
 	}
-}
-
-// acquire runs acquireScript, and begins an epoch if that is what it takes. A loss of
-// data just after that is met by one more try.
-func (r *Redis) acquire(ctx context.Context, key string, op Operation) (Reply, error) {
-	keys := []string{key, markerOf(key)}
-	lease, keep := op.Terms.Lease.Milliseconds(), op.Terms.Keep.Milliseconds()
-	terms := strconv.FormatInt(keep, 10) + " " + strconv.FormatInt(lease, 10) + " " + strconv.Itoa(op.Terms.Attempts)
-	ask := func() (Reply, error) {
-		return r.run(ctx, acquireScript, keys, op.Owner, terms, lease+keep, time.Now().UnixMilli())
-	}
-	reply, err := ask()
-	if err != nil || reply.Outcome != noEpoch {
-		return reply, err
-	}
-	if r.epochs == nil {
-		return Reply{}, fmt.Errorf("%w: %s", ErrNoEpoch, noEpochHelp)
-	}
-	select {
-	case r.beginning <- struct{}{}:
-		defer func() { <-r.beginning }()
-	case <-ctx.Done():
-		return Reply{}, context.Cause(ctx)
-	}
-	var beginErr error // of other buckets, perhaps
-	for range 3 {
-		if reply, err = ask(); err != nil || reply.Outcome != noEpoch {
-			return reply, err // it was another goroutine that has begun one
-		}
-		if beginErr != nil {
-			return Reply{}, beginErr
-		}
-		_, _, beginErr = r.beginEpoch(ctx)
-	}
-	return Reply{}, cmp.Or(beginErr, fmt.Errorf("%w: %w: each one that was begun was lost at once: see that one master answers, and what deletes its keys", ErrUnavailable, ErrNoEpoch))
 }
 
 // run runs a script on the state of a name.
@@ -453,7 +399,7 @@ func decodeState(v string, now time.Time, ttl time.Duration) (s State, ok bool) 
 	s.Phase, s.Owner = Phase(next(" ")), next("\n")
 	s.Terms.Keep, s.Terms.Lease = time.Duration(number(" ", 43)*millis), time.Duration(number(" ", 43)*millis)
 	s.Terms.Attempts, s.Attempt = int(number(" ", 31)), int(number("\n", 31))
-	s.Fence = Fence(number(" ", 32)<<31 | number(" ", 31))
+	s.Fence = Fence(number(" ", 63))
 	s.Began = time.UnixMilli(number("\n", 63))
 	s.Ended = next("\n")
 	s.Reason, s.ForgetAt = v, now.Add(ttl)
@@ -474,7 +420,7 @@ func malformed(key string) error {
 
 const (
 	repair = "see which program writes it, and forget the lock with force, or delete the key"
-	rights = "the user needs the commands EVALSHA, EVAL, GET, SET, DEL, PTTL, PEXPIRE, HGET, HMGET, HSET, HINCRBY, SCAN, TIME and INFO, and the keys activityd_once_*"
+	rights = "the user needs the commands EVALSHA, EVAL, GET, SET, DEL, PTTL, PEXPIRE, SCAN and TIME, and the keys activityd_once_*"
 )
 
 // translate wraps an error of the client, about a key, as one of the errors of stores, or

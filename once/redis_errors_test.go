@@ -3,7 +3,7 @@ package once_test
 import (
 	"context"
 	"errors"
-	"strconv"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -26,35 +26,37 @@ func TestRedisKeys(t *testing.T) {
 			t.Errorf("key of %s: %s, want %s", name, got, want)
 		}
 	}
-	if got, want := once.MarkerKey(63), "activityd_once_{63}"; got != want {
-		t.Errorf("marker %s, want %s", got, want)
+	if got, want := once.FenceKey(once.StateKey("a")), "activityd_once_{3}"; got != want {
+		t.Errorf("the last fence is in %s, want %s", got, want)
 	}
 }
+
+var terms = once.Terms{Lease: time.Hour, Keep: time.Hour, Attempts: 3}
 
 // What is stored is what processes of all versions share, and never without a time to
 // live.
 func TestRedisStored(t *testing.T) {
 	t.Parallel()
 	client := connect(t, servertest.Redis(t))
-	store := once.NewRedis(client, counter())
+	store := once.NewRedis(client)
 	key := once.StateKey("a")
 	for _, step := range []struct {
 		op   once.Operation
 		want string
 	}{
-		{once.Operation{Action: once.Acquire, Owner: "me", Terms: terms}, "held me\n3600000 3600000 3 1\n1 1 BEGAN\n\n"},
-		{once.Operation{Action: once.Extend, Owner: "me"}, "held me\n3600000 3600000 3 1\n1 1 BEGAN\n\n"},
-		{once.Operation{Action: once.Fail, Owner: "me", Reason: "no\nluck"}, "free me\n3600000 3600000 3 1\n1 1 BEGAN\nfail me\t\nno\nluck"},
-		{once.Operation{Action: once.Acquire, Owner: "you", Terms: terms}, "held you\n3600000 3600000 3 2\n1 2 BEGAN\nfail me\t\nno\nluck"},
-		{once.Operation{Action: once.Acquire, Owner: "you", Terms: terms}, "held you\n3600000 3600000 3 2\n1 2 BEGAN\nfail me\t\nno\nluck"},
-		{once.Operation{Action: once.Release, Owner: "you"}, "free you\n3600000 3600000 3 1\n1 2 BEGAN\nrelease you\tfail me\t\nno\nluck"},
-		{once.Operation{Action: once.Acquire, Owner: "him", Terms: once.Terms{Lease: time.Hour, Keep: time.Minute, Attempts: 1}}, "exhausted you\n60000 3600000 1 1\n1 2 BEGAN\nrelease you\tfail me\t\nno\nluck"},
+		{once.Operation{Action: once.Acquire, Owner: "me", Terms: terms}, "held me\n3600000 3600000 3 1\nFENCE BEGAN\n\n"},
+		{once.Operation{Action: once.Extend, Owner: "me"}, "held me\n3600000 3600000 3 1\nFENCE BEGAN\n\n"},
+		{once.Operation{Action: once.Fail, Owner: "me", Reason: "no\nluck"}, "free me\n3600000 3600000 3 1\nFENCE BEGAN\nfail me\t\nno\nluck"},
+		{once.Operation{Action: once.Acquire, Owner: "you", Terms: terms}, "held you\n3600000 3600000 3 2\nFENCE BEGAN\nfail me\t\nno\nluck"},
+		{once.Operation{Action: once.Acquire, Owner: "you", Terms: terms}, "held you\n3600000 3600000 3 2\nFENCE BEGAN\nfail me\t\nno\nluck"},
+		{once.Operation{Action: once.Release, Owner: "you"}, "free you\n3600000 3600000 3 1\nFENCE BEGAN\nrelease you\tfail me\t\nno\nluck"},
+		{once.Operation{Action: once.Acquire, Owner: "him", Terms: once.Terms{Lease: time.Hour, Keep: time.Minute, Attempts: 1}}, "exhausted you\n60000 3600000 1 1\nFENCE BEGAN\nrelease you\tfail me\t\nno\nluck"},
 	} {
 		r, err := store.Apply(t.Context(), "a", step.op)
 		if err != nil {
 			t.Fatal(err)
 		}
-		v := strings.Replace(client.Get(t.Context(), key).Val(), strconv.FormatInt(r.State.Began.UnixMilli(), 10), "BEGAN", 1)
+		v := strings.Replace(client.Get(t.Context(), key).Val(), fmt.Sprintf("\n%v %d\n", r.State.Fence, r.State.Began.UnixMilli()), "\nFENCE BEGAN\n", 1)
 		if v != step.want {
 			t.Errorf("%s: stored %q, want %q", step.op.Action, v, step.want)
 		}
@@ -79,10 +81,6 @@ var all = map[string]func(context.Context, once.Store) error{
 	"list":   func(ctx context.Context, s once.Store) error { _, err := s.List(ctx); return err },
 	"forget": func(ctx context.Context, s once.Store) error { _, err := s.Forget(ctx, "a", false); return err },
 	"force":  func(ctx context.Context, s once.Store) error { _, err := s.Forget(ctx, "a", true); return err },
-	"begin": func(ctx context.Context, s once.Store) error {
-		_, _, err := s.(*once.Redis).BeginEpoch(ctx)
-		return err
-	},
 }
 
 // try does all operations, and checks their errors.
@@ -93,7 +91,7 @@ func try(t *testing.T, client redis.UniversalClient, want func(error) bool, exce
 		for _, e := range except {
 			expected = expected && e != name
 		}
-		err := do(t.Context(), once.NewRedis(client, counter()))
+		err := do(t.Context(), once.NewRedis(client))
 		if expected && !want(err) || !expected && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -126,7 +124,7 @@ func TestRedisHangs(t *testing.T) {
 	}
 	for name, do := range all {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if err := do(ctx, once.NewRedis(client, counter())); !errors.Is(err, context.DeadlineExceeded) {
+		if err := do(ctx, once.NewRedis(client)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", name, err)
 		}
 		cancel()
@@ -137,7 +135,7 @@ func TestRedisHangs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	_, err := once.New(once.NewRedis(patient, counter()), once.Options{}).Do(ctx, once.Key{Name: "a"}, never(t))
+	_, err := once.New(once.NewRedis(patient), once.Options{}).Do(ctx, once.Key{Name: "a"}, never(t))
 	if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took >= 10*time.Second {
 		t.Errorf("%v after %v", err, took)
 	}
@@ -145,23 +143,11 @@ func TestRedisHangs(t *testing.T) {
 
 func TestRedisReplica(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, nil, true, counter())
-	try(t, s.replica, unavailable("read-only replica"), "get", "list", "finish", "forget") // which find nothing
-}
-
-// A replica that takes writes gives no fence, which its master might give as well.
-func TestRedisWritableReplica(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, nil, true, counter())
-	s.use(t, 1)
-	s.sync(t)
-	if err := s.replica.ConfigSet(t.Context(), "replica-read-only", "no").Err(); err != nil {
+	client := connect(t, servertest.Redis(t))
+	if err := client.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := once.NewRedis(s.replica, counter()).Apply(t.Context(), "fresh", once.Operation{Action: once.Acquire, Owner: "me", Terms: terms})
-	if !unavailable("read-only replica")(err) {
-		t.Error(err)
-	}
+	try(t, client, unavailable("read-only replica"), "get", "list", "finish", "forget") // which find nothing
 }
 
 func TestRedisFull(t *testing.T) {
@@ -193,7 +179,7 @@ func TestRedisRights(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
 	rule := []any{"ACL", "SETUSER", "app", "on", ">secret", "~activityd_once_*"}
-	for command := range strings.FieldsSeq("evalsha eval get set del pttl pexpire hget hmget hset hincrby scan time info") {
+	for command := range strings.FieldsSeq("evalsha eval get set del pttl pexpire scan time") {
 		rule = append(rule, "+"+command)
 	}
 	if err := connect(t, server).Do(t.Context(), rule...).Err(); err != nil {
@@ -211,8 +197,9 @@ func TestRedisForeignKeys(t *testing.T) {
 			return err != nil && !errors.Is(err, once.ErrUnavailable) && strings.Contains(err.Error(), key) && strings.Contains(err.Error(), "delete the key")
 		}
 	}
-	client, epochs := connect(t, servertest.Redis(t)), counter()
-	key, marker := once.StateKey("a"), once.MarkerKey(once.BucketOf("a"))
+	client := connect(t, servertest.Redis(t))
+	key := once.StateKey("a")
+	last := once.FenceKey(key)
 	for _, set := range []func() error{
 		func() error { return client.HSet(t.Context(), key, "a", "b").Err() },
 		func() error { return client.Set(t.Context(), key, "gibberish", 0).Err() },
@@ -225,11 +212,11 @@ func TestRedisForeignKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"get", "list"} {
-			if err := all[name](t.Context(), once.NewRedis(client, epochs)); !foreign(key)(err) {
+			if err := all[name](t.Context(), once.NewRedis(client)); !foreign(key)(err) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		store := once.NewRedis(client, epochs)
+		store := once.NewRedis(client)
 		if forgotten, err := store.Forget(t.Context(), "a", true); !forgotten || err != nil {
 			t.Errorf("forget: %v, %v", forgotten, err)
 		}
@@ -238,17 +225,13 @@ func TestRedisForeignKeys(t *testing.T) {
 		}
 	}
 	for _, set := range []func() error{
-		func() error { return client.Set(t.Context(), marker, "x", 0).Err() },
-		func() error { return client.HSet(t.Context(), marker, "seq", "many").Err() },
+		func() error { return client.Set(t.Context(), last, "x", 0).Err() },
+		func() error { return client.HSet(t.Context(), last, "seq", "many").Err() },
 	} {
-		if err := errors.Join(client.Del(t.Context(), key, marker).Err(), all["begin"](t.Context(), once.NewRedis(client, epochs))); err != nil {
+		if err := errors.Join(client.Del(t.Context(), key, last).Err(), set()); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(client.Del(t.Context(), marker).Err(), set()); err != nil {
-			t.Fatal(err)
-		}
-		err := all["acquire"](t.Context(), once.NewRedis(client, epochs))
-		if err != nil && !foreign(marker)(err) {
+		if err := all["acquire"](t.Context(), once.NewRedis(client)); !foreign(last)(err) {
 			t.Error(err)
 		}
 	}
@@ -256,7 +239,7 @@ func TestRedisForeignKeys(t *testing.T) {
 	if err := client.Set(t.Context(), "activityd_once_{1}_a", "x", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := once.NewRedis(client, epochs).List(t.Context()); err != nil || len(list) > 1 {
+	if list, err := once.NewRedis(client).List(t.Context()); err != nil || len(list) > 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
 }

@@ -93,8 +93,8 @@ func (c *networkConn) Close() error {
 func TestRedisClientRepeats(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
-	n, epochs := &network{address: server.Addr()}, counter()
-	direct, store := once.NewRedis(connect(t, server), epochs), once.NewRedis(n.client(t), epochs)
+	n := &network{address: server.Addr()}
+	direct, store := once.NewRedis(connect(t, server)), once.NewRedis(n.client(t))
 	for _, a := range []once.Action{once.Fail, once.Release} {
 		name := string(a)
 		acquire(t, direct, "first", name) // the server learns the script
@@ -115,9 +115,9 @@ func TestRedisClientRepeats(t *testing.T) {
 func TestRedisAnAcquisitionArrivesLate(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
-	n, epochs := &network{address: server.Addr()}, counter()
-	store := once.NewRedis(n.client(t), epochs)
-	acquire(t, store, "warm", "me") // the script is known, there is an epoch
+	n := &network{address: server.Addr()}
+	store := once.NewRedis(n.client(t))
+	acquire(t, store, "warm", "me") // the script is known
 	n.delay.Store(true)
 	acquire(t, store, "a", "me")
 	r, err := store.Apply(t.Context(), "a", once.Operation{Action: once.Fail, Owner: "me"})

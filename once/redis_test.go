@@ -2,7 +2,6 @@ package once_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,12 +12,6 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/once"
 )
-
-// counter returns a counter of epochs, which outlives all Redis servers.
-func counter() func(context.Context) (uint64, error) {
-	var n atomic.Uint64
-	return func(context.Context) (uint64, error) { return n.Add(1), nil }
-}
 
 // connect returns a client of a server.
 func connect(t testing.TB, server *localserver.Redis) *redis.Client {
@@ -39,7 +32,7 @@ func harness(client redis.UniversalClient, store once.Store) oncetest.Harness {
 var ageScript = redis.NewScript(`
 local ttl = redis.call('PTTL', KEYS[1])
 if ttl < 0 then return 0 end
-local v = string.gsub(redis.call('GET', KEYS[1]), '^([^\n]+\n[^\n]+\n%d+ %d+ )(%d+)', function(head, began) return head .. began - ARGV[1] end)
+local v = string.gsub(redis.call('GET', KEYS[1]), '^([^\n]+\n[^\n]+\n%d+ )(%d+)', function(head, began) return head .. began - ARGV[1] end)
 redis.call('SET', KEYS[1], v, 'KEEPTTL')
 return redis.call('PEXPIRE', KEYS[1], ttl - ARGV[1])
 `)
@@ -47,13 +40,13 @@ return redis.call('PEXPIRE', KEYS[1], ttl - ARGV[1])
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	client := connect(t, servertest.Redis(t))
-	store := once.NewRedis(client, counter())
+	store := once.NewRedis(client)
 	oncetest.TestStore(t, func(*testing.T) oncetest.Harness { return harness(client, store) })
 }
 
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	client := servertest.RedisCluster(t)
-	store := once.NewRedis(client, counter())
+	store := once.NewRedis(client)
 	oncetest.TestStore(t, func(*testing.T) oncetest.Harness { return harness(client, store) })
 }

@@ -142,13 +142,7 @@ func (l *lease) send(ctx context.Context, op Operation) (Reply, error) {
 			l.noticeExhausted(op.Action, r, failures > 1)
 			return r, nil
 		}
-		again := errors.Is(err, ErrUnavailable)
-		if l.answered {
-			again = again || errors.Is(err, ErrNoEpoch)
-		} else {
-			again = again && time.Since(l.began) < firstTimeout
-		}
-		if !again {
+		if !errors.Is(err, ErrUnavailable) || !l.answered && time.Since(l.began) >= firstTimeout {
 			return Reply{}, err
 		}
 		if l.answered {

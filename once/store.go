@@ -6,8 +6,7 @@ import (
 )
 
 // Store keeps the states. Its methods are safe for concurrent use, and their errors match
-// [ErrUnavailable] when the server cannot be reached or cannot answer now, [ErrNoEpoch],
-// or [ErrInvalid].
+// [ErrUnavailable] when the server cannot be reached or cannot answer now, or [ErrInvalid].
 type Store interface {
 	// Apply applies one operation to a name: it is [Step], made atomic. After an error it
 	// is not known whether it was applied; it may be sent again.
@@ -32,9 +31,6 @@ type Named struct {
 var (
 	// ErrUnavailable: the store cannot be asked now.
 	ErrUnavailable = errors.New("the store of locks is unavailable")
-	// ErrNoEpoch: the store has lost data, or is used for the first time, and cannot know
-	// which fences were given before. It gives none until an epoch is begun.
-	ErrNoEpoch = errors.New("the epoch of the fences is unknown")
 	// ErrHeld: a state with a lease is not forgotten.
 	ErrHeld = errors.New("it is held")
 )

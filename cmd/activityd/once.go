@@ -75,11 +75,9 @@ watchdog kills the group. Use KillMode=mixed in units, so that systemd ends what
 
 With --store=mysql the state survives what the database survives, and --redis-url may be added to
 begin the next attempt within milliseconds; without it, those that wait look once a second. With
---store=redis it survives what that Redis survives: work that must not repeat belongs into MySQL.
-A fence never goes back in either, also after the store was restored or failed over: in MySQL as long as
-the database's clock is not set back. A Redis that is new or has lost data asks the database of
---mysql-dsn for that; without one, nothing runs until "activityd once begin-epoch". All hosts need the
-same store. One that is away at the start is asked for 5 s and is 125 then: let systemd try again
+--store=redis it survives what that Redis survives: one that loses data loses its locks, so work that must
+not repeat belongs into MySQL. A fence never goes back in either, also after the store was restored or
+failed over, as long as its clock is not set back. All hosts need the same store. One that is away at the start is asked for 5 s and is 125 then: let systemd try again
 (Restart=on-failure).
 
 Exit codes:
@@ -274,7 +272,7 @@ func newOnce(environ []string) *cobra.Command {
 	}
 	o.register(cmd.Flags())
 	c.flags(cmd.Flags())
-	cmd.AddCommand(newOnceList(), newOnceShow(), newOnceStatus(), newOnceForget(), newOnceBeginEpoch())
+	cmd.AddCommand(newOnceList(), newOnceShow(), newOnceStatus(), newOnceForget())
 	return cmd
 }
 
@@ -334,21 +332,17 @@ func (c *onceConfig) open(ctx context.Context) (_ *onceStore, err error) {
 			s.close()
 		}
 	}()
-	var epochs func(context.Context) (uint64, error)
-	if c.mysqlDSN != "" {
+	if c.store == storeMySQL {
 		db, err := openMySQL(&c.config, onceConnections)
 		if err != nil {
 			return nil, err
 		}
 		s.closers.push(db.Close)
-		inMySQL := once.NewMySQL(db)
-		s.Store, epochs = inMySQL, inMySQL.NextEpoch
-		if c.store == storeMySQL {
-			bounded, cancel := context.WithTimeout(ctx, openTimeout)
-			defer cancel()
-			if err := schema.Compatible(bounded, db); err != nil {
-				return nil, err
-			}
+		s.Store = once.NewMySQL(db)
+		bounded, cancel := context.WithTimeout(ctx, openTimeout)
+		defer cancel()
+		if err := schema.Compatible(bounded, db); err != nil {
+			return nil, err
 		}
 	}
 	if c.redisURL == "" {
@@ -360,7 +354,7 @@ func (c *onceConfig) open(ctx context.Context) (_ *onceStore, err error) {
 	}
 	s.closers.push(client.Close)
 	if c.store == storeRedis {
-		s.Store = once.NewRedis(client, epochs)
+		s.Store = once.NewRedis(client)
 	}
 	stop := runWake(ctx, wake.New(client, s.notifier, slog.New(slog.DiscardHandler)), io.Discard)
 	s.closers.push(func() error { oncerun.Within(relayTimeout, stop); return nil })

@@ -119,7 +119,6 @@ func TestOnceSaysSomethingWhileTheCommandHasTheTerminal(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
 	store := "--redis-url=" + server.URL()
-	succeed(t, "once", "begin-epoch", store)
 	s := startSession(t, "stty tostop; set -m; $ONCE says --lease 6s "+store+` -- sh -c 'while read k v; do test $k = SigIgn: && echo ttou $((0x$v >> 21 & 1)); done < /proc/self/status; echo ready; exec sleep 1000'; echo code $?`)
 	s.types(t, "ttou 0", "")
 	s.types(t, "ready", "")

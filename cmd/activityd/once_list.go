@@ -228,34 +228,3 @@ func heldError(ctx context.Context, s *onceStore, name string) error {
 	return fmt.Errorf("%s is held by %s, for %v more unless it is extended: another one could run it at once beside it; with --force it is forgotten all the same",
 		name, inspect.OneLine(r.State.Owner), r.State.Until.Sub(r.Now).Round(time.Millisecond))
 }
-
-func newOnceBeginEpoch() *cobra.Command {
-	c := &onceConfig{}
-	cmd := &cobra.Command{
-		Use:   "begin-epoch",
-		Short: "Let a Redis that is new, or has lost data, give fences again",
-		Long: "Begin an epoch of the fences in Redis, so that each one is higher than all before. It is needed with\n" +
-			"--store=redis and without a database, when that Redis is new, was restarted, restored or emptied, or\n" +
-			"a replica took over: until then nothing is run. States that were lost with it stay lost: what was\n" +
-			"done may be run again. With --mysql-dsn it happens by itself.",
-		Example: "  activityd once begin-epoch --redis-url redis://127.0.0.1:6379/0",
-		Args:    notAfterDash(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withOnce(cmd, c, func(ctx context.Context, s *onceStore) error {
-				inRedis, ok := s.Store.(*once.Redis)
-				if !ok {
-					return errors.New("the fences in MySQL have no epochs: want --store=redis")
-				}
-				epoch, begun, err := inRedis.BeginEpoch(ctx)
-				if len(begun) == 0 && err == nil {
-					_, err = fmt.Fprintln(cmd.OutOrStdout(), "the epoch is known: nothing was to be done")
-				} else if len(begun) > 0 {
-					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "began epoch %d\n", epoch)
-				}
-				return err
-			})
-		},
-	}
-	c.flags(cmd.Flags())
-	return cmd
-}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/once"
 )
@@ -69,7 +70,7 @@ func seenFence(t *testing.T, row *sql.Row) (fence uint64) {
 }
 
 // What docs/by-hand.md has a person do where the clock of MySQL is behind raises all
-// fences by a day: of names that are there, of others, and the epochs.
+// fences by a day, of names that are there and of others, and leaves the id of the database.
 func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
 	t.Parallel()
 	db, err := mysql.Open(servertest.MySQLDSN(t))
@@ -84,31 +85,29 @@ func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
 		must(t, err)
 		return uint64(r.State.Fence)
 	}
-	next := func() uint64 {
-		t.Helper()
-		epoch, err := store.NextEpoch(t.Context())
-		must(t, err)
-		return epoch
-	}
-	name, epoch := acquire("here", "a"), next()
+	id, err := schema.DatabaseID(t.Context(), db)
+	must(t, err)
+	name := acquire("here", "a")
 	execOn(t, db, pageSQL(t, "docs/by-hand.md")["raise_fences"])
 	if r, err := store.Apply(t.Context(), "here", once.Operation{Action: once.Fail, Owner: "a"}); err != nil || r.Outcome != once.OK {
 		t.Errorf("the end of the attempt that was under way: %v, %v", r.Outcome, err)
 	}
 	const day = 24 * time.Hour
-	for what, fence := range map[string]struct{ before, after, day uint64 }{
-		"of a name that is there": {name, acquire("here", "b"), uint64(day.Milliseconds())},
-		"of another name":         {name / 1000 * 1000, acquire("there", "c"), uint64(day.Milliseconds())}, // the page has whole seconds
-		"of an epoch":             {epoch, next(), uint64(day.Seconds())},
+	for what, fence := range map[string]struct{ before, after uint64 }{
+		"of a name that is there": {name, acquire("here", "b")},
+		"of another name":         {name / 1000 * 1000, acquire("there", "c")}, // the page has whole seconds
 	} {
-		if fence.after < fence.before+fence.day {
+		if fence.after < fence.before+uint64(day.Milliseconds()) {
 			t.Errorf("the fence %s is %d, and was %d before", what, fence.after, fence.before)
 		}
+	}
+	if after, err := schema.DatabaseID(t.Context(), db); err != nil || after != id {
+		t.Errorf("the id of the database is %s, %v, and was %s", after, err, id)
 	}
 	execOn(t, db, []string{"TRUNCATE TABLE once_keys"})
 	began := uint64(time.Now().Add(day).Unix())
 	execOn(t, db, pageSQL(t, "docs/by-hand.md")["raise_fences"])
-	if fence, epoch := acquire("here", "d"), next(); fence < began*1000 || epoch < began {
-		t.Errorf("in an empty table: fence %d and epoch %d, want them a day ahead", fence, epoch)
+	if fence := acquire("here", "d"); fence < began*1000 {
+		t.Errorf("in an empty table: fence %d, want it a day ahead", fence)
 	}
 }

@@ -26,9 +26,7 @@ const (
 	inMySQL         = "mysql"
 	inMySQLNotified = "mysql, notifications"
 	inMySQLAlone    = "mysql, notifications away"
-	inRedis         = "redis, epochs by hand"
-	inRedisBoth     = "redis, epochs of the database"
-	inRedisAlone    = "redis, the database away"
+	inRedis         = "redis"
 )
 
 // newOnceStore returns flags for a store that is empty and ready.
@@ -43,15 +41,8 @@ func newOnceStore(t *testing.T, kind string) (flags []string) {
 		return []string{mysql(), redis()}
 	case inMySQLAlone:
 		return []string{mysql(), "--redis-url=redis://127.0.0.1:1/0"}
-	case inRedisBoth:
-		return []string{"--store=redis", mysql(), redis()}
 	}
-	flags = []string{redis()}
-	succeed(t, "once", "begin-epoch", flags[0])
-	if kind == inRedisAlone {
-		flags = []string{"--store=redis", "--mysql-dsn=u@tcp(127.0.0.1:1)/x", flags[0]}
-	}
-	return flags
+	return []string{redis()}
 }
 
 // onStores runs a test on stores of these kinds, each with flags of its own.
@@ -180,7 +171,7 @@ var leaseUntil = regexp.MustCompile(`"lease_until":\s*"[^"]+"`)
 // it again.
 func TestOnceTakesOverFromADeadHost(t *testing.T) {
 	t.Parallel()
-	onStores(t, []string{inMySQL, inMySQLNotified, inMySQLAlone, inRedis, inRedisBoth, inRedisAlone}, func(t *testing.T, flags []string) {
+	onStores(t, []string{inMySQL, inMySQLNotified, inMySQLAlone, inRedis}, func(t *testing.T, flags []string) {
 		flags = append(flags, "--lease=6s")
 		first := startOnce(t, flags, "digest", "echo fence $ACTIVITYD_FENCE; sleep 1000 & echo worker $!; echo pid $$; wait; wait")
 		pid, worker := first.pid(t, "pid"), first.pid(t, "worker")

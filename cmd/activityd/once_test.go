@@ -20,13 +20,12 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/testing/servertest"
-	"github.com/activityd/activityd/once"
 )
 
 // What cannot be is told in one line, and nothing is run.
 func TestOnceRefuses(t *testing.T) {
 	t.Parallel()
-	redis, fresh := newOnceStore(t, inRedis)[0], "--redis-url="+servertest.Redis(t).URL()
+	redis := newOnceStore(t, inRedis)[0]
 	bare := servertest.MySQLDSN(t)
 	db, err := mysql.Open(bare)
 	must(t, err)
@@ -73,7 +72,6 @@ func TestOnceRefuses(t *testing.T) {
 		{"--mysql-dsn nonsense x -- touch FILE", exitOwn, "--mysql-dsn (ACTIVITYD_MYSQL_DSN)"},
 		{"--redis-url nonsense x -- touch FILE", exitOwn, "--redis-url (ACTIVITYD_REDIS_URL)"},
 		{"--mysql-dsn " + bare + " x -- touch FILE", exitOwn, "activityd schema --apply"},
-		{fresh + " x -- touch FILE", exitOwn, "activityd once begin-epoch"},
 	} {
 		var words []string
 		for word := range strings.FieldsSeq(strings.ReplaceAll(c.args, "FILE", file)) {
@@ -246,38 +244,6 @@ $`)
 			t.Errorf("exit code %d, %q", code, errs)
 		}
 	})
-}
-
-// The fences of MySQL have no epochs; those of Redis have one until it loses data.
-func TestOnceBeginEpoch(t *testing.T) {
-	t.Parallel()
-	if code, _, errs := command(t, nil, "once", "begin-epoch", newOnceStore(t, inMySQL)[0]); code != exitFailed || !strings.Contains(errs, "want --store=redis") {
-		t.Errorf("exit code %d, %q", code, errs)
-	}
-	server := servertest.Redis(t)
-	flag := "--redis-url=" + server.URL()
-	var fences []string
-	for range 2 {
-		if code, out, errs := command(t, nil, "once", flag, "digest", "--", "true"); code != exitOwn || out != "" || !strings.Contains(errs, once.ErrNoEpoch.Error()) {
-			t.Errorf("exit code %d, %q, %q", code, out, errs)
-		}
-		if out := succeed(t, "once", "begin-epoch", flag); !strings.HasPrefix(out, "began epoch ") {
-			t.Errorf("printed %q", out)
-		}
-		if out := succeed(t, "once", "begin-epoch", flag); out != "the epoch is known: nothing was to be done\n" {
-			t.Errorf("printed %q", out)
-		}
-		p := startOnce(t, []string{flag}, "digest", "echo fence $ACTIVITYD_FENCE")
-		p.ends(t, exitOK)
-		fences = append(fences, p.says(t, "fence"))
-		client, err := openRedis(server.URL())
-		must(t, err)
-		must(t, client.FlushAll(t.Context()).Err())
-		must(t, client.Close())
-	}
-	if fences[0] >= fences[1] || len(fences[0]) != len(fences[1]) {
-		t.Errorf("fences %v", fences)
-	}
 }
 
 // hosts is what the examples of the help need: two hosts that share a database.

@@ -608,7 +608,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	}
 	collectors := []prometheus.Collector{s.load, queue.NewStatsCollector(tasks.Kinds(), s.queue.Stats, worked, s.log)}
 	if s.db != nil {
-		collectors = append(collectors, once.NewPhasesCollector(once.NewMySQL(s.db).Phases)) // an answer outlasts a scrape
+		collectors = append(collectors, once.ExhaustedNames(once.NewMySQL(s.db).Exhausted))
 	}
 	server := metrics.NewServer(metrics.Options{
 		Version: versionNumber(), Role: s.config.role, Probes: s.api.Handler(), Log: s.log, Collectors: collectors,

@@ -56,7 +56,7 @@ func use() ([]*dto.MetricFamily, []prometheus.Collector) {
 	registry.MustRegister(
 		load,
 		queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, log),
-		once.NewPhasesCollector(func(context.Context) (map[once.Phase]int, error) { return map[once.Phase]int{}, nil }),
+		once.ExhaustedNames(func(context.Context) (int, error) { return 0, nil }),
 		metrics.NewBuildInfo("v1.2.3", "all"))
 	return gathered(registry), []prometheus.Collector{prometheus.DefaultRegisterer.(*prometheus.Registry), registry}
 }

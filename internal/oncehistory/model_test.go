@@ -18,14 +18,10 @@ type action string
 
 // The actions that are not of once.Operation.
 const (
-	get     action = "get"
-	forget  action = "forget"
-	age     action = "age"     // the state's times are moved back
-	drop    action = "drop"    // the server loses the state, as by an eviction
-	flush   action = "flush"   // the server loses everything
-	save    action = "save"    // the server writes a snapshot
-	restart action = "restart" // the server starts with its last snapshot, or with nothing
-	end     action = "end"     // of the history: what was not applied by then, is not
+	get    action = "get"
+	forget action = "forget"
+	age    action = "age" // the state's times are moved back
+	end    action = "end" // of the history: what was not applied by then, is not
 )
 
 // request is an operation on one name, and when it was sent.
@@ -129,9 +125,6 @@ func (k kept) at(later int64) once.State {
 //     being sent and the end of the history, unless the tester knows better, or never.
 //     So the times that it set are an interval, and its fence is any above those before. The
 //     next answer that shows the state settles both, and must lie within.
-//   - A loss of data, which is an operation of the history. It sets the state to none, or to
-//     what it was when the snapshot was made, and to nothing else. It never touches top:
-//     fences rise even so.
 //
 // The store's clock is the machine's, as the tester's is: each answer's clock must lie
 // between its being sent and received. In Redis it moves forward from operation to
@@ -145,7 +138,6 @@ func (k kept) at(later int64) once.State {
 type world struct {
 	kept
 
-	saved kept       // the snapshot
 	top   once.Fence // the highest fence that was given is that or higher
 	clock int64      // of the last operation, unix milliseconds, at the earliest
 	ended bool
@@ -221,15 +213,6 @@ func (w world) step(in request, out answer) (after []world) {
 		if w.state.Phase == once.Held {
 			next.until -= in.by.Milliseconds()
 		}
-		after = []world{next}
-	case drop, flush:
-		next.kept = kept{}
-		after = []world{next}
-	case save:
-		next.saved = w.kept
-		after = []world{next}
-	case restart:
-		next.kept = w.saved
 		after = []world{next}
 	default:
 		if out.fate == answered {

@@ -24,26 +24,20 @@ type stage struct {
 	early     bool         // a kill may take back changes that others saw
 	clients   []once.Store // that goroutines share
 	age       func(ctx context.Context, name string, d time.Duration) error
-	drop      func(ctx context.Context, name string) error // nil: no state is lost
-	events    []event                                      // each is as likely
-	size      int                                          // histories at the same time
-	process   func() (child *process, giveBack func())     // nil: no client is a process
-	pause     time.Duration                                // between operations, at most
-	latency   time.Duration                                // of a request and of an answer, at most; 0: that of the server
+	events    []event       // each is as likely
+	size      int           // histories at the same time
+	pause     time.Duration // between operations, at most
+	latency   time.Duration // of a request and of an answer, at most; 0: that of the server
 
-	stops, kills, happened atomic.Int64 // of processes; events
-	undecided              atomic.Int64 // histories that porcupine did not decide in time
-	inFlight               atomic.Int64 // operations
-	down                   atomic.Bool  // the server is being killed and started again
-	dead                   atomic.Bool  // it was killed, and is not being started yet
+	happened  atomic.Int64 // events
+	undecided atomic.Int64 // histories that porcupine did not decide in time
+	inFlight  atomic.Int64 // operations
+	down      atomic.Bool  // the server is being killed and started again
+	dead      atomic.Bool  // it was killed, and is not being started yet
 }
 
-// event is what happens to a server, and so to all names.
-type event struct {
-	effect action // on each name; "": none
-	happen func(ctx context.Context, choices *rand.Rand) error
-	next   *event // a little later
-}
+// event is what happens to a server, and so to all names, and changes none of them.
+type event func(ctx context.Context, choices *rand.Rand) error
 
 // history is what was done to one name, and answered.
 type history struct {
@@ -128,32 +122,11 @@ var played atomic.Uint64
 // makeHistory makes events happen to the servers, which are of all histories.
 func (r *round) makeHistory(ctx context.Context, choices *rand.Rand) {
 	for range 1 + choices.IntN(2) {
-		for e := &r.events[choices.IntN(len(r.events))]; e != nil; e = e.next {
-			r.rest(ctx, choices, 10*r.pause)
-			r.happens(ctx, *e, choices)
+		r.rest(ctx, choices, 10*r.pause)
+		if err := r.events[choices.IntN(len(r.events))](ctx, choices); err != nil {
+			r.fail(fmt.Errorf("event: %w", err))
 		}
-	}
-}
-
-// happens makes an event happen, and notes its effect in all histories.
-func (r *round) happens(ctx context.Context, e event, choices *rand.Rand) {
-	begin := time.Now()
-	err := e.happen(ctx, choices)
-	finish := time.Now()
-	if err != nil {
-		r.fail(fmt.Errorf("event %s: %w", e.effect, err))
-	}
-	r.happened.Add(1)
-	if e.effect == "" {
-		return
-	}
-	for _, h := range r.histories {
-		h.mu.Lock()
-		h.ops = append(h.ops, porcupine.Operation{
-			Input: request{action: e.effect, sent: begin.UnixMilli() - 1}, Call: int64(begin.Sub(h.start)),
-			Output: answer{received: finish.UnixMilli() + 1}, Return: int64(finish.Sub(h.start)),
-		})
-		h.mu.Unlock()
+		r.happened.Add(1)
 	}
 }
 
@@ -179,12 +152,7 @@ func (r *round) begin(ctx context.Context, h *history) {
 	for n := range 2 + c.IntN(3) {
 		p := &player{round: r, history: h, id: 2 + n, choices: choices(2 + n), terms: terms, lossy: c.Float64() * 0.3}
 		p.store = r.clients[c.IntN(len(r.clients))]
-		isProcess := r.process != nil && c.IntN(r.size) < 3 // so many at a time
 		r.all.Go(func() {
-			if isProcess {
-				p.asProcess(ctx)
-				return
-			}
 			p.play(ctx)
 		})
 	}
@@ -312,15 +280,13 @@ func (p *player) ask(ctx context.Context, in request) (out answer) {
 		}
 	case age:
 		err = p.age(ctx, p.name, in.by)
-	case drop:
-		err = p.stage.drop(ctx, p.name)
 	default:
 		out.reply, err = p.store.Apply(ctx, p.name, in.op)
 	}
 	if err == nil {
 		return out
 	}
-	if !errors.Is(err, once.ErrUnavailable) && !errors.Is(err, once.ErrNoEpoch) && !errors.Is(err, errCut) {
+	if !errors.Is(err, once.ErrUnavailable) && !errors.Is(err, errCut) {
 		p.fail(fmt.Errorf("%s: %w", in.action, err))
 	}
 	if strings.Contains(err.Error(), ": dial ") {
@@ -349,16 +315,12 @@ func (p *player) meddle(ctx context.Context) {
 			in.by = t.Keep
 		case n < 8:
 			in = request{action: forget, force: p.one(2)}
-		case n < 9 && p.drop() != nil:
-			in = request{action: drop}
 		default:
 			in = request{action: get}
 		}
 		p.record(p.history, p.id, in, func() answer { return p.ask(ctx, in) })
 	}
 }
-
-func (p *player) drop() func(context.Context, string) error { return p.stage.drop }
 
 // withoutEarly leaves out what a kill may have made untrue. InnoDB shows a commit to others
 // before it has written its log, and answers it afterwards: a kill may take back what

@@ -3,8 +3,6 @@ package oncehistory_test
 import (
 	"cmp"
 	"context"
-	"maps"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -12,33 +10,29 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// vault is a store in memory that loses what a Redis can lose, and breaks the rule that a
-// test breaks on purpose.
+// vault is a store in memory that breaks the rule that a test breaks on purpose.
 type vault struct {
 	broken broken
 
 	mu     sync.Mutex
 	states map[string]once.State
-	saved  map[string]once.State
 	old    map[string]once.State // the states before the last change
 	fence  once.Fence
 }
 
 // broken is a rule that a vault breaks. The zero broken breaks none.
 type broken struct {
-	step     step // instead of once.Step
-	epochs   bool // a loss of data loses the fences, too
-	atomic   bool // reading and writing are two steps
-	fresh    bool // get may answer what was before
-	forget   bool // it forgets what is held
-	snapshot bool // a snapshot that is loaded is a little wrong
+	step   step // instead of once.Step
+	atomic bool // reading and writing are two steps
+	fresh  bool // get may answer what was before
+	forget bool // it forgets what is held
 }
 
 func newVault(b broken) *vault {
 	if b.step == nil {
 		b.step = once.Step
 	}
-	return &vault{broken: b, states: map[string]once.State{}, saved: map[string]once.State{}, old: map[string]once.State{}}
+	return &vault{broken: b, states: map[string]once.State{}, old: map[string]once.State{}}
 }
 
 func now() time.Time { return time.UnixMilli(time.Now().UnixMilli()) }
@@ -114,55 +108,4 @@ func (v *vault) age(_ context.Context, name string, d time.Duration) error {
 	s.ForgetAt = s.ForgetAt.Add(-d)
 	v.states[name] = s
 	return nil
-}
-
-// drop loses one state.
-func (v *vault) drop(_ context.Context, name string) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	delete(v.states, name)
-	return nil
-}
-
-// save makes a snapshot.
-func (v *vault) save(context.Context, *rand.Rand) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.saved = maps.Clone(v.states)
-	return nil
-}
-
-// flush loses everything but the snapshot.
-func (v *vault) flush(context.Context, *rand.Rand) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	clear(v.states)
-	v.loseFences()
-	return nil
-}
-
-// restart comes back with the snapshot.
-func (v *vault) restart(context.Context, *rand.Rand) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.states = maps.Clone(v.saved)
-	for name, s := range v.states {
-		if v.broken.snapshot {
-			s.Attempt++
-		}
-		v.states[name] = s
-	}
-	v.loseFences()
-	return nil
-}
-
-// loseFences is what a store without epochs suffers.
-func (v *vault) loseFences() {
-	if !v.broken.epochs {
-		return
-	}
-	v.fence = 0
-	for _, s := range v.states {
-		v.fence = max(v.fence, s.Fence)
-	}
 }
