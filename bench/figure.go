@@ -1,263 +1,196 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"math"
 	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
-	"text/tabwriter"
+	"time"
 )
 
-// results are all that was measured. They are written as tables for people and as
-// JSON for programs, whose names are stable:
-//
-//   - machine, site, rounds: where, on what and how often it was measured;
-//   - figures: a list, in which part (the title of a table) and name identify a
-//     figure, or a ratio together with against; bench is the part of the suite as
-//     the command line names it;
-//   - value: median, min and max of the rounds, in unit; of a figure with exact, a
-//     count that does not depend on the machine;
-//   - p99: of times whose median is the value;
-//   - ratio: this figure over against, round by round; against is the name of a figure
-//     of the part, or says what it is;
-//   - aim (limit, at_most) and verdict: of the ratio, or of the value without one;
-//   - each: what one operation cost in the median: cpu_microseconds of own (the client,
-//     with the workers), mysql, redis and program (activityd as a process), and counts;
-//   - samples: the rounds, each with its operations, wall_ns, cpu_ns and counts, the
-//     last two for all operations together;
-//   - plans: how the database answers the statements of the queue;
-//   - notes: sentences.
-//
-// Fields may be added; none changes its meaning.
-type results struct {
+// report is all that was measured.
+type report struct {
 	Machine machine  `json:"machine"`
-	Site    siteSize `json:"site"`
-	Rounds  int      `json:"rounds"`
 	Figures []figure `json:"figures"`
-	Plans   []plan   `json:"plans,omitempty"`
-	Notes   []string `json:"notes"`
-
-	bench string // the part that is running
 }
 
-// figure is one line of the results: what was measured, with what it is compared,
-// and what one operation cost.
+// machine is what was measured on, and when.
+type machine struct {
+	Date   string `json:"date"`
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Go     string `json:"go"`
+	MySQL  string `json:"mysql"`
+	Redis  string `json:"redis"` // its version, after "Valkey " if it is that
+	Beside string `json:"beside"`
+}
+
+// figure is a value, or its ratio to another one, or both.
 type figure struct {
-	Bench   string   `json:"bench"`
-	Part    string   `json:"part"`
-	Name    string   `json:"name"`
-	Unit    string   `json:"unit,omitempty"`
-	Exact   bool     `json:"exact,omitempty"`
-	Value   *spread  `json:"value,omitempty"`
-	P99     *spread  `json:"p99,omitempty"`
-	Against string   `json:"against,omitempty"`
-	Ratio   *spread  `json:"ratio,omitempty"`
-	Aim     *aim     `json:"aim,omitempty"`
-	Verdict string   `json:"verdict,omitempty"`
-	Each    *expense `json:"each,omitempty"`
-	Samples samples  `json:"samples,omitempty"`
+	Part    string  `json:"part"`
+	Name    string  `json:"name"`
+	Unit    string  `json:"unit"`
+	Value   spread  `json:"value"`
+	Micros  float64 `json:"micros,omitzero"` // processor time of an operation; 0: it was not measured
+	Against string  `json:"against,omitempty"`
+	Ratio   spread  `json:"ratio,omitzero"`
+	Bound   bound   `json:"bound,omitzero"`
 }
 
-// expense is what one operation cost, in the median of the rounds. CPU is nil where
-// operations are too short for it.
-type expense struct {
-	CPU    *cpuMicros `json:"cpu_microseconds,omitempty"`
-	Counts counts     `json:"counts"`
+// spread is what the rounds gave.
+type spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
 }
 
-// cpuMicros is the processor time of one operation, in microseconds.
-type cpuMicros struct {
-	Sum     float64 `json:"sum"`
-	Own     float64 `json:"own"`
-	MySQL   float64 `json:"mysql"`
-	Redis   float64 `json:"redis"`
-	Program float64 `json:"program"`
+func spreadOf(values []float64) spread {
+	return spread{quantile(values, 0.5), slices.Min(values), slices.Max(values)}
 }
 
-// aim is a bound for a ratio, or for a value without one.
-type aim struct {
+// String is the median; with its range if the rounds are so far apart that it means little.
+func (s spread) String() string {
+	if s.Min >= 0 && s.Max > 2*s.Min {
+		return fmt.Sprintf("%s (%s to %s)", number(s.Median), number(s.Min), number(s.Max))
+	}
+	return number(s.Median)
+}
+
+// bound is the least or the largest ratio that is wanted, or value if there is no ratio; 0: none is.
+type bound struct {
 	Limit  float64 `json:"limit"`
 	AtMost bool    `json:"at_most"`
 }
 
-func atMost(x float64) *aim  { return &aim{x, true} }
-func atLeast(x float64) *aim { return &aim{x, false} }
+func atLeast(x float64) bound { return bound{x, false} }
+func atMost(x float64) bound  { return bound{x, true} }
 
-// String formats the aim for the tables.
-func (a *aim) String() string {
+// String says whether a median keeps the bound.
+func (o bound) of(median float64) string {
+	sign, kept := "≥", median >= o.Limit
+	if o.AtMost {
+		sign, kept = "≤", median <= o.Limit
+	}
 	switch {
-	case a == nil:
+	case o.Limit == 0:
 		return ""
-	case a.AtMost:
-		return "≤ " + number(a.Limit)
+	case kept:
+		return sign + " " + number(o.Limit)
 	}
-	return "≥ " + number(a.Limit)
+	return sign + " " + number(o.Limit) + ": missed"
 }
 
-// The verdicts on figures with an aim.
-const (
-	reached = "reached"
-	missed  = "missed"
-	unclear = "too noisy"
-)
-
-func (a *aim) judge(s *spread, exact bool) string {
-	switch {
-	case !exact && s.noisy() && !a.decided(s):
-		return unclear
-	case a.holds(s.Median):
-		return reached
-	}
-	return missed
-}
-
-func (a *aim) holds(x float64) bool { return a.AtMost == (x <= a.Limit) || x == a.Limit }
-
-// decided reports whether all rounds agree, however far they are apart.
-func (a *aim) decided(s *spread) bool { return a.holds(s.Min) == a.holds(s.Max) }
-
-// add appends a figure, judged by its aim.
-func (r *results) add(f figure) {
-	f.Bench = r.bench
-	if f.Aim != nil {
-		judged := f.Value
-		if f.Ratio != nil {
-			judged = f.Ratio
+// rates adds the rates of some contenders. If the first of them is not alone, the others have their ratio to it; bounds are by
+// the contender's name.
+func (r *report) rates(part, unit string, all map[string]*samples, bounds map[string]bound, names ...string) {
+	for i, name := range names {
+		s := all[name]
+		f := figure{Part: part, Name: name, Unit: unit, Value: spreadOf(s.rates), Micros: spreadOf(s.micros).Median, Bound: bounds[name]}
+		if i > 0 {
+			f.Against, f.Ratio = names[0], ratio(s.rates, all[names[0]].rates)
 		}
-		f.Verdict = f.Aim.judge(judged, f.Exact)
-	}
-	r.Figures = append(r.Figures, f)
-}
-
-// notef adds a sentence below the tables.
-func (r *results) notef(format string, args ...any) {
-	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
-}
-
-// rates adds the rate of a contender, and its ratio to the rate of another one if
-// against names it.
-func (r *results) rates(part string, all map[string]samples, name, unit, against string, a *aim) {
-	f := figure{Part: part, Name: name, Unit: unit, Value: all[name].spread(sample.rate), Against: against, Aim: a, Each: all[name].expense(), Samples: all[name]}
-	if against != "" {
-		f.Ratio = all[name].over(all[against], sample.rate)
-	}
-	r.add(f)
-}
-
-// expense returns what one operation cost.
-func (list samples) expense() *expense {
-	cpu := func(of func(cpuTimes) float64) float64 {
-		return list.spread(func(s sample) float64 { return of(s.CPU) / 1e3 / float64(s.Ops) }).Median
-	}
-	count := func(of func(counts) float64) float64 {
-		return list.spread(func(s sample) float64 { return of(s.Counts.each(s.Ops)) }).Median
-	}
-	return &expense{
-		&cpuMicros{
-			cpu(func(c cpuTimes) float64 { return float64(c.sum()) }), cpu(func(c cpuTimes) float64 { return float64(c.Own) }),
-			cpu(func(c cpuTimes) float64 { return float64(c.MySQL) }), cpu(func(c cpuTimes) float64 { return float64(c.Redis) }),
-			cpu(func(c cpuTimes) float64 { return float64(c.Program) }),
-		},
-		counts{
-			count(func(c counts) float64 { return c.Statements }), count(func(c counts) float64 { return c.RowsRead }),
-			count(func(c counts) float64 { return c.MySQLBytes }), count(func(c counts) float64 { return c.Redo }), count(func(c counts) float64 { return c.Pages }),
-			count(func(c counts) float64 { return c.Commands }),
-			count(func(c counts) float64 { return c.RedisBytes }), count(func(c counts) float64 { return c.RedisTrips }),
-		},
+		r.Figures = append(r.Figures, f)
 	}
 }
 
-// writeJSON writes the results to a file.
-func (r *results) writeJSON(file string) error {
+// ratio is that of two contenders, round by round.
+func ratio(a, b []float64) spread {
+	ratios := make([]float64, len(a))
+	for i := range a {
+		ratios[i] = a[i] / b[i]
+	}
+	return spreadOf(ratios)
+}
+
+// times adds the quantiles of a contender's times.
+func (r *report) times(part string, s *samples, name string, bounds map[string]bound) {
+	for _, q := range []string{"p50", "p99"} {
+		f := figure{Part: part, Name: name + ", " + q, Unit: "ms", Value: spreadOf(s.times[q]), Bound: bounds[q]}
+		if q == "p50" {
+			f.Micros = spreadOf(s.micros).Median
+		}
+		r.Figures = append(r.Figures, f)
+	}
+}
+
+// write writes a table in Markdown for each part.
+func (r *report) write(out io.Writer) {
+	m := r.Machine
+	fmt.Fprintf(out, "%s: %s, %d cores; %s; MySQL or MariaDB %s; Redis %s; %s\n", m.Date, m.CPU, m.Cores, m.Go, m.MySQL, m.Redis, m.Beside)
+	part := ""
+	for _, f := range r.Figures {
+		if f.Part != part {
+			part = f.Part
+			fmt.Fprintf(out, "\n**%s**\n\n|  |  |  | CPU µs | ÷ | of | bound |\n|---|---|---|---|---|---|---|\n", part)
+		}
+		micros, ratio, judged := "", "", f.Value.Median
+		if f.Micros > 0 {
+			micros = number(f.Micros)
+		}
+		if f.Against != "" {
+			ratio, judged = f.Ratio.String(), f.Ratio.Median
+		}
+		fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s | %s |\n", f.Name, f.Value, f.Unit, micros, ratio, f.Against, f.Bound.of(judged))
+	}
+}
+
+// writeJSON writes the report to a file.
+func (r *report) writeJSON(file string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, append(text, '\n'), 0o600) //nolint:gosec // the user chooses the file
+	return os.WriteFile(file, append(text, '\n'), 0o600)
 }
 
-// text formats the results as tables.
-func (r *results) text() string {
-	var b strings.Builder
-	r.Machine.write(&b)
-	var parts []string
-	byPart := make(map[string][]figure)
-	for _, f := range r.Figures {
-		if byPart[f.Part] == nil {
-			parts = append(parts, f.Part)
-		}
-		byPart[f.Part] = append(byPart[f.Part], f)
+// number formats x with about three digits: no measurement here is more precise.
+func number(x float64) string {
+	if x == 0 {
+		return "0"
 	}
-	for _, part := range parts {
-		writeFigures(&b, part, byPart[part])
-		writeExpenses(&b, byPart[part])
-	}
-	writePlans(&b, r.Plans)
-	for _, note := range r.Notes {
-		fmt.Fprintf(&b, "\n%s\n", note)
-	}
-	return b.String()
+	digits := 2 - int(math.Floor(math.Log10(math.Abs(x))))
+	scale := math.Pow10(digits)
+	return fmt.Sprintf("%.*f", max(0, digits), math.Round(x*scale)/scale)
 }
 
-// table aligns rows of cells.
-func table(b *strings.Builder, title string, rows ...[]string) {
-	fmt.Fprintf(b, "\n%s\n", title)
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
+func describe(ctx context.Context, b *bench) (m machine, err error) {
+	info, err := b.client.InfoMap(ctx, "server").Result()
+	if err != nil {
+		return m, err
 	}
-	_ = w.Flush() // a Builder takes everything
-}
-
-func writeFigures(b *strings.Builder, part string, list []figure) {
-	rows := [][]string{{"", "median (min..max)", "ratio", "to", "aim", ""}}
-	for _, f := range list {
-		value, ratio := "", ""
-		if f.Value != nil {
-			value = strings.TrimSpace(f.write(f.Value) + " " + f.Unit)
-		}
-		if f.P99 != nil {
-			value += ", p99 " + f.write(f.P99)
-		}
-		if f.Ratio != nil {
-			ratio = "× " + f.write(f.Ratio)
-		}
-		rows = append(rows, []string{f.Name, value, ratio, f.Against, f.Aim.String(), f.Verdict})
+	version := info["Server"]["redis_version"]
+	if own := info["Server"]["valkey_version"]; own != "" {
+		version = "Valkey " + own // which also names a version of Redis that it is like
 	}
-	table(b, part, rows...)
-}
-
-// write formats a value or a ratio of the figure.
-func (f *figure) write(s *spread) string {
-	if f.Exact {
-		return s.exact()
+	m = machine{
+		Date: time.Now().UTC().Format(time.DateOnly), CPU: processor(), Cores: runtime.NumCPU(), Go: runtime.Version(),
+		MySQL: b.mysql.Version(), Redis: version,
 	}
-	return s.String()
-}
-
-func writeExpenses(b *strings.Builder, list []figure) {
-	rows := [][]string{{
-		"", "CPU µs", "client", "activityd", "MySQL", "Redis", "Redis trips", "commands", "bytes", "MySQL statements", "rows", "bytes", "redo bytes", "pages",
-	}}
-	for _, f := range list {
-		if f.Each != nil {
-			cells := f.Each.cells()
-			if f.Each.CPU != nil && len(f.Samples) > 0 {
-				cells[0] = f.Samples.spread(sample.micros).String()
+	if build, ok := debug.ReadBuildInfo(); ok {
+		var beside []string
+		for _, d := range build.Deps {
+			if slices.Contains([]string{"github.com/hibiken/asynq", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "github.com/sideshow/apns2"}, d.Path) {
+				beside = append(beside, strings.TrimPrefix(d.Path, "github.com/")+" "+d.Version)
 			}
-			rows = append(rows, append([]string{f.Name}, cells...))
 		}
+		m.Beside = strings.Join(beside, ", ")
 	}
-	if len(rows) > 1 {
-		table(b, "of which for each operation", rows...)
-	}
+	return m, nil
 }
 
-func (e *expense) cells() []string {
-	cells := []string{"", "", "", "", ""}
-	if c := e.CPU; c != nil {
-		cells = []string{number(c.Sum), number(c.Own), number(c.Program), number(c.MySQL), number(c.Redis)}
+// processor is its name; empty on a system without /proc.
+func processor() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
 	}
-	c := e.Counts
-	return append(cells, number(c.RedisTrips), number(c.Commands), number(c.RedisBytes), number(c.Statements), number(c.RowsRead), number(c.MySQLBytes), number(c.Redo), number(c.Pages))
+	return ""
 }

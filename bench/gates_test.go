@@ -1,292 +1,358 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
-	"slices"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/testing/clustertest"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/once"
+	"github.com/activityd/activityd/queue"
 )
 
-// tiny is enough to count: no time is looked at.
-func tiny() options {
-	o := quickOptions()
-	o.site = siteSize{
-		Members: 1200, Photos: 10, Contacts: []int{10, 100, 1000}, Followers: []int{6000, 7000}, Private: 400, Refills: 2 * refillBatch,
-	}
-	o.reads, o.circles, o.requests, o.tasks, o.sets = 3, 2, 40, 60, 400
-	o.plain, o.quiet = 1, 20*o.pace
-	o.producers, o.concurrency, o.wakes, o.idle, o.backlog, o.repetitions = 2, []int{4}, 2, time.Millisecond, [2]int{100, 300}, 1
-	o.snapshot = 500 * time.Millisecond
-	o.pairs, o.holders = 40, []int{1, 4}
-	o.followers, o.pushes, o.rate, o.paced, o.urgents, o.entries, o.held = 1200, 1100, 100, 200*time.Millisecond, 2, 20, 4
-	o.parts = slices.DeleteFunc(allParts(), func(p part) bool { return p.group == "overload" }) // they need time; overload_test.go has their gates
-	return o
-}
+func TestMain(m *testing.M) { servertest.Main(m) }
 
-// setup starts the servers with the site.
-func setup(tb testing.TB, o options) *suite {
-	tb.Helper()
-	s, err := newSuite(tb.Context(), o, io.Discard)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
+// tiny is enough to count.
+var tiny = func() size {
+	s := quick
+	s.reads, s.tasks, s.wakes, s.events, s.pairs, s.step = 5, 500, 1, 60, 60, s.step/4
 	return s
-}
+}()
 
-func (s *suite) count(t *testing.T, do func(context.Context) (int, error)) counts {
+func start(t *testing.T, s size) *bench {
 	t.Helper()
-	c, err := s.meter.counted(t.Context(), func() error {
-		_, err := do(t.Context())
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// The first promise of activityd, in counts: for any number of contacts and of private
-// photos, a read is two round trips and the same few rows.
-func TestReadsCostTheSameWhateverTheContacts(t *testing.T) {
-	t.Parallel()
-	s := setup(t, tiny())
-	viewers := append(s.options.site.viewers(), openViewer, hiddenViewer, privateViewer, plainViewer, closeViewer)
-	if err := s.fill(t.Context(), viewers); err != nil {
-		t.Fatal(err)
-	}
-	l, err := s.newLines(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var first readCost
-	for i, viewer := range viewers {
-		c, err := l.costOf(t.Context(), viewer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if i == 0 {
-			first = c
-		}
-		if c.RedisTrips != 1 || c.MySQLTrips != 1 || c.Shown != shown {
-			t.Errorf("viewer %s: %+v, want one round trip to each server and %d photos", viewer, c, shown)
-		}
-		if c.Rows > maxRows*shown || c.Rows < shown {
-			t.Errorf("viewer %s: %v rows read, want %d to %d", viewer, c.Rows, shown, maxRows*shown)
-		}
-		if c.Rows != first.Rows && viewer != closeViewer { // which sees more classes
-			t.Errorf("viewer %s: %v rows read, want as many as for the first viewer, %v", viewer, c.Rows, first.Rows)
-		}
-	}
-}
-
-// How often reads walk comes from the seeds alone, and larger sets make it rarer. Where nine
-// photos of ten are hidden, each for itself, chance leaves no visible one among the first eleven
-// contacts of twelve for 31 reads of 100; the second newest photos of some make it fewer.
-func TestWalksAreCounted(t *testing.T) {
-	t.Parallel()
-	const circles, share = 8, 0.9
-	for i, h := range habits {
-		walks, often, err := walksOf(t.Context(), h, share, circles)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, oftenAgain, err := walksOf(t.Context(), h, share, circles)
-		if err != nil || !slices.Equal(walks, again) || often != oftenAgain {
-			t.Errorf("%s: %v reads walk, %d viewers often, and then %v, %d: %v", h.name, walks, often, again, oftenAgain, err)
-		}
-		if walks[0] == 0 || walks[1] >= walks[0] || walks[2] >= walks[1] {
-			t.Errorf("%s: %v reads walk with need %v, want some, and fewer with more candidates", h.name, walks, needs)
-		}
-		if most := circles * circleReads * 40 / 100; i == 0 && walks[0] > most {
-			t.Errorf("%s: %d reads walk, want at most %d", h.name, walks[0], most)
-		}
-	}
-}
-
-// A fan-out reads each follower once, in large pages, and writes to its set by one
-// command where it held the uploader, by two where another contact has to go.
-func TestFanOutCounts(t *testing.T) {
-	t.Parallel()
-	s := setup(t, tiny())
-	for known, commands := range map[bool]float64{true: 1, false: 2} {
-		f := newFanOut(s, 0, known)
-		for range 2 { // the scripts are known after the first time
-			if err := f.prepare(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			c := s.count(t, f.byHandlers)
-			f.gate(t, c, commands)
-		}
-	}
-}
-
-// Through a cluster the commands are the same, except that guards are deleted one by one, and
-// there is a round trip to each master for a thousand sets: no script runs for one set.
-func TestClusterFanOutCounts(t *testing.T) {
-	t.Parallel()
-	s := setup(t, tiny())
-	cluster, err := clustertest.StartCluster(t.Context(), clusterMasters, 0, patientScripts()...)
+	b, err := newBench(t.Context(), s, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := cluster.Close(); err != nil {
+		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	on, client, err := s.on(t.Context(), cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	for known, commands := range map[bool]float64{true: 1, false: 3} {
-		f := newFanOut(on, 0, known)
-		f.client = client
-		for range 2 { // the scripts are known after the first time
-			if err := f.prepare(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			c := f.count(t, f.byHandlers)
-			n := float64(f.followers)
-			if most := (commands + 0.1) * n; c.Commands < commands*n || c.Commands > most {
-				t.Errorf("known %v: %v commands for %v followers, want %v each", known, c.Commands, n, commands)
-			}
-			if c.RedisTrips > n/100 {
-				t.Errorf("known %v: %v round trips for %v followers", known, c.RedisTrips, n)
-			}
-		}
-	}
+	return b
 }
 
-func (f *fanOut) gate(t *testing.T, c counts, commands float64) {
+// counts are what the servers did. They do not depend on how busy the machine is.
+type counts struct {
+	statements, rows float64 // of MySQL; rows and index entries that were read
+	scripts, writes  float64 // of Redis: calls of scripts, and what wrote to sets
+}
+
+func (b *bench) counters(ctx context.Context) (c counts, err error) {
+	rows, err := b.db.QueryContext(ctx, "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Handler\\_read\\_%' OR Variable_name = 'Questions'")
+	if err != nil {
+		return c, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var name string
+		var n float64
+		if err := rows.Scan(&name, &n); err != nil {
+			return c, err
+		}
+		if name == "Questions" {
+			c.statements = n
+		} else {
+			c.rows += n
+		}
+	}
+	info, err := b.client.InfoMap(ctx, "commandstats").Result()
+	for command, n := range map[string]*float64{"evalsha": &c.scripts, "eval": &c.scripts, "zadd": &c.writes, "zremrangebyrank": &c.writes} {
+		calls, _, _ := strings.Cut(strings.TrimPrefix(info["Commandstats"]["cmdstat_"+command], "calls="), ",")
+		x, _ := strconv.ParseFloat(calls, 64)
+		*n += x
+	}
+	return c, err
+}
+
+// count returns what do adds to the counters, without what reading them does.
+func (b *bench) count(t *testing.T, do func(ctx context.Context) error) counts {
 	t.Helper()
-	const page = 2500 // as the handler reads and writes them
-	n, pages := float64(f.followers), float64(f.followers/page+1)
-	if trips := pages + 5; c.RedisTrips > trips { // three to check, one to send the script, one for the settings
-		t.Errorf("%v round trips to Redis, want at most %v", c.RedisTrips, trips)
-	}
-	if most := (commands + 0.1) * n; c.Commands < commands*n || c.Commands > most {
-		t.Errorf("%v commands for %v followers, want %v each", c.Commands, n, commands)
-	}
-	if c.Statements < pages || c.Statements > 3*pages {
-		t.Errorf("%v statements for %v pages, want at most 3 each", c.Statements, pages)
-	}
-	if c.RowsRead < n || c.RowsRead > 1.1*n {
-		t.Errorf("%v rows read for %v followers, want each once", c.RowsRead, n)
-	}
-}
-
-// Refills of many viewers cost a few statements and two round trips to Redis.
-func TestRefillCounts(t *testing.T) {
-	t.Parallel()
-	s := setup(t, tiny())
-	users := s.options.site.refilled()
-	refill := func(users []member.ID) func(context.Context) (int, error) {
-		return func(ctx context.Context) (int, error) { return len(users), s.fill(ctx, users) }
-	}
-	s.count(t, refill(users[refillBatch:])) // the scripts are known after it
-	c := s.count(t, refill(users[:refillBatch]))
-	if c.Statements < 1 || c.Statements > 3 {
-		t.Errorf("%v statements for %d viewers, want at most 3", c.Statements, refillBatch)
-	}
-	if c.RedisTrips != 2 {
-		t.Errorf("%v round trips for %d viewers, want 2", c.RedisTrips, refillBatch)
-	}
-}
-
-// In batches, many contact changes share each statement.
-func TestBatchCounts(t *testing.T) {
-	t.Parallel()
-	s := setup(t, tiny())
-	if err := s.fill(t.Context(), s.options.site.refilled()); err != nil {
-		t.Fatal(err)
-	}
-	const n = 150
-	our := newActivityd(s.backend)
-	r, contender := s.endToEnd(variant{system: our, producers: 1, batch: n, enqueue: our.enqueue}, n)
-	if err := contender.prepare(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	c := s.count(t, contender.run)
-	if err := contender.after(t.Context()); err != nil || r.stop != nil {
-		t.Fatal(err)
-	}
-	if each := c.Statements / n; each <= 0 || each > 1 {
-		t.Errorf("%v statements for each task, want less than one", each)
-	}
-}
-
-// Acquire and done are one script each on Redis, and two statements each on MySQL.
-func TestLockCounts(t *testing.T) {
-	t.Parallel()
-	onRedis, onMySQL, err := newLockBench(setup(t, tiny())).costsOfPairs(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Acquire: EVALSHA, GET, HGET, INFO, HINCRBY, SET. Done: EVALSHA, GET, SET.
-	if onRedis.Trips != 2 || onRedis.Commands < 4 || onRedis.Commands > 9 {
-		t.Errorf("Redis: %v round trips, %v commands, want 2 and at most 9", onRedis.Trips, onRedis.Commands)
-	}
-	if onMySQL.Trips < 2 || onMySQL.Trips > 4 || onMySQL.Statements < 2 || onMySQL.Statements > 4 {
-		t.Errorf("MySQL: %v round trips, %v statements, want at most 4 of each", onMySQL.Trips, onMySQL.Statements)
-	}
-}
-
-// A read beside a thousand broadcast members, or as many as there can be here, is bounded, however many of them the viewer follows and however often they
-// upload: no walk, one round trip to Redis, as the copies are known, and as a rule one to MySQL, four at most. A viewer of few contacts, all quiet, walks: few rows.
-func TestBroadcastReadCounts(t *testing.T) {
-	t.Parallel()
-	s := setup(t, tiny())
-	b, err := s.newBroadcasts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = b.close() }()
-	l, err := s.newLines(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, often := range []int{1, 7} {
-		if err := b.uploadOften(t.Context(), often); err != nil {
-			t.Fatal(err)
+	between := func(do func(context.Context) error) counts {
+		before, err := b.counters(t.Context())
+		if err == nil {
+			err = do(t.Context())
 		}
-		for i, fans := range b.fans {
-			for _, viewer := range fans {
-				c, err := l.costOf(t.Context(), viewer)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if c.RedisTrips != 1 || c.MySQLTrips > 4 || c.Proof == recent.ByWalk {
-					t.Errorf("viewer %s, who follows %d of 1000 broadcast members: %+v, want no walk, and one round trip to Redis and four to MySQL at most", viewer, followings[i], c)
-				}
-				if c.Proof == recent.ByNext && c.MySQLTrips > 1 {
-					t.Errorf("viewer %s, who follows %d of 1000 broadcast members: %+v, want one statement for the first candidate", viewer, followings[i], c)
-				}
-				most := float64(2*maxRows*shown + len(b.members))
-				if c.Proof == recent.ByNext {
-					most = float64(maxRows*shown + 200)
-				}
-				if c.Rows > most {
-					t.Errorf("viewer %s, who follows %d of 1000 broadcast members: %v rows read, want at most %v", viewer, followings[i], c.Rows, most)
-				}
-			}
-		}
-		c, err := l.costOf(t.Context(), quietFan)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Proof != recent.ByWalk || c.RedisTrips != 1 || c.Rows > 2*maxRows*shown {
-			t.Errorf("a viewer of three quiet contacts: %+v, want a walk of few rows", c)
+		after, err := b.counters(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
+		return counts{after.statements - before.statements, after.rows - before.rows, after.scripts - before.scripts, after.writes - before.writes}
+	}
+	own := between(func(context.Context) error { return nil })
+	c := between(do)
+	return counts{c.statements - own.statements, c.rows - own.rows, c.scripts - own.scripts, c.writes - own.writes}
+}
+
+// TestCounts gates on what the servers are asked for, one thing after the other: the counters are theirs, and of all
+// connections.
+func TestCounts(t *testing.T) {
+	b := start(t, tiny)
+	if err := b.makeSite(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("reads", b.testReads)
+	t.Run("fan-out", b.testFanOut)
+	t.Run("refill", b.testRefill)
+	t.Run("queue", b.testQueue)
+	t.Run("locks", b.testLocks)
+	t.Run("push", b.testPush)
+}
+
+// serving starts activityd for a test.
+func (b *bench) serving(t *testing.T, settings ...string) *conn {
+	t.Helper()
+	p, err := b.serve(append(settings, "ACTIVITYD_AUDIT_SWEEP_RATE=0")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := dial(t.Context(), p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Close()
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// The first promise of activityd: for any number of contacts, and of private photos in the way, a read is a round trip to each
+// server and the same few rows. The cheapest of some tries counts, as the process asks its servers other things, too.
+func (b *bench) testReads(t *testing.T) {
+	onMySQL, onRedis := newWire(t, b.mysql.Addr()), newWire(t, b.redis.Addr())
+	c := b.serving(t, "ACTIVITYD_ROLE=api", "ACTIVITYD_MYSQL_DSN="+strings.Replace(b.mysql.DSN(database), b.mysql.Addr(), onMySQL.addr, 1),
+		"ACTIVITYD_REDIS_URL=unix://"+onRedis.addr)
+	const tries, mostRows = 10, 40
+	for _, viewer := range append(b.size.viewers(), viewer{id: hidersViewer, name: "a contact who hides"}) {
+		least := [3]float64{1e9, 1e9, 1e9}
+		for range tries {
+			mysqlTrips, redisTrips := onMySQL.trips.Load(), onRedis.trips.Load()
+			counted := b.count(t, func(context.Context) error {
+				contact, source, err := c.read(viewer.id)
+				if err == nil && (contact == 0 || source != "index") {
+					err = fmt.Errorf("the contact is %d, from the %s", contact, source)
+				}
+				return err
+			})
+			least[0], least[1] = min(least[0], float64(onMySQL.trips.Load()-mysqlTrips)), min(least[1], float64(onRedis.trips.Load()-redisTrips))
+			least[2] = min(least[2], counted.rows)
+		}
+		if least[0] != 1 || least[1] != 1 || least[2] < 1 || least[2] > mostRows {
+			t.Errorf("a viewer with %s: %v round trips to MySQL, %v to Redis, %v rows; want 1, 1, and at most %d", viewer.name, least[0], least[1], least[2], mostRows)
+		}
+	}
+}
+
+// A fan-out reads each follower once, and writes to its set by one command, in few calls.
+func (b *bench) testFanOut(t *testing.T) {
+	c, f, n := b.serving(t), &fanOut{bench: b, last: epoch + 10_000_000}, float64(b.size.readers)
+	const commands = 1.0
+	for range 2 {
+		if err := f.upload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		counted := b.count(t, func(ctx context.Context) error { _, err := f.byTask(ctx, c); return err })
+		t.Logf("%v followers: %+v", n, counted)
+		if counted.writes < commands*n || counted.writes > (commands+0.1)*n || counted.scripts > n/20 || counted.rows < n || counted.rows > 1.5*n || counted.statements > 250 {
+			t.Errorf("%v followers: %+v, want %v commands for each, few calls, each row once, and at most 250 statements", n, counted, commands)
+		}
+	}
+}
+
+// A backfill shares its statements among many members.
+func (b *bench) testRefill(t *testing.T) {
+	if err := b.client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	counted := b.count(t, func(ctx context.Context) error { return b.command(ctx, "backfill", "--all") })
+	n := float64(b.size.readers)
+	t.Logf("%v members: %+v", n, counted)
+	if counted.writes < n || counted.writes > 3*n || counted.statements > n/4 {
+		t.Errorf("%v members: %+v, want at most three writes for each, and a statement for four", n, counted)
+	}
+}
+
+// A task that is enqueued and claimed with many others costs a part of a statement, and a few rows.
+func (b *bench) testQueue(t *testing.T) {
+	n := float64(b.size.tasks)
+	counted := b.count(t, func(ctx context.Context) error {
+		_, err := b.ours("tasks", 1000, 1, inBatches).contender(b).run(ctx)
+		return err
+	})
+	const work = 4 // rows that the work itself reads, of two tables
+	t.Logf("%v tasks: %+v", n, counted)
+	if counted.statements > n/5 || counted.rows > (work+6)*n {
+		t.Errorf("%v tasks: %+v, want a statement for five, and six rows for each", n, counted)
+	}
+	var left int
+	if err := b.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks WHERE type = ?", kind).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d tasks are left: %v", left, err)
+	}
+}
+
+// Acquire and done are two round trips to Redis, and four to MySQL at most.
+func (b *bench) testLocks(t *testing.T) {
+	onMySQL, onRedis := newWire(t, b.mysql.Addr()), newWire(t, b.redis.Addr())
+	db, err := queue.OpenDB(strings.Replace(b.mysql.DSN(database), b.mysql.Addr(), onMySQL.addr, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: onRedis.addr, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _, _ = db.Close(), client.Close() })
+	store := once.NewMySQL(db)
+	inRedis := once.NewRedis(client)
+	for _, test := range []struct {
+		name  string
+		store once.Store
+		wire  *wire
+		most  int64
+	}{{"Redis", inRedis, onRedis, 2}, {"MySQL", store, onMySQL, 4}} {
+		least := int64(1e9)
+		for i := range 5 { // the first ones connect, and send scripts
+			before := test.wire.trips.Load()
+			if err := pairOn(test.store)(t.Context(), fmt.Sprintf("count:%d", i)); err != nil {
+				t.Fatal(err)
+			}
+			least = min(least, test.wire.trips.Load()-before)
+		}
+		if least < 2 || least > test.most {
+			t.Errorf("%s: %d round trips, want 2 to %d", test.name, least, test.most)
+		}
+	}
+}
+
+// However many devices, a large event is few statements; and so is a small one.
+func (b *bench) testPush(t *testing.T) {
+	p, settings, err := b.startPush()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := b.serving(t, settings...)
+	const large, small = 1000, 50
+	if err := p.register(t.Context(), []*conn{c}, large); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		events, devices int
+		most            float64 // statements for an event, what idle workers ask for included
+	}{{1, large, 150}, {small, 1, 40}} {
+		counted := b.count(t, func(ctx context.Context) error {
+			for i := range test.events {
+				before := p.apple.Stats()
+				if err := post(c, p.event(i, test.devices)); err != nil {
+					return err
+				}
+				if err := p.await(ctx, before, test.devices); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		each := counted.statements / float64(test.events)
+		t.Logf("%d events for %d devices: %v statements for each", test.events, test.devices, each)
+		if each < 3 || each > test.most {
+			t.Errorf("%d events for %d devices: %v statements for each, want 3 to %v", test.events, test.devices, each, test.most)
+		}
+	}
+	if conns := p.apple.Stats().Conns; conns > 2 {
+		t.Errorf("%d connections to the push service, want at most 2", conns)
+	}
+}
+
+// A run fails by itself when an answer is wrong, a follower is missed, or a message.
+func TestEachPartMeasures(t *testing.T) {
+	b := start(t, tiny)
+	for _, p := range parts {
+		before := len(b.report.Figures)
+		if err := b.measure(t.Context(), []string{p.name}); err != nil {
+			t.Fatal(err)
+		}
+		if len(b.report.Figures) == before {
+			t.Errorf("%s: no figure", p.name)
+		}
+		for _, f := range b.report.Figures[before:] {
+			if f.Name == "" || f.Part == "" || f.Against != "" && f.Ratio.Median <= 0 {
+				t.Errorf("%s: %+v", p.name, f)
+			}
+		}
+	}
+	var text bytes.Buffer
+	b.report.write(&text)
+	for _, want := range []string{"asynq", "redislock", "apns2", "SET NX", "contacts first", "times the capacity"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %s in\n%s", want, &text)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "figures.json")
+	if err := b.report.writeJSON(file); err != nil {
+		t.Fatal(err)
+	}
+	var read report
+	if written, err := os.ReadFile(file); err != nil || json.Unmarshal(written, &read) != nil || len(read.Figures) != len(b.report.Figures) {
+		t.Errorf("%d figures were written, want %d: %v", len(read.Figures), len(b.report.Figures), err)
+	}
+}
+
+func TestBadArgumentsAreRefused(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"": "no part", "coffee": "no part", "reads,coffee": "no part", "all more": "unexpected", "reads --rounds=x": "invalid value", "all --rounds=-1": "unexpected",
+	} {
+		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", args, err, want)
+		}
+	}
+}
+
+func TestBoundsAreJudged(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		bound  bound
+		median float64
+		want   string
+	}{
+		{bound{}, 1, ""},
+		{atLeast(2), 2, "≥ 2.00"},
+		{atLeast(2), 1.99, "≥ 2.00: missed"},
+		{atMost(550), 549, "≤ 550"},
+		{atMost(550), 551, "≤ 550: missed"},
+	} {
+		if got := test.bound.of(test.median); got != test.want {
+			t.Errorf("%+v of %v: %q, want %q", test.bound, test.median, got, test.want)
+		}
+	}
+	if got := ratio([]float64{2, 9, 8}, []float64{1, 3, 2}); got != (spread{3, 2, 4}) {
+		t.Errorf("the ratio is %+v, want 3, from 2 to 4", got)
+	}
+}
+
+// The answers that the load counts are those of the API.
+func TestAnswersAreCounted(t *testing.T) {
+	t.Parallel()
+	var l load
+	for _, status := range []int{http.StatusOK, http.StatusServiceUnavailable, http.StatusTooManyRequests, 0, http.StatusInternalServerError} {
+		l.count(status, time.Now(), nil, nil)
+	}
+	l.count(http.StatusOK, time.Now().Add(-2*patience), nil, nil)
+	if len(l.goods) != 1 || l.refused != 2 || l.late != 2 || l.failed != 1 {
+		t.Errorf("%+v, want 1 good, 2 refused, 2 late and 1 failed", &l)
 	}
 }

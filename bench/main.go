@@ -1,20 +1,19 @@
-// Command bench measures activityd beside what one would use instead of it, on
-// private servers that it starts and removes. It is a module of its own, so that
-// what it compares with is no dependency of activityd.
+// Command bench measures activityd beside what one would use instead of it, on private
+// servers that it starts and removes. It runs the program itself, and the packages that
+// others may import. It is a module of its own, so that what it compares with is no
+// dependency of activityd.
 //
-//	go run . all                      everything: an hour
-//	go run . index                    reads, fan-out, refill, memory, saves: half an hour
-//	go run . queue                    the queue beside asynq: an hour
-//	go run . push                     notifications, beside bare loops and apns2: ten minutes
-//	go run . once                     locks beside SET NX, redislock and redsync: ten minutes
-//	go run . overload                 more reads than fit, beside other limits; servers that are slow: half an hour
-//	go run . pace                     a backfill beside reads: five minutes
-//	go run . scale                    what single operations cost, and loads on sites of three sizes
-//	go run . capacity                 what a site needs, computed from that; docs/scale.md shows it
-//	go run . reads,backlog --quick    two parts with small numbers: seconds
-//	go run . table a.json b.json      the tables of docs/benchmarks, from what --json wrote
+//	go run . reads        reads over HTTP beside two statements of plain SQL
+//	go run . fanout       the uploads of a member beside pipelined ZADDs
+//	go run . refill       all sets after a loss beside a query and a ZADD for each member
+//	go run . queue        the queue beside asynq
+//	go run . push         notifications beside apns2, and a mixture of small events
+//	go run . once         locks beside SET NX, redislock and redsync
+//	go run . overload     more reads than fit
+//	go run . all          everything: half an hour; with --quick a minute, to see that it works
 //
-// docs/benchmarks.md says what came out.
+// A figure is the median of its rounds, in which what is compared runs in turn. The tables are
+// Markdown; docs/benchmarks.md has some of them.
 package main
 
 import (
@@ -25,12 +24,15 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
+	"time"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := bench(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -41,34 +43,125 @@ func main() {
 	}
 }
 
-// bench measures what the arguments ask for. Results go to out, progress to log.
-func bench(ctx context.Context, args []string, out, log io.Writer) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case "scale":
-			return measureScale(ctx, args[1:], log)
-		case "serve":
-			return serveBehind(ctx, args[1:], log)
-		case "capacity":
-			return reportCapacity(args[1:], out, log)
-		case "table":
-			return tables(args[1:], out, log)
+// size is how much is measured.
+type size struct {
+	rounds    int
+	members   int           // with photos
+	readers   int           // of them with contacts, and followers of the uploader
+	contacts  []int         // of the viewers whose reads are compared, ascending
+	reads     int           // of each viewer and way in each round,
+	longest   time.Duration // or as many as begin within this time
+	private   int           // newest photos of the owner who hides them
+	tasks     int           // in each run
+	wakes     int           // tasks that an idle worker is given
+	followers int           // with a device each
+	events    int           // small ones, in each run
+	rate      int           // of them in a second
+	pairs     int           // acquired and ended in each run on Redis; a tenth on MySQL
+	step      time.Duration // of each load of the overload
+}
+
+var (
+	full = size{
+		rounds: 5, members: 100_000, readers: 50_000, contacts: []int{10, 300, 10_000, 100_000}, reads: 1000, longest: 400 * time.Millisecond, private: 50_000,
+		tasks: 20_000, wakes: 20, followers: 20_000, events: 6400, rate: 800, pairs: 20_000, step: 20 * time.Second,
+	}
+	quick = size{
+		rounds: 1, members: 3000, readers: 1000, contacts: []int{10, 300, 3000}, reads: 50, longest: 100 * time.Millisecond, private: 1000,
+		tasks: 1000, wakes: 3, followers: 1000, events: 200, rate: 200, pairs: 1000, step: time.Second,
+	}
+)
+
+// parts are all that can be measured, in the order in which they run.
+var parts = []struct {
+	name string
+	run  func(*bench, context.Context) error
+}{
+	{"reads", (*bench).benchReads},
+	{"fanout", (*bench).benchFanOut},
+	{"refill", (*bench).benchRefill},
+	{"queue", (*bench).benchQueue},
+	{"push", (*bench).benchPush},
+	{"once", (*bench).benchOnce},
+	{"overload", (*bench).benchOverload},
+}
+
+// run measures what the arguments ask for. Tables go to out, progress to log.
+func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
+	flags := flag.NewFlagSet("bench all|PART,...", flag.ContinueOnError)
+	flags.SetOutput(log)
+	small := flags.Bool("quick", false, "small numbers, to see that it works")
+	rounds := flags.Int("rounds", 0, "measurements of each contender (default 5, or 1 with --quick)")
+	file := flags.String("json", "", "`file` that the figures are also written to")
+	mysqld := flags.String("mysqld", os.Getenv("ACTIVITYD_TEST_MYSQLD"), "MySQL or MariaDB `program` to start instead of the installed one")
+	redisServer := flags.String("redis-server", os.Getenv("ACTIVITYD_TEST_REDIS"), "Redis or Valkey `program`, likewise")
+	names := ""
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		names, args = args[0], args[1:]
+	}
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen, err := partsNamed(names)
+	if err != nil {
+		return err
+	}
+	if flags.NArg() > 0 || *rounds < 0 {
+		return fmt.Errorf("unexpected arguments %q, --rounds=%d", flags.Args(), *rounds)
+	}
+	s := full
+	if *small {
+		s = quick
+	}
+	if *rounds > 0 {
+		s.rounds = *rounds
+	}
+	if err := errors.Join(os.Setenv("ACTIVITYD_TEST_MYSQLD", *mysqld), os.Setenv("ACTIVITYD_TEST_REDIS", *redisServer)); err != nil {
+		return err
+	}
+	b, err := newBench(ctx, s, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	if err := b.measure(ctx, chosen); err != nil {
+		return err
+	}
+	b.report.write(out)
+	if *file != "" {
+		return b.report.writeJSON(*file)
+	}
+	return nil
+}
+
+// measure runs the parts of these names.
+func (b *bench) measure(ctx context.Context, names []string) error {
+	for _, p := range parts {
+		if !slices.Contains(names, p.name) {
+			continue
+		}
+		fmt.Fprintf(b.log, "%s\n", p.name)
+		if err := p.run(b, ctx); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
-	o, err := parseOptions(args, log)
-	if err != nil {
-		return err
+	return nil
+}
+
+// partsNamed returns the names in a comma-separated list, in which "all" is all.
+func partsNamed(list string) (chosen []string, err error) {
+	var all []string
+	for _, p := range parts {
+		all = append(all, p.name)
 	}
-	if err := o.chooseServers(); err != nil {
-		return err
+	if list == "all" {
+		return all, nil
 	}
-	r, err := measure(ctx, o, log)
-	if err != nil {
-		return err
+	for name := range strings.SplitSeq(list, ",") {
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("no part %q: want all, or some of %s", name, strings.Join(all, ","))
+		}
+		chosen = append(chosen, name)
 	}
-	fmt.Fprint(out, r.text())
-	if o.json == "" {
-		return nil
-	}
-	return r.writeJSON(o.json)
+	return chosen, nil
 }

@@ -3,454 +3,264 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
-	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/redis/go-redis/v9"
+	"github.com/sideshow/apns2"
+	"github.com/sideshow/apns2/token"
+	"golang.org/x/net/http2"
 
-	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/apns"
-	"github.com/activityd/activityd/internal/push/webpush"
-	"github.com/activityd/activityd/internal/retry"
-	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/apnstest"
-	"github.com/activityd/activityd/queue"
 )
 
-// pushBench measures notifications, whose push service is a fake in this process: the
-// machine pays for both ends.
-//
-// Its site are an uploader, followers with a device each, and one more member with a device,
-// who is sent urgent events.
+// pushBench is notifications to a fake push service in this process: the machine pays for both ends of TLS.
+// Each of the first readers has a device.
 type pushBench struct {
-	*suite
-
+	*bench
 	apple  *apnstest.Server
-	sender *apns.Sender
-	accept atomic.Pointer[func(apnstest.Request)] // is called with each message that was accepted
-	events int                                    // so far
-	tokens []string                               // of the devices, by follower
+	events int // so far
+
+	mu      sync.Mutex
+	arrived map[string]time.Time // at the push service, by token; nil: nobody wants to know
 }
 
-// Ids, beyond those of the other site.
-const (
-	pushUploader  = 501
-	pushUrgent    = 502 // who is sent urgent events
-	pushPhoto     = 900_000_000
-	firstFollower = 9_000_001
-)
-
-// inFlight is how many messages a service has in flight at most: six workers with a share of
-// a claim each.
-const inFlight = 3 * tasks.DefaultBatch
-
-// pushes returns the benchmark of notifications, whose site and push service are made when
-// the first part needs them.
-func (s *suite) pushes(ctx context.Context) (*pushBench, error) {
-	if s.push != nil {
-		return s.push, nil
-	}
-	p := &pushBench{suite: s}
-	for i := range s.options.followers {
-		p.tokens = append(p.tokens, tokenOf(firstFollower+i))
-	}
-	if err := p.load(ctx); err != nil {
-		return nil, fmt.Errorf("make the followers: %w", err)
-	}
-	var err error
-	p.apple, err = apnstest.New(apnstest.Options{Discard: true, OnAccept: func(r apnstest.Request) {
-		if f := p.accept.Load(); f != nil {
-			(*f)(r)
-		}
-	}})
-	if err != nil {
-		return nil, err
-	}
-	s.closers = append(s.closers, closing(p.apple.Close))
-	if p.sender, err = p.newSender(); err != nil {
-		return nil, err
-	}
-	s.closers = append(s.closers, closing(p.sender.Close))
-	s.push = p
-	return p, nil
-}
-
-// closing is a close that cannot fail.
-type closing func()
-
-// Close implements [io.Closer].
-func (c closing) Close() error { c(); return nil }
-
-// tokenOf is the device token of a member.
-func tokenOf(id int) string {
-	hash := sha256.Sum256([]byte(strconv.Itoa(id)))
+// tokenOf is the token of the i-th reader's device.
+func tokenOf(i int) string {
+	hash := sha256.Sum256([]byte(strconv.Itoa(i)))
 	return hex.EncodeToString(hash[:])
 }
 
-// load makes the site.
-func (p *pushBench) load(ctx context.Context) error {
-	numbers := " FROM (WITH RECURSIVE r (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM r WHERE i < 999) SELECT a.i * 1000 + b.i AS n FROM r a JOIN r b) AS q" +
-		" WHERE n < " + strconv.Itoa(p.options.followers)
-	const device = "INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) "
-	for _, statement := range []string{
-		fmt.Sprintf("INSERT INTO users (id, username) VALUES (%d, 'publisher'), (%d, 'urgent')", pushUploader, pushUrgent),
-		fmt.Sprintf("INSERT INTO photos (id, owner_id, title, visibility, date_upload) VALUES (%d, %d, 'photo', 'public', %d)", pushPhoto, pushUploader, epoch),
-		fmt.Sprintf("INSERT INTO users (id, username) SELECT %d + n, CONCAT('follower', n)", firstFollower) + numbers,
-		fmt.Sprintf("INSERT INTO contacts (user_id, contact_id, is_friend, is_family) SELECT %d + n, %d, 0, 0", firstFollower, pushUploader) + numbers,
-		fmt.Sprintf(device+"SELECT %d + n, %[1]d + n, 'apns', UNHEX(SHA2(%[1]d + n, 256)), JSON_OBJECT('token', SHA2(%[1]d + n, 256)), 1", firstFollower) + numbers,
-		fmt.Sprintf(device+"VALUES (%d, %[1]d, 'apns', UNHEX('%s'), JSON_OBJECT('token', '%[2]s'), 1)", pushUrgent, tokenOf(pushUrgent)),
-		"ANALYZE TABLE users, contacts, photos, push_devices",
-	} {
-		if _, err := p.db.ExecContext(ctx, statement); err != nil {
-			return err
+// accepted is called with each message.
+func (p *pushBench) accepted(r apnstest.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.arrived != nil {
+		p.arrived[r.Token] = time.Now()
+	}
+}
+
+// startPush starts the push service; its settings are those of activityd.
+func (b *bench) startPush() (p *pushBench, settings []string, err error) {
+	p = &pushBench{bench: b}
+	if p.apple, err = apnstest.New(apnstest.Options{Discard: true, OnAccept: p.accepted}); err != nil {
+		return nil, nil, err
+	}
+	b.closers = append(b.closers, closing(p.apple.Close))
+	key, roots := filepath.Join(b.dir, "apns.p8"), filepath.Join(b.dir, "roots.pem")
+	for file, text := range map[string][]byte{key: p.apple.Key(), roots: p.apple.RootsPEM()} {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			return nil, nil, err
 		}
 	}
-	return nil
+	return p, []string{
+		"ACTIVITYD_APNS_KEY=" + key, "ACTIVITYD_APNS_KEY_ID=" + p.apple.KeyID(), "ACTIVITYD_APNS_TEAM_ID=" + p.apple.TeamID(),
+		"ACTIVITYD_APNS_TOPIC=" + p.apple.Topic(), "ACTIVITYD_APNS_URL=" + p.apple.URL(), "ACTIVITYD_TLS_ROOTS=" + roots, "ACTIVITYD_AUDIT_SWEEP_RATE=0",
+	}, nil
 }
 
-// newSender returns a sender that has no connection yet.
-func (p *pushBench) newSender() (*apns.Sender, error) {
-	return apns.New(apns.Options{
-		KeyPEM: p.apple.Key(), KeyID: p.apple.KeyID(), TeamID: p.apple.TeamID(), Topic: p.apple.Topic(),
-		URL: p.apple.URL(), RootCAs: p.apple.RootCAs(), Log: p.log,
-	})
-}
-
-// ended counts the tasks of a kind once their end is committed, deliver tasks by their devices.
-type ended struct {
-	queue.Store
-	kind string
-	done *countdown
-}
-
-// Finish implements [queue.Store].
-func (e ended) Finish(ctx context.Context, results []queue.Result) (lost int, err error) {
-	lost, err = e.Store.Finish(ctx, results)
-	if err == nil {
-		finished := 0
-		for _, r := range results {
-			switch {
-			case r.Err != nil || r.Task.Kind != e.kind || lost > 0:
-			case e.kind != push.Deliver:
-				finished++
-			default:
-				finished += devicesOf(r.Task.Payload)
-				for _, rest := range r.Next {
-					finished -= devicesOf(rest.Payload)
-				}
-			}
-		}
-		e.done.done(finished)
-	}
-	return lost, err
-}
-
-// devicesOf returns how many devices a deliver task is for.
-func devicesOf(payload json.RawMessage) int {
-	var d push.Delivery
-	if err := json.Unmarshal(payload, &d); err != nil {
-		return 0
-	}
-	return len(d.To)
-}
-
-// work starts the workers of some queues, with those numbers of them that a service has, and
-// messages go over a sender. What they end of a kind, done is told, unless it is nil.
-func (p *pushBench) work(ctx context.Context, sender *apns.Sender, kind string, done *countdown, queues ...string) (our *activityd, stop func() error) {
-	around := func(s queue.Store) queue.Store { return s }
-	if done != nil {
-		around = func(s queue.Store) queue.Store { return ended{s, kind, done} }
-	}
-	return p.workAround(ctx, map[push.Platform]push.Sender{apns.Platform: sender}, around, queues...)
-}
-
-// workAround is work over the senders of several platforms, on what a function returns around the queue.
-func (p *pushBench) workAround(
-	ctx context.Context, senders map[push.Platform]push.Sender, around func(queue.Store) queue.Store, queues ...string,
-) (our *activityd, stop func() error) {
-	our = newActivityd(p.backend)
-	our.pool.Workers = slices.DeleteFunc(our.pool.Workers, func(w queue.Workers) bool { return !slices.Contains(queues, w.Queue) })
-	kept := push.NewMySQL(p.db)
-	deliveries := push.NewDeliveries(push.DeliveryOptions{
-		Store: kept, Senders: senders, ByMembers: map[push.Platform]bool{webpush.Platform: true}, Log: p.log,
-	})
-	handlers := tasks.Handlers(p.index, our.store, our.queue, tasks.HandlerOptions{
-		Push: push.Handler{Targeting: push.NewTargeting(push.TargetingOptions{Store: kept, Followers: our.store}), Deliveries: deliveries},
-	})
-	end := our.workWith(ctx, around(our.queue), handlers)
-	return our, func() error {
-		err := end()
-		deliveries.Wait()
+// benchPush compares durable deliveries with apns2, which keeps nothing, and measures a mixture of small events.
+func (b *bench) benchPush(ctx context.Context) error {
+	if err := b.makeSite(ctx); err != nil {
 		return err
 	}
-}
-
-// queuesOfPush are the queues of notifications.
-var queuesOfPush = []string{push.QueuePush, push.QueueUrgent}
-
-// event is one about the uploader's photo.
-func (p *pushBench) event(recipients ...member.ID) push.Event {
-	p.events++
-	return push.Event{
-		Type: "upload", Actor: pushUploader, Object: fmt.Sprintf("photo:%d", pushPhoto), Recipients: recipients, Followers: len(recipients) == 0,
-		Title: "Ann", Body: "A new photo: Harbour at dawn", Data: []byte(`{"photo":"901"}`),
-	}
-}
-
-// announce enqueues events.
-func announce(ctx context.Context, our *activityd, events ...push.Event) error {
-	batch := make([]queue.New, len(events))
-	for i, e := range events {
-		var err error
-		if batch[i], err = push.NewNotify(e); err != nil {
-			return err
-		}
-	}
-	_, err := our.queue.Enqueue(ctx, batch)
-	return err
-}
-
-// followersFrom returns the ids of n followers, from the i-th on.
-func followersFrom(i, n int) (ids []member.ID) {
-	for ; n > 0; n-- {
-		ids = append(ids, member.ID(firstFollower+i))
-		i++
-	}
-	return ids
-}
-
-// toAll are events that reach n followers, by a thousand.
-func (p *pushBench) toAll(n int) (events []push.Event) {
-	for i := 0; i < n; i += push.MaxRecipients {
-		e := p.event(followersFrom(i, min(push.MaxRecipients, n-i))...)
-		e.ID = fmt.Sprintf("event-%d", p.events)
-		events = append(events, e)
-	}
-	return events
-}
-
-// exactly runs what has n messages accepted, and fails if there were more or fewer.
-func (p *pushBench) exactly(n int, run func(context.Context) error) func(context.Context) (int, error) {
-	return func(ctx context.Context) (int, error) {
-		before := p.apple.Stats()
-		if err := run(ctx); err != nil {
-			return 0, err
-		}
-		after := p.apple.Stats()
-		if got := after.Accepted - before.Accepted; got != n {
-			return 0, fmt.Errorf("%d messages were accepted, want %d", got, n)
-		}
-		return n, nil
-	}
-}
-
-// The ways to send. The first is the whole of it; what follows it are its two steps by
-// themselves.
-const (
-	wayEvents  = "activityd: events targeted and delivered"
-	wayTarget  = "activityd: events targeted"
-	wayDeliver = "activityd: deliveries that wait"
-	wayBare    = "activityd's sender in a bare loop, as many in flight"
-	wayAPNs2   = "apns2, 8 workers"
-)
-
-// benchDeliveries measures deliveries beside loops that have no queue and no database, and
-// how many connections they take.
-func (s *suite) benchDeliveries(ctx context.Context) error {
-	p, err := s.pushes(ctx)
+	p, settings, err := b.startPush()
 	if err != nil {
 		return err
 	}
-	foreign, err := newAPNs2(p.apple)
-	if err != nil {
-		return err
-	}
-	defer foreign.CloseIdleConnections()
-	n := p.options.pushes
-	all, err := p.runs(ctx, []contender{
-		{name: wayEvents, run: p.exactly(n, p.byEvents), after: p.forget},
-		{
-			name: wayTarget, run: func(ctx context.Context) (int, error) { return n, p.target(ctx, n) },
-			next: &contender{name: wayDeliver, run: p.exactly(n, p.byTasks), after: p.forget},
-		},
-		{name: wayBare, run: p.exactly(n, p.bySender)},
-		{name: wayAPNs2, run: p.exactly(n, func(ctx context.Context) error { return p.byAPNs2(ctx, foreign) })},
-	})
-	if err != nil {
-		return err
-	}
-	const unit = "deliveries/s"
-	part := fmt.Sprintf("Deliveries of %d, both ends of TLS on this machine", n)
-	p.results.rates(part, all, wayBare, unit, "", nil)
-	p.results.rates(part, all, wayAPNs2, unit, wayBare, nil)
-	p.results.rates(part, all, wayDeliver, unit, wayBare, nil)
-	p.results.rates(part, all, wayEvents, unit, wayBare, nil)
-	p.results.rates(part, all, wayTarget, unit, wayBare, nil)
-	for _, of := range []struct {
-		way         string
-		ratio, rate float64 // aimed at
-	}{{wayDeliver, 0.9, 30_000}, {wayEvents, 0.6, 20_000}} {
-		p.results.add(figure{Part: part, Name: of.way, Against: wayAPNs2, Ratio: all[of.way].over(all[wayAPNs2], sample.rate), Aim: atLeast(of.ratio)})
-		p.results.add(figure{Part: part, Name: of.way + ", alone", Unit: unit, Value: all[of.way].spread(sample.rate), Aim: atLeast(of.rate)})
-	}
-
-	conns, err := p.coldStart(ctx, 500)
-	p.results.add(figure{
-		Part: "A cold start with 500 deliveries that wait", Name: "connections", Exact: true, Value: spreadOf(float64(conns)), Aim: atMost(2),
-	})
-	return err
-}
-
-// byEvents enqueues events that are targeted and delivered.
-func (p *pushBench) byEvents(ctx context.Context) error {
-	delivered := p.delivered(p.options.pushes)
-	our, stop := p.work(ctx, p.sender, "", nil, queuesOfPush...)
-	err := announce(ctx, our, p.toAll(p.options.pushes)...)
-	if err == nil {
-		err = delivered(ctx)
-	}
-	return errors.Join(err, stop())
-}
-
-// target makes n deliveries, which wait, by one worker.
-func (p *pushBench) target(ctx context.Context, n int) error {
-	events, our := p.toAll(n), newActivityd(p.backend)
-	targeting := push.NewTargeting(push.TargetingOptions{Store: push.NewMySQL(p.db), Followers: our.store})
-	if err := announce(ctx, our, events...); err != nil {
-		return err
-	}
-	for left := len(events); left > 0; {
-		claimed, err := our.queue.Claim(ctx, push.QueuePush, left, time.Minute) // the deliveries come behind all events
+	return b.with(func(served *program) error {
+		conns, closeAll, err := dials(ctx, served.addr, 16)
 		if err != nil {
 			return err
 		}
-		results := make([]queue.Result, len(claimed))
-		for i, o := range targeting.Handle(ctx, claimed) {
-			results[i] = queue.Result{Task: claimed[i], Err: o.Err, Next: o.Next}
-			if o.Err == nil {
-				left--
-			}
-		}
-		if _, err := our.queue.Finish(ctx, results); err != nil {
+		defer closeAll()
+		if err := p.register(ctx, conns, p.size.followers); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// byTasks works off the deliveries that wait.
-func (p *pushBench) byTasks(ctx context.Context) error {
-	return p.deliver(ctx, p.sender, p.options.pushes)
-}
-
-func (p *pushBench) deliver(ctx context.Context, sender *apns.Sender, n int) error {
-	done := newCountdown(n)
-	_, stop := p.work(ctx, sender, push.Deliver, done, push.QueuePush)
-	return errors.Join(done.wait(ctx), stop())
-}
-
-// left returns how many tasks of notifications, or claims of some, there are.
-func (p *pushBench) left(ctx context.Context) (n int, err error) {
-	err = p.db.QueryRowContext(ctx, "SELECT (SELECT COUNT(*) FROM tasks WHERE type IN ('notify', 'target', 'deliver'))"+
-		" + (SELECT COUNT(*) FROM task_leases WHERE queue IN ('push', 'push_urgent'))"+
-		" + (SELECT COUNT(*) FROM parked_tasks WHERE type IN ('notify', 'target', 'deliver'))").Scan(&n)
-	return n, err
-}
-
-// delivered returns what waits until n messages more than now are accepted, and no task is left.
-func (p *pushBench) delivered(n int) func(ctx context.Context) error {
-	n += p.apple.Stats().Accepted
-	return func(ctx context.Context) error {
-		if err := p.apple.Await(ctx, func(s apnstest.Stats) bool { return s.Accepted >= n }); err != nil {
+		if err := p.compareWithAPNs2(ctx, conns); err != nil {
 			return err
 		}
-		for {
-			left, err := p.left(ctx)
-			if err != nil || left == 0 {
-				return err
-			}
-			if err := retry.Sleep(ctx, time.Millisecond); err != nil {
-				return err
-			}
-		}
-	}
+		return p.benchMixture(ctx, conns)
+	}, settings...)
 }
 
-// forget empties what runs leave behind, as the purge of a service does a day later.
-func (p *pushBench) forget(ctx context.Context) error {
-	left, err := p.left(ctx)
-	if err == nil && left > 0 {
-		err = fmt.Errorf("%d tasks are left", left)
-	}
-	if err != nil {
+// register gives the first n readers a device.
+func (p *pushBench) register(ctx context.Context, conns []*conn, n int) error {
+	return parallel(ctx, len(conns), n, func(_ context.Context, worker, i int) error {
+		_, err := conns[worker].must(http.MethodPut, fmt.Sprintf("/v1/users/%d/devices", firstMember+i),
+			fmt.Sprintf(`{"platform":"apns","token":"%s","environment":"production"}`, tokenOf(i)), http.StatusOK)
 		return err
-	}
-	for _, table := range []string{"push_receipts", "push_runs"} {
-		if _, err := p.db.ExecContext(ctx, "TRUNCATE TABLE "+table); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// loop calls do for the devices of the first followers from a number of goroutines.
-func (p *pushBench) loop(ctx context.Context, goroutines int, do func(ctx context.Context, i int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	var next atomic.Int64
-	for range goroutines {
-		group.Go(func() error {
-			for i := next.Add(1); i <= int64(p.options.pushes); i = next.Add(1) {
-				if err := do(ctx, int(i-1)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	return group.Wait()
-}
-
-// bySender sends the same messages with nothing around the sender.
-func (p *pushBench) bySender(ctx context.Context) error {
-	e := p.event()
-	return p.loop(ctx, inFlight, func(ctx context.Context, i int) error {
-		r := p.sender.Send(ctx, push.Message{
-			ID:     fmt.Sprintf("00000000-0000-8000-8000-%012x", i),
-			Device: push.Device{Platform: apns.Platform, Address: apns.NewAddress(p.tokens[i], false)},
-			Notification: push.Notification{
-				Event: "1", Type: e.Type, Actor: e.Actor, Object: e.Object, Title: e.Title, Body: e.Body, Data: e.Data, Count: 1,
-				Collapse: strings.Repeat("c", 32),
-			},
-		})
-		if r.Outcome != push.Accepted {
-			return fmt.Errorf("%+v", r)
-		}
-		return nil
 	})
 }
 
-// coldStart delivers what waits over a sender without a connection, and returns how many it
-// opens.
-func (p *pushBench) coldStart(ctx context.Context, n int) (conns int, err error) {
-	if err := p.target(ctx, n); err != nil {
-		return 0, err
+// event is one about the uploader, for some readers from the first on.
+func (p *pushBench) event(first, n int) string {
+	p.events++
+	recipients := make([]string, n)
+	for i := range recipients {
+		recipients[i] = strconv.Itoa(firstMember + first + i)
 	}
-	sender, err := p.newSender()
+	to, _ := json.Marshal(recipients)
+	return fmt.Sprintf(`{"id":"bench-%d","type":"comment","recipients":%s,"title":"Ann","body":"A new comment: Harbour at dawn","data":{"photo":"901"}}`, p.events, to)
+}
+
+// post sends an event by a request, which names its actor.
+func post(c *conn, event string) error {
+	_, err := c.must(http.MethodPost, "/v1/events", fmt.Sprintf(`{"events":[{"actor_id":"%d",%s]}`, uploader, event[1:]), http.StatusAccepted)
+	return err
+}
+
+// await waits until so many messages more than before were accepted.
+func (p *pushBench) await(ctx context.Context, before apnstest.Stats, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err := p.apple.Await(ctx, func(s apnstest.Stats) bool { return s.Accepted-before.Accepted >= n })
+	if got := p.apple.Stats().Accepted - before.Accepted; err != nil || got != n {
+		return fmt.Errorf("%d messages were accepted, want %d: %w", got, n, err)
+	}
+	return nil
+}
+
+// compareWithAPNs2 sends to all followers, by events of a thousand.
+func (p *pushBench) compareWithAPNs2(ctx context.Context, conns []*conn) error {
+	const ours, theirs, each = "activityd, durably, from the request on", "apns2, by 8 workers", 1000
+	client, err := p.newAPNs2()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	defer sender.Close()
+	defer client.CloseIdleConnections()
+	n := p.size.followers
+	all, err := p.rounds(ctx, contender{name: ours, run: func(ctx context.Context) (outcome, error) {
+		before := p.apple.Stats()
+		for first := 0; first < n; first += each {
+			if err := post(conns[0], p.event(first, min(each, n-first))); err != nil {
+				return outcome{}, err
+			}
+		}
+		return outcome{ops: n}, p.await(ctx, before, n)
+	}}, contender{name: theirs, run: func(ctx context.Context) (outcome, error) {
+		before := p.apple.Stats()
+		err := parallel(ctx, 8, n, func(ctx context.Context, _, i int) error {
+			r, err := client.PushWithContext(ctx, &apns2.Notification{
+				ApnsID: fmt.Sprintf("00000000-0000-8000-8000-%012x", i), DeviceToken: tokenOf(i), Topic: p.apple.Topic(), CollapseID: "c",
+				Expiration: time.Now().Add(time.Hour), Priority: apns2.PriorityHigh, PushType: apns2.PushTypeAlert,
+				Payload: []byte(`{"aps":{"alert":{"title":"Ann","body":"A new comment: Harbour at dawn"}},"event":"bench","type":"comment","actor":"501","count":1,"data":{"photo":"901"}}`),
+			})
+			if err == nil && !r.Sent() {
+				err = fmt.Errorf("%d %s", r.StatusCode, r.Reason)
+			}
+			return err
+		})
+		if err != nil {
+			return outcome{}, err
+		}
+		return outcome{ops: n}, p.await(ctx, before, n)
+	}})
+	if err != nil {
+		return err
+	}
+	part := fmt.Sprintf("%d notifications, both ends of TLS on this machine", n)
+	p.report.rates(part, "deliveries/s", all, map[string]bound{ours: atLeast(0.5)}, theirs, ours)
+	return nil
+}
+
+// newAPNs2 returns a client of the package that most Go programs send to APNs with.
+func (p *pushBench) newAPNs2() (*apns2.Client, error) {
+	key, err := token.AuthKeyFromBytes(p.apple.Key())
+	if err != nil {
+		return nil, err
+	}
+	client := apns2.NewTokenClient(&token.Token{AuthKey: key, KeyID: p.apple.KeyID(), TeamID: p.apple.TeamID()})
+	client.Host = p.apple.URL()
+	client.HTTPClient.Transport = &http2.Transport{TLSClientConfig: &tls.Config{RootCAs: p.apple.RootCAs(), MinVersion: tls.VersionTLS12}}
+	return client, nil
+}
+
+// The push service of a mixture answers after answerTime, as Apple's does; its events are for two and three devices in turn.
+const (
+	answerTime   = 50 * time.Millisecond
+	devicesOfTwo = 5
+)
+
+// benchMixture measures what a site does all day: small events by requests, rows and the stream in turn, at a steady rate.
+func (p *pushBench) benchMixture(ctx context.Context, conns []*conn) error {
+	p.apple.Answer(func(apnstest.Request) apnstest.Answer { return apnstest.Answer{Delay: answerTime} })
+	defer p.apple.Answer(nil)
+	events := min(p.size.events, p.size.followers/devicesOfTwo*2) / 2 * 2
+	const name = "from the event to the push service, which answers after 50 ms"
+	all, err := p.rounds(ctx, contender{name: name, run: func(ctx context.Context) (outcome, error) { return p.mixture(ctx, conns, events) }})
+	if err != nil {
+		return err
+	}
+	part := fmt.Sprintf("%d events/s for 2.5 devices each, by requests, rows and the stream in turn", p.size.rate)
+	p.report.times(part, all[name], name, map[string]bound{"p50": atMost(70)})
+	micros := spreadOf(all[name].micros)
+	p.report.Figures = append(p.report.Figures, figure{Part: part, Name: "processor time of a delivery", Unit: "µs", Value: micros, Bound: atMost(550)})
+	return nil
+}
+
+func (p *pushBench) mixture(ctx context.Context, conns []*conn, events int) (outcome, error) {
+	messages := events / 2 * devicesOfTwo
+	texts, due := make([]string, events), make([]time.Time, events)
+	start := time.Now().Add(20 * time.Millisecond)
+	of := make(map[string]int, messages) // the event of a token
+	for i, first := 0, 0; i < events; i++ {
+		n := 2 + i%2
+		texts[i], due[i] = p.event(first, n), start.Add(time.Duration(i)*time.Second/time.Duration(p.size.rate))
+		for range n {
+			of[tokenOf(first)] = i
+			first++
+		}
+	}
+	p.mu.Lock()
+	p.arrived = make(map[string]time.Time, messages)
+	p.mu.Unlock()
 	before := p.apple.Stats()
-	if _, err = p.exactly(n, func(ctx context.Context) error { return p.deliver(ctx, sender, n) })(ctx); err != nil {
-		return 0, err
+	err := parallel(ctx, len(conns), events, func(ctx context.Context, worker, i int) error {
+		select {
+		case <-time.After(time.Until(due[i])):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		return p.act(ctx, conns[worker], i%3, texts[i])
+	})
+	if err == nil {
+		err = p.await(ctx, before, messages)
 	}
-	return p.apple.Stats().Conns - before.Conns, p.forget(ctx)
+	if err != nil {
+		return outcome{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := outcome{ops: messages}
+	for token, at := range p.arrived {
+		o.times = append(o.times, milliseconds(at.Sub(due[of[token]])))
+	}
+	p.arrived = nil
+	return o, nil
+}
+
+// act brings an event in by one of three ways.
+func (p *pushBench) act(ctx context.Context, c *conn, way int, event string) (err error) {
+	switch way {
+	case 0:
+		err = post(c, event)
+	case 1:
+		if _, err = p.db.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args) VALUES ('push', 'notify', ?, ?)", uploader, event); err == nil {
+			err = p.client.Publish(ctx, "activityd_wake", "push").Err()
+		}
+	default:
+		err = p.client.XAdd(ctx, &redis.XAddArgs{
+			Stream: "activityd_events", Values: []any{"task", fmt.Sprintf(`{"type":"notify","user_id":"%d","event":%s}`, uploader, event)},
+		}).Err()
+	}
+	return err
 }
