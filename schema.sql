@@ -1,8 +1,7 @@
 -- activityd: the tables it reads (users, contacts, blocks, photos) and those that
 -- it owns (all others). MySQL 8.0.13+ and MariaDB 10.6+; safe to
--- apply again. `activityd schema --check` holds a database to it, line by line;
--- `--apply` also migrates tables of an earlier version, which the comment of the table
--- tasks records.
+-- apply again. `activityd schema --check` holds a database to it. The comment of the table
+-- tasks records its version.
 --
 -- A site with a schema of its own creates views with the names and columns of
 -- the first four over its tables, and only the other tables as they stand here.
@@ -74,7 +73,7 @@ CREATE TABLE IF NOT EXISTS tasks (
   UNIQUE KEY dedupe (dedupe_key),
   KEY claim (queue, priority, id),
   KEY subjects (subject)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 6, compatible since 4';
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 7';
 
 -- The leases of workers, a row for all tasks of a claim. It is deleted with the last of them, or
 -- when it ran out.

@@ -14,4 +14,4 @@ func OpenDB(dsn string) (*sql.DB, error) { return mysql.Open(dsn) }
 
 // Migrate makes the table of [MySQL], or brings it up to this version. It is safe to call at each start, and by several
 // processes at once, which wait for each other up to 10 seconds. It needs the right to CREATE.
-func Migrate(ctx context.Context, db *sql.DB) error { return schema.ApplyTo(ctx, db, "once_keys") }
+func Migrate(ctx context.Context, db *sql.DB) error { return schema.Apply(ctx, db, "once_keys") }

@@ -29,5 +29,5 @@ func OpenDB(dsn string) (*sql.DB, error) { return mysql.Open(dsn) }
 // each start, and by several processes at once, which wait for each other up to 10 seconds. It needs the rights to CREATE and
 // ALTER; without them, have `activityd schema --apply` or the statements of schema.sql run by a user who has them.
 func Migrate(ctx context.Context, db *sql.DB) error {
-	return schema.ApplyTo(ctx, db, "tasks", "task_leases", "parked_tasks", "paused_queues", "task_keys")
+	return schema.Apply(ctx, db, "tasks", "task_leases", "parked_tasks", "paused_queues", "task_keys")
 }

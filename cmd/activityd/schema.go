@@ -22,7 +22,7 @@ import (
 
 // schemaOptions are the flags of the command schema.
 type schemaOptions struct {
-	triggers, apply, offline, check, remove bool
+	triggers, apply, check, remove bool
 	mapFile                                 string
 }
 
@@ -30,22 +30,20 @@ func newSchema() *cobra.Command {
 	c, o := &config{}, schemaOptions{}
 	cmd := &cobra.Command{
 		Use:   "schema",
-		Short: "Print, create, migrate or check the tables that activityd uses, or the triggers that spare a site any change of its code",
-		Long: "Print the tables that activityd uses; create those that are missing, and migrate its own from an\n" +
-			"earlier version (--apply); or only say what is wrong with those that are there (--check): version,\n" +
-			"columns, types, keys. Views may take the place of the site's four tables. A finding is wrong when\n" +
-			"tasks or answers would be, and a warning when something is slow, or cannot be seen, or the\n" +
-			"triggers are of another version; below it is what mends it. serve does not start on tables\n" +
-			"that are wrong.\n\n" +
-			"Processes of the version that is there may work while --apply migrates. It refuses to skip a version\n" +
-			"that they could not bear: --offline says that none runs.\n\n" +
+		Short: "Print, create or check the tables that activityd uses, or the triggers that spare a site any change of its code",
+		Long: "Print the tables that activityd uses; create those that are missing (--apply); or only say what\n" +
+			"is wrong with those that are there (--check): version, columns, types, keys. Views may take the\n" +
+			"place of the site's four tables. A finding is wrong when tasks or answers would be, and a warning\n" +
+			"when something is slow, or cannot be seen; below it is what mends it. serve does not start on\n" +
+			"tables that are wrong. Tables of another version are not changed.\n\n" +
 			"With --triggers: print, install (--apply) or remove (--remove) the optional triggers that\n" +
 			"keep users.last_upload and insert the tasks, so that the site itself need not do so. They\n" +
-			"run with the rights of the user of --mysql-dsn who installed them. docs/adoption.md says more.\n\n" +
-			"With --map: the file describes a site whose tables have names, types and conditions of their own.\n" +
-			"Print, or make (--apply), the views that it makes of them; with --triggers, the triggers on the\n" +
-			"site's tables. examples/site has such a file.\n\n" +
+			"run with the rights of the user of --mysql-dsn who installed them. docs/adoption.md says more.\n" +
 			"Tables are locked for a moment; --apply gives up after 5 s of waiting for that.\n\n" +
+			"With --map: the file describes a site whose tables have names, types and conditions of their own.\n" +
+			"Print, or make (--apply), the views that it makes of them, in its database, which is made, too;\n" +
+			"with --triggers, the triggers on the site's tables. --check compares both with the file.\n" +
+			"examples/site has such a file.\n\n" +
 			"Exit codes: 0 it is done, and nothing is wrong; 2 tables are wrong; 1 it failed, or could not be\n" +
 			"found out.",
 		Example: "  activityd schema --apply\n  activityd schema --check\n  activityd schema --triggers --apply\n  activityd schema --triggers | mysql site\n  activityd schema --check --map site.map",
@@ -72,8 +70,7 @@ func newSchema() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.triggers, "triggers", false, "the triggers instead of the tables")
-	f.BoolVar(&o.apply, "apply", false, "create the tables that are missing in --mysql-dsn, migrate activityd's own, and check all; or install the triggers")
-	f.BoolVar(&o.offline, "offline", false, "with --apply: no process of activityd runs, so take steps that it could not bear, too")
+	f.BoolVar(&o.apply, "apply", false, "create the tables that are missing in --mysql-dsn, and check all; or install the triggers")
 	f.BoolVar(&o.check, "check", false, "say what is wrong with the tables and views in --mysql-dsn; change nothing")
 	f.BoolVar(&o.remove, "remove", false, "remove the triggers")
 	f.StringVar(&o.mapFile, "map", "", "`file` that describes the site's tables, where they are others than activityd's")
@@ -90,8 +87,6 @@ func (o schemaOptions) refuse() error {
 		return errors.New("--check is given alone: --apply checks, too")
 	case o.remove && !o.triggers:
 		return errors.New("--remove is for triggers alone: want --triggers --remove; tables are not removed by this program")
-	case o.offline && (!o.apply || o.triggers):
-		return errors.New("--offline is for migrations: want --apply --offline")
 	case o.remove && o.apply:
 		return errors.New("--apply and --remove exclude each other")
 	}
@@ -123,22 +118,28 @@ func (o schemaOptions) do(cmd *cobra.Command, c *config, site *mapping.Map) erro
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	switch {
 	case o.remove:
-		n, err := o.removeTriggers(ctx, db, site)
+		n, err := triggersOf(site).Remove(ctx, db)
 		if err == nil {
 			_, err = fmt.Fprintf(out, "removed %d triggers\n", n)
 		}
 		return mysql.Translate(ctx, "remove the triggers", err)
 	case o.triggers:
-		n, err := o.installTriggers(ctx, db, site)
+		if site != nil {
+			if err := site.Fits(ctx, db); err != nil {
+				return mysql.Translate(ctx, "install the triggers", err)
+			}
+		}
+		triggers := triggersOf(site)
+		err := triggers.Install(ctx, db)
 		if err == nil {
-			_, err = fmt.Fprintf(out, "the %d triggers are installed\n", n)
+			_, err = fmt.Fprintf(out, "the %d triggers are installed\n", len(triggers.List))
 		}
 		if err != nil {
 			return mysql.Translate(ctx, "install the triggers", err)
 		}
 		return o.report(ctx, out, db, site, nil)
 	case o.apply:
-		if err := o.makeTables(ctx, db, site); err != nil {
+		if err := makeTables(ctx, db, site); err != nil {
 			return mysql.Translate(ctx, "apply the schema", err)
 		}
 	}
@@ -149,33 +150,20 @@ func (o schemaOptions) do(cmd *cobra.Command, c *config, site *mapping.Map) erro
 	return o.report(ctx, out, db, site, findings)
 }
 
-func (o schemaOptions) removeTriggers(ctx context.Context, db *sql.DB, site *mapping.Map) (int, error) {
+// triggersOf returns the triggers of a site.
+func triggersOf(site *mapping.Map) schema.Triggers {
 	if site == nil {
-		return schema.RemoveTriggers(ctx, db)
+		return schema.StandardTriggers()
 	}
-	return site.Triggers().Remove(ctx, db)
-}
-
-func (o schemaOptions) installTriggers(ctx context.Context, db *sql.DB, site *mapping.Map) (int, error) {
-	if site == nil {
-		return schema.InstallTriggers(ctx, db)
-	}
-	if err := site.Fits(ctx, db); err != nil {
-		return 0, err
-	}
-	all := site.Triggers()
-	return len(all.List), all.Install(ctx, db)
+	return site.Triggers()
 }
 
 // makeTables makes the views of a site with tables of its own, and then the tables that are missing.
-func (o schemaOptions) makeTables(ctx context.Context, db *sql.DB, site *mapping.Map) error {
+func makeTables(ctx context.Context, db *sql.DB, site *mapping.Map) error {
 	if site != nil {
 		if err := site.Apply(ctx, db); err != nil {
 			return err
 		}
-	}
-	if o.offline {
-		return schema.ApplyOffline(ctx, db)
 	}
 	return schema.Apply(ctx, db)
 }
@@ -207,12 +195,12 @@ func (o schemaOptions) report(ctx context.Context, out io.Writer, db *sql.DB, si
 		wrong = at
 	}
 	text := findingsText(findings)
-	switch n := len(schema.Tables()); {
+	switch {
 	case o.triggers: // what it did is said
 	case len(findings) == 0:
-		text = fmt.Sprintf("the %d tables are there, and nothing is wrong with them\n", n)
+		text = "all tables are there, and nothing is wrong with them\n"
 	case wrong == 0:
-		text += fmt.Sprintf("the %d tables are there and can be used, with %d warnings\n", n, len(findings))
+		text += fmt.Sprintf("all tables are there and can be used, with %s\n", count(len(findings), "warning"))
 	}
 	if _, err := fmt.Fprint(out, text); err != nil || wrong == 0 {
 		return err
@@ -263,7 +251,16 @@ func (e *schemaError) Error() string {
 }
 
 func (e *schemaError) summary() string {
-	return fmt.Sprintf("%d things are wrong in the schema; where tables of these names are the site's own, they stay, and views take their place in a database beside it: docs/adoption.md", len(e.wrong))
+	are := map[bool]string{true: "is", false: "are"}[len(e.wrong) == 1]
+	return fmt.Sprintf("%s %s wrong in the schema; where tables of these names are the site's own, they stay, and views take their place in a database beside it: docs/adoption.md", count(len(e.wrong), "thing"), are)
+}
+
+// count is a number of things, in words.
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // findingsText has a line for each finding, and below it what mends it.

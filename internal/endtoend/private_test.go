@@ -44,7 +44,7 @@ func TestPrivateUploadsCostNothing(t *testing.T) {
 		},
 		"triggers": {
 			func(t *testing.T, g *ground) {
-				_, err := schema.InstallTriggers(t.Context(), g.db)
+				err := schema.StandardTriggers().Install(t.Context(), g.db)
 				must(t, err)
 			},
 			func(t *testing.T, g *ground, photo uint64) {
@@ -137,7 +137,7 @@ func TestLoweringLosesNoUpload(t *testing.T) {
 	t.Parallel()
 	const owners, changes, least = 4, 250, 20
 	g := newGround(t, 3)
-	_, err := schema.InstallTriggers(t.Context(), g.db)
+	err := schema.StandardTriggers().Install(t.Context(), g.db)
 	must(t, err)
 	for id := range owners {
 		g.exec(t, "INSERT INTO users (id) VALUES (?)", id+1)

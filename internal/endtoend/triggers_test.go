@@ -83,7 +83,7 @@ func (s *silentSite) adopt(t *testing.T) {
 	catchUp := blockWith(t, "WHERE COALESCE(users.last_upload, 0) < seen.newest")
 	s.execOn(t, catchUp)
 	s.exec(t, "INSERT INTO photos (owner_id, visibility, date_upload) VALUES (1, 'public', ?)", start)
-	_, err := schema.InstallTriggers(t.Context(), s.db)
+	err := schema.StandardTriggers().Install(t.Context(), s.db)
 	must(t, err)
 	s.execOn(t, catchUp)
 	if n := s.count(t).Waiting; n != 1 {
@@ -214,7 +214,7 @@ func (s *silentSite) check(t *testing.T, reader *recent.Reader) {
 func TestTriggersFollowAMemberWhoLeavesAndComesBack(t *testing.T) {
 	t.Parallel()
 	s := &silentSite{ground: newGround(t, 3)}
-	_, err := schema.InstallTriggers(t.Context(), s.db)
+	err := schema.StandardTriggers().Install(t.Context(), s.db)
 	must(t, err)
 	s.started(t, "worker")
 	after := func(statement string, want map[string]int) {

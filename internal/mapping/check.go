@@ -343,7 +343,7 @@ func (c *checker) copies(ctx context.Context) error {
 // Remedies puts the statements for this site into the findings about indexes beneath views.
 func (m *Map) Remedies(findings []schema.Finding) []schema.Finding {
 	for i, f := range findings {
-		if !strings.HasPrefix(f.What, "no index beneath the view") {
+		if !strings.Contains(f.What, ", beneath the view: ") {
 			continue
 		}
 		var statements []string

@@ -152,7 +152,7 @@ func TestTheSitesOwnNames(t *testing.T) {
 			db.SetMaxOpenConns(1) // it keeps what is set for the session
 			for s := range strings.SplitSeq(test.do, "; ") {
 				if s == "triggers" {
-					_, err := schema.InstallTriggers(t.Context(), db)
+					err := schema.StandardTriggers().Install(t.Context(), db)
 					must(t, err)
 					continue
 				}
@@ -189,7 +189,7 @@ func TestWhatAFailoverWouldLose(t *testing.T) {
 		t.Errorf("found %v", found)
 	}
 	db = logging(t, "--binlog-ignore-db=other", "--binlog-ignore-db="+servertest.Database)
-	_, err = schema.InstallTriggers(t.Context(), db)
+	err = schema.StandardTriggers().Install(t.Context(), db)
 	must(t, err)
 	if _, err := db.ExecContext(context.Background(), "CHANGE MASTER TO MASTER_HOST = 'elsewhere'"); err != nil {
 		run(t, db, "CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'elsewhere'")

@@ -42,37 +42,15 @@ var damages = map[string]struct {
 	"members that may be twice":    {"ALTER TABLE users MODIFY id BIGINT UNSIGNED NOT NULL, DROP PRIMARY KEY", true, "users: there is no unique key (id)"},
 	"no transactions":              {"ALTER TABLE contacts ENGINE=MyISAM", true, "contacts: is kept by MyISAM, which has no transactions"},
 	"a queue without them":         {"ALTER TABLE tasks ENGINE=MyISAM", true, "tasks: is kept by MyISAM"},
-	"a signed subject":             {"ALTER TABLE tasks MODIFY subject BIGINT NOT NULL", true, "tasks: column subject is bigint"},
-	"a narrow subject":             {"ALTER TABLE tasks MODIFY subject INT UNSIGNED NOT NULL", true, "tasks: column subject is int"},
-	"priorities without a sign":    {"ALTER TABLE tasks MODIFY priority SMALLINT UNSIGNED NOT NULL DEFAULT 0", true, "tasks: column priority is smallint"},
-	"a short error":                {"ALTER TABLE tasks MODIFY last_error VARCHAR(200) NULL", true, "tasks: column last_error is varchar(200)"},
-	"a state less":                 {"ALTER TABLE parked_tasks MODIFY state ENUM('scheduled','dead') NOT NULL", true, "parked_tasks: column state is enum"},
-	"a queue that must be named":   {"ALTER TABLE tasks ALTER COLUMN queue DROP DEFAULT", true, "tasks: column queue is varchar(32)"},
-	"a due time that must be":      {"ALTER TABLE tasks MODIFY due_at BIGINT UNSIGNED NOT NULL DEFAULT 0", true, "nullable: NO, default: 0; want BIGINT UNSIGNED NULL"},
-	"keys in another order":        {"ALTER TABLE tasks MODIFY dedupe_key VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NULL", true, "utf8mb4_general_ci, nullable: YES, default: NULL; want VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NULL"},
-	"ids that do not count up":     {"ALTER TABLE tasks MODIFY id BIGINT UNSIGNED NOT NULL", true, "want BIGINT UNSIGNED NOT NULL AUTO_INCREMENT"},
-	"dedupe keys that are twice":   {"ALTER TABLE tasks DROP KEY dedupe, ADD KEY dedupe (dedupe_key)", true, "tasks: key dedupe is another one"},
-	"no index for claims":          {"ALTER TABLE tasks DROP KEY claim", true, "tasks: there is no KEY claim (queue, priority, id)"},
-	"an older index for claims":    {"ALTER TABLE tasks DROP KEY claim, ADD KEY claim (queue, id)", true, "tasks: key claim is another one"},
+	"dedupe keys that are twice":   {"ALTER TABLE tasks DROP KEY dedupe, ADD KEY dedupe (dedupe_key)", true, "tasks: has no UNIQUE KEY dedupe (dedupe_key)"},
+	"no index for claims":          {"ALTER TABLE tasks DROP KEY claim", true, "tasks: has no KEY claim (queue, priority, id)"},
+	"an older index for claims":    {"ALTER TABLE tasks DROP KEY claim, ADD KEY claim (queue, id)", true, "tasks: has no KEY claim"},
 	"no table of keys":             {"DROP TABLE task_keys", true, "task_keys: there is no such table"},
 	"no table of locks":            {"DROP TABLE once_keys", true, "once_keys: there is no such table"},
-	"locks in letters of any case": {"ALTER TABLE once_keys MODIFY name VARCHAR(200) CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL", true, "once_keys: column name is varchar(200) ascii_general_ci"},
-	"a fence with a sign":          {"ALTER TABLE once_keys MODIFY fence BIGINT NOT NULL", true, "once_keys: column fence is bigint"},
-	"no index of phases":           {"ALTER TABLE once_keys DROP KEY phases", true, "once_keys: there is no KEY phases (phase, forget_at)"},
-	"no table of devices":          {"DROP TABLE push_devices", true, "push_devices: there is no such table"},
-	"devices that are twice":       {"ALTER TABLE push_devices DROP KEY address, ADD KEY address (address_hash)", true, "push_devices: key address is another one"},
-	"no platform of other names":   {"ALTER TABLE push_devices MODIFY platform ENUM('apns','webpush') NOT NULL", true, "push_devices: column platform is enum"},
-	"an older index of devices":    {"ALTER TABLE push_devices DROP KEY members, ADD KEY members (member_id, id)", true, "push_devices: key members is another one"},
-	"mutes in letters of any case": {"ALTER TABLE push_mutes MODIFY object VARCHAR(100) CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL", true, "push_mutes: column object is varchar(100) ascii_general_ci"},
-	"settings that are twice":      {"ALTER TABLE push_settings DROP PRIMARY KEY, ADD KEY (member_id)", true, "push_settings: there is no PRIMARY KEY (member_id)"},
-	"events that are twice":        {"ALTER TABLE push_events DROP KEY ids, ADD KEY ids (id)", true, "push_events: key ids is another one"},
-	"no index of bursts":           {"ALTER TABLE push_receipts DROP KEY bursts", true, "push_receipts: there is no KEY bursts (device_id, burst, state, at)"},
-	"a short burst":                {"ALTER TABLE push_receipts MODIFY burst BINARY(8) NULL", true, "push_receipts: column burst is binary(8)"},
-	"a foreign column":             {"ALTER TABLE tasks ADD COLUMN tenant INT NOT NULL", true, "tasks: column tenant, which is none of activityd's, has no default"},
-	"a hash that is cut":           {"ALTER TABLE task_keys MODIFY batch_hash BINARY(16) NOT NULL", true, "task_keys: column batch_hash is binary(16), nullable: NO, default: NULL; want BINARY(32) NOT NULL"},
+	"devices that are twice":       {"ALTER TABLE push_devices DROP KEY address, ADD KEY address (address_hash)", true, "push_devices: has no UNIQUE KEY address"},
 	"no index of photos":           {"ALTER TABLE photos DROP KEY newest", false, "photos: there is no index (owner_id, visibility, date_upload, id)"},
-	"an index without the date":    {"ALTER TABLE photos DROP KEY newest, ADD KEY newest2 (owner_id, visibility)", false, "photos: there is no index (owner_id, visibility, date_upload, id)"},
-	"an index of a part":           {"ALTER TABLE photos DROP KEY newest, MODIFY visibility VARCHAR(40) NOT NULL, ADD KEY newest2 (owner_id, visibility(3), date_upload)", false, "photos: there is no index"},
+	"an index without the date":    {"ALTER TABLE photos DROP KEY newest, ADD KEY newest2 (owner_id, visibility)", false, "photos: no index has the order of (owner_id, visibility, date_upload, id)"},
+	"an index of a part":           {"ALTER TABLE photos DROP KEY newest, MODIFY visibility VARCHAR(40) NOT NULL, ADD KEY newest2 (owner_id, visibility(3), date_upload)", false, "photos: no index has the order of"},
 	"no index of followers":        {"ALTER TABLE contacts DROP KEY followers", false, "contacts: there is no index (contact_id, user_id)"},
 	"pairs the other way around":   {"ALTER TABLE contacts DROP PRIMARY KEY, ADD PRIMARY KEY (contact_id, user_id)", false, "contacts: there is no index (user_id)"},
 	"no index of blocks":           {"ALTER TABLE blocks DROP PRIMARY KEY", false, "blocks: there is no index (user_id, blocked_id)"},
@@ -119,7 +97,7 @@ func TestCheckBearsWhatServes(t *testing.T) {
 		"ALTER TABLE photos DROP KEY newest, MODIFY visibility VARCHAR(20) CHARACTER SET latin1 NULL, MODIFY title TEXT NOT NULL, ADD KEY (visibility, owner_id, date_upload)",
 		"ALTER TABLE blocks DROP PRIMARY KEY, ADD KEY (blocked_id, user_id)",
 		"ALTER TABLE contacts DROP PRIMARY KEY, ADD COLUMN no INT NOT NULL AUTO_INCREMENT PRIMARY KEY, ADD UNIQUE KEY pair (user_id, contact_id)",
-		"ALTER TABLE tasks MODIFY last_error VARCHAR(4000) NULL, ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT ''")
+		"ALTER TABLE tasks ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT ''")
 	if findings := check(t, db); len(findings) > 0 {
 		t.Errorf("other tables that serve: %+v", findings)
 	}
@@ -143,13 +121,13 @@ func TestCheckLooksThroughViews(t *testing.T) {
 	}{
 		"nothing":                  {"DO 1", false, ""},
 		"a grant of one bit":       {"ALTER TABLE r MODIFY is_friend BIT(1) NOT NULL", false, ""},
-		"no index of photos":       {"ALTER TABLE p DROP KEY newest", false, "photos: no index beneath the view serves (owner_id, visibility, date_upload, id)"},
-		"an index of owners":       {"ALTER TABLE p DROP KEY newest, ADD KEY (owner_id)", false, "photos: no index beneath the view gives the order of (owner_id, visibility, date_upload, id)"},
-		"an expression":            {"CREATE OR REPLACE VIEW photos AS SELECT id, owner_id, title, IF(visibility = 'public', 'public', 'private') AS visibility, date_upload FROM p", false, "photos: no index beneath the view gives the order of"},
-		"no index of followers":    {"ALTER TABLE r DROP KEY followers", false, "contacts: no index beneath the view serves (contact_id, user_id)"},
-		"pairs that may be twice":  {"ALTER TABLE r DROP PRIMARY KEY, ADD KEY (user_id, contact_id)", false, "contacts: no unique key beneath the view serves (user_id, contact_id)"},
-		"no index of members":      {"ALTER TABLE m MODIFY id BIGINT UNSIGNED NOT NULL, DROP PRIMARY KEY", false, "users: no index beneath the view serves (id)"},
-		"a view made each time":    {"CREATE OR REPLACE VIEW contacts AS SELECT user_id, contact_id, is_friend, is_family FROM r LIMIT 1000000", false, "contacts: no index beneath the view serves (user_id, contact_id)"},
+		"no index of photos":       {"ALTER TABLE p DROP KEY newest", false, "photos: there is no index (owner_id, visibility, date_upload, id), beneath the view"},
+		"an index of owners":       {"ALTER TABLE p DROP KEY newest, ADD KEY (owner_id)", false, "photos: no index has the order of (owner_id, visibility, date_upload, id)"},
+		"an expression":            {"CREATE OR REPLACE VIEW photos AS SELECT id, owner_id, title, IF(visibility = 'public', 'public', 'private') AS visibility, date_upload FROM p", false, "photos: no index has the order of"},
+		"no index of followers":    {"ALTER TABLE r DROP KEY followers", false, "contacts: there is no index (contact_id, user_id), beneath the view"},
+		"pairs that may be twice":  {"ALTER TABLE r DROP PRIMARY KEY, ADD KEY (user_id, contact_id)", false, "contacts: there is no unique key (user_id, contact_id), beneath the view"},
+		"no index of members":      {"ALTER TABLE m MODIFY id BIGINT UNSIGNED NOT NULL, DROP PRIMARY KEY", false, "users: there is no unique key (id), beneath the view"},
+		"a view made each time":    {"CREATE OR REPLACE VIEW contacts AS SELECT user_id, contact_id, is_friend, is_family FROM r LIMIT 1000000", false, "contacts: there is no unique key (user_id, contact_id), beneath the view"},
 		"a column less":            {"CREATE OR REPLACE VIEW users AS SELECT id, username FROM m", true, "users: there is no column last_upload"},
 		"a numeric visibility":     {"CREATE OR REPLACE VIEW photos AS SELECT id, owner_id, title, visibility + 0 AS visibility, date_upload FROM p", true, "photos: column visibility is"},
 		"a title that may be NULL": {"CREATE OR REPLACE VIEW photos AS SELECT id, owner_id, NULLIF(title, '') AS title, visibility, date_upload FROM p", true, "photos: column title may be NULL"},
@@ -218,7 +196,7 @@ func TestCheckWithTheRightsOfServeOnViews(t *testing.T) {
 	admin := open(t, dsn)
 	run(t, admin, asViews...)
 	serve := restricted(t, admin, dsn, "serve_views", pageRights(column(t, admin, "SELECT DATABASE()")[0])...)
-	if findings := check(t, serve); len(findings) != 1 || findings[0].Wrong || !strings.Contains(findings[0].What, "'serve_views'@'localhost' may not see by which indexes") {
+	if findings := check(t, serve); len(findings) != 1 || findings[0].Wrong || !strings.Contains(findings[0].What, "'serve_views'@'localhost' may not see what it is made of") {
 		t.Errorf("found %+v, want that the plans cannot be seen", findings)
 	}
 	run(t, admin, "CREATE OR REPLACE VIEW users AS SELECT id, username, FROM_UNIXTIME(last_upload) AS last_upload FROM m")

@@ -21,6 +21,9 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
+// standard are the triggers of triggers.sql.
+var standard = schema.StandardTriggers()
+
 // ofOurs is the number of triggers that triggers.sql makes.
 const ofOurs = 10
 
@@ -46,7 +49,7 @@ func TestInstallingAgainReplacesAndRemovingLeavesTheSitesOwn(t *testing.T) {
 		}
 	}
 	for _, want := range []int{ofOurs, 0} {
-		if n, err := schema.RemoveTriggers(t.Context(), db); err != nil || n != want {
+		if n, err := standard.Remove(t.Context(), db); err != nil || n != want {
 			t.Errorf("removed %d triggers, %v, want %d", n, err, want)
 		}
 	}
@@ -142,7 +145,7 @@ func TestMissingTriggersAreFound(t *testing.T) {
 	if found := check(t, db); len(found) > 0 {
 		t.Errorf("with all: found %v", found)
 	}
-	if _, err := schema.RemoveTriggers(t.Context(), db); err != nil {
+	if _, err := standard.Remove(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
 	if found := check(t, db); len(found) > 0 {
@@ -179,7 +182,7 @@ func TestInstallingIsRefusedWhereItCannotWork(t *testing.T) {
 			t.Parallel()
 			db := servertest.MySQL(t)
 			run(t, db, strings.Split(test.do, "; ")...)
-			_, err := schema.InstallTriggers(t.Context(), db)
+			err := standard.Install(t.Context(), db)
 			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
@@ -251,7 +254,7 @@ func TestAMissingRightChangesNothing(t *testing.T) {
 					install(t, admin)
 				}
 				was := installed(t, admin)
-				if _, err := schema.InstallTriggers(t.Context(), poor); err == nil || !strings.Contains(err.Error(), test.want) {
+				if err := standard.Install(t.Context(), poor); err == nil || !strings.Contains(err.Error(), test.want) {
 					t.Errorf("over %s: error %v, want one with %q", before, err, test.want)
 				}
 				if diff := gocmp.Diff(was, installed(t, admin)); diff != "" {
@@ -259,7 +262,7 @@ func TestAMissingRightChangesNothing(t *testing.T) {
 				}
 			}
 			if strings.Contains(test.want, "TRIGGER") {
-				if _, err := schema.RemoveTriggers(t.Context(), poor); err == nil {
+				if _, err := standard.Remove(t.Context(), poor); err == nil {
 					t.Error("removed triggers without the right to")
 				}
 			}
@@ -273,7 +276,7 @@ func TestABinaryLogWantsTrust(t *testing.T) {
 	dsn := server.DSN(servertest.Database)
 	admin := open(t, dsn)
 	user := restricted(t, admin, dsn, "maker", leastRights+servertest.Database+".*")
-	if _, err := schema.InstallTriggers(t.Context(), user); err == nil || !strings.Contains(err.Error(), "log_bin_trust_function_creators") {
+	if err := standard.Install(t.Context(), user); err == nil || !strings.Contains(err.Error(), "log_bin_trust_function_creators") {
 		t.Errorf("error %v", err)
 	}
 	if all := installed(t, admin); len(all) > 0 {
@@ -290,7 +293,7 @@ func TestInstallingGivesUpBehindALongTransaction(t *testing.T) {
 	db := servertest.MySQL(t)
 	undone(t, db, func(tx *sql.Tx) {
 		run(t, tx, "INSERT INTO users (id) VALUES (1)")
-		_, err := schema.InstallTriggers(t.Context(), db)
+		err := standard.Install(t.Context(), db)
 		if sent, ok := errors.AsType[*mysql.MySQLError](err); !ok || sent.Number != 1205 || !strings.Contains(err.Error(), "try again") {
 			t.Errorf("error %v", err)
 		}

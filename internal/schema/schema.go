@@ -1,5 +1,14 @@
-// Package schema makes, migrates and checks the tables of schema.sql, and installs
-// the triggers of triggers.sql.
+// Package schema makes and checks the tables of schema.sql, and installs the triggers of triggers.sql.
+//
+// It promises to an operator:
+//
+//   - [Apply] makes what is missing and changes nothing that is there. Tables of another version are
+//     refused with the statement that removes them: nothing was released that a migration could serve.
+//   - [Check] finds what makes tasks or answers fail, lost or false, or shows a private photo, before a
+//     process works on it. Each finding has its remedy. It changes nothing, and reads no row.
+//   - [Triggers] are installed all or not at all, and are never absent between two versions.
+//
+// A site's four tables may be views. Which views, package mapping says.
 package schema
 
 import (
@@ -8,7 +17,10 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/mysql"
@@ -16,108 +28,100 @@ import (
 
 // Tables returns the names of the tables of schema.sql.
 func Tables() (names []string) {
-	for _, t := range tablesOf(activityd.Schema) {
+	for _, t := range wanted {
 		names = append(names, t.name)
 	}
 	return names
 }
 
-// Apply makes the tables of schema.sql that are missing and migrates those that
-// activityd owns to the version of this program. Views and the site's tables stay as
-// they are. Processes of the version that the database has may go on working: Apply
-// refuses to begin if a step would shut them out, see [ApplyOffline].
-//
-// It is safe to call again after an error or a crash, which leave the tables at one
-// of the steps, and from several hosts at once. It waits at most 5 seconds for the lock
-// of a table, as the site's statements wait behind it. Errors wrap those of the driver.
-func Apply(ctx context.Context, db *sql.DB) error {
-	return migrations.apply(ctx, db, false)
-}
-
-// ApplyOffline is like [Apply], for a database on which no process works: it takes
-// all steps.
-func ApplyOffline(ctx context.Context, db *sql.DB) error {
-	return migrations.apply(ctx, db, true)
-}
-
-// ApplyTo is [Apply] for some of the tables, by their names. The migrations are those of the
-// table tasks: without it there are none.
-func ApplyTo(ctx context.Context, db *sql.DB, tables ...string) error {
-	return migrations.apply(ctx, db, false, tables...)
-}
-
-func (h history) apply(ctx context.Context, db *sql.DB, offline bool, only ...string) error {
+// Apply makes the tables of schema.sql that are missing, or those of them that are named. Tables and views
+// that exist stay as they are. It may be called again, and from several hosts at once. Errors wrap those
+// of the driver.
+func Apply(ctx context.Context, db *sql.DB, only ...string) error {
 	return withSession(ctx, db, func(conn *sql.Conn) error {
-		if err := lockSchema(ctx, conn); err != nil {
-			return err
-		}
-		wanted := func(table string) bool { return len(only) == 0 || slices.Contains(only, table) }
-		var is version
-		var steps []migration
-		var err error
-		if wanted("tasks") {
-			if is, err = versionIn(ctx, conn); err == nil {
-				steps, err = h.after(is, offline)
-			}
-			if err != nil {
+		if len(only) == 0 || slices.Contains(only, "tasks") {
+			if err := compatible(ctx, conn); err != nil {
 				return err
 			}
 		}
-		for _, t := range tablesOf(activityd.Schema) {
-			if !wanted(t.name) {
+		for _, t := range wanted {
+			if len(only) > 0 && !slices.Contains(only, t.name) {
 				continue
 			}
 			if _, err := conn.ExecContext(ctx, t.statement); err != nil {
 				return fmt.Errorf("make table %s: %w", t.name, err)
 			}
 		}
-		return migrate(ctx, conn, is, steps)
+		return nil
 	})
 }
 
-// migrate takes steps from a version on, and records each. A step may have been taken
-// before, by a process that crashed before it recorded it, or with CREATE TABLE.
-func migrate(ctx context.Context, conn *sql.Conn, is version, steps []migration) error {
-	for _, step := range steps {
-		is.number, is.since = is.number+1, step.since
-		if err := step.take(ctx, conn); err != nil {
-			return fmt.Errorf("migrate to schema version %d: %w", is.number, advise(err))
-		}
-		if _, err := conn.ExecContext(ctx, is.record()); err != nil {
-			return fmt.Errorf("record schema version %d: %w", is.number, advise(err))
-		}
+// The version of activityd's own tables is the comment of tasks: it comes with a dump, needs no table and
+// no right of its own, and CREATE TABLE IF NOT EXISTS leaves it as it is.
+var versionComment = regexp.MustCompile(`activityd schema (\d+)`)
+
+// versionOf returns the version in a text; 0 if there is none.
+func versionOf(text string) int {
+	found := versionComment.FindStringSubmatch(text)
+	if found == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(found[1])
+	return n
+}
+
+// Compatible returns an error if the tables are of another version than this program's, and says what to
+// do. It ignores an error of its own query, as the caller's next statement meets it, too.
+func Compatible(ctx context.Context, db *sql.DB) error {
+	misfit, err := misfit(ctx, db)
+	if err == nil && misfit != nil {
+		return errors.New(misfit.String())
 	}
 	return nil
 }
 
-func (m migration) take(ctx context.Context, conn *sql.Conn) error {
-	if m.before != nil {
-		if err := m.before(ctx, conn); err != nil {
-			return err
-		}
-	}
-	if _, err := conn.ExecContext(ctx, m.statement); err != nil && !mysql.IsChanged(err) {
-		return fmt.Errorf("%s: %w", m.statement, err)
-	}
-	if m.after != nil {
-		return m.after(ctx, conn)
-	}
-	return nil
-}
-
-// lockSchema keeps other processes from applying a schema to the same database until
-// conn is closed.
-func lockSchema(ctx context.Context, conn *sql.Conn) error {
-	var got sql.NullBool
-	err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(CONCAT_WS(' ', 'activityd schema', LEFT(SHA2(DATABASE(), 256), 40)), 10)").Scan(&got)
-	if err == nil && !got.Bool {
-		return errors.New("another `activityd schema --apply` has been at work for 10 s: try again when it is done")
+func compatible(ctx context.Context, db mysql.Querier) error {
+	misfit, err := misfit(ctx, db)
+	if err == nil && misfit != nil {
+		err = errors.New(misfit.String())
 	}
 	return err
 }
 
-// withSession runs f on a connection of its own, with a short timeout for locks. It is
-// closed afterwards, which releases all of them.
+// misfit returns why the program cannot work on the tables of a database; nil if it can, or if there are none.
+func misfit(ctx context.Context, db mysql.Querier) (*Finding, error) {
+	list, err := rowsOf(ctx, db, "SELECT table_name, table_comment FROM information_schema.tables WHERE "+ofOurs()+" AND table_type <> 'VIEW' ORDER BY table_name")
+	if err != nil {
+		return nil, err
+	}
+	var own []string
+	is, there := 0, false
+	for _, r := range list {
+		if r["table_name"] == "tasks" {
+			is, there = versionOf(r["table_comment"]), true
+		}
+		if siteColumns[r["table_name"]] == nil {
+			own = append(own, r["table_name"])
+		}
+	}
+	needs := versionOf(activityd.Schema)
+	f := &Finding{Wrong: true, Table: "tasks", What: fmt.Sprintf("is of schema version %d: this activityd needs version %d", is, needs)}
+	switch {
+	case !there || is == needs:
+		return nil, nil
+	case is > needs:
+		f.Do = "this activityd is older than the schema: run a newer one"
+	case is == 0:
+		f.What = "is not activityd's: its comment names no schema version"
+		f.Do = "give activityd another database, or this table another name"
+	default:
+		f.Do = "start anew, as no release had that version: DROP TABLE " + strings.Join(own, ", ") + "; and then activityd schema --apply, and activityd reset"
+	}
+	return f, nil
+}
+
+// withSession runs f on a connection of its own, which waits at most 5 seconds for the lock of a table, as the
+// site's statements wait behind it. The connection is closed afterwards, which releases all locks.
 func withSession(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -133,13 +137,15 @@ func withSession(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error
 	return f(conn)
 }
 
-// advise adds the remedy to an error about a change of the tables or triggers.
-func advise(err error) error {
-	switch {
-	case mysql.IsLockWait(err):
-		return fmt.Errorf("%w: a long transaction uses one of the tables; try again when it is over", err)
-	case mysql.NeedsLogTrust(err):
-		return fmt.Errorf("%w: as the server writes a binary log, have its administrator SET GLOBAL log_bin_trust_function_creators = 1, or run this as a user with all rights", err)
-	}
-	return err
+// Quote returns a name as an identifier of SQL, in backquotes.
+func Quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+
+// Text returns a string as a literal of SQL.
+func Text(s string) string { return "'" + strings.NewReplacer(`\`, `\\`, "'", "''").Replace(s) + "'" }
+
+// row is a row of a result, as [mysql.ByName] has it.
+type row = map[string]string
+
+func rowsOf(ctx context.Context, db mysql.Querier, query string) ([]row, error) {
+	return mysql.Select(ctx, db, mysql.ByName, query)
 }

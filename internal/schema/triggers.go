@@ -12,6 +12,26 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
+// Names compares the names of databases and tables as the server does.
+type Names struct{ fold bool }
+
+// NamesOf asks the server whether it tells letters of both cases apart.
+func NamesOf(ctx context.Context, db mysql.Querier) (Names, error) {
+	list, err := rowsOf(ctx, db, "SELECT @@lower_case_table_names AS value")
+	if err != nil {
+		return Names{}, err
+	}
+	return Names{fold: list[0]["value"] != "0"}, nil
+}
+
+// Key returns a name in a form that is the same for all its spellings.
+func (n Names) Key(name string) string {
+	if n.fold {
+		return strings.ToLower(name)
+	}
+	return name
+}
+
 // createTrigger finds the statements of triggers.sql that make a trigger.
 var createTrigger = regexp.MustCompile(`(?ms)^CREATE TRIGGER (\w+) (\w+ \w+) ON (\w+) FOR EACH ROW\n(.*?)//$`)
 
@@ -22,6 +42,7 @@ type Trigger struct {
 	Table    string
 	When     string // as in AFTER INSERT
 	Body     string // empty: hidden from this user, which may neither make nor drop it
+	Origin   string // the line of a file that asks for it; empty: triggers.sql
 }
 
 // in returns a name in the database of the trigger.
@@ -32,9 +53,6 @@ func (t Trigger) in(name string) string {
 	return Quote(t.Database) + "." + Quote(name)
 }
 
-// Quote returns a name as an identifier of SQL, in backquotes.
-func Quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
-
 // Statement returns what makes the trigger.
 func (t Trigger) Statement() string {
 	return fmt.Sprintf("CREATE TRIGGER %s %s ON %s FOR EACH ROW\n%s", t.in(t.Name), t.When, t.in(t.Table), t.Body)
@@ -44,8 +62,9 @@ var spaces = regexp.MustCompile(`\s+`)
 
 // text returns the trigger in a form that is the same whichever client made it, and whichever server
 // shows it: MySQL shows a quote in a string as one that is not doubled.
-func (t Trigger) text() string {
-	return strings.TrimSpace(spaces.ReplaceAllLiteralString(strings.ReplaceAll(t.Statement(), "''", "'"), " "))
+func (t Trigger) text(n Names) string {
+	body := strings.TrimSpace(spaces.ReplaceAllLiteralString(strings.ReplaceAll(t.Body, "''", "'"), " "))
+	return n.Key(t.Database) + "." + t.Name + " " + t.When + " " + n.Key(t.Table) + " " + body
 }
 
 // original returns the trigger with its body as it was written, from which it can be made again.
@@ -83,33 +102,6 @@ func StandardTriggers() Triggers {
 	return all
 }
 
-// tablesUnder returns the tables of triggers, sorted.
-func tablesUnder(triggers []Trigger) []string {
-	var tables []string
-	for _, t := range triggers {
-		tables = append(tables, t.in(t.Table))
-	}
-	return slices.Compact(slices.Sorted(slices.Values(tables)))
-}
-
-// InstallTriggers makes the triggers of triggers.sql in the database of db, and returns their
-// number. The tables must be such. What else is to know is at [Triggers.Install].
-func InstallTriggers(ctx context.Context, db *sql.DB) (int, error) {
-	t := StandardTriggers()
-	err := withSession(ctx, db, func(conn *sql.Conn) error {
-		return checkTables(ctx, conn, append([]string{"tasks"}, tablesUnder(t.List)...))
-	})
-	if err != nil {
-		return 0, advise(err)
-	}
-	return len(t.List), t.Install(ctx, db)
-}
-
-// RemoveTriggers is [Triggers.Remove] of those of triggers.sql.
-func RemoveTriggers(ctx context.Context, db *sql.DB) (removed int, err error) {
-	return StandardTriggers().Remove(ctx, db)
-}
-
 // Install makes the triggers, in place of activityd's that exist. Other triggers are left
 // alone. It needs the rights to lock the tables and to make triggers, and those that the
 // triggers need when they run, which they do with the rights of db's user. db should come
@@ -121,15 +113,14 @@ func RemoveTriggers(ctx context.Context, db *sql.DB) (removed int, err error) {
 // old ones are made again. It waits at most 5 seconds for the locks, as the site's
 // statements wait behind it. Errors wrap those of the driver.
 func (all Triggers) Install(ctx context.Context, db *sql.DB) error {
-	err := withSession(ctx, db, func(conn *sql.Conn) error {
+	return all.inSession(ctx, db, func(conn *sql.Conn, names Names, present []Trigger) (err error) {
+		if err := all.checkTables(ctx, conn); err != nil {
+			return err
+		}
 		for _, statement := range all.Probes { // the site's statements would fail with the triggers
 			if _, err := conn.ExecContext(ctx, statement); err != nil {
 				return fmt.Errorf("the triggers would fail at %q: %w", statement, err)
 			}
-		}
-		present, err := all.present(ctx, conn)
-		if err != nil {
-			return err
 		}
 		for i, t := range present {
 			if t.Body != "" {
@@ -138,38 +129,62 @@ func (all Triggers) Install(ctx context.Context, db *sql.DB) error {
 				}
 			}
 		}
-		tables := tablesUnder(slices.Concat(all.List, present))
+		var tables []string
+		for _, t := range slices.Concat(all.List, present) {
+			tables = append(tables, names.Key(t.in(t.Table)))
+		}
+		tables = slices.Compact(slices.Sorted(slices.Values(tables)))
 		if _, err := conn.ExecContext(ctx, "LOCK TABLES "+strings.Join(tables, " WRITE, ")+" WRITE"); err != nil {
 			return fmt.Errorf("lock %s: %w", strings.Join(tables, ", "), err)
 		}
 		return replaceTriggers(context.WithoutCancel(ctx), conn, present, all.List)
 	})
-	return advise(err)
 }
 
 // Remove drops all triggers of activityd's in the databases, and
 // returns their number. After an error some may be left; it is safe to call again.
 func (all Triggers) Remove(ctx context.Context, db *sql.DB) (removed int, err error) {
-	err = withSession(ctx, db, func(conn *sql.Conn) error {
-		present, err := all.present(ctx, conn)
-		if err != nil {
-			return err
-		}
+	err = all.inSession(ctx, db, func(conn *sql.Conn, _ Names, present []Trigger) error {
 		removed = len(present)
 		// A user that may not make triggers does not see them either. Dropping those that
 		// are wanted, seen or not, fails with the right that is missing.
 		return swap(context.WithoutCancel(ctx), conn, slices.Concat(present, all.List), nil)
 	})
-	return removed, advise(err)
+	return removed, err
 }
 
-// checkTables refuses a database in which one of the tables is missing, or is a view.
-func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {
+// inSession runs f on a connection of its own, with the triggers that exist.
+func (all Triggers) inSession(ctx context.Context, db *sql.DB, f func(*sql.Conn, Names, []Trigger) error) error {
+	err := withSession(ctx, db, func(conn *sql.Conn) error {
+		names, err := NamesOf(ctx, conn)
+		if err != nil {
+			return err
+		}
+		present, err := all.present(ctx, conn)
+		if err != nil {
+			return err
+		}
+		return f(conn, names, present)
+	})
+	switch {
+	case mysql.IsLockWait(err):
+		return fmt.Errorf("%w: a long transaction uses one of the tables; try again when it is over", err)
+	case mysql.NeedsLogTrust(err):
+		return fmt.Errorf("%w: as the server writes a binary log, have its administrator SET GLOBAL log_bin_trust_function_creators = 1, or run this as a user with all rights", err)
+	}
+	return err
+}
+
+// checkTables refuses a database in which a table of triggers.sql is missing, or is a view.
+func (all Triggers) checkTables(ctx context.Context, conn *sql.Conn) error {
+	if len(all.Databases) > 0 {
+		return nil // package mapping has looked at them
+	}
 	c := &checker{db: conn}
 	if err := c.read(ctx); err != nil {
 		return err
 	}
-	for _, name := range tables {
+	for _, name := range []string{"tasks", "users", "contacts", "photos"} {
 		switch have := c.tables[name]; {
 		case have == nil:
 			return fmt.Errorf("there is no table %s that this user can see: `activityd schema --apply` makes it", name)
@@ -198,14 +213,14 @@ func replaceTriggers(ctx context.Context, conn *sql.Conn, present, want []Trigge
 	return err
 }
 
-// swap drops the old triggers, as far as they exist, and makes the others.
-func swap(ctx context.Context, conn *sql.Conn, old, others []Trigger) error {
+// swap drops the old triggers, as far as they exist, and makes the new ones.
+func swap(ctx context.Context, conn *sql.Conn, old, want []Trigger) error {
 	for _, t := range old {
 		if _, err := conn.ExecContext(ctx, "DROP TRIGGER IF EXISTS "+t.in(t.Name)); err != nil {
 			return fmt.Errorf("drop trigger %s: %w", t.Name, err)
 		}
 	}
-	for _, t := range others {
+	for _, t := range want {
 		if _, err := conn.ExecContext(ctx, t.Statement()); err != nil {
 			return fmt.Errorf("make trigger %s: %w", t.Name, err)
 		}
@@ -218,7 +233,11 @@ func swap(ctx context.Context, conn *sql.Conn, old, others []Trigger) error {
 func (all Triggers) present(ctx context.Context, db mysql.Querier) (present []Trigger, err error) {
 	in := "DATABASE()"
 	if len(all.Databases) > 0 {
-		in = "'" + strings.Join(all.Databases, "', '") + "'"
+		var quoted []string
+		for _, name := range all.Databases {
+			quoted = append(quoted, Text(name))
+		}
+		in = strings.Join(quoted, ", ")
 	}
 	list, err := rowsOf(ctx, db, "SELECT trigger_schema, trigger_name, event_object_table, action_timing, event_manipulation, action_statement"+
 		" FROM information_schema.triggers WHERE trigger_schema IN ("+in+") ORDER BY COALESCE(action_statement, '') = '' DESC, trigger_name")
@@ -235,26 +254,43 @@ func (all Triggers) present(ctx context.Context, db mysql.Querier) (present []Tr
 }
 
 // Check compares the triggers that exist, as far as this user sees them, with those that should. If
-// there are none, it finds nothing: the site may insert its tasks itself. install is the command that makes them.
+// there are none, it finds nothing: the site may insert its tasks itself. install is the command that makes
+// them. Triggers that differ from a file's are wrong. Those of an earlier triggers.sql are a warning,
+// as the processes of a new release start before the triggers are replaced.
 func (all Triggers) Check(ctx context.Context, db mysql.Querier, install string) ([]Finding, error) {
-	list, err := all.present(ctx, db)
+	names, err := NamesOf(ctx, db)
 	if err != nil {
 		return nil, err
 	}
-	want, have := make(map[string]bool), make(map[string]bool)
-	for _, t := range all.List {
-		want[t.text()] = true
+	list, err := all.present(ctx, db)
+	if err != nil || len(list) == 0 {
+		return nil, err
 	}
+	have, want := make(map[string]bool), make(map[string]string)
+	for _, t := range all.List {
+		want[t.text(names)] = t.Name
+	}
+	isFiles := len(all.Databases) > 0
 	for _, t := range list {
-		have[t.in(t.Name)] = true
-		if t.Body != "" && !want[t.text()] {
-			return []Finding{{Table: t.Table, Do: install, What: "has the trigger " + t.Name + " as another version made it, which may report too much or too little"}}, nil
+		have[names.Key(t.in(t.Name))] = true
+		if t.Body != "" && want[t.text(names)] == "" {
+			return []Finding{{isFiles, t.Table, "has the trigger " + t.Name + " as " + all.origin(t.Name) + ", which may report too much or too little", install}}, nil
 		}
 	}
 	for _, t := range all.List {
-		if len(list) > 0 && !have[t.in(t.Name)] {
-			return []Finding{{Table: t.Table, Do: install, What: "has no trigger " + t.Name + " that this user can see, but there are others of activityd's: changes may go unreported"}}, nil
+		if !have[names.Key(t.in(t.Name))] {
+			return []Finding{{isFiles, t.Table, "has no trigger " + t.Name + " that this user can see, but there are others of activityd's: changes may go unreported", install}}, nil
 		}
 	}
 	return nil, nil
+}
+
+// origin says who made a trigger that differs.
+func (all Triggers) origin(name string) string {
+	for _, t := range all.List {
+		if t.Name == name && t.Origin != "" {
+			return t.Origin + " does not make it"
+		}
+	}
+	return "another version made it"
 }

@@ -10,7 +10,6 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -49,9 +48,8 @@ func triggered(t *testing.T, withCascades bool) *sql.DB {
 
 func install(t *testing.T, db *sql.DB) {
 	t.Helper()
-	n, err := schema.InstallTriggers(t.Context(), db)
-	if err != nil || n != ofOurs {
-		t.Fatalf("installed %d triggers: %v", n, err)
+	if err := standard.Install(t.Context(), db); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -1,12 +1,11 @@
 package schema
 
 import (
-	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/activityd/activityd"
 )
 
 // wantedTable is a table as schema.sql makes it.
@@ -14,7 +13,7 @@ type wantedTable struct {
 	name, statement string
 	owned           bool // activityd's own; else the site's
 	columns         []wantedColumn
-	keys            []wantedKey
+	keys            []string // of a table of activityd's own
 }
 
 // wantedColumn is a column of schema.sql.
@@ -22,16 +21,6 @@ type wantedColumn struct {
 	name, definition string
 	kind             kind // in a table of the site's
 }
-
-// wantedKey is a key of schema.sql.
-type wantedKey struct {
-	name, definition string
-	columns          []string
-	unique           bool
-}
-
-// primary is the name that the servers give to a primary key.
-const primary = "PRIMARY"
 
 // kind is what a column of the site's holds, in words.
 type kind string
@@ -80,22 +69,21 @@ func columnList(columns []string) string { return "(" + strings.Join(columns, ",
 
 var (
 	createTable = regexp.MustCompile(`(?ms)^(CREATE TABLE IF NOT EXISTS (\w+) \(\n(.*?)\n\).*?);$`)
-	keyLine     = regexp.MustCompile(`^(?:PRIMARY KEY|(UNIQUE )?KEY (\w+)) \((.*)\)$`)
+	keyLine     = regexp.MustCompile(`^(PRIMARY |UNIQUE )?KEY `)
+	enumWords   = regexp.MustCompile(`(?i)enum\('(.*?)'\)`)
 )
 
-// tablesOf returns the tables that an SQL file makes, which has a line for each column
-// and key.
-func tablesOf(text string) (tables []wantedTable) {
-	for _, found := range createTable.FindAllStringSubmatch(text, -1) {
+// wanted are the tables of schema.sql, which has a line for each column and key.
+var wanted = func() (tables []wantedTable) {
+	for _, found := range createTable.FindAllStringSubmatch(activityd.Schema, -1) {
 		t := wantedTable{name: found[2], statement: found[1]}
 		site, isSites := siteColumns[t.name]
 		t.owned = !isSites
 		for line := range strings.Lines(found[3]) {
 			line = strings.TrimSuffix(strings.Join(strings.Fields(line), " "), ",")
 			name, _, _ := strings.Cut(line, " ")
-			if key := keyLine.FindStringSubmatch(line); key != nil {
-				isPrimary := key[2] == ""
-				t.keys = append(t.keys, wantedKey{cmp.Or(key[2], primary), line, strings.Split(key[3], ", "), isPrimary || key[1] != ""})
+			if keyLine.MatchString(line) {
+				t.keys = append(t.keys, line)
 			} else if t.owned || site[name] != "" {
 				t.columns = append(t.columns, wantedColumn{name, line, site[name]})
 			}
@@ -103,111 +91,29 @@ func tablesOf(text string) (tables []wantedTable) {
 		tables = append(tables, t)
 	}
 	return tables
+}()
+
+// Words returns the words of an ENUM in a column's type or definition; nil if it is none.
+func Words(definition string) []string {
+	found := enumWords.FindStringSubmatch(definition)
+	if found == nil {
+		return nil
+	}
+	words := strings.Split(found[1], "','")
+	for i, word := range words {
+		words[i] = strings.ReplaceAll(word, "''", "'")
+	}
+	return words
 }
 
-// unfit returns why a column cannot hold what is read or written there; "" if it can.
-func (c wantedColumn) unfit(have row, inView bool) string {
-	if c.kind == "" {
-		return c.differs(have)
+// Visibilities returns the words of photos.visibility.
+func Visibilities() []string {
+	for _, t := range wanted {
+		for _, c := range t.columns {
+			if c.kind == aVisibility {
+				return Words(c.definition)
+			}
+		}
 	}
-	is := "is " + have["column_type"] + ": want " + string(c.kind)
-	// Where tables are put together by UNION, servers make decimals of numbers.
-	whole := integers[have["data_type"]] != 0 || have["data_type"] == "decimal" && have["numeric_scale"] == "0"
-	switch c.kind {
-	case aNumber:
-		if !whole {
-			return is
-		}
-	case aFlag:
-		if !whole && have["column_type"] != "bit(1)" {
-			return is + "; others would count as yes or no by chance"
-		}
-	case aDate:
-		// A generated column may be NULL on MariaDB, whatever it is made of.
-		plain := !inView && !strings.Contains(strings.ToUpper(have["extra"]), "GENERATED")
-		switch {
-		case !whole:
-			return is
-		case c.name == "date_upload" && plain && have["is_nullable"] == "YES":
-			return "may be NULL: a photo without a date fails the answer that it is in"
-		}
-	case aText:
-		switch {
-		case have["collation_name"] == "" || strings.HasPrefix(have["data_type"], "enum"):
-			return is
-		case have["is_nullable"] == "YES":
-			return "may be NULL: a row without it fails the answer that it is in"
-		}
-	case aVisibility:
-		return c.unfitVisibility(have, is)
-	}
-	return ""
+	return nil
 }
-
-// unfitVisibility is strict: a word that is compared with a number is 0, which may be the
-// number for private.
-func (c wantedColumn) unfitVisibility(have row, is string) string {
-	words := strings.Split(columnParts.FindStringSubmatch(c.definition)[3], ",")
-	is += " " + strings.ReplaceAll(strings.Join(words, ", "), "'", "")
-	switch have["data_type"] {
-	case "char", "varchar":
-		return ""
-	case "enum":
-		words = slices.DeleteFunc(words, func(word string) bool { return word == "'private'" })
-		if !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(have["column_type"], word) }) {
-			return is + "; no photo would ever be shown"
-		}
-		return ""
-	}
-	return is + "; MySQL takes each word for the number 0, so that what is private may be shown"
-}
-
-// integers are the types of whole numbers, with their sizes in bytes.
-var integers = map[string]int{"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
-
-// columnParts are a column's type, as a whole and in its parts, and what follows.
-var columnParts = regexp.MustCompile(`^\w+ ((\w+)(?:\((.*?)\))?( UNSIGNED)?)(.*?)(?: COMMENT '.*')?$`)
-
-// differs describes a column of activityd's own that cannot take the place of the one in
-// schema.sql, which may be narrower; "" if it can.
-func (c wantedColumn) differs(have row) string {
-	parts := columnParts.FindStringSubmatch(c.definition)
-	rest := parts[5]
-	_, collation, _ := strings.Cut(rest, "COLLATE ")
-	collation, _, _ = strings.Cut(collation, " ")
-	_, defaults, hasDefaults := strings.Cut(rest, "DEFAULT ")
-	isExpression := strings.HasPrefix(defaults, "(") // which each server writes in its own way
-	if holds(have, parts) &&
-		(collation == "" || have["collation_name"] == collation) &&
-		strings.Contains(rest, "NOT NULL") == (have["is_nullable"] == "NO") &&
-		strings.Contains(rest, "AUTO_INCREMENT") == strings.Contains(have["extra"], "auto_increment") &&
-		(!hasDefaults || hasDefault(have) && (isExpression || strings.Trim(have["column_default"], "'") == strings.Trim(defaults, "'"))) {
-		return ""
-	}
-	is := strings.Join(strings.Fields(fmt.Sprintf("%s %s %s", have["column_type"], have["collation_name"], have["extra"])), " ")
-	return fmt.Sprintf("is %s, nullable: %s, default: %s; want %s%s", is, have["is_nullable"], have["column_default"], parts[1], rest)
-}
-
-// holds reports whether a column holds all values of the type with these parts.
-func holds(have row, parts []string) bool {
-	dataType, length, unsigned := strings.ToLower(parts[2]), parts[3], parts[4] != ""
-	if size := integers[dataType]; size > 0 {
-		of, haveUnsigned := integers[have["data_type"]], strings.Contains(have["column_type"], "unsigned")
-		return unsigned == haveUnsigned && of >= size || unsigned && of > size
-	}
-	switch dataType {
-	case "json": // which MariaDB calls longtext
-		return have["data_type"] == "json" || have["data_type"] == "longtext"
-	case "enum":
-		absent := func(word string) bool { return !strings.Contains(have["column_type"], word) }
-		return have["data_type"] == "enum" && !slices.ContainsFunc(strings.Split(length, ","), absent)
-	case "varchar":
-		needed, _ := strconv.Atoi(length)
-		maxLength, _ := strconv.Atoi(have["character_maximum_length"]) // 0: none
-		return have["data_type"] == "varchar" && maxLength >= needed
-	}
-	return strings.EqualFold(have["column_type"], parts[1])
-}
-
-// hasDefault reports whether a column has a default; NULL stands for none.
-func hasDefault(have row) bool { return have["column_default"] != "NULL" }
