@@ -110,12 +110,17 @@ func (o schemaOptions) print(out io.Writer, site *mapping.Map) error {
 
 // do changes the database and says what is there now.
 func (o schemaOptions) do(cmd *cobra.Command, c *config, site *mapping.Map) error {
+	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	if site != nil && o.apply {
+		if err := mysql.CreateDatabase(ctx, c.mysqlDSN); err != nil {
+			return mysql.Translate(ctx, "make the database", err)
+		}
+	}
 	db, err := openMySQL(c, c.mysqlConnections)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }() // every statement's own error was looked at
-	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	switch {
 	case o.remove:
 		n, err := triggersOf(site).Remove(ctx, db)

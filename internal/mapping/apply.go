@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/schema"
 )
 
 // row is a row of a result, as [mysql.ByName] has it.
@@ -15,11 +17,6 @@ type row = map[string]string
 
 func rowsOf(ctx context.Context, db mysql.Querier, query string) ([]row, error) {
 	return mysql.Select(ctx, db, mysql.ByName, query)
-}
-
-// text returns a string in the quotes of SQL.
-func text(s string) string {
-	return "'" + strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), "'", "''") + "'"
 }
 
 // Apply makes the views, unless the description does not fit the tables. The columns of [Map.Columns]
@@ -41,6 +38,7 @@ type mistake struct {
 	where string // as in site.map:12
 	what  string
 	do    string // what mends it; may be empty
+	mild  bool   // it may be meant
 }
 
 func (m mistake) Error() string {
@@ -52,24 +50,30 @@ func (m mistake) Error() string {
 
 // Fits compares the description with the tables that there are.
 func (m *Map) Fits(ctx context.Context, db mysql.Querier) error {
-	mistakes, err := m.mistakes(ctx, db)
+	names, err := schema.NamesOf(ctx, db)
+	if err != nil {
+		return err
+	}
+	mistakes, err := m.mistakes(ctx, db, names)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, one := range mistakes {
-		errs = append(errs, one)
+		if !one.mild {
+			errs = append(errs, one)
+		}
 	}
 	return errors.Join(errs...)
 }
 
-func (m *Map) mistakes(ctx context.Context, db mysql.Querier) ([]mistake, error) {
+func (m *Map) mistakes(ctx context.Context, db mysql.Querier, names schema.Names) ([]mistake, error) {
 	is, err := rowsOf(ctx, db, "SELECT DATABASE() AS name")
 	if err != nil {
 		return nil, err
 	}
 	f := &fitter{Map: m, tables: make(map[table]map[string]row)}
-	if is[0]["name"] != m.database {
+	if names.Key(is[0]["name"]) != names.Key(m.database) {
 		f.failf(m.line, "", "database is %s, and --mysql-dsn names %s: the views and activityd's tables are in one database", m.database, is[0]["name"])
 		return f.found, nil
 	}
@@ -84,7 +88,7 @@ func (m *Map) mistakes(ctx context.Context, db mysql.Querier) ([]mistake, error)
 	for _, s := range m.all() {
 		f.section(s)
 	}
-	if len(f.found) == 0 {
+	if !slices.ContainsFunc(f.found, func(one mistake) bool { return !one.mild }) {
 		f.columns()
 	}
 	return f.found, nil
@@ -99,7 +103,11 @@ type fitter struct {
 }
 
 func (f *fitter) failf(line int, do, format string, args ...any) {
-	f.found = append(f.found, mistake{fmt.Sprintf("%s:%d", f.file, line), fmt.Sprintf(format, args...), do})
+	f.found = append(f.found, mistake{fmt.Sprintf("%s:%d", f.file, line), fmt.Sprintf(format, args...), do, false})
+}
+
+func (f *fitter) warnf(line int, format string, args ...any) {
+	f.found = append(f.found, mistake{fmt.Sprintf("%s:%d", f.file, line), fmt.Sprintf(format, args...), "look whether it is spelt right", true})
 }
 
 // earlier finds what another description has left: a view where a copy is to be, through which triggers
@@ -132,7 +140,7 @@ func (f *fitter) read(ctx context.Context, db mysql.Querier, s *section) error {
 		return nil
 	}
 	f.tables[s.table] = nil
-	where := " WHERE table_schema = " + text(s.table.database) + " AND table_name = " + text(s.table.name)
+	where := " WHERE table_schema = " + schema.Text(s.table.database) + " AND table_name = " + schema.Text(s.table.name)
 	kinds, err := rowsOf(ctx, db, "SELECT table_type, engine FROM information_schema.tables"+where)
 	switch {
 	case err != nil:
@@ -175,10 +183,13 @@ func (f *fitter) section(s *section) {
 				f.typed(s, k.name, v, c)
 			}
 		}
+		if v.line > 0 && k.form != aWord {
+			f.values(s, k.name, v)
+		}
 	}
 }
 
-var whole = words("tinyint smallint mediumint int bigint")
+var integers = words("tinyint smallint mediumint int bigint")
 
 func (f *fitter) typed(s *section, key string, v value, c row) {
 	is := s.table.plain() + "." + c["column_name"] + " is " + c["column_type"]
@@ -194,11 +205,11 @@ func (f *fitter) typed(s *section, key string, v value, c row) {
 		switch want := s.dateType(); {
 		case kind == "timestamp":
 			f.failf(v.line, "", "date_upload: %s, whose value depends on the session: want a column of unix seconds, or DATETIME", is)
-		case (want == datetime) != (kind == "datetime"), want != datetime && !whole[kind]:
+		case (want == datetime) != (kind == "datetime"), want != datetime && !integers[kind]:
 			f.failf(v.line, "", "date_upload: %s, which is no %s: set date_type", is, want)
 		}
 	default:
-		if !whole[kind] {
+		if !integers[kind] {
 			f.failf(v.line, "", "%s: %s: want a whole number", key, is)
 		}
 	}

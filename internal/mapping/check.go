@@ -3,6 +3,7 @@ package mapping
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,8 +17,12 @@ import (
 // they seem. m is nil for a site whose tables have activityd's names: then foreign keys count only if
 // there are triggers. It reads a hundred photos and members, and a few first rows of indexes. What
 // this user may not ask for is left out.
-func Check(ctx context.Context, db mysql.Querier, m *Map) ([]schema.Finding, error) {
-	c := &checker{db: db, described: m != nil}
+func Check(ctx context.Context, db *sql.DB, m *Map) ([]schema.Finding, error) {
+	names, err := schema.NamesOf(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	c := &checker{db: db, names: names, described: m != nil}
 	steps := []func(context.Context) error{c.binaryLog, c.replication, c.dates, c.promise}
 	if m == nil {
 		is, err := rowsOf(ctx, db, "SELECT DATABASE() AS name")
@@ -27,14 +32,16 @@ func Check(ctx context.Context, db mysql.Querier, m *Map) ([]schema.Finding, err
 		m = standard(is[0]["name"])
 		steps = append(steps, c.signs)
 	} else {
-		mistakes, err := m.mistakes(ctx, db)
+		mistakes, err := m.mistakes(ctx, db, names)
+		wrong := false
 		for _, one := range mistakes {
-			c.add(true, one.where, cmp.Or(one.do, "correct the file, or the table"), "%s", one.what)
+			c.add(!one.mild, one.where, cmp.Or(one.do, "correct the file, or the table"), "%s", one.what)
+			wrong = wrong || !one.mild
 		}
-		if err != nil || len(mistakes) > 0 {
+		if err != nil || wrong {
 			return c.found, err
 		}
-		steps = append(steps, c.copies)
+		steps = append(steps, c.copies, c.compare, c.conditions)
 	}
 	c.Map = m
 	if err := c.triggers(ctx); err != nil {
@@ -84,7 +91,8 @@ date_upload = date_upload`)
 type checker struct {
 	*Map
 
-	db        mysql.Querier
+	db        *sql.DB
+	names     schema.Names
 	described bool // by a file
 	triggered bool // there are triggers of activityd's
 	found     []schema.Finding
@@ -96,7 +104,11 @@ func (c *checker) add(wrong bool, table, do, what string, args ...any) {
 
 // in returns the databases of the site's tables for a condition.
 func (c *checker) in() string {
-	return "('" + strings.Join(c.databases(), "', '") + "')"
+	var list []string
+	for _, name := range c.databases() {
+		list = append(list, schema.Text(c.names.Key(name)))
+	}
+	return "(" + strings.Join(list, ", ") + ")"
 }
 
 // triggers compares the triggers with the description, and looks for the users in whose name they run.
@@ -151,7 +163,7 @@ func (c *checker) foreignKeys(ctx context.Context) error {
 	seen := make(map[string]bool)
 	for _, s := range c.all() {
 		for _, r := range list {
-			if (table{r["constraint_schema"], r["table_name"]}) != s.table {
+			if !c.same(table{r["constraint_schema"], r["table_name"]}, s.table) {
 				continue
 			}
 			for _, action := range []struct{ event, rule string }{{"DELETE", r["delete_rule"]}, {"UPDATE", r["update_rule"]}} {
@@ -169,13 +181,16 @@ func (c *checker) foreignKeys(ctx context.Context) error {
 	return nil
 }
 
+// same reports whether the server takes two names for one table.
+func (c *checker) same(a, b table) bool { return c.names.Key(a.plain()) == c.names.Key(b.plain()) }
+
 // missed returns what goes unreported if a foreign key acts; "" if nothing does.
 func (c *checker) missed(s *section, key row, event, rule string) string {
 	if rule != "CASCADE" && rule != "SET NULL" && rule != "SET DEFAULT" {
 		return ""
 	}
 	removes := event == "DELETE" && rule == "CASCADE"
-	toUsers := table{key["referenced_table_schema"], key["referenced_table_name"]} == c.users().table
+	toUsers := c.same(table{key["referenced_table_schema"], key["referenced_table_name"]}, c.users().table)
 	uses := s.uses(key["column_name"])
 	if !removes && !uses {
 		return ""
@@ -212,8 +227,8 @@ func (s *section) uses(column string) bool {
 // touched finds columns that the server sets whenever last_upload is raised.
 func (c *checker) touched(ctx context.Context) error {
 	t := c.users().table
-	list, err := rowsOf(ctx, c.db, "SELECT column_name FROM information_schema.columns WHERE table_schema = "+text(t.database)+
-		" AND table_name = "+text(t.name)+" AND extra LIKE '%on update%'")
+	list, err := rowsOf(ctx, c.db, "SELECT column_name FROM information_schema.columns WHERE table_schema = "+schema.Text(t.database)+
+		" AND table_name = "+schema.Text(t.name)+" AND extra LIKE '%on update%'")
 	for _, r := range list {
 		c.add(false, t.name, "have the site set it, or let nothing depend on it",
 			"column %s is ON UPDATE CURRENT_TIMESTAMP: with triggers, each upload changes it", r["column_name"])
@@ -340,9 +355,11 @@ func (c *checker) copies(ctx context.Context) error {
 	return nil
 }
 
-// Remedies puts the statements for this site into the findings about indexes beneath views.
+// Remedies makes the remedies of findings those of this site: the indexes beneath its views, and its file.
 func (m *Map) Remedies(findings []schema.Finding) []schema.Finding {
 	for i, f := range findings {
+		f.Do = strings.Replace(f.Do, "schema --apply makes it, with --map FILE where a file describes the site's tables", "schema --apply makes it", 1)
+		findings[i].Do = strings.ReplaceAll(f.Do, "schema --apply", "schema --apply --map "+m.file)
 		if !strings.Contains(f.What, ", beneath the view: ") {
 			continue
 		}

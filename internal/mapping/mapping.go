@@ -19,6 +19,7 @@
 package mapping
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -41,6 +42,7 @@ type Map struct {
 type section struct {
 	name   string // as in users
 	line   int
+	origin string // as in "site.map:12 [users]"
 	table  table
 	none   bool // there is no such table
 	values map[string]value
@@ -95,24 +97,25 @@ var kinds = []kind{
 		{"where", anExpression, false},
 	}},
 	{"blocks", true, []key{{"user_id", aColumn, true}, {"blocked_id", aColumn, true}, {"where", anExpression, false}}},
-	{"photos", false, []key{
-		{"id", aColumn, true},
-		{"owner_id", aColumn, true},
-		{"title", aColumn, false},
-		{"visibility", aColumn, false},
-		{"friends_family", anExpression, false},
-		{"friends", anExpression, false},
-		{"family", anExpression, false},
-		{"public", anExpression, false},
-		{"date_upload", aColumn, true},
-		{"date_type", aWord, false},
-		{"where", anExpression, false},
-	}},
+	{"photos", false, slices.Concat(
+		[]key{{"id", aColumn, true}, {"owner_id", aColumn, true}, {"title", aColumn, false}, {"visibility", aColumn, false}},
+		classKeys(),
+		[]key{{"date_upload", aColumn, true}, {"date_type", aWord, false}, {"where", anExpression, false}},
+	)},
 }
 
 // classes are the visibility classes in the order in which their conditions are asked: the first
-// that holds counts, and the widest is the last.
-var classes = []string{"friends_family", "friends", "family", "public"}
+// that holds counts, and the widest is the last. The words are those of schema.sql.
+var classes = slices.DeleteFunc([]string{"friends_family", "friends", "family", "followers", "public"}, func(class string) bool {
+	return !slices.Contains(schema.Visibilities(), class)
+})
+
+func classKeys() (keys []key) {
+	for _, class := range classes {
+		keys = append(keys, key{class, anExpression, false})
+	}
+	return keys
+}
 
 // The types of dates.
 const (
@@ -135,7 +138,7 @@ func Read(file string) (*Map, error) {
 func Parse(file, text string) (*Map, error) {
 	p := &parser{Map: &Map{file: file, sections: make(map[string][]*section)}}
 	n := 0
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) { // some editors begin a file with a BOM
 		n++
 		p.line(n, strings.TrimSpace(line))
 	}
@@ -167,7 +170,8 @@ func (m *Map) at(line int, format string, args ...any) error {
 var (
 	sectionLine = regexp.MustCompile(`^\[(\w+)\]$`)
 	keyLine     = regexp.MustCompile(`^(\w+)\s*=\s*(.*)$`)
-	nameInSQL   = regexp.MustCompile(`^[\pL\d_$]+$`)
+	nameInSQL   = regexp.MustCompile(`^[\pL\d_$-]+$`)
+	tableInSQL  = regexp.MustCompile("^(?:([\\pL\\d_$-]+|`[^`]+`)\\.)?([\\pL\\d_$-]+|`[^`]+`)$")
 )
 
 func (p *parser) line(n int, text string) {
@@ -185,8 +189,8 @@ func (p *parser) line(n int, text string) {
 	case p.skip:
 	case p.in != nil:
 		p.key(n, found[1], found[2])
-	case found[1] == "database" && nameInSQL.MatchString(found[2]):
-		p.database, p.Map.line = found[2], n
+	case found[1] == "database" && nameInSQL.MatchString(strings.Trim(found[2], "`")):
+		p.database, p.Map.line = strings.Trim(found[2], "`"), n
 	default:
 		p.failf(n, "want database = NAME before the first section: the database of the views, and of activityd's tables")
 	}
@@ -202,7 +206,7 @@ func (p *parser) section(n int, name string) {
 	case len(p.sections[name]) > 0 && !kinds[at].many:
 		p.failf(n, "a second section %s: only contacts and blocks may be in several tables", name)
 	}
-	p.in = &section{name: name, line: n, values: make(map[string]value)}
+	p.in = &section{name: name, line: n, origin: fmt.Sprintf("%s:%d [%s]", p.file, n, name), values: make(map[string]value)}
 	p.sections[name] = append(p.sections[name], p.in)
 }
 
@@ -223,6 +227,9 @@ func (p *parser) key(n int, name, text string) {
 	}
 	if keys[at].form != aWord {
 		var err error
+		if keys[at].form == aColumn && strings.Contains(text, "-") && nameInSQL.MatchString(text) {
+			text = schema.Quote(text)
+		}
 		v.expr, err = parseExpression(text)
 		if err == nil && keys[at].form == aColumn && len(v.expr.tokens) != 1 {
 			err = errors.New("want the name of one column")
@@ -235,16 +242,14 @@ func (p *parser) key(n int, name, text string) {
 }
 
 func (p *parser) table(n int, text string) {
-	parts := strings.Split(text, ".")
+	found := tableInSQL.FindStringSubmatch(text)
 	switch {
 	case p.in.table.name != "" || p.in.none:
 		p.failf(n, "table is there twice")
 	case text == "none" && p.in.name == "blocks":
 		p.in.none = true
-	case len(parts) == 1 && nameInSQL.MatchString(parts[0]):
-		p.in.table = table{p.database, parts[0]}
-	case len(parts) == 2 && nameInSQL.MatchString(parts[0]) && nameInSQL.MatchString(parts[1]):
-		p.in.table = table{parts[0], parts[1]}
+	case found != nil:
+		p.in.table = table{cmp.Or(strings.Trim(found[1], "`"), p.database), strings.Trim(found[2], "`")}
 	default:
 		p.failf(n, "table: want the name of a table, as in site.members")
 		p.in.table = table{"?", "?"}
@@ -294,7 +299,7 @@ func (p *parser) whole(s *section, keys []key) {
 	}
 	inWords := slices.ContainsFunc(classes, func(class string) bool { return s.has(class) })
 	if inWords == s.has("visibility") {
-		p.failf(s.line, "photos: want either visibility, a column of activityd's words, or conditions for public, friends, family, friends_family")
+		p.failf(s.line, "photos: want either visibility, a column of activityd's words, or conditions for %s", strings.Join(classes, ", "))
 	}
 	if v := s.values["date_type"]; v.line > 0 && v.text != seconds && v.text != milliseconds && v.text != datetime {
 		p.failf(v.line, "date_type is %s: want seconds or milliseconds since 1970, or datetime", v.text)

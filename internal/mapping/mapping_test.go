@@ -156,16 +156,21 @@ func TestThePrintedStatementsAreWhatIsApplied(t *testing.T) {
 	must(t, schema.Apply(t.Context(), g.db))
 	run(t, g.db, g.named("INSERT INTO site.members (id) VALUES (1), (2), (3)"), g.named("INSERT INTO site.friendships (asked_by, asked, state) VALUES (1, 2, 1), (1, 3, 0)"),
 		g.named("INSERT INTO site.pictures (owner, privacy, created_at) VALUES (1, 4, '1970-01-01 00:00:09'), (1, 0, '1970-01-01 00:00:19')"))
+	fill, copies, found := strings.Cut(fill, "\n-- 5.")
+	if !found {
+		t.Fatalf("printed %s", fill)
+	}
+	client(t, dsn, "-- 4."+fill)
 	client(t, dsn, triggers.String())
 	run(t, g.db, "INSERT INTO contacts (user_id, contact_id, is_friend) VALUES (3, 1, 1)") // a copy of what is gone
-	client(t, dsn, "-- 4."+fill)
+	client(t, dsn, "-- 4."+fill+"\n-- 5."+copies)
 	if got := column(t, g.db, "SELECT CONCAT_WS(' ', user_id, contact_id, is_friend) FROM contacts ORDER BY 1"); !slices.Equal(got, []string{"1 2 1", "2 1 1"}) {
 		t.Errorf("the copies are %q", got)
 	}
 	if got := column(t, g.db, "SELECT CONCAT_WS(' ', id, last_upload) FROM users ORDER BY 1"); !slices.Equal(got, []string{"1 9", "2", "3"}) {
 		t.Errorf("the last uploads are %q", got)
 	}
-	if got := g.tasks(t); !slices.Equal(got, []string{"upload 1"}) {
+	if got := g.tasks(t); len(got) > 0 { // the last uploads were brought up before
 		t.Errorf("the tasks are %q", got)
 	}
 	all := func() []string {

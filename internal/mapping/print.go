@@ -27,11 +27,15 @@ func (m *Map) PrintViews(out io.Writer) error {
 	for _, v := range m.Views() {
 		text.WriteString(v.Statement + ";\n")
 	}
-	text.WriteString("\n-- 4. What triggers keep, brought up for some hundred thousand members at a time: once they are installed,\n" +
-		"-- and before activityd is started. It may run while the site works, and again.\n" +
-		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\n")
-	for _, statement := range m.Fills("1", "100000") {
-		text.WriteString(statement + ";\n")
+	const session = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\n"
+	text.WriteString("\n-- 4. The last uploads, brought up for some hundred thousand members at a time: before the triggers are installed,\n" +
+		"-- as each that they see is a task, and once more afterwards. It may run while the site works.\n" +
+		session + m.fillUsers("1", "100000") + ";\n")
+	if copies := m.fillCopies("1", "100000"); len(copies) > 0 {
+		text.WriteString("\n-- 5. The copies, likewise: once the triggers are installed, and before activityd is started.\n" + session)
+		for _, statement := range copies {
+			text.WriteString(statement + ";\n")
+		}
 	}
 	_, err := io.WriteString(out, text.String())
 	return err

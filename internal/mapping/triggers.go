@@ -47,7 +47,7 @@ func when(condition string, statements ...string) string {
 
 func (s *section) trigger(name, event, text string) schema.Trigger {
 	return schema.Trigger{
-		Database: s.table.database, Table: s.table.name, When: event, Body: text,
+		Database: s.table.database, Table: s.table.name, When: event, Body: text, Origin: s.origin,
 		Name: "activityd_" + name + "_" + strings.ToLower(strings.ReplaceAll(event, " ", "_")),
 	}
 }

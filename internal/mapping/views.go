@@ -158,16 +158,28 @@ func (s *section) flag(name, row string) string {
 	return isTrue(s.column(name, row))
 }
 
-// text returns a column of text that is never NULL.
+// text returns a column as text that is never NULL. It may be one of bytes, such as VARBINARY.
 func (s *section) text(key string) string {
 	if !s.has(key) {
 		return "''"
 	}
-	return "COALESCE(" + s.column(key, "") + ", '')"
+	return "COALESCE(CONVERT(" + s.column(key, "") + " USING utf8mb4), '')"
+}
+
+// columnsOf are the columns of the views, in the order of their definitions.
+var columnsOf = map[string]string{
+	"users":    "id, username, last_upload",
+	"contacts": "user_id, contact_id, is_friend, is_family",
+	"blocks":   "user_id, blocked_id",
+	"photos":   "id, owner_id, title, visibility, date_upload",
 }
 
 // View is a view that takes the place of one of the site's four tables.
-type View struct{ Name, Statement string }
+type View struct {
+	Name, Statement string
+
+	columns string // that statements read
+}
 
 // Views returns the views. Their conditions are in IS TRUE, so that no index on deleted_at, or range of
 // ids, seems to serve a statement better than the indexes that it is made for. Where several sections are one table's, there is none.
@@ -188,7 +200,7 @@ func (m *Map) Views() (list []View) {
 		default:
 			query = strings.Replace(s.pairs(""), " FROM ", "\nFROM ", 1)
 		}
-		list = append(list, View{s.name, "CREATE OR REPLACE VIEW " + m.own(s.name) + " AS\n" + query})
+		list = append(list, View{Name: s.name, columns: columnsOf[s.name], Statement: "CREATE OR REPLACE VIEW " + m.own(s.name) + " AS\n" + query})
 	}
 	return list
 }
@@ -277,17 +289,21 @@ func (m *Map) Indexes() (list []Index) {
 	return append(list, Index{"photos", s.table, "activityd_newest", []string{s.column("owner_id", ""), visibility, date, s.column("id", "")}, s.line})
 }
 
-// Fills returns the statements by which what triggers keep is brought up for the members from
-// first to last. They may run while the site works, and again.
-func (m *Map) Fills(first, last string) (list []string) {
-	between := func(column string) string { return column + " BETWEEN " + first + " AND " + last }
+// fillUsers returns the statement that brings the last uploads of the members from first to last up. It
+// may run while the site works, and again.
+func (m *Map) fillUsers(first, last string) string {
 	users := m.users()
 	lastUpload := "u." + users.column("last_upload", "")
-	list = append(list, "UPDATE "+users.table.String()+" AS u JOIN (\n"+
-		"  SELECT owner_id, MAX(date_upload) AS newest FROM "+m.own("photos")+"\n"+
-		"  WHERE "+between("owner_id")+" AND visibility <> 'private' GROUP BY owner_id\n"+
-		") AS seen ON seen.owner_id = u."+users.column("id", "")+"\nSET "+lastUpload+" = seen.newest\n"+
-		"WHERE COALESCE("+lastUpload+", 0) < seen.newest")
+	return "UPDATE " + users.table.String() + " AS u JOIN (\n" +
+		"  SELECT owner_id, MAX(date_upload) AS newest FROM " + m.own("photos") + "\n" +
+		"  WHERE owner_id BETWEEN " + first + " AND " + last + " AND visibility <> 'private' GROUP BY owner_id\n" +
+		") AS seen ON seen.owner_id = u." + users.column("id", "") + "\nSET " + lastUpload + " = seen.newest\n" +
+		"WHERE COALESCE(" + lastUpload + ", 0) < seen.newest"
+}
+
+// fillCopies returns the statements that bring the copies of the pairs of these members up.
+func (m *Map) fillCopies(first, last string) (list []string) {
+	between := func(column string) string { return column + " BETWEEN " + first + " AND " + last }
 	for _, name := range []string{"contacts", "blocks"} {
 		if !m.copied(name) {
 			continue

@@ -1,10 +1,12 @@
 package mysql
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -87,6 +89,33 @@ func Open(dsn string, opts ...func(*sql.DB)) (*sql.DB, error) {
 		opt(db)
 	}
 	return db, nil
+}
+
+// CreateDatabase makes the database that a DSN names, unless it is there. Errors are those of [Open] and of the server.
+func CreateDatabase(ctx context.Context, dsn string) error {
+	cfg, err := parseDSN(dsn)
+	if err != nil {
+		return err
+	}
+	named, name := cfg.Clone(), cfg.DBName
+	named.DBName = ""
+	for _, c := range []*mysql.Config{cfg, named} {
+		plain, err := mysql.NewConnector(c)
+		if err != nil {
+			return errUnreadable
+		}
+		db := sql.OpenDB(plain)
+		statement := "DO 1"
+		if c == named {
+			statement = "CREATE DATABASE IF NOT EXISTS `" + strings.ReplaceAll(name, "`", "``") + "`"
+		}
+		_, err = db.ExecContext(ctx, statement)
+		_ = db.Close()
+		if serverError(err) != erUnknownDatabase {
+			return err
+		}
+	}
+	return nil
 }
 
 // errUnreadable leaves the driver's reason out: it may quote the part that it

@@ -279,10 +279,18 @@ func (all Triggers) Check(ctx context.Context, db mysql.Querier, install string)
 	}
 	for _, t := range all.List {
 		if !have[names.Key(t.in(t.Name))] {
-			return []Finding{{isFiles, t.Table, "has no trigger " + t.Name + " that this user can see, but there are others of activityd's: changes may go unreported", install}}, nil
+			return []Finding{{isFiles, t.Table, "has no trigger " + t.Name + " that this user can see" + of(t) + ", but there are others of activityd's: changes may go unreported", install}}, nil
 		}
 	}
 	return nil, nil
+}
+
+// of names the line that asks for a trigger.
+func of(t Trigger) string {
+	if t.Origin == "" {
+		return ""
+	}
+	return ", for " + t.Origin
 }
 
 // origin says who made a trigger that differs.
