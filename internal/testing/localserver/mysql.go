@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,7 +53,9 @@ func (m *MySQL) setUp(ctx context.Context, program string, args []string) error 
 	if err := os.Mkdir(m.path("files"), 0o700); err != nil {
 		return err
 	}
-	if err := m.fill(ctx, program, me.Username); err != nil {
+	// MySQL keeps how it compares names with the data.
+	lasting := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasPrefix(arg, "--lower-case-table-names") })
+	if err := m.fill(ctx, program, me.Username, lasting); err != nil {
 		return err
 	}
 	m.Argv, m.ping = m.serverCommand(program, me.Username, args), m.pingOnce
@@ -66,9 +69,9 @@ func (m *MySQL) setUp(ctx context.Context, program string, args []string) error 
 
 // fill makes the data folder. If the environment variable ACTIVITYD_TEST_DATA names a folder,
 // it has a copy of the first one that any process made, which takes a tenth of the time.
-func (m *MySQL) fill(ctx context.Context, program, user string) error {
+func (m *MySQL) fill(ctx context.Context, program, user string, args []string) error {
 	folder, data := os.Getenv("ACTIVITYD_TEST_DATA"), m.path("data")
-	first := filepath.Join(folder, strings.ReplaceAll(program, "/", "_"))
+	first := filepath.Join(folder, strings.ReplaceAll(program, "/", "_")+strings.Join(args, ""))
 	if folder != "" {
 		if err := os.CopyFS(data, os.DirFS(first)); !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -78,7 +81,7 @@ func (m *MySQL) fill(ctx context.Context, program, user string) error {
 	if err != nil {
 		return err
 	}
-	if err := m.run(ctx, install); err != nil {
+	if err := m.run(ctx, append(install, args...)); err != nil {
 		return fmt.Errorf("make the data folder of %s: %w", m.name, err)
 	}
 	if folder == "" {
