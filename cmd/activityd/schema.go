@@ -23,7 +23,7 @@ import (
 // schemaOptions are the flags of the command schema.
 type schemaOptions struct {
 	triggers, apply, check, remove bool
-	mapFile                                 string
+	mapFile                        string
 }
 
 func newSchema() *cobra.Command {
