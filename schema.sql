@@ -89,11 +89,10 @@ CREATE TABLE IF NOT EXISTS task_leases (
   KEY ends (ends_at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
--- Tasks that are not to run now: those that come later or are tried again, dead ones, and, where
--- finished tasks are kept for a while, those. The ids are those of tasks.
+-- Tasks that are not to run now: scheduled or to be tried again, or dead. The ids are those of tasks.
 CREATE TABLE IF NOT EXISTS parked_tasks (
   id           BIGINT UNSIGNED   NOT NULL,
-  state        ENUM('scheduled','dead','done') NOT NULL,
+  state        ENUM('scheduled','dead') NOT NULL,
   queue        VARCHAR(32)       NOT NULL,
   type         VARCHAR(32)       NOT NULL,
   subject      BIGINT UNSIGNED   NOT NULL,
@@ -102,7 +101,7 @@ CREATE TABLE IF NOT EXISTS parked_tasks (
   attempts     SMALLINT UNSIGNED NOT NULL,
   max_attempts SMALLINT UNSIGNED NOT NULL,
   expires_at   BIGINT UNSIGNED   NULL,
-  due_at       BIGINT UNSIGNED   NULL COMMENT 'scheduled: it may run; done: it is forgotten',
+  due_at       BIGINT UNSIGNED   NULL COMMENT 'scheduled: it may run',
   dedupe_key   VARCHAR(128)      CHARACTER SET ascii COLLATE ascii_bin NULL,
   last_error   VARCHAR(2000)     NULL,
   created_at   BIGINT UNSIGNED   NOT NULL,

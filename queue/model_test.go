@@ -90,7 +90,7 @@ func newModel(t *rapid.T, db *sql.DB) *model {
 		seen: map[uint64]int{}, applied: map[string]int{}, excused: map[string]int{},
 		standsFor: map[uint64]int{}, immortal: map[uint64]bool{}, lost: map[uint64]bool{},
 	}
-	options := queue.Options{Kinds: tasks.Kinds(), Owner: "model", Keep: rapid.SampledFrom([]time.Duration{0, 0, time.Minute}).Draw(t, "keep")}
+	options := queue.Options{Kinds: tasks.Kinds(), Owner: "model"}
 	m.mysql = queue.NewQueue(db, options)
 	m.mysql.LookCheaply() // else a claim may leave what is before its cursor to a later one
 	m.spec = queuetest.NewMemory(options, func() time.Time { return m.now })

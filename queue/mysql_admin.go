@@ -22,7 +22,7 @@ type table struct {
 var tables = []table{
 	// One that came back did so when it was due.
 	{"tasks", "IF(due_at > " + now + ", 'scheduled', 'waiting')", "IF(due_at <= " + now + ", due_at, created_at)", []State{Waiting, Scheduled}},
-	{"parked_tasks", "state", "updated_at", []State{Scheduled, Dead, Done}},
+	{"parked_tasks", "state", "updated_at", []State{Scheduled, Dead}},
 }
 
 // in returns the matching tasks of a table as SQL; "": none can be there. No index is named but that of subjects: which
@@ -118,12 +118,8 @@ func (q *Queue) records(ctx context.Context, match Filter, parts []string, all [
 		}
 		r.Payload = payloadOf(args)
 		r.ExpiresAt, r.Created, r.Updated = timeOrNone(expires), timeOf(created), timeOf(updated)
-		switch r.State {
-		case Scheduled:
+		if r.State == Scheduled {
 			r.RunAt = timeOrNone(due)
-		case Done:
-			r.ForgetAt = timeOrNone(due)
-		case Waiting, Running, Dead:
 		}
 		list = append(list, r)
 		return struct{}{}, err
@@ -165,7 +161,7 @@ func (q *Queue) Retry(ctx context.Context, match Filter, limit int) (int, error)
 // Discard deletes up to limit matching tasks that do not run, and returns
 // how many.
 func (q *Queue) Discard(ctx context.Context, match Filter, limit int) (int, error) {
-	n, _, err := q.change(ctx, "discard tasks", match, []State{Waiting, Scheduled, Dead, Done}, limit, map[string]change{
+	n, _, err := q.change(ctx, "discard tasks", match, []State{Waiting, Scheduled, Dead}, limit, map[string]change{
 		"tasks":        byStatementOf(deleteTasks),
 		"parked_tasks": byStatementOf(deleteParked),
 	})

@@ -246,7 +246,7 @@ func (q *Queue) Finish(ctx context.Context, results []Result) (lost int, err err
 // finishAll ends a lease by one statement, if the results are those of all its tasks, none of which was finished before,
 // and leave nothing. Then the row has the bits that the claim wrote.
 func (q *Queue) finishAll(ctx context.Context, results []Result) (ended bool, err error) {
-	if len(results) == 0 || q.options.Keep > 0 {
+	if len(results) == 0 {
 		return false, nil
 	}
 	l := lease{token: results[0].Task.Lease, done: noneDone(len(results))}
@@ -263,7 +263,7 @@ func (q *Queue) finishAll(ctx context.Context, results []Result) (ended bool, er
 
 // end ends tasks, and returns of how many the lease was lost, and the follow-up tasks of the others.
 func (q *Queue) end(ctx context.Context, tx *sql.Tx, results []Result) (lost int, next []New, err error) {
-	moves := func(r Result) bool { return Judge(r).State != Done || q.options.Keep > 0 }
+	moves := func(r Result) bool { return Judge(r).State != Done }
 	held := make([]Task, len(results))
 	for i, r := range results {
 		held[i] = r.Task
@@ -282,7 +282,7 @@ func (q *Queue) end(ctx context.Context, tx *sql.Tx, results []Result) (lost int
 		l.finish(r.Task.Index)
 		ended = append(ended, r)
 		if moves(r) {
-			moved = append(moved, l.tasks[r.Task.Index].after(Judge(r), q.options.Keep))
+			moved = append(moved, l.tasks[r.Task.Index].after(Judge(r)))
 		}
 	}
 	left, refused, err := put(ctx, tx, moved)
@@ -306,11 +306,8 @@ func (q *Queue) end(ctx context.Context, tx *sql.Tx, results []Result) (lost int
 }
 
 // after returns the row as the end of its run leaves it.
-func (r row) after(v Verdict, keep time.Duration) row {
+func (r row) after(v Verdict) row {
 	r.state, r.lastError, r.wait = v.State, v.Message, v.After.Milliseconds()
-	if v.State == Done {
-		r.wait = keep.Milliseconds()
-	}
 	if v.Uncounted {
 		r.Attempts--
 	}

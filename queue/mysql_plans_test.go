@@ -248,8 +248,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			"UPDATE parked_tasks SET due_at = due_at + 3600000 WHERE state = 'scheduled'", // those of before are due soon
 		}},
 		{"sweep", "PRIMARY created timers", false, 160, sweep, []string{
-			parkedRows + ` VALUES (11, 'scheduled', 'default', 'upload', 1, '{}', 0, 1, 25, 1, NULL, 1), (12, 'scheduled', 'default', 'upload', 2, '{}', 0, 1, 25, 1, NULL, 1),
-				(13, 'done', 'default', 'upload', 1, '{}', 0, 1, 25, 1, NULL, 1), (14, 'done', 'default', 'upload', 2, '{}', 0, 1, 25, 1, NULL, 1)`,
+			parkedRows + ` VALUES (11, 'scheduled', 'default', 'upload', 1, '{}', 0, 1, 25, 1, NULL, 1), (12, 'scheduled', 'default', 'upload', 2, '{}', 0, 1, 25, 1, NULL, 1)`,
 			"DELETE FROM tasks WHERE id < 20",
 			`INSERT INTO task_leases (token, queue, claimed_at, ends_at, since, tasks, done) VALUES ('w/1', 'default', 1, 1, 1, '[[1,"upload",1,{},0],[2,"upload",2,{},0]]', X'FC')`,
 			"INSERT INTO task_keys (key_hash, batch_hash, created_at) VALUES ('1', '', 1), ('2', '', 1)",
@@ -316,7 +315,7 @@ func TestAnOpenTransactionHoldsUpNoOtherTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test", Keep: time.Hour})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
 	var uploads []queue.New
 	for i := range member.ID(batch) {
 		uploads = append(uploads, tasks.NewUpload(1+i))
@@ -347,7 +346,6 @@ func TestAnOpenTransactionHoldsUpNoOtherTasks(t *testing.T) {
 	finish(t, q, errors.New("in vain"), held[:8]...)
 	finish(t, queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), nil, held[8:]...) // which keeps none
 	exec(t, db, "UPDATE parked_tasks SET due_at = 1")
-	exec(t, db, parkedRows+" VALUES (9999, 'done', 'default', 'upload', 2, '{}', 0, 1, 25, 1, NULL, 1)")
 	exec(t, db, "INSERT INTO task_keys (key_hash, batch_hash, created_at) VALUES ('2', '', 1), ('3', '', 1)")
 	if swept, err := q.Sweep(t.Context()); err != nil || swept != (queue.Swept{Due: 8}) {
 		t.Errorf("swept %+v, %v", swept, err)

@@ -22,8 +22,7 @@ const now = mysql.Now
 // Queue is a durable queue of tasks in tables of the site's, so that a task commits
 // together with the change that it is about. It is safe for concurrent use.
 //
-// A task is waiting, scheduled for later, running under a lease, dead, or, where
-// finished tasks are kept for a while, done: see [row]. It is claimed at least once: a lease
+// A task is waiting, scheduled for later, running under a lease, or dead: see [row]. It is claimed at least once: a lease
 // that ran out gives it to another worker. Package queuetest has its specification.
 type Queue struct {
 	db      *sql.DB

@@ -263,7 +263,7 @@ func TestAClaimThatLostADeadlockLooksAtTheFront(t *testing.T) {
 func TestDeadlocksWithoutEndAreAnError(t *testing.T) {
 	t.Parallel()
 	mock, q := mockQueue(t)
-	mock.ExpectQuery("SELECT EXISTS").WillReturnRows(sqlmock.NewRows(make([]string, 5)).AddRow(false, false, true, false, false))
+	mock.ExpectQuery("SELECT EXISTS").WillReturnRows(sqlmock.NewRows(make([]string, 4)).AddRow(false, true, false, false))
 	for range 8 {
 		mock.ExpectBegin()
 		mock.ExpectQuery("SELECT id FROM parked_tasks").WillReturnError(&driver.MySQLError{Number: 1205, Message: "Lock wait timeout"})

@@ -21,7 +21,7 @@ import (
 type row struct {
 	Task
 	state     State  // where it goes
-	wait      int64  // Scheduled, Done: due in so many milliseconds
+	wait      int64  // Scheduled: due in so many milliseconds
 	expiresAt uint64 // 0: never
 	created   uint64
 	lost      bool

@@ -27,7 +27,7 @@ const (
 		" WHERE state = 'scheduled' AND due_at <= " + now + " + ? ORDER BY due_at LIMIT ?) AS soonest WHERE type REGEXP ? UNION ALL" +
 		" SELECT queue, since FROM task_leases FORCE INDEX (ends) WHERE ends_at > 0 AND tasks REGEXP ?) AS begun GROUP BY queue"
 	distinctQueues = "SELECT DISTINCT queue FROM tasks FORCE INDEX (claim) LIMIT ?"
-	otherQueues    = "SELECT DISTINCT queue FROM (SELECT queue FROM parked_tasks FORCE INDEX (timers) WHERE state IN ('scheduled', 'dead', 'done') LIMIT ?) AS some"
+	otherQueues    = "SELECT DISTINCT queue FROM (SELECT queue FROM parked_tasks FORCE INDEX (timers) WHERE state IN ('scheduled', 'dead') LIMIT ?) AS some"
 	runningQueues  = "SELECT DISTINCT queue FROM task_leases FORCE INDEX (ends) WHERE ends_at > 0"
 )
 
@@ -114,7 +114,7 @@ func (q *Queue) taskStats(ctx context.Context, db mysql.Querier, queues []Summar
 		parts = append(parts, countKinds(len(kinds), "SELECT ? AS queue, IF(due_at > "+now+", 'scheduled', 'waiting') AS state, type, created_at FROM tasks FORCE INDEX (claim) WHERE queue = ? LIMIT ?"))
 		args = append(append(append(args, mysql.Args(kinds)...), otherKinds), queue.Queue, queue.Queue, StatsLimit)
 	}
-	for _, state := range []State{Scheduled, Dead, Done} {
+	for _, state := range []State{Scheduled, Dead} {
 		parts = append(parts, countKinds(len(kinds), "SELECT queue, state, type, created_at FROM parked_tasks FORCE INDEX (timers) WHERE state = ? LIMIT ?"))
 		args = append(append(append(args, mysql.Args(kinds)...), otherKinds), state, StatsLimit)
 	}

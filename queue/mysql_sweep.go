@@ -29,16 +29,13 @@ func (q *Queue) chores(s *Swept, keysBefore uint64) []chore {
 	others := new(int)
 	oldKey := fmt.Sprintf("created_at <= GREATEST(%s, %d)", keyEnd, keysBefore)
 	keys := "SELECT key_hash FROM task_keys FORCE INDEX (created) WHERE " + oldKey + " ORDER BY created_at"
-	tasks := func(what, state string, c change) func(context.Context) (int, bool, error) {
-		return func(ctx context.Context) (n int, more bool, err error) {
-			n, err = q.changeFree(ctx, what, c, dueTasks(state)+" LIMIT ?", sweepSize)
-			return n, n == sweepSize, err
-		}
+	wake := func(ctx context.Context) (n int, more bool, err error) {
+		n, err = q.changeFree(ctx, "wake scheduled tasks", asTheyWere.unpark, dueTasks+" LIMIT ?", sweepSize)
+		return n, n == sweepSize, err
 	}
 	return []chore{
 		{"SELECT token FROM task_leases FORCE INDEX (ends) WHERE " + leaseOver, q.endLeases, &s.TookOver},
-		{dueTasks("done"), tasks("forget finished tasks", "done", byStatementOf(deleteParked)), others},
-		{dueTasks("scheduled"), tasks("wake scheduled tasks", "scheduled", asTheyWere.unpark), &s.Due},
+		{dueTasks, wake, &s.Due},
 		{keys, func(ctx context.Context) (n int, more bool, err error) { return q.forgetKeys(ctx, keys, oldKey) }, others},
 		{"SELECT queue FROM paused_queues", q.dropExpired, others},
 	}
@@ -58,13 +55,11 @@ func (q *Queue) forgetKeys(ctx context.Context, find, condition string) (n int, 
 }
 
 // dueTasks finds parked tasks whose time has come, or that make no sense without one.
-func dueTasks(state string) string {
-	return "SELECT id FROM parked_tasks FORCE INDEX (timers) WHERE state = '" + state + "' AND (due_at <= " + now + " OR due_at IS NULL) ORDER BY due_at"
-}
+const dueTasks = "SELECT id FROM parked_tasks FORCE INDEX (timers) WHERE state = 'scheduled' AND (due_at <= " + now + " OR due_at IS NULL) ORDER BY due_at"
 
 // Sweep does what time brings: it makes scheduled tasks waiting when they are
-// due, frees tasks whose lease ran out or buries them when their attempts
-// are used up, and drops those kept long enough. A lease that is to last longer than any can is over
+// due, and frees tasks whose lease ran out or buries them when their attempts
+// are used up. A lease that is to last longer than any can is over
 // at once. A task that expired is dropped by the claim that meets it; of a paused queue, by a
 // sweep, each of which looks at the next 1000 tasks.
 //

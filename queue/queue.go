@@ -51,6 +51,4 @@ type Options struct {
 	Owner string
 	// Queues are always among those that Stats counts, besides those of the kinds.
 	Queues []string
-	// Keep is how long finished tasks are kept to be looked at; 0: not at all.
-	Keep time.Duration
 }

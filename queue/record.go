@@ -16,11 +16,11 @@ const (
 	Scheduled State = "scheduled" // for its time: delayed, or to be tried again
 	Running   State = "running"   // under a lease
 	Dead      State = "dead"      // failed for good; kept with its reason
-	Done      State = "done"      // kept for a while, if so configured
+	Done      State = "done"      // of a [Verdict]: its row is deleted
 )
 
-// States returns all states, in the order of a task's life.
-func States() []State { return []State{Waiting, Scheduled, Running, Dead, Done} }
+// States returns the states that a task can be found in, in the order of its life.
+func States() []State { return []State{Waiting, Scheduled, Running, Dead} }
 
 // Filter chooses tasks. The zero value of a field matches all; the fields are
 // joined by and, the values of one field by or.
@@ -70,7 +70,6 @@ type Record struct {
 	ExpiresAt   time.Time // when it is dropped if it was not started; zero: never
 	LeaseOwner  string    // running: the process and the claim
 	LeaseUntil  time.Time // running: when it is free again
-	ForgetAt    time.Time // done: when it is deleted
 	DedupeKey   string    // empty once it was started
 	LastError   string
 	Created     time.Time

@@ -40,11 +40,10 @@ type config struct {
 	tlsCert       string
 	tlsKey        string
 
-	role      string
-	workers   map[string]int
-	drain     time.Duration
-	grace     time.Duration
-	keepTasks time.Duration
+	role    string
+	workers map[string]int
+	drain   time.Duration
+	grace   time.Duration
 
 	auditShare     float64
 	auditSweepRate int
@@ -174,8 +173,6 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 	f.Var(settings.NewNumber(&c.grace, queue.DefaultGrace, time.Millisecond, time.Hour, ""), "grace", "how long requests may take to finish at the stop, and then tasks")
 	f.Var(settings.NewNumber(&c.drain, defaultDrain, 0, time.Hour, ""), "drain", "how long requests are served on after SIGTERM, while /readyz is 503 and load balancers notice")
 	settings.NoFlag(f, "drain")
-	f.Var(settings.NewNumber(&c.keepTasks, 0, 0, 8760*time.Hour, ""), "keep-tasks", "how long tasks are kept after they are done; 0: not at all")
-	settings.NoFlag(f, "keep-tasks")
 	c.testFlags(f)
 }
 

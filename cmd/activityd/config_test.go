@@ -42,7 +42,6 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--workers=" + strings.Repeat("q", 33) + "=3"}, want: "--workers (ACTIVITYD_WORKERS): queue "},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_BROADCAST_FOLLOWERS=999"}, want: "ACTIVITYD_BROADCAST_FOLLOWERS: is 999: want 0, or 1000 and more"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_BROADCAST_FOLLOWERS=-1"}, want: "ACTIVITYD_BROADCAST_FOLLOWERS: is -1: want 0 to 1000000000 followers"},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_KEEP_TASKS=-1s"}, want: "ACTIVITYD_KEEP_TASKS: is -1s: want 0s to 8760h"},
 		{args: []string{"serve", dsn, "--mysql-connections=0"}, want: "--mysql-connections (ACTIVITYD_MYSQL_CONNECTIONS): is 0"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_AUDIT_SWEEP_RATE=-1"}, want: "ACTIVITYD_AUDIT_SWEEP_RATE: is -1: want 0 to 100000 sets/s"},
 		{args: []string{"serve", dsn, "--log-format=xml"}, want: "--log-format"},
@@ -57,7 +56,7 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_WORKERS=ten"}, want: "ACTIVITYD_WORKERS: cannot be read: want queue=number,…"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_LOG_LEVEL=loud"}, want: "ACTIVITYD_LOG_LEVEL: cannot be read: want debug|info|warn|error"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_NEED=ten"}, want: "ACTIVITYD_NEED: cannot be read: want 1 to 10000 candidates"},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_KEEP_TASKS=ten"}, want: "ACTIVITYD_KEEP_TASKS: cannot be read: want 0s to 8760h\n"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_POLL=ten"}, want: "ACTIVITYD_POLL: cannot be read: want 1ms to 1h\n"},
 		{args: []string{"serve", dsn, "--tokens=s3cret"}, want: "unknown flag: --tokens; it is the setting ACTIVITYD_TOKENS, for the environment or the file of --config"},
 		{args: []string{"serve", dsn, "--config=/no/file"}, want: "--config (ACTIVITYD_CONFIG): open /no/file"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_CONFIG=/no/file"}, want: "--config (ACTIVITYD_CONFIG): open /no/file"},
@@ -128,8 +127,8 @@ func TestWhereSettingsComeFrom(t *testing.T) {
 		"ACTIVITYD_NEED=20", "ACTIVITYD_GRACE=2s", "ACTIVITYD_WORKERS=default=7,fan_out=0", "NEED=99", "ACTIVITYD_TEST_X=1", "ACTIVITYD_WALKS=s3cret",
 	}}
 	must(t, loader.Load(f, file))
-	if c.need != 3 || c.grace != 2*time.Second || c.headroom != 31 || c.keepTasks != 0 {
-		t.Errorf("need %d, grace %v, headroom %d, keep-tasks %v", c.need, c.grace, c.headroom, c.keepTasks)
+	if c.need != 3 || c.grace != 2*time.Second || c.headroom != 31 {
+		t.Errorf("need %d, grace %v, headroom %d", c.need, c.grace, c.headroom)
 	}
 	if got, want := warnings.String(), "activityd: ACTIVITYD_WALKS has no effect: there is no such setting\n"; got != want {
 		t.Errorf("warned %q, want %q", got, want)

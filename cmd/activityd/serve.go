@@ -263,7 +263,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier})
 	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
-	o := queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks}
+	o := queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers))}
 	lender := queue.NewQueue(requests, o)
 	b.queue, b.requests, b.lender, b.waits = queue.NewQueue(b.db, o), lender, lender, backlog.New(b.db)
 	return b, nil

@@ -61,7 +61,7 @@ func newRetry() *taskChange {
 func newTasksDiscard() *cobra.Command {
 	ch := &taskChange{
 		verb: "discard", past: "discarded", do: taskAdmin.Discard,
-		possible: []queue.State{queue.Dead, queue.Scheduled, queue.Waiting, queue.Done},
+		possible: []queue.State{queue.Dead, queue.Scheduled, queue.Waiting},
 	}
 	var yes bool
 	cmd := ch.command(&config{}, &cobra.Command{

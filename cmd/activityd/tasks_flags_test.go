@@ -9,7 +9,7 @@ func TestWrongTasksFlagsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, want string }{
 		{"list", "--mysql-dsn (ACTIVITYD_MYSQL_DSN)"},
-		{"list --state=deed " + dsn, `--state: is "deed": want waiting, scheduled, running, dead, done`},
+		{"list --state=deed " + dsn, `--state: is "deed": want waiting, scheduled, running, dead`},
 		{"list --member=0 " + dsn, "--member: not a member id"},
 		{"list --limit=-1 " + dsn, "--limit: is -1"},
 		{"list --output=xml " + dsn, `invalid argument "xml" for "-o, --output" flag: want table, json`},

@@ -144,7 +144,6 @@ type taskJSON struct {
 	ExpiresAt   string          `json:"expires_at,omitempty"`
 	LeaseOwner  string          `json:"lease_owner,omitempty"`
 	LeaseUntil  string          `json:"lease_until,omitempty"`
-	ForgetAt    string          `json:"forget_at,omitempty"`
 	DedupeKey   string          `json:"dedupe_key,omitempty"`
 	LastError   string          `json:"last_error,omitempty"`
 }
@@ -154,7 +153,7 @@ func newTaskJSON(r queue.Record) taskJSON {
 		ID: r.ID, Queue: r.Queue, Type: r.Kind, Subject: r.Key, Args: r.Payload, Priority: r.Priority, State: r.State,
 		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, CreatedAt: inspect.Stamp(r.Created), UpdatedAt: inspect.Stamp(r.Updated),
 		RunAt: inspect.Stamp(r.RunAt), ExpiresAt: inspect.Stamp(r.ExpiresAt), LeaseOwner: r.LeaseOwner, LeaseUntil: inspect.Stamp(r.LeaseUntil),
-		ForgetAt: inspect.Stamp(r.ForgetAt), DedupeKey: r.DedupeKey, LastError: r.LastError,
+		DedupeKey: r.DedupeKey, LastError: r.LastError,
 	}
 }
 

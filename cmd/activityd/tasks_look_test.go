@@ -204,10 +204,10 @@ func TestTasksAsJSON(t *testing.T) {
 			`"state":"running","attempts":2,"max_attempts":25,"created_at":"2026-11-21T04:00:00.007Z","updated_at":"2026-11-21T04:00:00.007Z",` +
 			`"expires_at":"2026-11-21T04:00:00.007Z","lease_owner":"me","lease_until":"2026-11-21T04:00:00.007Z","dedupe_key":"k","last_error":"a <b>\n"}`},
 		{
-			queue.Record{ID: 1, State: queue.Done, ForgetAt: at, RunAt: at, Created: at, Updated: at},
-			`{"id":"1","queue":"","type":"","subject":"0","priority":0,"state":"done","attempts":0,"max_attempts":0,` +
+			queue.Record{ID: 1, State: queue.Scheduled, RunAt: at, Created: at, Updated: at},
+			`{"id":"1","queue":"","type":"","subject":"0","priority":0,"state":"scheduled","attempts":0,"max_attempts":0,` +
 				`"created_at":"2026-11-21T04:00:00.007Z","updated_at":"2026-11-21T04:00:00.007Z",` +
-				`"run_at":"2026-11-21T04:00:00.007Z","forget_at":"2026-11-21T04:00:00.007Z"}`,
+				`"run_at":"2026-11-21T04:00:00.007Z"}`,
 		},
 	} {
 		var out strings.Builder

@@ -20,7 +20,7 @@ type deed struct {
 
 var deeds = map[string]deed{
 	"retry":   {"Retry", "retried", []queue.State{queue.Dead, queue.Scheduled}, Queue.Retry},
-	"discard": {"Discard", "discarded", []queue.State{queue.Dead, queue.Scheduled, queue.Waiting, queue.Done}, Queue.Discard},
+	"discard": {"Discard", "discarded", []queue.State{queue.Dead, queue.Scheduled, queue.Waiting}, Queue.Discard},
 }
 
 // changing is a page about a change.

@@ -216,7 +216,7 @@ func (c *Console) showTask(r *http.Request, v *view) error {
 		return err
 	}
 	if len(list) == 0 {
-		v.status, v.Problem = http.StatusNotFound, "There is no such task: finished and discarded ones are deleted, unless ACTIVITYD_KEEP_TASKS keeps them."
+		v.status, v.Problem = http.StatusNotFound, "There is no such task: finished and discarded ones are deleted."
 		return nil
 	}
 	one, text := list[0], strconv.FormatUint(id, 10)

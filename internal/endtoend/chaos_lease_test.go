@@ -55,16 +55,15 @@ func newDuel(t *testing.T) *duel {
 		mysqlToFirst: servertest.NewProxy(t, cfg.Addr),
 	}
 	d.ledger.open(t)
-	// It keeps what it finishes, so that it finishes it in a transaction.
-	d.first = d.worker(t, "first", d.mysqlToFirst.MySQLDSN(cfg.FormatDSN()), d.toFirst, "ACTIVITYD_KEEP_TASKS=1h")
+	d.first = d.worker(t, "first", d.mysqlToFirst.MySQLDSN(cfg.FormatDSN()), d.toFirst)
 	d.second = d.worker(t, "second", d.dsn, d.toSecond)
 	must(t, d.second.freeze())
 	return d
 }
 
-func (d *duel) worker(t *testing.T, name, dsn string, toRedis *servertest.Proxy, more ...string) *program {
+func (d *duel) worker(t *testing.T, name, dsn string, toRedis *servertest.Proxy) *program {
 	t.Helper()
-	p := serving(t, name, dsn, toRedis.RedisURL(), append(more, "--role=workers", fmt.Sprint("--task-lease=", duelLease), "--poll=50ms")...)
+	p := serving(t, name, dsn, toRedis.RedisURL(), "--role=workers", fmt.Sprint("--task-lease=", duelLease), "--poll=50ms")
 	return p.mustStart(t)
 }
 

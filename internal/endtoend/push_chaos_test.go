@@ -119,7 +119,7 @@ func (s *pushSite) hasten(t *testing.T) {
 	must(t, retry(t.Context(), mysql.IsRetryable, func() error {
 		var busy int
 		err := s.db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM task_leases) +"+
-			" (SELECT COUNT(*) FROM parked_tasks WHERE state <> 'done' AND NOT "+long+")").Scan(&busy)
+			" (SELECT COUNT(*) FROM parked_tasks WHERE NOT "+long+")").Scan(&busy)
 		if err == nil && busy == 0 {
 			_, err = s.db.ExecContext(t.Context(), "UPDATE parked_tasks JOIN (SELECT MIN(id) AS id FROM parked_tasks WHERE state = 'scheduled' AND "+long+
 				" GROUP BY subject, COALESCE(JSON_UNQUOTE(JSON_EXTRACT(args, '$.burst')), id)) AS first USING (id) SET due_at = 1")

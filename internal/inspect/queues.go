@@ -48,14 +48,13 @@ type Kind struct {
 	Scheduled int     `json:"scheduled"`
 	Running   int     `json:"running"`
 	Dead      int     `json:"dead"`
-	Done      int     `json:"done"`
 	Oldest    float64 `json:"oldest_waiting_seconds,omitempty"`
 	Rates
 }
 
 // counts returns the numbers in the order of [queue.States], which is that of the columns.
-func (k *Kind) counts() [5]*int {
-	return [...]*int{&k.Waiting, &k.Scheduled, &k.Running, &k.Dead, &k.Done}
+func (k *Kind) counts() [4]*int {
+	return [...]*int{&k.Waiting, &k.Scheduled, &k.Running, &k.Dead}
 }
 
 // NewQueues sorts a look into queues; the types keep their order.
@@ -133,7 +132,7 @@ func (q *Queue) Sum() *Kind {
 // Table returns a row for each queue, and below it one for each of its types. Numbers that may be larger, and those that are
 // estimated, are marked.
 func (s Queues) Table() Table {
-	t := Table{Head: []string{"QUEUE", "TYPE", "WAITING", "SCHEDULED", "RUNNING", "DEAD", "DONE", "OLDEST WAITING", "ENQUEUED/S", "STARTED/S", "EMPTY IN", "PAUSED"}}
+	t := Table{Head: []string{"QUEUE", "TYPE", "WAITING", "SCHEDULED", "RUNNING", "DEAD", "OLDEST WAITING", "ENQUEUED/S", "STARTED/S", "EMPTY IN", "PAUSED"}}
 	for i := range s.Queues {
 		q := &s.Queues[i]
 		sum := q.Sum()

@@ -106,7 +106,6 @@ func Task(r queue.Record, now time.Time) [][2]string {
 		{"expires", Moment(r.ExpiresAt, now)},
 		{"leased by", OneLine(r.LeaseOwner)},
 		{"lease ends", Moment(r.LeaseUntil, now)},
-		{"deleted", Moment(r.ForgetAt, now)},
 		{"dedupe key", OneLine(r.DedupeKey)},
 	}
 }
@@ -122,8 +121,6 @@ func Due(r queue.Record, now time.Time) string {
 		return "lease " + Duration(r.LeaseUntil.Sub(now))
 	case r.State == queue.Waiting && !r.ExpiresAt.IsZero():
 		return "expires " + Duration(r.ExpiresAt.Sub(now))
-	case r.State == queue.Done:
-		return "kept " + Duration(r.ForgetAt.Sub(now))
 	}
 	return "-"
 }

@@ -24,7 +24,6 @@ func TestWhatIsDue(t *testing.T) {
 		{queue.Record{State: queue.Scheduled, RunAt: past}, "now"},
 		{queue.Record{State: queue.Running, LeaseUntil: soon}, "lease 1m30s"},
 		{queue.Record{State: queue.Running, LeaseUntil: past}, "lease 0s"},
-		{queue.Record{State: queue.Done, ForgetAt: soon}, "kept 1m30s"},
 		{queue.Record{State: queue.Dead}, "-"},
 	} {
 		if got := inspect.Due(c.record, now); got != c.want {

@@ -361,7 +361,7 @@ func (q *Memory) Finish(ctx context.Context, results []queue.Result) (lost int, 
 }
 
 func (q *Memory) settle(r *row, v queue.Verdict) {
-	if v.State == queue.Done && q.options.Keep == 0 {
+	if v.State == queue.Done {
 		q.remove(r)
 		return
 	}
@@ -375,9 +375,7 @@ func (q *Memory) settle(r *row, v queue.Verdict) {
 		r.wait(now)
 	case queue.Scheduled:
 		r.dueAt = now + v.After.Milliseconds()
-	case queue.Done:
-		r.dueAt = now + q.options.Keep.Milliseconds()
-	case queue.Dead, queue.Running:
+	case queue.Dead, queue.Running, queue.Done:
 	}
 }
 
@@ -422,11 +420,11 @@ func (q *Memory) Forward(ctx context.Context, _ queue.Place, ready func(kind str
 // isDue reports whether something must happen to the row at once.
 func (r *row) isDue(now int64) bool {
 	switch r.state {
-	case queue.Scheduled, queue.Done:
+	case queue.Scheduled:
 		return r.dueAt <= now
 	case queue.Running:
 		return r.dueAt <= now || r.dueAt > now+queue.MaxLease.Milliseconds()
-	case queue.Waiting, queue.Dead:
+	case queue.Waiting, queue.Dead, queue.Done:
 	}
 	return false
 }
@@ -445,9 +443,7 @@ func (q *Memory) timeUp(r *row, now int64, s *queue.Swept) {
 	case queue.Scheduled:
 		s.Due++
 		r.wait(now)
-	case queue.Done:
-		q.remove(r)
-	case queue.Waiting, queue.Dead: // nothing is ever due
+	case queue.Waiting, queue.Dead, queue.Done: // nothing is ever due
 	}
 }
 
@@ -477,7 +473,7 @@ func (q *Memory) Active(_ context.Context, kind string, keys []uint64) (map[uint
 // Pending returns the keys with unfinished tasks of the kinds.
 func (q *Memory) Pending(_ context.Context, kinds []string, keys []uint64) (map[uint64]bool, error) {
 	return q.keysOf(keys, func(r *row) bool {
-		return r.state != queue.Dead && r.state != queue.Done && slices.Contains(kinds, r.Kind)
+		return r.state != queue.Dead && slices.Contains(kinds, r.Kind)
 	}), nil
 }
 
@@ -567,9 +563,7 @@ func (r *row) record(now int64) queue.Record {
 		out.RunAt = timeOf(r.dueAt)
 	case queue.Running:
 		out.LeaseOwner, out.LeaseUntil = r.Lease, timeOf(r.dueAt)
-	case queue.Done:
-		out.ForgetAt = timeOf(r.dueAt)
-	case queue.Waiting, queue.Dead:
+	case queue.Waiting, queue.Dead, queue.Done:
 	}
 	return out
 }

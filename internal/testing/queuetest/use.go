@@ -75,7 +75,7 @@ func ExpectCounts(t T, q Queue, want Counts) {
 
 // Counts is the number of tasks in each state.
 type Counts struct {
-	Waiting, Scheduled, Running, Dead, Done int
+	Waiting, Scheduled, Running, Dead int
 }
 
 // Open is the number of tasks that are not finished.
@@ -88,7 +88,7 @@ func Count(ctx context.Context, q interface {
 ) (c Counts, err error) {
 	list, err := q.List(ctx, queue.Filter{}, 1<<30)
 	of := map[queue.State]*int{
-		queue.Waiting: &c.Waiting, queue.Scheduled: &c.Scheduled, queue.Running: &c.Running, queue.Dead: &c.Dead, queue.Done: &c.Done,
+		queue.Waiting: &c.Waiting, queue.Scheduled: &c.Scheduled, queue.Running: &c.Running, queue.Dead: &c.Dead,
 	}
 	for _, r := range list {
 		*of[r.State]++
