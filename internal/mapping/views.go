@@ -42,12 +42,14 @@ func (s *section) exists(row string) string {
 	case "blocks":
 		return all(positive("user_id"), positive("blocked_id"), s.where(row))
 	}
-	// The id is not known before a photo is inserted: the view asks for it.
-	inTime := ""
+	id, inTime := "", ""
+	if row == "" { // the id is not known before a photo is inserted
+		id = positive("id")
+	}
 	if s.dateType() == seconds {
 		inTime = s.column("date_upload", row) + " >= 0"
 	}
-	return all(positive("owner_id"), inTime, s.where(row))
+	return all(id, positive("owner_id"), inTime, s.where(row))
 }
 
 func (s *section) dateType() string {
@@ -126,29 +128,12 @@ func (s *section) indexed() (visibility, date string) {
 	return visibility, date
 }
 
-// pairs returns a statement that reads contacts or blocks of one section.
-func (s *section) pairs(more string) string {
-	columns := []string{s.column("user_id", "") + " AS user_id", s.column(s.other(), "") + " AS " + s.other()}
-	for _, flag := range s.flags() {
-		columns = append(columns, s.flag(flag, "")+" AS "+flag)
-	}
-	return "SELECT " + strings.Join(columns, ", ") + " FROM " + s.table.String() + " WHERE " + all(isTrue(s.exists("")), more)
-}
-
 // other returns the key of the second member of a pair.
 func (s *section) other() string {
 	if s.name == "blocks" {
 		return "blocked_id"
 	}
 	return "contact_id"
-}
-
-// flags are the keys of what a pair grants.
-func (s *section) flags() []string {
-	if s.name == "blocks" {
-		return nil
-	}
-	return []string{"is_friend", "is_family"}
 }
 
 func (s *section) flag(name, row string) string {
@@ -179,30 +164,6 @@ type View struct {
 	Name, Statement string
 
 	columns string // that statements read
-}
-
-// Views returns the views. Their conditions are in IS TRUE, so that no index on deleted_at, or range of
-// ids, seems to serve a statement better than the indexes that it is made for. Where several sections are one table's, there is none.
-func (m *Map) Views() (list []View) {
-	for _, s := range m.all() {
-		if m.copied(s.name) {
-			continue
-		}
-		var query string
-		switch s.name {
-		case "users":
-			query = "SELECT " + s.column("id", "") + " AS id, " + s.text("username") + " AS username, " +
-				s.column("last_upload", "") + " AS last_upload\nFROM " + s.table.String() + " WHERE " + isTrue(s.exists(""))
-		case "photos":
-			visibility, date := s.indexed()
-			query = "SELECT " + s.column("id", "") + " AS id, " + s.column("owner_id", "") + " AS owner_id, " + s.text("title") + " AS title, " +
-				visibility + " AS visibility, " + date + " AS date_upload\nFROM " + s.table.String() + " WHERE " + isTrue(all(s.column("id", "")+" > 0", s.exists("")))
-		default:
-			query = strings.Replace(s.pairs(""), " FROM ", "\nFROM ", 1)
-		}
-		list = append(list, View{Name: s.name, columns: columnsOf[s.name], Statement: "CREATE OR REPLACE VIEW " + m.own(s.name) + " AS\n" + query})
-	}
-	return list
 }
 
 // Column is one that the site's tables get.
@@ -287,45 +248,4 @@ func (m *Map) Indexes() (list []Index) {
 	s := m.photos()
 	visibility, date := s.indexed()
 	return append(list, Index{"photos", s.table, "activityd_newest", []string{s.column("owner_id", ""), visibility, date, s.column("id", "")}, s.line})
-}
-
-// fillUsers returns the statement that brings the last uploads of the members from first to last up. It
-// may run while the site works, and again.
-func (m *Map) fillUsers(first, last string) string {
-	users := m.users()
-	lastUpload := "u." + users.column("last_upload", "")
-	return "UPDATE " + users.table.String() + " AS u JOIN (\n" +
-		"  SELECT owner_id, MAX(date_upload) AS newest FROM " + m.own("photos") + "\n" +
-		"  WHERE owner_id BETWEEN " + first + " AND " + last + " AND visibility <> 'private' GROUP BY owner_id\n" +
-		") AS seen ON seen.owner_id = u." + users.column("id", "") + "\nSET " + lastUpload + " = seen.newest\n" +
-		"WHERE COALESCE(" + lastUpload + ", 0) < seen.newest"
-}
-
-// fillCopies returns the statements that bring the copies of the pairs of these members up.
-func (m *Map) fillCopies(first, last string) (list []string) {
-	between := func(column string) string { return column + " BETWEEN " + first + " AND " + last }
-	for _, name := range []string{"contacts", "blocks"} {
-		if !m.copied(name) {
-			continue
-		}
-		var parts, names, values, update []string
-		gone := []string{"DELETE FROM " + m.own(name) + " WHERE " + between("user_id")}
-		for _, s := range m.sections[name] {
-			own := m.own(name) + "."
-			gone = append(gone, "NOT EXISTS ("+s.pairs(s.column("user_id", "")+" = "+own+"user_id AND "+s.column(s.other(), "")+" = "+own+s.other())+")")
-			parts = append(parts, s.pairs(between(s.column("user_id", ""))))
-		}
-		s := m.sections[name][0]
-		for _, flag := range s.flags() {
-			names, values, update = append(names, flag), append(values, "MAX("+flag+")"), append(update, flag+" = VALUES("+flag+")")
-		}
-		if len(update) == 0 {
-			update = []string{"user_id = VALUES(user_id)"}
-		}
-		key := []string{"user_id", s.other()}
-		list = append(list, strings.Join(gone, "\n  AND "), "INSERT INTO "+m.own(name)+" ("+strings.Join(slices.Concat(key, names), ", ")+")\nSELECT "+
-			strings.Join(slices.Concat(key, values), ", ")+" FROM (\n  "+strings.Join(parts, "\n  UNION ALL ")+"\n) AS pair GROUP BY "+
-			strings.Join(key, ", ")+"\nON DUPLICATE KEY UPDATE "+strings.Join(update, ", "))
-	}
-	return list
 }
