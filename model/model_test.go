@@ -1,3 +1,5 @@
+//go:build model
+
 // Package model_test has SPIN search the models of this folder; README.md says what they are.
 package model_test
 

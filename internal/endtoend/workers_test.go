@@ -34,8 +34,6 @@ type language struct{ interpreter, folder, ending string }
 var languages = []language{
 	{"php", "php", "php"},
 	{"/usr/bin/python3", "python", "py"},
-	{"ruby", "ruby", "rb"},
-	{"node", "javascript", "mjs"},
 }
 
 // exampleLease is the lease of the workers, in seconds.
