@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/cipher"
 	"embed"
 	"errors"
 	"fmt"
@@ -21,7 +22,6 @@ import (
 	"github.com/activityd/activityd/internal/httpserver"
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/newest"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/once"
 	"github.com/activityd/activityd/queue"
@@ -35,6 +35,8 @@ type Queue interface {
 	Search(ctx context.Context, match queue.Filter, limit int) (list []queue.Record, partial bool, err error)
 	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
+	Pause(ctx context.Context, queue string) (changed bool, err error)
+	Resume(ctx context.Context, queue string) (changed bool, err error)
 }
 
 // Push is what the page needs of push.
@@ -73,12 +75,12 @@ const (
 type Console struct {
 	Options
 
-	keys     keys
-	turn     chan struct{} // has a place for the one that asks MySQL
-	overview *newest.Answer[overview]
-	before   *queue.Look // of the overview, which is looked at once at a time
-	good     overview    // likewise: the last that succeeded
-	handler  http.Handler
+	seal    cipher.AEAD
+	turn    chan struct{} // has a place for the request that asks MySQL
+	before  *queue.Look   // of the last page of queues, as are those below; it has the turn
+	now     inspect.Queues
+	looked  time.Time
+	handler http.Handler
 }
 
 //go:embed assets
@@ -101,34 +103,32 @@ type link struct {
 
 func newLink(page, name, to, text string) link { return link{to, text, page == name} }
 
-// policy allows the script and the style of this package, and no other page to show this one.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+// policy allows the style of this package, and no other page to show this one.
+const policy = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // New returns the page.
 func New(o Options) *Console {
-	c := &Console{Options: o, keys: newKeys(), turn: make(chan struct{}, 1)}
-	c.overview = newest.New(c.look)
+	c := &Console{Options: o, seal: newSeal(), turn: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
 	const choice = "id key type queue state error"
 	for pattern, one := range map[string]page{
-		"GET /console/{$}":        {auth.Inspect, c.showQueues, ""},
-		"GET /console/tasks":      {auth.Inspect, c.showTasks, choice},
+		"GET /console/{$}":        {auth.Inspect, c.showQueues, "refresh"},
+		"GET /console/tasks":      {auth.Inspect, c.showTasks, "page " + choice},
 		"GET /console/tasks/{id}": {auth.Inspect, c.showTask, ""},
 		"GET /console/event":      {auth.Inspect, c.showEvent, "id member"},
 		"GET /console/once":       {auth.Inspect, c.showNames, ""},
 		"GET /console/explain":    {auth.Inspect, c.showExplanation, "member"},
-		"GET /console/act":        {auth.Admin, c.showChange, "form do " + choice},
-		"POST /console/act":       {auth.Admin, c.change, "form do " + choice},
+		"GET /console/act":        {auth.Admin, c.showChange, "do " + choice},
+		"POST /console/act":       {auth.Admin, c.change, "do " + choice},
+		"POST /console/queue":     {auth.Admin, c.hold, "do queue"},
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, one) })
 	}
 	mux.HandleFunc("POST /console/signin", c.signIn)
 	mux.HandleFunc("POST /console/signout", c.signOut)
-	for _, name := range []string{"style.css", "script.js"} {
-		mux.HandleFunc("GET /console/"+name, func(w http.ResponseWriter, r *http.Request) {
-			http.ServeFileFS(w, r, assets, "assets/"+name)
-		})
-	}
+	mux.HandleFunc("GET /console/style.css", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFileFS(w, r, assets, "assets/style.css")
+	})
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.write(w, r, &view{Title: "Refused", status: http.StatusForbidden, Problem: "This request came from another site. Nothing was changed."})
@@ -142,7 +142,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "same-origin") // with none, a browser sends the Origin null
+	h.Set("Referrer-Policy", "same-origin") // with no-referrer, a browser sends the Origin null
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
@@ -150,15 +150,12 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.handler.ServeHTTP(w, r)
 }
 
-// local reports whether a request is from this machine, and for it.
-func (c *Console) local(r *http.Request) bool { return httpserver.IsLocal(r) && c.Knows(r.Host) }
-
 // view is what a template shows.
 type view struct {
 	Title, Page string // Page names the template
 	Problem     string // instead of it
-	Form        string // the field that a POST needs
-	Next        string // where to go after signing in
+	Next        string // where to go after signing in, or with the status 303
+	Refresh     bool   // the browser asks again every few seconds
 	Caller      auth.Caller
 	SignIn      bool // the form for it is shown
 	SignedIn    bool
@@ -183,11 +180,6 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, p page) {
 		return
 	}
 	v.Caller, v.SignedIn, v.MayAct = caller, c.Tokens != nil, caller.Scopes.Has(auth.Admin)
-	if r.Method == http.MethodPost && !c.keys.isOurs(r) {
-		v.Title, v.status, v.Problem = "Refused", http.StatusForbidden, "This form was not given to this browser, or is from before a restart. Nothing was changed: go back, reload the page, and try again."
-		c.write(w, r, v)
-		return
-	}
 	bound := askTimeout
 	if r.Method == http.MethodPost {
 		bound = actTimeout
@@ -205,8 +197,12 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, p page) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		c.fail(r, v, err)
+	case v.status == http.StatusSeeOther:
+		http.Redirect(w, r, v.Next, v.status)
+		return
 	}
 	c.write(w, r, v)
 }
@@ -264,15 +260,8 @@ func (c *Console) fail(r *http.Request, v *view, err error) {
 	}
 }
 
-// write writes a page, and gives the browser what its forms need.
+// write writes a page.
 func (c *Console) write(w http.ResponseWriter, r *http.Request, v *view) {
-	browser := cookie(r, browserCookie)
-	if browser == "" {
-		browser = newBrowser()
-		setCookie(w, r, browserCookie, browser)
-	}
-	session := cookie(r, sessionCookie)
-	v.Form = c.keys.formOf(browser, session)
 	v.InTheClear = !httpserver.IsLocal(r) && r.TLS == nil && r.Header.Get("X-Forwarded-Proto") != "https"
 	var text bytes.Buffer
 	if err := templates.ExecuteTemplate(&text, "page", v); err != nil {
@@ -283,40 +272,6 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, v *view) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(v.status)
 	_, _ = w.Write(text.Bytes()) // the browser may be gone
-}
-
-// signIn begins a session for the secret of a token.
-func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
-	v := &view{Title: "Sign in", status: http.StatusForbidden, SignIn: c.Tokens != nil, Next: r.PostFormValue("next")}
-	secret := strings.TrimSpace(r.PostFormValue("token"))
-	switch {
-	case c.Tokens == nil:
-		v.Problem = "There are no tokens: nobody signs in."
-	case !c.keys.isOurs(r):
-		v.Problem = "This form was not given to this browser, or is from before a restart. Try again."
-	default:
-		caller, err := c.Tokens.Check(secret, auth.Inspect)
-		if err == nil {
-			setCookie(w, r, sessionCookie, c.keys.session(secret, time.Now().Add(sessionTTL)))
-			c.Log.InfoContext(r.Context(), "signed in to the console", "token", caller.Name)
-			if !strings.HasPrefix(v.Next, "/console/") {
-				v.Next = "/console/"
-			}
-			http.Redirect(w, r, v.Next, http.StatusSeeOther) //nolint:gosec // it is a page of this console
-			return
-		}
-		auth.CountRequest(caller.Name, auth.UnknownToken)
-		v.Problem = "This was not accepted: " + err.Error() + "."
-	}
-	c.write(w, r, v)
-}
-
-// signOut ends the session.
-func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
-	if c.keys.isOurs(r) {
-		setCookie(w, r, sessionCookie, "")
-	}
-	http.Redirect(w, r, "/console/", http.StatusSeeOther)
 }
 
 // path returns the path of a page with these values, those that are empty left out.

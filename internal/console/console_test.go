@@ -2,13 +2,14 @@ package console_test
 
 import (
 	"net/http"
+	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/activityd/activityd/internal/auth"
-	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // fill makes some tasks, names of once and an event, with what strangers may have written.
@@ -34,6 +35,7 @@ func TestFieldsThatArePossible(t *testing.T) {
 	t.Parallel()
 	b := newRig(t).browser()
 	for path, want := range map[string]string{
+		"/console/tasks?page=0":               "page: want 1 to 20",
 		"/console/tasks?state=foo":            "state: want one of",
 		"/console/tasks?member=7":             "there is no field",
 		"/console/act?do=discard&member=7":    "there is no field",
@@ -57,7 +59,7 @@ func TestThePages(t *testing.T) {
 	for path, want := range map[string][]string{
 		"/console/": {
 			`<a href="/console/tasks?queue=default">default</a>`, "&lt;i&gt;held&lt;/i&gt;", "paused", "dial tcp 10.0.0.1:443: refused &lt;script&gt;", "&lt;b&gt;own&lt;/b&gt;",
-			`state=dead&amp;type=upload">3</a>`, `<a href="/console/tasks/13">13</a>`, "scheduled", "OLDEST WAITING",
+			`state=dead&amp;type=upload">3 dead</a>`, `<a href="/console/tasks/13">13</a>`, "scheduled", "oldest waiting",
 		},
 		"/console/tasks": {"/console/tasks/1\"", "/console/tasks/31\"", "&lt;/pre&gt;&lt;script&gt;"},
 		"/console/tasks?state=dead&error=%25.0.0._:": {"/console/tasks/11\"", "/console/tasks/13\"", "Retry all of them"},
@@ -101,23 +103,81 @@ func TestThePages(t *testing.T) {
 	}
 }
 
-// The second look says how fast tasks come; browsers share looks.
+// The second look says how fast tasks come, and kinds of the site's own have their names.
 func TestTheQueuesHaveRates(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.fill()
+	r.exec("INSERT INTO tasks (type, queue, subject) VALUES ('letter', 'mail', 1), ('letter', 'mail', 2), ('invoice', 'mail', 3)")
 	b := r.browser()
-	if text := b.page("/console/"); !strings.Contains(text, "Rates are from two looks") {
+	text := b.page("/console/")
+	if !strings.Contains(text, "Rates are from two looks") || strings.Contains(text, `content="5"`) {
 		t.Errorf("at first:\n%s", text)
 	}
-	r.exec("INSERT INTO tasks (type, subject) SELECT 'upload', id FROM parked_tasks")
-	text := b.page("/console/")
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(text, "Rates are from the two last looks") && time.Now().Before(deadline); {
-		_ = retry.Sleep(t.Context(), 100*time.Millisecond)
-		text = b.page("/console/")
+	for _, want := range []string{`type=letter">letter</a></td><td data-of="waiting" class="">2</td>`, `type=invoice">invoice</a></td><td data-of="waiting" class="">1</td>`} {
+		if !strings.Contains(text, want) || strings.Contains(text, ">other<") {
+			t.Errorf("no %q in\n%s", want, text)
+		}
 	}
-	if !regexp.MustCompile(`<td>upload</td><td>7</td>.*<td>≥?(0\.[1-9]|[1-9])`).MatchString(text) {
+	r.exec("INSERT INTO tasks (id, type, subject) SELECT id + 100, 'upload', id FROM parked_tasks")
+	servertest.Eventually(t, "there are rates", func() bool {
+		text = b.page("/console/?refresh=5")
+		return strings.Contains(text, "Rates are from the two last looks")
+	})
+	if !regexp.MustCompile(`>upload</a></td><td data-of="waiting" class="">7</td>.*<td data-of="enqueued/s" class="">≥?(0\.[1-9]|[1-9])`).MatchString(text) || !strings.Contains(text, `http-equiv="refresh" content="5"`) {
 		t.Errorf("no rate in\n%s", text)
+	}
+}
+
+// Tasks come by pages, the newest first.
+func TestPagesOfTasks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.park("dead", "upload", "boom", 1, 120)
+	b := r.browser()
+	path, want := "/console/tasks?type=upload", 120
+	for {
+		text := b.page(path)
+		rows := regexp.MustCompile(`href="/console/tasks/(\d+)"`).FindAllStringSubmatch(text, -1)
+		for _, row := range rows {
+			if row[1] != strconv.Itoa(want) {
+				t.Fatalf("%s: %s, want %d", path, row[1], want)
+			}
+			want--
+		}
+		older := regexp.MustCompile(`href="([^"]*)" rel="next"`).FindStringSubmatch(text)
+		if older == nil {
+			break
+		}
+		path = strings.ReplaceAll(older[1], "&amp;", "&")
+	}
+	if want != 0 || !strings.Contains(b.page(path), `page=2&amp;type=upload" rel="prev"`) {
+		t.Errorf("%d were not shown; the last page is %s", want, path)
+	}
+}
+
+// A queue is paused and resumed, and the log says by which token.
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	one, secret := token(t, "ann", auth.Admin)
+	r := newRig(t, one)
+	r.exec("INSERT INTO tasks (type, queue, subject) VALUES ('letter', 'mail', 1)")
+	b := r.browser()
+	b.signIn(secret)
+	for _, do := range []string{"pause", "resume"} {
+		if text := b.page("/console/"); !strings.Contains(text, `value="mail"><button class="plain" name="do" value="`+do+`">`) {
+			t.Errorf("no button in\n%s", text)
+		}
+		form := url.Values{"queue": {"mail"}, "do": {do}}
+		if response, _ := b.send(http.MethodPost, "/console/queue", form, "Sec-Fetch-Site", "same-origin"); response.StatusCode != http.StatusSeeOther || response.Header.Get("Location") != "/console/" {
+			t.Errorf("%s: %s", do, response.Status)
+		}
+		if n := r.count("paused_queues WHERE queue = 'mail'"); (n == 1) != (do == "pause") || !strings.Contains(r.log.String(), "by=ann do="+do+" queue=mail") {
+			t.Errorf("after %s: %d are paused; logged %s", do, n, r.log)
+		}
+	}
+	if response, _ := b.send(http.MethodPost, "/console/queue", url.Values{"queue": {"mail"}, "do": {"burn"}}); response.StatusCode != http.StatusBadRequest {
+		t.Errorf("another deed: %s", response.Status)
 	}
 }
 
@@ -126,7 +186,7 @@ func TestTheHeaders(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	b := r.browser()
-	for _, path := range []string{"/console/", "/console/style.css", "/console/script.js", "/console/none"} {
+	for _, path := range []string{"/console/", "/console/style.css", "/console/none"} {
 		response, _ := b.send(http.MethodGet, path, nil)
 		policy := response.Header.Get("Content-Security-Policy")
 		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") || !strings.Contains(policy, "frame-ancestors 'none'") ||

@@ -2,14 +2,8 @@ package console
 
 import "time"
 
-// Keys are the keys of a process.
-type Keys struct{ keys }
+// Sealed is sealed.
+func (c *Console) Sealed(secret string, ends time.Time) string { return c.sealed(secret, ends) }
 
-// NewKeys returns new ones.
-func NewKeys() Keys { return Keys{newKeys()} }
-
-// Session is keys.session, and Secret keys.secret.
-func (k Keys) Session(secret string, ends time.Time) string { return k.session(secret, ends) }
-
-// Secret opens a session.
-func (k Keys) Secret(session string, now time.Time) string { return k.secret(session, now) }
+// Opened is opened.
+func (c *Console) Opened(session string, now time.Time) string { return c.opened(session, now) }

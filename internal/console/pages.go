@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 // How much a page shows.
 const (
 	maxRows     = 50
+	maxPages    = 20 // of tasks
 	maxGroups   = 50
 	maxReceipts = 100_000
 )
@@ -37,6 +39,17 @@ func (g grid) Link(row int) string {
 	return ""
 }
 
+// Name returns the name of a column, in lower case; Head may lack the last.
+func (g grid) Name(column int) string {
+	if column < len(g.Head) {
+		return strings.ToLower(g.Head[column])
+	}
+	return ""
+}
+
+// None reports whether a cell says nothing, so that a narrow page leaves it out.
+func (g grid) None(cell string) bool { return cell == "" || cell == "-" || cell == "0" }
+
 // Long reports whether a column has sentences.
 func (g grid) Long(column int) bool {
 	switch g.Head[min(column, len(g.Head)-1)] {
@@ -46,72 +59,52 @@ func (g grid) Long(column int) bool {
 	return false
 }
 
-// overview is what the first page shows.
-type overview struct {
-	queues   inspect.Queues
-	failures []inspect.Failures
-	partial  bool
-	err      error // of the last look; the rest is of the last one that succeeded
-}
-
-// overviewEvery is how often the queues are looked at, however many browsers ask. A look takes a tenth of the time
-// at most.
-const overviewEvery = 4 * time.Second
-
-// lookTimeout is how long a look may take, for which no page waits longer than askTimeout.
-const lookTimeout = 15 * time.Second
-
-func (c *Console) look() (o overview, keep time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
-	defer cancel()
-	began := time.Now()
-	l, err := c.Queue.Look(ctx, c.before)
-	var list []queue.Failure
-	if err == nil {
-		c.before = &l
-		list, o.partial, err = c.Queue.Failures(ctx)
-	}
-	if err == nil {
-		o.queues, o.failures = inspect.NewQueues(l, time.Now()), inspect.GroupFailures(list, maxGroups)
-		c.good = o
-	}
-	o = c.good
-	o.err = err
-	return o, max(overviewEvery, min(10*time.Since(began), time.Minute))
-}
-
 // failureRow is a group of failures, and where one gets from it.
 type failureRow struct {
 	inspect.Failures
 	List, Retry, Discard string
 }
 
-func (c *Console) showQueues(_ *http.Request, v *view) error {
-	v.Title, v.Page = "Queues", "queues"
-	o, known := c.overview.Get(askTimeout)
-	switch {
-	case !known:
-		return context.DeadlineExceeded
-	case o.err != nil && o.queues.At == "":
-		return o.err
-	}
-	body := struct {
-		Queues   grid
-		Old      bool
-		At       string
-		Measured bool
-		More     bool
-		Failures []failureRow
-		Partial  bool
-	}{grid{ID: "queues", Label: "Queues", Table: o.queues.Table()}, o.err != nil, o.queues.At, o.queues.Over > 0, o.queues.More, nil, o.partial}
-	for _, row := range body.Queues.Rows {
-		link := ""
-		if row[0] != "" {
-			link = path("tasks", "queue", row[0])
+// queueNow is a queue, with a row for each type.
+type queueNow struct {
+	Name, List string
+	Facts      [][2]string
+	Paused     bool
+	Types      grid
+}
+
+// lookEvery is how long a look at the queues is good for, so that the rates are not those of a moment.
+const lookEvery = 2 * time.Second
+
+func (c *Console) showQueues(r *http.Request, v *view) error {
+	v.Title, v.Page, v.Refresh = "Queues", "queues", r.FormValue("refresh") != ""
+	if c.before == nil || time.Since(c.looked) > lookEvery {
+		l, err := c.Queue.Look(r.Context(), c.before)
+		if err != nil {
+			return err
 		}
-		body.Queues.Links = append(body.Queues.Links, link)
+		named := l // the next look compares itself with this one
+		if named.Tasks, err = c.nameKinds(r.Context(), l); err != nil {
+			return err
+		}
+		c.before, c.now = &l, inspect.NewQueues(named, time.Now())
+		c.looked = time.Now()
 	}
-	for _, f := range o.failures {
+	list, partial, err := c.Queue.Failures(r.Context())
+	if err != nil {
+		return err
+	}
+	now := c.now
+	body := struct {
+		Queues                  []queueNow
+		At                      string
+		Measured, More, Partial bool
+		Failures                []failureRow
+	}{nil, now.At, now.Over > 0, now.More, partial, nil}
+	for _, q := range now.Queues {
+		body.Queues = append(body.Queues, newQueueNow(inspect.Queues{Limit: now.Limit, Queues: []inspect.Queue{q}}))
+	}
+	for _, f := range inspect.GroupFailures(list, maxGroups) {
 		q := []string{"queue", f.Queue, "type", f.Kind, "state", string(f.State), "error", f.Pattern}
 		f.Error = inspect.Shortened(inspect.OneLine(f.Error), 300)
 		body.Failures = append(body.Failures, failureRow{
@@ -121,6 +114,59 @@ func (c *Console) showQueues(_ *http.Request, v *view) error {
 	v.Body = body
 	return nil
 }
+
+// newQueueNow is for what has one queue: its first row is of all types.
+func newQueueNow(one inspect.Queues) queueNow {
+	t := one.Table()
+	q := queueNow{Name: one.Queues[0].Queue, List: path("tasks", "queue", one.Queues[0].Queue), Paused: one.Queues[0].Paused}
+	const first, types = 2, 10 // the columns of numbers; those after them are of the queue alone
+	for i := first; i < len(t.Head)-1; i++ {
+		if cell := t.Rows[0][i]; cell != "-" && cell != "0" {
+			q.Facts = append(q.Facts, [2]string{strings.ToLower(t.Head[i]), cell})
+		}
+	}
+	q.Types = grid{ID: "queue-" + q.Name, Label: "Types of " + q.Name, Table: inspect.Table{Head: t.Head[1:types]}}
+	for i, row := range t.Rows[1:] {
+		q.Types.Rows = append(q.Types.Rows, row[1:types])
+		q.Types.Links = append(q.Types.Links, path("tasks", "queue", q.Name, "type", one.Queues[0].Types[i].Type))
+	}
+	return q
+}
+
+// nameKinds returns the numbers of a look with the tasks of the site's own kinds, which a look counts together, by their
+// names, as far as the newest tasks of each queue go.
+func (c *Console) nameKinds(ctx context.Context, l queue.Look) ([]queue.TaskStats, error) {
+	named := slices.Clone(l.Tasks)
+	for _, q := range l.Queues {
+		if !slices.ContainsFunc(named, func(t queue.TaskStats) bool { return t.Queue == q.Queue && t.Kind == otherKinds }) {
+			continue
+		}
+		list, _, err := c.Queue.Search(ctx, queue.Filter{Queues: []string{q.Queue}}, maxCount)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list {
+			at := func(kind string) int {
+				return slices.IndexFunc(named, func(t queue.TaskStats) bool { return t.Queue == q.Queue && t.Kind == kind && t.State == r.State })
+			}
+			other := at(otherKinds)
+			if slices.Contains(c.Kinds, r.Kind) || other < 0 || named[other].Count == 0 {
+				continue
+			}
+			if named[other].Count--; at(r.Kind) < 0 {
+				named = append(named, queue.TaskStats{Queue: q.Queue, Kind: r.Kind, State: r.State, Oldest: r.Created})
+			}
+			own := &named[at(r.Kind)]
+			if own.Count++; r.Created.Before(own.Oldest) {
+				own.Oldest = r.Created
+			}
+		}
+	}
+	return slices.DeleteFunc(named, func(t queue.TaskStats) bool { return t.Count == 0 }), nil
+}
+
+// otherKinds is what a look calls them.
+const otherKinds = "other"
 
 // filter reads which tasks are asked for.
 func filter(r *http.Request) (match queue.Filter, err error) {
@@ -185,19 +231,29 @@ func (c *Console) showTasks(r *http.Request, v *view) error {
 	if err != nil {
 		return err
 	}
-	list, partial, err := c.Queue.Search(r.Context(), match, maxRows+1)
+	at, err := strconv.Atoi(cmp.Or(r.FormValue("page"), "1"))
+	if err != nil || at < 1 || at > maxPages {
+		return fault(fmt.Sprintf("page: want 1 to %d", maxPages))
+	}
+	list, partial, err := c.Queue.Search(r.Context(), match, at*maxRows+1)
 	if err != nil {
 		return err
 	}
 	a := askedBy(r)
 	q := []string{"id", a.ID, "key", a.Key, "type", a.Type, "queue", a.Queue, "state", a.State, "error", a.Error}
 	body := struct {
-		Asked          asked
-		Tasks          grid
-		More, Partial  bool
-		Limit          int
-		Retry, Discard string
-	}{Asked: a, Tasks: tasksGrid(list[:min(len(list), maxRows)]), More: len(list) > maxRows, Partial: partial, Limit: queue.SearchLimit}
+		Asked                        asked
+		Tasks                        grid
+		Partial                      bool
+		Limit                        int
+		Newer, Older, Retry, Discard string
+	}{Asked: a, Tasks: tasksGrid(list[min(len(list), (at-1)*maxRows):min(len(list), at*maxRows)]), Partial: partial, Limit: queue.SearchLimit}
+	if at > 1 {
+		body.Newer = path("tasks", append(q, "page", strconv.Itoa(at-1))...)
+	}
+	if len(list) > at*maxRows && at < maxPages {
+		body.Older = path("tasks", append(q, "page", strconv.Itoa(at+1))...)
+	}
 	if narrowed(match) {
 		body.Retry, body.Discard = path("act", append(q, "do", "retry")...), path("act", append(q, "do", "discard")...)
 	}

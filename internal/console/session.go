@@ -3,37 +3,28 @@ package console
 import (
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/httpserver"
 )
 
-// The cookies. Both are of this page alone, and end with the browser.
 const (
-	sessionCookie = "activityd_session" // the sealed secret of a token
-	browserCookie = "activityd_browser" // what is random
+	sessionCookie = "activityd_session" // has the sealed secret of a token; it ends with the browser
+	sessionTTL    = 12 * time.Hour      // at most
 )
 
-// sessionTTL is how long a session lasts at most.
-const sessionTTL = 12 * time.Hour
-
-// keys are those of this process.
-type keys struct {
-	seal cipher.AEAD
-	form []byte
-}
-
-func newKeys() keys {
-	key := make([]byte, 64)
+// newSeal returns a cipher by a key of this process.
+func newSeal() cipher.AEAD {
+	key := make([]byte, 32)
 	_, _ = rand.Read(key) // it never fails
-	block, err := aes.NewCipher(key[:32])
+	block, err := aes.NewCipher(key)
 	if err != nil {
 		panic(err) // of 32 bytes there is one
 	}
@@ -41,53 +32,32 @@ func newKeys() keys {
 	if err != nil {
 		panic(err)
 	}
-	return keys{aead, key[32:]}
+	return aead
 }
 
-// session returns the value of a cookie for a secret.
-func (k keys) session(secret string, ends time.Time) string {
+// sealed returns the value of a session for a secret.
+func (c *Console) sealed(secret string, ends time.Time) string {
 	plain := append(binary.BigEndian.AppendUint64(nil, uint64(ends.Unix())), secret...)
-	return base64.RawURLEncoding.EncodeToString(k.seal.Seal(nil, nil, plain, nil)) //nolint:gosec // it makes a random nonce
+	return base64.RawURLEncoding.EncodeToString(c.seal.Seal(nil, nil, plain, nil)) //nolint:gosec // it makes a random nonce
 }
 
-// secret returns the secret of a session; "": it is none of this process, or has ended.
-func (k keys) secret(session string, now time.Time) string {
-	sealed, err := base64.RawURLEncoding.DecodeString(session)
+// opened returns the secret of a session; "": it is none of this process, or has ended.
+func (c *Console) opened(session string, now time.Time) string {
+	raw, err := base64.RawURLEncoding.DecodeString(session)
 	if err != nil {
 		return ""
 	}
-	plain, err := k.seal.Open(nil, nil, sealed, nil)
+	plain, err := c.seal.Open(nil, nil, raw, nil)
 	if err != nil || len(plain) < 8 || now.Unix() >= int64(binary.BigEndian.Uint64(plain)) {
 		return ""
 	}
 	return string(plain[8:])
 }
 
-// formOf returns the field of a form for a browser with these cookies.
-func (k keys) formOf(browser, session string) string {
-	mac := hmac.New(sha256.New, k.form)
-	_, _ = mac.Write([]byte(browser + " " + session)) // no cookie has a space
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
-}
-
-// isOurs reports whether a form was given to the browser that sends it.
-func (k keys) isOurs(r *http.Request) bool {
-	browser := cookie(r, browserCookie)
-	return browser != "" && hmac.Equal([]byte(r.PostFormValue("form")), []byte(k.formOf(browser, cookie(r, sessionCookie))))
-}
-
-func cookie(r *http.Request, name string) string {
-	c, err := r.Cookie(name)
-	if err != nil {
-		return ""
-	}
-	return c.Value
-}
-
-// setCookie gives a cookie to the browser, or with an empty value takes it away.
-func setCookie(w http.ResponseWriter, r *http.Request, name, value string) {
+// setSession gives a session to the browser, or with an empty value takes it away.
+func setSession(w http.ResponseWriter, r *http.Request, value string) {
 	c := &http.Cookie{ //nolint:gosec // a cookie that is secure is not kept where there is no TLS
-		Name: name, Value: value, Path: "/console/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: sessionCookie, Value: value, Path: "/console/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
 	}
 	if value == "" {
@@ -102,12 +72,16 @@ var errSignIn = errors.New("sign in with a token")
 // access returns who asks, or an error if it may not.
 func (c *Console) access(r *http.Request, need auth.Scope) (auth.Caller, error) {
 	if c.Tokens == nil {
-		if !c.local(r) {
+		if !httpserver.IsLocal(r) || !c.Knows(r.Host) {
 			return auth.Caller{}, errors.New("without tokens, this page is for browsers on the same machine: open it there, or through ssh -L, or give the server tokens (--token-file)")
 		}
 		return auth.Caller{Name: "this machine", Scopes: auth.Admin}, nil
 	}
-	secret := c.keys.secret(cookie(r, sessionCookie), time.Now())
+	cookie, err := r.Cookie(sessionCookie)
+	if err != nil {
+		return auth.Caller{}, errSignIn
+	}
+	secret := c.opened(cookie.Value, time.Now())
 	if secret == "" {
 		return auth.Caller{}, errSignIn
 	}
@@ -118,5 +92,31 @@ func (c *Console) access(r *http.Request, need auth.Scope) (auth.Caller, error) 
 	return caller, err
 }
 
-// newBrowser returns a value for browserCookie.
-func newBrowser() string { return rand.Text() }
+// signIn begins a session for the secret of a token.
+func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
+	v := &view{Title: "Sign in", status: http.StatusForbidden, SignIn: c.Tokens != nil, Next: r.PostFormValue("next")}
+	if c.Tokens == nil {
+		v.Problem = "There are no tokens: nobody signs in."
+		c.write(w, r, v)
+		return
+	}
+	secret := strings.TrimSpace(r.PostFormValue("token"))
+	caller, err := c.Tokens.Check(secret, auth.Inspect)
+	if err != nil {
+		auth.CountRequest(caller.Name, auth.UnknownToken)
+		v.Problem = "This was not accepted: " + err.Error() + "."
+		c.write(w, r, v)
+		return
+	}
+	setSession(w, r, c.sealed(secret, time.Now().Add(sessionTTL)))
+	c.Log.InfoContext(r.Context(), "signed in to the console", "token", caller.Name)
+	if !strings.HasPrefix(v.Next, "/console/") {
+		v.Next = "/console/"
+	}
+	http.Redirect(w, r, v.Next, http.StatusSeeOther) //nolint:gosec // it is a page of this console
+}
+
+func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
+	setSession(w, r, "")
+	http.Redirect(w, r, "/console/", http.StatusSeeOther)
+}
