@@ -72,16 +72,17 @@ var rooms = map[string]string{
 	"internal/tools":   "",
 
 	// The leaves.
-	"notify":            "",
-	"internal/filelock": "",
-	"internal/newest":   "",
-	"internal/outage":   "",
-	"internal/promreg":  "",
-	"internal/retry":    "",
+	"notify":              "",
+	"internal/clientcert": "",
+	"internal/filelock":   "",
+	"internal/newest":     "",
+	"internal/outage":     "",
+	"internal/promreg":    "",
+	"internal/retry":      "",
 }
 
 // leaves may be imported by each package.
-var leaves = []string{"notify", "filelock", "newest", "outage", "promreg", "retry"}
+var leaves = []string{"notify", "clientcert", "filelock", "newest", "outage", "promreg", "retry"}
 
 // special are the packages of others that have to be allowed by name; with all below them.
 var special = map[string]string{

@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/activityd/activityd/internal/clientcert"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/schema"
@@ -97,14 +98,22 @@ func noMaintenance() *maintnotifications.Config {
 // openRedis makes a client for one server, Sentinel or Cluster. It does not
 // connect.
 func openRedis(address string) (redis.UniversalClient, error) {
-	scheme, rest, _ := strings.Cut(address, "://")
-	kind, mode, _ := strings.Cut(scheme, "+")
-	plain := kind + "://" + rest
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, errRedisURL
+	}
+	kind, mode, _ := strings.Cut(u.Scheme, "+")
+	u.Scheme = kind
+	own := ownParameters(u, mode)
+	plain := u.String()
 	switch mode {
 	case "":
-		o, err := redis.ParseURL(address)
+		o, err := redis.ParseURL(plain)
 		if err != nil || o.DB < 0 {
 			return nil, errRedisURL
+		}
+		if err := own.showCertificate(o.TLSConfig); err != nil {
+			return nil, err
 		}
 		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
 		o.MaintNotificationsConfig = noMaintenance()
@@ -119,6 +128,11 @@ func openRedis(address string) (redis.UniversalClient, error) {
 		}
 		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
 		o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
+		o.Username, o.Password = o.SentinelUsername, o.SentinelPassword // those of the URL
+		o.SentinelUsername, o.SentinelPassword = own[sentinelUsername], own[sentinelPassword]
+		if err := own.showCertificate(o.TLSConfig); err != nil {
+			return nil, err
+		}
 		o.Dialer = dialSentinels(o)
 		return redis.NewFailoverClient(o), nil
 	case "cluster":
@@ -126,7 +140,7 @@ func openRedis(address string) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, errRedisURL
 		}
-		if u, err := url.Parse(plain); err == nil && strings.Trim(u.Path, "/") != "" && u.Path != "/0" {
+		if strings.Trim(u.Path, "/") != "" && u.Path != "/0" {
 			return nil, errClusterDatabase
 		}
 		if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
@@ -134,12 +148,67 @@ func openRedis(address string) (redis.UniversalClient, error) {
 		}
 		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
 		o.DialTimeout, o.MaintNotificationsConfig = cmp.Or(o.DialTimeout, redisDialTimeout), noMaintenance()
-		if o.TLSConfig != nil { // the client's own dialer does not end with its context
-			o.Dialer = (&tls.Dialer{NetDialer: &net.Dialer{Timeout: o.DialTimeout}, Config: o.TLSConfig}).DialContext
+		if err := own.showCertificate(o.TLSConfig); err != nil {
+			return nil, err
 		}
+		o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
 		return redis.NewClusterClient(o), nil
 	}
 	return nil, errRedisURL
+}
+
+// Parameters of the URL that go-redis does not know.
+const (
+	sentinelUsername = "sentinel_username"
+	sentinelPassword = "sentinel_password"
+)
+
+// parameters are those of a URL that go-redis does not know, by their names.
+type parameters map[string]string
+
+// ownParameters takes those parameters out of u.
+func ownParameters(u *url.URL, mode string) parameters {
+	names := []string{clientcert.Parameter}
+	if mode == "sentinel" {
+		names = append(names, sentinelUsername, sentinelPassword)
+	}
+	query, own := u.Query(), parameters{}
+	for _, name := range names {
+		if query.Has(name) {
+			own[name] = query.Get(name)
+			query.Del(name)
+		}
+	}
+	u.RawQuery = query.Encode()
+	return own
+}
+
+// showCertificate has connections with TLS show the certificate of this process, if there is one.
+func (p parameters) showCertificate(c *tls.Config) error {
+	file, given := p[clientcert.Parameter]
+	switch {
+	case !given:
+		return nil
+	case c == nil:
+		return fmt.Errorf("--redis-url (%s): %s needs TLS: rediss:// instead of redis://", settings.Variable("redis-url"), clientcert.Parameter)
+	}
+	if err := clientcert.Add(c, file); err != nil {
+		return fmt.Errorf("--redis-url (%s): %w", settings.Variable("redis-url"), err)
+	}
+	return nil
+}
+
+// dialer returns what connects to one of several servers. With TLS it checks the certificate of each
+// against the host that is dialled; go-redis' own does so against the first host of the URL, and does
+// not end with its context.
+func dialer(timeout time.Duration, c *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	plain := &net.Dialer{Timeout: timeout}
+	if c == nil {
+		return plain.DialContext
+	}
+	c = c.Clone()
+	c.ServerName = "" // that of the address
+	return (&tls.Dialer{NetDialer: plain, Config: c}).DialContext
 }
 
 // namedRedis names the flag in an error of the index for which it is to blame.

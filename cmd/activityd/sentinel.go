@@ -18,9 +18,9 @@ const sentinelTimeout = 250 * time.Millisecond
 // dialSentinels returns a dialer for o that bounds how long Sentinels may take. Those are
 // known by o.SentinelAddrs; connections to others, and to the servers, are as usual.
 func dialSentinels(o *redis.FailoverOptions) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	usual := redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
+	usual := dialer(o.DialTimeout, o.TLSConfig)
 	timeout := min(sentinelTimeout, o.DialTimeout/4)
-	bounded := redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: o.TLSConfig})
+	bounded := dialer(timeout, o.TLSConfig)
 	var sentinels sync.Map // their addresses: also those by which they know each other
 	for _, addr := range o.SentinelAddrs {
 		sentinels.Store(addr, true)

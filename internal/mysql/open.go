@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/activityd/activityd/internal/clientcert"
 )
 
 // The pool's defaults. A lifetime lets a proxy or a failover move connections: the first
@@ -68,7 +70,8 @@ func WithMaxOpen(n int) func(*sql.DB) {
 // Others have defaults: 5 seconds for connecting, 5 seconds for row locks
 // (innodb_lock_wait_timeout), and 30 seconds until the server closes an idle connection
 // (wait_timeout), which bounds how long a process that was stopped in the middle of a
-// transaction holds its locks. All remaining parameters are the driver's or session
+// transaction holds its locks. client_cert names a file with a certificate and its key, which the server
+// is shown. All remaining parameters are the driver's or session
 // variables; a server that does not know one refuses the connection.
 //
 // Errors wrap [ErrDSN] and never quote dsn, which holds a password.
@@ -133,7 +136,22 @@ func Place(dsn string) (string, error) {
 	return fmt.Sprintf("%s(%s)/%s", cfg.Net, cfg.Addr, cfg.DBName), nil
 }
 
+// cutCertificate takes the file of client_cert out of a DSN, in which the driver would want its slashes
+// escaped.
+func cutCertificate(dsn string) (rest, file string) {
+	before, after, found := strings.Cut(dsn, clientcert.Parameter+"=")
+	if !found || !strings.HasSuffix(before, "?") && !strings.HasSuffix(before, "&") {
+		return dsn, ""
+	}
+	file, rest, _ = strings.Cut(after, "&")
+	if rest == "" {
+		before = before[:len(before)-1]
+	}
+	return before + rest, file
+}
+
 func parseDSN(dsn string) (*mysql.Config, error) {
+	dsn, file := cutCertificate(dsn)
 	if err := checkParameters(dsn); err != nil {
 		return nil, err
 	}
@@ -148,6 +166,13 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 	}
 	if cfg.DBName == "" {
 		return nil, fmt.Errorf("%w: names no database: want it after the last slash, as in tcp(host:3306)/database", ErrDSN)
+	}
+	if file != "" && cfg.TLS == nil {
+		return nil, fmt.Errorf("%w: %s needs tls=true beside it", ErrDSN, clientcert.Parameter)
+	} else if file != "" {
+		if err := clientcert.Add(cfg.TLS, file); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrDSN, err)
+		}
 	}
 	cfg.InterpolateParams = true
 	cfg.ClientFoundRows = true

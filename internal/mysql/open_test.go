@@ -453,3 +453,41 @@ func checkHiding(t *testing.T, dsn string) {
 	must(nil, tx.Commit())
 	shown("after it was made public", true)
 }
+
+// A user that must show a certificate shows that of client_cert.
+func TestClientCertificate(t *testing.T) {
+	t.Parallel()
+	ca := servertest.NewAuthority(t)
+	file := ca.Issue(t, "127.0.0.1")
+	server := servertest.OwnMySQL(t, "--ssl-ca="+ca.File, "--ssl-cert="+file, "--ssl-key="+file)
+	admin, err := sql.Open("mysql", server.DSN(servertest.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close() }()
+	for _, statement := range []string{"CREATE USER shows@localhost REQUIRE X509", "GRANT ALL ON *.* TO shows@localhost"} {
+		if _, err := admin.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg, err := driver.ParseDSN(server.DSN(servertest.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dsn := "shows@unix(" + cfg.Addr + ")/" + servertest.Database + "?tls=skip-verify"
+	for parameter, want := range map[string]bool{"?": false, "?client_cert=" + file + "&": true} {
+		db, err := mysql.Open(strings.Replace(dsn, "?", parameter, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.PingContext(t.Context()); (err == nil) != want {
+			t.Errorf("%q: %v", parameter, err)
+		}
+		_ = db.Close()
+	}
+	for parameters, want := range map[string]string{"?client_cert=" + file: "needs tls=true", "?tls=true&client_cert=" + ca.File + "x": "PEM"} {
+		if _, err := mysql.Open("u@tcp(host)/db" + parameters); !errors.Is(err, mysql.ErrDSN) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", parameters, err)
+		}
+	}
+}
