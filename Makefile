@@ -34,8 +34,9 @@ help: ## show this help
 # the demo does. So the demo gets the terminal for itself ("set -m"), if make has it
 # ("+"); it cannot be suspended then, and only Ctrl-C or its own end stops it.
 .PHONY: demo
-demo: build ## show the whole thing on this machine (ARGS="--listen 127.0.0.1:8081")
-	@case "$$(ps -o stat= -p $$$$ 2>/dev/null)" in *+*) trap '' TSTP; set -m; bin/activityd demo $(ARGS); exit $$?;; esac; exec bin/activityd demo $(ARGS)
+demo: ## show the whole thing on this machine (ARGS="--listen 127.0.0.1:8081")
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/demo ./cmd/demo
+	@case "$$(ps -o stat= -p $$$$ 2>/dev/null)" in *+*) trap '' TSTP; set -m; bin/demo $(ARGS); exit $$?;; esac; exec bin/demo $(ARGS)
 
 .PHONY: build
 build: ## build bin/activityd
@@ -163,7 +164,7 @@ pages: ## write docs/settings.md, docs/commands.md and docs/metrics.md from the 
 .PHONY: screenshot
 screenshot: test-deps ## take the picture of the demo that the README shows
 	ACTIVITYD_SCREENSHOT='$(CURDIR)/docs/demo.png' \
-		$(GO) run ./internal/tools/testsummary -count=1 -run '^TestBrowserShowsTheWholeDemo$$' ./cmd/activityd
+		$(GO) run ./internal/tools/testsummary -count=1 -run '^TestTheDemo$$' ./internal/browser
 
 .PHONY: clean
 clean: ## remove what was built

@@ -129,6 +129,26 @@ func TestPublicPackagesBringLittle(t *testing.T) {
 	}
 }
 
+// The server has no fake of another server in it, and no browser.
+func TestTheServerHasNoFakes(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"/cmd/activityd").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Fields(string(out))
+	if !slices.Contains(all, module+"/internal/recent") {
+		t.Errorf("the server imports %d packages, and not what it needs", len(all))
+	}
+	for _, pkg := range all {
+		for _, fake := range []string{module + "/internal/testing", module + "/internal/demo", "github.com/alicebob", "github.com/yuin", "github.com/chromedp"} {
+			if strings.HasPrefix(pkg, fake) {
+				t.Errorf("the server's binary has %s in it", pkg)
+			}
+		}
+	}
+}
+
 func TestBreachesAreFound(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/httpserver"
 	"github.com/activityd/activityd/internal/push"
@@ -29,21 +27,14 @@ var errOpen = errors.New("others than this machine can reach it, and there are n
 	"or listen on 127.0.0.1 behind a proxy that authenticates clients and sends Host: localhost; " +
 	"with --viewer-keys alone, behind one that passes on /v1/me/ and /widget.js only, with the browser's Host")
 
-// errOpenDemo is the same of the demo, which has no tokens.
-var errOpenDemo = errors.New("others than this machine can reach it, and the demo has no tokens to know them by: " +
-	"listen on 127.0.0.1; ssh -L brings it to another machine")
-
 // checkOpen refuses an address that other machines can reach without a token, as far as
 // the address itself says so. A name is resolved once the listener is open.
-func (c *config) checkOpen(f *pflag.FlagSet) error {
+func (c *config) checkOpen() error {
 	host, _, err := net.SplitHostPort(c.listen)
 	ip, noIP := netip.ParseAddr(host)
 	open := err == nil && (host == "" || noIP == nil && !ip.IsLoopback()) // the listener refuses what cannot be split
-	switch {
-	case !open || c.tokenFile != "" || c.tokens != "" || c.role == roleWorkers:
+	if !open || c.tokenFile != "" || c.tokens != "" || c.role == roleWorkers {
 		return nil
-	case f.Lookup("token-file") == nil:
-		return errOpenDemo
 	}
 	return errOpen
 }

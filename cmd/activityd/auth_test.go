@@ -201,14 +201,6 @@ func TestWithoutTokensOnlyThisMachineIsServed(t *testing.T) {
 	}
 }
 
-func TestTheDemoIsForThisMachineOnly(t *testing.T) {
-	t.Parallel()
-	code, _, errs := command(t, nil, "demo", "--listen=:0")
-	if code != 1 || !strings.Contains(errs, "--listen (ACTIVITYD_LISTEN)") || !strings.Contains(errs, "ssh -L") {
-		t.Errorf("exit code %d: %s", code, errs)
-	}
-}
-
 // The address that counts is the one that is listened on, whatever it was called.
 func TestTheRealAddressCounts(t *testing.T) {
 	t.Parallel()

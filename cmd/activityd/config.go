@@ -207,7 +207,7 @@ func (c *config) auditFlags(f *pflag.FlagSet) {
 }
 
 func (c *config) apiFlags(f *pflag.FlagSet) {
-	c.listenFlag(f, "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
+	f.StringVar(&c.listen, "listen", "127.0.0.1:8080", "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
 	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464",
 		"`address` for metrics, probes and the console, in every role; empty for none; metrics need no token, so keep it off public networks")
 	f.BoolVar(&c.pprof, "pprof", false, "serve profiles of the process, too, where metrics are served, below /debug/pprof/")
@@ -216,10 +216,6 @@ func (c *config) apiFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` of the certificate for TLS, and its chain, in PEM; read again when it changes")
 	f.StringVar(&c.tlsKey, "tls-key", "", "`file` of the certificate's key, in PEM")
 	settings.NoFlag(f, "tokens")
-}
-
-func (c *config) listenFlag(f *pflag.FlagSet, usage string) {
-	f.StringVar(&c.listen, "listen", "127.0.0.1:8080", usage)
 }
 
 func (c *config) logFlags(f *pflag.FlagSet) {
@@ -246,7 +242,7 @@ func (c *config) check(f *pflag.FlagSet) error {
 	want("mysql-dsn", c.mysqlDSN != "", "is required: user:password@tcp(host:3306)/database")
 	want("broadcast-followers", c.broadcastAt == 0 || c.broadcastAt >= minBroadcastAt, "is %d: want 0, or %d and more, as each costs reads", c.broadcastAt, minBroadcastAt)
 	want("listen", c.listen != "", "is empty: want an address, as in 127.0.0.1:8080")
-	open := c.checkOpen(f)
+	open := c.checkOpen()
 	want("listen", open == nil, "%s: %v", c.listen, open)
 	want("tokens", c.tokens == "" || c.tokenFile == "", "is given beside --token-file: want one of the two")
 	want("tls-cert", c.tlsCert != "" || c.tlsKey == "", "is missing: --tls-key needs it")

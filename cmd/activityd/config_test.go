@@ -83,7 +83,6 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"show", "1e3", dsn}, want: "MEMBER: not a member id"},
 		{args: []string{"reset"}, want: "--yes"},
 		{args: []string{"schema", "--apply"}, want: "--mysql-dsn"},
-		{args: []string{"demo", "--listen=nonsense"}, want: "--listen (ACTIVITYD_LISTEN)"},
 		{args: []string{"serve", dsn, "--listen="}, want: "--listen (ACTIVITYD_LISTEN): is empty"},
 		{args: []string{"serve", dsn, "--role="}, want: "want all, api, workers"},
 		{args: []string{"serve", dsn, "--role=api|workers"}, want: "want all, api, workers"},

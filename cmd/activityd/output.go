@@ -63,3 +63,6 @@ func sheet(title string, lines ...[2]string) string {
 	}
 	return text.String()
 }
+
+// sayf prints a line, and ignores a failed write.
+func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }

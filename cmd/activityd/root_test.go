@@ -49,13 +49,6 @@ func TestTheProgramByItself(t *testing.T) {
 	}
 }
 
-func TestTheDemoSaysNothingOfTokens(t *testing.T) {
-	t.Parallel()
-	if out := succeed(t, "demo", "--help"); strings.Contains(out, "token") {
-		t.Errorf("there are none: %s", out)
-	}
-}
-
 func TestVersionAsAFlag(t *testing.T) {
 	t.Parallel()
 	want := succeed(t, "version")
@@ -88,7 +81,6 @@ func TestCompletion(t *testing.T) {
 		"serve --log-level |":               "debug info warn error " + words,
 		"serve --log-format |":              "text json " + words,
 		"serve --materialize |":             "all active " + words,
-		"demo --materialize |":              "all active " + words,
 		"serve --mysql-dsn |":               words,
 		"serve --tls-key |":                 files,
 		"serve --token-file |":              files,

@@ -81,10 +81,7 @@ type store interface {
 	broadcast.Store
 }
 
-var (
-	_ store = (*contacts.MySQL)(nil)
-	_ store = (*contacts.Memory)(nil)
-)
+var _ store = (*contacts.MySQL)(nil)
 
 // taskQueue is what a service needs of the queue.
 type taskQueue interface {
@@ -96,7 +93,7 @@ type taskQueue interface {
 	Stats(ctx context.Context) (queue.Stats, error)
 }
 
-// backend is what a service works on: real servers, or those of the demo.
+// backend is what a service works on.
 type backend struct {
 	store store
 	truth broadcast.Truth // of store: what the sets are to be like
@@ -120,7 +117,6 @@ type backend struct {
 	ledger     *index.Ledger // beside the sets of index
 	once       *once.Once    // in the tables of db; nil: there are none, and nothing sweeps
 	push       *push.MySQL   // likewise; nil: nothing is sent
-	fanOuts    tasks.FanOuts // nil: none
 	closers    closers       // of all of these
 }
 
@@ -172,7 +168,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	}
 	s.load = health.NewLoad(b.queue, tasks.ChangingSets(), b.waits, limit, s.health.MySQL.Log, log)
 	s.background = []actor{s.late.Run, s.hints.Run, s.watchRedis, s.work, s.load.Run}
-	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, BroadcastAt: c.broadcastAt, FanOuts: b.fanOuts}
+	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, BroadcastAt: c.broadcastAt}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, ByMembers: c.push.byMembers(), MustShow: c.push.mustShow(), Log: log})
 		handlers.Push = push.Handler{

@@ -92,7 +92,6 @@ architecture.`,
 	"The API": `On an address that other machines reach, tokens are needed; see [security.md](security.md). Two processes on one machine
 need two addresses for metrics, too.`,
 	"Tokens of viewers": `See [viewer-tokens.md](viewer-tokens.md). Give all processes with the role ` + "`api`" + ` the same.`,
-	"The log":           "The default of `activityd demo` is `warn`.",
 	"The index": `Give all processes and commands the same ` + "`ACTIVITYD_NEED`, `ACTIVITYD_HEADROOM` and `ACTIVITYD_MATERIALIZE`" + `. A process with
 other numbers than the sets were built with refuses to start, until ` + "`activityd reset`" + ` deletes the sets and they are built again.
 With ` + "`ACTIVITYD_MATERIALIZE=active`" + ` a set is deleted 30 days after its last read or refill. The larger a set is, the fewer

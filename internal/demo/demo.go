@@ -1,36 +1,36 @@
-// Package demo shows activityd at work on a made-up photo site: a page that asks the
-// question of the widget for any viewer, and asks it once more in each way that a site without
-// activityd would ask it. It says how long both took, shows the work behind it (the fan-outs, the
-// queue, the audit), and has switches for the servers.
+// Package demo shows activityd at work on a made-up photo site: a page that asks the question of
+// the homepage for any viewer, and asks it once more as a site without activityd would. The page
+// says how long both took; it shows the photos, the set in Redis, what happens on the site, and a
+// phone that is notified of the visitor's uploads. Visitors can wipe Redis and turn MySQL off.
 //
-// The package brings the page, the pictures and the traffic: a few uploads and changes of
-// contacts, visibility and blocks each second. The site, the read and the index are those of
-// the program, handed in by [Config]; package world makes up the data.
+// [Run] is the whole program: it starts private servers, or stands in for them where they are not
+// installed, makes up a site (package world), and works on its tasks. [New] is the page alone.
 //
-// With [Push], beside the widget are a phone and a browser of the viewer, which show what is
-// sent of the visitor's uploads, and what became of each: see [Receivers].
-//
-// The page is rendered on the server and works without JavaScript. With it, the page
-// fetches its live parts every second and replaces what differs.
+// The page is made on the server, and works without a script. With it, the page asks for its live
+// part every second and replaces what differs.
 package demo
 
 import (
+	"bytes"
 	"context"
-	"database/sql"
+	"embed"
 	"html/template"
 	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/demo/pictures"
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/testing/site"
-	"github.com/activityd/activityd/queue"
 )
 
-// Reader answers the widget's question, as the API does.
+// Reader answers the question of the homepage, as the API does.
 type Reader interface {
 	// Read returns the viewer's answer with at most limit photos. It fails with
 	// [contacts.ErrNoMember] for a viewer that does not exist.
@@ -39,7 +39,7 @@ type Reader interface {
 
 // Config is what a [Demo] is made of.
 type Config struct {
-	World     *world.World // as it was loaded into the site
+	World     *world.World // as it was loaded into Site
 	Site      site.Changer // its tasks must reach the index
 	Reader    Reader
 	Plain     []site.Plain                // all are asked; the quickest for a viewer is compared
@@ -47,50 +47,136 @@ type Config struct {
 	Engine    string                      // what runs underneath, for the page's foot
 	Wipe      func(context.Context) error // empties Redis
 	Rate      float64                     // of the traffic, in changes a second
-	Seed      uint64                      // of the traffic
 	Log       *slog.Logger
-
-	// All below may be nil; the page says, or leaves out, what there is not.
-	DB      *sql.DB // runs Plain and the statements of Reader; nil: tables in memory do
-	Push    *Push   // it needs the real servers
-	FanOuts *FanOuts
-	Queue   func(context.Context) (queue.Stats, error)
-	// Audit returns how many sets and answers the audit looked at, and how many were wrong.
-	Audit    func() (wrong, looked int)
-	Switches []Switch
-	// Broadcast makes a member a broadcast member, or has it cease to be one; State says what it is.
-	Broadcast func(ctx context.Context, id member.ID, joins bool) error
-	State     func(ctx context.Context, id member.ID) (contacts.BroadcastState, error)
-	// Token signs a viewer token for the widget of the homepage.
-	Token func(member.ID) (string, error)
+	// MySQL, Phones and Console are nil where tables in memory stand in for MySQL.
+	MySQL   *Switch
+	Phones  *Phones
+	Console http.Handler // of /console/
 }
 
-// photosShown is how many photos the widget has room for.
+// Switch is a server that visitors may turn off and on again.
+type Switch struct {
+	Off func() error                // ends it at once
+	On  func(context.Context) error // starts it again, and returns when it answers
+}
+
+// photosShown is for how many photos the page has room.
 const photosShown = 10
 
-// Demo is the demo's page and traffic. All its methods are safe for concurrent
-// use; [Demo.Run] is to be called once.
+// Demo is the demo's page and traffic. Its methods are safe for concurrent use; [Demo.Traffic] is
+// to be called once.
 type Demo struct {
 	cfg       Config
-	memory    *memory
+	town      *town
 	templates *template.Template
-	receivers receivers
-	paused    atomic.Bool
 	lastPhoto atomic.Uint64
-	switches  []*switched
-	starting  sync.WaitGroup // of servers
+	switching sync.Mutex  // held while MySQL is ended or started
+	off       atomic.Bool // MySQL is
 }
 
-// New returns a Demo that is ready to serve. Its traffic starts with [Demo.Run].
+//go:embed assets
+var assets embed.FS
+
+// New returns a Demo that is ready to serve.
 func New(cfg Config) *Demo {
-	d := &Demo{
-		cfg:       cfg,
-		memory:    newMemory(cfg.World),
-		templates: template.Must(template.ParseFS(assets, "assets/*.html")),
-	}
+	d := &Demo{cfg: cfg, town: newTown(cfg.World), templates: template.Must(template.ParseFS(assets, "assets/*.html"))}
 	d.lastPhoto.Store(uint64(len(cfg.World.Photos)))
-	for _, s := range cfg.Switches {
-		d.switches = append(d.switches, &switched{Switch: s})
-	}
 	return d
+}
+
+// contentPolicy forbids other hosts, inline scripts and inline styles: the page needs none.
+const contentPolicy = "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; " +
+	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// Handler serves the page at /, what belongs to it below /demo/, and the console.
+func (d *Demo) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", d.page)
+	mux.HandleFunc("GET /demo/live", d.live)
+	mux.HandleFunc("GET /demo/photos/{file}", picture(pictures.SVG))
+	mux.HandleFunc("GET /demo/avatars/{file}", picture(pictures.Avatar))
+	mux.HandleFunc("GET /demo/style.css", asset("style.css"))
+	mux.HandleFunc("GET /demo/app.js", asset("app.js"))
+	mux.HandleFunc("POST /demo/upload", d.action(d.doUpload))
+	mux.HandleFunc("POST /demo/private", d.action(d.doPrivate))
+	mux.HandleFunc("POST /demo/wipe", d.action(d.doWipe))
+	mux.HandleFunc("POST /demo/mysql", d.action(d.doSwitch))
+	if d.cfg.Console != nil {
+		mux.Handle("/console/", d.cfg.Console)
+	}
+	sameOrigin := http.NewCrossOriginProtection().Handler(mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", contentPolicy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		sameOrigin.ServeHTTP(w, r)
+	})
+}
+
+// page serves the whole page for ?id=, which the visitor typed in, or else ?viewer=, or else the
+// first of the featured viewers.
+func (d *Demo) page(w http.ResponseWriter, r *http.Request) {
+	text := strings.TrimSpace(r.FormValue("id"))
+	if text == "" {
+		text = strings.TrimSpace(r.FormValue("viewer"))
+	}
+	if text == "" {
+		text = d.cfg.World.Featured[0].String()
+	}
+	viewer, err := member.Parse(text)
+	if err != nil {
+		view := d.frame(d.cfg.World.Featured[0])
+		view.Problem = err.Error()
+		d.render(w, r, "page", http.StatusBadRequest, view)
+		return
+	}
+	view, status := d.view(r.Context(), viewer)
+	d.render(w, r, "page", status, view)
+}
+
+// live serves the live part of the page alone.
+func (d *Demo) live(w http.ResponseWriter, r *http.Request) {
+	viewer, err := member.Parse(r.URL.Query().Get("viewer"))
+	if err != nil {
+		http.Error(w, "viewer: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	view, status := d.view(r.Context(), viewer)
+	d.render(w, r, "live", status, view)
+}
+
+// render writes the output of a template, or an error if the template fails.
+func (d *Demo) render(w http.ResponseWriter, r *http.Request, name string, status int, view any) {
+	var buf bytes.Buffer
+	if err := d.templates.ExecuteTemplate(&buf, name, view); err != nil {
+		d.cfg.Log.ErrorContext(r.Context(), "page not rendered", "template", name, "error", err)
+		http.Error(w, "the page could not be rendered", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(buf.Bytes()) // the visitor may be gone
+}
+
+// picture serves what paint makes of the id in the path.
+func picture(paint func(uint64) []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		name, isSVG := strings.CutSuffix(r.PathValue("file"), ".svg")
+		id, err := strconv.ParseUint(name, 10, 64)
+		if err != nil || !isSVG {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "image/svg+xml")
+		w.Header().Set("Cache-Control", "public, max-age=86400, immutable")
+		_, _ = w.Write(paint(id)) // the visitor may be gone
+	}
+}
+
+func asset(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFileFS(w, r, assets, "assets/"+name)
+	}
 }

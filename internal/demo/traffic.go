@@ -3,7 +3,6 @@ package demo
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -14,19 +13,18 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// Run makes traffic until the context ends, and then returns nil. A change that fails is
-// logged and not repeated.
-func (d *Demo) Run(ctx context.Context) error {
-	t := &traffic{Demo: d, dice: rand.New(rand.NewPCG(d.cfg.Seed, 0))}
+// Traffic makes changes on the site until the context ends, and then returns nil. A change that
+// fails is logged and not repeated.
+func (d *Demo) Traffic(ctx context.Context) error {
+	t := &traffic{Demo: d, dice: rand.New(rand.NewPCG(rand.Uint64(), 0))}
 	for retry.Sleep(ctx, t.pause()) == nil {
-		if d.paused.Load() {
+		if d.off.Load() {
 			continue
 		}
-		if err := t.change(ctx); err != nil && ctx.Err() == nil && !d.anyOff() {
-			d.cfg.Log.WarnContext(ctx, "demo: change failed", slog.Any("error", err))
+		if err := t.change(ctx); err != nil && ctx.Err() == nil && !d.off.Load() {
+			d.cfg.Log.WarnContext(ctx, "change failed", "error", err)
 		}
 	}
-	d.starting.Wait()
 	return nil
 }
 
@@ -62,56 +60,56 @@ func (t *traffic) change(ctx context.Context) error {
 func (t *traffic) uploadAny(ctx context.Context) error {
 	var owner member.ID
 	if t.dice.IntN(100) < 45 {
-		owner = t.memory.contactOf(t.dice, t.memory.star(t.dice), 0)
+		owner = t.town.contactOf(t.dice, t.town.star(t.dice), 0)
 	}
 	if owner == 0 || t.cfg.World.IsQuiet(owner) {
-		owner = t.memory.uploader(t.dice)
+		owner = t.town.uploader(t.dice)
 	}
 	u, err := t.upload(ctx, owner, world.Visibility(t.dice), false)
 	if err == nil {
-		t.memory.addUpload(u)
+		t.town.addUpload(u)
 	}
 	return err
 }
 
 func (t *traffic) addContact(ctx context.Context) error {
-	m, contact := t.memory.star(t.dice), t.memory.uploader(t.dice)
+	m, contact := t.town.star(t.dice), t.town.uploader(t.dice)
 	// Viewers are featured for having no contacts, or quiet ones alone.
-	if t.dice.IntN(3) > 0 || t.memory.contactCount(m) == 0 || t.cfg.World.IsQuiet(m) {
-		m = t.memory.anyMember(t.dice)
+	if t.dice.IntN(3) > 0 || t.town.contactCount(m) == 0 || t.cfg.World.IsQuiet(m) {
+		m = t.town.anyMember(t.dice)
 	}
-	if m == contact || t.memory.hasContact(m, contact) {
+	if m == contact || t.town.hasContact(m, contact) {
 		return nil
 	}
 	grant := site.Grant{Friend: t.dice.IntN(5) == 0, Family: t.dice.IntN(15) == 0}
 	if err := t.cfg.Site.SetContact(ctx, m, contact, grant); err != nil {
 		return err
 	}
-	t.memory.addContact(m, contact)
-	t.memory.addEvent(event{kind: "add", member: m, text: fmt.Sprintf("%s added %s as a contact", t.memory.name(m), t.memory.name(contact))})
+	t.town.setContact(m, contact, true)
+	t.town.addEvent(event{kind: "contact", member: m, text: fmt.Sprintf("%s added %s as a contact", t.town.name(m), t.town.name(contact))})
 	return nil
 }
 
 func (t *traffic) removeContact(ctx context.Context) error {
-	m := t.memory.star(t.dice)
+	m := t.town.star(t.dice)
 	// Short lists stay as they are, or they would soon be empty.
-	if t.dice.IntN(3) > 0 || t.memory.contactCount(m) < 20 {
-		m = t.memory.anyMember(t.dice)
+	if t.dice.IntN(3) > 0 || t.town.contactCount(m) < 20 {
+		m = t.town.anyMember(t.dice)
 	}
-	contact := t.memory.contactOf(t.dice, m, 0)
+	contact := t.town.contactOf(t.dice, m, 0)
 	if contact == 0 {
 		return nil
 	}
 	if err := t.cfg.Site.RemoveContact(ctx, m, contact); err != nil {
 		return err
 	}
-	t.memory.removeContact(m, contact)
-	t.memory.addEvent(event{kind: "remove", member: m, text: fmt.Sprintf("%s removed %s from the contacts", t.memory.name(m), t.memory.name(contact))})
+	t.town.setContact(m, contact, false)
+	t.town.addEvent(event{kind: "contact", member: m, text: fmt.Sprintf("%s removed %s from the contacts", t.town.name(m), t.town.name(contact))})
 	return nil
 }
 
 func (t *traffic) flipVisibility(ctx context.Context) error {
-	u, ok := t.memory.anyUpload(t.dice)
+	u, ok := t.town.anyUpload(t.dice)
 	if !ok {
 		return nil
 	}
@@ -131,11 +129,11 @@ func (t *traffic) block(ctx context.Context) error {
 		if err := t.cfg.Site.Unblock(ctx, b.Member, b.Blocked); err != nil {
 			return err
 		}
-		t.memory.addEvent(event{kind: "block", member: b.Member, text: fmt.Sprintf("%s unblocked %s", t.memory.name(b.Member), t.memory.name(b.Blocked))})
+		t.town.addEvent(event{kind: "privacy", member: b.Member, text: fmt.Sprintf("%s unblocked %s", t.town.name(b.Member), t.town.name(b.Blocked))})
 		return nil
 	}
-	blocked := t.memory.star(t.dice)
-	m := t.memory.contactOf(t.dice, blocked, 0)
+	blocked := t.town.star(t.dice)
+	m := t.town.contactOf(t.dice, blocked, 0)
 	if m == 0 {
 		return nil
 	}
@@ -143,7 +141,7 @@ func (t *traffic) block(ctx context.Context) error {
 		return err
 	}
 	t.blocks = append(t.blocks, world.Block{Member: m, Blocked: blocked})
-	t.memory.addEvent(event{kind: "block", member: m, text: fmt.Sprintf("%s blocked %s", t.memory.name(m), t.memory.name(blocked))})
+	t.town.addEvent(event{kind: "privacy", member: m, text: fmt.Sprintf("%s blocked %s", t.town.name(m), t.town.name(blocked))})
 	return nil
 }
 
@@ -153,13 +151,13 @@ func (t *traffic) block(ctx context.Context) error {
 func (d *Demo) upload(ctx context.Context, owner member.ID, v contacts.Visibility, you bool) (upload, error) {
 	id := d.lastPhoto.Add(1)
 	p := site.Photo{ID: id, Owner: owner, Title: d.cfg.World.Title(id), Visibility: v, DateUpload: uint64(time.Now().Unix())}
-	if you && d.cfg.Push != nil {
-		p.Notify = notifyArgs(id, p.Title)
+	if you && d.cfg.Phones != nil {
+		p.Notify = eventOf(id, p.Title)
 	}
 	if _, err := d.cfg.Site.Upload(ctx, p); err != nil {
 		return upload{}, err
 	}
-	d.memory.addEvent(event{kind: "upload", member: owner, you: you, text: fmt.Sprintf("%s uploaded “%s” (%s)", d.memory.name(owner), p.Title, shownTo(v))})
+	d.town.addEvent(event{kind: "upload", member: owner, you: you, text: fmt.Sprintf("%s uploaded “%s” (%s)", d.town.name(owner), p.Title, shownTo(v))})
 	return upload{id: id, owner: owner, title: p.Title, visibility: v}, nil
 }
 
@@ -168,8 +166,8 @@ func (d *Demo) setVisibility(ctx context.Context, u upload, v contacts.Visibilit
 	if err := d.cfg.Site.SetVisibility(ctx, u.id, v); err != nil {
 		return err
 	}
-	d.memory.setVisibility(u.id, v)
-	d.memory.addEvent(event{kind: "privacy", member: u.owner, you: you, text: fmt.Sprintf("%s made “%s” %s", d.memory.name(u.owner), u.title, shownTo(v))})
+	d.town.setVisibility(u.id, v)
+	d.town.addEvent(event{kind: "privacy", member: u.owner, you: you, text: fmt.Sprintf("%s made “%s” %s", d.town.name(u.owner), u.title, shownTo(v))})
 	return nil
 }
 

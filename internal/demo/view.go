@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -22,23 +21,20 @@ import (
 type pageView struct {
 	Viewer     memberView
 	Featured   []memberView
-	Celebrity  celebrityView
 	Engine     string
 	PlainName  string
 	Problem    string // instead of an answer
-	Paused     bool
-	Alone      bool // the viewer has no contacts
-	Quiet      bool // they are quiet
-	SQL        bool // there is a database to ask
+	Alone      bool   // the viewer has no contacts
+	SQL        bool   // there is a MySQL
+	Off        bool   // it is turned off
+	Console    bool
 	Album      albumView
 	Compare    compareView
-	Work       workView
-	Switches   []switchView
 	Candidates []candidateView
 	SetKey     string
 	WalkReason string
 	Events     []eventView
-	Push       pushView
+	Phone      []noteView
 }
 
 type memberView struct {
@@ -46,14 +42,8 @@ type memberView struct {
 	Name     string
 	Contacts string // how many, such as "1,200 contacts"
 	Among    string // the same in a question; below two, "contacts"; "": there is no such member
+	Quiet    bool   // the contacts were quiet when the demo began
 	Ago      string // since the last upload
-}
-
-// celebrityView is the member with the most followers.
-type celebrityView struct {
-	Name, Followers string
-	Do, Text        string // of the button that makes it a broadcast member, or no more; "": there is none
-	IsBroadcast     bool   // its uploads are written to the broadcast set alone
 }
 
 type albumView struct {
@@ -72,13 +62,9 @@ type compareView struct {
 	Took, Plain           string // medians
 	TookWidth, PlainWidth int    // of the bars, 1 to 100
 	Agree                 bool
-	PlainProblem          string    // instead of the plain times
-	Ways                  []wayView // of Plain, if it is the quickest of several
-}
-
-// wayView is a plain way, and its median.
-type wayView struct {
-	Name, Took string
+	PlainProblem          string // instead of the plain times
+	Ways                  string // the plain ways, with their medians; "": there is one
+	Slow                  bool   // all of them take several times as long as activityd
 }
 
 type candidateView struct {
@@ -95,20 +81,20 @@ type eventView struct {
 	You             bool
 }
 
+type noteView struct {
+	Key, Title, Body, Ago string
+}
+
 // view asks all ways and makes the whole view. The status is that of HTTP.
 func (d *Demo) view(ctx context.Context, viewer member.ID) (view pageView, status int) {
-	d.memory.watch(viewer)
+	d.town.watch(viewer)
 	view = d.frame(viewer)
 	c, err := d.compare(ctx, contacts.Viewer{ID: viewer})
-	view.Work = d.workView(ctx)
-	d.addState(ctx, &view.Celebrity)
 	if err != nil {
-		view.Events = d.eventViews(viewer, nil)
 		view.Problem, status = d.problem(ctx, viewer, err)
 		return view, status
 	}
 	view.Album = d.albumView(c.answer)
-	view.Push = d.pushView(ctx, viewer, view.Album.Contact)
 	view.Compare = d.compareView(ctx, c)
 	view.Candidates = d.candidateViews(c.answer.Trace.Candidates)
 	view.WalkReason = walkedBecause(c.answer.Trace.WalkReason)
@@ -120,37 +106,24 @@ func (d *Demo) view(ctx context.Context, viewer member.ID) (view pageView, statu
 func (d *Demo) frame(viewer member.ID) pageView {
 	view := pageView{
 		Viewer:    d.memberView(viewer),
-		Alone:     d.memory.contactCount(viewer) == 0,
-		Quiet:     d.cfg.World.IsQuiet(viewer),
-		SQL:       d.cfg.DB != nil,
+		Alone:     d.town.contactCount(viewer) == 0,
+		SQL:       d.cfg.MySQL != nil,
+		Off:       d.off.Load(),
+		Console:   d.cfg.Console != nil,
 		Engine:    d.cfg.Engine,
 		PlainName: d.cfg.PlainName,
-		Paused:    d.paused.Load(),
 		SetKey:    "user_" + viewer.String(),
-		Switches:  d.switchViews(),
-		Celebrity: celebrityView{Name: d.memory.name(d.memory.celebrity), Followers: thousands(d.memory.followers)},
+		Events:    d.eventViews(viewer, nil),
 	}
 	for _, id := range d.cfg.World.Featured {
 		view.Featured = append(view.Featured, d.memberView(id))
 	}
+	if d.cfg.Phones != nil {
+		for _, n := range d.cfg.Phones.notesOf(viewer) {
+			view.Phone = append(view.Phone, noteView{Key: n.collapse, Title: n.title, Body: n.body, Ago: ago(n.unix)})
+		}
+	}
 	return view
-}
-
-// addState adds whether the member is a broadcast member, if that is known.
-func (d *Demo) addState(ctx context.Context, view *celebrityView) {
-	if d.cfg.State == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
-	defer cancel()
-	state, err := d.cfg.State(ctx, d.memory.celebrity)
-	if err != nil {
-		return
-	}
-	view.Do, view.Text, view.IsBroadcast = "add", "Make "+view.Name+" a broadcast member", state == contacts.Joined
-	if state == contacts.Joining || state == contacts.Joined {
-		view.Do, view.Text = "remove", "Make "+view.Name+" a member like others again"
-	}
 }
 
 // problem describes the error of a read to the visitor.
@@ -165,7 +138,7 @@ func (d *Demo) problem(ctx context.Context, viewer member.ID, err error) (text s
 	case ctx.Err() != nil: // the visitor has gone, or asked again
 		return "The request was cancelled, or took too long.", http.StatusServiceUnavailable
 	default:
-		d.cfg.Log.ErrorContext(ctx, "demo: read failed", slog.String("viewer", viewer.String()), slog.Any("error", err))
+		d.cfg.Log.ErrorContext(ctx, "read failed", "viewer", viewer.String(), "error", err)
 		return "The read failed; the log says why. The page tries again.", http.StatusInternalServerError
 	}
 }
@@ -202,7 +175,7 @@ func (d *Demo) compare(ctx context.Context, v contacts.Viewer) (c comparison, er
 		}
 		c.agree = c.agree && c.answer.IsSame(plain)
 	}
-	c.usual, c.plainUsual = d.memory.addTimes(v.ID, c.answer.Source, c.took, plainTook)
+	c.usual, c.plainUsual = d.town.addTimes(v.ID, c.answer.Source, c.took, plainTook)
 	return c, nil
 }
 
@@ -227,8 +200,8 @@ func askPlain(ctx context.Context, way site.Plain, v contacts.Viewer) (contacts.
 }
 
 func (d *Demo) memberView(id member.ID) memberView {
-	view := memberView{ID: id, Name: d.memory.name(id), Among: "contacts"}
-	switch n := d.memory.contactCount(id); n {
+	view := memberView{ID: id, Name: d.town.name(id), Among: "contacts"}
+	switch n := d.town.contactCount(id); n {
 	case 0:
 		view.Contacts = "no contacts"
 		if d.cfg.World.Username(id) == "" {
@@ -238,10 +211,7 @@ func (d *Demo) memberView(id member.ID) memberView {
 		view.Contacts = "1 contact"
 	default:
 		view.Contacts = thousands(n) + " contacts"
-		if d.cfg.World.IsQuiet(id) {
-			view.Contacts = thousands(n) + " quiet contacts"
-		}
-		view.Among = view.Contacts
+		view.Among, view.Quiet = view.Contacts, d.cfg.World.IsQuiet(id)
 	}
 	return view
 }
@@ -266,8 +236,8 @@ func (d *Demo) compareView(ctx context.Context, c comparison) compareView {
 		view.PlainProblem = c.plainErr.Error()
 		return view
 	case c.plainErr != nil:
-		if ctx.Err() == nil && !d.anyOff() {
-			d.cfg.Log.WarnContext(ctx, "demo: plain query failed", slog.Any("error", c.plainErr))
+		if ctx.Err() == nil && !d.off.Load() {
+			d.cfg.Log.WarnContext(ctx, "plain query failed", "error", c.plainErr)
 		}
 		view.PlainProblem = "failed"
 		return view
@@ -277,10 +247,13 @@ func (d *Demo) compareView(ctx context.Context, c comparison) compareView {
 	longer := max(c.usual, quickest, 1)
 	view.TookWidth = max(1, int(100*c.usual/longer))
 	view.PlainWidth = max(1, int(100*quickest/longer))
-	for i, way := range d.cfg.Plain {
-		if len(d.cfg.Plain) > 1 {
-			view.Ways = append(view.Ways, wayView{way.Name, milliseconds(c.plainUsual[i])})
+	view.Slow = quickest > 3*c.usual
+	if len(d.cfg.Plain) > 1 {
+		var ways []string
+		for i, way := range d.cfg.Plain {
+			ways = append(ways, way.Name+" "+milliseconds(c.plainUsual[i]))
 		}
+		view.Ways = strings.Join(ways, ", ")
 	}
 	return view
 }
@@ -292,16 +265,10 @@ func (d *Demo) candidateViews(all []recent.Examined) []candidateView {
 	}
 	var views []candidateView
 	for _, c := range all {
-		if c.Broadcast && c.Verdict == recent.NotContact { // each read looks at it
-			continue
-		}
-		contact := memberView{ID: c.Contact, Name: d.memory.name(c.Contact), Ago: ago(c.Score)}
+		contact := memberView{ID: c.Contact, Name: d.town.name(c.Contact), Ago: ago(c.Score)}
 		view := candidateView{Contact: contact, Score: c.Score, Verdict: c.Verdict, VerdictMark: marks[c.Verdict]}
 		if c.Newest > 0 {
 			view.Newest = ago(c.Newest)
-		}
-		if c.Broadcast {
-			view.Contact.Name += ", from the broadcast set"
 		}
 		views = append(views, view)
 	}
@@ -314,7 +281,7 @@ func (d *Demo) eventViews(viewer member.ID, candidates []recent.Examined) []even
 		onPage[c.Contact] = true
 	}
 	var views []eventView
-	for _, e := range d.memory.latestEvents() {
+	for _, e := range d.town.latestEvents() {
 		views = append(views, eventView{Ago: ago(e.unix), Kind: e.kind, Text: e.text, You: e.you, Close: e.you || onPage[e.member]})
 	}
 	return views

@@ -71,7 +71,7 @@ func NewFanOutSlots(user member.ID, slots index.Slots, since int64) queue.New {
 }
 
 func newUploadHandler(w work) queue.Handler {
-	return UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly, BroadcastAt: w.BroadcastAt, FanOuts: w.FanOuts}
+	return UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly, BroadcastAt: w.BroadcastAt}
 }
 
 // UploadHandler handles upload, fan_out and fan_out_slots: it writes an uploader's last
@@ -91,8 +91,6 @@ type UploadHandler struct {
 	ActiveOnly bool
 	// BroadcastAt is as in [HandlerOptions].
 	BroadcastAt int
-	// FanOuts gets each fan-out at its end; nil: none does.
-	FanOuts FanOuts
 }
 
 // Enqueuer is what the handlers need of the queue.
@@ -342,12 +340,8 @@ func (h UploadHandler) end(places []place, parts map[place]*part, done map[place
 		if d.next != 0 || d.err != nil || p.since == 0 {
 			continue
 		}
-		sets, took := p.updated+d.updated, p.lag()
-		fanOutFollowers.Observe(float64(sets))
-		uploadToIndexSeconds.Observe(took.Seconds())
-		if h.FanOuts != nil {
-			h.FanOuts.Add(at.Of, sets, took)
-		}
+		fanOutFollowers.Observe(float64(p.updated + d.updated))
+		uploadToIndexSeconds.Observe(p.lag().Seconds())
 	}
 	return done
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -43,8 +42,6 @@ type HandlerOptions struct {
 	// first conflict; it grows with each. 0: DefaultConflictPause; below 0: none,
 	// for tests that provoke thousands of conflicts.
 	ConflictPause time.Duration
-	// FanOuts gets each fan-out at its end; nil: none does.
-	FanOuts FanOuts
 	// Push handles the kinds notify, target and deliver. Nil: this process has no push, and
 	// leaves their tasks to others.
 	Push queue.Handler
@@ -56,13 +53,6 @@ type work struct {
 	Store Store
 	Queue Enqueuer
 	HandlerOptions
-}
-
-// FanOuts observes fan-outs. It is used concurrently.
-type FanOuts interface {
-	// Add adds a fan-out that has just ended, with the number of sets that it updated and the
-	// time since the upload's task was enqueued.
-	Add(of member.ID, sets int, took time.Duration)
 }
 
 // Handlers returns the handler of each kind of task.

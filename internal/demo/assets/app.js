@@ -50,7 +50,7 @@ async function refresh() {
   const mine = (underway = new AbortController());
   let wait = PERIOD;
   try {
-    const response = await fetch("/demo/widget?viewer=" + encodeURIComponent(viewer), { signal: mine.signal });
+    const response = await fetch("/demo/live?viewer=" + encodeURIComponent(viewer), { signal: mine.signal });
     const html = await response.text();
     if (mine.signal.aborted) return;
     show(html);

@@ -133,3 +133,9 @@ func (b *Tab) Emulate(media emulation.SetEmulatedMediaParams) {
 		b.Fatal(err)
 	}
 }
+
+// Eval runs a statement in the page.
+func (b *Tab) Eval(statement string) {
+	b.Helper()
+	Eval[chromedp.Void](b, statement+"\n;undefined")
+}
