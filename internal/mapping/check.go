@@ -23,7 +23,7 @@ func Check(ctx context.Context, db *sql.DB, m *Map) ([]schema.Finding, error) {
 		return nil, err
 	}
 	c := &checker{db: db, names: names, described: m != nil}
-	steps := []func(context.Context) error{c.binaryLog, c.replication, c.dates, c.promise}
+	steps := []func(context.Context) error{c.binaryLog, c.replication, c.dates, c.promise, c.width}
 	if m == nil {
 		is, err := rowsOf(ctx, db, "SELECT DATABASE() AS name")
 		if err != nil {
@@ -312,27 +312,67 @@ func (c *checker) promise(ctx context.Context) error {
 	return err
 }
 
-// signs looks for ids below zero where a column may have them.
+// signs looks for numbers below zero where a column may have them.
 func (c *checker) signs(ctx context.Context) error {
 	for _, of := range []struct{ name, column string }{
-		{"users", "id"}, {"contacts", "user_id"}, {"contacts", "contact_id"}, {"photos", "id"}, {"photos", "owner_id"},
+		{"users", "id"}, {"users", "last_upload"}, {"contacts", "user_id"}, {"contacts", "contact_id"}, {"photos", "id"}, {"photos", "owner_id"}, {"photos", "date_upload"},
 	} {
-		types, err := rowsOf(ctx, c.db, "SELECT column_type FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = '"+of.name+"' AND column_name = '"+of.column+"'")
+		is, err := c.typeOf(ctx, table{c.database, of.name}, of.column)
 		if err != nil {
 			return err
 		}
-		if len(types) == 0 || strings.Contains(types[0]["column_type"], "unsigned") {
+		if is["column_type"] == "" || strings.Contains(is["column_type"], "unsigned") {
 			continue
 		}
-		list, err := rowsOf(ctx, c.db, fmt.Sprintf("SELECT %s AS id FROM %s WHERE %s < 0 ORDER BY %s LIMIT 1", of.column, of.name, of.column, of.column))
-		if err != nil {
-			return err
+		var below []row
+		if !strings.HasSuffix(of.column, "_upload") { // dates have no index of their own
+			below, err = rowsOf(ctx, c.db, fmt.Sprintf("SELECT %s AS id FROM %s WHERE %s < 0 ORDER BY %s LIMIT 1", of.column, of.name, of.column, of.column))
+			if err != nil {
+				return err
+			}
 		}
-		for _, r := range list {
-			c.add(true, of.name, "keep such rows out by a view with WHERE "+of.column+" > 0: docs/adoption.md", "column %s has %s: an answer with it fails, and a trigger on its row, with the site's change", of.column, r["id"])
+		if len(below) > 0 {
+			c.add(true, of.name, "keep such rows out by a view with WHERE "+of.column+" > 0: docs/adoption.md", "column %s has %s: an answer with it fails, and a trigger on its row, with the site's change", of.column, below[0]["id"])
+			continue
 		}
+		c.add(false, of.name, "make it UNSIGNED", "column %s is %s, and may have numbers below 0, such as the -1 of a conversion that failed", of.column, is["column_type"])
 	}
 	return nil
+}
+
+// width compares last_upload with the dates that triggers raise it to.
+func (c *checker) width(ctx context.Context) error {
+	users, photos := c.users(), c.photos()
+	last, err := c.typeOf(ctx, users.table, users.values["last_upload"].expr.columns[0])
+	if err != nil {
+		return err
+	}
+	date, err := c.typeOf(ctx, photos.table, photos.values["date_upload"].expr.columns[0])
+	if err != nil {
+		return err
+	}
+	most := func(of row) int { // in bits; a DATETIME may be in the year 9999
+		bits := 8 * schema.Integers[of["data_type"]]
+		if bits > 0 && !strings.Contains(of["column_type"], "unsigned") {
+			bits--
+		}
+		return cmp.Or(bits, 38)
+	}
+	if last["column_type"] != "" && most(last) < most(date) && most(last) < 38 {
+		c.add(false, users.table.name, "ALTER TABLE "+users.table.String()+" MODIFY COLUMN "+users.column("last_upload", "")+" BIGINT UNSIGNED NULL;",
+			"column %s is %s, narrower than the dates of photos (%s): with triggers, the site's own INSERT of a photo that is dated later than it holds fails", last["column_name"], last["column_type"], date["column_type"])
+	}
+	return nil
+}
+
+// typeOf returns the type of a column; nil if there is none.
+func (c *checker) typeOf(ctx context.Context, t table, column string) (row, error) {
+	list, err := rowsOf(ctx, c.db, "SELECT column_name, data_type, column_type FROM information_schema.columns WHERE table_schema = "+
+		schema.Text(c.names.Key(t.database))+" AND table_name = "+schema.Text(c.names.Key(t.name))+" AND column_name = "+schema.Text(column))
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return list[0], nil
 }
 
 // copies asks how a trigger would find the rows of a pair that is copied.

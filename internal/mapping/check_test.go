@@ -72,6 +72,7 @@ var planted = map[string]struct {
 	"another condition":                {"CREATE OR REPLACE VIEW users AS SELECT id AS id, COALESCE(CONVERT(nick USING utf8mb4), '') AS username, last_upload FROM site.members WHERE (id > 0 AND (deleted_at IS NOT NULL)) IS TRUE", true, "site.map:7 [users]: the view activityd.users is not the one"},
 	"a view of two tables":             {"CREATE OR REPLACE VIEW blocks AS SELECT b.owner AS user_id, b.banned AS blocked_id FROM site.bans b JOIN site.members m ON m.id = b.owner WHERE (b.owner > 0 AND b.banned > 0) IS TRUE", true, "[blocks]: the view activityd.blocks is not the one"},
 	"the same view by hand":            {"CREATE OR REPLACE ALGORITHM = MERGE VIEW blocks (user_id, blocked_id) AS SELECT owner, banned FROM site.bans WHERE ((owner > 0) AND ((banned > 0))) IS TRUE", false, ""},
+	"a narrow last upload":             {"ALTER TABLE site.members MODIFY last_upload INT NULL", false, "members column last_upload is int"},
 	"a last upload in milliseconds":    {rows + "; UPDATE site.members SET last_upload = 1363665432000", true, "column last_upload has 1363665432000, which is no date in unix seconds"},
 }
 
@@ -143,7 +144,9 @@ func TestTheSitesOwnNames(t *testing.T) {
 		"another parent, no triggers": {groups + "ON DELETE CASCADE", false, ""},
 		"a key that moves":            {triggers + "ALTER TABLE contacts ADD CONSTRAINT f FOREIGN KEY (contact_id) REFERENCES users (id) ON UPDATE CASCADE", false, "contacts has the foreign key f ON UPDATE CASCADE"},
 		"ids below zero":              {"ALTER TABLE users MODIFY id BIGINT NOT NULL; INSERT INTO users (id) VALUES (-7)", true, "users column id has -7"},
-		"signed ids":                  {"ALTER TABLE users MODIFY id BIGINT NOT NULL; INSERT INTO users (id) VALUES (7)", false, ""},
+		"signed ids":                  {"ALTER TABLE users MODIFY id BIGINT NOT NULL; INSERT INTO users (id) VALUES (7)", false, "users column id is bigint"},
+		"signed dates":                {"ALTER TABLE photos MODIFY date_upload BIGINT NOT NULL", false, "photos column date_upload is bigint"},
+		"a narrow last upload":        {"ALTER TABLE users MODIFY last_upload INT UNSIGNED NULL", false, "users column last_upload is int"},
 		"milliseconds":                {"INSERT INTO photos (owner_id, visibility, date_upload) VALUES (1, 'public', 1363665432000)", true, "photos column date_upload has 1363665432000"},
 		"a binary log of statements":  {"SET SESSION binlog_format = STATEMENT", true, "binlog_format is STATEMENT"},
 		"changes that are not logged": {"SET SESSION sql_log_bin = 0", true, "out of the binary log"},

@@ -1,21 +1,3 @@
-// Package mapping reads the description of a site whose tables have names, types and conditions of
-// their own, and makes of it the views in whose place activityd reads, and the triggers that report
-// the site's changes.
-//
-// The description is a file of sections, one for each of activityd's four names:
-//
-//	database = activityd
-//
-//	[users]
-//	table       = site.members
-//	id          = id
-//	last_upload = last_upload
-//	where       = deleted_at IS NULL
-//
-// A view over two tables cannot be read by an index: where users, contacts or blocks are in several
-// sections, a table of activityd's own takes the place of the view, and triggers copy the pairs into
-// it. Each pair is then read again from all sections whenever one of its rows changes, so that a copy
-// is right in whatever order they change.
 package mapping
 
 import (
