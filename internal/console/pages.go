@@ -119,8 +119,8 @@ func (c *Console) showQueues(r *http.Request, v *view) error {
 func newQueueNow(one inspect.Queues) queueNow {
 	t := one.Table()
 	q := queueNow{Name: one.Queues[0].Queue, List: path("tasks", "queue", one.Queues[0].Queue), Paused: one.Queues[0].Paused}
-	const first, types = 2, 10 // the columns of numbers; those after them are of the queue alone
-	for i := first; i < len(t.Head)-1; i++ {
+	types := len(t.Head) - 2 // the last two columns are of the queue alone
+	for i := 2; i < len(t.Head)-1; i++ {
 		if cell := t.Rows[0][i]; cell != "-" && cell != "0" {
 			q.Facts = append(q.Facts, [2]string{strings.ToLower(t.Head[i]), cell})
 		}
