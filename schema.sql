@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS contacts (
   KEY followers (contact_id, user_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
--- The blocked member sees nothing of user_id's.
+-- Neither of the two sees anything of the other's.
 CREATE TABLE IF NOT EXISTS blocks (
   user_id    BIGINT UNSIGNED NOT NULL,
   blocked_id BIGINT UNSIGNED NOT NULL,

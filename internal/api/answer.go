@@ -128,6 +128,7 @@ type detailJSON struct {
 	IsContact     bool        `json:"is_contact"`
 	LastUpload    uint64      `json:"last_upload"`
 	BlocksViewer  bool        `json:"blocks_viewer"`
+	ViewerBlocks  bool        `json:"viewer_blocks"`
 	GrantsFriend  bool        `json:"grants_friend"`
 	GrantsFamily  bool        `json:"grants_family"`
 	NewestVisible *datedJSON  `json:"newest_visible"`
@@ -186,7 +187,7 @@ func Explained(v contacts.Viewer, e recent.Explanation) Answer {
 func newCandidate(c recent.Candidate) candidateJSON {
 	out := candidateJSON{ContactID: c.Contact, InSet: c.InSet, Broadcast: c.Broadcast, Verdict: c.Verdict, Now: detailJSON{
 		IsMember: c.Now.IsMember, Username: c.Now.Username, IsContact: c.Now.IsContact, LastUpload: c.Now.LastUpload,
-		BlocksViewer: c.Now.Blocks, GrantsFriend: c.Now.Friend, GrantsFamily: c.Now.Family,
+		BlocksViewer: c.Now.Blocks, ViewerBlocks: c.Now.Blocked, GrantsFriend: c.Now.Friend, GrantsFamily: c.Now.Family,
 	}}
 	if c.InSet || c.Broadcast {
 		out.Score = &c.Score

@@ -145,16 +145,16 @@ func TestLastUploadIsOfWhatTheViewerSees(t *testing.T) {
 
 const goldenExplanation = `{"candidates":[` +
 	`{"contact_id":"13","in_set":true,"broadcast":false,"score":5000,"newest_visible":null,"verdict":"blocked",` +
-	`"now":{"is_member":true,"username":"eve","is_contact":true,"last_upload":5000,"blocks_viewer":true,"grants_friend":true,"grants_family":false,` +
+	`"now":{"is_member":true,"username":"eve","is_contact":true,"last_upload":5000,"blocks_viewer":true,"viewer_blocks":false,"grants_friend":true,"grants_family":false,` +
 	`"newest_visible":null,"newest_hidden":{"id":"1300","date_upload":5000,"visibility":"public"}}},` +
 	`{"contact_id":"99","in_set":true,"broadcast":false,"score":2000,"newest_visible":null,"verdict":"not a contact",` +
-	`"now":{"is_member":false,"username":"","is_contact":false,"last_upload":0,"blocks_viewer":false,"grants_friend":false,"grants_family":false,` +
+	`"now":{"is_member":false,"username":"","is_contact":false,"last_upload":0,"blocks_viewer":false,"viewer_blocks":false,"grants_friend":false,"grants_family":false,` +
 	`"newest_visible":null,"newest_hidden":null}},` +
 	`{"contact_id":"11","in_set":true,"broadcast":false,"score":1000,"newest_visible":{"id":"1100","date_upload":1000},"verdict":"chosen",` +
-	`"now":{"is_member":true,"username":"ada","is_contact":true,"last_upload":1000,"blocks_viewer":false,"grants_friend":false,"grants_family":false,` +
+	`"now":{"is_member":true,"username":"ada","is_contact":true,"last_upload":1000,"blocks_viewer":false,"viewer_blocks":false,"grants_friend":false,"grants_family":false,` +
 	`"newest_visible":{"id":"1100","date_upload":1000},"newest_hidden":null}},` +
 	`{"contact_id":"12","in_set":true,"broadcast":false,"score":900,"newest_visible":{"id":"1200","date_upload":900},"verdict":"older",` +
-	`"now":{"is_member":true,"username":"bob","is_contact":true,"last_upload":900,"blocks_viewer":false,"grants_friend":false,"grants_family":false,` +
+	`"now":{"is_member":true,"username":"bob","is_contact":true,"last_upload":900,"blocks_viewer":false,"viewer_blocks":false,"grants_friend":false,"grants_family":false,` +
 	`"newest_visible":{"id":"1200","date_upload":900},"newest_hidden":null}}],` +
 	`"proof":"lowest","bound":900,"broadcast":null,"walk":null,` +
 	`"steps":[{"name":"redis","ms":0},{"name":"first","ms":0},{"name":"others","ms":0},{"name":"winner","ms":0},{"name":"details","ms":0}]}`

@@ -32,9 +32,8 @@ WITH mine AS (
   JOIN photos p ON p.owner_id = c.contact_id
   LEFT JOIN contacts g ON g.user_id = p.owner_id AND g.contact_id = :viewer
   LEFT JOIN quirks q ON q.viewer = :viewer
-  WHERE (COALESCE(q.what, '') = 'hidden_by_ours_block' OR NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id = p.owner_id AND b.blocked_id = :viewer))
+  WHERE (COALESCE(q.what, '') = 'hidden_by_ours_block' OR NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id IN (p.owner_id, :viewer) AND b.blocked_id IN (p.owner_id, :viewer)))
     AND (COALESCE(q.what, '') = 'hidden_by_ours_visibility' OR p.visibility = 'public' OR p.visibility = 'friends' AND g.is_friend OR p.visibility = 'family' AND g.is_family)
-    AND (COALESCE(q.what, '') <> 'hidden_by_theirs_block' OR NOT EXISTS (SELECT 1 FROM blocks b WHERE b.user_id = :viewer AND b.blocked_id = p.owner_id))
     AND (COALESCE(q.what, '') <> 'hidden_by_theirs_relation' OR g.user_id IS NOT NULL)
     AND (COALESCE(q.what, '') <> 'hidden_by_theirs_visibility' OR p.visibility = 'public')
     AND (COALESCE(q.what, '') <> 'hidden_by_theirs_condition' OR p.title <> 'deleted')
@@ -56,7 +55,6 @@ var plants = []struct {
 	{"hidden_by_ours_relation", "DELETE FROM contacts WHERE user_id = :v AND contact_id = :a; INSERT INTO asked VALUES (:v, :a)"},
 	{"hidden_by_ours_visibility", "UPDATE photos SET visibility = 'family' WHERE owner_id = :a"},
 	{"hidden_by_ours_deleted", "INSERT INTO bin SELECT id, owner_id, title, visibility, date_upload FROM photos WHERE owner_id = :a; DELETE FROM photos WHERE owner_id = :a"},
-	{"hidden_by_theirs_block", "INSERT INTO blocks (user_id, blocked_id) VALUES (:v, :a)"},
 	{"hidden_by_theirs_relation", "DELETE FROM contacts WHERE user_id = :a"},
 	{"hidden_by_theirs_visibility", "UPDATE photos SET visibility = 'friends' WHERE owner_id = :a; UPDATE contacts SET is_friend = 1 WHERE user_id = :a"},
 	{"hidden_by_theirs_condition", "UPDATE photos SET title = 'deleted' WHERE id = :new"},

@@ -13,11 +13,10 @@ type Class string
 
 // Meanings are the classes in words.
 var Meanings = map[Class]string{
-	"hidden_by_theirs_block":      "ours shows the photo; the viewer blocks the owner",
 	"hidden_by_theirs_visibility": "ours shows the photo; it is not public",
 	"hidden_by_theirs_relation":   "ours shows the photo; the owner does not call the viewer a contact",
 	"hidden_by_theirs_condition":  "ours shows the photo; nothing in the tables is against it: the site has a condition of its own, such as deletion, or --limit is not its limit",
-	"hidden_by_ours_block":        "theirs shows the photo, and the owner blocks the viewer",
+	"hidden_by_ours_block":        "theirs shows the photo, and one of the two members blocks the other",
 	"hidden_by_ours_relation":     "theirs shows the photo, and the owner is no contact of the viewer",
 	"hidden_by_ours_visibility":   "theirs shows the photo, and the viewer is not in its visibility",
 	"hidden_by_ours_deleted":      "theirs shows the photo, and there is no row of it, or of its owner",
@@ -69,7 +68,7 @@ func hiddenByOurs(s contacts.Sighting) Class {
 	switch {
 	case !s.IsPhoto || !s.IsMember:
 		return "hidden_by_ours_deleted"
-	case s.Blocks:
+	case s.Blocks, s.Blocked:
 		return "hidden_by_ours_block"
 	case !s.IsContact:
 		return "hidden_by_ours_relation"
@@ -80,8 +79,6 @@ func hiddenByOurs(s contacts.Sighting) Class {
 // hiddenByTheirs judges a photo whose owner theirs does not show.
 func hiddenByTheirs(s contacts.Sighting) Class {
 	switch {
-	case s.Blocked:
-		return "hidden_by_theirs_block"
 	case s.Visibility != contacts.Public:
 		return "hidden_by_theirs_visibility"
 	case !s.Calls:

@@ -61,7 +61,7 @@ type Standing struct {
 	// member any more. Nothing else is known then.
 	IsContact bool
 	// Newest is the owner's newest photo that the viewer may see, its title
-	// left out; nil when there is none, or when the owner blocks the viewer.
+	// left out; nil when there is none, or when one of the two blocks the other.
 	Newest *Photo
 }
 

@@ -38,7 +38,7 @@ func (r relation) detail(owner member.ID, v contacts.Visibility) contacts.Detail
 	d := contacts.Detail{
 		Standing: contacts.Standing{Owner: owner, IsContact: r.called},
 		IsMember: true, Username: "member " + owner.String(), LastUpload: 100,
-		Blocks: r.blocked, Friend: r.grant.Friend, Family: r.grant.Family,
+		Blocks: r.blocked, Blocked: r.blocks, Friend: r.grant.Friend, Family: r.grant.Family,
 	}
 	if v == contacts.Private {
 		d.LastUpload = 0

@@ -4,8 +4,8 @@
 //
 // # What a viewer may see
 //
-// A photo is visible to a viewer when its owner's users row exists, the owner does not
-// block the viewer, and the viewer is one of those that its [Visibility] names. Note the
+// A photo is visible to a viewer when its owner's users row exists, neither of the two
+// blocks the other, and the viewer is one of those that its [Visibility] names. Note the
 // direction: the viewer's contacts decide whose photos are of interest, the owner's row of
 // contacts about the viewer decides which of them are shown. Private photos are visible to
 // no viewer.

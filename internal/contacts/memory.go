@@ -374,10 +374,11 @@ func (m *Memory) detail(v Viewer, owner member.ID) Detail {
 	}
 	granted := m.contacts[owner][v.ID]
 	_, blocks := m.blocks[Pair{User: owner, Contact: v.ID}]
+	_, blocked := m.blocks[Pair{User: v.ID, Contact: owner}]
 	d := Detail{
 		Standing: m.standing(v, owner),
 		IsMember: true, Username: u.name, LastUpload: u.lastUpload,
-		Blocks: blocks, Friend: granted.Friend, Family: granted.Family,
+		Blocks: blocks, Blocked: blocked, Friend: granted.Friend, Family: granted.Family,
 	}
 	for id := range m.owned[owner] {
 		if p := m.photos[id]; !d.IsContact || !m.maySee(v, p) {
@@ -456,7 +457,9 @@ func (m *Memory) isContact(v Viewer, owner member.ID) bool {
 
 // maySee is the site's privacy.
 func (m *Memory) maySee(v Viewer, p photo) bool {
-	if _, blocked := m.blocks[Pair{User: p.owner, Contact: v.ID}]; blocked {
+	_, hides := m.blocks[Pair{User: p.owner, Contact: v.ID}]
+	_, blocked := m.blocks[Pair{User: v.ID, Contact: p.owner}]
+	if hides || blocked {
 		return false
 	}
 	return p.visibility.ShownTo(m.contacts[p.owner][v.ID])
@@ -538,7 +541,7 @@ func (m *Memory) removeContact(user, contact member.ID) {
 	delete(m.followers[contact], user)
 }
 
-// Block hides everything of user's from blocked.
+// Block hides everything of each of the two from the other.
 func (m *Memory) Block(user, blocked member.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -79,7 +79,7 @@ func Classes() []Visibility {
 }
 
 // ShownTo reports whether photos of class v are shown to a viewer about which the owner's row
-// says g, unless the owner blocks the viewer. Those of a class that does not exist are
+// says g, unless one of the two blocks the other. Those of a class that does not exist are
 // shown to no member.
 func (v Visibility) ShownTo(g Granted) bool {
 	return slices.ContainsFunc(classes, func(c class) bool { return c.Visibility == v && c.shownTo(g) })
@@ -108,8 +108,8 @@ func (c class) is() string { return "x.visibility = _ascii'" + string(c.Visibili
 // SightJoins joins to a statement what [Sight] is about. The statement has, before it,
 // the members v as rows of users, and photo, which is the id of a photo: an expression, such
 // as q.photo. The aliases that it adds are x, the photo; o, its owner; g, the owner's row
-// of contacts about v; and h, the owner's block of v. It reads one row of each by its key. It
-// adds no rows unless a block is there twice.
+// of contacts about v; h, the owner's block of v; and k, the block of the owner by v. It reads one row of
+// each by its key. It adds no rows unless a block is there twice.
 func SightJoins(photo string) string { return PhotoJoins(photo) + ViewerJoins }
 
 // PhotoJoins are those of [SightJoins] that are about the photo alone. Before the members are joined, they
@@ -123,12 +123,13 @@ LEFT JOIN users o ON o.id = x.owner_id`
 // ViewerJoins are the others.
 const ViewerJoins = `
 LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id
-LEFT JOIN blocks h ON h.user_id = o.id AND h.blocked_id = v.id`
+LEFT JOIN blocks h ON h.user_id = o.id AND h.blocked_id = v.id
+LEFT JOIN blocks k ON k.user_id = v.id AND k.blocked_id = o.id`
 
 // Sight is whether member v may see photo x, as an expression over the tables of
 // [SightJoins] that is never NULL. An owner sees each of its own photos. To others the
 // conditions are those of [MySQL.VisiblePhotos], but that v need not call the owner a
 // contact: that is what the read is about, and not what is private. A photo that does not
 // exist, or whose owner does not, is seen by no member.
-var Sight = "COALESCE(" + Found("o.id") + " AND (o.id = v.id OR NOT " + Found("h.user_id") + " AND (" +
+var Sight = "COALESCE(" + Found("o.id") + " AND (o.id = v.id OR NOT " + Found("h.user_id") + " AND NOT " + Found("k.user_id") + " AND (" +
 	eachOf(shown, " OR ", func(c class) string { return c.is() + " AND " + c.granted }) + ")), FALSE)"

@@ -39,7 +39,7 @@ func testSight(t *testing.T) {
 		v := viewer(member.ID(1000 + i))
 		w.relate(t, v, owners, r)
 		for i, owner := range owners {
-			if !r.blocked && visibilities[i].ShownTo(r.granted()) {
+			if !r.blocked && !r.blocks && visibilities[i].ShownTo(r.granted()) {
 				want = append(want, seen{v.ID, uint64(owner)})
 			}
 		}

@@ -42,7 +42,7 @@ type Sighting struct {
 	LastUpload uint64 // the owner's, in unix seconds; 0: never uploaded
 	IsContact  bool   // the viewer calls the owner a contact
 	Blocks     bool   // the owner blocks the viewer
-	Blocked    bool   // the viewer blocks the owner, which hides nothing from the viewer
+	Blocked    bool   // the viewer blocks the owner
 	Calls      bool   // the owner calls the viewer a contact
 }
 
@@ -74,11 +74,10 @@ var sightingsText = `
 SELECT q.photo, ` + Found("c.user_id") + ` AND x.visibility <> _ascii'` + string(Private) + `' AND ` + Sight + `,
   ` + Found("x.id") + `, ` + IfFound("x.id", "x.owner_id", "0") + `, ` + IfFound("x.id", "x.date_upload", "0") + `, ` + IfFound("x.id", "x.visibility", "''") + `,
   ` + Found("o.id") + `, ` + IfFound("o.id", "o.last_upload", "0") + `,
-  ` + Found("c.user_id") + `, ` + Found("h.user_id") + `, ` + Found("r.user_id") + `, ` + Found("g.user_id") + `
+  ` + Found("c.user_id") + `, ` + Found("h.user_id") + `, ` + Found("k.user_id") + `, ` + Found("g.user_id") + `
 FROM users v
 STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (photo BIGINT UNSIGNED PATH '$')) AS q` + SightJoins("q.photo") + `
 LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = o.id
-LEFT JOIN blocks r ON r.user_id = v.id AND r.blocked_id = o.id
 WHERE v.id = ?`
 
 func scanSighting(rows *sql.Rows, s *Sighting) error {

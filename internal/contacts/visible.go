@@ -10,7 +10,7 @@ import (
 
 // VisiblePhotos returns the limit newest photos of owner that v may see, by date
 // then id, both descending. The album is empty when there are none; when v or
-// owner does not exist, or owner is no contact of v, or blocks v, there are none.
+// owner does not exist, or owner is no contact of v, or one of the two blocks the other, there are none.
 func (m *MySQL) VisiblePhotos(ctx context.Context, v Viewer, owner member.ID, limit int) (Album, error) {
 	return visiblePhotos(ctx, m.prepared, v, owner, limit)
 }
@@ -90,6 +90,7 @@ FROM contacts c
 JOIN users v ON v.id = c.user_id
 JOIN users o ON o.id = c.contact_id
 LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
+LEFT JOIN blocks k ON k.user_id = v.id AND k.blocked_id = o.id
 JOIN (` + eachOf(shown, "\n  UNION ALL", func(c class) string {
 		from, granted := "photos x WHERE ", ""
 		if c.granted != always {
@@ -99,7 +100,7 @@ JOIN (` + eachOf(shown, "\n  UNION ALL", func(c class) string {
   (SELECT x.id, x.title, x.date_upload FROM ` + from + granted + `x.owner_id = ? AND ` + c.is() + newestFirst + ` LIMIT ?)`
 	}) + `
 ) p
-WHERE c.user_id = ? AND c.contact_id = ? AND NOT ` + Found("b.user_id") + `
+WHERE c.user_id = ? AND c.contact_id = ? AND NOT ` + Found("b.user_id") + ` AND NOT ` + Found("k.user_id") + `
 ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
 }
 
@@ -148,7 +149,7 @@ SELECT d.id, d.is_contact` + eachOf(shown, "", func(c class) string {
 FROM (
   SELECT q.id, ` + Found("o.id") + ` AS is_contact` + eachOf(shown, "", func(c class) string {
 	return `,
-    CASE WHEN ` + Found("o.id") + ` AND ` + c.granted + ` AND NOT ` + Found("b.user_id") + ` THEN ` + newestIn(c, "id") + ` END AS ` + c.alias + `_id`
+    CASE WHEN ` + Found("o.id") + ` AND ` + c.granted + ` AND NOT ` + Found("b.user_id") + ` AND NOT ` + Found("k.user_id") + ` THEN ` + newestIn(c, "id") + ` END AS ` + c.alias + `_id`
 }) + `
   FROM users v
   STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
@@ -156,6 +157,7 @@ FROM (
   LEFT JOIN users o ON o.id = c.contact_id
   LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id
   LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
+  LEFT JOIN blocks k ON k.user_id = v.id AND k.blocked_id = o.id
   WHERE v.id = ?
 ) d` + eachOf(shown, "", joinNewest)
 
@@ -204,6 +206,7 @@ type Detail struct {
 	Username   string
 	LastUpload uint64 // unix seconds; 0: never uploaded
 	Blocks     bool   // the owner blocks the viewer
+	Blocked    bool   // the viewer blocks the owner
 	Friend     bool   // the owner calls the viewer a friend
 	Family     bool   // the owner calls the viewer family
 	// Hidden is the owner's newest photo that the viewer may not see, its title
@@ -242,14 +245,14 @@ func details(ctx context.Context, q querier, v Viewer, owners []member.ID) ([]De
 // detailsText is [standingsText] for operators: the newest photo of every class, and whether
 // the viewer may see that class.
 var detailsText = `
-SELECT d.id, d.is_contact, d.is_member, d.username, d.last_upload, d.blocks, d.friend, d.family` + eachOf(classes, "", func(c class) string {
+SELECT d.id, d.is_contact, d.is_member, d.username, d.last_upload, d.blocks, d.blocked, d.friend, d.family` + eachOf(classes, "", func(c class) string {
 	return `,
-  ` + c.alias + `.id, ` + c.alias + `.date_upload, d.is_contact AND NOT d.blocks AND d.` + c.alias + `_granted`
+  ` + c.alias + `.id, ` + c.alias + `.date_upload, d.is_contact AND NOT d.blocks AND NOT d.blocked AND d.` + c.alias + `_granted`
 }) + `
 FROM (
   SELECT q.id, ` + Found("o.id") + ` AS is_member, ` + Found("o.id") + ` AND ` + Found("c.user_id") + ` AS is_contact,
     ` + IfFound("o.id", "o.username", "''") + ` AS username, ` + IfFound("o.id", "o.last_upload", "0") + ` AS last_upload,
-    ` + Found("b.user_id") + ` AS blocks,
+    ` + Found("b.user_id") + ` AS blocks, ` + Found("k.user_id") + ` AS blocked,
     COALESCE(g.user_id > 0 AND g.is_friend, FALSE) AS friend, COALESCE(g.user_id > 0 AND g.is_family, FALSE) AS family` + eachOf(classes, "", func(c class) string {
 	return `,
     ` + newestIn(c, "id") + ` AS ` + c.alias + `_id, COALESCE(` + c.granted + `, FALSE) AS ` + c.alias + `_granted`
@@ -260,6 +263,7 @@ FROM (
   LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = q.id
   LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id
   LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
+  LEFT JOIN blocks k ON k.user_id = v.id AND k.blocked_id = o.id
   WHERE v.id = ?
 ) d` + eachOf(classes, "", joinNewest)
 
@@ -267,7 +271,7 @@ FROM (
 func scanDetail(rows *sql.Rows, d *Detail) error {
 	newest, granted := make([]newestPhoto, len(classes)), make([]bool, len(classes))
 	dest := []any{
-		(*number)(&d.Owner), &d.IsContact, &d.IsMember, &d.Username, (*number)(&d.LastUpload), &d.Blocks, &d.Friend, &d.Family,
+		(*number)(&d.Owner), &d.IsContact, &d.IsMember, &d.Username, (*number)(&d.LastUpload), &d.Blocks, &d.Blocked, &d.Friend, &d.Family,
 	}
 	for i := range newest {
 		dest = append(dest, &newest[i].id, &newest[i].date, &granted[i])

@@ -17,7 +17,7 @@ type relation struct {
 	granting bool // the owner calls the viewer a contact, granting:
 	grant    site.Grant
 	blocked  bool // the owner blocks the viewer
-	blocks   bool // the viewer blocks the owner, which hides nothing from the viewer
+	blocks   bool // the viewer blocks the owner
 }
 
 func allRelations() []relation {
@@ -36,7 +36,7 @@ func allRelations() []relation {
 
 // shows is the privacy rule, written once more.
 func (r relation) shows(v contacts.Visibility) bool {
-	return r.called && !r.blocked && v.ShownTo(r.granted())
+	return r.called && !r.blocked && !r.blocks && v.ShownTo(r.granted())
 }
 
 func (r relation) granted() contacts.Granted {

@@ -63,6 +63,11 @@ func hidings() map[string]hiding {
 			func(ctx context.Context, s site.Changer) error { return s.Block(ctx, star, viewer) },
 			func(ctx context.Context, s site.Changer) error { return s.Unblock(ctx, star, viewer) },
 		},
+		"blocked by the viewer": {
+			contacts.Public, friend,
+			func(ctx context.Context, s site.Changer) error { return s.Block(ctx, viewer, star) },
+			func(ctx context.Context, s site.Changer) error { return s.Unblock(ctx, viewer, star) },
+		},
 		"photo deleted": {
 			contacts.Public, friend,
 			func(ctx context.Context, s site.Changer) error { return s.DeletePhoto(ctx, pearl) },

@@ -164,6 +164,10 @@ func (s *stage) deletePhoto(i int) error {
 func (s *stage) block(owner, blocked member.ID) error {
 	pair := contacts.Pair{User: owner, Contact: blocked}
 	s.logf("%s blocks %s: %v", owner, blocked, !s.world.blocks[pair])
+	if s.oneWay && owner < 10 { // what reads look at has no blocks by viewers
+		s.world.blocks[pair] = !s.world.blocks[pair]
+		return nil
+	}
 	if s.world.blocks[pair] {
 		delete(s.world.blocks, pair)
 		return s.changed(s.site.Unblock(s.ctx, owner, blocked))
@@ -190,8 +194,10 @@ func (h *history) change() error {
 		return h.deleteSome()
 	case k < 95:
 		return h.grant()
-	case k < 100:
+	case k < 98:
 		return h.block(h.someMember(), h.someViewer())
+	case k < 100:
+		return h.block(h.someViewer(), h.someMember())
 	default:
 		return h.comeOrGo()
 	}

@@ -44,6 +44,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		{"the first must be newer than the second's score", noRule, func(s *stage) { s.propose = lenientSecond }, 32, ""},
 		{"the best must be newer than the lowest score", noRule, func(s *stage) { s.propose = lenientLowest }, 328, ""},
 		{"nobody shares a walk that began before", noRule, shareWalks, 19, ""},
+		{"a block by the viewer hides, too", noRule, func(s *stage) { s.oneWay = true }, 0, ""},
 		{"photos are not cached", noRule, cachePhotos, 32, ""},
 		{"a task that has begun absorbs no other", noRule, func(s *stage) { s.absorbStarted = true }, 149, ""},
 		{"a photo that is shown is an event", noRule, func(s *stage) { s.forgetsEvent = true }, 488, ""},

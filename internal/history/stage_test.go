@@ -54,6 +54,7 @@ type stage struct {
 
 	// What mutations change.
 	propose       func([]index.Entry) []index.Entry // what reads see of a set
+	oneWay        bool                              // reads do not look for blocks by viewers
 	deaf          bool                              // no hint that a member is no contact is taken
 	absorbStarted bool                              // tasks that have begun absorb others
 	running       func(key string) bool             // whether one with that key has begun

@@ -57,7 +57,7 @@ func (w *world) sees(viewer member.ID, p photo) bool {
 	if !w.members[viewer] || !w.isContact(viewer, p.owner) {
 		return false
 	}
-	if w.blocks[contacts.Pair{User: p.owner, Contact: viewer}] {
+	if w.blocks[contacts.Pair{User: p.owner, Contact: viewer}] || w.blocks[contacts.Pair{User: viewer, Contact: p.owner}] {
 		return false
 	}
 	grant, called := w.contacts[contacts.Pair{User: p.owner, Contact: viewer}]

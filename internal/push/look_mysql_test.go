@@ -206,7 +206,7 @@ func (w *lookWorld) visible(id member.ID, object string) bool {
 		}
 		g, called := w.grants[[2]member.ID{p.Owner, id}]
 		granted := p.Visibility.ShownTo(contacts.Granted{Contact: called, Friend: g.Friend, Family: g.Family})
-		return p.Owner == id || granted && !w.blocks[[2]member.ID{p.Owner, id}]
+		return p.Owner == id || granted && !w.blocks[[2]member.ID{p.Owner, id}] && !w.blocks[[2]member.ID{id, p.Owner}]
 	}
 	return false
 }

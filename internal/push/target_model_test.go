@@ -414,7 +414,7 @@ func (w *targetSite) maySee(id member.ID, object string) bool {
 		granted := p.visibility.ShownTo(contacts.Granted{
 			Contact: called, Friend: as == "friend" || as == "both", Family: as == "family" || as == "both",
 		})
-		return granted && !w.blocks[[2]member.ID{p.owner, id}]
+		return granted && !w.blocks[[2]member.ID{p.owner, id}] && !w.blocks[[2]member.ID{id, p.owner}]
 	}
 	return false
 }

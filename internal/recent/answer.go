@@ -97,7 +97,7 @@ const (
 	Chosen     Verdict = "chosen"
 	Older      Verdict = "older"           // its newest visible photo is older than the answer's
 	Nothing    Verdict = "nothing visible" // the viewer may see none of its photos
-	Blocked    Verdict = "blocked"         // the same, because it blocks the viewer; only in an [Explanation]
+	Blocked    Verdict = "blocked"         // the same, because one of the two blocks the other; only in an [Explanation]
 	NotContact Verdict = "not a contact"   // it is a ghost: the index is behind
 	NotLooked  Verdict = "not looked at"   // its score is below the bound
 )

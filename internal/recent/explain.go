@@ -58,7 +58,7 @@ func (r *Reader) Explain(ctx context.Context, v contacts.Viewer, limit int) (Exp
 	for i := range e.Candidates {
 		c := &e.Candidates[i]
 		c.Now = details[i]
-		if c.Verdict == Nothing && c.Now.Blocks {
+		if c.Verdict == Nothing && (c.Now.Blocks || c.Now.Blocked) {
 			c.Verdict = Blocked
 		}
 	}

@@ -34,26 +34,27 @@ var (
     SELECT u.last_upload, ` + newestVisible + ` DIV ` + dates + ` AS shows
     FROM users u FORCE INDEX (last_upload)
     STRAIGHT_JOIN contacts c ON c.user_id = ? AND c.contact_id = u.id` + standing + `
-    WHERE u.last_upload > 0 AND b.user_id IS NULL
+    WHERE u.last_upload > 0 AND b.user_id IS NULL AND k.user_id IS NULL
     HAVING shows > 0 ORDER BY u.last_upload DESC LIMIT 1
   ) one
   STRAIGHT_JOIN users u FORCE INDEX (last_upload) ON u.last_upload BETWEEN one.shows AND one.last_upload
   STRAIGHT_JOIN contacts c ON c.user_id = ? AND c.contact_id = u.id` + standing + `
-  WHERE b.user_id IS NULL ORDER BY ` + newestVisible + ` DESC LIMIT 1`)
+  WHERE b.user_id IS NULL AND k.user_id IS NULL ORDER BY ` + newestVisible + ` DESC LIMIT 1`)
 
 	// ContactsFirst compares the newest visible photos of all contacts: quick for a viewer
 	// with few of them. It is the definition, whatever last_upload says.
 	ContactsFirst = answerOf(`
   SELECT u.id, c.user_id AS viewer FROM contacts c
   STRAIGHT_JOIN users u ON u.id = c.contact_id` + standing + `
-  WHERE c.user_id = ? AND b.user_id IS NULL
+  WHERE c.user_id = ? AND b.user_id IS NULL AND k.user_id IS NULL
   ORDER BY ` + newestVisible + ` DESC LIMIT 1`)
 )
 
 // standing joins what owner u and the viewer of c are to each other.
 const standing = `
     LEFT JOIN contacts g ON g.user_id = u.id AND g.contact_id = c.user_id
-    LEFT JOIN blocks b ON b.user_id = u.id AND b.blocked_id = c.user_id`
+    LEFT JOIN blocks b ON b.user_id = u.id AND b.blocked_id = c.user_id
+    LEFT JOIN blocks k ON k.user_id = c.user_id AND k.blocked_id = u.id`
 
 // dates is the weight of the date in the rank of a photo, which orders photos as one
 // number: by date, then id.

@@ -87,7 +87,7 @@ type Changer interface {
 	// RemoveContact makes contact no contact of user any more. It emits
 	// EventRemoveContact.
 	RemoveContact(ctx context.Context, user, contact member.ID) error
-	// Block hides everything of user's from blocked.
+	// Block hides everything of each of the two from the other.
 	Block(ctx context.Context, user, blocked member.ID) error
 	// Unblock undoes Block.
 	Unblock(ctx context.Context, user, blocked member.ID) error
