@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS photos (
   id          BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   owner_id    BIGINT UNSIGNED NOT NULL,
   title       VARCHAR(255)    NOT NULL DEFAULT '',
-  visibility  ENUM('private','friends','family','friends_family','public') NOT NULL DEFAULT 'private',
+  visibility  ENUM('private','friends','family','friends_family','followers','public') NOT NULL DEFAULT 'private',
   date_upload BIGINT UNSIGNED NOT NULL COMMENT 'unix seconds',
   PRIMARY KEY (id),
   KEY newest (owner_id, visibility, date_upload, id)

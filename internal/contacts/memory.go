@@ -462,7 +462,9 @@ func (m *Memory) maySee(v Viewer, p photo) bool {
 	if hides || blocked {
 		return false
 	}
-	return p.visibility.ShownTo(m.contacts[p.owner][v.ID])
+	granted := m.contacts[p.owner][v.ID]
+	_, granted.Follows = m.contacts[v.ID][p.owner]
+	return p.visibility.ShownTo(granted)
 }
 
 func first[T any](list []T, limit int) []T {

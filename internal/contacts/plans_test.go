@@ -175,7 +175,7 @@ func questions(store *contacts.MySQL) []question {
 			_, err := store.Details(ctx, v, twelve)
 			return err
 		}},
-		{"Sightings", byPrimary("v", "x", "o", "g", "h", "k", "c"), false, 10 * 20, func(ctx context.Context) error {
+		{"Sightings", byPrimary("v", "x", "o", "g", "f", "h", "k"), false, 10 * 20, func(ctx context.Context) error {
 			_, err := store.Sightings(ctx, v, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 4_000_000_000})
 			return err
 		}},
@@ -301,7 +301,7 @@ func testManyPrivate(t *testing.T, db *sql.DB) {
 	}
 	var want []string // as fillBig has it
 	for i, v := range contacts.Classes() {
-		if v.ShownTo(contacts.Granted{Contact: true, Friend: true, Family: true}) {
+		if v.ShownTo(contacts.Granted{Contact: true, Friend: true, Family: true, Follows: true}) {
 			want = append([]string{fmt.Sprint(uint64(bigOwner) + uint64(i))}, want...)
 		}
 	}

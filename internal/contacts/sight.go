@@ -14,15 +14,17 @@ const (
 	Friends       Visibility = "friends"        // contacts that the owner calls friends
 	Family        Visibility = "family"         // contacts that the owner calls family
 	FriendsFamily Visibility = "friends_family" // contacts that the owner calls either
+	Followers     Visibility = "followers"      // members that call the owner a contact
 	Public        Visibility = "public"         // all members
 )
 
-// Granted is what an owner's row of contacts says of a viewer. The zero value says that
-// there is no row.
+// Granted is what the rows of contacts say of an owner and a viewer. The zero value says that
+// there is none.
 type Granted struct {
-	Contact bool // there is a row
+	Contact bool // there is the owner's row about the viewer, which says:
 	Friend  bool
 	Family  bool
+	Follows bool // there is the viewer's row about the owner
 }
 
 // class is a visibility, and which viewers may see the photos that have it.
@@ -33,7 +35,10 @@ type class struct {
 	// granted is the condition in SQL, by the owner's row g of contacts about the viewer,
 	// which may be missing: see Found.
 	granted string
-	// shownTo is the same condition in Go. The tests compare the two.
+	// follows: there must be the viewer's row about the owner, too. Reads are about such
+	// owners alone, so that [Sight] alone asks.
+	follows bool
+	// shownTo is both conditions in Go. The tests compare the two.
 	shownTo func(Granted) bool
 }
 
@@ -59,11 +64,12 @@ func IfFound(key, column, other string) string {
 // and each generator and specification of the tests are made from them. A class that is
 // added here, with a constant above, is added to schema.sql, too.
 var classes = []class{
-	{Private, "pri", never, func(Granted) bool { return false }},
-	{Friends, "fri", "g.user_id > 0 AND g.is_friend", func(g Granted) bool { return g.Friend }},
-	{Family, "fam", "g.user_id > 0 AND g.is_family", func(g Granted) bool { return g.Family }},
-	{FriendsFamily, "ff", "g.user_id > 0 AND (g.is_friend OR g.is_family)", func(g Granted) bool { return g.Friend || g.Family }},
-	{Public, "pub", always, func(Granted) bool { return true }},
+	{Private, "pri", never, false, func(Granted) bool { return false }},
+	{Friends, "fri", "g.user_id > 0 AND g.is_friend", false, func(g Granted) bool { return g.Friend }},
+	{Family, "fam", "g.user_id > 0 AND g.is_family", false, func(g Granted) bool { return g.Family }},
+	{FriendsFamily, "ff", "g.user_id > 0 AND (g.is_friend OR g.is_family)", false, func(g Granted) bool { return g.Friend || g.Family }},
+	{Followers, "fol", always, true, func(g Granted) bool { return g.Follows }},
+	{Public, "pub", always, false, func(Granted) bool { return true }},
 }
 
 // shown are the classes that others than the owner may see.
@@ -86,8 +92,8 @@ func (v Visibility) ShownTo(g Granted) bool {
 }
 
 // EachShown is the part of a statement that is about each class that others than the owner
-// may see. granted is the condition on which the viewer does, by the owner's row g of
-// contacts about the viewer, which may be missing.
+// may see. granted is the condition on which a viewer that calls the owner a contact does, by the owner's
+// row g of contacts about the viewer, which may be missing.
 func EachShown(separator string, part func(v Visibility, granted string) string) string {
 	return eachOf(shown, separator, func(c class) string { return part(c.Visibility, c.granted) })
 }
@@ -108,7 +114,7 @@ func (c class) is() string { return "x.visibility = _ascii'" + string(c.Visibili
 // SightJoins joins to a statement what [Sight] is about. The statement has, before it,
 // the members v as rows of users, and photo, which is the id of a photo: an expression, such
 // as q.photo. The aliases that it adds are x, the photo; o, its owner; g, the owner's row
-// of contacts about v; h, the owner's block of v; and k, the block of the owner by v. It reads one row of
+// of contacts about v; f, v's row about the owner; h, the owner's block of v; and k, the block of the owner by v. It reads one row of
 // each by its key. It adds no rows unless a block is there twice.
 func SightJoins(photo string) string { return PhotoJoins(photo) + ViewerJoins }
 
@@ -123,13 +129,19 @@ LEFT JOIN users o ON o.id = x.owner_id`
 // ViewerJoins are the others.
 const ViewerJoins = `
 LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id
+LEFT JOIN contacts f ON f.user_id = v.id AND f.contact_id = o.id
 LEFT JOIN blocks h ON h.user_id = o.id AND h.blocked_id = v.id
 LEFT JOIN blocks k ON k.user_id = v.id AND k.blocked_id = o.id`
 
 // Sight is whether member v may see photo x, as an expression over the tables of
 // [SightJoins] that is never NULL. An owner sees each of its own photos. To others the
 // conditions are those of [MySQL.VisiblePhotos], but that v need not call the owner a
-// contact: that is what the read is about, and not what is private. A photo that does not
+// contact, unless the photo is for followers: that is what the read is about, and not what is private. A photo that does not
 // exist, or whose owner does not, is seen by no member.
 var Sight = "COALESCE(" + Found("o.id") + " AND (o.id = v.id OR NOT " + Found("h.user_id") + " AND NOT " + Found("k.user_id") + " AND (" +
-	eachOf(shown, " OR ", func(c class) string { return c.is() + " AND " + c.granted }) + ")), FALSE)"
+	eachOf(shown, " OR ", func(c class) string {
+		if c.follows {
+			return c.is() + " AND " + c.granted + " AND " + Found("f.user_id")
+		}
+		return c.is() + " AND " + c.granted
+	}) + ")), FALSE)"

@@ -71,13 +71,12 @@ func sightings(ctx context.Context, q querier, v Viewer, photos []uint64) ([]Sig
 
 // sightingsText yields a row for every photo, unless the viewer does not exist: then none.
 var sightingsText = `
-SELECT q.photo, ` + Found("c.user_id") + ` AND x.visibility <> _ascii'` + string(Private) + `' AND ` + Sight + `,
+SELECT q.photo, ` + Found("f.user_id") + ` AND x.visibility <> _ascii'` + string(Private) + `' AND ` + Sight + `,
   ` + Found("x.id") + `, ` + IfFound("x.id", "x.owner_id", "0") + `, ` + IfFound("x.id", "x.date_upload", "0") + `, ` + IfFound("x.id", "x.visibility", "''") + `,
   ` + Found("o.id") + `, ` + IfFound("o.id", "o.last_upload", "0") + `,
-  ` + Found("c.user_id") + `, ` + Found("h.user_id") + `, ` + Found("k.user_id") + `, ` + Found("g.user_id") + `
+  ` + Found("f.user_id") + `, ` + Found("h.user_id") + `, ` + Found("k.user_id") + `, ` + Found("g.user_id") + `
 FROM users v
 STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (photo BIGINT UNSIGNED PATH '$')) AS q` + SightJoins("q.photo") + `
-LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = o.id
 WHERE v.id = ?`
 
 func scanSighting(rows *sql.Rows, s *Sighting) error {

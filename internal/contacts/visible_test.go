@@ -40,7 +40,7 @@ func (r relation) shows(v contacts.Visibility) bool {
 }
 
 func (r relation) granted() contacts.Granted {
-	return contacts.Granted{Contact: r.granting, Friend: r.grant.Friend, Family: r.grant.Family}
+	return contacts.Granted{Contact: r.granting, Friend: r.grant.Friend, Family: r.grant.Family, Follows: r.called}
 }
 
 // TestClasses holds the rule of each class to what its word says. Only public photos are
@@ -54,6 +54,7 @@ func TestClasses(t *testing.T) {
 			contacts.Friends:       g.Friend,
 			contacts.Family:        g.Family,
 			contacts.FriendsFamily: g.Friend || g.Family,
+			contacts.Followers:     g.Follows,
 			contacts.Public:        true,
 			"a class of no name":   false,
 		}
@@ -225,7 +226,7 @@ func testStandings(t *testing.T, w world) {
 		date := uint64(100 + i)
 		w.photo(t, uint64(20+2*i), 2, v, date)
 		w.photo(t, uint64(21+2*i), 2, v, date)
-		if v.ShownTo(contacts.Granted{Contact: true, Friend: true, Family: true}) {
+		if v.ShownTo(contacts.Granted{Contact: true, Friend: true, Family: true, Follows: true}) {
 			newest = &contacts.Photo{ID: uint64(21 + 2*i), DateUpload: date}
 		}
 	}

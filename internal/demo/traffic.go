@@ -179,6 +179,8 @@ func shownTo(v contacts.Visibility) string {
 		return "for family"
 	case contacts.FriendsFamily:
 		return "for friends and family"
+	case contacts.Followers:
+		return "for followers"
 	default:
 		return string(v)
 	}

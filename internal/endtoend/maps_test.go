@@ -360,7 +360,9 @@ func (s *foreignSite) pushed(t *testing.T) (look func()) {
 			v, n := candidates[i].Member, i%len(events)
 			_, class, _, _ := s.truth.OwnerOf(s.photos[n])
 			blocked := s.blocks[contacts.Pair{User: owners[n], Contact: v}] || s.blocks[contacts.Pair{User: v, Contact: owners[n]}]
-			visible := owners[n] == v || !blocked && class.ShownTo(s.granted[contacts.Pair{User: owners[n], Contact: v}])
+			granted := s.granted[contacts.Pair{User: owners[n], Contact: v}]
+			_, granted.Follows = s.granted[contacts.Pair{User: v, Contact: owners[n]}]
+			visible := owners[n] == v || !blocked && class.ShownTo(granted)
 			if f.Visible != visible || f.Blocked != blocked || f.Departed {
 				t.Errorf("a %s photo of %d for %d: %+v, want visible %t, blocked %t", class, owners[n], v, f, visible, blocked)
 			}

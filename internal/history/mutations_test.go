@@ -72,7 +72,7 @@ func TestHistoriesWithBroadcastMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := player{open: inMemory, broadcasts: true, bubble: true}
 		var total tally
-		for seed := range uint64(60) {
+		for seed := range uint64(100) {
 			choices := seeded(seed)
 			counted, err := p.play(t.Context(), choices, nil)
 			if err != nil {

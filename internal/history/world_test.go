@@ -61,7 +61,7 @@ func (w *world) sees(viewer member.ID, p photo) bool {
 		return false
 	}
 	grant, called := w.contacts[contacts.Pair{User: p.owner, Contact: viewer}]
-	return p.visibility.ShownTo(contacts.Granted{Contact: called, Friend: grant.Friend, Family: grant.Family})
+	return p.visibility.ShownTo(contacts.Granted{Contact: called, Friend: grant.Friend, Family: grant.Family, Follows: true})
 }
 
 // visible returns all that the viewer may see now, newest first.

@@ -205,7 +205,8 @@ func (w *lookWorld) visible(id member.ID, object string) bool {
 			continue
 		}
 		g, called := w.grants[[2]member.ID{p.Owner, id}]
-		granted := p.Visibility.ShownTo(contacts.Granted{Contact: called, Friend: g.Friend, Family: g.Family})
+		_, follows := w.grants[[2]member.ID{id, p.Owner}]
+		granted := p.Visibility.ShownTo(contacts.Granted{Contact: called, Friend: g.Friend, Family: g.Family, Follows: follows})
 		return p.Owner == id || granted && !w.blocks[[2]member.ID{p.Owner, id}] && !w.blocks[[2]member.ID{id, p.Owner}]
 	}
 	return false

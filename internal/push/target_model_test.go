@@ -411,8 +411,9 @@ func (w *targetSite) maySee(id member.ID, object string) bool {
 			return true
 		}
 		as, called := w.calls[[2]member.ID{p.owner, id}]
+		_, follows := w.calls[[2]member.ID{id, p.owner}]
 		granted := p.visibility.ShownTo(contacts.Granted{
-			Contact: called, Friend: as == "friend" || as == "both", Family: as == "family" || as == "both",
+			Contact: called, Friend: as == "friend" || as == "both", Family: as == "family" || as == "both", Follows: follows,
 		})
 		return granted && !w.blocks[[2]member.ID{p.owner, id}] && !w.blocks[[2]member.ID{id, p.owner}]
 	}

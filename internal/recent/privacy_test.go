@@ -80,7 +80,7 @@ func hide(t *rapid.T, store *contacts.Memory, id member.ID, visible []uint64) (l
 	if calls {
 		store.SetContact(id, me.ID, friend, family)
 	}
-	granted := contacts.Granted{Contact: calls, Friend: friend, Family: family}
+	granted := contacts.Granted{Contact: calls, Friend: friend, Family: family, Follows: true}
 	blocks := len(visible) == 0 && rapid.Bool().Draw(t, "blocks")
 	if blocks {
 		store.Block(id, me.ID)
