@@ -28,7 +28,7 @@ func newBroadcast() *cobra.Command {
 			"there are. Each read looks at a copy, too, so that the answers stay the same. It pays for members\n" +
 			"with some hundred thousand followers and more; each one may cost reads a look at a row.\n\n" +
 			"Before the first one is added, all processes must be of a version that has this command.",
-		Example: "  activityd broadcast add 12345\n  activityd broadcast list\n  activityd broadcast remove 12345",
+		Example: "  activityd broadcast add 12345 --yes\n  activityd broadcast list\n  activityd broadcast remove 12345",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -37,10 +37,19 @@ func newBroadcast() *cobra.Command {
 }
 
 func newBroadcastAdd() *cobra.Command {
-	return broadcastChange("add MEMBER...", "Make members broadcast members",
+	yes := false
+	cmd := broadcastChange("add MEMBER...", "Make members broadcast members",
 		"Make members broadcast members. It counts after two seconds, and while activityd serve works on tasks.\n"+
-			"Members that are ones already stay so, also when they have few followers.",
+			"Members that are ones already stay so, also when they have few followers. It needs --yes.",
 		"will be a broadcast member in two seconds", "is a broadcast member already", (*broadcast.Admin).Add)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
+		if _, err := parseMembers(args); err != nil || yes {
+			return err
+		}
+		return errors.New("from now on each read looks at these members beside its set: look at them with activityd show, then repeat with --yes")
+	}
+	return cmd
 }
 
 func newBroadcastRemove() *cobra.Command {

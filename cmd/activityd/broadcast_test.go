@@ -20,12 +20,14 @@ func TestBroadcastCommands(t *testing.T) {
 		prints string
 	}{
 		{"list", false, "MEMBER  NAME  STATE  BY  SINCE  LAST UPLOAD"},
-		{"add 7 8", false, "7 will be a broadcast member in two seconds\n8 will be"},
-		{"add 7", false, "7 is a broadcast member already"},
+		{"add 7 8", true, "repeat with --yes"},
+		{"list", false, "MEMBER  NAME  STATE  BY  SINCE  LAST UPLOAD"},
+		{"add 7 8 --yes", false, "7 will be a broadcast member in two seconds\n8 will be"},
+		{"add 7 --yes", false, "7 is a broadcast member already"},
 		{"list", false, "7       seven  joining  name"},
 		{"list -o json", false, `{"member":"7","username":"seven","exists":true,"state":"joining","named":true`},
-		{"add 9", true, "no such member: 9"},
-		{"add 9007199254740991", true, "no such member"},
+		{"add 9 --yes", true, "no such member: 9"},
+		{"add 9007199254740991 --yes", true, "no such member"},
 		{"add x", true, "MEMBER: not a member id"},
 		{"remove 9", true, "member 9 is no broadcast member"},
 		{"remove 7", false, "7 will be no broadcast member when all followers have its last upload"},

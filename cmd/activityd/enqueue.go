@@ -13,6 +13,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -185,17 +186,18 @@ func parseOwn(args []string) (n queue.New, err error) {
 	return n, nil
 }
 
-// warnOfOwn says that no worker of activityd does a task of a type that it does not know, and which one it may be.
-func warnOfOwn(w io.Writer, n queue.New) {
-	if slices.Contains(tasks.Kinds().Names(), n.Kind) {
-		return
+// checkOwn refuses a task of a type that activityd does not know in a queue from which its workers take: they would bury it.
+func checkOwn(n queue.New) error {
+	name := cmp.Or(n.Queue, queue.DefaultQueue)
+	isWorked := slices.ContainsFunc(knownQueues(), func(known string) bool { return strings.EqualFold(known, name) })
+	if slices.Contains(tasks.Kinds().Names(), n.Kind) || !isWorked {
+		return nil
 	}
+	guess := ""
 	if near, edits := settings.Nearest(n.Kind, tasks.Produced()); edits <= 2 {
-		fmt.Fprintf(w, "activityd: %s is no type of activityd's: did you mean %s?\n", n.Kind, near)
+		guess = "did you mean " + near + "? "
 	}
-	if name := cmp.Or(n.Queue, queue.DefaultQueue); slices.Contains(knownQueues(), name) {
-		fmt.Fprintf(w, "activityd: workers of activityd serve take from queue %s, and bury a task of type %s: give it a queue of its own with --queue\n", name, n.Kind)
-	}
+	return fmt.Errorf("TYPE: %s is no type of activityd's: %sa task of your own needs a queue of your own, by --queue: workers of activityd serve take from queue %s, and would bury it", n.Kind, guess, name)
 }
 
 // withEventID returns the task with an id for its event, if it is about an event without
@@ -218,7 +220,9 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 		return err
 	}
 	task = o.apply(task)
-	warnOfOwn(cmd.ErrOrStderr(), task)
+	if err := checkOwn(task); err != nil {
+		return err
+	}
 	if o.check {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "good; nothing was enqueued")
 		return err
@@ -263,10 +267,11 @@ func readLines(ctx context.Context, in io.Reader, from int) <-chan line {
 			}
 		}
 		for ; scanner.Scan(); number++ {
-			if number < from || len(bytes.TrimSpace(scanner.Bytes())) == 0 {
+			text := bytes.TrimPrefix(scanner.Bytes(), []byte("\ufeff"))
+			if number < from || len(bytes.TrimSpace(text)) == 0 {
 				continue
 			}
-			task, err := tasks.ParseLine(scanner.Bytes())
+			task, err := tasks.ParseLine(text)
 			if err == nil {
 				task, err = withEventID(task)
 			}

@@ -104,7 +104,7 @@ func TestEnqueueManyFromAFile(t *testing.T) {
 func TestEnqueueManyTakesAllForms(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
-	in := `{"type":"add_contact","user_id":1,"contact_id":"2"}` + "\n" + ` {"contact_id":4,"user_id":"3","type":"remove_contact"}` + "\r\n" + `{"type":"upload","user_id":5}`
+	in := "\ufeff" + `{"type":"add_contact","user_id":1,"contact_id":"2"}` + "\n" + ` {"contact_id":4,"user_id":"3","type":"remove_contact"}` + "\r\n" + `{"type":"upload","user_id":5}`
 	out, errs, err := fed(t.Context(), strings.NewReader(in), "enqueue", "-", "--mysql-dsn="+dsn, "--queue=refill", "--priority=-7", "--delay=1h")
 	if err != nil || out.String() != "enqueued 3 tasks\n" || errs.String() != "" {
 		t.Errorf("%v, printed %q, %q", err, out, errs)
@@ -153,25 +153,34 @@ func TestEnqueueATypeOfYourOwn(t *testing.T) {
 	dsn := servertest.MySQLDSN(t)
 	db := queueOf(t, dsn)
 	for _, c := range []struct {
-		args, where, warning string
+		args, where, refusal string
 	}{
 		{`receipt 7 {"total":12} --queue=mails`, "type = 'receipt' AND queue = 'mails' AND subject = 7 AND JSON_VALUE(args, '$.total') = 12 AND dedupe_key IS NULL", ""},
 		{"receipt order/7 --queue=mails --priority=-5 --delay=1m", "type = 'receipt' AND subject = CONV(LEFT(SHA2('order/7', 256), 16), 16, 10) AND priority = -5 AND due_at > created_at", ""},
-		{"receipt 0", "type = 'receipt' AND queue = 'default' AND subject = 0", "workers of activityd serve take from queue default, and bury a task of type receipt"},
-		{"uplaod 7 --queue=mails", "type = 'uplaod'", "did you mean upload?"},
+		{"receipt 0", "subject = 0", "a task of your own needs a queue of your own, by --queue: workers of activityd serve take from queue default"},
+		{"uplod 5", "type = 'uplod'", "did you mean upload?"},
+		{"uplod 5 --check", "type = 'uplod'", "did you mean upload?"},
+		{"Upload 5", "type = 'Upload' AND subject = 5", "did you mean upload?"},
+		{"receipt 0 --queue=Refill", "subject = 0", "from queue Refill"},
+		{"receipt 0 --queue=push_urgent", "subject = 0", "from queue push_urgent"},
+		{"uploads 6 --queue=mails", "type = 'uploads' AND queue = 'mails'", ""},
 		{"receipt 9 --queue=mails --check", "subject = 9", ""},
 	} {
 		out, errs, err := fed(t.Context(), nil, append([]string{"enqueue", "--mysql-dsn=" + dsn}, strings.Fields(c.args)...)...)
-		must(t, err)
+		if c.refusal == "" {
+			must(t, err)
+		} else if err == nil || !strings.Contains(err.Error(), c.refusal) {
+			t.Errorf("%s: %v, want %q", c.args, err, c.refusal)
+		}
 		want := 1
-		if strings.Contains(c.args, "--check") {
+		if c.refusal != "" || strings.Contains(c.args, "--check") {
 			want = 0
 		}
 		if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE "+c.where); n != want {
 			t.Errorf("%s: %d tasks with %s, printed %s", c.args, n, c.where, out)
 		}
-		if said := errs.String(); !strings.Contains(said, c.warning) || (c.warning == "") != (said == "") {
-			t.Errorf("%s: said %q, want %q", c.args, said, c.warning)
+		if errs.String() != "" {
+			t.Errorf("%s: said %q", c.args, errs)
 		}
 	}
 }

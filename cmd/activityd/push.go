@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -170,7 +171,7 @@ func (p *pushConfig) roots() (*x509.CertPool, error) {
 	}
 	text, err := os.ReadFile(p.tlsRoots)
 	pool := x509.NewCertPool()
-	if err == nil && !pool.AppendCertsFromPEM(text) {
+	if err == nil && !pool.AppendCertsFromPEM(bytes.TrimPrefix(text, []byte("\ufeff"))) {
 		err = fmt.Errorf("%s has no certificate in PEM", p.tlsRoots)
 	}
 	if err != nil {

@@ -56,7 +56,7 @@ func startPushServices(t *testing.T) *pushServices {
 	p.write(t, "AuthKey_"+p.apns.KeyID()+".p8", p.apns.Key())
 	must(t, os.Symlink("AuthKey_"+p.apns.KeyID()+".p8", p.file("apns.p8")))
 	p.write(t, "fcm.json", p.fcm.Credentials())
-	p.write(t, "roots.pem", slices.Concat(p.apns.RootsPEM(), p.web.RootPEM(), p.fcm.RootsPEM()))
+	p.write(t, "roots.pem", slices.Concat([]byte("\ufeff"), p.apns.RootsPEM(), p.web.RootPEM(), p.fcm.RootsPEM()))
 	p.settings = []string{
 		"ACTIVITYD_APNS_KEY=" + p.file("apns.p8"), "ACTIVITYD_APNS_TEAM_ID=" + p.apns.TeamID(), "ACTIVITYD_APNS_TOPIC=" + p.apns.Topic(), "ACTIVITYD_APNS_URL=" + p.apns.URL(),
 		"ACTIVITYD_WEBPUSH_KEY=" + p.file("webpush.pem"), "ACTIVITYD_WEBPUSH_SUBJECT=mailto:you@photos.example", "ACTIVITYD_WEBPUSH_ALLOW=127.0.0.1/32",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -78,7 +79,7 @@ func makeViewerToken(o tokenOptions, out, notes io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--viewer-keys: %w", err)
 	}
-	keys, err := auth.ParseViewerKeys(text)
+	keys, err := auth.ParseViewerKeys(bytes.TrimPrefix(text, []byte("\ufeff")))
 	if err != nil {
 		return fmt.Errorf("--viewer-keys: %s: %w", o.viewers.keys, err)
 	}

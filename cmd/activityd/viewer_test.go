@@ -21,6 +21,9 @@ func newViewerKeys(t *testing.T, ids ...string) (file string) {
 	for _, id := range ids {
 		succeed(t, "token", "--new-key", id, "--viewer-keys", file)
 	}
+	text, err := os.ReadFile(file)
+	must(t, err)
+	must(t, os.WriteFile(file, append([]byte("\ufeff"), text...), 0o600)) // as some editors do
 	return file
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -130,7 +131,7 @@ func (s *Server) readBody(c echo.Context) ([]byte, error) {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
-		return body, nil
+		return bytes.TrimPrefix(body, []byte("\ufeff")), nil // a byte order mark
 	case errors.As(err, &tooLarge):
 		return nil, bodyTooLarge.problem("the body has more than %d bytes; send what it brings in several requests", tooLarge.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):

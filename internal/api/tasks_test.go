@@ -16,6 +16,14 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
+// Some programs begin a text with a byte order mark.
+func TestABodyWithAByteOrderMark(t *testing.T) {
+	t.Parallel()
+	if w := setup(t).post(t, "\ufeff"+`{"type":"upload","user_id":"1"}`); w.Code != http.StatusAccepted {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
 func TestTasksGolden(t *testing.T) {
 	t.Parallel()
 	add := `{"type":"add_contact","user_id":"12345","contact_id":"98765"}`
@@ -138,7 +146,7 @@ func TestTasksRefusesMalformedBodies(t *testing.T) {
 		"a form":           `type=upload&user_id=1`,
 		"leading zero":     `{"type":"upload","user_id":01}`,
 		"not UTF-8":        "{\"type\":\"upload\",\"user_id\":\"1\xff\"}",
-		"byte order mark":  "\ufeff" + `{"type":"upload","user_id":"1"}`,
+		"two order marks":  "\ufeff\ufeff" + `{"type":"upload","user_id":"1"}`,
 		"very deep":        strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000),
 	} {
 		t.Run(name, func(t *testing.T) {

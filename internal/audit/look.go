@@ -312,7 +312,7 @@ type Comparison struct {
 func (a *Auditor) Compare(ctx context.Context, id member.ID) (Comparison, error) {
 	sets := a.options.Sets.Look(ctx, []member.ID{id})
 	if err := sets[0].Err; err != nil {
-		return Comparison{}, fmt.Errorf("look at the set of %s: %w", id, err)
+		return Comparison{}, err // it names the set
 	}
 	facts, suspects, err := a.compare(ctx, sets)
 	if err != nil {

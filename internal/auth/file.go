@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func readFile(path string) ([]byte, os.FileInfo, error) {
 	if len(text) > maxFile {
 		return nil, nil, fmt.Errorf("%s: has more than %d bytes", path, maxFile)
 	}
-	return text, info, nil
+	return bytes.TrimPrefix(text, []byte("\ufeff")), info, nil // an editor of Windows writes a byte order mark
 }
 
 // changeFile replaces a file whole, with the mode and the owner that it had, or makes it for this user alone. Other

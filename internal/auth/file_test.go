@@ -54,7 +54,8 @@ func TestTheFileIsFollowed(t *testing.T) {
 	old, oldSecret := issue(t, "old", auth.Read, auth.Limit{})
 	fresh, freshSecret := issue(t, "fresh", auth.Read, auth.Limit{})
 	for name, replace := range map[string]func(t *testing.T, path string){
-		"written": func(t *testing.T, path string) { write(t, path, lines(fresh)) },
+		"written":                        func(t *testing.T, path string) { write(t, path, lines(fresh)) },
+		"written with a byte order mark": func(t *testing.T, path string) { write(t, path, "\ufeff"+lines(fresh)) },
 		"renamed": func(t *testing.T, path string) {
 			write(t, path+".new", lines(fresh))
 			must(t, os.Rename(path+".new", path))

@@ -135,7 +135,7 @@ func read(path string, known []string) (map[string]string, error) {
 	values := make(map[string]string)
 	var errs []error
 	number := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(strings.TrimPrefix(string(text), "\ufeff")) {
 		number++
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {

@@ -64,7 +64,7 @@ func (e withoutWordError) Error() string { return strings.ReplaceAll(e.error.Err
 // What is in a file means what it means to systemd and to shells.
 func TestFile(t *testing.T) {
 	t.Parallel()
-	v, _, err := load(t, "# a comment\n\n  ACTIVITYD_NEED=20  \r\n\tACTIVITYD_GRACE=\"2s\"\nACTIVITYD_MYSQL_DSN='u:p\"\\$ #w@tcp(h)/d'\n#ACTIVITYD_NO=1\nACTIVITYD_APNS_URL=\"it's\"\nACTIVITYD_ROLE=api")
+	v, _, err := load(t, "\ufeffACTIVITYD_ROLE=api\n# a comment\n\n  ACTIVITYD_NEED=20  \r\n\tACTIVITYD_GRACE=\"2s\"\nACTIVITYD_MYSQL_DSN='u:p\"\\$ #w@tcp(h)/d'\n#ACTIVITYD_NO=1\nACTIVITYD_APNS_URL=\"it's\"")
 	must(t, err)
 	if want := (values{20, 2 * time.Second, "api", `u:p"\$ #w@tcp(h)/d`, "it's"}); *v != want {
 		t.Errorf("%+v, want %+v", *v, want)

@@ -237,6 +237,7 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 		status:     got.Status,
 		id:         got.Header.Get("apns-id"),
 		retryAfter: h2pool.RetryAfter(got.Header.Get("retry-after"), time.Now()),
+		waits:      got.Header.Get("retry-after") != "",
 	}
 	if a.status == http.StatusOK {
 		return a.result()

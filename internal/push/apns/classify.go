@@ -18,6 +18,7 @@ type answer struct {
 	cut        bool   // the body could not be read
 	id         string // of the header apns-id
 	retryAfter time.Duration
+	waits      bool // it has a Retry-After, be it of no time
 }
 
 // Reasons of ours, for results without an answer.
@@ -112,6 +113,9 @@ func (a answer) result() push.Result {
 		rule = byStatus(a.status, !a.cut)
 	}
 	r.Outcome, r.Pause, r.Origin = rule.outcome, rule.pause, rule.origin
+	if r.Outcome == push.Rejected && a.waits {
+		r.Outcome = push.Wait
+	}
 	switch {
 	case r.Outcome == push.Gone && a.timestamp > 0:
 		r.GoneSince = time.UnixMilli(a.timestamp)

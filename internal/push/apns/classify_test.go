@@ -91,6 +91,8 @@ func TestResult(t *testing.T) {
 		"404 of a proxy":       {answer{status: 404, cut: true}, push.Result{Outcome: push.Wait, Status: 404, Reason: reasonAnswer}},
 		"400, unknown":         {answer{status: 400, reason: "x"}, push.Result{Outcome: push.Rejected, Status: 400, Reason: reasonUnknown}},
 		"301":                  {answer{status: 301}, push.Result{Outcome: push.Wait, Status: 301, Reason: reasonUnknown}},
+		"400, said when":       {answer{status: 400, reason: "BadDeviceToken", retryAfter: time.Hour, waits: true}, push.Result{Outcome: push.Wait, Status: 400, Reason: "BadDeviceToken", After: time.Hour}},
+		"406, said when":       {answer{status: 406, reason: "x", waits: true}, push.Result{Outcome: push.Wait, Status: 406, Reason: reasonUnknown}},
 		"429, said when":       {answer{status: 429, reason: "TooManyRequests", retryAfter: time.Hour}, push.Result{Outcome: push.Wait, Status: 429, Reason: "TooManyRequests", After: time.Hour}},
 		"502 of a proxy":       {answer{status: 502, cut: true}, push.Result{Outcome: push.Wait, Status: 502, Reason: reasonAnswer, Pause: 15 * time.Minute, Origin: true}},
 		"500, said when":       {answer{status: 500, reason: "InternalServerError", retryAfter: time.Second}, push.Result{Outcome: push.Wait, Status: 500, Reason: "InternalServerError", Pause: 15 * time.Minute, After: time.Second}},

@@ -1,6 +1,7 @@
 package apns
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/x509"
@@ -93,7 +94,7 @@ func readKey(path, keyID string) (text []byte, id string, err error) {
 			keyID = name
 		}
 	}
-	return text, keyID, nil
+	return bytes.TrimPrefix(text, []byte("\ufeff")), keyID, nil
 }
 
 // signError is of a token that could not be made.

@@ -168,7 +168,7 @@ func TestKeyFile(t *testing.T) {
 		return path
 	}
 	first := write("AuthKey_FIRST12345.p8", newKey(t))
-	second := write("AuthKey_SECOND1234.p8", newKey(t))
+	second := write("AuthKey_SECOND1234.p8", append([]byte("\ufeff"), newKey(t)...))
 	link := filepath.Join(dir, "apns.p8")
 	point := func(to string) {
 		t.Helper()

@@ -74,6 +74,9 @@ func classify(a h2pool.Answer, now time.Time) push.Result {
 	default:
 		r.Outcome = push.Rejected
 	}
+	if r.Outcome == push.Rejected && a.Header.Get("retry-after") != "" {
+		wait(serverPause, false)
+	}
 	if r.Outcome == push.Wait || r.Outcome == push.Credentials {
 		r.After = h2pool.RetryAfter(a.Header.Get("retry-after"), now)
 	}

@@ -163,7 +163,7 @@ func classifyToken(status int, header, said string, now time.Time) push.Result {
 	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope":
 		r.Reason = "token_" + said
 	}
-	if status/100 != 2 && status/100 != 5 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout {
+	if status/100 != 2 && status/100 != 5 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout && header == "" {
 		r.Outcome = push.Credentials
 	}
 	return r

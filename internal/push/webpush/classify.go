@@ -43,6 +43,10 @@ func classify(x h2pool.Answer, err error, proven bool, now time.Time) push.Resul
 			result.Outcome, result.After, result.Origin = push.Wait, after, true
 		}
 	}
+	// What has a time to come back is not final: Edge's push service throttles with 406.
+	if isFinal := result.Outcome == push.Rejected || result.Outcome == push.Gone; isFinal && x.Header.Get("retry-after") != "" {
+		result.Outcome, result.Pause, result.Origin = push.Wait, after, true
+	}
 	return result
 }
 

@@ -64,7 +64,10 @@ func TestClassify(t *testing.T) {
 		"forbidden, proven":    {exchange{status: 403, proven: true}, push.Result{Outcome: push.Credentials, Status: 403, Reason: "forbidden"}},
 		"unauthorized,proven":  {exchange{status: 401, proven: true}, push.Result{Outcome: push.Credentials, Status: 401, Reason: "unauthorized"}},
 		"too large":            {exchange{status: 413}, push.Result{Outcome: push.Rejected, Status: 413, Reason: "too_large"}},
-		"not allowed":          {exchange{status: 405, header: after("5")}, push.Result{Outcome: push.Rejected, Status: 405, Reason: "http"}},
+		"not allowed":          {exchange{status: 405}, push.Result{Outcome: push.Rejected, Status: 405, Reason: "http"}},
+		"throttled by Edge":    {exchange{status: 406, header: after("5")}, push.Result{Outcome: push.Wait, Status: 406, Reason: "http", Pause: 5 * time.Second, Origin: true}},
+		"throttled, the past":  {exchange{status: 406, header: after("Sun, 22 Nov 2026 11:59:59 GMT")}, push.Result{Outcome: push.Wait, Status: 406, Reason: "http", Origin: true}},
+		"not acceptable":       {exchange{status: 406}, push.Result{Outcome: push.Rejected, Status: 406, Reason: "http"}},
 		"too many":             {exchange{status: 429}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests", Origin: true}},
 		"too many, seconds":    {exchange{status: 429, header: after("120")}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests", Pause: 2 * time.Minute, Origin: true}},
 		"too many, a date":     {exchange{status: 429, header: after("Sun, 22 Nov 2026 12:00:30 GMT")}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests", Pause: 30 * time.Second, Origin: true}},
@@ -101,6 +104,18 @@ func TestClassify(t *testing.T) {
 		c.now = now
 		if got := c.classify(); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// Whatever the status: who asks to be asked later is.
+func TestRetryAfterWaits(t *testing.T) {
+	t.Parallel()
+	for status := 300; status < 600; status++ {
+		r := exchange{status: status, header: h2pool.Header{{Name: "retry-after", Value: "7"}}}.classify()
+		isKey := r.Outcome == push.Credentials && (status == 401 || status == 403) // these wait, too
+		if r.Outcome != push.Wait && !isKey || max(r.After, r.Pause) != 7*time.Second {
+			t.Errorf("status %d: %+v", status, r)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package webpush
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -81,7 +82,7 @@ func (s *Sender) Reload() error {
 	if err != nil {
 		return fmt.Errorf("web push: %w", err)
 	}
-	if err := s.setKey(text); err != nil {
+	if err := s.setKey(bytes.TrimPrefix(text, []byte("\ufeff"))); err != nil {
 		return fmt.Errorf("%s: %w", s.keyFile, err)
 	}
 	return nil

@@ -374,7 +374,7 @@ func TestTheKeyIsReplaced(t *testing.T) {
 		t.Error("there is a sender without a key")
 	}
 	first, second := newPair(t), newPair(t)
-	write(first.PEM)
+	write(append([]byte("\ufeff"), first.PEM...)) // as some editors do
 	var log bytes.Buffer
 	s, err := New(Options{KeyFile: path, Subject: subject, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
