@@ -73,6 +73,7 @@ func checkOutage(t *testing.T, method string, cause error) {
 	case "Ping":
 		mock.ExpectPing().WillReturnError(cause)
 	case "Walk":
+		mock.ExpectQuery("").WillReturnRows(sqlmock.NewRows([]string{"some"}).AddRow(true))
 		mock.ExpectBegin().WillReturnError(cause)
 	case "VisiblePhotos", "Standings", "TopContacts":
 		mock.ExpectPrepare("").WillReturnError(cause)
@@ -112,6 +113,7 @@ func TestWalkFailsInTheMiddle(t *testing.T) {
 	}
 	for failing := range len(steps) + 1 {
 		db, mock := newMock(t)
+		mock.ExpectQuery("EXISTS").WillReturnRows(sqlmock.NewRows([]string{"some"}).AddRow(true))
 		mock.ExpectBegin()
 		for _, step := range steps[:failing] {
 			step(mock)

@@ -14,6 +14,27 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
+// One statement answers a viewer without a contact that ever uploaded.
+func TestNothingToWalkIsOneStatement(t *testing.T) {
+	t.Parallel()
+	db, err := mysql.Open(servertest.MySQLDSN(t), mysql.WithMaxOpen(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	s := site.NewMySQL(db)
+	must(t, s.LoadMembers(t.Context(), []site.Member{{ID: 1, Username: "viewer"}, {ID: 2, Username: "silent"}, {ID: 3, Username: "alone"}}))
+	must(t, s.SetContact(t.Context(), 1, 2, site.Grant{}))
+	for _, id := range []member.ID{1, 3, 99} {
+		var walked contacts.Walked
+		var err error
+		statements := servertest.Statements(t, db, func() { walked, err = contacts.NewMySQL(db).Walk(t.Context(), contacts.Viewer{ID: id}, 10) })
+		if len(statements) != 1 || walked.Trace.Statements != 1 || walked.Indexable || errors.Is(err, contacts.ErrNoMember) != (id == 99) || err != nil && id != 99 {
+			t.Errorf("%d: %+v, %v, %d statements: %q", id, walked, err, len(statements), statements)
+		}
+	}
+}
+
 // TestWalkIsOneInstant swaps which of two contacts shows its photo, in one
 // transaction, over and over: at each instant exactly one photo is visible, so a
 // walk that finds none, or the photo of one under the name of the other, has
@@ -70,7 +91,7 @@ func TestWalkSaysHowFarItWent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := contacts.WalkTrace{LookedAt: 32 + 256, Passes: 1, Statements: 4, Bound: 1000 - 287}
+	want := contacts.WalkTrace{LookedAt: 32 + 256, Passes: 1, Statements: 5, Bound: 1000 - 287}
 	if walked.Trace != want {
 		t.Errorf("trace %+v, want %+v", walked.Trace, want)
 	}

@@ -33,8 +33,12 @@ var defaultChunking = chunking{perPass: 32 + 256, first: 32, growth: 8, perState
 //
 // It runs in one read-only transaction, so that the answer is that of one
 // instant, and goes through the contacts by last upload until no further one can
-// have a newer photo. Its cost is a few passes over the contacts of v.
+// have a newer photo. Its cost is a few passes over the contacts of v. If none of them ever uploaded,
+// one statement says so.
 func (m *MySQL) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
+	if some, err := hasUploaders(ctx, m.db, v); err != nil || !some {
+		return Walked{Trace: WalkTrace{Statements: 1}}, err
+	}
 	// Repeatable read is what makes the statements share a snapshot; a server's
 	// default may be another level.
 	snapshot := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
@@ -43,7 +47,21 @@ func (m *MySQL) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
 		return Walked{}, mysql.Translate(ctx, fmt.Sprintf("walking through the contacts of member %d", v.ID), err)
 	}
 	defer func() { _ = tx.Rollback() }() // it only read
-	return walk(ctx, tx, m.chunks, v, limit)
+	walked, err := walk(ctx, tx, m.chunks, v, limit)
+	walked.Trace.Statements++
+	return walked, err
+}
+
+// hasUploaders reports whether v has a contact that ever uploaded.
+func hasUploaders(ctx context.Context, q querier, v Viewer) (bool, error) {
+	scan := func(rows *sql.Rows, some *bool) error { return rows.Scan(some) }
+	found, err := collect(ctx, q, fmt.Sprintf("looking for contacts of member %d that uploaded", v.ID), scan, `
+SELECT EXISTS (SELECT 1 FROM contacts c STRAIGHT_JOIN users u ON u.id = c.contact_id WHERE c.user_id = ? AND u.last_upload > 0)
+FROM users v WHERE v.id = ?`, v.ID, v.ID)
+	if err == nil && len(found) == 0 {
+		return false, noMember(v.ID)
+	}
+	return len(found) > 0 && found[0], err
 }
 
 // walk is [MySQL.Walk] in a transaction that is under way.

@@ -195,6 +195,7 @@ func besides(t recent.Trace) string {
 
 // walkReasons says in words why a walk was needed.
 var walkReasons = map[string]string{
+	recent.NoContacts:       "there is no contact that ever uploaded",
 	recent.SetMissing:       "the set is missing",
 	recent.SetMalformed:     "the set is malformed",
 	recent.OtherSettings:    "the sets were built with other settings",

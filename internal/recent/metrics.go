@@ -20,7 +20,7 @@ var (
 		Buckets: []float64{0.00025, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
 	}, []string{"source"})
 	reads = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_reads_total", Help: "Reads by the source and the kind of their answer; nothing: there is nothing to show, busy: there was no room for it, or for the walk that it needed.",
+		Name: "activityd_reads_total", Help: "Reads by the source and the kind of their answer; nothing: there is nothing to show, no_contacts: no contact ever uploaded, busy: there was no room for it, or for the walk that it needed.",
 	}, []string{"source", "result"})
 	readWalks = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_read_walks_total", Help: "Reads answered by a walk through MySQL, by the reason for it.",
@@ -32,6 +32,7 @@ var (
 
 // The reasons for a walk, in [Trace] and as labels.
 const (
+	NoContacts       = "no_contacts" // there is none that ever uploaded, and so nothing to walk through, and no set
 	SetMissing       = "set_missing"
 	SetMalformed     = "set_malformed"
 	OtherSettings    = "other_settings"
@@ -67,6 +68,7 @@ func init() { // the known series begin with 0
 		reads.WithLabelValues(string(source), "photos")
 		reads.WithLabelValues(string(source), "nothing")
 	}
+	reads.WithLabelValues(string(FromDatabase), NoContacts)
 	readSeconds.WithLabelValues(string(fromNowhere))
 	reads.WithLabelValues(string(fromNowhere), "other")
 	for _, f := range failures {
@@ -91,10 +93,12 @@ func count(a Answer, err error, took time.Duration) {
 		}
 	case a.Contact != nil:
 		result = "photos"
+	case a.Trace.WalkReason == NoContacts:
+		result = NoContacts
 	}
 	readSeconds.WithLabelValues(string(source)).Observe(took.Seconds())
 	reads.WithLabelValues(string(source), result).Inc()
-	if source == FromDatabase {
+	if source == FromDatabase && result != NoContacts {
 		readWalks.WithLabelValues(a.Trace.WalkReason).Inc()
 	}
 }

@@ -173,7 +173,9 @@ func (rd *reading) walk(ctx context.Context, why *unprovenError) (Answer, error)
 	if err != nil {
 		return Answer{}, fmt.Errorf("walk for %s (%s): %w", rd.viewer.ID, why.reason, err)
 	}
-	if why.refill && walked.Indexable {
+	if !walked.Indexable {
+		rd.trace.WalkReason = NoContacts
+	} else if why.refill {
 		rd.hints.Refill(rd.viewer.ID)
 	}
 	if why.mend != 0 {

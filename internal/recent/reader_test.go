@@ -232,7 +232,9 @@ func TestNoRefillForAViewerWithoutContactsToIndex(t *testing.T) {
 	b := newBench(recent.Options{})
 	b.contact(11)
 	b.index.err = index.ErrMissing
-	b.read(t, 0, recent.FromDatabase)
+	if a := b.read(t, 0, recent.FromDatabase); a.Trace.WalkReason != recent.NoContacts {
+		t.Errorf("%+v", a.Trace)
+	}
 	b.hinted(t)
 }
 
