@@ -168,7 +168,7 @@ func inBatches(ctx context.Context, q *queue.Queue, pairs []pair) error {
 func (b *bench) bySQL(ctx context.Context, q *queue.Queue, pairs []pair) error {
 	text, err := json.Marshal(pairs[0])
 	if err == nil {
-		_, err = b.db.ExecContext(ctx, insertTask, pairs[0].User, text)
+		_, err = b.db.ExecContext(ctx, insertTask, pairs[0].User, string(text))
 	}
 	q.Notify(queue.DefaultQueue)
 	return err
