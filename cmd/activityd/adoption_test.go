@@ -143,8 +143,7 @@ func TestUninstallingFromTheSitesOwnDatabase(t *testing.T) {
 	before := remains(t, admin)
 	succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("site"))
 	succeed(t, "schema", "--triggers", "--apply", "--mysql-dsn="+m.DSN("site"))
-	execOn(t, admin, []string{
-		"CREATE USER 'activityd'@'%' IDENTIFIED BY 'secret'"})
+	execOn(t, admin, []string{"CREATE USER 'activityd'@'%' IDENTIFIED BY 'secret'"})
 	setup, err := os.ReadFile("../../docs/setup.md")
 	must(t, err)
 	execOn(t, admin, regexp.MustCompile(`(?m)^GRANT .* TO '(activityd|site)'@'%'`).FindAllString(string(setup), -1))

@@ -129,17 +129,7 @@ func (o schemaOptions) do(cmd *cobra.Command, c *config, site *mapping.Map) erro
 		}
 		return mysql.Translate(ctx, "remove the triggers", err)
 	case o.triggers:
-		if site != nil {
-			if err := site.Fits(ctx, db); err != nil {
-				return mysql.Translate(ctx, "install the triggers", err)
-			}
-		}
-		triggers := triggersOf(site)
-		err := triggers.Install(ctx, db)
-		if err == nil {
-			_, err = fmt.Fprintf(out, "the %d triggers are installed\n", len(triggers.List))
-		}
-		if err != nil {
+		if err := installTriggers(ctx, out, db, site); err != nil {
 			return mysql.Translate(ctx, "install the triggers", err)
 		}
 		return o.report(ctx, out, db, site, nil)
@@ -153,6 +143,21 @@ func (o schemaOptions) do(cmd *cobra.Command, c *config, site *mapping.Map) erro
 		return err
 	}
 	return o.report(ctx, out, db, site, findings)
+}
+
+// installTriggers installs the triggers of a site, whose tables must be as its file says.
+func installTriggers(ctx context.Context, out io.Writer, db *sql.DB, site *mapping.Map) error {
+	if site != nil {
+		if err := site.Fits(ctx, db); err != nil {
+			return err
+		}
+	}
+	triggers := triggersOf(site)
+	if err := triggers.Install(ctx, db); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "the %d triggers are installed\n", len(triggers.List))
+	return err
 }
 
 // triggersOf returns the triggers of a site.
