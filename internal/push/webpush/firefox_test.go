@@ -48,7 +48,7 @@ func TestFirefox(t *testing.T) {
 	autopush := httptest.NewServer(service.Autopush())
 	t.Cleanup(autopush.Close)
 	s := newSender(t, service, loopback)
-	worker, err := os.ReadFile(workerFile)
+	worker, err := os.ReadFile("../../../docs/push-worker.js")
 	if err != nil {
 		t.Fatal(err)
 	}

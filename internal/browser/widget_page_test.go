@@ -1,4 +1,4 @@
-package api_test
+package browser
 
 import (
 	"crypto/sha256"
@@ -20,6 +20,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
+	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/testing/browsertest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
@@ -134,7 +135,7 @@ func newSite(t *testing.T, b *browsertest.Tab) *site {
 		return jwtOf(fmt.Sprintf(`{"sub":"12345","name":"ä?>~","exp":%d,"jti":"%d"}`, widgetNow+s.life*n, n))
 	}
 	apiMux, siteMux := http.NewServeMux(), http.NewServeMux()
-	apiMux.Handle("GET /widget.js", setup(t).server.Handler())
+	apiMux.Handle("GET /widget.js", apiOf(api.Config{Reader: reader(nil)}))
 	apiMux.HandleFunc("OPTIONS /v1/me/recent-contact-photos", s.preflight)
 	apiMux.HandleFunc("GET /v1/me/recent-contact-photos", s.read)
 	siteMux.HandleFunc("GET /token", s.token)

@@ -1,11 +1,13 @@
-package webpush
+package browser
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -20,13 +22,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/webpush"
 	"github.com/activityd/activityd/internal/testing/browsertest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 
 // workerFile is the service worker that sites may use.
-const workerFile = "../../../docs/push-worker.js"
+const workerFile = "../../docs/push-worker.js"
 
 // shownNotifications are the notifications that the browser shows.
 const shownNotifications = `navigator.serviceWorker.getRegistration()
@@ -107,20 +110,13 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 		return browsertest.Eval[bool](b, `window.shown.includes("ready")`)
 	})
 
-	service := startService(t, webpushtest.Options{})
-	s := newSender(t, service, loopback)
-	u, device := subscribe(t, service, s.PublicKey())
+	send := sending(t)
 	deliver := func(title, collapse, data string) {
 		t.Helper()
-		m := push.Message{Device: device, Notification: push.Notification{
+		give(send(push.Notification{
 			Event: "e1", Type: "upload", Actor: 5, Title: title, Body: "Grüße & <b>mehr</b>", Data: json.RawMessage(data),
 			Count: 1, Collapse: collapse, Expires: time.Now().Add(time.Hour),
-		}}
-		if result := send(t, s, m); result.Outcome != push.Accepted {
-			t.Fatalf("%+v: %q", result, service.Refused())
-		}
-		received := u.Received()
-		give(string(received[len(received)-1].Payload))
+		}))
 		b.Await(fmt.Sprintf(`window.shown.includes(%q)`, title))
 	}
 	await := func(want ...string) {
@@ -164,7 +160,7 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	await()
 
 	// Images, buttons and other options are given to the browser, and a button opens its own page.
-	rich, err := Payload(&push.Notification{
+	rich, err := webpush.Payload(&push.Notification{
 		Title: "rich", Collapse: "rich", Data: json.RawMessage(`{"url":"/photos/12"}`),
 		Style: push.Style{
 			Image: server.URL + "/none.png", Sound: push.SoundNone, Actions: []push.Action{{Action: "reply", Title: "Reply", URL: "/reply"}, {Action: "like", Title: "Like"}},
@@ -201,6 +197,43 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	b.Await(`window.shown.filter((title) => title === "News").length === 3`)
 	await("News|||/", "News|||/", "News|||/")
 	b.RequireCalm()
+}
+
+// sending returns what sends a notification to a browser through a push service, encrypted, and
+// returns what arrives, decrypted.
+func sending(t *testing.T) func(push.Notification) string {
+	t.Helper()
+	service, err := webpushtest.Start(webpushtest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(service.Close)
+	keys, err := webpush.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sender, err := webpush.New(webpush.Options{
+		Key: keys.PEM, Subject: "mailto:test@example.com", RootCAs: service.RootCAs(), Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sender.Close)
+	to, err := service.Subscribe(sender.PublicKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := push.Device{ID: 7, Member: 123, Platform: webpush.Platform, Address: webpush.NewAddress(to.Endpoint(), to.P256DH(), to.Auth())}
+	return func(n push.Notification) string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), browsertest.Patience)
+		defer cancel()
+		if result := sender.Send(ctx, push.Message{Device: device, Notification: n}); result.Outcome != push.Accepted {
+			t.Fatalf("%+v: %q", result, service.Refused())
+		}
+		received := to.Received()
+		return string(received[len(received)-1].Payload)
+	}
 }
 
 // renewals has the worker's subscription change, in a browser whose side of push is made up here,

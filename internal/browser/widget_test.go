@@ -1,13 +1,16 @@
-package api_test
+package browser
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -694,24 +697,43 @@ func widgetHasNoBarriers(s *site) {
 func widgetGoesWithTheAPI(s *site) {
 	var title atomic.Value
 	title.Store("sea")
-	known := auth.NewViewers([]auth.ViewerKey{viewerKey}, auth.ViewerOptions{})
-	b := setup(s.T, func(c *api.Config) { c.Viewers, c.AllowOrigins = known, []string{s.url} })
-	b.reader.read = func(_ context.Context, v contacts.Viewer, limit int) (recent.Answer, error) {
-		if v.ID != 12345 || limit != 4 {
-			s.Errorf("read %d photos for %v", limit, v)
-		}
-		return someAnswer(recent.FromIndex, title.Load().(string)), nil
+	first, err := auth.NewViewerKey("first", auth.EdDSA)
+	if err != nil {
+		s.Fatal(err)
 	}
-	server := httptest.NewServer(b.server.Handler())
-	s.Cleanup(server.Close)
 	later, err := auth.NewViewerKey("later", auth.EdDSA)
 	if err != nil {
 		s.Fatal(err)
 	}
+	known := auth.NewViewers([]auth.ViewerKey{first}, auth.ViewerOptions{})
+	read := func(_ context.Context, v contacts.Viewer, limit int) (recent.Answer, error) {
+		if v.ID != 12345 || limit != 4 {
+			s.Errorf("read %d photos for %v", limit, v)
+		}
+		return recent.Answer{Source: recent.FromIndex, Album: contacts.Album{
+			Contact: &contacts.Profile{ID: 7, Username: "alice"},
+			Photos:  []contacts.Photo{{ID: 901, Title: title.Load().(string), DateUpload: 1_700_500_000}},
+		}}, nil
+	}
+	real := apiOf(api.Config{Reader: reader(read), Viewers: known, AllowOrigins: []string{s.url}})
+	var mu sync.Mutex
+	var answered []int // the status of each answer so far
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || !strings.HasPrefix(r.URL.Path, "/v1/") {
+			real.ServeHTTP(w, r)
+			return
+		}
+		recorded := &status{w, http.StatusOK}
+		real.ServeHTTP(recorded, r)
+		mu.Lock()
+		defer mu.Unlock()
+		answered = append(answered, recorded.code)
+	}))
+	s.Cleanup(server.Close)
 	s.locked(func() {
 		s.api = server.URL
 		s.sign = func(n int) string {
-			key := viewerKey
+			key := first
 			if n > 1 {
 				key = later
 			}
@@ -722,18 +744,13 @@ func widgetGoesWithTheAPI(s *site) {
 			return token
 		}
 	})
-	// statuses are those of the answers so far.
-	statuses := func() (all []float64) {
-		for _, line := range b.log.lines(s.T) {
-			if line["route"] == mePath && line["method"] == http.MethodGet {
-				all = append(all, line["status"].(float64))
-			}
-		}
-		return all
-	}
-	goesOn := func(want ...float64) {
+	goesOn := func(want ...int) {
 		s.Helper()
-		servertest.Eventually(s.T, fmt.Sprintf("the API has answered %v", want), func() bool { return slices.Equal(statuses(), want) })
+		servertest.Eventually(s.T, fmt.Sprintf("the API has answered %v", want), func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Equal(answered, want)
+		})
 		s.await(`clock.pending().length > 0`)
 	}
 	s.open(s.element(map[string]string{"limit": "4"}))
@@ -753,4 +770,36 @@ func widgetGoesWithTheAPI(s *site) {
 	if s.made() != 2 {
 		s.Errorf("%d tokens, want 2", s.made())
 	}
+}
+
+// apiOf returns the API that takes no tasks.
+func apiOf(c api.Config) http.Handler {
+	c.Enqueuer = struct{ api.Enqueuer }{} // nil: nothing is enqueued
+	c.Checker = func(context.Context) api.Health { return api.Health{} }
+	c.Logger = slog.New(slog.DiscardHandler)
+	return api.New(c).Handler()
+}
+
+// reader is an [api.Reader] made of a function.
+type reader func(context.Context, contacts.Viewer, int) (recent.Answer, error)
+
+func (f reader) Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error) {
+	return f(ctx, v, limit)
+}
+
+// Explain implements [api.Reader]. No page asks for it.
+func (f reader) Explain(context.Context, contacts.Viewer, int) (recent.Explanation, error) {
+	return recent.Explanation{}, errors.ErrUnsupported
+}
+
+// status notes the status of an answer.
+type status struct {
+	http.ResponseWriter
+
+	code int
+}
+
+func (s *status) WriteHeader(code int) {
+	s.code = code
+	s.ResponseWriter.WriteHeader(code)
 }
