@@ -108,7 +108,7 @@ type Member struct {
 func (a *Admin) List(ctx context.Context) (list []Member, err error) {
 	rows, err := a.DB.QueryContext(ctx, `
 SELECT b.member_id, b.state, b.named, b.changed_at, `+
-		contacts.IfFound("u.id", "u.username", "''")+`, `+contacts.IfFound("u.id", "u.last_upload", "0")+`, `+contacts.Found("u.id")+`
+		contacts.IfFound("u.id", "u.username", "''")+`, `+contacts.IfFound("u.id", "GREATEST(u.last_upload, 0)", "0")+`, `+contacts.Found("u.id")+`
 FROM broadcast_members b
 LEFT JOIN users u ON u.id = b.member_id
 ORDER BY b.member_id`)

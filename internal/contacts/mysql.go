@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/activityd/activityd/internal/member"
@@ -146,17 +147,15 @@ func noMember(id member.ID) error { return fmt.Errorf("%w: %d", ErrNoMember, id)
 
 // number is what an unsigned integer is scanned into, by a conversion of the
 // pointer to it. Without it database/sql writes each number as text and reads it
-// again.
+// again. Below 0 is 0: a site's columns may be signed, and a date before 1970, or -1 of
+// a conversion that failed, must fail no answer.
 type number uint64
 
 // Scan implements [sql.Scanner].
 func (n *number) Scan(value any) (err error) {
 	switch v := value.(type) {
 	case int64:
-		if v < 0 {
-			return fmt.Errorf("%d: want a number that is not negative", v)
-		}
-		*n = number(v)
+		*n = number(max(0, v))
 	case uint64:
 		*n = number(v)
 	case []byte: // how the driver returns what no int64 can hold
@@ -170,6 +169,11 @@ func (n *number) Scan(value any) (err error) {
 }
 
 func (n *number) parse(text string) error {
+	if strings.HasPrefix(text, "-") {
+		below, err := strconv.ParseInt(text, 10, 64)
+		*n = number(max(0, below))
+		return err
+	}
 	parsed, err := strconv.ParseUint(text, 10, 64)
 	*n = number(parsed)
 	return err
