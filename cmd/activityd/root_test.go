@@ -74,7 +74,7 @@ func TestTheDefaultOfWorkersIsToldInOneOrder(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	const files, words = ":0", ":4" // whether the shell shall add files
-	types, states, queues := "add_contact remove_contact upload fan_out fan_out_slots broadcast broadcast_look refill notify target deliver ", "waiting scheduled running dead done ", "default fan_out fan_out_slots refill push push_urgent "
+	types, states, queues := "add_contact remove_contact upload fan_out fan_out_slots broadcast broadcast_look refill notify target deliver ", "waiting scheduled running dead ", "default fan_out fan_out_slots refill push push_urgent "
 	for line, want := range map[string]string{
 		"serve --role |":                    "all api workers " + words,
 		"serve --role=w|":                   "all api workers " + words,
