@@ -32,12 +32,11 @@ var rooms = map[string]string{
 	"once":          "sql redis mysql schema redisreply",
 	"internal/demo": "*",
 
-	"internal/admit":      "member",
+	"internal/admit":      "",
 	"internal/api":        "http echo admit auth contacts httpserver member mysql push queue recent strictjson tasks",
 	"internal/audit":      "bulk contacts index member once queue recent tasks",
 	"internal/auth":       "member strictjson",
 	"internal/backlog":    "sql mysql",
-	"internal/broadcast":  "sql contacts member mysql queue",
 	"internal/bulk":       "index member mysql once tasks",
 	"internal/check":      "sql contacts member mysql",
 	"internal/console":    "http auth contacts httpserver inspect member once push queue",

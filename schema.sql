@@ -131,14 +131,14 @@ CREATE TABLE IF NOT EXISTS task_keys (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 -- The members whose uploads are not written to the sets of their followers, as they have too many:
--- reads look at them all (docs/broadcast.md). activityd fills it; `activityd broadcast` changes it.
+-- an upload is written here, and reads look here. activityd fills it; `activityd broadcast` changes it.
 CREATE TABLE IF NOT EXISTS broadcast_members (
-  member_id  BIGINT UNSIGNED NOT NULL,
-  state      ENUM('joining','broadcast','leaving') NOT NULL COMMENT 'broadcast: its uploads are not fanned out',
-  change_id  BIGINT UNSIGNED NOT NULL COMMENT 'of the last change of who it is, at random',
-  named      TINYINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'by `activityd broadcast add`; others are taken away when they have few followers',
-  changed_at BIGINT UNSIGNED NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
-  PRIMARY KEY (member_id)
+  member_id   BIGINT UNSIGNED  NOT NULL,
+  last_upload BIGINT UNSIGNED  NOT NULL COMMENT 'unix seconds; reads go by it, as uploads are in no set',
+  leaving_at  BIGINT UNSIGNED  NULL COMMENT 'unix milliseconds; uploads go to this row and to the sets',
+  named       TINYINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'by an operator, who alone takes it away',
+  PRIMARY KEY (member_id),
+  KEY newest (last_upload, member_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 -- The states of work that one process at a time may do: a row for each name, and

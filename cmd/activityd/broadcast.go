@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/broadcast"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
@@ -24,10 +23,9 @@ func newBroadcast() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "broadcast",
 		Short: "Say whose uploads are not written to the set of each follower, as there are too many",
-		Long: "An upload of a broadcast member is one write to each of 16 copies of one set, however many followers\n" +
-			"there are. Each read looks at a copy, too, so that the answers stay the same. It pays for members\n" +
-			"with some hundred thousand followers and more; each one may cost reads a look at a row.\n\n" +
-			"Before the first one is added, all processes must be of a version that has this command.",
+		Long: fmt.Sprintf("An upload of a broadcast member is one write, however many followers there are. Each read asks\n"+
+			"MySQL for these members, too, so that the answers stay the same. It pays for members with some\n"+
+			"hundred thousand followers and more; there may be %d of them.", contacts.MaxBroadcasts),
 		Example: "  activityd broadcast add 12345 --yes\n  activityd broadcast list\n  activityd broadcast remove 12345",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -39,9 +37,10 @@ func newBroadcast() *cobra.Command {
 func newBroadcastAdd() *cobra.Command {
 	yes := false
 	cmd := broadcastChange("add MEMBER...", "Make members broadcast members",
-		"Make members broadcast members. It counts after two seconds, and while activityd serve works on tasks.\n"+
-			"Members that are ones already stay so, also when they have few followers. It needs --yes.",
-		"will be a broadcast member in two seconds", "is a broadcast member already", (*broadcast.Admin).Add)
+		"Make members broadcast members from now on. They stay so, also with few followers. It needs --yes.",
+		"is a broadcast member", func(ctx context.Context, store *contacts.MySQL, _ *queue.Queue, id member.ID) error {
+			return store.AddBroadcast(ctx, id, true)
+		})
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
 		if _, err := parseMembers(args); err != nil || yes {
@@ -56,12 +55,20 @@ func newBroadcastRemove() *cobra.Command {
 	return broadcastChange("remove MEMBER...", "Have the uploads of members written to all followers again",
 		"Have the uploads of members written to the sets of all followers again. First the last upload of each is\n"+
 			"written there, by tasks, which takes about as long as an upload of a member with so many followers.\n"+
-			"One with as many followers as ACTIVITYD_BROADCAST_FOLLOWERS becomes one again with its next upload.",
-		"will be no broadcast member when all followers have its last upload", "is about to be none already", (*broadcast.Admin).Remove)
+			"A member with as many followers as ACTIVITYD_BROADCAST_FOLLOWERS becomes a broadcast member again with\n"+
+			"the next upload. If the command fails, repeat it.",
+		"ceases to be a broadcast member an hour after all followers have its last upload",
+		func(ctx context.Context, store *contacts.MySQL, q *queue.Queue, id member.ID) error {
+			b, err := store.LeaveBroadcast(ctx, id)
+			if err == nil {
+				_, err = q.Enqueue(ctx, []queue.New{tasks.NewLeaving(b)})
+			}
+			return err
+		})
 }
 
-// broadcastChange is a command that changes the state of members.
-func broadcastChange(use, short, long, did, had string, do func(*broadcast.Admin, context.Context, member.ID) (bool, error)) *cobra.Command {
+// broadcastChange is a command that changes members one after the other.
+func broadcastChange(use, short, long, did string, do func(context.Context, *contacts.MySQL, *queue.Queue, member.ID) error) *cobra.Command {
 	c := &config{}
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long + "\n\nIt ends with the first member for which it fails; those before it are changed.",
@@ -71,14 +78,12 @@ func broadcastChange(use, short, long, did, had string, do func(*broadcast.Admin
 			if err != nil {
 				return err
 			}
-			return withBroadcasts(cmd, c, func(ctx context.Context, a *broadcast.Admin) error {
+			return withBroadcasts(cmd, c, func(ctx context.Context, store *contacts.MySQL, q *queue.Queue) error {
 				for _, id := range ids {
-					changed, err := do(a, ctx, id)
-					if err != nil {
+					if err := do(ctx, store, q, id); err != nil {
 						return adviseBroadcast(id, err)
 					}
-					what := map[bool]string{true: did, false: had}[changed]
-					if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", id, what); err != nil {
+					if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", id, did); err != nil {
 						return err
 					}
 				}
@@ -117,12 +122,12 @@ func newBroadcastList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the broadcast members",
-		Long: "List the broadcast members. One that is joining or leaving is fanned out to its followers, too; if it\n" +
-			"stays so, see activityd tasks list --type broadcast." + outputHelp,
+		Long: "List the broadcast members. A member that leaves is fanned out to its followers, too; if it stays so\n" +
+			"for hours, see activityd tasks list --type broadcast." + outputHelp,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withBroadcasts(cmd, c, func(ctx context.Context, a *broadcast.Admin) error {
-				list, err := a.List(ctx)
+			return withBroadcasts(cmd, c, func(ctx context.Context, store *contacts.MySQL, _ *queue.Queue) error {
+				list, err := store.ListBroadcasts(ctx)
 				if err != nil {
 					return err
 				}
@@ -136,10 +141,10 @@ func newBroadcastList() *cobra.Command {
 }
 
 // withBroadcasts calls do with what changes broadcast members.
-func withBroadcasts(cmd *cobra.Command, c *config, do func(context.Context, *broadcast.Admin) error) error {
+func withBroadcasts(cmd *cobra.Command, c *config, do func(context.Context, *contacts.MySQL, *queue.Queue) error) error {
 	return withTables(cmd, c, func(ctx context.Context, db *sql.DB, q *queue.Queue) error {
-		err := do(ctx, &broadcast.Admin{DB: db, Queue: q, Tasks: tasks.NewBroadcast})
-		q.Notify(tasks.QueueFanOut, tasks.QueueRefill)
+		err := do(ctx, contacts.NewMySQL(db), q)
+		q.Notify(tasks.QueueFanOut)
 		if errors.Is(err, mysql.ErrUnavailable) {
 			return advised(0, err)
 		}
@@ -152,17 +157,22 @@ type broadcastView struct {
 	Member     member.ID `json:"member"`
 	Username   string    `json:"username,omitempty"`
 	Exists     bool      `json:"exists"`
-	State      string    `json:"state"`
 	Named      bool      `json:"named"`
-	Changed    string    `json:"changed_at"`
 	LastUpload uint64    `json:"last_upload,omitempty"` // unix seconds
+	Leaving    string    `json:"leaving_at,omitempty"`
 }
 
-func printBroadcasts(w io.Writer, list []broadcast.Member, output string) error {
+func printBroadcasts(w io.Writer, list []contacts.NamedBroadcast, output string) error {
+	leaving := func(b contacts.NamedBroadcast, layout string) string {
+		if b.Leaving == 0 {
+			return ""
+		}
+		return time.UnixMilli(b.Leaving).UTC().Format(layout)
+	}
 	if output == outputJSON {
 		lines := newLineEncoder(w)
-		for _, m := range list {
-			v := broadcastView{m.ID, m.Username, m.Exists, string(m.State), m.Named, m.Changed.UTC().Format("2006-01-02T15:04:05.000Z"), m.LastUpload}
+		for _, b := range list {
+			v := broadcastView{b.ID, b.Username, b.Exists, b.Named, b.LastUpload, leaving(b, "2006-01-02T15:04:05.000Z")}
 			if err := lines.Encode(v); err != nil {
 				return err
 			}
@@ -170,14 +180,14 @@ func printBroadcasts(w io.Writer, list []broadcast.Member, output string) error 
 		return nil
 	}
 	table := newTable(w)
-	fmt.Fprintln(table, "MEMBER\tNAME\tSTATE\tBY\tSINCE\tLAST UPLOAD") // Flush returns its error
-	for _, m := range list {
-		name := cmp.Or(inspect.OneLine(m.Username), "-")
-		if !m.Exists {
+	fmt.Fprintln(table, "MEMBER\tNAME\tBY\tLAST UPLOAD\tLEAVING SINCE") // Flush returns its error
+	for _, b := range list {
+		name := cmp.Or(inspect.OneLine(b.Username), "-")
+		if !b.Exists {
 			name = "(no member)"
 		}
-		by := map[bool]string{true: "name", false: "followers"}[m.Named]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, name, m.State, by, m.Changed.UTC().Format(time.DateTime), inspect.Date(m.LastUpload))
+		by := map[bool]string{true: "name", false: "followers"}[b.Named]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", b.ID, name, by, inspect.Date(b.LastUpload), cmp.Or(leaving(b, time.DateTime), "-"))
 	}
 	return table.Flush()
 }

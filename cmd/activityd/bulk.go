@@ -130,12 +130,12 @@ func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, wit
 	}
 	b.job = bulk.Job{
 		Work: work, Range: within, File: o.resume, After: member.ID(o.after), Parallel: o.parallel, Rate: o.rate, Full: o.pace == paceFull,
-		Store: b.truth, Generations: b.index, Writes: writes, Once: b.once, Reporter: b.reporter,
+		Store: b.store, Generations: b.index, Writes: writes, Once: b.once, Reporter: b.reporter,
 		Schema:   b.checkSchema,
 		Settings: func(ctx context.Context) error { return b.checkSettings(ctx, c.materialize, writes) },
 	}
 	if writes {
-		b.job.Watch = func(ctx context.Context) { _ = b.index.Watch(ctx, nil, func(time.Time, redisnodes.Status) {}) } // it ends without an error
+		b.job.Watch = func(ctx context.Context) { _ = b.index.Watch(ctx, func(time.Time, redisnodes.Status) {}) } // it ends without an error
 	}
 	return b, nil
 }
@@ -289,7 +289,7 @@ func runBackfill(cmd *cobra.Command, c *config, o *bulkOptions, within bulk.Rang
 	}
 	defer b.close()
 	builder := &bulk.Builder{
-		Index: b.index, Refiller: &tasks.RefillHandler{Index: b.index, Store: b.truth},
+		Index: b.index, Refiller: &tasks.RefillHandler{Index: b.index, Store: b.store},
 		Existing: existing, ActiveOnly: c.materialize == materializeActive,
 	}
 	b.job.Visit = builder.Build

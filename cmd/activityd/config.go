@@ -288,7 +288,7 @@ func (c *config) shares() (reads, requests int) {
 // limiter returns what bounds the reads of viewers.
 func (c *config) limiter() *admit.Limiter {
 	reads, _ := c.shares()
-	return admit.New(admit.Options{Most: reads})
+	return admit.New(reads)
 }
 
 // ownQueues are the queues that activityd works on, and lends nothing of.

@@ -18,11 +18,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/backlog"
-	"github.com/activityd/activityd/internal/broadcast"
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/console"
 	"github.com/activityd/activityd/internal/contacts"
@@ -78,7 +76,14 @@ type store interface {
 	push.Followers
 	recent.Store
 	tasks.Store
-	broadcast.Store
+	siteStore
+}
+
+// siteStore is what the audit and lists of members need of the database.
+type siteStore interface {
+	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
+	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
+	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
 }
 
 var _ store = (*contacts.MySQL)(nil)
@@ -96,8 +101,7 @@ type taskQueue interface {
 // backend is what a service works on.
 type backend struct {
 	store store
-	truth broadcast.Truth // of store: what the sets are to be like
-	db    *sql.DB         // of store and queue; nil: there is none whose tables could be wrong
+	db    *sql.DB // of store and queue; nil: there is none whose tables could be wrong
 	queue taskQueue
 	waits health.Backlog // in the queue
 	// ask finds out whether store and queue can be used, on a connection of its own, which no load
@@ -129,7 +133,6 @@ type service struct {
 	credentials *credentials
 	health      health.Servers
 	load        *health.Load // of the queue
-	late        admit.Lateness
 	reader      *recent.Reader
 	audited     noted // reader, whose reads the audit may check
 	hints       *tasks.Hints
@@ -147,7 +150,6 @@ type service struct {
 }
 
 func newService(c *config, b backend, auth *credentials, log *slog.Logger) *service {
-	b.truth = broadcast.Truth{Store: b.store}
 	if b.ask == nil {
 		b.ask = asking(b.store, b.queue)
 	}
@@ -155,10 +157,9 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		b.requests = b.queue
 	}
 	s := &service{backend: b, config: c, log: log, credentials: auth}
-	s.health = health.NewServers(b.ask, s.late.Since, health.NewRedis(b.redis, b.index, log), log)
+	s.health = health.NewServers(b.ask, health.NewRedis(b.redis, b.index, log), log)
 	s.hints = tasks.NewHints(b.queue, log)
 	reads := c.readerOptions(b.index.Settings())
-	reads.Late = s.late.Since
 	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
 	pool.MySQL, pool.Needs = s.health.MySQL.Log, map[string]queue.Dependency{tasks.NeedsSets: s.health.Redis}
@@ -167,7 +168,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		limit = 0
 	}
 	s.load = health.NewLoad(b.queue, tasks.ChangingSets(), b.waits, limit, s.health.MySQL.Log, log)
-	s.background = []actor{s.late.Run, s.hints.Run, s.watchRedis, s.work, s.load.Run}
+	s.background = []actor{s.hints.Run, s.watchRedis, s.work, s.load.Run}
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, BroadcastAt: c.broadcastAt}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, ByMembers: c.push.byMembers(), MustShow: c.push.mustShow(), Log: log})
@@ -186,11 +187,11 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		}
 	}
 	pool.Log, pool.Notifier, pool.Registerer = log, b.notifier, prometheus.DefaultRegisterer
-	s.pool = queue.NewPool(b.queue, tasks.Handlers(b.index, b.truth, b.queue, handlers), pool)
+	s.pool = queue.NewPool(b.queue, tasks.Handlers(b.index, b.store, b.queue, handlers), pool)
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
-		Reader: s.audited, Limiter: c.limiter(), Late: s.late.Now, Enqueuer: b.requests, Overloaded: s.load.Overloaded, Checker: s.health.Check, Behind: s.load.Behind, Logger: log,
+		Reader: s.audited, Limiter: c.limiter(), Enqueuer: b.requests, Overloaded: s.load.Overloaded, Checker: s.health.Check, Behind: s.load.Behind, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
 		Lender: b.lender, OwnQueues: c.ownQueues(), Notifier: b.notifier,
 	}
@@ -255,7 +256,6 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.requestsDB = requests
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
-	b.truth = broadcast.Truth{Store: b.store}
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier})
 	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
@@ -456,7 +456,7 @@ func runStages(ctx context.Context, stages ...[]actor) error {
 }
 
 func (s *service) watchRedis(ctx context.Context) error {
-	return s.index.Watch(ctx, s.late.Since, func(began time.Time, status redisnodes.Status) {
+	return s.index.Watch(ctx, func(began time.Time, status redisnodes.Status) {
 		s.health.Redis.Report(ctx, began, status)
 		switch { // or after the next probe
 		case status.Err() != nil:
@@ -516,7 +516,7 @@ func (s *service) newAuditor(pacer *bulk.Pacer) *audit.Auditor {
 	reads := s.config.readerOptions(s.index.Settings())
 	reads.Uncounted = true
 	return audit.New(audit.Options{
-		Sets: s.index, Truth: s.truth, Tasks: s.queue,
+		Sets: s.index, Truth: s.store, Tasks: s.queue,
 		Reader:     recent.NewReader(s.index, s.store, noHints{}, reads),
 		ActiveOnly: s.config.materialize == materializeActive,
 		Pacer:      pacer,
@@ -538,7 +538,7 @@ func (s *service) audit() *audit.Patrol {
 	}
 	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: newPaceLog(s.log).changed})
 	o := audit.PatrolOptions{
-		Auditor: s.newAuditor(pacer), Members: s.truth, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
+		Auditor: s.newAuditor(pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
 		Repair: true, Log: s.log,
 	}
 	if s.config.role != roleWorkers {
@@ -547,7 +547,7 @@ func (s *service) audit() *audit.Patrol {
 	if s.config.role != roleAPI {
 		o.Rate, o.LostAt, o.LostSince, o.Probes = s.config.auditSweepRate, s.index.LostAt, s.index.LostSince, probes
 		if s.config.materialize == materializeAll {
-			builder := &bulk.Builder{Index: s.index, Refiller: &tasks.RefillHandler{Index: s.index, Store: s.truth}}
+			builder := &bulk.Builder{Index: s.index, Refiller: &tasks.RefillHandler{Index: s.index, Store: s.store}}
 			o.Build = builder.Build
 		}
 	}

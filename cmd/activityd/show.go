@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/audit"
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
@@ -36,7 +35,7 @@ func newShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				view := newSetView(compared, s.index.Settings().Of(id))
+				view := newSetView(compared, s.index.Settings())
 				if err := view.addBroadcasts(ctx, s.store); err != nil {
 					return err
 				}
@@ -95,10 +94,10 @@ type setView struct {
 	Known    bool      `json:"has_set"`
 	Size     int       `json:"size"` // of the set
 	Settings string    `json:"settings"`
-	// Broadcast is the member's own state as a broadcast member; "": it is none.
-	Broadcast contacts.BroadcastState `json:"broadcast,omitempty"`
-	Contacts  []setMember             `json:"contacts"`
-	Findings  []string                `json:"findings,omitempty"` // about the set as a whole
+	// Broadcast is "broadcast" or "leaving" for a broadcast member.
+	Broadcast string      `json:"broadcast,omitempty"`
+	Contacts  []setMember `json:"contacts"`
+	Findings  []string    `json:"findings,omitempty"` // about the set as a whole
 }
 
 // setMember is one contact of the set, or one that should be in it. Times are unix
@@ -108,8 +107,8 @@ type setMember struct {
 	Score      *uint64   `json:"score,omitempty"`       // nil: not in the set
 	LastUpload *uint64   `json:"last_upload,omitempty"` // nil: no contact
 	Difference string    `json:"difference,omitempty"`
-	// Broadcast is its state as a broadcast member, whose score may stay behind; "": it is none.
-	Broadcast contacts.BroadcastState `json:"broadcast,omitempty"`
+	// Broadcast is as for the member. The score of a broadcast member may stay behind.
+	Broadcast string `json:"broadcast,omitempty"`
 }
 
 // newSetView returns the set in its order, and then the missing contacts. Of a set
@@ -162,9 +161,18 @@ func (v *setView) addBroadcasts(ctx context.Context, s store) error {
 	if err != nil {
 		return err
 	}
-	v.Broadcast = found[v.Member].State
+	stateOf := func(id member.ID) string {
+		switch b, isBroadcast := found[id]; {
+		case !isBroadcast:
+			return ""
+		case b.Leaving != 0:
+			return "leaving"
+		}
+		return "broadcast"
+	}
+	v.Broadcast = stateOf(v.Member)
 	for i, c := range v.Contacts {
-		v.Contacts[i].Broadcast = found[c.Contact].State
+		v.Contacts[i].Broadcast = stateOf(c.Contact)
 	}
 	return nil
 }
@@ -194,15 +202,14 @@ func findingText(f audit.Finding) string {
 }
 
 // broadcastMeanings says where the uploads of broadcast members go.
-var broadcastMeanings = map[contacts.BroadcastState]string{
-	contacts.Joining: "its uploads are written to the sets of its followers, and to the broadcast set",
-	contacts.Joined:  "its uploads are written to the broadcast set alone, and the sets of its followers need not have them",
-	contacts.Leaving: "its uploads are written to the broadcast set, and to the sets of its followers, which get its last one",
+var broadcastMeanings = map[string]string{
+	"broadcast": "its uploads are written to its row, and the sets of its followers need not have them",
+	"leaving":   "its uploads are written to its row, and to the sets of its followers, which get its last one",
 }
 
 // someBroadcasts reports whether there is a broadcast member among the contacts.
 func (v *setView) someBroadcasts() bool {
-	return slices.ContainsFunc(v.Contacts, func(c setMember) bool { return c.Broadcast != contacts.NoMember })
+	return slices.ContainsFunc(v.Contacts, func(c setMember) bool { return c.Broadcast != "" })
 }
 
 func (v *setView) print(w io.Writer) error {
@@ -226,7 +233,7 @@ func (v *setView) print(w io.Writer) error {
 		}
 		row := fmt.Sprintf("%s\t%s\t%s\t%s", c.Contact, inSet, inMySQL, c.Difference)
 		if some {
-			row += "\t" + string(c.Broadcast)
+			row += "\t" + c.Broadcast
 		}
 		fmt.Fprintln(table, row)
 	}

@@ -138,7 +138,7 @@ func runVerify(cmd *cobra.Command, c *config, o *bulkOptions, within bulk.Range,
 	v := &verification{
 		bulkCommand: b, options: options, printer: newFindingPrinter(cmd.OutOrStdout(), options.output),
 		auditor: audit.New(audit.Options{
-			Sets: b.index, Truth: b.truth, Tasks: b.queue,
+			Sets: b.index, Truth: b.store, Tasks: b.queue,
 			Reader:     recent.NewReader(b.index, b.store, noHints{}, c.readerOptions(b.index.Settings())),
 			ActiveOnly: c.materialize == materializeActive,
 			LagLimit:   options.maxLag,

@@ -24,6 +24,13 @@ const (
 	photosOfViewer = pathOfViewers + "recent-contact-photos"
 )
 
+// Limiter lets reads in; [admit.Limiter] is one. It is safe for concurrent use.
+type Limiter interface {
+	Enter(ctx context.Context) (*admit.Place, error)
+	Refuses() bool
+	Busy() bool
+}
+
 // arrival is what is known of a request before it is routed.
 type arrival struct {
 	at      time.Time
@@ -45,7 +52,7 @@ func (a *arrival) accessFor(need auth.Scope) (_ access, checked bool) {
 	return a.access, a.checked && a.need == need
 }
 
-// admit comes before all else. It lets the reads in that [Config.Limiter] does, with their places in
+// admit comes before all else. It lets the reads in that [Config.Limiter] lets in, with their places in
 // their contexts. The others it answers itself: they come in any number, and so they must cost next
 // to nothing. All that is let in has a deadline from its arrival on.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) {
@@ -59,16 +66,14 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) {
 		r.Method = http.MethodGet
 	}
 	a, ctx := &arrival{at: time.Now()}, r.Context()
-	if f, need, by := s.readOf(r); f != nil {
-		place, refusal := s.enter(r, a, f, need, &by)
-		if refusal != nil {
+	if refusal, need := s.readOf(r); refusal != nil {
+		place, isRefused := s.enter(r, a, need)
+		if isRefused {
 			s.refuse(w, r, refusal, a.at)
 			return
 		}
-		if place != nil {
-			defer place.Leave(false)
-			ctx = admit.WithPlace(ctx, place)
-		}
+		defer place.Leave(false)
+		ctx = admit.WithPlace(ctx, place)
 	}
 	timeout := s.cfg.RequestTimeout
 	if isClaim(r) {
@@ -79,57 +84,44 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) {
 	s.echo.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// enter returns the place of a read, or how it is refused. One that is not allowed has neither.
-func (s *Server) enter(r *http.Request, a *arrival, f *refusals, need auth.Scope, by *admit.By) (admit.Place, *refusal) {
-	// The token of a viewer is dear to verify, and one that is not verified displaces no other read.
-	if need == ofViewers && s.cfg.Limiter.Refuses(admit.By{Caller: auth.AnyViewer}) {
-		return nil, &f.busy
+// enter returns the place of a read, or that it is refused. A read that is not allowed has no place.
+func (s *Server) enter(r *http.Request, a *arrival, need auth.Scope) (place *admit.Place, isRefused bool) {
+	// The token of a viewer is dear to verify.
+	if need == ofViewers && s.cfg.Limiter.Refuses() {
+		return nil, true
 	}
 	a.checked, a.need, a.access = true, need, s.check(r, need)
 	if a.access.err != nil {
-		return nil, nil
+		return nil, false
 	}
-	by.Caller = a.access.caller.Name
-	if need == ofViewers {
-		by.Viewer = a.access.viewer
+	place, err := s.cfg.Limiter.Enter(r.Context())
+	if errors.Is(err, admit.ErrBusy) {
+		return nil, true
 	}
-	place, err := s.cfg.Limiter.Enter(r.Context(), *by)
-	switch {
-	case errors.Is(err, admit.ErrShare):
-		return nil, &f.share
-	case errors.Is(err, admit.ErrBusy):
-		return nil, &f.busy
-	case err != nil: // the client left
-		a.access.err = err
-		return nil, nil
-	}
-	return place, nil
+	a.access.err = err // the client left
+	return place, false
 }
 
-// readOf returns which scope a read needs, what refuses it, and the member of its path. Another
-// request has no refusals, nor has one whose member is none: it is refused without being read for.
-func (s *Server) readOf(r *http.Request) (_ *refusals, need auth.Scope, by admit.By) {
+// readOf returns what refuses a read, and which scope it needs. Another
+// request has no refusal, nor has a request whose member is none: it is refused without being read for.
+func (s *Server) readOf(r *http.Request) (_ *refusal, need auth.Scope) {
 	if r.Method != http.MethodGet {
-		return nil, 0, by
+		return nil, 0
 	}
 	if r.URL.Path == photosOfViewer && s.cfg.Viewers != nil {
-		return &s.viewerRefusals, ofViewers, by
+		return &s.viewerRefusal, ofViewers
 	}
 	before, after, _ := strings.Cut(photosOfMember, ":id")
 	id, isUser := strings.CutPrefix(r.URL.Path, before)
 	id, isRead := strings.CutSuffix(id, after)
 	if !isUser || !isRead {
-		return nil, 0, by
+		return nil, 0
 	}
-	var err error
-	if by.Viewer, err = member.Parse(id); err != nil {
-		return nil, 0, by
+	if _, err := member.Parse(id); err != nil {
+		return nil, 0
 	}
-	return &s.memberRefusals, auth.Read, by
+	return &s.memberRefusal, auth.Read
 }
-
-// refusals are the answers to reads of a route that are not let in.
-type refusals struct{ busy, share refusal }
 
 // refusal is an answer that is always the same, but for its id and the jitter of its Retry-After.
 type refusal struct {
@@ -138,12 +130,6 @@ type refusal struct {
 	retryAfter [][]string // one of them, by lot
 	count      prometheus.Counter
 	seconds    prometheus.Observer
-}
-
-func newRefusals(route string, tooMany *problem) refusals {
-	share := rateLimited.problem("more requests are under way for this member than for others; try again after Retry-After seconds")
-	share.retryAfter = 1
-	return refusals{newRefusal(route, tooMany), newRefusal(route, share)}
 }
 
 func newRefusal(route string, p *problem) refusal {

@@ -100,23 +100,16 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 type explanationJSON struct {
 	Candidates []candidateJSON `json:"candidates"`
 	Proof      recent.Proof    `json:"proof"`
-	Bound      *uint64         `json:"bound"`     // null: all contacts were looked at
-	Broadcast  *broadcastJSON  `json:"broadcast"` // null: there are none, or the read did not come to them
-	Walk       *walkJSON       `json:"walk"`      // null: none was needed
+	Bound      *uint64         `json:"bound"` // null: all contacts were looked at
+	Walk       *walkJSON       `json:"walk"`  // null: none was needed
 	Steps      []stepJSON      `json:"steps"`
-}
-
-// broadcastJSON is what was read of broadcast members.
-type broadcastJSON struct {
-	Read  int     `json:"read"`
-	Bound *uint64 `json:"bound"` // null: all were read that ever uploaded
 }
 
 type candidateJSON struct {
 	ContactID member.ID      `json:"contact_id"`
 	InSet     bool           `json:"in_set"`
-	Broadcast bool           `json:"broadcast"`      // it was found in the broadcast set alone
-	Score     *uint64        `json:"score"`          // null: it is in neither
+	Broadcast bool           `json:"broadcast"`      // it is a broadcast member, and not in the set
+	Score     *uint64        `json:"score"`          // null: it has none
 	Newest    *datedJSON     `json:"newest_visible"` // null: none, or not looked at
 	Verdict   recent.Verdict `json:"verdict"`
 	Now       detailJSON     `json:"now"` // a moment after the answer
@@ -148,10 +141,10 @@ type hiddenJSON struct {
 }
 
 type walkJSON struct {
-	Reason     string `json:"reason"`
-	LookedAt   int    `json:"looked_at"`
-	Passes     int    `json:"passes"`
-	Statements int    `json:"statements"`
+	Reason     recent.Reason `json:"reason"`
+	LookedAt   int           `json:"looked_at"`
+	Passes     int           `json:"passes"`
+	Statements int           `json:"statements"`
 }
 
 type stepJSON struct {
@@ -167,14 +160,8 @@ func Explained(v contacts.Viewer, e recent.Explanation) Answer {
 		Proof:      t.Proof,
 		Steps:      each(t.Steps, func(s recent.Step) stepJSON { return stepJSON{s.Name, milliseconds(s.Took)} }),
 	}
-	if bound := t.Bound(); bound > 0 {
-		explanation.Bound = &bound
-	}
-	if b := t.Broadcast; b.Copy != 0 {
-		explanation.Broadcast = &broadcastJSON{Read: b.Read}
-		if b.Bound > 0 {
-			explanation.Broadcast.Bound = &b.Bound
-		}
+	if t.Bound > 0 {
+		explanation.Bound = &t.Bound
 	}
 	if t.WalkReason != "" {
 		explanation.Walk = &walkJSON{t.WalkReason, t.Walk.LookedAt, t.Walk.Passes, t.Walk.Statements}

@@ -29,11 +29,11 @@ func (s everybodyMay) Check(string, auth.Scope) (auth.Caller, error) {
 // fixedSet is an index with one set.
 type fixedSet []index.Entry
 
-func (s fixedSet) Candidates(context.Context, member.ID) ([]index.Entry, index.Copy, error) {
+func (s fixedSet) Candidates(context.Context, member.ID) ([]index.Entry, error) {
 	if s == nil {
-		return nil, index.Copy{}, index.ErrMissing
+		return nil, index.ErrMissing
 	}
-	return s, index.Copy{}, nil
+	return s, nil
 }
 
 type noHints struct{}
@@ -156,7 +156,7 @@ const goldenExplanation = `{"candidates":[` +
 	`{"contact_id":"12","in_set":true,"broadcast":false,"score":900,"newest_visible":{"id":"1200","date_upload":900},"verdict":"older",` +
 	`"now":{"is_member":true,"username":"bob","is_contact":true,"last_upload":900,"blocks_viewer":false,"viewer_blocks":false,"grants_friend":false,"grants_family":false,` +
 	`"newest_visible":{"id":"1200","date_upload":900},"newest_hidden":null}}],` +
-	`"proof":"lowest","bound":900,"broadcast":null,"walk":null,` +
+	`"proof":"lowest","bound":900,"walk":null,` +
 	`"steps":[{"name":"redis","ms":0},{"name":"first","ms":0},{"name":"others","ms":0},{"name":"winner","ms":0},{"name":"details","ms":0}]}`
 
 func TestAnExplanationTellsEverything(t *testing.T) {
@@ -179,24 +179,13 @@ func TestAnExplanationTellsEverything(t *testing.T) {
 func TestAnExplanationTellsOfTheWalk(t *testing.T) {
 	t.Parallel()
 	got := explanation(t, explain(t, auth.Admin, theSite(), fixedSet(nil)))
-	const want = `"proof":"walk","bound":null,"broadcast":null,"walk":{"reason":"set_missing","looked_at":2,"passes":0,"statements":0}`
+	const want = `"proof":"walk","bound":null,"walk":{"reason":"set_missing","looked_at":2,"passes":0,"statements":0}`
 	if !strings.Contains(got, want) || !strings.Contains(got, `{"contact_id":"11","in_set":false,"broadcast":false,"score":null,`) {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 }
 
-// broadcastSet is a set, and a copy of the broadcast set.
-type broadcastSet struct {
-	fixedSet
-
-	broadcast index.Copy
-}
-
-func (s broadcastSet) Candidates(context.Context, member.ID) ([]index.Entry, index.Copy, error) {
-	return s.fixedSet, s.broadcast, nil
-}
-
-// An explanation tells which candidates are broadcast members, and the bound of the others.
+// An explanation tells which candidates are broadcast members.
 func TestAnExplanationTellsOfBroadcastMembers(t *testing.T) {
 	t.Parallel()
 	m := theSite()
@@ -204,14 +193,13 @@ func TestAnExplanationTellsOfBroadcastMembers(t *testing.T) {
 	m.AddPhoto(9900, 99, "p", contacts.Public, 1100)
 	m.SetLastUpload(99, 1100)
 	m.SetContact(12345, 99, false, false)
-	set := broadcastSet{fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}, index.Copy{
-		Of: member.Copies[0], Entries: []index.Entry{{Contact: 98, Score: 1150}, {Contact: 99, Score: 1100}}, Bound: 940,
-	}}
-	got := explanation(t, explain(t, auth.Admin, m, set))
+	if err := m.AddBroadcast(t.Context(), 99, true); err != nil {
+		t.Fatal(err)
+	}
+	got := explanation(t, explain(t, auth.Admin, m, fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}))
 	for _, want := range []string{
 		`{"contact_id":"99","in_set":false,"broadcast":true,"score":1100,"newest_visible":{"id":"9900","date_upload":1100},"verdict":"chosen"`,
-		`{"contact_id":"98","in_set":false,"broadcast":true,"score":1150,"newest_visible":null,"verdict":"not a contact"`,
-		`"proof":"next","bound":1000,"broadcast":{"read":2,"bound":940},"walk":null`,
+		`"proof":"next","bound":1000,"walk":null`,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %s in\n%s", want, got)

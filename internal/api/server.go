@@ -112,11 +112,7 @@ type Config struct {
 	Notifier *notify.Notifier
 
 	// Limiter lets reads in, with the places that [admit.PlaceOf] returns. Default: it lets all in.
-	Limiter admit.Admitter
-
-	// Late returns by how much the process is late now, as [admit.Lateness.Now] does. Then few
-	// connections are accepted. Default: it never is.
-	Late func() time.Duration
+	Limiter Limiter
 
 	// Auth authorizes requests. Without it every request is allowed: the address must be
 	// one that only this machine can reach, and what needs a scope is answered only for
@@ -162,7 +158,7 @@ func (c Config) withDefaults() Config {
 		c.Notifier = &notify.Notifier{}
 	}
 	if c.Limiter == nil {
-		c.Limiter = admit.Unlimited{}
+		c.Limiter = (*admit.Limiter)(nil)
 	}
 	c.MaxBody = cmp.Or(c.MaxBody, DefaultMaxBody)
 	c.MaxBatch = cmp.Or(c.MaxBatch, DefaultMaxBatch)
@@ -181,7 +177,7 @@ type Server struct {
 	echo    *echo.Echo
 	checked *newest.Answer[checked]
 
-	memberRefusals, viewerRefusals refusals
+	memberRefusal, viewerRefusal refusal
 
 	waiters waiters
 
@@ -206,8 +202,8 @@ func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, echo: echo.New()}
 	s.checked = newest.New(s.checkServers)
-	s.memberRefusals = newRefusals(photosOfMember, busy.problem(tooManyReads))
-	s.viewerRefusals = newRefusals(photosOfViewer, busy.problem(tooManyReads).concealed())
+	s.memberRefusal = newRefusal(photosOfMember, busy.problem(tooManyReads))
+	s.viewerRefusal = newRefusal(photosOfViewer, busy.problem(tooManyReads).concealed())
 	s.echo.HideBanner = true
 	s.echo.HidePort = true
 	s.echo.HTTPErrorHandler = s.writeError
@@ -245,7 +241,7 @@ func New(cfg Config) *Server {
 	}
 	s.waiters = waiters{notifier: cfg.Notifier, lines: make(map[string]*line), stopped: make(chan struct{})}
 	server.RegisterOnShutdown(sync.OnceFunc(func() { close(s.waiters.stopped) }))
-	s.Server = httpserver.New(server, httpserver.Options{Log: cfg.Logger, Late: cfg.Late, Open: connections, Refused: connectionsRefused})
+	s.Server = httpserver.New(server, httpserver.Options{Log: cfg.Logger, Open: connections, Refused: connectionsRefused})
 	return s
 }
 

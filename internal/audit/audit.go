@@ -237,17 +237,14 @@ func (a *Auditor) rest(ctx context.Context, try int) error {
 // repairsAtOnce keeps the transactions that enqueue refills short.
 const repairsAtOnce = 200
 
-// Repair enqueues a refill for each of the members, of the lowest priority but for copies of the broadcast set, and returns
-// how many. A refill repairs every kind of set.
+// Repair enqueues a refill for each of the members, of the lowest priority, and returns how many. A refill repairs every kind of set.
 func (a *Auditor) Repair(ctx context.Context, members []member.ID) (enqueued int, err error) {
 	unique := slices.Compact(slices.Sorted(slices.Values(members)))
 	for some := range slices.Chunk(unique, repairsAtOnce) {
 		batch := make([]queue.New, len(some))
 		for i, id := range some {
 			batch[i] = tasks.NewRefill(id)
-			if !id.IsCopy() {
-				batch[i].Priority = queue.Idle
-			}
+			batch[i].Priority = queue.Idle
 		}
 		if _, err := a.options.Tasks.Enqueue(ctx, batch); err != nil {
 			return enqueued, fmt.Errorf("enqueue the refills of %d sets: %w", len(unique)-enqueued, err)

@@ -94,13 +94,14 @@ func (f Finding) String() string {
 // mendable reports whether a refill mends it. A wrong last_upload only the site can mend.
 func (f Finding) mendable() bool { return f.Cause != LowLastUpload }
 
-// isOnlyAbout reports whether the finding says that uploads of broadcast members are not in a set.
+// isOnlyAbout reports whether the finding says that uploads of broadcast members are not in a set. Reads find them in their rows.
 func (f Finding) isOnlyAbout(broadcasts map[member.ID]contacts.Broadcast) bool {
 	if f.Cause != MissingContact && f.Cause != StaleScore && f.Cause != WrongSize || len(f.involved) == 0 {
 		return false
 	}
 	for _, id := range f.involved {
-		if broadcasts[id].State == contacts.NoMember {
+		b, isBroadcast := broadcasts[id]
+		if !isBroadcast || f.Cause != WrongSize && b.LastUpload < f.Actual {
 			return false
 		}
 	}

@@ -117,7 +117,7 @@ func (g *ground) auditor(t *testing.T, pause time.Duration) *audit.Auditor {
 // watch runs [index.Index.Watch], as each process does.
 func (g *ground) watch(t *testing.T) {
 	t.Helper()
-	running(t, func(ctx context.Context) error { return g.index.Watch(ctx, nil, func(time.Time, redisnodes.Status) {}) })
+	running(t, func(ctx context.Context) error { return g.index.Watch(ctx, func(time.Time, redisnodes.Status) {}) })
 }
 
 // marks is how often Redis was probed since it lost data.

@@ -105,7 +105,7 @@ func (a *Auditor) compare(ctx context.Context, sets []index.Set) ([]Facts, map[m
 	}
 	suspects := make(map[member.ID][]Finding)
 	for i, s := range sets {
-		if found := judge(s, facts[i], a.options.Sets.Settings().Of(s.Member), a.options.ActiveOnly); len(found) > 0 {
+		if found := judge(s, facts[i], a.options.Sets.Settings(), a.options.ActiveOnly); len(found) > 0 {
 			suspects[s.Member] = found
 		}
 	}
@@ -177,7 +177,7 @@ func (a *Auditor) findPending(ctx context.Context, suspects map[member.ID][]Find
 	if err != nil {
 		return err
 	}
-	// After the tasks: an upload that is found done may have found its member broadcast.
+	// After the tasks: an upload that is found done has written the row of a broadcast member.
 	broadcasts, err := a.options.Truth.Broadcasts(ctx, slices.Sorted(maps.Keys(involved)))
 	if err != nil {
 		return err
@@ -193,12 +193,9 @@ func (a *Auditor) findPending(ctx context.Context, suspects map[member.ID][]Find
 	return nil
 }
 
-// acquit drops what sets lack of broadcast members: reads find it in a copy.
+// acquit drops what sets lack of broadcast members and their rows have.
 func acquit(suspects map[member.ID][]Finding, broadcasts map[member.ID]contacts.Broadcast) {
 	for viewer, list := range suspects {
-		if viewer.IsCopy() {
-			continue
-		}
 		list = slices.DeleteFunc(list, func(f Finding) bool { return f.isOnlyAbout(broadcasts) })
 		suspects[viewer] = list
 		if len(list) == 0 {

@@ -3,38 +3,177 @@ package contacts
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// BroadcastState is what a broadcast member is about to be; package broadcast says what follows from it.
-type BroadcastState string
+// MaxBroadcasts is how many broadcast members there may be: a read looks at the row of each that uploaded after
+// the first of its set.
+const MaxBroadcasts = 1000
 
-// The states; the empty one is that of a member that is none.
-const (
-	Joining  BroadcastState = "joining"
-	Joined   BroadcastState = "broadcast"
-	Leaving  BroadcastState = "leaving"
-	NoMember BroadcastState = ""
+// maxCompared is how many broadcast contacts a comparison looks at.
+const maxCompared = 32
+
+// Errors about broadcast members.
+var (
+	ErrNoBroadcast       = errors.New("is no broadcast member")
+	ErrTooManyBroadcasts = fmt.Errorf("there are %d broadcast members already: remove a member first, or raise the number of followers that makes one", MaxBroadcasts)
 )
 
-// Broadcast is a row of broadcast_members; the zero value: there is none.
+// Broadcast is a row of broadcast_members: a member with so many followers that an upload is written to this row,
+// and not to the set of each follower. A read asks for the rows of the viewer's contacts in the statement that it
+// sends for photos.
 type Broadcast struct {
-	State  BroadcastState
-	Change uint64 // what the last change to [Joining] or [Leaving] is called
-	Named  bool   // by an operator
+	ID         member.ID
+	LastUpload uint64 // unix seconds, at least the date of each photo that is not private and whose upload task is done
+	// Leaving is when the member was told to cease, in unix milliseconds of the database; 0: it was not. The uploads
+	// of a member that leaves go to the row and to the sets.
+	Leaving int64
+	Named   bool // by an operator: it ceases by an operator alone
 }
 
-// NewChange returns a number that no other change has. It is exact in JSON everywhere.
-func NewChange() uint64 { return 1 + rand.Uint64N(1<<52) }
+// Look is what one statement says, at one instant, of the photos of a member and of broadcast members.
+type Look struct {
+	Album
+	// Above are the broadcast members that the viewer calls contacts and whose last upload is at least a bound: the two
+	// with the latest, the latest first.
+	Above []Contact
+	// Below is the latest upload of a broadcast member, contact or not, before the bound; 0: there is none.
+	Below uint64
+}
 
-// MaxBroadcasts is how many broadcast members there may be.
-const MaxBroadcasts = 10_000
+// Comparison is what one statement says, at one instant, of how candidates stand with a viewer.
+type Comparison struct {
+	Standings []Standing // of the candidates, in their order, and then of each of Broadcasts
+	// Broadcasts are the broadcast members that the viewer calls contacts, that are not among the candidates and whose
+	// last upload is after a bound, the latest first.
+	Broadcasts []Contact
+	// Beyond is the latest upload of a broadcast contact after the bound that was left out, as there are more than 32; 0: none was.
+	Beyond uint64
+}
+
+// Look returns the limit newest photos of owner that v may see, as [MySQL.VisiblePhotos] does, and the broadcast
+// members about a bound.
+func (m *MySQL) Look(ctx context.Context, v Viewer, owner member.ID, limit int, bound uint64) (Look, error) {
+	return look(ctx, m.prepared, v, owner, limit, bound)
+}
+
+// The kinds of row of lookText.
+const (
+	photoRow = iota
+	aboveRow
+	belowRow
+)
+
+// lookText reads the key newest of broadcast_members from its latest entry down to the bound, and a row of contacts by
+// its key for each. A site without broadcast members pays one look into an empty table.
+var lookText = `
+(` + visiblePhotosWith(", 0") + `)
+UNION ALL
+(SELECT c.contact_id, '', 0, '', m.last_upload, 1
+FROM broadcast_members m FORCE INDEX (newest)
+STRAIGHT_JOIN contacts c ON c.user_id = ? AND c.contact_id = m.member_id
+WHERE m.last_upload >= ?
+ORDER BY m.last_upload DESC, m.member_id DESC LIMIT 2)
+UNION ALL
+(SELECT 0, '', 0, '', COALESCE(MAX(m.last_upload), 0), 2
+FROM broadcast_members m FORCE INDEX (newest)
+WHERE m.last_upload < ?)`
+
+func look(ctx context.Context, q querier, v Viewer, owner member.ID, limit int, bound uint64) (Look, error) {
+	type row struct {
+		owner Profile
+		photo Photo
+		kind  int
+	}
+	scan := func(rows *sql.Rows, r *row) error {
+		return rows.Scan((*number)(&r.owner.ID), &r.owner.Username, (*number)(&r.photo.ID), &r.photo.Title, (*number)(&r.photo.DateUpload), &r.kind)
+	}
+	what := fmt.Sprintf("reading the photos of member %d visible to member %d, and the broadcast members", owner, v.ID)
+	args := append(VisiblePhotosStatement(v, owner, limit).Args, v.ID, bound, bound)
+	rows, err := collect(ctx, q, what, scan, lookText, args...)
+	if err != nil {
+		return Look{}, err
+	}
+	var l Look
+	for _, r := range rows {
+		switch r.kind {
+		case aboveRow:
+			l.Above = append(l.Above, Contact{r.owner.ID, r.photo.DateUpload})
+		case belowRow:
+			l.Below = r.photo.DateUpload
+		default:
+			l.Contact = &r.owner
+			l.Photos = append(l.Photos, r.photo)
+		}
+	}
+	slices.SortFunc(l.Photos, byDateDesc) // a UNION promises no order
+	SortByRecency(l.Above)
+	return l, nil
+}
+
+// Compare returns the standing of each of owners with v, and of the broadcast members that v calls contacts and that
+// uploaded after a bound. It returns [ErrNoMember] if v does not exist.
+func (m *MySQL) Compare(ctx context.Context, v Viewer, owners []member.ID, bound uint64) (Comparison, error) {
+	return compare(ctx, m.prepared, v, owners, bound)
+}
+
+var compareText = standingsFrom(`(
+    SELECT j.id, 0 AS last_upload FROM `+idTable+` AS j
+    UNION ALL
+    (SELECT m.member_id, m.last_upload
+    FROM broadcast_members m FORCE INDEX (newest)
+    STRAIGHT_JOIN contacts c ON c.user_id = ? AND c.contact_id = m.member_id
+    WHERE m.last_upload > ?
+    ORDER BY m.last_upload DESC, m.member_id DESC LIMIT ?)
+  )`, "q.last_upload")
+
+func compare(ctx context.Context, q querier, v Viewer, owners []member.ID, bound uint64) (Comparison, error) {
+	type row struct {
+		Standing
+		lastUpload uint64
+	}
+	scan := func(rows *sql.Rows, r *row) error { return scanStanding(rows, &r.Standing, (*number)(&r.lastUpload)) }
+	what := fmt.Sprintf("comparing what %d contacts and broadcast members show to member %d", len(owners), v.ID)
+	rows, err := collect(ctx, q, what, scan, compareText, idList(owners), v.ID, bound, maxCompared+1, v.ID)
+	if err != nil {
+		return Comparison{}, err
+	}
+	if len(rows) == 0 {
+		return Comparison{}, requireMember(ctx, q, v.ID)
+	}
+	byOwner := make(map[member.ID]Standing, len(rows))
+	var uploads []Contact
+	for _, r := range rows {
+		byOwner[r.Owner] = r.Standing
+		if r.lastUpload > 0 {
+			uploads = append(uploads, Contact{r.Owner, r.lastUpload})
+		}
+	}
+	return compared(owners, uploads, func(id member.ID) Standing { return byOwner[id] }), nil
+}
+
+// compared makes a comparison of owners and of broadcast contacts that uploaded after the bound, one more than are
+// looked at.
+func compared(owners []member.ID, uploads []Contact, standing func(member.ID) Standing) (c Comparison) {
+	SortByRecency(uploads)
+	if len(uploads) > maxCompared {
+		c.Beyond, uploads = uploads[maxCompared].LastUpload, uploads[:maxCompared]
+	}
+	for _, id := range owners {
+		c.Standings = append(c.Standings, standing(id))
+	}
+	for _, b := range uploads {
+		if !slices.Contains(owners, b.ID) {
+			c.Broadcasts, c.Standings = append(c.Broadcasts, b), append(c.Standings, standing(b.ID))
+		}
+	}
+	return c
+}
 
 // Broadcasts returns those of ids that are broadcast members. It is one statement, however many there are. It names the key, because a
 // server that takes the table for empty reads all of it otherwise.
@@ -43,58 +182,83 @@ func (m *MySQL) Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]
 		return map[member.ID]Broadcast{}, nil
 	}
 	scan := func(rows *sql.Rows, id *member.ID, b *Broadcast) error {
-		return rows.Scan((*number)(id), &b.State, (*number)(&b.Change), &b.Named)
+		err := rows.Scan((*number)(id), (*number)(&b.LastUpload), &b.Leaving, &b.Named)
+		b.ID = *id
+		return err
 	}
 	return collectMap(ctx, m.prepared, fmt.Sprintf("looking up %d broadcast members", len(ids)), scan, `
-SELECT b.member_id, b.state, b.change_id, b.named
-FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
+SELECT b.member_id, b.last_upload, COALESCE(b.leaving_at, 0), b.named
+FROM `+idTable+` AS q
 STRAIGHT_JOIN broadcast_members b FORCE INDEX (PRIMARY) ON b.member_id = q.id`, idList(ids))
 }
 
-// AnyBroadcast reports whether there are broadcast members, in whatever state.
-func (m *MySQL) AnyBroadcast(ctx context.Context) (bool, error) { return anyBroadcast(ctx, m.prepared) }
-
-func anyBroadcast(ctx context.Context, q querier) (bool, error) {
-	found, err := collect(ctx, q, "looking for broadcast members", scanID, `SELECT member_id FROM broadcast_members LIMIT 1`)
-	return len(found) > 0, err
+// AddBroadcast makes a member a broadcast member whose uploads of today are in its row. For one that has a row it only
+// stores that an operator named it and that it does not leave, if named; else it does nothing. It fails with
+// [ErrNoMember] and with [ErrTooManyBroadcasts].
+func (m *MySQL) AddBroadcast(ctx context.Context, id member.ID, named bool) error {
+	what := fmt.Sprintf("making member %d a broadcast member", id)
+	statement := `
+INSERT INTO broadcast_members (member_id, last_upload, named)
+SELECT u.id, COALESCE(GREATEST(u.last_upload, 0), 0), ? FROM users u
+WHERE u.id = ? AND ((SELECT COUNT(*) FROM broadcast_members) < ? OR EXISTS (SELECT 1 FROM broadcast_members WHERE member_id = ?))
+ON DUPLICATE KEY UPDATE leaving_at = IF(VALUES(named), NULL, leaving_at), named = broadcast_members.named OR VALUES(named)`
+	if _, err := m.db.ExecContext(ctx, statement, named, id, MaxBroadcasts, id); err != nil {
+		return mysql.Translate(ctx, what, err)
+	}
+	found, err := m.Broadcasts(ctx, []member.ID{id})
+	if err != nil || len(found) > 0 {
+		return err
+	}
+	if err := requireMember(ctx, m.db, id); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", what, ErrTooManyBroadcasts)
 }
 
-// BroadcastUploads returns when each broadcast member that is a member uploaded last, 0 if never, and whether
-// there are any rows.
-func (m *MySQL) BroadcastUploads(ctx context.Context) (list []Contact, some bool, err error) {
-	scan := func(rows *sql.Rows, c *Contact) error {
-		some = true
-		return rows.Scan((*number)(&c.ID), (*number)(&c.LastUpload))
+// RaiseBroadcast writes an upload to the row of a broadcast member; a late one changes nothing.
+func (m *MySQL) RaiseBroadcast(ctx context.Context, id member.ID, lastUpload uint64) error {
+	_, err := m.db.ExecContext(ctx, `UPDATE broadcast_members SET last_upload = ? WHERE member_id = ? AND last_upload < ?`, lastUpload, id, lastUpload)
+	return mysql.Translate(ctx, fmt.Sprintf("writing the last upload of broadcast member %d", id), err)
+}
+
+// LeaveBroadcast has the uploads of a broadcast member go to the sets, too, and returns its row. It may be repeated. It
+// fails with [ErrNoBroadcast].
+func (m *MySQL) LeaveBroadcast(ctx context.Context, id member.ID) (Broadcast, error) {
+	_, err := m.db.ExecContext(ctx, `UPDATE broadcast_members SET leaving_at = `+mysql.Now+` WHERE member_id = ? AND leaving_at IS NULL`, id)
+	if err != nil {
+		return Broadcast{}, mysql.Translate(ctx, fmt.Sprintf("having broadcast member %d leave", id), err)
 	}
-	list, err = collect(ctx, m.db, "reading the broadcast members", scan, `
-SELECT COALESCE(u.id, 0), `+IfFound("u.id", "u.last_upload", "0")+`
+	found, err := m.Broadcasts(ctx, []member.ID{id})
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("member %d %w", id, ErrNoBroadcast)
+	}
+	return found[id], err
+}
+
+// DeleteBroadcast takes the row of a member away that leaves since a time.
+func (m *MySQL) DeleteBroadcast(ctx context.Context, id member.ID, leaving int64) error {
+	_, err := m.db.ExecContext(ctx, `DELETE FROM broadcast_members WHERE member_id = ? AND leaving_at = ?`, id, leaving)
+	return mysql.Translate(ctx, fmt.Sprintf("deleting the row of broadcast member %d", id), err)
+}
+
+// NamedBroadcast is a broadcast member, for people.
+type NamedBroadcast struct {
+	Broadcast
+
+	Username string
+	Exists   bool // it is a member of the site
+}
+
+// ListBroadcasts returns all broadcast members, in the order of their ids.
+func (m *MySQL) ListBroadcasts(ctx context.Context) ([]NamedBroadcast, error) {
+	scan := func(rows *sql.Rows, b *NamedBroadcast) error {
+		return rows.Scan((*number)(&b.ID), (*number)(&b.LastUpload), &b.Leaving, &b.Named, &b.Username, &b.Exists)
+	}
+	return collect(ctx, m.db, "reading the broadcast members", scan, `
+SELECT b.member_id, b.last_upload, COALESCE(b.leaving_at, 0), b.named, `+IfFound("u.id", "u.username", "''")+`, `+Found("u.id")+`
 FROM broadcast_members b
-LEFT JOIN users u ON u.id = b.member_id`)
-	return slices.DeleteFunc(list, func(c Contact) bool { return c.ID == 0 }), some, err
-}
-
-// ChangeBroadcast changes a row of broadcast_members, provided that its state and its change are still those of
-// was; the zero Broadcast stands for no row. No row is made for what is no member, nor beyond [MaxBroadcasts].
-// It may be repeated.
-func (m *MySQL) ChangeBroadcast(ctx context.Context, id member.ID, was, to Broadcast) error {
-	var statement string
-	var args []any
-	switch {
-	case was == Broadcast{}:
-		statement, args = `
-INSERT IGNORE INTO broadcast_members (member_id, state, change_id, named)
-SELECT u.id, ?, ?, ? FROM users u
-WHERE u.id = ? AND (SELECT COUNT(*) FROM broadcast_members) < ?`, []any{to.State, to.Change, to.Named, id, MaxBroadcasts}
-	case to == Broadcast{}:
-		statement, args = `
-DELETE FROM broadcast_members WHERE member_id = ? AND state = ? AND change_id = ?`, []any{id, was.State, was.Change}
-	default:
-		statement, args = `
-UPDATE broadcast_members SET state = ?, change_id = ?, changed_at = `+mysql.Now+`
-WHERE member_id = ? AND state = ? AND change_id = ?`, []any{to.State, to.Change, id, was.State, was.Change}
-	}
-	_, err := m.db.ExecContext(ctx, statement, args...)
-	return mysql.Translate(ctx, fmt.Sprintf("changing the state of broadcast member %d", id), err)
+LEFT JOIN users u ON u.id = b.member_id
+ORDER BY b.member_id`)
 }
 
 // HasFollowers reports whether a member has n followers or more. It reads n rows at most.
@@ -106,65 +270,3 @@ func (m *MySQL) HasFollowers(ctx context.Context, id member.ID, n int) (bool, er
 SELECT user_id FROM contacts WHERE contact_id = ? ORDER BY user_id LIMIT 1 OFFSET ?`, id, n-1)
 	return len(found) > 0, err
 }
-
-// VisiblePhotosAnd is [MySQL.VisiblePhotos], which also returns those of others that v calls a contact, at the
-// same instant: for each of them it reads a row by its key.
-func (m *MySQL) VisiblePhotosAnd(ctx context.Context, v Viewer, owner member.ID, limit int, others []member.ID) (Album, []member.ID, error) {
-	return visiblePhotosAnd(ctx, m.prepared, v, owner, limit, others)
-}
-
-func visiblePhotosAnd(ctx context.Context, q querier, v Viewer, owner member.ID, limit int, others []member.ID) (Album, []member.ID, error) {
-	type row struct {
-		owner Profile
-		photo Photo
-		other bool
-	}
-	what := fmt.Sprintf("reading the photos of member %d visible to member %d, and %d relations", owner, v.ID, len(others))
-	scan := func(rows *sql.Rows, r *row) error {
-		return rows.Scan((*number)(&r.owner.ID), &r.owner.Username, (*number)(&r.photo.ID), &r.photo.Title, (*number)(&r.photo.DateUpload), &r.other)
-	}
-	args, text := VisiblePhotosStatement(v, owner, limit).Args, visiblePhotosAndMany
-	if len(others) < len(visiblePhotosAndPoints) {
-		text = visiblePhotosAndPoints[len(others)]
-		for _, other := range others {
-			args = append(args, v.ID, other)
-		}
-	} else {
-		args = append(args, idList(others), v.ID)
-	}
-	rows, err := collect(ctx, q, what, scan, text, args...)
-	if err != nil {
-		return Album{}, nil, err
-	}
-	var album Album
-	var related []member.ID
-	for _, r := range rows {
-		if r.other {
-			related = append(related, r.owner.ID)
-			continue
-		}
-		album.Contact = &r.owner
-		album.Photos = append(album.Photos, r.photo)
-	}
-	slices.SortFunc(album.Photos, byDateDesc) // a UNION promises no order
-	return album, related, nil
-}
-
-// The statements of [MySQL.VisiblePhotosAnd]. JSON_TABLE is a table that the server makes for each statement, and costs as
-// much as about three branches that read a row of contacts by its key.
-var (
-	visiblePhotosAndPoints = func() (texts [3]string) {
-		for n := range texts {
-			texts[n] = "(" + visiblePhotosWith(", 0") + ")" + strings.Repeat(`
-UNION ALL
-(SELECT c.contact_id, '', 0, '', 0, 1 FROM contacts c WHERE c.user_id = ? AND c.contact_id = ?)`, n)
-		}
-		return texts
-	}()
-	visiblePhotosAndMany = `
-(` + visiblePhotosWith(", 0") + `)
-UNION ALL
-(SELECT c.contact_id, '', 0, '', 0, 1
-FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
-STRAIGHT_JOIN contacts c ON c.user_id = ? AND c.contact_id = q.id)`
-)

@@ -15,6 +15,7 @@ import (
 type Store interface {
 	photoStore
 	memberStore
+	broadcastStore
 
 	Ping(ctx context.Context) error
 	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
@@ -29,6 +30,19 @@ type photoStore interface {
 	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
 	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
+}
+
+// broadcastStore has the broadcast members.
+type broadcastStore interface {
+	Look(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, bound uint64) (contacts.Look, error)
+	Compare(ctx context.Context, v contacts.Viewer, owners []member.ID, bound uint64) (contacts.Comparison, error)
+	FanOutPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, map[member.ID]bool, error)
+	Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Broadcast, error)
+	AddBroadcast(ctx context.Context, id member.ID, named bool) error
+	RaiseBroadcast(ctx context.Context, id member.ID, lastUpload uint64) error
+	LeaveBroadcast(ctx context.Context, id member.ID) (contacts.Broadcast, error)
+	DeleteBroadcast(ctx context.Context, id member.ID, leaving int64) error
+	HasFollowers(ctx context.Context, id member.ID, n int) (bool, error)
 }
 
 // memberStore goes through the members.

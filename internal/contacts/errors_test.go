@@ -143,9 +143,9 @@ func standingRow(owner, photo, date int64) *sqlmock.Rows {
 func TestRowsBreakOff(t *testing.T) {
 	t.Parallel()
 	db, mock := newMock(t)
-	rows := sqlmock.NewRows([]string{"page", "user_id", "state"}).RowError(2, driver.ErrInvalidConn)
+	rows := sqlmock.NewRows([]string{"page", "user_id", "kind"}).RowError(2, driver.ErrInvalidConn)
 	for _, follower := range []int64{3, 5, 7} {
-		rows.AddRow(int64(0), follower, "")
+		rows.AddRow(int64(0), follower, int64(0))
 	}
 	mock.ExpectQuery("").WillReturnRows(rows)
 	got, err := contacts.NewMySQL(db).FollowerPages(t.Context(), []contacts.FollowerPage{{Of: 1}}, 10)

@@ -15,15 +15,16 @@ import (
 // answer is atomic. The queries fail only with the error of a context that has ended, or
 // with [ErrNoMember].
 type Memory struct {
-	mu        sync.RWMutex
-	users     map[member.ID]user
-	contacts  map[member.ID]map[member.ID]Granted  // by user, by contact
-	followers map[member.ID]map[member.ID]struct{} // by contact
-	blocks    map[Pair]struct{}                    // User blocks Contact
-	photos    map[uint64]photo
-	owned     map[member.ID]map[uint64]struct{} // photo ids by owner
-	lastPhoto uint64                            // the highest photo id ever used
-	broadcast map[member.ID]Broadcast
+	mu         sync.RWMutex
+	users      map[member.ID]user
+	contacts   map[member.ID]map[member.ID]Granted  // by user, by contact
+	followers  map[member.ID]map[member.ID]struct{} // by contact
+	blocks     map[Pair]struct{}                    // User blocks Contact
+	photos     map[uint64]photo
+	owned      map[member.ID]map[uint64]struct{} // photo ids by owner
+	lastPhoto  uint64                            // the highest photo id ever used
+	broadcasts map[member.ID]Broadcast
+	leavings   int64 // how many members were told to cease, for Broadcast.Leaving
 }
 
 type user struct {
@@ -40,13 +41,13 @@ type photo struct {
 // NewMemory returns a site without members.
 func NewMemory() *Memory {
 	return &Memory{
-		users:     map[member.ID]user{},
-		contacts:  map[member.ID]map[member.ID]Granted{},
-		followers: map[member.ID]map[member.ID]struct{}{},
-		blocks:    map[Pair]struct{}{},
-		photos:    map[uint64]photo{},
-		owned:     map[member.ID]map[uint64]struct{}{},
-		broadcast: map[member.ID]Broadcast{},
+		users:      map[member.ID]user{},
+		contacts:   map[member.ID]map[member.ID]Granted{},
+		followers:  map[member.ID]map[member.ID]struct{}{},
+		blocks:     map[Pair]struct{}{},
+		photos:     map[uint64]photo{},
+		owned:      map[member.ID]map[uint64]struct{}{},
+		broadcasts: map[member.ID]Broadcast{},
 	}
 }
 
@@ -193,36 +194,36 @@ func (m *Memory) FollowerPages(ctx context.Context, pages []FollowerPage, limit 
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.followerPages(pages, limit), nil
-}
-
-func (m *Memory) followerPages(pages []FollowerPage, limit int) [][]member.ID {
 	found := make([][]member.ID, len(pages))
 	for i, p := range pages {
-		ids := slices.Sorted(maps.Keys(m.followers[p.Of]))
-		ids = slices.DeleteFunc(ids, func(id member.ID) bool { return id <= p.After })
-		found[i] = first(ids, limit)
+		found[i] = m.followerPage(p, limit)
 	}
-	return found
+	return found, nil
 }
 
-// FollowerPagesAnd does what [MySQL.FollowerPagesAnd] does.
-func (m *Memory) FollowerPagesAnd(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, map[member.ID]BroadcastState, error) {
+func (m *Memory) followerPage(p FollowerPage, limit int) []member.ID {
+	ids := slices.Sorted(maps.Keys(m.followers[p.Of]))
+	return first(slices.DeleteFunc(ids, func(id member.ID) bool { return id <= p.After }), limit)
+}
+
+// FanOutPages does what [MySQL.FanOutPages] does.
+func (m *Memory) FanOutPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, map[member.ID]bool, error) {
 	if err := ended(ctx, "reading followers"); err != nil {
 		return nil, nil, err
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	found, states := m.followerPages(pages, limit), make(map[member.ID]BroadcastState)
+	found, leaving := make([][]member.ID, len(pages)), make(map[member.ID]bool)
 	for i, p := range pages {
-		if b, isOne := m.broadcast[p.Of]; isOne {
-			states[p.Of] = b.State
-			if b.State == Joined {
-				found[i] = nil
-			}
+		b, isBroadcast := m.broadcasts[p.Of]
+		if isBroadcast {
+			leaving[p.Of] = b.Leaving != 0
+		}
+		if !isBroadcast || b.Leaving != 0 {
+			found[i] = m.followerPage(p, limit)
 		}
 	}
-	return found, states, nil
+	return found, leaving, nil
 }
 
 // VisiblePhotos does what [MySQL.VisiblePhotos] does.
@@ -235,20 +236,46 @@ func (m *Memory) VisiblePhotos(ctx context.Context, v Viewer, owner member.ID, l
 	return m.album(v, owner, limit), nil
 }
 
-// VisiblePhotosAnd does what [MySQL.VisiblePhotosAnd] does.
-func (m *Memory) VisiblePhotosAnd(ctx context.Context, v Viewer, owner member.ID, limit int, others []member.ID) (Album, []member.ID, error) {
-	if err := ended(ctx, "reading visible photos"); err != nil {
-		return Album{}, nil, err
+// Look does what [MySQL.Look] does.
+func (m *Memory) Look(ctx context.Context, v Viewer, owner member.ID, limit int, bound uint64) (l Look, err error) {
+	if err := ended(ctx, "reading photos and broadcast members"); err != nil {
+		return Look{}, err
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	var related []member.ID
-	for _, id := range others {
-		if _, isContact := m.contacts[v.ID][id]; isContact {
-			related = append(related, id)
+	if m.isContact(v, owner) {
+		l.Album = m.album(v, owner, limit)
+	}
+	for _, b := range m.broadcasts {
+		if b.LastUpload < bound {
+			l.Below = max(l.Below, b.LastUpload)
+		} else if _, isContact := m.contacts[v.ID][b.ID]; isContact {
+			l.Above = append(l.Above, Contact{b.ID, b.LastUpload})
 		}
 	}
-	return m.album(v, owner, limit), related, nil
+	SortByRecency(l.Above)
+	l.Above = first(l.Above, 2)
+	return l, nil
+}
+
+// Compare does what [MySQL.Compare] does.
+func (m *Memory) Compare(ctx context.Context, v Viewer, owners []member.ID, bound uint64) (Comparison, error) {
+	if err := ended(ctx, "comparing contacts and broadcast members"); err != nil {
+		return Comparison{}, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if _, ok := m.users[v.ID]; !ok {
+		return Comparison{}, noMember(v.ID)
+	}
+	var uploads []Contact
+	for _, b := range m.broadcasts {
+		if _, isContact := m.contacts[v.ID][b.ID]; isContact && b.LastUpload > bound {
+			uploads = append(uploads, Contact{b.ID, b.LastUpload})
+		}
+	}
+	SortByRecency(uploads)
+	return compared(owners, first(uploads, maxCompared+1), func(id member.ID) Standing { return m.standing(v, id) }), nil
 }
 
 // Broadcasts does what [MySQL.Broadcasts] does.
@@ -260,56 +287,80 @@ func (m *Memory) Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID
 	defer m.mu.RUnlock()
 	found := make(map[member.ID]Broadcast)
 	for _, id := range ids {
-		if b, ok := m.broadcast[id]; ok {
+		if b, ok := m.broadcasts[id]; ok {
 			found[id] = b
 		}
 	}
 	return found, nil
 }
 
-// AnyBroadcast does what [MySQL.AnyBroadcast] does.
-func (m *Memory) AnyBroadcast(ctx context.Context) (bool, error) {
-	if err := ended(ctx, "looking for broadcast members"); err != nil {
-		return false, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return len(m.broadcast) > 0, nil
-}
-
-// BroadcastUploads does what [MySQL.BroadcastUploads] does.
-func (m *Memory) BroadcastUploads(ctx context.Context) (list []Contact, some bool, err error) {
-	if err := ended(ctx, "reading the broadcast members"); err != nil {
-		return nil, false, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for id := range m.broadcast {
-		if u, isMember := m.users[id]; isMember {
-			list = append(list, Contact{ID: id, LastUpload: u.lastUpload})
-		}
-	}
-	return list, len(m.broadcast) > 0, nil
-}
-
-// ChangeBroadcast does what [MySQL.ChangeBroadcast] does.
-func (m *Memory) ChangeBroadcast(ctx context.Context, id member.ID, was, to Broadcast) error {
-	if err := ended(ctx, "changing the state of a broadcast member"); err != nil {
+// AddBroadcast does what [MySQL.AddBroadcast] does.
+func (m *Memory) AddBroadcast(ctx context.Context, id member.ID, named bool) error {
+	if err := ended(ctx, "making a broadcast member"); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	is := m.broadcast[id]
-	_, isMember := m.users[id]
+	b, isBroadcast := m.broadcasts[id]
+	u, isMember := m.users[id]
 	switch {
-	case is.State != was.State || is.Change != was.Change:
-	case to == Broadcast{}:
-		delete(m.broadcast, id)
-	case was != Broadcast{}:
-		is.State, is.Change = to.State, to.Change
-		m.broadcast[id] = is
-	case isMember && len(m.broadcast) < MaxBroadcasts:
-		m.broadcast[id] = to
+	case isBroadcast && !named:
+		return nil
+	case isBroadcast:
+		b.Leaving, b.Named = 0, true
+	case !isMember:
+		return noMember(id)
+	case len(m.broadcasts) >= MaxBroadcasts:
+		return ErrTooManyBroadcasts
+	default:
+		b = Broadcast{ID: id, LastUpload: u.lastUpload, Named: named}
+	}
+	m.broadcasts[id] = b
+	return nil
+}
+
+// RaiseBroadcast does what [MySQL.RaiseBroadcast] does.
+func (m *Memory) RaiseBroadcast(ctx context.Context, id member.ID, lastUpload uint64) error {
+	if err := ended(ctx, "writing the last upload of a broadcast member"); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b, ok := m.broadcasts[id]; ok {
+		b.LastUpload = max(b.LastUpload, lastUpload)
+		m.broadcasts[id] = b
+	}
+	return nil
+}
+
+// LeaveBroadcast does what [MySQL.LeaveBroadcast] does.
+func (m *Memory) LeaveBroadcast(ctx context.Context, id member.ID) (Broadcast, error) {
+	if err := ended(ctx, "having a broadcast member leave"); err != nil {
+		return Broadcast{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b, ok := m.broadcasts[id]
+	if !ok {
+		return Broadcast{}, ErrNoBroadcast
+	}
+	if b.Leaving == 0 {
+		m.leavings++
+		b.Leaving = m.leavings
+		m.broadcasts[id] = b
+	}
+	return b, nil
+}
+
+// DeleteBroadcast does what [MySQL.DeleteBroadcast] does.
+func (m *Memory) DeleteBroadcast(ctx context.Context, id member.ID, leaving int64) error {
+	if err := ended(ctx, "deleting the row of a broadcast member"); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if leaving != 0 && m.broadcasts[id].Leaving == leaving {
+		delete(m.broadcasts, id)
 	}
 	return nil
 }
@@ -322,15 +373,6 @@ func (m *Memory) HasFollowers(ctx context.Context, id member.ID, n int) (bool, e
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return len(m.followers[id]) >= n, nil
-}
-
-// SetBroadcast stores a row of broadcast_members, or with the zero value takes it away.
-func (m *Memory) SetBroadcast(id member.ID, b Broadcast) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.broadcast[id] = b; b == (Broadcast{}) {
-		delete(m.broadcast, id)
-	}
 }
 
 // Standings does what [MySQL.Standings] does.

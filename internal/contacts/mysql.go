@@ -123,6 +123,9 @@ func idList(ids []member.ID) string {
 	return mustJSON(plain)
 }
 
+// idTable is a table of one column, id, of the list that idList wrote.
+const idTable = `JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$'))`
+
 // mustJSON encodes a slice of numbers, which cannot fail.
 func mustJSON(v any) string {
 	text, err := json.Marshal(v)

@@ -26,6 +26,9 @@ const (
 	bigFollowing = 8 // contacts of each other member
 	bigBusy      = member.ID(3)
 	bigPhotos    = 1000 // in each class, of bigBusy and the next six members
+	// The broadcast members are 5001 and those after it, the half of them from bigBroadcastDate on.
+	bigBroadcasts    = contacts.MaxBroadcasts
+	bigBroadcastDate = 100_000
 )
 
 // fillBig makes the site, with fresh statistics.
@@ -65,7 +68,11 @@ func fillBig(t *testing.T, db *sql.DB) {
 			t.Fatal(err)
 		}
 	}
-	rows, err := db.QueryContext(t.Context(), "ANALYZE TABLE users, contacts, blocks, photos")
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO broadcast_members (member_id, last_upload) SELECT id, ? + CAST(id AS SIGNED) FROM users WHERE id BETWEEN 5001 AND 5000 + ?",
+		bigBroadcastDate-5001-bigBroadcasts/2, bigBroadcasts); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := db.QueryContext(t.Context(), "ANALYZE TABLE users, contacts, blocks, photos, broadcast_members")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,12 +166,26 @@ func questions(store *contacts.MySQL) []question {
 			_, err := store.VisiblePhotos(ctx, v, bigBusy, 10)
 			return err
 		}},
-		{"VisiblePhotosAnd", photoKeys, false, 75*shown + 4*len(twelve), func(ctx context.Context) error {
-			_, _, err := store.VisiblePhotosAnd(ctx, v, bigBusy, 10, twelve)
+		{"Look of a viewer who follows no broadcast member", with(byPrimary("c", "v", "o", "b", "k"), map[string]string{"x": "newest", "m": "newest"}), false, 75*shown + 2*bigBroadcasts, func(ctx context.Context) error {
+			l, err := store.Look(ctx, contacts.Viewer{ID: 12_000}, bigViewer, 10, bigBroadcastDate)
+			if err == nil && len(l.Above) > 0 {
+				err = fmt.Errorf("the broadcast members are %v", l.Above)
+			}
 			return err
 		}},
-		{"VisiblePhotosAnd of few", photoKeys, false, 75*shown + 2, func(ctx context.Context) error {
-			_, _, err := store.VisiblePhotosAnd(ctx, v, bigBusy, 10, twelve[:2])
+		{"Look", with(photoKeys, map[string]string{"m": "newest"}), false, 75*shown + 20, func(ctx context.Context) error {
+			l, err := store.Look(ctx, v, bigBusy, 10, bigBroadcastDate)
+			if err == nil && (len(l.Above) != 2 || l.Below != bigBroadcastDate-1) {
+				err = fmt.Errorf("the broadcast members are %v, %d", l.Above, l.Below)
+			}
+			return err
+		}},
+		{"Look above all", with(photoKeys, map[string]string{"m": "newest"}), false, 75*shown + 10, func(ctx context.Context) error {
+			_, err := store.Look(ctx, v, bigBusy, 10, 1<<40)
+			return err
+		}},
+		{"Compare", with(standingKeys, map[string]string{"m": "newest"}), false, (6+6*shown)*(len(twelve)+33) + 400, func(ctx context.Context) error {
+			_, err := store.Compare(ctx, v, twelve, bigBroadcastDate)
 			return err
 		}},
 		{"Standings", standingKeys, false, (6 + 6*shown) * len(twelve), func(ctx context.Context) error {
@@ -209,8 +230,8 @@ func questions(store *contacts.MySQL) []question {
 		}},
 		{"FollowerPages", map[string]string{"contacts": "followers"}, false, 300, followers(store)},
 		{"FollowerPages by no name", map[string]string{"contacts": "followers"}, false, 400, followers(store.Unhinted())},
-		{"FollowerPagesAnd", map[string]string{"contacts": "followers", "broadcast_members": "PRIMARY"}, false, 310, func(ctx context.Context) error {
-			_, _, err := store.FollowerPagesAnd(ctx, []contacts.FollowerPage{{Of: bigViewer, After: 5000}, {Of: bigOwner}}, 100)
+		{"FanOutPages", map[string]string{"contacts": "followers", "broadcast_members": "PRIMARY"}, false, 310, func(ctx context.Context) error {
+			_, _, err := store.FanOutPages(ctx, []contacts.FollowerPage{{Of: bigViewer, After: 5000}, {Of: bigOwner}}, 100)
 			return err
 		}},
 		{"HasFollowers", map[string]string{"contacts": "followers"}, false, 120, func(ctx context.Context) error {

@@ -34,7 +34,7 @@ func checkPropertyOn(t *testing.T, db *sql.DB) {
 	ctx := t.Context()
 	store := contacts.NewMySQL(db)
 	rapid.Check(t, func(t *rapid.T) {
-		for _, table := range []string{"users", "contacts", "blocks", "photos", "tasks"} {
+		for _, table := range []string{"users", "contacts", "blocks", "photos", "tasks", "broadcast_members"} {
 			if _, err := db.ExecContext(ctx, "DELETE FROM "+table); err != nil {
 				t.Fatal(err)
 			}
@@ -124,8 +124,34 @@ func (w twoWorlds) change(t *rapid.T) {
 	}
 }
 
+// changeBroadcasts changes who is a broadcast member, in both stores alike.
+func changeBroadcasts(t *rapid.T, ctx context.Context, want, got Store) {
+	for range rapid.IntRange(0, 12).Draw(t, "changes of broadcast members") {
+		id, at, named := anyone.Draw(t, "broadcast member"), date.Draw(t, "at"), rapid.Bool().Draw(t, "named")
+		changes := []func(Store) error{
+			func(s Store) error { return s.AddBroadcast(ctx, id, named) },
+			func(s Store) error { return s.AddBroadcast(ctx, id, named) },
+			func(s Store) error { return s.RaiseBroadcast(ctx, id, at) },
+			func(s Store) error { _, err := s.LeaveBroadcast(ctx, id); return err },
+			func(s Store) error {
+				rows, err := s.Broadcasts(ctx, []member.ID{id})
+				return errors.Join(err, s.DeleteBroadcast(ctx, id, rows[id].Leaving))
+			},
+			func(s Store) error { return s.DeleteBroadcast(ctx, id, 1<<50) }, // it left at another time
+		}
+		change := changes[rapid.IntRange(0, len(changes)-1).Draw(t, "change of broadcast members")]
+		for _, s := range []Store{want, got} {
+			if err := change(s); err != nil && !errors.Is(err, contacts.ErrNoMember) && !errors.Is(err, contacts.ErrNoBroadcast) {
+				t.Fatalf("%T: %v", s, err)
+			}
+		}
+	}
+}
+
 // compare compares all answers of both stores about all people.
 func compare(t *rapid.T, ctx context.Context, want, got Store) {
+	changeBroadcasts(t, ctx, want, got)
+	bound := date.Draw(t, "bound")
 	limit := rapid.IntRange(1, 5).Draw(t, "limit")
 	after := anyone.Draw(t, "after")
 	same(t, "LastUploads", want, got, func(s Store) (any, error) { return s.LastUploads(ctx, people) })
@@ -139,6 +165,20 @@ func compare(t *rapid.T, ctx context.Context, want, got Store) {
 			return walked, err
 		})
 		same(t, "Details", want, got, func(s Store) (any, error) { return s.Details(ctx, v, people) })
+		same(t, "Compare", want, got, func(s Store) (any, error) { return s.Compare(ctx, v, people[:4], bound) })
+		same(t, "HasFollowers", want, got, func(s Store) (any, error) { return s.HasFollowers(ctx, id, limit) })
+		same(t, "FanOutPages", want, got, func(s Store) (any, error) {
+			pages, leaving, err := s.FanOutPages(ctx, []contacts.FollowerPage{{Of: id}, {Of: id, After: after}, {Of: after}}, limit)
+			return []any{pages, leaving}, err
+		})
+		same(t, "Broadcasts", want, got, func(s Store) (any, error) {
+			rows, err := s.Broadcasts(ctx, people)
+			for id, b := range rows {
+				b.Leaving = min(b.Leaving, 1) // it is when the member left, by the store's clock
+				rows[id] = b
+			}
+			return rows, err
+		})
 		same(t, "Standings", want, got, func(s Store) (any, error) { return s.Standings(ctx, v, people) })
 		same(t, "FollowerPages", want, got, func(s Store) (any, error) {
 			return s.FollowerPages(ctx, []contacts.FollowerPage{{Of: id}, {Of: id, After: after}, {Of: after, After: id}}, limit)
@@ -148,6 +188,7 @@ func compare(t *rapid.T, ctx context.Context, want, got Store) {
 		same(t, "VisiblePhotos", want, got, func(s Store) (any, error) {
 			return s.VisiblePhotos(ctx, contacts.Viewer{ID: p.User}, p.Contact, limit)
 		})
+		same(t, "Look", want, got, func(s Store) (any, error) { return s.Look(ctx, contacts.Viewer{ID: p.User}, p.Contact, limit, bound) })
 	}
 }
 

@@ -138,22 +138,23 @@ func (m *MySQL) FollowerPages(ctx context.Context, pages []FollowerPage, limit i
 	return m.followerPages(ctx, pages, limit, nil)
 }
 
-// FollowerPagesAnd is [MySQL.FollowerPages], which also returns which of the members are broadcast members, as they are at the
-// instant of their pages; of one whose pages are in several statements, as it is in one of these. The pages of those that are [Joined] are empty, and not read.
-func (m *MySQL) FollowerPagesAnd(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, map[member.ID]BroadcastState, error) {
-	states := make(map[member.ID]BroadcastState)
-	found, err := m.followerPages(ctx, pages, limit, states)
-	return found, states, err
+// FanOutPages is [MySQL.FollowerPages], where the pages of a broadcast member that does not leave are empty, and not
+// read. It also returns which of the members are broadcast members, and whether they leave, at the instant of their
+// pages; of a member whose pages are in several statements, at that of one of them.
+func (m *MySQL) FanOutPages(ctx context.Context, pages []FollowerPage, limit int) (found [][]member.ID, leaving map[member.ID]bool, err error) {
+	leaving = make(map[member.ID]bool)
+	found, err = m.followerPages(ctx, pages, limit, leaving)
+	return found, leaving, err
 }
 
-// followerPages reads pages, and states if not nil.
-func (m *MySQL) followerPages(ctx context.Context, pages []FollowerPage, limit int, states map[member.ID]BroadcastState) ([][]member.ID, error) {
+// followerPages reads pages; with leaving, those of a fan-out.
+func (m *MySQL) followerPages(ctx context.Context, pages []FollowerPage, limit int, leaving map[member.ID]bool) ([][]member.ID, error) {
 	if limit <= 0 {
 		return make([][]member.ID, len(pages)), nil
 	}
 	found := make([][]member.ID, 0, len(pages))
 	for some := range slices.Chunk(pages, maxPages) {
-		list, err := m.readPages(ctx, some, limit, states)
+		list, err := m.readPages(ctx, some, limit, leaving)
 		if err != nil {
 			return nil, err
 		}
@@ -176,58 +177,63 @@ const (
 	fromFollowers   = "FROM contacts FORCE INDEX (followers)\nWHERE contact_id = ? AND user_id > ?%s\nORDER BY user_id"
 	fromAnyContacts = "FROM contacts\nWHERE contact_id IN (?, 0) AND user_id > ?%s\nORDER BY contact_id, user_id"
 	// A server that takes a table of ours for empty reads all of it, unless the key is named.
-	notJoined = "\nAND NOT EXISTS (SELECT 1 FROM broadcast_members FORCE INDEX (PRIMARY) WHERE member_id = ? AND state = 'broadcast')"
+	notBroadcast = "\nAND NOT EXISTS (SELECT 1 FROM broadcast_members FORCE INDEX (PRIMARY) WHERE member_id = ? AND leaving_at IS NULL)"
 )
 
-func (m *MySQL) readPages(ctx context.Context, pages []FollowerPage, limit int, states map[member.ID]BroadcastState) ([][]member.ID, error) {
+func (m *MySQL) readPages(ctx context.Context, pages []FollowerPage, limit int, leaving map[member.ID]bool) ([][]member.ID, error) {
 	if !m.unhinted.Load() {
-		found, err := m.readPagesFrom(ctx, pages, limit, fromFollowers, states)
+		found, err := m.readPagesFrom(ctx, pages, limit, fromFollowers, leaving)
 		if !mysql.IsNoSuchKey(err) {
 			return found, err
 		}
 		m.unhinted.Store(true)
 	}
-	return m.readPagesFrom(ctx, pages, limit, fromAnyContacts, states)
+	return m.readPagesFrom(ctx, pages, limit, fromAnyContacts, leaving)
 }
 
+// The kinds of row of readPagesFrom.
+const (
+	followerRow = iota
+	broadcastRow
+	leavingRow
+)
+
 func (m *MySQL) readPagesFrom(
-	ctx context.Context, pages []FollowerPage, limit int, from string, states map[member.ID]BroadcastState,
+	ctx context.Context, pages []FollowerPage, limit int, from string, leaving map[member.ID]bool,
 ) ([][]member.ID, error) {
 	branches := make([]string, len(pages), len(pages)+1)
 	args := make([]any, 0, 5*len(pages))
-	condition := ""
-	if states != nil {
-		condition = notJoined
-	}
 	for i, p := range pages {
-		branches[i] = fmt.Sprintf("\n(SELECT %d, user_id, '' "+from+" LIMIT ?)", i, condition)
 		args = append(args, p.Of, p.After)
-		if states != nil {
+		condition := ""
+		if leaving != nil {
+			condition = notBroadcast
 			args = append(args, p.Of)
 		}
+		branches[i] = fmt.Sprintf("\n(SELECT %d, user_id, 0 "+from+" LIMIT ?)", i, condition)
 		args = append(args, limit)
 	}
-	if states != nil {
-		of := "?" + strings.Repeat(", ?", len(pages)-1)
-		branches = append(branches, "\n(SELECT 0, member_id, state FROM broadcast_members FORCE INDEX (PRIMARY) WHERE member_id IN ("+of+"))")
+	if leaving != nil {
+		branches = append(branches, "\n(SELECT 0, member_id, IF(leaving_at IS NULL, 1, 2) FROM broadcast_members FORCE INDEX (PRIMARY)"+
+			" WHERE member_id IN (?"+strings.Repeat(", ?", len(pages)-1)+"))")
 		for _, p := range pages {
 			args = append(args, p.Of)
 		}
 	}
 	found := make([][]member.ID, len(pages))
 	var page number // outside, as they escape
-	var follower member.ID
-	var state BroadcastState
+	var id member.ID
+	var kind int
 	what := fmt.Sprintf("reading the followers of %d members", len(pages))
 	err := each(ctx, m.db, what, func(rows *sql.Rows) error {
-		if err := rows.Scan(&page, (*number)(&follower), &state); err != nil {
+		if err := rows.Scan(&page, (*number)(&id), &kind); err != nil {
 			return err
 		}
-		if state != NoMember {
-			states[follower] = state
-			return nil
+		if kind == followerRow {
+			found[page] = append(found[page], id)
+		} else {
+			leaving[id] = kind == leavingRow
 		}
-		found[page] = append(found[page], follower)
 		return nil
 	}, strings.Join(branches, "\nUNION ALL"), args...)
 	if err != nil {

@@ -116,7 +116,8 @@ func standings(ctx context.Context, q querier, v Viewer, owners []member.ID) ([]
 	}
 	what := fmt.Sprintf("reading what %d contacts show to member %d", len(owners), v.ID)
 	statement := StandingsStatement(v, owners)
-	rows, err := collect(ctx, q, what, scanStanding, statement.Text, statement.Args...)
+	scan := func(rows *sql.Rows, s *Standing) error { return scanStanding(rows, s) }
+	rows, err := collect(ctx, q, what, scan, statement.Text, statement.Args...)
 	if err != nil {
 		return nil, err
 	}
@@ -142,17 +143,25 @@ func inOrder[T any](owners []member.ID, rows []T, ownerOf func(T) member.ID) []T
 // standingsText yields a row for every owner, contact or not, unless the viewer
 // does not exist: then none. Each class's newest photo is one step into the key
 // newest; the outer joins fetch the dates by primary key.
-var standingsText = `
-SELECT d.id, d.is_contact` + eachOf(shown, "", func(c class) string {
-	return ", " + c.alias + ".id, " + c.alias + ".date_upload"
-}) + `
+var standingsText = standingsFrom(idTable, "")
+
+// standingsFrom returns the statement for the owners q.id of a source, with a further column of q.
+func standingsFrom(source, column string) string {
+	outer := ""
+	if column != "" {
+		outer, column = ", d.more", ", "+column+" AS more"
+	}
+	return `
+SELECT d.id, d.is_contact` + outer + eachOf(shown, "", func(c class) string {
+		return ", " + c.alias + ".id, " + c.alias + ".date_upload"
+	}) + `
 FROM (
-  SELECT q.id, ` + Found("o.id") + ` AS is_contact` + eachOf(shown, "", func(c class) string {
-	return `,
+  SELECT q.id, ` + Found("o.id") + ` AS is_contact` + column + eachOf(shown, "", func(c class) string {
+		return `,
     CASE WHEN ` + Found("o.id") + ` AND ` + c.granted + ` AND NOT ` + Found("b.user_id") + ` AND NOT ` + Found("k.user_id") + ` THEN ` + newestIn(c, "id") + ` END AS ` + c.alias + `_id`
-}) + `
+	}) + `
   FROM users v
-  STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
+  STRAIGHT_JOIN ` + source + ` AS q
   LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = q.id
   LEFT JOIN users o ON o.id = c.contact_id
   LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id
@@ -160,6 +169,7 @@ FROM (
   LEFT JOIN blocks k ON k.user_id = v.id AND k.blocked_id = o.id
   WHERE v.id = ?
 ) d` + eachOf(shown, "", joinNewest)
+}
 
 // joinNewest joins the newest photo of a class to d, which has its id.
 func joinNewest(c class) string {
@@ -173,9 +183,9 @@ type newestPhoto struct{ id, date sql.Null[number] }
 func (p newestPhoto) photo() Photo { return Photo{ID: uint64(p.id.V), DateUpload: uint64(p.date.V)} }
 
 // scanStanding takes the newest of the classes that were visible.
-func scanStanding(rows *sql.Rows, s *Standing) error {
+func scanStanding(rows *sql.Rows, s *Standing, more ...any) error {
 	newest := make([]newestPhoto, len(shown))
-	dest := []any{(*number)(&s.Owner), &s.IsContact}
+	dest := append([]any{(*number)(&s.Owner), &s.IsContact}, more...)
 	for i := range newest {
 		dest = append(dest, &newest[i].id, &newest[i].date)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/broadcast"
 	"github.com/activityd/activityd/internal/console"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
@@ -158,7 +157,7 @@ type taskQueue interface {
 // memberStore is what activityd needs of the members and their photos.
 type memberStore interface {
 	recent.Store
-	broadcast.Store
+	tasks.Store
 }
 
 // start wires activityd: the index, the read, and the pool that works on tasks.
@@ -177,11 +176,10 @@ func (b *backend) start(ctx context.Context, options *redis.Options, members mem
 	}
 	sets.Probe(ctx)
 	b.reader = recent.NewReader(sets, members, hints, recent.Options{Min: settings.Min})
-	handlers := tasks.Handlers(sets, broadcast.Truth{Store: members}, q, tasks.HandlerOptions{PartSize: tasks.DefaultPartSize, Push: sends})
+	handlers := tasks.Handlers(sets, members, q, tasks.HandlerOptions{PartSize: tasks.DefaultPartSize, Push: sends})
 	pool := queue.NewPool(q, handlers, queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Notifier: notifier, Poll: poll, Log: b.log})
-	punctual := func(time.Time) time.Duration { return 0 }
 	b.work = append(b.work, hints.Run, pool.Run, func(ctx context.Context) error {
-		return sets.Watch(ctx, punctual, func(time.Time, redisnodes.Status) {})
+		return sets.Watch(ctx, func(time.Time, redisnodes.Status) {})
 	})
 	return nil
 }

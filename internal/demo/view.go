@@ -332,7 +332,7 @@ func thousands(n int) string {
 }
 
 // walkedBecause says why an answer needed a walk, for people; "": it did not.
-func walkedBecause(reason string) string {
+func walkedBecause(reason recent.Reason) string {
 	switch reason {
 	case "":
 		return ""
@@ -345,6 +345,6 @@ func walkedBecause(reason string) string {
 	case recent.WritesRefused:
 		return "Redis is not ready yet"
 	default:
-		return strings.ReplaceAll(reason, "_", " ")
+		return strings.ReplaceAll(string(reason), "_", " ")
 	}
 }

@@ -291,14 +291,10 @@ func (s *foreignSite) checkReads(t *testing.T) {
 			walked.Trace = contacts.WalkTrace{}
 			return walked, err
 		}, s.truth, store)
+		same(t, fmt.Sprint("the comparison of ", id), func(r reads) (any, error) { return r.Compare(ctx, v, s.members, 1) }, s.truth, store)
 		for _, owner := range s.members[:7] {
 			same(t, fmt.Sprintf("the photos of %d for %d", owner, id), func(r reads) (any, error) { return r.VisiblePhotos(ctx, v, owner, 10) }, s.truth, store)
-			for _, others := range [][]member.ID{{1}, {1, 2, 3, 4}} {
-				same(t, fmt.Sprintf("the photos of %d for %d, and relations", owner, id), func(r reads) (any, error) {
-					album, _, err := r.VisiblePhotosAnd(ctx, v, owner, 10, others)
-					return album, err
-				}, s.truth, store)
-			}
+			same(t, fmt.Sprintf("the look of %d at %d", id, owner), func(r reads) (any, error) { return r.Look(ctx, v, owner, 10, 1) }, s.truth, store)
 		}
 	}
 	same(t, "the newest photos", func(r reads) (any, error) { return r.Newest(ctx, s.members) }, s.truth, store)
@@ -311,7 +307,8 @@ type reads interface {
 	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
 	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
-	VisiblePhotosAnd(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, others []member.ID) (contacts.Album, []member.ID, error)
+	Look(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, bound uint64) (contacts.Look, error)
+	Compare(ctx context.Context, v contacts.Viewer, owners []member.ID, bound uint64) (contacts.Comparison, error)
 	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
 	TopContacts(ctx context.Context, ids []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
 }

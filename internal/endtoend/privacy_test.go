@@ -99,16 +99,14 @@ type stagedHiding struct {
 	broadcasts bool
 }
 
-// setUp makes the small world. If the star is a broadcast member, it is in the copies of the broadcast set, and not in the
-// viewer's set, as one that uploaded since it became one.
+// setUp makes the small world. If the star is a broadcast member, it is not in the viewer's set.
 func (h stagedHiding) setUp(t *testing.T, g *ground) {
 	t.Helper()
 	h.hiding.setUp(t, g)
 	if !h.broadcasts {
 		return
 	}
-	g.exec(t, "INSERT INTO broadcast_members (member_id, state, change_id, named) VALUES (?, 'broadcast', 1, TRUE)", star)
-	g.warm(t, member.Copies[:])
+	g.exec(t, "INSERT INTO broadcast_members (member_id, last_upload, named) VALUES (?, 2000, TRUE)", star)
 	n, err := g.client.ZRem(t.Context(), index.UserKey(viewer), star.String()).Result()
 	must(t, err)
 	if n != 1 {
@@ -181,8 +179,8 @@ func (s lingeringStore) Walk(ctx context.Context, v contacts.Viewer, limit int) 
 
 type noIndex struct{}
 
-func (noIndex) Candidates(context.Context, member.ID) ([]index.Entry, index.Copy, error) {
-	return nil, index.Copy{}, fmt.Errorf("candidates: %w", index.ErrMissing)
+func (noIndex) Candidates(context.Context, member.ID) ([]index.Entry, error) {
+	return nil, fmt.Errorf("candidates: %w", index.ErrMissing)
 }
 
 // checkPearl makes sure that both sources show the pearl, or both do not, and

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/broadcast"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
@@ -60,7 +59,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	if f.index != nil {
 		sets = f.index(sets)
 	}
-	handlers := tasks.Handlers(sets, broadcast.Truth{Store: store}, q, tasks.HandlerOptions{PartSize: partSize})
+	handlers := tasks.Handlers(sets, store, q, tasks.HandlerOptions{PartSize: partSize})
 	if f.handlers != nil {
 		handlers = f.handlers(handlers)
 	}

@@ -114,10 +114,10 @@ func TestSlowServers(t *testing.T) {
 }
 
 // The reasons of walks while Redis does not answer, or is not believed.
-var withoutRedis = []string{recent.RedisUnavailable, recent.SetUnknown, recent.WritesRefused}
+var withoutRedis = []recent.Reason{recent.RedisUnavailable, recent.SetUnknown, recent.WritesRefused}
 
 // walks returns how many reads walked for these reasons.
-func (s *slowGround) walks(t *testing.T, reasons ...string) (n int) {
+func (s *slowGround) walks(t *testing.T, reasons ...recent.Reason) (n int) {
 	t.Helper()
 	for _, reason := range reasons {
 		n += s.metric(t, fmt.Sprintf("activityd_read_walks_total{reason=%q}", reason))

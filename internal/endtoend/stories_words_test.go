@@ -274,7 +274,7 @@ func (s *telling) see(name string, limit int) ([]string, error) {
 
 // set returns the members of a set, the highest score first.
 func (s *telling) set(words []string) ([]string, error) {
-	entries, _, err := s.index.Candidates(s.Context(), s.id(words[0]))
+	entries, err := s.index.Candidates(s.Context(), s.id(words[0]))
 	if errors.Is(err, index.ErrMissing) {
 		return []string{"there is no set"}, nil
 	}

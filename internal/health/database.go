@@ -3,7 +3,6 @@ package health
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/activityd/activityd/internal/api"
@@ -16,27 +15,17 @@ import (
 type Database struct {
 	*outage.Log
 
-	ask  func(context.Context) error
-	late func(since time.Time) time.Duration
-	away atomic.Bool // as of the last look for /readyz
+	ask func(context.Context) error
 }
 
 // Ask asks it something small.
 func (d *Database) Ask(ctx context.Context) error {
-	_, err := d.asked(ctx)
-	return err
-}
-
-// asked asks, and reports whether an answer did not come in time because this process was late
-// for half of that time. That says nothing about the server.
-func (d *Database) asked(ctx context.Context) (unheard bool, err error) {
 	began := time.Now()
-	err = d.ask(ctx)
-	unheard = err != nil && ctx.Err() != nil && d.late(began) >= time.Since(began)/2
-	if !unheard && !errors.Is(ctx.Err(), context.Canceled) { // else it says nothing about the server
+	err := d.ask(ctx)
+	if !errors.Is(ctx.Err(), context.Canceled) { // else it says nothing about the server
 		d.Report(ctx, began, err)
 	}
-	return unheard, err
+	return err
 }
 
 // askTimeout is how long an answer may take, but for those of /readyz.
@@ -46,15 +35,14 @@ const askTimeout = 5 * time.Second
 // spare, is taken to be busy, and not away.
 const busyFor = 5 * time.Second
 
-// component asks it, and returns its health. While this process is late, it stays as it was.
-func (d *Database) component(ctx context.Context) (c api.Component) {
-	defer func() { d.away.Store(!c.Usable) }()
-	unheard, err := d.asked(ctx)
+// component asks it, and returns its health.
+func (d *Database) component(ctx context.Context) api.Component {
+	err := d.Ask(ctx)
 	late := ctx.Err() != nil || errors.Is(err, mysql.ErrBusy)
 	switch {
 	case err == nil:
 		return api.Component{Usable: true}
-	case late && time.Since(d.Answered()) < busyFor, unheard && !d.away.Load():
+	case late && time.Since(d.Answered()) < busyFor:
 		return api.Component{Usable: true, Detail: "busy: requests may be late, or fail"}
 	case late, errors.Is(err, mysql.ErrUnavailable):
 		return api.Component{Detail: "cannot be reached"}

@@ -78,13 +78,7 @@ func (wellNodes) Status(context.Context) redisnodes.Status {
 // serversOf returns servers whose Redis is well.
 func serversOf(t *testing.T, log *slog.Logger, ask func(context.Context) error) health.Servers {
 	t.Helper()
-	return serversAt(t, log, ask, func(time.Time) time.Duration { return 0 })
-}
-
-// serversAt returns the same, of a process that is late.
-func serversAt(t *testing.T, log *slog.Logger, ask func(context.Context) error, late func(since time.Time) time.Duration) health.Servers {
-	t.Helper()
-	return health.NewServers(ask, late, health.NewRedis(nil, wellNodes{}, log), log)
+	return health.NewServers(ask, health.NewRedis(nil, wellNodes{}, log), log)
 }
 
 // A database that answered a moment ago, and is late, is busy; one that goes on to be late is away.
@@ -151,57 +145,6 @@ func TestADatabaseThatIsBusyOrAway(t *testing.T) {
 			})
 		})
 	}
-}
-
-// An answer that does not come because the process itself is late says nothing about the
-// database, however often: it stays usable, or away, as it was.
-func TestALateProcessSaysNothingOfItsDatabase(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a, log, isLate := &answering{}, &logged{}, false
-		s := serversAt(t, log.logger(), a.ask, func(since time.Time) time.Duration {
-			if isLate {
-				return time.Since(since) * 9 / 10
-			}
-			return time.Since(since) / 10
-		})
-		check := func() api.Component {
-			ctx, cancel := context.WithTimeout(t.Context(), api.CheckTimeout)
-			defer cancel()
-			return s.Check(ctx).MySQL
-		}
-		if c := check(); !c.Usable {
-			t.Errorf("it answers: %+v", c)
-		}
-		isLate = true
-		a.set(hangs)
-		for range 20 { // longer than it would be taken to be busy
-			if c := check(); !c.Usable || c.Detail != "busy: requests may be late, or fail" {
-				t.Fatalf("the process is late: %+v", c)
-			}
-		}
-		a.fail(mysql.ErrUnavailable) // this comes from the server
-		if c := check(); c.Usable {
-			t.Errorf("it refuses connections, and the process is late: %+v", c)
-		}
-		a.set(hangs)
-		if c := check(); c.Usable {
-			t.Errorf("it was away, and the process is late: %+v", c)
-		}
-		a.fail(nil)
-		if c := check(); !c.Usable || c.Detail != "" {
-			t.Errorf("it answers again: %+v", c)
-		}
-		isLate = false
-		a.set(hangs)
-		pass(5 * time.Second)
-		if c := check(); c.Usable {
-			t.Errorf("it hangs, and the process runs: %+v", c)
-		}
-		if text := log.String(); strings.Count(text, "server cannot be used") != 1 {
-			t.Errorf("log:\n%s", text)
-		}
-	})
 }
 
 // The start waits for the tables and for MySQL, and not where waiting does not help.

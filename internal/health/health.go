@@ -25,10 +25,9 @@ type Servers struct {
 }
 
 // NewServers returns the servers of a process. ask asks MySQL something small, best on a connection of
-// its own, which no load takes away. late returns for how long this process was late since a
-// time, as [admit.Lateness.Since] does.
-func NewServers(ask func(context.Context) error, late func(since time.Time) time.Duration, redis *Redis, log *slog.Logger) Servers {
-	return Servers{&Database{Log: outage.New(log, "MySQL"), ask: ask, late: late}, redis}
+// its own, which no load takes away.
+func NewServers(ask func(context.Context) error, redis *Redis, log *slog.Logger) Servers {
+	return Servers{&Database{Log: outage.New(log, "MySQL"), ask: ask}, redis}
 }
 
 // Check asks MySQL, and returns the health of all servers, as [api.Checker] says. Details of a failure

@@ -162,15 +162,13 @@ func (x actingIndex) Add(ctx context.Context, additions []index.Addition) (missi
 	return missing, failed
 }
 
-func (x actingIndex) Candidates(ctx context.Context, user member.ID) (_ []index.Entry, b index.Copy, err error) {
-	entries, err := acting(ctx, "Candidates", false, func() (entries []index.Entry, err error) {
+func (x actingIndex) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
+	return acting(ctx, "Candidates", false, func() (entries []index.Entry, err error) {
 		if r, ok := ctx.Value(requestKey{}).(*request); ok && r.fault != nil {
 			return nil, fmt.Errorf("candidates of %s: %w", user, r.fault)
 		}
-		entries, b, err = x.sets.Candidates(ctx, user)
-		return entries, err
+		return x.sets.Candidates(ctx, user)
 	})
-	return entries, b, err
 }
 
 func (s actingStore) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {
@@ -191,16 +189,24 @@ func (s actingStore) Existing(ctx context.Context, ids []member.ID) (map[member.
 	return acting(ctx, "Existing", false, func() (map[member.ID]bool, error) { return s.store.Existing(ctx, ids) })
 }
 
-func (s actingStore) FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error) {
-	return acting(ctx, "FollowerPages", false, func() ([][]member.ID, error) { return s.store.FollowerPages(ctx, pages, limit) })
+func (s actingStore) FanOutPages(ctx context.Context, pages []contacts.FollowerPage, limit int) (found [][]member.ID, leaving map[member.ID]bool, err error) {
+	found, err = acting(ctx, "FanOutPages", false, func() ([][]member.ID, error) {
+		found, leaving, err = s.store.FanOutPages(ctx, pages, limit)
+		return found, err
+	})
+	return found, leaving, err
 }
 
 func (s actingStore) VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error) {
 	return acting(ctx, "VisiblePhotos", false, func() (contacts.Album, error) { return s.store.VisiblePhotos(ctx, v, owner, limit) })
 }
 
-func (s actingStore) Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error) {
-	return acting(ctx, "Standings", false, func() ([]contacts.Standing, error) { return s.store.Standings(ctx, v, owners) })
+func (s actingStore) Look(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, bound uint64) (contacts.Look, error) {
+	return acting(ctx, "Look", false, func() (contacts.Look, error) { return s.store.Look(ctx, v, owner, limit, bound) })
+}
+
+func (s actingStore) Compare(ctx context.Context, v contacts.Viewer, owners []member.ID, bound uint64) (contacts.Comparison, error) {
+	return acting(ctx, "Compare", false, func() (contacts.Comparison, error) { return s.store.Compare(ctx, v, owners, bound) })
 }
 
 func (s actingStore) Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error) {

@@ -101,6 +101,6 @@ func (c *campaign) String() string {
 // String names the counts.
 func (t tally) String() string {
 	return fmt.Sprintf("%d changes, %d photos shown later, %d runs of handlers, %d tasks done twice, %d crashes, %d conflicts, %d losses, "+
-		"%d calls that failed for one user, reads: %d by the index, %d of them found in a copy, %d walks, %d with a fault of Redis, %d ghosts; %d changes of broadcast members",
-		t.changes, t.shown, t.handled, t.doubled, t.crashes, t.conflicts, t.lost, t.failed, t.indexed, t.fromCopy, t.walked, t.faulted, t.ghosts, t.broadcasts)
+		"%d calls that failed for one user, reads: %d by the index, %d of them found in a row, %d walks, %d with a fault of Redis, %d ghosts; %d changes of broadcast members",
+		t.changes, t.shown, t.handled, t.doubled, t.crashes, t.conflicts, t.lost, t.failed, t.indexed, t.fromRow, t.walked, t.faulted, t.ghosts, t.broadcasts)
 }

@@ -82,7 +82,7 @@ func (x failing) SlotsOf(_ context.Context, failed map[member.ID]error) index.Sl
 	}
 	var users []member.ID
 	for user := range failed {
-		for _, other := range slices.Concat(x.stage.everybody(), member.Copies[:]) {
+		for _, other := range x.stage.everybody() {
 			if nodeOf(user) == nodeOf(other) {
 				users = append(users, other)
 			}

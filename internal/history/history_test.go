@@ -70,7 +70,7 @@ func (p player) play(ctx context.Context, c *chance, log func(string, ...any)) (
 func (p player) prepare(ctx context.Context, h *history, log func(string, ...any)) error {
 	o := setting{open: p.open, alter: p.alter}
 	if p.broadcasts {
-		o.broadcasts = &broadcasts{asked: make(map[member.ID]bool), page: h.choose(4)}
+		o.broadcasts = &broadcasts{asked: make(map[member.ID]bool)}
 	}
 	o.activeOnly = h.choose(2) == 1
 	if p.activeOnly != nil {
@@ -239,10 +239,7 @@ func (h *history) judgeAtRest() error {
 			return err
 		}
 	}
-	rounds := 2
-	if h.broadcasts != nil { // one that finds no set does not ask for the copy
-		rounds = 3
-	}
+	const rounds = 2
 	for round := range rounds {
 		for _, viewer := range h.viewers {
 			trace, err := h.readAtRest(viewer, nil)
@@ -276,9 +273,6 @@ func (h *history) judgeMended(viewer member.ID, t recent.Trace) error {
 		if c.Verdict == recent.NotContact && !c.Broadcast {
 			return violation("%s is no contact of %s, but still in its set after a read that looked at it", c.Contact, viewer)
 		}
-	}
-	if t.WalkReason == recent.NoBroadcastSet {
-		return violation("the copy for %s is still missing after a read that asked for it", viewer)
 	}
 	if t.WalkReason == recent.SetMissing && h.world.members[viewer] && h.world.indexable(viewer) {
 		return violation("the set of %s is still missing after a read that asked for it", viewer)

@@ -81,8 +81,8 @@ func TestHistoriesWithBroadcastMembers(t *testing.T) {
 			total = total.plus(counted)
 		}
 		t.Logf("%s", total)
-		if total.broadcasts < 100 || total.fromCopy < 5 {
-			t.Errorf("%d changes of state, %d answers that only a copy led to: too few", total.broadcasts, total.fromCopy)
+		if total.broadcasts < 100 || total.fromRow < 5 {
+			t.Errorf("%d changes of rows, %d answers that only a row led to: too few", total.broadcasts, total.fromRow)
 		}
 	})
 }
@@ -95,10 +95,10 @@ func TestEachRuleOfBroadcastMembersIsNeeded(t *testing.T) {
 		alter func(*stage)
 		seed  uint64
 	}{
-		{"the answer is newer than those of the copy that were not read", func(s *stage) { s.forgetsBound = true }, 315},
-		{"a read looks at the copy", func(s *stage) { s.forgetsCopy = true }, 20},
-		{"a fan-out that finds its uploader broadcast goes to the copies", func(s *stage) { s.stopsAtOnce = true }, 8},
-		{"one that leaves is fanned out first", func(s *stage) { s.leavesAtOnce = true }, 140},
+		{"a read sees the broadcast contacts above the set", func(s *stage) { s.forgetsAbove = true }, 0},
+		{"a read sees the newest broadcast upload below its first", func(s *stage) { s.forgetsBelow = true }, 0},
+		{"an upload by a broadcast member is written to its row", func(s *stage) { s.forgetsRows = true }, 0},
+		{"a member that leaves is fanned out first", func(s *stage) { s.leavesAtOnce = true }, 0},
 	} {
 		t.Run(m.rule, func(t *testing.T) {
 			t.Parallel()

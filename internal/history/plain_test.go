@@ -63,19 +63,13 @@ func (x *plainIndex) keeps(r rule) bool { return x.without != r }
 
 func (x *plainIndex) Settings() index.Settings { return x.settings }
 
-func (x *plainIndex) Candidates(_ context.Context, user member.ID) (_ []index.Entry, b index.Copy, err error) {
+func (x *plainIndex) Candidates(_ context.Context, user member.ID) ([]index.Entry, error) {
 	if len(x.sets[user]) == 0 {
-		return nil, b, fmt.Errorf("candidates of %s: %w", user, index.ErrMissing)
+		return nil, fmt.Errorf("candidates of %s: %w", user, index.ErrMissing)
 	}
 	list := slices.Clone(x.sets[user])
 	slices.Reverse(list)
-	of := index.CopyFor(user)
-	page := slices.Clone(x.sets[of])
-	slices.Reverse(page)
-	if len(page) == 0 {
-		err = index.ErrMissing
-	}
-	return list, index.NewCopy(of, page, err), nil
+	return list, nil
 }
 
 func (x *plainIndex) Look(_ context.Context, users []member.ID) []index.Set {

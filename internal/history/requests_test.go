@@ -58,7 +58,7 @@ func (s *stage) done(r *request) error {
 	case r.got.Source == recent.FromIndex:
 		s.counted.indexed++
 		if slices.ContainsFunc(r.got.Trace.Candidates, func(c recent.Examined) bool { return c.Broadcast && c.Verdict == recent.Chosen }) {
-			s.counted.fromCopy++
+			s.counted.fromRow++
 		}
 	default:
 		s.counted.walked++

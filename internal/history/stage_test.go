@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/activityd/activityd/internal/broadcast"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -21,7 +20,7 @@ import (
 type store interface {
 	tasks.Store
 	recent.Store
-	broadcast.Store
+	LeaveBroadcast(ctx context.Context, id member.ID) (contacts.Broadcast, error)
 }
 
 // stage is a small site with all that keeps its index: what a history plays on.
@@ -75,11 +74,8 @@ type setting struct {
 	broadcasts *broadcasts
 }
 
-// partSize makes two followers a full part of a fan-out; where there are copies among them, more.
-const (
-	partSize       = 2
-	partWithCopies = 6
-)
+// partSize makes two followers a full part of a fan-out.
+const partSize = 2
 
 func newStage(ctx context.Context, o setting) (*stage, error) {
 	s := &stage{ctx: ctx, settings: o.settings, clock: 100, world: newWorld(), now: time.Unix(0, 0), broadcasts: o.broadcasts}
@@ -95,12 +91,8 @@ func newStage(ctx context.Context, o setting) (*stage, error) {
 	}
 	s.watched = newWatched(s)
 	s.world.exempt = s.isBroadcast
-	size := partSize
-	if s.broadcasts != nil {
-		size = partWithCopies
-	}
 	s.handlers = tasks.Handlers(actingIndex{s.watched}, s.truth(), actingQueue{s.queue},
-		tasks.HandlerOptions{PartSize: size, ActiveOnly: o.activeOnly, ConflictPause: -1})
+		tasks.HandlerOptions{PartSize: partSize, ActiveOnly: o.activeOnly, ConflictPause: -1})
 	for i := range o.viewers {
 		s.viewers = append(s.viewers, member.ID(1+i))
 	}
@@ -125,11 +117,7 @@ func (s *stage) logf(format string, args ...any) {
 
 // newReader returns the reads of one process.
 func (s *stage) newReader() *recent.Reader {
-	var store recent.Store = actingStore{s.store}
-	if s.broadcasts != nil {
-		store = broadcastStore{actingStore{s.store}}
-	}
-	return recent.NewReader(proposing{actingIndex{s.watched}, s}, store, s, recent.Options{
+	return recent.NewReader(proposing{actingIndex{s.watched}, s}, s.truth(), s, recent.Options{
 		Min: s.settings.Min, IndexWait: time.Hour, WalkTimeout: time.Hour,
 	})
 }
@@ -140,15 +128,12 @@ type proposing struct {
 	*stage
 }
 
-func (p proposing) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Copy, error) {
-	entries, b, err := p.Index.Candidates(ctx, user)
+func (p proposing) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
+	entries, err := p.Index.Candidates(ctx, user)
 	if err == nil && p.propose != nil {
 		entries = p.propose(entries)
 	}
-	if err == nil && p.broadcasts != nil {
-		b = p.proposedBroadcasts(ctx, b)
-	}
-	return entries, b, err
+	return entries, err
 }
 
 // emit enqueues the task of a change, as a site does in its transaction.
@@ -214,7 +199,7 @@ func (s *stage) judge(checks ...func(index.Set) error) error {
 type tally struct {
 	changes, handled, doubled, crashes, conflicts, lost int
 	indexed, walked, faulted, ghosts, failed, shown     int
-	broadcasts, fromCopy                                int // changes of state; answers that only a copy led to
+	broadcasts, fromRow                                 int // changes of rows; answers that only a row led to
 }
 
 func (t tally) plus(u tally) tally {
@@ -231,6 +216,6 @@ func (t tally) plus(u tally) tally {
 	t.failed += u.failed
 	t.shown += u.shown
 	t.broadcasts += u.broadcasts
-	t.fromCopy += u.fromCopy
+	t.fromRow += u.fromRow
 	return t
 }

@@ -87,9 +87,6 @@ func (h *history) claim() error {
 			lease = time.Minute // it runs out: the tasks are given to a second handler
 		}
 		most := 1 + h.choose(4)
-		if h.broadcasts != nil && name == tasks.QueueRefill {
-			most *= 4 // there are many copies
-		}
 		list, err := h.queue.Claim(h.ctx, name, most, lease)
 		if err != nil {
 			return err
@@ -132,7 +129,7 @@ func (h *history) start() error {
 	handler := h.handlers[first.Kind]
 	var batch, rest []queue.Task
 	for _, t := range h.held {
-		if h.handlers[t.Kind] == handler && t.Lease == first.Lease && h.choose(4) < 3 && (!settles(t) || !h.reading()) {
+		if h.handlers[t.Kind] == handler && t.Lease == first.Lease && h.choose(4) < 3 && (!deletesRow(t) || !h.reading()) {
 			batch = append(batch, t)
 		} else {
 			rest = append(rest, t)
@@ -143,9 +140,6 @@ func (h *history) start() error {
 	}
 	h.held = rest
 	h.counted.handled++
-	if h.readers != nil && slices.ContainsFunc(batch, settles) {
-		time.Sleep(tasks.Settling) //nolint:forbidigo // the time of the bubble, by which reads go
-	}
 	if h.log != nil {
 		h.logf("%s: begins", describe(batch))
 	}
@@ -329,9 +323,6 @@ func (h *history) hasBegun(key string) bool {
 func (h *history) loseSome() error {
 	viewer := h.someViewer()
 	h.counted.lost++
-	if h.broadcasts != nil && h.choose(3) == 2 {
-		viewer = index.CopyFor(viewer)
-	}
 	switch k := h.choose(20); {
 	case k < 8:
 		h.logf("the guard of %s expires", viewer)
@@ -344,7 +335,6 @@ func (h *history) loseSome() error {
 	default:
 		h.logf("Redis loses everything")
 		h.watched.lost(h.everybody()...)
-		h.watched.lost(member.Copies[:]...)
 		return h.backend.forgetAll(h.ctx)
 	}
 }

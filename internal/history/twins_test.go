@@ -50,16 +50,8 @@ func same[T any](what string, ask func(forgetful) T, t twins) T {
 
 func (t twins) Settings() index.Settings { return t.one.Settings() }
 
-func (t twins) Candidates(ctx context.Context, user member.ID) ([]index.Entry, index.Copy, error) {
-	type found struct {
-		entries   []index.Entry
-		broadcast index.Copy
-	}
-	f, err := both("candidates", func(x forgetful) (f found, err error) {
-		f.entries, f.broadcast, err = x.Candidates(ctx, user)
-		return f, err
-	}, t)
-	return f.entries, f.broadcast, err
+func (t twins) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
+	return both("candidates", func(x forgetful) ([]index.Entry, error) { return x.Candidates(ctx, user) }, t)
 }
 
 func (t twins) Look(ctx context.Context, users []member.ID) []index.Set {

@@ -81,7 +81,7 @@ func (x *watched) judged(ctx context.Context, users []member.ID, mayMake map[mem
 	before := x.Look(ctx, users)
 	write()
 	for i, set := range x.Look(ctx, users) {
-		switch s := x.stage.settings.Of(set.Member); {
+		switch s := x.stage.settings; {
 		case cmp.Or(set.Err, before[i].Err) != nil:
 			x.violate(cmp.Or(set.Err, before[i].Err))
 		case !set.Known:
@@ -89,7 +89,7 @@ func (x *watched) judged(ctx context.Context, users []member.ID, mayMake map[mem
 			x.violate(violation("I3: the set of %s has %d members: %v", set.Member, set.Size, set.Members))
 		case !before[i].Known && !mayMake[set.Member]:
 			x.violate(violation("I4: the set of %s came into being without a refill: %v", set.Member, set.Members))
-		case x.stage.calm && !set.Member.IsCopy():
+		case x.stage.calm:
 			if err := x.stage.world.checkSet(set, s); err != nil {
 				x.violate(err)
 			}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"time"
 )
 
 // maxConnections bounds the default of [Options.MaxConnections].
@@ -20,25 +19,12 @@ func connectionsFor(files uint64) int { return int(max(1, min(files/2, maxConnec
 type bounded struct {
 	net.Listener
 
-	server   *Server
-	accepted int // connections; only the goroutine that accepts knows it
+	server *Server
 }
-
-// A process that is late by tooLate accepts so many connections at a time, with a pause between. The
-// rest waits in the kernel, where it costs nothing, and those that are open are answered first.
-const (
-	tooLate     = 50 * time.Millisecond
-	latePortion = 16
-	latePause   = 5 * time.Millisecond
-)
 
 // Accept returns the next connection within the bound. [Server.connState] releases it.
 func (b *bounded) Accept() (net.Conn, error) {
 	for {
-		b.accepted++
-		if b.accepted%latePortion == 0 && b.server.options.Late() >= tooLate {
-			<-time.After(latePause)
-		}
 		c, err := b.Listener.Accept()
 		if err != nil {
 			return nil, err

@@ -237,30 +237,3 @@ func (crowded) Accept() (net.Conn, error) {
 	c, _ := net.Pipe()
 	return c, nil
 }
-
-// A process that is late accepts few connections.
-func TestALateProcessAcceptsFew(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		late := time.Duration(0)
-		s := httpserver.New(&http.Server{Handler: hello}, httpserver.Options{MaxConnections: 1 << 20, Late: func() time.Duration { return late }})
-		l := s.Bound(crowded{})
-		takes := func(n int) time.Duration {
-			start := time.Now()
-			for range n {
-				if _, err := l.Accept(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			return time.Since(start)
-		}
-		for _, step := range []struct{ late, want time.Duration }{
-			{0, 0}, {49 * time.Millisecond, 0}, {50 * time.Millisecond, 500 * time.Millisecond}, {time.Second, 500 * time.Millisecond}, {0, 0},
-		} {
-			late = step.late
-			if took := takes(1600); took != step.want {
-				t.Errorf("late by %v, it accepts 1600 in %v, want %v", late, took, step.want)
-			}
-		}
-	})
-}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -35,9 +34,6 @@ type Options struct {
 	// that is less.
 	MaxConnections int
 	Log            *slog.Logger // default: slog.Default()
-	// Late returns by how much the process is late now. Then few connections are accepted.
-	// Default: it never is.
-	Late func() time.Duration
 	// Open and Refused count the connections that are open, and those beyond
 	// MaxConnections. Default: no metrics.
 	Open    prometheus.Gauge
@@ -52,9 +48,6 @@ func New(hs *http.Server, o Options) *Server {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
-	}
-	if o.Late == nil {
-		o.Late = func() time.Duration { return 0 }
 	}
 	if o.Open == nil {
 		o.Open = prometheus.NewGauge(prometheus.GaugeOpts{Name: "open"})

@@ -2,7 +2,6 @@ package index
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -100,18 +99,16 @@ type Addition struct {
 //	ARGV[3]  max
 //	ARGV[4]  min
 //	ARGV[5]  1 if the guards can be deleted by one command, else 0
-//	ARGV[6]  what is added to the version of the sets, which are copies of the broadcast set; "": they are none
-//	ARGV[7…] the members whose sets they are
-//	returns  {{outcome of adder, how often, …}, {i of each ARGV[6+i] whose set is missing, …},
+//	ARGV[6…] the members whose sets they are
+//	returns  {{outcome of adder, how often, …}, {i of each ARGV[5+i] whose set is missing, …},
 //	         {i of each that failed, …}}
 var addScript = redisnodes.NewScript(addFunction + `
 local score, contact, together = ARGV[1], ARGV[2], ARGV[5] == '1'
 local add = adder(tonumber(ARGV[3]), tonumber(ARGV[4]))
 local counts, missing, failed, ended = {}, {}, {}, {}
-for i = 1, #ARGV - 6 do
-  local key = KEYS[1] or '` + userKeyPrefix + `' .. ARGV[6 + i]
+for i = 1, #ARGV - 5 do
+  local key = KEYS[1] or '` + userKeyPrefix + `' .. ARGV[5 + i]
   local outcome = add(key, score, contact)
-  if ARGV[6] ~= '' and type(redis.pcall('ZADD', key, 'XX', 'INCR', ARGV[6], ARGV[6 + i])) == 'table' and outcome ~= 'missing' then outcome = 'failed' end
   if outcome ~= 'added' and outcome ~= 'rose' and outcome ~= 'failed' then
     local guard = KEYS[2] or 'guard_{' .. key .. '}'
     if together then
@@ -201,23 +198,16 @@ func (a *adding) trusted(ctx context.Context, additions []Addition) []Addition {
 // the command works in a slot that is being moved.
 func (a *adding) raise(ctx context.Context, additions []Addition) (others []Addition) {
 	commands, raised := make([]*redisnodes.Command, len(additions)), make([]*redis.IntCmd, len(additions))
-	var changes []*redisnodes.Command
-	versions := make(map[int]*redis.FloatCmd)
 	for i, one := range additions {
 		key := UserKey(one.Member)
 		raised[i] = redis.NewIntCmd(ctx, "zadd", key, "xx", "gt", "ch", one.Score, one.Contact.String())
 		commands[i] = redisnodes.NewCommand(key, raised[i])
-		if one.Member.IsCopy() {
-			versions[i] = redis.NewFloatCmd(ctx, "zadd", key, "xx", "incr", versionStep(one.Member), one.Member.String())
-			changes = append(changes, redisnodes.NewCommand(key, versions[i]))
-		}
 	}
 	a.Send(ctx, commands)
-	a.Send(ctx, changes) // afterwards: who reads a copy in between has not been promised the upload
 	for i, cmd := range raised {
 		passing, _ := redisreply.Passing(cmd.Err())
 		switch one := additions[i]; {
-		case cmd.Err() == nil && cmd.Val() == 1 && (versions[i] == nil || versions[i].Err() == nil || errors.Is(versions[i].Err(), redis.Nil)):
+		case cmd.Err() == nil && cmd.Val() == 1:
 			a.outcomes[AddTaken]++
 		case passing && !redisnodes.IsOfSlot(cmd.Err()): // nor would a script be run
 			a.failed[one.Member] = redisnodes.Translate(ctx, fmt.Sprintf("add contact %s to the set of %s", one.Contact, one.Member), cmd.Err())
@@ -291,18 +281,17 @@ func pick(additions []Addition, positions any) (picked []Addition) {
 }
 
 // callsByNode makes one call of consecutive additions with the same entry, as those of a
-// fan-out are, to sets on the same node, or to copies of the broadcast set.
+// fan-out are, to sets on the same node.
 func (ix *Index) callsByNode(ctx context.Context, additions []Addition) (calls []addCall) {
 	var entry Entry
-	var toCopies bool
 	open := make(map[*redisnodes.Node]int) // the places of the calls that have room
 	for _, a := range additions {
 		n, err := ix.Of(ctx, UserKey(a.Member))
 		if err != nil { // it was found a moment ago
 			n = nil
 		}
-		if a.Entry != entry || a.Member.IsCopy() != toCopies {
-			entry, toCopies = a.Entry, a.Member.IsCopy()
+		if a.Entry != entry {
+			entry = a.Entry
 			clear(open)
 		}
 		at, ok := open[n]
@@ -328,6 +317,6 @@ func (ix *Index) callsBySet(additions []Addition) []addCall {
 }
 
 func (ix *Index) addArgs(a Addition, together bool) []any {
-	s := ix.options.Settings.Of(a.Member)
-	return append(make([]any, 0, 6+setsPerCall), a.Score, a.Contact.String(), s.Max, s.Min, together, versionStep(a.Member))
+	s := ix.options.Settings
+	return append(make([]any, 0, 5+setsPerCall), a.Score, a.Contact.String(), s.Max, s.Min, together)
 }

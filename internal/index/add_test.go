@@ -129,7 +129,7 @@ func TestAddToNeighboursAtOnce(t *testing.T) {
 			t.Fatalf("missing %v, %v, want %v", missing, err, want)
 		}
 		for _, id := range there {
-			list, _, err := b.Candidates(t.Context(), id)
+			list, err := b.Candidates(t.Context(), id)
 			if err != nil || list[0] != (index.Entry{Contact: 77, Score: 7700}) || len(list) != 4 {
 				t.Fatalf("the set of %s: %v, %v", id, list, err)
 			}

@@ -38,7 +38,7 @@ func TestCluster(t *testing.T) {
 		t.Fatalf("missing %v, %v", missing, err)
 	}
 	for i, id := range users {
-		got, _, err := ix.Candidates(ctx, id)
+		got, err := ix.Candidates(ctx, id)
 		if outcomes[i] != index.Applied || err != nil || len(got) != 4 || got[0].Contact != 4 {
 			t.Errorf("set of %s: %v, %v, %v", id, outcomes[i], got, err)
 		}

@@ -46,14 +46,13 @@ type Index struct {
 	*redisnodes.Nodes
 
 	options Options
-	copies  *copies
 }
 
 // New returns an index over c, a [redis.Client] or a [redis.ClusterClient], which the
 // caller closes. It adds hooks to c, and does not connect.
 func New(c redis.UniversalClient, o Options) *Index {
 	o.GuardLife = cmp.Or(o.GuardLife, 30*time.Second)
-	ix := &Index{options: o, copies: &copies{}}
+	ix := &Index{options: o}
 	ix.Nodes = redisnodes.New(c, redisnodes.Options{
 		Now: o.Now, Stamp: o.stamp(), Pattern: "*" + userKeyPrefix + "*", Owns: isOwn,
 		Script: probeScript, ScriptKeys: probeKeys, ScriptArgs: []any{probeTTL.Milliseconds()},
@@ -65,53 +64,33 @@ func New(c redis.UniversalClient, o Options) *Index {
 // Settings returns the settings of the index.
 func (ix *Index) Settings() Settings { return ix.options.Settings }
 
-// Candidates returns the entries of a member's set, the most recent upload first, and the first
-// broadcast members, in one round trip, or in two where their copy is not what was known of it. It fails with
+// Candidates returns the entries of a member's set, the most recent upload first, in one round trip. It fails with
 // [ErrMissing] when there is no set, and with [ErrUnknown] when the set may be old. With [ErrBehind] it returns entries as well.
-//
-// The copy may be a moment older or younger than the set; package broadcast says why that does not matter.
-func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, b Copy, err error) {
+func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err error) {
 	defer func(start time.Time) { ix.observe(opCandidates, start, err) }(time.Now())
-	b.Of = CopyFor(user)
-	key, copied, what := UserKey(user), UserKey(b.Of), "candidates of "+user.String()
+	key, what := UserKey(user), "candidates of "+user.String()
 	state, err := ix.State(ctx, key)
 	if state == redisnodes.Away {
-		return nil, b, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	// A node that is away is not asked: it may answer a moment before it is known to be back, and lack what waited for it.
-	ofCopy, copyErr := ix.State(ctx, copied)
 	members := redis.NewZSliceCmd(ctx, "zrevrange", key, 0, ix.options.Settings.Max-1, "withscores")
-	var commands []*redisnodes.Command
-	var look copyLook
-	if ofCopy != redisnodes.Away {
-		look = ix.lookAt(ctx, b.Of)
-		commands = append(commands, look.commands...)
-	}
-	commands = append(commands, redisnodes.NewCommand(key, members))
+	commands := []*redisnodes.Command{redisnodes.NewCommand(key, members)}
 	if ix.options.SetLife > 0 {
 		commands = append(commands, redisnodes.NewCommand(key, redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds())))
 	}
 	ix.Read(ctx, commands, false)
-	entries, err := entriesOf(ctx, what, user, members)
+	entries, err := entriesOf(ctx, what, members)
 	if err != nil {
-		return nil, b, err
+		return nil, err
 	}
-	b.Err = copyErr
-	if ofCopy != redisnodes.Away {
-		b = ix.broadcastOf(ctx, look)
+	if state == redisnodes.Behind || state == redisnodes.Refusing {
+		return entries, fmt.Errorf("%s: %w", what, ErrBehind)
 	}
-	b.IsBehind = isBehind(ofCopy)
-	if isBehind(state) {
-		return entries, b, fmt.Errorf("%s: %w", what, ErrBehind)
-	}
-	return entries, b, nil
+	return entries, nil
 }
 
-// isBehind reports whether a node may lack what is written to others.
-func isBehind(s redisnodes.State) bool { return s == redisnodes.Behind || s == redisnodes.Refusing }
-
-// entriesOf returns the entries of a user's set that a command has read.
-func entriesOf(ctx context.Context, what string, user member.ID, members *redis.ZSliceCmd) ([]Entry, error) {
+// entriesOf returns the entries of a set that a command has read.
+func entriesOf(ctx context.Context, what string, members *redis.ZSliceCmd) ([]Entry, error) {
 	switch err := members.Err(); {
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return nil, fmt.Errorf("%s: %w: the key is no sorted set", what, ErrMalformed)
@@ -122,7 +101,7 @@ func entriesOf(ctx context.Context, what string, user member.ID, members *redis.
 	}
 	entries := make([]Entry, 0, len(members.Val()))
 	for _, z := range members.Val() {
-		e, err := parseEntry(user, z)
+		e, err := parseEntry(z)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
@@ -132,15 +111,12 @@ func entriesOf(ctx context.Context, what string, user member.ID, members *redis.
 }
 
 // parseEntry accepts only what activityd writes: whole seconds. Beyond 2^53 a
-// score would not be the number that was written. The score of a copy in itself is its version, and stands for [ownScore].
-func parseEntry(user member.ID, z redis.Z) (Entry, error) {
+// score would not be the number that was written.
+func parseEntry(z redis.Z) (Entry, error) {
 	name, _ := z.Member.(string)
 	id, err := member.Parse(name)
 	if err != nil {
 		return Entry{}, fmt.Errorf("%w: member: %w", ErrMalformed, err)
-	}
-	if id == user && id.IsCopy() {
-		return Entry{Contact: id, Score: ownScore}, nil
 	}
 	if !(z.Score >= 0 && z.Score <= 1<<53) || z.Score != math.Trunc(z.Score) {
 		return Entry{}, fmt.Errorf("%w: member %s has score %g", ErrMalformed, name, z.Score)

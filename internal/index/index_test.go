@@ -21,7 +21,7 @@ func TestCandidatesComeNewestFirst(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
 		b.refill(t, ladder(12))
-		got, _, err := b.Candidates(t.Context(), user)
+		got, err := b.Candidates(t.Context(), user)
 		want := ladder(12)
 		slices.Reverse(want)
 		if err != nil || !slices.Equal(got, want) {
@@ -33,7 +33,7 @@ func TestCandidatesComeNewestFirst(t *testing.T) {
 func TestCandidatesOfAMissingSet(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
-		if _, _, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrMissing) {
+		if _, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrMissing) {
 			t.Fatalf("err %v, want ErrMissing", err)
 		}
 	})
@@ -50,7 +50,7 @@ func TestCandidatesRefuseWhatWasNeverWritten(t *testing.T) {
 		} {
 			b.client.FlushAll(t.Context())
 			spoil(t.Context())
-			if _, _, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrMalformed) {
+			if _, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrMalformed) {
 				t.Errorf("err %v, want ErrMalformed", err)
 			}
 		}
@@ -63,7 +63,7 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 		ctx := t.Context()
 		b.refill(t, ladder(3))
 		other := bench{Index: index.New(b.client, index.Options{Settings: settings(t, 20, 20, 0)})}
-		_, _, readErr := other.Candidates(ctx, user)
+		_, readErr := other.Candidates(ctx, user)
 		_, beginErr := other.Begin(ctx, []member.ID{user})
 		_, addErr := other.Add(ctx, []index.Addition{{Member: user, Entry: index.Entry{Contact: 9, Score: 900}}})
 		for _, err := range []error{readErr, beginErr, addErr, other.Check(ctx)} {
@@ -97,7 +97,7 @@ func TestSetsOfAnotherDatabaseAreRefused(t *testing.T) {
 	}
 	b := newBench(t, &redis.Options{Addr: miniredis.RunT(t).Addr()}, of(func() string { return known }))
 	ask := func(b bench) []error {
-		_, _, readErr := b.Candidates(t.Context(), user)
+		_, readErr := b.Candidates(t.Context(), user)
 		_, beginErr := b.Begin(t.Context(), []member.ID{user})
 		_, addErr := b.Add(t.Context(), []index.Addition{{Member: user, Entry: index.Entry{Contact: 9, Score: 900}}})
 		return []error{readErr, beginErr, addErr, b.Check(t.Context())}
@@ -148,7 +148,7 @@ func TestChangedSettingsAreNoticed(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	b := newBench(t, &redis.Options{Addr: miniredis.RunT(t).Addr()}, index.Options{Now: func() time.Time { return now }})
 	b.refill(t, ladder(3))
-	if _, _, err := b.Candidates(t.Context(), user); err != nil {
+	if _, err := b.Candidates(t.Context(), user); err != nil {
 		t.Fatal(err)
 	}
 	b.refill(t, ladder(3)) // found the set
@@ -157,7 +157,7 @@ func TestChangedSettingsAreNoticed(t *testing.T) {
 	if _, err := b.Begin(t.Context(), []member.ID{user}); !errors.Is(err, index.ErrSettings) {
 		t.Errorf("begin: %v, want ErrSettings", err)
 	}
-	if _, _, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrSettings) {
+	if _, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrSettings) {
 		t.Errorf("candidates: %v, want ErrSettings", err)
 	}
 }
@@ -295,7 +295,7 @@ func TestARedisThatHangsIsUnavailable(t *testing.T) {
 	defer cancel()
 	b.allFail(t, short, context.DeadlineExceeded)
 	b.allFail(t, t.Context(), index.ErrUnavailable)
-	if _, _, err := b.Candidates(t.Context(), user); !strings.Contains(err.Error(), "a moment ago") {
+	if _, err := b.Candidates(t.Context(), user); !strings.Contains(err.Error(), "a moment ago") {
 		t.Errorf("%v of a server that is known not to answer", err)
 	}
 	if err := server.Resume(); err != nil {
@@ -327,7 +327,7 @@ func TestRepliesOfATroubledRedisAreUnavailable(t *testing.T) {
 // allFail calls every method and expects the error target of each.
 func (b bench) allFail(t *testing.T, ctx context.Context, target error) {
 	t.Helper()
-	_, _, candidates := b.Candidates(ctx, user)
+	_, candidates := b.Candidates(ctx, user)
 	_, begin := b.Begin(ctx, []member.ID{user})
 	_, apply := b.Apply(ctx, []index.Change{{Update: index.Update{Member: user, Token: "t"}}})
 	_, add := b.Add(ctx, []index.Addition{{Member: user, Entry: index.Entry{Contact: 1, Score: 1}}})
@@ -375,7 +375,7 @@ func TestGiantTextsAreCutOff(t *testing.T) {
 		}
 	}
 	sent := b.sent(t)
-	_, _, readErr := b.Candidates(ctx, user)
+	_, readErr := b.Candidates(ctx, user)
 	_, beginErr := b.Begin(ctx, []member.ID{user})
 	_, lookErr := b.Look(ctx, []member.ID{user})
 	for name, err := range map[string]error{"candidates": readErr, "begin": beginErr, "look": lookErr, "check": b.Check(ctx), "probe": b.Probe(ctx)} {

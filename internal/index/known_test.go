@@ -24,7 +24,7 @@ func (b bench) watched(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- b.Watch(ctx, nil, func(time.Time, redisnodes.Status) {}) }()
+	go func() { ended <- b.Watch(ctx, func(time.Time, redisnodes.Status) {}) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
@@ -59,7 +59,7 @@ func TestOlderDataAreNeverBelieved(t *testing.T) {
 	for range 4 {
 		readers.Go(func() {
 			for reading.Err() == nil {
-				if got, _, err := b.Candidates(reading, user); err == nil && got[0].Contact != 9 {
+				if got, err := b.Candidates(reading, user); err == nil && got[0].Contact != 9 {
 					t.Errorf("an old set was believed: %v", got)
 					return
 				}
@@ -68,7 +68,7 @@ func TestOlderDataAreNeverBelieved(t *testing.T) {
 	}
 	must(t, server.Restart(ctx))
 	servertest.Eventually(t, "a read that finds the data to be old", func() bool {
-		_, _, err := b.Candidates(ctx, user)
+		_, err := b.Candidates(ctx, user)
 		return errors.Is(err, index.ErrUnknown)
 	})
 	if sets := b.Index.Look(ctx, []member.ID{user}); !errors.Is(sets[0].Err, index.ErrUnknown) {
@@ -76,7 +76,7 @@ func TestOlderDataAreNeverBelieved(t *testing.T) {
 	}
 	// A process that was not there finds out as well, and one that only reads leaves it so.
 	late := newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix"}, index.Options{})
-	if _, _, err := late.Candidates(ctx, user); !errors.Is(err, index.ErrUnknown) {
+	if _, err := late.Candidates(ctx, user); !errors.Is(err, index.ErrUnknown) {
 		t.Errorf("a later process: %v", err)
 	}
 	if err := late.Probe(ctx); !errors.Is(err, index.ErrUnknown) {
@@ -85,7 +85,7 @@ func TestOlderDataAreNeverBelieved(t *testing.T) {
 	b.watched(t)
 	servertest.Eventually(t, "the loss to be noted", func() bool { return b.LostAt() > noted })
 	servertest.Eventually(t, "the set to be missing", func() bool {
-		_, _, err := late.Candidates(ctx, user)
+		_, err := late.Candidates(ctx, user)
 		return errors.Is(err, index.ErrMissing)
 	})
 	stop()
@@ -119,7 +119,7 @@ func TestAnEmptiedServerIsNoted(t *testing.T) {
 	if third := b.LostAt(); second <= first || third <= second {
 		t.Errorf("lost at %d, %d, %d", first, second, third)
 	}
-	if _, _, err := b.Candidates(ctx, user); !errors.Is(err, index.ErrMissing) {
+	if _, err := b.Candidates(ctx, user); !errors.Is(err, index.ErrMissing) {
 		t.Errorf("read: %v", err)
 	}
 }
@@ -137,13 +137,13 @@ func TestDataThatGoBackAreNotBelieved(t *testing.T) {
 		t.Errorf("probe: %v", err)
 	}
 	late := bench{Index: index.New(b.client, index.Options{Settings: b.Settings()}), client: b.client}
-	if _, _, err := late.Candidates(ctx, user); !errors.Is(err, index.ErrUnknown) {
+	if _, err := late.Candidates(ctx, user); !errors.Is(err, index.ErrUnknown) {
 		t.Errorf("a later process: %v", err)
 	}
 	late.watched(t)
 	servertest.Eventually(t, "the set to be missing", func() bool {
 		probe := b.Probe(ctx)
-		_, _, err := b.Candidates(ctx, user)
+		_, err := b.Candidates(ctx, user)
 		return probe == nil && errors.Is(err, index.ErrMissing)
 	})
 }
@@ -247,7 +247,7 @@ func TestADeadNodeFailsItsOwnUsers(t *testing.T) {
 	var reads sync.WaitGroup // each of the dead node is tried again after a pause
 	for _, user := range s.users {
 		reads.Go(func() {
-			_, _, err := s.Candidates(ctx, user)
+			_, err := s.Candidates(ctx, user)
 			right("read", user, err)
 		})
 	}
@@ -261,7 +261,7 @@ func TestADeadNodeFailsItsOwnUsers(t *testing.T) {
 	s.watched(t) // it came back empty, or with what it saved
 	servertest.Eventually(t, "all sets to be there or missing", func() bool {
 		for _, user := range s.users {
-			if _, _, err := s.Candidates(ctx, user); err != nil && !errors.Is(err, index.ErrMissing) {
+			if _, err := s.Candidates(ctx, user); err != nil && !errors.Is(err, index.ErrMissing) {
 				return false
 			}
 		}
@@ -315,7 +315,7 @@ func TestAReplicaThatLaggedIsNeverBelieved(t *testing.T) {
 		readers.Go(func() {
 			for reading.Err() == nil {
 				for _, user := range s.users {
-					got, _, err := s.Candidates(reading, user)
+					got, err := s.Candidates(reading, user)
 					if err == nil && got[0].Contact != 9 {
 						t.Errorf("an old set was believed: of %s: %v", user, got)
 						return
@@ -331,13 +331,13 @@ func TestAReplicaThatLaggedIsNeverBelieved(t *testing.T) {
 	must(t, master.Kill())
 	takeOver(t, replica)
 	servertest.Eventually(t, "a read that finds the data to be old", func() bool {
-		_, _, err := s.Candidates(ctx, theirs[0])
+		_, err := s.Candidates(ctx, theirs[0])
 		return errors.Is(err, index.ErrUnknown)
 	})
 	s.watched(t)
 	servertest.Eventually(t, "the sets of the node to be missing", func() bool {
 		for _, user := range theirs {
-			if _, _, err := s.Candidates(ctx, user); !errors.Is(err, index.ErrMissing) {
+			if _, err := s.Candidates(ctx, user); !errors.Is(err, index.ErrMissing) {
 				return false
 			}
 		}
@@ -361,7 +361,7 @@ func TestMovingSlotsLosesNothing(t *testing.T) {
 	work.Go(func() {
 		for moving.Err() == nil {
 			for _, user := range s.users {
-				if got, _, err := s.Candidates(moving, user); moving.Err() == nil && (err != nil || len(got) < 3) {
+				if got, err := s.Candidates(moving, user); moving.Err() == nil && (err != nil || len(got) < 3) {
 					t.Errorf("read of %s: %v, %v", user, got, err)
 					return
 				}
@@ -428,7 +428,7 @@ func TestAFormerMasterWithTheDataOfALaggingReplicaIsNotBelieved(t *testing.T) {
 		st := s.Index.Probe(ctx)
 		return slices.ContainsFunc(st.Nodes, func(n redisnodes.NodeStatus) bool { return n.Node == master.HostPort })
 	})
-	if got, _, err := s.Candidates(ctx, theirs[0]); !errors.Is(err, index.ErrUnknown) {
+	if got, err := s.Candidates(ctx, theirs[0]); !errors.Is(err, index.ErrUnknown) {
 		t.Errorf("an old set is believed: %v, %v", got, err)
 	}
 }
@@ -471,7 +471,7 @@ func TestANodeThatHangs(t *testing.T) {
 			}
 		}
 	}
-	if _, _, err := s.Candidates(ctx, theirs[0]); err == nil || !strings.Contains(err.Error(), "a moment ago") {
+	if _, err := s.Candidates(ctx, theirs[0]); err == nil || !strings.Contains(err.Error(), "a moment ago") {
 		t.Errorf("%v of a node that is known not to answer", err)
 	}
 	must(t, hung.Resume())
@@ -512,7 +512,7 @@ func TestSentinelsPromoteAReplicaThatLagged(t *testing.T) {
 		readers.Go(func() {
 			for reading.Err() == nil {
 				want := newest.Load()
-				if got, _, err := b.Candidates(reading, user); err == nil && uint64(got[0].Contact) < want {
+				if got, err := b.Candidates(reading, user); err == nil && uint64(got[0].Contact) < want {
 					t.Errorf("an old set was believed: %v, want %d first", got, want)
 					return
 				} else if err == nil {
@@ -524,12 +524,12 @@ func TestSentinelsPromoteAReplicaThatLagged(t *testing.T) {
 	must(t, master.Pause())
 	must(t, replica.Restart(ctx))
 	servertest.Eventually(t, "a read that finds the data to be old", func() bool {
-		_, _, err := b.Candidates(ctx, user)
+		_, err := b.Candidates(ctx, user)
 		return errors.Is(err, index.ErrUnknown)
 	})
 	b.watched(t)
 	servertest.Eventually(t, "the set to be missing", func() bool {
-		_, _, err := b.Candidates(ctx, user)
+		_, err := b.Candidates(ctx, user)
 		return errors.Is(err, index.ErrMissing)
 	})
 	servertest.Eventually(t, "the node to be known", func() bool { return b.Probe(ctx) == nil })

@@ -35,7 +35,7 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) []Set {
 	reads := make([]*redisnodes.Command, 0, 2*len(users))
 	for i, user := range users {
 		key := UserKey(user)
-		members[i] = redis.NewZSliceCmd(ctx, "zrange", key, 0, ix.options.Settings.Of(user).Max+lookBeyond-1, "withscores")
+		members[i] = redis.NewZSliceCmd(ctx, "zrange", key, 0, ix.options.Settings.Max+lookBeyond-1, "withscores")
 		sizes[i] = redis.NewIntCmd(ctx, "zcard", key)
 		reads = append(reads, redisnodes.NewCommand(key, members[i]), redisnodes.NewCommand(key, sizes[i]))
 	}
@@ -58,7 +58,7 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) []Set {
 func setOf(user member.ID, members []redis.Z, size int64) Set {
 	s := Set{Member: user, Known: size > 0, Size: int(size)}
 	for _, z := range members {
-		if e, err := parseEntry(user, z); err == nil {
+		if e, err := parseEntry(z); err == nil {
 			s.Members = append(s.Members, e)
 		} else {
 			s.Foreign++

@@ -94,7 +94,7 @@ func TestEveryCallIsCounted(t *testing.T) {
 	b := newBench(t, &redis.Options{Addr: mini.Addr()}, index.Options{})
 	b.refill(t, ladder(2))
 	b.add(t, 3, 300)
-	if _, _, err := b.Candidates(t.Context(), 999); !errors.Is(err, index.ErrMissing) {
+	if _, err := b.Candidates(t.Context(), 999); !errors.Is(err, index.ErrMissing) {
 		t.Fatal(err)
 	}
 	mini.Close()

@@ -62,7 +62,7 @@ func (m *moving) process(t *testing.T) bench {
 // first checks which contact comes first.
 func (b bench) first(t *testing.T, want uint64) {
 	t.Helper()
-	if got, _, err := b.Candidates(t.Context(), user); err != nil || uint64(got[0].Contact) != want {
+	if got, err := b.Candidates(t.Context(), user); err != nil || uint64(got[0].Contact) != want {
 		t.Fatalf("read: %v, %v, want %d first", got, err, want)
 	}
 }
@@ -106,7 +106,7 @@ func TestAnEndpointThatMoves(t *testing.T) {
 			read := func() {
 				for reading.Err() == nil {
 					least := newest.Load()
-					got, _, err := m.Candidates(reading, user)
+					got, err := m.Candidates(reading, user)
 					if err == nil && uint64(got[0].Contact) < least {
 						t.Errorf("an old set was believed: %v after contact %d", got, least)
 						return
@@ -133,7 +133,7 @@ func TestAnEndpointThatMoves(t *testing.T) {
 			})
 			m.watched(t)
 			servertest.Eventually(t, "the set to be missing", func() bool {
-				_, _, err := m.Candidates(ctx, user)
+				_, err := m.Candidates(ctx, user)
 				return errors.Is(err, index.ErrMissing)
 			})
 			servertest.Eventually(t, "the set to be built", func() bool {
@@ -162,7 +162,7 @@ func TestAProbeFindsThatTheServerIsAReplica(t *testing.T) {
 	moves["the former server is a replica"](t, m)
 	idle.first(t, 9) // it was not told yet
 	servertest.Eventually(t, "a probe that finds the data to be old", func() bool { return errors.Is(idle.Probe(ctx), index.ErrUnknown) })
-	if got, _, err := idle.Candidates(ctx, user); !errors.Is(err, index.ErrUnknown) {
+	if got, err := idle.Candidates(ctx, user); !errors.Is(err, index.ErrUnknown) {
 		t.Errorf("an old set is believed: %v, %v", got, err)
 	}
 	if state, err := idle.StateOf(ctx, user); state != redisnodes.Refusing && state != redisnodes.Unknown {
@@ -170,7 +170,7 @@ func TestAProbeFindsThatTheServerIsAReplica(t *testing.T) {
 	}
 	idle.watched(t)
 	servertest.Eventually(t, "the set to be missing", func() bool {
-		_, _, err := idle.Candidates(ctx, user)
+		_, err := idle.Candidates(ctx, user)
 		return errors.Is(err, index.ErrMissing)
 	})
 }
@@ -195,7 +195,7 @@ func TestAnEndpointThatMovesForOneReply(t *testing.T) {
 			servertest.Eventually(t, "a connection to the former server", func() bool { return m.client.Ping(ctx).Err() == nil })
 		}
 	}})
-	if got, _, err := m.Candidates(ctx, user); !errors.Is(err, index.ErrUnknown) {
+	if got, err := m.Candidates(ctx, user); !errors.Is(err, index.ErrUnknown) {
 		t.Errorf("an old set is believed: %v, %v", got, err)
 	}
 	m.first(t, 9)
@@ -221,7 +221,7 @@ func TestANameWithSeveralAddresses(t *testing.T) {
 		for range 16 {
 			readers.Go(func() {
 				for range 50 {
-					if _, _, err := b.Candidates(ctx, user); err != nil {
+					if _, err := b.Candidates(ctx, user); err != nil {
 						failed.Store(true)
 					}
 				}

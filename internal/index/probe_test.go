@@ -59,7 +59,7 @@ func TestARefusalIsKnownForAWhile(t *testing.T) {
 	if err := b.Probe(t.Context()); !errors.Is(err, index.ErrRefused) || !errors.Is(err, index.ErrUnavailable) || !strings.Contains(redisnodes.Reason(err), "OOM") {
 		t.Errorf("probe: %v", err)
 	}
-	if got, _, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrBehind) || len(got) != 3 {
+	if got, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrBehind) || len(got) != 3 {
 		t.Errorf("it reads: %v, %v", got, err)
 	}
 	do(t, admin, "CONFIG SET maxmemory 0")
@@ -162,7 +162,7 @@ func TestTheWatchTellsOfEachProbe(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- b.Watch(ctx, nil, func(_ time.Time, s redisnodes.Status) {
+		ended <- b.Watch(ctx, func(_ time.Time, s redisnodes.Status) {
 			select {
 			case told <- s.Err():
 			case <-ctx.Done():

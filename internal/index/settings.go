@@ -47,18 +47,6 @@ func (s Settings) String() string {
 	return fmt.Sprintf("need=%d max=%d min=%d", s.Need, s.Max, s.Min)
 }
 
-// Of returns the settings of a user's set. A copy of the broadcast set has all contacts there are, which is
-// what a set below Min has.
-func (s Settings) Of(user member.ID) Settings {
-	if user.IsCopy() {
-		return Settings{Need: s.Need, Max: maxCopied, Min: maxCopied}
-	}
-	return s
-}
-
-// maxCopied is more than there may be broadcast members.
-const maxCopied = 1 << 20
-
 // differ returns an [ErrSettings] that names both stamps and what to do.
 func differ(stored, own string) error {
 	_, storedID, _ := strings.Cut(stored, databaseField)

@@ -86,7 +86,7 @@ func TestErrorRepliesForOneSet(t *testing.T) {
 				}
 				for _, user := range users {
 					each(func() {
-						got, _, err := ix.Candidates(t.Context(), user)
+						got, err := ix.Candidates(t.Context(), user)
 						if len(got) > 0 && errors.Is(err, index.ErrBehind) { // a write was refused by then
 							err = nil
 						}

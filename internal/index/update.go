@@ -160,7 +160,7 @@ func (ix *Index) Begin(ctx context.Context, users []member.ID) []Update {
 }
 
 func (ix *Index) isTooLarge(u Update) bool {
-	return len(u.Members)+len(u.malformed) > ix.options.Settings.Of(u.Member).Max
+	return len(u.Members)+len(u.malformed) > ix.options.Settings.Max
 }
 
 // begin runs beginScript for the updates at some places, and stores and compares the
@@ -174,7 +174,7 @@ func (ix *Index) begin(ctx context.Context, updates []Update, nodes map[*redisno
 	for n, some := range nodes {
 		for _, i := range some {
 			set := UserKey(updates[i].Member)
-			calls = append(calls, redisnodes.Call{Keys: []string{set, guardKey(set)}, Args: []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Of(updates[i].Member).Max, cut}})
+			calls = append(calls, redisnodes.Call{Keys: []string{set, guardKey(set)}, Args: []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Max, cut}})
 			places = append(places, i)
 		}
 		if compare[n] {
@@ -258,7 +258,7 @@ func parseUpdate(user member.ID, reply redisnodes.Reply) (Update, error) {
 		if err != nil {
 			return Update{}, fmt.Errorf("score of %.100q: %w", name, err)
 		}
-		if e, err := parseEntry(user, redis.Z{Member: name, Score: score}); err != nil {
+		if e, err := parseEntry(redis.Z{Member: name, Score: score}); err != nil {
 			u.malformed = append(u.malformed, name)
 		} else {
 			u.Members = append(u.Members, e)
@@ -283,9 +283,7 @@ func parseUpdate(user member.ID, reply redisnodes.Reply) (Update, error) {
 //	ARGV[8]   number of adds
 //	ARGV[9]   number of corrections
 //	ARGV[10]  number of members at Begin
-//	ARGV[11]  the version of a copy of the broadcast set; "": it is none
-//	ARGV[12]  the member whose set it is
-//	ARGV[13…] removals: score at Begin ("" for no member, "*" for any), contact;
+//	ARGV[11…] removals: score at Begin ("" for no member, "*" for any), contact;
 //	          corrections: score at Begin, score, contact;
 //	          refill entries: score, contact;
 //	          adds: score, contact
@@ -295,7 +293,7 @@ local key, guard = KEYS[1], KEYS[2]
 local max, min, life = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local known, removals, refills, adds = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local corrections = tonumber(ARGV[9])
-local first = 13
+local first = 11
 
 if redis.call('GET', guard) ~= ARGV[1] then return 'conflict' end
 local isset = redis.call('TYPE', key).ok == 'zset'
@@ -330,7 +328,6 @@ for i = first, first + 2 * adds - 1, 2 do
   local _, more = add(key, ARGV[i], ARGV[i + 1])
   cut = cut + more
 end
-if ARGV[11] ~= '' then redis.call('ZADD', key, 'XX', ARGV[11], ARGV[12]) end
 if life > 0 then redis.call('PEXPIRE', key, life) end
 return cut
 `)
@@ -367,14 +364,13 @@ func (ix *Index) Apply(ctx context.Context, changes []Change) []Result {
 }
 
 func (ix *Index) applyCall(c Change) redisnodes.Call {
-	s, refills := ix.options.Settings.Of(c.Member), -1
+	s, refills := ix.options.Settings, -1
 	if c.WithRefill {
 		refills = len(c.Refill)
 	}
-	args := make([]any, 0, 12+2*len(c.malformed)+2*len(c.Remove)+3*len(c.Correct)+2*len(c.Refill)+2*len(c.Add))
-	args = append(args, c.Token, s.Max, s.Min, ix.lifeOf(c.Member).Milliseconds(), c.Known,
-		len(c.malformed)+len(c.Remove), refills, len(c.Add), len(c.Correct), len(c.Members)+len(c.malformed),
-		newVersion(c.Member), uint64(c.Member))
+	args := make([]any, 0, 10+2*len(c.malformed)+2*len(c.Remove)+3*len(c.Correct)+2*len(c.Refill)+2*len(c.Add))
+	args = append(args, c.Token, s.Max, s.Min, ix.options.SetLife.Milliseconds(), c.Known,
+		len(c.malformed)+len(c.Remove), refills, len(c.Add), len(c.Correct), len(c.Members)+len(c.malformed))
 	for _, name := range c.malformed {
 		args = append(args, "*", name)
 	}
@@ -403,9 +399,6 @@ func (c Change) appendRemovals(args []any) []any {
 	}
 	for _, e := range c.Members {
 		seen[e.Contact.String()] = e.Score
-		if e.Contact == c.Member && e.Contact.IsCopy() { // what is stored is the version
-			seen[e.Contact.String()] = "*"
-		}
 	}
 	for _, id := range c.Remove {
 		name := id.String()
@@ -416,14 +409,6 @@ func (c Change) appendRemovals(args []any) []any {
 		args = append(args, score, name)
 	}
 	return args
-}
-
-// lifeOf returns the TTL of a user's set. Copies have none: each read takes one.
-func (ix *Index) lifeOf(user member.ID) time.Duration {
-	if user.IsCopy() {
-		return 0
-	}
-	return ix.options.SetLife
 }
 
 func appendEntries(args []any, entries []Entry) []any {

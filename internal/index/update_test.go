@@ -352,7 +352,7 @@ func TestSetsExpireOnlyWhenAsked(t *testing.T) {
 	idle := newBench(t, &redis.Options{Addr: server.Addr()}, index.Options{SetLife: time.Hour})
 	idle.refill(t, ladder(3))
 	server.FastForward(50 * time.Minute)
-	if _, _, err := idle.Candidates(t.Context(), user); err != nil {
+	if _, err := idle.Candidates(t.Context(), user); err != nil {
 		t.Fatal(err)
 	}
 	server.FastForward(50 * time.Minute) // since the read

@@ -31,7 +31,7 @@ func Explain(viewer member.ID, e recent.Explanation, behind *float64) (x Explana
 	if e.Trace.WalkReason != "" {
 		t := e.Trace.Walk
 		walk = fmt.Sprintf("because %s; contacts looked at: %d, passes: %d, statements: %d",
-			cmp.Or(walkReasons[e.Trace.WalkReason], e.Trace.WalkReason), t.LookedAt, t.Passes, t.Statements)
+			cmp.Or(walkReasons[e.Trace.WalkReason], string(e.Trace.WalkReason)), t.LookedAt, t.Passes, t.Statements)
 	}
 	var steps []string
 	for _, s := range e.Trace.Steps {
@@ -118,8 +118,6 @@ func candidateCells(c recent.Candidate) []string {
 // are enough.
 func because(c recent.Candidate, shown contacts.Album) string {
 	switch {
-	case c.Verdict == recent.NotContact && c.Broadcast && !c.Now.IsContact:
-		return "it is a broadcast member, at which each read looks"
 	case c.Broadcast:
 		return "it is a broadcast member, which was found beside the set"
 	case c.Verdict == recent.Chosen && !c.InSet:
@@ -147,31 +145,19 @@ func proof(e recent.Explanation) string {
 		newest = day(e.Photos[0].DateUpload)
 	}
 	t := e.Trace
-	next, lowest := "the score of the next", "the lowest score of the set"
-	if t.Broadcast.Bound > 0 && t.Broadcast.Bound == t.Bound() {
-		next = "the last upload of each broadcast member that was not read"
-		lowest = next
-	}
-	bound, walk := day(t.Bound()), t.Walk
+	bound, walk := day(t.Bound), t.Walk
 	switch {
 	case t.Proof == recent.ByNext:
-		return fmt.Sprintf("the newest visible photo of the first candidate (%s) is newer than %s (%s), "+
-			"and no contact after that uploaded later", newest, next, bound) + besides(t)
+		return fmt.Sprintf("the newest visible photo of the first candidate (%s) is newer than the last upload (%s at most) of each other contact", newest, bound)
 	case t.Proof == recent.ByLowest:
-		return fmt.Sprintf("the newest visible photo of all candidates (%s) is newer than %s (%s), "+
-			"and no contact outside of the set uploaded later", newest, lowest, bound) + besides(t)
+		return fmt.Sprintf("the newest visible photo of all candidates (%s) is newer than the last upload (%s at most) of each contact "+
+			"that is no candidate", newest, bound)
 	case t.Proof == recent.ByAll:
-		ofSet := 0
-		for _, c := range t.Candidates {
-			if !c.Broadcast {
-				ofSet++
-			}
-		}
 		none := "no other has a newer visible photo"
 		if newest == "" {
 			none = "none has a visible photo"
 		}
-		return fmt.Sprintf("the set holds all contacts that ever uploaded (%d), and %s", ofSet, none) + besides(t)
+		return fmt.Sprintf("the candidates are all contacts that ever uploaded (%d), and %s", len(t.Candidates), none)
 	case walk.Bound > 0:
 		return fmt.Sprintf("the newest visible photo that the walk found (%s) is newer than the last upload (%s at most) of each contact "+
 			"that it did not look at", newest, bound)
@@ -181,20 +167,8 @@ func proof(e recent.Explanation) string {
 	return fmt.Sprintf("the walk looked at all contacts that ever uploaded (%d)", walk.LookedAt)
 }
 
-// besides says what part broadcast members have in a proof by the index, which is else about all contacts but them.
-func besides(t recent.Trace) string {
-	switch b := t.Broadcast; {
-	case b.Copy == 0:
-		return ""
-	case b.Bound == 0:
-		return fmt.Sprintf(", broadcast members aside: all of these that ever uploaded were read (%d)", b.Read)
-	default:
-		return fmt.Sprintf(", broadcast members aside: the last of these to upload were read (%d), and no other uploaded after %s", b.Read, day(b.Bound))
-	}
-}
-
 // walkReasons says in words why a walk was needed.
-var walkReasons = map[string]string{
+var walkReasons = map[recent.Reason]string{
 	recent.NoContacts:       "there is no contact that ever uploaded",
 	recent.SetMissing:       "the set is missing",
 	recent.SetMalformed:     "the set is malformed",
@@ -205,6 +179,4 @@ var walkReasons = map[string]string{
 	recent.NothingVisible:   "no candidate has a visible photo",
 	recent.BestTooOld:       "the best candidate's photo is not newer than the lowest score",
 	recent.PhotosChanged:    "the photos changed during the read",
-	recent.NoBroadcastSet:   "the copy of the broadcast set is missing or malformed",
-	recent.ManyBroadcasts:   "more broadcast members uploaded after all candidates than were read",
 }

@@ -1,7 +1,6 @@
 package recent
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/activityd/activityd/internal/admit"
@@ -32,20 +31,24 @@ type Answer struct {
 // Trace is how an answer was found. It is for operators: a score is the date of an
 // upload, perhaps of a photo that the viewer may not see.
 type Trace struct {
-	Candidates []Examined         // the set, and the broadcast members, most recent upload first
-	Beyond     uint64             // unix seconds: no contact that is no candidate uploaded later; 0: there is none, or it is not known
-	Broadcast  CopyRead           // what was read of broadcast members
-	Proof      Proof              // why no other contact can have a newer photo
-	WalkReason string             // why the walk was needed, see [SetMissing] and those beside it; "": it was not
+	Candidates []Examined // the set, and the broadcast members that the read found, most recent upload first
+	Proof      Proof      // why no other contact can have a newer photo
+	// Bound is the date that the proof rests on, in unix seconds: no contact that was not
+	// looked at has uploaded later. 0: all were looked at.
+	Bound      uint64
+	WalkReason Reason             // why the walk was needed, see [SetMissing] and those beside it; "": it was not
 	Walk       contacts.WalkTrace // how far the walk went
 	Steps      []Step             // what took how long, in order
 }
 
-// CopyRead is what was read of broadcast members. The zero value: there are none, or the read did not come to them.
-type CopyRead struct {
-	Copy  member.ID // the copy of the broadcast set that was read
-	Read  int       // how many were read, those that uploaded last
-	Bound uint64    // unix seconds: no other one uploaded later; 0: there is no other one that ever uploaded
+// candidate returns the candidate with an id, nil if there is none.
+func (t *Trace) candidate(id member.ID) *Examined {
+	for i := range t.Candidates {
+		if t.Candidates[i].Contact == id {
+			return &t.Candidates[i]
+		}
+	}
+	return nil
 }
 
 // Proof is why an answer is right; see the package documentation.
@@ -53,41 +56,11 @@ type Proof string
 
 // The proofs of an answer.
 const (
-	ByNext   Proof = "next"     // the newest photo is newer than the next candidate's score
-	ByLowest Proof = "lowest"   // it is newer than the lowest score, and the newest of all candidates
+	ByNext   Proof = "next"     // the newest photo is newer than the bound of all others
+	ByLowest Proof = "lowest"   // it is the newest of all candidates, and newer than the bound of all others
 	ByAll    Proof = "complete" // it is the newest of all candidates, and the set, smaller than min, holds all contacts
 	ByWalk   Proof = "walk"     // it was found by a walk, through as many contacts as needed
 )
-
-// Bound is the date that the proof rests on, in unix seconds: no contact that was not
-// looked at has uploaded later. 0: all were looked at.
-func (t Trace) Bound() uint64 {
-	switch {
-	case t.Proof == ByWalk:
-		return t.Walk.Bound
-	case t.Proof == ByNext:
-		return max(t.Beyond, t.next())
-	case t.Proof == ByLowest && len(t.Candidates) > 0:
-		return cmp.Or(t.Beyond, t.Candidates[len(t.Candidates)-1].Score)
-	}
-	return 0
-}
-
-// next returns the score of the candidate after the first, but for broadcast members that are no
-// contacts.
-func (t Trace) next() uint64 {
-	isFirst := true
-	for _, c := range t.Candidates {
-		switch {
-		case c.Broadcast && c.Verdict == NotContact:
-		case isFirst:
-			isFirst = false
-		default:
-			return c.Score
-		}
-	}
-	return 0
-}
 
 // Verdict is the result for one candidate.
 type Verdict string
@@ -109,7 +82,7 @@ type Examined struct {
 	Newest   uint64 // unix seconds of its newest visible photo; 0: none, or not looked at
 	NewestID uint64 // of the same photo
 	Verdict  Verdict
-	// Broadcast: it is no member of the set, but a broadcast member, of which the viewer may be no follower.
+	// Broadcast: it is no member of the set, but a broadcast member that the viewer calls a contact.
 	Broadcast bool
 }
 

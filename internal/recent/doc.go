@@ -19,17 +19,17 @@
 // middleware", 2003) applies: stop as soon as the best photo found beats every bound not
 // yet looked at.
 //
-//  1. Ask for the first candidate's photos. If the newest is strictly newer than
-//     the second candidate's score, no other contact can have a newer one: this is
+//  1. Ask for the photos of the first of S. If the newest is strictly newer than
+//     the score of the second, no other contact can have a newer photo: this is
 //     the answer, after one round trip to Redis and one to MySQL.
-//  2. Otherwise ask for the newest visible photo of every candidate, in one
+//  2. Otherwise ask for the newest visible photo of all of S, in one
 //     statement and so at one instant. The best is the answer if it is strictly
 //     newer than low(S), or if S is smaller than min.
 //  3. Otherwise, or without a usable set, walk through the viewer's contacts in
 //     MySQL, in one snapshot.
 //
-// Some candidates are broadcast members, which the viewer may not follow. Those before the one whose photos are asked for
-// are decided in the same statement; docs/broadcast.md has the argument.
+// The uploads of broadcast members are in a table of MySQL and in no set. Each of the two statements asks for the
+// broadcast members among the viewer's contacts, too; narrow and docs/broadcast.md have the argument.
 //
 // "Strictly", because photos of one second are distinguished by id, which a score
 // does not know.

@@ -39,8 +39,8 @@ func has(t *testing.T, e recent.Explanation, want ...recent.Examined) {
 // proves checks what an answer rests on.
 func proves(t *testing.T, a recent.Answer, proof recent.Proof, bound uint64) {
 	t.Helper()
-	if a.Trace.Proof != proof || a.Trace.Bound() != bound {
-		t.Errorf("proven by %q with the bound %d, want %q, %d", a.Trace.Proof, a.Trace.Bound(), proof, bound)
+	if a.Trace.Proof != proof || a.Trace.Bound != bound {
+		t.Errorf("proven by %q with the bound %d, want %q, %d", a.Trace.Proof, a.Trace.Bound, proof, bound)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestExplainingTheCommonRead(t *testing.T) {
 	b.contact(13, 100)
 	b.store.SetContact(11, me.ID, true, false)
 	e := b.explain(t)
-	b.called(t, "photos of 11", "details of 3")
+	b.called(t, "look at 11", "details of 3")
 	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Chosen}, recent.Examined{Contact: 12, Verdict: recent.NotLooked},
 		recent.Examined{Contact: 13, Verdict: recent.NotLooked})
 	proves(t, e.Answer, recent.ByNext, 200)
@@ -126,7 +126,7 @@ func TestExplainingAWalk(t *testing.T) {
 	b.contact(14, 500)
 	b.index.entries = b.index.entries[:3]
 	e := b.explain(t)
-	b.called(t, "photos of 11", "standings of 3", "walk", "details of 4")
+	b.called(t, "look at 11", "compare 3", "walk", "details of 4")
 	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Nothing}, recent.Examined{Contact: 12, Verdict: recent.Nothing},
 		recent.Examined{Contact: 13, Verdict: recent.Nothing}, recent.Examined{Contact: 14, Verdict: recent.Chosen})
 	if c := e.Candidates[3]; c.InSet || c.Newest != 500 {
@@ -153,7 +153,7 @@ func TestExplainingAWalkThatStopped(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})
 	b.contact(11, 300)
-	for err, reason := range map[error]string{
+	for err, reason := range map[error]recent.Reason{
 		index.ErrMissing: recent.SetMissing, index.ErrUnavailable: recent.RedisUnavailable, index.ErrSettings: recent.OtherSettings,
 		index.ErrUnknown: recent.SetUnknown,
 	} {
@@ -229,12 +229,12 @@ func TestReadsDoNotPayForExplanations(t *testing.T) {
 	b.contact(11, 300)
 	b.contact(12, 200)
 	b.read(t, 11, recent.FromIndex)
-	b.called(t, "photos of 11")
+	b.called(t, "look at 11")
 }
 
 func TestExplanationsFail(t *testing.T) {
 	t.Parallel()
-	for _, failing := range []string{"photos of 11", "details of 2"} {
+	for _, failing := range []string{"look at 11", "details of 2"} {
 		b := newBench(recent.Options{})
 		b.contact(11, 300)
 		b.contact(12, 200)

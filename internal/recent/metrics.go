@@ -30,21 +30,24 @@ var (
 	})
 )
 
+// Reason is why a read walks: the candidates prove no answer.
+type Reason string
+
 // The reasons for a walk, in [Trace] and as labels.
 const (
-	NoContacts       = "no_contacts" // there is none that ever uploaded, and so nothing to walk through, and no set
-	SetMissing       = "set_missing"
-	SetMalformed     = "set_malformed"
-	OtherSettings    = "other_settings"
-	RedisUnavailable = "redis_unavailable"
-	SetUnknown       = "set_unknown" // the set may be old, and is about to be deleted
-	WritesRefused    = "writes_refused"
-	NothingVisible   = "nothing_visible"
-	BestTooOld       = "best_too_old"
-	PhotosChanged    = "photos_changed"
-	NoBroadcastSet   = "no_broadcast_set" // the copy of the broadcast set is missing or malformed
-	ManyBroadcasts   = "many_broadcasts"  // more broadcast members than were read have uploaded since
+	NoContacts       Reason = "no_contacts" // there is none that ever uploaded, and so nothing to walk through, and no set
+	SetMissing       Reason = "set_missing"
+	SetMalformed     Reason = "set_malformed"
+	OtherSettings    Reason = "other_settings"
+	RedisUnavailable Reason = "redis_unavailable"
+	SetUnknown       Reason = "set_unknown" // the set may be old, and is about to be deleted
+	WritesRefused    Reason = "writes_refused"
+	NothingVisible   Reason = "nothing_visible"
+	BestTooOld       Reason = "best_too_old"
+	PhotosChanged    Reason = "photos_changed"
 )
+
+var reasons = []Reason{SetMissing, SetMalformed, OtherSettings, RedisUnavailable, SetUnknown, WritesRefused, NothingVisible, BestTooOld, PhotosChanged}
 
 // failures are the results of reads that failed, each with its error; all other errors
 // are "other".
@@ -68,14 +71,14 @@ func init() { // the known series begin with 0
 		reads.WithLabelValues(string(source), "photos")
 		reads.WithLabelValues(string(source), "nothing")
 	}
-	reads.WithLabelValues(string(FromDatabase), NoContacts)
+	reads.WithLabelValues(string(FromDatabase), string(NoContacts))
 	readSeconds.WithLabelValues(string(fromNowhere))
 	reads.WithLabelValues(string(fromNowhere), "other")
 	for _, f := range failures {
 		reads.WithLabelValues(string(fromNowhere), f.result)
 	}
-	for _, reason := range []string{SetMissing, SetMalformed, OtherSettings, RedisUnavailable, SetUnknown, WritesRefused, NothingVisible, BestTooOld, PhotosChanged, NoBroadcastSet, ManyBroadcasts} {
-		readWalks.WithLabelValues(reason)
+	for _, why := range reasons {
+		readWalks.WithLabelValues(string(why))
 	}
 }
 
@@ -94,11 +97,11 @@ func count(a Answer, err error, took time.Duration) {
 	case a.Contact != nil:
 		result = "photos"
 	case a.Trace.WalkReason == NoContacts:
-		result = NoContacts
+		result = string(NoContacts)
 	}
 	readSeconds.WithLabelValues(string(source)).Observe(took.Seconds())
 	reads.WithLabelValues(string(source), result).Inc()
-	if source == FromDatabase && result != NoContacts {
-		readWalks.WithLabelValues(a.Trace.WalkReason).Inc()
+	if source == FromDatabase && result != string(NoContacts) {
+		readWalks.WithLabelValues(string(a.Trace.WalkReason)).Inc()
 	}
 }

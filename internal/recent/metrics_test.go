@@ -71,7 +71,7 @@ func TestRefusedWalksAreCounted(t *testing.T) {
 	b := newBench(recent.Options{})
 	b.contact(11, 900)
 	b.index.err = index.ErrMissing
-	if _, err := b.Read(withoutWalks(t.Context()), me, 5); !errors.Is(err, recent.ErrBusy) {
+	if _, err := b.Read(withoutWalks(t), me, 5); !errors.Is(err, recent.ErrBusy) {
 		t.Errorf("err %v, want ErrBusy", err)
 	}
 	rose := metricstest.Gather(t).Since(before)
@@ -82,7 +82,7 @@ func TestRefusedWalksAreCounted(t *testing.T) {
 
 func TestAnswersAreCountedByTheirKind(t *testing.T) {
 	photos := contacts.Album{Contact: &contacts.Profile{ID: 7}}
-	walked := func(reason string) recent.Answer {
+	walked := func(reason recent.Reason) recent.Answer {
 		return recent.Answer{Source: recent.FromDatabase, Album: photos, Trace: recent.Trace{WalkReason: reason}}
 	}
 	for _, c := range []struct {

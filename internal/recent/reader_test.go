@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +23,7 @@ func TestTheCommonReadIsOneQuery(t *testing.T) {
 		b.contact(11+contactID(i), 100*(i+1))
 	}
 	got := b.read(t, 15, recent.FromIndex)
-	b.called(t, "photos of 15")
+	b.called(t, "look at 15")
 	b.hinted(t)
 	if c := got.Trace.Candidates; c[0].Verdict != recent.Chosen || c[0].Newest != 500 || c[1].Verdict != recent.NotLooked {
 		t.Errorf("trace %+v", c)
@@ -94,7 +92,7 @@ func TestWhatIsHiddenShowsInTheNumberOfStatements(t *testing.T) {
 		hide(b)
 		others(b)
 		b.read(t, 12, recent.FromIndex)
-		t.Run(what, func(t *testing.T) { b.called(t, "photos of 11", "standings of 4", "photos of 12") })
+		t.Run(what, func(t *testing.T) { b.called(t, "look at 11", "compare 4", "photos of 12") })
 	}
 }
 
@@ -105,7 +103,7 @@ func TestTheFirstHasOnlyPrivatePhotosOfLate(t *testing.T) {
 	b.contact(12, 800)
 	b.contact(13, 700)
 	got := b.read(t, 12, recent.FromIndex)
-	b.called(t, "photos of 11", "standings of 3", "photos of 12")
+	b.called(t, "look at 11", "compare 3", "photos of 12")
 	if c := got.Trace.Candidates; c[0].Verdict != recent.Older || c[0].Newest != 100 || c[1].Verdict != recent.Chosen || c[2].Verdict != recent.Older {
 		t.Errorf("trace %+v", c)
 	}
@@ -118,7 +116,7 @@ func TestTheFirstWinsThoughNotAtOnce(t *testing.T) {
 	b.contact(12, -800, 600)
 	b.contact(13, 300)
 	b.read(t, 11, recent.FromIndex)
-	b.called(t, "photos of 11", "standings of 3") // its photos are known already
+	b.called(t, "look at 11", "compare 3") // its photos are known already
 }
 
 // Photos of one second are distinguished by id, which no score knows: equality with
@@ -131,7 +129,7 @@ func TestTiesAreNoProof(t *testing.T) {
 	b.contact(13, 100)
 	b.index.entries = []index.Entry{{Contact: 11, Score: 500}, {Contact: 12, Score: 500}, {Contact: 13, Score: 100}}
 	b.read(t, 12, recent.FromIndex)
-	b.called(t, "photos of 11", "standings of 3", "photos of 12")
+	b.called(t, "look at 11", "compare 3", "photos of 12")
 }
 
 func TestATieWithTheLowestScoreWalks(t *testing.T) {
@@ -177,7 +175,7 @@ func TestASmallSetIsComplete(t *testing.T) {
 	b = newBench(recent.Options{})
 	b.contact(11, 900)
 	b.read(t, 11, recent.FromIndex)
-	b.called(t, "photos of 11", "standings of 1")
+	b.called(t, "look at 11")
 }
 
 func TestGhostsAreFilteredAndReported(t *testing.T) {
@@ -270,7 +268,7 @@ func TestAMissingViewer(t *testing.T) {
 
 func TestAFailingDatabaseIsAnError(t *testing.T) {
 	t.Parallel()
-	for _, failing := range []string{"photos of 11", "standings of 3", "photos of 12", "walk"} {
+	for _, failing := range []string{"look at 11", "compare 3", "photos of 12", "walk"} {
 		b := newBench(recent.Options{})
 		b.contact(11, -900)
 		b.contact(12, 800)
@@ -305,7 +303,7 @@ func TestAChangeDuringTheReadIsNoticed(t *testing.T) {
 		return nil
 	}
 	b.read(t, 13, recent.FromDatabase)
-	b.called(t, "photos of 11", "standings of 3", "photos of 12", "walk")
+	b.called(t, "look at 11", "compare 3", "photos of 12", "walk")
 }
 
 // While Redis refuses writes the sets are behind. Then reads walk as far as they may, and beyond that
@@ -323,66 +321,12 @@ func TestReadsOfStaleSets(t *testing.T) {
 		t.Errorf("walked because %s", a.Trace.WalkReason)
 	}
 	b.hinted(t)
-	a, err := b.Read(withoutWalks(t.Context()), me, 10)
+	a, err := b.Read(withoutWalks(t), me, 10)
 	if err != nil || a.Source != recent.FromIndex || shown(a.Album) != 14 || a.Trace.WalkReason != "" {
 		t.Errorf("where it may not walk: %+v, %v", a, err)
 	}
 	b.index.err = nil
 	if a, err := b.Read(t.Context(), me, 10); err != nil || a.Source != recent.FromIndex {
 		t.Errorf("afterwards: %+v, %v", a, err)
-	}
-}
-
-// A walk that takes too long is not worth an error, where there is a set.
-func TestAStaleSetIsBetterThanNoAnswer(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(recent.Options{WalkTimeout: time.Second})
-		b.index.err = index.ErrBehind
-		b.contact(11, 900)
-		b.contact(12, 800)
-		var away atomic.Bool // a shared walk may outlast its waiters
-		b.store.before = func(ctx context.Context, call string) error {
-			switch {
-			case away.Load():
-				return mysql.ErrUnavailable
-			case call == "walk":
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return nil
-		}
-		// As in production, the request has no more time than the walk. Of those who ask
-		// the same, the second waits for a walk after the first one.
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		var reads sync.WaitGroup
-		for range 3 {
-			reads.Go(func() {
-				if a, err := b.Read(ctx, me, 10); err != nil || a.Source != recent.FromIndex || shown(a.Album) != 11 {
-					t.Errorf("%+v, %v", a, err)
-				}
-			})
-			synctest.Wait()
-		}
-		reads.Wait()
-		away.Store(true)
-		if _, err := b.Read(t.Context(), me, 10); !errors.Is(err, mysql.ErrUnavailable) {
-			t.Errorf("without MySQL: %v", err)
-		}
-	})
-}
-
-func TestACancelledReadReturns(t *testing.T) {
-	t.Parallel()
-	for _, set := range []error{nil, index.ErrMissing} {
-		b := newBench(recent.Options{})
-		b.contact(11, 900)
-		b.index.err = set
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, err := b.Read(ctx, me, 10); !errors.Is(err, context.Canceled) {
-			t.Errorf("err %v, want Canceled", err)
-		}
 	}
 }

@@ -24,18 +24,16 @@ var me = contacts.Viewer{ID: 1}
 
 // fakeIndex answers with a fixed set or error, unless ask is set.
 type fakeIndex struct {
-	entries   []index.Entry
-	broadcast index.Copy
-	err       error
-	ask       func(ctx context.Context) ([]index.Entry, error)
+	entries []index.Entry
+	err     error
+	ask     func(ctx context.Context) ([]index.Entry, error)
 }
 
-func (f *fakeIndex) Candidates(ctx context.Context, _ member.ID) ([]index.Entry, index.Copy, error) {
+func (f *fakeIndex) Candidates(ctx context.Context, _ member.ID) ([]index.Entry, error) {
 	if f.ask != nil {
-		entries, err := f.ask(ctx)
-		return entries, f.broadcast, err
+		return f.ask(ctx)
 	}
-	return f.entries, f.broadcast, f.err
+	return f.entries, f.err
 }
 
 // countingStore is the specification, with its calls counted and a hook before
@@ -64,18 +62,18 @@ func (s *countingStore) VisiblePhotos(ctx context.Context, v contacts.Viewer, ow
 	return s.Memory.VisiblePhotos(ctx, v, owner, limit)
 }
 
-func (s *countingStore) VisiblePhotosAnd(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, others []member.ID) (contacts.Album, []member.ID, error) {
-	if err := s.called(ctx, fmt.Sprintf("photos of %d, %d relations", owner, len(others))); err != nil {
-		return contacts.Album{}, nil, err
+func (s *countingStore) Look(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, bound uint64) (contacts.Look, error) {
+	if err := s.called(ctx, fmt.Sprintf("look at %d", owner)); err != nil {
+		return contacts.Look{}, err
 	}
-	return s.Memory.VisiblePhotosAnd(ctx, v, owner, limit, others)
+	return s.Memory.Look(ctx, v, owner, limit, bound)
 }
 
-func (s *countingStore) Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error) {
-	if err := s.called(ctx, fmt.Sprintf("standings of %d", len(owners))); err != nil {
-		return nil, err
+func (s *countingStore) Compare(ctx context.Context, v contacts.Viewer, owners []member.ID, bound uint64) (contacts.Comparison, error) {
+	if err := s.called(ctx, fmt.Sprintf("compare %d", len(owners))); err != nil {
+		return contacts.Comparison{}, err
 	}
-	return s.Memory.Standings(ctx, v, owners)
+	return s.Memory.Compare(ctx, v, owners, bound)
 }
 
 func (s *countingStore) Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error) {
@@ -124,14 +122,22 @@ func newBench(o recent.Options) bench {
 	return b
 }
 
-// noWalks is the place of a read that may not walk.
-type noWalks struct{ admit.Place }
-
-func (noWalks) Walk() bool { return false }
-
-// withoutWalks returns a context in which reads may not walk.
-func withoutWalks(ctx context.Context) context.Context {
-	return admit.WithPlace(ctx, noWalks{admit.PlaceOf(ctx)})
+// withoutWalks returns a context in which reads may not walk, as another read has the only one.
+func withoutWalks(t *testing.T) context.Context {
+	t.Helper()
+	limiter := admit.New(2)
+	for range 2 {
+		place, err := limiter.Enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { place.Leave(false) })
+		if !place.Walk() {
+			return admit.WithPlace(t.Context(), place)
+		}
+	}
+	t.Fatal("each read may walk")
+	return nil
 }
 
 // contact makes id a member whom me calls a contact, with one photo for each

@@ -56,40 +56,6 @@ func TestOnlyAProbeConnectsToANodeThatHangs(t *testing.T) {
 	}
 }
 
-// An answer that does not come says nothing of the node where this process was late itself.
-func TestALateProcessGivesNoNodeUp(t *testing.T) {
-	t.Parallel()
-	server := servertest.Redis(t)
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr(), ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = client.Close() })
-	ns := New(client, Options{})
-	n := ns.nodeFor(client)
-	probe := func() NodeStatus {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*ProbeTimeout) // as Watch does
-		defer cancel()
-		return n.probed(ns.inspect(ctx, n).err)
-	}
-	if s := probe(); s.Err != nil {
-		t.Fatal(s.Err)
-	}
-	ns.watched.Store(true)
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	ns.lateness = func(time.Time) time.Duration { return ProbeTimeout / lateShare }
-	for range lateProbes {
-		if s := probe(); s.State == Away || n.isSilent() {
-			t.Errorf("the process was late: the node is %v; it is silent: %v", s.State, n.isSilent())
-		}
-	}
-	if s := probe(); s.State != Away || !n.isSilent() {
-		t.Errorf("it was late once more: the node is %v; it is silent: %v", s.State, n.isSilent())
-	}
-	if err := server.Resume(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // A connection that is being made when its node is given up, as to a host that is gone, ends
 // then. One that is being made when all are closed is made again.
 func TestAConnectionThatIsBeingMadeEndsWithItsNode(t *testing.T) {
@@ -218,7 +184,7 @@ func TestTheWatchProbesWhenACallWaits(t *testing.T) {
 	reports := make(chan struct{})
 	watched := make(chan error, 1)
 	go func() {
-		watched <- ns.Watch(ctx, nil, func(time.Time, Status) { reports <- struct{}{} })
+		watched <- ns.Watch(ctx, func(time.Time, Status) { reports <- struct{}{} })
 	}()
 	const probes = 120
 	began, ended := time.Now(), make(chan struct{})

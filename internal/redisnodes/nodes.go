@@ -40,12 +40,10 @@ type Nodes struct {
 
 	watched atomic.Bool   // [Nodes.Watch] runs
 	late    chan struct{} // a call waits for a node of a cluster; holds one
-	// lateness is by how much this process was late since a time, see [Nodes.Watch].
-	lateness func(since time.Time) time.Duration
-	layout   atomic.Pointer[layout]
-	last     atomic.Pointer[Status] // what the last probe found; nil: there was none
-	losses   atomic.Pointer[losses] // nil: before the first probe
-	purges   sync.WaitGroup         // under way
+	layout  atomic.Pointer[layout]
+	last    atomic.Pointer[Status] // what the last probe found; nil: there was none
+	losses  atomic.Pointer[losses] // nil: before the first probe
+	purges  sync.WaitGroup         // under way
 
 	probing sync.Mutex          // held during a probe; guards what follows
 	marks   map[string]tagState // by tag, as the last probe found them
@@ -67,7 +65,6 @@ func New(c redis.UniversalClient, o Options) *Nodes {
 	}
 	ns := &Nodes{
 		options: o, now: o.Now, client: c, late: make(chan struct{}, 1), nodes: make(map[*redis.Client]*Node), marks: make(map[string]tagState),
-		lateness: func(time.Time) time.Duration { return 0 },
 	}
 	// Now, so that it has all connections, such as the one over which a cluster's slots are asked for.
 	switch c := c.(type) {
@@ -94,7 +91,6 @@ type Node struct {
 	trusted atomic.Int64  // unix nanoseconds: the stamp is trusted until then; 0: not
 	knowing chan struct{} // has an element while the data are compared
 	purging atomic.Bool   // by this process
-	late    int           // so many probes in a row said nothing, as this process was late; guarded by Nodes.probing
 
 	connections
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -166,16 +165,6 @@ func (ns *Nodes) inspect(ctx context.Context, n *Node) *inspection {
 	return in
 }
 
-// errLate is the error of a probe that says nothing of the node, as this process was late.
-var errLate = fmt.Errorf("%w: this process was late to see an answer", context.Canceled)
-
-// lateShare: a process that was late by one in so many parts of the time that a probe has may have
-// missed the answer of a node. That is believed of lateProbes in a row: a process may be late for long.
-const (
-	lateShare  = 2
-	lateProbes = 4
-)
-
 // askProbe sends the commands of a probe, and returns the run of the server. A node that does not
 // answer is silent until a probe is answered: calls end, and fail at once. A node of a cluster
 // is given up after half of the time, since calls wait that are for the data of others as well,
@@ -187,7 +176,6 @@ func (n *Node) askProbe(ctx context.Context, info *redis.StringCmd, commands []*
 		timeouts = []time.Duration{ProbeTimeout / 2, ProbeTimeout}
 	}
 	for _, timeout := range timeouts {
-		began := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, timeout)
 		n.execProbe(bounded, commands)
 		run, err = runOf(info)
@@ -197,11 +185,6 @@ func (n *Node) askProbe(ctx context.Context, info *redis.StringCmd, commands []*
 		hangs := isTimeout(err) && isWatched
 		err = Translate(bounded, "probe", err)
 		cancel()
-		if hangs && n.late < lateProbes && n.nodes.lateness(began) >= timeout/lateShare {
-			n.late++
-			return "", errLate
-		}
-		n.late = 0
 		if err == nil {
 			n.see(func(s *seen) { s.silent = time.Time{} })
 		}
@@ -233,14 +216,9 @@ func (n *Node) execProbe(ctx context.Context, commands []*Command) {
 // Watch probes every second, and when a call waits for a node of a cluster, until ctx ends, which
 // is no error, so that [Nodes.State] is up to date, the metrics say which nodes can be used,
 // calls to nodes that do not answer fail at once, and data that may be old are deleted. It
-// calls report with the time at which each probe began, and what it found. If late is not nil, it
-// returns for how long this process itself was late since a time: then an answer that does not come
-// says nothing of the node. Call it once.
-func (ns *Nodes) Watch(ctx context.Context, late func(since time.Time) time.Duration, report func(began time.Time, s Status)) error {
+// calls report with the time at which each probe began, and what it found. Call it once.
+func (ns *Nodes) Watch(ctx context.Context, report func(began time.Time, s Status)) error {
 	defer ns.purges.Wait()
-	if late != nil {
-		ns.lateness = late
-	}
 	ns.watched.Store(true)
 	defer ns.watched.Store(false)
 	tick := time.NewTicker(probeEvery)

@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,9 +13,18 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Broadcast is the kind that carries a change of the state of a broadcast member through, and has members join by themselves.
-// BroadcastLook is the kind that has them leave, and is always scheduled for those: it changes no set itself, so that sets that are
-// behind do not wait for it. Only activityd enqueues them. Package broadcast has the states.
+// Broadcast is the kind that makes a member a broadcast member whose fan-out has come to so many followers, and
+// that carries its end through. BroadcastLook is the kind that looks once a day whether the member is to cease; it is always
+// scheduled and changes no set, so that sets that are behind do not wait for it. Only activityd enqueues them.
+//
+//	               add                        remove
+//	none ──────────────────────> broadcast ─────────────> leaving
+//	 ^   a row with its last upload          leaving_at set   │
+//	 └────────────────────────────────────────────────────────┘
+//	   a whole fan-out, an hour, the row is deleted
+//
+// The uploads of a member that leaves go to its row and to the sets. A read takes the set first and asks MySQL after it: if it
+// took the set before the whole fan-out, it finds the row, as no read takes an hour.
 const (
 	Broadcast     = "broadcast"
 	BroadcastLook = "broadcast_look"
@@ -24,67 +34,40 @@ var broadcasting = kind{
 	Name: Broadcast, Workers: queue.Workers{Queue: QueueFanOut, Count: 2, Batch: 4}, Changes: FollowerSets,
 	DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
 		args, err := decode[BroadcastArgs](payload)
-		return fmt.Sprintf("broadcast:%d:%d:%d:%t", of, args.Change, args.After, args.Settled), err
+		return fmt.Sprintf("broadcast:%d:%d:%d:%t", of, args.Leaving, args.After, args.Done), err
 	},
 	Handler: newBroadcastHandler,
 }
 
 var broadcastLook = kind{
 	Name: BroadcastLook, Workers: broadcasting.Workers,
-	DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
-		args, err := decode[BroadcastArgs](payload)
-		return fmt.Sprintf("broadcast_look:%d:%d", of, args.Change), err
-	},
-	Handler: newBroadcastHandler,
+	DedupeKey: func(of uint64, _ json.RawMessage) (string, error) { return fmt.Sprintf("broadcast_look:%d", of), nil },
+	Handler:   newBroadcastHandler,
 }
 
-// BroadcastArgs are the payload of broadcast, and of broadcast_look, which has only the change.
+// BroadcastArgs are the payload of broadcast.
 type BroadcastArgs struct {
-	Change  uint64    `json:"change,omitzero"`  // what is carried through; a later one ends it; 0: the member has so many followers that it is to join
-	After   member.ID `json:"after,omitzero"`   // leaving: the followers up to this id have the last upload
-	Settled bool      `json:"settled,omitzero"` // the time of settling is over
+	Leaving int64     `json:"leaving,omitzero"` // since when the member leaves, as in its row; 0: it has so many followers that it is to join
+	After   member.ID `json:"after,omitzero"`   // the followers up to this id have the last upload
+	Done    bool      `json:"done,omitzero"`    // all followers have it, since an hour
 }
 
-// Settling is for how long a row is there before its member's uploads are fanned out no more, and after the
-// fan-out that comes before its end. See package broadcast.
-const Settling = 4 * time.Second
+const (
+	lookEvery = 24 * time.Hour
+	// keepRow is for how long a row is kept after the fan-out of a member that leaves: longer than any read takes.
+	keepRow = time.Hour
+)
 
-// lookEvery is how often a broadcast member that no operator has named is looked at.
-const lookEvery = 24 * time.Hour
-
-// NewBroadcast returns the tasks of a change of a broadcast member's state, which joins or else leaves.
-func NewBroadcast(of member.ID, change uint64, joins bool) []queue.New {
-	list := []queue.New{broadcasting.task(of, BroadcastArgs{Change: change})}
-	if joins {
-		list = append(list, refillCopies()...)
-	}
-	return list
-}
-
-// settled returns the task that ends a change, after a while. What it waits for is committed when the task
-// before it begins: so the time counts from then on, however long a transaction took.
-func settled(of member.ID, args BroadcastArgs) []queue.New {
-	args.Settled = true
-	n := broadcasting.task(of, args)
-	n.Delay = Settling
-	return []queue.New{n}
-}
-
-// refillCopies returns the tasks that make the copies of the broadcast set like the table.
-func refillCopies() (list []queue.New) {
-	for _, id := range member.Copies {
-		list = append(list, NewRefill(id))
-	}
-	return list
+// NewLeaving returns the task that fans out a broadcast member that leaves.
+func NewLeaving(b contacts.Broadcast) queue.New {
+	return broadcasting.task(b.ID, BroadcastArgs{Leaving: b.Leaving})
 }
 
 func newBroadcastHandler(w work) queue.Handler {
-	return BroadcastHandler{UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly, BroadcastAt: w.BroadcastAt}}
+	return BroadcastHandler{newUploadHandler(w).(UploadHandler)}
 }
 
-// BroadcastHandler handles broadcast and broadcast_look. A member that joins has its fan-out ended; one that leaves
-// is fanned out to all its followers, page by page, and is then no broadcast member any more. A page is done when
-// all sets of it that are there have the upload: it waits for a node that is away.
+// BroadcastHandler handles broadcast and broadcast_look. Each step may be repeated.
 type BroadcastHandler struct{ UploadHandler }
 
 // Handle implements [queue.Handler].
@@ -100,122 +83,99 @@ func (h BroadcastHandler) Handle(ctx context.Context, batch []queue.Task) []queu
 	return all
 }
 
-func (h BroadcastHandler) carryOn(ctx context.Context, kind string, id member.ID, args BroadcastArgs) (next []queue.New, err error) {
-	rows, err := h.Store.Broadcasts(ctx, []member.ID{id})
-	if err != nil {
-		return nil, err
+func (h BroadcastHandler) carryOn(ctx context.Context, kind string, id member.ID, args BroadcastArgs) ([]queue.New, error) {
+	if kind == Broadcast && args.Leaving == 0 {
+		return h.join(ctx, id)
 	}
-	switch is := rows[id]; {
+	rows, err := h.Store.Broadcasts(ctx, []member.ID{id})
+	b, isBroadcast := rows[id]
+	switch {
+	case err != nil || !isBroadcast:
+		return nil, err
 	case kind == BroadcastLook:
-		return h.look(ctx, id, args.Change, is)
-	case args.Change == 0:
-		return h.join(ctx, id, is)
-	case is.State == contacts.NoMember: // this task may have taken it away, and crashed
-		return refillCopies(), nil
-	case is.Change != args.Change:
+		return h.look(ctx, b)
+	case b.Leaving != args.Leaving: // it was taken back
 		return nil, nil
-	case is.State == contacts.Joining && !args.Settled:
-		return settled(id, args), nil
-	case is.State == contacts.Joining:
-		return h.lookLater(id, is), h.Store.ChangeBroadcast(ctx, id, is, contacts.Broadcast{State: contacts.Joined, Change: is.Change})
-	case is.State == contacts.Joined: // this task may have made it so, and crashed
-		return h.lookLater(id, is), nil
-	case args.Settled:
-		return refillCopies(), h.Store.ChangeBroadcast(ctx, id, is, contacts.Broadcast{})
+	case args.Done:
+		return nil, h.Store.DeleteBroadcast(ctx, id, args.Leaving)
 	}
 	return h.fanOut(ctx, id, args)
 }
 
-// join makes a member join whose fan-out went to so many followers, unless it is a broadcast member. A repetition, after a crash, goes on
-// with the change that it finds.
-func (h BroadcastHandler) join(ctx context.Context, id member.ID, is contacts.Broadcast) ([]queue.New, error) {
-	if is.State == contacts.NoMember {
-		if err := h.Store.ChangeBroadcast(ctx, id, is, contacts.Broadcast{State: contacts.Joining, Change: contacts.NewChange()}); err != nil {
-			return nil, err
+// join makes the row of a member whose fan-out has come to so many followers. Where there are too many rows, the member is
+// fanned out as before.
+func (h BroadcastHandler) join(ctx context.Context, id member.ID) ([]queue.New, error) {
+	err := h.Store.AddBroadcast(ctx, id, false)
+	if errors.Is(err, contacts.ErrTooManyBroadcasts) || errors.Is(err, contacts.ErrNoMember) {
+		return nil, nil
+	}
+	return []queue.New{lookLater(id)}, err
+}
+
+func lookLater(id member.ID) queue.New {
+	n := broadcastLook.task(id, struct{}{})
+	n.Delay = lookEvery
+	return n
+}
+
+// look has a broadcast member leave that no operator named and that has lost half of the followers that made it one;
+// with BroadcastAt 0, however many it has.
+func (h BroadcastHandler) look(ctx context.Context, b contacts.Broadcast) ([]queue.New, error) {
+	if b.Named {
+		return nil, nil
+	}
+	if b.Leaving == 0 && h.BroadcastAt > 0 {
+		if many, err := h.Store.HasFollowers(ctx, b.ID, h.BroadcastAt/2); many || err != nil {
+			return []queue.New{lookLater(b.ID)}, err
 		}
-		rows, err := h.Store.Broadcasts(ctx, []member.ID{id})
+	}
+	b, err := h.Store.LeaveBroadcast(ctx, b.ID)
+	if errors.Is(err, contacts.ErrNoBroadcast) {
+		return nil, nil
+	}
+	return []queue.New{NewLeaving(b)}, err
+}
+
+// fanOut writes the last upload to the sets of a part of the followers, and returns what comes after it. A page is done when
+// all sets of it that are there have the upload: it waits for a node that is away.
+func (h BroadcastHandler) fanOut(ctx context.Context, id member.ID, args BroadcastArgs) ([]queue.New, error) {
+	for done := 0; done < h.PartSize; done += h.pageSize() {
+		last, err := h.page(ctx, id, args.After)
 		if err != nil {
 			return nil, err
 		}
-		is = rows[id]
-	}
-	if is.State != contacts.Joining {
-		return nil, nil
-	}
-	return NewBroadcast(id, is.Change, true), nil
-}
-
-// lookLater returns the next look at a broadcast member that no operator has named.
-func (h BroadcastHandler) lookLater(id member.ID, is contacts.Broadcast) []queue.New {
-	if is.Named {
-		return nil
-	}
-	n := broadcastLook.task(id, BroadcastArgs{Change: is.Change})
-	n.Delay = lookEvery
-	return []queue.New{n}
-}
-
-// look has a broadcast member leave that has lost half of the followers that made it one; with BroadcastAt 0,
-// however many it has. The number of that change is the one after its own: so a repetition, after a crash, finds
-// what it has begun.
-func (h BroadcastHandler) look(ctx context.Context, id member.ID, change uint64, is contacts.Broadcast) ([]queue.New, error) {
-	leaving := contacts.Broadcast{State: contacts.Leaving, Change: change + 1, Named: is.Named}
-	if is == leaving {
-		return NewBroadcast(id, leaving.Change, false), nil
-	}
-	if is.State != contacts.Joined || is.Change != change || is.Named {
-		return nil, nil
-	}
-	if h.BroadcastAt > 0 {
-		if many, err := h.Store.HasFollowers(ctx, id, h.BroadcastAt/2); many || err != nil {
-			return h.lookLater(id, is), err
+		if last == 0 {
+			args.Done = true
+			n := broadcasting.task(id, args)
+			n.Delay = keepRow
+			return []queue.New{n}, nil
 		}
+		args.After = last
 	}
-	return NewBroadcast(id, leaving.Change, false), h.Store.ChangeBroadcast(ctx, id, is, leaving)
+	return []queue.New{broadcasting.task(id, args)}, nil
 }
 
-// fanOut writes the last upload to the sets of a part of the followers, and returns what comes after it.
-func (h BroadcastHandler) fanOut(ctx context.Context, id member.ID, args BroadcastArgs) (next []queue.New, err error) {
-	more := true
-	for done := 0; more && done < h.PartSize; done += h.pageSize() {
-		if args.After, more, err = h.page(ctx, id, args.After); err != nil {
-			return nil, err
-		}
-	}
-	if more {
-		return []queue.New{broadcasting.task(id, args)}, nil
-	}
-	return settled(id, args), nil
-}
-
-// page writes to the sets of a page of followers above after. It returns the last of them, and whether there may be
-// more.
-func (h BroadcastHandler) page(ctx context.Context, id, after member.ID) (last member.ID, more bool, err error) {
+// page writes to the sets of a page of followers above after. It returns the last of them; 0: there are no more.
+func (h BroadcastHandler) page(ctx context.Context, id, after member.ID) (last member.ID, err error) {
 	// The last upload first: one that comes later has a task, which finds the member leaving.
 	uploads, err := h.Store.LastUploads(ctx, []member.ID{id})
 	if err != nil || uploads[id] == 0 {
-		return after, false, err
+		return 0, err
 	}
-	pages, err := h.Store.FollowerPages(ctx, []contacts.FollowerPage{{Of: id, After: after}}, h.pageSize())
-	if err != nil {
-		return after, false, fmt.Errorf("followers of %s: %w", id, err)
+	pages, err := h.UploadHandler.pages(ctx, []contacts.FollowerPage{{Of: id, After: after}}, uploads, h.pageSize())
+	if err != nil || len(pages[0]) == 0 {
+		return 0, err
 	}
-	followers := pages[0]
-	if len(followers) == 0 {
-		return after, false, nil
-	}
-	additions := make([]index.Addition, len(followers))
-	for i, user := range followers {
+	additions := make([]index.Addition, len(pages[0]))
+	for i, user := range pages[0] {
 		additions[i] = index.Addition{Member: user, Entry: index.Entry{Contact: id, Score: uploads[id]}}
 	}
 	missing, failed := h.Index.Add(ctx, additions)
 	for _, err := range failed {
-		return after, false, err
+		return 0, err
 	}
 	if !h.ActiveOnly {
-		if err := h.refill(ctx, missing); err != nil {
-			return after, false, err
-		}
+		err = h.refill(ctx, missing)
 	}
-	return followers[len(followers)-1], len(followers) == h.pageSize(), nil
+	return pages[0][len(pages[0])-1], err
 }

@@ -300,9 +300,9 @@ func (h UploadHandler) update(ctx context.Context, wanted []place, parts map[pla
 	for i, at := range places {
 		pages[i] = at.FollowerPage
 	}
-	followers, err := h.Store.FollowerPages(ctx, pages, limit)
+	followers, err := h.pages(ctx, pages, lastUploads, limit)
 	if err != nil {
-		return failAll(fmt.Errorf("followers of %d uploaders: %w", len(pages), err))
+		return failAll(err)
 	}
 	var additions []index.Addition
 	for i, at := range places {
@@ -331,6 +331,24 @@ func (h UploadHandler) update(ctx context.Context, wanted []place, parts map[pla
 		}
 	}
 	return h.end(places, parts, done)
+}
+
+// pages returns pages of followers, none of broadcast members, to whose rows it writes their last uploads.
+//
+// An upload whose task is done is in the row or in all sets, or in both. The upload was committed before its task. If a
+// page finds a row, it is written there. If a page finds no row, it goes to the sets of the page; a row that is made later has
+// the last upload of that instant, and a row that was deleted before was so after a fan-out that began when it was leaving.
+func (h UploadHandler) pages(ctx context.Context, pages []contacts.FollowerPage, lastUploads map[member.ID]uint64, limit int) ([][]member.ID, error) {
+	followers, broadcasts, err := h.Store.FanOutPages(ctx, pages, limit)
+	if err != nil {
+		return nil, fmt.Errorf("followers of %d uploaders: %w", len(pages), err)
+	}
+	for id := range broadcasts {
+		if err := h.Store.RaiseBroadcast(ctx, id, lastUploads[id]); err != nil {
+			return nil, err
+		}
+	}
+	return followers, nil
 }
 
 // end counts the chains that have ended with a page, unless their beginning was not noted.

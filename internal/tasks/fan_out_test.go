@@ -102,7 +102,7 @@ func TestAFanOutSurvivesACrash(t *testing.T) {
 		if next := queue.Judge(queue.Result{Task: task, Err: o.Err, Next: o.Next}).Next; len(next) > 0 {
 			t.Fatalf("followed by %+v", next)
 		}
-		b.called("Active", "Absorb", "LastUploads", "FollowerPages", "Add")
+		b.called("Active", "Absorb", "LastUploads", "FanOutPages", "Add")
 		finish(t, b.queue, o.Err, task)
 	}
 	b.hooked.before = nil
@@ -376,7 +376,7 @@ func TestALatePartTellsTheNewestUpload(t *testing.T) {
 	b.done(b.uploads, part)
 	b.holds(viewer, index.Entry{Contact: star, Score: 50}, index.Entry{Contact: 1, Score: 100}) // not of this part
 	b.holds(viewer+2, index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: star, Score: 950})
-	b.called("LastUploads", "FollowerPages", "Add")
+	b.called("LastUploads", "FanOutPages", "Add")
 }
 
 // One that read before a newer upload was told lowers nothing.
@@ -449,7 +449,7 @@ func TestAHundredUploadsCostAHandfulOfRoundTrips(t *testing.T) {
 		b.must(o.Err)
 		next += len(o.Next)
 	}
-	b.called("Active", "Absorb", "LastUploads", "FollowerPages", "Add")
+	b.called("Active", "Absorb", "LastUploads", "FanOutPages", "Add")
 	if next != 100 { // the second parts
 		t.Errorf("%d parts follow, want 100", next)
 	}

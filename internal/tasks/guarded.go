@@ -27,15 +27,18 @@ type Index interface {
 
 // Store is what the handlers need of the truth. It must be the primary, never a
 // replica that lags: a task is done as soon as the index agrees with what was
-// read. It says who the sets are to be like, as the Truth of package broadcast does.
+// read.
 type Store interface {
 	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
 	Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error)
-	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
+	FanOutPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, map[member.ID]bool, error)
 	Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Broadcast, error)
-	ChangeBroadcast(ctx context.Context, id member.ID, was, to contacts.Broadcast) error
+	AddBroadcast(ctx context.Context, id member.ID, named bool) error
+	RaiseBroadcast(ctx context.Context, id member.ID, lastUpload uint64) error
+	LeaveBroadcast(ctx context.Context, id member.ID) (contacts.Broadcast, error)
+	DeleteBroadcast(ctx context.Context, id member.ID, leaving int64) error
 	HasFollowers(ctx context.Context, id member.ID, n int) (bool, error)
 }
 

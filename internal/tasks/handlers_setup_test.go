@@ -128,8 +128,12 @@ func (h *hooked) Existing(ctx context.Context, ids []member.ID) (map[member.ID]b
 	return hook(h, "Existing", func() (map[member.ID]bool, error) { return h.Store.Existing(ctx, ids) })
 }
 
-func (h *hooked) FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error) {
-	return hook(h, "FollowerPages", func() ([][]member.ID, error) { return h.Store.FollowerPages(ctx, pages, limit) })
+func (h *hooked) FanOutPages(ctx context.Context, pages []contacts.FollowerPage, limit int) (found [][]member.ID, leaving map[member.ID]bool, err error) {
+	found, err = hook(h, "FanOutPages", func() ([][]member.ID, error) {
+		found, leaving, err = h.Store.FanOutPages(ctx, pages, limit)
+		return found, err
+	})
+	return found, leaving, err
 }
 
 func (h *hooked) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, error) {

@@ -28,15 +28,8 @@ var refill = kind{
 }
 
 // NewRefill asks to read the most recent contacts of user into its set, which is deleted
-// when there are none, or user is no member. Without a copy of the broadcast set all its reads walk, so it comes
-// before others.
-func NewRefill(user member.ID) queue.New {
-	n := refill.task(user, struct{}{})
-	if user.IsCopy() {
-		n.Priority = queue.Urgent
-	}
-	return n
-}
+// when there are none, or user is no member.
+func NewRefill(user member.ID) queue.New { return refill.task(user, struct{}{}) }
 
 // RefillHandler handles refill: it reads a user's most recent contacts into the
 // set, and takes members out that are no contacts any more. Many users cost one

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/queuetest"
@@ -160,7 +159,7 @@ func TestErrorsKeepTheirClass(t *testing.T) {
 	callsOf := map[string][]string{
 		"pairs":   {"Begin", "Relations", "TopContacts", "Apply"},
 		"refills": {"Begin", "TopContacts", "Apply"},
-		"uploads": {"Active", "Absorb", "LastUploads", "FollowerPages", "Enqueue", "Add"},
+		"uploads": {"Active", "Absorb", "LastUploads", "FanOutPages", "Enqueue", "Add"},
 	}
 	for name, calls := range callsOf {
 		for _, call := range calls {
@@ -257,19 +256,4 @@ func TestTheSetOfADeletedMemberIsDeleted(t *testing.T) {
 	b.must(b.site.AddMember(b.Context(), viewer, "viewer"))
 	b.refill(viewer)
 	b.holds(viewer, append(steps(4, 14), index.Entry{Contact: 2, Score: 5000})...)
-}
-
-// However many sets are to be refilled, copies of the broadcast set are the first.
-func TestCopiesAreRefilledFirst(t *testing.T) {
-	t.Parallel()
-	q := queuetest.NewMemory(queue.Options{}, time.Now)
-	for _, user := range []member.ID{1, member.Copies[5], 2} {
-		if _, err := q.Enqueue(t.Context(), []queue.New{tasks.NewRefill(user)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	claimed, err := q.Claim(t.Context(), tasks.QueueRefill, 1, time.Minute)
-	if err != nil || len(claimed) != 1 || claimed[0].Key != uint64(member.Copies[5]) {
-		t.Errorf("claimed %+v, %v, want the refill of the copy", claimed, err)
-	}
 }

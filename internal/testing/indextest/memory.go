@@ -45,37 +45,18 @@ func NewMemory(s index.Settings) *Memory {
 func (m *Memory) Settings() index.Settings { return m.settings }
 
 // Candidates does what [index.Index.Candidates] does.
-func (m *Memory) Candidates(ctx context.Context, user member.ID) (_ []index.Entry, b index.Copy, err error) {
+func (m *Memory) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, err := m.fails(ctx, "Candidates", user); err != nil {
-		return nil, b, err
+		return nil, err
 	}
 	members := m.members(user)
 	if len(members) == 0 {
-		return nil, b, fmt.Errorf("candidates of %s: %w", user, index.ErrMissing)
+		return nil, fmt.Errorf("candidates of %s: %w", user, index.ErrMissing)
 	}
 	slices.Reverse(members)
-	of := index.CopyFor(user)
-	page := m.members(of)
-	slices.Reverse(page)
-	if len(page) == 0 {
-		err = index.ErrMissing
-	}
-	b = index.NewCopy(of, page, err)
-	b.More = func(_ context.Context, above uint64) index.Copy {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		more := m.members(of)
-		slices.Reverse(more)
-		more = slices.DeleteFunc(more, func(e index.Entry) bool { return e.Score <= above })
-		var err error
-		if len(more) == 0 {
-			err = index.ErrMissing
-		}
-		return index.MoreOfCopy(of, above, more, err)
-	}
-	return members[:min(len(members), m.settings.Max)], b, nil
+	return members[:min(len(members), m.settings.Max)], nil
 }
 
 // fails returns the error of an operation on a set, if it has one, and whether the
@@ -146,7 +127,7 @@ func (m *Memory) add(user member.ID, e index.Entry) index.AddOutcome {
 	}
 	score, isMember := set[e.Contact]
 	switch {
-	case !isMember && len(set) >= m.settings.Of(user).Min && len(set) < m.settings.Of(user).Max && e.Score < m.members(user)[0].Score:
+	case !isMember && len(set) >= m.settings.Min && len(set) < m.settings.Max && e.Score < m.members(user)[0].Score:
 		return index.AddOutside
 	case isMember && score == e.Score:
 		return index.AddUnchanged
@@ -163,7 +144,7 @@ func (m *Memory) add(user member.ID, e index.Entry) index.AddOutcome {
 // trim cuts a set to Max members.
 func (m *Memory) trim(user member.ID) (cut int) {
 	members := m.members(user)
-	for _, e := range members[:max(0, len(members)-m.settings.Of(user).Max)] {
+	for _, e := range members[:max(0, len(members)-m.settings.Max)] {
 		delete(m.sets[user], e.Contact)
 		cut++
 	}
@@ -227,7 +208,7 @@ func (m *Memory) mayApply(c index.Change) bool {
 			left--
 		}
 	}
-	return c.WithRefill || left == len(set) || left >= m.settings.Of(c.Member).Min
+	return c.WithRefill || left == len(set) || left >= m.settings.Min
 }
 
 func (m *Memory) apply(c index.Change) {
