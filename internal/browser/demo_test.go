@@ -63,7 +63,7 @@ func runDemo(t *testing.T, o demo.Options) (url string) {
 // tinyWorld is the world of the demo, made small: member 1 has 400 contacts.
 func tinyWorld() world.Spec {
 	spec := world.Demo()
-	spec.Members, spec.Photos, spec.Blocks, spec.Quiet = 410, 2400, 20, 300
+	spec.Members, spec.Photos, spec.Blocks, spec.Quiet = 410, 2400, 20, 1000
 	spec.Featured, spec.Celebrities = []int{400, 150, 40, 12, 0}, []int{200, 80}
 	return spec
 }
