@@ -39,7 +39,7 @@ func newExplain() *cobra.Command {
 				return fmt.Errorf("--limit: is %d: want 1 to %d", limit, api.MaxPhotos)
 			}
 			return withService(cmd, c, func(ctx context.Context, s *service) error {
-				e, answer, err := s.explain(ctx, id, limit)
+				a, answer, err := s.explain(ctx, id, limit)
 				out := cmd.OutOrStdout()
 				if err != nil {
 					return advised(id, err)
@@ -47,7 +47,7 @@ func newExplain() *cobra.Command {
 				if output == outputJSON {
 					return newLineEncoder(out).Encode(answer)
 				}
-				return printExplanation(out, inspect.Explain(id, e, answer.Behind))
+				return printExplanation(out, a.Explanation(id, answer.Behind))
 			})
 		},
 	}
@@ -62,16 +62,16 @@ func newExplain() *cobra.Command {
 const defaultExplained = 10
 
 // explain reads what a member is shown, and why, also as the API answers.
-func (s *service) explain(ctx context.Context, id member.ID, limit int) (e recent.Explanation, answer api.Answer, err error) {
+func (s *service) explain(ctx context.Context, id member.ID, limit int) (a recent.Answer, answer api.Answer, err error) {
 	v := contacts.Viewer{ID: id}
-	if e, err = s.reader.Explain(ctx, v, limit); err != nil {
-		return e, answer, err
+	if a, err = s.reader.Explain(ctx, v, limit); err != nil {
+		return a, answer, err
 	}
-	answer = api.Explained(v, e)
+	answer = api.Explained(v, a)
 	if due, err := s.queue.Due(ctx, tasks.ChangingSets()...); err == nil { // else it is not known
 		answer.SetBehind(api.NewBehind(due).Longest)
 	}
-	return e, answer, nil
+	return a, answer, nil
 }
 
 // noMember is the error for an id that is not in the table users.
@@ -90,18 +90,17 @@ func advised(id member.ID, err error) error {
 	return err
 }
 
-func printExplanation(w io.Writer, x inspect.Explanation) error {
+func printExplanation(w io.Writer, x recent.Explanation) error {
+	w = escaper{w}
 	fmt.Fprintf(w, "%s\n\n", x.Headline)
-	if len(x.Candidates.Rows) > 0 {
-		if err := printTable(w, x.Candidates); err != nil {
+	if len(x.Candidates) > 0 {
+		if err := printTable(w, inspect.Table{Head: x.Head, Rows: x.Candidates}); err != nil {
 			return err
 		}
 		fmt.Fprintf(w, "\nDates are UTC. Score and verdict are those of the read; the rest was looked up a moment after it.\n\n")
 	}
 	for _, fact := range x.Facts {
-		if fact[1] != "" {
-			fmt.Fprintf(w, "%-8s %s\n", fact[0], fact[1])
-		}
+		fmt.Fprintf(w, "%-8s %s\n", fact[0], fact[1])
 	}
 	return nil
 }

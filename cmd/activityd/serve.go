@@ -26,7 +26,6 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/outage"
@@ -627,9 +626,12 @@ func (s *service) console() func(knows func(string) bool) http.Handler {
 		Queue: queue.NewQueue(s.requestsDB, queue.Options{Kinds: tasks.Kinds(), Notifier: s.notifier, Queues: slices.Collect(maps.Keys(s.config.workers))}),
 		Push:  push.NewMySQL(s.requestsDB), Names: once.NewMySQL(s.requestsDB).ListFirst, Log: s.log,
 		Kinds: tasks.Kinds().Names(),
-		Explain: func(ctx context.Context, id member.ID) (inspect.Explanation, error) {
-			e, answer, err := s.explain(ctx, id, defaultExplained)
-			return inspect.Explain(id, e, answer.Behind), err
+		Explain: func(ctx context.Context, id member.ID) (recent.Explanation, error) {
+			a, answer, err := s.explain(ctx, id, defaultExplained)
+			if err != nil {
+				return recent.Explanation{}, err
+			}
+			return a.Explanation(id, answer.Behind), nil
 		},
 	}
 	if s.credentials.tokens != nil { // a nil pointer in an interface would not be nil

@@ -22,8 +22,8 @@ type Answer struct {
 	Source   recent.Source `json:"source,omitempty"` // for operators
 	// Behind is for operators, too: how long ago, in seconds, the oldest task became due that
 	// may change a set and is not done. An answer by the index may lack what such tasks are about.
-	Behind  *float64         `json:"behind_seconds,omitempty"`
-	Explain *explanationJSON `json:"explain,omitempty"` // for operators that ask for it
+	Behind  *float64      `json:"behind_seconds,omitempty"`
+	Explain *recent.Trace `json:"explain,omitempty"` // for operators that ask for it
 }
 
 type contactJSON struct {
@@ -96,97 +96,9 @@ func serverTiming(steps []recent.Step, total time.Duration) string {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// explanationJSON holds the facts of a [recent.Explanation] beyond the answer itself.
-type explanationJSON struct {
-	Candidates []candidateJSON `json:"candidates"`
-	Proof      recent.Proof    `json:"proof"`
-	Bound      *uint64         `json:"bound"` // null: all contacts were looked at
-	Walk       *walkJSON       `json:"walk"`  // null: none was needed
-	Steps      []stepJSON      `json:"steps"`
-}
-
-type candidateJSON struct {
-	ContactID member.ID      `json:"contact_id"`
-	InSet     bool           `json:"in_set"`
-	Broadcast bool           `json:"broadcast"`      // it is a broadcast member, and not in the set
-	Score     *uint64        `json:"score"`          // null: it has none
-	Newest    *datedJSON     `json:"newest_visible"` // null: none, or not looked at
-	Verdict   recent.Verdict `json:"verdict"`
-	Now       detailJSON     `json:"now"` // a moment after the answer
-}
-
-type detailJSON struct {
-	IsMember      bool        `json:"is_member"`
-	Username      string      `json:"username"`
-	IsContact     bool        `json:"is_contact"`
-	LastUpload    uint64      `json:"last_upload"`
-	BlocksViewer  bool        `json:"blocks_viewer"`
-	ViewerBlocks  bool        `json:"viewer_blocks"`
-	GrantsFriend  bool        `json:"grants_friend"`
-	GrantsFamily  bool        `json:"grants_family"`
-	NewestVisible *datedJSON  `json:"newest_visible"`
-	NewestHidden  *hiddenJSON `json:"newest_hidden"`
-}
-
-// datedJSON is a photo of which only the date matters.
-type datedJSON struct {
-	ID         uint64 `json:"id,string"`
-	DateUpload uint64 `json:"date_upload"`
-}
-
-type hiddenJSON struct {
-	datedJSON
-
-	Visibility contacts.Visibility `json:"visibility"`
-}
-
-type walkJSON struct {
-	Reason     recent.Reason `json:"reason"`
-	LookedAt   int           `json:"looked_at"`
-	Passes     int           `json:"passes"`
-	Statements int           `json:"statements"`
-}
-
-type stepJSON struct {
-	Name string  `json:"name"`
-	Took float64 `json:"ms"`
-}
-
 // Explained returns v's answer with its explanation, as the API gives it to operators.
-func Explained(v contacts.Viewer, e recent.Explanation) Answer {
-	t := e.Trace
-	explanation := &explanationJSON{
-		Candidates: each(e.Candidates, newCandidate),
-		Proof:      t.Proof,
-		Steps:      each(t.Steps, func(s recent.Step) stepJSON { return stepJSON{s.Name, milliseconds(s.Took)} }),
-	}
-	if t.Bound > 0 {
-		explanation.Bound = &t.Bound
-	}
-	if t.WalkReason != "" {
-		explanation.Walk = &walkJSON{t.WalkReason, t.Walk.LookedAt, t.Walk.Passes, t.Walk.Statements}
-	}
-	out := newAnswer(v, e.Answer)
-	out.Source, out.Explain = e.Source, explanation
-	return out
-}
-
-func newCandidate(c recent.Candidate) candidateJSON {
-	out := candidateJSON{ContactID: c.Contact, InSet: c.InSet, Broadcast: c.Broadcast, Verdict: c.Verdict, Now: detailJSON{
-		IsMember: c.Now.IsMember, Username: c.Now.Username, IsContact: c.Now.IsContact, LastUpload: c.Now.LastUpload,
-		BlocksViewer: c.Now.Blocks, ViewerBlocks: c.Now.Blocked, GrantsFriend: c.Now.Friend, GrantsFamily: c.Now.Family,
-	}}
-	if c.InSet || c.Broadcast {
-		out.Score = &c.Score
-	}
-	if c.Newest > 0 {
-		out.Newest = &datedJSON{c.NewestID, c.Newest}
-	}
-	if p := c.Now.Newest; p != nil {
-		out.Now.NewestVisible = &datedJSON{p.ID, p.DateUpload}
-	}
-	if p := c.Now.Hidden; p != nil {
-		out.Now.NewestHidden = &hiddenJSON{datedJSON{p.ID, p.DateUpload}, p.Visibility}
-	}
+func Explained(v contacts.Viewer, a recent.Answer) Answer {
+	out := newAnswer(v, a)
+	out.Source, out.Explain = a.Source, &a.Trace
 	return out
 }

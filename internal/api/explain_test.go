@@ -144,19 +144,19 @@ func TestLastUploadIsOfWhatTheViewerSees(t *testing.T) {
 }
 
 const goldenExplanation = `{"candidates":[` +
-	`{"contact_id":"13","in_set":true,"broadcast":false,"score":5000,"newest_visible":null,"verdict":"blocked",` +
-	`"now":{"is_member":true,"username":"eve","is_contact":true,"last_upload":5000,"blocks_viewer":true,"viewer_blocks":false,"grants_friend":true,"grants_family":false,` +
-	`"newest_visible":null,"newest_hidden":{"id":"1300","date_upload":5000,"visibility":"public"}}},` +
-	`{"contact_id":"99","in_set":true,"broadcast":false,"score":2000,"newest_visible":null,"verdict":"not a contact",` +
-	`"now":{"is_member":false,"username":"","is_contact":false,"last_upload":0,"blocks_viewer":false,"viewer_blocks":false,"grants_friend":false,"grants_family":false,` +
-	`"newest_visible":null,"newest_hidden":null}},` +
+	`{"contact_id":"13","in_set":true,"broadcast":false,"score":5000,"verdict":"blocked",` +
+	`"now":{"is_contact":true,"newest_visible":null,"is_member":true,"username":"eve","last_upload":5000,"blocks_viewer":true,"viewer_blocks":false,"grants_friend":true,"grants_family":false,` +
+	`"newest_hidden":{"id":"1300","date_upload":5000,"visibility":"public"}}},` +
+	`{"contact_id":"99","in_set":true,"broadcast":false,"score":2000,"verdict":"not a contact",` +
+	`"now":{"is_contact":false,"newest_visible":null,"is_member":false,"username":"","last_upload":0,"blocks_viewer":false,"viewer_blocks":false,"grants_friend":false,"grants_family":false,` +
+	`"newest_hidden":null}},` +
 	`{"contact_id":"11","in_set":true,"broadcast":false,"score":1000,"newest_visible":{"id":"1100","date_upload":1000},"verdict":"chosen",` +
-	`"now":{"is_member":true,"username":"ada","is_contact":true,"last_upload":1000,"blocks_viewer":false,"viewer_blocks":false,"grants_friend":false,"grants_family":false,` +
-	`"newest_visible":{"id":"1100","date_upload":1000},"newest_hidden":null}},` +
+	`"now":{"is_contact":true,"newest_visible":{"id":"1100","date_upload":1000},"is_member":true,"username":"ada","last_upload":1000,"blocks_viewer":false,"viewer_blocks":false,"grants_friend":false,"grants_family":false,` +
+	`"newest_hidden":null}},` +
 	`{"contact_id":"12","in_set":true,"broadcast":false,"score":900,"newest_visible":{"id":"1200","date_upload":900},"verdict":"older",` +
-	`"now":{"is_member":true,"username":"bob","is_contact":true,"last_upload":900,"blocks_viewer":false,"viewer_blocks":false,"grants_friend":false,"grants_family":false,` +
-	`"newest_visible":{"id":"1200","date_upload":900},"newest_hidden":null}}],` +
-	`"proof":"lowest","bound":900,"walk":null,` +
+	`"now":{"is_contact":true,"newest_visible":{"id":"1200","date_upload":900},"is_member":true,"username":"bob","last_upload":900,"blocks_viewer":false,"viewer_blocks":false,"grants_friend":false,"grants_family":false,` +
+	`"newest_hidden":null}}],` +
+	`"proof":"lowest","bound":900,` +
 	`"steps":[{"name":"redis","ms":0},{"name":"first","ms":0},{"name":"others","ms":0},{"name":"winner","ms":0},{"name":"details","ms":0}]}`
 
 func TestAnExplanationTellsEverything(t *testing.T) {
@@ -179,8 +179,8 @@ func TestAnExplanationTellsEverything(t *testing.T) {
 func TestAnExplanationTellsOfTheWalk(t *testing.T) {
 	t.Parallel()
 	got := explanation(t, explain(t, auth.Admin, theSite(), fixedSet(nil)))
-	const want = `"proof":"walk","bound":null,"walk":{"reason":"set_missing","looked_at":2,"passes":0,"statements":0}`
-	if !strings.Contains(got, want) || !strings.Contains(got, `{"contact_id":"11","in_set":false,"broadcast":false,"score":null,`) {
+	const want = `"proof":"walk","bound":0,"walk_reason":"set_missing","walk":{"looked_at":2,"passes":0,"statements":0}`
+	if !strings.Contains(got, want) || !strings.Contains(got, `{"contact_id":"11","in_set":false,"broadcast":false,"score":0,`) {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 }
@@ -199,7 +199,7 @@ func TestAnExplanationTellsOfBroadcastMembers(t *testing.T) {
 	got := explanation(t, explain(t, auth.Admin, m, fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}))
 	for _, want := range []string{
 		`{"contact_id":"99","in_set":false,"broadcast":true,"score":1100,"newest_visible":{"id":"9900","date_upload":1100},"verdict":"chosen"`,
-		`"proof":"next","bound":1000,"walk":null`,
+		`"proof":"next","bound":1000,"steps"`,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %s in\n%s", want, got)
@@ -220,9 +220,9 @@ func TestNothingToShowIsExplained(t *testing.T) {
 func TestOnlyOperatorsGetExplanations(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *api.Config) { c.Auth = everybodyMay(auth.Read | auth.Write) })
-	b.reader.explain = func(context.Context, contacts.Viewer, int) (recent.Explanation, error) {
+	b.reader.explain = func(context.Context, contacts.Viewer, int) (recent.Answer, error) {
 		t.Error("the reader was asked")
-		return recent.Explanation{}, nil
+		return recent.Answer{}, nil
 	}
 	r := newRequest(t.Context(), http.MethodGet, readPath+"?explain=1", http.NoBody)
 	r.Header.Set("Authorization", "Bearer x")
@@ -237,8 +237,8 @@ func TestAnExplanationThatFailsIsAProblem(t *testing.T) {
 	t.Parallel()
 	for slug, err := range map[string]error{"unavailable": mysql.ErrUnavailable, "busy": recent.ErrBusy} {
 		b := setup(t, func(c *api.Config) { c.Auth = everybodyMay(auth.Admin) })
-		b.reader.explain = func(context.Context, contacts.Viewer, int) (recent.Explanation, error) {
-			return recent.Explanation{}, err
+		b.reader.explain = func(context.Context, contacts.Viewer, int) (recent.Answer, error) {
+			return recent.Answer{}, err
 		}
 		r := newRequest(t.Context(), http.MethodGet, readPath+"?explain=1", http.NoBody)
 		r.Header.Set("Authorization", "Bearer x")

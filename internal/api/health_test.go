@@ -288,8 +288,9 @@ func TestOperatorsSeeHowFarBehindTasksAre(t *testing.T) {
 		behind := api.NewBehind(map[string]time.Duration{"default": 12500 * time.Millisecond, "fan_out": 0})
 		c.Behind = func() *api.Behind { return &behind }
 	})
-	g.reader.explain = func(context.Context, contacts.Viewer, int) (recent.Explanation, error) {
-		return recent.Explanation{Answer: recent.Answer{Source: recent.FromIndex, Trace: recent.Trace{Proof: recent.ByNext}}}, nil
+	g.reader.explain = func(context.Context, contacts.Viewer, int) (recent.Answer, error) {
+		trace := recent.Trace{Candidates: []recent.Candidate{}, Proof: recent.ByNext, Steps: []recent.Step{}}
+		return recent.Answer{Source: recent.FromIndex, Trace: trace}, nil
 	}
 	for _, c := range []struct{ path, secret, want, without string }{
 		{readPath, adminSecret, `"source":"index",` + late, ""},

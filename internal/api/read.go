@@ -14,7 +14,6 @@ import (
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/strictjson"
 )
 
@@ -39,27 +38,25 @@ func (s *Server) recentContactPhotos(c echo.Context) error {
 	if q.explain && !operator {
 		return scopeProblem("explain=1 is for tokens with the scope admin or, where there are no tokens, for clients on the server's machine", auth.Admin)
 	}
-	var e recent.Explanation
-	start := time.Now()
-	ctx := c.Request().Context()
+	read := s.cfg.Reader.Read
 	if q.explain {
-		e, err = s.cfg.Reader.Explain(ctx, q.viewer, q.limit)
-	} else {
-		e.Answer, err = s.cfg.Reader.Read(ctx, q.viewer, q.limit)
+		read = s.cfg.Reader.Explain
 	}
+	start := time.Now()
+	a, err := read(c.Request().Context(), q.viewer, q.limit)
 	if err != nil {
 		return fmt.Errorf("reading for viewer %s: %w", q.viewer.ID, err)
 	}
-	body := newAnswer(q.viewer, e.Answer)
+	body := newAnswer(q.viewer, a)
 	if q.explain {
-		body = Explained(q.viewer, e)
+		body = Explained(q.viewer, a)
 	}
 	if operator {
-		body.Source = e.Source
+		body.Source = a.Source
 		if behind := s.cfg.Behind(); behind != nil {
 			body.SetBehind(behind.Longest)
 		}
-		c.Response().Header().Set("Server-Timing", serverTiming(e.Trace.Steps, time.Since(start)))
+		c.Response().Header().Set("Server-Timing", serverTiming(a.Trace.Steps, time.Since(start)))
 	}
 	return writeJSON(c, http.StatusOK, typeJSON, body)
 }

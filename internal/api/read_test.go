@@ -36,8 +36,8 @@ func goodAnswer() recent.Answer {
 		},
 		Source: recent.FromIndex,
 		Trace: recent.Trace{
-			Candidates: []recent.Examined{
-				{Contact: 98765, Score: 1363665432, Newest: 1363665432, Verdict: recent.Chosen},
+			Candidates: []recent.Candidate{
+				{Contact: 98765, Score: 1363665432, Newest: contacts.Photo{ID: math.MaxUint64, DateUpload: 1363665432}, Verdict: recent.Chosen},
 				{Contact: 4, Score: 1363660000, Verdict: recent.NotLooked},
 			},
 			Steps: []recent.Step{

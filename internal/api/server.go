@@ -31,7 +31,7 @@ import (
 type Reader interface {
 	Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
 	// Explain is Read with the facts for operators.
-	Explain(ctx context.Context, v contacts.Viewer, limit int) (recent.Explanation, error)
+	Explain(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
 }
 
 // Enqueuer stores a batch of tasks in one transaction, whole or not at all, and

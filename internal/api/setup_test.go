@@ -33,20 +33,21 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 // fakeReader explains by read, unless explain is set.
 type fakeReader struct {
 	read    func(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
-	explain func(ctx context.Context, v contacts.Viewer, limit int) (recent.Explanation, error)
+	explain func(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
 }
 
 func (f *fakeReader) Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error) {
 	return f.read(ctx, v, limit)
 }
 
-func (f *fakeReader) Explain(ctx context.Context, v contacts.Viewer, limit int) (recent.Explanation, error) {
+func (f *fakeReader) Explain(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error) {
 	if f.explain != nil {
 		return f.explain(ctx, v, limit)
 	}
 	a, err := f.read(ctx, v, limit)
 	a.Trace.Proof = cmp.Or(a.Trace.Proof, recent.ByWalk)
-	return recent.Explanation{Answer: a}, err
+	a.Trace.Candidates, a.Trace.Steps = append([]recent.Candidate{}, a.Trace.Candidates...), append([]recent.Step{}, a.Trace.Steps...)
+	return a, err
 }
 
 // fakeEnqueuer remembers every batch, and gives ids from 1 on unless enqueue

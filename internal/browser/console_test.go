@@ -14,10 +14,10 @@ import (
 
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/console"
-	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/browsertest"
 	"github.com/activityd/activityd/internal/testing/servertest"
@@ -47,10 +47,10 @@ func newConsole(t *testing.T, list ...auth.Token) consoleTab {
 	o := console.Options{
 		Kinds: tasks.Kinds().Names(),
 		Queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), Push: push.NewMySQL(db), Names: once.NewMySQL(db).ListFirst,
-		Explain: func(_ context.Context, id member.ID) (inspect.Explanation, error) {
-			return inspect.Explanation{
+		Explain: func(_ context.Context, id member.ID) (recent.Explanation, error) {
+			return recent.Explanation{
 				Headline: id.String() + " sees 5 (" + strange + ")", Facts: [][2]string{{"proof", strange}},
-				Candidates: inspect.Table{Head: []string{"CONTACT", "VERDICT"}, Rows: [][]string{{strange, "chosen", strange}}},
+				Head: []string{"CONTACT", "VERDICT"}, Candidates: [][]string{{strange, "chosen", strange}},
 			}, nil
 		},
 		Knows: func(host string) bool { return strings.HasPrefix(host, "127.0.0.1:") },

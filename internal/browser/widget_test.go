@@ -788,8 +788,8 @@ func (f reader) Read(ctx context.Context, v contacts.Viewer, limit int) (recent.
 }
 
 // Explain implements [api.Reader]. No page asks for it.
-func (f reader) Explain(context.Context, contacts.Viewer, int) (recent.Explanation, error) {
-	return recent.Explanation{}, errors.ErrUnsupported
+func (f reader) Explain(context.Context, contacts.Viewer, int) (recent.Answer, error) {
+	return recent.Answer{}, errors.ErrUnsupported
 }
 
 // status notes the status of an answer.

@@ -23,6 +23,7 @@ import (
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/once"
 	"github.com/activityd/activityd/queue"
 )
@@ -57,7 +58,7 @@ type Options struct {
 	Queue   Queue
 	Push    Push
 	Names   func(ctx context.Context, limit int) ([]once.Named, error)
-	Explain func(ctx context.Context, viewer member.ID) (inspect.Explanation, error)
+	Explain func(ctx context.Context, viewer member.ID) (recent.Explanation, error)
 	Kinds   []string               // of tasks about a member's answer
 	Tokens  Tokens                 // nil: there are none
 	Knows   func(host string) bool // see [httpserver.Server.Knows]

@@ -13,6 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -53,7 +54,7 @@ func (g grid) None(cell string) bool { return cell == "" || cell == "-" || cell 
 // Long reports whether a column has sentences.
 func (g grid) Long(column int) bool {
 	switch g.Head[min(column, len(g.Head)-1)] {
-	case "LAST ERROR", "REASON", "ARGS", "BECAUSE", "VERDICT":
+	case "LAST ERROR", "REASON", "ARGS", "VERDICT":
 		return true
 	}
 	return false
@@ -381,7 +382,7 @@ func (c *Console) showExplanation(r *http.Request, v *view) error {
 	v.Title, v.Page = "A member's answer", "explain"
 	body := struct {
 		Member string
-		inspect.Explanation
+		recent.Explanation
 		Grid grid
 	}{Member: strings.TrimSpace(r.FormValue("member"))}
 	v.Body = &body
@@ -392,6 +393,6 @@ func (c *Console) showExplanation(r *http.Request, v *view) error {
 	if body.Explanation, err = c.Explain(r.Context(), id); err != nil {
 		return err
 	}
-	body.Grid = grid{ID: "candidates", Label: "Candidates", Table: body.Candidates}
+	body.Grid = grid{ID: "candidates", Label: "Candidates", Table: inspect.Table{Head: body.Head, Rows: body.Candidates}}
 	return nil
 }

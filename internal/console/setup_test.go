@@ -18,10 +18,10 @@ import (
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/console"
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/once"
@@ -71,13 +71,13 @@ func newRig(t *testing.T, list ...auth.Token) *rig {
 	o := console.Options{
 		Kinds: tasks.Kinds().Names(),
 		Queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), Push: push.NewMySQL(db), Names: once.NewMySQL(db).ListFirst,
-		Explain: func(_ context.Context, id member.ID) (inspect.Explanation, error) {
+		Explain: func(_ context.Context, id member.ID) (recent.Explanation, error) {
 			if id == 404 {
-				return inspect.Explanation{}, contacts.ErrNoMember
+				return recent.Explanation{}, contacts.ErrNoMember
 			}
-			return inspect.Explanation{
+			return recent.Explanation{
 				Headline: id.String() + " sees 5 (" + evil + ")", Facts: [][2]string{{"proof", evil}},
-				Candidates: inspect.Table{Head: []string{"CONTACT", "VERDICT"}, Rows: [][]string{{evil, "chosen", evil}}},
+				Head: []string{"CONTACT", "VERDICT"}, Candidates: [][]string{{evil, "chosen", evil}},
 			}, nil
 		},
 		Knows: func(host string) bool { return strings.HasPrefix(host, "127.0.0.1:") },

@@ -38,9 +38,9 @@ type Profile struct {
 
 // Photo is a photo as a viewer is shown it.
 type Photo struct {
-	ID         uint64
-	Title      string
-	DateUpload uint64 // unix seconds
+	ID         uint64 `json:"id,string"`
+	Title      string `json:"title,omitempty"`
+	DateUpload uint64 `json:"date_upload"` // unix seconds
 }
 
 // Newer reports whether p comes before q in the order of display: by date, and
@@ -56,13 +56,13 @@ func byDateDesc(a, b Photo) int {
 
 // Standing is how one owner stands to one viewer, now.
 type Standing struct {
-	Owner member.ID
+	Owner member.ID `json:"-"`
 	// IsContact is false when the owner is no contact of the viewer, or no
 	// member any more. Nothing else is known then.
-	IsContact bool
+	IsContact bool `json:"is_contact"`
 	// Newest is the owner's newest photo that the viewer may see, its title
 	// left out; nil when there is none, or when one of the two blocks the other.
-	Newest *Photo
+	Newest *Photo `json:"newest_visible"`
 }
 
 // Album is the answer to the widget's question: a contact and its newest
@@ -92,11 +92,11 @@ type Walked struct {
 
 // WalkTrace is how far a walk went.
 type WalkTrace struct {
-	LookedAt   int // contacts whose photos were looked at
-	Passes     int // passes over all contacts of the viewer
-	Statements int // sent to the server in all
+	LookedAt   int `json:"looked_at"`  // contacts whose photos were looked at
+	Passes     int `json:"passes"`     // passes over all contacts of the viewer
+	Statements int `json:"statements"` // sent to the server in all
 	// Bound proves the answer: no contact that was not looked at uploaded after it, in
 	// unix seconds, and the answer's newest photo is newer. 0: all contacts that ever
 	// uploaded were looked at.
-	Bound uint64
+	Bound uint64 `json:"-"`
 }

@@ -212,23 +212,23 @@ func (s *Standing) consider(p Photo) {
 type Detail struct {
 	Standing // as [MySQL.Standings] has it
 
-	IsMember   bool // the owner has a users row; else nothing below is known
-	Username   string
-	LastUpload uint64 // unix seconds; 0: never uploaded
-	Blocks     bool   // the owner blocks the viewer
-	Blocked    bool   // the viewer blocks the owner
-	Friend     bool   // the owner calls the viewer a friend
-	Family     bool   // the owner calls the viewer family
+	IsMember   bool   `json:"is_member"` // the owner has a users row; else nothing below is known
+	Username   string `json:"username"`
+	LastUpload uint64 `json:"last_upload"`   // unix seconds; 0: never uploaded
+	Blocks     bool   `json:"blocks_viewer"` // the owner blocks the viewer
+	Blocked    bool   `json:"viewer_blocks"` // the viewer blocks the owner
+	Friend     bool   `json:"grants_friend"` // the owner calls the viewer a friend
+	Family     bool   `json:"grants_family"` // the owner calls the viewer family
 	// Hidden is the owner's newest photo that the viewer may not see, its title
 	// left out; nil when there is none.
-	Hidden *HiddenPhoto
+	Hidden *HiddenPhoto `json:"newest_hidden"`
 }
 
 // HiddenPhoto is a photo that a viewer may not see, and the class of viewers that may.
 type HiddenPhoto struct {
 	Photo
 
-	Visibility Visibility
+	Visibility Visibility `json:"visibility"`
 }
 
 // Details returns the details of each of owners and v, in the order of owners, contact or

@@ -15,7 +15,6 @@ import (
 	"github.com/activityd/activityd/internal/console"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
@@ -115,9 +114,12 @@ func openServers(ctx context.Context, b *backend) error {
 	b.closers = append(b.closers, func() error { deliveries.Wait(); return nil })
 	b.console = console.New(console.Options{
 		Queue: q, Push: store, Names: once.NewMySQL(db).ListFirst, Kinds: tasks.Kinds().Names(), Knows: b.knows, Log: b.log,
-		Explain: func(ctx context.Context, id member.ID) (inspect.Explanation, error) {
-			e, err := b.reader.Explain(ctx, contacts.Viewer{ID: id}, photosShown)
-			return inspect.Explain(id, e, nil), err
+		Explain: func(ctx context.Context, id member.ID) (recent.Explanation, error) {
+			a, err := b.reader.Explain(ctx, contacts.Viewer{ID: id}, photosShown)
+			if err != nil {
+				return recent.Explanation{}, err
+			}
+			return a.Explanation(id, nil), nil
 		},
 	})
 	return nil

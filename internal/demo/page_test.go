@@ -199,7 +199,7 @@ func TestEveryVerdictIsShown(t *testing.T) {
 	answer := recent.Answer{Album: albumOf(1), Source: recent.FromDatabase}
 	answer.Trace.WalkReason = recent.SetMissing
 	for i, v := range verdicts {
-		answer.Trace.Candidates = append(answer.Trace.Candidates, recent.Examined{Contact: 20, Score: 1363665432 - uint64(i), Verdict: v})
+		answer.Trace.Candidates = append(answer.Trace.Candidates, recent.Candidate{Contact: 20, Score: 1363665432 - uint64(i), Verdict: v})
 	}
 	d := newDemo(reads(func(context.Context) (recent.Answer, error) { return answer, nil }), &journal{}, plainly(1, 0, nil))
 	body := ask(t, d, "/demo/live?viewer=1").Body.String()

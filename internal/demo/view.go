@@ -258,7 +258,7 @@ func (d *Demo) compareView(ctx context.Context, c comparison) compareView {
 	return view
 }
 
-func (d *Demo) candidateViews(all []recent.Examined) []candidateView {
+func (d *Demo) candidateViews(all []recent.Candidate) []candidateView {
 	marks := map[recent.Verdict]string{
 		recent.Chosen: "chosen", recent.NotLooked: "idle", recent.Older: "idle",
 		recent.Nothing: "hidden", recent.NotContact: "hidden",
@@ -267,15 +267,15 @@ func (d *Demo) candidateViews(all []recent.Examined) []candidateView {
 	for _, c := range all {
 		contact := memberView{ID: c.Contact, Name: d.town.name(c.Contact), Ago: ago(c.Score)}
 		view := candidateView{Contact: contact, Score: c.Score, Verdict: c.Verdict, VerdictMark: marks[c.Verdict]}
-		if c.Newest > 0 {
-			view.Newest = ago(c.Newest)
+		if c.Newest.ID > 0 {
+			view.Newest = ago(c.Newest.DateUpload)
 		}
 		views = append(views, view)
 	}
 	return views
 }
 
-func (d *Demo) eventViews(viewer member.ID, candidates []recent.Examined) []eventView {
+func (d *Demo) eventViews(viewer member.ID, candidates []recent.Candidate) []eventView {
 	onPage := map[member.ID]bool{viewer: true}
 	for _, c := range candidates {
 		onPage[c.Contact] = true

@@ -84,3 +84,11 @@ func Moment(t, now time.Time) string {
 	}
 	return t.UTC().Format("2006-01-02 15:04:05.000 UTC") + " (" + away + ")"
 }
+
+// Date returns unix seconds, and what date that is in UTC; "never" for 0.
+func Date(unix uint64) string {
+	if unix == 0 {
+		return "never"
+	}
+	return fmt.Sprintf("%d (%s)", unix, time.Unix(int64(unix), 0).UTC().Format(time.DateTime))
+}

@@ -42,7 +42,8 @@
 // # Explanations
 //
 // An answer carries the trace of the read that found it. [Reader.Explain] adds how each
-// candidate stands with the viewer. It returns facts; its callers word them.
+// candidate stands with the viewer: the [Trace] is what the API gives as JSON, and
+// [Answer.Explanation] has the same in words for the command and the console.
 //
 // Nearly all of it is for operators only. A score is the date of a last upload, perhaps of
 // a photo that is hidden from the viewer; and the scores decide the order of the

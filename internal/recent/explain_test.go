@@ -5,6 +5,9 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
@@ -12,7 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 )
 
-func (b bench) explain(t *testing.T) recent.Explanation {
+func (b bench) explain(t *testing.T) recent.Answer {
 	t.Helper()
 	e, err := b.Explain(t.Context(), me, 10)
 	if err != nil {
@@ -22,11 +25,11 @@ func (b bench) explain(t *testing.T) recent.Explanation {
 }
 
 // has checks the verdicts on all candidates, in order.
-func has(t *testing.T, e recent.Explanation, want ...recent.Examined) {
+func has(t *testing.T, e recent.Answer, want ...recent.Candidate) {
 	t.Helper()
-	var got []recent.Examined
-	for _, c := range e.Candidates {
-		got = append(got, recent.Examined{Contact: c.Contact, Verdict: c.Verdict})
+	var got []recent.Candidate
+	for _, c := range e.Trace.Candidates {
+		got = append(got, recent.Candidate{Contact: c.Contact, Verdict: c.Verdict})
 		if c.Now.Owner != c.Contact {
 			t.Errorf("contact %d now: %+v", c.Contact, c.Now)
 		}
@@ -53,13 +56,13 @@ func TestExplainingTheCommonRead(t *testing.T) {
 	b.store.SetContact(11, me.ID, true, false)
 	e := b.explain(t)
 	b.called(t, "look at 11", "details of 3")
-	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Chosen}, recent.Examined{Contact: 12, Verdict: recent.NotLooked},
-		recent.Examined{Contact: 13, Verdict: recent.NotLooked})
-	proves(t, e.Answer, recent.ByNext, 200)
-	if c := e.Candidates[0]; !c.InSet || c.Score != 300 || c.Newest != 300 || c.NewestID != 1100 || !c.Now.Friend || c.Now.Username != "member 11" {
+	has(t, e, recent.Candidate{Contact: 11, Verdict: recent.Chosen}, recent.Candidate{Contact: 12, Verdict: recent.NotLooked},
+		recent.Candidate{Contact: 13, Verdict: recent.NotLooked})
+	proves(t, e, recent.ByNext, 200)
+	if c := e.Trace.Candidates[0]; !c.InSet || c.Score != 300 || c.Newest != (contacts.Photo{ID: 1100, DateUpload: 300}) || !c.Now.Friend || c.Now.Username != "member 11" {
 		t.Errorf("chosen: %+v", c)
 	}
-	if c := e.Candidates[1]; c.Newest != 0 || c.Now.Newest.DateUpload != 200 {
+	if c := e.Trace.Candidates[1]; c.Newest.ID != 0 || c.Now.Newest.DateUpload != 200 {
 		t.Errorf("not looked at: %+v: the read looked at its photos", c)
 	}
 	if steps := e.Trace.Steps; e.Source != recent.FromIndex || e.Trace.WalkReason != "" || steps[len(steps)-1].Name != "details" {
@@ -84,20 +87,20 @@ func TestExplainingTheLosers(t *testing.T) {
 	b.store.DeleteMember(14)
 	b.store.SetVisibility(1800, contacts.Family)
 	e := b.explain(t)
-	slices.SortStableFunc(e.Candidates, func(x, y recent.Candidate) int { return int(x.Contact) - int(y.Contact) })
-	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Nothing}, recent.Examined{Contact: 12, Verdict: recent.Blocked},
-		recent.Examined{Contact: 13, Verdict: recent.NotContact}, recent.Examined{Contact: 14, Verdict: recent.NotContact},
-		recent.Examined{Contact: 15, Verdict: recent.Older}, recent.Examined{Contact: 16, Verdict: recent.Chosen},
-		recent.Examined{Contact: 17, Verdict: recent.Older}, recent.Examined{Contact: 18, Verdict: recent.Nothing},
-		recent.Examined{Contact: 19, Verdict: recent.Older})
-	proves(t, e.Answer, recent.ByLowest, 100)
-	if hidden := e.Candidates[0].Now.Hidden; hidden.DateUpload != 900 || hidden.Visibility != contacts.Private {
+	slices.SortStableFunc(e.Trace.Candidates, func(x, y recent.Candidate) int { return int(x.Contact) - int(y.Contact) })
+	has(t, e, recent.Candidate{Contact: 11, Verdict: recent.Nothing}, recent.Candidate{Contact: 12, Verdict: recent.Blocked},
+		recent.Candidate{Contact: 13, Verdict: recent.NotContact}, recent.Candidate{Contact: 14, Verdict: recent.NotContact},
+		recent.Candidate{Contact: 15, Verdict: recent.Older}, recent.Candidate{Contact: 16, Verdict: recent.Chosen},
+		recent.Candidate{Contact: 17, Verdict: recent.Older}, recent.Candidate{Contact: 18, Verdict: recent.Nothing},
+		recent.Candidate{Contact: 19, Verdict: recent.Older})
+	proves(t, e, recent.ByLowest, 100)
+	if hidden := e.Trace.Candidates[0].Now.Hidden; hidden.DateUpload != 900 || hidden.Visibility != contacts.Private {
 		t.Errorf("hidden by 11: %+v", hidden)
 	}
-	if hidden := e.Candidates[7].Now.Hidden; hidden.Visibility != contacts.Family {
+	if hidden := e.Trace.Candidates[7].Now.Hidden; hidden.Visibility != contacts.Family {
 		t.Errorf("hidden by 18: %+v", hidden)
 	}
-	if removed, gone := e.Candidates[2].Now, e.Candidates[3].Now; !removed.IsMember || removed.IsContact || gone.IsMember {
+	if removed, gone := e.Trace.Candidates[2].Now, e.Trace.Candidates[3].Now; !removed.IsMember || removed.IsContact || gone.IsMember {
 		t.Errorf("13 now: %+v, 14 now: %+v", removed, gone)
 	}
 }
@@ -106,11 +109,11 @@ func TestExplainingASmallSet(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})
 	b.contact(11, 300)
-	proves(t, b.explain(t).Answer, recent.ByAll, 0)
+	proves(t, b.explain(t), recent.ByAll, 0)
 	b.store.SetVisibility(1100, contacts.Private)
 	e := b.explain(t)
-	proves(t, e.Answer, recent.ByAll, 0)
-	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Nothing})
+	proves(t, e, recent.ByAll, 0)
+	has(t, e, recent.Candidate{Contact: 11, Verdict: recent.Nothing})
 	if e.Contact != nil || e.Trace.WalkReason != "" {
 		t.Errorf("%+v", e)
 	}
@@ -127,12 +130,12 @@ func TestExplainingAWalk(t *testing.T) {
 	b.index.entries = b.index.entries[:3]
 	e := b.explain(t)
 	b.called(t, "look at 11", "compare 3", "walk", "details of 4")
-	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Nothing}, recent.Examined{Contact: 12, Verdict: recent.Nothing},
-		recent.Examined{Contact: 13, Verdict: recent.Nothing}, recent.Examined{Contact: 14, Verdict: recent.Chosen})
-	if c := e.Candidates[3]; c.InSet || c.Newest != 500 {
+	has(t, e, recent.Candidate{Contact: 11, Verdict: recent.Nothing}, recent.Candidate{Contact: 12, Verdict: recent.Nothing},
+		recent.Candidate{Contact: 13, Verdict: recent.Nothing}, recent.Candidate{Contact: 14, Verdict: recent.Chosen})
+	if c := e.Trace.Candidates[3]; c.InSet || c.Newest.DateUpload != 500 {
 		t.Errorf("%+v", c)
 	}
-	proves(t, e.Answer, recent.ByWalk, 0)
+	proves(t, e, recent.ByWalk, 0)
 	if e.Trace.WalkReason != recent.NothingVisible || e.Trace.Walk.LookedAt != 4 {
 		t.Errorf("trace %+v", e.Trace)
 	}
@@ -162,9 +165,9 @@ func TestExplainingAWalkThatStopped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		proves(t, e.Answer, recent.ByWalk, 60)
-		has(t, e, recent.Examined{Contact: 11, Verdict: recent.Chosen})
-		if e.Trace.WalkReason != reason || e.Trace.Walk.Passes != 1 || e.Trace.Walk.Statements != 3 || e.Candidates[0].InSet {
+		proves(t, e, recent.ByWalk, 60)
+		has(t, e, recent.Candidate{Contact: 11, Verdict: recent.Chosen})
+		if e.Trace.WalkReason != reason || e.Trace.Walk.Passes != 1 || e.Trace.Walk.Statements != 3 || e.Trace.Candidates[0].InSet {
 			t.Errorf("trace %+v, want reason %q", e.Trace, reason)
 		}
 	}
@@ -176,8 +179,8 @@ func TestExplainingThatNoContactEverUploaded(t *testing.T) {
 	b.index.err = index.ErrMissing
 	e := b.explain(t)
 	b.called(t, "walk")
-	proves(t, e.Answer, recent.ByWalk, 0)
-	if len(e.Candidates) != 0 || e.Trace.Walk.LookedAt != 0 {
+	proves(t, e, recent.ByWalk, 0)
+	if len(e.Trace.Candidates) != 0 || e.Trace.Walk.LookedAt != 0 {
 		t.Errorf("%+v", e)
 	}
 }
@@ -196,8 +199,8 @@ func TestTheWalkOverrulesTheComparison(t *testing.T) {
 		return nil
 	}
 	e := b.explain(t)
-	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Nothing}, recent.Examined{Contact: 12, Verdict: recent.Older},
-		recent.Examined{Contact: 13, Verdict: recent.Chosen})
+	has(t, e, recent.Candidate{Contact: 11, Verdict: recent.Nothing}, recent.Candidate{Contact: 12, Verdict: recent.Older},
+		recent.Candidate{Contact: 13, Verdict: recent.Chosen})
 	if e.Trace.WalkReason != recent.PhotosChanged {
 		t.Errorf("reason %q", e.Trace.WalkReason)
 	}
@@ -216,8 +219,8 @@ func TestWhatChangedAfterTheReadStandsApart(t *testing.T) {
 		return nil
 	}
 	e := b.explain(t)
-	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Chosen}, recent.Examined{Contact: 12, Verdict: recent.NotLooked})
-	if now := e.Candidates[0].Now; shown(e.Album) != 11 || !now.Blocks || now.Newest != nil || now.Hidden.ID != 1100 {
+	has(t, e, recent.Candidate{Contact: 11, Verdict: recent.Chosen}, recent.Candidate{Contact: 12, Verdict: recent.NotLooked})
+	if now := e.Trace.Candidates[0].Now; shown(e.Album) != 11 || !now.Blocks || now.Newest != nil || now.Hidden.ID != 1100 {
 		t.Errorf("shown %d, now %+v", shown(e.Album), now)
 	}
 }
@@ -244,8 +247,109 @@ func TestExplanationsFail(t *testing.T) {
 			}
 			return nil
 		}
-		if e, err := b.Explain(t.Context(), me, 10); !errors.Is(err, mysql.ErrUnavailable) || e.Candidates != nil {
+		if e, err := b.Explain(t.Context(), me, 10); !errors.Is(err, mysql.ErrUnavailable) || e.Trace.Candidates != nil {
 			t.Errorf("%s: %+v, %v", failing, e, err)
 		}
+	}
+}
+
+// verdict returns the last cell of a candidate's row.
+func verdict(a recent.Answer, c recent.Candidate) string {
+	a.Trace.Candidates = []recent.Candidate{c}
+	row := a.Explanation(me.ID, nil).Candidates[0]
+	return row[len(row)-1]
+}
+
+// A reason stands beside a verdict where it says more than the verdict, the dates and the proof.
+func TestTheReasonsOfVerdicts(t *testing.T) {
+	t.Parallel()
+	a := recent.Answer{Album: contacts.Album{Contact: &contacts.Profile{ID: 11}, Photos: []contacts.Photo{{ID: 5, DateUpload: 500}}}}
+	gone, member := &contacts.Detail{}, &contacts.Detail{IsMember: true}
+	contact := &contacts.Detail{Standing: contacts.Standing{IsContact: true}, IsMember: true}
+	photo := func(id, date uint64) contacts.Photo { return contacts.Photo{ID: id, DateUpload: date} }
+	for _, c := range []struct {
+		candidate recent.Candidate
+		want      string
+	}{
+		{recent.Candidate{InSet: true, Verdict: recent.Chosen, Newest: photo(5, 500), Now: contact}, "chosen"},
+		{recent.Candidate{Verdict: recent.Chosen, Newest: photo(5, 500), Now: contact}, "chosen: the walk found it; it is not in the set"},
+		{recent.Candidate{Broadcast: true, Verdict: recent.Chosen, Newest: photo(5, 500), Now: contact}, "chosen: it is a broadcast member, which was found beside the set"},
+		{recent.Candidate{InSet: true, Verdict: recent.Older, Newest: photo(9, 499), Now: contact}, "older"},
+		{recent.Candidate{InSet: true, Verdict: recent.Older, Newest: photo(4, 500), Now: contact}, "older: its newest photo is of the same second and has the lower id"},
+		{recent.Candidate{InSet: true, Verdict: recent.Older, Newest: photo(6, 500), Now: contact}, "older: it changed during the read"},
+		{recent.Candidate{InSet: true, Verdict: recent.Older, Newest: photo(4, 501), Now: contact}, "older: it changed during the read"},
+		{recent.Candidate{InSet: true, Verdict: recent.Blocked, Now: contact}, "blocked"},
+		{recent.Candidate{InSet: true, Verdict: recent.Nothing, Now: contact}, "nothing visible"},
+		{recent.Candidate{InSet: true, Verdict: recent.NotLooked, Now: contact}, "not looked at"},
+		{recent.Candidate{InSet: true, Verdict: recent.NotContact, Now: gone}, "not a contact: it is no member any more: the set is behind"},
+		{recent.Candidate{InSet: true, Verdict: recent.NotContact, Now: member}, "not a contact: it is no contact any more: the set is behind"},
+		{recent.Candidate{InSet: true, Verdict: recent.NotContact, Now: contact}, "not a contact: it became a contact after the read"},
+	} {
+		if got := verdict(a, c.candidate); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.candidate, got, c.want)
+		}
+	}
+	lost := recent.Candidate{InSet: true, Verdict: recent.Older, Newest: photo(4, 400), Now: contact}
+	if got := verdict(recent.Answer{}, lost); got != "older: it changed during the read" {
+		t.Errorf("without an answer: %q", got)
+	}
+}
+
+// The proof is a sentence of the facts.
+func TestTheProofInWords(t *testing.T) {
+	t.Parallel()
+	set := make([]recent.Candidate, 3)
+	for i := range set {
+		set[i].Now = &contacts.Detail{}
+	}
+	shown := contacts.Album{Contact: &contacts.Profile{ID: 11}, Photos: []contacts.Photo{{ID: 1, DateUpload: 86_400}}}
+	for _, c := range []struct {
+		trace recent.Trace
+		album contacts.Album
+		want  string
+	}{
+		{recent.Trace{Proof: recent.ByNext, Bound: 3600}, shown, "the newest visible photo of the first candidate (1970-01-02 00:00:00) is newer than the last upload (1970-01-01 01:00:00 at most) of each other contact"},
+		{recent.Trace{Proof: recent.ByLowest, Bound: 60}, shown, "the newest visible photo of all candidates (1970-01-02 00:00:00) is newer than the last upload (1970-01-01 00:01:00 at most) of each contact that is no candidate"},
+		{recent.Trace{Proof: recent.ByAll}, shown, "the candidates are all contacts that ever uploaded (3), and no other has a newer visible photo"},
+		{recent.Trace{Proof: recent.ByAll}, contacts.Album{}, "the candidates are all contacts that ever uploaded (3), and none has a visible photo"},
+		{recent.Trace{Proof: recent.ByWalk, Bound: 60}, shown, "the newest visible photo that the walk found (1970-01-02 00:00:00) is newer than the last upload (1970-01-01 00:01:00 at most) of each contact that it did not look at"},
+		{recent.Trace{Proof: recent.ByWalk, Walk: contacts.WalkTrace{LookedAt: 7}}, shown, "the walk looked at all contacts that ever uploaded (7)"},
+		{recent.Trace{Proof: recent.ByWalk}, contacts.Album{}, "the viewer has no contact that ever uploaded"},
+	} {
+		c.trace.Candidates = set
+		x := recent.Answer{Album: c.album, Trace: c.trace}.Explanation(me.ID, nil)
+		if got := x.Facts[0]; got != [2]string{"proof", c.want} {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// The words of a whole answer.
+func TestAnExplanationInWords(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	b.contact(11, 300)
+	b.contact(12, 200)
+	b.store.SetContact(11, me.ID, true, true)
+	b.store.AddPhoto(1201, 12, "p", contacts.Family, 250)
+	a := b.explain(t)
+	a.Trace.Steps = []recent.Step{{Name: "redis", Took: 1500 * time.Microsecond}, {Name: "first", Took: time.Millisecond}}
+	late := 40.0
+	want := recent.Explanation{
+		Headline: me.ID.String() + ` sees 11 ("member 11"), from the index; photos: 1, newest: 1970-01-01 00:05:00`,
+		Head:     []string{"CONTACT", "SCORE", "LAST UPLOAD", "NEWEST VISIBLE", "NEWEST HIDDEN", "GRANTS", "VERDICT"},
+		Candidates: [][]string{
+			{`11 ("member 11")`, "1970-01-01 00:05:00", "1970-01-01 00:05:00", "1970-01-01 00:05:00", "-", "friend,family", "chosen"},
+			{`12 ("member 12")`, "1970-01-01 00:03:20", "1970-01-01 00:03:20", "1970-01-01 00:03:20", "1970-01-01 00:04:10 family", "-", "not looked at"},
+		},
+		Facts: [][2]string{
+			{"proof", "the newest visible photo of the first candidate (1970-01-01 00:05:00) is newer than the last upload (1970-01-01 00:03:20 at most) of each other contact"},
+			{"walk", "not needed"},
+			{"behind", "by up to 40.0 s: the oldest task that may change a set waits for so long"},
+			{"timings", "redis 1.50 ms, first 1.00 ms"},
+		},
+	}
+	if diff := cmp.Diff(want, a.Explanation(me.ID, &late)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

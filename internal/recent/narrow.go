@@ -118,7 +118,7 @@ func (rd *reading) candidates(ctx context.Context) (Reason, error) {
 	}
 	rd.set = set
 	for _, e := range set {
-		rd.trace.Candidates = append(rd.trace.Candidates, Examined{Contact: e.Contact, Score: e.Score, Verdict: NotLooked})
+		rd.trace.Candidates = append(rd.trace.Candidates, Candidate{Contact: e.Contact, InSet: true, Score: e.Score, Verdict: NotLooked})
 	}
 	if isBehind && !rd.options.Uncounted && rd.place.Walk() {
 		return WritesRefused, nil
@@ -201,11 +201,11 @@ func (rd *reading) addBroadcasts(list []contacts.Contact) {
 		if c := rd.trace.candidate(b.ID); c != nil {
 			c.Score = max(c.Score, b.LastUpload)
 		} else {
-			rd.trace.Candidates = append(rd.trace.Candidates, Examined{Contact: b.ID, Score: b.LastUpload, Verdict: NotLooked, Broadcast: true})
+			rd.trace.Candidates = append(rd.trace.Candidates, Candidate{Contact: b.ID, Broadcast: true, Score: b.LastUpload, Verdict: NotLooked})
 		}
 	}
 	if len(list) > 0 {
-		slices.SortStableFunc(rd.trace.Candidates, func(x, y Examined) int { return cmp.Compare(y.Score, x.Score) })
+		slices.SortStableFunc(rd.trace.Candidates, func(x, y Candidate) int { return cmp.Compare(y.Score, x.Score) })
 	}
 }
 
@@ -217,6 +217,6 @@ func (rd *reading) examined(id member.ID, newest *contacts.Photo, verdict Verdic
 	}
 	c.Verdict = verdict
 	if newest != nil {
-		c.Newest, c.NewestID = newest.DateUpload, newest.ID
+		c.Newest = contacts.Photo{ID: newest.ID, DateUpload: newest.DateUpload}
 	}
 }

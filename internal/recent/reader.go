@@ -12,6 +12,26 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
+// ErrBusy says that more is asked than can be answered soon. A retry in a second or so may succeed.
+var ErrBusy = admit.ErrBusy
+
+// Source is where an answer came from.
+type Source string
+
+// The sources of an answer. Both are live and private; they differ in cost.
+const (
+	FromIndex    Source = "index"    // the index said where to look, MySQL what to show
+	FromDatabase Source = "database" // a walk through the viewer's contacts in MySQL
+)
+
+// Answer is what a viewer is shown, and how it was found.
+type Answer struct {
+	contacts.Album
+
+	Source Source
+	Trace  Trace
+}
+
 // Index proposes where to look.
 type Index interface {
 	// Candidates returns the viewer's set, highest score first. After [index.ErrMissing]

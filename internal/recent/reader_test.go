@@ -25,7 +25,7 @@ func TestTheCommonReadIsOneQuery(t *testing.T) {
 	got := b.read(t, 15, recent.FromIndex)
 	b.called(t, "look at 15")
 	b.hinted(t)
-	if c := got.Trace.Candidates; c[0].Verdict != recent.Chosen || c[0].Newest != 500 || c[1].Verdict != recent.NotLooked {
+	if c := got.Trace.Candidates; c[0].Verdict != recent.Chosen || c[0].Newest.DateUpload != 500 || c[1].Verdict != recent.NotLooked {
 		t.Errorf("trace %+v", c)
 	}
 }
@@ -104,7 +104,7 @@ func TestTheFirstHasOnlyPrivatePhotosOfLate(t *testing.T) {
 	b.contact(13, 700)
 	got := b.read(t, 12, recent.FromIndex)
 	b.called(t, "look at 11", "compare 3", "photos of 12")
-	if c := got.Trace.Candidates; c[0].Verdict != recent.Older || c[0].Newest != 100 || c[1].Verdict != recent.Chosen || c[2].Verdict != recent.Older {
+	if c := got.Trace.Candidates; c[0].Verdict != recent.Older || c[0].Newest.DateUpload != 100 || c[1].Verdict != recent.Chosen || c[2].Verdict != recent.Older {
 		t.Errorf("trace %+v", c)
 	}
 }

@@ -1,6 +1,0 @@
-package inspect
-
-var (
-	Because = because
-	Proof   = proof
-)
