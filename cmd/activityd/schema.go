@@ -178,19 +178,22 @@ func makeTables(ctx context.Context, db *sql.DB, site *mapping.Map) error {
 	return schema.Apply(ctx, db)
 }
 
-// report prints the findings, and those about what triggers would not see. After the triggers were
-// installed, only these are looked for.
+// report prints the findings, and for a site with a file, those about it. After the triggers were installed, only
+// these are looked for.
 func (o schemaOptions) report(ctx context.Context, out io.Writer, db *sql.DB, site *mapping.Map, findings []schema.Finding) error {
-	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	more, err := mapping.Check(bounded, db, site)
-	if err != nil {
-		return mysql.Translate(ctx, "check the site's tables", err)
-	}
 	if site != nil {
-		findings = site.Remedies(findings)
+		bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		more, err := mapping.Check(bounded, db, site)
+		if err != nil {
+			return mysql.Translate(ctx, "check the site's tables", err)
+		}
+		remedy := strings.NewReplacer(schema.WithMap, "", "--map FILE", "--map "+o.mapFile, "schema --apply", "schema --apply --map "+o.mapFile)
+		for i := range findings {
+			findings[i].Do = remedy.Replace(findings[i].Do)
+		}
+		findings = slices.Concat(findings, more)
 	}
-	findings = slices.Concat(findings, more)
 	slices.SortStableFunc(findings, func(a, b schema.Finding) int {
 		switch {
 		case a.Wrong == b.Wrong:

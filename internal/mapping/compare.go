@@ -3,7 +3,6 @@ package mapping
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"strings"
 
 	"github.com/activityd/activityd/internal/mysql"
@@ -32,8 +31,7 @@ func (c *checker) compare(ctx context.Context) error {
 			return err
 		}
 		if is != want {
-			s := c.sections[v.Name][0]
-			c.add(true, fmt.Sprintf("%s:%d", c.file, s.line), "activityd schema --apply --map "+c.file+", unless the file is wrong",
+			c.add(true, c.place(c.sections[v.Name][0].line), "activityd schema --apply --map "+c.file+", unless the file is wrong",
 				"[%s]: the view %s is not the one that the section makes: it is %s, and would be %s", v.Name, table{c.database, v.Name}.plain(), is, want)
 		}
 	}

@@ -16,7 +16,7 @@
 //     each change of it.
 //   - The views show what the site's rows mean, and the triggers make a task of each change of that,
 //     also where a row comes to exist, or ceases to, by an UPDATE.
-//   - [Check] tells views and triggers that the file would make otherwise, and changes nothing for that.
+//   - [Check] finds views and triggers that the file would make otherwise, and changes nothing for that.
 //
 // The statements stand in views.tmpl and triggers.tmpl. A view over two tables cannot be read by an index:
 // where contacts or blocks are in several sections, a table of activityd's own takes the place of the view,

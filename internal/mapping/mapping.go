@@ -141,13 +141,11 @@ type parser struct {
 }
 
 func (p *parser) failf(line int, format string, args ...any) {
-	p.errs = append(p.errs, p.at(line, format, args...))
+	p.errs = append(p.errs, fmt.Errorf("%s: %w", p.place(line), fmt.Errorf(format, args...)))
 }
 
-// at returns an error about a line.
-func (m *Map) at(line int, format string, args ...any) error {
-	return fmt.Errorf("%s:%d: %w", m.file, line, fmt.Errorf(format, args...))
-}
+// place returns how errors name a line.
+func (m *Map) place(line int) string { return fmt.Sprintf("%s:%d", m.file, line) }
 
 var (
 	sectionLine = regexp.MustCompile(`^\[(\w+)\]$`)
@@ -188,7 +186,7 @@ func (p *parser) section(n int, name string) {
 	case len(p.sections[name]) > 0 && !kinds[at].many:
 		p.failf(n, "a second section %s: only contacts and blocks may be in several tables", name)
 	}
-	p.in = &section{name: name, line: n, origin: fmt.Sprintf("%s:%d [%s]", p.file, n, name), values: make(map[string]value)}
+	p.in = &section{name: name, line: n, origin: p.place(n) + " [" + name + "]", values: make(map[string]value)}
 	p.sections[name] = append(p.sections[name], p.in)
 }
 

@@ -356,9 +356,9 @@ func rowless(t fataler, db *sql.DB, table string) {
 	}
 }
 
-// TestSitesOfFiveKinds: whatever a site does, the tasks are those that the change demands, and the
+// TestSitesOfAllKinds: whatever a site does, the tasks are those that the change demands, and the
 // views show the truth.
-func TestSitesOfFiveKinds(t *testing.T) {
+func TestSitesOfAllKinds(t *testing.T) {
 	t.Parallel()
 	all := maps.Clone(sites)
 	all["the example"] = example(t)

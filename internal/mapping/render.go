@@ -185,7 +185,7 @@ func (m *Map) Triggers() schema.Triggers {
 		}
 	}
 	add(m.users(), "users", "users", "AFTER INSERT", "AFTER UPDATE", "BEFORE DELETE")
-	return schema.Triggers{Databases: m.databases(), List: list, Probes: m.probes()}
+	return schema.Triggers{Databases: m.databases(), List: list, Probes: m.probes(), Required: len(m.Copies()) > 0}
 }
 
 // probes are statements that change nothing and fail where a trigger would.

@@ -151,7 +151,7 @@ func example(t *testing.T) aSite {
 	}
 }
 
-// sites are four other kinds.
+// sites are three other kinds.
 var sites = map[string]aSite{
 	"other names alone": {
 		tables: `
@@ -271,77 +271,6 @@ where = status <> 'trash'`,
 				if r["status"] != "trash" {
 					w.photo(r.number("id"), photo{r.number("author"), r.text("body"), word, date})
 				}
-			}
-		},
-	},
-	"flags, fractions, and blocks among the contacts": {
-		tables: `
-CREATE TABLE site.profiles (uid INT UNSIGNED NOT NULL PRIMARY KEY, nsid VARCHAR(20) NOT NULL, is_deleted TINYINT(1) NOT NULL DEFAULT 0, updated TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP);
-CREATE TABLE site.relations (uid INT UNSIGNED NOT NULL, target INT UNSIGNED NOT NULL, kind ENUM('contact','friend','family','blocked') NOT NULL, PRIMARY KEY (uid, target));
-CREATE TABLE site.shots (sid INT UNSIGNED NOT NULL PRIMARY KEY, uid INT UNSIGNED NOT NULL, ` + "`order`" + ` VARCHAR(20) NOT NULL, is_public TINYINT NOT NULL, is_friend TINYINT NOT NULL, is_family TINYINT NOT NULL, taken DATETIME(6) NOT NULL)`,
-		description: `
-database = activityd
-[users]
-table = site.profiles
-id = uid
-username = nsid
-last_upload = last_upload
-where = NOT is_deleted
-[contacts]
-table = site.relations
-user_id = uid
-contact_id = target
-is_friend = kind = 'friend'
-is_family = kind = 'family'
-where = kind <> 'blocked'
-[blocks]
-table = site.relations
-user_id = uid
-blocked_id = target
-where = kind = 'blocked'
-[photos]
-table = site.shots
-id = sid
-owner_id = uid
-title = ` + "`order`" + `
-public = is_public
-friends = is_friend
-family = is_family
-friends_family = is_friend AND is_family
-date_upload = taken
-date_type = datetime`,
-		users: "profiles", id: "uid", photoID: "sid",
-		values: map[string]map[string][]string{
-			"profiles":  {"uid": people, "nsid": list("'n'", "''"), "is_deleted": list("0", "0", "1")},
-			"relations": {"uid": people, "target": people, "kind": list("'contact'", "'friend'", "'family'", "'blocked'")},
-			"shots":     {"sid": people, "uid": people, "`order`": list("'o'"), "is_public": bits, "is_friend": bits, "is_family": bits, "taken": list("'1970-01-01 00:00:05.999999'", "'1970-01-01 00:00:05.1'", "'1970-01-01 00:00:06'", "'2013-03-19 03:57:12.5'")},
-		},
-		means: func(rows map[string][]row, w world) {
-			for _, r := range rows["profiles"] {
-				if !r.yes("is_deleted") {
-					w.member(r.number("uid"), r["nsid"])
-				}
-			}
-			for _, r := range rows["relations"] {
-				if r["kind"] == "blocked" {
-					w.block(r.number("uid"), r.number("target"))
-				} else {
-					w.contact(r.number("uid"), r.number("target"), r["kind"] == "friend", r["kind"] == "family")
-				}
-			}
-			for _, r := range rows["shots"] {
-				word := "private"
-				switch {
-				case r.yes("is_friend") && r.yes("is_family"):
-					word = "friends_family"
-				case r.yes("is_friend"):
-					word = "friends"
-				case r.yes("is_family"):
-					word = "family"
-				case r.yes("is_public"):
-					word = "public"
-				}
-				w.photo(r.number("sid"), photo{r.number("uid"), r["order"], word, r.seconds("taken")})
 			}
 		},
 	},

@@ -218,11 +218,9 @@ func (m *Map) Columns() []Column {
 
 // Index is one that the site's tables need.
 type Index struct {
-	of      string // which of activityd's names it is for
 	table   table
 	name    string
 	columns []string
-	line    int
 }
 
 // Statement returns what adds the index.
@@ -239,13 +237,13 @@ func (m *Map) Indexes() (list []Index) {
 				continue
 			}
 			user, other := s.column("user_id", ""), s.column(s.other(), "")
-			list = append(list, Index{name, s.table, fmt.Sprintf("activityd_%s_%d", name, n+1), []string{user, other}, s.line})
+			list = append(list, Index{s.table, fmt.Sprintf("activityd_%s_%d", name, n+1), []string{user, other}})
 			if name == "contacts" && !m.copied(name) {
-				list = append(list, Index{name, s.table, "activityd_followers", []string{other, user}, s.line})
+				list = append(list, Index{s.table, "activityd_followers", []string{other, user}})
 			}
 		}
 	}
 	s := m.photos()
 	visibility, date := s.indexed()
-	return append(list, Index{"photos", s.table, "activityd_newest", []string{s.column("owner_id", ""), visibility, date, s.column("id", "")}, s.line})
+	return append(list, Index{s.table, "activityd_newest", []string{s.column("owner_id", ""), visibility, date, s.column("id", "")}})
 }

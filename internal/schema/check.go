@@ -50,16 +50,13 @@ func Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 			c.missing(want)
 		case want.owned:
 			c.checkOwned(want, have)
-		case have.isView():
-			if err := c.checkView(ctx, want, have); err != nil {
-				return nil, err
-			}
 		default:
 			if err := c.checkSites(ctx, want, have); err != nil {
 				return nil, err
 			}
 		}
 	}
+	c.checkWidth()
 	// Where the site's tables are behind views, they have no triggers.
 	if photos := c.tables["photos"]; photos == nil || !photos.isView() {
 		findings, err := StandardTriggers().Check(ctx, db, "activityd schema --triggers --apply")
@@ -153,14 +150,17 @@ func (c *checker) read(ctx context.Context) error {
 	return nil
 }
 
+// WithMap follows a command in a remedy.
+const WithMap = " (with --map FILE, where a file describes the site's tables)"
+
 // missing adds that a table is not there, or is hidden from a user without rights to it. To make an empty
 // table of the site's is no remedy where a file describes tables of other names.
 func (c *checker) missing(want wantedTable) {
-	rights, apply := "SELECT", "activityd schema --apply makes it, with --map FILE where a file describes the site's tables"
+	rights := "SELECT"
 	if want.owned {
-		rights, apply = "SELECT, INSERT, UPDATE, DELETE", "activityd schema --apply makes it"
+		rights = "SELECT, INSERT, UPDATE, DELETE"
 	}
-	c.add(true, want.name, fmt.Sprintf("%s; if it is there: GRANT %s ON %s.%s TO %s;", apply, rights, Quote(c.database), want.name, c.grantee),
+	c.add(true, want.name, fmt.Sprintf("activityd schema --apply makes it%s; if it is there: GRANT %s ON %s.%s TO %s;", WithMap, rights, Quote(c.database), want.name, c.grantee),
 		"there is no such table or view that %s can see", c.grantee)
 }
 
@@ -191,6 +191,10 @@ func (c *checker) checkColumns(want wantedTable, have *present) (fit bool) {
 		what, verb := "there is no column "+w.name, "ADD"
 		if there {
 			if what = w.unfit(h, have.isView()); what == "" {
+				if !have.isView() && w.isSigned(h) {
+					c.add(false, want.name, "make it UNSIGNED, or keep such rows out by a view with WHERE "+w.name+" > 0: docs/adoption.md",
+						"column %s is %s, and may have numbers below 0, such as the -1 of a conversion that failed", w.name, h["column_type"])
+				}
 				continue
 			}
 			what, verb = "column "+w.name+" "+what, "MODIFY"
@@ -205,36 +209,41 @@ func (c *checker) checkColumns(want wantedTable, have *present) (fit bool) {
 	return fit
 }
 
-// checkSites looks at the engine and the indexes of a table of the site's.
+// checkWidth compares last_upload with the dates that triggers raise it to.
+func (c *checker) checkWidth() {
+	users, photos := c.tables["users"], c.tables["photos"]
+	if users == nil || photos == nil {
+		return
+	}
+	last, date := users.columns["last_upload"], photos.columns["date_upload"]
+	if last != nil && date != nil && bitsOf(last) < min(bitsOf(date), 38) { // the year 9999 takes 38
+		c.add(false, "users", "make it BIGINT UNSIGNED NULL in its table", "column last_upload is %s, narrower than the dates of photos (%s):"+
+			" with triggers, the site's own INSERT of a photo that is dated later than it holds fails", last["column_type"], date["column_type"])
+	}
+}
+
+// checkSites looks at the engine, the columns and the indexes of a table of the site's, or of a view.
 func (c *checker) checkSites(ctx context.Context, want wantedTable, have *present) error {
+	if have.isView() {
+		if _, err := rowsOf(ctx, c.db, "SELECT 1 FROM "+want.name+" WHERE FALSE"); mysql.IsViewInvalid(err) {
+			c.add(true, want.name, "SHOW CREATE VIEW "+want.name+"; shows what it reads: mend that, or make the view again", "is a view that the server cannot read: %v", err)
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
 	if !c.checkColumns(want, have) {
 		return nil // a statement about columns that are not there can only fail
 	}
-	if have.row["transactions"] != "YES" {
+	if !have.isView() && have.row["transactions"] != "YES" {
 		c.add(true, want.name, "ALTER TABLE "+want.name+" ENGINE=InnoDB;", "is kept by %s, which has no transactions: a change and its task cannot commit together", have.row["engine"])
 	}
-	return c.checkPlans(ctx, want.name, false)
+	return c.checkPlans(ctx, want.name, have.isView())
 }
 
 // explain begins a statement in place of SELECT. With skip scans an index would be
 // possible that does not begin with the column.
 const explain = "EXPLAIN FORMAT=TRADITIONAL SELECT /*+ SET_VAR(optimizer_switch='skip_scan=off') */ "
-
-// checkView looks at the columns of a view, and has the server explain how it would find
-// the rows: the indexes cannot be seen otherwise.
-func (c *checker) checkView(ctx context.Context, want wantedTable, have *present) error {
-	if _, err := rowsOf(ctx, c.db, "SELECT 1 FROM "+want.name+" WHERE FALSE"); err != nil {
-		if !mysql.IsViewInvalid(err) {
-			return err
-		}
-		c.add(true, want.name, "SHOW CREATE VIEW "+want.name+"; shows what it reads: mend that, or make the view again", "is a view that the server cannot read: %v", err)
-		return nil
-	}
-	if !c.checkColumns(want, have) {
-		return nil // a statement about columns that are not there can only fail
-	}
-	return c.checkPlans(ctx, want.name, true)
-}
 
 // checkPlans has the server explain how it finds the rows of a table of the site's: it may have other
 // indexes than those of schema.sql, and those beneath a view cannot be seen otherwise.
@@ -256,7 +265,7 @@ func (c *checker) checkPlans(ctx context.Context, table string, isView bool) err
 		switch {
 		case what == "":
 		case isView:
-			c.add(false, table, "the tables beneath need it, on plain or generated columns that the view names as they are", "%s, beneath the view: %s", what, key.without)
+			c.add(false, table, "the tables beneath need it, on plain or generated columns that the view names as they are; activityd schema --map FILE prints it", "%s, beneath the view: %s", what, key.without)
 		case isTwice:
 			c.add(true, table, "ALTER TABLE "+table+" ADD UNIQUE KEY "+columnList(key.columns)+";", "%s: what is there twice is shown twice", what)
 		default:

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -9,7 +10,7 @@ import (
 func (c wantedColumn) unfit(have row, inView bool) string {
 	is := "is " + have["column_type"] + ": want " + string(c.kind)
 	// Where tables are put together by UNION, servers make decimals of numbers.
-	whole := Integers[have["data_type"]] != 0 || have["data_type"] == "decimal" && have["numeric_scale"] == "0"
+	whole := integers[have["data_type"]] != 0 || have["data_type"] == "decimal" && have["numeric_scale"] == "0"
 	switch c.kind {
 	case aNumber:
 		if !whole {
@@ -41,6 +42,11 @@ func (c wantedColumn) unfit(have row, inView bool) string {
 	return ""
 }
 
+// isSigned reports whether a column of ids or dates may have numbers below 0.
+func (c wantedColumn) isSigned(have row) bool {
+	return (c.kind == aNumber || c.kind == aDate) && !strings.Contains(have["column_type"], "unsigned")
+}
+
 // unfitVisibility is strict: a word that is compared with a number is 0, which may be the
 // number for private.
 func unfitVisibility(have row, is string) string {
@@ -57,5 +63,14 @@ func unfitVisibility(have row, is string) string {
 	return is + "; MySQL takes each word for the number 0, so that what is private may be shown"
 }
 
-// Integers are the types of whole numbers, with their sizes in bytes.
-var Integers = map[string]int{"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
+// bitsOf returns the bits of the largest number of a column; a decimal counts as wide enough.
+func bitsOf(have row) int {
+	bits := cmp.Or(8*integers[have["data_type"]], 64)
+	if !strings.Contains(have["column_type"], "unsigned") {
+		bits--
+	}
+	return bits
+}
+
+// integers are the types of whole numbers, with their sizes in bytes.
+var integers = map[string]int{"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}

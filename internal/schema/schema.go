@@ -6,7 +6,7 @@
 //     refused with the statement that removes them: nothing was released that a migration could serve.
 //   - [Check] finds what makes tasks or answers fail, lost or false, or shows a private photo, before a
 //     process works on it. Each finding has its remedy. It changes nothing, and reads no row.
-//   - [Triggers] are installed all or not at all, and are never absent between two versions.
+//   - [Triggers] that cannot all be made leave those that are there, and no change is missed between two versions.
 //
 // A site's four tables may be views. Which views, package mapping says.
 package schema
@@ -40,7 +40,7 @@ func Tables() (names []string) {
 func Apply(ctx context.Context, db *sql.DB, only ...string) error {
 	return withSession(ctx, db, func(conn *sql.Conn) error {
 		if len(only) == 0 || slices.Contains(only, "tasks") {
-			if err := compatible(ctx, conn); err != nil {
+			if err := Compatible(ctx, conn); err != nil {
 				return err
 			}
 		}
@@ -72,20 +72,12 @@ func versionOf(text string) int {
 
 // Compatible returns an error if the tables are of another version than this program's, and says what to
 // do. It ignores an error of its own query, as the caller's next statement meets it, too.
-func Compatible(ctx context.Context, db *sql.DB) error {
+func Compatible(ctx context.Context, db mysql.Querier) error {
 	misfit, err := misfit(ctx, db)
 	if err == nil && misfit != nil {
 		return errors.New(misfit.String())
 	}
 	return nil
-}
-
-func compatible(ctx context.Context, db mysql.Querier) error {
-	misfit, err := misfit(ctx, db)
-	if err == nil && misfit != nil {
-		err = errors.New(misfit.String())
-	}
-	return err
 }
 
 // misfit returns why the program cannot work on the tables of a database; nil if it can, or if there are none.

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -67,17 +68,6 @@ func (t Trigger) text(n Names) string {
 	return n.Key(t.Database) + "." + t.Name + " " + t.When + " " + n.Key(t.Table) + " " + body
 }
 
-// original returns the trigger with its body as it was written, from which it can be made again.
-func (t Trigger) original(ctx context.Context, db mysql.Querier) (Trigger, error) {
-	list, err := rowsOf(ctx, db, "SHOW CREATE TRIGGER "+t.in(t.Name))
-	if err == nil && len(list) == 1 {
-		if _, body, found := strings.Cut(list[0]["sql original statement"], "FOR EACH ROW"); found {
-			t.Body = strings.TrimSpace(body)
-		}
-	}
-	return t, err
-}
-
 // Triggers are all of activityd's on a site's tables.
 type Triggers struct {
 	// Databases are those of the tables; none: that of the connection.
@@ -85,6 +75,8 @@ type Triggers struct {
 	List      []Trigger
 	// Probes are statements that change nothing, and fail where a trigger would.
 	Probes []string
+	// Required: what triggers keep is wrong without them. Otherwise a site may report its changes itself.
+	Required bool
 }
 
 // StandardTriggers returns those of triggers.sql.
@@ -108,25 +100,14 @@ func StandardTriggers() Triggers {
 // from mysql.Open: triggers keep the sql_mode and the character set of the connection
 // that makes them.
 //
-// It changes nothing unless all can be made: the tables are locked, so that no
-// change of the site's is missed while old triggers are replaced, and after an error the
-// old ones are made again. It waits at most 5 seconds for the locks, as the site's
-// statements wait behind it. Errors wrap those of the driver.
+// The tables are locked, so that no change of the site's is missed while old triggers are replaced. Each
+// trigger is made once under another name before an old one is dropped: what would fail changes nothing.
+// It waits at most 5 seconds for the locks, as the site's statements wait behind it. Errors wrap those of the driver.
 func (all Triggers) Install(ctx context.Context, db *sql.DB) error {
-	return all.inSession(ctx, db, func(conn *sql.Conn, names Names, present []Trigger) (err error) {
-		if err := all.checkTables(ctx, conn); err != nil {
-			return err
-		}
+	return all.inSession(ctx, db, func(conn *sql.Conn, names Names, present []Trigger) error {
 		for _, statement := range all.Probes { // the site's statements would fail with the triggers
 			if _, err := conn.ExecContext(ctx, statement); err != nil {
-				return fmt.Errorf("the triggers would fail at %q: %w", statement, err)
-			}
-		}
-		for i, t := range present {
-			if t.Body != "" {
-				if present[i], err = t.original(ctx, conn); err != nil {
-					return err
-				}
+				return fmt.Errorf("the triggers would fail at %q; activityd schema --check says what the tables lack: %w", statement, err)
 			}
 		}
 		var tables []string
@@ -137,7 +118,17 @@ func (all Triggers) Install(ctx context.Context, db *sql.DB) error {
 		if _, err := conn.ExecContext(ctx, "LOCK TABLES "+strings.Join(tables, " WRITE, ")+" WRITE"); err != nil {
 			return fmt.Errorf("lock %s: %w", strings.Join(tables, ", "), err)
 		}
-		return replaceTriggers(context.WithoutCancel(ctx), conn, present, all.List)
+		ctx := context.WithoutCancel(ctx) // it must not end in the middle
+		for _, t := range all.List {
+			t.Name += "_try"
+			if err := swap(ctx, conn, nil, []Trigger{t}); err != nil {
+				return fmt.Errorf("nothing is changed: %s must be a table, and this user must have the right TRIGGER on it: %w", t.Table, err)
+			}
+			if err := swap(ctx, conn, []Trigger{t}, nil); err != nil {
+				return err
+			}
+		}
+		return swap(ctx, conn, slices.Concat(present, all.List), all.List)
 	})
 }
 
@@ -171,44 +162,6 @@ func (all Triggers) inSession(ctx context.Context, db *sql.DB, f func(*sql.Conn,
 		return fmt.Errorf("%w: a long transaction uses one of the tables; try again when it is over", err)
 	case mysql.NeedsLogTrust(err):
 		return fmt.Errorf("%w: as the server writes a binary log, have its administrator SET GLOBAL log_bin_trust_function_creators = 1, or run this as a user with all rights", err)
-	}
-	return err
-}
-
-// checkTables refuses a database in which a table of triggers.sql is missing, or is a view.
-func (all Triggers) checkTables(ctx context.Context, conn *sql.Conn) error {
-	if len(all.Databases) > 0 {
-		return nil // package mapping has looked at them
-	}
-	c := &checker{db: conn}
-	if err := c.read(ctx); err != nil {
-		return err
-	}
-	for _, name := range []string{"tasks", "users", "contacts", "photos"} {
-		switch have := c.tables[name]; {
-		case have == nil:
-			return fmt.Errorf("there is no table %s that this user can see: `activityd schema --apply` makes it", name)
-		case have.isView():
-			return fmt.Errorf("%s is a view, on which there are no triggers: describe the tables beneath for --map (docs/adoption.md),"+
-				" or insert the tasks in the site's own transactions", name)
-		}
-	}
-	return nil
-}
-
-// replaceTriggers replaces the present triggers by those that are wanted, and makes the
-// present ones again if that fails. ctx must not end in the middle.
-func replaceTriggers(ctx context.Context, conn *sql.Conn, present, want []Trigger) error {
-	err := swap(ctx, conn, slices.Concat(present, want), want)
-	if err == nil {
-		return nil
-	}
-	for _, t := range want { // what this user cannot drop, it did not make either
-		_, _ = conn.ExecContext(ctx, "DROP TRIGGER IF EXISTS "+t.in(t.Name))
-	}
-	visible := slices.DeleteFunc(present, func(t Trigger) bool { return t.Body == "" })
-	if undo := swap(ctx, conn, nil, visible); undo != nil {
-		return fmt.Errorf("%w; and the previous triggers could not be restored: changes go unnoticed now: %w", err, undo)
 	}
 	return err
 }
@@ -253,52 +206,33 @@ func (all Triggers) present(ctx context.Context, db mysql.Querier) (present []Tr
 	return present, err
 }
 
-// Check compares the triggers that exist, as far as this user sees them, with those that should. If
-// there are none, it finds nothing: the site may insert its tasks itself. install is the command that makes
-// them. Triggers that differ from a file's are wrong. Those of an earlier triggers.sql are a warning,
-// as the processes of a new release start before the triggers are replaced.
+// Check compares the triggers that exist, as far as this user sees them, with those that should. install is
+// the command that makes them. Triggers that differ from a file's are wrong. Those of an earlier triggers.sql are
+// a warning, as the processes of a new release start before the triggers are replaced.
 func (all Triggers) Check(ctx context.Context, db mysql.Querier, install string) ([]Finding, error) {
 	names, err := NamesOf(ctx, db)
 	if err != nil {
 		return nil, err
 	}
 	list, err := all.present(ctx, db)
-	if err != nil || len(list) == 0 {
+	if err != nil || len(list) == 0 && !all.Required {
 		return nil, err
 	}
-	have, want := make(map[string]bool), make(map[string]string)
+	have, want, origin := make(map[string]bool), make(map[string]bool), make(map[string]string)
 	for _, t := range all.List {
-		want[t.text(names)] = t.Name
+		want[t.text(names)], origin[t.Name] = true, t.Origin
 	}
 	isFiles := len(all.Databases) > 0
 	for _, t := range list {
 		have[names.Key(t.in(t.Name))] = true
-		if t.Body != "" && want[t.text(names)] == "" {
-			return []Finding{{isFiles, t.Table, "has the trigger " + t.Name + " as " + all.origin(t.Name) + ", which may report too much or too little", install}}, nil
+		if t.Body != "" && !want[t.text(names)] {
+			return []Finding{{isFiles, t.Table, "has the trigger " + t.Name + " as " + cmp.Or(origin[t.Name], "this version") + " does not make it, which may report too much or too little", install}}, nil
 		}
 	}
 	for _, t := range all.List {
 		if !have[names.Key(t.in(t.Name))] {
-			return []Finding{{isFiles, t.Table, "has no trigger " + t.Name + " that this user can see" + of(t) + ", but there are others of activityd's: changes may go unreported", install}}, nil
+			return []Finding{{isFiles && len(list) > 0, t.Table, "has no trigger " + t.Name + " of " + cmp.Or(t.Origin, "this version") + " that this user can see: changes may go unreported", install}}, nil
 		}
 	}
 	return nil, nil
-}
-
-// of names the line that asks for a trigger.
-func of(t Trigger) string {
-	if t.Origin == "" {
-		return ""
-	}
-	return ", for " + t.Origin
-}
-
-// origin says who made a trigger that differs.
-func (all Triggers) origin(name string) string {
-	for _, t := range all.List {
-		if t.Name == name && t.Origin != "" {
-			return t.Origin + " does not make it"
-		}
-	}
-	return "another version made it"
 }

@@ -45,20 +45,19 @@ var siteColumns = map[string]map[string]kind{
 type siteKey struct {
 	table, name string
 	columns     []string
-	equal       int    // so many of the first columns are compared with one value
 	unique      bool   // or answers are wrong
 	without     string // the consequence of its absence
 	probe       string // what follows SELECT in a statement that reads by it
 }
 
 var siteKeys = []siteKey{
-	{"users", "", []string{"id"}, 1, true, "each lookup of a member scans all of them", "last_upload FROM users WHERE id = 1"},
-	{"contacts", "", []string{"user_id", "contact_id"}, 2, true, "each lookup of a pair scans other rows, too", "is_friend FROM contacts WHERE user_id = 1 AND contact_id = 2"},
-	{"contacts", "", []string{"user_id"}, 1, false, "a refill and a walk scan the whole table", "contact_id FROM contacts WHERE user_id = 1"},
-	{"contacts", "followers", []string{"contact_id", "user_id"}, 1, false, "each page of a fan-out scans the whole table", "user_id FROM contacts WHERE contact_id = 1"},
-	{"blocks", "", []string{"user_id", "blocked_id"}, 2, false, "each read scans the blocks", "user_id FROM blocks WHERE user_id = 1 AND blocked_id = 2"},
-	{"photos", "", []string{"id"}, 1, true, "each comparison of contacts scans all photos", "date_upload FROM photos WHERE id = 1"},
-	{"photos", "newest", []string{"owner_id", "visibility", "date_upload", "id"}, 2, false, "each read sorts all photos of an owner, or scans the whole table", "id, date_upload FROM photos WHERE owner_id = 1 AND visibility = 'public' ORDER BY date_upload DESC, id DESC LIMIT 10"},
+	{"users", "", []string{"id"}, true, "each lookup of a member scans all of them", "last_upload FROM users WHERE id = 1"},
+	{"contacts", "", []string{"user_id", "contact_id"}, true, "each lookup of a pair scans other rows, too", "is_friend FROM contacts WHERE user_id = 1 AND contact_id = 2"},
+	{"contacts", "", []string{"user_id"}, false, "a refill and a walk scan the whole table", "contact_id FROM contacts WHERE user_id = 1"},
+	{"contacts", "followers", []string{"contact_id", "user_id"}, false, "each page of a fan-out scans the whole table", "user_id FROM contacts WHERE contact_id = 1"},
+	{"blocks", "", []string{"user_id", "blocked_id"}, false, "each read scans the blocks", "user_id FROM blocks WHERE user_id = 1 AND blocked_id = 2"},
+	{"photos", "", []string{"id"}, true, "each comparison of contacts scans all photos", "date_upload FROM photos WHERE id = 1"},
+	{"photos", "newest", []string{"owner_id", "visibility", "date_upload", "id"}, false, "each read sorts all photos of an owner, or scans the whole table", "id, date_upload FROM photos WHERE owner_id = 1 AND visibility = 'public' ORDER BY date_upload DESC, id DESC LIMIT 10"},
 }
 
 func siteKeysOf(table string) []siteKey {
