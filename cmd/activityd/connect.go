@@ -108,53 +108,65 @@ func openRedis(address string) (redis.UniversalClient, error) {
 	plain := u.String()
 	switch mode {
 	case "":
-		o, err := redis.ParseURL(plain)
-		if err != nil || o.DB < 0 {
-			return nil, errRedisURL
-		}
-		if err := own.showCertificate(o.TLSConfig); err != nil {
-			return nil, err
-		}
-		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
-		o.MaintNotificationsConfig = noMaintenance()
-		return redis.NewClient(o), nil
+		return openServer(plain, own)
 	case "sentinel":
-		o, err := redis.ParseFailoverURL(plain)
-		if err != nil || o.MasterName == "" || o.DB < 0 {
-			return nil, errRedisURL
-		}
-		if o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly {
-			return nil, errReplicas
-		}
-		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
-		o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
-		o.Username, o.Password = o.SentinelUsername, o.SentinelPassword // those of the URL
-		o.SentinelUsername, o.SentinelPassword = own[sentinelUsername], own[sentinelPassword]
-		if err := own.showCertificate(o.TLSConfig); err != nil {
-			return nil, err
-		}
-		o.Dialer = dialSentinels(o)
-		return redis.NewFailoverClient(o), nil
+		return openSentinel(plain, own)
 	case "cluster":
-		o, err := redis.ParseClusterURL(plain)
-		if err != nil {
-			return nil, errRedisURL
-		}
 		if strings.Trim(u.Path, "/") != "" && u.Path != "/0" {
 			return nil, errClusterDatabase
 		}
-		if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
-			return nil, errReplicas
-		}
-		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
-		o.DialTimeout, o.MaintNotificationsConfig = cmp.Or(o.DialTimeout, redisDialTimeout), noMaintenance()
-		if err := own.showCertificate(o.TLSConfig); err != nil {
-			return nil, err
-		}
-		o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
-		return redis.NewClusterClient(o), nil
+		return openCluster(plain, own)
 	}
 	return nil, errRedisURL
+}
+
+func openServer(address string, own parameters) (redis.UniversalClient, error) {
+	o, err := redis.ParseURL(address)
+	if err != nil || o.DB < 0 {
+		return nil, errRedisURL
+	}
+	if err := own.showCertificate(o.TLSConfig); err != nil {
+		return nil, err
+	}
+	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
+	o.MaintNotificationsConfig = noMaintenance()
+	return redis.NewClient(o), nil
+}
+
+func openSentinel(address string, own parameters) (redis.UniversalClient, error) {
+	o, err := redis.ParseFailoverURL(address)
+	if err != nil || o.MasterName == "" || o.DB < 0 {
+		return nil, errRedisURL
+	}
+	if o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly {
+		return nil, errReplicas
+	}
+	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
+	o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
+	o.Username, o.Password = o.SentinelUsername, o.SentinelPassword // those of the URL
+	o.SentinelUsername, o.SentinelPassword = own[sentinelUsername], own[sentinelPassword]
+	if err := own.showCertificate(o.TLSConfig); err != nil {
+		return nil, err
+	}
+	o.Dialer = dialSentinels(o)
+	return redis.NewFailoverClient(o), nil
+}
+
+func openCluster(address string, own parameters) (redis.UniversalClient, error) {
+	o, err := redis.ParseClusterURL(address)
+	if err != nil {
+		return nil, errRedisURL
+	}
+	if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
+		return nil, errReplicas
+	}
+	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
+	o.DialTimeout, o.MaintNotificationsConfig = cmp.Or(o.DialTimeout, redisDialTimeout), noMaintenance()
+	if err := own.showCertificate(o.TLSConfig); err != nil {
+		return nil, err
+	}
+	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
+	return redis.NewClusterClient(o), nil
 }
 
 // Parameters of the URL that go-redis does not know.

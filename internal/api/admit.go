@@ -156,7 +156,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, f *refusal, bega
 	header[echo.HeaderContentType] = typeOfProblem
 	header[echo.HeaderRetryAfter] = f.retryAfter[rand.IntN(len(f.retryAfter))]
 	w.WriteHeader(f.status)
-	_, _ = w.Write(f.body) //nolint:gosec // a constant, and JSON; an error is that the client left
+	_, _ = w.Write(f.body) // an error is that the client left
 	s.Refused("busy")
 	f.count.Inc()
 	f.seconds.Observe(time.Since(began).Seconds())

@@ -715,16 +715,16 @@ func widgetGoesWithTheAPI(s *site) {
 			Photos:  []contacts.Photo{{ID: 901, Title: title.Load().(string), DateUpload: 1_700_500_000}},
 		}}, nil
 	}
-	real := apiOf(api.Config{Reader: reader(read), Viewers: known, AllowOrigins: []string{s.url}})
+	behind := apiOf(api.Config{Reader: reader(read), Viewers: known, AllowOrigins: []string{s.url}})
 	var mu sync.Mutex
 	var answered []int // the status of each answer so far
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || !strings.HasPrefix(r.URL.Path, "/v1/") {
-			real.ServeHTTP(w, r)
+			behind.ServeHTTP(w, r)
 			return
 		}
 		recorded := &status{w, http.StatusOK}
-		real.ServeHTTP(recorded, r)
+		behind.ServeHTTP(recorded, r)
 		mu.Lock()
 		defer mu.Unlock()
 		answered = append(answered, recorded.code)

@@ -98,8 +98,11 @@ func (p *Phones) notesOf(viewer member.ID) []note {
 func (p *Phones) show(r apnstest.Request) {
 	var payload struct {
 		APS struct {
-			Alert struct{ Title, Body string }
-		}
+			Alert struct {
+				Title string `json:"title"`
+				Body  string `json:"body"`
+			} `json:"alert"`
+		} `json:"aps"`
 	}
 	if json.Unmarshal(r.Payload, &payload) != nil {
 		return

@@ -46,7 +46,7 @@ func TestBackfillUnderTraffic(t *testing.T) {
 func (tn *town) backfill(t *testing.T, existing bool) bulk.Counts {
 	t.Helper()
 	store := contacts.NewMySQL(tn.db)
-	ix := index.New(tn.client, index.Options{Settings: tn.settings})
+	ix := indexOf(t, tn.client, tn.db, index.Options{Settings: tn.settings})
 	builder := &bulk.Builder{Index: ix, Refiller: &tasks.RefillHandler{Index: ix, Store: store}, Existing: existing}
 	p := bulk.NewPacer(bulk.PacerOptions{Parallel: 3, Probes: []bulk.Probe{{Name: "MySQL", Ask: store.Ping}, {Name: "Redis", Ask: ix.Check}}})
 	ctx, stop := context.WithCancel(t.Context())

@@ -23,14 +23,6 @@ func TestAStoppedTransactionHoldsUpNobody(t *testing.T) {
 			d.mysqlToFirst.Delay(stopDelay)
 			must(t, d.site.SetContact(t.Context(), follower, followed, site.Grant{}))
 		},
-		"while it holds a lease": func(t *testing.T, d *duel) {
-			t.Helper()
-			before := d.begun(t, d.first)
-			d.begin(t)
-			eventually(t, "the first worker knows what it holds", func() bool { return d.begun(t, d.first) > before })
-			d.mysqlToFirst.Delay(stopDelay) // a claim would outlast its lease
-			letGo(d.toFirst)
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

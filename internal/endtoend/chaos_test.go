@@ -37,7 +37,7 @@ func TestChaos(t *testing.T) {
 	settled := time.Since(rested)
 	f.ledger.check(t)
 	f.ledger.checkHas(t, f.tally.acked)
-	ix := index.New(f.client, index.Options{Settings: f.settings})
+	ix := indexOf(t, f.client, f.db, index.Options{Settings: f.settings})
 	eventually(t, "what Redis came back with is deleted, if it may be old", func() bool {
 		return ix.Look(t.Context(), f.viewers()[:1])[0].Err == nil
 	})

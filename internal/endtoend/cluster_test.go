@@ -93,7 +93,7 @@ func newSeveralSite(t *testing.T, redisURL string, client redis.UniversalClient,
 	must(t, s.site.LoadPhotos(ctx, photos))
 	settings, err := index.NewSettings(10, 20, 0)
 	must(t, err)
-	s.index = index.New(client, index.Options{Settings: settings})
+	s.index = indexOf(t, client, s.db, index.Options{Settings: settings})
 	s.program = serving(t, "activityd", s.dsn, s.redisURL).mustStart(t)
 	s.address, err = s.program.address()
 	must(t, err)

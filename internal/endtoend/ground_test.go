@@ -10,6 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/localserver"
 	"github.com/activityd/activityd/internal/testing/queuetest"
@@ -28,6 +29,15 @@ type ground struct {
 	site     *site.MySQL
 	queue    *queue.Queue // the test's own look at the queue
 	settings index.Settings
+}
+
+// indexOf returns an index of the sets of a database, as the processes of the program have it.
+func indexOf(t *testing.T, client redis.UniversalClient, db *sql.DB, o index.Options) *index.Index {
+	t.Helper()
+	id, err := schema.DatabaseID(t.Context(), db)
+	must(t, err)
+	o.Database = func() string { return id }
+	return index.New(client, o)
 }
 
 // newGround stands on a database of its own on the shared server.

@@ -48,7 +48,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	db, notifier := openMySQL(t, g.dsn), &notify.Notifier{}
 	store := contacts.NewMySQL(db)
 	client := openRedis(t, g.redis)
-	ix := index.New(client, index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
+	ix := indexOf(t, client, g.db, index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
 	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: name})
 
 	var claims queuetest.Queue = q

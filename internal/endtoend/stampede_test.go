@@ -33,7 +33,7 @@ func TestNoStampede(t *testing.T) {
 	refills := &refillCounter{of: map[member.ID]int{}}
 	p := tn.process(t, "a", faults{handlers: refills.count})
 	p.start(t)
-	reader := recent.NewReader(index.New(openRedis(t, tn.redis), index.Options{Settings: tn.settings}), store, p.hints,
+	reader := recent.NewReader(indexOf(t, openRedis(t, tn.redis), tn.db, index.Options{Settings: tn.settings}), store, p.hints,
 		recent.Options{Min: tn.settings.Min, IndexWait: time.Minute})
 	viewers := fromIndex(t, reader, tn.viewers())
 	if len(viewers) < 550 {

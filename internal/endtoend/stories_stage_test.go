@@ -80,7 +80,7 @@ func stageOnServers(t *testing.T, settings index.Settings) *stage {
 	t.Helper()
 	g := newGround(t, settings.Need)
 	store, pushed, phones := contacts.NewMySQL(g.db), push.NewMySQL(g.db), &phones{}
-	s := newStage(g.site, store, index.New(g.client, index.Options{Settings: settings}), g.queue, tasks.HandlerOptions{
+	s := newStage(g.site, store, indexOf(t, g.client, g.db, index.Options{Settings: settings}), g.queue, tasks.HandlerOptions{
 		Push: push.Handler{
 			Targeting: push.NewTargeting(push.TargetingOptions{Store: pushed, Followers: store}),
 			Deliveries: push.NewDeliveries(push.DeliveryOptions{

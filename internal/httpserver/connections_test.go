@@ -229,11 +229,3 @@ func TestFaultsOfTheServerAreLoud(t *testing.T) {
 		t.Errorf("logged %q", lines)
 	}
 }
-
-// crowded is a listener to which there is always a connection more.
-type crowded struct{ net.Listener }
-
-func (crowded) Accept() (net.Conn, error) {
-	c, _ := net.Pipe()
-	return c, nil
-}

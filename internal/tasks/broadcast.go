@@ -162,7 +162,7 @@ func (h BroadcastHandler) page(ctx context.Context, id, after member.ID) (last m
 	if err != nil || uploads[id] == 0 {
 		return 0, err
 	}
-	pages, err := h.UploadHandler.pages(ctx, []contacts.FollowerPage{{Of: id, After: after}}, uploads, h.pageSize())
+	pages, err := h.pages(ctx, []contacts.FollowerPage{{Of: id, After: after}}, uploads, h.pageSize())
 	if err != nil || len(pages[0]) == 0 {
 		return 0, err
 	}

@@ -41,7 +41,7 @@ func (b *bench) drain(handlers map[string]queue.Handler) {
 // row expects the member's row, nil if there is none.
 func (b *bench) row(want *contacts.Broadcast) {
 	b.Helper()
-	rows, err := b.hooked.Store.Broadcasts(b.Context(), []member.ID{celebrity})
+	rows, err := b.hooked.Broadcasts(b.Context(), []member.ID{celebrity})
 	b.must(err)
 	got, found := rows[celebrity]
 	if found != (want != nil) || found && (got.LastUpload != want.LastUpload || got.Named != want.Named || (got.Leaving != 0) != (want.Leaving != 0)) {
@@ -103,14 +103,14 @@ func TestARemovalThatIsTakenBack(t *testing.T) {
 	handlers := tasks.Handlers(b.hooked, b.hooked, b.queue, tasks.HandlerOptions{ConflictPause: -1})
 	b.contact(101, celebrity, 100)
 	leave := func() queue.New {
-		row, err := b.hooked.Store.LeaveBroadcast(t.Context(), celebrity)
+		row, err := b.hooked.LeaveBroadcast(t.Context(), celebrity)
 		b.must(err)
 		return tasks.NewLeaving(row)
 	}
-	b.must(b.hooked.Store.AddBroadcast(t.Context(), celebrity, true))
+	b.must(b.hooked.AddBroadcast(t.Context(), celebrity, true))
 	enqueue(t, b.queue, leave())
 	b.drain(handlers)
-	b.must(b.hooked.Store.AddBroadcast(t.Context(), celebrity, true))
+	b.must(b.hooked.AddBroadcast(t.Context(), celebrity, true))
 	b.ahead += 2 * time.Hour
 	b.drain(handlers)
 	b.row(&contacts.Broadcast{LastUpload: 100, Named: true})
