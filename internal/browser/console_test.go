@@ -50,7 +50,7 @@ func newConsole(t *testing.T, list ...auth.Token) consoleTab {
 		Explain: func(_ context.Context, id member.ID) (recent.Explanation, error) {
 			return recent.Explanation{
 				Headline: id.String() + " sees 5 (" + strange + ")", Facts: [][2]string{{"proof", strange}},
-				Head: []string{"CONTACT", "VERDICT"}, Candidates: [][]string{{strange, "chosen", strange}},
+				Head: []string{"CONTACT", "VERDICT", "GRANTS"}, Candidates: [][]string{{strange, "chosen", strange}},
 			}, nil
 		},
 		Knows: func(host string) bool { return strings.HasPrefix(host, "127.0.0.1:") },

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 
@@ -80,38 +79,33 @@ func (c *Console) showChange(r *http.Request, v *view) error {
 	return err
 }
 
-// change changes them, a batch in a transaction, until none are left or its time is over. What was changed is said in any case.
+// change changes as many as it counts, [inspect.Batch] in a transaction. What was changed is said in any case.
 func (c *Console) change(r *http.Request, v *view) error {
 	ch, err := chosen(r, v)
 	if err != nil {
 		return err
 	}
-	seen := make(map[uint64]bool) // a task that was retried may be dead again
-	for {
-		list, partial, err := c.Queue.Search(r.Context(), ch.match, inspect.Batch)
-		batch := queue.Filter{States: ch.match.States, Error: ch.match.Error}
-		for _, one := range list {
-			if !seen[one.ID] {
-				batch.IDs, seen[one.ID] = append(batch.IDs, one.ID), true
+	list, partial, err := c.Queue.Search(r.Context(), ch.match, maxCount)
+	if err != nil {
+		return err
+	}
+	ch.Done, ch.More = true, partial || len(list) == maxCount
+	pages := func(yield func([]queue.Record, error) bool) {
+		for page := range slices.Chunk(list, inspect.Batch) {
+			if r.Context().Err() != nil || !yield(page, nil) {
+				ch.More = true
+				return
 			}
 		}
-		ch.More = err != nil || partial || len(list) == inspect.Batch
-		if err != nil && (ch.Changed == 0 || !errors.Is(err, context.DeadlineExceeded)) {
-			return err
-		}
-		if len(batch.IDs) == 0 {
-			break
-		}
-		n, err := ch.do(c.Queue, context.WithoutCancel(r.Context()), batch, len(batch.IDs)) // a batch that began is finished
-		if ch.Changed += n; err != nil {
-			return err
-		}
 	}
-	ch.Done = true
+	do := func(ctx context.Context, match queue.Filter, limit int) (int, error) {
+		return ch.do(c.Queue, ctx, match, limit)
+	}
+	ch.Changed, _, err = inspect.Change(r.Context(), pages, ch.match, do, func(int) {})
 	a := ch.Asked
 	c.Log.InfoContext(r.Context(), "tasks were changed by hand", "by", v.Caller.Name, "do", ch.Do, "tasks", ch.Changed,
 		"id", a.ID, "key", a.Key, "type", a.Type, "queue", a.Queue, "state", a.State, "match", a.Error)
-	return nil
+	return err
 }
 
 // hold pauses a queue, or resumes it, and goes back to the queues.

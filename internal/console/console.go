@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/cipher"
 	"embed"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/activityd/activityd/internal/auth"
@@ -76,12 +76,12 @@ const (
 type Console struct {
 	Options
 
-	seal    cipher.AEAD
-	turn    chan struct{} // has a place for the request that asks MySQL
-	before  *queue.Look   // of the last page of queues, as are those below; it has the turn
-	now     inspect.Queues
-	looked  time.Time
-	handler http.Handler
+	sessions sync.Map      // a session by its id
+	turn     chan struct{} // has a place for the request that asks MySQL
+	before   *queue.Look   // of the last page of queues, as are those below; it has the turn
+	now      inspect.Queues
+	looked   time.Time
+	handler  http.Handler
 }
 
 //go:embed assets
@@ -109,7 +109,7 @@ const policy = "default-src 'none'; style-src 'self'; form-action 'self'; base-u
 
 // New returns the page.
 func New(o Options) *Console {
-	c := &Console{Options: o, seal: newSeal(), turn: make(chan struct{}, 1)}
+	c := &Console{Options: o, turn: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
 	const choice = "id key type queue state error"
 	for pattern, one := range map[string]page{

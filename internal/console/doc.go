@@ -4,9 +4,9 @@
 // # Who may
 //
 // Where there are tokens, a browser signs in with the secret of a token: the scope inspect may look, admin may also
-// pause, resume, retry and discard. Without tokens, the clients on this machine may both. The session is a cookie with the
-// secret and an end, sealed by a key of this process (AES-GCM): it is worth nothing elsewhere, or after a restart, and each
-// request asks again whether there is the token.
+// pause, resume, retry and discard. Without tokens, the clients on this machine may both. The session is a cookie with a
+// random id; the process has the secret and the end of the session in memory. So it is worth nothing elsewhere, after a restart or
+// after signing out, and each request asks again whether there is the token.
 //
 // # Forged requests
 //

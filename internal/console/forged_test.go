@@ -1,14 +1,19 @@
 package console_test
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/console"
+	"github.com/activityd/activityd/once"
 )
 
 // No request that a page elsewhere may have a browser send changes anything, nor one of a caller that may only look.
@@ -163,22 +168,50 @@ func TestSessions(t *testing.T) {
 		t.Errorf("signing out from another site: %s", response.Status)
 	}
 	b.page("/console/once")
+	at, err := url.Parse(r.url + "/console/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := b.client.Jar.Cookies(at)[0].String()
+	if response, _ := r.browser().send(http.MethodGet, "/console/once", nil, "Cookie", copied); response.StatusCode != http.StatusOK {
+		t.Errorf("with the session of another browser: %s", response.Status)
+	}
 	b.send(http.MethodPost, "/console/signout", url.Values{})
 	if response, _ := b.send(http.MethodGet, "/console/once", nil); response.StatusCode != http.StatusUnauthorized {
 		t.Errorf("signed out: %s", response.Status)
 	}
+	if response, _ := r.browser().send(http.MethodGet, "/console/once", nil, "Cookie", copied); response.StatusCode != http.StatusUnauthorized {
+		t.Errorf("with a copy of a session that was signed out: %s", response.Status)
+	}
 }
 
-// A session ends.
+// A session ends after some hours, whether or not its browser does.
 func TestASessionEnds(t *testing.T) {
 	t.Parallel()
-	k := console.New(console.Options{})
-	now := time.Now()
-	session := k.Sealed("act_x", now.Add(time.Minute))
-	if k.Opened(session, now) != "act_x" || k.Opened(session, now.Add(time.Minute)) != "" || k.Opened(session[:len(session)-1]+"A", now) == "act_x" && session[len(session)-1] != 'A' {
-		t.Error("a session is used after its end, or changed")
-	}
-	if strings.Contains(session, "act_x") || k.Sealed("act_x", now.Add(time.Minute)) == session {
-		t.Errorf("the session is %q", session)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		one, secret := token(t, "ann", auth.Inspect)
+		k := console.New(console.Options{
+			Tokens: auth.NewTokens([]auth.Token{one}), Log: slog.New(slog.DiscardHandler),
+			Names: func(context.Context, int) ([]once.Named, error) { return nil, nil },
+		})
+		send := func(method, path string, form url.Values, cookies ...*http.Cookie) *http.Response {
+			r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form.Encode()))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			for _, c := range cookies {
+				r.AddCookie(c)
+			}
+			w := httptest.NewRecorder()
+			k.ServeHTTP(w, r)
+			return w.Result()
+		}
+		cookies := send(http.MethodPost, "/console/signin", url.Values{"token": {secret}}).Cookies()
+		<-time.After(12*time.Hour - time.Second)
+		if got := send(http.MethodGet, "/console/once", nil, cookies...).StatusCode; got != http.StatusOK {
+			t.Errorf("before its end: %d", got)
+		}
+		<-time.After(time.Second)
+		if got := send(http.MethodGet, "/console/once", nil, cookies...).StatusCode; got != http.StatusUnauthorized {
+			t.Errorf("after its end: %d", got)
+		}
+	})
 }

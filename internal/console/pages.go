@@ -40,24 +40,15 @@ func (g grid) Link(row int) string {
 	return ""
 }
 
-// Name returns the name of a column, in lower case; Head may lack the last.
-func (g grid) Name(column int) string {
-	if column < len(g.Head) {
-		return strings.ToLower(g.Head[column])
-	}
-	return ""
-}
+// Name returns the name of a column, in lower case.
+func (g grid) Name(column int) string { return strings.ToLower(g.Head[column]) }
 
 // None reports whether a cell says nothing, so that a narrow page leaves it out.
 func (g grid) None(cell string) bool { return cell == "" || cell == "-" || cell == "0" }
 
 // Long reports whether a column has sentences.
 func (g grid) Long(column int) bool {
-	switch g.Head[min(column, len(g.Head)-1)] {
-	case "LAST ERROR", "REASON", "ARGS", "VERDICT":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"LAST ERROR", "REASON", "ARGS", "VERDICT"}, g.Head[column])
 }
 
 // failureRow is a group of failures, and where one gets from it.

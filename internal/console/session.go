@@ -1,11 +1,7 @@
 package console
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/rand"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"net/http"
 	"strings"
@@ -16,42 +12,14 @@ import (
 )
 
 const (
-	sessionCookie = "activityd_session" // has the sealed secret of a token; it ends with the browser
+	sessionCookie = "activityd_session" // has the id of a session; it ends with the browser
 	sessionTTL    = 12 * time.Hour      // at most
 )
 
-// newSeal returns a cipher by a key of this process.
-func newSeal() cipher.AEAD {
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // it never fails
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		panic(err) // of 32 bytes there is one
-	}
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		panic(err)
-	}
-	return aead
-}
-
-// sealed returns the value of a session for a secret.
-func (c *Console) sealed(secret string, ends time.Time) string {
-	plain := append(binary.BigEndian.AppendUint64(nil, uint64(ends.Unix())), secret...)
-	return base64.RawURLEncoding.EncodeToString(c.seal.Seal(nil, nil, plain, nil)) //nolint:gosec // it makes a random nonce
-}
-
-// opened returns the secret of a session; "": it is none of this process, or has ended.
-func (c *Console) opened(session string, now time.Time) string {
-	raw, err := base64.RawURLEncoding.DecodeString(session)
-	if err != nil {
-		return ""
-	}
-	plain, err := c.seal.Open(nil, nil, raw, nil)
-	if err != nil || len(plain) < 8 || now.Unix() >= int64(binary.BigEndian.Uint64(plain)) {
-		return ""
-	}
-	return string(plain[8:])
+// session is that of a browser. Each process has its own, in memory.
+type session struct {
+	secret string // of a token
+	ends   time.Time
 }
 
 // setSession gives a session to the browser, or with an empty value takes it away.
@@ -81,11 +49,12 @@ func (c *Console) access(r *http.Request, need auth.Scope) (auth.Caller, error) 
 	if err != nil {
 		return auth.Caller{}, errSignIn
 	}
-	secret := c.opened(cookie.Value, time.Now())
-	if secret == "" {
+	known, _ := c.sessions.Load(cookie.Value)
+	of, _ := known.(session) // one that is not known has ended
+	if !time.Now().Before(of.ends) {
 		return auth.Caller{}, errSignIn
 	}
-	caller, err := c.Tokens.Check(secret, need)
+	caller, err := c.Tokens.Check(of.secret, need)
 	if errors.Is(err, auth.ErrUnknown) { // it was revoked
 		err = errSignIn
 	}
@@ -108,7 +77,16 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		c.write(w, r, v)
 		return
 	}
-	setSession(w, r, c.sealed(secret, time.Now().Add(sessionTTL)))
+	now := time.Now()
+	c.sessions.Range(func(old, of any) bool {
+		if of, _ := of.(session); !now.Before(of.ends) {
+			c.sessions.Delete(old)
+		}
+		return true
+	})
+	id := rand.Text()
+	c.sessions.Store(id, session{secret, now.Add(sessionTTL)})
+	setSession(w, r, id)
 	c.Log.InfoContext(r.Context(), "signed in to the console", "token", caller.Name)
 	if !strings.HasPrefix(v.Next, "/console/") {
 		v.Next = "/console/"
@@ -117,6 +95,9 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
+	if cookie, err := r.Cookie(sessionCookie); err == nil {
+		c.sessions.Delete(cookie.Value)
+	}
 	setSession(w, r, "")
 	http.Redirect(w, r, "/console/", http.StatusSeeOther)
 }

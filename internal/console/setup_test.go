@@ -77,7 +77,7 @@ func newRig(t *testing.T, list ...auth.Token) *rig {
 			}
 			return recent.Explanation{
 				Headline: id.String() + " sees 5 (" + evil + ")", Facts: [][2]string{{"proof", evil}},
-				Head: []string{"CONTACT", "VERDICT"}, Candidates: [][]string{{evil, "chosen", evil}},
+				Head: []string{"CONTACT", "VERDICT", "GRANTS"}, Candidates: [][]string{{evil, "chosen", evil}},
 			}, nil
 		},
 		Knows: func(host string) bool { return strings.HasPrefix(host, "127.0.0.1:") },

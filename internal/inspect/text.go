@@ -1,3 +1,5 @@
+// Package inspect has what people are shown of queues, tasks, events and names of once: as facts, in
+// words. The commands print them, and the page for operators shows them; neither has a copy of its own.
 package inspect
 
 import (
@@ -8,6 +10,12 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 )
+
+// Table has a row of cells for each thing, below the names of the columns.
+type Table struct {
+	Head []string
+	Rows [][]string
+}
 
 // Escaped returns a text with each character that a terminal obeys or does not
 // show, lines and tabs apart, as \u and its number in UTF-16. In JSON, where
