@@ -79,8 +79,10 @@ func newConsole(t *testing.T, list ...auth.Token) consoleTab {
 		id                     int
 		state, kind, lastError string
 	}{
-		{11, "dead", "upload", "dial tcp 10.0.0.1:443: refused " + strange}, {12, "dead", "upload", "dial tcp 10.0.0.1:443: refused " + strange},
-		{13, "dead", "upload", "dial tcp 10.0.0.1:443: refused " + strange}, {21, "dead", "<b>own</b>", "timeout"},
+		{11, "dead", "upload", "dial tcp 10.0.0.1:443: refused " + strange},
+		{12, "dead", "upload", "dial tcp 10.0.0.1:443: refused " + strange},
+		{13, "dead", "upload", "dial tcp 10.0.0.1:443: refused " + strange},
+		{21, "dead", "<b>own</b>", "timeout"},
 		{31, "scheduled", "deliver", "dial tcp 10.0.0.2:443: refused"},
 	} {
 		if _, err := db.ExecContext(t.Context(), "INSERT INTO parked_tasks (id, state, queue, type, subject, args, priority, attempts, max_attempts, due_at, last_error, created_at)"+
