@@ -73,6 +73,7 @@ func TestTheExampleOfASiteByTheLetter(t *testing.T) {
 		t.Errorf("schema --triggers --apply: exit code %d: %s", code, out)
 	}
 	execOn(t, admin, statementsOf(t, printed, "4", "5"))
+	execOn(t, admin, []string{"INSERT INTO activityd.contacts (user_id, contact_id) VALUES (1, 3)"}) // a copy of what is gone
 	execOn(t, admin, statementsOf(t, printed, "5", ""))
 	if n := number(t, admin, "SELECT COUNT(*) FROM activityd.tasks"); n > 0 {
 		t.Errorf("what there was before became %d tasks", n)

@@ -223,7 +223,7 @@ func (c *checker) columns() {
 		switch have, there := c.tables[want.table][strings.ToLower(want.name)]; {
 		case !there:
 			c.failf(want.line, want.Statement()+";", "%s has no column %s", want.table.plain(), want.name)
-		case want.mark() != "" && have["column_comment"] != want.mark():
+		case want.mark != "" && have["column_comment"] != want.mark:
 			c.failf(want.line, fmt.Sprintf("ALTER TABLE %s DROP COLUMN %s; %s; and then the index that it was in", want.table, want.name, want.Statement()),
 				"%s.%s was made of another description", want.table.plain(), want.name)
 		}

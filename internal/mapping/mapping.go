@@ -49,7 +49,8 @@ type value struct {
 type form int
 
 const (
-	aColumn form = iota
+	aTable form = iota
+	aColumn
 	anExpression
 	aWord
 )
@@ -70,17 +71,18 @@ type kind struct {
 
 // kinds are the sections, in the order of activityd's tables.
 var kinds = []kind{
-	{"users", false, []key{{"id", aColumn, true}, {"username", aColumn, false}, {"last_upload", aColumn, true}, {"where", anExpression, false}}},
+	{"users", false, []key{{"table", aTable, true}, {"id", aColumn, true}, {"username", aColumn, false}, {"last_upload", aColumn, true}, {"where", anExpression, false}}},
 	{"contacts", true, []key{
+		{"table", aTable, true},
 		{"user_id", aColumn, true},
 		{"contact_id", aColumn, true},
 		{"is_friend", anExpression, false},
 		{"is_family", anExpression, false},
 		{"where", anExpression, false},
 	}},
-	{"blocks", true, []key{{"user_id", aColumn, true}, {"blocked_id", aColumn, true}, {"where", anExpression, false}}},
+	{"blocks", true, []key{{"table", aTable, true}, {"user_id", aColumn, true}, {"blocked_id", aColumn, true}, {"where", anExpression, false}}},
 	{"photos", false, slices.Concat(
-		[]key{{"id", aColumn, true}, {"owner_id", aColumn, true}, {"title", aColumn, false}, {"visibility", aColumn, false}},
+		[]key{{"table", aTable, true}, {"id", aColumn, true}, {"owner_id", aColumn, true}, {"title", aColumn, false}, {"visibility", aColumn, false}},
 		classKeys(),
 		[]key{{"date_upload", aColumn, true}, {"date_type", aWord, false}, {"where", anExpression, false}},
 	)},
@@ -88,9 +90,7 @@ var kinds = []kind{
 
 // classes are the visibility classes in the order in which their conditions are asked: the first
 // that holds counts, and the widest is the last. The words are those of schema.sql.
-var classes = slices.DeleteFunc([]string{"friends_family", "friends", "family", "followers", "public"}, func(class string) bool {
-	return !slices.Contains(schema.Visibilities(), class)
-})
+var classes = []string{"friends_family", "friends", "family", "followers", "public"}
 
 func classKeys() (keys []key) {
 	for _, class := range classes {
@@ -135,8 +135,7 @@ func Parse(file, text string) (*Map, error) {
 type parser struct {
 	*Map
 
-	in   *section // nil: before the first one, or in one that there is not
-	skip bool     // in one that there is not
+	in   *section // nil: before the first one; without a name: one that there is not
 	errs []error
 }
 
@@ -155,63 +154,62 @@ var (
 )
 
 func (p *parser) line(n int, text string) {
-	if text == "" || text[0] == '#' {
-		return
-	}
-	if found := sectionLine.FindStringSubmatch(text); found != nil {
-		p.section(n, found[1])
-		return
-	}
-	found := keyLine.FindStringSubmatch(text)
+	head, found := sectionLine.FindStringSubmatch(text), keyLine.FindStringSubmatch(text)
 	switch {
+	case text == "" || text[0] == '#':
+	case head != nil:
+		p.section(n, head[1])
 	case found == nil:
 		p.failf(n, "want [section], key = value, or a comment that begins with #")
-	case p.skip:
 	case p.in != nil:
 		p.key(n, found[1], found[2])
 	case found[1] == "database" && nameInSQL.MatchString(strings.Trim(found[2], "`")):
 		p.database, p.Map.line = strings.Trim(found[2], "`"), n
 	default:
-		p.failf(n, "want database = NAME before the first section: the database of the views, and of activityd's tables")
+		p.failf(n, noDatabase)
 	}
 }
 
+const noDatabase = "want database = NAME before the first section: the database of the views, and of activityd's tables"
+
 func (p *parser) section(n int, name string) {
+	p.in = &section{line: n, origin: p.place(n) + " [" + name + "]", values: make(map[string]value)}
 	at := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
-	p.in, p.skip = nil, at < 0
-	switch {
-	case at < 0:
+	if at < 0 {
 		p.failf(n, "there is no section %s: want users, contacts, blocks or photos", name)
 		return
-	case len(p.sections[name]) > 0 && !kinds[at].many:
+	}
+	if len(p.sections[name]) > 0 && !kinds[at].many {
 		p.failf(n, "a second section %s: only contacts and blocks may be in several tables", name)
 	}
-	p.in = &section{name: name, line: n, origin: p.place(n) + " [" + name + "]", values: make(map[string]value)}
+	p.in.name = name
 	p.sections[name] = append(p.sections[name], p.in)
 }
 
 func (p *parser) key(n int, name, text string) {
-	if name == "table" {
-		p.table(n, text)
+	if p.in.name == "" {
 		return
 	}
 	keys := keysOf(p.in.name)
 	at := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
 	if at < 0 {
-		p.failf(n, "%s has no key %s: want table, %s", p.in.name, name, namesOf(keys))
+		p.failf(n, "%s has no key %s: want %s", p.in.name, name, namesOf(keys))
 		return
 	}
-	v := value{text: text, line: n}
-	if _, twice := p.in.values[name]; twice {
+	if p.in.has(name) {
 		p.failf(n, "%s is there twice", name)
 	}
-	if keys[at].form != aWord {
-		var err error
-		if keys[at].form == aColumn && strings.Contains(text, "-") && nameInSQL.MatchString(text) {
+	v, form := value{text: text, line: n}, keys[at].form
+	switch form {
+	case aTable:
+		p.table(n, text)
+	case aColumn, anExpression:
+		if form == aColumn && strings.Contains(text, "-") && nameInSQL.MatchString(text) {
 			text = schema.Quote(text)
 		}
+		var err error
 		v.expr, err = parseExpression(text)
-		if err == nil && keys[at].form == aColumn && len(v.expr.tokens) != 1 {
+		if err == nil && form == aColumn && len(v.expr.tokens) != 1 {
 			err = errors.New("want the name of one column")
 		}
 		if err != nil {
@@ -222,18 +220,15 @@ func (p *parser) key(n int, name, text string) {
 }
 
 func (p *parser) table(n int, text string) {
-	found := tableInSQL.FindStringSubmatch(text)
-	switch {
-	case p.in.table.name != "" || p.in.none:
-		p.failf(n, "table is there twice")
-	case text == "none" && p.in.name == "blocks":
-		p.in.none = true
-	case found != nil:
-		p.in.table = table{cmp.Or(strings.Trim(found[1], "`"), p.database), strings.Trim(found[2], "`")}
-	default:
-		p.failf(n, "table: want the name of a table, as in site.members")
-		p.in.table = table{"?", "?"}
+	if p.in.none = text == "none" && p.in.name == "blocks"; p.in.none {
+		return
 	}
+	found := tableInSQL.FindStringSubmatch(text)
+	if found == nil {
+		p.failf(n, "table: want the name of a table, as in site.members")
+		return
+	}
+	p.in.table = table{cmp.Or(strings.Trim(found[1], "`"), p.database), strings.Trim(found[2], "`")}
 	if p.in.table == (table{p.database, p.in.name}) {
 		p.failf(n, "the view %s would have the name of this table: let database be another one", p.in.table.plain())
 	}
@@ -242,7 +237,7 @@ func (p *parser) table(n int, text string) {
 // end checks what can only be known at the end.
 func (p *parser) end(last int) {
 	if p.database == "" {
-		p.failf(1, "want database = NAME before the first section: the database of the views, and of activityd's tables")
+		p.failf(1, noDatabase)
 	}
 	for _, k := range kinds {
 		if len(p.sections[k.name]) == 0 {
@@ -261,16 +256,13 @@ func (p *parser) end(last int) {
 // whole checks that a section has what it must.
 func (p *parser) whole(s *section, keys []key) {
 	if s.none {
-		if len(s.values) > 0 || len(p.sections[s.name]) > 1 {
+		if len(s.values) > 1 || len(p.sections[s.name]) > 1 {
 			p.failf(s.line, "with table = none there is nothing else to say of %s", s.name)
 		}
 		return
 	}
-	if s.table.name == "" {
-		p.failf(s.line, "%s has no table", s.name)
-	}
 	for _, k := range keys {
-		if k.required && s.values[k.name].line == 0 {
+		if k.required && !s.has(k.name) {
 			p.failf(s.line, "%s has no %s", s.name, k.name)
 		}
 	}
@@ -303,10 +295,7 @@ func namesOf(keys []key) string {
 	return strings.Join(names, ", ")
 }
 
-// Database returns the database of the views and of activityd's tables.
-func (m *Map) Database() string { return m.database }
-
-// Databases returns all databases that have triggers.
+// databases returns all databases that have triggers.
 func (m *Map) databases() []string {
 	var list []string
 	for _, s := range m.all() {

@@ -88,8 +88,8 @@ func (w world) photo(id int64, p photo) {
 // aSite is a kind of site.
 type aSite struct {
 	tables, description string
-	users, id           string // the table of members, and the column of their ids
-	photoID             string // the column of the ids of photos
+	users, id           string // the table of members, and the column of their ids, as of those of photos
+	lastUpload          string // the column of members
 	// values are what the columns of a table are set to, in SQL.
 	values map[string]map[string][]string
 	// means returns what the rows of all tables mean.
@@ -116,7 +116,7 @@ func example(t *testing.T) aSite {
 		return string(text)
 	}
 	return aSite{
-		tables: read("tables.sql"), description: read("site.map"), users: "members", id: "id", photoID: "id",
+		tables: read("tables.sql"), description: read("site.map"), users: "members", id: "id", lastUpload: "last_upload",
 		values: map[string]map[string][]string{
 			"members":     {"id": people, "nick": list("NULL", "'ada'"), "deleted_at": gone},
 			"friendships": {"asked_by": people, "asked": people, "state": list("0", "1", "1", "2"), "is_family": bits},
@@ -151,13 +151,13 @@ func example(t *testing.T) aSite {
 	}
 }
 
-// sites are three other kinds.
+// sites are two other kinds.
 var sites = map[string]aSite{
-	"other names alone": {
+	"words of its own, signed seconds": {
 		tables: `
 CREATE TABLE site.people (no BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, name VARCHAR(20) NOT NULL DEFAULT '');
 CREATE TABLE site.follows (who BIGINT UNSIGNED NOT NULL, whom BIGINT UNSIGNED NOT NULL, friend BOOLEAN NOT NULL, family BOOLEAN NOT NULL, PRIMARY KEY (who, whom));
-CREATE TABLE site.images (no BIGINT UNSIGNED NOT NULL PRIMARY KEY, who BIGINT UNSIGNED NOT NULL, seen_by ENUM('private','friends','family','friends_family','public') NOT NULL, at INT UNSIGNED NOT NULL)`,
+CREATE TABLE site.images (no BIGINT UNSIGNED NOT NULL PRIMARY KEY, who BIGINT UNSIGNED NOT NULL, seen_by VARCHAR(20) NULL, at BIGINT NULL, deleted TINYINT NULL)`,
 		description: `
 database = activityd
 [users]
@@ -178,12 +178,16 @@ table = site.images
 id = no
 owner_id = who
 visibility = seen_by
-date_upload = at`,
-		users: "people", id: "no", photoID: "no",
+date_upload = at
+where = deleted IS NULL`,
+		users: "people", id: "no", lastUpload: "newest",
 		values: map[string]map[string][]string{
 			"people":  {"no": people, "name": list("'a'", "'b'")},
 			"follows": {"who": people, "whom": people, "friend": bits, "family": list("0", "0", "2")},
-			"images":  {"no": people, "who": people, "seen_by": list("'private'", "'friends'", "'family'", "'friends_family'", "'public'"), "at": list("0", "5", "6", "7", "4000000000")},
+			"images": {
+				"no": people, "who": people, "seen_by": list("NULL", "'private'", "'friends'", "'family'", "'friends_family'", "'followers'", "'public'", "'friends of friends'"),
+				"at": list("NULL", "-5", "0", "5", "6", "7", "4000000000"), "deleted": list("NULL", "NULL", "1"),
+			},
 		},
 		means: func(rows map[string][]row, w world) {
 			for _, r := range rows["people"] {
@@ -193,16 +197,23 @@ date_upload = at`,
 				w.contact(r.number("who"), r.number("whom"), r.yes("friend"), r.yes("family"))
 			}
 			for _, r := range rows["images"] {
-				w.photo(r.number("no"), photo{r.number("who"), "", r["seen_by"], r.number("at")})
+				if r.null("deleted") && !r.null("at") {
+					word := r["seen_by"]
+					if word == "friends of friends" { // is none of activityd's, and too long for its column
+						word = "NULL"
+					}
+					w.photo(r.number("no"), photo{r.number("who"), "", word, r.number("at")})
+				}
 			}
 		},
 	},
-	"a row for each direction, with states, signed ids, milliseconds": {
+	"contacts in two tables, blocks in both directions, states, signed ids, milliseconds": {
 		tables: `
 CREATE TABLE site.accounts (id BIGINT NOT NULL PRIMARY KEY, login VARCHAR(20) NULL, status VARCHAR(10) NOT NULL);
-CREATE TABLE site.links (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, src BIGINT NOT NULL, dst BIGINT NOT NULL, state VARCHAR(10) NULL, level INT NOT NULL, UNIQUE KEY (src, dst));
+CREATE TABLE site.links (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, src BIGINT NOT NULL, dst BIGINT NOT NULL, state VARCHAR(10) NULL, level INT NOT NULL, KEY (src, dst));
+CREATE TABLE site.friend (a INT NOT NULL, b INT NOT NULL, family INT NULL, PRIMARY KEY (a, b));
 CREATE TABLE site.mutes (src BIGINT NOT NULL, dst BIGINT NOT NULL, active TINYINT NULL, PRIMARY KEY (src, dst));
-CREATE TABLE site.posts (id BIGINT NOT NULL PRIMARY KEY, author BIGINT NOT NULL, body TEXT NULL, audience VARCHAR(10) NULL, created BIGINT NULL, status VARCHAR(10) NOT NULL)`,
+CREATE TABLE site.posts (id BIGINT NOT NULL PRIMARY KEY, author BIGINT NOT NULL, ` + "`order`" + ` TEXT NULL, audience VARCHAR(10) NULL, created BIGINT NULL, status VARCHAR(10) NOT NULL)`,
 		description: `
 database = activityd
 [users]
@@ -218,28 +229,45 @@ contact_id = dst
 is_friend = level & 1 <> 0
 is_family = level & 2
 where = state = 'on'
+[contacts]
+table = site.friend
+user_id = a
+contact_id = b
+is_friend = TRUE
+[contacts]
+table = site.friend
+user_id = b
+contact_id = a
+is_friend = TRUE
+is_family = family > 1
 [blocks]
 table = site.mutes
 user_id = src
 blocked_id = dst
 where = NOT active IS NULL AND active <> 0
+[blocks]
+table = site.mutes
+user_id = dst
+blocked_id = src
+where = NOT active IS NULL AND active <> 0
 [photos]
 table = site.posts
 id = id
 owner_id = author
-title = body
+title = ` + "`order`" + `
 public = audience = 'everyone'
 friends = audience = 'it''s me' OR audience = 'friends'
 date_upload = created
 date_type = milliseconds
 where = status <> 'trash'`,
-		users: "accounts", id: "id", photoID: "id",
+		users: "accounts", id: "id", lastUpload: "last_upload",
 		values: map[string]map[string][]string{
 			"accounts": {"id": list("-1", "0", "1", "2", "3"), "login": list("NULL", "'l'"), "status": list("'active'", "'away'", "'shut'")},
 			"links":    {"src": list("-1", "0", "1", "2", "3"), "dst": list("-1", "1", "2", "3"), "state": list("NULL", "'on'", "'on'", "'off'"), "level": list("0", "1", "2", "3")},
+			"friend":   {"a": people, "b": list("-1", "1", "2", "3"), "family": list("NULL", "0", "1", "2")},
 			"mutes":    {"src": list("-1", "1", "2"), "dst": list("-1", "1", "2"), "active": list("NULL", "0", "1")},
 			"posts": {
-				"id": list("1", "2", "3", "4"), "author": list("-1", "1", "2", "3"), "body": list("NULL", "'b'"), "status": list("'live'", "'live'", "'trash'"),
+				"id": list("1", "2", "3", "4"), "author": list("-1", "1", "2", "3"), "`order`": list("NULL", "'b'"), "status": list("'live'", "'live'", "'trash'"),
 				"audience": list("NULL", "'everyone'", "'friends'", "'it''s me'", "'none'"), "created": list("NULL", "-5000", "0", "999", "5000", "6999", "1363665432000"),
 			},
 		},
@@ -254,9 +282,14 @@ where = status <> 'trash'`,
 					w.contact(r.number("src"), r.number("dst"), r.number("level")&1 != 0, r.number("level")&2 != 0)
 				}
 			}
+			for _, r := range rows["friend"] {
+				w.contact(r.number("a"), r.number("b"), true, false)
+				w.contact(r.number("b"), r.number("a"), true, r["family"] == "2")
+			}
 			for _, r := range rows["mutes"] {
 				if r.yes("active") {
 					w.block(r.number("src"), r.number("dst"))
+					w.block(r.number("dst"), r.number("src"))
 				}
 			}
 			for _, r := range rows["posts"] {
@@ -269,92 +302,7 @@ where = status <> 'trash'`,
 					date = max(0, r.number("created")/1000)
 				}
 				if r["status"] != "trash" {
-					w.photo(r.number("id"), photo{r.number("author"), r.text("body"), word, date})
-				}
-			}
-		},
-	},
-	"contacts in two tables, blocks in both directions, signed seconds": {
-		tables: `
-CREATE TABLE site.user (id INT NOT NULL PRIMARY KEY, deleted TINYINT NULL);
-CREATE TABLE site.follow (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, a INT NOT NULL, b INT NOT NULL, family INT NULL);
-CREATE TABLE site.friend (a INT NOT NULL, b INT NOT NULL, family INT NULL, PRIMARY KEY (a, b));
-CREATE TABLE site.ban (a INT NOT NULL, b INT NOT NULL, until_at INT NULL, PRIMARY KEY (a, b));
-CREATE TABLE site.photo (id INT NOT NULL PRIMARY KEY, a INT NOT NULL, vis VARCHAR(20) NULL, at INT NULL, deleted TINYINT NULL)`,
-		description: `
-database = activityd
-[users]
-table = site.user
-id = id
-last_upload = last_upload
-where = deleted IS NULL
-[contacts]
-table = site.follow
-user_id = a
-contact_id = b
-is_family = family
-[contacts]
-table = site.friend
-user_id = a
-contact_id = b
-is_friend = TRUE
-[contacts]
-table = site.friend
-user_id = b
-contact_id = a
-is_friend = TRUE
-is_family = family > 1
-[blocks]
-table = site.ban
-user_id = a
-blocked_id = b
-where = until_at IS NULL
-[blocks]
-table = site.ban
-user_id = b
-blocked_id = a
-where = until_at IS NULL
-[photos]
-table = site.photo
-id = id
-owner_id = a
-visibility = vis
-date_upload = at
-where = deleted IS NULL`,
-		users: "user", id: "id", photoID: "id",
-		values: map[string]map[string][]string{
-			"user":   {"id": people, "deleted": list("NULL", "NULL", "1")},
-			"follow": {"a": people, "b": people, "family": list("NULL", "0", "1")},
-			"friend": {"a": people, "b": list("-1", "1", "2", "3"), "family": list("NULL", "0", "1", "2")},
-			"ban":    {"a": list("1", "2", "3"), "b": list("1", "2", "3"), "until_at": list("NULL", "5")},
-			"photo":  {"id": people, "a": people, "vis": list("NULL", "'private'", "'public'", "'friends'", "'friends of friends'"), "at": list("NULL", "-5", "0", "5", "6", "7"), "deleted": list("NULL", "NULL", "1")},
-		},
-		means: func(rows map[string][]row, w world) {
-			for _, r := range rows["user"] {
-				if r.null("deleted") {
-					w.member(r.number("id"), "")
-				}
-			}
-			for _, r := range rows["follow"] {
-				w.contact(r.number("a"), r.number("b"), false, r.yes("family"))
-			}
-			for _, r := range rows["friend"] {
-				w.contact(r.number("a"), r.number("b"), true, false)
-				w.contact(r.number("b"), r.number("a"), true, r["family"] == "2")
-			}
-			for _, r := range rows["ban"] {
-				if r.null("until_at") {
-					w.block(r.number("a"), r.number("b"))
-					w.block(r.number("b"), r.number("a"))
-				}
-			}
-			for _, r := range rows["photo"] {
-				if r.null("deleted") && !r.null("at") {
-					word := r["vis"]
-					if word == "friends of friends" { // is none of activityd's, and too long for its column
-						word = "NULL"
-					}
-					w.photo(r.number("id"), photo{r.number("a"), "", word, r.number("at")})
+					w.photo(r.number("id"), photo{r.number("author"), r.text("order"), word, date})
 				}
 			}
 		},

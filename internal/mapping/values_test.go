@@ -24,7 +24,7 @@ func TestValuesThatAColumnDoesNotHave(t *testing.T) {
 		"no = 'public'":                              "WRONG: MySQL takes 'public' for 0",
 		"no IN ('1', '2') AND whom <> 'everyone'":    "WRONG: MySQL takes 'everyone' for 0",
 	} {
-		s := sites["other names alone"]
+		s := sites["words of its own, signed seconds"]
 		s.tables = strings.Replace(s.tables, "friend BOOLEAN NOT NULL", "no INT NOT NULL, visible ENUM('friend', 'family') NOT NULL", 1)
 		s.description = strings.Replace(s.description, "is_friend = friend", "is_friend = "+condition, 1)
 		g := newGround(t, s)
@@ -80,7 +80,7 @@ func TestNamesAsTheServerComparesThem(t *testing.T) {
 	db, err := mysql.Open(server.DSN(servertest.Database))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	s := sites["other names alone"]
+	s := sites["words of its own, signed seconds"]
 	run(t, db, "CREATE DATABASE Site", "DROP TABLE users, contacts, blocks, photos")
 	tables := strings.NewReplacer("site.people", "Site.People", "site.follows", "SITE.Follows", "site.images", "site.IMAGES")
 	for statement := range strings.SplitSeq(tables.Replace(s.tables), ";") {
@@ -114,7 +114,7 @@ func TestNamesAsTheServerComparesThem(t *testing.T) {
 // TestNamesAndTextOfAllKinds: hyphens, dots and blanks, a byte order mark, names in bytes, and followers.
 func TestNamesAndTextOfAllKinds(t *testing.T) {
 	t.Parallel()
-	s := sites["other names alone"]
+	s := sites["words of its own, signed seconds"]
 	names := strings.NewReplacer("site.people", "site.`my.people`", "site.follows", "site.the-follows", "name = name", "name = user-name",
 		"name VARCHAR(20)", "`user-name` VARBINARY(20)", "whom", "`to whom`")
 	s.tables = strings.ReplaceAll(names.Replace(s.tables), "the-follows", "`the-follows`")

@@ -172,46 +172,36 @@ type Column struct {
 	name       string
 	line       int    // that asks for it
 	definition string // what follows the name
-	generated  bool
+	// mark is the comment of a generated column, by which one of another description is known: each server
+	// writes its expression in a way of its own. Empty for a plain column.
+	mark string
+}
+
+// generated returns a column that the server computes.
+func generated(t table, name string, line int, kind, expression string) Column {
+	definition := kind + " GENERATED ALWAYS AS (" + expression + ") VIRTUAL"
+	return Column{t, name, line, definition, fmt.Sprintf("activityd %.4x", sha256.Sum256([]byte(definition)))}
 }
 
 // Statement returns what adds the column. It is hidden from statements that do not name it.
 func (c Column) Statement() string {
-	comment := ""
-	if mark := c.mark(); mark != "" {
-		comment = " COMMENT '" + mark + "'"
+	statement := "ALTER TABLE " + c.table.String() + " ADD COLUMN " + schema.Quote(c.name) + " " + c.definition + " INVISIBLE"
+	if c.mark != "" {
+		statement += " COMMENT '" + c.mark + "'"
 	}
-	return "ALTER TABLE " + c.table.String() + " ADD COLUMN " + schema.Quote(c.name) + " " + c.definition + " INVISIBLE" + comment
-}
-
-// Name returns the name of the column.
-func (c Column) Name() string { return c.name }
-
-// mark returns the comment of a generated column, by which one of another description is known: each
-// server writes its expression in a way of its own.
-func (c Column) mark() string {
-	if !c.generated {
-		return ""
-	}
-	return fmt.Sprintf("activityd %.4x", sha256.Sum256([]byte(c.definition)))
+	return statement
 }
 
 // Columns returns the columns that the site's tables get.
 func (m *Map) Columns() []Column {
 	users, photos := m.users(), m.photos()
 	last := users.values["last_upload"]
-	list := []Column{{users.table, last.expr.columns[0], last.line, "BIGINT UNSIGNED NULL", false}}
+	list := []Column{{users.table, last.expr.columns[0], last.line, "BIGINT UNSIGNED NULL", ""}}
 	if photos.generatesVisibility() {
-		list = append(list, Column{
-			photos.table, ownVisibility, photos.line,
-			"VARCHAR(14) CHARACTER SET ascii GENERATED ALWAYS AS (" + photos.visibility() + ") VIRTUAL", true,
-		})
+		list = append(list, generated(photos.table, ownVisibility, photos.line, "VARCHAR(14) CHARACTER SET ascii", photos.visibility()))
 	}
 	if photos.generatesDate() {
-		list = append(list, Column{
-			photos.table, ownDate, photos.values["date_upload"].line,
-			"BIGINT UNSIGNED GENERATED ALWAYS AS (" + photos.date("") + ") VIRTUAL", true,
-		})
+		list = append(list, generated(photos.table, ownDate, photos.values["date_upload"].line, "BIGINT UNSIGNED", photos.date("")))
 	}
 	return list
 }
