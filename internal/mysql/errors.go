@@ -47,7 +47,6 @@ const (
 	erViewInvalid      = 1356 // its tables or columns are gone, or the rights of its definer
 	erNoDefault        = 1364 // of a column that an INSERT leaves out
 	erWrongValue       = 1366 // of a string whose bytes are none of its character set, above all
-	erBinlogSuper      = 1419
 	erNoDefiner        = 1449 // the definer of a view is gone
 	erTooManyPrepared  = 1461 // max_prepared_stmt_count
 	erAutoIncrement    = 1467 // MariaDB: also what a deadlock over the lock of an AUTO_INCREMENT is called
@@ -158,13 +157,6 @@ func IsRowRefused(err error) bool {
 
 // IsLockWait reports whether a statement waited too long for a lock.
 func IsLockWait(err error) bool { return serverError(err) == erLockWait }
-
-// NeedsLogTrust reports whether a trigger was refused because the server writes a binary
-// log and log_bin_trust_function_creators is off.
-func NeedsLogTrust(err error) bool {
-	n := serverError(err)
-	return n == erBinlogSuper || n == erSuperNeeded
-}
 
 // IsViewInvalid reports whether a view cannot be read: its tables or columns are
 // gone, or its definer, or the definer's rights.

@@ -207,22 +207,6 @@ func TestAMissingRightChangesNothing(t *testing.T) {
 	}
 }
 
-func TestABinaryLogWantsTrust(t *testing.T) {
-	t.Parallel()
-	server := servertest.OwnMySQL(t, "--log-bin=changes", "--server-id=1")
-	dsn := server.DSN(servertest.Database)
-	admin := open(t, dsn)
-	user := restricted(t, admin, dsn, "maker", leastRights+servertest.Database+".*")
-	if err := standard.Install(t.Context(), user); err == nil || !strings.Contains(err.Error(), "log_bin_trust_function_creators") {
-		t.Errorf("error %v", err)
-	}
-	if all := installed(t, admin); len(all) > 0 {
-		t.Errorf("installed all the same: %q", all)
-	}
-	run(t, admin, "SET GLOBAL log_bin_trust_function_creators = 1")
-	install(t, user)
-}
-
 // A transaction that uses a table is not waited for forever: the site's other
 // statements would wait, too.
 func TestInstallingGivesUpBehindALongTransaction(t *testing.T) {

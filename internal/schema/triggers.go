@@ -157,11 +157,8 @@ func (all Triggers) inSession(ctx context.Context, db *sql.DB, f func(*sql.Conn,
 		}
 		return f(conn, names, present)
 	})
-	switch {
-	case mysql.IsLockWait(err):
+	if mysql.IsLockWait(err) {
 		return fmt.Errorf("%w: a long transaction uses one of the tables; try again when it is over", err)
-	case mysql.NeedsLogTrust(err):
-		return fmt.Errorf("%w: as the server writes a binary log, have its administrator SET GLOBAL log_bin_trust_function_creators = 1, or run this as a user with all rights", err)
 	}
 	return err
 }

@@ -229,44 +229,6 @@ func TestTriggersHoldTheWholeRangeOfIDs(t *testing.T) {
 	}
 }
 
-// A change that does not commit leaves no task.
-func TestTriggersRollBackWithTheChange(t *testing.T) {
-	t.Parallel()
-	db := triggered(t, true)
-	undone(t, db, func(tx *sql.Tx) {
-		run(t, tx,
-			"INSERT INTO photos (owner_id, date_upload) VALUES (4, 900)",
-			"INSERT INTO contacts (user_id, contact_id) VALUES (4, 5)",
-			"SAVEPOINT here",
-			"DELETE FROM users WHERE id = 3",
-			"ROLLBACK TO here")
-		if inside := queued(t, tx); len(inside) != 2 {
-			t.Errorf("before the end of the transaction: %q, want the tasks of the photo and the contact", inside)
-		}
-	})
-	if got := queued(t, db); got != nil || uploads(t, db) != "3:500" {
-		t.Errorf("left behind: %q, last uploads %q", got, uploads(t, db))
-	}
-}
-
-// What triggers cannot do is refused, and not done wrongly in silence.
-func TestTriggersRefuseWhatTheyCannotTell(t *testing.T) {
-	t.Parallel()
-	db := triggered(t, true)
-	for _, s := range []string{
-		"INSERT INTO photos (owner_id, date_upload) SELECT id, 900 FROM users",
-		"UPDATE photos JOIN users ON users.id = owner_id SET photos.date_upload = 900",
-		"UPDATE photos JOIN users ON users.id = owner_id SET photos.visibility = 'public' WHERE photos.id = 32",
-	} {
-		if _, err := db.ExecContext(t.Context(), s); err == nil || !strings.Contains(err.Error(), "Can't update table 'users'") {
-			t.Errorf("%s: %v", s, err)
-		}
-	}
-	if got := queued(t, db); got != nil || uploads(t, db) != "3:500" {
-		t.Errorf("left behind: %q, last uploads %q", got, uploads(t, db))
-	}
-}
-
 // A private photo does not wait for a lock on its owner, and one for others does: with
 // a statement that waits for nothing, the one is inserted and the other is not.
 func TestAPrivatePhotoNeedsNoLockOfItsOwner(t *testing.T) {
