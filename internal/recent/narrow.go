@@ -117,6 +117,7 @@ func (rd *reading) candidates(ctx context.Context) (Reason, error) {
 		return SetMissing, nil
 	}
 	rd.set = set
+	rd.trace.Candidates = make([]Candidate, 0, len(set)+2) // a look adds at most two
 	for _, e := range set {
 		rd.trace.Candidates = append(rd.trace.Candidates, Candidate{Contact: e.Contact, InSet: true, Score: e.Score, Verdict: NotLooked})
 	}
