@@ -194,15 +194,7 @@ func (o schemaOptions) report(ctx context.Context, out io.Writer, db *sql.DB, si
 		}
 		findings = slices.Concat(findings, more)
 	}
-	slices.SortStableFunc(findings, func(a, b schema.Finding) int {
-		switch {
-		case a.Wrong == b.Wrong:
-			return 0
-		case a.Wrong:
-			return -1
-		}
-		return 1
-	})
+	findings = schema.WrongFirst(findings)
 	wrong := len(findings)
 	if at := slices.IndexFunc(findings, func(f schema.Finding) bool { return !f.Wrong }); at >= 0 {
 		wrong = at

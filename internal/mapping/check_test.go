@@ -18,21 +18,6 @@ func (g *ground) findings(t *testing.T) (all []schema.Finding) {
 	return append(found, more...)
 }
 
-// TestNothingIsFoundWhereNothingIsWrong: on each kind of site, with rows.
-func TestNothingIsFoundWhereNothingIsWrong(t *testing.T) {
-	t.Parallel()
-	for name, s := range sites {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := newGround(t, s)
-			g.adopt(t)
-			if found := g.findings(t); len(found) > 0 {
-				t.Errorf("found %v", found)
-			}
-		})
-	}
-}
-
 // planted are what a site of the example may have, and what is found of it. "" is nothing.
 var planted = map[string]struct {
 	do    string

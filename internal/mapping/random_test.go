@@ -356,7 +356,7 @@ func rowless(t fataler, db *sql.DB, table string) {
 	}
 }
 
-// TestSitesOfAllKinds: whatever a site does, the tasks are those that the change demands, and the
+// TestSitesOfAllKinds: nothing is found where nothing is wrong. Whatever a site does, the tasks are those that the change demands, and the
 // views show the truth.
 func TestSitesOfAllKinds(t *testing.T) {
 	t.Parallel()
@@ -367,6 +367,9 @@ func TestSitesOfAllKinds(t *testing.T) {
 			t.Parallel()
 			g := newGround(t, s)
 			g.adopt(t)
+			if found := g.findings(t); len(found) > 0 {
+				t.Errorf("found %v", found)
+			}
 			g.check(t)
 		})
 	}

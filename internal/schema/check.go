@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -40,7 +39,7 @@ func Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 		return nil, err
 	}
 	if misfit != nil {
-		c.wrong = append(c.wrong, *misfit)
+		c.found = append(c.found, *misfit)
 	}
 	for _, want := range wanted {
 		have, there := c.tables[want.name]
@@ -63,9 +62,21 @@ func Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.warnings = append(c.warnings, findings...)
+		c.found = append(c.found, findings...)
 	}
-	return slices.Concat(c.wrong, c.warnings), nil
+	return WrongFirst(c.found), nil
+}
+
+// WrongFirst sorts findings, those that are wrong first.
+func WrongFirst(findings []Finding) (sorted []Finding) {
+	for _, wrong := range []bool{true, false} {
+		for _, f := range findings {
+			if f.Wrong == wrong {
+				sorted = append(sorted, f)
+			}
+		}
+	}
+	return sorted
 }
 
 // checker is one check.
@@ -75,8 +86,7 @@ type checker struct {
 	grantee  string // in the form of GRANT
 	tables   map[string]*present
 	blind    bool // there is a finding that plans cannot be seen
-
-	wrong, warnings []Finding
+	found    []Finding
 }
 
 // present is a table or view that exists.
@@ -89,12 +99,7 @@ type present struct {
 func (p *present) isView() bool { return p.row["table_type"] == "VIEW" }
 
 func (c *checker) add(wrong bool, table, do, what string, args ...any) {
-	f := Finding{Wrong: wrong, Table: table, What: fmt.Sprintf(what, args...), Do: do}
-	if wrong {
-		c.wrong = append(c.wrong, f)
-	} else {
-		c.warnings = append(c.warnings, f)
-	}
+	c.found = append(c.found, Finding{Wrong: wrong, Table: table, What: fmt.Sprintf(what, args...), Do: do})
 }
 
 // ofOurs is the condition of rows about the tables of schema.sql: a site may have
