@@ -323,12 +323,17 @@ func (g *ground) check(t *testing.T) {
 		for range rapid.IntRange(1, 20).Draw(t, "changes") {
 			statement := g.change(t)
 			t.Log(statement)
-			if _, err := g.db.ExecContext(context.Background(), statement); err != nil && !strings.Contains(err.Error(), "Duplicate entry") {
+			var changed int64
+			result, err := g.db.ExecContext(context.Background(), statement)
+			if err == nil {
+				changed, err = result.RowsAffected()
+			}
+			if err != nil && !strings.Contains(err.Error(), "Duplicate entry") {
 				t.Fatalf("%s: %v", statement, err)
 			}
 			after := g.state(t)
 			want, got := demanded(before, after), g.tasks(t)
-			if strings.HasPrefix(statement, "REPLACE") { // a DELETE and an INSERT, which may report a pair that stays
+			if changed > 1 { // one row may take a pair away that another makes, which triggers report
 				got = slices.DeleteFunc(got, func(task string) bool { return !slices.Contains(want, task) })
 			}
 			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
