@@ -20,7 +20,7 @@ func (b *bench) benchReads(ctx context.Context) error {
 	if err := b.makeSite(ctx); err != nil {
 		return err
 	}
-	return b.with(func(p *program) error {
+	err := b.with(func(p *program) error {
 		c, err := dial(ctx, p.addr)
 		if err != nil {
 			return err
@@ -43,6 +43,10 @@ func (b *bench) benchReads(ctx context.Context) error {
 		}
 		return b.manyReads(ctx, p)
 	}, "ACTIVITYD_ROLE=api")
+	if err != nil {
+		return err
+	}
+	return b.with(func(p *program) error { return b.benchBroadcasts(ctx, p) })
 }
 
 // besidePlain compares the ways to ask for one viewer.

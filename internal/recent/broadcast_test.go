@@ -98,6 +98,11 @@ func TestReadWithBroadcastMembers(t *testing.T) {
 				t.Errorf("proof %s, bound %d, want %s, %d", a.Trace.Proof, a.Trace.Bound, test.proof, test.bound)
 			}
 			b.called(t, test.calls...)
+			var hints []string
+			if test.proof == recent.ByNext && len(test.calls) > 1 { // the set has the broadcast member next time
+				hints = append(hints, fmt.Sprintf("look again at 1, %d", test.shown))
+			}
+			b.hinted(t, hints...)
 		})
 	}
 }

@@ -30,6 +30,9 @@ func (rd *reading) narrow(ctx context.Context) (contacts.Album, Reason, error) {
 		}
 		// Strictly newer: photos of one second are ordered by id, which no bound has.
 		if bound := rd.bound(at, look); len(look.Photos) > 0 && look.Photos[0].DateUpload > bound {
+			if at != rd.set[0].Contact {
+				rd.hints.LookAgain(rd.viewer.ID, at) // then it is the first of S, and the next read sends one statement
+			}
 			return rd.proven(look.Album, ByNext, bound), "", nil
 		}
 		break

@@ -36,7 +36,7 @@ func NewHints(q Enqueuer, log *slog.Logger) *Hints {
 // Refill notes that a user's set is missing or worthless.
 func (h *Hints) Refill(user member.ID) { h.note(NewRefill(user)) }
 
-// LookAgain notes that contact is in user's set and is no contact.
+// LookAgain notes that contact is in user's set and is no contact, or has uploaded and is not at its place.
 func (h *Hints) LookAgain(user, contact member.ID) { h.note(NewRemoveContact(user, contact)) }
 
 func (h *Hints) note(n queue.New) {
