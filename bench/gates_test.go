@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -142,7 +143,7 @@ func (b *bench) testReads(t *testing.T) {
 		"ACTIVITYD_REDIS_URL=unix://"+onRedis.addr)
 	const tries, mostRows = 10, 45 // of five classes, blocks both ways and the broadcast members
 	for _, viewer := range append(b.size.viewers(), viewer{id: hidersViewer, name: "a contact who hides"}) {
-		least := [3]float64{1e9, 1e9, 1e9}
+		least, rows := [2]float64{1e9, 1e9}, make([]float64, 0, tries)
 		for range tries {
 			mysqlTrips, redisTrips := onMySQL.trips.Load(), onRedis.trips.Load()
 			counted := b.count(t, func(context.Context) error {
@@ -153,10 +154,12 @@ func (b *bench) testReads(t *testing.T) {
 				return err
 			})
 			least[0], least[1] = min(least[0], float64(onMySQL.trips.Load()-mysqlTrips)), min(least[1], float64(onRedis.trips.Load()-redisTrips))
-			least[2] = min(least[2], counted.rows)
+			rows = append(rows, counted.rows)
 		}
-		if least[0] != 1 || least[1] != 1 || least[2] < 1 || least[2] > mostRows {
-			t.Errorf("a viewer with %s: %v round trips to MySQL, %v to Redis, %v rows; want 1, 1, and at most %d", viewer.name, least[0], least[1], least[2], mostRows)
+		slices.Sort(rows) // the median: a probe beside the read, or beside what is taken off for probes, moves a few
+		median := rows[tries/2]
+		if least[0] != 1 || least[1] != 1 || median < 1 || median > mostRows {
+			t.Errorf("a viewer with %s: %v round trips to MySQL, %v to Redis, %v rows; want 1, 1, and at most %d", viewer.name, least[0], least[1], median, mostRows)
 		}
 	}
 }

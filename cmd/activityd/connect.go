@@ -37,6 +37,9 @@ func openMySQL(c *config, connections int) (*sql.DB, error) {
 	return db, nil
 }
 
+// databaseTimeout is how long the id of the database may take.
+const databaseTimeout = 5 * time.Second
+
 // databaseID is the id of the database, from when it was read.
 type databaseID struct {
 	db    *sql.DB
@@ -56,6 +59,8 @@ func (d *databaseID) read(ctx context.Context) error {
 	if d.known.Load() != nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
 	id, err := schema.DatabaseID(ctx, d.db)
 	if err != nil {
 		return err
@@ -71,6 +76,9 @@ var (
 		"unix:///path/to/socket, redis+sentinel://host:26379/0?master_name=name or redis+cluster://host:6379?addr=host:6379")
 	// errClusterDatabase: go-redis would take database 0 whatever the URL says.
 	errClusterDatabase = errors.New("--redis-url (ACTIVITYD_REDIS_URL): names a database after the host, and a cluster has database 0 only: leave it out")
+	// errSentinelLogin: a password that is ignored would show as NOAUTH.
+	errSentinelLogin = errors.New("--redis-url (ACTIVITYD_REDIS_URL): leave out the parameters username and password: the server's are before the host, " +
+		"as in redis+sentinel://user:password@host, and the Sentinels' are sentinel_username and sentinel_password")
 	// errReplicas: a set on a replica may be old, and nothing would show it.
 	errReplicas = errors.New("--redis-url (ACTIVITYD_REDIS_URL): leave out read_only, replica_only, route_by_latency and route_randomly: replicas may be behind")
 )
@@ -143,6 +151,9 @@ func openSentinel(address string, own parameters) (redis.UniversalClient, error)
 	}
 	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
 	o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
+	if o.Username+o.Password != "" { // go-redis takes them from parameters
+		return nil, errSentinelLogin
+	}
 	o.Username, o.Password = o.SentinelUsername, o.SentinelPassword // those of the URL
 	o.SentinelUsername, o.SentinelPassword = own[sentinelUsername], own[sentinelPassword]
 	if err := own.showCertificate(o.TLSConfig); err != nil {

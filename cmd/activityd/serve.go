@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -144,7 +145,7 @@ type service struct {
 	background    []actor
 	checkedSchema bool            // nothing is wrong in it
 	notReady      error           // why MySQL could not be used at the start; nil: it could
-	stored        bool            // whose sets are kept was stored since the start
+	stored        atomic.Bool     // whose sets are kept was stored since the start
 	metricsServer *metrics.Server // nil: there is no listener for metrics
 }
 
@@ -358,7 +359,7 @@ func (s *service) checkRedis(ctx context.Context) error {
 		s.log.WarnContext(ctx, "--materialize was not stored yet", "error", err)
 		return nil
 	}
-	s.stored = true
+	s.stored.Store(true)
 	return nil
 }
 
@@ -459,10 +460,10 @@ func (s *service) watchRedis(ctx context.Context) error {
 		s.health.Redis.Report(ctx, began, status)
 		switch { // or after the next probe
 		case status.Err() != nil:
-		case s.stored:
+		case s.stored.Load():
 			_ = s.ledger.KeepMaterialize(ctx, s.config.materialize)
 		default:
-			s.stored = s.ledger.StoreMaterialize(ctx, s.config.materialize) == nil
+			s.stored.Store(s.ledger.StoreMaterialize(ctx, s.config.materialize) == nil)
 		}
 	})
 }

@@ -2,12 +2,12 @@
 // before anything is asked of Redis or MySQL.
 //
 // A read has a place until it is answered. How many places there are, the adaptive limiter of failsafe-go learns from the
-// times of proven reads, as all of them do the same: it finds the number that keeps the servers busy without a queue in
+// times of proven reads, which all do about the same: it finds the number that keeps the servers busy without a queue in
 // front of them. A read for which there is no place waits for a moment; how many may wait depends on the limit, and one that
 // is too many is refused as it comes.
 //
 // A walk costs many times as much as a proven read, and after the loss of Redis all reads want one. So walks have at most a fixed
-// share of the places, and a read that turns out to need a walk beyond it is refused.
+// share of the places that there are, and a read that turns out to need a walk beyond it is refused.
 package admit
 
 import (
@@ -45,14 +45,13 @@ const (
 type Limiter struct {
 	reads     adaptivelimiter.AdaptiveLimiter[any]
 	walks     atomic.Int64 // under way
-	maxWalks  int64
 	refusedAt atomic.Int64 // the last refusal, unix nanoseconds
 }
 
-// New returns a Limiter with at most so many places, half of which walks may have, and at least one.
+// New returns a Limiter with at most so many places.
 func New(most int) *Limiter {
 	least := min(minReads, most)
-	l := &Limiter{maxWalks: int64(max(1, most/2))}
+	l := &Limiter{}
 	// The windows are shorter than the library's, to follow a load of seconds.
 	l.reads = adaptivelimiter.NewBuilder[any]().WithLimits(uint(least), uint(most), uint(max(least, most*2/3))).
 		WithRecentWindow(100*time.Millisecond, time.Second, 50).WithQueueing(2, 3).
@@ -109,7 +108,7 @@ type Place struct {
 	left  bool
 }
 
-// Walk reports whether the read may walk. It does not wait.
+// Walk reports whether the read may walk: walks have half of the places that there are now, and at least one. It does not wait.
 func (p *Place) Walk() bool {
 	if p == nil {
 		return true
@@ -117,9 +116,8 @@ func (p *Place) Walk() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.walks && !p.left {
-		if p.limiter.walks.Add(1) > p.limiter.maxWalks {
+		if p.limiter.walks.Add(1) > int64(max(1, p.limiter.reads.Limit()/2)) {
 			p.limiter.walks.Add(-1)
-			p.limiter.refuse()
 			return false
 		}
 		p.walks = true

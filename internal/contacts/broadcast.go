@@ -29,7 +29,7 @@ var (
 // sends for photos.
 type Broadcast struct {
 	ID         member.ID
-	LastUpload uint64 // unix seconds, at least the date of each photo that is not private and whose upload task is done
+	LastUpload uint64 // unix seconds, at least the date of each photo that is not private, whose upload task is done and that is not in all sets
 	// Leaving is when the member was told to cease, in unix milliseconds of the database; 0: it was not. The uploads
 	// of a member that leaves go to the row and to the sets.
 	Leaving int64

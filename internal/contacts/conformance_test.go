@@ -67,6 +67,7 @@ func testStore(t *testing.T, open func(*testing.T) (Store, site.Site)) {
 		"TopContacts/many":   testTopOfMany,
 		"Followers":          testFollowers,
 		"FollowerPages":      testFollowerPages,
+		"Broadcasts/many":    testTooManyBroadcasts,
 		"VisiblePhotos":      testVisiblePhotos,
 		"VisiblePhotos/live": testLive,
 		"Standings":          testStandings,

@@ -2,6 +2,7 @@ package contacts_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -172,4 +173,18 @@ func testFollowerPages(t *testing.T, w world) {
 	equal(t, "FollowerPages", got, err, want)
 	got, err = w.FollowerPages(t.Context(), nil, 2)
 	equal(t, "FollowerPages of none", got, err, [][]member.ID{})
+}
+
+// There may be so many broadcast members, and no more; those that are broadcast members may be named.
+func testTooManyBroadcasts(t *testing.T, w world) {
+	w.members(t, sequence(1, contacts.MaxBroadcasts+1)...)
+	for id := member.ID(1); id <= contacts.MaxBroadcasts; id++ {
+		must(t, w.AddBroadcast(t.Context(), id, false))
+	}
+	if err := w.AddBroadcast(t.Context(), contacts.MaxBroadcasts+1, true); !errors.Is(err, contacts.ErrTooManyBroadcasts) {
+		t.Errorf("one more: %v", err)
+	}
+	must(t, w.AddBroadcast(t.Context(), 7, true))
+	rows, err := w.Broadcasts(t.Context(), []member.ID{7, contacts.MaxBroadcasts + 1})
+	equal(t, "Broadcasts", rows, err, map[member.ID]contacts.Broadcast{7: {ID: 7, Named: true}})
 }

@@ -41,7 +41,7 @@ func (t *Trace) candidate(id member.ID) *Candidate {
 type Candidate struct {
 	Contact   member.ID      `json:"contact_id"`
 	InSet     bool           `json:"in_set"`
-	Broadcast bool           `json:"broadcast"`               // a broadcast member, beside the set
+	Broadcast bool           `json:"broadcast"`               // a broadcast member whose row the read found
 	Score     uint64         `json:"score"`                   // unix seconds of its last upload, as the read knew it; 0: it did not
 	Newest    contacts.Photo `json:"newest_visible,omitzero"` // without its title; zero: none, or not looked at
 	Verdict   Verdict        `json:"verdict"`
@@ -209,9 +209,7 @@ func (c Candidate) cells() []string {
 // because returns the reason for a verdict; "" where the verdict and the dates beside it are enough.
 func (a Answer) because(c Candidate) string {
 	switch {
-	case c.Broadcast:
-		return "it is a broadcast member, which was found beside the set"
-	case c.Verdict == Chosen && !c.InSet:
+	case c.Verdict == Chosen && !c.InSet && !c.Broadcast:
 		return "the walk found it; it is not in the set"
 	case c.Verdict == Older && (len(a.Photos) == 0 || c.Newest.Newer(a.Photos[0])):
 		return "it changed during the read"
@@ -223,6 +221,8 @@ func (a Answer) because(c Candidate) string {
 		return "it became a contact after the read"
 	case c.Verdict == NotContact:
 		return "it is no contact any more: the set is behind"
+	case c.Broadcast && !c.InSet:
+		return "it is a broadcast member, which was found beside the set"
 	}
 	return ""
 }

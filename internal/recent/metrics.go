@@ -26,7 +26,7 @@ var (
 		Name: "activityd_read_walks_total", Help: "Reads answered by a walk through MySQL, by the reason for it.",
 	}, []string{"reason"})
 	walksInFlight = promauto.NewGauge(prometheus.GaugeOpts{
-		Name: "activityd_walks_in_flight", Help: "Walks through MySQL under way: as many as activityd_reads_limit allows, half of that in an overload, and one for the audit.",
+		Name: "activityd_walks_in_flight", Help: "Walks through MySQL under way: half as many as activityd_reads_limit allows, and one for the audit.",
 	})
 )
 

@@ -86,7 +86,8 @@ func (rd *reading) compare(ctx context.Context, known contacts.Album) (contacts.
 }
 
 // winner returns the photos of the best of a comparison, which may be known. The comparison is void if the photo
-// that decided it is no longer the newest that the viewer may see.
+// that decided it is no longer the newest that the viewer may see. The photos after the newest are those of the statement that read
+// them, which is another one of the same request.
 func (rd *reading) winner(ctx context.Context, album contacts.Album, best contacts.Standing, bound uint64) (contacts.Album, Reason, error) {
 	isBest := func() bool { return len(album.Photos) > 0 && album.Photos[0].ID == best.Newest.ID }
 	if !isBest() {
@@ -203,7 +204,7 @@ func (rd *reading) proven(album contacts.Album, proof Proof, bound uint64) conta
 func (rd *reading) addBroadcasts(list []contacts.Contact) {
 	for _, b := range list {
 		if c := rd.trace.candidate(b.ID); c != nil {
-			c.Score = max(c.Score, b.LastUpload)
+			c.Score, c.Broadcast = max(c.Score, b.LastUpload), true
 		} else {
 			rd.trace.Candidates = append(rd.trace.Candidates, Candidate{Contact: b.ID, Broadcast: true, Score: b.LastUpload, Verdict: NotLooked})
 		}

@@ -146,9 +146,10 @@ func (rd *reading) walk(ctx context.Context, why Reason) (Answer, error) {
 	if err != nil {
 		return Answer{}, fmt.Errorf("walk for %s (%s): %w", rd.viewer.ID, why, err)
 	}
-	if !walked.Indexable {
+	switch {
+	case !walked.Indexable && why == SetMissing:
 		rd.trace.WalkReason = NoContacts
-	} else if why == SetMissing || why == SetMalformed {
+	case walked.Indexable && (why == SetMissing || why == SetMalformed):
 		rd.hints.Refill(rd.viewer.ID)
 	}
 	rd.trace.Walk = walked.Trace

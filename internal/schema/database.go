@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"errors"
-	"fmt"
 
 	"github.com/activityd/activityd/internal/mysql"
 )
@@ -15,11 +14,11 @@ import (
 const databaseRow = " database"
 
 // DatabaseID returns the id of the database, which is random, and made by the first process that asks
-// for it. It is stored beside the sets in Redis, to tell whose they are. A copy of a database has the
-// id of the original until the row is deleted.
+// for it; the name of the database is part of it. It is stored beside the sets in Redis, to tell whose they are. A copy
+// of a database under the same name has the id of the original until the row is deleted.
 func DatabaseID(ctx context.Context, db *sql.DB) (string, error) {
-	read := func() (id uint64, err error) {
-		err = db.QueryRowContext(ctx, "SELECT fence FROM once_keys WHERE name = ?", databaseRow).Scan(&id)
+	read := func() (id string, err error) {
+		err = db.QueryRowContext(ctx, "SELECT SHA2(CONCAT(fence, ' ', LOWER(DATABASE())), 224) FROM once_keys WHERE name = ?", databaseRow).Scan(&id)
 		return id, err
 	}
 	id, err := read()
@@ -35,5 +34,5 @@ func DatabaseID(ctx context.Context, db *sql.DB) (string, error) {
 	if err != nil {
 		return "", mysql.Translate(ctx, "read the id of the database", err)
 	}
-	return fmt.Sprintf("%016x", id), nil
+	return id[:16], nil
 }

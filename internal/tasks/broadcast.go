@@ -121,19 +121,20 @@ func lookLater(id member.ID) queue.New {
 // look has a broadcast member leave that no operator named and that has lost half of the followers that made it one;
 // with BroadcastAt 0, however many it has.
 func (h BroadcastHandler) look(ctx context.Context, b contacts.Broadcast) ([]queue.New, error) {
-	if b.Named {
-		return nil, nil
+	exists, err := h.Store.Existing(ctx, []member.ID{b.ID})
+	if b.Named || err != nil {
+		return nil, err
 	}
-	if b.Leaving == 0 && h.BroadcastAt > 0 {
+	if b.Leaving == 0 && h.BroadcastAt > 0 && exists[b.ID] {
 		if many, err := h.Store.HasFollowers(ctx, b.ID, h.BroadcastAt/2); many || err != nil {
 			return []queue.New{lookLater(b.ID)}, err
 		}
 	}
-	b, err := h.Store.LeaveBroadcast(ctx, b.ID)
+	b, err = h.Store.LeaveBroadcast(ctx, b.ID)
 	if errors.Is(err, contacts.ErrNoBroadcast) {
 		return nil, nil
 	}
-	return []queue.New{NewLeaving(b)}, err
+	return []queue.New{NewLeaving(b), lookLater(b.ID)}, err // the next look finds what has become of the fan-out
 }
 
 // fanOut writes the last upload to the sets of a part of the followers, and returns what comes after it. A page is done when
@@ -141,6 +142,9 @@ func (h BroadcastHandler) look(ctx context.Context, b contacts.Broadcast) ([]que
 func (h BroadcastHandler) fanOut(ctx context.Context, id member.ID, args BroadcastArgs) ([]queue.New, error) {
 	for done := 0; done < h.PartSize; done += h.pageSize() {
 		last, err := h.page(ctx, id, args.After)
+		if err != nil && done > 0 {
+			break // the next task begins with this page
+		}
 		if err != nil {
 			return nil, err
 		}

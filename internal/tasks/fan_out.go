@@ -336,8 +336,8 @@ func (h UploadHandler) update(ctx context.Context, wanted []place, parts map[pla
 // pages returns pages of followers, none of broadcast members, to whose rows it writes their last uploads.
 //
 // An upload whose task is done is in the row or in all sets, or in both. The upload was committed before its task. If a
-// page finds a row, it is written there. If a page finds no row, it goes to the sets of the page; a row that is made later has
-// the last upload of that instant, and a row that was deleted before was so after a fan-out that began when it was leaving.
+// page finds a row, it is written there. If a page finds no row, it goes to the sets of the page, and the next page asks again;
+// a row that was deleted before was deleted after a fan-out that began when its member was leaving.
 func (h UploadHandler) pages(ctx context.Context, pages []contacts.FollowerPage, lastUploads map[member.ID]uint64, limit int) ([][]member.ID, error) {
 	followers, broadcasts, err := h.Store.FanOutPages(ctx, pages, limit)
 	if err != nil {

@@ -45,7 +45,7 @@ func classify(x h2pool.Answer, err error, proven bool, now time.Time) push.Resul
 	}
 	// What has a time to come back is not final: Edge's push service throttles with 406.
 	if isFinal := result.Outcome == push.Rejected || result.Outcome == push.Gone; isFinal && x.Header.Get("retry-after") != "" {
-		result.Outcome, result.Pause, result.Origin = push.Wait, after, true
+		result.Outcome, result.Pause, result.Origin = push.Wait, after, x.Status == http.StatusNotAcceptable
 	}
 	return result
 }
