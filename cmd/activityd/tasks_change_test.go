@@ -132,7 +132,10 @@ func TestARetryThatMeetsWorkersEnds(t *testing.T) {
 	stop()
 	workers.Wait()
 	must(t, err)
-	bury()
+	eventually(t, "the last are buried, which a claim may not look at yet", func() bool {
+		bury()
+		return len(times) == dead
+	})
 	if out.String() != "retried 1500 tasks\n" {
 		t.Errorf("printed %q", out.String())
 	}
