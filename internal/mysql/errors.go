@@ -22,11 +22,8 @@ const (
 	erUnknownDatabase  = 1049
 	erShutdown         = 1053
 	erUnknownColumn    = 1054
-	erColumnExists     = 1060
-	erKeyExists        = 1061
 	erDuplicate        = 1062
 	erSyntax           = 1064
-	erNothingToDrop    = 1091
 	erTableDenied      = 1142
 	erColumnDenied     = 1143
 	erNoSuchTable      = 1146
@@ -168,13 +165,6 @@ func IsViewInvalid(err error) bool {
 // IsPlanHidden reports whether EXPLAIN was refused because the statement reads a view
 // whose tables the user may not see.
 func IsPlanHidden(err error) bool { return serverError(err) == erViewNoExplain }
-
-// IsChanged reports whether an ALTER TABLE was refused because the table is as it
-// would become: the column or key exists, or is gone.
-func IsChanged(err error) bool {
-	n := serverError(err)
-	return n == erColumnExists || n == erKeyExists || n == erNothingToDrop
-}
 
 // IsDeniedOrUnknown reports that the user may not run a statement, that this version of the server
 // does not know it, or that it names a table or column that there is not.
