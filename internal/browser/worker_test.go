@@ -163,9 +163,9 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	rich, err := webpush.Payload(&push.Notification{
 		Title: "rich", Collapse: "rich", Data: json.RawMessage(`{"url":"/photos/12"}`),
 		Style: push.Style{
-			Image: server.URL + "/none.png", Sound: push.SoundNone, Actions: []push.Action{{Action: "reply", Title: "Reply", URL: "/reply"}, {Action: "like", Title: "Like"}},
+			Image: server.URL + "/none.png", Sound: push.SoundNone,
 		},
-		Override: json.RawMessage(`{"options":{"requireInteraction":true}}`),
+		Override: json.RawMessage(`{"actions":[{"action":"reply","title":"Reply","url":"/reply"},{"action":"like","title":"Like"}],"options":{"requireInteraction":true}}`),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -30,17 +30,59 @@ type Event struct { // it is marshalled by value, too
 	Override map[Platform]json.RawMessage // objects that are merged into the platform's messages
 }
 
-// Bounds of an event. The payload of every platform fits what these leave room for.
+// Style is how a notification is shown, beside its texts. Each platform has its own form of it.
+type Style struct {
+	Badge  *int   `json:"badge,omitempty"`  // the number at the app's icon, 0 takes it away; nil: it stays
+	Sound  string `json:"sound,omitempty"`  // a sound of the app, [SoundDefault] or [SoundNone]; "": as the platform does
+	Silent bool   `json:"silent,omitempty"` // the app is woken, and nothing is shown
+	Image  string `json:"image,omitempty"`  // an https URL
+	// The keys of texts that the app has, and what is put into them.
+	TitleLocKey  string   `json:"title_loc_key,omitempty"`
+	TitleLocArgs []string `json:"title_loc_args,omitempty"`
+	BodyLocKey   string   `json:"body_loc_key,omitempty"`
+	BodyLocArgs  []string `json:"body_loc_args,omitempty"`
+}
+
+// The sounds that are no file of the app.
 const (
-	MaxRecipients = 1000
-	MaxID         = 64   // bytes of [Event.ID]: visible ASCII without quotes and backslashes
-	MaxType       = 32   // bytes of [Event.Type]: ASCII letters, digits, '_', '-', '.'
-	MaxObject     = 100  // bytes of [Event.Object]: visible ASCII
-	MaxCollapse   = 64   // bytes of [Event.Collapse]: visible ASCII
-	MaxTitle      = 250  // bytes
-	MaxBody       = 1500 // bytes
-	MaxData       = 1000 // bytes of JSON; see [MaxContent], too
+	SoundDefault = "default"
+	SoundNone    = "none"
+)
+
+// Text is what an event says in one language. What is "" is said as in the event itself.
+type Text struct {
+	Title string `json:"title,omitempty"`
+	Body  string `json:"body,omitempty"`
+}
+
+// Bounds of an event, in bytes where nothing else is said. Names are visible ASCII without quotes and backslashes.
+const (
+	MaxRecipients = 1000 // members
+	MaxID         = 64   // a name
+	MaxType       = 32   // ASCII letters, digits, '_', '-', '.'
+	MaxObject     = 100  // visible ASCII
+	MaxCollapse   = 64   // a name
+	MaxTitle      = 250  // as JSON
+	MaxBody       = 1500 // as JSON
+	MaxData       = 1000 // of JSON
 	MaxLife       = 28 * 24 * time.Hour
 	DefaultLife   = 24 * time.Hour
 	maxAge        = 10 * 365 * 24 * time.Hour
+
+	MaxBadge     = 99999
+	MaxName      = 64  // of a sound, and of the key of a text: names
+	MaxImage     = 500 // a name
+	MaxLocArgs   = 8   // texts
+	MaxLocArg    = 100 // as JSON
+	MaxLanguages = 30  // of texts
+	MaxLanguage  = 35  // of a language tag (RFC 5646, 4.4.1)
+
+	// MaxContent bounds what an event makes a message to one platform longer by: the texts of its longest language, data, style,
+	// and the platform's object, with their names, as compact JSON. The rest of a message has less than 650 bytes; the smallest
+	// limit is that of Web Push, 3,993.
+	MaxContent = 3300
+	// maxDepth is how deep arrays and objects may lie in one another in data. MariaDB takes 32 levels in all.
+	maxDepth = 8
+	// eventRoom is what activityd itself may add to an event in the payload of its task: an id, and its age.
+	eventRoom = 256
 )

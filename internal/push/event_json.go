@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,38 +15,43 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// The JSON of an event is read in three places: as the payload of a task, as the event of
-// a task that a producer sends, and as one of POST /v1/events, which has the actor in it
-// and wants said what the others may leave out.
+// A producer's JSON of an event is read strictly, and checked, in three places: in the payload of a task, in a task that a
+// producer sends, and in POST /v1/events, which has the actor in it and requires what the others may leave out. Whatever was
+// read breaks no bound, so that an Event is not checked again.
 
 // forFollowers stands for the recipients of an event for the followers of its actor.
 const forFollowers = "followers"
 
-// maxDataDepth is how deep arrays and objects may lie in one another in an event's data.
-// MariaDB takes 32 levels in all.
-const maxDataDepth = 8
+var quotedFollowers = json.RawMessage(`"` + forFollowers + `"`)
 
-// madePrefixes begin the ids that activityd gives to events without one. A producer may not
-// choose such an id: it would stand for an event that it does not know of.
+// madePrefixes begin the ids that activityd gives to events without one. A producer may not choose such an id: it would stand
+// for an event that the producer does not know of.
 var madePrefixes = []string{"task-", "stream-"}
 
-// ParseEvent reads the payload of a notify task whose key is the actor. Its errors wrap
-// [strictjson.ErrMalformed] or are [strictjson.InvalidError]s: they are permanent.
+// overridable are the platforms of which an event may have an object of its own.
+var overridable = []Platform{"apns", "fcm", "webpush"}
+
+var eventFields = []string{
+	"id", "type", "object", "recipients", "title", "body", "data", "urgent", "expires_in", "collapse", "badge", "sound", "silent", "image",
+	"title_loc_key", "title_loc_args", "body_loc_key", "body_loc_args", "texts", "apns", "fcm", "webpush",
+}
+
+// ageField is the one field, of milliseconds, that the payload of a task has besides: it is activityd's own.
+const ageField = "age_ms"
+
+// ParseEvent reads the payload of a notify task whose key is the actor. Its errors wrap [strictjson.ErrMalformed] or are
+// [strictjson.InvalidError]s: they are permanent.
 func ParseEvent(actor member.ID, payload json.RawMessage) (Event, error) {
 	value, err := strictjson.Parse(payload)
 	if err != nil {
 		return Event{}, err
 	}
-	r := &strictjson.Reader{Root: "event"}
-	o, ok := r.Object("", value)
-	if !ok {
-		return Event{}, r.Err()
-	}
-	o.Only(append([]string{ageField}, eventFields...)...)
-	e := Event{Actor: actor}
-	e.read(o)
-	if ms, ok := o.Whole(ageField, 0, maxAge.Milliseconds()); ok {
-		e.Age = time.Duration(ms) * time.Millisecond
+	r, e := &strictjson.Reader{Root: "event"}, Event{Actor: actor}
+	if o, ok := r.Object("", value); ok {
+		o.Only(append([]string{ageField}, eventFields...)...)
+		e.read(reader{o})
+		age, _ := o.Whole(ageField, 0, maxAge.Milliseconds())
+		e.Age = time.Duration(age) * time.Millisecond
 	}
 	if err := r.Err(); err != nil {
 		return Event{}, err
@@ -56,20 +59,18 @@ func ParseEvent(actor member.ID, payload json.RawMessage) (Event, error) {
 	return e, nil
 }
 
-// ReadEvent reads the event of a task that a producer sends. What it returns counts only
-// if there are no faults.
+// ReadEvent reads the event of a task that a producer sends. The event counts only if there are no faults.
 func ReadEvent(r *strictjson.Reader, place string, actor member.ID, value json.RawMessage) Event {
 	e := Event{Actor: actor}
 	if o, ok := r.Object(place, value); ok {
 		o.Only(eventFields...)
-		e.read(o)
+		e.read(reader{o})
 		e.refuseMadeID(o)
 	}
 	return e
 }
 
-// ReadRequested reads an event of POST /v1/events. What it returns counts only if there are
-// no faults.
+// ReadRequested reads an event of POST /v1/events. The event counts only if there are no faults.
 func ReadRequested(r *strictjson.Reader, place string, value json.RawMessage) Event {
 	var e Event
 	if o, ok := r.Object(place, value); ok {
@@ -77,94 +78,13 @@ func ReadRequested(r *strictjson.Reader, place string, value json.RawMessage) Ev
 		e.Actor = o.MemberID("actor_id", true)
 		o.Need("recipients", wantRecipients)
 		if silent, _ := o.Get("silent"); string(silent) != "true" {
-			o.Need("title", wantTitle)
-			o.Need("body", wantBody)
+			o.Need("title", wantText(MaxTitle))
+			o.Need("body", wantText(MaxBody))
 		}
-		e.read(o)
+		e.read(reader{o})
 		e.refuseMadeID(o)
 	}
 	return e
-}
-
-var eventFields = slices.Concat(
-	[]string{"id", "type", "object", "recipients", "title", "body", "data", "urgent", "expires_in", "collapse"}, styleFields, overridable,
-)
-
-// ageField is the one field, of milliseconds, that the payload of a task has besides: it is
-// activityd's own.
-const ageField = "age_ms"
-
-// What the fields of an event are, for people.
-var (
-	wantID         = fmt.Sprintf("1 to %d visible ASCII characters without quotes and backslashes", MaxID)
-	wantType       = fmt.Sprintf("1 to %d ASCII letters, digits, '_', '-' and '.'", MaxType)
-	wantObject     = fmt.Sprintf("a kind and an id, as in photo:901: at most %d visible ASCII characters, the kind in lower case", MaxObject)
-	wantRecipients = fmt.Sprintf("%q, or an array of 1 to %d member ids", forFollowers, MaxRecipients)
-	wantTitle      = fmt.Sprintf("a text of 1 to %d bytes as JSON", MaxTitle)
-	wantBody       = fmt.Sprintf("a text of 1 to %d bytes as JSON", MaxBody)
-	wantData       = fmt.Sprintf("an object of at most %d bytes", MaxData)
-	wantCollapse   = fmt.Sprintf("at most %d visible ASCII characters", MaxCollapse)
-)
-
-// read reads all fields but those of the actor.
-func (e *Event) read(o strictjson.Object) {
-	e.ID = nonEmpty(o, "id", wantID)
-	o.Need("type", wantType)
-	e.Type = nonEmpty(o, "type", wantType)
-	e.Object = nonEmpty(o, "object", wantObject)
-	e.readRecipients(o)
-	e.Title = nonEmpty(o, "title", wantTitle)
-	e.Body = nonEmpty(o, "body", wantBody)
-	e.Data, _ = o.Get("data")
-	e.Urgent, _ = o.Bool("urgent")
-	e.ExpiresIn = DefaultLife
-	if seconds, ok := o.Whole("expires_in", 1, int64(MaxLife/time.Second)); ok {
-		e.ExpiresIn = time.Duration(seconds) * time.Second
-	}
-	e.Collapse, _ = o.String("collapse", wantCollapse)
-	e.readStyle(o)
-	e.check(o)
-	if _, given := o.Get("collapse"); !given && e.Followers {
-		e.Collapse = e.Type + ":" + e.Actor.String()
-	}
-}
-
-// nonEmpty reads a text that must not be empty where it is given.
-func nonEmpty(o strictjson.Object, name, want string) string {
-	s, given := o.String(name, want)
-	if given && s == "" {
-		o.Addf(name, "is empty: want %s", want)
-	}
-	return s
-}
-
-// readRecipients reads the recipients; one that is named twice is one.
-func (e *Event) readRecipients(o strictjson.Object) {
-	const name = "recipients"
-	value, given := o.Get(name)
-	switch {
-	case !given:
-		e.Followers = true
-	case value[0] == '"':
-		said, _ := o.String(name, wantRecipients)
-		e.Followers = said == forFollowers
-		if !e.Followers {
-			o.Addf(name, "%q: want %s", strictjson.Clip(said), wantRecipients)
-		}
-	case value[0] != '[':
-		o.Addf(name, "want %s, got %s", wantRecipients, strictjson.TypeName(value))
-	default:
-		place := o.Reader.At(o.Place, name)
-		items, _ := o.Reader.Array(place, value, "recipients", 1, MaxRecipients)
-		seen := make(map[member.ID]bool, len(items))
-		for i, item := range items {
-			id := o.Reader.MemberID(strictjson.Item(place, i), item)
-			if id != 0 && !seen[id] {
-				seen[id] = true
-				e.Recipients = append(e.Recipients, id)
-			}
-		}
-	}
 }
 
 func (e *Event) refuseMadeID(o strictjson.Object) {
@@ -175,140 +95,174 @@ func (e *Event) refuseMadeID(o strictjson.Object) {
 	}
 }
 
-// check adds a fault for each field that breaks a bound, unless it has one already, and
-// makes the data canonical.
-func (e *Event) check(o strictjson.Object) {
-	wrong := func(name, format string, args ...any) {
-		at := o.Reader.At(o.Place, name)
-		if !slices.ContainsFunc(o.Reader.Faults, func(f strictjson.Fault) bool { return strings.HasPrefix(f.Field, at) }) {
-			o.Addf(name, format, args...)
-		}
+// read reads all fields but the actor and the age.
+func (e *Event) read(o reader) {
+	e.ID = o.name("id", MaxID)
+	if kind, ok := o.Need("type", wantType); ok {
+		e.Type = o.checked("type", kind, wantType, CheckType)
 	}
-	if e.ID != "" && (!matches(e.ID, MaxID, visibleSyntax) || strings.ContainsAny(e.ID, `"\`)) {
-		wrong("id", "%q: want %s", strictjson.Clip(e.ID), wantID)
+	if object, given := o.Get("object"); given {
+		e.Object = o.checked("object", object, wantObject, CheckObject)
 	}
-	if err := CheckType(e.Type); err != nil {
-		wrong("type", "%v", err)
+	e.readRecipients(o)
+	e.Title, e.Body = o.text("title", MaxTitle), o.text("body", MaxBody)
+	e.Data = o.object("data", MaxData)
+	e.Urgent, _ = o.Bool("urgent")
+	e.ExpiresIn = DefaultLife
+	if seconds, ok := o.Whole("expires_in", 1, int64(MaxLife/time.Second)); ok {
+		e.ExpiresIn = time.Duration(seconds) * time.Second
 	}
-	if e.Object != "" {
-		if err := CheckObject(e.Object); err != nil {
-			wrong("object", "%v", err)
-		}
+	switch collapse, given := o.Get("collapse"); {
+	case given && string(collapse) != `""`:
+		e.Collapse = o.name("collapse", MaxCollapse)
+	case !given && e.Followers:
+		e.Collapse = e.Type + ":" + e.Actor.String()
 	}
-	switch n := len(e.Recipients); {
-	case e.Followers && n > 0:
-		wrong("recipients", "are both %q and a list", forFollowers)
-	case !e.Followers && (n == 0 || n > MaxRecipients):
-		wrong("recipients", "holds %d: want %s", n, wantRecipients)
-	case slices.Contains(e.Recipients, 0):
-		wrong("recipients", "holds the member 0: want %s", wantRecipients)
-	}
-	if n := lengthAsJSON(e.Title); n > MaxTitle {
-		wrong("title", "has %d bytes as JSON: want %s", n, wantTitle)
-	}
-	if n := lengthAsJSON(e.Body); n > MaxBody {
-		wrong("body", "has %d bytes as JSON: want %s", n, wantBody)
-	}
-	e.checkTimes(wrong)
-	if e.Collapse != "" && !matches(e.Collapse, MaxCollapse, visibleSyntax) {
-		wrong("collapse", "%q: want %s", strictjson.Clip(e.Collapse), wantCollapse)
-	}
-	e.checkData(o)
-	e.checkStyle(o, wrong)
+	e.readStyle(o)
 	e.checkSize(o)
 }
 
-func (e *Event) checkTimes(wrong func(name, format string, args ...any)) {
-	if e.ExpiresIn != 0 && (e.ExpiresIn < time.Second || e.ExpiresIn > MaxLife) {
-		wrong("expires_in", "is %v: want %v to %v", e.ExpiresIn, time.Second, MaxLife)
+// readRecipients reads the recipients; a member who is named twice is one recipient.
+func (e *Event) readRecipients(o reader) {
+	const name = "recipients"
+	value, given := o.Get(name)
+	if e.Followers = !given || string(value) == string(quotedFollowers); e.Followers {
+		return
 	}
-	if e.Age < 0 || e.Age > maxAge {
-		wrong(ageField, "is %v: want 0s to %v", e.Age, maxAge)
+	if value[0] != '[' {
+		o.Addf(name, "%s: want %s", strictjson.Clip(string(value)), wantRecipients)
+		return
+	}
+	place := o.Reader.At(o.Place, name)
+	items, _ := o.Reader.Array(place, value, name, 1, MaxRecipients)
+	seen := make(map[member.ID]bool, len(items))
+	for i, item := range items {
+		if id := o.Reader.MemberID(strictjson.Item(place, i), item); id != 0 && !seen[id] {
+			seen[id] = true
+			e.Recipients = append(e.Recipients, id)
+		}
 	}
 }
 
-func (e *Event) checkData(o strictjson.Object) {
-	if e.Data == nil {
-		return
+// reader reads the fields of an event, each within its bounds.
+type reader struct{ strictjson.Object }
+
+var (
+	wantType       = fmt.Sprintf("1 to %d ASCII letters, digits, '_', '-' and '.'", MaxType)
+	wantObject     = fmt.Sprintf("a kind and an id, as in photo:901: at most %d visible ASCII characters, the kind in lower case", MaxObject)
+	wantRecipients = fmt.Sprintf("%q, or an array of 1 to %d member ids", forFollowers, MaxRecipients)
+)
+
+func wantText(most int) string { return fmt.Sprintf("a text of 1 to %d bytes as JSON", most) }
+
+// text reads a text of 1 to most bytes as JSON; "": it is not given.
+func (o reader) text(name string, most int) string {
+	value, given := o.Get(name)
+	if !given {
+		return ""
 	}
-	if n := len(e.Data); n > 8*MaxData { // what follows is then soon done
-		o.Addf("data", "has %d bytes: want %s", n, wantData)
-		return
-	}
-	value, err := strictjson.Parse(e.Data)
-	switch {
-	case err != nil:
-		o.Addf("data", "%v", err)
-		return
-	case value[0] != '{':
-		o.Addf("data", "want %s, got %s", wantData, strictjson.TypeName(value))
-		return
-	}
-	e.Data = canonical(o.Reader, o.Reader.At(o.Place, "data"), value, 1)
-	if n := len(e.Data); n > MaxData {
-		o.Addf("data", "has %d bytes as compact JSON: want %s", n, wantData)
-	}
+	return o.checked(name, value, wantText(most), func(s string) error {
+		if n := lengthAsJSON(s); n == 0 || n > most {
+			return fmt.Errorf("has %d bytes as JSON: want %s", n, wantText(most))
+		}
+		return nil
+	})
 }
 
-// canonical returns a JSON value as every database takes it: compact, with no half of a
-// surrogate pair, no number that is no float64, no name twice, and not too deep.
-func canonical(r *strictjson.Reader, place string, value json.RawMessage, depth int) json.RawMessage {
-	var out json.RawMessage
-	switch value[0] {
-	case '{', '[':
-		if depth > maxDataDepth {
-			r.Addf(place, "lies too deep: want at most %d arrays and objects in one another", maxDataDepth)
-			return nil
-		}
-	case '"':
-		var s string
-		if err := json.Unmarshal(value, &s); err != nil { // it was valid
-			r.Addf(place, "%v", err)
-		}
-		return encoded(s)
-	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
-		if _, err := strconv.ParseFloat(string(value), 64); err != nil {
-			r.Addf(place, "%s: want a number of at most %g", strictjson.Clip(string(value)), math.MaxFloat64)
-		}
-		return value
-	default:
-		return value
+// name reads 1 to most visible ASCII characters without quotes and backslashes; "": it is not given.
+func (o reader) name(name string, most int) string {
+	value, given := o.Get(name)
+	if !given {
+		return ""
 	}
-	if value[0] == '[' {
-		items, _ := r.Array(place, value, "values", 0, math.MaxInt)
-		out = append(out, '[')
-		for i, item := range items {
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = append(out, canonical(r, strictjson.Item(place, i), item, depth+1)...)
+	want := fmt.Sprintf("1 to %d visible ASCII characters without quotes and backslashes", most)
+	return o.checked(name, value, want, func(s string) error {
+		if !matches(s, most, visibleSyntax) || strings.ContainsAny(s, `"\`) {
+			return fmt.Errorf("%q: want %s", strictjson.Clip(s), want)
 		}
-		return append(out, ']')
-	}
-	o, _ := r.Object(place, value)
-	out = append(out, '{')
-	for name, field := range o.All() {
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = append(append(out, encoded(name)...), ':')
-		out = append(out, canonical(r, r.At(place, name), field, depth+1)...)
-	}
-	return append(out, '}')
+		return nil
+	})
 }
 
-// encoded returns a text as JSON. Its '<', '>' and '&' are escaped, so that no encoder
-// makes it longer.
-func encoded(s string) json.RawMessage {
-	raw, err := json.Marshal(s)
-	if err != nil {
-		panic(fmt.Sprintf("push: a string cannot be marshalled: %v", err)) // strings always can
+// checked returns a string that passes a check, and else adds a fault.
+func (o reader) checked(name string, value json.RawMessage, want string, check func(string) error) string {
+	if value[0] != '"' {
+		o.Addf(name, "want %s, got %s", want, strictjson.TypeName(value))
+		return ""
+	}
+	s := unquoted(value)
+	if err := check(s); err != nil {
+		o.Addf(name, "%v", err)
+	}
+	return s
+}
+
+// unquoted returns a string from its JSON, which is valid.
+func unquoted(value json.RawMessage) (s string) {
+	if err := json.Unmarshal(value, &s); err != nil {
+		panic(fmt.Sprintf("push: %s: %v", value, err))
+	}
+	return s
+}
+
+// object reads an object of at most so many bytes as JSON that every database takes: compact, with no half of a surrogate pair,
+// no number beyond float64, no name twice, and not too deep. Its '<', '>' and '&' are escaped, so that no encoder makes it
+// longer.
+func (o reader) object(name string, most int) json.RawMessage {
+	value, given := o.Get(name)
+	if !given {
+		return nil
+	}
+	if value[0] != '{' || len(value) > 8*most { // a canonical form is then soon made
+		o.Addf(name, "want an object of at most %d bytes, got %s of %d", most, strictjson.TypeName(value), len(value))
+		return nil
+	}
+	before := len(o.Reader.Faults)
+	raw, err := json.Marshal(canonical(o.Reader, o.Reader.At(o.Place, name), value, 1))
+	if len(o.Reader.Faults) == before && (err != nil || len(raw) > most) {
+		o.Addf(name, "has %d bytes as compact JSON: want an object of at most %d", len(raw), most)
 	}
 	return raw
 }
 
+func canonical(r *strictjson.Reader, place string, value json.RawMessage, depth int) any {
+	switch kind := value[0]; {
+	case kind == '"':
+		return unquoted(value)
+	case kind == 't' || kind == 'f' || kind == 'n':
+		return value
+	case kind != '{' && kind != '[':
+		if _, err := strconv.ParseFloat(string(value), 64); err != nil {
+			r.Addf(place, "%s: want a number of at most %g", strictjson.Clip(string(value)), math.MaxFloat64)
+		}
+		return value
+	case depth > maxDepth:
+		r.Addf(place, "lies too deep: want at most %d arrays and objects in one another", maxDepth)
+		return nil
+	case kind == '[':
+		items, _ := r.Array(place, value, "values", 0, math.MaxInt)
+		list := make([]any, len(items))
+		for i, item := range items {
+			list[i] = canonical(r, strictjson.Item(place, i), item, depth+1)
+		}
+		return list
+	}
+	o, _ := r.Object(place, value)
+	fields := make(map[string]any)
+	for name, field := range o.All() {
+		fields[name] = canonical(r, r.At(place, name), field, depth+1)
+	}
+	return fields
+}
+
 // lengthAsJSON is the length of a text within the quotes.
-func lengthAsJSON(s string) int { return len(encoded(s)) - len(`""`) }
+func lengthAsJSON(s string) int {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("push: a string cannot be marshalled: %v", err)) // strings always can
+	}
+	return len(raw) - len(`""`)
+}
 
 var (
 	visibleSyntax = regexp.MustCompile(`^[[:graph:]]+$`)
@@ -328,10 +282,9 @@ func CheckType(name string) error {
 	return nil
 }
 
-// CheckObject returns an error, for people, unless the text names an object: a kind in
-// lower case and an id, as in photo:901. That of a photo or a user is a number without
-// leading zeros: what is about a photo must never be taken for something that everybody
-// may see, and a mute must name what the event names.
+// CheckObject returns an error, for people, unless the text names an object: a kind in lower case and an id, as in photo:901.
+// That of a photo or a user is a number without leading zeros: an object about a photo must never be taken for one that
+// everybody may see, and a mute must name what the event names.
 func CheckObject(object string) error {
 	parts := objectSyntax.FindStringSubmatch(object)
 	if parts == nil || len(object) > MaxObject {
@@ -350,7 +303,7 @@ type payloadJSON struct {
 	ID         string          `json:"id,omitempty"`
 	Type       string          `json:"type"`
 	Object     string          `json:"object,omitempty"`
-	Recipients any             `json:"recipients"`
+	Recipients json.RawMessage `json:"recipients"`
 	Title      string          `json:"title,omitempty"`
 	Body       string          `json:"body,omitempty"`
 	Data       json.RawMessage `json:"data,omitempty"`
@@ -359,47 +312,59 @@ type payloadJSON struct {
 	Collapse   *string         `json:"collapse,omitempty"`
 	Age        int64           `json:"age_ms,omitempty"`
 	Style
-	Texts map[string]Text `json:"texts,omitempty"`
+	Texts   map[string]Text `json:"texts,omitempty"`
+	APNs    json.RawMessage `json:"apns,omitempty"`
+	FCM     json.RawMessage `json:"fcm,omitempty"`
+	WebPush json.RawMessage `json:"webpush,omitempty"`
 }
 
-// MarshalJSON returns the event as the payload of a task, with nothing left to a default;
-// the actor is the task's key. [ParseEvent] reads it.
+// MarshalJSON returns the event as the payload of a task, with nothing left to a default; the actor is the task's key.
 func (e Event) MarshalJSON() ([]byte, error) {
-	out := payloadJSON{
-		ID: e.ID, Type: e.Type, Object: e.Object, Recipients: e.Recipients, Title: e.Title, Body: e.Body,
+	p := payloadJSON{
+		ID: e.ID, Type: e.Type, Object: e.Object, Recipients: quotedFollowers, Title: e.Title, Body: e.Body,
 		Data: e.Data, Urgent: e.Urgent, ExpiresIn: int64(cmp.Or(e.ExpiresIn, DefaultLife) / time.Second), Age: e.Age.Milliseconds(),
-		Style: e.Style, Texts: e.Texts,
-	}
-	if e.Followers {
-		out.Recipients = forFollowers
+		Style: e.Style, Texts: e.Texts, APNs: e.Override["apns"], FCM: e.Override["fcm"], WebPush: e.Override["webpush"],
 	}
 	if e.Followers || e.Collapse != "" {
-		out.Collapse = &e.Collapse
+		p.Collapse = &e.Collapse
 	}
-	text, err := json.Marshal(out)
-	if err != nil {
-		return nil, err
+	if !e.Followers {
+		var err error
+		if p.Recipients, err = json.Marshal(e.Recipients); err != nil {
+			return nil, err
+		}
 	}
-	for _, p := range slices.Sorted(maps.Keys(e.Override)) {
-		text = append(append(text[:len(text)-1], `,"`+string(p)+`":`...), e.Override[p]...)
-		text = append(text, '}')
-	}
-	return text, nil
+	return json.Marshal(p)
 }
 
-// NewNotify returns the task that targets an event. The error for an event that breaks a
-// bound wraps [queue.ErrInvalid].
+// UnmarshalJSON reads what [Event.MarshalJSON] wrote, which is not checked again.
+func (e *Event) UnmarshalJSON(text []byte) error {
+	var p payloadJSON
+	if err := json.Unmarshal(text, &p); err != nil {
+		return err
+	}
+	*e = Event{
+		ID: p.ID, Type: p.Type, Actor: e.Actor, Object: p.Object, Followers: string(p.Recipients) == string(quotedFollowers),
+		Title: p.Title, Body: p.Body, Data: p.Data, Urgent: p.Urgent, ExpiresIn: time.Duration(p.ExpiresIn) * time.Second,
+		Age: time.Duration(p.Age) * time.Millisecond, Style: p.Style, Texts: p.Texts,
+	}
+	if p.Collapse != nil {
+		e.Collapse = *p.Collapse
+	}
+	for i, own := range []json.RawMessage{p.APNs, p.FCM, p.WebPush} {
+		if own != nil {
+			e.override(overridable[i], own)
+		}
+	}
+	if e.Followers {
+		return nil
+	}
+	return json.Unmarshal(p.Recipients, &e.Recipients)
+}
+
+// NewNotify returns the task that targets an event which was read.
 func NewNotify(e Event) (queue.New, error) {
-	r := &strictjson.Reader{Root: "event"}
-	e.check(strictjson.Object{Reader: r})
-	if e.Actor == 0 {
-		r.Addf("actor_id", "is missing")
-	}
-	err := r.Err()
-	var payload json.RawMessage
-	if err == nil {
-		payload, err = json.Marshal(e)
-	}
+	payload, err := json.Marshal(e)
 	if err != nil {
 		return queue.New{}, fmt.Errorf("%w: %s for %v: %w", queue.ErrInvalid, Notify, e.Actor, err)
 	}

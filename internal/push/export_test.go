@@ -19,3 +19,8 @@ func (a Address) Equal(b Address) bool {
 	var is, other any
 	return json.Unmarshal(a.text, &is) == nil && json.Unmarshal(b.text, &other) == nil && reflect.DeepEqual(is, other)
 }
+
+// Message returns the message about an event alone to a device, as a delivery sends it. actor is the username of its actor.
+func (e *StoredEvent) Message(d Device, actor string) Message {
+	return Message{ID: messageID(e.Number, d.ID), Device: d, Notification: notification(e, d, actor, 1)}
+}

@@ -251,17 +251,14 @@ func TestEventsOverHTTP(t *testing.T) {
 	}
 }
 
-// The requests of docs/push.md and docs/push-fields.md are taken, in their order.
+// The requests of docs/push.md are taken, in their order.
 func TestTheRequestsOfTheManual(t *testing.T) {
 	t.Parallel()
 	f := newFront(t)
 	exec(t, f.db, "INSERT INTO users (id, username) VALUES (123, 'carol'), (98765, 'ann')")
-	var text string
-	for _, name := range []string{"push", "push-fields"} {
-		page, err := os.ReadFile("../../docs/" + name + ".md")
-		must(t, err)
-		text += strings.ReplaceAll(string(page), "\\\n", " ")
-	}
+	page, err := os.ReadFile("../../docs/push.md")
+	must(t, err)
+	text := strings.ReplaceAll(string(page), "\\\n", " ")
 	done := 0
 	for _, line := range regexp.MustCompile(`(?m)^curl .*$`).FindAllString(text, -1) {
 		found := regexp.MustCompile(`(?:-X (\w+) )?'?http://127\.0\.0\.1:8080([^ ']+)(?:.* -d '(.*)')?`).FindStringSubmatch(line)

@@ -52,12 +52,11 @@ func scanEvent(rows *sql.Rows) (*StoredEvent, error) {
 	if err := rows.Scan(&e.Number, &e.ID, &e.Task, (*uint64)(&e.Actor), &text, (*instant)(&e.Created), (*instant)(&e.Expires)); err != nil {
 		return nil, err
 	}
-	parsed, err := ParseEvent(e.Actor, text)
-	if err != nil {
+	id := e.ID
+	if err := json.Unmarshal(text, &e.Event); err != nil {
 		return nil, fmt.Errorf("event %d is not as activityd writes it: %w", e.Number, err)
 	}
-	parsed.ID = e.ID
-	e.Event = parsed
+	e.ID = id
 	return &e, nil
 }
 

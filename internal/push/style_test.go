@@ -18,8 +18,7 @@ import (
 )
 
 // full is an event with all fields of a style.
-const full = `{"type":"a","title":"T","body":"B","badge":0,"sound":"ding.caf","image":"https://photos.example/901.jpg","category":"comment",` +
-	`"actions":[{"action":"reply","title":"Reply","url":"/photos/901"},{"action":"like","title":"Like"}],` +
+const full = `{"type":"a","title":"T","body":"B","badge":0,"sound":"ding.caf","image":"https://photos.example/901.jpg",` +
 	`"title_loc_key":"t","title_loc_args":["Ann","{count}"],"body_loc_key":"b","body_loc_args":["x"],` +
 	`"texts":{"de":{"title":"TD","body":"BD"},"pt-BR":{"body":"BP"}},` +
 	`"apns":{"aps":{"relevance-score":0.5}},"fcm":{"android":{"notification":{"channel_id":"c"}}},"webpush":{"options":{"icon":"/i.png"}}}`
@@ -32,8 +31,7 @@ func TestParseStyle(t *testing.T) {
 	want := push.Event{
 		Type: "a", Actor: 7, Followers: true, Title: "T", Body: "B", ExpiresIn: 24 * time.Hour, Collapse: "a:7",
 		Style: push.Style{
-			Badge: &badge, Sound: "ding.caf", Image: "https://photos.example/901.jpg", Category: "comment",
-			Actions:     []push.Action{{"reply", "Reply", "/photos/901"}, {"like", "Like", ""}},
+			Badge: &badge, Sound: "ding.caf", Image: "https://photos.example/901.jpg",
 			TitleLocKey: "t", TitleLocArgs: []string{"Ann", "{count}"}, BodyLocKey: "b", BodyLocArgs: []string{"x"},
 		},
 		Texts: map[string]push.Text{"de": {"TD", "BD"}, "pt-br": {"", "BP"}},
@@ -50,6 +48,10 @@ func TestParseStyle(t *testing.T) {
 	if back, err := push.ParseEvent(7, n.Payload); err != nil || !cmp.Equal(back, e) {
 		t.Errorf("%s is read as %+v, %v", n.Payload, back, err)
 	}
+	stored := push.Event{Actor: 7}
+	if err := json.Unmarshal(n.Payload, &stored); err != nil || !cmp.Equal(stored, e) {
+		t.Errorf("%s is unmarshalled as %+v, %v", n.Payload, stored, err)
+	}
 }
 
 // wrongStyles says, for fields of a style, which of them are at fault.
@@ -59,31 +61,25 @@ var wrongStyles = map[string]string{
 	`"badge":"1"`:    "badge",
 	`"sound":""`:     "sound",
 	`"sound":"a b"`:  "sound",
-	`"sound":"` + strings.Repeat("s", push.MaxSound+1) + `"`: "sound",
+	`"sound":"` + strings.Repeat("s", push.MaxName+1) + `"`: "sound",
 	`"silent":1`: "silent",
 	`"silent":true,"title":"T","body":"B","sound":"x","image":"https://a.example/","texts":{"de":{"title":"T"}}`: "title body texts sound image",
-	`"image":"http://a.example/1"`:                       "image",
-	`"image":"/1.jpg"`:                                   "image",
-	`"image":"https://u:p@a.example/1"`:                  "image",
-	`"image":"https:///1"`:                               "image",
-	`"image":"https://a.example/ 1"`:                     "image",
-	`"category":"a\"b"`:                                  "category",
-	`"actions":[]`:                                       "actions",
-	`"actions":[{"action":"a"}]`:                         "actions[0].title",
-	`"actions":[{"action":"a b","title":"","x":1},"b"]`:  "actions[0].x actions[0].title actions[1]",
-	`"actions":[{"action":"a","title":"<<<<<<<<<<<"}]`:   "actions[0].title",
-	`"actions":[{"action":"a","title":"T","url":"a b"}]`: "actions[0].url",
-	`"title_loc_args":["a"]`:                             "title_loc_args",
-	`"title_loc_key":"k","title_loc_args":[]`:            "title_loc_args",
-	`"title_loc_key":"k","title_loc_args":["a",7]`:       "title_loc_args[1]",
+	`"image":"http://a.example/1"`:                 "image",
+	`"image":"/1.jpg"`:                             "image",
+	`"image":"https://u:p@a.example/1"`:            "image",
+	`"image":"https:///1"`:                         "image",
+	`"image":"https://a.example/ 1"`:               "image",
+	`"title_loc_args":["a"]`:                       "title_loc_args",
+	`"title_loc_key":"k","title_loc_args":[]`:      "title_loc_args",
+	`"title_loc_key":"k","title_loc_args":["a",7]`: "title_loc_args[1]",
 	`"body_loc_key":"k","body_loc_args":["` + strings.Repeat("a", push.MaxLocArg+1) + `"]`: "body_loc_args[0]",
 	`"body_loc_key":"a b"`:                            "body_loc_key",
 	`"texts":{}`:                                      "texts",
 	`"texts":{"de":{}}`:                               "texts.de",
-	`"texts":{"de":{"title":""}}`:                     "texts.de.title",
-	`"texts":{"de":{"titel":"T"}}`:                    "texts.de.titel",
+	`"texts":{"de":{"title":""}}`:                     "texts.de.title texts.de",
+	`"texts":{"de":{"titel":"T"}}`:                    "texts.de.titel texts.de",
 	`"texts":{"de":{"title":"T"},"DE":{"title":"T"}}`: "texts.DE",
-	`"texts":{"de_CH":{"title":"T"}}`:                 "texts.de_ch",
+	`"texts":{"de_CH":{"title":"T"}}`:                 "texts.de_CH",
 	`"texts":{"de":{"body":"` + strings.Repeat("b", push.MaxBody+1) + `"}}`: "texts.de.body",
 	`"apns":[]`:            "apns",
 	`"apns":{"a":1,"a":2}`: "apns.a",
@@ -101,48 +97,33 @@ func TestParseStyleNamesAllFaults(t *testing.T) {
 	}
 }
 
-// An event that is too long in one respect only names it, and is taken with a byte less.
-func TestTheLongestFieldIsNamed(t *testing.T) {
+// What makes a message, or the payload of the task, too long is refused at the door.
+func TestTheSizeOfAnEvent(t *testing.T) {
 	t.Parallel()
 	text := func(n int) string { return strings.Repeat("x", n) }
 	usual := `"title":"` + text(push.MaxTitle) + `","body":"` + text(push.MaxBody) + `","data":{"d":"` + text(push.MaxData-8) + `"}`
-	const used = 11 + push.MaxTitle + 10 + push.MaxBody + 8 + push.MaxData + 2
-	for name, test := range map[string]struct {
-		fields string // with %s for what is one byte too long
-		room   int
-		want   string
-	}{
-		"an override":  {usual + `,"apns":{"a":"%s"}`, push.MaxContent - used - 8, "body"},
-		"a large one":  {`"title":"T","body":"B","webpush":{"a":"%s"}`, push.MaxContent - 12 - 11 - 2 - 8, "webpush"},
-		"an image":     {usual + `,"category":"` + text(60) + `","image":"https://a.example/%s"`, push.MaxContent - used - 28 - 74, "body"},
-		"with a title": {`"title":"T","body":"B","fcm":{"a":"` + text(2000) + `"},"texts":{"de":{"body":"%s"}}`, push.MaxContent - 12 - 10 - 2 - 2008, "fcm"},
-	} {
-		fits := `{"type":"a",` + fmt.Sprintf(test.fields, text(test.room)) + `}`
-		if _, err := push.ParseEvent(7, json.RawMessage(fits)); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		long := `{"type":"a",` + fmt.Sprintf(test.fields, text(test.room+1)) + `}`
-		if _, err := push.ParseEvent(7, json.RawMessage(long)); faultyFields(t, name, err) != test.want {
-			t.Errorf("%s: %v, want a fault of %s", name, err, test.want)
-		}
-	}
-}
-
-// The payload of a task has a bound of its own.
-func TestTooManyTexts(t *testing.T) {
-	t.Parallel()
-	e := largest()
-	e.Texts = make(map[string]push.Text)
+	var many []string
 	for i := range push.MaxLanguages {
-		e.Texts[fmt.Sprintf("%c%c", 'a'+i/26, 'a'+i%26)] = push.Text{Body: strings.Repeat("b", 300)}
+		many = append(many, fmt.Sprintf(`"%c%c":{"body":"%s"}`, 'a'+i/26, 'a'+i%26, text(500)))
 	}
-	_, err := push.NewNotify(e)
-	if got := faultyFields(t, "many texts", err); got != "recipients" {
-		t.Errorf("%v", err)
+	members := strings.TrimSuffix(strings.Repeat("1,", 10), ",")
+	for i := range push.MaxRecipients - 10 {
+		members += fmt.Sprintf(",%d", 1<<64-1-uint64(i))
 	}
-	e.Recipients = e.Recipients[:500]
-	if _, err := push.NewNotify(e); err != nil {
-		t.Error(err)
+	for fields, want := range map[string]string{
+		usual + `,"apns":{"a":"` + text(400) + `"}`:                                                                       "",
+		usual + `,"apns":{"a":"` + text(600) + `"}`:                                                                       "apns",
+		usual + `,"image":"https://a.example/` + text(400) + `"`:                                                          "",
+		usual + `,"image":"https://a.example/` + text(400) + `","body_loc_key":"k","body_loc_args":["` + text(100) + `"]`: "event",
+		`"title":"T","body":"B","fcm":{"a":"` + text(2000) + `"},"texts":{"de":{"body":"` + text(1000) + `"}}`:            "",
+		`"title":"T","body":"B","fcm":{"a":"` + text(2000) + `"},"texts":{"de":{"body":"` + text(1400) + `"}}`:            "fcm",
+		`"texts":{` + strings.Join(many, ",") + `}`:                                                                       "",
+		`"texts":{` + strings.Join(many, ",") + `},"recipients":[` + members + `]`:                                        "recipients",
+	} {
+		_, err := push.ParseEvent(7, json.RawMessage(`{"type":"a",`+fields+`}`))
+		if want == "" && err != nil || want != "" && faultyFields(t, want, err) != want {
+			t.Errorf("%.30s… %.30s: %v, want a fault of %q", fields, fields[len(fields)-30:], err, want)
+		}
 	}
 }
 
@@ -191,8 +172,10 @@ func TestWhatIsTakenFits(t *testing.T) {
 	t.Parallel()
 	least := 1 << 20 // room that was left
 	rapid.Check(t, func(t *rapid.T) {
-		e := drawStyled(t)
-		if _, err := push.NewNotify(e); err != nil {
+		n, err := push.NewNotify(drawStyled(t))
+		must(t, err)
+		e, err := push.ParseEvent(1<<64-1, n.Payload)
+		if err != nil {
 			t.Skip(err)
 		}
 		for p, at := range payloads {
@@ -217,46 +200,6 @@ func TestWhatIsTakenFits(t *testing.T) {
 	if least > 1500 {
 		t.Errorf("no event was large: %d bytes were left of the largest payload", least)
 	}
-}
-
-// The largest event of all fits, whatever it is that is long in it.
-func TestTheLargestOfAllFits(t *testing.T) {
-	t.Parallel()
-	for p, at := range payloads {
-		for long, add := range map[string]func(e *push.Event, n int){
-			"override": func(e *push.Event, n int) {
-				e.Override = map[push.Platform]json.RawMessage{p: json.RawMessage(`{"data2":"` + strings.Repeat("x", n) + `"}`)}
-			},
-			"image": func(e *push.Event, n int) { e.Image = "https://a.example/" + strings.Repeat("x", n) },
-			"actions": func(e *push.Event, n int) {
-				e.Actions = []push.Action{{strings.Repeat("a", 32), strings.Repeat("t", 60), strings.Repeat("u", min(n, 250))}, {"a", "t", strings.Repeat("u", max(1, n-250))}}
-			},
-		} {
-			e, n := largest(), 1
-			e.Object, e.Sound, e.Badge = "o:"+strings.Repeat(`\`, push.MaxObject-2), "s", new(push.MaxBadge)
-			for add(&e, n); err(e) == nil; add(&e, n) {
-				n++
-			}
-			add(&e, n-1)
-			if n < 100 {
-				t.Errorf("%s: there is no room beside the texts and data: %v", long, err(e))
-			}
-			m := (&push.StoredEvent{Event: e, Number: 1, Expires: time.Unix(9999999999, 0)}).Message(push.Device{Platform: p}, "")
-			m.Title, m.Count = m.Title[:push.MaxTitle-13]+" (1073741824)", 1<<30
-			raw, err := at.of(&m)
-			must(t, err)
-			if size := at.size(t, raw); size > at.limit {
-				t.Errorf("%s, a long %s: %d bytes, more than %d", p, long, size, at.limit)
-			} else {
-				t.Logf("%s, a long %s: %d bytes of %d", p, long, size, at.limit)
-			}
-		}
-	}
-}
-
-func err(e push.Event) error {
-	_, err := push.NewNotify(e)
-	return err
 }
 
 // drawStyled draws an event that is about as large as may be.
@@ -297,13 +240,12 @@ func drawStyled(t *rapid.T) push.Event {
 			e.Texts = map[string]push.Text{"de": {Title: text("de", push.MaxTitle)}, "fr": {text("fr", push.MaxTitle), text("fr", push.MaxBody)}}
 		}
 		if maybe.Draw(t, "names") {
-			e.Sound, e.Category = name("sound", push.MaxSound), name("category", push.MaxCategory)
-			e.TitleLocKey, e.BodyLocKey = name("key", push.MaxLocKey), name("key", push.MaxLocKey)
+			e.Sound = name("sound", push.MaxName)
+			e.TitleLocKey, e.BodyLocKey = name("key", push.MaxName), name("key", push.MaxName)
 			e.TitleLocArgs = []string{text("arg", push.MaxLocArg)}
 		}
 		if maybe.Draw(t, "rich") {
 			e.Image = "https://a.example/" + name("image", push.MaxImage-18)
-			e.Actions = []push.Action{{name("action", push.MaxAction), text("action", push.MaxActionTitle), name("action", push.MaxActionURL)}}
 		}
 	}
 	if maybe.Draw(t, "override") {

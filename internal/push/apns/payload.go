@@ -12,15 +12,14 @@ import (
 const MaxPayload = 4096
 
 type payload struct {
-	APS     aps             `json:"aps"`
-	Event   string          `json:"event"`
-	Type    string          `json:"type"`
-	Object  string          `json:"object,omitempty"`
-	Actor   member.ID       `json:"actor"`
-	Count   int             `json:"count"`
-	Data    json.RawMessage `json:"data,omitempty"`
-	Image   string          `json:"image,omitempty"`
-	Actions []push.Action   `json:"actions,omitempty"`
+	APS    aps             `json:"aps"`
+	Event  string          `json:"event"`
+	Type   string          `json:"type"`
+	Object string          `json:"object,omitempty"`
+	Actor  member.ID       `json:"actor"`
+	Count  int             `json:"count"`
+	Data   json.RawMessage `json:"data,omitempty"`
+	Image  string          `json:"image,omitempty"`
 }
 
 type aps struct {
@@ -30,7 +29,6 @@ type aps struct {
 	Interruption     string `json:"interruption-level,omitempty"`
 	Sound            string `json:"sound,omitempty"`
 	Badge            *int   `json:"badge,omitempty"`
-	Category         string `json:"category,omitempty"`
 	MutableContent   int    `json:"mutable-content,omitempty"`   // an extension of the app shows the image
 	ContentAvailable int    `json:"content-available,omitempty"` // the app is waked
 }
@@ -48,8 +46,8 @@ type alert struct {
 // package push.
 func Payload(m *push.Message) ([]byte, error) {
 	p := payload{
-		Event: m.Event, Type: m.Type, Object: m.Object, Actor: m.Actor, Count: m.Count, Data: m.Data, Image: m.Image, Actions: m.Actions,
-		APS: aps{Badge: m.Badge, Category: m.Category},
+		Event: m.Event, Type: m.Type, Object: m.Object, Actor: m.Actor, Count: m.Count, Data: m.Data, Image: m.Image,
+		APS: aps{Badge: m.Badge},
 	}
 	if m.Silent {
 		p.APS.ContentAvailable = 1

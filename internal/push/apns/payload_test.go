@@ -51,9 +51,9 @@ func TestStyles(t *testing.T) {
 		pushType, priority string
 	}{
 		"rich": {
-			style: push.Style{Badge: &badge, Sound: "ding.caf", Image: "https://a.example/1", Category: "c", Actions: []push.Action{{Action: "a", Title: "<A>"}}},
-			want: `{"aps":{"alert":{"title":"T","body":"B"},"thread-id":"comment","sound":"ding.caf","badge":3,"category":"c","mutable-content":1},` +
-				rest + `,"image":"https://a.example/1","actions":[{"action":"a","title":"<A>"}]}`,
+			style: push.Style{Badge: &badge, Sound: "ding.caf", Image: "https://a.example/1"},
+			want: `{"aps":{"alert":{"title":"T","body":"B"},"thread-id":"comment","sound":"ding.caf","badge":3,"mutable-content":1},` +
+				rest + `,"image":"https://a.example/1"}`,
 			pushType: "alert", priority: "10",
 		},
 		"urgent without a sound": {

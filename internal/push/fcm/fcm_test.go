@@ -127,10 +127,10 @@ func TestStyles(t *testing.T) {
 	badge := 3
 	rich, silent := message("token:rich"), message("token:silent")
 	rich.Style = push.Style{
-		Badge: &badge, Sound: "ding", Image: "https://a.example/1", Category: "OPEN", Actions: []push.Action{{Action: "a", Title: "<A>"}},
+		Badge: &badge, Sound: "ding", Image: "https://a.example/1",
 		TitleLocKey: "t", TitleLocArgs: []string{"x"}, BodyLocKey: "b",
 	}
-	rich.Override = json.RawMessage(`{"token":"token:other","data":{"mine":"1"},"android":{"notification":{"channel_id":"c","sound":null}}}`)
+	rich.Override = json.RawMessage(`{"token":"token:other","data":{"mine":"1"},"android":{"notification":{"channel_id":"c","click_action":"OPEN","sound":null}}}`)
 	silent.Title, silent.Body, silent.Style = "", "", push.Style{Silent: true, Badge: &badge}
 	quiet := message("token:quiet")
 	quiet.Sound = push.SoundNone
@@ -149,7 +149,7 @@ func TestStyles(t *testing.T) {
 	if diff := cmp.Diff(want.Android.Notification, got[0].Android.Notification); diff != "" || got[0].Notification != want.Notification {
 		t.Errorf("%+v %s", got[0].Notification, diff)
 	}
-	if data := got[0].Data; data["mine"] != "1" || data["event"] != "e1" || data["actions"] != `[{"action":"a","title":"<A>"}]` {
+	if data := got[0].Data; data["mine"] != "1" || data["event"] != "e1" {
 		t.Errorf("data %q", data)
 	}
 	if m := got[1].Message; m.Notification != (fcmtest.Notification{}) || m.Android.Notification.Tag != "" || m.Data["badge"] != "3" || m.Data["event"] != "e1" {

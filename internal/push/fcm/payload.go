@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
@@ -39,7 +38,6 @@ type android struct {
 type androidNotification struct {
 	Tag          string   `json:"tag"` // a notification replaces the one that is shown with it
 	Sound        string   `json:"sound,omitempty"`
-	ClickAction  string   `json:"click_action,omitempty"` // the intent filter of what it opens
 	Count        *int     `json:"notification_count,omitempty"`
 	TitleLocKey  string   `json:"title_loc_key,omitempty"`
 	TitleLocArgs []string `json:"title_loc_args,omitempty"`
@@ -63,7 +61,6 @@ const maxTTL = 28 * 24 * time.Hour
 //	event, type, actor, count   always
 //	object                      if there is one: photo:901
 //	data                        the event's data, a JSON object as text, if there is one
-//	actions                     the event's, a JSON array as text, if there are any
 //	badge                       the event's, of one that is silent, if it has one
 func newRequest(m push.Message, now time.Time) request {
 	data := map[string]string{
@@ -77,9 +74,6 @@ func newRequest(m push.Message, now time.Time) request {
 	}
 	if len(m.Data) > 0 {
 		data["data"] = string(m.Data)
-	}
-	if len(m.Actions) > 0 {
-		data["actions"] = asJSON(m.Actions)
 	}
 	if m.Silent && m.Badge != nil {
 		data["badge"] = strconv.Itoa(*m.Badge)
@@ -103,7 +97,7 @@ func newRequest(m push.Message, now time.Time) request {
 func shown(m *push.Message) (*notification, *androidNotification) {
 	n := &notification{m.Title, m.Body, m.Image}
 	a := &androidNotification{
-		Tag: m.Collapse, Sound: m.Sound, ClickAction: m.Category, Count: m.Badge,
+		Tag: m.Collapse, Sound: m.Sound, Count: m.Badge,
 		TitleLocKey: m.TitleLocKey, TitleLocArgs: m.TitleLocArgs, BodyLocKey: m.BodyLocKey, BodyLocArgs: m.BodyLocArgs,
 	}
 	if m.TitleLocKey != "" { // a text would be taken first
@@ -116,17 +110,6 @@ func shown(m *push.Message) (*notification, *androidNotification) {
 		a.Sound = ""
 	}
 	return n, a
-}
-
-// asJSON returns JSON as text, which is not escaped for HTML.
-func asJSON(value []push.Action) string {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(value); err != nil {
-		panic("fcm: " + err.Error()) // texts always can be encoded
-	}
-	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // Payload returns a message as it is sent, without the device's token.
