@@ -61,9 +61,10 @@ var rooms = map[string]string{
 	"internal/tasks":      "contacts index member mysql push queue redisnodes strictjson",
 	"internal/wake":       "redis",
 
-	"internal/push/apns":      "http member push push/h2pool strictjson",
-	"internal/push/fcm":       "http member push push/h2pool strictjson",
+	"internal/push/apns":      "http member push push/conn strictjson",
+	"internal/push/fcm":       "http member push push/conn strictjson",
 	"internal/push/webpush":   "http member push push/h2pool strictjson",
+	"internal/push/conn":      "http push",
 	"internal/push/h2pool":    "http",
 	"internal/push/platforms": "push push/apns push/fcm push/webpush",
 
@@ -164,8 +165,8 @@ func TestBreachesAreFound(t *testing.T) {
 		{"internal/index", module + "/internal/redisnodes", false},
 		{"internal/redisnodes", module + "/internal/index", true},
 		{"internal/auth", module + "/internal/retry", false},
-		{"internal/push", module + "/internal/push/h2pool", true},
-		{"internal/push/fcm", module + "/internal/push/h2pool", false},
+		{"internal/push", module + "/internal/push/conn", true},
+		{"internal/push/fcm", module + "/internal/push/conn", false},
 		{"internal/push/fcm", module + "/queue", true},
 		{"internal/push/elsewhere", module + "/queue", false},
 		{"internal/unheardof", module + "/internal/member", true},

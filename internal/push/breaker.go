@@ -542,41 +542,10 @@ func (b *breakers) forget(now time.Time) {
 	}
 }
 
-// evidence is what a result says about the push service.
-type evidence int
-
-const (
-	alive   evidence = iota // it answers
-	none                    // nothing
-	failing                 // it may be away
-	refused                 // it does not take our keys
-)
-
 // asked returns how long the push service asks that all its devices wait; 0: it does not ask.
 func (r Result) asked() time.Duration {
 	if r.Origin && (r.Outcome == Wait || r.Outcome == Credentials) {
 		return min(r.After, maxWait)
 	}
 	return 0
-}
-
-func evidenceOf(r Result) evidence {
-	switch r.Outcome {
-	case Accepted, Gone, Rejected:
-		return alive
-	case Credentials, Wait:
-		switch {
-		case r.Origin && r.Outcome == Credentials:
-			return refused
-		case r.Origin, r.Status/100 == 5:
-			return failing
-		case r.Outcome == Wait && r.Status == 401: // the sender has another token for the next one
-			return none
-		case r.Status != 0: // it answered, about this device
-			return alive
-		case r.Reason == ReasonGoAway, r.Reason == ReasonRefused:
-			return none
-		}
-	}
-	return failing
 }

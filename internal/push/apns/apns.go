@@ -1,30 +1,28 @@
 // Package apns sends notifications through the Apple Push Notification service, by its
 // provider API over HTTP/2 with tokens.
 //
-// Each message is one request, which APNs processes once at most: what failed is for the
-// queue to repeat, under the same apns-id. All alerts have priority 10, at once, which is also Apple's
-// default: what is sent is to be seen by a person, and 5 would let a phone keep it back.
-// An urgent one is "time-sensitive" in addition, which goes through a phone's focus modes
-// where the app has that entitlement, and has a sound.
+// Each message is one request, and the queue repeats it under the same apns-id if it failed. All alerts have
+// priority 10, at once, which is also Apple's default: a notification is to be seen by a person, and 5 would
+// let a phone keep it back. An urgent one is "time-sensitive" in addition, so that it goes through a phone's
+// focus modes where the app has that entitlement, and has a sound.
 package apns
 
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/h2pool"
+	"github.com/activityd/activityd/internal/push/conn"
 )
 
 // The push service's hosts.
@@ -47,34 +45,26 @@ type Options struct {
 	RootCAs *x509.CertPool // nil: the system's
 	Log     *slog.Logger   // nil: none
 
-	sendPing, growAfter time.Duration // 0: the constants of these names
+	silence time.Duration // of [conn.Options]
 }
-
-const (
-	maxConns  = 4           // to a host; one carries 1000 requests at once, as APNs answers its SETTINGS
-	growAfter = time.Second // see [h2pool.Options]
-)
-
-const (
-	dialTimeout = 10 * time.Second
-	// sendPing is after what silence a peer is pinged: a dead one is noticed within 10 seconds.
-	sendPing    = 5 * time.Second
-	idleTimeout = 30 * time.Minute
-)
 
 // Sender sends to phones. It implements [push.Sender].
 type Sender struct {
 	options Options
-	key     atomic.Pointer[signer]
-	hosts   [2]*host // by whether the device is of the sandbox
+	hosts   [2]string // host:port, by whether the device is of the sandbox
+
+	mu    sync.Mutex
+	keyed *keyed
+	old   []*conn.Pool // of keys that were replaced
 }
 
 var _ push.Sender = (*Sender)(nil)
 
-// host is a push service, and what is known of it.
-type host struct {
-	pool    *h2pool.Pool // the Tag of a connection is the signer whose tokens go over it
-	address string       // host:port
+// keyed is a key and the connections that carry its tokens: Apple refuses the tokens of another key over them.
+type keyed struct {
+	*signer
+
+	pool *conn.Pool
 }
 
 // New returns a sender, which connects when it has something to send.
@@ -82,8 +72,6 @@ func New(o Options) (*Sender, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.sendPing = cmp.Or(o.sendPing, sendPing)
-	o.growAfter = cmp.Or(o.growAfter, growAfter)
 	if o.Topic == "" {
 		return nil, errors.New("apns: no topic: it is the bundle id of the app")
 	}
@@ -91,6 +79,13 @@ func New(o Options) (*Sender, error) {
 		return nil, errors.New("apns: no team id: it is shown in the membership details of the Apple developer account")
 	}
 	s := &Sender{options: o}
+	for i, at := range []string{cmp.Or(o.URL, Production), cmp.Or(o.URL, Sandbox)} {
+		address, err := push.ParseOrigin(at)
+		if err != nil {
+			return nil, fmt.Errorf("apns: URL %q: %w", at, err)
+		}
+		s.hosts[i] = address
+	}
 	var err error
 	if o.KeyPEM != nil {
 		err = s.SetKey(o.KeyPEM, o.KeyID)
@@ -100,47 +95,15 @@ func New(o Options) (*Sender, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := [2]string{Production, Sandbox}
-	if o.URL != "" {
-		at = [2]string{o.URL, o.URL}
-	}
-	for i := range s.hosts {
-		if s.hosts[i], err = newHost(at[i]); err != nil {
-			return nil, err
-		}
-		if i > 0 && at[i] == at[0] {
-			s.hosts[i].pool = s.hosts[0].pool
-			continue
-		}
-		s.hosts[i].pool = s.newPool(s.hosts[i].address)
-	}
 	return s, nil
-}
-
-// newPool returns the connections to a host, at host:port.
-func (s *Sender) newPool(address string) *h2pool.Pool {
-	return h2pool.New(h2pool.Options{
-		Address: address, TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: s.options.RootCAs}, Proxy: http.ProxyFromEnvironment,
-		MaxConns: maxConns, GrowAfter: s.options.growAfter, DialTimeout: dialTimeout, Silence: s.options.sendPing, IdleTimeout: idleTimeout,
-		Tag:         func() any { return s.key.Load() },
-		OnDialError: func(err error) { s.options.Log.Warn("apns: connecting failed", "address", address, "error", err) },
-		Count:       push.CountConnections(Platform),
-	})
-}
-
-// newHost returns a host without a pool.
-func newHost(at string) (*host, error) {
-	address, err := push.ParseOrigin(at)
-	if err != nil {
-		return nil, fmt.Errorf("apns: URL %q: %w", at, err)
-	}
-	return &host{address: address}, nil
 }
 
 // Close closes all connections. Messages in flight are [push.Ambiguous].
 func (s *Sender) Close() {
-	for _, h := range s.hosts {
-		h.pool.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, pool := range append(s.old, s.keyed.pool) {
+		pool.Close()
 	}
 }
 
@@ -151,37 +114,48 @@ func (s *Sender) Reload() error {
 	if err == nil {
 		err = s.SetKey(text, keyID)
 	}
-	if err != nil && s.key.Load() != nil {
+	if err != nil && s.current() != nil {
 		return fmt.Errorf("%w; the previous key stays in use", err)
 	}
 	return err
 }
 
 // SetKey replaces the key by the content of a .p8 file. What is in flight is finished over
-// its connections; new messages go over new ones, as a connection belongs to one key.
+// its connections; new messages go over new ones.
 func (s *Sender) SetKey(text []byte, keyID string) error {
 	key, err := newSigner(text, keyID, s.options.TeamID)
 	if err != nil {
 		return err
 	}
-	if old := s.key.Load(); old != nil && old.keyID == key.keyID && old.key.Equal(key.key) {
-		return nil
-	}
-	s.key.Store(key)
-	for _, h := range s.hosts {
-		if h != nil { // else it is the first key
-			h.pool.Retire()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keyed != nil {
+		if s.keyed.keyID == key.keyID && s.keyed.key.Equal(key.key) {
+			return nil
 		}
+		s.keyed.pool.Retire()
+		s.old = append(s.old, s.keyed.pool)
 	}
+	s.keyed = &keyed{key, conn.New(conn.Options{
+		RootCAs: s.options.RootCAs, Silence: s.options.silence, Count: push.CountConnections(Platform),
+		Unreachable: func(host string, err error) {
+			s.options.Log.Warn("apns: connecting failed", "address", host, "error", err)
+		},
+	})}
 	return nil
 }
 
-// Origin implements [push.Sender].
-func (s *Sender) Origin(d push.Device) string {
-	return "https://" + s.host(addressOf(d.Address)).address
+// current returns the key in use; nil before the first.
+func (s *Sender) current() *keyed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keyed
 }
 
-func (s *Sender) host(a address) *host {
+// Origin implements [push.Sender].
+func (s *Sender) Origin(d push.Device) string { return "https://" + s.host(addressOf(d.Address)) }
+
+func (s *Sender) host(a address) string {
 	if a.Sandbox {
 		return s.hosts[1]
 	}
@@ -222,59 +196,39 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	if len(payload) > MaxPayload {
 		return push.Result{Outcome: push.Rejected, Reason: "PayloadTooLarge"}
 	}
-	h := s.host(to)
-	got, err := h.pool.Send(ctx, h2pool.Request{
-		Path: "/3/device/" + to.Token, Body: payload,
-		Header: func(tag any, to []h2pool.Field) ([]h2pool.Field, error) {
-			bearer, err := tag.(*signer).bearer(time.Now())
-			return s.header(to, &m, bearer), err
-		},
-	})
+	key := s.current()
+	bearer, err := key.bearer(time.Now())
 	if err != nil {
-		return unanswered(err)
+		return push.Result{Outcome: push.Wait, Reason: reasonKey}
 	}
-	a := answer{
-		status:     got.Status,
-		id:         got.Header.Get("apns-id"),
-		retryAfter: h2pool.RetryAfter(got.Header.Get("retry-after"), time.Now()),
-		waits:      got.Header.Get("retry-after") != "",
+	path := &url.URL{Scheme: "https", Host: s.host(to), Path: "/3/device/" + to.Token}
+	got, err := key.pool.Post(ctx, path, s.header(&m, bearer), payload)
+	if err != nil {
+		return conn.Unanswered(err)
 	}
-	if a.status == http.StatusOK {
-		return a.result()
-	}
-	var said struct {
-		Reason    string `json:"reason"`
-		Timestamp int64  `json:"timestamp"`
-	}
-	a.cut = got.Err != nil || json.Unmarshal(got.Body, &said) != nil
-	a.reason, a.timestamp = said.Reason, said.Timestamp
-	if a.reason == "Shutdown" {
-		h.pool.Remove(got.Conn)
-	}
-	return a.result()
+	return readAnswer(got, time.Now()).result()
 }
 
-// header appends the header of a message. What differs with each message is kept out of the table
-// of fields.
-func (s *Sender) header(to []h2pool.Field, m *push.Message, bearer string) []h2pool.Field {
+// header returns the header of a message.
+func (s *Sender) header(m *push.Message, bearer string) http.Header {
 	expiration := int64(0) // it is not stored for a phone that is off
 	if !m.Expires.IsZero() {
 		expiration = max(0, m.Expires.Unix())
 	}
 	pushType, priority := kind(m)
-	to = append(to,
-		h2pool.Field{Name: "authorization", Value: bearer},
-		h2pool.Field{Name: "user-agent", Value: "activityd"},
-		h2pool.Field{Name: "apns-push-type", Value: pushType},
-		h2pool.Field{Name: "apns-topic", Value: s.options.Topic},
-		h2pool.Field{Name: "apns-priority", Value: priority},
-		h2pool.Field{Name: "apns-expiration", Value: strconv.FormatInt(expiration, 10), Sensitive: true},
-	)
+	header := http.Header{
+		"Authorization":   {bearer},
+		"User-Agent":      {"activityd"},
+		"Apns-Push-Type":  {pushType},
+		"Apns-Topic":      {s.options.Topic},
+		"Apns-Priority":   {priority},
+		"Apns-Expiration": {strconv.FormatInt(expiration, 10)},
+	}
 	if m.ID != "" {
-		to = append(to, h2pool.Field{Name: "apns-id", Value: m.ID, Sensitive: true})
+		header["Apns-Id"] = []string{m.ID}
 	}
 	if m.Collapse != "" {
-		to = append(to, h2pool.Field{Name: "apns-collapse-id", Value: m.Collapse, Sensitive: true})
+		header["Apns-Collapse-Id"] = []string{m.Collapse}
 	}
-	return to
+	return header
 }

@@ -1,13 +1,12 @@
 package apns
 
 import (
-	"context"
-	"errors"
+	"encoding/json"
 	"net/http"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/h2pool"
+	"github.com/activityd/activityd/internal/push/conn"
 )
 
 // answer is what APNs answered.
@@ -21,18 +20,29 @@ type answer struct {
 	waits      bool // it has a Retry-After, be it of no time
 }
 
-// Reasons of ours, for results without an answer.
+// readAnswer reads what APNs answered.
+func readAnswer(got conn.Answer, now time.Time) answer {
+	a := answer{
+		status: got.Status, id: got.Header.Get("Apns-Id"),
+		retryAfter: conn.RetryAfter(got.Header, now), waits: got.Header.Get("Retry-After") != "",
+	}
+	if a.status == http.StatusOK {
+		return a
+	}
+	var said struct {
+		Reason    string `json:"reason"`
+		Timestamp int64  `json:"timestamp"`
+	}
+	a.cut = got.Err != nil || json.Unmarshal(got.Body, &said) != nil
+	a.reason, a.timestamp = said.Reason, said.Timestamp
+	return a
+}
+
+// Reasons of ours.
 const (
-	reasonDial     = "dial"         // no connection could be opened
-	reasonStream   = "no_stream"    // the time was over before a stream was free
-	reasonNotSent  = "not_sent"     // the connection went away before the message was written
-	reasonUnwanted = "unwelcome"    // APNs closes a new connection at its first message, which it did not process
-	reasonTimeout  = "timeout"      // sent, and the time was over before the answer came
-	reasonReset    = "reset"        // sent, and APNs gave up the stream
-	reasonLost     = "lost"         // sent, and the connection was lost before the answer came
-	reasonAnswer   = "cut_answer"   // APNs did not take it, and why was lost
-	reasonKey      = "sign"         // no token could be made
-	reasonUnknown  = "unknown_code" // an answer that is not documented
+	reasonAnswer  = "cut_answer"   // APNs did not take it, and why was lost
+	reasonKey     = "sign"         // no token could be made
+	reasonUnknown = "unknown_code" // an answer that is not documented
 )
 
 // rule is what a documented reason means.
@@ -139,39 +149,4 @@ func byStatus(status int, whole bool) rule {
 	default: // 410 among them: a reason that is not known prunes no device
 		return rule{outcome: push.Rejected}
 	}
-}
-
-// unanswered says what became of a message that got no answer. It is a pure function.
-func unanswered(err error) push.Result {
-	_, undialled := errors.AsType[*h2pool.DialError](err)
-	_, unsigned := errors.AsType[*signError](err)
-	_, reset := errors.AsType[*h2pool.ResetError](err)
-	wait := func(reason string) push.Result {
-		return push.Result{Outcome: push.Wait, Reason: reason}
-	}
-	switch fate := h2pool.FateOf(err); {
-	case undialled:
-		return wait(reasonDial)
-	case unsigned:
-		return wait(reasonKey)
-	case fate == h2pool.WentAway:
-		return wait(push.ReasonGoAway)
-	case fate == h2pool.Refused:
-		return wait(push.ReasonRefused)
-	case fate == h2pool.Unwelcome:
-		return wait(reasonUnwanted)
-	case fate != h2pool.Written && isDone(err):
-		return wait(reasonStream)
-	case fate != h2pool.Written:
-		return wait(reasonNotSent)
-	case isDone(err):
-		return push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}
-	case reset:
-		return push.Result{Outcome: push.Ambiguous, Reason: reasonReset}
-	}
-	return push.Result{Outcome: push.Ambiguous, Reason: reasonLost}
-}
-
-func isDone(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

@@ -1,19 +1,15 @@
 package apns
 
 import (
-	"context"
-	"errors"
-	"io"
 	"maps"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/net/http2"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/h2pool"
+	"github.com/activityd/activityd/internal/push/conn"
 )
 
 // Everything that Apple documents, and what it must come to.
@@ -104,44 +100,12 @@ func TestResult(t *testing.T) {
 	}
 }
 
-func TestResultWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	reset, goAway := &h2pool.ResetError{Code: http2.ErrCodeInternal}, &h2pool.GoAwayError{}
-	timeout := context.DeadlineExceeded
-	for name, test := range map[string]struct {
-		err  h2pool.Error
-		want push.Result
-	}{
-		"dial":                  {h2pool.Error{Fate: h2pool.NotWritten, Err: &h2pool.DialError{Err: io.EOF}}, push.Result{Outcome: push.Wait, Reason: reasonDial}},
-		"dial, timeout":         {h2pool.Error{Fate: h2pool.NotWritten, Err: &h2pool.DialError{Err: timeout}}, push.Result{Outcome: push.Wait, Reason: reasonDial}},
-		"no stream":             {h2pool.Error{Fate: h2pool.NotWritten, Err: timeout}, push.Result{Outcome: push.Wait, Reason: reasonStream}},
-		"closed":                {h2pool.Error{Fate: h2pool.NotWritten, Err: h2pool.ErrClosed}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
-		"no token":              {h2pool.Error{Fate: h2pool.NotWritten, Err: &signError{errors.New("sign")}}, push.Result{Outcome: push.Wait, Reason: reasonKey}},
-		"not written":           {h2pool.Error{Fate: h2pool.NotWritten, Err: io.EOF}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
-		"written in part":       {h2pool.Error{Fate: h2pool.InPart, Err: io.EOF}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
-		"reset in part":         {h2pool.Error{Fate: h2pool.InPart, Err: reset}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
-		"refused":               {h2pool.Error{Fate: h2pool.Refused, Err: &h2pool.ResetError{Code: http2.ErrCodeRefusedStream}}, push.Result{Outcome: push.Wait, Reason: push.ReasonRefused}},
-		"go away":               {h2pool.Error{Fate: h2pool.WentAway, Err: goAway}, push.Result{Outcome: push.Wait, Reason: push.ReasonGoAway}},
-		"go away, first stream": {h2pool.Error{Fate: h2pool.Unwelcome, Err: goAway}, push.Result{Outcome: push.Wait, Reason: reasonUnwanted}},
-		"reset":                 {h2pool.Error{Fate: h2pool.Written, Err: reset}, push.Result{Outcome: push.Ambiguous, Reason: reasonReset}},
-		"timeout":               {h2pool.Error{Fate: h2pool.Written, Err: timeout}, push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}},
-		"cancelled":             {h2pool.Error{Fate: h2pool.Written, Err: context.Canceled}, push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}},
-		"lost":                  {h2pool.Error{Fate: h2pool.Written, Err: io.ErrUnexpectedEOF}, push.Result{Outcome: push.Ambiguous, Reason: reasonLost}},
-	} {
-		if diff := cmp.Diff(test.want, unanswered(&test.err)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-	}
-}
-
 // Whatever is answered, the reasons of results are labels of metrics.
 func TestReasonsAreFew(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{"payload": true} // of Send
-	for _, err := range []error{io.EOF, &h2pool.DialError{Err: io.EOF}, &signError{io.EOF}, h2pool.ErrClosed, context.Canceled, &h2pool.ResetError{}, errors.New("s3cret")} {
-		for fate := h2pool.NotWritten; fate <= h2pool.Written; fate++ {
-			seen[unanswered(&h2pool.Error{Fate: fate, Err: err}).Reason] = true
-		}
+	for _, reason := range append(conn.Reasons, reasonKey) {
+		seen[reason] = true
 	}
 	for status := 100; status < 1000; status++ {
 		for _, reason := range append(slices.Collect(maps.Keys(rules)), "", "s3cret") {

@@ -97,13 +97,6 @@ func readKey(path, keyID string) (text []byte, id string, err error) {
 	return bytes.TrimPrefix(text, []byte("\ufeff")), keyID, nil
 }
 
-// signError is of a token that could not be made.
-type signError struct{ err error }
-
-func (e *signError) Error() string { return fmt.Sprintf("apns: sign: %v", e.err) }
-
-func (e *signError) Unwrap() error { return e.err }
-
 // bearer returns the value of the header Authorization.
 func (s *signer) bearer(now time.Time) (string, error) {
 	iat := issuedAt(now)
@@ -115,7 +108,7 @@ func (s *signer) bearer(now time.Time) (string, error) {
 	}
 	token, err := s.sign(iat)
 	if err != nil {
-		return "", &signError{err}
+		return "", err
 	}
 	s.iat, s.token = iat, "bearer "+token
 	return s.token, nil

@@ -183,24 +183,24 @@ func TestKeyFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if id := s.key.Load().keyID; id != "FIRST12345" {
+	if id := s.current().keyID; id != "FIRST12345" {
 		t.Errorf("the key id is %q, not the one of the file's name", id)
 	}
 	point(second)
 	if err := s.Reload(); err != nil {
 		t.Error(err)
 	}
-	if id := s.key.Load().keyID; id != "SECOND1234" {
+	if id := s.current().keyID; id != "SECOND1234" {
 		t.Errorf("the key id after the change is %q", id)
 	}
-	key := s.key.Load()
-	if err := s.Reload(); err != nil || s.key.Load() != key {
+	key := s.current().signer
+	if err := s.Reload(); err != nil || s.current().signer != key {
 		t.Errorf("a file that did not change: another key, %v", err)
 	}
 	for _, bad := range []string{write("AuthKey_BAD.p8", []byte("hunter2")), filepath.Join(dir, "none")} {
 		point(bad)
 		err := s.Reload()
-		if err == nil || !strings.Contains(err.Error(), "the previous key stays in use") || s.key.Load() != key {
+		if err == nil || !strings.Contains(err.Error(), "the previous key stays in use") || s.current().signer != key {
 			t.Errorf("%s: error %v", bad, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/h2pool"
+	"github.com/activityd/activityd/internal/push/conn"
 )
 
 // The pauses of a message where FCM names none: what its guide for senders asks for.
@@ -32,7 +32,7 @@ var reasons = []string{
 // nothing waits. But the device stays, because with the credentials of a wrong project, put
 // there by mistake, all devices of the site have such tokens. Likewise INVALID_ARGUMENT,
 // which may mean the token or anything else of the message.
-func classify(a h2pool.Answer, now time.Time) push.Result {
+func classify(a conn.Answer, now time.Time) push.Result {
 	r := push.Result{Status: a.Status, Reason: statusReason("http_", a.Status)}
 	if a.Status/100 == 2 {
 		var taken struct {
@@ -74,11 +74,11 @@ func classify(a h2pool.Answer, now time.Time) push.Result {
 	default:
 		r.Outcome = push.Rejected
 	}
-	if r.Outcome == push.Rejected && a.Header.Get("retry-after") != "" {
+	if r.Outcome == push.Rejected && a.Header.Get("Retry-After") != "" {
 		wait(serverPause, false)
 	}
 	if r.Outcome == push.Wait || r.Outcome == push.Credentials {
-		r.After = h2pool.RetryAfter(a.Header.Get("retry-after"), now)
+		r.After = conn.RetryAfter(a.Header, now)
 	}
 	return r
 }

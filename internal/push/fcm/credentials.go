@@ -2,13 +2,13 @@ package fcm
 
 import (
 	"crypto/rsa"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
+
+	"github.com/golang-jwt/jwt/v5"
 )
 
 // credentials are those of a service account.
@@ -17,7 +17,7 @@ type credentials struct {
 	email    string
 	keyID    string // "" if the file has none
 	key      *rsa.PrivateKey
-	tokenURL string
+	tokenURL *url.URL
 }
 
 // projectID is what can stand in a path; Google's own rule is narrower.
@@ -38,9 +38,9 @@ func parseCredentials(text []byte) (*credentials, error) {
 		return nil, errors.New("is no JSON object of texts: want a service account's key file, as the Firebase console makes it")
 	}
 	var errs []error
-	want := func(name string, ok bool, format string, args ...any) {
+	want := func(name string, ok bool, text string) {
 		if !ok {
-			errs = append(errs, fmt.Errorf("%s: "+format, append([]any{name}, args...)...))
+			errs = append(errs, fmt.Errorf("%s: %s", name, text))
 		}
 	}
 	want("type", file.Type == "service_account", "want service_account")
@@ -48,29 +48,10 @@ func parseCredentials(text []byte) (*credentials, error) {
 	want("client_email", file.ClientEmail != "", "is missing")
 	uri, err := url.Parse(file.TokenURI)
 	want("token_uri", err == nil && uri.Scheme == "https" && uri.Host != "" && uri.User == nil, "want an https URL, as https://oauth2.googleapis.com/token")
-	key, err := parseKey(file.PrivateKey)
-	want("private_key", err == nil, "%w", err)
+	key, err := jwt.ParseRSAPrivateKeyFromPEM([]byte(file.PrivateKey))
+	want("private_key", err == nil, "is missing, or no RSA key in PEM")
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return &credentials{file.ProjectID, file.ClientEmail, file.PrivateKeyID, key, file.TokenURI}, nil
-}
-
-// parseKey reads an RSA key in PEM.
-func parseKey(text string) (*rsa.PrivateKey, error) {
-	block, _ := pem.Decode([]byte(text))
-	if block == nil {
-		return nil, errors.New("is missing, or no PEM")
-	}
-	if parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
-		if key, ok := parsed.(*rsa.PrivateKey); ok {
-			return key, nil
-		}
-		return nil, errors.New("want an RSA key")
-	}
-	key, err := x509.ParsePKCS1PrivateKey(block.Bytes)
-	if err != nil {
-		return nil, errors.New("cannot be read: want an RSA key in PEM")
-	}
-	return key, nil
+	return &credentials{file.ProjectID, file.ClientEmail, file.PrivateKeyID, key, uri}, nil
 }

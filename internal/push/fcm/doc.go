@@ -8,5 +8,6 @@
 // device replaces the first one, which it does because both have the same notification tag.
 // For a device that is away, FCM keeps the last message of each collapse key, and of four
 // keys at most; without a key of its own a notification would collapse with all others of
-// the app.
+// the app. A silent message has none: the four keys are for what a person is to see, and an app that lost one has nothing
+// to make up for it.
 package fcm

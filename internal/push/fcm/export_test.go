@@ -1,10 +1,12 @@
 package fcm
 
 import (
+	"net/http"
+	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/h2pool"
+	"github.com/activityd/activityd/internal/push/conn"
 )
 
 // Answer is an answer of FCM.
@@ -14,23 +16,26 @@ type Answer struct {
 	Body       string
 }
 
-// Classify is classify.
-func Classify(a Answer, now time.Time) push.Result {
-	header := h2pool.Header{{Name: "retry-after", Value: a.RetryAfter}}
-	return classify(h2pool.Answer{Status: a.Status, Header: header, Body: []byte(a.Body)}, now)
+// conn returns the answer as a connection does.
+func (a Answer) conn() conn.Answer {
+	header := http.Header{}
+	if a.RetryAfter != "" {
+		header.Set("Retry-After", a.RetryAfter)
+	}
+	return conn.Answer{Status: a.Status, Header: header, Body: []byte(a.Body)}
 }
 
-// ClassifyToken is classifyToken.
-var ClassifyToken = classifyToken
+// Classify is classify.
+func Classify(a Answer, now time.Time) push.Result { return classify(a.conn(), now) }
 
-// GrowAfter sets how long all streams must have been in use before another connection is
-// opened.
-func (o *Options) GrowAfter(d time.Duration) { o.growAfter = d }
+// ClassifyToken is classifyToken.
+func ClassifyToken(status int, retryAfter, said string, now time.Time) push.Result {
+	return classifyToken(Answer{Status: status, RetryAfter: retryAfter}.conn(), said, now)
+}
 
 // Reasons returns all reasons of results that no answer to a message has.
 func Reasons() []string {
-	all := []string{"encode", "no_answer", "dial", "timeout", push.ReasonGoAway, push.ReasonRefused, "not_sent", "token_timeout", "token_signature", "token_uri", "token_unreachable"}
-	return append(all, reasons...)
+	return slices.Concat([]string{"encode", "token_timeout", "token_signature", "token_unreachable"}, conn.Reasons, reasons)
 }
 
 // SetClock sets what the time is for s.

@@ -1,21 +1,20 @@
 package fcm
 
 import (
-	"cmp"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/h2pool"
+	"github.com/activityd/activityd/internal/push/conn"
 )
 
 // DefaultURL is Google's.
@@ -27,17 +26,14 @@ type Options struct {
 	URL         string         // "": DefaultURL
 	RootCAs     *x509.CertPool // nil: the system's
 	Log         *slog.Logger   // nil: none
-
-	growAfter time.Duration // 0: the constant of this name
 }
 
 // Sender sends to FCM. It implements [push.Sender].
 type Sender struct {
-	origin  string
+	address string // host:port
 	log     *slog.Logger
 	account atomic.Pointer[account]
-	tokens  *http.Transport // to the token endpoint
-	pool    *h2pool.Pool
+	pool    *conn.Pool // also to the token endpoint
 	now     func() time.Time
 
 	ctx     context.Context // of the requests for tokens, which belong to no message
@@ -59,16 +55,16 @@ func New(o Options) (*Sender, error) {
 	if err != nil {
 		return nil, fmt.Errorf("URL: %w", err)
 	}
-	s := &Sender{origin: "https://" + address, log: o.Log, now: time.Now, tokens: newTransport(o.RootCAs)}
+	s := &Sender{address: address, log: o.Log, now: time.Now}
 	if err := s.SetCredentials(o.Credentials); err != nil {
 		return nil, err
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.pool = h2pool.New(h2pool.Options{
-		Address: address, TLS: newTLS(o.RootCAs), HTTP1: true, Proxy: http.ProxyFromEnvironment,
-		MaxConns: maxConns, GrowAfter: cmp.Or(o.growAfter, growAfter), DialTimeout: dialTimeout,
-		Count:       push.CountConnections(Platform),
-		OnDialError: func(err error) { s.log.WarnContext(s.ctx, "FCM cannot be reached", "address", address, "error", err) },
+	s.pool = conn.New(conn.Options{
+		RootCAs: o.RootCAs, Count: push.CountConnections(Platform),
+		Unreachable: func(host string, err error) {
+			s.log.WarnContext(s.ctx, "FCM cannot be reached", "address", host, "error", err)
+		},
 	})
 	return s, nil
 }
@@ -87,12 +83,11 @@ func (s *Sender) SetCredentials(text []byte) error {
 func (s *Sender) Close() {
 	s.stop()
 	s.fetches.Wait()
-	s.tokens.CloseIdleConnections()
 	s.pool.Close()
 }
 
 // Origin implements [push.Sender].
-func (s *Sender) Origin(push.Device) string { return s.origin }
+func (s *Sender) Origin(push.Device) string { return "https://" + s.address }
 
 // maxToken is how long a registration token may be, in bytes. Google's have about 160.
 const maxToken = 4096
@@ -111,16 +106,6 @@ func check(a push.Address) error {
 	return nil
 }
 
-const (
-	maxConns    = 4                      // each carries a hundred messages at once, or more
-	growAfter   = 500 * time.Millisecond // see [h2pool.Options]
-	dialTimeout = 5 * time.Second
-)
-
-// maxAnswer is how much of an answer of the token endpoint is read, and of any header, in
-// bytes.
-const maxAnswer = 16 << 10
-
 // Send implements [push.Sender].
 func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	a := s.account.Load()
@@ -132,58 +117,16 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	if err != nil {
 		return push.Result{Outcome: push.Rejected, Reason: "encode"}
 	}
-	answered, err := s.pool.Send(ctx, h2pool.Request{
-		Path: "/v1/projects/" + a.project + "/messages:send", Body: body,
-		Header: func(_ any, to []h2pool.Field) ([]h2pool.Field, error) {
-			return append(to,
-				h2pool.Field{Name: "authorization", Value: "Bearer " + token},
-				h2pool.Field{Name: "content-type", Value: "application/json"},
-				h2pool.Field{Name: "user-agent", Value: "activityd"},
-			), nil
-		},
-	})
+	to := &url.URL{Scheme: "https", Host: s.address, Path: "/v1/projects/" + a.project + "/messages:send"}
+	answered, err := s.pool.Post(ctx, to, http.Header{
+		"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}, "User-Agent": {"activityd"},
+	}, body)
 	if err != nil {
-		return classifyError(ctx, err)
+		return conn.Unanswered(err)
 	}
 	r = classify(answered, s.now())
 	if r.Status == http.StatusUnauthorized && r.Outcome == push.Credentials && r.Origin && a.refused(token) {
 		r.Outcome, r.Pause, r.Origin = push.Wait, failurePause, false // another token will do
 	}
 	return r
-}
-
-// classifyError returns what it means that no answer came.
-func classifyError(ctx context.Context, err error) push.Result {
-	_, undialled := errors.AsType[*h2pool.DialError](err)
-	r := push.Result{Outcome: push.Wait, Reason: "not_sent"}
-	switch fate := h2pool.FateOf(err); {
-	case fate == h2pool.Written:
-		return push.Result{Outcome: push.Ambiguous, Reason: "no_answer"}
-	case undialled:
-		r.Reason = "dial"
-	case fate == h2pool.WentAway:
-		r.Reason = push.ReasonGoAway
-	case fate == h2pool.Refused:
-		r.Reason = push.ReasonRefused
-	case ctx.Err() != nil:
-		r.Reason = "timeout"
-	}
-	return r
-}
-
-func newTLS(roots *x509.CertPool) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
-}
-
-// newTransport returns what asks for tokens.
-func newTransport(roots *x509.CertPool) *http.Transport {
-	return &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		TLSClientConfig:        newTLS(roots),
-		ForceAttemptHTTP2:      true,
-		DisableCompression:     true,
-		TLSHandshakeTimeout:    dialTimeout,
-		IdleConnTimeout:        5 * time.Minute,
-		MaxResponseHeaderBytes: maxAnswer,
-	}
 }

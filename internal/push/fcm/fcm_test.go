@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/conn"
 	"github.com/activityd/activityd/internal/push/fcm"
 	"github.com/activityd/activityd/internal/testing/fcmtest"
 	"github.com/activityd/activityd/internal/testing/servertest"
@@ -49,11 +50,9 @@ func start(t *testing.T) (*fcmtest.Server, *fcm.Sender, *clock) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	o := fcm.Options{
+	sender, err := fcm.New(fcm.Options{
 		Credentials: server.Credentials(), URL: server.URL(), RootCAs: server.RootCAs(), Log: slog.New(slog.DiscardHandler),
-	}
-	o.GrowAfter(time.Minute) // the streams of one connection may all be in use for long here
-	sender, err := fcm.New(o)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +151,7 @@ func TestStyles(t *testing.T) {
 	if data := got[0].Data; data["mine"] != "1" || data["event"] != "e1" {
 		t.Errorf("data %q", data)
 	}
-	if m := got[1].Message; m.Notification != (fcmtest.Notification{}) || m.Android.Notification.Tag != "" || m.Data["badge"] != "3" || m.Data["event"] != "e1" {
+	if m := got[1].Message; m.Notification != (fcmtest.Notification{}) || m.Android.Notification.Tag != "" || m.Android.CollapseKey != "" || m.Data["badge"] != "3" || m.Data["event"] != "e1" {
 		t.Errorf("a silent one is %+v", m)
 	}
 	if m := got[2].Message; m.Android.Notification.Sound != "" || m.Notification.Title != "Ann" {
@@ -160,8 +159,7 @@ func TestStyles(t *testing.T) {
 	}
 }
 
-// Many messages at once need one access token, and one connection beside that of the token
-// endpoint.
+// Many messages at once need one access token, and few connections: that of the token endpoint is one of them.
 func TestManyAtOnceTakeOneToken(t *testing.T) {
 	t.Parallel()
 	server, sender, _ := start(t)
@@ -174,7 +172,7 @@ func TestManyAtOnceTakeOneToken(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if asked, made := server.TokensAsked(), server.Connections(); asked != 1 || made > 2 || len(server.Accepted()) != 600 {
+	if asked, made := server.TokensAsked(), server.Connections(); asked != 1 || made > 8 || len(server.Accepted()) != 600 {
 		t.Errorf("%d tokens, %d connections, %d accepted", asked, made, len(server.Accepted()))
 	}
 }
@@ -306,7 +304,7 @@ func TestLostAnswers(t *testing.T) {
 	server, sender, _ := start(t)
 	wantOutcome(t, sender.Send(t.Context(), message("before")), push.Accepted, "")
 	server.SetScript(func(fcmtest.Message) fcmtest.Reply { return fcmtest.Reply{Accept: true, Cut: true} })
-	wantOutcome(t, sender.Send(t.Context(), message("cut")), push.Ambiguous, "no_answer")
+	wantOutcome(t, sender.Send(t.Context(), message("cut")), push.Ambiguous, conn.ReasonLost)
 	if n := len(server.Accepted()); n != 2 {
 		t.Errorf("%d were accepted: want 2, as nothing sends one again by itself", n)
 	}
@@ -315,8 +313,8 @@ func TestLostAnswers(t *testing.T) {
 		cancel()
 		return fcmtest.Reply{Delay: time.Minute, Cut: true}
 	})
-	wantOutcome(t, sender.Send(ctx, message("hangs")), push.Ambiguous, "no_answer")
-	wantOutcome(t, sender.Send(ctx, message("late")), push.Wait, "timeout")
+	wantOutcome(t, sender.Send(ctx, message("hangs")), push.Ambiguous, conn.ReasonTimeout)
+	wantOutcome(t, sender.Send(ctx, message("late")), push.Wait, conn.ReasonTimeout)
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}

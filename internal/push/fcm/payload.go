@@ -29,7 +29,7 @@ type notification struct {
 }
 
 type android struct {
-	CollapseKey  string               `json:"collapse_key"`
+	CollapseKey  string               `json:"collapse_key,omitempty"`
 	Priority     string               `json:"priority"`
 	TTL          string               `json:"ttl"` // as in "3600s"
 	Notification *androidNotification `json:"notification,omitempty"`
@@ -85,10 +85,11 @@ func newRequest(m push.Message, now time.Time) request {
 	ttl := min(max(m.Expires.Sub(now), 0), maxTTL)
 	r := request{message{
 		Token: tokenOf(m.Device.Address), Data: data,
-		Android: android{CollapseKey: m.Collapse, Priority: priority, TTL: strconv.Itoa(int(ttl/time.Second)) + "s"},
+		Android: android{Priority: priority, TTL: strconv.Itoa(int(ttl/time.Second)) + "s"},
 	}}
 	if !m.Silent {
 		r.Message.Notification, r.Message.Android.Notification = shown(&m)
+		r.Message.Android.CollapseKey = m.Collapse
 	}
 	return r
 }

@@ -2,22 +2,16 @@ package fcm
 
 import (
 	"context"
-	"crypto"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
+
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/h2pool"
+	"github.com/activityd/activityd/internal/push/conn"
 )
 
 const (
@@ -131,39 +125,33 @@ func (a *account) request(ctx context.Context, now time.Time) (token string, lif
 		return "", 0, push.Result{Outcome: push.Credentials, Reason: "token_signature", Origin: true}
 	}
 	form := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:jwt-bearer"}, "assertion": {assertion}}
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, a.tokenURL, strings.NewReader(form.Encode()))
-	if err != nil {
-		return "", 0, push.Result{Outcome: push.Credentials, Reason: "token_uri", Origin: true}
-	}
-	q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	response, err := a.sender.tokens.RoundTrip(q)
+	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "User-Agent": {"activityd"}}
+	answer, err := a.sender.pool.Post(ctx, a.tokenURL, header, []byte(form.Encode()))
 	if err != nil {
 		return "", 0, push.Result{Outcome: push.Wait, Reason: "token_unreachable", Origin: true}
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	_ = response.Body.Close() // it was read
 	var given struct {
 		AccessToken string  `json:"access_token"`
 		ExpiresIn   float64 `json:"expires_in"` // seconds
 		Error       string  `json:"error"`
 	}
-	decoded := json.Unmarshal(body, &given)
-	if response.StatusCode == http.StatusOK && err == nil && decoded == nil && given.AccessToken != "" && given.ExpiresIn >= minLife.Seconds() {
-		life := time.Duration(min(given.ExpiresIn, time.Hour.Seconds()*24) * float64(time.Second))
-		return given.AccessToken, life, r
+	err = json.Unmarshal(answer.Body, &given)
+	if answer.Status == http.StatusOK && err == nil && given.AccessToken != "" && given.ExpiresIn >= minLife.Seconds() {
+		return given.AccessToken, time.Duration(min(given.ExpiresIn, 24*time.Hour.Seconds()) * float64(time.Second)), r
 	}
-	return "", 0, classifyToken(response.StatusCode, response.Header.Get("Retry-After"), given.Error, now)
+	return "", 0, classifyToken(answer, given.Error, now)
 }
 
 // classifyToken returns what an answer without a token means, for all messages.
-func classifyToken(status int, header, said string, now time.Time) push.Result {
-	r := push.Result{Outcome: push.Wait, Status: status, Reason: statusReason("token_http_", status), Origin: true}
-	r.After = h2pool.RetryAfter(header, now)
+func classifyToken(a conn.Answer, said string, now time.Time) push.Result {
+	r := push.Result{Outcome: push.Wait, Status: a.Status, Reason: statusReason("token_http_", a.Status), Origin: true}
+	r.After = conn.RetryAfter(a.Header, now)
 	switch said { // RFC 6749, 5.2
 	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope":
 		r.Reason = "token_" + said
 	}
-	if status/100 != 2 && status/100 != 5 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout && header == "" {
+	isTransient := a.Status/100 == 2 || a.Status/100 == 5 || a.Status == http.StatusTooManyRequests || a.Status == http.StatusRequestTimeout
+	if !isTransient && a.Header.Get("Retry-After") == "" {
 		r.Outcome = push.Credentials
 	}
 	return r
@@ -171,27 +159,12 @@ func classifyToken(status int, header, said string, now time.Time) push.Result {
 
 // assertion returns a JWT (RFC 7523) that is signed with the account's key.
 func (a *account) assertion(now time.Time) (string, error) {
-	header := map[string]string{"alg": "RS256", "typ": "JWT"}
-	if a.keyID != "" {
-		header["kid"] = a.keyID
-	}
-	claims := map[string]any{
-		"iss": a.email, "scope": scope, "aud": a.tokenURL,
+	t := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
+		"iss": a.email, "scope": scope, "aud": a.tokenURL.String(),
 		"iat": now.Unix(), "exp": now.Add(assertionLife).Unix(),
+	})
+	if a.keyID != "" {
+		t.Header["kid"] = a.keyID
 	}
-	var parts []string
-	for _, part := range []any{header, claims} {
-		raw, err := json.Marshal(part)
-		if err != nil {
-			return "", fmt.Errorf("JWT: %w", err)
-		}
-		parts = append(parts, base64.RawURLEncoding.EncodeToString(raw))
-	}
-	signed := strings.Join(parts, ".")
-	digest := sha256.Sum256([]byte(signed))
-	signature, err := rsa.SignPKCS1v15(rand.Reader, a.key, crypto.SHA256, digest[:])
-	if err != nil {
-		return "", fmt.Errorf("JWT: %w", err)
-	}
-	return signed + "." + base64.RawURLEncoding.EncodeToString(signature), nil
+	return t.SignedString(a.key)
 }

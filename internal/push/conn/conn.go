@@ -1,0 +1,388 @@
+package conn
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+const (
+	links       = 4    // to a host
+	fewOnLink   = 100  // requests in flight, from which on the next link is used, too: what most peers allow
+	maxInFlight = 1000 // requests to a host, of which a link has a fourth
+	// maxPerLink bounds the connections of a link to a peer with HTTP/1.1, and those that are dialled at once.
+	maxPerLink  = 8
+	dialTimeout = 5 * time.Second // and as much again for the handshake of TLS
+	silence     = 5 * time.Second
+	idleTimeout = 30 * time.Minute
+	maxAnswer   = 16 << 10 // bytes that are read of an answer, and of its header
+)
+
+// Options are for [New].
+type Options struct {
+	RootCAs *x509.CertPool // nil: the system's
+	// Silence is after what time without a word a peer is asked for a sign of life; 0: 5 s.
+	Silence time.Duration
+	// Unreachable is told why a host cannot be reached, once for all requests that wait for the connection. Nil: it is not.
+	Unreachable func(host string, err error)
+	// Count is told of connections that are opened, 1, and closed, -1. Nil: it is not.
+	Count func(delta int)
+}
+
+// Pool is the connections to some hosts. It is safe for concurrent use.
+type Pool struct {
+	Options
+
+	transports [links]*http.Transport // each has one connection to a host
+
+	mu       sync.Mutex
+	hosts    map[string]*host // by host:port; those with requests in flight, or connections
+	open     map[*counted]struct{}
+	inFlight int
+	retired  bool
+	closed   bool
+}
+
+// host is what is known of the links to a host.
+type host struct {
+	places *semaphore.Weighted
+	users  int // requests in flight, or waiting for a place
+	links  [links]link
+}
+
+type link struct {
+	inFlight int
+	conns    int      // that are open
+	first    *opening // nil: no request began since a connection was closed
+}
+
+// opening is the first request over a link.
+type opening struct {
+	done   chan struct{} // closed at its end, after what follows was set
+	isGood bool          // other requests may go over the link
+	answer Answer
+	err    error
+}
+
+// New returns a pool, which connects when there is something to send. It is to be closed.
+func New(o Options) *Pool {
+	o.Silence = cmp.Or(o.Silence, silence)
+	p := &Pool{Options: o, hosts: make(map[string]*host), open: make(map[*counted]struct{})}
+	for i := range p.transports {
+		p.transports[i] = &http.Transport{
+			Proxy: http.ProxyFromEnvironment,
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				return p.dial(ctx, network, address, i)
+			},
+			TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
+			TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: idleTimeout, MaxConnsPerHost: maxPerLink, MaxIdleConnsPerHost: maxPerLink,
+			ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxAnswer,
+			HTTP2: &http.HTTP2Config{SendPingTimeout: o.Silence, PingTimeout: o.Silence, WriteByteTimeout: o.Silence},
+		}
+	}
+	return p
+}
+
+// Answer is what a peer answered.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte // the beginning of it
+	Err    error  // why it may be cut off; the status is known all the same
+}
+
+// Post sends a request and returns what the peer answered. It follows no redirects. Its error is an [*Error].
+func (p *Pool) Post(ctx context.Context, to *url.URL, header http.Header, text []byte) (Answer, error) {
+	address := addressOf(to)
+	h := p.enter(address)
+	defer p.leave(address, h)
+	if err := h.places.Acquire(ctx, 1); err != nil {
+		return Answer{}, &Error{Unsent, err}
+	}
+	defer h.places.Release(1)
+	i := p.take(h)
+	defer p.put(h, i)
+	first, isFirst, err := p.begin(ctx, h, i)
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case !isFirst && !first.isGood:
+		return first.answer, first.err
+	}
+	a, err := p.post(ctx, to, header, text, i)
+	if isFirst {
+		p.begun(address, &h.links[i], first, a, err)
+	}
+	return a, err
+}
+
+func addressOf(to *url.URL) string { return net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), "443")) }
+
+// enter returns a host, which is to be left.
+func (p *Pool) enter(address string) *host {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.hosts[address]
+	if h == nil {
+		h = &host{places: semaphore.NewWeighted(maxInFlight)}
+		p.hosts[address] = h
+	}
+	h.users++
+	p.inFlight++
+	return h
+}
+
+func (p *Pool) leave(address string, h *host) {
+	p.mu.Lock()
+	h.users--
+	p.inFlight--
+	p.forget(address, h)
+	isOver := p.retired && p.inFlight == 0
+	p.mu.Unlock()
+	if isOver {
+		p.closeAll()
+	}
+}
+
+// forget forgets a host to which there is neither a request nor a connection. It holds mu.
+func (p *Pool) forget(address string, h *host) {
+	if h.users == 0 && !slices.ContainsFunc(h.links[:], func(l link) bool { return l.conns > 0 }) {
+		delete(p.hosts, address)
+	}
+}
+
+// take chooses a link: the first with few requests, else that with the fewest.
+func (p *Pool) take(h *host) (i int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for k, l := range h.links {
+		if l.inFlight < fewOnLink {
+			i = k
+			break
+		}
+		if l.inFlight < h.links[i].inFlight {
+			i = k
+		}
+	}
+	h.links[i].inFlight++
+	return i
+}
+
+// put is the end of a request over a link.
+func (p *Pool) put(h *host, i int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h.links[i].inFlight--
+}
+
+// begin returns when a request may go over a link: at once if it is the first one, else when that has ended. If it got no
+// connection, or an answer that asks for time, those that waited fare no better: what it got is theirs.
+func (p *Pool) begin(ctx context.Context, h *host, i int) (o *opening, isFirst bool, err error) {
+	for {
+		p.mu.Lock()
+		o = h.links[i].first
+		if o == nil {
+			o = &opening{done: make(chan struct{})}
+			h.links[i].first = o
+			p.mu.Unlock()
+			return o, true, nil
+		}
+		p.mu.Unlock()
+		select {
+		case <-o.done:
+		case <-ctx.Done():
+			return nil, false, &Error{Unsent, ctx.Err()}
+		}
+		if o.isGood || isUndialled(o.err) || o.answer.Header.Get("Retry-After") != "" {
+			return o, false, nil
+		}
+	}
+}
+
+// begun is the end of the first request over a link. If the peer failed or did not take our key, the next is a first one, too:
+// Apple would refuse more.
+func (p *Pool) begun(address string, l *link, o *opening, a Answer, err error) {
+	p.mu.Lock()
+	o.answer, o.err = a, err
+	o.isGood = err == nil && a.Status < 500 && a.Status != http.StatusUnauthorized && a.Status != http.StatusForbidden
+	if !o.isGood && l.first == o {
+		l.first = nil
+	}
+	p.mu.Unlock()
+	close(o.done)
+	if isUndialled(err) && p.Unreachable != nil {
+		p.Unreachable(address, err)
+	}
+}
+
+func isUndialled(err error) bool {
+	failed, ok := errors.AsType[*Error](err)
+	return ok && failed.Fate == Undialled
+}
+
+func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, text []byte, i int) (Answer, error) {
+	var isDialled atomic.Bool
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { isDialled.Store(true) }}
+	content := &content{text: text}
+	body, _ := content.open() // it never fails
+	r := (&http.Request{
+		Method: http.MethodPost, URL: to, Host: to.Host, Header: header, ContentLength: int64(len(text)), Body: body, GetBody: content.open,
+	}).WithContext(httptrace.WithClientTrace(ctx, trace))
+	response, err := p.transports[i].RoundTrip(r)
+	if err != nil {
+		failed := &Error{Unknown, err}
+		switch isRead := content.stop(); {
+		case !isRead && !isDialled.Load() && ctx.Err() == nil:
+			failed.Fate = Undialled
+		case !isRead:
+			failed.Fate = Unsent
+		}
+		return Answer{}, failed
+	}
+	a := Answer{Status: response.StatusCode, Header: response.Header}
+	a.Body, a.Err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	_ = response.Body.Close() // the status says what became of the request
+	return a, nil
+}
+
+// Retire has the connections end with the last request over them. New requests are for another pool.
+func (p *Pool) Retire() {
+	p.mu.Lock()
+	p.retired = true
+	isOver := p.inFlight == 0
+	p.mu.Unlock()
+	if isOver {
+		p.closeAll()
+	}
+}
+
+// Close closes all connections. The fate of what is in flight is unknown.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.closeAll()
+}
+
+func (p *Pool) closeAll() {
+	p.mu.Lock()
+	all := make([]*counted, 0, len(p.open))
+	for c := range p.open {
+		all = append(all, c)
+	}
+	p.mu.Unlock()
+	for _, c := range all {
+		_ = c.Close()
+	}
+	for _, t := range p.transports {
+		t.CloseIdleConnections()
+	}
+}
+
+var errClosed = errors.New("the connections are closed")
+
+// dial opens a connection of a link, without TLS.
+func (p *Pool) dial(ctx context.Context, network, address string, i int) (net.Conn, error) {
+	raw, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c := &counted{Conn: raw, pool: p, address: address, link: i}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		_ = raw.Close()
+		return nil, errClosed
+	}
+	p.open[c] = struct{}{}
+	if h := p.hosts[address]; h != nil { // else it is a proxy, or late
+		c.host = h
+		h.links[i].conns++
+	}
+	if p.Count != nil {
+		p.Count(1)
+	}
+	return c, nil
+}
+
+// counted is a connection. When the last one of a link is closed, the next request over the link is a first one again.
+type counted struct {
+	net.Conn
+
+	pool    *Pool
+	address string
+	host    *host // nil: it is not to one
+	link    int
+}
+
+// Close implements [net.Conn].
+func (c *counted) Close() error {
+	p := c.pool
+	p.mu.Lock()
+	if _, isOpen := p.open[c]; isOpen {
+		delete(p.open, c)
+		if h := c.host; h != nil {
+			l := &h.links[c.link]
+			if l.conns--; l.conns == 0 && l.first != nil && l.first.isGood {
+				l.first = nil
+			}
+			p.forget(c.address, h)
+		}
+		if p.Count != nil {
+			p.Count(-1)
+		}
+	}
+	p.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// content is what a request carries. The library opens it again for each attempt.
+type content struct {
+	text []byte
+	last *body // of the last attempt
+}
+
+func (c *content) open() (io.ReadCloser, error) {
+	c.last = &body{Reader: *bytes.NewReader(c.text)}
+	return c.last, nil
+}
+
+// stop reports whether the last attempt read anything. If it did not, it will not: so the peer has not got the request.
+func (c *content) stop() (isRead bool) { return !c.last.state.CompareAndSwap(0, stopped) }
+
+// body is the body of an attempt, which is not empty.
+type body struct {
+	bytes.Reader
+
+	state atomic.Int32
+}
+
+const (
+	read    = 1
+	stopped = 2
+)
+
+// Read implements [io.Reader].
+func (b *body) Read(to []byte) (int, error) {
+	if !b.state.CompareAndSwap(0, read) && b.state.Load() != read {
+		return 0, errors.New("the request was given up")
+	}
+	return b.Reader.Read(to)
+}
+
+// Close implements [io.Closer]. It changes nothing: the library closes bodies early, too.
+func (*body) Close() error { return nil }

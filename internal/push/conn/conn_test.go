@@ -1,0 +1,420 @@
+package conn
+
+import (
+	"bufio"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/testing/servertest"
+)
+
+// childServer makes the test's program a push service, which a test can stop.
+const childServer = "CONN_TEST_SERVER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childServer) != "" {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		s.EnableHTTP2 = true
+		s.StartTLS()
+		fmt.Println(s.URL)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	servertest.Main(m)
+}
+
+const patience = time.Minute
+
+// serve starts a push service of HTTP/2, or of HTTP/1.1.
+func serve(t *testing.T, isHTTP2 bool, f http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(f)
+	s.EnableHTTP2 = isHTTP2
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// newPool returns a pool that trusts the servers of httptest.
+func newPool(t *testing.T, change ...func(*Options)) *Pool {
+	t.Helper()
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	o := Options{RootCAs: x509.NewCertPool(), Silence: patience}
+	o.RootCAs.AddCert(s.Certificate())
+	for _, f := range change {
+		f(&o)
+	}
+	p := New(o)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func post(ctx context.Context, t *testing.T, p *Pool, to, text string) (Answer, error) {
+	t.Helper()
+	at, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Post(ctx, at, http.Header{"X-Ours": {"yes"}}, []byte(text))
+}
+
+// wantFate fails the test unless there was no answer, and this is known.
+func wantFate(t *testing.T, err error, want Fate, r push.Result) {
+	t.Helper()
+	failed, ok := err.(*Error) //nolint:errorlint // as documented
+	if !ok || failed.Fate != want || Unanswered(err) != r {
+		t.Errorf("%+v of fate %v, %+v; want fate %v, %+v", err, failed, Unanswered(err), want, r)
+	}
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, isSo func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for ctx := patient(t); !isSo(); {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal(what)
+		}
+	}
+}
+
+// An answer is what the peer said, by either version of HTTP; a redirect is one.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for _, isHTTP2 := range []bool{true, false} {
+		s := serve(t, isHTTP2, func(w http.ResponseWriter, r *http.Request) {
+			text, _ := io.ReadAll(r.Body)
+			w.Header().Set("Location", "/elsewhere")
+			if r.Method != http.MethodPost || r.Header.Get("X-Ours") != "yes" || r.URL.Path != "/to" || r.ContentLength != int64(len(text)) {
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			w.WriteHeader(http.StatusFound)
+			_, _ = io.WriteString(w, strings.Repeat(string(text), 4<<10))
+		})
+		p := newPool(t)
+		for range 3 {
+			a, err := post(patient(t), t, p, s.URL+"/to", "hello!")
+			if err != nil || a.Err != nil || a.Status != http.StatusFound || a.Header.Get("Location") != "/elsewhere" || len(a.Body) != maxAnswer || !strings.HasPrefix(string(a.Body), "hello!hello!") {
+				t.Errorf("HTTP/2 %v: %d %q, %d bytes: %v %v", isHTTP2, a.Status, a.Header, len(a.Body), err, a.Err)
+			}
+		}
+	}
+}
+
+// To a peer without HTTP/2, many messages go over some connections.
+func TestHTTP1(t *testing.T) {
+	t.Parallel()
+	var conns atomic.Int64
+	s := serve(t, false, func(http.ResponseWriter, *http.Request) {})
+	p := newPool(t, func(o *Options) {
+		o.Count = func(delta int) { conns.Add(int64(max(delta, 0))) }
+	})
+	var all sync.WaitGroup
+	for range 500 {
+		all.Go(func() {
+			if a, err := post(patient(t), t, p, s.URL, "text"); err != nil || a.Status != http.StatusOK {
+				t.Error(a, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := conns.Load(); n < 1 || n > links*maxPerLink {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// A connection carries one request until that is answered, and then what is to go.
+func TestFirstRequestIsAlone(t *testing.T) {
+	t.Parallel()
+	held, came := make(chan struct{}), make(chan struct{}, 10)
+	s := serve(t, true, func(http.ResponseWriter, *http.Request) { came <- struct{}{}; <-held })
+	p := newPool(t)
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			if a, err := post(patient(t), t, p, s.URL, "text"); err != nil || a.Status != http.StatusOK {
+				t.Error(a, err)
+			}
+		})
+	}
+	<-came
+	eventually(t, "ten are in flight", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.inFlight == 10
+	})
+	if n := len(came); n != 0 {
+		t.Errorf("%d others were sent with the first", n)
+	}
+	close(held)
+	all.Wait()
+	if n := len(came); n != 9 {
+		t.Errorf("%d others were sent", n)
+	}
+}
+
+// What the first request is told about the time to wait, or why there is no connection, is true of those that waited
+// for it: they are not sent.
+func TestFirstRequestSpeaksForOthers(t *testing.T) {
+	t.Parallel()
+	held := make(chan struct{})
+	var came atomic.Int64
+	s := serve(t, true, func(w http.ResponseWriter, _ *http.Request) {
+		came.Add(1)
+		<-held
+		w.Header().Set("Retry-After", "5")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	p := newPool(t)
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if a, err := post(patient(t), t, p, s.URL, "text"); err != nil || a.Status != http.StatusServiceUnavailable || RetryAfter(a.Header, time.Now()) != 5*time.Second {
+				t.Error(a, err)
+			}
+		})
+	}
+	eventually(t, "all are in flight", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.inFlight == 50
+	})
+	close(held)
+	all.Wait()
+	if n := came.Load(); n > 2 { // one that comes later may be a first one again
+		t.Errorf("%d were sent", n)
+	}
+}
+
+// A request whose answer is lost is unknown, and not sent again by itself.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	for _, isHTTP2 := range []bool{true, false} {
+		var came atomic.Int64
+		var cut atomic.Bool
+		hang := make(chan struct{}, 1)
+		s := serve(t, isHTTP2, func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			came.Add(1)
+			switch r.URL.Path {
+			case "/hang":
+				hang <- struct{}{}
+				<-r.Context().Done()
+			case "/cut":
+				cut.Store(true)
+				panic(http.ErrAbortHandler)
+			}
+		})
+		p := newPool(t)
+		if _, err := post(patient(t), t, p, s.URL, "text"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := post(patient(t), t, p, s.URL+"/cut", "text")
+		reason := ReasonLost
+		if isHTTP2 {
+			reason = ReasonReset
+		}
+		wantFate(t, err, Unknown, push.Result{Outcome: push.Ambiguous, Reason: reason})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-hang; cancel() }()
+		_, err = post(ctx, t, p, s.URL+"/hang", "text")
+		wantFate(t, err, Unknown, push.Result{Outcome: push.Ambiguous, Reason: ReasonTimeout})
+		if n := came.Load(); n != 3 {
+			t.Errorf("HTTP/2 %v: three requests came %d times", isHTTP2, n)
+		}
+		_, err = post(ctx, t, p, s.URL, "text")
+		wantFate(t, err, Unsent, push.Result{Outcome: push.Wait, Reason: ReasonTimeout})
+	}
+}
+
+// What could not be sent is known.
+func TestNotSent(t *testing.T) {
+	t.Parallel()
+	s := serve(t, true, func(http.ResponseWriter, *http.Request) {})
+	away, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = away.Close()
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = mute.Close() }()
+	var told atomic.Int64
+	p := newPool(t, func(o *Options) { o.Unreachable = func(string, error) { told.Add(1) } })
+	for to, reason := range map[string]string{
+		"https://" + away.Addr().String():                   ReasonDial,
+		"https://no-such-host.invalid":                      ReasonDNS,
+		strings.Replace(s.URL, "127.0.0.1", "localhost", 1): ReasonTLS,
+	} {
+		_, err := post(patient(t), t, p, to, "text")
+		wantFate(t, err, Undialled, push.Result{Outcome: push.Wait, Reason: reason})
+	}
+	if n := told.Load(); n != 3 {
+		t.Errorf("%d hosts are said to be unreachable", n)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = post(ctx, t, p, "https://"+mute.Addr().String(), "text")
+	wantFate(t, err, Unsent, push.Result{Outcome: push.Wait, Reason: ReasonTimeout})
+	p.Close()
+	_, err = post(patient(t), t, p, s.URL, "text")
+	wantFate(t, err, Undialled, push.Result{Outcome: push.Wait, Reason: ReasonDial})
+}
+
+// A host has a thousand requests, over few connections, and the next waits.
+func TestRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	held := make(chan struct{})
+	var came atomic.Int64
+	var seen sync.Map // connections
+	s := serve(t, true, func(_ http.ResponseWriter, r *http.Request) {
+		if _, isKnown := seen.LoadOrStore(r.RemoteAddr, true); isKnown {
+			came.Add(1)
+			<-held
+		}
+	})
+	var conns atomic.Int64
+	p := newPool(t, func(o *Options) { o.Count = func(delta int) { conns.Add(int64(delta)) } })
+	var all sync.WaitGroup
+	for range maxInFlight {
+		all.Go(func() {
+			if a, err := post(patient(t), t, p, s.URL, "text"); err != nil || a.Status != http.StatusOK {
+				t.Error(a, err)
+			}
+		})
+	}
+	eventually(t, "all came", func() bool { return came.Load() >= maxInFlight-4*links })
+	for range 8 * links { // for those that were the first ones of connections
+		all.Go(func() { _, _ = post(patient(t), t, p, s.URL, "text") })
+	}
+	eventually(t, "it is full", func() bool { return came.Load() == maxInFlight })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := post(ctx, t, p, s.URL, "text")
+	wantFate(t, err, Unsent, push.Result{Outcome: push.Wait, Reason: ReasonTimeout})
+	other := serve(t, true, func(http.ResponseWriter, *http.Request) {})
+	if _, err := post(patient(t), t, p, other.URL, "text"); err != nil {
+		t.Errorf("another host is held up: %v", err)
+	}
+	if n := conns.Load(); n > 2*links+1 {
+		t.Errorf("%d connections", n)
+	}
+	close(held)
+	all.Wait()
+}
+
+// What is in flight over a pool that retires is finished; then its connections end.
+func TestRetire(t *testing.T) {
+	t.Parallel()
+	held, came := make(chan struct{}), make(chan struct{}, 1)
+	s := serve(t, true, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/held" {
+			came <- struct{}{}
+			<-held
+		}
+	})
+	var conns atomic.Int64
+	p := newPool(t, func(o *Options) { o.Count = func(delta int) { conns.Add(int64(delta)) } })
+	done := make(chan error)
+	go func() { _, err := post(patient(t), t, p, s.URL+"/held", "text"); done <- err }()
+	<-came
+	p.Retire()
+	if n := conns.Load(); n != 1 {
+		t.Errorf("%d connections while a request is in flight", n)
+	}
+	close(held)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the connection ends", func() bool { return conns.Load() == 0 })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.hosts) != 0 || len(p.open) != 0 {
+		t.Errorf("%d hosts and %d connections are remembered", len(p.hosts), len(p.open))
+	}
+}
+
+// A peer whose process is stopped is noticed by a PING that it does not answer.
+func TestStoppedPeer(t *testing.T) {
+	t.Parallel()
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), childServer+"=1")
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = child.Process.Signal(syscall.SIGCONT); _ = in.Close(); _ = child.Wait() }()
+	at, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	at = strings.TrimSpace(at)
+	p := newPool(t, func(o *Options) { o.Silence = time.Second })
+	if _, err := post(patient(t), t, p, at, "text"); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(child.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("%v: it is not stopped: %v", status, err)
+	}
+	_, err = post(patient(t), t, p, at, "text")
+	wantFate(t, err, Unknown, push.Result{Outcome: push.Ambiguous, Reason: ReasonLost})
+	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := post(patient(t), t, p, at, "text"); err != nil || a.Status != http.StatusOK {
+		t.Errorf("when it goes on: %+v %v", a, err)
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Duration{
+		"": 0, "0": 0, "7": 7 * time.Second, "-1": 0, "soon": 0, "99999999999999999999": 0,
+		"Sat, 28 Nov 2026 12:01:00 GMT": time.Minute, "Sat, 28 Nov 2026 11:59:00 GMT": 0,
+	} {
+		if got := RetryAfter(http.Header{"Retry-After": {text}}, now); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}

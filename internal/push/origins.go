@@ -1,0 +1,268 @@
+package push
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/outage"
+	"github.com/activityd/activityd/internal/retry"
+)
+
+const (
+	failuresInARow  = 5               // open a breaker
+	firstPause      = time.Second     // at most, as it is random; each further one is twice the one before
+	longestPause    = time.Minute     // of a push service that fails
+	longestRefusal  = 5 * time.Minute // of one that refuses our keys
+	longestAsked    = time.Hour       // that is obeyed of what it asks for; then one message finds out
+	crowdedPause    = time.Second     // of a message for which there is no room
+	forgetOriginsIn = time.Hour       // since the last that is known of them
+
+	// The bounds of messages that are not answered. The pools of connections have the first one, too, so none waits there
+	// while its push service asks for peace.
+	maxOfOrigin     = 1000
+	maxLateOfOrigin = 500 // of those that no batch waits for
+	maxOfMember     = 64
+	maxLateOfMember = 8
+)
+
+// origins keeps messages away from push services that fail, each apart, and bounds those that wait for an answer: in all of one
+// push service, and of one member, so that what a member registered holds up nobody. It waits for nothing: a message that may
+// not go is the queue's to bring again.
+//
+// A breaker opens after five failures in a row, or by one answer with a Retry-After that is about the whole push service. When its
+// time is over, one message is the probe. An answer closes the breaker. A result of a message that left before the breaker
+// opened, or before the probe, says nothing about the time since, but for one that asks for more of it.
+type origins struct {
+	lines *outage.Lines
+
+	mu      sync.Mutex
+	all     map[string]*origin
+	members map[member.ID]*load
+	swept   time.Time
+}
+
+// load counts messages that are not answered.
+type load struct{ inFlight, late int }
+
+// origin is what is known of a push service.
+type origin struct {
+	load
+
+	platform Platform
+	failures int           // in a row
+	pause    time.Duration // the last one that it did not ask for
+	until    time.Time     // it is left alone until then; zero: its breaker is closed
+	probing  bool          // the probe is under way
+	round    int           // counts openings and probes
+	refused  bool          // it does not take our keys
+	known    time.Time     // when something was last known of it
+}
+
+// visit is a message that may go. It ends with report or release.
+type visit struct {
+	origin string
+	member member.ID
+	at     *origin
+	of     *load // the member's
+	round  int
+	isLate bool
+}
+
+func newOrigins(log *slog.Logger) *origins {
+	return &origins{lines: outage.NewLines(log), all: make(map[string]*origin), members: make(map[member.ID]*load)}
+}
+
+// admit lets a message go, or says how long it has to wait.
+func (o *origins) admit(p Platform, name string, m member.ID) (*visit, time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	o.forget(now)
+	at, of := o.all[name], o.members[m]
+	if at == nil {
+		at = &origin{platform: p, known: now}
+		o.all[name] = at
+	}
+	if of == nil {
+		of = &load{}
+	}
+	isOpen := !at.until.IsZero()
+	switch {
+	case isOpen && now.Before(at.until):
+		return nil, at.until.Sub(now)
+	case isOpen && at.probing, at.inFlight >= maxOfOrigin, at.late >= maxLateOfOrigin, of.inFlight >= maxOfMember, of.late >= maxLateOfMember:
+		return nil, crowdedPause
+	case isOpen:
+		at.probing = true
+		at.round++
+	}
+	o.members[m] = of
+	at.inFlight++
+	of.inFlight++
+	return &visit{origin: name, member: m, at: at, of: of, round: at.round}, 0
+}
+
+// late takes note that nothing waits for the answer to a message any more but its report.
+func (o *origins) late(v *visit) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v.isLate = true
+	v.at.late++
+	v.of.late++
+}
+
+// release takes a message back that did not leave.
+func (o *origins) release(v *visit) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.end(v)
+	v.probeAgain()
+}
+
+// end is the end of a visit. It holds mu.
+func (o *origins) end(v *visit) {
+	for _, c := range []*load{&v.at.load, v.of} {
+		c.inFlight--
+		if v.isLate {
+			c.late--
+		}
+	}
+	if v.of.inFlight == 0 {
+		delete(o.members, v.member)
+	}
+}
+
+// probeAgain lets another message find out, if this one was the probe.
+func (v *visit) probeAgain() {
+	if v.round == v.at.round {
+		v.at.probing = false
+	}
+}
+
+// report takes note of what became of a message, and returns for how long its push service is left alone from now on.
+func (o *origins) report(v *visit, r Result) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.end(v)
+	now, at := time.Now(), v.at
+	at.known = now
+	says, asked := evidenceOf(r), time.Duration(0)
+	if says == failing || says == refused {
+		asked = min(r.After, longestAsked)
+	}
+	isOld := v.round < at.round
+	switch {
+	case asked > 0 && r.Origin:
+		if until := now.Add(asked); until.After(at.until) {
+			o.open(v, until, r)
+		}
+	case isOld:
+	case says == alive:
+		o.close(at)
+	case says == none:
+		v.probeAgain()
+	default:
+		at.failures++
+		if at.failures >= failuresInARow || !at.until.IsZero() {
+			most := longestPause
+			if says == refused {
+				most = longestRefusal
+			}
+			at.pause = min(max(2*at.pause, retry.Jitter(firstPause)), most)
+			o.open(v, now.Add(at.pause), r)
+		}
+	}
+	return max(at.until.Sub(now), 0)
+}
+
+// open leaves a push service alone. It holds mu.
+func (o *origins) open(v *visit, until time.Time, r Result) {
+	at := v.at
+	isRefused := r.Outcome == Credentials
+	if at.until.IsZero() {
+		breakersOpen.WithLabelValues(string(at.platform)).Inc()
+	}
+	if isRefused != at.refused {
+		credentialsRefused.WithLabelValues(string(at.platform)).Add(map[bool]float64{true: 1, false: -1}[isRefused])
+	}
+	at.failures, at.until, at.probing, at.refused = 0, until, false, isRefused
+	at.round++
+	level, message := slog.LevelWarn, "push service fails and is left alone"
+	if isRefused {
+		level, message = slog.LevelError, "push service refuses our keys"
+	}
+	o.lines.Log(context.Background(), level, string(at.platform), message, "platform", string(at.platform), "origin", v.origin,
+		"outcome", r.Outcome, "reason", r.Reason, "status", r.Status, "for", time.Until(until).Round(time.Millisecond))
+}
+
+// close forgets the failures of a push service. It holds mu.
+func (*origins) close(at *origin) {
+	if !at.until.IsZero() {
+		breakersOpen.WithLabelValues(string(at.platform)).Dec()
+	}
+	if at.refused {
+		credentialsRefused.WithLabelValues(string(at.platform)).Dec()
+	}
+	at.failures, at.pause, at.until, at.probing, at.refused = 0, 0, time.Time{}, false, false
+}
+
+// forgetKeys closes the breakers of push services of a platform that refuse our keys: there are others now.
+func (o *origins) forgetKeys(p Platform) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, at := range o.all {
+		if at.platform == p && at.refused {
+			o.close(at)
+			at.round++ // what comes is about the old keys
+		}
+	}
+}
+
+// forget removes push services that nothing was sent to for long, once a minute: failures that are hours apart are none
+// in a row, and the gauges are not to show them for ever. It holds mu.
+func (o *origins) forget(now time.Time) {
+	if now.Sub(o.swept) < time.Minute {
+		return
+	}
+	o.swept = now
+	for name, at := range o.all {
+		if at.inFlight == 0 && now.Sub(at.known) > forgetOriginsIn && now.Sub(at.until) > forgetOriginsIn {
+			o.close(at)
+			delete(o.all, name)
+		}
+	}
+}
+
+// evidence is what a result says about the push service.
+type evidence int
+
+const (
+	alive   evidence = iota // it answers
+	none                    // nothing
+	failing                 // it may be away
+	refused                 // it does not take our keys
+)
+
+func evidenceOf(r Result) evidence {
+	switch r.Outcome {
+	case Accepted, Gone, Rejected:
+		return alive
+	case Credentials, Wait:
+		switch {
+		case r.Origin && r.Outcome == Credentials:
+			return refused
+		case r.Origin, r.Status/100 == 5:
+			return failing
+		case r.Outcome == Wait && r.Status == 401: // the sender has another token for the next one
+			return none
+		case r.Status != 0: // it answered, about this device
+			return alive
+		case r.Reason == ReasonGoAway, r.Reason == ReasonRefused:
+			return none
+		}
+	}
+	return failing
+}

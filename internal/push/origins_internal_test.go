@@ -1,0 +1,288 @@
+package push
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+const (
+	hangingOrigin = "https://hangs.example:443"
+	honestOrigin  = "https://honest.example:443"
+
+	onPhones Platform = "origins_test"
+)
+
+var (
+	unanswered = Result{Outcome: Ambiguous, Reason: "timeout"}
+	accepted   = Result{Outcome: Accepted, Status: 200}
+)
+
+// inBubble runs a test with a time of its own.
+func inBubble(t *testing.T, f func(t *testing.T, o *origins)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newOrigins(slog.New(slog.DiscardHandler))) })
+}
+
+func valueOf(t *testing.T, g prometheus.Gauge) float64 {
+	t.Helper()
+	var m dto.Metric
+	if err := g.Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetGauge().GetValue()
+}
+
+func sleep(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the time of the bubble
+
+// goes lets a message go, or fails the test.
+func (o *origins) goes(t *testing.T, name string, m member.ID) *visit {
+	t.Helper()
+	v, wait := o.admit(onPhones, name, m)
+	if v == nil {
+		t.Fatalf("a message to %s has to wait for %v", name, wait)
+	}
+	return v
+}
+
+// waits fails the test if a message may go.
+func (o *origins) waits(t *testing.T, name string, m member.ID) time.Duration {
+	t.Helper()
+	v, wait := o.admit(onPhones, name, m)
+	if v != nil || wait <= 0 {
+		t.Fatalf("a message to %s may go", name)
+	}
+	return wait
+}
+
+// A push service that fails for five messages in a row is left alone, ever longer; then one message finds out.
+func TestBreakerOpens(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, o *origins) {
+		for i := range failuresInARow {
+			if left := o.report(o.goes(t, hangingOrigin, 1), unanswered); (left > 0) != (i == failuresInARow-1) {
+				t.Fatalf("after %d failures it is left alone for %v", i+1, left)
+			}
+		}
+		asked := 0
+		for began := time.Now(); time.Since(began) < time.Hour; {
+			sleep(o.waits(t, hangingOrigin, 1))
+			probe := o.goes(t, hangingOrigin, 1)
+			asked++
+			o.waits(t, hangingOrigin, 2) // while the probe is under way
+			if left := o.report(probe, unanswered); left > longestPause {
+				t.Fatalf("left alone for %v", left)
+			}
+		}
+		if asked < 60 || asked > 70 {
+			t.Errorf("it was asked %d times in an hour", asked)
+		}
+		if n := valueOf(t, breakersOpen.WithLabelValues(string(onPhones))); n < 1 {
+			t.Errorf("%v open breakers are counted", n)
+		}
+		o.report(o.goes(t, honestOrigin, 1), accepted) // the failures of one are not those of another
+		sleep(longestPause)
+		o.report(o.goes(t, hangingOrigin, 1), accepted)
+		for range 4 * failuresInARow { // failures with answers between them are none in a row
+			o.report(o.goes(t, hangingOrigin, 1), unanswered)
+			o.report(o.goes(t, hangingOrigin, 1), accepted)
+		}
+	})
+}
+
+// What left before a breaker opened says nothing about the time since.
+func TestOldResultsSayNothing(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, o *origins) {
+		var before []*visit
+		for i := range 50 {
+			before = append(before, o.goes(t, hangingOrigin, member.ID(i+1)))
+		}
+		for _, v := range before[:20] {
+			o.report(v, unanswered)
+		}
+		sleep(firstPause)
+		probe := o.goes(t, hangingOrigin, 1)
+		for _, v := range before[20:40] { // neither do they open it again nor close it
+			o.report(v, unanswered)
+		}
+		o.report(before[40], accepted)
+		o.waits(t, hangingOrigin, 1)
+		o.report(probe, accepted)
+		for range 2 * failuresInARow {
+			o.report(before[len(before)-1-len(o.members)%5], Result{Outcome: Gone, Status: 410})
+			break
+		}
+		o.goes(t, hangingOrigin, 1)
+	})
+}
+
+// A push service that asks for time by Retry-After is asked again too soon by no more than what was in flight.
+func TestRetryAfterIsObeyed(t *testing.T) {
+	t.Parallel()
+	for name, r := range map[string]Result{
+		"unavailable": {Outcome: Wait, Status: 503, After: 5 * time.Second, Origin: true},
+		"credentials": {Outcome: Credentials, Status: 403, After: 5 * time.Second, Origin: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, o *origins) {
+				first, second, third := o.goes(t, hangingOrigin, 1), o.goes(t, hangingOrigin, 2), o.goes(t, hangingOrigin, 3)
+				o.report(first, r)
+				for began := time.Now(); time.Since(began) < 5*time.Second; sleep(100 * time.Millisecond) {
+					o.waits(t, hangingOrigin, 4)
+				}
+				probe := o.goes(t, hangingOrigin, 4)
+				o.report(second, r) // it asks for more
+				o.report(probe, accepted)
+				if wait := o.waits(t, hangingOrigin, 4); wait != 5*time.Second {
+					t.Errorf("it is left alone for %v", wait)
+				}
+				sleep(5 * time.Second)
+				o.report(o.goes(t, hangingOrigin, 4), accepted)
+				o.report(third, accepted)
+				o.goes(t, hangingOrigin, 4)
+			})
+		})
+	}
+	inBubble(t, func(t *testing.T, o *origins) { // for an hour at most
+		o.report(o.goes(t, hangingOrigin, 1), Result{Outcome: Wait, Status: 503, After: 24 * time.Hour, Origin: true})
+		if wait := o.waits(t, hangingOrigin, 1); wait != longestAsked {
+			t.Errorf("it is left alone for %v", wait)
+		}
+	})
+	inBubble(t, func(t *testing.T, o *origins) { // what is about a device holds up no other
+		o.report(o.goes(t, hangingOrigin, 1), Result{Outcome: Wait, Status: 429, After: time.Hour})
+		o.goes(t, hangingOrigin, 1)
+	})
+}
+
+// Three hundred messages of one member, to a push service that hangs, leave room for all others, there and elsewhere.
+func TestOneMemberTakesAShare(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, o *origins) {
+		var sent []*visit
+		for range 300 {
+			v, wait := o.admit(onPhones, hangingOrigin, 1)
+			if v == nil {
+				if wait != crowdedPause {
+					t.Fatalf("it has to wait for %v", wait)
+				}
+				continue
+			}
+			if sent = append(sent, v); len(sent) > maxOfMember {
+				t.Fatalf("%d are in flight", len(sent))
+			}
+		}
+		for _, v := range sent {
+			o.late(v)
+		}
+		o.waits(t, honestOrigin, 1)
+		for m := range maxOfOrigin - len(sent) {
+			o.goes(t, hangingOrigin, member.ID(m+2))
+		}
+		o.waits(t, hangingOrigin, 5000) // it is full
+		o.report(o.goes(t, honestOrigin, 2), accepted)
+		for _, v := range sent[maxLateOfMember-1:] {
+			o.release(v)
+		}
+		o.goes(t, honestOrigin, 1)
+		o.goes(t, hangingOrigin, 5000)
+	})
+}
+
+// A push service for which many messages are late takes no more until some have ended.
+func TestLateMessagesAreBounded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, o *origins) {
+		var sent []*visit
+		for m := range maxLateOfOrigin {
+			v := o.goes(t, hangingOrigin, member.ID(m+1))
+			o.late(v)
+			sent = append(sent, v)
+		}
+		o.waits(t, hangingOrigin, 5000)
+		o.report(sent[0], accepted)
+		o.report(o.goes(t, hangingOrigin, 5000), accepted)
+		for _, v := range sent[1:] {
+			o.release(v)
+		}
+		if len(o.members) > 0 || o.all[hangingOrigin].load != (load{}) {
+			t.Errorf("%d members, %+v", len(o.members), o.all[hangingOrigin].load)
+		}
+		sleep(2 * forgetOriginsIn)
+		o.release(o.goes(t, honestOrigin, 1))
+		if len(o.all) != 1 {
+			t.Errorf("%d push services are known", len(o.all))
+		}
+	})
+}
+
+// A probe that did not leave is no probe.
+func TestProbeThatDidNotLeave(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, o *origins) {
+		for range failuresInARow {
+			o.report(o.goes(t, hangingOrigin, 1), unanswered)
+		}
+		sleep(firstPause)
+		o.release(o.goes(t, hangingOrigin, 1))
+		o.report(o.goes(t, hangingOrigin, 1), Result{Outcome: Wait, Status: 401}) // of a token that is replaced
+		o.goes(t, hangingOrigin, 1)
+	})
+}
+
+// Other keys end the pauses of push services that refused those before.
+func TestOtherKeysAreTried(t *testing.T) {
+	t.Parallel()
+	refusal := Result{Outcome: Credentials, Status: 403, Origin: true}
+	inBubble(t, func(t *testing.T, o *origins) {
+		old := o.goes(t, hangingOrigin, 1)
+		for range failuresInARow {
+			o.report(o.goes(t, hangingOrigin, 1), refusal)
+			o.report(o.goes(t, honestOrigin, 1), unanswered)
+		}
+		if n := valueOf(t, credentialsRefused.WithLabelValues(string(onPhones))); n < 1 {
+			t.Errorf("%v refusals are counted", n)
+		}
+		o.forgetKeys("other")
+		o.waits(t, hangingOrigin, 1)
+		o.forgetKeys(onPhones)
+		for range 2 * failuresInARow {
+			o.report(old, refusal)
+			old = o.goes(t, hangingOrigin, 1)
+			old.round--
+		}
+		o.waits(t, honestOrigin, 1)
+	})
+}
+
+func TestEvidence(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		r    Result
+		want evidence
+	}{
+		{accepted, alive},
+		{Result{Outcome: Gone, Status: 410}, alive},
+		{Result{Outcome: Rejected, Status: 400}, alive},
+		{Result{Outcome: Credentials, Status: 403, Origin: true}, refused},
+		{Result{Outcome: Credentials, Status: 401}, alive},
+		{Result{Outcome: Wait, Status: 429}, alive},
+		{Result{Outcome: Wait, Status: 429, Origin: true}, failing},
+		{Result{Outcome: Wait, Status: 500}, failing},
+		{Result{Outcome: Wait, Status: 401}, none},
+		{Result{Outcome: Wait, Reason: "dial"}, failing},
+		{unanswered, failing},
+	} {
+		if got := evidenceOf(test.r); got != test.want {
+			t.Errorf("%+v: %v, want %v", test.r, got, test.want)
+		}
+	}
+}
