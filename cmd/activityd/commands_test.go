@@ -133,6 +133,7 @@ func TestResetDeletesOnlySets(t *testing.T) {
 	r.awaitTasks(t)
 	must(t, r.stop())
 	must(t, r.client.Set(t.Context(), "somebody_else", "x", 0).Err())
+	must(t, r.client.Do(t.Context(), "XADD", "activityd_events", "*", "task", "x").Err())
 	if out := succeed(t, "reset", "--yes", "--redis-url="+r.config.redisURL); out != "deleted 1 sets\n" {
 		t.Errorf("printed %q", out)
 	}

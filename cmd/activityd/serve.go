@@ -303,9 +303,7 @@ func (s *service) listen(ctx context.Context) error {
 	}
 	s.fronts = append(s.fronts, s.credentials.reload)
 	if s.config.role != roleAPI {
-		s.fronts = append(s.fronts, stream.New(s.redis, s.queue, s.log, stream.Options{
-			Name: processName(), MySQL: s.health.MySQL.Log, Redis: s.health.Redis.Stream,
-		}).Run)
+		s.fronts = append(s.fronts, stream.New(s.redis, s.queue, s.log, s.health.MySQL.Log, s.health.Redis.Stream).Run)
 	}
 	return s.listenMetrics(ctx)
 }

@@ -334,7 +334,7 @@ func TestTheDashboardUsesWhatIsExported(t *testing.T) {
 func TestThePagesNameMetricsThatAreThere(t *testing.T) {
 	t.Parallel()
 	all := everything()
-	inRedis := []string{"activityd_events", "activityd_events_dead", "activityd_wake"}
+	inRedis := []string{"activityd_events", "activityd_events_dead", "activityd_events_turn", "activityd_wake"}
 	for _, page := range []string{"adoption", "by-hand", "http", "once", "push", "runbook", "servers"} {
 		text := regexp.MustCompile("(?s)```sql.*?```").ReplaceAllString(read(t, "../../docs/"+page+".md"), "") // columns and keys
 		for _, name := range metricName.FindAllString(text, -1) {

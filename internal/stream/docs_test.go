@@ -36,7 +36,7 @@ func TestTheExamplesOfTheManual(t *testing.T) {
 	if len(added) < 5 {
 		t.Errorf("the manual has %d commands", len(added))
 	}
-	b.start("a")
+	b.start()
 	b.queued([]string{"add_contact:98765", "notify:98765", "notify:98765", "remove_contact:98765", "upload:98765"})
 
 	b.exec("DELETE FROM tasks")

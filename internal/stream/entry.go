@@ -11,7 +11,6 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/strictjson"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
@@ -19,20 +18,19 @@ import (
 // Field is the one field of an entry.
 const Field = "task"
 
-// maxTask bounds the JSON of a task, in bytes: what fits the payload of a task has room in
-// it, with blanks and escapes.
+// maxTask bounds the JSON of a task, in bytes: the largest payload of a task has room in it, with blanks and escapes.
 const maxTask = 64 << 10
 
 // entry is an entry of the stream.
 type entry struct {
 	id     string
-	fields []string // names and values in turn, as they were added; nil: it was trimmed
+	fields []string // names and values in turn, as they were added
 }
 
 // task returns the task that the entry asks for. now is by the clock of Redis. An error says why it makes no sense.
 func (e entry) task(now time.Time) (queue.New, error) {
 	if len(e.fields) != 2 || e.fields[0] != Field {
-		return queue.New{}, fmt.Errorf("want one field, %s: it has %s", Field, e.names())
+		return queue.New{}, fmt.Errorf("want one field, %s: it has %d", Field, len(e.fields)/2)
 	}
 	text := e.fields[1]
 	if len(text) > maxTask {
@@ -52,28 +50,11 @@ func (e entry) task(now time.Time) (queue.New, error) {
 	return valid[0], nil
 }
 
-// names lists the names of the fields, as far as they are short.
-func (e entry) names() string {
-	if len(e.fields) == 0 {
-		return "none"
-	}
-	var list []string
-	for i := 0; i < len(e.fields); i += 2 {
-		if i == 10 {
-			list = append(list, fmt.Sprintf("%d more", (len(e.fields)-i)/2))
-			break
-		}
-		list = append(list, strconv.Quote(strictjson.Clip(e.fields[i])))
-	}
-	return strings.Join(list, ", ")
-}
-
 // maxAge bounds the age of an entry: the id of an older one is no time, but its producer's.
 const maxAge = 5 * 365 * 24 * time.Hour
 
-// notify returns the task for an event. It has an id, and an age: so one that expired in the
-// stream is targeted as one that is too late, with its receipts. now is by the clock of
-// Redis, as the entry's id is.
+// notify returns the task for an event, with an id and an age: an event that expired in the stream is targeted as too late, with
+// its receipts. now is by the clock of Redis, as the entry's id is.
 func (e entry) notify(n queue.New, now time.Time) (queue.New, error) {
 	event, err := push.ParseEvent(member.ID(n.Key), n.Payload)
 	if err != nil {
@@ -86,9 +67,8 @@ func (e entry) notify(n queue.New, now time.Time) (queue.New, error) {
 	return push.NewNotify(event)
 }
 
-// eventID is the id of an event whose producer gave none: the same whenever the entry is
-// moved. The content is part of it, because a Redis that lost its data, and whose clock went
-// back, gives an entry's id a second time.
+// eventID is the id of an event whose producer gave none: the same whenever the entry is moved. The content is part of it, because
+// a Redis that lost its data, and whose clock went back, gives an entry's id a second time.
 func (e entry) eventID() string {
 	sum := sha256.Sum256([]byte(e.fields[1]))
 	return "stream-" + e.id + "-" + hex.EncodeToString(sum[:8])
@@ -112,19 +92,15 @@ const (
 
 // dead returns the fields of the copy that is set aside, which has at most about 3 KB.
 func (e entry) dead(reason error) []any {
-	size := 0
+	size, text := 0, ""
 	for _, s := range e.fields {
 		size += len(s)
+		if len(text) < maxCopy {
+			text += strconv.Quote(clip(s, maxCopy)) + " "
+		}
 	}
-	var text string
 	if len(e.fields) == 2 && e.fields[0] == Field {
 		text = e.fields[1]
-	} else {
-		var b strings.Builder
-		for i := 0; i < len(e.fields) && b.Len() < maxCopy; i++ {
-			b.WriteString(strconv.Quote(clip(e.fields[i], maxCopy)) + " ")
-		}
-		text = strings.TrimSuffix(b.String(), " ")
 	}
 	return []any{"id", e.id, "reason", clip(strings.ToValidUTF8(reason.Error(), "\uFFFD"), maxReason), "bytes", size, "entry", clip(text, maxCopy)}
 }

@@ -1,7 +1,6 @@
 package stream_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -39,22 +38,6 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 		}
 		if err != nil && !utf8.ValidString(kept[3].(string)) {
 			t.Errorf("the reason is no text: %q", kept[3])
-		}
-	})
-}
-
-func FuzzEntry(f *testing.F) {
-	for _, s := range []string{
-		"", "{}", "null", `{"type":"upload","user_id":"1"}`, `{"type":"add_contact","user_id":1,"contact_id":"2"}`,
-		`{"type":"notify","user_id":"1","event":{"type":"upload","object":"photo:901"}}`,
-		`{"type":"notify","user_id":"1","event":{"id":"x","type":"upload","recipients":["2"],"data":{"a":[1]}}}`,
-	} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		kept, err := stream.Dead("1795320429114-0", []string{stream.Field, s})
-		if (err == nil) != (kept == nil) {
-			t.Fatalf("%v is kept for the reason %v", kept, err)
 		}
 	})
 }
@@ -130,25 +113,5 @@ func TestTheLifeOfAnEvent(t *testing.T) {
 		if got := parsed(t, c.id, c.task, c.after); got.ExpiresIn != c.expires || got.Age != c.is {
 			t.Errorf("%s moved after %v: expires in %v of age %v, want %v and %v", c.id, c.after, got.ExpiresIn, got.Age, c.expires, c.is)
 		}
-	}
-}
-
-// The largest event of all fits.
-func TestTheLargestEvent(t *testing.T) {
-	t.Parallel()
-	const largest member.ID = 1<<64 - 1
-	e := push.Event{
-		ID: strings.Repeat("i", push.MaxID), Type: "upload", Actor: largest, Object: "photo:901", Title: strings.Repeat("t", push.MaxTitle),
-		Body: strings.Repeat("b", push.MaxBody), Data: json.RawMessage(`{"k":"` + strings.Repeat("d", push.MaxData-8) + `"}`),
-	}
-	for i := range push.MaxRecipients {
-		e.Recipients = append(e.Recipients, largest-member.ID(i))
-	}
-	n, err := push.NewNotify(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Task(added, `{"type":"notify","user_id":"`+e.Actor.String()+`","event":`+string(n.Payload)+`}`, time.UnixMilli(1795320429114)); err != nil {
-		t.Error(err)
 	}
 }

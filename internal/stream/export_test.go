@@ -1,32 +1,23 @@
 package stream
 
 import (
-	"context"
 	"time"
 
 	"github.com/activityd/activityd/queue"
 )
 
-// ClaimAfter makes c claim what others did nothing with for d, and delete consumers that
-// did nothing for so long. It waits no longer in Redis, and has a minute to stop.
-func (c *Consumer) ClaimAfter(d time.Duration) {
-	c.idle, c.gone, c.block, c.finish = d, d, min(d, maxBlock), time.Minute
+// LeaseTime makes m lose its turn after d without a step. It waits no longer in Redis, and has a minute to stop.
+func (m *Mover) LeaseTime(d time.Duration) {
+	m.lease, m.block, m.finish = d, min(d, maxBlock), time.Minute
 }
 
-// Chore does the chores once.
-func (c *Consumer) Chore(ctx context.Context) error { return c.chore(ctx) }
+// The bounds of a batch, in entries, and of a task, in bytes.
+const (
+	MaxBatch = maxBatch
+	MaxTask  = maxTask
+)
 
-// MaxBatch is how many entries are moved at once.
-const MaxBatch = maxBatch
-
-// MaxTask is how many bytes the JSON of a task may have.
-const MaxTask = maxTask
-
-// ClaimIdle is for how long a consumer may do nothing with what it holds.
-const ClaimIdle = claimAfter
-
-// Dead returns what is kept of an entry that makes no sense, and why it makes none; nil if
-// it makes sense.
+// Dead returns what is kept of an entry that makes no sense, and why it makes none; nil if it makes sense.
 func Dead(id string, fields []string) (kept []any, err error) {
 	e := entry{id, fields}
 	if _, err := e.task(time.Now()); err != nil {
@@ -40,5 +31,5 @@ func Task(id, task string, now time.Time) (queue.New, error) {
 	return entry{id, []string{Field, task}}.task(now)
 }
 
-// SettleHash is what the script is called that takes entries out.
-var SettleHash = settleScript.Hash()
+// HoldHash is what the script is called by which a process takes its turn.
+var HoldHash = holdScript.Hash()

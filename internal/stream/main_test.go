@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/servertest"
@@ -43,7 +44,7 @@ var eventually = servertest.Eventually
 
 // bench is a Redis and a database for one test.
 type bench struct {
-	*testing.T
+	testing.TB
 
 	dsn    string
 	db     *sql.DB
@@ -52,19 +53,19 @@ type bench struct {
 	log    *logged
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t testing.TB) *bench {
 	t.Helper()
 	return newBenchOn(t, servertest.MySQLDSN(t), newClient(t, &redis.Options{Network: "unix", Addr: servertest.Redis(t).Addr()}))
 }
 
-func newBenchOn(t *testing.T, dsn string, client redis.UniversalClient) *bench {
+func newBenchOn(t testing.TB, dsn string, client redis.UniversalClient) *bench {
 	t.Helper()
 	db, err := mysql.Open(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return &bench{T: t, dsn: dsn, db: db, queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), client: client, log: &logged{}}
+	return &bench{TB: t, dsn: dsn, db: db, queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), client: client, log: &logged{}}
 }
 
 // newClient returns a client that repeats as seldom as that of activityd; unless o says
@@ -78,39 +79,35 @@ func newClient(t testing.TB, o *redis.Options) *redis.Client {
 	return client
 }
 
-// consumer returns a consumer that claims soon.
-func (b *bench) consumer(name string, q stream.Enqueuer) *stream.Consumer {
-	c := stream.New(b.client, q, slog.New(slog.NewTextHandler(b.log, nil)), stream.Options{Name: name})
-	c.ClaimAfter(50 * time.Millisecond)
-	return c
+// mover returns a mover whose turn soon ends when it dies.
+func (b *bench) mover(q stream.Enqueuer) *stream.Mover {
+	log := slog.New(slog.NewTextHandler(b.log, nil))
+	m := stream.New(b.client, q, log, outage.New(log, "MySQL"), outage.New(log, "Redis"))
+	m.LeaseTime(50 * time.Millisecond)
+	return m
 }
 
-// start runs a consumer of the queue that claims soon.
-func (b *bench) start(name string) (stop func()) {
+// start runs a mover into the queue.
+func (b *bench) start() (stop func()) {
 	b.Helper()
-	return b.run(b.consumer(name, b.queue))
+	return b.run(b.mover(b.queue))
 }
 
-// run runs a consumer until it is stopped, or the test ends.
-func (b *bench) run(c *stream.Consumer) (stop func()) {
+// run runs a mover until it is stopped, or the test ends.
+func (b *bench) run(m *stream.Mover) (stop func()) {
 	b.Helper()
-	return run(b.T, c)
-}
-
-func run(t testing.TB, c *stream.Consumer) (stop func()) {
-	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := c.Run(ctx); err != nil {
-			t.Errorf("Run: %v", err)
+		if err := m.Run(ctx); err != nil {
+			b.Errorf("Run: %v", err)
 		}
 	})
 	stop = func() {
 		cancel()
 		running.Wait()
 	}
-	t.Cleanup(stop)
+	b.Cleanup(stop)
 	return stop
 }
 
@@ -177,8 +174,7 @@ func uploaded(first, last int) (list []string) {
 	return list
 }
 
-// queued waits until the stream is empty and nothing is held, and checks that the queue has
-// exactly these tasks.
+// queued waits until the stream is empty, and checks that the queue has exactly these tasks.
 func (b *bench) queued(want []string) {
 	b.Helper()
 	b.awaitEmpty()
@@ -191,20 +187,16 @@ func (b *bench) queued(want []string) {
 
 func (b *bench) awaitEmpty() {
 	b.Helper()
-	eventually(b.T, "the stream is empty, and nothing is held", func() bool {
-		length, err1 := b.client.XLen(b.Context(), stream.Key).Result()
-		pending, err2 := b.client.XPending(b.Context(), stream.Key, stream.Group).Result()
-		return err1 == nil && err2 == nil && length == 0 && pending.Count == 0
+	eventually(b.TB, "the stream is empty", func() bool {
+		length, err := b.client.XLen(b.Context(), stream.Key).Result()
+		return err == nil && length == 0
 	})
 }
 
-// awaitHeld waits until consumers hold n entries.
-func (b *bench) awaitHeld(n int64) {
+func (b *bench) exec(statement string) {
 	b.Helper()
-	eventually(b.T, fmt.Sprintf("%d entries are held", n), func() bool {
-		pending, err := b.client.XPending(b.Context(), stream.Key, stream.Group).Result()
-		return err == nil && pending.Count == n
-	})
+	_, err := b.db.ExecContext(b.Context(), statement)
+	b.must(err)
 }
 
 // dead returns the entries of the dead.
