@@ -352,10 +352,11 @@ func TestAnswersAreCounted(t *testing.T) {
 	t.Parallel()
 	var l load
 	for _, status := range []int{http.StatusOK, http.StatusServiceUnavailable, http.StatusTooManyRequests, 0, http.StatusInternalServerError} {
-		l.count(status, time.Now(), nil, nil)
+		l.count(status, time.Now(), shownUploader, nil)
 	}
-	l.count(http.StatusOK, time.Now().Add(-2*patience), nil, nil)
-	if len(l.goods) != 1 || l.refused != 2 || l.late != 2 || l.failed != 1 {
-		t.Errorf("%+v, want 1 good, 2 refused, 2 late and 1 failed", &l)
+	l.count(http.StatusOK, time.Now().Add(-2*patience), shownUploader, nil)
+	l.count(http.StatusOK, time.Now(), []byte("{}"), nil)
+	if len(l.goods) != 1 || l.refused != 2 || l.late != 2 || l.failed != 1 || l.wrong != 1 {
+		t.Errorf("%+v, want 1 good, 2 refused, 2 late, 1 failed and 1 wrong", &l)
 	}
 }

@@ -64,7 +64,7 @@ type size struct {
 var (
 	full = size{
 		rounds: 5, members: 100_000, readers: 50_000, contacts: []int{10, 300, 10_000, 100_000}, reads: 1000, longest: 400 * time.Millisecond, private: 50_000,
-		tasks: 20_000, wakes: 20, followers: 20_000, events: 6400, rate: 800, pairs: 20_000, step: 20 * time.Second,
+		tasks: 20_000, wakes: 20, followers: 20_000, events: 6400, rate: 800, pairs: 20_000, step: 12 * time.Second,
 	}
 	quick = size{
 		rounds: 1, members: 3000, readers: 1000, contacts: []int{10, 300, 3000}, reads: 50, longest: 100 * time.Millisecond, private: 1000,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -20,6 +21,7 @@ type load struct {
 	mu      sync.Mutex
 	goods   []float64 // times of good answers, from the scheduled time on, in milliseconds
 	refused int       // 429 and 503
+	wrong   int       // show another contact than the uploader, who uploaded last and whom each reader follows
 	late    int       // were answered after the client's patience, or not sent within it
 	failed  int       // anything else
 	last    string    // of these
@@ -32,48 +34,65 @@ func (b *bench) benchOverload(ctx context.Context) error {
 		return err
 	}
 	return b.with(func(p *program) error {
-		conns, closeAll, err := dials(ctx, p.addr, clientConns)
-		if err != nil {
-			return err
-		}
-		defer closeAll()
 		capacity := 0.0
 		for _, n := range []int{4, 8, 16, 32} { // the best closed loop
-			l := b.offer(ctx, conns[:n], 0, b.size.step/4)
+			l, err := b.offer(ctx, p.addr, n, 0, b.size.step/4)
+			if err != nil {
+				return err
+			}
 			capacity = max(capacity, l.goodput())
 		}
 		if capacity == 0 {
 			return fmt.Errorf("no good answer at all")
 		}
 		const part = "Reads that arrive by a schedule, clients wait a second"
-		b.report.Figures = append(b.report.Figures, figure{Part: part, Name: "capacity: the best closed loop", Unit: "good/s", Value: spreadOf([]float64{capacity})})
+		add := func(name, unit string, value float64, f figure) {
+			f.Part, f.Name, f.Unit, f.Value = part, name, unit, spreadOf([]float64{value})
+			b.report.Figures = append(b.report.Figures, f)
+		}
+		add("capacity: the best closed loop", "good/s", capacity, figure{})
+		wrong := 0
 		for _, o := range []struct {
 			times, least float64
-		}{{1, 0.9}, {4, 0.5}, {10, 0.1}} {
-			l := b.offer(ctx, conns, o.times*capacity, b.size.step)
+		}{{1, 0.9}, {2, 0}, {4, 0.55}, {10, 0.1}} {
+			l, err := b.offer(ctx, p.addr, clientConns, o.times*capacity, b.size.step)
+			if err != nil {
+				return err
+			}
 			if l.failed > 0 {
 				return fmt.Errorf("%d answers are neither good nor refusals, as %s", l.failed, l.last)
 			}
 			name := fmt.Sprintf("%g times the capacity", o.times)
-			b.report.Figures = append(b.report.Figures, figure{
-				Part: part, Name: name, Unit: "good/s", Value: spreadOf([]float64{l.goodput()}), Against: "the capacity",
-				Ratio: spreadOf([]float64{l.goodput() / capacity}), Bound: atLeast(o.least),
-			})
+			good := l.goodput()
+			add(name, "good/s", good, figure{Against: "the capacity", Ratio: spreadOf([]float64{good / capacity}), Bound: atLeast(o.least)})
 			if len(l.goods) > 0 {
-				b.report.Figures = append(b.report.Figures, figure{Part: part, Name: name + ": p99 of good answers", Unit: "ms", Value: spreadOf([]float64{quantile(l.goods, 0.99)})})
+				add(name+": p99 of good answers", "ms", quantile(l.goods, 0.99), figure{Bound: atMost(120)})
 			}
+			wrong += l.wrong
 			fmt.Fprintf(b.log, "  %s: %d good, %d refused, %d late\n", name, len(l.goods), l.refused, l.late)
+		}
+		add("answers that are wrong", "in all", float64(wrong), figure{})
+		if wrong > 0 {
+			return fmt.Errorf("%d answers are wrong", wrong)
 		}
 		return nil
 	}, "ACTIVITYD_ROLE=api")
 }
 
+// shownUploader is in each right answer to a reader.
+var shownUploader = fmt.Appendf(nil, `"contact":{"id":"%d"`, uploader)
+
 // goodput is good answers a second.
 func (l *load) goodput() float64 { return float64(len(l.goods)) / l.took.Seconds() }
 
-// offer has reads arrive at a rate, whatever became of those before them; at a rate of 0 each connection asks again at
-// once. What finds no free connection in time is late.
-func (b *bench) offer(ctx context.Context, conns []*conn, rate float64, duration time.Duration) *load {
+// offer has reads arrive at a rate over new connections, whatever became of earlier reads; at a rate of 0 each connection asks
+// again at once. A read that finds no free connection in time is late.
+func (b *bench) offer(ctx context.Context, addr string, connections int, rate float64, duration time.Duration) (*load, error) {
+	conns, closeAll, err := dials(ctx, addr, connections)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll()
 	l, start := &load{}, time.Now()
 	var next atomic.Int64
 	var group sync.WaitGroup
@@ -104,7 +123,7 @@ func (b *bench) offer(ctx context.Context, conns []*conn, rate float64, duration
 	}
 	group.Wait()
 	l.took = time.Since(start)
-	return l
+	return l, nil
 }
 
 // count counts an arrival; status 0 is that it was not sent.
@@ -117,6 +136,8 @@ func (l *load) count(status int, due time.Time, answer []byte, err error) {
 		l.failed, l.last = l.failed+1, err.Error()
 	case status == 0 || took > patience:
 		l.late++
+	case status == http.StatusOK && !bytes.Contains(answer, shownUploader):
+		l.wrong++
 	case status == http.StatusOK:
 		l.goods = append(l.goods, milliseconds(took))
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:

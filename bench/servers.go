@@ -33,6 +33,7 @@ type bench struct {
 	redis   *localserver.Redis
 	db      *sql.DB
 	client  *redis.Client
+	bare    *sql.Stmt // of bareRead, once it is served
 	dir     string
 	binary  string   // activityd
 	program *program // whose processor time is counted; nil: none

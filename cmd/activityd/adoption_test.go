@@ -120,7 +120,7 @@ func rowsOfARead(t *testing.T, dsn string, viewer, owner member.ID) int {
 	must(t, err)
 	defer func() { _ = db.Close() }()
 	before := servertest.SessionStatus(t, db, "Handler_read%")
-	album, err := contacts.NewMySQL(db).VisiblePhotos(t.Context(), contacts.Viewer{ID: viewer}, owner, 10)
+	album, err := contacts.NewMySQL(db).Look(t.Context(), contacts.Viewer{ID: viewer}, owner, 10, 0)
 	must(t, err)
 	if len(album.Photos) != 10 {
 		t.Errorf("shown are %+v", album.Photos)

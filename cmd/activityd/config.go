@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/admit"
-	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/settings"
@@ -275,7 +274,7 @@ func (c *config) indexOptions() (index.Options, error) {
 var indexWait time.Duration
 
 func (c *config) readerOptions(s index.Settings) recent.Options {
-	return recent.Options{Min: s.Min, IndexWait: indexWait, WalkTimeout: api.DefaultRequestTimeout}
+	return recent.Options{Min: s.Min, IndexWait: indexWait}
 }
 
 // shares divides the connections to MySQL, as docs/architecture.md has it: reads of viewers take so

@@ -1,8 +1,7 @@
 package api
 
 import (
-	"fmt"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -86,12 +85,12 @@ func each[In, Out any](in []In, convert func(In) Out) []Out {
 
 // serverTiming is the value of a Server-Timing header, in milliseconds.
 func serverTiming(steps []recent.Step, total time.Duration) string {
-	var b strings.Builder
+	text := make([]byte, 0, 80)
 	for _, s := range steps {
-		fmt.Fprintf(&b, "%s;dur=%.2f, ", s.Name, milliseconds(s.Took))
+		text = append(append(text, s.Name...), ";dur="...)
+		text = append(strconv.AppendFloat(text, s.Milliseconds, 'f', 2, 64), ", "...)
 	}
-	fmt.Fprintf(&b, "total;dur=%.2f", milliseconds(total))
-	return b.String()
+	return string(strconv.AppendFloat(append(text, "total;dur="...), milliseconds(total), 'f', 2, 64))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

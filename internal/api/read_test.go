@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/recent"
@@ -41,9 +40,9 @@ func goodAnswer() recent.Answer {
 				{Contact: 4, Score: 1363660000, Verdict: recent.NotLooked},
 			},
 			Steps: []recent.Step{
-				{Name: "redis", Took: 210 * time.Microsecond},
-				{Name: "first", Took: 400 * time.Microsecond},
-				{Name: "others", Took: 300 * time.Microsecond},
+				{Name: "redis", Milliseconds: 0.21},
+				{Name: "first", Milliseconds: 0.40},
+				{Name: "others", Milliseconds: 0.30},
 			},
 		},
 	}

@@ -70,7 +70,7 @@ func someAnswer(source recent.Source, title string) recent.Answer {
 			Photos:  []contacts.Photo{{ID: 901, Title: title, DateUpload: 1363665432}},
 		},
 		Source: source,
-		Trace:  recent.Trace{Steps: []recent.Step{{Name: string(source), Took: time.Millisecond}}},
+		Trace:  recent.Trace{Steps: []recent.Step{{Name: string(source), Milliseconds: 1}}},
 	}
 }
 

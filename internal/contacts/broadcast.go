@@ -56,8 +56,9 @@ type Comparison struct {
 	Beyond uint64
 }
 
-// Look returns the limit newest photos of owner that v may see, as [MySQL.VisiblePhotos] does, and the broadcast
-// members about a bound.
+// Look returns the limit newest photos of owner that v may see, by date
+// then id, both descending, and the broadcast members about a bound. The album is empty when there are none; when v or
+// owner does not exist, or owner is no contact of v, or one of the two blocks the other, there are none.
 func (m *MySQL) Look(ctx context.Context, v Viewer, owner member.ID, limit int, bound uint64) (Look, error) {
 	return look(ctx, m.prepared, v, owner, limit, bound)
 }
@@ -72,7 +73,7 @@ const (
 // lookText reads the key newest of broadcast_members from its latest entry down to the bound, and a row of contacts by
 // its key for each. A site without broadcast members pays one look into an empty table.
 var lookText = `
-(` + visiblePhotosWith(", 0") + `)
+(` + visiblePhotosText + `)
 UNION ALL
 (SELECT c.contact_id, '', 0, '', m.last_upload, 1
 FROM broadcast_members m FORCE INDEX (newest)
@@ -84,32 +85,41 @@ UNION ALL
 FROM broadcast_members m FORCE INDEX (newest)
 WHERE m.last_upload < ?)`
 
-func look(ctx context.Context, q querier, v Viewer, owner member.ID, limit int, bound uint64) (Look, error) {
-	type row struct {
-		owner Profile
-		photo Photo
-		kind  int
-	}
-	scan := func(rows *sql.Rows, r *row) error {
-		return rows.Scan((*number)(&r.owner.ID), &r.owner.Username, (*number)(&r.photo.ID), &r.photo.Title, (*number)(&r.photo.DateUpload), &r.kind)
-	}
-	what := fmt.Sprintf("reading the photos of member %d visible to member %d, and the broadcast members", owner, v.ID)
-	args := append(VisiblePhotosStatement(v, owner, limit).Args, v.ID, bound, bound)
-	rows, err := collect(ctx, q, what, scan, lookText, args...)
+// Statement is a statement and its arguments, for showing what is asked.
+type Statement struct {
+	Text string
+	Args []any
+}
+
+// LookStatement returns the statement of [MySQL.Look].
+func LookStatement(v Viewer, owner member.ID, limit int, bound uint64) Statement {
+	return Statement{lookText, append(visiblePhotosArgs(v, owner, max(0, limit)), v.ID, bound, bound)}
+}
+
+func look(ctx context.Context, q querier, v Viewer, owner member.ID, limit int, bound uint64) (l Look, err error) {
+	var who Profile // outside, as they escape
+	var p Photo
+	var kind int
+	columns := []any{(*number)(&who.ID), &who.Username, (*number)(&p.ID), &p.Title, (*number)(&p.DateUpload), &kind}
+	statement := LookStatement(v, owner, limit, bound)
+	err = each(ctx, q, "reading visible photos and broadcast members", func(rows *sql.Rows) error {
+		if err := rows.Scan(columns...); err != nil {
+			return err
+		}
+		switch {
+		case kind == aboveRow:
+			l.Above = append(l.Above, Contact{who.ID, p.DateUpload})
+		case kind == belowRow:
+			l.Below = p.DateUpload
+		case l.Contact == nil:
+			l.Contact, l.Photos = &Profile{who.ID, who.Username}, append(make([]Photo, 0, limit), p)
+		default:
+			l.Photos = append(l.Photos, p)
+		}
+		return nil
+	}, statement.Text, statement.Args...)
 	if err != nil {
 		return Look{}, err
-	}
-	var l Look
-	for _, r := range rows {
-		switch r.kind {
-		case aboveRow:
-			l.Above = append(l.Above, Contact{r.owner.ID, r.photo.DateUpload})
-		case belowRow:
-			l.Below = r.photo.DateUpload
-		default:
-			l.Contact = &r.owner
-			l.Photos = append(l.Photos, r.photo)
-		}
 	}
 	slices.SortFunc(l.Photos, byDateDesc) // a UNION promises no order
 	SortByRecency(l.Above)
@@ -122,24 +132,14 @@ func (m *MySQL) Compare(ctx context.Context, v Viewer, owners []member.ID, bound
 	return compare(ctx, m.prepared, v, owners, bound)
 }
 
-var compareText = standingsFrom(`(
-    SELECT j.id, 0 AS last_upload FROM `+idTable+` AS j
-    UNION ALL
-    (SELECT m.member_id, m.last_upload
-    FROM broadcast_members m FORCE INDEX (newest)
-    STRAIGHT_JOIN contacts c ON c.user_id = ? AND c.contact_id = m.member_id
-    WHERE m.last_upload > ?
-    ORDER BY m.last_upload DESC, m.member_id DESC LIMIT ?)
-  )`, "q.last_upload")
-
 func compare(ctx context.Context, q querier, v Viewer, owners []member.ID, bound uint64) (Comparison, error) {
 	type row struct {
 		Standing
 		lastUpload uint64
 	}
-	scan := func(rows *sql.Rows, r *row) error { return scanStanding(rows, &r.Standing, (*number)(&r.lastUpload)) }
+	scan := func(rows *sql.Rows, r *row) error { return scanStanding(rows, &r.Standing, &r.lastUpload) }
 	what := fmt.Sprintf("comparing what %d contacts and broadcast members show to member %d", len(owners), v.ID)
-	rows, err := collect(ctx, q, what, scan, compareText, idList(owners), v.ID, bound, maxCompared+1, v.ID)
+	rows, err := collect(ctx, q, what, scan, standingsText, idList(owners), v.ID, bound, maxCompared+1, v.ID)
 	if err != nil {
 		return Comparison{}, err
 	}

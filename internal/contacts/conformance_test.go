@@ -26,8 +26,6 @@ type Store interface {
 
 // photoStore answers what a viewer is shown.
 type photoStore interface {
-	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
-	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
 	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
 }

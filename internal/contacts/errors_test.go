@@ -75,7 +75,7 @@ func checkOutage(t *testing.T, method string, cause error) {
 	case "Walk":
 		mock.ExpectQuery("").WillReturnRows(sqlmock.NewRows([]string{"some"}).AddRow(true))
 		mock.ExpectBegin().WillReturnError(cause)
-	case "VisiblePhotos", "Standings", "TopContacts":
+	case "Look", "Compare", "TopContacts":
 		mock.ExpectPrepare("").WillReturnError(cause)
 	default:
 		mock.ExpectQuery("").WillReturnError(cause)
@@ -87,7 +87,7 @@ func checkOutage(t *testing.T, method string, cause error) {
 }
 
 // preparedMethods ask statements that are prepared.
-var preparedMethods = []string{"VisiblePhotos", "Standings", "TopContacts"}
+var preparedMethods = []string{"Look", "Compare", "TopContacts"}
 
 func checkOutageOnceItIsPrepared(t *testing.T, method string, cause error) {
 	t.Helper()
@@ -131,7 +131,7 @@ func TestWalkFailsInTheMiddle(t *testing.T) {
 }
 
 func standingRow(owner, photo, date int64) *sqlmock.Rows {
-	columns, row := []string{"id", "is_contact"}, []sqldriver.Value{owner, int64(1), photo, date}
+	columns, row := []string{"id", "is_contact", "last_upload"}, []sqldriver.Value{owner, int64(1), int64(0), photo, date}
 	for _, class := range ofShown {
 		columns = append(columns, class+".id", class+".date_upload")
 	}

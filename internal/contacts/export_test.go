@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 )
 
@@ -48,4 +49,22 @@ func (m *MySQL) Unhinted() *MySQL {
 // Sightings does what [Snapshot.Sightings] does.
 func (m *MySQL) Sightings(ctx context.Context, v Viewer, photos []uint64) ([]Sighting, error) {
 	return sightings(ctx, m.db, v, photos)
+}
+
+// Photos is the album of a look.
+func Photos(ctx context.Context, s interface {
+	Look(ctx context.Context, v Viewer, owner member.ID, limit int, bound uint64) (Look, error)
+}, v Viewer, owner member.ID, limit int,
+) (Album, error) {
+	l, err := s.Look(ctx, v, owner, limit, noBroadcasts)
+	return l.Album, err
+}
+
+// Standings are those of a comparison of owners alone.
+func Standings(ctx context.Context, s interface {
+	Compare(ctx context.Context, v Viewer, owners []member.ID, bound uint64) (Comparison, error)
+}, v Viewer, owners []member.ID,
+) ([]Standing, error) {
+	c, err := s.Compare(ctx, v, owners, noBroadcasts)
+	return c.Standings, err
 }

@@ -38,7 +38,7 @@ func (m *MySQL) Existing(ctx context.Context, ids []member.ID) (map[member.ID]bo
 	}
 	return collectMap(ctx, m.db, fmt.Sprintf("looking up %d members", len(ids)), scan, `
 SELECT u.id
-FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
+FROM `+idTable+` AS q
 STRAIGHT_JOIN users u ON u.id = q.id`, idList(ids))
 }
 
@@ -53,7 +53,7 @@ func (m *MySQL) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID
 	}
 	return collectMap(ctx, m.db, fmt.Sprintf("reading the last uploads of %d members", len(ids)), scan, `
 SELECT u.id, u.last_upload
-FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
+FROM `+idTable+` AS q
 STRAIGHT_JOIN users u ON u.id = q.id
 WHERE u.last_upload > 0`, idList(ids))
 }
@@ -86,5 +86,5 @@ SELECT o.id, COALESCE(o.last_upload, 0), GREATEST(0` + eachOf(shown, "", func(c 
   COALESCE(` + newestIn(c, "date_upload") + `, 0)`
 }) + `),
   COALESCE(` + newestIn(class{Visibility: Private}, "date_upload") + `, 0)
-FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
+FROM ` + idTable + ` AS q
 STRAIGHT_JOIN users o ON o.id = q.id`

@@ -51,154 +51,137 @@ func NewMemory() *Memory {
 	}
 }
 
+// read answers a question by ask, unless ctx has ended.
+func read[T any](ctx context.Context, m *Memory, ask func() (T, error)) (answer T, err error) {
+	if err := ctx.Err(); err != nil {
+		return answer, fmt.Errorf("asking the site in memory: %w", err)
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return ask()
+}
+
+// readMap asks about each of ids; ask reports whether the answer has it.
+func readMap[K comparable, V any](ctx context.Context, m *Memory, ids []K, ask func(K) (V, bool)) (map[K]V, error) {
+	return read(ctx, m, func() (map[K]V, error) {
+		found := make(map[K]V)
+		for _, id := range ids {
+			if v, ok := ask(id); ok {
+				found[id] = v
+			}
+		}
+		return found, nil
+	})
+}
+
+// readOf is read for a viewer, which must exist.
+func readOf[T any](ctx context.Context, m *Memory, v Viewer, ask func() T) (T, error) {
+	return read(ctx, m, func() (answer T, err error) {
+		if _, ok := m.users[v.ID]; !ok {
+			return answer, noMember(v.ID)
+		}
+		return ask(), nil
+	})
+}
+
+// change makes a change, unless ctx has ended.
+func (m *Memory) change(ctx context.Context, do func() error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("changing the site in memory: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return do()
+}
+
 // Ping fails only when ctx has ended.
-func (m *Memory) Ping(ctx context.Context) error { return ended(ctx, "reaching the store") }
+func (m *Memory) Ping(ctx context.Context) error { return m.change(ctx, func() error { return nil }) }
 
 // Members does what [MySQL.Members] does.
 func (m *Memory) Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error) {
-	if err := ended(ctx, "reading members"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	ids := slices.Sorted(maps.Keys(m.users))
-	ids = slices.DeleteFunc(ids, func(id member.ID) bool { return id <= after })
-	return first(ids, limit), nil
+	return read(ctx, m, func() ([]member.ID, error) {
+		ids := slices.Sorted(maps.Keys(m.users))
+		return first(slices.DeleteFunc(ids, func(id member.ID) bool { return id <= after }), limit), nil
+	})
 }
 
 // CountMembers does what [MySQL.CountMembers] does.
-func (m *Memory) CountMembers(ctx context.Context, first, last member.ID) (n int64, err error) {
-	if err := ended(ctx, "counting members"); err != nil {
-		return 0, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for id := range m.users {
-		if id >= first && id <= last {
-			n++
+func (m *Memory) CountMembers(ctx context.Context, first, last member.ID) (int64, error) {
+	return read(ctx, m, func() (n int64, _ error) {
+		for id := range m.users {
+			if id >= first && id <= last {
+				n++
+			}
 		}
-	}
-	return n, nil
+		return n, nil
+	})
 }
 
 // Existing does what [MySQL.Existing] does.
 func (m *Memory) Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error) {
-	if err := ended(ctx, "looking up members"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	found := make(map[member.ID]bool, len(ids))
-	for _, id := range ids {
-		if _, ok := m.users[id]; ok {
-			found[id] = true
-		}
-	}
-	return found, nil
+	return readMap(ctx, m, ids, func(id member.ID) (bool, bool) {
+		_, ok := m.users[id]
+		return ok, ok
+	})
 }
 
 // LastUploads does what [MySQL.LastUploads] does.
 func (m *Memory) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {
-	if err := ended(ctx, "reading last uploads"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	found := make(map[member.ID]uint64)
-	for _, id := range ids {
-		if at := m.users[id].lastUpload; at > 0 {
-			found[id] = at
-		}
-	}
-	return found, nil
+	return readMap(ctx, m, ids, func(id member.ID) (uint64, bool) {
+		at := m.users[id].lastUpload
+		return at, at > 0
+	})
 }
 
 // Newest does what [MySQL.Newest] does.
 func (m *Memory) Newest(ctx context.Context, ids []member.ID) (map[member.ID]Newest, error) {
-	if err := ended(ctx, "reading the newest photos"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	found := make(map[member.ID]Newest)
-	for _, id := range ids {
-		if u, isMember := m.users[id]; isMember {
-			n := Newest{LastUpload: u.lastUpload}
-			n.Photo, n.Private = m.newestPhotos(id)
-			found[id] = n
+	return readMap(ctx, m, ids, func(id member.ID) (Newest, bool) {
+		u, isMember := m.users[id]
+		n := Newest{LastUpload: u.lastUpload}
+		for photoID := range m.owned[id] {
+			if p := m.photos[photoID]; p.visibility != Private {
+				n.Photo = max(n.Photo, p.DateUpload)
+			} else {
+				n.Private = max(n.Private, p.DateUpload)
+			}
 		}
-	}
-	return found, nil
-}
-
-// newestPhotos returns the date of the owner's newest photo that is not private, and that
-// of its newest private one, or 0.
-func (m *Memory) newestPhotos(owner member.ID) (shown, private uint64) {
-	for id := range m.owned[owner] {
-		if p := m.photos[id]; p.visibility != Private {
-			shown = max(shown, p.DateUpload)
-		} else {
-			private = max(private, p.DateUpload)
-		}
-	}
-	return shown, private
+		return n, isMember
+	})
 }
 
 // Relations does what [MySQL.Relations] does.
 func (m *Memory) Relations(ctx context.Context, pairs []Pair) (map[Pair]uint64, error) {
-	if err := ended(ctx, "reading relations"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	found := make(map[Pair]uint64)
-	for _, p := range pairs {
+	return readMap(ctx, m, pairs, func(p Pair) (uint64, bool) {
 		_, isContact := m.contacts[p.User][p.Contact]
-		if u, isMember := m.users[p.Contact]; isContact && isMember {
-			found[p] = u.lastUpload
-		}
-	}
-	return found, nil
+		u, isMember := m.users[p.Contact]
+		return u.lastUpload, isContact && isMember
+	})
 }
 
 // TopContacts does what [MySQL.TopContacts] does.
 func (m *Memory) TopContacts(ctx context.Context, ids []member.ID, limit int) (map[member.ID][]Contact, error) {
-	if err := ended(ctx, "reading contacts"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	top := make(map[member.ID][]Contact)
-	for _, id := range ids {
-		if _, isMember := m.users[id]; !isMember {
-			continue
-		}
+	return readMap(ctx, m, ids, func(id member.ID) ([]Contact, bool) {
 		var all []Contact
 		for contact := range m.contacts[id] {
 			if at := m.users[contact].lastUpload; at > 0 {
 				all = append(all, Contact{ID: contact, LastUpload: at})
 			}
 		}
-		slices.SortFunc(all, byRecencyDesc)
-		if list := first(all, limit); len(list) > 0 {
-			top[id] = list
-		}
-	}
-	return top, nil
+		SortByRecency(all)
+		_, isMember := m.users[id]
+		return first(all, limit), isMember && len(first(all, limit)) > 0
+	})
 }
 
 // FollowerPages does what [MySQL.FollowerPages] does.
 func (m *Memory) FollowerPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, error) {
-	if err := ended(ctx, "reading followers"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	found := make([][]member.ID, len(pages))
-	for i, p := range pages {
-		found[i] = m.followerPage(p, limit)
-	}
-	return found, nil
+	return read(ctx, m, func() ([][]member.ID, error) {
+		found := make([][]member.ID, len(pages))
+		for i, p := range pages {
+			found[i] = m.followerPage(p, limit)
+		}
+		return found, nil
+	})
 }
 
 func (m *Memory) followerPage(p FollowerPage, limit int) []member.ID {
@@ -208,205 +191,135 @@ func (m *Memory) followerPage(p FollowerPage, limit int) []member.ID {
 
 // FanOutPages does what [MySQL.FanOutPages] does.
 func (m *Memory) FanOutPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, map[member.ID]bool, error) {
-	if err := ended(ctx, "reading followers"); err != nil {
-		return nil, nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	found, leaving := make([][]member.ID, len(pages)), make(map[member.ID]bool)
-	for i, p := range pages {
-		b, isBroadcast := m.broadcasts[p.Of]
-		if isBroadcast {
-			leaving[p.Of] = b.Leaving != 0
+	leaving := make(map[member.ID]bool)
+	found, err := read(ctx, m, func() ([][]member.ID, error) {
+		found := make([][]member.ID, len(pages))
+		for i, p := range pages {
+			b, isBroadcast := m.broadcasts[p.Of]
+			if isBroadcast {
+				leaving[p.Of] = b.Leaving != 0
+			}
+			if !isBroadcast || b.Leaving != 0 {
+				found[i] = m.followerPage(p, limit)
+			}
 		}
-		if !isBroadcast || b.Leaving != 0 {
-			found[i] = m.followerPage(p, limit)
-		}
-	}
-	return found, leaving, nil
-}
-
-// VisiblePhotos does what [MySQL.VisiblePhotos] does.
-func (m *Memory) VisiblePhotos(ctx context.Context, v Viewer, owner member.ID, limit int) (Album, error) {
-	if err := ended(ctx, "reading visible photos"); err != nil {
-		return Album{}, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.album(v, owner, limit), nil
+		return found, nil
+	})
+	return found, leaving, err
 }
 
 // Look does what [MySQL.Look] does.
-func (m *Memory) Look(ctx context.Context, v Viewer, owner member.ID, limit int, bound uint64) (l Look, err error) {
-	if err := ended(ctx, "reading photos and broadcast members"); err != nil {
-		return Look{}, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if m.isContact(v, owner) {
+func (m *Memory) Look(ctx context.Context, v Viewer, owner member.ID, limit int, bound uint64) (Look, error) {
+	return read(ctx, m, func() (l Look, _ error) {
 		l.Album = m.album(v, owner, limit)
-	}
-	for _, b := range m.broadcasts {
-		if b.LastUpload < bound {
-			l.Below = max(l.Below, b.LastUpload)
-		} else if _, isContact := m.contacts[v.ID][b.ID]; isContact {
-			l.Above = append(l.Above, Contact{b.ID, b.LastUpload})
+		for _, b := range m.broadcasts {
+			if b.LastUpload < bound {
+				l.Below = max(l.Below, b.LastUpload)
+			} else if _, isContact := m.contacts[v.ID][b.ID]; isContact {
+				l.Above = append(l.Above, Contact{b.ID, b.LastUpload})
+			}
 		}
-	}
-	SortByRecency(l.Above)
-	l.Above = first(l.Above, 2)
-	return l, nil
+		SortByRecency(l.Above)
+		l.Above = first(l.Above, 2)
+		return l, nil
+	})
 }
 
 // Compare does what [MySQL.Compare] does.
 func (m *Memory) Compare(ctx context.Context, v Viewer, owners []member.ID, bound uint64) (Comparison, error) {
-	if err := ended(ctx, "comparing contacts and broadcast members"); err != nil {
-		return Comparison{}, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if _, ok := m.users[v.ID]; !ok {
-		return Comparison{}, noMember(v.ID)
-	}
-	var uploads []Contact
-	for _, b := range m.broadcasts {
-		if _, isContact := m.contacts[v.ID][b.ID]; isContact && b.LastUpload > bound {
-			uploads = append(uploads, Contact{b.ID, b.LastUpload})
+	return readOf(ctx, m, v, func() Comparison {
+		var uploads []Contact
+		for _, b := range m.broadcasts {
+			if _, isContact := m.contacts[v.ID][b.ID]; isContact && b.LastUpload > bound {
+				uploads = append(uploads, Contact{b.ID, b.LastUpload})
+			}
 		}
-	}
-	SortByRecency(uploads)
-	return compared(owners, first(uploads, maxCompared+1), func(id member.ID) Standing { return m.standing(v, id) }), nil
+		SortByRecency(uploads)
+		return compared(owners, first(uploads, maxCompared+1), func(id member.ID) Standing { return m.standing(v, id) })
+	})
 }
 
 // Broadcasts does what [MySQL.Broadcasts] does.
 func (m *Memory) Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]Broadcast, error) {
-	if err := ended(ctx, "looking up broadcast members"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	found := make(map[member.ID]Broadcast)
-	for _, id := range ids {
-		if b, ok := m.broadcasts[id]; ok {
-			found[id] = b
-		}
-	}
-	return found, nil
+	return readMap(ctx, m, ids, func(id member.ID) (Broadcast, bool) {
+		b, ok := m.broadcasts[id]
+		return b, ok
+	})
 }
 
 // AddBroadcast does what [MySQL.AddBroadcast] does.
 func (m *Memory) AddBroadcast(ctx context.Context, id member.ID, named bool) error {
-	if err := ended(ctx, "making a broadcast member"); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	b, isBroadcast := m.broadcasts[id]
-	u, isMember := m.users[id]
-	switch {
-	case isBroadcast && !named:
+	return m.change(ctx, func() error {
+		b, isBroadcast := m.broadcasts[id]
+		u, isMember := m.users[id]
+		switch {
+		case isBroadcast && !named:
+			return nil
+		case isBroadcast:
+			b.Leaving, b.Named = 0, true
+		case !isMember:
+			return noMember(id)
+		case len(m.broadcasts) >= MaxBroadcasts:
+			return ErrTooManyBroadcasts
+		default:
+			b = Broadcast{ID: id, LastUpload: u.lastUpload, Named: named}
+		}
+		m.broadcasts[id] = b
 		return nil
-	case isBroadcast:
-		b.Leaving, b.Named = 0, true
-	case !isMember:
-		return noMember(id)
-	case len(m.broadcasts) >= MaxBroadcasts:
-		return ErrTooManyBroadcasts
-	default:
-		b = Broadcast{ID: id, LastUpload: u.lastUpload, Named: named}
-	}
-	m.broadcasts[id] = b
-	return nil
+	})
 }
 
 // RaiseBroadcast does what [MySQL.RaiseBroadcast] does.
 func (m *Memory) RaiseBroadcast(ctx context.Context, id member.ID, lastUpload uint64) error {
-	if err := ended(ctx, "writing the last upload of a broadcast member"); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if b, ok := m.broadcasts[id]; ok {
-		b.LastUpload = max(b.LastUpload, lastUpload)
-		m.broadcasts[id] = b
-	}
-	return nil
+	return m.change(ctx, func() error {
+		if b, ok := m.broadcasts[id]; ok {
+			b.LastUpload = max(b.LastUpload, lastUpload)
+			m.broadcasts[id] = b
+		}
+		return nil
+	})
 }
 
 // LeaveBroadcast does what [MySQL.LeaveBroadcast] does.
-func (m *Memory) LeaveBroadcast(ctx context.Context, id member.ID) (Broadcast, error) {
-	if err := ended(ctx, "having a broadcast member leave"); err != nil {
-		return Broadcast{}, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	b, ok := m.broadcasts[id]
-	if !ok {
-		return Broadcast{}, ErrNoBroadcast
-	}
-	if b.Leaving == 0 {
-		m.leavings++
-		b.Leaving = m.leavings
-		m.broadcasts[id] = b
-	}
-	return b, nil
+func (m *Memory) LeaveBroadcast(ctx context.Context, id member.ID) (b Broadcast, err error) {
+	err = m.change(ctx, func() error {
+		b = m.broadcasts[id]
+		if b.ID == 0 {
+			return ErrNoBroadcast
+		}
+		if b.Leaving == 0 {
+			m.leavings++
+			b.Leaving = m.leavings
+			m.broadcasts[id] = b
+		}
+		return nil
+	})
+	return b, err
 }
 
 // DeleteBroadcast does what [MySQL.DeleteBroadcast] does.
 func (m *Memory) DeleteBroadcast(ctx context.Context, id member.ID, leaving int64) error {
-	if err := ended(ctx, "deleting the row of a broadcast member"); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if leaving != 0 && m.broadcasts[id].Leaving == leaving {
-		delete(m.broadcasts, id)
-	}
-	return nil
+	return m.change(ctx, func() error {
+		if leaving != 0 && m.broadcasts[id].Leaving == leaving {
+			delete(m.broadcasts, id)
+		}
+		return nil
+	})
 }
 
 // HasFollowers does what [MySQL.HasFollowers] does.
 func (m *Memory) HasFollowers(ctx context.Context, id member.ID, n int) (bool, error) {
-	if err := ended(ctx, "counting followers"); err != nil {
-		return false, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return len(m.followers[id]) >= n, nil
-}
-
-// Standings does what [MySQL.Standings] does.
-func (m *Memory) Standings(ctx context.Context, v Viewer, owners []member.ID) ([]Standing, error) {
-	if err := ended(ctx, "reading what contacts show"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if _, ok := m.users[v.ID]; !ok {
-		return nil, noMember(v.ID)
-	}
-	var all []Standing
-	for _, owner := range owners {
-		all = append(all, m.standing(v, owner))
-	}
-	return all, nil
+	return read(ctx, m, func() (bool, error) { return len(m.followers[id]) >= n, nil })
 }
 
 // Details does what [MySQL.Details] does.
 func (m *Memory) Details(ctx context.Context, v Viewer, owners []member.ID) ([]Detail, error) {
-	if err := ended(ctx, "reading how members stand"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if _, ok := m.users[v.ID]; !ok {
-		return nil, noMember(v.ID)
-	}
-	var all []Detail
-	for _, owner := range owners {
-		all = append(all, m.detail(v, owner))
-	}
-	return all, nil
+	return readOf(ctx, m, v, func() (all []Detail) {
+		for _, owner := range owners {
+			all = append(all, m.detail(v, owner))
+		}
+		return all
+	})
 }
 
 func (m *Memory) detail(v Viewer, owner member.ID) Detail {
@@ -432,30 +345,20 @@ func (m *Memory) detail(v Viewer, owner member.ID) Detail {
 
 // Walk does what [MySQL.Walk] does.
 func (m *Memory) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
-	if err := ended(ctx, "walking through contacts"); err != nil {
-		return Walked{}, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if _, ok := m.users[v.ID]; !ok {
-		return Walked{}, noMember(v.ID)
-	}
-	var (
-		walked Walked
-		owner  member.ID
-		newest Photo
-	)
-	for id := range m.contacts[v.ID] {
-		if m.users[id].lastUpload > 0 {
-			walked.Indexable = true
-			walked.Trace.LookedAt++
+	return readOf(ctx, m, v, func() (walked Walked) {
+		var best Standing
+		for id := range m.contacts[v.ID] {
+			if m.users[id].lastUpload > 0 {
+				walked.Indexable = true
+				walked.Trace.LookedAt++
+			}
+			if s := m.standing(v, id); s.Newest != nil && (best.Newest == nil || s.Newest.Newer(*best.Newest)) {
+				best = s
+			}
 		}
-		if visible := m.visible(v, id); len(visible) > 0 && (owner == 0 || visible[0].Newer(newest)) {
-			owner, newest = id, visible[0]
-		}
-	}
-	walked.Album = m.album(v, owner, limit)
-	return walked, nil
+		walked.Album = m.album(v, best.Owner, limit)
+		return walked
+	})
 }
 
 func (m *Memory) album(v Viewer, owner member.ID, limit int) Album {
@@ -514,13 +417,6 @@ func first[T any](list []T, limit int) []T {
 		return nil
 	}
 	return list[:min(limit, len(list))]
-}
-
-func ended(ctx context.Context, what string) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
 }
 
 // AddMember adds a member that never uploaded, or gives one a new name.

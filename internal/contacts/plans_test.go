@@ -124,6 +124,7 @@ var (
 	standingKeys      = with(photoKeys, byPrimary(ofShown...))
 	detailKeys        = with(standingKeys, byPrimary(ofOthers...))
 	recencyKeys       = byPrimary("c", "u")
+	walkKeys          = with(with(standingKeys, byPrimary("u")), map[string]string{"m": "newest"})
 )
 
 func with(keys, more map[string]string) map[string]string {
@@ -158,14 +159,6 @@ func questions(store *contacts.MySQL) []question {
 		}
 	}
 	return []question{
-		{"VisiblePhotos", photoKeys, false, 75 * shown, func(ctx context.Context) error {
-			_, err := store.VisiblePhotos(ctx, v, bigOwner, 10)
-			return err
-		}},
-		{"VisiblePhotos of many", photoKeys, false, 75 * shown, func(ctx context.Context) error {
-			_, err := store.VisiblePhotos(ctx, v, bigBusy, 10)
-			return err
-		}},
 		{"Look of a viewer who follows no broadcast member", with(byPrimary("c", "v", "o", "b", "k"), map[string]string{"x": "newest", "m": "newest"}), false, 75*shown + 2*bigBroadcasts, func(ctx context.Context) error {
 			l, err := store.Look(ctx, contacts.Viewer{ID: 12_000}, bigViewer, 10, bigBroadcastDate)
 			if err == nil && len(l.Above) > 0 {
@@ -186,10 +179,6 @@ func questions(store *contacts.MySQL) []question {
 		}},
 		{"Compare", with(standingKeys, map[string]string{"m": "newest"}), false, (6+6*shown)*(len(twelve)+33) + 400, func(ctx context.Context) error {
 			_, err := store.Compare(ctx, v, twelve, bigBroadcastDate)
-			return err
-		}},
-		{"Standings", standingKeys, false, (6 + 6*shown) * len(twelve), func(ctx context.Context) error {
-			_, err := store.Standings(ctx, v, twelve)
 			return err
 		}},
 		{"Details", detailKeys, false, 7 * all * len(twelve), func(ctx context.Context) error {
@@ -224,10 +213,6 @@ func questions(store *contacts.MySQL) []question {
 			_, err := store.CountMembers(ctx, 5000, 5100)
 			return err
 		}},
-		{"one Member", map[string]string{"users": "PRIMARY"}, false, 60, func(ctx context.Context) error {
-			_, err := store.Standings(ctx, v, nil)
-			return err
-		}},
 		{"FollowerPages", map[string]string{"contacts": "followers"}, false, 300, followers(store)},
 		{"FollowerPages by no name", map[string]string{"contacts": "followers"}, false, 400, followers(store.Unhinted())},
 		{"FanOutPages", map[string]string{"contacts": "followers", "broadcast_members": "PRIMARY"}, false, 310, func(ctx context.Context) error {
@@ -243,14 +228,14 @@ func questions(store *contacts.MySQL) []question {
 			_, err := store.TopContacts(ctx, twelve[1:11], 12)
 			return err
 		}},
-		{"Walk of several passes", with(standingKeys, byPrimary("u")), true, 20 * bigMembers, func(ctx context.Context) error {
+		{"Walk of several passes", walkKeys, true, 20 * bigMembers, func(ctx context.Context) error {
 			walked, err := store.WithChunks(1, 10_000, 512).Walk(ctx, v, 10)
 			if err == nil && walked.Trace.Passes < 2 {
 				err = fmt.Errorf("the walk took %d passes", walked.Trace.Passes)
 			}
 			return err
 		}},
-		{"Walk", with(standingKeys, byPrimary("u")), true, 4 * bigMembers, func(ctx context.Context) error {
+		{"Walk", walkKeys, true, 4 * bigMembers, func(ctx context.Context) error {
 			_, err := store.Walk(ctx, v, 10)
 			return err
 		}},
@@ -312,7 +297,7 @@ func testCosts(t *testing.T, db *sql.DB) {
 // testManyPrivate: what the bounded scans find is still right.
 func testManyPrivate(t *testing.T, db *sql.DB) {
 	var store Store = contacts.NewMySQL(db)
-	album, err := store.VisiblePhotos(t.Context(), contacts.Viewer{ID: bigViewer}, bigOwner, 10)
+	album, err := contacts.Photos(t.Context(), store, contacts.Viewer{ID: bigViewer}, bigOwner, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +314,7 @@ func testManyPrivate(t *testing.T, db *sql.DB) {
 	if diff := cmp.Diff(want, dates); diff != "" {
 		t.Errorf("the dates of the photos (-want +got):\n%s", diff)
 	}
-	standings, err := store.Standings(t.Context(), contacts.Viewer{ID: bigViewer}, []member.ID{bigOwner})
+	standings, err := contacts.Standings(t.Context(), store, contacts.Viewer{ID: bigViewer}, []member.ID{bigOwner})
 	if err != nil || len(standings) != 1 || standings[0].Newest == nil || fmt.Sprint(standings[0].Newest.DateUpload) != want[0] {
 		t.Errorf("Standings = %+v, %v, want a newest photo of %s", standings, err, want[0])
 	}

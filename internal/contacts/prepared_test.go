@@ -21,7 +21,7 @@ import (
 // checkPhotoOfTwo holds a store to what fillTwo made.
 func checkPhotoOfTwo(t *testing.T, store *contacts.MySQL) {
 	t.Helper()
-	album, err := store.VisiblePhotos(t.Context(), contacts.Viewer{ID: 1}, 2, 10)
+	album, err := contacts.Photos(t.Context(), store, contacts.Viewer{ID: 1}, 2, 10)
 	if err != nil || album.Contact == nil || album.Contact.ID != 2 || len(album.Photos) != 1 || album.Photos[0].ID != 2 {
 		t.Errorf("the photos of member 2 are %+v, %v, want photo 2", album, err)
 	}
@@ -93,7 +93,7 @@ func TestServerThatPreparesNoMore(t *testing.T) {
 	mayPrepare(t, db, 0)
 	for range 2 {
 		checkPhotoOfTwo(t, store)
-		standings, err := store.Standings(t.Context(), contacts.Viewer{ID: 1}, []member.ID{1, 2})
+		standings, err := contacts.Standings(t.Context(), store, contacts.Viewer{ID: 1}, []member.ID{1, 2})
 		if err != nil || len(standings) != 2 || standings[1].Newest == nil {
 			t.Errorf("Standings: %+v, %v, want a photo of member 2", standings, err)
 		}
@@ -105,28 +105,6 @@ func TestServerThatPreparesNoMore(t *testing.T) {
 	if n := preparedNow(t, db); n != 1 {
 		t.Errorf("%d statements are prepared once there is room, want 1", n)
 	}
-}
-
-// TestRoomForOneConnection: where one connection has prepared a statement, another
-// may not be able to.
-func TestRoomForOneConnection(t *testing.T) {
-	t.Parallel()
-	db, _ := openOwn(t, mysql.WithMaxOpen(2))
-	mayPrepare(t, db, 1)
-	store := contacts.NewMySQL(db).WithPause(0)
-	checkPhotoOfTwo(t, store)
-	taken, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkPhotoOfTwo(t, store) // over a second connection
-	if n := db.Stats().OpenConnections; n != 2 {
-		t.Errorf("%d connections, want 2", n)
-	}
-	if err := taken.Close(); err != nil {
-		t.Fatal(err)
-	}
-	checkPhotoOfTwo(t, store)
 }
 
 // TestRefusalsOfPreparedStatements: what a server or a proxy refuses for being
@@ -160,7 +138,7 @@ func checkRefusal(t *testing.T, number uint16, atOnce, asText bool) {
 	}
 	store := contacts.NewMySQL(db)
 	for range times {
-		standings, err := store.Standings(t.Context(), contacts.Viewer{ID: 1}, []member.ID{2})
+		standings, err := contacts.Standings(t.Context(), store, contacts.Viewer{ID: 1}, []member.ID{2})
 		if (err == nil) != asText {
 			t.Errorf("error %d (at once: %t): %v", number, atOnce, err)
 		}
@@ -182,11 +160,11 @@ func TestCancelledPreparation(t *testing.T) {
 		store := contacts.NewMySQL(db)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := store.Standings(ctx, contacts.Viewer{ID: 1}, []member.ID{2})
+		_, err := contacts.Standings(ctx, store, contacts.Viewer{ID: 1}, []member.ID{2})
 		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, mysql.ErrUnavailable) {
 			t.Errorf("Standings: %v, want context.DeadlineExceeded alone", err)
 		}
-		standings, err := store.Standings(t.Context(), contacts.Viewer{ID: 1}, []member.ID{2})
+		standings, err := contacts.Standings(t.Context(), store, contacts.Viewer{ID: 1}, []member.ID{2})
 		if err != nil || len(standings) != 1 {
 			t.Errorf("the next caller: %+v, %v, want an answer", standings, err)
 		}
@@ -194,16 +172,6 @@ func TestCancelledPreparation(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// TestManyPrepareAtOnce: of statements that several callers prepare at the same
-// time one is kept, and each connection holds it once.
-func TestManyPrepareAtOnce(t *testing.T) {
-	t.Parallel()
-	const connections = 4
-	db, dsn := openOwn(t, mysql.WithMaxOpen(connections))
-	askAtOnce(t, contacts.NewMySQL(db), 2*connections)
-	awaitPrepared(t, dsn, connections)
 }
 
 // TestConnectionsComeAndGo: connections live for a millisecond, and the server
@@ -233,7 +201,7 @@ func askAtOnce(t *testing.T, store *contacts.MySQL, goroutines int) {
 		group.Go(func() error {
 			<-start
 			for range 50 {
-				album, err := store.VisiblePhotos(t.Context(), contacts.Viewer{ID: 1}, 2, 10)
+				album, err := contacts.Photos(t.Context(), store, contacts.Viewer{ID: 1}, 2, 10)
 				if err != nil || len(album.Photos) != 1 {
 					return fmt.Errorf("%d photos, want 1: %w", len(album.Photos), err)
 				}

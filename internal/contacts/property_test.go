@@ -179,14 +179,14 @@ func compare(t *rapid.T, ctx context.Context, want, got Store) {
 			}
 			return rows, err
 		})
-		same(t, "Standings", want, got, func(s Store) (any, error) { return s.Standings(ctx, v, people) })
+		same(t, "Standings", want, got, func(s Store) (any, error) { return contacts.Standings(ctx, s, v, people) })
 		same(t, "FollowerPages", want, got, func(s Store) (any, error) {
 			return s.FollowerPages(ctx, []contacts.FollowerPage{{Of: id}, {Of: id, After: after}, {Of: after, After: id}}, limit)
 		})
 	}
 	for _, p := range allPairs() {
 		same(t, "VisiblePhotos", want, got, func(s Store) (any, error) {
-			return s.VisiblePhotos(ctx, contacts.Viewer{ID: p.User}, p.Contact, limit)
+			return contacts.Photos(ctx, s, contacts.Viewer{ID: p.User}, p.Contact, limit)
 		})
 		same(t, "Look", want, got, func(s Store) (any, error) { return s.Look(ctx, contacts.Viewer{ID: p.User}, p.Contact, limit, bound) })
 	}

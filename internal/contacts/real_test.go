@@ -139,7 +139,7 @@ func TestServerKilledAndBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // first over the dead connection, then over none
-		if _, err := store.VisiblePhotos(t.Context(), contacts.Viewer{ID: 1}, 2, 10); !errors.Is(err, mysql.ErrUnavailable) {
+		if _, err := contacts.Photos(t.Context(), store, contacts.Viewer{ID: 1}, 2, 10); !errors.Is(err, mysql.ErrUnavailable) {
 			t.Errorf("VisiblePhotos on a killed server: %v, want ErrUnavailable", err)
 		}
 		if _, err := store.Walk(t.Context(), contacts.Viewer{ID: 1}, 10); !errors.Is(err, mysql.ErrUnavailable) {

@@ -14,7 +14,7 @@ import (
 // Relations returns, for each pair that is a row of contacts now, the contact's
 // last upload in unix seconds: 0 if it never uploaded. Pairs that are no contacts
 // are absent from the result, and so are those whose contact is no member any
-// more, as in [MySQL.Standings]. It is one statement, however many pairs there
+// more, as in [MySQL.Compare]. It is one statement, however many pairs there
 // are.
 func (m *MySQL) Relations(ctx context.Context, pairs []Pair) (map[Pair]uint64, error) {
 	if len(pairs) == 0 {
@@ -59,16 +59,12 @@ func (m *MySQL) TopContacts(ctx context.Context, ids []member.ID, limit int) (ma
 	return top, nil
 }
 
-// topOf reads all contacts of each of ids, in any order; shortlist picks the most
+// topOf reads all contacts of each of ids, in any order, and keeps the most
 // recent. For a member with some dozens that is less work for the server than to sort
 // them in a branch of a UNION, and for one with 100,000 as much; a window function costs
 // more for both, and keeps all of them in temporary tables, as the UNION does those of
 // one member.
 func (m *MySQL) topOf(ctx context.Context, ids []member.ID, limit int, top map[member.ID][]Contact) error {
-	lists := make(map[member.ID]*shortlist, len(ids))
-	for _, id := range ids {
-		lists[id] = &shortlist{limit: limit}
-	}
 	what := fmt.Sprintf("reading the most recent contacts of %d members", len(ids))
 	var id member.ID // outside, as they escape
 	var c Contact
@@ -76,11 +72,13 @@ func (m *MySQL) topOf(ctx context.Context, ids []member.ID, limit int, top map[m
 		if err := rows.Scan((*number)(&id), (*number)(&c.ID), (*number)(&c.LastUpload)); err != nil {
 			return err
 		}
-		lists[id].add(c)
+		if top[id] = append(top[id], c); len(top[id]) >= max(2*limit, 64) {
+			top[id] = mostRecent(top[id], limit)
+		}
 		return nil
 	}, `
 SELECT q.id, u.id, u.last_upload
-FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
+FROM `+idTable+` AS q
 STRAIGHT_JOIN users v ON v.id = q.id
 STRAIGHT_JOIN contacts c ON c.user_id = v.id
 STRAIGHT_JOIN users u ON u.id = c.contact_id
@@ -88,36 +86,18 @@ WHERE u.last_upload > 0`, idList(ids))
 	if err != nil {
 		return err
 	}
-	for id, list := range lists {
-		if best := list.best(); len(best) > 0 {
-			top[id] = best
+	for _, id := range ids {
+		if list := top[id]; len(list) > 0 {
+			top[id] = mostRecent(list, limit)
 		}
 	}
 	return nil
 }
 
-// shortlist keeps the limit most recent of the contacts that are added. It holds at most
-// twice as many.
-type shortlist struct {
-	limit int
-	list  []Contact
-	full  bool // the first limit of list are in order, and only what comes before the last of them matters
-}
-
-func (s *shortlist) add(c Contact) {
-	if s.full && byRecencyDesc(s.list[s.limit-1], c) < 0 {
-		return
-	}
-	s.list = append(s.list, c)
-	if len(s.list)-s.limit == s.limit {
-		s.list, s.full = s.best(), true
-	}
-}
-
-// best returns the best so far, most recent first.
-func (s *shortlist) best() []Contact {
-	slices.SortFunc(s.list, byRecencyDesc)
-	return s.list[:min(s.limit, len(s.list))]
+// mostRecent returns the limit most recent of list, most recent first, in its place.
+func mostRecent(list []Contact, limit int) []Contact {
+	SortByRecency(list)
+	return list[:min(limit, len(list))]
 }
 
 // FollowerPage names a page of followers: those of one member, above an id.

@@ -135,7 +135,7 @@ LEFT JOIN blocks k ON k.user_id = v.id AND k.blocked_id = o.id`
 
 // Sight is whether member v may see photo x, as an expression over the tables of
 // [SightJoins] that is never NULL. An owner sees each of its own photos. To others the
-// conditions are those of [MySQL.VisiblePhotos], but that v need not call the owner a
+// conditions are those of [MySQL.Look], but that v need not call the owner a
 // contact, unless the photo is for followers: that is what the read is about, and not what is private. A photo that does not
 // exist, or whose owner does not, is seen by no member.
 var Sight = "COALESCE(" + Found("o.id") + " AND (o.id = v.id OR NOT " + Found("h.user_id") + " AND NOT " + Found("k.user_id") + " AND (" +

@@ -118,7 +118,7 @@ func sightOf(t *rapid.T, ctx context.Context, memory *contacts.Memory, owners ma
 		if !isContact {
 			memory.SetContact(p.User, p.Contact, false, false)
 		}
-		album, err := memory.VisiblePhotos(ctx, contacts.Viewer{ID: p.User}, p.Contact, 1000)
+		album, err := contacts.Photos(ctx, memory, contacts.Viewer{ID: p.User}, p.Contact, 1000)
 		if !isContact { // that row could let others see more
 			memory.RemoveContact(p.User, p.Contact)
 		}

@@ -58,15 +58,7 @@ func sightings(ctx context.Context, q querier, v Viewer, photos []uint64) ([]Sig
 	if len(rows) == 0 {
 		return nil, noMember(v.ID)
 	}
-	byPhoto := make(map[uint64]Sighting, len(rows))
-	for _, s := range rows {
-		byPhoto[s.Photo] = s
-	}
-	ordered := make([]Sighting, len(photos))
-	for i, id := range photos {
-		ordered[i] = byPhoto[id]
-	}
-	return ordered, nil
+	return inOrder(photos, rows, func(s Sighting) uint64 { return s.Photo }), nil
 }
 
 // sightingsText yields a row for every photo, unless the viewer does not exist: then none.

@@ -38,7 +38,7 @@ func testSightings(t *testing.T) {
 		var want []contacts.Sighting
 		for i, owner := range owners {
 			d := r.detail(owner, visibilities[i])
-			album, err := w.VisiblePhotos(t.Context(), v, owner, 1)
+			album, err := contacts.Photos(t.Context(), w, v, owner, 1)
 			must(t, err)
 			want = append(want, contacts.Sighting{
 				Photo: photos[i], Shown: len(album.Photos) == 1, IsPhoto: true, Owner: owner, DateUpload: 100, Visibility: visibilities[i],

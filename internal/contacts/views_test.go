@@ -40,7 +40,7 @@ func TestTablesBecomeViews(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "UPDATE site_images SET visibility = 'private'"); err != nil {
 		t.Fatal(err)
 	}
-	album, err := store.VisiblePhotos(t.Context(), contacts.Viewer{ID: 1}, 2, 10)
+	album, err := contacts.Photos(t.Context(), store, contacts.Viewer{ID: 1}, 2, 10)
 	if err != nil || len(album.Photos) != 0 {
 		t.Errorf("what is private in the table behind the view: %+v, %v, want nothing", album, err)
 	}

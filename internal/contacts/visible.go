@@ -8,61 +8,6 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// VisiblePhotos returns the limit newest photos of owner that v may see, by date
-// then id, both descending. The album is empty when there are none; when v or
-// owner does not exist, or owner is no contact of v, or one of the two blocks the other, there are none.
-func (m *MySQL) VisiblePhotos(ctx context.Context, v Viewer, owner member.ID, limit int) (Album, error) {
-	return visiblePhotos(ctx, m.prepared, v, owner, limit)
-}
-
-func visiblePhotos(ctx context.Context, q querier, v Viewer, owner member.ID, limit int) (Album, error) {
-	if limit <= 0 {
-		return Album{}, nil
-	}
-	type row struct {
-		owner Profile
-		photo Photo
-	}
-	what := fmt.Sprintf("reading the photos of member %d visible to member %d", owner, v.ID)
-	scan := func(rows *sql.Rows, r *row) error {
-		return rows.Scan(
-			(*number)(&r.owner.ID), &r.owner.Username, (*number)(&r.photo.ID), &r.photo.Title, (*number)(&r.photo.DateUpload))
-	}
-	statement := VisiblePhotosStatement(v, owner, limit)
-	rows, err := collect(ctx, q, what, scan, statement.Text, statement.Args...)
-	if err != nil || len(rows) == 0 {
-		return Album{}, err
-	}
-	album := Album{Contact: &rows[0].owner}
-	for _, row := range rows {
-		album.Photos = append(album.Photos, row.photo)
-	}
-	return album, nil
-}
-
-// Statement is a statement and its arguments, for showing what is asked.
-type Statement struct {
-	Text string
-	Args []any
-}
-
-// VisiblePhotosStatement returns the statement of [MySQL.VisiblePhotos].
-func VisiblePhotosStatement(v Viewer, owner member.ID, limit int) Statement {
-	var args []any
-	for _, c := range shown {
-		if c.granted != always {
-			args = append(args, owner, v.ID)
-		}
-		args = append(args, owner, limit)
-	}
-	return Statement{visiblePhotosText, append(args, v.ID, owner, limit)}
-}
-
-// StandingsStatement returns the statement of [MySQL.Standings].
-func StandingsStatement(v Viewer, owners []member.ID) Statement {
-	return Statement{standingsText, []any{idList(owners), v.ID}}
-}
-
 // newestFirst orders the photos x of one owner in one class, newest first. It
 // names the whole key newest, although the first two columns are the same in all
 // of these photos: in a dependent subquery MySQL (9.7) sorts all of them
@@ -79,57 +24,78 @@ func newestIn(c class, column string) string {
 
 // visiblePhotosText reads each visibility class on its own from the key newest, so that
 // it touches at most limit photos of each, however many the owner has that the viewer may
-// not see.
-var visiblePhotosText = visiblePhotosWith("")
-
-// visiblePhotosWith returns the statement with a further column.
-func visiblePhotosWith(column string) string {
-	return `
-SELECT o.id, o.username, p.id, p.title, p.date_upload` + column + `
+// not see. Its last column is photoRow.
+var visiblePhotosText = `
+SELECT o.id, o.username, p.id, p.title, p.date_upload, 0
 FROM contacts c
 JOIN users v ON v.id = c.user_id
 JOIN users o ON o.id = c.contact_id
 LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
 LEFT JOIN blocks k ON k.user_id = v.id AND k.blocked_id = o.id
 JOIN (` + eachOf(shown, "\n  UNION ALL", func(c class) string {
-		from, granted := "photos x WHERE ", ""
-		if c.granted != always {
-			from, granted = "contacts g JOIN photos x WHERE g.user_id = ? AND g.contact_id = ? AND ", c.granted+" AND "
-		}
-		return `
+	from, granted := "photos x WHERE ", ""
+	if c.granted != always {
+		from, granted = "contacts g JOIN photos x WHERE g.user_id = ? AND g.contact_id = ? AND ", c.granted+" AND "
+	}
+	return `
   (SELECT x.id, x.title, x.date_upload FROM ` + from + granted + `x.owner_id = ? AND ` + c.is() + newestFirst + ` LIMIT ?)`
-	}) + `
+}) + `
 ) p
 WHERE c.user_id = ? AND c.contact_id = ? AND NOT ` + Found("b.user_id") + ` AND NOT ` + Found("k.user_id") + `
 ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
+
+// visiblePhotosArgs are the arguments of visiblePhotosText.
+func visiblePhotosArgs(v Viewer, owner member.ID, limit int) []any {
+	args := make([]any, 0, 4*len(shown)+6) // with room for three more
+	for _, c := range shown {
+		if c.granted != always {
+			args = append(args, owner, v.ID)
+		}
+		args = append(args, owner, limit)
+	}
+	return append(args, v.ID, owner, limit)
 }
 
-// Standings returns the standing of each of owners with v, in the order of owners. All
-// are read at one instant. It returns [ErrNoMember] if v does not exist.
-func (m *MySQL) Standings(ctx context.Context, v Viewer, owners []member.ID) ([]Standing, error) {
-	return standings(ctx, m.prepared, v, owners)
-}
+// standingsText yields a row for every owner, contact or not, unless the viewer
+// does not exist: then none. The owners are those of a list and the broadcast members that the viewer calls
+// contacts and that uploaded after a bound. Each class's newest photo is one step into the key
+// newest; the outer joins fetch the dates by primary key.
+var standingsText = `
+SELECT d.id, d.is_contact, d.last_upload` + eachOf(shown, "", func(c class) string {
+	return ", " + c.alias + ".id, " + c.alias + ".date_upload"
+}) + `
+FROM (
+  SELECT q.id, ` + Found("o.id") + ` AS is_contact, q.last_upload` + eachOf(shown, "", func(c class) string {
+	return `,
+    CASE WHEN ` + Found("o.id") + ` AND ` + c.granted + ` AND NOT ` + Found("b.user_id") + ` AND NOT ` + Found("k.user_id") + ` THEN ` + newestIn(c, "id") + ` END AS ` + c.alias + `_id`
+}) + `
+  FROM users v
+  STRAIGHT_JOIN (
+    SELECT j.id, 0 AS last_upload FROM ` + idTable + ` AS j
+    UNION ALL
+    (SELECT m.member_id, m.last_upload
+    FROM broadcast_members m FORCE INDEX (newest)
+    STRAIGHT_JOIN contacts c ON c.user_id = ? AND c.contact_id = m.member_id
+    WHERE m.last_upload > ?
+    ORDER BY m.last_upload DESC, m.member_id DESC LIMIT ?)
+  ) AS q
+  LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = q.id
+  LEFT JOIN users o ON o.id = c.contact_id
+  LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id
+  LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
+  LEFT JOIN blocks k ON k.user_id = v.id AND k.blocked_id = o.id
+  WHERE v.id = ?
+) d` + eachOf(shown, "", joinNewest)
 
-func standings(ctx context.Context, q querier, v Viewer, owners []member.ID) ([]Standing, error) {
-	if len(owners) == 0 {
-		return nil, requireMember(ctx, q, v.ID)
-	}
-	what := fmt.Sprintf("reading what %d contacts show to member %d", len(owners), v.ID)
-	statement := StandingsStatement(v, owners)
-	scan := func(rows *sql.Rows, s *Standing) error { return scanStanding(rows, s) }
-	rows, err := collect(ctx, q, what, scan, statement.Text, statement.Args...)
-	if err != nil {
-		return nil, err
-	}
-	if len(rows) == 0 {
-		return nil, noMember(v.ID)
-	}
-	return inOrder(owners, rows, func(s Standing) member.ID { return s.Owner }), nil
+// joinNewest joins the newest photo of a class to d, which has its id.
+func joinNewest(c class) string {
+	return `
+LEFT JOIN photos ` + c.alias + ` ON ` + c.alias + `.id = d.` + c.alias + `_id`
 }
 
 // inOrder returns the row of each of owners, in their order: SQL promises none.
-func inOrder[T any](owners []member.ID, rows []T, ownerOf func(T) member.ID) []T {
-	byOwner := make(map[member.ID]T, len(rows))
+func inOrder[K comparable, T any](owners []K, rows []T, ownerOf func(T) K) []T {
+	byOwner := make(map[K]T, len(rows))
 	for _, row := range rows {
 		byOwner[ownerOf(row)] = row
 	}
@@ -140,52 +106,15 @@ func inOrder[T any](owners []member.ID, rows []T, ownerOf func(T) member.ID) []T
 	return ordered
 }
 
-// standingsText yields a row for every owner, contact or not, unless the viewer
-// does not exist: then none. Each class's newest photo is one step into the key
-// newest; the outer joins fetch the dates by primary key.
-var standingsText = standingsFrom(idTable, "")
-
-// standingsFrom returns the statement for the owners q.id of a source, with a further column of q.
-func standingsFrom(source, column string) string {
-	outer := ""
-	if column != "" {
-		outer, column = ", d.more", ", "+column+" AS more"
-	}
-	return `
-SELECT d.id, d.is_contact` + outer + eachOf(shown, "", func(c class) string {
-		return ", " + c.alias + ".id, " + c.alias + ".date_upload"
-	}) + `
-FROM (
-  SELECT q.id, ` + Found("o.id") + ` AS is_contact` + column + eachOf(shown, "", func(c class) string {
-		return `,
-    CASE WHEN ` + Found("o.id") + ` AND ` + c.granted + ` AND NOT ` + Found("b.user_id") + ` AND NOT ` + Found("k.user_id") + ` THEN ` + newestIn(c, "id") + ` END AS ` + c.alias + `_id`
-	}) + `
-  FROM users v
-  STRAIGHT_JOIN ` + source + ` AS q
-  LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = q.id
-  LEFT JOIN users o ON o.id = c.contact_id
-  LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id
-  LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
-  LEFT JOIN blocks k ON k.user_id = v.id AND k.blocked_id = o.id
-  WHERE v.id = ?
-) d` + eachOf(shown, "", joinNewest)
-}
-
-// joinNewest joins the newest photo of a class to d, which has its id.
-func joinNewest(c class) string {
-	return `
-LEFT JOIN photos ` + c.alias + ` ON ` + c.alias + `.id = d.` + c.alias + `_id`
-}
-
 // newestPhoto is the columns of the newest photo of a class; NULL: there is none.
 type newestPhoto struct{ id, date sql.Null[number] }
 
 func (p newestPhoto) photo() Photo { return Photo{ID: uint64(p.id.V), DateUpload: uint64(p.date.V)} }
 
 // scanStanding takes the newest of the classes that were visible.
-func scanStanding(rows *sql.Rows, s *Standing, more ...any) error {
+func scanStanding(rows *sql.Rows, s *Standing, lastUpload *uint64) error {
 	newest := make([]newestPhoto, len(shown))
-	dest := append([]any{(*number)(&s.Owner), &s.IsContact}, more...)
+	dest := []any{(*number)(&s.Owner), &s.IsContact, (*number)(lastUpload)}
 	for i := range newest {
 		dest = append(dest, &newest[i].id, &newest[i].date)
 	}
@@ -210,7 +139,7 @@ func (s *Standing) consider(p Photo) {
 // Detail is everything about how one owner stands with one viewer. Much of it the viewer
 // must not know: it is for operators.
 type Detail struct {
-	Standing // as [MySQL.Standings] has it
+	Standing // as [MySQL.Compare] has it
 
 	IsMember   bool   `json:"is_member"` // the owner has a users row; else nothing below is known
 	Username   string `json:"username"`
@@ -268,7 +197,7 @@ FROM (
     ` + newestIn(c, "id") + ` AS ` + c.alias + `_id, COALESCE(` + c.granted + `, FALSE) AS ` + c.alias + `_granted`
 }) + `
   FROM users v
-  STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
+  STRAIGHT_JOIN ` + idTable + ` AS q
   LEFT JOIN users o ON o.id = q.id
   LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = q.id
   LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id

@@ -136,12 +136,12 @@ func (w world) relate(t *testing.T, v contacts.Viewer, owners []member.ID, r rel
 
 func checkPrivacy(t *testing.T, w world, v contacts.Viewer, owners []member.ID, r relation) {
 	t.Helper()
-	standings, err := w.Standings(t.Context(), v, owners)
+	standings, err := contacts.Standings(t.Context(), w, v, owners)
 	must(t, err)
 	for i, owner := range owners {
 		what := fmt.Sprintf("%s photo under %+v", visibilities[i], r)
 		visible := r.shows(visibilities[i])
-		album, err := w.VisiblePhotos(t.Context(), v, owner, 10)
+		album, err := contacts.Photos(t.Context(), w, v, owner, 10)
 		must(t, err)
 		if got := len(album.Photos) == 1 && album.Contact != nil && album.Photos[0].ID == uint64(owner); got != visible {
 			t.Errorf("%s: VisiblePhotos: shown is %t, want %t: %+v", what, got, visible, album)
@@ -171,7 +171,7 @@ func testVisiblePhotos(t *testing.T, w world) {
 		want = append(want, contacts.Photo{ID: id, Title: "a photo", DateUpload: dates[id]})
 	}
 	for limit := 1; limit <= 5; limit++ {
-		got, err := w.VisiblePhotos(t.Context(), viewer(1), 2, limit)
+		got, err := contacts.Photos(t.Context(), w, viewer(1), 2, limit)
 		equal(t, fmt.Sprintf("%d photos", limit), got, err, contacts.Album{
 			Contact: &contacts.Profile{ID: 2, Username: "member 2"}, Photos: want[:min(limit, 4)],
 		})
@@ -186,7 +186,7 @@ func testLive(t *testing.T, w world) {
 	w.public(t, 12, 2, 200)
 	shown := func(step string, want ...uint64) {
 		t.Helper()
-		album, err := w.VisiblePhotos(t.Context(), viewer(1), 2, 10)
+		album, err := contacts.Photos(t.Context(), w, viewer(1), 2, 10)
 		must(t, err)
 		var got []uint64
 		for _, p := range album.Photos {
@@ -245,10 +245,10 @@ func testStandings(t *testing.T, w world) {
 		for _, id := range order {
 			wanted = append(wanted, want[id])
 		}
-		got, err := w.Standings(t.Context(), viewer(1), order)
+		got, err := contacts.Standings(t.Context(), w, viewer(1), order)
 		equal(t, fmt.Sprintf("Standings of %v", order), got, err, wanted)
 	}
-	got, err := w.Standings(t.Context(), viewer(1), nil)
+	got, err := contacts.Standings(t.Context(), w, viewer(1), nil)
 	equal(t, "Standings of none", got, err, nil)
 }
 
@@ -268,7 +268,7 @@ func testLargeIDs(t *testing.T, w world) {
 	equal(t, "Relations", related, err, map[contacts.Pair]uint64{{User: top, Contact: high}: 100})
 	tops, err := w.TopContacts(ctx, []member.ID{top}, 5)
 	equal(t, "TopContacts", tops, err, map[member.ID][]contacts.Contact{top: ranked})
-	standings, err := w.Standings(ctx, v, []member.ID{high})
+	standings, err := contacts.Standings(ctx, w, v, []member.ID{high})
 	equal(t, "Standings", standings, err, []contacts.Standing{
 		{Owner: high, IsContact: true, Newest: &contacts.Photo{ID: math.MaxUint64 - 1, DateUpload: 100}},
 	})

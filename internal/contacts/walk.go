@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/activityd/activityd/internal/member"
@@ -78,9 +79,12 @@ func walk(ctx context.Context, q querier, chunks chunking, v Viewer, limit int) 
 		return Walked{Indexable: true, Trace: s.trace}, nil
 	}
 	s.trace.Statements++
-	album, err := visiblePhotos(ctx, q, v, s.best.Owner, limit)
-	return Walked{Album: album, Indexable: true, Trace: s.trace}, err
+	look, err := look(ctx, q, v, s.best.Owner, limit, noBroadcasts)
+	return Walked{Album: look.Album, Indexable: true, Trace: s.trace}, err
 }
+
+// noBroadcasts is a bound above all uploads: a walk looks at broadcast members as at all contacts.
+const noBroadcasts = math.MaxInt64
 
 // search is a walk under way.
 type search struct {
@@ -126,12 +130,12 @@ func (s *search) examine(ctx context.Context, chunk []Contact) (proven bool, err
 		chunk = chunk[len(some):]
 		s.owners = min(s.owners*s.chunks.growth, s.chunks.perStatement)
 		s.trace.Statements++
-		found, err := standings(ctx, s.q, s.viewer, idsOf(some))
+		found, err := compare(ctx, s.q, s.viewer, idsOf(some), noBroadcasts)
 		if err != nil {
 			return false, err
 		}
-		s.trace.LookedAt += len(found)
-		for _, st := range found {
+		s.trace.LookedAt += len(found.Standings)
+		for _, st := range found.Standings {
 			if st.Newest != nil && (s.best == nil || st.Newest.Newer(*s.best.Newest)) {
 				s.best = &st
 			}

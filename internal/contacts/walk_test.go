@@ -138,14 +138,14 @@ func testMissingViewer(t *testing.T, w world) {
 			t.Errorf("Walk of missing %d: %v, want ErrNoMember", id, err)
 		}
 		for _, owners := range [][]member.ID{nil, {2}, {2, 3}} {
-			if _, err := w.Standings(t.Context(), viewer(id), owners); !errors.Is(err, contacts.ErrNoMember) {
+			if _, err := contacts.Standings(t.Context(), w, viewer(id), owners); !errors.Is(err, contacts.ErrNoMember) {
 				t.Errorf("Standings of %v for missing %d: %v, want ErrNoMember", owners, id, err)
 			}
 			if _, err := w.Details(t.Context(), viewer(id), owners); !errors.Is(err, contacts.ErrNoMember) {
 				t.Errorf("Details of %v for missing %d: %v, want ErrNoMember", owners, id, err)
 			}
 		}
-		got, err := w.VisiblePhotos(t.Context(), viewer(id), 2, 10)
+		got, err := contacts.Photos(t.Context(), w, viewer(id), 2, 10)
 		equal(t, "VisiblePhotos for a missing viewer", got, err, contacts.Album{})
 	}
 }
@@ -155,11 +155,11 @@ func testMissingOwner(t *testing.T, w world) {
 	w.calls(t, 1, 2, 3) // 2 is no member (any more), but its photos are still there
 	w.public(t, 1, 2, 200)
 	w.public(t, 2, 3, 100)
-	standings, err := w.Standings(t.Context(), viewer(1), []member.ID{2, 3})
+	standings, err := contacts.Standings(t.Context(), w, viewer(1), []member.ID{2, 3})
 	equal(t, "Standings", standings, err, []contacts.Standing{
 		{Owner: 2}, {Owner: 3, IsContact: true, Newest: &contacts.Photo{ID: 2, DateUpload: 100}},
 	})
-	album, err := w.VisiblePhotos(t.Context(), viewer(1), 2, 10)
+	album, err := contacts.Photos(t.Context(), w, viewer(1), 2, 10)
 	equal(t, "VisiblePhotos", album, err, contacts.Album{})
 	walked, err := w.Walk(t.Context(), viewer(1), 10)
 	must(t, err)
@@ -183,7 +183,7 @@ func testNoLimit(t *testing.T, w world) {
 		equal(t, "TopContacts", top, err, map[member.ID][]contacts.Contact{})
 		pages, err := w.FollowerPages(t.Context(), []contacts.FollowerPage{{Of: 2}}, limit)
 		equal(t, "FollowerPages", pages, err, [][]member.ID{nil})
-		album, err := w.VisiblePhotos(t.Context(), viewer(1), 2, limit)
+		album, err := contacts.Photos(t.Context(), w, viewer(1), 2, limit)
 		equal(t, "VisiblePhotos", album, err, contacts.Album{})
 		walked, err := w.walk(t.Context(), viewer(1), limit)
 		equal(t, "Walk", walked, err, contacts.Walked{Indexable: true})
@@ -224,12 +224,12 @@ func callsOf(s Store) map[string]func(context.Context) error {
 			_, err := s.FollowerPages(ctx, []contacts.FollowerPage{{Of: 1}}, 1)
 			return err
 		},
-		"VisiblePhotos": func(ctx context.Context) error {
-			_, err := s.VisiblePhotos(ctx, v, 2, 1)
+		"Look": func(ctx context.Context) error {
+			_, err := s.Look(ctx, v, 2, 1, 0)
 			return err
 		},
-		"Standings": func(ctx context.Context) error {
-			_, err := s.Standings(ctx, v, []member.ID{2})
+		"Compare": func(ctx context.Context) error {
+			_, err := s.Compare(ctx, v, []member.ID{2}, 0)
 			return err
 		},
 		"Walk": func(ctx context.Context) error {

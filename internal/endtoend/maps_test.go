@@ -284,7 +284,6 @@ func (s *foreignSite) checkReads(t *testing.T) {
 	ctx, store := t.Context(), contacts.NewMySQL(s.db)
 	for _, id := range s.members {
 		v := contacts.Viewer{ID: id}
-		same(t, fmt.Sprint("the standings of ", id), func(r reads) (any, error) { return r.Standings(ctx, v, s.members) }, s.truth, store)
 		same(t, fmt.Sprint("the details of ", id), func(r reads) (any, error) { return r.Details(ctx, v, s.members[:10]) }, s.truth, store)
 		same(t, fmt.Sprint("the walk of ", id), func(r reads) (any, error) {
 			walked, err := r.Walk(ctx, v, 10)
@@ -293,7 +292,6 @@ func (s *foreignSite) checkReads(t *testing.T) {
 		}, s.truth, store)
 		same(t, fmt.Sprint("the comparison of ", id), func(r reads) (any, error) { return r.Compare(ctx, v, s.members, 1) }, s.truth, store)
 		for _, owner := range s.members[:7] {
-			same(t, fmt.Sprintf("the photos of %d for %d", owner, id), func(r reads) (any, error) { return r.VisiblePhotos(ctx, v, owner, 10) }, s.truth, store)
 			same(t, fmt.Sprintf("the look of %d at %d", id, owner), func(r reads) (any, error) { return r.Look(ctx, v, owner, 10, 1) }, s.truth, store)
 		}
 	}
@@ -303,12 +301,10 @@ func (s *foreignSite) checkReads(t *testing.T) {
 
 // reads are the statements of reads.
 type reads interface {
-	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
+	Compare(ctx context.Context, v contacts.Viewer, owners []member.ID, bound uint64) (contacts.Comparison, error)
 	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
-	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
 	Look(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, bound uint64) (contacts.Look, error)
-	Compare(ctx context.Context, v contacts.Viewer, owners []member.ID, bound uint64) (contacts.Comparison, error)
 	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
 	TopContacts(ctx context.Context, ids []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
 }

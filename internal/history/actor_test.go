@@ -197,10 +197,6 @@ func (s actingStore) FanOutPages(ctx context.Context, pages []contacts.FollowerP
 	return found, leaving, err
 }
 
-func (s actingStore) VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error) {
-	return acting(ctx, "VisiblePhotos", false, func() (contacts.Album, error) { return s.store.VisiblePhotos(ctx, v, owner, limit) })
-}
-
 func (s actingStore) Look(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, bound uint64) (contacts.Look, error) {
 	return acting(ctx, "Look", false, func() (contacts.Look, error) { return s.store.Look(ctx, v, owner, limit, bound) })
 }

@@ -105,30 +105,6 @@ func (e *earlyStore) TopContacts(ctx context.Context, users []member.ID, limit i
 	return e.store.TopContacts(ctx, users, limit)
 }
 
-// shareWalks gives a read the result of a walk that is under way for that viewer.
-func shareWalks(s *stage) {
-	s.store = &sharingStore{store: s.store, underWay: map[contacts.Viewer]contacts.Walked{}}
-}
-
-type sharingStore struct {
-	store
-	underWay map[contacts.Viewer]contacts.Walked
-}
-
-func (w *sharingStore) Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error) {
-	if shared, ok := w.underWay[v]; ok {
-		shared.Photos = shared.Photos[:min(limit, len(shared.Photos))]
-		return shared, nil
-	}
-	walked, err := w.store.Walk(ctx, v, limit)
-	if err != nil {
-		return walked, err
-	}
-	w.underWay[v] = walked
-	defer delete(w.underWay, v)
-	return acting(ctx, "the end of the walk", false, func() (contacts.Walked, error) { return walked, nil })
-}
-
 // cachePhotos keeps what was once visible.
 func cachePhotos(s *stage) {
 	s.store = &cachingStore{store: s.store, cached: map[contacts.Pair]contacts.Album{}}
@@ -139,13 +115,13 @@ type cachingStore struct {
 	cached map[contacts.Pair]contacts.Album
 }
 
-func (c *cachingStore) VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error) {
+func (c *cachingStore) Look(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, bound uint64) (contacts.Look, error) {
+	found, err := c.store.Look(ctx, v, owner, limit, bound)
 	pair := contacts.Pair{User: v.ID, Contact: owner}
 	if kept, ok := c.cached[pair]; ok && len(kept.Photos) >= limit {
 		kept.Photos = kept.Photos[:limit]
-		return kept, nil
+		found.Album = kept
 	}
-	found, err := c.store.VisiblePhotos(ctx, v, owner, limit)
-	c.cached[pair] = found
+	c.cached[pair] = found.Album
 	return found, err
 }

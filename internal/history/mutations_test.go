@@ -43,7 +43,6 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		{"a read reports ghosts", noRule, func(s *stage) { s.deaf = true }, 532, ""},
 		{"the first must be newer than the second's score", noRule, func(s *stage) { s.propose = lenientSecond }, 32, ""},
 		{"the best must be newer than the lowest score", noRule, func(s *stage) { s.propose = lenientLowest }, 328, ""},
-		{"nobody shares a walk that began before", noRule, shareWalks, 19, ""},
 		{"a block by the viewer hides, too", noRule, func(s *stage) { s.oneWay = true }, 0, ""},
 		{"photos are not cached", noRule, cachePhotos, 32, ""},
 		{"a task that has begun absorbs no other", noRule, func(s *stage) { s.absorbStarted = true }, 149, ""},

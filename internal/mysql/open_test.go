@@ -419,7 +419,7 @@ func checkHiding(t *testing.T, dsn string) {
 	store := contacts.NewMySQL(reading)
 	shown := func(when string, want bool) {
 		t.Helper()
-		album, err := store.VisiblePhotos(t.Context(), contacts.Viewer{ID: 1}, 2, 10)
+		album, err := store.Look(t.Context(), contacts.Viewer{ID: 1}, 2, 10, 0)
 		if got := len(album.Photos) > 0; err != nil || got != want {
 			t.Errorf("%s: a read shows the photo: %v, %v, want %v", when, got, err, want)
 		}

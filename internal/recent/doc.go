@@ -42,13 +42,10 @@
 // # Explanations
 //
 // An answer carries the trace of the read that found it. [Reader.Explain] adds how each
-// candidate stands with the viewer: the [Trace] is what the API gives as JSON, and
+// candidate stands with the viewer. The [Trace] is what the API gives as JSON, and
 // [Answer.Explanation] has the same in words for the command and the console.
 //
-// Nearly all of it is for operators only. A score is the date of a last upload, perhaps of
-// a photo that is hidden from the viewer; and the scores decide the order of the
-// candidates, which contacts are among them, which were looked at and whether a walk was
-// needed. A verdict distinguishes a block from having nothing to show. So viewers get no
-// explanation, not even with parts left out, and neither the source of an answer nor its
-// time. How long an answer takes to arrive cannot be hidden.
+// All of it is for operators only. Scores are dates of last uploads, perhaps of hidden photos, and decide
+// the order of the candidates and whether a walk was needed; a verdict tells a block from nothing to show. So viewers get no
+// explanation, and neither the source of an answer nor its time. How long an answer takes to arrive cannot be hidden.
 package recent

@@ -1,9 +1,7 @@
 package recent
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -54,11 +52,52 @@ type Proof string
 
 // The proofs of an answer.
 const (
-	ByNext   Proof = "next"     // the newest photo is newer than the bound of all others
-	ByLowest Proof = "lowest"   // it is the newest of all candidates, and newer than the bound of all others
-	ByAll    Proof = "complete" // it is the newest of all candidates, and the set, smaller than min, holds all contacts
-	ByWalk   Proof = "walk"     // it was found by a walk, through as many contacts as needed
+	ByNext      Proof = "next"
+	ByLowest    Proof = "lowest"
+	ByAll       Proof = "complete"
+	ByWalk      Proof = "walk"
+	byWholeWalk Proof = "whole walk" // in words only
 )
+
+// proofs are all of them, in words.
+var proofs = map[Proof]string{
+	ByNext:      "the newest visible photo of the first candidate (NEWEST) is newer than the last upload (BOUND at most) of each other contact",
+	ByLowest:    "the newest visible photo of all candidates (NEWEST) is newer than the last upload (BOUND at most) of each contact that is no candidate",
+	ByAll:       "the candidates are all contacts that ever uploaded, and no other has a newer visible photo",
+	ByWalk:      "the newest visible photo that the walk found (NEWEST) is newer than the last upload (BOUND at most) of each contact that it did not look at",
+	byWholeWalk: "the walk looked at all contacts that ever uploaded",
+}
+
+// Reason is why a read walks: the candidates prove no answer. It is a label of metrics, too.
+type Reason string
+
+// The reasons for a walk.
+const (
+	NoContacts       Reason = "no_contacts" // and so nothing to walk through, and no set
+	SetMissing       Reason = "set_missing"
+	SetMalformed     Reason = "set_malformed"
+	OtherSettings    Reason = "other_settings"
+	RedisUnavailable Reason = "redis_unavailable"
+	SetUnknown       Reason = "set_unknown"
+	WritesRefused    Reason = "writes_refused"
+	NothingVisible   Reason = "nothing_visible"
+	BestTooOld       Reason = "best_too_old"
+	PhotosChanged    Reason = "photos_changed"
+)
+
+// reasons are all of them, in words.
+var reasons = map[Reason]string{
+	NoContacts:       "there is no contact that ever uploaded",
+	SetMissing:       "the set is missing",
+	SetMalformed:     "the set is malformed",
+	OtherSettings:    "the sets were built with other settings",
+	RedisUnavailable: "redis is unavailable",
+	SetUnknown:       "redis came back with data that may be old, which are being deleted",
+	WritesRefused:    "redis refuses writes, so that the set may be behind",
+	NothingVisible:   "no candidate has a visible photo",
+	BestTooOld:       "the best candidate's photo is not newer than the lowest score",
+	PhotosChanged:    "the photos changed during the read",
+}
 
 // Verdict is the result for one candidate.
 type Verdict string
@@ -66,7 +105,7 @@ type Verdict string
 // The verdicts on candidates.
 const (
 	Chosen     Verdict = "chosen"
-	Older      Verdict = "older"           // its newest visible photo is older than the answer's
+	Older      Verdict = "older"           // its newest visible photo is older than the answer's, or of the same second with a lower id
 	Nothing    Verdict = "nothing visible" // the viewer may see none of its photos
 	Blocked    Verdict = "blocked"         // the same, because one of the two blocks the other; only by [Reader.Explain]
 	NotContact Verdict = "not a contact"   // it is a ghost: the index is behind
@@ -75,16 +114,13 @@ const (
 
 // Step is one round trip of a read, or a wait.
 type Step struct {
-	Name string // "redis", "first", "others", "winner", "walk", "details"
-	Took time.Duration
+	Name         string  `json:"name"` // "redis", "first", "others", "winner", "walk", "details"
+	Milliseconds float64 `json:"ms"`
 }
 
-// MarshalJSON has the time in milliseconds.
-func (s Step) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Name string  `json:"name"`
-		Took float64 `json:"ms"`
-	}{s.Name, float64(s.Took.Microseconds()) / 1000})
+// step notes how long a step took that has ended.
+func (t *Trace) step(name string, began time.Time) {
+	t.Steps = append(t.Steps, Step{name, float64(time.Since(began).Microseconds()) / 1000})
 }
 
 // Explain is [Reader.Read] with one more statement, the step "details", for how the
@@ -107,12 +143,12 @@ func (r *Reader) Explain(ctx context.Context, v contacts.Viewer, limit int) (Ans
 	for i, c := range t.Candidates {
 		owners[i] = c.Contact
 	}
-	start := time.Now()
+	began := time.Now()
 	details, err := r.store.Details(ctx, v, owners)
 	if err != nil {
 		return Answer{}, fmt.Errorf("explaining the answer for %s: %w", v.ID, err)
 	}
-	t.Steps = append(t.Steps, Step{Name: "details", Took: time.Since(start)})
+	t.step("details", began)
 	for i := range details {
 		c := &t.Candidates[i]
 		c.Now = &details[i]
@@ -143,33 +179,21 @@ func (a Answer) Explanation(viewer member.ID, behind *float64) Explanation {
 			viewer, a.Contact.ID, a.Contact.Username, a.Source, len(a.Photos), date(a.Photos[0].DateUpload))
 	}
 	for _, c := range a.Trace.Candidates {
-		row := c.cells()
-		if why := a.because(c); why != "" {
-			row[len(row)-1] += ": " + why
-		}
-		x.Candidates = append(x.Candidates, row)
+		x.Candidates = append(x.Candidates, c.cells())
 	}
-	walk, late := "not needed", ""
-	if reason, t := a.Trace.WalkReason, a.Trace.Walk; reason != "" {
-		walk = fmt.Sprintf("because %s; contacts looked at: %d, passes: %d, statements: %d",
-			cmp.Or(reasonWords[reason], string(reason)), t.LookedAt, t.Passes, t.Statements)
+	walk := "not needed"
+	if t := a.Trace.Walk; a.Trace.WalkReason != "" {
+		walk = fmt.Sprintf("because %s; contacts looked at: %d, passes: %d, statements: %d", reasons[a.Trace.WalkReason], t.LookedAt, t.Passes, t.Statements)
 	}
-	switch {
-	case behind == nil:
-	case *behind == 0:
-		late = "no, no task is due"
-	default:
-		late = fmt.Sprintf("by up to %.1f s: the oldest task that may change a set waits for so long", *behind)
+	x.Facts = append(x.Facts, [2]string{"proof", a.proof()}, [2]string{"walk", walk})
+	if behind != nil {
+		x.Facts = append(x.Facts, [2]string{"behind", fmt.Sprintf("by up to %.1f s, the wait of the oldest task that may change a set", *behind)})
 	}
 	var steps []string
 	for _, s := range a.Trace.Steps {
-		steps = append(steps, fmt.Sprintf("%s %.2f ms", s.Name, float64(s.Took.Microseconds())/1000))
+		steps = append(steps, fmt.Sprintf("%s %.2f ms", s.Name, s.Milliseconds))
 	}
-	for _, fact := range [][2]string{{"proof", a.proof()}, {"walk", walk}, {"behind", late}, {"timings", strings.Join(steps, ", ")}} {
-		if fact[1] != "" {
-			x.Facts = append(x.Facts, fact)
-		}
-	}
+	x.Facts = append(x.Facts, [2]string{"timings", strings.Join(steps, ", ")})
 	return x
 }
 
@@ -182,87 +206,35 @@ func date(unix uint64) string {
 }
 
 func (c Candidate) cells() []string {
-	visible := c.Newest.DateUpload
+	visible, hidden, name, verdict := c.Newest.DateUpload, "-", c.Contact.String(), string(c.Verdict)
 	if visible == 0 && c.Verdict == NotLooked && c.Now.Newest != nil {
 		visible = c.Now.Newest.DateUpload
 	}
-	hidden := "-"
 	if h := c.Now.Hidden; h != nil {
 		hidden = fmt.Sprintf("%s %s", date(h.DateUpload), h.Visibility)
 	}
-	var grants []string
-	if c.Now.Friend {
-		grants = append(grants, "friend")
-	}
-	if c.Now.Family {
-		grants = append(grants, "family")
-	}
-	name := c.Contact.String()
+	grants := map[[2]bool]string{{true, true}: "friend,family", {true, false}: "friend", {false, true}: "family", {}: "-"}
 	if c.Now.Username != "" {
 		name = fmt.Sprintf("%s (%q)", name, c.Now.Username)
 	}
-	return []string{
-		name, date(c.Score), date(c.Now.LastUpload), date(visible), hidden, cmp.Or(strings.Join(grants, ","), "-"), string(c.Verdict),
-	}
-}
-
-// because returns the reason for a verdict; "" where the verdict and the dates beside it are enough.
-func (a Answer) because(c Candidate) string {
 	switch {
-	case c.Verdict == Chosen && !c.InSet && !c.Broadcast:
-		return "the walk found it; it is not in the set"
-	case c.Verdict == Older && (len(a.Photos) == 0 || c.Newest.Newer(a.Photos[0])):
-		return "it changed during the read"
-	case c.Verdict == Older && a.Photos[0].DateUpload == c.Newest.DateUpload:
-		return "its newest photo is of the same second and has the lower id"
-	case c.Verdict == NotContact && !c.Now.IsMember:
-		return "it is no member any more: the set is behind"
-	case c.Verdict == NotContact && c.Now.IsContact:
-		return "it became a contact after the read"
-	case c.Verdict == NotContact:
-		return "it is no contact any more: the set is behind"
-	case c.Broadcast && !c.InSet:
-		return "it is a broadcast member, which was found beside the set"
+	case c.InSet:
+	case c.Broadcast:
+		verdict += ": it is a broadcast member, which was found beside the set"
+	default:
+		verdict += ": the walk found it; it is not in the set"
 	}
-	return ""
+	return []string{name, date(c.Score), date(c.Now.LastUpload), date(visible), hidden, grants[[2]bool{c.Now.Friend, c.Now.Family}], verdict}
 }
 
 // proof says why no other contact has a newer visible photo.
 func (a Answer) proof() string {
-	t, newest := a.Trace, "-"
+	proof, newest := a.Trace.Proof, uint64(0)
+	if proof == ByWalk && a.Trace.Bound == 0 {
+		proof = byWholeWalk
+	}
 	if len(a.Photos) > 0 {
-		newest = date(a.Photos[0].DateUpload)
+		newest = a.Photos[0].DateUpload
 	}
-	newer := func(of, others string) string {
-		return fmt.Sprintf("the newest visible photo %s (%s) is newer than the last upload (%s at most) of each %s", of, newest, date(t.Bound), others)
-	}
-	switch {
-	case t.Proof == ByNext:
-		return newer("of the first candidate", "other contact")
-	case t.Proof == ByLowest:
-		return newer("of all candidates", "contact that is no candidate")
-	case t.Proof == ByAll && len(a.Photos) == 0:
-		return fmt.Sprintf("the candidates are all contacts that ever uploaded (%d), and none has a visible photo", len(t.Candidates))
-	case t.Proof == ByAll:
-		return fmt.Sprintf("the candidates are all contacts that ever uploaded (%d), and no other has a newer visible photo", len(t.Candidates))
-	case t.Bound > 0:
-		return newer("that the walk found", "contact that it did not look at")
-	case t.Walk.LookedAt == 0:
-		return "the viewer has no contact that ever uploaded"
-	}
-	return fmt.Sprintf("the walk looked at all contacts that ever uploaded (%d)", t.Walk.LookedAt)
-}
-
-// reasonWords says in words why a walk was needed.
-var reasonWords = map[Reason]string{
-	NoContacts:       "there is no contact that ever uploaded",
-	SetMissing:       "the set is missing",
-	SetMalformed:     "the set is malformed",
-	OtherSettings:    "the sets were built with other settings",
-	RedisUnavailable: "redis is unavailable",
-	SetUnknown:       "redis came back with data that may be old, which are being deleted",
-	WritesRefused:    "redis refuses writes, so that the set may be behind",
-	NothingVisible:   "no candidate has a visible photo",
-	BestTooOld:       "the best candidate's photo is not newer than the lowest score",
-	PhotosChanged:    "the photos changed during the read",
+	return strings.NewReplacer("NEWEST", date(newest), "BOUND", date(a.Trace.Bound)).Replace(proofs[proof])
 }

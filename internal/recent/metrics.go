@@ -30,24 +30,8 @@ var (
 	})
 )
 
-// Reason is why a read walks: the candidates prove no answer.
-type Reason string
-
-// The reasons for a walk, in [Trace] and as labels.
-const (
-	NoContacts       Reason = "no_contacts" // there is none that ever uploaded, and so nothing to walk through, and no set
-	SetMissing       Reason = "set_missing"
-	SetMalformed     Reason = "set_malformed"
-	OtherSettings    Reason = "other_settings"
-	RedisUnavailable Reason = "redis_unavailable"
-	SetUnknown       Reason = "set_unknown" // the set may be old, and is about to be deleted
-	WritesRefused    Reason = "writes_refused"
-	NothingVisible   Reason = "nothing_visible"
-	BestTooOld       Reason = "best_too_old"
-	PhotosChanged    Reason = "photos_changed"
-)
-
-var reasons = []Reason{SetMissing, SetMalformed, OtherSettings, RedisUnavailable, SetUnknown, WritesRefused, NothingVisible, BestTooOld, PhotosChanged}
+// fromNowhere is the source of a read that failed.
+const fromNowhere Source = "none"
 
 // failures are the results of reads that failed, each with its error; all other errors
 // are "other".
@@ -62,23 +46,20 @@ var failures = []struct {
 	{context.Canceled, "cancelled"},
 }
 
-// fromNowhere is the source of a read that failed.
-const fromNowhere Source = "none"
-
 func init() { // the known series begin with 0
 	for _, source := range []Source{FromIndex, FromDatabase} {
-		readSeconds.WithLabelValues(string(source))
 		reads.WithLabelValues(string(source), "photos")
 		reads.WithLabelValues(string(source), "nothing")
 	}
-	reads.WithLabelValues(string(FromDatabase), string(NoContacts))
-	readSeconds.WithLabelValues(string(fromNowhere))
 	reads.WithLabelValues(string(fromNowhere), "other")
 	for _, f := range failures {
 		reads.WithLabelValues(string(fromNowhere), f.result)
 	}
-	for _, why := range reasons {
-		readWalks.WithLabelValues(string(why))
+	reads.WithLabelValues(string(FromDatabase), string(NoContacts))
+	for why := range reasons {
+		if why != NoContacts {
+			readWalks.WithLabelValues(string(why))
+		}
 	}
 }
 
@@ -89,14 +70,13 @@ func count(a Answer, err error, took time.Duration) {
 	case err != nil:
 		source, result = fromNowhere, "other"
 		for _, f := range failures {
-			if errors.Is(err, f.err) {
+			if result == "other" && errors.Is(err, f.err) {
 				result = f.result
-				break
 			}
 		}
 	case a.Contact != nil:
 		result = "photos"
-	case a.Trace.WalkReason == NoContacts:
+	case a.Trace.WalkReason == NoContacts: // neither a fault nor a walk
 		result = string(NoContacts)
 	}
 	readSeconds.WithLabelValues(string(source)).Observe(took.Seconds())

@@ -3,6 +3,7 @@ package recent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -42,11 +43,10 @@ type Index interface {
 }
 
 // Store decides what may be shown. Its methods fail with [contacts.ErrNoMember]
-// when the viewer does not exist, except VisiblePhotos and Look, which find no photos.
+// when the viewer does not exist, except Look, which finds no photos.
 type Store interface {
 	Look(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, bound uint64) (contacts.Look, error)
 	Compare(ctx context.Context, v contacts.Viewer, owners []member.ID, bound uint64) (contacts.Comparison, error)
-	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
 	// Details is for [Reader.Explain] only.
 	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
@@ -61,10 +61,9 @@ type Hints interface {
 
 // Options configure a [Reader].
 type Options struct {
-	Min         int           // the index's Min: a smaller set is complete; default 10
-	IndexWait   time.Duration // how long a read waits for Redis before it walks; default 250 ms
-	WalkTimeout time.Duration // how long a walk may take; default 10 s
-	// Uncounted: the reads are not those of viewers. They have no metrics, and go by sets that are
+	Min       int           // the index's Min: a smaller set is complete; default 10
+	IndexWait time.Duration // how long a read waits for Redis before it walks; default 250 ms
+	// Uncounted: the reads are not of viewers. They have no metrics, and go by sets that are
 	// behind.
 	Uncounted bool
 }
@@ -76,19 +75,12 @@ type Reader struct {
 	store   Store
 	hints   Hints
 	options Options
-	walks   shared[walkKey, contacts.Walked]
-}
-
-type walkKey struct {
-	viewer contacts.Viewer
-	limit  int
 }
 
 // NewReader returns a reader over the given parts.
 func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	o.Min = cmp.Or(o.Min, 10)
 	o.IndexWait = cmp.Or(o.IndexWait, 250*time.Millisecond)
-	o.WalkTimeout = cmp.Or(o.WalkTimeout, 10*time.Second)
 	return &Reader{index: ix, store: store, hints: hints, options: o}
 }
 
@@ -97,76 +89,96 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 // [mysql.ErrUnavailable] when MySQL cannot be reached, and [ErrBusy] when too much is under way for a walk
 // that it turned out to need. It does not fail when Redis does. The place that ctx has is left.
 func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
-	start := time.Now()
-	a, err := r.read(ctx, v, limit)
-	if !r.options.Uncounted {
-		count(a, err, time.Since(start))
-	}
-	return a, err
-}
-
-func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
+	began := time.Now()
 	rd := &reading{Reader: r, viewer: v, limit: limit, place: admit.PlaceOf(ctx)}
 	defer rd.place.Leave(false)
-	var album contacts.Album
 	why, err := rd.candidates(ctx)
 	if err == nil && why == "" {
-		album, why, err = rd.narrow(ctx)
+		why, err = rd.narrow(ctx)
+	}
+	rd.Source = FromIndex
+	if err == nil && why != "" {
+		rd.Source, err = FromDatabase, rd.walk(ctx, why)
+	}
+	if !r.options.Uncounted {
+		count(rd.Answer, err, time.Since(began))
 	}
 	if err != nil {
 		return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
 	}
-	if why != "" {
-		return rd.walk(ctx, why)
-	}
-	rd.place.Leave(rd.trace.Proof == ByNext)
-	return Answer{Album: album, Source: FromIndex, Trace: rd.trace}, nil
+	rd.place.Leave(rd.Trace.Proof == ByNext)
+	return rd.Answer, nil
 }
 
-// reading is one read under way.
+// reading is one read under way, with its answer as far as it is known.
 type reading struct {
 	*Reader
+	Answer
+
 	viewer contacts.Viewer
 	limit  int
-	set    []index.Entry // highest score first, not empty
-	trace  Trace
+	set    []index.Entry // S, highest score first, not empty
 	place  *admit.Place
 }
 
-// timed records how long one step takes: defer rd.timed("name")().
-func (rd *reading) timed(name string) func() {
-	start := time.Now()
-	return func() { rd.trace.Steps = append(rd.trace.Steps, Step{Name: name, Took: time.Since(start)}) }
+// candidates reads the set, within IndexWait. A reason says why it cannot be used.
+func (rd *reading) candidates(ctx context.Context) (why Reason, err error) {
+	began := time.Now()
+	wait, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
+	defer cancel()
+	rd.set, err = rd.index.Candidates(wait, rd.viewer.ID)
+	if rd.Trace.step("redis", began); ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	isBehind := errors.Is(err, index.ErrBehind)
+	if err != nil && !isBehind || len(rd.set) == 0 {
+		return reasonOf(err), nil
+	}
+	rd.Trace.Candidates = make([]Candidate, len(rd.set), len(rd.set)+2) // a look adds at most two
+	for i, e := range rd.set {
+		rd.Trace.Candidates[i] = Candidate{Contact: e.Contact, InSet: true, Score: e.Score, Verdict: NotLooked}
+	}
+	if isBehind && !rd.options.Uncounted && rd.place.Walk() {
+		return WritesRefused, nil
+	}
+	return "", nil
+}
+
+// reasonOf returns why a set that was read with an error, or is empty, cannot be used.
+func reasonOf(err error) Reason {
+	switch {
+	case err == nil, errors.Is(err, index.ErrMissing):
+		return SetMissing
+	case errors.Is(err, index.ErrMalformed):
+		return SetMalformed
+	case errors.Is(err, index.ErrSettings):
+		return OtherSettings
+	case errors.Is(err, index.ErrUnknown): // a refill would be deleted with the old sets
+		return SetUnknown
+	}
+	return RedisUnavailable
 }
 
 // walk answers by a walk. It fails at once with [ErrBusy] when there is no room for it.
-func (rd *reading) walk(ctx context.Context, why Reason) (Answer, error) {
-	rd.trace.WalkReason = why
-	walked, err := rd.sharedWalk(ctx)
-	if err != nil {
-		return Answer{}, fmt.Errorf("walk for %s (%s): %w", rd.viewer.ID, why, err)
+func (rd *reading) walk(ctx context.Context, why Reason) error {
+	rd.Trace.WalkReason = why
+	if !rd.place.Walk() {
+		return ErrBusy
+	}
+	walksInFlight.Inc()
+	defer walksInFlight.Dec()
+	began := time.Now()
+	walked, err := rd.store.Walk(ctx, rd.viewer, rd.limit)
+	if rd.Trace.step("walk", began); err != nil {
+		return fmt.Errorf("walk (%s): %w", why, err)
 	}
 	switch {
 	case !walked.Indexable && why == SetMissing:
-		rd.trace.WalkReason = NoContacts
+		rd.Trace.WalkReason = NoContacts
 	case walked.Indexable && (why == SetMissing || why == SetMalformed):
 		rd.hints.Refill(rd.viewer.ID)
 	}
-	rd.trace.Walk = walked.Trace
-	album := rd.proven(walked.Album, ByWalk, walked.Trace.Bound)
-	return Answer{Album: album, Source: FromDatabase, Trace: rd.trace}, nil
-}
-
-// sharedWalk walks, or waits for the walk of other reads of the same: after Redis was
-// emptied many requests for one viewer cost one walk.
-func (rd *reading) sharedWalk(ctx context.Context) (contacts.Walked, error) {
-	if !rd.place.Walk() {
-		return contacts.Walked{}, ErrBusy
-	}
-	defer rd.timed("walk")()
-	return rd.walks.do(ctx, rd.options.WalkTimeout, walkKey{rd.viewer, rd.limit}, func(ctx context.Context) (contacts.Walked, error) {
-		walksInFlight.Inc()
-		defer walksInFlight.Dec()
-		return rd.store.Walk(ctx, rd.viewer, rd.limit)
-	})
+	rd.Trace.Walk = walked.Trace
+	rd.proven(walked.Album, ByWalk, walked.Trace.Bound)
+	return nil
 }

@@ -55,13 +55,6 @@ func (s *countingStore) called(ctx context.Context, call string) error {
 	return nil
 }
 
-func (s *countingStore) VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error) {
-	if err := s.called(ctx, fmt.Sprintf("photos of %d", owner)); err != nil {
-		return contacts.Album{}, err
-	}
-	return s.Memory.VisiblePhotos(ctx, v, owner, limit)
-}
-
 func (s *countingStore) Look(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, bound uint64) (contacts.Look, error) {
 	if err := s.called(ctx, fmt.Sprintf("look at %d", owner)); err != nil {
 		return contacts.Look{}, err
