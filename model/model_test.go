@@ -20,18 +20,20 @@ import (
 // and further definitions under which it does.
 var variants = map[string]map[string][]string{
 	"queue.pml": {
-		"V_ABSORB_STILL_EXPIRES":    {"expired_though_it_must_not"},
-		"V_ABSORB_WITHOUT_LEASE":    {"waits_for_ever"},
-		"V_DELETE_RANGE":            {"in_no_place"},
-		"V_FINISH_WITHOUT_DONE":     {"finished_twice"},
-		"V_FINISH_WITHOUT_LEASE":    {"in_two_places"},
-		"V_KEY_BACK":                {"duplicate_key"},
-		"V_KEY_KEPT":                {"absorbed_by_work_that_began"},
-		"V_LEASE_DELETED_BY_OTHERS": {"in_no_place"},
-		"V_NO_ABSORB_LOCK":          {"absorbed_by_work_that_began", "-DMORTAL=0"},
-		"V_NO_LOOK_AT_FRONT":        {"waits_for_ever"},
-		"V_SWEEP_WITHOUT_LOCK":      {"in_two_places"},
-		"V_UNPARK_KEEPS_KEY":        {"duplicate_key"},
+		"V_CLAIM_NAMES_ITS_OWN":        {"overtaken"},
+		"V_FINISH_WITHOUT_LEASE":       {"two_holders_of_one_task", "-DORDERED=0"},
+		"V_KEY_BACK":                   {"duplicate_key"},
+		"V_KEY_FREED_BY_A_TIMER":       {"two_holders_of_one_key"},
+		"V_KEY_KEPT":                   {"done_by_work_that_began_before"},
+		"V_MEND_WITHOUT_LOOKING_AGAIN": {"two_holders_of_one_key"},
+		"V_MERGE_STILL_EXPIRES":        {"expired_though_it_must_not"},
+		"V_MERGE_WITHOUT_LEASE":        {"waits_for_ever"},
+		"V_NEXT_BY_AN_OLD_VIEW":        {"key_held_for_ever"},
+		"V_NEXT_OF_BEHIND_ALONE":       {"overtaken"},
+		"V_NO_ABSORB_LOCK":             {"done_by_work_that_began_before", "-DMORTAL=0"},
+		"V_NO_HELD_KEYS":               {"two_holders_of_one_key"},
+		"V_NO_MEND":                    {"key_held_for_ever"},
+		"V_SWEEP_WITHOUT_LOCK":         {"two_holders_of_one_task"},
 	},
 	"guard.pml": {
 		"V_ADD_INTO_A_MISSING_SET": {"made_without_a_refill"},
@@ -58,6 +60,7 @@ func TestTheModelsHaveNoErrors(t *testing.T) {
 	without(t, "queue", "queue.pml", nil, "-DNP", "-DNOFAIR")
 	without(t, "guard, larger set", "guard.pml", []string{"-DMIN=2", "-DMAX=3"}, "-DSAFETY")
 	if all {
+		without(t, "queue, without an ordering key", "queue.pml", []string{"-DORDERED=0"}, "-DSAFETY")
 		without(t, "guard", "guard.pml", nil, "-DSAFETY")
 	}
 }
