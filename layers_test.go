@@ -63,9 +63,8 @@ var rooms = map[string]string{
 
 	"internal/push/apns":      "http member push push/conn strictjson",
 	"internal/push/fcm":       "http member push push/conn strictjson",
-	"internal/push/webpush":   "http member push push/h2pool strictjson",
+	"internal/push/webpush":   "http member push push/conn strictjson",
 	"internal/push/conn":      "http push",
-	"internal/push/h2pool":    "http",
 	"internal/push/platforms": "push push/apns push/fcm push/webpush",
 
 	"internal/testing": "* driver",

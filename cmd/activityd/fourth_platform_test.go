@@ -59,14 +59,11 @@ func gatewayKind() push.Kind {
 			text, _ := o.String("endpoint", "a URL")
 			return push.NewAddress(text, text)
 		},
-		NewCheck: func(setting func(string) string) func(context.Context, push.Address) error {
-			hosts := strings.Split(setting("plaingateway-hosts"), ",")
-			return func(_ context.Context, a push.Address) error {
-				if !slices.Contains(hosts, endpointOf(a).Hostname()) {
-					return errors.New("is at no known gateway")
-				}
-				return nil
+		Check: func(setting func(string) string, a push.Address) error {
+			if !slices.Contains(strings.Split(setting("plaingateway-hosts"), ","), endpointOf(a).Hostname()) {
+				return errors.New("is at no known gateway")
 			}
+			return nil
 		},
 		Show:      func(a push.Address) any { return map[string]string{"gateway": endpointOf(a).Hostname()} },
 		ByMembers: true,

@@ -82,10 +82,10 @@ func (p *pushConfig) check(want func(flag string, ok bool, format string, args .
 }
 
 // checkAddress checks the address of a device.
-func (p *pushConfig) checkAddress(ctx context.Context, platform push.Platform, a push.Address) error {
+func (p *pushConfig) checkAddress(_ context.Context, platform push.Platform, a push.Address) error {
 	for _, kind := range p.platforms() {
 		if kind.Platform == platform {
-			return kind.NewCheck(p.value)(ctx, a)
+			return kind.Check(p.value, a)
 		}
 	}
 	return errors.New("there is no such platform")

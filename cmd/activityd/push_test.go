@@ -59,7 +59,7 @@ func startPushServices(t *testing.T) *pushServices {
 	p.write(t, "roots.pem", slices.Concat([]byte("\ufeff"), p.apns.RootsPEM(), p.web.RootPEM(), p.fcm.RootsPEM()))
 	p.settings = []string{
 		"ACTIVITYD_APNS_KEY=" + p.file("apns.p8"), "ACTIVITYD_APNS_TEAM_ID=" + p.apns.TeamID(), "ACTIVITYD_APNS_TOPIC=" + p.apns.Topic(), "ACTIVITYD_APNS_URL=" + p.apns.URL(),
-		"ACTIVITYD_WEBPUSH_KEY=" + p.file("webpush.pem"), "ACTIVITYD_WEBPUSH_SUBJECT=mailto:you@photos.example", "ACTIVITYD_WEBPUSH_ALLOW=127.0.0.1/32",
+		"ACTIVITYD_WEBPUSH_KEY=" + p.file("webpush.pem"), "ACTIVITYD_WEBPUSH_SUBJECT=mailto:you@photos.example", "ACTIVITYD_WEBPUSH_HOSTS=127.0.0.1",
 		"ACTIVITYD_FCM_CREDENTIALS=" + p.file("fcm.json"), "ACTIVITYD_FCM_URL=" + p.fcm.URL(), "ACTIVITYD_TLS_ROOTS=" + p.file("roots.pem"),
 	}
 	return p
@@ -267,7 +267,7 @@ func (l *logLines) String() string {
 func TestKeysOfPushAreReplaced(t *testing.T) {
 	t.Parallel()
 	p := startPushServices(t)
-	front := startAll(t, "--role=api", "ACTIVITYD_WEBPUSH_ALLOW=127.0.0.1/32")
+	front := startAll(t, "--role=api", "ACTIVITYD_WEBPUSH_HOSTS=127.0.0.1")
 	front.makeSite(t, 1)
 	p.register(t, front)
 	log := &logLines{}
@@ -358,7 +358,7 @@ func TestHalfGivenSettingsOfPush(t *testing.T) {
 		"WEBPUSH_SUBJECT=mailto:a@b.example":         "ACTIVITYD_WEBPUSH_KEY: is missing",
 		"FCM_URL=https://f.example":                  "ACTIVITYD_FCM_CREDENTIALS: is missing",
 		"FCM_CREDENTIALS=k FCM_URL=http://f":         "ACTIVITYD_FCM_URL: want https://",
-		"WEBPUSH_ALLOW=10.0.0.1":                     `ACTIVITYD_WEBPUSH_ALLOW: "10.0.0.1": want networks`,
+		"WEBPUSH_HOSTS=http://a":                     `ACTIVITYD_WEBPUSH_HOSTS: "http://a": want hosts`,
 		"FCM_CREDENTIALS=/nowhere":                   "ACTIVITYD_FCM_CREDENTIALS: stat /nowhere",
 		"FCM_CREDENTIALS=" + bad:                     "ACTIVITYD_FCM_CREDENTIALS: " + bad,
 		"TLS_ROOTS=/nowhere":                         "ACTIVITYD_TLS_ROOTS: open /nowhere",

@@ -102,5 +102,5 @@ kept and not sent to. Only processes with workers read the keys and send. **Give
 delivery, and one without the keys puts it off, until one takes it that has them. If none did, it is skipped as ` + "`off`" + ` when its
 event expires. To send from some hosts alone, give the others ` + "`ACTIVITYD_WORKERS=push=0,push_urgent=0`" + `.
 
-All processes need ` + "`ACTIVITYD_WEBPUSH_ALLOW`" + `, as the API checks subscriptions by it, too.`,
+All processes need ` + "`ACTIVITYD_WEBPUSH_HOSTS`" + `, as the API checks subscriptions by it, too.`,
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -213,7 +212,7 @@ func sending(t *testing.T) func(push.Notification) string {
 		t.Fatal(err)
 	}
 	sender, err := webpush.New(webpush.Options{
-		Key: keys.PEM, Subject: "mailto:test@example.com", RootCAs: service.RootCAs(), Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		Key: keys.PEM, Subject: "mailto:test@example.com", RootCAs: service.RootCAs(), Hosts: []string{"127.0.0.1"},
 	})
 	if err != nil {
 		t.Fatal(err)

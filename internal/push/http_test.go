@@ -42,9 +42,9 @@ func newFront(t *testing.T) *front {
 		Reader: noReader{}, Enqueuer: queue.NewQueue(f.db, queue.Options{Kinds: tasks.Kinds()}), Checker: func(context.Context) api.Health { return api.Health{} },
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Push:   push.NewMySQL(f.db), Platforms: platforms.All(),
-		CheckAddress: func(ctx context.Context, platform push.Platform, a push.Address) error {
+		CheckAddress: func(_ context.Context, platform push.Platform, a push.Address) error {
 			i := slices.IndexFunc(platforms.All(), func(k push.Kind) bool { return k.Platform == platform })
-			return platforms.All()[i].NewCheck(func(string) string { return "" })(ctx, a)
+			return platforms.All()[i].Check(func(string) string { return "" }, a)
 		},
 	}).Handler()
 	return f
@@ -120,10 +120,10 @@ func TestBadInputStoresNothing(t *testing.T) {
 		{http.MethodPut, devices, browser("https://10.1.2.3/a", p256dh, authKey), "subscription"},
 		{http.MethodPut, devices, browser("https://[::ffff:169.254.169.254]/a", p256dh, authKey), "subscription"},
 		{http.MethodPut, devices, browser("https://user@8.8.8.8/a", p256dh, authKey), "subscription"},
-		{http.MethodPut, devices, browser("https://8.8.8.8/a", offCurve, authKey), "subscription"},
-		{http.MethodPut, devices, browser("https://8.8.8.8/a", p256dh[:40], authKey), "subscription"},
-		{http.MethodPut, devices, browser("https://8.8.8.8/a", p256dh, authKey+"AA"), "subscription"},
-		{http.MethodPut, devices, browser("https://8.8.8.8/a", p256dh, "!"), "subscription.keys.auth"},
+		{http.MethodPut, devices, browser("https://fcm.googleapis.com/a", offCurve, authKey), "subscription"},
+		{http.MethodPut, devices, browser("https://fcm.googleapis.com/a", p256dh[:40], authKey), "subscription"},
+		{http.MethodPut, devices, browser("https://fcm.googleapis.com/a", p256dh, authKey+"AA"), "subscription"},
+		{http.MethodPut, devices, browser("https://fcm.googleapis.com/a", p256dh, "!"), "subscription.keys.auth"},
 		{http.MethodPut, settings, `{"quiet_hours":{"from":"22:00","to":"07:00","time_zone":"Europe/Atlantis"}}`, "quiet_hours.time_zone"},
 		{http.MethodPut, settings, `{"types":{"a b":false}}`, "types.a b"},
 		{http.MethodPut, mutes, `{"object":"photo:901","until":1}`, "until"},
@@ -161,9 +161,9 @@ func TestDevicesSettingsAndMutesOverHTTP(t *testing.T) {
 	for _, again := range []string{phone, strings.Replace(phone, token, strings.ToUpper(token), 1)} { // the second confirms
 		f.want(t, http.StatusOK, `{"device_id":"1"}`, http.MethodPut, "/v1/users/5/devices", again)
 	}
-	f.want(t, http.StatusOK, "", http.MethodPut, "/v1/users/5/devices", browser("https://8.8.8.8/secret", p256dh, authKey))
+	f.want(t, http.StatusOK, "", http.MethodPut, "/v1/users/5/devices", browser("https://fcm.googleapis.com/secret", p256dh, authKey))
 	_, list := f.send(t, http.MethodGet, "/v1/users/5/devices", "")
-	for _, want := range []string{`{"id":"1","platform":"apns",`, `"environment":"sandbox"`, `"push_service":"8.8.8.8"`} {
+	for _, want := range []string{`{"id":"1","platform":"apns",`, `"environment":"sandbox"`, `"push_service":"fcm.googleapis.com"`} {
 		if !strings.Contains(list, want) {
 			t.Errorf("listed %s, want %s", list, want)
 		}

@@ -2,7 +2,6 @@ package push
 
 import (
 	"cmp"
-	"context"
 	"crypto/x509"
 	"errors"
 	"log/slog"
@@ -34,10 +33,9 @@ type Kind struct {
 	// Read reads an address from the fields of a registration. It adds what is wrong to the faults,
 	// which quote nothing of the address.
 	Read func(o strictjson.Object) Address
-	// NewCheck returns what returns an error, for people and without the address, if there can be no such
-	// address. It looks at the address alone, but for names that it may have to resolve, each of them once. It
-	// is not safe for concurrent use. It has no keys: those may be in the processes with workers alone.
-	NewCheck func(setting func(name string) string) func(ctx context.Context, a Address) error
+	// Check returns an error, for people and without the address, if there can be no such address. It asks no other
+	// server, and has no keys: those may be in the processes with workers alone.
+	Check func(setting func(name string) string, a Address) error
 	// Show returns what of an address is no secret, as an object in JSON. Nil: nothing is.
 	Show func(a Address) any
 

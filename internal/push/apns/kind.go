@@ -1,7 +1,6 @@
 package apns
 
 import (
-	"context"
 	"strings"
 
 	"github.com/activityd/activityd/internal/push"
@@ -25,10 +24,8 @@ func Kind() push.Kind {
 		New:    newClient,
 		Fields: []string{push.FieldToken, fieldEnvironment},
 		Read:   read,
-		NewCheck: func(func(string) string) func(context.Context, push.Address) error {
-			return func(_ context.Context, a push.Address) error { return check(addressOf(a)) }
-		},
-		Show: show,
+		Check:  func(_ func(string) string, a push.Address) error { return check(addressOf(a)) },
+		Show:   show,
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	maxInFlight = 1000 // requests to a host, of which a link has a fourth
 	// maxPerLink bounds the connections of a link to a peer with HTTP/1.1, and those that are dialled at once.
 	maxPerLink  = 8
+	maxTries    = 8
 	dialTimeout = 5 * time.Second // and as much again for the handshake of TLS
 	silence     = 5 * time.Second
 	idleTimeout = 30 * time.Minute
@@ -350,19 +351,26 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// content is what a request carries. The library opens it again for each attempt.
+// content is what a request carries. The library opens it again, once or twice, for each further attempt, which it makes if no
+// peer processed those before: with a peer that closes each connection it would go on for ever.
 type content struct {
-	text []byte
-	last *body // of the last attempt
+	text  []byte
+	tries int
+	last  *body
 }
 
 func (c *content) open() (io.ReadCloser, error) {
+	if c.tries++; c.tries > maxTries {
+		return nil, errors.New("no connection processes the request")
+	}
 	c.last = &body{Reader: *bytes.NewReader(c.text)}
 	return c.last, nil
 }
 
-// stop reports whether the last attempt read anything. If it did not, it will not: so the peer has not got the request.
-func (c *content) stop() (isRead bool) { return !c.last.state.CompareAndSwap(0, stopped) }
+// stop reports whether a peer may have the request: whether the last attempt read anything. If it did not, it will not.
+func (c *content) stop() (isRead bool) {
+	return c.tries <= maxTries && !c.last.state.CompareAndSwap(0, stopped)
+}
 
 // body is the body of an attempt, which is not empty.
 type body struct {

@@ -1,8 +1,6 @@
 package fcm
 
 import (
-	"context"
-
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/strictjson"
 )
@@ -21,9 +19,7 @@ func Kind() push.Kind {
 		New:    newClient,
 		Fields: []string{push.FieldToken},
 		Read:   func(o strictjson.Object) push.Address { return NewAddress(push.ReadToken(o)) },
-		NewCheck: func(func(string) string) func(context.Context, push.Address) error {
-			return func(_ context.Context, a push.Address) error { return check(a) }
-		},
+		Check:  func(_ func(string) string, a push.Address) error { return check(a) },
 	}
 }
 

@@ -3,37 +3,33 @@ package webpush
 import (
 	"bytes"
 	"cmp"
-	"context"
-	"crypto/tls"
 	"encoding/json"
-	"errors"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/h2pool"
+	"github.com/activityd/activityd/internal/push/conn"
 )
 
-const notPublicPause = 5 * time.Minute // for a name to mean a public address again
+// standing is how we stand with a push service.
+type standing struct {
+	proven    bool // it took something under our key a short time ago
+	throttled bool // it has taken nothing since it asked for time for a subscription
+}
 
-// classify says what became of a message. proven: the push service took something under our
-// key a short time ago.
-func classify(x h2pool.Answer, err error, proven bool, now time.Time) push.Result {
-	if err != nil {
-		return classifyError(err)
-	}
+// classify says what became of a message by what was answered.
+func classify(x conn.Answer, with standing, now time.Time) push.Result {
 	result := push.Result{Outcome: push.Rejected, Status: x.Status, Reason: reason(x.Status, x.Body)}
-	after := h2pool.RetryAfter(x.Header.Get("retry-after"), now)
+	after := conn.RetryAfter(x.Header, now)
 	switch x.Status {
 	case http.StatusNotFound, http.StatusGone:
 		result.Outcome = push.Gone
 	case http.StatusUnauthorized, http.StatusForbidden:
-		result.Outcome, result.After, result.Origin = push.Credentials, after, !proven
+		result.Outcome, result.After, result.Origin = push.Credentials, after, !with.proven
 	case http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, // of a proxy, or for maintenance; it is not followed
 		http.StatusRequestTimeout, http.StatusTooEarly:
 		result.Outcome, result.After, result.Origin = push.Wait, after, after > 0
-	case http.StatusTooManyRequests: // to one subscription (RFC 8030, 8.4); to all of ours if it is some in a row
+	case http.StatusTooManyRequests:
 		result.Outcome, result.Pause, result.Origin = push.Wait, after, true
 	default:
 		switch x.Status / 100 {
@@ -44,40 +40,18 @@ func classify(x h2pool.Answer, err error, proven bool, now time.Time) push.Resul
 		}
 	}
 	// What has a time to come back is not final: Edge's push service throttles with 406.
-	if isFinal := result.Outcome == push.Rejected || result.Outcome == push.Gone; isFinal && x.Header.Get("retry-after") != "" {
+	if isFinal := result.Outcome == push.Rejected || result.Outcome == push.Gone; isFinal && x.Header.Get("Retry-After") != "" {
 		result.Outcome, result.Pause, result.Origin = push.Wait, after, x.Status == http.StatusNotAcceptable
+	}
+	if isThrottled(result) && with.throttled {
+		result.After, result.Pause = after, 0
 	}
 	return result
 }
 
-// classifyError says what became of a message to which there was no answer.
-func classifyError(err error) push.Result {
-	fate := h2pool.FateOf(err)
-	reason := "connection"
-	_, unresolved := errors.AsType[*net.DNSError](err)
-	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	_, undialled := errors.AsType[*h2pool.DialError](err)
-	timeout, isTimeout := errors.AsType[net.Error](err)
-	switch {
-	case fate == h2pool.WentAway:
-		reason = push.ReasonGoAway
-	case fate == h2pool.Refused:
-		reason = push.ReasonRefused
-	case errors.Is(err, errNotPublic):
-		return push.Result{Outcome: push.Wait, Reason: "forbidden_address", Pause: notPublicPause}
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), isTimeout && timeout.Timeout():
-		reason = "timeout"
-	case unresolved:
-		reason = "dns"
-	case untrusted:
-		reason = "tls"
-	case undialled:
-		reason = "dial"
-	}
-	if fate == h2pool.Written {
-		return push.Result{Outcome: push.Ambiguous, Reason: reason}
-	}
-	return push.Result{Outcome: push.Wait, Reason: reason}
+// isThrottled reports whether the push service asks for time, for a subscription or for all.
+func isThrottled(r push.Result) bool {
+	return r.Outcome == push.Wait && (r.Status == http.StatusTooManyRequests || r.Status == http.StatusNotAcceptable)
 }
 
 // appleReasons are those of web.push.apple.com that are worth telling; others are named
@@ -128,6 +102,6 @@ func reason(status int, body []byte) string {
 
 // messageID returns the push service's id of a message. That of RFC 8030, the Location, is
 // left out: with it one may delete the message.
-func messageID(header h2pool.Header) string {
-	return cmp.Or(header.Get("apns-id"), header.Get("x-wns-msg-id"))
+func messageID(header http.Header) string {
+	return cmp.Or(header.Get("Apns-Id"), header.Get("X-Wns-Msg-Id"))
 }

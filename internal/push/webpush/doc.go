@@ -4,23 +4,19 @@
 // # The endpoint is an attacker's input
 //
 // A subscription comes from a browser, so anyone with an account chooses the URL that is
-// posted to, and the URL may mean another address later. Hence: https only, no user info,
-// at most 2,048 bytes; public addresses only, which is checked when the subscription is
-// registered and, because a name may resolve differently then, at each connection, on the
-// address that is dialled; no redirects, no proxies, no decompression; at most 4 KiB of an
-// answer and 16 KiB of its header are read. Answers cannot choose words for logs, metrics
-// or receipts: unknown reasons are named after their status. Connections, tokens and what
-// is known of push services are bounded in number, however many names are invented.
+// posted to. Hence: https only, no user info, at most 2,048 bytes, and a host that is known: the push services of Chrome,
+// Firefox, Edge and Safari, and those that the operator names, for whose addresses the operator answers. A subscription at
+// another host is refused when it is registered, and none is sent to, as the setting may change. No redirect is followed, and
+// 16 KiB of an answer and of its header are read. Answers cannot choose words for logs, metrics or receipts: unknown reasons are
+// named after their status.
 //
-// An address that is not public when it is dialled is [push.Wait], not [push.Gone]: a
-// resolver that answers everything with one private address, as captive portals do, must
-// not prune all devices. The message waits until it expires.
+// # What is said of a subscription, and of all
 //
-// # Refused keys
+// A push service answers 401 or 403 both to a token that it never takes and for a subscription that was made with another key
+// than ours, which any member can register. The first holds up all its devices, the second must hold up one. So
+// [push.Result].Origin is set with [push.Credentials] only if the push service took nothing under our key in the
+// last ten minutes.
 //
-// A push service answers 401 or 403 both to a token that it never takes and for a
-// subscription that was made with another key than ours, which any member can register.
-// The first holds up all its devices, the second must hold up one. So
-// [push.Result.Origin] is set with [push.Credentials] only if the push service took
-// nothing under our key in the last ten minutes.
+// Likewise 429 and the 406 of Edge: the first one is about its subscription (RFC 8030, 8.4). If nothing was taken since, the next
+// is about the push service, which is then left alone for as long as it asks.
 package webpush

@@ -1,11 +1,7 @@
 package webpush
 
 import (
-	"context"
 	"encoding/base64"
-	"fmt"
-	"net"
-	"net/netip"
 	"net/url"
 	"strings"
 
@@ -24,14 +20,14 @@ func Kind() push.Kind {
 			{Name: "webpush-key", Required: true, Usage: "`file` of the private VAPID key for browsers; activityd push keys makes one"},
 			{Name: "webpush-subject", Required: true, Usage: "how push services reach you: `mailto:address` or an https URL; required with the key"},
 			{
-				Name: "webpush-allow", Alone: true, Check: func(value string) error { _, err := parseNetworks(value); return err },
-				Usage: "`networks` whose push services are sent to although they are not public, as in 10.1.0.0/16,127.0.0.1/32",
+				Name: "webpush-hosts", Alone: true, Check: func(value string) error { _, err := parseHosts(value); return err },
+				Usage: "`hosts` of push services beside those of Chrome, Firefox, Edge and Safari, as in push.example.org,*.push.example.org",
 			},
 		},
 		New:       newClient,
 		Fields:    []string{fieldSubscription},
 		Read:      read,
-		NewCheck:  newCheck,
+		Check:     check,
 		Show:      show,
 		ByMembers: true,
 		MustShow:  true, // browsers take the permission from a site that shows nothing
@@ -39,56 +35,29 @@ func Kind() push.Kind {
 }
 
 func newClient(o push.ClientOptions) (push.Client, error) {
-	allow, err := parseNetworks(o.Setting("webpush-allow"))
+	hosts, err := parseHosts(o.Setting("webpush-hosts"))
 	if err != nil {
 		return push.Client{}, err
 	}
-	s, err := New(Options{KeyFile: o.Setting("webpush-key"), Subject: o.Setting("webpush-subject"), Allow: allow, RootCAs: o.RootCAs, Log: o.Log})
+	s, err := New(Options{KeyFile: o.Setting("webpush-key"), Subject: o.Setting("webpush-subject"), Hosts: hosts, RootCAs: o.RootCAs, Log: o.Log})
 	if err != nil {
 		return push.Client{}, err
 	}
 	return push.Client{Sender: s, Reload: func([]byte) error { return s.Reload() }, Close: s.Close}, nil
 }
 
-func newCheck(setting func(name string) string) func(ctx context.Context, a push.Address) error {
-	allow, err := parseNetworks(setting("webpush-allow"))
-	look := once(net.DefaultResolver.LookupNetIP)
-	return func(ctx context.Context, a push.Address) error {
-		if err != nil {
-			return err
-		}
-		return check(ctx, subscriptionOf(a), rule{allow: allow}, look)
+// check returns an error, for people, if there can be no such subscription, or it is at a push service that is not sent to.
+func check(setting func(name string) string, a push.Address) error {
+	others, err := parseHosts(setting("webpush-hosts"))
+	if err != nil {
+		return err
 	}
-}
-
-// maxLookedUp is how many hosts [once] remembers.
-const maxLookedUp = 1000
-
-// once returns a lookup that remembers the hosts that were found. It is not safe for concurrent use.
-func once(look lookup) lookup {
-	known := make(map[string][]netip.Addr)
-	return func(ctx context.Context, network, host string) ([]netip.Addr, error) {
-		if list, found := known[host]; found {
-			return list, nil
-		}
-		list, err := look(ctx, network, host)
-		if err == nil && len(known) < maxLookedUp {
-			known[host] = list
-		}
-		return list, err
+	to := subscriptionOf(a)
+	if _, err := parseEndpoint(to.Endpoint, others); err != nil {
+		return err
 	}
-}
-
-// parseNetworks reads a list of networks.
-func parseNetworks(text string) (list []netip.Prefix, err error) {
-	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == ' ' }) {
-		network, err := netip.ParsePrefix(word)
-		if err != nil {
-			return nil, fmt.Errorf("%q: want networks as in 10.1.0.0/16,127.0.0.1/32", word)
-		}
-		list = append(list, network)
-	}
-	return list, nil
+	_, err = parseKeys(to.P256DH, to.Auth)
+	return err
 }
 
 // subscription is where a browser is reached.

@@ -3,19 +3,23 @@ package webpush
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
+	"net/http"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/push/h2pool"
+	"github.com/activityd/activityd/internal/push/conn"
+)
+
+const (
+	provenFor    = 10 * time.Minute
+	maxStandings = 1000 // push services; the names below a domain are many
 )
 
 // Options are for [New].
@@ -23,7 +27,7 @@ type Options struct {
 	KeyFile string         // of the private VAPID key, see [KeyPair]
 	Key     []byte         // what would be in KeyFile, if that is ""
 	Subject string         // mailto: or https: by which push services can reach the operator
-	Allow   []netip.Prefix // addresses that may be connected to although they are not public
+	Hosts   []string       // of push services beside the browsers': names, *.names below a domain, and addresses
 	RootCAs *x509.CertPool // nil: the system's
 	Log     *slog.Logger   // nil: no log
 }
@@ -32,11 +36,21 @@ type Options struct {
 type Sender struct {
 	keyFile string
 	subject string
-	rule    rule
+	hosts   hosts
 	log     *slog.Logger
 	vapid   atomic.Pointer[vapid]
-	origins *origins
+	pool    *conn.Pool
 	now     func() time.Time
+
+	mu        sync.Mutex
+	standings map[string]*known // by origin
+}
+
+// known is what a push service answered.
+type known struct {
+	key       string // the public one, under which it took something
+	at        time.Time
+	throttled bool // since then
 }
 
 var _ push.Sender = (*Sender)(nil)
@@ -51,14 +65,9 @@ func New(o Options) (*Sender, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Sender{
-		keyFile: o.KeyFile, subject: o.Subject, rule: rule{allow: o.Allow}, log: o.Log,
-		now: time.Now,
+		keyFile: o.KeyFile, subject: o.Subject, hosts: o.Hosts, log: o.Log, now: time.Now, standings: make(map[string]*known),
 	}
-	dialer := net.Dialer{Timeout: dialTimeout, ControlContext: s.rule.control}
-	s.origins = &origins{
-		kept: make(map[string]*origin), dial: dialer.DialContext,
-		tls: &tls.Config{RootCAs: o.RootCAs, MinVersion: tls.VersionTLS12},
-	}
+	s.pool = conn.New(conn.Options{RootCAs: o.RootCAs, Count: push.CountConnections(Platform)})
 	var err error
 	if o.KeyFile != "" {
 		err = s.Reload()
@@ -106,24 +115,11 @@ func (s *Sender) setKey(text []byte) error {
 func (s *Sender) PublicKey() string { return s.vapid.Load().public }
 
 // Close closes all connections. Messages that are being sent are [push.Ambiguous].
-func (s *Sender) Close() { s.origins.close() }
-
-// check returns an error, for people, if there can be no such subscription, or its endpoint has an
-// address that is not one of rule. It looks up the endpoint's host.
-func check(ctx context.Context, u subscription, rule rule, lookup lookup) error {
-	e, err := parseEndpoint(u.Endpoint)
-	if err != nil {
-		return err
-	}
-	if _, err := parseKeys(u.P256DH, u.Auth); err != nil {
-		return err
-	}
-	return rule.check(ctx, e.host, lookup)
-}
+func (s *Sender) Close() { s.pool.Close() }
 
 // Origin implements [push.Sender].
 func (s *Sender) Origin(d push.Device) string {
-	e, err := parseEndpoint(subscriptionOf(d.Address).Endpoint)
+	e, err := parseEndpoint(subscriptionOf(d.Address).Endpoint, s.hosts)
 	if err != nil {
 		return "https://invalid:443"
 	}
@@ -133,7 +129,7 @@ func (s *Sender) Origin(d push.Device) string {
 // Send implements [push.Sender].
 func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	to := subscriptionOf(m.Device.Address)
-	e, err := parseEndpoint(to.Endpoint)
+	e, err := parseEndpoint(to.Endpoint, s.hosts)
 	if err != nil {
 		return push.Result{Outcome: push.Rejected, Reason: "endpoint"}
 	}
@@ -146,18 +142,45 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	if err != nil {
 		return push.Result{Outcome: push.Credentials, Reason: "token", Origin: true}
 	}
-	o := s.origins.get(e.address())
-	defer s.origins.put(o)
-	answer, err := o.Send(ctx, h2pool.Request{
-		Path: e.url.RequestURI(), Body: body,
-		Header: func(_ any, to []h2pool.Field) ([]h2pool.Field, error) { return s.header(to, &m, authorization), nil },
-	})
-	now := s.now()
-	result := classify(answer, err, o.isProven(v.public, now), now)
-	if result.Outcome == push.Accepted {
-		o.prove(v.public, now)
+	answer, err := s.pool.Post(ctx, e.url, s.header(&m, authorization), body)
+	if err != nil {
+		return conn.Unanswered(err)
 	}
-	return result
+	now := s.now()
+	r := classify(answer, s.standing(e.origin(), v.public, now), now)
+	s.learn(e.origin(), v.public, r, now)
+	return r
+}
+
+// standing returns how we stand with a push service under a key.
+func (s *Sender) standing(origin, key string, now time.Time) standing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.standings[origin]
+	if k == nil {
+		return standing{}
+	}
+	return standing{proven: k.key == key && now.Sub(k.at) < provenFor, throttled: k.throttled}
+}
+
+// learn takes note of what a push service answered.
+func (s *Sender) learn(origin, key string, r push.Result, now time.Time) {
+	if r.Outcome != push.Accepted && !isThrottled(r) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.standings[origin]
+	if k == nil {
+		if len(s.standings) >= maxStandings {
+			clear(s.standings) // the next answers tell
+		}
+		k = &known{}
+		s.standings[origin] = k
+	}
+	if k.throttled = r.Outcome != push.Accepted; !k.throttled {
+		k.key, k.at = key, now
+	}
 }
 
 // content returns the encrypted body of a message, or why there can be none.
@@ -172,23 +195,22 @@ func content(n push.Notification, to subscription) (body []byte, reason string) 
 	return body, ""
 }
 
-// header appends the header of a message.
-func (s *Sender) header(to []h2pool.Field, m *push.Message, authorization string) []h2pool.Field {
+// header returns the header of a message.
+func (s *Sender) header(m *push.Message, authorization string) http.Header {
 	urgency := "normal"
 	if m.Urgent {
 		urgency = "high"
 	}
-	ttl := max(0, int64(m.Expires.Sub(s.now())/time.Second))
-	to = append(to,
-		h2pool.Field{Name: "authorization", Value: authorization},
-		h2pool.Field{Name: "content-encoding", Value: "aes128gcm"},
-		h2pool.Field{Name: "content-type", Value: "application/octet-stream"},
-		h2pool.Field{Name: "ttl", Value: strconv.FormatInt(ttl, 10), Sensitive: true},
-		h2pool.Field{Name: "urgency", Value: urgency},
-		h2pool.Field{Name: "user-agent", Value: "activityd"},
-	)
-	if m.Collapse != "" {
-		to = append(to, h2pool.Field{Name: "topic", Value: m.Collapse, Sensitive: true})
+	header := http.Header{
+		"Authorization":    {authorization},
+		"Content-Encoding": {"aes128gcm"},
+		"Content-Type":     {"application/octet-stream"},
+		"Ttl":              {strconv.FormatInt(max(0, int64(m.Expires.Sub(s.now())/time.Second)), 10)},
+		"Urgency":          {urgency},
+		"User-Agent":       {"activityd"},
 	}
-	return to
+	if m.Collapse != "" {
+		header["Topic"] = []string{m.Collapse}
+	}
+	return header
 }

@@ -1,9 +1,0 @@
-package h2pool
-
-import (
-	"testing"
-
-	"github.com/activityd/activityd/internal/testing/servertest"
-)
-
-func TestMain(m *testing.M) { servertest.Main(m) }
