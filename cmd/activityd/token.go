@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -68,11 +67,11 @@ func newToken() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch form, _ := tokenForm(cmd.Flags()); form { // Args checked it
 			case "--new-key":
-				return addViewerKey(cmd.Context(), o, cmd.ErrOrStderr())
+				return addViewerKey(o, cmd.ErrOrStderr())
 			case "--viewer":
 				return makeViewerToken(o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
-			return makeToken(cmd.Context(), args[0], o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return makeToken(args[0], o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
@@ -119,7 +118,7 @@ func tokenForm(f *pflag.FlagSet) (form string, err error) {
 
 // makeToken prints to out what is to be kept, the secret first, and to notes what
 // to do with it.
-func makeToken(ctx context.Context, name string, o tokenOptions, out, notes io.Writer) error {
+func makeToken(name string, o tokenOptions, out, notes io.Writer) error {
 	scopes, err := auth.ParseScope(o.scopes)
 	if err != nil {
 		return fmt.Errorf("--scopes: %w", err)
@@ -145,7 +144,7 @@ func makeToken(ctx context.Context, name string, o tokenOptions, out, notes io.W
 		_, err = fmt.Fprintf(out, "%s\n%s\n", secret, token)
 		return err
 	}
-	if err := auth.AppendToken(ctx, o.file, token); err != nil {
+	if err := auth.AppendToken(o.file, token); err != nil {
 		return fmt.Errorf("--append: %w", err)
 	}
 	sayf(notes, "Added %s to %s. This is its secret, which is shown only now:", token.Name, o.file)

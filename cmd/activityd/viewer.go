@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -99,7 +98,7 @@ func makeViewerToken(o tokenOptions, out, notes io.Writer) error {
 }
 
 // addViewerKey adds a new key to a file.
-func addViewerKey(ctx context.Context, o tokenOptions, notes io.Writer) error {
+func addViewerKey(o tokenOptions, notes io.Writer) error {
 	if o.viewers.keys == "" {
 		return errors.New("--viewer-keys: is missing: want the file to add the key to")
 	}
@@ -107,7 +106,7 @@ func addViewerKey(ctx context.Context, o tokenOptions, notes io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--new-key: %w", err)
 	}
-	if err := auth.AddViewerKey(ctx, o.viewers.keys, key); err != nil {
+	if err := auth.AddViewerKey(o.viewers.keys, key); err != nil {
 		return fmt.Errorf("--viewer-keys: %w", err)
 	}
 	sayf(notes, "Added the key %s (%s) to %s, with what makes tokens: give it to the site, and keep it from all others.", key.ID, key.Alg, o.viewers.keys)

@@ -37,6 +37,6 @@
 // # Files that change
 //
 // A [Reloader] loads a file again when its time, size or mode changed. Content that cannot be used is logged once, and
-// the previous content stays in use. [AppendToken] and [AddViewerKey] lock the file against each other and
-// replace it whole, as other programs should.
+// the previous content stays in use. A change is taken when the file has not changed for a second, so that it may be
+// written in its place, as [AppendToken] and [AddViewerKey] do; a link, the mode and the owner stay.
 package auth

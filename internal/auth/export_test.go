@@ -12,6 +12,6 @@ func NewViewerLimits(limit Limit, most int) func(id member.ID) (time.Duration, b
 	l := &viewerLimits{limit: limit, most: most}
 	return func(id member.ID) (time.Duration, bool, int) {
 		wait, ok := l.take(id)
-		return wait, ok, len(l.recent) + len(l.older)
+		return wait, ok, len(l.buckets)
 	}
 }

@@ -5,15 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
-	"time"
-
-	"github.com/activityd/activityd/internal/filelock"
-	"github.com/activityd/activityd/internal/retry"
 )
 
 // maxFile is how large a file may be, in bytes: room for some 10,000 tokens.
@@ -82,7 +76,7 @@ func (r *Reloader) stamp() string {
 func (r *Reloader) load(ctx context.Context) error {
 	var texts [][]byte
 	for _, path := range r.paths {
-		text, _, err := readFile(path)
+		text, err := readFile(path)
 		if err != nil {
 			return err
 		}
@@ -100,63 +94,31 @@ func (r *Reloader) load(ctx context.Context) error {
 }
 
 // readFile reads a regular file. A pipe may never end, and cannot be read twice.
-func readFile(path string) ([]byte, os.FileInfo, error) {
+func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%s: want a file, as it is read again when it changes", path)
+		return nil, fmt.Errorf("%s: want a file, as it is read again when it changes", path)
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("%s: has more than %d bytes", path, maxFile)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return nil, nil, err
-	}
-	if len(text) > maxFile {
-		return nil, nil, fmt.Errorf("%s: has more than %d bytes", path, maxFile)
-	}
-	return bytes.TrimPrefix(text, []byte("\ufeff")), info, nil // an editor of Windows writes a byte order mark
+	text, err := os.ReadFile(path)
+	return bytes.TrimPrefix(text, []byte("\ufeff")), err // an editor of Windows writes a byte order mark
 }
 
-// changeFile replaces a file whole, with the mode and the owner that it had, or makes it for this user alone. Other
-// processes that would change it wait, for 5 seconds or until ctx ends. After an error the file is unchanged.
-func changeFile(ctx context.Context, path string, change func(before []byte) ([]byte, error)) (err error) {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target // the link is to stay one
-	}
-	locked, err := openLocked(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, locked.Close()) }()
-	before, info, err := readFile(path)
-	if err != nil {
+// changeFile writes a file in its place, so that mode, owner and a link stay, or makes it for this user alone. If the change
+// fails the file is as before.
+func changeFile(path string, change func(before []byte) ([]byte, error)) error {
+	before, err := readFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	text, err := change(before)
-	if err == nil && len(text) > maxFile { // it would not be loaded again
-		err = fmt.Errorf("would have more than %d bytes", maxFile)
-	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return filelock.Replace(path, text, func(f *os.File) error {
-		return errors.Join(keepOwner(f, info), f.Chmod(info.Mode().Perm()))
-	})
-}
-
-// openLocked opens a file that is to be changed, and makes it if needed.
-func openLocked(ctx context.Context, path string) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	for {
-		f, err := filelock.Open(path, os.O_RDWR|os.O_CREATE, 0o600)
-		if !errors.Is(err, filelock.ErrLocked) || retry.Sleep(ctx, 20*time.Millisecond) != nil {
-			return f, err
-		}
-	}
+	return os.WriteFile(path, text, 0o600)
 }

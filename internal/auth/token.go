@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,11 +16,10 @@ import (
 // secretPrefix lets scanners of source code and logs recognise a secret.
 const secretPrefix = "act_"
 
-// hashPrefix names the kind of a hash.
-const hashPrefix = "sha256:"
-
 // Hash is the SHA-256 of a secret.
 type Hash [sha256.Size]byte
+
+const hashPrefix = "sha256:"
 
 // HashOf returns the hash of a secret.
 func HashOf(secret string) Hash { return sha256.Sum256([]byte(secret)) }
@@ -134,13 +132,8 @@ const (
 	Work                      // work on the tasks of the token's queues
 )
 
-type scopeName struct {
-	scope Scope
-	name  string
-}
-
-// scopeNames are in the order in which scopes are written.
-var scopeNames = []scopeName{{Read, "read"}, {Write, "write"}, {Admin, "admin"}, {Inspect, "inspect"}, {Work, "work"}}
+// scopeNames are in the order of the bits, in which scopes are written.
+var scopeNames = []string{"read", "write", "admin", "inspect", "work"}
 
 // errScopes does not quote the field: in a line whose fields are mixed up it may be a
 // secret.
@@ -151,11 +144,11 @@ var errScopes = errors.New("want scopes from read, write, admin, inspect and wor
 func ParseScope(s string) (Scope, error) {
 	var all Scope
 	for name := range strings.SplitSeq(s, ",") {
-		i := slices.IndexFunc(scopeNames, func(n scopeName) bool { return n.name == name })
+		i := slices.Index(scopeNames, name)
 		if i < 0 {
 			return 0, errScopes
 		}
-		all |= scopeNames[i].scope
+		all |= 1 << i
 	}
 	return all, nil
 }
@@ -172,9 +165,9 @@ func (s Scope) Has(need Scope) bool {
 // String returns the names with commas between them, in the form of [ParseScope].
 func (s Scope) String() string {
 	var names []string
-	for _, n := range scopeNames {
-		if s&n.scope != 0 {
-			names = append(names, n.name)
+	for i, name := range scopeNames {
+		if s&(1<<i) != 0 {
+			names = append(names, name)
 		}
 	}
 	return strings.Join(names, ",")
@@ -227,9 +220,6 @@ func (l Limit) String() string {
 	return fmt.Sprintf("rate=%d/%s burst=%d", l.Count, l.Per, l.Burst)
 }
 
-// maxFaults bounds how many lines an error names.
-const maxFaults = 5
-
 var (
 	errFields = errors.New("want: name scopes sha256:hash [rate=100/s] [burst=200] [queues=mail,thumbnails]")
 	errTwice  = errors.New("an option is given twice")
@@ -269,8 +259,9 @@ func Parse(text string) (tokens []Token, err error) {
 	if len(faults) == 0 {
 		return tokens, nil
 	}
-	if more := len(faults) - maxFaults; more > 0 {
-		faults = append(faults[:maxFaults], fmt.Sprintf("and %d more", more))
+	const most = 5
+	if more := len(faults) - most; more > 0 {
+		faults = append(faults[:most], fmt.Sprintf("and %d more", more))
 	}
 	return nil, errors.New(strings.Join(faults, "; "))
 }
@@ -299,7 +290,7 @@ func parseToken(fields []string) (t Token, err error) {
 }
 
 func parseOptions(options []string) (l Limit, queues []string, err error) {
-	given := make(map[string]string)
+	given, burst := make(map[string]string), 0
 	for _, o := range options {
 		name, value, ok := strings.Cut(o, "=")
 		if !ok || name != "rate" && name != "burst" && name != "queues" {
@@ -310,25 +301,26 @@ func parseOptions(options []string) (l Limit, queues []string, err error) {
 		}
 		given[name] = value
 	}
-	burst := 0
-	if text, ok := given["burst"]; ok {
-		if burst, err = strconv.Atoi(text); err != nil || burst < 1 || given["rate"] == "" {
-			return l, nil, errBurst
-		}
-	}
 	if text, ok := given["queues"]; ok {
 		queues = strings.Split(text, ",")
 	}
-	if text, ok := given["rate"]; ok {
-		l, err = ParseLimit(text, burst)
+	text, isBurst := given["burst"]
+	rate, isLimited := given["rate"]
+	if isBurst {
+		if burst, err = strconv.Atoi(text); err != nil || burst < 1 || !isLimited {
+			return l, nil, errBurst
+		}
+	}
+	if isLimited {
+		l, err = ParseLimit(rate, burst)
 	}
 	return l, queues, err
 }
 
-// AppendToken appends a token to a file, and makes the file if needed. It refuses a name that the file has, and a file that
-// is not in order. Several processes may append at once. After an error the file is unchanged.
-func AppendToken(ctx context.Context, path string, t Token) error {
-	err := changeFile(ctx, path, func(before []byte) ([]byte, error) {
+// AppendToken appends a token to a file, and makes the file, for this user alone, if needed. It refuses a name that the file
+// has, and a file that is not in order.
+func AppendToken(path string, t Token) error {
+	err := changeFile(path, func(before []byte) ([]byte, error) {
 		text := string(before)
 		if text != "" && !strings.HasSuffix(text, "\n") {
 			text += "\n"

@@ -130,6 +130,9 @@ func (v *Viewers) Check(token string) (member.ID, error) {
 	return claims.viewer, nil
 }
 
+// alphabet has the characters of a token. Base64 would skip line breaks.
+const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
+
 type viewerHeader struct{ alg, kid string }
 
 // readHeader reads the header of a token (RFC 7515). It has an algorithm and the id of a key,
@@ -139,14 +142,9 @@ func readHeader(token string) (h viewerHeader, err error) {
 	if len(token) > maxViewerText {
 		return h, refuse("this token has more than %d bytes", maxViewerText)
 	}
-	for _, c := range []byte(token) {
-		if letter := c|0x20 >= 'a' && c|0x20 <= 'z'; !letter && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
-			return h, refuse("this is no token of a viewer: want three parts of base64 for URLs without padding, with dots between them (a JWT)")
-		}
-	}
 	first, _, _ := strings.Cut(token, ".")
 	text, err := keyText.DecodeString(first)
-	if err != nil || strings.Count(token, ".") != 2 {
+	if err != nil || strings.Count(token, ".") != 2 || strings.Trim(token, alphabet) != "" {
 		return h, refuse("this is no token of a viewer: want three parts of base64 for URLs without padding, with dots between them (a JWT)")
 	}
 	root, err := strictjson.Parse(text)
@@ -154,13 +152,9 @@ func readHeader(token string) (h viewerHeader, err error) {
 		return h, refuse("the header of this token is not JSON")
 	}
 	r := &strictjson.Reader{Root: "header"}
-	o, ok := r.Object("", root)
-	if ok {
+	if o, ok := r.Object("", root); ok {
 		o.Only("alg", "kid", "typ")
-		o.Need("alg", "an algorithm")
-		h.alg, _ = o.String("alg", "an algorithm")
-		o.Need("kid", "the id of a key")
-		h.kid, _ = o.String("kid", "the id of a key")
+		h = viewerHeader{alg: needText(o, "alg", "an algorithm"), kid: needText(o, "kid", "the id of a key")}
 		if kind, given := o.String("typ", "JWT"); given && !strings.EqualFold(kind, "JWT") {
 			o.Addf("typ", "want JWT, or none")
 		}
@@ -169,6 +163,13 @@ func readHeader(token string) (h viewerHeader, err error) {
 		return h, refuse("the header of this token: %v", err)
 	}
 	return h, nil
+}
+
+// needText returns a member of o that is a text.
+func needText(o strictjson.Object, name, want string) string {
+	o.Need(name, want)
+	text, _ := o.String(name, want)
+	return text
 }
 
 // viewerClaims are the claims of a token. Those that are not known are ignored, as RFC 7519
@@ -192,12 +193,8 @@ func (c *viewerClaims) UnmarshalJSON(text []byte) error {
 	if !ok {
 		return r.Err()
 	}
-	const want = "a member's id, as a string"
-	o.Need("sub", want)
-	if sub, given := o.String("sub", want); given {
-		if c.viewer, err = member.Parse(sub); err != nil {
-			o.Addf("sub", "%v", err)
-		}
+	if c.viewer, err = member.Parse(needText(o, "sub", "a member's id, as a string")); err != nil {
+		o.Addf("sub", "%v", err)
 	}
 	o.Need("exp", "the end of the token, in unix seconds")
 	c.ExpiresAt, c.NotBefore, c.IssuedAt = readDate(o, "exp"), readDate(o, "nbf"), readDate(o, "iat")
@@ -261,41 +258,30 @@ func reasonOf(err error) *ViewerTokenError {
 	return refuse("this token cannot be read")
 }
 
-// viewerLimits are the buckets of the viewers that asked last. A viewer whose bucket was dropped
-// begins with a full one. By then its own would have been full, too, unless very many viewers ask
-// within the time that a bucket takes to fill.
+// viewerLimits are the buckets of the viewers. When there are very many, all are dropped, and each viewer begins with a full
+// one.
 type viewerLimits struct {
 	limit Limit
-	most  int // buckets in recent, and in older
+	most  int
 
-	mu            sync.Mutex
-	recent, older map[member.ID]*rate.Limiter
+	mu      sync.Mutex
+	buckets map[member.ID]*rate.Limiter
 }
 
 // maxBuckets keeps the buckets of a process below some 20 MB.
-const maxBuckets = 50_000
+const maxBuckets = 100_000
 
 // take takes a request from the bucket of a viewer, or returns the time until there is one.
 func (l *viewerLimits) take(id member.ID) (wait time.Duration, ok bool) {
-	if l.limit.Count == 0 {
-		return 0, true
-	}
-	return takeOne(l.bucket(id))
-}
-
-func (l *viewerLimits) bucket(id member.ID) *rate.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if b := l.recent[id]; b != nil {
-		return b
+	if l.buckets == nil || len(l.buckets) >= l.most {
+		l.buckets = make(map[member.ID]*rate.Limiter)
 	}
-	b := l.older[id]
-	if b == nil {
+	b, known := l.buckets[id]
+	if !known {
 		b = l.limit.bucket(nil)
+		l.buckets[id] = b
 	}
-	if l.recent == nil || len(l.recent) >= l.most {
-		l.older, l.recent = l.recent, make(map[member.ID]*rate.Limiter)
-	}
-	l.recent[id] = b
-	return b
+	return takeOne(b)
 }

@@ -2,7 +2,6 @@ package auth
 
 import (
 	"bytes"
-	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
@@ -86,18 +85,7 @@ func (k ViewerKey) Sign(viewer member.ID, ttl time.Duration, audience string) (s
 	return token.SignedString(k.sign)
 }
 
-// jsonWebKey is a new key in the form of RFC 7517 and RFC 8037.
-type jsonWebKey struct {
-	Type  string `json:"kty"`
-	Curve string `json:"crv,omitempty"`
-	Alg   string `json:"alg"`
-	ID    string `json:"kid"`
-	X     string `json:"x,omitempty"`
-	D     string `json:"d,omitempty"`
-	K     string `json:"k,omitempty"`
-}
-
-// The values of kty, and of crv.
+// The values of kty, and of crv (RFC 7517, RFC 8037).
 const (
 	typeOKP = "OKP"
 	typeOct = "oct"
@@ -110,15 +98,15 @@ var keyText = base64.RawURLEncoding.Strict()
 
 // MarshalJSON writes the key as a JSON Web Key, its private part included.
 func (k ViewerKey) MarshalJSON() ([]byte, error) {
-	out := jsonWebKey{Alg: k.Alg, ID: k.ID}
+	out := map[string]string{"kid": k.ID, "alg": k.Alg}
 	switch check := k.check.(type) {
 	case ed25519.PublicKey:
-		out.Type, out.Curve, out.X = typeOKP, ed, keyText.EncodeToString(check)
+		out["kty"], out["crv"], out["x"] = typeOKP, ed, keyText.EncodeToString(check)
 		if private, ok := k.sign.(ed25519.PrivateKey); ok {
-			out.D = keyText.EncodeToString(private.Seed())
+			out["d"] = keyText.EncodeToString(private.Seed())
 		}
 	case []byte:
-		out.Type, out.K = typeOct, keyText.EncodeToString(check)
+		out["kty"], out["k"] = typeOct, keyText.EncodeToString(check)
 	}
 	return json.Marshal(out)
 }
@@ -157,33 +145,22 @@ func ParseViewerKeys(text []byte) (keys []ViewerKey, err error) {
 }
 
 func readViewerKey(o strictjson.Object) (k ViewerKey) {
-	need := func(name, want string) string {
-		o.Need(name, want)
-		text, _ := o.String(name, want)
-		return text
-	}
-	if k.ID = need("kid", "the id of the key"); !keyIDFormat.MatchString(k.ID) {
+	if k.ID = needText(o, "kid", "the id of the key"); !keyIDFormat.MatchString(k.ID) {
 		o.Addf("kid", "%v", errKeyID)
 	}
 	if use, given := o.String("use", "sig"); given && use != "sig" {
 		o.Addf("use", "want sig, or none")
 	}
-	k.Alg = need("alg", "the algorithm of the key")
-	kind := need("kty", "the type of the key")
+	k.Alg = needText(o, "alg", "the algorithm of the key")
+	kind := needText(o, "kty", "the type of the key")
 	switch {
 	case k.Alg == EdDSA && kind == typeOKP:
-		if need("crv", ed) != ed {
+		if needText(o, "crv", ed) != ed {
 			o.Addf("crv", "want %s", ed)
 		}
 		k.check, k.sign = readEd25519(o)
 	case k.Alg == HS256 && kind == typeOct:
-		secret, ok := readBytes(o, "k", "the secret")
-		switch {
-		case ok && len(secret) < minSecret:
-			o.Addf("k", "has %d bytes: want at least %d", len(secret), minSecret)
-		case ok && isUniform(secret):
-			o.Addf("k", "%v", errUniform)
-		}
+		secret := readBytes(o, "k", "the secret", minSecret, maxViewerText)
 		k.check, k.sign = secret, secret
 	default:
 		o.Addf("alg", "want %s with the kty %s, or %s with the kty %s", EdDSA, typeOKP, HS256, typeOct)
@@ -193,32 +170,46 @@ func readViewerKey(o strictjson.Object) (k ViewerKey) {
 
 // readEd25519 reads a pair of keys, or the public one alone.
 func readEd25519(o strictjson.Object) (check, sign any) {
-	x, ok := readBytes(o, "x", "the public key")
-	switch {
-	case ok && len(x) != ed25519.PublicKeySize:
-		o.Addf("x", "has %d bytes: want %d", len(x), ed25519.PublicKeySize)
-	case ok && !isPublicKey(x):
+	public := ed25519.PublicKey(readBytes(o, "x", "the public key", ed25519.PublicKeySize, ed25519.PublicKeySize))
+	if public != nil && !isPublicKey(public) {
 		o.Addf("x", "is not the public key of a private one: make a pair with: activityd token --new-key")
 	}
-	public := ed25519.PublicKey(x)
 	if _, given := o.Get("d"); !given {
 		return public, nil
 	}
-	d, ok := readBytes(o, "d", "the private key")
-	switch {
-	case !ok:
+	seed := readBytes(o, "d", "the private key", ed25519.SeedSize, ed25519.SeedSize)
+	if seed == nil {
 		return public, nil
-	case len(d) != ed25519.SeedSize:
-		o.Addf("d", "has %d bytes: want %d", len(d), ed25519.SeedSize)
-		return public, nil
-	case isUniform(d):
-		o.Addf("d", "%v", errUniform)
 	}
-	private := ed25519.NewKeyFromSeed(d)
+	private := ed25519.NewKeyFromSeed(seed)
 	if !public.Equal(private.Public()) {
 		o.Addf("d", "is not the private key of x")
 	}
 	return public, private
+}
+
+// readBytes reads a key of at least and at most so many bytes, or returns nil and reports what is wrong. A secret with one value in
+// all bytes was never filled, or filled by hand.
+func readBytes(o strictjson.Object, name, what string, least, most int) []byte {
+	want := what + ", as base64 for URLs without padding"
+	text := needText(o, name, want)
+	if _, given := o.Get(name); !given {
+		return nil
+	}
+	raw, err := keyText.DecodeString(text)
+	switch {
+	case err != nil || keyText.EncodeToString(raw) != text: // it has a line break
+		o.Addf(name, "want %s", want)
+	case len(raw) < least && least < most:
+		o.Addf(name, "has %d bytes: want at least %d", len(raw), least)
+	case len(raw) < least || len(raw) > most:
+		o.Addf(name, "has %d bytes: want %d", len(raw), least)
+	case name != "x" && bytes.Count(raw, raw[:1]) == len(raw):
+		o.Addf(name, "has one value in all of its bytes: anyone can guess it; make a key with: activityd token --new-key")
+	default:
+		return raw
+	}
+	return nil
 }
 
 // isPublicKey reports whether x is a point of Ed25519 in its one encoding, and not of small
@@ -230,43 +221,20 @@ func isPublicKey(x []byte) bool {
 		new(edwards25519.Point).MultByCofactor(point).Equal(edwards25519.NewIdentityPoint()) == 0
 }
 
-var errUniform = errors.New("has one value in all of its bytes: anyone can guess it; make a key with: activityd token --new-key")
-
-// isUniform reports whether a secret was never filled, or filled by hand.
-func isUniform(secret []byte) bool { return bytes.Count(secret, secret[:1]) == len(secret) }
-
-func readBytes(o strictjson.Object, name, what string) ([]byte, bool) {
-	want := what + ", as base64 for URLs without padding"
-	o.Need(name, want)
-	text, given := o.String(name, want)
-	if !given {
-		return nil, false
-	}
-	raw, err := keyText.DecodeString(text)
-	if err != nil || keyText.EncodeToString(raw) != text { // it has a line break
-		o.Addf(name, "want %s", want)
-		return nil, false
-	}
-	return raw, true
-}
-
 // AddViewerKey adds a key to a file, and makes the file, for this user alone, if needed. It refuses an id that the file
 // has, and a file that is not in order. The file is written again: members that activityd does not know are dropped.
-// After an error it is unchanged.
-func AddViewerKey(ctx context.Context, path string, k ViewerKey) error {
-	err := changeFile(ctx, path, func(before []byte) ([]byte, error) {
+func AddViewerKey(path string, k ViewerKey) error {
+	err := changeFile(path, func(before []byte) (after []byte, err error) {
 		var keys []ViewerKey
 		if len(before) > 0 {
-			var err error
-			if keys, err = ParseViewerKeys(before); err != nil {
-				return nil, err
-			}
+			keys, err = ParseViewerKeys(before)
 		}
-		after, err := json.MarshalIndent(map[string]any{"keys": append(keys, k)}, "", "  ")
-		if err != nil {
-			return nil, err
+		if err == nil {
+			after, err = json.MarshalIndent(map[string]any{"keys": append(keys, k)}, "", "  ")
 		}
-		_, err = ParseViewerKeys(after)
+		if err == nil {
+			_, err = ParseViewerKeys(after)
+		}
 		return append(after, '\n'), err
 	})
 	if err != nil {
