@@ -16,17 +16,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 )
 
 const (
-	links       = 4    // to a host
-	fewOnLink   = 100  // requests in flight, from which on the next link is used, too: what most peers allow
-	maxInFlight = 1000 // requests to a host, of which a link has a fourth
+	links     = 4   // to a host
+	fewOnLink = 100 // requests in flight, from which on the next link is used, too: as many streams as most peers allow
 	// maxPerLink bounds the connections of a link to a peer with HTTP/1.1, and those that are dialled at once.
-	maxPerLink  = 8
+	maxPerLink  = 4
 	maxTries    = 8
+	maxAlone    = time.Second     // for which the first request over a link keeps others waiting
 	dialTimeout = 5 * time.Second // and as much again for the handshake of TLS
 	silence     = 5 * time.Second
 	idleTimeout = 30 * time.Minute
@@ -51,6 +49,7 @@ type Pool struct {
 	transports [links]*http.Transport // each has one connection to a host
 
 	mu       sync.Mutex
+	alone    time.Duration    // maxAlone
 	hosts    map[string]*host // by host:port; those with requests in flight, or connections
 	open     map[*counted]struct{}
 	inFlight int
@@ -58,12 +57,8 @@ type Pool struct {
 	closed   bool
 }
 
-// host is what is known of the links to a host.
-type host struct {
-	places *semaphore.Weighted
-	users  int // requests in flight, or waiting for a place
-	links  [links]link
-}
+// host is the links to a host.
+type host [links]link
 
 type link struct {
 	inFlight int
@@ -82,7 +77,7 @@ type opening struct {
 // New returns a pool, which connects when there is something to send. It is to be closed.
 func New(o Options) *Pool {
 	o.Silence = cmp.Or(o.Silence, silence)
-	p := &Pool{Options: o, hosts: make(map[string]*host), open: make(map[*counted]struct{})}
+	p := &Pool{Options: o, alone: maxAlone, hosts: make(map[string]*host), open: make(map[*counted]struct{})}
 	for i := range p.transports {
 		p.transports[i] = &http.Transport{
 			Proxy: http.ProxyFromEnvironment,
@@ -109,47 +104,50 @@ type Answer struct {
 // Post sends a request and returns what the peer answered. It follows no redirects. Its error is an [*Error].
 func (p *Pool) Post(ctx context.Context, to *url.URL, header http.Header, text []byte) (Answer, error) {
 	address := addressOf(to)
-	h := p.enter(address)
-	defer p.leave(address, h)
-	if err := h.places.Acquire(ctx, 1); err != nil {
-		return Answer{}, &Error{Unsent, err}
-	}
-	defer h.places.Release(1)
-	i := p.take(h)
-	defer p.put(h, i)
-	first, isFirst, err := p.begin(ctx, h, i)
+	h, i := p.take(address)
+	defer p.put(address, h, i)
+	first, speaks, err := p.begin(ctx, h, i)
 	switch {
 	case err != nil:
 		return Answer{}, err
-	case !isFirst && !first.isGood:
-		return first.answer, first.err
+	case speaks != nil:
+		return speaks.answer, speaks.err
 	}
 	a, err := p.post(ctx, to, header, text, i)
-	if isFirst {
-		p.begun(address, &h.links[i], first, a, err)
+	if first != nil {
+		p.begun(address, &h[i], first, a, err)
 	}
 	return a, err
 }
 
 func addressOf(to *url.URL) string { return net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), "443")) }
 
-// enter returns a host, which is to be left.
-func (p *Pool) enter(address string) *host {
+// take chooses a link to a host: the first with few requests, else that with the fewest.
+func (p *Pool) take(address string) (h *host, i int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.hosts[address]
-	if h == nil {
-		h = &host{places: semaphore.NewWeighted(maxInFlight)}
+	if h = p.hosts[address]; h == nil {
+		h = &host{}
 		p.hosts[address] = h
 	}
-	h.users++
+	for k := range h {
+		if h[k].inFlight < fewOnLink {
+			i = k
+			break
+		}
+		if h[k].inFlight < h[i].inFlight {
+			i = k
+		}
+	}
+	h[i].inFlight++
 	p.inFlight++
-	return h
+	return h, i
 }
 
-func (p *Pool) leave(address string, h *host) {
+// put is the end of a request over a link.
+func (p *Pool) put(address string, h *host, i int) {
 	p.mu.Lock()
-	h.users--
+	h[i].inFlight--
 	p.inFlight--
 	p.forget(address, h)
 	isOver := p.retired && p.inFlight == 0
@@ -161,55 +159,42 @@ func (p *Pool) leave(address string, h *host) {
 
 // forget forgets a host to which there is neither a request nor a connection. It holds mu.
 func (p *Pool) forget(address string, h *host) {
-	if h.users == 0 && !slices.ContainsFunc(h.links[:], func(l link) bool { return l.conns > 0 }) {
+	if !slices.ContainsFunc(h[:], func(l link) bool { return l.inFlight > 0 || l.conns > 0 }) {
 		delete(p.hosts, address)
 	}
 }
 
-// take chooses a link: the first with few requests, else that with the fewest.
-func (p *Pool) take(h *host) (i int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for k, l := range h.links {
-		if l.inFlight < fewOnLink {
-			i = k
-			break
-		}
-		if l.inFlight < h.links[i].inFlight {
-			i = k
-		}
-	}
-	h.links[i].inFlight++
-	return i
-}
-
-// put is the end of a request over a link.
-func (p *Pool) put(h *host, i int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h.links[i].inFlight--
-}
-
-// begin returns when a request may go over a link: at once if it is the first one, else when that has ended. If it got no
-// connection, or an answer that asks for time, those that waited fare no better: what it got is theirs.
-func (p *Pool) begin(ctx context.Context, h *host, i int) (o *opening, isFirst bool, err error) {
+// begin returns when a request may go over a link: at once if it is the first one, else when that has ended, or has taken too
+// long. If the first one got no connection, or an answer that asks for time, it speaks for those that waited.
+func (p *Pool) begin(ctx context.Context, h *host, i int) (first, speaks *opening, err error) {
+	var enough <-chan time.Time
 	for {
 		p.mu.Lock()
-		o = h.links[i].first
+		o := h[i].first
 		if o == nil {
-			o = &opening{done: make(chan struct{})}
-			h.links[i].first = o
-			p.mu.Unlock()
-			return o, true, nil
+			first = &opening{done: make(chan struct{})}
+			h[i].first = first
 		}
+		isGood := o != nil && o.isGood
 		p.mu.Unlock()
+		switch {
+		case isGood, first != nil:
+			return first, nil, nil
+		case enough == nil:
+			enough = time.After(p.alone)
+		}
 		select {
 		case <-o.done:
+		case <-enough:
+			return nil, nil, nil
 		case <-ctx.Done():
-			return nil, false, &Error{Unsent, ctx.Err()}
+			return nil, nil, &Error{Unsent, ctx.Err()}
 		}
-		if o.isGood || isUndialled(o.err) || o.answer.Header.Get("Retry-After") != "" {
-			return o, false, nil
+		switch {
+		case o.isGood:
+			return nil, nil, nil
+		case isUndialled(o.err), o.answer.Header.Get("Retry-After") != "":
+			return nil, o, nil
 		}
 	}
 }
@@ -312,7 +297,7 @@ func (p *Pool) dial(ctx context.Context, network, address string, i int) (net.Co
 	p.open[c] = struct{}{}
 	if h := p.hosts[address]; h != nil { // else it is a proxy, or late
 		c.host = h
-		h.links[i].conns++
+		h[i].conns++
 	}
 	if p.Count != nil {
 		p.Count(1)
@@ -337,7 +322,7 @@ func (c *counted) Close() error {
 	if _, isOpen := p.open[c]; isOpen {
 		delete(p.open, c)
 		if h := c.host; h != nil {
-			l := &h.links[c.link]
+			l := &h[c.link]
 			if l.conns--; l.conns == 0 && l.first != nil && l.first.isGood {
 				l.first = nil
 			}

@@ -156,6 +156,7 @@ func TestFirstRequestIsAlone(t *testing.T) {
 	held, came := make(chan struct{}), make(chan struct{}, 10)
 	s := serve(t, true, func(http.ResponseWriter, *http.Request) { came <- struct{}{}; <-held })
 	p := newPool(t)
+	p.alone = patience
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {
@@ -180,6 +181,28 @@ func TestFirstRequestIsAlone(t *testing.T) {
 	}
 }
 
+// A first request that is not answered holds up no other for long.
+func TestFirstRequestHangs(t *testing.T) {
+	t.Parallel()
+	var came atomic.Int64
+	s := serve(t, true, func(_ http.ResponseWriter, r *http.Request) {
+		if came.Add(1) == 1 {
+			<-r.Context().Done()
+		}
+	})
+	p := newPool(t)
+	p.alone = 10 * time.Millisecond
+	over, cancel := context.WithCancel(t.Context())
+	first := make(chan error)
+	go func() { _, err := post(over, t, p, s.URL, "text"); first <- err }()
+	eventually(t, "the first one hangs", func() bool { return came.Load() == 1 })
+	if a, err := post(patient(t), t, p, s.URL, "text"); err != nil || a.Status != http.StatusOK {
+		t.Error(a, err)
+	}
+	cancel()
+	wantFate(t, <-first, Unknown, push.Result{Outcome: push.Ambiguous, Reason: ReasonTimeout})
+}
+
 // What the first request is told about the time to wait, or why there is no connection, is true of those that waited
 // for it: they are not sent.
 func TestFirstRequestSpeaksForOthers(t *testing.T) {
@@ -193,6 +216,7 @@ func TestFirstRequestSpeaksForOthers(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 	p := newPool(t)
+	p.alone = patience
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
@@ -290,11 +314,12 @@ func TestNotSent(t *testing.T) {
 	wantFate(t, err, Undialled, push.Result{Outcome: push.Wait, Reason: ReasonDial})
 }
 
-// A host has a thousand requests, over few connections, and the next waits.
-func TestRequestsAreBounded(t *testing.T) {
+// A thousand requests are in flight over few connections, and a host that answers none holds up no other.
+func TestConnectionsAreFew(t *testing.T) {
 	t.Parallel()
+	const many = 1000
 	held := make(chan struct{})
-	var came atomic.Int64
+	var came, conns atomic.Int64
 	var seen sync.Map // connections
 	s := serve(t, true, func(_ http.ResponseWriter, r *http.Request) {
 		if _, isKnown := seen.LoadOrStore(r.RemoteAddr, true); isKnown {
@@ -302,25 +327,16 @@ func TestRequestsAreBounded(t *testing.T) {
 			<-held
 		}
 	})
-	var conns atomic.Int64
 	p := newPool(t, func(o *Options) { o.Count = func(delta int) { conns.Add(int64(delta)) } })
 	var all sync.WaitGroup
-	for range maxInFlight {
+	for range many {
 		all.Go(func() {
 			if a, err := post(patient(t), t, p, s.URL, "text"); err != nil || a.Status != http.StatusOK {
 				t.Error(a, err)
 			}
 		})
 	}
-	eventually(t, "all came", func() bool { return came.Load() >= maxInFlight-4*links })
-	for range 8 * links { // for those that were the first ones of connections
-		all.Go(func() { _, _ = post(patient(t), t, p, s.URL, "text") })
-	}
-	eventually(t, "it is full", func() bool { return came.Load() == maxInFlight })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	_, err := post(ctx, t, p, s.URL, "text")
-	wantFate(t, err, Unsent, push.Result{Outcome: push.Wait, Reason: ReasonTimeout})
+	eventually(t, "all came", func() bool { return came.Load() >= many-4*links }) // without the first ones
 	other := serve(t, true, func(http.ResponseWriter, *http.Request) {})
 	if _, err := post(patient(t), t, p, other.URL, "text"); err != nil {
 		t.Errorf("another host is held up: %v", err)

@@ -5,9 +5,9 @@
 //   - Many requests at once share few connections: four links to a host, each with one connection
 //     of HTTP/2. A link is used beside the others when those have a hundred requests each.
 //     A peer without HTTP/2 is sent to by HTTP/1.1.
-//   - A connection carries no more streams than its peer allows, and a host has a thousand requests at most.
-//     A connection that was just opened carries one request until that is answered, because Apple
-//     allows more only when it has verified a token.
+//   - A connection carries no more streams than its peer allows.
+//     A connection that was just opened carries one request until that is answered, for a second at most, because
+//     Apple allows more only when it has verified a token.
 //   - What a peer did not process, as it says by GOAWAY or REFUSED_STREAM, the library sends again.
 //   - A peer that is silent for [Options].Silence is asked by PING; after as much again the connection
 //     is lost. So a dead peer is noticed within ten seconds.
