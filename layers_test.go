@@ -34,11 +34,9 @@ var rooms = map[string]string{
 
 	"internal/admit":      "",
 	"internal/api":        "http echo admit auth contacts httpserver member mysql push queue recent strictjson tasks",
-	"internal/audit":      "bulk contacts index member once queue recent tasks",
 	"internal/auth":       "member strictjson",
 	"internal/backlog":    "sql mysql",
-	"internal/bulk":       "index member mysql once tasks",
-	"internal/check":      "sql contacts member mysql",
+	"internal/check":      "sql contacts index member mysql queue recent tasks",
 	"internal/console":    "http auth contacts httpserver inspect member once push queue recent",
 	"internal/contacts":   "sql member mysql",
 	"internal/health":     "redis api member mysql redisnodes tasks",

@@ -1,16 +1,10 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/activityd/activityd/internal/bulk"
 )
 
 // injured starts a server and lowers a score, which nothing but the audit would
@@ -52,20 +46,4 @@ func TestTheSweepMendsWhatNobodyReads(t *testing.T) {
 	t.Parallel()
 	r := startInjured(t, 0, 1000)
 	eventually(t, "the set is mended", func() bool { return r.isMended(t) })
-}
-
-func TestThePaceOfTheAuditIsTold(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	report := newPaceLog(slog.New(slog.NewTextHandler(&out, nil))).changed
-	report(bulk.Pace{Mode: bulk.Stopped, Server: "Redis", Err: errors.New("refused")})
-	report(bulk.Pace{Mode: bulk.Free, Batches: 1})
-	for _, want := range []string{
-		`level=WARN msg="the audit is slowed down" for=0s failures=1 error="Redis cannot be used: refused"`,
-		`level=INFO msg="the audit is as fast as before"`,
-	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the log lacks %s:\n%s", want, out.String())
-		}
-	}
 }

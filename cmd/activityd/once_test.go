@@ -41,7 +41,7 @@ func TestOnceRefuses(t *testing.T) {
 		{"'' -- touch FILE", exitOwn, "NAME: invalid name of 0 bytes: want 1 to 200"},
 		{strings.Repeat("x", 10<<10) + " -- touch FILE", exitOwn, "NAME: invalid name of 10240 bytes"},
 		{"ü -- touch FILE", exitOwn, "NAME: invalid name"},
-		{"activityd/audit-sweep -- touch FILE", exitOwn, "NAME: activityd/audit-sweep: names that begin with activityd/ are activityd's own"},
+		{"activityd/audit -- touch FILE", exitOwn, "NAME: activityd/audit: names that begin with activityd/ are activityd's own"},
 		{"--attempts 0 x -- touch FILE", exitOwn, "--attempts: is 0: want 1 to 1000000"},
 		{"--lease 0 x -- touch FILE", exitOwn, "--lease: is 0s: want 100ms to 24h0m0s"},
 		{"--lease 8760h x -- touch FILE", exitOwn, "--lease: is 8760h0m0s: want 100ms to 24h0m0s"},

@@ -1,33 +1,31 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
-	"github.com/activityd/activityd/internal/bulk"
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/outage"
 )
 
 func progressFlag(f *pflag.FlagSet, interval *time.Duration) {
-	f.DurationVar(interval, "progress", 10*time.Second, "interval of the lines on stderr with the progress; 0: none")
+	f.DurationVar(interval, "progress", 10*time.Second, "interval of the lines on stderr with the progress, where that is no terminal; 0: none")
 }
 
-// progress writes lines that say how far a command is. It is not safe for concurrent
-// use.
+// progress writes lines that say how far a command is. It is not safe for concurrent use.
 type progress struct {
 	w              io.Writer
 	interval       time.Duration // 0: no lines
 	total          int64         // negative: unknown
 	what           string        // is counted, in the plural
-	count          int64
-	pace           string // how fast it may go, and why; "": that is not known
+	count, before  int64         // before: done when this began
 	start, printed time.Time
 }
 
@@ -36,105 +34,82 @@ func newProgress(w io.Writer, interval time.Duration, total int64, what string) 
 	return &progress{w: w, interval: interval, total: total, what: what, start: now, printed: now}
 }
 
-func (p *progress) add(n int) {
-	p.count += int64(n)
+func (p *progress) add(n int) { p.moved(p.count+int64(n), "") }
+
+// moved says how many are done, and writes a line when it is time, with a note behind it.
+func (p *progress) moved(count int64, note string) {
+	p.count = count
 	if now := time.Now(); p.interval > 0 && now.Sub(p.printed) >= p.interval {
 		p.printed = now
-		line := p.line(now.Sub(p.start))
-		if p.pace != "" {
-			line += "; " + p.pace
-		}
-		fmt.Fprintln(p.w, line)
+		fmt.Fprintln(p.w, p.line(now.Sub(p.start))+note)
 	}
 }
 
 // line returns a text such as "12000 of 40000 tasks, 1500 a second, 19s left".
 func (p *progress) line(elapsed time.Duration) string {
-	rate := float64(p.count) / max(elapsed.Seconds(), 0.001)
+	rate := float64(p.count-p.before) / max(elapsed.Seconds(), 0.001)
 	if p.total <= p.count {
 		return fmt.Sprintf("%d %s, %.0f a second", p.count, p.what, rate)
 	}
-	left := time.Duration(float64(p.total-p.count) / max(rate, 0.001) * float64(time.Second))
-	return fmt.Sprintf("%d of %d %s, %.0f a second, %s left", p.count, p.total, p.what, rate, left.Round(time.Second))
+	left := "no end in sight"
+	if rate > 0 {
+		left = time.Duration(float64(p.total-p.count)/rate*float64(time.Second)).Round(time.Second).String() + " left"
+	}
+	return fmt.Sprintf("%d of %d %s, %.0f a second, %s", p.count, p.total, p.what, rate, left)
 }
 
-// reporter is a [bulk.Reporter] that writes to stderr: the progress, and once, not for
-// every batch, what delays the work.
+// reporter writes to stderr how far a command over many members is, and once, not each time, what holds it up. On a
+// terminal it draws a bar.
 type reporter struct {
-	interval     time.Duration // of --progress
-	held, slowed *outage.Log   // write by way of Write
-	givenUp      memberList
+	interval time.Duration // of --progress
+	held     *outage.Log   // writes by way of Write
 
 	mu       sync.Mutex
 	w        io.Writer
-	progress *progress // from Begin on
+	progress *progress                // from the first moved on
+	bar      *progressbar.ProgressBar // nil: w is no terminal
 }
 
 func newReporter(w io.Writer, interval time.Duration) *reporter {
 	r := &reporter{w: w, interval: interval}
-	log := slog.New(slog.NewTextHandler(r, nil))
-	r.held, r.slowed = outage.Of(log, "held up, trying again", "going on"), outage.Of(log, "slowed down", "all servers answer as usual")
+	r.held = outage.Of(slog.New(slog.NewTextHandler(r, nil)), "held up, trying again", "going on")
 	return r
 }
 
-// Begin implements [bulk.Reporter].
-func (r *reporter) Begin(total int64, after member.ID, written time.Time) {
+// moved shows that so many members of a total are done, with a note.
+func (r *reporter) moved(done, total int64, note string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.progress = newProgress(r.w, r.interval, total, "members")
-	if after > 0 {
-		r.printf("going on after member %s (saved %s)", after, written.Format(time.DateTime+" MST"))
+	if r.progress == nil {
+		r.progress = newProgress(r.w, r.interval, total, "members")
+		r.progress.before = done
+		if f, ok := r.w.(*os.File); ok && r.interval > 0 && term.IsTerminal(int(f.Fd())) {
+			r.progress.interval = 0
+			r.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(r.w), progressbar.OptionSetElapsedTime(false),
+				progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
+		}
+	}
+	if note != "" {
+		note = "; " + note
+	}
+	r.progress.moved(done, note)
+	if r.bar != nil {
+		r.bar.Describe(r.progress.line(time.Since(r.progress.start)) + note)
+		_ = r.bar.Set64(min(done, total)) // what cannot be drawn is not missed
 	}
 }
 
-// Moved implements [bulk.Reporter].
-func (r *reporter) Moved(n int) {
-	r.held.Report(context.Background(), time.Now(), nil)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.progress.add(n)
+// say writes a line.
+func (r *reporter) say(format string, args ...any) {
+	fmt.Fprintf(r, "activityd: "+format+"\n", args...)
 }
 
-// Trouble implements [bulk.Reporter].
-func (r *reporter) Trouble(err error) { r.held.Report(context.Background(), time.Now(), err) }
-
-// Paced implements [bulk.Reporter].
-func (r *reporter) Paced(p bulk.Pace) {
-	r.mu.Lock()
-	if r.progress != nil {
-		r.progress.pace = p.String()
-	}
-	r.mu.Unlock()
-	if p.Mode == bulk.Stopped {
-		r.Trouble(p.Problem())
-		return
-	}
-	r.slowed.Report(context.Background(), time.Now(), p.Problem())
-}
-
-// Lost implements [bulk.Reporter].
-func (r *reporter) Lost(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.printf("going on: %v", err)
-}
-
-// GaveUp implements [bulk.Reporter].
-func (r *reporter) GaveUp(id member.ID, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.printf("gave up member %s: %v", id, err)
-	r.givenUp.add(id)
-}
-
-// printf writes a line. The caller holds the lock.
-func (r *reporter) printf(format string, args ...any) {
-	fmt.Fprintf(r.w, "activityd: "+format+"\n", args...)
-}
-
-// Write writes lines of a log.
+// Write writes lines, apart from the bar.
 func (r *reporter) Write(text []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.bar != nil {
+		_ = r.bar.Clear()
+	}
 	return r.w.Write(text)
 }

@@ -85,7 +85,6 @@ func TestCompletion(t *testing.T) {
 		"serve --tls-key |":                 files,
 		"serve --token-file |":              files,
 		"serve |":                           words,
-		"backfill --resume |":               files,
 		"verify --output |":                 "table json " + words,
 		"verify -o |":                       "table json " + words,
 		"backfill --progress |":             words,

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,16 +19,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/api"
-	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/backlog"
-	"github.com/activityd/activityd/internal/bulk"
+	"github.com/activityd/activityd/internal/check"
 	"github.com/activityd/activityd/internal/console"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
-	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/redisnodes"
@@ -79,10 +76,8 @@ type store interface {
 	siteStore
 }
 
-// siteStore is what the audit and lists of members need of the database.
+// siteStore is what the audit needs of the database.
 type siteStore interface {
-	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
-	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
 	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
 }
 
@@ -93,7 +88,11 @@ type taskQueue interface {
 	queue.Store
 	tasks.Enqueuer
 	api.Enqueuer
-	audit.Tasks
+	check.Tasks
+	Paused(ctx context.Context) ([]string, error)
+	Pause(ctx context.Context, queue string) (changed bool, err error)
+	Resume(ctx context.Context, queue string) (changed bool, err error)
+	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
 	health.Queue
 	Stats(ctx context.Context) (queue.Stats, error)
 }
@@ -118,10 +117,9 @@ type backend struct {
 	wake       *wake.Wake // carries notifications to other processes; nil: there are none
 	redis      redis.UniversalClient
 	index      *index.Index
-	ledger     *index.Ledger // beside the sets of index
-	once       *once.Once    // in the tables of db; nil: there are none, and nothing sweeps
-	push       *push.MySQL   // likewise; nil: nothing is sent
-	closers    closers       // of all of these
+	once       *once.Once  // in the tables of db; nil: there are none
+	push       *push.MySQL // likewise; nil: nothing is sent
+	closers    closers     // of all of these
 }
 
 // service answers reads and works on tasks. [service.listen] comes first, then
@@ -145,7 +143,6 @@ type service struct {
 	background    []actor
 	checkedSchema bool            // nothing is wrong in it
 	notReady      error           // why MySQL could not be used at the start; nil: it could
-	stored        atomic.Bool     // whose sets are kept was stored since the start
 	metricsServer *metrics.Server // nil: there is no listener for metrics
 }
 
@@ -169,7 +166,14 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	}
 	s.load = health.NewLoad(b.queue, tasks.ChangingSets(), b.waits, limit, s.health.MySQL.Log, log)
 	s.background = []actor{s.hints.Run, s.watchRedis, s.work, s.load.Run}
-	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, BroadcastAt: c.broadcastAt}
+	patrol := s.newPatrol()
+	handlers := tasks.HandlerOptions{
+		PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, BroadcastAt: c.broadcastAt,
+		Read: readOf(s.uncounted()), Log: log,
+	}
+	if c.auditSweepRate > 0 {
+		handlers.Check = patrol
+	}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, ByMembers: c.push.byMembers(), MustShow: c.push.mustShow(), Log: log})
 		handlers.Push = push.Handler{
@@ -189,7 +193,8 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	pool.Log, pool.Notifier, pool.Registerer = log, b.notifier, prometheus.DefaultRegisterer
 	s.pool = queue.NewPool(b.queue, tasks.Handlers(b.index, b.store, b.queue, handlers), pool)
 	s.closers = append(s.closers, auth.senders.closers...)
-	s.audited = noted{s.reader, s.audit().Note}
+	s.audited = noted{s.reader, patrol.Note}
+	s.fronts = append(s.fronts, patrol.Run)
 	front := api.Config{
 		Reader: s.audited, Limiter: c.limiter(), Enqueuer: b.requests, Overloaded: s.load.Overloaded, Checker: s.health.Check, Behind: s.load.Behind, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
@@ -253,7 +258,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.ask = asking(contacts.NewMySQL(check), queue.NewQueue(check, queue.Options{Kinds: tasks.Kinds()}))
 	b.id = &databaseID{db: check}
 	options.Database = b.id.get
-	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
+	b.index = index.New(b.redis, options)
 	b.requestsDB = requests
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
@@ -350,15 +355,7 @@ func (s *service) checkRedis(ctx context.Context) error {
 	if errors.Is(err, index.ErrSettings) || errors.Is(err, index.ErrNoDatabase) {
 		return namedRedis(err)
 	}
-	if err != nil {
-		return nil // the first probe reports it
-	}
-	if err := s.ledger.StoreMaterialize(ctx, s.config.materialize); err != nil {
-		s.log.WarnContext(ctx, "--materialize was not stored yet", "error", err)
-		return nil
-	}
-	s.stored.Store(true)
-	return nil
+	return nil // the first probe reports any other
 }
 
 // checkSchema checks the tables until that has succeeded once, and logs warnings. The
@@ -456,13 +453,6 @@ func runStages(ctx context.Context, stages ...[]actor) error {
 func (s *service) watchRedis(ctx context.Context) error {
 	return s.index.Watch(ctx, func(began time.Time, status redisnodes.Status) {
 		s.health.Redis.Report(ctx, began, status)
-		switch { // or after the next probe
-		case status.Err() != nil:
-		case s.stored.Load():
-			_ = s.ledger.KeepMaterialize(ctx, s.config.materialize)
-		default:
-			s.stored.Store(s.ledger.StoreMaterialize(ctx, s.config.materialize) == nil)
-		}
 	})
 }
 
@@ -508,17 +498,18 @@ func serving(server interface {
 	}
 }
 
-// newAuditor returns an auditor of the sets of the service, which keeps to the pace of
-// pacer, if there is one.
-func (s *service) newAuditor(pacer *bulk.Pacer) *audit.Auditor {
+// newChecker returns a checker of the sets of the service.
+func (s *service) newChecker() *check.Checker {
+	return check.New(check.Options{
+		Sets: s.index, Truth: s.store, Tasks: s.queue, Reader: s.uncounted(), ActiveOnly: s.config.materialize == materializeActive,
+	})
+}
+
+// uncounted returns a reader that reads as the service does, and leaves no trace.
+func (s *service) uncounted() *recent.Reader {
 	reads := s.config.readerOptions(s.index.Settings())
 	reads.Uncounted = true
-	return audit.New(audit.Options{
-		Sets: s.index, Truth: s.store, Tasks: s.queue,
-		Reader:     recent.NewReader(s.index, s.store, noHints{}, reads),
-		ActiveOnly: s.config.materialize == materializeActive,
-		Pacer:      pacer,
-	})
+	return recent.NewReader(s.index, s.store, noHints{}, reads)
 }
 
 // noHints is for reads that change nothing.
@@ -527,54 +518,19 @@ type noHints struct{}
 func (noHints) Refill(member.ID)               {}
 func (noHints) LookAgain(member.ID, member.ID) {}
 
-// audit adds the audit to the fronts. Reads are sampled where they are answered; the
-// sweep belongs to the processes with workers.
-func (s *service) audit() *audit.Patrol {
-	probes := []bulk.Probe{
-		{Name: "MySQL", Ask: bulk.ProbeMySQL(s.store)},
-		{Name: "Redis", Ask: askingRedis(s.index), Floor: bulk.RedisFloor},
-	}
-	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: newPaceLog(s.log).changed})
-	o := audit.PatrolOptions{
-		Auditor: s.newAuditor(pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
-		Repair: true, Log: s.log,
-	}
+// newPatrol returns the audit. Reads are sampled where they are answered; the sweep belongs to the processes with
+// workers.
+func (s *service) newPatrol() *check.Patrol {
+	o := check.PatrolOptions{Checker: s.newChecker(), Members: s.store, Tasks: s.queue, Log: s.log}
 	if s.config.role != roleWorkers {
 		o.Share = s.config.auditShare
 	}
 	if s.config.role != roleAPI {
-		o.Rate, o.LostAt, o.LostSince, o.Probes = s.config.auditSweepRate, s.index.LostAt, s.index.LostSince, probes
-		if s.config.materialize == materializeAll {
-			builder := &bulk.Builder{Index: s.index, Refiller: &tasks.RefillHandler{Index: s.index, Store: s.store}}
-			o.Build = builder.Build
-		}
+		o.Rate, o.LostAt = s.config.auditSweepRate, s.index.LostAt
+		o.Build = o.Rate > 0 && s.config.materialize == materializeAll
 	}
-	patrol := audit.NewPatrol(o)
-	if s.config.auditShare > 0 || s.config.auditSweepRate > 0 {
-		s.fronts = append(s.fronts, patrol.Run, func(ctx context.Context) error {
-			pacer.Run(ctx)
-			return nil
-		})
-	}
-	return patrol
+	return check.NewPatrol(o)
 }
-
-// askingRedis returns what asks the nodes of Redis something small. It fails if none answers.
-func askingRedis(ix *index.Index) func(context.Context) error {
-	return func(ctx context.Context) error {
-		_, err := ix.Generation(ctx, index.Generation{})
-		return err
-	}
-}
-
-// paceLog logs that the audit stops or slows down, and when it goes on.
-type paceLog struct{ *outage.Log }
-
-func newPaceLog(log *slog.Logger) paceLog {
-	return paceLog{outage.Of(log, "the audit is slowed down", "the audit is as fast as before")}
-}
-
-func (l paceLog) changed(now bulk.Pace) { l.Report(context.Background(), time.Now(), now.Problem()) }
 
 // noted is a reader that calls note after each read.
 type noted struct {

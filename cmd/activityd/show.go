@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/check"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
@@ -31,7 +31,7 @@ func newShow() *cobra.Command {
 				return fmt.Errorf("MEMBER: %w", err)
 			}
 			return withService(cmd, c, func(ctx context.Context, s *service) error {
-				compared, err := s.newAuditor(nil).Compare(ctx, id)
+				compared, err := s.newChecker().Compare(ctx, id)
 				if err != nil {
 					return err
 				}
@@ -114,7 +114,7 @@ type setMember struct {
 // newSetView returns the set in its order, and then the missing contacts. Of a set
 // that by its size is complete, or that does not exist, each contact that is not in
 // it is missing.
-func newSetView(c audit.Comparison, settings index.Settings) *setView {
+func newSetView(c check.Comparison, settings index.Settings) *setView {
 	v := &setView{
 		Member: c.Set.Member, Exists: c.Facts.Exists, Known: c.Set.Known, Size: c.Set.Size, Settings: settings.String(),
 		Contacts: []setMember{},
@@ -124,9 +124,9 @@ func newSetView(c audit.Comparison, settings index.Settings) *setView {
 		switch {
 		case f.Contact != 0:
 			differences[f.Contact] = findingText(f)
-		case f.Cause == audit.LowLastUpload:
+		case f.Cause == check.LowLastUpload:
 			v.Findings = append(v.Findings, fmt.Sprintf("the member itself: %s: a photo of %s is newer than the last upload, %s", findingText(f), inspect.Date(f.Actual), inspect.Date(f.Stored)))
-		case f.Cause != audit.LostSet:
+		case f.Cause != check.LostSet:
 			v.Findings = append(v.Findings, fmt.Sprintf("the set as a whole: %s: there are %d, and should be %d", findingText(f), f.Stored, f.Actual))
 		}
 	}
@@ -180,19 +180,19 @@ func (v *setView) addBroadcasts(ctx context.Context, s store) error {
 const missingText = "missing in the set"
 
 // findingText describes a finding.
-func findingText(f audit.Finding) string {
+func findingText(f check.Finding) string {
 	text := string(f.Cause)
 	switch f.Cause {
-	case audit.Ghost:
+	case check.Ghost:
 		text = "ghost: not a contact"
-	case audit.StaleScore:
+	case check.StaleScore:
 		text = "stale: uploaded since"
-	case audit.HighScore:
+	case check.HighScore:
 		text = "high: harmless, costs a look"
-	case audit.MissingContact:
+	case check.MissingContact:
 		text = missingText
 	}
-	if f.Class == audit.Lag {
+	if f.Weight == check.Lag {
 		text += "; a task is pending"
 	}
 	if f.Detail != "" {

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	limits "golang.org/x/time/rate"
 
-	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/check"
 	"github.com/activityd/activityd/internal/contacts"
 )
@@ -23,7 +22,7 @@ const (
 )
 
 // runAgainst compares a site's own statement with the definition, for one member of a sample after the other.
-func runAgainst(cmd *cobra.Command, c *config, o *bulkOptions, v *verifyOptions, within bulk.Range) (err error) {
+func runAgainst(cmd *cobra.Command, c *config, v *verifyOptions, within memberRange) (err error) {
 	a := &check.Against{Limit: v.limit, Timeout: againstTimeout}
 	if a.Statement, err = check.ParseStatement(v.against); err != nil {
 		return fmt.Errorf("--against: %w", err)
@@ -36,12 +35,12 @@ func runAgainst(cmd *cobra.Command, c *config, o *bulkOptions, v *verifyOptions,
 	if _, err := checkSchema(ctx, a.DB, nil); err != nil {
 		return err
 	}
-	sample, err := a.Sample(ctx, within.First, within.Last, v.sample)
+	sample, err := a.Sample(ctx, within.first, within.last, v.sample)
 	if err != nil {
 		return err
 	}
-	progress := newProgress(cmd.ErrOrStderr(), o.progress, int64(len(sample)), "members")
-	pace := limits.NewLimiter(cmp.Or(limits.Limit(o.rate), limits.Inf), 1)
+	progress := newProgress(cmd.ErrOrStderr(), v.progress, int64(len(sample)), "members")
+	pace := limits.NewLimiter(cmp.Or(limits.Limit(v.rate), limits.Inf), 1)
 	var compared, failed, inRow int
 	found := map[check.Class][]*check.Difference{}
 	for _, id := range sample {

@@ -3,18 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
-
-	"github.com/activityd/activityd/internal/audit"
-	"github.com/activityd/activityd/internal/bulk"
-	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/tasks"
-	"github.com/activityd/activityd/queue"
 )
 
 // verifyJSON runs verify, and returns its exit code, its findings and the summary.
@@ -195,57 +187,23 @@ func TestVerifyPrintsSinceWhenThereIsLag(t *testing.T) {
 	}
 }
 
-// --rate holds for the sets of deleted members, too.
-func TestVerifyLooksForOrphansAtTheRate(t *testing.T) {
+// --rate holds for the sets of deleted members, too, and a signal says how to go on.
+func TestVerifyKeepsToItsRate(t *testing.T) {
 	t.Parallel()
-	m := newMasses(t, 1)
-	for i := range 100 {
+	m := newMasses(t, 200)
+	m.backfill(t)
+	for i := range 300 {
 		must(t, m.client.Do(t.Context(), "ZADD", fmt.Sprint("user_", 1000+i), "7", "1").Err())
 	}
-	settings, err := index.NewSettings(10, 20, 0)
-	must(t, err)
-	sets, store := index.New(m.client, index.Options{Settings: settings}), contacts.NewMySQL(m.db)
-	const rate = 160 // 40 at once
-	v := &verification{
-		bulkCommand: &bulkCommand{reporter: newReporter(io.Discard, 0), job: bulk.Job{Rate: rate}, backend: backend{index: sets, store: store}},
-		options:     &verifyOptions{}, printer: newFindingPrinter(io.Discard, outputTable),
-		auditor: audit.New(audit.Options{Sets: sets, Truth: store, Tasks: queue.NewQueue(m.db, queue.Options{Kinds: tasks.Kinds()}), Pause: time.Millisecond}),
-	}
 	start := time.Now()
-	orphans, err := v.findOrphans(t.Context(), bulk.NewPacer(bulk.PacerOptions{Parallel: 4, Rate: rate}))
-	must(t, err)
-	if took := time.Since(start); len(orphans) != 100 || !slices.IsSorted(orphans) || took < 80*time.Second/rate {
-		t.Errorf("found %v within %v", orphans, took)
+	_, _, summary := m.verifyJSON(t, "--rate=200")
+	if took := time.Since(start); summary["checked"] != 500.0 || took < time.Second {
+		t.Errorf("%v within %v", summary, took)
 	}
-	counts, _, err := v.visitOrphans(t.Context(), orphans)
-	if err != nil || counts[countChecked] != 100 {
-		t.Errorf("counted %v, %v", counts, err)
-	}
-}
-
-// The members whose newest photo is private tell whether private uploads count.
-func TestVerifyTellsWhetherPrivateUploadsCount(t *testing.T) {
-	t.Parallel()
-	m := newMasses(t, 10)
-	m.backfill(t)
-	for _, step := range []struct{ do, line, json string }{
-		{"DO 1", "checked: ", "cannot tell yet"},
-		{
-			"UPDATE photos SET visibility = 'private' WHERE owner_id = 3",
-			"of 1 members whose newest photo is private, last_upload is earlier for 0: private uploads count, or these photos were made private later\nchecked: ", "may count",
-		},
-		{
-			"INSERT INTO photos (owner_id, visibility, date_upload) VALUES (4, 'private', 99999999)",
-			"of 2 members whose newest photo is private, last_upload is earlier for 1: private uploads do not count for these\nchecked: ", "some do not count",
-		},
-	} {
-		_, err := m.db.ExecContext(t.Context(), step.do)
-		must(t, err)
-		if code, out, errs := m.run(t, "verify"); code != exitOK || !strings.HasPrefix(out, step.line) {
-			t.Errorf("%s: exit code %d: %s%s, want %q", step.do, code, out, errs, step.line)
-		}
-		if _, _, summary := m.verifyJSON(t); summary["private_uploads"] != step.json {
-			t.Errorf("%s: %v, want %q", step.do, summary, step.json)
-		}
+	c := m.spawn(t, "verify", "--rate=20", "--progress=100ms")
+	eventually(t, "some are compared", func() bool { return strings.Contains(c.said(), "of 200 members") })
+	c.signal(t, syscall.SIGINT)
+	if code := c.wait(); code != exitFailed || !strings.Contains(c.said(), "go on with --after ") {
+		t.Errorf("exit code %d: %s", code, c.said())
 	}
 }

@@ -1,19 +1,16 @@
 package endtoend_test
 
 import (
-	"context"
-	"sync"
+	"math"
 	"testing"
 
-	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// TestBackfillUnderTraffic: everybody's set is built, again and again, while
-// everybody changes everything, workers do the tasks, and Redis is emptied.
+// TestBackfillUnderTraffic: all sets are built, again and again, by the workers of two processes, while everything
+// changes, tasks are done, and Redis is emptied.
 func TestBackfillUnderTraffic(t *testing.T) {
 	t.Parallel()
 	seed := seedFor(t)
@@ -23,10 +20,7 @@ func TestBackfillUnderTraffic(t *testing.T) {
 	for range 2 {
 		alive := tn.living(t, 40)
 		for range 3 {
-			counts := tn.backfill(t, true)
-			if counts[bulk.Seen] < int64(tn.fans) || counts[bulk.Built] == 0 {
-				t.Errorf("counts %v", counts)
-			}
+			tn.backfill(t, true)
 		}
 		tn.flush(t)
 		tn.backfill(t, false)
@@ -42,21 +36,16 @@ func TestBackfillUnderTraffic(t *testing.T) {
 	}
 }
 
-// backfill builds all sets, small batches at once so that much can come between.
-func (tn *town) backfill(t *testing.T, existing bool) bulk.Counts {
+// backfill builds all sets at a rate at which much can come between.
+func (tn *town) backfill(t *testing.T, existing bool) {
 	t.Helper()
-	store := contacts.NewMySQL(tn.db)
-	ix := indexOf(t, tn.client, tn.db, index.Options{Settings: tn.settings})
-	builder := &bulk.Builder{Index: ix, Refiller: &tasks.RefillHandler{Index: ix, Store: store}, Existing: existing}
-	p := bulk.NewPacer(bulk.PacerOptions{Parallel: 3, Probes: []bulk.Probe{{Name: "MySQL", Ask: store.Ping}, {Name: "Redis", Ask: ix.Check}}})
-	ctx, stop := context.WithCancel(t.Context())
-	var pacing sync.WaitGroup
-	pacing.Go(func() { p.Run(ctx) })
-	defer pacing.Wait()
-	defer stop()
-	at, err := bulk.Walk{
-		Range: bulk.All, Source: store, Pacer: p, Visit: builder.Build, Judge: bulk.Judge, Batch: 20,
-	}.Run(ctx, bulk.Checkpoint{})
+	list, err := tasks.NewRefillRanges(t.Context(), contacts.NewMySQL(tn.db), 1, math.MaxUint64, existing, 400)
 	must(t, err)
-	return at.Counts
+	_, err = tn.queue.Enqueue(t.Context(), list)
+	must(t, err)
+	eventually(t, "the ranges are done", func() bool {
+		left, err := tasks.UnfinishedRanges(t.Context(), tn.queue, tasks.RefillRange)
+		must(t, err)
+		return len(left) == 0
+	})
 }

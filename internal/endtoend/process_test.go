@@ -85,6 +85,7 @@ func poolOptions() queue.PoolOptions {
 			{Queue: tasks.QueueFanOut, Count: 2, Batch: 2},
 			{Queue: tasks.QueueFanOutSlots, Count: 1, Batch: 2},
 			{Queue: tasks.QueueRefill, Count: 1, Batch: 100},
+			{Queue: tasks.QueueBackfill, Count: 2},
 		},
 		Lease: 4 * time.Second, Poll: 30 * time.Millisecond, Sweep: 200 * time.Millisecond, Grace: 5 * time.Second,
 	}

@@ -32,13 +32,13 @@ var sections = []struct {
 			"as long as it took. A scrape waits for it for 50 ms, and then shows the answer before; a process gives a question up after five seconds.",
 		regexp.MustCompile(`^activityd_(tasks$|oldest_|queue_|counts_|stats_)`),
 	},
-	{"Tasks", "", regexp.MustCompile(`^activityd_(task|tasks|lease|leases|uploads|guard|refills|fan_out|upload)_`)},
+	{"Tasks", "", regexp.MustCompile(`^activityd_(task|tasks|lease|leases|uploads|guard|refills|backfill|fan_out|upload)_`)},
 	{"Index", "A `node` is one server, or a master of a cluster, by its address. One that is no master any more has no series.", regexp.MustCompile(`^activityd_(index|adds|trims|redis)_`)},
 	{
 		"Audit", "How much of what was compared was wrong, over all processes, in a day; without a value, nothing was compared:\n\n" +
 			"```promql\n# of the sets\nsum(increase(activityd_audit_erroneous_total[24h])) / sum(increase(activityd_audit_checked_total[24h]))\n" +
 			"# of the answers\nsum(increase(activityd_audit_answers_erroneous_total[24h])) / sum(increase(activityd_audit_answers_checked_total[24h]))\n```\n\n" +
-			"The metrics of the sweep have series in the process that sweeps, and in no other.",
+			"Those of the sweep are facts of the database: take the maximum over processes.",
 		regexp.MustCompile(`^activityd_audit_`),
 	},
 	{

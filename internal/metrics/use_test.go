@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/api"
-	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/check"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
@@ -108,7 +108,7 @@ func showCertificate(log *slog.Logger) {
 	must(err)
 }
 
-// useIndex probes Redis, and sweeps until a round has ended and stop is called.
+// useIndex probes Redis, and shows a sweep until stop is called.
 func useIndex(log *slog.Logger, q *queuetest.Memory) (stop func()) {
 	server, err := miniredis.Run()
 	must(err)
@@ -118,11 +118,13 @@ func useIndex(log *slog.Logger, q *queuetest.Memory) (stop func()) {
 	ix, store := index.New(client, index.Options{Settings: settings}), contacts.NewMemory()
 	must(ix.Probe(context.Background()).Err())
 	store.AddMember(1, "one")
-	patrol := audit.NewPatrol(audit.PatrolOptions{
-		Auditor: audit.New(audit.Options{Sets: ix, Truth: store, Tasks: q}), Members: store, EachStored: ix.EachStored,
-		Ledger: index.NewLedger(client), Once: once.New(oncetest.NewMemory(time.Now), once.Options{Registerer: prometheus.DefaultRegisterer}), Log: log,
-		Rate: 1000, Round: time.Millisecond,
+	patrol := check.NewPatrol(check.PatrolOptions{
+		Checker: check.New(check.Options{Sets: ix, Truth: store, Tasks: q}), Members: store, Tasks: q, Log: log,
+		Rate: 1000, Round: time.Millisecond, Tick: time.Millisecond,
 	})
+	once.New(oncetest.NewMemory(time.Now), once.Options{Registerer: prometheus.DefaultRegisterer})
+	_, err = q.Enqueue(context.Background(), []queue.New{tasks.NewCheckRange(tasks.RangeArgs{Began: time.Now(), Ended: time.Now()})})
+	must(err)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	ended := make(chan error, 1)
 	go func() { ended <- patrol.Run(ctx) }()

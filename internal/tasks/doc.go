@@ -18,6 +18,8 @@
 //	broadcast_look  uploader   has it leave if it has few followers by now
 //	refill          the user   reads the most recent contacts into the set; deletes
 //	                           the set of a deleted member
+//	refill_range    none       builds the sets of a range of members: see [RangeArgs]
+//	check_range     none       compares the sets of a range: see package check
 //	notify         the actor   tells members of an event: see package push
 //	target         the actor   the same, one more page of its recipients
 //	deliver        the device  sends an event, or a burst, to a device

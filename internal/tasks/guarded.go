@@ -19,6 +19,7 @@ import (
 // Index is what the handlers need of the sets.
 type Index interface {
 	Settings() index.Settings
+	Look(ctx context.Context, users []member.ID) []index.Set
 	Begin(ctx context.Context, users []member.ID) []index.Update
 	Apply(ctx context.Context, changes []index.Change) []index.Result
 	Add(ctx context.Context, additions []index.Addition) (missing []member.ID, failed map[member.ID]error)
@@ -29,6 +30,7 @@ type Index interface {
 // replica that lags: a task is done as soon as the index agrees with what was
 // read.
 type Store interface {
+	Members
 	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)

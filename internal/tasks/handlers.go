@@ -1,9 +1,13 @@
 package tasks
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -45,6 +49,11 @@ type HandlerOptions struct {
 	// Push handles the kinds notify, target and deliver. Nil: this process has no push, and
 	// leaves their tasks to others.
 	Push queue.Handler
+	// Check handles check_range. Nil: this process leaves its tasks to others.
+	Check queue.Handler
+	// Read is as in [RefillRangeHandler].
+	Read func(ctx context.Context, viewer member.ID) error
+	Log  *slog.Logger // nil: slog.Default()
 }
 
 // work is what the handlers work on.
@@ -66,4 +75,18 @@ func Handlers(ix Index, store Store, q Enqueuer, o HandlerOptions) map[string]qu
 		handlers[k.Name] = k.Handler(w)
 	}
 	return handlers
+}
+
+// noHandler leaves tasks to other processes, as this one lacks what they need.
+type noHandler struct{ what string }
+
+const noHandlerPause = 5 * time.Second
+
+// Handle implements [queue.Handler].
+func (h noHandler) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
+	all := make([]queue.Outcome, len(batch))
+	for i := range all {
+		all[i].Err = queue.Later(noHandlerPause, fmt.Errorf("this process has no %s", h.what))
+	}
+	return all
 }

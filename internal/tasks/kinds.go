@@ -13,7 +13,7 @@ import (
 // kinds lists the kinds of task. A new one is a file of its own, with a value of type
 // kind and a handler, and a line here: the queue, the API, the command line, the metrics
 // and the audit learn it from this list.
-var kinds = []kind{addContact, removeContact, upload, fanOut, fanOutSlots, broadcasting, broadcastLook, refill, notify, target, deliver}
+var kinds = []kind{addContact, removeContact, upload, fanOut, fanOutSlots, broadcasting, broadcastLook, refill, refillRange, checkRange, notify, target, deliver}
 
 // kind is a kind of task of this site. What its payload is, it alone knows.
 type kind struct {
@@ -34,6 +34,8 @@ type kind struct {
 	// Changes says which sets it may change: while it is not finished, they may rightly
 	// be behind.
 	Changes Reach
+	// NeedsSets says that its handler needs the nodes of the sets though its tasks change no set by their subject.
+	NeedsSets bool
 	// Handler returns what does the work. Those of kinds with one Group are equal: their tasks are handled
 	// together.
 	Handler func(w work) queue.Handler
@@ -78,6 +80,8 @@ const (
 	QueueFanOut      = "fan_out"
 	QueueFanOutSlots = "fan_out_slots"
 	QueueRefill      = "refill"
+	QueueBackfill    = "backfill" // to pause it pauses every backfill
+	QueueCheck       = "check"
 )
 
 // NeedsSets is what kinds that change sets need: the nodes that have them. See
@@ -95,7 +99,7 @@ func Kinds() queue.Kinds {
 	list := make(queue.Kinds, len(kinds))
 	for i, k := range kinds {
 		var needs []string
-		if k.Changes != NoSet {
+		if k.Changes != NoSet || k.NeedsSets {
 			needs = []string{NeedsSets}
 		}
 		list[i] = queue.Kind{Name: k.Name, Queue: k.Workers.Queue, Order: k.Order, DedupeKey: k.DedupeKey, Needs: needs, Group: k.Group}

@@ -15,6 +15,12 @@ var (
 	refills = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_refills_total", Help: "Sets that were read again from MySQL.",
 	})
+	backfilled = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_backfill_members_total", Help: "Members that ranges of a backfill did; skipped: the set is there, or is not kept; empty: no contact uploaded; failed: a refill of its own tries again.",
+	}, []string{"result"})
+	backfillRests = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "activityd_backfill_rests_total", Help: "Rests of a backfill because reads were slow.",
+	})
 	// The largest fan-outs have hundreds of thousands of followers.
 	fanOutFollowers = promauto.NewHistogram(prometheus.HistogramOpts{
 		Name: "activityd_fan_out_followers", Help: "Followers whose sets a fan-out updated, at its end.",
@@ -25,3 +31,9 @@ var (
 		Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 300, 1800},
 	})
 )
+
+func init() { // the known series begin with 0
+	for _, result := range []string{"built", "skipped", "empty", "failed"} {
+		backfilled.WithLabelValues(result)
+	}
+}

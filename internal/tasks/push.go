@@ -1,9 +1,7 @@
 package tasks
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
@@ -24,7 +22,7 @@ var (
 // handlerOfPush is the handler of all three: it takes them together.
 func handlerOfPush(w work) queue.Handler {
 	if w.Push == nil {
-		return noPush{}
+		return noHandler{"push"}
 	}
 	return w.Push
 }
@@ -65,20 +63,4 @@ func ParseNotify(actor member.ID, event []byte) (queue.New, error) {
 	r := &strictjson.Reader{Root: eventField.What}
 	n := eventField.Task(notify, r, "", actor, value)
 	return n, r.Err()
-}
-
-// noPush leaves tasks to other processes.
-type noPush struct{}
-
-const noPushPause = 5 * time.Second
-
-var errNoPush = errors.New("this process has no push")
-
-// Handle implements [queue.Handler].
-func (noPush) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
-	all := make([]queue.Outcome, len(batch))
-	for i := range all {
-		all[i].Err = queue.Later(noPushPause, errNoPush)
-	}
-	return all
 }

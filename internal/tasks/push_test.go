@@ -73,6 +73,8 @@ func TestDefaultWorkers(t *testing.T) {
 		{Queue: "fan_out", Count: 2, Batch: 4},
 		{Queue: "fan_out_slots", Count: 2, Batch: 4},
 		{Queue: "refill", Count: 2, Batch: 128},
+		{Queue: "backfill", Count: 3},
+		{Queue: "check", Count: 1},
 		{Queue: "push", Count: 6, Batch: 128, Lease: 5 * time.Second},
 		{Queue: "push_urgent", Count: 3, Batch: 64, Lease: 5 * time.Second},
 	}

@@ -81,7 +81,7 @@ type Counts struct {
 // Open is the number of tasks that are not finished.
 func (c Counts) Open() int { return c.Waiting + c.Scheduled + c.Running }
 
-// Count counts all tasks by state.
+// Count counts all tasks by state, but for the sweep's, one of which always waits.
 func Count(ctx context.Context, q interface {
 	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 },
@@ -91,7 +91,9 @@ func Count(ctx context.Context, q interface {
 		queue.Waiting: &c.Waiting, queue.Scheduled: &c.Scheduled, queue.Running: &c.Running, queue.Dead: &c.Dead,
 	}
 	for _, r := range list {
-		*of[r.State]++
+		if r.Queue != "check" {
+			*of[r.State]++
+		}
 	}
 	return c, err
 }

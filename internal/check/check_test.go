@@ -1,4 +1,4 @@
-package audit_test
+package check
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -40,8 +39,6 @@ func TestAnErrorIsSeenThreeTimes(t *testing.T) {
 	}
 }
 
-// Whoever waits for one of these tasks need not be told of an error; whoever
-// waits for another one must.
 func TestPendingTasksMakeALag(t *testing.T) {
 	t.Parallel()
 	far := tasks.NewFanOut(20, 0)
@@ -52,15 +49,11 @@ func TestPendingTasksMakeALag(t *testing.T) {
 	}{
 		"the upload":               {tasks.NewUpload(20), true},
 		"a part of its fan-out":    {far, true},
-		"a part that is past":      {tasks.NewFanOut(20, viewer), false},
-		"what it left for slots":   {tasks.NewFanOutSlots(20, index.SlotsOfUsers(viewer), 0), true},
-		"left for other slots":     {tasks.NewFanOutSlots(20, index.SlotsOfUsers(viewer+1), 0), false},
 		"a contact's change":       {tasks.NewRemoveContact(viewer, 11), true},
 		"an addition":              {tasks.NewAddContact(viewer, 999), true},
 		"a refill":                 {tasks.NewRefill(viewer), true},
 		"another one's upload":     {tasks.NewUpload(19), false},
 		"another one's refill":     {tasks.NewRefill(20), false},
-		"the contact's contact":    {tasks.NewAddContact(20, viewer), false},
 		"the upload of the viewer": {tasks.NewUpload(viewer), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +142,7 @@ func TestAPausedQueueIsALagThatLasts(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	since := r.Findings[0].Since
-	b.clock.add(audit.DefaultLagLimit + time.Second)
+	b.clock.add(DefaultLagLimit + time.Second)
 	r = b.check(t)
 	found(t, r, "lag stale score")
 	if f := r.Findings[0]; !f.Lasting || f.Since.IsZero() || !f.Since.Equal(since) || !strings.Contains(f.Detail, "a task of member 20 is pending since") {
@@ -306,7 +299,7 @@ func TestCompareIsForPeople(t *testing.T) {
 	b.enqueue(t, tasks.NewUpload(20))
 	c, err := b.Compare(t.Context(), viewer)
 	must(t, err)
-	if len(c.Findings) != 1 || c.Findings[0].Class != audit.Lag || c.Set.Size != 6 || c.Facts.LastUploads[20] != 300 || !c.Facts.Exists {
+	if len(c.Findings) != 1 || c.Findings[0].Weight != Lag || c.Set.Size != 6 || c.Facts.LastUploads[20] != 300 || !c.Facts.Exists {
 		t.Errorf("%+v", c)
 	}
 }
@@ -319,7 +312,7 @@ func TestTheOrderOfALook(t *testing.T) {
 	b.enqueue(t, tasks.NewUpload(20))
 	o := &ordered{}
 	b.index.before = func(int) { o.note("set") }
-	a := audit.New(audit.Options{Sets: b.index, Truth: orderedTruth{o, b.store}, Tasks: orderedTasks{o, b.queue}})
+	a := New(Options{Sets: b.index, Truth: orderedTruth{o, b.store}, Tasks: orderedTasks{o, b.queue}})
 	_, err := a.Check(t.Context(), []member.ID{viewer})
 	must(t, err)
 	if got, want := strings.Join(o.calls, ", "), "set, relations, top, upload, add_contact, set"; got != want {
@@ -334,7 +327,7 @@ func (o *ordered) note(call string) { o.calls = append(o.calls, call) }
 
 type orderedTruth struct {
 	*ordered
-	audit.Truth
+	Truth
 }
 
 func (o orderedTruth) Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error) {
@@ -349,7 +342,7 @@ func (o orderedTruth) TopContacts(ctx context.Context, users []member.ID, limit 
 
 type orderedTasks struct {
 	*ordered
-	audit.Tasks
+	Tasks
 }
 
 func (o orderedTasks) Pending(ctx context.Context, kinds []string, keys []uint64) (map[uint64]bool, error) {
@@ -362,7 +355,7 @@ func TestALostSetCanWaitForTooLong(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.index.Forget(viewer)
-	b.enqueue(t, tasks.NewFanOut(16, 0), tasks.NewFanOut(17, viewer))
+	b.enqueue(t, tasks.NewFanOut(16, 0))
 	r := b.check(t)
 	found(t, r, "lag lost set")
 	if r.Findings[0].Lasting {
@@ -374,47 +367,4 @@ func TestALostSetCanWaitForTooLong(t *testing.T) {
 	if f := r.Findings[0]; !f.Lasting || !strings.Contains(f.Detail, "a task of member 16 is pending since") {
 		t.Errorf("%+v", f)
 	}
-}
-
-// What reaches others only, or begins for others only, is not what a viewer has
-// waited for.
-func TestALagLastsByItsOwnTasksOnly(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.upload(20, 300)
-	b.enqueue(t, tasks.NewFanOut(20, viewer), tasks.NewAddContact(20, 11), tasks.NewUpload(viewer))
-	b.clock.add(48 * time.Hour)
-	b.enqueue(t, tasks.NewFanOut(20, 0))
-	r := b.check(t)
-	found(t, r, "lag stale score")
-	if r.Findings[0].Lasting {
-		t.Errorf("%+v", r.Findings[0])
-	}
-}
-
-// After Redis was emptied all sets are lost, and no task is why.
-func TestNoDeadTaskIsWhyASetIsLost(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.index.Forget(viewer)
-	lists := &listing{Tasks: b.queue}
-	a := audit.New(audit.Options{Sets: b.index, Truth: b.store, Tasks: lists, Pause: time.Microsecond})
-	r, err := a.Check(t.Context(), []member.ID{viewer})
-	must(t, err)
-	found(t, r, "error lost set")
-	if lists.asked != 0 {
-		t.Errorf("tasks were listed %d times", lists.asked)
-	}
-}
-
-// listing counts how often tasks are listed.
-type listing struct {
-	audit.Tasks
-
-	asked int
-}
-
-func (l *listing) List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error) {
-	l.asked++
-	return l.Tasks.List(ctx, match, limit)
 }

@@ -1,4 +1,4 @@
-package audit
+package check
 
 import (
 	"fmt"
@@ -7,48 +7,6 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 )
-
-// privateNewest says whether a member's newest photo is private, and if so, whether its last
-// upload is at least the date of that photo. It is not confirmed: a look between two commits
-// of the site may be wrong about a member.
-type privateNewest int
-
-const (
-	noPrivate      privateNewest = iota // the newest photo is not private, or there is none
-	privateCovered                      // its upload counted, or it was made private later
-	privateBeyond                       // its upload did not count
-)
-
-func privateNewestOf(n contacts.Newest) privateNewest {
-	switch {
-	case n.Private <= n.Photo:
-		return noPrivate
-	case n.Private <= n.LastUpload:
-		return privateCovered
-	}
-	return privateBeyond
-}
-
-// PrivateUploads is what was seen of private uploads: whether they count in users.last_upload.
-type PrivateUploads string
-
-// What may be seen of private uploads.
-const (
-	PrivateUnknown        PrivateUploads = "cannot tell yet"   // no member was seen whose newest photo is private
-	PrivateMayCount       PrivateUploads = "may count"         // or the photos seen were made private later
-	PrivateSomeDoNotCount PrivateUploads = "some do not count" // of the others nothing is known
-)
-
-// MeaningOf returns what follows from numbers of [Report], or from sums of them.
-func MeaningOf(covered, beyond int64) PrivateUploads {
-	switch {
-	case beyond > 0:
-		return PrivateSomeDoNotCount
-	case covered > 0:
-		return PrivateMayCount
-	}
-	return PrivateUnknown
-}
 
 // Facts is what MySQL says of one member.
 type Facts struct {
@@ -62,7 +20,7 @@ type Facts struct {
 	Top []contacts.Contact
 }
 
-// judge compares a set with the facts. The findings are classed as if no task were
+// judge compares a set with the facts. The findings are weighed as if no task were
 // pending. With activeOnly a missing set is right.
 func judge(s index.Set, f Facts, settings index.Settings, activeOnly bool) []Finding {
 	j := judgement{set: s, facts: f}
@@ -92,8 +50,12 @@ type judgement struct {
 
 // add adds a finding about a contact, or with 0 about the set as a whole.
 func (j *judgement) add(c Cause, contact member.ID, stored, actual uint64, involved ...member.ID) {
+	weight := Error
+	if c == Ghost || c == HighScore || c == Orphan {
+		weight = Waste
+	}
 	j.found = append(j.found, Finding{
-		User: j.set.Member, Contact: contact, Cause: c, Class: c.class(), Stored: stored, Actual: actual, involved: involved,
+		User: j.set.Member, Contact: contact, Cause: c, Weight: weight, Stored: stored, Actual: actual, involved: involved,
 	})
 }
 

@@ -1,4 +1,4 @@
-package audit
+package check
 
 import (
 	"context"
@@ -13,16 +13,14 @@ import (
 // answerLimit is how many photos of an answer are compared.
 const answerLimit = 10
 
-// CheckAnswers reads for each of the viewers by way of the index, each viewer once, and
-// compares what is shown with the answer by its definition, which MySQL alone gives.
-// Answers in which the index had no part, and those for ids of no member, are skipped.
-// It needs [Options.Reader], and costs a walk for each viewer. It fails when MySQL
-// cannot be asked.
-func (a *Auditor) CheckAnswers(ctx context.Context, viewers []member.ID) (Report, error) {
-	return a.check(ctx, viewers, func(ctx context.Context, viewers []member.ID) (map[member.ID]looked, error) {
+// CheckAnswers reads for each of the viewers by way of the index, each viewer once, and compares what is shown with the
+// answer by its definition, which MySQL alone gives. Answers in which the index had no part, and those for ids of no
+// member, are skipped. It needs [Options].Reader, and costs a walk for each viewer. It fails when MySQL cannot be asked.
+func (c *Checker) CheckAnswers(ctx context.Context, viewers []member.ID) (Report, error) {
+	return c.check(ctx, viewers, func(ctx context.Context, viewers []member.ID) (map[member.ID]looked, error) {
 		found := make(map[member.ID]looked, len(viewers))
 		for _, viewer := range viewers {
-			l, err := a.lookAtAnswer(ctx, contacts.Viewer{ID: viewer})
+			l, err := c.lookAtAnswer(ctx, contacts.Viewer{ID: viewer})
 			if err != nil {
 				return nil, fmt.Errorf("check the answer for %s: %w", viewer, err)
 			}
@@ -32,32 +30,30 @@ func (a *Auditor) CheckAnswers(ctx context.Context, viewers []member.ID) (Report
 	})
 }
 
-// lookAtAnswer compares once. Albums that are equal at once are right. Else the order
-// is: the truth, the pending tasks, the answer, the truth again; see the package
-// comment.
-func (a *Auditor) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, error) {
-	first, skip, err := a.read(ctx, v)
+// lookAtAnswer compares once. Albums that are equal at once are right. Else the order is: the truth, the pending tasks,
+// the answer, the truth again; see the package comment.
+func (c *Checker) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, error) {
+	first, skip, err := c.read(ctx, v)
 	if err != nil || skip {
 		return looked{skipped: skip}, err
 	}
-	before, err := a.options.Truth.Walk(ctx, v, answerLimit)
+	before, err := c.options.Truth.Walk(ctx, v, answerLimit)
 	if err != nil || first.IsSame(before.Album) {
 		return skipNoMember(err)
 	}
-	involved := owners(first, before.Album)
-	coming, err := a.fanOutsOf(ctx, involved)
+	coming, err := c.pending(ctx, ofContact, owners(first, before.Album))
 	if err != nil {
 		return looked{}, err
 	}
-	changes, err := a.pending(ctx, ofViewer, []member.ID{v.ID})
+	changes, err := c.pending(ctx, ofViewer, []member.ID{v.ID})
 	if err != nil {
 		return looked{}, err
 	}
-	shown, skip, err := a.read(ctx, v)
+	shown, skip, err := c.read(ctx, v)
 	if err != nil || skip || shown.IsSame(before.Album) {
 		return looked{skipped: skip}, err
 	}
-	after, err := a.options.Truth.Walk(ctx, v, answerLimit)
+	after, err := c.options.Truth.Walk(ctx, v, answerLimit)
 	if err != nil {
 		return skipNoMember(err)
 	}
@@ -66,18 +62,18 @@ func (a *Auditor) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, 
 	}
 	due := before.Album
 	f := Finding{
-		User: v.ID, Contact: ownerOf(due), Cause: WrongAnswer, Class: Error, Stored: newest(shown), Actual: newest(due),
+		User: v.ID, Contact: ownerOf(due), Cause: WrongAnswer, Weight: Error, Stored: newest(shown), Actual: newest(due),
 		Detail: fmt.Sprintf("shown are %s, due are %s", inWords(shown), inWords(due)), involved: owners(shown, due),
 	}
-	if coming.reach(v.ID, involved) || len(changes) > 0 {
-		f.Class = Lag
+	if len(coming)+len(changes) > 0 {
+		f.Weight = Lag
 	}
 	return looked{suspects: []Finding{f}}, nil
 }
 
 // read returns what the index shows; skip says that it had no part in it.
-func (a *Auditor) read(ctx context.Context, v contacts.Viewer) (album contacts.Album, skip bool, err error) {
-	answer, err := a.options.Reader.Read(ctx, v, answerLimit)
+func (c *Checker) read(ctx context.Context, v contacts.Viewer) (album contacts.Album, skip bool, err error) {
+	answer, err := c.options.Reader.Read(ctx, v, answerLimit)
 	switch {
 	case errors.Is(err, recent.ErrBusy), errors.Is(err, contacts.ErrNoMember):
 		return contacts.Album{}, true, nil

@@ -3,24 +3,19 @@ package main
 import (
 	"bufio"
 	"database/sql"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/testing/localserver"
@@ -150,47 +145,25 @@ func (c *child) signal(t *testing.T, s syscall.Signal) {
 	must(t, c.cmd.Process.Signal(s))
 }
 
-// kept is what a file of --resume holds.
-type kept struct {
-	bulk.Work
-	Epoch    index.Generation
-	Position member.ID
-	Counts   bulk.Counts
-	Seconds  float64
-	Updated  time.Time
-}
-
-// readKept reads a file of --resume, which may not be there yet.
-func readKept(t *testing.T, path string) (k kept) {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if os.IsNotExist(err) {
-		return kept{}
-	}
-	must(t, err)
-	must(t, json.Unmarshal(text, &k))
-	return k
-}
-
 func TestParseRange(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		args string
 		all  bool
-		want bulk.Range
+		want memberRange
 		err  string
 	}{
-		{"", false, bulk.All, ""},
-		{"", true, bulk.All, ""},
-		{"7", false, bulk.Range{First: 7, Last: 7}, ""},
-		{"7-9", false, bulk.Range{First: 7, Last: 9}, ""},
-		{"7-18446744073709551615", false, bulk.Range{First: 7, Last: bulk.All.Last}, ""},
-		{"7", true, bulk.Range{}, "want one of the two"},
-		{"9-7", false, bulk.Range{}, "the range ends before it begins"},
-		{"0-7", false, bulk.Range{}, "not a member id"},
-		{"7-", false, bulk.Range{}, "not a member id"},
-		{"7-8-9", false, bulk.Range{}, "not a member id"},
-		{"ada", false, bulk.Range{}, "not a member id"},
+		{"", false, allMembers, ""},
+		{"", true, allMembers, ""},
+		{"7", false, memberRange{7, 7}, ""},
+		{"7-9", false, memberRange{7, 9}, ""},
+		{"7-18446744073709551615", false, memberRange{7, math.MaxUint64}, ""},
+		{"7", true, memberRange{}, "want one of the two"},
+		{"9-7", false, memberRange{}, "the range ends before it begins"},
+		{"0-7", false, memberRange{}, "not a member id"},
+		{"7-", false, memberRange{}, "not a member id"},
+		{"7-8-9", false, memberRange{}, "not a member id"},
+		{"ada", false, memberRange{}, "not a member id"},
 	} {
 		got, err := parseRange(strings.Fields(test.args), test.all)
 		if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
@@ -209,24 +182,16 @@ func TestLongCommandsDoNotWaitForAnotherPassword(t *testing.T) {
 	m.dsn = "known:wrong@" + place
 	for _, name := range []string{"backfill", "verify"} {
 		code, out, errs := m.run(t, name)
-		if code != exitFailed || out != "" || strings.Contains(errs, "held up") || !strings.Contains(errs, "check user and password in the DSN") || strings.Count(errs, "\n") != 1 {
+		if code != exitFailed || out != "" || !strings.Contains(errs, "check user and password in the DSN") || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: exit code %d: %s%s", name, code, out, errs)
 		}
-	}
-	// Nor when another server is away, for which it does wait.
-	m.url = "redis://127.0.0.1:1"
-	if code, _, errs := m.run(t, "verify"); code != exitFailed || !strings.Contains(errs, "MySQL refuses: ") {
-		t.Errorf("without Redis: exit code %d: %s", code, errs)
 	}
 }
 
 func TestLongCommandsRefuseWhatCannotBe(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ args, want string }{
-		{"--parallel=0", "--parallel: is 0: want 1 to 64"},
 		{"--rate=-1", "--rate: is -1"},
-		{"--after=7 --resume=file", "--after is given beside --resume"},
-		{"--pace=slow", "--pace: is \"slow\": want yield or full"},
 		{"--progress=loud", "--progress"},
 		{"9-7", "the range ends before it begins"},
 		{"--all 7", "want one of the two"},
@@ -237,42 +202,6 @@ func TestLongCommandsRefuseWhatCannotBe(t *testing.T) {
 			code, _, errs := command(t, nil, append([]string{name}, args...)...)
 			if code != exitFailed || !strings.Contains(errs, test.want) {
 				t.Errorf("%s %s: exit code %d: %s", name, test.args, code, errs)
-			}
-		}
-	}
-}
-
-// Another user may have put something into a folder such as /tmp under the name of
-// the file, or of its lock.
-func TestTheFileOfResumeIsARegularOne(t *testing.T) {
-	t.Parallel()
-	const saved = `{"command":"backfill","members":"all members","site":"x","position":"99"}`
-	for _, ending := range []string{"", ".lock"} {
-		for name, put := range map[string]func(victim, path string) error{
-			"a link to a file":    os.Symlink,
-			"a link to nothing":   func(victim, path string) error { return os.Symlink(victim+".new", path) },
-			"a pipe":              func(_, path string) error { return syscall.Mkfifo(path, 0o600) },
-			"a folder":            func(_, path string) error { return os.Mkdir(path, 0o700) },
-			"a link to a folder":  func(victim, path string) error { return os.Symlink(filepath.Dir(victim), path) },
-			"a link to a special": func(_, path string) error { return os.Symlink("/dev/null", path) },
-		} {
-			dir, elsewhere := t.TempDir(), t.TempDir()
-			victim, path := filepath.Join(elsewhere, "victim"), filepath.Join(dir, "resume.json")
-			must(t, os.WriteFile(victim, []byte(saved), 0o600))
-			must(t, put(victim, path+ending))
-			code, out, errs := command(t, nil, "backfill", "--resume="+path, "--mysql-dsn=user@tcp(localhost:1)/db", "--redis-url=redis://127.0.0.1:1")
-			want := "is no regular file: remove it, or name another file\n"
-			if code != exitFailed || out != "" || !strings.HasPrefix(errs, "activityd: --resume: "+path+ending+" (") || !strings.HasSuffix(errs, want) {
-				t.Errorf("%s for FILE%s: exit code %d: %s%s", name, ending, code, out, errs)
-			}
-			if text, err := os.ReadFile(victim); err != nil || string(text) != saved {
-				t.Errorf("%s for FILE%s: the other file is %q, %v", name, ending, text, err)
-			}
-			left, err := filepath.Glob(elsewhere + "/*")
-			here, err2 := filepath.Glob(dir + "/*")
-			must(t, errors.Join(err, err2))
-			if len(left) != 1 || len(here) != 1 {
-				t.Errorf("%s for FILE%s: there are %v and %v", name, ending, left, here)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package audit
+package check
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ const (
 	LostSet        Cause = "lost set"        // none: there is no set, though sets of all members are kept
 	Foreign        Cause = "foreign"         // I4: there is something that activityd never wrote
 	Orphan         Cause = "orphan"          // none: the owner of the set is no member
-	LowLastUpload  Cause = "low last upload" // none: the site's promise: a member's newest photo that is not private is newer than its last upload
+	LowLastUpload  Cause = "low last upload" // none: the site's promise: a newest photo that is not private is newer than its owner's last upload
 	WrongAnswer    Cause = "wrong answer"    // a read by way of the index shows something else than MySQL alone
 )
 
@@ -31,46 +31,32 @@ func Causes() []Cause {
 	return []Cause{Ghost, MissingContact, StaleScore, HighScore, WrongSize, LostSet, Foreign, Orphan, LowLastUpload, WrongAnswer}
 }
 
-// Class says how much a finding matters.
-type Class string
+// Weight says how much a finding matters.
+type Weight string
 
-// The classes.
+// The weights.
 const (
-	Lag   Class = "lag"   // a task is pending that will look at it
-	Error Class = "error" // nothing is pending: it will stay until it is repaired
-	Waste Class = "waste" // nothing is pending, but it does no harm: it costs a place, a look, or memory
+	Lag   Weight = "lag"   // a task is pending that will look at it
+	Error Weight = "error" // nothing is pending: it will stay until it is repaired
+	Waste Weight = "waste" // nothing is pending, but it does no harm: it costs a place, a look, or memory
 )
 
-// Classes returns all classes.
-func Classes() []Class { return []Class{Lag, Error, Waste} }
-
-// class is what the cause means when no task is pending.
-func (c Cause) class() Class {
-	switch c {
-	case Ghost, HighScore, Orphan:
-		return Waste
-	default:
-		return Error
-	}
-}
+// Weights returns all weights.
+func Weights() []Weight { return []Weight{Lag, Error, Waste} }
 
 // Finding is one difference between what is stored and what is true.
 type Finding struct {
-	User    member.ID // whose set or answer it is
+	User    member.ID // the owner of the set, or the viewer of the answer
 	Contact member.ID // the contact that it is about; 0: the set as a whole
 	Cause   Cause
-	Class   Class
-	// Stored and Actual are what the set has and what MySQL says. For a ghost, a
-	// missing contact and scores they are unix seconds of the last upload; for a
-	// size, a lost set, foreign members and an orphan they are numbers of members.
-	// For a low last upload they are that and the date of the member's newest photo
-	// that is not private.
-	// For a wrong answer they are the dates of the newest photos shown and due.
+	Weight  Weight
+	// Stored and Actual are what the set has and what MySQL says: unix seconds of the last upload of a contact, or
+	// for findings about the set as a whole numbers of members; for a low last upload that and the date of the newest
+	// photo that is not private; for a wrong answer the dates of the newest photos shown and due.
 	Stored, Actual uint64
-	// Since is when the oldest pending task that explains a Lag was enqueued; zero: it is
-	// not known, such as when there are too many.
+	// Since is when the oldest pending task that explains a Lag was enqueued; zero: it is not known.
 	Since time.Time
-	// Lasting says that this is longer ago than [Options.LagLimit].
+	// Lasting says that this is longer ago than [Options].LagLimit.
 	Lasting bool
 	// Detail is for people, such as dead tasks that may be the reason. May be empty.
 	Detail string
@@ -80,7 +66,7 @@ type Finding struct {
 
 // String describes the finding in one line.
 func (f Finding) String() string {
-	text := fmt.Sprintf("%s: %s of user %s", f.Class, f.Cause, f.User)
+	text := fmt.Sprintf("%s: %s of user %s", f.Weight, f.Cause, f.User)
 	if f.Contact != 0 {
 		text += fmt.Sprintf(", contact %s", f.Contact)
 	}
@@ -94,7 +80,8 @@ func (f Finding) String() string {
 // mendable reports whether a refill mends it. A wrong last_upload only the site can mend.
 func (f Finding) mendable() bool { return f.Cause != LowLastUpload }
 
-// isOnlyAbout reports whether the finding says that uploads of broadcast members are not in a set. Reads find them in their rows.
+// isOnlyAbout reports whether the finding says that uploads of broadcast members are not in a set. Reads find them in
+// their rows.
 func (f Finding) isOnlyAbout(broadcasts map[member.ID]contacts.Broadcast) bool {
 	if f.Cause != MissingContact && f.Cause != StaleScore && f.Cause != WrongSize || len(f.involved) == 0 {
 		return false
@@ -139,33 +126,22 @@ func date(unix uint64) string {
 // Report is what a check found.
 type Report struct {
 	Checked   int // sets, or answers, that were judged
-	Erroneous int // those of them with an Error
-	Unsettled int // those that changed so often that they could not be judged; not in Checked
-	// PrivateCovered and PrivateBeyond are the members in Checked, of a check of sets, whose
-	// newest photo is private: those whose last upload is at least its date, and those whose
-	// last upload is not. Either is right, and neither confirmed; see [MeaningOf].
-	PrivateCovered, PrivateBeyond int
+	Erroneous int // sets, or answers, with an Error
+	Unsettled int // sets, or answers, that changed too often to be judged; not in Checked
 
-	// Skipped are the viewers whose answers the index had no part in, or that are no
-	// members; not in Checked.
-	Skipped []member.ID
-	// Unreachable are those whose sets are on a node of Redis that cannot be used now, for
-	// the reason Away; not in Checked.
-	Unreachable []member.ID
+	Skipped     []member.ID // viewers whose answers the index had no part in, or that are no members; not in Checked
+	Unreachable []member.ID // members whose sets are on a node of Redis that cannot be used, for the reason Away; not in Checked
 	Away        error
 	Findings    []Finding
-	// Looking is the time that went into looking, without the pauses between the
-	// looks.
-	Looking time.Duration
 }
 
-// Users returns the owners of the findings of some classes that a refill would mend, each
-// once, in the order of the classes.
-func (r *Report) Users(classes ...Class) (owners []member.ID) {
+// Users returns the owners of the findings of some weights that a refill would mend, each once, in the order of the
+// weights.
+func (r *Report) Users(weights ...Weight) (owners []member.ID) {
 	seen := make(map[member.ID]bool)
-	for _, c := range classes {
+	for _, w := range weights {
 		for _, f := range r.Findings {
-			if f.Class == c && f.mendable() && !seen[f.User] {
+			if f.Weight == w && f.mendable() && !seen[f.User] {
 				seen[f.User] = true
 				owners = append(owners, f.User)
 			}
@@ -179,11 +155,8 @@ func (r *Report) Add(other Report) {
 	r.Checked += other.Checked
 	r.Erroneous += other.Erroneous
 	r.Unsettled += other.Unsettled
-	r.PrivateCovered += other.PrivateCovered
-	r.PrivateBeyond += other.PrivateBeyond
 	r.Skipped = append(r.Skipped, other.Skipped...)
 	r.Unreachable = append(r.Unreachable, other.Unreachable...)
 	r.Away = cmp.Or(r.Away, other.Away)
-	r.Looking += other.Looking
 	r.Findings = append(r.Findings, other.Findings...)
 }

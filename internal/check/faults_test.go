@@ -1,4 +1,4 @@
-package audit_test
+package check
 
 import (
 	"context"
@@ -10,12 +10,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/tasks"
-	"github.com/activityd/activityd/internal/testing/site"
+	sites "github.com/activityd/activityd/internal/testing/site"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -32,8 +31,8 @@ var (
 
 // fault is a way to injure a set.
 type fault struct {
-	cause  audit.Cause
-	class  audit.Class
+	cause  Cause
+	weight Weight
 	injure func(p redis.Pipeliner, key string, members []redis.Z) // members: lowest first
 }
 
@@ -53,24 +52,24 @@ func faults() []fault {
 	}
 	top := func(members []redis.Z) redis.Z { return members[len(members)-1] }
 	return []fault{
-		{audit.Ghost, audit.Waste, func(p redis.Pipeliner, key string, m []redis.Z) {
+		{Ghost, Waste, func(p redis.Pipeliner, key string, m []redis.Z) {
 			remove(p, key, m[0])
 			add(p, key, m[1].Score+1, "40001")
 		}},
-		{audit.MissingContact, audit.Error, func(p redis.Pipeliner, key string, m []redis.Z) { remove(p, key, top(m)) }},
-		{audit.StaleScore, audit.Error, func(p redis.Pipeliner, key string, m []redis.Z) {
+		{MissingContact, Error, func(p redis.Pipeliner, key string, m []redis.Z) { remove(p, key, top(m)) }},
+		{StaleScore, Error, func(p redis.Pipeliner, key string, m []redis.Z) {
 			add(p, key, m[0].Score+1, nameOf(top(m)))
 		}},
-		{audit.HighScore, audit.Waste, func(p redis.Pipeliner, key string, m []redis.Z) {
+		{HighScore, Waste, func(p redis.Pipeliner, key string, m []redis.Z) {
 			add(p, key, top(m).Score+7, nameOf(m[2]))
 		}},
-		{audit.WrongSize, audit.Error, func(p redis.Pipeliner, key string, m []redis.Z) { remove(p, key, m[:3]...) }},
-		{audit.LostSet, audit.Error, func(p redis.Pipeliner, key string, _ []redis.Z) { p.Del(ctx, key) }},
-		{audit.Foreign, audit.Error, func(p redis.Pipeliner, key string, m []redis.Z) {
+		{WrongSize, Error, func(p redis.Pipeliner, key string, m []redis.Z) { remove(p, key, m[:3]...) }},
+		{LostSet, Error, func(p redis.Pipeliner, key string, _ []redis.Z) { p.Del(ctx, key) }},
+		{Foreign, Error, func(p redis.Pipeliner, key string, m []redis.Z) {
 			remove(p, key, m[0])
 			add(p, key, m[0].Score, "who knows")
 		}},
-		{audit.Foreign, audit.Error, func(p redis.Pipeliner, key string, _ []redis.Z) { p.Set(ctx, key, "no set", 0) }},
+		{Foreign, Error, func(p redis.Pipeliner, key string, _ []redis.Z) { p.Set(ctx, key, "no set", 0) }},
 	}
 }
 
@@ -81,7 +80,7 @@ type injured map[member.ID]fault
 func (g *ground) injure(t *testing.T) injured {
 	t.Helper()
 	done, all := injured{}, faults()
-	orphan := fault{audit.Orphan, audit.Waste, nil}
+	orphan := fault{Orphan, Waste, nil}
 	_, err := g.client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i, user := range quietViewers {
 			members, err := g.client.ZRangeWithScores(t.Context(), index.UserKey(user), 0, -1).Result()
@@ -124,11 +123,11 @@ func (g *ground) traffic(t *testing.T, changes *atomic.Int64) (stop func()) {
 		switch rnd.IntN(5) {
 		case 0, 1:
 			date++
-			_, err = g.site.Upload(ctx, site.Photo{Owner: owner, Visibility: contacts.Public, DateUpload: date - uint64(rnd.IntN(20))})
+			_, err = g.site.Upload(ctx, sites.Photo{Owner: owner, Visibility: contacts.Public, DateUpload: date - uint64(rnd.IntN(20))})
 		case 2:
 			err = g.site.RemoveContact(ctx, viewer, owner)
 		default:
-			err = g.site.SetContact(ctx, viewer, owner, site.Grant{})
+			err = g.site.SetContact(ctx, viewer, owner, sites.Grant{})
 		}
 		return err
 	}
@@ -160,12 +159,12 @@ func (g *ground) traffic(t *testing.T, changes *atomic.Int64) (stop func()) {
 func (g *ground) control(t *testing.T) (stop func() (checked, lags int)) {
 	t.Helper()
 	checked, lags := 0, 0
-	look := func(r audit.Report, err error) error {
-		for _, f := range r.Of(audit.Error) {
+	look := func(r Report, err error) error {
+		for _, f := range of(r, Error) {
 			t.Errorf("a false alarm: %v", f)
 		}
 		checked += r.Checked
-		lags += len(r.Of(audit.Lag))
+		lags += len(of(r, Lag))
 		return err
 	}
 	end := running(t, func(ctx context.Context) error {
@@ -190,10 +189,10 @@ func (g *ground) control(t *testing.T) (stop func() (checked, lags int)) {
 // changes, tasks and reads go on, of which none is called an error.
 func TestAThousandFaults(t *testing.T) {
 	t.Parallel()
-	g := onMySQL(t)
+	g := onServers(t)
 	g.settle(t, quietViewers, quietOwners, 8)
 	g.settle(t, livelyViewers, livelyOwners, 12)
-	g.work(t)
+	g.work(t, nil)
 	var changes atomic.Int64
 	stopTraffic := g.traffic(t, &changes)
 	stopControl := g.control(t)
@@ -210,7 +209,7 @@ func TestAThousandFaults(t *testing.T) {
 	must(t, err)
 	compareFaults(t, r, done)
 	g.wrongAnswers(t, done)
-	n, err := g.Repair(t.Context(), r.Users(audit.Error, audit.Waste))
+	n, err := g.Repair(t.Context(), r.Users(Error, Waste))
 	must(t, err)
 	if n != len(done) || n < 1000 {
 		t.Errorf("%d sets were repaired, want %d", n, len(done))
@@ -223,7 +222,7 @@ func TestAThousandFaults(t *testing.T) {
 	must(t, err)
 	wants := injured{}
 	for _, user := range large {
-		wants[user] = fault{cause: audit.WrongSize, class: audit.Error}
+		wants[user] = fault{cause: WrongSize, weight: Error}
 	}
 	compareFaults(t, r, wants)
 	_, err = g.Repair(t.Context(), large)
@@ -239,19 +238,19 @@ func TestAThousandFaults(t *testing.T) {
 	g.quiet(t)
 	r, err = g.Check(t.Context(), append(all, livelyViewers...))
 	must(t, err)
-	if left := append(r.Of(audit.Error), r.Of(audit.Lag)...); len(left) > 0 {
+	if left := append(of(r, Error), of(r, Lag)...); len(left) > 0 {
 		t.Errorf("at rest: %v", left)
 	}
 }
 
 // compareFaults wants each fault to be found once, by its name.
-func compareFaults(t *testing.T, r audit.Report, done injured) {
+func compareFaults(t *testing.T, r Report, done injured) {
 	t.Helper()
 	seen := make(map[member.ID]int)
 	for _, f := range r.Findings {
 		seen[f.User]++
-		if want := done[f.User]; f.Cause != want.cause || f.Class != want.class {
-			t.Errorf("%v, want %s %s", f, want.class, want.cause)
+		if want := done[f.User]; f.Cause != want.cause || f.Weight != want.weight {
+			t.Errorf("%v, want %s %s", f, want.weight, want.cause)
 		}
 	}
 	errs := 0
@@ -259,7 +258,7 @@ func compareFaults(t *testing.T, r audit.Report, done injured) {
 		if seen[user] != 1 {
 			t.Errorf("%d findings about the %s of %s, want 1", seen[user], want.cause, user)
 		}
-		if want.class == audit.Error {
+		if want.weight == Error {
 			errs++
 		}
 	}
@@ -277,11 +276,11 @@ func (g *ground) wrongAnswers(t *testing.T, done injured) {
 	must(t, err)
 	wrong := make(map[member.ID]bool)
 	for _, f := range r.Findings {
-		wrong[f.User] = f.Cause == audit.WrongAnswer && f.Class == audit.Error
+		wrong[f.User] = f.Cause == WrongAnswer && f.Weight == Error
 	}
 	for _, user := range viewers {
 		cause := done[user].cause
-		if want := cause == audit.MissingContact || cause == audit.StaleScore; wrong[user] != want {
+		if want := cause == MissingContact || cause == StaleScore; wrong[user] != want {
 			t.Errorf("the answer for %s, whose set has a %s: wrong: %v, want %v", user, cause, wrong[user], want)
 		}
 	}
@@ -311,11 +310,11 @@ func (g *ground) mended(t *testing.T, users []member.ID) {
 // twice, and are cut off in the middle.
 func TestNoFalseAlarmWhileWorkersAreSlowAndCrash(t *testing.T) {
 	t.Parallel()
-	g := onMySQL(t)
-	g.Auditor = g.auditor(t, time.Millisecond) // patience must not hide what the tasks have to explain
+	g := onServers(t)
+	g.Checker = g.checker(t, time.Millisecond) // patience must not hide what the tasks have to explain
 	g.settle(t, livelyViewers, livelyOwners, 12)
 	var crashes atomic.Int64
-	g.work(t, func(h queue.Handler) queue.Handler { return &shaky{h, &crashes} })
+	g.work(t, nil, func(h queue.Handler) queue.Handler { return &shaky{h, &crashes} })
 	var changes atomic.Int64
 	stopTraffic := g.traffic(t, &changes)
 	stopTwice := running(t, func(ctx context.Context) error {
@@ -377,4 +376,14 @@ func keysOf(users []member.ID) []uint64 {
 		keys[i] = uint64(id)
 	}
 	return keys
+}
+
+// of returns the findings of a weight.
+func of(r Report, w Weight) (list []Finding) {
+	for _, f := range r.Findings {
+		if f.Weight == w {
+			list = append(list, f)
+		}
+	}
+	return list
 }

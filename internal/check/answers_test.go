@@ -1,17 +1,16 @@
-package audit_test
+package check
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
 
-func (b *bench) checkAnswers(t testing.TB, viewers ...member.ID) audit.Report {
+func (b *bench) checkAnswers(t testing.TB, viewers ...member.ID) Report {
 	t.Helper()
 	r, err := b.CheckAnswers(t.Context(), viewers)
 	must(t, err)

@@ -1,4 +1,4 @@
-package audit_test
+package check
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -20,15 +19,6 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/queue"
 )
-
-func TestMain(m *testing.M) { servertest.Main(m) }
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // settings are those of all tests: small sets show all there is to see.
 func settings(t testing.TB) index.Settings {
@@ -60,15 +50,14 @@ func (s *sets) Look(ctx context.Context, users []member.ID) []index.Set {
 
 // bench is an auditor over servers in memory. Nobody works on the tasks.
 type bench struct {
-	*audit.Auditor
+	*Checker
 	t     testing.TB
 	index *sets
 	store *contacts.Memory
 	queue *queuetest.Memory
 	clock *clock
 
-	reader     *recent.Reader // without hints
-	activeOnly bool           // of the sweep
+	reader *recent.Reader // without hints
 }
 
 // clock is one that a test moves.
@@ -108,7 +97,7 @@ func newBench(t testing.TB) *bench {
 		b.upload(id, 10*uint64(id))
 	}
 	b.reader = recent.NewReader(b.index, b.store, noHints{}, recent.Options{Min: settings(t).Min})
-	b.Auditor = audit.New(audit.Options{
+	b.Checker = New(Options{
 		Sets: b.index, Truth: b.store, Tasks: b.queue, Reader: b.reader, Pause: time.Microsecond, Now: b.clock.read,
 	})
 	b.refill(t, viewer)
@@ -145,7 +134,7 @@ func (b *bench) enqueue(t testing.TB, batch ...queue.New) {
 	must(t, err)
 }
 
-func (b *bench) check(t testing.TB) audit.Report {
+func (b *bench) check(t testing.TB) Report {
 	t.Helper()
 	r, err := b.Check(t.Context(), []member.ID{viewer})
 	must(t, err)
@@ -153,11 +142,11 @@ func (b *bench) check(t testing.TB) audit.Report {
 }
 
 // found compares the causes and classes in a report with what is wanted.
-func found(t testing.TB, r audit.Report, want ...string) {
+func found(t testing.TB, r Report, want ...string) {
 	t.Helper()
 	var got []string
 	for _, f := range r.Findings {
-		got = append(got, string(f.Class)+" "+string(f.Cause))
+		got = append(got, string(f.Weight)+" "+string(f.Cause))
 	}
 	slices.Sort(got)
 	slices.Sort(want)

@@ -1,0 +1,278 @@
+package check
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/outage"
+	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
+)
+
+// PatrolOptions configure a [Patrol]. Checker and Log are required; Members and Tasks are for the sweep.
+type PatrolOptions struct {
+	Checker *Checker
+	Members tasks.Members
+	Tasks   Tasks
+	// Share of the reads that are checked, 0 to 1.
+	Share float64
+	// Rate is how many sets the sweep looks at in a second; 0: this process does not sweep, and is not to handle its tasks.
+	Rate int
+	// LostAt returns when this process last found that a node of Redis was new or lost data, in unix milliseconds; 0:
+	// never. Nil: it never does.
+	LostAt func() int64
+	// Build says that a backfill is enqueued after a loss; else reads and tasks build sets.
+	Build bool
+	Log   *slog.Logger
+	// Tick is the interval at which LostAt and the queue are looked at; Round is the minimum time of a round of the
+	// sweep. 0: 2 s, 10 s.
+	Tick, Round time.Duration
+}
+
+// Patrol checks a service while it runs: some of the reads, off their path, and by tasks all sets. What it finds it
+// counts, logs, and repairs. It is safe for concurrent use.
+type Patrol struct {
+	options PatrolOptions
+	samples chan member.ID // viewers of sampled reads
+	log     *outage.Lines
+}
+
+// NewPatrol returns a patrol. [Patrol.Run] checks reads and keeps the sweep going; [Patrol.Handle] is a handler of
+// check_range.
+func NewPatrol(o PatrolOptions) *Patrol {
+	o.Tick, o.Round = cmp.Or(o.Tick, 2*time.Second), cmp.Or(o.Round, 10*time.Second)
+	return &Patrol{options: o, samples: make(chan member.ID, maxSamples), log: outage.NewLines(o.Log)}
+}
+
+// At most maxSamples reads wait in memory. A batch has up to samplesAtOnce of them, and waits for more for up to
+// samplesPause. After work that took t, there is a pause of restShare times t.
+const (
+	maxSamples    = 256
+	samplesAtOnce = 50
+	samplesPause  = time.Second
+	restShare     = 4
+)
+
+// Note notes a read, which may become a sample. It returns at once: a sample for which there is no room is dropped.
+func (p *Patrol) Note(viewer member.ID) {
+	if p.options.Share <= 0 || p.options.Share < 1 && rand.Float64() >= p.options.Share {
+		return
+	}
+	select {
+	case p.samples <- viewer:
+	default:
+	}
+}
+
+// Run checks sampled reads and keeps the sweep going until ctx ends, which is no error.
+func (p *Patrol) Run(ctx context.Context) error {
+	swept := make(chan struct{})
+	go func() {
+		defer close(swept)
+		p.watch(ctx)
+	}()
+	for ctx.Err() == nil {
+		if viewers := p.gather(ctx); len(viewers) > 0 {
+			start := time.Now()
+			p.failed(ctx, "reads", p.checkReads(ctx, viewers))
+			_ = retry.Sleep(ctx, restShare*time.Since(start)) // the loop looks at ctx
+		}
+	}
+	<-swept
+	return nil
+}
+
+// gather waits for a sample and then a little for more. It returns none when ctx ends.
+func (p *Patrol) gather(ctx context.Context) (batch []member.ID) {
+	var enough <-chan time.Time // begins with the first sample
+	for len(batch) < samplesAtOnce {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-enough:
+			return batch
+		case next := <-p.samples:
+			if batch = append(batch, next); enough == nil {
+				enough = time.After(samplesPause)
+			}
+		}
+	}
+	return batch
+}
+
+// checkReads checks the sets and the answers of some viewers.
+func (p *Patrol) checkReads(ctx context.Context, viewers []member.ID) error {
+	if err := p.checkSets(ctx, ofRead, viewers); err != nil {
+		return err
+	}
+	for _, viewer := range viewers { // one by one: an error may be one viewer's own
+		r, err := p.options.Checker.CheckAnswers(ctx, []member.ID{viewer})
+		if err != nil {
+			return err
+		}
+		answersChecked.Add(float64(r.Checked))
+		answersErroneous.Add(float64(r.Erroneous))
+		countFindings(r.Findings)
+		if err := p.follow(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkSets checks the sets of members, and names those at whom that fails.
+func (p *Patrol) checkSets(ctx context.Context, origin string, members []member.ID) error {
+	r, failed, err := p.options.Checker.Members(ctx, members)
+	if err != nil {
+		return err
+	}
+	countSets(origin, r, len(failed))
+	for id, err := range failed {
+		p.log.Log(ctx, slog.LevelWarn, "failed", "member not checked", "member", id.String(), "error", err)
+	}
+	if len(r.Unreachable) > 0 {
+		p.log.Log(ctx, slog.LevelWarn, "away", "sets not checked", "count", len(r.Unreachable), "such as", r.Unreachable[0].String(), "error", r.Away)
+	}
+	return p.follow(ctx, r)
+}
+
+// follow logs what was found, of each cause one example a minute, and repairs it. A lasting lag is repaired as well:
+// its task may never run, and a refill does no harm.
+func (p *Patrol) follow(ctx context.Context, r Report) error {
+	wrong := r.Users(Error, Waste)
+	for _, f := range r.Findings {
+		switch {
+		case f.Lasting:
+			wrong = append(wrong, f.User)
+			p.log.Log(ctx, slog.LevelWarn, "lag", "audit finding", "cause", "lasting lag", "example", f.String(), "then", "see activityd tasks stats")
+		case f.Weight == Error && !f.mendable():
+			p.log.Log(ctx, slog.LevelWarn, string(f.Cause), "audit finding", "cause", string(f.Cause), "example", f.String(), "then", "the site has to raise users.last_upload")
+		case f.Weight == Error:
+			p.log.Log(ctx, slog.LevelWarn, string(f.Cause), "audit finding", "cause", string(f.Cause), "example", f.String(), "then", "refills are enqueued")
+		}
+	}
+	n, err := p.options.Checker.Repair(ctx, wrong)
+	refills.Add(float64(n))
+	return err
+}
+
+// failed logs what work fails with. Package health has the lines about servers that are away.
+func (p *Patrol) failed(ctx context.Context, work string, err error) {
+	if err != nil && ctx.Err() == nil && !tasks.IsOfAll(err) {
+		p.log.Log(ctx, slog.LevelError, work, "audit failed", "work", work, "error", err)
+	}
+}
+
+// sweepBatch is how many sets a task of the sweep looks at, at most.
+const sweepBatch = 100
+
+// Handle implements [queue.Handler] for check_range: the sweep. A task looks at the sets of some members, and its
+// follow-up comes when the rate allows it. The last one begins the next round. The tasks have one dedupe key, so that
+// sweeps which two processes began become one.
+func (p *Patrol) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
+	all := make([]queue.Outcome, len(batch))
+	for i, t := range batch {
+		all[i] = p.sweep(ctx, t)
+	}
+	return all
+}
+
+func (p *Patrol) sweep(ctx context.Context, t queue.Task) queue.Outcome {
+	args, err := tasks.ArgsOf[tasks.RangeArgs](t)
+	if err != nil {
+		return queue.Outcome{Err: err}
+	}
+	if args.Began.IsZero() {
+		args.Began = time.Now().UTC()
+		if args.Total, err = p.options.Members.CountMembers(ctx, 1, math.MaxUint64); err != nil {
+			return queue.Outcome{Err: err}
+		}
+	}
+	page, next, more, err := tasks.PageOf(ctx, p.options.Members, args, min(2*p.options.Rate, sweepBatch))
+	if err != nil {
+		return queue.Outcome{Err: err}
+	}
+	pause := time.Duration(len(page)) * time.Second / time.Duration(p.options.Rate)
+	if !more {
+		pause = max(pause, p.options.Round-time.Since(args.Began))
+		next = tasks.RangeArgs{Ended: time.Now().UTC()}
+	}
+	start := time.Now()
+	if len(page) > 0 {
+		err = p.checkSets(ctx, ofSweep, page)
+	}
+	n := tasks.NewCheckRange(next)
+	n.Delay = max(pause-time.Since(start), restShare*time.Since(start), time.Millisecond)
+	return queue.Outcome{Err: err, Next: []queue.New{n}}
+}
+
+// watch begins the sweep where none is under way, and a backfill after a loss, until ctx ends.
+func (p *Patrol) watch(ctx context.Context) {
+	var built int64 // the last loss for which a backfill was enqueued
+	for lost := int64(0); ctx.Err() == nil; _ = retry.Sleep(ctx, p.options.Tick) {
+		if p.options.Rate > 0 {
+			p.failed(ctx, "sweep", p.keepSweep(ctx))
+		}
+		if p.options.LostAt == nil {
+			continue
+		}
+		if at := p.options.LostAt(); at > lost {
+			lost = at
+			redisLosses.Inc()
+			p.options.Log.WarnContext(ctx, "redis is new or lost data", "backfill", p.options.Build)
+		}
+		if p.options.Build && lost > built {
+			begun, err := p.backfill(ctx)
+			if p.failed(ctx, "backfill", err); begun {
+				built = lost
+			}
+		}
+	}
+}
+
+// keepSweep begins the sweep unless it is under way, and shows where it is.
+func (p *Patrol) keepSweep(ctx context.Context) error {
+	sweeps, err := tasks.UnfinishedRanges(ctx, p.options.Tasks, tasks.CheckRange)
+	if err != nil {
+		return err
+	}
+	if len(sweeps) == 0 {
+		_, err = p.options.Tasks.Enqueue(ctx, []queue.New{tasks.NewCheckRange(tasks.RangeArgs{})})
+		return err
+	}
+	s := sweeps[0]
+	sweepProgress.WithLabelValues().Set(min(1, float64(s.Seen)/float64(max(s.Total, 1))))
+	if !s.Began.IsZero() {
+		sweepBegan.WithLabelValues().Set(float64(s.Began.Unix()))
+	}
+	if !s.Ended.IsZero() {
+		sweepEnded.WithLabelValues().Set(float64(s.Ended.Unix()))
+	}
+	return nil
+}
+
+// backfill enqueues ranges over all members. While some are under way it waits: they may be past the sets that were
+// lost since.
+func (p *Patrol) backfill(ctx context.Context) (begun bool, err error) {
+	under, err := tasks.UnfinishedRanges(ctx, p.options.Tasks, tasks.RefillRange)
+	if err != nil || len(under) > 0 {
+		return false, err
+	}
+	list, err := tasks.NewRefillRanges(ctx, p.options.Members, 1, math.MaxUint64, false, 0)
+	if err == nil && len(list) > 0 {
+		_, err = p.options.Tasks.Enqueue(ctx, list)
+	}
+	if err != nil {
+		return false, fmt.Errorf("enqueue a backfill: %w", err)
+	}
+	return true, nil
+}
+
+var _ queue.Handler = (*Patrol)(nil)

@@ -1,0 +1,202 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/queue"
+)
+
+// swept returns what a task of the sweep came to, and the next one.
+func swept(t *testing.T, p *Patrol, n queue.New) (next queue.New, args tasks.RangeArgs, err error) {
+	t.Helper()
+	o := p.Handle(t.Context(), []queue.Task{{Kind: n.Kind, Payload: n.Payload}})[0]
+	if len(o.Next) != 1 {
+		t.Fatalf("%d follow-ups, %v", len(o.Next), o.Err)
+	}
+	args, err = tasks.ArgsOf[tasks.RangeArgs](queue.Task{Payload: o.Next[0].Payload})
+	must(t, err)
+	return o.Next[0], args, o.Err
+}
+
+func (b *bench) patrol(log *logged, rate int) *Patrol {
+	return NewPatrol(PatrolOptions{Checker: b.Checker, Members: b.store, Tasks: b.queue, Rate: rate, Log: log.logger()})
+}
+
+// A round goes through all members at the rate, names a member at whom MySQL gives up, mends what is wrong, and is
+// followed by the next round.
+func TestARoundOfTheSweep(t *testing.T) {
+	t.Parallel()
+	b, log := newBench(t), &logged{}
+	for id := member.ID(1000); id < 1200; id++ {
+		b.store.AddMember(id, "one more")
+	}
+	b.upload(20, 300)
+	b.options.Truth = &failing{Truth: b.store, at: 1150}
+	p := b.patrol(log, 10_000)
+	n, seen := tasks.NewCheckRange(tasks.RangeArgs{}), int64(0)
+	for pages := 0; ; pages++ {
+		next, args, err := swept(t, p, n)
+		must(t, err)
+		if next.DedupeKey != n.DedupeKey || next.Delay <= 0 {
+			t.Errorf("the next task has the key %q and waits %v", next.DedupeKey, next.Delay)
+		}
+		if args.Began.IsZero() { // the next round
+			if args.Ended.IsZero() || seen != 200 || pages != 2 || next.Delay < 9*time.Second {
+				t.Errorf("after %d pages and %d members: %+v, in %v", pages, seen, args, next.Delay)
+			}
+			break
+		}
+		if args.Total != 211 || args.Seen <= seen {
+			t.Errorf("%+v after %d members", args, seen)
+		}
+		n, seen = next, args.Seen
+	}
+	list, err := b.queue.List(t.Context(), queue.Filter{}, 10)
+	must(t, err)
+	if len(list) != 1 || list[0].Key != uint64(viewer) || list[0].Kind != tasks.Refill {
+		t.Errorf("tasks %+v", list)
+	}
+	for _, want := range []string{`msg="member not checked" member=1150`, `msg="audit finding" cause="stale score"`} {
+		if strings.Count(log.String(), want) != 1 {
+			t.Errorf("the log lacks %s: %s", want, log.String())
+		}
+	}
+}
+
+// failing is MySQL that gives up at a member, or at all.
+type failing struct {
+	Truth
+	at  member.ID
+	err error
+}
+
+func (f *failing) TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error) {
+	for _, id := range users {
+		if id == f.at || f.err != nil {
+			return nil, errors.Join(errors.New("maximum statement execution time exceeded"), f.err)
+		}
+	}
+	return f.Truth.TopContacts(ctx, users, limit)
+}
+
+// An error of all members is none of theirs: the page comes again, and the chain goes on if that is given up.
+func TestAnErrorOfAllIsTheTasks(t *testing.T) {
+	t.Parallel()
+	for _, failure := range []error{errors.New("no such table"), mysql.ErrUnavailable} {
+		b, log := newBench(t), &logged{}
+		b.options.Truth = &failing{Truth: b.store, err: failure}
+		_, args, err := swept(t, b.patrol(log, 8), tasks.NewCheckRange(tasks.RangeArgs{Began: time.Now()}))
+		if err == nil || args.Seen != 11 && args.Seen != 0 || strings.Contains(log.String(), "not checked") {
+			t.Errorf("%v: %v, %+v, %s", failure, err, args, log.String())
+		}
+	}
+}
+
+// The sets of a node that is away are left out, counted and logged; those of the others are compared.
+func TestTheSweepPassesANodeThatIsAway(t *testing.T) {
+	t.Parallel()
+	b, log := newBench(t), &logged{}
+	b.upload(20, 300)
+	b.index.FailIf = func(_ string, user member.ID) (bool, error) {
+		if user%2 == 0 {
+			return false, index.ErrUnavailable
+		}
+		return true, nil
+	}
+	_, _, err := swept(t, b.patrol(log, 100), tasks.NewCheckRange(tasks.RangeArgs{}))
+	must(t, err)
+	if list, err := b.queue.List(t.Context(), queue.Filter{}, 10); err != nil || len(list) != 1 || !strings.Contains(log.String(), `msg="sets not checked" count=5`) {
+		t.Errorf("tasks %+v, %v; %s", list, err, log.String())
+	}
+}
+
+// A lost set for which a range is to come is lag; a set outside the range is not.
+func TestALostSetWaitsForItsRange(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.index.Forget(viewer)
+	ranges, err := tasks.NewRefillRanges(t.Context(), b.store, 2, math.MaxUint64, false, 0)
+	must(t, err)
+	b.enqueue(t, ranges...)
+	found(t, b.check(t), "error lost set")
+	ranges, err = tasks.NewRefillRanges(t.Context(), b.store, 1, math.MaxUint64, false, 0)
+	must(t, err)
+	b.enqueue(t, ranges...)
+	found(t, b.check(t), "lag lost set")
+}
+
+// Of two processes on real servers, one sweep runs: it mends what no read meets. After a loss a backfill builds all
+// sets. A read that is sampled is mended as well.
+func TestPatrolsOfTwoProcesses(t *testing.T) {
+	t.Parallel()
+	g := onServers(t)
+	g.settle(t, quietViewers[:300], quietOwners, 8)
+	g.settle(t, livelyViewers[:1], quietOwners, 8)
+	var lostAt atomic.Int64
+	for range 2 {
+		p := NewPatrol(PatrolOptions{
+			Checker: g.Checker, Members: g.store, Tasks: g.queue, Rate: 2000, Share: 1, Build: true, LostAt: lostAt.Load,
+			Log: (&logged{}).logger(), Tick: 10 * time.Millisecond, Round: time.Millisecond,
+		})
+		g.work(t, p)
+		running(t, p.Run)
+	}
+	lower := func(id member.ID) func() bool {
+		key := index.UserKey(id)
+		top := g.client.ZRevRangeWithScores(t.Context(), key, 0, 0).Val()[0]
+		must(t, g.client.ZAdd(t.Context(), key, redis.Z{Score: 1, Member: top.Member}).Err())
+		return func() bool { return g.client.ZScore(t.Context(), key, fmt.Sprint(top.Member)).Val() == top.Score }
+	}
+	for round := range 3 {
+		eventually(t, "the sweep mends the set", lower(quietViewers[100*round]))
+		sweeps, err := tasks.UnfinishedRanges(t.Context(), g.queue, tasks.CheckRange)
+		must(t, err)
+		if len(sweeps) > 2 { // one that runs, and its follow-up is none yet; two processes may have begun one each
+			t.Errorf("%d sweeps", len(sweeps))
+		}
+	}
+	must(t, g.client.FlushAll(t.Context()).Err())
+	lostAt.Store(time.Now().UnixMilli())
+	eventually(t, "all sets are built", func() bool {
+		keys, err := g.client.Keys(t.Context(), "user_*").Result()
+		must(t, err)
+		return len(keys) == 301
+	})
+	eventually(t, "one sweep is left", func() bool {
+		sweeps, err := tasks.UnfinishedRanges(t.Context(), g.queue, tasks.CheckRange)
+		must(t, err)
+		return len(sweeps) == 1
+	})
+}
+
+// A sampled read is checked with its answer.
+func TestASampledReadIsMended(t *testing.T) {
+	t.Parallel()
+	b, log := newBench(t), &logged{}
+	b.upload(20, 300)
+	p := NewPatrol(PatrolOptions{Checker: b.Checker, Share: 1, Log: log.logger()})
+	running(t, p.Run)
+	p.Note(viewer)
+	eventually(t, "a refill is enqueued", func() bool {
+		list, err := b.queue.List(t.Context(), queue.Filter{Kinds: []string{tasks.Refill}}, 10)
+		must(t, err)
+		return len(list) == 1
+	})
+	for range 2 * maxSamples { // which is more than there is room for
+		p.Note(viewer)
+	}
+}

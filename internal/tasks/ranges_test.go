@@ -1,0 +1,240 @@
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/metricstest"
+	"github.com/activityd/activityd/queue"
+)
+
+// ranger is a site whose members all call 1 and 2 contacts, and the handler of its ranges.
+type ranger struct {
+	*bench
+	h tasks.RefillRangeHandler
+}
+
+func newRanger(t *testing.T, ids ...member.ID) *ranger {
+	t.Helper()
+	b := newBench(t)
+	b.contact(1, 2, 200)
+	b.contact(2, 1, 100)
+	for _, id := range ids {
+		b.contact(id, 1, 0)
+		b.contact(id, 2, 0)
+	}
+	return &ranger{b, tasks.RefillRangeHandler{Refiller: *b.refills, Members: b.site.Store, Log: slog.New(slog.DiscardHandler)}}
+}
+
+// ids are n ids from first on, each so many behind the one before.
+func ids(first, n, step int) (list []member.ID) {
+	for i := range n {
+		list = append(list, member.ID(first+i*step))
+	}
+	return list
+}
+
+// run does chains to their end, and returns the last state of each and the other follow-ups.
+func (r *ranger) run(chains []queue.New) (ends []tasks.RangeArgs, others []queue.New) {
+	r.Helper()
+	for _, n := range chains {
+		for more := true; more; {
+			o := r.h.Handle(r.Context(), []queue.Task{{Kind: n.Kind, Payload: n.Payload, MaxAttempts: 25}})[0]
+			r.must(o.Err)
+			args, err := tasks.ArgsOf[tasks.RangeArgs](queue.Task{Payload: n.Payload})
+			r.must(err)
+			more = false
+			for _, next := range o.Next {
+				if next.Kind == tasks.RefillRange {
+					n, more = next, true
+				} else {
+					others = append(others, next)
+				}
+			}
+			if !more {
+				ends = append(ends, args)
+			}
+		}
+	}
+	return ends, others
+}
+
+func (r *ranger) ranges(first, last member.ID, existing bool, rate int) []queue.New {
+	r.Helper()
+	list, err := tasks.NewRefillRanges(r.Context(), r.site.Store, first, last, existing, rate)
+	r.must(err)
+	return list
+}
+
+func (r *ranger) sets() (n int) {
+	r.Helper()
+	keys, err := r.client.Keys(r.Context(), "user_*").Result()
+	r.must(err)
+	return len(keys)
+}
+
+// The chains cover a range once, whatever gaps its ids have, and count its members.
+func TestRangesCoverTheMembers(t *testing.T) {
+	t.Parallel()
+	r := newRanger(t, slices.Concat(ids(10, 2300, 1), ids(1_000_000, 20, 9000), []member.ID{math.MaxUint64})...)
+	for _, test := range []struct {
+		first, last member.ID
+		rate        int
+		chains      int // at least
+		want        int64
+	}{
+		{1, math.MaxUint64, 0, 3, 2323},
+		{1, 5000, 0, 3, 2302},
+		{11, 1_000_000, 0, 3, 2300},
+		{11, 1_000_000, 100, 1, 2300},
+		{5000, 6000, 0, 0, 0},
+		{12, 12, 0, 1, 1},
+	} {
+		list, seen := r.ranges(test.first, test.last, false, test.rate), int64(0)
+		after, to := test.first-1, test.first-1
+		for _, n := range list {
+			a, err := tasks.ArgsOf[tasks.RangeArgs](queue.Task{Payload: n.Payload})
+			r.must(err)
+			if a.After < to || a.To <= a.After || a.To > test.last || a.All != test.want || n.DedupeKey == "" {
+				t.Errorf("%v: %+v after %d", test, a, to)
+			}
+			seen, to = seen+a.Total, a.To
+		}
+		if len(list) < test.chains || seen != test.want || test.rate > 0 && len(list) != 1 || after > to {
+			t.Errorf("%v: %d chains of %d members", test, len(list), seen)
+		}
+	}
+}
+
+// A chain builds what is missing, in tasks of some hundred members, and says how far it is.
+func TestARangeBuildsWhatIsMissing(t *testing.T) { //nolint:paralleltest // it counts
+	r := newRanger(t, ids(10, 1100, 1)...)
+	r.refill(13)
+	expect := counting(t, "activityd_backfill_members_total")
+	ends, others := r.run(r.ranges(5, 2000, false, 0))
+	if len(others) != 0 || r.sets() != 1100 || len(ends) != 2 {
+		t.Errorf("%d sets, %+v, others %+v", r.sets(), ends, others)
+	}
+	expect(metricstest.Samples{`activityd_backfill_members_total{result="built"}`: 1099, `activityd_backfill_members_total{result="skipped"}`: 1})
+	r.must(r.client.ZRem(r.Context(), "user_17", "2").Err())
+	r.run(r.ranges(1, 100, true, 0))
+	r.holds(17, index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: 2, Score: 200})
+}
+
+func TestARangeOfActiveMembers(t *testing.T) {
+	t.Parallel()
+	r := newRanger(t, 10, 11)
+	r.refill(11)
+	r.must(r.client.ZRem(r.Context(), "user_11", "2").Err())
+	r.h.ActiveOnly = true
+	r.run(r.ranges(1, 100, true, 0))
+	if r.holds(11, index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: 2, Score: 200}); r.sets() != 1 {
+		t.Errorf("%d sets", r.sets())
+	}
+}
+
+// A member that spoils the statement for all, and one whose set others keep changing, get refills of their own. The
+// chain names them and stops for none.
+func TestAMemberThatFailsStopsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRanger(t, ids(10, 50, 1)...)
+	r.h.Refiller.Store = spoiled{r.bench.site.Store, 20}
+	r.hooked.before = func(call string) error {
+		if call == "Apply" {
+			r.elsewhere(tasks.NewAddContact(30, 1)) // which makes the set
+		}
+		return nil
+	}
+	ends, others := r.run(r.ranges(10, 59, false, 0))
+	if len(others) != 2 || others[0].Key != 20 || others[1].Key != 30 || others[0].Kind != tasks.Refill || others[0].Priority != queue.Idle {
+		t.Errorf("others %+v", others)
+	}
+	if len(ends) != 1 || ends[0].Failed != 2 || ends[0].Seen != 50 || ends[0].Last == "" {
+		t.Errorf("ends %+v", ends)
+	}
+	if r.sets() != 49 {
+		t.Errorf("%d sets", r.sets())
+	}
+}
+
+// spoiled is MySQL that gives up at a member.
+type spoiled struct {
+	tasks.Store
+	at member.ID
+}
+
+func (s spoiled) TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error) {
+	if slices.Contains(users, s.at) {
+		return nil, errors.New("maximum statement execution time exceeded")
+	}
+	return s.Store.TopContacts(ctx, users, limit)
+}
+
+// While the node of a set is away the page comes again. If MySQL fails for all, the page comes again as well, and the
+// chain goes on behind it when it is given up.
+func TestAPageComesAgain(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(r *ranger){
+		"a node is away": func(r *ranger) { r.h.Refiller.Index = awayOf{r.index, 20} },
+		"MySQL fails for all": func(r *ranger) {
+			r.hooked.before = func(call string) error {
+				if call == "TopContacts" {
+					return errors.New("no such table")
+				}
+				return nil
+			}
+		},
+	} {
+		r := newRanger(t, ids(10, 600, 1)...)
+		fail(r)
+		o := r.h.Handle(r.Context(), []queue.Task{{Kind: tasks.RefillRange, Payload: r.ranges(10, 2000, false, 0)[0].Payload}})[0]
+		if o.Err == nil || len(o.Next) != 1 || o.Next[0].Kind != tasks.RefillRange {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+// awayOf is an index whose node of one set is away.
+type awayOf struct {
+	tasks.Index
+	at member.ID
+}
+
+func (a awayOf) Begin(ctx context.Context, users []member.ID) []index.Update {
+	list := a.Index.Begin(ctx, users)
+	for i, id := range users {
+		if id == a.at {
+			list[i] = index.Update{Member: id, Err: index.ErrUnavailable}
+		}
+	}
+	return list
+}
+
+// It gives way while reads are slow, and keeps to its rate.
+func TestARangeYields(t *testing.T) {
+	t.Parallel()
+	r := newRanger(t, ids(10, 30, 1)...)
+	var reads []member.ID
+	var last time.Time
+	r.h.Read = func(_ context.Context, viewer member.ID) error {
+		reads, last = append(reads, viewer), time.Now()
+		deaf(20 * time.Millisecond)
+		return nil
+	}
+	o := r.h.Handle(r.Context(), []queue.Task{{Payload: r.ranges(10, 39, false, 10)[0].Payload}})[0]
+	if rested := time.Since(last); rested < 400*time.Millisecond || !slices.Equal(reads, []member.ID{10}) {
+		t.Errorf("rested %v after reads of %v", rested, reads)
+	}
+	if o.Err != nil || len(o.Next) != 1 || o.Next[0].Delay != 2*time.Second {
+		t.Errorf("%+v, want 20 members in 2 s", o)
+	}
+}
