@@ -11,23 +11,23 @@ import (
 //
 // Its JSON is the payload of a notify task, whose key is the actor; see docs/push.md.
 type Event struct { // it is marshalled by value, too
-	ID         string          // of its producer, or given to it; an event is targeted once by its id
-	Type       string          // a name that the site chooses: upload, comment, …
-	Actor      member.ID       // whose doing it is
-	Object     string          // as in photo:901; "" if it has none
-	Followers  bool            // it is for the followers of the actor; else for the recipients
-	Recipients []member.ID     // at most MaxRecipients
-	Title      string          // "" is the actor's username
-	Body       string          // "" is the type
-	Data       json.RawMessage // an object; nil if it has none
-	Urgent     bool            // it goes through quiet hours, and before others
-	ExpiresIn  time.Duration   // from when it came in
-	Age        time.Duration   // for how long it had been known when its task was enqueued
-	Collapse   string          // of the events with one, a device shows the last, with their count; "" if it has none
+	ID         string          `json:"id,omitempty"`     // of its producer, or given to it; an event is targeted once by its id
+	Type       string          `json:"type"`             // a name that the site chooses: upload, comment, …
+	Actor      member.ID       `json:"-"`                // whose doing it is
+	Object     string          `json:"object,omitempty"` // as in photo:901; "" if it has none
+	Followers  bool            `json:"-"`                // it is for the followers of the actor; else for the recipients
+	Recipients []member.ID     `json:"-"`                // at most MaxRecipients
+	Title      string          `json:"title,omitempty"`  // "" is the actor's username
+	Body       string          `json:"body,omitempty"`   // "" is the type
+	Data       json.RawMessage `json:"data,omitempty"`   // an object; nil if it has none
+	Urgent     bool            `json:"urgent,omitempty"` // it goes through quiet hours, and before others
+	ExpiresIn  time.Duration   `json:"-"`                // from when it came in
+	Age        time.Duration   `json:"-"`                // for how long it had been known when its task was enqueued
+	Collapse   string          `json:"-"`                // of the events with one, a device shows the last, with their count; "" if it has none
 
 	Style
-	Texts    map[string]Text              // by language, in lower case; nil: title and body are for all
-	Override map[Platform]json.RawMessage // objects that are merged into the platform's messages
+	Texts    map[string]Text              `json:"texts,omitempty"` // by language, in lower case; nil: title and body are for all
+	Override map[Platform]json.RawMessage `json:"-"`               // objects that are merged into the platform's messages
 }
 
 // Style is how a notification is shown, beside its texts. Each platform has its own form of it.

@@ -300,66 +300,49 @@ func CheckObject(object string) error {
 
 // payloadJSON is an event as the payload of a task.
 type payloadJSON struct {
-	ID         string          `json:"id,omitempty"`
-	Type       string          `json:"type"`
-	Object     string          `json:"object,omitempty"`
-	Recipients json.RawMessage `json:"recipients"`
-	Title      string          `json:"title,omitempty"`
-	Body       string          `json:"body,omitempty"`
-	Data       json.RawMessage `json:"data,omitempty"`
-	Urgent     bool            `json:"urgent,omitempty"`
+	*plainEvent
+
+	Recipients any             `json:"recipients"`
 	ExpiresIn  int64           `json:"expires_in"`
-	Collapse   *string         `json:"collapse,omitempty"`
+	Collapse   string          `json:"collapse"`
 	Age        int64           `json:"age_ms,omitempty"`
-	Style
-	Texts   map[string]Text `json:"texts,omitempty"`
-	APNs    json.RawMessage `json:"apns,omitempty"`
-	FCM     json.RawMessage `json:"fcm,omitempty"`
-	WebPush json.RawMessage `json:"webpush,omitempty"`
+	APNs       json.RawMessage `json:"apns,omitempty"`
+	FCM        json.RawMessage `json:"fcm,omitempty"`
+	WebPush    json.RawMessage `json:"webpush,omitempty"`
 }
+
+type plainEvent Event // without its methods
 
 // MarshalJSON returns the event as the payload of a task, with nothing left to a default; the actor is the task's key.
 func (e Event) MarshalJSON() ([]byte, error) {
 	p := payloadJSON{
-		ID: e.ID, Type: e.Type, Object: e.Object, Recipients: quotedFollowers, Title: e.Title, Body: e.Body,
-		Data: e.Data, Urgent: e.Urgent, ExpiresIn: int64(cmp.Or(e.ExpiresIn, DefaultLife) / time.Second), Age: e.Age.Milliseconds(),
-		Style: e.Style, Texts: e.Texts, APNs: e.Override["apns"], FCM: e.Override["fcm"], WebPush: e.Override["webpush"],
+		plainEvent: (*plainEvent)(&e), Recipients: e.Recipients, ExpiresIn: int64(cmp.Or(e.ExpiresIn, DefaultLife) / time.Second),
+		Collapse: e.Collapse, Age: e.Age.Milliseconds(), APNs: e.Override["apns"], FCM: e.Override["fcm"], WebPush: e.Override["webpush"],
 	}
-	if e.Followers || e.Collapse != "" {
-		p.Collapse = &e.Collapse
-	}
-	if !e.Followers {
-		var err error
-		if p.Recipients, err = json.Marshal(e.Recipients); err != nil {
-			return nil, err
-		}
+	if e.Followers {
+		p.Recipients = forFollowers
 	}
 	return json.Marshal(p)
 }
 
 // UnmarshalJSON reads what [Event.MarshalJSON] wrote, which is not checked again.
 func (e *Event) UnmarshalJSON(text []byte) error {
-	var p payloadJSON
+	*e = Event{Actor: e.Actor}
+	var recipients json.RawMessage
+	p := payloadJSON{plainEvent: (*plainEvent)(e), Recipients: &recipients}
 	if err := json.Unmarshal(text, &p); err != nil {
 		return err
 	}
-	*e = Event{
-		ID: p.ID, Type: p.Type, Actor: e.Actor, Object: p.Object, Followers: string(p.Recipients) == string(quotedFollowers),
-		Title: p.Title, Body: p.Body, Data: p.Data, Urgent: p.Urgent, ExpiresIn: time.Duration(p.ExpiresIn) * time.Second,
-		Age: time.Duration(p.Age) * time.Millisecond, Style: p.Style, Texts: p.Texts,
-	}
-	if p.Collapse != nil {
-		e.Collapse = *p.Collapse
-	}
+	e.ExpiresIn, e.Age, e.Collapse = time.Duration(p.ExpiresIn)*time.Second, time.Duration(p.Age)*time.Millisecond, p.Collapse
 	for i, own := range []json.RawMessage{p.APNs, p.FCM, p.WebPush} {
 		if own != nil {
 			e.override(overridable[i], own)
 		}
 	}
-	if e.Followers {
+	if e.Followers = string(recipients) == string(quotedFollowers); e.Followers {
 		return nil
 	}
-	return json.Unmarshal(p.Recipients, &e.Recipients)
+	return json.Unmarshal(recipients, &e.Recipients)
 }
 
 // NewNotify returns the task that targets an event which was read.

@@ -183,7 +183,7 @@ func TestNewNotify(t *testing.T) {
 	n, err := push.NewNotify(e)
 	want := queue.New{
 		Kind: "notify", Key: 7, Queue: "push_urgent", DedupeKey: "notify:e1", Priority: queue.Urgent,
-		Payload: json.RawMessage(`{"id":"e1","type":"upload","recipients":"followers","title":"T","body":"B","urgent":true,"expires_in":86400,"collapse":""}`),
+		Payload: json.RawMessage(`{"id":"e1","type":"upload","title":"T","body":"B","urgent":true,"recipients":"followers","expires_in":86400,"collapse":""}`),
 	}
 	if diff := cmp.Diff(want, n); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
