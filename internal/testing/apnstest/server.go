@@ -11,12 +11,9 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
-	"math/big"
 	"net"
 	"slices"
 	"sync"
@@ -24,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/activityd/activityd/internal/testing/selfsigned"
 )
 
 // Options are what a [Server] is made of. The zero value is a service like Apple's.
@@ -162,9 +161,12 @@ func New(o Options) (*Server, error) {
 		max: o.MaxStreams, first: o.FirstStreams, closed: make(chan struct{}),
 	}
 	s.stats.Rejection = map[string]int{}
-	if err := s.makeCertificate(); err != nil {
+	certificate, roots, err := selfsigned.New("a fake of Apple's push service")
+	if err != nil {
 		return nil, err
 	}
+	s.roots = roots
+	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{certificate}}
 	if _, err := s.NewKey(o.KeyID); err != nil {
 		return nil, err
 	}
@@ -228,11 +230,7 @@ func (s *Server) URL() string {
 }
 
 // RootCAs returns what its certificate is verified by, RootsPEM the same as a file's content.
-func (s *Server) RootCAs() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(s.roots)
-	return pool
-}
+func (s *Server) RootCAs() *x509.CertPool { return selfsigned.Pool(s.roots) }
 
 // RootsPEM is described at [Server.RootCAs].
 func (s *Server) RootsPEM() []byte { return slices.Clone(s.roots) }
@@ -411,34 +409,4 @@ func (s *Server) accept(r Request) {
 	if s.o.OnAccept != nil {
 		s.o.OnAccept(r)
 	}
-}
-
-// makeCertificate makes a certificate for the addresses of this machine, which is its own
-// authority.
-func (s *Server) makeCertificate() error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "a fake of Apple's push service"},
-		NotBefore:    time.Now().Add(-24 * time.Hour),
-		NotAfter:     time.Now().Add(365 * 24 * time.Hour),
-		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		IsCA:         true, BasicConstraintsValid: true,
-		DNSNames:    []string{"localhost"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return err
-	}
-	s.roots = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	s.tls = &tls.Config{
-		MinVersion:   tls.VersionTLS12,
-		NextProtos:   []string{"h2"},
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-	}
-	return nil
 }

@@ -8,14 +8,11 @@ import (
 	"bytes"
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -23,7 +20,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"regexp"
@@ -32,6 +28,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/activityd/activityd/internal/testing/selfsigned"
 )
 
 // Project is the id of the project that the fake knows.
@@ -105,7 +103,6 @@ type Server struct {
 	keys         map[string]*rsa.PrivateKey // by their ids
 	keyID        string                     // of the newest
 	tokens       map[string]time.Time       // access tokens, and their ends
-	tokenLife    time.Duration
 	tokenAsked   int
 	tokenReply   func() Reply
 	script       func(Message) Reply
@@ -119,7 +116,7 @@ type Server struct {
 
 // Start starts a fake on a free port of this machine. It is to be closed.
 func Start() (*Server, error) {
-	certificate, roots, err := newCertificate()
+	certificate, roots, err := selfsigned.New("fcmtest")
 	if err != nil {
 		return nil, fmt.Errorf("fcmtest: %w", err)
 	}
@@ -130,7 +127,7 @@ func Start() (*Server, error) {
 	}
 	s := &Server{
 		listener: listener, roots: roots, keys: make(map[string]*rsa.PrivateKey), tokens: make(map[string]time.Time),
-		tokenLife: time.Hour, unregistered: make(map[string]bool), now: time.Now,
+		unregistered: make(map[string]bool), now: time.Now,
 	}
 	if err := s.Rotate(); err != nil {
 		return nil, errors.Join(err, listener.Close())
@@ -173,11 +170,7 @@ func (s *Server) URL() string { return "https://" + s.listener.Addr().String() }
 func (s *Server) RootsPEM() []byte { return s.roots }
 
 // RootCAs is the same as a pool.
-func (s *Server) RootCAs() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(s.roots)
-	return pool
-}
+func (s *Server) RootCAs() *x509.CertPool { return selfsigned.Pool(s.roots) }
 
 // Rotate makes a new key for the service account. Those before are good as well, until
 // [Server.Revoke].
@@ -230,13 +223,6 @@ func (s *Server) Credentials() []byte {
 		panic(err) // texts always can
 	}
 	return text
-}
-
-// SetTokenLife sets how long the next access tokens are good for.
-func (s *Server) SetTokenLife(life time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tokenLife = life
 }
 
 // SetClock sets what the time is.
@@ -300,7 +286,7 @@ func (s *Server) Connections() int {
 func (s *Server) giveToken(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.tokenAsked++
-	script, now, life := s.tokenReply, s.now(), s.tokenLife
+	script, now := s.tokenReply, s.now()
 	s.mu.Unlock()
 	if script != nil {
 		if reply := script(); reply.Cut || reply.Status != 0 {
@@ -314,9 +300,9 @@ func (s *Server) giveToken(w http.ResponseWriter, r *http.Request) {
 	}
 	token := "ya29." + rand.Text()
 	s.mu.Lock()
-	s.tokens[token] = now.Add(life)
+	s.tokens[token] = now.Add(time.Hour)
 	s.mu.Unlock()
-	writeJSON(w, http.StatusOK, map[string]any{"access_token": token, "expires_in": int(life / time.Second), "token_type": "Bearer"})
+	writeJSON(w, http.StatusOK, map[string]any{"access_token": token, "expires_in": 3600, "token_type": "Bearer"})
 }
 
 // checkAssertion returns what is wrong with the JWT; "" if nothing is.
@@ -491,23 +477,4 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(value)
-}
-
-// newCertificate makes a certificate for this machine, which is its own CA.
-func newCertificate() (tls.Certificate, []byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "fcmtest"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(30 * 24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }

@@ -6,19 +6,15 @@ package webpushtest
 import (
 	"context"
 	"crypto/ecdh"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"maps"
-	"math/big"
 	"net"
 	"net/http"
 	"regexp"
@@ -27,6 +23,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/activityd/activityd/internal/testing/selfsigned"
 )
 
 // Acceptance is a message that the push service took.
@@ -94,7 +92,7 @@ func Start(o Options) (*Server, error) {
 	if o.Address == "" {
 		o.Address = "127.0.0.1:0"
 	}
-	certificate, text, err := selfSigned()
+	certificate, text, err := selfsigned.New("webpushtest")
 	if err != nil {
 		return nil, err
 	}
@@ -103,10 +101,9 @@ func Start(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		origin: "https://" + l.Addr().String(), certificate: text, roots: x509.NewCertPool(), forget: o.Forget, onAccept: o.OnAccept, done: make(chan struct{}),
+		origin: "https://" + l.Addr().String(), certificate: text, roots: selfsigned.Pool(text), forget: o.Forget, onAccept: o.OnAccept, done: make(chan struct{}),
 		subscriptions: make(map[string]*Subscription), verified: make(map[string]string),
 	}
-	s.roots.AppendCertsFromPEM(text)
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(!o.HTTP1)
@@ -133,25 +130,6 @@ type connKey struct{}
 
 // discarded is the log of servers: handshakes that clients give up.
 var discarded = log.New(io.Discard, "", 0)
-
-// selfSigned returns a certificate for 127.0.0.1, ::1 and localhost.
-func selfSigned() (tls.Certificate, []byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	template := x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(30 * 24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, text, nil
-}
 
 // Close stops the push service and cuts its connections.
 func (s *Server) Close() {
