@@ -3,6 +3,7 @@ package conn
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"io"
@@ -18,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/testing/servertest"
@@ -346,6 +349,43 @@ func TestConnectionsAreFew(t *testing.T) {
 	}
 	close(held)
 	all.Wait()
+}
+
+// A peer that closes each connection at once, by GOAWAY, is not dialled without end.
+func TestPeerThatGoesAwayAtOnce(t *testing.T) {
+	t.Parallel()
+	s := serve(t, true, func(http.ResponseWriter, *http.Request) {})
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: s.TLS.Certificates, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var came atomic.Int64
+	var served sync.WaitGroup
+	defer served.Wait()
+	defer func() { _ = l.Close() }()
+	served.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			came.Add(1)
+			served.Go(func() {
+				defer func() { _ = c.Close() }()
+				f := http2.NewFramer(c, nil)
+				if f.WriteSettings() == nil && f.WriteGoAway(0, http2.ErrCodeNo, nil) == nil {
+					_, _ = io.Copy(io.Discard, c)
+				}
+			})
+		}
+	})
+	p := newPool(t)
+	_, err = post(patient(t), t, p, "https://"+l.Addr().String(), "text")
+	wantFate(t, err, Unsent, push.Result{Outcome: push.Wait, Reason: ReasonNotSent})
+	if n := came.Load(); n < 2 || n > 2*maxTries {
+		t.Errorf("it was dialled %d times", n)
+	}
+	p.Close()
 }
 
 // What is in flight over a pool that retires is finished; then its connections end.
