@@ -1,8 +1,10 @@
 package recent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,8 +15,8 @@ import (
 // Trace is how an answer was found. It is for operators: a score is the date of an
 // upload, perhaps of a photo that the viewer may not see.
 type Trace struct {
-	// Candidates are the set, and the broadcast members that the read found, most recent upload first. [Reader.Explain]
-	// adds the contact that a walk chose, at the end, if it is neither.
+	// Candidates are the set, and the broadcast members that the read found, most recent upload first; at the end is the contact
+	// that a walk chose, if it is neither.
 	Candidates []Candidate `json:"candidates"`
 	Proof      Proof       `json:"proof"` // why no other contact can have a newer photo
 	// Bound is the date that the proof rests on, in unix seconds: no contact that was not
@@ -23,16 +25,6 @@ type Trace struct {
 	WalkReason Reason             `json:"walk_reason,omitzero"` // why the walk was needed; "": it was not
 	Walk       contacts.WalkTrace `json:"walk,omitzero"`        // how far the walk went
 	Steps      []Step             `json:"steps"`                // what took how long, in order
-}
-
-// candidate returns the candidate with an id, nil if there is none.
-func (t *Trace) candidate(id member.ID) *Candidate {
-	for i := range t.Candidates {
-		if t.Candidates[i].Contact == id {
-			return &t.Candidates[i]
-		}
-	}
-	return nil
 }
 
 // Candidate is a contact, and what the read found out about it.
@@ -127,17 +119,9 @@ func (t *Trace) step(name string, began time.Time) {
 // candidates stand with the viewer.
 func (r *Reader) Explain(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	a, err := r.Read(ctx, v, limit)
-	if err != nil {
-		return Answer{}, err
-	}
 	t := &a.Trace
-	if a.Contact != nil && t.candidate(a.Contact.ID) == nil {
-		newest := contacts.Photo{ID: a.Photos[0].ID, DateUpload: a.Photos[0].DateUpload}
-		t.Candidates = append(t.Candidates, Candidate{Contact: a.Contact.ID, Newest: newest, Verdict: Chosen})
-	}
-	if len(t.Candidates) == 0 {
-		t.Candidates = []Candidate{} // [] in JSON
-		return a, nil
+	if err != nil || len(t.Candidates) == 0 {
+		return a, err
 	}
 	owners := make([]member.ID, len(t.Candidates))
 	for i, c := range t.Candidates {
@@ -149,14 +133,50 @@ func (r *Reader) Explain(ctx context.Context, v contacts.Viewer, limit int) (Ans
 		return Answer{}, fmt.Errorf("explaining the answer for %s: %w", v.ID, err)
 	}
 	t.step("details", began)
-	for i := range details {
+	for i, d := range details {
 		c := &t.Candidates[i]
-		c.Now = &details[i]
-		if c.Verdict == Nothing && (c.Now.Blocks || c.Now.Blocked) {
+		c.Now = &d
+		if c.Verdict == Nothing && (d.Blocks || d.Blocked) {
 			c.Verdict = Blocked
 		}
 	}
 	return a, nil
+}
+
+// candidates are all that a read saw, with the verdicts.
+func (rd *reading) candidates() []Candidate {
+	list := make([]Candidate, 0, len(rd.set)+len(rd.broadcasts)) // [] in JSON
+	of := func(id member.ID) *Candidate {
+		i := slices.IndexFunc(list, func(c Candidate) bool { return c.Contact == id })
+		if i < 0 {
+			i, list = len(list), append(list, Candidate{Contact: id, Verdict: NotLooked})
+		}
+		return &list[i]
+	}
+	for _, e := range rd.set {
+		c := of(e.Contact)
+		c.InSet, c.Score = true, e.Score
+	}
+	for _, b := range rd.broadcasts {
+		c := of(b.ID)
+		c.Broadcast, c.Score = true, max(c.Score, b.LastUpload)
+	}
+	slices.SortStableFunc(list, func(x, y Candidate) int { return cmp.Compare(y.Score, x.Score) })
+	for _, s := range rd.standings {
+		switch c := of(s.Owner); {
+		case !s.IsContact:
+			c.Verdict = NotContact
+		case s.Newest == nil:
+			c.Verdict = Nothing
+		default:
+			c.Verdict, c.Newest = Older, *s.Newest
+		}
+	}
+	if rd.Contact != nil {
+		c := of(rd.Contact.ID)
+		c.Verdict, c.Newest = Chosen, contacts.Photo{ID: rd.Photos[0].ID, DateUpload: rd.Photos[0].DateUpload}
+	}
+	return list
 }
 
 // Explanation is an answer of [Reader.Explain] in words.

@@ -1,9 +1,7 @@
 package recent
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -33,7 +31,7 @@ func (rd *reading) narrow(ctx context.Context) (Reason, error) {
 	if at != rd.set[0].Contact {
 		rd.hints.LookAgain(rd.viewer.ID, at) // then it is the first of S, and the next read sends one statement
 	}
-	rd.proven(look.Album, ByNext, bound)
+	rd.prove(look.Album, ByNext, bound)
 	return "", nil
 }
 
@@ -77,39 +75,27 @@ func (rd *reading) compare(ctx context.Context) (Reason, error) {
 	if rd.Trace.step("others", began); err != nil {
 		return "", err
 	}
-	rd.addBroadcasts(c.Broadcasts)
-	bound, best := max(rd.low(), c.Beyond), rd.judge(c.Standings)
+	rd.broadcasts, rd.standings = append(rd.broadcasts, c.Broadcasts...), c.Standings
+	var best contacts.Standing
+	for i, s := range c.Standings {
+		if !s.IsContact && i < len(rd.set) {
+			rd.hints.LookAgain(rd.viewer.ID, s.Owner) // it is a ghost in S
+		}
+		if s.Newest != nil && (best.Newest == nil || s.Newest.Newer(*best.Newest)) {
+			best = s
+		}
+	}
+	bound := max(rd.low(), c.Beyond)
 	switch {
-	case best == nil && bound == 0:
-		rd.proven(contacts.Album{}, ByAll, 0)
+	case best.Newest == nil && bound == 0:
+		rd.prove(contacts.Album{}, ByAll, 0)
 		return "", nil
-	case best == nil:
+	case best.Newest == nil:
 		return NothingVisible, nil
 	case bound > 0 && best.Newest.DateUpload <= bound:
 		return BestTooOld, nil
 	}
-	return rd.winner(ctx, *best, bound)
-}
-
-// judge gives each candidate its verdict, reports ghosts, and returns the standing with the newest visible photo, nil if there is none.
-func (rd *reading) judge(standings []contacts.Standing) (best *contacts.Standing) {
-	for i, s := range standings {
-		switch {
-		case !s.IsContact:
-			rd.examined(s.Owner, nil, NotContact)
-			if i < len(rd.set) {
-				rd.hints.LookAgain(rd.viewer.ID, s.Owner)
-			}
-		case s.Newest == nil:
-			rd.examined(s.Owner, nil, Nothing)
-		default:
-			rd.examined(s.Owner, s.Newest, Older)
-			if best == nil || s.Newest.Newer(*best.Newest) {
-				best = &standings[i]
-			}
-		}
-	}
-	return best
+	return rd.winner(ctx, best, bound)
 }
 
 // winner takes the photos of the best of a comparison. The comparison is void if the photo
@@ -124,7 +110,7 @@ func (rd *reading) winner(ctx context.Context, best contacts.Standing, bound uin
 	if len(look.Photos) == 0 || look.Photos[0].ID != best.Newest.ID {
 		return PhotosChanged, nil
 	}
-	rd.proven(look.Album, ByLowest, bound)
+	rd.prove(look.Album, ByLowest, bound)
 	return "", nil
 }
 
@@ -133,42 +119,14 @@ func (rd *reading) look(ctx context.Context, at member.ID) (contacts.Look, error
 	began := time.Now()
 	look, err := rd.store.Look(ctx, rd.viewer, at, rd.limit, rd.set[0].Score)
 	rd.Trace.step("first", began)
-	if len(look.Above) > 0 {
-		rd.addBroadcasts(look.Above)
-	}
+	rd.broadcasts = append(rd.broadcasts, look.Above...)
 	return look, err
 }
 
-// proven takes the answer and its proof. A bound of 0 says that no contact is left out.
-func (rd *reading) proven(album contacts.Album, proof Proof, bound uint64) {
+// prove takes the answer and its proof. A bound of 0 says that no contact is left out.
+func (rd *reading) prove(album contacts.Album, proof Proof, bound uint64) {
 	if bound == 0 && proof != ByWalk {
 		proof = ByAll
 	}
 	rd.Album, rd.Trace.Proof, rd.Trace.Bound = album, proof, bound
-	if album.Contact != nil {
-		rd.examined(album.Contact.ID, &album.Photos[0], Chosen)
-	}
-}
-
-// addBroadcasts adds broadcast members to the candidates of the trace, which are sorted by score.
-func (rd *reading) addBroadcasts(list []contacts.Contact) {
-	for _, b := range list {
-		c := rd.Trace.candidate(b.ID)
-		if c == nil {
-			rd.Trace.Candidates = append(rd.Trace.Candidates, Candidate{Contact: b.ID, Verdict: NotLooked})
-			c = &rd.Trace.Candidates[len(rd.Trace.Candidates)-1]
-		}
-		c.Score, c.Broadcast = max(c.Score, b.LastUpload), true
-	}
-	slices.SortStableFunc(rd.Trace.Candidates, func(x, y Candidate) int { return cmp.Compare(y.Score, x.Score) })
-}
-
-// examined stores the verdict on a candidate, and its newest visible photo if not nil.
-func (rd *reading) examined(id member.ID, newest *contacts.Photo, verdict Verdict) {
-	if c := rd.Trace.candidate(id); c != nil {
-		c.Verdict = verdict
-		if newest != nil {
-			c.Newest = contacts.Photo{ID: newest.ID, DateUpload: newest.DateUpload}
-		}
-	}
 }

@@ -92,7 +92,7 @@ func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 	began := time.Now()
 	rd := &reading{Reader: r, viewer: v, limit: limit, place: admit.PlaceOf(ctx)}
 	defer rd.place.Leave(false)
-	why, err := rd.candidates(ctx)
+	why, err := rd.readSet(ctx)
 	if err == nil && why == "" {
 		why, err = rd.narrow(ctx)
 	}
@@ -107,38 +107,38 @@ func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 		return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
 	}
 	rd.place.Leave(rd.Trace.Proof == ByNext)
+	rd.Trace.Candidates = rd.candidates()
 	return rd.Answer, nil
 }
 
-// reading is one read under way, with its answer as far as it is known.
+// reading is one read under way: its answer so far, and what it saw.
 type reading struct {
 	*Reader
 	Answer
 
 	viewer contacts.Viewer
 	limit  int
-	set    []index.Entry // S, highest score first, not empty
 	place  *admit.Place
+
+	set        []index.Entry       // S, highest score first, not empty
+	broadcasts []contacts.Contact  // among the viewer's contacts
+	standings  []contacts.Standing // of a comparison
 }
 
-// candidates reads the set, within IndexWait. A reason says why it cannot be used.
-func (rd *reading) candidates(ctx context.Context) (why Reason, err error) {
+// readSet reads the set, within IndexWait. A reason says why it cannot be used.
+func (rd *reading) readSet(ctx context.Context) (why Reason, err error) {
 	began := time.Now()
 	wait, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
 	defer cancel()
 	rd.set, err = rd.index.Candidates(wait, rd.viewer.ID)
-	if rd.Trace.step("redis", began); ctx.Err() != nil {
-		return "", context.Cause(ctx)
-	}
+	rd.Trace.step("redis", began)
 	isBehind := errors.Is(err, index.ErrBehind)
-	if err != nil && !isBehind || len(rd.set) == 0 {
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case err != nil && !isBehind || len(rd.set) == 0:
 		return reasonOf(err), nil
-	}
-	rd.Trace.Candidates = make([]Candidate, len(rd.set), len(rd.set)+2) // a look adds at most two
-	for i, e := range rd.set {
-		rd.Trace.Candidates[i] = Candidate{Contact: e.Contact, InSet: true, Score: e.Score, Verdict: NotLooked}
-	}
-	if isBehind && !rd.options.Uncounted && rd.place.Walk() {
+	case isBehind && !rd.options.Uncounted && rd.place.Walk():
 		return WritesRefused, nil
 	}
 	return "", nil
@@ -179,6 +179,6 @@ func (rd *reading) walk(ctx context.Context, why Reason) error {
 		rd.hints.Refill(rd.viewer.ID)
 	}
 	rd.Trace.Walk = walked.Trace
-	rd.proven(walked.Album, ByWalk, walked.Trace.Bound)
+	rd.prove(walked.Album, ByWalk, walked.Trace.Bound)
 	return nil
 }
