@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,10 +52,13 @@ func (b *bench) benchOverload(ctx context.Context) error {
 			b.report.Figures = append(b.report.Figures, f)
 		}
 		add("capacity: the best closed loop", "good/s", capacity, figure{})
-		wrong := 0
+		wrong, least := 0, 0.9
+		if strings.Contains(b.mysql.Version(), "MariaDB") {
+			least = 0.55 // it has no more to give when the generator takes its part of the machine
+		}
 		for _, o := range []struct {
 			times, least float64
-		}{{1, 0.9}, {2, 0}, {4, 0.55}, {10, 0.1}} {
+		}{{1, 0.9}, {2, 0}, {4, least}, {10, 0.1}} {
 			l, err := b.offer(ctx, p.addr, clientConns, o.times*capacity, b.size.step)
 			if err != nil {
 				return err

@@ -2,13 +2,14 @@ package api
 
 import (
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -39,7 +40,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 func setHeader(header http.Header, r *http.Request) (id string) {
 	id = r.Header.Get(echo.HeaderXRequestID)
 	if id == "" || !plainID.MatchString(id) {
-		id = rand.Text()
+		id = strconv.FormatUint(rand.Uint64(), 36)
 	}
 	header[echo.HeaderXRequestID] = []string{id}
 	header[echo.HeaderCacheControl] = noStore

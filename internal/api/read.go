@@ -98,6 +98,9 @@ func readLimit(values map[string]string, f *strictjson.Faults) int {
 // parseQuery reads a query that may have each of the known parameters once and no
 // others. It adds what is wrong to f.
 func parseQuery(raw string, f *strictjson.Faults, known ...string) map[string]string {
+	if raw == "" {
+		return nil
+	}
 	parsed, err := url.ParseQuery(raw)
 	if err != nil {
 		f.Addf("query", "cannot be read: %s", strictjson.Clip(err.Error()))
