@@ -174,7 +174,6 @@ CREATE TABLE IF NOT EXISTS push_devices (
   address       JSON            NOT NULL DEFAULT (JSON_OBJECT()) COMMENT 'empty once it is gone',
   language      VARCHAR(35)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '' COMMENT 'of its texts, as in BCP 47',
   registered_at BIGINT UNSIGNED NOT NULL COMMENT 'when its address was last confirmed',
-  silent_since  BIGINT UNSIGNED NULL COMMENT 'when messages to it began to be in vain; of one that accepted some before, a day later; 0: it accepts them',
   gone_at       BIGINT UNSIGNED NULL COMMENT 'it is not notified any more; the row is kept for some days, for the reason',
   gone_reason   VARCHAR(64)     NOT NULL DEFAULT '',
   PRIMARY KEY (id),
@@ -223,27 +222,11 @@ CREATE TABLE IF NOT EXISTS push_receipts (
   event_number BIGINT UNSIGNED   NOT NULL,
   member_id    BIGINT UNSIGNED   NOT NULL,
   device_id    BIGINT UNSIGNED   NOT NULL,
-  state        ENUM('pending','accepted','skipped','failed') NOT NULL COMMENT 'pending: of a burst, and waits',
+  state        ENUM('pending','skipped','failed','accepted') NOT NULL COMMENT 'in the order in which one replaces another; pending: it waits with others of its burst',
   reason       VARCHAR(64)       NOT NULL DEFAULT '',
   provider_id  VARCHAR(128)      NOT NULL DEFAULT '' COMMENT 'the id under which the push service took it',
   at           BIGINT UNSIGNED   NOT NULL,
   burst        BINARY(16)        NULL COMMENT 'a hash of the type and the collapse key of the event, if it has one',
   PRIMARY KEY (event_number, member_id, device_id),
-  KEY bursts (device_id, burst, state, at)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
-
--- Receipts of an event that are alike: those of the devices of one task that were written together are one row.
-CREATE TABLE IF NOT EXISTS push_runs (
-  event_number BIGINT UNSIGNED NOT NULL,
-  task_id      BIGINT UNSIGNED NOT NULL COMMENT 'accepted: the deliver task; pending: that of the page',
-  device_id    BIGINT UNSIGNED NOT NULL COMMENT 'accepted: the first of devices; pending: 0',
-  state        ENUM('pending','accepted') NOT NULL COMMENT 'pending: of a burst, and sent at once',
-  first_member BIGINT UNSIGNED NOT NULL COMMENT 'the least of devices',
-  last_member  BIGINT UNSIGNED NOT NULL COMMENT 'the greatest',
-  devices_count SMALLINT UNSIGNED NOT NULL,
-  devices      JSON            NOT NULL COMMENT '[[member, device, id of the push service], …]',
-  at           BIGINT UNSIGNED NOT NULL,
-  burst        BINARY(16)      NULL COMMENT 'as in push_receipts',
-  PRIMARY KEY (event_number, task_id, device_id),
-  KEY bursts (burst, at, first_member, last_member)
+  KEY bursts (burst, device_id, state, at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;

@@ -65,9 +65,8 @@ func gatewayKind() push.Kind {
 			}
 			return nil
 		},
-		Show:      func(a push.Address) any { return map[string]string{"gateway": endpointOf(a).Hostname()} },
-		ByMembers: true,
-		MustShow:  true,
+		Show:     func(a push.Address) any { return map[string]string{"gateway": endpointOf(a).Hostname()} },
+		MustShow: true,
 	}
 }
 
@@ -248,9 +247,6 @@ func TestAFourthPlatform(t *testing.T) {
 		}
 	}
 	wantDevices(device{"1", "plaingateway", "127.0.0.1"}, device{ID: "2", Platform: "plaingateway"}) // which is gone
-	if n := countRows(t, r, "SELECT id FROM push_devices WHERE id = 1 AND silent_since = 0"); n != 1 {
-		t.Error("that a member named the gateway is not minded")
-	}
 	write("second\n")
 	eventually(t, "the new key is loaded", func() bool {
 		return strings.Count(log.String(), `msg="file loaded" what=ACTIVITYD_PLAINGATEWAY_KEY`) == 2

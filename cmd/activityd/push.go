@@ -100,11 +100,6 @@ func (p *pushConfig) which(is func(k push.Kind) bool) map[push.Platform]bool {
 	return some
 }
 
-// byMembers returns the platforms whose push services members name.
-func (p *pushConfig) byMembers() map[push.Platform]bool {
-	return p.which(func(k push.Kind) bool { return k.ByMembers })
-}
-
 // mustShow returns the platforms whose devices have to show all that they are sent.
 func (p *pushConfig) mustShow() map[push.Platform]bool {
 	return p.which(func(k push.Kind) bool { return k.MustShow })

@@ -175,11 +175,9 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		handlers.Check = patrol
 	}
 	if b.push != nil {
-		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, ByMembers: c.push.byMembers(), MustShow: c.push.mustShow(), Log: log})
-		handlers.Push = push.Handler{
-			Targeting:  push.NewTargeting(push.TargetingOptions{Store: b.push, Followers: b.store, MustShow: c.push.mustShow()}),
-			Deliveries: s.deliveries,
-		}
+		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, MustShow: c.push.mustShow(), Log: log})
+		handlers.Targeting = push.NewTargeting(push.TargetingOptions{Store: b.push, Followers: b.store, MustShow: c.push.mustShow()})
+		handlers.Deliveries = s.deliveries
 		if auth.senders.changed != nil { // before any file is read again
 			*auth.senders.changed = s.deliveries.KeysChanged
 		}

@@ -100,7 +100,7 @@ together below 129: a larger set takes ten times the memory.`,
 	"Push": `[Keys](push.md#keys) says where to get them. Of the settings of a platform, the first one switches it on; the devices of others are
 kept and not sent to. Only processes with workers read the keys and send. **Give all of them the same ones**: any process may take a
 delivery, and one without the keys puts it off, until one takes it that has them. If none did, it is skipped as ` + "`off`" + ` when its
-event expires. To send from some hosts alone, give the others ` + "`ACTIVITYD_WORKERS=push=0,push_urgent=0`" + `.
+event expires. To send from some hosts alone, give the others ` + "`ACTIVITYD_WORKERS=push=0,push_deliver=0,push_urgent=0`" + `.
 
 All processes need ` + "`ACTIVITYD_WEBPUSH_HOSTS`" + `, as the API checks subscriptions by it, too.`,
 }

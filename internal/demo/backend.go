@@ -108,7 +108,7 @@ func openServers(ctx context.Context, b *backend) error {
 	members, q := contacts.NewMySQL(db), queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "demo"})
 	deliveries := push.NewDeliveries(push.DeliveryOptions{Store: store, Senders: b.phones.Senders(), Log: b.log})
 	targeting := push.NewTargeting(push.TargetingOptions{Store: store, Followers: members})
-	if err := b.start(ctx, options, members, q, notifier, push.Handler{Targeting: targeting, Deliveries: deliveries}); err != nil {
+	if err := b.start(ctx, options, members, q, notifier, targeting, deliveries); err != nil {
 		return err
 	}
 	b.closers = append(b.closers, func() error { deliveries.Wait(); return nil })
@@ -147,7 +147,7 @@ func openEmbedded(ctx context.Context, b *backend) error {
 		return walked.Album, err
 	}}}
 	// It runs some hundred scripts a second on a slow machine.
-	return b.start(ctx, &redis.Options{Addr: mini.Addr(), ReadTimeout: time.Minute}, members, q, notifier, nil)
+	return b.start(ctx, &redis.Options{Addr: mini.Addr(), ReadTimeout: time.Minute}, members, q, notifier, nil, nil)
 }
 
 // taskQueue is what activityd needs of the queue.
@@ -163,7 +163,7 @@ type memberStore interface {
 }
 
 // start wires activityd: the index, the read, and the pool that works on tasks.
-func (b *backend) start(ctx context.Context, options *redis.Options, members memberStore, q taskQueue, notifier *notify.Notifier, sends queue.Handler) error {
+func (b *backend) start(ctx context.Context, options *redis.Options, members memberStore, q taskQueue, notifier *notify.Notifier, targeting, deliveries queue.Handler) error {
 	redis.SetLogger(silent{}) // errors come back from methods
 	options.ContextTimeoutEnabled = true
 	b.redis = redis.NewClient(options)
@@ -178,7 +178,7 @@ func (b *backend) start(ctx context.Context, options *redis.Options, members mem
 	}
 	sets.Probe(ctx)
 	b.reader = recent.NewReader(sets, members, hints, recent.Options{Min: settings.Min})
-	handlers := tasks.Handlers(sets, members, q, tasks.HandlerOptions{PartSize: tasks.DefaultPartSize, Push: sends})
+	handlers := tasks.Handlers(sets, members, q, tasks.HandlerOptions{PartSize: tasks.DefaultPartSize, Targeting: targeting, Deliveries: deliveries})
 	pool := queue.NewPool(q, handlers, queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Notifier: notifier, Poll: poll, Log: b.log})
 	b.work = append(b.work, hints.Run, pool.Run, func(ctx context.Context) error {
 		return sets.Watch(ctx, func(time.Time, redisnodes.Status) {})

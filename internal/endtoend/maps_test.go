@@ -340,7 +340,7 @@ func (s *foreignSite) pushed(t *testing.T) (look func()) {
 	for _, id := range s.members {
 		s.exec(t, "INSERT INTO push_devices (member_id, platform, address_hash, registered_at) VALUES (?, 'fcm', UNHEX(SHA2(?, 256)), 1)", uint64(id), uint64(id))
 		for _, e := range events {
-			candidates = append(candidates, push.Candidate{Event: e.Number, Member: id})
+			candidates = append(candidates, push.Candidate{Event: e.StoredEvent, Member: id})
 		}
 	}
 	return func() {

@@ -30,8 +30,7 @@ type pushFleet struct {
 	*fleet // its servers, proxies and processes
 	*pushSite
 
-	kills   atomic.Int64
-	watcher *doublesWatcher
+	kills atomic.Int64
 }
 
 // newPushFleet starts everything.
@@ -46,7 +45,7 @@ func newPushFleet(t *testing.T, seed uint64) *pushFleet {
 			redisProxy: servertest.NewProxy(t, g.redis.Addr()), http: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}},
 			faults: record{of: map[string]int{}},
 		},
-		pushSite: newPushSite(t, g, seed), watcher: newDoublesWatcher(t),
+		pushSite: newPushSite(t, g, seed),
 	}
 	t.Cleanup(f.http.CloseIdleConnections)
 	for i := range processes {
@@ -69,7 +68,7 @@ func (s *pushSite) process(t *testing.T, name, dsn, redisURL string) *program {
 // live lets producers, and members who change things, work until the function that it
 // returns is called.
 func (f *pushFleet) live(ctx context.Context) (rest func() error) {
-	return f.pushSite.live(ctx, f.seed, f.http, func(rnd *rand.Rand) *program { return f.workers[rnd.IntN(len(f.workers))] }, f.watchDoubles)
+	return f.pushSite.live(ctx, f.seed, f.http, func(rnd *rand.Rand) *program { return f.workers[rnd.IntN(len(f.workers))] })
 }
 
 func (s *pushSite) live(ctx context.Context, seed uint64, client *http.Client, api func(*rand.Rand) *program, others ...func(context.Context) error) (rest func() error) {
@@ -133,8 +132,7 @@ func (f *pushFleet) killing(some []*program) []fault {
 	kill := fault{"activityd killed", func(ctx context.Context, rnd *rand.Rand) error {
 		p := some[rnd.IntN(len(some))]
 		f.kills.Add(1)
-		f.watcher.look(ctx, p)
-		err := f.wrong.during(window{what: processKilled, of: p.latest()}, func() error { return f.watcher.kill(p) })
+		err := f.wrong.during(window{what: processKilled, of: p.latest()}, p.kill)
 		return cmp.Or(err, between(ctx, rnd, 0, 300*time.Millisecond), p.start(ctx))
 	}}
 	return append(slices.Repeat([]fault{kill}, 11), fault{
@@ -193,64 +191,6 @@ func (f *pushFleet) servicesFaults() []fault {
 	}}}
 }
 
-func (f *pushFleet) watchDoubles(ctx context.Context) error {
-	for _, p := range f.workers {
-		f.watcher.look(ctx, p)
-	}
-	return ctx.Err()
-}
-
-// doublesWatcher asks processes for what they count, so that the counts of those that are
-// killed are not lost but for the last moments.
-type doublesWatcher struct {
-	client http.Client
-
-	mu       sync.Mutex
-	of       map[*run]scraped
-	inFlight []float64 // messages of a process at its kill
-	blind    windows   // from the last look at a process to its kill
-}
-
-// scraped is what a process told last.
-type scraped struct {
-	address  string
-	possible float64 // activityd_push_doubles_possible_total
-	inFlight float64 // activityd_push_messages_in_flight
-	at       time.Time
-}
-
-func newDoublesWatcher(t *testing.T) *doublesWatcher {
-	t.Helper()
-	w := &doublesWatcher{of: make(map[*run]scraped), client: http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}}
-	t.Cleanup(w.client.CloseIdleConnections)
-	return w
-}
-
-// look asks a process. One that does not answer is asked again another time.
-func (w *doublesWatcher) look(ctx context.Context, p *program) {
-	r := p.latest()
-	w.mu.Lock()
-	last, known := w.of[r]
-	w.mu.Unlock()
-	began := time.Now()
-	if !known {
-		line, found, err := r.findLine("listening for metrics")
-		if err != nil || !found {
-			return
-		}
-		last = scraped{address: line.Address, at: began}
-	}
-	if text, err := scrape(ctx, &w.client, last.address); err == nil {
-		last.possible, last.inFlight = sumOf(text, "activityd_push_doubles_possible_total"), sumOf(text, "activityd_push_messages_in_flight")
-		last.at = began
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if now := w.of[r]; now.at.Before(last.at) || !known {
-		w.of[r] = last
-	}
-}
-
 // scrape returns the metrics at an address.
 func scrape(ctx context.Context, client *http.Client, address string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
@@ -263,28 +203,6 @@ func scrape(ctx context.Context, client *http.Client, address string) (string, e
 	}
 	text, err := io.ReadAll(response.Body)
 	return string(text), cmp.Or(err, response.Body.Close())
-}
-
-// kill kills a process.
-func (w *doublesWatcher) kill(p *program) error {
-	r := p.latest()
-	err := p.kill()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	last := w.of[r]
-	w.inFlight = append(w.inFlight, last.inFlight)
-	w.blind.all = append(w.blind.all, window{what: p.name, from: last.at, to: time.Now()})
-	return err
-}
-
-// possible returns how many doubles all processes that ever were have counted.
-func (w *doublesWatcher) possible() (sum int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, s := range w.of {
-		sum += int(s.possible)
-	}
-	return sum
 }
 
 // sumOf adds up the values of a metric.

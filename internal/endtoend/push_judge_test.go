@@ -3,7 +3,6 @@
 package endtoend_test
 
 import (
-	"cmp"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -62,7 +61,6 @@ type pushJudge struct {
 
 	exact                     int // messages that tell what the last look saw
 	throughQuiet, heldByQuiet int // urgent messages in quiet hours, and others after them
-	bursted, overtaken        int // bursts of a device whose last text was looked at; of them those whose last message came late
 	unknown                   int // messages of which no process is known
 	faults                    int // that were found
 }
@@ -90,15 +88,6 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 		func(id string, device uint64, f fate) {
 			k := j.fateOf(id, device, f)
 			if j.fates[k].state != "accepted" {
-				j.fates[k] = f
-			}
-		})
-	// What was written for several devices at once.
-	j.read("SELECT e.id, d.device_id, 'accepted', '', a.at FROM push_runs a JOIN push_events e ON e.number = a.event_number AND a.state = 'accepted',"+
-		" JSON_TABLE(a.devices, '$[*]' COLUMNS (device_id BIGINT UNSIGNED PATH '$[1]')) AS d",
-		func(id string, device uint64, f fate) {
-			k := j.fateOf(id, device, f)
-			if j.fates[k].state != "accepted" || f.at.Before(j.fates[k].at) {
 				j.fates[k] = f
 			}
 		})
@@ -325,68 +314,6 @@ func (j *pushJudge) checkTimes(e *sentEvent, r *recipient, m taken) {
 	}
 }
 
-// checkBursts: the last message of each burst of a device has the text of the newest event of all that
-// were accepted, unless it came late.
-func (j *pushJudge) checkBursts() {
-	j.t.Helper()
-	newest := make(map[fateKey]string)
-	isNewer := j.order()
-	for k, f := range j.fates {
-		e := j.sent[k.event]
-		if e == nil || e.collapse == "" || f.state != "accepted" {
-			continue
-		}
-		b := fateKey{j.collapse[burstKey{e.kind, e.collapse}], k.device}
-		if newest[b] == "" || isNewer(e.id, newest[b]) {
-			newest[b] = e.id
-		}
-	}
-	for k, messages := range j.bursts {
-		last := slices.MaxFunc(messages, func(a, b taken) int { return a.at.Compare(b.at) })
-		want := newest[k]
-		if want == "" || last.device.member.restless || j.sent[want].photo { // it may be hidden by now
-			continue
-		}
-		j.bursted++
-		switch {
-		case last.event == want || !isNewer(want, last.event):
-		case j.isLate(last):
-			j.overtaken++
-		default:
-			j.wrongf("the last message of the burst %v of device %d, at %v, is about event %s, and the newest is %s, accepted at %v: %v; %q, %q",
-				j.sent[want].collapse, k.device, last.at, last.event, want, j.fates[fateKey{want, k.device}].at, messages,
-				j.rowsAbout(last.event), j.rowsAbout(want))
-		}
-	}
-}
-
-// order returns what reports whether an event is newer than another one.
-func (j *pushJudge) order() func(a, b string) bool {
-	j.t.Helper()
-	type order struct{ created, task uint64 }
-	orders := make(map[string]order)
-	j.read("SELECT id, created_at, '', '', task_id FROM push_events", func(id string, created uint64, f fate) {
-		orders[id] = order{created, uint64(f.at.UnixMilli())}
-	})
-	return func(a, b string) bool {
-		x, y := orders[a], orders[b]
-		return cmp.Or(cmp.Compare(x.created, y.created), cmp.Compare(x.task, y.task)) > 0
-	}
-}
-
-// sent is what a message may take.
-const sent = 10 * time.Second
-
-// isLate reports whether a message may have come after newer ones that another process sent: what its process was about to
-// send when it was stopped, it sent afterwards; or what it had sent when it was killed, or lost its lease, the service
-// took afterwards.
-func (j *pushJudge) isLate(m taken) bool {
-	return m.of != nil && slices.ContainsFunc(j.wrong.all, func(w window) bool {
-		return w.of == m.of && !w.from.After(m.at) && (w.what == processKilled ||
-			(w.what == stopped || w.what == leaseLost) && !w.to.Before(m.at.Add(-sent)))
-	})
-}
-
 // checkDevices: a device that was registered last, and not uninstalled since, is there.
 func (j *pushJudge) checkDevices() {
 	j.t.Helper()
@@ -404,81 +331,65 @@ func (j *pushJudge) checkDevices() {
 // double is a message that was accepted again.
 type double struct{ first, again taken }
 
-// checkDoubles: doubles have one collapse id. It returns them. A notification of a burst with the same text, as an older
-// event was late, is none: it counts more, unless the member may not see some of it any more, or that event has a receipt
-// since then.
-func (j *pushJudge) checkDoubles() (all []double) {
+// checkDoubles: a message about an event comes to a device twice only as docs/push.md says: its process was killed, or
+// stopped past its lease, before it had recorded the answer, or no answer came; or the other process was stopped between its
+// look and the message. Both have one collapse id. It returns how many there are, by what explains them.
+func (j *pushJudge) checkDoubles() map[string]int {
 	j.t.Helper()
-	const soon = 6 * time.Second // more than a receipt takes
-	type ofEvent struct {
-		*sentEvent
-		fate
-	}
-	recorded := make(map[fateKey][]ofEvent)
-	for k, f := range j.fates {
-		if e := j.sent[k.event]; e != nil && e.collapse != "" {
-			of := fateKey{j.collapse[burstKey{e.kind, e.collapse}], k.device}
-			recorded[of] = append(recorded[of], ofEvent{e, f})
-		}
-	}
-	isNewer := j.order()
-	// The message has the text of the newest. A receipt comes soon, or after what kept it from that: then it may say that the member
-	// may not see it by now.
-	isOfAnother := func(m taken) bool {
-		return slices.ContainsFunc(recorded[fateKey{m.collapse, m.device.id}], func(other ofEvent) bool {
-			return isNewer(m.event, other.id) && other.began.Before(m.at) && other.at.After(m.at) &&
-				(other.state == "accepted" && other.at.Before(m.at.Add(soon)) ||
-					(other.state == "accepted" || other.state == "skipped") && j.wrongWith(m, other.at) != nil)
-		})
-	}
+	why := make(map[string]int)
 	for k, messages := range j.taken {
 		slices.SortFunc(messages, func(a, b taken) int { return a.at.Compare(b.at) })
-		// Each registration is a device, which gets the event once: that is no double, and has no other reason. One that is removed
-		// before it has a receipt leaves no id.
-		others := -1
-		for _, f := range j.ids[k] {
-			if f.state == "accepted" {
-				others++
-			}
-		}
-		var without, with []double // a reason
 		for i, m := range messages[1:] {
-			switch {
-			case m.count > messages[i].count || isOfAnother(m):
-			case m.device.live.could(isFalse, messages[i].at, m.at):
-				others--
-			case j.reason(double{messages[i], m}) == nil:
-				without = append(without, double{messages[i], m})
-			default:
-				with = append(with, double{messages[i], m})
+			d := double{messages[i], m}
+			if m.collapse != d.first.collapse || m.collapse == "" {
+				j.wrongf("event %s came twice to device %d, as %q and %q", k.event, k.device, d.first.collapse, m.collapse)
 			}
-			if m.collapse != messages[0].collapse || m.collapse == "" {
-				j.wrongf("event %s came twice to device %d, as %q and %q", k.event, k.device, messages[0].collapse, m.collapse)
+			switch w := j.reason(d); {
+			case m.device.live.could(isFalse, d.first.at, m.at): // it is another device, which was registered since
+				why["registered again"]++
+			case w != nil:
+				why[w.what]++
+			default:
+				j.wrongf("event %s came to device %d of member %s at %v by %v and, for no reason, at %v by %v: %q; near are %v",
+					k.event, k.device, m.device.member.id, d.first.at, d.first.of.name(), m.at, m.of.name(), j.rowsAbout(k.event), j.near(d))
 			}
 		}
-		again := slices.Concat(without, with)
-		all = append(all, again[min(max(0, others), len(again)):]...)
 	}
-	return all
+	return why
 }
 
-// reason returns what may have caused a double: what was wrong with the first message between its acceptance
-// and its receipt, if there is one before it was sent again. What a process was about to send when it was stopped, it
-// sends afterwards, also as the first. What either process had sent when it was killed, a service that is slow takes afterwards. Nil: nothing.
-func (j *pushJudge) reason(d double) *window {
-	until := d.again.at
-	// The receipt may be older than the first message: then both are about another event of the burst, which came late.
-	if f := j.fates[d.first.key()]; f.state == "accepted" && f.at.Before(until) && f.at.After(d.first.at.Add(-time.Millisecond)) {
-		until = f.at.Add(time.Millisecond) // receipts have whole ones
+// near tells what was wrong about the time of a double.
+func (j *pushJudge) near(d double) (list []string) {
+	for _, w := range j.wrong.all {
+		if w.key == "" && !w.to.Before(d.first.at.Add(-inService)) && !w.from.After(d.again.at) {
+			list = append(list, fmt.Sprintf("%s of %s from %v to %v", w.what, w.of.name(), w.from.Sub(d.first.at), w.to.Sub(d.first.at)))
+		}
 	}
-	if w := j.wrongWith(d.first, until); w != nil {
-		return w
+	return list
+}
+
+// inService is how long a push service may take to accept a message that it was sent.
+const inService = 10 * time.Second
+
+// reason returns what explains a double; nil: nothing does.
+func (j *pushJudge) reason(d double) *window {
+	recorded := d.again.at
+	if f := j.fates[d.first.key()]; f.state == "accepted" && f.at.Before(recorded) {
+		recorded = f.at.Add(time.Millisecond) // receipts have whole ones
 	}
 	for i := range j.wrong.all {
 		w := &j.wrong.all[i]
-		if w.what == stopped && w.of == d.again.of && !w.from.After(d.again.at) && !w.to.Before(d.first.at) ||
-			w.what == processKilled && w.to.Before(d.first.at) && (w.of == d.first.of || w.of == d.again.of) ||
-			(w.what == stopped || w.what == leaseLost) && w.of == d.first.of && !w.from.After(d.first.at) && !w.to.Before(d.first.at.Add(-sent)) {
+		began := !w.to.Before(d.first.at.Add(-inService))
+		switch {
+		case w.of == nil && w.key == "" && w.platform == "": // of the database
+			if w.to.Sub(w.from) > leaseOfPush && began && !w.from.After(recorded) {
+				return w
+			}
+		case w.of == nil:
+			if !w.to.Before(d.first.at) && !w.from.After(recorded) && w.concerns(d.first) {
+				return w
+			}
+		case w.of == d.first.of && began && !w.from.After(recorded), w.of == d.again.of && began && !w.from.After(d.again.at):
 			return w
 		}
 	}
@@ -490,49 +401,14 @@ func (j *pushJudge) rowsAbout(event string) []string {
 	list, err := mysql.Select(j.t.Context(), j.db, mysql.Column[string], `
 SELECT CONCAT_WS(' ', 'event', number, 'of task', task_id, 'created', created_at, event) FROM push_events WHERE id = ? UNION ALL
 SELECT CONCAT_WS(' ', 'receipt of', r.event_number, 'member', r.member_id, 'device', r.device_id, r.state, r.reason, r.at, HEX(r.burst))
-	FROM push_receipts r JOIN push_events e ON e.number = r.event_number WHERE e.id = ? UNION ALL
-SELECT CONCAT_WS(' ', 'run of', r.event_number, 'task', r.task_id, r.state, r.at, r.devices)
-	FROM push_runs r JOIN push_events e ON e.number = r.event_number WHERE e.id = ?`, event, event, event)
+	FROM push_receipts r JOIN push_events e ON e.number = r.event_number WHERE e.id = ?`, event, event)
 	must(j.t, err)
 	return list
 }
 
-// killedAt returns when a process was killed; zero: it was not.
-func (j *pushJudge) killedAt(of *run) time.Time {
-	for _, w := range j.wrong.all {
-		if w.what == processKilled && w.of == of {
-			return w.from
-		}
-	}
-	return time.Time{}
-}
-
-// wrongWith returns something that was wrong with a message from its arrival until a time; nil: nothing.
-func (j *pushJudge) wrongWith(m taken, until time.Time) *window {
-	for i := range j.wrong.all {
-		if w := &j.wrong.all[i]; !w.from.After(until) && !w.to.Before(m.at) && w.concerns(m) {
-			return w
-		}
-	}
-	return nil
-}
-
 // concerns reports whether something was wrong with the message, if it was under way then.
 func (w *window) concerns(m taken) bool {
-	return (w.of == nil || m.of == nil || w.of == m.of) && (w.platform == "" || w.platform == m.device.of) && (w.key == "" || w.key == m.device.key)
-}
-
-// inFlightAt returns how many messages of a process were accepted, and had no receipt, when it was killed.
-func (j *pushJudge) inFlightAt(w window) (n int) {
-	for k, messages := range j.taken {
-		f := j.fates[k]
-		for _, m := range messages {
-			if m.of == w.of && !m.at.After(w.to) && (f.state != "accepted" || f.at.After(w.from)) {
-				n++
-			}
-		}
-	}
-	return n
+	return (w.platform == "" || w.platform == m.device.of) && (w.key == "" || w.key == m.device.key)
 }
 
 // checkNothingStuck: no task is left, and no entry of the stream.
@@ -540,9 +416,7 @@ func (j *pushJudge) checkNothingStuck() {
 	j.t.Helper()
 	for _, one := range []struct{ what, query string }{
 		{"tasks are left", "SELECT " + leftTasks},
-		{"receipts are pending, without a task, and no run says that they were accepted", "SELECT COUNT(*) FROM push_receipts r WHERE state = 'pending'" +
-			" AND NOT EXISTS (SELECT 1 FROM push_runs a, JSON_TABLE(a.devices, '$[*]' COLUMNS (d BIGINT UNSIGNED PATH '$[1]')) AS x" +
-			" WHERE a.event_number = r.event_number AND a.state = 'accepted' AND x.d = r.device_id)"},
+		{"receipts are pending, without a task", "SELECT COUNT(*) FROM push_receipts WHERE state = 'pending'"},
 		{"receipts say failed", "SELECT COUNT(*) FROM push_receipts WHERE state = 'failed' AND reason NOT IN ('" + strings.Join(gone, "', '") + "')"},
 	} {
 		var n int
@@ -566,6 +440,6 @@ func (j *pushJudge) String() string {
 	expected := j.accepted + j.counted + j.unseen + j.blocked + j.unwanted + j.away
 	return fmt.Sprintf("events in the queue: %v, lost before: %v; messages accepted: %d, %d of them by unknown processes; expected at a device: %d, of these %d accepted,"+
 		" %d counted in a burst, %d invisible, %d blocked, %d unwanted, %d without the device; %d messages tell what the last look saw;"+
-		" %d urgent ones in quiet hours, %d others after them; %d last texts of bursts, %d of which came late; faults found: %d", ways, lost, j.messages, j.unknown,
-		expected, j.accepted, j.counted, j.unseen, j.blocked, j.unwanted, j.away, j.exact, j.throughQuiet, j.heldByQuiet, j.bursted, j.overtaken, j.faults)
+		" %d urgent ones in quiet hours, %d others after them; faults found: %d", ways, lost, j.messages, j.unknown,
+		expected, j.accepted, j.counted, j.unseen, j.blocked, j.unwanted, j.away, j.exact, j.throughQuiet, j.heldByQuiet, j.faults)
 }

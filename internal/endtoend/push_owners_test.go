@@ -3,6 +3,7 @@
 package endtoend_test
 
 import (
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -53,4 +54,12 @@ func (o *owners) at(remote string, when time.Time) (r *run) {
 		}
 	}
 	return r
+}
+
+// name is that of the program, and how often it was started.
+func (r *run) name() string {
+	if r == nil {
+		return "all"
+	}
+	return fmt.Sprint("process ", r.group)
 }

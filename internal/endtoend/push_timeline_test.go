@@ -99,10 +99,3 @@ func (w *windows) during(one window, do func() error) error {
 	w.add(one)
 	return err
 }
-
-// overlap reports whether anything was wrong within a time.
-func (w *windows) overlap(from, to time.Time) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.all, func(one window) bool { return !one.from.After(to) && !one.to.Before(from) })
-}

@@ -108,7 +108,7 @@ func ask(t *testing.T, method, url, body string) {
 }
 
 var (
-	tables  = regexp.MustCompile(`\b(tasks|task_leases|parked_tasks|task_keys|paused_queues|once_keys|push_devices|push_settings|push_mutes|push_events|push_receipts|push_runs|broadcast_members|users|contacts|blocks|photos)\b`)
+	tables  = regexp.MustCompile(`\b(tasks|task_leases|parked_tasks|task_keys|paused_queues|once_keys|push_devices|push_settings|push_mutes|push_events|push_receipts|broadcast_members|users|contacts|blocks|photos)\b`)
 	values  = regexp.MustCompile(`_?\w*'(?:[^'\\]|\\.|'')*'|\b\d+\b`)
 	locking = regexp.MustCompile(`^UPDATE (parked_)?tasks |^DELETE .*\b(parked_)?tasks\b|(?s)\bFROM (parked_)?tasks\b.*\bFOR UPDATE\b`)
 	lists   = regexp.MustCompile(`[?](, ?[?])+|\([?]\)(,\([?]\))+|( OR [^()]*?[?])+`)

@@ -81,12 +81,10 @@ func stageOnServers(t *testing.T, settings index.Settings) *stage {
 	g := newGround(t, settings.Need)
 	store, pushed, phones := contacts.NewMySQL(g.db), push.NewMySQL(g.db), &phones{}
 	s := newStage(g.site, store, indexOf(t, g.client, g.db, index.Options{Settings: settings}), g.queue, tasks.HandlerOptions{
-		Push: push.Handler{
-			Targeting: push.NewTargeting(push.TargetingOptions{Store: pushed, Followers: store}),
-			Deliveries: push.NewDeliveries(push.DeliveryOptions{
-				Store: pushed, Senders: map[push.Platform]push.Sender{apns.Platform: phones}, Log: slog.New(slog.DiscardHandler),
-			}),
-		},
+		Targeting: push.NewTargeting(push.TargetingOptions{Store: pushed, Followers: store}),
+		Deliveries: push.NewDeliveries(push.DeliveryOptions{
+			Store: pushed, Senders: map[push.Platform]push.Sender{apns.Platform: phones}, Log: slog.New(slog.DiscardHandler),
+		}),
 	})
 	s.empty, s.hasten, s.push, s.phones = func() { g.flush(t) }, g.endBursts, pushed, phones
 	return s

@@ -1,192 +1,239 @@
 package push
 
 import (
-	"encoding/json"
-	"regexp"
-	"strconv"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
-	"pgregory.net/rapid"
+	"github.com/activityd/activityd/queue"
 )
 
+var look = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+
+// eventOf returns an event that was created some seconds before the look.
+func eventOf(number uint64, ago int, change func(e *StoredEvent)) *StoredEvent {
+	e := &StoredEvent{Number: number, Task: number, Created: look.Add(-time.Duration(ago) * time.Second), Expires: look.Add(time.Hour)}
+	e.ID, e.Type, e.Actor = fmt.Sprint("e", number), "upload", 1
+	if change != nil {
+		change(e)
+	}
+	return e
+}
+
+func of(kind string, events ...*StoredEvent) *asked {
+	one := &asked{}
+	for i, e := range events {
+		j := &job{task: queue.Task{ID: uint64(i + 1), Kind: kind, Attempts: 1, Key: e.Number}, event: e}
+		j.payload = Delivery{Event: e.Number, Task: e.Task, To: []Recipient{{2, 20}}}
+		if kind == Burst {
+			j.payload.Burst = e.burstText()
+		}
+		one.deliveries = append(one.deliveries, delivery{j, e, Recipient{2, 20}})
+	}
+	return one
+}
+
+// told returns fates in few words.
+func told(fates []fate) string {
+	var list []string
+	for _, f := range fates {
+		text := strings.Join(strings.Fields(fmt.Sprintf("e%d %s %s", f.event.Number, f.state, f.reason)), " ")
+		if f.why != nil {
+			text += " in " + f.again.String()
+		}
+		if f.gone.Device != 0 {
+			text += " gone"
+		}
+		list = append(list, text)
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+// TestDecide: what is sent at once, by all that a look may find.
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	inBurst := func(e *StoredEvent) { e.Collapse = "c" }
+	urgent := func(e *StoredEvent) { e.Collapse, e.Urgent = "c", true }
+	short := func(e *StoredEvent) { e.Collapse, e.Expires = "c", look.Add(30*time.Second) }
+	seen := Facts{Visible: true, Now: look, Actor: "ada", Device: Device{ID: 20, Member: 2, Platform: FCM}}
+	with := func(change func(f *Facts)) *Facts {
+		f := seen
+		change(&f)
+		return &f
+	}
+	recent := with(func(f *Facts) { f.Burst = look.Add(-20 * time.Second) })
+	waits := with(func(f *Facts) { f.Burst, f.Pending = look.Add(-20*time.Second), true })
+	hidden := with(func(f *Facts) { f.Visible = false })
+	asleep := with(func(f *Facts) { f.Settings.Quiet = QuietHours{From: 0, To: 13 * 60, Zone: "UTC"} })
+	for name, c := range map[string]struct {
+		asked *asked
+		facts []*Facts
+		send  string
+		fates string
+	}{
+		"one":                    {of(Deliver, eventOf(1, 5, nil)), []*Facts{&seen}, "e1 ×1", ""},
+		"no device":              {of(Deliver, eventOf(1, 5, nil)), []*Facts{nil}, "", "e1 skipped no_device"},
+		"sent before":            {of(Deliver, eventOf(1, 5, nil)), []*Facts{with(func(f *Facts) { f.Accepted = true })}, "", "e1 doubled"},
+		"refused before":         {of(Deliver, eventOf(1, 5, nil)), []*Facts{with(func(f *Facts) { f.Failed = true })}, "", "e1 doubled"},
+		"hidden":                 {of(Deliver, eventOf(1, 5, nil)), []*Facts{hidden}, "", "e1 skipped not_visible"},
+		"quiet hours":            {of(Deliver, eventOf(1, 5, func(e *StoredEvent) { e.Expires = look.Add(2 * time.Hour) })), []*Facts{asleep}, "", "e1 in 1h0m1s"},
+		"first of a burst":       {of(Deliver, eventOf(1, 5, inBurst)), []*Facts{&seen}, "e1 ×1", ""},
+		"soon after another":     {of(Deliver, eventOf(1, 5, inBurst)), []*Facts{recent}, "", "e1 pending in 40s"},
+		"expires before":         {of(Deliver, eventOf(1, 5, short)), []*Facts{recent}, "e1 ×1", ""},
+		"urgent":                 {of(Deliver, eventOf(1, 5, urgent)), []*Facts{recent}, "e1 ×1", ""},
+		"two at once":            {of(Deliver, eventOf(1, 5, inBurst), eventOf(2, 4, inBurst)), []*Facts{&seen, &seen}, "e2 ×2", ""},
+		"the newest is hidden":   {of(Deliver, eventOf(1, 5, inBurst), eventOf(2, 4, inBurst)), []*Facts{&seen, hidden}, "e1 ×1", "e2 skipped not_visible"},
+		"it waits":               {of(Deliver, eventOf(1, 5, inBurst)), []*Facts{waits}, "", "e1 pending in 40s"},
+		"it waits, for too long": {of(Deliver, eventOf(1, 5, inBurst)), []*Facts{with(func(f *Facts) { f.Pending = true })}, "", "e1 pending in 0s"},
+		"its burst, too early":   {of(Burst, eventOf(1, 5, inBurst)), []*Facts{waits}, "", "e1 pending in 40s"},
+		"its burst":              {of(Burst, eventOf(1, 5, inBurst), eventOf(2, 4, inBurst)), []*Facts{with(func(f *Facts) { f.Pending = true }), with(func(f *Facts) { f.Pending = true })}, "e2 ×2", ""},
+		"its burst, shown": {of(Burst, eventOf(1, 50, inBurst), eventOf(2, 40, inBurst), eventOf(3, 4, inBurst)), []*Facts{
+			with(func(f *Facts) { f.Accepted = true }), with(func(f *Facts) { f.Accepted, f.Visible = true, false }), with(func(f *Facts) { f.Pending = true }),
+		}, "e3 ×2", ""},
+	} {
+		m, fates := decide(c.asked, c.facts, nil)
+		send := ""
+		if m != nil {
+			send = fmt.Sprintf("%s ×%d", m.Message().Event, m.Message().Count)
+		}
+		if send != c.send || told(fates) != c.fates {
+			t.Errorf("%s: send %q, want %q; %q, want %q", name, send, c.send, told(fates), c.fates)
+		}
+	}
+}
+
+// TestJudge: what becomes of a message by its answer.
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	const pause, day = 2 * time.Second, 24 * time.Hour
-	for name, test := range map[string]struct {
-		result       Result
-		origin, left time.Duration
-		want         verdict
+	one, two := of(Deliver, eventOf(1, 10, nil)), of(Burst, eventOf(1, 10, nil), eventOf(2, 8, nil))
+	old := of(Deliver, eventOf(1, 7200, nil))
+	ends := func(in time.Duration) *asked {
+		return of(Deliver, eventOf(1, 10, func(e *StoredEvent) { e.Expires = look.Add(in) }))
+	}
+	sent := func(r Result) answer { return answer{Result: r, sent: true} }
+	not := func(why string, wait time.Duration) answer {
+		return answer{Result: Result{Outcome: Wait, Reason: why, After: wait}}
+	}
+	for name, c := range map[string]struct {
+		asked *asked
+		answer
+		want string
 	}{
-		"accepted":                     {Result{Outcome: Accepted, Status: 200}, 0, day, verdict{state: StateAccepted}},
-		"accepted too late":            {Result{Outcome: Accepted, Status: 200}, 0, -day, verdict{state: StateAccepted}},
-		"gone":                         {Result{Outcome: Gone, Status: 410, Reason: "Unregistered"}, 0, day, verdict{state: StateFailed, reason: "Unregistered", prune: true}},
-		"rejected":                     {Result{Outcome: Rejected, Status: 400, Reason: "BadTopic"}, 0, day, verdict{state: StateFailed, reason: "BadTopic"}},
-		"rejected without a reason":    {Result{Outcome: Rejected, Status: 400}, 0, day, verdict{state: StateFailed, reason: "status 400"}},
-		"wait":                         {Result{Outcome: Wait, Reason: "dial"}, 0, day, verdict{reason: "dial", after: pause}},
-		"wait, as it says":             {Result{Outcome: Wait, Status: 429, After: time.Minute}, 0, day, verdict{reason: "status 429", after: time.Minute}},
-		"wait, shorter than by itself": {Result{Outcome: Wait, Status: 429, After: time.Second}, 0, day, verdict{reason: "status 429", after: pause}},
-		"wait for the origin":          {Result{Outcome: Wait, Status: 503, Origin: true, After: time.Minute}, 2 * time.Minute, day, verdict{reason: "status 503", after: 2 * time.Minute}},
-		"wait for too long":            {Result{Outcome: Wait, Reason: "dial", After: time.Minute}, 0, time.Minute, verdict{reason: "dial", after: time.Minute}},
-		"wait for too long, at last":   {Result{Outcome: Wait, Reason: "dial", After: time.Minute}, 0, 2 * lastTry, verdict{state: StateFailed, reason: "dial"}},
-		"credentials":                  {Result{Outcome: Credentials, Status: 403, Reason: "Forbidden"}, 30 * time.Second, day, verdict{reason: "Forbidden", after: 30 * time.Second}},
-		"credentials to the end":       {Result{Outcome: Credentials, Status: 403, Reason: "Forbidden"}, 30 * time.Second, time.Second, verdict{state: StateFailed, reason: "Forbidden"}},
-		"ambiguous":                    {Result{Outcome: Ambiguous, Reason: "reset"}, 0, day, verdict{reason: "reset", after: pause}},
-		"ambiguous of a breaker":       {Result{Outcome: Ambiguous, Reason: "reset"}, time.Minute, day, verdict{reason: "reset", after: time.Minute}},
-		"ambiguous and expired":        {Result{Outcome: Ambiguous}, 0, 0, verdict{state: StateFailed, reason: "ambiguous"}},
-		"none of these":                {Result{}, 0, day, verdict{after: pause}},
+		"accepted":              {one, sent(Result{Outcome: Accepted}), "e1 accepted"},
+		"two accepted":          {two, sent(Result{Outcome: Accepted}), "e1 accepted doubled, e2 accepted"},
+		"gone":                  {two, sent(Result{Outcome: Gone, Reason: "Unregistered"}), "e1 failed Unregistered gone, e2 failed Unregistered gone"},
+		"rejected":              {one, sent(Result{Outcome: Rejected, Status: 413}), "e1 failed status 413"},
+		"two rejected":          {two, sent(Result{Outcome: Rejected, Reason: "Bad"}), "e1 pending in 1s, e2 failed Bad"},
+		"no answer":             {one, sent(Result{Outcome: Ambiguous}), "e1 in 5s"},
+		"an old one":            {old, sent(Result{Outcome: Ambiguous}), "e1 in 1m0s"},
+		"asked to wait":         {one, sent(Result{Outcome: Wait, After: 30 * time.Second}), "e1 in 30s"},
+		"as documented":         {one, sent(Result{Outcome: Wait, Pause: 20 * time.Second}), "e1 in 20s"},
+		"asked for too long":    {one, sent(Result{Outcome: Wait, After: 48 * time.Hour}), "e1 in 59m55s"},
+		"left alone":            {one, answer{Result: Result{Outcome: Credentials}, sent: true, left: 40 * time.Second}, "e1 in 40s"},
+		"expires soon":          {ends(time.Minute), sent(Result{Outcome: Wait, After: 2 * time.Minute}), "e1 in 55s"},
+		"expires now":           {ends(5 * time.Second), sent(Result{Outcome: Wait, After: 2 * time.Minute, Status: 503}), "e1 failed status 503"},
+		"did not leave":         {one, not(breakerOpen, 7*time.Second), "e1 in 7s"},
+		"did not leave in time": {ends(5 * time.Second), not(breakerOpen, 7*time.Second), "e1 in 5s"},
+		"no keys":               {one, not(noKeys, 5*time.Second), "e1 in 5s"},
+		"no keys in time":       {ends(4 * time.Second), not(noKeys, 5*time.Second), "e1 skipped off"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := judge(test.result, pause, test.origin, test.left); got != test.want {
-				t.Errorf("%+v, want %+v", got, test.want)
-			}
-		})
+		a := c.answer
+		a.message = &message{deliveries: c.asked.deliveries, device: Device{ID: 20, Platform: FCM}, now: look}
+		if got := told(judge(a, 0)); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	a := sent(Result{Outcome: Wait, After: 100 * time.Second})
+	a.message = &message{deliveries: one.deliveries, now: look}
+	if got := judge(a, 0.99)[0].again; got != 128*time.Second {
+		t.Errorf("with jitter it waits for %v", got)
 	}
 }
 
-func TestPausesOfRetries(t *testing.T) {
+// TestRunning: which of the accepted events of a burst a device shows still.
+func TestRunning(t *testing.T) {
 	t.Parallel()
-	for age, high := range map[time.Duration]time.Duration{
-		-time.Hour: minRetryPause, 0: minRetryPause, 10 * time.Second: 5 * time.Second, time.Minute: 30 * time.Second, 24 * time.Hour: maxRetryPause,
-	} {
-		for range 100 {
-			if d := retryPause(age); d < minRetryPause || d < high/2 || d > high {
-				t.Errorf("%v after %v, want half of %v to all of it", d, age, high)
-			}
-		}
+	at := func(event uint64, ago int, accepted bool) BurstReceipt {
+		return BurstReceipt{event, accepted, look.Add(-time.Duration(ago) * time.Second)}
 	}
-	for in, want := range map[time.Duration]time.Duration{
-		0: 0, 1: time.Second, time.Second: time.Second, 15500 * time.Millisecond: 16 * time.Second, 17 * time.Second: 18 * time.Second, time.Hour: 3840 * time.Second,
-	} {
-		if got := rounded(in); got != want {
-			t.Errorf("%v is rounded to %v, want %v", in, got, want)
-		}
+	all := []BurstReceipt{at(1, 400, true), at(2, 150, true), at(3, 70, true), at(4, 1000, false), at(5, 20, false)}
+	var got []uint64
+	for _, r := range running(all) {
+		got = append(got, r.Event)
+	}
+	if want := []uint64{5, 3, 2, 4}; !slices.Equal(got, want) {
+		t.Errorf("%d, want %d", got, want)
 	}
 }
 
-func TestNotification(t *testing.T) {
+// TestOutcomes: what follows a task.
+func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	of := func(title, body string) *StoredEvent {
-		return &StoredEvent{Event: Event{ID: "e", Type: "upload", Actor: 5, Title: title, Body: body}, Number: 7}
+	e := eventOf(7, 5, func(e *StoredEvent) { e.Collapse = "c" })
+	to := []Recipient{{2, 20}, {3, 30}, {4, 40}}
+	later := func(at int, d time.Duration) fate {
+		return fate{delivery: delivery{event: e, to: to[at]}, why: errSlow, again: d}
 	}
-	for name, test := range map[string]struct {
-		event       *StoredEvent
-		actor       string
-		count       int
-		title, body string
+	pending := func(at int, d time.Duration) fate {
+		f := later(at, d)
+		f.state = StatePending
+		return f
+	}
+	over := fate{delivery: delivery{event: e, to: to[0]}, state: StateAccepted}
+	wait := func(to string) string {
+		return fmt.Sprintf(`burst push_deliver -3 1m0s {"event":7,"task":7,"to":[%s],"burst":"%s"}`, to, e.burstText())
+	}
+	for name, c := range map[string]struct {
+		kind  string
+		fates []fate
+		later time.Duration
+		next  []string
 	}{
-		"as given":           {of("title", "body"), "alice", 1, "title", "body"},
-		"defaults":           {of("", ""), "alice", 1, "alice", "upload"},
-		"no actor any more":  {of("", "body"), "", 1, "upload", "body"},
-		"count":              {of("title", "body"), "alice", 3, "title (3)", "body"},
-		"count of a default": {of("", "body"), "alice", 3, "alice (3)", "body"},
-		"count in the title": {of("{count} new", "body"), "alice", 3, "3 new", "body"},
-		"count in the body":  {of("title", "{count} new, {count}"), "alice", 3, "title", "3 new, 3"},
-		"a count of one":     {of("title", "{count} new"), "alice", 1, "title", "1 new"},
+		"over":         {Deliver, []fate{over}, 0, nil},
+		"all of it":    {Deliver, []fate{later(0, 5*time.Second), later(1, 5*time.Second), later(2, 5*time.Second)}, 5 * time.Second, nil},
+		"a part":       {Deliver, []fate{over, later(1, 5*time.Second), later(2, 5*time.Second)}, 0, []string{`deliver push_deliver -3 5s {"event":7,"task":7,"to":[[3,30],[4,40]]}`}},
+		"at two times": {Deliver, []fate{later(0, 9*time.Second), later(1, 5*time.Second), over}, 0, []string{`deliver push_deliver -3 5s {"event":7,"task":7,"to":[[3,30]]}`, `deliver push_deliver -3 9s {"event":7,"task":7,"to":[[2,20]]}`}},
+		"bursts":       {Deliver, []fate{pending(1, time.Minute), over, pending(2, time.Minute)}, 0, []string{wait("[3,30]"), wait("[4,40]")}},
+		"a burst over": {Burst, []fate{over}, 0, nil},
+		"a burst":      {Burst, []fate{over, pending(0, 2*time.Minute), later(0, time.Minute)}, 0, []string{wait("[2,20]")}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := notification(test.event, Device{}, test.actor, test.count)
-			if n.Title != test.title || n.Body != test.body || n.Count != test.count {
-				t.Errorf("%+v", n)
-			}
-		})
+		j := &job{task: queue.Task{Kind: c.kind, Priority: -3}, event: e, fates: c.fates, payload: Delivery{Event: 7, Task: 7, To: to}}
+		if c.kind == Burst {
+			j.payload.To, j.payload.Burst = to[:1], e.burstText()
+		}
+		o := outcomes([]*job{j})[0]
+		v := queue.Judge(queue.Result{Err: o.Err})
+		var next []string
+		for _, n := range o.Next {
+			next = append(next, fmt.Sprintf("%s %s %d %s %s", n.Kind, n.Queue, n.Priority, n.Delay, n.Payload))
+		}
+		if v.After != c.later || (o.Err == nil) != (c.later == 0) || !reflect.DeepEqual(next, c.next) {
+			t.Errorf("%s: %v, then %q, want %q", name, o.Err, next, c.next)
+		}
+	}
+	if got := outcomes([]*job{{err: errQuiet}})[0].Err; !errors.Is(got, errQuiet) {
+		t.Errorf("of one that failed: %v", got)
 	}
 }
 
-// Whatever the texts and the count are, they stay within their bounds, and are cut only if
-// they must be.
-func TestTextsFit(t *testing.T) {
+// TestSteps: answers that come together are one step; what is not answered in time is left.
+func TestSteps(t *testing.T) {
 	t.Parallel()
-	length := func(s string) int {
-		raw, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(raw) - 2
+	m := []*message{{}, {}, {}}
+	left := 0
+	f := &flight{results: make(chan answer, 3), open: map[*message]bool{m[0]: true, m[1]: true, m[2]: true}, leaves: func(n int) { left += n }}
+	f.results <- answer{message: m[0]}
+	f.results <- answer{message: m[1]}
+	var steps []int
+	for some := range f.steps(t.Context(), 200*time.Millisecond) {
+		steps = append(steps, len(some))
 	}
-	rapid.Check(t, func(t *rapid.T) {
-		part := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"{count}", "<b>", `"\`, "\u2028", "\x00", "🐸", "\xff", strings.Repeat("x", 240)}))
-		s := strings.Join(rapid.SliceOfN(part, 0, 30).Draw(t, "text"), "")
-		most := rapid.IntRange(10, 300).Draw(t, "most")
-		got := fit(s, most)
-		if length(got) > most || (length(s) <= most) != (got == s) {
-			t.Fatalf("%q became %q: %d bytes of %d", s, got, length(got), most)
-		}
-		if utf8.ValidString(s) && !utf8.ValidString(got) {
-			t.Fatalf("%q became %q", s, got)
-		}
-		e := &StoredEvent{Event: Event{Type: "upload", Title: s, Body: s}}
-		n := notification(e, Device{}, s, rapid.IntRange(1, 1_000_000).Draw(t, "count"))
-		if length(n.Title) > MaxTitle || length(n.Body) > MaxBody {
-			t.Fatalf("%d and %d bytes", length(n.Title), length(n.Body))
-		}
-	})
-}
-
-func TestIdentities(t *testing.T) {
-	t.Parallel()
-	uuid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
-	seen := map[string]bool{}
-	for event := range uint64(50) {
-		for device := range uint64(50) {
-			id := messageID(event, device)
-			if seen[id] || !uuid.MatchString(id) || id != messageID(event, device) {
-				t.Fatalf("the id of event %d for device %d is %q", event, device, id)
-			}
-			seen[id] = true
-		}
-	}
-	collapse := regexp.MustCompile(`^[A-Za-z0-9_-]{32}$`)
-	event := func(id, kind, key string) *StoredEvent {
-		return &StoredEvent{Event: Event{ID: id, Type: kind, Collapse: key}}
-	}
-	all := []*StoredEvent{event("1", "a", ""), event("2", "a", ""), event("1", "a", "k"), event("1", "a", "l"), event("1", "b", "k")}
-	for i, e := range all {
-		for j, other := range all {
-			if !collapse.MatchString(e.collapseID()) || (e.collapseID() == other.collapseID()) != (i == j) {
-				t.Errorf("%d %q and %d %q", i, e.collapseID(), j, other.collapseID())
-			}
-		}
-	}
-	if event("1", "a", "k").collapseID() != event("2", "a", "k").collapseID() {
-		t.Error("the events of a burst have different collapse ids")
-	}
-}
-
-// Whatever a push service calls a message, what is kept can be shown in a table, a terminal and a page.
-func TestPlainIDs(t *testing.T) {
-	t.Parallel()
-	for id, want := range map[string]string{
-		"": "", "0:1500415314455276%31bd1c9631bd1c96": "0:1500415314455276%31bd1c9631bd1c96",
-		"532deabf-8872-8cb4-b995-ab5a9cd49bf9": "532deabf-8872-8cb4-b995-ab5a9cd49bf9",
-		"1  gone":                              "1%20%20gone", "<b>&\"'`": "%3Cb%3E%26%22%27%60", "a\x1b[31m\r\n\t": "a%1B%5B31m%0D%0A%09",
-		"é\xff\u202e": "%C3%A9%FF%E2%80%AE", strings.Repeat("x", 127) + " y": strings.Repeat("x", 127), strings.Repeat("x", 200): strings.Repeat("x", 128),
-	} {
-		if got := plainID(id); got != want || len(got) > maxProviderID {
-			t.Errorf("%q is kept as %q, want %q", id, got, want)
-		}
-	}
-}
-
-func TestReasonsAreBounded(t *testing.T) {
-	t.Parallel()
-	const platform = Platform("of this test")
-	for reason, want := range map[string]string{
-		"BadDeviceToken": "BadDeviceToken", "": "", "ü": otherReason, strings.Repeat("x", 1000): otherReason,
-	} {
-		if got := reasonLabel(platform, reason); got != want {
-			t.Errorf("%q is labelled %q", reason, got)
-		}
-	}
-	seen := map[string]bool{}
-	for i := range 10 * MaxReasons {
-		seen[reasonLabel(platform, strconv.Itoa(i))] = true
-	}
-	if len(seen) > MaxReasons+1 || !seen[otherReason] || reasonLabel(platform, "BadDeviceToken") != "BadDeviceToken" {
-		t.Errorf("%d labels", len(seen))
+	if !slices.Equal(steps, []int{2}) || len(f.open) != 1 || left != 2 {
+		t.Errorf("steps %d, %d open, %d left", steps, len(f.open), left)
 	}
 }

@@ -2,56 +2,52 @@
 //
 //	event      notify   one task an event, whichever way it came in: a row of the site's own
 //	                    transaction, an entry of the stream, a request
-//	targeting  target   one more page of the event's recipients: who has a device, who wants
-//	                    it, who may see the photo that it is about
-//	delivery   deliver  one task for up to 256 devices, or for the burst that waits for one: looks again at what
-//	                    may have changed, and sends
+//	targeting  target   a page of the event's recipients: who has a device, who wants the event, who may see the photo that
+//	                    it is about
+//	delivery   deliver  up to 256 devices of one platform: looks again at what may have changed, and sends
+//	           burst    a device for which events of a burst wait: likewise, as one message
 //
-// What is for few devices is sent by the task that targets it, see [Handler]. Else the deliveries and the next page are
-// follow-ups of a page: they commit in the transaction that finishes it, so that a crash loses nothing and repeats nothing.
+// Deliveries and the next page are follow-ups of a page, which commit in the transaction that finishes it. Two tables say
+// what happens: push_events has an event once, by its id, and push_receipts what became of it, a row for each event and
+// device. Everything else that waits is a task. Each step is a value of the next (see [Targeting] and [Deliveries]); what is
+// decided is decided by functions that read nothing: [Decide], decide and judge.
 //
 // # What is promised
 //
-// Each event is accepted at least once for each device that it is for, by the device's
-// push service, and at most once unless an answer was lost or the process died between the
-// answer and the commit of the receipt. Such a double carries the same collapse id, so that
-// the device shows one.
+//   - A committed event is targeted, once: its row names the one task that targets it.
+//   - Each device that it is for has a delivery, or a receipt that says what became of it. A delivery ends only when its
+//     receipts are committed: accepted, refused for good, not to be sent, or waiting with a burst that has a task.
+//   - A message leaves only by a look that began after the claim, at most maxStale before it is given to its sender. A photo
+//     that was hidden from its recipient before that look is not shown.
+//   - A push service that fails holds up no other: see [Deliveries]. A device is dropped only by an answer about it, if it
+//     was not registered later.
+//   - No token, endpoint or key leaves the database but to its push service: an [Address] prints, logs and marshals as
+//     "secret", and reasons are words of a list.
 //
-// A notification about a photo is sent only if its recipient may see the photo at the
-// instant of [MySQL.Look] immediately before.
+// # Why nothing is sent twice
 //
-// # Invariants
+// An event and a device are in one task at a time. Targeting sends nothing, and the transaction that ends a page creates its
+// deliveries, once. What is left of a delivery goes over to a follow-up by the transaction that ends it. An event that is to
+// wait with its burst gets a pending receipt; from then on burst tasks alone send it, of which one for a burst and device
+// waits at most, by its dedupe key, and one runs at most, by its ordering key.
 //
-//   - Each event that was committed is targeted, once: its id is unique, and its row names the
-//     one task that targets it. A task that comes again finds its own.
-//   - Each device that an event is for has a delivery, or a receipt that says what became of it. Receipts
-//     are written before the page ends, and may be written again (see [Targeting]).
-//   - A delivery ends only when the receipts of all that it stands for are committed: accepted,
-//     refused for good, not to be sent, or expired. Everything else is an error, or queue.Later.
-//   - What was accepted is not sent again, from the commit of its receipt on: [MySQL.Look] finds
-//     it, and no receipt overwrites it. Before the commit one process has the lease, and in it
-//     one batch at a time has an event and a device.
-//   - What is sent twice nevertheless has one collapse id, which depends on the event and the
-//     device alone, and was counted when it may have happened.
-//   - A message about a photo leaves only by a look that began after the claim, and at most
-//     maxStale ago. Had the photo been hidden before the look, the look would not have seen it;
-//     a process that was stopped in between does not send what it saw then.
-//   - A burst shows no more events than were sent or are shown now, and none that may not be
-//     shown: all that are pending are looked at again.
-//   - An event and a device are in one task at a time: in one of its own event, or, if it has a pending
-//     receipt, in that of its burst, or in the one whose mark the receipt has.
-//   - A push service that fails holds up no other: there is a breaker for each origin, a bound
-//     on how long a batch waits, and one on the messages that go on without it (breaker.go).
-//   - A device is dropped only by an answer about that device, if it was not registered later;
-//     or if it is a browser that was sent to in vain for three days, or four if it accepted something before.
-//   - No token, endpoint or key leaves the database but to its push service: an [Address]
-//     prints, logs and marshals as "secret", and reasons are words of a list.
+// A task has one lease at a time, so one process works on it. What a push service accepted has a receipt within recordEvery
+// and the commit, and a task ends after the receipts of what it has sent. A receipt that says accepted stays; whoever does the
+// task again looks first, finds it, and sends nothing.
+//
+// So a push service accepts an event for a device twice in three cases only: the process died with the message in flight,
+// or its answer not yet recorded; the process stood still, or MySQL was away, for longer than the lease, between its look
+// and the receipt; or no answer came. A message that a handler waits for no longer is no such case: its task comes again after
+// it has ended and was recorded. Doubles carry the same ids, so that the device shows one; those that may have happened are
+// counted.
+//
+// Of a burst, two messages may be on their way at once: each task sends what it has, and of two that meet neither knows the
+// other's. They have one collapse id. The device shows the one that comes last; its number may be low, and its text may be
+// the older one.
 //
 // # Platforms
 //
 // A platform is a [Kind] that its own package exports: its settings, its addresses, its sender. Nothing
-// here or elsewhere knows one by its name.
-//
-// What an answer means is decided twice, by pure functions. A sender maps status and reason to
-// an outcome; judge maps that to a receipt, a pause, or a device that is dropped.
+// here or elsewhere knows one by its name. What an answer means is decided twice: a sender maps status and reason to an
+// outcome; judge maps that to a receipt, a pause, or a device that is dropped.
 package push

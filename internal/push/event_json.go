@@ -351,7 +351,7 @@ func NewNotify(e Event) (queue.New, error) {
 	if err != nil {
 		return queue.New{}, fmt.Errorf("%w: %s for %v: %w", queue.ErrInvalid, Notify, e.Actor, err)
 	}
-	n := queue.New{Kind: Notify, Key: uint64(e.Actor), Payload: payload, Queue: e.queueOf()}
+	n := queue.New{Kind: Notify, Key: uint64(e.Actor), Payload: payload, Queue: e.queueOf(QueuePush)}
 	if e.Urgent {
 		n.Priority = queue.Urgent
 	}

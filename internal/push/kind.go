@@ -39,9 +39,6 @@ type Kind struct {
 	// Show returns what of an address is no secret, as an object in JSON. Nil: nothing is.
 	Show func(a Address) any
 
-	// ByMembers says that members name the push services, which may be any servers. What that is good
-	// for, see breakers. Else there are few, which the operator knows.
-	ByMembers bool
 	// MustShow says that a device has to show all that it is sent, so that silent events are not for it.
 	MustShow bool
 }

@@ -9,10 +9,9 @@ import (
 
 // Candidate is a member that may be notified of an event.
 type Candidate struct {
-	Event  uint64 // the number of a [StoredEvent]
+	Event  *StoredEvent
 	Member member.ID
 	Device uint64 // 0: all devices of the member
-	Task   uint64 // the task that may have sent it before, together with others: see [Receipt]; 0: none
 }
 
 // Facts are what decides whether a device of a candidate is notified, all as of one instant.
@@ -25,16 +24,11 @@ type Facts struct {
 	Visible   bool      // the event is about no photo, or about one that the member may see
 	Accepted  bool      // the event was accepted for the device before
 	Failed    bool      // the event was refused for the device before, for good
-	// Unanswered says that the event was sent to the device, and that what became of it was not
-	// recorded since: see reasonUnanswered.
-	Unanswered bool
-	// Heard says that the device accepted a message, and that none was sent in vain since. Else Silent
-	// is from when on it is silent, which may be to come: see [MySQL.Hear]. Zero: none was sent in vain.
-	Silent   time.Time
-	Heard    bool
-	Actor    string    // the username of the actor
-	Departed bool      // the actor is no member, or none any more
-	Now      time.Time // by the database's clock
+	Pending   bool      // the event waits with others of its burst
+	Burst     time.Time // when an event of the burst was last accepted for the device; zero: never, or there is no burst
+	Actor     string    // the username of the actor
+	Departed  bool      // the actor is no member, or none any more
+	Now       time.Time // by the database's clock
 }
 
 // Skip is why a device is not notified: a label of metrics and a word of receipts.
@@ -51,8 +45,7 @@ const (
 	NoActor    Skip = "no_actor" // the actor is no member any more: what it did is not announced
 	Unshown    Skip = "unshown"  // the event is silent, and the device has to show all that it is sent
 	Off        Skip = "off"      // the platform has no keys here
-	Silent     Skip = "silent"   // the device has accepted nothing for long, and newer events wait for it
-	Doubled    Skip = "doubled"  // it was accepted before, or refused, or another notification counts it
+	Doubled    Skip = "doubled"  // it was accepted before, or refused
 	Lost       Skip = "lost"     // the database has lost the event, and another one has its number: there is no receipt
 )
 

@@ -27,6 +27,7 @@ type lookedEvent struct {
 	Created int64   `json:"c"`
 	Actor   uint64  `json:"a"`
 	Photo   *uint64 `json:"p,omitempty"`
+	Burst   string  `json:"b,omitempty"` // in hexadecimal
 	Object  string  `json:"o"`
 	User    string  `json:"u"` // the actor, as an object
 	// Each is its place among all, a member, and a device.
@@ -46,11 +47,10 @@ SELECT /*+ NO_BNL() */ c.i, q.n, e.number IS NULL, ` + deviceColumns + `,
   ` + contacts.Found("bv.user_id") + ` OR ` + contacts.Found("ba.user_id") + `,
   q.p IS NULL OR ` + contacts.Sight + `,
   COALESCE(r.state = 'accepted', FALSE), COALESCE(r.state = 'failed', FALSE),
-  COALESCE(r.state = 'pending' AND r.reason LIKE '` + reasonUnanswered + `%', FALSE),
-  d.silent_since, COALESCE(d.silent_since = 0, FALSE), ` + contacts.IfFound("a.id", "a.username", "''") + `, NOT ` + contacts.Found("a.id") + `, ` + mysql.Now + `
+  COALESCE(r.state = 'pending', FALSE), IF(q.b IS NULL, NULL, (` + lastOfBurst + `)), ` + contacts.IfFound("a.id", "a.username", "''") + `, NOT ` + contacts.Found("a.id") + `, ` + mysql.Now + `
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
   n BIGINT UNSIGNED PATH '$.n', t BIGINT UNSIGNED PATH '$.t', c BIGINT UNSIGNED PATH '$.c', a BIGINT UNSIGNED PATH '$.a',
-  p BIGINT UNSIGNED PATH '$.p', o VARCHAR(100) PATH '$.o', u VARCHAR(100) PATH '$.u',
+  p BIGINT UNSIGNED PATH '$.p', b CHAR(32) PATH '$.b', o VARCHAR(100) PATH '$.o', u VARCHAR(100) PATH '$.u',
   m JSON PATH '$.m')) AS q
 LEFT JOIN push_events e ON e.number = q.n AND e.task_id = q.t AND e.created_at = q.c
 LEFT JOIN users a ON a.id = q.a` + contacts.PhotoJoins("q.p") + `
@@ -64,16 +64,17 @@ LEFT JOIN blocks bv ON bv.user_id = v.id AND bv.blocked_id = q.a
 LEFT JOIN blocks ba ON ba.user_id = q.a AND ba.blocked_id = v.id
 LEFT JOIN push_receipts r ON r.event_number = q.n AND r.member_id = v.id AND r.device_id = d.id` + contacts.ViewerJoins
 
+// lastOfBurst selects when an event of the burst was last accepted for a device. All columns are named, and the state is an
+// ASCII literal, so that one entry of the index is read and nothing is sorted: as in newestFirst of package contacts.
+const lastOfBurst = "SELECT l.at FROM push_receipts l FORCE INDEX (bursts) WHERE l.state = _ascii'accepted' AND l.burst = UNHEX(q.b) AND l.device_id = d.id" +
+	" ORDER BY l.burst DESC, l.device_id DESC, l.state DESC, l.at DESC LIMIT 1"
+
 // Look implements [Looker]. Candidates of events that have been forgotten have no facts.
 func (m *MySQL) Look(ctx context.Context, candidates []Candidate) ([]Facts, error) {
 	if len(candidates) == 0 {
 		return nil, nil
 	}
-	question, err := m.question(ctx, candidates)
-	if err != nil {
-		return nil, err
-	}
-	accepted, err := m.accepted(ctx, candidates)
+	question, err := questionOf(candidates)
 	if err != nil {
 		return nil, err
 	}
@@ -82,15 +83,7 @@ func (m *MySQL) Look(ctx context.Context, candidates []Candidate) ([]Facts, erro
 		m.events.drop(number)
 		err = cmp.Or(err, errReplaced)
 	}
-	if err != nil {
-		return nil, mysql.Translate(ctx, fmt.Sprintf("look at %d members to be notified", len(candidates)), err)
-	}
-	for i, f := range all {
-		c := candidates[f.Candidate]
-		c.Device = f.Device.ID
-		all[i].Accepted = f.Accepted || accepted[c]
-	}
-	return all, nil
+	return all, mysql.Translate(ctx, fmt.Sprintf("look at %d members to be notified", len(candidates)), err)
 }
 
 // look asks lookText about so many candidates. The facts are in their order; replaced are the numbers of events that
@@ -126,30 +119,25 @@ func (e *StoredEvent) looked(candidates [][3]uint64) lookedEvent {
 	if id, is := e.Photo(); is {
 		l.Photo = &id
 	}
+	if e.Collapse != "" {
+		l.Burst = e.burstText()
+	}
 	return l
 }
 
-// question returns the argument of lookText.
-func (m *MySQL) question(ctx context.Context, candidates []Candidate) (string, error) {
-	var numbers []uint64
+// questionOf returns the argument of lookText.
+func questionOf(candidates []Candidate) (string, error) {
+	var events []*StoredEvent
 	of := make(map[uint64][][3]uint64)
 	for i, c := range candidates {
-		if of[c.Event] == nil {
-			numbers = append(numbers, c.Event)
+		if of[c.Event.Number] == nil {
+			events = append(events, c.Event)
 		}
-		of[c.Event] = append(of[c.Event], [3]uint64{uint64(i), uint64(c.Member), c.Device})
+		of[c.Event.Number] = append(of[c.Event.Number], [3]uint64{uint64(i), uint64(c.Member), c.Device})
 	}
-	events, err := m.Events(ctx, numbers)
-	if err != nil {
-		return "", err
-	}
-	list := make([]lookedEvent, 0, len(numbers))
-	for _, n := range numbers {
-		e := events[n]
-		if e == nil {
-			continue
-		}
-		list = append(list, e.looked(of[n]))
+	list := make([]lookedEvent, len(events))
+	for i, e := range events {
+		list[i] = e.looked(of[e.Number])
 	}
 	text, err := json.Marshal(list)
 	return string(text), err // a string: the driver marks bytes as binary, which MySQL does not take for JSON
@@ -166,8 +154,8 @@ func scanFacts(rows *sql.Rows) (f factsRow, err error) {
 	var types []byte
 	dest := append([]any{&f.Candidate, &f.event, &f.replaced}, f.Device.dest()...)
 	dest = append(dest, &types, &f.Settings.Quiet.From, &f.Settings.Quiet.To, &f.Settings.Quiet.Zone,
-		(*instant)(&f.Muted), &f.Blocked, &f.Visible, &f.Accepted, &f.Failed, &f.Unanswered,
-		(*instant)(&f.Silent), &f.Heard, &f.Actor, &f.Departed, (*instant)(&f.Now))
+		(*instant)(&f.Muted), &f.Blocked, &f.Visible, &f.Accepted, &f.Failed, &f.Pending,
+		(*instant)(&f.Burst), &f.Actor, &f.Departed, (*instant)(&f.Now))
 	if err := rows.Scan(dest...); err != nil {
 		return f, err
 	}

@@ -30,7 +30,6 @@ var (
 	anyone     = rapid.SampledFrom(people)
 	anyObject  = rapid.SampledFrom([]string{"", "photo:1", "photo:2", "photo:3", "photo:4", "photo:1000", "trip:7", "user:1", "user:2", "user:9223372036854775808"})
 	visibility = rapid.SampledFrom(contacts.Classes())
-	anyState   = rapid.SampledFrom([]push.State{push.StatePending, push.StateAccepted, push.StateSkipped, push.StateFailed})
 )
 
 // lookWorld is what the tables hold, in the plainest form: the specification of Look.
@@ -46,7 +45,14 @@ type lookWorld struct {
 	settings map[member.ID]push.Settings
 	mutes    map[member.ID]map[string]time.Time
 	events   []push.Stored
-	receipts map[push.Candidate]push.Receipt
+	receipts map[receiptKey]push.Receipt
+	accepted map[string]bool // "burst device": one of it was
+}
+
+type receiptKey struct {
+	event  uint64
+	member member.ID
+	device uint64
 }
 
 func newLookWorld(db *sql.DB, store *push.MySQL) *lookWorld {
@@ -54,7 +60,7 @@ func newLookWorld(db *sql.DB, store *push.MySQL) *lookWorld {
 		db: db, store: store,
 		members: map[member.ID]bool{}, grants: map[[2]member.ID]site.Grant{}, blocks: map[[2]member.ID]bool{},
 		photos: map[uint64]site.Photo{}, devices: map[uint64]push.Device{}, settings: map[member.ID]push.Settings{},
-		mutes: map[member.ID]map[string]time.Time{}, receipts: map[push.Candidate]push.Receipt{},
+		mutes: map[member.ID]map[string]time.Time{}, receipts: map[receiptKey]push.Receipt{}, accepted: map[string]bool{},
 	}
 }
 
@@ -143,18 +149,26 @@ func (w *lookWorld) fillEvents(t *rapid.T) {
 	for i := range rapid.IntRange(1, 4).Draw(t, "events") {
 		batch = append(batch, push.NewEvent{Task: uint64(i + 1), Created: time.Now(), Event: push.Event{
 			ID: fmt.Sprint("event", i), Type: "upload", Actor: anyone.Draw(t, "actor"), Object: anyObject.Draw(t, "object"), Followers: true,
+			Collapse: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "collapse"),
 		}})
 	}
 	events, err := w.store.StoreEvents(t.Context(), batch)
 	must(t, err)
 	w.events = events
+	ranks := []push.State{push.StatePending, push.StateSkipped, push.StateFailed, push.StateAccepted}
 	for range rapid.IntRange(0, 6).Draw(t, "receipts") {
-		of := push.Candidate{Event: rapid.SampledFrom(events).Draw(t, "event").Number, Member: anyone.Draw(t, "member"), Device: w.anyDevice(t)}
-		state := anyState.Draw(t, "state")
-		r := push.Receipt{Event: of.Event, Member: of.Member, Device: of.Device, State: state, Reason: rapid.SampledFrom([]string{"", "unanswered"}).Draw(t, "reason")}
-		must(t, w.store.WriteReceipts(t.Context(), nil, []push.Receipt{r}))
-		if was := w.receipts[of].State; was != push.StateAccepted && (state != push.StatePending || was == push.StatePending || was == "") {
+		e := rapid.SampledFrom(events).Draw(t, "event")
+		of := receiptKey{e.Number, anyone.Draw(t, "member"), w.anyDevice(t)}
+		r := push.Receipt{Event: of.event, Member: of.member, Device: of.device, State: rapid.SampledFrom(ranks).Draw(t, "state")}
+		if e.Collapse != "" {
+			r.Burst = e.Burst()
+		}
+		must(t, w.store.Record(t.Context(), []push.Receipt{r}))
+		if was, there := w.receipts[of]; !there || slices.Index(ranks, r.State) >= slices.Index(ranks, was.State) {
 			w.receipts[of] = r
+		}
+		if r.State == push.StateAccepted && e.Collapse != "" {
+			w.accepted[fmt.Sprintf("%x %d", r.Burst, of.device)] = true
 		}
 	}
 }
@@ -167,19 +181,21 @@ func (w *lookWorld) anyDevice(t *rapid.T) uint64 {
 // look is what Look returns, without the time.
 func (w *lookWorld) look(candidates []push.Candidate) (want []push.Facts) {
 	for i, c := range candidates {
-		at := slices.IndexFunc(w.events, func(e push.Stored) bool { return e.Number == c.Event })
 		for _, id := range slices.Sorted(maps.Keys(w.devices)) {
 			d := w.devices[id]
-			if at < 0 || d.Member != c.Member || !w.members[c.Member] || c.Device != 0 && c.Device != id {
+			if d.Member != c.Member || !w.members[c.Member] || c.Device != 0 && c.Device != id {
 				continue
 			}
-			e := w.events[at]
-			r := w.receipts[push.Candidate{Event: c.Event, Member: c.Member, Device: id}]
+			e := c.Event
+			r := w.receipts[receiptKey{e.Number, c.Member, id}]
 			f := push.Facts{
 				Candidate: i, Device: d, Settings: w.settings[c.Member], Visible: w.visible(c.Member, e.Object),
 				Blocked:  w.blocks[[2]member.ID{c.Member, e.Actor}] || w.blocks[[2]member.ID{e.Actor, c.Member}],
 				Accepted: r.State == push.StateAccepted, Failed: r.State == push.StateFailed,
-				Unanswered: r.State == push.StatePending && r.Reason == "unanswered",
+				Pending: r.State == push.StatePending,
+			}
+			if e.Collapse != "" && w.accepted[fmt.Sprintf("%x %d", e.Burst(), id)] {
+				f.Burst = time.Unix(1, 0)
 			}
 			if f.Departed = !w.members[e.Actor]; !f.Departed {
 				f.Actor = "u" + e.Actor.String()
@@ -245,8 +261,7 @@ func checkLook(t *testing.T, db *sql.DB) {
 		var candidates []push.Candidate
 		for range rapid.IntRange(1, 12).Draw(t, "candidates") {
 			candidates = append(candidates, push.Candidate{
-				Event:  rapid.SampledFrom(w.events).Draw(t, "event").Number + uint64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, 1e6}).Draw(t, "forgotten")),
-				Member: anyone.Draw(t, "member"), Device: w.anyDevice(t),
+				Event: rapid.SampledFrom(w.events).Draw(t, "event").StoredEvent, Member: anyone.Draw(t, "member"), Device: w.anyDevice(t),
 			})
 		}
 		began := time.Now()
@@ -255,6 +270,12 @@ func checkLook(t *testing.T, db *sql.DB) {
 		for i := range got {
 			if d := got[i].Now.Sub(began); d < -time.Minute || d > time.Minute {
 				t.Fatalf("the database's clock is %v from here", d)
+			}
+			if !got[i].Burst.IsZero() {
+				if d := got[i].Now.Sub(got[i].Burst); d < 0 || d > time.Minute {
+					t.Fatalf("one of the burst was accepted %v before", d)
+				}
+				got[i].Burst = time.Unix(1, 0)
 			}
 			got[i].Now = time.Time{}
 		}
@@ -300,7 +321,7 @@ func TestLookOnViews(t *testing.T) {
 		{"INSERT INTO site_bans (user_id, blocked_id) VALUES (1, 2), (1, 2), (2, 1), (2, 1)", false, true},
 	} {
 		exec(t, db, step.change)
-		facts, err := store.Look(t.Context(), []push.Candidate{{Event: stored[0].Number, Member: 2}})
+		facts, err := store.Look(t.Context(), []push.Candidate{{Event: stored[0].StoredEvent, Member: 2}})
 		if err != nil || len(facts) != 1 {
 			t.Fatalf("after %s: %v, %v", step.change, facts, err)
 		}
@@ -308,62 +329,6 @@ func TestLookOnViews(t *testing.T) {
 			t.Errorf("after %s: visible %t, blocked %t", step.change, f.Visible, f.Blocked)
 		}
 	}
-}
-
-// TestHear: since when a device accepts nothing stays, until it accepts something, or is gone and
-// registered again. One that accepted something before is silent a day later.
-func TestHear(t *testing.T) {
-	t.Parallel()
-	db := openDB(t)
-	store := push.NewMySQL(db)
-	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
-	e := storeEvent(t, store, push.Event{Type: "upload", Actor: 1, Followers: true})
-	register := func() uint64 {
-		d, err := store.Register(t.Context(), 2, push.WebPush, addressOf("https://push.example/a"))
-		must(t, err)
-		return d.ID
-	}
-	id := register()
-	expect := func(silent int64, heard bool) {
-		t.Helper()
-		facts, err := store.Look(t.Context(), []push.Candidate{{Event: e.Number, Member: 2, Device: id}})
-		if err != nil || len(facts) != 1 {
-			t.Fatalf("%v, %v", facts, err)
-		}
-		f := facts[0]
-		at := f.Silent.UnixMilli()
-		if silent == 1 && f.Now.Sub(f.Silent) < time.Minute { // just now
-			at = 1
-		}
-		if f.Silent.IsZero() {
-			at = 0
-		}
-		if at != silent || f.Heard != heard {
-			t.Errorf("silent since %v, heard %t", f.Silent, f.Heard)
-		}
-	}
-	expect(0, false)
-	must(t, store.Hear(t.Context(), nil, []uint64{id, 77}))
-	expect(1, false)
-	exec(t, db, "UPDATE push_devices SET silent_since = 5000")
-	must(t, store.Hear(t.Context(), nil, []uint64{id}))
-	register()
-	expect(5000, false)
-	must(t, ignore(store.Prune(t.Context(), []push.Pruned{{Device: id, Reason: string(push.Silent)}})))
-	register()
-	expect(0, false)
-	must(t, store.Hear(t.Context(), []uint64{id}, nil))
-	expect(0, true)
-	register()
-	expect(0, true)
-	must(t, store.Hear(t.Context(), nil, []uint64{id}))
-	facts, err := store.Look(t.Context(), []push.Candidate{{Event: e.Number, Member: 2, Device: id}})
-	must(t, err)
-	if late := facts[0].Silent.Sub(facts[0].Now) - 24*time.Hour; facts[0].Heard || late > 0 || late < -time.Minute {
-		t.Errorf("silent since %v, at %v; heard %t", facts[0].Silent, facts[0].Now, facts[0].Heard)
-	}
-	must(t, store.Hear(t.Context(), []uint64{id}, nil))
-	expect(0, true)
 }
 
 // TestLookAtReplacedEvent: after the promotion of a server that had not got the last events,
@@ -379,16 +344,14 @@ func TestLookAtReplacedEvent(t *testing.T) {
 		{Task: 5, Created: time.Now(), Event: push.Event{ID: "e", Type: "upload", Actor: 1, Followers: true}},
 	})
 	must(t, err)
-	candidates := []push.Candidate{{Event: stored[0].Number, Member: 2}}
+	candidates := []push.Candidate{{Event: stored[0].StoredEvent, Member: 2}}
 	exec(t, db, `UPDATE push_events SET id = 'f', task_id = 6, event = JSON_SET(event, '$.type', 'fave')`)
 	if facts, err := store.Look(t.Context(), candidates); err == nil || len(facts) > 0 {
 		t.Fatalf("of an event that is another one: %v, %v", facts, err)
 	}
-	if facts, err := store.Look(t.Context(), candidates); err != nil || len(facts) != 1 {
-		t.Errorf("the next time: %v, %v", facts, err)
-	}
-	now, err := store.Events(t.Context(), []uint64{stored[0].Number})
-	if err != nil || now[stored[0].Number].Type != "fave" {
-		t.Errorf("the event is %+v, %v", now[stored[0].Number], err)
+	for task, want := range map[uint64]int{5: 0, 6: 1, 0: 1} {
+		if now, err := store.EventsOf(t.Context(), []push.EventRef{{Number: stored[0].Number, Task: task}}); err != nil || len(now) != want {
+			t.Errorf("the event of task %d is %+v, %v", task, now, err)
+		}
 	}
 }

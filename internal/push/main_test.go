@@ -51,10 +51,3 @@ func must(t tester, err error) {
 func addressOf(token string) push.Address {
 	return push.NewAddress(token, map[string]string{"token": token})
 }
-
-// tokenOf is its inverse; "" of an address that has none.
-func tokenOf(a push.Address) string {
-	var to struct{ Token string }
-	_ = a.Decode(&to)
-	return to.Token
-}

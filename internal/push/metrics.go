@@ -20,20 +20,16 @@ var (
 		Name: "activityd_push_messages_in_flight", Help: "Messages that are being sent, or wait for an answer.",
 	})
 	postponed = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_postponed_total", Help: "Deliveries put off without an answer; breaker: their push service is left alone, quota: too many messages are in flight to silent ones, no_keys: this process has no keys of the platform, slow: the answer takes more than a second, in_flight: the same is being sent.",
+		Name: "activityd_push_postponed_total", Help: "Deliveries put off without an answer; breaker: their push service is left alone, burst: another of the burst was sent less than a minute ago, no_keys: this process has no keys of the platform, slow: the answer takes more than 0.4 s, stale: the process was stopped since it looked.",
 	}, []string{"reason"})
-	unprovenInFlight = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "activityd_push_unproven_in_flight",
-		Help: "Messages in flight to browsers' push services that accepted nothing in the last hour: all (at most 512), and those of the member and of the push service that have the most.",
-	}, []string{"of"})
 	skipped = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_skipped_total", Help: "Devices or members that an event was not sent to, by when that was found and why; off: no process that has the keys took it, unshown: silent events to browsers, silent: the browser has accepted nothing for long, doubled: accepted before, or counted by another notification, lost: the database lost the event.",
+		Name: "activityd_push_skipped_total", Help: "Devices or members that an event was not sent to, by when that was found and why; off: no process that has the keys took it, unshown: silent events to browsers, doubled: accepted or refused before, lost: the event is forgotten, or the database lost it.",
 	}, []string{"stage", "reason"})
 	doublesPossible = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_doubles_possible_total", Help: "Messages that may be accepted twice; no_receipt: MySQL could not record an acceptance within 4 s, taken_over: an attempt before may have sent it.",
+		Name: "activityd_push_doubles_possible_total", Help: "Messages that may be accepted twice; no_answer: it was sent, and is sent again, taken_over: an attempt before may have sent it.",
 	}, []string{"platform", "cause"})
 	devicesGone = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_devices_gone_total", Help: "Devices that are not notified any more; silent: a browser that accepted nothing for three days, or for four if it accepted something before, else the push service's word.",
+		Name: "activityd_push_devices_gone_total", Help: "Devices that are not notified any more, by the push service's word.",
 	}, []string{"platform", "reason"})
 	breakersOpen = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_push_breakers_open", Help: "Push services that are left alone: they do not answer, ask for it, or refuse our keys.",
@@ -55,25 +51,17 @@ const (
 // Why a message may be accepted twice.
 const (
 	noAnswer  = "no_answer"  // it was sent, and is sent again
-	noReceipt = "no_receipt" // it was accepted, and that could not be recorded
-	takenOver = "taken_over" // an earlier attempt of its task, or the task that it follows, may have sent it
+	takenOver = "taken_over" // an earlier attempt of its task may have sent it
 )
 
 // Why a delivery is put off.
 const (
-	breakerOpen  = "breaker"
-	quota        = "quota" // too many messages to push services that do not answer are in flight
-	noKeys       = "no_keys"
-	quietHours   = "quiet_hours"
-	sameInFlight = "in_flight" // the same is being sent
-	slow         = "slow"      // it was sent, and is not answered yet
-)
-
-// Whose messages are counted.
-const (
-	ofAll       = "all"
-	ofOneMember = "one_member"
-	ofOneOrigin = "one_origin"
+	breakerOpen = "breaker"
+	noKeys      = "no_keys"
+	quietHours  = "quiet_hours"
+	ofBurst     = "burst"
+	slow        = "slow"  // it was sent, and is not answered yet
+	stale       = "stale" // it did not leave, as its look was too long ago
 )
 
 // The reasons of a platform's results. Senders have few, whatever push services say, which
@@ -118,7 +106,7 @@ func BeginSeries(platforms ...Kind) {
 		for _, outcome := range []Outcome{Accepted, Gone, Rejected, Credentials, Wait, Ambiguous} {
 			messages.WithLabelValues(string(p), string(outcome), "")
 		}
-		for _, cause := range []string{noAnswer, noReceipt, takenOver} {
+		for _, cause := range []string{noAnswer, takenOver} {
 			doublesPossible.WithLabelValues(string(p), cause)
 		}
 		devicesGone.WithLabelValues(string(p), otherReason)
@@ -130,14 +118,11 @@ func BeginSeries(platforms ...Kind) {
 
 // The others begin with 0, too.
 func init() {
-	for _, reason := range []string{breakerOpen, quota, noKeys, quietHours, sameInFlight, slow} {
+	for _, reason := range []string{breakerOpen, noKeys, quietHours, ofBurst, slow, stale} {
 		postponed.WithLabelValues(reason)
 	}
-	for _, of := range []string{ofAll, ofOneMember, ofOneOrigin} {
-		unprovenInFlight.WithLabelValues(of)
-	}
 	for _, stage := range []string{atTargeting, atDelivery} {
-		for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, NoActor, Unshown, Off, Silent, Doubled, Lost} {
+		for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, NoActor, Unshown, Off, Doubled, Lost} {
 			skipped.WithLabelValues(stage, string(reason))
 		}
 	}

@@ -108,10 +108,7 @@ func fillPush(t *testing.T, db *sql.DB, size int) {
 	// A burst of 20 for each device, of which the last two are pending.
 	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at, burst) SELECT 2 + n MOD 20, n DIV 20 + 1, n DIV 20 + 1, IF(n MOD 20 >= 18, 'pending', 'accepted'), n, ? FROM "+
 		numbers+" WHERE n <= ? * 2", burst[:], size)
-	// Runs of it for others, of long ago.
-	exec(t, db, "INSERT INTO push_runs (event_number, task_id, device_id, state, burst, first_member, last_member, devices_count, devices, at)"+
-		" SELECT 2 + n MOD 20, n, 0 + n, 'accepted', ?, 1000000 + n, 1000000 + n, 1, CONCAT('[[', 1000000 + n, ',', n, ']]'), n FROM "+numbers+" WHERE n <= ?", burst[:], size)
-	for _, table := range []string{"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts", "push_runs"} {
+	for _, table := range []string{"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts"} {
 		_, err := mysql.Select(t.Context(), db, func(*sql.Rows) (_ struct{}, _ error) { return struct{}{}, nil }, "ANALYZE TABLE "+table)
 		must(t, err)
 	}
@@ -120,19 +117,29 @@ func fillPush(t *testing.T, db *sql.DB, size int) {
 func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 	t.Helper()
 	store := push.NewMySQL(db)
+	var numbers []uint64
+	for i := range uint64(40) {
+		numbers = append(numbers, i+1)
+	}
+	events, err := store.Events(t.Context(), numbers)
+	must(t, err)
+	ofBurst := *events[30]
+	ofBurst.Collapse = "c"
 	half := min(size/2, 500)
-	var with, without []push.Candidate
-	var deliveries []push.Candidate
+	var with, without, deliveries, bursts []push.Candidate
 	var devices []push.BurstDevice
 	var receipts []push.Receipt
 	for i := range uint64(half) {
 		id := member.ID(i + 1)
-		with = append(with, push.Candidate{Event: 1, Member: id})
-		without = append(without, push.Candidate{Event: 1, Member: id + member.ID(size/2)})
-		deliveries = append(deliveries, push.Candidate{Event: i%40 + 1, Member: id, Device: uint64(id)})
-		devices = append(devices, push.BurstDevice{Burst: burst, Member: id, Device: uint64(id), Event: 1 << 40, Except: []uint64{1, 2}})
+		with = append(with, push.Candidate{Event: events[1], Member: id})
+		without = append(without, push.Candidate{Event: events[1], Member: id + member.ID(size/2)})
+		deliveries = append(deliveries, push.Candidate{Event: events[i%40+1], Member: id, Device: uint64(id)})
+		bursts = append(bursts, push.Candidate{Event: &ofBurst, Member: id, Device: uint64(id)})
+		devices = append(devices, push.BurstDevice{Burst: ofBurst.Burst(), To: push.Recipient{Member: id, Device: uint64(id)}})
 		receipts = append(receipts, push.Receipt{Event: 3, Member: id, Device: uint64(id), State: push.StateAccepted})
 	}
+	hash := ofBurst.Burst()
+	exec(t, db, "UPDATE push_receipts SET burst = ? WHERE burst IS NOT NULL", hash[:])
 	var batch []push.NewEvent
 	for i := range 20 {
 		batch = append(batch, push.NewEvent{Task: uint64(i), Created: time.Now(), Event: push.Event{ID: fmt.Sprint("e", i+10+size), Type: "upload", Actor: 1, Followers: true}})
@@ -150,70 +157,23 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			return err
 		}
 	}
-	must(t, ignore(store.Events(t.Context(), func() (all []uint64) {
-		for i := range uint64(40) {
-			all = append(all, i+1)
-		}
-		return all
-	}()))) // Look is to find them in the cache
-	pending, err := store.Pending(t.Context(), devices)
-	must(t, err)
-	taken := make([][]push.Receipt, half)
-	for i, list := range pending {
-		for _, e := range list {
-			taken[i] = append(taken[i], push.Receipt{
-				Event: e, Member: devices[i].Member, Device: devices[i].Device, State: push.StatePending, Reason: "unanswered: task 1", Burst: burst,
-			})
-		}
-	}
-	const lookKeys = "a: PRIMARY, ba: PRIMARY, bv: PRIMARY, d: members, e: PRIMARY, f: PRIMARY, g: PRIMARY, h: PRIMARY, k: PRIMARY, mo: PRIMARY, mu: PRIMARY, o: PRIMARY, r: PRIMARY, s: PRIMARY, v: PRIMARY, x: PRIMARY"
+	const lookKeys = "a: PRIMARY, ba: PRIMARY, bv: PRIMARY, d: members, e: PRIMARY, f: PRIMARY, g: PRIMARY, h: PRIMARY, k: PRIMARY, l: bursts, mo: PRIMARY, mu: PRIMARY, o: PRIMARY, r: PRIMARY, s: PRIMARY, v: PRIMARY, x: PRIMARY"
 	const some = 80              // what it costs to count
 	scan := 15 * min(size, 1000) // a purge looks at so many members of three tables
 	return []planned{
 		{name: "Look at members with devices", keys: lookKeys, most: some + 20*half, do: look(with, half)},
 		{name: "Look at members without devices", keys: lookKeys, most: some + 3*half, do: look(without, 0)},
 		{name: "Look before deliveries", keys: lookKeys, most: some + 20*half, do: look(deliveries, half)},
-		{name: "Pending", keys: "r: bursts", most: some + 5*half, do: func() error {
-			pending, err := store.Pending(t.Context(), devices)
+		{name: "Look before bursts", keys: lookKeys, most: some + 22*half, do: look(bursts, half)},
+		{name: "Waiting", keys: "r: bursts", most: some + 25*half, do: func() error {
+			pending, _, err := store.Waiting(t.Context(), devices)
 			if err == nil && len(pending[1]) != 2 {
 				err = fmt.Errorf("%d are pending, want 2", len(pending[1]))
 			}
 			return err
 		}},
-		{name: "LastSent", keys: "push_runs: bursts, r: bursts", most: some + 6*half, do: func() error {
-			late := slices.Clone(devices)
-			for i := range late {
-				late[i].Since = time.Now().Add(-time.Minute)
-			}
-			last, err := store.LastSent(t.Context(), late)
-			if err == nil && last[1].Accepted.IsZero() {
-				err = fmt.Errorf("none was accepted")
-			}
-			return err
-		}},
-		{name: "AcceptedSince long ago", keys: "push_runs: bursts, r: bursts", most: some + 4*half, do: func() error {
-			late := slices.Clone(devices)
-			for i := range late {
-				late[i].Since = time.Now()
-			}
-			return ignore(store.AcceptedSince(t.Context(), late))
-		}},
-		{name: "AcceptedSince", keys: "push_runs: bursts, r: bursts", most: some + 4*half + 2*20*half, do: func() error {
-			accepted, err := store.AcceptedSince(t.Context(), devices)
-			if err == nil && len(accepted[1]) != 18 {
-				err = fmt.Errorf("%d were accepted, want 18", len(accepted[1]))
-			}
-			return err
-		}},
-		{name: "Take", keys: "push_receipts: PRIMARY", most: some + 3*2*half, do: func() error {
-			got, err := store.Take(t.Context(), taken, time.Minute)
-			if err == nil && slices.Contains(got, false) {
-				err = fmt.Errorf("not all are taken")
-			}
-			return err
-		}},
-		{name: "WriteReceipts", keys: "", most: some + 2*half, do: func() error { return store.WriteReceipts(t.Context(), nil, receipts) }},
-		{name: "Fates", keys: "d: PRIMARY, push_runs: PRIMARY, r: PRIMARY", most: some + 4*half, do: func() error {
+		{name: "Record", keys: "", most: some + 2*half, do: func() error { return store.Record(t.Context(), receipts) }},
+		{name: "Fates", keys: "d: PRIMARY, r: PRIMARY", most: some + 4*half, do: func() error {
 			for _, err := range store.Fates(t.Context(), 1, 5) {
 				if err != nil {
 					return err
@@ -223,7 +183,6 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		}},
 		{name: "StoreEvents", keys: "push_events: ids", most: some + 120, do: func() error { return ignore(store.StoreEvents(t.Context(), batch)) }},
 		{name: "Events", keys: "push_events: PRIMARY", most: some + 60, do: func() error { return ignore(push.NewMySQL(db).Events(t.Context(), ids)) }},
-		{name: "CurrentEvents", keys: "push_events: PRIMARY", most: some + 120, do: func() error { return ignore(push.NewMySQL(db).CurrentEvents(t.Context(), ids)) }},
 		{name: "EventByID", keys: "push_events: ids", most: some, do: func() error { return ignore(store.EventByID(t.Context(), "e5")) }},
 		{name: "Devices", keys: "d: members, users: PRIMARY", most: some, do: func() error { return ignore(store.Devices(t.Context(), 5)) }},
 		{name: "Register", keys: "push_devices: members, users: PRIMARY", most: some + 20, do: func() error {
@@ -233,7 +192,6 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		{name: "Prune", keys: "push_devices: PRIMARY", most: some, do: func() error {
 			return ignore(store.Prune(t.Context(), []push.Pruned{{Device: 7, Reason: "r"}, {Device: 8, Since: time.Now()}}))
 		}},
-		{name: "Hear", keys: "push_devices: PRIMARY", most: some, do: func() error { return store.Hear(t.Context(), []uint64{7, 8}, []uint64{9, 10}) }},
 		{name: "Settings", keys: "push_settings: PRIMARY, users: PRIMARY", most: some, do: func() error { return ignore(store.Settings(t.Context(), 5)) }},
 		{name: "SetSettings", keys: "users: PRIMARY", most: some, do: func() error { return store.SetSettings(t.Context(), 5, push.Settings{}) }},
 		{name: "Mutes", keys: "push_mutes: PRIMARY, users: PRIMARY", most: some, do: func() error { return ignore(store.Mutes(t.Context(), 5)) }},
@@ -241,7 +199,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		{name: "Unmute", keys: "push_mutes: PRIMARY", most: some, do: func() error { return ignore(store.Unmute(t.Context(), 5, "user:3")) }},
 		{name: "Purge of nothing", keys: "push_devices: gone, push_devices: members, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan, do: func() error { return ignore(store.Purge(t.Context())) }},
 		{
-			name: "Purge", keys: "push_devices: gone, push_devices: members, push_events: PRIMARY, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_receipts: PRIMARY, push_runs: PRIMARY, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan + 4*size,
+			name: "Purge", keys: "push_devices: gone, push_devices: members, push_events: PRIMARY, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_receipts: PRIMARY, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan + 4*size,
 			given: []string{
 				"UPDATE push_events SET forget_at = 1 WHERE number BETWEEN 10 AND 13", "UPDATE push_devices SET gone_at = 1 WHERE id BETWEEN 100010 AND 100012",
 				"UPDATE push_mutes SET until_at = 1 WHERE member_id BETWEEN 10 AND 12",

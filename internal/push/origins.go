@@ -22,7 +22,7 @@ const (
 
 	// The bounds of messages that are not answered. The pools of connections have the first one, too, so none waits there
 	// while its push service asks for peace.
-	maxOfOrigin     = 1000
+	maxOfOrigin     = 2000
 	maxLateOfOrigin = 500 // of those that no batch waits for
 	maxOfMember     = 64
 	maxLateOfMember = 8
@@ -69,6 +69,7 @@ type visit struct {
 	of     *load // the member's
 	round  int
 	isLate bool
+	isOver bool
 }
 
 func newOrigins(log *slog.Logger) *origins {
@@ -109,6 +110,9 @@ func (o *origins) admit(p Platform, name string, m member.ID) (*visit, time.Dura
 func (o *origins) late(v *visit) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if v.isOver { // it was answered meanwhile
+		return
+	}
 	v.isLate = true
 	v.at.late++
 	v.of.late++
@@ -124,6 +128,7 @@ func (o *origins) release(v *visit) {
 
 // end is the end of a visit. It holds mu.
 func (o *origins) end(v *visit) {
+	v.isOver = true
 	for _, c := range []*load{&v.at.load, v.of} {
 		c.inFlight--
 		if v.isLate {

@@ -29,7 +29,7 @@ const (
 	deviceColumns = "d.id, d.member_id, d.platform, d.address, d.registered_at, d.language"
 	insertDevice  = "INSERT INTO push_devices (member_id, platform, address, language, registered_at, address_hash) VALUES (?, ?, ?, ?, " + mysql.Now + ", ?)"
 	confirmDevice = "UPDATE push_devices SET member_id = ?, platform = ?, address = ?, language = ?, registered_at = " + mysql.Now +
-		", silent_since = IF(gone_at IS NULL, silent_since, NULL), gone_at = NULL, gone_reason = ''" +
+		", gone_at = NULL, gone_reason = ''" +
 		" WHERE address_hash = ?"
 )
 
@@ -158,31 +158,6 @@ func (m *MySQL) Prune(ctx context.Context, gone []Pruned) (n int, err error) {
 		return nil
 	})
 	return n, err
-}
-
-// Hear records that devices accepted a message, their first one or the first after some in vain, and
-// that others were sent one in vain. The time of the first one in vain is kept; of a device that
-// accepted one before, a day later. A device that is registered again when it was gone begins as a new one.
-func (m *MySQL) Hear(ctx context.Context, accepted, silent []uint64) error {
-	const update = "UPDATE push_devices FORCE INDEX (PRIMARY) SET silent_since = "
-	for _, some := range []struct {
-		ids       []uint64
-		statement string
-	}{
-		{accepted, update + "0 WHERE (silent_since IS NULL OR silent_since > 0) AND id IN ("},
-		{silent, update + mysql.Now + " + IF(silent_since = 0, " + strconv.FormatInt(trustedFor.Milliseconds(), 10) + ", 0)" +
-			" WHERE (silent_since IS NULL OR silent_since = 0) AND id IN ("},
-	} {
-		if len(some.ids) == 0 {
-			continue
-		}
-		ids := slices.Sorted(slices.Values(some.ids)) // one order of locks
-		_, err := m.db.ExecContext(ctx, some.statement+mysql.Marks(len(ids))+")", mysql.Args(ids)...)
-		if err != nil {
-			return mysql.Translate(ctx, fmt.Sprintf("note what %d devices accept", len(ids)), err)
-		}
-	}
-	return nil
 }
 
 // clip shortens a reason to MaxReason bytes, and keeps what is ASCII: it came from a push service.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -35,10 +36,8 @@ type NewEvent struct {
 // Stored is what became of a [NewEvent].
 type Stored struct {
 	*StoredEvent
-	// New: it was not there before. Else an attempt of its task before this one stored it, and may have
-	// sent some of it; or, Repeated, another task had an event of the same id, and that is this one.
-	// It is that task's to target.
-	New, Repeated bool
+	// Repeated: another task had an event of the same id, which is this one. It is that task's to target.
+	Repeated bool
 }
 
 // remembered is how long an event and its receipts are kept after it expired.
@@ -69,6 +68,20 @@ func (e *Event) Burst() (hash [16]byte) {
 	}
 	whole := hashOf(e.Type, key)
 	copy(hash[:], whole[:])
+	return hash
+}
+
+// burstText is the burst in hexadecimal.
+func (e *Event) burstText() string {
+	hash := e.Burst()
+	return hex.EncodeToString(hash[:])
+}
+
+// burst is that of the event; zero if it has no collapse key.
+func (e *Event) burst() (hash [16]byte) {
+	if e.Collapse != "" {
+		hash = e.Burst()
+	}
 	return hash
 }
 
@@ -121,8 +134,7 @@ func (m *MySQL) StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, er
 	stored := make([]Stored, len(batch))
 	for i, e := range batch {
 		is := known[e.ID]
-		_, isNew := slices.BinarySearch(absent, e.ID)
-		stored[i] = Stored{StoredEvent: is, New: isNew && is.Task == e.Task, Repeated: is.Task != e.Task}
+		stored[i] = Stored{StoredEvent: is, Repeated: is.Task != e.Task}
 		m.events.add(is)
 	}
 	return stored, nil
@@ -218,36 +230,30 @@ func (m *MySQL) Events(ctx context.Context, numbers []uint64) (map[uint64]*Store
 	return found, nil
 }
 
-// CurrentEvents is Events for those of whose numbers no [MySQL.Look] makes sure that they are
-// still the events in the cache: see errReplaced.
-func (m *MySQL) CurrentEvents(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error) {
-	found, err := m.Events(ctx, numbers)
-	if err != nil || len(found) == 0 {
-		return found, err
+// EventRef names an event as tasks do. A site's database that lost events, beside a queue that did not, gives their numbers
+// to others; ids of tasks are not given again.
+type EventRef struct {
+	Number uint64
+	Task   uint64 // that of [StoredEvent]; 0: any
+}
+
+// EventsOf returns the events that tasks name. Those that have been forgotten or lost are absent.
+func (m *MySQL) EventsOf(ctx context.Context, refs []EventRef) (map[EventRef]*StoredEvent, error) {
+	numbers := make([]uint64, len(refs))
+	for i, ref := range refs {
+		if e := m.events.get(ref.Number); e != nil && !e.isOf(ref.Task) { // the cache is old, or the task
+			m.events.drop(ref.Number)
+		}
+		numbers[i] = ref.Number
 	}
-	keys := slices.Sorted(maps.Keys(found))
-	list, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (e StoredEvent, err error) {
-		err = rows.Scan(&e.Number, &e.Task, (*instant)(&e.Created))
-		return e, err
-	}, "SELECT number, task_id, created_at FROM push_events FORCE INDEX (PRIMARY) WHERE number IN ("+mysql.Marks(len(keys))+")", mysql.Args(keys)...)
-	if err != nil {
-		return nil, mysql.Translate(ctx, fmt.Sprintf("compare %d events", len(keys)), err)
-	}
-	current := make(map[uint64]StoredEvent, len(list))
-	for _, e := range list {
-		current[e.Number] = e
-	}
-	replaced := false
-	for number, e := range found {
-		if is, ok := current[number]; !ok || is.Task != e.Task || !is.Created.Equal(e.Created) {
-			m.events.drop(number)
-			replaced = true
+	events, err := m.Events(ctx, numbers)
+	found := make(map[EventRef]*StoredEvent, len(events))
+	for _, ref := range refs {
+		if e := events[ref.Number]; e != nil && e.isOf(ref.Task) {
+			found[ref] = e
 		}
 	}
-	if !replaced {
-		return found, nil
-	}
-	return m.Events(ctx, numbers)
+	return found, err
 }
 
 // EventByID returns the event with an id, or nil if there is none, or none any more.
@@ -257,8 +263,7 @@ func (m *MySQL) EventByID(ctx context.Context, id string) (*StoredEvent, error) 
 	return known[id], err
 }
 
-// isOf reports whether an event is that of a task, as a [Page] or a [Delivery] says it, and not
-// another one with its number.
+// isOf reports whether an event is that of a notify task, and not another one with its number.
 func (e *StoredEvent) isOf(task uint64) bool { return task == 0 || e.Task == task }
 
 // cachedEvents bounds each of the two generations of an [eventCache]: together some 30 MB at

@@ -91,12 +91,10 @@ func purgeEvents(ctx context.Context, tx *sql.Tx) (n int, err error) {
 		return 0, err
 	}
 	in := " IN (" + mysql.Marks(len(numbers)) + ")"
-	for _, from := range []struct{ table, order string }{{"push_runs", "task_id"}, {"push_receipts", "member_id"}} { // as they are written
-		deleted, err := mysql.Affected(tx.ExecContext(ctx, "DELETE FROM "+from.table+" WHERE event_number"+in+
-			" ORDER BY event_number, "+from.order+", device_id LIMIT ?", append(slices.Clone(numbers), purgeSize)...))
-		if n += deleted; err != nil || deleted == purgeSize {
-			return n, err
-		}
+	n, err = mysql.Affected(tx.ExecContext(ctx, "DELETE FROM push_receipts WHERE event_number"+in+
+		" ORDER BY event_number, member_id, device_id LIMIT ?", append(slices.Clone(numbers), purgeSize)...)) // as they are written
+	if err != nil || n == purgeSize {
+		return n, err
 	}
 	events, err := mysql.Affected(tx.ExecContext(ctx, "DELETE push_events FROM push_events FORCE INDEX (PRIMARY) WHERE number"+in, numbers...))
 	return n + events, err

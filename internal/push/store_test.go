@@ -1,14 +1,12 @@
 package push_test
 
 import (
-	gocmp "cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -466,7 +464,7 @@ func TestReceipts(t *testing.T) {
 	burst := [16]byte{1, 2, 3, 0, 255}
 	write := func(list ...push.Receipt) {
 		t.Helper()
-		must(t, store.WriteReceipts(t.Context(), nil, list))
+		must(t, store.Record(t.Context(), list))
 	}
 	write() // of none
 	write(
@@ -500,106 +498,12 @@ func TestReceipts(t *testing.T) {
 	counts, err := store.CountReceipts(t.Context(), 1, 1000)
 	must(t, err)
 	if diff := cmp.Diff([]push.ReceiptCount{
-		{State: push.StateAccepted, Reason: "doubled", Count: 1},
-		{State: push.StateFailed, Reason: want[1].Reason, Count: 1},
 		{State: push.StatePending, Count: 1},
 		{State: push.StateSkipped, Reason: "no_device", Count: 1},
+		{State: push.StateFailed, Reason: want[1].Reason, Count: 1},
+		{State: push.StateAccepted, Reason: "doubled", Count: 1},
 	}, counts); diff != "" {
 		t.Errorf("CountReceipts (-want +got):\n%s", diff)
-	}
-}
-
-func TestBursts(t *testing.T) {
-	t.Parallel()
-	store, _ := openStore(t)
-	a, b := [16]byte{1}, [16]byte{2}
-	var list []push.Receipt
-	for i := range uint64(2500) { // more than one statement writes
-		list = append(list, push.Receipt{Event: 3000 - i, Member: 1, Device: 10, State: push.StatePending, Burst: a})
-	}
-	list = append(list,
-		push.Receipt{Event: 7, Member: 1, Device: 11, State: push.StatePending, Burst: a},
-		push.Receipt{Event: 8, Member: 1, Device: 11, State: push.StatePending, Burst: b},
-		push.Receipt{Event: 9, Member: 2, Device: 11, State: push.StatePending, Burst: b}, // of the member that had it before
-		push.Receipt{Event: 10, Member: 1, Device: 11, State: push.StateSkipped, Burst: b},
-		push.Receipt{Event: 11, Member: 1, Device: 11, State: push.StateAccepted, Burst: b},
-		push.Receipt{Event: 12, Member: 1, Device: 11, State: push.StateAccepted},
-	)
-	must(t, store.WriteReceipts(t.Context(), nil, list))
-	devices := []push.BurstDevice{
-		{Burst: b, Member: 1, Device: 11},
-		{Burst: a, Member: 1, Device: 11},
-		{Burst: [16]byte{3}, Member: 1, Device: 11},
-		{Burst: a, Member: 1, Device: 10},
-		{Burst: b, Member: 1, Device: 11},
-	}
-	pending, err := store.Pending(t.Context(), devices)
-	must(t, err)
-	if !slices.Equal(pending[0], []uint64{8}) || !slices.Equal(pending[1], []uint64{7}) || pending[2] != nil ||
-		len(pending[3]) != 1000 || pending[3][0] != 2001 || pending[3][999] != 3000 || !slices.IsSorted(pending[3]) || !slices.Equal(pending[4], pending[0]) {
-		t.Errorf("pending %v", pending)
-	}
-	for i, event := range []uint64{8, 8, 8, 1000, 5} {
-		devices[i].Event = event
-	}
-	type sent struct{ accepted, earlier, pending bool }
-	lastSent := func(except ...uint64) (all []sent) {
-		t.Helper()
-		for i := range devices {
-			devices[i].Except = except
-		}
-		last, err := store.LastSent(t.Context(), devices)
-		must(t, err)
-		for _, l := range last {
-			all = append(all, sent{!l.Accepted.IsZero(), !l.Earlier.IsZero(), !l.Pending.IsZero()})
-		}
-		return all
-	}
-	// The one with b for a member that had the device before counts, too: it was the same device.
-	if got, want := lastSent(), []sent{{true, false, true}, {false, true, true}, {}, {false, true, true}, {true, false, true}}; !slices.Equal(got, want) {
-		t.Errorf("last sent %v, want %v", got, want)
-	}
-	if got, want := lastSent(7, 8, 9), []sent{{true, false, false}, {}, {}, {false, true, true}, {true, false, false}}; !slices.Equal(got, want) {
-		t.Errorf("last sent, of others, %v, want %v", got, want)
-	}
-	if none, err := store.Pending(t.Context(), nil); err != nil || len(none) != 0 {
-		t.Errorf("of none: %v, %v", none, err)
-	}
-}
-
-func TestAcceptedSince(t *testing.T) {
-	t.Parallel()
-	store, db := openStore(t)
-	a, b := [16]byte{1}, [16]byte{2}
-	for _, row := range []struct {
-		burst          [16]byte
-		member, device uint64
-		first, n       int
-	}{{a, 1, 1, 1000, 150}, {a, 1, 2, 2000, 2}, {b, 1, 1, 3000, 1}, {a, 9, 1, 4000, 3}} { // device 1 was another member's once
-		exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at, burst) SELECT ? + n, ?, ?, 'accepted', ? + n, ? FROM "+
-			numbers+" WHERE n <= ?", row.first, row.member, row.device, row.first, row.burst[:], row.n)
-	}
-	exec(t, db, "UPDATE push_receipts SET state = 'pending', at = 9e9 WHERE event_number = 1150")
-	at := time.UnixMilli
-	accepted, err := store.AcceptedSince(t.Context(), []push.BurstDevice{
-		{Burst: a, Member: 1, Device: 1, Since: at(4000)},
-		{Burst: a, Member: 1, Device: 2, Since: at(2002)},
-		{Burst: a, Member: 1, Device: 2, Since: at(2003)},
-		{Burst: b, Member: 1, Device: 1},
-		{Burst: b, Member: 1, Device: 2},
-	})
-	must(t, err)
-	var got []string
-	for _, list := range accepted {
-		text := fmt.Sprint(len(list))
-		if n := len(list); n > 0 {
-			text += fmt.Sprintf(" from %d to %d, the first at %d", list[0].Event, list[n-1].Event, list[0].At.UnixMilli())
-		}
-		got = append(got, text)
-	}
-	want := []string{"100 from 1149 to 1050, the first at 1149", "2 from 2002 to 2001, the first at 2002", "0", "1 from 3001 to 3001, the first at 3001", "0"}
-	if !slices.Equal(got, want) {
-		t.Errorf("accepted %q, want %q", got, want)
 	}
 }
 
@@ -616,7 +520,7 @@ func TestPurge(t *testing.T) {
 	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at) SELECT ?, n, n + 0, 'accepted', 1 FROM "+numbers+" WHERE n <= 2500", stored[2].Number)
 	exec(t, db, "INSERT INTO push_events (id, task_id, actor_id, created_at, expires_at, forget_at) SELECT CONCAT('many', n), n, 1, 1, 1, 1 FROM "+numbers+" WHERE n <= 2500")
 	for _, s := range stored[:2] {
-		must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{{Event: s.Number, Member: 1, Device: 1, State: push.StateAccepted}}))
+		must(t, store.Record(t.Context(), []push.Receipt{{Event: s.Number, Member: 1, Device: 1, State: push.StateAccepted}}))
 	}
 	live, gone, long := register(t, store, 1, token(1)), register(t, store, 1, token(2)), register(t, store, 1, token(3))
 	_, err = store.Prune(t.Context(), []push.Pruned{{Device: gone.ID}, {Device: long.ID}})
@@ -749,66 +653,6 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 	cancel()
 	<-ended
-}
-
-// TestRuns: receipts of one task are a row, which a look for that task finds, and no other.
-func TestRuns(t *testing.T) {
-	t.Parallel()
-	store, db := openStore(t)
-
-	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (10, 1, 'fcm', REPEAT('a', 32), 5), (20, 2, 'fcm', REPEAT('b', 32), 5), (30, 3, 'fcm', REPEAT('c', 32), 5)")
-	event := storeEvent(t, store, push.Event{Type: "upload", Actor: 5, Recipients: []member.ID{1, 2, 3}}).Number
-	of := func(device, task uint64, id string) push.Receipt {
-		return push.Receipt{Event: event, Member: member.ID(device / 10), Device: device, State: push.StateAccepted, ProviderID: id, Task: task}
-	}
-	accepted := func(task uint64) (devices []uint64) {
-		t.Helper()
-		var candidates []push.Candidate
-		for id := member.ID(1); id <= 3; id++ {
-			candidates = append(candidates, push.Candidate{Event: event, Member: id, Device: 10 * uint64(id), Task: task})
-		}
-		facts, err := store.Look(t.Context(), candidates)
-		must(t, err)
-		if len(facts) != 3 {
-			t.Fatalf("%d facts", len(facts))
-		}
-		for _, f := range facts {
-			if f.Accepted {
-				devices = append(devices, f.Device.ID)
-			}
-		}
-		return devices
-	}
-	must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{of(20, 7, "id <2>"), of(10, 7, "")}))
-	must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{of(20, 7, "id <2>")})) // a process that was stopped knows less
-	if got := accepted(7); !slices.Equal(got, []uint64{10, 20}) || len(accepted(8)) > 0 || len(accepted(0)) > 0 {
-		t.Errorf("accepted for %d; of another task for %d, of none for %d", got, accepted(8), accepted(0))
-	}
-	must(t, store.WriteReceipts(t.Context(), nil, []push.Receipt{of(20, 7, "id <2>"), of(10, 7, ""), of(30, 7, ""), of(30, 8, "")})) // it had grown when it could be written
-	want := []push.Receipt{of(10, 7, ""), of(20, 7, "id%20%3C2%3E"), of(30, 7, ""), of(30, 8, "")}
-	got := fatesOf(t, store, event, 0)
-	slices.SortFunc(got, func(a, b push.Receipt) int {
-		return gocmp.Or(gocmp.Compare(a.Task, b.Task), gocmp.Compare(a.Device, b.Device))
-	})
-	for i, r := range got {
-		if r.Device != 20 && regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8`).MatchString(r.ProviderID) {
-			got[i].ProviderID = ""
-		}
-	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(push.Receipt{}, "At")); diff != "" {
-		t.Errorf("Fates (-want +got):\n%s", diff)
-	}
-	if own := fatesOf(t, store, event, 2); len(own) != 1 || own[0].Device != 20 {
-		t.Errorf("those of a member: %+v", own)
-	}
-	counts, err := store.CountReceipts(t.Context(), event, 1000)
-	if want := []push.ReceiptCount{{State: push.StateAccepted, Count: 4}}; err != nil || !slices.Equal(counts, want) {
-		t.Errorf("counts %+v, %v", counts, err)
-	}
-	exec(t, db, "UPDATE push_events SET forget_at = 1")
-	if _, err := store.Purge(t.Context()); err != nil || len(fatesOf(t, store, event, 0)) > 0 {
-		t.Errorf("after the purge, %+v, %v", fatesOf(t, store, event, 0), err)
-	}
 }
 
 // fatesOf returns the receipts of an event, of all members or of one.

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -12,48 +11,46 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// The kinds of task. Notify and Target have the actor as key, Deliver its first device.
+// The kinds of task. The key of Notify and Target is the actor, that of Deliver the number of the event, that of Burst the
+// device.
 const (
 	Notify  = "notify"  // an event is to be targeted
-	Target  = "target"  // the next page of its followers
-	Deliver = "deliver" // it is to be sent to devices
+	Target  = "target"  // the next page of its recipients
+	Deliver = "deliver" // it is to be sent to devices of a platform
+	Burst   = "burst"   // the events of a burst that wait are to be sent to a device
 )
 
-// The queues of all three kinds. The tasks of urgent events have one of their own, whose workers do not
-// wait for the answers to others.
+// The queues. Tasks of urgent events have one of their own, whose workers do not wait for the answers to others; targeting
+// waits for no answers.
 const (
-	QueuePush   = "push"
-	QueueUrgent = "push_urgent"
+	QueuePush    = "push"         // Notify and Target
+	QueueDeliver = "push_deliver" // Deliver and Burst
+	QueueUrgent  = "push_urgent"  // all kinds
 )
 
-// queueOf returns the queue of an event's tasks.
-func (e *Event) queueOf() string {
+// queueOf returns the queue of an event's tasks, unless it is urgent.
+func (e *Event) queueOf(queue string) string {
 	if e.Urgent {
 		return QueueUrgent
 	}
-	return QueuePush
+	return queue
 }
 
 // Page is the payload of a target task: those of the event's recipients, or of the followers
 // of its actor, whose ids are above After.
-//
-// A site's database that lost events, beside a queue that did not, gives their numbers to others.
-// So Task is that of the event, see [StoredEvent.Task]: ids of tasks are not given again, and
-// identify the event. It is 0 in what processes of a former release enqueued.
 type Page struct {
 	Event uint64    `json:"event"` // the number of a [StoredEvent]
-	Task  uint64    `json:"task,omitzero"`
+	Task  uint64    `json:"task"`  // as in an [EventRef]
 	After member.ID `json:"after,omitzero"`
 }
 
-// Delivery is the payload of a deliver task: an event, and the devices that it is to be sent to.
+// Delivery is the payload of a deliver task: an event, and the devices that it is to be sent to. That of a burst task is
+// any event of the burst, and one device.
 type Delivery struct {
-	Event uint64      `json:"event"`         // the number of a [StoredEvent]; of a burst, of one of its events
-	Task  uint64      `json:"task,omitzero"` // as in a [Page]
-	To    []Recipient `json:"to"`            // at most maxTo; of a burst, one
-	// Burst is that of the event in hexadecimal, see [Event.Burst], if the task sends all events of the burst that are pending
-	// for the device; "": it sends the event alone, whether that is one of a burst or not.
-	Burst string `json:"burst,omitempty"`
+	Event uint64      `json:"event"`           // the number of a [StoredEvent]
+	Task  uint64      `json:"task"`            // as in an [EventRef]
+	To    []Recipient `json:"to"`              // at most maxTo
+	Burst string      `json:"burst,omitempty"` // of a burst task: [Event.Burst] in hexadecimal
 }
 
 // maxTo is how many devices a deliver task has at most.
@@ -90,35 +87,30 @@ func newTask(kind, inQueue string, key uint64, payload any, dedupeKey string) qu
 	return queue.New{Kind: kind, Key: key, Payload: text, Queue: inQueue, DedupeKey: dedupeKey}
 }
 
-// task returns the task that targets the page of an event.
+// task returns the task that targets the page of an event. It has no dedupe key: the page before it, whose follow-up it
+// is, ends once.
 func (p Page) task(e *StoredEvent) queue.New {
-	return newTask(Target, e.queueOf(), uint64(e.Actor), p, p.dedupeKey())
+	return newTask(Target, e.queueOf(QueuePush), uint64(e.Actor), p, "")
 }
 
-func (p Page) dedupeKey() string {
-	if p.Task == 0 {
-		return fmt.Sprintf("target:%d:%d", p.Event, p.After)
-	}
-	return fmt.Sprintf("target:%d:%d:%d", p.Event, p.After, p.Task)
+// task returns the task that delivers the event.
+func (e *StoredEvent) deliver(to []Recipient) queue.New {
+	return newTask(Deliver, e.queueOf(QueueDeliver), e.Number, Delivery{Event: e.Number, Task: e.Task, To: to}, "")
 }
 
-// task returns the task that delivers. Only one of a burst has a dedupe key: an event and a device are in one other
-// task at a time, as that is committed with the end of the page or of the task
-// that named the device before. A key would be looked up, and written twice, for nothing.
-func (d Delivery) task() queue.New {
-	key := ""
-	if d.Burst != "" {
-		key = d.dedupeKey()
-	}
-	return newTask(Deliver, QueuePush, d.To[0].Device, d, key)
+// wait returns the task for what waits of the event's burst for a device.
+func (e *StoredEvent) wait(to Recipient) queue.New {
+	return Delivery{Event: e.Number, Task: e.Task, To: []Recipient{to}, Burst: e.burstText()}.wait()
 }
 
-func (d Delivery) dedupeKey() string {
-	if d.Burst != "" {
-		return fmt.Sprintf("burst:%d:%d:%s", d.To[0].Member, d.To[0].Device, d.Burst) // a device may go over to another member
-	}
-	return fmt.Sprintf("deliver:%d:%d:%d", d.Event, d.To[0].Device, d.Task)
+// wait returns the burst task with that payload. Of those for one burst and device, one that has not begun absorbs others.
+func (d Delivery) wait() queue.New {
+	to := d.To[0]
+	key := fmt.Sprintf("burst:%d:%d:%s", to.Member, to.Device, d.Burst) // a device may go over to another member
+	return newTask(Burst, QueueDeliver, to.Device, d, key)
 }
+
+func (d Delivery) ref() EventRef { return EventRef{d.Event, d.Task} }
 
 // NotifyKey is the dedupe key of a notify task: two with the same id are the same event.
 // So are two without an id that are equal, if neither was started: who enqueues a batch again
@@ -144,24 +136,4 @@ func NotifyKey(actor uint64, payload json.RawMessage) (string, error) {
 	}
 	hash := sha256.Sum256(text)
 	return fmt.Sprintf("notify:%d:/%s", actor, hex.EncodeToString(hash[:16])), nil
-}
-
-// TargetKey is the dedupe key of a target task.
-func TargetKey(_ uint64, payload json.RawMessage) (string, error) {
-	var p Page
-	err := json.Unmarshal(payload, &p)
-	return p.dedupeKey(), err
-}
-
-// DeliverKey is the dedupe key of a deliver task: one that waits absorbs those of its burst
-// for the device.
-func DeliverKey(_ uint64, payload json.RawMessage) (string, error) {
-	var d Delivery
-	if err := json.Unmarshal(payload, &d); err != nil {
-		return "", err
-	}
-	if len(d.To) == 0 {
-		return "", errors.New("it names no device")
-	}
-	return d.dedupeKey(), nil
 }

@@ -22,5 +22,6 @@
 //	check_range     none       compares the sets of a range: see package check
 //	notify         the actor   tells members of an event: see package push
 //	target         the actor   the same, one more page of its recipients
-//	deliver        the device  sends an event, or a burst, to a device
+//	deliver        the event   sends it to devices of a platform
+//	burst          the device  sends it what waits of a burst
 package tasks

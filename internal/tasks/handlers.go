@@ -46,9 +46,9 @@ type HandlerOptions struct {
 	// first conflict; it grows with each. 0: DefaultConflictPause; below 0: none,
 	// for tests that provoke thousands of conflicts.
 	ConflictPause time.Duration
-	// Push handles the kinds notify, target and deliver. Nil: this process has no push, and
+	// Targeting handles the kinds notify and target, Deliveries deliver and burst. Nil: this process has no push, and
 	// leaves their tasks to others.
-	Push queue.Handler
+	Targeting, Deliveries queue.Handler
 	// Check handles check_range. Nil: this process leaves its tasks to others.
 	Check queue.Handler
 	// Read is as in [RefillRangeHandler].

@@ -13,7 +13,7 @@ import (
 // kinds lists the kinds of task. A new one is a file of its own, with a value of type
 // kind and a handler, and a line here: the queue, the API, the command line, the metrics
 // and the audit learn it from this list.
-var kinds = []kind{addContact, removeContact, upload, fanOut, fanOutSlots, broadcasting, broadcastLook, refill, refillRange, checkRange, notify, target, deliver}
+var kinds = []kind{addContact, removeContact, upload, fanOut, fanOutSlots, broadcasting, broadcastLook, refill, refillRange, checkRange, notify, target, deliver, burst}
 
 // kind is a kind of task of this site. What its payload is, it alone knows.
 type kind struct {

@@ -13,26 +13,31 @@ import (
 // The kinds that notify members: see package push.
 var (
 	notify = kind{
-		Name: push.Notify, Workers: pushWorkers, Produced: true, Takes: eventField, DedupeKey: push.NotifyKey, Handler: handlerOfPush, Group: "push",
+		Name: push.Notify, Workers: pushWorkers, Produced: true, Takes: eventField, DedupeKey: push.NotifyKey, Handler: targeting, Group: "targeting",
 	}
-	target  = kind{Name: push.Target, Workers: pushWorkers, DedupeKey: push.TargetKey, Handler: handlerOfPush, Group: "push"}
-	deliver = kind{Name: push.Deliver, Workers: pushWorkers, DedupeKey: push.DeliverKey, Handler: handlerOfPush, Group: "push"}
+	target  = kind{Name: push.Target, Workers: pushWorkers, Handler: targeting, Group: "targeting"}
+	deliver = kind{Name: push.Deliver, Workers: deliverWorkers, Handler: deliveries, Group: "deliveries"}
+	// Of a burst, one task at a time sends to a device: two would send the same.
+	burst = kind{Name: push.Burst, Workers: deliverWorkers, Order: "push_burst", Handler: deliveries, Group: "deliveries"}
 )
 
-// handlerOfPush is the handler of all three: it takes them together.
-func handlerOfPush(w work) queue.Handler {
-	if w.Push == nil {
+func targeting(w work) queue.Handler { return orNone(w.Targeting) }
+
+func deliveries(w work) queue.Handler { return orNone(w.Deliveries) }
+
+func orNone(h queue.Handler) queue.Handler {
+	if h == nil {
 		return noHandler{"push"}
 	}
-	return w.Push
+	return h
 }
 
 var (
-	// While a worker waits for the push service, the others look and record.
-	pushWorkers = queue.Workers{Queue: push.QueuePush, Count: 6, Batch: 128, Lease: pushLease}
-	// The home of the kinds is push. A worker waits for the answers to its share,
-	// as long as the push service takes: an urgent event then finds another one idle.
-	urgentWorkers = queue.Workers{Queue: push.QueueUrgent, Count: 3, Batch: 64, Lease: pushLease}
+	pushWorkers = queue.Workers{Queue: push.QueuePush, Count: 4, Batch: 128, Lease: pushLease}
+	// While workers wait for the push services, others look and record: more of them than one that hangs can hold up.
+	deliverWorkers = queue.Workers{Queue: push.QueueDeliver, Count: 32, Batch: 128, Lease: pushLease}
+	// The home of the kinds is push. An urgent event finds an idle worker.
+	urgentWorkers = queue.Workers{Queue: push.QueueUrgent, Count: 8, Batch: 64, Lease: pushLease}
 )
 
 // pushLease is how long the notifications of a process that died are held up.

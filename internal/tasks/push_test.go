@@ -75,8 +75,9 @@ func TestDefaultWorkers(t *testing.T) {
 		{Queue: "refill", Count: 2, Batch: 128},
 		{Queue: "backfill", Count: 3},
 		{Queue: "check", Count: 1},
-		{Queue: "push", Count: 6, Batch: 128, Lease: 5 * time.Second},
-		{Queue: "push_urgent", Count: 3, Batch: 64, Lease: 5 * time.Second},
+		{Queue: "push", Count: 4, Batch: 128, Lease: 5 * time.Second},
+		{Queue: "push_deliver", Count: 32, Batch: 128, Lease: 5 * time.Second},
+		{Queue: "push_urgent", Count: 8, Batch: 64, Lease: 5 * time.Second},
 	}
 	if got := tasks.DefaultWorkers(); !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
@@ -101,11 +102,6 @@ func TestKeysOfPush(t *testing.T) {
 		{key(push.NotifyKey, 1, `{"type":"a","object":"b"}`), key(push.NotifyKey, 1, `{"object": "b", "type":"a"}`), true},
 		{key(push.NotifyKey, 1, `{"type":"a"}`), key(push.NotifyKey, 2, `{"type":"a"}`), false},
 		{key(push.NotifyKey, 1, `{"type":"a"}`), key(push.NotifyKey, 1, `{"type":"b"}`), false},
-		{key(push.TargetKey, 1, `{"event":5,"after":"7"}`), key(push.TargetKey, 1, `{"event":5,"after":"8"}`), false},
-		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]]}`), key(push.DeliverKey, 3, `{"event":6,"to":[[7,3]]}`), false},
-		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]],"burst":"ab"}`), key(push.DeliverKey, 3, `{"event":6,"to":[[7,3]],"burst":"ab"}`), true},
-		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]],"burst":"ab"}`), key(push.DeliverKey, 4, `{"event":6,"to":[[7,4]],"burst":"ab"}`), false},
-		{key(push.DeliverKey, 3, `{"event":5,"to":[[7,3]],"burst":"ab"}`), key(push.DeliverKey, 3, `{"event":6,"to":[[8,3]],"burst":"ab"}`), false}, // it went over to another member
 	} {
 		if (test.a == test.b) != test.equal {
 			t.Errorf("%q and %q", test.a, test.b)

@@ -24,13 +24,12 @@ func Kind() push.Kind {
 				Usage: "`hosts` of push services beside those of Chrome, Firefox, Edge and Safari, as in push.example.org,*.push.example.org",
 			},
 		},
-		New:       newClient,
-		Fields:    []string{fieldSubscription},
-		Read:      read,
-		Check:     check,
-		Show:      show,
-		ByMembers: true,
-		MustShow:  true, // browsers take the permission from a site that shows nothing
+		New:      newClient,
+		Fields:   []string{fieldSubscription},
+		Read:     read,
+		Check:    check,
+		Show:     show,
+		MustShow: true, // browsers take the permission from a site that shows nothing
 	}
 }
 
