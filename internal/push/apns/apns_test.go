@@ -473,25 +473,6 @@ func TestNothingIsSentInVain(t *testing.T) {
 	}
 }
 
-// The time may be over while a message waits for its answer.
-func TestTimeIsOver(t *testing.T) {
-	t.Parallel()
-	server := apnstest.Start(t)
-	s := newSender(t, server)
-	warm(t, s)
-	server.Answer(func(apnstest.Request) apnstest.Answer { return apnstest.Answer{Ignore: true} })
-	over, cancel := context.WithCancel(t.Context())
-	first := make(chan push.Result, 1)
-	go func() { first <- s.Send(over, message(1)) }()
-	await(t, server, func(s apnstest.Stats) bool { return s.Requests == 2 })
-	cancel()
-	if got := <-first; got != (push.Result{Outcome: push.Ambiguous, Reason: conn.ReasonTimeout}) {
-		t.Errorf("without an answer: %+v", got)
-	}
-	server.Answer(nil)
-	warm(t, s) // the stream is free again
-}
-
 func TestServerIsAway(t *testing.T) {
 	t.Parallel()
 	server := apnstest.Start(t)
@@ -516,48 +497,6 @@ func TestServerIsAway(t *testing.T) {
 		if r != (push.Result{Outcome: push.Ambiguous, Reason: conn.ReasonLost}) && r != (push.Result{Outcome: push.Wait, Reason: conn.ReasonNotSent}) {
 			t.Fatalf("after the connections were cut: %+v", r)
 		}
-	}
-}
-
-// A peer that is dead without a word is noticed by a ping that it does not answer.
-func TestDeadPeer(t *testing.T) {
-	t.Parallel()
-	server := apnstest.Start(t)
-	s := newSender(t, server, func(o *Options) { o.silence = 2 * time.Second })
-	warm(t, s)
-	server.Freeze()
-	if got := s.Send(patient(t), message(1)); got != (push.Result{Outcome: push.Ambiguous, Reason: conn.ReasonLost}) {
-		t.Errorf("%+v", got)
-	}
-	server.Thaw()
-}
-
-// Another connection is opened when many messages are in flight, and there are few.
-func TestConnectionsGrow(t *testing.T) {
-	t.Parallel()
-	server := apnstest.Start(t)
-	s := newSender(t, server)
-	held := make(chan struct{})
-	server.Answer(func(r apnstest.Request) apnstest.Answer {
-		if r.Stream == 1 {
-			return apnstest.Answer{}
-		}
-		return apnstest.Answer{Until: held}
-	})
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i, r := range sendAll(patient(t), s, messages(0, 1000)) {
-			if r.Outcome != push.Accepted {
-				t.Errorf("message %d: %+v", i, r)
-			}
-		}
-	}()
-	await(t, server, func(s apnstest.Stats) bool { return s.Requests == 1000 })
-	close(held)
-	<-done
-	if stats := server.Stats(); stats.Conns < 4 || stats.Conns > 8 || stats.MaxOpen > 300 {
-		t.Errorf("want few connections with at most 250 each: %+v", stats)
 	}
 }
 

@@ -68,7 +68,6 @@ func (s *Server) serve(listener net.Listener, raw net.Conn) {
 		s.o.OnConn(raw.RemoteAddr())
 	}
 	nc := tls.Server(raw, s.tls)
-	s.pass()
 	ctx, cancel := context.WithTimeout(context.Background(), handshakeLimit)
 	defer cancel()
 	c := &conn{s: s, nc: nc, flush: make(chan struct{}, 1), open: map[uint32]*stream{}}
@@ -121,7 +120,6 @@ func (c *conn) flusher(stop <-chan struct{}) {
 		case <-stop:
 			return
 		}
-		c.s.pass()
 		c.wmu.Lock()
 		_ = c.nc.SetWriteDeadline(time.Now().Add(writeTimeout))
 		if c.bw.Flush() != nil {
@@ -146,7 +144,6 @@ func (c *conn) write(f func()) {
 func (c *conn) read() {
 	for {
 		frame, err := c.fr.ReadFrame()
-		c.s.pass()
 		if err != nil {
 			if bad, ok := err.(http2.StreamError); ok { //nolint:errorlint // the framer's own
 				c.reset(bad.StreamID, bad.Code)
@@ -309,7 +306,6 @@ func (c *conn) whole(id uint32, st *stream) {
 
 // respond answers a request, or does what is to be done instead.
 func (c *conn) respond(id uint32, r *Request, a *Answer) {
-	c.s.pass()
 	switch {
 	case a.Ignore:
 		return

@@ -3,14 +3,11 @@ package apnstest
 import (
 	"bytes"
 	"crypto/ecdsa"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"math/big"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"golang.org/x/net/http2/hpack"
 )
 
@@ -245,8 +243,6 @@ func (t *tokens) pem(id string) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-var errToken = errors.New("not a token by a known key")
-
 // verify verifies a token: a JWT by ES256.
 func (t *tokens) verify(text, teamID string) (verified, error) {
 	t.mu.Lock()
@@ -254,41 +250,24 @@ func (t *tokens) verify(text, teamID string) (verified, error) {
 	if v, ok := t.seen[text]; ok {
 		return v, nil
 	}
-	parts := strings.Split(text, ".")
-	if len(parts) != 3 {
-		return verified{}, errToken
-	}
-	var header struct {
-		Algorithm string `json:"alg"`
-		KeyID     string `json:"kid"`
-	}
-	var claims struct {
-		Issuer   string `json:"iss"`
-		IssuedAt int64  `json:"iat"`
-	}
-	for i, into := range []any{&header, &claims} {
-		part, err := base64.RawURLEncoding.DecodeString(parts[i])
-		if err != nil || json.Unmarshal(part, into) != nil {
-			return verified{}, errToken
+	var v verified
+	var claims jwt.RegisteredClaims
+	_, err := jwt.ParseWithClaims(text, &claims, func(parsed *jwt.Token) (any, error) {
+		v.keyID, _ = parsed.Header["kid"].(string)
+		if t.keys[v.keyID] == nil {
+			return nil, errors.New("the key is not known")
 		}
-	}
-	key := t.keys[header.KeyID]
-	if header.Algorithm != "ES256" || key == nil || claims.Issuer != teamID {
-		return verified{}, errToken
-	}
-	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
-	if err != nil || len(signature) != 64 {
-		return verified{}, errToken
-	}
-	digest := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
-	r, s := new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:])
-	if !ecdsa.Verify(&key.PublicKey, digest[:], r, s) {
-		return verified{}, errToken
-	}
-	if len(t.seen) >= maxSeen {
+		return &t.keys[v.keyID].PublicKey, nil
+	}, jwt.WithValidMethods([]string{"ES256"}), jwt.WithIssuer(teamID))
+	switch {
+	case err != nil:
+		return verified{}, err
+	case claims.IssuedAt == nil:
+		return verified{}, errors.New("there is no iat")
+	case len(t.seen) >= maxSeen:
 		clear(t.seen)
 	}
-	v := verified{text: text, keyID: header.KeyID, issued: time.Unix(claims.IssuedAt, 0)}
+	v.text, v.issued = text, claims.IssuedAt.Time
 	t.seen[text] = v
 	return v, nil
 }

@@ -102,7 +102,6 @@ type Server struct {
 	roots   []byte
 	address string
 	answer  atomic.Pointer[func(Request) Answer]
-	frozen  atomic.Pointer[chan struct{}]
 	wg      sync.WaitGroup
 
 	closed chan struct{}
@@ -180,7 +179,6 @@ func New(o Options) (*Server, error) {
 // Close stops the server. It is to be called once.
 func (s *Server) Close() {
 	close(s.closed)
-	s.Thaw()
 	s.Down()
 	s.wg.Wait()
 }
@@ -323,27 +321,6 @@ func (s *Server) all() []*conn {
 		conns = append(conns, c)
 	}
 	return conns
-}
-
-// Freeze makes the server read and write nothing until [Server.Thaw]: a peer that is dead,
-// and whose connections nothing has closed.
-func (s *Server) Freeze() {
-	ch := make(chan struct{})
-	s.frozen.CompareAndSwap(nil, &ch)
-}
-
-// Thaw ends [Server.Freeze].
-func (s *Server) Thaw() {
-	if ch := s.frozen.Swap(nil); ch != nil {
-		close(*ch)
-	}
-}
-
-// pass blocks while the server is frozen.
-func (s *Server) pass() {
-	if ch := s.frozen.Load(); ch != nil {
-		<-*ch
-	}
 }
 
 // Accepted returns the log of accepted messages, in the order of acceptance.

@@ -7,13 +7,10 @@ package fcmtest
 import (
 	"bytes"
 	"context"
-	"crypto"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -28,6 +25,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/activityd/activityd/internal/testing/selfsigned"
 )
@@ -310,42 +309,29 @@ func (s *Server) checkAssertion(r *http.Request, now time.Time) string {
 	if r.FormValue("grant_type") != "urn:ietf:params:oauth:grant-type:jwt-bearer" {
 		return "grant_type"
 	}
-	parts := strings.Split(r.FormValue("assertion"), ".")
-	if len(parts) != 3 {
-		return "three parts"
-	}
-	var header struct{ Alg, Typ, Kid string }
 	var claims struct {
-		Iss, Scope, Aud string
-		Iat, Exp        int64
+		jwt.RegisteredClaims
+
+		Scope string `json:"scope"`
 	}
-	if decode(parts[0], &header) != nil || decode(parts[1], &claims) != nil {
-		return "JSON"
-	}
-	s.mu.Lock()
-	key := s.keys[header.Kid]
-	s.mu.Unlock()
-	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
-	digest := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
+	parsed, err := jwt.ParseWithClaims(r.FormValue("assertion"), &claims, func(parsed *jwt.Token) (any, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if id, _ := parsed.Header["kid"].(string); s.keys[id] != nil {
+			return &s.keys[id].PublicKey, nil
+		}
+		return nil, errors.New("the key is not known")
+	}, jwt.WithValidMethods([]string{"RS256"}), jwt.WithIssuer(email), jwt.WithAudience(s.URL()+"/token"), jwt.WithIssuedAt(), jwt.WithExpirationRequired(),
+		jwt.WithLeeway(time.Second), jwt.WithTimeFunc(func() time.Time { return now }))
 	switch {
-	case header.Alg != "RS256" || header.Typ != "JWT" || key == nil || err != nil:
-		return "header"
-	case rsa.VerifyPKCS1v15(&key.PublicKey, crypto.SHA256, digest[:], signature) != nil:
-		return "signature"
-	case claims.Iss != email || claims.Aud != s.URL()+"/token" || claims.Scope != "https://www.googleapis.com/auth/firebase.messaging":
+	case err != nil:
+		return "token"
+	case parsed.Header["typ"] != "JWT" || claims.Scope != "https://www.googleapis.com/auth/firebase.messaging":
 		return "claims"
-	case claims.Iat > now.Unix()+60 || claims.Exp <= now.Unix() || claims.Exp > claims.Iat+3600:
+	case claims.IssuedAt == nil || claims.ExpiresAt.Sub(claims.IssuedAt.Time) > time.Hour:
 		return "times"
 	}
 	return ""
-}
-
-func decode(part string, into any) error {
-	raw, err := base64.RawURLEncoding.DecodeString(part)
-	if err != nil {
-		return fmt.Errorf("base64: %w", err)
-	}
-	return json.Unmarshal(raw, into)
 }
 
 // send answers messages:send.
