@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"strings"
 	"sync"
@@ -59,11 +60,11 @@ func parseRange(args []string, all bool) (memberRange, error) {
 	return memberRange{first, last}, nil
 }
 
-// checkNone returns an error for a range without members.
+// checkNone returns an error for a range without members. A site may have none yet.
 func (r memberRange) checkNone() error {
 	switch {
 	case r == allMembers:
-		return fmt.Errorf("%w: the table users is empty", contacts.ErrNoMember)
+		return nil
 	case r.first == r.last:
 		return noMember(r.first)
 	}
@@ -198,12 +199,10 @@ func (b *backfill) ranges(ctx context.Context) ([]tasks.RangeArgs, error) {
 
 func (b *backfill) enqueue(ctx context.Context) error {
 	list, err := tasks.NewRefillRanges(ctx, b.store, b.within.first, b.within.last, b.existing, b.rate)
-	if err == nil && len(list) == 0 {
-		err = b.within.checkNone()
+	if err != nil || len(list) == 0 {
+		return cmp.Or(err, b.within.checkNone())
 	}
-	if err == nil {
-		_, err = b.queue.Enqueue(ctx, list)
-	}
+	_, err = b.queue.Enqueue(ctx, list)
 	return err
 }
 
@@ -278,9 +277,7 @@ type backfilled struct {
 // with returns how far it is with the unfinished ranges. The failures of ranges that have ended still count.
 func (d backfilled) with(ranges []tasks.RangeArgs) backfilled {
 	next := backfilled{began: d.began, all: d.all, last: d.last, ranges: make(map[member.ID]tasks.RangeArgs)}
-	for to, r := range d.ranges {
-		next.ranges[to] = r
-	}
+	maps.Copy(next.ranges, d.ranges)
 	var left int64
 	for _, r := range ranges {
 		next.began, next.all, next.ranges[r.To] = r.Began, r.All, r
@@ -291,7 +288,9 @@ func (d backfilled) with(ranges []tasks.RangeArgs) backfilled {
 			next.last = r.Last
 		}
 	}
-	next.done, next.took = max(d.done, next.all-max(0, left)), time.Since(next.began)
+	if next.done = max(d.done, next.all-max(0, left)); next.all > 0 {
+		next.took = time.Since(next.began)
+	}
 	return next
 }
 

@@ -117,7 +117,6 @@ type backend struct {
 	wake       *wake.Wake // carries notifications to other processes; nil: there are none
 	redis      redis.UniversalClient
 	index      *index.Index
-	once       *once.Once  // in the tables of db; nil: there are none
 	push       *push.MySQL // likewise; nil: nothing is sent
 	closers    closers     // of all of these
 }
@@ -260,7 +259,6 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.requestsDB = requests
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
-	b.once = once.New(once.NewMySQL(b.db), once.Options{Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier})
 	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
 	o := queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers))}
 	lender := queue.NewQueue(requests, o)

@@ -183,8 +183,8 @@ func runVerify(cmd *cobra.Command, c *config, within memberRange, options *verif
 	if v.total, err = v.store.CountMembers(ctx, within.first, within.last); err != nil {
 		return err
 	}
-	if v.total == 0 && within != allMembers {
-		return within.checkNone()
+	if err := within.checkNone(); v.total == 0 && err != nil {
+		return err
 	}
 	err = v.run(ctx)
 	if printing := v.printer.summary(v, err == nil); err != nil || printing != nil {

@@ -1,11 +1,13 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
@@ -226,53 +228,62 @@ func (c *Checker) pending(ctx context.Context, kinds []string, members []member.
 	return all, nil
 }
 
-// maxTasks bounds the tasks of one member that are listed. It is not 1, which would tempt the optimizer to read the
-// table in the order of ids.
+// maxTasks bounds the tasks of one member that are listed, and the lists. It is not 1, which would tempt the optimizer
+// to read the table in the order of ids.
 const maxTasks = 100
 
-// explain adds to findings since when lags last, and which errors have dead tasks that may be the reason. Beyond
-// maxTasks lists, findings go without.
-func (c *Checker) explain(ctx context.Context, findings []Finding) error {
-	listed := make(map[string][]queue.Record)
-	list := func(id member.ID, kinds []string, states ...queue.State) (found []queue.Record, err error) {
-		key := fmt.Sprint(id, kinds, states)
-		if found, known := listed[key]; known || id == 0 || len(listed) >= maxTasks {
-			return found, nil
-		}
-		found, err = c.options.Tasks.List(ctx, queue.Filter{Key: uint64(id), States: states, Kinds: kinds}, maxTasks)
-		listed[key] = found
-		return found, err
-	}
-	for i := range findings {
-		f := &findings[i]
-		var about []queue.Record
-		var err error
-		switch {
+// explain adds to findings since when lags last, and which errors have dead tasks that may be the reason. When
+// maxTasks lists were read, the rest go without.
+func (c *Checker) explain(ctx context.Context, found []Finding) (err error) {
+	e := explainer{c, maxTasks}
+	for i := range found {
+		switch f := &found[i]; {
+		case err != nil:
 		case f.Weight == Lag:
-			about, err = list(f.User, ofViewer, tasks.Unfinished...)
-			for _, id := range f.involved {
-				more, failed := list(id, ofContact, tasks.Unfinished...)
-				about, err = append(slices.Clone(about), more...), errors.Join(err, failed)
-			}
+			err = e.explainLag(ctx, f)
 		case f.Cause != LostSet && f.mendable(): // no task is the reason of those
-			for _, id := range []member.ID{f.User, f.Contact} {
-				more, failed := list(id, slices.Concat(ofViewer, ofContact), queue.Dead)
-				about, err = append(slices.Clone(about), more...), errors.Join(err, failed)
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("explain the findings: %w", err)
-		}
-		for _, t := range about {
-			switch {
-			case f.Weight != Lag:
+			err = e.eachTask(ctx, []member.ID{f.User, f.Contact}, slices.Concat(ofViewer, ofContact), []queue.State{queue.Dead}, func(t queue.Record) {
 				f.Detail = fmt.Sprintf("task %d (%s of member %d) is dead: %s", t.ID, t.Kind, t.Key, t.LastError)
-			case f.Since.IsZero() || t.Created.Before(f.Since):
-				f.Since = t.Created
-				if f.Lasting = c.options.Now().Sub(f.Since) > c.options.LagLimit; f.Lasting {
-					f.Detail = fmt.Sprintf("a task of member %d is pending since %s", t.Key, f.Since.UTC().Format("2006-01-02 15:04:05"))
-				}
-			}
+			})
+		}
+	}
+	return err
+}
+
+// explainer may read so many more lists.
+type explainer struct {
+	*Checker
+	left int
+}
+
+// explainLag finds the oldest task that explains a lag, and whether it has waited for too long.
+func (e *explainer) explainLag(ctx context.Context, f *Finding) error {
+	note := func(t queue.Record) {
+		if !f.Since.IsZero() && !t.Created.Before(f.Since) {
+			return
+		}
+		f.Since = t.Created
+		if f.Lasting = e.options.Now().Sub(f.Since) > e.options.LagLimit; f.Lasting {
+			f.Detail = fmt.Sprintf("a task of member %d is pending since %s", t.Key, f.Since.UTC().Format(time.DateTime))
+		}
+	}
+	err := e.eachTask(ctx, []member.ID{f.User}, ofViewer, tasks.Unfinished, note)
+	return cmp.Or(err, e.eachTask(ctx, f.involved, ofContact, tasks.Unfinished, note))
+}
+
+// eachTask calls do with the tasks of members.
+func (e *explainer) eachTask(ctx context.Context, of []member.ID, kinds []string, states []queue.State, do func(queue.Record)) error {
+	for _, id := range of {
+		if id == 0 || e.left == 0 {
+			continue
+		}
+		e.left--
+		list, err := e.options.Tasks.List(ctx, queue.Filter{Key: uint64(id), States: states, Kinds: kinds}, maxTasks)
+		if err != nil {
+			return fmt.Errorf("list the tasks of member %s: %w", id, err)
+		}
+		for _, t := range list {
+			do(t)
 		}
 	}
 	return nil

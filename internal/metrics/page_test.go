@@ -47,8 +47,8 @@ var sections = []struct {
 	},
 	{"Push", "Those of each process with workers: add them up.", regexp.MustCompile(`^activityd_push_`)},
 	{
-		"Once", "The counters are those of processes of `serve`; the command `activityd once` is too short-lived to be scraped. `activityd_once_exhausted_names` is a\n" +
-			"fact of the database: take the maximum over processes.", regexp.MustCompile(`^activityd_once_`),
+		"Once", "The counters are those of Go programs that use the package and name a registerer; the command `activityd once` is too short-lived to be\n" +
+			"scraped. `serve` shows `activityd_once_exhausted_names`, a fact of the database: take the maximum over processes.", regexp.MustCompile(`^activityd_once_`),
 	},
 	{"HTTP and the process", "`go_*` and `process_*` are those of every Go program.", regexp.MustCompile(`^activityd_(http|access|enqueues|tls|mysql|site|build|late)_`)},
 }

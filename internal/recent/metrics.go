@@ -48,6 +48,7 @@ var failures = []struct {
 
 func init() { // the known series begin with 0
 	for _, source := range []Source{FromIndex, FromDatabase} {
+		readSeconds.WithLabelValues(string(source))
 		reads.WithLabelValues(string(source), "photos")
 		reads.WithLabelValues(string(source), "nothing")
 	}

@@ -34,7 +34,7 @@ var (
 			return fmt.Sprintf("refill_range:%d-%d", a.After, a.To), err
 		},
 		Handler: func(w work) queue.Handler {
-			return RefillRangeHandler{
+			return &RefillRangeHandler{
 				Refiller: RefillHandler{Index: w.Index, Store: w.Store, ConflictPause: w.ConflictPause},
 				Members:  w.Store, ActiveOnly: w.ActiveOnly, Read: w.Read, Log: cmp.Or(w.Log, slog.Default()),
 			}

@@ -147,7 +147,7 @@ func TestARangeOfActiveMembers(t *testing.T) {
 func TestAMemberThatFailsStopsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRanger(t, ids(10, 50, 1)...)
-	r.h.Refiller.Store = spoiled{r.bench.site.Store, 20}
+	r.h.Refiller.Store = spoiled{r.site.Store, 20}
 	r.hooked.before = func(call string) error {
 		if call == "Apply" {
 			r.elsewhere(tasks.NewAddContact(30, 1)) // which makes the set
