@@ -20,8 +20,7 @@ const (
 	crowdedPause    = time.Second     // of a message for which there is no room
 	forgetOriginsIn = time.Hour       // since the last that is known of them
 
-	// The bounds of messages that are not answered. The pools of connections have the first one, too, so none waits there
-	// while its push service asks for peace.
+	// The bounds of messages that are not answered.
 	maxOfOrigin     = 2000
 	maxLateOfOrigin = 500 // of those that no batch waits for
 	maxOfMember     = 64
@@ -265,8 +264,6 @@ func evidenceOf(r Result) evidence {
 			return none
 		case r.Status != 0: // it answered, about this device
 			return alive
-		case r.Reason == ReasonGoAway, r.Reason == ReasonRefused:
-			return none
 		}
 	}
 	return failing

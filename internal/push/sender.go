@@ -60,13 +60,6 @@ const (
 	Ambiguous   Outcome = "ambiguous"   // sent, and no answer came: it may have been taken
 )
 
-// The reasons of [Wait] that say nothing about the push service: some connections in a row
-// did not process the message, and the next one may.
-const (
-	ReasonGoAway  = "goaway"  // the push service closes the connection, and said that it did not process it
-	ReasonRefused = "refused" // it refused the stream
-)
-
 // Result is an outcome and its facts.
 type Result struct {
 	Outcome Outcome
