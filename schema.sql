@@ -46,70 +46,42 @@ CREATE TABLE IF NOT EXISTS photos (
   KEY newest (owner_id, visibility, date_upload, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
--- The durable queue: tasks that are to be worked on, in the order queue, priority, id. It is
--- only inserted into and deleted from: a task that is claimed moves to task_leases, and one that
--- is not to run now to parked_tasks, so that each is in one place at a time.
--- A producer sets type, subject and args in the transaction of
--- the change that the task is about, and for type 'notify' queue = 'push', or 'push_urgent';
--- if it wants to, also queue and priority, expires_at, and due_at.
--- It needs the right to insert these columns, and no other (docs/setup.md); args of
--- more than 32768 bytes are not read. Times are unix milliseconds of the database's clock.
+-- The durable queue. A producer sets type, subject and args in the transaction of the change that the
+-- task is about; if it wants to, also queue, priority, run_at, expires_at, max_attempts, backoff and dedupe_key. It needs
+-- the right to insert these columns, and no other. Times are unix milliseconds of the database's clock.
+-- Columns that a claim writes have a fixed size, so that rows stay where they are.
 CREATE TABLE IF NOT EXISTS tasks (
   id           BIGINT UNSIGNED   NOT NULL AUTO_INCREMENT,
   queue        VARCHAR(32)       NOT NULL DEFAULT 'default',
   type         VARCHAR(32)       NOT NULL,
-  subject      BIGINT UNSIGNED   NOT NULL COMMENT 'the member whose set, or whose followers'' sets, the task touches',
+  subject      BIGINT UNSIGNED   NOT NULL DEFAULT 0 COMMENT 'what the task is about; of ordered types one task of a subject runs at a time; 0: none',
   args         JSON              NOT NULL DEFAULT (JSON_OBJECT()),
+  state        ENUM('waiting','behind','scheduled','running','dead') NOT NULL DEFAULT 'waiting' COMMENT 'behind: waits until another task of its subject is done',
   priority     SMALLINT          NOT NULL DEFAULT 0 COMMENT 'lower runs first',
-  attempts     SMALLINT UNSIGNED NOT NULL DEFAULT 0,
-  max_attempts SMALLINT UNSIGNED NOT NULL DEFAULT 25,
+  attempts     SMALLINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'that were begun',
+  max_attempts SMALLINT UNSIGNED NOT NULL DEFAULT 0 COMMENT '0: as its type says, or 25',
+  backoff      INT UNSIGNED      NOT NULL DEFAULT 0 COMMENT 'milliseconds after the first failure; it doubles, up to 5 minutes; 0: as its type says, or 500',
+  lost         TINYINT UNSIGNED  NOT NULL DEFAULT 0 COMMENT 'its last leases that ran out',
+  run_at       BIGINT UNSIGNED   NOT NULL DEFAULT 0 COMMENT 'waiting, scheduled: not started before; running: the lease ends; dead: since then',
+  started_at   BIGINT UNSIGNED   NOT NULL DEFAULT 0 COMMENT 'when it was claimed last; 0: never',
   expires_at   BIGINT UNSIGNED   NULL COMMENT 'not started after it; NULL: never expires',
-  due_at       BIGINT UNSIGNED   NULL COMMENT 'not started before it; NULL: since it was inserted',
+  lease        CHAR(56)          CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '' COMMENT 'running: the worker, and what is random',
   dedupe_key   VARCHAR(128)      CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'unique among tasks that have not been started',
-  lost         TINYINT UNSIGNED  NULL COMMENT 'the last lease ran out',
   last_error   VARCHAR(2000)     NULL,
   created_at   BIGINT UNSIGNED   NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
   PRIMARY KEY (id),
   UNIQUE KEY dedupe (dedupe_key),
-  KEY claim (queue, priority, id),
-  KEY subjects (subject)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 7';
+  KEY claim (state, queue, priority, id),
+  KEY timers (state, run_at),
+  KEY subjects (subject, state, queue, priority, id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 8';
 
--- The leases of workers, a row for all tasks of a claim. It is deleted with the last of them, or
--- when it ran out.
-CREATE TABLE IF NOT EXISTS task_leases (
-  token      VARCHAR(64)     CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'the worker, and what is random',
-  queue      VARCHAR(32)     NOT NULL,
-  claimed_at BIGINT UNSIGNED NOT NULL,
-  ends_at    BIGINT UNSIGNED NOT NULL,
-  since      BIGINT UNSIGNED NOT NULL COMMENT 'when the oldest of its tasks began, or, if that was tried before, was created',
-  tasks      LONGTEXT        NOT NULL COMMENT 'JSON, a list for each task: see package queue',
-  done       MEDIUMBLOB      NOT NULL COMMENT 'a bit for each, set when it is finished',
-  PRIMARY KEY (token),
-  KEY ends (ends_at)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
-
--- Tasks that are not to run now: scheduled or to be tried again, or dead. The ids are those of tasks.
-CREATE TABLE IF NOT EXISTS parked_tasks (
-  id           BIGINT UNSIGNED   NOT NULL,
-  state        ENUM('scheduled','dead') NOT NULL,
-  queue        VARCHAR(32)       NOT NULL,
-  type         VARCHAR(32)       NOT NULL,
-  subject      BIGINT UNSIGNED   NOT NULL,
-  args         JSON              NOT NULL,
-  priority     SMALLINT          NOT NULL,
-  attempts     SMALLINT UNSIGNED NOT NULL,
-  max_attempts SMALLINT UNSIGNED NOT NULL,
-  expires_at   BIGINT UNSIGNED   NULL,
-  due_at       BIGINT UNSIGNED   NULL COMMENT 'scheduled: it may run',
-  dedupe_key   VARCHAR(128)      CHARACTER SET ascii COLLATE ascii_bin NULL,
-  last_error   VARCHAR(2000)     NULL,
-  created_at   BIGINT UNSIGNED   NOT NULL,
-  updated_at   BIGINT UNSIGNED   NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
-  PRIMARY KEY (id),
-  UNIQUE KEY dedupe (dedupe_key),
-  KEY timers (state, due_at),
-  KEY subjects (subject)
+-- The subjects of a queue of which a task runs, is next, or has others behind it.
+CREATE TABLE IF NOT EXISTS held_keys (
+  queue   VARCHAR(32)     NOT NULL,
+  subject BIGINT UNSIGNED NOT NULL,
+  task_id BIGINT UNSIGNED NOT NULL COMMENT 'the one task that may run',
+  PRIMARY KEY (queue, subject)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 -- The queues of which no task may start.
@@ -119,9 +91,8 @@ CREATE TABLE IF NOT EXISTS paused_queues (
   PRIMARY KEY (queue)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
--- What was enqueued under an idempotency key, so that a client that repeats
--- itself gets the answer of the first time. One row is no key: the last count of waiting tasks.
-CREATE TABLE IF NOT EXISTS task_keys (
+-- What was enqueued under an idempotency key, so that a client that repeats itself gets the first answer.
+CREATE TABLE IF NOT EXISTS idempotency_keys (
   key_hash    BINARY(32)      NOT NULL COMMENT 'SHA-256 of the key',
   batch_hash  BINARY(32)      NOT NULL COMMENT 'SHA-256 of what was to be enqueued',
   task_ids    JSON            NOT NULL DEFAULT (JSON_ARRAY()),

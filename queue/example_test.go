@@ -75,9 +75,9 @@ func upload(ctx context.Context, db *sql.DB, q *queue.Queue, name string) (task 
 	return ids[0], nil
 }
 
-// The tasks of one album run one at a time, in the order in which they came, in a process.
+// The tasks of one album run one at a time, in the order in which they came, whatever processes work on the queue.
 func ExampleKeyOf() {
-	kinds := queue.Kinds{{Name: "resize", Order: "album"}, {Name: "cover", Order: "album"}}
+	kinds := queue.Kinds{{Name: "resize", Ordered: true}, {Name: "cover", Ordered: true}}
 	album := queue.KeyOf("album/7")
 	batch, err := kinds.Validate([]queue.New{
 		{Kind: "resize", Key: album, Args: Resize{"a.jpg", 640}},

@@ -1,17 +1,7 @@
 package queue
 
-import (
-	"time"
-)
+// LookAtAll makes the next claims look at all that waits, however slow the last look was.
+func (q *Queue) LookAtAll(queue string) { q.forgetFronts(map[string]bool{queue: true}) }
 
-// SetMaxKeys makes the queue remember fewer keys, and look at once how many there are.
-func (q *Queue) SetMaxKeys(most int) {
-	q.keyLimit.most, q.keyLimit.again = most, time.Time{}
-}
-
-// LookCheaply makes a claim that finds too few tasks look at the front of its queue, however
-// long a busy machine takes for that.
-func (q *Queue) LookCheaply() { q.cursors.cheapLook = time.Hour }
-
-// Age has the look be so long ago.
-func (l *Look) Age(d time.Duration) { l.at = l.at.Add(-d) }
+// SweepAll makes the next sweep look at all leases, and at all ordering keys.
+func (q *Queue) SweepAll() { q.sweeps = sweeps{} }

@@ -4,32 +4,27 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/activityd/activityd/internal/retry"
-
 	"github.com/activityd/activityd/internal/mysql"
-)
-
-// The pauses of a fetcher and a worker after an error.
-const (
-	firstClaimPause = 250 * time.Millisecond // after a claim failed; it doubles
-	maxClaimPause   = 2 * time.Second
-	outagePause     = time.Second            // of a worker all of whose tasks wait for a dependency, or MySQL
-	firstOrderPause = 500 * time.Millisecond // of tasks that others of their ordering key hold up; it doubles
-	maxOrderPause   = 5 * time.Second
+	"github.com/activityd/activityd/internal/retry"
 )
 
 const (
 	// maxClaim bounds a claim for several workers.
 	maxClaim = 1024
-	fewTasks = 32                    // see gather
-	fewBytes = 16 << 10              // likewise
-	maxGap   = 10 * time.Millisecond // see gap
+	// fewTasks cost hardly more than one: so many go to one worker, or a quarter of a batch, though others are idle.
+	fewTasks = 32
+	// extensions is how often a lease is extended in its time.
+	extensions = 4
+
+	firstClaimPause = 250 * time.Millisecond // after a claim failed; it doubles
+	maxClaimPause   = 2 * time.Second
+	outagePause     = time.Second // of a worker all of whose tasks wait for a dependency, or MySQL
 )
 
 // lookAgain is after how long a fetcher claims again, and again, when a claim
@@ -40,41 +35,15 @@ func lookAgain() []time.Duration {
 	return []time.Duration{10 * time.Millisecond, 100 * time.Millisecond}
 }
 
-// fetcher claims the tasks of one queue and divides them among the queue's
-// workers.
-//
-// Tasks of one ordering key run one at a time and in the order of their claims: while a
-// worker has tasks of a key, further ones go to the same worker, and all others to workers
-// that are idle. A worker has at most one share of a claim in work and one that waits; what
-// would be the second is handed back for a while, which grows with each time, so that a
-// task that hangs does not gather all later ones of its key in memory. Those may then be
-// overtaken. (Between processes, and between two queues, nothing keeps an order: handlers
-// must not depend on it.)
+// fetcher claims the tasks of one queue for those of its workers that are idle.
 type fetcher struct {
 	*run
 	Workers
+
 	notified <-chan struct{}
-	paused   atomic.Bool // true until the first sweep
-	next     time.Time   // when to claim again, at the earliest; the fetcher's goroutine only
-
-	mu      sync.Mutex
-	workers []*worker
-	owners  map[orderingKey]*owner
-	took    time.Duration // of a share, the moving average of about the last eight
-	freed   chan struct{} // gets a value when a worker becomes idle; holds one
-}
-
-// worker is one goroutine of a queue.
-type worker struct {
-	shares chan share // what waits for it; holds one
-	busy   int        // shares that wait or are in work, under fetcher.mu
-}
-
-// owner is the worker that has the unfinished tasks of an ordering key.
-type owner struct {
-	*worker
-	tasks   int
-	refused int // claims of which tasks were handed back
+	idle     chan struct{} // holds a value for each idle worker
+	shares   chan share
+	last     time.Time // when the last claim began that was not full
 }
 
 // share is what one worker gets of a claim.
@@ -84,52 +53,55 @@ type share struct {
 }
 
 func newFetcher(r *run, w Workers, notified <-chan struct{}) *fetcher {
-	w.Batch = max(1, w.Batch)
-	w.Lease = cmp.Or(w.Lease, r.options.Lease)
-	f := &fetcher{run: r, Workers: w, notified: notified, owners: make(map[orderingKey]*owner), freed: make(chan struct{}, 1)}
-	f.paused.Store(true)
+	w.Batch, w.Lease = max(1, w.Batch), cmp.Or(w.Lease, r.options.Lease)
+	f := &fetcher{run: r, Workers: w, notified: notified, idle: make(chan struct{}, w.Count), shares: make(chan share, w.Count)}
 	for range w.Count {
-		f.workers = append(f.workers, &worker{shares: make(chan share, 1)})
+		f.idle <- struct{}{}
 	}
 	return f
 }
 
-// fetch claims and divides until the stop. Then it closes the channels of the
-// workers.
+// fetch claims until the stop.
 func (f *fetcher) fetch() {
+	defer close(f.shares)
 	ctx := f.claiming
 	var failed int
 	var notified bool // since the last claim that succeeded
 	var again []time.Duration
 	for {
-		idle := f.awaitIdle(ctx)
-		if len(idle) == 0 { // the stop
-			break
+		_ = retry.Sleep(ctx, time.Until(f.last.Add(f.options.Gap)))
+		select {
+		case <-f.idle:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		idle := 1
+		for len(f.idle) > 0 { // only this goroutine takes from it
+			<-f.idle
+			idle++
 		}
 		select {
 		case <-f.notified:
 			notified = true
 		default:
 		}
-		found := false
-		if !f.paused.Load() {
-			// After failed claims it asks for half as many tasks each time: with rows of many
-			// megabytes, that a producer wrote, a large claim can outlast its lease. The next one
-			// after a success is twice as large, and not at once as large as those that failed.
-			list, err := f.claim(ctx, max(1, min(f.Batch*len(idle), max(f.Batch, maxClaim))>>failed), idle)
-			if err != nil {
-				failed++
-				_ = retry.Sleep(ctx, retry.Backoff(failed+1, firstClaimPause, maxClaimPause))
-				continue
-			}
-			failed = max(0, min(failed, 9)-1)
-			found = len(list) > 0
+		// After failed claims it asks for half as many tasks each time: with rows of many megabytes, that a producer wrote, a large
+		// claim can outlast its lease.
+		used, err := f.claim(ctx, max(1, min(f.Batch*idle, max(f.Batch, maxClaim))>>min(failed, 16)), idle)
+		for range idle - used {
+			f.idle <- struct{}{}
 		}
-		if found {
-			notified, again = false, nil
+		switch {
+		case err != nil:
+			failed++
+			_ = retry.Sleep(ctx, retry.Backoff(failed+1, firstClaimPause, maxClaimPause))
 			continue
-		}
-		if notified {
+		case used > 0:
+			failed, notified, again = failed/2, false, nil
+			continue
+		case notified:
 			again = lookAgain()
 		}
 		wait := f.options.Poll
@@ -146,168 +118,118 @@ func (f *fetcher) fetch() {
 		}
 		timer.Stop()
 	}
-	for _, w := range f.workers {
-		close(w.shares)
-	}
 }
 
-// gap is the time between claims that are not full and are gathered, while half of the workers or more are busy: that of a share
-// divided by the workers, maxGap at most. So shares that take no longer than maxGap times the workers begin one after the other,
-// evenly, and a worker is nearly always idle when a task comes. Without it all of them began within a moment, with a few tasks
-// each, and what came next waited until they ended.
-func (f *fetcher) gap() time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return min(f.took/time.Duration(len(f.workers)), maxGap)
-}
-
-// awaitIdle waits until the next claim may be, and returns the workers that are idle then, at least one; none when ctx ends.
-// Only the fetcher gives work, so they stay idle until it does.
-func (f *fetcher) awaitIdle(ctx context.Context) (idle []*worker) {
-	_ = retry.Sleep(ctx, time.Until(f.next))
-	for ctx.Err() == nil {
-		f.mu.Lock()
-		for _, w := range f.workers {
-			if w.busy == 0 {
-				idle = append(idle, w)
-			}
-		}
-		f.mu.Unlock()
-		if len(idle) > 0 {
-			return idle
-		}
-		select {
-		case <-f.freed:
-		case <-ctx.Done():
-		}
-	}
-	return nil
-}
-
-// claim claims up to n tasks, and gives each to the worker that has others of its ordering key, or
-// else to an idle one, see gather. What nothing is free for is handed back; and what may have been claimed though that
-// failed, as soon as the database answers: nothing works on it, and until its
-// lease ends no other process would.
-func (f *fetcher) claim(ctx context.Context, n int, idle []*worker) ([]Task, error) {
+// claim claims up to n tasks, divides them among idle workers, and returns how many of these have some.
+func (f *fetcher) claim(ctx context.Context, n, idle int) (used int, err error) {
 	bounded, cancel := context.WithTimeout(ctx, f.Lease) // later, it would be worth nothing
 	defer cancel()
-	c := &claim{at: time.Now(), lease: f.Lease, pause: retry.Jitter(maxPause)}
+	c := &claim{at: time.Now(), lease: f.Lease}
 	list, err := f.queue.Claim(bounded, f.Queue, n, f.Lease)
 	f.report(ctx, c.at, err, "claim failed", "queue", f.Queue)
-	if err != nil {
-		f.store(handBack(list, 0, errUncertain), true) // also after the end of ctx
-		return nil, err
+	if err != nil || len(list) == 0 {
+		return 0, err
 	}
-	if len(list) > 0 {
-		c.held, c.until = list, c.at.Add(f.Lease)
-		c.ctx, c.end = context.WithCancelCause(f.works)
-		some, gathered := f.gather(list, idle)
-		if gathered && len(list) < n && 2*len(idle) <= len(f.workers) {
-			f.next = c.at.Add(f.gap())
-		}
-		f.divide(c, some) // a claim ends with the works, not with the fetching
+	if len(list) < n {
+		f.last = c.at
 	}
-	return list, nil
+	few := max(1, min(f.Batch/4, fewTasks))
+	used = min(idle, (len(list)+few-1)/few)
+	c.held, c.until = list, c.at.Add(f.Lease)
+	c.ctx, c.end = context.WithCancelCause(f.works) // a claim ends with the works, not with the fetching
+	c.shares.Store(int32(used))
+	f.running.Go(func() { f.keep(c) })
+	for i := range used {
+		f.shares <- share{c, list[len(list)*i/used : len(list)*(i+1)/used]}
+	}
+	return used, nil
 }
 
-// gather returns the idle workers to which a claim goes: so many that each has fewTasks on average, or a quarter of a batch if that
-// is less, and fewBytes of arguments, as these cost hardly more than one task does. It is all of them where a batch is too
-// small for that, or a task has an ordering key: later tasks of that key wait for the same worker, which must not have many keys.
-func (f *fetcher) gather(list []Task, idle []*worker) (some []*worker, gathered bool) {
-	few := min(f.Batch/4, fewTasks)
-	size := 0
-	for _, t := range list {
-		if _, ordered := f.kinds.orderingKeyOf(t); ordered || few < 2 {
-			return idle, false
-		}
-		size += len(t.Payload)
-	}
-	wanted := max((len(list)+few-1)/few, (size+fewBytes-1)/fewBytes)
-	return idle[:min(len(idle), wanted)], true
-}
-
-// divide gives out what was claimed.
-func (f *fetcher) divide(c *claim, idle []*worker) {
-	shares := make(map[*worker][]Task)
-	rest := make(map[*owner][]Task)
-	f.mu.Lock()
-	next := 0
-	for _, t := range c.held {
-		key, ordered := f.kinds.orderingKeyOf(t)
-		o := f.owners[key]
-		if !ordered || o == nil {
-			o = &owner{worker: idle[next%len(idle)]}
-			next++
-		} else if len(o.shares) > 0 { // only this goroutine adds to them
-			rest[o] = append(rest[o], t)
-			continue
-		}
-		if ordered {
-			o.tasks++
-			f.owners[key] = o
-		}
-		shares[o.worker] = append(shares[o.worker], t)
-	}
-	for w := range shares {
-		w.busy++
-	}
-	f.mu.Unlock()
-	f.keep(c, len(shares))
-	for w, tasks := range shares {
-		w.shares <- share{c, tasks}
-	}
-	for o, tasks := range rest {
-		o.refused++ // only this goroutine uses it
-		c.release(tasks)
-		f.store(handBack(tasks, retry.Backoff(o.refused, firstOrderPause, maxOrderPause), errOrder), false)
-	}
-}
-
-var errUncertain = errors.New("the answer to the claim was lost")
-
-var errOrder = errors.New("earlier tasks of the same ordering key are not finished")
-
-// work runs the shares that the worker is given.
-func (f *fetcher) work(w *worker) {
-	for s := range w.shares {
-		began := time.Now()
+// work runs the shares that it gets.
+func (f *fetcher) work() {
+	for s := range f.shares {
 		healthy := f.runShare(s)
-		f.mu.Lock()
-		f.took += (time.Since(began) - f.took) / 8
-		for _, t := range s.tasks {
-			if key, ordered := f.kinds.orderingKeyOf(t); ordered {
-				f.owners[key].tasks--
-				if f.owners[key].tasks == 0 {
-					delete(f.owners, key)
-				}
-			}
-		}
-		f.mu.Unlock()
 		if s.claim.shares.Add(-1) == 0 {
 			s.claim.end(nil)
 		}
 		if !healthy {
 			_ = retry.Sleep(f.claiming, retry.Jitter(outagePause))
 		}
-		f.mu.Lock()
-		w.busy--
-		f.mu.Unlock()
+		f.idle <- struct{}{}
+	}
+}
+
+// claim is what was claimed at once, and its lease.
+type claim struct {
+	ctx    context.Context // ends, with a cause, with the lease; and when all shares are finished
+	end    context.CancelCauseFunc
+	at     time.Time     // before the claim, by the clock of this process
+	until  time.Time     // when the lease runs out, by the clock of this process
+	lease  time.Duration // how long it lasts, from each extension
+	shares atomic.Int32  // not finished
+
+	mu   sync.Mutex
+	held []Task // whose leases are to be extended
+}
+
+// release ends the extension of the leases of tasks: their results are about to be
+// recorded, or their handler does not end.
+func (c *claim) release(list []Task) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gone := make(map[uint64]bool, len(list))
+	for _, t := range list {
+		gone[t.ID] = true
+	}
+	c.held = slices.DeleteFunc(slices.Clone(c.held), func(t Task) bool { return gone[t.ID] })
+}
+
+// keep extends the leases of a claim until its shares
+// are finished. It ends the claim when a lease is another's; and when the leases
+// could not be extended as long as they last, because then they may be.
+func (r *run) keep(c *claim) {
+	tick := time.NewTicker(max(c.lease/extensions, time.Millisecond))
+	defer tick.Stop()
+	for {
 		select {
-		case f.freed <- struct{}{}:
-		default:
+		case <-tick.C:
+		case <-c.ctx.Done():
+			return
+		}
+		if err := r.extend(c); err != nil && c.ctx.Err() == nil {
+			if !errors.Is(err, mysql.ErrUnavailable) { // else the log has the outage
+				r.log.WarnContext(c.ctx, "lease lost; its tasks are cancelled", "error", err)
+			}
+			c.end(err)
+			return
 		}
 	}
 }
 
-// report notes how a call to MySQL ended that began at a time. An error that says nothing
-// about whether the server can be used, such as a missing right or column, is logged as
-// message, at most once a minute. After ctx has ended, nothing is said.
-func (r *run) report(ctx context.Context, began time.Time, err error, message string, about ...any) {
-	switch {
-	case ctx.Err() != nil:
-	case err == nil, errors.Is(err, mysql.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		r.options.MySQL.Report(ctx, began, err)
-	default:
-		r.lines.Log(ctx, slog.LevelError, "", message, slices.Concat(about, []any{"error", err})...)
+// extend extends the leases of a claim. It returns an error that wraps
+// ErrLeaseLost; whatever else fails is tried again by the next one.
+func (r *run) extend(c *claim) error {
+	c.mu.Lock()
+	held := c.held
+	c.mu.Unlock()
+	if len(held) == 0 {
+		return nil
 	}
+	at := time.Now()
+	// One that hangs leaves time for another, on another connection.
+	bounded, cancel := context.WithTimeout(c.ctx, min(c.until.Sub(at), c.lease/2))
+	defer cancel()
+	lost, err := r.queue.Extend(bounded, held, c.lease)
+	c.mu.Lock()
+	same := len(c.held) == len(held) // else some were finished since
+	c.mu.Unlock()
+	switch {
+	case err == nil && lost > 0 && same:
+		return fmt.Errorf("%w: %d of %d tasks have another worker", ErrLeaseLost, lost, len(held))
+	case err == nil:
+		c.until = at.Add(c.lease)
+	case !time.Now().Before(c.until):
+		return fmt.Errorf("%w: it could not be extended: %w", ErrLeaseLost, err)
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"time"
 )
 
 // Kind is what the queue knows of a kind of task. It reads neither keys nor
@@ -12,14 +13,19 @@ type Kind struct {
 	Name string
 	// Queue is where its tasks belong; "": [DefaultQueue].
 	Queue string
-	// Order names a space: tasks of the kinds that share it run one at a time if they
-	// have the same key, in the order of their claims, within a process and a queue.
-	// Tasks of kinds without one run side by side.
-	Order string
-	// DedupeKey returns the dedupe key of a task: of those with the same one, at most
+	// Ordered tasks of a queue that have the same key, which is not 0, run one at a time, by priority and then in the order
+	// of their ids, in all processes: the queue and the key are their ordering key, whatever their kinds. Tasks of other kinds run
+	// side by side. Those of a kind that the queue does not know are ordered.
+	Ordered bool
+	// MaxAttempts is how often a task is tried, unless its row says otherwise; 0: 25 times.
+	MaxAttempts int
+	// Backoff is the pause after the first failure, unless the row says otherwise. It doubles with each further failure, up to
+	// 5 minutes, or Backoff if that is more. 0: half a second.
+	Backoff time.Duration
+	// DedupeKey returns the dedupe key of a task: of tasks with the same key, at most
 	// one waits to be started, and does the work of all. An error says that the payload
 	// is not one of this kind. Nil: those of its tasks that have the same [New].DedupeKey are the
-	// same work, and that of the first one is done. It does not fill [New].DedupeKey: it tells
+	// same work, and that of the first is done. It does not fill [New].DedupeKey: it tells
 	// whether a task that waits with that key is the same work.
 	DedupeKey func(key uint64, payload json.RawMessage) (string, error)
 	// Needs are the names of what its handler needs: see [Dependency].
@@ -30,7 +36,7 @@ type Kind struct {
 }
 
 // Kinds are the kinds of task that a queue and its workers know. A row may be of any other: its task
-// is dead as soon as a pool has it, and is lent ([Queue.Lend]) as any other.
+// is dead as soon as a pool has it; other workers may take it.
 type Kinds []Kind
 
 // Names returns their names, in order.
@@ -93,25 +99,4 @@ func (k Kinds) standsFor(t Task, kind string, key uint64, payload json.RawMessag
 	}
 	dedupeKey, err := is.DedupeKey(t.Key, t.Payload)
 	return err == nil && k.sameWork(New{DedupeKey: dedupeKey}, kind, key, payload)
-}
-
-// label returns a kind as a label of metrics: rows may have any.
-func (k Kinds) label(kind string) string {
-	if _, ok := k.of(kind); ok {
-		return kind
-	}
-	return otherKinds
-}
-
-// orderingKey is what tasks share that run one at a time: the space that their kind
-// names, and their key.
-type orderingKey struct {
-	space string
-	key   uint64
-}
-
-// orderingKeyOf returns the task's ordering key, if its kind has one.
-func (k Kinds) orderingKeyOf(t Task) (key orderingKey, ordered bool) {
-	is, _ := k.of(t.Kind)
-	return orderingKey{is.Order, t.Key}, is.Order != ""
 }

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"os"
@@ -58,8 +59,44 @@ func newQueue(t *testing.T) *queue.Queue {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test", Registerer: prometheus.DefaultRegisterer})
-	q.LookCheaply() // else a claim may leave what is before its cursor to a later one
 	return q
+}
+
+// openDB returns a database of the test's own, and a queue in it.
+func openDB(t *testing.T) (*sql.DB, *queue.Queue) {
+	t.Helper()
+	db, err := mysql.Open(servertest.MySQLDSN(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db, queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
+}
+
+func exec(t *testing.T, db *sql.DB, query string, args ...any) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), query, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func begin(t *testing.T, db *sql.DB) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+// value returns the only number of a query.
+func value(t *testing.T, db *sql.DB, query string, args ...any) (n int) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), query, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -6,21 +6,16 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
-
-	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/newest"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A [StatsCollector] asks for at most statsTimeout, and answers the scrapes of the
-// next statsInterval with what it got, or of a time statsShare times as long as the
-// answer took: however many scrape, the database does little for them. A scrape waits for
-// statsWait, and then shows the answer before.
+// A [StatsCollector] asks for at most statsTimeout, and answers the scrapes of the next statsInterval with what it got, or of a
+// time statsShare times as long as the answer took: however many scrape, the database does little for them.
 const (
-	statsWait     = 50 * time.Millisecond
-	statsTimeout  = 5 * time.Second
+	statsTimeout  = 2 * time.Second
 	statsInterval = 5 * time.Second
 	statsShare    = 10
 )
@@ -53,26 +48,21 @@ type StatsCollector struct {
 	stats  func(context.Context) (Stats, error)
 	worked []string // the queues of this process' workers: labels beside the standard queues
 	log    *slog.Logger
+	labels *labels
 
-	looked *newest.Answer[looked]
-	before looked          // the look before, of which one is under way at a time
-	warned map[string]bool // queues without workers that were logged
-}
-
-// looked is what a look at the queues found.
-type looked struct {
-	Stats
+	mu      sync.Mutex
+	last    Stats
 	err     error // why there is nothing
 	took    time.Duration
 	success time.Time // of the last look that succeeded
+	again   time.Time
+	warned  map[string]bool // queues without workers that were logged
 }
 
 // NewStatsCollector returns a collector of what stats returns, in a process with
 // workers on the given queues.
 func NewStatsCollector(kinds Kinds, stats func(context.Context) (Stats, error), worked []string, log *slog.Logger) *StatsCollector {
-	c := &StatsCollector{kinds: kinds, stats: stats, worked: worked, log: log, warned: make(map[string]bool)}
-	c.looked = newest.New(c.look)
-	return c
+	return &StatsCollector{kinds: kinds, stats: stats, worked: worked, log: log, labels: &labels{seen: make(map[string]bool)}, warned: make(map[string]bool)}
 }
 
 // Describe implements [prometheus.Collector].
@@ -84,23 +74,24 @@ func (c *StatsCollector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c *StatsCollector) Collect(out chan<- prometheus.Metric) {
-	last, known := c.looked.Get(statsWait)
-	if !known { // the first look is under way
-		last.err = context.DeadlineExceeded
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Now().After(c.again) {
+		c.look()
 	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	at := 0.0
-	if !last.success.IsZero() {
-		at = float64(last.success.UnixMilli()) / 1000
+	if !c.success.IsZero() {
+		at = float64(c.success.UnixMilli()) / 1000
 	}
-	gauge(descSuccess, truth(last.err == nil))
+	gauge(descSuccess, truth(c.err == nil))
 	gauge(descLooked, at)
-	gauge(descTook, last.took.Seconds())
-	gauge(descMySQLUp, truth(!errors.Is(last.err, mysql.ErrUnavailable) && !errors.Is(last.err, context.DeadlineExceeded)))
-	if last.err == nil {
-		c.collectQueues(last.Stats, gauge)
+	gauge(descTook, c.took.Seconds())
+	gauge(descMySQLUp, truth(!errors.Is(c.err, ErrUnavailable) && !errors.Is(c.err, context.DeadlineExceeded)))
+	if c.err == nil {
+		c.collectQueues(c.last, gauge)
 	}
 }
 
@@ -118,7 +109,11 @@ func (c *StatsCollector) collectQueues(stats Stats, gauge func(d *prometheus.Des
 		}
 	}
 	for _, t := range stats.Tasks {
-		counts[labels{c.label(t.Queue), c.kinds.label(t.Kind), string(t.State)}] += t.Count
+		kind := t.Kind
+		if _, known := c.kinds.of(kind); !known {
+			kind = c.labels.of(kind)
+		}
+		counts[labels{c.label(t.Queue), kind, string(t.State)}] += t.Count
 	}
 	for _, q := range stats.Queues {
 		sum := queues[c.label(q.Queue)]
@@ -147,21 +142,20 @@ func (c *StatsCollector) label(queue string) string {
 
 // look asks the queue once. It logs a failure unless the one before it failed, too,
 // or MySQL is away, which is logged elsewhere.
-func (c *StatsCollector) look() (is looked, keep time.Duration) {
+func (c *StatsCollector) look() {
 	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
 	defer cancel()
-	start := time.Now()
-	is.Stats, is.err = c.stats(ctx)
-	is.took, is.success = time.Since(start), c.before.success
+	start, before := time.Now(), c.err
+	c.last, c.err = c.stats(ctx)
+	c.took = time.Since(start)
+	c.again = time.Now().Add(max(statsInterval, statsShare*c.took))
 	switch {
-	case is.err == nil:
-		is.success = time.Now()
-		c.warnOfUnworked(is.Stats)
-	case c.before.err == nil && !errors.Is(is.err, mysql.ErrUnavailable):
-		c.log.Warn("cannot look at the queues", "error", is.err) // their metrics vanish until it succeeds again
+	case c.err == nil:
+		c.success = time.Now()
+		c.warnOfUnworked(c.last)
+	case before == nil && !errors.Is(c.err, ErrUnavailable):
+		c.log.Warn("cannot look at the queues", "error", c.err) // their metrics vanish until it succeeds again
 	}
-	c.before = is
-	return is, max(statsInterval, statsShare*is.took)
 }
 
 // warnOfUnworked logs, once for each queue, tasks that wait where no

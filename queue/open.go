@@ -3,9 +3,12 @@ package queue
 import (
 	"context"
 	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+	"regexp"
 
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/schema"
 )
 
 // ErrUnavailable is wrapped by the errors of a database that cannot be reached, is shutting down, is
@@ -25,9 +28,39 @@ var ErrUnavailable = mysql.ErrUnavailable
 // An error says what is wrong with the dsn, and never quotes it.
 func OpenDB(dsn string) (*sql.DB, error) { return mysql.Open(dsn) }
 
-// Migrate makes the queue's tables, or brings those of an earlier version up to this one's. It is safe to call at
-// each start, and by several processes at once, which wait for each other up to 10 seconds. It needs the rights to CREATE and
-// ALTER; without them, have `activityd schema --apply` or the statements of schema.sql run by a user who has them.
-func Migrate(ctx context.Context, db *sql.DB) error {
-	return schema.Apply(ctx, db, "tasks", "task_leases", "parked_tasks", "paused_queues", "task_keys")
+// Schema is the text of schema.sql: the tables of a queue, in statements that are safe to apply again.
+//
+//go:embed schema.sql
+var Schema string
+
+var createTable = regexp.MustCompile(`(?s)CREATE TABLE IF NOT EXISTS (\w+) \(.*?;\n`)
+
+// Tables returns the names of the tables of a queue.
+func Tables() (names []string) {
+	for _, found := range createTable.FindAllStringSubmatch(Schema, -1) {
+		names = append(names, found[1])
+	}
+	return names
 }
+
+// Migrate makes the queue's tables, if they are missing. It is safe to call at each start, and by several processes at
+// once. It needs the right to CREATE; without it, have `activityd schema --apply --only queue` or the statements of
+// queue/schema.sql run by a user who has it. It fails on tables of another version.
+func Migrate(ctx context.Context, db *sql.DB) error {
+	for _, statement := range createTable.FindAllStringSubmatch(Schema, -1) {
+		if _, err := db.ExecContext(ctx, statement[0]); err != nil {
+			return mysql.Translate(ctx, "make table "+statement[1], err)
+		}
+	}
+	var comment string
+	err := db.QueryRowContext(ctx, "SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'tasks'").Scan(&comment)
+	if err == nil && comment != version {
+		err = fmt.Errorf("the table tasks is %q, and not %q: drop it, as no release had it, or give the queue another database", comment, version)
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil // the user may not see it
+	}
+	return mysql.Translate(ctx, "look at the version of the tables", err)
+}
+
+var version = regexp.MustCompile(`COMMENT='(activityd schema \d+)'`).FindStringSubmatch(Schema)[1]

@@ -47,7 +47,7 @@ type Outcome struct {
 	// outcome, if the task is done or dead by it and its lease still holds: a crash
 	// neither loses nor repeats them. Those of a task that runs again are left out: it
 	// returns its own then. Nothing repeats one, so it needs no dedupe key: without one, it
-	// costs less, and no other task absorbs it.
+	// costs less, and no other task stands for it.
 	Next []New
 }
 
@@ -86,7 +86,8 @@ func Judge(r Result) Verdict {
 	if again, ok := errors.AsType[*againError](r.Err); ok {
 		return Verdict{State: Scheduled, After: again.after, Message: message}
 	}
-	return Verdict{State: Scheduled, After: retry.Backoff(r.Task.Attempts, firstBackoff, maxBackoff), Message: message}
+	first := cmp.Or(r.Task.Backoff, firstBackoff)
+	return Verdict{State: Scheduled, After: retry.Backoff(r.Task.Attempts, first, max(first, maxBackoff)), Message: message}
 }
 
 // label is the verdict as a label of the metrics.
@@ -102,11 +103,12 @@ func (v Verdict) label() string {
 	return outcomeRetried
 }
 
-// The pause after the n-th attempt failed is firstBackoff, doubled with each further
-// one, maxBackoff at most, with jitter.
+// What holds for tasks of which neither the row nor the kind says more. The pause doubles with each further failure, up to
+// maxBackoff, with jitter.
 const (
-	firstBackoff = 500 * time.Millisecond
-	maxBackoff   = 5 * time.Minute
+	defaultAttempts = 25
+	firstBackoff    = 500 * time.Millisecond
+	maxBackoff      = 5 * time.Minute
 )
 
 // maxMessage is how much of an error is kept with a task, in bytes.

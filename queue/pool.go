@@ -13,13 +13,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/notify"
 )
 
-// Handler does the work of a batch of tasks of one claim: their leases hold or are
-// lost together, so one of them may stand for others. It returns an outcome for each
+// Handler does the work of a batch of tasks of one claim, no two of which have one ordering key. Their leases hold or are
+// lost together, so one task may stand for others. It returns an outcome for each
 // task in order. It must be idempotent, and stop when ctx ends.
 type Handler interface {
 	Handle(ctx context.Context, batch []Task) []Outcome
@@ -27,22 +26,19 @@ type Handler interface {
 
 // Store is what a [Pool] needs of a queue; see [Queue].
 type Store interface {
-	// Claim may return tasks with an error: these may have been claimed.
 	Claim(ctx context.Context, name string, n int, lease time.Duration) ([]Task, error)
 	Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error)
 	Finish(ctx context.Context, results []Result) (lost int, err error)
 	Sweep(ctx context.Context) (Swept, error)
-	Forward(ctx context.Context, from Place, ready func(kind string, key uint64) bool) (next Place, n int, err error)
-	Paused(ctx context.Context) ([]string, error)
 }
 
 // Workers says how one queue is worked on.
 type Workers struct {
 	Queue string
 	Count int // goroutines; none: the queue is left to other processes
-	// Batch is how many tasks are claimed at once for each idle worker, at most; 0: one. A few small ones without ordering keys
-	// go to one worker, though others are idle: a quarter of a batch, or 32, of 16 KiB of arguments. So let it be 8 or more only where a
-	// batch costs hardly more than a task, and not if the handler takes one after the other.
+	// Batch is how many tasks are claimed at once for each idle worker, at most; 0: one. A few go to one worker, though others are
+	// idle: a quarter of a batch, or 32. So let it be 8 or more only where a batch costs hardly more than a task, and not if the
+	// handler takes one after the other.
 	Batch int
 	// Lease is how long a claim of this queue lasts; 0: as the pool's.
 	Lease time.Duration
@@ -55,6 +51,7 @@ const (
 	DefaultPoll  = time.Second
 	DefaultSweep = 500 * time.Millisecond
 	DefaultGrace = 10 * time.Second
+	DefaultGap   = 5 * time.Millisecond
 )
 
 // PoolOptions say how a [Pool] works; the zero value of a field stands for its
@@ -82,7 +79,10 @@ type PoolOptions struct {
 	// Poll is how often a queue with idle workers is looked into without a
 	// notification.
 	Poll time.Duration
-	// Sweep is how often due tasks, lost leases and paused queues are looked for.
+	// Gap is the distance between a claim of a queue that found less than it could take and the next one: what comes
+	// meanwhile is claimed together.
+	Gap time.Duration
+	// Sweep is how often due tasks and lost leases are looked for.
 	Sweep time.Duration
 	// Grace is how long running tasks may go on after the stop.
 	Grace time.Duration
@@ -115,7 +115,7 @@ func (o PoolOptions) withDefaults(of Store) PoolOptions {
 	o.Notifier = cmp.Or(o.Notifier, &notify.Notifier{})
 	o.Log = cmp.Or(o.Log, slog.Default())
 	if o.MySQL == nil {
-		o.MySQL = outage.New(o.Log, "MySQL")
+		o.MySQL = &health{log: o.Log}
 	}
 	o.Workers = slices.Clone(o.Workers)
 	for i := range o.Workers {
@@ -124,6 +124,7 @@ func (o PoolOptions) withDefaults(of Store) PoolOptions {
 	o.Lease = cmp.Or(o.Lease, DefaultLease)
 	o.Limit = cmp.Or(o.Limit, DefaultLimit)
 	o.Poll = cmp.Or(o.Poll, DefaultPoll)
+	o.Gap = cmp.Or(o.Gap, DefaultGap)
 	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
 	o.Grace = cmp.Or(o.Grace, DefaultGrace)
 	return o
@@ -140,8 +141,7 @@ func (o PoolOptions) withDefaults(of Store) PoolOptions {
 //     more, and the next sweep of any process frees it;
 //   - at most Limit + Lease + Sweep after its worker began with its share, if its
 //     handler hangs: the limit ends the handler's context, and with it the
-//     extension of the lease. It began at most Limit + Lease/2 after the claim, if
-//     an earlier task of its ordering key hung, and at once otherwise.
+//     extension of the lease.
 //
 // Both hold while the database answers, and to within the time that a sweep
 // takes. A process that is stopped in the middle of a transaction holds its rows
@@ -163,9 +163,8 @@ func (o PoolOptions) withDefaults(of Store) PoolOptions {
 // So a process that is killed for another reason, with a thousand tasks, is no reason to
 // run these one by one: they are claimed and run as batches again.
 //
-// Nothing grows with the backlog: a worker holds at most two shares, of at most
-// [Workers].Batch times Count tasks, or 1024, and what is kept of a task besides (its
-// ordering key, its lease) is forgotten with its share. A handler that never returns
+// Nothing grows with the backlog: a worker has one share, of at most
+// [Workers].Batch times Count tasks, or 1024. A handler that never returns
 // keeps the tasks that it was given: one task, after the shared attempts, and as often
 // as it has attempts.
 type Pool struct {
@@ -205,9 +204,7 @@ type run struct {
 	claiming context.Context // ends at the stop
 	works    context.Context // of the handlers: ends when the grace period is over
 	over     context.Context // ends soon after works: handlers that did not end are left behind
-	fetchers []*fetcher
-	needs    map[string]*dependency // see PoolOptions.Needs
-	lines    *outage.Lines          // about calls that fail
+	lines    lines           // about calls that fail
 	running  sync.WaitGroup
 }
 
@@ -232,12 +229,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	works, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	over, leave := context.WithCancel(context.WithoutCancel(ctx))
-	r := &run{Pool: p, claiming: ctx, works: works, over: over, needs: make(map[string]*dependency), lines: outage.NewLines(p.log)}
-	for name, needed := range p.options.Needs {
-		d := &dependency{run: r, Dependency: needed, name: name}
-		r.needs[name] = d
-		r.running.Go(d.bringForward)
-	}
+	r := &run{Pool: p, claiming: ctx, works: works, over: over}
 	for _, w := range p.options.Workers {
 		if w.Count <= 0 { // left to other processes
 			continue
@@ -245,9 +237,8 @@ func (p *Pool) Run(ctx context.Context) error {
 		notified, unsubscribe := p.notifier.Subscribe(w.Queue)
 		defer unsubscribe()
 		f := newFetcher(r, w, notified)
-		r.fetchers = append(r.fetchers, f)
-		for _, worker := range f.workers {
-			r.running.Go(func() { f.work(worker) }) // a run has a context for each stage of its end
+		for range w.Count {
+			r.running.Go(f.work)
 		}
 		r.running.Go(f.fetch)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -126,30 +125,6 @@ func recordedWithin(hangs bool) time.Duration {
 		return 6500 * time.Millisecond
 	}
 	return 1500 * time.Millisecond
-}
-
-// Tasks whose claim may have been committed are handed back, without an attempt being counted.
-// If it was not, no lease was lost.
-func TestAClaimWhoseAnswerIsLostIsHandedBack(t *testing.T) {
-	t.Parallel()
-	for _, undo := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			o := &outage{}
-			o.lose.Store(true)
-			o.undo.Store(undo)
-			attempts := 0
-			p := startPool(t, each(func(_ context.Context, task queue.Task) error {
-				attempts = task.Attempts
-				return nil
-			}), queue.PoolOptions{Kinds: tasks.Kinds()}, func(q queuetest.Queue) queuetest.Queue { o.Queue = q; return o })
-			enqueue(t, p.queue, tasks.NewUpload(1))
-			pass(2 * time.Second)
-			counts(t, p.queue, queuetest.Counts{})
-			if log := p.log.String(); attempts != 1 || strings.Contains(log, "leases lost") {
-				t.Errorf("attempt %d, want 1; log %s", attempts, log)
-			}
-		})
-	}
 }
 
 // The same with a server.

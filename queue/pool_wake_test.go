@@ -2,11 +2,7 @@ package queue_test
 
 import (
 	"context"
-	"encoding/json"
-	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,7 +66,7 @@ func TestARingWakesOneWorker(t *testing.T) {
 		c.take()
 		for i := range 3 {
 			enqueue(t, p.queue, tasks.NewUpload(id(i+1)))
-			synctest.Wait()
+			pass(10 * time.Millisecond)
 			if n := c.take(); n != 2 { // with the look that finds nothing more
 				t.Errorf("%d claims for one task", n)
 			}
@@ -121,131 +117,6 @@ func fanOuts(first, n int) (batch []queue.New) {
 	return batch
 }
 
-// A few small tasks go to one worker, and more, or larger ones, to as many as there is work for.
-func TestAFewTasksAreOneShare(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		kind                string
-		tasks, bytes, batch int
-		shares              []int
-	}{
-		{tasks.FanOut, 1, 2, 128, []int{1}},
-		{tasks.FanOut, 32, 2, 128, []int{32}},
-		{tasks.FanOut, 33, 2, 128, []int{16, 17}},
-		{tasks.FanOut, 100, 2, 128, []int{25, 25, 25, 25}},
-		{tasks.FanOut, 500, 2, 128, []int{125, 125, 125, 125}},
-		{tasks.FanOut, 4, 4096, 128, []int{4}},
-		{tasks.FanOut, 4, 8192, 128, []int{2, 2}},
-		{tasks.FanOut, 4, 30000, 128, []int{1, 1, 1, 1}},
-		{tasks.FanOut, 5, 2, 4, []int{1, 1, 1, 2}},
-		{tasks.FanOut, 3, 2, 1, []int{1, 1, 1}},
-		{tasks.AddContact, 32, 2, 128, []int{8, 8, 8, 8}}, // they have ordering keys
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			shares := make(chan int, c.tasks)
-			p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
-				shares <- len(batch)
-				deaf(time.Second)
-				return make([]error, len(batch))
-			}}, asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 4, Batch: c.batch}))
-			pass(time.Minute)
-			var batch []queue.New
-			for i := range c.tasks {
-				payload, err := json.Marshal(strings.Repeat("x", c.bytes-2))
-				if err != nil {
-					t.Fatal(err)
-				}
-				batch = append(batch, queue.New{Kind: c.kind, Key: uint64(i + 1), Payload: payload, Queue: tasks.QueueDefault})
-			}
-			enqueue(t, p.queue, batch...)
-			synctest.Wait()
-			var got []int
-			for len(shares) > 0 {
-				got = append(got, <-shares)
-			}
-			slices.Sort(got)
-			if !slices.Equal(got, c.shares) {
-				t.Errorf("%d tasks %s of %d bytes for 4 workers with batches of %d became shares of %v, want %v", c.tasks, c.kind, c.bytes, c.batch, got, c.shares)
-			}
-			pass(time.Minute)
-		})
-	}
-}
-
-// While tasks come all the time, and each share takes a while, one worker begins after the other, and no task waits until
-// they are through.
-func TestSharesBeginOneAfterTheOther(t *testing.T) {
-	t.Parallel()
-	for takes, most := range map[time.Duration]time.Duration{60 * time.Millisecond: 12 * time.Millisecond, 12 * time.Millisecond: 3 * time.Millisecond} {
-		synctest.Test(t, func(t *testing.T) {
-			var start time.Time
-			var shares atomic.Int32
-			waits := make(chan time.Duration, 3000)
-			p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
-				for _, task := range batch {
-					if came := start.Add(time.Duration(task.Key) * time.Millisecond); task.Key > 1000 { // by then it knows how long shares take
-						waits <- time.Since(came)
-					}
-				}
-				shares.Add(1)
-				deaf(takes)
-				return make([]error, len(batch))
-			}}, asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 6, Batch: 128}))
-			pass(time.Minute)
-			start = time.Now()
-			for i := range 3000 {
-				pass(time.Millisecond)
-				enqueue(t, p.queue, fanOuts(i+1, 1)...)
-			}
-			pass(time.Second)
-			counts(t, p.queue, queuetest.Counts{})
-			for len(waits) > 0 {
-				if got := <-waits; got > most {
-					t.Fatalf("shares take %v: a task waited for %v until it began, want %v at most", takes, got, most)
-				}
-			}
-			if n, want := shares.Load(), int32(4*time.Second/takes*6); n > want {
-				t.Errorf("shares take %v: %d shares of 3000 tasks, want %d at most", takes, n, want)
-			}
-		})
-	}
-}
-
-// Claims follow each other at once while most workers are idle, while more tasks wait than one of them may have, and where
-// batches are too small to gather anything.
-func TestNothingIsPacedWithoutNeed(t *testing.T) {
-	t.Parallel()
-	for batch, busy := range map[int]int{10: 1, 1: 3} {
-		synctest.Test(t, func(t *testing.T) {
-			begun := make(chan time.Time, 1000)
-			p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
-				begun <- time.Now()
-				deaf(100 * time.Millisecond)
-				return make([]error, len(batch))
-			}}, asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 4, Batch: batch}))
-			pass(time.Minute)
-			start := time.Now()
-			enqueue(t, p.queue, fanOuts(1, 40*batch)...) // ten shares for each, one after the other
-			pass(time.Minute)
-			var last time.Time
-			for len(begun) > 0 {
-				last = <-begun
-			}
-			if took := last.Sub(start); took != 900*time.Millisecond {
-				t.Errorf("batches of %d: the last share of a backlog began after %v, want 900ms", batch, took)
-			}
-			for i := range busy + 1 {
-				pass(time.Millisecond)
-				enqueue(t, p.queue, fanOuts(1000+i, 1)...)
-				synctest.Wait()
-				if len(begun) != i+1 {
-					t.Fatalf("batches of %d: a task waits, though %d of 4 workers are busy", batch, i)
-				}
-			}
-		})
-	}
-}
-
 // What comes while all who could come are busy is begun when the first of them is
 // free.
 func TestARingWhileAllAreBusyIsRemembered(t *testing.T) {
@@ -293,13 +164,12 @@ func TestNothingSlipsInBetweenLookingAndSleeping(t *testing.T) {
 		done := make(chan id, all+1)
 		notifier := &notify.Notifier{}
 		p = pool{queue: queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now), notifier: notifier}
-		start := time.Now()
 		joinPool(t, p, each(func(_ context.Context, task queue.Task) error {
 			done <- id(task.Key)
 			return nil
 		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 1, Batch: 10}), c.wrap) // nobody else who would come
-		synctest.Wait()
-		if n := len(done); n != all || time.Since(start) > 0 {
+		pass(all * 6 * time.Millisecond)
+		if n := len(done); n != all {
 			t.Errorf("%d of %d tasks were done", n, all)
 		}
 	})

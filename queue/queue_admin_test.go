@@ -119,9 +119,6 @@ func TestPauseAndResume(t *testing.T) {
 				t.Errorf("pause %d: %v, %v", i, changed, err)
 			}
 		}
-		if paused, err := q.Paused(t.Context()); err != nil || !slices.Equal(paused, []string{"refill"}) {
-			t.Errorf("paused %v, %v", paused, err)
-		}
 		if s, err := q.Stats(t.Context()); err != nil || len(s.Queues) != 1 || !s.Queues[0].Paused {
 			t.Errorf("stats %+v, %v", s, err)
 		}
@@ -130,72 +127,16 @@ func TestPauseAndResume(t *testing.T) {
 				t.Errorf("resume %d: %v, %v", i, changed, err)
 			}
 		}
-		if paused, err := q.Paused(t.Context()); err != nil || len(paused) != 0 {
-			t.Errorf("paused %v, %v", paused, err)
+		if s, err := q.Stats(t.Context()); err != nil || len(s.Queues) != 0 {
+			t.Errorf("stats %+v, %v", s, err)
 		}
 	})
-}
-
-// A paused queue is not run, and its tasks expire all the same.
-func TestTasksOfAPausedQueueExpire(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		mortal, delayed, elsewhere := tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewRefill(3)
-		for _, n := range []*queue.New{&mortal, &delayed, &elsewhere} {
-			n.Life = time.Millisecond
-		}
-		delayed.Delay = time.Hour
-		enqueue(t, q, mortal, delayed, elsewhere, tasks.NewUpload(4))
-		if _, err := q.Pause(t.Context(), queue.DefaultQueue); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "they expired", func() bool {
-			sweep(t, q)
-			is, err := queuetest.Count(t.Context(), q)
-			return err == nil && is == queuetest.Counts{Waiting: 2} // one is in another queue
-		})
-	})
-}
-
-// Each sweep looks at some of the tasks, however many there are, and goes on where the one before stopped.
-func TestASweepLooksAtAThousandTasks(t *testing.T) {
-	t.Parallel()
-	db, q := openDB(t)
-	exec(t, db, "INSERT INTO paused_queues (queue) VALUES ('default')")
-	exec(t, db, "INSERT INTO tasks (type, subject) WITH RECURSIVE n AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM n WHERE n < 1000) SELECT 'upload', n FROM n")
-	exec(t, db, "INSERT INTO tasks (type, subject, expires_at) VALUES ('upload', 1001, 1)")
-	for _, want := range []int{1001, 1000, 1000} {
-		sweepAndCount(t, q, want)
-	}
-	exec(t, db, "UPDATE tasks SET expires_at = 1 WHERE subject = 1")
-	sweepAndCount(t, q, 1000) // it was in the middle
-	sweepAndCount(t, q, 999)
 }
 
 func sweepAndCount(t *testing.T, q queuetest.Queue, want int) {
 	t.Helper()
 	sweep(t, q)
 	counts(t, q, queuetest.Counts{Waiting: want})
-}
-
-// A change for later is absorbed by a task that is due by now, and stays with it.
-func TestADueTaskAbsorbsADelayedOne(t *testing.T) {
-	t.Parallel()
-	db, q := openDB(t)
-	late := tasks.NewUpload(1)
-	late.Delay, late.Priority = time.Hour, queue.Urgent
-	first := enqueue(t, q, late)
-	claim(t, q, 1)
-	exec(t, db, "UPDATE parked_tasks SET due_at = 1, priority = 0")
-	if second := enqueue(t, q, late); second[0] != first[0] {
-		t.Errorf("task %d, want it absorbed by %d", second[0], first[0])
-	}
-	if s, err := q.Sweep(t.Context()); err != nil || s.Due != 1 {
-		t.Errorf("swept %+v, %v, want it due", s, err)
-	}
-	if list := claim(t, q, 2); len(list) != 1 || list[0].Priority != queue.Urgent {
-		t.Errorf("claimed %+v", list)
-	}
 }
 
 // A dead task comes back with all its attempts, and one that runs cannot be

@@ -77,43 +77,6 @@ func TestATaskThatWaitsAbsorbs(t *testing.T) {
 	})
 }
 
-// What a task absorbs may bring it forward, and never changes since when it waits.
-func TestATaskThatWasBroughtForwardWaitsSinceThen(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		since := func() time.Time {
-			list, err := q.List(t.Context(), queue.Filter{States: []queue.State{queue.Waiting}}, 10)
-			if err != nil || len(list) != 1 {
-				t.Fatalf("%+v, %v", list, err)
-			}
-			if !list[0].Updated.After(list[0].Created) {
-				t.Errorf("it waits since %v, and was created at %v", list[0].Updated, list[0].Created)
-			}
-			return list[0].Updated
-		}
-		n, later := tasks.NewUpload(7), tasks.NewUpload(7)
-		later.Delay = time.Hour
-		for _, parked := range []bool{true, false} {
-			enqueue(t, q, later)
-			if parked {
-				claim(t, q, 1)
-			}
-			time.Sleep(2 * time.Millisecond) //nolint:forbidigo // the time is what is tested
-			enqueue(t, q, n)
-			before := since()
-			time.Sleep(2 * time.Millisecond) //nolint:forbidigo // likewise
-			for i, again := range []queue.New{{Priority: queue.Urgent}, {Priority: queue.Urgent - 1, Delay: time.Hour}} {
-				again.Kind, again.Key, again.Payload, again.DedupeKey = n.Kind, n.Key, n.Payload, n.DedupeKey
-				enqueue(t, q, again)
-				if got := since(); !got.Equal(before) {
-					t.Errorf("parked %v: after %d tasks that it absorbed, it waits since %v, before since %v", parked, i+1, got, before)
-				}
-			}
-			finish(t, q, nil, claim(t, q, 1)...)
-		}
-	})
-}
-
 // A change that comes after the start must not be absorbed: the handler may
 // have read before it.
 func TestATaskThatRunsDoesNotAbsorb(t *testing.T) {
@@ -304,29 +267,20 @@ func TestPending(t *testing.T) {
 	})
 }
 
-func TestAbsorb(t *testing.T) {
+func TestDedupe(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewUpload(7))
 		held := claim(t, q, 1)
 		enqueue(t, q, tasks.NewUpload(7), tasks.NewUpload(8), tasks.NewRefill(7), tasks.NewAddContact(7, 8))
-		if n, err := q.Absorb(t.Context(), held); err != nil || n != 1 {
-			t.Fatalf("absorbed %d, %v, want the other upload of 7", n, err)
+		if n, err := q.Dedupe(t.Context(), held); err != nil || n != 1 {
+			t.Fatalf("deduped %d, %v, want the other upload of 7", n, err)
 		}
 		counts(t, q, queuetest.Counts{Running: 1, Waiting: 3})
-		enqueue(t, q, tasks.NewUpload(7)) // its key is free again
-		running := claim(t, q, 10)
-		if n, err := q.Absorb(t.Context(), held); err != nil || n != 0 {
-			t.Errorf("absorbed %d running tasks, %v", n, err)
-		}
-		finish(t, q, errors.New("failed"), running...)
-		if n, err := q.Absorb(t.Context(), held); err != nil || n != 1 {
-			t.Errorf("absorbed %d, %v, want the one that is to be tried again", n, err)
-		}
 		finish(t, q, nil, held...)
 		enqueue(t, q, tasks.NewUpload(7))
-		if n, err := q.Absorb(t.Context(), held); err != nil || n != 0 {
-			t.Errorf("absorbed %d, %v, with a task that is not held any more", n, err)
+		if n, err := q.Dedupe(t.Context(), held); err != nil || n != 0 {
+			t.Errorf("deduped %d, %v, with a task that is not held any more", n, err)
 		}
 	})
 }
@@ -423,12 +377,15 @@ func TestConcurrentEnqueueAndClaim(t *testing.T) {
 		producers.Wait()
 		close(stop)
 		workers.Wait()
-		// The first task of a queue may have been hidden for a moment, by the claim of the other queue that
-		// looked where its own ends.
-		for _, name := range []string{queue.DefaultQueue, tasks.QueueRefill} {
-			finish(t, q, nil, claimFor(t, q, name, 10, time.Minute)...)
-		}
-		counts(t, q, queuetest.Counts{})
+		// Tasks may have been hidden for a moment, by a claim that looked where its own end, or behind others of their key.
+		eventually(t, "all are done", func() bool {
+			sweep(t, q)
+			for _, name := range []string{queue.DefaultQueue, tasks.QueueRefill} {
+				finish(t, q, nil, claimFor(t, q, name, 10, time.Minute)...)
+			}
+			n, err := queuetest.Count(t.Context(), q)
+			return err == nil && n == queuetest.Counts{}
+		})
 	})
 }
 
@@ -441,8 +398,7 @@ func TestEndedContextsAreHonoured(t *testing.T) {
 		_, claimErr := q.Claim(ctx, queue.DefaultQueue, 1, time.Minute)
 		_, finishErr := q.Finish(ctx, []queue.Result{{Task: queue.Task{ID: 1}}})
 		_, sweepErr := q.Sweep(ctx)
-		_, _, forwardErr := q.Forward(ctx, queue.Place{}, nil)
-		for name, err := range map[string]error{"Enqueue": enqueueErr, "Claim": claimErr, "Finish": finishErr, "Sweep": sweepErr, "Forward": forwardErr} {
+		for name, err := range map[string]error{"Enqueue": enqueueErr, "Claim": claimErr, "Finish": finishErr, "Sweep": sweepErr} {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("%s: %v, want Canceled", name, err)
 			}
@@ -456,58 +412,4 @@ func sweep(t *testing.T, q queuetest.Queue) {
 	if _, err := q.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// What was postponed is brought forward, if it is ready; what waits for another reason is not.
-func TestForward(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		forward := func() (n int) {
-			t.Helper()
-			var from queue.Place
-			for {
-				next, some, err := q.Forward(t.Context(), from, func(kind string, key uint64) bool { return kind == tasks.Upload && key != 2 })
-				if err != nil {
-					t.Fatal(err)
-				}
-				n += some
-				if next == (queue.Place{}) {
-					return n
-				}
-				from = next
-			}
-		}
-		enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewUpload(3), tasks.NewUpload(4), tasks.NewRefill(5))
-		away := errors.New("away")
-		for _, task := range claim(t, q, 10) {
-			switch task.Key {
-			case 3:
-				finish(t, q, away, task) // has failed
-			case 4:
-				finish(t, q, queue.Later(time.Hour, away), task) // for longer than a server is waited for
-			default:
-				finish(t, q, queue.Later(time.Minute, away), task)
-			}
-		}
-		delayed := tasks.NewUpload(6)
-		delayed.Delay = time.Minute
-		many := []queue.New{delayed}
-		const most = 2500 // more than are looked at once
-		for i := range member.ID(most) {
-			many = append(many, tasks.NewUpload(100+i))
-		}
-		enqueue(t, q, many...)
-		for list := claim(t, q, most); len(list) > 0; list = claim(t, q, most) {
-			finish(t, q, queue.Later(time.Minute, away), list...)
-		}
-		if n := forward(); n != 1+most {
-			t.Errorf("%d were brought forward", n)
-		}
-		if n := forward(); n != 0 {
-			t.Errorf("%d were brought forward again", n)
-		}
-		if list := claim(t, q, 1); len(list) != 1 || list[0].Key != 1 || list[0].Attempts != 1 {
-			t.Errorf("claimed %+v", list)
-		}
-	})
 }

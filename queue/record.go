@@ -1,137 +1,231 @@
 package queue
 
 import (
-	"encoding/json"
-	"regexp"
-	"strings"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
 )
 
-// State is where a task stands.
-type State string
-
-// The states.
-const (
-	Waiting   State = "waiting"   // for a worker
-	Scheduled State = "scheduled" // for its time: delayed, or to be tried again
-	Running   State = "running"   // under a lease
-	Dead      State = "dead"      // failed for good; kept with its reason
-	Done      State = "done"      // of a [Verdict]: its row is deleted
-)
-
-// States returns the states that a task can be found in, in the order of its life.
-func States() []State { return []State{Waiting, Scheduled, Running, Dead} }
-
-// Filter chooses tasks. The zero value of a field matches all; the fields are
-// joined by and, the values of one field by or.
-type Filter struct {
-	IDs    []uint64
-	Kinds  []string
-	States []State
-	Queues []string
-	Key    uint64
-	Error  string // the last error contains it; % and _ are as in LIKE, and upper and lower case are one
-	After  uint64 // only ids above it
+// Dependency is what handlers need beside MySQL, such as the nodes of a cluster. Kinds of task name
+// those that they need: [Kind].Needs. While it cannot be used, or a part of it, the tasks that need
+// it are postponed, and no attempt is counted. Its methods must not block, and must be safe for
+// concurrent use.
+type Dependency interface {
+	// Waits reports whether the error of a handler says that the task has to wait for it. It is
+	// called once for each error.
+	Waits(err error) bool
+	// Partly reports whether some parts can be used and others cannot: workers then go on with the
+	// tasks of the former.
+	Partly() bool
 }
 
-// FitsError reports whether a last error is one that Error chooses.
-func (f Filter) FitsError(text string) bool {
-	if f.Error == "" || text == "" {
-		return f.Error == ""
+// A task that waits for what cannot be used is tried again after an eighth of the time that it has waited, but for these bounds:
+// however long an outage, the tries are few, and one that is over is noticed soon.
+const (
+	minPostponed  = time.Second
+	maxPostponed  = 30 * time.Second
+	postponeShare = 8
+)
+
+// waits reports whether a task whose handler was called at a time has to wait, by the handler's
+// error, and whether workers may go on with others.
+func (r *run) waits(t Task, began time.Time, err error) (waits, partly bool) {
+	k, _ := r.kinds.of(t.Kind)
+	for _, name := range k.Needs {
+		if d := r.options.Needs[name]; d != nil && d.Waits(err) {
+			return true, d.Partly()
+		}
 	}
-	pattern, quoted := strings.Builder{}, false
-	for _, r := range f.Error {
+	if !errors.Is(err, mysql.ErrUnavailable) {
+		return false, false
+	}
+	r.options.MySQL.Report(r.works, began, err)
+	return true, false
+}
+
+// settle logs, counts and records what became of tasks. It returns false when all of them wait for
+// what cannot be used at all.
+func (r *run) settle(c *claim, all []finished) (healthy bool) {
+	healthy = len(all) == 0
+	results, tasks := make([]Result, len(all)), make([]Task, len(all))
+	for i, f := range all {
+		healthy = healthy || !f.waits || f.partly
+		v, t := Judge(f.Result), f.Task
+		if f.begun {
+			kind := r.metrics.label(r.kinds, t.Kind)
+			r.metrics.runSeconds.WithLabelValues(t.Queue, kind).Observe(f.took.Seconds())
+			r.metrics.finished.WithLabelValues(t.Queue, kind, v.label()).Inc()
+		}
+		if v.State != Done && !v.Uncounted {
+			r.logFailure(f.Result, v)
+		}
+		results[i], tasks[i] = f.Result, t
+	}
+	c.release(tasks)
+	r.store(results)
+	return healthy
+}
+
+// classify spares tasks for what is not their fault: that they wait for a dependency (see waits), the
+// end of the process, a lost lease, deadlocks. ctx is what the work ran under.
+func classify(ctx context.Context, waits bool, err error, t Task) error {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, errStopped), errors.Is(cause, ErrLeaseLost):
+		if _, ok := errors.AsType[*laterError](err); ok { // the handler knows when
+			return err
+		}
+		return Later(0, err)
+	case waits, mysql.IsRetryable(err): // or it lost against others too often
+		// Whole seconds, so that what waits together is written together.
+		pause := min(max(minPostponed, t.Claimed.Sub(t.Created)/postponeShare), maxPostponed)
+		return Later(pause.Round(time.Second), err)
+	case errors.Is(cause, errTimeout) && !errors.Is(err, errTimeout):
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// logFailure says what failed, and what becomes of it.
+func (r *run) logFailure(result Result, v Verdict) {
+	t := result.Task
+	about := []any{"task", t.ID, "type", t.Kind, "subject", t.Key, "attempt", t.Attempts, "of", t.MaxAttempts, "error", result.Err}
+	if v.State == Scheduled {
+		r.log.WarnContext(r.works, "task failed, and is tried again", about...)
+		return
+	}
+	r.log.ErrorContext(r.works, "task is dead", append(about, "then", fmt.Sprintf("when the cause is gone: activityd tasks retry %d", t.ID))...)
+}
+
+// These bound how long results are tried to be recorded while the database answers other
+// calls, or the process is about to stop. After that the leases run out, and the tasks are done
+// again, which does no harm. While the database is away they are tried until it is back: a
+// task that is done must not hold up others until its lease ends.
+const (
+	recordTries = 5
+	recordPause = 200 * time.Millisecond
+	recordWait  = 5 * time.Second
+)
+
+// store records results, whose leases are not extended any more, even when the process is about to stop, though at the
+// end of that it tries only once.
+func (r *run) store(results []Result) {
+	if len(results) == 0 {
+		return
+	}
+	for try := 1; ; try++ {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.works), recordWait)
+		lost, err := r.queue.Finish(ctx, results)
+		cancel()
+		if errors.Is(err, mysql.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+			r.options.MySQL.Report(r.works, began, err)
+		}
+		last := try >= recordTries && !(r.options.MySQL.Failing() && r.claiming.Err() == nil) || r.over.Err() != nil
 		switch {
-		case quoted || r != '%' && r != '_' && r != '\\':
-			pattern.WriteString(regexp.QuoteMeta(string(r)))
-			quoted = false
-		case r == '\\':
-			quoted = true
-		default:
-			pattern.WriteString(map[rune]string{'%': ".*", '_': "."}[r])
+		case mysql.IsRowRefused(err) && len(results) > 1: // a follow-up is refused: it concerns one of them
+			for _, one := range results {
+				r.store([]Result{one})
+			}
+			return
+		case err == nil && lost > 0 && try == 1: // else the answer to an earlier try may have been lost
+			r.log.WarnContext(r.works, "leases lost before the tasks were finished", "count", lost)
+			r.metrics.leasesLost.Add(float64(lost))
+			return
+		case err == nil:
+			return
+		case last && errors.Is(err, mysql.ErrUnavailable):
+			return // the log has the outage
+		case last:
+			r.log.ErrorContext(r.works, "results of tasks not recorded", "count", len(results), "error", err,
+				"then", "the tasks are run again when their leases run out")
+			return
+		}
+		_ = retry.Sleep(r.over, retry.Jitter(time.Duration(min(try, recordTries))*recordPause))
+	}
+}
+
+// sweep keeps sweeping until the stop.
+func (r *run) sweep() {
+	ctx := r.claiming
+	for ctx.Err() == nil {
+		began := time.Now()
+		swept, err := r.queue.Sweep(ctx)
+		r.report(ctx, began, err, "sweep failed")
+		if swept.TookOver > 0 {
+			r.log.WarnContext(ctx, "leases ran out", "count", swept.TookOver,
+				"then", "their tasks are free again, or dead after their last attempt")
+			r.metrics.takeovers.Add(float64(swept.TookOver))
+		}
+		if swept.Due+swept.TookOver > 0 {
+			r.notifier.NotifyAllLocal()
+		}
+		switch {
+		case err != nil:
+			_ = retry.Sleep(ctx, retry.Jitter(8*r.options.Sweep))
+		case !swept.More:
+			_ = retry.Sleep(ctx, retry.Jitter(r.options.Sweep))
 		}
 	}
-	fits, err := regexp.MatchString("(?is)"+pattern.String(), text)
-	return err == nil && fits
 }
 
-// Record is a task as people look at it.
-type Record struct {
-	ID          uint64
-	Queue       string
-	Kind        string
-	Key         uint64
-	Payload     json.RawMessage // a JSON string instead, where they have more than MaxPayload bytes or are no JSON
-	Priority    int
-	State       State
-	Attempts    int
-	MaxAttempts int
-	RunAt       time.Time // scheduled: when it may start; else zero
-	ExpiresAt   time.Time // when it is dropped if it was not started; zero: never
-	LeaseOwner  string    // running: the process and the claim
-	LeaseUntil  time.Time // running: when it is free again
-	DedupeKey   string    // empty once it was started
-	LastError   string
-	Created     time.Time
-	Updated     time.Time
-}
-
-// Stats says how full the queues are.
-type Stats struct {
-	Tasks  []TaskStats // by queue, type and state; none that are 0
-	Queues []Summary   // the queues in which there are tasks or that are paused, by name
-	// More says that there are tasks in still other queues: of those which are
-	// neither standard nor named by [Options], only the first 32 by name are
-	// looked at.
-	More bool
-}
-
-// StatsLimit bounds how many tasks of one queue and state [Queue.Stats] counts.
-const StatsLimit = 100_000
-
-// MaxOtherQueues bounds the queues in [Stats] that only rows name, and
-// MaxPriorities the priorities of one queue whose oldest task is looked for.
-const (
-	MaxOtherQueues = 32
-	MaxPriorities  = 16
-)
-
-// otherKinds stands in [TaskStats] for all kinds that the queue does not know.
-const otherKinds = "other"
-
-// TaskStats counts the tasks of one queue, kind and state. Kinds that the queue does not know are "other".
-type TaskStats struct {
-	Queue string
-	Kind  string
-	State State
-	Count int
-	// Oldest is when the oldest of those that were counted was enqueued.
-	Oldest time.Time
-}
-
-// Summary is the state of one queue.
-type Summary struct {
-	Queue  string
-	Paused bool
-	// Capped says that a state of the queue has more than [StatsLimit] tasks:
-	// the counts are those of the first StatsLimit.
-	Capped bool
-	// Oldest is how long ago the oldest waiting task was enqueued, of those of the
-	// 16 most urgent priorities; 0 when none waits.
-	Oldest time.Duration
-	// Due is how long ago the oldest task became due that is not done: it waits,
-	// runs, or was postponed or tried before. A delay that its producer wanted does
-	// not count, unless it was tried since: then it counts from when it was enqueued.
-	// 0 when there is none.
-	Due time.Duration
-}
-
-// Open is the number of tasks that wait, now or for their time, or run.
-func (s Stats) Open() (n int) {
-	for _, t := range s.Tasks {
-		if t.State == Waiting || t.State == Scheduled || t.State == Running {
-			n += t.Count
-		}
+// report notes how a call to MySQL ended that began at a time. An error that says nothing
+// about whether the server can be used, such as a missing right or column, is logged as
+// message, at most once a minute. After ctx has ended, nothing is said.
+func (r *run) report(ctx context.Context, began time.Time, err error, message string, about ...any) {
+	switch {
+	case ctx.Err() != nil:
+	case err == nil, errors.Is(err, mysql.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		r.options.MySQL.Report(ctx, began, err)
+	case r.lines.may(message):
+		r.log.ErrorContext(ctx, message, append(about, "error", err)...)
 	}
-	return n
 }
+
+// lines bounds the lines of a log to one a minute for each message.
+type lines struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+func (l *lines) may(message string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.last[message]) < time.Minute {
+		return false
+	}
+	if l.last == nil {
+		l.last = make(map[string]time.Time)
+	}
+	l.last[message] = time.Now()
+	return true
+}
+
+// health is what a pool knows of its database that is told nothing else: as the last call found it.
+type health struct {
+	lines
+
+	log     *slog.Logger
+	failing atomic.Bool
+}
+
+// Report implements [Health].
+func (h *health) Report(ctx context.Context, _ time.Time, err error) {
+	const away, back = "server cannot be used", "server can be used again"
+	switch was := h.failing.Swap(err != nil); {
+	case err != nil && h.may(away):
+		h.log.WarnContext(ctx, away, "server", "MySQL", "error", err)
+	case err == nil && was && h.may(back):
+		h.log.WarnContext(ctx, back, "server", "MySQL")
+	}
+}
+
+// Failing implements [Health].
+func (h *health) Failing() bool { return h.failing.Load() }

@@ -1,11 +1,17 @@
 package queue
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
+	"strings"
 	"time"
+	"unicode/utf16"
 )
 
 // DefaultQueue is the queue of a task that names none, as in schema.sql.
@@ -21,11 +27,13 @@ type New struct {
 	Payload   json.RawMessage `json:"args"`           // JSON of at most [MaxPayload] bytes; empty: {}, or Args
 	Args      any             `json:"-"`              // the payload before it is encoded as JSON; nil: Payload is it
 	Queue     string          `json:"queue"`          // "": that of its kind
-	DedupeKey string          `json:"dedupe_key"`     // printable ASCII, 128 bytes at most; of tasks with one key, at most one waits to be started. "": nothing absorbs it
+	DedupeKey string          `json:"dedupe_key"`     // printable ASCII without a blank at the end, 128 bytes at most; of tasks with one key, at most one waits to be started. "": none
 
-	Priority int           `json:"priority,omitzero"` // the lower the more urgent; see [Normal]
-	Delay    time.Duration `json:"delay,omitzero"`    // it starts no sooner
-	Life     time.Duration `json:"life,omitzero"`     // it is dropped if it was not started by then; 0: never
+	Priority    int           `json:"priority,omitzero"`     // the lower the more urgent; see [Normal]
+	Delay       time.Duration `json:"delay,omitzero"`        // it starts no sooner
+	Life        time.Duration `json:"life,omitzero"`         // it is dropped if it was not started by then; 0: never
+	MaxAttempts int           `json:"max_attempts,omitzero"` // 0: as its kind says
+	Backoff     time.Duration `json:"backoff,omitzero"`      // 0: as its kind says
 }
 
 // KeyOf returns the key of what has a name, such as "album/7", and no number: the first eight bytes
@@ -54,9 +62,9 @@ type Task struct {
 	Priority    int
 	Attempts    int // this one included
 	MaxAttempts int
-	Lease       string // the claim that it belongs to; no other may finish it
-	Expires     bool   // it may be dropped when it is not started in time
-	Index       int    // its place in the claim
+	Backoff     time.Duration // after the first failure
+	Lease       string        // the token of the claim that it belongs to; without it nothing finishes the task
+	Expires     bool          // it may be dropped when it is not started in time
 
 	Created time.Time     // by the database's clock, as all that follows
 	Waited  time.Duration // from when it was enqueued, or became due, to the claim
@@ -66,7 +74,105 @@ type Task struct {
 // ErrInvalid is wrapped by the errors for a task that cannot be understood.
 var ErrInvalid = errors.New("invalid task")
 
-// MaxPayload is how many bytes the payload of a task may have; a claim reads no
+// MaxPayload is how many bytes the payload of a task may have, with \uXXXX for all that is not ASCII; a claim reads no
 // more, so that what it holds is bounded: 1024 of them, the most that several workers claim
 // at once, are 32 MiB.
 const MaxPayload = 32 << 10
+
+// MaxQueueName is how many bytes the name of a queue may have.
+const MaxQueueName = 32
+
+const (
+	maxDedupeKey = 128            // bytes
+	maxTaskPause = 24 * time.Hour // of New.Backoff
+)
+
+// Validate returns the batch with defaults filled in and payloads encoded, or an error that wraps
+// [ErrInvalid].
+func (k Kinds) Validate(batch []New) ([]New, error) {
+	out := make([]New, len(batch))
+	for i, n := range batch {
+		wrong := ""
+		if n.Args != nil && len(n.Payload) == 0 {
+			var err error
+			if n.Payload, err = json.Marshal(n.Args); err != nil {
+				wrong = fmt.Sprintf("its args: %v", err)
+			}
+			n.Args = nil
+		}
+		is, _ := k.of(n.Kind)
+		n.Queue = cmp.Or(n.Queue, is.Queue, DefaultQueue)
+		n.Payload = inASCII(n.Payload)
+		if len(n.Payload) == 0 {
+			n.Payload = json.RawMessage("{}")
+		}
+		if wrong = cmp.Or(wrong, n.wrong()); wrong != "" {
+			return nil, fmt.Errorf("%w: %s task for %d: %s", ErrInvalid, n.Kind, n.Key, wrong)
+		}
+		out[i] = n
+	}
+	return out, nil
+}
+
+// wrong says why a task makes no sense.
+func (n New) wrong() string {
+	switch {
+	case n.Args != nil:
+		return "it has a payload and args"
+	case len(n.DedupeKey) > maxDedupeKey || strings.ContainsFunc(n.DedupeKey, unprintable) || strings.HasSuffix(n.DedupeKey, " "):
+		return fmt.Sprintf("dedupe key %q: want at most %d bytes of printable ASCII, and no blank at the end", n.DedupeKey, maxDedupeKey)
+	case len(n.Payload) > MaxPayload || !json.Valid(n.Payload):
+		return fmt.Sprintf("its payload is not JSON of at most %d bytes", MaxPayload)
+	case len(n.Queue) > MaxQueueName:
+		return fmt.Sprintf("queue %q: want at most %d bytes", n.Queue, MaxQueueName)
+	case n.Priority < math.MinInt16 || n.Priority > math.MaxInt16:
+		return fmt.Sprintf("priority %d: want between %d and %d", n.Priority, math.MinInt16, math.MaxInt16)
+	case n.Delay < 0 || n.Life < 0:
+		return fmt.Sprintf("delay %v and life %v: want none below 0", n.Delay, n.Life)
+	case n.MaxAttempts < 0 || n.MaxAttempts > math.MaxUint16 || n.Backoff < 0 || n.Backoff > maxTaskPause:
+		return fmt.Sprintf("%d attempts, backoff %v: want at most %d, and %v", n.MaxAttempts, n.Backoff, math.MaxUint16, maxTaskPause)
+	}
+	return ""
+}
+
+// unprintable reports whether a character is none of printable ASCII.
+func unprintable(r rune) bool { return r < ' ' || r > '~' }
+
+// inASCII returns JSON with \uXXXX for what is not ASCII: whatever character set a connection has, it is not garbled.
+func inASCII(text json.RawMessage) json.RawMessage {
+	if !bytes.ContainsFunc(text, func(r rune) bool { return r >= 0x80 }) {
+		return text
+	}
+	var out []byte
+	for _, r := range string(text) {
+		if r < 0x80 {
+			out = append(out, byte(r))
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			out = fmt.Appendf(out, `\u%04x`, unit)
+		}
+	}
+	return out
+}
+
+// CheckName returns an error that wraps [ErrInvalid] unless the name may be a queue's.
+func CheckName(queue string) error {
+	if queue == "" || len(queue) > MaxQueueName {
+		return fmt.Errorf("%w: queue %q: want 1 to %d bytes", ErrInvalid, queue, MaxQueueName)
+	}
+	return nil
+}
+
+// with returns the task that stands for n and m, which have one dedupe key: it
+// runs as early, as urgently and lives as long as either would.
+func (n New) with(m New) New {
+	n.Priority = min(n.Priority, m.Priority)
+	n.Delay = min(n.Delay, m.Delay)
+	if n.Life == 0 || m.Life == 0 {
+		n.Life = 0
+	} else {
+		n.Life = max(n.Life, m.Life)
+	}
+	return n
+}

@@ -17,10 +17,10 @@ var errTimeout = errors.New("the work took longer than its limit")
 // finished is what became of a task.
 type finished struct {
 	Result
-	took     time.Duration
-	begun    bool
-	waits    bool
-	waitsFor *dependency // nil: for MySQL, if it waits
+	took   time.Duration
+	begun  bool
+	waits  bool // for what cannot be used
+	partly bool // and of which another part can
 }
 
 // group is what one handler takes together of a share.
@@ -51,46 +51,36 @@ func (r *run) runShare(s share) (healthy bool) {
 	return r.settle(s.claim, all) && healthy
 }
 
-// groups splits tasks by handler and keeps those of one ordering key in their order: first
+// groups splits tasks by handler, in their order: first
 // those that were never tried, then those on their further shared attempts (see
 // sharedAttempts), and at last the others, each alone: should one of them panic or
 // never end, it harms only itself.
 func (r *run) groups(tasks []Task) (groups []group) {
 	for n := range sharedAttempts + 1 {
-		last := make(map[orderingKey]int) // the group of the key's latest task
 		begin := len(groups)
 		for _, t := range tasks {
 			if min(max(t.Attempts, 1), sharedAttempts+1) != n+1 {
 				continue
 			}
-			name, h, key := r.groupOf(t)
-			at := max(begin, last[key])
-			if n == sharedAttempts {
+			name, h := r.groupOf(t)
+			at := slices.IndexFunc(groups[begin:], func(g group) bool { return g.name == name }) + begin
+			if at < begin || n == sharedAttempts {
 				at = len(groups)
-			}
-			for at < len(groups) && groups[at].name != name {
-				at++
-			}
-			if at == len(groups) {
 				groups = append(groups, group{name: name, handler: h})
 			}
 			groups[at].tasks = append(groups[at].tasks, t)
-			if key.space != "" {
-				last[key] = at
-			}
 		}
 	}
 	return groups
 }
 
-// groupOf returns the name and the handler of the groups in which a task can be, and its ordering key.
-func (r *run) groupOf(t Task) (name string, h Handler, key orderingKey) {
-	k, _ := r.kinds.of(t.Kind)
-	key = orderingKey{k.Order, t.Key}
+// groupOf returns the name and the handler of the groups in which a task can be.
+func (r *run) groupOf(t Task) (name string, h Handler) {
 	if h, known := r.handlers[t.Kind]; known {
-		return cmp.Or(k.Group, t.Kind), h, key
+		k, _ := r.kinds.of(t.Kind)
+		return cmp.Or(k.Group, t.Kind), h
 	}
-	return "", unknownKind{}, key
+	return "", unknownKind{}
 }
 
 // unknownKind is the handler of the kinds that have none.
@@ -116,7 +106,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	}
 	start := time.Now()
 	for _, t := range g.tasks {
-		r.metrics.waitSeconds.WithLabelValues(t.Queue, r.kinds.label(t.Kind)).Observe(max(t.Waited+start.Sub(c.at), 0).Seconds())
+		r.metrics.waitSeconds.WithLabelValues(t.Queue, r.metrics.label(r.kinds, t.Kind)).Observe(max(t.Waited+start.Sub(c.at), 0).Seconds())
 	}
 	outcomes, ended := r.call(ctx, c, g)
 	var panicked *panicError
@@ -133,8 +123,8 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	for i, t := range g.tasks {
 		f := finished{Result: Result{t, outcomes[i].Err, outcomes[i].Next}, took: took, begun: true}
 		if f.Err != nil {
-			f.waitsFor, f.waits = r.waits(t, start, f.Err)
-			f.Err = classify(ctx, f.waits, f.Err, c.pause)
+			f.waits, f.partly = r.waits(t, start, f.Err)
+			f.Err = classify(ctx, f.waits, f.Err, t)
 		}
 		if _, err := r.kinds.Validate(f.Next); err != nil {
 			f.Result = Result{Task: t, Err: Permanent(fmt.Errorf("follow-up: %w", err))}

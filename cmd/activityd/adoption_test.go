@@ -138,7 +138,7 @@ func TestUninstallingFromTheSitesOwnDatabase(t *testing.T) {
 	must(t, m.CreateDatabase(t.Context(), "site"))
 	admin := queueOf(t, m.DSN("site"))
 	succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("site"))
-	execOn(t, admin, []string{"DROP TABLE tasks, task_leases, parked_tasks, task_keys, paused_queues, once_keys, push_devices, push_settings, push_mutes, push_events, push_receipts, broadcast_members"})
+	execOn(t, admin, []string{"DROP TABLE tasks, held_keys, idempotency_keys, paused_queues, once_keys, push_devices, push_settings, push_mutes, push_events, push_receipts, broadcast_members"})
 	execOn(t, admin, []string{"CREATE USER 'site'@'%'"})
 	before := remains(t, admin)
 	succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("site"))

@@ -110,11 +110,11 @@ func TestEnqueueManyTakesAllForms(t *testing.T) {
 		t.Errorf("%v, printed %q, %q", err, out, errs)
 	}
 	db := queueOf(t, dsn)
-	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE queue = 'refill' AND priority = -7 AND due_at BETWEEN created_at + 3599000 AND created_at + 3601000"); n != 3 {
+	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE queue = 'refill' AND priority = -7 AND run_at BETWEEN created_at + 3599000 AND created_at + 3601000"); n != 3 {
 		t.Errorf("%d of the tasks are what the flags said", n)
 	}
 	out, _, err = fed(t.Context(), nil, "enqueue", "upload", "9", "--mysql-dsn="+dsn, "--queue=other", "--priority=5", "--delay=1m")
-	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE queue = 'other' AND priority = 5 AND due_at IS NOT NULL AND subject = 9"); err != nil || n != 1 || out.String() != "4\n" {
+	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE queue = 'other' AND priority = 5 AND run_at > 0 AND subject = 9"); err != nil || n != 1 || out.String() != "4\n" {
 		t.Errorf("%v, %d tasks, printed %q", err, n, out)
 	}
 }
@@ -156,7 +156,7 @@ func TestEnqueueATypeOfYourOwn(t *testing.T) {
 		args, where, refusal string
 	}{
 		{`receipt 7 {"total":12} --queue=mails`, "type = 'receipt' AND queue = 'mails' AND subject = 7 AND JSON_VALUE(args, '$.total') = 12 AND dedupe_key IS NULL", ""},
-		{"receipt order/7 --queue=mails --priority=-5 --delay=1m", "type = 'receipt' AND subject = CONV(LEFT(SHA2('order/7', 256), 16), 16, 10) AND priority = -5 AND due_at > created_at", ""},
+		{"receipt order/7 --queue=mails --priority=-5 --delay=1m", "type = 'receipt' AND subject = CONV(LEFT(SHA2('order/7', 256), 16), 16, 10) AND priority = -5 AND run_at > created_at", ""},
 		{"receipt 0", "subject = 0", "a task of your own needs a queue of your own, by --queue: workers of activityd serve take from queue default"},
 		{"uplod 5", "type = 'uplod'", "did you mean upload?"},
 		{"uplod 5 --check", "type = 'uplod'", "did you mean upload?"},

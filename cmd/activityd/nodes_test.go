@@ -121,7 +121,7 @@ func TestANodeOfAClusterGoesOn(t *testing.T) {
 	// As after hours, with many others. The workers claim tasks at the same time, so it may
 	// have to be done again.
 	must(t, mysql.Transact(t.Context(), r.db, "postpone the tasks", func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(t.Context(), "UPDATE parked_tasks SET due_at = due_at + 250000 WHERE state = 'scheduled'")
+		_, err := tx.ExecContext(t.Context(), "UPDATE tasks SET run_at = run_at + 250000 WHERE state = 'scheduled'")
 		return err
 	}))
 	must(t, cluster.Nodes[0].Resume())

@@ -459,7 +459,7 @@ func TestPushShow(t *testing.T) {
 		t.Errorf("it tells a token:\n%s", out)
 	}
 	var task string
-	must(t, r.db.QueryRowContext(t.Context(), "SELECT MIN(id) FROM parked_tasks WHERE type = 'deliver'").Scan(&task))
+	must(t, r.db.QueryRowContext(t.Context(), "SELECT MIN(id) FROM tasks WHERE type = 'deliver'").Scan(&task))
 	if out := show(task); !strings.HasPrefix(out, "event e1\n") || !strings.Contains(out, " 2 devices ") {
 		t.Errorf("of a delivery to two devices is told:\n%s", out)
 	}

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/api"
-	"github.com/activityd/activityd/internal/backlog"
 	"github.com/activityd/activityd/internal/check"
 	"github.com/activityd/activityd/internal/console"
 	"github.com/activityd/activityd/internal/contacts"
@@ -94,6 +93,7 @@ type taskQueue interface {
 	Resume(ctx context.Context, queue string) (changed bool, err error)
 	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
 	health.Queue
+	health.Backlog
 	Stats(ctx context.Context) (queue.Stats, error)
 }
 
@@ -102,7 +102,6 @@ type backend struct {
 	store store
 	db    *sql.DB // of store and queue; nil: there is none whose tables could be wrong
 	queue taskQueue
-	waits health.Backlog // in the queue
 	// ask finds out whether store and queue can be used, on a connection of its own, which no load
 	// takes away. Nil: by themselves.
 	ask func(context.Context) error
@@ -163,7 +162,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	if c.role == roleWorkers {
 		limit = 0
 	}
-	s.load = health.NewLoad(b.queue, tasks.ChangingSets(), b.waits, limit, s.health.MySQL.Log, log)
+	s.load = health.NewLoad(b.queue, tasks.ChangingSets(), b.queue, limit, s.health.MySQL.Log, log)
 	s.background = []actor{s.hints.Run, s.watchRedis, s.work, s.load.Run}
 	patrol := s.newPatrol()
 	handlers := tasks.HandlerOptions{
@@ -262,7 +261,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
 	o := queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers))}
 	lender := queue.NewQueue(requests, o)
-	b.queue, b.requests, b.lender, b.waits = queue.NewQueue(b.db, o), lender, lender, backlog.New(b.db)
+	b.queue, b.requests, b.lender = queue.NewQueue(b.db, o), lender, lender
 	return b, nil
 }
 

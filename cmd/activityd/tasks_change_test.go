@@ -267,7 +267,7 @@ func TestTasksAreChosenByTheirError(t *testing.T) {
 	o := newOperator(t)
 	const dead = 1100
 	makeDead(t, o, dead)
-	_, err := o.db.ExecContext(t.Context(), "UPDATE parked_tasks SET last_error = CONCAT('dial tcp 10.0.0.', subject, ':443: refused') WHERE subject % 2 = 0")
+	_, err := o.db.ExecContext(t.Context(), "UPDATE tasks SET last_error = CONCAT('dial tcp 10.0.0.', subject, ':443: refused') WHERE subject % 2 = 0")
 	must(t, err)
 	if out, _ := o.succeed(t, "retry", "--error", "dial tcp %: REFUSED", "--dry-run", "-o=json"); !strings.HasSuffix(out, `{"dry_run":true,"would_change":550,"changed":0,"changed_meanwhile":0,"refused":0}`+"\n") || strings.Count(out, "\n") != previewed+1 {
 		t.Errorf("dry run printed\n%s", out)
@@ -280,7 +280,7 @@ func TestTasksAreChosenByTheirError(t *testing.T) {
 	must(t, cmd.Flags().Parse([]string{"--error=refused", "--output=json"}))
 	must(t, ch.choose(cmd, nil))
 	q := tapped{o, func(queue.Filter, int) { // between the look and the change
-		_, err := o.db.ExecContext(t.Context(), "UPDATE parked_tasks SET last_error = 'timeout' WHERE subject = 2")
+		_, err := o.db.ExecContext(t.Context(), "UPDATE tasks SET last_error = 'timeout' WHERE subject = 2")
 		must(t, err)
 	}}
 	var out strings.Builder

@@ -137,9 +137,11 @@ type taskJSON struct {
 	Priority    int             `json:"priority"`
 	State       queue.State     `json:"state"`
 	Attempts    int             `json:"attempts"`
-	MaxAttempts int             `json:"max_attempts"`
+	MaxAttempts int             `json:"max_attempts,omitempty"`
+	Behind      bool            `json:"behind,omitempty"`
 	CreatedAt   string          `json:"created_at"`
-	UpdatedAt   string          `json:"updated_at"`
+	StartedAt   string          `json:"started_at,omitempty"`
+	DiedAt      string          `json:"died_at,omitempty"`
 	RunAt       string          `json:"run_at,omitempty"`
 	ExpiresAt   string          `json:"expires_at,omitempty"`
 	LeaseOwner  string          `json:"lease_owner,omitempty"`
@@ -151,7 +153,8 @@ type taskJSON struct {
 func newTaskJSON(r queue.Record) taskJSON {
 	return taskJSON{
 		ID: r.ID, Queue: r.Queue, Type: r.Kind, Subject: r.Key, Args: r.Payload, Priority: r.Priority, State: r.State,
-		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, CreatedAt: inspect.Stamp(r.Created), UpdatedAt: inspect.Stamp(r.Updated),
+		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, Behind: r.Behind,
+		CreatedAt: inspect.Stamp(r.Created), StartedAt: inspect.Stamp(r.Started), DiedAt: inspect.Stamp(r.Died),
 		RunAt: inspect.Stamp(r.RunAt), ExpiresAt: inspect.Stamp(r.ExpiresAt), LeaseOwner: r.LeaseOwner, LeaseUntil: inspect.Stamp(r.LeaseUntil),
 		DedupeKey: r.DedupeKey, LastError: r.LastError,
 	}

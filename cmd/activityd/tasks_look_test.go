@@ -194,19 +194,19 @@ func TestTasksAsJSON(t *testing.T) {
 	full := queue.Record{
 		ID: 1<<64 - 1, Queue: "default", Kind: tasks.AddContact, Key: 7, Payload: json.RawMessage(`{"contact_id": "8"}`), Priority: -10,
 		State: queue.Running, Attempts: 2, MaxAttempts: 25, LeaseOwner: "me", LeaseUntil: at, ExpiresAt: at, DedupeKey: "k",
-		LastError: "a <b>\n", Created: at, Updated: at,
+		LastError: "a <b>\n", Created: at, Started: at,
 	}
 	for _, c := range []struct {
 		record queue.Record
 		want   string
 	}{
 		{full, `{"id":"18446744073709551615","queue":"default","type":"add_contact","subject":"7","args":{"contact_id":"8"},"priority":-10,` +
-			`"state":"running","attempts":2,"max_attempts":25,"created_at":"2026-11-21T04:00:00.007Z","updated_at":"2026-11-21T04:00:00.007Z",` +
+			`"state":"running","attempts":2,"max_attempts":25,"created_at":"2026-11-21T04:00:00.007Z","started_at":"2026-11-21T04:00:00.007Z",` +
 			`"expires_at":"2026-11-21T04:00:00.007Z","lease_owner":"me","lease_until":"2026-11-21T04:00:00.007Z","dedupe_key":"k","last_error":"a <b>\n"}`},
 		{
-			queue.Record{ID: 1, State: queue.Scheduled, RunAt: at, Created: at, Updated: at},
-			`{"id":"1","queue":"","type":"","subject":"0","priority":0,"state":"scheduled","attempts":0,"max_attempts":0,` +
-				`"created_at":"2026-11-21T04:00:00.007Z","updated_at":"2026-11-21T04:00:00.007Z",` +
+			queue.Record{ID: 1, State: queue.Scheduled, RunAt: at, Created: at, Started: at},
+			`{"id":"1","queue":"","type":"","subject":"0","priority":0,"state":"scheduled","attempts":0,` +
+				`"created_at":"2026-11-21T04:00:00.007Z","started_at":"2026-11-21T04:00:00.007Z",` +
 				`"run_at":"2026-11-21T04:00:00.007Z"}`,
 		},
 	} {

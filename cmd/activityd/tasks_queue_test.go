@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -104,8 +105,8 @@ func TestStatsCountWhatThereIs(t *testing.T) {
 	}
 }
 
-// The rates are from two looks: what came and went between them, and when none will wait.
-func TestStatsSayHowFastTasksComeAndGo(t *testing.T) {
+// The changes are from two looks: how many more wait, and when none will.
+func TestStatsSayHowFastWhatWaitsChanges(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
 	enqueueUploads(t, o, 1, 20)
@@ -125,11 +126,8 @@ func TestStatsSayHowFastTasksComeAndGo(t *testing.T) {
 	var got inspect.Queues
 	must(t, json.Unmarshal([]byte(out.String()), &got))
 	one := got.Queues[0]
-	near := func(is *float64, of float64) bool {
-		return is != nil && *is > 0.999*of/got.Over && *is < 1.001*of/got.Over
-	}
-	if got.Over < 0.1 || !near(one.Enqueued, 3) || !near(one.Started, 8) || one.AtLeast || one.Grows || !near(one.Types[0].Started, 8) ||
-		one.EmptyIn == nil || *one.EmptyIn < 0.999*15*got.Over/5 || *one.EmptyIn > 1.001*15*got.Over/5 {
+	if want := -5 / got.Over; got.Over < 0.1 || one.Change == nil || math.Abs(*one.Change-want) > 0.01 || math.Abs(*one.Types[0].Change-want) > 0.01 ||
+		one.EmptyIn == nil || math.Abs(*one.EmptyIn-15/-want) > 0.01 {
 		t.Errorf("%s", out.String())
 	}
 	interrupt()
@@ -145,9 +143,9 @@ type between struct {
 	before func()
 }
 
-func (b between) Look(ctx context.Context, before *queue.Look) (queue.Look, error) {
+func (b between) Stats(ctx context.Context) (queue.Stats, error) {
 	b.before()
-	return b.looker.Look(ctx, before)
+	return b.looker.Stats(ctx)
 }
 
 // stater is a queue with the statistics that stats returns.
@@ -155,10 +153,7 @@ type stater struct {
 	stats func() (queue.Stats, error)
 }
 
-func (s stater) Look(context.Context, *queue.Look) (l queue.Look, err error) {
-	l.Stats, err = s.stats()
-	return l, err
-}
+func (s stater) Stats(context.Context) (queue.Stats, error) { return s.stats() }
 
 func TestWatchingGoesOnUntilItIsInterrupted(t *testing.T) {
 	t.Parallel()

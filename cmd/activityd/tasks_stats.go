@@ -19,17 +19,18 @@ import (
 // taskWatch is what the flags of stats say, and the look before.
 type taskWatch struct {
 	output string
-	over   time.Duration // between the two looks that rates need; 0: none
+	over   time.Duration // between the two looks that changes need; 0: none
 	every  time.Duration // 0: once
-	before *queue.Look
+	before *queue.Stats
+	looked time.Time
 }
 
 // looker is what stats needs of a queue.
 type looker interface {
-	Look(ctx context.Context, before *queue.Look) (queue.Look, error)
+	Stats(ctx context.Context) (queue.Stats, error)
 }
 
-// minWatch keeps a watch from being a load, and maxOver is below what a look remembers.
+// minWatch keeps a watch from being a load.
 const (
 	minWatch = 100 * time.Millisecond
 	maxOver  = 30 * time.Second
@@ -41,16 +42,11 @@ func newTasksStats() *cobra.Command {
 		Use:   "stats",
 		Short: "Say how full the queues are, and how fast that changes",
 		Long: "Say how full the queues are: tasks by queue, type and state, and the age of the oldest waiting\n" +
-			"one; how fast tasks are enqueued and started; and when none will wait if that goes on, or that\n" +
-			"they become more. Of each queue and state only the first 100000 tasks are counted, so that it\n" +
-			"costs little whatever waits; where more wait, their number is estimated (\"≈\"), and other numbers\n" +
-			"have a \"≥\". Types without a handler are counted as \"other\"; of queues that are neither standard\n" +
-			"nor paused, the first 32.\n\n" +
-			"The rates are from two looks at the tables: which tasks wait at the second one that were not\n" +
-			"there at the first, and which do no longer. A task that came and was started between them is not\n" +
-			"seen. Where the oldest waiting task is younger than that, there may be some, and the rates have a\n" +
-			"\"≥\"; the end of a backlog is right in any case. With --watch, each look is compared with the one\n" +
-			"before." + outputHelp,
+			"one; how fast what waits changes; and when none will wait if that goes on, or that it grows. Of\n" +
+			"each queue and state only the first 100000 tasks are counted, so that it costs little whatever\n" +
+			"waits; larger numbers have a \"≥\". Of queues that are neither standard nor paused it counts the\n" +
+			"first 32. The changes are from two looks at the tables; with --watch, each look is compared with\n" +
+			"the one before." + outputHelp,
 		Example: "  activityd tasks stats\n  activityd tasks stats --over 10s\n  activityd tasks stats --watch 2s",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -66,7 +62,7 @@ func newTasksStats() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&w.over, "over", 2*time.Second, "measure the rates over this time; 0: look once, without rates")
+	f.DurationVar(&w.over, "over", 2*time.Second, "measure the changes over this time; 0: look once, without changes")
 	f.DurationVar(&w.every, "watch", 0, "look again after this time, until interrupted; 0: do not")
 	outputFlag(f, &w.output)
 	c.mysqlFlags(f)
@@ -77,11 +73,11 @@ func newTasksStats() *cobra.Command {
 // during a watch does not end it.
 func (w *taskWatch) run(ctx context.Context, q looker, out, errs io.Writer) error {
 	if w.over > 0 {
-		first, err := q.Look(ctx, nil)
+		first, err := q.Stats(ctx)
 		if err != nil {
 			return err
 		}
-		if w.before = &first; retry.Sleep(ctx, w.over) != nil {
+		if w.before, w.looked = &first, time.Now(); retry.Sleep(ctx, w.over) != nil {
 			return errSignalled
 		}
 	}
@@ -110,12 +106,13 @@ func (w *taskWatch) run(ctx context.Context, q looker, out, errs io.Writer) erro
 
 // look prints the statistics of now.
 func (w *taskWatch) look(ctx context.Context, q looker, out io.Writer) error {
-	l, err := q.Look(ctx, w.before)
+	is, err := q.Stats(ctx)
 	if err != nil {
 		return err
 	}
-	w.before = &l
-	stats := inspect.NewQueues(l, time.Now())
+	now := time.Now()
+	stats := inspect.NewQueues(is, w.before, now.Sub(w.looked), now)
+	w.before, w.looked = &is, now
 	if w.output == outputJSON {
 		return newLineEncoder(out).Encode(stats)
 	}

@@ -21,10 +21,10 @@ import (
 // Lender lends the tasks of queues to workers in other programs; see [queue.Queue]. It must be
 // safe for concurrent use and return soon after ctx ends.
 type Lender interface {
-	Lend(ctx context.Context, queue, to string, n int, lease time.Duration) ([]queue.Task, error)
-	GiveBack(ctx context.Context, lent []queue.Task) error
-	Return(ctx context.Context, queue, token string, ends []queue.End) (open int, err error)
-	Renew(ctx context.Context, queue, token string, lease time.Duration) (until time.Time, err error)
+	ClaimAs(ctx context.Context, owner, queue string, n int, lease time.Duration) ([]queue.Task, error)
+	Release(ctx context.Context, claimed []queue.Task) error
+	FinishLease(ctx context.Context, queue, token string, ends []queue.End) (open int, err error)
+	ExtendLease(ctx context.Context, queue, token string, lease time.Duration) (until time.Time, err error)
 }
 
 // pathOfQueues begins the paths that are for workers in other programs.
@@ -153,7 +153,7 @@ func (s *Server) claimTasks(c echo.Context) error {
 	lent, err := s.waiters.await(ctx, name, wait, func(ctx context.Context) ([]queue.Task, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 		defer cancel()
-		return s.cfg.Lender.Lend(ctx, name, to, int(most), lease)
+		return s.cfg.Lender.ClaimAs(ctx, to, name, int(most), lease)
 	})
 	if err != nil {
 		return fmt.Errorf("claiming tasks of queue %s: %w", name, err)
@@ -167,7 +167,7 @@ func (s *Server) claimTasks(c echo.Context) error {
 	if err != nil && len(lent) > 0 {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.RequestTimeout)
 		defer cancel()
-		if kept := s.cfg.Lender.GiveBack(ctx, lent); kept != nil {
+		if kept := s.cfg.Lender.Release(ctx, lent); kept != nil {
 			err = errors.Join(err, kept)
 		}
 	}
@@ -212,20 +212,14 @@ func (s *Server) finishTasks(c echo.Context) error {
 	}
 	var token string
 	var ends []queue.End
-	var places []string
 	err = s.bodyOf(c, func(o strictjson.Object) {
 		token = leaseToken(o)
-		ends, places = readEnds(o)
+		ends, _ = readEnds(o)
 	}, "lease_token", "done", "failed", "back")
 	if err != nil {
 		return err
 	}
-	open, err := s.cfg.Lender.Return(c.Request().Context(), name, token, ends)
-	if e, ok := errors.AsType[*queue.NotLentError](err); ok {
-		var f strictjson.Faults
-		f.Addf(places[e.At], "is no task of this lease; nothing was changed")
-		return invalidBody.fields(f)
-	}
+	open, err := s.cfg.Lender.FinishLease(c.Request().Context(), name, token, ends)
 	if err != nil {
 		return fmt.Errorf("finishing %d tasks of queue %s: %w", len(ends), name, err)
 	}
@@ -322,7 +316,7 @@ func (s *Server) extendLease(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	until, err := s.cfg.Lender.Renew(c.Request().Context(), name, token, lease)
+	until, err := s.cfg.Lender.ExtendLease(c.Request().Context(), name, token, lease)
 	if err != nil {
 		return fmt.Errorf("extending a lease of queue %s: %w", name, err)
 	}

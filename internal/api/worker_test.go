@@ -198,8 +198,6 @@ func TestBadRequestsOfWorkers(t *testing.T) {
 		{"finish", `{"lease_token":"LEASE","done":["ID","x"]}`, "done[1]"},
 		{"finish", `{"lease_token":"LEASE","done":["ID","ID"]}`, "done[1]"},
 		{"finish", `{"lease_token":"LEASE","done":["ID"],"failed":[{"id":"ID","error":"x"}]}`, "failed[0].id"},
-		{"finish", `{"lease_token":"LEASE","done":["ID","999"]}`, "done[1]"},
-		{"finish", `{"lease_token":"LEASE","done":["ID"],"failed":[{"id":"999","error":"x"}]}`, "failed[0].id"},
 		{"finish", `{"lease_token":"LEASE","failed":[{"id":"ID"}]}`, "failed[0].error"},
 		{"finish", `{"lease_token":"LEASE","failed":[{"error":"x"}]}`, "failed[0].id"},
 		{"finish", `{"lease_token":"LEASE","failed":[{"id":"ID","error":""}]}`, "failed[0].error"},
@@ -251,7 +249,7 @@ func TestBadRequestsOfWorkers(t *testing.T) {
 	if after := fmt.Sprintf("%+v", d.open(t)); after != before {
 		t.Errorf("changed\n%s\nto\n%s", before, after)
 	}
-	d.exec("UPDATE task_leases SET ends_at = 1")
+	d.exec("UPDATE tasks SET run_at = 1 WHERE state = 'running'")
 	wantProblem(t, d.ask(t, "/v1/queues/mail/finish", of), http.StatusConflict, "lease-lost")
 	if list := d.open(t); len(list) != 3 || list[0].State != queue.Running {
 		t.Errorf("a late finish left %+v", list)
@@ -287,7 +285,7 @@ type fakeLender struct {
 	err    error
 }
 
-func (f *fakeLender) Lend(ctx context.Context, _, _ string, n int, _ time.Duration) ([]queue.Task, error) {
+func (f *fakeLender) ClaimAs(ctx context.Context, _, _ string, n int, _ time.Duration) ([]queue.Task, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.claims++
@@ -297,16 +295,18 @@ func (f *fakeLender) Lend(ctx context.Context, _, _ string, n int, _ time.Durati
 	return lent, errors.Join(f.err, ctx.Err())
 }
 
-func (f *fakeLender) GiveBack(_ context.Context, lent []queue.Task) error {
+func (f *fakeLender) Release(_ context.Context, lent []queue.Task) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.back += len(lent)
 	return nil
 }
 
-func (f *fakeLender) Return(context.Context, string, string, []queue.End) (int, error) { return 0, nil }
+func (f *fakeLender) FinishLease(context.Context, string, string, []queue.End) (int, error) {
+	return 0, nil
+}
 
-func (f *fakeLender) Renew(context.Context, string, string, time.Duration) (time.Time, error) {
+func (f *fakeLender) ExtendLease(context.Context, string, string, time.Duration) (time.Time, error) {
 	return time.Time{}, nil
 }
 
@@ -489,8 +489,8 @@ type leaving struct {
 	leave func()
 }
 
-func (l leaving) Lend(ctx context.Context, name, to string, n int, lease time.Duration) ([]queue.Task, error) {
-	lent, err := l.fakeLender.Lend(ctx, name, to, n, lease)
+func (l leaving) ClaimAs(ctx context.Context, name, to string, n int, lease time.Duration) ([]queue.Task, error) {
+	lent, err := l.fakeLender.ClaimAs(ctx, name, to, n, lease)
 	l.leave()
 	return lent, err
 }

@@ -85,8 +85,8 @@ func newConsole(t *testing.T, list ...auth.Token) consoleTab {
 		{21, "dead", "<b>own</b>", "timeout"},
 		{31, "scheduled", "deliver", "dial tcp 10.0.0.2:443: refused"},
 	} {
-		if _, err := db.ExecContext(t.Context(), "INSERT INTO parked_tasks (id, state, queue, type, subject, args, priority, attempts, max_attempts, due_at, last_error, created_at)"+
-			" VALUES (?, ?, 'default', ?, 7, '{}', 0, 3, 25, IF(? = 'dead', NULL, 99999999999999), ?, 1700000000000)", parked.id, parked.state, parked.kind, parked.state, parked.lastError); err != nil {
+		if _, err := db.ExecContext(t.Context(), "INSERT INTO tasks (id, state, queue, type, subject, args, priority, attempts, max_attempts, run_at, last_error, created_at)"+
+			" VALUES (?, ?, 'default', ?, 7, '{}', 0, 3, 25, IF(? = 'dead', 1, 99999999999999), ?, 1700000000000)", parked.id, parked.state, parked.kind, parked.state, parked.lastError); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -185,7 +185,7 @@ func TestTheConsoleWithoutAScript(t *testing.T) {
 	click("main button")
 	says("3 tasks were retried.")
 	var parked int
-	if err := b.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM parked_tasks").Scan(&parked); err != nil || parked != 2 {
+	if err := b.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks WHERE state IN ('scheduled', 'dead')").Scan(&parked); err != nil || parked != 2 {
 		t.Errorf("%d tasks are parked, %v", parked, err)
 	}
 	click(`nav a[href="/console/tasks"]`)

@@ -31,7 +31,7 @@ import (
 // Queue is what the page needs of the queue.
 type Queue interface {
 	inspect.Lister
-	Look(ctx context.Context, before *queue.Look) (queue.Look, error)
+	Stats(ctx context.Context) (queue.Stats, error)
 	Failures(ctx context.Context) (list []queue.Failure, partial bool, err error)
 	Search(ctx context.Context, match queue.Filter, limit int) (list []queue.Record, partial bool, err error)
 	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
@@ -78,7 +78,7 @@ type Console struct {
 
 	sessions sync.Map      // a session by its id
 	turn     chan struct{} // has a place for the request that asks MySQL
-	before   *queue.Look   // of the last page of queues, as are those below; it has the turn
+	before   *queue.Stats  // of the last page of queues, as are those below; it has the turn
 	now      inspect.Queues
 	looked   time.Time
 	handler  http.Handler

@@ -66,7 +66,7 @@ func TestThePages(t *testing.T) {
 		"/console/tasks?id=21,2":                     {"/console/tasks/21\"", "/console/tasks/2\""},
 		"/console/tasks?type=upload&key=7":           {"/console/tasks/1\""},
 		"/console/tasks?error=nothing":               {"No such task was found"},
-		"/console/tasks/1":                           {"waiting", "0 of 25", "&lt;/pre&gt;&lt;script&gt;", "Discard…", "/console/explain?member=7"},
+		"/console/tasks/1":                           {"waiting", "attempts", "&lt;/pre&gt;&lt;script&gt;", "Discard…", "/console/explain?member=7"},
 		"/console/tasks/12":                          {"dead", "3 of 25", "Last error", "refused &lt;script&gt;", "Retry…", "2023-11-14"},
 		"/console/tasks/31":                          {"may start", "/console/event?id=31"},
 		"/console/once":                              {"digest", "exhausted", "3/3", "BEGAN", "ENDED", "&lt;script&gt;"},
@@ -98,20 +98,20 @@ func TestThePages(t *testing.T) {
 			t.Errorf("%s: %s, want %d\n%s", path, response.Status, want, text)
 		}
 	}
-	if n := r.count("parked_tasks"); n != 5 {
+	if n := r.parked(); n != 5 {
 		t.Errorf("after the looks there are %d parked tasks", n)
 	}
 }
 
-// The second look says how fast tasks come, and kinds of the site's own have their names.
-func TestTheQueuesHaveRates(t *testing.T) {
+// The second look says how fast what waits changes, and kinds of the site's own have their names.
+func TestTheQueuesHaveChanges(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.fill()
 	r.exec("INSERT INTO tasks (type, queue, subject) VALUES ('letter', 'mail', 1), ('letter', 'mail', 2), ('invoice', 'mail', 3)")
 	b := r.browser()
 	text := b.page("/console/")
-	if !strings.Contains(text, "Rates are from two looks") || strings.Contains(text, `content="5"`) {
+	if !strings.Contains(text, "Changes are from two looks") || strings.Contains(text, `content="5"`) {
 		t.Errorf("at first:\n%s", text)
 	}
 	for _, want := range []string{`type=letter">letter</a></td><td data-of="waiting" class="">2</td>`, `type=invoice">invoice</a></td><td data-of="waiting" class="">1</td>`} {
@@ -119,12 +119,12 @@ func TestTheQueuesHaveRates(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	r.exec("INSERT INTO tasks (id, type, subject) SELECT id + 100, 'upload', id FROM parked_tasks")
-	servertest.Eventually(t, "there are rates", func() bool {
+	r.exec("INSERT INTO tasks (id, type, subject) SELECT id + 100, 'upload', id FROM tasks WHERE state <> 'waiting'")
+	servertest.Eventually(t, "there are changes", func() bool {
 		text = b.page("/console/?refresh=5")
-		return strings.Contains(text, "Rates are from the two last looks")
+		return strings.Contains(text, "Changes are from the two last looks")
 	})
-	if !regexp.MustCompile(`>upload</a></td><td data-of="waiting" class="">7</td>.*<td data-of="enqueued/s" class="">≥?(0\.[1-9]|[1-9])`).MatchString(text) || !strings.Contains(text, `http-equiv="refresh" content="5"`) {
+	if !regexp.MustCompile(`>upload</a></td><td data-of="waiting" class="">7</td>.*<td data-of="change/s" class="">&#43;(0\.[1-9]|[1-9])`).MatchString(text) || !strings.Contains(text, `http-equiv="refresh" content="5"`) {
 		t.Errorf("no rate in\n%s", text)
 	}
 }
@@ -206,7 +206,7 @@ func TestASlowMySQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := conn.ExecContext(t.Context(), "LOCK TABLES parked_tasks WRITE"); err != nil {
+	if _, err := conn.ExecContext(t.Context(), "LOCK TABLES tasks WRITE"); err != nil {
 		t.Fatal(err)
 	}
 	b := r.browser()
@@ -234,7 +234,7 @@ func TestAPageWaitsForNoLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	for _, table := range []string{"tasks", "parked_tasks", "task_leases", "once_keys", "push_events"} {
+	for _, table := range []string{"tasks", "once_keys", "push_events"} {
 		if _, err := tx.ExecContext(t.Context(), "SELECT 1 FROM "+table+" FOR UPDATE"); err != nil {
 			t.Fatal(err)
 		}
@@ -266,15 +266,15 @@ func TestRetryAndDiscard(t *testing.T) {
 	if response.StatusCode != http.StatusOK || !strings.Contains(text, "603 tasks were retried.") {
 		t.Errorf("%s\n%s", response.Status, text)
 	}
-	if n := r.count("tasks WHERE attempts = 0 AND due_at IS NOT NULL"); n != 603 {
+	if n := r.count("tasks WHERE attempts = 0 AND run_at > 0"); n != 603 {
 		t.Errorf("%d wait again", n)
 	}
 	text = b.page("/console/act?do=discard&error=timeout")
-	if _, text = b.send(http.MethodPost, "/console/act", fields(text), "Sec-Fetch-Site", "same-origin"); !strings.Contains(text, "1 tasks were discarded.") || r.count("parked_tasks") != 1 {
+	if _, text = b.send(http.MethodPost, "/console/act", fields(text), "Sec-Fetch-Site", "same-origin"); !strings.Contains(text, "1 tasks were discarded.") || r.parked() != 1 {
 		t.Errorf("discarded\n%s", text)
 	}
 	text = b.page("/console/act?do=discard&id=31,1,999")
-	if _, text = b.send(http.MethodPost, "/console/act", fields(text)); !strings.Contains(text, "2 tasks were discarded.") || r.count("parked_tasks") != 0 {
+	if _, text = b.send(http.MethodPost, "/console/act", fields(text)); !strings.Contains(text, "2 tasks were discarded.") || r.parked() != 0 {
 		t.Errorf("discarded by id\n%s", text)
 	}
 	if log := r.log.String(); strings.Count(log, `msg="tasks were changed by hand" by=ann`) != 3 || !strings.Contains(log, "do=retry tasks=603") || strings.Contains(log, secret) {

@@ -59,7 +59,7 @@ func TestForgedRequests(t *testing.T) {
 		if response.StatusCode != c.want {
 			t.Errorf("%s: %s, want %d\n%s", name, response.Status, c.want, text)
 		}
-		if n := r.count("parked_tasks"); n != 5 {
+		if n := r.parked(); n != 5 {
 			t.Fatalf("%s: %d tasks are left", name, n)
 		}
 	}
@@ -76,7 +76,7 @@ func TestForgedRequests(t *testing.T) {
 		t.Errorf("one that may look is offered more:\n%s", text)
 	}
 	// The same as it should be.
-	if response, text := ours.send(http.MethodPost, "/console/act", form, "Origin", r.url); response.StatusCode != http.StatusOK || r.count("parked_tasks") != 0 {
+	if response, text := ours.send(http.MethodPost, "/console/act", form, "Origin", r.url); response.StatusCode != http.StatusOK || r.parked() != 0 {
 		t.Errorf("%s\n%s", response.Status, text)
 	}
 }
@@ -98,10 +98,10 @@ func TestWithoutTokens(t *testing.T) {
 			}
 		}
 	}
-	if n := r.count("parked_tasks"); n != 5 {
+	if n := r.parked(); n != 5 {
 		t.Fatalf("%d tasks are left", n)
 	}
-	if response, _ := b.send(http.MethodPost, "/console/act", form, "Sec-Fetch-Site", "same-origin"); response.StatusCode != http.StatusOK || r.count("parked_tasks") != 0 {
+	if response, _ := b.send(http.MethodPost, "/console/act", form, "Sec-Fetch-Site", "same-origin"); response.StatusCode != http.StatusOK || r.parked() != 0 {
 		t.Errorf("as it should be: %s", response.Status)
 	}
 	if response, text := b.send(http.MethodPost, "/console/signin", form); response.StatusCode != http.StatusForbidden || !strings.Contains(text, "There are no tokens") {

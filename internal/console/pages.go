@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -65,21 +64,17 @@ type queueNow struct {
 	Types      grid
 }
 
-// lookEvery is how long a look at the queues is good for, so that the rates are not those of a moment.
+// lookEvery is how long a look at the queues is good for, so that the changes are not those of a moment.
 const lookEvery = 2 * time.Second
 
 func (c *Console) showQueues(r *http.Request, v *view) error {
 	v.Title, v.Page, v.Refresh = "Queues", "queues", r.FormValue("refresh") != ""
 	if c.before == nil || time.Since(c.looked) > lookEvery {
-		l, err := c.Queue.Look(r.Context(), c.before)
+		is, err := c.Queue.Stats(r.Context())
 		if err != nil {
 			return err
 		}
-		named := l // the next look compares itself with this one
-		if named.Tasks, err = c.nameKinds(r.Context(), l); err != nil {
-			return err
-		}
-		c.before, c.now = &l, inspect.NewQueues(named, time.Now())
+		c.before, c.now = &is, inspect.NewQueues(is, c.before, time.Since(c.looked), time.Now())
 		c.looked = time.Now()
 	}
 	list, partial, err := c.Queue.Failures(r.Context())
@@ -124,41 +119,6 @@ func newQueueNow(one inspect.Queues) queueNow {
 	}
 	return q
 }
-
-// nameKinds returns the numbers of a look with the tasks of the site's own kinds, which a look counts together, by their
-// names, as far as the newest tasks of each queue go.
-func (c *Console) nameKinds(ctx context.Context, l queue.Look) ([]queue.TaskStats, error) {
-	named := slices.Clone(l.Tasks)
-	for _, q := range l.Queues {
-		if !slices.ContainsFunc(named, func(t queue.TaskStats) bool { return t.Queue == q.Queue && t.Kind == otherKinds }) {
-			continue
-		}
-		list, _, err := c.Queue.Search(ctx, queue.Filter{Queues: []string{q.Queue}}, maxCount)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range list {
-			at := func(kind string) int {
-				return slices.IndexFunc(named, func(t queue.TaskStats) bool { return t.Queue == q.Queue && t.Kind == kind && t.State == r.State })
-			}
-			other := at(otherKinds)
-			if slices.Contains(c.Kinds, r.Kind) || other < 0 || named[other].Count == 0 {
-				continue
-			}
-			if named[other].Count--; at(r.Kind) < 0 {
-				named = append(named, queue.TaskStats{Queue: q.Queue, Kind: r.Kind, State: r.State, Oldest: r.Created})
-			}
-			own := &named[at(r.Kind)]
-			if own.Count++; r.Created.Before(own.Oldest) {
-				own.Oldest = r.Created
-			}
-		}
-	}
-	return slices.DeleteFunc(named, func(t queue.TaskStats) bool { return t.Count == 0 }), nil
-}
-
-// otherKinds is what a look calls them.
-const otherKinds = "other"
 
 // filter reads which tasks are asked for.
 func filter(r *http.Request) (match queue.Filter, err error) {

@@ -108,12 +108,15 @@ func (r *rig) count(where string) (n int) {
 	return n
 }
 
+// parked counts the tasks that do not wait.
+func (r *rig) parked() int { r.Helper(); return r.count("tasks WHERE state <> 'waiting'") }
+
 // park parks tasks with the ids from first on.
 func (r *rig) park(state, kind, lastError string, first, number int) {
 	r.Helper()
 	for i := range number {
-		r.exec("INSERT INTO parked_tasks (id, state, queue, type, subject, args, priority, attempts, max_attempts, due_at, last_error, created_at)"+
-			" VALUES (?, ?, 'default', ?, ?, '{}', 0, 3, 25, IF(? = 'dead', NULL, 99999999999999), ?, 1700000000000)", first+i, state, kind, first+i, state, lastError)
+		r.exec("INSERT INTO tasks (id, state, queue, type, subject, args, priority, attempts, max_attempts, run_at, last_error, created_at)"+
+			" VALUES (?, ?, 'default', ?, ?, '{}', 0, 3, 25, IF(? = 'dead', 1, 99999999999999), ?, 1700000000000)", first+i, state, kind, first+i, state, lastError)
 	}
 }
 

@@ -192,7 +192,7 @@ func TestStuckBound(t *testing.T) {
 // [queue.Pool] promises.
 func (d *duel) checkBound(t *testing.T, ended int) {
 	t.Helper()
-	lease := time.Duration(d.ledger.number(t, "SELECT MIN(due_at) FROM task_events WHERE event = 'returned'")-ended) * time.Millisecond
+	lease := time.Duration(d.ledger.number(t, "SELECT MIN(due_at) FROM task_events WHERE event = 'freed'")-ended) * time.Millisecond
 	freed, done := d.since(t, ended, "freed"), d.since(t, ended, "finished")
 	t.Logf("after its worker ended, the lease ran for %v, the task was free after %v and done after %v", lease, freed, done)
 	// A statement that was on its way when the worker ended is executed a little later.

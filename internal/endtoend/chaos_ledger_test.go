@@ -17,38 +17,23 @@ type ledger struct{ *ground }
 
 // open makes the tables and triggers. What happened before is not in them.
 //
-// A task is in one place at a time. An event says that it came to a place ("committed", "waiting", "freed",
-// "scheduled", "dead", "running"), or that it is there no more ("left", "returned", "finished").
+// An event says that a task came ("committed"), began ("running"), went back ("returned", or "freed" when its lease ran out),
+// died ("dead"), or is there no more ("finished", or "left" if it did not run).
 func (l ledger) open(t *testing.T) {
 	t.Helper()
 	const into = "INSERT INTO task_events (task_id, type, event, owner, due_at, at) "
-	// A bit of each task says whether the lease has it no more.
-	done := func(row string) string {
-		return "((ASCII(SUBSTRING(" + row + ".done, 1 + (t.i - 1) DIV 8, 1)) >> ((t.i - 1) % 8)) & 1)"
-	}
-	leased := func(row string) string {
-		return " FROM JSON_TABLE(" + row + ".tasks, '$[*]' COLUMNS (i FOR ORDINALITY, id BIGINT UNSIGNED PATH '$[0]', type VARCHAR(32) PATH '$[1]')) t"
-	}
-	// What a lease has no more, and no other table has, is finished.
-	ended := into + "SELECT t.id, t.type, IF(EXISTS (SELECT 1 FROM tasks o WHERE o.id = t.id) OR EXISTS (SELECT 1 FROM parked_tasks o WHERE o.id = t.id), 'returned', 'finished')," +
-		" OLD.token, OLD.ends_at, " + clock + leased("OLD") + " WHERE NOT " + done("OLD")
 	for _, statement := range []string{
 		"CREATE TABLE changes (id BIGINT UNSIGNED PRIMARY KEY, task_id BIGINT UNSIGNED NULL)",
 		// No key of its own: a counter would be one more thing to wait for.
 		"CREATE TABLE task_events (task_id BIGINT UNSIGNED NOT NULL, type VARCHAR(32) NOT NULL, event VARCHAR(16) NOT NULL," +
 			" owner VARCHAR(64) NULL, due_at BIGINT UNSIGNED NULL, at BIGINT UNSIGNED NOT NULL, KEY (task_id, event))",
 		"CREATE VIEW task_fates AS SELECT task_id, MAX(type) AS type, SUM(event = 'finished') AS finished, SUM(event = 'dead') AS died," +
-			" SUM(IF(event IN ('left', 'returned', 'finished'), -1, 1)) AS places FROM task_events WHERE type <> 'check_range' GROUP BY task_id",
-		// What comes back says since when it is due.
-		"CREATE TRIGGER note_insert AFTER INSERT ON tasks FOR EACH ROW " + into +
-			"VALUES (NEW.id, NEW.type, IF(NEW.due_at <= " + clock + ", IF(NEW.lost, 'freed', 'waiting'), 'committed'), NULL, NEW.due_at, " + clock + ")",
-		"CREATE TRIGGER note_delete AFTER DELETE ON tasks FOR EACH ROW " + into + "VALUES (OLD.id, OLD.type, 'left', NULL, OLD.due_at, " + clock + ")",
-		"CREATE TRIGGER note_park AFTER INSERT ON parked_tasks FOR EACH ROW " + into + "VALUES (NEW.id, NEW.type, NEW.state, NULL, NEW.due_at, " + clock + ")",
-		"CREATE TRIGGER note_unpark AFTER DELETE ON parked_tasks FOR EACH ROW " + into + "VALUES (OLD.id, OLD.type, 'left', NULL, OLD.due_at, " + clock + ")",
-		"CREATE TRIGGER note_claim AFTER INSERT ON task_leases FOR EACH ROW " + into +
-			"SELECT t.id, t.type, 'running', NEW.token, NEW.ends_at, " + clock + leased("NEW"),
-		"CREATE TRIGGER note_finish AFTER UPDATE ON task_leases FOR EACH ROW IF NEW.done <> OLD.done THEN " + ended + " AND " + done("NEW") + "; END IF",
-		"CREATE TRIGGER note_end AFTER DELETE ON task_leases FOR EACH ROW " + ended,
+			" SUM(event = 'committed') - SUM(event IN ('left', 'finished')) AS places FROM task_events WHERE type <> 'check_range' GROUP BY task_id",
+		"CREATE TRIGGER note_insert AFTER INSERT ON tasks FOR EACH ROW " + into + "VALUES (NEW.id, NEW.type, 'committed', NULL, NEW.run_at, " + clock + ")",
+		"CREATE TRIGGER note_delete AFTER DELETE ON tasks FOR EACH ROW " + into + "VALUES (OLD.id, OLD.type, IF(OLD.state = 'running', 'finished', 'left'), OLD.lease, OLD.run_at, " + clock + ")",
+		"CREATE TRIGGER note_change AFTER UPDATE ON tasks FOR EACH ROW IF NEW.lease <> OLD.lease THEN " + into +
+			"VALUES (NEW.id, NEW.type, CASE WHEN NEW.state = 'running' THEN 'running' WHEN NEW.state = 'dead' THEN 'dead' WHEN NEW.lost > OLD.lost THEN 'freed' ELSE 'returned' END," +
+			" IF(NEW.state = 'running', NEW.lease, OLD.lease), IF(NEW.state = 'running', NEW.run_at, OLD.run_at), " + clock + "); END IF",
 	} {
 		l.exec(t, statement)
 	}

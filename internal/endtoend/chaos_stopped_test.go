@@ -72,30 +72,26 @@ func (d *duel) stopInTransaction(t *testing.T, begin func(*testing.T, *duel)) (s
 	return 0
 }
 
-// isLocked reports whether a transaction has locked the only task, or the only lease.
+// isLocked reports whether a transaction has locked the only task.
 func (d *duel) isLocked(t *testing.T) bool {
 	t.Helper()
-	locked := 0
-	for _, table := range []string{"tasks", "task_leases"} {
-		locked += d.ledger.number(t, "SELECT COUNT(*) FROM "+table) - d.ledger.number(t, "SELECT COUNT(*) FROM (SELECT * FROM "+table+" FOR UPDATE SKIP LOCKED) free")
-	}
-	return locked == 1
+	return d.ledger.number(t, "SELECT COUNT(*) FROM tasks")-d.ledger.number(t, "SELECT COUNT(*) FROM (SELECT * FROM tasks FOR UPDATE SKIP LOCKED) free") == 1
 }
 
 func (d *duel) isLeased(t *testing.T) bool {
 	t.Helper()
-	return d.ledger.number(t, "SELECT COUNT(*) FROM task_leases WHERE ends_at > "+clock) > 0
+	return d.ledger.number(t, "SELECT COUNT(*) FROM tasks WHERE state = 'running' AND run_at > "+clock) > 0
 }
 
 // checkOthers: tasks that wait, that become due, and that another worker left
 // behind are done as ever, while the first worker's task is locked.
 func (d *duel) checkOthers(t *testing.T) {
 	t.Helper()
-	const other, columns = member.ID(7), " (id, state, queue, type, subject, args, priority, attempts, max_attempts, due_at, created_at) VALUES "
+	const other, insert = member.ID(7), "INSERT INTO tasks (queue, type, subject, state, run_at, lease) VALUES ('refill', 'refill', 7, "
 	for what, statement := range map[string]string{
-		"waits":         "INSERT INTO tasks (queue, type, subject) VALUES ('refill', 'refill', 7)",
-		"becomes due":   "INSERT INTO parked_tasks" + columns + "(1000001, 'scheduled', 'refill', 'refill', 7, '{}', 0, 0, 25, 1, 1)",
-		"was left over": `INSERT INTO task_leases VALUES ('nobody', 'refill', 1, 1, 1, '[[1000002,"refill",7,{},0]]', 0xFE)`,
+		"waits":         insert + "'waiting', 0, '')",
+		"becomes due":   insert + "'scheduled', 1, '')",
+		"was left over": insert + "'running', 1, 'nobody')",
 	} {
 		d.exec(t, statement)
 		eventually(t, "a task is done that "+what, func() bool {

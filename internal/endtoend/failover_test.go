@@ -155,7 +155,7 @@ func (f *failovers) failOver(t *testing.T, kind failoverKind) {
 func (f *failovers) skew(t *testing.T, kind failoverKind) {
 	t.Helper()
 	ahead := map[failoverKind]int{killed: 3000, planned: -3000, hung: 1500}[kind] // milliseconds
-	for table, column := range map[string]string{"tasks": "due_at", "parked_tasks": "due_at", "task_leases": "ends_at", "once_keys": "lease_ends"} {
+	for table, column := range map[string]string{"tasks": "run_at", "once_keys": "lease_ends"} {
 		f.primary.Do(t, fmt.Sprintf("UPDATE %[1]s.%[2]s SET %[3]s = %[3]s - (%[4]d) WHERE %[3]s > 0", servertest.Database, table, column, ahead))
 	}
 }

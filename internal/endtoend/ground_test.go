@@ -105,9 +105,8 @@ func (g *ground) count(t *testing.T) queuetest.Counts {
 	return c
 }
 
-// leftTasks is how many tasks there are that are not kept finished, leases counted as one each, and the sweep not at all: it
-// never ends.
-const leftTasks = "(SELECT COUNT(*) FROM tasks WHERE queue <> 'check') + (SELECT COUNT(*) FROM task_leases WHERE queue <> 'check') + (SELECT COUNT(*) FROM parked_tasks WHERE queue <> 'check')"
+// leftTasks is how many tasks there are, but for the sweep, which never ends.
+const leftTasks = "(SELECT COUNT(*) FROM tasks WHERE queue <> 'check')"
 
 // awaitIdle waits until every task is done. None may have died.
 func (g *ground) awaitIdle(t *testing.T) {
@@ -120,7 +119,7 @@ func (g *ground) checkNoneDead(t *testing.T) {
 	t.Helper()
 	if dead := g.count(t).Dead; dead > 0 {
 		var reason string
-		must(t, g.db.QueryRowContext(t.Context(), "SELECT last_error FROM parked_tasks WHERE state = 'dead' ORDER BY id LIMIT 1").Scan(&reason))
+		must(t, g.db.QueryRowContext(t.Context(), "SELECT last_error FROM tasks WHERE state = 'dead' ORDER BY id LIMIT 1").Scan(&reason))
 		t.Fatalf("%d tasks are dead, the first because of: %s", dead, reason)
 	}
 }

@@ -138,7 +138,7 @@ func execAll(t *testing.T, conn *sql.Conn, statements ...string) {
 // clear removes all that the checks before left.
 func (g *ground) clear(t *testing.T) {
 	t.Helper()
-	for _, table := range []string{"photos", "contacts", "blocks", "users", "tasks", "task_leases", "parked_tasks"} {
+	for _, table := range []string{"photos", "contacts", "blocks", "users", "tasks", "held_keys"} {
 		g.exec(t, "DELETE FROM "+table)
 	}
 	g.flush(t)

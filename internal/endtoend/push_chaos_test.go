@@ -106,14 +106,12 @@ func (s *pushSite) awaitDelivered(t *testing.T, most time.Duration) {
 // hasten has what waits for the end of quiet hours, which are over, done now. Nothing else is under way then.
 func (s *pushSite) hasten(t *testing.T) {
 	t.Helper()
-	const long = "due_at > " + mysql.Now + " + 6000" // milliseconds
+	const long = "run_at > " + mysql.Now + " + 6000" // milliseconds
 	must(t, retry(t.Context(), mysql.IsRetryable, func() error {
 		var busy int
-		err := s.db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM tasks WHERE COALESCE(due_at, 0) <= "+mysql.Now+") + (SELECT COUNT(*) FROM task_leases)").Scan(&busy)
-		for _, table := range []string{"tasks", "parked_tasks"} {
-			if err == nil && busy == 0 {
-				_, err = s.db.ExecContext(t.Context(), "UPDATE "+table+" SET due_at = 1 WHERE type = 'deliver' AND "+long)
-			}
+		err := s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks WHERE state IN ('waiting', 'behind', 'running') OR run_at <= "+mysql.Now).Scan(&busy)
+		if err == nil && busy == 0 {
+			_, err = s.db.ExecContext(t.Context(), "UPDATE tasks SET run_at = 1 WHERE state = 'scheduled' AND type = 'deliver' AND "+long)
 		}
 		return err
 	}))
@@ -124,11 +122,9 @@ func (g *ground) endBursts(t *testing.T) {
 	t.Helper()
 	must(t, retry(t.Context(), mysql.IsRetryable, func() error {
 		_, err := g.db.ExecContext(t.Context(), "UPDATE push_receipts SET at = LEAST(at, "+mysql.Now+" - 61000) WHERE state = 'accepted'"+
-			" AND (EXISTS (SELECT 1 FROM tasks WHERE type = 'burst') OR EXISTS (SELECT 1 FROM parked_tasks WHERE type = 'burst'))")
-		for _, table := range []string{"tasks", "parked_tasks"} {
-			if err == nil {
-				_, err = g.db.ExecContext(t.Context(), "UPDATE "+table+" SET due_at = 1 WHERE type = 'burst'")
-			}
+			" AND EXISTS (SELECT 1 FROM tasks WHERE type = 'burst')")
+		if err == nil {
+			_, err = g.db.ExecContext(t.Context(), "UPDATE tasks SET run_at = 1 WHERE state IN ('waiting', 'scheduled') AND type = 'burst'")
 		}
 		return err
 	}))

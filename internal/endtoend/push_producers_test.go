@@ -240,7 +240,7 @@ const maxWaitingOfPush = 1000
 
 func (p *pressure) watch(ctx context.Context, s *pushSite) error {
 	var n int64
-	if err := s.db.QueryRowContext(ctx, "SELECT (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM task_leases)").Scan(&n); err == nil {
+	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks").Scan(&n); err == nil {
 		p.waiting.Store(n)
 	}
 	return ctx.Err()

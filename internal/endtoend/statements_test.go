@@ -22,11 +22,10 @@ import (
 // all entries of an index, with the reason. What begins with the text is meant.
 var unindexed = map[string]string{
 	"SELECT queue FROM paused_queues":                                         "a row for each queue that is paused",
-	"SELECT DISTINCT queue FROM (SELECT queue":                                "the names of the queues, from an index alone: where there are many entries of one, servers jump over them",
+	"SELECT DISTINCT state, queue FROM tasks":                                 "where there are tasks, from an index alone: where there are many entries of one, servers jump over them",
 	"SELECT number FROM push_events FORCE":                                    "the events to be forgotten: where there are none, servers take a scan for a range",
-	"(SELECT id, queue, type, subject,":                                       "the tasks that an operator lists, in the order of their ids, up to a limit",
+	"SELECT id, queue, type, subject,":                                        "the tasks that an operator lists, in the order of their ids, up to a limit",
 	"SELECT member_id FROM broadcast_members LIMIT 1":                         "whether there are broadcast members: the first entry of the key",
-	"SELECT token, queue, claimed_at, ends_at, done, tasks FROM":              "all leases: a row for each claim that is worked on",
 	"SELECT COUNT(*) FROM users WHERE id >= 1 AND id <= 18446744073709551615": "all members, for the progress of verify",
 }
 
@@ -64,12 +63,11 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 	p.finish(t)
 
 	g.exec(t, `INSERT INTO tasks (type, subject) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 30) SELECT 'upload', i FROM n`)
-	g.exec(t, `INSERT INTO parked_tasks (id, state, queue, type, subject, args, priority, attempts, max_attempts, due_at, created_at)
-		WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 60)
-		SELECT i, ELT(1 + i % 2, 'scheduled', 'dead'), 'default', 'upload', i, '{}', 0, 1, 25, 99999999999999, 1 FROM n`)
-	g.exec(t, `INSERT INTO task_leases WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 30)
-		SELECT i, 'default', 1, 99999999999999, 1, '[]', '' FROM n`)
-	g.exec(t, `INSERT INTO task_keys (key_hash, batch_hash) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 200)
+	g.exec(t, `INSERT INTO tasks (state, type, subject, attempts, run_at)
+		WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 90)
+		SELECT ELT(1 + i % 3, 'scheduled', 'dead', 'running'), 'upload', i, 1, 99999999999999 FROM n`)
+	g.exec(t, `INSERT INTO held_keys WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 30) SELECT 'default', i, i FROM n`)
+	g.exec(t, `INSERT INTO idempotency_keys (key_hash, batch_hash) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 200)
 		SELECT UNHEX(SHA2(i, 256)), '' FROM n`)
 	checkPlans(t, dsn, statements())
 }
@@ -108,9 +106,9 @@ func ask(t *testing.T, method, url, body string) {
 }
 
 var (
-	tables  = regexp.MustCompile(`\b(tasks|task_leases|parked_tasks|task_keys|paused_queues|once_keys|push_devices|push_settings|push_mutes|push_events|push_receipts|broadcast_members|users|contacts|blocks|photos)\b`)
+	tables  = regexp.MustCompile(`\b(tasks|held_keys|idempotency_keys|paused_queues|once_keys|push_devices|push_settings|push_mutes|push_events|push_receipts|broadcast_members|users|contacts|blocks|photos)\b`)
 	values  = regexp.MustCompile(`_?\w*'(?:[^'\\]|\\.|'')*'|\b\d+\b`)
-	locking = regexp.MustCompile(`^UPDATE (parked_)?tasks |^DELETE .*\b(parked_)?tasks\b|(?s)\bFROM (parked_)?tasks\b.*\bFOR UPDATE\b`)
+	locking = regexp.MustCompile(`^UPDATE tasks |^DELETE .*\btasks\b|(?s)\bFROM tasks\b.*\bFOR UPDATE\b`)
 	lists   = regexp.MustCompile(`[?](, ?[?])+|\([?]\)(,\([?]\))+|( OR [^()]*?[?])+`)
 )
 
@@ -133,15 +131,15 @@ func checkPlans(t *testing.T, dsn string, statements []string) {
 			t.Errorf("locks tasks and names no index: %s", statement)
 		}
 		for _, step := range servertest.Explain(t, db, statement) {
-			// The few queues that are paused are read whole, and so are the few leases.
-			excused := step.Table == "task_leases" || step.Table == "paused_queues" || slices.ContainsFunc(beginnings, func(text string) bool { return strings.HasPrefix(statement, text) })
+			// The few queues that are paused are read whole.
+			excused := step.Table == "paused_queues" || slices.ContainsFunc(beginnings, func(text string) bool { return strings.HasPrefix(statement, text) })
 			if step.Stored() && (step.Key == "" || step.Scans()) && !excused {
 				t.Errorf("%+v, in\n%s", step, statement)
 			}
 		}
 	}
 	t.Logf("%d forms of %d statements", len(forms), len(statements))
-	for _, form := range []string{"SELECT id, type, subject", "DELETE tasks", "INSERT INTO tasks", "INSERT INTO task_leases", "SELECT token", "DELETE FROM task_leases", "SELECT queue, MAX", "(SELECT ?, user_id", "SELECT batch_hash", "UPDATE once_keys", "INSERT INTO once_keys"} {
+	for _, form := range []string{"SELECT id, type, subject", "DELETE tasks", "INSERT INTO tasks", "UPDATE tasks", "INSERT IGNORE INTO held_keys", "DELETE FROM held_keys", "SELECT queue, MIN", "(SELECT ?, user_id", "SELECT batch_hash", "UPDATE once_keys", "INSERT INTO once_keys"} {
 		if !slices.ContainsFunc(statements, func(s string) bool { return strings.HasPrefix(values.ReplaceAllString(s, "?"), form) }) {
 			t.Errorf("the program sent nothing that begins with %q", form)
 		}

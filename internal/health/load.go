@@ -20,10 +20,9 @@ type Queue interface {
 	Due(ctx context.Context, kinds ...string) (map[string]time.Duration, error)
 }
 
-// Backlog is what waits in it; see [backlog.Backlog].
+// Backlog is what waits in it; see [queue.Queue].
 type Backlog interface {
-	Room(ctx context.Context, limit int) (room int, stale bool, err error)
-	CountWaiting(ctx context.Context, limit int) error
+	CountWaiting(ctx context.Context, limit int) (int, error)
 }
 
 // Load knows how far behind the sets may be, and whether too many tasks wait, so that the API can
@@ -35,9 +34,10 @@ type Load struct {
 	waits Backlog
 	limit int
 	mysql *outage.Log
-	count *outage.Log // of the looks at the limit, and counts
+	count *outage.Log // of the counts
 	log   *slog.Logger
-	full  bool // as of the last look that succeeded
+	full  bool // as of the last count
+	again time.Time
 	due   atomic.Pointer[dueSeen]
 
 	mu    sync.Mutex
@@ -54,8 +54,9 @@ type dueSeen struct {
 const (
 	// loadLook is how often a Load looks, and how long each look may take.
 	loadLook = 2 * time.Second
-	// loadCount is how long a count may take.
-	loadCount = 10 * time.Second
+	// loadCount is how long a count may take, and countShare times as long as one took there is none.
+	loadCount  = 10 * time.Second
+	countShare = 10
 	// loadRetry is after what time a refused client may ask again: longer than loadLook, so
 	// that it does not get the same answer.
 	loadRetry = 5 * time.Second
@@ -129,49 +130,41 @@ func (l *Load) Overloaded(n int) (retryAfter time.Duration, overloaded bool) {
 	return loadRetry, false
 }
 
-// watch looks at the limit, counts if that is due, and then looks again.
+// watch counts what waits, up to the limit. Counts take a tenth of the time at most.
 func (l *Load) watch(ctx context.Context) {
 	began := time.Now()
-	stale, err := l.lookAtLimit(ctx)
-	if err == nil && stale {
-		bounded, cancel := context.WithTimeout(ctx, loadCount)
-		err = l.waits.CountWaiting(bounded, l.limit)
-		cancel()
-		if err == nil {
-			_, err = l.lookAtLimit(ctx)
-		}
+	if began.Before(l.again) {
+		return
+	}
+	l.mu.Lock()
+	l.taken = 0
+	l.mu.Unlock()
+	bounded, cancel := context.WithTimeout(ctx, loadCount)
+	n, err := l.waits.CountWaiting(bounded, l.limit)
+	cancel()
+	l.again = time.Now().Add(countShare * time.Since(began))
+	if err == nil {
+		l.counted(ctx, n)
 	}
 	if ctx.Err() == nil && !errors.Is(err, mysql.ErrUnavailable) { // else the log has the outage
 		l.count.Report(ctx, began, err)
 	}
 }
 
-// lookAtLimit asks how many more tasks may wait.
-func (l *Load) lookAtLimit(ctx context.Context) (stale bool, err error) {
-	err = l.look(ctx, func(ctx context.Context) error {
-		l.mu.Lock()
-		l.taken = 0
-		l.mu.Unlock()
-		room, isStale, err := l.waits.Room(ctx, l.limit)
-		if err != nil {
-			return err
-		}
-		stale = isStale
-		l.mu.Lock()
-		l.room = room - l.taken // the look may have missed them
-		l.mu.Unlock()
-		before := l.full
-		l.full = room <= 0
-		switch {
-		case l.full == before:
-		case l.full:
-			l.log.WarnContext(ctx, "too many tasks wait; the API refuses tasks", "limit", l.limit)
-		default:
-			l.log.InfoContext(ctx, "fewer tasks wait; the API accepts tasks again", "limit", l.limit)
-		}
-		return nil
-	})
-	return stale, err
+// counted notes that n tasks wait.
+func (l *Load) counted(ctx context.Context, n int) {
+	l.mu.Lock()
+	l.room = l.limit - n - l.taken // the count may have missed them
+	l.mu.Unlock()
+	before := l.full
+	l.full = n >= l.limit
+	switch {
+	case l.full == before:
+	case l.full:
+		l.log.WarnContext(ctx, "too many tasks wait; the API refuses tasks", "limit", l.limit)
+	default:
+		l.log.InfoContext(ctx, "fewer tasks wait; the API accepts tasks again", "limit", l.limit)
+	}
 }
 
 // look makes a call for a limited time, and reports its result if that is about the server.

@@ -19,13 +19,12 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// gauge is a queue with as much room as a test says.
+// gauge is a queue in which as many tasks wait as a test says.
 type gauge struct {
-	mu    sync.Mutex
-	due   func(ctx context.Context) (map[string]time.Duration, error) // nil: nothing is due
-	room  func(ctx context.Context) (room int, stale bool, err error)
-	count func(ctx context.Context) error
-	looks int
+	mu     sync.Mutex
+	due    func(ctx context.Context) (map[string]time.Duration, error) // nil: nothing is due
+	waits  func(ctx context.Context) (n int, err error)
+	counts int
 }
 
 func (g *gauge) Due(ctx context.Context, _ ...string) (map[string]time.Duration, error) {
@@ -35,31 +34,24 @@ func (g *gauge) Due(ctx context.Context, _ ...string) (map[string]time.Duration,
 	return g.due(ctx)
 }
 
-func (g *gauge) Room(ctx context.Context, _ int) (room int, stale bool, err error) {
+func (g *gauge) CountWaiting(ctx context.Context, _ int) (int, error) {
 	g.mu.Lock()
-	g.looks++
-	look := g.room
-	g.mu.Unlock()
-	return look(ctx)
-}
-
-func (g *gauge) CountWaiting(ctx context.Context, _ int) error {
-	g.mu.Lock()
-	count := g.count
+	g.counts++
+	count := g.waits
 	g.mu.Unlock()
 	return count(ctx)
 }
 
 // become changes what the gauge says from now on.
-func (g *gauge) become(room func(ctx context.Context) (room int, stale bool, err error)) {
+func (g *gauge) become(waits func(ctx context.Context) (int, error)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.room = room
+	g.waits = waits
 }
 
-// seen is a look that succeeds.
-func seen(room int, stale bool) func(context.Context) (int, bool, error) {
-	return func(context.Context) (int, bool, error) { return room, stale, nil }
+// counted is a count that succeeds.
+func counted(n int) func(context.Context) (int, error) {
+	return func(context.Context) (int, error) { return n, nil }
 }
 
 // limited is a queue that says when too many tasks wait.
@@ -121,30 +113,29 @@ func TestTheLimitFollowsTheQueue(t *testing.T) {
 	})
 }
 
-// A look that fails or hangs leaves the answer of before, and one line in the log.
-func TestTheAnswerIsKeptWhileLooksFail(t *testing.T) {
+// A count that fails or hangs leaves the answer of before, and one line in the log.
+func TestTheAnswerIsKeptWhileCountsFail(t *testing.T) {
 	t.Parallel()
-	for room, before := range map[int]bool{10: false, 0: true} {
+	for n, before := range map[int]bool{0: false, 10: true} {
 		synctest.Test(t, func(t *testing.T) {
-			seeing := seen(room, false)
-			g := &gauge{room: seeing}
+			g := &gauge{waits: counted(n)}
 			b, log := watched(t, g, 10)
 			expect(t, b, before, "at first")
 			first := log.String()
-			g.become(func(context.Context) (int, bool, error) { return 10 - room, true, errors.New("away") })
+			g.become(func(context.Context) (int, error) { return 10 - n, errors.New("away") })
 			pass(10 * time.Second)
 			expect(t, b, before, "away")
-			g.become(func(ctx context.Context) (int, bool, error) {
+			g.become(func(ctx context.Context) (int, error) {
 				<-ctx.Done()
-				return 10 - room, true, ctx.Err()
+				return 10 - n, ctx.Err()
 			})
 			pass(10 * time.Second)
 			expect(t, b, before, "hanging")
 			if said := strings.TrimPrefix(log.String(), first); strings.Count(said, "\n") != 1 || !strings.Contains(said, "cannot be counted") {
 				t.Errorf("logged:\n%s", said)
 			}
-			g.become(seeing)
-			pass(4 * time.Second)
+			g.become(counted(n))
+			pass(2 * time.Minute) // after a count that took 10 s
 			expect(t, b, before, "back")
 			if said := strings.TrimPrefix(log.String(), first); strings.Count(said, "\n") != 2 || !strings.Contains(said, "can be counted again") {
 				t.Errorf("logged:\n%s", said)
@@ -153,55 +144,23 @@ func TestTheAnswerIsKeptWhileLooksFail(t *testing.T) {
 	}
 }
 
-// While counts fail or hang, what the looks say holds: here, that so many may wait.
-func TestTheLimitIsReachedWhileCountsFail(t *testing.T) {
+// While counts fail or hang, from the start or later, no more are enqueued than there was room for.
+func TestTheLimitHoldsWhileCountsFail(t *testing.T) {
 	t.Parallel()
-	for name, count := range map[string]func(ctx context.Context) error{
-		"fail": func(context.Context) error { return errors.New("no") },
-		"hang": func(ctx context.Context) error {
+	for name, away := range map[string]func(context.Context) (int, error){
+		"fail": func(context.Context) (int, error) { return 0, errors.New("away") },
+		"hang": func(ctx context.Context) (int, error) {
 			<-ctx.Done()
-			return ctx.Err()
+			return 0, ctx.Err()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				g := &gauge{room: seen(0, true), count: count}
-				b, log := watched(t, g, 10)
-				expect(t, b, true, "at first")
-				pass(time.Minute)
-				expect(t, b, true, "after a minute")
-				if said := log.String(); strings.Count(said, "\n") != 2 || !strings.Contains(said, "cannot be counted") {
-					t.Errorf("logged:\n%s", said)
-				}
-				g.become(seen(10, false))
-				pass(15 * time.Second)
-				expect(t, b, false, "counted")
-				if said := log.String(); strings.Count(said, "\n") != 4 || !strings.Contains(said, "can be counted again") {
-					t.Errorf("logged:\n%s", said)
-				}
-			})
-		})
-	}
-}
-
-// While looks fail or hang, from the start or later, no more are enqueued than there was room for.
-func TestTheLimitHoldsWhileLooksFail(t *testing.T) {
-	t.Parallel()
-	for name, away := range map[string]func(context.Context) (int, bool, error){
-		"fail": func(context.Context) (int, bool, error) { return 100, false, errors.New("away") },
-		"hang": func(ctx context.Context) (int, bool, error) {
-			<-ctx.Done()
-			return 100, false, ctx.Err()
-		},
-	} {
-		for _, room := range []int{10, 7} { // 10: no look ever succeeded
+		for _, room := range []int{10, 7} { // 10: no count ever succeeded
 			t.Run(fmt.Sprint(name, room), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					g := &gauge{room: away}
+					g := &gauge{waits: away}
 					if room < 10 {
-						g.room = seen(room, false)
+						g.waits = counted(10 - room)
 					}
 					l, _ := watched(t, g, 10)
 					g.become(away)
@@ -218,27 +177,27 @@ func TestTheLimitHoldsWhileLooksFail(t *testing.T) {
 						t.Errorf("%d were enqueued, want %d", enqueued, room)
 					}
 					expect(t, l, true, "nothing is left")
-					g.become(seen(2, false))
-					pass(5 * time.Second)
+					g.become(counted(8))
+					pass(2 * time.Minute)
 					if _, full := l.Overloaded(3); !full {
 						t.Error("three are enqueued where there is room for two")
 					}
-					expect(t, l, false, "looks succeed again")
+					expect(t, l, false, "counts succeed again")
 				})
 			})
 		}
 	}
 }
 
-// What is enqueued during a look may be missing in what it saw.
-func TestWhatALookMayHaveMissedCounts(t *testing.T) {
+// What is enqueued during a count may be missing in it.
+func TestWhatACountMayHaveMissedCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := &gauge{room: seen(10, false)}
+		g := &gauge{waits: counted(0)}
 		l, _ := watched(t, g, 10)
-		g.become(func(context.Context) (int, bool, error) {
+		g.become(func(context.Context) (int, error) {
 			<-time.After(time.Second)
-			return 10, false, nil
+			return 0, nil
 		})
 		pass(2500 * time.Millisecond)
 		if _, full := l.Overloaded(6); full {
@@ -248,22 +207,22 @@ func TestWhatALookMayHaveMissedCounts(t *testing.T) {
 		if _, full := l.Overloaded(5); !full {
 			t.Error("eleven are enqueued")
 		}
-		pass(2 * time.Second) // the next look saw them: here, that they are done
+		pass(15 * time.Second) // the next count saw them: here, that they are done
 		if _, full := l.Overloaded(10); full {
 			t.Error("full though nothing waits")
 		}
 	})
 }
 
-func TestNoLimitIsNeverLookedAt(t *testing.T) {
+func TestNoLimitIsNeverCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := &gauge{room: seen(0, false)}
+		g := &gauge{waits: counted(0)}
 		b, _ := watched(t, g, 0)
 		pass(time.Minute)
 		expect(t, b, false, "after a minute")
-		if g.looks != 0 {
-			t.Errorf("looked %d times", g.looks)
+		if g.counts != 0 {
+			t.Errorf("counted %d times", g.counts)
 		}
 	})
 }
@@ -309,8 +268,7 @@ func TestDueIsForgotten(t *testing.T) {
 						}
 						return want, nil
 					},
-					room:  seen(10, true),
-					count: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+					waits: func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
 				}
 				l, _ := watched(t, g, 10)
 				for range 100 {

@@ -218,8 +218,8 @@ func (q actingQueue) Active(ctx context.Context, kind string, keys []uint64) (ma
 	return acting(ctx, "Active", false, func() (map[uint64]bool, error) { return q.Enqueuer.Active(ctx, kind, keys) })
 }
 
-func (q actingQueue) Absorb(ctx context.Context, held []queue.Task) (int, error) {
-	return acting(ctx, "Absorb", false, func() (int, error) { return q.Enqueuer.Absorb(ctx, held) })
+func (q actingQueue) Dedupe(ctx context.Context, held []queue.Task) (int, error) {
+	return acting(ctx, "Dedupe", false, func() (int, error) { return q.Enqueuer.Dedupe(ctx, held) })
 }
 
 func isCrash(err error) bool { return errors.Is(err, errCrashed) }

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/inspect"
+	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -30,7 +31,7 @@ func TestFailuresAreGrouped(t *testing.T) {
 	for _, g := range got {
 		for _, f := range list {
 			same := f.Kind == g.Kind
-			if fits := (queue.Filter{Error: g.Pattern}).FitsError(f.Error); fits != same {
+			if fits := queuetest.Like(f.Error, g.Pattern); fits != same {
 				t.Errorf("%q fits %q: %v", g.Pattern, f.Error, fits)
 			}
 		}

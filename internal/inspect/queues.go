@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -9,11 +10,11 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Queues says how full the queues are, and how fast that changes, as other programs read it.
+// Queues says how full the queues are, and how that changes, as other programs read it.
 type Queues struct {
 	At     string  `json:"at"`
-	Limit  int     `json:"count_limit"`                  // of each queue and state, no more are counted
-	Over   float64 `json:"rates_over_seconds,omitempty"` // between the two looks that the rates are from; 0: there are none
+	Limit  int     `json:"count_limit"`                    // of each queue and state, no more are counted
+	Over   float64 `json:"changes_over_seconds,omitempty"` // between the two looks that the changes are from; 0: there are none
 	Queues []Queue `json:"queues"`
 	More   bool    `json:"more_queues"` // that are not counted
 }
@@ -24,32 +25,22 @@ type Queue struct {
 	Paused bool    `json:"paused"`
 	Capped bool    `json:"capped"`
 	Oldest float64 `json:"oldest_waiting_seconds"`
-	// About is about how many tasks wait where they are more than are counted.
-	About int `json:"waiting_about,omitempty"`
-	Rates
-	// EmptyIn is when no task will wait if that goes on, and Grows says that more and more wait.
+	// Change is how many more tasks wait each second; nil: that is not known.
+	Change *float64 `json:"waiting_change_per_second,omitempty"`
+	// EmptyIn is when no task will wait if that goes on.
 	EmptyIn *float64 `json:"empty_in_seconds,omitempty"`
-	Grows   bool     `json:"grows,omitempty"`
 	Types   []Kind   `json:"types"`
-}
-
-// Rates are how fast tasks come and go, by [queue.Flow]; nil: that is not known.
-type Rates struct {
-	Enqueued *float64 `json:"enqueued_per_second,omitempty"`
-	Started  *float64 `json:"started_per_second,omitempty"`
-	// AtLeast: as many more may have come and gone between the looks.
-	AtLeast bool `json:"rates_at_least,omitempty"`
 }
 
 // Kind is the number of tasks of one type, by state.
 type Kind struct {
-	Type      string  `json:"type"`
-	Waiting   int     `json:"waiting"`
-	Scheduled int     `json:"scheduled"`
-	Running   int     `json:"running"`
-	Dead      int     `json:"dead"`
-	Oldest    float64 `json:"oldest_waiting_seconds,omitempty"`
-	Rates
+	Type      string   `json:"type"`
+	Waiting   int      `json:"waiting"`
+	Scheduled int      `json:"scheduled"`
+	Running   int      `json:"running"`
+	Dead      int      `json:"dead"`
+	Oldest    float64  `json:"oldest_waiting_seconds,omitempty"`
+	Change    *float64 `json:"waiting_change_per_second,omitempty"`
 }
 
 // counts returns the numbers in the order of [queue.States], which is that of the columns.
@@ -57,13 +48,18 @@ func (k *Kind) counts() [4]*int {
 	return [...]*int{&k.Waiting, &k.Scheduled, &k.Running, &k.Dead}
 }
 
-// NewQueues sorts a look into queues; the types keep their order.
-func NewQueues(l queue.Look, now time.Time) Queues {
-	out := Queues{At: Stamp(now), Limit: queue.StatsLimit, Over: l.Since.Seconds(), Queues: []Queue{}, More: l.More}
-	for _, s := range l.Queues {
-		q := Queue{Queue: s.Queue, Paused: s.Paused, Capped: s.Capped, Oldest: s.Oldest.Seconds(), About: l.About[s.Queue], Types: []Kind{}}
-		for _, t := range l.Tasks {
-			if t.Queue != s.Queue {
+// NewQueues sorts statistics into queues; the types keep their order. before is what was so much earlier; nil: not known. Where
+// not all tasks are counted, nothing is said of changes.
+func NewQueues(s queue.Stats, before *queue.Stats, since time.Duration, now time.Time) Queues {
+	out := Queues{At: Stamp(now), Limit: queue.StatsLimit, Queues: []Queue{}, More: s.More}
+	var was Queues
+	if before != nil && since > 0 {
+		was, out.Over = NewQueues(*before, nil, 0, now), since.Seconds()
+	}
+	for _, one := range s.Queues {
+		q := Queue{Queue: one.Queue, Paused: one.Paused, Capped: one.Capped, Oldest: one.Oldest.Seconds(), Types: []Kind{}}
+		for _, t := range s.Tasks {
+			if t.Queue != one.Queue {
 				continue
 			}
 			k := q.kind(t.Kind)
@@ -72,12 +68,41 @@ func NewQueues(l queue.Look, now time.Time) Queues {
 				k.Oldest = max(0, now.Sub(t.Oldest).Seconds())
 			}
 		}
-		if l.Since > 0 {
-			q.setRates(l)
+		if out.Over > 0 {
+			q.compare(was.find(one.Queue), out.Over)
 		}
 		out.Queues = append(out.Queues, q)
 	}
 	return out
+}
+
+// find returns the queue of that name; an empty one if there was none.
+func (s Queues) find(name string) *Queue {
+	i := slices.IndexFunc(s.Queues, func(q Queue) bool { return q.Queue == name })
+	if i < 0 {
+		return &Queue{}
+	}
+	return &s.Queues[i]
+}
+
+// compare sets how fast what waits changes.
+func (q *Queue) compare(was *Queue, over float64) {
+	if q.Capped || was.Capped {
+		return
+	}
+	rate := func(is, was int) *float64 {
+		r := float64(is-was) / over
+		return &r
+	}
+	for i := range q.Types {
+		q.Types[i].Change = rate(q.Types[i].Waiting, was.kind(q.Types[i].Type).Waiting)
+	}
+	waiting := q.Sum().Waiting
+	q.Change = rate(waiting, was.Sum().Waiting)
+	if waiting > 0 && *q.Change < 0 {
+		end := float64(waiting) / -*q.Change
+		q.EmptyIn = &end
+	}
 }
 
 // kind returns the type of that name, a new one if there is none.
@@ -90,37 +115,9 @@ func (q *Queue) kind(name string) *Kind {
 	return &q.Types[i]
 }
 
-// setRates sets what came and went, and what follows from that. What was not seen came and went alike, so
-// the difference of the two is right in any case.
-func (q *Queue) setRates(l queue.Look) {
-	q.Rates = newRates(queue.Flow{}, l.Since)
-	for i := range q.Types {
-		q.Types[i].Rates = newRates(queue.Flow{}, l.Since)
-	}
-	var sum queue.Flow
-	for _, f := range l.Flows {
-		if f.Queue == q.Queue {
-			q.kind(f.Kind).Rates = newRates(f, l.Since)
-			sum.Enqueued, sum.Started, sum.AtLeast = sum.Enqueued+f.Enqueued, sum.Started+f.Started, sum.AtLeast || f.AtLeast
-		}
-	}
-	q.Rates = newRates(sum, l.Since)
-	waiting, falls := max(q.Sum().Waiting, q.About), *q.Started-*q.Enqueued
-	if waiting > 0 && falls > 0 {
-		end := float64(waiting) / falls
-		q.EmptyIn = &end
-	}
-	q.Grows = falls < 0
-}
-
-func newRates(f queue.Flow, over time.Duration) Rates {
-	enqueued, started := float64(f.Enqueued)/over.Seconds(), float64(f.Started)/over.Seconds()
-	return Rates{&enqueued, &started, f.AtLeast}
-}
-
 // Sum returns the numbers of all types together.
 func (q *Queue) Sum() *Kind {
-	sum := &Kind{Type: "all", Oldest: q.Oldest, Rates: q.Rates}
+	sum := &Kind{Type: "all", Oldest: q.Oldest, Change: q.Change}
 	for i := range q.Types {
 		for state, n := range q.Types[i].counts() {
 			*sum.counts()[state] += *n
@@ -129,10 +126,9 @@ func (q *Queue) Sum() *Kind {
 	return sum
 }
 
-// Table returns a row for each queue, and below it one for each of its types. Numbers that may be larger, and those that are
-// estimated, are marked.
+// Table returns a row for each queue, and below it one for each of its types. Numbers that may be larger are marked.
 func (s Queues) Table() Table {
-	t := Table{Head: []string{"QUEUE", "TYPE", "WAITING", "SCHEDULED", "RUNNING", "DEAD", "OLDEST WAITING", "ENQUEUED/S", "STARTED/S", "EMPTY IN", "PAUSED"}}
+	t := Table{Head: []string{"QUEUE", "TYPE", "WAITING", "SCHEDULED", "RUNNING", "DEAD", "OLDEST WAITING", "CHANGE/S", "EMPTY IN", "PAUSED"}}
 	for i := range s.Queues {
 		q := &s.Queues[i]
 		sum := q.Sum()
@@ -140,11 +136,7 @@ func (s Queues) Table() Table {
 		if q.Paused {
 			paused = "paused"
 		}
-		row := append([]string{OneLine(q.Queue)}, q.cells(sum, sum, s.Limit)...)
-		if q.About > 0 {
-			row[2] = "≈" + strconv.Itoa(q.About)
-		}
-		t.Rows = append(t.Rows, append(row, q.end(sum.Waiting), paused))
+		t.Rows = append(t.Rows, append(append([]string{OneLine(q.Queue)}, q.cells(sum, sum, s.Limit)...), q.end(sum.Waiting), paused))
 		for k := range q.Types {
 			t.Rows = append(t.Rows, append(append([]string{""}, q.cells(&q.Types[k], sum, s.Limit)...), "-", "-"))
 		}
@@ -157,7 +149,7 @@ func (q *Queue) end(waiting int) string {
 	switch {
 	case q.EmptyIn != nil:
 		return Duration(time.Duration(min(*q.EmptyIn, 1e9) * float64(time.Second)))
-	case waiting > 0 && q.Grows:
+	case waiting > 0 && q.Change != nil && *q.Change > 0:
 		return "grows"
 	}
 	return "-"
@@ -178,20 +170,15 @@ func (q *Queue) cells(k, sum *Kind, limit int) []string {
 	if k.Waiting > 0 {
 		oldest = Duration(time.Duration(k.Oldest * float64(time.Second)))
 	}
-	return append(cells, oldest, k.rate(k.Enqueued), k.rate(k.Started))
-}
-
-// rate returns a rate as a cell.
-func (r Rates) rate(of *float64) string {
-	if of == nil {
-		return "-"
+	change := "-"
+	switch {
+	case k.Change == nil:
+	case *k.Change == 0:
+		change = "0"
+	case math.Abs(*k.Change) < 10:
+		change = fmt.Sprintf("%+.1f", *k.Change)
+	default:
+		change = fmt.Sprintf("%+.0f", *k.Change)
 	}
-	text := fmt.Sprintf("%.0f", *of)
-	if *of > 0 && *of < 10 {
-		text = fmt.Sprintf("%.1f", *of)
-	}
-	if r.AtLeast {
-		text = "≥" + text
-	}
-	return text
+	return append(cells, oldest, change)
 }

@@ -84,10 +84,26 @@ func Tasks(list []queue.Record, now time.Time) Table {
 	for _, r := range list {
 		t.Rows = append(t.Rows, []string{
 			strconv.FormatUint(r.ID, 10), OneLine(r.Queue), OneLine(r.Kind), strconv.FormatUint(r.Key, 10), Args(r.Payload), string(r.State),
-			fmt.Sprintf("%d/%d", r.Attempts, r.MaxAttempts), Duration(now.Sub(r.Created)), Due(r, now), cmp.Or(Shortened(OneLine(r.LastError), MaxError), "-"),
+			attempts(r, "/"), Duration(now.Sub(r.Created)), Due(r, now), cmp.Or(Shortened(OneLine(r.LastError), MaxError), "-"),
 		})
 	}
 	return t
+}
+
+// attempts says how often a task was tried, and how often it may be, if that is not left to its type.
+func attempts(r queue.Record, of string) string {
+	if r.MaxAttempts == 0 {
+		return strconv.Itoa(r.Attempts)
+	}
+	return fmt.Sprint(r.Attempts, of, r.MaxAttempts)
+}
+
+// stateOf says where a task stands.
+func stateOf(r queue.Record) string {
+	if r.Behind {
+		return string(r.State) + ", behind another task of its key"
+	}
+	return string(r.State)
 }
 
 // Task returns all that is known about a task, but for its last error, as names and values.
@@ -98,10 +114,11 @@ func Task(r queue.Record, now time.Time) [][2]string {
 		{"arguments", OneLine(string(r.Payload))},
 		{"queue", OneLine(r.Queue)},
 		{"priority", strconv.Itoa(r.Priority)},
-		{"state", string(r.State)},
-		{"attempts", fmt.Sprintf("%d of %d", r.Attempts, r.MaxAttempts)},
+		{"state", stateOf(r)},
+		{"attempts", attempts(r, " of ")},
 		{"created", Moment(r.Created, now)},
-		{"updated", Moment(r.Updated, now)},
+		{"started", Moment(r.Started, now)},
+		{"dead since", Moment(r.Died, now)},
 		{"may start", Moment(r.RunAt, now)},
 		{"expires", Moment(r.ExpiresAt, now)},
 		{"leased by", OneLine(r.LeaseOwner)},

@@ -39,7 +39,7 @@ var damages = map[string]struct {
 	"no transactions":              {"ALTER TABLE contacts ENGINE=MyISAM", true, "contacts: is kept by MyISAM, which has no transactions"},
 	"dedupe keys that are twice":   {"ALTER TABLE tasks DROP KEY dedupe, ADD KEY dedupe (dedupe_key)", true, "tasks: has no UNIQUE KEY dedupe (dedupe_key)"},
 	"an older index for claims":    {"ALTER TABLE tasks DROP KEY claim, ADD KEY claim (queue, id)", true, "tasks: has no KEY claim"},
-	"no table of keys":             {"DROP TABLE task_keys", true, "task_keys: there is no such table"},
+	"no table of keys":             {"DROP TABLE idempotency_keys", true, "idempotency_keys: there is no such table"},
 	"no index of photos":           {"ALTER TABLE photos DROP KEY newest", false, "photos: there is no index (owner_id, visibility, date_upload, id)"},
 	"an index without the date":    {"ALTER TABLE photos DROP KEY newest, ADD KEY newest2 (owner_id, visibility)", false, "photos: no index has the order of (owner_id, visibility, date_upload, id)"},
 	"pairs the other way around":   {"ALTER TABLE contacts DROP PRIMARY KEY, ADD PRIMARY KEY (contact_id, user_id)", false, "contacts: there is no index (user_id)"},
@@ -168,7 +168,7 @@ func TestCheckWithTheRightsOfServe(t *testing.T) {
 	if findings := check(t, serve); len(findings) != 2 || findings[0].Table != "tasks" || !findings[0].Wrong || findings[1].Table != "photos" || findings[1].Wrong {
 		t.Errorf("found %+v, want a key of tasks and one of photos, the wrong one first", findings)
 	}
-	run(t, admin, "ALTER TABLE photos ADD KEY newest (owner_id, visibility, date_upload, id)", "ALTER TABLE tasks ADD KEY claim (queue, priority, id)")
+	run(t, admin, "ALTER TABLE photos ADD KEY newest (owner_id, visibility, date_upload, id)", "ALTER TABLE tasks ADD KEY claim (state, queue, priority, id)")
 	run(t, admin, fmt.Sprintf("REVOKE SELECT ON %s.photos FROM serve_check@localhost", database))
 	findings := check(t, serve)
 	if want := fmt.Sprintf("GRANT SELECT ON %#q.photos TO 'serve_check'@'localhost';", database); len(findings) != 1 || !findings[0].Wrong || !strings.Contains(findings[0].Do, want) {

@@ -125,7 +125,7 @@ func TestAnotherVersionIsRefused(t *testing.T) {
 var insertRight = regexp.MustCompile(`GRANT INSERT \(([^)]+)\) ON site\.tasks`)
 
 // notForProducers are the columns of tasks that the queue alone writes.
-var notForProducers = []string{"id", "attempts", "lost", "last_error", "created_at", "dedupe_key"}
+var notForProducers = []string{"id", "attempts", "lost", "last_error", "created_at", "dedupe_key", "state", "started_at", "lease"}
 
 // TestTheRightsOfThePage: docs/setup.md has the rights to all tables, and those of producers to each column
 // that may be theirs. It is the one list of them.

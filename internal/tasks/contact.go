@@ -30,7 +30,7 @@ var (
 
 func pairKind(name string) kind {
 	return kind{
-		Name: name, Workers: defaultWorkers, Order: orderSet, Produced: true, Takes: contactField, Changes: OwnSet,
+		Name: name, Workers: defaultWorkers, Ordered: true, Produced: true, Takes: contactField, Changes: OwnSet,
 		DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
 			args, err := decode[ContactArgs](payload)
 			return fmt.Sprintf("pair:%d:%d", of, args.Contact), err

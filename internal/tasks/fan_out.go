@@ -25,7 +25,7 @@ const (
 
 var (
 	upload = kind{
-		Name: Upload, Workers: defaultWorkers, Order: orderUploader, Produced: true, Changes: FollowerSets,
+		Name: Upload, Workers: defaultWorkers, Ordered: true, Produced: true, Changes: FollowerSets,
 		DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
 			_, err := decode[PartArgs](payload)
 			return fmt.Sprintf("upload:%d", of), err
@@ -97,7 +97,7 @@ type UploadHandler struct {
 type Enqueuer interface {
 	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
 	Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error)
-	Absorb(ctx context.Context, held []queue.Task) (absorbed int, err error)
+	Dedupe(ctx context.Context, held []queue.Task) (deduped int, err error)
 }
 
 // fanOutPause is how long an upload waits for the uploader's fan-out before it.
@@ -267,7 +267,7 @@ func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[
 	if len(uploads)+len(free) == 0 {
 		return busy, nil
 	}
-	absorbed, err := h.Queue.Absorb(ctx, free)
+	absorbed, err := h.Queue.Dedupe(ctx, free)
 	uploadsAbsorbed.Add(float64(absorbed))
 	return busy, err
 }

@@ -135,7 +135,7 @@ func TestAnAttemptAtSlotsThatAreOutIsCheap(t *testing.T) {
 		if done := b.rest(); len(done) > 0 {
 			t.Errorf("done %v", done)
 		}
-		b.called("Absorb", "LastUploads", "FanOutPages", "Add")
+		b.called("Dedupe", "LastUploads", "FanOutPages", "Add")
 		if b.hooked.tried > 100 || b.open() != 1 {
 			t.Errorf("an attempt tried %d sets, %d tasks are left", b.hooked.tried, b.open())
 		}

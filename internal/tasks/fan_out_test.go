@@ -102,7 +102,7 @@ func TestAFanOutSurvivesACrash(t *testing.T) {
 		if next := queue.Judge(queue.Result{Task: task, Err: o.Err, Next: o.Next}).Next; len(next) > 0 {
 			t.Fatalf("followed by %+v", next)
 		}
-		b.called("Active", "Absorb", "LastUploads", "FanOutPages", "Add")
+		b.called("Active", "Dedupe", "LastUploads", "FanOutPages", "Add")
 		finish(t, b.queue, o.Err, task)
 	}
 	b.hooked.before = nil
@@ -362,7 +362,7 @@ func TestWhoNeverUploadedHasNothingToTell(t *testing.T) {
 	b := newBench(t)
 	b.contact(viewer, 60, 0)
 	b.done(b.uploads, tasks.NewUpload(60), tasks.NewUpload(777)) // who is no member
-	b.called("Active", "Absorb", "LastUploads")
+	b.called("Active", "Dedupe", "LastUploads")
 }
 
 // Every part reads anew, so one that was late tells the newest.
@@ -449,7 +449,7 @@ func TestAHundredUploadsCostAHandfulOfRoundTrips(t *testing.T) {
 		b.must(o.Err)
 		next += len(o.Next)
 	}
-	b.called("Active", "Absorb", "LastUploads", "FanOutPages", "Add")
+	b.called("Active", "Dedupe", "LastUploads", "FanOutPages", "Add")
 	if next != 100 { // the second parts
 		t.Errorf("%d parts follow, want 100", next)
 	}
@@ -468,7 +468,7 @@ func (r refusing) Active(context.Context, string, []uint64) (map[uint64]bool, er
 	return nil, errors.New("not now")
 }
 
-func (r refusing) Absorb(context.Context, []queue.Task) (int, error) {
+func (r refusing) Dedupe(context.Context, []queue.Task) (int, error) {
 	r.Error("absorbed")
 	return 0, errors.New("not now")
 }

@@ -144,8 +144,8 @@ func (h *hooked) Active(ctx context.Context, kind string, keys []uint64) (map[ui
 	return hook(h, "Active", func() (map[uint64]bool, error) { return h.Enqueuer.Active(ctx, kind, keys) })
 }
 
-func (h *hooked) Absorb(ctx context.Context, held []queue.Task) (int, error) {
-	return hook(h, "Absorb", func() (int, error) { return h.Enqueuer.Absorb(ctx, held) })
+func (h *hooked) Dedupe(ctx context.Context, held []queue.Task) (int, error) {
+	return hook(h, "Dedupe", func() (int, error) { return h.Enqueuer.Dedupe(ctx, held) })
 }
 
 // bench is a site whose tasks go to handlers when the test says so. The sets

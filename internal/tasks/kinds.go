@@ -21,9 +21,8 @@ type kind struct {
 	// Workers are the default ones of the queue of its tasks: of the kinds that share a
 	// queue, those of the first.
 	Workers queue.Workers
-	// Order is the space within which tasks of a member run one at a time; "": side by
-	// side.
-	Order string
+	// Ordered tasks of a member run one at a time within a queue.
+	Ordered bool
 	// DedupeKey returns what tasks that are the same work share. An error says that the
 	// payload is not one of this kind.
 	DedupeKey func(key uint64, payload json.RawMessage) (string, error)
@@ -88,12 +87,6 @@ const (
 // [queue.PoolOptions].Needs.
 const NeedsSets = "sets"
 
-// The spaces of ordering keys.
-const (
-	orderSet      = "set"      // what is written into the member's set
-	orderUploader = "uploader" // the beginning of the member's fan-outs
-)
-
 // Kinds returns the kinds of task for the queue and its workers.
 func Kinds() queue.Kinds {
 	list := make(queue.Kinds, len(kinds))
@@ -102,7 +95,7 @@ func Kinds() queue.Kinds {
 		if k.Changes != NoSet || k.NeedsSets {
 			needs = []string{NeedsSets}
 		}
-		list[i] = queue.Kind{Name: k.Name, Queue: k.Workers.Queue, Order: k.Order, DedupeKey: k.DedupeKey, Needs: needs, Group: k.Group}
+		list[i] = queue.Kind{Name: k.Name, Queue: k.Workers.Queue, Ordered: k.Ordered, DedupeKey: k.DedupeKey, Needs: needs, Group: k.Group}
 	}
 	return list
 }

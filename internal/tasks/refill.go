@@ -17,7 +17,7 @@ import (
 const Refill = "refill"
 
 var refill = kind{
-	Name: Refill, Workers: queue.Workers{Queue: QueueRefill, Count: 2, Batch: 128}, Order: orderSet, Produced: true, Changes: OwnSet,
+	Name: Refill, Workers: queue.Workers{Queue: QueueRefill, Count: 2, Batch: 128}, Ordered: true, Produced: true, Changes: OwnSet,
 	DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
 		_, err := decode[struct{}](payload)
 		return fmt.Sprintf("refill:%d", of), err

@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,68 +25,46 @@ type Memory struct {
 	options queue.Options
 	now     func() time.Time
 
-	mu      sync.Mutex
-	lastID  uint64
-	claims  int
-	rows    map[uint64]*row
-	keys    map[string]uint64 // dedupe key to the task that has it
-	paused  map[string]bool
-	once    map[string]onceRow
-	maxKeys int
+	mu     sync.Mutex
+	lastID uint64
+	claims int
+	rows   map[uint64]*row
+	keys   map[string]uint64 // dedupe key to the task that has it
+	held   map[orderingKey]uint64
+	paused map[string]bool
+	once   map[string]onceRow
 }
 
 // row is a task. Times are unix milliseconds, 0 for none.
 type row struct {
 	queue.Task
-	state     queue.State // Waiting: of the table tasks, as Scheduled is of parked_tasks
+	state     queue.State
 	dedupeKey string
-	dueAt     int64 // waiting, scheduled: it does not start before; running: the lease ends; done: it is forgotten
+	runAt     int64 // as in the table
+	started   int64
 	expiresAt int64
 	created   int64
-	updated   int64
 	lastError string
-	lost      bool // the last lease ran out
+	lost      int // leases that ran out
 }
 
-// onceRow is a row of the table task_keys.
+// orderingKey is that of a task, and held is the one task of a key that may run.
+type orderingKey struct {
+	queue string
+	key   uint64
+}
+
+// onceRow is a row of the table idempotency_keys.
 type onceRow struct {
 	batch   [sha256.Size]byte
 	ids     []uint64
 	created int64
 }
 
-const defaultMaxAttempts = 25 // as in schema.sql
-
-// SharedAttempts is how many attempts a task may share with others.
-const SharedAttempts = 2
-
-// kindOf returns the kind of that name; a zero one if there is none.
-func kindOf(kinds queue.Kinds, name string) (k queue.Kind) {
-	if i := slices.Index(kinds.Names(), name); i >= 0 {
-		k = kinds[i]
-	}
-	return k
-}
-
-// sameWork reports whether a task does the work of n.
-func sameWork(kinds queue.Kinds, n queue.New, t queue.Task) bool {
-	k := kindOf(kinds, t.Kind)
-	if k.DedupeKey == nil {
-		return k.Name != "" && k.Name == n.Kind
-	}
-	key, err := k.DedupeKey(t.Key, t.Payload)
-	return err == nil && key == n.DedupeKey
-}
-
-// standsFor reports whether a task that runs does the work of another.
-func standsFor(kinds queue.Kinds, runs, other queue.Task) bool {
-	k := kindOf(kinds, runs.Kind)
-	if k.DedupeKey == nil || other.Kind != runs.Kind || other.Key != runs.Key {
-		return false
-	}
-	key, err := k.DedupeKey(runs.Key, runs.Payload)
-	return err == nil && sameWork(kinds, queue.New{DedupeKey: key}, other)
-}
+const (
+	defaultAttempts = 25 // as in schema.sql
+	sharedAttempts  = 2
+)
 
 // NewMemory returns an empty queue whose clock is now.
 func NewMemory(o queue.Options, now func() time.Time) *Memory {
@@ -92,9 +72,36 @@ func NewMemory(o queue.Options, now func() time.Time) *Memory {
 		o.Notifier = &notify.Notifier{}
 	}
 	return &Memory{
-		options: o, now: now, maxKeys: queue.MaxKeys,
-		rows: map[uint64]*row{}, keys: map[string]uint64{}, paused: map[string]bool{}, once: map[string]onceRow{},
+		options: o, now: now, rows: map[uint64]*row{}, keys: map[string]uint64{}, held: map[orderingKey]uint64{},
+		paused: map[string]bool{}, once: map[string]onceRow{},
 	}
+}
+
+// clock is now in unix milliseconds.
+func (q *Memory) clock() int64 { return q.now().UnixMilli() }
+
+// kind returns the kind of that name.
+func (q *Memory) kind(name string) (k queue.Kind, known bool) {
+	if i := slices.Index(q.options.Kinds.Names(), name); i >= 0 {
+		return q.options.Kinds[i], true
+	}
+	return k, false
+}
+
+// sameWork reports whether a task does the work of n.
+func (q *Memory) sameWork(n queue.New, t queue.Task) bool {
+	k, known := q.kind(t.Kind)
+	if k.DedupeKey == nil {
+		return known && k.Name == n.Kind
+	}
+	key, err := k.DedupeKey(t.Key, t.Payload)
+	return err == nil && key == n.DedupeKey
+}
+
+// orderOf returns the ordering key of a task.
+func (q *Memory) orderOf(t queue.Task) (key orderingKey, ordered bool) {
+	k, known := q.kind(t.Kind)
+	return orderingKey{t.Queue, t.Key}, t.Key != 0 && (k.Ordered || !known)
 }
 
 // Enqueue adds a batch.
@@ -129,7 +136,7 @@ func (q *Memory) EnqueueOnce(ctx context.Context, key string, batch []queue.New)
 	}
 	defer q.notify(batch)
 	ids = q.add(batch)
-	q.once[key] = onceRow{hash, ids, q.now().UnixMilli()}
+	q.once[key] = onceRow{hash, ids, q.clock()}
 	return ids, false, nil
 }
 
@@ -139,62 +146,46 @@ func (q *Memory) notify(batch []queue.New) {
 	}
 }
 
-// add inserts the tasks of a batch, or lets those that wait absorb them, in order of
-// their keys, as MySQL does.
+// add inserts the tasks of a batch, or lets those that wait stand for them, in order of their keys, as MySQL does.
 func (q *Memory) add(batch []queue.New) []uint64 {
-	now := q.now().UnixMilli()
-	var withoutKey int
+	var plain int
 	var single uint64 // the id of the only task without a key
-	for _, n := range merged(batch) {
+	for _, n := range slices.SortedStableFunc(slices.Values(batch), func(a, b queue.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) }) {
 		r := q.rows[q.keys[n.DedupeKey]] // nil for one without a key: keys has no ""
-		if r != nil && r.absorb(q.options.Kinds, n, now) {
+		if r != nil && q.standsFor(r, n) {
 			continue
 		} else if r != nil {
 			r.dedupeKey = ""
 		}
-		q.insert(n, now)
+		q.insert(n)
 		if n.DedupeKey == "" {
-			withoutKey, single = withoutKey+1, q.lastID
+			plain, single = plain+1, q.lastID
 		}
 	}
 	ids := make([]uint64, len(batch))
 	for i, n := range batch {
-		if ids[i] = q.keys[n.DedupeKey]; n.DedupeKey == "" && withoutKey == 1 {
+		if ids[i] = q.keys[n.DedupeKey]; n.DedupeKey == "" && plain == 1 {
 			ids[i] = single
 		}
 	}
 	return ids
 }
 
-// merged returns a batch in order of its keys; of those with one key only the first, which stands for all.
-func merged(batch []queue.New) (out []queue.New) {
-	for _, n := range slices.SortedStableFunc(slices.Values(batch), func(a, b queue.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) }) {
-		if n.DedupeKey == "" || len(out) == 0 || out[len(out)-1].DedupeKey != n.DedupeKey {
-			out = append(out, n)
-			continue
-		}
-		first := &out[len(out)-1]
-		first.Priority, first.Delay = min(first.Priority, n.Priority), min(first.Delay, n.Delay)
-		if first.Life > 0 && n.Life > 0 {
-			first.Life = max(first.Life, n.Life)
-		} else {
-			first.Life = 0 // never
-		}
-	}
-	return out
-}
-
-func (q *Memory) insert(n queue.New, now int64) {
+func (q *Memory) insert(n queue.New) {
 	q.lastID++
+	k, _ := q.kind(n.Kind)
 	r := &row{
-		Task:  queue.Task{ID: q.lastID, Kind: n.Kind, Key: n.Key, Payload: n.Payload, Queue: n.Queue, Priority: n.Priority, MaxAttempts: defaultMaxAttempts},
-		state: queue.Waiting, dedupeKey: n.DedupeKey, created: now, updated: now,
+		Task: queue.Task{
+			ID: q.lastID, Kind: n.Kind, Key: n.Key, Payload: n.Payload, Queue: n.Queue, Priority: n.Priority,
+			MaxAttempts: cmp.Or(n.MaxAttempts, k.MaxAttempts), Backoff: cmp.Or(n.Backoff, k.Backoff),
+		},
+		state: queue.Waiting, dedupeKey: n.DedupeKey, created: q.clock(),
 	}
 	if n.Life > 0 {
-		r.expiresAt = now + n.Life.Milliseconds()
+		r.expiresAt = r.created + n.Life.Milliseconds()
 	}
 	if n.Delay > 0 {
-		r.dueAt = now + n.Delay.Milliseconds()
+		r.state, r.runAt = queue.Scheduled, r.created+n.Delay.Milliseconds()
 	}
 	q.rows[r.ID] = r
 	if n.DedupeKey != "" {
@@ -202,41 +193,28 @@ func (q *Memory) insert(n queue.New, now int64) {
 	}
 }
 
-// absorb lets a task that was not started stand for another one, if it is the same
+// standsFor lets a task that was not started stand for another one, if it is the same
 // work: it runs as early, as urgently and lives as long as either would.
-func (r *row) absorb(kinds queue.Kinds, n queue.New, now int64) bool {
+func (q *Memory) standsFor(r *row, n queue.New) bool {
 	waits := r.state == queue.Waiting || r.state == queue.Scheduled
-	if !waits || r.Attempts > 0 || r.Queue != n.Queue || !sameWork(kinds, n, r.Task) {
+	if !waits || r.Attempts > 0 || r.Queue != n.Queue || !q.sameWork(n, r.Task) {
 		return false
 	}
+	now := q.clock()
 	r.Priority = min(r.Priority, n.Priority)
 	if n.Life == 0 {
 		r.expiresAt = 0
 	} else if r.expiresAt > 0 {
 		r.expiresAt = max(r.expiresAt, now+n.Life.Milliseconds())
 	}
-	if r.state == queue.Scheduled && n.Delay == 0 {
-		r.wait(now)
-	} else {
-		r.dueAt = min(r.dueAt, now+n.Delay.Milliseconds()) // none stays none
+	if r.runAt = min(r.runAt, now+n.Delay.Milliseconds()); n.Delay == 0 {
+		r.state = queue.Waiting
 	}
 	return true
 }
 
-// wait puts a task back among those that wait.
-func (r *row) wait(now int64) { r.state, r.dueAt = queue.Waiting, now }
-
-// stateAt is the state that a task is shown in.
-func (r *row) stateAt(now int64) queue.State {
-	if r.state == queue.Waiting && r.dueAt > now {
-		return queue.Scheduled
-	}
-	return r.state
-}
-
-// Claim starts the first n tasks that wait; one whose lease was
-// lost goes alone, if it has had its shared attempts. Those before them that expired are dropped, and
-// those that are to come later are parked.
+// Claim starts the first n tasks that wait, of each ordering key the first, if no task of the key runs; one whose leases were lost
+// goes alone, if it has had its shared attempts. Those that expired are dropped.
 func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Duration) (claimed []queue.Task, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("claim tasks of queue %s: %w", name, err)
@@ -244,22 +222,23 @@ func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Durat
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.claims++
-	now := q.now().UnixMilli()
-	for _, r := range q.inOrder(func(r *row) bool { return r.state == queue.Waiting && r.Queue == name }) {
-		waits := r.stateAt(now) == queue.Waiting
-		alone := waits && r.lost && r.Attempts >= SharedAttempts
+	now := q.clock()
+	for _, r := range q.inOrder(func(r *row) bool { return r.state == queue.Waiting && r.Queue == name && !q.paused[name] }) {
+		if r.expiresAt != 0 && r.expiresAt <= now {
+			q.remove(r)
+			continue
+		}
+		key, ordered := q.orderOf(r.Task)
+		if ordered && q.held[key] == 0 {
+			q.held[key] = r.ID
+		}
+		alone := r.lost >= sharedAttempts
 		if len(claimed) == n || alone && len(claimed) > 0 {
 			break
 		}
-		switch {
-		case r.expiresAt != 0 && r.expiresAt <= now:
-			q.remove(r)
-			continue
-		case !waits:
-			r.state, r.updated, r.lost = queue.Scheduled, now, false
+		if ordered && q.held[key] != r.ID {
 			continue
 		}
-		r.Index = len(claimed)
 		claimed = append(claimed, q.start(r, now, min(lease, queue.MaxLease)))
 		if alone {
 			break
@@ -271,16 +250,28 @@ func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Durat
 func (q *Memory) start(r *row, now int64, lease time.Duration) queue.Task {
 	delete(q.keys, r.dedupeKey)
 	r.Expires, r.Created, r.Claimed = r.expiresAt != 0, time.UnixMilli(r.created), time.UnixMilli(now)
-	r.Waited = time.Duration(max(0, now-cmp.Or(r.dueAt, r.created))) * time.Millisecond
-	r.dedupeKey, r.state, r.updated, r.lost = "", queue.Running, now, false
+	r.Waited = time.Duration(max(0, now-max(r.runAt, r.created))) * time.Millisecond
+	r.MaxAttempts = cmp.Or(r.MaxAttempts, defaultAttempts)
+	r.Backoff = cmp.Or(r.Backoff, 500*time.Millisecond)
+	r.dedupeKey, r.state, r.started = "", queue.Running, now
 	r.Attempts++
-	r.Lease, r.dueAt = fmt.Sprintf("%s/%d", q.options.Owner, q.claims), now+lease.Milliseconds()
+	r.Lease, r.runAt = fmt.Sprintf("%s/%d", q.options.Owner, q.claims), now+lease.Milliseconds()
 	return r.Task
 }
 
+// remove deletes a task, and its key goes to the next.
 func (q *Memory) remove(r *row) {
 	delete(q.keys, r.dedupeKey) // "" is no task's
 	delete(q.rows, r.ID)
+	q.leave(r)
+}
+
+// leave frees the ordering key that a task holds. The next claim gives it to the first that waits.
+func (q *Memory) leave(r *row) {
+	if key, _ := q.orderOf(r.Task); q.held[key] == r.ID {
+		delete(q.held, key)
+		q.options.Notifier.Notify(r.Queue)
+	}
 }
 
 // inOrder returns the rows that fit, the urgent ones first, then in order of arrival.
@@ -295,8 +286,8 @@ func (q *Memory) inOrder(fits func(*row) bool) []*row {
 	return found
 }
 
-// held returns the row of a task whose lease still holds, or nil.
-func (q *Memory) held(t queue.Task) *row {
+// leased returns the row of a task whose lease still holds, or nil.
+func (q *Memory) leased(t queue.Task) *row {
 	if r := q.rows[t.ID]; r != nil && r.state == queue.Running && r.Lease == t.Lease {
 		return r
 	}
@@ -310,17 +301,10 @@ func (q *Memory) Extend(ctx context.Context, held []queue.Task, lease time.Durat
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	lives := make(map[string]bool)
 	for _, t := range held {
-		lives[t.Lease] = false
-	}
-	for _, r := range q.rows {
-		if _, asked := lives[r.Lease]; asked && r.state == queue.Running {
-			r.dueAt, lives[r.Lease] = q.now().UnixMilli()+min(lease, queue.MaxLease).Milliseconds(), true
-		}
-	}
-	for _, t := range held {
-		if !lives[t.Lease] {
+		if r := q.leased(t); r != nil {
+			r.runAt = q.clock() + min(lease, queue.MaxLease).Milliseconds()
+		} else {
 			lost++
 		}
 	}
@@ -340,7 +324,7 @@ func (q *Memory) Finish(ctx context.Context, results []queue.Result) (lost int, 
 	}
 	q.mu.Lock()
 	for _, result := range results {
-		if r := q.held(result.Task); r != nil {
+		if r := q.leased(result.Task); r != nil {
 			v := queue.Judge(result)
 			q.settle(r, v)
 			next = append(next, v.Next...)
@@ -352,11 +336,6 @@ func (q *Memory) Finish(ctx context.Context, results []queue.Result) (lost int, 
 	q.add(next)
 	q.mu.Unlock()
 	q.notify(next)
-	for _, result := range results {
-		if queue.Judge(result).State == queue.Waiting {
-			q.options.Notifier.Notify(result.Task.Queue)
-		}
-	}
 	return lost, err
 }
 
@@ -368,15 +347,11 @@ func (q *Memory) settle(r *row, v queue.Verdict) {
 	if v.Uncounted {
 		r.Attempts--
 	}
-	now := q.now().UnixMilli()
-	r.state, r.Lease, r.lastError, r.updated, r.dueAt = v.State, "", v.Message, now, 0
-	switch r.state {
-	case queue.Waiting:
-		r.wait(now)
-	case queue.Scheduled:
-		r.dueAt = now + v.After.Milliseconds()
-	case queue.Dead, queue.Running, queue.Done:
+	r.state, r.Lease, r.lastError, r.lost, r.runAt = v.State, "", v.Message, 0, q.clock()+v.After.Milliseconds()
+	if v.State != queue.Waiting {
+		q.leave(r)
 	}
+	q.options.Notifier.Notify(r.Queue)
 }
 
 // Sweep does what is due.
@@ -386,87 +361,36 @@ func (q *Memory) Sweep(ctx context.Context) (s queue.Swept, err error) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	now := q.now().UnixMilli()
+	now := q.clock()
 	for _, r := range q.rows {
-		if r.isDue(now) {
-			q.timeUp(r, now, &s)
+		switch {
+		case r.state == queue.Scheduled && r.runAt <= now:
+			r.state = queue.Waiting
+			s.Due++
+		case r.state == queue.Running && (r.runAt <= now || r.started > now+1000):
+			s.TookOver++
+			r.lastError = "the lease of " + r.Lease + " ran out: it crashed, was stopped, or took too long"
+			r.state, r.lost, r.Lease, r.runAt = queue.Waiting, r.lost+1, "", now
+			if r.Attempts >= r.MaxAttempts {
+				r.state = queue.Dead
+				q.leave(r)
+			}
+		default:
+			continue
 		}
-		if r.state == queue.Waiting && q.paused[r.Queue] && r.expiresAt != 0 && r.expiresAt <= now {
-			q.remove(r)
-		}
+		q.options.Notifier.Notify(r.Queue)
 	}
-	q.forgetKeys(now - queue.KeyTTL.Milliseconds())
+	maps.DeleteFunc(q.once, func(_ string, o onceRow) bool { return o.created <= now-queue.KeyTTL.Milliseconds() })
 	return s, nil
 }
 
-// Forward makes all tasks waiting that were postponed and are ready, from whatever place.
-func (q *Memory) Forward(ctx context.Context, _ queue.Place, ready func(kind string, key uint64) bool) (next queue.Place, n int, err error) {
-	if err := ctx.Err(); err != nil {
-		return next, 0, fmt.Errorf("bring forward tasks: %w", err)
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	now := q.now().UnixMilli()
-	for _, r := range q.rows {
-		postponed := r.state == queue.Scheduled && r.Attempts == 0 && r.lastError != ""
-		if postponed && r.dueAt >= now && r.dueAt <= now+(5*time.Minute).Milliseconds() && ready(r.Kind, r.Key) {
-			r.wait(now)
-			n++
-		}
-	}
-	return next, n, nil
-}
-
-// isDue reports whether something must happen to the row at once.
-func (r *row) isDue(now int64) bool {
-	switch r.state {
-	case queue.Scheduled:
-		return r.dueAt <= now
-	case queue.Running:
-		return r.dueAt <= now || r.dueAt > now+queue.MaxLease.Milliseconds()
-	case queue.Waiting, queue.Dead, queue.Done:
-	}
-	return false
-}
-
-// timeUp does what is due for one task.
-func (q *Memory) timeUp(r *row, now int64, s *queue.Swept) {
-	switch r.state {
-	case queue.Running:
-		s.TookOver++
-		r.lastError = "the lease of " + r.Lease + " ran out: it crashed, was stopped, or took too long"
-		r.Lease, r.updated, r.lost = "", now, true
-		r.wait(now)
-		if r.Attempts >= r.MaxAttempts {
-			r.state, r.dueAt = queue.Dead, 0
-		}
-	case queue.Scheduled:
-		s.Due++
-		r.wait(now)
-	case queue.Waiting, queue.Dead, queue.Done: // nothing is ever due
-	}
-}
-
-// forgetKeys forgets the idempotency keys that were used at end or before, and the
-// oldest of those that are too many.
-func (q *Memory) forgetKeys(end int64) {
-	var all []int64
-	for _, o := range q.once {
-		all = append(all, o.created)
-	}
-	slices.Sort(all)
-	if len(all) > q.maxKeys {
-		end = max(end, all[len(all)-q.maxKeys-1])
-	}
-	maps.DeleteFunc(q.once, func(_ string, o onceRow) bool { return o.created <= end })
-}
-
 // Active returns the keys with tasks of a kind that wait or run.
-func (q *Memory) Active(_ context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
-	home, now := cmp.Or(kindOf(q.options.Kinds, kind).Queue, queue.DefaultQueue), q.now().UnixMilli()
+func (q *Memory) Active(_ context.Context, name string, keys []uint64) (map[uint64]bool, error) {
+	k, _ := q.kind(name)
+	home := cmp.Or(k.Queue, queue.DefaultQueue)
 	return q.keysOf(keys, func(r *row) bool {
-		alive := r.stateAt(now) == queue.Waiting || r.state == queue.Running
-		return alive && r.Kind == kind && r.Queue == home && r.Priority <= queue.Normal
+		alive := r.state == queue.Waiting || r.state == queue.Running
+		return alive && r.Kind == name && r.Queue == home && r.Priority <= queue.Normal
 	}), nil
 }
 
@@ -489,39 +413,42 @@ func (q *Memory) keysOf(keys []uint64, fits func(*row) bool) map[uint64]bool {
 	return found
 }
 
-// Absorb deletes the tasks that held ones stand for.
-func (q *Memory) Absorb(ctx context.Context, held []queue.Task) (absorbed int, err error) {
+// Dedupe deletes the tasks that held ones stand for.
+func (q *Memory) Dedupe(ctx context.Context, held []queue.Task) (deduped int, err error) {
 	if err := ctx.Err(); err != nil {
-		return 0, fmt.Errorf("absorb tasks: %w", err)
+		return 0, fmt.Errorf("dedupe tasks: %w", err)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ours := slices.DeleteFunc(slices.Clone(held), func(t queue.Task) bool { return q.held(t) == nil })
+	ours := slices.DeleteFunc(slices.Clone(held), func(t queue.Task) bool { return q.leased(t) == nil })
 	for _, t := range ours {
+		k, _ := q.kind(t.Kind)
+		if k.DedupeKey == nil {
+			continue
+		}
+		key, err := k.DedupeKey(t.Key, t.Payload)
 		for _, r := range q.rows {
-			if standsFor(q.options.Kinds, t, r.Task) && (r.state == queue.Waiting || r.state == queue.Scheduled) {
+			waits := r.state == queue.Waiting || r.state == queue.Scheduled
+			if err == nil && waits && r.Kind == t.Kind && r.Key == t.Key && q.sameWork(queue.New{DedupeKey: key}, r.Task) {
 				q.remove(r)
-				absorbed++
+				deduped++
 			}
 		}
 	}
 	for _, t := range ours {
-		if absorbed > 0 { // they stand for others now, and those may never expire
+		if deduped > 0 { // they stand for others now, and those may never expire
 			q.rows[t.ID].expiresAt = 0
 		}
 	}
-	return absorbed, nil
+	return deduped, nil
 }
 
-// Room returns how many more tasks may come before limit wait, now or, not yet parked, for later.
-func (q *Memory) Room(ctx context.Context, limit int) (room int, stale bool, err error) {
+// CountWaiting counts the waiting tasks, up to a limit.
+func (q *Memory) CountWaiting(ctx context.Context, limit int) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return max(0, limit-len(q.inOrder(func(r *row) bool { return r.state == queue.Waiting }))), false, ctx.Err()
+	return min(limit, len(q.inOrder(func(r *row) bool { return r.state == queue.Waiting }))), ctx.Err()
 }
-
-// CountWaiting does nothing: Room counts by itself.
-func (q *Memory) CountWaiting(context.Context, int) error { return nil }
 
 // matching returns up to limit rows that match, by id.
 func (q *Memory) matching(f queue.Filter, limit int) []*row {
@@ -529,12 +456,33 @@ func (q *Memory) matching(f queue.Filter, limit int) []*row {
 		return r.ID > f.After &&
 			(len(f.IDs) == 0 || slices.Contains(f.IDs, r.ID)) &&
 			(len(f.Kinds) == 0 || slices.Contains(f.Kinds, r.Kind)) &&
-			(len(f.States) == 0 || slices.Contains(f.States, r.stateAt(q.now().UnixMilli()))) &&
+			(len(f.States) == 0 || slices.Contains(f.States, r.state)) &&
 			(len(f.Queues) == 0 || slices.Contains(f.Queues, r.Queue)) &&
-			(f.Key == 0 || f.Key == r.Key) && f.FitsError(r.lastError)
+			(f.DedupeKey == "" || f.DedupeKey == r.dedupeKey) &&
+			(f.Key == 0 || f.Key == r.Key) && Like(r.lastError, f.Error)
 	})
 	slices.SortFunc(found, func(a, b *row) int { return cmp.Compare(a.ID, b.ID) })
 	return found[:min(limit, len(found))]
+}
+
+// Like reports whether a last error is one that [queue.Filter].Error chooses.
+func Like(text, pattern string) bool {
+	if pattern == "" || text == "" {
+		return pattern == ""
+	}
+	expression, quoted := strings.Builder{}, false
+	for _, r := range pattern {
+		switch {
+		case quoted || r != '%' && r != '_' && r != '\\':
+			expression.WriteString(regexp.QuoteMeta(string(r)))
+			quoted = false
+		case r == '\\':
+			quoted = true
+		default:
+			expression.WriteString(map[rune]string{'%': ".*", '_': "."}[r])
+		}
+	}
+	return regexp.MustCompile("(?is)" + expression.String()).MatchString(text)
 }
 
 // List returns up to limit tasks that match.
@@ -542,28 +490,28 @@ func (q *Memory) List(_ context.Context, match queue.Filter, limit int) (list []
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, r := range q.matching(match, limit) {
-		list = append(list, r.record(q.now().UnixMilli()))
+		list = append(list, q.record(r))
 	}
 	return list, nil
 }
 
-func (r *row) record(now int64) queue.Record {
+func (q *Memory) record(r *row) queue.Record {
 	out := queue.Record{
-		ID: r.ID, Queue: r.Queue, Kind: r.Kind, Key: r.Key, Payload: r.Payload, Priority: r.Priority, State: r.stateAt(now),
+		ID: r.ID, Queue: r.Queue, Kind: r.Kind, Key: r.Key, Payload: r.Payload, Priority: r.Priority, State: r.state,
 		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, ExpiresAt: timeOf(r.expiresAt), DedupeKey: r.dedupeKey,
-		LastError: r.lastError, Created: time.UnixMilli(r.created), Updated: time.UnixMilli(r.updated),
-	}
-	if r.state == queue.Waiting { // since then
-		if out.Updated = out.Created; r.dueAt != 0 && r.dueAt <= now {
-			out.Updated = timeOf(r.dueAt)
-		}
+		LastError: r.lastError, Created: timeOf(r.created), Started: timeOf(r.started),
 	}
 	switch out.State {
 	case queue.Scheduled:
-		out.RunAt = timeOf(r.dueAt)
+		out.RunAt = timeOf(r.runAt)
 	case queue.Running:
-		out.LeaseOwner, out.LeaseUntil = r.Lease, timeOf(r.dueAt)
-	case queue.Waiting, queue.Dead, queue.Done:
+		out.LeaseOwner, out.LeaseUntil = r.Lease, timeOf(r.runAt)
+	case queue.Dead:
+		out.Died = timeOf(r.runAt)
+	case queue.Waiting:
+		key, ordered := q.orderOf(r.Task)
+		out.Behind = ordered && q.held[key] != 0 && q.held[key] != r.ID
+	case queue.Done:
 	}
 	return out
 }
@@ -575,37 +523,40 @@ func timeOf(milliseconds int64) time.Time {
 	return time.UnixMilli(milliseconds)
 }
 
-// Retry makes matching tasks wait again.
-func (q *Memory) Retry(_ context.Context, match queue.Filter, limit int) (n int, err error) {
+// change does something with up to limit matching tasks that are in one of the states.
+func (q *Memory) change(match queue.Filter, limit int, states []queue.State, do func(r *row)) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, r := range q.matching(match, len(q.rows)) {
-		now := q.now().UnixMilli()
-		if state := r.stateAt(now); n == limit || state != queue.Dead && state != queue.Scheduled {
-			continue
-		}
-		if r.state == queue.Waiting {
-			now = 0
-		}
-		r.wait(now)
-		r.expiresAt, r.Attempts, r.lost = 0, 0, false
-		q.options.Notifier.Notify(r.Queue)
-		n++
-	}
-	return n, nil
-}
-
-// SetPriority gives matching tasks that have not been started a priority.
-func (q *Memory) SetPriority(_ context.Context, match queue.Filter, limit, priority int) (n int, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, r := range q.matching(match, len(q.rows)) {
-		if n < limit && (r.state == queue.Waiting || r.state == queue.Scheduled) {
-			r.Priority = priority
+		if n < limit && slices.Contains(states, r.state) {
+			do(r)
+			q.options.Notifier.Notify(r.Queue)
 			n++
 		}
 	}
 	return n, nil
+}
+
+// Retry makes matching tasks wait again.
+func (q *Memory) Retry(_ context.Context, match queue.Filter, limit int) (n int, err error) {
+	return q.change(match, limit, []queue.State{queue.Dead, queue.Scheduled}, func(r *row) {
+		r.state, r.runAt, r.expiresAt, r.Attempts, r.lost = queue.Waiting, q.clock(), 0, 0, 0
+	})
+}
+
+// SetPriority gives matching tasks that have not been started a priority.
+func (q *Memory) SetPriority(_ context.Context, match queue.Filter, limit, priority int) (n int, err error) {
+	return q.change(match, limit, []queue.State{queue.Waiting, queue.Scheduled}, func(r *row) { r.Priority = priority })
+}
+
+// Discard deletes matching tasks that do not run.
+func (q *Memory) Discard(_ context.Context, match queue.Filter, limit int) (n int, err error) {
+	return q.change(match, limit, []queue.State{queue.Waiting, queue.Scheduled, queue.Dead}, q.remove)
+}
+
+// Cancel deletes matching tasks that have not begun.
+func (q *Memory) Cancel(_ context.Context, match queue.Filter) (n int, err error) {
+	return q.change(match, len(q.rows), []queue.State{queue.Waiting, queue.Scheduled}, q.remove)
 }
 
 // Due returns how long ago the oldest task of some kinds, or of all, became due that is not done, by queue.
@@ -614,29 +565,23 @@ func (q *Memory) Due(_ context.Context, kinds ...string) (map[string]time.Durati
 	defer q.mu.Unlock()
 	due := make(map[string]time.Duration)
 	for _, k := range q.options.Kinds {
-		if len(kinds) == 0 || slices.Contains(kinds, k.Name) {
+		if slices.Contains(kinds, k.Name) {
 			due[cmp.Or(k.Queue, queue.DefaultQueue)] = 0
 		}
 	}
 	for _, r := range q.rows {
-		if len(kinds) == 0 || slices.Contains(kinds, r.Kind) {
-			due[r.Queue] = max(q.oldest(r.Queue, kinds), q.due(r.Queue, kinds))
+		if len(kinds) > 0 && !slices.Contains(kinds, r.Kind) || r.state == queue.Dead {
+			continue
+		}
+		since := r.created
+		if r.lastError == "" {
+			since = map[queue.State]int64{queue.Waiting: max(r.created, r.runAt), queue.Running: r.started, queue.Scheduled: r.runAt}[r.state]
+		}
+		if age := max(0, q.now().Sub(timeOf(since))); age > 0 || len(kinds) == 0 {
+			due[r.Queue] = max(due[r.Queue], age)
 		}
 	}
 	return due, nil
-}
-
-// Discard deletes matching tasks that do not run.
-func (q *Memory) Discard(_ context.Context, match queue.Filter, limit int) (n int, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, r := range q.matching(match, len(q.rows)) {
-		if n < limit && r.state != queue.Running {
-			q.remove(r)
-			n++
-		}
-	}
-	return n, nil
 }
 
 // Pause lets no task of the queue start.
@@ -657,6 +602,7 @@ func (q *Memory) Resume(_ context.Context, name string) (changed bool, err error
 	defer q.mu.Unlock()
 	changed = q.paused[name]
 	delete(q.paused, name)
+	q.options.Notifier.Notify(name)
 	return changed, nil
 }
 
@@ -668,37 +614,30 @@ func (q *Memory) Paused(context.Context) ([]string, error) {
 }
 
 // Stats returns how full the queues are.
-func (q *Memory) Stats(context.Context) (s queue.Stats, err error) {
+func (q *Memory) Stats(ctx context.Context) (s queue.Stats, err error) {
+	due, err := q.Due(ctx)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	standing := slices.Concat(q.options.Kinds.Queues(), q.options.Queues, slices.Collect(maps.Keys(q.paused)))
-	others := make(map[string]bool)
-	counts, found := make(map[queue.TaskStats]*queue.TaskStats), maps.Clone(q.paused)
-	for _, r := range q.rows {
-		if !slices.Contains(standing, r.Queue) {
-			others[r.Queue] = true
-		}
+	counts, queues := make(map[queue.TaskStats]*queue.TaskStats), make(map[string]*queue.Summary)
+	for name := range q.paused {
+		queues[name] = &queue.Summary{Queue: name, Paused: true}
 	}
-	named := slices.Sorted(maps.Keys(others))
-	s.More = len(named) > queue.MaxOtherQueues
-	standing = append(standing, named[:min(len(named), queue.MaxOtherQueues)]...)
-	for _, r := range q.rows {
-		if !slices.Contains(standing, r.Queue) {
-			continue
-		}
-		kind := r.Kind
-		if !slices.Contains(q.options.Kinds.Names(), kind) {
-			kind = "other"
-		}
-		t := queue.TaskStats{Queue: r.Queue, Kind: kind, State: r.stateAt(q.now().UnixMilli())}
+	for _, r := range q.inOrder(func(*row) bool { return true }) {
+		t := queue.TaskStats{Queue: r.Queue, Kind: r.Kind, State: r.state}
 		if counts[t] == nil {
-			counts[t] = &queue.TaskStats{Queue: r.Queue, Kind: kind, State: t.State, Oldest: timeOf(r.created)}
+			counts[t] = &queue.TaskStats{Queue: t.Queue, Kind: t.Kind, State: t.State, Oldest: timeOf(r.created)}
 		}
 		counts[t].Count++
 		if at := timeOf(r.created); at.Before(counts[t].Oldest) {
 			counts[t].Oldest = at
 		}
-		found[r.Queue] = true
+		if queues[r.Queue] == nil {
+			queues[r.Queue] = &queue.Summary{Queue: r.Queue}
+		}
+		is := queues[r.Queue]
+		if is.Due = due[r.Queue]; r.state == queue.Waiting {
+			is.Oldest = max(is.Oldest, q.now().Sub(timeOf(r.created)))
+		}
 	}
 	for _, t := range counts {
 		s.Tasks = append(s.Tasks, *t)
@@ -706,55 +645,10 @@ func (q *Memory) Stats(context.Context) (s queue.Stats, err error) {
 	slices.SortFunc(s.Tasks, func(a, b queue.TaskStats) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))
 	})
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		oldest := q.oldest(name, nil)
-		s.Queues = append(s.Queues, queue.Summary{Queue: name, Paused: q.paused[name], Oldest: oldest, Due: max(oldest, q.due(name, nil))})
+	for _, name := range slices.Sorted(maps.Keys(queues)) {
+		s.Queues = append(s.Queues, *queues[name])
 	}
-	return s, nil
-}
-
-// due is the age of the oldest of those that run, or were postponed or tried before.
-func (q *Memory) due(name string, kinds []string) (age time.Duration) {
-	for _, r := range q.rows {
-		if r.Queue != name || len(kinds) > 0 && !slices.Contains(kinds, r.Kind) || r.state != queue.Running && (r.state != queue.Scheduled || r.dueAt == 0) {
-			continue
-		}
-		since := r.updated
-		switch {
-		case r.lastError != "":
-			since = r.created
-		case r.state == queue.Scheduled:
-			since = r.dueAt
-		}
-		age = max(age, q.now().Sub(time.UnixMilli(since)))
-	}
-	return age
-}
-
-// oldest is the age of the oldest of those that are first, each in its priority.
-func (q *Memory) oldest(name string, kinds []string) (age time.Duration) {
-	first := make(map[int]bool)
-	for _, r := range q.inOrder(func(r *row) bool {
-		return r.stateAt(q.now().UnixMilli()) == queue.Waiting && r.Queue == name && (len(kinds) == 0 || slices.Contains(kinds, r.Kind))
-	}) {
-		if !first[r.Priority] && len(first) < queue.MaxPriorities {
-			first[r.Priority] = true
-			age = max(age, q.now().Sub(time.UnixMilli(r.created)))
-		}
-	}
-	return age
-}
-
-// SetMaxKeys makes the queue remember fewer idempotency keys.
-func (q *Memory) SetMaxKeys(most int) { q.maxKeys = most }
-
-// Forge makes a row of what a producer may write: it changes a task that waits, and has its dedupe
-// key, as no queue would. A time of 0 stands for none.
-func (q *Memory) Forge(id uint64, attempts int, dueAt int64, name string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	r := q.rows[id]
-	r.Attempts, r.dueAt, r.Queue = attempts, dueAt, name
+	return s, err
 }
 
 // Errors returns the errors of outcomes.

@@ -15,7 +15,8 @@ type Queue interface {
 	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
 	EnqueueOnce(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error)
 	Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error)
-	Absorb(ctx context.Context, held []queue.Task) (absorbed int, err error)
+	Dedupe(ctx context.Context, held []queue.Task) (deduped int, err error)
+	CountWaiting(ctx context.Context, limit int) (int, error)
 }
 
 // Operator is the side of a queue that people use.
@@ -25,8 +26,10 @@ type Operator interface {
 	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
+	Cancel(ctx context.Context, match queue.Filter) (int, error)
 	SetPriority(ctx context.Context, match queue.Filter, limit, priority int) (int, error)
 	Due(ctx context.Context, kinds ...string) (map[string]time.Duration, error)
 	Pause(ctx context.Context, name string) (changed bool, err error)
+	Paused(ctx context.Context) ([]string, error)
 	Resume(ctx context.Context, name string) (changed bool, err error)
 }

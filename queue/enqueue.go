@@ -7,7 +7,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,19 +14,17 @@ import (
 )
 
 // enqueueSize and enqueueBytes bound the tasks in one INSERT, and the bytes of their
-// payloads: a server takes no packet of more than max_allowed_packet, 16 MiB by default.
+// payloads: a server takes no packet of more than max_allowed_packet, which some set to 1 MiB.
 const (
 	enqueueSize  = 1000
-	enqueueBytes = 1 << 20
+	enqueueBytes = 512 << 10
 )
 
 // Enqueue adds a batch in a transaction of its own, whole or not at all, and returns an id for each
 // task in order, after the commit; see [Queue.EnqueueTx] for those without a dedupe key. After an error that is no [ErrInvalid]
 // the tasks may be there: the answer may have been lost. A task whose dedupe key is that of one
-// which waits or is scheduled, has not been started, and is about the same,
-// is absorbed: it gets that one's id. The absorbing task runs as early, as
-// urgently and lives as long as any of those that it stands for. Any other
-// task that has the key loses it.
+// which waits or is scheduled, has not been started, and is about the same, is not added: it gets that task's id. The task that
+// stands for both runs as early, as urgently and lives as long as either would. Any other task that has the key loses it.
 func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err error) {
 	if len(batch) == 0 {
 		return nil, nil
@@ -38,8 +35,14 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 	}
 	what := fmt.Sprintf("enqueue %d tasks", len(batch))
 	var done *enqueuing
-	if isOneInsert(batch) {
-		done, err = q.insertAlone(ctx, what, batch)
+	if isOneInsert(batch) { // a transaction of its own
+		done = &enqueuing{inserted: batch, ids: make([]uint64, len(batch))}
+		statement, args := insertion(batch)
+		var id uint64
+		id, err = mysql.Exec(ctx, q.db, what, statement, args...)
+		if len(batch) == 1 {
+			done.ids[0] = id
+		}
 	} else {
 		err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) (err error) {
 			done, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
@@ -63,17 +66,6 @@ func isOneInsert(batch []New) bool {
 		bytes += len(n.Payload)
 	}
 	return len(batch) <= enqueueSize && bytes <= enqueueBytes
-}
-
-// insertAlone enqueues tasks without dedupe keys by one INSERT, which is a transaction of its own.
-func (q *Queue) insertAlone(ctx context.Context, what string, batch []New) (*enqueuing, error) {
-	done := &enqueuing{inserted: batch, ids: make([]uint64, len(batch))}
-	statement, args := insertion(batch)
-	id, err := mysql.Exec(ctx, q.db, what, statement, args...)
-	if len(batch) == 1 {
-		done.ids[0] = id
-	}
-	return done, err
 }
 
 // EnqueueTx is [Queue.Enqueue] in a transaction of the caller's, in the same database: its tasks are
@@ -112,19 +104,8 @@ func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch ...New) (ids []
 	return done.ids, nil
 }
 
-// Notify says that tasks of queues were committed whose enqueuing could not say so: those of
-// [Queue.EnqueueTx], or of another program. Pools that share the queue's notifier look at once.
-func (q *Queue) Notify(queues ...string) {
-	q.cursors.forget()
-	q.options.Notifier.Notify(queues...)
-}
-
 // committed wakes workers and counts, after the commit.
 func (q *Queue) committed(batch []New, done *enqueuing) {
-	q.cursors.enqueued(batch)
-	if done.absorbed {
-		q.cursors.forget() // the absorbing task was locked: claims passed it over
-	}
 	queues := make(map[string]bool)
 	for _, n := range batch {
 		queues[n.Queue] = true
@@ -135,17 +116,17 @@ func (q *Queue) committed(batch []New, done *enqueuing) {
 
 // count counts what was enqueued.
 func (q *Queue) count(batch []New, done *enqueuing) {
-	absorbed := make(map[string]int)
+	deduped := make(map[string]int)
 	for _, n := range batch {
-		kind := q.options.Kinds.label(n.Kind)
+		kind := q.metrics.label(q.options.Kinds, n.Kind)
 		q.metrics.enqueued.WithLabelValues(kind).Inc()
-		absorbed[kind]++
+		deduped[kind]++
 	}
 	for _, n := range done.inserted {
-		absorbed[q.options.Kinds.label(n.Kind)]--
+		deduped[q.metrics.label(q.options.Kinds, n.Kind)]--
 	}
-	for kind, n := range absorbed {
-		q.metrics.absorbed.WithLabelValues(kind).Add(float64(n))
+	for kind, n := range deduped {
+		q.metrics.deduped.WithLabelValues(kind).Add(float64(n))
 	}
 }
 
@@ -157,22 +138,21 @@ type enqueuing struct {
 	idOf     map[string]uint64
 	blind    bool     // ids are not wanted
 	ids      []uint64 // of the batch, in order
-	inserted []New    // the others were absorbed
-	absorbed bool     // some were
+	inserted []New    // a task stands for each of the others
 }
 
 // enqueue writes a batch. If it is blind, as for follow-up tasks, no ids are read; nor are those of several
 // tasks without dedupe keys, which nothing tells apart.
 func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bool) (*enqueuing, error) {
 	e := &enqueuing{tx: tx, kinds: kinds, byKey: make(map[string]New, len(batch)), idOf: make(map[string]uint64, len(batch)), blind: blind}
-	var keyed, others []New
+	var keyed, plain []New
 	for _, n := range batch {
 		if n.DedupeKey == "" {
-			others = append(others, n)
+			plain = append(plain, n)
 			continue
 		}
-		if other, ok := e.byKey[n.DedupeKey]; ok {
-			n = other.with(n)
+		if before, ok := e.byKey[n.DedupeKey]; ok {
+			n = before.with(n)
 		}
 		e.byKey[n.DedupeKey] = n
 	}
@@ -180,15 +160,13 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 	for _, key := range slices.Sorted(maps.Keys(e.byKey)) {
 		keyed = append(keyed, e.byKey[key])
 	}
-	size := func(n New) int { return len(n.Payload) }
-	for some := range byStatement(keyed, size) {
+	for some := range byStatement(keyed) {
 		if err := e.write(ctx, some); err != nil {
 			return nil, err
 		}
 	}
-	e.absorbed = len(e.inserted) < len(keyed)
-	e.blind = blind || len(others) > 1
-	for some := range byStatement(others, size) {
+	e.blind = blind || len(plain) > 1
+	for some := range byStatement(plain) {
 		if err := e.insert(ctx, some); err != nil {
 			return nil, err
 		}
@@ -200,12 +178,12 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 }
 
 // byStatement divides a list by what one statement may have.
-func byStatement[T any](list []T, size func(T) int) iter.Seq[[]T] {
-	return func(yield func([]T) bool) {
+func byStatement(list []New) iter.Seq[[]New] {
+	return func(yield func([]New) bool) {
 		for len(list) > 0 {
 			n, bytes := 0, 0
-			for n < min(len(list), enqueueSize) && (n == 0 || bytes+size(list[n]) <= enqueueBytes) {
-				bytes += size(list[n])
+			for n < min(len(list), enqueueSize) && (n == 0 || bytes+len(list[n].Payload) <= enqueueBytes) {
+				bytes += len(list[n].Payload)
 				n++
 			}
 			if !yield(list[:n]) {
@@ -220,9 +198,8 @@ func byStatement[T any](list []T, size func(T) int) iter.Seq[[]T] {
 // is written.
 const enqueueTries = 10
 
-// write gives the key of each task the id of the task that waits under it, or inserts one.
-// It looks before it inserts, and looks again when another transaction was
-// quicker with one of the keys.
+// write gives the key of each task the id of the task that waits under it, or inserts one. It looks before it
+// inserts, and looks again when another transaction was quicker with one of the keys.
 //
 // INSERT ... ON DUPLICATE KEY UPDATE would do it in one statement, but has two faults. It
 // locks the gap below every key that it meets, where others insert their tasks. And on
@@ -230,10 +207,7 @@ const enqueueTries = 10
 // met. Such ids may be another connection's, whose INSERT then fails.
 func (e *enqueuing) write(ctx context.Context, list []New) error {
 	for try := 1; ; try++ {
-		absent, err := e.absorb(ctx, list, "tasks", "'waiting'")
-		if err == nil {
-			absent, err = e.absorb(ctx, absent, "parked_tasks", "state")
-		}
+		absent, err := e.dedupe(ctx, list)
 		if err == nil {
 			err = e.insert(ctx, absent)
 		}
@@ -247,49 +221,42 @@ func (e *enqueuing) write(ctx context.Context, list []New) error {
 type holder struct {
 	New
 	id       uint64
-	state    State
+	state    string
 	attempts int
 	now      int64 // by the database's clock
 }
 
-// absorb gives tasks to those that wait under their keys in a table, and locks these until
-// the commit: a task that absorbs a change must not start before that change can
-// be seen. Whatever else has such a key loses it: a producer may have written it into any row. FOR UPDATE reads
-// what is, not what this transaction's snapshot shows: such a task may be younger
-// than that. The index is named because a small table is scanned otherwise, and with
+// dedupe gives tasks to those that wait under their keys, and locks these until the commit: a task that stands for a
+// change must not start before that change can be seen. Whatever else has such a key loses it: a producer may have
+// written it into any row. FOR UPDATE reads what is, not what this transaction's snapshot shows: such a task may be
+// younger than that. The index is named because a small table is scanned otherwise, and with
 // it rows are locked that others are about to commit. It returns the tasks that have still none.
-//
-// The table tasks comes first. A task that moves to parked_tasks is waited for there, and then seen here;
-// one that moves back makes the INSERT that comes next fail, after which both are looked at again.
-func (e *enqueuing) absorb(ctx context.Context, list []New, table, state string) (absent []New, err error) {
-	if len(list) == 0 {
-		return nil, nil
-	}
+func (e *enqueuing) dedupe(ctx context.Context, list []New) (absent []New, err error) {
 	keys := make([]any, len(list))
 	for i, n := range list {
 		keys[i] = n.DedupeKey
 		delete(e.idOf, n.DedupeKey)
 	}
-	holders, err := mysql.Select(ctx, e.tx, scanHolder, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", "+state+", attempts, priority,"+
-		" COALESCE(GREATEST(due_at, 1), 0), "+expiry+", "+now+" FROM "+table+" FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", keys...)
+	holders, err := mysql.Select(ctx, e.tx, scanHolder, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority, run_at,"+
+		" COALESCE(GREATEST(expires_at, 1), 0), "+now+" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", keys...)
 	if err != nil {
 		return nil, err
 	}
-	var others []uint64
+	var strange []uint64
 	for _, r := range holders {
 		// To the server a key with blanks at its end is the same; it was asked for without.
 		n, asked := e.byKey[r.DedupeKey]
-		if !asked || r.id == 0 || r.attempts > 0 || r.state != Waiting && r.state != Scheduled || r.Queue != n.Queue || !e.kinds.sameWork(n, r.Kind, r.Key, r.Payload) {
-			others = append(others, r.id)
+		if !asked || r.id == 0 || r.attempts > 0 || r.state == string(Running) || r.state == string(Dead) || r.Queue != n.Queue || !e.kinds.sameWork(n, r.Kind, r.Key, r.Payload) {
+			strange = append(strange, r.id)
 			continue
 		}
 		e.idOf[r.DedupeKey] = r.id
-		if err := e.advance(ctx, table, r, n); err != nil {
+		if err := e.advance(ctx, r, n); err != nil {
 			return nil, err
 		}
 	}
-	if len(others) > 0 {
-		if _, err := byStatementOf("UPDATE "+table+" FORCE INDEX (PRIMARY) SET dedupe_key = NULL WHERE id IN ")(ctx, e.tx, others); err != nil {
+	if len(strange) > 0 {
+		if _, err := e.tx.ExecContext(ctx, update+"dedupe_key = NULL WHERE id IN "+idList(strange, itself)); err != nil {
 			return nil, err
 		}
 	}
@@ -299,12 +266,10 @@ func (e *enqueuing) absorb(ctx context.Context, list []New, table, state string)
 // scanHolder reads a row that has the dedupe key of a task to be enqueued.
 func scanHolder(rows *sql.Rows) (r holder, err error) {
 	var args []byte
-	var due, expires uint64
-	err = rows.Scan(&r.DedupeKey, &r.id, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.attempts, &r.Priority, &due, &expires, &r.now)
+	var runAt, expires uint64
+	err = rows.Scan(&r.DedupeKey, &r.id, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.attempts, &r.Priority, &runAt, &expires, &r.now)
 	r.Payload = payloadOf(args)
-	if r.Delay = r.until(due); r.state == Waiting {
-		r.Delay = max(0, r.Delay)
-	}
+	r.Delay = max(0, r.until(runAt))
 	if r.Life = r.until(expires); r.Life == 0 && expires > 0 {
 		r.Life = -time.Millisecond // 0 is never
 	}
@@ -320,22 +285,19 @@ func (r holder) until(at uint64) time.Duration {
 	return time.Duration(min(int64(min(at, latest))-r.now, century.Milliseconds())) * time.Millisecond
 }
 
-// advance lets a task stand for n, too: its time, if it has one, may come sooner, never later.
-func (e *enqueuing) advance(ctx context.Context, table string, is holder, n New) error {
+// advance lets a task stand for n, too: its time may come sooner, never later.
+func (e *enqueuing) advance(ctx context.Context, is holder, n New) error {
 	to := is.with(n)
-	expires := sql.NullInt64{Int64: is.now + to.Life.Milliseconds(), Valid: to.Life != 0}
-	switch {
-	case table == "parked_tasks" && n.Delay == 0:
-		expiresAt := "NULL"
-		if expires.Valid {
-			expiresAt = strconv.FormatInt(expires.Int64, 10)
-		}
-		return unparking{"attempts", expiresAt, strconv.Itoa(to.Priority), "dedupe_key"}.move(ctx, e.tx, []uint64{is.id})
-	case to.Priority == is.Priority && to.Delay == is.Delay && to.Life == is.Life:
+	if to.Priority == is.Priority && to.Delay == is.Delay && to.Life == is.Life {
 		return nil
 	}
-	_, err := e.tx.ExecContext(ctx, "UPDATE "+table+" SET priority = ?, due_at = LEAST(due_at, ?), expires_at = ? WHERE id = ?",
-		to.Priority, is.now+n.Delay.Milliseconds(), expires, is.id)
+	expires := sql.NullInt64{Int64: is.now + to.Life.Milliseconds(), Valid: to.Life != 0}
+	state := is.state
+	if n.Delay == 0 && state == string(Scheduled) {
+		state = string(Waiting)
+	}
+	_, err := e.tx.ExecContext(ctx, update+"state = ?, priority = ?, run_at = LEAST(run_at, ?), expires_at = ? WHERE id = ?",
+		state, to.Priority, is.now+n.Delay.Milliseconds(), expires, is.id)
 	return err
 }
 
@@ -374,15 +336,21 @@ func (e *enqueuing) insert(ctx context.Context, list []New) error {
 	return err
 }
 
+// marks returns n times a list of placeholders: "(?,?),(?,?)".
+func marks(one string, n int) string { return strings.TrimSuffix(strings.Repeat(one+",", n), ",") }
+
 // insertion returns the INSERT of tasks.
 func insertion(list []New) (statement string, args []any) {
-	args = make([]any, 0, 8*len(list))
-	orNull := func(d time.Duration) sql.NullInt64 { return sql.NullInt64{Int64: d.Milliseconds(), Valid: d != 0} } // a sum with NULL is NULL
+	args = make([]any, 0, 11*len(list))
 	for _, n := range list {
-		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, orNull(n.Life), orNull(n.Delay),
+		state := Waiting
+		if n.Delay > 0 {
+			state = Scheduled
+		}
+		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), state, n.Priority, n.MaxAttempts, n.Backoff.Milliseconds(), n.Delay > 0, n.Delay.Milliseconds(),
+			sql.NullInt64{Int64: n.Life.Milliseconds(), Valid: n.Life != 0}, // a sum with NULL is NULL
 			sql.NullString{String: n.DedupeKey, Valid: n.DedupeKey != ""})
 	}
-	const row = "(?,?,?,?,?," + now + "+?," + now + "+?,?),"
-	return "INSERT INTO tasks (queue, type, subject, args, priority, expires_at, due_at, dedupe_key) VALUES " +
-		strings.TrimSuffix(strings.Repeat(row, len(list)), ","), args
+	return "INSERT INTO tasks (queue, type, subject, args, state, priority, max_attempts, backoff, run_at, expires_at, dedupe_key) VALUES " +
+		marks("(?,?,?,?,?,?,?,?,IF(?,"+now+"+?,0),"+now+"+?,?)", len(list)), args
 }

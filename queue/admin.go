@@ -1,0 +1,299 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// State is where a task stands.
+type State string
+
+// The states.
+const (
+	Waiting   State = "waiting"   // for a worker, or behind another task of its ordering key
+	Scheduled State = "scheduled" // for its time: delayed, or to be tried again
+	Running   State = "running"   // under a lease
+	Dead      State = "dead"      // failed for good; kept with its reason
+	Done      State = "done"      // of a [Verdict]: its row is deleted
+)
+
+// behind is the state of a task that waits until another task of its ordering key is done: in the table only.
+const behind = "behind"
+
+// States returns the states that a task can be found in, in the order of its life.
+func States() []State { return []State{Waiting, Scheduled, Running, Dead} }
+
+// inTable returns states as the table has them.
+func inTable(states []State) (list []any) {
+	for _, s := range states {
+		if list = append(list, string(s)); s == Waiting {
+			list = append(list, behind)
+		}
+	}
+	return list
+}
+
+// Filter chooses tasks. The zero value of a field matches all; the fields are
+// joined by and, the values of one field by or.
+type Filter struct {
+	IDs       []uint64
+	Kinds     []string
+	States    []State
+	Queues    []string
+	Key       uint64
+	DedupeKey string
+	Error     string // the last error contains it; % and _ are as in LIKE, and upper and lower case are one
+	After     uint64 // only ids above it
+}
+
+// from returns a filter as SQL, by the index of its ids or keys. Without these it is the one that is given, or what the server chooses.
+func (f Filter) from(index string) (text string, args []any) {
+	switch {
+	case len(f.IDs) > 0:
+		index = "PRIMARY"
+	case f.Key != 0:
+		index = "subjects"
+	case f.DedupeKey != "":
+		index = "dedupe"
+	}
+	text = " FROM tasks"
+	if index != "" {
+		text += " FORCE INDEX (" + index + ")"
+	}
+	condition, args := f.condition()
+	return text + " WHERE id >= 0" + condition, args // a site may have forced an id of 0
+}
+
+func (f Filter) condition() (text string, args []any) {
+	keys := []uint64{f.Key}
+	if f.Key == 0 {
+		keys = nil
+	}
+	columns := []string{"id", "subject", "state", "queue", "type"}
+	for i, list := range [][]any{mysql.Args(f.IDs), mysql.Args(keys), inTable(f.States), mysql.Args(f.Queues), mysql.Args(f.Kinds)} {
+		if len(list) > 0 {
+			text, args = text+" AND "+columns[i]+" IN ("+mysql.Marks(len(list))+")", append(args, list...)
+		}
+	}
+	if f.DedupeKey != "" {
+		text, args = text+" AND dedupe_key = ?", append(args, f.DedupeKey)
+	}
+	if f.After > 0 {
+		text, args = text+" AND id > ?", append(args, f.After)
+	}
+	if f.Error != "" {
+		text, args = text+" AND last_error LIKE ?", append(args, "%"+f.Error+"%")
+	}
+	return text, args
+}
+
+// Record is a task as people look at it.
+type Record struct {
+	ID          uint64
+	Queue       string
+	Kind        string
+	Key         uint64
+	Payload     json.RawMessage // a JSON string instead, where they have more than MaxPayload bytes or are no JSON
+	Priority    int
+	State       State
+	Attempts    int
+	MaxAttempts int       // 0: as its kind says
+	RunAt       time.Time // scheduled: when it may start; else zero
+	ExpiresAt   time.Time // when it is dropped if it was not started; zero: never
+	LeaseOwner  string    // running: the process and the claim
+	LeaseUntil  time.Time // running: when it is free again
+	Behind      bool      // waiting: until another task of its ordering key is done
+	DedupeKey   string    // empty once it was started
+	LastError   string
+	Created     time.Time
+	Started     time.Time // last; zero: never
+	Died        time.Time // dead: when
+}
+
+const recordColumns = "SELECT id, queue, type, subject, " + boundedArgs + ", priority, state, attempts, max_attempts, run_at, COALESCE(expires_at, 0)," +
+	" lease, COALESCE(dedupe_key, ''), COALESCE(last_error, ''), created_at, started_at"
+
+func scanRecord(rows *sql.Rows) (r Record, err error) {
+	var args []byte
+	var runAt, expires, created, started uint64
+	err = rows.Scan(&r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.Priority, &r.State, &r.Attempts, &r.MaxAttempts, &runAt, &expires,
+		&r.LeaseOwner, &r.DedupeKey, &r.LastError, &created, &started)
+	r.Payload, r.ExpiresAt, r.Created, r.Started = payloadOf(args), timeOf(expires), timeOf(created), timeOf(started)
+	switch r.State {
+	case Scheduled:
+		r.RunAt = timeOf(runAt)
+	case Running:
+		r.LeaseUntil = timeOf(runAt)
+	case Dead:
+		r.Died = timeOf(runAt)
+	case behind:
+		r.State, r.Behind = Waiting, true
+	case Waiting, Done:
+	}
+	return r, err
+}
+
+// List returns up to limit tasks that match, by id.
+func (q *Queue) List(ctx context.Context, match Filter, limit int) ([]Record, error) {
+	text, args := match.from("")
+	list, err := mysql.Select(ctx, q.db, scanRecord, recordColumns+text+" ORDER BY id LIMIT ?", append(args, limit)...)
+	return list, mysql.Translate(ctx, "list tasks", err)
+}
+
+// SearchLimit bounds the rows of each state that [Queue.Search] and [Queue.Failures] look at: of those that are dead or failed the
+// newest, of others the next.
+const SearchLimit = 10_000
+
+// Search returns up to limit tasks that match, the newest first. It reads up to [SearchLimit] rows of each state and
+// queue that the filter names, whatever there is; partial says that it did not look at all. Tasks that are named by ids, a key
+// or a dedupe key are all looked at.
+func (q *Queue) Search(ctx context.Context, match Filter, limit int) (list []Record, partial bool, err error) {
+	if len(match.IDs) > 0 || match.Key != 0 || match.DedupeKey != "" {
+		text, args := match.from("")
+		list, err = mysql.Select(ctx, q.db, scanRecord, recordColumns+text+" ORDER BY id DESC LIMIT ?", append(args, limit)...)
+		return list, false, mysql.Translate(ctx, "search tasks", err)
+	}
+	states := inTable(match.States)
+	if len(states) == 0 {
+		states = inTable(States())
+	}
+	match.States = nil
+	for _, state := range states {
+		from := "SELECT id AS place FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY state DESC, run_at DESC, id DESC LIMIT ?"
+		args := []any{state, SearchLimit}
+		if len(match.Queues) == 1 && (state == string(Waiting) || state == behind) {
+			from, args = "SELECT id AS place FROM tasks FORCE INDEX (claim) WHERE state = ? AND queue = ? ORDER BY priority, id LIMIT ?", []any{state, match.Queues[0], SearchLimit}
+		}
+		var looked int
+		err := q.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM ("+from+") AS looked", args...).Scan(&looked)
+		if err != nil {
+			return nil, false, mysql.Translate(ctx, "search tasks", err)
+		}
+		partial = partial || looked == SearchLimit
+		condition, more := match.condition()
+		some, err := mysql.Select(ctx, q.db, scanRecord, recordColumns+" FROM ("+from+") AS looked STRAIGHT_JOIN tasks FORCE INDEX (PRIMARY) ON id = place WHERE TRUE"+
+			condition+" ORDER BY id DESC LIMIT ?", slices.Concat(args, more, []any{limit})...)
+		if err != nil {
+			return nil, false, mysql.Translate(ctx, "search tasks", err)
+		}
+		list = append(list, some...)
+	}
+	slices.SortFunc(list, func(a, b Record) int { return cmp.Compare(b.ID, a.ID) })
+	return list[:min(len(list), limit)], partial, nil
+}
+
+// Failure is the last error of a task that is dead or will be tried again.
+type Failure struct {
+	ID          uint64
+	Queue, Kind string
+	State       State
+	Error       string // its beginning
+}
+
+// Failures returns the last errors of tasks that are dead or will be tried again, as [Queue.Search] looks at them.
+func (q *Queue) Failures(ctx context.Context) (list []Failure, partial bool, err error) {
+	read := make(map[State]int)
+	const of = "(SELECT id, queue, type, state, COALESCE(LEFT(last_error, 300), '') FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY state DESC, run_at DESC, id DESC LIMIT ?)"
+	list, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (f Failure, err error) {
+		err = rows.Scan(&f.ID, &f.Queue, &f.Kind, &f.State, &f.Error)
+		read[f.State]++
+		return f, err
+	}, of+" UNION ALL "+of, Dead, SearchLimit, Scheduled, SearchLimit)
+	list = slices.DeleteFunc(list, func(f Failure) bool { return f.Error == "" })
+	return list, read[Dead] == SearchLimit || read[Scheduled] == SearchLimit, mysql.Translate(ctx, "look at failures", err)
+}
+
+// Retry makes up to limit matching tasks that are dead, or scheduled for
+// later, waiting again, with all their attempts and without an expiry, and
+// returns how many.
+func (q *Queue) Retry(ctx context.Context, match Filter, limit int) (int, error) {
+	return q.change(ctx, "retry tasks", match, []State{Dead, Scheduled}, limit,
+		update+"state = 'waiting', run_at = "+now+", expires_at = NULL, attempts = 0, lost = 0 WHERE id IN ")
+}
+
+// Discard deletes up to limit matching tasks that do not run, and returns
+// how many.
+func (q *Queue) Discard(ctx context.Context, match Filter, limit int) (int, error) {
+	return q.change(ctx, "discard tasks", match, []State{Waiting, Scheduled, Dead}, limit, deleteTasks)
+}
+
+// Cancel deletes the tasks that match and have not begun, or wait for their next attempt, and returns how many. The filter
+// names ids, a key or a dedupe key. Tasks that run go on. One that another transaction has locked, such as a claim, is
+// left alone.
+func (q *Queue) Cancel(ctx context.Context, match Filter) (n int, err error) {
+	if len(match.IDs) == 0 && match.Key == 0 && match.DedupeKey == "" {
+		return 0, fmt.Errorf("%w: cancel which tasks? Name ids, a key or a dedupe key", ErrInvalid)
+	}
+	for more := sweepSize; more == sweepSize; n += more {
+		if more, err = q.change(ctx, "cancel tasks", match, []State{Waiting, Scheduled}, sweepSize, deleteTasks); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// SetPriority gives up to limit matching tasks that wait, or are scheduled, a priority, and returns how
+// many tasks matched.
+func (q *Queue) SetPriority(ctx context.Context, match Filter, limit, priority int) (int, error) {
+	return q.change(ctx, "set the priority of tasks", match, []State{Waiting, Scheduled}, limit, update+"priority = "+strconv.Itoa(priority)+" WHERE id IN ")
+}
+
+// change changes up to limit tasks that match, in one of the states that are possible, and are not locked: by a claim, by an
+// enqueuing that dedupes a task into them, or by another operator.
+func (q *Queue) change(ctx context.Context, what string, match Filter, possible []State, limit int, statement string) (n int, err error) {
+	if len(match.States) > 0 {
+		possible = slices.DeleteFunc(possible, func(s State) bool { return !slices.Contains(match.States, s) })
+	}
+	if match.States = possible; len(possible) == 0 {
+		return 0, nil
+	}
+	queues := make(map[string]bool)
+	text, args := match.from("PRIMARY")
+	err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) error {
+		list, err := mysql.Select(ctx, tx, scanPlace, "SELECT id, queue"+text+" LIMIT ? FOR UPDATE SKIP LOCKED", append(args, limit)...)
+		if err == nil {
+			list, err = change(ctx, tx, list, taskID, statement)
+		}
+		n = note(list, queues)
+		return err
+	})
+	if err == nil {
+		q.notifyAll(queues)
+	}
+	return n, err
+}
+
+// Pause lets no task of the queue start, until [Queue.Resume]; those that
+// run go on. It reports whether that is a change.
+func (q *Queue) Pause(ctx context.Context, queue string) (changed bool, err error) {
+	if err := CheckName(queue); err != nil {
+		return false, err
+	}
+	return q.changeQueue(ctx, "pause queue "+queue, "INSERT IGNORE INTO paused_queues (queue) VALUES (?)", queue)
+}
+
+// Resume ends a pause and reports whether there was one.
+func (q *Queue) Resume(ctx context.Context, queue string) (changed bool, err error) {
+	changed, err = q.changeQueue(ctx, "resume queue "+queue, "DELETE FROM paused_queues WHERE queue = ?", queue)
+	q.Notify(queue)
+	return changed, err
+}
+
+func (q *Queue) changeQueue(ctx context.Context, what, statement, queue string) (changed bool, err error) {
+	n, err := mysql.Affected(q.db.ExecContext(ctx, statement, queue))
+	return n > 0, mysql.Translate(ctx, what, err)
+}
+
+// Paused returns the queues that are paused, sorted.
+func (q *Queue) Paused(ctx context.Context) ([]string, error) {
+	list, err := mysql.Select(ctx, q.db, mysql.Column[string], "SELECT queue FROM paused_queues ORDER BY queue")
+	return list, mysql.Translate(ctx, "look which queues are paused", err)
+}

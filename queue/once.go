@@ -1,0 +1,152 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// KeyTTL is how long the key of [Queue.EnqueueOnce] is remembered at least, as long
+// as there are no more than about MaxKeys. Of more, the oldest are forgotten: what is then
+// enqueued twice is done twice, which does no harm, while a refusal would let one
+// client that makes many keys keep all others from enqueuing.
+const (
+	KeyTTL  = 24 * time.Hour
+	MaxKeys = 1_000_000
+)
+
+// ErrKeyReused says that a key of [Queue.EnqueueOnce] stands for another batch.
+var ErrKeyReused = errors.New("the idempotency key was used for other tasks")
+
+// EnqueueOnce is Enqueue for a client that may have to repeat itself: a batch that was
+// enqueued under the same key before is not enqueued again, the ids are those of then and
+// replayed is true. Another batch under that key fails with [ErrKeyReused]. Keys are
+// remembered for [KeyTTL], the newest [MaxKeys] of them.
+//
+// The key is written first: of two that come at once, the second waits for the commit of
+// the first one, and then finds its ids.
+func (q *Queue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids []uint64, replayed bool, err error) {
+	batch, err = q.options.Kinds.Validate(batch)
+	if err != nil {
+		return nil, false, err
+	}
+	raw, err := json.Marshal(batch)
+	if err != nil {
+		return nil, false, fmt.Errorf("batch of %d tasks: %w", len(batch), err)
+	}
+	once := once{sha256.Sum256([]byte(key)), sha256.Sum256(raw)}
+	var done *enqueuing
+	var found []uint64
+	for range 2 { // a key can be forgotten between the two looks at it
+		err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks once", len(batch)), func(tx *sql.Tx) (err error) {
+			found, done, err = once.enqueue(ctx, tx, q.options.Kinds, batch)
+			return err
+		})
+		if !errors.Is(err, sql.ErrNoRows) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if done == nil {
+		return found, true, nil
+	}
+	q.committed(batch, done)
+	return done.ids, false, nil
+}
+
+// once is a batch with the hashes of its key and of itself.
+type once struct{ key, batch [sha256.Size]byte }
+
+// enqueue enqueues the batch, or returns the ids that were found under the key.
+func (o once) enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New) (found []uint64, done *enqueuing, err error) {
+	_, err = tx.ExecContext(ctx, "INSERT INTO idempotency_keys (key_hash, batch_hash) VALUES (?, ?)", o.key[:], o.batch[:])
+	if mysql.IsDuplicate(err) {
+		found, err = o.replay(ctx, tx)
+		return found, nil, err
+	}
+	if err == nil {
+		done, err = enqueue(ctx, tx, kinds, batch, false)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	ids, err := json.Marshal(done.ids)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, "UPDATE idempotency_keys SET task_ids = ? WHERE key_hash = ?", string(ids), o.key[:])
+	}
+	return nil, done, err
+}
+
+// replay returns the ids that the key got when it was first used.
+func (o once) replay(ctx context.Context, tx *sql.Tx) (ids []uint64, err error) {
+	var batch, list []byte
+	err = tx.QueryRowContext(ctx, "SELECT batch_hash, task_ids FROM idempotency_keys WHERE key_hash = ?", o.key[:]).Scan(&batch, &list)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(batch, o.batch[:]) {
+		return nil, ErrKeyReused
+	}
+	err = json.Unmarshal(list, &ids)
+	return ids, err
+}
+
+// keyLimit keeps the number of idempotency keys near MaxKeys. Once a minute it looks
+// how old the first key too many is, in a sample: the hashes are spread evenly, so of
+// every 256 keys one has a hash that begins with a zero byte. To read them all would
+// take as long as a sweep must not.
+type keyLimit struct {
+	most   int
+	mu     sync.Mutex
+	before uint64 // when the newest key was made that is too many; 0: none is
+	again  time.Time
+}
+
+const (
+	keyLook         = time.Minute
+	keySample       = 256
+	firstKeyTooMany = "SELECT created_at FROM idempotency_keys FORCE INDEX (PRIMARY) WHERE key_hash < X'01' ORDER BY created_at DESC LIMIT ?, 1"
+)
+
+func (l *keyLimit) look(ctx context.Context, db *sql.DB) (before uint64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Now().Before(l.again) {
+		return l.before, nil
+	}
+	err = db.QueryRowContext(ctx, firstKeyTooMany, l.most/keySample).Scan(&before)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return 0, err
+	}
+	l.before, l.again = before, time.Now().Add(keyLook)
+	return before, nil
+}
+
+// forgetKeys deletes idempotency keys that are too old or too many, but for those that are locked.
+func (q *Queue) forgetKeys(ctx context.Context) (more bool, err error) {
+	before, err := q.keys.look(ctx, q.db)
+	if err != nil {
+		return false, mysql.Translate(ctx, "look how many idempotency keys there are", err)
+	}
+	old := "created_at <= GREATEST(" + strconv.FormatUint(before, 10) + ", " + now + " - " + strconv.FormatInt(KeyTTL.Milliseconds(), 10) + ")"
+	var n int
+	err = mysql.Transact(ctx, q.db, "forget idempotency keys", func(tx *sql.Tx) error {
+		keys, err := mysql.Keys(ctx, tx, "SELECT key_hash FROM idempotency_keys FORCE INDEX (created) WHERE "+old+" ORDER BY created_at LIMIT ? FOR UPDATE SKIP LOCKED", sweepSize)
+		if n = len(keys); err == nil && n > 0 {
+			_, err = tx.ExecContext(ctx, "DELETE idempotency_keys FROM idempotency_keys FORCE INDEX (PRIMARY) WHERE "+old+" AND key_hash IN ("+mysql.Marks(n)+")", keys...)
+		}
+		return err
+	})
+	return n == sweepSize, err
+}
