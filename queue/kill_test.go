@@ -66,7 +66,8 @@ func (w *witness) Handle(ctx context.Context, batch []queue.Task) []queue.Outcom
 	outcomes := make([]queue.Outcome, len(batch))
 	for i, t := range batch {
 		var others int
-		err := w.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks WHERE subject = ? AND state = 'running' AND type <> 'echo' AND id <> ?", t.Key, t.ID).Scan(&others)
+		err := w.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks ours JOIN tasks o USING (subject, state)"+
+			" WHERE ours.id = ? AND ours.lease = ? AND state = 'running' AND o.type <> 'echo' AND o.id <> ours.id", t.ID, t.Lease).Scan(&others)
 		if err == nil && others > 0 && t.Kind != "echo" {
 			err = w.write(ctx, "INSERT INTO objections (text) VALUES (?)", fmt.Sprintf("task %d about %d is leased beside %d others", t.ID, t.Key, others))
 		}
@@ -152,7 +153,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	}
 	fleet := make([]*osexec.Cmd, 3)
 	for i := range fleet {
-		fleet[i] = startKilled(t, dsn)
+		fleet[i] = startProcess(t, killedVariable, dsn)
 	}
 	disturb(t, rand.New(rand.NewPCG(seed, 100)), dsn, fleet, kills)
 	stop()
@@ -237,20 +238,20 @@ func disturb(t *testing.T, choices *rand.Rand, dsn string, fleet []*osexec.Cmd, 
 		if err := fleet[i].Wait(); !errors.As(err, &exited) || exited.ExitCode() != -1 {
 			t.Fatalf("the process is to die of a signal: %v", err)
 		}
-		fleet[i] = startKilled(t, dsn)
+		fleet[i] = startProcess(t, killedVariable, dsn)
 		kills--
 	}
 }
 
-// startKilled starts a process.
-func startKilled(t *testing.T, dsn string) *osexec.Cmd {
+// startProcess starts a process that a variable says what to do.
+func startProcess(t *testing.T, variable, dsn string) *osexec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := osexec.CommandContext(context.WithoutCancel(t.Context()), self)
-	cmd.Env = append(os.Environ(), killedVariable+"="+dsn)
+	cmd.Env = append(os.Environ(), variable+"="+dsn)
 	cmd.Stderr = t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -20,9 +20,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if dsn := os.Getenv(killedVariable); dsn != "" {
-		fmt.Fprintln(os.Stderr, beKilled(dsn))
-		os.Exit(1)
+	for variable, work := range map[string]func(dsn string) error{killedVariable: beKilled, workVariable: workOnKeys} {
+		if dsn := os.Getenv(variable); dsn != "" {
+			fmt.Fprintln(os.Stderr, work(dsn))
+			os.Exit(1)
+		}
 	}
 	servertest.Main(m)
 }

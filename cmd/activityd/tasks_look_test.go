@@ -31,7 +31,7 @@ func TestTasksListShowsEveryState(t *testing.T) {
 		{ids.dead, []string{"default", "upload  ", " 1       -  ", "dead", "1/25", "boom"}},
 		{ids.scheduled, []string{"upload", "scheduled", "0/25", "in 59m", "boom"}},
 		{ids.running, []string{"upload", "running", "1/25", "lease 59m"}},
-		{ids.waiting, []string{"add_contact", "  contact_id:5  ", "waiting", "0/25"}},
+		{ids.waiting, []string{"add_contact", "  contact_id:5  ", "waiting    0  "}},
 	} {
 		line := lines[i+1]
 		if !strings.HasPrefix(line, fmt.Sprint(want.id)) {

@@ -112,7 +112,7 @@ func TestTheSQLOfTheDocs(t *testing.T) {
 	if rows.Next() || rows.Err() != nil {
 		t.Errorf("somebody's last upload is behind, %v", rows.Err())
 	}
-	g.exec(t, "UPDATE tasks SET due_at = NULL")
+	g.exec(t, "UPDATE tasks SET run_at = 0, state = 'waiting'")
 	g.started(t, "worker")
 	g.awaitIdle(t)
 }

@@ -133,16 +133,12 @@ func (g *ground) allowAttempts(t *testing.T, n int) {
 	must(t, g.db.QueryRowContext(t.Context(), "SELECT "+clock).Scan(&since))
 	eventually(t, "the attempts are set", func() bool {
 		var before int
-		must(t, g.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM task_leases WHERE claimed_at <= ?", since).Scan(&before))
-		for _, table := range []string{"tasks", "parked_tasks"} {
-			changed, err := g.db.ExecContext(t.Context(), "UPDATE "+table+" SET max_attempts = ? WHERE max_attempts <> ?", n, n)
-			if err != nil {
-				return false // of a deadlock
-			}
-			if rows, err := changed.RowsAffected(); err != nil || rows > 0 {
-				before++ // it may have been claimed with those of before
-			}
+		must(t, g.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks WHERE state = 'running' AND started_at <= ?", since).Scan(&before))
+		changed, err := g.db.ExecContext(t.Context(), "UPDATE tasks SET max_attempts = ? WHERE max_attempts <> ? AND state <> 'running'", n, n)
+		if err != nil {
+			return false // of a deadlock
 		}
-		return before == 0
+		rows, err := changed.RowsAffected()
+		return err == nil && rows == 0 && before == 0 // it may have been claimed with those of before
 	})
 }

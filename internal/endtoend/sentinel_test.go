@@ -127,7 +127,7 @@ func TestARedisThatComesBack(t *testing.T) {
 // waits is how many tasks were tried, and wait for their server.
 func (s *severalSite) waits(t *testing.T) (n int) {
 	t.Helper()
-	must(t, s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM parked_tasks WHERE state = 'scheduled' AND attempts = 0").Scan(&n))
+	must(t, s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks WHERE state = 'scheduled' AND attempts = 0").Scan(&n))
 	return n
 }
 

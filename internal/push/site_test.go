@@ -116,15 +116,13 @@ func (s *notified) deliver(d *push.Deliveries) {
 // soon has what waits done now.
 func (s *notified) soon() {
 	s.Helper()
-	exec(s.T, s.db, "UPDATE parked_tasks SET due_at = 1 WHERE state = 'scheduled'")
-	exec(s.T, s.db, "UPDATE tasks SET due_at = 1 WHERE due_at IS NOT NULL")
+	exec(s.T, s.db, "UPDATE tasks SET run_at = 1 WHERE state IN ('waiting', 'scheduled')")
 }
 
 // left returns the tasks that are not done, as type and arguments.
 func (s *notified) left() []string {
 	s.Helper()
-	list, err := mysql.Select(s.Context(), s.db, mysql.Column[string], "SELECT CONCAT(type, ' ', args) FROM (SELECT id, type, args FROM tasks UNION ALL"+
-		" SELECT id, type, args FROM parked_tasks WHERE state <> 'done') AS t ORDER BY id")
+	list, err := mysql.Select(s.Context(), s.db, mysql.Column[string], "SELECT CONCAT(type, ' ', args) FROM tasks WHERE state <> 'running' ORDER BY id")
 	must(s.T, err)
 	return list
 }

@@ -18,7 +18,7 @@ var (
 	target  = kind{Name: push.Target, Workers: pushWorkers, Handler: targeting, Group: "targeting"}
 	deliver = kind{Name: push.Deliver, Workers: deliverWorkers, Handler: deliveries, Group: "deliveries"}
 	// Of a burst, one task at a time sends to a device: two would send the same.
-	burst = kind{Name: push.Burst, Workers: deliverWorkers, Order: "push_burst", Handler: deliveries, Group: "deliveries"}
+	burst = kind{Name: push.Burst, Workers: deliverWorkers, Ordered: true, Handler: deliveries, Group: "deliveries"}
 )
 
 func targeting(w work) queue.Handler { return orNone(w.Targeting) }

@@ -1,0 +1,306 @@
+package queue_test
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	osexec "os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/queuetest"
+	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/queue"
+)
+
+// workVariable makes this program a process that works on keys, on the database that it names.
+const workVariable = "ACTIVITYD_QUEUE_WORKER"
+
+// workOnKeys is the process, as the first word says: a pool, one that ignores keys, or a worker as those by HTTP, to which the kind is
+// unknown. Jobs write when they begin and end.
+func workOnKeys(how string) error {
+	how, dsn, _ := strings.Cut(how, " ")
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	db, err := queue.OpenDB(dsn)
+	if err != nil {
+		return err
+	}
+	work := func(ctx context.Context, t queue.Task, _ struct{}) error {
+		write := func(what string) error {
+			_, err := db.ExecContext(ctx, "INSERT INTO spans (subject, task, what, pid) VALUES (?, ?, ?, ?)", t.Key, t.ID, what, os.Getpid())
+			return err
+		}
+		if err := write("begin"); err != nil {
+			return err
+		}
+		_ = retry.Sleep(ctx, rand.N(4*time.Millisecond))
+		return write("end")
+	}
+	if how != "http" {
+		q := queue.NewQueue(db, queue.Options{Kinds: queue.Kinds{{Name: "job", Ordered: how == "pool"}}, Owner: how})
+		return queue.NewPool(q, map[string]queue.Handler{"job": queue.Handle(work)}, queue.PoolOptions{
+			Log: slog.New(slog.DiscardHandler), Lease: 2 * time.Second, Poll: 20 * time.Millisecond, Sweep: 50 * time.Millisecond,
+			Workers: []queue.Workers{{Count: 4, Batch: 2}},
+		}).Run(ctx)
+	}
+	q := queue.NewQueue(db, queue.Options{})
+	for ctx.Err() == nil {
+		list, err := q.ClaimAs(ctx, "http", queue.DefaultQueue, 3, 2*time.Second)
+		if err != nil {
+			return err
+		}
+		for _, t := range list {
+			if err := work(ctx, t, struct{}{}); err != nil {
+				return err
+			}
+			if _, err := q.FinishLease(ctx, queue.DefaultQueue, t.Lease, []queue.End{{ID: t.ID}}); err != nil {
+				return err
+			}
+		}
+		if len(list) == 0 {
+			_, _ = q.Sweep(ctx)
+			_ = retry.Sleep(ctx, 10*time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// TestConflictingJobsNeverMeet: four processes, pools and workers by HTTP, work on eight keys, and are killed. Of a key no
+// two jobs run at a time, and they begin in the order of their ids. ACTIVITYD_JOBS says how many.
+func TestConflictingJobsNeverMeet(t *testing.T) {
+	t.Parallel()
+	jobs, err := strconv.Atoi(cmp.Or(os.Getenv("ACTIVITYD_JOBS"), "400"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlaps, early, runs := runOnKeys(t, jobs, "pool", "http", "pool", "http")
+	t.Logf("%d runs", runs)
+	if overlaps+early > 0 || runs < jobs {
+		t.Errorf("%d jobs began while another of their key ran, %d before an earlier one; %d runs of %d jobs", overlaps, early, runs, jobs)
+	}
+}
+
+// The same without the rule is noticed.
+func TestConflictingJobsWouldMeet(t *testing.T) {
+	t.Parallel()
+	if overlaps, early, runs := runOnKeys(t, 200, "careless", "careless"); overlaps == 0 || early == 0 {
+		t.Errorf("workers that ignore keys: %d overlaps, %d before an earlier one, in %d runs", overlaps, early, runs)
+	}
+}
+
+// runOnKeys runs jobs in processes, and returns what is wrong with them.
+func runOnKeys(t *testing.T, jobs int, processes ...string) (overlaps, early, runs int) {
+	t.Helper()
+	const keys = 8
+	dsn := servertest.MySQLDSN(t)
+	db, err := mysql.Open(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	exec(t, db, "CREATE TABLE spans (n BIGINT AUTO_INCREMENT PRIMARY KEY, subject BIGINT NOT NULL, task BIGINT NOT NULL, what VARCHAR(5) NOT NULL, pid INT NOT NULL)")
+	fleet := make([]*osexec.Cmd, len(processes))
+	for i, how := range processes {
+		fleet[i] = startProcess(t, workVariable, how+" "+dsn)
+	}
+	q := queue.NewQueue(db, queue.Options{})
+	for n := 0; n < jobs; {
+		var batch []queue.New
+		for range rand.IntN(20) + 1 {
+			batch = append(batch, queue.New{Kind: "job", Key: 1 + rand.Uint64N(keys)})
+		}
+		enqueue(t, q, batch...)
+		n += len(batch)
+		if rand.IntN(8) == 0 {
+			i := rand.IntN(len(fleet))
+			_ = fleet[i].Process.Kill()
+			_ = fleet[i].Wait()
+			fleet[i] = startProcess(t, workVariable, processes[i]+" "+dsn)
+		}
+		_ = retry.Sleep(t.Context(), rand.N(30*time.Millisecond))
+	}
+	servertest.EventuallyWithin(t, 2*time.Minute, "all jobs are done", func() bool {
+		n, err := queuetest.Count(t.Context(), q)
+		return err == nil && n == queuetest.Counts{}
+	})
+	for _, p := range fleet {
+		_ = p.Process.Kill()
+	}
+	return judgeSpans(t, db)
+}
+
+// judgeSpans counts the jobs that began while another one of their key ran, and those that began before an earlier one. A process
+// that was killed ends nothing: its job ran until it begins again.
+func judgeSpans(t *testing.T, db *sql.DB) (overlaps, early, runs int) {
+	t.Helper()
+	type span struct {
+		subject, task uint64
+		what          string
+	}
+	list, err := mysql.Select(t.Context(), db, func(rows *sql.Rows) (s span, err error) {
+		err = rows.Scan(&s.subject, &s.task, &s.what)
+		return s, err
+	}, "SELECT subject, task, what FROM spans ORDER BY n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, last := make(map[uint64]uint64), make(map[uint64]uint64)
+	for _, s := range list {
+		if s.what == "end" {
+			delete(open, s.subject)
+			continue
+		}
+		runs++
+		if other := open[s.subject]; other != 0 && other != s.task {
+			overlaps++
+		}
+		if s.task < last[s.subject] {
+			early++
+		}
+		open[s.subject], last[s.subject] = s.task, max(last[s.subject], s.task)
+	}
+	return overlaps, early, runs
+}
+
+// A key with a hundred thousand tasks slows no other down: claims read few rows, once these are behind the first.
+func TestAHotKeySlowsNoOther(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	open := func(o ...func(*sql.DB)) *sql.DB {
+		db, err := mysql.Open(dsn, o...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		return db
+	}
+	db, one := open(), open(mysql.WithMaxOpen(1))
+	q, counted := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), queue.NewQueue(one, queue.Options{Kinds: tasks.Kinds()})
+	const hot = 100_000
+	exec(t, db, "INSERT INTO tasks (type, subject) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 1000)"+
+		" SELECT 'add_contact', 7 FROM n a JOIN n b ON b.i <= ?", hot/1000)
+	first := claim(t, q, 1)
+	if len(first) != 1 {
+		t.Fatalf("claimed %+v", first)
+	}
+	enqueue(t, q, tasks.NewAddContact(8, 1), tasks.NewUpload(9))
+	if list := claim(t, q, 10); len(list) != 2 {
+		t.Fatalf("claimed %+v of others", list)
+	}
+	if n := value(t, db, "SELECT COUNT(*) FROM tasks WHERE state = 'behind'"); n != hot-1 {
+		t.Fatalf("%d tasks are behind", n)
+	}
+	for round := range 5 {
+		enqueue(t, q, tasks.NewUpload(id(100+round)))
+		before := rowsRead(t, one)
+		list := claim(t, counted, 1)
+		if len(list) != 1 || list[0].Kind != tasks.Upload {
+			t.Fatalf("claimed %+v", list)
+		}
+		finish(t, counted, nil, list...)
+		finish(t, counted, nil, first...) // the next of the hot key
+		first = claim(t, counted, 1)
+		if len(first) != 1 || first[0].Key != 7 {
+			t.Fatalf("claimed %+v, want the next of the hot key", first)
+		}
+		if n := rowsRead(t, one) - before; n > 60 {
+			t.Errorf("round %d read %d rows", round, n)
+		}
+	}
+}
+
+// rowsRead is how many rows and entries the session of a pool's only connection has read.
+func rowsRead(t *testing.T, db *sql.DB) (n int) {
+	t.Helper()
+	list, err := mysql.Select(t.Context(), db, func(rows *sql.Rows) (n int, err error) {
+		var name string
+		err = rows.Scan(&name, &n)
+		return n, err
+	}, "SHOW SESSION STATUS LIKE 'Handler_read%'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range list {
+		n += one
+	}
+	return n
+}
+
+// What holds a key may vanish in any way: the next of the key runs all the same.
+func TestAKeyIsNotHeldForEver(t *testing.T) {
+	t.Parallel()
+	for name, vanish := range map[string]func(t *testing.T, db *sql.DB, q *queue.Queue, holder queue.Task){
+		"done": func(t *testing.T, _ *sql.DB, q *queue.Queue, holder queue.Task) { finish(t, q, nil, holder) },
+		"failed": func(t *testing.T, _ *sql.DB, q *queue.Queue, holder queue.Task) {
+			finish(t, q, fmt.Errorf("no"), holder)
+		},
+		"dead": func(t *testing.T, _ *sql.DB, q *queue.Queue, holder queue.Task) {
+			finish(t, q, queue.Permanent(fmt.Errorf("no")), holder)
+		},
+		"lease lost, dead": func(t *testing.T, db *sql.DB, _ *queue.Queue, holder queue.Task) {
+			exec(t, db, "UPDATE tasks SET run_at = 1, attempts = 99 WHERE id = ?", holder.ID)
+		},
+		"deleted by hand": func(t *testing.T, db *sql.DB, _ *queue.Queue, holder queue.Task) {
+			exec(t, db, "DELETE FROM tasks WHERE id = ?", holder.ID)
+		},
+		"scheduled by hand": func(t *testing.T, db *sql.DB, _ *queue.Queue, holder queue.Task) {
+			exec(t, db, "UPDATE tasks SET state = 'scheduled', run_at = 99999999999999 WHERE id = ?", holder.ID)
+		},
+		"next is discarded": func(t *testing.T, _ *sql.DB, q *queue.Queue, holder queue.Task) {
+			finish(t, q, nil, holder)
+			if n, err := q.Cancel(t.Context(), queue.Filter{IDs: []uint64{holder.ID + 1}}); err != nil || n != 1 {
+				t.Errorf("cancelled %d, %v", n, err)
+			}
+		},
+		"next expires": func(t *testing.T, db *sql.DB, q *queue.Queue, holder queue.Task) {
+			exec(t, db, "UPDATE tasks SET expires_at = 1 WHERE id = ?", holder.ID+1)
+			finish(t, q, nil, holder)
+		},
+		"next is locked": func(t *testing.T, db *sql.DB, q *queue.Queue, holder queue.Task) {
+			tx := begin(t, db)
+			if _, err := tx.ExecContext(t.Context(), "SELECT id FROM tasks WHERE id = ? FOR UPDATE", holder.ID+1); err != nil {
+				t.Fatal(err)
+			}
+			finish(t, q, nil, holder)
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, q := openDB(t)
+			enqueue(t, q, tasks.NewAddContact(7, 1))
+			enqueue(t, q, tasks.NewAddContact(7, 2))
+			enqueue(t, q, tasks.NewAddContact(7, 3))
+			holder := claim(t, q, 10)
+			if len(holder) != 1 {
+				t.Fatalf("claimed %+v", holder)
+			}
+			if list := claim(t, q, 10); len(list) != 0 {
+				t.Fatalf("claimed %+v beside another of the key", list)
+			}
+			vanish(t, db, q, holder[0])
+			q.SweepAll()
+			var list []queue.Task
+			eventually(t, "the next of the key is claimed", func() bool {
+				sweep(t, q)
+				list = claim(t, q, 10)
+				return len(list) > 0
+			})
+			if len(list) != 1 || list[0].ID <= holder[0].ID {
+				t.Errorf("claimed %+v after %d", list, holder[0].ID)
+			}
+		})
+	}
+}
