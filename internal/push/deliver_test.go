@@ -183,6 +183,30 @@ func (u *unsteady) Record(ctx context.Context, receipts []push.Receipt) error {
 	return u.MySQL.Record(ctx, receipts)
 }
 
+// slowLook is a store whose looks take long, as those of a process that is stopped.
+type slowLook struct{ *push.MySQL }
+
+func (s slowLook) Look(ctx context.Context, candidates []push.Candidate) ([]push.Facts, error) {
+	facts, err := s.MySQL.Look(ctx, candidates)
+	<-time.After(3100 * time.Millisecond)
+	return facts, err
+}
+
+// TestNothingIsSentByAnOldLook: what was seen more than 3 s ago may have been hidden since, or sent by another process.
+func TestNothingIsSentByAnOldLook(t *testing.T) {
+	t.Parallel()
+	s := newNotified(t)
+	s.enqueue(`{"id":"up","type":"upload","object":"photo:901","recipients":["2"]}`)
+	s.target()
+	s.deliver(s.deliveries(func(o *push.DeliveryOptions) { o.Store = slowLook{s.store} }))
+	s.want("sent", s.sender.take())
+	exec(t, s.db, "UPDATE photos SET visibility = 'private'")
+	s.soon()
+	s.deliver(s.deliveries())
+	s.want("sent afterwards", s.sender.take())
+	s.want("receipts", s.receipts(), "up 20 skipped not_visible")
+}
+
 // TestReceiptsBeforeTheFinish: while the database takes no receipts, no task ends; and they are written when it does.
 func TestReceiptsBeforeTheFinish(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,20 +15,14 @@ import (
 
 var _ Looker = (*MySQL)(nil)
 
-// errReplaced: a server to which another one was promoted gave the numbers of events that it
-// had not got to others.
-var errReplaced = errors.New("an event is another one than it was: the database has lost it, or it was forgotten")
-
 // lookedEvent is an event of the argument of lookText, and its candidates.
 type lookedEvent struct {
-	Number  uint64  `json:"n"`
-	Task    uint64  `json:"t"`
-	Created int64   `json:"c"`
-	Actor   uint64  `json:"a"`
-	Photo   *uint64 `json:"p,omitempty"`
-	Burst   string  `json:"b,omitempty"` // in hexadecimal
-	Object  string  `json:"o"`
-	User    string  `json:"u"` // the actor, as an object
+	Number uint64  `json:"n"`
+	Actor  uint64  `json:"a"`
+	Photo  *uint64 `json:"p,omitempty"`
+	Burst  string  `json:"b,omitempty"` // in hexadecimal
+	Object string  `json:"o"`
+	User   string  `json:"u"` // the actor, as an object
 	// Each is its place among all, a member, and a device.
 	Candidates [][3]uint64 `json:"m"`
 }
@@ -41,7 +34,7 @@ type lookedEvent struct {
 // otherwise. The hint keeps MySQL from scanning tables that are small today, or were when it
 // last counted their rows; MariaDB does not need it.
 var lookText = `
-SELECT /*+ NO_BNL() */ c.i, q.n, e.number IS NULL, ` + deviceColumns + `,
+SELECT /*+ NO_BNL() */ c.i, ` + deviceColumns + `,
   s.types, COALESCE(s.quiet_from, 0), COALESCE(s.quiet_to, 0), COALESCE(s.time_zone, ''),
   GREATEST(COALESCE(mo.until_at, 0), COALESCE(mu.until_at, 0)),
   ` + contacts.Found("bv.user_id") + ` OR ` + contacts.Found("ba.user_id") + `,
@@ -49,10 +42,9 @@ SELECT /*+ NO_BNL() */ c.i, q.n, e.number IS NULL, ` + deviceColumns + `,
   COALESCE(r.state = 'accepted', FALSE), COALESCE(r.state = 'failed', FALSE),
   COALESCE(r.state = 'pending', FALSE), IF(q.b IS NULL, NULL, (` + lastOfBurst + `)), ` + contacts.IfFound("a.id", "a.username", "''") + `, NOT ` + contacts.Found("a.id") + `, ` + mysql.Now + `
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
-  n BIGINT UNSIGNED PATH '$.n', t BIGINT UNSIGNED PATH '$.t', c BIGINT UNSIGNED PATH '$.c', a BIGINT UNSIGNED PATH '$.a',
+  n BIGINT UNSIGNED PATH '$.n', a BIGINT UNSIGNED PATH '$.a',
   p BIGINT UNSIGNED PATH '$.p', b CHAR(32) PATH '$.b', o VARCHAR(100) PATH '$.o', u VARCHAR(100) PATH '$.u',
   m JSON PATH '$.m')) AS q
-LEFT JOIN push_events e ON e.number = q.n AND e.task_id = q.t AND e.created_at = q.c
 LEFT JOIN users a ON a.id = q.a` + contacts.PhotoJoins("q.p") + `
 STRAIGHT_JOIN JSON_TABLE(q.m, '$[*]' COLUMNS (i INT UNSIGNED PATH '$[0]', m BIGINT UNSIGNED PATH '$[1]', d BIGINT UNSIGNED PATH '$[2]')) AS c
 STRAIGHT_JOIN push_devices d FORCE INDEX (members) ON d.member_id = c.m AND d.gone_at IS NULL AND (c.d = 0 OR c.d = d.id)
@@ -69,7 +61,7 @@ LEFT JOIN push_receipts r ON r.event_number = q.n AND r.member_id = v.id AND r.d
 const lastOfBurst = "SELECT l.at FROM push_receipts l FORCE INDEX (bursts) WHERE l.state = _ascii'accepted' AND l.burst = UNHEX(q.b) AND l.device_id = d.id" +
 	" ORDER BY l.burst DESC, l.device_id DESC, l.state DESC, l.at DESC LIMIT 1"
 
-// Look implements [Looker]. Candidates of events that have been forgotten have no facts.
+// Look implements [Looker].
 func (m *MySQL) Look(ctx context.Context, candidates []Candidate) ([]Facts, error) {
 	if len(candidates) == 0 {
 		return nil, nil
@@ -78,43 +70,20 @@ func (m *MySQL) Look(ctx context.Context, candidates []Candidate) ([]Facts, erro
 	if err != nil {
 		return nil, err
 	}
-	all, replaced, err := m.look(ctx, question, len(candidates))
-	for _, number := range replaced {
-		m.events.drop(number)
-		err = cmp.Or(err, errReplaced)
-	}
-	return all, mysql.Translate(ctx, fmt.Sprintf("look at %d members to be notified", len(candidates)), err)
+	rows, err := mysql.Select(ctx, m.prepared, scanFacts, lookText, question)
+	slices.SortFunc(rows, byCandidate)
+	rows = slices.CompactFunc(rows, func(a, b Facts) bool { return byCandidate(a, b) == 0 }) // a site's blocks may be there twice
+	return rows, mysql.Translate(ctx, fmt.Sprintf("look at %d members to be notified", len(candidates)), err)
 }
 
-// look asks lookText about so many candidates. The facts are in their order; replaced are the numbers of events that
-// are not those that were asked about.
-func (m *MySQL) look(ctx context.Context, question string, candidates int) (all []Facts, replaced []uint64, err error) {
-	type key struct {
-		candidate int
-		device    uint64
-	}
-	seen := make(map[key]bool, candidates) // a site's blocks may be there twice
-	rows, err := mysql.Select(ctx, m.prepared, scanFacts, lookText, question)
-	for _, row := range rows {
-		k := key{row.Candidate, row.Device.ID}
-		if row.replaced && row.event != 0 {
-			replaced = append(replaced, row.event)
-		} else if !seen[k] {
-			seen[k] = true
-			all = append(all, row.Facts)
-		}
-	}
-	slices.SortFunc(all, func(a, b Facts) int {
-		return cmp.Or(cmp.Compare(a.Candidate, b.Candidate), cmp.Compare(a.Device.ID, b.Device.ID))
-	})
-	return all, replaced, err
+func byCandidate(a, b Facts) int {
+	return cmp.Or(cmp.Compare(a.Candidate, b.Candidate), cmp.Compare(a.Device.ID, b.Device.ID))
 }
 
 // looked returns the event as lookText takes it, with its candidates.
 func (e *StoredEvent) looked(candidates [][3]uint64) lookedEvent {
 	l := lookedEvent{
-		Number: e.Number, Task: e.Task, Created: e.Created.UnixMilli(), Actor: uint64(e.Actor),
-		Object: e.Object, User: "user:" + e.Actor.String(), Candidates: candidates,
+		Number: e.Number, Actor: uint64(e.Actor), Object: e.Object, User: "user:" + e.Actor.String(), Candidates: candidates,
 	}
 	if id, is := e.Photo(); is {
 		l.Photo = &id
@@ -143,16 +112,9 @@ func questionOf(candidates []Candidate) (string, error) {
 	return string(text), err // a string: the driver marks bytes as binary, which MySQL does not take for JSON
 }
 
-// factsRow is a row of lookText.
-type factsRow struct {
-	Facts
-	event    uint64
-	replaced bool
-}
-
-func scanFacts(rows *sql.Rows) (f factsRow, err error) {
+func scanFacts(rows *sql.Rows) (f Facts, err error) {
 	var types []byte
-	dest := append([]any{&f.Candidate, &f.event, &f.replaced}, f.Device.dest()...)
+	dest := append([]any{&f.Candidate}, f.Device.dest()...)
 	dest = append(dest, &types, &f.Settings.Quiet.From, &f.Settings.Quiet.To, &f.Settings.Quiet.Zone,
 		(*instant)(&f.Muted), &f.Blocked, &f.Visible, &f.Accepted, &f.Failed, &f.Pending,
 		(*instant)(&f.Burst), &f.Actor, &f.Departed, (*instant)(&f.Now))

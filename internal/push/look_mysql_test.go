@@ -330,28 +330,3 @@ func TestLookOnViews(t *testing.T) {
 		}
 	}
 }
-
-// TestLookAtReplacedEvent: after the promotion of a server that had not got the last events,
-// their numbers may be those of others. What is cached of them must not decide.
-func TestLookAtReplacedEvent(t *testing.T) {
-	t.Parallel()
-	db := openDB(t)
-	store := push.NewMySQL(db)
-	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
-	_, err := store.Register(t.Context(), 2, push.FCM, addressOf("token"))
-	must(t, err)
-	stored, err := store.StoreEvents(t.Context(), []push.NewEvent{
-		{Task: 5, Created: time.Now(), Event: push.Event{ID: "e", Type: "upload", Actor: 1, Followers: true}},
-	})
-	must(t, err)
-	candidates := []push.Candidate{{Event: stored[0].StoredEvent, Member: 2}}
-	exec(t, db, `UPDATE push_events SET id = 'f', task_id = 6, event = JSON_SET(event, '$.type', 'fave')`)
-	if facts, err := store.Look(t.Context(), candidates); err == nil || len(facts) > 0 {
-		t.Fatalf("of an event that is another one: %v, %v", facts, err)
-	}
-	for task, want := range map[uint64]int{5: 0, 6: 1, 0: 1} {
-		if now, err := store.EventsOf(t.Context(), []push.EventRef{{Number: stored[0].Number, Task: task}}); err != nil || len(now) != want {
-			t.Errorf("the event of task %d is %+v, %v", task, now, err)
-		}
-	}
-}

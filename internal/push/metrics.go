@@ -1,7 +1,6 @@
 package push
 
 import (
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -64,39 +63,10 @@ const (
 	stale       = "stale" // it did not leave, as its look was too long ago
 )
 
-// The reasons of a platform's results. Senders have few, whatever push services say, which
-// their tests make sure of. If one should pass on what a push service says, otherReason
-// stands for all beyond these bounds.
 const (
-	MaxReasons = 100 // of a platform
+	MaxReasons = 100 // that the results of a platform have, whatever push services say: they are labels
 	MaxReason  = 64  // bytes of a reason that are kept, by the table push_receipts
-
-	otherReason = "other"
 )
-
-// reasons are those that are labels.
-var reasons = struct {
-	mu   sync.Mutex
-	seen map[Platform]map[string]bool
-}{seen: make(map[Platform]map[string]bool)}
-
-// reasonLabel is a reason as a label.
-func reasonLabel(p Platform, reason string) string {
-	reasons.mu.Lock()
-	defer reasons.mu.Unlock()
-	seen := reasons.seen[p]
-	switch {
-	case seen[reason]:
-		return reason
-	case len(seen) >= MaxReasons || clip(reason) != reason:
-		return otherReason
-	case seen == nil:
-		seen = make(map[string]bool)
-		reasons.seen[p] = seen
-	}
-	seen[reason] = true
-	return reason
-}
 
 // BeginSeries begins the series of platforms with 0.
 func BeginSeries(platforms ...Kind) {
@@ -109,7 +79,7 @@ func BeginSeries(platforms ...Kind) {
 		for _, cause := range []string{noAnswer, takenOver} {
 			doublesPossible.WithLabelValues(string(p), cause)
 		}
-		devicesGone.WithLabelValues(string(p), otherReason)
+		devicesGone.WithLabelValues(string(p), "other")
 		connections.WithLabelValues(string(p))
 		breakersOpen.WithLabelValues(string(p))
 		credentialsRefused.WithLabelValues(string(p))
@@ -137,12 +107,12 @@ func CountConnections(p Platform) func(delta int) {
 
 // countResult counts what became of a message.
 func countResult(p Platform, r Result, sinceEvent time.Duration) {
-	messages.WithLabelValues(string(p), string(r.Outcome), reasonLabel(p, r.Reason)).Inc()
+	messages.WithLabelValues(string(p), string(r.Outcome), r.Reason).Inc()
 	switch r.Outcome {
 	case Accepted:
 		acceptedSeconds.WithLabelValues(string(p)).Observe(sinceEvent.Seconds())
 	case Gone:
-		devicesGone.WithLabelValues(string(p), reasonLabel(p, r.Reason)).Inc()
+		devicesGone.WithLabelValues(string(p), r.Reason).Inc()
 	case Ambiguous:
 		doublesPossible.WithLabelValues(string(p), noAnswer).Inc()
 	}

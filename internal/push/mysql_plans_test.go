@@ -157,7 +157,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			return err
 		}
 	}
-	const lookKeys = "a: PRIMARY, ba: PRIMARY, bv: PRIMARY, d: members, e: PRIMARY, f: PRIMARY, g: PRIMARY, h: PRIMARY, k: PRIMARY, l: bursts, mo: PRIMARY, mu: PRIMARY, o: PRIMARY, r: PRIMARY, s: PRIMARY, v: PRIMARY, x: PRIMARY"
+	const lookKeys = "a: PRIMARY, ba: PRIMARY, bv: PRIMARY, d: members, f: PRIMARY, g: PRIMARY, h: PRIMARY, k: PRIMARY, l: bursts, mo: PRIMARY, mu: PRIMARY, o: PRIMARY, r: PRIMARY, s: PRIMARY, v: PRIMARY, x: PRIMARY"
 	const some = 80              // what it costs to count
 	scan := 15 * min(size, 1000) // a purge looks at so many members of three tables
 	return []planned{

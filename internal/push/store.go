@@ -18,12 +18,10 @@ import (
 type MySQL struct {
 	db       *sql.DB
 	prepared *mysql.Prepared
-	events   eventCache
 	scan     memberScan
 }
 
-// NewMySQL returns a store over db, which should come from [mysql.Open], and has the tasks, too. The caller closes db; the store needs no closing. One store for each db is
-// enough, as each caches events.
+// NewMySQL returns a store over db, which should come from [mysql.Open], and has the tasks, too. The caller closes db; the store needs no closing.
 func NewMySQL(db *sql.DB) *MySQL { return &MySQL{db: db, prepared: mysql.NewPrepared(db)} }
 
 // requireMember returns an error that wraps [contacts.ErrNoMember] unless there is such a

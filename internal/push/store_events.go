@@ -6,11 +6,11 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
@@ -135,7 +135,6 @@ func (m *MySQL) StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, er
 	for i, e := range batch {
 		is := known[e.ID]
 		stored[i] = Stored{StoredEvent: is, Repeated: is.Task != e.Task}
-		m.events.add(is)
 	}
 	return stored, nil
 }
@@ -196,38 +195,24 @@ func (m *MySQL) insertEvents(ctx context.Context, ids []string, events map[strin
 		return struct{}{}, err
 	}, "SELECT id, number FROM push_events FORCE INDEX (ids) WHERE id IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...)
 	if err == nil && slices.ContainsFunc(ids, func(id string) bool { return known[id] == nil }) {
-		err = errReplaced // another server answers, which has not got them
+		err = errors.New("they are not there") // another server answers, which has not got them
 	}
 	return mysql.Translate(ctx, fmt.Sprintf("number %d events", len(ids)), err)
 }
 
-// Events returns the events with these numbers. Those that have been forgotten are
-// absent from the result. They are shared: they must not be changed.
+// Events returns the events with these numbers. Those that have been forgotten are absent from the result.
 func (m *MySQL) Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error) {
 	found := make(map[uint64]*StoredEvent, len(numbers))
-	var absent []uint64
-	for _, n := range numbers {
-		if e := m.events.get(n); e != nil {
-			found[n] = e
-		} else {
-			absent = append(absent, n)
-		}
-	}
-	if len(absent) == 0 {
+	if len(numbers) == 0 {
 		return found, nil
 	}
-	slices.Sort(absent)
-	absent = slices.Compact(absent)
+	numbers = slices.Compact(slices.Sorted(slices.Values(numbers)))
 	list, err := mysql.Select(ctx, m.db, scanEvent, "SELECT "+eventColumns+
-		" FROM push_events FORCE INDEX (PRIMARY) WHERE number IN ("+mysql.Marks(len(absent))+")", mysql.Args(absent)...)
-	if err != nil {
-		return nil, mysql.Translate(ctx, fmt.Sprintf("read %d events", len(absent)), err)
-	}
+		" FROM push_events FORCE INDEX (PRIMARY) WHERE number IN ("+mysql.Marks(len(numbers))+")", mysql.Args(numbers)...)
 	for _, e := range list {
 		found[e.Number] = e
-		m.events.add(e)
 	}
-	return found, nil
+	return found, mysql.Translate(ctx, fmt.Sprintf("read %d events", len(numbers)), err)
 }
 
 // EventRef names an event as tasks do. A site's database that lost events, beside a queue that did not, gives their numbers
@@ -241,15 +226,12 @@ type EventRef struct {
 func (m *MySQL) EventsOf(ctx context.Context, refs []EventRef) (map[EventRef]*StoredEvent, error) {
 	numbers := make([]uint64, len(refs))
 	for i, ref := range refs {
-		if e := m.events.get(ref.Number); e != nil && !e.isOf(ref.Task) { // the cache is old, or the task
-			m.events.drop(ref.Number)
-		}
 		numbers[i] = ref.Number
 	}
 	events, err := m.Events(ctx, numbers)
 	found := make(map[EventRef]*StoredEvent, len(events))
 	for _, ref := range refs {
-		if e := events[ref.Number]; e != nil && e.isOf(ref.Task) {
+		if e := events[ref.Number]; e != nil && (ref.Task == 0 || ref.Task == e.Task) {
 			found[ref] = e
 		}
 	}
@@ -261,49 +243,4 @@ func (m *MySQL) EventByID(ctx context.Context, id string) (*StoredEvent, error) 
 	known := make(map[string]*StoredEvent)
 	err := m.findEvents(ctx, []string{id}, known)
 	return known[id], err
-}
-
-// isOf reports whether an event is that of a notify task, and not another one with its number.
-func (e *StoredEvent) isOf(task uint64) bool { return task == 0 || e.Task == task }
-
-// cachedEvents bounds each of the two generations of an [eventCache]: together some 30 MB at
-// most, as an event has at most 12 KB.
-const cachedEvents = 1024
-
-// eventCache keeps the events that were used last. Its zero value is empty.
-type eventCache struct {
-	mu       sync.Mutex
-	now, old map[uint64]*StoredEvent // what is used while now fills up is kept for another round
-}
-
-func (c *eventCache) get(number uint64) *StoredEvent {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.now[number]
-	if e == nil {
-		if e = c.old[number]; e != nil {
-			c.put(e)
-		}
-	}
-	return e
-}
-
-func (c *eventCache) add(e *StoredEvent) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.put(e)
-}
-
-func (c *eventCache) put(e *StoredEvent) {
-	if c.now == nil || len(c.now) >= cachedEvents {
-		c.now, c.old = make(map[uint64]*StoredEvent), c.now
-	}
-	c.now[e.Number] = e
-}
-
-func (c *eventCache) drop(number uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.now, number)
-	delete(c.old, number)
 }

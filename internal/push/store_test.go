@@ -365,11 +365,6 @@ func TestStoreEvents(t *testing.T) {
 	if none, err := other.EventByID(t.Context(), "none"); err != nil || none != nil {
 		t.Errorf("EventByID = %+v, %v, want none", none, err)
 	}
-	// They are cached: a table without them does not matter.
-	exec(t, db, "DELETE FROM push_events")
-	if cached, err := other.Events(t.Context(), []uint64{stored[0].Number}); err != nil || cached[stored[0].Number] != found[stored[0].Number] {
-		t.Errorf("cached: %v, %v", cached, err)
-	}
 }
 
 // TestStoreEventsAtOnce: of tasks for the same events at a time, one targets each.
@@ -403,34 +398,6 @@ func TestStoreEventsAtOnce(t *testing.T) {
 		if id := fmt.Sprint("e", i); targeted[id] != 1 {
 			t.Errorf("event %s is targeted by %d tasks", id, targeted[id])
 		}
-	}
-}
-
-// TestEventCacheIsBounded: events of long ago are read again.
-func TestEventCacheIsBounded(t *testing.T) {
-	t.Parallel()
-	store, db := openStore(t)
-	exec(t, db, "INSERT INTO push_events (number, id, task_id, actor_id, event, created_at, expires_at, forget_at)"+
-		` SELECT n, CONCAT('e', n), n, 1, '{"type":"upload","recipients":"followers","expires_in":60}', 1, 9e12, 9e12 FROM `+numbers+" WHERE n <= 4000")
-	first, err := store.Events(t.Context(), []uint64{1, 2})
-	must(t, err)
-	for n := range uint64(40) {
-		var list []uint64
-		for i := range uint64(100) {
-			list = append(list, 100*n+i+1)
-		}
-		found, err := store.Events(t.Context(), append(list, 2))
-		if err != nil || len(found) < 100 {
-			t.Fatalf("%d events, %v", len(found), err)
-		}
-	}
-	last, err := store.Events(t.Context(), []uint64{1, 2})
-	must(t, err)
-	if last[1] == first[1] {
-		t.Error("event 1, which was not used, is still cached")
-	}
-	if last[2] != first[2] {
-		t.Error("event 2, which was in use, was read again")
 	}
 }
 

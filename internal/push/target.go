@@ -82,8 +82,7 @@ type TargetingOptions struct {
 const DefaultPageSize = 1000
 
 const (
-	followersAtOnce = 16      // pages of followers that are read together
-	storedBytes     = 1 << 20 // payloads of the events that are stored together
+	followersAtOnce = 16 // pages of followers that are read together
 	// maxWork is how long a handler takes further tasks of its batch: then others that wait come before the rest.
 	maxWork = time.Second
 )
@@ -253,27 +252,16 @@ func (e *Event) priority(t queue.Task) int {
 
 // store stores the events of notify tasks that are new.
 func (g *Targeting) store(ctx context.Context, pages []*page, events []NewEvent) error {
-	for first := 0; first < len(pages); {
-		end, bytes := first, 0
-		for end < len(pages) && (end == first || bytes+len(pages[end].task.Payload) <= storedBytes) {
-			bytes += len(pages[end].task.Payload)
-			end++
+	stored, err := g.Store.StoreEvents(ctx, events)
+	for i, s := range stored {
+		if s.Repeated {
+			eventsTargeted.WithLabelValues(eventRepeated).Inc()
+			continue
 		}
-		stored, err := g.Store.StoreEvents(ctx, events[first:end])
-		if err != nil {
-			return err
-		}
-		for i, s := range stored {
-			if s.Repeated {
-				eventsTargeted.WithLabelValues(eventRepeated).Inc()
-				continue
-			}
-			eventsTargeted.WithLabelValues(eventNew).Inc()
-			pages[first+i].event = s.StoredEvent
-		}
-		first = end
+		eventsTargeted.WithLabelValues(eventNew).Inc()
+		pages[i].event = s.StoredEvent
 	}
-	return nil
+	return err
 }
 
 // together yields the pages with their recipients, as many small ones at once as there may be candidates.
