@@ -27,7 +27,7 @@ var rooms = map[string]string{
 	".":             "",
 	"bench":         "*",
 	"cmd":           "*",
-	"examples":      "once queue sql",
+	"examples":      "queue sql",
 	"queue":         "sql mysql",
 	"once":          "sql redis mysql schema redisreply",
 	"internal/demo": "*",

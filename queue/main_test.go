@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	if dsn := os.Getenv(periodicVariable); dsn != "" {
+		fmt.Fprintln(os.Stderr, bePeriodic(dsn))
+		os.Exit(1)
+	}
 	servertest.Main(m)
 }
 

@@ -1,5 +1,5 @@
-// Command go is a shop whose receipts are mailed by tasks, and that counts its orders once a minute.
-// DSN names its database, as in user:password@tcp(127.0.0.1:3306)/shop. It works until it is interrupted.
+// Command go is a shop whose receipts are mailed by tasks, and that counts its orders every ten seconds, in one of
+// all processes. DSN names its database, as in user:password@tcp(127.0.0.1:3306)/shop. It works until it is interrupted.
 package main
 
 import (
@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/activityd/activityd/once"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -53,25 +53,14 @@ func order(ctx context.Context, db *sql.DB, q *queue.Queue) error {
 	return nil
 }
 
-// count counts the orders once in each minute, in one of all processes.
-func count(ctx context.Context, db *sql.DB) {
-	o := once.New(once.NewMySQL(db), once.Options{})
-	for ctx.Err() == nil {
-		minute := time.Now().UTC().Truncate(time.Minute)
-		_, err := o.Do(ctx, once.Key{Name: minute.Format("count/2006-01-02T15:04"), Attempts: 3}, func(ctx context.Context, a once.Attempt) error {
-			var n int
-			err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM orders").Scan(&n)
-			fmt.Printf("counted %d orders in attempt %d\n", n, a.Number)
-			return err
-		})
-		if err != nil && ctx.Err() == nil {
-			log.Print(err) // all attempts failed: the next minute is another name
-		}
-		select {
-		case <-time.After(time.Until(minute.Add(time.Minute))):
-		case <-ctx.Done():
-		}
-	}
+// count returns the handler of the task that counts the orders.
+func count(db *sql.DB) queue.Handler {
+	return queue.Handle(func(ctx context.Context, t queue.Task, _ struct{}) error {
+		var n int
+		err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM orders").Scan(&n)
+		fmt.Printf("counted %d orders in attempt %d\n", n, t.Attempts)
+		return err
+	})
 }
 
 func run(ctx context.Context, dsn string) error {
@@ -81,17 +70,22 @@ func run(ctx context.Context, dsn string) error {
 	}
 	defer func() { _ = db.Close() }()
 	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (id BIGINT AUTO_INCREMENT PRIMARY KEY)")
-	if err := errors.Join(err, queue.Migrate(ctx, db), once.Migrate(ctx, db)); err != nil {
+	if err := errors.Join(err, queue.Migrate(ctx, db)); err != nil {
 		return err
 	}
-	q := queue.NewQueue(db, queue.Options{Kinds: queue.Kinds{{Name: "receipt"}}})
+	q := queue.NewQueue(db, queue.Options{Kinds: queue.Kinds{{Name: "receipt"}, {Name: "count"}}})
 	if err := order(ctx, db, q); err != nil {
 		return err
 	}
-	var counting sync.WaitGroup
-	defer counting.Wait() // before the database is closed
-	counting.Go(func() { count(ctx, db) })
-	handlers := map[string]queue.Handler{"receipt": queue.Handle(mail)}
+	var periodic sync.WaitGroup
+	defer periodic.Wait() // before the database is closed
+	periodic.Go(func() {
+		every := queue.Periodic{Name: "count", Cron: "*/10 * * * * *", Task: func(time.Time) queue.New { return queue.New{Kind: "count", Key: 1} }}
+		if err := q.RunPeriodic(ctx, slog.Default(), every); err != nil {
+			log.Print(err)
+		}
+	})
+	handlers := map[string]queue.Handler{"receipt": queue.Handle(mail), "count": count(db)}
 	return queue.NewPool(q, handlers, queue.PoolOptions{Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 4}}}).Run(ctx)
 }
 

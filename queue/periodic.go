@@ -1,0 +1,190 @@
+package queue
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	cron "github.com/netresearch/go-cron"
+
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
+)
+
+// Periodic is a job by the clock: a task at each tick of a cron expression.
+type Periodic struct {
+	// Name names the job in the database, for as long as the job exists: 1 to 64 bytes of printable ASCII without blanks.
+	Name string
+	// Cron is an expression of five fields (minute, hour, day, month, weekday), or six with seconds first, or @hourly, @daily,
+	// @weekly, @monthly, @yearly. Its times are UTC; "CRON_TZ=Europe/Berlin 30 6 * * MON-FRI" names another zone.
+	Cron string
+	// Task returns the task of a tick, without Delay and DedupeKey; Life counts from the tick.
+	Task func(tick time.Time) New
+}
+
+// RunPeriodic enqueues the tasks of jobs until ctx ends, whose end is no error: one task a tick, however many processes run the
+// same jobs. An error that wraps [ErrInvalid] says which job makes no sense. Without the database RunPeriodic logs, and tries again.
+//
+// The task of the next tick is in the table before its time, scheduled. It needs no process at the tick but a worker, and
+// operators see it. The dedupe key cron/NAME/UNIX-SECONDS keeps the second task of a tick out until the first has started; then
+// the tick is over by the database's clock, by which alone RunPeriodic goes.
+//
+// A tick is missed if no process reached the database since the tick before: then the task that was scheduled last is done once,
+// late, and the ticks up to now are left out. The first tick of a new job is the next one. The task of a job that was taken out of the
+// program, or has another expression now, comes once more unless it is cancelled.
+//
+// Where clocks are set back in autumn, an expression with fixed hours ticks in the first of the two hours alone; where they are set
+// forward, a time that the day has not is up to an hour later.
+func (q *Queue) RunPeriodic(ctx context.Context, log *slog.Logger, jobs ...Periodic) error {
+	clocks := make([]clock, len(jobs))
+	for i, job := range jobs {
+		ticks, err := parseCron(job)
+		if err != nil {
+			return err
+		}
+		clocks[i] = clock{job: job, ticks: ticks}
+	}
+	for ctx.Err() == nil && len(clocks) > 0 {
+		wait, err := q.scheduleTicks(ctx, clocks)
+		if errors.Is(err, ErrInvalid) {
+			return err
+		}
+		if err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "scheduling ticks failed", "error", err, "again_after", wait)
+		}
+		_ = retry.Sleep(ctx, wait)
+	}
+	return nil
+}
+
+const (
+	maxPeriodicName = 64
+	// maxTickWait is how long RunPeriodic sleeps at most, in case the database's clock is set.
+	maxTickWait = time.Minute
+	// tickRetry is how long RunPeriodic waits after an error.
+	tickRetry = 5 * time.Second
+)
+
+var cronFields = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor)
+
+// ticks are the times of an expression.
+type ticks struct{ *cron.SpecSchedule }
+
+// parseCron returns the times of a job. @every is refused: its ticks would count from the start of each process.
+func parseCron(job Periodic) (ticks, error) {
+	if job.Name == "" || len(job.Name) > maxPeriodicName || strings.ContainsFunc(job.Name, func(r rune) bool { return r == ' ' || unprintable(r) }) {
+		return ticks{}, fmt.Errorf("%w: periodic job %q: want a name of 1 to %d bytes of printable ASCII without blanks", ErrInvalid, job.Name, maxPeriodicName)
+	}
+	schedule, err := cronFields.Parse(job.Cron)
+	spec, ok := schedule.(*cron.SpecSchedule)
+	if ok && spec.Location == time.Local { // none is named
+		spec.Location = time.UTC
+	}
+	switch {
+	case err != nil:
+		return ticks{}, fmt.Errorf("%w: periodic job %s: cron expression %q: %w", ErrInvalid, job.Name, job.Cron, err)
+	case !ok:
+		return ticks{}, fmt.Errorf("%w: periodic job %s: cron expression %q has no ticks that all processes share", ErrInvalid, job.Name, job.Cron)
+	case job.Task == nil || ticks{spec}.after(time.Now()).IsZero():
+		return ticks{}, fmt.Errorf("%w: periodic job %s: cron expression %q never ticks, or Task is nil", ErrInvalid, job.Name, job.Cron)
+	}
+	return ticks{spec}, nil
+}
+
+// anyHour is the bit of an hour field that is *.
+const anyHour = 1 << 63
+
+// after returns the first tick after t; the zero time if there is none. Of an hour that comes twice, fixed hours tick in the first alone.
+func (s ticks) after(t time.Time) time.Time {
+	tick := s.Next(t.UTC())
+	if tick.IsZero() || s.Hour&anyHour != 0 {
+		return tick
+	}
+	local := tick.In(s.Location)
+	if earlier := local.Add(-time.Hour); earlier.Hour() == local.Hour() && earlier.Minute() == local.Minute() {
+		return s.after(tick)
+	}
+	return tick
+}
+
+// clock is a job and its last tick in the table, as far as this process knows.
+type clock struct {
+	job       Periodic
+	ticks     ticks
+	scheduled time.Time
+}
+
+// scheduleTicks puts the next tick of each job into the table, and returns when to look again.
+func (q *Queue) scheduleTicks(ctx context.Context, clocks []clock) (wait time.Duration, err error) {
+	at, err := readClock(ctx, q.db)
+	if err != nil {
+		return tickRetry, err
+	}
+	wait = maxTickWait
+	for i := range clocks {
+		c := &clocks[i]
+		tick := c.ticks.after(at)
+		if tick.After(c.scheduled) {
+			if err := q.scheduleTick(ctx, c.job, tick); err != nil {
+				return tickRetry, err
+			}
+			c.scheduled = tick
+		}
+		wait = min(wait, tick.Sub(at))
+	}
+	return max(wait, time.Millisecond), nil
+}
+
+// scheduleTick inserts the task of a tick that is to come, unless it is there.
+func (q *Queue) scheduleTick(ctx context.Context, job Periodic, tick time.Time) error {
+	task := job.Task(tick)
+	if task.Delay != 0 || task.DedupeKey != "" {
+		return fmt.Errorf("%w: periodic job %s: its task has a delay or a dedupe key", ErrInvalid, job.Name)
+	}
+	task.DedupeKey = fmt.Sprintf("cron/%s/%d", job.Name, tick.Unix())
+	batch, err := q.options.Kinds.Validate([]New{task})
+	if err != nil {
+		return err
+	}
+	err = mysql.Transact(ctx, q.db, "schedule periodic job "+job.Name, func(tx *sql.Tx) error {
+		if err := insertAt(ctx, tx, batch[0], tick); err != nil {
+			return err
+		}
+		// Only now, with the dedupe key locked: a task of this tick starts no sooner than the tick.
+		at, err := readClock(ctx, tx)
+		if err == nil && !at.Before(tick) {
+			err = errTickOver
+		}
+		return err
+	})
+	if mysql.IsDuplicate(err) || errors.Is(err, errTickOver) {
+		return nil
+	}
+	return err
+}
+
+var errTickOver = errors.New("the tick is over")
+
+// readClock returns the time of the database.
+func readClock(ctx context.Context, db mysql.Querier) (at time.Time, err error) {
+	list, err := mysql.Select(ctx, db, func(rows *sql.Rows) (ms int64, err error) {
+		err = rows.Scan(&ms)
+		return ms, err
+	}, "SELECT "+now)
+	if err != nil {
+		return at, mysql.Translate(ctx, "read the database's clock", err)
+	}
+	return time.UnixMilli(list[0]), nil
+}
+
+// insertAt inserts a task that starts at a time.
+func insertAt(ctx context.Context, tx *sql.Tx, n New, at time.Time) error {
+	expires := sql.NullInt64{Int64: at.Add(n.Life).UnixMilli(), Valid: n.Life != 0}
+	_, err := tx.ExecContext(ctx, "INSERT INTO tasks (state, queue, type, subject, args, priority, max_attempts, backoff, run_at, expires_at, dedupe_key)"+
+		" VALUES ('scheduled',"+mysql.Marks(10)+")", n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, n.MaxAttempts, n.Backoff.Milliseconds(), at.UnixMilli(), expires, n.DedupeKey)
+	return err
+}
