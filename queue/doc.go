@@ -11,7 +11,7 @@
 //	pool := queue.NewPool(q, handlers, queue.PoolOptions{Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 8}}})
 //	err = pool.Run(ctx)
 //
-// docs/queue-in-go.md says how to use it, and how it differs from others; examples/go is a program. [Queue] and [Pool]
+// docs/queue.md says how to use it, and how it differs from others; examples/go is a program. [Queue] and [Pool]
 // are safe for concurrent use, and know nothing global.
 //
 // Programs need [OpenDB], [Migrate], [NewQueue], [Queue.EnqueueTx], [NewPool] and [Handle]. For people who look after the queue

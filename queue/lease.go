@@ -10,7 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// This file is for workers that are no [Pool], such as one in another language that asks by HTTP. They
+// This file is for workers that are no [Pool], such as a program in another language that asks by HTTP. Such workers
 // [Queue.Claim] as pools do, and know a lease by its token alone.
 
 // End is how the work on a task ended.
@@ -30,51 +30,55 @@ type againError struct {
 
 func (e *againError) Unwrap() error { return e.error }
 
-// leasedTasks reads the tasks of a lease of a queue.
-const leasedTasks = "SELECT id, type, subject, attempts, max_attempts, backoff FROM tasks FORCE INDEX (claim)" +
-	" WHERE state = 'running' AND queue = ? AND lease = ? AND run_at > " + now
+const (
+	ofLease     = " FROM tasks FORCE INDEX (claim) WHERE state = 'running' AND queue = ? AND lease = ? AND run_at > " + now
+	leasedTasks = "SELECT id, type, subject, attempts, max_attempts, backoff, run_at" + ofLease
+)
 
-// leased returns the tasks of a lease of a queue that lasts.
-func leased(ctx context.Context, db mysql.Querier, queue, token string) ([]Task, error) {
-	if token == "" {
-		return nil, ErrLeaseLost
-	}
-	list, err := mysql.Select(ctx, db, func(rows *sql.Rows) (Task, error) {
+// leased returns the tasks of a lease of a queue, and when the lease ends; [ErrLeaseLost] if there is none.
+func (q *Queue) leased(ctx context.Context, queue, token string) (list []Task, ends time.Time, err error) {
+	list, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (Task, error) {
 		t := Task{Queue: queue, Lease: token}
-		var backoff int64
-		err := rows.Scan(&t.ID, &t.Kind, &t.Key, &t.Attempts, &t.MaxAttempts, &backoff)
-		t.Backoff = time.Duration(backoff) * time.Millisecond
+		var backoff, end uint64
+		err := rows.Scan(&t.ID, &t.Kind, &t.Key, &t.Attempts, &t.MaxAttempts, &backoff, &end)
+		t.Backoff, ends = time.Duration(backoff)*time.Millisecond, timeOf(end)
 		return t, err
 	}, leasedTasks, queue, token)
 	if err == nil && len(list) == 0 {
-		err = ErrLeaseLost
+		return nil, ends, ErrLeaseLost
 	}
-	return list, err
+	return list, ends, mysql.Translate(ctx, "look for the tasks of a lease", err)
 }
 
-// FinishLease records how tasks of a lease ended, and returns how many of it did not yet. What it is not told of
-// stays leased, and a task that ended before keeps the end that it had, so a call may be repeated. It returns [ErrLeaseLost] if
-// no such lease of the queue lasts, or all of its tasks ended.
+// FinishLease records how tasks of a lease ended, and returns how many tasks of the lease are open. A task that is named and not of
+// the lease ended before, and keeps that end; a task that is not named stays leased. [ErrLeaseLost] says that the lease ran out or that
+// all of its tasks ended before; then nothing is changed.
 func (q *Queue) FinishLease(ctx context.Context, queue, token string, ends []End) (open int, err error) {
-	list, err := leased(ctx, q.db, queue, token)
+	list, _, err := q.leased(ctx, queue, token)
 	if errors.Is(err, ErrLeaseLost) {
 		q.metrics.leasesLost.Add(float64(len(ends)))
 	}
 	if err != nil {
-		return 0, mysql.Translate(ctx, "look for the tasks of a lease", err)
+		return 0, err
 	}
 	var results []Result
 	for _, e := range ends {
-		i := slices.IndexFunc(list, func(t Task) bool { return t.ID == e.ID })
-		if i < 0 {
-			continue
+		if i := slices.IndexFunc(list, func(t Task) bool { return t.ID == e.ID }); i >= 0 {
+			r := Result{Task: list[i], Err: e.Err}
+			if e.Err != nil && e.After > 0 {
+				r.Err = &againError{e.Err, e.After}
+			}
+			results = append(results, r)
 		}
-		if e.Err != nil && e.After > 0 {
-			e.Err = &againError{e.Err, e.After}
-		}
-		results = append(results, Result{Task: list[i], Err: e.Err})
 	}
-	if _, err := q.Finish(ctx, results); err != nil {
+	if len(results) == 0 {
+		return len(list), nil
+	}
+	lost, err := q.Finish(ctx, results)
+	if err == nil && lost == len(results) { // since the look
+		err = ErrLeaseLost
+	}
+	if err != nil {
 		return 0, err
 	}
 	for _, r := range results {
@@ -83,23 +87,17 @@ func (q *Queue) FinishLease(ctx context.Context, queue, token string, ends []End
 	return len(list) - len(results), nil
 }
 
-// ExtendLease makes a lease of a queue end after lease from now, and returns when that is. It returns
-// [ErrLeaseLost] if no such lease lasts, or all of its tasks ended.
+// ExtendLease makes a lease of a queue end after lease from now, and returns when that is. [ErrLeaseLost] says that
+// the lease ran out or that all of its tasks ended.
 func (q *Queue) ExtendLease(ctx context.Context, queue, token string, lease time.Duration) (until time.Time, err error) {
-	list, err := leased(ctx, q.db, queue, token)
-	if err != nil {
-		return until, mysql.Translate(ctx, "look for the tasks of a lease", err)
+	list, _, err := q.leased(ctx, queue, token)
+	if err == nil {
+		_, err = q.Extend(ctx, list, lease)
 	}
-	lost, err := q.Extend(ctx, list, lease)
-	if err == nil && lost == len(list) {
-		err = ErrLeaseLost
+	if err == nil {
+		_, until, err = q.leased(ctx, queue, token)
 	}
-	if err != nil {
-		return until, err
-	}
-	var ends uint64
-	err = q.db.QueryRowContext(ctx, "SELECT COALESCE(MAX(run_at), 0) FROM tasks FORCE INDEX (PRIMARY) WHERE lease = ? AND id IN "+idList(list, taskID), token).Scan(&ends)
-	return timeOf(ends), mysql.Translate(ctx, "look when a lease ends", err)
+	return until, err
 }
 
 // Release makes claimed tasks wait again at once, as if they had not been claimed. Those whose lease is lost

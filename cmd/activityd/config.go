@@ -290,7 +290,7 @@ func (c *config) limiter() *admit.Limiter {
 	return admit.New(reads)
 }
 
-// ownQueues are the queues that activityd works on, and lends nothing of.
+// ownQueues are the queues that activityd works on, of which workers by HTTP get nothing.
 func (c *config) ownQueues() (names []string) {
 	for _, w := range c.poolOptions().Workers {
 		names = append(names, w.Queue)

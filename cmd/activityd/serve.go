@@ -110,7 +110,7 @@ type backend struct {
 	// for which requests wait holds up reads or tasks. Nil: queue and push.
 	requests   api.Enqueuer
 	devices    api.Push
-	lender     api.Lender // likewise; nil: nothing is lent
+	leaser     api.Leaser // likewise; nil: nothing is leased
 	requestsDB *sql.DB    // nil: there is no console
 	notifier   *notify.Notifier
 	wake       *wake.Wake // carries notifications to other processes; nil: there are none
@@ -194,7 +194,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	front := api.Config{
 		Reader: s.audited, Limiter: c.limiter(), Enqueuer: b.requests, Overloaded: s.load.Overloaded, Checker: s.health.Check, Behind: s.load.Behind, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
-		Lender: b.lender, OwnQueues: c.ownQueues(), Notifier: b.notifier,
+		Leaser: b.leaser, OwnQueues: c.ownQueues(), Notifier: b.notifier,
 	}
 	if auth.viewers != nil {
 		front.Viewers = auth.viewers
@@ -260,8 +260,8 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.push, b.devices = push.NewMySQL(b.db), push.NewMySQL(requests)
 	o := queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers))}
-	lender := queue.NewQueue(requests, o)
-	b.queue, b.requests, b.lender = queue.NewQueue(b.db, o), lender, lender
+	leaser := queue.NewQueue(requests, o)
+	b.queue, b.requests, b.leaser = queue.NewQueue(b.db, o), leaser, leaser
 	return b, nil
 }
 

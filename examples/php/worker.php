@@ -1,9 +1,9 @@
 #!/usr/bin/env php
 <?php
-// A worker on a queue of your own: docs/queue-by-http.md. It needs php-cli, which has pcntl, and no package.
+// A worker on a queue of your own: docs/queue.md. It needs php-cli, which has pcntl, and no package.
 define('QUEUE', rtrim(getenv('QUEUE_URL') ?: 'http://127.0.0.1:8080', '/') . '/v1/queues/' . (getenv('QUEUE') ?: 'mail'));
-// Seconds that a job may be held up when this process dies. PHP extends the lease between its own steps alone, so let no single call,
-// such as a query, take that long.
+// Seconds that a job may be held up when this process dies. PHP extends the lease between its own steps alone: let no single call, such as
+// a query, take that long.
 define('LEASE', (int) (getenv('LEASE') ?: 60));
 
 $jobs = [
@@ -18,30 +18,40 @@ $jobs = [
     },
 ];
 
-/** Returns the answer, which it awaits until then; null: the lease is lost. */
+/** Returns how long to wait: Retry-After is seconds or a date, and from 1 to 60 seconds here. */
+function pauseOf(string $header): float
+{
+    if (!preg_match('/^Retry-After:\s*(\S.*?)\s*$/mi', $header, $found)) {
+        return 1;
+    }
+    $seconds = preg_match('/^-?\d{1,9}$/', $found[1]) ? (int) $found[1] : (strtotime($found[1]) ?: 0) - microtime(true);
+    return min(max($seconds, 1), 60);
+}
+
+/** Returns the answer, and asks again until then. null: the lease is lost. */
 function call(string $action, array $body, float $until): ?array
 {
     for (;;) {
-        $http_response_header = [];
-        $answer = @file_get_contents(QUEUE . '/' . $action, false, stream_context_create(['http' => [
-            'method' => 'POST', 'timeout' => 40, 'ignore_errors' => true, 'content' => json_encode($body, JSON_INVALID_UTF8_SUBSTITUTE | JSON_THROW_ON_ERROR),
+        $answer = @fopen(QUEUE . '/' . $action, 'r', false, stream_context_create(['http' => [
+            'method' => 'POST', 'timeout' => 40, 'ignore_errors' => true, 'follow_location' => 0,
+            'content' => json_encode($body, JSON_INVALID_UTF8_SUBSTITUTE | JSON_THROW_ON_ERROR),
             'header' => ['Content-Type: application/json', 'Authorization: Bearer ' . getenv('QUEUE_TOKEN')],
         ]]));
-        $header = implode("\n", $http_response_header);
+        $header = $answer ? implode("\n", stream_get_meta_data($answer)['wrapper_data'] ?? []) : '';
+        $text = $answer ? (string) stream_get_contents($answer) : '';
         $status = preg_match('#^HTTP/\S+ (\d+)#', $header, $found) ? (int) $found[1] : 0;
-        $decoded = $status === 200 ? json_decode((string) $answer, true) : null;
+        $decoded = $status === 200 ? json_decode($text, true) : null;
         if ($decoded !== null) {
             return $decoded;
         }
         if ($status === 409) {
             return null;
         }
-        if ($status >= 300 && $status < 500 && $status !== 429) {
-            fwrite(STDERR, "$action: $answer\n");
+        fwrite(STDERR, "$action: " . ($status ? "$status " . substr($text, 0, 1000) : 'no answer') . "\n");
+        if ($status >= 300 && $status < 500 && !in_array($status, [408, 429], true)) { // no repetition would help
             exit(1);
         }
-        fwrite(STDERR, "$action: " . ($status ? "status $status" : 'no answer') . "\n");
-        $pause = preg_match('/^Retry-After: (\d+)/mi', $header, $found) ? (int) $found[1] : 1; // also where there is no answer, or half of one
+        $pause = pauseOf($header); // also after no answer, or half of an answer
         if (microtime(true) + $pause > $until) {
             return null;
         }
@@ -57,15 +67,18 @@ while (!$stopping) {
     pcntl_signal(SIGTERM, SIG_DFL); // while it waits it may be stopped at any time
     ['tasks' => $tasks, 'lease_token' => $token] = call('claim', ['max' => 10, 'wait' => '30s', 'lease' => LEASE . 's'], INF) + ['lease_token' => ''];
     pcntl_signal(SIGTERM, function () use (&$stopping) { $stopping = true; });
-    pcntl_signal(SIGALRM, function () use ($token) { // extends the lease while jobs take long
-        call('extend', ['lease_token' => $token, 'lease' => LEASE . 's'], microtime(true) + LEASE / 3);
-        pcntl_alarm(max(1, intdiv(LEASE, 3)));
+    $lost = false;
+    $ends = microtime(true) + LEASE;
+    pcntl_signal(SIGALRM, function () use ($token, &$lost, &$ends) { // extends the lease while jobs take long, and says when it is lost
+        $lost = $lost || call('extend', ['lease_token' => $token, 'lease' => LEASE . 's'], $ends) === null;
+        $ends = microtime(true) + LEASE;
+        pcntl_alarm($lost ? 0 : max(1, intdiv(LEASE, 3)));
     });
     pcntl_alarm($tasks ? max(1, intdiv(LEASE, 3)) : 0);
     foreach ($tasks as $place => $task) {
         $end = ['lease_token' => $token];
         if ($stopping) {
-            $end['back'] = array_column(array_slice($tasks, $place), 'id');
+            $end['released'] = array_column(array_slice($tasks, $place), 'id');
         } elseif (!isset($jobs[$task['type']])) {
             $end['failed'] = [['id' => $task['id'], 'error' => 'no such type of job', 'permanent' => true]];
         } else {
@@ -76,7 +89,7 @@ while (!$stopping) {
                 $end['failed'] = [['id' => $task['id'], 'error' => substr(get_class($error) . ': ' . $error->getMessage(), 0, 1000)]];
             }
         }
-        if (call('finish', $end, microtime(true) + LEASE) === null || isset($end['back'])) {
+        if ($lost || call('finish', $end, microtime(true) + LEASE) === null || isset($end['released'])) {
             break;
         }
     }

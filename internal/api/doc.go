@@ -1,6 +1,6 @@
 // Package api is activityd's HTTP interface: the read, the enqueuing of tasks and of
 // events, the devices of members and what they want to be notified of, and the two health
-// checks. It reaches everything else through [Reader], [Enqueuer], [Lender], [Push],
+// checks. It reaches everything else through [Reader], [Enqueuer], [Leaser], [Push],
 // [AddressChecker], [Checker], [Authorizer] and [Viewers].
 //
 // The contract is openapi.yaml beside this file, served at /openapi.yaml. Tests
@@ -19,7 +19,7 @@
 // Under overload most requests are reads that [Config.Limiter] refuses. So admit stands before the
 // router, and sends an answer that is ready; BenchmarkRefused says what that costs.
 //
-// What is below /v1/queues is for workers in other programs, with the scope work: [Lender]. A claim may
+// What is below /v1/queues is for workers in other programs, with the scope work: [Leaser]. A claim may
 // wait for tasks; [waiters] says how.
 //
 // What is below /v1/me is for viewers themselves: there requireViewer stands for require, and

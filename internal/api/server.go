@@ -7,7 +7,6 @@ import (
 	_ "embed" // for openAPIDocument
 	"log/slog"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -104,9 +103,9 @@ type Config struct {
 	Platforms    []push.Kind
 	CheckAddress AddressChecker
 
-	// Lender lends tasks to workers that ask by HTTP. Without it, what is below /v1/queues is not there.
-	Lender Lender
-	// OwnQueues are the queues that activityd works on itself, of which nothing is lent.
+	// Leaser leases tasks to workers that ask by HTTP. Without it, what is below /v1/queues is not there.
+	Leaser Leaser
+	// OwnQueues are the queues that activityd works on itself, of which nothing is leased.
 	OwnQueues []string
 	// Notifier tells those who wait for tasks that a queue has some. Default: they look once a second.
 	Notifier *notify.Notifier
@@ -239,8 +238,9 @@ func New(cfg Config) *Server {
 		IdleTimeout:       cfg.IdleTimeout,
 		TLSConfig:         cfg.TLS,
 	}
-	s.waiters = waiters{notifier: cfg.Notifier, lines: make(map[string]*line), stopped: make(chan struct{})}
-	server.RegisterOnShutdown(sync.OnceFunc(func() { close(s.waiters.stopped) }))
+	stopping, stop := context.WithCancel(context.Background())
+	s.waiters = waiters{notifier: cfg.Notifier, turns: make(map[string]*turn), stopping: stopping}
+	server.RegisterOnShutdown(stop)
 	s.Server = httpserver.New(server, httpserver.Options{Log: cfg.Logger, Open: connections, Refused: connectionsRefused})
 	return s
 }
