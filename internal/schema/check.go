@@ -56,6 +56,11 @@ func Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 		}
 	}
 	c.checkWidth()
+	server, err := rowsOf(ctx, db, "SELECT @@global.max_allowed_packet AS bytes")
+	if err != nil {
+		return nil, err
+	}
+	c.checkPacket(server[0]["bytes"])
 	// Where the site's tables are behind views, they have no triggers.
 	if photos := c.tables["photos"]; photos == nil || !photos.isView() {
 		findings, err := StandardTriggers().Check(ctx, db, "activityd schema --triggers --apply")
@@ -224,6 +229,17 @@ func (c *checker) checkWidth() {
 	if last != nil && date != nil && bitsOf(last) < min(bitsOf(date), 38) { // the year 9999 takes 38
 		c.add(false, "users", "make it BIGINT UNSIGNED NULL in its table", "column last_upload is %s, narrower than the dates of photos (%s):"+
 			" with triggers, the site's own INSERT of a photo that is dated later than it holds fails", last["column_type"], date["column_type"])
+	}
+}
+
+// leastPacket is what statements may have; a batch of tasks is divided by it.
+const leastPacket = 1 << 20
+
+// checkPacket compares the server's max_allowed_packet with the statements.
+func (c *checker) checkPacket(bytes string) {
+	if most, err := strconv.ParseUint(bytes, 10, 64); err != nil || most < leastPacket {
+		c.add(true, "the server", "SET GLOBAL max_allowed_packet = 16777216; and write it into its configuration",
+			"has max_allowed_packet = %s, and needs %d: larger batches of tasks are refused", bytes, leastPacket)
 	}
 }
 
