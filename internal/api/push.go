@@ -17,15 +17,14 @@ import (
 	"github.com/activityd/activityd/internal/strictjson"
 )
 
-// Push keeps the devices of members and what they want to be notified of; it is a
-// [*push.MySQL]. What changes or returns something of a member that does not exist returns an
+// Push keeps the devices, settings and mutes of members; it is a [*push.MySQL]. For a member that does not exist, a method returns an
 // error that wraps [contacts.ErrNoMember]. It must be safe for concurrent
 // use and return soon after ctx ends.
 type Push interface {
 	// RegisterIn makes an address a device of a member, with a language or "", or confirms that it is; it moves
 	// from any other member.
 	RegisterIn(ctx context.Context, id member.ID, platform push.Platform, a push.Address, language string) (push.Device, error)
-	// Devices returns those that are gone, too.
+	// Devices returns devices that are gone, too.
 	Devices(ctx context.Context, id member.ID) ([]push.Device, error)
 	Remove(ctx context.Context, id member.ID, device uint64) (found bool, err error)
 
@@ -33,7 +32,7 @@ type Push interface {
 	SetSettings(ctx context.Context, id member.ID, s push.Settings) error
 
 	Mutes(ctx context.Context, id member.ID) ([]push.Mute, error)
-	// Mute returns an error that wraps [push.ErrTooManyMutes] for one too many.
+	// Mute returns an error that wraps [push.ErrTooManyMutes] beyond their bound.
 	Mute(ctx context.Context, id member.ID, object string, until time.Time) error
 	Unmute(ctx context.Context, id member.ID, object string) (found bool, err error)
 }
@@ -44,26 +43,47 @@ type AddressChecker func(ctx context.Context, platform push.Platform, a push.Add
 
 var errPushOff = pushOff.problem("this server keeps no devices and sends no notifications, as it runs without MySQL")
 
-// memberRequest reads what all requests about a member's push have: a member, and the known
-// parameters in the query.
-func (s *Server) memberRequest(c echo.Context, known ...string) (member.ID, map[string]string, error) {
-	if s.cfg.Push == nil {
-		return 0, nil, errPushOff
-	}
-	var f strictjson.Faults
-	id, err := memberOf(c)
-	if err != nil {
-		f.Addf("id", "%v", err)
-	}
-	values := parseQuery(c.QueryString(), &f, known...)
-	if len(f) > 0 {
-		return 0, nil, invalidParameter.fields(f)
-	}
-	return id, values, nil
+// pushRoute is a route about a member's push, below /v1/users/{id} and /v1/me.
+type pushRoute struct {
+	method, path string
+	handle       func(s *Server, c echo.Context, id member.ID) error
+	query        []string // the parameters
 }
 
-// readObject reads a body that is an object with no other fields than those named. What
-// read finds is wrong, it adds to the faults of the object's reader.
+var pushRoutes = []pushRoute{
+	{http.MethodGet, "devices", (*Server).listDevices, nil},
+	{http.MethodPut, "devices", (*Server).putDevice, nil},
+	{http.MethodDelete, "devices/:device", (*Server).deleteDevice, nil},
+	{http.MethodGet, "push-settings", (*Server).getSettings, nil},
+	{http.MethodPut, "push-settings", (*Server).putSettings, nil},
+	{http.MethodGet, "mutes", (*Server).listMutes, nil},
+	{http.MethodPut, "mutes", (*Server).putMute, nil},
+	{http.MethodDelete, "mutes", (*Server).deleteMute, []string{"object"}}, // proxies may drop the body of a DELETE
+}
+
+// ofMember returns the handler of a route, which knows the member.
+func (s *Server) ofMember(r pushRoute) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if s.cfg.Push == nil {
+			return errPushOff
+		}
+		var f strictjson.Faults
+		id, err := memberOf(c)
+		if err != nil {
+			f.Addf("id", "%v", err)
+		}
+		parseQuery(c.QueryString(), &f, r.query...)
+		if len(f) > 0 {
+			return invalidParameter.fields(f)
+		}
+		if err := r.handle(s, c, id); err != nil {
+			return fmt.Errorf("%s %s of member %s: %w", r.method, r.path, id, err)
+		}
+		return nil
+	}
+}
+
+// readObject reads a body that is an object with no other fields than names. read adds faults to the object's reader.
 func (s *Server) readObject(c echo.Context, names []string, read func(strictjson.Object)) error {
 	body, err := s.readJSON(c)
 	if err != nil {
@@ -101,7 +121,7 @@ type deviceJSON struct {
 	shown      any           // by the platform, as an object; nil: nothing
 }
 
-// MarshalJSON implements [json.Marshaler]. What the platform shows follows the other fields.
+// MarshalJSON implements [json.Marshaler]. The fields of the platform come last.
 func (d deviceJSON) MarshalJSON() ([]byte, error) {
 	type plain deviceJSON
 	text, err := json.Marshal(plain(d))
@@ -135,11 +155,7 @@ func platformOf(platforms []push.Kind, name push.Platform) *push.Kind {
 	return &platforms[i]
 }
 
-func (s *Server) putDevice(c echo.Context) error {
-	id, _, err := s.memberRequest(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) putDevice(c echo.Context, id member.ID) error {
 	var r registration
 	if err := s.readObject(c, registrationFields(s.cfg.Platforms), func(o strictjson.Object) {
 		r = readRegistration(o, s.cfg.Platforms)
@@ -157,7 +173,7 @@ func (s *Server) putDevice(c echo.Context) error {
 	}
 	d, err := s.cfg.Push.RegisterIn(c.Request().Context(), id, r.Kind.Platform, r.Address, r.Language)
 	if err != nil {
-		return fmt.Errorf("registering a device of member %s: %w", id, err)
+		return err
 	}
 	return writeJSON(c, http.StatusOK, typeJSON, deviceIDJSON{strconv.FormatUint(d.ID, 10)})
 }
@@ -167,7 +183,7 @@ const (
 	fieldLanguage = "language"
 )
 
-// registration is what registers a device.
+// registration is a request to register a device.
 type registration struct {
 	Kind     *push.Kind
 	Address  push.Address
@@ -179,7 +195,7 @@ func registrationFields(platforms []push.Kind) []string {
 	return append([]string{fieldPlatform, fieldLanguage}, addressFields(platforms)...)
 }
 
-// addressFields are those of an address, by any of the platforms.
+// addressFields are the fields of an address, by any of the platforms.
 func addressFields(platforms []push.Kind) (names []string) {
 	for _, kind := range platforms {
 		for _, name := range kind.Fields {
@@ -191,8 +207,7 @@ func addressFields(platforms []push.Kind) (names []string) {
 	return names
 }
 
-// readRegistration reads one. What it returns counts only if there are no faults; those do not show the
-// address.
+// readRegistration reads a registration, which counts only if there are no faults. Faults do not show the address.
 func readRegistration(o strictjson.Object, platforms []push.Kind) (r registration) {
 	r.Language = readLanguage(o)
 	if r.Kind = readPlatform(o, platforms); r.Kind == nil {
@@ -237,30 +252,22 @@ func readLanguage(o strictjson.Object) string {
 	return language
 }
 
-func (s *Server) listDevices(c echo.Context) error {
-	id, _, err := s.memberRequest(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) listDevices(c echo.Context, id member.ID) error {
 	devices, err := s.cfg.Push.Devices(c.Request().Context(), id)
 	if err != nil {
-		return fmt.Errorf("listing the devices of member %s: %w", id, err)
+		return err
 	}
 	return writeJSON(c, http.StatusOK, typeJSON, devicesJSON{each(devices, s.newDevice)})
 }
 
-func (s *Server) deleteDevice(c echo.Context) error {
-	id, _, err := s.memberRequest(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) deleteDevice(c echo.Context, id member.ID) error {
 	device, err := member.Parse(c.Param("device")) // ids of devices have the same form
 	if err != nil {
 		return invalidParameter.fields(strictjson.Faults{{Field: "device", Detail: "want the id of a device, as device_id had it"}})
 	}
 	found, err := s.cfg.Push.Remove(c.Request().Context(), id, uint64(device))
 	if err != nil {
-		return fmt.Errorf("removing a device of member %s: %w", id, err)
+		return err
 	}
 	if !found {
 		return noSuchDevice.problem("member %s has no device %s", id, device)
@@ -293,24 +300,16 @@ func newSettings(s push.Settings) settingsJSON {
 // clock writes minutes after midnight as 22:00.
 func clock(minutes int) string { return fmt.Sprintf("%02d:%02d", minutes/60, minutes%60) }
 
-func (s *Server) getSettings(c echo.Context) error {
-	id, _, err := s.memberRequest(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) getSettings(c echo.Context, id member.ID) error {
 	settings, err := s.cfg.Push.Settings(c.Request().Context(), id)
 	if err != nil {
-		return fmt.Errorf("reading the push settings of member %s: %w", id, err)
+		return err
 	}
 	return writeJSON(c, http.StatusOK, typeJSON, newSettings(settings))
 }
 
 // putSettings replaces all settings of a member.
-func (s *Server) putSettings(c echo.Context) error {
-	id, _, err := s.memberRequest(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) putSettings(c echo.Context, id member.ID) error {
 	var settings push.Settings
 	if err := s.readObject(c, []string{"types", "quiet_hours"}, func(o strictjson.Object) {
 		settings = push.Settings{Types: readTypes(o), Quiet: readQuietHours(o)}
@@ -318,7 +317,7 @@ func (s *Server) putSettings(c echo.Context) error {
 		return err
 	}
 	if err := s.cfg.Push.SetSettings(c.Request().Context(), id, settings); err != nil {
-		return fmt.Errorf("changing the push settings of member %s: %w", id, err)
+		return err
 	}
 	return writeJSON(c, http.StatusOK, typeJSON, newSettings(settings))
 }
@@ -401,14 +400,10 @@ type muteJSON struct {
 	Until  int64  `json:"until"`
 }
 
-func (s *Server) listMutes(c echo.Context) error {
-	id, _, err := s.memberRequest(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) listMutes(c echo.Context, id member.ID) error {
 	mutes, err := s.cfg.Push.Mutes(c.Request().Context(), id)
 	if err != nil {
-		return fmt.Errorf("listing the mutes of member %s: %w", id, err)
+		return err
 	}
 	return writeJSON(c, http.StatusOK, typeJSON, mutesJSON{each(mutes, func(m push.Mute) muteJSON {
 		return muteJSON{m.Object, m.Until.Unix()}
@@ -418,11 +413,7 @@ func (s *Server) listMutes(c echo.Context) error {
 // maxUntil is the end of the year 9999, in unix seconds.
 const maxUntil = 253402300799
 
-func (s *Server) putMute(c echo.Context) error {
-	id, _, err := s.memberRequest(c)
-	if err != nil {
-		return err
-	}
+func (s *Server) putMute(c echo.Context, id member.ID) error {
 	var object string
 	var until time.Time
 	if err := s.readObject(c, []string{"object", "until"}, func(o strictjson.Object) {
@@ -443,35 +434,24 @@ func (s *Server) putMute(c echo.Context) error {
 	}); err != nil {
 		return err
 	}
-	err = s.cfg.Push.Mute(c.Request().Context(), id, object, until)
+	err := s.cfg.Push.Mute(c.Request().Context(), id, object, until)
 	if errors.Is(err, push.ErrTooManyMutes) {
 		return tooManyMutes.problem("member %s mutes %d objects already: end one, or wait until one ends", id, push.MaxMutes)
 	}
 	if err != nil {
-		return fmt.Errorf("muting an object for member %s: %w", id, err)
+		return err
 	}
 	return c.NoContent(http.StatusNoContent)
 }
 
-// deleteMute has the object in the query: proxies may drop the body of a DELETE.
-func (s *Server) deleteMute(c echo.Context) error {
-	id, query, err := s.memberRequest(c, "object")
-	if err != nil {
-		return err
-	}
-	object, given := query["object"]
-	var f strictjson.Faults
-	if !given {
-		f.Addf("object", "is missing: want an object, as in photo:901")
-	} else if err := push.CheckObject(object); err != nil {
-		f.Addf("object", "%v", err)
-	}
-	if len(f) > 0 {
-		return invalidParameter.fields(f)
+func (s *Server) deleteMute(c echo.Context, id member.ID) error {
+	object := c.QueryParam("object")
+	if err := push.CheckObject(object); err != nil {
+		return invalidParameter.fields(strictjson.Faults{{Field: "object", Detail: err.Error()}})
 	}
 	found, err := s.cfg.Push.Unmute(c.Request().Context(), id, object)
 	if err != nil {
-		return fmt.Errorf("ending a mute of member %s: %w", id, err)
+		return err
 	}
 	if !found {
 		return noSuchMute.problem("member %s does not mute %s", id, object)

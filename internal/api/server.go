@@ -212,14 +212,9 @@ func New(cfg Config) *Server {
 	s.echo.POST("/v1/events", s.enqueueEvents, s.require(auth.Write))
 	// Reading them needs the scope write, too: what a token for the pages may read is what
 	// a page shows.
-	s.echo.GET("/v1/users/:id/devices", s.listDevices, s.require(auth.Write))
-	s.echo.PUT("/v1/users/:id/devices", s.putDevice, s.require(auth.Write))
-	s.echo.DELETE("/v1/users/:id/devices/:device", s.deleteDevice, s.require(auth.Write))
-	s.echo.GET("/v1/users/:id/push-settings", s.getSettings, s.require(auth.Write))
-	s.echo.PUT("/v1/users/:id/push-settings", s.putSettings, s.require(auth.Write))
-	s.echo.GET("/v1/users/:id/mutes", s.listMutes, s.require(auth.Write))
-	s.echo.PUT("/v1/users/:id/mutes", s.putMute, s.require(auth.Write))
-	s.echo.DELETE("/v1/users/:id/mutes", s.deleteMute, s.require(auth.Write))
+	for _, r := range pushRoutes {
+		s.echo.Add(r.method, "/v1/users/:id/"+r.path, s.ofMember(r), s.require(auth.Write))
+	}
 	s.addWorkerRoutes()
 	s.addViewerRoutes()
 	// The rest needs no token, under any Host: load balancers have no tokens and choose

@@ -38,18 +38,14 @@ var errNoViewers = noSuchResource.problem("this server takes no tokens of viewer
 
 // addViewerRoutes adds the routes below [pathOfViewers].
 func (s *Server) addViewerRoutes() {
-	add := func(path string, handlers map[string]echo.HandlerFunc) {
-		for method, handler := range handlers {
-			s.echo.Add(method, pathOfViewers+path, handler, s.requireViewer)
-		}
+	add := func(method, path string, handler echo.HandlerFunc) {
+		s.echo.Add(method, pathOfViewers+path, handler, s.requireViewer)
 		s.echo.OPTIONS(pathOfViewers+path, preflight) // it has no token
 	}
-	type by = map[string]echo.HandlerFunc
-	add("recent-contact-photos", by{http.MethodGet: s.viewerPhotos})
-	add("devices", by{http.MethodGet: s.listDevices, http.MethodPut: s.putDevice})
-	add("devices/:device", by{http.MethodDelete: s.deleteDevice})
-	add("push-settings", by{http.MethodGet: s.getSettings, http.MethodPut: s.putSettings})
-	add("mutes", by{http.MethodGet: s.listMutes, http.MethodPut: s.putMute, http.MethodDelete: s.deleteMute})
+	add(http.MethodGet, "recent-contact-photos", s.viewerPhotos)
+	for _, r := range pushRoutes {
+		add(r.method, r.path, s.ofMember(r))
+	}
 }
 
 // requireViewer allows only requests with the token of a viewer, and has [memberOf] return
