@@ -21,7 +21,7 @@ import (
 	"github.com/activityd/activityd/internal/settings"
 )
 
-// pushConfig is what the settings about push services say. Each platform has keys, or is off.
+// pushConfig has the settings about push services. Each platform has keys, or is off.
 type pushConfig struct {
 	kinds    []push.Kind        // nil: platforms.All
 	values   map[string]*string // of their settings, by name
@@ -64,7 +64,7 @@ func (p *pushConfig) settingFlags(f *pflag.FlagSet, list []push.Setting) {
 // check calls want for each value that cannot be.
 func (p *pushConfig) check(want func(flag string, ok bool, format string, args ...any)) {
 	for _, kind := range p.platforms() {
-		given := "" // what needs the required ones
+		given := "" // a setting that needs the required ones
 		for _, s := range kind.Settings {
 			if given == "" && !s.Alone && p.value(s.Name) != "" {
 				given = s.Name
@@ -105,7 +105,7 @@ func (p *pushConfig) mustShow() map[push.Platform]bool {
 	return p.which(func(k push.Kind) bool { return k.MustShow })
 }
 
-// senders are those of the platforms that have keys.
+// senders are the senders of the platforms that have keys.
 type senders struct {
 	byPlatform map[push.Platform]push.Sender
 	reloaders  []*auth.Reloader // of their keys

@@ -18,10 +18,9 @@ import (
 
 // How much a page shows.
 const (
-	maxRows     = 50
-	maxPages    = 20 // of tasks
-	maxGroups   = 50
-	maxReceipts = 100_000
+	maxRows   = 50
+	maxPages  = 20 // of tasks
+	maxGroups = 50
 )
 
 // grid is a table as it is shown: the first cells of its rows may be links.
@@ -240,7 +239,7 @@ func (c *Console) showTask(r *http.Request, v *view) error {
 		body.Discard = path("act", "id", text, "do", "discard")
 	}
 	switch {
-	case slices.Contains([]string{push.Notify, push.Target, push.Deliver}, one.Kind):
+	case slices.Contains([]string{push.Notify, push.Target, push.Deliver, push.Burst}, one.Kind):
 		body.Event = path("event", "id", text)
 	case slices.Contains(c.Kinds, one.Kind):
 		body.Explains = path("explain", "member", strconv.FormatUint(one.Key, 10))
@@ -268,7 +267,6 @@ func (c *Console) showEvent(r *http.Request, v *view) error {
 		ID, Member string
 		Waiting    bool // it was not targeted yet
 		Facts      [][2]string
-		Tasks      grid
 		Fates      grid
 		More       bool
 	}{ID: strings.TrimSpace(r.FormValue("id")), Member: r.FormValue("member")}
@@ -280,25 +278,21 @@ func (c *Console) showEvent(r *http.Request, v *view) error {
 	if err != nil {
 		return err
 	}
-	events, ctx, now := &inspect.Events{Queue: c.Queue, Store: c.Push, Only: only}, r.Context(), time.Now()
+	events, ctx, now := &inspect.Events{Queue: c.Queue, Store: c.Push}, r.Context(), time.Now()
 	e, waiting, err := events.Find(ctx, body.ID)
 	if err != nil {
 		return err
 	}
-	if waiting != nil {
+	if e == nil {
 		body.Waiting, body.Facts = true, inspect.Task(*waiting, now)
 		return nil
 	}
-	counts, err := c.Push.CountReceipts(ctx, e.Number, maxReceipts)
-	if err != nil {
-		return err
-	}
-	tasks, err := events.Tasks(ctx, e)
-	if err != nil {
+	v.Title = "Event " + inspect.OneLine(e.ID)
+	if body.Facts, err = events.Facts(ctx, e, now); err != nil {
 		return err
 	}
 	var fates []push.Fate
-	for page, err := range c.Push.Fates(ctx, e.Number, events.Only) {
+	for page, err := range events.Fates(ctx, e, only) {
 		if err != nil {
 			return err
 		}
@@ -306,12 +300,7 @@ func (c *Console) showEvent(r *http.Request, v *view) error {
 			break
 		}
 	}
-	v.Title, body.Facts, body.More = "Event "+inspect.OneLine(e.ID), inspect.Event(e, counts, now), len(fates) > maxRows
-	tasks = tasks[:min(len(tasks), maxRows)]
-	body.Tasks = grid{ID: "tasks", Label: "Tasks that are not done", Table: inspect.EventTasks(tasks, now)}
-	for _, t := range tasks {
-		body.Tasks.Links = append(body.Tasks.Links, "/console/tasks/"+strconv.FormatUint(t.ID, 10))
-	}
+	body.More = len(fates) > maxRows
 	body.Fates = grid{ID: "fates", Label: "Deliveries", Table: inspect.Fates(fates[:min(len(fates), maxRows)], now)}
 	return nil
 }
