@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// notification returns what a device shows for count events, of which newest is the last. actor is the username of its actor. A
-// silent one has no texts.
+// notification returns the notification for a device of count events, newest the last of them. actor is the username of its actor.
+// A silent notification has no texts.
 func notification(newest *StoredEvent, d Device, actor string, count int) Notification {
 	n := Notification{
 		Event: newest.ID, Type: newest.Type, Actor: newest.Actor, Object: newest.Object, Data: newest.Data,

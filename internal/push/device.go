@@ -29,12 +29,12 @@ type Device struct {
 type Address struct {
 	Secret
 
-	key  string // "" of one that was read from the store, which cannot be registered
+	key  string // "" after it was read from the store: it cannot be registered
 	text []byte // JSON
 }
 
-// NewAddress returns an address. Two of a platform are one device if they have the same key, such as a
-// token or a URL. value is all that the platform needs, which is kept as JSON; it panics if there is none.
+// NewAddress returns an address. Two addresses of a platform with the same key, such as a token or a URL, are the same device.
+// value is all that the platform needs, and is kept as JSON; it panics if there is no JSON for it.
 func NewAddress(key string, value any) Address {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -43,9 +43,9 @@ func NewAddress(key string, value any) Address {
 	return Address{key: key, text: text}
 }
 
-// hash tells the addresses of all platforms apart. It returns an error for one that was read from the store.
+// hash tells the addresses of all platforms apart. It returns an error for an address that was read from the store.
 func (a Address) hash(p Platform) ([]byte, error) {
-	if a.key == "" { // else all of these would be one device
+	if a.key == "" { // else all would be the same device
 		return nil, errors.New("push: this address was not made to be registered")
 	}
 	sum := hashOf(string(p), a.key)
@@ -63,7 +63,7 @@ func (a Address) Decode(value any) error {
 // MarshalJSON implements [json.Marshaler].
 func (Address) MarshalJSON() ([]byte, error) { return []byte(`"` + secret + `"`), nil }
 
-// Secret is embedded in what is printed and logged as "secret".
+// Secret is embedded in values that are printed and logged as "secret".
 type Secret struct{}
 
 const secret = "secret"

@@ -53,7 +53,7 @@ func TestTheFieldsOfTheManual(t *testing.T) {
 	whole := strings.Join(strings.Fields(string(text)), " ")
 	for _, bound := range []string{
 		fmt.Sprintf("0 to %d,%03d", push.MaxBadge/1000, push.MaxBadge%1000),
-		fmt.Sprintf("has **%d,%03d bytes together", push.MaxContent/1000, push.MaxContent%1000),
+		fmt.Sprintf("have **%d,%03d bytes together", push.MaxContent/1000, push.MaxContent%1000),
 		fmt.Sprintf("Up to %d languages", push.MaxLanguages),
 		fmt.Sprintf("A key has up to %d characters, up to %d arguments %d bytes each", push.MaxName, push.MaxLocArgs, push.MaxLocArg),
 		fmt.Sprintf("or `none`: up to %d bytes", push.MaxName), fmt.Sprintf("an https URL: up to %d bytes", push.MaxImage),

@@ -7,7 +7,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Event is something that happened, of which members are to be notified.
+// Event is something that happened, and that members are to be notified of.
 //
 // Its JSON is the payload of a notify task, whose key is the actor; see docs/push.md.
 type Event struct { // it is marshalled by value, too
@@ -20,10 +20,10 @@ type Event struct { // it is marshalled by value, too
 	Title      string          `json:"title,omitempty"`  // "" is the actor's username
 	Body       string          `json:"body,omitempty"`   // "" is the type
 	Data       json.RawMessage `json:"data,omitempty"`   // an object; nil if it has none
-	Urgent     bool            `json:"urgent,omitempty"` // it goes through quiet hours, and before others
+	Urgent     bool            `json:"urgent,omitempty"` // it goes through quiet hours, and before all else
 	ExpiresIn  time.Duration   `json:"-"`                // from when it came in
 	Age        time.Duration   `json:"-"`                // for how long it had been known when its task was enqueued
-	Collapse   string          `json:"-"`                // of the events with one, a device shows the last, with their count; "" if it has none
+	Collapse   string          `json:"-"`                // of events with the same key, a device shows the last, with their count; "" if it has none
 
 	Style
 	Texts    map[string]Text              `json:"texts,omitempty"` // by language, in lower case; nil: title and body are for all
@@ -36,7 +36,7 @@ type Style struct {
 	Sound  string `json:"sound,omitempty"`  // a sound of the app, [SoundDefault] or [SoundNone]; "": as the platform does
 	Silent bool   `json:"silent,omitempty"` // the app is woken, and nothing is shown
 	Image  string `json:"image,omitempty"`  // an https URL
-	// The keys of texts that the app has, and what is put into them.
+	// The keys of texts that the app has, and the texts that are put into them.
 	TitleLocKey  string   `json:"title_loc_key,omitempty"`
 	TitleLocArgs []string `json:"title_loc_args,omitempty"`
 	BodyLocKey   string   `json:"body_loc_key,omitempty"`
@@ -49,7 +49,7 @@ const (
 	SoundNone    = "none"
 )
 
-// Text is what an event says in one language. What is "" is said as in the event itself.
+// Text is the text of an event in a language. A title or body of "" is the event's own.
 type Text struct {
 	Title string `json:"title,omitempty"`
 	Body  string `json:"body,omitempty"`
@@ -77,12 +77,12 @@ const (
 	MaxLanguages = 30  // of texts
 	MaxLanguage  = 35  // of a language tag (RFC 5646, 4.4.1)
 
-	// MaxContent bounds what an event makes a message to one platform longer by: the texts of its longest language, data, style,
+	// MaxContent bounds by how much an event makes a message longer: the texts of its longest language, data, style,
 	// and the platform's object, with their names, as compact JSON. The rest of a message has less than 650 bytes; the smallest
 	// limit is that of Web Push, 3,993.
 	MaxContent = 3300
 	// maxDepth is how deep arrays and objects may lie in one another in data. MariaDB takes 32 levels in all.
 	maxDepth = 8
-	// eventRoom is what activityd itself may add to an event in the payload of its task: an id, and its age.
+	// eventRoom is room for an id and an age, which activityd itself adds to an event in the payload of its task.
 	eventRoom = 256
 )

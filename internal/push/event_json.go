@@ -16,8 +16,8 @@ import (
 )
 
 // A producer's JSON of an event is read strictly, and checked, in three places: in the payload of a task, in a task that a
-// producer sends, and in POST /v1/events, which has the actor in it and requires what the others may leave out. Whatever was
-// read breaks no bound, so that an Event is not checked again.
+// producer sends, and in POST /v1/events, which has the actor in it and requires texts and recipients. An event
+// that was read breaks no bound, and is not checked again.
 
 // forFollowers stands for the recipients of an event for the followers of its actor.
 const forFollowers = "followers"
@@ -36,7 +36,7 @@ var eventFields = []string{
 	"title_loc_key", "title_loc_args", "body_loc_key", "body_loc_args", "texts", "apns", "fcm", "webpush",
 }
 
-// ageField is the one field, of milliseconds, that the payload of a task has besides: it is activityd's own.
+// ageField is a field of activityd's own in the payload of a task, in milliseconds.
 const ageField = "age_ms"
 
 // ParseEvent reads the payload of a notify task whose key is the actor. Its errors wrap [strictjson.ErrMalformed] or are
@@ -122,7 +122,7 @@ func (e *Event) read(o reader) {
 	e.checkSize(o)
 }
 
-// readRecipients reads the recipients; a member who is named twice is one recipient.
+// readRecipients reads the recipients; a member who is named twice counts once.
 func (e *Event) readRecipients(o reader) {
 	const name = "recipients"
 	value, given := o.Get(name)
@@ -197,7 +197,7 @@ func (o reader) checked(name string, value json.RawMessage, want string, check f
 	return s
 }
 
-// unquoted returns a string from its JSON, which is valid.
+// unquoted returns a string from its valid JSON.
 func unquoted(value json.RawMessage) (s string) {
 	if err := json.Unmarshal(value, &s); err != nil {
 		panic(fmt.Sprintf("push: %s: %v", value, err))
@@ -283,8 +283,8 @@ func CheckType(name string) error {
 }
 
 // CheckObject returns an error, for people, unless the text names an object: a kind in lower case and an id, as in photo:901.
-// That of a photo or a user is a number without leading zeros: an object about a photo must never be taken for one that
-// everybody may see, and a mute must name what the event names.
+// The id of a photo or a user is a number without leading zeros: a photo must never be taken for an object that everybody may see,
+// and a mute must name an object as events do.
 func CheckObject(object string) error {
 	parts := objectSyntax.FindStringSubmatch(object)
 	if parts == nil || len(object) > MaxObject {
@@ -325,7 +325,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// UnmarshalJSON reads what [Event.MarshalJSON] wrote, which is not checked again.
+// UnmarshalJSON reads the JSON that [Event.MarshalJSON] wrote, and checks nothing again.
 func (e *Event) UnmarshalJSON(text []byte) error {
 	*e = Event{Actor: e.Actor}
 	var recipients json.RawMessage
@@ -345,7 +345,7 @@ func (e *Event) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(recipients, &e.Recipients)
 }
 
-// NewNotify returns the task that targets an event which was read.
+// NewNotify returns the task that targets an event.
 func NewNotify(e Event) (queue.New, error) {
 	payload, err := json.Marshal(e)
 	if err != nil {

@@ -234,7 +234,7 @@ func TestTheRequestsOfTheManual(t *testing.T) {
 		}
 		done++
 	}
-	if done < 9 {
+	if done < 8 {
 		t.Errorf("the manual has %d requests", done)
 	}
 }

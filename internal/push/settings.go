@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Settings are what a member wants to be notified of.
+// Settings are a member's wishes: types of event, and quiet hours.
 type Settings struct {
 	Types map[string]bool // false: none of that type; absent: yes
 	Quiet QuietHours
@@ -18,10 +18,10 @@ func (s Settings) Wants(kind string) bool {
 }
 
 // QuietUntil returns the end of the quiet hours that now is in; zero if it is in none, or if
-// there can be no such quiet hours: see [QuietHours.Check].
+// the quiet hours are wrong: see [QuietHours.Check].
 func (s Settings) QuietUntil(now time.Time) time.Time { return s.Quiet.until(now) }
 
-// Mute is an object, such as photo:901 or user:5, that a member does not want to be
+// Mute is an object, as photo:901 or user:5, that a member does not want to be
 // notified of until a time.
 type Mute struct {
 	Object string
@@ -33,13 +33,13 @@ const day = 24 * 60
 
 // QuietHours are when a member is not to be notified, but of what is urgent: while a clock
 // on the wall, in the member's time zone, shows From or later, and not yet To. The clock
-// is put forward and back; what it shows counts, also when it shows it twice.
+// is put forward and back; its face counts, also when it shows a time twice.
 type QuietHours struct {
 	From, To int    // minutes after midnight; equal: there are none
 	Zone     string // a name of the IANA database, in its spelling
 }
 
-// Check returns an error, for people, if there can be no such quiet hours.
+// Check returns an error, for people, if the quiet hours are wrong.
 func (q QuietHours) Check() error {
 	for _, minute := range []int{q.From, q.To} {
 		if minute < 0 || minute >= day {

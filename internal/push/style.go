@@ -57,7 +57,7 @@ func (e *Event) override(p Platform, own json.RawMessage) {
 	e.Override[p] = own
 }
 
-// args reads what is put into the text of a key.
+// args reads the texts that are put into the text of a key.
 func (o reader) args(name, key string) (list []string) {
 	value, given := o.Get(name)
 	if !given {
@@ -146,7 +146,7 @@ func sizeAsJSON(value any) int {
 	return len(raw) + bytes.Count(raw, []byte(",")) + bytes.Count(raw, []byte(":"))
 }
 
-// longestText returns the text of the language in which it is the longest. A title that is not said may become a username.
+// longestText returns the longest text of all languages. A title that is not said may become a username.
 func (e *Event) longestText() (longest Text) {
 	if e.Silent {
 		return longest
@@ -163,8 +163,8 @@ func (e *Event) longestText() (longest Text) {
 	return longest
 }
 
-// textIn returns what the event says to a device of a language, by RFC 4647, 3.4: of de-CH-1996, what texts has for it, for
-// de-CH or for de, else the event's own.
+// textIn returns the text for a device of a language, by RFC 4647, 3.4: for de-CH-1996, the text in Texts of that tag, of
+// de-CH or of de, else the event's own.
 func (e *Event) textIn(language string) Text {
 	language = strings.ToLower(language)
 	for language != "" && len(e.Texts) > 0 {

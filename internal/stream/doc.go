@@ -1,4 +1,4 @@
-// Package stream moves what a site adds to a Redis stream into the queue. For a producer, an event or a hint then costs one light
+// Package stream moves entries that a site adds to a Redis stream into the queue. For a producer, an event or a hint then costs one light
 // command, and no call of the database:
 //
 //	XADD activityd_events * task '{"type":"upload","user_id":"98765"}'
@@ -11,17 +11,17 @@
 // # The invariant
 //
 // An entry leaves the stream only after its task is committed, or after a copy lies in the stream of the dead: [Mover.settle] alone
-// deletes, and only what [Mover.move] has noted. Nothing is trimmed: neither by this package nor, if they leave out MAXLEN, by
+// deletes, and only entries that [Mover.move] has noted. Nothing is trimmed: neither by this package nor, if they leave out MAXLEN, by
 // producers.
 //
 // Nothing is stuck, as the next entries are always the first of the stream. A holder that dies, stands still, or fails loses its
 // lease, and another process goes on with the same entries. The lease saves effort, and no truth depends on it: where two
 // processes hold it, or an answer is lost, entries are moved twice. Tasks are hints, which may be done twice. An event has an id, by
-// which it is targeted once: that of its producer, or an id that is made of the entry's id and content (see eventID).
+// which it is targeted once: its producer's, or an id that is made of the entry's id and content (see eventID).
 //
 // # Redis
 //
-// Redis 6.2 or Valkey; one server, Sentinel, or a cluster: no command has two keys, which would lie in different slots. The rights
-// are those that package index needs: @read, @write and @scripting. A Redis whose memory is full grants no lease, and all
+// Redis 6.2 or Valkey; one server, Sentinel, or a cluster: no command has two keys, as they would lie in different slots. The rights
+// are the same as package index needs: @read, @write and @scripting. A Redis whose memory is full grants no lease, and all
 // processes move, so that the memory gets free.
 package stream

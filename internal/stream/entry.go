@@ -15,7 +15,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Field is the one field of an entry.
+// Field is the only field of an entry.
 const Field = "task"
 
 // maxTask bounds the JSON of a task, in bytes: the largest payload of a task has room in it, with blanks and escapes.
@@ -90,7 +90,7 @@ const (
 	maxCopy   = 2048
 )
 
-// dead returns the fields of the copy that is set aside, which has at most about 3 KB.
+// dead returns the fields of the copy that is set aside, at most about 3 KB.
 func (e entry) dead(reason error) []any {
 	size, text := 0, ""
 	for _, s := range e.fields {

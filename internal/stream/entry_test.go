@@ -14,7 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/stream"
 )
 
-// What is kept of an entry is bounded, whatever is in it.
+// The copy of an entry is bounded, whatever the entry holds.
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -17,7 +17,7 @@ const (
 	MaxTask  = maxTask
 )
 
-// Dead returns what is kept of an entry that makes no sense, and why it makes none; nil if it makes sense.
+// Dead returns the copy of an entry that makes no sense, and the reason; nil if it makes sense.
 func Dead(id string, fields []string) (kept []any, err error) {
 	e := entry{id, fields}
 	if _, err := e.task(time.Now()); err != nil {
@@ -31,5 +31,5 @@ func Task(id, task string, now time.Time) (queue.New, error) {
 	return entry{id, []string{Field, task}}.task(now)
 }
 
-// HoldHash is what the script is called by which a process takes its turn.
+// HoldHash names the script by which a process takes its turn.
 var HoldHash = holdScript.Hash()

@@ -174,7 +174,7 @@ func uploaded(first, last int) (list []string) {
 	return list
 }
 
-// queued waits until the stream is empty, and checks that the queue has exactly these tasks.
+// queued waits until the stream is empty, and checks that the queue has exactly the tasks in want.
 func (b *bench) queued(want []string) {
 	b.Helper()
 	b.awaitEmpty()

@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	maxBatch       = 256 // entries in one read and one transaction
+	maxBatch       = 256 // entries in a read and a transaction
 	maxBlock       = 500 * time.Millisecond
-	leaseTime      = 2 * time.Second // for which the entries of a process that died wait
+	leaseTime      = 2 * time.Second // the wait of entries that a process held as it died
 	turnEvery      = 500 * time.Millisecond
-	enqueueTimeout = 10 * time.Second // of one transaction
-	stopTimeout    = 2 * time.Second  // to finish with what was read
+	enqueueTimeout = 10 * time.Second // of a transaction
+	stopTimeout    = 2 * time.Second  // to finish with entries that were read
 	firstPause     = 50 * time.Millisecond
 	maxPause       = 2 * time.Second
-	deadAgain      = time.Second // after which copies to the dead are tried again
+	deadAgain      = time.Second // until copies to the dead are tried again
 	measureEvery   = 5 * time.Second
 )
 
-// Enqueuer is what a Mover needs of the queue: see [queue.Queue.Enqueue].
+// Enqueuer enqueues tasks: see [queue.Queue.Enqueue].
 type Enqueuer interface {
 	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
 }
 
-// Mover moves entries from the stream into the queue. A queue that is full does not stop it: what waits in MySQL is durable and
+// Mover moves entries from the stream into the queue. A queue that is full does not stop it: a task in MySQL is durable and
 // has its priority, and the memory of Redis is scarcer.
 type Mover struct {
 	client redis.UniversalClient
@@ -49,7 +49,7 @@ type Mover struct {
 	lease        time.Duration // see leaseTime; tests have less
 	finish       time.Duration // see stopTimeout; tests have more
 
-	// What follows is Run's alone.
+	// The rest is Run's alone.
 	from    string    // the id after which it reads: first, but after entries that could not be copied to the dead
 	again   time.Time // when it reads from the first again
 	size    int       // of the next batch: less after a failure, so that a batch that is too large to read, or to commit in time, gets through
@@ -57,7 +57,7 @@ type Mover struct {
 	measure time.Time // when the gauges are next set
 }
 
-// New returns a mover of the stream of client, which stays the caller's to close. Each process needs one at most. The results
+// New returns a mover of the stream of client, which stays the caller's to close. Each process needs at most one mover. The results
 // of calls are reported to the logs of MySQL and of Redis.
 func New(client redis.UniversalClient, q Enqueuer, log *slog.Logger, ofMySQL, ofRedis *outage.Log) *Mover {
 	return &Mover{
@@ -67,7 +67,7 @@ func New(client redis.UniversalClient, q Enqueuer, log *slog.Logger, ofMySQL, of
 	}
 }
 
-// Run moves entries until ctx ends, and returns nil. What was read by then it still moves, if that is possible within two
+// Run moves entries until ctx ends, and returns nil. Entries that were read by then still move, if that is possible within two
 // seconds.
 func (m *Mover) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -93,7 +93,7 @@ func (m *Mover) Run(ctx context.Context) error {
 	}
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.finish)
 	defer cancel()
-	_ = m.settle(leaving) // what stays is moved again
+	_ = m.settle(leaving) // an entry that stays is moved again
 	m.release(leaving)
 	return nil
 }
@@ -114,7 +114,7 @@ func (m *Mover) step(ctx context.Context) (isTurn bool, err error) {
 	return true, m.settle(ctx)
 }
 
-// next takes out what is done, and returns the next batch if it is this process' turn. now is by the clock of Redis.
+// next takes out the entries that are done, and returns the next batch if it is this process' turn. now is by the clock of Redis.
 func (m *Mover) next(ctx context.Context) (now time.Time, isTurn bool, batch []entry, err error) {
 	if err = m.settle(ctx); err != nil {
 		return now, false, nil, err
@@ -145,8 +145,8 @@ type item struct {
 	reason error // why it makes no sense; nil: it does
 }
 
-// move enqueues the tasks of a batch, sets aside what makes no sense, and notes both as done. What could not be set aside is
-// read again later.
+// move enqueues the tasks of a batch, sets aside entries that make no sense, and notes both as done. An entry that could not be set aside
+// is read again later.
 func (m *Mover) move(ctx context.Context, now time.Time, batch []entry) error {
 	items := make([]*item, len(batch))
 	for i, e := range batch {
@@ -188,7 +188,7 @@ func (m *Mover) move(ctx context.Context, now time.Time, batch []entry) error {
 	return nil
 }
 
-// enqueue enqueues the tasks of those items that make sense. An item whose row MySQL refuses makes none.
+// enqueue enqueues the tasks of items that make sense. An item whose row MySQL refuses makes no sense.
 func (m *Mover) enqueue(ctx context.Context, items []*item) error {
 	var batch []queue.New
 	var of []*item
@@ -222,8 +222,8 @@ func (m *Mover) enqueue(ctx context.Context, items []*item) error {
 	return err
 }
 
-// isRefused reports whether a batch failed because of the values of a task. A duplicate key is no such error: other processes that
-// enqueue the same were quicker, again and again.
+// isRefused reports whether a batch failed because of the values of a task. A duplicate key is another error: other
+// processes that enqueue the same were quicker, again and again.
 func isRefused(err error) bool {
 	return errors.Is(err, queue.ErrInvalid) || mysql.IsRowRefused(err) && !mysql.IsDuplicate(err)
 }

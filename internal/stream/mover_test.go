@@ -20,7 +20,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Of several processes one at a time moves the entries, each once.
+// Only one of several processes moves entries at a time, each entry once.
 func TestEntriesBecomeTasks(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -170,7 +170,7 @@ func TestEntriesWaitForMySQL(t *testing.T) {
 	}
 }
 
-// A Redis that does not answer, and answers later what was given up.
+// A Redis that does not answer, and answers later, as nobody waits any more.
 func TestAPausedRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
@@ -229,7 +229,7 @@ func TestASlowMover(t *testing.T) {
 	b.uploads(1, 5)
 	<-held
 	b.start()
-	b.queued(uploaded(1, 5)) // though the slow one has them, too
+	b.queued(uploaded(1, 5)) // though the slow mover has them, too
 	close(goOn)
 	b.uploads(6, 9)
 	b.queued(uploaded(1, 9))
@@ -237,7 +237,7 @@ func TestASlowMover(t *testing.T) {
 	b.queued(uploaded(1, 9))
 }
 
-// What is being moved at the stop is moved, and the turn is another process' then, or after a failure.
+// A batch that is on its way at the stop is moved, and the turn is another process' then, or after a failure.
 func TestAStopFinishes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -319,7 +319,7 @@ func TestABatchThatFails(t *testing.T) {
 }
 
 // An event whose entry is moved twice, after its task was started, has one id: it is
-// targeted once. So is one that its producer added twice under an id of its own.
+// targeted once. So is an event that its producer added twice under an id of its own.
 func TestAnEventThatIsMovedTwice(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

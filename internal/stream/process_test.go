@@ -128,8 +128,8 @@ func (d doomed) start(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// A process is killed before each of its steps, or stands still there until others have moved the entries: whatever was in the
-// stream is in the queue or with the dead.
+// A process is killed before each of its steps, or stands still there until another process has moved the entries: all
+// entries are in the queue or with the dead.
 func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)

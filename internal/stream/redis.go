@@ -26,8 +26,8 @@ var errReply = errors.New("redis replied what no stream replies")
 
 // holdScript takes the lease KEYS[1] for ARGV[1], its owner, or prolongs it, for ARGV[2] milliseconds.
 //
-// It returns 1, or 0 if another owner has it; and the time of the server that gives entries their ids, in milliseconds, which is
-// missing if an ACL forbids it. Without memory for the lease it returns 1.
+// It returns 1, or 0 if another owner has it; and the time of the server that gives entries their ids, in milliseconds, unless an
+// ACL forbids to ask for it. Without memory for the lease it returns 1.
 var holdScript = redis.NewScript(`
 local owner = redis.call('GET', KEYS[1])
 local held = 0
@@ -72,8 +72,8 @@ func (m *Mover) release(ctx context.Context) {
 
 // read returns the first n entries after an id. If there is none, it waits a moment.
 //
-// The client's own method returns the fields of an entry as a map, where the second of two with one name hides the first, which
-// may be a task.
+// The client's own method returns the fields of an entry as a map, where the second of two with the same name hides the first,
+// and that may be a task.
 func (m *Mover) read(ctx context.Context, from string, n int) ([]entry, error) {
 	cmd := redis.NewCmd(ctx, "XREAD", "COUNT", n, "BLOCK", m.block.Milliseconds(), "STREAMS", Key, from)
 	cmd.SetFirstKeyPos(6)
@@ -125,7 +125,7 @@ func entries(reply any) (list []entry, err error) {
 	return list, nil
 }
 
-// settle takes out of the stream what is done: that is the invariant of this package.
+// settle takes entries that are done out of the stream: the invariant of this package.
 func (m *Mover) settle(ctx context.Context) error {
 	if len(m.done) == 0 {
 		return nil
@@ -139,7 +139,7 @@ func (m *Mover) settle(ctx context.Context) error {
 	return nil
 }
 
-// addDead copies entries to the dead, and returns the ids of those that lie there now.
+// addDead copies entries to the dead, and returns the ids of the entries that lie there now.
 func (m *Mover) addDead(ctx context.Context, list []*item) (ids []string, err error) {
 	added := make([]*redis.StringCmd, len(list))
 	_, err = m.client.Pipelined(ctx, func(p redis.Pipeliner) error {
