@@ -26,7 +26,7 @@ type Sets interface {
 type Truth interface {
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
-	Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error)
+	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
 	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
 	Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Broadcast, error)
@@ -195,11 +195,14 @@ func (c *Checker) Members(ctx context.Context, members []member.ID) (r Report, f
 
 // Orphans returns those of ids that are no members.
 func (c *Checker) Orphans(ctx context.Context, ids []member.ID) ([]member.ID, error) {
-	members, err := c.options.Truth.Existing(ctx, ids)
+	members, err := c.options.Truth.LastUploads(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("look for members: %w", err)
 	}
-	return slices.DeleteFunc(slices.Sorted(slices.Values(ids)), func(id member.ID) bool { return members[id] }), nil
+	return slices.DeleteFunc(slices.Sorted(slices.Values(ids)), func(id member.ID) bool {
+		_, isMember := members[id]
+		return isMember
+	}), nil
 }
 
 // repairsAtOnce keeps the transactions that enqueue refills short.

@@ -119,17 +119,14 @@ func (c *Checker) readFacts(ctx context.Context, sets []index.Set) ([]Facts, err
 	if err != nil {
 		return nil, err
 	}
-	exist, err := truth.Existing(ctx, owners)
-	if err != nil {
-		return nil, err
-	}
 	newest, err := truth.Newest(ctx, owners)
 	if err != nil {
 		return nil, err
 	}
 	facts := make([]Facts, len(sets))
 	for i, s := range sets {
-		f := Facts{Exists: exist[s.Member], Newest: newest[s.Member], Top: top[s.Member], LastUploads: make(map[member.ID]uint64)}
+		own, exists := newest[s.Member]
+		f := Facts{Exists: exists, Newest: own, Top: top[s.Member], LastUploads: make(map[member.ID]uint64)}
 		for _, e := range s.Members {
 			if lastUpload, isContact := relations[contacts.Pair{User: s.Member, Contact: e.Contact}]; isContact {
 				f.LastUploads[e.Contact] = lastUpload

@@ -47,7 +47,6 @@ type broadcastStore interface {
 type memberStore interface {
 	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
 	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
-	Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error)
 	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
 }
 
@@ -78,7 +77,6 @@ func testStore(t *testing.T, open func(*testing.T) (Store, site.Site)) {
 		"MissingOwner":       testMissingOwner,
 		"LargeIDs":           testLargeIDs,
 		"Members":            testMembers,
-		"Existing":           testExisting,
 		"Newest":             testNewest,
 		"NoLimit":            testNoLimit,
 		"Cancelled":          testCancelled,

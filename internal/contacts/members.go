@@ -26,24 +26,8 @@ func (m *MySQL) CountMembers(ctx context.Context, first, last member.ID) (n int6
 	return n, err
 }
 
-// Existing returns those of ids that are members. It is one statement, however
+// LastUploads returns when each of ids that is a member last uploaded, in unix seconds; 0: never. It is one statement, however
 // many there are.
-func (m *MySQL) Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error) {
-	if len(ids) == 0 {
-		return map[member.ID]bool{}, nil
-	}
-	scan := func(rows *sql.Rows, id *member.ID, is *bool) error {
-		*is = true
-		return rows.Scan(id)
-	}
-	return collectMap(ctx, m.db, fmt.Sprintf("looking up %d members", len(ids)), scan, `
-SELECT u.id
-FROM `+idTable+` AS q
-STRAIGHT_JOIN users u ON u.id = q.id`, idList(ids))
-}
-
-// LastUploads returns when each of ids last uploaded, in unix seconds. Members
-// that never uploaded or do not exist are absent from the result.
 func (m *MySQL) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {
 	if len(ids) == 0 {
 		return map[member.ID]uint64{}, nil
@@ -52,10 +36,9 @@ func (m *MySQL) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID
 		return rows.Scan((*number)(id), (*number)(at))
 	}
 	return collectMap(ctx, m.db, fmt.Sprintf("reading the last uploads of %d members", len(ids)), scan, `
-SELECT u.id, u.last_upload
+SELECT u.id, COALESCE(u.last_upload, 0)
 FROM `+idTable+` AS q
-STRAIGHT_JOIN users u ON u.id = q.id
-WHERE u.last_upload > 0`, idList(ids))
+STRAIGHT_JOIN users u ON u.id = q.id`, idList(ids))
 }
 
 // Newest is when a member uploaded last, by both records of it, in unix seconds. The

@@ -26,14 +26,6 @@ func testMembers(t *testing.T, w world) {
 	equal(t, "the number of all", n, err, 4)
 }
 
-func testExisting(t *testing.T, w world) {
-	w.members(t, 3, 5, math.MaxUint64)
-	got, err := w.Existing(t.Context(), []member.ID{4, 5, 5, math.MaxUint64, 0})
-	equal(t, "some", got, err, map[member.ID]bool{5: true, math.MaxUint64: true})
-	got, err = w.Existing(t.Context(), nil)
-	equal(t, "none", got, err, map[member.ID]bool{})
-}
-
 func testNewest(t *testing.T, w world) {
 	want := map[member.ID]contacts.Newest{1: {Private: 10}, 2: {}}
 	for i, v := range contacts.Classes() {

@@ -117,19 +117,11 @@ func (m *Memory) CountMembers(ctx context.Context, first, last member.ID) (int64
 	})
 }
 
-// Existing does what [MySQL.Existing] does.
-func (m *Memory) Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error) {
-	return readMap(ctx, m, ids, func(id member.ID) (bool, bool) {
-		_, ok := m.users[id]
-		return ok, ok
-	})
-}
-
 // LastUploads does what [MySQL.LastUploads] does.
 func (m *Memory) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {
 	return readMap(ctx, m, ids, func(id member.ID) (uint64, bool) {
-		at := m.users[id].lastUpload
-		return at, at > 0
+		u, isMember := m.users[id]
+		return u.lastUpload, isMember
 	})
 }
 

@@ -201,10 +201,6 @@ func questions(store *contacts.MySQL) []question {
 			_, err := store.LastUploads(ctx, twelve)
 			return err
 		}},
-		{"Existing", map[string]string{"u": "PRIMARY"}, false, 100, func(ctx context.Context) error {
-			_, err := store.Existing(ctx, twelve)
-			return err
-		}},
 		{"Members", map[string]string{"users": "PRIMARY"}, false, 200, func(ctx context.Context) error {
 			_, err := store.Members(ctx, 5000, 100)
 			return err

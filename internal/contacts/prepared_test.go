@@ -1,15 +1,8 @@
 package contacts_test
 
 import (
-	"context"
 	"database/sql"
-	"errors"
-	"fmt"
 	"testing"
-	"testing/synctest"
-	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
@@ -148,86 +141,5 @@ func checkRefusal(t *testing.T, number uint16, atOnce, asText bool) {
 	}
 	if err := mock.ExpectationsWereMet(); err != nil {
 		t.Errorf("error %d (at once: %t): %v", number, atOnce, err)
-	}
-}
-
-// TestCancelledPreparation: the end of one caller's context is nothing to the next.
-func TestCancelledPreparation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // the time ends while the statement is being prepared, and not before
-		db, mock := newMock(t)
-		mock.ExpectPrepare("").WillDelayFor(time.Hour)
-		mock.ExpectPrepare("").ExpectQuery().WillReturnRows(standingRow(2, 7, 100))
-		store := contacts.NewMySQL(db)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err := contacts.Standings(ctx, store, contacts.Viewer{ID: 1}, []member.ID{2})
-		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, mysql.ErrUnavailable) {
-			t.Errorf("Standings: %v, want context.DeadlineExceeded alone", err)
-		}
-		standings, err := contacts.Standings(t.Context(), store, contacts.Viewer{ID: 1}, []member.ID{2})
-		if err != nil || len(standings) != 1 {
-			t.Errorf("the next caller: %+v, %v, want an answer", standings, err)
-		}
-		if err := mock.ExpectationsWereMet(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// TestConnectionsComeAndGo: connections live for a millisecond, and the server
-// holds no more than what is open; nothing, when the pool is closed.
-func TestConnectionsComeAndGo(t *testing.T) {
-	t.Parallel()
-	const connections = 4
-	db, dsn := openOwn(t, mysql.WithMaxOpen(connections))
-	db.SetConnMaxLifetime(time.Millisecond)
-	askAtOnce(t, contacts.NewMySQL(db), 2*connections)
-	if closed := db.Stats().MaxLifetimeClosed; closed == 0 {
-		t.Error("no connection came to its end")
-	}
-	awaitPrepared(t, dsn, connections)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	awaitPrepared(t, dsn, 0)
-}
-
-// askAtOnce repeats a query from so many goroutines.
-func askAtOnce(t *testing.T, store *contacts.MySQL, goroutines int) {
-	t.Helper()
-	var group errgroup.Group
-	start := make(chan struct{})
-	for range goroutines {
-		group.Go(func() error {
-			<-start
-			for range 50 {
-				album, err := contacts.Photos(t.Context(), store, contacts.Viewer{ID: 1}, 2, 10)
-				if err != nil || len(album.Photos) != 1 {
-					return fmt.Errorf("%d photos, want 1: %w", len(album.Photos), err)
-				}
-			}
-			return nil
-		})
-	}
-	close(start)
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// awaitPrepared waits until the server, which learns later than we of connections
-// that were closed, holds at most so many statements.
-func awaitPrepared(t *testing.T, dsn string, most int) {
-	t.Helper()
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	deadline := time.Now().Add(20 * time.Second)
-	for n := preparedNow(t, db); n > most; n = preparedNow(t, db) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d statements are prepared, want at most %d", n, most)
-		}
 	}
 }

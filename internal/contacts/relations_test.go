@@ -24,7 +24,7 @@ func testLastUploads(t *testing.T, w world) {
 	w.photo(t, 4, 2, contacts.Private, 300) // which only its owner may see
 	w.photo(t, 5, 3, contacts.Private, 300)
 	got, err := w.LastUploads(t.Context(), []member.ID{3, 2, 1, 1, 4})
-	equal(t, "LastUploads", got, err, map[member.ID]uint64{1: 100, 2: 200})
+	equal(t, "LastUploads", got, err, map[member.ID]uint64{1: 100, 2: 200, 3: 0})
 	got, err = w.LastUploads(t.Context(), nil)
 	equal(t, "LastUploads of none", got, err, map[member.ID]uint64{})
 }

@@ -97,12 +97,16 @@ func compareSight(t *rapid.T, ctx context.Context, db *sql.DB, memory *contacts.
 
 // sightOf is the specification.
 func sightOf(t *rapid.T, ctx context.Context, memory *contacts.Memory, owners map[uint64]member.ID) (want []seen) {
-	exists, err := memory.Existing(ctx, people)
+	members, err := memory.LastUploads(ctx, people)
 	if err != nil {
 		t.Fatal(err)
 	}
+	isMember := func(id member.ID) bool {
+		_, is := members[id]
+		return is
+	}
 	for photo, owner := range owners {
-		if exists[owner] {
+		if isMember(owner) {
 			want = append(want, seen{owner, photo})
 		}
 	}
@@ -111,7 +115,7 @@ func sightOf(t *rapid.T, ctx context.Context, memory *contacts.Memory, owners ma
 		t.Fatal(err)
 	}
 	for _, p := range allPairs() {
-		if p.User == p.Contact || !exists[p.User] || !exists[p.Contact] {
+		if p.User == p.Contact || !isMember(p.User) || !isMember(p.Contact) {
 			continue
 		}
 		_, isContact := called[p]

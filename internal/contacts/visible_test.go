@@ -263,7 +263,7 @@ func testLargeIDs(t *testing.T, w world) {
 	ranked := []contacts.Contact{{ID: high, LastUpload: 100}, {ID: low, LastUpload: 100}}
 
 	last, err := w.LastUploads(ctx, []member.ID{low, high, top})
-	equal(t, "LastUploads", last, err, map[member.ID]uint64{low: 100, high: 100})
+	equal(t, "LastUploads", last, err, map[member.ID]uint64{low: 100, high: 100, top: 0})
 	related, err := w.Relations(ctx, []contacts.Pair{{User: top, Contact: high}, {User: high, Contact: top}})
 	equal(t, "Relations", related, err, map[contacts.Pair]uint64{{User: top, Contact: high}: 100})
 	tops, err := w.TopContacts(ctx, []member.ID{top}, 5)

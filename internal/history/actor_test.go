@@ -185,10 +185,6 @@ func (s actingStore) TopContacts(ctx context.Context, users []member.ID, limit i
 	})
 }
 
-func (s actingStore) Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error) {
-	return acting(ctx, "Existing", false, func() (map[member.ID]bool, error) { return s.store.Existing(ctx, ids) })
-}
-
 func (s actingStore) FanOutPages(ctx context.Context, pages []contacts.FollowerPage, limit int) (found [][]member.ID, leaving map[member.ID]bool, err error) {
 	found, err = acting(ctx, "FanOutPages", false, func() ([][]member.ID, error) {
 		found, leaving, err = s.store.FanOutPages(ctx, pages, limit)

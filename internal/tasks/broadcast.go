@@ -121,11 +121,11 @@ func lookLater(id member.ID) queue.New {
 // look has a broadcast member leave that no operator named and that has lost half of the followers that made it one;
 // with BroadcastAt 0, however many it has.
 func (h BroadcastHandler) look(ctx context.Context, b contacts.Broadcast) ([]queue.New, error) {
-	exists, err := h.Store.Existing(ctx, []member.ID{b.ID})
+	members, err := h.Store.LastUploads(ctx, []member.ID{b.ID})
 	if b.Named || err != nil {
 		return nil, err
 	}
-	if b.Leaving == 0 && h.BroadcastAt > 0 && exists[b.ID] {
+	if _, isMember := members[b.ID]; isMember && b.Leaving == 0 && h.BroadcastAt > 0 {
 		if many, err := h.Store.HasFollowers(ctx, b.ID, h.BroadcastAt/2); many || err != nil {
 			return []queue.New{lookLater(b.ID)}, err
 		}

@@ -424,13 +424,13 @@ func (h UploadHandler) refill(ctx context.Context, users []member.ID) error {
 	if len(users) == 0 {
 		return nil
 	}
-	exist, err := h.Store.Existing(ctx, users)
+	members, err := h.Store.LastUploads(ctx, users)
 	if err != nil {
 		return fmt.Errorf("which of %d followers are members: %w", len(users), err)
 	}
 	var refills []queue.New
 	for _, user := range users {
-		if exist[user] {
+		if _, isMember := members[user]; isMember {
 			refills = append(refills, NewRefill(user))
 		}
 	}

@@ -124,10 +124,6 @@ func (h *hooked) TopContacts(ctx context.Context, users []member.ID, limit int) 
 	return hook(h, "TopContacts", func() (map[member.ID][]contacts.Contact, error) { return h.Store.TopContacts(ctx, users, limit) })
 }
 
-func (h *hooked) Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error) {
-	return hook(h, "Existing", func() (map[member.ID]bool, error) { return h.Store.Existing(ctx, ids) })
-}
-
 func (h *hooked) FanOutPages(ctx context.Context, pages []contacts.FollowerPage, limit int) (found [][]member.ID, leaving map[member.ID]bool, err error) {
 	found, err = hook(h, "FanOutPages", func() ([][]member.ID, error) {
 		found, leaving, err = h.Store.FanOutPages(ctx, pages, limit)
