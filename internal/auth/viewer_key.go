@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
@@ -16,7 +17,6 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/strictjson"
 )
 
 // The algorithms of viewer keys.
@@ -85,28 +85,32 @@ func (k ViewerKey) Sign(viewer member.ID, ttl time.Duration, audience string) (s
 	return token.SignedString(k.sign)
 }
 
-// The values of kty, and of crv (RFC 7517, RFC 8037).
-const (
-	typeOKP = "OKP"
-	typeOct = "oct"
-	ed      = "Ed25519"
-)
+// webKey is a key in the form of RFC 7517 and RFC 8037.
+type webKey struct {
+	Type  string `json:"kty"`
+	Curve string `json:"crv,omitempty"`
+	Use   string `json:"use,omitempty"`
+	Alg   string `json:"alg"`
+	ID    string `json:"kid"`
+	X     string `json:"x,omitempty"`
+	D     string `json:"d,omitempty"`
+	K     string `json:"k,omitempty"`
+}
 
-// keyText is base64 of JSON Web Keys and tokens. Strict refuses what other text stands for,
-// too; the line breaks that it still ignores are refused before.
+// keyText is base64 of JSON Web Keys and tokens. Strict refuses what other text stands for, but for line breaks.
 var keyText = base64.RawURLEncoding.Strict()
 
 // MarshalJSON writes the key as a JSON Web Key, its private part included.
 func (k ViewerKey) MarshalJSON() ([]byte, error) {
-	out := map[string]string{"kid": k.ID, "alg": k.Alg}
+	out := webKey{Alg: k.Alg, ID: k.ID}
 	switch check := k.check.(type) {
 	case ed25519.PublicKey:
-		out["kty"], out["crv"], out["x"] = typeOKP, ed, keyText.EncodeToString(check)
+		out.Type, out.Curve, out.X = "OKP", "Ed25519", keyText.EncodeToString(check)
 		if private, ok := k.sign.(ed25519.PrivateKey); ok {
-			out["d"] = keyText.EncodeToString(private.Seed())
+			out.D = keyText.EncodeToString(private.Seed())
 		}
 	case []byte:
-		out["kty"], out["k"] = typeOct, keyText.EncodeToString(check)
+		out.Type, out.K = "oct", keyText.EncodeToString(check)
 	}
 	return json.Marshal(out)
 }
@@ -116,100 +120,75 @@ func (k ViewerKey) MarshalJSON() ([]byte, error) {
 // misspelt would be missed by its tokens. The error names what is wrong, and quotes no part
 // of a key. A set without keys is no error.
 func ParseViewerKeys(text []byte) (keys []ViewerKey, err error) {
-	root, err := strictjson.Parse(text)
-	if err != nil {
+	var set struct {
+		Keys []webKey `json:"keys"`
+	}
+	if err := json.Unmarshal(text, &set); err != nil {
 		return nil, fmt.Errorf("want a JSON Web Key Set: %w", err)
 	}
-	r := &strictjson.Reader{Root: "the set"}
-	set, _ := r.Object("", root)
-	list, ok := set.Need("keys", "an array of keys")
-	if !ok {
-		return nil, r.Err()
+	if set.Keys == nil || len(set.Keys) > maxViewerKeys {
+		return nil, fmt.Errorf("want a JSON Web Key Set, with 0 to %d keys", maxViewerKeys)
 	}
-	items, _ := r.Array("keys", list, "keys", 0, maxViewerKeys)
-	for i, item := range items {
-		o, ok := r.Object(strictjson.Item("keys", i), item)
-		if !ok {
-			continue
+	for i, w := range set.Keys {
+		k, err := w.key()
+		if err == nil && slices.ContainsFunc(keys, func(other ViewerKey) bool { return other.ID == k.ID }) {
+			err = errors.New("kid: another key has it already")
 		}
-		k := readViewerKey(o)
-		if first := slices.IndexFunc(keys, func(other ViewerKey) bool { return other.ID == k.ID }); first >= 0 {
-			o.Addf("kid", "is that of %s already", strictjson.Item("keys", first))
+		if err != nil {
+			return nil, fmt.Errorf("keys[%d].%w", i, err)
 		}
 		keys = append(keys, k)
-	}
-	if err := r.Err(); err != nil {
-		return nil, err
 	}
 	return keys, nil
 }
 
-func readViewerKey(o strictjson.Object) (k ViewerKey) {
-	if k.ID = needText(o, "kid", "the id of the key"); !keyIDFormat.MatchString(k.ID) {
-		o.Addf("kid", "%v", errKeyID)
-	}
-	if use, given := o.String("use", "sig"); given && use != "sig" {
-		o.Addf("use", "want sig, or none")
-	}
-	k.Alg = needText(o, "alg", "the algorithm of the key")
-	kind := needText(o, "kty", "the type of the key")
-	switch {
-	case k.Alg == EdDSA && kind == typeOKP:
-		if needText(o, "crv", ed) != ed {
-			o.Addf("crv", "want %s", ed)
-		}
-		k.check, k.sign = readEd25519(o)
-	case k.Alg == HS256 && kind == typeOct:
-		secret := readBytes(o, "k", "the secret", minSecret, maxViewerText)
+// key is the key that w stands for. An error begins with the member that is wrong.
+func (w webKey) key() (k ViewerKey, err error) {
+	switch k = (ViewerKey{ID: w.ID, Alg: w.Alg}); {
+	case !keyIDFormat.MatchString(w.ID):
+		return k, fmt.Errorf("kid: %w", errKeyID)
+	case w.Use != "" && w.Use != "sig":
+		return k, errors.New("use: want sig, or none")
+	case w.Alg == HS256 && w.Type == "oct":
+		secret, err := readBytes("k", w.K, minSecret, maxViewerText)
 		k.check, k.sign = secret, secret
-	default:
-		o.Addf("alg", "want %s with the kty %s, or %s with the kty %s", EdDSA, typeOKP, HS256, typeOct)
+		return k, err
+	case w.Alg != EdDSA || w.Type != "OKP" || w.Curve != "Ed25519":
+		return k, errors.New("alg: want EdDSA with the kty OKP and the crv Ed25519, or HS256 with the kty oct")
 	}
-	return k
-}
-
-// readEd25519 reads a pair of keys, or the public one alone.
-func readEd25519(o strictjson.Object) (check, sign any) {
-	public := ed25519.PublicKey(readBytes(o, "x", "the public key", ed25519.PublicKeySize, ed25519.PublicKeySize))
-	if public != nil && !isPublicKey(public) {
-		o.Addf("x", "is not the public key of a private one: make a pair with: activityd token --new-key")
+	x, err := readBytes("x", w.X, ed25519.PublicKeySize, ed25519.PublicKeySize)
+	if err != nil || !isPublicKey(x) {
+		return k, cmp.Or(err, errors.New("x: is not the public key of a private one: make a pair with: activityd token --new-key"))
 	}
-	if _, given := o.Get("d"); !given {
-		return public, nil
+	public := ed25519.PublicKey(x)
+	k.check = public
+	if w.D == "" {
+		return k, nil
 	}
-	seed := readBytes(o, "d", "the private key", ed25519.SeedSize, ed25519.SeedSize)
-	if seed == nil {
-		return public, nil
+	seed, err := readBytes("d", w.D, ed25519.SeedSize, ed25519.SeedSize)
+	if err != nil {
+		return k, err
 	}
 	private := ed25519.NewKeyFromSeed(seed)
-	if !public.Equal(private.Public()) {
-		o.Addf("d", "is not the private key of x")
+	if k.sign = private; !public.Equal(private.Public()) {
+		return k, errors.New("d: is not the private key of x")
 	}
-	return public, private
+	return k, nil
 }
 
-// readBytes reads a key of at least and at most so many bytes, or returns nil and reports what is wrong. A secret with one value in
+// readBytes reads a key of at least and at most so many bytes. One with the same value in
 // all bytes was never filled, or filled by hand.
-func readBytes(o strictjson.Object, name, what string, least, most int) []byte {
-	want := what + ", as base64 for URLs without padding"
-	text := needText(o, name, want)
-	if _, given := o.Get(name); !given {
-		return nil
-	}
+func readBytes(name, text string, least, most int) ([]byte, error) {
 	raw, err := keyText.DecodeString(text)
 	switch {
 	case err != nil || keyText.EncodeToString(raw) != text: // it has a line break
-		o.Addf(name, "want %s", want)
-	case len(raw) < least && least < most:
-		o.Addf(name, "has %d bytes: want at least %d", len(raw), least)
+		return nil, fmt.Errorf("%s: want base64 for URLs without padding", name)
 	case len(raw) < least || len(raw) > most:
-		o.Addf(name, "has %d bytes: want %d", len(raw), least)
+		return nil, fmt.Errorf("%s: has %d bytes: want at least %d, and at most %d", name, len(raw), least, most)
 	case name != "x" && bytes.Count(raw, raw[:1]) == len(raw):
-		o.Addf(name, "has one value in all of its bytes: anyone can guess it; make a key with: activityd token --new-key")
-	default:
-		return raw
+		return nil, fmt.Errorf("%s: has one value in all of its bytes: anyone can guess it; make a key with: activityd token --new-key", name)
 	}
-	return nil
+	return raw, nil
 }
 
 // isPublicKey reports whether x is a point of Ed25519 in its one encoding, and not of small

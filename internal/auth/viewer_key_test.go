@@ -29,45 +29,43 @@ func TestKeySetsThatAreRefused(t *testing.T) {
 	}
 	oct := func(others string) string { return `{"keys":[{"kty":"oct","alg":"HS256","kid":"a"` + others + `}]}` }
 	for text, want := range map[string]string{
-		``:                          "not JSON",
-		`{`:                         "not JSON",
-		`[]`:                        "want an object",
-		`{}`:                        "keys: is missing",
-		`{"keys":{}}`:               "keys: want an array",
-		`{"keys":[1]}`:              "keys[0]: want an object",
-		`{"keys":[],"keys":[]}`:     "keys: given more than once",
-		`{"keys":[]} {"keys":[]}`:   "not JSON",
-		okp(``):                     "keys[0].x: is missing",
-		okp(`,"x":"` + x + `="`):    "keys[0].x: want the public key",
+		``:                          "want a JSON Web Key Set",
+		`{`:                         "want a JSON Web Key Set",
+		`[]`:                        "want a JSON Web Key Set",
+		`{}`:                        "want a JSON Web Key Set, with 0 to 100",
+		`{"keys":{}}`:               "want a JSON Web Key Set",
+		`{"keys":[1]}`:              "want a JSON Web Key Set",
+		`{"keys":[]} {"keys":[]}`:   "want a JSON Web Key Set",
+		okp(``):                     "keys[0].x: has 0 bytes",
+		okp(`,"x":"` + x + `="`):    "keys[0].x: want base64",
 		okp(`,"x":"` + x[1:] + `"`): "keys[0].x: ",
-		okp(`,"x":"AAAA"`):          "keys[0].x: has 3 bytes: want 32",
-		okp(`,"x":1`):               "keys[0].x: want",
+		okp(`,"x":"AAAA"`):          "keys[0].x: has 3 bytes: want at least 32",
+		okp(`,"x":1`):               "want a JSON Web Key Set",
 		okp(`,"x":"` + x[:20] + `\n` + x[20:] + `"`):                                       "keys[0].x: want",
 		okp(`,"x":"` + x + `","d":"AAAA"`):                                                 "keys[0].d: has 3 bytes",
 		okp(`,"x":"` + x + `","d":"` + encode(secret[:32]) + `"`):                          "keys[0].d: is not the private key of x",
-		okp(`,"x":"` + x + `","x":"` + x + `"`):                                            "keys[0].x: given more than once",
 		okp(`,"x":"` + x + `","use":"enc"`):                                                "keys[0].use: want sig",
-		`{"keys":[{"kty":"OKP","crv":"X25519","alg":"EdDSA","kid":"a","x":"` + x + `"}]}`:  "keys[0].crv: want Ed25519",
-		`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"a","x":"` + x + `"}]}`:               "keys[0].alg: is missing",
+		`{"keys":[{"kty":"OKP","crv":"X25519","alg":"EdDSA","kid":"a","x":"` + x + `"}]}`:  "keys[0].alg: want EdDSA",
+		`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"a","x":"` + x + `"}]}`:               "keys[0].alg: want",
 		`{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"HS256","kid":"a","x":"` + x + `"}]}`: "keys[0].alg: want EdDSA with the kty OKP",
 		`{"keys":[{"kty":"oct","alg":"EdDSA","kid":"a","k":"` + k + `"}]}`:                 "keys[0].alg: want",
 		`{"keys":[{"kty":"oct","alg":"HS512","kid":"a","k":"` + k + `"}]}`:                 "keys[0].alg: want",
 		`{"keys":[{"kty":"oct","alg":"none","kid":"a","k":"` + k + `"}]}`:                  "keys[0].alg: want",
 		`{"keys":[{"kty":"RSA","alg":"RS256","kid":"a","n":"AQ","e":"AQAB"}]}`:             "keys[0].alg: want",
-		`{"keys":[{"alg":"HS256","kid":"a","k":"` + k + `"}]}`:                             "keys[0].kty: is missing",
-		`{"keys":[{"kty":"oct","alg":"HS256","k":"` + k + `"}]}`:                           "keys[0].kid: is missing",
+		`{"keys":[{"alg":"HS256","kid":"a","k":"` + k + `"}]}`:                             "keys[0].alg: want",
+		`{"keys":[{"kty":"oct","alg":"HS256","k":"` + k + `"}]}`:                           "keys[0].kid: want an id",
 		`{"keys":[{"kty":"oct","alg":"HS256","kid":"","k":"` + k + `"}]}`:                  "keys[0].kid: want an id",
 		`{"keys":[{"kty":"oct","alg":"HS256","kid":"a b","k":"` + k + `"}]}`:               "keys[0].kid: want an id",
-		`{"keys":[{"kty":"oct","alg":"HS256","kid":7,"k":"` + k + `"}]}`:                   "keys[0].kid: want",
-		oct(``):        "keys[0].k: is missing",
+		`{"keys":[{"kty":"oct","alg":"HS256","kid":7,"k":"` + k + `"}]}`:                   "want a JSON Web Key Set",
+		oct(``):        "keys[0].k: has 0 bytes",
 		oct(`,"k":""`): "keys[0].k: has 0 bytes: want at least 32",
 		oct(`,"k":"` + encode(secret[:31]) + `"`):                                                     "keys[0].k: has 31 bytes: want at least 32",
 		oct(`,"k":"` + encode(make([]byte, 32)) + `"`):                                                "keys[0].k: has one value in all of its bytes",
 		oct(`,"k":"` + encode(strings.Repeat("x", 64)) + `"`):                                         "keys[0].k: has one value in all of its bytes",
 		okp(`,"x":"` + zeroX + `","d":"` + encode(zeroSeed) + `"`):                                    "keys[0].d: has one value in all of its bytes",
-		oct(`,"k":"not base64!"`):                                                                     "keys[0].k: want the secret",
-		oct(`,"k":"` + k + `"},{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"a","x":"` + x + `"`): "keys[1].kid: is that of keys[0] already",
-		`{"keys":[` + strings.Repeat(`{},`, 100) + `{}]}`:                                             "keys: holds 101 keys",
+		oct(`,"k":"not base64!"`):                                                                     "keys[0].k: want base64",
+		oct(`,"k":"` + k + `"},{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"a","x":"` + x + `"`): "keys[1].kid: another key has it already",
+		`{"keys":[` + strings.Repeat(`{},`, 100) + `{}]}`:                                             "with 0 to 100 keys",
 	} {
 		keys, err := auth.ParseViewerKeys([]byte(text))
 		if err == nil || keys != nil || !strings.Contains(err.Error(), want) {
@@ -158,7 +156,7 @@ func TestNewKeysAreMadeAndAdded(t *testing.T) {
 			accept(t, v, token)
 		}
 	}
-	if err := auth.AddViewerKey(path, all[0]); err == nil || !strings.Contains(err.Error(), "is that of keys[0] already") {
+	if err := auth.AddViewerKey(path, all[0]); err == nil || !strings.Contains(err.Error(), "another key has it already") {
 		t.Errorf("once more: %v", err)
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, text) {
@@ -205,7 +203,7 @@ func TestKeysThatCannotBeAdded(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := newFile(t, `{"keys":[{}]}`)
-	if err := auth.AddViewerKey(broken, k); err == nil || !strings.Contains(err.Error(), "keys[0].kid: is missing") {
+	if err := auth.AddViewerKey(broken, k); err == nil || !strings.Contains(err.Error(), "keys[0].kid: want an id") {
 		t.Errorf("to a file that is not in order: %v", err)
 	}
 	if text, err := os.ReadFile(broken); err != nil || string(text) != `{"keys":[{}]}` {
