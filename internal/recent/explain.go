@@ -18,16 +18,16 @@ type Trace struct {
 	// Candidates are the set, and the broadcast members that the read found, most recent upload first; at the end is the contact
 	// that a walk chose, if it is neither.
 	Candidates []Candidate `json:"candidates"`
-	Proof      Proof       `json:"proof"` // why no other contact can have a newer photo
+	Proof      Proof       `json:"proof"` // why no contact beyond can have a newer photo
 	// Bound is the date that the proof rests on, in unix seconds: no contact that was not
 	// looked at has uploaded later. 0: all were looked at.
 	Bound      uint64             `json:"bound"`
 	WalkReason Reason             `json:"walk_reason,omitzero"` // why the walk was needed; "": it was not
 	Walk       contacts.WalkTrace `json:"walk,omitzero"`        // how far the walk went
-	Steps      []Step             `json:"steps"`                // what took how long, in order
+	Steps      []Step             `json:"steps"`                // and how long each took, in order
 }
 
-// Candidate is a contact, and what the read found out about it.
+// Candidate is a contact, with the facts that the read found out about it.
 type Candidate struct {
 	Contact   member.ID      `json:"contact_id"`
 	InSet     bool           `json:"in_set"`
@@ -91,7 +91,7 @@ var reasons = map[Reason]string{
 	PhotosChanged:    "the photos changed during the read",
 }
 
-// Verdict is the result for one candidate.
+// Verdict is the result for a candidate.
 type Verdict string
 
 // The verdicts on candidates.
@@ -99,12 +99,12 @@ const (
 	Chosen     Verdict = "chosen"
 	Older      Verdict = "older"           // its newest visible photo is older than the answer's, or of the same second with a lower id
 	Nothing    Verdict = "nothing visible" // the viewer may see none of its photos
-	Blocked    Verdict = "blocked"         // the same, because one of the two blocks the other; only by [Reader.Explain]
+	Blocked    Verdict = "blocked"         // the same, because of a block, in either direction; only by [Reader.Explain]
 	NotContact Verdict = "not a contact"   // it is a ghost: the index is behind
 	NotLooked  Verdict = "not looked at"   // its score is below the bound
 )
 
-// Step is one round trip of a read, or a wait.
+// Step is a round trip of a read, or a wait.
 type Step struct {
 	Name         string  `json:"name"` // "redis", "first", "others", "winner", "walk", "details"
 	Milliseconds float64 `json:"ms"`
@@ -115,7 +115,7 @@ func (t *Trace) step(name string, began time.Time) {
 	t.Steps = append(t.Steps, Step{name, float64(time.Since(began).Microseconds()) / 1000})
 }
 
-// Explain is [Reader.Read] with one more statement, the step "details", for how the
+// Explain is [Reader.Read] with a further statement, the step "details", for how the
 // candidates stand with the viewer.
 func (r *Reader) Explain(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	a, err := r.Read(ctx, v, limit)
@@ -187,7 +187,7 @@ type Explanation struct {
 	Facts      [][2]string // names and values: the proof, the walk, how far behind the sets may be, the timings
 }
 
-// Explanation says what viewer sees, and why. behind is how far behind the sets may be, in seconds; nil: that does not
+// Explanation tells the answer to viewer, and why. behind is how far behind the sets may be, in seconds; nil: that does not
 // matter, or is not known.
 func (a Answer) Explanation(viewer member.ID, behind *float64) Explanation {
 	x := Explanation{
@@ -247,7 +247,7 @@ func (c Candidate) cells() []string {
 	return []string{name, date(c.Score), date(c.Now.LastUpload), date(visible), hidden, grants[[2]bool{c.Now.Friend, c.Now.Family}], verdict}
 }
 
-// proof says why no other contact has a newer visible photo.
+// proof says why no contact beyond has a newer visible photo.
 func (a Answer) proof() string {
 	proof, newest := a.Trace.Proof, uint64(0)
 	if proof == ByWalk && a.Trace.Bound == 0 {

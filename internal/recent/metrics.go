@@ -33,8 +33,8 @@ var (
 // fromNowhere is the source of a read that failed.
 const fromNowhere Source = "none"
 
-// failures are the results of reads that failed, each with its error; all other errors
-// are "other".
+// failures are the results of reads that failed, each with its error; any further error
+// is "other".
 var failures = []struct {
 	err    error
 	result string

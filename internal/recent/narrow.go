@@ -23,13 +23,13 @@ func (rd *reading) narrow(ctx context.Context) (Reason, error) {
 	if err != nil {
 		return "", err
 	}
-	// Strictly newer: photos of one second are ordered by id, which no bound has.
+	// Strictly newer: photos of the same second are ordered by id, and a bound has no id.
 	bound := rd.bound(at, look)
 	if len(look.Photos) == 0 || look.Photos[0].DateUpload <= bound {
 		return rd.compare(ctx)
 	}
 	if at != rd.set[0].Contact {
-		rd.hints.LookAgain(rd.viewer.ID, at) // then it is the first of S, and the next read sends one statement
+		rd.hints.LookAgain(rd.viewer.ID, at) // then it is the first of S, and the next read sends a single statement
 	}
 	rd.prove(look.Album, ByNext, bound)
 	return "", nil
@@ -54,7 +54,7 @@ func (rd *reading) bound(at member.ID, look contacts.Look) uint64 {
 }
 
 // low returns low(S), the lowest score of S: no contact outside S uploaded later (I1), but for broadcast members. It is 0 for a
-// set of fewer than Min members, outside of which no other contact ever uploaded (I3).
+// set of fewer than Min members, outside of it no contact ever uploaded (I3).
 func (rd *reading) low() uint64 {
 	if len(rd.set) < rd.options.Min {
 		return 0
@@ -62,7 +62,7 @@ func (rd *reading) low() uint64 {
 	return rd.set[len(rd.set)-1].Score
 }
 
-// compare takes the newest visible photo of all of S and of the broadcast contacts that uploaded after low(S), in one
+// compare takes the newest visible photo of all of S and of the broadcast contacts that uploaded after low(S), in a single
 // statement: an answer from two instants may have been right at neither. The best is the answer if it is newer than low(S)
 // and than the broadcast contacts beyond the limit of the statement; or if no contact is left out.
 func (rd *reading) compare(ctx context.Context) (Reason, error) {
@@ -100,7 +100,7 @@ func (rd *reading) compare(ctx context.Context) (Reason, error) {
 
 // winner takes the photos of the best of a comparison. The comparison is void if the photo
 // that decided it is no longer the newest that the viewer may see. The photos after the newest are of the statement that reads
-// them, another one of the same request.
+// them, a later statement of the same request.
 func (rd *reading) winner(ctx context.Context, best contacts.Standing, bound uint64) (Reason, error) {
 	began := time.Now()
 	look, err := rd.store.Look(ctx, rd.viewer, best.Owner, rd.limit, rd.set[0].Score)

@@ -21,11 +21,11 @@ type Source string
 
 // The sources of an answer. Both are live and private; they differ in cost.
 const (
-	FromIndex    Source = "index"    // the index said where to look, MySQL what to show
+	FromIndex    Source = "index"    // the index said where to look, MySQL whose photos to show
 	FromDatabase Source = "database" // a walk through the viewer's contacts in MySQL
 )
 
-// Answer is what a viewer is shown, and how it was found.
+// Answer is the album that a viewer is shown, and how it was found.
 type Answer struct {
 	contacts.Album
 
@@ -43,7 +43,7 @@ type Index interface {
 }
 
 // Store decides what may be shown. Its methods fail with [contacts.ErrNoMember]
-// when the viewer does not exist, except Look, which finds no photos.
+// when the viewer does not exist, but Look finds no photos then.
 type Store interface {
 	Look(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, bound uint64) (contacts.Look, error)
 	Compare(ctx context.Context, v contacts.Viewer, owners []member.ID, bound uint64) (contacts.Comparison, error)
@@ -52,7 +52,7 @@ type Store interface {
 	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
 }
 
-// Hints takes what a read found the index to lack. Its methods return at once; a hint may
+// Hints takes the faults that a read found in the index. Its methods return at once; a hint may
 // be lost, because the next read repeats it.
 type Hints interface {
 	Refill(viewer member.ID)
@@ -111,7 +111,7 @@ func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 	return rd.Answer, nil
 }
 
-// reading is one read under way: its answer so far, and what it saw.
+// reading is a read under way: its answer so far, and all that it saw.
 type reading struct {
 	*Reader
 	Answer
