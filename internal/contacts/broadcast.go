@@ -36,7 +36,7 @@ type Broadcast struct {
 	Named   bool // by an operator: it ceases by an operator alone
 }
 
-// Look is what one statement says, at one instant, of the photos of a member and of broadcast members.
+// Look is the result of a single statement, at a single instant, about the photos of a member and of broadcast members.
 type Look struct {
 	Album
 	// Above are the broadcast members that the viewer calls contacts and whose last upload is at least a bound: the two
@@ -46,7 +46,7 @@ type Look struct {
 	Below uint64
 }
 
-// Comparison is what one statement says, at one instant, of how candidates stand with a viewer.
+// Comparison is the result of a single statement, at a single instant: how candidates stand with a viewer.
 type Comparison struct {
 	Standings []Standing // of the candidates, in their order, and then of each of Broadcasts
 	// Broadcasts are the broadcast members that the viewer calls contacts, that are not among the candidates and whose
@@ -58,7 +58,7 @@ type Comparison struct {
 
 // Look returns the limit newest photos of owner that v may see, by date
 // then id, both descending, and the broadcast members about a bound. The album is empty when there are none; when v or
-// owner does not exist, or owner is no contact of v, or one of the two blocks the other, there are none.
+// owner does not exist, or owner is no contact of v, or a block stands between the two, there are none.
 func (m *MySQL) Look(ctx context.Context, v Viewer, owner member.ID, limit int, bound uint64) (Look, error) {
 	return look(ctx, m.prepared, v, owner, limit, bound)
 }
@@ -71,7 +71,7 @@ const (
 )
 
 // lookText reads the key newest of broadcast_members from its latest entry down to the bound, and a row of contacts by
-// its key for each. A site without broadcast members pays one look into an empty table.
+// its key for each. A site without broadcast members pays a look into an empty table.
 var lookText = `
 (` + visiblePhotosText + `)
 UNION ALL
@@ -85,7 +85,7 @@ UNION ALL
 FROM broadcast_members m FORCE INDEX (newest)
 WHERE m.last_upload < ?)`
 
-// Statement is a statement and its arguments, for showing what is asked.
+// Statement is a statement and its arguments, to show the question.
 type Statement struct {
 	Text string
 	Args []any
@@ -157,7 +157,7 @@ func compare(ctx context.Context, q querier, v Viewer, owners []member.ID, bound
 	return compared(owners, uploads, func(id member.ID) Standing { return byOwner[id] }), nil
 }
 
-// compared makes a comparison of owners and of broadcast contacts that uploaded after the bound, one more than are
+// compared makes a comparison of owners and of broadcast contacts that uploaded after the bound, at most 33; 32 are
 // looked at.
 func compared(owners []member.ID, uploads []Contact, standing func(member.ID) Standing) (c Comparison) {
 	SortByRecency(uploads)
@@ -175,7 +175,7 @@ func compared(owners []member.ID, uploads []Contact, standing func(member.ID) St
 	return c
 }
 
-// Broadcasts returns those of ids that are broadcast members. It is one statement, however many there are. It names the key, because a
+// Broadcasts returns those of ids that are broadcast members. It is a single statement, however many there are. It names the key, because a
 // server that takes the table for empty reads all of it otherwise.
 func (m *MySQL) Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]Broadcast, error) {
 	if len(ids) == 0 {

@@ -23,13 +23,13 @@ type Contact struct {
 	LastUpload uint64 // unix seconds, at least the date of each photo that is not private; 0: there was none
 }
 
-// Pair names one row of the contacts table, present or not.
+// Pair names a row of the contacts table, present or not.
 type Pair struct {
 	User    member.ID // the member that has the contact
 	Contact member.ID // the member that is the contact
 }
 
-// Profile is what a viewer is shown of a contact. Its last upload is left out: that may
+// Profile is the part of a contact that a viewer is shown. Its last upload is left out: that may
 // have been a photo that the viewer must not know of.
 type Profile struct {
 	ID       member.ID
@@ -44,7 +44,7 @@ type Photo struct {
 }
 
 // Newer reports whether p comes before q in the order of display: by date, and
-// within one second by id, newest first.
+// within a second by id, newest first.
 func (p Photo) Newer(q Photo) bool {
 	return byDateDesc(p, q) < 0
 }
@@ -54,14 +54,14 @@ func byDateDesc(a, b Photo) int {
 	return cmp.Or(cmp.Compare(b.DateUpload, a.DateUpload), cmp.Compare(b.ID, a.ID))
 }
 
-// Standing is how one owner stands to one viewer, now.
+// Standing is how an owner stands to a viewer, now.
 type Standing struct {
 	Owner member.ID `json:"-"`
 	// IsContact is false when the owner is no contact of the viewer, or no
 	// member any more. Nothing else is known then.
 	IsContact bool `json:"is_contact"`
 	// Newest is the owner's newest photo that the viewer may see, its title
-	// left out; nil when there is none, or when one of the two blocks the other.
+	// left out; nil when there is none, or when a block stands between the two.
 	Newest *Photo `json:"newest_visible"`
 }
 

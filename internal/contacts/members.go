@@ -26,7 +26,7 @@ func (m *MySQL) CountMembers(ctx context.Context, first, last member.ID) (n int6
 	return n, err
 }
 
-// LastUploads returns when each of ids that is a member last uploaded, in unix seconds; 0: never. It is one statement, however
+// LastUploads returns when each of ids that is a member last uploaded, in unix seconds; 0: never. It is a single statement, however
 // many there are.
 func (m *MySQL) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {
 	if len(ids) == 0 {
@@ -50,8 +50,8 @@ type Newest struct {
 	Private    uint64 // the date of the newest private photo; 0: there is none
 }
 
-// Newest returns for each of ids that is a member when it uploaded last. It is one
-// statement, however many there are, and reads one index entry of each visibility.
+// Newest returns for each of ids that is a member when it uploaded last. It is a single
+// statement, however many there are, and reads an index entry of each visibility.
 func (m *MySQL) Newest(ctx context.Context, ids []member.ID) (map[member.ID]Newest, error) {
 	if len(ids) == 0 {
 		return map[member.ID]Newest{}, nil

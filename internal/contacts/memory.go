@@ -74,7 +74,7 @@ func readMap[K comparable, V any](ctx context.Context, m *Memory, ids []K, ask f
 	})
 }
 
-// readOf is read for a viewer, which must exist.
+// readOf is read for a viewer that must exist.
 func readOf[T any](ctx context.Context, m *Memory, v Viewer, ask func() T) (T, error) {
 	return read(ctx, m, func() (answer T, err error) {
 		if _, ok := m.users[v.ID]; !ok {
@@ -97,7 +97,7 @@ func (m *Memory) change(ctx context.Context, do func() error) error {
 // Ping fails only when ctx has ended.
 func (m *Memory) Ping(ctx context.Context) error { return m.change(ctx, func() error { return nil }) }
 
-// Members does what [MySQL.Members] does.
+// Members is [MySQL.Members].
 func (m *Memory) Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error) {
 	return read(ctx, m, func() ([]member.ID, error) {
 		ids := slices.Sorted(maps.Keys(m.users))
@@ -105,7 +105,7 @@ func (m *Memory) Members(ctx context.Context, after member.ID, limit int) ([]mem
 	})
 }
 
-// CountMembers does what [MySQL.CountMembers] does.
+// CountMembers is [MySQL.CountMembers].
 func (m *Memory) CountMembers(ctx context.Context, first, last member.ID) (int64, error) {
 	return read(ctx, m, func() (n int64, _ error) {
 		for id := range m.users {
@@ -117,7 +117,7 @@ func (m *Memory) CountMembers(ctx context.Context, first, last member.ID) (int64
 	})
 }
 
-// LastUploads does what [MySQL.LastUploads] does.
+// LastUploads is [MySQL.LastUploads].
 func (m *Memory) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {
 	return readMap(ctx, m, ids, func(id member.ID) (uint64, bool) {
 		u, isMember := m.users[id]
@@ -125,7 +125,7 @@ func (m *Memory) LastUploads(ctx context.Context, ids []member.ID) (map[member.I
 	})
 }
 
-// Newest does what [MySQL.Newest] does.
+// Newest is [MySQL.Newest].
 func (m *Memory) Newest(ctx context.Context, ids []member.ID) (map[member.ID]Newest, error) {
 	return readMap(ctx, m, ids, func(id member.ID) (Newest, bool) {
 		u, isMember := m.users[id]
@@ -141,7 +141,7 @@ func (m *Memory) Newest(ctx context.Context, ids []member.ID) (map[member.ID]New
 	})
 }
 
-// Relations does what [MySQL.Relations] does.
+// Relations is [MySQL.Relations].
 func (m *Memory) Relations(ctx context.Context, pairs []Pair) (map[Pair]uint64, error) {
 	return readMap(ctx, m, pairs, func(p Pair) (uint64, bool) {
 		_, isContact := m.contacts[p.User][p.Contact]
@@ -150,7 +150,7 @@ func (m *Memory) Relations(ctx context.Context, pairs []Pair) (map[Pair]uint64, 
 	})
 }
 
-// TopContacts does what [MySQL.TopContacts] does.
+// TopContacts is [MySQL.TopContacts].
 func (m *Memory) TopContacts(ctx context.Context, ids []member.ID, limit int) (map[member.ID][]Contact, error) {
 	return readMap(ctx, m, ids, func(id member.ID) ([]Contact, bool) {
 		var all []Contact
@@ -165,7 +165,7 @@ func (m *Memory) TopContacts(ctx context.Context, ids []member.ID, limit int) (m
 	})
 }
 
-// FollowerPages does what [MySQL.FollowerPages] does.
+// FollowerPages is [MySQL.FollowerPages].
 func (m *Memory) FollowerPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, error) {
 	return read(ctx, m, func() ([][]member.ID, error) {
 		found := make([][]member.ID, len(pages))
@@ -181,7 +181,7 @@ func (m *Memory) followerPage(p FollowerPage, limit int) []member.ID {
 	return first(slices.DeleteFunc(ids, func(id member.ID) bool { return id <= p.After }), limit)
 }
 
-// FanOutPages does what [MySQL.FanOutPages] does.
+// FanOutPages is [MySQL.FanOutPages].
 func (m *Memory) FanOutPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, map[member.ID]bool, error) {
 	leaving := make(map[member.ID]bool)
 	found, err := read(ctx, m, func() ([][]member.ID, error) {
@@ -200,7 +200,7 @@ func (m *Memory) FanOutPages(ctx context.Context, pages []FollowerPage, limit in
 	return found, leaving, err
 }
 
-// Look does what [MySQL.Look] does.
+// Look is [MySQL.Look].
 func (m *Memory) Look(ctx context.Context, v Viewer, owner member.ID, limit int, bound uint64) (Look, error) {
 	return read(ctx, m, func() (l Look, _ error) {
 		l.Album = m.album(v, owner, limit)
@@ -217,7 +217,7 @@ func (m *Memory) Look(ctx context.Context, v Viewer, owner member.ID, limit int,
 	})
 }
 
-// Compare does what [MySQL.Compare] does.
+// Compare is [MySQL.Compare].
 func (m *Memory) Compare(ctx context.Context, v Viewer, owners []member.ID, bound uint64) (Comparison, error) {
 	return readOf(ctx, m, v, func() Comparison {
 		var uploads []Contact
@@ -231,7 +231,7 @@ func (m *Memory) Compare(ctx context.Context, v Viewer, owners []member.ID, boun
 	})
 }
 
-// Broadcasts does what [MySQL.Broadcasts] does.
+// Broadcasts is [MySQL.Broadcasts].
 func (m *Memory) Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]Broadcast, error) {
 	return readMap(ctx, m, ids, func(id member.ID) (Broadcast, bool) {
 		b, ok := m.broadcasts[id]
@@ -239,7 +239,7 @@ func (m *Memory) Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID
 	})
 }
 
-// AddBroadcast does what [MySQL.AddBroadcast] does.
+// AddBroadcast is [MySQL.AddBroadcast].
 func (m *Memory) AddBroadcast(ctx context.Context, id member.ID, named bool) error {
 	return m.change(ctx, func() error {
 		b, isBroadcast := m.broadcasts[id]
@@ -261,7 +261,7 @@ func (m *Memory) AddBroadcast(ctx context.Context, id member.ID, named bool) err
 	})
 }
 
-// RaiseBroadcast does what [MySQL.RaiseBroadcast] does.
+// RaiseBroadcast is [MySQL.RaiseBroadcast].
 func (m *Memory) RaiseBroadcast(ctx context.Context, id member.ID, lastUpload uint64) error {
 	return m.change(ctx, func() error {
 		if b, ok := m.broadcasts[id]; ok {
@@ -272,7 +272,7 @@ func (m *Memory) RaiseBroadcast(ctx context.Context, id member.ID, lastUpload ui
 	})
 }
 
-// LeaveBroadcast does what [MySQL.LeaveBroadcast] does.
+// LeaveBroadcast is [MySQL.LeaveBroadcast].
 func (m *Memory) LeaveBroadcast(ctx context.Context, id member.ID) (b Broadcast, err error) {
 	err = m.change(ctx, func() error {
 		b = m.broadcasts[id]
@@ -289,7 +289,7 @@ func (m *Memory) LeaveBroadcast(ctx context.Context, id member.ID) (b Broadcast,
 	return b, err
 }
 
-// DeleteBroadcast does what [MySQL.DeleteBroadcast] does.
+// DeleteBroadcast is [MySQL.DeleteBroadcast].
 func (m *Memory) DeleteBroadcast(ctx context.Context, id member.ID, leaving int64) error {
 	return m.change(ctx, func() error {
 		if leaving != 0 && m.broadcasts[id].Leaving == leaving {
@@ -299,12 +299,12 @@ func (m *Memory) DeleteBroadcast(ctx context.Context, id member.ID, leaving int6
 	})
 }
 
-// HasFollowers does what [MySQL.HasFollowers] does.
+// HasFollowers is [MySQL.HasFollowers].
 func (m *Memory) HasFollowers(ctx context.Context, id member.ID, n int) (bool, error) {
 	return read(ctx, m, func() (bool, error) { return len(m.followers[id]) >= n, nil })
 }
 
-// Details does what [MySQL.Details] does.
+// Details is [MySQL.Details].
 func (m *Memory) Details(ctx context.Context, v Viewer, owners []member.ID) ([]Detail, error) {
 	return readOf(ctx, m, v, func() (all []Detail) {
 		for _, owner := range owners {
@@ -335,7 +335,7 @@ func (m *Memory) detail(v Viewer, owner member.ID) Detail {
 	return d
 }
 
-// Walk does what [MySQL.Walk] does.
+// Walk is [MySQL.Walk].
 func (m *Memory) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
 	return readOf(ctx, m, v, func() (walked Walked) {
 		var best Standing
@@ -411,7 +411,7 @@ func first[T any](list []T, limit int) []T {
 	return list[:min(limit, len(list))]
 }
 
-// AddMember adds a member that never uploaded, or gives one a new name.
+// AddMember adds a member that never uploaded, or gives a member a new name.
 func (m *Memory) AddMember(id member.ID, username string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -421,7 +421,7 @@ func (m *Memory) AddMember(id member.ID, username string) {
 }
 
 // DeleteMember removes a member with its contacts, its photos, the blocks by it and
-// of it, and the rows of its followers, which it returns, ascending.
+// of it, and the rows of its followers. It returns the followers, ascending.
 func (m *Memory) DeleteMember(id member.ID) (followers []member.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -441,8 +441,8 @@ func (m *Memory) DeleteMember(id member.ID) (followers []member.ID) {
 	return followers
 }
 
-// ReplaceMember gives a member another last upload, also an earlier one, as when it is
-// deleted and inserted again in one transaction. It returns its followers, ascending.
+// ReplaceMember gives a member another last upload, also an earlier upload, as when it is
+// deleted and inserted again in a transaction. It returns its followers, ascending.
 func (m *Memory) ReplaceMember(id member.ID, lastUpload uint64) (followers []member.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -452,7 +452,7 @@ func (m *Memory) ReplaceMember(id member.ID, lastUpload uint64) (followers []mem
 	return slices.Sorted(maps.Keys(m.followers[id]))
 }
 
-// SetContact makes contact a contact of user, with what user grants it, or
+// SetContact makes contact a contact of user, with the grants of user, or
 // changes that grant. Like the tables, it takes any ids.
 func (m *Memory) SetContact(user, contact member.ID, friend, family bool) {
 	m.mu.Lock()
@@ -461,7 +461,7 @@ func (m *Memory) SetContact(user, contact member.ID, friend, family bool) {
 	within(m.followers, contact)[user] = struct{}{}
 }
 
-// RemoveContact makes contact no contact of user any more, if it was one.
+// RemoveContact makes contact no contact of user any more, if it was.
 func (m *Memory) RemoveContact(user, contact member.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -473,7 +473,7 @@ func (m *Memory) removeContact(user, contact member.ID) {
 	delete(m.followers[contact], user)
 }
 
-// Block hides everything of each of the two from the other.
+// Block hides everything of the two from each other.
 func (m *Memory) Block(user, blocked member.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -488,7 +488,7 @@ func (m *Memory) Unblock(user, blocked member.ID) {
 }
 
 // AddPhoto adds a photo, uploaded at date in unix seconds, and returns its id:
-// the given one, which must be new, or with 0 the next above all so far. Setting
+// the given id, new so far, or with 0 the next above all so far. Setting
 // the owner's last upload is left to the caller, see [Memory.SetLastUpload].
 func (m *Memory) AddPhoto(id uint64, owner member.ID, title string, visibility Visibility, date uint64) uint64 {
 	m.mu.Lock()

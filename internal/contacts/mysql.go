@@ -14,8 +14,8 @@ import (
 )
 
 // MySQL answers from the tables of schema.sql, or from views of the same names,
-// in MySQL 8.0 or MariaDB 10.6 and later. An answer holds at one instant: it is one
-// statement, or one transaction ([MySQL.Walk]), or one statement for each part of a long
+// in MySQL 8.0 or MariaDB 10.6 and later. An answer holds at one instant: it is a
+// statement, or a transaction ([MySQL.Walk]), or a statement for each part of a long
 // list ([MySQL.TopContacts], [MySQL.FollowerPages]).
 //
 // The most frequent statements are prepared on each connection that runs them, and
@@ -32,8 +32,8 @@ type MySQL struct {
 	unhinted atomic.Bool
 }
 
-// NewMySQL returns a store over db, which should come from [mysql.Open]: without
-// the settings made there each query costs three round trips instead of one. One store
+// NewMySQL returns a store over db, best from [mysql.Open]: without
+// the settings made there each query costs three round trips instead of one. A store
 // for each db is enough, as each prepares its own statements. The caller closes db; the
 // store needs no closing.
 func NewMySQL(db *sql.DB) *MySQL {
@@ -46,13 +46,13 @@ func (m *MySQL) Ping(ctx context.Context) error {
 }
 
 // querier is implemented by *sql.DB, *sql.Tx and [mysql.Prepared]: the walk runs the
-// statements of the single methods inside one transaction.
+// statements of the single methods inside a transaction.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// collect runs a query and scans each of its rows into a T. what names the work, for
-// the error.
+// collect runs a query and scans each of its rows into a T. Errors name the work by
+// what.
 func collect[T any](
 	ctx context.Context, q querier, what string, scan func(*sql.Rows, *T) error, query string, args ...any,
 ) ([]T, error) {
@@ -96,7 +96,7 @@ func each(ctx context.Context, q querier, what string, scan func(*sql.Rows) erro
 	if err != nil {
 		return mysql.Translate(ctx, what, err)
 	}
-	defer func() { _ = rows.Close() }() // what it could report, Err has reported
+	defer func() { _ = rows.Close() }() // Err has reported before
 	for rows.Next() {
 		if err := scan(rows); err != nil {
 			return mysql.Translate(ctx, what, err)
@@ -110,11 +110,11 @@ func each(ctx context.Context, q querier, what string, scan func(*sql.Rows) erro
 
 // idList writes ids as a JSON array of numbers, for JSON_TABLE. A list of many
 // ids is passed this way and not as IN (…) because JSON_TABLE can be made the
-// driving table: each id is then one lookup by key. With IN the optimizer is
+// driving table: each id is then a lookup by key. With IN the optimizer is
 // free to read all contacts of a member instead, and does.
 //
-// The result is a string because the driver marks a []byte as binary, which
-// MySQL does not take for JSON.
+// The result is a string because the driver marks a []byte as binary, and
+// MySQL takes no binary text for JSON.
 func idList(ids []member.ID) string {
 	plain := make([]uint64, len(ids))
 	for i, id := range ids {
@@ -123,10 +123,10 @@ func idList(ids []member.ID) string {
 	return mustJSON(plain)
 }
 
-// idTable is a table of one column, id, of the list that idList wrote.
+// idTable is a table with the column id, of the list that idList wrote.
 const idTable = `JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$'))`
 
-// mustJSON encodes a slice of numbers, which cannot fail.
+// mustJSON encodes a slice of numbers: it cannot fail.
 func mustJSON(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {

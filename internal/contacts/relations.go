@@ -13,8 +13,8 @@ import (
 
 // Relations returns, for each pair that is a row of contacts now, the contact's
 // last upload in unix seconds: 0 if it never uploaded. Pairs that are no contacts
-// are absent from the result, and so are those whose contact is no member any
-// more, as in [MySQL.Compare]. It is one statement, however many pairs there
+// are absent from the result, and so are pairs whose contact is no member any
+// more, as in [MySQL.Compare]. It is a single statement, however many pairs there
 // are.
 func (m *MySQL) Relations(ctx context.Context, pairs []Pair) (map[Pair]uint64, error) {
 	if len(pairs) == 0 {
@@ -35,14 +35,14 @@ STRAIGHT_JOIN contacts c ON c.user_id = q.user_id AND c.contact_id = q.contact_i
 STRAIGHT_JOIN users u ON u.id = c.contact_id`, mustJSON(list))
 }
 
-// maxTops bounds the members in one statement about the contacts of each: more save
-// next to nothing, and make it a long one where they have many contacts.
+// maxTops bounds the members in a statement about the contacts of each: more save
+// next to nothing, and make it long where they have many contacts.
 const maxTops = 128
 
 // TopContacts returns for each of ids the limit contacts that uploaded last, by last
 // upload, then id, both descending. Contacts that never uploaded are left out. Members
 // without any are absent from the result, and so are ids that are no members, even if
-// rows of contacts are left of them. It takes one statement for every 128 members, and
+// rows of contacts are left of them. It takes a statement for every 128 members, and
 // is sent all their contacts.
 func (m *MySQL) TopContacts(ctx context.Context, ids []member.ID, limit int) (map[member.ID][]Contact, error) {
 	top := make(map[member.ID][]Contact, len(ids))
@@ -61,9 +61,9 @@ func (m *MySQL) TopContacts(ctx context.Context, ids []member.ID, limit int) (ma
 
 // topOf reads all contacts of each of ids, in any order, and keeps the most
 // recent. For a member with some dozens that is less work for the server than to sort
-// them in a branch of a UNION, and for one with 100,000 as much; a window function costs
-// more for both, and keeps all of them in temporary tables, as the UNION does those of
-// one member.
+// them in a branch of a UNION, and for a member with 100,000 as much; a window function costs
+// more for both, and keeps all of them in temporary tables, as the UNION does with the contacts of
+// a single member.
 func (m *MySQL) topOf(ctx context.Context, ids []member.ID, limit int, top map[member.ID][]Contact) error {
 	what := fmt.Sprintf("reading the most recent contacts of %d members", len(ids))
 	var id member.ID // outside, as they escape
@@ -100,34 +100,34 @@ func mostRecent(list []Contact, limit int) []Contact {
 	return list[:min(limit, len(list))]
 }
 
-// FollowerPage names a page of followers: those of one member, above an id.
+// FollowerPage names a page of the followers of a member, above an id.
 type FollowerPage struct {
 	Of    member.ID
 	After member.ID
 }
 
-// maxPages bounds the branches of one UNION: parsing and planning grow with them, and
+// maxPages bounds the branches of a UNION: parsing and planning grow with them, and
 // beyond some dozens a round trip less is worth little.
 const maxPages = 64
 
 // FollowerPages returns, for each of pages in order, up to limit members that have Of
-// as a contact, those with ids above After, ascending. Begin with 0 and continue with
-// the last id received; an empty page is the end. It takes one statement for every 64
+// as a contact and ids above After, ascending. Begin with 0 and continue with
+// the last id received; an empty page is the end. It takes a statement for every 64
 // pages.
 func (m *MySQL) FollowerPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, error) {
 	return m.followerPages(ctx, pages, limit, nil)
 }
 
 // FanOutPages is [MySQL.FollowerPages], where the pages of a broadcast member that does not leave are empty, and not
-// read. It also returns which of the members are broadcast members, and whether they leave, at the instant of their
-// pages; of a member whose pages are in several statements, at that of one of them.
+// read. It also returns the broadcast members among the members, and whether they leave, at the instant of their
+// pages; of a member whose pages are in several statements, at the instant of any of the statements.
 func (m *MySQL) FanOutPages(ctx context.Context, pages []FollowerPage, limit int) (found [][]member.ID, leaving map[member.ID]bool, err error) {
 	leaving = make(map[member.ID]bool)
 	found, err = m.followerPages(ctx, pages, limit, leaving)
 	return found, leaving, err
 }
 
-// followerPages reads pages; with leaving, those of a fan-out.
+// followerPages reads pages; with leaving, pages of a fan-out.
 func (m *MySQL) followerPages(ctx context.Context, pages []FollowerPage, limit int, leaving map[member.ID]bool) ([][]member.ID, error) {
 	if limit <= 0 {
 		return make([][]member.ID, len(pages)), nil
@@ -143,15 +143,15 @@ func (m *MySQL) followerPages(ctx context.Context, pages []FollowerPage, limit i
 	return found, nil
 }
 
-// Two ways to read a page of followers. MariaDB's optimizer prefers, for one contact,
-// a scan of all its followers, and steps over those before the page: 20 million rows
+// Two ways to read a page of followers. MariaDB's optimizer prefers, for a single contact,
+// a scan of all its followers, and steps over the rows before the page: 20 million rows
 // for the 300 pages of 300,000 followers. With the index forced it reads each row once.
-// A view has no index to force, nor need a site's own table have one of that name;
+// A view has no index to force, nor need a site's own table have an index of that name;
 // there a second value that no member has makes a range of it, which reads 2.3 rows
 // for each.
 //
-// No other statement of this package names an index: each reads one row by a unique
-// key, all contacts of one member, or the first entries of an index that serves both
+// No other statement of this package names an index: each reads a row by a unique
+// key, all contacts of a member, or the first entries of an index that serves both
 // condition and order. TestPlansAndCosts holds them to it.
 const (
 	fromFollowers   = "FROM contacts FORCE INDEX (followers)\nWHERE contact_id = ? AND user_id > ?%s\nORDER BY user_id"

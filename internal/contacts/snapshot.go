@@ -8,14 +8,14 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Snapshot answers as [MySQL] does, in a transaction of its caller: one of REPEATABLE READ gives
-// all answers of one instant. It is not safe for concurrent use.
+// Snapshot answers as [MySQL] does, in a transaction of its caller: with REPEATABLE READ all
+// answers are of the same instant. It is not safe for concurrent use.
 type Snapshot struct{ tx *sql.Tx }
 
-// NewSnapshot returns a snapshot over a transaction, which the caller ends.
+// NewSnapshot returns a snapshot over a transaction that the caller ends.
 func NewSnapshot(tx *sql.Tx) Snapshot { return Snapshot{tx} }
 
-// Walk does what [MySQL.Walk] does.
+// Walk is [MySQL.Walk].
 func (s Snapshot) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
 	return walk(ctx, s.tx, defaultChunking, v, limit)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// newestFirst orders the photos x of one owner in one class, newest first. It
+// newestFirst orders the photos x of an owner in a class, newest first. It
 // names the whole key newest, although the first two columns are the same in all
-// of these photos: in a dependent subquery MySQL (9.7) sorts all of them
+// of the photos: in a dependent subquery MySQL (9.7) sorts all of them
 // otherwise, to find one. MariaDB reads the key from its end either way, unless the
 // class is compared with a literal of the column's character set and another
 // collation: it sorts then. So the classes are ASCII literals, which take the
@@ -57,8 +57,8 @@ func visiblePhotosArgs(v Viewer, owner member.ID, limit int) []any {
 }
 
 // standingsText yields a row for every owner, contact or not, unless the viewer
-// does not exist: then none. The owners are those of a list and the broadcast members that the viewer calls
-// contacts and that uploaded after a bound. Each class's newest photo is one step into the key
+// does not exist: then none. The owners are the members of a list and the broadcast members that the viewer calls
+// contacts and that uploaded after a bound. Each class's newest photo is a step into the key
 // newest; the outer joins fetch the dates by primary key.
 var standingsText = `
 SELECT d.id, d.is_contact, d.last_upload` + eachOf(shown, "", func(c class) string {
@@ -87,7 +87,7 @@ FROM (
   WHERE v.id = ?
 ) d` + eachOf(shown, "", joinNewest)
 
-// joinNewest joins the newest photo of a class to d, which has its id.
+// joinNewest joins the newest photo of a class to d by the id that d has.
 func joinNewest(c class) string {
 	return `
 LEFT JOIN photos ` + c.alias + ` ON ` + c.alias + `.id = d.` + c.alias + `_id`
@@ -129,14 +129,14 @@ func scanStanding(rows *sql.Rows, s *Standing, lastUpload *uint64) error {
 	return nil
 }
 
-// consider makes p the newest photo if it is newer than the one known so far.
+// consider makes p the newest photo if it is newer than the newest so far.
 func (s *Standing) consider(p Photo) {
 	if s.Newest == nil || p.Newer(*s.Newest) {
 		s.Newest = &p
 	}
 }
 
-// Detail is everything about how one owner stands with one viewer. Much of it the viewer
+// Detail is everything about how an owner stands with a viewer. Much of it the viewer
 // must not know: it is for operators.
 type Detail struct {
 	Standing // as [MySQL.Compare] has it
@@ -161,7 +161,7 @@ type HiddenPhoto struct {
 }
 
 // Details returns the details of each of owners and v, in the order of owners, contact or
-// not. All are read at one instant. It returns [ErrNoMember] if v does not exist.
+// not. All are read at the same instant. It returns [ErrNoMember] if v does not exist.
 func (m *MySQL) Details(ctx context.Context, v Viewer, owners []member.ID) ([]Detail, error) {
 	return details(ctx, m.db, v, owners)
 }
@@ -230,7 +230,7 @@ func scanDetail(rows *sql.Rows, d *Detail) error {
 	return nil
 }
 
-// hide makes p the newest hidden photo if it is newer than the one known so far.
+// hide makes p the newest hidden photo if it is newer than the newest so far.
 func (d *Detail) hide(p HiddenPhoto) {
 	if d.Hidden == nil || p.Newer(d.Hidden.Photo) {
 		d.Hidden = &p

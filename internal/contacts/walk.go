@@ -16,13 +16,13 @@ import (
 type chunking struct {
 	perPass      int // contacts that the first pass returns
 	first        int // owners in the first statement about photos
-	growth       int // the factor from one pass to the next, and from one such statement to the next
-	perStatement int // owners in one statement at most
+	growth       int // the factor from one pass to the next, and from a statement about photos to the next
+	perStatement int // owners in a statement at most
 }
 
 // defaultChunking: the first statement is nearly always enough, as most uploads are
 // visible to most followers. A pass over the contacts reads all of them, however many it
-// returns: so it returns those of a second statement, too, and passes grow fast
+// returns: so it returns the contacts of a second statement, too, and passes grow fast
 // enough to stay few. The bound on a statement also bounds what is read for nothing after the
 // answer was found.
 var defaultChunking = chunking{perPass: 32 + 256, first: 32, growth: 8, perStatement: 512}
@@ -32,15 +32,15 @@ var defaultChunking = chunking{perPass: 32 + 256, first: 32, growth: 8, perState
 // contact's limit newest visible photos. It returns [ErrNoMember] if v does not
 // exist.
 //
-// It runs in one read-only transaction, so that the answer is that of one
-// instant, and goes through the contacts by last upload until no further one can
+// It runs in a read-only transaction, so that the answer is of a single
+// instant, and goes through the contacts by last upload until no further contact can
 // have a newer photo. Its cost is a few passes over the contacts of v. If none of them ever uploaded,
-// one statement says so.
+// a single statement says so.
 func (m *MySQL) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
 	if some, err := hasUploaders(ctx, m.db, v); err != nil || !some {
 		return Walked{Trace: WalkTrace{Statements: 1}}, err
 	}
-	// Repeatable read is what makes the statements share a snapshot; a server's
+	// Repeatable read makes the statements share a snapshot; a server's
 	// default may be another level.
 	snapshot := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 	tx, err := m.db.BeginTx(ctx, snapshot)
@@ -99,7 +99,7 @@ type search struct {
 
 // run goes through the contacts until the answer is proven or all were seen.
 func (s *search) run(ctx context.Context) error {
-	var after Contact // the last one of the chunk before; zero: none
+	var after Contact // the last of the chunk before; zero: none
 	for size := s.chunks.perPass; ; size *= s.chunks.growth {
 		s.trace.Passes++
 		s.trace.Statements++
@@ -154,8 +154,8 @@ func (s *search) beats(c Contact) bool {
 	return true
 }
 
-// contactsByRecency returns up to limit contacts of v that ever uploaded, those that
-// come after one of them in the order by last upload, then id, both descending; the zero
+// contactsByRecency returns up to limit contacts of v that ever uploaded and
+// come after a contact in the order by last upload, then id, both descending; the zero
 // Contact comes before the first. It reads all contacts of v, and keeps the best.
 func contactsByRecency(ctx context.Context, q querier, v Viewer, after Contact, limit int) ([]Contact, error) {
 	var beyond string
