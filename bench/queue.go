@@ -140,7 +140,7 @@ func (w batches) Handle(ctx context.Context, list []queue.Task) []queue.Outcome 
 
 // pool starts workers over a queue.
 func (b *bench) pool(ctx context.Context, handler queue.Handler) (q *queue.Queue, stop func() error) {
-	q = queue.NewQueue(b.db, queue.Options{Kinds: queue.Kinds{{Name: kind, Ordered: true}}})
+	q = queue.NewQueue(b.db, queue.Options{Kinds: queue.Kinds{{Name: kind}}})
 	p := queue.NewPool(q, map[string]queue.Handler{kind: handler}, queue.PoolOptions{Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 2, Batch: 256}}})
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)

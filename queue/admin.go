@@ -167,7 +167,7 @@ func (q *Queue) Search(ctx context.Context, match Filter, limit int) (list []Rec
 	}
 	match.States = nil
 	for _, state := range states {
-		from := "SELECT id AS place FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY state DESC, run_at DESC, id DESC LIMIT ?"
+		from := "SELECT id AS place FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY run_at DESC LIMIT ?"
 		args := []any{state, SearchLimit}
 		if len(match.Queues) == 1 && (state == string(Waiting) || state == behind) {
 			from, args = "SELECT id AS place FROM tasks FORCE INDEX (claim) WHERE state = ? AND queue = ? ORDER BY priority, id LIMIT ?", []any{state, match.Queues[0], SearchLimit}
@@ -201,7 +201,7 @@ type Failure struct {
 // Failures returns the last errors of tasks that are dead or will be tried again, as [Queue.Search] looks at them.
 func (q *Queue) Failures(ctx context.Context) (list []Failure, partial bool, err error) {
 	read := make(map[State]int)
-	const of = "(SELECT id, queue, type, state, COALESCE(LEFT(last_error, 300), '') FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY state DESC, run_at DESC, id DESC LIMIT ?)"
+	const of = "(SELECT id, queue, type, state, COALESCE(LEFT(last_error, 300), '') FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY run_at DESC LIMIT ?)"
 	list, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (f Failure, err error) {
 		err = rows.Scan(&f.ID, &f.Queue, &f.Kind, &f.State, &f.Error)
 		read[f.State]++

@@ -140,7 +140,14 @@ func (c *claiming) do(ctx context.Context) error {
 	}
 	run = append(run, first...)
 	slices.SortFunc(run, func(a, b candidate) int { return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID)) })
-	return c.start(ctx, c.together(run))
+	for len(run) > 0 && len(c.run) == 0 { // those behind tasks that the server refuses to have changed
+		some := c.together(run)
+		if err := c.start(ctx, some); err != nil {
+			return err
+		}
+		run = run[len(some):]
+	}
+	return nil
 }
 
 // look reads the next tasks.

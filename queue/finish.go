@@ -146,11 +146,10 @@ func (f *finishing) do(ctx context.Context, results []Result) (done *enqueuing, 
 		groups[is] = append(groups[is], r)
 	}
 	for is, list := range groups {
-		changed, err := f.write(ctx, is, list)
-		if err != nil {
+		if err := f.write(ctx, is, list); err != nil {
 			return nil, err
 		}
-		for _, r := range changed {
+		for _, r := range list { // also those that were buried: their work is done
 			f.ended = append(f.ended, r)
 			f.next = append(f.next, Judge(r).Next...)
 			if is.state == Waiting {
@@ -176,20 +175,17 @@ func (f *finishing) do(ctx context.Context, results []Result) (done *enqueuing, 
 }
 
 // write records the end of some tasks, of which a refused one is buried.
-func (f *finishing) write(ctx context.Context, is end, list []Result) ([]Result, error) {
-	counted := 0
-	if is.uncounted {
-		counted = 1
-	}
+func (f *finishing) write(ctx context.Context, is end, list []Result) (err error) {
 	switch is.state {
 	case Done:
-		return change(ctx, f.tx, list, resultID, deleteTasks)
+		_, err = change(ctx, f.tx, list, resultID, deleteTasks)
 	case Dead:
-		return change(ctx, f.tx, list, resultID, update+buried+", lost = 0 WHERE id IN ", is.message)
+		_, err = change(ctx, f.tx, list, resultID, update+buried+", lost = 0 WHERE id IN ", is.message)
 	case Waiting, Scheduled, Running:
+		_, err = change(ctx, f.tx, list, resultID, update+"state = ?, run_at = "+now+" + ?, lease = '', lost = 0, attempts = attempts - IF(?, 1, 0), last_error = ? WHERE id IN ",
+			is.state, is.after.Milliseconds(), is.uncounted, is.message)
 	}
-	return change(ctx, f.tx, list, resultID, update+"state = ?, run_at = "+now+" + ?, lease = '', lost = 0, attempts = attempts - ?, last_error = ? WHERE id IN ",
-		is.state, is.after.Milliseconds(), counted, is.message)
+	return err
 }
 
 // advance passes the ordering keys of a queue that tasks hold on to the next task of each, which then waits, or frees

@@ -184,7 +184,7 @@ const dueLimit = 1000
 const (
 	dueOf     = "SELECT queue, MIN(since), " + now + " FROM (SELECT queue, type, IF(last_error IS NULL, GREATEST(created_at, run_at), created_at) AS since FROM tasks FORCE INDEX (claim) WHERE state = ? AND queue = ? ORDER BY priority, id LIMIT ?) AS first"
 	dueTimers = "SELECT queue, MIN(since), " + now + " FROM (SELECT queue, type, IF(last_error IS NULL, IF(state = 'running', started_at, run_at), created_at) AS since" +
-		" FROM tasks FORCE INDEX (timers) WHERE state = ? AND run_at <= " + now + " + ? ORDER BY run_at, id LIMIT ?) AS first"
+		" FROM tasks FORCE INDEX (timers) WHERE state = ? AND run_at <= " + now + " + ? ORDER BY run_at LIMIT ?) AS first"
 )
 
 // Due returns, by queue, how long ago the oldest task of some kinds became due that is not done, as [Summary] has it: for

@@ -39,14 +39,14 @@ const (
 )
 
 const (
-	dueTasks  = "SELECT id, queue FROM tasks FORCE INDEX (timers) WHERE state = 'scheduled' AND run_at <= " + now + " ORDER BY run_at, id LIMIT ? FOR UPDATE SKIP LOCKED"
+	dueTasks  = "SELECT id, queue FROM tasks FORCE INDEX (timers) WHERE state = 'scheduled' AND run_at <= " + now + " ORDER BY run_at LIMIT ? FOR UPDATE SKIP LOCKED"
 	leaseOver = "(run_at <= " + now + " OR started_at > " + now + " + 1000)"
-	endedIDs  = "SELECT id FROM tasks FORCE INDEX (timers) WHERE state = 'running' AND run_at >= ? AND run_at <= " + now + " ORDER BY run_at, id LIMIT ?"
+	endedIDs  = "SELECT id FROM tasks FORCE INDEX (timers) WHERE state = 'running' AND run_at >= ? AND run_at <= " + now + " ORDER BY run_at LIMIT ?"
 	// A lease that began in the future is over: the clock of the database was set back. It ends after others.
-	futureIDs = "SELECT id FROM (SELECT id, started_at FROM tasks FORCE INDEX (timers) WHERE state = 'running' ORDER BY state DESC, run_at DESC, id DESC LIMIT ?) AS last" +
+	futureIDs = "SELECT id FROM (SELECT id, started_at FROM tasks FORCE INDEX (timers) WHERE state = 'running' ORDER BY run_at DESC LIMIT ?) AS last" +
 		" WHERE started_at > " + now + " + 1000"
-	endedTasks = "SELECT id, queue, type, subject, attempts >= max_attempts FROM tasks FORCE INDEX (PRIMARY) WHERE state = 'running' AND " + leaseOver + " AND id IN "
-	endLeases  = update + "state = IF(attempts >= max_attempts, 'dead', 'waiting'), lost = LEAST(lost, 254) + 1, run_at = " + now +
+	endedTasks = "SELECT id, queue, type, subject, attempts >= max_attempts AND max_attempts > 0 FROM tasks FORCE INDEX (PRIMARY) WHERE state = 'running' AND " + leaseOver + " AND id IN "
+	endLeases  = update + "state = IF(attempts >= max_attempts AND max_attempts > 0, 'dead', 'waiting'), lost = LEAST(lost, 254) + 1, run_at = " + now +
 		", last_error = CONCAT('the lease of ', lease, ' ran out: it crashed, was stopped, or took too long'), lease = '' WHERE id IN "
 	nextKeys = "SELECT h.queue, h.subject, h.task_id, COALESCE(t.state, '') FROM (SELECT queue, subject, task_id FROM held_keys FORCE INDEX (PRIMARY)" +
 		" WHERE queue > ? OR queue = ? AND subject > ? ORDER BY queue, subject LIMIT ?) AS h LEFT JOIN tasks t ON t.id = h.task_id ORDER BY h.queue, h.subject"
