@@ -18,12 +18,13 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/queue"
 )
 
 // schemaOptions are the flags of the command schema.
 type schemaOptions struct {
 	triggers, apply, check, remove bool
-	mapFile                        string
+	mapFile, only                  string
 }
 
 func newSchema() *cobra.Command {
@@ -44,6 +45,7 @@ func newSchema() *cobra.Command {
 			"Print, or make (--apply), the views that it makes of them, in its database, which is made, too;\n" +
 			"with --triggers, the triggers on the site's tables. --check compares both with the file.\n" +
 			"examples/site has such a file.\n\n" +
+			"With --only queue: the tables of the queue, for a program of your own that uses package queue.\n\n" +
 			"Exit codes: 0 it is done, and nothing is wrong; 2 tables are wrong; 1 it failed, or could not be\n" +
 			"found out.",
 		Example: "  activityd schema --apply\n  activityd schema --check\n  activityd schema --triggers --apply\n  activityd schema --triggers | mysql site\n  activityd schema --check --map site.map",
@@ -73,6 +75,7 @@ func newSchema() *cobra.Command {
 	f.BoolVar(&o.apply, "apply", false, "create the tables that are missing in --mysql-dsn, and check all; or install the triggers")
 	f.BoolVar(&o.check, "check", false, "say what is wrong with the tables and views in --mysql-dsn; change nothing")
 	f.BoolVar(&o.remove, "remove", false, "remove the triggers")
+	f.StringVar(&o.only, "only", "", "queue: only its tables")
 	f.StringVar(&o.mapFile, "map", "", "`file` that describes the site's tables, where they are others than activityd's")
 	c.mysqlFlags(f)
 	return cmd
@@ -81,6 +84,10 @@ func newSchema() *cobra.Command {
 // refuse returns an error for flags that exclude each other.
 func (o schemaOptions) refuse() error {
 	switch {
+	case o.only != "" && o.only != "queue":
+		return fmt.Errorf("--only: is %q: want queue", o.only)
+	case o.only != "" && (o.triggers || o.check || o.mapFile != ""):
+		return errors.New("--only: is given alone, or with --apply")
 	case o.check && o.triggers:
 		return errors.New("--check is for the tables, not for the triggers: leave out --triggers")
 	case o.check && (o.apply || o.remove):
@@ -103,6 +110,8 @@ func (o schemaOptions) print(out io.Writer, site *mapping.Map) error {
 		return site.PrintViews(out)
 	case o.triggers:
 		text = activityd.Triggers
+	case o.only != "":
+		text = queue.Schema
 	}
 	_, err := fmt.Fprint(out, text)
 	return err
@@ -122,6 +131,12 @@ func (o schemaOptions) do(cmd *cobra.Command, c *config, site *mapping.Map) erro
 	}
 	defer func() { _ = db.Close() }() // every statement's own error was looked at
 	switch {
+	case o.only != "":
+		if err := queue.Migrate(ctx, db); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(out, "the %d tables of the queue are there\n", len(queue.Tables()))
+		return err
 	case o.remove:
 		n, err := triggersOf(site).Remove(ctx, db)
 		if err == nil {

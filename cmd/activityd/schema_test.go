@@ -11,6 +11,7 @@ import (
 
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/queue"
 )
 
 func TestTriggersArePrintedInstalledAndRemoved(t *testing.T) {
@@ -193,5 +194,28 @@ func TestASlowSchemaIsLoggedOnce(t *testing.T) {
 	must(t, <-ended)
 	if n := strings.Count(log.String(), "schema warning"); n != 1 || !strings.Contains(log.String(), "ALTER TABLE photos ADD KEY newest") {
 		t.Errorf("said %d times:\n%s", n, log.String())
+	}
+}
+
+// A queue's user gets the queue's tables and no other.
+func TestOnlyTheQueuesTables(t *testing.T) {
+	t.Parallel()
+	m := servertest.OwnMySQL(t)
+	must(t, m.CreateDatabase(t.Context(), "shop"))
+	for range 2 {
+		if out := succeed(t, "schema", "--apply", "--only=queue", "--mysql-dsn="+m.DSN("shop")); out != "the 4 tables of the queue are there\n" {
+			t.Errorf("said %q", out)
+		}
+	}
+	if n := number(t, queueOf(t, m.DSN("shop")), "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'shop'"); n != 4 {
+		t.Errorf("%d tables", n)
+	}
+	if out := succeed(t, "schema", "--only=queue"); out != queue.Schema || !strings.Contains(activityd.Schema, queue.Schema) {
+		t.Errorf("printed\n%s", out)
+	}
+	for _, o := range []schemaOptions{{only: "push"}, {only: "queue", check: true}, {only: "queue", triggers: true}} {
+		if o.refuse() == nil {
+			t.Errorf("%+v is taken", o)
+		}
 	}
 }
