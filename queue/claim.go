@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -55,11 +56,15 @@ func (q *Queue) ClaimAs(ctx context.Context, owner, queue string, n int, lease t
 	}
 }
 
-// unclaim gives back what may have been claimed though that failed with an error, which it returns.
+var errUnclaimed = errors.New("the answer to its claim was lost")
+
+// unclaim releases what may have been claimed though that failed with an error, which it returns.
 func (q *Queue) unclaim(ctx context.Context, claimed []Task, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	_ = q.Release(ctx, claimed)
+	if len(claimed) > 0 {
+		_, _ = q.Finish(ctx, handBack(claimed, 0, errUnclaimed))
+	}
 	return err
 }
 

@@ -30,10 +30,8 @@ type againError struct {
 
 func (e *againError) Unwrap() error { return e.error }
 
-const (
-	ofLease     = " FROM tasks FORCE INDEX (claim) WHERE state = 'running' AND queue = ? AND lease = ? AND run_at > " + now
-	leasedTasks = "SELECT id, type, subject, attempts, max_attempts, backoff, run_at" + ofLease
-)
+const leasedTasks = "SELECT id, type, subject, attempts, max_attempts, backoff, run_at FROM tasks FORCE INDEX (claim)" +
+	" WHERE state = 'running' AND queue = ? AND lease = ? AND run_at > " + now
 
 // leased returns the tasks of a lease of a queue, and when the lease ends; [ErrLeaseLost] if there is none.
 func (q *Queue) leased(ctx context.Context, queue, token string) (list []Task, ends time.Time, err error) {
@@ -99,15 +97,3 @@ func (q *Queue) ExtendLease(ctx context.Context, queue, token string, lease time
 	}
 	return until, err
 }
-
-// Release makes claimed tasks wait again at once, as if they had not been claimed. Those whose lease is lost
-// stay as they are.
-func (q *Queue) Release(ctx context.Context, claimed []Task) error {
-	if len(claimed) == 0 {
-		return nil
-	}
-	_, err := q.Finish(ctx, handBack(claimed, 0, errReleased))
-	return err
-}
-
-var errReleased = errors.New("its worker gave it back before it began")
