@@ -38,7 +38,7 @@ var rooms = map[string]string{
 	"internal/check":      "sql contacts index member mysql queue recent tasks",
 	"internal/console":    "http auth contacts httpserver inspect member once push queue recent",
 	"internal/contacts":   "sql member mysql",
-	"internal/health":     "redis api member mysql redisnodes tasks",
+	"internal/health":     "redis api mysql redisnodes",
 	"internal/httpserver": "http",
 	"internal/index":      "redis member redisnodes redisreply",
 	"internal/inspect":    "member once push queue",

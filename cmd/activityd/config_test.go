@@ -37,7 +37,7 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--need=0"}, want: "--need (ACTIVITYD_NEED)"},
 		{args: []string{"serve", dsn, "--need=10001"}, want: "--need (ACTIVITYD_NEED): is 10001: want 1 to 10000 candidates"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_HEADROOM=-1"}, want: "ACTIVITYD_HEADROOM: is -1: want 0 to 1000 percent"},
-		{args: []string{"serve", dsn, "--workers=default=0,fan_out=0,fan_out_slots=0,refill=0,backfill=0,check=0,push=0,push_deliver=0,push_urgent=0"}, want: "--workers (ACTIVITYD_WORKERS): there is none"},
+		{args: []string{"serve", dsn, "--workers=default=0,fan_out=0,fan_out_again=0,refill=0,backfill=0,check=0,push=0,push_deliver=0,push_urgent=0"}, want: "--workers (ACTIVITYD_WORKERS): there is none"},
 		{args: []string{"serve", dsn, "--materialize=some"}, want: "--materialize"},
 		{args: []string{"serve", dsn, "--workers=" + strings.Repeat("q", 33) + "=3"}, want: "--workers (ACTIVITYD_WORKERS): queue "},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_BROADCAST_FOLLOWERS=999"}, want: "ACTIVITYD_BROADCAST_FOLLOWERS: is 999: want 0, or 1000 and more"},
@@ -133,7 +133,7 @@ func TestWhereSettingsComeFrom(t *testing.T) {
 		t.Errorf("warned %q, want %q", got, want)
 	}
 	for _, w := range c.poolOptions().Workers {
-		if want := map[string]int{"default": 7, "fan_out": 0, "fan_out_slots": 2, "refill": 2, "backfill": 3, "check": 1, "push": 4, "push_deliver": 32, "push_urgent": 8}[w.Queue]; w.Count != want {
+		if want := map[string]int{"default": 7, "fan_out": 0, "fan_out_again": 1, "refill": 2, "backfill": 3, "check": 1, "push": 4, "push_deliver": 32, "push_urgent": 8}[w.Queue]; w.Count != want {
 			t.Errorf("workers of %s: %d, want %d", w.Queue, w.Count, want)
 		}
 	}

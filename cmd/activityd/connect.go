@@ -97,8 +97,7 @@ const (
 const redisDialTimeout = time.Second
 
 // noMaintenance tells the client not to ask a server for notifications of its maintenance.
-// After one it would move connections to another server without a call of the dial hooks,
-// by which package index notices that another server answers.
+// After one it would move connections to another server.
 func noMaintenance() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }

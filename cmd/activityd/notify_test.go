@@ -5,15 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-
+	"github.com/activityd/activityd/internal/testing/miniredistest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/wake"
 )
 
 func TestEnqueueWakesWorkersIfARedisIsNamed(t *testing.T) {
 	t.Parallel()
-	dsn, mini := servertest.MySQLDSN(t), miniredis.RunT(t)
+	dsn, mini := servertest.MySQLDSN(t), miniredistest.Run(t)
 	heard := mini.NewSubscriber()
 	defer heard.Close()
 	heard.Subscribe(wake.Channel)
@@ -31,7 +30,7 @@ func TestEnqueueWakesWorkersIfARedisIsNamed(t *testing.T) {
 // A task that is retried need not wait for a poll.
 func TestRetryWakesWorkersIfARedisIsNamed(t *testing.T) {
 	t.Parallel()
-	o, mini := newOperator(t), miniredis.RunT(t)
+	o, mini := newOperator(t), miniredistest.Run(t)
 	makeDead(t, o, 1)
 	heard := mini.NewSubscriber()
 	defer heard.Close()

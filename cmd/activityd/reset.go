@@ -41,7 +41,9 @@ func reset(cmd *cobra.Command, c *config) error {
 		return err
 	}
 	defer func() { _ = client.Close() }() // its commands' own errors were looked at
-	sets, err := index.New(client, index.Options{}).Reset(cmd.Context())
+	ix := index.New(client, index.Options{})
+	defer func() { _ = ix.Close() }() // likewise
+	sets, err := ix.Reset(cmd.Context())
 	if err != nil {
 		return namedRedis(err)
 	}

@@ -62,7 +62,7 @@ func TestVersionAsAFlag(t *testing.T) {
 // The order of a map would change from run to run.
 func TestTheDefaultOfWorkersIsToldInOneOrder(t *testing.T) {
 	t.Parallel()
-	const want = "(default default=2,fan_out=2,fan_out_slots=2,refill=2,backfill=3,check=1,push=4,push_deliver=32,push_urgent=8)"
+	const want = "(default default=2,fan_out=2,fan_out_again=1,refill=2,backfill=3,check=1,push=4,push_deliver=32,push_urgent=8)"
 	for range 10 {
 		if help := succeed(t, "serve", "--help"); !strings.Contains(help, want) || strings.Contains(help, "stringToInt") {
 			t.Fatalf("no %q in %s", want, help)
@@ -74,7 +74,7 @@ func TestTheDefaultOfWorkersIsToldInOneOrder(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	const files, words = ":0", ":4" // whether the shell shall add files
-	types, states, queues := "add_contact remove_contact upload fan_out fan_out_slots broadcast broadcast_look refill refill_range check_range notify target deliver burst ", "waiting scheduled running dead ", "default fan_out fan_out_slots refill backfill check push push_deliver push_urgent "
+	types, states, queues := "add_contact remove_contact upload fan_out fan_out_again broadcast broadcast_look refill refill_range check_range notify target deliver burst ", "waiting scheduled running dead ", "default fan_out fan_out_again refill backfill check push push_deliver push_urgent "
 	for line, want := range map[string]string{
 		"serve --role |":                    "all api workers " + words,
 		"serve --role=w|":                   "all api workers " + words,
@@ -99,7 +99,7 @@ func TestCompletion(t *testing.T) {
 		"tasks retry --state |":             "dead scheduled " + words,
 		"tasks discard --queue |":           queues + words,
 		"tasks pause |":                     queues + words,
-		"tasks resume f|":                   "fan_out fan_out_slots " + words,
+		"tasks resume f|":                   "fan_out fan_out_again " + words,
 		"tasks pause fan_out |":             words,
 		"tasks show |":                      words,
 		"enqueue |":                         "add_contact remove_contact upload refill notify - " + words,

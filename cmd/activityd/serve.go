@@ -255,6 +255,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.id = &databaseID{db: check}
 	options.Database = b.id.get
 	b.index = index.New(b.redis, options)
+	b.closers.push(b.index.Close)
 	b.requestsDB = requests
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
@@ -337,7 +338,12 @@ func (s *service) checkServers(ctx context.Context) error {
 
 // isRefusal reports whether an error of [service.checkServers] is one that waiting does not mend.
 func isRefusal(err error) bool {
-	return isSchemaError(err) || errors.Is(err, index.ErrSettings) || errors.Is(err, index.ErrNoDatabase)
+	return isSchemaError(err) || isRedisRefusal(err)
+}
+
+// isRedisRefusal reports whether that is due to Redis.
+func isRedisRefusal(err error) bool {
+	return errors.Is(err, index.ErrSettings) || errors.Is(err, index.ErrNoDatabase) || errors.Is(err, index.ErrHidden)
 }
 
 // checkRedis refuses to start over sets of another database, or that were built with other settings,
@@ -347,7 +353,7 @@ func (s *service) checkRedis(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	err := s.index.Check(ctx)
-	if errors.Is(err, index.ErrSettings) || errors.Is(err, index.ErrNoDatabase) {
+	if isRedisRefusal(err) {
 		return namedRedis(err)
 	}
 	return nil // the first probe reports any other

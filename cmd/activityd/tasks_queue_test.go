@@ -48,7 +48,7 @@ func TestPauseAndResumeAQueue(t *testing.T) {
 func TestAStrangeQueueIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
-	const warning = `no task is in a queue "defaults", and it is none of default, fan_out, fan_out_slots, refill, backfill, check, push, push_deliver, push_urgent: is it misspelt?`
+	const warning = `no task is in a queue "defaults", and it is none of default, fan_out, fan_out_again, refill, backfill, check, push, push_deliver, push_urgent: is it misspelt?`
 	for _, step := range []struct {
 		deed, out string
 		warned    bool

@@ -15,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/internal/testing/servertest"
@@ -48,6 +49,9 @@ func onServers(t *testing.T) *ground {
 	})
 	t.Cleanup(func() { _ = g.client.Close() })
 	g.index = index.New(g.client, index.Options{Settings: settings(t)})
+	t.Cleanup(func() { _ = g.index.Close() })
+	must(t, g.index.Probe(t.Context()).Err())
+	running(t, func(ctx context.Context) error { return g.index.Watch(ctx, func(time.Time, redisnodes.Status) {}) })
 	hints := tasks.NewHints(g.queue, slog.New(slog.DiscardHandler))
 	running(t, hints.Run)
 	g.reader = recent.NewReader(g.index, g.store, hints, recent.Options{Min: settings(t).Min})
@@ -96,6 +100,7 @@ func (g *ground) work(t testing.TB, check queue.Handler, wraps ...func(queue.Han
 		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 20},
 			{Queue: tasks.QueueFanOut, Count: 1, Batch: 5},
+			{Queue: tasks.QueueFanOutAgain, Count: 1, Batch: 5},
 			{Queue: tasks.QueueRefill, Count: 1, Batch: 50},
 			{Queue: tasks.QueueBackfill, Count: 2},
 			{Queue: tasks.QueueCheck, Count: 1},

@@ -23,6 +23,7 @@ import (
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/localserver"
+	"github.com/activityd/activityd/internal/testing/miniredistest"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/internal/testing/site"
 	"github.com/activityd/activityd/notify"
@@ -131,6 +132,7 @@ func openEmbedded(ctx context.Context, b *backend) error {
 	if err := mini.Start(); err != nil {
 		return fmt.Errorf("start miniredis: %w", err)
 	}
+	mini.Server().SetPreHook(miniredistest.Info())
 	b.closers = append(b.closers, func() error { mini.Close(); return nil })
 	b.plainName, b.engine = "A plain walk through the tables", "tables in memory and miniredis, both inside this process"
 	notifier, members := &notify.Notifier{}, contacts.NewMemory()

@@ -2,6 +2,7 @@ package endtoend_test
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -82,6 +83,10 @@ func newCounter(limit int64) *counter {
 func (c *counter) wrap(handlers map[string]queue.Handler) map[string]queue.Handler {
 	wrapped, counted := map[queue.Handler]queue.Handler{}, map[string]queue.Handler{}
 	for kind, h := range handlers {
+		if !reflect.ValueOf(h).Comparable() {
+			counted[kind] = &countedHandler{h, c}
+			continue
+		}
 		if wrapped[h] == nil {
 			wrapped[h] = &countedHandler{h, c}
 		}

@@ -83,7 +83,7 @@ func poolOptions() queue.PoolOptions {
 		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 8},
 			{Queue: tasks.QueueFanOut, Count: 2, Batch: 2},
-			{Queue: tasks.QueueFanOutSlots, Count: 1, Batch: 2},
+			{Queue: tasks.QueueFanOutAgain, Count: 1, Batch: 2},
 			{Queue: tasks.QueueRefill, Count: 1, Batch: 100},
 			{Queue: tasks.QueueBackfill, Count: 2},
 		},

@@ -54,13 +54,25 @@ func over(m forgetful) backend {
 
 // inRedis keeps the sets in a Redis that belongs to the history alone.
 func inRedis(client *redis.Client) opener {
+	var former *index.Index
 	return func(ctx context.Context, s index.Settings) (backend, error) {
 		del := func(ctx context.Context, key string) error { return client.Del(ctx, key).Err() }
+		if former != nil {
+			_ = former.Close() // nothing is under way
+		}
+		ix := index.New(client, index.Options{Settings: s, GuardLife: time.Hour})
+		former = ix
+		forgetAll := func(ctx context.Context) error {
+			if err := client.FlushAll(ctx).Err(); err != nil {
+				return err
+			}
+			return ix.Probe(ctx).Err()
+		}
 		return backend{
-			sets:        index.New(client, index.Options{Settings: s, GuardLife: time.Hour}),
+			sets:        ix,
 			forgetSet:   func(ctx context.Context, user member.ID) error { return del(ctx, index.UserKey(user)) },
 			forgetGuard: func(ctx context.Context, user member.ID) error { return del(ctx, "guard_{"+index.UserKey(user)+"}") },
-			forgetAll:   func(ctx context.Context) error { return client.FlushAll(ctx).Err() },
-		}, client.FlushAll(ctx).Err()
+			forgetAll:   forgetAll,
+		}, forgetAll(ctx)
 	}
 }

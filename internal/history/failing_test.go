@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -75,20 +76,9 @@ func (x failing) Add(ctx context.Context, additions []index.Addition) (missing [
 	return slices.Compact(missing), failed
 }
 
-// SlotsOf names all slots of the nodes of those that failed.
-func (x failing) SlotsOf(_ context.Context, failed map[member.ID]error) index.Slots {
-	if x.stage.vague {
-		return index.Slots{}
-	}
-	var users []member.ID
-	for user := range failed {
-		for _, other := range x.stage.everybody() {
-			if nodeOf(user) == nodeOf(other) {
-				users = append(users, other)
-			}
-		}
-	}
-	return index.SlotsOfUsers(users...)
+// NodeOf names the node of a set. That it cannot be used is found out by trying.
+func (failing) NodeOf(user member.ID) (node string, isUsable bool) {
+	return strconv.Itoa(nodeOf(user)), true
 }
 
 // The members' sets are on nodeCount nodes.

@@ -110,12 +110,12 @@ func TestEachRuleOfBroadcastMembersIsNeeded(t *testing.T) {
 	}
 }
 
-// TestSlotsThatAreOutAreNamed: what fails for some followers is lost, and noticed, unless
-// their slots are left to another task.
-func TestSlotsThatAreOutAreNamed(t *testing.T) {
+// TestPagesComeAgain: what fails for some followers is lost, and noticed, unless
+// their page is left to another task.
+func TestPagesComeAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := player{open: inMemory, alter: func(s *stage) { s.vague = true }, outages: true, bubble: true}
+		p := player{open: inMemory, alter: func(s *stage) { s.forgetsPages = true }, outages: true, bubble: true}
 		seed, err := p.search(t.Context(), 29, 20_000)
 		t.Logf("seed %d", seed)
 		mustNotice(t, err)

@@ -124,7 +124,7 @@ func (r *run) move(m move) error {
 
 // claimAll takes all tasks that wait.
 func (r *run) claimAll() (all []queue.Task, err error) {
-	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueFanOutSlots, tasks.QueueRefill} {
+	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueFanOutAgain, tasks.QueueRefill} {
 		list, err := r.queue.Claim(r.ctx, name, 100, queue.MaxLease)
 		if err != nil {
 			return nil, err

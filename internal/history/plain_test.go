@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 
@@ -181,10 +180,8 @@ func (x *plainIndex) Apply(ctx context.Context, changes []index.Change) []index.
 	return results
 }
 
-// SlotsOf names the slots of those that failed.
-func (*plainIndex) SlotsOf(_ context.Context, failed map[member.ID]error) index.Slots {
-	return index.SlotsOfUsers(slices.Collect(maps.Keys(failed))...)
-}
+// NodeOf names no node.
+func (*plainIndex) NodeOf(member.ID) (node string, isUsable bool) { return "", true }
 
 // removeAlone makes a command of its own of the removals, after which a process may
 // crash.

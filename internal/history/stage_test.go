@@ -58,7 +58,7 @@ type stage struct {
 	absorbStarted bool                              // tasks that have begun absorb others
 	running       func(key string) bool             // whether one with that key has begun
 	careless      bool                              // a task that crashed is not done again
-	vague         bool                              // which slots are out is not said
+	forgetsPages  bool                              // a page with sets that could not be written to does not come again
 	forgetsEvent  bool                              // a photo that is shown raises last_upload, and no task tells
 	forgetsBoth   bool                              // a photo that is shown raises nothing either
 }

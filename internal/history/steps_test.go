@@ -81,7 +81,7 @@ func (h *history) claim() error {
 	if _, err := h.queue.Sweep(h.ctx); err != nil {
 		return err
 	}
-	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueFanOutSlots, tasks.QueueRefill} {
+	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueFanOutAgain, tasks.QueueRefill} {
 		lease := queue.MaxLease
 		if h.choose(6) == 5 {
 			lease = time.Minute // it runs out: the tasks are given to a second handler
@@ -293,6 +293,9 @@ func (h *history) finish(a *actor) error {
 	}
 	results := make([]queue.Result, len(a.batch))
 	for i, t := range a.batch {
+		if h.forgetsPages {
+			a.outcomes[i].Next = slices.DeleteFunc(a.outcomes[i].Next, func(n queue.New) bool { return n.Kind == tasks.FanOutAgain })
+		}
 		results[i] = queue.Result{Task: t, Err: a.outcomes[i].Err, Next: a.outcomes[i].Next}
 		if errors.Is(a.outcomes[i].Err, index.ErrUnavailable) { // as the pool does
 			results[i].Err = queue.Later(time.Second, a.outcomes[i].Err)

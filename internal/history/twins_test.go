@@ -74,9 +74,7 @@ func (t twins) Add(ctx context.Context, additions []index.Addition) (missing []m
 	return missing, failed
 }
 
-func (t twins) SlotsOf(ctx context.Context, failed map[member.ID]error) index.Slots {
-	return t.one.SlotsOf(ctx, failed)
-}
+func (t twins) NodeOf(user member.ID) (node string, isUsable bool) { return t.one.NodeOf(user) }
 
 func (t twins) Forget(user member.ID)      { t.one.Forget(user); t.other.Forget(user) }
 func (t twins) ForgetGuard(user member.ID) { t.one.ForgetGuard(user); t.other.ForgetGuard(user) }

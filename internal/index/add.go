@@ -6,11 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/redisnodes"
-	"github.com/activityd/activityd/internal/redisreply"
 )
 
 // addFunction defines adder, the one way into a set, for all scripts that add; the
@@ -24,7 +21,7 @@ import (
 //	"below"      the contact was a member already, with a higher score; nothing was written
 //	"rose"       the contact was a member already, and its score rose
 //	"added"      the contact is a new member, and no rank was cut off
-//	"failed"     the server refused; nothing was written
+//	"failed"     the server refused, and the second is its error; nothing was written
 //
 // The trim counts from the lowest rank: 0 to -(max+1) leaves exactly max.
 //
@@ -66,7 +63,7 @@ local function adder(max, min)
     if came == 1 then return settle(key, score, contact) end
     if came ~= 0 then
       if string.find(came.err, 'WRONGTYPE', 1, true) then return 'missing', 0 end
-      return 'failed', 0
+      return 'failed', came
     end
     expected = true
     if redis.call('ZADD', key, 'XX', 'GT', 'CH', score, contact) == 1 then return 'rose', 0 end
@@ -87,37 +84,27 @@ type Addition struct {
 // read MySQL before the upload, and be about to make the set, or to remove or lower the
 // contact.
 //
-// It is run in two ways. For many sets of one node their keys are made here and not
-// declared, because all that are declared must lie in one slot of a cluster. Servers accept
-// that from a script, and refuse each command whose key lies elsewhere, or is being moved:
-// all versions of Redis and Valkey do, though both advise against it. What failed is
-// repeated, set by set, with declared keys, which every server accepts.
+// One server takes many sets a run, whose keys are made here and not declared. In a cluster a run is for
+// one set, and its keys are declared, so that they lie in one slot and follow it.
 //
 //	KEYS[1]  the set, KEYS[2] its guard; or none
 //	ARGV[1]  the score
 //	ARGV[2]  the contact
 //	ARGV[3]  max
 //	ARGV[4]  min
-//	ARGV[5]  1 if the guards can be deleted by one command, else 0
-//	ARGV[6…] the members whose sets they are
-//	returns  {{outcome of adder, how often, …}, {i of each ARGV[5+i] whose set is missing, …},
-//	         {i of each that failed, …}}
+//	ARGV[5…] the members whose sets they are
+//	returns  {{outcome of adder, how often, …}, {i of each ARGV[4+i] whose set is missing, …}},
+//	         or the error of the first set for which the server refused
 var addScript = redisnodes.NewScript(addFunction + `
-local score, contact, together = ARGV[1], ARGV[2], ARGV[5] == '1'
+local score, contact = ARGV[1], ARGV[2]
 local add = adder(tonumber(ARGV[3]), tonumber(ARGV[4]))
-local counts, missing, failed, ended = {}, {}, {}, {}
-for i = 1, #ARGV - 5 do
-  local key = KEYS[1] or '` + userKeyPrefix + `' .. ARGV[5 + i]
-  local outcome = add(key, score, contact)
-  if outcome ~= 'added' and outcome ~= 'rose' and outcome ~= 'failed' then
-    local guard = KEYS[2] or 'guard_{' .. key .. '}'
-    if together then
-      ended[#ended + 1] = guard
-    elseif type(redis.pcall('DEL', guard)) == 'table' then
-      outcome = 'failed'
-    end
-  end
-  if outcome == 'failed' then failed[#failed + 1] = i else counts[outcome] = (counts[outcome] or 0) + 1 end
+local counts, missing, ended = {}, {}, {}
+for i = 1, #ARGV - 4 do
+  local key = KEYS[1] or '` + userKeyPrefix + `' .. ARGV[4 + i]
+  local outcome, more = add(key, score, contact)
+  if outcome == 'failed' then return more end
+  if outcome ~= 'added' and outcome ~= 'rose' then ended[#ended + 1] = KEYS[2] or 'guard_{' .. key .. '}' end
+  counts[outcome] = (counts[outcome] or 0) + 1
   if outcome == 'missing' then missing[#missing + 1] = i end
 end
 if #ended > 0 then redis.call('DEL', unpack(ended)) end
@@ -126,10 +113,10 @@ for outcome, times in pairs(counts) do
   pairwise[#pairwise + 1] = outcome
   pairwise[#pairwise + 1] = times
 end
-return {pairwise, missing, failed}
+return {pairwise, missing}
 `)
 
-// setsPerCall is how many sets one run of addScript adds to: a run costs more than the
+// setsPerCall is how many sets of one server a run of addScript adds to: a run costs more than the
 // commands for a set do. A hundred keep the server busy for about a quarter of a
 // millisecond.
 const setsPerCall = 100
@@ -144,179 +131,71 @@ func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []membe
 		return nil, nil
 	}
 	start := time.Now()
-	a := &adding{Index: ix, outcomes: make(map[AddOutcome]int), failed: make(map[member.ID]error)}
-	again := a.run(ctx, ix.callsByNode(ctx, a.trusted(ctx, additions)))
-	for _, left := range a.run(ctx, ix.callsBySet(a.raise(ctx, again))) {
-		a.failed[left.Member] = fmt.Errorf("add contact %s to the set of %s: %w: a command failed within a script", left.Contact, left.Member, ErrUnavailable)
+	calls, groups := ix.addCalls(additions)
+	outcomes := make(map[AddOutcome]int)
+	failed = make(map[member.ID]error)
+	var err error
+	for i, reply := range ix.Eval(ctx, addScript, calls) {
+		some := groups[i]
+		parts, _ := reply.Value.([]any)
+		if reply.Err == nil && len(parts) != 2 {
+			reply.Err = fmt.Errorf("unexpected reply %v", reply.Value)
+		}
+		if reply.Err != nil {
+			err = redisnodes.Translate(ctx, fmt.Sprintf("add contact %s to %d sets, the first that of %s", some[0].Contact, len(some), some[0].Member), reply.Err)
+			for _, a := range some {
+				failed[a.Member] = err
+			}
+			continue
+		}
+		count(outcomes, parts[0])
+		list, _ := parts[1].([]any)
+		for _, position := range list { // they count from 1
+			at, _ := position.(int64)
+			missing = append(missing, some[at-1].Member)
+		}
 	}
-	for outcome, n := range a.outcomes {
+	for outcome, n := range outcomes {
 		adds.WithLabelValues(string(outcome)).Add(float64(n))
 	}
 	// A set of at most Max members grows by one, so no more than one is cut off.
-	trims.Add(float64(a.outcomes[AddTrimmed]))
-	slices.Sort(a.missing)
-	var err error
-	for _, err = range a.failed {
-		break
-	}
+	trims.Add(float64(outcomes[AddTrimmed]))
+	slices.Sort(missing)
 	ix.observe(opAdd, start, err)
-	return slices.Compact(a.missing), a.failed
+	return slices.Compact(missing), failed
 }
 
-// adding is one [Index.Add] under way, and what it has done.
-type adding struct {
-	*Index
-
-	outcomes map[AddOutcome]int
-	missing  []member.ID
-	failed   map[member.ID]error
-}
-
-// trusted compares the stored settings where that was not done lately, and returns the
-// additions to sets on nodes with the settings of the index. The others fail.
-func (a *adding) trusted(ctx context.Context, additions []Addition) []Addition {
-	errs := make(map[*redisnodes.Node]error)
-	return slices.DeleteFunc(slices.Clone(additions), func(one Addition) bool {
-		n, err := a.Of(ctx, UserKey(one.Member))
-		if err != nil {
-			err = redisnodes.Translate(ctx, "find the node of "+one.Member.String(), err)
-		} else {
-			if _, done := errs[n]; !done && !n.Trusted() {
-				errs[n] = a.CheckStamp(ctx, n)
-			}
-			err = errs[n]
-		}
-		if err != nil {
-			a.failed[one.Member] = err
-		}
-		return err != nil
-	})
-}
-
-// raise raises the scores of contacts that are members of their sets, which is all that
-// adder does for them, and returns the additions that it did not raise. Unlike a script,
-// the command works in a slot that is being moved.
-func (a *adding) raise(ctx context.Context, additions []Addition) (others []Addition) {
-	commands, raised := make([]*redisnodes.Command, len(additions)), make([]*redis.IntCmd, len(additions))
-	for i, one := range additions {
-		key := UserKey(one.Member)
-		raised[i] = redis.NewIntCmd(ctx, "zadd", key, "xx", "gt", "ch", one.Score, one.Contact.String())
-		commands[i] = redisnodes.NewCommand(key, raised[i])
-	}
-	a.Send(ctx, commands)
-	for i, cmd := range raised {
-		passing, _ := redisreply.Passing(cmd.Err())
-		switch one := additions[i]; {
-		case cmd.Err() == nil && cmd.Val() == 1:
-			a.outcomes[AddTaken]++
-		case passing && !redisnodes.IsOfSlot(cmd.Err()): // nor would a script be run
-			a.failed[one.Member] = redisnodes.Translate(ctx, fmt.Sprintf("add contact %s to the set of %s", one.Contact, one.Member), cmd.Err())
-		default:
-			others = append(others, one)
-		}
-	}
-	return others
-}
-
-// addCall is one run of addScript and what it is to add.
-type addCall struct {
-	redisnodes.Call
-
-	additions []Addition
-}
-
-// run runs addScript. It returns the additions that failed though their server can be
-// used: another way may work.
-func (a *adding) run(ctx context.Context, runs []addCall) (again []Addition) {
-	calls := make([]redisnodes.Call, len(runs))
-	for i, r := range runs {
-		calls[i] = r.Call
-	}
-	for i, r := range a.Eval(ctx, addScript, calls, nil) {
-		some := runs[i].additions
-		parts, _ := r.Value.([]any)
-		if r.Err == nil && len(parts) != 3 {
-			r.Err = fmt.Errorf("unexpected reply %v", r.Value)
-		}
-		switch {
-		case r.Err == nil:
-			again = append(again, a.read(some, parts)...)
-		case len(calls[i].Keys) == 0 && !redisnodes.IsUnreachable(r.Err):
-			again = append(again, some...)
-		default:
-			err := redisnodes.Translate(ctx, fmt.Sprintf("add contact %s to %d sets, the first that of %s", some[0].Contact, len(some), some[0].Member), r.Err)
-			for _, one := range some {
-				a.failed[one.Member] = err
-			}
-		}
-	}
-	return again
-}
-
-// read reads a reply of addScript, and returns the additions that failed.
-func (a *adding) read(some []Addition, parts []any) (failed []Addition) {
-	counts, _ := parts[0].([]any)
-	for pair := range slices.Chunk(counts, 2) {
+// count adds the outcomes of a reply of addScript, as pairs, to outcomes.
+func count(outcomes map[AddOutcome]int, pairwise any) {
+	list, _ := pairwise.([]any)
+	for pair := range slices.Chunk(list, 2) {
 		outcome, _ := pair[0].(string)
 		n, _ := pair[1].(int64)
 		if outcome == "rose" {
 			outcome = string(AddTaken)
 		}
-		a.outcomes[AddOutcome(outcome)] += int(n)
+		outcomes[AddOutcome(outcome)] += int(n)
 	}
-	for _, one := range pick(some, parts[1]) {
-		a.missing = append(a.missing, one.Member)
-	}
-	return pick(some, parts[2])
 }
 
-// pick returns the additions at positions of a reply, which count from 1.
-func pick(additions []Addition, positions any) (picked []Addition) {
-	list, _ := positions.([]any)
-	for _, position := range list {
-		i, _ := position.(int64)
-		picked = append(picked, additions[i-1])
-	}
-	return picked
-}
-
-// callsByNode makes one call of consecutive additions with the same entry, as those of a
-// fan-out are, to sets on the same node.
-func (ix *Index) callsByNode(ctx context.Context, additions []Addition) (calls []addCall) {
-	var entry Entry
-	open := make(map[*redisnodes.Node]int) // the places of the calls that have room
-	for _, a := range additions {
-		n, err := ix.Of(ctx, UserKey(a.Member))
-		if err != nil { // it was found a moment ago
-			n = nil
-		}
-		if a.Entry != entry {
-			entry = a.Entry
-			clear(open)
-		}
-		at, ok := open[n]
-		if !ok || len(calls[at].additions) == setsPerCall {
-			at, open[n] = len(calls), len(calls)
-			calls = append(calls, addCall{Call: redisnodes.Call{On: n, Args: ix.addArgs(a, !ix.IsCluster())}})
-		}
-		calls[at].additions = append(calls[at].additions, a)
-		calls[at].Args = append(calls[at].Args, uint64(a.Member))
-	}
-	return calls
-}
-
-// callsBySet makes a call of each addition.
-func (ix *Index) callsBySet(additions []Addition) []addCall {
-	calls := make([]addCall, len(additions))
-	for i, a := range additions {
-		set := UserKey(a.Member)
-		args := append(ix.addArgs(a, false), uint64(a.Member))
-		calls[i] = addCall{redisnodes.Call{Keys: []string{set, guardKey(set)}, Args: args}, additions[i : i+1]}
-	}
-	return calls
-}
-
-func (ix *Index) addArgs(a Addition, together bool) []any {
+// addCalls makes the calls of addScript: of one server, for consecutive additions with the same entry, as those of a
+// fan-out are; in a cluster, for each addition. It returns the additions of each.
+func (ix *Index) addCalls(additions []Addition) (calls []redisnodes.Call, groups [][]Addition) {
 	s := ix.options.Settings
-	return append(make([]any, 0, 5+setsPerCall), a.Score, a.Contact.String(), s.Max, s.Min, together)
+	for _, a := range additions {
+		last := len(groups) - 1
+		isNew := last < 0 || ix.IsCluster() || groups[last][0].Entry != a.Entry || len(groups[last]) == setsPerCall
+		if isNew {
+			var keys []string
+			if ix.IsCluster() {
+				keys = []string{UserKey(a.Member), guardKey(UserKey(a.Member))}
+			}
+			calls = append(calls, redisnodes.Call{Keys: keys, Args: []any{a.Score, a.Contact.String(), s.Max, s.Min}})
+			groups = append(groups, nil)
+			last++
+		}
+		calls[last].Args = append(calls[last].Args, uint64(a.Member))
+		groups[last] = append(groups[last], a)
+	}
+	return calls, groups
 }

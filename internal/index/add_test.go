@@ -144,6 +144,7 @@ func TestAddGoesRoundWhatIsNoSet(t *testing.T) {
 	onBoth(t, func(t *testing.T, b bench) {
 		for _, wrong := range []member.ID{1, 4} {
 			b.client.FlushDB(t.Context())
+			_ = b.Probe(t.Context())
 			users := []member.ID{1, 2, 3, 4, 5}
 			b.fill(t, users, ladder(3))
 			b.client.Set(t.Context(), index.UserKey(wrong), "not a set", 0)

@@ -21,6 +21,7 @@ var (
 	ErrRefused     = redisnodes.ErrRefused
 	ErrNoDatabase  = redisnodes.ErrNoDatabase
 	ErrUnknown     = redisnodes.ErrUnknown
+	ErrHidden      = redisnodes.ErrHidden
 	// ErrSettings: the sets in Redis were built with other settings than this process
 	// was started with. Nothing was read from them or written.
 	ErrSettings = redisnodes.ErrStamp

@@ -3,6 +3,7 @@ package index
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -11,13 +12,6 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/redisnodes"
-)
-
-type (
-	// Slots is a set of slots of a cluster.
-	Slots = redisnodes.Slots
-	// Generation identifies the data that the nodes hold.
-	Generation = redisnodes.Generation
 )
 
 // Entry is a member of a set: a contact and its score.
@@ -37,8 +31,6 @@ type Options struct {
 	GuardLife time.Duration
 	// SetLife is the TTL of a set since its last read or refill; 0: no expiry.
 	SetLife time.Duration
-	// Now is the clock for the age of what is known of Redis; default time.Now.
-	Now func() time.Time
 }
 
 // Index reads and writes the sets on some nodes. Its methods are safe for concurrent use.
@@ -48,13 +40,14 @@ type Index struct {
 	options Options
 }
 
-// New returns an index over c, a [redis.Client] or a [redis.ClusterClient], which the
-// caller closes. It adds hooks to c, and does not connect.
+// New returns an index over what c leads to, a [redis.Client] or a [redis.ClusterClient]. It makes connections of its
+// own, see [redisnodes.Open], when it is used.
 func New(c redis.UniversalClient, o Options) *Index {
 	o.GuardLife = cmp.Or(o.GuardLife, 30*time.Second)
 	ix := &Index{options: o}
-	ix.Nodes = redisnodes.New(c, redisnodes.Options{
-		Now: o.Now, Stamp: o.stamp(), Pattern: "*" + userKeyPrefix + "*", Owns: isOwn,
+	ix.Nodes = redisnodes.Open(c, redisnodes.Options{
+		Name: settingsKey, Stamp: o.stamp, Differ: func(stored string) error { return differ(stored, o.stamp()) },
+		Pattern: "*" + userKeyPrefix + "*", Owns: isOwn,
 		Script: probeScript, ScriptKeys: probeKeys, ScriptArgs: []any{probeTTL.Milliseconds()},
 		Probed: func(began time.Time, err error) { ix.observe(opProbe, began, err) },
 	})
@@ -69,21 +62,17 @@ func (ix *Index) Settings() Settings { return ix.options.Settings }
 func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err error) {
 	defer func(start time.Time) { ix.observe(opCandidates, start, err) }(time.Now())
 	key, what := UserKey(user), "candidates of "+user.String()
-	state, err := ix.State(ctx, key)
-	if state == redisnodes.Away {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
 	members := redis.NewZSliceCmd(ctx, "zrevrange", key, 0, ix.options.Settings.Max-1, "withscores")
-	commands := []*redisnodes.Command{redisnodes.NewCommand(key, members)}
+	commands := []redisnodes.Command{{Cmder: members, Key: key}}
 	if ix.options.SetLife > 0 {
-		commands = append(commands, redisnodes.NewCommand(key, redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds())))
+		commands = append(commands, redisnodes.Command{Cmder: redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds()), Key: key})
 	}
-	ix.Read(ctx, commands, false)
+	ix.Pipelined(ctx, commands)
 	entries, err := entriesOf(ctx, what, members)
 	if err != nil {
 		return nil, err
 	}
-	if state == redisnodes.Behind || state == redisnodes.Refusing {
+	if _, state, _ := ix.Usable(ctx, key); state == redisnodes.Behind || state == redisnodes.Refusing {
 		return entries, fmt.Errorf("%s: %w", what, ErrBehind)
 	}
 	return entries, nil
@@ -124,32 +113,12 @@ func parseEntry(z redis.Z) (Entry, error) {
 	return Entry{Contact: id, Score: uint64(z.Score)}, nil
 }
 
-// StateOf returns the state of the node that has the user's set; see [redisnodes.Nodes.State].
-func (ix *Index) StateOf(ctx context.Context, user member.ID) (redisnodes.State, error) {
-	return ix.State(ctx, UserKey(user))
-}
-
-// LostSince reports whether the user's set may have been lost later than at; see
-// [redisnodes.Nodes.KeyLostSince].
-func (ix *Index) LostSince(user member.ID, at int64) bool { return ix.KeyLostSince(UserKey(user), at) }
-
-// SlotsOf returns the slots that cannot be used, judging by the errors of some users, such as
-// those of [Index.Add]; see [redisnodes.Nodes.SlotsOut].
-func (ix *Index) SlotsOf(ctx context.Context, failed map[member.ID]error) Slots {
-	keys := make(map[string]error, len(failed))
-	for user, err := range failed {
-		keys[UserKey(user)] = err
-	}
-	return ix.SlotsOut(ctx, keys)
-}
-
-// SlotsOfUsers returns the slots in which the sets of users lie.
-func SlotsOfUsers(users ...member.ID) Slots {
-	keys := make([]string, len(users))
-	for i, user := range users {
-		keys[i] = UserKey(user)
-	}
-	return redisnodes.SlotsOfKeys(keys...)
+// NodeOf names the node of a user's set, and reports whether it can be written to now.
+func (ix *Index) NodeOf(user member.ID) (node string, isUsable bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond) // as a rule it is not needed: the client knows the slots
+	defer cancel()
+	node, state, err := ix.Usable(ctx, UserKey(user))
+	return node, state.TakesWrites() || errors.Is(err, redisnodes.ErrUnseen)
 }
 
 // probeTTL is the life of the guard of a probe that was cut short.
@@ -164,7 +133,7 @@ const probeTTL = time.Second
 //	KEYS[2]  its guard
 //	ARGV[1]  the TTL of the guard in milliseconds, should the script end early
 //	returns  1
-var probeScript = redisnodes.NewScript(`
+var probeScript = redis.NewScript(`
 redis.call('SET', KEYS[2], 'probe', 'PX', ARGV[1])
 redis.call('PEXPIRE', KEYS[2], ARGV[1])
 redis.call('DEL', KEYS[1])

@@ -7,13 +7,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/miniredistest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -48,7 +47,7 @@ func TestCandidatesRefuseWhatWasNeverWritten(t *testing.T) {
 			func(ctx context.Context) { b.client.ZAdd(ctx, "user_12345", redis.Z{Member: "7", Score: -5}) },
 			func(ctx context.Context) { b.client.ZAdd(ctx, "user_12345", redis.Z{Member: "7", Score: 1e300}) },
 		} {
-			b.client.FlushAll(t.Context())
+			b.client.Del(t.Context(), "user_12345")
 			spoil(t.Context())
 			if _, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrMalformed) {
 				t.Errorf("err %v, want ErrMalformed", err)
@@ -90,12 +89,9 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 // where that runs on.
 func TestSetsOfAnotherDatabaseAreRefused(t *testing.T) {
 	t.Parallel()
-	now := time.Unix(1_700_000_000, 0)
 	known := ""
-	of := func(id func() string) index.Options {
-		return index.Options{Database: id, Now: func() time.Time { return now }}
-	}
-	b := newBench(t, &redis.Options{Addr: miniredis.RunT(t).Addr()}, of(func() string { return known }))
+	of := func(id func() string) index.Options { return index.Options{Database: id} }
+	b := newBench(t, &redis.Options{Addr: miniredistest.Run(t).Addr()}, of(func() string { return known }))
 	ask := func(b bench) []error {
 		_, readErr := b.Candidates(t.Context(), user)
 		_, beginErr := b.Begin(t.Context(), []member.ID{user})
@@ -113,6 +109,7 @@ func TestSetsOfAnotherDatabaseAreRefused(t *testing.T) {
 		}
 	}
 	known = "a1"
+	must(t, b.Probe(t.Context()))
 	b.refill(t, ladder(3))
 	o := of(func() string { return "b2" })
 	o.Settings = b.Settings()
@@ -136,30 +133,11 @@ func TestSetsOfAnotherDatabaseAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.refill(t, ladder(2))
-	now = now.Add(6 * time.Second)
+	if err := b.Probe(t.Context()); !errors.Is(err, index.ErrSettings) {
+		t.Errorf("probe: %v", err)
+	}
 	refused(b)
 	other.holds(t, ladder(2))
-}
-
-// A process that runs on must notice that others have begun again with other
-// settings, at the latest when its trust in the last look ends.
-func TestChangedSettingsAreNoticed(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1_700_000_000, 0)
-	b := newBench(t, &redis.Options{Addr: miniredis.RunT(t).Addr()}, index.Options{Now: func() time.Time { return now }})
-	b.refill(t, ladder(3))
-	if _, err := b.Candidates(t.Context(), user); err != nil {
-		t.Fatal(err)
-	}
-	b.refill(t, ladder(3)) // found the set
-	b.client.Set(t.Context(), "activityd_settings", "need=20 max=24 min=20", 0)
-	now = now.Add(6 * time.Second)
-	if _, err := b.Begin(t.Context(), []member.ID{user}); !errors.Is(err, index.ErrSettings) {
-		t.Errorf("begin: %v, want ErrSettings", err)
-	}
-	if _, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrSettings) {
-		t.Errorf("candidates: %v, want ErrSettings", err)
-	}
 }
 
 // commands counts the commands that a client sends.
@@ -180,15 +158,14 @@ func (c *commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// An update of a set that is there is one command to begin and one to apply. One that
-// may make a set compares the settings, whatever is trusted.
+// An update is one command to begin and one to apply, and a read is one.
 func TestCommandsOfAnUpdate(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
 		b.refill(t, ladder(3)) // the scripts are known after it
 		b.refill(t, ladder(3))
 		c := &commands{}
-		b.client.AddHook(c)
+		b.AddHook(c)
 		counted := func(what string, want int, do func()) {
 			t.Helper()
 			c.n = 0
@@ -200,52 +177,8 @@ func TestCommandsOfAnUpdate(t *testing.T) {
 		counted("begin", 1, func() { b.begin(t) })
 		counted("apply", 1, func() { b.apply(t, index.Change{Update: index.Update{Member: user}}) })
 		counted("begin for two", 2, func() { _, _ = b.Begin(t.Context(), []member.ID{user, user}) })
-		counted("begin of a missing set", 3, func() { _, _ = b.Begin(t.Context(), []member.ID{77}) })
-		counted("begin after it", 1, func() { b.begin(t) })
-	})
-}
-
-// Trust in the stored settings ends early where there is a sign that they changed.
-func TestTrustEndsEarly(t *testing.T) {
-	t.Parallel()
-	for name, sign := range map[string]func(ctx context.Context, b bench){
-		"a set that is missing": func(ctx context.Context, b bench) { b.client.Del(ctx, "user_12345") },
-		"a set that is too large": func(ctx context.Context, b bench) {
-			b.client.Eval(ctx, "for i = 1, 13 do redis.call('ZADD', KEYS[1], i, i) end", []string{"user_12345"})
-		},
-		"a probe": func(ctx context.Context, b bench) { _ = b.Probe(ctx) },
-		"a check": func(ctx context.Context, b bench) { _ = b.Check(ctx) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			onBoth(t, func(t *testing.T, b bench) {
-				ctx := t.Context()
-				b.refill(t, ladder(3))
-				b.refill(t, ladder(3)) // found the set
-				b.client.Set(ctx, "activityd_settings", "need=20 max=24 min=20", 0)
-				sign(ctx, b)
-				size := b.client.ZCard(ctx, "user_12345").Val()
-				if _, err := b.Begin(ctx, []member.ID{user}); !errors.Is(err, index.ErrSettings) {
-					t.Errorf("begin: %v, want ErrSettings", err)
-				}
-				if left := b.client.ZCard(ctx, "user_12345").Val(); left != size {
-					t.Errorf("%d of %d members are left", left, size)
-				}
-			})
-		})
-	}
-}
-
-// After a wiped Redis the settings must be there before the first set.
-func TestSettingsAreStoredAgainAfterAWipe(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b bench) {
-		b.refill(t, ladder(3))
-		b.client.FlushAll(t.Context())
-		b.refill(t, ladder(3))
-		if got := b.client.Get(t.Context(), "activityd_settings").Val(); got != "need=10 max=12 min=10" {
-			t.Errorf("stored settings %q", got)
-		}
+		counted("begin of a missing set", 1, func() { _, _ = b.Begin(t.Context(), []member.ID{77}) })
+		counted("read", 1, func() { _, _ = b.Candidates(t.Context(), user) })
 	})
 }
 
@@ -276,31 +209,9 @@ func TestARedisThatIsAwayIsUnavailable(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	must(t, b.Probe(t.Context()))
 	b.refill(t, ladder(3))
 	b.holds(t, ladder(3))
-}
-
-func TestARedisThatHangsIsUnavailable(t *testing.T) {
-	t.Parallel()
-	server := servertest.Redis(t)
-	newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix"}, index.Options{}).refill(t, ladder(3))
-	now := time.Now()
-	b := newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix", ReadTimeout: 50 * time.Millisecond}, index.Options{
-		Now: func() time.Time { return now },
-	})
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	b.allFail(t, short, context.DeadlineExceeded)
-	b.allFail(t, t.Context(), index.ErrUnavailable)
-	if _, err := b.Candidates(t.Context(), user); !strings.Contains(err.Error(), "a moment ago") {
-		t.Errorf("%v of a server that is known not to answer", err)
-	}
-	if err := server.Resume(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestRepliesOfATroubledRedisAreUnavailable(t *testing.T) {
@@ -317,7 +228,7 @@ func TestRepliesOfATroubledRedisAreUnavailable(t *testing.T) {
 		"ERR Error running script (call to f_1): @user_script:2: @user_script: 2: The user executing the script can't run this command or subcommand",
 		"ERR unknown command 'EVALSHA'", "DENIED Redis is running in protected mode", "ERR Protocol error: unauthenticated multibulk length",
 	} {
-		server := miniredis.RunT(t)
+		server := miniredistest.Run(t)
 		b := newBench(t, &redis.Options{Addr: server.Addr()}, index.Options{})
 		server.SetError(reply)
 		b.allFail(t, t.Context(), index.ErrUnavailable)
@@ -369,11 +280,7 @@ func TestGiantTextsAreCutOff(t *testing.T) {
 	ctx := t.Context()
 	b := newBench(t, &redis.Options{Addr: servertest.Redis(t).Addr(), Network: "unix"}, index.Options{})
 	giant := strings.Repeat("€", 1<<20)
-	for _, key := range []string{"activityd_settings", "activityd_materialize", "activityd_epoch", "activityd_server", "activityd_lost", "activityd_mark", "activityd_{sweep}_state", "activityd_{sweep}_fence"} {
-		if err := b.client.Set(ctx, key, giant, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	must(t, b.client.Set(ctx, "activityd_settings", giant, 0).Err())
 	sent := b.sent(t)
 	_, readErr := b.Candidates(ctx, user)
 	_, beginErr := b.Begin(ctx, []member.ID{user})
@@ -382,15 +289,6 @@ func TestGiantTextsAreCutOff(t *testing.T) {
 		if !errors.Is(err, index.ErrSettings) || len(err.Error()) > 1000 || !strings.Contains(err.Error(), "€€…") {
 			t.Errorf("%s: %.2000v", name, err)
 		}
-	}
-	kept, keptErr := b.ledger.Materialize(ctx)
-	_, lossErr := b.Generation(ctx, index.Generation{})
-	state, _, sweepErr := b.ledger.BeginSweep(ctx, 1)
-	if err := errors.Join(keptErr, lossErr, sweepErr); err != nil {
-		t.Error(err)
-	}
-	if len(kept) > 100 || len(state) > 4096 {
-		t.Errorf("materialize has %d bytes, the sweep %d", len(kept), len(state))
 	}
 	if n := b.sent(t) - sent; n > 100_000 {
 		t.Errorf("Redis sent %d bytes", n)
@@ -409,18 +307,4 @@ func (b bench) sent(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// No settings at all are stored by the next update; an empty text is not ours, and
-// stays in the way of that.
-func TestEmptySettingsAreOthers(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b bench) {
-		if err := b.client.Set(t.Context(), "activityd_settings", "", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := b.Begin(t.Context(), []member.ID{user}); !errors.Is(err, index.ErrSettings) {
-			t.Errorf("begin: %v, want ErrSettings", err)
-		}
-	})
 }

@@ -6,9 +6,6 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// materializeKey holds whose sets are kept; see [Ledger.StoreMaterialize].
-const materializeKey = "activityd_materialize"
-
 // userKeyPrefix begins the keys of the sets and of those that a probe makes.
 const userKeyPrefix = "user_"
 
@@ -20,24 +17,18 @@ func UserKey(user member.ID) string { return userKeyPrefix + user.String() }
 // may touch both.
 func guardKey(set string) string { return "guard_{" + set + "}" }
 
-// The fence of the process that sweeps for the audit, and where that sweep is. They share
-// a slot, so that one script may touch both.
-const (
-	sweepFenceKey = "activityd_{sweep}_fence"
-	sweepStateKey = "activityd_{sweep}_state"
-)
-
-// settingsKey begins the keys of what the sets were built with; see [Settings].
+// settingsKey begins the keys of what the sets were built with, see [Settings], and of the run of the server that they were
+// written to.
 const settingsKey = "activityd_settings"
 
 // probeKeys are the keys of the set that a probe makes and deletes at once, and of
-// its guard, where a number in braces or nothing chooses the node. They begin like those of a
+// its guard, where a tag, such as "_{5}" or nothing, chooses the node. They begin like those of a
 // user's set, so that the same rules of an ACL hold for both, and no id can be read from them.
 func probeKeys(tag string) []string {
 	if tag == "" {
-		return []string{userKeyPrefix + "probe", "guard_{" + userKeyPrefix + "probe}"}
+		return []string{userKeyPrefix + "probe", guardKey(userKeyPrefix + "probe")}
 	}
-	return []string{userKeyPrefix + "probe_" + tag, "guard_probe_" + tag}
+	return []string{userKeyPrefix + "probe" + tag, "guard_probe" + tag}
 }
 
 // ownerOf returns the owner of the set with this key. The keys of probes have none.

@@ -15,12 +15,9 @@ func TestKeys(t *testing.T) {
 		{guardKey(UserKey(12345)), "guard_{user_12345}"},
 		{probeKeys("")[0], "user_probe"},
 		{probeKeys("")[1], "guard_{user_probe}"},
-		{probeKeys("{5}")[0], "user_probe_{5}"},
-		{probeKeys("{5}")[1], "guard_probe_{5}"},
+		{probeKeys("_{5}")[0], "user_probe_{5}"},
+		{probeKeys("_{5}")[1], "guard_probe_{5}"},
 		{settingsKey, "activityd_settings"},
-		{materializeKey, "activityd_materialize"},
-		{sweepFenceKey, "activityd_{sweep}_fence"},
-		{sweepStateKey, "activityd_{sweep}_state"},
 		{Settings{Need: 10, Max: 12, Min: 10}.String(), "need=10 max=12 min=10"},
 	} {
 		if c.got != c.want {

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/miniredistest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -110,7 +110,7 @@ func TestACutEndsTheUpdatesUnderWay(t *testing.T) {
 // Sets of several users, of which some are too large, keep their places.
 func TestBeginKeepsTheOrderOfTheUsers(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, &redis.Options{Addr: miniredis.RunT(t).Addr()}, index.Options{})
+	b := newBench(t, &redis.Options{Addr: miniredistest.Run(t).Addr()}, index.Options{})
 	b.refill(t, ladder(3))
 	b.overfill(t, 30)
 	users := []member.ID{1, user, 2}
@@ -133,7 +133,7 @@ func TestBeginOfALargeSetEndsWithItsContext(t *testing.T) {
 		b.refill(t, ladder(3))
 		b.overfill(t, 30)
 		ctx, cancel := context.WithCancel(t.Context())
-		b.client.AddHook(afterPipelines{func([]redis.Cmder) { cancel() }})
+		b.AddHook(afterPipelines{func([]redis.Cmder) { cancel() }})
 		if _, err := b.Begin(ctx, []member.ID{user}); !errors.Is(err, context.Canceled) {
 			t.Errorf("err %v, want that of the context", err)
 		}

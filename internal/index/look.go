@@ -32,14 +32,14 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) []Set {
 	start := time.Now()
 	sets := make([]Set, len(users))
 	members, sizes := make([]*redis.ZSliceCmd, len(users)), make([]*redis.IntCmd, len(users))
-	reads := make([]*redisnodes.Command, 0, 2*len(users))
+	reads := make([]redisnodes.Command, 0, 2*len(users))
 	for i, user := range users {
 		key := UserKey(user)
 		members[i] = redis.NewZSliceCmd(ctx, "zrange", key, 0, ix.options.Settings.Max+lookBeyond-1, "withscores")
 		sizes[i] = redis.NewIntCmd(ctx, "zcard", key)
-		reads = append(reads, redisnodes.NewCommand(key, members[i]), redisnodes.NewCommand(key, sizes[i]))
+		reads = append(reads, redisnodes.Command{Cmder: members[i], Key: key}, redisnodes.Command{Cmder: sizes[i], Key: key})
 	}
-	ix.Read(ctx, reads, true)
+	ix.Pipelined(ctx, reads)
 	for i, user := range users {
 		switch err := cmp.Or(members[i].Err(), sizes[i].Err()); {
 		case redis.HasErrorPrefix(err, "WRONGTYPE"):
@@ -72,23 +72,10 @@ func setOf(user member.ID, members []redis.Z, size int64) Set {
 // ends with the first error of do; the sets of a node that cannot be reached are left out,
 // and its error is returned after those of the others.
 func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, owners []member.ID) error) error {
-	nodes, err := ix.Masters(ctx)
-	if err != nil {
-		return redisnodes.Translate(ctx, "find the nodes", err)
-	}
-	var away error
-	for _, n := range nodes {
-		var ended error
-		err := n.EachPage(ctx, func(keys []string) error {
-			if owners := ownersOf(keys); len(owners) > 0 {
-				ended = do(ctx, owners)
-			}
-			return ended
-		})
-		if ended != nil {
-			return ended
+	return ix.EachPage(ctx, func(keys []string) error {
+		if owners := ownersOf(keys); len(owners) > 0 {
+			return do(ctx, owners)
 		}
-		away = cmp.Or(away, redisnodes.Translate(ctx, "scan the sets", err))
-	}
-	return away
+		return nil
+	})
 }

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/redisnodes"
+	"github.com/activityd/activityd/internal/testing/miniredistest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -36,7 +36,6 @@ func TestMain(m *testing.M) {
 type bench struct {
 	*index.Index
 	client *redis.Client
-	ledger *index.Ledger
 }
 
 // The methods of the index with one error for all users: the first. Most tests are about
@@ -86,7 +85,7 @@ func (b bench) Probe(ctx context.Context) error { return b.Index.Probe(ctx).Err(
 // Refused is why the only server refuses writes.
 func (b bench) Refused(t *testing.T) error {
 	t.Helper()
-	if state, err := b.StateOf(t.Context(), user); state == redisnodes.Refusing {
+	if _, state, err := b.Usable(t.Context(), index.UserKey(user)); state == redisnodes.Refusing {
 		return err
 	}
 	return nil
@@ -98,7 +97,7 @@ func onBoth(t *testing.T, test func(t *testing.T, b bench)) {
 	t.Helper()
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
-		test(t, newBench(t, &redis.Options{Addr: miniredis.RunT(t).Addr()}, index.Options{}))
+		test(t, newBench(t, &redis.Options{Addr: miniredistest.Run(t).Addr()}, index.Options{}))
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
@@ -118,7 +117,10 @@ func newBench(t *testing.T, server *redis.Options, o index.Options) bench {
 	if o.Settings == (index.Settings{}) {
 		o.Settings = settings(t, 10, 20, 0)
 	}
-	return bench{index.New(client, o), client, index.NewLedger(client)}
+	b := bench{index.New(client, o), client}
+	t.Cleanup(func() { _ = b.Close() })
+	_ = b.Probe(t.Context()) // the server is new
+	return b
 }
 
 func settings(t *testing.T, need, headroom, fewest int) index.Settings {

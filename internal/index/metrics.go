@@ -85,10 +85,10 @@ func failure(err error) string {
 		return "timeout"
 	case errors.Is(err, ErrRefused):
 		return "refused"
-	case errors.Is(err, ErrUnavailable):
-		return "unavailable"
 	case errors.Is(err, ErrUnknown):
 		return "unknown"
+	case errors.Is(err, ErrUnavailable):
+		return "unavailable"
 	case errors.Is(err, ErrSettings):
 		return "settings"
 	case errors.Is(err, ErrMalformed):

@@ -6,8 +6,6 @@ import "context"
 // there were. Foreign keys stay. It is the way to other settings. No process may write
 // until it returns, or a set of the old settings could outlive it.
 func (ix *Index) Reset(ctx context.Context) (sets int64, err error) {
-	err = ix.Clear(ctx, []string{materializeKey, sweepFenceKey, sweepStateKey}, func(keys []string) {
-		sets += int64(len(ownersOf(keys)))
-	})
+	err = ix.Clear(ctx, func(keys []string) { sets += int64(len(ownersOf(keys))) })
 	return sets, err
 }

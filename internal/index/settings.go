@@ -1,15 +1,10 @@
 package index
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/redisnodes"
 )
 
 // Settings are part of what the stored sets mean: a set of nine members is
@@ -49,6 +44,10 @@ func (s Settings) String() string {
 
 // differ returns an [ErrSettings] that names both stamps and what to do.
 func differ(stored, own string) error {
+	const most = 200 // another program may have written it
+	if len(stored) > most {
+		stored = strings.ToValidUTF8(stored[:most], "") + "…"
+	}
 	_, storedID, _ := strings.Cut(stored, databaseField)
 	_, ownID, _ := strings.Cut(own, databaseField)
 	if storedID != ownID {
@@ -61,81 +60,34 @@ func differ(stored, own string) error {
 		"after which the sets are built again from MySQL", ErrSettings, stored, own)
 }
 
-// The settings are the stamp of the data: see [redisnodes.Stamp]. It is trusted for some seconds after
-// a comparison, in which the methods use sets without comparing again. A comparison goes in the
-// pipeline that is sent anyway; Add, which would have written by then, makes a round trip for it.
-//
-// The stored settings change in two ways only.
+// The settings and the id of the database are the stamp of the data: see [redisnodes.Options]. They are compared when a
+// connection is made, and once a second by [redisnodes.Nodes.Watch]. They change in two ways only.
 //
 //   - An operator stops all processes, runs `activityd reset`, and starts them with other
 //     settings. They compare at their start, by [Index.Check].
-//   - Redis loses them, with the sets: by a FLUSHALL, a restart without persistence, or a
-//     failover to a replica that lacks them. The processes that run go on, all with the
-//     settings that were stored. What must not happen is that a set is made before they
-//     are stored again, for a process with other settings could store its own beside it.
-//     A set is made only by an update whose Begin found it missing (I4). So such a Begin
-//     stores and compares, however recent the last comparison was; and if Redis is
-//     emptied after it, the guard is gone, and Apply conflicts.
-//
-// What remains: Redis is emptied while processes run, or comes back with a backup from
-// before a reset, and before one of them makes a set, a process is started with other
-// settings, against the documentation. Then the old ones may change the sets of the new
-// one until their trust ends: for five seconds, or one second where [redisnodes.Nodes.Watch]
-// runs, whose probe compares.
+//   - Redis loses them, with the sets. The next probe deletes what was made by then, and stores
+//     those of its process. A process with other settings that is started against the documentation
+//     is refused by then, or the others are; at most what was made within that second remains, until
+//     the audit looks at it.
 
 // databaseField stands before the id of the database in a stamp.
 const databaseField = " database="
 
 // stamp is the settings and the id of the database, as [redisnodes.Nodes] store and compare them.
-func (o Options) stamp() redisnodes.Stamp {
-	value := func() string {
-		if o.Database == nil {
-			return o.Settings.String()
-		}
-		id := o.Database()
-		if id == "" {
-			return ""
-		}
+func (o Options) stamp() string {
+	if o.Database == nil {
+		return o.Settings.String()
+	}
+	if id := o.Database(); id != "" {
 		return o.Settings.String() + databaseField + id
 	}
-	return redisnodes.Stamp{Name: settingsKey, Value: value, Differ: func(stored string) error { return differ(stored, value()) }}
+	return ""
 }
 
 // Check reports whether the index can be used now: nil, or an error that matches
-// [ErrUnavailable], as [ErrNoDatabase] does, or [ErrSettings]. Of a cluster all nodes must
+// [ErrUnavailable], as [ErrNoDatabase] and [ErrHidden] do, or [ErrSettings]. Of a cluster all nodes must
 // answer.
 func (ix *Index) Check(ctx context.Context) (err error) {
 	defer func(start time.Time) { ix.observe(opCheck, start, err) }(time.Now())
-	nodes, err := ix.Masters(ctx)
-	if err != nil {
-		return redisnodes.Translate(ctx, "find the nodes", err)
-	}
-	var wrong, away error
-	for _, n := range nodes {
-		switch err := ix.CheckStamp(ctx, n); {
-		case errors.Is(err, ErrSettings):
-			wrong = cmp.Or(wrong, err)
-		default:
-			away = cmp.Or(away, err)
-		}
-	}
-	return cmp.Or(wrong, away)
-}
-
-// byNode returns the nodes of the users' sets, and the users of each by their place. A user
-// whose node cannot be found has an error.
-func (ix *Index) byNode(ctx context.Context, users []member.ID) (nodes map[*redisnodes.Node][]int, failed map[int]error) {
-	nodes = make(map[*redisnodes.Node][]int)
-	for i, user := range users {
-		n, err := ix.Of(ctx, UserKey(user))
-		if err != nil {
-			if failed == nil {
-				failed = make(map[int]error)
-			}
-			failed[i] = redisnodes.Translate(ctx, "find the node of "+user.String(), err)
-			continue
-		}
-		nodes[n] = append(nodes[n], i)
-	}
-	return nodes, failed
+	return ix.Probe(ctx).Err()
 }

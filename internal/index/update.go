@@ -96,9 +96,9 @@ const (
 // shared: see the package comment.
 //
 // A set of more than max members was made by another program (I3), and may have millions.
-// So no more than max + 1 are read; where that many come, a second call cuts the set,
-// when it is known that max is that of the stored settings. What is cut off may be the
-// trace of an add, so a cut deletes the guard, as that of an add does.
+// So no more than max + 1 are read; where that many come, a second call cuts the set.
+// What is cut off may be the trace of an add, so a cut deletes the guard, as that of an
+// add does.
 //
 //	KEYS[1]  the set
 //	KEYS[2]  its guard
@@ -121,110 +121,35 @@ return {token, members}
 // Begin opens an update for each of the users, in one round trip to each node, and returns
 // them in the same order. One that cannot be opened has an error; it says nothing about the
 // others. Begin cuts sets of more than Max members, which activityd did not make, to Max.
-// Before it returns an update that may make a set it stores the settings on the set's node,
-// unless some are stored, and compares them: see settingsTrust. For a few users that is a
-// second round trip, made only when it is needed; for many, two more commands of the first.
 func (ix *Index) Begin(ctx context.Context, users []member.ID) []Update {
 	start := time.Now()
-	updates := make([]Update, len(users))
-	nodes, failed := ix.byNode(ctx, users)
+	updates, all := make([]Update, len(users)), make([]int, len(users))
 	for i, user := range users {
-		updates[i] = Update{Member: user, Err: failed[i]}
+		updates[i], all[i] = Update{Member: user}, i
 	}
-	// After the guards: should Redis be emptied in between, the guard of an update that
-	// would make a set without the settings is gone.
-	const few = 16
-	compared := make(map[*redisnodes.Node]bool)
-	for n, places := range nodes {
-		compared[n] = len(places) > few || !n.Trusted()
-	}
-	ix.begin(ctx, updates, nodes, compared, false)
-	for n, places := range nodes { // keep those for which more is to be done
-		nodes[n] = slices.DeleteFunc(places, func(i int) bool {
-			u := updates[i]
-			return u.Err != nil || u.Known && !ix.isTooLarge(u)
-		})
-		if len(nodes[n]) == 0 {
-			delete(nodes, n)
-		}
-	}
-	ix.storeAndCompare(ctx, updates, nodes, compared)
-	for n, places := range nodes { // those that are too large
-		nodes[n] = slices.DeleteFunc(places, func(i int) bool { return updates[i].Err != nil || !ix.isTooLarge(updates[i]) })
-	}
-	// Only now: with a smaller Max than that of the sets, a cut would leave sets that
-	// seem to be complete.
-	ix.begin(ctx, updates, nodes, nil, true)
+	ix.begin(ctx, updates, all, false)
+	ix.begin(ctx, updates, slices.DeleteFunc(all, func(i int) bool {
+		u := updates[i]
+		return u.Err != nil || len(u.Members)+len(u.malformed) <= ix.options.Settings.Max
+	}), true)
 	ix.observe(opBegin, start, firstErr(updates, func(u Update) error { return u.Err }))
 	return updates
 }
 
-func (ix *Index) isTooLarge(u Update) bool {
-	return len(u.Members)+len(u.malformed) > ix.options.Settings.Max
-}
-
-// begin runs beginScript for the updates at some places, and stores and compares the
-// settings of some nodes.
-func (ix *Index) begin(ctx context.Context, updates []Update, nodes map[*redisnodes.Node][]int, compare map[*redisnodes.Node]bool, cut bool) {
-	o := ix.options
-	var calls []redisnodes.Call
-	var places []int
-	var more []*redisnodes.Command
-	checks := make(map[*redisnodes.Node]func() error)
-	for n, some := range nodes {
-		for _, i := range some {
-			set := UserKey(updates[i].Member)
-			calls = append(calls, redisnodes.Call{Keys: []string{set, guardKey(set)}, Args: []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Max, cut}})
-			places = append(places, i)
-		}
-		if compare[n] {
-			some, check := ix.StoreStamp(ctx, n)
-			more, checks[n] = append(more, some...), check
-		}
-	}
-	if len(calls) == 0 {
-		return
-	}
-	replies := ix.Eval(ctx, beginScript, calls, more)
+// begin runs beginScript for the updates at some places.
+func (ix *Index) begin(ctx context.Context, updates []Update, places []int, cut bool) {
+	calls := make([]redisnodes.Call, len(places))
 	for at, i := range places {
-		user := updates[i].Member
-		u, err := parseUpdate(user, replies[at])
+		set := UserKey(updates[i].Member)
+		calls[at] = redisnodes.Call{Keys: []string{set, guardKey(set)}, Args: []any{rand.Text(), ix.options.GuardLife.Milliseconds(), ix.options.Settings.Max, cut}}
+	}
+	for at, reply := range ix.Eval(ctx, beginScript, calls) {
+		user := updates[places[at]].Member
+		u, err := parseUpdate(user, reply)
 		if err != nil {
 			u = Update{Member: user, Err: redisnodes.Translate(ctx, fmt.Sprintf("begin update of %s", user), err)}
 		}
-		updates[i] = u
-	}
-	compareAll(updates, nodes, checks)
-}
-
-// storeAndCompare stores and compares the settings of the nodes for which it has not been
-// done, for updates at some places.
-func (ix *Index) storeAndCompare(ctx context.Context, updates []Update, nodes map[*redisnodes.Node][]int, done map[*redisnodes.Node]bool) {
-	var commands []*redisnodes.Command
-	checks := make(map[*redisnodes.Node]func() error)
-	for n := range nodes {
-		if !done[n] {
-			some, check := ix.StoreStamp(ctx, n)
-			commands, checks[n] = append(commands, some...), check
-		}
-	}
-	if len(commands) > 0 {
-		ix.Send(ctx, commands)
-		compareAll(updates, nodes, checks)
-	}
-}
-
-// compareAll compares what is stored on nodes, and gives the updates of a node with other
-// settings the error.
-func compareAll(updates []Update, nodes map[*redisnodes.Node][]int, checks map[*redisnodes.Node]func() error) {
-	for n, check := range checks {
-		if err := check(); err != nil {
-			for _, i := range nodes[n] {
-				if updates[i].Err == nil {
-					updates[i] = Update{Member: updates[i].Member, Err: err}
-				}
-			}
-		}
+		updates[places[at]] = u
 	}
 }
 
@@ -349,7 +274,7 @@ func (ix *Index) Apply(ctx context.Context, changes []Change) []Result {
 		calls[i] = ix.applyCall(c)
 	}
 	trimmed, results := 0, make([]Result, len(changes))
-	for i, r := range ix.Eval(ctx, applyScript, calls, nil) {
+	for i, r := range ix.Eval(ctx, applyScript, calls) {
 		if r.Err != nil {
 			results[i].Err = redisnodes.Translate(ctx, fmt.Sprintf("apply update of %s", changes[i].Member), r.Err)
 		}

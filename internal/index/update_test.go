@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/miniredistest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -264,7 +264,7 @@ func TestARemovalCountsWhatIsThere(t *testing.T) {
 
 func TestAnExpiredGuardConflicts(t *testing.T) {
 	t.Parallel()
-	server := miniredis.RunT(t)
+	server := miniredistest.Run(t)
 	b := newBench(t, &redis.Options{Addr: server.Addr()}, index.Options{GuardLife: time.Second})
 	u := b.begin(t)
 	server.FastForward(2 * time.Second)
@@ -343,7 +343,7 @@ func TestUpdatesMendScoresThatWereNeverWritten(t *testing.T) {
 
 func TestSetsExpireOnlyWhenAsked(t *testing.T) {
 	t.Parallel()
-	server := miniredis.RunT(t)
+	server := miniredistest.Run(t)
 	forever := newBench(t, &redis.Options{Addr: server.Addr()}, index.Options{})
 	forever.refill(t, ladder(3))
 	if ttl := server.TTL("user_12345"); ttl != 0 {
@@ -366,6 +366,9 @@ func TestARefillOfThousands(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
 		b = bench{Index: index.New(b.client, index.Options{Settings: settings(t, 5000, 20, 0)}), client: b.client}
+		if _, err := b.Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		b.refill(t, ladder(6100))
 		b.holds(t, ladder(6100)[100:])
 	})

@@ -32,6 +32,7 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 	_ "github.com/activityd/activityd/internal/stream" // has metrics
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/miniredistest"
 	"github.com/activityd/activityd/internal/testing/oncetest"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/once"
@@ -112,6 +113,7 @@ func showCertificate(log *slog.Logger) {
 func useIndex(log *slog.Logger, q *queuetest.Memory) (stop func()) {
 	server, err := miniredis.Run()
 	must(err)
+	server.Server().SetPreHook(miniredistest.Info())
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	settings, err := index.NewSettings(10, 20, 0)
 	must(err)

@@ -1,47 +1,31 @@
-// Package redisnodes sends commands to one Redis server or to the masters of a cluster, and says
-// of each what can be done with its data: one [State] a node, for all who ask. It knows nothing of
-// what is stored there.
+// Package redisnodes sends commands to one Redis server or to the masters of a cluster, by go-redis' own clients, and
+// says of each node whether its data can be used. It knows nothing of what is stored there.
 //
-// # The state of a node
+// # What it promises
 //
-// What is seen of a node is stored in one value: that it did not answer, how its last probe ended,
-// what it refused, what its data were found to be. Its state is a pure function of that and the
-// clock. [Nodes.State] returns it for a key and [Nodes.Status] for all nodes; the metrics show it.
+// Data that may be old are never believed past the next probe. A server may have started with a snapshot, a replica may have
+// taken over that had not been sent all, a former master may be the master again, and an address may lead elsewhere.
 //
-// [Nodes.Watch] probes each node once a second, which is a few small commands and one script. A
-// node that hangs is given up after a second: the calls that wait for it end, others fail at once,
-// and only probes connect to it, until one is answered.
+//   - Each start of a server has a run of its own, which INFO reports. Beside the data lies the run of the server that they
+//     were written to, with the settings by which they were made. It replicates, is saved and is restored as the
+//     data are, so it is that of the data. In a cluster it lies in 256 slots, and moves with them.
+//   - A connection is believed if the stored run is that of the server it leads to, and if that is the run which the last
+//     probe believed ([Node.accept], go-redis' OnConnect). A server that starts again has a new run, and no
+//     connection outlives a start; a replica that takes over has a run of its own. So no data that went back with a start or a
+//     failover are read, not for an instant.
+//   - What a connection leads to can change under it in three ways: the server is emptied or restored in place, becomes a
+//     replica, or another one takes its address over. A probe each second over a connection of its own sees the
+//     first by the stored run, the second by the role, the third by the run; from then on no call is sent.
+//   - Data of another run, or without any, are deleted; then the run of the server is stored with a new token. So behind a
+//     run that is its server's own lies what was written since. Deleting a key that was written meanwhile costs work only.
+//   - Where an address led to another server meanwhile, the token shows that the data were left, and they are deleted as well.
+//   - In a cluster a run of another living master came with a slot from there, if some of the node's runs are its own.
+//     A replica that took over has none. A slot thus counts as own, and its run is overwritten.
 //
-// # What is believed
+// A node that hangs holds up no other: a pipeline goes to each node by itself and ends after [CallTimeout]; after two
+// timeouts in a row calls to the node fail at once until a probe is answered.
 //
-// What is stored in a server may be older than what was written to it: a replica may have
-// taken over that had not been sent all, or the server may have started with data that
-// was saved some time ago. So the data of a node are believed only while the run of the server that
-// they were written to, which is stored beside them, is the run of the server that answers.
-// INFO reports it; each start has a new one.
-//
-//   - It is looked up before the first reply of a node is believed, and again before the
-//     next one whenever a connection to the node was made: a server that restarted, or
-//     another one in its place, answers over new connections only. A replica that took over was no
-//     master before, and was not believed.
-//   - The key of the run replicates, is saved and is restored as the data are, so it
-//     holds the run of those data. No process has to be there when it happens.
-//   - In a cluster there are such keys for each node, in slots that are evenly spread. They
-//     move with their slots: a run that is that of another master now says that a slot
-//     came from there, and is overwritten. A probe does so, which asks all masters.
-//   - The data of any other node are unknown. One process deletes them, and then stores
-//     the run: after it a key is missing, or was made since.
-//   - Nor is a reply believed to what was sent while the data were unknown: they may have been
-//     read before they were deleted.
-//   - Where a server does not report its run, as an ACL may forbid INFO, its data are
-//     believed, and only the marks show what it lost. The marks are numbers that each probe raises.
-//     One that falls shows that a server which runs on has other data, as after a restore in place.
-//
-// A Sentinel, and a name such as the primary endpoint of a managed service, may come to lead to
-// another server. The connections to the former one end then; or they lead to another address than
-// a new one, and are closed when that is made; or the former server is a replica by now and answers
-// READONLY, to the probe of each second and to the question for its run, and they are closed
-// as well. Addresses at which the same run is found, such as those of several proxies, count as
-// one. A proxy that leads new connections to another server, and keeps those to a former one that
-// takes itself for the primary, is not noticed.
+// It does not promise to notice data that are restored in place together with the run, or that a server becomes a
+// replica and a master again, between two probes; nor that an address leads elsewhere and back while no process runs. Package
+// check looks for what is wrong by then.
 package redisnodes

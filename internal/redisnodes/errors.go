@@ -23,11 +23,21 @@ var (
 	// ErrNoDatabase: Redis has no database of the number that the client selects.
 	// It is an [ErrUnavailable] that lasts until one of the two is set right.
 	ErrNoDatabase = fmt.Errorf("%w: it has no database of this number", ErrUnavailable)
-	// ErrUnknown: the node came back with data that may be old. They are not believed until
-	// they are deleted, within seconds or minutes.
-	ErrUnknown = errors.New("what the node holds may be old")
-	// ErrStamp: the data were made with other settings than this process has. See [Stamp].
+	// ErrHidden: Redis does not report its run. It is an [ErrUnavailable] that lasts until INFO is allowed.
+	ErrHidden = fmt.Errorf("%w: it does not answer INFO server and INFO replication, and its sets could be old unnoticed", ErrUnavailable)
+	// ErrUnknown is an ErrUnavailable: the node may hold old data, which are deleted within seconds or minutes.
+	ErrUnknown = fmt.Errorf("%w: what it holds may be old", ErrUnavailable)
+	// ErrUnseen is an ErrUnavailable: no probe has looked at the node yet, or not lately.
+	ErrUnseen = fmt.Errorf("%w: no probe has looked at it lately", ErrUnavailable)
+	// ErrStamp: the data were made by other settings than those of this process. See [Stamp].
 	ErrStamp = errors.New("other settings")
+)
+
+var (
+	errHangs   = fmt.Errorf("%w: it did not answer a moment ago", ErrUnavailable)
+	errReplica = fmt.Errorf("%w: it is a replica", ErrUnavailable)
+	errNoNode  = fmt.Errorf("%w: no node of the cluster is known to have the slot", ErrUnavailable)
+	errNoStamp = fmt.Errorf("%w: the id of the database is not known, as MySQL has not answered yet", ErrUnavailable)
 )
 
 // Reason is a clause for people that says why a node cannot be used. It quotes nothing that
@@ -43,6 +53,10 @@ func Reason(err error) string {
 		return "the sets were built with other settings"
 	case errors.Is(err, ErrNoDatabase):
 		return "it has no database of this number"
+	case errors.Is(err, ErrHidden):
+		return "it does not answer INFO"
+	case errors.Is(err, errReplica):
+		return "it is a replica"
 	case errors.Is(err, ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return "it cannot be reached"
 	}
@@ -56,7 +70,7 @@ func Translate(ctx context.Context, doing string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrStamp), errors.Is(err, ErrUnknown): // it was translated
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrStamp): // it was translated
 		return fmt.Errorf("%s: %w", doing, err)
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
@@ -73,30 +87,10 @@ func Translate(ctx context.Context, doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// IsUnreachable reports whether an error is none that a server sent.
-func IsUnreachable(err error) bool {
-	var reply redis.Error
-	return !errors.As(err, &reply)
-}
-
-// IsOfSlot reports whether an error is about one slot, and says nothing about others of
-// the node.
-func IsOfSlot(err error) bool {
-	return isMoving(err) && !isReadOnly(err) || redis.HasErrorPrefix(err, "CLUSTERDOWN Hash slot not served")
-}
-
-// isMoving reports whether an error says that a slot is being moved, or that the server
-// is no master any more: that passes within moments.
-func isMoving(err error) bool {
-	return err != nil && (hasMoved(err) || redis.HasErrorPrefix(err, "TRYAGAIN ") || isReadOnly(err))
-}
-
-// hasMoved reports whether an error says that a key belongs to another node.
+// hasMoved reports whether an error says that a key belongs to another node, or is being moved there.
 func hasMoved(err error) bool {
-	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ")
+	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ") || redis.HasErrorPrefix(err, "TRYAGAIN ")
 }
-
-func isReadOnly(err error) bool { return redis.HasErrorPrefix(err, "READONLY ") }
 
 func isTimeout(err error) bool {
 	var netErr net.Error

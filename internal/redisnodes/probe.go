@@ -4,23 +4,24 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/activityd/activityd/internal/retry"
 )
 
-const probeEvery = time.Second // between two probes of [Nodes.Watch]
+const (
+	probeEvery = time.Second            // between two probes of [Nodes.Watch]
+	kickedRest = 100 * time.Millisecond // between two that were asked for
+)
 
 // NodeStatus is what is known of a node: a server, or a master of a cluster.
 type NodeStatus struct {
-	Node  string // its address; of one behind a Sentinel that was never reached, "sentinel"
+	Node  string // its address; "sentinel" of a server behind one
 	State State
-	// Err is why it is neither [Usable] nor [Behind]. It matches [ErrUnavailable], [ErrStamp] or
-	// [ErrUnknown]; [ErrRefused] where the node answers but refuses to write.
+	// Err is why it is neither [Usable] nor [Behind]. It matches [ErrUnavailable] or [ErrStamp].
 	Err error
 }
 
@@ -29,11 +30,11 @@ type Status struct {
 	Nodes []NodeStatus // in the order of their addresses
 	Away  float64      // the share of the slots whose node is neither [Usable] nor [Behind], 0 to 1
 
-	err error // the nodes cannot be found
-	at  time.Time
+	err       error // the nodes cannot be found
+	began, at time.Time
 }
 
-// Err returns the error that matters most: [ErrStamp], or the first of a node; nil when
+// Err returns the error that matters most: [ErrStamp], or the first of a node; nil if
 // all data can be used.
 func (s Status) Err() error {
 	err := s.err
@@ -46,12 +47,19 @@ func (s Status) Err() error {
 	return err
 }
 
+// FindErr returns why the nodes could not be found; nil: they were.
+func (s Status) FindErr() error { return s.err }
+
 // Seen returns what the last probe found, and whether that was a moment ago.
 func (ns *Nodes) Seen() (s Status, isFresh bool) {
 	if last := ns.last.Load(); last != nil {
 		s = *last
 	}
-	return s, ns.now().Sub(s.at) < seenFor
+	fresh := seenFor()
+	if s.Err() != nil && !ns.watched.Load() {
+		fresh = probeEvery
+	}
+	return s, time.Since(s.at) < fresh
 }
 
 // Status returns what the last probe found, or probes if that is some time ago.
@@ -62,205 +70,194 @@ func (ns *Nodes) Status(ctx context.Context) Status {
 	return ns.Probe(ctx)
 }
 
-// Probe finds out whether all data can be read and written now. It writes a little to each
-// node. For five seconds after a node refused a write it is [Refusing].
-func (ns *Nodes) Probe(ctx context.Context) Status { return ns.probe(ctx, nil) }
-
-// probe deletes what may be old until background ends; nil: it leaves that to others.
-func (ns *Nodes) probe(ctx, background context.Context) (s Status) {
-	began := time.Now()
-	if ns.options.Probed != nil {
-		defer func() { ns.options.Probed(began, s.Err()) }()
-	}
-	ns.probing.Lock()
-	defer ns.probing.Unlock()
-	nodes, err := ns.Masters(ctx)
-	if err != nil {
-		s = Status{Away: 1, err: Translate(ctx, "find the nodes", err), at: ns.now()}
-		if ctx.Err() == nil {
-			for _, n := range ns.all() {
-				n.probed(s.err)
-			}
-			ns.last.Store(&s)
-			slotsAway.Set(1)
-		}
+// Probe finds out whether all data can be read and written now. It writes a little to each node, and
+// deletes what may be old before it returns.
+func (ns *Nodes) Probe(ctx context.Context) Status {
+	s, old := ns.probe(ctx)
+	if len(old) == 0 {
 		return s
 	}
-	formers := ns.forget(ctx, nodes)
-	if ns.cluster != nil {
-		ns.lay(ctx)
+	for _, in := range old {
+		ns.purge(ctx, in)
 	}
-	probed := make([]*inspection, len(nodes))
-	var group sync.WaitGroup
-	for i, n := range nodes {
-		group.Go(func() { probed[i] = ns.inspect(ctx, n) })
-	}
-	for _, n := range formers {
-		group.Go(func() { ns.inspect(ctx, n) }) // it has no tags; whether it answers is all that is asked
-	}
-	group.Wait()
-	ns.judge(ctx, background, probed)
-	ns.noteLosses(ctx, probed)
-	for _, in := range probed {
-		s.Nodes = append(s.Nodes, in.node.probed(in.err))
-	}
-	s.Away, s.at = ns.share(ctx, nodes, s.Nodes), ns.now()
-	ns.last.Store(&s)
-	ns.show(s)
+	s, _ = ns.probe(ctx)
 	return s
 }
 
-// inspection is what a probe read of a node beside its data.
-type inspection struct {
-	node     *Node
-	answered bool
-	err      error // why it cannot be used, or not all of it; nil: it can
-	run      string
-	made     int64 // connections before it was read
-	tags     []tagState
-	failed   []string // the tags that could not be read, though they did not move
-}
-
-// inspect probes a node.
-func (ns *Nodes) inspect(ctx context.Context, n *Node) *inspection {
-	in := &inspection{node: n, made: n.made.Load()}
-	tags := ns.tags(ctx, n)
-	info := redis.NewStringCmd(ctx, "info", "server")
-	stamps, check := ns.readStamp(ctx, n)
-	commands := append([]*Command{NewCommand("", info)}, stamps...)
-	replies := make([]struct {
-		mark         *redis.IntCmd
-		server, lost *redis.StringCmd
-	}, len(tags))
-	for i, tag := range tags {
-		r := &replies[i]
-		r.mark, r.server, r.lost = redis.NewIntCmd(ctx, "incr", markKey(tag)), textOf(ctx, serverKey(tag)), textOf(ctx, lostKey(tag))
-		commands = append(commands, NewCommand(tag, r.mark), NewCommand(tag, r.server), NewCommand(tag, r.lost))
-	}
-	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
-	defer cancel()
-	if in.run, in.err = n.askProbe(ctx, info, commands); in.err != nil {
-		return in
-	}
-	in.answered = true
-	for i, tag := range tags {
-		r := replies[i]
-		switch err := cmp.Or(r.server.Err(), r.lost.Err(), r.mark.Err()); {
-		case hasMoved(err):
-		case err != nil:
-			in.failed = append(in.failed, tag)
-			in.err = cmp.Or(in.err, Translate(ctx, "probe", err))
-		default:
-			in.tags = append(in.tags, tagState{tag: tag, mark: r.mark.Val(), server: r.server.Val(), lost: number(r.lost.Val())})
-		}
-	}
-	in.err = cmp.Or(check(), in.err)
-	if o := ns.options; len(tags) > 0 && in.err == nil && o.Script != nil {
-		// The first tag may move; the next probe has another.
-		reply := ns.Eval(ctx, o.Script, []Call{{On: n, Keys: o.ScriptKeys(tags[0]), Args: o.ScriptArgs}}, nil)[0]
-		if reply.Err != nil && !IsOfSlot(reply.Err) {
-			in.err = Translate(ctx, "probe", reply.Err)
-		}
-	}
-	return in
-}
-
-// askProbe sends the commands of a probe, and returns the run of the server. A node that does not
-// answer is silent until a probe is answered: calls end, and fail at once. A node of a cluster
-// is given up after half of the time, since calls wait that are for the data of others as well,
-// and then asked again: if only the machine was slow, nothing more comes of it.
-func (n *Node) askProbe(ctx context.Context, info *redis.StringCmd, commands []*Command) (run string, err error) {
-	timeouts := []time.Duration{ProbeTimeout}
-	isWatched := n.nodes.watched.Load()
-	if n.nodes.cluster != nil && isWatched {
-		timeouts = []time.Duration{ProbeTimeout / 2, ProbeTimeout}
-	}
-	for _, timeout := range timeouts {
-		bounded, cancel := context.WithTimeout(ctx, timeout)
-		n.execProbe(bounded, commands)
-		run, err = runOf(info)
-		if !isWatched {
-			n.noteAnswer(bounded, err)
-		}
-		hangs := isTimeout(err) && isWatched
-		err = Translate(bounded, "probe", err)
-		cancel()
-		if err == nil {
-			n.see(func(s *seen) { s.silent = time.Time{} })
-		}
-		if !hangs {
-			break
-		}
-		n.hang()
-	}
-	return run, err
-}
-
-// execProbe sends the commands of a probe. To a node that is silent they go by a client of their
-// own, as no other makes a connection to it.
-func (n *Node) execProbe(ctx context.Context, commands []*Command) {
-	by := n.client
-	if n.isSilent() {
-		o := *n.client.Options()
-		o.PoolSize = 2 // with 1, an error would begin attempts in the background
-		o.MinIdleConns, o.PipelinePoolSize, o.MaxRetries, o.DisableIdentity = 0, -1, -1, true
-		// Its handlers are not those of the node's client.
-		o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		by = redis.NewClient(&o)
-		by.AddHook(dialHook{Node: n, probes: true})
-		defer by.Close() //nolint:errcheck // nothing depends on it
-	}
-	n.exec(ctx, by.Pipeline(), commands, false)
-}
-
-// Watch probes every second, and when a call waits for a node of a cluster, until ctx ends, which
-// is no error, so that [Nodes.State] is up to date, the metrics say which nodes can be used,
-// calls to nodes that do not answer fail at once, and data that may be old are deleted. It
-// calls report with the time at which each probe began, and what it found. Call it once.
+// Watch probes every second, and at once after a call that timed out or was refused, until ctx ends, which
+// is no error. So [Nodes.Usable] is up to date, the metrics say which nodes can be used, and data that
+// may be old are deleted. It calls report with the beginning of each probe and its result. Call it once.
 func (ns *Nodes) Watch(ctx context.Context, report func(began time.Time, s Status)) error {
-	defer ns.purges.Wait()
+	var purges sync.WaitGroup
+	defer purges.Wait()
 	ns.watched.Store(true)
 	defer ns.watched.Store(false)
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		began := time.Now()
-		bounded, cancel := context.WithTimeout(ctx, 2*ProbeTimeout) // with what comes before and after
-		status := ns.probe(bounded, ctx)
-		cancel()
+		status, old := ns.probe(ctx)
+		for _, in := range old {
+			purges.Go(func() { ns.purge(ctx, in) })
+		}
 		if ctx.Err() == nil {
 			report(began, status)
 		}
 		select {
 		case <-tick.C:
-		case <-ns.late:
-			// Where all calls are slow, as under too much load, probes are not to add to it.
-			_ = retry.Sleep(ctx, lateAfter-time.Since(began)) // the loop looks at ctx
+		case <-ns.kicked:
+			_ = retry.Sleep(ctx, kickedRest) // the loop looks at ctx
 		case <-ctx.Done():
 		}
 	}
 	return nil
 }
 
-// share returns the share of the slots whose node is neither usable nor behind.
-func (ns *Nodes) share(ctx context.Context, nodes []*Node, status []NodeStatus) float64 {
-	away := make(map[*Node]bool)
+// kick makes [Nodes.Watch] probe now.
+func (ns *Nodes) kick() {
+	select {
+	case ns.kicked <- struct{}{}:
+	default: // it will
+	}
+}
+
+// LostAt returns when this process last found that data were gone or had been deleted as they might be
+// old, in unix milliseconds; 0: never.
+func (ns *Nodes) LostAt() int64 { return ns.lostAt.Load() }
+
+// inspection is what a probe found out about a node.
+type inspection struct {
+	found
+
+	node    *Node
+	err     error // why nothing was found
+	refused error // why it cannot be written
+}
+
+// probe looks at all nodes, and returns also those whose data have to be deleted.
+func (ns *Nodes) probe(ctx context.Context) (s Status, old []inspection) {
+	s.began = time.Now()
+	ns.probing.Lock()
+	defer ns.probing.Unlock()
+	if last := ns.last.Load(); last != nil && last.began.After(s.began) {
+		return *last, nil // by another call
+	}
+	if ns.options.Probed != nil {
+		defer func() { ns.options.Probed(s.began, s.Err()) }()
+	}
+	nodes, err := ns.masters(ctx)
+	s.err = Translate(ctx, "find the nodes", err)
+	probed, runs := make([]inspection, len(nodes)), make(map[string]bool)
+	var group sync.WaitGroup
 	for i, n := range nodes {
-		if status[i].Err != nil {
-			away[n] = true
+		group.Go(func() { probed[i] = ns.inspect(ctx, n) })
+	}
+	group.Wait()
+	for _, in := range probed {
+		runs[in.run] = in.err == nil && !in.isReplica
+	}
+	for _, in := range probed {
+		err := ns.judge(ctx, in, runs)
+		if isOld(err) && len(in.stored) > 0 {
+			old = append(old, in)
+		}
+		s.Nodes = append(s.Nodes, in.node.probed(cmp.Or(err, in.refused)))
+	}
+	for _, n := range ns.all() {
+		if err == nil && !slices.Contains(nodes, n) {
+			n.distrust() // a former master
 		}
 	}
-	switch {
-	case len(away) == 0:
-		return 0
-	case ns.single != nil:
+	s.Away, s.at = ns.share(s), time.Now()
+	if ctx.Err() == nil || ns.last.Load() == nil {
+		ns.last.Store(&s)
+		ns.show(s)
+	}
+	return s, old
+}
+
+// inspect looks at a node over a connection that it makes: so it finds the server to which the address leads now.
+func (ns *Nodes) inspect(ctx context.Context, n *Node) inspection {
+	in := inspection{node: n}
+	c := n.plainClient(ProbeTimeout)
+	defer c.Close() //nolint:errcheck // nothing depends on it
+	if in.found, in.err = ns.look(ctx, c); in.err != nil || in.isReplica || ns.checkStamp(in.found) != nil || ns.options.Script == nil {
+		return in
+	}
+	for tag := range in.stored {
+		if err := ns.options.Script.Run(ctx, c, ns.options.ScriptKeys(tag), ns.options.ScriptArgs...).Err(); !hasMoved(err) {
+			in.refused = Translate(ctx, "probe", err)
+		}
+		break // one is enough
+	}
+	return in
+}
+
+// judge decides whether the data of a node are believed, and returns why they are not. runs are those of all
+// masters that answered. A tag whose run is that of another master came from there with its slot; but where none is of
+// the node's own run, the node may be a replica that took over.
+func (ns *Nodes) judge(ctx context.Context, in inspection, runs map[string]bool) error {
+	n := in.node
+	if in.err != nil {
+		return Translate(ctx, "probe", in.err)
+	}
+	if err := ns.checkStamp(in.found); err != nil || in.isReplica {
+		n.distrust()
+		return cmp.Or(err, errReplica)
+	}
+	token, moved, isOld := "", false, false
+	for _, s := range in.stored {
+		switch {
+		case s.run == in.run && !ns.tokens[s.token]:
+			token = s.token
+		case s.run != in.run && runs[s.run]:
+			moved = true
+		default:
+			isOld = true
+		}
+	}
+	if isOld || token == "" {
+		n.distrust()
+		return fmt.Errorf("%s: %w", n.name(), ErrUnknown)
+	}
+	if moved {
+		c := n.plainClient(ProbeTimeout)
+		defer c.Close()                  //nolint:errcheck // nothing depends on it
+		_ = ns.settle(ctx, c, in, token) // or the next probe does
+	}
+	n.trust(in.run)
+	ns.note(in, token)
+	return nil
+}
+
+// note notes the tokens beside believed data. A new one shows that a process deleted what had been there.
+func (ns *Nodes) note(in inspection, token string) {
+	for _, s := range in.stored {
+		if _, isKnown := ns.tokens[s.token]; !isKnown {
+			ns.tokens[s.token] = false
+			if ns.last.Load() != nil {
+				ns.lostAt.Store(max(time.Now().UnixMilli(), ns.lostAt.Load()+1))
+			}
+		}
+	}
+	if n := in.node; ns.cluster == nil && n.token != token {
+		ns.tokens[n.token] = n.token != "" // if the address leads back to these data, they are old by then
+		n.token = token
+	}
+}
+
+// share returns the share of the slots whose node is neither usable nor behind.
+func (ns *Nodes) share(s Status) float64 {
+	l := ns.layout.Load()
+	if s.err != nil || l == nil {
 		return 1
 	}
-	count := 0
-	for _, n := range ns.laid(ctx).slots[:] {
-		if n == nil || away[n] {
-			count++
+	away, all := 0, 0
+	for n, slots := range *l {
+		all += slots
+		if slices.ContainsFunc(s.Nodes, func(status NodeStatus) bool { return status.Node == n.name() && status.Err != nil }) {
+			away += slots
 		}
 	}
-	return float64(count) / SlotCount
+	return float64(away) / float64(all)
 }

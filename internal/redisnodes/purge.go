@@ -1,9 +1,9 @@
 package redisnodes
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,77 +14,68 @@ import (
 )
 
 const (
-	purgeTTL  = 15 * time.Second // of the lock of the process that deletes the data of a node
-	purgeRest = 1                // after a page that took t there is a pause of purgeRest times t
+	purgeTTL     = 15 * time.Second // of the note that a process deletes the data of a node
+	purgeTimeout = 5 * time.Second  // of one of its commands
+	purgeRest    = 1                // after a page that took t there is a pause of purgeRest times t
+	// PageSize bounds the commands in one pipeline, and the keys of one SCAN, so that one large
+	// batch neither fills the server's buffers nor delays other clients for long.
+	PageSize = 1000
 )
 
-// keepScript extends the lock of a purge, or deletes it, while it is of this process.
-//
-//	KEYS[1]  the lock
-//	ARGV[1]  the token
-//	ARGV[2]  its TTL in milliseconds, 0 to delete it
-//	returns  1; 0 if it is of another process, or none
-var keepScript = redis.NewScript(`
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('PEXPIRE', KEYS[1], ARGV[2])
-`)
-
-// errPurgeLost says that the lock of a purge ended, and another process may have it.
-var errPurgeLost = errors.New("the lock of the purge was lost")
-
-// purge deletes all data of the node, if no other process does, and then settles it.
-//
-// A process that was paused past its lock deletes no further page: the data may be those that
-// were made since another process settled the node.
-func (ns *Nodes) purge(ctx context.Context, in *inspection) {
+// purge deletes all data of a node, and then stores its run, unless a process does. Two at once do no harm.
+// It uses one connection, so all that it does is done on one start of one server.
+func (ns *Nodes) purge(ctx context.Context, in inspection) {
 	n := in.node
-	if len(in.tags) == 0 || !n.purging.CompareAndSwap(false, true) {
+	if !n.purging.CompareAndSwap(false, true) {
 		return
 	}
-	ns.purges.Go(func() {
-		defer n.purging.Store(false)
-		lock, token := purgeKey(in.tags[0].tag), rand.Text()
-		if got, err := n.client.SetNX(ctx, lock, token, purgeTTL).Result(); err != nil || !got {
-			return
-		}
-		keep := func(ttl time.Duration) error {
-			kept, err := keepScript.Run(ctx, n.client, []string{lock}, token, ttl.Milliseconds()).Int()
-			if err == nil && kept == 0 {
-				err = errPurgeLost
-			}
+	defer ns.kick()
+	defer n.purging.Store(false)
+	client := n.plainClient(purgeTimeout)
+	defer client.Close() //nolint:errcheck // nothing depends on it
+	c := client.Conn()
+	defer c.Close() //nolint:errcheck // likewise
+	lock := ""
+	for tag := range in.stored {
+		lock = max(lock, ns.key(tag)+"_purge")
+	}
+	if got, err := c.SetNX(ctx, lock, 1, purgeTTL).Result(); err == nil && !got {
+		return
+	} // a server that is full refuses, and is to be emptied all the same
+	err := ns.eachPage(ctx, c, func(keys []string) error {
+		began := time.Now()
+		if err := unlink(ctx, c, keys); err != nil {
 			return err
 		}
-		err := n.EachPage(ctx, func(keys []string) error {
-			if err := keep(purgeTTL); err != nil {
-				return err
-			}
-			began := time.Now()
-			if err := n.unlink(ctx, keys); err != nil {
-				return err
-			}
-			return retry.Sleep(ctx, purgeRest*time.Since(began))
-		})
-		if err == nil {
-			err = keep(purgeTTL)
-		}
-		if err == nil {
-			ns.probing.Lock()
-			ns.settle(ctx, in, ns.now().UnixMilli())
-			ns.probing.Unlock()
-			err = keep(0)
-		}
-		_ = err // the next probe starts over with what is left
+		_ = c.PExpire(ctx, lock, purgeTTL) // nothing depends on it
+		return retry.Sleep(ctx, purgeRest*time.Since(began))
 	})
+	if err == nil {
+		err = ns.settle(ctx, c, in, rand.Text())
+	}
+	_ = c.Del(context.WithoutCancel(ctx), lock)
+	_ = err // the next probe starts over with what is left
 }
 
-// EachPage calls do with the keys of the data of the node, see [Options], a page at a time.
-func (n *Node) EachPage(ctx context.Context, do func(keys []string) error) error {
+// settle stores the run of a server under its tags.
+func (ns *Nodes) settle(ctx context.Context, c redis.Cmdable, in inspection, token string) error {
+	cmds, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for tag := range in.stored {
+			pipe.Set(ctx, ns.key(tag), stored{ns.options.Stamp(), in.run, token}.String(), 0)
+		}
+		return nil
+	})
+	return failed(cmds, err)
+}
+
+// eachPage calls do with the keys of the data of a server, see [Options], a page at a time.
+func (ns *Nodes) eachPage(ctx context.Context, c redis.Cmdable, do func(keys []string) error) error {
 	for cursor := uint64(0); ; {
-		keys, next, err := n.client.Scan(ctx, cursor, n.nodes.options.Pattern, PageSize).Result()
+		keys, next, err := c.Scan(ctx, cursor, ns.options.Pattern, PageSize).Result()
 		if err != nil {
 			return fmt.Errorf("scan: %w", err)
 		}
-		keys = slices.DeleteFunc(keys, func(key string) bool { return !n.nodes.options.Owns(key) }) // other programs have keys, too
+		keys = slices.DeleteFunc(keys, func(key string) bool { return !ns.options.Owns(key) }) // other programs have keys, too
 		if len(keys) > 0 {
 			if err := do(keys); err != nil {
 				return err
@@ -96,42 +87,73 @@ func (n *Node) EachPage(ctx context.Context, do func(keys []string) error) error
 	}
 }
 
-// unlink deletes keys of the node, one a command, since a cluster node refuses a
-// command whose keys lie in several slots. Keys that have moved to another node are left.
-func (n *Node) unlink(ctx context.Context, keys []string) error {
-	cmds, err := n.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+// unlink deletes keys of a server, one a command, since a cluster node refuses a command whose keys
+// lie in several slots.
+func unlink(ctx context.Context, c redis.Cmdable, keys []string) error {
+	cmds, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, key := range keys {
 			pipe.Unlink(ctx, key)
 		}
 		return nil
 	})
-	if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil && !hasMoved(c.Err()) }) || len(cmds) == 0 && err != nil {
-		return fmt.Errorf("unlink: %w", err)
-	}
-	return nil
+	return failed(cmds, err)
 }
 
-// Clear deletes all data, what lies beside them, and more keys. It calls deleting with the keys of
-// the data, a page at a time. No process may write until it returns.
-func (ns *Nodes) Clear(ctx context.Context, more []string, deleting func(keys []string)) error {
-	nodes, err := ns.Masters(ctx)
-	for _, n := range nodes {
-		if err != nil {
-			break
+// failed returns an error if a command failed, but not one whose key has moved to another node.
+func failed(cmds []redis.Cmder, err error) error {
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !hasMoved(err) {
+			return err
 		}
-		err = n.EachPage(ctx, func(keys []string) error {
-			deleting(keys)
-			return n.unlink(ctx, keys)
-		})
-		n.trusted.Store(0)
 	}
-	if err == nil {
-		_, err = ns.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for _, key := range append(ns.ownKeys(), more...) {
-				pipe.Del(ctx, key)
+	if hasMoved(err) {
+		return nil
+	}
+	return err
+}
+
+// EachPage calls do with the keys of the data, of one node after the other, a page at a time. What lies on a
+// node that cannot be used is left out, and its error returned after the others. It ends with the first error of do.
+func (ns *Nodes) EachPage(ctx context.Context, do func(keys []string) error) error {
+	nodes, away := ns.masters(ctx)
+	for _, n := range nodes {
+		var ended error
+		c := n.plainClient(purgeTimeout)
+		f, err := ns.look(ctx, c)
+		if err == nil {
+			err = n.believe(f)
+		}
+		if err == nil {
+			err = ns.eachPage(ctx, c, func(keys []string) error { ended = do(keys); return ended })
+		}
+		_ = c.Close() // nothing depends on it
+		if ended != nil {
+			return ended
+		}
+		away = cmp.Or(away, err)
+	}
+	return Translate(ctx, "scan", away)
+}
+
+// Clear deletes all data, and what lies beside them. It calls deleting with the keys of the data, a page at a
+// time. No process may write until it returns.
+func (ns *Nodes) Clear(ctx context.Context, deleting func(keys []string)) error {
+	nodes, err := ns.masters(ctx)
+	for _, n := range nodes {
+		c := n.plainClient(purgeTimeout)
+		if err == nil {
+			err = ns.eachPage(ctx, c, func(keys []string) error {
+				deleting(keys)
+				return unlink(ctx, c, keys)
+			})
+		}
+		for _, tag := range ns.tags() {
+			if err == nil {
+				err = unlink(ctx, c, []string{ns.key(tag), ns.key(tag) + "_purge"})
 			}
-			return nil
-		})
+		}
+		_ = c.Close() // nothing depends on it
 	}
+	ns.last.Store(nil) // the next call probes
 	return Translate(ctx, "reset", err)
 }

@@ -81,7 +81,8 @@ func Passing(err error) (passing, refused bool) {
 	case errors.As(err, &netErr),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
 		errors.Is(err, context.DeadlineExceeded), // the client's own time limit
-		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
+		errors.Is(err, redis.ErrClosed): // by package redisnodes, which has a new one
 		return true, false
 	}
 	for _, p := range passingReplies {

@@ -13,7 +13,7 @@
 //	remove_contact  the user   the same
 //	upload          uploader   updates the first followers' sets, starts the chain
 //	fan_out         uploader   one more part of the chain
-//	fan_out_slots   uploader   updates the sets that it left because their slots were out
+//	fan_out_again   uploader   does a page again of which some sets could not be written to
 //	broadcast       uploader   carries a change of a broadcast member through
 //	broadcast_look  uploader   has it leave if it has few followers by now
 //	refill          the user   reads the most recent contacts into the set; deletes

@@ -1,10 +1,12 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -37,25 +39,24 @@ var (
 		Name: FanOut, Workers: queue.Workers{Queue: QueueFanOut, Count: 2, Batch: 4}, Changes: FollowerSets,
 		DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
 			args, err := decode[PartArgs](payload)
-			return partKey(FanOut, of, args), err
+			return partKey(of, args), err
 		},
 		Handler: newUploadHandler, Group: "uploads",
 	}
 )
 
-// PartArgs are the payload of fan_out, and of upload, which has none of them.
+// PartArgs are the payload of fan_out and fan_out_again, and of upload, which has none of them.
 type PartArgs struct {
-	After member.ID `json:"after,omitzero"` // the followers above this id
-	// Slots are those in which the sets of these followers lie; none: all. The others are
-	// left to a fan_out_slots task.
-	Slots   index.Slots `json:"slots,omitzero"`
+	After   member.ID   `json:"after,omitzero"`   // the followers above this id
+	To      member.ID   `json:"to,omitzero"`      // and not above this one; 0: all
+	For     []member.ID `json:"for,omitempty"`    // to be done when the set of one of these can be written to
 	Since   int64       `json:"since,omitzero"`   // when the upload's task was enqueued, unix milliseconds
 	Updated int         `json:"updated,omitzero"` // how many followers' sets the parts before it updated
 }
 
 // Reaches reports whether the part updates the set of a follower.
 func (p PartArgs) Reaches(follower member.ID) bool {
-	return follower > p.After && (p.Slots.IsEmpty() || p.Slots.Has(index.UserKey(follower)))
+	return follower > p.After && (p.To == 0 || follower <= p.To)
 }
 
 // NewUpload asks to write the last upload of user to the sets of its followers.
@@ -64,23 +65,17 @@ func NewUpload(user member.ID) queue.New { return upload.task(user, PartArgs{}) 
 // NewFanOut asks the same for the followers whose id is above after.
 func NewFanOut(user, after member.ID) queue.New { return fanOut.task(user, PartArgs{After: after}) }
 
-// NewFanOutSlots asks the same for the followers whose sets lie in slots; since is when the
-// upload's task was enqueued, in unix milliseconds, 0: not known.
-func NewFanOutSlots(user member.ID, slots index.Slots, since int64) queue.New {
-	return fanOutSlots.task(user, PartArgs{Slots: slots, Since: since})
-}
-
 func newUploadHandler(w work) queue.Handler {
 	return UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly, BroadcastAt: w.BroadcastAt}
 }
 
-// UploadHandler handles upload, fan_out and fan_out_slots: it writes an uploader's last
+// UploadHandler handles upload, fan_out and fan_out_again: it writes an uploader's last
 // upload to the sets of its followers, page by page. An upload does the first page of the
 // fan-out itself; what is left is a follow-up, a fan_out task, which does the next part. So
 // no single task is long, a crash loses nothing, and other tasks run in between.
 //
-// Sets that cannot be written to hold up no others: their slots are left to a follow-up of
-// the kind fan_out_slots, and the fan-out goes on without them.
+// Sets that cannot be written to hold up no others: their page is left to a follow-up of
+// the kind fan_out_again, and the fan-out goes on.
 type UploadHandler struct {
 	Index Index
 	Store Store
@@ -106,15 +101,17 @@ const fanOutPause = 500 * time.Millisecond
 // Handle implements [queue.Handler]. An upload whose uploader's previous fan-out is under
 // way waits for its end; when it begins, it does the work of all others that wait. So of
 // one uploader at most one fan-out runs and one waits, however many uploads come in a
-// burst. What is left for slots that are out is no fan-out under way.
+// burst.
 func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	start := time.Now()
 	all := make([]queue.Outcome, len(batch))
+	postponed := h.postpone(ctx, batch, all)
 	busy, err := h.begin(ctx, batch)
 	standIns := standIns(batch, busy)
 	parts := make(map[place]*part)
 	for i, t := range batch {
 		switch args, bad := ArgsOf[PartArgs](t); {
+		case postponed[i]:
 		case err != nil:
 			all[i].Err = err
 		case bad != nil:
@@ -124,7 +121,7 @@ func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 				all[i].Err = queue.Later(retry.Jitter(fanOutPause), errFanningOut)
 			}
 		default:
-			at := place{contacts.FollowerPage{Of: member.ID(t.Key), After: args.After}, t.Kind == FanOutSlots}
+			at := place{contacts.FollowerPage{Of: member.ID(t.Key), After: args.After}, args.To}
 			parts[at] = parts[at].with(i, t, args, start)
 		}
 	}
@@ -142,12 +139,10 @@ func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 
 // maxPage bounds the followers of one uploader that are read and written at once, and
 // maxFollowers those of all that are updated, and held in memory, at once. In smaller pages
-// the round trips outweigh the work. The first page of fan_out_slots is firstSlotsPage at
-// most: as a rule it only finds out that the slots are still out.
+// the round trips outweigh the work.
 const (
-	maxPage        = 2500
-	maxFollowers   = 20_000
-	firstSlotsPage = 100
+	maxPage      = 2500
+	maxFollowers = 20_000
 )
 
 func (h UploadHandler) pageSize() int { return min(h.PartSize, maxPage) }
@@ -156,29 +151,16 @@ func (h UploadHandler) pageSize() int { return min(h.PartSize, maxPage) }
 // ones. A part whose first page fails fails; should it be dead then, its successor goes on
 // behind that page, if the page could be read. One that fails at a later page is done, and
 // its successor begins with that page: so each attempt makes progress.
-//
-// A page fails if MySQL fails, or if all slots of the part are out. Otherwise those that are
-// out are left to a task of their own, and the part goes on without them.
 func (h UploadHandler) updatePages(ctx context.Context, parts map[place]*part, all []queue.Outcome) map[place]*part {
-	first, others := make([]place, 0, len(parts)), make([]place, 0, len(parts))
-	for at, p := range parts {
-		if at.slots && !p.advanced {
-			first = append(first, at)
-		} else {
-			others = append(others, at)
-		}
-	}
 	rest := make(map[place]*part)
-	for _, some := range []struct {
-		places []place
-		limit  int
-	}{{first, min(firstSlotsPage, h.pageSize())}, {others, h.pageSize()}} {
-		for places := range slices.Chunk(some.places, max(1, maxFollowers/some.limit)) {
-			done := h.update(ctx, places, parts, some.limit)
-			for _, at := range places {
-				if next, more := h.turn(parts[at], at, done[at], all); more {
-					rest[next] = parts[at].join(rest[next])
-				}
+	for places := range slices.Chunk(slices.Collect(maps.Keys(parts)), max(1, maxFollowers/h.pageSize())) {
+		done := h.update(ctx, places)
+		for _, at := range places {
+			if d, uploaded := done[at]; uploaded {
+				h.count(parts[at], d)
+			}
+			if next, more := h.turn(parts[at], at, done[at], all); more {
+				rest[next] = parts[at].join(rest[next])
 			}
 		}
 	}
@@ -186,7 +168,8 @@ func (h UploadHandler) updatePages(ctx context.Context, parts map[place]*part, a
 }
 
 // turn ends a page of the part. It returns the next page that the part is to do now, if
-// there is one.
+// there is one. A page with sets that could not be written to is left to a task; if there were no others, the rest of
+// the fan-out is left with it.
 func (h UploadHandler) turn(p *part, at place, d pageDone, all []queue.Outcome) (next place, more bool) {
 	if d.err != nil && p.advanced {
 		p.follow(all, p.successor(at))
@@ -195,13 +178,15 @@ func (h UploadHandler) turn(p *part, at place, d pageDone, all []queue.Outcome) 
 	for _, i := range p.tasks {
 		all[i].Err = d.err
 	}
-	if d.err == nil && !d.out.IsEmpty() {
-		left := NewFanOutSlots(at.Of, d.out, p.since)
-		if d.out.Len() > fewSlots {
-			left.Delay = retry.Jitter(slotsPause)
+	if d.err == nil && len(d.failed) > 0 {
+		to := cmp.Or(d.next, at.to)
+		if d.updated == 0 {
+			to = at.to
 		}
-		p.follow(all, left)
-		p.slots = p.slots.Without(d.out)
+		p.follow(all, p.again(h.Index, at, to, d.failed))
+		if d.updated == 0 {
+			return place{}, false
+		}
 	}
 	if h.crosses(p.updated, d) {
 		p.follow(all, broadcasting.task(at.Of, BroadcastArgs{}))
@@ -210,7 +195,8 @@ func (h UploadHandler) turn(p *part, at place, d pageDone, all []queue.Outcome) 
 		return place{}, false
 	}
 	p.advanced, p.updated = true, p.updated+d.updated
-	next = place{contacts.FollowerPage{Of: at.Of, After: d.next}, at.slots}
+	next = at
+	next.After = d.next
 	if d.err != nil {
 		p.follow(all, p.successor(next))
 	}
@@ -239,18 +225,14 @@ func standIns(batch []queue.Task, busy map[uint64]bool) map[uint64]int {
 var errFanningOut = errors.New("the fan-out of the uploader's previous upload is not finished")
 
 // begin returns the uploaders whose uploads have to wait, and takes over the uploads of the
-// others that have not been started, and what is left for the same slots. These are
+// others that have not been started. These are
 // committed, so the reads that follow see what they are about. A task on its last attempt,
 // or one that cannot be understood, takes nothing over: they would die with it.
 func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[uint64]bool, err error) {
 	var uploads, free []queue.Task
 	for _, t := range batch {
-		switch args, bad := ArgsOf[PartArgs](t); {
-		case bad != nil:
-		case t.Kind == Upload:
+		if _, bad := ArgsOf[PartArgs](t); bad == nil && t.Kind == Upload {
 			uploads = append(uploads, t)
-		case t.Kind == FanOutSlots && args.After == 0:
-			free = append(free, t)
 		}
 	}
 	if len(uploads) > 0 {
@@ -276,13 +258,13 @@ func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[
 type pageDone struct {
 	next    member.ID   // the last follower of a full page, above which the next one begins; 0: there is no next one
 	updated int         // sets that were updated
-	out     index.Slots // those of the part's slots that are out
+	failed  []member.ID // whose sets could not be written to
 	err     error       // why the page has to be done again
 }
 
 // update writes the uploads to the sets of the followers of the pages. It reads the last
 // upload each time, so that a late page writes the newest.
-func (h UploadHandler) update(ctx context.Context, wanted []place, parts map[place]*part, limit int) map[place]pageDone {
+func (h UploadHandler) update(ctx context.Context, wanted []place) map[place]pageDone {
 	done := make(map[place]pageDone, len(wanted))
 	failAll := func(err error) map[place]pageDone {
 		for _, at := range wanted {
@@ -300,37 +282,53 @@ func (h UploadHandler) update(ctx context.Context, wanted []place, parts map[pla
 	for i, at := range places {
 		pages[i] = at.FollowerPage
 	}
-	followers, err := h.pages(ctx, pages, lastUploads, limit)
+	followers, err := h.pages(ctx, pages, lastUploads, h.pageSize())
 	if err != nil {
 		return failAll(err)
 	}
 	var additions []index.Addition
 	for i, at := range places {
-		if n := len(followers[i]); n == limit {
-			done[at] = pageDone{next: followers[i][n-1]}
-		}
-		followers[i] = parts[at].concerned(followers[i])
+		followers[i], done[at] = at.cut(followers[i], h.pageSize())
 		for _, user := range followers[i] {
 			additions = append(additions, index.Addition{Member: user, Entry: index.Entry{Contact: at.Of, Score: lastUploads[at.Of]}})
 		}
 	}
 	if len(additions) == 0 {
-		return h.end(places, parts, done)
+		return done
 	}
 	missing, failed := h.Index.Add(ctx, additions)
-	var out index.Slots
-	if len(failed) > 0 {
-		out = h.Index.SlotsOf(ctx, failed)
-	}
 	for i, at := range places {
-		done[at] = done[at].after(followers[i], failed, out, parts[at].slots)
+		d := done[at]
+		for _, user := range followers[i] {
+			if err := failed[user]; err == nil {
+				d.updated++
+			} else if d.failed = append(d.failed, user); !errors.Is(err, index.ErrUnavailable) {
+				d.err = err // it is no node that is away
+			}
+		}
+		done[at] = d
 	}
 	if !h.ActiveOnly {
 		if err := h.refill(ctx, missing); err != nil {
 			return failAll(err)
 		}
 	}
-	return h.end(places, parts, done)
+	return done
+}
+
+// cut returns the followers that belong to the page.
+func (at place) cut(followers []member.ID, limit int) ([]member.ID, pageDone) {
+	d := pageDone{}
+	if n := len(followers); n == limit {
+		d.next = followers[n-1]
+	}
+	if at.to != 0 {
+		followers = slices.DeleteFunc(followers, func(user member.ID) bool { return user > at.to })
+		if d.next >= at.to {
+			d.next = 0
+		}
+	}
+	return followers, d
 }
 
 // pages returns pages of followers, none of broadcast members, to whose rows it writes their last uploads.
@@ -351,47 +349,12 @@ func (h UploadHandler) pages(ctx context.Context, pages []contacts.FollowerPage,
 	return followers, nil
 }
 
-// end counts the chains that have ended with a page, unless their beginning was not noted.
-func (h UploadHandler) end(places []place, parts map[place]*part, done map[place]pageDone) map[place]pageDone {
-	for _, at := range places {
-		d, p := done[at], parts[at]
-		if d.next != 0 || d.err != nil || p.since == 0 {
-			continue
-		}
+// count counts the chain if it has ended with a page, unless its beginning was not noted.
+func (h UploadHandler) count(p *part, d pageDone) {
+	if d.next == 0 && d.err == nil && p.since != 0 {
 		fanOutFollowers.Observe(float64(p.updated + d.updated))
 		uploadToIndexSeconds.Observe(p.lag().Seconds())
 	}
-	return done
-}
-
-// concerned returns the followers whose sets lie in the slots of the part.
-func (p *part) concerned(followers []member.ID) []member.ID {
-	if p.slots.IsAll() {
-		return followers
-	}
-	return slices.DeleteFunc(followers, func(user member.ID) bool { return !p.slots.Has(index.UserKey(user)) })
-}
-
-// after adds the results of the followers of a page, some of which failed because slots are
-// out.
-func (d pageDone) after(followers []member.ID, failed map[member.ID]error, out, slots index.Slots) pageDone {
-	var err error
-	for _, user := range followers {
-		if failed[user] != nil {
-			err = failed[user]
-		} else {
-			d.updated++
-		}
-	}
-	if err == nil {
-		return d
-	}
-	if rest := slots.Without(out); rest.IsEmpty() {
-		d.err = err
-	} else {
-		d.out = slots.Without(rest)
-	}
-	return d
 }
 
 // uploaded returns the places of members that ever uploaded, and when they last did.

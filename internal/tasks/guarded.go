@@ -23,7 +23,8 @@ type Index interface {
 	Begin(ctx context.Context, users []member.ID) []index.Update
 	Apply(ctx context.Context, changes []index.Change) []index.Result
 	Add(ctx context.Context, additions []index.Addition) (missing []member.ID, failed map[member.ID]error)
-	SlotsOf(ctx context.Context, failed map[member.ID]error) index.Slots
+	// NodeOf names the node of a user's set, and reports whether it can be written to now.
+	NodeOf(user member.ID) (node string, isUsable bool)
 }
 
 // Store is what the handlers need of the truth. It must be the primary, never a

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/miniredistest"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/internal/testing/site"
 	"github.com/activityd/activityd/queue"
@@ -31,7 +32,7 @@ type hooked struct {
 	tasks.Enqueuer
 	calls  []string
 	before func(call string) error
-	away   index.Slots // that are out
+	away   []member.ID // whose sets are on a node that cannot be used
 	tried  int         // additions
 }
 
@@ -94,22 +95,17 @@ func (h *hooked) Add(ctx context.Context, additions []index.Addition) (missing [
 	return missing, failed
 }
 
-// out returns the error of a set that lies in slots which are out.
+// out returns the error of a set whose node cannot be used.
 func (h *hooked) out(user member.ID) error {
-	if h.away.Has(index.UserKey(user)) {
+	if slices.Contains(h.away, user) {
 		return fmt.Errorf("set of %s: %w", user, index.ErrUnavailable)
 	}
 	return nil
 }
 
-// SlotsOf returns the slots that are out; of other errors, all slots.
-func (h *hooked) SlotsOf(_ context.Context, failed map[member.ID]error) index.Slots {
-	for user := range failed {
-		if !h.away.Has(index.UserKey(user)) {
-			return redisnodes.AllSlots()
-		}
-	}
-	return h.away
+// NodeOf has a node for the odd users, and one for the others.
+func (h *hooked) NodeOf(user member.ID) (node string, isUsable bool) {
+	return strconv.FormatUint(uint64(user)%2, 10), !slices.Contains(h.away, user)
 }
 
 func (h *hooked) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {
@@ -167,7 +163,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{T: t, redis: miniredis.RunT(t), site: &site.Memory{Store: contacts.NewMemory()}}
+	b := &bench{T: t, redis: miniredistest.Run(t), site: &site.Memory{Store: contacts.NewMemory()}}
 	b.client = redis.NewClient(&redis.Options{
 		Addr: b.redis.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
 		ReadTimeout: time.Minute, // miniredis is slow on a busy machine

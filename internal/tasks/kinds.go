@@ -13,7 +13,7 @@ import (
 // kinds lists the kinds of task. A new one is a file of its own, with a value of type
 // kind and a handler, and a line here: the queue, the API, the command line, the metrics
 // and the audit learn it from this list.
-var kinds = []kind{addContact, removeContact, upload, fanOut, fanOutSlots, broadcasting, broadcastLook, refill, refillRange, checkRange, notify, target, deliver, burst}
+var kinds = []kind{addContact, removeContact, upload, fanOut, fanOutAgain, broadcasting, broadcastLook, refill, refillRange, checkRange, notify, target, deliver, burst}
 
 // kind is a kind of task of this site. What its payload is, it alone knows.
 type kind struct {
@@ -72,12 +72,11 @@ func fields() (list []*field) {
 }
 
 // The queues. Each has workers of its own, so that the parts of a large fan-out
-// and the refills after a lost Redis never stand before contact changes. fan_out_slots has its
-// own also because a process of an older release, which does not know that kind, must not claim it.
+// and the refills after a lost Redis never stand before contact changes, and what waits for a node never before a fan-out.
 const (
 	QueueDefault     = queue.DefaultQueue
 	QueueFanOut      = "fan_out"
-	QueueFanOutSlots = "fan_out_slots"
+	QueueFanOutAgain = "fan_out_again"
 	QueueRefill      = "refill"
 	QueueBackfill    = "backfill" // to pause it pauses every backfill
 	QueueCheck       = "check"

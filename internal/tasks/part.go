@@ -4,16 +4,15 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/redisnodes"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/queue"
 )
 
-// place is a page of followers, and whether a part of fan_out_slots has come to it.
+// place is a page of followers that a part has come to.
 type place struct {
 	contacts.FollowerPage
 
-	slots bool
+	to member.ID // the part ends with this follower; 0: with the last one
 }
 
 // part is what a task does of a fan-out, page by page, and what is known of the whole.
@@ -22,7 +21,6 @@ type part struct {
 	since int64 // when the first of the uploads was enqueued, unix milliseconds; 0: not known
 	// updated is how many sets the parts and pages before it updated.
 	updated int
-	slots   index.Slots
 	// upload: an upload is among the tasks. It does one page, so that contact changes in its
 	// queue do not wait for long.
 	upload   bool
@@ -45,10 +43,6 @@ func (p *part) with(i int, t queue.Task, args PartArgs, start time.Time) *part {
 	if since > 0 && (p.since == 0 || since < p.since) {
 		p.since = since
 	}
-	if args.Slots.IsEmpty() {
-		args.Slots = redisnodes.AllSlots()
-	}
-	p.slots = p.slots.Union(args.Slots)
 	p.tasks = append(p.tasks, i)
 	p.upload = p.upload || t.Kind == Upload
 	p.updated = max(p.updated, args.Updated)
@@ -61,7 +55,6 @@ func (p *part) join(other *part) *part {
 	if other != nil {
 		p.tasks = append(p.tasks, other.tasks...)
 		p.upload = p.upload || other.upload
-		p.slots = p.slots.Union(other.slots)
 		p.updated, p.priority = max(p.updated, other.updated), min(p.priority, other.priority)
 	}
 	return p
@@ -71,15 +64,11 @@ func (p *part) join(other *part) *part {
 // upload, but never less than usual: a later upload of the same member waits for it, and
 // may be urgent itself.
 func (p *part) successor(at place) queue.New {
-	args := PartArgs{After: at.After, Since: p.since, Updated: p.updated}
-	if !p.slots.IsAll() {
-		args.Slots = p.slots
-	}
 	k := fanOut
-	if at.slots {
-		k = fanOutSlots
+	if at.to != 0 {
+		k = fanOutAgain
 	}
-	n := k.task(at.Of, args)
+	n := k.task(at.Of, PartArgs{After: at.After, To: at.to, Since: p.since, Updated: p.updated})
 	n.Priority = min(p.priority, queue.Normal)
 	return n
 }

@@ -71,7 +71,7 @@ func TestDefaultWorkers(t *testing.T) {
 	want := []queue.Workers{
 		{Queue: "default", Count: 2, Batch: 256},
 		{Queue: "fan_out", Count: 2, Batch: 4},
-		{Queue: "fan_out_slots", Count: 2, Batch: 4},
+		{Queue: "fan_out_again", Count: 1, Batch: 100},
 		{Queue: "refill", Count: 2, Batch: 128},
 		{Queue: "backfill", Count: 3},
 		{Queue: "check", Count: 1},

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -90,10 +89,8 @@ func (m *Memory) Look(ctx context.Context, users []member.ID) []index.Set {
 	return sets
 }
 
-// SlotsOf does what [index.Index.SlotsOf] does where each slot has a server of its own.
-func (m *Memory) SlotsOf(_ context.Context, failed map[member.ID]error) index.Slots {
-	return index.SlotsOfUsers(slices.Collect(maps.Keys(failed))...)
-}
+// NodeOf does what [index.Index.NodeOf] does where each set has a server of its own.
+func (m *Memory) NodeOf(user member.ID) (node string, isUsable bool) { return user.String(), true }
 
 // Add does what [index.Index.Add] does.
 func (m *Memory) Add(ctx context.Context, additions []index.Addition) (missing []member.ID, failed map[member.ID]error) {

@@ -29,6 +29,7 @@ import (
 	_ "github.com/go-sql-driver/mysql" // the driver "mysql"
 	"go.uber.org/goleak"
 
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/testing/localserver"
 )
@@ -59,6 +60,7 @@ func Main(m interface{ Run() int }, opts ...goleak.Option) {
 	if memory != nil {
 		_ = os.Setenv("ACTIVITYD_TEST_FOLDER", memory.Name()) // for the processes that the tests start, too
 	}
+	redisnodes.CallTimeout, redisnodes.ProbeTimeout = 5*time.Second, 5*time.Second // the machine may be busy
 	code := m.Run()
 	var err error
 	if shared.server != nil {
