@@ -57,8 +57,26 @@ type Pool struct {
 	closed   bool
 }
 
-// host is the links to a host.
-type host [links]link
+// host is the links to a host, and the last answer of it that asks all to wait.
+type host struct {
+	links   [links]link
+	asked   atomic.Pointer[asking]
+	isHTTP1 atomic.Bool
+	turns   [links]chan struct{} // of requests by HTTP/1.1
+}
+
+type asking struct {
+	at     time.Time
+	answer Answer
+}
+
+// askedSince returns the answer by which the host has asked all to wait since a time; nil if it has not.
+func (h *host) askedSince(at time.Time) *Answer {
+	if last := h.asked.Load(); last != nil && last.at.After(at) {
+		return &last.answer
+	}
+	return nil
+}
 
 type link struct {
 	inFlight int
@@ -70,7 +88,6 @@ type link struct {
 type opening struct {
 	done   chan struct{} // closed at its end, after what follows was set
 	isGood bool          // other requests may go over the link
-	answer Answer
 	err    error
 }
 
@@ -106,16 +123,14 @@ func (p *Pool) Post(ctx context.Context, to *url.URL, header http.Header, text [
 	address := addressOf(to)
 	h, i := p.take(address)
 	defer p.put(address, h, i)
-	first, speaks, err := p.begin(ctx, h, i)
-	switch {
-	case err != nil:
+	began := time.Now()
+	first, err := p.begin(ctx, h, i)
+	if err != nil {
 		return Answer{}, err
-	case speaks != nil:
-		return speaks.answer, speaks.err
 	}
-	a, err := p.post(ctx, to, header, text, i)
+	a, err := p.post(ctx, to, header, text, h, i, began)
 	if first != nil {
-		p.begun(address, &h[i], first, a, err)
+		p.begun(address, &h.links[i], first, a, err)
 	}
 	return a, err
 }
@@ -128,18 +143,21 @@ func (p *Pool) take(address string) (h *host, i int) {
 	defer p.mu.Unlock()
 	if h = p.hosts[address]; h == nil {
 		h = &host{}
+		for k := range h.turns {
+			h.turns[k] = make(chan struct{}, maxPerLink)
+		}
 		p.hosts[address] = h
 	}
-	for k := range h {
-		if h[k].inFlight < fewOnLink {
+	for k := range h.links {
+		if h.links[k].inFlight < fewOnLink {
 			i = k
 			break
 		}
-		if h[k].inFlight < h[i].inFlight {
+		if h.links[k].inFlight < h.links[i].inFlight {
 			i = k
 		}
 	}
-	h[i].inFlight++
+	h.links[i].inFlight++
 	p.inFlight++
 	return h, i
 }
@@ -147,7 +165,7 @@ func (p *Pool) take(address string) (h *host, i int) {
 // put is the end of a request over a link.
 func (p *Pool) put(address string, h *host, i int) {
 	p.mu.Lock()
-	h[i].inFlight--
+	h.links[i].inFlight--
 	p.inFlight--
 	p.forget(address, h)
 	isOver := p.retired && p.inFlight == 0
@@ -159,42 +177,39 @@ func (p *Pool) put(address string, h *host, i int) {
 
 // forget forgets a host to which there is neither a request nor a connection. It holds mu.
 func (p *Pool) forget(address string, h *host) {
-	if !slices.ContainsFunc(h[:], func(l link) bool { return l.inFlight > 0 || l.conns > 0 }) {
+	if !slices.ContainsFunc(h.links[:], func(l link) bool { return l.inFlight > 0 || l.conns > 0 }) {
 		delete(p.hosts, address)
 	}
 }
 
-// begin returns when a request may go over a link: at once if it is the first one, else when that has ended, or has taken too
-// long. If the first one got no connection, or an answer that asks for time, it speaks for those that waited.
-func (p *Pool) begin(ctx context.Context, h *host, i int) (first, speaks *opening, err error) {
+// begin returns when a request may go over a link: at once if it is the first one, which it then returns, else when that has
+// ended, or has taken too long. If the first one got no connection, its error is that of all which waited.
+func (p *Pool) begin(ctx context.Context, h *host, i int) (first *opening, err error) {
 	var enough <-chan time.Time
 	for {
 		p.mu.Lock()
-		o := h[i].first
+		o := h.links[i].first
 		if o == nil {
 			first = &opening{done: make(chan struct{})}
-			h[i].first = first
+			h.links[i].first = first
 		}
 		isGood := o != nil && o.isGood
 		p.mu.Unlock()
 		switch {
 		case isGood, first != nil:
-			return first, nil, nil
+			return first, nil
 		case enough == nil:
 			enough = time.After(p.alone)
 		}
 		select {
 		case <-o.done:
 		case <-enough:
-			return nil, nil, nil
+			return nil, nil
 		case <-ctx.Done():
-			return nil, nil, &Error{Unsent, ctx.Err()}
+			return nil, &Error{Unsent, ctx.Err()}
 		}
-		switch {
-		case o.isGood:
-			return nil, nil, nil
-		case isUndialled(o.err), o.answer.Header.Get("Retry-After") != "":
-			return nil, o, nil
+		if isUndialled(o.err) {
+			return nil, o.err
 		}
 	}
 }
@@ -203,7 +218,7 @@ func (p *Pool) begin(ctx context.Context, h *host, i int) (first, speaks *openin
 // Apple would refuse more.
 func (p *Pool) begun(address string, l *link, o *opening, a Answer, err error) {
 	p.mu.Lock()
-	o.answer, o.err = a, err
+	o.err = err
 	o.isGood = err == nil && a.Status < 500 && a.Status != http.StatusUnauthorized && a.Status != http.StatusForbidden
 	if !o.isGood && l.first == o {
 		l.first = nil
@@ -220,7 +235,20 @@ func isUndialled(err error) bool {
 	return ok && failed.Fate == Undialled
 }
 
-func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, text []byte, i int) (Answer, error) {
+// post sends a request, unless the host has asked all to wait since it began: then it has that answer. By HTTP/1.1 requests wait
+// here and not in the library, which would send them afterwards.
+func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, text []byte, h *host, i int, began time.Time) (a Answer, err error) {
+	if h.isHTTP1.Load() {
+		select {
+		case h.turns[i] <- struct{}{}:
+			defer func() { <-h.turns[i] }()
+		case <-ctx.Done():
+			return a, &Error{Unsent, ctx.Err()}
+		}
+	}
+	if asked := h.askedSince(began); asked != nil {
+		return *asked, nil
+	}
 	var isDialled atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { isDialled.Store(true) }}
 	content := &content{text: text}
@@ -230,18 +258,21 @@ func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, text [
 	}).WithContext(httptrace.WithClientTrace(ctx, trace))
 	response, err := p.transports[i].RoundTrip(r)
 	if err != nil {
-		failed := &Error{Unknown, err}
-		switch isRead := content.stop(); {
-		case !isRead && !isDialled.Load() && ctx.Err() == nil:
-			failed.Fate = Undialled
-		case !isRead:
-			failed.Fate = Unsent
+		switch {
+		case content.stop():
+			return a, &Error{Unknown, err}
+		case !isDialled.Load() && ctx.Err() == nil:
+			return a, &Error{Undialled, err}
 		}
-		return Answer{}, failed
+		return a, &Error{Unsent, err}
 	}
-	a := Answer{Status: response.StatusCode, Header: response.Header}
+	h.isHTTP1.Store(response.ProtoMajor < 2)
+	a = Answer{Status: response.StatusCode, Header: response.Header}
 	a.Body, a.Err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	_ = response.Body.Close() // the status says what became of the request
+	if a.Status == http.StatusServiceUnavailable && RetryAfter(a.Header, time.Now()) > 0 {
+		h.asked.Store(&asking{time.Now(), a})
+	}
 	return a, nil
 }
 
@@ -297,7 +328,7 @@ func (p *Pool) dial(ctx context.Context, network, address string, i int) (net.Co
 	p.open[c] = struct{}{}
 	if h := p.hosts[address]; h != nil { // else it is a proxy, or late
 		c.host = h
-		h[i].conns++
+		h.links[i].conns++
 	}
 	if p.Count != nil {
 		p.Count(1)
@@ -322,7 +353,7 @@ func (c *counted) Close() error {
 	if _, isOpen := p.open[c]; isOpen {
 		delete(p.open, c)
 		if h := c.host; h != nil {
-			l := &h[c.link]
+			l := &h.links[c.link]
 			if l.conns--; l.conns == 0 && l.first != nil && l.first.isGood {
 				l.first = nil
 			}

@@ -14,6 +14,8 @@
 //   - A request without an answer has an [Error] that says what is known: the peer has it only
 //     if the library read its body. A request of which that is so may have been processed, and its fate is
 //     unknown.
+//   - A peer that asks all to wait, by 503 with Retry-After, gets nothing that waited here for the first request, or for a
+//     connection of HTTP/1.1: that has its answer.
 //   - After [Pool.Retire] the connections end with the last request over them. A key of APNs has a pool
 //     of its own, so that no connection sees two keys.
 package conn
