@@ -63,6 +63,7 @@ const (
 	stale       = "stale" // it did not leave, as its look was too long ago
 )
 
+// Bounds of the reasons of results.
 const (
 	MaxReasons = 100 // that the results of a platform have, whatever push services say: they are labels
 	MaxReason  = 64  // bytes of a reason that are kept, by the table push_receipts
