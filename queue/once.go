@@ -9,20 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// KeyTTL is how long the key of [Queue.EnqueueOnce] is remembered at least, as long
-// as there are no more than about MaxKeys. Of more, the oldest are forgotten: what is then
-// enqueued twice is done twice, which does no harm, while a refusal would let one
-// client that makes many keys keep all others from enqueuing.
-const (
-	KeyTTL  = 24 * time.Hour
-	MaxKeys = 1_000_000
-)
+// KeyTTL is how long the key of [Queue.EnqueueOnce] is remembered.
+const KeyTTL = 24 * time.Hour
 
 // ErrKeyReused says that a key of [Queue.EnqueueOnce] stands for another batch.
 var ErrKeyReused = errors.New("the idempotency key was used for other tasks")
@@ -30,7 +23,7 @@ var ErrKeyReused = errors.New("the idempotency key was used for other tasks")
 // EnqueueOnce is Enqueue for a client that may have to repeat itself: a batch that was
 // enqueued under the same key before is not enqueued again, the ids are those of then and
 // replayed is true. Another batch under that key fails with [ErrKeyReused]. Keys are
-// remembered for [KeyTTL], the newest [MaxKeys] of them.
+// remembered for [KeyTTL].
 //
 // The key is written first: of two that come at once, the second waits for the commit of
 // the first one, and then finds its ids.
@@ -102,44 +95,9 @@ func (o once) replay(ctx context.Context, tx *sql.Tx) (ids []uint64, err error) 
 	return ids, err
 }
 
-// keyLimit keeps the number of idempotency keys near MaxKeys. Once a minute it looks
-// how old the first key too many is, in a sample: the hashes are spread evenly, so of
-// every 256 keys one has a hash that begins with a zero byte. To read them all would
-// take as long as a sweep must not.
-type keyLimit struct {
-	most   int
-	mu     sync.Mutex
-	before uint64 // when the newest key was made that is too many; 0: none is
-	again  time.Time
-}
-
-const (
-	keyLook         = time.Minute
-	keySample       = 256
-	firstKeyTooMany = "SELECT created_at FROM idempotency_keys FORCE INDEX (PRIMARY) WHERE key_hash < X'01' ORDER BY created_at DESC LIMIT ?, 1"
-)
-
-func (l *keyLimit) look(ctx context.Context, db *sql.DB) (before uint64, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if time.Now().Before(l.again) {
-		return l.before, nil
-	}
-	err = db.QueryRowContext(ctx, firstKeyTooMany, l.most/keySample).Scan(&before)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return 0, err
-	}
-	l.before, l.again = before, time.Now().Add(keyLook)
-	return before, nil
-}
-
-// forgetKeys deletes idempotency keys that are too old or too many, but for those that are locked.
+// forgetKeys deletes idempotency keys that are too old, but for those that are locked.
 func (q *Queue) forgetKeys(ctx context.Context) (more bool, err error) {
-	before, err := q.keys.look(ctx, q.db)
-	if err != nil {
-		return false, mysql.Translate(ctx, "look how many idempotency keys there are", err)
-	}
-	old := "created_at <= GREATEST(" + strconv.FormatUint(before, 10) + ", " + now + " - " + strconv.FormatInt(KeyTTL.Milliseconds(), 10) + ")"
+	old := "created_at <= " + now + " - " + strconv.FormatInt(KeyTTL.Milliseconds(), 10)
 	var n int
 	err = mysql.Transact(ctx, q.db, "forget idempotency keys", func(tx *sql.Tx) error {
 		keys, err := mysql.Keys(ctx, tx, "SELECT key_hash FROM idempotency_keys FORCE INDEX (created) WHERE "+old+" ORDER BY created_at LIMIT ? FOR UPDATE SKIP LOCKED", sweepSize)

@@ -56,7 +56,6 @@ type memory struct {
 	mu     sync.Mutex
 	fronts map[string]front // by queue; see front
 	sweeps sweeps
-	keys   keyLimit
 }
 
 // NewQueue returns a queue over db, which comes from [OpenDB] and which the caller closes. It asks
@@ -70,9 +69,7 @@ func NewQueue(db *sql.DB, o Options) *Queue {
 	}
 	m := newMetrics(o.Registerer)
 	m.begin(o.Kinds)
-	return &Queue{db: db, options: o, metrics: m, memory: memory{
-		fronts: make(map[string]front), keys: keyLimit{most: MaxKeys, again: time.Now().Add(keyLook)},
-	}}
+	return &Queue{db: db, options: o, metrics: m, memory: memory{fronts: make(map[string]front)}}
 }
 
 // Notify says that tasks of queues were committed whose enqueuing could not say so: those of
