@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,11 +25,11 @@ var fanOutAgain = kind{
 	Name: FanOutAgain, Workers: queue.Workers{Queue: QueueFanOutAgain, Count: 1, Batch: 100}, Changes: FollowerSets,
 	DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
 		args, err := decode[PartArgs](payload)
-		key := fmt.Sprintf("%s:%d:%d:%d", FanOutAgain, of, args.After, args.To)
+		key := []string{FanOutAgain, strconv.FormatUint(of, 10), args.After.String(), args.To.String()}
 		for _, user := range args.For {
-			key += ":" + user.String()
+			key = append(key, user.String())
 		}
-		return key, err
+		return strings.Join(key, ":"), err
 	},
 	Handler: newUploadHandler, Group: "uploads",
 }
@@ -96,5 +97,5 @@ func (h UploadHandler) areAway(users []member.ID) bool {
 // partKey is the dedupe key of a part of a fan-out: "fan_out:7:9" is the part of all
 // followers of 7 above 9.
 func partKey(of uint64, args PartArgs) string {
-	return strings.Join([]string{FanOut, fmt.Sprint(of), args.After.String()}, ":")
+	return fmt.Sprintf("%s:%d:%s", FanOut, of, args.After)
 }
