@@ -178,7 +178,7 @@ func (b *backfill) run(cmd *cobra.Command, chosen bool) (err error) {
 	return fmt.Errorf("%d members failed, the last was %s; refills of their own try again: activityd tasks list --type refill", done.failed, done.last)
 }
 
-// checkServers refuses wrong tables, and sets of another database or that were built with other settings. A Redis
+// checkServers refuses wrong tables, and sets of another database or of different settings. A Redis
 // that is away is waited for.
 func (b backend) checkServers(ctx context.Context) error {
 	if _, err := checkSchema(ctx, b.db, nil); err != nil {
@@ -243,7 +243,7 @@ func readOf(r *recent.Reader) func(context.Context, member.ID) error {
 // watchEvery is how often the queue is asked how far the ranges are.
 const watchEvery = 300 * time.Millisecond
 
-// watch shows how far the ranges are until none is left, or ctx ends, which is no error. While MySQL is away it waits.
+// watch shows how far the ranges are until none is left, or ctx ends. That is no error. While MySQL is away it waits.
 func (b *backfill) watch(ctx context.Context) (done backfilled, err error) {
 	for ; ctx.Err() == nil; _ = retry.Sleep(ctx, watchEvery) {
 		asked := time.Now()

@@ -45,7 +45,7 @@ func (p *progress) moved(count int64, note string) {
 	}
 }
 
-// line returns a text such as "12000 of 40000 tasks, 1500 a second, 19s left".
+// line returns a text like "12000 of 40000 tasks, 1500 a second, 19s left".
 func (p *progress) line(elapsed time.Duration) string {
 	rate := float64(p.count-p.before) / max(elapsed.Seconds(), 0.001)
 	if p.total <= p.count {
@@ -58,7 +58,7 @@ func (p *progress) line(elapsed time.Duration) string {
 	return fmt.Sprintf("%d of %d %s, %.0f a second, %s", p.count, p.total, p.what, rate, left)
 }
 
-// reporter writes to stderr how far a command over many members is, and once, not each time, what holds it up. On a
+// reporter writes to stderr how far a command over many members is, and, once, the reason when it is held up. On a
 // terminal it draws a bar.
 type reporter struct {
 	interval time.Duration // of --progress
@@ -95,7 +95,7 @@ func (r *reporter) moved(done, total int64, note string) {
 	r.progress.moved(done, note)
 	if r.bar != nil {
 		r.bar.Describe(r.progress.line(time.Since(r.progress.start)) + note)
-		_ = r.bar.Set64(min(done, total)) // what cannot be drawn is not missed
+		_ = r.bar.Set64(min(done, total)) // an error of a terminal is not missed
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 // answerLimit is how many photos of an answer are compared.
 const answerLimit = 10
 
-// CheckAnswers reads for each of the viewers by way of the index, each viewer once, and compares what is shown with the
-// answer by its definition, which MySQL alone gives. Answers in which the index had no part, and those for ids of no
+// CheckAnswers reads for each of the viewers by way of the index, each viewer once, and compares the photos with
+// the answer by its definition, from MySQL alone. Answers without a part of the index, and answers for ids of no
 // member, are skipped. It needs [Options].Reader, and costs a walk for each viewer. It fails when MySQL cannot be asked.
 func (c *Checker) CheckAnswers(ctx context.Context, viewers []member.ID) (Report, error) {
 	return c.check(ctx, viewers, func(ctx context.Context, viewers []member.ID) (map[member.ID]looked, error) {
@@ -71,7 +71,7 @@ func (c *Checker) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, 
 	return looked{suspects: []Finding{f}}, nil
 }
 
-// read returns what the index shows; skip says that it had no part in it.
+// read returns the answer by the index; skip says that it had no part in it.
 func (c *Checker) read(ctx context.Context, v contacts.Viewer) (album contacts.Album, skip bool, err error) {
 	answer, err := c.options.Reader.Read(ctx, v, answerLimit)
 	switch {

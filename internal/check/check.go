@@ -16,13 +16,13 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Sets is what a checker asks of the index.
+// Sets is the index, for a checker.
 type Sets interface {
 	Settings() index.Settings
 	Look(ctx context.Context, users []member.ID) []index.Set
 }
 
-// Truth is what a checker asks of MySQL. It must be the primary: what a replica says lags behind the tasks.
+// Truth is MySQL, for a checker. It must be the primary: a replica lags behind the tasks.
 type Truth interface {
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
@@ -32,14 +32,14 @@ type Truth interface {
 	Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Broadcast, error)
 }
 
-// Tasks is what a checker asks of the queue.
+// Tasks is the queue, for a checker.
 type Tasks interface {
 	Pending(ctx context.Context, kinds []string, keys []uint64) (map[uint64]bool, error)
 	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
 }
 
-// Reader reads by way of the index, as the service does, but without hints, which would repair what is to be found.
+// Reader reads by way of the index, as the service does, but without hints: they would repair the set.
 type Reader interface {
 	Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
 }
@@ -47,7 +47,7 @@ type Reader interface {
 // DefaultLagLimit is the default of [Options].LagLimit.
 const DefaultLagLimit = 10 * time.Minute
 
-// Options say what a [Checker] compares. Sets, Truth and Tasks are required.
+// Options configure a [Checker]. Sets, Truth and Tasks are required.
 type Options struct {
 	Sets       Sets
 	Truth      Truth
@@ -74,8 +74,8 @@ func New(o Options) *Checker {
 
 // Check compares the sets of members with MySQL, each once, with a few statements for all. An error or waste was seen
 // three times, with pauses between, so that it takes a second or two where something is wrong. Sets of a node of Redis
-// that cannot be used are left out. It fails when MySQL cannot be asked, or Redis refuses; the errors are those of
-// packages mysql and index.
+// that cannot be used are left out. It fails when MySQL cannot be asked, or Redis refuses, with
+// the errors of packages mysql and index.
 func (c *Checker) Check(ctx context.Context, members []member.ID) (Report, error) {
 	return c.check(ctx, members, c.look)
 }
@@ -127,7 +127,7 @@ func (c *Checker) check(
 	return r, c.explain(ctx, r.Findings)
 }
 
-// streak says how many looks in a row found a difference of one member's set or answer, by all that makes two
+// streak says how many looks in a row found a difference of a member's set or answer, by all that makes two
 // differences the same.
 type streak map[difference]int
 
@@ -169,7 +169,7 @@ func (c *Checker) rest(ctx context.Context, try int) error {
 }
 
 // Members checks members as [Checker.Check] does. Where that fails, it checks each of them alone: failed are the
-// errors of those at whom it fails nevertheless, such as of a member with so many contacts that MySQL gives up. An
+// errors of the members at whom it fails nevertheless: a member may have so many contacts that MySQL gives up. An
 // error that all members meet, or of a server that is away, is none of theirs, and returned.
 func (c *Checker) Members(ctx context.Context, members []member.ID) (r Report, failed map[member.ID]error, err error) {
 	r, err = c.Check(ctx, members)
@@ -193,7 +193,7 @@ func (c *Checker) Members(ctx context.Context, members []member.ID) (r Report, f
 	return r, failed, nil
 }
 
-// Orphans returns those of ids that are no members.
+// Orphans returns the ids that are no members.
 func (c *Checker) Orphans(ctx context.Context, ids []member.ID) ([]member.ID, error) {
 	members, err := c.options.Truth.LastUploads(ctx, ids)
 	if err != nil {

@@ -292,18 +292,6 @@ func TestANodeThatIsAway(t *testing.T) {
 	}
 }
 
-func TestCompareIsForPeople(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.upload(20, 300)
-	b.enqueue(t, tasks.NewUpload(20))
-	c, err := b.Compare(t.Context(), viewer)
-	must(t, err)
-	if len(c.Findings) != 1 || c.Findings[0].Weight != Lag || c.Set.Size != 6 || c.Facts.LastUploads[20] != 300 || !c.Facts.Exists {
-		t.Errorf("%+v", c)
-	}
-}
-
 // The argument of the package comment stands on this order.
 func TestTheOrderOfALook(t *testing.T) {
 	t.Parallel()
@@ -348,23 +336,4 @@ type orderedTasks struct {
 func (o orderedTasks) Pending(ctx context.Context, kinds []string, keys []uint64) (map[uint64]bool, error) {
 	o.note(kinds[0])
 	return o.Tasks.Pending(ctx, kinds, keys)
-}
-
-// The set is lost, and whoever would build it waits since the day before yesterday.
-func TestALostSetCanWaitForTooLong(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.index.Forget(viewer)
-	b.enqueue(t, tasks.NewFanOut(16, 0))
-	r := b.check(t)
-	found(t, r, "lag lost set")
-	if r.Findings[0].Lasting {
-		t.Errorf("%+v", r.Findings[0])
-	}
-	b.clock.add(48 * time.Hour)
-	r = b.check(t)
-	found(t, r, "lag lost set")
-	if f := r.Findings[0]; !f.Lasting || !strings.Contains(f.Detail, "a task of member 16 is pending since") {
-		t.Errorf("%+v", f)
-	}
 }

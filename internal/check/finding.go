@@ -9,7 +9,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Cause names what is wrong with a set or an answer.
+// Cause names the fault of a set or an answer.
 type Cause string
 
 // The causes, each with the invariant of package index that it breaks.
@@ -44,13 +44,13 @@ const (
 // Weights returns all weights.
 func Weights() []Weight { return []Weight{Lag, Error, Waste} }
 
-// Finding is one difference between what is stored and what is true.
+// Finding is a difference between Redis and MySQL.
 type Finding struct {
 	User    member.ID // the owner of the set, or the viewer of the answer
 	Contact member.ID // the contact that it is about; 0: the set as a whole
 	Cause   Cause
 	Weight  Weight
-	// Stored and Actual are what the set has and what MySQL says: unix seconds of the last upload of a contact, or
+	// Stored and Actual are the values of the set and of MySQL: unix seconds of the last upload of a contact, or
 	// for findings about the set as a whole numbers of members; for a low last upload that and the date of the newest
 	// photo that is not private; for a wrong answer the dates of the newest photos shown and due.
 	Stored, Actual uint64
@@ -58,13 +58,13 @@ type Finding struct {
 	Since time.Time
 	// Lasting says that this is longer ago than [Options].LagLimit.
 	Lasting bool
-	// Detail is for people, such as dead tasks that may be the reason. May be empty.
+	// Detail is for people: dead tasks that may be the reason. May be empty.
 	Detail string
 
 	involved []member.ID // the contacts whose uploads may be on their way
 }
 
-// String describes the finding in one line.
+// String describes the finding in a line.
 func (f Finding) String() string {
 	text := fmt.Sprintf("%s: %s of user %s", f.Weight, f.Cause, f.User)
 	if f.Contact != 0 {
@@ -123,7 +123,7 @@ func date(unix uint64) string {
 	return time.Unix(int64(unix), 0).UTC().Format(time.DateTime)
 }
 
-// Report is what a check found.
+// Report is the result of a check.
 type Report struct {
 	Checked   int // sets, or answers, that were judged
 	Erroneous int // sets, or answers, with an Error

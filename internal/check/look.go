@@ -16,13 +16,13 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// The tasks that change a viewer's own set, and those by which the uploads of a contact reach it.
+// The tasks that change a viewer's own set, and the tasks by which the uploads of a contact reach it.
 var (
 	ofViewer  = tasks.Changing(tasks.OwnSet)
 	ofContact = tasks.Changing(tasks.FollowerSets)
 )
 
-// looked is what one look found out about one member.
+// looked is the result of a look at a member.
 type looked struct {
 	moved    bool  // it changed while it was compared: nothing is known
 	skipped  bool  // there is nothing to compare
@@ -36,7 +36,7 @@ func isAway(err error) bool {
 }
 
 // look compares sets with MySQL once: the set, the truth, the pending tasks, the set again. The order carries the
-// argument of the package comment; change neither without the other.
+// argument of the package comment; change neither alone.
 func (c *Checker) look(ctx context.Context, members []member.ID) (map[member.ID]looked, error) {
 	found := make(map[member.ID]looked, len(members))
 	before, err := c.lookAtSets(ctx, members, found)
@@ -66,7 +66,7 @@ func (c *Checker) look(ctx context.Context, members []member.ID) (map[member.ID]
 	return found, nil
 }
 
-// lookAtSets returns the sets of members, and says in found which of them are on a node that cannot be used.
+// lookAtSets returns the sets of members, and notes in found the members whose node cannot be used.
 func (c *Checker) lookAtSets(ctx context.Context, members []member.ID, found map[member.ID]looked) (reached []index.Set, err error) {
 	for _, s := range c.options.Sets.Look(ctx, members) {
 		switch {
@@ -138,7 +138,7 @@ func (c *Checker) readFacts(ctx context.Context, sets []index.Set) ([]Facts, err
 }
 
 // findPending makes a lag of each suspect for which a task is pending. The contacts' tasks are asked for before the
-// viewers': an upload that finds no set enqueues a refill of the viewer before it is done, so that a query which finds
+// viewers': an upload that finds no set enqueues a refill of the viewer before it is done, so that a query that finds
 // the upload done finds the refill. A fan-out counts as pending for all followers until it is done.
 func (c *Checker) findPending(ctx context.Context, suspects map[member.ID][]Finding) error {
 	if len(suspects) == 0 {
@@ -202,7 +202,7 @@ func (c *Checker) findRanges(ctx context.Context, suspects map[member.ID][]Findi
 	return nil
 }
 
-// membersAtOnce bounds the members in one question to the queue.
+// membersAtOnce bounds the members in a question to the queue.
 const membersAtOnce = 1000
 
 // pending returns the members that have unfinished tasks of the kinds: their sets may rightly be behind the truth that
@@ -225,11 +225,11 @@ func (c *Checker) pending(ctx context.Context, kinds []string, members []member.
 	return all, nil
 }
 
-// maxTasks bounds the tasks of one member that are listed, and the lists. It is not 1, which would tempt the optimizer
-// to read the table in the order of ids.
+// maxTasks bounds the tasks of a member that are listed, and the lists. With 1 the optimizer would
+// read the table in the order of ids.
 const maxTasks = 100
 
-// explain adds to findings since when lags last, and which errors have dead tasks that may be the reason. When
+// explain adds to findings since when lags last, and the dead tasks that may be the reason of errors. When
 // maxTasks lists were read, the rest go without.
 func (c *Checker) explain(ctx context.Context, found []Finding) (err error) {
 	e := explainer{c, maxTasks}
@@ -238,7 +238,7 @@ func (c *Checker) explain(ctx context.Context, found []Finding) (err error) {
 		case err != nil:
 		case f.Weight == Lag:
 			err = e.explainLag(ctx, f)
-		case f.Cause != LostSet && f.mendable(): // no task is the reason of those
+		case f.Cause != LostSet && f.mendable(): // no task is the reason of a lost set
 			err = e.eachTask(ctx, []member.ID{f.User, f.Contact}, slices.Concat(ofViewer, ofContact), []queue.State{queue.Dead}, func(t queue.Record) {
 				f.Detail = fmt.Sprintf("task %d (%s of member %d) is dead: %s", t.ID, t.Kind, t.Key, t.LastError)
 			})
@@ -286,7 +286,7 @@ func (e *explainer) eachTask(ctx context.Context, of []member.ID, kinds []string
 	return nil
 }
 
-// Comparison is what one look at a member's set shows, for people.
+// Comparison is a look at a member's set, for people.
 type Comparison struct {
 	Set      index.Set
 	Facts    Facts

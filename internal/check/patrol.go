@@ -31,13 +31,13 @@ type PatrolOptions struct {
 	// Build says that a backfill is enqueued after a loss; else reads and tasks build sets.
 	Build bool
 	Log   *slog.Logger
-	// Tick is the interval at which LostAt and the queue are looked at; Round is the minimum time of a round of the
+	// Tick is the interval between two looks at LostAt and the queue; Round is the minimum time of a round of the
 	// sweep. 0: 2 s, 10 s.
 	Tick, Round time.Duration
 }
 
-// Patrol checks a service while it runs: some of the reads, off their path, and by tasks all sets. What it finds it
-// counts, logs, and repairs. It is safe for concurrent use.
+// Patrol checks a service while it runs: some of the reads, off their path, and by tasks all sets. It counts,
+// logs and repairs the findings. It is safe for concurrent use.
 type Patrol struct {
 	options PatrolOptions
 	samples chan member.ID // viewers of sampled reads
@@ -60,7 +60,7 @@ const (
 	restShare     = 4
 )
 
-// Note notes a read, which may become a sample. It returns at once: a sample for which there is no room is dropped.
+// Note notes a read that may become a sample. It returns at once: a sample for which there is no room is dropped.
 func (p *Patrol) Note(viewer member.ID) {
 	if p.options.Share <= 0 || p.options.Share < 1 && rand.Float64() >= p.options.Share {
 		return
@@ -71,7 +71,7 @@ func (p *Patrol) Note(viewer member.ID) {
 	}
 }
 
-// Run checks sampled reads and keeps the sweep going until ctx ends, which is no error.
+// Run checks sampled reads and keeps the sweep going until ctx ends. That is no error.
 func (p *Patrol) Run(ctx context.Context) error {
 	swept := make(chan struct{})
 	go func() {
@@ -112,7 +112,7 @@ func (p *Patrol) checkReads(ctx context.Context, viewers []member.ID) error {
 	if err := p.checkSets(ctx, ofRead, viewers); err != nil {
 		return err
 	}
-	for _, viewer := range viewers { // one by one: an error may be one viewer's own
+	for _, viewer := range viewers { // alone: an error may be the viewer's own
 		r, err := p.options.Checker.CheckAnswers(ctx, []member.ID{viewer})
 		if err != nil {
 			return err
@@ -127,7 +127,7 @@ func (p *Patrol) checkReads(ctx context.Context, viewers []member.ID) error {
 	return nil
 }
 
-// checkSets checks the sets of members, and names those at whom that fails.
+// checkSets checks the sets of members, and names the members at whom that fails.
 func (p *Patrol) checkSets(ctx context.Context, origin string, members []member.ID) error {
 	r, failed, err := p.options.Checker.Members(ctx, members)
 	if err != nil {
@@ -143,7 +143,7 @@ func (p *Patrol) checkSets(ctx context.Context, origin string, members []member.
 	return p.follow(ctx, r)
 }
 
-// follow logs what was found, of each cause one example a minute, and repairs it. A lasting lag is repaired as well:
+// follow logs findings, of each cause an example a minute, and repairs them. A lasting lag is repaired as well:
 // its task may never run, and a refill does no harm.
 func (p *Patrol) follow(ctx context.Context, r Report) error {
 	wrong := r.Users(Error, Waste)
@@ -163,7 +163,7 @@ func (p *Patrol) follow(ctx context.Context, r Report) error {
 	return err
 }
 
-// failed logs what work fails with. Package health has the lines about servers that are away.
+// failed logs the error of work. Package health has the lines about servers that are away.
 func (p *Patrol) failed(ctx context.Context, work string, err error) {
 	if err != nil && ctx.Err() == nil && !tasks.IsOfAll(err) {
 		p.log.Log(ctx, slog.LevelError, work, "audit failed", "work", work, "error", err)
@@ -174,8 +174,8 @@ func (p *Patrol) failed(ctx context.Context, work string, err error) {
 const sweepBatch = 100
 
 // Handle implements [queue.Handler] for check_range: the sweep. A task looks at the sets of some members, and its
-// follow-up comes when the rate allows it. The last one begins the next round. The tasks have one dedupe key, so that
-// sweeps which two processes began become one.
+// follow-up comes when the rate allows it. The last one begins the next round. The tasks share a dedupe key, so that
+// the sweeps of two processes become a single sweep.
 func (p *Patrol) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	all := make([]queue.Outcome, len(batch))
 	for i, t := range batch {

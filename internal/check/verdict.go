@@ -8,12 +8,12 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Facts is what MySQL says of one member.
+// Facts is the state of a member in MySQL.
 type Facts struct {
 	Exists bool // it is a member of the site
 	// Newest is when the member itself uploaded last.
 	Newest contacts.Newest
-	// LastUploads are those of the set's members that are contacts, in unix seconds; 0:
+	// LastUploads are of the set's members that are contacts, in unix seconds; 0:
 	// never uploaded. An id that is absent is no contact.
 	LastUploads map[member.ID]uint64
 	// Top are the Max contacts that uploaded last, or all there are, most recent first.
@@ -41,7 +41,7 @@ func judge(s index.Set, f Facts, settings index.Settings, activeOnly bool) []Fin
 	return j.found
 }
 
-// judgement is of one set.
+// judgement is of a set.
 type judgement struct {
 	set   index.Set
 	facts Facts
@@ -60,7 +60,7 @@ func (j *judgement) add(c Cause, contact member.ID, stored, actual uint64, invol
 }
 
 // judgePresent judges the members of the set. An upload only ever adds a contact or
-// raises its score: a ghost, or a score that is too high, does not wait for one.
+// raises its score: a ghost, or a score that is too high, does not wait for an upload.
 func (j *judgement) judgePresent(maxSize int) {
 	if j.set.Foreign > 0 {
 		j.add(Foreign, 0, uint64(j.set.Foreign), 0)

@@ -42,7 +42,7 @@ var (
 	}
 	checkRange = kind{
 		Name: CheckRange, Workers: queue.Workers{Queue: QueueCheck, Count: 1}, NeedsSets: true,
-		// All are the same work: two sweeps become one as soon as both wait.
+		// All are the same work: two sweeps merge as soon as both wait.
 		DedupeKey: func(_ uint64, payload json.RawMessage) (string, error) {
 			_, err := decode[RangeArgs](payload)
 			return CheckRange, err
@@ -56,7 +56,7 @@ var (
 	}
 )
 
-// RangeArgs are the payload of refill_range and check_range: what is left of a range, and how far the chain is.
+// RangeArgs are the payload of refill_range and check_range: the rest of a range, and how far the chain is.
 type RangeArgs struct {
 	After    member.ID `json:"after,omitzero"` // the members up to it are done
 	To       member.ID `json:"to,omitzero"`    // the last member; 0: there is no bound
@@ -72,7 +72,7 @@ type RangeArgs struct {
 	Last   string    `json:"last,omitzero"`   // of the members that failed, the last with its error
 }
 
-// NewCheckRange is the first task of the sweep, or its next one.
+// NewCheckRange is the first task of the sweep, or its next task.
 func NewCheckRange(a RangeArgs) queue.New { return checkRange.task(0, a) }
 
 // Members lists members; [contacts.MySQL] does.
@@ -89,7 +89,7 @@ type lister interface {
 	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 }
 
-// UnfinishedRanges returns what is left of the unfinished ranges of a kind, 100 at most.
+// UnfinishedRanges returns the unfinished ranges of a kind, 100 at most.
 func UnfinishedRanges(ctx context.Context, q lister, kind string) ([]RangeArgs, error) {
 	queues := []string{QueueBackfill}
 	if kind == CheckRange {
@@ -142,7 +142,7 @@ func NewRefillRanges(ctx context.Context, members Members, first, last member.ID
 	return list, nil
 }
 
-// divide divides a range until none has more than so many members. It halves what lies between the first member and
+// divide divides a range until none has more than so many members. It halves the ids between the first member and
 // the last, as ids have gaps.
 func divide(ctx context.Context, members Members, a RangeArgs, most int64) ([]RangeArgs, error) {
 	if a.Total <= most {
@@ -172,7 +172,7 @@ func divide(ctx context.Context, members Members, a RangeArgs, most int64) ([]Ra
 	return all, nil
 }
 
-// lastMember returns the last member of a range, by bisection; first is one.
+// lastMember returns the last member of a range, by bisection; first is a member.
 func lastMember(ctx context.Context, members Members, first, last member.ID) (member.ID, error) {
 	low, high := first, last // low is a member
 	for low < high {
@@ -205,8 +205,8 @@ func PageOf(ctx context.Context, members Members, a RangeArgs, limit int) (page 
 	return page, next, full && (a.To == 0 || next.After < a.To) && len(page) > 0, err
 }
 
-// RefillRangeHandler handles refill_range. A member at which something fails gets a refill of its own, which the
-// queue tries again, and names when it is dead; the chain goes on. While the servers cannot be used, the page
+// RefillRangeHandler handles refill_range. A member at which something fails gets a refill of its own: the
+// queue tries it again, and keeps it with its error when it is dead. The chain goes on. While the servers cannot be used, the page
 // comes again. It yields to reads, see yield.
 type RefillRangeHandler struct {
 	Refiller RefillHandler
@@ -265,7 +265,7 @@ func (h RefillRangeHandler) do(ctx context.Context, t queue.Task) (o queue.Outco
 	return o
 }
 
-// refill builds the sets of some members. It returns the errors of those at whom it failed, or the error that
+// refill builds the sets of some members. It returns the errors of the members at whom it failed, or the error that
 // concerns them all.
 func (h RefillRangeHandler) refill(ctx context.Context, page []member.ID, existing bool) (failed map[member.ID]error, err error) {
 	wanted, err := h.choose(ctx, page, existing)
@@ -273,7 +273,7 @@ func (h RefillRangeHandler) refill(ctx context.Context, page []member.ID, existi
 		return nil, err
 	}
 	found, failed := h.Refiller.Refill(ctx, wanted)
-	if len(failed) == len(wanted) && ofAll(failed) == nil { // one of them spoils the statement for all
+	if len(failed) == len(wanted) && ofAll(failed) == nil { // a member spoils the statement for all
 		clear(failed)
 		for _, id := range wanted {
 			one, bad := h.Refiller.Refill(ctx, []member.ID{id})
@@ -338,7 +338,7 @@ func (h RefillRangeHandler) choose(ctx context.Context, page []member.ID, existi
 	return wanted, nil
 }
 
-// A read that takes slowRead or more says that others wait, too. The chain then rests for restFactor times as long,
+// Where a read takes slowRead or more, members wait, too. The chain then rests for restFactor times as long,
 // up to maxRest.
 const (
 	slowRead   = 8 * time.Millisecond
