@@ -91,7 +91,7 @@ func (d *duel) checkOthers(t *testing.T) {
 	for what, statement := range map[string]string{
 		"waits":         insert + "'waiting', 0, '')",
 		"becomes due":   insert + "'scheduled', 1, '')",
-		"was left over": insert + "'running', 1, 'nobody')",
+		"was left over": insert + "'running', " + clock + ", 'nobody')",
 	} {
 		d.exec(t, statement)
 		eventually(t, "a task is done that "+what, func() bool {
