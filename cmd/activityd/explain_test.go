@@ -154,9 +154,9 @@ func TestAnswersSayHowFarBehindTheyAre(t *testing.T) {
 		t.Errorf("/readyz: %d %s", status, body)
 	}
 	out := succeed(t, append([]string{"explain", "1"}, r.flags()...)...)
-	if !regexp.MustCompile(`(?m)^behind {3}by up to 36\d\d\.\d s: `).MatchString(out) {
+	if !regexp.MustCompile(`(?m)^behind {3}by up to 36\d\d\.\d s, `).MatchString(out) {
 		t.Errorf("explain says\n%s", out)
 	}
-	change("UPDATE tasks SET queue = 'default'")
+	change("UPDATE tasks SET queue = 'default' WHERE queue = 'aside'")
 	eventually(t, "it is not behind any more", func() bool { return strings.Contains(behind(), `"behind_seconds":0}`) })
 }

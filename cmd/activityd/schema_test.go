@@ -189,7 +189,7 @@ func TestASlowSchemaIsLoggedOnce(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.serve(ctx) }()
 	db := queueOf(t, dsn)
-	eventually(t, "the workers work", func() bool { return number(t, db, "SELECT COUNT(*) FROM tasks") == 0 })
+	eventually(t, "the workers work", func() bool { return number(t, db, "SELECT COUNT(*) FROM tasks WHERE type = 'upload'") == 0 })
 	cancel()
 	must(t, <-ended)
 	if n := strings.Count(log.String(), "schema warning"); n != 1 || !strings.Contains(log.String(), "ALTER TABLE photos ADD KEY newest") {
