@@ -13,6 +13,7 @@ import (
 
 const (
 	failuresInARow  = 5               // open a breaker
+	mostRefusals    = 2               // of these that one member may have had: its devices may be made up
 	firstPause      = time.Second     // at most, as it is random; each further one is twice the one before
 	longestPause    = time.Minute     // of a push service that fails
 	longestRefusal  = 5 * time.Minute // of one that refuses our keys
@@ -28,7 +29,8 @@ const (
 )
 
 // origins keeps messages away from push services that fail, each apart, and bounds those that wait for an answer: in all of one
-// push service, and of one member, so that what a member registered holds up nobody. It waits for nothing: a message that may
+// push service, and of one member, so that what a member registered holds up nobody. A host that serves two platforms is two
+// push services. It waits for nothing: a message that may
 // not go is the queue's to bring again.
 //
 // A breaker opens after five failures in a row, or by one answer with a Retry-After that is about the whole push service. When its
@@ -38,9 +40,15 @@ type origins struct {
 	lines *outage.Lines
 
 	mu      sync.Mutex
-	all     map[string]*origin
+	all     map[place]*origin
 	members map[member.ID]*load
 	swept   time.Time
+}
+
+// place is a push service as one platform uses it: Google's takes the messages for phones and for browsers by one host.
+type place struct {
+	platform Platform
+	origin   string
 }
 
 // load counts messages that are not answered.
@@ -50,19 +58,19 @@ type load struct{ inFlight, late int }
 type origin struct {
 	load
 
-	platform Platform
-	failures int           // in a row
-	pause    time.Duration // the last one that it did not ask for
-	until    time.Time     // it is left alone until then; zero: its breaker is closed
-	probing  bool          // the probe is under way
-	round    int           // counts openings and probes
-	refused  bool          // it does not take our keys
-	known    time.Time     // when something was last known of it
+	failures int               // in a row
+	refusals map[member.ID]int // that are counted in failures, by whose device it was
+	pause    time.Duration     // the last one that it did not ask for
+	until    time.Time         // it is left alone until then; zero: its breaker is closed
+	probing  bool              // the probe is under way
+	round    int               // counts openings and probes
+	refused  bool              // it does not take our keys
+	known    time.Time         // when something was last known of it
 }
 
 // visit is a message that may go. It ends with report or release.
 type visit struct {
-	origin string
+	place  place
 	member member.ID
 	at     *origin
 	of     *load // the member's
@@ -72,7 +80,7 @@ type visit struct {
 }
 
 func newOrigins(log *slog.Logger) *origins {
-	return &origins{lines: outage.NewLines(log), all: make(map[string]*origin), members: make(map[member.ID]*load)}
+	return &origins{lines: outage.NewLines(log), all: make(map[place]*origin), members: make(map[member.ID]*load)}
 }
 
 // admit lets a message go, or says how long it has to wait.
@@ -81,10 +89,11 @@ func (o *origins) admit(p Platform, name string, m member.ID) (*visit, time.Dura
 	defer o.mu.Unlock()
 	now := time.Now()
 	o.forget(now)
-	at, of := o.all[name], o.members[m]
+	to := place{p, name}
+	at, of := o.all[to], o.members[m]
 	if at == nil {
-		at = &origin{platform: p, known: now}
-		o.all[name] = at
+		at = &origin{known: now, refusals: make(map[member.ID]int)}
+		o.all[to] = at
 	}
 	if of == nil {
 		of = &load{}
@@ -102,7 +111,7 @@ func (o *origins) admit(p Platform, name string, m member.ID) (*visit, time.Dura
 	o.members[m] = of
 	at.inFlight++
 	of.inFlight++
-	return &visit{origin: name, member: m, at: at, of: of, round: at.round}, 0
+	return &visit{place: to, member: m, at: at, of: of, round: at.round}, 0
 }
 
 // late takes note that nothing waits for the answer to a message any more but its report.
@@ -165,11 +174,14 @@ func (o *origins) report(v *visit, r Result) time.Duration {
 		}
 	case isOld:
 	case says == alive:
-		o.close(at)
+		o.close(v.place.platform, at)
 	case says == none:
 		v.probeAgain()
+	case says == refused && at.until.IsZero() && at.refusals[v.member] == mostRefusals:
 	default:
-		at.failures++
+		if at.failures++; says == refused {
+			at.refusals[v.member]++
+		}
 		if at.failures >= failuresInARow || !at.until.IsZero() {
 			most := longestPause
 			if says == refused {
@@ -187,39 +199,41 @@ func (o *origins) open(v *visit, until time.Time, r Result) {
 	at := v.at
 	isRefused := r.Outcome == Credentials
 	if at.until.IsZero() {
-		breakersOpen.WithLabelValues(string(at.platform)).Inc()
+		breakersOpen.WithLabelValues(string(v.place.platform)).Inc()
 	}
 	if isRefused != at.refused {
-		credentialsRefused.WithLabelValues(string(at.platform)).Add(map[bool]float64{true: 1, false: -1}[isRefused])
+		credentialsRefused.WithLabelValues(string(v.place.platform)).Add(map[bool]float64{true: 1, false: -1}[isRefused])
 	}
 	at.failures, at.until, at.probing, at.refused = 0, until, false, isRefused
+	clear(at.refusals)
 	at.round++
 	level, message := slog.LevelWarn, "push service fails and is left alone"
 	if isRefused {
 		level, message = slog.LevelError, "push service refuses our keys"
 	}
-	o.lines.Log(context.Background(), level, string(at.platform), message, "platform", string(at.platform), "origin", v.origin,
+	o.lines.Log(context.Background(), level, string(v.place.platform), message, "platform", string(v.place.platform), "origin", v.place.origin,
 		"outcome", r.Outcome, "reason", r.Reason, "status", r.Status, "for", time.Until(until).Round(time.Millisecond))
 }
 
 // close forgets the failures of a push service. It holds mu.
-func (*origins) close(at *origin) {
+func (*origins) close(p Platform, at *origin) {
 	if !at.until.IsZero() {
-		breakersOpen.WithLabelValues(string(at.platform)).Dec()
+		breakersOpen.WithLabelValues(string(p)).Dec()
 	}
 	if at.refused {
-		credentialsRefused.WithLabelValues(string(at.platform)).Dec()
+		credentialsRefused.WithLabelValues(string(p)).Dec()
 	}
 	at.failures, at.pause, at.until, at.probing, at.refused = 0, 0, time.Time{}, false, false
+	clear(at.refusals)
 }
 
 // forgetKeys closes the breakers of push services of a platform that refuse our keys: there are others now.
 func (o *origins) forgetKeys(p Platform) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, at := range o.all {
-		if at.platform == p && at.refused {
-			o.close(at)
+	for to, at := range o.all {
+		if to.platform == p && at.refused {
+			o.close(p, at)
 			at.round++ // what comes is about the old keys
 		}
 	}
@@ -232,10 +246,10 @@ func (o *origins) forget(now time.Time) {
 		return
 	}
 	o.swept = now
-	for name, at := range o.all {
+	for to, at := range o.all {
 		if at.inFlight == 0 && now.Sub(at.known) > forgetOriginsIn && now.Sub(at.until) > forgetOriginsIn {
-			o.close(at)
-			delete(o.all, name)
+			o.close(to.platform, at)
+			delete(o.all, to)
 		}
 	}
 }

@@ -213,8 +213,8 @@ func TestLateMessagesAreBounded(t *testing.T) {
 		for _, v := range sent[1:] {
 			o.release(v)
 		}
-		if len(o.members) > 0 || o.all[hangingOrigin].load != (load{}) {
-			t.Errorf("%d members, %+v", len(o.members), o.all[hangingOrigin].load)
+		if len(o.members) > 0 || o.all[place{onPhones, hangingOrigin}].load != (load{}) {
+			t.Errorf("%d members, %+v", len(o.members), o.all[place{onPhones, hangingOrigin}].load)
 		}
 		sleep(2 * forgetOriginsIn)
 		o.release(o.goes(t, honestOrigin, 1))
@@ -238,14 +238,38 @@ func TestProbeThatDidNotLeave(t *testing.T) {
 	})
 }
 
+// Refusals of one member's devices, which it may have made up, hold up nobody; those of several do, but not on another platform
+// that has the same host.
+func TestRefusalsOfOneMember(t *testing.T) {
+	t.Parallel()
+	refusal := Result{Outcome: Credentials, Status: 403, Origin: true}
+	inBubble(t, func(t *testing.T, o *origins) {
+		for range 4 * failuresInARow {
+			o.report(o.goes(t, hangingOrigin, 1), refusal)
+		}
+		for m := range member.ID(failuresInARow - mostRefusals) {
+			o.report(o.goes(t, hangingOrigin, 2+m), refusal)
+		}
+		o.waits(t, hangingOrigin, 9)
+		for range failuresInARow {
+			v, wait := o.admit("other_test", hangingOrigin, 9)
+			if v == nil {
+				t.Fatalf("a message of another platform has to wait for %v", wait)
+			}
+			o.report(v, accepted)
+		}
+		o.waits(t, hangingOrigin, 9)
+	})
+}
+
 // Other keys end the pauses of push services that refused those before.
 func TestOtherKeysAreTried(t *testing.T) {
 	t.Parallel()
 	refusal := Result{Outcome: Credentials, Status: 403, Origin: true}
 	inBubble(t, func(t *testing.T, o *origins) {
 		old := o.goes(t, hangingOrigin, 1)
-		for range failuresInARow {
-			o.report(o.goes(t, hangingOrigin, 1), refusal)
+		for i := range failuresInARow {
+			o.report(o.goes(t, hangingOrigin, member.ID(i+1)), refusal)
 			o.report(o.goes(t, honestOrigin, 1), unanswered)
 		}
 		if n := valueOf(t, credentialsRefused.WithLabelValues(string(onPhones))); n < 1 {
