@@ -22,7 +22,7 @@ import (
 type DeliveryStore interface {
 	Looker
 	EventsOf(ctx context.Context, refs []EventRef) (map[EventRef]*StoredEvent, error)
-	Waiting(ctx context.Context, bursts []BurstDevice) (all [][]BurstReceipt, more bool, err error)
+	Waiting(ctx context.Context, bursts []BurstDevice) ([]WaitingBurst, error)
 	Record(ctx context.Context, receipts []Receipt) error
 	Prune(ctx context.Context, gone []Pruned) (int, error)
 }
@@ -110,14 +110,19 @@ func (d *Deliveries) KeysChanged(p Platform) { d.origins.forgetKeys(p) }
 // Handle implements [queue.Handler].
 func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome {
 	began, jitter, jobs := time.Now(), rand.Float64(), jobsOf(tasks)
+	var err error
 	for some := range byLook(d.read(ctx, jobs)) {
+		if err != nil { // of a look before: a task that failed comes again as a whole, so nothing more of it is sent
+			failAsked(some, err)
+			continue
+		}
 		if time.Since(began) > maxWork {
 			put(askedAgain(some, 0, errRest))
 			continue
 		}
 		at := time.Now()
-		facts, err := d.Store.Look(ctx, candidatesOf(some)) // one statement: privacy, wishes, receipts
-		if err != nil {
+		var facts []Facts
+		if facts, err = d.Store.Look(ctx, candidatesOf(some)); err != nil { // one statement: privacy, wishes, receipts
 			failAsked(some, err)
 			continue
 		}
@@ -153,20 +158,20 @@ func (d *Deliveries) readBursts(ctx context.Context, jobs []*job) error {
 			bursts, of = append(bursts, j.burstDevice()), append(of, j)
 		}
 	}
-	all, more, err := d.Store.Waiting(ctx, bursts)
+	all, err := d.Store.Waiting(ctx, bursts)
 	if err != nil {
 		return err
 	}
 	var refs []EventRef
-	for i := range all {
-		of[i].more, all[i] = more, running(all[i])
-		for _, r := range all[i] {
+	for i, b := range all {
+		of[i].more, all[i].Receipts = b.More, running(b.Receipts)
+		for _, r := range all[i].Receipts {
 			refs = append(refs, EventRef{Number: r.Event})
 		}
 	}
 	events, err := d.Store.EventsOf(ctx, refs)
 	for i := range all {
-		for _, r := range all[i] {
+		for _, r := range all[i].Receipts {
 			if e := events[EventRef{Number: r.Event}]; e != nil { // else it was forgotten, long after it expired
 				of[i].waiting = append(of[i].waiting, e)
 			}

@@ -200,12 +200,15 @@ func TestOutcomes(t *testing.T) {
 		"at two times": {Deliver, []fate{later(0, 9*time.Second), later(1, 5*time.Second), over}, 0, []string{`deliver push_deliver -3 5s {"event":7,"task":7,"to":[[3,30]]}`, `deliver push_deliver -3 9s {"event":7,"task":7,"to":[[2,20]]}`}},
 		"bursts":       {Deliver, []fate{pending(1, time.Minute), over, pending(2, time.Minute)}, 0, []string{wait("[3,30]"), wait("[4,40]")}},
 		"a burst over": {Burst, []fate{over}, 0, nil},
+		"no end yet":   {Burst, []fate{over}, 0, []string{strings.Replace(wait("[2,20]"), "1m0s", "0s", 1)}},
+		"and it waits": {Burst, []fate{pending(0, time.Minute)}, 0, []string{wait("[2,20]")}},
 		"a burst":      {Burst, []fate{over, pending(0, 2*time.Minute), later(0, time.Minute)}, 0, []string{wait("[2,20]")}},
 	} {
 		j := &job{task: queue.Task{Kind: c.kind, Priority: -3}, event: e, fates: c.fates, payload: Delivery{Event: 7, Task: 7, To: to}}
 		if c.kind == Burst {
 			j.payload.To, j.payload.Burst = to[:1], e.burstText()
 		}
+		j.more = name == "no end yet" || name == "and it waits"
 		o := outcomes([]*job{j})[0]
 		v := queue.Judge(queue.Result{Err: o.Err})
 		var next []string

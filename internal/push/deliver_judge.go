@@ -183,13 +183,13 @@ func outcomes(jobs []*job) []queue.Outcome {
 // burstOutcome is what becomes of a burst task. What still waits is for another one, with the dedupe key that a task loses
 // when it begins: of one burst, one task waits and one runs at most.
 func (j *job) burstOutcome() (o queue.Outcome) {
-	again, isOver := time.Duration(0), !j.more
+	again, isOver := time.Duration(0), true
 	for _, f := range j.fates {
 		if f.why != nil && (isOver || f.again < again) {
 			again, isOver = f.again, false
 		}
 	}
-	if !isOver {
+	if !isOver || j.more {
 		next := j.payload.wait()
 		next.Delay, next.Priority = again, j.task.Priority
 		o.Next = append(o.Next, next)

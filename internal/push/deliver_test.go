@@ -1,6 +1,7 @@
 package push_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -181,6 +182,41 @@ func (u *unsteady) Record(ctx context.Context, receipts []push.Receipt) error {
 		return errors.New("it is away")
 	}
 	return u.MySQL.Record(ctx, receipts)
+}
+
+// blind is a store whose first look fails.
+type blind struct {
+	*push.MySQL
+	looks atomic.Int64
+}
+
+func (b *blind) Look(ctx context.Context, candidates []push.Candidate) ([]push.Facts, error) {
+	if b.looks.Add(1) == 1 {
+		return nil, errors.New("it is away")
+	}
+	return b.MySQL.Look(ctx, candidates)
+}
+
+// TestATaskThatFailedSendsNothing: it comes again as a whole, and soon, when a message may not be answered yet.
+func TestATaskThatFailedSendsNothing(t *testing.T) {
+	t.Parallel()
+	s := newNotified(t)
+	s.enqueue(`{"id":"up","type":"upload","recipients":["2"]}`)
+	s.target()
+	list := s.claim(push.QueueDeliver)
+	list[0].Payload = bytes.Replace(list[0].Payload, []byte(`"to": [`), []byte(`"to": [`+strings.Repeat("[9,90],", 500)), 1) // two looks
+	list[0].Payload = bytes.Replace(list[0].Payload, []byte(`"to":[`), []byte(`"to":[`+strings.Repeat("[9,90],", 500)), 1)
+	store := &blind{MySQL: s.store}
+	d := s.deliveries(func(o *push.DeliveryOptions) { o.Store = store })
+	if o := d.Handle(t.Context(), list)[0]; o.Err == nil {
+		t.Errorf("it ends as %+v", o)
+	}
+	s.want("sent", s.sender.take())
+	d.Handle(t.Context(), list)
+	if n := store.looks.Load(); n != 3 {
+		t.Errorf("%d looks, want 3", n)
+	}
+	s.want("sent again", s.sender.take(), "20 up")
 }
 
 // slowLook is a store whose looks take long, as those of a process that is stopped.

@@ -166,9 +166,9 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		{name: "Look before deliveries", keys: lookKeys, most: some + 20*half, do: look(deliveries, half)},
 		{name: "Look before bursts", keys: lookKeys, most: some + 22*half, do: look(bursts, half)},
 		{name: "Waiting", keys: "r: bursts", most: some + 25*half, do: func() error {
-			pending, _, err := store.Waiting(t.Context(), devices)
-			if err == nil && len(pending[1]) != 2 {
-				err = fmt.Errorf("%d are pending, want 2", len(pending[1]))
+			pending, err := store.Waiting(t.Context(), devices)
+			if err == nil && len(pending[1].Receipts) != 2 {
+				err = fmt.Errorf("%d are pending, want 2", len(pending[1].Receipts))
 			}
 			return err
 		}},

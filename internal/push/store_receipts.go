@@ -52,6 +52,12 @@ type BurstReceipt struct {
 	At       time.Time
 }
 
+// WaitingBurst is what is known of a burst for a device.
+type WaitingBurst struct {
+	Receipts []BurstReceipt
+	More     bool // others wait
+}
+
 const (
 	maxReceipts = 1000   // rows of one INSERT
 	maxWaiting  = 10_000 // rows that one statement reads about bursts
@@ -118,13 +124,19 @@ const plainSigns = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 var waitingText = "SELECT q.i, r.event_number, r.state = 'accepted', r.at FROM JSON_TABLE(?, '$[*]' COLUMNS (i INT UNSIGNED PATH '$.i'," +
 	" b CHAR(32) PATH '$.b', m BIGINT UNSIGNED PATH '$.m', d BIGINT UNSIGNED PATH '$.d')) AS q STRAIGHT_JOIN push_receipts r FORCE INDEX (bursts)" +
 	" ON r.burst = UNHEX(q.b) AND r.device_id = q.d AND r.member_id = q.m AND (r.state = 'pending' OR r.state = 'accepted' AND r.at > " + mysql.Now + " - ?)" +
-	" ORDER BY NULL LIMIT " + strconv.Itoa(maxWaiting)
+	" ORDER BY "
+
+// Of many receipts of one burst the oldest that wait come first, and then the last that were accepted.
+var (
+	waitingOfAll = waitingText + "NULL LIMIT " + strconv.Itoa(maxWaiting)
+	waitingOfOne = waitingText + "r.state, IF(r.state = 'pending', r.at, NULL), r.at DESC LIMIT " + strconv.Itoa(maxWaiting)
+)
 
 // Waiting returns, for each of the bursts in order, the events that wait for the device, and those that it has accepted
-// in the last hour. There may be more if all are maxWaiting.
-func (m *MySQL) Waiting(ctx context.Context, bursts []BurstDevice) (all [][]BurstReceipt, more bool, err error) {
+// in the last hour: of one burst no more than maxWaiting.
+func (m *MySQL) Waiting(ctx context.Context, bursts []BurstDevice) ([]WaitingBurst, error) {
 	if len(bursts) == 0 {
-		return nil, false, nil
+		return nil, nil
 	}
 	type burst struct {
 		I int    `json:"i"`
@@ -138,17 +150,34 @@ func (m *MySQL) Waiting(ctx context.Context, bursts []BurstDevice) (all [][]Burs
 	}
 	argument, err := json.Marshal(list)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	all = make([][]BurstReceipt, len(bursts))
-	rows, err := mysql.Select(ctx, m.prepared, func(rows *sql.Rows) (_ struct{}, err error) {
+	text := waitingOfAll
+	if len(bursts) == 1 {
+		text = waitingOfOne
+	}
+	all := make([]WaitingBurst, len(bursts))
+	rows, err := mysql.Select(ctx, m.prepared, func(rows *sql.Rows) (r BurstReceipt, err error) {
 		var i int
-		var r BurstReceipt
 		err = rows.Scan(&i, &r.Event, &r.Accepted, (*instant)(&r.At))
-		all[i] = append(all[i], r)
-		return struct{}{}, err
-	}, waitingText, string(argument), time.Hour.Milliseconds())
-	return all, len(rows) == maxWaiting, mysql.Translate(ctx, fmt.Sprintf("read what waits of %d bursts", len(bursts)), err)
+		all[i].Receipts = append(all[i].Receipts, r)
+		return r, err
+	}, text, string(argument), time.Hour.Milliseconds())
+	switch isFull := len(rows) == maxWaiting; {
+	case err != nil:
+		return nil, mysql.Translate(ctx, fmt.Sprintf("read what waits of %d bursts", len(bursts)), err)
+	case isFull && len(bursts) > 1: // what some have may be cut off
+		half := len(bursts) / 2
+		first, err := m.Waiting(ctx, bursts[:half])
+		if err != nil {
+			return nil, err
+		}
+		rest, err := m.Waiting(ctx, bursts[half:])
+		return append(first, rest...), err
+	case isFull:
+		all[0].More = !slices.ContainsFunc(rows, func(r BurstReceipt) bool { return r.Accepted })
+	}
+	return all, nil
 }
 
 // ReceiptCount is how many receipts of an event are alike.

@@ -603,6 +603,45 @@ func TestPurgeOfMembers(t *testing.T) {
 	is("many are missing", purge(1), 3*200)
 }
 
+// TestWaiting: of a burst with many receipts comes what waits, and others of the batch have no part in it.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+	const most = 10_000 // maxWaiting
+	const digits = " JSON_TABLE('[0,1,2,3,4,5,6,7,8,9]', '$[*]' COLUMNS (n INT PATH '$')) "
+	devices := make([]push.BurstDevice, 3)
+	for i := range devices {
+		devices[i] = push.BurstDevice{Burst: [16]byte{byte(i + 1)}, To: push.Recipient{Member: 2, Device: 20}}
+	}
+	fill := func(burst push.BurstDevice, from, n int, state push.State) {
+		t.Helper()
+		exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at, burst)"+
+			" SELECT ? + 1000 * a.n + 100 * b.n + 10 * c.n + d.n, 2, 20, ?, "+mysql.Now+" - 1000, ? FROM"+
+			digits+"AS a JOIN"+digits+"AS b JOIN"+digits+"AS c JOIN"+digits+"AS d LIMIT ?", from, string(state), burst.Burst[:], n)
+	}
+	fill(devices[0], 0, most, push.StateAccepted)
+	fill(devices[0], 2*most, 1, push.StatePending)
+	fill(devices[1], 3*most, 1, push.StatePending)
+	fill(devices[2], 4*most, most, push.StatePending)
+	fill(devices[2], 5*most, 1, push.StatePending)
+	all, err := store.Waiting(t.Context(), devices)
+	must(t, err)
+	for i, want := range []struct {
+		receipts, waiting int
+		more              bool
+	}{{most, 1, false}, {1, 1, false}, {most, most, true}} {
+		waiting := 0
+		for _, r := range all[i].Receipts {
+			if !r.Accepted {
+				waiting++
+			}
+		}
+		if len(all[i].Receipts) != want.receipts || waiting != want.waiting || all[i].More != want.more {
+			t.Errorf("of burst %d come %d, %d of them wait, more: %v; want %+v", i, len(all[i].Receipts), waiting, all[i].More, want)
+		}
+	}
+}
+
 // TestRunEndsWithItsContext, and not before.
 func TestRunEndsWithItsContext(t *testing.T) {
 	t.Parallel()
