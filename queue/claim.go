@@ -206,12 +206,16 @@ func (c *claiming) putAside(ctx context.Context, expired, early, long []candidat
 // The statements about the ordering keys of a queue. They are locked in the order of the primary key, by whoever locks
 // several, and after rows of tasks.
 const (
-	// firstOfKeys reads the first task of each key that waits. It may be locked by another claim, which has it then.
-	firstOfKeys = "SELECT c.subject, COALESCE((SELECT f.id FROM tasks f FORCE INDEX (subjects) WHERE f.subject = c.subject AND f.state = 'waiting' AND f.queue = c.queue" +
-		" AND f.run_at <= " + now + " ORDER BY f.priority, f.id LIMIT 1), c.id) FROM tasks c FORCE INDEX (PRIMARY) WHERE c.id IN "
 	holdKeys  = "INSERT IGNORE INTO held_keys (queue, subject, task_id) VALUES "
 	readHolds = "SELECT subject, task_id FROM held_keys FORCE INDEX (PRIMARY) WHERE queue = ? AND subject IN ("
 )
+
+// firstOfKeys reads the first ordered task of each key that waits. It may be locked by another claim, which has it then.
+func (q *Queue) firstOfKeys() (query string, args []any) {
+	ordered, args := q.ordered("f")
+	return "SELECT c.subject, COALESCE((SELECT f.id FROM tasks f FORCE INDEX (subjects) WHERE f.subject = c.subject AND f.state = 'waiting' AND f.queue = c.queue" +
+		" AND f.run_at <= " + now + ordered + " ORDER BY f.priority, f.id LIMIT 1), c.id) FROM tasks c FORCE INDEX (PRIMARY) WHERE c.id IN ", args
+}
 
 // hold returns those of the ordered tasks that may run, and puts the others behind these.
 //
@@ -234,16 +238,17 @@ func (c *claiming) hold(ctx context.Context, ordered []candidate) (first []candi
 			return struct{}{}, err
 		}
 	}
-	_, err = mysql.Select(ctx, c.tx, pair(firstOf), firstOfKeys+idList(slices.Collect(maps.Values(byKey)), candidateID))
+	query, args := c.firstOfKeys()
+	_, err = mysql.Select(ctx, c.tx, pair(firstOf), query+idList(slices.Collect(maps.Values(byKey)), candidateID), args...)
 	if err != nil {
 		return nil, err
 	}
 	keys := slices.Sorted(maps.Keys(firstOf))
-	var args []any
+	var values []any
 	for _, key := range keys {
-		args = append(args, c.queue, key, firstOf[key])
+		values = append(values, c.queue, key, firstOf[key])
 	}
-	if _, err = c.tx.ExecContext(ctx, holdKeys+marks("(?,?,?)", len(keys)), args...); err != nil {
+	if _, err = c.tx.ExecContext(ctx, holdKeys+marks("(?,?,?)", len(keys)), values...); err != nil {
 		return nil, err
 	}
 	holders := make(map[uint64]uint64)

@@ -166,7 +166,7 @@ func (f *finishing) do(ctx context.Context, results []Result) (done *enqueuing, 
 		return nil, err
 	}
 	for _, queue := range slices.Sorted(maps.Keys(leave)) {
-		if err := advance(ctx, f.tx, queue, leave[queue]); err != nil {
+		if err := f.advance(ctx, f.tx, queue, leave[queue]); err != nil {
 			return nil, err
 		}
 		f.free[queue] = true
@@ -191,7 +191,7 @@ func (f *finishing) write(ctx context.Context, is end, list []Result) (err error
 // advance passes the ordering keys of a queue that tasks hold on to the next task of each, which then waits, or frees
 // the keys of which no task is behind. The rows of the keys are locked before it looks for the next: what claims have
 // put behind them is committed then.
-func advance(ctx context.Context, tx *sql.Tx, queue string, holders []Task) error {
+func (q *Queue) advance(ctx context.Context, tx *sql.Tx, queue string, holders []Task) error {
 	byKey := make(map[uint64]uint64)
 	for _, t := range holders {
 		byKey[t.Key] = t.ID
@@ -208,22 +208,39 @@ func advance(ctx context.Context, tx *sql.Tx, queue string, holders []Task) erro
 	if err != nil || len(held) == 0 {
 		return err
 	}
-	return passOn(ctx, tx, queue, held)
+	return q.passOn(ctx, tx, queue, held)
 }
 
-// nextOfKeys reads the first task behind each key, and the first that waits: a claim may not have come to it yet.
-var nextOfKeys = "SELECT h.subject" + nextIn("behind") + nextIn("waiting") + " FROM held_keys h FORCE INDEX (PRIMARY) WHERE h.queue = ? AND h.subject IN ("
+// nextOfKeys reads the first task behind each key, and the first ordered one that waits: a claim may not have come to it yet.
+func (q *Queue) nextOfKeys() (query string, args []any) {
+	ordered, args := q.ordered("b")
+	return "SELECT h.subject" + nextIn(behind, "") + nextIn(string(Waiting), ordered) + " FROM held_keys h FORCE INDEX (PRIMARY) WHERE h.queue = ? AND h.subject IN (", args
+}
+
+// ordered is a condition that leaves out the tasks of a table which have no ordering key, whatever their subjects. Names are compared as [Kinds] do.
+func (q *Queue) ordered(table string) (condition string, args []any) {
+	for _, k := range q.options.Kinds {
+		if !k.Ordered {
+			args = append(args, k.Name)
+		}
+	}
+	if len(args) == 0 {
+		return "", nil
+	}
+	return " AND CAST(" + table + ".type AS BINARY) NOT IN (" + mysql.Marks(len(args)) + ")", args
+}
 
 // nextIn selects the priority and the id of the first task of a key in a state.
-func nextIn(state string) string {
+func nextIn(state, condition string) string {
 	return ", COALESCE((SELECT CONCAT(b.priority, ' ', b.id) FROM tasks b FORCE INDEX (subjects) WHERE b.subject = h.subject AND b.state = '" + state +
-		"' AND b.queue = h.queue AND b.run_at <= " + now + " ORDER BY b.priority, b.id LIMIT 1), '')"
+		"' AND b.queue = h.queue AND b.run_at <= " + now + condition + " ORDER BY b.priority, b.id LIMIT 1), '')"
 }
 
 // passOn is advance for keys whose rows are locked.
-func passOn(ctx context.Context, tx *sql.Tx, queue string, held []uint64) error {
+func (q *Queue) passOn(ctx context.Context, tx *sql.Tx, queue string, held []uint64) error {
 	var next []uint64
 	var values, free []any
+	query, args := q.nextOfKeys()
 	_, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (_ struct{}, err error) {
 		var key uint64
 		var texts [2]string
@@ -243,7 +260,7 @@ func passOn(ctx context.Context, tx *sql.Tx, queue string, held []uint64) error 
 			next, values = append(next, id), append(values, queue, key, id)
 		}
 		return struct{}{}, err
-	}, nextOfKeys+mysql.Marks(len(held))+")", append([]any{queue}, mysql.Args(held)...)...)
+	}, query+mysql.Marks(len(held))+")", slices.Concat(args, []any{queue}, mysql.Args(held))...)
 	if err == nil && len(free) > 0 {
 		_, err = tx.ExecContext(ctx, "DELETE FROM held_keys WHERE queue = ? AND subject IN ("+mysql.Marks(len(free))+")", append([]any{queue}, free...)...)
 	}

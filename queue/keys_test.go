@@ -304,3 +304,29 @@ func TestAKeyIsNotHeldForEver(t *testing.T) {
 		})
 	}
 }
+
+// A task of an unordered kind never holds a key, though its subject is the same and it comes first.
+func TestAnUnorderedTaskHoldsNoKey(t *testing.T) {
+	t.Parallel()
+	db, _ := openDB(t)
+	q := queue.NewQueue(db, queue.Options{Kinds: queue.Kinds{{Name: "ordered", Ordered: true}, {Name: "free"}}})
+	claimBoth := func(when string) (ordered, free queue.Task) {
+		t.Helper()
+		list := claim(t, q, 10)
+		if len(list) != 2 || list[0].Kind != "free" || list[1].Kind != "ordered" {
+			t.Fatalf("%s: claimed %+v, want a free one and an ordered one", when, list)
+		}
+		return list[1], list[0]
+	}
+	urgent := queue.New{Kind: "free", Key: 7, Priority: queue.Urgent}
+	enqueue(t, q, queue.New{Kind: "ordered", Key: 7}, urgent)
+	ordered, free := claimBoth("no task holds the key")
+	finish(t, q, nil, free)
+	enqueue(t, q, queue.New{Kind: "ordered", Key: 7})
+	if list := claim(t, q, 10); len(list) != 0 {
+		t.Fatalf("claimed %+v beside another of the key", list)
+	}
+	enqueue(t, q, urgent)
+	finish(t, q, nil, ordered)
+	claimBoth("the key is passed on")
+}

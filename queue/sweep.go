@@ -159,7 +159,7 @@ func (q *Queue) takeOver(ctx context.Context, tx *sql.Tx, over []uint64, free ma
 		}
 	}
 	for _, queue := range slices.Sorted(maps.Keys(leave)) {
-		if err := advance(ctx, tx, queue, leave[queue]); err != nil {
+		if err := q.advance(ctx, tx, queue, leave[queue]); err != nil {
 			return 0, err
 		}
 	}
@@ -199,7 +199,7 @@ func (q *Queue) passKeys(ctx context.Context, free map[string]bool) (more bool, 
 		}
 		var mended bool
 		err := mysql.Transact(ctx, q.db, "pass an ordering key on", func(tx *sql.Tx) (err error) {
-			mended, err = k.mend(ctx, tx)
+			mended, err = q.mend(ctx, tx, k)
 			return err
 		})
 		if err != nil {
@@ -213,7 +213,7 @@ func (q *Queue) passKeys(ctx context.Context, free map[string]bool) (more bool, 
 }
 
 // mend passes a key on, or brings its task back. Once its row is locked, no claim can start the task that it names.
-func (k heldKey) mend(ctx context.Context, tx *sql.Tx) (mended bool, err error) {
+func (q *Queue) mend(ctx context.Context, tx *sql.Tx, k heldKey) (mended bool, err error) {
 	locked, err := ids(ctx, tx, "SELECT task_id FROM held_keys WHERE queue = ? AND subject = ? FOR UPDATE SKIP LOCKED", k.Queue, k.Key)
 	if err != nil || len(locked) == 0 || locked[0] != k.ID {
 		return false, err
@@ -226,5 +226,5 @@ func (k heldKey) mend(ctx context.Context, tx *sql.Tx) (mended bool, err error) 
 		n, err := bringBack(ctx, tx, []uint64{k.ID})
 		return n > 0, err
 	}
-	return true, passOn(ctx, tx, k.Queue, []uint64{k.Key})
+	return true, q.passOn(ctx, tx, k.Queue, []uint64{k.Key})
 }
