@@ -79,7 +79,7 @@ func TestNoChangeWithoutItsTask(t *testing.T) {
 	must(t, err)
 	last, err := store.LastUploads(ctx, []member.ID{1})
 	must(t, err)
-	if len(followers[0]) != 0 || len(last) != 0 {
+	if len(followers[0]) != 0 || last[1] != 0 {
 		t.Errorf("followers %v and last uploads %v stayed behind", followers, last)
 	}
 }

@@ -206,7 +206,7 @@ func TestLoadMany(t *testing.T) {
 		}
 		last, err := s.store.LastUploads(ctx, []member.ID{1, 10, 11})
 		must(t, err)
-		if diff := cmp.Diff(map[member.ID]uint64{1: count, 10: count - 1}, last); diff != "" {
+		if diff := cmp.Diff(map[member.ID]uint64{1: count, 10: count - 1, 11: 0}, last); diff != "" {
 			t.Errorf("last uploads (-want +got):\n%s", diff)
 		}
 	})
