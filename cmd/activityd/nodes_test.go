@@ -1,14 +1,12 @@
 package main
 
 import (
-	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -115,12 +113,6 @@ func TestANodeOfAClusterGoesOn(t *testing.T) {
 		n := len(r.open(t))
 		return 0 < n && n <= last-first
 	})
-	// As after hours, with many others. The workers claim tasks at the same time, so it may
-	// have to be done again.
-	must(t, mysql.Transact(t.Context(), r.db, "postpone the tasks", func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(t.Context(), "UPDATE tasks SET run_at = run_at + 250000 WHERE state = 'scheduled'")
-		return err
-	}))
 	must(t, cluster.Nodes[0].Resume())
 	r.awaitTasks(t)
 	r.awaitReady(t, `"status":"ok","components"`)

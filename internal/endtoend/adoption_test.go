@@ -92,15 +92,12 @@ func TestTheSQLOfTheDocs(t *testing.T) {
 		if !r.ExpiresAt.IsZero() && r.ExpiresAt.After(r.Created) {
 			words = append(words, "expires")
 		}
-		if !r.RunAt.IsZero() && r.RunAt.After(r.Created) {
-			words = append(words, "later")
-		}
 		got = append(got, strings.Join(words, " "))
 	}
 	want := []string{
 		"add_contact 12345 waiting", "remove_contact 12345 waiting", "upload 98765 waiting", "upload 98765 waiting", "refill 98765 waiting", "upload 98765 waiting",
 		"refill 98765 waiting",
-		"upload 98765 scheduled later", "upload 98765 waiting priority", "upload 98765 waiting expires",
+		"upload 98765 waiting", "upload 98765 waiting priority", "upload 98765 waiting expires",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("tasks (-want +got):\n%s", diff)
@@ -179,17 +176,29 @@ func TestTheRightsOfTheDocs(t *testing.T) {
 	must(t, err)
 	_, err = q.Stats(t.Context())
 	must(t, err)
-	list, err := q.Claim(t.Context(), tasks.QueueDefault, 100, time.Minute)
+	done := 0
+	for { // of the tasks of a member one at a time
+		list, err := q.Claim(t.Context(), tasks.QueueDefault, 100, time.Minute)
+		must(t, err)
+		if len(list) == 0 {
+			break
+		}
+		var results []queue.Result
+		for _, task := range list {
+			results = append(results, queue.Result{Task: task})
+		}
+		if lost, err := q.Finish(t.Context(), results); err != nil || lost > 0 {
+			t.Errorf("lost %d, %v", lost, err)
+		}
+		done += len(list)
+	}
+	if done != 8 { // seven of the docs, and one of before
+		t.Errorf("claimed %d of the site's tasks", done)
+	}
+	later, err := q.List(t.Context(), queue.Filter{Queues: []string{tasks.QueueDefault}}, 100)
 	must(t, err)
-	if len(list) != 8 { // seven of the docs, and one of before
-		t.Errorf("claimed %d of the site's tasks: %+v", len(list), list)
-	}
-	var results []queue.Result
-	for _, task := range list {
-		results = append(results, queue.Result{Task: task})
-	}
-	if lost, err := q.Finish(t.Context(), results); err != nil || lost > 0 {
-		t.Errorf("lost %d, %v", lost, err)
+	if len(later) != 1 || later[0].State != queue.Scheduled || !later[0].RunAt.After(later[0].Created) {
+		t.Errorf("left of the site's tasks: %+v, want the one for later", later)
 	}
 }
 

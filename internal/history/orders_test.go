@@ -33,10 +33,11 @@ const (
 	crashOnce              // the process crashes; the task comes again at once
 	crashAndLast           // the process crashes; the task comes again after all others
 	standStill             // it stands still until all others are through, and goes on
+	loseLease              // likewise, and its task is given to another handler meanwhile
 )
 
 func (k faultKind) String() string {
-	return []string{"none", "crash", "crash, again last", "standstill"}[k]
+	return []string{"none", "crash", "crash, again last", "standstill", "standstill beyond its lease"}[k]
 }
 
 // run is one order of the events of a script, played with at most one fault.
@@ -89,7 +90,7 @@ func (r *run) playAll(order []move) error {
 		return err
 	}
 	var checks []func(index.Set) error
-	if r.fault.kind != standStill && !r.script.tooHigh {
+	if r.fault.kind < standStill && !r.script.tooHigh {
 		checks = append(checks, r.world.checkScores)
 	}
 	if err := r.judge(checks...); err != nil {
@@ -124,8 +125,12 @@ func (r *run) move(m move) error {
 
 // claimAll takes all tasks that wait.
 func (r *run) claimAll() (all []queue.Task, err error) {
+	lease := queue.MaxLease
+	if r.fault.kind == loseLease {
+		lease = time.Minute // only a task that stands still takes as long: see rest
+	}
 	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueFanOutAgain, tasks.QueueRefill} {
-		list, err := r.queue.Claim(r.ctx, name, 100, queue.MaxLease)
+		list, err := r.queue.Claim(r.ctx, name, 100, lease)
 		if err != nil {
 			return nil, err
 		}
@@ -200,7 +205,7 @@ func (r *run) job(a *actor, work func(ctx context.Context), ends func() error) e
 	}
 	r.hit = true
 	r.logf("%s: %s %s", a.name(), r.fault.kind, a.at)
-	if r.fault.kind == standStill {
+	if r.fault.kind >= standStill {
 		r.still, r.ends = a, ends
 		return nil
 	}
@@ -269,7 +274,7 @@ func (sc script) tryAll(ctx context.Context, open opener, order []move) (runs in
 	}
 	for job := 1; job <= jobs; job++ {
 		for stop, more := 0, true; more; stop = nextStop(stop) {
-			for kind := crashOnce; kind <= standStill && more; kind++ {
+			for kind := crashOnce; kind <= loseLease && more; kind++ {
 				f := fault{kind, job, stop}
 				_, more, err = sc.play(ctx, open, order, f, nil)
 				runs++
