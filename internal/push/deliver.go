@@ -52,8 +52,8 @@ const (
 	// wait for at once, but for urgent ones: the others of a large event wait before they leave.
 	maxLook     = 500
 	maxInFlight = 1000
-	// maxStale is how long ago a look may have begun when a message is given to its sender. It is longer in a process that
-	// was stopped for a while: another one may have the task by now.
+	// maxStale is how long ago a look may have begun when a message leaves. It is longer ago in a process that was stopped for
+	// a while: another one may have the task by now; and where the message waits for a connection.
 	maxStale = 3 * time.Second
 	// recordEvery is how long an answer waits for others before its receipt is written.
 	recordEvery = 20 * time.Millisecond
@@ -253,7 +253,7 @@ func (d *Deliveries) send(ctx context.Context, m *message, at time.Time) answer 
 	m.visit.Store(visit)
 	messagesInFlight.Inc()
 	defer messagesInFlight.Dec()
-	r := d.ask(ctx, sender, m)
+	r := d.ask(ctx, sender, m, at.Add(maxStale))
 	countResult(m.device.Platform, r, m.age()+time.Since(at))
 	return answer{message: m, Result: r, sent: true, left: d.origins.report(visit, r)}
 }
@@ -264,8 +264,8 @@ func (m *message) postponed(why string, wait time.Duration) answer {
 	return answer{message: m, Result: Result{Outcome: Wait, Reason: why, After: wait}}
 }
 
-// ask has the sender send a message. A panic is no answer.
-func (d *Deliveries) ask(ctx context.Context, sender Sender, m *message) (r Result) {
+// ask has the sender send a message, if it can before a time. A panic is no answer.
+func (d *Deliveries) ask(ctx context.Context, sender Sender, m *message, before time.Time) (r Result) {
 	defer func() {
 		if value := recover(); value != nil {
 			r = Result{Outcome: Ambiguous, Reason: "panic"}
@@ -275,7 +275,9 @@ func (d *Deliveries) ask(ctx context.Context, sender Sender, m *message) (r Resu
 	}()
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
-	return sender.Send(ctx, m.Message())
+	out := m.Message()
+	out.Before = before
+	return sender.Send(ctx, out)
 }
 
 // steps yields what is answered, until all is, patience is over, or ctx ends. An answer waits for others for recordEvery

@@ -165,6 +165,9 @@ func TestAnUnansweredMessage(t *testing.T) {
 	s.soon()
 	s.deliver(d)
 	first, again := s.sender.sent[0], s.sender.sent[1]
+	if left := time.Until(first.Before); left > 3*time.Second || first.Before.IsZero() {
+		t.Errorf("it may leave for %v", left)
+	}
 	if first.ID != again.ID || first.Collapse != again.Collapse || first.Collapse == "" {
 		t.Errorf("first %q, %q, and again %q, %q", first.ID, first.Collapse, again.ID, again.Collapse)
 	}

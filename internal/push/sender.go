@@ -33,6 +33,8 @@ type Message struct {
 	// ID is a UUID, the same whenever the delivery is tried.
 	ID     string
 	Device Device
+	// Before is until when it may leave, by the clock of this process: then what allowed it is too old. Zero: whenever.
+	Before time.Time
 	Notification
 }
 
@@ -40,7 +42,7 @@ type Message struct {
 // keeps few connections, over which all messages go at once.
 type Sender interface {
 	// Send sends a message and returns what became of it. It does not retry: that is the
-	// queue's. It honours ctx; a message that may have been sent by then is [Ambiguous].
+	// queue's. It honours ctx, and Before: what has not left by then is [Wait]; a message that may have been sent by then is [Ambiguous].
 	Send(ctx context.Context, m Message) Result
 	// Origin returns the push service that reaches the device, as https://host:port. One that
 	// fails holds up no other.

@@ -202,7 +202,7 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 		return push.Result{Outcome: push.Wait, Reason: reasonKey}
 	}
 	path := &url.URL{Scheme: "https", Host: s.host(to), Path: "/3/device/" + to.Token}
-	got, err := key.pool.Post(ctx, path, s.header(&m, bearer), payload)
+	got, err := key.pool.Post(ctx, path, s.header(&m, bearer), payload, m.Before)
 	if err != nil {
 		return conn.Unanswered(err)
 	}

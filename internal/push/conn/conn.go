@@ -118,8 +118,9 @@ type Answer struct {
 	Err    error  // why it may be cut off; the status is known all the same
 }
 
-// Post sends a request and returns what the peer answered. It follows no redirects. Its error is an [*Error].
-func (p *Pool) Post(ctx context.Context, to *url.URL, header http.Header, text []byte) (Answer, error) {
+// Post sends a request and returns what the peer answered. It follows no redirects. Its error is an [*Error]. A request that
+// does not leave before a time, unless that is zero, is [Unsent].
+func (p *Pool) Post(ctx context.Context, to *url.URL, header http.Header, text []byte, before time.Time) (Answer, error) {
 	address := addressOf(to)
 	h, i := p.take(address)
 	defer p.put(address, h, i)
@@ -128,7 +129,7 @@ func (p *Pool) Post(ctx context.Context, to *url.URL, header http.Header, text [
 	if err != nil {
 		return Answer{}, err
 	}
-	a, err := p.post(ctx, to, header, text, h, i, began)
+	a, err := p.post(ctx, to, header, &content{text: text, before: before}, h, i, began)
 	if first != nil {
 		p.begun(address, &h.links[i], first, a, err)
 	}
@@ -237,7 +238,7 @@ func isUndialled(err error) bool {
 
 // post sends a request, unless the host has asked all to wait since it began: then it has that answer. By HTTP/1.1 requests wait
 // here and not in the library, which would send them afterwards.
-func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, text []byte, h *host, i int, began time.Time) (a Answer, err error) {
+func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, content *content, h *host, i int, began time.Time) (a Answer, err error) {
 	if h.isHTTP1.Load() {
 		select {
 		case h.turns[i] <- struct{}{}:
@@ -251,10 +252,9 @@ func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, text [
 	}
 	var isDialled atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { isDialled.Store(true) }}
-	content := &content{text: text}
 	body, _ := content.open() // it never fails
 	r := (&http.Request{
-		Method: http.MethodPost, URL: to, Host: to.Host, Header: header, ContentLength: int64(len(text)), Body: body, GetBody: content.open,
+		Method: http.MethodPost, URL: to, Host: to.Host, Header: header, ContentLength: int64(len(content.text)), Body: body, GetBody: content.open,
 	}).WithContext(httptrace.WithClientTrace(ctx, trace))
 	response, err := p.transports[i].RoundTrip(r)
 	if err != nil {
@@ -370,16 +370,17 @@ func (c *counted) Close() error {
 // content is what a request carries. The library opens it again, once or twice, for each further attempt, which it makes if no
 // peer processed those before: with a peer that closes each connection it would go on for ever.
 type content struct {
-	text  []byte
-	tries int
-	last  *body
+	text   []byte
+	before time.Time // it is not to leave later; zero: it may
+	tries  int
+	last   *body
 }
 
 func (c *content) open() (io.ReadCloser, error) {
 	if c.tries++; c.tries > maxTries {
 		return nil, errors.New("no connection processes the request")
 	}
-	c.last = &body{Reader: *bytes.NewReader(c.text)}
+	c.last = &body{Reader: *bytes.NewReader(c.text), before: c.before}
 	return c.last, nil
 }
 
@@ -392,7 +393,8 @@ func (c *content) stop() (isRead bool) {
 type body struct {
 	bytes.Reader
 
-	state atomic.Int32
+	before time.Time
+	state  atomic.Int32
 }
 
 const (
@@ -402,6 +404,9 @@ const (
 
 // Read implements [io.Reader].
 func (b *body) Read(to []byte) (int, error) {
+	if !b.before.IsZero() && time.Now().After(b.before) && b.state.Load() != read {
+		return 0, errors.New("the request was not sent in time")
+	}
 	if !b.state.CompareAndSwap(0, read) && b.state.Load() != read {
 		return 0, errors.New("the request was given up")
 	}

@@ -81,7 +81,7 @@ func post(ctx context.Context, t *testing.T, p *Pool, to, text string) (Answer, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p.Post(ctx, at, http.Header{"X-Ours": {"yes"}}, []byte(text))
+	return p.Post(ctx, at, http.Header{"X-Ours": {"yes"}}, []byte(text), time.Time{})
 }
 
 // wantFate fails the test unless there was no answer, and this is known.
@@ -332,6 +332,39 @@ func TestNotSent(t *testing.T) {
 	p.Close()
 	_, err = post(patient(t), t, p, s.URL, "text")
 	wantFate(t, err, Undialled, push.Result{Outcome: push.Wait, Reason: ReasonDial})
+}
+
+// A request that gets its connection too late does not leave, and is known not to have.
+func TestTooLate(t *testing.T) {
+	t.Parallel()
+	for _, isHTTP2 := range []bool{true, false} {
+		var came atomic.Int64
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if text, err := io.ReadAll(r.Body); err == nil && len(text) > 0 {
+				came.Add(1)
+			}
+		}))
+		s.EnableHTTP2 = isHTTP2
+		s.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			<-time.After(200 * time.Millisecond)
+			return nil, nil //nolint:nilnil // as documented: the configuration stays
+		}}
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		at, err := url.Parse(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newPool(t)
+		_, err = p.Post(patient(t), at, http.Header{}, []byte("text"), time.Now().Add(100*time.Millisecond))
+		wantFate(t, err, Unsent, push.Result{Outcome: push.Wait, Reason: ReasonNotSent})
+		if a, err := p.Post(patient(t), at, http.Header{}, []byte("text"), time.Now().Add(patience)); err != nil || a.Status != http.StatusOK {
+			t.Errorf("HTTP/2 %v: in time: %v, %v", isHTTP2, a.Status, err)
+		}
+		if n := came.Load(); n != 1 {
+			t.Errorf("HTTP/2 %v: %d requests came, want 1", isHTTP2, n)
+		}
+	}
 }
 
 // A thousand requests are in flight over few connections, and a host that answers none holds up no other.

@@ -120,7 +120,7 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	to := &url.URL{Scheme: "https", Host: s.address, Path: "/v1/projects/" + a.project + "/messages:send"}
 	answered, err := s.pool.Post(ctx, to, http.Header{
 		"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}, "User-Agent": {"activityd"},
-	}, body)
+	}, body, m.Before)
 	if err != nil {
 		return conn.Unanswered(err)
 	}

@@ -126,7 +126,7 @@ func (a *account) request(ctx context.Context, now time.Time) (token string, lif
 	}
 	form := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:jwt-bearer"}, "assertion": {assertion}}
 	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "User-Agent": {"activityd"}}
-	answer, err := a.sender.pool.Post(ctx, a.tokenURL, header, []byte(form.Encode()))
+	answer, err := a.sender.pool.Post(ctx, a.tokenURL, header, []byte(form.Encode()), time.Time{})
 	if err != nil {
 		return "", 0, push.Result{Outcome: push.Wait, Reason: "token_unreachable", Origin: true}
 	}

@@ -142,7 +142,7 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	if err != nil {
 		return push.Result{Outcome: push.Credentials, Reason: "token", Origin: true}
 	}
-	answer, err := s.pool.Post(ctx, e.url, s.header(&m, authorization), body)
+	answer, err := s.pool.Post(ctx, e.url, s.header(&m, authorization), body, m.Before)
 	if err != nil {
 		return conn.Unanswered(err)
 	}
