@@ -70,7 +70,6 @@ var rooms = map[string]string{
 	// The leaves.
 	"notify":              "",
 	"internal/clientcert": "",
-	"internal/filelock":   "",
 	"internal/newest":     "",
 	"internal/outage":     "",
 	"internal/promreg":    "",
@@ -78,7 +77,7 @@ var rooms = map[string]string{
 }
 
 // leaves may be imported by each package.
-var leaves = []string{"notify", "clientcert", "filelock", "newest", "outage", "promreg", "retry"}
+var leaves = []string{"notify", "clientcert", "newest", "outage", "promreg", "retry"}
 
 // special are the packages of others that have to be allowed by name; with all below them.
 var special = map[string]string{

@@ -109,9 +109,9 @@ func readFile(path string) ([]byte, error) {
 	return bytes.TrimPrefix(text, []byte("\ufeff")), err // an editor of Windows writes a byte order mark
 }
 
-// changeFile writes a file in its place, so that mode, owner and a link stay, or makes it for this user alone. If the change
-// fails the file is as before.
-func changeFile(path string, change func(before []byte) ([]byte, error)) error {
+// changeFile writes a file in its place, so that mode, owner and a link stay, or makes it for this user alone. The file is as
+// before if the change fails or the disk is full: its old blocks stay until the new text is written.
+func changeFile(path string, change func(before []byte) ([]byte, error)) (err error) {
 	before, err := readFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -120,5 +120,17 @@ func changeFile(path string, change func(before []byte) ([]byte, error)) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return os.WriteFile(path, text, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	write := func(text []byte) error {
+		_, err := f.WriteAt(text, 0)
+		return errors.Join(err, f.Truncate(int64(len(text))), f.Sync())
+	}
+	if err := write(text); err != nil {
+		return errors.Join(err, write(before))
+	}
+	return nil
 }

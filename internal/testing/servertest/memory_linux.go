@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/activityd/activityd/internal/filelock"
 )
 
 // newMemoryFolder makes a folder in memory, where that has room for the servers of several
@@ -19,7 +17,7 @@ func newMemoryFolder() (locked *os.File) {
 	const memory, pattern, least = "/dev/shm", "activityd-tests-*", 4 << 30
 	left, _ := filepath.Glob(filepath.Join(memory, pattern)) // the pattern is well formed
 	for _, folder := range left {
-		if lock, err := filelock.Open(folder, os.O_RDONLY, 0); err == nil {
+		if lock, err := lockFolder(folder); err == nil {
 			_ = os.RemoveAll(folder)
 			_ = lock.Close()
 		}
@@ -32,6 +30,19 @@ func newMemoryFolder() (locked *os.File) {
 	if err != nil {
 		return nil
 	}
-	locked, _ = filelock.Open(folder, os.O_RDONLY, 0) // another process may have removed it just now
+	locked, _ = lockFolder(folder) // another process may have removed it just now
 	return locked
+}
+
+// lockFolder fails where the folder is another process'.
+func lockFolder(folder string) (*os.File, error) {
+	f, err := os.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
