@@ -213,6 +213,7 @@ type flight struct {
 	results chan answer
 	open    map[*message]bool // not answered
 	leaves  func(n int)       // makes room for others
+	stepped time.Time         // when the last step ended; zero: there was none
 }
 
 // sendAll sends what is planned, by a look that began at a time.
@@ -295,16 +296,27 @@ func (f *flight) steps(ctx context.Context, patience time.Duration) func(yield f
 }
 
 func (f *flight) step(end <-chan struct{}) (some []answer) {
+	defer func() { f.stepped = time.Now() }()
+	got := func(a answer) {
+		some = append(some, a)
+		delete(f.open, a.message)
+		f.leaves(1)
+	}
 	var soon <-chan time.Time
 	for len(f.open) > 0 {
 		select {
 		case a := <-f.results:
-			if some = append(some, a); soon == nil {
-				soon = time.After(recordEvery)
+			if got(a); soon == nil {
+				wait := recordEvery
+				if !f.stepped.IsZero() { // it may have waited for the receipts before
+					wait -= time.Since(f.stepped)
+				}
+				soon = time.After(wait)
 			}
-			delete(f.open, a.message)
-			f.leaves(1)
 		case <-soon:
+			for range len(f.results) {
+				got(<-f.results)
+			}
 			return some
 		case <-end:
 			return some

@@ -3,10 +3,12 @@ package push
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/activityd/activityd/queue"
@@ -130,6 +132,7 @@ func TestJudge(t *testing.T) {
 		"rejected":              {one, sent(Result{Outcome: Rejected, Status: 413}), "e1 failed status 413"},
 		"two rejected":          {two, sent(Result{Outcome: Rejected, Reason: "Bad"}), "e1 pending in 1s, e2 failed Bad"},
 		"no answer":             {one, sent(Result{Outcome: Ambiguous}), "e1 in 5s"},
+		"a gateway's":           {one, sent(Result{Outcome: Ambiguous, Status: 502, After: 30 * time.Second}), "e1 in 30s"},
 		"an old one":            {old, sent(Result{Outcome: Ambiguous}), "e1 in 1m0s"},
 		"asked to wait":         {one, sent(Result{Outcome: Wait, After: 30 * time.Second}), "e1 in 30s"},
 		"as documented":         {one, sent(Result{Outcome: Wait, Pause: 20 * time.Second}), "e1 in 20s"},
@@ -222,6 +225,32 @@ func TestOutcomes(t *testing.T) {
 	if got := outcomes([]*job{{err: errQuiet}})[0].Err; !errors.Is(got, errQuiet) {
 		t.Errorf("of one that failed: %v", got)
 	}
+}
+
+// TestAStepAfterReceipts: answers that came while those before were written wait for no others, and are one step.
+func TestAStepAfterReceipts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &flight{results: make(chan answer, 9), open: make(map[*message]bool), leaves: func(int) {}}
+		for range 9 {
+			f.open[&message{}] = true
+		}
+		var steps []int
+		began := time.Now()
+		all := slices.Collect(maps.Keys(f.open))
+		f.results <- answer{message: all[0]}
+		for some := range f.steps(t.Context(), time.Minute) {
+			if steps = append(steps, len(some)); len(steps) == 1 {
+				for _, m := range all[1:] {
+					f.results <- answer{message: m}
+				}
+				sleep(recordEvery) // so long it takes to write
+			}
+		}
+		if took := time.Since(began); took != 2*recordEvery || !slices.Equal(steps, []int{1, 8}) {
+			t.Errorf("steps %d in %v", steps, took)
+		}
+	})
 }
 
 // TestSteps: answers that come together are one step; what is not answered in time is left.

@@ -100,9 +100,6 @@ func judge(a answer, jitter float64) []fate {
 
 // asks is how long the push service asks that the message waits.
 func (r Result) asks() time.Duration {
-	if r.Outcome != Wait && r.Outcome != Credentials {
-		return 0
-	}
 	return min(cmp.Or(r.After, r.Pause), longestAsked)
 }
 

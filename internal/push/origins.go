@@ -25,7 +25,7 @@ const (
 	maxOfOrigin     = 2000
 	maxLateOfOrigin = 500 // of those that no batch waits for
 	maxOfMember     = 64
-	maxLateOfMember = 8
+	maxLateOfMember = 8 // for one push service
 )
 
 // origins keeps messages away from push services that fail, each apart, and bounds those that wait for an answer: in all of one
@@ -41,7 +41,7 @@ type origins struct {
 
 	mu      sync.Mutex
 	all     map[place]*origin
-	members map[member.ID]*load
+	members map[member.ID]int // messages that are not answered
 	swept   time.Time
 }
 
@@ -51,13 +51,11 @@ type place struct {
 	origin   string
 }
 
-// load counts messages that are not answered.
-type load struct{ inFlight, late int }
-
 // origin is what is known of a push service.
 type origin struct {
-	load
-
+	inFlight int               // messages that are not answered
+	late     int               // of these
+	lateOf   map[member.ID]int // of these, by whose device it is
 	failures int               // in a row
 	refusals map[member.ID]int // that are counted in failures, by whose device it was
 	pause    time.Duration     // the last one that it did not ask for
@@ -73,14 +71,13 @@ type visit struct {
 	place  place
 	member member.ID
 	at     *origin
-	of     *load // the member's
 	round  int
 	isLate bool
 	isOver bool
 }
 
 func newOrigins(log *slog.Logger) *origins {
-	return &origins{lines: outage.NewLines(log), all: make(map[place]*origin), members: make(map[member.ID]*load)}
+	return &origins{lines: outage.NewLines(log), all: make(map[place]*origin), members: make(map[member.ID]int)}
 }
 
 // admit lets a message go, or says how long it has to wait.
@@ -90,28 +87,24 @@ func (o *origins) admit(p Platform, name string, m member.ID) (*visit, time.Dura
 	now := time.Now()
 	o.forget(now)
 	to := place{p, name}
-	at, of := o.all[to], o.members[m]
+	at := o.all[to]
 	if at == nil {
-		at = &origin{known: now, refusals: make(map[member.ID]int)}
+		at = &origin{known: now, lateOf: make(map[member.ID]int), refusals: make(map[member.ID]int)}
 		o.all[to] = at
-	}
-	if of == nil {
-		of = &load{}
 	}
 	isOpen := !at.until.IsZero()
 	switch {
 	case isOpen && now.Before(at.until):
 		return nil, at.until.Sub(now)
-	case isOpen && at.probing, at.inFlight >= maxOfOrigin, at.late >= maxLateOfOrigin, of.inFlight >= maxOfMember, of.late >= maxLateOfMember:
+	case isOpen && at.probing, at.inFlight >= maxOfOrigin, at.late >= maxLateOfOrigin, o.members[m] >= maxOfMember, at.lateOf[m] >= maxLateOfMember:
 		return nil, crowdedPause
 	case isOpen:
 		at.probing = true
 		at.round++
 	}
-	o.members[m] = of
 	at.inFlight++
-	of.inFlight++
-	return &visit{place: to, member: m, at: at, of: of, round: at.round}, 0
+	o.members[m]++
+	return &visit{place: to, member: m, at: at, round: at.round}, 0
 }
 
 // late takes note that nothing waits for the answer to a message any more but its report.
@@ -123,7 +116,7 @@ func (o *origins) late(v *visit) {
 	}
 	v.isLate = true
 	v.at.late++
-	v.of.late++
+	v.at.lateOf[v.member]++
 }
 
 // release takes a message back that did not leave.
@@ -137,14 +130,17 @@ func (o *origins) release(v *visit) {
 // end is the end of a visit. It holds mu.
 func (o *origins) end(v *visit) {
 	v.isOver = true
-	for _, c := range []*load{&v.at.load, v.of} {
-		c.inFlight--
-		if v.isLate {
-			c.late--
-		}
+	v.at.inFlight--
+	less(o.members, v.member)
+	if v.isLate {
+		v.at.late--
+		less(v.at.lateOf, v.member)
 	}
-	if v.of.inFlight == 0 {
-		delete(o.members, v.member)
+}
+
+func less(counts map[member.ID]int, m member.ID) {
+	if counts[m]--; counts[m] == 0 {
+		delete(counts, m)
 	}
 }
 

@@ -67,8 +67,8 @@ type Result struct {
 	Outcome Outcome
 	Status  int    // of HTTP; 0: there was no answer
 	Reason  string // a short constant: the service's own, as in BadDeviceToken, or ours, as in "dial"
-	// After is how long the push service asks to be left alone, for Wait and Credentials; 0: it
-	// does not ask.
+	// After is how long the push service asks to be left alone, for Wait, Credentials and Ambiguous;
+	// 0: it does not ask.
 	After time.Duration
 	// Pause is how long this message waits if After is 0: what the documents of the push service
 	// say, for Wait.

@@ -46,7 +46,7 @@ type Options struct {
 type Pool struct {
 	Options
 
-	transports [links]*http.Transport // each has one connection to a host
+	transports [links]*http.Transport // each has one connection to a host that speaks HTTP/2
 
 	mu       sync.Mutex
 	alone    time.Duration    // maxAlone
@@ -97,7 +97,7 @@ func New(o Options) *Pool {
 	p := &Pool{Options: o, alone: maxAlone, hosts: make(map[string]*host), open: make(map[*counted]struct{})}
 	for i := range p.transports {
 		p.transports[i] = &http.Transport{
-			Proxy: http.ProxyFromEnvironment,
+			Proxy: hushed(http.ProxyFromEnvironment),
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				return p.dial(ctx, network, address, i)
 			},
@@ -108,6 +108,19 @@ func New(o Options) *Pool {
 		}
 	}
 	return p
+}
+
+var errProxy = errors.New("the address of the proxy in the environment makes no sense")
+
+// hushed has errors of a proxy's address not tell the address: it may have a password.
+func hushed(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
+	return func(r *http.Request) (*url.URL, error) {
+		at, err := proxy(r)
+		if err != nil {
+			return nil, errProxy
+		}
+		return at, nil
+	}
 }
 
 // Answer is what a peer answered.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -332,6 +333,20 @@ func TestNotSent(t *testing.T) {
 	p.Close()
 	_, err = post(patient(t), t, p, s.URL, "text")
 	wantFate(t, err, Undialled, push.Result{Outcome: push.Wait, Reason: ReasonDial})
+}
+
+// The address of a proxy, which may have a password, is in no error.
+func TestNoPasswordOfAProxy(t *testing.T) {
+	t.Parallel()
+	p := newPool(t)
+	for _, transport := range p.transports {
+		transport.Proxy = hushed(func(*http.Request) (*url.URL, error) { return nil, errors.New("invalid: http://me:secret@proxy") })
+	}
+	_, err := post(patient(t), t, p, "https://push.example", "text")
+	wantFate(t, err, Undialled, push.Result{Outcome: push.Wait, Reason: ReasonDial})
+	if strings.Contains(err.Error(), "secret") {
+		t.Error(err)
+	}
 }
 
 // A request that gets its connection too late does not leave, and is known not to have.

@@ -77,7 +77,7 @@ func classify(a conn.Answer, now time.Time) push.Result {
 	if r.Outcome == push.Rejected && a.Header.Get("Retry-After") != "" {
 		wait(serverPause, false)
 	}
-	if r.Outcome == push.Wait || r.Outcome == push.Credentials {
+	if r.Outcome == push.Wait || r.Outcome == push.Credentials || r.Outcome == push.Ambiguous {
 		r.After = conn.RetryAfter(a.Header, now)
 	}
 	return r

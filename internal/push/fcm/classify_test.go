@@ -67,6 +67,7 @@ func TestClassify(t *testing.T) {
 		"internal":            {fcm.Answer{Status: 500, Body: failure("INTERNAL", "INTERNAL")}, push.Result{Outcome: push.Wait, Reason: "INTERNAL", Pause: 10 * time.Second}},
 		"slow client":         {fcm.Answer{Status: 408}, push.Result{Outcome: push.Wait, Reason: "http_408", Pause: 10 * time.Second}},
 		"bad gateway":         {fcm.Answer{Status: 502, Body: "<html>"}, push.Result{Outcome: push.Ambiguous, Reason: "http_502"}},
+		"bad gateway, until":  {fcm.Answer{Status: 502, RetryAfter: "30"}, push.Result{Outcome: push.Ambiguous, Reason: "http_502", After: 30 * time.Second}},
 		"gateway timeout":     {fcm.Answer{Status: 504, Body: failure("DEADLINE_EXCEEDED", "")}, push.Result{Outcome: push.Ambiguous, Reason: "DEADLINE_EXCEEDED"}},
 		"unknown code":        {fcm.Answer{Status: 400, Body: failure("s3cret", "s3cret")}, push.Result{Outcome: push.Rejected, Reason: "http_400"}},
 		"unspecified":         {fcm.Answer{Status: 400, Body: failure("UNSPECIFIED_ERROR", "UNSPECIFIED_ERROR")}, push.Result{Outcome: push.Rejected, Reason: "http_400"}},
