@@ -47,12 +47,28 @@ func (q *Queue) ClaimAs(ctx context.Context, owner, queue string, n int, lease t
 			return nil, q.unclaim(ctx, c.tasks(), err)
 		}
 		q.metrics.dropped.Add(float64(c.dropped))
+		q.leaveKeys(ctx, c)
 		if len(c.run) > 0 || c.aside == 0 && (c.read < limit || c.behindFront) {
 			return c.tasks(), nil
 		}
 		if c.aside == 0 { // the first rows cannot be changed: look behind them
 			limit += n
 		}
+	}
+}
+
+// leaveKeys passes the ordering keys on whose tasks a claim has put aside. If that fails, a sweep does it.
+func (q *Queue) leaveKeys(ctx context.Context, c claiming) {
+	if len(c.left) == 0 {
+		return
+	}
+	var named bool
+	err := mysql.Transact(ctx, q.db, "pass ordering keys on", func(tx *sql.Tx) (err error) {
+		named, err = q.advance(ctx, tx, c.queue, c.left)
+		return err
+	})
+	if err == nil && named && len(c.run) > 0 { // else the claim looks again
+		q.notifyAll(map[string]bool{c.queue: true})
 	}
 }
 
@@ -82,7 +98,8 @@ type claiming struct {
 	read        int
 	behindFront bool // not all that waits was looked at
 	run         []candidate
-	aside       int // tasks that were put aside, so that others are next
+	aside       int    // tasks that were put aside, so that others are next
+	left        []Task // those with an ordering key, which may have been next
 	dropped     int
 }
 
@@ -199,7 +216,12 @@ func (c *claiming) putAside(ctx context.Context, expired, early, long []candidat
 	}
 	dead, err := change(ctx, c.tx, long, candidateID, update+buried+" WHERE id IN ", fmt.Sprintf("more bytes of args: at most %d are read", MaxPayload))
 	c.dropped += len(gone)
-	c.aside += len(gone) + len(later) + len(dead)
+	for _, t := range slices.Concat(gone, later, dead) {
+		c.aside++
+		if t.ordered {
+			c.left = append(c.left, t.Task)
+		}
+	}
 	return err
 }
 
@@ -208,6 +230,8 @@ func (c *claiming) putAside(ctx context.Context, expired, early, long []candidat
 const (
 	holdKeys  = "INSERT IGNORE INTO held_keys (queue, subject, task_id) VALUES "
 	readHolds = "SELECT subject, task_id FROM held_keys FORCE INDEX (PRIMARY) WHERE queue = ? AND subject IN ("
+	// deleteKeys names the index for the same reason as deleteTasks.
+	deleteKeys = "DELETE held_keys FROM held_keys FORCE INDEX (PRIMARY) WHERE task_id IS NOT NULL AND queue = ? AND subject IN ("
 )
 
 // firstOfKeys reads the first ordered task of each key that waits. It may be locked by another claim, which has it then.

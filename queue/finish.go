@@ -166,10 +166,13 @@ func (f *finishing) do(ctx context.Context, results []Result) (done *enqueuing, 
 		return nil, err
 	}
 	for _, queue := range slices.Sorted(maps.Keys(leave)) {
-		if err := f.advance(ctx, f.tx, queue, leave[queue]); err != nil {
+		named, err := f.advance(ctx, f.tx, queue, leave[queue])
+		if err != nil {
 			return nil, err
 		}
-		f.free[queue] = true
+		if named {
+			f.free[queue] = true
+		}
 	}
 	return done, nil
 }
@@ -190,15 +193,15 @@ func (f *finishing) write(ctx context.Context, is end, list []Result) (err error
 
 // advance passes the ordering keys of a queue that tasks hold on to the next task of each, which then waits, or frees
 // the keys of which no task is behind. The rows of the keys are locked before it looks for the next: what claims have
-// put behind them is committed then.
-func (q *Queue) advance(ctx context.Context, tx *sql.Tx, queue string, holders []Task) error {
+// put behind them is committed then. named: some key has a next task.
+func (q *Queue) advance(ctx context.Context, tx *sql.Tx, queue string, holders []Task) (named bool, err error) {
 	byKey := make(map[uint64]uint64)
 	for _, t := range holders {
 		byKey[t.Key] = t.ID
 	}
 	keys := slices.Sorted(maps.Keys(byKey))
 	var held []uint64
-	_, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (key uint64, err error) {
+	_, err = mysql.Select(ctx, tx, func(rows *sql.Rows) (key uint64, err error) {
 		var id uint64
 		if err = rows.Scan(&key, &id); byKey[key] == id {
 			held = append(held, key)
@@ -206,15 +209,16 @@ func (q *Queue) advance(ctx context.Context, tx *sql.Tx, queue string, holders [
 		return key, err
 	}, readHolds+mysql.Marks(len(keys))+") FOR UPDATE", append([]any{queue}, mysql.Args(keys)...)...)
 	if err != nil || len(held) == 0 {
-		return err
+		return false, err
 	}
 	return q.passOn(ctx, tx, queue, held)
 }
 
-// nextOfKeys reads the first task behind each key, and the first ordered one that waits: a claim may not have come to it yet.
+// nextOfKeys reads the first task behind each key, and the first ordered one that waits: a claim may not have come to it yet. One
+// behind may be to come later, if the clock was set back: then the next claim schedules it.
 func (q *Queue) nextOfKeys() (query string, args []any) {
 	ordered, args := q.ordered("b")
-	return "SELECT h.subject" + nextIn(behind, "") + nextIn(string(Waiting), ordered) + " FROM held_keys h FORCE INDEX (PRIMARY) WHERE h.queue = ? AND h.subject IN (", args
+	return "SELECT h.subject" + nextIn(behind, "") + nextIn(string(Waiting), " AND b.run_at <= "+now+ordered) + " FROM held_keys h FORCE INDEX (PRIMARY) WHERE h.queue = ? AND h.subject IN (", args
 }
 
 // ordered is a condition that leaves out the tasks of a table which have no ordering key, whatever their subjects. Names are compared as [Kinds] do.
@@ -233,15 +237,15 @@ func (q *Queue) ordered(table string) (condition string, args []any) {
 // nextIn selects the priority and the id of the first task of a key in a state.
 func nextIn(state, condition string) string {
 	return ", COALESCE((SELECT CONCAT(b.priority, ' ', b.id) FROM tasks b FORCE INDEX (subjects) WHERE b.subject = h.subject AND b.state = '" + state +
-		"' AND b.queue = h.queue AND b.run_at <= " + now + condition + " ORDER BY b.priority, b.id LIMIT 1), '')"
+		"' AND b.queue = h.queue" + condition + " ORDER BY b.priority, b.id LIMIT 1), '')"
 }
 
 // passOn is advance for keys whose rows are locked.
-func (q *Queue) passOn(ctx context.Context, tx *sql.Tx, queue string, held []uint64) error {
+func (q *Queue) passOn(ctx context.Context, tx *sql.Tx, queue string, held []uint64) (named bool, err error) {
 	var next []uint64
 	var values, free []any
 	query, args := q.nextOfKeys()
-	_, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (_ struct{}, err error) {
+	_, err = mysql.Select(ctx, tx, func(rows *sql.Rows) (_ struct{}, err error) {
 		var key uint64
 		var texts [2]string
 		var priorities [2]int
@@ -262,7 +266,7 @@ func (q *Queue) passOn(ctx context.Context, tx *sql.Tx, queue string, held []uin
 		return struct{}{}, err
 	}, query+mysql.Marks(len(held))+")", slices.Concat(args, []any{queue}, mysql.Args(held))...)
 	if err == nil && len(free) > 0 {
-		_, err = tx.ExecContext(ctx, "DELETE FROM held_keys WHERE queue = ? AND subject IN ("+mysql.Marks(len(free))+")", append([]any{queue}, free...)...)
+		_, err = tx.ExecContext(ctx, deleteKeys+mysql.Marks(len(free))+")", append([]any{queue}, free...)...)
 	}
 	if err == nil && len(next) > 0 {
 		_, err = tx.ExecContext(ctx, "INSERT INTO held_keys (queue, subject, task_id) VALUES "+marks("(?,?,?)", len(next))+" ON DUPLICATE KEY UPDATE task_id = VALUES(task_id)", values...)
@@ -270,7 +274,7 @@ func (q *Queue) passOn(ctx context.Context, tx *sql.Tx, queue string, held []uin
 			_, err = bringBack(ctx, tx, next)
 		}
 	}
-	return err
+	return len(next) > 0, err
 }
 
 // bringBack lets tasks wait that were behind others. One that is locked, as a change is deduped into it just now, is brought

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	osexec "os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -266,6 +267,10 @@ func TestAKeyIsNotHeldForEver(t *testing.T) {
 			exec(t, db, "UPDATE tasks SET expires_at = 1 WHERE id = ?", holder.ID+1)
 			finish(t, q, nil, holder)
 		},
+		"the key is deleted by hand": func(t *testing.T, db *sql.DB, q *queue.Queue, holder queue.Task) {
+			exec(t, db, "DELETE FROM held_keys")
+			finish(t, q, nil, holder)
+		},
 		"next is locked": func(t *testing.T, db *sql.DB, q *queue.Queue, holder queue.Task) {
 			tx := begin(t, db)
 			if _, err := tx.ExecContext(t.Context(), "SELECT id FROM tasks WHERE id = ? FOR UPDATE", holder.ID+1); err != nil {
@@ -292,16 +297,67 @@ func TestAKeyIsNotHeldForEver(t *testing.T) {
 			}
 			vanish(t, db, q, holder[0])
 			q.SweepAll()
-			var list []queue.Task
+			list := claim(t, q, 10)
+			if withoutSweep := slices.Contains([]string{"done", "failed", "dead", "next expires"}, name); withoutSweep != (len(list) > 0) {
+				t.Errorf("claimed %+v before a sweep", list)
+			}
 			eventually(t, "the next of the key is claimed", func() bool {
-				sweep(t, q)
-				list = claim(t, q, 10)
+				if len(list) == 0 {
+					sweep(t, q)
+					list = claim(t, q, 10)
+				}
 				return len(list) > 0
 			})
 			if len(list) != 1 || list[0].ID <= holder[0].ID {
 				t.Errorf("claimed %+v after %d", list, holder[0].ID)
 			}
 		})
+	}
+}
+
+// Tasks that a claim puts aside pass their key on at once.
+func TestAKeyOutlivesWhatIsPutAside(t *testing.T) {
+	t.Parallel()
+	for name, aside := range map[string]string{
+		"expired":  "expires_at = 1",
+		"too long": "args = JSON_OBJECT('text', REPEAT('x', 40000))",
+		"later":    "run_at = UNIX_TIMESTAMP() * 1000 + 3600000", // the clock was set back
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, q := openDB(t)
+			enqueue(t, q, slices.Repeat([]queue.New{{Kind: "ordered", Key: 7}}, 30)...)
+			holder := claim(t, q, 1)
+			if list := claim(t, q, 1); len(list) != 0 {
+				t.Fatalf("claimed %+v beside another of the key", list)
+			}
+			last := value(t, db, "SELECT MAX(id) FROM tasks")
+			exec(t, db, "UPDATE tasks SET "+aside+" WHERE state = 'behind' AND id < ?", last)
+			finish(t, q, nil, holder...)
+			if list := claim(t, q, 1); len(list) != 1 || list[0].ID != uint64(last) {
+				t.Errorf("claimed %+v, want the last task %d", list, last)
+			}
+		})
+	}
+}
+
+// After the clock was set back, what is behind is scheduled, and comes when it is due.
+func TestWhatIsBehindIsToComeLater(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	enqueue(t, q, slices.Repeat([]queue.New{{Kind: "ordered", Key: 7}}, 2)...)
+	holder := claim(t, q, 1)
+	claim(t, q, 1)
+	exec(t, db, "UPDATE tasks SET run_at = UNIX_TIMESTAMP() * 1000 + 3600000 WHERE state = 'behind'")
+	finish(t, q, nil, holder...)
+	if list := claim(t, q, 1); len(list) != 0 {
+		t.Errorf("claimed %+v before its time", list)
+	}
+	counts(t, q, queuetest.Counts{Scheduled: 1})
+	exec(t, db, "UPDATE tasks SET run_at = 1")
+	sweep(t, q)
+	if list := claim(t, q, 1); len(list) != 1 {
+		t.Errorf("claimed %+v when it is due", list)
 	}
 }
 

@@ -216,6 +216,12 @@ func TestPlansAndRows(t *testing.T) {
 			_, err := q.Finish(t.Context(), results)
 			return err
 		}},
+		{"finish of an ordered task", 60, func() error {
+			enqueue(t, q, slices.Repeat([]queue.New{{Kind: "ordered", Key: 7, Queue: "ordered"}}, 2)...)
+			enqueue(t, q, slices.Repeat([]queue.New{{Kind: "ordered", Key: 8, Queue: "ordered"}}, 1)...)
+			finish(t, q, nil, claimFor(t, q, "ordered", 2, time.Minute)...)
+			return nil
+		}},
 		{"sweep", 200, func() error { _, err := q.Sweep(t.Context()); return err }},
 		{"dedupe", 60, func() error {
 			_, err := q.Enqueue(t.Context(), []queue.New{tasks.NewRefill(1), tasks.NewRefill(2)})
@@ -234,7 +240,7 @@ func TestPlansAndRows(t *testing.T) {
 		})
 		for _, statement := range statements {
 			for _, s := range servertest.Explain(t, db, statement) {
-				if s.Table == "tasks" && s.Select != "INSERT" && (s.Scans() || s.Sorts()) && !strings.HasPrefix(statement, "SELECT DISTINCT state, queue") {
+				if (s.Table == "tasks" || s.Table == "held_keys") && s.Select != "INSERT" && (s.Scans() || s.Sorts()) && !strings.HasPrefix(statement, "SELECT DISTINCT state, queue") {
 					t.Errorf("%s: %+v in\n%s", step.name, s, statement)
 				}
 			}

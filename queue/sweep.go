@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -29,7 +27,11 @@ type sweeps struct {
 	since   uint64    // else those that ended after this, by the database's clock
 	queue   string    // the last ordering key that was looked at
 	subject uint64
+	behind  aside // the last task behind others that was looked at
 }
+
+// aside is a place in the index timers.
+type aside struct{ runAt, id uint64 }
 
 // InnoDB may not have purged what is left of finished tasks; see front. So a sweep looks at the leases that ended since the last
 // one, or up to lateCommit before that, and at all of them every wholeSweep.
@@ -45,11 +47,14 @@ const (
 	// A lease that began in the future is over: the clock of the database was set back. It ends after others.
 	futureIDs = "SELECT id FROM (SELECT id, started_at FROM tasks FORCE INDEX (timers) WHERE state = 'running' ORDER BY run_at DESC LIMIT ?) AS last" +
 		" WHERE started_at > " + now + " + 1000"
-	endedTasks = "SELECT id, queue, type, subject, attempts >= max_attempts AND max_attempts > 0 FROM tasks FORCE INDEX (PRIMARY) WHERE state = 'running' AND " + leaseOver + " AND id IN "
+	endedTasks = "SELECT id, queue FROM tasks FORCE INDEX (PRIMARY) WHERE state = 'running' AND " + leaseOver + " AND id IN "
 	endLeases  = update + "state = IF(attempts >= max_attempts AND max_attempts > 0, 'dead', 'waiting'), lost = LEAST(lost, 254) + 1, run_at = " + now +
 		", last_error = CONCAT('the lease of ', lease, ' ran out: it crashed, was stopped, or took too long'), lease = '' WHERE id IN "
 	nextKeys = "SELECT h.queue, h.subject, h.task_id, COALESCE(t.state, '') FROM (SELECT queue, subject, task_id FROM held_keys FORCE INDEX (PRIMARY)" +
 		" WHERE queue > ? OR queue = ? AND subject > ? ORDER BY queue, subject LIMIT ?) AS h LEFT JOIN tasks t ON t.id = h.task_id ORDER BY h.queue, h.subject"
+	// A task is behind no other if somebody has deleted the row of its key.
+	nextBehind = "SELECT t.run_at, t.id, t.queue, h.task_id IS NULL FROM (SELECT id, run_at, queue, subject FROM tasks FORCE INDEX (timers) WHERE state = 'behind'" +
+		" AND (run_at > ? OR run_at = ? AND id > ?) ORDER BY run_at, id LIMIT ?) AS t LEFT JOIN held_keys h ON h.queue = t.queue AND h.subject = t.subject ORDER BY t.run_at, t.id"
 )
 
 // Sweep does what time brings: it makes scheduled tasks waiting when they are due, frees tasks whose lease ran out, or buries
@@ -64,18 +69,19 @@ func (q *Queue) Sweep(ctx context.Context) (s Swept, err error) {
 	if err != nil {
 		return s, mysql.Translate(ctx, "look for scheduled tasks", err)
 	}
-	var dueErr, forgetErr error
+	var dueErr, forgetErr, behindErr error
 	free := make(map[string]bool)
 	whole := time.Now().After(q.sweeps.whole)
 	if whole {
 		forgot, forgetErr = q.forgetKeys(ctx)
+		behindErr = q.freeBehind(ctx, free)
 	}
 	if due {
 		s.Due, dueErr = q.wakeDue(ctx, free)
 	}
 	took, leaseErr := q.endLeases(ctx, clock, whole, free)
 	passed, keyErr := q.passKeys(ctx, free)
-	err = errors.Join(dueErr, leaseErr, keyErr, forgetErr)
+	err = errors.Join(dueErr, leaseErr, keyErr, forgetErr, behindErr)
 	s.TookOver, s.More = took, err == nil && (forgot || passed || s.Due == sweepSize || took >= sweepSize)
 	if whole && !s.More {
 		q.sweeps.whole = time.Now().Add(wholeSweep)
@@ -139,29 +145,12 @@ func (q *Queue) endLeases(ctx context.Context, clock uint64, whole bool, free ma
 }
 
 func (q *Queue) takeOver(ctx context.Context, tx *sql.Tx, over []uint64, free map[string]bool) (n int, err error) {
-	dead := make(map[uint64]bool)
-	list, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (t Task, err error) {
-		var last bool
-		err = rows.Scan(&t.ID, &t.Queue, &t.Kind, &t.Key, &last)
-		dead[t.ID] = last
-		return t, err
-	}, endedTasks+idList(over, itself)+" ORDER BY id FOR UPDATE SKIP LOCKED")
+	list, err := mysql.Select(ctx, tx, scanPlace, endedTasks+idList(over, itself)+" ORDER BY id FOR UPDATE SKIP LOCKED")
 	if err != nil {
 		return 0, err
 	}
 	if list, err = change(ctx, tx, list, taskID, endLeases); err != nil {
 		return 0, err
-	}
-	leave := make(map[string][]Task)
-	for _, t := range list {
-		if dead[t.ID] && q.isOrdered(t) {
-			leave[t.Queue] = append(leave[t.Queue], t)
-		}
-	}
-	for _, queue := range slices.Sorted(maps.Keys(leave)) {
-		if err := q.advance(ctx, tx, queue, leave[queue]); err != nil {
-			return 0, err
-		}
 	}
 	return note(list, free), nil
 }
@@ -212,6 +201,33 @@ func (q *Queue) passKeys(ctx context.Context, free map[string]bool) (more bool, 
 	return more, nil
 }
 
+// freeBehind looks at the tasks behind others that come next, and lets those wait whose key no task holds: a claim puts them in order.
+func (q *Queue) freeBehind(ctx context.Context, free map[string]bool) error {
+	at := &q.sweeps.behind
+	var alone []uint64
+	list, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (t aside, err error) {
+		var queue string
+		var isAlone bool
+		if err = rows.Scan(&t.runAt, &t.id, &queue, &isAlone); isAlone {
+			alone, free[queue] = append(alone, t.id), true
+		}
+		return t, err
+	}, nextBehind, at.runAt, at.runAt, at.id, sweepSize)
+	if err != nil {
+		return mysql.Translate(ctx, "look at tasks behind others", err)
+	}
+	if *at = (aside{}); len(list) == sweepSize {
+		*at = list[sweepSize-1]
+	}
+	if len(alone) == 0 {
+		return nil
+	}
+	return mysql.Transact(ctx, q.db, "free tasks behind no other", func(tx *sql.Tx) error {
+		_, err := bringBack(ctx, tx, alone)
+		return err
+	})
+}
+
 // mend passes a key on, or brings its task back. Once its row is locked, no claim can start the task that it names.
 func (q *Queue) mend(ctx context.Context, tx *sql.Tx, k heldKey) (mended bool, err error) {
 	locked, err := ids(ctx, tx, "SELECT task_id FROM held_keys WHERE queue = ? AND subject = ? FOR UPDATE SKIP LOCKED", k.Queue, k.Key)
@@ -226,5 +242,6 @@ func (q *Queue) mend(ctx context.Context, tx *sql.Tx, k heldKey) (mended bool, e
 		n, err := bringBack(ctx, tx, []uint64{k.ID})
 		return n > 0, err
 	}
-	return true, q.passOn(ctx, tx, k.Queue, []uint64{k.Key})
+	_, err = q.passOn(ctx, tx, k.Queue, []uint64{k.Key})
+	return true, err
 }
