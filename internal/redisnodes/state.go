@@ -26,8 +26,13 @@ const (
 // TakesWrites reports whether the data can be written.
 func (s State) TakesWrites() bool { return s < Unknown }
 
-// behindFor is how long a node that is back is behind. By then the tasks that waited for it are usually done.
-const behindFor = 5 * time.Second
+// A node that is back is behind for minBehind, and for as much longer as a task that waited for it may be postponed: an eighth
+// of the outage, maxPostponed at most. By then the tasks are usually done.
+const (
+	minBehind     = 5 * time.Second
+	maxPostponed  = 30 * time.Second
+	postponeShare = 8
+)
 
 // seenFor is how long a probe counts, and how long calls to a node that hangs fail at once if no
 // probe ends that. It is longer than the time between two probes, even while a node hangs.
@@ -38,7 +43,8 @@ type seen struct {
 	hung   time.Time // it hangs: until then calls fail at once
 	probed time.Time // when the last probe of it ended; zero: there was none
 	failed error     // why that probe does not believe it, or could not read and write; nil: it could
-	back   time.Time // when a probe found that it answers again, with what it had
+	good   time.Time // when a probe last could read and write
+	behind time.Time // until then tasks that waited for it may not be done
 }
 
 // state returns the state of a node of which s was seen, and why it is neither usable nor behind.
@@ -50,7 +56,7 @@ func (s seen) state(now time.Time) (State, error) {
 		return Unknown, ErrUnseen
 	case s.failed != nil:
 		return stateOf(s.failed), s.failed
-	case now.Sub(s.back) < behindFor:
+	case now.Before(s.behind):
 		return Behind, nil
 	}
 	return Usable, nil
@@ -81,6 +87,7 @@ func (n *Node) probed(err error) NodeStatus {
 	status, now := NodeStatus{Node: n.name()}, time.Now()
 	n.see(func(s *seen) {
 		wasAway := now.Before(s.hung) || s.failed != nil && stateOf(s.failed) == Away
+		waited := wasAway || s.failed != nil && stateOf(s.failed) == Refusing
 		switch {
 		case errors.Is(err, context.Canceled): // it says nothing of the node
 		case err == nil || !isTimeout(err):
@@ -91,9 +98,13 @@ func (n *Node) probed(err error) NodeStatus {
 		default: // the next probe is soon
 			s.probed = now
 		}
-		if status.State, status.Err = s.state(now); wasAway && status.State == Usable {
-			s.back, status.State = now, Behind
+		if err == nil && waited {
+			s.behind = now.Add(minBehind + min(now.Sub(s.good)/postponeShare, maxPostponed))
 		}
+		if err == nil {
+			s.good = now
+		}
+		status.State, status.Err = s.state(now)
 	})
 	return status
 }

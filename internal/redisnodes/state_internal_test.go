@@ -1,0 +1,46 @@
+package redisnodes
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A node is behind until the tasks that waited for it have been tried again, which may be 30 s later.
+func TestHowLongANodeIsBehind(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		failed       error
+		outage, want time.Duration
+	}{
+		"away for a moment":      {ErrUnavailable, time.Second, 5125 * time.Millisecond},
+		"away for a minute":      {ErrUnavailable, time.Minute, 12500 * time.Millisecond},
+		"away for an hour":       {ErrUnavailable, time.Hour, 35 * time.Second},
+		"full for an hour":       {ErrRefused, time.Hour, 35 * time.Second},
+		"its data were deleted":  {ErrUnknown, time.Hour, 0},
+		"a first probe succeeds": {nil, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				n := (&Nodes{nodes: make(map[string]*Node)}).node("a:1")
+				n.probed(nil)
+				if c.failed != nil {
+					n.probed(c.failed)
+				}
+				time.Sleep(c.outage)
+				n.probed(nil)
+				behind := time.Duration(0)
+				for ; n.seen.Load().behind.After(time.Now()); behind += 125 * time.Millisecond {
+					if got := n.probed(nil); got.State != Behind || got.Err != nil {
+						t.Fatalf("after %v it is %+v", behind, got)
+					}
+					time.Sleep(125 * time.Millisecond)
+				}
+				if got := n.probed(nil); got.State != Usable || behind != c.want {
+					t.Errorf("behind for %v, then %+v; want %v", behind, got, c.want)
+				}
+			})
+		})
+	}
+}
