@@ -221,6 +221,35 @@ func do(t *testing.T, admin *redis.Conn, command string) {
 	}
 }
 
+// A name comes to lead elsewhere, and of two processes one sees it later: what that one wrote to the former server meanwhile is
+// in no set that the other built, so these are not believed.
+func TestANameThatLeadsElsewhereForOneProcessFirst(t *testing.T) {
+	t.Parallel()
+	servers := [2]string{servertest.Redis(t).Addr(), servertest.Redis(t).Addr()}
+	var leads [2]atomic.Int32
+	var processes [2]bench
+	for i := range processes {
+		processes[i] = newBench(t, &redis.Options{Addr: "primary.example:6379", Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", servers[leads[i].Load()])
+		}}, index.Options{})
+	}
+	early, late := processes[0], processes[1]
+	early.refill(t, ladder(3))
+	leads[0].Store(1)
+	_ = early.Probe(t.Context())
+	early.rebuild(t)
+	if late.add(t, 100, 10000) {
+		t.Fatal("the former server has no set")
+	}
+	leads[1].Store(1)
+	_ = late.Probe(t.Context())
+	early.becomes(t, index.ErrMissing)
+	late.rebuild(t)
+	_, _ = early.Probe(t.Context()), late.Probe(t.Context())
+	early.first(t, 99)
+	late.first(t, 99)
+}
+
 // A name, such as the primary endpoint of a managed service, comes to lead to a server with an older copy of the data, and
 // then back to the former one, whose data are old by then.
 func TestANameThatLeadsElsewhere(t *testing.T) {

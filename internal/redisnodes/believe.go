@@ -24,7 +24,7 @@ type found struct {
 type stored struct {
 	stamp string
 	run   string // of the server that the data were written to
-	token string // of the process that stored it, and at that time
+	token int64  // when it was stored, in unix nanoseconds, and later than the token of what was there before; 0: not by activityd
 }
 
 // tagCount is how many tags a cluster has: a node with 900 slots has none of them once in a million.
@@ -35,11 +35,14 @@ const tagCount = 256
 const maxTextBytes = 400
 
 // String is the form in which it is stored.
-func (s stored) String() string { return s.stamp + " run=" + s.run + " " + s.token }
+func (s stored) String() string {
+	return s.stamp + " run=" + s.run + " " + strconv.FormatInt(s.token, 10)
+}
 
 func parseStored(text string) stored {
 	stamp, rest, _ := strings.Cut(text, " run=")
-	run, token, _ := strings.Cut(rest, " ")
+	run, text, _ := strings.Cut(rest, " ")
+	token, _ := strconv.ParseInt(text, 10, 64)
 	return stored{stamp, run, token}
 }
 

@@ -46,13 +46,23 @@ func (ns *Nodes) masters(ctx context.Context) (masters []*Node, err error) {
 	return slices.SortedFunc(maps.Keys(*l), func(a, b *Node) int { return strings.Compare(a.addr, b.addr) }), nil
 }
 
-// findSlots asks one server after the other which slots are where. Those that hang come last.
+// findSlots asks one server after the other which slots are where: the masters, then the seeds, then those of before. Those that
+// hang come last.
 func (ns *Nodes) findSlots(ctx context.Context) (slots []redis.ClusterSlot, err error) {
-	nodes := ns.all()
-	rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] }) // one may be mistaken
+	var nodes []*Node
+	if l := ns.layout.Load(); l != nil {
+		nodes = slices.Collect(maps.Keys(*l))
+		rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] }) // one may be mistaken
+	}
 	for _, addr := range ns.seeds {
 		nodes = append(nodes, ns.node(addr))
 	}
+	asked := make(map[*Node]bool)
+	nodes = slices.DeleteFunc(append(nodes, ns.all()...), func(n *Node) bool {
+		wasAsked := asked[n]
+		asked[n] = true
+		return wasAsked
+	})
 	slices.SortStableFunc(nodes, func(a, b *Node) int { return cmp.Compare(gauge[a.Allow() != nil], gauge[b.Allow() != nil]) })
 	for _, n := range nodes {
 		if slots, err = n.askSlots(ctx); err == nil {

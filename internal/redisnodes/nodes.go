@@ -59,7 +59,6 @@ type Nodes struct {
 	lostAt  atomic.Int64
 
 	probing sync.Mutex      // held during a probe; guards what follows
-	tokens  map[string]bool // that were seen beside believed data; true: these data were left for others
 	shown   map[string]bool // the nodes that have metrics
 
 	mu    sync.Mutex
@@ -69,7 +68,7 @@ type Nodes struct {
 // Open returns the nodes that c leads to, a [redis.Client] or a [redis.ClusterClient]. It makes
 // clients of its own with the options of c, which stays as it is, and does not connect.
 func Open(c redis.UniversalClient, o Options) *Nodes {
-	ns := &Nodes{options: o, kicked: make(chan struct{}, 1), tokens: make(map[string]bool), nodes: make(map[string]*Node)}
+	ns := &Nodes{options: o, kicked: make(chan struct{}, 1), nodes: make(map[string]*Node)}
 	switch c := c.(type) {
 	case *redis.ClusterClient:
 		ns.openCluster(c.Options())
@@ -122,7 +121,9 @@ type Node struct {
 	ns       *Nodes
 	addr     string
 	run      atomic.Pointer[string] // of the server that the last probe believed; "": none; nil: there was no probe
-	token    string                 // beside the data of one server; guarded by probing
+	token    int64                  // the latest that was seen or stored; guarded by probing
+	believed int64                  // the token beside the data that the last probe believed; likewise
+	emptied  string                 // the run whose data this process deleted last; likewise
 	led      string                 // the run to which the connections of one server lead; likewise
 	timeouts atomic.Int32           // in a row
 	purging  atomic.Bool            // by this process
@@ -205,7 +206,10 @@ func (n *Node) Allow() error {
 // ReportResult implements [redis.Limiter]. A call that had less time than others counts as well: the probe
 // that follows at once finds a node that answers.
 func (n *Node) ReportResult(err error) {
-	if err == nil || !isTimeout(err) {
+	switch {
+	case errors.Is(err, context.Canceled): // it says nothing of the node
+		return
+	case err == nil || !isTimeout(err):
 		n.timeouts.Store(0)
 		return
 	}

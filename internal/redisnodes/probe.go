@@ -205,18 +205,22 @@ func (ns *Nodes) judge(ctx context.Context, in inspection, runs map[string]bool)
 		n.distrust()
 		return cmp.Or(err, errReplica)
 	}
-	token, moved, isOld := "", false, false
+	token, moved, isOld := int64(0), false, false
 	for _, s := range in.stored {
 		switch {
-		case s.run == in.run && !ns.tokens[s.token]:
-			token = s.token
-		case s.run != in.run && runs[s.run]:
+		case s.run == in.run:
+			token = max(token, s.token)
+		case runs[s.run]:
 			moved = true
 		default:
 			isOld = true
 		}
 	}
-	if isOld || token == "" {
+	wasLeft := token < n.token // other data were written meanwhile
+	n.token = max(n.token, token)
+	// What this process wrote to the server of before, while another process built sets here, is in no set.
+	lacks := ns.cluster == nil && n.led != "" && n.led != in.run && n.emptied != in.run
+	if isOld || token == 0 || wasLeft || lacks {
 		n.distrust()
 		return fmt.Errorf("%s: %w", n.name(), ErrUnknown)
 	}
@@ -226,24 +230,11 @@ func (ns *Nodes) judge(ctx context.Context, in inspection, runs map[string]bool)
 		_ = ns.settle(ctx, c, in, token) // or the next probe does
 	}
 	n.trust(in.run)
-	ns.note(in, token)
+	if n.believed != token && ns.last.Load() != nil { // a process deleted what had been there
+		ns.lostAt.Store(max(time.Now().UnixMilli(), ns.lostAt.Load()+1))
+	}
+	n.believed = token
 	return nil
-}
-
-// note notes the tokens beside believed data. A new one shows that a process deleted what had been there.
-func (ns *Nodes) note(in inspection, token string) {
-	for _, s := range in.stored {
-		if _, isKnown := ns.tokens[s.token]; !isKnown {
-			ns.tokens[s.token] = false
-			if ns.last.Load() != nil {
-				ns.lostAt.Store(max(time.Now().UnixMilli(), ns.lostAt.Load()+1))
-			}
-		}
-	}
-	if n := in.node; ns.cluster == nil && n.token != token {
-		ns.tokens[n.token] = n.token != "" // if the address leads back to these data, they are old by then
-		n.token = token
-	}
 }
 
 // share returns the share of the slots whose node is neither usable nor behind.

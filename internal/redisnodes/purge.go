@@ -3,8 +3,8 @@ package redisnodes
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,13 +23,12 @@ const (
 )
 
 // purge deletes all data of a node, and then stores its run, unless a process does. Two at once do no harm.
-// It uses one connection, so all that it does is done on one start of one server.
+// It uses one connection, so all that it does is done on one start of one server, if that is still the one that was inspected.
 func (ns *Nodes) purge(ctx context.Context, in inspection) {
 	n := in.node
 	if !n.purging.CompareAndSwap(false, true) {
 		return
 	}
-	defer ns.kick()
 	defer n.purging.Store(false)
 	client := n.plainClient(purgeTimeout)
 	defer client.Close() //nolint:errcheck // nothing depends on it
@@ -42,23 +41,57 @@ func (ns *Nodes) purge(ctx context.Context, in inspection) {
 	if got, err := c.SetNX(ctx, lock, 1, purgeTTL).Result(); err == nil && !got {
 		return
 	} // a server that is full refuses, and is to be emptied all the same
+	f, err := ns.look(ctx, c)
+	isSame := err == nil && f.run == in.run && maps.Equal(f.stored, in.stored)
+	if isSame {
+		err = ns.empty(ctx, c, in, lock)
+	}
+	_ = c.Del(context.WithoutCancel(ctx), lock)
+	if isSame && err == nil {
+		ns.kick()
+	} // else the next probe starts over with what is left
+}
+
+// empty deletes all data of the server of a connection, and then stores its run. What is stored beside the data goes first, so
+// that a replica which is made meanwhile has it for no data.
+func (ns *Nodes) empty(ctx context.Context, c redis.Cmdable, in inspection, lock string) error {
+	var keys []string
+	for tag := range in.stored {
+		keys = append(keys, ns.key(tag))
+	}
+	if err := unlink(ctx, c, keys); err != nil {
+		return err
+	}
+	began := time.Now()
 	err := ns.eachPage(ctx, c, func(keys []string) error {
-		began := time.Now()
 		if err := unlink(ctx, c, keys); err != nil {
 			return err
 		}
 		_ = c.PExpire(ctx, lock, purgeTTL) // nothing depends on it
-		return retry.Sleep(ctx, purgeRest*time.Since(began))
+		err := retry.Sleep(ctx, purgeRest*time.Since(began))
+		began = time.Now()
+		return err
 	})
-	if err == nil {
-		err = ns.settle(ctx, c, in, rand.Text())
+	if err != nil {
+		return err
 	}
-	_ = c.Del(context.WithoutCancel(ctx), lock)
-	_ = err // the next probe starts over with what is left
+	return ns.settle(ctx, c, in, ns.next(in))
+}
+
+// next notes that this process deleted the data of a server, and returns a new token for it.
+func (ns *Nodes) next(in inspection) int64 {
+	ns.probing.Lock()
+	defer ns.probing.Unlock()
+	n := in.node
+	for _, s := range in.stored {
+		n.token = max(n.token, s.token)
+	}
+	n.emptied, n.token = in.run, max(n.token+1, time.Now().UnixNano())
+	return n.token
 }
 
 // settle stores the run of a server under its tags.
-func (ns *Nodes) settle(ctx context.Context, c redis.Cmdable, in inspection, token string) error {
+func (ns *Nodes) settle(ctx context.Context, c redis.Cmdable, in inspection, token int64) error {
 	cmds, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for tag := range in.stored {
 			pipe.Set(ctx, ns.key(tag), stored{ns.options.Stamp(), in.run, token}.String(), 0)
