@@ -126,9 +126,9 @@ func TestWaitingForTheOrderIsCounted(t *testing.T) {
 }
 
 func TestExpiredTasksAreCounted(t *testing.T) {
-	db, q := openDB(t)
+	db, _ := openDB(t)
 	expect := counting(t, poolMetrics...)
-	q = queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer})
+	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer})
 	exec(t, db, "INSERT INTO tasks (type, subject, expires_at) VALUES ('upload', 1, 1)")
 	if list := claim(t, q, 1); len(list) != 0 {
 		t.Errorf("claimed %+v", list)

@@ -109,14 +109,6 @@ func TestAFullClaimWakesAColleague(t *testing.T) {
 	})
 }
 
-// fanOuts returns small tasks without an ordering key, the first of which is for a member.
-func fanOuts(first, n int) (batch []queue.New) {
-	for i := range n {
-		batch = append(batch, queue.New{Kind: tasks.FanOut, Key: uint64(first + i), Queue: tasks.QueueDefault})
-	}
-	return batch
-}
-
 // What comes while all who could come are busy is begun when the first of them is
 // free.
 func TestARingWhileAllAreBusyIsRemembered(t *testing.T) {

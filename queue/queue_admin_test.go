@@ -133,12 +133,6 @@ func TestPauseAndResume(t *testing.T) {
 	})
 }
 
-func sweepAndCount(t *testing.T, q queuetest.Queue, want int) {
-	t.Helper()
-	sweep(t, q)
-	counts(t, q, queuetest.Counts{Waiting: want})
-}
-
 // A dead task comes back with all its attempts, and one that runs cannot be
 // taken from its worker.
 func TestRetryAndDiscard(t *testing.T) {

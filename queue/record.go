@@ -128,7 +128,7 @@ func (r *run) store(results []Result) {
 		if errors.Is(err, mysql.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 			r.options.MySQL.Report(r.works, began, err)
 		}
-		last := try >= recordTries && !(r.options.MySQL.Failing() && r.claiming.Err() == nil) || r.over.Err() != nil
+		last := try >= recordTries && (!r.options.MySQL.Failing() || r.claiming.Err() != nil) || r.over.Err() != nil
 		switch {
 		case mysql.IsRowRefused(err) && len(results) > 1: // a follow-up is refused: it concerns one of them
 			for _, one := range results {

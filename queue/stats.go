@@ -86,17 +86,10 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
-	queues := make(map[string]*Summary)
-	add := func(name string) *Summary {
-		if queues[name] == nil {
-			queues[name] = &Summary{Queue: name, Paused: slices.Contains(paused, name), Due: due[name]}
-		}
-		return queues[name]
-	}
+	c := census{tasks: make(map[TaskStats]*TaskStats), queues: make(map[string]*Summary), paused: paused, due: due}
 	for _, name := range paused {
-		add(name)
+		c.queue(name)
 	}
-	counts := make(map[TaskStats]*TaskStats)
 	var others []string
 	for _, p := range places {
 		if !slices.Contains(names, p.name) && !slices.Contains(others, p.name) {
@@ -108,44 +101,73 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 		}
 		total := 0
 		_, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (_ struct{}, err error) {
-			t := TaskStats{}
-			var n int
+			var t TaskStats
 			var oldest, clock uint64
-			err = rows.Scan(&t.State, &t.Queue, &t.Kind, &n, &oldest, &clock)
-			if t.Queue = p.name; t.State == behind {
-				t.State = Waiting
-			}
-			if counts[t] == nil {
-				counts[t] = &TaskStats{t.Queue, t.Kind, t.State, 0, timeOf(oldest)}
-			}
-			one := counts[t]
-			if one.Count += n; timeOf(oldest).Before(one.Oldest) {
-				one.Oldest = timeOf(oldest)
-			}
-			if is := add(p.name); t.State == Waiting {
-				is.Oldest = max(is.Oldest, timeOf(clock).Sub(timeOf(oldest)))
-			}
-			total += n
+			err = rows.Scan(&t.State, &t.Queue, &t.Kind, &t.Count, &oldest, &clock)
+			t.Queue, t.Oldest = p.name, timeOf(oldest)
+			c.add(t, timeOf(clock))
+			total += t.Count
 			return struct{}{}, err
 		}, countOf, p.state, p.name, StatsLimit)
 		if err != nil {
 			return s, err
 		}
 		if total >= StatsLimit {
-			add(p.name).Capped = true
+			c.queue(p.name).Capped = true
 		}
 	}
-	for _, t := range counts {
-		s.Tasks = append(s.Tasks, *t)
+	s.Tasks, s.Queues = c.sorted()
+	return s, nil
+}
+
+// census is what [Queue.Stats] has counted.
+type census struct {
+	tasks  map[TaskStats]*TaskStats // by queue, kind and state
+	queues map[string]*Summary
+	paused []string
+	due    map[string]time.Duration
+}
+
+// queue returns the summary of a queue.
+func (c *census) queue(name string) *Summary {
+	if c.queues[name] == nil {
+		c.queues[name] = &Summary{Queue: name, Paused: slices.Contains(c.paused, name), Due: c.due[name]}
 	}
-	for _, one := range queues {
-		s.Queues = append(s.Queues, *one)
+	return c.queues[name]
+}
+
+// add adds some tasks of a kind and state, which are Waiting, too, while they are behind others.
+func (c *census) add(t TaskStats, clock time.Time) {
+	if t.State == behind {
+		t.State = Waiting
 	}
-	slices.SortFunc(s.Tasks, func(a, b TaskStats) int {
+	alike := TaskStats{Queue: t.Queue, Kind: t.Kind, State: t.State}
+	if one := c.tasks[alike]; one == nil {
+		c.tasks[alike] = &t
+	} else {
+		one.Count += t.Count
+		if t.Oldest.Before(one.Oldest) {
+			one.Oldest = t.Oldest
+		}
+	}
+	if is := c.queue(t.Queue); t.State == Waiting {
+		is.Oldest = max(is.Oldest, clock.Sub(t.Oldest))
+	}
+}
+
+// sorted returns the tasks and the queues in order.
+func (c *census) sorted() (list []TaskStats, queues []Summary) {
+	for _, t := range c.tasks {
+		list = append(list, *t)
+	}
+	for _, one := range c.queues {
+		queues = append(queues, *one)
+	}
+	slices.SortFunc(list, func(a, b TaskStats) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))
 	})
-	slices.SortFunc(s.Queues, func(a, b Summary) int { return cmp.Compare(a.Queue, b.Queue) })
-	return s, nil
+	slices.SortFunc(queues, func(a, b Summary) int { return cmp.Compare(a.Queue, b.Queue) })
+	return list, queues
 }
 
 // place is a state of a queue.
