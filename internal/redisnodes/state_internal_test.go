@@ -28,14 +28,14 @@ func TestHowLongANodeIsBehind(t *testing.T) {
 				if c.failed != nil {
 					n.probed(c.failed)
 				}
-				time.Sleep(c.outage)
+				<-time.After(c.outage)
 				n.probed(nil)
 				behind := time.Duration(0)
 				for ; n.seen.Load().behind.After(time.Now()); behind += 125 * time.Millisecond {
 					if got := n.probed(nil); got.State != Behind || got.Err != nil {
 						t.Fatalf("after %v it is %+v", behind, got)
 					}
-					time.Sleep(125 * time.Millisecond)
+					<-time.After(125 * time.Millisecond)
 				}
 				if got := n.probed(nil); got.State != Usable || behind != c.want {
 					t.Errorf("behind for %v, then %+v; want %v", behind, got, c.want)
