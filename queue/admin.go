@@ -213,7 +213,7 @@ func (q *Queue) Failures(ctx context.Context) (list []Failure, partial bool, err
 
 // Retry makes up to limit matching tasks that are dead, or scheduled for
 // later, waiting again, with all their attempts and without an expiry, and
-// returns how many.
+// returns how many. A task of [Queue.RunPeriodic] then starts before its tick, which may bring another one.
 func (q *Queue) Retry(ctx context.Context, match Filter, limit int) (int, error) {
 	return q.change(ctx, "retry tasks", match, []State{Dead, Scheduled}, limit,
 		update+"state = 'waiting', run_at = "+now+", expires_at = NULL, attempts = 0, lost = 0 WHERE id IN ")

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
@@ -17,9 +18,9 @@ import (
 // asideSize is how many tasks a claim looks at that met some which it had to put aside and none to run.
 const asideSize = 500
 
-// Claim leases up to n due tasks of a queue to [Options].Owner, the urgent ones first, then in order of arrival. They may be of any kind. The token of the lease, which no one can guess, is in each task ([Task].Lease). Whatever
-// happens to the claimer, they are free again after the lease, which lasts [MaxLease] at most, and a Sweep. A paused queue
-// gives none.
+// Claim leases up to n due tasks of a queue to [Options].Owner, the urgent ones first, then in order of arrival. They may be of
+// any kind. The token of the lease, which no one can guess, is in each task ([Task].Lease). Whatever happens to the claimer, they
+// are free again after the lease, which lasts [MaxLease] at most, and a Sweep. A paused queue gives none.
 //
 // Of the tasks with one ordering key (see [Kind]) one is leased at a time, in all processes. A claim puts those behind
 // it aside, once each; the end of the task brings the next one back.
@@ -36,6 +37,12 @@ func (q *Queue) Claim(ctx context.Context, queue string, n int, lease time.Durat
 
 // ClaimAs is [Queue.Claim] for a worker with a name of its own, such as one that asks by HTTP.
 func (q *Queue) ClaimAs(ctx context.Context, owner, queue string, n int, lease time.Duration) ([]Task, error) {
+	owner = strings.Map(func(r rune) rune {
+		if unprintable(r) {
+			return '?'
+		}
+		return r
+	}, owner)
 	token := owner[:min(len(owner), 29)] + "/" + rand.Text() // as long as the column takes
 	for limit := n; ; limit = max(limit, asideSize) {
 		var c claiming
@@ -107,6 +114,7 @@ type claiming struct {
 type candidate struct {
 	Task
 	ordered   bool
+	keyed     bool // with a dedupe key
 	lost      int
 	runAt     uint64
 	created   uint64
@@ -123,10 +131,10 @@ func (c *claiming) tasks() []Task {
 }
 
 // selectNext locks the tasks that are next. It passes over those that another claim has locked, and those that a
-// transaction dedupes a task into just now: that commits before its task starts. A paused queue has none.
+// transaction dedupes a task into just now: that commits before its task starts; see unlocked, too. A paused queue has none.
 const (
 	selectNext = "SELECT id, type, subject, " + boundedArgs + ", priority, LEAST(attempts, 65534) + 1, max_attempts, backoff, lost, COALESCE(expires_at, 0)," +
-		" run_at, created_at, " + now + " FROM tasks FORCE INDEX (claim) WHERE state = 'waiting' AND queue = ?" +
+		" run_at, created_at, dedupe_key IS NOT NULL, " + now + " FROM tasks FORCE INDEX (claim) WHERE state = 'waiting' AND queue = ?" +
 		" AND (SELECT COUNT(*) FROM paused_queues WHERE queue = ?) = 0"
 	fromFront   = " AND priority = ? AND id >= ?"
 	inTheirTurn = " ORDER BY priority, id LIMIT ? FOR UPDATE SKIP LOCKED"
@@ -182,16 +190,33 @@ func (c *claiming) look(ctx context.Context) (list []candidate, err error) {
 	began := time.Now()
 	list, err = mysql.Select(ctx, c.tx, c.scan, query, args...)
 	c.read, c.behindFront = len(list), use
-	if err == nil {
-		c.looked(c.queue, list, use, time.Since(began))
+	if err != nil {
+		return nil, err
 	}
-	return list, err
+	c.looked(c.queue, list, use, time.Since(began))
+	return c.unlocked(ctx, list)
+}
+
+// unlocked leaves tasks out whose dedupe key a transaction of the site's has locked, as by an INSERT that found it taken: the start,
+// which takes the key away, would wait for its end.
+func (c *claiming) unlocked(ctx context.Context, list []candidate) ([]candidate, error) {
+	keyed := slices.DeleteFunc(slices.Clone(list), func(t candidate) bool { return !t.keyed })
+	if len(keyed) == 0 {
+		return list, nil
+	}
+	free, err := ids(ctx, c.tx, "SELECT k.id FROM tasks t FORCE INDEX (PRIMARY) STRAIGHT_JOIN tasks k FORCE INDEX (dedupe) ON k.dedupe_key = t.dedupe_key WHERE t.id IN "+
+		idList(keyed, candidateID)+" FOR UPDATE SKIP LOCKED")
+	slices.Sort(free)
+	return slices.DeleteFunc(list, func(t candidate) bool {
+		_, found := slices.BinarySearch(free, t.ID)
+		return t.keyed && !found
+	}), err
 }
 
 func (c *claiming) scan(rows *sql.Rows) (t candidate, err error) {
 	var args []byte
 	var clock, backoff uint64
-	err = rows.Scan(&t.ID, &t.Kind, &t.Key, &args, &t.Priority, &t.Attempts, &t.MaxAttempts, &backoff, &t.lost, &t.expiresAt, &t.runAt, &t.created, &clock)
+	err = rows.Scan(&t.ID, &t.Kind, &t.Key, &args, &t.Priority, &t.Attempts, &t.MaxAttempts, &backoff, &t.lost, &t.expiresAt, &t.runAt, &t.created, &t.keyed, &clock)
 	kind, known := c.options.Kinds.of(t.Kind)
 	t.ordered = t.Key != 0 && (kind.Ordered || !known)
 	t.bytes, t.Payload, t.Queue, t.Lease, t.Expires = len(args), payloadOf(args), c.queue, c.token, t.expiresAt != 0

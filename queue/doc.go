@@ -49,7 +49,8 @@
 //
 // A row of held_keys names the one task of an ordering key that may run. A claim that meets a task of the key gives
 // the key to the first task that waits, if no task holds it, and puts others behind that. The end of the task
-// brings the next one back. A sweep mends a key whose task can neither run nor is next: it expired, or was discarded.
+// brings the next one back. So does a claim that meets it expired, too long or too early. A sweep mends a key whose task
+// can neither run nor is next for another reason: it was discarded, or its last lease ran out.
 //
 // All transactions are READ COMMITTED. Claims never wait for rows of tasks (SKIP LOCKED). Rows of held_keys are
 // locked in the order of their primary key, after rows of tasks.

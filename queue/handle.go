@@ -11,7 +11,7 @@ import (
 // no Args is permanent, too, and work is not called; fields that Args has not are ignored.
 //
 // Tasks of one share have one context, which ends after [PoolOptions].Limit. With [Workers].Batch 1, a share has
-// one task, unless several have the same ordering key.
+// one task.
 func Handle[Args any](work func(ctx context.Context, t Task, args Args) error) Handler {
 	return eachOf[Args](work)
 }

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -249,5 +250,57 @@ func TestPlansAndRows(t *testing.T) {
 		if read > step.most {
 			t.Errorf("%s reads %d rows, want %d at most", step.name, read, step.most)
 		}
+	}
+}
+
+// A claim waits for no transaction of the site's, also not for one that found a dedupe key taken.
+func TestAClaimWaitsForNoDedupeKey(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	ids := enqueue(t, q, queue.New{Kind: "a", DedupeKey: "d"}, queue.New{Kind: "a", DedupeKey: "e"}, queue.New{Kind: "a"})
+	tx := begin(t, db)
+	if _, err := tx.ExecContext(t.Context(), "INSERT IGNORE INTO tasks (type, dedupe_key) VALUES ('a', 'd')"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	list, err := q.Claim(ctx, queue.DefaultQueue, 3, time.Minute)
+	if err != nil || len(list) != 2 || list[0].ID != ids[1] || list[1].ID != ids[2] {
+		t.Fatalf("claimed %+v, %v, want the two that are not locked", list, err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if list := claim(t, q, 3); len(list) != 1 || list[0].ID != ids[0] {
+		t.Errorf("claimed %+v after the commit", list)
+	}
+}
+
+// A name in the leases may have any letters.
+func TestAnOwnerMayBeAnything(t *testing.T) {
+	t.Parallel()
+	db, _ := openDB(t)
+	for i, owner := range []string{"Köln/1", "\x00\xff", strings.Repeat("ö", 40)} {
+		q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: owner})
+		enqueue(t, q, tasks.NewUpload(id(7+i)))
+		if list := claim(t, q, 1); len(list) != 1 {
+			t.Fatalf("%q: claimed %+v", owner, list)
+		}
+	}
+}
+
+// A kind that would make rows no table takes is refused at the start.
+func TestKindsAreInTheirBounds(t *testing.T) {
+	t.Parallel()
+	db, _ := openDB(t)
+	for _, kind := range []queue.Kind{{MaxAttempts: -1}, {MaxAttempts: 100_000}, {Backoff: -1}, {Backoff: 50 * 24 * time.Hour}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%+v is taken", kind)
+				}
+			}()
+			queue.NewQueue(db, queue.Options{Kinds: queue.Kinds{kind}})
+		}()
 	}
 }

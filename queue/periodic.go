@@ -125,18 +125,20 @@ func (q *Queue) scheduleTicks(ctx context.Context, clocks []clock) (wait time.Du
 		return tickRetry, err
 	}
 	wait = maxTickWait
+	var failed []error // a job that fails holds up no other
 	for i := range clocks {
 		c := &clocks[i]
 		tick := c.ticks.after(at)
 		if tick.After(c.scheduled) {
 			if err := q.scheduleTick(ctx, c.job, tick); err != nil {
-				return tickRetry, err
+				failed, wait = append(failed, err), min(wait, tickRetry)
+				continue
 			}
 			c.scheduled = tick
 		}
 		wait = min(wait, tick.Sub(at))
 	}
-	return max(wait, time.Millisecond), nil
+	return max(wait, time.Millisecond), errors.Join(failed...)
 }
 
 // scheduleTick inserts the task of a tick that is to come, unless it is there.

@@ -208,3 +208,20 @@ func TestBadPeriodicJobs(t *testing.T) {
 		}
 	}
 }
+
+// A job whose task the database refuses stops no other.
+func TestARefusedTickStopsNoOther(t *testing.T) {
+	t.Parallel()
+	db, _ := openDB(t)
+	exec(t, db, "CREATE TRIGGER refuse BEFORE INSERT ON tasks FOR EACH ROW IF NEW.type = 'refused' THEN SIGNAL SQLSTATE '45000'; END IF")
+	q := queue.NewQueue(db, queue.Options{Kinds: tickKinds})
+	refused := queue.Periodic{Name: "refused", Cron: "* * * * * *", Task: func(time.Time) queue.New { return queue.New{Kind: "refused"} }}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- q.RunPeriodic(ctx, slog.New(slog.DiscardHandler), refused, eachSecond()) }()
+	eventually(t, "the task of the other job", func() bool { return value(t, db, "SELECT COUNT(*) FROM tasks WHERE type = 'tick'") > 0 })
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

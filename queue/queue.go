@@ -36,7 +36,7 @@ type Options struct {
 	// Notifier is notified of tasks that were enqueued, by the names of their queues; nil: one of
 	// the queue's own, for the pools of this process.
 	Notifier *notify.Notifier
-	// Owner names this process in the leases, for operators, in ASCII; of more than 29 bytes, the first ones.
+	// Owner names this process in the leases, for operators: its first 29 bytes, with ? for what is not printable ASCII.
 	Owner string
 	// Queues are always among those that Stats counts, besides those of the kinds.
 	Queues []string
@@ -59,10 +59,16 @@ type memory struct {
 }
 
 // NewQueue returns a queue over db, which comes from [OpenDB] and which the caller closes. It asks
-// the database nothing. It panics if db is nil.
+// the database nothing. It panics if db is nil, or a kind has attempts or a backoff that
+// no row can have.
 func NewQueue(db *sql.DB, o Options) *Queue {
 	if db == nil {
 		panic("queue: NewQueue: db is nil")
+	}
+	for _, k := range o.Kinds {
+		if wrong := (New{Payload: noArgs, MaxAttempts: k.MaxAttempts, Backoff: k.Backoff}).wrong(); wrong != "" {
+			panic("queue: NewQueue: kind " + k.Name + ": " + wrong)
+		}
 	}
 	if o.Notifier == nil {
 		o.Notifier = &notify.Notifier{}

@@ -58,7 +58,7 @@ const (
 )
 
 // Sweep does what time brings: it makes scheduled tasks waiting when they are due, frees tasks whose lease ran out, or buries
-// them when their attempts are used up, and passes ordering keys on whose task went without that, as one that expired. Each
+// them when their attempts are used up, and passes ordering keys on whose task went without that, as one that was discarded. Each
 // may fail without the others.
 func (q *Queue) Sweep(ctx context.Context) (s Swept, err error) {
 	q.sweeps.mu.Lock()
@@ -170,7 +170,7 @@ func scanHeldKey(rows *sql.Rows) (k heldKey, err error) {
 	return k, err
 }
 
-// passKeys looks at the ordering keys that come next, and mends those whose task can neither run nor is next: it expired, was
+// passKeys looks at the ordering keys that come next, and mends those whose task can neither run nor is next: its lease ran out, it was
 // discarded, or was locked when its turn came. more: it mended some.
 func (q *Queue) passKeys(ctx context.Context, free map[string]bool) (more bool, err error) {
 	at := &q.sweeps

@@ -87,6 +87,8 @@ const (
 	maxTaskPause = 24 * time.Hour // of New.Backoff
 )
 
+var noArgs = json.RawMessage("{}")
+
 // Validate returns the batch with defaults filled in and payloads encoded, or an error that wraps
 // [ErrInvalid].
 func (k Kinds) Validate(batch []New) ([]New, error) {
@@ -104,7 +106,7 @@ func (k Kinds) Validate(batch []New) ([]New, error) {
 		n.Queue = cmp.Or(n.Queue, is.Queue, DefaultQueue)
 		n.Payload = inASCII(n.Payload)
 		if len(n.Payload) == 0 {
-			n.Payload = json.RawMessage("{}")
+			n.Payload = noArgs
 		}
 		if wrong = cmp.Or(wrong, n.wrong()); wrong != "" {
 			return nil, fmt.Errorf("%w: %s task for %d: %s", ErrInvalid, n.Kind, n.Key, wrong)
