@@ -27,13 +27,14 @@ var (
 	ErrHidden = fmt.Errorf("%w: it does not answer INFO server and INFO replication, and its sets could be old unnoticed", ErrUnavailable)
 	// ErrUnknown is an ErrUnavailable: the node may hold old data, which are deleted within seconds or minutes.
 	ErrUnknown = fmt.Errorf("%w: what it holds may be old", ErrUnavailable)
-	// ErrUnseen is an ErrUnavailable: no probe has looked at the node yet, or not lately.
-	ErrUnseen = fmt.Errorf("%w: no probe has looked at it lately", ErrUnavailable)
+	// ErrUnseen is an ErrUnavailable: no probe has looked at the node yet. It may be tried: connections are looked at.
+	ErrUnseen = fmt.Errorf("%w: no probe has looked at it yet", ErrUnavailable)
 	// ErrStamp: the data were made by other settings than those of this process. See [Stamp].
 	ErrStamp = errors.New("other settings")
 )
 
 var (
+	errStale   = fmt.Errorf("%w: no probe has looked at it lately", ErrUnavailable)
 	errHangs   = fmt.Errorf("%w: it did not answer a moment ago", ErrUnavailable)
 	errReplica = fmt.Errorf("%w: it is a replica", ErrUnavailable)
 	errNoNode  = fmt.Errorf("%w: no node of the cluster is known to have the slot", ErrUnavailable)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -126,5 +127,32 @@ func TestARunIsDeletedBeforeItsData(t *testing.T) {
 	}
 	if len(first) != 2 || first[0] != "unlink" || first[1] != "settings" {
 		t.Errorf("first %v", first)
+	}
+}
+
+// A node of which no probe was seen for long is not read, but one that none has looked at yet is tried.
+func TestAStaleNode(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, c := range []struct {
+		seen seen
+		want error
+	}{
+		{seen{}, ErrUnseen},
+		{seen{probed: now.Add(-seenFor() / 2)}, nil},
+		{seen{probed: now.Add(-seenFor())}, errStale},
+		{seen{probed: now.Add(-seenFor()), failed: ErrStamp}, errStale},
+	} {
+		if _, err := c.seen.state(now); !errors.Is(err, c.want) {
+			t.Errorf("%+v: %v, want %v", c.seen, err, c.want)
+		}
+	}
+	ns, n := newOne(t)
+	ns.watched.Store(true)
+	n.see(func(s *seen) { s.probed = now.Add(-seenFor()) })
+	command := Command{Cmder: redis.NewCmd(t.Context(), "get", "x")}
+	ns.Pipelined(t.Context(), []Command{command})
+	if !errors.Is(command.Err(), errStale) {
+		t.Errorf("a call to it: %v", command.Err())
 	}
 }

@@ -8,11 +8,11 @@ import (
 var (
 	// These have no series until something is known.
 	redisUp = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "activityd_redis_up", Help: "1 if the node of Redis answered the last probe of this process, one a second; 0 if not.",
+		Name: "activityd_redis_up", Help: "1 if the node of Redis answered the last probe of this process, one a second; 0 if not, or if it is a replica, hides INFO or refuses the password.",
 	}, []string{"node"})
 	redisWritable = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_redis_writable",
-		Help: "1 if the last probe could write to the node of Redis, and no write was refused in the last five seconds; 0 if not.",
+		Help: "1 if the last probe could write to the node of Redis; 0 if not.",
 	}, []string{"node"})
 	redisKnown = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_redis_known",

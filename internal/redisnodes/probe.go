@@ -56,8 +56,12 @@ func (ns *Nodes) Seen() (s Status, isFresh bool) {
 		s = *last
 	}
 	fresh := seenFor()
-	if s.Err() != nil && !ns.watched.Load() {
+	switch {
+	case ns.watched.Load():
+	case s.Err() != nil:
 		fresh = probeEvery
+	default: // before what was seen of a node is too old
+		fresh -= probeEvery
 	}
 	return s, time.Since(s.at) < fresh
 }
@@ -84,8 +88,8 @@ func (ns *Nodes) Probe(ctx context.Context) Status {
 	return s
 }
 
-// Watch probes every second, and at once after a call that timed out or was refused, until ctx ends, which
-// is no error. So [Nodes.Usable] is up to date, the metrics say which nodes can be used, and data that
+// Watch probes every second, and at once after a call that timed out or a connection that was not believed,
+// until ctx ends, which is no error. So [Nodes.Usable] is up to date, the metrics say which nodes can be used, and data that
 // may be old are deleted. It calls report with the beginning of each probe and its result. Call it once.
 func (ns *Nodes) Watch(ctx context.Context, report func(began time.Time, s Status)) error {
 	var purges sync.WaitGroup

@@ -24,7 +24,7 @@ func (ns *Nodes) Pipelined(ctx context.Context, commands []Command) {
 		groups := make(map[string][]Command) // of each node a pipeline: go-redis fails all that wait for the last
 		for _, cmd := range page {
 			node, state, err := ns.Usable(ctx, cmd.Key)
-			if state == Away || isOld(err) || errors.Is(err, ErrStamp) {
+			if state == Away || state == Unknown && !errors.Is(err, ErrUnseen) || errors.Is(err, ErrStamp) {
 				cmd.SetErr(err)
 				continue
 			}

@@ -52,8 +52,10 @@ func (s seen) state(now time.Time) (State, error) {
 	switch {
 	case now.Before(s.hung):
 		return Away, errHangs
-	case s.probed.IsZero() || now.Sub(s.probed) >= seenFor():
+	case s.probed.IsZero():
 		return Unknown, ErrUnseen
+	case now.Sub(s.probed) >= seenFor():
+		return Unknown, errStale
 	case s.failed != nil:
 		return stateOf(s.failed), s.failed
 	case now.Before(s.behind):
