@@ -275,8 +275,8 @@ func (b *bench) testPush(t *testing.T) {
 			t.Errorf("%d events for %d devices: %v statements for each, want 3 to %v", test.events, test.devices, each, test.most)
 		}
 	}
-	if conns := p.apple.Stats().Conns; conns > 2 {
-		t.Errorf("%d connections to the push service, want at most 2", conns)
+	if conns := p.apple.Stats().Conns; conns > 4 {
+		t.Errorf("%d connections to the push service, want at most 4", conns)
 	}
 }
 
