@@ -8,8 +8,8 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -153,9 +153,11 @@ func (b *backfill) run(cmd *cobra.Command, chosen bool) (err error) {
 	case err != nil:
 		return err
 	case b.cancel:
-		return b.end(ctx, len(under) > 0)
-	case len(under) == 0:
-		err = b.enqueue(ctx)
+		return b.end(ctx, !through(under))
+	case through(under):
+		if err = b.enqueue(ctx); err == nil {
+			under, err = b.ranges(ctx)
+		}
 	case chosen:
 		err = fmt.Errorf("a backfill is under way since %s: see it with `activityd backfill`, or end it with `activityd backfill --cancel`",
 			under[0].Began.Local().Format(time.DateTime))
@@ -165,7 +167,7 @@ func (b *backfill) run(cmd *cobra.Command, chosen bool) (err error) {
 	if err != nil {
 		return err
 	}
-	done, err := b.work(ctx)
+	done, err := b.work(ctx, under)
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %s are done; what is left waits for workers: the same command joins it, and --cancel ends it", errSignalled, done)
 	}
@@ -175,7 +177,8 @@ func (b *backfill) run(cmd *cobra.Command, chosen bool) (err error) {
 	if _, err := fmt.Fprintln(cmd.OutOrStdout(), done); err != nil || done.failed == 0 {
 		return err
 	}
-	return fmt.Errorf("%d members failed, the last was %s; refills of their own try again: activityd tasks list --type refill", done.failed, done.last)
+	return fmt.Errorf("%d members failed, the last was %s; refills of their own try again: activityd tasks list --type refill; "+
+		"a page that was given up: --type refill_range", done.failed, done.last)
 }
 
 // checkServers refuses wrong tables, and sets of another database or of different settings. A Redis
@@ -193,8 +196,21 @@ func (b backend) checkServers(ctx context.Context) error {
 	return nil
 }
 
+// ranges returns the ranges of the last backfill, for a little while also those at their end.
 func (b *backfill) ranges(ctx context.Context) ([]tasks.RangeArgs, error) {
-	return tasks.UnfinishedRanges(ctx, b.queue, tasks.RefillRange)
+	list, err := tasks.UnfinishedRanges(ctx, b.queue, tasks.RefillRange)
+	var last time.Time
+	for _, r := range list {
+		if r.Began.After(last) {
+			last = r.Began
+		}
+	}
+	return slices.DeleteFunc(list, func(r tasks.RangeArgs) bool { return !r.Began.Equal(last) }), err
+}
+
+// through reports that all ranges are at their end.
+func through(ranges []tasks.RangeArgs) bool {
+	return !slices.ContainsFunc(ranges, func(r tasks.RangeArgs) bool { return !r.AtEnd() })
 }
 
 func (b *backfill) enqueue(ctx context.Context) error {
@@ -206,8 +222,8 @@ func (b *backfill) enqueue(ctx context.Context) error {
 	return err
 }
 
-// work works on the ranges beside other processes, and shows how far they are, until none is left or ctx ends.
-func (b *backfill) work(ctx context.Context) (done backfilled, err error) {
+// work works on the ranges beside other processes, and shows how far they are, until they are at their end or ctx ends.
+func (b *backfill) work(ctx context.Context, under []tasks.RangeArgs) (done backfilled, err error) {
 	nodes := health.NewRedis(b.redis, b.index, b.log)
 	reads := recent.NewReader(b.index, b.store, noHints{}, b.config.readerOptions(b.index.Settings()))
 	handlers := tasks.Handlers(b.index, b.store, b.queue, tasks.HandlerOptions{
@@ -227,7 +243,7 @@ func (b *backfill) work(ctx context.Context) (done backfilled, err error) {
 		return b.index.Watch(working, func(began time.Time, s redisnodes.Status) { nodes.Report(working, began, s) })
 	})
 	group.Go(func() error { return queue.NewPool(b.queue, handlers, o).Run(working) })
-	done, err = b.watch(working)
+	done, err = b.watch(working, done.with(under))
 	stop()
 	return done, errors.Join(err, group.Wait())
 }
@@ -243,9 +259,10 @@ func readOf(r *recent.Reader) func(context.Context, member.ID) error {
 // watchEvery is how often the queue is asked how far the ranges are.
 const watchEvery = 300 * time.Millisecond
 
-// watch shows how far the ranges are until none is left, or ctx ends. That is no error. While MySQL is away it waits.
-func (b *backfill) watch(ctx context.Context) (done backfilled, err error) {
-	for ; ctx.Err() == nil; _ = retry.Sleep(ctx, watchEvery) {
+// watch shows how far the ranges are until they are at their end, or ctx ends. That is no error. While MySQL is away it
+// waits.
+func (b *backfill) watch(ctx context.Context, done backfilled) (backfilled, error) {
+	for ; ctx.Err() == nil && !done.through(); _ = retry.Sleep(ctx, watchEvery) {
 		asked := time.Now()
 		ranges, err := b.ranges(ctx)
 		if err != nil && !tasks.IsOfAll(err) {
@@ -255,7 +272,8 @@ func (b *backfill) watch(ctx context.Context) (done backfilled, err error) {
 			continue
 		}
 		if len(ranges) == 0 {
-			return done.with(nil), nil
+			return done, fmt.Errorf("the backfill was cancelled, or ended while this process stood still: %s are known to be done; "+
+				"`activityd backfill` builds the rest", done)
 		}
 		paused, _ := b.queue.Paused(ctx) // if that is not known, it is not said
 		done = done.with(ranges)
@@ -274,25 +292,29 @@ type backfilled struct {
 	ranges    map[member.ID]tasks.RangeArgs
 }
 
-// with returns how far it is with the unfinished ranges. The failures of ranges that have ended still count.
+// with returns how far it is with the ranges that there are. Others stay as they were seen last.
 func (d backfilled) with(ranges []tasks.RangeArgs) backfilled {
 	next := backfilled{began: d.began, all: d.all, last: d.last, ranges: make(map[member.ID]tasks.RangeArgs)}
 	maps.Copy(next.ranges, d.ranges)
-	var left int64
 	for _, r := range ranges {
 		next.began, next.all, next.ranges[r.To] = r.Began, r.All, r
-		left += r.Total - r.Seen
 	}
+	next.done = next.all
 	for _, r := range next.ranges {
 		if next.failed += r.Failed; r.Last != "" {
 			next.last = r.Last
 		}
+		if !r.AtEnd() {
+			next.done -= max(0, r.Total-r.Seen)
+		}
 	}
-	if next.done = max(d.done, next.all-max(0, left)); next.all > 0 {
+	if next.all > 0 {
 		next.took = time.Since(next.began)
 	}
 	return next
 }
+
+func (d backfilled) through() bool { return through(slices.Collect(maps.Values(d.ranges))) }
 
 // String is the summary.
 func (d backfilled) String() string {
@@ -338,33 +360,4 @@ func (b *backfill) end(ctx context.Context, under bool) error {
 		b.say("the backfill is cancelled; what is built stays")
 	}
 	return err
-}
-
-// memberList keeps the first of many members, for a message.
-type memberList struct {
-	mu      sync.Mutex
-	members []member.ID
-}
-
-// maxNamed is how many members a [memberList] names.
-const maxNamed = 10
-
-func (l *memberList) add(members ...member.ID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.members = append(l.members, members[:min(len(members), maxNamed-len(l.members))]...)
-}
-
-// first names them as the first of n.
-func (l *memberList) first(n int64) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var names []string
-	for _, id := range l.members {
-		names = append(names, id.String())
-	}
-	if int64(len(names)) < n {
-		names = append(names, "…")
-	}
-	return strings.Join(names, ", ")
 }

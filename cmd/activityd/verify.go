@@ -492,3 +492,32 @@ func findingCounts(n counts) map[string]int64 {
 func rateOf(took time.Duration, n int64) string {
 	return fmt.Sprintf("%s, %.0f a second", took.Round(100*time.Millisecond), float64(n)/max(took.Seconds(), 0.001))
 }
+
+// memberList keeps the first of many members, for a message.
+type memberList struct {
+	mu      sync.Mutex
+	members []member.ID
+}
+
+// maxNamed is how many members a [memberList] names.
+const maxNamed = 10
+
+func (l *memberList) add(members ...member.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.members = append(l.members, members[:min(len(members), maxNamed-len(l.members))]...)
+}
+
+// first names them as the first of n.
+func (l *memberList) first(n int64) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var names []string
+	for _, id := range l.members {
+		names = append(names, id.String())
+	}
+	if int64(len(names)) < n {
+		names = append(names, "…")
+	}
+	return strings.Join(names, ", ")
+}

@@ -166,7 +166,7 @@ func TestVerifyPrintsSinceWhenThereIsLag(t *testing.T) {
 	must(t, m.client.Del(t.Context(), "user_1", "user_2", "user_3").Err())
 	// In one statement, which has one clock.
 	_, err := m.db.ExecContext(t.Context(), "INSERT INTO tasks (id, queue, type, subject, args, priority, attempts, max_attempts, state, run_at, last_error, created_at)"+
-		" SELECT id, 'refill', 'refill', id, '{}', 0, 1, 25, 'scheduled', UNIX_TIMESTAMP() * 1000 + 2000, 'OOM', (UNIX_TIMESTAMP() - 60 * ELT(id, 3, 5, 4)) * 1000"+
+		" SELECT 100 + id, 'refill', 'refill', id, '{}', 0, 1, 25, 'scheduled', UNIX_TIMESTAMP() * 1000 + 2000, 'OOM', (UNIX_TIMESTAMP() - 60 * ELT(id, 3, 5, 4)) * 1000"+
 		" FROM users WHERE id <= 3")
 	must(t, err)
 	must(t, m.client.ConfigSet(t.Context(), "maxmemory", "1").Err())

@@ -32,7 +32,7 @@ var (
 	// All processes with workers read the sweep's progress from the queue.
 	sweepProgress = newSweepGauge("progress_ratio", "Share of the members that this round of the sweep has looked at, 0 to 1.")
 	sweepBegan    = newSweepGauge("began_timestamp_seconds", "Unix time at which this round of the sweep began.")
-	sweepEnded    = newSweepGauge("ended_timestamp_seconds", "Unix time at which the last round of the sweep ended.")
+	sweepEnded    = newSweepGauge("ended_timestamp_seconds", "Unix time at which the last round of the sweep ended, even if a node of Redis was away: see activityd_audit_unreachable_total.")
 )
 
 func newSetCounter(name, help string) *prometheus.CounterVec {

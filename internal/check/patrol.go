@@ -229,7 +229,7 @@ func (p *Patrol) watch(ctx context.Context) {
 			p.options.Log.WarnContext(ctx, "redis is new or lost data", "backfill", p.options.Build)
 		}
 		if p.options.Build && lost > built {
-			begun, err := p.backfill(ctx)
+			begun, err := p.backfill(ctx, time.UnixMilli(lost))
 			if p.failed(ctx, "backfill", err); begun {
 				built = lost
 			}
@@ -258,12 +258,23 @@ func (p *Patrol) keepSweep(ctx context.Context) error {
 	return nil
 }
 
-// backfill enqueues ranges over all members. While some are under way it waits: they may be past the sets that were
-// lost since.
-func (p *Patrol) backfill(ctx context.Context) (begun bool, err error) {
+// noticed is the time in which all processes notice a loss.
+const noticed = 5 * time.Second
+
+// backfill enqueues ranges over all members, unless another process did so for the same loss. While older ones are
+// under way it waits: they may be past the sets that were lost since.
+func (p *Patrol) backfill(ctx context.Context, lost time.Time) (begun bool, err error) {
 	under, err := tasks.UnfinishedRanges(ctx, p.options.Tasks, tasks.RefillRange)
-	if err != nil || len(under) > 0 {
+	if err != nil {
 		return false, err
+	}
+	for _, a := range under {
+		if a.Began.After(lost.Add(-noticed)) {
+			return true, nil
+		}
+	}
+	if len(under) > 0 {
+		return false, nil
 	}
 	list, err := tasks.NewRefillRanges(ctx, p.options.Members, 1, math.MaxUint64, false, 0)
 	if err == nil && len(list) > 0 {

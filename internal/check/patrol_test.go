@@ -139,17 +139,18 @@ func TestALostSetWaitsForItsRange(t *testing.T) {
 	found(t, b.check(t), "lag lost set")
 }
 
-// Of two processes on real servers, one sweep runs: it mends what no read meets. After a loss a backfill builds all
-// sets. A read that is sampled is mended as well.
+// Of two processes on real servers, one sweep runs: it mends what no read meets. After a loss a single backfill builds
+// all sets. A read that is sampled is mended as well.
 func TestPatrolsOfTwoProcesses(t *testing.T) {
 	t.Parallel()
 	g := onServers(t)
 	g.settle(t, quietViewers[:300], quietOwners, 8)
 	g.settle(t, livelyViewers[:1], quietOwners, 8)
-	var lostAt atomic.Int64
-	for range 2 {
+	var lostAt [2]atomic.Int64
+	counted := &countedRanges{Tasks: g.queue}
+	for i := range lostAt {
 		p := NewPatrol(PatrolOptions{
-			Checker: g.Checker, Members: g.store, Tasks: g.queue, Rate: 2000, Share: 1, Build: true, LostAt: lostAt.Load,
+			Checker: g.Checker, Members: g.store, Tasks: counted, Rate: 2000, Share: 1, Build: true, LostAt: lostAt[i].Load,
 			Log: (&logged{}).logger(), Tick: 10 * time.Millisecond, Round: time.Millisecond,
 		})
 		g.work(t, p)
@@ -170,17 +171,47 @@ func TestPatrolsOfTwoProcesses(t *testing.T) {
 		}
 	}
 	must(t, g.client.FlushAll(t.Context()).Err())
-	lostAt.Store(time.Now().UnixMilli())
+	_, err := g.queue.Pause(t.Context(), tasks.QueueBackfill)
+	must(t, err)
+	lostAt[0].Store(time.Now().UnixMilli())
+	eventually(t, "a backfill has begun", func() bool { return counted.n.Load() > 0 })
+	lostAt[1].Store(time.Now().Add(time.Second).UnixMilli()) // which notices later
+	time.Sleep(300 * time.Millisecond)                       // some looks at the queue
+	_, err = g.queue.Resume(t.Context(), tasks.QueueBackfill)
+	must(t, err)
 	eventually(t, "all sets are built", func() bool {
 		keys, err := g.client.Keys(t.Context(), "user_*").Result()
 		must(t, err)
 		return len(keys) == 301
 	})
+	eventually(t, "the backfill is over", func() bool {
+		ranges, err := tasks.UnfinishedRanges(t.Context(), g.queue, tasks.RefillRange)
+		must(t, err)
+		return len(ranges) == 0
+	})
+	time.Sleep(100 * time.Millisecond)
+	if n := counted.n.Load(); n != 1 {
+		t.Errorf("%d backfills", n)
+	}
 	eventually(t, "one sweep is left", func() bool {
 		sweeps, err := tasks.UnfinishedRanges(t.Context(), g.queue, tasks.CheckRange)
 		must(t, err)
 		return len(sweeps) == 1
 	})
+}
+
+// countedRanges counts the backfills that are enqueued.
+type countedRanges struct {
+	Tasks
+	n atomic.Int64
+}
+
+func (c *countedRanges) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, error) {
+	ids, err := c.Tasks.Enqueue(ctx, batch)
+	if batch[0].Kind == tasks.RefillRange {
+		c.n.Add(1)
+	}
+	return ids, err
 }
 
 // A sampled read is checked with its answer.

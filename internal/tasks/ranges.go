@@ -31,7 +31,7 @@ var (
 		Name: RefillRange, Workers: queue.Workers{Queue: QueueBackfill, Count: 3}, NeedsSets: true,
 		DedupeKey: func(_ uint64, payload json.RawMessage) (string, error) {
 			a, err := decode[RangeArgs](payload)
-			return fmt.Sprintf("refill_range:%d-%d", a.After, a.To), err
+			return fmt.Sprintf("refill_range:%d-%d,%t", a.After, a.To, a.Existing), err
 		},
 		Handler: func(w work) queue.Handler {
 			return &RefillRangeHandler{
@@ -71,6 +71,9 @@ type RangeArgs struct {
 	Failed int64     `json:"failed,omitzero"` // members that got a refill of their own, as they failed
 	Last   string    `json:"last,omitzero"`   // of the members that failed, the last with its error
 }
+
+// AtEnd reports that all of a range is done. Such a task only tells those who watch; it goes away after two seconds.
+func (a RangeArgs) AtEnd() bool { return a.To > 0 && a.After >= a.To }
 
 // NewCheckRange is the first task of the sweep, or its next task.
 func NewCheckRange(a RangeArgs) queue.New { return checkRange.task(0, a) }
@@ -206,8 +209,8 @@ func PageOf(ctx context.Context, members Members, a RangeArgs, limit int) (page 
 }
 
 // RefillRangeHandler handles refill_range. A member at which something fails gets a refill of its own: the
-// queue tries it again, and keeps it with its error when it is dead. The chain goes on. While the servers cannot be used, the page
-// comes again. It yields to reads, see yield.
+// queue tries it again, and keeps it with its error when it is dead. The chain goes on, to a task that is [RangeArgs.AtEnd].
+// While the servers cannot be used, the page comes again. It yields to reads, see yield.
 type RefillRangeHandler struct {
 	Refiller RefillHandler
 	Members  Members
@@ -229,7 +232,7 @@ func (h RefillRangeHandler) Handle(ctx context.Context, batch []queue.Task) []qu
 
 func (h RefillRangeHandler) do(ctx context.Context, t queue.Task) (o queue.Outcome) {
 	args, err := ArgsOf[RangeArgs](t)
-	if err != nil {
+	if err != nil || args.AtEnd() {
 		return queue.Outcome{Err: err}
 	}
 	limit := rangeSize
@@ -237,7 +240,7 @@ func (h RefillRangeHandler) do(ctx context.Context, t queue.Task) (o queue.Outco
 		limit = min(limit, max(1, 2*args.Rate)) // about two seconds
 	}
 	page, next, more, err := PageOf(ctx, h.Members, args, limit)
-	if err != nil || len(page) == 0 {
+	if err != nil {
 		return queue.Outcome{Err: err}
 	}
 	failed, err := h.refill(ctx, page, args.Existing)
@@ -248,18 +251,20 @@ func (h RefillRangeHandler) do(ctx context.Context, t queue.Task) (o queue.Outco
 		n.Priority = queue.Idle
 		o.Next = append(o.Next, n)
 	}
-	if o.Err = err; more || len(failed) > 0 { // it goes on even if this page is given up in the end
-		n := refillRange.task(0, next)
-		n.DedupeKey = "" // nothing repeats it
-		if args.Rate > 0 {
-			n.Delay = time.Duration(len(page)) * time.Second / time.Duration(args.Rate)
-		}
-		if !more { // so that the command that watches sees who failed
-			n.Delay = endShown
-		}
-		o.Next = append(o.Next, n)
+	if o.Err = err; err != nil { // it goes on if this page is given up in the end
+		next.Failed, next.Last = next.Failed+int64(len(page)), fmt.Sprintf("of the page after member %s: %.200v", args.After, err)
 	}
-	if err == nil {
+	var delay time.Duration
+	if args.Rate > 0 {
+		delay = time.Duration(len(page)) * time.Second / time.Duration(args.Rate)
+	}
+	if !more {
+		next.After, delay = args.To, endShown
+	}
+	n := refillRange.task(0, next)
+	n.DedupeKey, n.Delay = "", delay // nothing repeats it
+	o.Next = append(o.Next, n)
+	if err == nil && len(page) > 0 {
 		h.yield(ctx, page[0])
 	}
 	return o

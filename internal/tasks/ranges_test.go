@@ -2,6 +2,7 @@ package tasks_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"math"
@@ -113,6 +114,9 @@ func TestRangesCoverTheMembers(t *testing.T) {
 			t.Errorf("%v: %d chains of %d members", test, len(list), seen)
 		}
 	}
+	if r.ranges(12, 12, false, 0)[0].DedupeKey == r.ranges(12, 12, true, 0)[0].DedupeKey {
+		t.Error("a backfill of existing sets merges with a backfill of missing ones")
+	}
 }
 
 // A chain builds what is missing, in tasks of some hundred members, and says how far it is.
@@ -128,6 +132,20 @@ func TestARangeBuildsWhatIsMissing(t *testing.T) { //nolint:paralleltest // it c
 	r.must(r.client.ZRem(r.Context(), "user_17", "2").Err())
 	r.run(r.ranges(1, 100, true, 0))
 	r.holds(17, index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: 2, Score: 200})
+}
+
+// The last task of a chain says that it is at the end, even if the members behind the page before are gone.
+func TestAChainShowsItsEnd(t *testing.T) {
+	t.Parallel()
+	r := newRanger(t, ids(10, 5, 1)...)
+	for _, after := range []member.ID{9, 14} {
+		payload, err := json.Marshal(tasks.RangeArgs{After: after, To: 20})
+		r.must(err)
+		ends, _ := r.run([]queue.New{{Kind: tasks.RefillRange, Payload: payload}})
+		if len(ends) != 1 || !ends[0].AtEnd() {
+			t.Errorf("after %d: %+v", after, ends)
+		}
+	}
 }
 
 func TestARangeOfActiveMembers(t *testing.T) {
@@ -196,9 +214,21 @@ func TestAPageComesAgain(t *testing.T) {
 	} {
 		r := newRanger(t, ids(10, 600, 1)...)
 		fail(r)
-		o := r.h.Handle(r.Context(), []queue.Task{{Kind: tasks.RefillRange, Payload: r.ranges(10, 2000, false, 0)[0].Payload}})[0]
+		chains := r.ranges(10, 2000, false, 0)
+		o := r.h.Handle(r.Context(), []queue.Task{{Kind: tasks.RefillRange, Payload: chains[0].Payload}})[0]
 		if o.Err == nil || len(o.Next) != 1 || o.Next[0].Kind != tasks.RefillRange {
-			t.Errorf("%s: %+v", name, o)
+			t.Fatalf("%s: %+v", name, o)
+		}
+		healthy := r.h.Refiller.Index
+		if away, ok := healthy.(awayOf); ok {
+			healthy = away.Index
+		}
+		r.h.Refiller.Index, r.hooked.before = healthy, nil
+		if ends, others := r.run(o.Next); ends[0].Failed != 500 || ends[0].Seen != 600 || len(others) != 0 || r.sets() == 600 {
+			t.Errorf("%s: behind the page that was given up: %+v, %d sets", name, ends, r.sets())
+		}
+		if ends, _ := r.run(chains); ends[0].Failed != 0 || r.sets() != 600 {
+			t.Errorf("%s: once more: %+v, %d sets", name, ends, r.sets())
 		}
 	}
 }
