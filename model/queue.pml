@@ -101,7 +101,7 @@ inline leave(r) {
 #ifdef V_NEXT_OF_BEHIND_ALONE
 #define nextOnes() (behind & ordered)
 #else
-#define nextOnes() ((waiting | behind) & ordered & ~delayed)
+#define nextOnes() ((waiting & ~delayed | behind) & ordered)
 #endif
 #ifdef V_NEXT_BY_AN_OLD_VIEW
 SET view = NONE;          /* what a finish has read before it locks held_keys */
