@@ -113,7 +113,7 @@ func (ns *Nodes) IsCluster() bool { return ns.cluster != nil }
 // Close closes the connections. [Nodes.Watch] has to end first.
 func (ns *Nodes) Close() error { return ns.client().Close() }
 
-// AddHook adds a hook to the client for the data.
+// AddHook adds a hook to the client for the data, until the one server is another one. Only tests use it.
 func (ns *Nodes) AddHook(h redis.Hook) { ns.client().AddHook(h) }
 
 // Node is one server, and what is known of it. It is a [redis.Limiter] of the client for its data.
