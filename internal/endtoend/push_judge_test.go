@@ -53,6 +53,7 @@ type pushJudge struct {
 	taken    map[fateKey][]taken
 	bursts   map[fateKey][]taken // by collapse id
 	fates    map[fateKey]fate
+	targeted map[string]time.Time        // when the last receipt of an event was written: its recipients were found before
 	ids      map[fateKey]map[uint64]fate // by the ids of the device: it gets another one when it is removed and registered again
 	collapse map[burstKey]string         // the collapse ids
 	notified map[string]bool             // events that were put into the queue
@@ -70,7 +71,7 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 	t.Helper()
 	j := &pushJudge{
 		pushSite: s, t: t, ended: time.Now(), taken: make(map[fateKey][]taken), bursts: make(map[fateKey][]taken),
-		fates: make(map[fateKey]fate), ids: make(map[fateKey]map[uint64]fate), notified: make(map[string]bool), collapse: make(map[burstKey]string),
+		fates: make(map[fateKey]fate), targeted: make(map[string]time.Time), ids: make(map[fateKey]map[uint64]fate), notified: make(map[string]bool), collapse: make(map[burstKey]string),
 	}
 	for _, r := range s.apns.Accepted() {
 		j.takeJSON(taken{at: r.Time, of: s.owners.at(r.Remote, r.Time), device: s.byKey[r.Token], collapse: r.Collapse}, r.Payload)
@@ -87,6 +88,9 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 	j.read("SELECT e.id, r.device_id, r.state, r.reason, r.at FROM push_receipts r JOIN push_events e ON e.number = r.event_number",
 		func(id string, device uint64, f fate) {
 			k := j.fateOf(id, device, f)
+			if j.targeted[id].Before(f.at) {
+				j.targeted[id] = f.at
+			}
 			if j.fates[k].state != "accepted" {
 				j.fates[k] = f
 			}
@@ -199,8 +203,12 @@ func (j *pushJudge) checkReached(e *sentEvent, d *pushDevice) {
 		return
 	}
 	f, known := j.fates[k]
+	last, isKnown := j.targeted[e.id]
+	if last = last.Add(time.Second); !isKnown {
+		last = j.ended
+	}
 	switch until := f.at.Add(time.Second); {
-	case !known && (d.live.could(isFalse, e.began, j.ended) || d.member.alive.could(isFalse, e.began, j.ended)):
+	case !known && (d.live.could(isFalse, e.began, last) || d.member.alive.could(isFalse, e.began, last)):
 		j.away++
 	case !known:
 		j.wrongf("LOST: event %s (%s) did not reach device %d of member %s, and nothing says why: %s", e.id, e.way, d.id, d.member.id, j.traces(e))
@@ -246,9 +254,19 @@ func (j *pushJudge) couldClass(e *sentEvent, r *recipient, sees bool, from, to t
 	return j.photos[e.actor].class.could(func(class contacts.Visibility) bool { return r.sees(e.actor, class) == sees }, from, to)
 }
 
-// oldestLook is how long before its acceptance a message was looked at, at most: the sender has
-// 10 s, and a process that was stopped in between some more.
-const oldestLook = 10*time.Second + leaseOfPush + 5*time.Second
+// oldestLook is how long before its acceptance a message was looked at, at most, unless its process was stopped in between.
+const oldestLook = 3*time.Second + inService
+
+// oldestLook returns when a message was looked at, at the earliest.
+func (j *pushJudge) oldestLook(m taken) time.Time {
+	from := m.at.Add(-oldestLook)
+	for _, w := range j.wrong.all {
+		if w.what == stopped && (m.of == nil || w.of == m.of) && !w.from.After(m.at) && !w.to.Before(from) {
+			from = from.Add(w.from.Sub(w.to))
+		}
+	}
+	return from
+}
 
 // checkAllowed: nothing reached a device that it was not for. Of a message whose title is the
 // username of the actor, the title says exactly what the last look saw.
@@ -286,12 +304,12 @@ func (j *pushJudge) checkLook(e *sentEvent, m taken) {
 // checkTimes checks what changes at times that are known.
 func (j *pushJudge) checkTimes(e *sentEvent, r *recipient, m taken) {
 	j.t.Helper()
-	from := m.at.Add(-oldestLook)
+	from := j.oldestLook(m)
 	if !slices.Contains(e.audience(j.pushSite), r) {
 		j.wrongf("event %s came to member %s, who is no recipient", e.id, r.id)
 	}
 	if e.photo && !j.couldClass(e, r, true, from, m.at) {
-		j.wrongf("event %s came to member %s, who could not see the photo for %v", e.id, r.id, oldestLook)
+		j.wrongf("event %s came to member %s, who could not see the photo for %v", e.id, r.id, m.at.Sub(from))
 	}
 	for what, could := range map[string]bool{
 		"had opted out":         e.kind != restlessType || r.wants.could(isTrue, from, m.at),
@@ -301,7 +319,7 @@ func (j *pushJudge) checkTimes(e *sentEvent, r *recipient, m taken) {
 		"had no such device":    m.device.live.could(isTrue, from, m.at),
 	} {
 		if !could {
-			j.wrongf("event %s came to member %s, who %s for %v", e.id, r.id, what, oldestLook)
+			j.wrongf("event %s came to member %s, who %s for %v", e.id, r.id, what, m.at.Sub(from))
 		}
 	}
 	switch asleep := !r.quiet.could(isFalse, from, m.at); {
@@ -331,8 +349,8 @@ func (j *pushJudge) checkDevices() {
 // double is a message that was accepted again.
 type double struct{ first, again taken }
 
-// checkDoubles: a message about an event comes to a device twice only as docs/push.md says: its process was killed, or
-// stopped past its lease, before it had recorded the answer, or no answer came; or the other process was stopped between its
+// checkDoubles: a message about an event comes to a device twice only as docs/push.md says: its process was killed before it
+// had recorded the answer, or stopped past its lease, or no answer came; or the other process was stopped between its
 // look and the message. Both have one collapse id. It returns how many there are, by what explains them.
 func (j *pushJudge) checkDoubles() map[string]int {
 	j.t.Helper()
@@ -361,15 +379,22 @@ func (j *pushJudge) checkDoubles() map[string]int {
 // near tells what was wrong about the time of a double.
 func (j *pushJudge) near(d double) (list []string) {
 	for _, w := range j.wrong.all {
-		if w.key == "" && !w.to.Before(d.first.at.Add(-inService)) && !w.from.After(d.again.at) {
+		if w.key == "" && !w.to.Before(d.first.at.Add(-underWay)) && !w.from.After(d.again.at) {
 			list = append(list, fmt.Sprintf("%s of %s from %v to %v", w.what, w.of.name(), w.from.Sub(d.first.at), w.to.Sub(d.first.at)))
 		}
 	}
 	return list
 }
 
-// inService is how long a push service may take to accept a message that it was sent.
-const inService = 10 * time.Second
+const (
+	// inService is how long a push service may take to accept a message that it was sent.
+	inService = 2 * time.Second
+	// underWay is how long before its acceptance a message may have left a process that lives: its sender waits as long.
+	underWay = 10 * time.Second
+	// unrecorded is how long after its acceptance a message has no receipt: as long as the service delays its answer, and as
+	// docs/push.md says.
+	unrecorded = 40*time.Millisecond + 100*time.Millisecond
+)
 
 // reason returns what explains a double; nil: nothing does.
 func (j *pushJudge) reason(d double) *window {
@@ -379,9 +404,14 @@ func (j *pushJudge) reason(d double) *window {
 	}
 	for i := range j.wrong.all {
 		w := &j.wrong.all[i]
-		began := !w.to.Before(d.first.at.Add(-inService))
+		began := !w.to.Before(d.first.at.Add(-underWay)) // the lease may have been lost by then
 		switch {
-		case w.of == nil && w.key == "" && w.platform == "": // of the database
+		case w.what == processKilled:
+			isSoon := !w.from.After(d.first.at.Add(unrecorded)) || j.isDatabaseAway(d.first.at, w.from)
+			if w.of == d.first.of && isSoon && !w.to.Before(d.first.at.Add(-inService)) && !w.from.After(recorded) {
+				return w
+			}
+		case w.isOfDatabase():
 			if w.to.Sub(w.from) > leaseOfPush && began && !w.from.After(recorded) {
 				return w
 			}
@@ -394,6 +424,13 @@ func (j *pushJudge) reason(d double) *window {
 		}
 	}
 	return nil
+}
+
+func (w *window) isOfDatabase() bool { return w.of == nil && w.key == "" && w.platform == "" }
+
+// isDatabaseAway reports whether something was wrong with the database at some time.
+func (j *pushJudge) isDatabaseAway(from, to time.Time) bool {
+	return slices.ContainsFunc(j.wrong.all, func(w window) bool { return w.isOfDatabase() && !w.to.Before(from) && !w.from.After(to) })
 }
 
 // rowsAbout returns all that the database has about an event.
