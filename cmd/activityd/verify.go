@@ -180,7 +180,7 @@ func runVerify(cmd *cobra.Command, c *config, within memberRange, options *verif
 	if options.rate > 0 {
 		v.pace = limits.NewLimiter(limits.Limit(options.rate), v.batch())
 	}
-	if v.total, err = v.store.CountMembers(ctx, within.first, within.last); err != nil {
+	if v.total, _, _, err = v.store.CountMembers(ctx, within.first, within.last); err != nil {
 		return err
 	}
 	if err := within.checkNone(); v.total == 0 && err != nil {

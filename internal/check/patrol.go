@@ -191,7 +191,7 @@ func (p *Patrol) sweep(ctx context.Context, t queue.Task) queue.Outcome {
 	}
 	if args.Began.IsZero() {
 		args.Began = time.Now().UTC()
-		if args.Total, err = p.options.Members.CountMembers(ctx, 1, math.MaxUint64); err != nil {
+		if args.Total, _, _, err = p.options.Members.CountMembers(ctx, 1, math.MaxUint64); err != nil {
 			return queue.Outcome{Err: err}
 		}
 	}

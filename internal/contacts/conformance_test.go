@@ -46,7 +46,7 @@ type broadcastStore interface {
 // memberStore goes through the members.
 type memberStore interface {
 	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
-	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
+	CountMembers(ctx context.Context, first, last member.ID) (n int64, lowest, highest member.ID, err error)
 	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
 }
 

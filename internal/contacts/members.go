@@ -18,12 +18,13 @@ func (m *MySQL) Members(ctx context.Context, after member.ID, limit int) ([]memb
 	return collect(ctx, m.db, what, scanID, `SELECT id FROM users WHERE id > ? ORDER BY id LIMIT ?`, after, limit)
 }
 
-// CountMembers returns how many members have ids from first to last. It counts
-// them, which takes a second for some millions.
-func (m *MySQL) CountMembers(ctx context.Context, first, last member.ID) (n int64, err error) {
-	err = each(ctx, m.db, "counting the members", func(rows *sql.Rows) error { return rows.Scan(&n) },
-		`SELECT COUNT(*) FROM users WHERE id >= ? AND id <= ?`, first, last)
-	return n, err
+// CountMembers returns how many members have ids from first to last, and the lowest and the highest of these ids. It counts
+// them one by one, along the primary key.
+func (m *MySQL) CountMembers(ctx context.Context, first, last member.ID) (n int64, lowest, highest member.ID, err error) {
+	scan := func(rows *sql.Rows) error { return rows.Scan(&n, (*number)(&lowest), (*number)(&highest)) }
+	err = each(ctx, m.db, "counting the members", scan,
+		`SELECT COUNT(*), COALESCE(MIN(id), 0), COALESCE(MAX(id), 0) FROM users WHERE id >= ? AND id <= ?`, first, last)
+	return n, lowest, highest, err
 }
 
 // LastUploads returns when each of ids that is a member last uploaded, in unix seconds; 0: never. It is a single statement, however

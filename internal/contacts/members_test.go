@@ -20,10 +20,16 @@ func testMembers(t *testing.T, w world) {
 	equal(t, "after the last", got, err, nil)
 	got, err = w.Members(t.Context(), 0, 0)
 	equal(t, "no limit", got, err, nil)
-	n, err := w.CountMembers(t.Context(), 5, 9)
-	equal(t, "the number of some", n, err, 2)
-	n, err = w.CountMembers(t.Context(), 1, math.MaxUint64)
-	equal(t, "the number of all", n, err, 4)
+	for _, span := range []struct {
+		first, last     member.ID
+		n               int64
+		lowest, highest member.ID
+	}{{4, 9, 2, 5, 9}, {1, math.MaxUint64, 4, 3, math.MaxUint64}, {6, 8, 0, 0, 0}} {
+		n, lowest, highest, err := w.CountMembers(t.Context(), span.first, span.last)
+		if err != nil || n != span.n || lowest != span.lowest || highest != span.highest {
+			t.Errorf("from %d to %d: %d members, from %d to %d, %v; want %+v", span.first, span.last, n, lowest, highest, err, span)
+		}
+	}
 }
 
 func testNewest(t *testing.T, w world) {

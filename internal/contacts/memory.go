@@ -106,15 +106,19 @@ func (m *Memory) Members(ctx context.Context, after member.ID, limit int) ([]mem
 }
 
 // CountMembers is [MySQL.CountMembers].
-func (m *Memory) CountMembers(ctx context.Context, first, last member.ID) (int64, error) {
-	return read(ctx, m, func() (n int64, _ error) {
+func (m *Memory) CountMembers(ctx context.Context, first, last member.ID) (n int64, lowest, highest member.ID, err error) {
+	ids, err := read(ctx, m, func() (ids []member.ID, _ error) {
 		for id := range m.users {
 			if id >= first && id <= last {
-				n++
+				ids = append(ids, id)
 			}
 		}
-		return n, nil
+		return ids, nil
 	})
+	if err != nil || len(ids) == 0 {
+		return 0, 0, 0, err
+	}
+	return int64(len(ids)), slices.Min(ids), slices.Max(ids), nil
 }
 
 // LastUploads is [MySQL.LastUploads].

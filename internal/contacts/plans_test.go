@@ -206,7 +206,7 @@ func questions(store *contacts.MySQL) []question {
 			return err
 		}},
 		{"CountMembers", map[string]string{"users": "PRIMARY"}, false, 200, func(ctx context.Context) error {
-			_, err := store.CountMembers(ctx, 5000, 5100)
+			_, _, _, err := store.CountMembers(ctx, 5000, 5100)
 			return err
 		}},
 		{"FollowerPages", map[string]string{"contacts": "followers"}, false, 300, followers(store)},

@@ -81,7 +81,7 @@ func NewCheckRange(a RangeArgs) queue.New { return checkRange.task(0, a) }
 // Members lists members; [contacts.MySQL] does.
 type Members interface {
 	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
-	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
+	CountMembers(ctx context.Context, first, last member.ID) (n int64, lowest, highest member.ID, err error)
 }
 
 // Unfinished are the states of tasks that are to be done.
@@ -122,7 +122,7 @@ const (
 // NewRefillRanges returns the chains that build the sets of the members from first to last, at a rate in all.
 // Sets that are there are left alone unless existing is set. It returns none where there are no members.
 func NewRefillRanges(ctx context.Context, members Members, first, last member.ID, existing bool, rate int) ([]queue.New, error) {
-	all, err := members.CountMembers(ctx, first, last)
+	all, lowest, highest, err := members.CountMembers(ctx, first, last)
 	if err != nil || all == 0 {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func NewRefillRanges(ctx context.Context, members Members, first, last member.ID
 	if rate > 0 {
 		chains = min(chains, int64(1+rate/chainRate))
 	}
-	ranges, err := divide(ctx, members, RangeArgs{After: first - 1, To: last, Total: all}, max(all/chains, 2*rangeSize))
+	ranges, err := divide(ctx, members, RangeArgs{After: lowest - 1, To: highest, Total: all}, max(all/chains, 2*rangeSize))
 	if err != nil {
 		return nil, err
 	}
@@ -146,51 +146,28 @@ func NewRefillRanges(ctx context.Context, members Members, first, last member.ID
 }
 
 // divide divides a range until none has more than so many members. It halves the ids between the first member and
-// the last, as ids have gaps.
+// the last, as ids may have wide gaps. No range is without members.
 func divide(ctx context.Context, members Members, a RangeArgs, most int64) ([]RangeArgs, error) {
 	if a.Total <= most {
 		return []RangeArgs{a}, nil
 	}
-	first, err := members.Members(ctx, a.After, 1)
-	if err != nil || len(first) == 0 { // they are gone since
-		return nil, err
-	}
-	last, err := lastMember(ctx, members, first[0], a.To)
-	if err != nil {
-		return nil, err
-	}
-	lower := RangeArgs{After: first[0] - 1, To: first[0] + (last-first[0])/2}
-	if lower.Total, err = members.CountMembers(ctx, lower.After+1, lower.To); err != nil {
-		return nil, err
-	}
-	upper := RangeArgs{After: lower.To, To: last, Total: a.Total - lower.Total}
+	middle := a.After + (a.To-a.After)/2
 	var all []RangeArgs
-	for _, half := range []RangeArgs{lower, upper} {
-		some, err := divide(ctx, members, half, most)
+	for _, half := range [][2]member.ID{{a.After + 1, middle}, {middle + 1, a.To}} {
+		total, lowest, highest, err := members.CountMembers(ctx, half[0], half[1])
+		if err != nil {
+			return nil, err
+		}
+		if total == 0 {
+			continue
+		}
+		some, err := divide(ctx, members, RangeArgs{After: lowest - 1, To: highest, Total: total}, most)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, some...)
 	}
 	return all, nil
-}
-
-// lastMember returns the last member of a range, by bisection; first is a member.
-func lastMember(ctx context.Context, members Members, first, last member.ID) (member.ID, error) {
-	low, high := first, last // low is a member
-	for low < high {
-		middle := low + (high-low)/2
-		next, err := members.Members(ctx, middle, 1)
-		switch {
-		case err != nil:
-			return 0, err
-		case len(next) == 0 || next[0] > high:
-			high = middle
-		default:
-			low = next[0]
-		}
-	}
-	return low, nil
 }
 
 // PageOf returns the next members of a range, limit at most, and how the range goes on behind them: more is
