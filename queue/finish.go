@@ -165,16 +165,21 @@ func (f *finishing) do(ctx context.Context, results []Result) (done *enqueuing, 
 	if done, err = enqueue(ctx, f.tx, f.options.Kinds, f.next, true); err != nil {
 		return nil, err
 	}
-	for _, queue := range slices.Sorted(maps.Keys(leave)) {
-		named, err := f.advance(ctx, f.tx, queue, leave[queue])
+	return done, f.leave(ctx, leave)
+}
+
+// leave passes on the ordering keys of tasks that ended, by queue.
+func (f *finishing) leave(ctx context.Context, ended map[string][]Task) error {
+	for _, queue := range slices.Sorted(maps.Keys(ended)) {
+		named, err := f.advance(ctx, f.tx, queue, ended[queue])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if named {
 			f.free[queue] = true
 		}
 	}
-	return done, nil
+	return nil
 }
 
 // write records the end of some tasks, of which a refused one is buried.

@@ -176,7 +176,7 @@ func TestPatrolsOfTwoProcesses(t *testing.T) {
 	lostAt[0].Store(time.Now().UnixMilli())
 	eventually(t, "a backfill has begun", func() bool { return counted.n.Load() > 0 })
 	lostAt[1].Store(time.Now().Add(time.Second).UnixMilli()) // which notices later
-	time.Sleep(300 * time.Millisecond)                       // some looks at the queue
+	counted.looksOn(t)
 	_, err = g.queue.Resume(t.Context(), tasks.QueueBackfill)
 	must(t, err)
 	eventually(t, "all sets are built", func() bool {
@@ -189,7 +189,7 @@ func TestPatrolsOfTwoProcesses(t *testing.T) {
 		must(t, err)
 		return len(ranges) == 0
 	})
-	time.Sleep(100 * time.Millisecond)
+	counted.looksOn(t)
 	if n := counted.n.Load(); n != 1 {
 		t.Errorf("%d backfills", n)
 	}
@@ -200,10 +200,22 @@ func TestPatrolsOfTwoProcesses(t *testing.T) {
 	})
 }
 
-// countedRanges counts the backfills that are enqueued.
+// countedRanges counts the backfills that are enqueued, and the looks at the queue.
 type countedRanges struct {
 	Tasks
-	n atomic.Int64
+	n, looks atomic.Int64
+}
+
+// looksOn waits for some more looks of all patrols.
+func (c *countedRanges) looksOn(t *testing.T) {
+	t.Helper()
+	before := c.looks.Load()
+	eventually(t, "the patrols look at the queue", func() bool { return c.looks.Load() >= before+20 })
+}
+
+func (c *countedRanges) List(ctx context.Context, f queue.Filter, limit int) ([]queue.Record, error) {
+	c.looks.Add(1)
+	return c.Tasks.List(ctx, f, limit)
 }
 
 func (c *countedRanges) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, error) {

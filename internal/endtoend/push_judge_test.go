@@ -389,8 +389,9 @@ func (j *pushJudge) near(d double) (list []string) {
 const (
 	// inService is how long a push service may take to accept a message that it was sent.
 	inService = 2 * time.Second
-	// underWay is how long before its acceptance a message may have left a process that lives: its sender waits as long.
-	underWay = 10 * time.Second
+	// underWay is how long before an acceptance a lease may have been lost: a look is 3 s old at most, a service takes 2 s, and
+	// the leases are looked at each 1.25 s.
+	underWay = 6500 * time.Millisecond
 	// unrecorded is how long after its acceptance a message has no receipt: as long as the service delays its answer, and as
 	// docs/push.md says.
 	unrecorded = 40*time.Millisecond + 100*time.Millisecond
