@@ -386,6 +386,9 @@ func (c *conn) goAway(g GoAway) {
 		_ = c.nc.Close()
 		return
 	}
+	if g.received {
+		g.Last = c.highest
+	}
 	c.gone, c.last = true, g.Last
 	for id := range c.open {
 		if id > g.Last {

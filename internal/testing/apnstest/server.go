@@ -82,6 +82,8 @@ type GoAway struct {
 	Code   http2.ErrCode
 	Reason string // "": without debug data
 	Close  bool   // the connection is closed afterwards
+
+	received bool // Last is the last stream that was received
 }
 
 // Stats are counts since the start.
@@ -298,10 +300,7 @@ func (s *Server) GoAway(reason string) {
 	conns := s.all()
 	s.mu.Unlock()
 	for _, c := range conns {
-		c.mu.Lock()
-		last := c.highest
-		c.mu.Unlock()
-		c.goAway(GoAway{Last: last, Reason: reason})
+		c.goAway(GoAway{received: true, Reason: reason})
 	}
 }
 
