@@ -1,6 +1,7 @@
 package push
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -325,12 +326,16 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// UnmarshalJSON reads the JSON that [Event.MarshalJSON] wrote, and checks nothing again.
+// UnmarshalJSON reads the JSON that [Event.MarshalJSON] wrote, and checks nothing again. MySQL stores JSON with blanks.
 func (e *Event) UnmarshalJSON(text []byte) error {
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, text); err != nil {
+		return err
+	}
 	*e = Event{Actor: e.Actor}
 	var recipients json.RawMessage
 	p := payloadJSON{plainEvent: (*plainEvent)(e), Recipients: &recipients}
-	if err := json.Unmarshal(text, &p); err != nil {
+	if err := json.Unmarshal(compact.Bytes(), &p); err != nil {
 		return err
 	}
 	e.ExpiresIn, e.Age, e.Collapse = time.Duration(p.ExpiresIn)*time.Second, time.Duration(p.Age)*time.Millisecond, p.Collapse
