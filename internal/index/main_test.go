@@ -15,7 +15,6 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/testing/miniredistest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
@@ -81,15 +80,6 @@ func (b bench) Look(ctx context.Context, users []member.ID) ([]index.Set, error)
 }
 
 func (b bench) Probe(ctx context.Context) error { return b.Index.Probe(ctx).Err() }
-
-// Refused is why the only server refuses writes.
-func (b bench) Refused(t *testing.T) error {
-	t.Helper()
-	if _, state, err := b.Usable(t.Context(), index.UserKey(user)); state == redisnodes.Refusing {
-		return err
-	}
-	return nil
-}
 
 // onBoth runs a test against miniredis and against a real Redis: one suite that
 // keeps the imitation honest.

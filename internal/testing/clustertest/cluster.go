@@ -319,20 +319,6 @@ func (n *Node) setSlot(ctx context.Context, slot int, state, id string) error {
 	return n.Client.Do(ctx, "CLUSTER", "SETSLOT", slot, state, id).Err()
 }
 
-// ExchangeAddrs restarts two nodes, each with the other's ports. The others find out by and by.
-func (c *Cluster) ExchangeAddrs(ctx context.Context, a, b *Node) error {
-	if err := errors.Join(a.Kill(), b.Kill()); err != nil {
-		return err
-	}
-	for i := range a.Argv { // both have the same arguments
-		if arg := a.Argv[i]; arg == "--port" || arg == "--cluster-port" {
-			a.Argv[i+1], b.Argv[i+1] = b.Argv[i+1], a.Argv[i+1]
-		}
-	}
-	a.HostPort, b.HostPort = b.HostPort, a.HostPort
-	return errors.Join(a.Restart(ctx), b.Restart(ctx))
-}
-
 // Close stops all nodes and removes their folders.
 func (c *Cluster) Close() error {
 	var group errgroup.Group
