@@ -193,14 +193,10 @@ func blocks(text, section string) (list []string) {
 	return list
 }
 
-// The README's five minutes are the files of testdata/readme, in order, which
-// TestTheReadmeByTheLetter in cmd/activityd runs.
+// The README's five minutes, and the widget's, are the files of testdata/readme, in order.
+// TestTheReadmeByTheLetter in cmd/activityd runs them.
 func TestTheReadmeShowsItsStory(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	files, err := filepath.Glob("testdata/readme/*")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%v, %v", files, err)
@@ -213,7 +209,8 @@ func TestTheReadmeShowsItsStory(t *testing.T) {
 		}
 		story = append(story, string(file))
 	}
-	if diff := cmp.Diff(story, blocks(string(text), "## Five minutes")); diff != "" {
-		t.Errorf("the README differs from %v (-files +README):\n%s", files, diff)
+	shown := append(blocks(read(t, "README.md"), "## Five minutes"), blocks(read(t, "docs/widget.md"), "## On your machine")...)
+	if diff := cmp.Diff(story, shown); diff != "" {
+		t.Errorf("README.md and docs/widget.md differ from %v (-files +pages):\n%s", files, diff)
 	}
 }
