@@ -100,7 +100,7 @@ func (q *Queue) forgetKeys(ctx context.Context) (more bool, err error) {
 	old := "created_at <= " + now + " - " + strconv.FormatInt(KeyTTL.Milliseconds(), 10)
 	var n int
 	err = mysql.Transact(ctx, q.db, "forget idempotency keys", func(tx *sql.Tx) error {
-		keys, err := mysql.Keys(ctx, tx, "SELECT key_hash FROM idempotency_keys FORCE INDEX (created) WHERE "+old+" ORDER BY created_at LIMIT ? FOR UPDATE SKIP LOCKED", sweepSize)
+		keys, err := mysql.Select(ctx, tx, mysql.Column[any], "SELECT key_hash FROM idempotency_keys FORCE INDEX (created) WHERE "+old+" ORDER BY created_at LIMIT ? FOR UPDATE SKIP LOCKED", sweepSize)
 		if n = len(keys); err == nil && n > 0 {
 			_, err = tx.ExecContext(ctx, "DELETE idempotency_keys FROM idempotency_keys FORCE INDEX (PRIMARY) WHERE "+old+" AND key_hash IN ("+mysql.Marks(n)+")", keys...)
 		}

@@ -80,7 +80,6 @@ type checker struct {
 	*Map
 
 	db     *sql.DB
-	names  schema.Names
 	tables map[table]map[string]row // the columns by their names in lower case; nil: a view, or none
 	found  []schema.Finding
 }
@@ -99,16 +98,12 @@ func (c *checker) wrong() bool {
 
 // fit compares the description with the tables.
 func (m *Map) fit(ctx context.Context, db *sql.DB) (*checker, error) {
-	names, err := schema.NamesOf(ctx, db)
-	if err != nil {
-		return nil, err
-	}
 	is, err := rowsOf(ctx, db, "SELECT DATABASE() AS name")
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{Map: m, db: db, names: names, tables: make(map[table]map[string]row)}
-	if names.Key(is[0]["name"]) != names.Key(m.database) {
+	c := &checker{Map: m, db: db, tables: make(map[table]map[string]row)}
+	if !strings.EqualFold(is[0]["name"], m.database) {
 		c.failf(m.line, "", "database is %s, and --mysql-dsn names %s: the views and activityd's tables are in one database", m.database, is[0]["name"])
 		return c, nil
 	}
@@ -234,7 +229,7 @@ func (c *checker) columns() {
 func (c *checker) foreignKeys(ctx context.Context) error {
 	var in []string
 	for _, name := range c.databases() {
-		in = append(in, schema.Text(c.names.Key(name)))
+		in = append(in, schema.Text(name))
 	}
 	list, err := rowsOf(ctx, c.db, "SELECT r.constraint_schema, r.constraint_name, r.table_name, r.delete_rule, r.update_rule,"+
 		" k.column_name, k.referenced_table_schema, k.referenced_table_name FROM information_schema.referential_constraints r"+
@@ -259,9 +254,9 @@ func (c *checker) foreignKeys(ctx context.Context) error {
 func (c *checker) misses(s *section, key row, event string) bool {
 	rule := key[strings.ToLower(event)+"_rule"]
 	removes := event == "DELETE" && rule == "CASCADE"
-	toUsers := c.same(table{key["referenced_table_schema"], key["referenced_table_name"]}, c.users().table)
+	toUsers := same(table{key["referenced_table_schema"], key["referenced_table_name"]}, c.users().table)
 	switch {
-	case !c.same(table{key["constraint_schema"], key["table_name"]}, s.table),
+	case !same(table{key["constraint_schema"], key["table_name"]}, s.table),
 		rule != "CASCADE" && rule != "SET NULL" && rule != "SET DEFAULT",
 		!removes && !s.uses(key["column_name"]):
 		return false
@@ -275,8 +270,8 @@ func (c *checker) misses(s *section, key row, event string) bool {
 	return false
 }
 
-// same reports whether the server takes two names for one table.
-func (c *checker) same(a, b table) bool { return c.names.Key(a.plain()) == c.names.Key(b.plain()) }
+// same reports whether a server may take two names for one table.
+func same(a, b table) bool { return strings.EqualFold(a.plain(), b.plain()) }
 
 // uses reports whether a section asks for a column.
 func (s *section) uses(column string) bool {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ func serverError(number uint16) error {
 	return &sqldriver.MySQLError{Number: number, Message: "as the server says it"}
 }
 
-// timeout is like the error of package net, which matches that of a context.
+// timeout is like the error of package net, which matches a context's.
 type timeout struct{}
 
 func (timeout) Error() string     { return "i/o timeout" }
@@ -57,26 +58,34 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-func TestIsRetryable(t *testing.T) {
+// The meanings of all numbers, also wrapped.
+func TestMeanings(t *testing.T) {
 	t.Parallel()
-	for number, want := range map[uint16]bool{1213: true, 1205: true, 1020: true, 1467: true, 1062: false, 1053: false, 1146: false} {
-		err := mysql.Translate(t.Context(), "work", fmt.Errorf("wrapped: %w", serverError(number)))
-		if got := mysql.IsRetryable(err); got != want {
-			t.Errorf("IsRetryable(%v) = %t, want %t", err, got, want)
+	away := func(err error) bool { return errors.Is(err, mysql.ErrUnavailable) }
+	busy := func(err error) bool { return errors.Is(err, mysql.ErrBusy) }
+	for name, test := range map[string]struct {
+		is      func(error) bool
+		numbers []uint16
+	}{
+		"retryable": {mysql.IsRetryable, []uint16{1020, 1205, 1213, 1467, 3101}},
+		"too slow":  {mysql.IsTooSlow, []uint16{1969, 3024}},
+		"away":      {away, []uint16{1040, 1047, 1053, 1158, 1159, 1160, 1161, 1203, 1226, 1290, 1836, 1927, 3032, 3100}},
+		"busy":      {busy, []uint16{1040, 1203, 1226}},
+		"duplicate": {mysql.IsDuplicate, []uint16{1062}},
+		"denied":    {mysql.IsDeniedOrUnknown, []uint16{1044, 1054, 1064, 1142, 1143, 1146, 1227}},
+		"refused":   {func(err error) bool { return mysql.Refusal(err) != "" }, []uint16{1044, 1045, 1049}},
+		"view":      {mysql.IsViewInvalid, []uint16{1356, 1449}},
+	} {
+		for number := range uint16(4000) {
+			err := mysql.Translate(t.Context(), "work", fmt.Errorf("wrapped: %w", serverError(number)))
+			if got, want := test.is(err), slices.Contains(test.numbers, number); got != want {
+				t.Errorf("error %d is %s: %v, want %v", number, name, got, want)
+			}
 		}
-	}
-	for _, err := range []error{nil, io.EOF, context.Canceled} {
-		if mysql.IsRetryable(err) {
-			t.Errorf("IsRetryable(%v) = true", err)
-		}
-	}
-}
-
-func TestWhatTakesTooLongIsKnown(t *testing.T) {
-	t.Parallel()
-	for number, want := range map[uint16]bool{3024: true, 1969: true, 1205: false, 1927: false} {
-		if got := mysql.IsTooSlow(fmt.Errorf("wrapped: %w", serverError(number))); got != want {
-			t.Errorf("error %d is too slow: %v, want %v", number, got, want)
+		for _, err := range []error{nil, io.ErrShortWrite, context.Canceled} {
+			if test.is(mysql.Translate(t.Context(), "work", err)) {
+				t.Errorf("%v is %s", err, name)
+			}
 		}
 	}
 }

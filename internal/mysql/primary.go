@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,34 +14,50 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// seenFor is how long a connection is taken to lead to the primary after its server said
-// so. A server that became read-only more than that ago answers nothing any more.
-const seenFor = time.Second
+const (
+	// seenFor is how long a connection is taken to lead to the primary after its server said so.
+	seenFor = time.Second
+	// sharedFor is how long no connection is opened after a session was found to be shared. An idle proxy gives
+	// each connection the session that it had, and shares sessions under load.
+	sharedFor = 10 * time.Second
+	// brokenHandshake is the text of the driver's unexported error for a connection that breaks
+	// before the answer to the handshake is sent.
+	brokenHandshake = "bad connection"
+)
 
-// errReadOnly is the error of a server that takes no writes.
-var errReadOnly = errors.New("the server is read-only, as a replica is: the DSN must lead to the primary")
+var (
+	errReadOnly = errors.New("the server is read-only, as a replica is: the DSN must lead to the primary")
+	// errNoAnswer is the error of a server that accepts a connection, and sends nothing.
+	errNoAnswer = errors.New("the server does not answer")
+	// errOvertaken is the error of a connection whose pool has gone over to another server: nothing was done on it.
+	errOvertaken = fmt.Errorf("new connections lead to another server: %w", driver.ErrBadConn)
+)
 
-// errOvertaken is the error of a connection whose pool has gone over to another server. What
-// was to be done on it was not done.
-var errOvertaken = fmt.Errorf("new connections lead to another server: %w", driver.ErrBadConn)
+// Connections counts the connections of all pools of this process. A registry is the caller's.
+var Connections = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	Name: "activityd_mysql_connections",
+	Help: "Open connections to MySQL by database and server_id; two servers of one database: one is a primary by mistake, or a failover is under way.",
+}, []string{"database", "server_id"})
 
-// errNoAnswer is the error of a server that accepts a connection, and sends nothing.
-var errNoAnswer = errors.New("the server does not answer")
-
-// servers knows to which server the newest connection of a pool leads. After a failover
-// that is another one than before, and the older connections are given up.
+// servers knows to which server the newest connection of a pool leads. After a failover it is no longer the server of the older
+// connections, which are given up.
 type servers struct {
 	database string // label of the metric
-
-	shared atomic.Pointer[sharedSession] // the last session that was found not to be ours; nil: none
+	shared   atomic.Pointer[sharedSession]
 
 	mu     sync.Mutex
 	newest string    // server_id
 	since  time.Time // when the connection to it was begun
 }
 
-// note records a connection, and reports whether it leads to the newest server: one that was
-// begun earlier than another, and took longer, may not.
+// sharedSession is a session that was found not to be the connection's own.
+type sharedSession struct {
+	at  time.Time
+	err error
+}
+
+// note records a connection, and reports whether it leads to the newest server. A connection that was begun earlier
+// than another, and took longer, may not.
 func (s *servers) note(id string, begun time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,17 +67,68 @@ func (s *servers) note(id string, begun time.Time) bool {
 	return s.newest == id
 }
 
-func (s *servers) isNewest(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.newest == id
+// connector makes connections to the primary whose session is set up.
+type connector struct {
+	driver.Connector
+	servers *servers
+	timeout time.Duration // until the session is set up
 }
 
-func (s *servers) connections(id string) prometheus.Gauge {
-	return Connections.WithLabelValues(s.database, id)
+// Connect implements [driver.Connector].
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	// The pool opens connections without a deadline, too, and a server that hangs accepts them.
+	bounded, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	conn, err := c.connect(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w within %v", errNoAnswer, c.timeout)
+	}
+	return conn, err
 }
 
-// driverConn is what the driver's connections are.
+func (c connector) connect(ctx context.Context) (driver.Conn, error) {
+	begun := time.Now()
+	if found := c.servers.shared.Load(); found != nil && begun.Sub(found.at) < sharedFor {
+		return nil, found.err
+	}
+	plain, err := c.Connector.Connect(ctx)
+	if err != nil {
+		if err.Error() == brokenHandshake {
+			err = fmt.Errorf("during the handshake: %w", driver.ErrBadConn)
+		}
+		return nil, err
+	}
+	is, err := begin(ctx, plain.(driverConn))
+	if err == nil && !c.servers.note(is.server(), begun) {
+		err = errOvertaken
+	}
+	if err != nil {
+		_ = plain.Close() // err matters more
+		return nil, err
+	}
+	Connections.WithLabelValues(c.servers.database, is.server()).Inc()
+	return &conn{plain.(driverConn), c.servers, is, begun, begun.Add(lifetime - rand.N(lifetime/4))}, nil
+}
+
+// begin sets the session of a connection up. It looks twice, as a proxy may send each statement to another session.
+func begin(ctx context.Context, plain driverConn) (session, error) {
+	for _, text := range setUp {
+		if _, err := plain.ExecContext(ctx, text, nil); err != nil {
+			return nil, fmt.Errorf("setting up the session: %w", err)
+		}
+	}
+	first, err := ask(ctx, plain)
+	if err != nil {
+		return nil, err
+	}
+	is, err := ask(ctx, plain)
+	if err != nil {
+		return nil, err
+	}
+	return is, is.checkAfter(first)
+}
+
+// driverConn is the form of the driver's connections.
 type driverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -73,14 +141,20 @@ type driverConn interface {
 	driver.Validator
 }
 
-// conn is a connection to the primary, with a session of its own. The pool gives it up when it
-// is found not to be so any more.
+// conn is a connection to the primary, with a session of its own. The pool gives it up when either is over.
 type conn struct {
 	driverConn
 	servers *servers
-	session
+	session session
 	seen    time.Time // when the server last said that it is the primary
 	expires time.Time // from then on it is not used again
+}
+
+// isNewest reports whether the pool has not gone over to another server.
+func (c *conn) isNewest() bool {
+	c.servers.mu.Lock()
+	defer c.servers.mu.Unlock()
+	return c.servers.newest == c.session.server()
 }
 
 // IsValid implements [driver.Validator]: the pool calls it when a connection is returned.
@@ -88,39 +162,38 @@ func (c *conn) IsValid() bool {
 	return c.driverConn.IsValid() && time.Now().Before(c.expires)
 }
 
-// ResetSession implements [driver.SessionResetter]: the pool calls it before it uses the
-// connection again, and closes it when it returns [driver.ErrBadConn].
+// ResetSession implements [driver.SessionResetter]: the pool calls it before it uses the connection again, and
+// closes a connection that returns [driver.ErrBadConn].
 func (c *conn) ResetSession(ctx context.Context) error {
 	if err := c.driverConn.ResetSession(ctx); err != nil {
 		return err
 	}
-	if !c.servers.isNewest(c.server) {
+	if !c.isNewest() {
 		return errOvertaken
 	}
 	if time.Since(c.seen) < seenFor {
 		return nil
 	}
-	// A server that hangs is given up even if the caller has no deadline.
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // for a server that hangs, and a caller without a deadline
 	defer cancel()
 	asked := time.Now()
 	is, err := ask(ctx, c.driverConn)
-	if err != nil || is.server != c.server {
+	if err != nil || is.server() != c.session.server() {
 		return driver.ErrBadConn
 	}
 	if err := is.checkAfter(c.session); err != nil {
 		c.servers.shared.Store(&sharedSession{asked, err})
 		return driver.ErrBadConn
 	}
-	if !c.servers.isNewest(c.server) { // the pool may have gone over while the server did not answer
+	if !c.isNewest() { // the pool may have gone over while the server did not answer
 		return errOvertaken
 	}
 	c.seen = asked
 	return nil
 }
 
-// BeginTx implements [driver.ConnBeginTx]. The session's isolation is READ COMMITTED; a transaction that asks
-// for none gets REPEATABLE READ.
+// BeginTx implements [driver.ConnBeginTx]. The session's isolation is READ COMMITTED; a transaction that asks for
+// no level gets REPEATABLE READ.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	switch sql.IsolationLevel(opts.Isolation) {
 	case sql.LevelReadCommitted:
@@ -135,18 +208,23 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	return tx{ctx, c}, nil
 }
 
-// tx is a transaction whose end does not outlast its context. That of the driver waits as
-// long as the server does: with semi-synchronous replication until a replica has answered.
+// Close implements [driver.Conn].
+func (c *conn) Close() error {
+	Connections.WithLabelValues(c.servers.database, c.session.server()).Dec()
+	return c.driverConn.Close()
+}
+
+// tx is a transaction whose end does not outlast its context. The driver waits as long as the server does: with
+// semi-synchronous replication until a replica has answered.
 type tx struct {
 	ctx  context.Context // driver.Tx has none
 	conn *conn
 }
 
-// Commit implements [driver.Tx]. After an error of the context it is not known whether the
-// transaction was committed, as with one of the connection. It was not if the pool has gone
-// over to another server since it began: to the server before nothing is sent any more.
+// Commit implements [driver.Tx]. After an error of the context or the connection the transaction may be committed
+// or not. It is not if the pool has gone over to another server since it began: the server before gets nothing more.
 func (t tx) Commit() error {
-	if !t.conn.servers.isNewest(t.conn.server) {
+	if !t.conn.isNewest() {
 		_ = t.conn.driverConn.Close() // which rolls back; the pool closes t.conn
 		return errOvertaken
 	}
@@ -160,17 +238,11 @@ func (t tx) Rollback() error {
 	return t.end(ctx, "ROLLBACK")
 }
 
-// end closes the connection if it fails, as it is not known whether the transaction is open.
+// end closes the connection if it fails, as the transaction may be open still.
 func (t tx) end(ctx context.Context, statement string) error {
 	_, err := t.conn.ExecContext(ctx, statement, nil)
 	if err != nil {
 		_ = t.conn.driverConn.Close() // the pool closes t.conn
 	}
 	return err
-}
-
-// Close implements [driver.Conn].
-func (c *conn) Close() error {
-	c.servers.connections(c.server).Dec()
-	return c.driverConn.Close()
 }

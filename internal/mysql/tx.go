@@ -11,38 +11,36 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// Now is the database's clock as an SQL expression: unix milliseconds. It needs the time
-// zone that [Open] sets.
+// Now is the database's clock as an SQL expression: unix milliseconds. It needs the time zone that [Open] sets.
 const Now = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)"
 
 // maxTries bounds how often a transaction is run.
 const maxTries = 8
 
-// Transact runs do in a transaction and commits it. When the server gave the
-// transaction up in favour of another one ([IsRetryable]), all of it is run again. The
-// isolation is READ COMMITTED, which locks the rows that are changed and no gaps
-// between them. what names the work, for the error, which is that of [Translate].
-func Transact(ctx context.Context, db *sql.DB, what string, do func(*sql.Tx) error) error {
-	return again(ctx, what, func() error { return transactOnce(ctx, db, do) })
+// Transact runs do in a transaction and commits it, again when the server gave the transaction up in favour of
+// another ([IsRetryable]). The isolation is READ COMMITTED, which locks the rows that are changed and no gaps
+// between them. work is for the error, as in [Translate].
+func Transact(ctx context.Context, db *sql.DB, work string, do func(*sql.Tx) error) error {
+	return again(ctx, work, func() error { return transactOnce(ctx, db, do) })
 }
 
 // again runs do, and runs it again when the server gave its transaction up.
-func again(ctx context.Context, what string, do func() error) error {
+func again(ctx context.Context, work string, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
 		if try == maxTries || !IsRetryable(err) {
-			return Translate(ctx, what, err)
+			return Translate(ctx, work, err)
 		}
 		if err := retry.Sleep(ctx, retry.Backoff(try, 10*time.Millisecond, time.Second)); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("%s: %w", work, err)
 		}
 	}
 }
 
-// Exec runs one statement, which is a transaction of its own, again if the server gave it up as [Transact] does. It
-// returns the AUTO_INCREMENT value of the first row that it inserted, if any.
-func Exec(ctx context.Context, db *sql.DB, what, statement string, args ...any) (last uint64, err error) {
-	err = again(ctx, what, func() error {
+// Exec runs a statement as a transaction of its own, again as [Transact] does. It returns the AUTO_INCREMENT value
+// of the first row that the statement inserted, if any.
+func Exec(ctx context.Context, db *sql.DB, work, statement string, args ...any) (last uint64, err error) {
+	err = again(ctx, work, func() error {
 		res, err := db.ExecContext(ctx, statement, args...)
 		if err != nil {
 			return err
@@ -80,8 +78,7 @@ func Args[T any](list []T) []any {
 	return out
 }
 
-// Affected returns how many rows a statement changed, which with the connections of
-// [Open] includes the rows that it matched and left as they were.
+// Affected returns how many rows a statement matched, whether it changed them or not.
 func Affected(res sql.Result, err error) (int, error) {
 	if err != nil {
 		return 0, err
@@ -90,29 +87,12 @@ func Affected(res sql.Result, err error) (int, error) {
 	return int(n), err
 }
 
-// Keys returns the only column of a query, as arguments for another statement.
-func Keys(ctx context.Context, tx *sql.Tx, query string, args ...any) (keys []any, err error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var key []byte // a type that a column of numbers may be compared with, too
-		if err := rows.Scan(&key); err != nil {
-			return nil, err
-		}
-		keys = append(keys, key)
-	}
-	return keys, rows.Err()
-}
-
 // Querier is a *sql.DB, *sql.Conn or *sql.Tx.
 type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Select returns what read makes of each row of a query.
+// Select returns each row of a query as read reads it.
 func Select[T any](ctx context.Context, q Querier, read func(*sql.Rows) (T, error), query string, args ...any) (list []T, err error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -120,16 +100,16 @@ func Select[T any](ctx context.Context, q Querier, read func(*sql.Rows) (T, erro
 	}
 	defer rows.Close()
 	for rows.Next() {
-		one, err := read(rows)
+		row, err := read(rows)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, one)
+		list = append(list, row)
 	}
 	return list, rows.Err()
 }
 
-// Column reads the only column of a row, for [Select].
+// Column reads the only column of a row, for [Select]; of type any, for the arguments of another statement.
 func Column[T any](rows *sql.Rows) (value T, err error) {
 	err = rows.Scan(&value)
 	return value, err

@@ -82,13 +82,9 @@ func TestTransactEndsWithItsContext(t *testing.T) {
 // The clock and the helpers, on a real server.
 func TestStatements(t *testing.T) {
 	t.Parallel()
-	db, err := mysql.Open(servertest.MySQLDSN(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
+	db := openWith(t, servertest.MySQLDSN(t), "")
 	ids := []uint64{3, 1, 1<<64 - 1}
-	err = mysql.Transact(t.Context(), db, "work", func(tx *sql.Tx) error {
+	err := mysql.Transact(t.Context(), db, "work", func(tx *sql.Tx) error {
 		var past string
 		if err := tx.QueryRowContext(t.Context(), "SELECT "+mysql.Now+" > 1600000000000").Scan(&past); err != nil || past != "1" {
 			t.Errorf("the clock is late: %s, %v", past, err)
@@ -98,7 +94,7 @@ func TestStatements(t *testing.T) {
 				t.Errorf("%d rows inserted, %v", n, err)
 			}
 		}
-		keys, err := mysql.Keys(t.Context(), tx, "SELECT id FROM users WHERE id IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...)
+		keys, err := mysql.Select(t.Context(), tx, mysql.Column[any], "SELECT id FROM users WHERE id IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...)
 		if err != nil || len(keys) != len(ids) {
 			t.Errorf("keys %v, %v", keys, err)
 		}

@@ -85,7 +85,7 @@ func (m *MySQL) Purge(ctx context.Context) (n int, err error) {
 // have none, the events. Those that another process is about to delete are passed over.
 // A delivery that may still be under way ended when its event expired, a day ago.
 func purgeEvents(ctx context.Context, tx *sql.Tx) (n int, err error) {
-	numbers, err := mysql.Keys(ctx, tx, "SELECT number FROM push_events FORCE INDEX (forgotten) WHERE forget_at <= "+mysql.Now+
+	numbers, err := mysql.Select(ctx, tx, mysql.Column[any], "SELECT number FROM push_events FORCE INDEX (forgotten) WHERE forget_at <= "+mysql.Now+
 		" ORDER BY forget_at LIMIT ? FOR UPDATE SKIP LOCKED", purgeSize)
 	if err != nil || len(numbers) == 0 {
 		return 0, err

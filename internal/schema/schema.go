@@ -13,10 +13,13 @@ package schema
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"database/sql/driver"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -25,14 +28,6 @@ import (
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/mysql"
 )
-
-// Tables returns the names of the tables of schema.sql.
-func Tables() (names []string) {
-	for _, t := range wanted {
-		names = append(names, t.name)
-	}
-	return names
-}
 
 // Apply makes the tables of schema.sql that are missing, or those of them that are named. Tables and views
 // that exist stay as they are. It may be called again, and from several hosts at once. Errors wrap those
@@ -56,6 +51,17 @@ func Apply(ctx context.Context, db *sql.DB, only ...string) error {
 	})
 }
 
+// Compatible returns an error if the tables are of another version than this program's, and says what to
+// do. It ignores an error of its own query, as the caller's next statement meets it, too.
+func Compatible(ctx context.Context, db mysql.Querier) error {
+	if all, err := readTables(ctx, db); err == nil {
+		if misfit := all.misfit(); misfit != nil {
+			return errors.New(misfit.String())
+		}
+	}
+	return nil
+}
+
 // The version of activityd's own tables is the comment of tasks: it comes with a dump, needs no table and
 // no right of its own, and CREATE TABLE IF NOT EXISTS leaves it as it is.
 var versionComment = regexp.MustCompile(`activityd schema (\d+)`)
@@ -70,46 +76,54 @@ func versionOf(text string) int {
 	return n
 }
 
-// Compatible returns an error if the tables are of another version than this program's, and says what to
-// do. It ignores an error of its own query, as the caller's next statement meets it, too.
-func Compatible(ctx context.Context, db mysql.Querier) error {
-	misfit, err := misfit(ctx, db)
-	if err == nil && misfit != nil {
-		return errors.New(misfit.String())
+// misfit returns why the program cannot work on the tables; nil if it can, or if tasks is missing.
+func (all tables) misfit() *Finding {
+	tasks := all["tasks"]
+	if tasks == nil || tasks.isView() {
+		return nil
 	}
-	return nil
-}
-
-// misfit returns why the program cannot work on the tables of a database; nil if it can, or if there are none.
-func misfit(ctx context.Context, db mysql.Querier) (*Finding, error) {
-	list, err := rowsOf(ctx, db, "SELECT table_name, table_comment FROM information_schema.tables WHERE "+ofOurs()+" AND table_type <> 'VIEW' ORDER BY table_name")
-	if err != nil {
-		return nil, err
-	}
-	var own []string
-	is, there := 0, false
-	for _, r := range list {
-		if r["table_name"] == "tasks" {
-			is, there = versionOf(r["table_comment"]), true
-		}
-		if siteColumns[r["table_name"]] == nil {
-			own = append(own, r["table_name"])
-		}
-	}
-	needs := versionOf(activityd.Schema)
+	is, needs := versionOf(tasks.row["table_comment"]), versionOf(activityd.Schema)
 	f := &Finding{Wrong: true, Table: "tasks", What: fmt.Sprintf("is of schema version %d: this activityd needs version %d", is, needs)}
 	switch {
-	case !there || is == needs:
-		return nil, nil
+	case is == needs:
+		return nil
 	case is > needs:
 		f.Do = "this activityd is older than the schema: run a newer one"
 	case is == 0:
 		f.What = "is not activityd's: its comment names no schema version"
 		f.Do = "give activityd another database, or this table another name"
 	default:
+		own := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return siteColumns[name] != nil || all[name].isView() })
 		f.Do = "start anew, as no release had that version: DROP TABLE " + strings.Join(own, ", ") + "; and then activityd schema --apply, and activityd reset"
 	}
-	return f, nil
+	return f
+}
+
+// databaseRow is the row of once_keys whose fence is the id of the database.
+const databaseRow = " database"
+
+// DatabaseID returns the id of the database, which is random, and made by the first process that asks for it. The name
+// of the database is part of it. It is stored beside the sets in Redis, to tell whose they are. A copy of a database
+// under the same name has the id of the original until the row is deleted.
+func DatabaseID(ctx context.Context, db *sql.DB) (string, error) {
+	read := func() (id string, err error) {
+		err = db.QueryRowContext(ctx, "SELECT SHA2(CONCAT(fence, ' ', LOWER(DATABASE())), 224) FROM once_keys WHERE name = ?", databaseRow).Scan(&id)
+		return id, err
+	}
+	id, err := read()
+	if errors.Is(err, sql.ErrNoRows) {
+		var random [8]byte
+		_, _ = rand.Read(random[:]) // it never fails
+		// Another process may be faster.
+		if _, err := db.ExecContext(ctx, "INSERT IGNORE INTO once_keys (name, fence) VALUES (?, ?)", databaseRow, binary.BigEndian.Uint64(random[:])>>1); err != nil {
+			return "", mysql.Translate(ctx, "make the id of the database", err)
+		}
+		id, err = read()
+	}
+	if err != nil {
+		return "", mysql.Translate(ctx, "read the id of the database", err)
+	}
+	return id[:16], nil
 }
 
 // withSession runs f on a connection of its own, which waits at most 5 seconds for the lock of a table, as the

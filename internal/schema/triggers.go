@@ -13,32 +13,12 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// Names compares the names of databases and tables as the server does.
-type Names struct{ fold bool }
-
-// NamesOf asks the server whether it tells letters of both cases apart.
-func NamesOf(ctx context.Context, db mysql.Querier) (Names, error) {
-	list, err := rowsOf(ctx, db, "SELECT @@lower_case_table_names AS value")
-	if err != nil {
-		return Names{}, err
-	}
-	return Names{fold: list[0]["value"] != "0"}, nil
-}
-
-// Key returns a name in a form that is the same for all its spellings.
-func (n Names) Key(name string) string {
-	if n.fold {
-		return strings.ToLower(name)
-	}
-	return name
-}
-
 // createTrigger finds the statements of triggers.sql that make a trigger.
 var createTrigger = regexp.MustCompile(`(?ms)^CREATE TRIGGER (\w+) (\w+ \w+) ON (\w+) FOR EACH ROW\n(.*?)//$`)
 
 // Trigger exists, or is to be made.
 type Trigger struct {
-	Database string // empty: that of the connection
+	Database string // empty: the connection's
 	Name     string
 	Table    string
 	When     string // as in AFTER INSERT
@@ -61,25 +41,28 @@ func (t Trigger) Statement() string {
 
 var spaces = regexp.MustCompile(`\s+`)
 
-// text returns the trigger in a form that is the same whichever client made it, and whichever server
-// shows it: MySQL shows a quote in a string as one that is not doubled.
-func (t Trigger) text(n Names) string {
+// key is the trigger's name. Some servers fold the names of databases and tables: here all do.
+func (t Trigger) key() string { return strings.ToLower(t.Database) + "." + t.Name }
+
+// text returns the trigger in a form that is the same for each client that made it, and each server that shows it:
+// MySQL shows a doubled quote in a string as a single quote.
+func (t Trigger) text() string {
 	body := strings.TrimSpace(spaces.ReplaceAllLiteralString(strings.ReplaceAll(t.Body, "''", "'"), " "))
-	return n.Key(t.Database) + "." + t.Name + " " + t.When + " " + n.Key(t.Table) + " " + body
+	return t.key() + " " + t.When + " " + strings.ToLower(t.Table) + " " + body
 }
 
 // Triggers are all of activityd's on a site's tables.
 type Triggers struct {
-	// Databases are those of the tables; none: that of the connection.
+	// Databases are the tables'; none: the connection's.
 	Databases []string
 	List      []Trigger
 	// Probes are statements that change nothing, and fail where a trigger would.
 	Probes []string
-	// Required: what triggers keep is wrong without them. Otherwise a site may report its changes itself.
+	// Required: without the triggers, tables that they keep are wrong. Otherwise a site may report its changes itself.
 	Required bool
 }
 
-// StandardTriggers returns those of triggers.sql.
+// StandardTriggers returns the triggers of triggers.sql.
 func StandardTriggers() Triggers {
 	all := Triggers{Probes: []string{
 		"UPDATE users SET last_upload = last_upload WHERE FALSE",
@@ -94,17 +77,16 @@ func StandardTriggers() Triggers {
 	return all
 }
 
-// Install makes the triggers, in place of activityd's that exist. Other triggers are left
-// alone. It needs the rights to lock the tables and to make triggers, and those that the
-// triggers need when they run, which they do with the rights of db's user. db should come
-// from mysql.Open: triggers keep the sql_mode and the character set of the connection
-// that makes them.
+// Install makes the triggers, in place of activityd's that exist, and leaves other triggers alone. It needs the rights
+// to lock the tables and to make triggers, and the rights of the triggers when they run, which is in the name of db's
+// user. db should come from mysql.Open: triggers keep the sql_mode and the character set of the connection that makes
+// them.
 //
-// The tables are locked, so that no change of the site's is missed while old triggers are replaced. Each
-// trigger is made once under another name before an old one is dropped: what would fail changes nothing.
-// It waits at most 5 seconds for the locks, as the site's statements wait behind it. Errors wrap those of the driver.
+// The tables are locked, so that no change of the site's is missed while old triggers are replaced. Each trigger is
+// made once under another name before an old trigger is dropped: a trigger that would fail changes nothing. It waits
+// at most 5 seconds for the locks, as the site's statements wait behind it. Errors wrap those of the driver.
 func (all Triggers) Install(ctx context.Context, db *sql.DB) error {
-	return all.inSession(ctx, db, func(conn *sql.Conn, names Names, present []Trigger) error {
+	return all.inSession(ctx, db, func(conn *sql.Conn, present []Trigger) error {
 		for _, statement := range all.Probes { // the site's statements would fail with the triggers
 			if _, err := conn.ExecContext(ctx, statement); err != nil {
 				return fmt.Errorf("the triggers would fail at %q; activityd schema --check says what the tables lack: %w", statement, err)
@@ -112,9 +94,11 @@ func (all Triggers) Install(ctx context.Context, db *sql.DB) error {
 		}
 		var tables []string
 		for _, t := range slices.Concat(all.List, present) {
-			tables = append(tables, names.Key(t.in(t.Table)))
+			if table := t.in(t.Table); !slices.ContainsFunc(tables, func(known string) bool { return strings.EqualFold(known, table) }) {
+				tables = append(tables, table)
+			}
 		}
-		tables = slices.Compact(slices.Sorted(slices.Values(tables)))
+		slices.Sort(tables)
 		if _, err := conn.ExecContext(ctx, "LOCK TABLES "+strings.Join(tables, " WRITE, ")+" WRITE"); err != nil {
 			return fmt.Errorf("lock %s: %w", strings.Join(tables, ", "), err)
 		}
@@ -132,32 +116,28 @@ func (all Triggers) Install(ctx context.Context, db *sql.DB) error {
 	})
 }
 
-// Remove drops all triggers of activityd's in the databases, and
-// returns their number. After an error some may be left; it is safe to call again.
+// Remove drops all triggers of activityd's in the databases, and returns their number. After an error some may be
+// left; it is safe to call again.
 func (all Triggers) Remove(ctx context.Context, db *sql.DB) (removed int, err error) {
-	err = all.inSession(ctx, db, func(conn *sql.Conn, _ Names, present []Trigger) error {
+	err = all.inSession(ctx, db, func(conn *sql.Conn, present []Trigger) error {
 		removed = len(present)
-		// A user that may not make triggers does not see them either. Dropping those that
-		// are wanted, seen or not, fails with the right that is missing.
+		// A user without the right to make triggers does not see them either: dropping the wanted ones, seen or not,
+		// fails with the right that is missing.
 		return swap(context.WithoutCancel(ctx), conn, slices.Concat(present, all.List), nil)
 	})
 	return removed, err
 }
 
 // inSession runs f on a connection of its own, with the triggers that exist.
-func (all Triggers) inSession(ctx context.Context, db *sql.DB, f func(*sql.Conn, Names, []Trigger) error) error {
+func (all Triggers) inSession(ctx context.Context, db *sql.DB, f func(*sql.Conn, []Trigger) error) error {
 	err := withSession(ctx, db, func(conn *sql.Conn) error {
-		names, err := NamesOf(ctx, conn)
-		if err != nil {
-			return err
-		}
 		present, err := all.present(ctx, conn)
 		if err != nil {
 			return err
 		}
-		return f(conn, names, present)
+		return f(conn, present)
 	})
-	if mysql.IsLockWait(err) {
+	if mysql.IsRetryable(err) {
 		return fmt.Errorf("%w: a long transaction uses one of the tables; try again when it is over", err)
 	}
 	return err
@@ -178,8 +158,8 @@ func swap(ctx context.Context, conn *sql.Conn, old, want []Trigger) error {
 	return nil
 }
 
-// present returns activityd's triggers in the databases, the hidden ones first, so
-// that nothing is changed if they cannot be dropped.
+// present returns activityd's triggers in the databases. Hidden triggers come first, so that nothing is changed if
+// they cannot be dropped.
 func (all Triggers) present(ctx context.Context, db mysql.Querier) (present []Trigger, err error) {
 	in := "DATABASE()"
 	if len(all.Databases) > 0 {
@@ -203,32 +183,28 @@ func (all Triggers) present(ctx context.Context, db mysql.Querier) (present []Tr
 	return present, err
 }
 
-// Check compares the triggers that exist, as far as this user sees them, with those that should. install is
-// the command that makes them. Triggers that differ from a file's are wrong. Those of an earlier triggers.sql are
-// a warning, as the processes of a new release start before the triggers are replaced.
+// Check compares the triggers that exist, as far as this user sees them, with the wanted ones. install is the command
+// that makes them. Triggers that differ from a file's are wrong. Triggers of an earlier triggers.sql are a warning, as
+// the processes of a new release start before the triggers are replaced.
 func (all Triggers) Check(ctx context.Context, db mysql.Querier, install string) ([]Finding, error) {
-	names, err := NamesOf(ctx, db)
-	if err != nil {
+	present, err := all.present(ctx, db)
+	if err != nil || len(present) == 0 && !all.Required {
 		return nil, err
 	}
-	list, err := all.present(ctx, db)
-	if err != nil || len(list) == 0 && !all.Required {
-		return nil, err
-	}
-	have, want, origin := make(map[string]bool), make(map[string]bool), make(map[string]string)
+	have, want := make(map[string]bool), make(map[string]Trigger)
 	for _, t := range all.List {
-		want[t.text(names)], origin[t.Name] = true, t.Origin
+		want[t.key()] = t
 	}
 	isFiles := len(all.Databases) > 0
-	for _, t := range list {
-		have[names.Key(t.in(t.Name))] = true
-		if t.Body != "" && !want[t.text(names)] {
-			return []Finding{{isFiles, t.Table, "has the trigger " + t.Name + " as " + cmp.Or(origin[t.Name], "this version") + " does not make it, which may report too much or too little", install}}, nil
+	for _, t := range present {
+		have[t.key()] = true
+		if w := want[t.key()]; t.Body != "" && t.text() != w.text() {
+			return []Finding{{isFiles, t.Table, "has the trigger " + t.Name + " as " + cmp.Or(w.Origin, "this version") + " does not make it, which may report too much or too little", install}}, nil
 		}
 	}
 	for _, t := range all.List {
-		if !have[names.Key(t.in(t.Name))] {
-			return []Finding{{isFiles && len(list) > 0, t.Table, "has no trigger " + t.Name + " of " + cmp.Or(t.Origin, "this version") + " that this user can see: changes may go unreported", install}}, nil
+		if !have[t.key()] {
+			return []Finding{{isFiles && len(present) > 0, t.Table, "has no trigger " + t.Name + " of " + cmp.Or(t.Origin, "this version") + " that this user can see: changes may go unreported", install}}, nil
 		}
 	}
 	return nil, nil

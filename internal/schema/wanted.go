@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,16 +14,16 @@ type wantedTable struct {
 	name, statement string
 	owned           bool // activityd's own; else the site's
 	columns         []wantedColumn
-	keys            []string // of a table of activityd's own
+	keys            []string
 }
 
-// wantedColumn is a column of schema.sql.
+// wantedColumn is a column of schema.sql; of the site's tables, a column that statements read.
 type wantedColumn struct {
 	name, definition string
 	kind             kind // in a table of the site's
 }
 
-// kind is what a column of the site's holds, in words.
+// kind is the content of a column of the site's, in words.
 type kind string
 
 const (
@@ -60,11 +61,7 @@ var siteKeys = []siteKey{
 	{"photos", "newest", []string{"owner_id", "visibility", "date_upload", "id"}, false, "each read sorts all photos of an owner, or scans the whole table", "id, date_upload FROM photos WHERE owner_id = 1 AND visibility = 'public' ORDER BY date_upload DESC, id DESC LIMIT 10"},
 }
 
-func siteKeysOf(table string) []siteKey {
-	return slices.DeleteFunc(slices.Clone(siteKeys), func(k siteKey) bool { return k.table != table })
-}
-
-func columnList(columns []string) string { return "(" + strings.Join(columns, ", ") + ")" }
+func (k siteKey) list() string { return "(" + strings.Join(k.columns, ", ") + ")" }
 
 var (
 	createTable = regexp.MustCompile(`(?ms)^(CREATE TABLE IF NOT EXISTS (\w+) \(\n(.*?)\n\).*?);$`)
@@ -92,6 +89,14 @@ var wanted = func() (tables []wantedTable) {
 	return tables
 }()
 
+// Tables returns the names of the tables of schema.sql.
+func Tables() (names []string) {
+	for _, t := range wanted {
+		names = append(names, t.name)
+	}
+	return names
+}
+
 // Words returns the words of an ENUM in a column's type or definition; nil if it is none.
 func Words(definition string) []string {
 	found := enumWords.FindStringSubmatch(definition)
@@ -105,14 +110,57 @@ func Words(definition string) []string {
 	return words
 }
 
-// Visibilities returns the words of photos.visibility.
-func Visibilities() []string {
-	for _, t := range wanted {
-		for _, c := range t.columns {
-			if c.kind == aVisibility {
-				return Words(c.definition)
-			}
-		}
+// visibilities are the words of photos.visibility.
+var visibilities = func() []string {
+	_, definition, _ := strings.Cut(activityd.Schema, "\n  visibility ")
+	return Words(definition)
+}()
+
+// integers are the types of whole numbers, with their sizes in bytes.
+var integers = map[string]int{"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
+
+// unfit returns why a column cannot hold what is read or written there; "" if it can.
+func (c wantedColumn) unfit(have row, inView bool) string {
+	is := "is " + have["column_type"] + ": want " + string(c.kind)
+	data, nullable := have["data_type"], have["is_nullable"] == "YES"
+	// Where tables are put together by UNION, servers make decimals of numbers.
+	whole := integers[data] != 0 || data == "decimal" && have["numeric_scale"] == "0"
+	// A generated column may be NULL on MariaDB, whatever it is made of.
+	plain := !inView && !strings.Contains(strings.ToUpper(have["extra"]), "GENERATED")
+	switch {
+	case c.kind == aFlag && !whole && have["column_type"] != "bit(1)":
+		return is + "; others would count as yes or no by chance"
+	case (c.kind == aNumber || c.kind == aDate) && !whole,
+		c.kind == aText && (have["collation_name"] == "" || data == "enum"):
+		return is
+	case c.name == "date_upload" && plain && nullable:
+		return "may be NULL: a photo without a date fails the answer that it is in"
+	case c.kind == aText && nullable:
+		return "may be NULL: a row without it fails the answer that it is in"
+	case c.kind != aVisibility || data == "char" || data == "varchar":
+		return ""
 	}
-	return nil
+	is += " " + strings.Join(visibilities, ", ")
+	if data != "enum" { // a word that is compared with a number is 0, which may be the number for private
+		return is + "; MySQL takes each word for the number 0, so that what is private may be shown"
+	}
+	words := Words(have["column_type"])
+	if !slices.ContainsFunc(visibilities, func(word string) bool { return word != "private" && slices.Contains(words, word) }) {
+		return is + "; no photo would ever be shown"
+	}
+	return ""
+}
+
+// isSigned reports whether a column of ids or dates may have numbers below 0.
+func (c wantedColumn) isSigned(have row) bool {
+	return (c.kind == aNumber || c.kind == aDate) && !strings.Contains(have["column_type"], "unsigned")
+}
+
+// bitsOf returns the bits of the largest number of a column; a decimal counts as wide enough.
+func bitsOf(have row) int {
+	bits := cmp.Or(8*integers[have["data_type"]], 64)
+	if !strings.Contains(have["column_type"], "unsigned") {
+		bits--
+	}
+	return bits
 }
