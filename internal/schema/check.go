@@ -11,24 +11,24 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// Finding is a difference between a database and what activityd needs.
+// Finding is a difference between a database and the needs of activityd.
 type Finding struct {
 	// Wrong: tasks or answers fail, are lost or are false, or private photos are shown.
 	// Otherwise something is slow, or could not be checked.
 	Wrong bool
 	Table string // the table or view
-	What  string // what is wrong, without the name of the table
+	What  string // the difference, without the name of the table
 	Do    string // the remedy: a statement that ends with a semicolon, or words
 }
 
-// String returns all of it in one line.
+// String returns all of it in a line.
 func (f Finding) String() string { return f.Table + " " + f.What + ": " + f.Do }
 
 // WithMap follows a command in a remedy.
 const WithMap = " (with --map FILE, where a file describes the site's tables)"
 
 // Check compares the tables and views in the database of db with the needs of activityd's statements: version,
-// engines, columns, types, indexes, triggers and max_allowed_packet. The first findings are the wrong ones. It reads
+// engines, columns, types, indexes, triggers and max_allowed_packet. Wrong findings come first. It reads
 // the information_schema and the plans of statements, and no row of the site's. The rights of serve are enough, but
 // for the indexes behind a view: EXPLAIN needs more rights, and a finding says so. An error means that the check
 // could not be made.
@@ -62,13 +62,13 @@ func Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 	return WrongFirst(c.found), nil
 }
 
-// WrongFirst sorts findings, the wrong ones first.
+// WrongFirst sorts findings: wrong before slow.
 func WrongFirst(findings []Finding) []Finding {
 	rank := map[bool]int{true: 0, false: 1}
 	return slices.SortedStableFunc(slices.Values(findings), func(a, b Finding) int { return rank[a.Wrong] - rank[b.Wrong] })
 }
 
-// checker is one check.
+// checker is a check under way.
 type checker struct {
 	db       mysql.Querier
 	database string
@@ -135,7 +135,7 @@ func (c *checker) read(ctx context.Context) (err error) {
 	}
 	for _, r := range columns {
 		if t := c.tables[r["table_name"]]; t != nil { // not made just now
-			// MariaDB adds a comment about its storage, which no statement has.
+			// MariaDB adds a comment about its storage.
 			r["column_type"] = strings.TrimSuffix(r["column_type"], " /* mariadb-5.3 */")
 			t.columns[strings.ToLower(r["column_name"])] = r
 		}
@@ -152,11 +152,11 @@ func (c *checker) read(ctx context.Context) (err error) {
 }
 
 // table compares a table or view with schema.sql. A table of activityd's own has the keys of schema.sql, too:
-// statements name them. The indexes of the site's are what the server can use.
+// statements name them. Of the site's, the server explains what it can use.
 func (c *checker) table(ctx context.Context, want wantedTable, have *present) error {
 	if have == nil {
 		rights := map[bool]string{true: "SELECT, INSERT, UPDATE, DELETE", false: "SELECT"}[want.owned]
-		// An empty table of the site's is no remedy where a file describes tables of other names.
+		// An empty table of the site's is no remedy where a file describes its tables.
 		c.add(true, want.name, fmt.Sprintf("activityd schema --apply makes it%s; if it is there: GRANT %s ON %s.%s TO %s;", WithMap, rights, Quote(c.database), want.name, c.grantee),
 			"there is no such table or view that %s can see", c.grantee)
 		return nil
@@ -226,8 +226,8 @@ func (c *checker) width(last, date row) {
 // the column.
 const explain = "EXPLAIN FORMAT=TRADITIONAL SELECT /*+ SET_VAR(optimizer_switch='skip_scan=off') */ "
 
-// plans has the server explain how it finds the rows of a table of the site's, which may have other indexes than
-// schema.sql. The indexes beneath a view cannot be seen otherwise.
+// plans has the server explain how it finds the rows of a table of the site's, whose indexes need not be
+// those of schema.sql. The indexes beneath a view cannot be seen otherwise.
 func (c *checker) plans(ctx context.Context, table string, isView bool) error {
 	for _, key := range siteKeys {
 		if key.table != table {
@@ -261,7 +261,7 @@ func (c *checker) plans(ctx context.Context, table string, isView bool) error {
 // smallTable is the number of rows up to which a server may scan a table although it has an index for it.
 const smallTable = 1000
 
-// lack returns what the plan of a key's statement lacks; "" if nothing. isTwice says that the rows may be there twice.
+// lack returns the lack of the plan of a key's statement; "" if there is none. isTwice says that the rows may be there twice.
 func (k siteKey) lack(steps []row) (what string, isTwice bool) {
 	for _, s := range steps {
 		// A table that the server makes for the statement, <derived2>, has no index, and may be small.

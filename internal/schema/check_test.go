@@ -12,7 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// check returns what Check finds.
+// check returns the findings.
 func check(t *testing.T, db *sql.DB) []schema.Finding {
 	t.Helper()
 	findings, err := schema.Check(t.Context(), db)
@@ -22,7 +22,7 @@ func check(t *testing.T, db *sql.DB) []schema.Finding {
 	return findings
 }
 
-// damages are what may be wrong with tables: how it comes about, and what is found.
+// damages are statements that spoil a table, and the finding.
 var damages = map[string]struct {
 	do    string
 	wrong bool
@@ -49,7 +49,7 @@ var damages = map[string]struct {
 	"a view in place of the queue": {"RENAME TABLE tasks TO jobs; CREATE VIEW tasks AS SELECT * FROM jobs", true, "tasks: is a view"},
 }
 
-// TestCheckFindsWhatIsWrong damages a table, checks, does what the finding says, and
+// TestCheckFindsWhatIsWrong damages a table, checks, follows the finding, and
 // checks again.
 func TestCheckFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestCheckBearsWhatServes: other tables than those of schema.sql are as good.
+// TestCheckBearsWhatServes: tables need not be those of schema.sql.
 func TestCheckBearsWhatServes(t *testing.T) {
 	t.Parallel()
 	db := servertest.MySQL(t)
@@ -176,7 +176,7 @@ func TestCheckWithTheRightsOfServe(t *testing.T) {
 	}
 }
 
-// Behind views such a user sees columns and types, and a finding says what it cannot see.
+// Behind views the user of serve sees columns and types, and a finding says that it sees no plans.
 func TestCheckWithTheRightsOfServeOnViews(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)

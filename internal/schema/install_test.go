@@ -146,7 +146,7 @@ func restricted(t *testing.T, admin *sql.DB, dsn, user string, grants ...string)
 	return open(t, cfg.FormatDSN())
 }
 
-// The least rights are those of docs/adoption.md.
+// The least rights are in docs/adoption.md.
 const leastRights = "SELECT, INSERT, UPDATE, TRIGGER, LOCK TABLES ON "
 
 // A user with the rights that the docs name can do it, and the site's own user
@@ -207,7 +207,7 @@ func TestAMissingRightChangesNothing(t *testing.T) {
 	}
 }
 
-// A transaction that uses a table is not waited for forever: the site's other
+// A transaction that uses a table is not waited for forever: the site's
 // statements would wait, too.
 func TestInstallingGivesUpBehindALongTransaction(t *testing.T) {
 	t.Parallel()
@@ -222,7 +222,7 @@ func TestInstallingGivesUpBehindALongTransaction(t *testing.T) {
 	install(t, db)
 }
 
-// Many write for one owner at once, under a foreign key, some of them in long
+// Many write for an owner at once, under a foreign key, some of them in long
 // transactions: none is the victim of a deadlock, and the latest upload counts.
 func TestConcurrentUploadsOfOneOwner(t *testing.T) {
 	t.Parallel()
@@ -255,7 +255,7 @@ func TestConcurrentUploadsOfOneOwner(t *testing.T) {
 	}
 }
 
-// upload adds four photos of owner 1: each by itself, or all in one transaction
+// upload adds four photos of owner 1: each by itself, or all in a transaction
 // that may be rolled back.
 func upload(ctx context.Context, db *sql.DB, rnd *rand.Rand) error {
 	tx, err := db.BeginTx(ctx, nil)

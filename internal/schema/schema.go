@@ -8,7 +8,7 @@
 //     process works on it. Each finding has its remedy. It changes nothing, and reads no row.
 //   - [Triggers] that cannot all be made leave those that are there, and no change is missed between two versions.
 //
-// A site's four tables may be views. Which views, package mapping says.
+// A site's four tables may be views, as package mapping makes them.
 package schema
 
 import (
@@ -29,9 +29,9 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// Apply makes the tables of schema.sql that are missing, or those of them that are named. Tables and views
-// that exist stay as they are. It may be called again, and from several hosts at once. Errors wrap those
-// of the driver.
+// Apply makes the tables of schema.sql that are missing; with only, of these names. Tables and views
+// that exist stay as they are. It may be called again, and from several hosts at once. Errors wrap the
+// driver's.
 func Apply(ctx context.Context, db *sql.DB, only ...string) error {
 	return withSession(ctx, db, func(conn *sql.Conn) error {
 		if len(only) == 0 || slices.Contains(only, "tasks") {
@@ -51,8 +51,8 @@ func Apply(ctx context.Context, db *sql.DB, only ...string) error {
 	})
 }
 
-// Compatible returns an error if the tables are of another version than this program's, and says what to
-// do. It ignores an error of its own query, as the caller's next statement meets it, too.
+// Compatible returns an error if the tables are of another version than this program's, and has the
+// remedy. It ignores an error of its own query, as the caller's next statement meets it, too.
 func Compatible(ctx context.Context, db mysql.Querier) error {
 	if all, err := readTables(ctx, db); err == nil {
 		if misfit := all.misfit(); misfit != nil {
@@ -102,7 +102,7 @@ func (all tables) misfit() *Finding {
 // databaseRow is the row of once_keys whose fence is the id of the database.
 const databaseRow = " database"
 
-// DatabaseID returns the id of the database, which is random, and made by the first process that asks for it. The name
+// DatabaseID returns the id of the database, which is random, and made by the first process that asks. The name
 // of the database is part of it. It is stored beside the sets in Redis, to tell whose they are. A copy of a database
 // under the same name has the id of the original until the row is deleted.
 func DatabaseID(ctx context.Context, db *sql.DB) (string, error) {
@@ -134,7 +134,7 @@ func withSession(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error
 		return err
 	}
 	defer func() {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the one way to keep it from being reused
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // so that the pool does not use it again
 		_ = conn.Close()
 	}()
 	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = 5"); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// TestNothingOfTheFilesIsLeftOut: what the client of the server makes of schema.sql
-// and triggers.sql is what this program makes of them.
+// TestNothingOfTheFilesIsLeftOut: the client of the server makes the same of schema.sql
+// and triggers.sql as this program.
 func TestNothingOfTheFilesIsLeftOut(t *testing.T) {
 	t.Parallel()
 	var triggers []string
@@ -44,7 +44,7 @@ func TestNothingOfTheFilesIsLeftOut(t *testing.T) {
 	}
 }
 
-// described is what the tables are like.
+// described lists the tables and their columns.
 func described(t *testing.T, db *sql.DB) []string {
 	t.Helper()
 	return slices.Concat(
@@ -127,8 +127,8 @@ var insertRight = regexp.MustCompile(`GRANT INSERT \(([^)]+)\) ON site\.tasks`)
 // notForProducers are the columns of tasks that the queue alone writes.
 var notForProducers = []string{"id", "attempts", "lost", "last_error", "created_at", "dedupe_key", "state", "started_at", "lease"}
 
-// TestTheRightsOfThePage: docs/setup.md has the rights to all tables, and those of producers to each column
-// that may be theirs. It is the one list of them.
+// TestTheRightsOfThePage: docs/setup.md has the rights to all tables, and of producers to each column of theirs,
+// and no page repeats them.
 func TestTheRightsOfThePage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/setup.md")

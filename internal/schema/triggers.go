@@ -22,7 +22,7 @@ type Trigger struct {
 	Name     string
 	Table    string
 	When     string // as in AFTER INSERT
-	Body     string // empty: hidden from this user, which may neither make nor drop it
+	Body     string // empty: hidden from this user, who may neither make nor drop it
 	Origin   string // the line of a file that asks for it; empty: triggers.sql
 }
 
@@ -34,7 +34,7 @@ func (t Trigger) in(name string) string {
 	return Quote(t.Database) + "." + Quote(name)
 }
 
-// Statement returns what makes the trigger.
+// Statement returns the CREATE TRIGGER.
 func (t Trigger) Statement() string {
 	return fmt.Sprintf("CREATE TRIGGER %s %s ON %s FOR EACH ROW\n%s", t.in(t.Name), t.When, t.in(t.Table), t.Body)
 }
@@ -78,13 +78,12 @@ func StandardTriggers() Triggers {
 }
 
 // Install makes the triggers, in place of activityd's that exist, and leaves other triggers alone. It needs the rights
-// to lock the tables and to make triggers, and the rights of the triggers when they run, which is in the name of db's
-// user. db should come from mysql.Open: triggers keep the sql_mode and the character set of the connection that makes
+// to lock the tables and to make triggers, and the rights of the triggers, which run in the name of db's user. db should come from mysql.Open: triggers keep the sql_mode and the character set of the connection that makes
 // them.
 //
 // The tables are locked, so that no change of the site's is missed while old triggers are replaced. Each trigger is
 // made once under another name before an old trigger is dropped: a trigger that would fail changes nothing. It waits
-// at most 5 seconds for the locks, as the site's statements wait behind it. Errors wrap those of the driver.
+// at most 5 seconds for the locks, as the site's statements wait behind it. Errors wrap the driver's.
 func (all Triggers) Install(ctx context.Context, db *sql.DB) error {
 	return all.inSession(ctx, db, func(conn *sql.Conn, present []Trigger) error {
 		for _, statement := range all.Probes { // the site's statements would fail with the triggers
@@ -121,7 +120,7 @@ func (all Triggers) Install(ctx context.Context, db *sql.DB) error {
 func (all Triggers) Remove(ctx context.Context, db *sql.DB) (removed int, err error) {
 	err = all.inSession(ctx, db, func(conn *sql.Conn, present []Trigger) error {
 		removed = len(present)
-		// A user without the right to make triggers does not see them either: dropping the wanted ones, seen or not,
+		// A user without the right to make triggers does not see them either: to drop all of all.List, seen or not,
 		// fails with the right that is missing.
 		return swap(context.WithoutCancel(ctx), conn, slices.Concat(present, all.List), nil)
 	})
@@ -183,7 +182,7 @@ func (all Triggers) present(ctx context.Context, db mysql.Querier) (present []Tr
 	return present, err
 }
 
-// Check compares the triggers that exist, as far as this user sees them, with the wanted ones. install is the command
+// Check compares the triggers that exist, as far as this user sees them, with all.List. install is the command
 // that makes them. Triggers that differ from a file's are wrong. Triggers of an earlier triggers.sql are a warning, as
 // the processes of a new release start before the triggers are replaced.
 func (all Triggers) Check(ctx context.Context, db mysql.Querier, install string) ([]Finding, error) {

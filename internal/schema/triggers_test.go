@@ -20,7 +20,7 @@ var cascades = []string{
 	"ALTER TABLE photos ADD FOREIGN KEY (owner_id) REFERENCES users (id) ON DELETE CASCADE ON UPDATE CASCADE",
 }
 
-// public makes that the visibility of photos of which no other one is said.
+// public makes photos public where a statement names no visibility.
 const public = "ALTER TABLE photos ALTER COLUMN visibility SET DEFAULT 'public'"
 
 // small is a site of five members. 1 and 2 follow 3, which uploaded at 500, and in
@@ -79,7 +79,7 @@ func undone(t *testing.T, db *sql.DB, f func(*sql.Tx)) {
 	f(tx)
 }
 
-// column reads one column of strings.
+// column reads a column of strings.
 func column(t *testing.T, db session, query string) []string {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), query)
@@ -115,7 +115,7 @@ func uploads(t *testing.T, db session) string {
 	return strings.Join(column(t, db, "SELECT CONCAT(id, ':', last_upload) FROM users WHERE last_upload IS NOT NULL ORDER BY id"), " ")
 }
 
-// changes are what a site may do to the small site, the tasks that come of it,
+// changes are the statements of a small site, the tasks that come of them,
 // and the last uploads afterwards ("" when they stay as they are).
 var changes = map[string]struct {
 	do      []string
@@ -229,8 +229,8 @@ func TestTriggersHoldTheWholeRangeOfIDs(t *testing.T) {
 	}
 }
 
-// A private photo does not wait for a lock on its owner, and one for others does: with
-// a statement that waits for nothing, the one is inserted and the other is not.
+// A private photo does not wait for a lock on its owner, and a public photo does: with
+// a statement that waits for nothing, only the private photo is inserted.
 func TestAPrivatePhotoNeedsNoLockOfItsOwner(t *testing.T) {
 	t.Parallel()
 	db := triggered(t, false)

@@ -119,7 +119,7 @@ var visibilities = func() []string {
 // integers are the types of whole numbers, with their sizes in bytes.
 var integers = map[string]int{"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
 
-// unfit returns why a column cannot hold what is read or written there; "" if it can.
+// unfit returns why a column does not serve the statements; "" if it does.
 func (c wantedColumn) unfit(have row, inView bool) string {
 	is := "is " + have["column_type"] + ": want " + string(c.kind)
 	data, nullable := have["data_type"], have["is_nullable"] == "YES"
