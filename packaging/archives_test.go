@@ -177,7 +177,7 @@ func checkProgram(t *testing.T, archive, path string) {
 	}
 	if strings.Contains(archive, "linux-"+runtime.GOARCH) {
 		commit := strings.TrimSpace(output(t, "git", "rev-parse", "HEAD"))
-		if got := output(t, path, "version"); !strings.HasPrefix(got, "activityd "+newVersion+" commit "+commit) || !strings.Contains(got, runtime.Version()) {
+		if got := output(t, path, "--version"); !strings.HasPrefix(got, "activityd "+newVersion+" commit "+commit) || !strings.Contains(got, runtime.Version()) {
 			t.Errorf("it is %q", got)
 		}
 	}

@@ -88,7 +88,7 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--role=api|workers"}, want: "want all, api, workers"},
 		{args: []string{"serve", dsn, "--log-level=debug|info"}, want: "want debug, info, warn, error"},
 		{args: []string{"tasks", "list", dsn, "--output=table|json"}, want: "want table, json"},
-		{args: []string{"enqueue", "--check", "upload", "1", "--progress=maybe"}, want: `invalid argument "maybe" for "--progress" flag`},
+		{args: []string{"enqueue", "upload", "1", "--progress=maybe"}, want: `invalid argument "maybe" for "--progress" flag`},
 		{args: []string{"nonsense"}, want: `unknown command "nonsense" for "activityd"`},
 	} {
 		code, out, errs := command(t, c.environ, c.args...)
@@ -159,7 +159,7 @@ func TestCommandsReadTheFile(t *testing.T) {
 			}
 		}
 	}
-	if out := succeed(t, "version", "--config=/no/file"); out == "" {
+	if out := succeed(t, "tasks", "--config=/no/file"); out == "" {
 		t.Error("a command without settings does not need it")
 	}
 	must(t, os.WriteFile(file, []byte("ACTIVITYD_MYSQL_DNS='s3cret'\n"), 0o600))
@@ -220,13 +220,6 @@ func TestTheEnvironmentHasSettingsOnly(t *testing.T) {
 	}
 	if code, out, _ := command(t, environ, "schema"); code != 0 || !strings.Contains(out, "CREATE TABLE") {
 		t.Errorf("schema: exit code %d: %s", code, out)
-	}
-}
-
-func TestVersion(t *testing.T) {
-	t.Parallel()
-	if out := succeed(t, "version"); !strings.HasPrefix(out, "activityd") {
-		t.Errorf("version prints %q", out)
 	}
 }
 

@@ -47,12 +47,12 @@ func only(t *testing.T, client *redis.Client, user, password string) {
 	must(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "off").Err())
 }
 
-// list runs activityd once list in a process that trusts the authority.
+// list runs activityd once show in a process that trusts the authority.
 func (s secured) list(t *testing.T, url string) (said string, err error) {
 	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
-	cmd := exec.CommandContext(t.Context(), self, "once", "list", "--redis-url", url)
+	cmd := exec.CommandContext(t.Context(), self, "once", "show", "--redis-url", url)
 	cmd.Env = append(os.Environ(), asProgram+"=1", "SSL_CERT_FILE="+s.File)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

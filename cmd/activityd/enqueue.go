@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,9 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
@@ -33,8 +30,6 @@ type enqueueOptions struct {
 	queue    string
 	priority int
 	delay    time.Duration
-	check    bool
-	fromLine int
 	progress time.Duration
 }
 
@@ -49,21 +44,19 @@ func newEnqueue() *cobra.Command {
 			"a name, and JSON its arguments. It goes to the queue that --queue names; in one of activityd's own\n" +
 			"it would be buried by activityd serve.\n\n" +
 			"With -, read tasks from standard input, one JSON object a line as POST /v1/tasks takes\n" +
-			"them, and commit them in batches of up to 1000 lines. Blank lines are skipped. A line that\n" +
-			"is no task stops it before anything of its batch is written; the error says how many tasks\n" +
-			"were enqueued, and which --from-line goes on. While MySQL is away, a batch is tried again\n" +
-			"for a minute. Doing a line twice does no harm, but for notify without an id in its event,\n" +
-			"which then is another event.\n\n" +
-			"The exit code is 0 when all was enqueued, or, with --check, could be; else 1.",
+			"them, and commit them in batches of up to 1000 lines. Blank lines are skipped. A line that is no\n" +
+			"task stops it before anything of its batch is written, and so does a MySQL that is away; the error\n" +
+			"names the line to go on with (tail -n +LINE). Doing a line twice does no harm, but for notify\n" +
+			"without an id in its event, which may be another event.",
 		Example: "  activityd enqueue add_contact 12345 98765\n  activityd enqueue --priority -10 upload 98765\n" +
 			"  activityd enqueue notify 98765 '{\"id\":\"upload-901\",\"type\":\"upload\",\"object\":\"photo:901\"}'\n" +
 			"  activityd enqueue --queue mails receipt order/7 '{\"total\":12}'\n" +
 			"  activityd enqueue - < changes.ndjson    # {\"type\":\"upload\",\"user_id\":\"98765\"}, …",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && args[0] == "-" {
+			switch {
+			case len(args) == 1 && args[0] == "-":
 				return nil
-			}
-			if len(args) == 1 {
+			case len(args) == 1:
 				return errors.New("want a KEY after TYPE: the member, or what a task of your own is about")
 			}
 			return cobra.RangeArgs(2, 3)(cmd, args)
@@ -73,21 +66,16 @@ func newEnqueue() *cobra.Command {
 			if err := o.validate(); err != nil {
 				return err
 			}
-			if len(args) > 1 {
-				return enqueueOne(cmd, c, o, args)
+			if len(args) == 1 {
+				return enqueueLines(cmd, c, o)
 			}
-			if o.check {
-				return checkLines(cmd, o)
-			}
-			return enqueueLines(cmd, c, o)
+			return enqueueOne(cmd, c, o, args)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.queue, "queue", "", "the `queue` instead of that of the type")
 	f.IntVar(&o.priority, "priority", queue.Normal, "the lower, the sooner: -32768 to 32767; 0: -10 for urgent events")
 	f.DurationVar(&o.delay, "delay", 0, "how long the tasks wait, unless the same is enqueued without a delay")
-	f.BoolVar(&o.check, "check", false, "only say whether the input is valid, and write nothing")
-	f.IntVar(&o.fromLine, "from-line", 1, "with -: skip the lines before this one")
 	progressFlag(f, &o.progress)
 	c.mysqlFlags(f)
 	c.notifyFlag(f)
@@ -102,50 +90,35 @@ func (o *enqueueOptions) validate() error {
 		return fmt.Errorf("--queue: is %q: want at most %d bytes", o.queue, queue.MaxQueueName)
 	case o.delay < 0:
 		return fmt.Errorf("--delay: is %v: want 0 or more", o.delay)
-	case o.fromLine < 1:
-		return fmt.Errorf("--from-line: is %d: want 1 or more", o.fromLine)
-	}
-	return checkPriority("priority", o.priority)
-}
-
-// checkPriority returns an error for a priority that the column cannot hold.
-func checkPriority(flag string, priority int) error {
-	if priority < math.MinInt16 || priority > math.MaxInt16 {
-		return fmt.Errorf("--%s: is %d: want %d to %d", flag, priority, math.MinInt16, math.MaxInt16)
+	case o.priority < math.MinInt16 || o.priority > math.MaxInt16:
+		return fmt.Errorf("--priority: is %d: want %d to %d", o.priority, math.MinInt16, math.MaxInt16)
 	}
 	return nil
 }
 
-// apply returns the task with what the flags say of all.
+// apply returns a task with what the flags say of all.
 func (o *enqueueOptions) apply(n queue.New) queue.New {
-	if o.queue != "" {
-		n.Queue = o.queue
-	}
-	if o.priority != queue.Normal {
-		n.Priority = o.priority
-	}
-	n.Delay = o.delay
+	n.Queue, n.Priority, n.Delay = cmp.Or(o.queue, n.Queue), cmp.Or(o.priority, n.Priority), o.delay
 	return n
 }
 
-// parseTask reads TYPE MEMBER [CONTACT | EVENT], or TYPE KEY [JSON]; its errors name the argument.
+// parseTask reads TYPE MEMBER [CONTACT | EVENT], or TYPE KEY [JSON]. Errors name the argument.
 func parseTask(args []string) (queue.New, error) {
 	if !slices.Contains(tasks.Kinds().Names(), args[0]) {
 		return parseOwn(args)
 	}
 	id, err := member.Parse(args[1])
-	if err != nil {
+	switch {
+	case err != nil:
 		return queue.New{}, fmt.Errorf("MEMBER: %w", err)
-	}
-	if args[0] == push.Notify {
-		if len(args) < 3 {
-			return queue.New{}, errors.New("EVENT: is missing: want an event as JSON, as in the task of POST /v1/tasks")
-		}
+	case args[0] == push.Notify && len(args) < 3:
+		return queue.New{}, errors.New("EVENT: is missing: want an event as JSON, as in the task of POST /v1/tasks")
+	case args[0] == push.Notify:
 		task, err := tasks.ParseNotify(id, []byte(args[2]))
 		if err != nil {
-			return queue.New{}, fmt.Errorf("EVENT: %w", err)
+			return task, fmt.Errorf("EVENT: %w", err)
 		}
-		return withEventID(task)
+		return task, nil
 	}
 	var contact member.ID
 	if len(args) == 3 {
@@ -186,7 +159,7 @@ func parseOwn(args []string) (n queue.New, err error) {
 	return n, nil
 }
 
-// checkOwn refuses a task of a type that activityd does not know in a queue from which its workers take: they would bury it.
+// checkOwn refuses a task of a type that activityd does not know in a queue that activityd works on: it would bury the task.
 func checkOwn(n queue.New) error {
 	name := cmp.Or(n.Queue, queue.DefaultQueue)
 	isWorked := slices.ContainsFunc(knownQueues(), func(known string) bool { return strings.EqualFold(known, name) })
@@ -200,20 +173,6 @@ func checkOwn(n queue.New) error {
 	return fmt.Errorf("TYPE: %s is no type of activityd's: %sa task of your own needs a queue of your own, by --queue: workers of activityd serve take from queue %s, and would bury it", n.Kind, guess, name)
 }
 
-// withEventID returns the task with an id for its event, if it is about an event without
-// one: a batch that is tried again, because the answer was lost, does not notify twice.
-func withEventID(n queue.New) (queue.New, error) {
-	if n.Kind != push.Notify {
-		return n, nil
-	}
-	e, err := push.ParseEvent(member.ID(n.Key), n.Payload)
-	if err != nil || e.ID != "" {
-		return n, err
-	}
-	e.ID = rand.Text()
-	return push.NewNotify(e)
-}
-
 func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string) error {
 	task, err := parseTask(args)
 	if err != nil {
@@ -223,219 +182,116 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 	if err := checkOwn(task); err != nil {
 		return err
 	}
-	if o.check {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "good; nothing was enqueued")
-		return err
-	}
 	return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
 		ids, err := q.Enqueue(ctx, []queue.New{task})
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), ids[0])
 		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), ids[0])
 		return err
 	})
 }
 
-// maxLine is how many bytes a line may have: an event for 1,000 members has about 30,000.
-const maxLine = 64 << 10
-
-// line is one line of the input that is not blank.
-type line struct {
-	number int // from 1 on
-	task   queue.New
-	err    error // why it is no task, or the input cannot be read any further
-}
-
-// readLines returns the lines from the given one on. They are read in a goroutine of
-// their own, because reading cannot be interrupted: a terminal or a pipe may say
-// nothing for hours. The channel is closed at the end of the input, after a line that
-// is too long, when the input cannot be read, or at the end of ctx.
-func readLines(ctx context.Context, in io.Reader, from int) <-chan line {
-	lines := make(chan line, 100)
-	go func() {
-		defer close(lines)
-		scanner := bufio.NewScanner(in)
-		scanner.Buffer(nil, maxLine)
-		number := 1
-		send := func(l line) bool {
-			select {
-			case lines <- l:
-				return true
-			case <-ctx.Done():
-				return false
-			}
-		}
-		for ; scanner.Scan(); number++ {
-			text := bytes.TrimPrefix(scanner.Bytes(), []byte("\ufeff"))
-			if number < from || len(bytes.TrimSpace(text)) == 0 {
-				continue
-			}
-			task, err := tasks.ParseLine(text)
-			if err == nil {
-				task, err = withEventID(task)
-			}
-			if !send(line{number, task, err}) {
-				return
-			}
-		}
-		switch err := scanner.Err(); {
-		case errors.Is(err, bufio.ErrTooLong):
-			send(line{number: number, err: fmt.Errorf("the line has more than %d bytes, and no task has", maxLine)})
-		case err != nil:
-			send(line{number: number, err: fmt.Errorf("read the input: %w", err)})
-		}
-	}()
-	return lines
-}
-
 const (
-	enqueueBatch   = 1000                   // lines in one transaction
-	enqueueFlush   = 500 * time.Millisecond // a batch waits no longer for more lines
-	enqueueTimeout = 30 * time.Second       // of one try at a batch
-	enqueueRetries = time.Minute            // how long a batch is tried again while MySQL is away
+	maxLine        = 64 << 10         // bytes: an event for 1,000 members has about 30,000
+	enqueueBatch   = 1000             // lines in one transaction
+	enqueueTimeout = 30 * time.Second // of one transaction
 )
 
 // errSignalled is returned for the signal that ended the context.
 var errSignalled = errors.New("stopped by a signal")
 
-// intake moves tasks from lines into the queue. Its memory is that of a batch.
-type intake struct {
-	*progress
-
-	options  *enqueueOptions
-	queue    *queue.Queue
-	lines    <-chan line
-	log      io.Writer
-	enqueued int
-	next     int // the line from which on nothing is enqueued yet
+// batch is the tasks of lines that follow each other.
+type batch struct {
+	tasks []queue.New
+	next  int   // the line behind them
+	err   error // why the next line is no task, or cannot be read
 }
 
+// readBatches sends the tasks of the lines, in batches: a full one, or what there is when the input has no more to say for now. It
+// ends with the input, with a bad line, or with ctx.
+func readBatches(ctx context.Context, in io.Reader, to chan<- batch) {
+	defer close(to)
+	r := bufio.NewReaderSize(in, maxLine)
+	b := batch{next: 1}
+	for more := true; more; {
+		var text []byte
+		text, b.err = r.ReadSlice('\n')
+		if more = b.err == nil; errors.Is(b.err, io.EOF) {
+			b.err = nil
+		}
+		switch {
+		case errors.Is(b.err, bufio.ErrBufferFull):
+			b.err = fmt.Errorf("the line has more than %d bytes, and no task has", maxLine)
+		case b.err != nil:
+			b.err = fmt.Errorf("read the input: %w", b.err)
+		case len(bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\ufeff")))) > 0:
+			var task queue.New
+			if task, b.err = tasks.ParseLine(bytes.TrimPrefix(text, []byte("\ufeff"))); b.err == nil {
+				b.tasks = append(b.tasks, task)
+			}
+		}
+		if more = more && b.err == nil; b.err == nil {
+			b.next++
+		}
+		if more && len(b.tasks) < enqueueBatch && r.Buffered() > 0 {
+			continue
+		}
+		select {
+		case to <- b:
+		case <-ctx.Done():
+			return
+		}
+		b.tasks = nil
+	}
+}
+
+// enqueueLines enqueues the tasks of standard input. Reading cannot be interrupted, as a terminal or a pipe may say nothing for
+// hours; so a goroutine reads.
 func enqueueLines(cmd *cobra.Command, c *config, o *enqueueOptions) error {
 	return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
 		ctx, cancel := context.WithCancel(ctx)
-		defer cancel() // ends the reading, unless it hangs
-		log := cmd.ErrOrStderr()
-		i := &intake{
-			progress: newProgress(log, o.progress, -1, "tasks"), options: o, queue: q, log: log,
-			lines: readLines(ctx, cmd.InOrStdin(), o.fromLine), next: o.fromLine,
-		}
-		err := i.run(ctx)
-		if err != nil {
-			return fmt.Errorf("%w\n%d tasks were enqueued; go on with --from-line %d", err, i.enqueued, i.next)
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "enqueued %d tasks\n", i.enqueued)
-		return err
-	})
-}
-
-// run enqueues all lines, batch by batch. A line that is no task stops it before its
-// batch; the end of the input inside of a batch does not.
-func (i *intake) run(ctx context.Context) error {
-	for {
-		batch, err := i.gather(ctx)
-		if err != nil || len(batch) == 0 {
-			return err
-		}
-		if err := i.write(ctx, batch); err != nil {
-			return err
-		}
-		i.enqueued += len(batch)
-		i.next = batch[len(batch)-1].number + 1
-		i.add(len(batch))
-	}
-}
-
-// gather returns the lines of one batch: those that come in time, none at the end
-// of the input.
-func (i *intake) gather(ctx context.Context) (batch []line, err error) {
-	var late <-chan time.Time // for a batch that has begun
-	for len(batch) < enqueueBatch {
-		if ctx.Err() != nil { // select would choose at random
-			return nil, errSignalled
-		}
-		select {
-		case read, more := <-i.lines:
-			switch {
-			case !more && ctx.Err() != nil: // not the end of the input
-				return nil, errSignalled
-			case !more:
-				return batch, nil
-			case read.err != nil:
-				return nil, fmt.Errorf("line %d: %w", read.number, read.err)
-			}
-			if late == nil {
-				late = time.After(enqueueFlush)
-			}
-			batch = append(batch, read)
-		case <-late:
-			return batch, nil
-		case <-ctx.Done():
-		}
-	}
-	return batch, nil
-}
-
-// write enqueues a batch in one transaction. While MySQL is away it tries again:
-// should the last try have been committed without an answer, waiting tasks absorb the
-// same ones, or they are done twice, which does no harm: events have ids.
-func (i *intake) write(ctx context.Context, batch []line) error {
-	list := make([]queue.New, len(batch))
-	for at, read := range batch {
-		list[at] = i.options.apply(read.task)
-	}
-	return untilThere(ctx, i.log, func(ctx context.Context) error {
-		_, err := i.queue.Enqueue(ctx, list)
-		return err
-	})
-}
-
-// untilThere writes, and tries again for a minute while MySQL is away. A try is not cut off by a signal, so that
-// the number of what was written, which is printed, is true.
-func untilThere(ctx context.Context, log io.Writer, write func(ctx context.Context) error) error {
-	try := func() error {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
 		defer cancel()
-		return write(bounded)
-	}
-	begun := time.Now()
-	for failures := 1; ; failures++ {
-		err := try()
-		pause := retry.Backoff(failures, 250*time.Millisecond, 5*time.Second)
-		if !errors.Is(err, mysql.ErrUnavailable) || time.Since(begun)+pause > enqueueRetries {
-			return err
+		batches := make(chan batch)
+		go readBatches(ctx, cmd.InOrStdin(), batches)
+		p := newProgress(cmd.ErrOrStderr(), o.progress, -1, "tasks")
+		enqueued, next := 0, 1
+		for {
+			b := batch{}
+			select {
+			case b = <-batches:
+			case <-ctx.Done():
+			}
+			err := b.err
+			switch {
+			case ctx.Err() != nil:
+				err = errSignalled
+			case err != nil:
+				err = fmt.Errorf("line %d: %w", b.next, err)
+			case b.next == 0: // the end of the input
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "enqueued %d tasks\n", enqueued)
+				return err
+			default:
+				err = enqueueBatchOf(ctx, q, o, b.tasks)
+			}
+			if err != nil {
+				return fmt.Errorf("%w\n%d tasks were enqueued; go on with line %d: tail -n +%d", err, enqueued, next, next)
+			}
+			enqueued, next = enqueued+len(b.tasks), b.next
+			p.add(len(b.tasks))
 		}
-		if failures == 1 {
-			fmt.Fprintf(log, "activityd: MySQL is away, trying again for up to %v: %v\n", enqueueRetries, err)
-		}
-		if retry.Sleep(ctx, pause) != nil {
-			return errSignalled
-		}
-	}
+	})
 }
 
-// maxBadLines is how many of them --check prints one by one.
-const maxBadLines = 20
-
-// checkLines reads all lines and says which are no tasks.
-func checkLines(cmd *cobra.Command, o *enqueueOptions) error {
-	good, bad := 0, 0
-	for read := range readLines(cmd.Context(), cmd.InOrStdin(), o.fromLine) {
-		if read.err == nil {
-			good++
-			continue
-		}
-		bad++
-		if bad <= maxBadLines {
-			fmt.Fprintf(cmd.ErrOrStderr(), "line %d: %v\n", read.number, read.err)
-		}
+// enqueueBatchOf enqueues tasks in one transaction. A signal does not cut it off, so that the printed number of tasks is true.
+func enqueueBatchOf(ctx context.Context, q *queue.Queue, o *enqueueOptions, list []queue.New) error {
+	if len(list) == 0 {
+		return nil
 	}
-	switch {
-	case cmd.Context().Err() != nil:
-		return fmt.Errorf("%w after %d good lines and %d bad ones", errSignalled, good, bad)
-	case bad > 0:
-		return fmt.Errorf("lines that are no tasks: %d; tasks: %d; nothing was enqueued", bad, good)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
+	defer cancel()
+	for i, task := range list {
+		list[i] = o.apply(task)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d tasks, all good; nothing was enqueued\n", good)
+	_, err := q.Enqueue(bounded, list)
 	return err
 }

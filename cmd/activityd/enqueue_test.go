@@ -119,8 +119,7 @@ func TestEnqueueManyTakesAllForms(t *testing.T) {
 	}
 }
 
-// Events are enqueued by their ids, and have one, so that a batch that is tried again is
-// no other one.
+// An event that waits already is enqueued once, by its id or its content.
 func TestEnqueueEvents(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
@@ -136,13 +135,10 @@ func TestEnqueueEvents(t *testing.T) {
 	if out, _, err := fed(t.Context(), strings.NewReader(in), "enqueue", "-", "--mysql-dsn="+dsn); err != nil || out.String() != "enqueued 3 tasks\n" {
 		t.Errorf("%v, printed %q", err, out)
 	}
-	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE type = 'notify' AND queue IN ('push', 'push_urgent') AND subject = 5"); n != 3 {
+	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE type = 'notify' AND queue IN ('push', 'push_urgent') AND subject = 5"); n != 2 {
 		t.Errorf("%d tasks", n)
 	}
-	if n := number(t, db, "SELECT COUNT(DISTINCT JSON_VALUE(args, '$.id')) FROM tasks"); n != 3 {
-		t.Errorf("%d ids", n)
-	}
-	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE priority = -10"); n != 2 {
+	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE priority = -10"); n != 1 {
 		t.Errorf("%d are urgent", n)
 	}
 }
@@ -159,12 +155,10 @@ func TestEnqueueATypeOfYourOwn(t *testing.T) {
 		{"receipt order/7 --queue=mails --priority=-5 --delay=1m", "type = 'receipt' AND subject = CONV(LEFT(SHA2('order/7', 256), 16), 16, 10) AND priority = -5 AND run_at > created_at", ""},
 		{"receipt 0", "subject = 0", "a task of your own needs a queue of your own, by --queue: workers of activityd serve take from queue default"},
 		{"uplod 5", "type = 'uplod'", "did you mean upload?"},
-		{"uplod 5 --check", "type = 'uplod'", "did you mean upload?"},
 		{"Upload 5", "type = 'Upload' AND subject = 5", "did you mean upload?"},
 		{"receipt 0 --queue=Refill", "subject = 0", "from queue Refill"},
 		{"receipt 0 --queue=push_urgent", "subject = 0", "from queue push_urgent"},
 		{"uploads 6 --queue=mails", "type = 'uploads' AND queue = 'mails'", ""},
-		{"receipt 9 --queue=mails --check", "subject = 9", ""},
 	} {
 		out, errs, err := fed(t.Context(), nil, append([]string{"enqueue", "--mysql-dsn=" + dsn}, strings.Fields(c.args)...)...)
 		if c.refusal == "" {
@@ -173,7 +167,7 @@ func TestEnqueueATypeOfYourOwn(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.args, err, c.refusal)
 		}
 		want := 1
-		if c.refusal != "" || strings.Contains(c.args, "--check") {
+		if c.refusal != "" {
 			want = 0
 		}
 		if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE "+c.where); n != want {
@@ -185,7 +179,7 @@ func TestEnqueueATypeOfYourOwn(t *testing.T) {
 	}
 }
 
-var goOn = regexp.MustCompile(`(\d+) tasks were enqueued; go on with (--from-line) (\d+)`)
+var goOn = regexp.MustCompile(`(\d+) tasks were enqueued; go on with line (\d+): tail -n \+\d+$`)
 
 // leftOff reads from an error how many tasks were enqueued and how to go on.
 func leftOff(t *testing.T, err error) (enqueued, from int) {
@@ -197,7 +191,7 @@ func leftOff(t *testing.T, err error) (enqueued, from int) {
 	if words == nil {
 		t.Fatalf("no word of how to go on: %v", err)
 	}
-	_, scanned := fmt.Sscan(words[1]+" "+words[3], &enqueued, &from)
+	_, scanned := fmt.Sscan(words[1]+" "+words[2], &enqueued, &from)
 	must(t, scanned)
 	return enqueued, from
 }
@@ -226,8 +220,7 @@ func TestEnqueueManyStopsAtABadLine(t *testing.T) {
 			if n := number(t, db, "SELECT COUNT(*) FROM tasks"); n != enqueued || from != enqueued+1 || from > 2500 {
 				t.Errorf("%d tasks, %d were said, and to go on from %d", n, enqueued, from)
 			}
-			mended := ndjson(1, 3000)
-			_, _, err = fed(t.Context(), strings.NewReader(mended), "enqueue", "-", fmt.Sprint("--from-line=", from), "--mysql-dsn="+dsn)
+			_, _, err = fed(t.Context(), strings.NewReader(ndjson(from, 3000)), "enqueue", "-", "--mysql-dsn="+dsn)
 			if n := number(t, db, "SELECT COUNT(*) FROM tasks"); err != nil || n != 3000 {
 				t.Errorf("in the end: %d tasks, %v", n, err)
 			}
@@ -265,16 +258,16 @@ func TestEnqueueManyIsInterruptedAnywhere(t *testing.T) {
 	from := 1
 	for _, after := range []int{0, 1, 1000, 2999} {
 		ctx, interrupt := context.WithCancel(t.Context())
-		in := &interrupting{text: strings.NewReader(ndjson(1, lines)), after: after, interrupt: interrupt}
-		_, _, err := fed(ctx, in, "enqueue", "-", fmt.Sprint("--from-line=", from), "--mysql-dsn="+dsn)
+		in := &interrupting{text: strings.NewReader(ndjson(from, lines)), after: after, interrupt: interrupt}
+		_, _, err := fed(ctx, in, "enqueue", "-", "--mysql-dsn="+dsn)
 		interrupt()
 		enqueued, next := leftOff(t, err)
-		if n := number(t, db, "SELECT COUNT(*) FROM tasks"); n != next-1 || enqueued != next-from {
+		if n := number(t, db, "SELECT COUNT(*) FROM tasks"); n != from-1+enqueued || enqueued != next-1 {
 			t.Fatalf("after %d lines: %d tasks are there; it said %d, and to go on from %d", after, n, enqueued, next)
 		}
-		from = next
+		from += enqueued
 	}
-	_, _, err := fed(t.Context(), strings.NewReader(ndjson(1, lines)), "enqueue", "-", fmt.Sprint("--from-line=", from), "--mysql-dsn="+dsn)
+	_, _, err := fed(t.Context(), strings.NewReader(ndjson(from, lines)), "enqueue", "-", "--mysql-dsn="+dsn)
 	if n := number(t, db, "SELECT COUNT(*) FROM tasks"); err != nil || n != lines {
 		t.Errorf("in the end: %d tasks, %v", n, err)
 	}
@@ -295,78 +288,13 @@ func (i *interrupting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A MySQL that is away for a moment is waited for.
-func TestEnqueueManyWaitsForMySQL(t *testing.T) {
-	t.Parallel()
-	server := servertest.OwnMySQL(t)
-	dsn := server.DSN(servertest.Database)
-	db := queueOf(t, dsn)
-	in, feeder := io.Pipe()
-	errs, ended := &notes{}, make(chan error, 1)
-	go func() {
-		ended <- feed(t.Context(), in, io.Discard, errs, "enqueue", "-", "--mysql-dsn="+dsn, "--progress=1ns")
-		_ = in.Close() // nothing is read any more
-	}()
-	say := func(text string) {
-		_, err := io.WriteString(feeder, text)
-		must(t, err)
-	}
-	say(ndjson(1, 1000))
-	// Its rows may be there before the commit is acknowledged.
-	eventually(t, "the first batch is acknowledged", func() bool { return strings.Contains(errs.String(), "1000 tasks, ") })
-	must(t, server.Kill())
-	var saying sync.WaitGroup
-	saying.Go(func() { // it reads no further while MySQL is away, if a part of this is a batch
-		if _, err := io.WriteString(feeder, ndjson(1001, 2000)); err != nil {
-			t.Error(err)
-		}
-	})
-	eventually(t, "it says that MySQL is away", func() bool { return strings.Contains(errs.String(), "MySQL is away, trying again") })
-	must(t, server.Restart(t.Context()))
-	saying.Wait()
-	must(t, feeder.Close())
-	must(t, <-ended)
-	if n := number(t, db, "SELECT COUNT(*) FROM tasks"); n != 2000 {
-		t.Errorf("%d tasks", n)
-	}
-}
-
-func TestEnqueueManyChecks(t *testing.T) {
-	t.Parallel()
-	out, _, err := fed(t.Context(), strings.NewReader(ndjson(1, 1500)), "enqueue", "-", "--check")
-	if err != nil || out.String() != "1500 tasks, all good; nothing was enqueued\n" {
-		t.Errorf("%v, printed %q", err, out)
-	}
-	bad := ndjson(1, 10) + "\nx\n" + strings.Repeat("{}\n", 30) + ndjson(1, 5)
-	_, errs, err := fed(t.Context(), strings.NewReader(bad), "enqueue", "-", "--check")
-	if err == nil || !strings.Contains(err.Error(), "lines that are no tasks: 31; tasks: 15; nothing was enqueued") {
-		t.Errorf("error %v", err)
-	}
-	if said := errs.String(); strings.Count(said, "\n") != maxBadLines || !strings.Contains(said, "line 12: malformed") || !strings.Contains(said, "line 13: type: is missing") {
-		t.Errorf("said %q", said)
-	}
-	out, _, err = fed(t.Context(), strings.NewReader(bad), "enqueue", "-", "--check", "--from-line=43")
-	if err != nil || !strings.HasPrefix(out.String(), "5 tasks") {
-		t.Errorf("from line 43: %v, printed %q", err, out)
-	}
-	for args, want := range map[string]string{"upload 7": "", "upload 7 8": "takes no contact", "upload x": "MEMBER"} {
-		_, _, err := fed(t.Context(), nil, append([]string{"enqueue", "--check"}, strings.Fields(args)...)...)
-		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", args, err)
-		}
-	}
-}
-
 func TestEnqueueManySaysWhenTheInputFails(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
 	in := io.MultiReader(strings.NewReader(ndjson(1, 7)), broken{})
 	_, _, err := fed(t.Context(), in, "enqueue", "-", "--mysql-dsn="+dsn)
-	if enqueued, from := leftOff(t, err); enqueued != 0 || from != 1 || !strings.HasPrefix(err.Error(), "line 8: read the input") || !errors.Is(err, errBrokenInput) {
+	if enqueued, from := leftOff(t, err); enqueued != 7 || from != 8 || !strings.HasPrefix(err.Error(), "line 8: read the input") || !errors.Is(err, errBrokenInput) {
 		t.Errorf("error %v", err)
-	}
-	if _, _, err := fed(t.Context(), strings.NewReader(ndjson(1, 7)), "enqueue", "-", "--from-line=100", "--mysql-dsn="+dsn); err != nil {
-		t.Errorf("from behind the end: %v", err)
 	}
 }
 
@@ -379,16 +307,14 @@ func (broken) Read([]byte) (int, error) { return 0, errBrokenInput }
 func TestEnqueueFlagsAreChecked(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"upload 7 --priority=32768":                  "--priority",
-		"upload 7 --priority=-32769":                 "--priority",
-		"upload 7 --delay=-1s":                       "--delay",
-		"upload 7 --queue=" + nines(33):              "--queue",
-		"upload 7 --progress=maybe":                  "--progress",
-		"- --from-line=0":                            "--from-line",
-		"- 7":                                        "- stands alone",
-		"upload":                                     "want a KEY after TYPE",
-		"upload 7 --mysql-dsn=":                      "--mysql-dsn",
-		"upload 7 --queue=" + nines(32) + " --check": "",
+		"upload 7 --priority=32768":     "--priority",
+		"upload 7 --priority=-32769":    "--priority",
+		"upload 7 --delay=-1s":          "--delay",
+		"upload 7 --queue=" + nines(33): "--queue",
+		"upload 7 --progress=maybe":     "--progress",
+		"- 7":                           "- stands alone",
+		"upload":                        "want a KEY after TYPE",
+		"upload 7 --mysql-dsn=":         "--mysql-dsn",
 	} {
 		_, _, err := fed(t.Context(), strings.NewReader(""), append([]string{"enqueue"}, strings.Fields(args)...)...)
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {

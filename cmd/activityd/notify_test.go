@@ -31,7 +31,7 @@ func TestEnqueueWakesWorkersIfARedisIsNamed(t *testing.T) {
 func TestRetryWakesWorkersIfARedisIsNamed(t *testing.T) {
 	t.Parallel()
 	o, mini := newOperator(t), miniredistest.Run(t)
-	makeDead(t, o, 1)
+	o.makeDead(t, 1)
 	heard := mini.NewSubscriber()
 	defer heard.Close()
 	heard.Subscribe(wake.Channel)

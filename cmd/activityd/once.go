@@ -28,7 +28,7 @@ import (
 // The exit codes of once, beside those of its command. They are below 128, from which on
 // they mean signals; the last three are those of timeout(1) and env(1).
 const (
-	exitFree      = 121 // of once status: nothing runs, and it is not done
+	exitFree      = 121 // of once show: nothing runs, and it is not done
 	exitBusy      = 122 // another process works, and --no-wait or --wait
 	exitExhausted = 123 // all attempts failed, the last one elsewhere or before
 	exitLost      = 124 // the command was ended: the lease was lost, or --timeout has passed
@@ -92,46 +92,13 @@ Exit codes:
   else      that of the command, which failed in the last attempt, or after such a signal`
 
 const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --month 2026-07
-  activityd once list
-  activityd once show digest
-  activityd once status digest || echo "not done: $?"
+  activityd once show
+  activityd once show digest || echo "not done: $?"
   activityd once forget digest
 
-  A line of /etc/cron.d/digest, the same on every host. /etc/activityd/environment has the settings
-  ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name' and, to begin the next attempt at once,
-  ACTIVITYD_REDIS_URL='redis://host:6379/0'; only deploy may read it.
+  A line of /etc/cron.d/digest, the same on every host; the page once.md of the documentation has a systemd timer:
 
-    7 4 * * *  deploy  /usr/local/bin/activityd once --config /etc/activityd/environment --quiet --keep 12h digest -- /usr/local/bin/send-digest --all
-
-  The same as a systemd timer:
-
-    # /etc/systemd/system/digest.service
-    [Unit]
-    Description=The nightly digest, on one of the hosts
-    After=network-online.target
-    Wants=network-online.target
-
-    [Service]
-    Type=oneshot
-    User=deploy
-    ExecStart=/usr/local/bin/activityd once --config /etc/activityd/environment --quiet --keep 12h digest -- /usr/local/bin/send-digest --all
-    # TERM is for activityd, which passes it on; what is left after the timeout gets KILL.
-    KillMode=mixed
-    TimeoutStopSec=60
-    # Try again when the store was away, but not when all attempts failed, or there is no command.
-    Restart=on-failure
-    RestartSec=30
-    RestartPreventExitStatus=123 126 127
-
-    # /etc/systemd/system/digest.timer
-    [Unit]
-    Description=The nightly digest
-
-    [Timer]
-    OnCalendar=*-*-* 04:07:00
-
-    [Install]
-    WantedBy=timers.target`
+    7 4 * * *  deploy  /usr/local/bin/activityd once --config /etc/activityd/environment --quiet --keep 12h digest -- /usr/local/bin/send-digest --all`
 
 // The choices of --store.
 const (
@@ -272,7 +239,7 @@ func newOnce(environ []string) *cobra.Command {
 	}
 	o.register(cmd.Flags())
 	c.flags(cmd.Flags())
-	cmd.AddCommand(newOnceList(), newOnceShow(), newOnceStatus(), newOnceForget())
+	cmd.AddCommand(newOnceShow(), newOnceForget())
 	return cmd
 }
 

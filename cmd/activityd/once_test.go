@@ -49,7 +49,6 @@ func TestOnceRefuses(t *testing.T) {
 		{"--timeout -1s x -- touch FILE", exitOwn, "--timeout: is -1s: want 0 or more"},
 		{"--wait -1s x -- touch FILE", exitOwn, "--wait: is -1s: want 0 or more"},
 		{"--wait 1s --no-wait x -- touch FILE", exitOwn, "--wait and --no-wait: want one of them"},
-		{"status -- touch FILE", exitOwn, "status is a command of once, and cannot be a NAME"},
 		{"--exit-code-done 256 x -- touch FILE", exitOwn, "--exit-code-done: is 256: want 0 to 255"},
 		{"--store files x -- touch FILE", exitOwn, "want mysql, redis"},
 		{"--nonsense x -- touch FILE", exitOwn, "unknown flag: --nonsense"},
@@ -58,7 +57,7 @@ func TestOnceRefuses(t *testing.T) {
 		{"x touch FILE", exitOwn, "want NAME -- COMMAND"},
 		{"x y -- touch FILE", exitOwn, "want NAME -- COMMAND"},
 		{"-- touch FILE", exitOwn, "want NAME -- COMMAND"},
-		{"list -- touch FILE", exitOwn, "list is a command of once, and cannot be a NAME"},
+		{"forget -- touch FILE", exitOwn, "forget is a command of once, and cannot be a NAME"},
 		{"show x -- touch FILE", exitOwn, "show is a command of once, and cannot be a NAME"},
 		{"x -- no-such-command", exitNotFound, `COMMAND: exec: "no-such-command": executable file not found in $PATH`},
 		{"x -- /nonexistent/command", exitNotFound, "stat /nonexistent/command: no such file or directory"},
@@ -85,7 +84,7 @@ func TestOnceRefuses(t *testing.T) {
 	if _, err := os.Stat(file); err == nil {
 		t.Error("the command was run")
 	}
-	if _, out, errs := command(t, nil, "once", "list", redis); out != "" || errs != "no name has a state\n" {
+	if _, out, errs := command(t, nil, "once", "show", redis); out != "" || errs != "no name has a state\n" {
 		t.Errorf("left %q, %q", out, errs)
 	}
 	if code, _, errs := command(t, []string{"ACTIVITYD_MYSQL_CONNECTIONS=many"}, "once", redis, "x", "--", "touch", file); code != exitOK || errs != "" {
@@ -143,7 +142,7 @@ func TestSecretSettings(t *testing.T) {
 func TestOnceVariablesAreNoSettings(t *testing.T) {
 	t.Parallel()
 	environ := []string{"ACTIVITYD_ATTEMPT=1", "ACTIVITYD_LAST_ATTEMPT=0", "ACTIVITYD_FENCE=7", "ACTIVITYD_FENCES=7", "ACTIVITYD_LEASE=7"}
-	code, _, errs := command(t, environ, "version")
+	code, _, errs := command(t, environ, "tasks")
 	if want := "activityd: ACTIVITYD_FENCES has no effect: there is no such setting\nactivityd: ACTIVITYD_LEASE has no effect: there is no such setting\n"; code != exitOK || errs != want {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
@@ -163,7 +162,7 @@ func TestOnceListShowForget(t *testing.T) {
 		run("out", "--attempts=1", "--", "sh", "-c", "exit 9")
 		lists := func(rows ...string) {
 			t.Helper()
-			code, out, errs := command(t, nil, append([]string{"once", "list"}, flags...)...)
+			code, out, errs := command(t, nil, append([]string{"once", "show"}, flags...)...)
 			text := regexp.MustCompile(`\d{9,}|\S+/\d+@\S+`).ReplaceAllString(out, "#") // fences in Redis, owners
 			text = regexp.MustCompile(` +`).ReplaceAllString(text, " ")
 			text = regexp.MustCompile(`(\d/\d) \d+`).ReplaceAllString(text, "$1 #") // fences in MySQL
@@ -187,7 +186,7 @@ func TestOnceListShowForget(t *testing.T) {
   attempt began \S+ \S+ UTC \(\d+m?s ago\)
   forgotten     \S+ \S+ UTC \(in 1d00h\)
 $`)
-		if code != exitOK || errs != "" || !sheet.MatchString(out) {
+		if code != exitBusy || errs != "" || !sheet.MatchString(out) {
 			t.Errorf("exit code %d, %s\n%s", code, errs, out)
 		}
 		var shown struct {
@@ -196,22 +195,22 @@ $`)
 			BeganAt                           time.Time `json:"began_at"`
 			EndedAt                           time.Time `json:"ended_at"`
 		}
-		out = succeed(t, append([]string{"once", "show", "out", "-o=json"}, flags...)...)
+		_, out, _ = command(t, nil, append([]string{"once", "show", "out", "-o=json"}, flags...)...)
 		must(t, json.Unmarshal([]byte(out), &shown))
 		if shown.State != "exhausted" || shown.MaxAttempts != 1 || shown.Fence == "" || shown.Reason != "attempt 1 of 1: exit status 9" ||
 			time.Since(shown.BeganAt) > time.Hour || shown.EndedAt.Before(shown.BeganAt.Add(-time.Second)) || strings.Count(out, "\n") != 1 {
 			t.Errorf("%s", out)
 		}
-		if out := succeed(t, append([]string{"once", "list", "-o=json"}, flags...)...); strings.Count(out, "\n") != 3 {
+		if out := succeed(t, append([]string{"once", "show", "-o=json"}, flags...)...); strings.Count(out, "\n") != 3 {
 			t.Errorf("%s", out)
 		}
 
 		for name, want := range map[string]struct {
 			code int
-			word string
-		}{"begun": {exitBusy, "held"}, "all-done": {exitOK, "done"}, "out": {exitExhausted, "exhausted"}, "never": {exitFree, "free"}} {
-			if code, out, errs := command(t, nil, append([]string{"once", "status", name}, flags...)...); code != want.code || out != want.word+"\n" || errs != "" {
-				t.Errorf("the status of %s: exit code %d, %q, %q", name, code, out, errs)
+			said string
+		}{"begun": {exitBusy, "state         held"}, "all-done": {exitOK, "state         done"}, "out": {exitExhausted, "state         exhausted"}, "never": {exitFree, "never has no state"}} {
+			if code, out, errs := command(t, nil, append([]string{"once", "show", name}, flags...)...); code != want.code || !strings.Contains(out+errs, want.said) {
+				t.Errorf("%s: exit code %d, %q, %q", name, code, out, errs)
 			}
 		}
 		out = succeed(t, append([]string{"once", "show", "all-done"}, flags...)...)
@@ -234,7 +233,7 @@ $`)
 				t.Errorf("exit code %d, %q, %q", code, out, errs)
 			}
 		}
-		if code, _, errs := command(t, nil, append([]string{"once", "show", "out"}, flags...)...); code != exitFailed || !strings.Contains(errs, "out has no state") {
+		if code, _, errs := command(t, nil, append([]string{"once", "show", "out"}, flags...)...); code != exitFree || !strings.Contains(errs, "out has no state") {
 			t.Errorf("exit code %d, %q", code, errs)
 		}
 		if code, _, errs := forget("begun", "--force"); code != exitOK {
@@ -246,7 +245,7 @@ $`)
 	})
 }
 
-// hosts is what the examples of the help need: two hosts that share a database.
+// hosts is what the examples of the page need: two hosts that share a database.
 type hosts struct {
 	activityd, command, environment string // files
 	runs                            string // to which the command adds a line
@@ -268,7 +267,7 @@ func newHosts(t *testing.T) hosts {
 	return h
 }
 
-// replaced returns a text of the help with the files that there are.
+// replaced returns a text of the page with the files that there are.
 func (h hosts) replaced(text string) string {
 	return strings.NewReplacer("/usr/local/bin/activityd", h.activityd, "/usr/local/bin/send-digest", h.command, "/etc/activityd/environment", h.environment).Replace(text)
 }
@@ -293,36 +292,26 @@ func (h hosts) runOnTwo(t *testing.T, line string) {
 	}
 }
 
-// The line of a crontab in the help does what it is for.
-func TestOnceCrontabOfTheHelp(t *testing.T) {
+// The line of a crontab and the units of docs/once.md do what they are for; systemd takes the units, where it is installed.
+func TestTheSchedulesOfThePage(t *testing.T) {
 	t.Parallel()
-	help := succeed(t, "once", "--help")
-	found := regexp.MustCompile(`(?m)^ +[0-9*/,-]+ [0-9*/,-]+ [0-9*/,-]+ [0-9*/,-]+ [0-9*/,-]+  (\w+)  (.*)$`).FindStringSubmatch(help)
-	if len(found) < 3 || strings.Contains(found[2], "%") { // which ends the line for cron
-		t.Fatalf("no line of a crontab in %s", help)
+	page, err := os.ReadFile("../../docs/once.md")
+	must(t, err)
+	h, dir := newHosts(t), t.TempDir()
+	line := regexp.MustCompile(`(?m)^[0-9*/,-]+ [0-9*/,-]+ [0-9*/,-]+ [0-9*/,-]+ [0-9*/,-]+  (\w+)  (.*)$`).FindStringSubmatch(string(page))
+	if line == nil {
+		t.Fatal("no line of a crontab")
 	}
-	h := newHosts(t)
-	h.runOnTwo(t, h.replaced(found[2]))
-}
-
-// The units in the help are such that systemd takes them, where it is installed, and their
-// command does what it is for.
-func TestOnceUnitsOfTheHelp(t *testing.T) {
-	t.Parallel()
-	help, h, dir := succeed(t, "once", "--help"), newHosts(t), t.TempDir()
+	h.runOnTwo(t, h.replaced(strings.ReplaceAll(line[2], `\%`, "%")))
+	h = newHosts(t) // with another store: the name is the same
 	verify := []string{"verify", "--man=no", "--recursive-errors=no"}
-	var service string
-	_, rest, _ := strings.Cut(help, "# /etc/systemd/system/")
-	for part := range strings.SplitSeq(rest, "# /etc/systemd/system/") {
-		name, text, _ := strings.Cut(part, "\n")
-		text, _, _ = strings.Cut(text, "\n\nAvailable Commands:")
-		text = h.replaced(regexp.MustCompile(`(?m)^ +`).ReplaceAllString(text, ""))
-		if strings.HasSuffix(name, ".service") {
-			service = text
-			text = strings.ReplaceAll(text, "User=deploy\n", "") // there is none here
+	for _, unit := range regexp.MustCompile("(?s)# /etc/systemd/system/(\\S+)\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		text := h.replaced(unit[2])
+		if start := regexp.MustCompile(`(?m)^ExecStart=(.+)$`).FindStringSubmatch(text); start != nil {
+			h.runOnTwo(t, "exec "+strings.NewReplacer("$$", "$", "%%", "%").Replace(start[1]))
 		}
-		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, []byte(text), 0o600))
+		path := filepath.Join(dir, unit[1])
+		must(t, os.WriteFile(path, []byte(strings.ReplaceAll(text, "User=deploy\n", "")), 0o600))
 		verify = append(verify, path)
 	}
 	if len(verify) != 5 {
@@ -333,9 +322,4 @@ func TestOnceUnitsOfTheHelp(t *testing.T) {
 			t.Errorf("%v: %s", err, out)
 		}
 	}
-	line := regexp.MustCompile(`(?m)^ExecStart=([^%$\\;"']+)$`).FindStringSubmatch(service)
-	if line == nil {
-		t.Fatal(service)
-	}
-	h.runOnTwo(t, "exec "+line[1])
 }

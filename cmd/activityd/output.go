@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/pflag"
@@ -26,23 +26,61 @@ func outputFlag(f *pflag.FlagSet, output *string) {
 	f.VarP(settings.NewChoice(output, outputTable, outputJSON), "output", "o", "form of the output")
 }
 
-// newLineEncoder returns an encoder of one JSON object a line. Its output is for
-// programs and terminals, and not for pages.
+// newLineEncoder returns an encoder of one JSON object a line, for programs and terminals: it leaves <, > and & alone.
 func newLineEncoder(w io.Writer) *json.Encoder {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e
 }
 
-// newTable returns a writer that aligns the cells of its lines, which tabs separate,
-// until it is flushed.
+// printList writes a list as lines of JSON, or as a table.
+func printList[T, J any](w io.Writer, output string, list []T, toJSON func(T) J, toTable func([]T) inspect.Table) error {
+	if output != outputJSON {
+		return printTable(w, toTable(list))
+	}
+	lines := newLineEncoder(w)
+	for _, item := range list {
+		if err := lines.Encode(toJSON(item)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newTable returns a writer that aligns cells, which tabs separate, until it is flushed.
 func newTable(w io.Writer) *tabwriter.Writer {
 	return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 }
 
-// escaper is stdout or stderr of a command. What is written to it is [escaped]:
-// names, errors and arguments of tasks may come from strangers. Each Write holds
-// whole characters.
+// printTable writes a table, and its head if it has one.
+func printTable(w io.Writer, t inspect.Table) error {
+	table := newTable(w)
+	if len(t.Head) > 0 {
+		t.Rows = append([][]string{t.Head}, t.Rows...)
+	}
+	for _, row := range t.Rows {
+		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // Flush returns the error
+	}
+	return table.Flush()
+}
+
+// sheet returns a title, and below it a line for each name that has a value.
+func sheet(title string, lines ...[2]string) string {
+	var text strings.Builder
+	text.WriteString(title + "\n")
+	for _, line := range lines {
+		if line[1] != "" {
+			fmt.Fprintf(&text, "  %-13s %s\n", line[0], line[1])
+		}
+	}
+	return text.String()
+}
+
+// sayf prints a line, and ignores a failed write.
+func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+
+// escaper is stdout or stderr of a command. It escapes what a terminal would obey: names, errors and arguments of tasks may
+// come from strangers. Each Write holds whole characters.
 type escaper struct{ w io.Writer }
 
 func (e escaper) Write(text []byte) (int, error) {
@@ -51,18 +89,3 @@ func (e escaper) Write(text []byte) (int, error) {
 	}
 	return len(text), nil
 }
-
-// sheet returns a title and, below it, lines of a name and a value each, without those of an empty
-// value.
-func sheet(title string, lines ...[2]string) string {
-	text := bytes.NewBufferString(title + "\n")
-	for _, line := range lines {
-		if line[1] != "" {
-			fmt.Fprintf(text, "  %-13s %s\n", line[0], line[1])
-		}
-	}
-	return text.String()
-}
-
-// sayf prints a line, and ignores a failed write.
-func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }

@@ -64,7 +64,7 @@ func TestWhatStrangersStoredIsPrintedEscaped(t *testing.T) {
 	exec("UPDATE users SET username = ? WHERE id = 101", hostile)
 	must(t, r.client.Do(t.Context(), "ZADD", "user_1", 5, hostile, 101000, "101").Err())
 	for line, shows := range map[string]string{
-		"tasks list": `\u009b`, "tasks list -o json": `\u009b`, "tasks show 1 2": `\u009b`, "tasks show 1 2 -o json": `\u009b`,
+		"tasks list": `\u009b`, "tasks list -o json": `\u009b`, "tasks list 1 2": `\u009b`, "tasks list 1 2 -o json": `\u009b`,
 		"tasks stats": `\u009b`, "tasks stats -o json": `\u009b`, "tasks retry --all --dry-run": `\u009b`,
 		"explain 1": `\u009b`, "explain 1 -o json": `\u009b`, "show 1": "user_1", "verify": "foreign", "verify -o json": "foreign",
 	} {

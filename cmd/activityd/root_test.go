@@ -16,13 +16,12 @@ func TestMisuseFails(t *testing.T) {
 		"explain 1 2":          "accepts 1 arg(s), received 2",
 		"serve x":              `unknown command "x" for "activityd serve"`,
 		"verify 1 2":           "accepts at most 1 arg(s), received 2",
-		"tasks show":           "requires at least 1 arg(s), only received 0",
 		"shwo":                 "Did you mean this?\n\tshow",
-		"tasks nonsense":       `unknown command "nonsense" for "activityd tasks"; want one of discard, list, pause, `,
+		"tasks nonsense":       `unknown command "nonsense" for "activityd tasks"; want one of cancel, discard, list, pause, `,
 		"tasks discrad 5":      `unknown command "discrad" for "activityd tasks"; did you mean activityd tasks discard?`,
 		"push shwo":            "did you mean activityd push show?",
 		"tasks pause ''":       `queue "": want 1 to 32 bytes`,
-		"tasks show ''":        `"" is no task id`,
+		"tasks list ''":        `"" is no task id`,
 		"enqueue upload ''":    "MEMBER: not a member id",
 		"show --nonsense":      "unknown flag: --nonsense",
 		"serve --walks 3":      "unknown flag: --walks",
@@ -51,11 +50,8 @@ func TestTheProgramByItself(t *testing.T) {
 
 func TestVersionAsAFlag(t *testing.T) {
 	t.Parallel()
-	want := succeed(t, "version")
-	for _, flag := range []string{"--version", "-v"} {
-		if got := succeed(t, flag); got != want || !strings.HasPrefix(got, "activityd ") {
-			t.Errorf("%s prints %q, version prints %q", flag, got, want)
-		}
+	if got := succeed(t, "--version"); got != version()+"\n" || succeed(t, "-v") != got {
+		t.Errorf("it prints %q", got)
 	}
 }
 
@@ -97,15 +93,14 @@ func TestCompletion(t *testing.T) {
 		"tasks list --type |":               types + words,
 		"tasks list --state |":              states + words,
 		"tasks retry --state |":             "dead scheduled " + words,
-		"tasks discard --queue |":           queues + words,
+		"tasks cancel --queue |":            queues + words,
 		"tasks pause |":                     queues + words,
 		"tasks resume f|":                   "fan_out fan_out_again " + words,
 		"tasks pause fan_out |":             words,
-		"tasks show |":                      words,
 		"enqueue |":                         "add_contact remove_contact upload refill notify - " + words,
 		"enqueue upload |":                  words,
 		"enqueue --queue |":                 queues + words,
-		"tasks p|":                          "pause priority " + words,
+		"tasks p|":                          "pause " + words,
 		"show |":                            words,
 		"tasks list --mysql-connections 4|": words,
 		"push |":                            "keys show " + words,
@@ -113,12 +108,11 @@ func TestCompletion(t *testing.T) {
 		"push show -o |":                    "table json " + words,
 		"serve --config |":                  files,
 		"serve --webpush|":                  words,
-		"once |":                            "forget list show status " + words,
+		"once |":                            "forget show " + words,
 		"once --store |":                    "mysql redis " + words,
 		"once digest -- |":                  files,
 		"once digest -- tar |":              files,
-		"once show |":                       words,
-		"once list -o |":                    "table json " + words,
+		"once show -o |":                    "table json " + words,
 	} {
 		arguments := append([]string{"__completeNoDesc"}, strings.Split(strings.TrimSuffix(line, "|"), " ")...)
 		out := succeed(t, arguments...)

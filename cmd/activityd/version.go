@@ -6,26 +6,12 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-
-	"github.com/spf13/cobra"
 )
 
 // release is the version of this source: the newest one in CHANGELOG.md, or, while that has
 // changes that are not released, the next one with "-dev". scripts/dist reads it here, and
 // sets both by -ldflags -X.
 var release, commit = "0.1.0", ""
-
-func newVersion() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
-			return err
-		},
-	}
-}
 
 // version describes the build, as far as it is known.
 func version() string {

@@ -52,10 +52,10 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 	for range 2 { // the second time it is replayed
 		ask(t, http.MethodPost, "http://"+address+"/v1/tasks", `{"type":"upload","user_id":"50"}`)
 	}
-	for _, line := range []string{"enqueue upload 50", "tasks list", "tasks stats", "tasks priority --queue aside", "tasks pause aside", "tasks resume aside"} {
+	for _, line := range []string{"enqueue upload 50", "tasks list", "tasks stats", "tasks pause aside", "tasks resume aside"} {
 		call(t, settings, strings.Fields(line)...)
 	}
-	for _, line := range []string{"once nightly -- true", "once nightly -- true", "once hourly -- true", "once list", "once show nightly", "once forget nightly"} {
+	for _, line := range []string{"once nightly -- true", "once nightly -- true", "once hourly -- true", "once show", "once forget nightly"} {
 		call(t, settings, strings.Fields(line)...)
 	}
 	eventually(t, "all tasks are done", func() bool { c := g.count(t); return c.Waiting+c.Scheduled+c.Running == 0 })

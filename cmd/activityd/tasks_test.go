@@ -1,0 +1,414 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/inspect"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/queuetest"
+	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/queue"
+)
+
+// operator has a queue in MariaDB, and runs commands on it.
+type operator struct {
+	*queue.Queue
+
+	db  *sql.DB
+	dsn string
+}
+
+func newOperator(t *testing.T) *operator {
+	t.Helper()
+	dsn := servertest.MySQLDSN(t)
+	db, err := mysql.Open(dsn)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return &operator{queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"}), db, dsn}
+}
+
+// tasks runs activityd tasks.
+func (o *operator) tasks(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return command(t, nil, append(append([]string{"tasks"}, args...), "--mysql-dsn="+o.dsn)...)
+}
+
+// succeed runs activityd tasks, which must succeed.
+func (o *operator) succeed(t *testing.T, line string) (stdout, stderr string) {
+	t.Helper()
+	code, out, errs := o.tasks(t, strings.Fields(line)...)
+	if code != 0 {
+		t.Fatalf("tasks %s: exit code %d: %s", line, code, errs)
+	}
+	return out, errs
+}
+
+// enqueueUploads enqueues an upload of each of the members first to last, and returns the ids of the tasks.
+func (o *operator) enqueueUploads(t *testing.T, first, last int) (ids []uint64) {
+	t.Helper()
+	for i := first; i <= last; i++ {
+		some, err := o.Enqueue(t.Context(), []queue.New{tasks.NewUpload(member.ID(i))})
+		must(t, err)
+		ids = append(ids, some...)
+	}
+	return ids
+}
+
+// finish claims n tasks and finishes them with a result.
+func (o *operator) finish(t *testing.T, result error, n int) {
+	t.Helper()
+	queuetest.Finish(t, o, result, queuetest.Claim(t, o, n)...)
+}
+
+var errBoom = errors.New("boom")
+
+// makeDead makes dead tasks, of members 1 to n.
+func (o *operator) makeDead(t *testing.T, n int) []uint64 {
+	t.Helper()
+	ids := o.enqueueUploads(t, 1, n)
+	o.finish(t, queue.Permanent(errBoom), n)
+	return ids
+}
+
+// everyState is the ids of a task in each state.
+type everyState struct{ dead, scheduled, running, waiting uint64 }
+
+func (o *operator) makeEveryState(t *testing.T) everyState {
+	t.Helper()
+	dead := o.makeDead(t, 1)[0]
+	scheduled := o.enqueueUploads(t, 2, 2)[0]
+	o.finish(t, queue.Later(time.Hour, errBoom), 1)
+	running := o.enqueueUploads(t, 3, 3)[0]
+	queuetest.Claim(t, o, 1)
+	ids, err := o.Enqueue(t.Context(), []queue.New{tasks.NewAddContact(4, 5)})
+	must(t, err)
+	return everyState{dead, scheduled, running, ids[0]}
+}
+
+func TestTasksListShowsEveryState(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	ids := o.makeEveryState(t)
+	out, _ := o.succeed(t, "list")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 5 || !strings.HasPrefix(lines[0], "ID ") {
+		t.Fatalf("listed:\n%s", out)
+	}
+	state := strings.Index(lines[0], "STATE")
+	for i, want := range []struct {
+		id    uint64
+		cells []string
+	}{
+		{ids.dead, []string{"default", "upload  ", " 1       -  ", "dead", "1/25", "boom"}},
+		{ids.scheduled, []string{"upload", "scheduled", "0/25", "in 59m", "boom"}},
+		{ids.running, []string{"upload", "running", "1/25", "lease "}},
+		{ids.waiting, []string{"add_contact", "  contact_id:5  ", "waiting    0  "}},
+	} {
+		line := lines[i+1]
+		if !strings.HasPrefix(line, fmt.Sprint(want.id)) || line[state-1] != ' ' || line[state] == ' ' {
+			t.Errorf("line %d is %q, want that of task %d", i, line, want.id)
+		}
+		for _, cell := range want.cells {
+			if !strings.Contains(line, cell) {
+				t.Errorf("%q has no %q", line, cell)
+			}
+		}
+	}
+}
+
+func TestTasksListFilters(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	ids := o.makeEveryState(t)
+	_, err := o.db.ExecContext(t.Context(), "UPDATE tasks SET last_error = 'dial tcp 10.0.0.8:443: refused' WHERE id = ?", ids.dead)
+	must(t, err)
+	for args, want := range map[string][]uint64{
+		"":                             {ids.dead, ids.scheduled, ids.running, ids.waiting},
+		"--state dead --state waiting": {ids.dead, ids.waiting},
+		"--state dead,running":         {ids.dead, ids.running},
+		"--type add_contact":           {ids.waiting},
+		"--member 2":                   {ids.scheduled},
+		"--queue default --member 3":   {ids.running},
+		"--queue refill":               nil,
+		"--error tcp%REFUSED":          {ids.dead},
+		"--dedupe-key upload:1":        nil, // once it has begun
+		fmt.Sprintf("%d %d %d", ids.waiting, ids.dead, ids.dead): {ids.dead, ids.waiting},
+		fmt.Sprint("--after ", ids.running):                      {ids.waiting},
+	} {
+		out, errs := o.succeed(t, "list --output=json "+args)
+		if got := idsOf(t, out); !slices.Equal(got, want) {
+			t.Errorf("%s: listed %v, want %v", args, got, want)
+		}
+		if none := strings.Contains(errs, "no such tasks"); none != (want == nil) {
+			t.Errorf("%s: said %q", args, errs)
+		}
+	}
+}
+
+// idsOf returns the ids in lines of JSON.
+func idsOf(t *testing.T, lines string) (ids []uint64) {
+	t.Helper()
+	for line := range strings.Lines(lines) {
+		var task struct {
+			ID uint64 `json:"id,string"`
+		}
+		must(t, json.Unmarshal([]byte(line), &task))
+		ids = append(ids, task.ID)
+	}
+	return ids
+}
+
+func TestTasksListInPages(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	ids := o.enqueueUploads(t, 1, 603)
+	if out, _ := o.succeed(t, "list --limit=0"); strings.Count(out, "\n") != 604 || strings.Count(out, "QUEUE") != 1 {
+		t.Errorf("a table of %d lines, want 604 with the header", strings.Count(out, "\n"))
+	}
+	var paged []uint64
+	for after, more := uint64(0), true; more; after = paged[len(paged)-1] {
+		out, errs := o.succeed(t, fmt.Sprint("list -o=json --limit=201 --after=", after))
+		paged = append(paged, idsOf(t, out)...)
+		more = strings.Contains(errs, fmt.Sprintf("there are more: go on with --after %d,", paged[len(paged)-1]))
+	}
+	if !slices.Equal(paged, ids) {
+		t.Errorf("%d tasks in pages, want %d", len(paged), len(ids))
+	}
+	if out, errs := o.succeed(t, "list"); strings.Count(out, "\n") != 51 || !strings.Contains(errs, "there are more: go on with --after 50,") {
+		t.Errorf("by default %d lines; said %q", strings.Count(out, "\n"), errs)
+	}
+	if out, errs := o.succeed(t, "list --limit=603"); strings.Count(out, "\n") != 604 || errs != "" {
+		t.Errorf("exactly all: %d lines; said %q", strings.Count(out, "\n"), errs)
+	}
+	if out, _ := o.succeed(t, "list -o=json "+strings.Trim(fmt.Sprint(ids), "[]")); !slices.Equal(idsOf(t, out), ids) {
+		t.Errorf("by their ids: %d tasks", len(idsOf(t, out)))
+	}
+}
+
+func TestTasksThatAreNamedAreShown(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	id := o.enqueueUploads(t, 7, 7)[0]
+	long := "panic: <nil> map\n\tmain.go:7\n" + strings.Repeat("frame\n", 100) + "the end \x1b[31mred"
+	o.finish(t, queue.Permanent(errors.New(long)), 1)
+	waiting := o.enqueueUploads(t, 8, 8)[0]
+	out, _ := o.succeed(t, fmt.Sprint("list ", id, " ", waiting))
+	for _, want := range []string{
+		fmt.Sprintf("task %d\n", id), "type          upload", "member        7", "state         dead", "attempts      1 of 25",
+		"last error\n    panic: <nil> map\n    \tmain.go:7\n    frame\n", "the end \\u001b[31mred", fmt.Sprintf("\ntask %d\n", waiting), "dedupe key    upload:8",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	code, out, errs := o.tasks(t, "list", "999", fmt.Sprint(id), "5000")
+	if code != 1 || !strings.Contains(errs, "there is no task 999 5000") || !strings.Contains(out, fmt.Sprint("task ", id)) {
+		t.Errorf("exit code %d, %q, %q", code, out, errs)
+	}
+}
+
+func TestTasksAsJSON(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 5, 0, 0, 7e6, time.FixedZone("", 3600))
+	var out strings.Builder
+	must(t, printTasks(&out, outputJSON, []queue.Record{{
+		ID: 1<<64 - 1, Queue: "default", Kind: tasks.AddContact, Key: 7, Payload: json.RawMessage(`{"contact_id": "8"}`), Priority: -10,
+		State: queue.Running, Attempts: 2, MaxAttempts: 25, LeaseOwner: "me", LeaseUntil: at, ExpiresAt: at, DedupeKey: "k",
+		LastError: "a <b>\n", Created: at, Started: at,
+	}, {ID: 1, State: queue.Scheduled, RunAt: at, Created: at}}, true))
+	const stamp = `"2026-11-21T04:00:00.007Z"`
+	want := `{"id":"18446744073709551615","queue":"default","type":"add_contact","subject":"7","args":{"contact_id":"8"},"priority":-10,` +
+		`"state":"running","attempts":2,"max_attempts":25,"created_at":` + stamp + `,"started_at":` + stamp + `,"expires_at":` + stamp +
+		`,"lease_owner":"me","lease_until":` + stamp + `,"dedupe_key":"k","last_error":"a <b>\n"}` + "\n" +
+		`{"id":"1","queue":"","type":"","subject":"0","priority":0,"state":"scheduled","attempts":0,"created_at":` + stamp + `,"run_at":` + stamp + "}\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestTasksAreChangedByTheirState(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	ids := o.makeEveryState(t)
+	word := func(id uint64) string { return fmt.Sprint(" ", id) }
+	for _, step := range []struct {
+		line, out, errs string // errs: the command fails
+		left            queuetest.Counts
+	}{
+		{"retry --type=refill", "retried 0 tasks\n", "", queuetest.Counts{Waiting: 1, Scheduled: 1, Running: 1, Dead: 1}},
+		{"retry --all --dry-run", "1 tasks would be retried\n", "", queuetest.Counts{Waiting: 1, Scheduled: 1, Running: 1, Dead: 1}},
+		{"retry --type=upload --queue=default", "retried 1 tasks\n", "", queuetest.Counts{Waiting: 2, Scheduled: 1, Running: 1}},
+		{"retry --member=2 --state=scheduled", "retried 1 tasks\n", "", queuetest.Counts{Waiting: 3, Running: 1}},
+		{"retry 999" + word(ids.running), "retried 0 tasks\n", fmt.Sprintf("task %d: it is running, and cannot be retried", ids.running), queuetest.Counts{Waiting: 3, Running: 1}},
+		{"discard" + word(ids.dead), "discarded 0 tasks\n", "it is waiting, and cannot be discarded", queuetest.Counts{Waiting: 3, Running: 1}},
+		{"cancel 999" + word(ids.running) + word(ids.dead), "cancelled 1 tasks\n", "task 999: there is none", queuetest.Counts{Waiting: 2, Running: 1}},
+		{"cancel --all", "", "this deletes tasks for good", queuetest.Counts{Waiting: 2, Running: 1}},
+		{"cancel --type=add_contact --dry-run", "1 tasks would be cancelled\n", "", queuetest.Counts{Waiting: 2, Running: 1}},
+		{"cancel --type=add_contact --yes", "cancelled 1 tasks\n", "", queuetest.Counts{Waiting: 1, Running: 1}},
+		{"cancel --member=2 --yes", "cancelled 1 tasks\n", "", queuetest.Counts{Running: 1}},
+	} {
+		code, out, errs := o.tasks(t, strings.Fields(step.line)...)
+		if (code == 0) != (step.errs == "") || !strings.HasSuffix(out, step.out) || !strings.Contains(errs, step.errs) {
+			t.Errorf("%s: exit code %d, %q, %q", step.line, code, out, errs)
+		}
+		queuetest.ExpectCounts(t, o, step.left)
+	}
+	o.enqueueUploads(t, 50, 52)
+	if out, _ := o.succeed(t, "cancel --dedupe-key=upload:51 --yes"); out != "cancelled 1 tasks\n" {
+		t.Errorf("by its dedupe key: %q", out)
+	}
+	o.finish(t, nil, 2)
+	o.enqueueUploads(t, 101, 112)
+	o.finish(t, queue.Permanent(errBoom), 12)
+	if out, _ := o.succeed(t, "discard --error=BOOM --dry-run"); strings.Count(out, "dead") != previewed || !strings.HasSuffix(out, "12 tasks would be discarded\n") {
+		t.Errorf("the dry run printed\n%s", out)
+	}
+	if out, _ := o.succeed(t, "discard --error=boom --yes"); out != "discarded 12 tasks\n" {
+		t.Errorf("printed %q", out)
+	}
+	queuetest.ExpectCounts(t, o, queuetest.Counts{Running: 1})
+}
+
+func TestWrongTasksFlagsAreRefused(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"list":                                   "--mysql-dsn (ACTIVITYD_MYSQL_DSN)",
+		"list --state=deed " + dsn:               `--state: is "deed": want waiting, scheduled, running, dead`,
+		"list --member=0 " + dsn:                 "--member: not a member id",
+		"list --limit=-1 " + dsn:                 "--limit: is -1",
+		"list --output=xml " + dsn:               `invalid argument "xml" for "-o, --output" flag: want table, json`,
+		"list x " + dsn:                          `"x" is no task id`,
+		"list 0 " + dsn:                          `"0" is no task id`,
+		"list 18446744073709551616 " + dsn:       `"18446744073709551616" is no task id`,
+		"list 5 --state=dead " + dsn:             "--state: want either ids or a filter",
+		"list --type= " + dsn:                    "--type: is empty",
+		"retry " + dsn:                           "retry which tasks? Name them by id, --type, --queue, --member, --dedupe-key or --error, or say --all",
+		"retry --state=dead " + dsn:              "retry which tasks?",
+		"retry --all --state=waiting " + dsn:     `--state: is "waiting": want dead, scheduled`,
+		"retry --all --yes " + dsn:               "unknown flag: --yes",
+		"retry --type=upload --member= " + dsn:   "--member: is empty",
+		"cancel --all --state=running " + dsn:    `--state: is "running": want waiting, scheduled`,
+		"cancel --dedupe-key= --yes " + dsn:      "--dedupe-key: is empty",
+		"discard --yes " + dsn:                   "discard which tasks?",
+		"discard --type=upload " + dsn:           "repeat with --yes",
+		"pause " + dsn:                           "accepts 1 arg(s), received 0",
+		"stats --over=5ms " + dsn:                "--over: is 5ms: want 100ms to 30s, or 0",
+		"discard --yes --all --queue= " + dsn:    "--queue: is empty",
+		"discard five --mysql-dsn=s3cret@tcp(h)": `"five" is no task id`,
+	} {
+		code, out, errs := command(t, nil, append([]string{"tasks"}, strings.Fields(line)...)...)
+		if code != 1 || !strings.Contains(errs, want) || strings.Contains(out+errs, "s3cret") {
+			t.Errorf("tasks %s: exit code %d, %q, want %q", line, code, errs, want)
+		}
+	}
+	// What was meant once must not decide about later commands.
+	environ := []string{"ACTIVITYD_ALL=true", "ACTIVITYD_TYPE=upload", "ACTIVITYD_STATE=nonsense", "ACTIVITYD_YES=true"}
+	if code, _, errs := command(t, environ, "tasks", "discard", "--yes", dsn); code != 1 || !strings.Contains(errs, "discard which tasks?") {
+		t.Errorf("exit code %d, %q", code, errs)
+	}
+}
+
+func TestPauseAndResumeAQueue(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	o.enqueueUploads(t, 1, 1)
+	const strange = `no task is in a queue "defaults", and it is none of default, fan_out, fan_out_again, refill, backfill, check, push, push_deliver, push_urgent: is it misspelt?`
+	for _, step := range []struct{ line, out, errs string }{
+		{"resume default", "was not paused", ""},
+		{"pause default", "is paused", ""},
+		{"pause default", "was paused already", ""},
+		{"resume defaults", "was not paused", strange},
+		{"pause defaults", "is paused", strange},
+		{"resume defaults", "is resumed", ""},
+	} {
+		out, errs := o.succeed(t, step.line)
+		if !strings.Contains(out, step.out) || !strings.Contains(errs, step.errs) || (errs == "") != (step.errs == "") {
+			t.Errorf("%s: %q, %q", step.line, out, errs)
+		}
+	}
+	if paused, err := o.Paused(t.Context()); err != nil || !slices.Equal(paused, []string{"default"}) {
+		t.Errorf("paused are %v, %v", paused, err)
+	}
+	if out, _ := o.succeed(t, "stats --over=0"); !strings.HasSuffix(strings.Split(out, "\n")[1], "paused") {
+		t.Errorf("stats:\n%s", out)
+	}
+	if code, _, errs := o.tasks(t, "pause", strings.Repeat("q", 33)); code != 1 || !strings.Contains(errs, "queue") {
+		t.Errorf("a name that is too long: exit code %d, %q", code, errs)
+	}
+}
+
+func TestStatsCountWhatThereIs(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	if out, _ := o.succeed(t, "stats --over=0"); out != "there are no tasks, and no queue is paused\n" {
+		t.Errorf("without tasks: %q", out)
+	}
+	if out, _ := o.succeed(t, "stats --over=100ms -o=json"); !strings.Contains(out, `"queues":[],"more_queues":false`) {
+		t.Errorf("without tasks: %q", out)
+	}
+	o.makeEveryState(t)
+	out, _ := o.succeed(t, "stats --over=0")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 4 {
+		t.Fatalf("printed\n%s", out)
+	}
+	for i, want := range []string{
+		"QUEUE TYPE WAITING SCHEDULED RUNNING DEAD OLDEST WAITING", "default all 1 1 1 1", "add_contact 1 0 0 0", "upload 0 1 1 1",
+	} {
+		if got := strings.Join(strings.Fields(lines[i]), " "); !strings.HasPrefix(got, want) {
+			t.Errorf("line %d is %q, want %q", i, got, want)
+		}
+	}
+}
+
+// Changes are from two looks: how many more tasks wait, and when none will.
+func TestStatsSayHowFastTheWaitingChange(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	o.enqueueUploads(t, 1, 20)
+	looks := 0
+	q := between{o.Queue, func() {
+		if looks++; looks == 2 {
+			o.finish(t, nil, 8)
+			o.enqueueUploads(t, 101, 103)
+		}
+	}}
+	var out strings.Builder
+	must(t, printStats(t.Context(), q, minOver, outputJSON, &out))
+	var got inspect.Queues
+	must(t, json.Unmarshal([]byte(out.String()), &got))
+	is := got.Queues[0]
+	if want := -5 / got.Over; got.Over < 0.1 || is.Change == nil || math.Abs(*is.Change-want) > 0.01 || is.EmptyIn == nil || math.Abs(*is.EmptyIn-15/-want) > 0.01 {
+		t.Errorf("%s", out.String())
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	q.before = interrupt
+	if err := printStats(ctx, q, minOver, outputJSON, &out); !errors.Is(err, errSignalled) && !errors.Is(err, context.Canceled) {
+		t.Errorf("%v after an interrupt", err)
+	}
+}
+
+// between is a queue that calls before at each look.
+type between struct {
+	*queue.Queue
+
+	before func()
+}
+
+func (b between) Stats(ctx context.Context) (queue.Stats, error) {
+	b.before()
+	return b.Queue.Stats(ctx)
+}
