@@ -181,7 +181,7 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 func (c *config) testFlags(f *pflag.FlagSet) {
 	f.Var(settings.NewNumber(&c.lease, queue.DefaultLease, time.Second, queue.MaxLease, ""), "task-lease", "lease of claimed tasks")
 	f.Var(settings.NewNumber(&c.poll, queue.DefaultPoll, time.Millisecond, time.Hour, ""), "poll", "interval at which idle workers look for tasks")
-	f.Var(settings.NewNumber(&c.fanOutPart, tasks.DefaultPartSize, 1, 100_000, ""), "fan-out-part", "followers that one task of a fan-out updates")
+	f.Var(settings.NewNumber(&c.fanOutPart, tasks.DefaultPartSize, 1, 20_000, ""), "fan-out-part", "followers that one task of a fan-out updates")
 	for _, name := range []string{"task-lease", "poll", "fan-out-part"} {
 		_ = f.MarkHidden(name) // there is this flag
 	}

@@ -49,7 +49,7 @@ var broadcastLook = kind{
 type BroadcastArgs struct {
 	Leaving int64     `json:"leaving,omitzero"` // since when the member leaves, as in its row; 0: it has so many followers that it is to join
 	After   member.ID `json:"after,omitzero"`   // the followers up to this id have the last upload
-	Done    bool      `json:"done,omitzero"`    // all followers have it, since an hour
+	Done    bool      `json:"done,omitzero"`    // all followers have it; an hour later the row is deleted
 }
 
 const (
@@ -64,7 +64,7 @@ func NewLeaving(b contacts.Broadcast) queue.New {
 }
 
 func newBroadcastHandler(w work) queue.Handler {
-	return BroadcastHandler{newUploadHandler(w).(UploadHandler)}
+	return BroadcastHandler{UploadHandler(w)}
 }
 
 // BroadcastHandler handles broadcast and broadcast_look. Each step may be repeated.
@@ -137,49 +137,22 @@ func (h BroadcastHandler) look(ctx context.Context, b contacts.Broadcast) ([]que
 	return []queue.New{NewLeaving(b), lookLater(b.ID)}, err // the next look finds what has become of the fan-out
 }
 
-// fanOut writes the last upload to the sets of a part of the followers, and returns what comes after it. A page is done when
-// all sets of it that are there have the upload: it waits for a node that is away.
+// fanOut writes the last upload to the sets of a page of followers, and returns the task that comes after it. A page
+// is done when all sets that are there have the upload: it waits for a node that is away.
 func (h BroadcastHandler) fanOut(ctx context.Context, id member.ID, args BroadcastArgs) ([]queue.New, error) {
-	for done := 0; done < h.PartSize; done += h.pageSize() {
-		last, err := h.page(ctx, id, args.After)
-		if err != nil && done > 0 {
-			break // the next task begins with this page
-		}
-		if err != nil {
-			return nil, err
-		}
-		if last == 0 {
-			args.Done = true
-			n := broadcasting.task(id, args)
-			n.Delay = keepRow
-			return []queue.New{n}, nil
-		}
-		args.After = last
+	p := &page{task: queue.Task{Key: uint64(id)}, args: PartArgs{After: args.After}, away: make(map[string]member.ID)}
+	// It reads the last upload first: a later upload has a task, which finds the member leaving.
+	h.write(ctx, []*page{p})
+	switch {
+	case p.err != nil:
+		return nil, p.err
+	case len(p.away) > 0:
+		return nil, fmt.Errorf("%d nodes of the followers of %s: %w", len(p.away), id, index.ErrUnavailable)
 	}
-	return []queue.New{broadcasting.task(id, args)}, nil
-}
-
-// page writes to the sets of a page of followers above after. It returns the last of them; 0: there are no more.
-func (h BroadcastHandler) page(ctx context.Context, id, after member.ID) (last member.ID, err error) {
-	// The last upload first: one that comes later has a task, which finds the member leaving.
-	uploads, err := h.Store.LastUploads(ctx, []member.ID{id})
-	if err != nil || uploads[id] == 0 {
-		return 0, err
+	args.After, args.Done = p.last, p.last == 0
+	n := broadcasting.task(id, args)
+	if args.Done {
+		n.Delay = keepRow
 	}
-	pages, err := h.pages(ctx, []contacts.FollowerPage{{Of: id, After: after}}, uploads, h.pageSize())
-	if err != nil || len(pages[0]) == 0 {
-		return 0, err
-	}
-	additions := make([]index.Addition, len(pages[0]))
-	for i, user := range pages[0] {
-		additions[i] = index.Addition{Member: user, Entry: index.Entry{Contact: id, Score: uploads[id]}}
-	}
-	missing, failed := h.Index.Add(ctx, additions)
-	for _, err := range failed {
-		return 0, err
-	}
-	if !h.ActiveOnly {
-		err = h.refill(ctx, missing)
-	}
-	return pages[0][len(pages[0])-1], err
+	return []queue.New{n}, nil
 }

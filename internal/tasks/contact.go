@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
@@ -35,10 +34,8 @@ func pairKind(name string) kind {
 			args, err := decode[ContactArgs](payload)
 			return fmt.Sprintf("pair:%d:%d", of, args.Contact), err
 		},
-		Group: "contacts",
-		Handler: func(w work) queue.Handler {
-			return PairHandler{Index: w.Index, Store: w.Store, ActiveOnly: w.ActiveOnly, ConflictPause: w.ConflictPause}
-		},
+		Group:   "contacts",
+		Handler: func(w work) queue.Handler { return PairHandler(w) },
 	}
 }
 
@@ -69,14 +66,7 @@ func NewRemoveContact(user, contact member.ID) queue.New {
 // contact that was deleted as a member and is one again, with an earlier last upload or
 // none. A batch costs one round trip to begin, one or two queries, and one round trip to
 // apply, however many users it is about.
-type PairHandler struct {
-	Index Index
-	Store Store
-	// ActiveOnly leaves missing sets missing until their user's next read.
-	ActiveOnly bool
-	// ConflictPause is as in HandlerOptions.
-	ConflictPause time.Duration
-}
+type PairHandler work
 
 // Handle implements [queue.Handler].
 func (h PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {

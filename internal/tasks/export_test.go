@@ -12,7 +12,7 @@ import (
 const Poke = "poke"
 
 func init() {
-	awayWait = 0
+	awayRest = 0
 	k := kind{
 		Name: Poke, Workers: defaultWorkers, Produced: true, Changes: OwnSet,
 		DedupeKey: func(of uint64, _ json.RawMessage) (string, error) { return fmt.Sprintf("poke:%d", of), nil },

@@ -59,7 +59,7 @@ func (b *bench) know(n, score uint64, but ...uint64) {
 // with the uploads, until the node is back.
 func TestANodeThatIsAwayHoldsUpNoOthers(t *testing.T) {
 	t.Parallel()
-	for size, pages := range map[int]int{2: 3, 3: 2, 100: 1} {
+	for size, pages := range map[int]int{2: 4, 3: 3, 100: 1} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
@@ -123,38 +123,27 @@ func TestNodesComeBackOneByOne(t *testing.T) {
 	}
 }
 
-// What is left has the time of its upload, so that the lag is counted, and a queue of its own. Where no set of the
-// page could be written to, the rest of the fan-out is left with it.
-func TestWhatIsLeftOfAFanOut(t *testing.T) {
+// A page that is left has the time of its upload, so that the lag is counted, and a queue of its own. The fan-out goes on.
+func TestAPageThatIsLeft(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		away      []member.ID
-		args, key string
-	}{
-		"a page":       {followersOf(1), `"to":"9002","for":["9002"]`, "0:9002:9002"},
-		"two nodes":    {followersOf(0, 1), `"for":["9001","9002"]`, "0:0:9001:9002"},
-		"all the rest": {followersOf(0, 1, 2), `"for":["9001","9002"]`, "0:0:9001:9002"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			b.uploads.PartSize = 2
-			b.followers(3)
-			b.upload(star, 900)
-			b.hooked.away = test.away
-			upload := queue.Task{Kind: tasks.Upload, Key: uint64(star), Attempts: 1, MaxAttempts: 25, Created: time.Now()}
-			o := b.uploads.Handle(t.Context(), []queue.Task{upload})[0]
-			b.must(o.Err)
-			want := fmt.Sprintf(`{%s,"since":%d}`, test.args, upload.Created.UnixMilli())
-			n := o.Next[0]
-			if n.Kind != tasks.FanOutAgain || n.Queue != tasks.QueueFanOutAgain || string(n.Payload) != want || n.Delay == 0 ||
-				n.DedupeKey != fmt.Sprintf("fan_out_again:%d:%s", star, test.key) {
-				t.Errorf("followed by %+v, want %s", n, want)
-			}
-			if isRest := name != "a page"; (len(o.Next) == 1) != isRest {
-				t.Errorf("followed by %d tasks", len(o.Next))
-			}
-		})
+	for first, away := range map[member.ID][]member.ID{9001: followersOf(0, 2), 9002: followersOf(1)} {
+		b := newBench(t)
+		b.uploads.PartSize = 2
+		b.followers(3)
+		b.upload(star, 900)
+		b.hooked.away = away
+		upload := queue.Task{Kind: tasks.Upload, Key: uint64(star), Attempts: 1, MaxAttempts: 25, Created: time.Now()}
+		o := b.uploads.Handle(t.Context(), []queue.Task{upload})[0]
+		b.must(o.Err)
+		want := fmt.Sprintf(`{"to":"9002","for":"%d","since":%d}`, first, upload.Created.UnixMilli())
+		n := o.Next[0]
+		if n.Kind != tasks.FanOutAgain || n.Queue != tasks.QueueFanOutAgain || string(n.Payload) != want || n.Delay == 0 ||
+			n.DedupeKey != fmt.Sprintf("fan_out_again:%d:0:9002:%d", star, first) {
+			t.Errorf("followed by %+v, want %s", n, want)
+		}
+		if len(o.Next) != 2 || o.Next[1].Kind != tasks.FanOut {
+			t.Errorf("followed by %+v", o.Next)
+		}
 	}
 }
 

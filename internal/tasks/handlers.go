@@ -11,18 +11,17 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// DefaultPartSize is the default of HandlerOptions.PartSize. A part of that size takes
-// some hundred milliseconds, so that other tasks of its queue need not wait for long; in
-// smaller ones the queue's work for each part, one after the other, holds up the chain.
-const DefaultPartSize = 20_000
+// DefaultPartSize is the default of HandlerOptions.PartSize. A page of that size takes some ten milliseconds, so that
+// other tasks of its queue need not wait for long; with smaller pages the queue's work for each holds up the fan-out.
+const DefaultPartSize = 10_000
 
 // DefaultBatch is how many small tasks are claimed at once.
 const DefaultBatch = 256
 
-// defaultWorkers are those of the default queue, which several kinds share.
+// defaultWorkers are the workers of the default queue, which several kinds share.
 var defaultWorkers = queue.Workers{Queue: QueueDefault, Count: 2, Batch: DefaultBatch}
 
-// DefaultWorkers is a sensible choice for one small machine.
+// DefaultWorkers is a sensible choice for a small machine.
 func DefaultWorkers() (all []queue.Workers) {
 	for _, k := range kinds {
 		if !slices.ContainsFunc(all, func(w queue.Workers) bool { return w.Queue == k.Workers.Queue }) {
@@ -40,23 +39,23 @@ type HandlerOptions struct {
 	// site most of whose members never come back. See index.Options.SetLife.
 	ActiveOnly bool
 	// BroadcastAt is with how many followers a member becomes a broadcast member; with half as many it
-	// ceases to be one. 0: only those that an operator names are.
+	// ceases to be a broadcast member. 0: only an operator names broadcast members.
 	BroadcastAt int
 	// ConflictPause is the longest wait before a batch begins again after its
 	// first conflict; it grows with each. 0: DefaultConflictPause; below 0: none,
 	// for tests that provoke thousands of conflicts.
 	ConflictPause time.Duration
 	// Targeting handles the kinds notify and target, Deliveries deliver and burst. Nil: this process has no push, and
-	// leaves their tasks to others.
+	// leaves their tasks to other processes.
 	Targeting, Deliveries queue.Handler
-	// Check handles check_range. Nil: this process leaves its tasks to others.
+	// Check handles check_range. Nil: this process leaves its tasks to other processes.
 	Check queue.Handler
-	// Read is as in [RefillRangeHandler].
+	// Read reads as the service does. Its duration says whether a backfill has to rest. Nil: it never rests.
 	Read func(ctx context.Context, viewer member.ID) error
 	Log  *slog.Logger // nil: slog.Default()
 }
 
-// work is what the handlers work on.
+// work is the material of all handlers.
 type work struct {
 	Index Index
 	Store Store
@@ -69,6 +68,9 @@ func Handlers(ix Index, store Store, q Enqueuer, o HandlerOptions) map[string]qu
 	if o.PartSize <= 0 {
 		o.PartSize = DefaultPartSize
 	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
 	w := work{Index: ix, Store: store, Queue: q, HandlerOptions: o}
 	handlers := make(map[string]queue.Handler, len(kinds))
 	for _, k := range kinds {
@@ -77,10 +79,18 @@ func Handlers(ix Index, store Store, q Enqueuer, o HandlerOptions) map[string]qu
 	return handlers
 }
 
-// noHandler leaves tasks to other processes, as this one lacks what they need.
+// noHandler leaves tasks to other processes, as this process lacks what they need.
 type noHandler struct{ what string }
 
 const noHandlerPause = 5 * time.Second
+
+// orNone returns the handler, or a noHandler where it is nil.
+func orNone(h queue.Handler, what string) queue.Handler {
+	if h == nil {
+		return noHandler{what}
+	}
+	return h
+}
 
 // Handle implements [queue.Handler].
 func (h noHandler) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {

@@ -172,9 +172,9 @@ func newBench(t *testing.T) *bench {
 	b.index = index.New(b.client, index.Options{Settings: settings})
 	b.queue = queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, func() time.Time { return time.Now().Add(b.ahead) })
 	b.hooked = &hooked{Index: b.index, Store: b.site.Store, Enqueuer: b.queue}
-	b.pairs = &tasks.PairHandler{Index: b.hooked, Store: b.hooked, ConflictPause: -1}
-	b.uploads = &tasks.UploadHandler{Index: b.hooked, Store: b.hooked, Queue: b.hooked, PartSize: 1000}
-	b.refills = &tasks.RefillHandler{Index: b.hooked, Store: b.hooked, ConflictPause: -1}
+	b.pairs = &tasks.PairHandler{Index: b.hooked, Store: b.hooked, HandlerOptions: tasks.HandlerOptions{ConflictPause: -1}}
+	b.uploads = &tasks.UploadHandler{Index: b.hooked, Store: b.hooked, Queue: b.hooked, HandlerOptions: tasks.HandlerOptions{PartSize: 1000}}
+	b.refills = &tasks.RefillHandler{Index: b.hooked, Store: b.hooked, HandlerOptions: tasks.HandlerOptions{ConflictPause: -1}}
 	return b
 }
 

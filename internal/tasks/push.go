@@ -21,16 +21,9 @@ var (
 	burst = kind{Name: push.Burst, Workers: deliverWorkers, Ordered: true, Handler: deliveries, Group: "deliveries"}
 )
 
-func targeting(w work) queue.Handler { return orNone(w.Targeting) }
+func targeting(w work) queue.Handler { return orNone(w.Targeting, "push") }
 
-func deliveries(w work) queue.Handler { return orNone(w.Deliveries) }
-
-func orNone(h queue.Handler) queue.Handler {
-	if h == nil {
-		return noHandler{"push"}
-	}
-	return h
-}
+func deliveries(w work) queue.Handler { return orNone(w.Deliveries, "push") }
 
 var (
 	pushWorkers = queue.Workers{Queue: push.QueuePush, Count: 4, Batch: 128, Lease: pushLease}

@@ -1,12 +1,10 @@
 package tasks
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -18,9 +16,9 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// The kinds that go over many members. A task does some hundred members, and its follow-up goes on behind them:
-// a chain. The chains of refill_range build the sets of a range, several at a time; the chain of check_range is
-// the sweep of package check.
+// The kinds that go over many members. A task does some hundred members, and its follow-up goes on behind them: a
+// chain. The chains of refill_range build the sets of a range, several at a time; the chain of check_range is the
+// sweep of package check.
 const (
 	RefillRange = "refill_range"
 	CheckRange  = "check_range"
@@ -33,12 +31,7 @@ var (
 			a, err := decode[RangeArgs](payload)
 			return fmt.Sprintf("refill_range:%d-%d,%t", a.After, a.To, a.Existing), err
 		},
-		Handler: func(w work) queue.Handler {
-			return &RefillRangeHandler{
-				Refiller: RefillHandler{Index: w.Index, Store: w.Store, ConflictPause: w.ConflictPause},
-				Members:  w.Store, ActiveOnly: w.ActiveOnly, Read: w.Read, Log: cmp.Or(w.Log, slog.Default()),
-			}
-		},
+		Handler: func(w work) queue.Handler { return RefillRangeHandler(w) },
 	}
 	checkRange = kind{
 		Name: CheckRange, Workers: queue.Workers{Queue: QueueCheck, Count: 1}, NeedsSets: true,
@@ -47,12 +40,7 @@ var (
 			_, err := decode[RangeArgs](payload)
 			return CheckRange, err
 		},
-		Handler: func(w work) queue.Handler {
-			if w.Check == nil {
-				return noHandler{CheckRange}
-			}
-			return w.Check
-		},
+		Handler: func(w work) queue.Handler { return orNone(w.Check, CheckRange) },
 	}
 )
 
@@ -67,12 +55,12 @@ type RangeArgs struct {
 	Ended  time.Time `json:"ended,omitzero"`  // of the sweep: when the round before ended
 	All    int64     `json:"all,omitzero"`    // members of all ranges that were enqueued together
 	Total  int64     `json:"total,omitzero"`  // members of this range
-	Seen   int64     `json:"seen,omitzero"`   // members that are done
+	Seen   int64     `json:"seen,omitzero"`   // members that are done, or left to a range of their own
 	Failed int64     `json:"failed,omitzero"` // members that got a refill of their own, as they failed
-	Last   string    `json:"last,omitzero"`   // of the members that failed, the last with its error
+	Last   string    `json:"last,omitzero"`   // the last member that failed, with its error
 }
 
-// AtEnd reports that all of a range is done. Such a task only tells those who watch; it goes away after two seconds.
+// AtEnd reports that all of a range is done. The task of a range at its end only reports, for two seconds.
 func (a RangeArgs) AtEnd() bool { return a.To > 0 && a.After >= a.To }
 
 // NewCheckRange is the first task of the sweep, or its next task.
@@ -92,13 +80,10 @@ type lister interface {
 	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 }
 
-// UnfinishedRanges returns the unfinished ranges of a kind, 100 at most.
+// UnfinishedRanges returns the unfinished ranges of a kind, maxRanges at most.
 func UnfinishedRanges(ctx context.Context, q lister, kind string) ([]RangeArgs, error) {
-	queues := []string{QueueBackfill}
-	if kind == CheckRange {
-		queues = []string{QueueCheck}
-	}
-	list, err := q.List(ctx, queue.Filter{Queues: queues, Kinds: []string{kind}, States: Unfinished}, 100)
+	match := queue.Filter{Queues: []string{QueueBackfill, QueueCheck}, Kinds: []string{kind}, States: Unfinished}
+	list, err := q.List(ctx, match, maxRanges)
 	if err != nil {
 		return nil, fmt.Errorf("list the tasks of %s: %w", kind, err)
 	}
@@ -113,30 +98,48 @@ func UnfinishedRanges(ctx context.Context, q lister, kind string) ([]RangeArgs, 
 
 // How a range is divided.
 const (
-	rangeSize = 500 // members of a task at most
-	someRange = 8   // chains at least, of a large range
-	chainRate = 500 // members a second for which a chain more is worth it
+	rangeSize = 500  // members of a task at most
+	minChains = 8    // of a large range
+	chainRate = 500  // members a second for which a chain more is worth it
+	maxRanges = 1000 // that are listed: the chains, and their pages that wait for a node
 	endShown  = 2 * time.Second
 )
 
 // NewRefillRanges returns the chains that build the sets of the members from first to last, at a rate in all.
 // Sets that are there are left alone unless existing is set. It returns none where there are no members.
 func NewRefillRanges(ctx context.Context, members Members, first, last member.ID, existing bool, rate int) ([]queue.New, error) {
-	all, lowest, highest, err := members.CountMembers(ctx, first, last)
-	if err != nil || all == 0 {
-		return nil, err
-	}
-	chains := int64(someRange)
+	chains, all := int64(minChains), int64(0)
 	if rate > 0 {
 		chains = min(chains, int64(1+rate/chainRate))
 	}
-	ranges, err := divide(ctx, members, RangeArgs{After: lowest - 1, To: highest, Total: all}, max(all/chains, 2*rangeSize))
-	if err != nil {
+	var ranges []RangeArgs
+	// It halves the ids between the first member and the last until no range has too many members, as ids may have
+	// wide gaps.
+	var divide func(first, last member.ID) error
+	divide = func(first, last member.ID) error {
+		total, lowest, highest, err := members.CountMembers(ctx, first, last)
+		if all == 0 {
+			all = total
+		}
+		if err != nil || total == 0 {
+			return err
+		}
+		if total <= max(all/chains, 2*rangeSize) {
+			ranges = append(ranges, RangeArgs{After: lowest - 1, To: highest, Existing: existing, Total: total})
+			return nil
+		}
+		middle := lowest + (highest-lowest)/2
+		if err := divide(lowest, middle); err != nil {
+			return err
+		}
+		return divide(middle+1, highest)
+	}
+	if err := divide(first, last); err != nil {
 		return nil, err
 	}
 	began, list := time.Now().UTC(), make([]queue.New, len(ranges))
 	for i, a := range ranges {
-		a.Existing, a.Began, a.All = existing, began, all
+		a.Began, a.All = began, all
 		if rate > 0 {
 			a.Rate = max(1, rate/len(ranges))
 		}
@@ -145,58 +148,26 @@ func NewRefillRanges(ctx context.Context, members Members, first, last member.ID
 	return list, nil
 }
 
-// divide divides a range until none has more than so many members. It halves the ids between the first member and
-// the last, as ids may have wide gaps. No range is without members.
-func divide(ctx context.Context, members Members, a RangeArgs, most int64) ([]RangeArgs, error) {
-	if a.Total <= most {
-		return []RangeArgs{a}, nil
-	}
-	middle := a.After + (a.To-a.After)/2
-	var all []RangeArgs
-	for _, half := range [][2]member.ID{{a.After + 1, middle}, {middle + 1, a.To}} {
-		total, lowest, highest, err := members.CountMembers(ctx, half[0], half[1])
-		if err != nil {
-			return nil, err
-		}
-		if total == 0 {
-			continue
-		}
-		some, err := divide(ctx, members, RangeArgs{After: lowest - 1, To: highest, Total: total}, most)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, some...)
-	}
-	return all, nil
-}
-
 // PageOf returns the next members of a range, limit at most, and how the range goes on behind them: more is
 // false at its end.
 func PageOf(ctx context.Context, members Members, a RangeArgs, limit int) (page []member.ID, next RangeArgs, more bool, err error) {
 	page, err = members.Members(ctx, a.After, limit)
-	full := len(page) == limit
-	if a.To > 0 {
+	more = len(page) == limit
+	if n := len(page); a.To > 0 && n > 0 && page[n-1] >= a.To {
+		more = false
 		page = slices.DeleteFunc(page, func(id member.ID) bool { return id > a.To })
 	}
-	next = a
-	if len(page) > 0 {
-		next.After, next.Seen = page[len(page)-1], a.Seen+int64(len(page))
+	if n := len(page); n > 0 {
+		a.After, a.Seen = page[n-1], a.Seen+int64(n)
 	}
-	return page, next, full && (a.To == 0 || next.After < a.To) && len(page) > 0, err
+	return page, a, more, err
 }
 
-// RefillRangeHandler handles refill_range. A member at which something fails gets a refill of its own: the
-// queue tries it again, and keeps it with its error when it is dead. The chain goes on, to a task that is [RangeArgs.AtEnd].
-// While the servers cannot be used, the page comes again. It yields to reads, see yield.
-type RefillRangeHandler struct {
-	Refiller RefillHandler
-	Members  Members
-	// ActiveOnly leaves missing sets missing until their user's next read.
-	ActiveOnly bool
-	// Read reads as the service does, for the time that it takes; nil: the chain yields to nothing.
-	Read func(ctx context.Context, viewer member.ID) error
-	Log  *slog.Logger
-}
+// RefillRangeHandler handles refill_range. A member that fails gets a refill of its own: the queue tries it again, and
+// keeps it with its error when it is dead. A page with sets on a node of Redis that is away becomes a range of its own,
+// which waits for the node. The chain goes on, to a task that is [RangeArgs.AtEnd]. While no server can be used, the
+// page comes again. It yields to reads, see yield.
+type RefillRangeHandler work
 
 // Handle implements [queue.Handler].
 func (h RefillRangeHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
@@ -216,11 +187,21 @@ func (h RefillRangeHandler) do(ctx context.Context, t queue.Task) (o queue.Outco
 	if args.Rate > 0 {
 		limit = min(limit, max(1, 2*args.Rate)) // about two seconds
 	}
-	page, next, more, err := PageOf(ctx, h.Members, args, limit)
+	page, next, more, err := PageOf(ctx, h.Store, args, limit)
 	if err != nil {
 		return queue.Outcome{Err: err}
 	}
-	failed, err := h.refill(ctx, page, args.Existing)
+	wanted, away, err := h.choose(ctx, page, args.Existing)
+	if isAway := IsAway(err); isAway && more && away < len(page) {
+		left := RangeArgs{After: args.After, To: next.After, Existing: args.Existing, Began: args.Began, All: args.All, Total: int64(len(page))}
+		o.Next, err = append(o.Next, follow(left, awayPause)), nil
+	} else if isAway {
+		return queue.Outcome{Err: queue.Later(awayPause, err)}
+	}
+	var failed map[member.ID]error
+	if err == nil {
+		failed, err = h.refill(ctx, wanted)
+	}
 	for _, id := range slices.Sorted(maps.Keys(failed)) {
 		next.Failed, next.Last = next.Failed+1, fmt.Sprintf("member %s: %.200v", id, failed[id])
 		h.Log.WarnContext(ctx, "refill failed", "member", id.String(), "error", failed[id], "then", "it gets a task of its own")
@@ -238,40 +219,57 @@ func (h RefillRangeHandler) do(ctx context.Context, t queue.Task) (o queue.Outco
 	if !more {
 		next.After, delay = args.To, endShown
 	}
-	n := refillRange.task(0, next)
-	n.DedupeKey, n.Delay = "", delay // nothing repeats it
-	o.Next = append(o.Next, n)
+	o.Next = append(o.Next, follow(next, delay))
 	if err == nil && len(page) > 0 {
 		h.yield(ctx, page[0])
 	}
 	return o
 }
 
-// refill builds the sets of some members. It returns the errors of the members at whom it failed, or the error that
-// concerns them all.
-func (h RefillRangeHandler) refill(ctx context.Context, page []member.ID, existing bool) (failed map[member.ID]error, err error) {
-	wanted, err := h.choose(ctx, page, existing)
-	if err != nil || len(wanted) == 0 {
-		return nil, err
-	}
-	found, failed := h.Refiller.Refill(ctx, wanted)
-	if len(failed) == len(wanted) && ofAll(failed) == nil { // a member spoils the statement for all
-		clear(failed)
-		for _, id := range wanted {
-			one, bad := h.Refiller.Refill(ctx, []member.ID{id})
-			maps.Copy(found, one)
-			maps.Copy(failed, bad)
+// follow is a task that follows a page.
+func follow(a RangeArgs, delay time.Duration) queue.New {
+	n := refillRange.task(0, a)
+	n.DedupeKey, n.Delay = "", delay // nothing repeats it
+	return n
+}
+
+// choose returns the members whose sets are to be built, and how many sets could not be looked at, with the error of
+// the last. A key that activityd did not write is replaced.
+func (h RefillRangeHandler) choose(ctx context.Context, page []member.ID, existing bool) (wanted []member.ID, away int, err error) {
+	for _, set := range h.Index.Look(ctx, page) {
+		switch {
+		case set.Err != nil:
+			away, err = away+1, set.Err
+		case !set.Known && h.ActiveOnly, set.Known && set.Foreign == 0 && !existing:
+			backfilled.WithLabelValues("skipped").Inc()
+		default:
+			wanted = append(wanted, set.Member)
 		}
 	}
-	if err := ofAll(failed); err != nil {
+	return wanted, away, err
+}
+
+// refill builds the sets of some members. It returns the errors of single members, or the error that concerns them all.
+func (h RefillRangeHandler) refill(ctx context.Context, wanted []member.ID) (failed map[member.ID]error, err error) {
+	found, own := make(map[member.ID]int), make(map[member.ID]error)
+	failed, err = Apart(wanted, func(ids []member.ID) error {
+		n, bad := RefillHandler(h).Refill(ctx, ids)
+		for _, err := range bad {
+			if len(bad) == len(ids) || IsOfAll(err) {
+				return err
+			}
+		}
+		maps.Copy(found, n)
+		maps.Copy(own, bad)
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
-	if len(failed) == len(wanted) { // it is none of theirs
-		return nil, failed[wanted[0]]
-	}
+	maps.Copy(own, failed)
 	for _, id := range wanted {
 		switch {
-		case failed[id] != nil:
+		case own[id] != nil:
 			backfilled.WithLabelValues("failed").Inc()
 		case found[id] == 0:
 			backfilled.WithLabelValues("empty").Inc()
@@ -279,45 +277,42 @@ func (h RefillRangeHandler) refill(ctx context.Context, page []member.ID, existi
 			backfilled.WithLabelValues("built").Inc()
 		}
 	}
+	return own, nil
+}
+
+// Apart does something for members, and, where that fails, for each of them alone: a member may have so many contacts
+// that MySQL gives up. It returns the errors of single members. An error of a server, or an error that all members
+// meet, is returned as err.
+func Apart(members []member.ID, do func([]member.ID) error) (failed map[member.ID]error, err error) {
+	if len(members) == 0 {
+		return nil, nil
+	}
+	if err = do(members); err == nil || len(members) == 1 || IsOfAll(err) {
+		return nil, err
+	}
+	failed = make(map[member.ID]error)
+	for _, id := range members {
+		if err = do([]member.ID{id}); IsOfAll(err) {
+			return nil, err
+		} else if err != nil {
+			failed[id] = err
+		}
+	}
+	if len(failed) == len(members) {
+		return nil, err
+	}
 	return failed, nil
 }
 
-// ofAll returns an error that is no member's own, if there is one.
-func ofAll(failed map[member.ID]error) error {
-	for _, err := range failed {
-		if IsOfAll(err) {
-			return err
-		}
-	}
-	return nil
+// IsAway reports whether an error says that the sets of a node of Redis cannot be used now.
+func IsAway(err error) bool {
+	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrUnknown)
 }
 
-// IsOfAll reports whether an error is no member's own: that of a server, of the settings or of a context.
+// IsOfAll reports whether an error is that of a server, of the settings or of a context, and of no member.
 func IsOfAll(err error) bool {
-	for _, of := range []error{mysql.ErrUnavailable, index.ErrUnavailable, index.ErrUnknown, index.ErrSettings, context.Canceled, context.DeadlineExceeded} {
-		if errors.Is(err, of) {
-			return true
-		}
-	}
-	return false
-}
-
-// choose returns the members whose sets are to be built. A key that activityd did not write is replaced.
-func (h RefillRangeHandler) choose(ctx context.Context, page []member.ID, existing bool) (wanted []member.ID, err error) {
-	if existing && !h.ActiveOnly {
-		return page, nil
-	}
-	for _, set := range h.Refiller.Index.Look(ctx, page) {
-		switch {
-		case set.Err != nil:
-			return nil, set.Err
-		case !set.Known && h.ActiveOnly, set.Known && set.Foreign == 0 && !existing:
-			backfilled.WithLabelValues("skipped").Inc()
-		default:
-			wanted = append(wanted, set.Member)
-		}
-	}
-	return wanted, nil
+	return IsAway(err) || slices.ContainsFunc([]error{mysql.ErrUnavailable, index.ErrSettings, context.Canceled, context.DeadlineExceeded},
+		func(of error) bool { return errors.Is(err, of) })
 }
 
 // Where a read takes slowRead or more, members wait, too. The chain then rests for restFactor times as long,
@@ -335,7 +330,7 @@ func (h RefillRangeHandler) yield(ctx context.Context, viewer member.ID) {
 		return
 	}
 	start := time.Now()
-	_ = h.Read(ctx, viewer) // how long it takes counts, whatever it finds
+	_ = h.Read(ctx, viewer) // only its duration counts
 	if took := time.Since(start); took >= slowRead {
 		backfillRests.Inc()
 		_ = retry.Sleep(ctx, min(restFactor*took, maxRest)) // the page is done

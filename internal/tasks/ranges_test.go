@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"math"
 	"slices"
 	"testing"
@@ -33,7 +32,9 @@ func newRanger(t *testing.T, ids ...member.ID) *ranger {
 		b.contact(id, 1, 0)
 		b.contact(id, 2, 0)
 	}
-	return &ranger{b, tasks.RefillRangeHandler{Refiller: *b.refills, Members: b.site.Store, Log: slog.New(slog.DiscardHandler)}}
+	h := tasks.RefillRangeHandler(*b.refills)
+	h.Log = quiet()
+	return &ranger{b, h}
 }
 
 // ids are n ids from first on, each so many behind the one before.
@@ -165,7 +166,7 @@ func TestARangeOfActiveMembers(t *testing.T) {
 func TestAMemberThatFailsStopsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRanger(t, ids(10, 50, 1)...)
-	r.h.Refiller.Store = spoiled{r.site.Store, 20}
+	r.h.Store = spoiled{r.site.Store, 20}
 	r.hooked.before = func(call string) error {
 		if call == "Apply" {
 			r.elsewhere(tasks.NewAddContact(30, 1)) // which makes the set
@@ -197,53 +198,82 @@ func (s spoiled) TopContacts(ctx context.Context, users []member.ID, limit int) 
 	return s.Store.TopContacts(ctx, users, limit)
 }
 
-// While the node of a set is away the page comes again. If MySQL fails for all, the page comes again as well, and the
-// chain goes on behind it when it is given up.
+// While MySQL fails for all members, the page comes again, and the chain goes on behind it when it is given up. While
+// all of Redis is away, the page comes again until it is back.
 func TestAPageComesAgain(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(r *ranger){
-		"a node is away": func(r *ranger) { r.h.Refiller.Index = awayOf{r.index, 20} },
-		"MySQL fails for all": func(r *ranger) {
-			r.hooked.before = func(call string) error {
-				if call == "TopContacts" {
-					return errors.New("no such table")
-				}
-				return nil
-			}
-		},
-	} {
-		r := newRanger(t, ids(10, 600, 1)...)
-		fail(r)
-		chains := r.ranges(10, 2000, false, 0)
-		o := r.h.Handle(r.Context(), []queue.Task{{Kind: tasks.RefillRange, Payload: chains[0].Payload}})[0]
-		if o.Err == nil || len(o.Next) != 1 || o.Next[0].Kind != tasks.RefillRange {
-			t.Fatalf("%s: %+v", name, o)
+	r := newRanger(t, ids(10, 600, 1)...)
+	chains := r.ranges(10, 2000, false, 0)
+	first := queue.Task{Kind: tasks.RefillRange, Payload: chains[0].Payload}
+	healthy := r.h.Index
+	r.h.Index = &awayFrom{healthy, 1}
+	if o := r.h.Handle(r.Context(), []queue.Task{first})[0]; outcome(t, o.Err) != "postponed" || len(o.Next) != 0 {
+		t.Errorf("all of Redis is away: %+v", o)
+	}
+	r.h.Index = healthy
+	r.hooked.before = func(call string) error {
+		if call == "TopContacts" {
+			return errors.New("no such table")
 		}
-		healthy := r.h.Refiller.Index
-		if away, ok := healthy.(awayOf); ok {
-			healthy = away.Index
-		}
-		r.h.Refiller.Index, r.hooked.before = healthy, nil
-		if ends, others := r.run(o.Next); ends[0].Failed != 500 || ends[0].Seen != 600 || len(others) != 0 || r.sets() == 600 {
-			t.Errorf("%s: behind the page that was given up: %+v, %d sets", name, ends, r.sets())
-		}
-		if ends, _ := r.run(chains); ends[0].Failed != 0 || r.sets() != 600 {
-			t.Errorf("%s: once more: %+v, %d sets", name, ends, r.sets())
-		}
+		return nil
+	}
+	o := r.h.Handle(r.Context(), []queue.Task{first})[0]
+	if o.Err == nil || len(o.Next) != 1 || o.Next[0].Kind != tasks.RefillRange {
+		t.Fatalf("%+v", o)
+	}
+	r.hooked.before = nil
+	if ends, others := r.run(o.Next); ends[0].Failed != 500 || ends[0].Seen != 600 || len(others) != 0 || r.sets() == 600 {
+		t.Errorf("behind the page that was given up: %+v, %d sets", ends, r.sets())
+	}
+	if ends, _ := r.run(chains); ends[0].Failed != 0 || r.sets() != 600 {
+		t.Errorf("once more: %+v, %d sets", ends, r.sets())
 	}
 }
 
-// awayOf is an index whose node of one set is away.
-type awayOf struct {
-	tasks.Index
-	at member.ID
+// A node that is away holds up the sets on it only: their pages become ranges of their own, which are done when it is
+// back. The members are counted once.
+func TestANodeThatIsAwayHoldsUpNoChain(t *testing.T) {
+	t.Parallel()
+	r := newRanger(t, ids(10, 1600, 1)...)
+	healthy := r.h.Index
+	r.h.Index = &awayFrom{healthy, 1200} // the third page of four, and the last
+	n, left := r.ranges(10, 2000, false, 400)[0], []queue.New{}
+	var last queue.Task
+	for range 4 {
+		last = queue.Task{Kind: tasks.RefillRange, Payload: n.Payload}
+		o := r.h.Handle(r.Context(), []queue.Task{last})[0]
+		if o.Err != nil { // the chain waits with its last page
+			break
+		}
+		n = o.Next[len(o.Next)-1]
+		left = append(left, o.Next[:len(o.Next)-1]...)
+	}
+	if r.sets() != 1190 || len(left) != 1 || left[0].Delay == 0 || left[0].DedupeKey != "" {
+		t.Fatalf("%d sets, %d pages left", r.sets(), len(left))
+	}
+	for _, n := range append(left, queue.New{Kind: tasks.RefillRange, Payload: last.Payload}) {
+		if o := r.h.Handle(r.Context(), []queue.Task{{Kind: n.Kind, Payload: n.Payload}})[0]; outcome(t, o.Err) != "postponed" {
+			t.Errorf("the node is away: %+v", o)
+		}
+	}
+	r.h.Index = healthy
+	ends, _ := r.run(append(left, queue.New{Kind: tasks.RefillRange, Payload: last.Payload}))
+	if r.sets() != 1600 || len(ends) != 2 || ends[0].Total != 500 || ends[0].Seen != 500 || ends[1].Seen != 1600 || ends[1].Total != 1600 {
+		t.Errorf("%d sets, %+v", r.sets(), ends)
+	}
 }
 
-func (a awayOf) Begin(ctx context.Context, users []member.ID) []index.Update {
-	list := a.Index.Begin(ctx, users)
+// awayFrom is an index whose node of the sets from an id on is away.
+type awayFrom struct {
+	tasks.Index
+	from member.ID
+}
+
+func (a *awayFrom) Look(ctx context.Context, users []member.ID) []index.Set {
+	list := a.Index.Look(ctx, users)
 	for i, id := range users {
-		if id == a.at {
-			list[i] = index.Update{Member: id, Err: index.ErrUnavailable}
+		if id >= a.from {
+			list[i] = index.Set{Member: id, Err: index.ErrUnavailable}
 		}
 	}
 	return list

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
@@ -22,9 +21,7 @@ var refill = kind{
 		_, err := decode[struct{}](payload)
 		return fmt.Sprintf("refill:%d", of), err
 	},
-	Handler: func(w work) queue.Handler {
-		return RefillHandler{Index: w.Index, Store: w.Store, ConflictPause: w.ConflictPause}
-	},
+	Handler: func(w work) queue.Handler { return RefillHandler(w) },
 }
 
 // NewRefill asks to read the most recent contacts of user into its set, which is deleted
@@ -34,12 +31,7 @@ func NewRefill(user member.ID) queue.New { return refill.task(user, struct{}{}) 
 // RefillHandler handles refill: it reads a user's most recent contacts into the
 // set, and takes members out that are no contacts any more. Many users cost one
 // query for each of the two.
-type RefillHandler struct {
-	Index Index
-	Store Store
-	// ConflictPause is as in HandlerOptions.
-	ConflictPause time.Duration
-}
+type RefillHandler work
 
 // Handle implements [queue.Handler].
 func (h RefillHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
