@@ -10,7 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/outage"
 )
 
-// Database is the one that the process works with. Its Log counts all calls but those of requests. It
+// Database is the database of the process. Its Log counts all calls but the calls of requests. It
 // is safe for concurrent use.
 type Database struct {
 	*outage.Log
@@ -28,7 +28,7 @@ func (d *Database) Ask(ctx context.Context) error {
 	return err
 }
 
-// askTimeout is how long an answer may take, but for those of /readyz.
+// askTimeout is how long an answer may take, except for /readyz.
 const askTimeout = 5 * time.Second
 
 // busyFor is how long after its last answer a MySQL that is late, or has no connection to

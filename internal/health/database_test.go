@@ -81,8 +81,8 @@ func serversOf(t *testing.T, log *slog.Logger, ask func(context.Context) error) 
 	return health.NewServers(ask, health.NewRedis(nil, wellNodes{}, log), log)
 }
 
-// A database that answered a moment ago, and is late, is busy; one that goes on to be late is away.
-// What is wrong with it, a client is told in a few words.
+// A database that answered a moment ago, and is late, is busy; if it goes on to be late, it is away.
+// A client is told the reason in a few words.
 func TestADatabaseThatIsBusyOrAway(t *testing.T) {
 	t.Parallel()
 	denied := mysql.Translate(t.Context(), "x", &driver.MySQLError{Number: 1045, Message: "Access denied for user 'app'@'db1'"})

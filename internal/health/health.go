@@ -1,10 +1,10 @@
 // Package health knows of a process whether the servers it works with can be used, and how far
 // behind its work is: for /readyz, for the log, for the pool of workers, whose tasks wait for a
-// server that is away, and for the start, which waits for MySQL.
+// server that is away, and for the start, as it waits for MySQL.
 //
-// A [Database] is asked whether it answers for each probe of /readyz. [Redis] is told what each look
-// at the nodes of Redis found. [Load] looks at the queue. What is found is kept, so that requests and
-// tasks cost nothing but a look in memory; the log has a line when a server is away, and one when it
+// A [Database] is asked whether it answers for each probe of /readyz. [Redis] is told the result of each
+// look at the nodes of Redis. [Load] looks at the queue. The results are kept, so that requests and
+// tasks cost nothing but a look in memory; the log has a line when a server is away, and when it
 // is back.
 package health
 
@@ -18,14 +18,14 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// Servers are those of a process.
+// Servers are the servers of a process.
 type Servers struct {
 	MySQL *Database
 	Redis *Redis
 }
 
-// NewServers returns the servers of a process. ask asks MySQL something small, best on a connection of
-// its own, which no load takes away.
+// NewServers returns the servers of a process. ask asks MySQL something small, best on a connection that
+// no load takes away.
 func NewServers(ask func(context.Context) error, redis *Redis, log *slog.Logger) Servers {
 	return Servers{&Database{Log: outage.New(log, "MySQL"), ask: ask}, redis}
 }
@@ -37,7 +37,7 @@ func (s Servers) Check(ctx context.Context) api.Health {
 }
 
 // Await returns once the tables are as check wants them, and MySQL answers; when ctx ends;
-// or with an error of check that is wrong, which waiting does not mend.
+// or with an error of check that is wrong, so that no wait mends it.
 func (s Servers) Await(ctx context.Context, check func(context.Context) error, wrong func(error) bool) error {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := check(ctx)

@@ -15,12 +15,12 @@ import (
 	"github.com/activityd/activityd/internal/outage"
 )
 
-// Queue is what a [Load] asks; see [queue.Queue].
+// Queue tells a [Load] how long tasks have been due; see [queue.Queue].
 type Queue interface {
 	Due(ctx context.Context, kinds ...string) (map[string]time.Duration, error)
 }
 
-// Backlog is what waits in it; see [queue.Queue].
+// Backlog counts the waiting tasks; see [queue.Queue].
 type Backlog interface {
 	CountWaiting(ctx context.Context, limit int) (int, error)
 }
@@ -40,12 +40,11 @@ type Load struct {
 	again time.Time
 	due   atomic.Pointer[dueSeen]
 
-	mu    sync.Mutex
-	room  int // how many tasks may still be enqueued before the next look
-	taken int // how many were since the last look began
+	mu   sync.Mutex
+	room int // how many tasks may still be enqueued before the next count
 }
 
-// dueSeen is what the last look that succeeded saw.
+// dueSeen is the result of the last look that succeeded.
 type dueSeen struct {
 	at time.Time
 	api.Behind
@@ -54,31 +53,30 @@ type dueSeen struct {
 const (
 	// loadLook is how often a Load looks, and how long each look may take.
 	loadLook = 2 * time.Second
-	// loadCount is how long a count may take, and countShare times as long as one took there is none.
+	// loadCount is how long a count may take. After a count there is none for countShare times its duration.
 	loadCount  = 10 * time.Second
 	countShare = 10
-	// loadRetry is after what time a refused client may ask again: longer than loadLook, so
-	// that it does not get the same answer.
+	// loadRetry is when a refused client may ask again: after a look.
 	loadRetry = 5 * time.Second
-	// dueKept is for how long what was seen is shown while looks fail: longer than loadCount.
+	// dueKept is how long the last look counts while looks fail: longer than loadCount.
 	dueKept = 12 * time.Second
 )
 
 // NewLoad returns a Load that is full when at least limit tasks wait, and never when limit is 0.
-// Before [Load.Run] it takes an empty queue for granted. Tasks of kinds count as what sets are behind by. The log of MySQL gets
-// the result of looks.
+// Before [Load.Run] it takes an empty queue for granted. The sets are behind by the tasks of kinds. The log of MySQL
+// gets the result of looks.
 func NewLoad(queue Queue, kinds []string, waits Backlog, limit int, mysql *outage.Log, log *slog.Logger) *Load {
 	count := outage.Of(log, "waiting tasks cannot be counted", "waiting tasks can be counted again")
 	return &Load{queue: queue, kinds: kinds, waits: waits, limit: limit, mysql: mysql, count: count, log: log, room: limit}
 }
 
-// Run looks at once and then every two seconds, until ctx ends; it returns nil. The limit holds while
-// counts and looks fail: what [Load.Overloaded] allowed since the last look counts as waiting.
+// Run looks at once and then every two seconds, until ctx ends; it returns nil. The limit holds while counts
+// fail: all tasks that [Load.Overloaded] allowed since the last count wait still, as far as is known.
 func (l *Load) Run(ctx context.Context) error {
 	tick := time.NewTicker(loadLook)
 	defer tick.Stop()
 	for {
-		_ = l.look(ctx, func(ctx context.Context) error { // if it fails, what was seen holds for a while
+		_ = l.look(ctx, func(ctx context.Context) error { // if it fails, the last look holds for a while
 			due, err := l.queue.Due(ctx, l.kinds...)
 			if err == nil {
 				l.due.Store(&dueSeen{time.Now(), api.NewBehind(due)})
@@ -110,7 +108,7 @@ var descBehind = prometheus.NewDesc("activityd_behind_seconds", "How long ago th
 // Describe implements [prometheus.Collector].
 func (l *Load) Describe(out chan<- *prometheus.Desc) { out <- descBehind }
 
-// Collect implements [prometheus.Collector]. What is not known has no series.
+// Collect implements [prometheus.Collector]. There is no series while nothing is known.
 func (l *Load) Collect(out chan<- prometheus.Metric) {
 	if b := l.Behind(); b != nil {
 		out <- prometheus.MustNewConstMetric(descBehind, prometheus.GaugeValue, b.Longest.Seconds())
@@ -118,7 +116,7 @@ func (l *Load) Collect(out chan<- prometheus.Metric) {
 }
 
 // Overloaded reports whether n more tasks would be too many, and when to ask again. If they are not,
-// they count from then on; with n = 0 it only asks whether one more would be. It costs nothing.
+// they count from then on; with n = 0 it asks about a single task. It costs nothing.
 func (l *Load) Overloaded(n int) (retryAfter time.Duration, overloaded bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,19 +124,16 @@ func (l *Load) Overloaded(n int) (retryAfter time.Duration, overloaded bool) {
 		return loadRetry, true
 	}
 	l.room -= n
-	l.taken += n
 	return loadRetry, false
 }
 
-// watch counts what waits, up to the limit. Counts take a tenth of the time at most.
+// watch counts the waiting tasks, up to the limit. Counts take a tenth of the time at most. Tasks that are enqueued
+// during a count may be missing until the next.
 func (l *Load) watch(ctx context.Context) {
 	began := time.Now()
 	if began.Before(l.again) {
 		return
 	}
-	l.mu.Lock()
-	l.taken = 0
-	l.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, loadCount)
 	n, err := l.waits.CountWaiting(bounded, l.limit)
 	cancel()
@@ -154,7 +149,7 @@ func (l *Load) watch(ctx context.Context) {
 // counted notes that n tasks wait.
 func (l *Load) counted(ctx context.Context, n int) {
 	l.mu.Lock()
-	l.room = l.limit - n - l.taken // the count may have missed them
+	l.room = l.limit - n
 	l.mu.Unlock()
 	before := l.full
 	l.full = n >= l.limit

@@ -14,28 +14,27 @@ import (
 	"github.com/activityd/activityd/internal/redisnodes"
 )
 
-// Redis is the nodes that have the sets: one server, or the masters of a cluster. It logs what
-// [redisnodes.Nodes.Watch] reports, one line for each change, and is what tasks wait for, as a
+// Redis is the nodes that have the sets: a server, or the masters of a cluster. It logs the changes that
+// [redisnodes.Nodes.Watch] reports, and tasks wait for it, as a
 // [queue.Dependency] of the name tasks.NeedsSets. It is safe for concurrent use.
 type Redis struct {
-	// Stream is the log of the node that has the stream; of one server, its own.
+	// Stream is the log of the node that has the stream; without a cluster, of the server.
 	Stream *outage.Log
 
 	log   *slog.Logger
-	all   *outage.Log // of one server, or a cluster of which no node can be found
+	all   *outage.Log // of the server, or a cluster whose nodes cannot be found
 	isOne bool        // not a cluster
 	nodes Nodes
 	told  map[string]*outage.Log // by node; used by Report only
 }
 
-// Nodes is what a [Redis] asks; it is an [index.Index].
+// Nodes are the source of a [Redis]; an [index.Index] is one.
 type Nodes interface {
 	Seen() (s redisnodes.Status, isFresh bool)
 	Status(ctx context.Context) redisnodes.Status
 }
 
-// NewRedis returns the Redis of some nodes, of which it need not be known yet whether they can be
-// used.
+// NewRedis returns the Redis of some nodes, whether they can be used or not.
 func NewRedis(client redis.UniversalClient, nodes Nodes, log *slog.Logger) *Redis {
 	_, isCluster := client.(*redis.ClusterClient)
 	r := &Redis{
@@ -48,8 +47,7 @@ func NewRedis(client redis.UniversalClient, nodes Nodes, log *slog.Logger) *Redi
 	return r
 }
 
-// Report logs what changed since the report before, as a look at the nodes that began at a time
-// found it. Its calls must not overlap.
+// Report logs the changes since the report before; began is when the look at the nodes began. Its calls must not overlap.
 func (r *Redis) Report(ctx context.Context, began time.Time, s redisnodes.Status) {
 	if len(s.Nodes) == 0 || !r.isOne {
 		r.all.Report(ctx, began, s.FindErr())
@@ -84,7 +82,7 @@ func (r *Redis) Partly() bool {
 // componentOf returns the health of Redis. Its Detail is public, and has no addresses.
 func componentOf(s redisnodes.Status) api.Component {
 	err := s.Err()
-	if err == nil || len(s.Nodes) > 0 && s.Away == 0 { // or those that cannot be used have no sets
+	if err == nil || len(s.Nodes) > 0 && s.Away == 0 { // or the nodes that cannot be used have no sets
 		return api.Component{Usable: true}
 	}
 	why, then := redisnodes.Reason(err), "reads are answered from the database, tasks wait"
@@ -112,7 +110,7 @@ func componentOf(s redisnodes.Status) api.Component {
 	return api.Component{Usable: true, Detail: clauses(why, then), Away: s.Away, Nodes: away}
 }
 
-// clauses joins a reason and its consequence, which may be empty.
+// clauses joins a reason and its consequence, if any.
 func clauses(why, then string) string {
 	if then == "" {
 		return why

@@ -36,7 +36,7 @@ func stateOf(err error) redisnodes.State {
 	return redisnodes.Away
 }
 
-// looked is what the last look at the nodes found.
+// looked is the result of the last look at the nodes.
 type looked struct {
 	status  redisnodes.Status
 	isFresh bool
@@ -168,7 +168,7 @@ func TestWhatTasksWaitFor(t *testing.T) {
 	}
 }
 
-// Workers go on with the tasks of other nodes while it is known that there are some.
+// Workers go on with the tasks of the nodes that can be used while these are known.
 func TestPartly(t *testing.T) {
 	t.Parallel()
 	for away, want := range map[float64]bool{0: false, 0.3: true, 1: false} {

@@ -1,5 +1,4 @@
-// Package newest answers with what a slow question last found, so that those who want to know,
-// such as a probe or a scrape, need not wait for it.
+// Package newest keeps the last answer to a slow question, so that a probe or a scrape need not wait for it.
 package newest
 
 import (
@@ -7,7 +6,7 @@ import (
 	"time"
 )
 
-// Answer is the latest one of a question. It is safe for concurrent use.
+// Answer is the latest answer to a question. It is safe for concurrent use.
 type Answer[V any] struct {
 	ask   func() (v V, keep time.Duration)
 	mu    sync.Mutex
@@ -21,9 +20,8 @@ type Answer[V any] struct {
 // the answer is kept for as long as it says, and not asked again before.
 func New[V any](ask func() (v V, keep time.Duration)) *Answer[V] { return &Answer[V]{ask: ask} }
 
-// Get returns the latest answer. If that is too old it asks, once at a time, and waits for a while:
-// what then is not answered is shown by the next call, and the answer before it, if there was one, by
-// this one.
+// Get returns the latest answer. If that is too old it asks, once at a time, and waits for a while.
+// A later answer is for the next call; this call gets the answer before, if any.
 func (a *Answer[V]) Get(wait time.Duration) (v V, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -29,7 +29,7 @@ func TestItWaitsForNoSlowAnswer(t *testing.T) {
 			{5 * time.Second, 0, 0, 1, true},
 			{800 * time.Millisecond, 0, 0, 1, true}, // it is kept
 			{200 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond, 2, true},
-			{2 * time.Second, time.Minute, 50 * time.Millisecond, 2, true}, // the one before
+			{2 * time.Second, time.Minute, 50 * time.Millisecond, 2, true}, // the answer before
 			{2 * time.Minute, 0, 0, 4, true},
 		} {
 			<-time.After(step.after)

@@ -1,6 +1,5 @@
-// Package outage writes the lines of the log about what fails for a while, few of them however
-// often it is tried: of servers that cannot be used, of work that stands still, and of what goes
-// wrong again and again.
+// Package outage writes the lines of the log about servers that cannot be used for a while, work that stands
+// still, and errors that repeat: few lines, however many attempts fail.
 package outage
 
 import (
@@ -15,12 +14,12 @@ import (
 const Every = time.Minute
 
 // calm is how long a server has to answer before its next failure counts as another outage,
-// which writes a line at once: one that answers every other call writes two lines a minute.
+// which writes a line at once: a server that answers every second call causes two lines a minute.
 const calm = 10 * time.Second
 
-// Log writes lines about one server: one when it cannot be used, one a minute while that lasts,
-// and one when it is over, however many goroutines find out and however often they try. A
-// process has one for each server. It is safe for concurrent use.
+// Log writes lines about a server: when it cannot be used, each minute while that lasts,
+// and when it is over, however many goroutines find out and however often they try. A
+// process has a Log for each server. It is safe for concurrent use.
 type Log struct {
 	// Level returns the level of the lines while it lasts. Default: a warning.
 	Level func(error) slog.Level
@@ -35,7 +34,7 @@ type Log struct {
 	mu       sync.Mutex
 	since    time.Time // when it began to fail
 	ended    time.Time // when it last did so no more
-	logged   time.Time // when the last line about failures was written; zero: the next failure writes one
+	logged   time.Time // when the last line about failures was written; zero: the next failure writes a line
 	failures int       // since then
 	open     bool      // of this outage there is a line
 
@@ -43,7 +42,7 @@ type Log struct {
 	// none, or it was looked at. doubted says so without mu.
 	apart     error
 	apartAt   time.Time
-	apartTold time.Time // when the last line about such a failure was written
+	apartTold time.Time // when the last line about an apart was written
 	doubted   atomic.Bool
 }
 
@@ -68,11 +67,11 @@ func (o *Log) Answered() time.Time { return time.Unix(0, o.answered.Load()) }
 
 // Report says how a call to the server ended that began at a time: err is nil when the
 // server answered. A failure counts only if the call began after the last success, and a
-// success only if it began after the first failure, so that a call which took long does
-// not speak of what was before.
+// success only if it began after the first failure, so that a long call does
+// not speak of the time before.
 //
-// Failures of calls that began before the last success, such as of one that always times
-// out, are no outage. Where the server goes on to answer other calls, one line a minute is
+// Failures of calls that began before the last success, as of a call that always times
+// out, are no outage. Where the server goes on to answer, a line a minute is
 // written about them.
 func (o *Log) Report(ctx context.Context, began time.Time, err error) {
 	now := time.Now()
@@ -92,7 +91,7 @@ func (o *Log) Report(ctx context.Context, began time.Time, err error) {
 		}
 		return
 	}
-	o.apart = nil // the server does not answer others
+	o.apart = nil // the server answers nothing
 	o.doubted.Store(false)
 	if !o.failing.Swap(true) {
 		o.since, o.failures = now, 0
@@ -130,20 +129,20 @@ func (o *Log) succeed(ctx context.Context, began, now time.Time) {
 	}
 }
 
-// Lines writes lines about what goes wrong again and again, each once a minute. It is safe for
+// Lines writes lines about errors that repeat, each once a minute. It is safe for
 // concurrent use.
 type Lines struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	logged map[string]time.Time // by what the line is about, when it was last written
+	logged map[string]time.Time // by subject and message, when the line was last written
 }
 
 // NewLines returns Lines that have written nothing.
 func NewLines(log *slog.Logger) *Lines { return &Lines{log: log, logged: make(map[string]time.Time)} }
 
 // Log writes a message with its attributes, unless it did so within the last minute about the same
-// subject, of which there must not be many; "": the message has no other.
+// subject. There must not be many subjects; "": the message has none.
 func (l *Lines) Log(ctx context.Context, level slog.Level, subject, message string, about ...any) {
 	key := subject + " " + message
 	l.mu.Lock()

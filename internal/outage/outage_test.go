@@ -15,7 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/outage"
 )
 
-// outageOf runs do with an Outage at a time of which seconds are counted, and returns the
+// outageOf runs do with an Outage at a time whose seconds are counted, and returns the
 // lines of the log: at which second, and whether the server was gone or back.
 func outageOf(t *testing.T, do func(o *outage.Log)) (lines []string) {
 	t.Helper()
@@ -70,7 +70,7 @@ func TestAnOutageIsALineAMinute(t *testing.T) {
 	}
 }
 
-// A server that answers every other call is no reason for a line at each of them; one
+// A server that answers every second call is no reason for a line at each of them; a server
 // that was there for a while and goes again is.
 func TestAServerThatComesAndGoes(t *testing.T) {
 	t.Parallel()
@@ -90,7 +90,7 @@ func TestAServerThatComesAndGoes(t *testing.T) {
 	}
 }
 
-// A call that took long speaks of what was when it began.
+// A call that took long speaks of the time when it began.
 func TestCallsThatBeganBeforeSayNothing(t *testing.T) {
 	t.Parallel()
 	got := outageOf(t, func(o *outage.Log) {
@@ -112,8 +112,8 @@ func TestCallsThatBeganBeforeSayNothing(t *testing.T) {
 	}
 }
 
-// A call that fails again and again while the server answers others is a line a minute,
-// however long it takes. One that an outage ended is none of its own.
+// A call that fails again and again while the server answers is a line a minute,
+// however long it takes. A call that an outage ended has no line of its own.
 func TestCallsThatFailWhileOthersSucceed(t *testing.T) {
 	t.Parallel()
 	got := outageOf(t, func(o *outage.Log) {
@@ -148,7 +148,7 @@ func TestCallsThatFailWhileOthersSucceed(t *testing.T) {
 	}
 }
 
-// Work that stands still has a line when that begins and one when it goes on, at the level of the
+// Work that stands still has a line when that begins and when it goes on, at the level of the
 // error.
 func TestWorkThatStandsStill(t *testing.T) {
 	t.Parallel()
