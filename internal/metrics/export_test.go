@@ -1,4 +1,4 @@
 package metrics
 
-// NewBuildInfo is what each [Server] shows.
+// NewBuildInfo is the metric of the build.
 var NewBuildInfo = newBuildInfo

@@ -85,7 +85,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// exported is what the registry shows of one metric: of each label, its values.
+// exported is a metric of the registry: the values of each label.
 type exported struct {
 	kind   dto.MetricType
 	labels map[string][]string
@@ -93,7 +93,7 @@ type exported struct {
 	names  []string // of the labels, as they are declared
 }
 
-// everything is what a scrape shows when everything was used that makes a series.
+// everything is a scrape after all that makes a series was used.
 var everything = sync.OnceValue(func() map[string]exported {
 	all := map[string]exported{
 		"up": {kind: dto.MetricType_GAUGE},
@@ -117,7 +117,7 @@ var everything = sync.OnceValue(func() map[string]exported {
 	return all
 })
 
-// Prometheus adds these labels when it scrapes, and the metric up.
+// Prometheus adds labels when it scrapes, and the metric up.
 var scraped = []string{"job", "instance"}
 
 var (
@@ -128,7 +128,7 @@ var (
 	legend     = regexp.MustCompile(`\{\{\s*(?:\$labels\.)?([a-z_]+)\s*\}\}`)
 )
 
-// base strips what a histogram's series are called beyond its name.
+// base returns the name of a histogram without the suffix of a series.
 func base(name string, all map[string]exported) string {
 	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 		if stem, ok := strings.CutSuffix(name, suffix); ok && all[stem].kind == dto.MetricType_HISTOGRAM {

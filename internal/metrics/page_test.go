@@ -20,7 +20,7 @@ const pageFile = "../../docs/metrics.md"
 
 var write = flag.Bool("write", false, "write docs/metrics.md")
 
-// sections are those of the page, with the names of their metrics. The first that matches has a metric.
+// sections are the page's, with the names of their metrics. The first that matches has a metric.
 var sections = []struct {
 	title, text string
 	names       *regexp.Regexp
@@ -126,7 +126,7 @@ func labelCell(e exported) string {
 // descText is the form of [prometheus.Desc.String].
 var descText = regexp.MustCompile(`fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"),.* variableLabels: \{([^}]*)\}`)
 
-// describe adds to all what collectors say of their metrics: all but the type.
+// describe adds the descriptions of collectors to all, without the type.
 func describe(all map[string]exported, collectors ...prometheus.Collector) {
 	descs := make(chan *prometheus.Desc)
 	go func() {

@@ -22,20 +22,20 @@ type Server struct {
 	*httpserver.Server
 }
 
-// Options say what a [Server] serves.
+// Options are the parts of a [Server].
 type Options struct {
 	// Version of the program, if known, and Role of the process (all, api or workers), for
 	// activityd_build_info.
 	Version, Role string
 	// Probes answers /healthz and /readyz.
 	Probes http.Handler
-	// Collectors are those of one service, of which a process may have several in tests.
+	// Collectors belong to a service. In tests a process has several services.
 	// They are gathered beside the default registry.
 	Collectors []prometheus.Collector
 	// Profiles says that profiles of the process are served, too, below /debug/pprof/. Only
 	// [httpserver.Server.LocalOnly] protects them.
 	Profiles bool
-	// Console makes the page for operators, which is told what [httpserver.Server.Knows]; nil: there is none.
+	// Console makes the page for operators, with [httpserver.Server.Knows] for its hosts; nil: there is none.
 	Console func(knows func(host string) bool) http.Handler
 	Log     *slog.Logger
 }
@@ -68,7 +68,7 @@ func NewServer(o Options) *Server {
 	}
 	mux.Handle("GET /healthz", o.Probes)
 	mux.Handle("GET /readyz", o.Probes)
-	if o.Profiles { // but not the command line, in which there may be passwords
+	if o.Profiles { // but not the command line, where passwords may be
 		mux.Handle("GET /debug/pprof/", s.LocalOnly(http.HandlerFunc(pprof.Index)))
 		mux.Handle("GET /debug/pprof/profile", s.LocalOnly(http.HandlerFunc(pprof.Profile)))
 		mux.Handle("GET /debug/pprof/trace", s.LocalOnly(http.HandlerFunc(pprof.Trace)))
@@ -76,7 +76,7 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// newBuildInfo returns the metric that says what runs.
+// newBuildInfo returns the metric of the build.
 func newBuildInfo(version, role string) *prometheus.GaugeVec {
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_build_info", Help: "1, with the version of the program and of Go, and the role of the process.",
@@ -85,7 +85,7 @@ func newBuildInfo(version, role string) *prometheus.GaugeVec {
 	return info
 }
 
-// list responds with links to the other pages.
+// list responds with links to the pages.
 func list(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_, _ = io.WriteString(w, `<!doctype html>
@@ -100,7 +100,7 @@ func list(w http.ResponseWriter, _ *http.Request) {
 }
 
 // Shutdown stops listening and waits for the scrapes under way. When ctx ends
-// first it cuts them off, which is no error.
+// first it cuts them off, without an error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if s.Server.Shutdown(ctx) != nil {
 		return s.Close()

@@ -39,8 +39,8 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// use uses what has metrics without series until then, and returns what a scrape
-// shows afterwards, and what has the metrics. Most series are there with 0 from the start.
+// use makes the series that are not there from the start, and returns a scrape
+// and the owners of the metrics. Most series are there with 0 from the start.
 func use() ([]*dto.MetricFamily, []prometheus.Collector) {
 	log := slog.New(slog.DiscardHandler)
 	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
@@ -48,7 +48,7 @@ func use() ([]*dto.MetricFamily, []prometheus.Collector) {
 	push.BeginSeries(platforms.All()...)
 	serveRequests(log, q)
 	showCertificate(log)
-	defer useIndex(log, q)() // what is shown of a sweep goes with it
+	defer useIndex(log, q)() // the metrics of a sweep go with it
 	load := health.NewLoad(q, tasks.ChangingSets(), nil, 0, outage.New(log, "MySQL"), log)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -74,7 +74,7 @@ func must(err error) {
 	}
 }
 
-// reader fails for one viewer.
+// reader fails for a viewer.
 type reader struct{ api.Reader }
 
 func (reader) Read(_ context.Context, v contacts.Viewer, _ int) (recent.Answer, error) {
