@@ -175,7 +175,7 @@ func compared(owners []member.ID, uploads []Contact, standing func(member.ID) St
 	return c
 }
 
-// Broadcasts returns those of ids that are broadcast members. It is a single statement, however many there are. It names the key, because a
+// Broadcasts returns the broadcast members among ids by a single statement. It names the key, because a
 // server that takes the table for empty reads all of it otherwise.
 func (m *MySQL) Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]Broadcast, error) {
 	if len(ids) == 0 {
@@ -192,7 +192,7 @@ FROM `+idTable+` AS q
 STRAIGHT_JOIN broadcast_members b FORCE INDEX (PRIMARY) ON b.member_id = q.id`, idList(ids))
 }
 
-// AddBroadcast makes a member a broadcast member whose uploads of today are in its row. For one that has a row it only
+// AddBroadcast makes a member a broadcast member whose uploads of today are in its row. For a member that has a row it only
 // stores that an operator named it and that it does not leave, if named; else it does nothing. It fails with
 // [ErrNoMember] and with [ErrTooManyBroadcasts].
 func (m *MySQL) AddBroadcast(ctx context.Context, id member.ID, named bool) error {
@@ -215,7 +215,7 @@ ON DUPLICATE KEY UPDATE leaving_at = IF(VALUES(named), NULL, leaving_at), named 
 	return fmt.Errorf("%s: %w", what, ErrTooManyBroadcasts)
 }
 
-// RaiseBroadcast writes an upload to the row of a broadcast member; a late one changes nothing.
+// RaiseBroadcast writes an upload to the row of a broadcast member; a late upload changes nothing.
 func (m *MySQL) RaiseBroadcast(ctx context.Context, id member.ID, lastUpload uint64) error {
 	_, err := m.db.ExecContext(ctx, `UPDATE broadcast_members SET last_upload = ? WHERE member_id = ? AND last_upload < ?`, lastUpload, id, lastUpload)
 	return mysql.Translate(ctx, fmt.Sprintf("writing the last upload of broadcast member %d", id), err)

@@ -11,7 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// Store is what [contacts.MySQL] and [contacts.Memory] have in common.
+// Store is the common part of [contacts.MySQL] and [contacts.Memory].
 type Store interface {
 	photoStore
 	memberStore
@@ -24,7 +24,7 @@ type Store interface {
 	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
 }
 
-// photoStore answers what a viewer is shown.
+// photoStore answers for a viewer.
 type photoStore interface {
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
 	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
@@ -137,7 +137,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// equal compares what a method returned, without error, with what it should.
+// equal compares the result of a method, without error.
 func equal[T any](t *testing.T, what string, got T, err error, want T) {
 	t.Helper()
 	if err != nil {

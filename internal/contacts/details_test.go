@@ -10,7 +10,7 @@ import (
 )
 
 // testDetails goes through every class × grant × block × direction, as testPrivacy
-// does: what is hidden is named, with everything that hides it.
+// does: a hidden photo is named, with everything that hides it.
 func testDetails(t *testing.T, w world) {
 	owners := ownersOfEachClass(t, w)
 	bare := member.ID(len(owners) + 1) // has no photos
@@ -33,7 +33,7 @@ func testDetails(t *testing.T, w world) {
 	testNewestHidden(t, w)
 }
 
-// detail is what there is to say of an owner of one photo.
+// detail is the detail of an owner of a single photo.
 func (r relation) detail(owner member.ID, v contacts.Visibility) contacts.Detail {
 	d := contacts.Detail{
 		Standing: contacts.Standing{Owner: owner, IsContact: r.called},
@@ -52,8 +52,8 @@ func (r relation) detail(owner member.ID, v contacts.Visibility) contacts.Detail
 	return d
 }
 
-// testNewestHidden: of several classes, the newest of those that are visible and
-// the newest of the others.
+// testNewestHidden: of several classes, the newest visible photo and
+// the newest hidden photo.
 func testNewestHidden(t *testing.T, w world) {
 	w.members(t, 50, 51)
 	w.calls(t, 50, 51)

@@ -13,7 +13,7 @@
 // # Two implementations
 //
 // [MySQL] reads MySQL or MariaDB. [Memory] is the executable specification: the
-// plainest code for each answer, and the SQL is tested against it by one
+// plainest code for each answer, and the SQL is tested against it by a
 // conformance suite and by property tests. Both return the errors declared in
 // this package and are safe for concurrent use.
 package contacts

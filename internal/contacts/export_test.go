@@ -8,7 +8,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// WithChunks returns a store whose walks use other sizes, so that small worlds
+// WithChunks returns a store whose walks use these sizes, so that small worlds
 // make walks of many passes and statements.
 func (m *MySQL) WithChunks(perPass, growth, perStatement int) *MySQL {
 	return &MySQL{db: m.db, prepared: m.prepared, chunks: chunking{perPass: perPass, first: 1, growth: growth, perStatement: perStatement}}
@@ -22,8 +22,8 @@ func (m *MySQL) WithPause(d time.Duration) *MySQL {
 	return &MySQL{db: m.db, prepared: p, chunks: m.chunks}
 }
 
-// Aliases are those of the newest photo of each class that others than the owner may see,
-// and of each other class, in statements.
+// Aliases are the names of the newest photo of each class in statements: of the classes that not only the owner
+// may see, and of the rest.
 func Aliases() (ofShown, ofOthers []string) {
 	for _, c := range classes {
 		if c.granted != never {
@@ -35,7 +35,7 @@ func Aliases() (ofShown, ofOthers []string) {
 	return ofShown, ofOthers
 }
 
-// Number is what numbers are scanned into.
+// Number is the type into which numbers are scanned.
 type Number = number
 
 // Unhinted returns a store over the same pool that knows no index by name, as on
@@ -46,7 +46,7 @@ func (m *MySQL) Unhinted() *MySQL {
 	return u
 }
 
-// Sightings does what [Snapshot.Sightings] does.
+// Sightings is [Snapshot.Sightings].
 func (m *MySQL) Sightings(ctx context.Context, v Viewer, photos []uint64) ([]Sighting, error) {
 	return sightings(ctx, m.db, v, photos)
 }
@@ -60,7 +60,7 @@ func Photos(ctx context.Context, s interface {
 	return l.Album, err
 }
 
-// Standings are those of a comparison of owners alone.
+// Standings are the standings of a comparison of owners alone.
 func Standings(ctx context.Context, s interface {
 	Compare(ctx context.Context, v Viewer, owners []member.ID, bound uint64) (Comparison, error)
 }, v Viewer, owners []member.ID,

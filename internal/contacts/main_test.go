@@ -34,8 +34,8 @@ func openDB(t testing.TB, opts ...func(*sql.DB)) *sql.DB {
 	return db
 }
 
-// TestPrivacy is no parallel test, so that it runs before those: a class that is shown to
-// others than it says is found in the first seconds.
+// TestPrivacy is no parallel test, so that it runs before the parallel tests: a class that is shown to
+// too many is found in the first seconds.
 func TestPrivacy(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) (Store, site.Site){"Memory": openMemory, "MySQL": openMySQL} {
 		for what, test := range map[string]func(*testing.T, world){"Photos": testPrivacy, "Details": testDetails} {

@@ -18,8 +18,8 @@ func (m *MySQL) Members(ctx context.Context, after member.ID, limit int) ([]memb
 	return collect(ctx, m.db, what, scanID, `SELECT id FROM users WHERE id > ? ORDER BY id LIMIT ?`, after, limit)
 }
 
-// CountMembers returns how many members have ids from first to last, and the lowest and the highest of these ids. It counts
-// them one by one, along the primary key.
+// CountMembers returns how many members have ids from first to last, with the lowest and the highest id. It counts
+// along the primary key.
 func (m *MySQL) CountMembers(ctx context.Context, first, last member.ID) (n int64, lowest, highest member.ID, err error) {
 	scan := func(rows *sql.Rows) error { return rows.Scan(&n, (*number)(&lowest), (*number)(&highest)) }
 	err = each(ctx, m.db, "counting the members", scan,

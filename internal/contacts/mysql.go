@@ -33,7 +33,7 @@ type MySQL struct {
 }
 
 // NewMySQL returns a store over db, best from [mysql.Open]: without
-// the settings made there each query costs three round trips instead of one. A store
+// the settings made there each query costs three round trips instead of a single trip. A store
 // for each db is enough, as each prepares its own statements. The caller closes db; the
 // store needs no closing.
 func NewMySQL(db *sql.DB) *MySQL {

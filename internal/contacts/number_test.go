@@ -39,7 +39,7 @@ func TestNumbersAsDriversReturnThem(t *testing.T) {
 }
 
 // TestDatesBelowZero: dates of signed columns that are below 0 are 0 in each answer, of rows that are
-// prepared and of those that are not.
+// prepared and of plain statements.
 func TestDatesBelowZero(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)

@@ -19,14 +19,14 @@ import (
 
 // The well-filled site of the tests of plans and costs.
 const (
-	bigViewer    = member.ID(1) // calls all others contacts
+	bigViewer    = member.ID(1) // calls everybody a contact
 	bigOwner     = member.ID(2) // its newest photos are private
 	bigMembers   = 12_000
 	bigPrivate   = 50_000
-	bigFollowing = 8 // contacts of each other member
+	bigFollowing = 8 // contacts of each member besides
 	bigBusy      = member.ID(3)
 	bigPhotos    = 1000 // in each class, of bigBusy and the next six members
-	// The broadcast members are 5001 and those after it, the half of them from bigBroadcastDate on.
+	// The broadcast members begin with 5001; half of them uploaded from bigBroadcastDate on.
 	bigBroadcasts    = contacts.MaxBroadcasts
 	bigBroadcastDate = 100_000
 )
@@ -106,7 +106,7 @@ func TestPlansAndCosts(t *testing.T) {
 	t.Run("costs on views", func(t *testing.T) { testCosts(t, db) })
 }
 
-// question is a call of the store, and what its statements may read.
+// question is a call of the store, with the keys and rows that its statements may read.
 type question struct {
 	name  string
 	keys  map[string]string // by which key each stored table is read, by alias
@@ -115,7 +115,7 @@ type question struct {
 	ask   func(context.Context) error
 }
 
-// The keys of the questions that are parts of others.
+// The keys of the questions that are parts of further questions.
 var (
 	photoKeys = map[string]string{
 		"c": "PRIMARY", "v": "PRIMARY", "o": "PRIMARY", "b": "PRIMARY", "k": "PRIMARY", "g": "PRIMARY", "x": "newest",
@@ -290,7 +290,7 @@ func testCosts(t *testing.T, db *sql.DB) {
 	}
 }
 
-// testManyPrivate: what the bounded scans find is still right.
+// testManyPrivate: the bounded scans find the right photos.
 func testManyPrivate(t *testing.T, db *sql.DB) {
 	var store Store = contacts.NewMySQL(db)
 	album, err := contacts.Photos(t.Context(), store, contacts.Viewer{ID: bigViewer}, bigOwner, 10)

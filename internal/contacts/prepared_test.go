@@ -11,7 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// checkPhotoOfTwo holds a store to what fillTwo made.
+// checkPhotoOfTwo holds a store to the site of fillTwo.
 func checkPhotoOfTwo(t *testing.T, store *contacts.MySQL) {
 	t.Helper()
 	album, err := contacts.Photos(t.Context(), store, contacts.Viewer{ID: 1}, 2, 10)
@@ -21,7 +21,7 @@ func checkPhotoOfTwo(t *testing.T, store *contacts.MySQL) {
 }
 
 // openOwn opens the database of a server that is the test's alone, with the
-// members of fillTwo. Counters of the server count what the test does.
+// members of fillTwo. Counters of the server count the statements of the test.
 func openOwn(t *testing.T, opts ...func(*sql.DB)) (db *sql.DB, dsn string) {
 	t.Helper()
 	dsn = servertest.OwnMySQL(t).DSN(servertest.Database)
@@ -54,7 +54,7 @@ func preparedNow(t *testing.T, db *sql.DB) (n int) {
 }
 
 // TestStatementsArePreparedOnce: each connection prepares a statement once, and only
-// the frequent ones.
+// the frequent statements.
 func TestStatementsArePreparedOnce(t *testing.T) {
 	t.Parallel()
 	db := openDB(t, mysql.WithMaxOpen(1))
@@ -100,8 +100,8 @@ func TestServerThatPreparesNoMore(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfPreparedStatements: what a server or a proxy refuses for being
-// prepared is sent as text, and so are the next ones until the pause ends; anything else is
+// TestRefusalsOfPreparedStatements: a statement that a server or a proxy refuses for being
+// prepared is sent as text, and so are the next statements until the pause ends; anything else is
 // sent once.
 func TestRefusalsOfPreparedStatements(t *testing.T) {
 	t.Parallel()

@@ -192,8 +192,8 @@ func compare(t *rapid.T, ctx context.Context, want, got Store) {
 	}
 }
 
-// same compares two answers, or the texts of two errors: those of the domain are
-// alike, and any other makes the difference that it should.
+// same compares two answers, or the texts of two errors: errors of the domain are
+// alike, and further errors differ, as they should.
 func same(t *rapid.T, what string, want, got Store, ask func(Store) (any, error)) {
 	wanted, wantErr := ask(want)
 	answer, err := ask(got)

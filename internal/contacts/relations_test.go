@@ -19,9 +19,9 @@ func testPing(t *testing.T, w world) {
 func testLastUploads(t *testing.T, w world) {
 	w.members(t, 1, 2, 3)
 	w.public(t, 1, 1, 100)
-	w.public(t, 2, 1, 90) // an older one that arrives late changes nothing
+	w.public(t, 2, 1, 90) // an older upload that arrives late changes nothing
 	w.photo(t, 3, 2, contacts.Friends, 200)
-	w.photo(t, 4, 2, contacts.Private, 300) // which only its owner may see
+	w.photo(t, 4, 2, contacts.Private, 300) // for its owner alone
 	w.photo(t, 5, 3, contacts.Private, 300)
 	got, err := w.LastUploads(t.Context(), []member.ID{3, 2, 1, 1, 4})
 	equal(t, "LastUploads", got, err, map[member.ID]uint64{1: 100, 2: 200, 3: 0})
@@ -72,15 +72,15 @@ func testManyRelations(t *testing.T, w world) {
 func testTopOfOne(t *testing.T, w world) {
 	w.members(t, 1, 2, 3, 4, 5, 6)
 	w.calls(t, 1, 2, 3, 4, 5, 7)     // 5 never uploads, 7 does not exist
-	w.calls(t, 6, 1)                 // the other direction
+	w.calls(t, 6, 1)                 // the opposite direction
 	w.public(t, 1, 2, 100)           //
 	w.photo(t, 2, 3, "friends", 300) // recency is no matter of grants
-	w.photo(t, 5, 4, "private", 900) // but only its owner may see this one
+	w.photo(t, 5, 4, "private", 900) // but for its owner alone
 	w.public(t, 3, 4, 100)           // a tie: the higher id comes first
 	w.public(t, 4, 6, 400)           // no contact of 1
 	all := []contacts.Contact{{ID: 3, LastUpload: 300}, {ID: 4, LastUpload: 100}, {ID: 2, LastUpload: 100}}
 	for limit := 1; limit <= 4; limit++ {
-		got, err := w.TopContacts(t.Context(), []member.ID{1, 2, 99}, limit) // the others have no contacts
+		got, err := w.TopContacts(t.Context(), []member.ID{1, 2, 99}, limit) // 2 and 99 have no contacts
 		equal(t, "limited", got, err, map[member.ID][]contacts.Contact{1: all[:min(limit, 3)]})
 	}
 }
@@ -175,7 +175,7 @@ func testFollowerPages(t *testing.T, w world) {
 	equal(t, "FollowerPages of none", got, err, [][]member.ID{})
 }
 
-// There may be so many broadcast members, and no more; those that are broadcast members may be named.
+// There may be so many broadcast members, and no more; broadcast members may be named still.
 func testTooManyBroadcasts(t *testing.T, w world) {
 	w.members(t, sequence(1, contacts.MaxBroadcasts+1)...)
 	for id := member.ID(1); id <= contacts.MaxBroadcasts; id++ {

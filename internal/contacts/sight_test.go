@@ -51,9 +51,9 @@ func testSight(t *testing.T) {
 	equal(t, "Sight", got, err, want)
 }
 
-// compareSight compares what Sight says of all members and photos, and of some photos that
-// do not exist, with the specification: what VisiblePhotos would return if each member
-// called all others contacts, without what is for followers where it does not, and the member's own photos.
+// compareSight compares the answers of Sight about all members and photos, and about some photos that
+// do not exist, with the specification: the photos that VisiblePhotos would return if each member
+// called everybody a contact, without photos for followers where it does not, and the member's own photos.
 func compareSight(t *rapid.T, ctx context.Context, db *sql.DB, memory *contacts.Memory) {
 	owners := make(map[uint64]member.ID)
 	_, err := mysql.Select(ctx, db, func(rows *sql.Rows) (_ struct{}, err error) {

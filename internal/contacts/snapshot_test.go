@@ -21,8 +21,8 @@ func snapshotOf(t *testing.T, db *sql.DB) contacts.Snapshot {
 	return contacts.NewSnapshot(tx)
 }
 
-// testSightings goes through every class × grant × block × direction: what is said to be shown is what
-// the read shows, and each reason is the one that was made.
+// testSightings goes through every class × grant × block × direction: a photo that is said to be shown is shown by
+// the read, and each reason is the reason that was made.
 func testSightings(t *testing.T) {
 	db := openDB(t)
 	w := world{Store: contacts.NewMySQL(db), site: site.NewMySQL(db)}

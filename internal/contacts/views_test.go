@@ -27,7 +27,7 @@ func hideBehindViews(t *testing.T, db *sql.DB) {
 	}
 }
 
-// TestTablesBecomeViews: what was prepared on tables answers from the views that
+// TestTablesBecomeViews: a statement that was prepared on tables answers from the views that
 // take their names.
 func TestTablesBecomeViews(t *testing.T) {
 	t.Parallel()

@@ -43,7 +43,7 @@ func (r relation) granted() contacts.Granted {
 	return contacts.Granted{Contact: r.granting, Friend: r.grant.Friend, Family: r.grant.Family, Follows: r.called}
 }
 
-// TestClasses holds the rule of each class to what its word says. Only public photos are
+// TestClasses holds the rule of each class to its word. Only public photos are
 // shown to a member of whom the owner says nothing.
 func TestClasses(t *testing.T) {
 	t.Parallel()
@@ -118,7 +118,7 @@ func (w world) relate(t *testing.T, v contacts.Viewer, owners []member.ID, r rel
 	w.members(t, v.ID)
 	var rows []site.Relation
 	for _, owner := range owners {
-		if r.called { // what the viewer grants does not matter: so all
+		if r.called { // the viewer's grants do not matter: so all
 			rows = append(rows, site.Relation{User: v.ID, Contact: owner, Grant: site.Grant{Friend: true, Family: true}})
 		}
 		if r.granting {

@@ -87,7 +87,7 @@ func testWalkNothing(t *testing.T, w world) {
 	w.photo(t, 1, 1, contacts.Friends, 100)
 	for id, want := range map[member.ID]contacts.Walked{
 		1: {},                // no contacts
-		2: {},                // none that ever uploaded for others
+		2: {},                // none that ever uploaded in public
 		4: {Indexable: true}, // none with a visible photo
 	} {
 		got, err := w.walk(t.Context(), viewer(id), 10)
@@ -95,7 +95,7 @@ func testWalkNothing(t *testing.T, w world) {
 	}
 }
 
-// testWalkTrace: a walk says how many it looked at, and its bound is one.
+// testWalkTrace: a walk says how many contacts it looked at, and its bound is true.
 func testWalkTrace(t *testing.T, w world) {
 	ids := sequence(10, 600)
 	w.members(t, append(ids, 1, 2, 3)...)

@@ -21,7 +21,7 @@ func rowsOf(ctx context.Context, db mysql.Querier, query string) ([]row, error) 
 }
 
 // Apply makes the views, unless the description does not fit the tables. The columns of [Map.Columns]
-// must be there. The error has a line for each mistake, as that of [Read] has; others wrap those of the driver.
+// must be there. The error has a line for each mistake, as in [Read]; further errors wrap the driver's.
 func (m *Map) Apply(ctx context.Context, db *sql.DB) error {
 	if err := m.Fits(ctx, db); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (m *Map) Fits(ctx context.Context, db *sql.DB) error {
 }
 
 // Check compares the tables, views and triggers with the description, and finds values that no row has, and
-// foreign keys whose changes no trigger sees. What this user may not ask for is left out.
+// foreign keys whose changes no trigger sees. Checks for which this user has no right are left out.
 func Check(ctx context.Context, db *sql.DB, m *Map) ([]schema.Finding, error) {
 	c, err := m.fit(ctx, db)
 	if err != nil {
@@ -75,7 +75,7 @@ func Check(ctx context.Context, db *sql.DB, m *Map) ([]schema.Finding, error) {
 	return c.found, nil
 }
 
-// checker collects what does not fit.
+// checker collects the differences.
 type checker struct {
 	*Map
 
@@ -121,7 +121,7 @@ func (m *Map) fit(ctx context.Context, db *sql.DB) (*checker, error) {
 	return c, nil
 }
 
-// earlier finds what another description has left: a view where a copy is to be, through which triggers
+// earlier finds the remains of an earlier description: a view where a copy is to be, so that triggers
 // would write to the table that they are on, or a table where a view is to be.
 func (c *checker) earlier(ctx context.Context, s *section) error {
 	list, err := rowsOf(ctx, c.db, "SELECT table_type FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '"+s.name+"'")
@@ -169,7 +169,7 @@ func (c *checker) read(ctx context.Context, s *section) error {
 	return nil
 }
 
-// section checks the columns that the section names, and the types of those that activityd reads as they are.
+// section checks the columns that the section names, and the types of columns that activityd reads as they are.
 func (c *checker) section(s *section) {
 	for _, k := range keysOf(s.name) {
 		v := s.values[k.name]

@@ -18,7 +18,7 @@ func (g *ground) findings(t *testing.T) (all []schema.Finding) {
 	return append(found, more...)
 }
 
-// planted are what a site of the example may have, and what is found of it. "" is nothing.
+// planted are changes of the example's site, with the finding; "" is none.
 var planted = map[string]struct {
 	do    string
 	wrong bool

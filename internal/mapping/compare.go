@@ -8,11 +8,11 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// compare finds views that are not those of the file, such as of an earlier one, or changed by hand. Each server
+// compare finds views that the file would make otherwise, as of an earlier file, or changed by hand. Each server
 // keeps a view in words of its own, so both are compared as the server explains them: with views replaced by
-// what they read, names complete, and conditions simplified. Nothing is changed for that.
+// their tables, names complete, and conditions simplified. Nothing is changed for that.
 func (c *checker) compare(ctx context.Context) error {
-	conn, err := c.db.Conn(ctx) // the notes about a statement are those of its connection
+	conn, err := c.db.Conn(ctx) // the notes about a statement are its connection's
 	if err != nil {
 		return err
 	}

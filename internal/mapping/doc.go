@@ -1,6 +1,6 @@
 // Package mapping reads the description of a site whose tables have names, types and conditions of
 // their own, and makes of it the views in whose place activityd reads, and the triggers that report
-// the site's changes. The description is a file of sections, one for each of activityd's four names:
+// the site's changes. The description is a file of sections for activityd's four names:
 //
 //	database = activityd
 //
@@ -12,14 +12,14 @@
 //
 // It promises:
 //
-//   - A mistake is named by its line. A condition depends on one row alone, so that a trigger sees
+//   - A mistake is named by its line. A condition depends on a single row, so that a trigger sees
 //     each change of it.
-//   - The views show what the site's rows mean, and the triggers make a task of each change of that,
+//   - The views show the meaning of the site's rows, and the triggers make a task of each change of it,
 //     also where a row comes to exist, or ceases to, by an UPDATE.
 //   - [Check] finds views and triggers that the file would make otherwise, and changes nothing for that.
 //
 // The statements stand in views.tmpl and triggers.tmpl. A view over two tables cannot be read by an index:
 // where contacts or blocks are in several sections, a table of activityd's own takes the place of the view,
-// and triggers copy the pairs into it. Each pair is read again from all sections whenever one of its rows
+// and triggers copy the pairs into it. Each pair is read again from all sections whenever a row of it
 // changes, so that a copy is right in whatever order they change.
 package mapping

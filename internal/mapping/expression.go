@@ -10,7 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/schema"
 )
 
-// expression is a condition or a value in SQL over the columns of one row.
+// expression is a condition or a value in SQL over the columns of a row.
 type expression struct {
 	tokens  []token
 	columns []string
@@ -19,7 +19,7 @@ type expression struct {
 // token is a part of an expression, with the blanks before it.
 type token struct {
 	text   string
-	column bool // text is the name of one, without quotes
+	column bool // text is its name, without quotes
 }
 
 // tokens of an expression: blanks, a string, a number, a quoted name, a word, or signs.
@@ -28,8 +28,8 @@ var tokens = regexp.MustCompile(`^(?:(\s+)|('(?:[^'\\]|''|\\.)*')|(\d+(?:\.\d+)?
 // keywords are the words that are no columns.
 var keywords = words("AND OR NOT XOR IS NULL TRUE FALSE UNKNOWN IN BETWEEN LIKE REGEXP RLIKE ESCAPE DIV MOD CASE WHEN THEN ELSE END BINARY COLLATE")
 
-// changing are functions whose values change while the row stays as it is, which no trigger sees; and
-// those that depend on who asks.
+// changing are functions whose values change while the row stays as it is, so that no trigger sees it, or
+// depend on the user.
 var changing = words("NOW CURDATE CURTIME CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP SYSDATE UTC_DATE UTC_TIME" +
 	" UTC_TIMESTAMP UNIX_TIMESTAMP FROM_UNIXTIME RAND UUID USER CURRENT_USER SESSION_USER DATABASE CONNECTION_ID LAST_INSERT_ID")
 

@@ -13,7 +13,7 @@ import (
 )
 
 // TestFriendshipsOfOthersDoNotDeadlock: members become friends at once, each pair by a statement of its own, at the
-// isolation level that is the servers' default, which locks gaps.
+// isolation level that is the servers' default, and locks gaps.
 func TestFriendshipsOfOthersDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	g := newGround(t, example(t))
@@ -68,7 +68,7 @@ func TestAConditionThatTellsEqualTextApart(t *testing.T) {
 	}
 }
 
-// TestTheOtherRowIsInsertedWithIgnore: the statement's IGNORE is not that of what the trigger does, which meets
+// TestTheOtherRowIsInsertedWithIgnore: the statement's IGNORE does not hold for the statements of the trigger, which meet
 // a pair that is there.
 func TestTheOtherRowIsInsertedWithIgnore(t *testing.T) {
 	t.Parallel()

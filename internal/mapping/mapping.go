@@ -20,13 +20,13 @@ type Map struct {
 	sections map[string][]*section
 }
 
-// section describes a table that holds the rows of one of activityd's names.
+// section describes a table that holds the rows of an activityd table.
 type section struct {
 	name   string // as in users
 	line   int
 	origin string // as in "site.map:12 [users]"
 	table  table
-	none   bool // there is no such table
+	none   bool // the site has no table for it
 	values map[string]value
 }
 
@@ -38,14 +38,14 @@ func (t table) String() string { return schema.Quote(t.database) + "." + schema.
 // plain is the name as people write it.
 func (t table) plain() string { return t.database + "." + t.name }
 
-// value is what a line says.
+// value is the value of a line.
 type value struct {
 	text string
 	line int
 	expr expression // unless it is a word
 }
 
-// form is what a key takes.
+// form is the form of a key's value.
 type form int
 
 const (
@@ -55,7 +55,7 @@ const (
 	aWord
 )
 
-// key is one of a section's.
+// key is a key of a section.
 type key struct {
 	name     string
 	form     form
@@ -89,7 +89,7 @@ var kinds = []kind{
 }
 
 // classes are the visibility classes in the order in which their conditions are asked: the first
-// that holds counts, and the widest is the last. The words are those of schema.sql.
+// that holds counts, and the widest is the last. The words are schema.sql's.
 var classes = []string{"friends_family", "friends", "family", "followers", "public"}
 
 func classKeys() (keys []key) {
@@ -135,7 +135,7 @@ func Parse(file, text string) (*Map, error) {
 type parser struct {
 	*Map
 
-	in   *section // nil: before the first one; without a name: one that there is not
+	in   *section // nil: before the first section; without a name: an unknown section
 	errs []error
 }
 
@@ -234,7 +234,7 @@ func (p *parser) table(n int, text string) {
 	}
 }
 
-// end checks what can only be known at the end.
+// end makes the checks that need the whole file.
 func (p *parser) end(last int) {
 	if p.database == "" {
 		p.failf(1, noDatabase)
@@ -253,7 +253,7 @@ func (p *parser) end(last int) {
 	}
 }
 
-// whole checks that a section has what it must.
+// whole checks that a section has all required keys.
 func (p *parser) whole(s *section, keys []key) {
 	if s.none {
 		if len(s.values) > 1 || len(p.sections[s.name]) > 1 {
@@ -322,7 +322,7 @@ func (m *Map) photos() *section { return m.sections["photos"][0] }
 // copied reports whether a table of activityd's own holds copies of the rows.
 func (m *Map) copied(name string) bool { return len(m.sections[name]) > 1 }
 
-// own returns one of activityd's tables, or a view.
+// own returns the name of a table of activityd's, or of a view.
 func (m *Map) own(name string) string { return table{m.database, name}.String() }
 
 func (s *section) has(key string) bool { return s.values[key].line > 0 }

@@ -69,7 +69,7 @@ func TestMistakesAreNamedByTheirLine(t *testing.T) {
 	}
 }
 
-// TestWhatDoesNotFitTheTables: what the file says and the tables do not have.
+// TestWhatDoesNotFitTheTables: columns of the file that the tables do not have.
 func TestWhatDoesNotFitTheTables(t *testing.T) {
 	t.Parallel()
 	s := example(t)
@@ -102,7 +102,7 @@ func TestWhatDoesNotFitTheTables(t *testing.T) {
 		t.Errorf("what an earlier description left: %v", err)
 	}
 	run(t, g.db, "DROP VIEW contacts", "DROP TABLE photos")
-	// The columns are missing. What the error says to do mends it.
+	// The columns are missing. The remedy in the error mends it.
 	err := fits(s.description)
 	if err == nil || strings.Count(err.Error(), "has no column") != 3 {
 		t.Fatalf("without the columns: %v", err)
@@ -138,7 +138,7 @@ func client(t *testing.T, dsn, statements string) {
 	}
 }
 
-// TestThePrintedTriggersAreWhatIsApplied: the client makes the same of what is printed.
+// TestThePrintedTriggersAreWhatIsApplied: the client makes the same of the printed text.
 func TestThePrintedTriggersAreWhatIsApplied(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
@@ -156,15 +156,15 @@ func TestThePrintedTriggersAreWhatIsApplied(t *testing.T) {
 	}
 }
 
-// triggers are those of the site's tables, word for word.
+// triggers are the triggers of the site's tables, word for word.
 func (g *ground) triggers(t *testing.T) []string {
 	t.Helper()
 	return column(t, g.db, "SELECT CONCAT_WS(' ', trigger_name, action_timing, event_manipulation, event_object_table, action_statement)"+
 		" FROM information_schema.triggers WHERE trigger_schema = '"+g.database+"_site' ORDER BY trigger_name")
 }
 
-// TestTwoRowsOfOneFriendship: what is read of the other row is no older than the lock. Of two
-// transactions that each end one of the rows, one waits or is rolled back, and the pair goes.
+// TestTwoRowsOfOneFriendship: the second row is read no older than the lock. Of two
+// transactions that each end a row, one waits or is rolled back, and the pair goes.
 func TestTwoRowsOfOneFriendship(t *testing.T) {
 	t.Parallel()
 	g := newGround(t, example(t))
@@ -183,14 +183,14 @@ func TestTwoRowsOfOneFriendship(t *testing.T) {
 	if got := column(t, g.db, "SELECT COUNT(*) FROM contacts")[0]; got != "2" {
 		t.Errorf("with one row left there are %s contacts", got)
 	}
-	exec("DELETE FROM site.friendships WHERE asked_by = 1") // its snapshot has the other row still
+	exec("DELETE FROM site.friendships WHERE asked_by = 1") // its snapshot has the second row still
 	exec("COMMIT")
 	if got := column(t, g.db, "SELECT COUNT(*) FROM contacts")[0]; got != "0" {
 		t.Errorf("with no row left there are %s contacts", got)
 	}
 }
 
-// TestTriggersThatCannotBeReplacedStay: what fails is found before one of them is dropped.
+// TestTriggersThatCannotBeReplacedStay: a failure is found before the first of them is dropped.
 func TestTriggersThatCannotBeReplacedStay(t *testing.T) {
 	t.Parallel()
 	g := newGround(t, sites["contacts in two tables, blocks in both directions, states, signed ids, milliseconds"])

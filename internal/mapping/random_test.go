@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// ground is a database with a site of one kind beside it.
+// ground is a database with a site of some kind beside it.
 type ground struct {
 	aSite
 
@@ -71,7 +71,7 @@ func withoutComments(statement string) string {
 	return strings.TrimSpace(strings.Join(kept, ""))
 }
 
-// adopt does what the printed statements, and --apply, do.
+// adopt does the same as the printed statements and --apply.
 func (g *ground) adopt(t *testing.T) {
 	t.Helper()
 	for _, c := range g.mapping.Columns() {
@@ -144,7 +144,7 @@ func byName(rows *sql.Rows) (row, error) {
 	return r, err
 }
 
-// state is what a site means, and what activityd's column says.
+// state is the meaning of a site, and activityd's column.
 type state struct {
 	world
 
@@ -172,7 +172,7 @@ func (g *ground) state(t fataler) state {
 	return s
 }
 
-// views are what activityd reads.
+// views are the views that activityd reads.
 func (g *ground) views(t fataler) (world, map[int64]int64) {
 	w, last := newWorld(), make(map[int64]int64)
 	for _, r := range rowsOf(t, g.db, "SELECT id, username, last_upload FROM users") {
@@ -250,7 +250,7 @@ func demanded(before, after state) []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// raised checks the last uploads after a change: at least what was before and what has come, and not
+// raised checks the last uploads after a change: at least the uploads before and the new uploads, and not
 // more than that and the newest photo.
 func raised(t *rapid.T, before, after state) {
 	least, most := make(map[int64]int64), make(map[int64]int64)
@@ -277,7 +277,7 @@ func raised(t *rapid.T, before, after state) {
 	}
 }
 
-// change draws a statement that changes one table.
+// change draws a statement that changes a table.
 func (g *ground) change(t *rapid.T) string {
 	name := rapid.SampledFrom(slices.Sorted(maps.Keys(g.values))).Draw(t, "table")
 	table := g.database + "_site.`" + name + "`"
@@ -311,7 +311,7 @@ func (g *ground) change(t *rapid.T) string {
 }
 
 // check makes random changes, each of which must leave the tasks that it demands, and views that show
-// what the site's rows mean.
+// the meaning of the site's rows.
 func (g *ground) check(t *testing.T) {
 	t.Helper()
 	rapid.Check(t, func(t *rapid.T) {
@@ -333,7 +333,7 @@ func (g *ground) check(t *testing.T) {
 			}
 			after := g.state(t)
 			want, got := demanded(before, after), g.tasks(t)
-			if changed > 1 { // one row may take a pair away that another makes, which triggers report
+			if changed > 1 { // a row may take a pair away that another makes, and triggers report both
 				got = slices.DeleteFunc(got, func(task string) bool { return !slices.Contains(want, task) })
 			}
 			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
@@ -361,7 +361,7 @@ func rowless(t fataler, db *sql.DB, table string) {
 	}
 }
 
-// TestSitesOfAllKinds: nothing is found where nothing is wrong. Whatever a site does, the tasks are those that the change demands, and the
+// TestSitesOfAllKinds: nothing is found where nothing is wrong. Whatever a site does, the tasks are as the change demands, and the
 // views show the truth.
 func TestSitesOfAllKinds(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ var files embed.FS
 
 var templates = template.Must(template.New("").ParseFS(files, "*.tmpl"))
 
-// rendered returns what a template makes of a section, or of the map. It fails only if the template is wrong.
+// rendered returns the result of a template for a section, or for the map. It fails only if the template is wrong.
 func rendered(name string, data any) string {
 	var text strings.Builder
 	if err := templates.ExecuteTemplate(&text, name, data); err != nil {
@@ -25,12 +25,12 @@ func rendered(name string, data any) string {
 	return text.String()
 }
 
-// model is what a template sees of a section.
+// model is a section as templates see it.
 type model struct {
 	*section
 	m *Map
 
-	// The SQL of its keys, and of what follows from them, over a row of a statement, and over the row after
+	// The SQL of its keys, and of their consequences, over a row of a statement, and over the row after
 	// and before a change.
 	Row, New, Old map[string]string
 	// Pair is the row about whose pair a template asks.
@@ -60,7 +60,7 @@ func (m model) Name() string { return m.name }
 // Table is the site's.
 func (m model) Table() string { return m.table.String() }
 
-// Own returns one of activityd's tables, or a view.
+// Own returns the name of a table of activityd's, or of a view.
 func (m model) Own(name string) string { return m.m.own(name) }
 
 // Users is the section of members.
@@ -69,15 +69,15 @@ func (m model) Users() model { return m.m.Users() }
 // All are the sections of the same name.
 func (m model) All() []model { return m.m.models(m.m.sections[m.name]) }
 
-// OfTable are those of the same table.
+// OfTable are the sections of the same table.
 func (m model) OfTable() []model {
 	return m.m.models(slices.DeleteFunc(slices.Clone(m.m.sections[m.name]), func(s *section) bool { return s.table != m.table }))
 }
 
-// Other is the key of the second member of a pair.
+// Other is the second member's key in a pair.
 func (m model) Other() string { return m.other() }
 
-// Moved is the condition that a row is about other members.
+// Moved is the condition that a row has come to be about different members.
 func (m model) Moved() string {
 	keys := []string{"id"}
 	if m.name == "contacts" || m.name == "blocks" {
@@ -90,8 +90,8 @@ func (m model) Moved() string {
 	return "NOT (" + strings.Join(same, " AND ") + ")"
 }
 
-// Changed is the condition that a row means another pair, or grants something else. It compares what
-// conditions come to: columns of text may be equal in their collation where a condition differs.
+// Changed is the condition that a row means another pair, or grants something else. It compares the
+// results of conditions: columns of text may be equal in their collation where a condition differs.
 func (m model) Changed() string {
 	conditions := []string{m.Moved()}
 	for _, key := range []string{"is", "is_friend", "is_family"} {
@@ -120,7 +120,7 @@ func (s *section) row(prefix string) map[string]string {
 	return is
 }
 
-// The rest is what the templates of printed statements see of a map.
+// The rest is the map as the templates of printed statements see it.
 
 // Users is the section of members.
 func (m *Map) Users() model { return m.model(m.users()) }
@@ -141,14 +141,14 @@ func (m *Map) Copies() (list []model) {
 	return list
 }
 
-// PrintViews writes what a site's database gets, but for the triggers, in statements for the MySQL
-// client: columns, indexes, the views, and how to bring up what triggers keep.
+// PrintViews writes all that a site's database gets, but for the triggers, in statements for the MySQL
+// client: columns, indexes, the views, and how to bring up the columns that triggers keep.
 func (m *Map) PrintViews(out io.Writer) error { return templates.ExecuteTemplate(out, "parts", m) }
 
 // PrintTriggers writes the triggers, in statements for the MySQL client.
 func (m *Map) PrintTriggers(out io.Writer) error { return templates.ExecuteTemplate(out, "script", m) }
 
-// Views returns the views. Where several sections are one table's, there is none.
+// Views returns the views. Where several sections have a name, it has no view.
 func (m *Map) Views() (list []View) {
 	for _, s := range m.all() {
 		if !m.copied(s.name) {
@@ -158,7 +158,7 @@ func (m *Map) Views() (list []View) {
 	return list
 }
 
-// Triggers returns the triggers that report the changes of the site's tables. Those on updates of photos come
+// Triggers returns the triggers that report the changes of the site's tables. Triggers on updates of photos come
 // first: a photo that is uploaded in private and shown before the last is replaced would be missed.
 func (m *Map) Triggers() schema.Triggers {
 	var list []schema.Trigger

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// row is a row of a site's table, and what NULL is there is "NULL".
+// row is a row of a site's table, where NULL is "NULL".
 type row map[string]string
 
 func (r row) number(column string) int64 {
@@ -48,7 +48,7 @@ type photo struct {
 	date       int64
 }
 
-// world is what a site's tables mean, by the plain rules of the site.
+// world is the meaning of a site's tables, by the plain rules of the site.
 type world struct {
 	members  map[int64]string
 	contacts map[pair]grant
@@ -88,11 +88,11 @@ func (w world) photo(id int64, p photo) {
 // aSite is a kind of site.
 type aSite struct {
 	tables, description string
-	users, id           string // the table of members, and the column of their ids, as of those of photos
+	users, id           string // the table of members, and the column of their ids, as of photos
 	lastUpload          string // the column of members
-	// values are what the columns of a table are set to, in SQL.
+	// values are the possible values of the columns of a table, in SQL.
 	values map[string]map[string][]string
-	// means returns what the rows of all tables mean.
+	// means returns the meaning of all tables.
 	means func(rows map[string][]row, w world)
 }
 
@@ -151,7 +151,7 @@ func example(t *testing.T) aSite {
 	}
 }
 
-// sites are two other kinds.
+// sites are two further kinds.
 var sites = map[string]aSite{
 	"words of its own, signed seconds": {
 		tables: `

@@ -60,7 +60,7 @@ func (c *checker) values(s *section, key string, v value) {
 // someRows is how many rows of a table a check tries conditions on.
 const someRows = 100_000
 
-// conditions finds those that no row meets.
+// conditions finds conditions that no row meets.
 func (c *checker) conditions(ctx context.Context) error {
 	for _, s := range c.all() {
 		for _, k := range keysOf(s.name) {

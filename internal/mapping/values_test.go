@@ -10,13 +10,13 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// TestValuesThatAColumnDoesNotHave: a word that the ENUM of a column lacks, and one in the place of a number.
+// TestValuesThatAColumnDoesNotHave: a word that the ENUM of a column lacks, and a word in the place of a number.
 func TestValuesThatAColumnDoesNotHave(t *testing.T) {
 	t.Parallel()
 	for condition, want := range map[string]string{
 		"visible = 'friend'":                         "",
 		"visible IN ('FRIEND', 'family ') OR no = 5": "",
-		"CONCAT(visible, 'x') = 'freindx'":           "", // what a function makes is not known
+		"CONCAT(visible, 'x') = 'freindx'":           "", // the result of a function is not known
 		"visible = 'freind'":                         "which has no 'freind'",
 		"no > 5 AND NOT (visible <=> 'it''s')":       "which has no 'it''s'",
 		"visible NOT IN ('friend', 'fam')":           "site_follows.visible is enum('friend','family'), which has no 'fam'",

@@ -31,7 +31,7 @@ func (s *section) where(row string) string {
 	return "(" + s.column("where", row) + ")"
 }
 
-// exists returns the condition that a row is one. activityd's ids are positive.
+// exists returns the condition that a row counts. activityd's ids are positive.
 func (s *section) exists(row string) string {
 	positive := func(key string) string { return s.column(key, row) + " > 0" }
 	switch s.name {
@@ -87,8 +87,8 @@ func (s *section) visible(row string) string {
 	return isTrue(all(s.exists(row), "("+strings.Join(some, " OR ")+")"))
 }
 
-// visibility returns the word for a photo; NULL for one that does not exist, so that the index has
-// only those that do where it is read, and for a word that is none of activityd's, which the column might not hold.
+// visibility returns the word for a photo. It is NULL for a photo that does not count, so that the index has
+// only photos that do where it is read, and for a word that is none of activityd's, as the column might not hold it.
 func (s *section) visibility() string {
 	var text strings.Builder
 	text.WriteString("CASE")
@@ -128,7 +128,7 @@ func (s *section) indexed() (visibility, date string) {
 	return visibility, date
 }
 
-// other returns the key of the second member of a pair.
+// other returns the second member's key in a pair.
 func (s *section) other() string {
 	if s.name == "blocks" {
 		return "blocked_id"
@@ -143,7 +143,7 @@ func (s *section) flag(name, row string) string {
 	return isTrue(s.column(name, row))
 }
 
-// text returns a column as text that is never NULL. It may be one of bytes, such as VARBINARY.
+// text returns a column as text that is never NULL. It may hold bytes, as VARBINARY does.
 func (s *section) text(key string) string {
 	if !s.has(key) {
 		return "''"
@@ -159,20 +159,20 @@ var columnsOf = map[string]string{
 	"photos":   "id, owner_id, title, visibility, date_upload",
 }
 
-// View is a view that takes the place of one of the site's four tables.
+// View is a view that takes the place of a table of the site's.
 type View struct {
 	Name, Statement string
 
 	columns string // that statements read
 }
 
-// Column is one that the site's tables get.
+// Column is a column that the site's tables get.
 type Column struct {
 	table      table
 	name       string
 	line       int    // that asks for it
-	definition string // what follows the name
-	// mark is the comment of a generated column, by which one of another description is known: each server
+	definition string // behind the name
+	// mark is the comment of a generated column, by which a column of another description is known: each server
 	// writes its expression in a way of its own. Empty for a plain column.
 	mark string
 }
@@ -183,7 +183,7 @@ func generated(t table, name string, line int, kind, expression string) Column {
 	return Column{t, name, line, definition, fmt.Sprintf("activityd %.4x", sha256.Sum256([]byte(definition)))}
 }
 
-// Statement returns what adds the column. It is hidden from statements that do not name it.
+// Statement returns the ALTER TABLE of the column. It is hidden from statements that do not name it.
 func (c Column) Statement() string {
 	statement := "ALTER TABLE " + c.table.String() + " ADD COLUMN " + schema.Quote(c.name) + " " + c.definition + " INVISIBLE"
 	if c.mark != "" {
@@ -206,14 +206,14 @@ func (m *Map) Columns() []Column {
 	return list
 }
 
-// Index is one that the site's tables need.
+// Index is an index that the site's tables need.
 type Index struct {
 	table   table
 	name    string
 	columns []string
 }
 
-// Statement returns what adds the index.
+// Statement returns the ALTER TABLE of the index.
 func (i Index) Statement() string {
 	return "ALTER TABLE " + i.table.String() + " ADD KEY " + i.name + " (" + strings.Join(i.columns, ", ") + ")"
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	sqldriver "github.com/go-sql-driver/mysql"
@@ -49,8 +50,12 @@ func TestTranslate(t *testing.T) {
 			t.Errorf("error %d: %v, want the cause, the work and %q", number, err, advice)
 		}
 	}
-	if err := mysql.Translate(ctx, "work", driver.ErrBadConn); !errors.Is(err, mysql.ErrUnavailable) {
-		t.Errorf("a bad connection: %v, want ErrUnavailable", err)
+	for _, lost := range []error{
+		driver.ErrBadConn, sqldriver.ErrInvalidConn, io.EOF, io.ErrUnexpectedEOF, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
+	} {
+		if err := mysql.Translate(ctx, "work", fmt.Errorf("wrapped: %w", lost)); !errors.Is(err, mysql.ErrUnavailable) || !errors.Is(err, lost) {
+			t.Errorf("%v: %v, want ErrUnavailable and the cause", lost, err)
+		}
 	}
 	plain := errors.New("something else")
 	if err := mysql.Translate(ctx, "work", plain); !errors.Is(err, plain) || errors.Is(err, mysql.ErrUnavailable) {
