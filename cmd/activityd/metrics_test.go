@@ -64,7 +64,7 @@ func TestMetricsOfTheWhole(t *testing.T) {
 		`activityd_task_wait_seconds_count{queue="default",type="add_contact"} 1`,
 		`activityd_task_run_seconds_count{queue="default",type="add_contact"} 1`,
 		`activityd_index_call_seconds_count{operation="apply"} 1`, "activityd_refills_total 1",
-		"activityd_mysql_up 1", "activityd_redis_up{node=\"" + r.redis.Addr() + "\"} 1", "activityd_redis_slots_away_ratio 0", "activityd_stats_success 1",
+		"activityd_mysql_up 1", "activityd_redis_up{node=\"" + r.redis.Addr() + "\"} 1", "activityd_redis_nodes_away_ratio 0", "activityd_stats_success 1",
 		`activityd_tasks{queue="default",state="dead",type="upload"} 0`, `activityd_once_exhausted_names 0`,
 		"activityd_build_info{", `,role="workers",`, "go_goroutines",
 	} {

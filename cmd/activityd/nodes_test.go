@@ -42,14 +42,14 @@ func TestANodeOfAClusterIsAway(t *testing.T) {
 
 	must(t, dead.Kill())
 	r.awaitReady(t, `"status":"degraded","components"`, `"redis":{"status":"degraded","detail":"1 of 3 nodes cannot be used (it cannot be reached): for the members`,
-		`"slots_away":0.333`, `"nodes":[{"address":"`+dead.HostPort+`","detail":"it cannot be reached"}]`)
+		`"nodes_away":0.333`, `"nodes":[{"address":"`+dead.HostPort+`","detail":"it cannot be reached"}]`)
 	for i, n := range cluster.Nodes {
 		label := `{node="` + n.HostPort + `"} `
 		awaitMetric(t, metrics, fmt.Sprintf("activityd_redis_up%s%d", label, min(i, 1)))
 		awaitMetric(t, metrics, fmt.Sprintf("activityd_redis_writable%s%d", label, min(i, 1)))
 		awaitMetric(t, metrics, fmt.Sprintf("activityd_redis_known%s1", label))
 	}
-	awaitMetric(t, metrics, "activityd_redis_slots_away_ratio ", 0.33)
+	awaitMetric(t, metrics, "activityd_redis_nodes_away_ratio ", 0.33)
 	contact(102)
 	deadViewers := 0
 	for viewer := first; viewer <= last; viewer++ {
@@ -78,7 +78,7 @@ func TestANodeOfAClusterIsAway(t *testing.T) {
 	r.awaitReady(t, `"status":"ok","components"`, `"redis":{"status":"ok"}`)
 	r.awaitTasks(t)
 	awaitMetric(t, metrics, `activityd_redis_up{node="`+dead.HostPort+`"} 1`)
-	awaitMetric(t, metrics, "activityd_redis_slots_away_ratio 0")
+	awaitMetric(t, metrics, "activityd_redis_nodes_away_ratio 0")
 	r.awaitIndexed(t, first, last, "102")
 	for words, want := range map[string]int{
 		`msg="server cannot be used" server="Redis ` + dead.HostPort + `"`:    1,

@@ -39,7 +39,7 @@ type componentsJSON struct {
 type componentJSON struct {
 	Status    string     `json:"status"`
 	Detail    string     `json:"detail,omitempty"`
-	SlotsAway float64    `json:"slots_away,omitempty"`
+	NodesAway float64    `json:"nodes_away,omitempty"`
 	Nodes     []nodeJSON `json:"nodes,omitempty"`
 }
 
@@ -147,7 +147,7 @@ func newComponent(c Component) componentJSON {
 	case c.Detail != "":
 		j.Status = statusDegraded
 	}
-	j.SlotsAway = math.Round(c.Away*1e4) / 1e4
+	j.NodesAway = math.Round(c.Away*1e4) / 1e4
 	for _, n := range c.Nodes {
 		j.Nodes = append(j.Nodes, nodeJSON(n))
 	}

@@ -51,14 +51,14 @@ func TestReadyz(t *testing.T) {
 				Usable: true, Detail: "one of three", Away: 1 / 3., Nodes: []api.Node{{Address: "r1:6379", Detail: "it is away"}},
 			}},
 			200,
-			`{"status":"degraded","components":{"mysql":{"status":"ok"},"redis":{"status":"degraded","detail":"one of three","slots_away":0.3333,` +
+			`{"status":"degraded","components":{"mysql":{"status":"ok"},"redis":{"status":"degraded","detail":"one of three","nodes_away":0.3333,` +
 				`"nodes":[{"address":"r1:6379","detail":"it is away"}]}}}`,
 		},
 		"a part of Redis, and no MySQL": {
 			api.Health{MySQL: away, Redis: api.Component{Usable: true, Detail: "one slot", Away: 1 / 16384.}},
 			503,
 			`{"status":"unavailable","components":{"mysql":{"status":"unavailable","detail":"it is away"},` +
-				`"redis":{"status":"degraded","detail":"one slot","slots_away":0.0001}}}`,
+				`"redis":{"status":"degraded","detail":"one slot","nodes_away":0.0001}}}`,
 		},
 		"neither": {api.Health{}, 503, `{"status":"unavailable","components":{"mysql":{"status":"unavailable"},"redis":{"status":"unavailable"}}}`},
 	} {

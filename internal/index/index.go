@@ -3,7 +3,6 @@ package index
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -48,7 +47,9 @@ func New(c redis.UniversalClient, o Options) *Index {
 	ix.Nodes = redisnodes.Open(c, redisnodes.Options{
 		Name: settingsKey, Stamp: o.stamp, Differ: func(stored string) error { return differ(stored, o.stamp()) },
 		Pattern: "*" + userKeyPrefix + "*", Owns: isOwn,
-		Script: probeScript, ScriptKeys: probeKeys, ScriptArgs: []any{probeTTL.Milliseconds()},
+		Try: func(ctx context.Context, c redis.Scripter, tag string) error {
+			return probeScript.Run(ctx, c, probeKeys(tag), probeTTL.Milliseconds()).Err()
+		},
 		Probed: func(began time.Time, err error) { ix.observe(opProbe, began, err) },
 	})
 	return ix
@@ -61,38 +62,38 @@ func (ix *Index) Settings() Settings { return ix.options.Settings }
 // [ErrMissing] when there is no set, and with [ErrUnknown] when the set may be old. With [ErrBehind] it returns entries as well.
 func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err error) {
 	defer func(start time.Time) { ix.observe(opCandidates, start, err) }(time.Now())
-	key, what := UserKey(user), "candidates of "+user.String()
+	key := UserKey(user)
 	members := redis.NewZSliceCmd(ctx, "zrevrange", key, 0, ix.options.Settings.Max-1, "withscores")
-	commands := []redisnodes.Command{{Cmder: members, Key: key}}
+	commands := []redis.Cmder{members}
 	if ix.options.SetLife > 0 {
-		commands = append(commands, redisnodes.Command{Cmder: redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds()), Key: key})
+		commands = append(commands, redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds()))
 	}
-	ix.Pipelined(ctx, commands)
-	entries, err := entriesOf(ctx, what, members)
+	state := ix.Send(ctx, key, commands...)
+	entries, err := entriesOf(members)
+	if err == nil && state.IsLate() {
+		err = ErrBehind
+	}
 	if err != nil {
-		return nil, err
+		err = redisnodes.Translate(ctx, "candidates of "+user.String(), err)
 	}
-	if _, state, _ := ix.Usable(ctx, key); state == redisnodes.Behind || state == redisnodes.Refusing {
-		return entries, fmt.Errorf("%s: %w", what, ErrBehind)
-	}
-	return entries, nil
+	return entries, err
 }
 
 // entriesOf returns the entries of a set that a command has read.
-func entriesOf(ctx context.Context, what string, members *redis.ZSliceCmd) ([]Entry, error) {
+func entriesOf(members *redis.ZSliceCmd) ([]Entry, error) {
 	switch err := members.Err(); {
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
-		return nil, fmt.Errorf("%s: %w: the key is no sorted set", what, ErrMalformed)
+		return nil, fmt.Errorf("%w: the key is no sorted set", ErrMalformed)
 	case err != nil:
-		return nil, redisnodes.Translate(ctx, what, err)
+		return nil, err
 	case len(members.Val()) == 0:
-		return nil, fmt.Errorf("%s: %w", what, ErrMissing)
+		return nil, ErrMissing
 	}
 	entries := make([]Entry, 0, len(members.Val()))
 	for _, z := range members.Val() {
 		e, err := parseEntry(z)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
+			return nil, err
 		}
 		entries = append(entries, e)
 	}
@@ -117,8 +118,8 @@ func parseEntry(z redis.Z) (Entry, error) {
 func (ix *Index) NodeOf(user member.ID) (node string, isUsable bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond) // as a rule it is not needed: the client knows the slots
 	defer cancel()
-	node, state, err := ix.Usable(ctx, UserKey(user))
-	return node, state.TakesWrites() || errors.Is(err, redisnodes.ErrUnseen)
+	n, state, _ := ix.Usable(ctx, UserKey(user))
+	return n.String(), state.TakesWrites()
 }
 
 // probeTTL is the life of the guard of a probe that was cut short.

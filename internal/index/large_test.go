@@ -133,7 +133,7 @@ func TestBeginOfALargeSetEndsWithItsContext(t *testing.T) {
 		b.refill(t, ladder(3))
 		b.overfill(t, 30)
 		ctx, cancel := context.WithCancel(t.Context())
-		b.AddHook(afterPipelines{func([]redis.Cmder) { cancel() }})
+		b.AddHook(afterCalls{func([]redis.Cmder) { cancel() }})
 		if _, err := b.Begin(ctx, []member.ID{user}); !errors.Is(err, context.Canceled) {
 			t.Errorf("err %v, want that of the context", err)
 		}
@@ -143,12 +143,17 @@ func TestBeginOfALargeSetEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// afterPipelines does something after each pipeline.
-type afterPipelines struct{ do func(cmds []redis.Cmder) }
+// afterCalls does something after each call.
+type afterCalls struct{ do func(cmds []redis.Cmder) }
 
-func (h afterPipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (h afterPipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (h afterPipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h afterCalls) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h afterCalls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer h.do([]redis.Cmder{cmd})
+		return next(ctx, cmd)
+	}
+}
+func (h afterCalls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		defer h.do(cmds)
 		return next(ctx, cmds)

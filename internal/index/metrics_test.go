@@ -155,14 +155,14 @@ func TestNodesHaveMetrics(t *testing.T) {
 	want := func(when string, up, writable, known, away float64) {
 		t.Helper()
 		_ = b.Probe(ctx) // what it found is in the metrics
-		got := metricstest.Gather(t).Named("activityd_redis_up", "activityd_redis_writable", "activityd_redis_known", "activityd_redis_slots_away_ratio")
+		got := metricstest.Gather(t).Named("activityd_redis_up", "activityd_redis_writable", "activityd_redis_known", "activityd_redis_nodes_away_ratio")
 		node := fmt.Sprintf("{node=%q}", server.Addr())
 		maps.DeleteFunc(got, func(series string, _ float64) bool {
 			return strings.Contains(series, "{") && !strings.Contains(series, node)
 		})
 		if diff := cmp.Diff(metricstest.Samples{
 			"activityd_redis_up" + node: up, "activityd_redis_writable" + node: writable,
-			"activityd_redis_known" + node: known, "activityd_redis_slots_away_ratio": away,
+			"activityd_redis_known" + node: known, "activityd_redis_nodes_away_ratio": away,
 		}, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}

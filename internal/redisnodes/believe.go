@@ -3,7 +3,6 @@ package redisnodes
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,44 +14,43 @@ import (
 
 // found is what a look at a server found.
 type found struct {
-	run       string // of the server: each start has another one
+	run       string // of the server: each start has another
 	isReplica bool
-	stored    map[string]stored // by tag
+	records   map[string]string // by tag; "" where none is stored
 }
 
-// stored is what lies beside the data.
-type stored struct {
-	stamp string
-	run   string // of the server that the data were written to
-	token int64  // when it was stored, in unix nanoseconds, and later than the token of what was there before; 0: not by activityd
+// A record is stored beside the data: "<stamp> run=<run of the server that they were written to> <unix nanoseconds>".
+const runField = " run="
+
+// recordOf returns a record. It is later in the order of strings than the records of before.
+func recordOf(stamp, run string, nanoseconds int64) string {
+	return stamp + runField + run + " " + strconv.FormatInt(nanoseconds, 10)
+}
+
+// parse returns the stamp and the run of a record. A record without a time is not of activityd, and has no run.
+func parse(record string) (stamp, run string) {
+	stamp, rest, _ := strings.Cut(record, runField)
+	run, nanoseconds, _ := strings.Cut(rest, " ")
+	if _, err := strconv.ParseInt(nanoseconds, 10, 64); err != nil {
+		return stamp, ""
+	}
+	return stamp, run
 }
 
 // tagCount is how many tags a cluster has: a node with 900 slots has none of them once in a million.
 const tagCount = 256
 
-// maxTextBytes is how much is read of what is stored. What activityd writes is shorter; what another
-// program wrote in its place may be of any size, and errors quote it.
-const maxTextBytes = 400
+// maxRecord is how many bytes of a record are read. activityd writes fewer; another
+// program may have written any number in their place, and errors quote them.
+const maxRecord = 400
 
-// String is the form in which it is stored.
-func (s stored) String() string {
-	return s.stamp + " run=" + s.run + " " + strconv.FormatInt(s.token, 10)
-}
-
-func parseStored(text string) stored {
-	stamp, rest, _ := strings.Cut(text, " run=")
-	run, text, _ := strings.Cut(rest, " ")
-	token, _ := strconv.ParseInt(text, 10, 64)
-	return stored{stamp, run, token}
-}
-
-// key is the key of what is stored under a tag.
+// key is the key of the record of a tag.
 func (ns *Nodes) key(tag string) string { return ns.options.Name + tag }
 
-// tags are what ends the keys of what is stored: in a cluster, so many numbers in braces that each node
-// has some of them in its slots. They move with their slots.
+// tags end the keys of the records: in a cluster, so many numbers in braces that each node
+// has some of them in its slots.
 func (ns *Nodes) tags() []string {
-	if ns.cluster == nil {
+	if !ns.isCluster {
 		return []string{""}
 	}
 	tags := make([]string, tagCount)
@@ -62,13 +60,13 @@ func (ns *Nodes) tags() []string {
 	return tags
 }
 
-// look asks a server for its run, and for what is stored beside its data.
+// look asks a server for its run, and for the records beside its data.
 func (ns *Nodes) look(ctx context.Context, c redis.Cmdable) (found, error) {
-	f := found{stored: make(map[string]stored)}
-	pipe, texts := c.Pipeline(), make(map[string]*redis.StringCmd)
+	f := found{records: make(map[string]string)}
+	pipe, records := c.Pipeline(), make(map[string]*redis.StringCmd)
 	server, replication := pipe.Info(ctx, "server"), pipe.Info(ctx, "replication")
 	for _, tag := range ns.tags() {
-		texts[tag] = pipe.GetRange(ctx, ns.key(tag), 0, maxTextBytes-1)
+		records[tag] = pipe.GetRange(ctx, ns.key(tag), 0, maxRecord-1)
 	}
 	_, failed := pipe.Exec(ctx) // each has its own error, but with a wrong password
 	if err := cmp.Or(server.Err(), replication.Err()); err != nil {
@@ -86,21 +84,16 @@ func (ns *Nodes) look(ctx context.Context, c redis.Cmdable) (found, error) {
 		return f, ErrHidden
 	}
 	f.isReplica = role != "master"
-	for tag, text := range texts {
+	for tag, record := range records {
 		switch {
-		case hasMoved(text.Err()): // it is on another node
-		case text.Err() != nil:
-			return f, text.Err()
+		case hasMoved(record.Err()): // it is on another node
+		case record.Err() != nil:
+			return f, record.Err()
 		default:
-			f.stored[tag] = parseStored(text.Val())
+			f.records[tag] = record.Val()
 		}
 	}
 	return f, nil
-}
-
-func isReply(err error) bool {
-	var reply redis.Error
-	return errors.As(err, &reply)
 }
 
 // field returns the value of a line of INFO.
@@ -110,18 +103,24 @@ func field(info, name string) string {
 	return strings.TrimSpace(value)
 }
 
-// checkStamp compares what is stored with the stamp of this process. Nothing stored is no error.
+// checkStamp compares the records with the stamp of this process. It is no error if there is none.
 func (ns *Nodes) checkStamp(f found) error {
 	want := ns.options.Stamp()
 	if want == "" {
 		return errNoStamp
 	}
-	for _, s := range f.stored {
-		if s.stamp != "" && s.stamp != want {
-			return ns.options.Differ(s.stamp)
+	for _, record := range f.records {
+		if stamp, _ := parse(record); stamp != "" && stamp != want {
+			return ns.options.Differ(stamp)
 		}
 	}
 	return nil
+}
+
+// belief is the server that is believed at an address. A value is not changed once it is stored.
+type belief struct {
+	run   string
+	lacks bool // data there may lack what this process wrote to a former server, until it deletes them
 }
 
 // accept decides whether a connection that was made is believed; it is go-redis' OnConnect.
@@ -131,23 +130,13 @@ func (n *Node) accept(ctx context.Context, c *redis.Conn) error {
 		err = n.believe(f)
 	}
 	if err != nil {
-		n.ns.kick()
-		return fmt.Errorf("connect to %s: %w", n.name(), refusal{err}) // go-redis unwraps it once
+		return fmt.Errorf("connect to %s: %w", n, err) // go-redis unwraps it once
 	}
 	return nil
 }
 
-// refusal is an error of which [errors.Unwrap] returns nothing.
-type refusal struct{ error }
-
-// Is makes the error match what it is.
-func (r refusal) Is(target error) bool { return errors.Is(r.error, target) }
-
-// As is likewise.
-func (r refusal) As(target any) bool { return errors.As(r.error, target) }
-
-// believe returns why the data of a server are not believed: all that is stored beside them has to be
-// of its present run, and that run the one which the last probe believed, if there was a probe.
+// believe returns why the data of a server are not believed: all records have to be
+// of its present run, and the server has to be that which the last probe saw.
 func (n *Node) believe(f found) error {
 	if f.isReplica {
 		return errReplica
@@ -155,32 +144,39 @@ func (n *Node) believe(f found) error {
 	if err := n.ns.checkStamp(f); err != nil {
 		return err
 	}
-	if run := n.run.Load(); len(f.stored) == 0 || run != nil && *run != f.run {
+	if b := n.belief.Load(); len(f.records) == 0 || b != nil && (b.run != f.run || b.lacks) {
 		return ErrUnknown
 	}
-	for _, s := range f.stored {
-		if s.run != f.run {
+	for _, record := range f.records {
+		if _, run := parse(record); run != f.run {
 			return ErrUnknown
 		}
 	}
+	n.belief.CompareAndSwap(nil, &belief{run: f.run})
 	return nil
 }
 
-// distrust ends the belief in the node, until a probe finds reason for it: connections are refused, and no
-// call is sent over those that are there, see [Nodes.Usable].
-func (n *Node) distrust() {
-	nobody := ""
-	n.run.Store(&nobody)
+// sees takes note of the server of a run at the address, and reports whether its data may lack what this process wrote.
+func (n *Node) sees(run string) (lacks bool) {
+	b := n.belief.Load()
+	if b != nil && b.run != run {
+		b = &belief{run: run, lacks: true}
+		n.belief.Store(b)
+		n.ns.reopen() // connections may lead to the former server
+	}
+	return b != nil && b.lacks
 }
 
-// trust believes the server of a run. Where it is another one than before, the connections of one server may
-// lead to the former one, and are closed.
-func (n *Node) trust(run string) {
-	n.run.Store(&run)
-	if n.ns.cluster == nil && n.led != run {
-		if n.led != "" {
-			_ = n.ns.server.Swap(n.ns.open(*n.ns.given)).Close() // nothing depends on it
-		}
-		n.led = run
+// emptied takes note that this process deleted all data of the server of a run, unless another server was seen since.
+func (n *Node) emptied(since *belief, run string) {
+	if since != nil && since.run == run {
+		n.belief.CompareAndSwap(since, &belief{run: run})
+	}
+}
+
+// forget ends the belief in a node that is no master.
+func (n *Node) forget() {
+	if b := n.belief.Load(); b != nil && !b.lacks {
+		n.belief.Store(&belief{run: b.run, lacks: true})
 	}
 }

@@ -25,15 +25,14 @@ var (
 	ErrNoDatabase = fmt.Errorf("%w: it has no database of this number", ErrUnavailable)
 	// ErrHidden: Redis does not report its run. It is an [ErrUnavailable] that lasts until INFO is allowed.
 	ErrHidden = fmt.Errorf("%w: it does not answer INFO server and INFO replication, and its sets could be old unnoticed", ErrUnavailable)
-	// ErrUnknown is an ErrUnavailable: the node may hold old data, which are deleted within seconds or minutes.
-	ErrUnknown = fmt.Errorf("%w: what it holds may be old", ErrUnavailable)
-	// ErrUnseen is an ErrUnavailable: no probe has looked at the node yet. It may be tried: connections are looked at.
-	ErrUnseen = fmt.Errorf("%w: no probe has looked at it yet", ErrUnavailable)
-	// ErrStamp: the data were made by other settings than those of this process. See [Stamp].
+	// ErrUnknown is an ErrUnavailable: the node may have old data, which are deleted within seconds or minutes.
+	ErrUnknown = fmt.Errorf("%w: its data may be old", ErrUnavailable)
+	// ErrStamp: the data were made by other settings than those of this process. See [Options].
 	ErrStamp = errors.New("other settings")
 )
 
 var (
+	errUnseen  = fmt.Errorf("%w: no probe has looked at it yet", ErrUnavailable)
 	errStale   = fmt.Errorf("%w: no probe has looked at it lately", ErrUnavailable)
 	errHangs   = fmt.Errorf("%w: it did not answer a moment ago", ErrUnavailable)
 	errReplica = fmt.Errorf("%w: it is a replica", ErrUnavailable)
@@ -91,6 +90,11 @@ func Translate(ctx context.Context, doing string, err error) error {
 // hasMoved reports whether an error says that a key belongs to another node, or is being moved there.
 func hasMoved(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ") || redis.HasErrorPrefix(err, "TRYAGAIN ")
+}
+
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
 }
 
 func isTimeout(err error) bool {

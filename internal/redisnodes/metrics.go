@@ -1,12 +1,13 @@
 package redisnodes
 
 import (
+	"errors"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 var (
-	// These have no series until something is known.
 	redisUp = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_redis_up", Help: "1 if the node of Redis answered the last probe of this process, one a second; 0 if not, or if it is a replica, hides INFO or refuses the password.",
 	}, []string{"node"})
@@ -18,29 +19,22 @@ var (
 		Name: "activityd_redis_known",
 		Help: "1 if the sets of the node of Redis are believed; 0 while it is not known whether they are old, and reads walk.",
 	}, []string{"node"})
-	slotsAway = promauto.NewGauge(prometheus.GaugeOpts{
-		Name: "activityd_redis_slots_away_ratio", Help: "Share of the slots, and so of the sets, whose node of Redis cannot be used, 0 to 1.",
+	nodesAway = promauto.NewGauge(prometheus.GaugeOpts{
+		Name: "activityd_redis_nodes_away_ratio", Help: "Share of the nodes of Redis that cannot be used, 0 to 1.",
 	})
 )
 
-// show sets the metrics of the nodes, and deletes those of nodes that are none of the
-// masters any more. The caller holds probing.
-func (ns *Nodes) show(s Status) {
-	shown := make(map[string]bool)
+// show sets the metrics of the masters, and deletes those of former masters.
+func show(s Status) {
+	for _, gauges := range []*prometheus.GaugeVec{redisUp, redisWritable, redisKnown} {
+		gauges.Reset()
+	}
 	for _, n := range s.Nodes {
-		shown[n.Node] = true
-		delete(ns.shown, n.Node)
 		redisUp.WithLabelValues(n.Node).Set(gauge[n.State != Away])
 		redisWritable.WithLabelValues(n.Node).Set(gauge[n.State.TakesWrites()])
-		redisKnown.WithLabelValues(n.Node).Set(gauge[n.State != Unknown])
+		redisKnown.WithLabelValues(n.Node).Set(gauge[n.State != Unknown || errors.Is(n.Err, ErrStamp)])
 	}
-	for node := range ns.shown {
-		for _, gauges := range []*prometheus.GaugeVec{redisUp, redisWritable, redisKnown} {
-			gauges.DeleteLabelValues(node)
-		}
-	}
-	ns.shown = shown
-	slotsAway.Set(s.Away)
+	nodesAway.Set(s.Away)
 }
 
-var gauge = map[bool]float64{false: 0, true: 1}
+var gauge = map[bool]float64{true: 1}

@@ -1,10 +1,11 @@
 package redisnodes
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,20 +14,17 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Options say what the nodes are told of the data, of which they know nothing else.
+// Options describe the data.
 type Options struct {
-	// Name is the key, in a cluster the beginning of the keys, of what is stored beside the data.
+	// Name is the key of the record beside the data; in a cluster the beginning of its keys.
 	Name string
-	// Stamp returns the settings by which the data are made, which are stored beside them, or "" while they
+	// Stamp returns the settings by which the data are made, for the record, or "" while they
 	// are not known: then the data cannot be used. Differ returns an [ErrStamp] for another stamp.
 	Stamp  func() string
 	Differ func(stored string) error
-	// Script is run by a probe on each node, with ScriptArgs and the keys ScriptKeys(tag), all in one
-	// slot, to find out whether all can be written that has to be. Nil: nothing is run.
-	Script     *redis.Script
-	ScriptKeys func(tag string) []string
-	ScriptArgs []any
-	// Pattern, as that of SCAN, and Owns choose the keys that are deleted when the data may be old.
+	// Try tries on a node all kinds of writes, with keys that end with tag, all in one slot. Nil: nothing is tried.
+	Try func(ctx context.Context, c redis.Scripter, tag string) error
+	// Pattern, as that of SCAN, and Owns choose the keys of the data, which are deleted when they may be old.
 	Pattern string
 	Owns    func(key string) bool
 	// Probed is called after each probe with its beginning and [Status.Err].
@@ -35,8 +33,7 @@ type Options struct {
 
 // Variables, because tests set longer ones: their machine may be busy.
 var (
-	// CallTimeout is how long a pipeline may take. It bounds for how long a node that hangs holds up
-	// the callers, and is longer than a read waits for Redis.
+	// CallTimeout is how long a pipeline may take: a node that hangs holds up its callers for so long.
 	CallTimeout = 400 * time.Millisecond
 	// ProbeTimeout is how long a probe may wait for one reply of a node.
 	ProbeTimeout = time.Second
@@ -45,38 +42,35 @@ var (
 // Nodes are one Redis server or the masters of a cluster. One server, also one behind a Sentinel,
 // is one node. Its methods are safe for concurrent use.
 type Nodes struct {
-	options Options
-	given   *redis.Options                // of one server
-	server  atomic.Pointer[redis.Client]  // for its data
-	cluster *redis.ClusterClient          // for the data of a cluster; nil for one server
-	plain   *redis.Options                // of clients whose connections are not looked at
-	seeds   []string                      // the addresses by which the cluster is found
-	layout  atomic.Pointer[map[*Node]int] // the masters, and how many slots each has
+	options   Options
+	isCluster bool
+	given     redis.UniversalClient                 // for its options
+	data      atomic.Pointer[redis.UniversalClient] // the client whose connections are looked at
+	plain     *redis.Options                        // of clients whose connections are not
 
-	watched atomic.Bool   // [Nodes.Watch] runs
-	kicked  chan struct{} // asks Watch for a probe now; holds one
-	last    atomic.Pointer[Status]
-	lostAt  atomic.Int64
+	last   atomic.Pointer[Status]
+	lostAt atomic.Int64
 
-	probing sync.Mutex      // held during a probe; guards what follows
-	shown   map[string]bool // the nodes that have metrics
-
-	mu    sync.Mutex
-	nodes map[string]*Node // by address; former masters, too
+	asking  sync.Mutex // held by Status while it probes
+	probing sync.Mutex // held during a probe
+	nodes   sync.Map   // of *Node by address; former masters and replicas, too
 }
 
 // Open returns the nodes that c leads to, a [redis.Client] or a [redis.ClusterClient]. It makes
 // clients of its own with the options of c, which stays as it is, and does not connect.
 func Open(c redis.UniversalClient, o Options) *Nodes {
-	ns := &Nodes{options: o, kicked: make(chan struct{}, 1), nodes: make(map[string]*Node)}
+	ns := &Nodes{options: o, given: c}
 	switch c := c.(type) {
 	case *redis.ClusterClient:
-		ns.openCluster(c.Options())
+		o := c.Options()
+		ns.isCluster, ns.plain = true, plainOptions(redis.Options{
+			Dialer: o.Dialer, TLSConfig: o.TLSConfig, Protocol: o.Protocol, Username: o.Username, Password: o.Password,
+			CredentialsProvider: o.CredentialsProvider, CredentialsProviderContext: o.CredentialsProviderContext,
+		})
 	case *redis.Client:
-		ns.given, ns.plain = c.Options(), plainOptions(*c.Options())
-		ns.layout.Store(&map[*Node]int{ns.node(ns.given.Addr): 1})
-		ns.server.Store(ns.open(*ns.given))
+		ns.plain = plainOptions(*c.Options())
 	}
+	ns.data.Store(ns.open())
 	return ns
 }
 
@@ -88,8 +82,28 @@ func plainOptions(o redis.Options) *redis.Options {
 	return &o
 }
 
-// open returns a client for the data of the node at an address.
-func (ns *Nodes) open(o redis.Options) *redis.Client {
+// open returns a client for the data.
+func (ns *Nodes) open() *redis.UniversalClient {
+	var opened redis.UniversalClient
+	switch c := ns.given.(type) {
+	case *redis.ClusterClient:
+		o := *c.Options()
+		o.NewClient = func(o *redis.Options) *redis.Client {
+			c := ns.openNode(*o)
+			c.AddHook(slotsHook{ns.node(o.Addr)})
+			return c
+		}
+		o.MaxRedirects, o.MinRetryBackoff, o.MaxRetryBackoff = 5, 5*time.Millisecond, 50*time.Millisecond
+		o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		opened = redis.NewClusterClient(&o)
+	case *redis.Client:
+		opened = ns.openNode(*c.Options())
+	}
+	return &opened
+}
+
+// openNode returns a client for the data of the node at an address.
+func (ns *Nodes) openNode(o redis.Options) *redis.Client {
 	n, p := ns.node(o.Addr), plainOptions(o)
 	p.PoolSize, p.DisableIdentity = o.PoolSize, o.DisableIdentity
 	p.MaxRetries = 1 // for the connections that a restarted server has left in the pool
@@ -99,56 +113,67 @@ func (ns *Nodes) open(o redis.Options) *redis.Client {
 	return redis.NewClient(p)
 }
 
-// client returns the client for the data.
-func (ns *Nodes) client() redis.UniversalClient {
-	if ns.cluster != nil {
-		return ns.cluster
+// slotsHook asks the node of a cluster for its slots over a connection that is not looked at: nothing can be believed before
+// the nodes are known. A node that hangs is not asked.
+type slotsHook struct{ n *Node }
+
+func (slotsHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (slotsHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h slotsHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "cluster" {
+			return next(ctx, cmd)
+		}
+		if err := h.n.Allow(); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		c := h.n.plainClient(CallTimeout)
+		defer c.Close() //nolint:errcheck // nothing depends on it
+		return c.Process(ctx, cmd)
 	}
-	return ns.server.Load()
+}
+
+// client returns the client for the data.
+func (ns *Nodes) client() redis.UniversalClient { return *ns.data.Load() }
+
+// reopen replaces the client, whose connections may lead to a former server. Calls that are under way go on.
+func (ns *Nodes) reopen() {
+	former := *ns.data.Swap(ns.open())
+	time.AfterFunc(2*CallTimeout, func() { _ = former.Close() })
 }
 
 // IsCluster reports whether there may be several nodes.
-func (ns *Nodes) IsCluster() bool { return ns.cluster != nil }
+func (ns *Nodes) IsCluster() bool { return ns.isCluster }
 
 // Close closes the connections. [Nodes.Watch] has to end first.
 func (ns *Nodes) Close() error { return ns.client().Close() }
 
-// AddHook adds a hook to the client for the data, until the one server is another one. Only tests use it.
+// AddHook adds a hook to the client for the data, until an address leads to another server. Only tests use it.
 func (ns *Nodes) AddHook(h redis.Hook) { ns.client().AddHook(h) }
 
-// Node is one server, and what is known of it. It is a [redis.Limiter] of the client for its data.
+// Node is one server, and all that is known of it. It is a [redis.Limiter] of the client for its data.
 type Node struct {
 	ns       *Nodes
 	addr     string
-	run      atomic.Pointer[string] // of the server that the last probe believed; "": none; nil: there was no probe
-	token    int64                  // the latest that was seen or stored; guarded by probing
-	believed int64                  // the token beside the data that the last probe believed; likewise
-	emptied  string                 // the run whose data this process deleted last; likewise
-	led      string                 // the run to which the connections of one server lead; likewise
+	belief   atomic.Pointer[belief] // nil: no server was believed here
+	record   string                 // the last that was believed; guarded by probing
 	timeouts atomic.Int32           // in a row
-	purging  atomic.Bool            // by this process
-	seeing   sync.Mutex             // held while seen is changed
-	seen     atomic.Pointer[seen]
+	seen     atomic.Pointer[seen]   // written while probing is held
 }
 
 // node returns the node at an address.
 func (ns *Nodes) node(addr string) *Node {
-	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	n := ns.nodes[addr]
-	if n == nil {
-		n = &Node{ns: ns, addr: addr}
-		n.seen.Store(new(seen))
-		ns.nodes[addr] = n
+	if n, ok := ns.nodes.Load(addr); ok {
+		return n.(*Node) //nolint:forcetypeassert // nodes has no other values
 	}
-	return n
-}
-
-// all returns the nodes that are known, masters or not.
-func (ns *Nodes) all() []*Node {
-	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	return slices.Collect(maps.Values(ns.nodes))
+	n := &Node{ns: ns, addr: addr}
+	n.seen.Store(new(seen))
+	stored, _ := ns.nodes.LoadOrStore(addr, n)
+	return stored.(*Node) //nolint:forcetypeassert // likewise
 }
 
 // plainClient returns a client of the node whose connections are not looked at. The caller closes it.
@@ -159,37 +184,63 @@ func (n *Node) plainClient(timeout time.Duration) *redis.Client {
 	return redis.NewClient(&o)
 }
 
-// name is the address of the node, as people know it.
-func (n *Node) name() string {
-	if n.addr == "FailoverClient" { // as go-redis calls it
+// String is the address of the node, as people know it; "" of nil.
+func (n *Node) String() string {
+	switch {
+	case n == nil:
+		return ""
+	case n.addr == "FailoverClient": // as go-redis calls it
 		return "sentinel"
 	}
 	return n.addr
 }
 
+// masters returns the nodes that have slots, in the order of their addresses: the server, or those of the cluster as they are
+// now. If the cluster does not answer they are those of before.
+func (ns *Nodes) masters(ctx context.Context) ([]*Node, error) {
+	switch c := ns.client().(type) {
+	case *redis.Client:
+		return []*Node{ns.node(c.Options().Addr)}, nil
+	case *redis.ClusterClient:
+		var mu sync.Mutex
+		found := make(map[*Node]bool)
+		err := c.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			found[ns.node(c.Options().Addr)] = true
+			return nil
+		})
+		if len(found) == 0 {
+			return nil, cmp.Or(err, errNoNode)
+		}
+		return slices.SortedFunc(maps.Keys(found), func(a, b *Node) int { return strings.Compare(a.addr, b.addr) }), err
+	}
+	return nil, errNoNode
+}
+
 // at returns the node of a key, nil if none is known.
 func (ns *Nodes) at(ctx context.Context, key string) *Node {
-	if ns.cluster == nil {
-		return ns.node(ns.given.Addr)
-	}
-	if master, err := ns.cluster.MasterForKey(ctx, key); err == nil {
-		return ns.node(master.Options().Addr)
+	switch c := ns.client().(type) {
+	case *redis.Client:
+		return ns.node(c.Options().Addr)
+	case *redis.ClusterClient:
+		if master, err := c.MasterForKey(ctx, key); err == nil {
+			return ns.node(master.Options().Addr)
+		}
 	}
 	return nil
 }
 
-// Usable returns the state of the node of a key, with its address, and why it is neither usable nor behind: the one
+// Usable returns the node of a key and its state, and why it is neither usable nor behind: the one
 // answer to whether the data of the key can be used now. It sends nothing where [Nodes.Watch] runs.
-func (ns *Nodes) Usable(ctx context.Context, key string) (node string, state State, err error) {
-	if !ns.watched.Load() {
-		ns.Status(ctx)
-	}
+func (ns *Nodes) Usable(ctx context.Context, key string) (*Node, State, error) {
+	ns.Status(ctx)
 	n := ns.at(ctx, key)
 	if n == nil {
-		return "", Away, errNoNode
+		return nil, Away, errNoNode
 	}
-	state, err = n.seen.Load().state(time.Now())
-	return n.addr, state, err
+	state, err := n.state()
+	return n, state, err
 }
 
 // maxTimeouts in a row show that a node hangs.
@@ -197,27 +248,19 @@ const maxTimeouts = 2
 
 // Allow implements [redis.Limiter]: calls to a node that hangs fail at once.
 func (n *Node) Allow() error {
-	if time.Now().Before(n.seen.Load().hung) {
+	if n.timeouts.Load() >= maxTimeouts {
 		return errHangs
 	}
 	return nil
 }
 
-// ReportResult implements [redis.Limiter]. A call that had less time than others counts as well: the probe
-// that follows at once finds a node that answers.
+// ReportResult implements [redis.Limiter]. A call that had less time than most counts as well: the next probe
+// finds a node that answers.
 func (n *Node) ReportResult(err error) {
 	switch {
-	case errors.Is(err, context.Canceled): // it says nothing of the node
-		return
-	case err == nil || !isTimeout(err):
+	case isTimeout(err):
+		n.timeouts.Add(1)
+	case (err == nil || isReply(err)) && n.timeouts.Load() != 0:
 		n.timeouts.Store(0)
-		return
 	}
-	if n.timeouts.Add(1) == maxTimeouts {
-		n.see(func(s *seen) { s.hung = time.Now().Add(seenFor()) })
-	}
-	n.ns.kick()
 }
-
-// isOld reports whether an error says that data may be old.
-func isOld(err error) bool { return errors.Is(err, ErrUnknown) }

@@ -8,16 +8,12 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/activityd/activityd/internal/retry"
 )
 
-const (
-	probeEvery = time.Second            // between two probes of [Nodes.Watch]
-	kickedRest = 100 * time.Millisecond // between two that were asked for
-)
+// probeEvery is the time between two probes of [Nodes.Watch].
+const probeEvery = time.Second
 
-// NodeStatus is what is known of a node: a server, or a master of a cluster.
+// NodeStatus is the state of a node: a server, or a master of a cluster.
 type NodeStatus struct {
 	Node  string // its address; "sentinel" of a server behind one
 	State State
@@ -28,7 +24,7 @@ type NodeStatus struct {
 // Status is what a probe found out.
 type Status struct {
 	Nodes []NodeStatus // in the order of their addresses
-	Away  float64      // the share of the slots whose node is neither [Usable] nor [Behind], 0 to 1
+	Away  float64      // the share of the nodes that are neither [Usable] nor [Behind], 0 to 1
 
 	err       error // the nodes cannot be found
 	began, at time.Time
@@ -50,24 +46,22 @@ func (s Status) Err() error {
 // FindErr returns why the nodes could not be found; nil: they were.
 func (s Status) FindErr() error { return s.err }
 
-// Seen returns what the last probe found, and whether that was a moment ago.
+// Seen returns the result of the last probe, and whether it still counts.
 func (ns *Nodes) Seen() (s Status, isFresh bool) {
-	if last := ns.last.Load(); last != nil {
-		s = *last
+	last := ns.last.Load()
+	if last == nil {
+		return Status{}, false
 	}
-	fresh := seenFor()
-	switch {
-	case ns.watched.Load():
-	case s.Err() != nil:
-		fresh = probeEvery
-	default: // before what was seen of a node is too old
-		fresh -= probeEvery
-	}
-	return s, time.Since(s.at) < fresh
+	return *last, time.Since(last.at) < seenFor()
 }
 
-// Status returns what the last probe found, or probes if that is some time ago.
+// Status returns the result of the last probe, and probes if it does not count any more.
 func (ns *Nodes) Status(ctx context.Context) Status {
+	if s, isFresh := ns.Seen(); isFresh {
+		return s
+	}
+	ns.asking.Lock()
+	defer ns.asking.Unlock()
 	if s, isFresh := ns.Seen(); isFresh {
 		return s
 	}
@@ -75,7 +69,7 @@ func (ns *Nodes) Status(ctx context.Context) Status {
 }
 
 // Probe finds out whether all data can be read and written now. It writes a little to each node, and
-// deletes what may be old before it returns.
+// deletes data that may be old before it returns.
 func (ns *Nodes) Probe(ctx context.Context) Status {
 	s, old := ns.probe(ctx)
 	if len(old) == 0 {
@@ -88,48 +82,34 @@ func (ns *Nodes) Probe(ctx context.Context) Status {
 	return s
 }
 
-// Watch probes every second, and at once after a call that timed out or a connection that was not believed,
-// until ctx ends, which is no error. So [Nodes.Usable] is up to date, the metrics say which nodes can be used, and data that
+// Watch probes every second until ctx ends, which is no error. So [Nodes.Usable] is up to date, the metrics show the nodes, and data that
 // may be old are deleted. It calls report with the beginning of each probe and its result. Call it once.
 func (ns *Nodes) Watch(ctx context.Context, report func(began time.Time, s Status)) error {
 	var purges sync.WaitGroup
 	defer purges.Wait()
-	ns.watched.Store(true)
-	defer ns.watched.Store(false)
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		began := time.Now()
 		status, old := ns.probe(ctx)
 		for _, in := range old {
 			purges.Go(func() { ns.purge(ctx, in) })
 		}
 		if ctx.Err() == nil {
-			report(began, status)
+			report(status.began, status)
 		}
 		select {
 		case <-tick.C:
-		case <-ns.kicked:
-			_ = retry.Sleep(ctx, kickedRest) // the loop looks at ctx
 		case <-ctx.Done():
 		}
 	}
 	return nil
 }
 
-// kick makes [Nodes.Watch] probe now.
-func (ns *Nodes) kick() {
-	select {
-	case ns.kicked <- struct{}{}:
-	default: // it will
-	}
-}
-
 // LostAt returns when this process last found that data were gone or had been deleted as they might be
 // old, in unix milliseconds; 0: never.
 func (ns *Nodes) LostAt() int64 { return ns.lostAt.Load() }
 
-// inspection is what a probe found out about a node.
+// inspection is the result of a probe of a node.
 type inspection struct {
 	found
 
@@ -138,17 +118,11 @@ type inspection struct {
 	refused error // why it cannot be written
 }
 
-// probe looks at all nodes, and returns also those whose data have to be deleted.
+// probe looks at all nodes, and returns also the nodes whose data have to be deleted.
 func (ns *Nodes) probe(ctx context.Context) (s Status, old []inspection) {
-	s.began = time.Now()
 	ns.probing.Lock()
 	defer ns.probing.Unlock()
-	if last := ns.last.Load(); last != nil && last.began.After(s.began) {
-		return *last, nil // by another call
-	}
-	if ns.options.Probed != nil {
-		defer func() { ns.options.Probed(s.began, s.Err()) }()
-	}
+	s.began = time.Now()
 	nodes, err := ns.masters(ctx)
 	s.err = Translate(ctx, "find the nodes", err)
 	probed, runs := make([]inspection, len(nodes)), make(map[string]bool)
@@ -160,22 +134,32 @@ func (ns *Nodes) probe(ctx context.Context) (s Status, old []inspection) {
 	for _, in := range probed {
 		runs[in.run] = in.err == nil && !in.isReplica
 	}
+	away := 0
 	for _, in := range probed {
 		err := ns.judge(ctx, in, runs)
-		if isOld(err) && len(in.stored) > 0 {
+		if errors.Is(err, ErrUnknown) && len(in.records) > 0 {
 			old = append(old, in)
 		}
-		s.Nodes = append(s.Nodes, in.node.probed(cmp.Or(err, in.refused)))
-	}
-	for _, n := range ns.all() {
-		if err == nil && !slices.Contains(nodes, n) {
-			n.distrust() // a former master
+		status := in.node.probed(cmp.Or(err, in.refused))
+		if s.Nodes = append(s.Nodes, status); status.Err != nil {
+			away++
 		}
 	}
-	s.Away, s.at = ns.share(s), time.Now()
+	for _, n := range ns.nodes.Range {
+		if n := n.(*Node); err == nil && !slices.Contains(nodes, n) { //nolint:forcetypeassert // nodes has no other values
+			n.forget()
+		}
+	}
+	if s.Away = 1; len(nodes) > 0 {
+		s.Away = float64(away) / float64(len(nodes))
+	}
+	s.at = time.Now()
 	if ctx.Err() == nil || ns.last.Load() == nil {
 		ns.last.Store(&s)
-		ns.show(s)
+		show(s)
+	}
+	if ns.options.Probed != nil {
+		ns.options.Probed(s.began, s.Err())
 	}
 	return s, old
 }
@@ -185,11 +169,11 @@ func (ns *Nodes) inspect(ctx context.Context, n *Node) inspection {
 	in := inspection{node: n}
 	c := n.plainClient(ProbeTimeout)
 	defer c.Close() //nolint:errcheck // nothing depends on it
-	if in.found, in.err = ns.look(ctx, c); in.err != nil || in.isReplica || ns.checkStamp(in.found) != nil || ns.options.Script == nil {
+	if in.found, in.err = ns.look(ctx, c); in.err != nil || in.isReplica || ns.checkStamp(in.found) != nil || ns.options.Try == nil {
 		return in
 	}
-	for tag := range in.stored {
-		if err := ns.options.Script.Run(ctx, c, ns.options.ScriptKeys(tag), ns.options.ScriptArgs...).Err(); !hasMoved(err) {
+	for tag := range in.records {
+		if err := ns.options.Try(ctx, c, tag); !hasMoved(err) {
 			in.refused = Translate(ctx, "probe", err)
 		}
 		break // one is enough
@@ -198,61 +182,43 @@ func (ns *Nodes) inspect(ctx context.Context, n *Node) inspection {
 }
 
 // judge decides whether the data of a node are believed, and returns why they are not. runs are those of all
-// masters that answered. A tag whose run is that of another master came from there with its slot; but where none is of
+// masters that answered. A record of another master's run came from there with its slot; but where none is of
 // the node's own run, the node may be a replica that took over.
 func (ns *Nodes) judge(ctx context.Context, in inspection, runs map[string]bool) error {
 	n := in.node
 	if in.err != nil {
 		return Translate(ctx, "probe", in.err)
 	}
-	if err := ns.checkStamp(in.found); err != nil || in.isReplica {
-		n.distrust()
-		return cmp.Or(err, errReplica)
+	if in.isReplica {
+		n.forget()
+		return errReplica
 	}
-	token, moved, isOld := int64(0), false, false
-	for _, s := range in.stored {
-		switch {
-		case s.run == in.run:
-			token = max(token, s.token)
-		case runs[s.run]:
+	if err := ns.checkStamp(in.found); err != nil {
+		return err
+	}
+	own, moved, isOld := "", false, false
+	for _, record := range in.records {
+		switch _, run := parse(record); {
+		case run == in.run:
+			own = max(own, record)
+		case run != "" && runs[run]:
 			moved = true
 		default:
 			isOld = true
 		}
 	}
-	wasLeft := token < n.token // other data were written meanwhile
-	n.token = max(n.token, token)
-	// What this process wrote to the server of before, while another process built sets here, is in no set.
-	lacks := ns.cluster == nil && n.led != "" && n.led != in.run && n.emptied != in.run
-	if isOld || token == 0 || wasLeft || lacks {
-		n.distrust()
-		return fmt.Errorf("%s: %w", n.name(), ErrUnknown)
+	if lacks := n.sees(in.run); lacks || isOld || own == "" {
+		return fmt.Errorf("%s: %w", n, ErrUnknown)
 	}
+	n.belief.CompareAndSwap(nil, &belief{run: in.run})
 	if moved {
 		c := n.plainClient(ProbeTimeout)
-		defer c.Close()                  //nolint:errcheck // nothing depends on it
-		_ = ns.settle(ctx, c, in, token) // or the next probe does
+		defer c.Close()                //nolint:errcheck // nothing depends on it
+		_ = ns.settle(ctx, c, in, own) // or the next probe does
 	}
-	n.trust(in.run)
-	if n.believed != token && ns.last.Load() != nil { // a process deleted what had been there
+	if n.record != own && ns.last.Load() != nil { // a process deleted the data of before
 		ns.lostAt.Store(max(time.Now().UnixMilli(), ns.lostAt.Load()+1))
 	}
-	n.believed = token
+	n.record = own
 	return nil
-}
-
-// share returns the share of the slots whose node is neither usable nor behind.
-func (ns *Nodes) share(s Status) float64 {
-	l := ns.layout.Load()
-	if s.err != nil || l == nil {
-		return 1
-	}
-	away, all := 0, 0
-	for n, slots := range *l {
-		all += slots
-		if slices.ContainsFunc(s.Nodes, func(status NodeStatus) bool { return status.Node == n.name() && status.Err != nil }) {
-			away += slots
-		}
-	}
-	return float64(away) / float64(all)
 }

@@ -17,47 +17,59 @@ type Command struct {
 	Key string
 }
 
-// Pipelined sends the commands, pipelined, to their nodes side by side. Those to a node that cannot be used
-// hold up no others: they fail at once if that is known, and otherwise within [CallTimeout]. Some may be sent twice.
+// Send sends commands about a key, pipelined, and returns the state of the node before. If the node cannot be used they fail
+// at once if that is known, and otherwise within [CallTimeout]. Some may be sent twice.
+func (ns *Nodes) Send(ctx context.Context, key string, commands ...redis.Cmder) State {
+	_, state, err := ns.Usable(ctx, key)
+	if state.takesCalls() {
+		ns.send(ctx, commands)
+		return state
+	}
+	for _, cmd := range commands {
+		cmd.SetErr(err)
+	}
+	return state
+}
+
+// Pipelined sends the commands as [Nodes.Send] does, to their nodes side by side. A node that cannot be used holds
+// up no others.
 func (ns *Nodes) Pipelined(ctx context.Context, commands []Command) {
 	for page := range slices.Chunk(commands, PageSize) {
-		groups := make(map[string][]Command) // of each node a pipeline: go-redis fails all that wait for the last
+		groups := make(map[*Node][]redis.Cmder) // of each node a pipeline: go-redis fails all that wait for the last
 		for _, cmd := range page {
-			node, state, err := ns.Usable(ctx, cmd.Key)
-			if state == Away || state == Unknown && !errors.Is(err, ErrUnseen) || errors.Is(err, ErrStamp) {
+			n, state, err := ns.Usable(ctx, cmd.Key)
+			if !state.takesCalls() {
 				cmd.SetErr(err)
 				continue
 			}
-			groups[node] = append(groups[node], cmd)
+			groups[n] = append(groups[n], cmd.Cmder)
 		}
 		var sent sync.WaitGroup
 		for _, group := range groups {
-			if len(groups) == 1 {
-				ns.send(ctx, group)
-			} else {
-				sent.Go(func() { ns.send(ctx, group) })
-			}
+			sent.Go(func() { ns.send(ctx, group) })
 		}
 		sent.Wait()
 	}
 }
 
 // send sends commands that are for one node, or for another one if their slots have moved.
-func (ns *Nodes) send(ctx context.Context, commands []Command) {
-	pipe := ns.client().Pipeline()
-	for _, cmd := range commands {
-		cmd.SetErr(nil)
-		_ = pipe.Process(ctx, cmd.Cmder) // it is queued
-	}
+func (ns *Nodes) send(ctx context.Context, commands []redis.Cmder) {
 	bounded, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	_, err := pipe.Exec(bounded)
+	var err error
+	if len(commands) == 1 {
+		err = ns.client().Process(bounded, commands[0])
+	} else {
+		pipe := ns.client().Pipeline()
+		_ = pipe.BatchProcess(bounded, commands...) // they are queued
+		_, err = pipe.Exec(bounded)
+	}
 	if err == nil {
 		return
 	}
 	// If the client got no connection, as with a wrong password, it may return the error here
 	// alone and leave the commands as if they had succeeded and found nothing.
-	isLost := !slices.ContainsFunc(commands, func(c Command) bool { return c.Err() != nil })
+	isLost := !slices.ContainsFunc(commands, func(c redis.Cmder) bool { return c.Err() != nil })
 	for _, cmd := range commands {
 		if isLost {
 			cmd.SetErr(err)
@@ -98,7 +110,7 @@ func (c Call) command(ctx context.Context, name, script string) Command {
 	return Command{redis.NewCmd(ctx, append(args, c.Args...)...), key}
 }
 
-// Reply is what one call returned: a value, or an error of this call alone.
+// Reply is the reply to a call: a value, or an error of this call alone.
 type Reply struct {
 	Value any
 	Err   error

@@ -6,25 +6,33 @@ import (
 	"time"
 )
 
-// State is what can be done with the data of a node.
+// State is the use that the data of a node are of.
 type State int
 
-// The states of a node.
+// The states of a node, the best first.
 const (
-	// Usable: what it has can be read and written, and tasks that waited for it were done.
+	// Usable: the data can be read and written, and the tasks that waited for the node were done.
 	Usable State = iota
-	// Behind: it came back a moment ago with what it had. What waited for it may not be written yet.
+	// Behind: it came back a moment ago with its data. What waited for it may not be written yet.
 	Behind
-	// Unknown: its data may be old, and are being deleted; or no probe has looked at it lately.
-	Unknown
-	// Refusing: it answers, and takes no writes, or its data were made by other settings.
+	// Unseen: no probe has looked at it yet, but each connection is looked at.
+	Unseen
+	// Refusing: it answers, and takes no writes.
 	Refusing
-	// Away: it does not answer, or nothing that is of use.
+	// Unknown: its data may be old, and are being deleted, or are of other settings; or no probe has looked at it lately.
+	Unknown
+	// Away: it does not answer, or is of no use.
 	Away
 )
 
 // TakesWrites reports whether the data can be written.
-func (s State) TakesWrites() bool { return s < Unknown }
+func (s State) TakesWrites() bool { return s <= Unseen }
+
+// IsLate reports whether the data can be read, and may lack what is not written yet.
+func (s State) IsLate() bool { return s == Behind || s == Refusing }
+
+// takesCalls reports whether calls are sent.
+func (s State) takesCalls() bool { return s <= Refusing }
 
 // A node that is back is behind for minBehind, and for as much longer as a task that waited for it may be postponed: an eighth
 // of the outage, maxPostponed at most. By then the tasks are usually done.
@@ -34,26 +42,25 @@ const (
 	postponeShare = 8
 )
 
-// seenFor is how long a probe counts, and how long calls to a node that hangs fail at once if no
-// probe ends that. It is longer than the time between two probes, even while a node hangs.
+// seenFor is how long a probe counts. It is longer than the time between two probes, even while a node hangs.
 func seenFor() time.Duration { return ProbeTimeout + 3*probeEvery }
 
-// seen is what was seen of a node. A value is not changed once it is stored.
+// seen is the sum of the probes of a node. A value is not changed once it is stored.
 type seen struct {
-	hung   time.Time // it hangs: until then calls fail at once
 	probed time.Time // when the last probe of it ended; zero: there was none
 	failed error     // why that probe does not believe it, or could not read and write; nil: it could
 	good   time.Time // when a probe last could read and write
 	behind time.Time // until then tasks that waited for it may not be done
 }
 
-// state returns the state of a node of which s was seen, and why it is neither usable nor behind.
-func (s seen) state(now time.Time) (State, error) {
+// state returns the state of the node, and why it is neither usable nor behind.
+func (n *Node) state() (State, error) {
+	s, now := n.seen.Load(), time.Now()
 	switch {
-	case now.Before(s.hung):
+	case n.timeouts.Load() >= maxTimeouts:
 		return Away, errHangs
 	case s.probed.IsZero():
-		return Unknown, ErrUnseen
+		return Unseen, errUnseen
 	case now.Sub(s.probed) >= seenFor():
 		return Unknown, errStale
 	case s.failed != nil:
@@ -67,7 +74,7 @@ func (s seen) state(now time.Time) (State, error) {
 // stateOf returns the state of a node of which a probe failed.
 func stateOf(err error) State {
 	switch {
-	case isOld(err):
+	case errors.Is(err, ErrUnknown), errors.Is(err, ErrStamp):
 		return Unknown
 	case errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrRefused), isTimeout(err):
 		return Away
@@ -75,38 +82,28 @@ func stateOf(err error) State {
 	return Refusing
 }
 
-// see changes what was seen of the node.
-func (n *Node) see(change func(s *seen)) {
-	n.seeing.Lock()
-	defer n.seeing.Unlock()
-	s := *n.seen.Load()
-	change(&s)
-	n.seen.Store(&s)
-}
-
-// probed takes note of the end of a probe of the node, and returns the state that follows.
+// probed takes note of the end of a probe of the node, and returns the state that follows. The caller holds probing.
 func (n *Node) probed(err error) NodeStatus {
-	status, now := NodeStatus{Node: n.name()}, time.Now()
-	n.see(func(s *seen) {
-		wasAway := now.Before(s.hung) || s.failed != nil && stateOf(s.failed) == Away
-		waited := wasAway || s.failed != nil && stateOf(s.failed) == Refusing
-		switch {
-		case errors.Is(err, context.Canceled): // it says nothing of the node
-		case err == nil || !isTimeout(err):
-			n.timeouts.Store(0)
-			s.hung, s.probed, s.failed = time.Time{}, now, err
-		case n.timeouts.Add(1) >= maxTimeouts || wasAway || s.probed.IsZero():
-			s.hung, s.probed, s.failed = now.Add(seenFor()), now, err
-		default: // the next probe is soon
-			s.probed = now
-		}
-		if err == nil && waited {
+	s, now := *n.seen.Load(), time.Now()
+	waited := n.timeouts.Load() >= maxTimeouts || s.failed != nil && stateOf(s.failed) != Unknown
+	switch {
+	case errors.Is(err, context.Canceled): // it says nothing of the node
+		now = s.probed
+	case isTimeout(err) && !s.probed.IsZero(): // a second one shows that it hangs
+		n.timeouts.Add(1)
+	default:
+		n.timeouts.Store(0)
+		s.failed = err
+	}
+	s.probed = now
+	if err == nil {
+		if waited {
 			s.behind = now.Add(minBehind + min(now.Sub(s.good)/postponeShare, maxPostponed))
 		}
-		if err == nil {
-			s.good = now
-		}
-		status.State, status.Err = s.state(now)
-	})
+		s.good = now
+	}
+	n.seen.Store(&s)
+	status := NodeStatus{Node: n.String()}
+	status.State, status.Err = n.state()
 	return status
 }

@@ -23,7 +23,7 @@ func TestHowLongANodeIsBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				n := (&Nodes{nodes: make(map[string]*Node)}).node("a:1")
+				n := new(Nodes).node("a:1")
 				n.probed(nil)
 				if c.failed != nil {
 					n.probed(c.failed)
