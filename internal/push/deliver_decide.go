@@ -2,7 +2,6 @@ package push
 
 import (
 	"cmp"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 type job struct {
 	task    queue.Task
 	payload Delivery
-	burst   [16]byte       // of a burst task
 	event   *StoredEvent   // nil: it was forgotten, or lost
 	waiting []*StoredEvent // of a burst task: the events that wait, and those that the device shows
 	more    bool           // there may be others
@@ -35,7 +33,7 @@ func jobsOf(tasks []queue.Task) []*job {
 
 func (j *job) isBurst() bool { return j.task.Kind == Burst }
 
-func (j *job) burstDevice() BurstDevice { return BurstDevice{j.burst, j.payload.To[0]} }
+func (j *job) burstDevice() BurstDevice { return BurstDevice{j.payload.Burst, j.payload.To[0]} }
 
 // parse reads the task. An error says that it makes no sense.
 func (j *job) parse() error {
@@ -44,11 +42,8 @@ func (j *job) parse() error {
 	if err == nil && (p.Event == 0 || len(p.To) == 0 || slices.ContainsFunc(p.To, func(r Recipient) bool { return r.Member == 0 || r.Device == 0 })) {
 		err = errors.New("it names no event, no member or no device")
 	}
-	if err == nil && j.isBurst() {
-		hash, wrong := hex.DecodeString(p.Burst)
-		if copy(j.burst[:], hash); wrong != nil || len(hash) != len(j.burst) || len(p.To) > 1 {
-			err = errors.New("the burst is no hash, or for more than one device")
-		}
+	if err == nil && j.isBurst() && (p.Burst == BurstID{} || len(p.To) > 1) {
+		err = errors.New("it names no burst, or more than one device")
 	}
 	if err != nil {
 		return queue.Permanent(fmt.Errorf("%w: %w", queue.ErrInvalid, err))
@@ -72,7 +67,7 @@ type asked struct {
 func ask(jobs []*job) (all []*asked) {
 	bursts := make(map[BurstDevice]*asked)
 	add := func(p delivery) {
-		key := BurstDevice{p.event.burst(), p.to}
+		key := BurstDevice{p.event.Burst(), p.to}
 		one := bursts[key]
 		if one == nil || p.event.Collapse == "" {
 			one = &asked{}

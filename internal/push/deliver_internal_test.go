@@ -32,7 +32,7 @@ func of(kind string, events ...*StoredEvent) *asked {
 		j := &job{task: queue.Task{ID: uint64(i + 1), Kind: kind, Attempts: 1, Key: e.Number}, event: e}
 		j.payload = Delivery{Event: e.Number, Task: e.Task, To: []Recipient{{2, 20}}}
 		if kind == Burst {
-			j.payload.Burst = e.burstText()
+			j.payload.Burst = e.Burst()
 		}
 		one.deliveries = append(one.deliveries, delivery{j, e, Recipient{2, 20}})
 	}
@@ -189,7 +189,7 @@ func TestOutcomes(t *testing.T) {
 	}
 	over := fate{delivery: delivery{event: e, to: to[0]}, state: StateAccepted}
 	wait := func(to string) string {
-		return fmt.Sprintf(`burst push_deliver -3 1m0s {"event":7,"task":7,"to":[%s],"burst":"%s"}`, to, e.burstText())
+		return fmt.Sprintf(`burst push_deliver -3 1m0s {"event":7,"task":7,"to":[%s],"burst":"%x"}`, to, e.Burst())
 	}
 	for name, c := range map[string]struct {
 		kind  string
@@ -209,7 +209,7 @@ func TestOutcomes(t *testing.T) {
 	} {
 		j := &job{task: queue.Task{Kind: c.kind, Priority: -3}, event: e, fates: c.fates, payload: Delivery{Event: 7, Task: 7, To: to}}
 		if c.kind == Burst {
-			j.payload.To, j.payload.Burst = to[:1], e.burstText()
+			j.payload.To, j.payload.Burst = to[:1], e.Burst()
 		}
 		j.more = name == "no end yet" || name == "and it waits"
 		o := outcomes([]*job{j})[0]

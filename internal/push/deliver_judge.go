@@ -120,7 +120,7 @@ func receiptsOf(fates []fate) (list []Receipt) {
 		if f.state != "" {
 			list = append(list, Receipt{
 				Event: f.event.Number, Member: f.to.Member, Device: f.to.Device,
-				State: f.state, Reason: f.reason, ProviderID: f.id, Burst: f.event.burst(),
+				State: f.state, Reason: f.reason, ProviderID: f.id, Burst: f.event.Burst(),
 			})
 		}
 	}

@@ -20,7 +20,7 @@ type lookedEvent struct {
 	Number uint64  `json:"n"`
 	Actor  uint64  `json:"a"`
 	Photo  *uint64 `json:"p,omitempty"`
-	Burst  string  `json:"b,omitempty"` // in hexadecimal
+	Burst  BurstID `json:"b,omitzero"`
 	Object string  `json:"o"`
 	User   string  `json:"u"` // the actor, as an object
 	// Each is its place among all, a member, and a device.
@@ -83,13 +83,10 @@ func byCandidate(a, b Facts) int {
 // looked returns the event as lookText takes it, with its candidates.
 func (e *StoredEvent) looked(candidates [][3]uint64) lookedEvent {
 	l := lookedEvent{
-		Number: e.Number, Actor: uint64(e.Actor), Object: e.Object, User: "user:" + e.Actor.String(), Candidates: candidates,
+		Number: e.Number, Actor: uint64(e.Actor), Burst: e.Burst(), Object: e.Object, User: "user:" + e.Actor.String(), Candidates: candidates,
 	}
 	if id, is := e.Photo(); is {
 		l.Photo = &id
-	}
-	if e.Collapse != "" {
-		l.Burst = e.burstText()
 	}
 	return l
 }

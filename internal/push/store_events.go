@@ -59,29 +59,33 @@ func scanEvent(rows *sql.Rows) (*StoredEvent, error) {
 	return &e, nil
 }
 
-// Burst identifies the burst of an event that has a collapse key: those of one type and one
-// key. What is silent has bursts of its own, as nothing would be shown of the others.
-func (e *Event) Burst() (hash [16]byte) {
+// BurstID identifies the events of one type and one collapse key; zero: none. As JSON it is in hexadecimal.
+type BurstID [16]byte
+
+// MarshalText implements [encoding.TextMarshaler].
+func (b BurstID) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, b[:]), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (b *BurstID) UnmarshalText(text []byte) error {
+	hash, err := hex.DecodeString(string(text))
+	if copy(b[:], hash); err != nil || len(hash) != len(b) {
+		return errors.New("the burst is no hash")
+	}
+	return nil
+}
+
+// Burst returns the burst of the event; zero: the event has no collapse key. Silent events have bursts of their own, as nothing is
+// shown of them.
+func (e *Event) Burst() (hash BurstID) {
 	key := e.Collapse
+	if key == "" {
+		return hash
+	}
 	if e.Silent {
 		key += "\x00silent" // no key has a zero byte
 	}
 	whole := hashOf(e.Type, key)
 	copy(hash[:], whole[:])
-	return hash
-}
-
-// burstText is the burst in hexadecimal.
-func (e *Event) burstText() string {
-	hash := e.Burst()
-	return hex.EncodeToString(hash[:])
-}
-
-// burst is that of the event; zero if it has no collapse key.
-func (e *Event) burst() (hash [16]byte) {
-	if e.Collapse != "" {
-		hash = e.Burst()
-	}
 	return hash
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -36,12 +35,12 @@ type Receipt struct {
 	Reason     string
 	ProviderID string    // the id under which the push service took it; a stored one is as plainID has it
 	At         time.Time // set by the store
-	Burst      [16]byte  // that of the event, see [Event.Burst]; zero: it has none
+	Burst      BurstID   // of the event
 }
 
 // BurstDevice is a device for which there is a burst.
 type BurstDevice struct {
-	Burst [16]byte // see [Event.Burst]
+	Burst BurstID
 	To    Recipient
 }
 
@@ -74,7 +73,7 @@ func (m *MySQL) Record(ctx context.Context, receipts []Receipt) error {
 		args := make([]any, 0, 7*len(some))
 		for _, r := range some {
 			burst := any(nil)
-			if r.Burst != [16]byte{} {
+			if r.Burst != (BurstID{}) {
 				burst = r.Burst[:]
 			}
 			args = append(args, r.Event, r.Member, r.Device, r.State, clip(r.Reason), plainID(r.ProviderID), burst)
@@ -139,14 +138,14 @@ func (m *MySQL) Waiting(ctx context.Context, bursts []BurstDevice) ([]WaitingBur
 		return nil, nil
 	}
 	type burst struct {
-		I int    `json:"i"`
-		B string `json:"b"`
-		M uint64 `json:"m"`
-		D uint64 `json:"d"`
+		I int     `json:"i"`
+		B BurstID `json:"b"`
+		M uint64  `json:"m"`
+		D uint64  `json:"d"`
 	}
 	list := make([]burst, len(bursts))
 	for i, b := range bursts {
-		list[i] = burst{i, hex.EncodeToString(b.Burst[:]), uint64(b.To.Member), b.To.Device}
+		list[i] = burst{i, b.Burst, uint64(b.To.Member), b.To.Device}
 	}
 	argument, err := json.Marshal(list)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -178,8 +179,6 @@ func (g *Targeting) begin(ctx context.Context, all []*page) []*page {
 			p.outcome.Err = queue.Permanent(fmt.Errorf("%w: %s: %w", queue.ErrInvalid, p.task.Kind, err))
 		case ref.Number != 0:
 			target, refs = append(target, p), append(refs, ref)
-		case p.task.Queue != QueuePush && p.task.Queue != QueueUrgent:
-			p.outcome = p.handOver(e)
 		default:
 			notify, events = append(notify, p), append(events, e)
 		}
@@ -228,18 +227,6 @@ func (p *page) parse() (e NewEvent, ref EventRef, err error) {
 	created := p.task.Created.Add(-event.Age)
 	event.Age = 0
 	return NewEvent{Event: event, Task: p.task.ID, Created: created}, ref, err
-}
-
-// handOver is the end of a row that names no queue, and so lies in the default one: another task targets its event in a
-// queue of push, which has workers and a lease of its own. The event keeps its id, and since when it is known.
-func (p *page) handOver(e NewEvent) queue.Outcome {
-	e.Age = min(max(0, p.task.Claimed.Sub(e.Created)).Truncate(time.Millisecond), maxAge)
-	next, err := NewNotify(e.Event)
-	if err != nil {
-		return queue.Outcome{Err: queue.Permanent(err)}
-	}
-	next.Priority = e.priority(p.task)
-	return queue.Outcome{Next: []queue.New{next}}
 }
 
 // priority is that of what follows a task: its own, unless the event is urgent.
@@ -349,26 +336,25 @@ func (p *page) next() []queue.New {
 	return []queue.New{next}
 }
 
-// targets are who of a page is notified, and who is not.
+// targets is the decision about the recipients of a page.
 type targets struct {
-	sends      []target
+	sends      map[group][]Recipient
 	skipped    []Receipt
 	deviceless int // followers without a device, who have no receipts
 	doubled    int // devices that have accepted the event, or refused it
 }
 
-// target is a device that an event is sent to.
-type target struct {
-	Recipient
-
+// group is the devices of a platform that wait for the same end of quiet hours.
+type group struct {
 	platform Platform
-	delay    time.Duration // until the end of quiet hours
+	delay    time.Duration
 }
 
 // decide finds who of the page is notified.
 func (p *page) decide(of map[Candidate][]Facts, mustShow map[Platform]bool) (t targets) {
+	t.sends = make(map[group][]Recipient)
 	skip := func(id member.ID, device uint64, reason Skip) {
-		t.skipped = append(t.skipped, Receipt{Event: p.event.Number, Member: id, Device: device, State: StateSkipped, Reason: string(reason), Burst: p.event.burst()})
+		t.skipped = append(t.skipped, Receipt{Event: p.event.Number, Member: id, Device: device, State: StateSkipped, Reason: string(reason), Burst: p.event.Burst()})
 	}
 	if p.isLate() {
 		rest := p.members
@@ -395,10 +381,12 @@ func (p *page) decide(of map[Candidate][]Facts, mustShow map[Platform]bool) (t t
 				t.doubled++
 			case d.Skip != "":
 				skip(to.Member, to.Device, d.Skip)
-			case d.NotBefore.IsZero():
-				t.sends = append(t.sends, target{to, f.Device.Platform, 0})
 			default:
-				t.sends = append(t.sends, target{to, f.Device.Platform, max(0, d.NotBefore.Sub(f.Now))})
+				g := group{platform: f.Device.Platform}
+				if !d.NotBefore.IsZero() {
+					g.delay = max(0, d.NotBefore.Sub(f.Now))
+				}
+				t.sends[g] = append(t.sends[g], to)
 			}
 		}
 	}
@@ -407,22 +395,12 @@ func (p *page) decide(of map[Candidate][]Facts, mustShow map[Platform]bool) (t t
 
 // deliveries returns the tasks that deliver: one for up to maxTo devices of a platform that wait for as long. They do not
 // expire in the queue: a delivery of an event that has expired leaves a receipt that says so.
-func (p *page) deliveries(sends []target) (list []queue.New) {
-	type group struct {
-		platform Platform
-		delay    time.Duration
-	}
-	together := make(map[group][]Recipient)
-	var order []group
-	for _, s := range sends {
-		g := group{s.platform, s.delay}
-		if together[g] == nil {
-			order = append(order, g)
-		}
-		together[g] = append(together[g], s.Recipient)
-	}
-	for _, g := range order {
-		for to := range slices.Chunk(together[g], maxTo) {
+func (p *page) deliveries(sends map[group][]Recipient) (list []queue.New) {
+	groups := slices.SortedFunc(maps.Keys(sends), func(a, b group) int {
+		return cmp.Or(cmp.Compare(a.delay, b.delay), cmp.Compare(a.platform, b.platform))
+	})
+	for _, g := range groups {
+		for to := range slices.Chunk(sends[g], maxTo) {
 			n := p.event.deliver(to)
 			n.Priority, n.Delay = p.event.priority(p.task), g.delay
 			list = append(list, n)

@@ -47,10 +47,10 @@ type Page struct {
 // Delivery is the payload of a deliver task: an event, and the devices that it is to be sent to. That of a burst task is
 // any event of the burst, and one device.
 type Delivery struct {
-	Event uint64      `json:"event"`           // the number of a [StoredEvent]
-	Task  uint64      `json:"task"`            // as in an [EventRef]
-	To    []Recipient `json:"to"`              // at most maxTo
-	Burst string      `json:"burst,omitempty"` // of a burst task: [Event.Burst] in hexadecimal
+	Event uint64      `json:"event"`          // the number of a [StoredEvent]
+	Task  uint64      `json:"task"`           // as in an [EventRef]
+	To    []Recipient `json:"to"`             // at most maxTo
+	Burst BurstID     `json:"burst,omitzero"` // of a burst task
 }
 
 // maxTo is how many devices a deliver task has at most.
@@ -100,13 +100,13 @@ func (e *StoredEvent) deliver(to []Recipient) queue.New {
 
 // wait returns the task for what waits of the event's burst for a device.
 func (e *StoredEvent) wait(to Recipient) queue.New {
-	return Delivery{Event: e.Number, Task: e.Task, To: []Recipient{to}, Burst: e.burstText()}.wait()
+	return Delivery{Event: e.Number, Task: e.Task, To: []Recipient{to}, Burst: e.Burst()}.wait()
 }
 
 // wait returns the burst task with that payload. Of those for one burst and device, one that has not begun absorbs others.
 func (d Delivery) wait() queue.New {
 	to := d.To[0]
-	key := fmt.Sprintf("burst:%d:%d:%s", to.Member, to.Device, d.Burst) // a device may go over to another member
+	key := fmt.Sprintf("burst:%d:%d:%x", to.Member, to.Device, d.Burst) // a device may go over to another member
 	return newTask(Burst, QueueDeliver, to.Device, d, key)
 }
 
