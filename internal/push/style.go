@@ -218,9 +218,17 @@ func Merge(target, patch json.RawMessage) (json.RawMessage, error) {
 		}
 		have[name] = merged
 	}
+	return Encode(have, nil)
+}
+
+// Encode returns the compact JSON of a value, merged with an event's own object for the platform. It escapes nothing for HTML: an
+// escape has six bytes.
+func Encode(value any, own json.RawMessage) (json.RawMessage, error) {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false) // it would make six bytes of one
-	err := encoder.Encode(have)
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return nil, err
+	}
+	return Merge(bytes.TrimSuffix(out.Bytes(), []byte("\n")), own)
 }

@@ -135,7 +135,7 @@ var payloads = map[push.Platform]struct {
 }{
 	push.APNs:    {apns.Payload, apns.MaxPayload, length},
 	push.WebPush: {func(m *push.Message) ([]byte, error) { return webpush.Payload(&m.Notification) }, 3993, length},
-	push.FCM:     {fcm.Payload, 4096, keysAndValues},
+	push.FCM:     {func(m *push.Message) ([]byte, error) { return fcm.Payload(m, time.Now()) }, 4096, keysAndValues},
 }
 
 func length(_ interface{ Fatal(...any) }, raw []byte) int { return len(raw) }

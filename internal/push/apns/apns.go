@@ -31,14 +31,10 @@ const (
 	Sandbox    = "https://api.sandbox.push.apple.com"
 )
 
-// Options are what a [Sender] is made of. One of KeyFile and KeyPEM is needed, TeamID and
-// Topic are.
+// Options are what a [Sender] is made of.
 type Options struct {
-	KeyFile string // a .p8 file as Apple gives it; [Sender.Reload] reads it again
-	KeyPEM  []byte // its content, if there is no file
-	// KeyID is the key's id with Apple. "": the one in the name of KeyFile, where that is, or
-	// is a symbolic link to, AuthKey_<id>.p8: so a new key can have a new id without a restart.
-	KeyID   string
+	KeyPEM  []byte // the content of a .p8 file as Apple gives it
+	KeyID   string // the key's id with Apple
 	TeamID  string
 	Topic   string         // of the app: its bundle id
 	URL     string         // instead of Apple's two hosts, for both kinds of devices
@@ -86,13 +82,7 @@ func New(o Options) (*Sender, error) {
 		}
 		s.hosts[i] = address
 	}
-	var err error
-	if o.KeyPEM != nil {
-		err = s.SetKey(o.KeyPEM, o.KeyID)
-	} else {
-		err = s.Reload()
-	}
-	if err != nil {
+	if err := s.SetKey(o.KeyPEM, o.KeyID); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -105,19 +95,6 @@ func (s *Sender) Close() {
 	for _, pool := range append(s.old, s.keyed.pool) {
 		pool.Close()
 	}
-}
-
-// Reload reads the key from its file again. If it fails, the key in use stays, and the
-// error says so.
-func (s *Sender) Reload() error {
-	text, keyID, err := readKey(s.options.KeyFile, s.options.KeyID)
-	if err == nil {
-		err = s.SetKey(text, keyID)
-	}
-	if err != nil && s.current() != nil {
-		return fmt.Errorf("%w; the previous key stays in use", err)
-	}
-	return err
 }
 
 // SetKey replaces the key by the content of a .p8 file. What is in flight is finished over

@@ -7,8 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -504,21 +502,11 @@ func TestServerIsAway(t *testing.T) {
 func TestKeyIsReplaced(t *testing.T) {
 	t.Parallel()
 	server := apnstest.Start(t)
-	dir := t.TempDir()
-	first, second, link := filepath.Join(dir, "AuthKey_"+server.KeyID()+".p8"), filepath.Join(dir, "AuthKey_SECOND1234.p8"), filepath.Join(dir, "key")
 	key, err := server.NewKey("SECOND1234")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, text := range map[string][]byte{first: server.Key(), second: key} {
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink(first, link); err != nil {
-		t.Fatal(err)
-	}
-	s := newSender(t, server, func(o *Options) { o.KeyPEM, o.KeyID, o.KeyFile = nil, "", link })
+	s := newSender(t, server)
 	warm(t, s)
 	held := make(chan struct{})
 	server.Answer(func(apnstest.Request) apnstest.Answer { return apnstest.Answer{Until: held} })
@@ -526,13 +514,10 @@ func TestKeyIsReplaced(t *testing.T) {
 	go func() { inFlight <- s.Send(patient(t), message(1)) }()
 	await(t, server, func(s apnstest.Stats) bool { return s.Requests == 2 })
 
-	if err := os.Remove(link); err != nil {
-		t.Fatal(err)
+	if err := s.SetKey([]byte("nonsense"), "SECOND1234"); err == nil {
+		t.Error("nonsense is a key")
 	}
-	if err := os.Symlink(second, link); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Reload(); err != nil {
+	if err := s.SetKey(key, "SECOND1234"); err != nil {
 		t.Fatal(err)
 	}
 	server.Answer(nil)

@@ -30,15 +30,16 @@ func Kind() push.Kind {
 }
 
 func newClient(o push.ClientOptions) (push.Client, error) {
+	// The id stands in the name of the file: so a new key can have a new id without a restart.
+	id := func() string { return keyIDOf(o.Setting("apns-key"), o.Setting("apns-key-id")) }
 	s, err := New(Options{
-		KeyFile: o.Setting("apns-key"), KeyID: o.Setting("apns-key-id"), TeamID: o.Setting("apns-team-id"), Topic: o.Setting("apns-topic"), URL: o.Setting("apns-url"),
+		KeyPEM: o.Keys, KeyID: id(), TeamID: o.Setting("apns-team-id"), Topic: o.Setting("apns-topic"), URL: o.Setting("apns-url"),
 		RootCAs: o.RootCAs, Log: o.Log,
 	})
 	if err != nil {
 		return push.Client{}, err
 	}
-	// The id of the key stands in the name of the file, which the content does not tell.
-	return push.Client{Sender: s, Reload: func([]byte) error { return s.Reload() }, Close: s.Close}, nil
+	return push.Client{Sender: s, Reload: func(text []byte) error { return s.SetKey(text, id()) }, Close: s.Close}, nil
 }
 
 // address is where a phone is reached.

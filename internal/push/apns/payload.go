@@ -1,7 +1,6 @@
 package apns
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"github.com/activityd/activityd/internal/member"
@@ -54,13 +53,7 @@ func Payload(m *push.Message) ([]byte, error) {
 	} else {
 		p.APS.show(m)
 	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // an escape has six bytes
-	if err := encoder.Encode(p); err != nil {
-		return nil, err
-	}
-	return push.Merge(bytes.TrimSuffix(text.Bytes(), []byte("\n")), m.Override)
+	return push.Encode(p, m.Override)
 }
 
 // show adds what the phone shows, and plays.

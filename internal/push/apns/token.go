@@ -1,16 +1,12 @@
 package apns
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -67,34 +63,18 @@ func newSigner(text []byte, keyID, teamID string) (*signer, error) {
 	return &signer{key: key, keyID: keyID, teamID: teamID}, nil
 }
 
-// maxKeyFile is in bytes; Apple's files have less than 300.
-const maxKeyFile = 64 << 10
-
-// readKey reads a key file, and the key's id from its name if none is given.
-func readKey(path, keyID string) (text []byte, id string, err error) {
-	if path == "" {
-		return nil, "", errors.New("apns: there is no key file")
-	}
+// keyIDOf returns the id of a key: what is given, else the one in the name AuthKey_<id>.p8 of the file, or of the file that a
+// symbolic link points to; "": it is not known.
+func keyIDOf(path, given string) string {
 	target, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return nil, "", fmt.Errorf("apns: key file: %w", err)
+	if given != "" || err != nil {
+		return given
 	}
-	f, err := os.Open(target) // #nosec G304 -- the operator's own file
-	if err != nil {
-		return nil, "", fmt.Errorf("apns: key file: %w", err)
+	name, isKey := strings.CutPrefix(filepath.Base(target), "AuthKey_")
+	if name, isP8 := strings.CutSuffix(name, ".p8"); isKey && isP8 {
+		return name
 	}
-	defer func() { _ = f.Close() }()
-	text, err = io.ReadAll(io.LimitReader(f, maxKeyFile))
-	if err != nil {
-		return nil, "", fmt.Errorf("apns: key file: %w", err)
-	}
-	if keyID == "" {
-		name, isKey := strings.CutPrefix(filepath.Base(target), "AuthKey_")
-		if name, isP8 := strings.CutSuffix(name, ".p8"); isKey && isP8 {
-			keyID = name
-		}
-	}
-	return bytes.TrimPrefix(text, []byte("\ufeff")), keyID, nil
+	return ""
 }
 
 // bearer returns the value of the header Authorization.

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/asn1"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -157,54 +158,23 @@ func TestKeysThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestKeyFile(t *testing.T) {
+func TestTheKeysIDIsOfItsFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write := func(name string, text []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	first := write("AuthKey_FIRST12345.p8", newKey(t))
-	second := write("AuthKey_SECOND1234.p8", append([]byte("\ufeff"), newKey(t)...))
 	link := filepath.Join(dir, "apns.p8")
-	point := func(to string) {
-		t.Helper()
+	for name, want := range map[string]string{"AuthKey_FIRST12345.p8": "FIRST12345", "key.p8": "", "AuthKey_X.pem": ""} {
+		path := filepath.Join(dir, name)
 		_ = os.Remove(link)
-		if err := os.Symlink(to, link); err != nil {
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Symlink(path, link)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	point(first)
-	s, err := New(Options{KeyFile: link, TeamID: "T", Topic: "example"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if id := s.current().keyID; id != "FIRST12345" {
-		t.Errorf("the key id is %q, not the one of the file's name", id)
-	}
-	point(second)
-	if err := s.Reload(); err != nil {
-		t.Error(err)
-	}
-	if id := s.current().keyID; id != "SECOND1234" {
-		t.Errorf("the key id after the change is %q", id)
-	}
-	key := s.current().signer
-	if err := s.Reload(); err != nil || s.current().signer != key {
-		t.Errorf("a file that did not change: another key, %v", err)
-	}
-	for _, bad := range []string{write("AuthKey_BAD.p8", []byte("hunter2")), filepath.Join(dir, "none")} {
-		point(bad)
-		err := s.Reload()
-		if err == nil || !strings.Contains(err.Error(), "the previous key stays in use") || s.current().signer != key {
-			t.Errorf("%s: error %v", bad, err)
+		for _, at := range []string{path, link} {
+			if id, given := keyIDOf(at, ""), keyIDOf(at, "MINE"); id != want || given != "MINE" {
+				t.Errorf("%s: %q, want %q; and %q", name, id, want, given)
+			}
 		}
 	}
-	if _, err := New(Options{KeyFile: link, TeamID: "T", Topic: "example"}); err == nil || strings.Contains(err.Error(), "previous") {
-		t.Errorf("a missing file at the start: %v", err)
+	if id := keyIDOf(filepath.Join(dir, "none"), ""); id != "" {
+		t.Errorf("the id of no file is %q", id)
 	}
 }

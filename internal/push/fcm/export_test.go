@@ -44,7 +44,7 @@ func (s *Sender) SetClock(now func() time.Time) { s.now = now }
 // Counted returns what FCM counts of a message, and its JSON.
 func Counted(m push.Message, now time.Time) (size int, raw []byte) {
 	r := newRequest(m, now)
-	raw, err := r.encode(m.Override)
+	raw, err := Payload(&m, now)
 	if err != nil {
 		panic(err)
 	}

@@ -113,7 +113,7 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	if failed {
 		return r
 	}
-	body, err := newRequest(m, s.now()).encode(m.Override)
+	body, err := Payload(&m, s.now())
 	if err != nil {
 		return push.Result{Outcome: push.Rejected, Reason: "encode"}
 	}

@@ -1,7 +1,6 @@
 package fcm
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -113,28 +112,20 @@ func shown(m *push.Message) (*notification, *androidNotification) {
 	return n, a
 }
 
-// Payload returns a message as it is sent, without the device's token.
-func Payload(m *push.Message) ([]byte, error) {
-	r := newRequest(*m, time.Now())
-	r.Message.Token = ""
-	return r.encode(m.Override)
-}
-
-// encode returns the request's JSON. It does not escape for HTML, which would make texts longer than they are. The
-// event's override is merged into the message, but for the token: the receipt names its device.
-func (r request) encode(override json.RawMessage) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(r); err != nil || override == nil {
-		return b.Bytes(), err
+// Payload returns the body of the request for a message. The event's own object is merged into it, but for the token: the receipt
+// names its device.
+func Payload(m *push.Message, now time.Time) ([]byte, error) {
+	r := newRequest(*m, now)
+	if m.Override == nil {
+		return push.Encode(r, nil)
 	}
 	token, err := json.Marshal(map[string]string{"token": r.Message.Token})
 	if err != nil {
 		return nil, err
 	}
-	if override, err = push.Merge(override, token); err != nil {
+	own, err := push.Merge(m.Override, token)
+	if err != nil {
 		return nil, err
 	}
-	return push.Merge(b.Bytes(), slices.Concat([]byte(`{"message":`), override, []byte("}")))
+	return push.Encode(r, slices.Concat([]byte(`{"message":`), own, []byte("}")))
 }

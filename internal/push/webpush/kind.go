@@ -38,11 +38,11 @@ func newClient(o push.ClientOptions) (push.Client, error) {
 	if err != nil {
 		return push.Client{}, err
 	}
-	s, err := New(Options{KeyFile: o.Setting("webpush-key"), Subject: o.Setting("webpush-subject"), Hosts: hosts, RootCAs: o.RootCAs, Log: o.Log})
+	s, err := New(Options{Key: o.Keys, Subject: o.Setting("webpush-subject"), Hosts: hosts, RootCAs: o.RootCAs, Log: o.Log})
 	if err != nil {
 		return push.Client{}, err
 	}
-	return push.Client{Sender: s, Reload: func([]byte) error { return s.Reload() }, Close: s.Close}, nil
+	return push.Client{Sender: s, Reload: s.SetKey, Close: s.Close}, nil
 }
 
 // check returns an error, for people, if there can be no such subscription, or it is at a push service that is not sent to.

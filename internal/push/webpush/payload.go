@@ -1,7 +1,6 @@
 package webpush
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"github.com/activityd/activityd/internal/member"
@@ -27,16 +26,9 @@ type shown struct {
 // Payload returns the JSON of a message, before it is encrypted. It is longer than maxPayload only if the bounds of events
 // were not kept.
 func Payload(n *push.Notification) ([]byte, error) {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // it would make six bytes of one
-	err := encoder.Encode(shown{
+	return push.Encode(shown{
 		Title: n.Title, Body: n.Body, Event: n.Event, Type: n.Type, Object: n.Object, Actor: n.Actor,
 		Count: n.Count, Data: n.Data, Tag: n.Collapse, Urgent: n.Urgent, Expires: n.Expires.Unix(),
 		Style: n.Style,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return push.Merge(bytes.TrimSuffix(text.Bytes(), []byte("\n")), n.Override)
+	}, n.Override)
 }

@@ -1,13 +1,11 @@
 package webpush
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -24,8 +22,7 @@ const (
 
 // Options are for [New].
 type Options struct {
-	KeyFile string         // of the private VAPID key, see [KeyPair]
-	Key     []byte         // what would be in KeyFile, if that is ""
+	Key     []byte         // the private VAPID key, see [KeyPair]
 	Subject string         // mailto: or https: by which push services can reach the operator
 	Hosts   []string       // of push services beside the browsers': names, *.names below a domain, and addresses
 	RootCAs *x509.CertPool // nil: the system's
@@ -34,7 +31,6 @@ type Options struct {
 
 // Sender sends to browsers. It is a [push.Sender].
 type Sender struct {
-	keyFile string
 	subject string
 	hosts   hosts
 	log     *slog.Logger
@@ -65,39 +61,18 @@ func New(o Options) (*Sender, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Sender{
-		keyFile: o.KeyFile, subject: o.Subject, hosts: o.Hosts, log: o.Log, now: time.Now, standings: make(map[string]*known),
+		subject: o.Subject, hosts: o.Hosts, log: o.Log, now: time.Now, standings: make(map[string]*known),
 	}
 	s.pool = conn.New(conn.Options{RootCAs: o.RootCAs, Count: push.CountConnections(Platform)})
-	var err error
-	if o.KeyFile != "" {
-		err = s.Reload()
-	} else {
-		err = s.setKey(o.Key)
-	}
-	if err != nil {
+	if err := s.SetKey(o.Key); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// Reload reads the key file again. If it cannot be used, the key that was in use stays.
-// With another key nothing can be sent to the subscriptions that were made for this one:
-// it is for a sender that was given a wrong key.
-func (s *Sender) Reload() error {
-	if s.keyFile == "" {
-		return nil
-	}
-	text, err := os.ReadFile(s.keyFile)
-	if err != nil {
-		return fmt.Errorf("web push: %w", err)
-	}
-	if err := s.setKey(bytes.TrimPrefix(text, []byte("\ufeff"))); err != nil {
-		return fmt.Errorf("%s: %w", s.keyFile, err)
-	}
-	return nil
-}
-
-func (s *Sender) setKey(text []byte) error {
+// SetKey replaces the private VAPID key. After an error the key before stays. Subscriptions that were made for another key are not
+// reached: SetKey is for a sender that was given a wrong key.
+func (s *Sender) SetKey(text []byte) error {
 	v, err := newVAPID(text, s.subject)
 	if err != nil {
 		return fmt.Errorf("web push: %w", err)

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -336,29 +334,20 @@ func TestTheWorstCaseFits(t *testing.T) {
 
 func TestTheKeyIsReplaced(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "vapid.pem")
-	write := func(text []byte) {
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := New(Options{KeyFile: path, Subject: subject}); err == nil {
+	if _, err := New(Options{Subject: subject}); err == nil {
 		t.Error("there is a sender without a key")
 	}
 	first, second := newPair(t), newPair(t)
-	write(append([]byte("\ufeff"), first.PEM...)) // as some editors do
 	var log bytes.Buffer
-	s, err := New(Options{KeyFile: path, Subject: subject, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	s, err := New(Options{Key: first.PEM, Subject: subject, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	write([]byte("nonsense"))
-	if err := s.Reload(); err == nil || !strings.Contains(err.Error(), path) || s.PublicKey() != first.Public {
-		t.Errorf("a bad file: %v; the key is %s", err, s.PublicKey())
+	if err := s.SetKey([]byte("nonsense")); err == nil || s.PublicKey() != first.Public {
+		t.Errorf("a bad key: %v; the key is %s", err, s.PublicKey())
 	}
-	write(second.PEM)
-	if err := s.Reload(); err != nil || s.PublicKey() != second.Public || !strings.Contains(log.String(), second.Public) {
-		t.Errorf("a good file: %v; the key is %s; the log says %s", err, s.PublicKey(), log.String())
+	if err := s.SetKey(second.PEM); err != nil || s.PublicKey() != second.Public || !strings.Contains(log.String(), second.Public) {
+		t.Errorf("a good key: %v; the key is %s; the log says %s", err, s.PublicKey(), log.String())
 	}
 	if _, err := New(Options{Key: first.PEM, Subject: "me"}); err == nil {
 		t.Error("there is a sender without a subject")
