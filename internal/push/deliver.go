@@ -18,7 +18,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// DeliveryStore is what deliveries need of the database; it is a [*MySQL].
+// DeliveryStore is the database as deliveries need it: a [*MySQL].
 type DeliveryStore interface {
 	Looker
 	EventsOf(ctx context.Context, refs []EventRef) (map[EventRef]*StoredEvent, error)
@@ -27,7 +27,7 @@ type DeliveryStore interface {
 	Prune(ctx context.Context, gone []Pruned) (int, error)
 }
 
-// DeliveryOptions say what deliveries work with.
+// DeliveryOptions are for [NewDeliveries].
 type DeliveryOptions struct {
 	Store   DeliveryStore
 	Senders map[Platform]Sender // of the platforms that have keys here
@@ -49,13 +49,13 @@ const (
 
 const (
 	// maxLook is how many candidates are looked at, and then sent to, at once; and maxInFlight how many messages handlers
-	// wait for at once, but for urgent ones: the others of a large event wait before they leave.
+	// wait for at once, but for urgent messages: the rest of a large event waits before it leaves.
 	maxLook     = 500
 	maxInFlight = 1000
 	// maxStale is how long ago a look may have begun when a message leaves. It is longer ago in a process that was stopped for
-	// a while: another one may have the task by now; and where the message waits for a connection.
+	// a while: another process may have the task by now; and where the message waits for a connection.
 	maxStale = 3 * time.Second
-	// recordEvery is how long an answer waits for others before its receipt is written.
+	// recordEvery is how long an answer waits for further answers before its receipt is written.
 	recordEvery = 20 * time.Millisecond
 	// recordAgain is the pause between two tries to write receipts: less than another process needs to find that a lease
 	// ran out.
@@ -64,19 +64,19 @@ const (
 	lateMargin = 5 * time.Second
 )
 
-// Deliveries is the handler of deliver and burst tasks. It sends an event, or what waits of a burst, to some devices: see
-// the package's comment for what is promised.
+// Deliveries is the handler of deliver and burst tasks. It sends an event, or the waiting events of a burst, to some devices: see
+// the package's comment for its promises.
 //
-// A handler waits for the slowest of its messages for Patience. What is not answered by then goes on without it: its task
+// A handler waits for the slowest of its messages for Patience. A message without an answer by then goes on without it: its task
 // comes again when the message has ended for sure, and finds the receipt, or sends it again. So a push service that hangs
-// holds up no other; and [origins] keep what it holds small.
+// holds up no device of another; and [origins] keep its own share small.
 type Deliveries struct {
 	DeliveryOptions
 	origins *origins
 	lines   *outage.Lines
 	room    *semaphore.Weighted // for messages that handlers wait for
 
-	background sync.WaitGroup  // what goes on without a handler
+	background sync.WaitGroup  // messages and receipts without a handler
 	ending     context.Context // ends when receipts that cannot be written are given up
 	giveUp     context.CancelFunc
 }
@@ -103,8 +103,8 @@ func (d *Deliveries) Wait() {
 	d.background.Wait()
 }
 
-// KeysChanged is to be told that the sender of a platform has other keys: push services that
-// refused those before are not left alone any longer.
+// KeysChanged is to be told that the sender of a platform has new keys: push services that
+// refused the keys before are not left alone any longer.
 func (d *Deliveries) KeysChanged(p Platform) { d.origins.forgetKeys(p) }
 
 // Handle implements [queue.Handler].
@@ -122,7 +122,7 @@ func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Out
 		}
 		at := time.Now()
 		var facts []Facts
-		if facts, err = d.Store.Look(ctx, candidatesOf(some)); err != nil { // one statement: privacy, wishes, receipts
+		if facts, err = d.Store.Look(ctx, candidatesOf(some)); err != nil { // a single statement: privacy, wishes, receipts
 			failAsked(some, err)
 			continue
 		}
@@ -139,7 +139,7 @@ func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Out
 	return outcomes(jobs)
 }
 
-// read reads what the tasks are about, their events and what waits of bursts, and returns what is to be looked at.
+// read reads the events of the tasks and the waiting events of bursts, and returns all that is to be looked at.
 func (d *Deliveries) read(ctx context.Context, jobs []*job) []*asked {
 	err := d.readEvents(ctx, jobs)
 	if err == nil {
@@ -149,7 +149,7 @@ func (d *Deliveries) read(ctx context.Context, jobs []*job) []*asked {
 	return ask(jobs)
 }
 
-// readBursts reads what waits of the bursts of burst tasks.
+// readBursts reads the waiting events of burst tasks.
 func (d *Deliveries) readBursts(ctx context.Context, jobs []*job) error {
 	var bursts []BurstDevice
 	var of []*job
@@ -212,11 +212,11 @@ type answer struct {
 type flight struct {
 	results chan answer
 	open    map[*message]bool // not answered
-	leaves  func(n int)       // makes room for others
+	leaves  func(n int)       // makes room for messages
 	stepped time.Time         // when the last step ended; zero: there was none
 }
 
-// sendAll sends what is planned, by a look that began at a time.
+// sendAll sends the messages of a plan, by a look that began at a time.
 func (d *Deliveries) sendAll(ctx context.Context, p plan, at time.Time) *flight {
 	f := &flight{results: make(chan answer, len(p.sends)), open: make(map[*message]bool, len(p.sends)), leaves: func(int) {}}
 	if len(p.sends) > 0 && !p.urgent {
@@ -226,7 +226,7 @@ func (d *Deliveries) sendAll(ctx context.Context, p plan, at time.Time) *flight 
 			f.leaves = func(n int) { d.room.Release(int64(n)) }
 		}
 	}
-	ctx = context.WithoutCancel(ctx) // what has left is answered, also when the lease is lost
+	ctx = context.WithoutCancel(ctx) // a message that has left is answered, also when the lease is lost
 	for _, m := range p.sends {
 		f.open[m] = true
 		go func() { f.results <- d.send(ctx, m, at) }()
@@ -281,8 +281,8 @@ func (d *Deliveries) ask(ctx context.Context, sender Sender, m *message, before 
 	return sender.Send(ctx, out)
 }
 
-// steps yields what is answered, until all is, patience is over, or ctx ends. An answer waits for others for recordEvery
-// at most.
+// steps yields answers, until all are there, patience is over, or ctx ends. An answer waits for further answers for
+// recordEvery at most.
 func (f *flight) steps(ctx context.Context, patience time.Duration) func(yield func([]answer) bool) {
 	return func(yield func([]answer) bool) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -325,7 +325,7 @@ func (f *flight) step(end <-chan struct{}) (some []answer) {
 	return some
 }
 
-// leave leaves the messages that are not answered to the background, which records what becomes of them, and returns
+// leave leaves the messages that are not answered to the background, which records their ends, and returns
 // that their tasks come again afterwards.
 func (d *Deliveries) leave(f *flight) (fates []fate) {
 	if len(f.open) == 0 {

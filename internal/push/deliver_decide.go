@@ -17,8 +17,8 @@ type job struct {
 	task    queue.Task
 	payload Delivery
 	event   *StoredEvent   // nil: it was forgotten, or lost
-	waiting []*StoredEvent // of a burst task: the events that wait, and those that the device shows
-	more    bool           // there may be others
+	waiting []*StoredEvent // of a burst task: the events that wait, and that the device shows
+	more    bool           // there may be more
 	err     error          // of the task as a whole
 	fates   []fate
 }
@@ -58,12 +58,12 @@ type delivery struct {
 	to    Recipient
 }
 
-// asked is what one message may stand for: an event, or the events of a burst that are together in a batch, for a device.
+// asked may become one message: an event, or the events of a burst that are together in a batch, for a device.
 type asked struct {
 	deliveries []delivery // the oldest first
 }
 
-// ask returns what the jobs ask for.
+// ask returns all that the jobs ask for.
 func ask(jobs []*job) (all []*asked) {
 	bursts := make(map[BurstDevice]*asked)
 	add := func(p delivery) {
@@ -97,7 +97,7 @@ func ask(jobs []*job) (all []*asked) {
 	return all
 }
 
-// byLook divides what is asked for by how many candidates one look may have.
+// byLook divides a list by how many candidates a look may have.
 func byLook(all []*asked) func(yield func([]*asked) bool) {
 	return func(yield func([]*asked) bool) {
 		for len(all) > 0 {
@@ -123,7 +123,7 @@ func candidatesOf(all []*asked) (list []Candidate) {
 	return list
 }
 
-// message is what is sent to a device, and the events that it stands for.
+// message goes to a device, and stands for some events.
 type message struct {
 	deliveries []delivery // the newest last
 	shown      int        // events that it replaces on the device
@@ -146,7 +146,7 @@ func (m *message) left() (left time.Duration) {
 	return left
 }
 
-// Message returns it as a sender takes it: the newest text, with the number of the events, and of those that it replaces.
+// Message returns it as a sender takes it: the newest text, with the number of the events, also of the events that it replaces.
 func (m *message) Message() Message {
 	e := m.newest()
 	n := notification(e, m.device, m.actor, len(m.deliveries)+m.shown)
@@ -166,24 +166,24 @@ func (m *message) all(f fate) []fate {
 	return list
 }
 
-// plan is what is decided by a look: what is sent, and what becomes of the rest.
+// plan is the decision by a look: the messages to send, and the fates of the rest.
 type plan struct {
 	sends  []*message
-	urgent bool // one of them is
+	urgent bool // a message is
 	fates  []fate
 }
 
 const (
-	// burstPause is how long a burst is left alone for a device after one of its events was accepted.
+	// burstPause is how long a burst is left alone for a device after an event of it was accepted.
 	burstPause = time.Minute
 	maxShown   = 100 // events that a device shows, and that are counted
 )
 
-// running returns, of the receipts of a burst, those that wait, and those that are accepted and belong to it still: the device was
+// running returns the receipts of a burst that wait, and the accepted receipts that belong to it still: the device was
 // not left alone for much longer than burstPause since.
 func running(all []BurstReceipt) (list []BurstReceipt) {
 	slices.SortFunc(all, func(a, b BurstReceipt) int { return b.At.Compare(a.At) })
-	var last time.Time // when one was accepted
+	var last time.Time // of an accepted event
 	shown := 0
 	for _, r := range all {
 		switch {
@@ -222,7 +222,7 @@ func decideAll(all []*asked, facts []Facts, mustShow map[Platform]bool) (p plan)
 	return p
 }
 
-// decide decides on a message by the facts of its events; they are nil where the device is not there. What is to wait for the
+// decide decides on a message by the facts of its events; they are nil where the device is not there. An event that is to wait for the
 // burst is pending: a burst task sends it, and nothing else does from then on. m is nil if nothing is to be sent now.
 func decide(one *asked, facts []*Facts, mustShow map[Platform]bool) (m *message, fates []fate) {
 	var now []delivery

@@ -13,29 +13,29 @@ import (
 
 const (
 	failuresInARow  = 5               // open a breaker
-	mostRefusals    = 2               // of these that one member may have had: its devices may be made up
-	firstPause      = time.Second     // at most, as it is random; each further one is twice the one before
+	mostRefusals    = 2               // in a row that count of one member: its devices may be made up
+	firstPause      = time.Second     // at most, as it is random; each further pause is twice as long
 	longestPause    = time.Minute     // of a push service that fails
-	longestRefusal  = 5 * time.Minute // of one that refuses our keys
-	longestAsked    = time.Hour       // that is obeyed of what it asks for; then one message finds out
-	crowdedPause    = time.Second     // of a message for which there is no room
+	longestRefusal  = 5 * time.Minute // of a push service that refuses our keys
+	longestAsked    = time.Hour       // of the time that it asks for; then one message finds out
+	crowdedPause    = time.Second     // of a message without room
 	forgetOriginsIn = time.Hour       // since the last that is known of them
 
 	// The bounds of messages that are not answered.
 	maxOfOrigin     = 2000
-	maxLateOfOrigin = 500 // of those that no batch waits for
+	maxLateOfOrigin = 500 // of them without a handler
 	maxOfMember     = 64
-	maxLateOfMember = 8 // for one push service
+	maxLateOfMember = 8 // for a push service
 )
 
-// origins keeps messages away from push services that fail, each apart, and bounds those that wait for an answer: in all of one
-// push service, and of one member, so that what a member registered holds up nobody. A host that serves two platforms is two
+// origins keeps messages away from push services that fail, each apart, and bounds the messages that wait for an answer: of a
+// push service, and of a member, so that the devices of a member hold up nobody else. A host that serves two platforms is two
 // push services. It waits for nothing: a message that may
 // not go is the queue's to bring again.
 //
-// A breaker opens after five failures in a row, or by one answer with a Retry-After that is about the whole push service. When its
-// time is over, one message is the probe. An answer closes the breaker. A result of a message that left before the breaker
-// opened, or before the probe, says nothing about the time since, but for one that asks for more of it.
+// A breaker opens after five failures in a row, or by an answer with a Retry-After about the whole push service. When its
+// time is over, one message is the probe. An answer closes the breaker. The result of a message that left before the breaker
+// opened, or before the probe, says nothing about the time since, unless it asks for more time.
 type origins struct {
 	lines *outage.Lines
 
@@ -45,20 +45,20 @@ type origins struct {
 	swept   time.Time
 }
 
-// place is a push service as one platform uses it: Google's takes the messages for phones and for browsers by one host.
+// place is a push service as a platform uses it: Google's takes the messages for phones and for browsers by one host.
 type place struct {
 	platform Platform
 	origin   string
 }
 
-// origin is what is known of a push service.
+// origin is the state of a push service.
 type origin struct {
 	inFlight int               // messages that are not answered
-	late     int               // of these
-	lateOf   map[member.ID]int // of these, by whose device it is
+	late     int               // of them without a handler
+	lateOf   map[member.ID]int // likewise, by the member of the device
 	failures int               // in a row
 	refusals map[member.ID]int // that are counted in failures, by whose device it was
-	pause    time.Duration     // the last one that it did not ask for
+	pause    time.Duration     // the last that it did not ask for
 	until    time.Time         // it is left alone until then; zero: its breaker is closed
 	probing  bool              // the probe is under way
 	round    int               // counts openings and probes
@@ -144,14 +144,14 @@ func less(counts map[member.ID]int, m member.ID) {
 	}
 }
 
-// probeAgain lets another message find out, if this one was the probe.
+// probeAgain lets another message find out, if this message was the probe.
 func (v *visit) probeAgain() {
 	if v.round == v.at.round {
 		v.at.probing = false
 	}
 }
 
-// report takes note of what became of a message, and returns for how long its push service is left alone from now on.
+// report takes note of a result, and returns for how long its push service is left alone from now on.
 func (o *origins) report(v *visit, r Result) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -223,14 +223,14 @@ func (*origins) close(p Platform, at *origin) {
 	clear(at.refusals)
 }
 
-// forgetKeys closes the breakers of push services of a platform that refuse our keys: there are others now.
+// forgetKeys closes the breakers of push services of a platform that refuse our keys: the keys are new.
 func (o *origins) forgetKeys(p Platform) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for to, at := range o.all {
 		if to.platform == p && at.refused {
 			o.close(p, at)
-			at.round++ // what comes is about the old keys
+			at.round++ // answers on their way are about the old keys
 		}
 	}
 }
@@ -250,7 +250,7 @@ func (o *origins) forget(now time.Time) {
 	}
 }
 
-// evidence is what a result says about the push service.
+// evidence is the statement of a result about the push service.
 type evidence int
 
 const (
@@ -270,7 +270,7 @@ func evidenceOf(r Result) evidence {
 			return refused
 		case r.Origin, r.Status/100 == 5:
 			return failing
-		case r.Outcome == Wait && r.Status == 401: // the sender has another token for the next one
+		case r.Outcome == Wait && r.Status == 401: // the sender has another token for the next message
 			return none
 		case r.Status != 0: // it answered, about this device
 			return alive

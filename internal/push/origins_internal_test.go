@@ -86,7 +86,7 @@ func TestBreakerOpens(t *testing.T) {
 		if n := valueOf(t, breakersOpen.WithLabelValues(string(onPhones))); n < 1 {
 			t.Errorf("%v open breakers are counted", n)
 		}
-		o.report(o.goes(t, honestOrigin, 1), accepted) // the failures of one are not those of another
+		o.report(o.goes(t, honestOrigin, 1), accepted) // the failures of a push service are its own
 		sleep(longestPause)
 		o.report(o.goes(t, hangingOrigin, 1), accepted)
 		for range 4 * failuresInARow { // failures with answers between them are none in a row
@@ -96,7 +96,7 @@ func TestBreakerOpens(t *testing.T) {
 	})
 }
 
-// What left before a breaker opened says nothing about the time since.
+// A message that left before a breaker opened says nothing about the time since.
 func TestOldResultsSayNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, o *origins) {
@@ -123,7 +123,7 @@ func TestOldResultsSayNothing(t *testing.T) {
 	})
 }
 
-// A push service that asks for time by Retry-After is asked again too soon by no more than what was in flight.
+// A push service that asks for time by Retry-After is asked again too soon by the messages in flight only.
 func TestRetryAfterIsObeyed(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]Result{
@@ -157,13 +157,13 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 			t.Errorf("it is left alone for %v", wait)
 		}
 	})
-	inBubble(t, func(t *testing.T, o *origins) { // what is about a device holds up no other
+	inBubble(t, func(t *testing.T, o *origins) { // an answer about a device holds up that device
 		o.report(o.goes(t, hangingOrigin, 1), Result{Outcome: Wait, Status: 429, After: time.Hour})
 		o.goes(t, hangingOrigin, 1)
 	})
 }
 
-// Three hundred messages of one member, to a push service that hangs, leave room for all others, there and elsewhere.
+// Three hundred messages of one member, to a push service that hangs, leave room for other members, there and elsewhere.
 func TestOneMemberTakesAShare(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, o *origins) {
@@ -192,7 +192,7 @@ func TestOneMemberTakesAShare(t *testing.T) {
 		for _, v := range sent[maxLateOfMember:] {
 			o.release(v)
 		}
-		o.report(o.goes(t, honestOrigin, 1), accepted) // its late ones are elsewhere
+		o.report(o.goes(t, honestOrigin, 1), accepted) // its late messages are elsewhere
 		o.waits(t, hangingOrigin, 1)
 		o.release(sent[0])
 		o.goes(t, hangingOrigin, 1)
@@ -200,7 +200,7 @@ func TestOneMemberTakesAShare(t *testing.T) {
 	})
 }
 
-// A push service for which many messages are late takes no more until some have ended.
+// A push service with many late messages takes no more until some have ended.
 func TestLateMessagesAreBounded(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, o *origins) {
@@ -241,7 +241,7 @@ func TestProbeThatDidNotLeave(t *testing.T) {
 	})
 }
 
-// Refusals of one member's devices, which it may have made up, hold up nobody; those of several do, but not on another platform
+// Refusals of one member's devices hold up nobody, as they may be made up; refusals of several do, but not on another platform
 // that has the same host.
 func TestRefusalsOfOneMember(t *testing.T) {
 	t.Parallel()
@@ -265,7 +265,7 @@ func TestRefusalsOfOneMember(t *testing.T) {
 	})
 }
 
-// Other keys end the pauses of push services that refused those before.
+// New keys end the pauses of push services that refused the keys before.
 func TestOtherKeysAreTried(t *testing.T) {
 	t.Parallel()
 	refusal := Result{Outcome: Credentials, Status: 403, Origin: true}

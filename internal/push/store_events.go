@@ -20,7 +20,7 @@ import (
 // StoredEvent is an event as it was targeted first. It never changes.
 type StoredEvent struct {
 	Event
-	Number  uint64 // in the order in which they were stored; of one that was lost, another's
+	Number  uint64 // in the order of storing; the number of a lost event may be given again
 	Task    uint64 // the notify task that targets it
 	Created time.Time
 	Expires time.Time
@@ -33,10 +33,10 @@ type NewEvent struct {
 	Created time.Time // when the task was enqueued
 }
 
-// Stored is what became of a [NewEvent].
+// Stored is the end of a [NewEvent].
 type Stored struct {
 	*StoredEvent
-	// Repeated: another task had an event of the same id, which is this one. It is that task's to target.
+	// Repeated: another task had an event of the same id, this StoredEvent. It is that task's to target.
 	Repeated bool
 }
 
@@ -59,7 +59,7 @@ func scanEvent(rows *sql.Rows) (*StoredEvent, error) {
 	return &e, nil
 }
 
-// BurstID identifies the events of one type and one collapse key; zero: none. As JSON it is in hexadecimal.
+// BurstID identifies the events of a type and a collapse key; zero: the event has no key. As JSON it is in hexadecimal.
 type BurstID [16]byte
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -92,8 +92,8 @@ func (e *Event) Burst() (hash BurstID) {
 // photoPrefix begins the objects that are photos.
 const photoPrefix = "photo:"
 
-// Photo returns the id of the photo that the event is about, if it is about one. What is
-// called a photo and has no number that one can have is photo 0, which there is not.
+// Photo returns the id of the photo that the event is about, if there is a photo. An
+// object that is called a photo without a possible number is photo 0, and nobody sees it.
 func (e *Event) Photo() (id uint64, is bool) {
 	number, is := strings.CutPrefix(e.Object, photoPrefix)
 	if !is {
@@ -103,12 +103,12 @@ func (e *Event) Photo() (id uint64, is bool) {
 	return uint64(parsed), true
 }
 
-// storeTries bounds how often a batch meets events that others commit while it is written.
+// storeTries bounds how often a batch meets events that are committed while it is written.
 const storeTries = 10
 
 // StoreEvents stores the events of a batch that are not known by their ids, and returns
-// what became of each, in order. A task that comes again, or that was interrupted, gets what
-// it got before.
+// the end of each, in order. A task that comes again, or that was interrupted, gets the same as
+// before.
 func (m *MySQL) StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, error) {
 	if len(batch) == 0 {
 		return nil, nil
@@ -119,7 +119,7 @@ func (m *MySQL) StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, er
 			first[e.ID] = e
 		}
 	}
-	ids := slices.Sorted(maps.Keys(first)) // in one order everywhere, so that two batches do not lock each other out
+	ids := slices.Sorted(maps.Keys(first)) // in the same order everywhere, so that batches do not lock each other out
 	known := make(map[string]*StoredEvent, len(ids))
 	absent := ids // nearly always all are new
 	for try := 1; ; try++ {
@@ -157,9 +157,9 @@ func (e *Event) life() time.Duration {
 	return cmp.Or(e.ExpiresIn, DefaultLife).Truncate(time.Millisecond)
 }
 
-// insertEvents inserts the events with these ids, all or none, by one statement, and adds them to those that are
+// insertEvents inserts the events with these ids, all or none, by a single statement, and adds them to
 // known. It looks up none before: INSERT … ON DUPLICATE KEY UPDATE would lock the gaps below the ids that it meets.
-// Of several, the numbers are read: that they follow each other is not so everywhere (auto_increment_increment).
+// The numbers of several events are read: they do not follow each other everywhere (auto_increment_increment).
 func (m *MySQL) insertEvents(ctx context.Context, ids []string, events map[string]NewEvent, known map[string]*StoredEvent) error {
 	if len(ids) == 0 {
 		return nil
@@ -199,12 +199,12 @@ func (m *MySQL) insertEvents(ctx context.Context, ids []string, events map[strin
 		return struct{}{}, err
 	}, "SELECT id, number FROM push_events FORCE INDEX (ids) WHERE id IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...)
 	if err == nil && slices.ContainsFunc(ids, func(id string) bool { return known[id] == nil }) {
-		err = errors.New("they are not there") // another server answers, which has not got them
+		err = errors.New("they are not there") // another server answers, without them
 	}
 	return mysql.Translate(ctx, fmt.Sprintf("number %d events", len(ids)), err)
 }
 
-// Events returns the events with these numbers. Those that have been forgotten are absent from the result.
+// Events returns the events with some numbers. Events that have been forgotten are absent.
 func (m *MySQL) Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error) {
 	found := make(map[uint64]*StoredEvent, len(numbers))
 	if len(numbers) == 0 {
@@ -220,13 +220,13 @@ func (m *MySQL) Events(ctx context.Context, numbers []uint64) (map[uint64]*Store
 }
 
 // EventRef names an event as tasks do. A site's database that lost events, beside a queue that did not, gives their numbers
-// to others; ids of tasks are not given again.
+// again; ids of tasks are not given again.
 type EventRef struct {
 	Number uint64
 	Task   uint64 // that of [StoredEvent]; 0: any
 }
 
-// EventsOf returns the events that tasks name. Those that have been forgotten or lost are absent.
+// EventsOf returns the events that tasks name. Events that have been forgotten or lost are absent.
 func (m *MySQL) EventsOf(ctx context.Context, refs []EventRef) (map[EventRef]*StoredEvent, error) {
 	numbers := make([]uint64, len(refs))
 	for i, ref := range refs {

@@ -23,7 +23,7 @@ var eventsTargeted = promauto.NewCounterVec(prometheus.CounterOpts{
 	Name: "activityd_push_events_total", Help: "Events whose targeting began; repeated: of an id that was targeted before, invalid: its task is dead.",
 }, []string{"outcome"})
 
-// What becomes of an event: it is targeted, it was before, or it cannot be understood.
+// The ends of a notify task: its event is targeted, it was before, or it cannot be understood.
 const (
 	eventNew      = "new"
 	eventRepeated = "repeated"
@@ -36,7 +36,7 @@ func init() {
 	}
 }
 
-// TargetStore is what targeting needs of the database; it is a [*MySQL].
+// TargetStore is the database as targeting needs it: a [*MySQL].
 type TargetStore interface {
 	Looker
 	StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, error)
@@ -50,16 +50,16 @@ type Followers interface {
 }
 
 // Targeting is the handler of notify and target tasks: it finds the devices that an event is for, a page of its recipients
-// at a time, and leaves these to deliver tasks.
+// at a time, and leaves the devices to deliver tasks.
 //
-//	store     the event is inserted, unless there is one with its id
+//	store     the event is inserted, unless its id is there
 //	page      the first PageSize recipients above an id are read, in the order of ids
-//	look      what decides about each device is read, by one statement
-//	receipts  members that are not notified get one, which says why
+//	look      the facts about each device are read, by one statement
+//	receipts  members that are not notified get a receipt that says why
 //	finish    the queue deletes the task, and inserts its follow-ups: deliveries, by platform and time, and the next page
 //
-// Each step is one statement for all tasks of a claim that it has room for. The finish is a transaction on the lease of the
-// task: of all that ever work on a page, one commits it. Before it nothing of the page is sent, and the page is done again
+// Each step is a statement for all tasks of a claim that it has room for. The finish is a transaction on the lease of the
+// task: of all processes that ever work on a page, a single process commits it. Before it nothing of the page is sent, and the page is done again
 // from the stored event when the lease has run out; after it all deliveries are there. A notify task that finds its id with
 // an event of another task is a repetition, and is done.
 //
@@ -69,7 +69,7 @@ type Targeting struct {
 	TargetingOptions
 }
 
-// TargetingOptions say what targeting works with.
+// TargetingOptions are for [NewTargeting].
 type TargetingOptions struct {
 	Store     TargetStore
 	Followers Followers
@@ -84,7 +84,7 @@ const DefaultPageSize = 1000
 
 const (
 	followersAtOnce = 16 // pages of followers that are read together
-	// maxWork is how long a handler takes further tasks of its batch: then others that wait come before the rest.
+	// maxWork is how long a handler takes further tasks of its batch: then tasks that wait come before the rest.
 	maxWork = time.Second
 )
 
@@ -104,7 +104,7 @@ type page struct {
 	event   *StoredEvent // nil: there is nothing to do
 	after   member.ID
 	members []member.ID // of the recipients above after, the first
-	more    bool        // there may be others
+	more    bool        // there may be more
 	outcome queue.Outcome
 }
 
@@ -167,7 +167,7 @@ func skipPages(pages []*page, err error) {
 	}
 }
 
-// begin finds out which events the tasks are about, and returns the pages that there are to do.
+// begin finds the events of the tasks, and returns the pages that there are to do.
 func (g *Targeting) begin(ctx context.Context, all []*page) []*page {
 	var events []NewEvent
 	var notify, target []*page
@@ -197,7 +197,7 @@ func (g *Targeting) begin(ctx context.Context, all []*page) []*page {
 	return slices.DeleteFunc(slices.Clone(all), func(p *page) bool { return p.event == nil || p.outcome.Err != nil })
 }
 
-// fail gives an error, if it is one, to all pages.
+// fail gives an error, unless it is nil, to all pages.
 func fail(pages []*page, err error) bool {
 	for _, p := range pages {
 		if err != nil {
@@ -207,7 +207,7 @@ func fail(pages []*page, err error) bool {
 	return err != nil
 }
 
-// parse reads what the task says: an event, or a page of one.
+// parse reads the task: an event, or a page of an event.
 func (p *page) parse() (e NewEvent, ref EventRef, err error) {
 	actor := member.ID(p.task.Key)
 	if actor == 0 {
@@ -229,7 +229,7 @@ func (p *page) parse() (e NewEvent, ref EventRef, err error) {
 	return NewEvent{Event: event, Task: p.task.ID, Created: created}, ref, err
 }
 
-// priority is that of what follows a task: its own, unless the event is urgent.
+// priority is for the tasks that follow a task: its own, unless the event is urgent.
 func (e *Event) priority(t queue.Task) int {
 	if e.Urgent {
 		return min(t.Priority, queue.Urgent)
@@ -251,7 +251,7 @@ func (g *Targeting) store(ctx context.Context, pages []*page, events []NewEvent)
 	return err
 }
 
-// together yields the pages with their recipients, as many small ones at once as there may be candidates.
+// together yields the pages with their recipients, as many small pages at once as there may be candidates.
 func (g *Targeting) together(ctx context.Context, pages []*page) iter.Seq[[]*page] {
 	return func(yield func([]*page) bool) {
 		var some []*page
@@ -273,7 +273,7 @@ func (g *Targeting) together(ctx context.Context, pages []*page) iter.Seq[[]*pag
 	}
 }
 
-// recipients reads the recipients of the pages, and returns those that did not fail.
+// recipients reads the recipients of the pages, and returns the pages that did not fail.
 func (g *Targeting) recipients(ctx context.Context, pages []*page) (some []*page) {
 	var of []*page
 	var asked []contacts.FollowerPage
@@ -303,7 +303,7 @@ func (g *Targeting) recipients(ctx context.Context, pages []*page) (some []*page
 // isLate reports whether the event had expired when the task was claimed.
 func (p *page) isLate() bool { return !p.task.Claimed.Before(p.event.Expires) }
 
-// listed returns the recipients that the event names, those above after.
+// listed returns the recipients above after that the event names.
 func (p *page) listed() []member.ID {
 	list := slices.Sorted(slices.Values(p.event.Recipients))
 	at, found := slices.BinarySearch(list, p.after)
@@ -326,7 +326,7 @@ func (p *page) candidates() (list []Candidate) {
 	return list
 }
 
-// next returns the task for what is left of the event after the page.
+// next returns the task for the rest of the event after the page.
 func (p *page) next() []queue.New {
 	if !p.more || len(p.members) == 0 {
 		return nil
@@ -358,7 +358,7 @@ func (p *page) decide(of map[Candidate][]Facts, mustShow map[Platform]bool) (t t
 	}
 	if p.isLate() {
 		rest := p.members
-		if p.event.Followers { // they are skipped as one, member 0
+		if p.event.Followers { // they are skipped together, as member 0
 			rest = []member.ID{0}
 		}
 		for _, id := range rest {
@@ -393,7 +393,7 @@ func (p *page) decide(of map[Candidate][]Facts, mustShow map[Platform]bool) (t t
 	return t
 }
 
-// deliveries returns the tasks that deliver: one for up to maxTo devices of a platform that wait for as long. They do not
+// deliveries returns the tasks that deliver: each for up to maxTo devices of a platform that wait for as long. They do not
 // expire in the queue: a delivery of an event that has expired leaves a receipt that says so.
 func (p *page) deliveries(sends map[group][]Recipient) (list []queue.New) {
 	groups := slices.SortedFunc(maps.Keys(sends), func(a, b group) int {
@@ -409,7 +409,7 @@ func (p *page) deliveries(sends map[group][]Recipient) (list []queue.New) {
 	return list
 }
 
-// count counts what was skipped.
+// count counts the devices and members that were skipped.
 func (t targets) count() {
 	for _, r := range t.skipped {
 		skipped.WithLabelValues(atTargeting, r.Reason).Inc()

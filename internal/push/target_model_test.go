@@ -29,7 +29,7 @@ type targetSite struct {
 	calls   map[[2]member.ID]string // the first calls the second a contact: "", "friend", "family" or "both"
 	blocks  map[[2]member.ID]bool
 	photos  map[uint64]sitePhoto
-	devices map[uint64]member.ID // those that live
+	devices map[uint64]member.ID // that live
 	types   map[member.ID]map[string]bool
 	quiet   map[member.ID]push.QuietHours
 	mutes   map[member.ID]map[string]time.Time
@@ -47,7 +47,7 @@ type said struct {
 	id      string
 	event   push.Event
 	expires time.Time
-	// Before the handler sees it, its task stored it, or another one.
+	// Before the handler sees it, its task stored it, or another task.
 	stored, repeated bool
 	accepted         map[uint64]bool // by devices, in an earlier attempt
 }
@@ -142,7 +142,7 @@ func build(t *rapid.T, db *sql.DB, now time.Time) *targetSite {
 
 var anyCollapse = rapid.SampledFrom([]string{"k", "upload:1", "upload:2"})
 
-// speak draws events, and stores those that an earlier attempt, or another task, stored.
+// speak draws events, and stores the events that an earlier attempt, or another task, stored.
 func speak(t *rapid.T, w *targetSite, store *push.MySQL, now time.Time) (all []*said) {
 	for i := range rapid.IntRange(1, 8).Draw(t, "events") {
 		s := &said{accepted: map[uint64]bool{}, task: queue.Task{
@@ -216,7 +216,7 @@ func speak(t *rapid.T, w *targetSite, store *push.MySQL, now time.Time) (all []*
 			}
 		}
 	}
-	for _, s := range all { // of those with an id, that of the first task counts
+	for _, s := range all { // of an id, the event of the first task counts
 		if s.bad {
 			continue
 		}
@@ -297,7 +297,7 @@ func (w *targetSite) maySee(id member.ID, object string) bool {
 	return false
 }
 
-// specify says which deliveries there are to be, and which receipts. looked says when the
+// specify returns the deliveries and the receipts that there are to be. looked says when the
 // handler looked at a member for an event.
 func (w *targetSite) specify(all []*said, looked func(event string, id member.ID) time.Time) (deliveries, receipts []string) {
 	for _, s := range all {
@@ -365,7 +365,7 @@ func (w *targetSite) specify(all []*said, looked func(event string, id member.ID
 	return deliveries, receipts
 }
 
-// shaky is a store, and followers, whose calls may fail. It notes when was looked at what.
+// shaky is a store, and followers, whose calls may fail. It notes when each candidate was looked at.
 type shaky struct {
 	*push.MySQL
 	contacts *contacts.MySQL
@@ -454,7 +454,7 @@ func TestPropertyTargeting(t *testing.T) {
 	})
 }
 
-// run handles the tasks and their follow-ups, in one claim after the other, and returns the deliveries.
+// run handles the tasks and their follow-ups, claim by claim, and returns the deliveries.
 func run(t *rapid.T, db *sql.DB, g queue.Handler, all []*said, troubles *int) (made []string) {
 	var claim []queue.Task
 	bad := map[uint64]bool{}

@@ -16,7 +16,7 @@ import (
 )
 
 // TestRowsAreTargeted: a site inserts rows, and each process that works on a page for the first time dies before it
-// finishes. Every device gets one delivery of each event.
+// finishes. Every device gets each event once.
 func TestRowsAreTargeted(t *testing.T) {
 	t.Parallel()
 	const people, size = 45, 10
@@ -87,7 +87,7 @@ func newTask(id, actor uint64, event string) queue.Task {
 	return queue.Task{ID: id, Kind: push.Notify, Queue: push.QueuePush, Key: actor, Payload: json.RawMessage(event), Attempts: 1, MaxAttempts: 25, Created: now, Claimed: now}
 }
 
-// TestEventOfADeletedActor: what a member did that is deleted is not announced, also to those
+// TestEventOfADeletedActor: the deeds of a deleted member are not announced, nor to recipients
 // that the event names.
 func TestEventOfADeletedActor(t *testing.T) {
 	t.Parallel()
@@ -111,7 +111,7 @@ func TestEventOfADeletedActor(t *testing.T) {
 	}
 }
 
-// TestADeadPageEndsNoChain: what follows it goes on.
+// TestADeadPageEndsNoChain: the next page goes on.
 func TestADeadPageEndsNoChain(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -20,11 +21,11 @@ import (
 
 const (
 	links     = 4   // to a host
-	fewOnLink = 100 // requests in flight, from which on the next link is used, too: as many streams as most peers allow
-	// maxPerLink bounds the connections of a link to a peer with HTTP/1.1, and those that are dialled at once.
+	fewOnLink = 100 // requests in flight, before the next link is used, too: as many streams as most peers allow
+	// maxPerLink bounds the connections of a link to a peer with HTTP/1.1, and the dials at once.
 	maxPerLink  = 4
 	maxTries    = 8
-	maxAlone    = time.Second     // for which the first request over a link keeps others waiting
+	maxAlone    = time.Second     // for so long the first request over a link keeps the next waiting
 	dialTimeout = 5 * time.Second // and as much again for the handshake of TLS
 	silence     = 5 * time.Second
 	idleTimeout = 30 * time.Minute
@@ -34,7 +35,7 @@ const (
 // Options are for [New].
 type Options struct {
 	RootCAs *x509.CertPool // nil: the system's
-	// Silence is after what time without a word a peer is asked for a sign of life; 0: 5 s.
+	// Silence is how long a peer may say nothing before it is asked for a sign of life; 0: 5 s.
 	Silence time.Duration
 	// Unreachable is told why a host cannot be reached, once for all requests that wait for the connection. Nil: it is not.
 	Unreachable func(host string, err error)
@@ -50,33 +51,15 @@ type Pool struct {
 
 	mu       sync.Mutex
 	alone    time.Duration    // maxAlone
-	hosts    map[string]*host // by host:port; those with requests in flight, or connections
+	hosts    map[string]*host // by host:port; with requests in flight, or connections
 	open     map[*counted]struct{}
 	inFlight int
-	retired  bool
+	retired  bool // the connections end with the last request
 	closed   bool
 }
 
-// host is the links to a host, and the last answer of it that asks all to wait.
-type host struct {
-	links   [links]link
-	asked   atomic.Pointer[asking]
-	isHTTP1 atomic.Bool
-	turns   [links]chan struct{} // of requests by HTTP/1.1
-}
-
-type asking struct {
-	at     time.Time
-	answer Answer
-}
-
-// askedSince returns the answer by which the host has asked all to wait since a time; nil if it has not.
-func (h *host) askedSince(at time.Time) *Answer {
-	if last := h.asked.Load(); last != nil && last.at.After(at) {
-		return &last.answer
-	}
-	return nil
-}
+// host is the links to a host.
+type host struct{ links [links]link }
 
 type link struct {
 	inFlight int
@@ -86,12 +69,14 @@ type link struct {
 
 // opening is the first request over a link.
 type opening struct {
-	done   chan struct{} // closed at its end, after what follows was set
-	isGood bool          // other requests may go over the link
+	done   chan struct{} // closed at its end, after the fields below were set
+	isGood bool          // further requests may go over the link
+	asks   bool          // answer asks all to wait
+	answer Answer
 	err    error
 }
 
-// New returns a pool, which connects when there is something to send. It is to be closed.
+// New returns a pool. It connects when there is something to send, and is to be closed.
 func New(o Options) *Pool {
 	o.Silence = cmp.Or(o.Silence, silence)
 	p := &Pool{Options: o, alone: maxAlone, hosts: make(map[string]*host), open: make(map[*counted]struct{})}
@@ -123,7 +108,7 @@ func hushed(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*u
 	}
 }
 
-// Answer is what a peer answered.
+// Answer is the answer of a peer.
 type Answer struct {
 	Status int
 	Header http.Header
@@ -131,18 +116,20 @@ type Answer struct {
 	Err    error  // why it may be cut off; the status is known all the same
 }
 
-// Post sends a request and returns what the peer answered. It follows no redirects. Its error is an [*Error]. A request that
+// Post sends a request and returns the peer's answer. It follows no redirects. Its error is an [*Error]. A request that
 // does not leave before a time, unless that is zero, is [Unsent].
 func (p *Pool) Post(ctx context.Context, to *url.URL, header http.Header, text []byte, before time.Time) (Answer, error) {
 	address := addressOf(to)
 	h, i := p.take(address)
 	defer p.put(address, h, i)
-	began := time.Now()
-	first, err := p.begin(ctx, h, i)
-	if err != nil {
+	first, isOver, err := p.begin(ctx, &h.links[i])
+	switch {
+	case err != nil:
 		return Answer{}, err
+	case isOver:
+		return first.answer, nil
 	}
-	a, err := p.post(ctx, to, header, &content{text: text, before: before}, h, i, began)
+	a, err := p.post(ctx, to, header, &content{text: text, before: before}, i)
 	if first != nil {
 		p.begun(address, &h.links[i], first, a, err)
 	}
@@ -157,9 +144,6 @@ func (p *Pool) take(address string) (h *host, i int) {
 	defer p.mu.Unlock()
 	if h = p.hosts[address]; h == nil {
 		h = &host{}
-		for k := range h.turns {
-			h.turns[k] = make(chan struct{}, maxPerLink)
-		}
 		p.hosts[address] = h
 	}
 	for k := range h.links {
@@ -182,11 +166,7 @@ func (p *Pool) put(address string, h *host, i int) {
 	h.links[i].inFlight--
 	p.inFlight--
 	p.forget(address, h)
-	isOver := p.retired && p.inFlight == 0
-	p.mu.Unlock()
-	if isOver {
-		p.closeAll()
-	}
+	p.closeAll(p.retired && p.inFlight == 0)
 }
 
 // forget forgets a host to which there is neither a request nor a connection. It holds mu.
@@ -196,43 +176,48 @@ func (p *Pool) forget(address string, h *host) {
 	}
 }
 
-// begin returns when a request may go over a link: at once if it is the first one, which it then returns, else when that has
-// ended, or has taken too long. If the first one got no connection, its error is that of all which waited.
-func (p *Pool) begin(ctx context.Context, h *host, i int) (first *opening, err error) {
+// begin returns when a request may go over a link: at once if it is the first request, whose opening begin then returns, else when
+// the first request has ended, or has taken too long. If it got no connection, its error is that of all that waited; if its answer asks
+// all to wait, isOver is true, and the answer is that of all that waited, too.
+func (p *Pool) begin(ctx context.Context, l *link) (first *opening, isOver bool, err error) {
 	var enough <-chan time.Time
 	for {
 		p.mu.Lock()
-		o := h.links[i].first
+		o := l.first
 		if o == nil {
 			first = &opening{done: make(chan struct{})}
-			h.links[i].first = first
+			l.first = first
 		}
 		isGood := o != nil && o.isGood
 		p.mu.Unlock()
 		switch {
 		case isGood, first != nil:
-			return first, nil
+			return first, false, nil
 		case enough == nil:
 			enough = time.After(p.alone)
 		}
 		select {
 		case <-o.done:
 		case <-enough:
-			return nil, nil
+			return nil, false, nil
 		case <-ctx.Done():
-			return nil, &Error{Unsent, ctx.Err()}
+			return nil, false, &Error{Unsent, ctx.Err()}
 		}
-		if isUndialled(o.err) {
-			return nil, o.err
+		switch {
+		case isUndialled(o.err):
+			return nil, false, o.err
+		case o.asks:
+			return o, true, nil
 		}
 	}
 }
 
-// begun is the end of the first request over a link. If the peer failed or did not take our key, the next is a first one, too:
+// begun is the end of the first request over a link. If the peer failed or did not take our key, the next request is a first, too:
 // Apple would refuse more.
 func (p *Pool) begun(address string, l *link, o *opening, a Answer, err error) {
 	p.mu.Lock()
-	o.err = err
+	o.answer, o.err = a, err
+	o.asks = a.Status == http.StatusServiceUnavailable && RetryAfter(a.Header, time.Now()) > 0
 	o.isGood = err == nil && a.Status < 500 && a.Status != http.StatusUnauthorized && a.Status != http.StatusForbidden
 	if !o.isGood && l.first == o {
 		l.first = nil
@@ -249,20 +234,8 @@ func isUndialled(err error) bool {
 	return ok && failed.Fate == Undialled
 }
 
-// post sends a request, unless the host has asked all to wait since it began: then it has that answer. By HTTP/1.1 requests wait
-// here and not in the library, which would send them afterwards.
-func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, content *content, h *host, i int, began time.Time) (a Answer, err error) {
-	if h.isHTTP1.Load() {
-		select {
-		case h.turns[i] <- struct{}{}:
-			defer func() { <-h.turns[i] }()
-		case <-ctx.Done():
-			return a, &Error{Unsent, ctx.Err()}
-		}
-	}
-	if asked := h.askedSince(began); asked != nil {
-		return *asked, nil
-	}
+// post sends a request over a link.
+func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, content *content, i int) (a Answer, err error) {
 	var isDialled atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { isDialled.Store(true) }}
 	body, _ := content.open() // it never fails
@@ -279,13 +252,9 @@ func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, conten
 		}
 		return a, &Error{Unsent, err}
 	}
-	h.isHTTP1.Store(response.ProtoMajor < 2)
 	a = Answer{Status: response.StatusCode, Header: response.Header}
 	a.Body, a.Err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	_ = response.Body.Close() // the status says what became of the request
-	if a.Status == http.StatusServiceUnavailable && RetryAfter(a.Header, time.Now()) > 0 {
-		h.asked.Store(&asking{time.Now(), a})
-	}
+	_ = response.Body.Close() // the status tells its fate
 	return a, nil
 }
 
@@ -293,33 +262,25 @@ func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, conten
 func (p *Pool) Retire() {
 	p.mu.Lock()
 	p.retired = true
-	isOver := p.inFlight == 0
-	p.mu.Unlock()
-	if isOver {
-		p.closeAll()
-	}
+	p.closeAll(p.inFlight == 0)
 }
 
-// Close closes all connections. The fate of what is in flight is unknown.
+// Close closes all connections. The fate of requests in flight is unknown.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
-	p.mu.Unlock()
-	p.closeAll()
+	p.closeAll(true)
 }
 
-func (p *Pool) closeAll() {
-	p.mu.Lock()
-	all := make([]*counted, 0, len(p.open))
-	for c := range p.open {
-		all = append(all, c)
+// closeAll closes all connections, if they are over. It gives up mu.
+func (p *Pool) closeAll(areOver bool) {
+	var all []*counted
+	if areOver {
+		all = slices.Collect(maps.Keys(p.open))
 	}
 	p.mu.Unlock()
 	for _, c := range all {
-		_ = c.Close()
-	}
-	for _, t := range p.transports {
-		t.CloseIdleConnections()
+		_ = c.Close() // the transport notices
 	}
 }
 
@@ -349,13 +310,13 @@ func (p *Pool) dial(ctx context.Context, network, address string, i int) (net.Co
 	return c, nil
 }
 
-// counted is a connection. When the last one of a link is closed, the next request over the link is a first one again.
+// counted is a connection. When the last connection of a link is closed, the next request over the link is a first again.
 type counted struct {
 	net.Conn
 
 	pool    *Pool
 	address string
-	host    *host // nil: it is not to one
+	host    *host // nil: it leads to a proxy
 	link    int
 }
 
@@ -380,8 +341,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// content is what a request carries. The library opens it again, once or twice, for each further attempt, which it makes if no
-// peer processed those before: with a peer that closes each connection it would go on for ever.
+// content is the body of a request. The library opens it again for each further attempt, which it makes if no peer processed the
+// request before: with a peer that closes each connection it would go on for ever.
 type content struct {
 	text   []byte
 	before time.Time // it is not to leave later; zero: it may

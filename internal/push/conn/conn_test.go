@@ -27,7 +27,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// childServer makes the test's program a push service, which a test can stop.
+// childServer makes the test's program a push service that a test can stop.
 const childServer = "CONN_TEST_SERVER"
 
 func TestMain(m *testing.M) {
@@ -108,7 +108,7 @@ func eventually(t *testing.T, what string, isSo func() bool) {
 	}
 }
 
-// An answer is what the peer said, by either version of HTTP; a redirect is one.
+// The answer of a peer is returned by either version of HTTP, also a redirect.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	for _, isHTTP2 := range []bool{true, false} {
@@ -149,12 +149,12 @@ func TestHTTP1(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := conns.Load(); n < 1 || n > 2*links*maxPerLink { // one that closed too early is opened again
+	if n := conns.Load(); n < 1 || n > 2*links*maxPerLink { // a connection that closed too early is opened again
 		t.Errorf("%d connections", n)
 	}
 }
 
-// A connection carries one request until that is answered, and then what is to go.
+// A connection carries a single request until its answer, and then all that wait.
 func TestFirstRequestIsAlone(t *testing.T) {
 	t.Parallel()
 	held, came := make(chan struct{}), make(chan struct{}, 10)
@@ -185,7 +185,7 @@ func TestFirstRequestIsAlone(t *testing.T) {
 	}
 }
 
-// A first request that is not answered holds up no other for long.
+// A first request without an answer holds up the next for a second.
 func TestFirstRequestHangs(t *testing.T) {
 	t.Parallel()
 	var came atomic.Int64
@@ -207,15 +207,14 @@ func TestFirstRequestHangs(t *testing.T) {
 	wantFate(t, <-first, Unknown, push.Result{Outcome: push.Ambiguous, Reason: ReasonTimeout})
 }
 
-// A peer that asks all to wait, by 503 with Retry-After, gets what was on its way, and nothing that waited for the first
-// request or for a connection.
+// A peer that asks all to wait, by 503 with Retry-After, gets no request that waited for the first.
 func TestAskedToWait(t *testing.T) {
 	t.Parallel()
 	for _, isHTTP2 := range []bool{true, false} {
 		held := make(chan struct{})
 		var came atomic.Int64
 		s := serve(t, isHTTP2, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/warm" {
+			if r.URL.Path == "/later" {
 				return
 			}
 			came.Add(1)
@@ -225,11 +224,6 @@ func TestAskedToWait(t *testing.T) {
 		})
 		p := newPool(t)
 		p.alone = patience
-		if !isHTTP2 { // so that all wait for a turn, and not for the first request
-			if _, err := post(patient(t), t, p, s.URL+"/warm", "text"); err != nil {
-				t.Fatal(err)
-			}
-		}
 		var all sync.WaitGroup
 		for range fewOnLink {
 			all.Go(func() {
@@ -238,21 +232,17 @@ func TestAskedToWait(t *testing.T) {
 				}
 			})
 		}
-		most := int64(1)
-		if !isHTTP2 {
-			most = maxPerLink // all are for one link
-		}
 		eventually(t, "all are in flight", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			return p.inFlight == fewOnLink && came.Load() == most
+			return p.inFlight == fewOnLink && came.Load() == 1
 		})
 		close(held)
 		all.Wait()
-		if n := came.Load(); n > most {
-			t.Errorf("HTTP/2 %v: %d were sent, and %d were on their way", isHTTP2, n, most)
+		if n := came.Load(); n > 1 {
+			t.Errorf("HTTP/2 %v: %d were sent", isHTTP2, n)
 		}
-		if _, err := post(patient(t), t, p, s.URL+"/warm", "text"); err != nil { // whether it waits is for the breaker to say
+		if _, err := post(patient(t), t, p, s.URL+"/later", "text"); err != nil { // whether it waits is for the breaker to say
 			t.Error(err)
 		}
 	}
@@ -299,7 +289,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// What could not be sent is known.
+// It is known of a request that it could not be sent.
 func TestNotSent(t *testing.T) {
 	t.Parallel()
 	s := serve(t, true, func(http.ResponseWriter, *http.Request) {})
@@ -335,7 +325,7 @@ func TestNotSent(t *testing.T) {
 	wantFate(t, err, Undialled, push.Result{Outcome: push.Wait, Reason: ReasonDial})
 }
 
-// The address of a proxy, which may have a password, is in no error.
+// The address of a proxy is in no error: it may have a password.
 func TestNoPasswordOfAProxy(t *testing.T) {
 	t.Parallel()
 	p := newPool(t)
@@ -382,7 +372,7 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-// A thousand requests are in flight over few connections, and a host that answers none holds up no other.
+// A thousand requests are in flight over few connections, and a host that answers nothing holds up itself alone.
 func TestConnectionsAreFew(t *testing.T) {
 	t.Parallel()
 	const many = 1000
@@ -404,7 +394,7 @@ func TestConnectionsAreFew(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all came", func() bool { return came.Load() >= many-4*links }) // without the first ones
+	eventually(t, "all came", func() bool { return came.Load() >= many-4*links }) // but the first
 	other := serve(t, true, func(http.ResponseWriter, *http.Request) {})
 	if _, err := post(patient(t), t, p, other.URL, "text"); err != nil {
 		t.Errorf("another host is held up: %v", err)
@@ -453,7 +443,7 @@ func TestPeerThatGoesAwayAtOnce(t *testing.T) {
 	p.Close()
 }
 
-// What is in flight over a pool that retires is finished; then its connections end.
+// Requests in flight over a pool that retires are finished; then its connections end.
 func TestRetire(t *testing.T) {
 	t.Parallel()
 	held, came := make(chan struct{}), make(chan struct{}, 1)

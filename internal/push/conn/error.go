@@ -14,7 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/push"
 )
 
-// Fate is what is known of a request that got no answer.
+// Fate is the knowledge of a request that got no answer.
 type Fate int
 
 // The fates.
@@ -40,7 +40,7 @@ func (e *Error) Unwrap() error { return e.Err }
 const (
 	ReasonDial    = "dial"     // no connection could be opened
 	ReasonDNS     = "dns"      // the host's name has no address
-	ReasonTLS     = "tls"      // its certificate is not one to trust
+	ReasonTLS     = "tls"      // its certificate is not to be trusted
 	ReasonTimeout = "timeout"  // the time was over
 	ReasonNotSent = "not_sent" // the connection was lost before all was written
 	ReasonReset   = "reset"    // the push service gave up the stream
@@ -50,7 +50,7 @@ const (
 // Reasons are all of them.
 var Reasons = []string{ReasonDial, ReasonDNS, ReasonTLS, ReasonTimeout, ReasonNotSent, ReasonReset, ReasonLost}
 
-// Unanswered returns what became of a message, by the error of [Pool.Post]. It is a pure function.
+// Unanswered returns the result of a message by the error of [Pool.Post]. It is a pure function.
 func Unanswered(err error) push.Result {
 	failed, ok := errors.AsType[*Error](err)
 	fate := Unknown
