@@ -5,12 +5,16 @@ package activityd
 
 import _ "embed"
 
-// Schema is the text of schema.sql: every table that activityd reads or owns,
-// in statements that are safe to apply again. Package internal/schema applies
-// it.
-//
-//go:embed schema.sql
-var Schema string
+// Schema is the text of schema.sql and queue/schema.sql: every table that activityd reads or owns, in statements that are safe to
+// apply again. Package internal/schema applies it.
+var Schema = tables + "\n" + queueTables
+
+var (
+	//go:embed schema.sql
+	tables string
+	//go:embed queue/schema.sql
+	queueTables string
+)
 
 // Triggers is the text of triggers.sql: optional triggers that insert the tasks
 // for a site that does not do it itself. Package internal/schema installs and

@@ -25,8 +25,16 @@ const (
 	Done      State = "done"      // of a [Verdict]: its row is deleted
 )
 
-// behind is the state of a task that waits until another task of its ordering key is done: in the table only.
+// behind is the state, in the table only, of a task that waits until another task of its ordering key is done.
 const behind = "behind"
+
+// shown returns a state of the table as [Record] has it.
+func shown(state string) State {
+	if state == behind {
+		return Waiting
+	}
+	return State(state)
+}
 
 // States returns the states that a task can be found in, in the order of its life.
 func States() []State { return []State{Waiting, Scheduled, Running, Dead} }
@@ -41,8 +49,7 @@ func inTable(states []State) (list []any) {
 	return list
 }
 
-// Filter chooses tasks. The zero value of a field matches all; the fields are
-// joined by and, the values of one field by or.
+// Filter selects the tasks that match all its fields. A field matches if any of its values does; the zero value matches all tasks.
 type Filter struct {
 	IDs       []uint64
 	Kinds     []string
@@ -50,11 +57,11 @@ type Filter struct {
 	Queues    []string
 	Key       uint64
 	DedupeKey string
-	Error     string // the last error contains it; % and _ are as in LIKE, and upper and lower case are one
+	Error     string // the last error contains it; % and _ are as in LIKE, and case does not count
 	After     uint64 // only ids above it
 }
 
-// from returns a filter as SQL, by the index of its ids or keys. Without these it is the one that is given, or what the server chooses.
+// from returns a filter as SQL, by the index of its ids or keys; without ids and keys by the given index, or as the server chooses.
 func (f Filter) from(index string) (text string, args []any) {
 	switch {
 	case len(f.IDs) > 0:
@@ -95,13 +102,13 @@ func (f Filter) condition() (text string, args []any) {
 	return text, args
 }
 
-// Record is a task as people look at it.
+// Record is a task as operators see it.
 type Record struct {
 	ID          uint64
 	Queue       string
 	Kind        string
 	Key         uint64
-	Payload     json.RawMessage // a JSON string instead, where they have more than MaxPayload bytes or are no JSON
+	Payload     json.RawMessage // a JSON string instead if it has more than MaxPayload bytes or is no JSON
 	Priority    int
 	State       State
 	Attempts    int
@@ -134,10 +141,9 @@ func scanRecord(rows *sql.Rows) (r Record, err error) {
 		r.LeaseUntil = timeOf(runAt)
 	case Dead:
 		r.Died = timeOf(runAt)
-	case behind:
-		r.State, r.Behind = Waiting, true
 	case Waiting, Done:
 	}
+	r.Behind, r.State = r.State == behind, shown(string(r.State))
 	return r, err
 }
 
@@ -148,13 +154,12 @@ func (q *Queue) List(ctx context.Context, match Filter, limit int) ([]Record, er
 	return list, mysql.Translate(ctx, "list tasks", err)
 }
 
-// SearchLimit bounds the rows of each state that [Queue.Search] and [Queue.Failures] look at: of those that are dead or failed the
-// newest, of others the next.
+// SearchLimit bounds the rows of each state that [Queue.Search] looks at.
 const SearchLimit = 10_000
 
-// Search returns up to limit tasks that match, the newest first. It reads up to [SearchLimit] rows of each state and
-// queue that the filter names, whatever there is; partial says that it did not look at all. Tasks that are named by ids, a key
-// or a dedupe key are all looked at.
+// Search returns up to limit tasks that match, the newest first, and is fast on tables of any size: unless the filter names ids, a key
+// or a dedupe key, it looks at no more than [SearchLimit] tasks of each state, dead and failed ones newest first. partial: it did not
+// look at all tasks.
 func (q *Queue) Search(ctx context.Context, match Filter, limit int) (list []Record, partial bool, err error) {
 	if len(match.IDs) > 0 || match.Key != 0 || match.DedupeKey != "" {
 		text, args := match.from("")
@@ -190,44 +195,20 @@ func (q *Queue) Search(ctx context.Context, match Filter, limit int) (list []Rec
 	return list[:min(len(list), limit)], partial, nil
 }
 
-// Failure is the last error of a task that is dead or will be tried again.
-type Failure struct {
-	ID          uint64
-	Queue, Kind string
-	State       State
-	Error       string // its beginning
-}
-
-// Failures returns the last errors of tasks that are dead or will be tried again, as [Queue.Search] looks at them.
-func (q *Queue) Failures(ctx context.Context) (list []Failure, partial bool, err error) {
-	read := make(map[State]int)
-	const of = "(SELECT id, queue, type, state, COALESCE(LEFT(last_error, 300), '') FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY run_at DESC LIMIT ?)"
-	list, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (f Failure, err error) {
-		err = rows.Scan(&f.ID, &f.Queue, &f.Kind, &f.State, &f.Error)
-		read[f.State]++
-		return f, err
-	}, of+" UNION ALL "+of, Dead, SearchLimit, Scheduled, SearchLimit)
-	list = slices.DeleteFunc(list, func(f Failure) bool { return f.Error == "" })
-	return list, read[Dead] == SearchLimit || read[Scheduled] == SearchLimit, mysql.Translate(ctx, "look at failures", err)
-}
-
-// Retry makes up to limit matching tasks that are dead, or scheduled for
-// later, waiting again, with all their attempts and without an expiry, and
-// returns how many. A task of [Queue.RunPeriodic] then starts before its tick, which may bring another one.
+// Retry makes up to limit matching tasks that are dead or scheduled wait again, with all their attempts and without an expiry, and
+// returns how many. A task of [Queue.RunPeriodic] then starts before its tick, and the tick may get another task.
 func (q *Queue) Retry(ctx context.Context, match Filter, limit int) (int, error) {
 	return q.change(ctx, "retry tasks", match, []State{Dead, Scheduled}, limit,
 		update+"state = 'waiting', run_at = "+now+", expires_at = NULL, attempts = 0, lost = 0 WHERE id IN ")
 }
 
-// Discard deletes up to limit matching tasks that do not run, and returns
-// how many.
+// Discard deletes up to limit matching tasks that do not run, and returns how many.
 func (q *Queue) Discard(ctx context.Context, match Filter, limit int) (int, error) {
 	return q.change(ctx, "discard tasks", match, []State{Waiting, Scheduled, Dead}, limit, deleteTasks)
 }
 
-// Cancel deletes the tasks that match and have not begun, or wait for their next attempt, and returns how many. The filter
-// names ids, a key or a dedupe key. Tasks that run go on. One that another transaction has locked, such as a claim, is
-// left alone.
+// Cancel deletes matching tasks that wait or are scheduled, and returns how many. The filter must name ids, a key or a dedupe key; else
+// it is an [ErrInvalid]. Tasks that run go on. Cancel passes over tasks that another transaction, as a claim, has locked.
 func (q *Queue) Cancel(ctx context.Context, match Filter) (n int, err error) {
 	if len(match.IDs) == 0 && match.Key == 0 && match.DedupeKey == "" {
 		return 0, fmt.Errorf("%w: cancel which tasks? Name ids, a key or a dedupe key", ErrInvalid)
@@ -240,14 +221,13 @@ func (q *Queue) Cancel(ctx context.Context, match Filter) (n int, err error) {
 	return n, nil
 }
 
-// SetPriority gives up to limit matching tasks that wait, or are scheduled, a priority, and returns how
-// many tasks matched.
+// SetPriority gives up to limit matching tasks that wait or are scheduled a priority, and returns how many tasks matched.
 func (q *Queue) SetPriority(ctx context.Context, match Filter, limit, priority int) (int, error) {
 	return q.change(ctx, "set the priority of tasks", match, []State{Waiting, Scheduled}, limit, update+"priority = "+strconv.Itoa(priority)+" WHERE id IN ")
 }
 
-// change changes up to limit tasks that match, in one of the states that are possible, and are not locked: by a claim, by an
-// enqueuing that dedupes a task into them, or by another operator.
+// change changes up to limit matching tasks in possible states. It passes over locked tasks: a claim has them, a change is deduped into
+// them, or another operator changes them.
 func (q *Queue) change(ctx context.Context, what string, match Filter, possible []State, limit int, statement string) (n int, err error) {
 	if len(match.States) > 0 {
 		possible = slices.DeleteFunc(possible, func(s State) bool { return !slices.Contains(match.States, s) })
@@ -271,8 +251,7 @@ func (q *Queue) change(ctx context.Context, what string, match Filter, possible 
 	return n, err
 }
 
-// Pause lets no task of the queue start, until [Queue.Resume]; those that
-// run go on. It reports whether that is a change.
+// Pause lets no task of the queue start until [Queue.Resume]; running tasks go on. It reports whether the queue was not paused.
 func (q *Queue) Pause(ctx context.Context, queue string) (changed bool, err error) {
 	if err := CheckName(queue); err != nil {
 		return false, err
@@ -280,7 +259,7 @@ func (q *Queue) Pause(ctx context.Context, queue string) (changed bool, err erro
 	return q.changeQueue(ctx, "pause queue "+queue, "INSERT IGNORE INTO paused_queues (queue) VALUES (?)", queue)
 }
 
-// Resume ends a pause and reports whether there was one.
+// Resume ends a pause. It reports whether the queue was paused.
 func (q *Queue) Resume(ctx context.Context, queue string) (changed bool, err error) {
 	changed, err = q.changeQueue(ctx, "resume queue "+queue, "DELETE FROM paused_queues WHERE queue = ?", queue)
 	q.Notify(queue)

@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,27 +14,25 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// asideSize is how many tasks a claim looks at that met some which it had to put aside and none to run.
+// asideSize is the number of tasks that a claim looks at after a look that found tasks to put aside and no task to run.
 const asideSize = 500
 
-// Claim leases up to n due tasks of a queue to [Options].Owner, the urgent ones first, then in order of arrival. They may be of
-// any kind. The token of the lease, which no one can guess, is in each task ([Task].Lease). Whatever happens to the claimer, they
-// are free again after the lease, which lasts [MaxLease] at most, and a Sweep. A paused queue gives none.
+// Claim leases up to n due tasks of a queue to [Options].Owner, of any kinds, by priority and then by id. [Task].Lease is the token of
+// the lease, which cannot be guessed. Whatever happens to the claimer, the tasks are free again after the lease, which lasts
+// [MaxLease] at most, and a [Queue.Sweep]. A paused queue gives no task.
 //
-// Of the tasks with one ordering key (see [Kind]) one is leased at a time, in all processes. A claim puts those behind
-// it aside, once each; the end of the task brings the next one back.
-//
-// A task whose last leases ran out is claimed alone (see sharedAttempts): should it be what killed its workers, it takes no
-// other with it. Tasks that expired are deleted, those that are to come later are scheduled, and one that has more than
+// Of the tasks with the same ordering key (see [Kind]) a claim leases the first, in all processes, and puts the rest behind it, each
+// once. The end of the task brings the next back. A task whose last two leases ran out is claimed alone: should it kill its
+// workers, it takes no other task with it. Tasks that expired are deleted, tasks for later are scheduled, and a task with more than
 // [MaxPayload] bytes of arguments is dead with that reason.
 //
-// After an error nothing is leased: if the answer to a commit was lost, Claim gives the tasks back. If the database is
-// away then, too, they come back when the lease ends.
+// After an error no task is leased: if the answer to a commit was lost, Claim releases the tasks. If it cannot, they are free when
+// the lease ends.
 func (q *Queue) Claim(ctx context.Context, queue string, n int, lease time.Duration) ([]Task, error) {
 	return q.ClaimAs(ctx, q.options.Owner, queue, n, lease)
 }
 
-// ClaimAs is [Queue.Claim] for a worker with a name of its own, such as one that asks by HTTP.
+// ClaimAs is [Queue.Claim] for a worker with a name of its own, as a worker that asks by HTTP.
 func (q *Queue) ClaimAs(ctx context.Context, owner, queue string, n int, lease time.Duration) ([]Task, error) {
 	owner = strings.Map(func(r rune) rune {
 		if unprintable(r) {
@@ -58,13 +55,13 @@ func (q *Queue) ClaimAs(ctx context.Context, owner, queue string, n int, lease t
 		if len(c.run) > 0 || c.aside == 0 && (c.read < limit || c.behindFront) {
 			return c.tasks(), nil
 		}
-		if c.aside == 0 { // the first rows cannot be changed: look behind them
+		if c.aside == 0 { // the first rows are locked, or cannot be changed: look behind them
 			limit += n
 		}
 	}
 }
 
-// leaveKeys passes the ordering keys on whose tasks a claim has put aside. If that fails, a sweep does it.
+// leaveKeys passes on the ordering keys of tasks that a claim put aside. If it fails, a sweep does it.
 func (q *Queue) leaveKeys(ctx context.Context, c claiming) {
 	if len(c.left) == 0 {
 		return
@@ -81,17 +78,17 @@ func (q *Queue) leaveKeys(ctx context.Context, c claiming) {
 
 var errUnclaimed = errors.New("the answer to its claim was lost")
 
-// unclaim releases what may have been claimed though that failed with an error, which it returns.
+// unclaim releases tasks that may be claimed after all, and returns the error of the claim.
 func (q *Queue) unclaim(ctx context.Context, claimed []Task, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if len(claimed) > 0 {
-		_, _ = q.Finish(ctx, handBack(claimed, 0, errUnclaimed))
+		_, _ = q.Finish(ctx, released(claimed, errUnclaimed))
 	}
 	return err
 }
 
-// claiming is one transaction of a claim.
+// claiming is a transaction of a claim.
 type claiming struct {
 	*Queue
 
@@ -103,10 +100,10 @@ type claiming struct {
 
 	now         uint64
 	read        int
-	behindFront bool // not all that waits was looked at
+	behindFront bool // the look began at the front
 	run         []candidate
-	aside       int    // tasks that were put aside, so that others are next
-	left        []Task // those with an ordering key, which may have been next
+	aside       int    // tasks that were put aside
+	left        []Task // of them, with an ordering key that they may have held
 	dropped     int
 }
 
@@ -130,8 +127,8 @@ func (c *claiming) tasks() []Task {
 	return list
 }
 
-// selectNext locks the tasks that are next. It passes over those that another claim has locked, and those that a
-// transaction dedupes a task into just now: that commits before its task starts; see unlocked, too. A paused queue has none.
+// selectNext locks the tasks that are next. It passes over tasks that another claim has locked, and tasks that stand for a change
+// which is about to commit; see unlocked, too.
 const (
 	selectNext = "SELECT id, type, subject, " + boundedArgs + ", priority, LEAST(attempts, 65534) + 1, max_attempts, backoff, lost, COALESCE(expires_at, 0)," +
 		" run_at, created_at, dedupe_key IS NOT NULL, " + now + " FROM tasks FORCE INDEX (claim) WHERE state = 'waiting' AND queue = ?" +
@@ -170,7 +167,7 @@ func (c *claiming) do(ctx context.Context) error {
 	}
 	run = append(run, first...)
 	slices.SortFunc(run, func(a, b candidate) int { return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID)) })
-	for len(run) > 0 && len(c.run) == 0 { // those behind tasks that the server refuses to have changed
+	for len(run) > 0 && len(c.run) == 0 { // again if the server refuses to have any of them changed
 		some := c.together(run)
 		if err := c.start(ctx, some); err != nil {
 			return err
@@ -197,8 +194,8 @@ func (c *claiming) look(ctx context.Context) (list []candidate, err error) {
 	return c.unlocked(ctx, list)
 }
 
-// unlocked leaves tasks out whose dedupe key a transaction of the site's has locked, as by an INSERT that found it taken: the start,
-// which takes the key away, would wait for its end.
+// unlocked leaves out tasks whose dedupe key a transaction has locked, as by an INSERT that found it taken: the start, which takes
+// the key away, would wait for the end of the transaction.
 func (c *claiming) unlocked(ctx context.Context, list []candidate) ([]candidate, error) {
 	keyed := slices.DeleteFunc(slices.Clone(list), func(t candidate) bool { return !t.keyed })
 	if len(keyed) == 0 {
@@ -217,8 +214,8 @@ func (c *claiming) scan(rows *sql.Rows) (t candidate, err error) {
 	var args []byte
 	var clock, backoff uint64
 	err = rows.Scan(&t.ID, &t.Kind, &t.Key, &args, &t.Priority, &t.Attempts, &t.MaxAttempts, &backoff, &t.lost, &t.expiresAt, &t.runAt, &t.created, &t.keyed, &clock)
-	kind, known := c.options.Kinds.of(t.Kind)
-	t.ordered = t.Key != 0 && (kind.Ordered || !known)
+	kind, _ := c.options.Kinds.of(t.Kind)
+	t.ordered = c.options.Kinds.isOrdered(t.Task)
 	t.bytes, t.Payload, t.Queue, t.Lease, t.Expires = len(args), payloadOf(args), c.queue, c.token, t.expiresAt != 0
 	t.MaxAttempts = cmp.Or(t.MaxAttempts, kind.MaxAttempts, defaultAttempts)
 	t.Backoff = cmp.Or(time.Duration(backoff)*time.Millisecond, kind.Backoff, firstBackoff)
@@ -229,7 +226,7 @@ func (c *claiming) scan(rows *sql.Rows) (t candidate, err error) {
 
 func candidateID(t candidate) uint64 { return t.ID }
 
-// putAside deletes what expired, schedules what is to come later, and buries what is too long.
+// putAside deletes tasks that expired, schedules tasks for later, and buries tasks that are too long.
 func (c *claiming) putAside(ctx context.Context, expired, early, long []candidate) error {
 	gone, err := change(ctx, c.tx, expired, candidateID, deleteTasks)
 	if err != nil {
@@ -250,76 +247,7 @@ func (c *claiming) putAside(ctx context.Context, expired, early, long []candidat
 	return err
 }
 
-// The statements about the ordering keys of a queue. They are locked in the order of the primary key, by whoever locks
-// several, and after rows of tasks.
-const (
-	holdKeys  = "INSERT IGNORE INTO held_keys (queue, subject, task_id) VALUES "
-	readHolds = "SELECT subject, task_id FROM held_keys FORCE INDEX (PRIMARY) WHERE queue = ? AND subject IN ("
-	// deleteKeys names the index for the same reason as deleteTasks.
-	deleteKeys = "DELETE held_keys FROM held_keys FORCE INDEX (PRIMARY) WHERE task_id IS NOT NULL AND queue = ? AND subject IN ("
-)
-
-// firstOfKeys reads the first ordered task of each key that waits. It may be locked by another claim, which has it then.
-func (q *Queue) firstOfKeys() (query string, args []any) {
-	ordered, args := q.ordered("f")
-	return "SELECT c.subject, COALESCE((SELECT f.id FROM tasks f FORCE INDEX (subjects) WHERE f.subject = c.subject AND f.state = 'waiting' AND f.queue = c.queue" +
-		" AND f.run_at <= " + now + ordered + " ORDER BY f.priority, f.id LIMIT 1), c.id) FROM tasks c FORCE INDEX (PRIMARY) WHERE c.id IN ", args
-}
-
-// hold returns those of the ordered tasks that may run, and puts the others behind these.
-//
-// A key that no task holds is given to the first one that waits, whichever claim has that. Then the rows of the keys stay
-// locked, so that no key passes to its next task before all that is put behind it here can be seen.
-func (c *claiming) hold(ctx context.Context, ordered []candidate) (first []candidate, err error) {
-	if len(ordered) == 0 {
-		return nil, nil
-	}
-	byKey := make(map[uint64]candidate) // any task of the key
-	for _, t := range ordered {
-		byKey[t.Key] = t
-	}
-	firstOf := make(map[uint64]uint64)
-	pair := func(into map[uint64]uint64) func(rows *sql.Rows) (struct{}, error) {
-		return func(rows *sql.Rows) (_ struct{}, err error) {
-			var key, id uint64
-			err = rows.Scan(&key, &id)
-			into[key] = id
-			return struct{}{}, err
-		}
-	}
-	query, args := c.firstOfKeys()
-	_, err = mysql.Select(ctx, c.tx, pair(firstOf), query+idList(slices.Collect(maps.Values(byKey)), candidateID), args...)
-	if err != nil {
-		return nil, err
-	}
-	keys := slices.Sorted(maps.Keys(firstOf))
-	var values []any
-	for _, key := range keys {
-		values = append(values, c.queue, key, firstOf[key])
-	}
-	if _, err = c.tx.ExecContext(ctx, holdKeys+marks("(?,?,?)", len(keys)), values...); err != nil {
-		return nil, err
-	}
-	holders := make(map[uint64]uint64)
-	_, err = mysql.Select(ctx, c.tx, pair(holders), readHolds+mysql.Marks(len(keys))+") LOCK IN SHARE MODE", append([]any{c.queue}, mysql.Args(keys)...)...)
-	if err != nil {
-		return nil, err
-	}
-	var behind []candidate
-	for _, t := range ordered {
-		switch holder, held := holders[t.Key]; {
-		case holder == t.ID:
-			first = append(first, t)
-		case held:
-			behind = append(behind, t)
-		}
-	}
-	moved, err := change(ctx, c.tx, behind, candidateID, update+"state = 'behind' WHERE id IN ")
-	c.aside += len(moved)
-	return first, err
-}
-
-// together returns the first tasks of a list that may be in one lease.
+// together returns the first tasks of a list that may be in a lease together.
 func (c *claiming) together(list []candidate) []candidate {
 	list = list[:min(len(list), c.n)]
 	suspect := slices.IndexFunc(list, func(t candidate) bool { return t.lost >= sharedAttempts })
@@ -332,7 +260,7 @@ func (c *claiming) together(list []candidate) []candidate {
 	return list
 }
 
-// start leases tasks. What the row left to the kind of a task is written down, for all that end the lease.
+// start leases tasks. It writes the limits of their kinds into the rows, for a sweep that ends the lease.
 func (c *claiming) start(ctx context.Context, list []candidate) error {
 	type limits struct {
 		attempts int

@@ -13,18 +13,19 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// enqueueSize and enqueueBytes bound the tasks in one INSERT, and the bytes of their
-// payloads: a server takes no packet of more than max_allowed_packet, which some set to 1 MiB.
+// enqueueSize and enqueueBytes bound the tasks of an INSERT and the bytes of their payloads: some servers take packets of at most
+// 1 MiB (max_allowed_packet).
 const (
 	enqueueSize  = 1000
 	enqueueBytes = 512 << 10
 )
 
-// Enqueue adds a batch in a transaction of its own, whole or not at all, and returns an id for each
-// task in order, after the commit; see [Queue.EnqueueTx] for those without a dedupe key. After an error that is no [ErrInvalid]
-// the tasks may be there: the answer may have been lost. A task whose dedupe key is that of one
-// which waits or is scheduled, has not been started, and is about the same, is not added: it gets that task's id. The task that
-// stands for both runs as early, as urgently and lives as long as either would. Any other task that has the key loses it.
+// Enqueue adds a batch in a transaction of its own, whole or not at all. After the commit it returns an id for each task, in
+// order; see [Queue.EnqueueTx] for tasks without a dedupe key. After an error that is no [ErrInvalid] the tasks may be there: the answer
+// may have been lost.
+//
+// A task is not added if a task with its dedupe key has not started, and is the same work (see [Kind]): it gets the id of that
+// task, which then runs as early, as urgently and lives as long as either would. Any other task loses the dedupe key to it.
 func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err error) {
 	if len(batch) == 0 {
 		return nil, nil
@@ -56,7 +57,7 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 	return done.ids, nil
 }
 
-// isOneInsert reports whether one INSERT enqueues a batch: that of tasks without dedupe keys.
+// isOneInsert reports whether an INSERT enqueues a batch: it is small, and no task has a dedupe key.
 func isOneInsert(batch []New) bool {
 	bytes := 0
 	for _, n := range batch {
@@ -68,21 +69,17 @@ func isOneInsert(batch []New) bool {
 	return len(batch) <= enqueueSize && bytes <= enqueueBytes
 }
 
-// EnqueueTx is [Queue.Enqueue] in a transaction of the caller's, in the same database: its tasks are
-// there when that commits, and never were if it is rolled back. It returns the ids of the
-// tasks, in order; 0 for those without a dedupe key that came with others like it, whose ids are not read.
+// EnqueueTx is [Queue.Enqueue] in a transaction of the caller, in the same database: its tasks are there when the transaction
+// commits, and never were if it is rolled back. It returns the ids of the tasks, in order; 0 for tasks without a dedupe key in a
+// batch of several, whose ids are not read. A kind that the queue does not know is an [ErrInvalid]. (Enqueue takes any kind.)
 //
-// A kind that the queue does not know is an [ErrInvalid]. (Enqueue takes any.)
+// Workers find the tasks within a second ([PoolOptions].Poll), and at once if the caller calls [Queue.Notify] after the commit.
 //
-// Workers find the tasks within a second ([PoolOptions].Poll), and at once if the caller calls
-// [Queue.Notify] after the commit.
+// The transaction may have any isolation level. A dedupe key is locked until the end of the transaction; from REPEATABLE READ on so
+// is the gap around it, where transactions with neighbouring keys wait: prefer READ COMMITTED for tasks with a dedupe key.
 //
-// The transaction may have any isolation level. A dedupe key is locked until the end of the transaction; from
-// REPEATABLE READ on also the gap around it, where other transactions have to wait with keys of their own: prefer
-// READ COMMITTED for tasks that have one.
-//
-// An error that wraps [ErrInvalid] leaves the transaction as it was. After any other, roll it back: the server may
-// have done so, as after a deadlock, when all of it may be tried again.
+// An error that wraps [ErrInvalid] leaves the transaction as it was. After any further error, roll it back: the server may have done
+// so, as after a deadlock, when the whole transaction may be tried again.
 func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch ...New) (ids []uint64, err error) {
 	if len(batch) == 0 {
 		return nil, nil
@@ -111,10 +108,10 @@ func (q *Queue) committed(batch []New, done *enqueuing) {
 		queues[n.Queue] = true
 	}
 	q.count(batch, done)
-	q.options.Notifier.Notify(slices.Sorted(maps.Keys(queues))...)
+	q.Notify(slices.Sorted(maps.Keys(queues))...)
 }
 
-// count counts what was enqueued.
+// count counts the tasks of a batch, and its deduped tasks.
 func (q *Queue) count(batch []New, done *enqueuing) {
 	deduped := make(map[string]int)
 	for _, n := range batch {
@@ -130,7 +127,7 @@ func (q *Queue) count(batch []New, done *enqueuing) {
 	}
 }
 
-// enqueuing is one batch on its way into the table.
+// enqueuing is a batch on its way into the table.
 type enqueuing struct {
 	tx       *sql.Tx
 	kinds    Kinds
@@ -138,11 +135,10 @@ type enqueuing struct {
 	idOf     map[string]uint64
 	blind    bool     // ids are not wanted
 	ids      []uint64 // of the batch, in order
-	inserted []New    // a task stands for each of the others
+	inserted []New    // the rest was deduped
 }
 
-// enqueue writes a batch. If it is blind, as for follow-up tasks, no ids are read; nor are those of several
-// tasks without dedupe keys, which nothing tells apart.
+// enqueue writes a batch. If it is blind, as for follow-up tasks, no ids are read.
 func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bool) (*enqueuing, error) {
 	e := &enqueuing{tx: tx, kinds: kinds, byKey: make(map[string]New, len(batch)), idOf: make(map[string]uint64, len(batch)), blind: blind}
 	var keyed, plain []New
@@ -156,7 +152,7 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 		}
 		e.byKey[n.DedupeKey] = n
 	}
-	// In one order everywhere, so that two batches do not lock each other out.
+	// In the same order everywhere, so that no two batches wait for each other.
 	for _, key := range slices.Sorted(maps.Keys(e.byKey)) {
 		keyed = append(keyed, e.byKey[key])
 	}
@@ -165,7 +161,7 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 			return nil, err
 		}
 	}
-	e.blind = blind || len(plain) > 1
+	e.blind = blind || len(plain) > 1 // nothing tells the ids of several apart
 	for some := range byStatement(plain) {
 		if err := e.insert(ctx, some); err != nil {
 			return nil, err
@@ -177,7 +173,7 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 	return e, nil
 }
 
-// byStatement divides a list by what one statement may have.
+// byStatement divides a list by the bounds of a statement.
 func byStatement(list []New) iter.Seq[[]New] {
 	return func(yield func([]New) bool) {
 		for len(list) > 0 {
@@ -194,17 +190,14 @@ func byStatement(list []New) iter.Seq[[]New] {
 	}
 }
 
-// enqueueTries bounds how often a batch meets tasks that others commit while it
-// is written.
+// enqueueTries bounds how often a batch meets dedupe keys that were committed while it was written.
 const enqueueTries = 10
 
-// write gives the key of each task the id of the task that waits under it, or inserts one. It looks before it
-// inserts, and looks again when another transaction was quicker with one of the keys.
+// write dedupes tasks, or inserts them. It looks before it inserts, and looks again when another transaction was quicker with a key.
 //
-// INSERT ... ON DUPLICATE KEY UPDATE would do it in one statement, but has two faults. It
-// locks the gap below every key that it meets, where others insert their tasks. And on
-// MariaDB a statement of several rows can go on numbering from the id of the row that it
-// met. Such ids may be another connection's, whose INSERT then fails.
+// INSERT ... ON DUPLICATE KEY UPDATE has two faults. It locks the gap below every key that it meets, where producers insert their
+// tasks. And on MariaDB a statement of several rows can go on numbering from the id of the row that it met: then the INSERT of
+// another connection, which has the id by now, fails.
 func (e *enqueuing) write(ctx context.Context, list []New) error {
 	for try := 1; ; try++ {
 		absent, err := e.dedupe(ctx, list)
@@ -217,41 +210,42 @@ func (e *enqueuing) write(ctx context.Context, list []New) error {
 	}
 }
 
-// holder is a row that has the dedupe key of a task to be enqueued: the task as it would be enqueued now.
+// holder is a row that has the dedupe key of a task to be enqueued.
 type holder struct {
-	New
-	id       uint64
-	state    string
-	attempts int
-	now      int64 // by the database's clock
+	Task
+	dedupeKey, state string
 }
 
-// dedupe gives tasks to those that wait under their keys, and locks these until the commit: a task that stands for a
-// change must not start before that change can be seen. Whatever else has such a key loses it: a producer may have
-// written it into any row. FOR UPDATE reads what is, not what this transaction's snapshot shows: such a task may be
-// younger than that. The index is named because a small table is scanned otherwise, and with
-// it rows are locked that others are about to commit. It returns the tasks that have still none.
+// dedupe gives tasks the ids of the rows that have their keys, and locks the rows until the commit: a task that stands for a change
+// must not start before the change can be seen. A row that is other work, or has started, loses the key: producers may write it into
+// any row. FOR UPDATE reads rows that are younger than the snapshot of the transaction. The index is named because the server scans
+// small tables, and would wait for rows that are about to be committed. It returns the tasks that are still to be inserted.
 func (e *enqueuing) dedupe(ctx context.Context, list []New) (absent []New, err error) {
 	keys := make([]any, len(list))
 	for i, n := range list {
 		keys[i] = n.DedupeKey
 		delete(e.idOf, n.DedupeKey)
 	}
-	holders, err := mysql.Select(ctx, e.tx, scanHolder, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority, run_at,"+
-		" COALESCE(GREATEST(expires_at, 1), 0), "+now+" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", keys...)
+	holders, err := mysql.Select(ctx, e.tx, scanHolder, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts"+
+		" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", keys...)
 	if err != nil {
 		return nil, err
 	}
 	var strange []uint64
+	same := make(map[terms][]uint64)
 	for _, r := range holders {
-		// To the server a key with blanks at its end is the same; it was asked for without.
-		n, asked := e.byKey[r.DedupeKey]
-		if !asked || r.id == 0 || r.attempts > 0 || r.state == string(Running) || r.state == string(Dead) || r.Queue != n.Queue || !e.kinds.sameWork(n, r.Kind, r.Key, r.Payload) {
-			strange = append(strange, r.id)
+		// To the server a key with blanks at its end is the same.
+		n, asked := e.byKey[r.dedupeKey]
+		if !asked || r.ID == 0 || r.Attempts > 0 || r.state == string(Running) || r.state == string(Dead) || r.Queue != n.Queue || !e.kinds.sameWork(n, r.Kind, r.Key, r.Payload) {
+			strange = append(strange, r.ID)
 			continue
 		}
-		e.idOf[r.DedupeKey] = r.id
-		if err := e.advance(ctx, r, n); err != nil {
+		e.idOf[r.dedupeKey] = r.ID
+		is := terms{n.Priority, n.Delay, n.Life}
+		same[is] = append(same[is], r.ID)
+	}
+	for is, some := range same {
+		if err := e.hurry(ctx, is, some); err != nil {
 			return nil, err
 		}
 	}
@@ -263,48 +257,37 @@ func (e *enqueuing) dedupe(ctx context.Context, list []New) (absent []New, err e
 	return slices.DeleteFunc(slices.Clone(list), func(n New) bool { return e.idOf[n.DedupeKey] != 0 }), nil
 }
 
-// scanHolder reads a row that has the dedupe key of a task to be enqueued.
 func scanHolder(rows *sql.Rows) (r holder, err error) {
 	var args []byte
-	var runAt, expires uint64
-	err = rows.Scan(&r.DedupeKey, &r.id, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.attempts, &r.Priority, &runAt, &expires, &r.now)
+	err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.Attempts)
 	r.Payload = payloadOf(args)
-	r.Delay = max(0, r.until(runAt))
-	if r.Life = r.until(expires); r.Life == 0 && expires > 0 {
-		r.Life = -time.Millisecond // 0 is never
-	}
 	return r, err
 }
 
-// until returns how long it is to a time of the table, a century at most; of none, 0.
-func (r holder) until(at uint64) time.Duration {
-	const century = 100 * 365 * 24 * time.Hour
-	if at == 0 {
-		return 0
-	}
-	return time.Duration(min(int64(min(at, latest))-r.now, century.Milliseconds())) * time.Millisecond
+// terms are when a task is to run.
+type terms struct {
+	priority    int
+	delay, life time.Duration
 }
 
-// advance lets a task stand for n, too: its time may come sooner, never later.
-func (e *enqueuing) advance(ctx context.Context, is holder, n New) error {
-	to := is.with(n)
-	if to.Priority == is.Priority && to.Delay == is.Delay && to.Life == is.Life {
-		return nil
-	}
-	expires := sql.NullInt64{Int64: is.now + to.Life.Milliseconds(), Valid: to.Life != 0}
-	state := is.state
-	if n.Delay == 0 && state == string(Scheduled) {
-		state = string(Waiting)
-	}
-	_, err := e.tx.ExecContext(ctx, update+"state = ?, priority = ?, run_at = LEAST(run_at, ?), expires_at = ? WHERE id = ?",
-		state, to.Priority, is.now+n.Delay.Milliseconds(), expires, is.id)
+// never is a life in milliseconds, or NULL for none; a sum with NULL is NULL.
+func never(life time.Duration) sql.NullInt64 {
+	return sql.NullInt64{Int64: life.Milliseconds(), Valid: life != 0}
+}
+
+// hurry lets rows stand for tasks that were to run on some terms: their time may come sooner, never later.
+func (e *enqueuing) hurry(ctx context.Context, to terms, ids []uint64) error {
+	delay, life := to.delay.Milliseconds(), never(to.life)
+	_, err := e.tx.ExecContext(ctx, update+"state = IF(? = 0 AND state = 'scheduled', 'waiting', state), priority = LEAST(priority, ?), run_at = LEAST(run_at, "+now+" + ?),"+
+		" expires_at = GREATEST(expires_at, "+now+" + ?) WHERE id IN "+idList(ids, itself)+
+		" AND (priority > ? OR run_at > "+now+" + ? OR COALESCE(expires_at < "+now+" + ?, expires_at IS NOT NULL))",
+		delay, to.priority, delay, life, to.priority, delay, life)
 	return err
 }
 
-// insert inserts tasks, all or none of them, and reads their ids if those are wanted. That they follow each
-// other is not so everywhere (auto_increment_increment). The kind is read because it is not in the index: MariaDB
-// from 11 on would scan the whole index of a small table otherwise, and in a
-// serializable transaction wait for others who enqueued.
+// insert inserts tasks, all or none of them, and reads their ids if they are wanted. Ids of an INSERT do not follow each other
+// everywhere (auto_increment_increment). The kind is read because it is not in the index: MariaDB from 11 on would scan the
+// whole index of a small table otherwise, and wait for other producers in a serializable transaction.
 func (e *enqueuing) insert(ctx context.Context, list []New) error {
 	if len(list) == 0 {
 		return nil
@@ -341,15 +324,14 @@ func marks(one string, n int) string { return strings.TrimSuffix(strings.Repeat(
 
 // insertion returns the INSERT of tasks.
 func insertion(list []New) (statement string, args []any) {
-	args = make([]any, 0, 11*len(list))
+	args = make([]any, 0, 12*len(list))
 	for _, n := range list {
 		state := Waiting
 		if n.Delay > 0 {
 			state = Scheduled
 		}
 		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), state, n.Priority, n.MaxAttempts, n.Backoff.Milliseconds(), n.Delay > 0, n.Delay.Milliseconds(),
-			sql.NullInt64{Int64: n.Life.Milliseconds(), Valid: n.Life != 0}, // a sum with NULL is NULL
-			sql.NullString{String: n.DedupeKey, Valid: n.DedupeKey != ""})
+			never(n.Life), sql.NullString{String: n.DedupeKey, Valid: n.DedupeKey != ""})
 	}
 	return "INSERT INTO tasks (queue, type, subject, args, state, priority, max_attempts, backoff, run_at, expires_at, dedupe_key) VALUES " +
 		marks("(?,?,?,?,?,?,?,?,IF(?,"+now+"+?,0),"+now+"+?,?)", len(list)), args

@@ -18,7 +18,7 @@ type Resize struct {
 	Width int    `json:"width"`
 }
 
-// A handler is a function of the payload. What it returns says what becomes of the task.
+// A handler is a function of the payload. Its error decides on the task.
 func ExampleHandle() {
 	resize := queue.Handle(func(_ context.Context, t queue.Task, r Resize) error {
 		switch {
@@ -42,7 +42,7 @@ func ExampleHandle() {
 
 // The task is there if, and only if, the photo is.
 func ExampleQueue_EnqueueTx() {
-	db, mock, _ := sqlmock.New() // stands for what queue.OpenDB returns
+	db, mock, _ := sqlmock.New() // in the place of queue.OpenDB
 	defer func() { _ = db.Close() }()
 	mock.ExpectBegin()
 	mock.ExpectExec("INSERT INTO photos").WillReturnResult(sqlmock.NewResult(7, 1))
@@ -75,13 +75,13 @@ func upload(ctx context.Context, db *sql.DB, q *queue.Queue, name string) (task 
 	return ids[0], nil
 }
 
-// The tasks of one album run one at a time, in the order in which they came, whatever processes work on the queue.
+// The tasks of an album run one at a time, in the order of their ids, however many processes work on the queue.
 func ExampleKeyOf() {
 	kinds := queue.Kinds{{Name: "resize", Ordered: true}, {Name: "cover", Ordered: true}}
 	album := queue.KeyOf("album/7")
 	batch, err := kinds.Validate([]queue.New{
 		{Kind: "resize", Key: album, Args: Resize{"a.jpg", 640}},
-		{Kind: "cover", Key: album, DedupeKey: "cover:album/7"}, // of those that wait, one is enough
+		{Kind: "cover", Key: album, DedupeKey: "cover:album/7"}, // a single waiting task is enough
 	})
 	fmt.Println(album, string(batch[0].Payload), err)
 	// Output:

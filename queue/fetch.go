@@ -1,41 +1,31 @@
 package queue
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/retry"
 )
 
 const (
 	// maxClaim bounds a claim for several workers.
 	maxClaim = 1024
-	// fewTasks cost hardly more than one: so many go to one worker, or a quarter of a batch, though others are idle.
-	fewTasks = 32
 	// extensions is how often a lease is extended in its time.
 	extensions = 4
+	// lookAgain is when a fetcher claims again after a notification that brought nothing: a claim passes over locked rows, and
+	// InnoDB locks a row for a moment to see that it is beyond the end of another claim.
+	lookAgain = 100 * time.Millisecond
 
 	firstClaimPause = 250 * time.Millisecond // after a claim failed; it doubles
 	maxClaimPause   = 2 * time.Second
-	outagePause     = time.Second // of a worker all of whose tasks wait for a dependency, or MySQL
+	outagePause     = time.Second // of a worker when all tasks of its share wait for a dependency, or for the database
 )
 
-// lookAgain is after how long a fetcher claims again, and again, when a claim
-// found nothing after a notification. A claim passes over rows that are locked,
-// and InnoDB locks a row for a moment only to see that it is beyond the end of what
-// another claim asked for.
-func lookAgain() []time.Duration {
-	return []time.Duration{10 * time.Millisecond, 100 * time.Millisecond}
-}
-
-// fetcher claims the tasks of one queue for those of its workers that are idle.
+// fetcher claims the tasks of a queue for its idle workers.
 type fetcher struct {
 	*run
 	Workers
@@ -46,14 +36,13 @@ type fetcher struct {
 	last     time.Time // when the last claim began that was not full
 }
 
-// share is what one worker gets of a claim.
+// share is the part of a claim for a worker.
 type share struct {
 	claim *claim
 	tasks []Task
 }
 
 func newFetcher(r *run, w Workers, notified <-chan struct{}) *fetcher {
-	w.Batch, w.Lease = max(1, w.Batch), cmp.Or(w.Lease, r.options.Lease)
 	f := &fetcher{run: r, Workers: w, notified: notified, idle: make(chan struct{}, w.Count), shares: make(chan share, w.Count)}
 	for range w.Count {
 		f.idle <- struct{}{}
@@ -66,8 +55,7 @@ func (f *fetcher) fetch() {
 	defer close(f.shares)
 	ctx := f.claiming
 	var failed int
-	var notified bool // since the last claim that succeeded
-	var again []time.Duration
+	var notified bool // since the last claim that brought tasks
 	for {
 		_ = retry.Sleep(ctx, time.Until(f.last.Add(f.options.Gap)))
 		select {
@@ -87,26 +75,23 @@ func (f *fetcher) fetch() {
 			notified = true
 		default:
 		}
-		// After failed claims it asks for half as many tasks each time: with rows of many megabytes, that a producer wrote, a large
-		// claim can outlast its lease.
+		// A failure halves the next claim: a claim of rows of many megabytes, as a producer may write, can outlast its lease.
 		used, err := f.claim(ctx, max(1, min(f.Batch*idle, max(f.Batch, maxClaim))>>min(failed, 16)), idle)
 		for range idle - used {
 			f.idle <- struct{}{}
 		}
-		switch {
-		case err != nil:
+		if err != nil {
 			failed++
 			_ = retry.Sleep(ctx, retry.Backoff(failed+1, firstClaimPause, maxClaimPause))
 			continue
-		case used > 0:
-			failed, notified, again = failed/2, false, nil
+		}
+		if used > 0 {
+			failed, notified = failed/2, false
 			continue
-		case notified:
-			again = lookAgain()
 		}
 		wait := f.options.Poll
-		if len(again) > 0 {
-			wait, again = min(wait, again[0]), again[1:]
+		if notified {
+			wait = min(wait, lookAgain)
 		}
 		timer := time.NewTimer(retry.Jitter(wait))
 		select {
@@ -120,7 +105,7 @@ func (f *fetcher) fetch() {
 	}
 }
 
-// claim claims up to n tasks, divides them among idle workers, and returns how many of these have some.
+// claim claims up to n tasks, divides them among idle workers, and returns how many workers have some.
 func (f *fetcher) claim(ctx context.Context, n, idle int) (used int, err error) {
 	bounded, cancel := context.WithTimeout(ctx, f.Lease) // later, it would be worth nothing
 	defer cancel()
@@ -133,7 +118,7 @@ func (f *fetcher) claim(ctx context.Context, n, idle int) (used int, err error) 
 	if len(list) < n {
 		f.last = c.at
 	}
-	few := max(1, min(f.Batch/4, fewTasks))
+	few := max(1, f.Batch/4)
 	used = min(idle, (len(list)+few-1)/few)
 	c.held, c.until = list, c.at.Add(f.Lease)
 	c.ctx, c.end = context.WithCancelCause(f.works) // a claim ends with the works, not with the fetching
@@ -148,18 +133,18 @@ func (f *fetcher) claim(ctx context.Context, n, idle int) (used int, err error) 
 // work runs the shares that it gets.
 func (f *fetcher) work() {
 	for s := range f.shares {
-		healthy := f.runShare(s)
+		waits := f.runShare(s)
 		if s.claim.shares.Add(-1) == 0 {
 			s.claim.end(nil)
 		}
-		if !healthy {
+		if waits {
 			_ = retry.Sleep(f.claiming, retry.Jitter(outagePause))
 		}
 		f.idle <- struct{}{}
 	}
 }
 
-// claim is what was claimed at once, and its lease.
+// claim is a set of tasks that were claimed together, and their lease.
 type claim struct {
 	ctx    context.Context // ends, with a cause, with the lease; and when all shares are finished
 	end    context.CancelCauseFunc
@@ -172,8 +157,7 @@ type claim struct {
 	held []Task // whose leases are to be extended
 }
 
-// release ends the extension of the leases of tasks: their results are about to be
-// recorded, or their handler does not end.
+// release ends the extension of the leases of tasks: their results are about to be recorded, or their handler does not end.
 func (c *claim) release(list []Task) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,9 +168,8 @@ func (c *claim) release(list []Task) {
 	c.held = slices.DeleteFunc(slices.Clone(c.held), func(t Task) bool { return gone[t.ID] })
 }
 
-// keep extends the leases of a claim until its shares
-// are finished. It ends the claim when a lease is another's; and when the leases
-// could not be extended as long as they last, because then they may be.
+// keep extends the leases of a claim until its shares are finished. It ends the claim when another worker has a lease, and when the
+// leases could not be extended in their time: another worker may have them.
 func (r *run) keep(c *claim) {
 	tick := time.NewTicker(max(c.lease/extensions, time.Millisecond))
 	defer tick.Stop()
@@ -197,17 +180,14 @@ func (r *run) keep(c *claim) {
 			return
 		}
 		if err := r.extend(c); err != nil && c.ctx.Err() == nil {
-			if !errors.Is(err, mysql.ErrUnavailable) { // else the log has the outage
-				r.log.WarnContext(c.ctx, "lease lost; its tasks are cancelled", "error", err)
-			}
+			r.log.WarnContext(c.ctx, "lease lost; its tasks are cancelled", "error", err)
 			c.end(err)
 			return
 		}
 	}
 }
 
-// extend extends the leases of a claim. It returns an error that wraps
-// ErrLeaseLost; whatever else fails is tried again by the next one.
+// extend extends the leases of a claim. Its error wraps ErrLeaseLost; the next call tries again after any other failure.
 func (r *run) extend(c *claim) error {
 	c.mu.Lock()
 	held := c.held
@@ -216,7 +196,7 @@ func (r *run) extend(c *claim) error {
 		return nil
 	}
 	at := time.Now()
-	// One that hangs leaves time for another, on another connection.
+	// A call that hangs leaves time for a second call, over another connection.
 	bounded, cancel := context.WithTimeout(c.ctx, min(c.until.Sub(at), c.lease/2))
 	defer cancel()
 	lost, err := r.queue.Extend(bounded, held, c.lease)

@@ -22,8 +22,7 @@ func followed(t *testing.T, q queuetest.Queue, task queue.Task, err error, next 
 	return lost
 }
 
-// The follow-ups of a task that is done or dead are there when that is recorded; one that
-// runs again has none, and returns its own then.
+// The follow-ups of a task that is done or dead commit with its end. A task that runs again has none, and returns its own then.
 func TestFollowUpsAreEnqueuedWithTheOutcome(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
@@ -48,7 +47,7 @@ func TestFollowUpsAreEnqueuedWithTheOutcome(t *testing.T) {
 	})
 }
 
-// A worker that was paused past its lease enqueues nothing; the others of its batch do.
+// A worker that was paused past its lease enqueues nothing; the rest of its batch does.
 func TestALostLeaseIsFollowedByNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
@@ -72,8 +71,7 @@ func TestALostLeaseIsFollowedByNothing(t *testing.T) {
 	})
 }
 
-// A follow-up that is the same work as a task that waits is absorbed, and is one task
-// however many outcomes it follows.
+// A follow-up that is the same work as a waiting task is deduped, and is a single task however many outcomes it follows.
 func TestFollowUpsAreAbsorbed(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
@@ -93,7 +91,7 @@ func TestFollowUpsAreAbsorbed(t *testing.T) {
 	})
 }
 
-// A follow-up without a dedupe key is a task of its own, whatever waits, and absorbs nothing.
+// A follow-up without a dedupe key is a task of its own, and stands for no other.
 func TestFollowUpsWithoutAKey(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
@@ -115,7 +113,7 @@ func TestFollowUpsWithoutAKey(t *testing.T) {
 	})
 }
 
-// One that cannot be enqueued leaves its task as it was.
+// An invalid follow-up leaves its task as it was.
 func TestAnInvalidFollowUpRecordsNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
@@ -128,8 +126,7 @@ func TestAnInvalidFollowUpRecordsNothing(t *testing.T) {
 	})
 }
 
-// What is not committed did not happen: when a follow-up is refused, its task is not
-// finished. A task whose row is refused is followed all the same: its work is done.
+// A task is not finished when its follow-up is refused. A task whose row is refused is followed all the same: its work is done.
 func TestOutcomeAndFollowUpsAreOneTransaction(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
@@ -167,7 +164,7 @@ func TestADeadlockRepeatsOutcomeAndFollowUps(t *testing.T) {
 		ended <- err
 	}()
 	awaitLockWait(t, db, "FROM tasks FORCE INDEX (dedupe)")
-	// The heavier transaction wins: this one has changed more rows.
+	// The heavier transaction wins: it is tx, by rows changed.
 	for i := range 50 {
 		if _, err := tx.ExecContext(t.Context(), "INSERT INTO tasks (type, subject) VALUES ('upload', ?)", 100+i); err != nil {
 			t.Fatal(err)

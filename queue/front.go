@@ -2,19 +2,17 @@ package queue
 
 import "time"
 
-// front is where the next claims of a queue begin while it is slow to look at all of it.
+// front is where claims of a queue begin while a look at the whole queue is slow.
 //
-// InnoDB keeps the index entries of tasks that were claimed until it purges them, which it does not do at all while a
-// backup has a snapshot open. A look from the begin of the queue steps over all of them. So looks that are slow
-// take a tenth of the time at most, and the claims in between begin at the task that was first a second ago.
-//
-// They miss a task before that: of another priority, or one that comes back, or whose transaction took its id long before it
-// committed. It waits for the next look, ten times as long as the last one took, and 10 seconds at most.
+// InnoDB keeps the index entries of claimed tasks until it purges them, never while a backup has a snapshot open. A look from the
+// begin of the queue steps over all of them. So slow looks take a tenth of the time at most; the claims in between begin at the
+// task that was first a second ago. They miss a task before it: of another priority, or one that comes back, or that commits long after
+// it got its id. The task waits for the next look, ten times as long as the last look took, and 10 seconds at most.
 type front struct {
 	priority int
 	id, next uint64    // next takes the place of id at moves
 	moves    time.Time //
-	until    time.Time // then all is looked at again
+	until    time.Time // of the next look at the whole queue
 }
 
 const (
@@ -31,27 +29,24 @@ func (m *memory) front(queue string) (f front, use bool) {
 	return f, time.Now().Before(f.until)
 }
 
-// looked notes what a look found, which began at the front if that was used, and how long it took.
+// looked notes the tasks that a look found, which began at the front if it was used, and how long the look took.
 func (m *memory) looked(queue string, list []candidate, used bool, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at := time.Now()
-	f, known := m.fronts[queue]
-	switch {
-	case len(list) == 0 && !used:
-		delete(m.fronts, queue)
-	case len(list) == 0:
-	case !used && took < slowLook:
-		delete(m.fronts, queue)
-	case !used:
-		m.fronts[queue] = front{list[0].Priority, list[0].ID, list[0].ID, at.Add(time.Second), at.Add(min(restShare*took, maxRest))}
-	case known && at.After(f.moves):
+	switch f, known := m.fronts[queue]; {
+	case used && known && len(list) > 0 && at.After(f.moves):
 		f.id, f.next, f.moves = f.next, max(f.next, list[0].ID), at.Add(time.Second)
 		m.fronts[queue] = f
+	case used:
+	case len(list) == 0 || took < slowLook:
+		delete(m.fronts, queue)
+	default:
+		m.fronts[queue] = front{list[0].Priority, list[0].ID, list[0].ID, at.Add(time.Second), at.Add(min(restShare*took, maxRest))}
 	}
 }
 
-// forgetFronts makes the next claims of queues look at all, because tasks came back.
+// forgetFronts makes the next claims of queues look at all tasks, because some came back.
 func (m *memory) forgetFronts(queues map[string]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

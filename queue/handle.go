@@ -6,12 +6,11 @@ import (
 	"fmt"
 )
 
-// Handle returns a handler that does one task at a time, with its payload decoded into Args. An
-// error of work is the outcome of its task alone, and so is a panic: see [Permanent] and [Later]. A payload that is
-// no Args is permanent, too, and work is not called; fields that Args has not are ignored.
+// Handle returns a handler that calls work for a task at a time, with its payload decoded into Args. An error of work, or a panic, is the
+// outcome of its task alone: see [Permanent] and [Later]. A payload that does not decode is a permanent error, and work is not called;
+// fields that Args does not have are ignored.
 //
-// Tasks of one share have one context, which ends after [PoolOptions].Limit. With [Workers].Batch 1, a share has
-// one task.
+// The tasks of a share have the same context, which ends after [PoolOptions].Limit. With [Workers].Batch 1, a share has a single task.
 func Handle[Args any](work func(ctx context.Context, t Task, args Args) error) Handler {
 	return eachOf[Args](work)
 }

@@ -29,7 +29,7 @@ import (
 const killedVariable = "ACTIVITYD_QUEUE_PROCESS"
 
 // The kinds of the processes that are killed. A note is about one change; it is followed by an echo. A sum is
-// about all changes of a subject so far, so that one may stand for others.
+// about all changes of a subject so far, so that a sum may stand for more.
 var killedKinds = queue.Kinds{
 	{Name: "note", Queue: queue.DefaultQueue, Ordered: true, DedupeKey: func(_ uint64, payload json.RawMessage) (string, error) { return "note:" + string(payload), nil }},
 	{Name: "sum", Queue: queue.DefaultQueue, Ordered: true, DedupeKey: func(key uint64, _ json.RawMessage) (string, error) { return sumKey(key), nil }},
@@ -59,7 +59,7 @@ func beKilled(dsn string) error {
 	}).Run(ctx)
 }
 
-// witness is the handler of a process. It writes down what it did, and what must not be.
+// witness is the handler of a process. It writes down its work, and breaches of promises.
 type witness struct{ db *sql.DB }
 
 func (w *witness) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
@@ -105,7 +105,7 @@ func (w *witness) write(ctx context.Context, statement string, args ...any) erro
 // TestKilledProcessesLoseNothing: processes with workers are killed, or stopped for longer than their leases and then
 // let go on or killed, while producers commit late, and roll back. Every task that was committed is done, and none that
 // was not; each is finished once, as its follow-up shows; no work that began before a change stands for it; of each ordering key
-// one task is leased at a time; and no key stays held.
+// tasks are leased one at a time; and no key stays held.
 //
 // ACTIVITYD_KILLS=1000 makes it go on for so many kills:
 //
@@ -216,7 +216,7 @@ func produce(ctx context.Context, db *sql.DB, q *queue.Queue, choices *rand.Rand
 	return tx.Commit()
 }
 
-// disturb kills processes, so many times, and starts others in their place. Half of them it stops for a while before
+// disturb kills processes, so many times, and starts new ones in their place. Half of them it stops for a while before
 // that, and as many it stops without killing them.
 func disturb(t *testing.T, choices *rand.Rand, dsn string, fleet []*osexec.Cmd, kills int) {
 	t.Helper()
@@ -243,7 +243,7 @@ func disturb(t *testing.T, choices *rand.Rand, dsn string, fleet []*osexec.Cmd, 
 	}
 }
 
-// startProcess starts a process that a variable says what to do.
+// startProcess starts a process whose work a variable names.
 func startProcess(t *testing.T, variable, dsn string) *osexec.Cmd {
 	t.Helper()
 	self, err := os.Executable()

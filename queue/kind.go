@@ -7,39 +7,36 @@ import (
 	"time"
 )
 
-// Kind is what the queue knows of a kind of task. It reads neither keys nor
-// payloads: whether two tasks are the same work, it asks the kind.
+// Kind is a kind of task. The queue reads neither keys nor payloads: it asks the kind whether two tasks are the same work.
 type Kind struct {
 	Name string
 	// Queue is where its tasks belong; "": [DefaultQueue].
 	Queue string
-	// Ordered tasks of a queue that have the same key, which is not 0, run one at a time, by priority and then in the order
-	// of their ids, in all processes: the queue and the key are their ordering key, whatever their kinds. Tasks of other kinds run
-	// side by side. Those of a kind that the queue does not know are ordered.
+	// Ordered tasks of a queue with the same key, which is not 0, run one at a time, by priority and then in the order of their
+	// ids, in all processes. The queue and the key are their ordering key, whatever their kinds. Unordered tasks run side by side.
+	// Tasks of an unknown kind are ordered.
 	Ordered bool
-	// MaxAttempts is how often a task is tried, unless its row says otherwise; 0: 25 times.
+	// MaxAttempts is how often a task is tried, unless its row has a number; 0: 25 times.
 	MaxAttempts int
-	// Backoff is the pause after the first failure, unless the row says otherwise. It doubles with each further failure, up to
+	// Backoff is the pause after the first failure, unless the row has a number. It doubles with each further failure, up to
 	// 5 minutes, or Backoff if that is more. 0: half a second.
 	Backoff time.Duration
-	// DedupeKey returns the dedupe key of a task: of tasks with the same key, at most
-	// one waits to be started, and does the work of all. An error says that the payload
-	// is not one of this kind. Nil: those of its tasks that have the same [New].DedupeKey are the
-	// same work, and that of the first is done. It does not fill [New].DedupeKey: it tells
-	// whether a task that waits with that key is the same work.
+	// DedupeKey returns the dedupe key of a task, or an error if the payload is not of this kind. The queue asks whether the task that
+	// has a dedupe key is the same work as a new task with that key; it does not fill [New].DedupeKey. Nil: tasks of the kind
+	// with the same [New].DedupeKey are the same work, and the payload of the first is done.
 	DedupeKey func(key uint64, payload json.RawMessage) (string, error)
-	// Needs are the names of what its handler needs: see [Dependency].
+	// Needs are the names of dependencies of its handler: see [PoolOptions].Needs.
 	Needs []string
-	// Group names the kinds whose tasks one handler takes together: that of the first of them
-	// in a share. "": its own name.
+	// Group names the kinds whose tasks a handler takes together. The handler is that of the first task in a share. "": the name
+	// of the kind.
 	Group string
 }
 
-// Kinds are the kinds of task that a queue and its workers know. A row may be of any other: its task
-// is dead as soon as a pool has it; other workers may take it.
+// Kinds are the kinds of task that a queue and its workers know. A row may have any kind: pools bury tasks of unknown kinds, dead, and
+// other workers may do them.
 type Kinds []Kind
 
-// Names returns their names, in order.
+// Names returns the names of the kinds, in order.
 func (k Kinds) Names() []string {
 	names := make([]string, len(k))
 	for i := range k {
@@ -59,12 +56,15 @@ func (k Kinds) of(name string) (Kind, bool) {
 	return is, true
 }
 
-// Queues returns the default queue and those of the kinds, sorted.
+// isOrdered reports whether a task has an ordering key.
+func (k Kinds) isOrdered(t Task) bool {
+	is, known := k.of(t.Kind)
+	return t.Key != 0 && (is.Ordered || !known)
+}
+
+// Queues returns the default queue and the queues of the kinds, sorted.
 func (k Kinds) Queues() []string {
-	names := []string{DefaultQueue}
-	for i := range k {
-		names = append(names, cmp.Or(k[i].Queue, DefaultQueue))
-	}
+	names := append(k.queuesOf(k.Names()), DefaultQueue)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
@@ -79,8 +79,8 @@ func (k Kinds) queuesOf(names []string) (queues []string) {
 	return queues
 }
 
-// sameWork reports whether a task of a kind, with that key and payload, does the work
-// of n. A producer may have given n's dedupe key to a row about something else.
+// sameWork reports whether a task of a kind, with that key and payload, does the work of n. A producer may have given the dedupe key
+// of n to a row about something else.
 func (k Kinds) sameWork(n New, kind string, key uint64, payload json.RawMessage) bool {
 	is, known := k.of(kind)
 	if !known || is.DedupeKey == nil {
@@ -88,15 +88,4 @@ func (k Kinds) sameWork(n New, kind string, key uint64, payload json.RawMessage)
 	}
 	dedupeKey, err := is.DedupeKey(key, payload)
 	return err == nil && dedupeKey == n.DedupeKey
-}
-
-// standsFor reports whether a task of a kind, with that key and payload, is the same work
-// as t, by their dedupe keys.
-func (k Kinds) standsFor(t Task, kind string, key uint64, payload json.RawMessage) bool {
-	is, known := k.of(kind)
-	if t.Kind != kind || t.Key != key || !known || is.DedupeKey == nil {
-		return false
-	}
-	dedupeKey, err := is.DedupeKey(t.Key, t.Payload)
-	return err == nil && k.sameWork(New{DedupeKey: dedupeKey}, kind, key, payload)
 }

@@ -10,15 +10,13 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// This file is for workers that are no [Pool], such as a program in another language that asks by HTTP. Such workers
-// [Queue.Claim] as pools do, and know a lease by its token alone.
-
-// End is how the work on a task ended.
+// End is the end of an attempt by a worker that is no [Pool], as a program in another language that asks by HTTP. Workers claim as pools
+// do, and know a lease by its token alone.
 type End struct {
 	ID uint64
-	// Err is nil when the task is done; [Permanent] and [Later] say what a plain error does not.
+	// Err is nil when the task is done. A plain error uses up an attempt; see [Permanent] and [Later].
 	Err error
-	// After is when a task that failed is tried again; 0: as [Pool] does. The attempt counts.
+	// After is the pause after a plain error; 0: as [Kind].Backoff says.
 	After time.Duration
 }
 
@@ -48,8 +46,8 @@ func (q *Queue) leased(ctx context.Context, queue, token string) (list []Task, e
 	return list, ends, mysql.Translate(ctx, "look for the tasks of a lease", err)
 }
 
-// FinishLease records how tasks of a lease ended, and returns how many tasks of the lease are open. A task that is named and not of
-// the lease ended before, and keeps that end; a task that is not named stays leased. [ErrLeaseLost] says that the lease ran out or that
+// FinishLease records how tasks of a lease of a queue ended, and returns how many tasks of the lease are open. An id that the lease does
+// not have is ignored: its task ended before. A task without an end stays leased. [ErrLeaseLost] says that the lease ran out, or that
 // all of its tasks ended before; then nothing is changed.
 func (q *Queue) FinishLease(ctx context.Context, queue, token string, ends []End) (open int, err error) {
 	list, _, err := q.leased(ctx, queue, token)
@@ -85,8 +83,8 @@ func (q *Queue) FinishLease(ctx context.Context, queue, token string, ends []End
 	return len(list) - len(results), nil
 }
 
-// ExtendLease makes a lease of a queue end after lease from now, and returns when that is. [ErrLeaseLost] says that
-// the lease ran out or that all of its tasks ended.
+// ExtendLease makes a lease of a queue end after lease from now, at most [MaxLease], and returns when it ends, by the database's clock.
+// [ErrLeaseLost] says that the lease ran out, or that all of its tasks ended.
 func (q *Queue) ExtendLease(ctx context.Context, queue, token string, lease time.Duration) (until time.Time, err error) {
 	list, _, err := q.leased(ctx, queue, token)
 	if err == nil {

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	servertest.Main(m)
 }
 
-// The names of this package for what its tests use most.
+// Short names for common helpers.
 var (
 	enqueue    = queuetest.Enqueue
 	claim      = queuetest.Claim
@@ -110,7 +110,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // pass lets time pass within a synctest bubble, and then all goroutines come to
 // rest.
 func pass(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // the time of the bubble, which costs none
+	time.Sleep(d) //nolint:forbidigo // the time of the bubble, it costs nothing
 	synctest.Wait()
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// metrics are those of the queues and pools that share a registerer.
+// metrics are shared by the queues and pools of a registerer.
 type metrics struct {
 	enqueued    *prometheus.CounterVec
 	deduped     *prometheus.CounterVec
@@ -24,8 +24,7 @@ type metrics struct {
 	labels *labels
 }
 
-// newMetrics returns metrics that are registered, which those of another queue may be already: they
-// count together. Without a registerer they are not exported.
+// newMetrics returns registered metrics. Queues with the same registerer count together; without a registerer nothing is exported.
 func newMetrics(to prometheus.Registerer) *metrics {
 	registered(to, mysql.Connections)
 	counter := func(name, help string) prometheus.Counter {
@@ -41,11 +40,10 @@ func newMetrics(to prometheus.Registerer) *metrics {
 		labels:   &labels{seen: make(map[string]bool)},
 		enqueued: counters("tasks_enqueued_total", "Tasks that this process enqueued, with those for which another stands; not those that a site inserts by SQL.", "type"),
 		deduped:  counters("tasks_deduped_total", "Tasks that this process enqueued and that an equal waiting one stands for.", "type"),
-		// The buckets reach from a notification, which should take some milliseconds,
-		// over the 15 s within which a change should be visible, to a long outage.
+		// From the milliseconds of a notification over the 15 s of a change that should be visible, to a long outage.
 		waitSeconds: histogram("task_wait_seconds", "Time from when a task was enqueued, or became due, to its start.",
 			0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 300, 1800),
-		// The buckets end with the minute after which work is cut off by default.
+		// Up to DefaultLimit.
 		runSeconds: histogram("task_run_seconds", "Time that a task's handler took; each task of a batch counts the time of the whole batch.",
 			0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 		finished: counters("tasks_finished_total", "Runs of tasks; retried: an attempt was used up, postponed: not the fault of the task, such as a server that is away,"+
@@ -56,7 +54,7 @@ func newMetrics(to prometheus.Registerer) *metrics {
 	}
 }
 
-// registered registers a collector and returns it, or the one that is registered in its place.
+// registered registers a collector and returns it, or the collector that is registered in its place.
 func registered[C prometheus.Collector](to prometheus.Registerer, c C) C {
 	if to == nil {
 		return c
@@ -81,8 +79,7 @@ const (
 	outcomeDied      = "died"
 )
 
-// begin makes the series of the kinds begin with 0. Where a site moves a kind to
-// another queue, its series come with its first task.
+// begin makes the series of the kinds begin with 0.
 func (m *metrics) begin(kinds Kinds) {
 	for _, k := range kinds {
 		k.Queue = cmp.Or(k.Queue, DefaultQueue)
@@ -96,7 +93,7 @@ func (m *metrics) begin(kinds Kinds) {
 	}
 }
 
-// OtherKinds stands in metrics for the kinds that neither the queue knows nor were among the first hundred.
+// OtherKinds stands in metrics for kinds that the queue does not know and that came after the first hundred.
 const OtherKinds = "other"
 
 // labels bounds the values of a label: rows may name any kind.
@@ -106,20 +103,18 @@ type labels struct {
 }
 
 // label returns a kind as a label of metrics.
-func (m *metrics) label(kinds Kinds, kind string) string {
+func (m *metrics) label(kinds Kinds, kind string) string { return m.labels.of(kinds, kind) }
+
+func (l *labels) of(kinds Kinds, kind string) string {
 	if _, known := kinds.of(kind); known {
 		return kind
 	}
-	return m.labels.of(kind)
-}
-
-func (l *labels) of(name string) string {
 	const most = 100
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.seen[name] && len(l.seen) == most {
+	if !l.seen[kind] && len(l.seen) == most {
 		return OtherKinds
 	}
-	l.seen[name] = true
-	return name
+	l.seen[kind] = true
+	return kind
 }

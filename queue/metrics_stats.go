@@ -12,16 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A [StatsCollector] asks for at most statsTimeout, and answers the scrapes of the next statsInterval with what it got, or of a
-// time statsShare times as long as the answer took: however many scrape, the database does little for them.
+// A [StatsCollector] asks for at most statsTimeout. Its answer serves the scrapes of the next statsInterval, or of statsShare times as
+// long as the question took: however many scrape, the database does little for them.
 const (
 	statsTimeout  = 2 * time.Second
 	statsInterval = 5 * time.Second
 	statsShare    = 10
 )
-
-// maxWarned bounds the remembered queues without workers: rows may name any.
-const maxWarned = 100
 
 // The metrics of a [StatsCollector].
 var (
@@ -40,29 +37,29 @@ func statsDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("activityd_"+name, help, labels, nil)
 }
 
-// StatsCollector shows how full the queues are, and whether MySQL answered. It
-// asks during a scrape; while it gets no answer, the queues have no series. The log
-// gets a line about tasks that wait in a queue without workers of this process.
+// StatsCollector exports [Stats] as metrics, and whether the database answered. It asks during a scrape; while it gets no answer, the
+// queues have no series.
 type StatsCollector struct {
 	kinds  Kinds
 	stats  func(context.Context) (Stats, error)
-	worked []string // the queues of this process' workers: labels beside the standard queues
+	queues []string // that are labels
 	log    *slog.Logger
 	labels *labels
 
 	mu      sync.Mutex
 	last    Stats
-	err     error // why there is nothing
+	err     error // of the last look
 	took    time.Duration
 	success time.Time // of the last look that succeeded
 	again   time.Time
-	warned  map[string]bool // queues without workers that were logged
 }
 
-// NewStatsCollector returns a collector of what stats returns, in a process with
-// workers on the given queues.
+// NewStatsCollector returns a collector of the answers of stats, as [Queue.Stats]. The queues of the kinds and the worked queues are
+// labels of metrics; further queues count as "other".
 func NewStatsCollector(kinds Kinds, stats func(context.Context) (Stats, error), worked []string, log *slog.Logger) *StatsCollector {
-	return &StatsCollector{kinds: kinds, stats: stats, worked: worked, log: log, labels: &labels{seen: make(map[string]bool)}, warned: make(map[string]bool)}
+	return &StatsCollector{
+		kinds: kinds, stats: stats, queues: slices.Concat(kinds.Queues(), worked), log: log, labels: &labels{seen: make(map[string]bool)},
+	}
 }
 
 // Describe implements [prometheus.Collector].
@@ -89,14 +86,13 @@ func (c *StatsCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descSuccess, truth(c.err == nil))
 	gauge(descLooked, at)
 	gauge(descTook, c.took.Seconds())
-	gauge(descMySQLUp, truth(!errors.Is(c.err, ErrUnavailable) && !errors.Is(c.err, context.DeadlineExceeded)))
+	gauge(descMySQLUp, truth(!isAway(c.err)))
 	if c.err == nil {
 		c.collectQueues(c.last, gauge)
 	}
 }
 
-// collectQueues shows the last answer. The series of the usual tasks are always
-// there.
+// collectQueues exports the last answer. The series of the known kinds and queues are always there.
 func (c *StatsCollector) collectQueues(stats Stats, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	type labels struct{ queue, kind, state string }
 	counts, queues := make(map[labels]int), make(map[string]Summary)
@@ -109,11 +105,7 @@ func (c *StatsCollector) collectQueues(stats Stats, gauge func(d *prometheus.Des
 		}
 	}
 	for _, t := range stats.Tasks {
-		kind := t.Kind
-		if _, known := c.kinds.of(kind); !known {
-			kind = c.labels.of(kind)
-		}
-		counts[labels{c.label(t.Queue), kind, string(t.State)}] += t.Count
+		counts[labels{c.label(t.Queue), c.labels.of(c.kinds, t.Kind), string(t.State)}] += t.Count
 	}
 	for _, q := range stats.Queues {
 		sum := queues[c.label(q.Queue)]
@@ -132,16 +124,15 @@ func (c *StatsCollector) collectQueues(stats Stats, gauge func(d *prometheus.Des
 	}
 }
 
-// label returns a queue as a label: rows may be in any.
+// label returns a queue as a label: rows may name any.
 func (c *StatsCollector) label(queue string) string {
-	if slices.Contains(c.kinds.Queues(), queue) || slices.Contains(c.worked, queue) {
+	if slices.Contains(c.queues, queue) {
 		return queue
 	}
 	return "other"
 }
 
-// look asks the queue once. It logs a failure unless the one before it failed, too,
-// or MySQL is away, which is logged elsewhere.
+// look asks for the stats. It logs the first of several failures, unless the database is away, as the program logs that elsewhere.
 func (c *StatsCollector) look() {
 	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
 	defer cancel()
@@ -149,26 +140,10 @@ func (c *StatsCollector) look() {
 	c.last, c.err = c.stats(ctx)
 	c.took = time.Since(start)
 	c.again = time.Now().Add(max(statsInterval, statsShare*c.took))
-	switch {
-	case c.err == nil:
+	if c.err == nil {
 		c.success = time.Now()
-		c.warnOfUnworked(c.last)
-	case before == nil && !errors.Is(c.err, ErrUnavailable):
-		c.log.Warn("cannot look at the queues", "error", c.err) // their metrics vanish until it succeeds again
-	}
-}
-
-// warnOfUnworked logs, once for each queue, tasks that wait where no
-// worker of this process looks: a misspelt queue, or one that other processes
-// have to serve. A process without workers knows nothing about that.
-func (c *StatsCollector) warnOfUnworked(stats Stats) {
-	for _, t := range stats.Tasks {
-		if len(c.worked) == 0 || t.State != Waiting || slices.Contains(c.worked, t.Queue) || c.warned[t.Queue] || len(c.warned) >= maxWarned {
-			continue
-		}
-		c.warned[t.Queue] = true
-		c.log.Warn("tasks wait in a queue without workers", "queue", t.Queue, "waiting", t.Count,
-			"do", "add it to --workers, unless another process works on it")
+	} else if before == nil && !errors.Is(c.err, ErrUnavailable) {
+		c.log.Warn("cannot look at the queues", "error", c.err)
 	}
 }
 

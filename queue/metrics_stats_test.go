@@ -32,7 +32,7 @@ func (q *asked) Stats(ctx context.Context) (queue.Stats, error) {
 	return q.stats, sleepFor(ctx, q.takes)
 }
 
-// has compares some samples with what is wanted.
+// has compares some samples.
 func has(t *testing.T, got, want metricstest.Samples) {
 	t.Helper()
 	for series, value := range want {
@@ -83,7 +83,7 @@ func TestTheQueuesAreShown(t *testing.T) {
 	})
 }
 
-// An old number that looks like a new one would hide an outage.
+// An old number that looks new would hide an outage.
 func TestTheQueuesVanishWhenTheyCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -91,7 +91,7 @@ func TestTheQueuesVanishWhenTheyCannotBeAsked(t *testing.T) {
 		mysqlUp float64
 		lines   int
 	}{
-		"away":  {mysql.ErrUnavailable, 0, 0}, // others tell the log of it
+		"away":  {mysql.ErrUnavailable, 0, 0}, // logged elsewhere
 		"wrong": {errors.New("Error 1054: unknown column"), 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,57 +147,5 @@ func TestScrapesCostTheDatabaseLittle(t *testing.T) {
 			t.Errorf("%d looks, want 13", q.looks)
 		}
 		has(t, metricstest.Gather(t, c), metricstest.Samples{"activityd_stats_success": 0, "activityd_mysql_up": 0, "activityd_stats_duration_seconds": 2})
-	})
-}
-
-func TestTasksWithoutWorkersAreToldOnce(t *testing.T) {
-	t.Parallel()
-	q := &asked{stats: queue.Stats{Tasks: []queue.TaskStats{
-		{Queue: "deflaut", Kind: tasks.Upload, State: queue.Waiting, Count: 7},
-		{Queue: "dead", Kind: tasks.Upload, State: queue.Dead, Count: 7},
-		{Queue: tasks.QueueDefault, Kind: tasks.Upload, State: queue.Waiting, Count: 7},
-	}}}
-	for _, test := range []struct {
-		queues []string
-		want   int
-	}{
-		{[]string{tasks.QueueDefault, tasks.QueueFanOut}, 1},
-		{[]string{tasks.QueueFanOut}, 2},
-		{nil, 0}, // it has no workers: others have
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			log := &logged{}
-			c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, test.queues, toLog(log))
-			for range 3 {
-				metricstest.Gather(t, c)
-				pass(time.Minute)
-			}
-			if n := strings.Count(log.String(), "tasks wait in a queue without workers"); n != test.want {
-				t.Errorf("working on %v: told %d times, want %d", test.queues, n, test.want)
-			}
-			if test.want > 0 && strings.Count(log.String(), "queue=deflaut waiting=7") != 1 {
-				t.Errorf("the log does not name the queue: %s", log)
-			}
-		})
-	}
-}
-
-// What rows make up must not become series.
-func TestStrangeRowsDoNotMakeSeries(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		q := &asked{}
-		c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, toLog(&logged{}))
-		show := func(name string) metricstest.Samples {
-			q.stats = queue.Stats{
-				Tasks:  []queue.TaskStats{{Queue: name, Kind: tasks.Upload, State: queue.Waiting, Count: 1}},
-				Queues: []queue.Summary{{Queue: name, Oldest: time.Second}},
-			}
-			pass(time.Minute)
-			return metricstest.Gather(t, c).Named(queueMetrics...)
-		}
-		if diff := cmp.Diff(show("strange"), show("stranger")); diff != "" {
-			t.Error(diff)
-		}
 	})
 }

@@ -2,11 +2,9 @@ package queue_test
 
 import (
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,10 +16,8 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// While a batch waits for one of its keys, others insert another of its keys and
-// tasks of their own. An INSERT ... ON DUPLICATE KEY UPDATE of many rows then
-// goes on, on MariaDB, from ids that are taken by now, and "absorbs" the rest of
-// the batch into foreign tasks.
+// While a batch waits for a key, producers insert a further key of it and tasks of their own. On MariaDB, an
+// INSERT ... ON DUPLICATE KEY UPDATE of many rows then goes on from ids that are taken by now.
 func TestABatchThatWaitsForAKeyLosesNoTask(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
@@ -75,8 +71,7 @@ func awaitLockWait(t *testing.T, db *sql.DB, text string) {
 	t.Fatalf("no statement with %q waited for a lock within 20 s", text)
 }
 
-// A site's own INSERT must not pay for what activityd does: it waits for nobody,
-// and no deadlock takes its transaction away.
+// An INSERT of the site waits for no claim and no enqueuing, and loses no deadlock to them.
 func TestEnqueuingAndClaimingLeaveTheSitesInsertsAlone(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
@@ -118,9 +113,8 @@ func enqueueAndClaim(t *testing.T, q queuetest.Queue) {
 	}
 }
 
-// While a backup holds a snapshot, InnoDB buries nothing. What another process
-// puts back or hurries, before the place at which claims of this one begin, is
-// found nevertheless.
+// While a backup holds a snapshot, InnoDB purges nothing, and claims begin at a front. A task that another process releases before the
+// front, or makes more urgent, is found nevertheless.
 func TestATaskThatComesBackElsewhereIsFound(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
@@ -158,33 +152,7 @@ func TestATaskThatComesBackElsewhereIsFound(t *testing.T) {
 	})
 }
 
-// A batch of the largest payloads is more than a server takes in one packet.
-func TestLargePayloadsAreEnqueued(t *testing.T) {
-	t.Parallel()
-	_, q := openDB(t)
-	large := json.RawMessage(`{"contact_id":"1","junk":"` + strings.Repeat("x", queue.MaxPayload-100) + `"}`)
-	batch := make([]queue.New, 600) // 19 MB
-	for i := range batch {
-		batch[i] = tasks.NewAddContact(member.ID(i+1), 1)
-		batch[i].Payload = large
-	}
-	ids, err := q.Enqueue(t.Context(), batch)
-	if err != nil || len(ids) != len(batch) || slices.Contains(ids, 0) {
-		t.Fatalf("%d ids, %v", len(ids), err)
-	}
-	// A lease is one value of a statement: it has some of them.
-	claimed, claims := 0, 0
-	for list := claim(t, q, 1024); len(list) > 0; list = claim(t, q, 1024) {
-		if claimed, claims = claimed+len(list), claims+1; len(list[0].Payload) < len(large) {
-			t.Errorf("claimed with %d bytes", len(list[0].Payload))
-		}
-	}
-	if claimed != len(batch) || claims > 6 {
-		t.Errorf("%d claims got %d tasks", claims, claimed)
-	}
-}
-
-// Tasks without keys are enqueued whole or not at all, by however many statements, and one alone is given its id.
+// Tasks without keys are enqueued whole or not at all, by however many statements; a single task gets its id.
 func TestEnqueueWithoutKeys(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)

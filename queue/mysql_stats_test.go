@@ -24,7 +24,7 @@ func TestHowLongTasksAreDue(t *testing.T) {
 	for name, c := range map[string]struct {
 		task  queue.New
 		then  func(t *testing.T, q queuetest.Queue)
-		after string // what is done to its table, when all of its past is ten minutes older
+		after string // a change of the table, after all past is ten minutes older
 		want  time.Duration
 	}{
 		"waits":           {task: tasks.NewUpload(1), want: aged},

@@ -20,13 +20,9 @@ const KeyTTL = 24 * time.Hour
 // ErrKeyReused says that a key of [Queue.EnqueueOnce] stands for another batch.
 var ErrKeyReused = errors.New("the idempotency key was used for other tasks")
 
-// EnqueueOnce is Enqueue for a client that may have to repeat itself: a batch that was
-// enqueued under the same key before is not enqueued again, the ids are those of then and
-// replayed is true. Another batch under that key fails with [ErrKeyReused]. Keys are
-// remembered for [KeyTTL].
-//
-// The key is written first: of two that come at once, the second waits for the commit of
-// the first one, and then finds its ids.
+// EnqueueOnce is [Queue.Enqueue] for a client that may have to repeat itself. A batch that was enqueued under the same key within
+// [KeyTTL] is not enqueued again: its ids are those of the first time, and replayed is true. Another batch under the key fails with
+// [ErrKeyReused]. Of two calls at once, the second waits for the commit of the first.
 func (q *Queue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids []uint64, replayed bool, err error) {
 	batch, err = q.options.Kinds.Validate(batch)
 	if err != nil {
@@ -38,10 +34,9 @@ func (q *Queue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids [
 	}
 	once := once{sha256.Sum256([]byte(key)), sha256.Sum256(raw)}
 	var done *enqueuing
-	var found []uint64
 	for range 2 { // a key can be forgotten between the two looks at it
 		err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks once", len(batch)), func(tx *sql.Tx) (err error) {
-			found, done, err = once.enqueue(ctx, tx, q.options.Kinds, batch)
+			ids, done, err = once.enqueue(ctx, tx, q.options.Kinds, batch)
 			return err
 		})
 		if !errors.Is(err, sql.ErrNoRows) {
@@ -51,22 +46,21 @@ func (q *Queue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids [
 	if err != nil {
 		return nil, false, err
 	}
-	if done == nil {
-		return found, true, nil
+	if done != nil {
+		q.committed(batch, done)
 	}
-	q.committed(batch, done)
-	return done.ids, false, nil
+	return ids, done == nil, nil
 }
 
 // once is a batch with the hashes of its key and of itself.
 type once struct{ key, batch [sha256.Size]byte }
 
-// enqueue enqueues the batch, or returns the ids that were found under the key.
-func (o once) enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New) (found []uint64, done *enqueuing, err error) {
+// enqueue enqueues the batch, or returns the ids that were stored under the key, and no enqueuing. It writes the key first.
+func (o once) enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New) (ids []uint64, done *enqueuing, err error) {
 	_, err = tx.ExecContext(ctx, "INSERT INTO idempotency_keys (key_hash, batch_hash) VALUES (?, ?)", o.key[:], o.batch[:])
 	if mysql.IsDuplicate(err) {
-		found, err = o.replay(ctx, tx)
-		return found, nil, err
+		ids, err = o.replay(ctx, tx)
+		return ids, nil, err
 	}
 	if err == nil {
 		done, err = enqueue(ctx, tx, kinds, batch, false)
@@ -74,11 +68,11 @@ func (o once) enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New)
 	if err != nil {
 		return nil, nil, err
 	}
-	ids, err := json.Marshal(done.ids)
+	text, err := json.Marshal(done.ids)
 	if err == nil {
-		_, err = tx.ExecContext(ctx, "UPDATE idempotency_keys SET task_ids = ? WHERE key_hash = ?", string(ids), o.key[:])
+		_, err = tx.ExecContext(ctx, "UPDATE idempotency_keys SET task_ids = ? WHERE key_hash = ?", string(text), o.key[:])
 	}
-	return nil, done, err
+	return done.ids, done, err
 }
 
 // replay returns the ids that the key got when it was first used.
@@ -95,7 +89,7 @@ func (o once) replay(ctx context.Context, tx *sql.Tx) (ids []uint64, err error) 
 	return ids, err
 }
 
-// forgetKeys deletes idempotency keys that are too old, but for those that are locked.
+// forgetKeys deletes idempotency keys that are too old and not locked.
 func (q *Queue) forgetKeys(ctx context.Context) (more bool, err error) {
 	old := "created_at <= " + now + " - " + strconv.FormatInt(KeyTTL.Milliseconds(), 10)
 	var n int

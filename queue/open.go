@@ -11,24 +11,22 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// ErrUnavailable is wrapped by the errors of a database that cannot be reached, is shutting down, is
-// read-only or has no connection to spare; the same call may succeed later.
+// ErrUnavailable is wrapped by the errors of a database that cannot be reached, is shutting down, is read-only or has no connection to
+// spare. The same call may succeed later.
 var ErrUnavailable = mysql.ErrUnavailable
 
-// OpenDB makes a pool of at most 32 connections to MySQL 8.0.13 or MariaDB 10.6, or later, as a [Queue] needs it. The dsn is
-// that of go-sql-driver/mysql: user:password@tcp(host:3306)/database. It does not connect: a server
-// that is down is noticed by the first use.
+// OpenDB returns a pool of at most 32 connections to MySQL 8.0.13 or MariaDB 10.6, or later, for a [Queue]. The dsn is in the form of
+// go-sql-driver/mysql: user:password@tcp(host:3306)/database. OpenDB does not connect: the first use notices a server that is down.
 //
-// Each connection has the session that the queue's statements rely on, whatever the defaults of the server are: the time
-// zone UTC, a strict sql_mode, REPEATABLE READ where a transaction asks for nothing else, and 5 seconds for row locks. It
-// leads to the primary: after a failover the connections to the server before are given up. A server closes it
-// after 30 seconds without a statement, which ends what a process that was stopped has open. Your own statements may
-// use the pool, too.
+// Each connection has the session that the statements of the queue rely on: the time zone UTC, a strict sql_mode, REPEATABLE READ
+// unless a transaction asks for another isolation level, and 5 seconds for row locks. It leads to the primary: after a failover the
+// pool gives up connections to the server before. The server closes a connection after 30 seconds without a statement, which ends the
+// transactions of a process that was stopped. Your own statements may use the pool, too.
 //
 // An error says what is wrong with the dsn, and never quotes it.
 func OpenDB(dsn string) (*sql.DB, error) { return mysql.Open(dsn) }
 
-// Schema is the text of schema.sql: the tables of a queue, in statements that are safe to apply again.
+// Schema has the statements that make the tables of a queue. They are safe to apply again.
 //
 //go:embed schema.sql
 var Schema string
@@ -43,9 +41,9 @@ func Tables() (names []string) {
 	return names
 }
 
-// Migrate makes the queue's tables, if they are missing. It is safe to call at each start, and by several processes at
-// once. It needs the right to CREATE; without it, have `activityd schema --apply --only queue` or the statements of
-// queue/schema.sql run by a user who has it. It fails on tables of another version.
+// Migrate makes the tables of a queue that are missing. It is safe to call at each start, by several processes at once. It needs the
+// right to CREATE; without it, have [Schema] applied by a user who has the right, as by `activityd schema --apply --only queue`.
+// It fails on tables of another version.
 func Migrate(ctx context.Context, db *sql.DB) error {
 	for _, statement := range createTable.FindAllStringSubmatch(Schema, -1) {
 		if _, err := db.ExecContext(ctx, statement[0]); err != nil {

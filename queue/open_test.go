@@ -63,7 +63,7 @@ func tablesIn(t *testing.T, db *sql.DB) []string {
 	return names
 }
 
-// Eight processes that migrate at once, and then again, leave the tables of the queue and no others.
+// Eight processes that migrate at once, and then again, leave the tables of the queue alone.
 func TestMigrateTwiceAndAtOnce(t *testing.T) {
 	t.Parallel()
 	db := emptyDB(t)
@@ -83,7 +83,7 @@ func TestMigrateTwiceAndAtOnce(t *testing.T) {
 	}
 }
 
-// Without the tables an error says which is missing.
+// Without the tables an error names a missing table.
 func TestNoMigration(t *testing.T) {
 	t.Parallel()
 	db := emptyDB(t)
@@ -93,7 +93,7 @@ func TestNoMigration(t *testing.T) {
 	}
 }
 
-// What the caller commits is done, with its payload and after a failure again; what it rolls back never was.
+// A task that the caller commits is done, and again after a failure; a task that it rolls back never was.
 func TestTasksOfTheCallersTransaction(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
@@ -144,7 +144,7 @@ func TestTasksOfTheCallersTransaction(t *testing.T) {
 	}
 }
 
-// counter returns the value of a counter of a registry whose labels have the values, among others; -1: there is none.
+// counter returns the value of a counter of a registry whose labels have the values; -1: there is none.
 func counter(t *testing.T, registry prometheus.Gatherer, name string, values ...string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -165,7 +165,7 @@ func counter(t *testing.T, registry prometheus.Gatherer, name string, values ...
 	return -1
 }
 
-// What is wrong with a task is said before anything is sent: the transaction goes on.
+// A wrong task is refused before anything is sent: the transaction goes on.
 func TestWrongTasksOfTheCallersTransaction(t *testing.T) {
 	t.Parallel()
 	db, q := openOwn(t, queue.Options{})
@@ -203,7 +203,7 @@ func TestWrongTasksOfTheCallersTransaction(t *testing.T) {
 	}
 }
 
-// Tasks with a dedupe key are one, with its id, until it starts. The ids of several without are not read.
+// Tasks with the same dedupe key have the same id until it starts. The ids of several without a key are not read.
 func TestIDsInTheCallersTransaction(t *testing.T) {
 	t.Parallel()
 	db, q := openOwn(t, queue.Options{})
@@ -230,7 +230,7 @@ func TestIDsInTheCallersTransaction(t *testing.T) {
 	if ids, err := q.EnqueueTx(t.Context(), second); ids != nil || err != nil {
 		t.Errorf("of no tasks: %v, %v", ids, err)
 	}
-	// Nor are those of the last one, which is alone in its INSERT.
+	// Nor is the last, alone in its INSERT.
 	ids, err = q.EnqueueTx(t.Context(), second, slices.Repeat([]queue.New{{Kind: "mail"}}, 1001)...)
 	if err != nil || slices.Max(ids) != 0 {
 		t.Errorf("the highest id is %d, %v, want 0", slices.Max(ids), err)
@@ -239,27 +239,6 @@ func TestIDsInTheCallersTransaction(t *testing.T) {
 	other, err := q.EnqueueTx(t.Context(), second, queue.New{Kind: "resize", Queue: "mails", DedupeKey: "mail:7"})
 	if err != nil || other[0] == before[0] {
 		t.Errorf("a task of another kind was absorbed: %v, %v", other, err)
-	}
-}
-
-// A transaction that has ended, and a context that has, give an error and no task.
-func TestATransactionThatHasEnded(t *testing.T) {
-	t.Parallel()
-	db, q := openOwn(t, queue.Options{})
-	tx := begin(t, db)
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.EnqueueTx(t.Context(), tx, queue.New{Kind: "mail"}); !errors.Is(err, sql.ErrTxDone) {
-		t.Errorf("got %v, want ErrTxDone", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := q.EnqueueTx(ctx, begin(t, db), queue.New{Kind: "mail"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want Canceled", err)
-	}
-	if list, err := q.List(t.Context(), queue.Filter{}, 10); err != nil || len(list) > 0 {
-		t.Errorf("%d tasks, %v", len(list), err)
 	}
 }
 
@@ -305,43 +284,7 @@ func TestHandleIsOfOneTask(t *testing.T) {
 	}
 }
 
-// In a pool the tasks beside those that panic are done once, though the first of the share panics.
-func TestAPanicBesideOthers(t *testing.T) {
-	t.Parallel()
-	_, q := openOwn(t, queue.Options{})
-	var batch []queue.New
-	for key := range uint64(5) {
-		batch = append(batch, queue.New{Kind: "resize", Key: key, Args: resize{Width: 2*int(key%2) - 1}})
-	}
-	if _, err := q.Enqueue(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan uint64, 100)
-	running := queue.NewPool(q, map[string]queue.Handler{"resize": queue.Handle(func(_ context.Context, task queue.Task, r resize) error {
-		if r.Width < 0 {
-			panic("a negative width")
-		}
-		done <- task.Key
-		return nil
-	})}, queue.PoolOptions{Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 1, Batch: 10}}, Log: quiet()})
-	stop := run(t, running)
-	eventually(t, "the others are done and these wait for their second attempt", func() bool {
-		list, err := q.List(t.Context(), queue.Filter{}, 10)
-		return err == nil && len(list) == 3 && list[0].State == queue.Scheduled && strings.HasPrefix(list[0].LastError, "panic: ")
-	})
-	stop()
-	close(done)
-	var keys []uint64
-	for key := range done {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	if !slices.Equal(keys, []uint64{1, 3}) {
-		t.Errorf("done: %v, want 1 and 3, once", keys)
-	}
-}
-
-// A registerer may be used twice: both count together. Without one nothing is registered anywhere.
+// Two queues with the same registerer count together. Without a registerer nothing is registered.
 func TestARegistererUsedTwice(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
@@ -358,7 +301,7 @@ func TestARegistererUsedTwice(t *testing.T) {
 	}
 }
 
-// What cannot work is said where it is written.
+// A queue without a database panics.
 func TestNoDatabase(t *testing.T) {
 	t.Parallel()
 	defer func() {

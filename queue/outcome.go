@@ -9,8 +9,8 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// Permanent marks an error that no repetition will cure: the task is dead at
-// once, with the error as its reason. Permanent of nil is nil.
+// Permanent marks an error that no repetition will cure: the task is dead at once, with the error as its reason. Permanent of nil
+// is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -23,9 +23,8 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Later marks an error that is not the task's fault, such as a server that
-// cannot be reached: the task runs again after d and the attempt is not counted,
-// so that no outage, however long, makes a task dead. Later needs no error.
+// Later marks an error that is not the fault of the task, as while a server cannot be reached: the task runs again after d, and the
+// attempt does not count, so that no outage makes a task dead. Later needs no error.
 func Later(d time.Duration, err error) error { return &laterError{d, cmp.Or(err, errLater)} }
 
 var errLater = errors.New("to be done later")
@@ -38,37 +37,33 @@ type laterError struct {
 func (e *laterError) Error() string { return e.err.Error() }
 func (e *laterError) Unwrap() error { return e.err }
 
-// Outcome is what became of the work of a task.
+// Outcome is the outcome of the work of a task.
 type Outcome struct {
-	// Err is nil when the task is done; [Permanent] and [Later] say what a plain error
-	// does not.
+	// Err is nil when the task is done. A plain error uses up an attempt; see [Permanent] and [Later].
 	Err error
-	// Next are follow-up tasks. They are enqueued in the transaction that records the
-	// outcome, if the task is done or dead by it and its lease still holds: a crash
-	// neither loses nor repeats them. Those of a task that runs again are left out: it
-	// returns its own then. Nothing repeats one, so it needs no dedupe key: without one, it
-	// costs less, and no other task stands for it.
+	// Next are follow-up tasks. They are enqueued in the transaction that records the outcome, if the task is done or dead by it and
+	// its lease holds: a crash neither loses nor repeats them, so they need no dedupe key. If the task runs again they are left
+	// out, as it returns its own then.
 	Next []New
 }
 
-// Result is the outcome of one claimed task.
+// Result is the outcome of a claimed task.
 type Result struct {
 	Task Task
 	Err  error // see [Outcome]
 	Next []New
 }
 
-// Verdict is what becomes of a task that was run.
+// Verdict is the end of an attempt.
 type Verdict struct {
-	State     State         // Done; Waiting or Scheduled, to be run again; Dead
+	State     State         // Done; Waiting or Scheduled, to run again; Dead
 	After     time.Duration // Scheduled: it runs again no sooner
 	Uncounted bool          // the attempt does not count
-	Message   string        // why it is not done, for people
+	Message   string        // why it is not done
 	Next      []New         // follow-up tasks that are enqueued with it
 }
 
-// Judge decides on a result. Both implementations of the queue use it, so that
-// they differ in storage only.
+// Judge returns the verdict on a result, by its error and the attempts of its task.
 func Judge(r Result) Verdict {
 	if r.Err == nil {
 		return Verdict{State: Done, Next: r.Next}
@@ -103,8 +98,7 @@ func (v Verdict) label() string {
 	return outcomeRetried
 }
 
-// What holds for tasks of which neither the row nor the kind says more. The pause doubles with each further failure, up to
-// maxBackoff, with jitter.
+// The defaults of tasks whose row and kind have no number. The pause doubles with each further failure, up to maxBackoff, with jitter.
 const (
 	defaultAttempts = 25
 	firstBackoff    = 500 * time.Millisecond

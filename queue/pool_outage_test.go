@@ -83,8 +83,7 @@ func (o *outage) Sweep(ctx context.Context) (queue.Swept, error) {
 	return o.Queue.Sweep(ctx)
 }
 
-// What was worked on while the database went away is recorded when it is back, and is not left
-// until its lease ends.
+// The results of work during an outage of the database are recorded when it is back, and not only after the lease.
 func TestResultsAreRecordedAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, hangs := range map[string]bool{"refuses": false, "hangs": true} {
@@ -149,7 +148,7 @@ func TestACommitOfAClaimWhoseAnswerIsLost(t *testing.T) {
 		attempts <- task.Attempts
 		return nil
 	})
-	// With such a lease nothing else frees the tasks while the test runs.
+	// Nothing else frees tasks with a long lease while the test runs.
 	run(t, queue.NewPool(q, map[string]queue.Handler{tasks.Upload: handler}, queue.PoolOptions{
 		Log: quiet(), Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 10}}, Lease: time.Hour,

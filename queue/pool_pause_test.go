@@ -22,7 +22,7 @@ func setPaused(t *testing.T, q queuetest.Queue, paused bool) {
 	}
 }
 
-// A paused queue stands still while the others go on, and goes on soon after its
+// A paused queue stands still while further queues go on, and goes on soon after its
 // end without waiting for a poll.
 func TestAPausedQueueStandsStill(t *testing.T) {
 	t.Parallel()

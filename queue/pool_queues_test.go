@@ -14,7 +14,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// threeQueues have two workers each. They claim one task at a time.
+// threeQueues have two workers each, with batches of a task.
 func threeQueues() []queue.Workers {
 	return []queue.Workers{
 		{Queue: tasks.QueueDefault, Count: 2, Batch: 1},
@@ -31,7 +31,7 @@ func manyParts(n int) (batch []queue.New) {
 	return batch
 }
 
-// While a thousand parts of fan-outs wait, tasks of the other queues begin at once:
+// While a thousand parts of fan-outs wait, tasks of further queues begin at once:
 // each queue has workers of its own.
 func TestAFanOutStarvesNoOtherQueue(t *testing.T) {
 	t.Parallel()
@@ -66,7 +66,7 @@ func TestAFanOutStarvesNoOtherQueue(t *testing.T) {
 	})
 }
 
-// A queue without workers is left to other processes.
+// A queue without workers is left alone.
 func TestQueuesWithoutWorkersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

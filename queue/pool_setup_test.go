@@ -30,7 +30,7 @@ func (d *doing) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome 
 	return all
 }
 
-// each makes a handler of what is to be done with one task.
+// each makes a handler of work on a task.
 func each(do func(ctx context.Context, t queue.Task) error) *doing {
 	return &doing{func(ctx context.Context, batch []queue.Task) []error {
 		errs := make([]error, len(batch))
@@ -60,7 +60,7 @@ func (l *logged) String() string {
 }
 
 // pool is a running pool over a queue in memory, whose uploads a handler of the
-// test does. It has one worker for each queue, if not said otherwise.
+// test does. It has a worker for each queue, if not said otherwise.
 type pool struct {
 	queue    *queuetest.Memory
 	notifier *notify.Notifier

@@ -15,8 +15,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// What runs when the pool is stopped comes to its end and is recorded; what
-// waits is left to others.
+// Running tasks come to their end and are recorded when the pool stops; waiting tasks stay.
 func TestAStoppedPoolFinishesWhatRuns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -34,7 +33,7 @@ func TestAStoppedPoolFinishesWhatRuns(t *testing.T) {
 	})
 }
 
-// What does not come to its end within the grace period is cancelled and handed
+// A task that does not end within the grace period is cancelled and handed
 // back at once, and the attempt is not counted.
 func TestAStoppedPoolHandsBackWhatItCancels(t *testing.T) {
 	t.Parallel()
@@ -165,7 +164,7 @@ func TestAFailingQueueLosesNothing(t *testing.T) {
 }
 
 // A claim that fails because its tasks are too many for the time it has is followed
-// by one for half as many, and so on, until some are done.
+// by a claim for half as many, and so on, until some are done.
 func TestAClaimThatIsTooLargeIsHalved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,12 +184,12 @@ func TestAClaimThatIsTooLargeIsHalved(t *testing.T) {
 	})
 }
 
-// smallClaims is a queue of which only two tasks can be claimed at once.
+// smallClaims is a queue that refuses claims of more than two tasks.
 type smallClaims struct {
 	queuetest.Queue
 
 	failures int
-	failed   int // of these, before the last task was claimed
+	failed   int // claims that failed before the last task was claimed
 }
 
 func (q *smallClaims) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
@@ -205,7 +204,7 @@ func (q *smallClaims) Claim(ctx context.Context, name string, n int, lease time.
 	return list, err
 }
 
-// What MySQL refuses, such as a right that is missing, is no server that is away. It is
+// A statement that MySQL refuses, as a right is missing, is no server that is away. It is
 // logged by its own message, once a minute.
 func TestARefusedClaimIsLoggedAsSuch(t *testing.T) {
 	t.Parallel()
@@ -226,7 +225,7 @@ func TestARefusedClaimIsLoggedAsSuch(t *testing.T) {
 	})
 }
 
-// forbidding is a queue in which nothing may be changed.
+// forbidding refuses all changes.
 type forbidding struct{ queuetest.Queue }
 
 func (forbidding) Claim(context.Context, string, int, time.Duration) ([]queue.Task, error) {

@@ -58,7 +58,7 @@ func TestTheBellWakesIdleWorkers(t *testing.T) {
 	})
 }
 
-// What others enqueue is found without a notifier.
+// Tasks of other processes are found without a notifier.
 func TestThePollIsTheSafetyNet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestThePollIsTheSafetyNet(t *testing.T) {
 	})
 }
 
-// One task that makes its handler panic does not spoil the rest of its batch.
+// A task that makes its handler panic does not spoil the rest of its batch.
 func TestAPanicCostsOnlyThePoisonedTask(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestErrorsAreTriedAgainUntilDead(t *testing.T) {
 	})
 }
 
-// heard is a dependency that takes errors of a class for its own, but for those of MySQL.
+// heard is a dependency that claims errors of a class, but no errors of MySQL.
 type heard struct {
 	class  error
 	errors atomic.Int64
@@ -178,8 +178,6 @@ func (h *heard) Waits(err error) bool {
 	h.errors.Add(1)
 	return errors.Is(err, h.class) && !errors.Is(err, mysql.ErrUnavailable)
 }
-
-func (h *heard) Partly() bool { return false }
 
 // An outage is not the task's fault, however long it lasts.
 func TestOutagesCountNoAttempts(t *testing.T) {
@@ -216,7 +214,7 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 				if n := h.errors.Load(); n != int64(tries-1) {
 					t.Errorf("the dependency heard of %d errors in %d tries", n, tries)
 				}
-				if name != "database" { // of others, the dependency has to say
+				if name != "database" { // the dependency logs its own
 					if p.log.String() != "" {
 						t.Errorf("logged:\n%s", p.log)
 					}
@@ -225,7 +223,7 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 				if !strings.Contains(p.log.String(), "asked: "+class.Error()[:10]) {
 					t.Error("the log does not say what was away")
 				}
-				if n := strings.Count(p.log.String(), "server cannot be used"); n < 55 || n > 61 {
+				if n := strings.Count(p.log.String(), "tasks wait for the database"); n < 55 || n > 61 {
 					t.Errorf("the log says it %d times in an hour, want once a minute", n)
 				}
 			})
@@ -233,7 +231,7 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 	}
 }
 
-// Two fetchers of one queue would not keep the order of keys.
+// Run refuses to have a queue twice.
 func TestWorkersOfAQueueAreNamedOnce(t *testing.T) {
 	t.Parallel()
 	p := queue.NewPool(queuetest.NewMemory(queue.Options{}, time.Now), nil, queue.PoolOptions{Workers: []queue.Workers{{Count: 1}, {Queue: "Default", Count: 1}}})

@@ -13,8 +13,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// claims counts the claims of each queue, and can do something before one
-// returns.
+// claims counts the claims of each queue, and calls before at the end of each.
 type claims struct {
 	queuetest.Queue
 	mu     sync.Mutex
@@ -50,12 +49,12 @@ func (c *claims) wrap(q queuetest.Queue) queuetest.Queue {
 	return c
 }
 
-// asleep makes nothing happen but what is rung for.
+// asleep makes a pool that acts on notifications only.
 func asleep(workers ...queue.Workers) queue.PoolOptions {
 	return queue.PoolOptions{Kinds: tasks.Kinds(), Workers: workers, Poll: time.Hour, Sweep: time.Hour}
 }
 
-// Of a hundred idle workers one begins when a task comes.
+// A task wakes a single worker of a hundred.
 func TestARingWakesOneWorker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,55 +82,10 @@ func TestARingWakesOneWorker(t *testing.T) {
 			t.Errorf("%d claims for a ring for all, want one of the only queue", n)
 		}
 		pass(time.Minute)
-		if n := c.take(); n != 2 {
-			t.Errorf("%d claims after a fruitless ring, want two more looks", n)
+		if n := c.take(); n != 1 {
+			t.Errorf("%d claims after a fruitless ring, want one more look", n)
 		}
 		counts(t, p.queue, queuetest.Counts{})
-	})
-}
-
-// A worker that cannot take everything wakes a colleague, and that one another.
-func TestAFullClaimWakesAColleague(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := startPool(t, each(func(context.Context, queue.Task) error {
-			deaf(time.Second)
-			return nil
-		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 8, Batch: 1}))
-		pass(time.Minute)
-		var batch []queue.New
-		for i := range 8 {
-			batch = append(batch, tasks.NewUpload(id(i+1)))
-		}
-		enqueue(t, p.queue, batch...)
-		synctest.Wait()
-		counts(t, p.queue, queuetest.Counts{Running: 8})
-	})
-}
-
-// What comes while all who could come are busy is begun when the first of them is
-// free.
-func TestARingWhileAllAreBusyIsRemembered(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		begun := make(chan string, 10)
-		p := startPool(t, each(func(_ context.Context, task queue.Task) error {
-			begun <- task.Kind
-			deaf(time.Second)
-			return nil
-		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 1, Batch: 1}))
-		pass(time.Minute)
-		enqueue(t, p.queue, tasks.NewUpload(1))
-		synctest.Wait()
-		enqueue(t, p.queue, tasks.NewAddContact(1, 2))
-		pass(500 * time.Millisecond)
-		if n := len(begun); n != 1 {
-			t.Fatalf("%d tasks are begun by one worker", n)
-		}
-		pass(time.Second)
-		if n := len(begun); n != 2 {
-			t.Errorf("%d tasks are begun, want the second too", n)
-		}
 	})
 }
 
@@ -192,7 +146,7 @@ func TestNoRingIsLost(t *testing.T) {
 	done.Wait()
 }
 
-// A claim that fails after a notification is repeated without another one, and long
+// A claim that fails after a notification is repeated without another notification, and long
 // before the next poll.
 func TestANotificationOutlivesAFailingClaim(t *testing.T) {
 	t.Parallel()

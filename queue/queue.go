@@ -14,36 +14,34 @@ import (
 	"github.com/activityd/activityd/notify"
 )
 
-// now is the clock of the queue, in unix milliseconds: the database's own, so that machines whose clocks
-// differ agree on when a lease ends.
+// now is the clock of the queue in unix milliseconds, that of the database: machines whose clocks differ agree on the end of a lease.
 const now = mysql.Now
 
-// MaxLease is how long a lease lasts at most.
+// MaxLease bounds leases.
 const MaxLease = 24 * time.Hour
 
-// sharedAttempts is how many attempts of a task may be shared with others. From the next attempt on the task runs
-// alone, as it may be what makes all of them fail, hang or die. It is two: most tasks whose first attempt was
-// lost were in a process that was killed for another reason, often with a thousand others.
+// sharedAttempts is the number of attempts in which a task may run beside others. From the next attempt on it runs alone, as it may be
+// the cause of their failures. It is two: most tasks whose first attempt was lost were in a process that was killed for another
+// reason, often with a thousand tasks.
 const sharedAttempts = 2
 
-// Options say how a queue works.
+// Options are the options of a [Queue].
 type Options struct {
 	// Kinds are the kinds of task that it knows.
 	Kinds Kinds
-	// Registerer gets the metrics; nil: there are none. Queues and pools may share one: they
-	// count together.
+	// Registerer gets the metrics; nil: none are exported. Queues and pools with the same registerer count together.
 	Registerer prometheus.Registerer
-	// Notifier is notified of tasks that were enqueued, by the names of their queues; nil: one of
-	// the queue's own, for the pools of this process.
+	// Notifier is notified of tasks that were enqueued, by the names of their queues. Nil: the queue has its own, for its pools in
+	// this process.
 	Notifier *notify.Notifier
-	// Owner names this process in the leases, for operators: its first 29 bytes, with ? for what is not printable ASCII.
+	// Owner names this process in the leases, for operators: its first 29 bytes, with ? for characters that are not printable ASCII.
 	Owner string
-	// Queues are always among those that Stats counts, besides those of the kinds.
+	// Queues are counted by [Queue.Stats], besides the queues of the kinds, however many queues there are.
 	Queues []string
 }
 
-// Queue is a durable queue of tasks in tables of the site's, so that a task commits together with the change
-// that it is about. It is safe for concurrent use. Package queuetest has its specification.
+// Queue is a durable queue of tasks in tables of the database of a site, so that a task commits with the change that it is about. It
+// is safe for concurrent use.
 type Queue struct {
 	db      *sql.DB
 	options Options
@@ -51,16 +49,15 @@ type Queue struct {
 	memory
 }
 
-// memory is what the queue of a process remembers. Nothing is lost with it.
+// memory has hints for the next claims and sweeps of a process. Nothing is lost with it.
 type memory struct {
 	mu     sync.Mutex
 	fronts map[string]front // by queue; see front
 	sweeps sweeps
 }
 
-// NewQueue returns a queue over db, which comes from [OpenDB] and which the caller closes. It asks
-// the database nothing. It panics if db is nil, or a kind has attempts or a backoff that
-// no row can have.
+// NewQueue returns a queue over db, a pool of [OpenDB] that the caller closes. It sends nothing to the database. It panics if db is nil,
+// or if a kind has attempts or a backoff out of the bounds of [New].
 func NewQueue(db *sql.DB, o Options) *Queue {
 	if db == nil {
 		panic("queue: NewQueue: db is nil")
@@ -78,11 +75,11 @@ func NewQueue(db *sql.DB, o Options) *Queue {
 	return &Queue{db: db, options: o, metrics: m, memory: memory{fronts: make(map[string]front)}}
 }
 
-// Notify says that tasks of queues were committed whose enqueuing could not say so: those of
-// [Queue.EnqueueTx], or of another program. Pools that share the queue's notifier look at once.
+// Notify says that tasks of queues were committed, by [Queue.EnqueueTx] or by another program. Pools with the notifier of the queue look
+// at once.
 func (q *Queue) Notify(queues ...string) { q.options.Notifier.Notify(queues...) }
 
-// notifyAll notifies of queues.
+// notifyAll notifies of tasks that came back in queues.
 func (q *Queue) notifyAll(queues map[string]bool) {
 	if len(queues) > 0 {
 		q.forgetFronts(queues)
@@ -90,16 +87,15 @@ func (q *Queue) notifyAll(queues map[string]bool) {
 	}
 }
 
-// Active returns those of the keys that have tasks of the kind that wait, or run under a lease. A task that a
-// producer put elsewhere does not count, so that it holds up nothing: in another queue than the kind's, where perhaps no
-// worker looks, or less urgent than [Normal]; nor does one that failed and is scheduled for later.
+// Active returns the keys that have tasks of the kind which wait and are due, or run. It counts tasks in the queue of the kind that are
+// [Normal] or more urgent: a producer may have put a task where no worker looks.
 func (q *Queue) Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
 	home, _ := q.options.Kinds.of(kind)
 	return q.keysOf(ctx, "look for tasks under way", []string{kind}, keys,
 		"state IN ('waiting', 'behind', 'running') AND run_at <= IF(state = 'running', run_at, "+now+") AND priority <= 0 AND queue = ?", home.Queue)
 }
 
-// Pending returns those of the keys that have tasks of the kinds which are not finished and not dead.
+// Pending returns the keys that have tasks of the kinds which are neither done nor dead.
 func (q *Queue) Pending(ctx context.Context, kinds []string, keys []uint64) (map[uint64]bool, error) {
 	return q.keysOf(ctx, "look for pending tasks", kinds, keys, "state <> 'dead'")
 }

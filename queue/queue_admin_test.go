@@ -18,11 +18,13 @@ func TestEnqueueRefusesWhatTheTableCannotHold(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		for name, spoil := range map[string]func(*queue.New){
-			"long dedupe key": func(n *queue.New) { n.DedupeKey = strings.Repeat("k", 129) },
-			"long queue":      func(n *queue.New) { n.Queue = strings.Repeat("q", 33) },
-			"priority":        func(n *queue.New) { n.Priority = 32768 },
-			"delay":           func(n *queue.New) { n.Delay = -1 },
-			"life":            func(n *queue.New) { n.Life = -1 },
+			"long dedupe key":  func(n *queue.New) { n.DedupeKey = strings.Repeat("k", 129) },
+			"blank at its end": func(n *queue.New) { n.DedupeKey = "k " },
+			"no JSON":          func(n *queue.New) { n.Payload = []byte("{") },
+			"long queue":       func(n *queue.New) { n.Queue = strings.Repeat("q", 33) },
+			"priority":         func(n *queue.New) { n.Priority = 32768 },
+			"delay":            func(n *queue.New) { n.Delay = -1 },
+			"life":             func(n *queue.New) { n.Life = -1 },
 		} {
 			bad := tasks.NewUpload(2)
 			spoil(&bad)
@@ -36,8 +38,7 @@ func TestEnqueueRefusesWhatTheTableCannotHold(t *testing.T) {
 	})
 }
 
-// Whatever a waiting task absorbs, it serves it as well as a task of its own
-// would have.
+// A waiting task runs as early, as urgently and lives as long as the tasks that were deduped into it would.
 func TestAnAbsorbingTaskIsAsUrgentAsWhatItAbsorbs(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
@@ -133,8 +134,7 @@ func TestPauseAndResume(t *testing.T) {
 	})
 }
 
-// A dead task comes back with all its attempts, and one that runs cannot be
-// taken from its worker.
+// A dead task comes back with all its attempts, and a running task cannot be taken from its worker.
 func TestRetryAndDiscard(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
@@ -195,8 +195,7 @@ func TestAHeartbeatKeepsTheLease(t *testing.T) {
 	})
 }
 
-// A priority is set as it is told, and what runs or is dead stays as it is; a change that is repeated is as
-// urgent as it is usual.
+// The priority of tasks that wait is set, and of no running or dead task. A repeated change is as urgent as usual.
 func TestThePriorityOfTasksIsSet(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
@@ -226,7 +225,7 @@ func TestThePriorityOfTasksIsSet(t *testing.T) {
 	})
 }
 
-// Tasks are chosen by what is in their last error.
+// Tasks are selected by a part of their last error.
 func TestTasksAreFoundByTheirError(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {

@@ -44,25 +44,6 @@ func TestTasksAreClaimedInOrder(t *testing.T) {
 	})
 }
 
-func TestEnqueueNothing(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		if ids := enqueue(t, q); len(ids) != 0 {
-			t.Errorf("ids %v", ids)
-		}
-	})
-}
-
-func TestEnqueueIsWholeOrNothing(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		if _, err := q.Enqueue(t.Context(), []queue.New{tasks.NewUpload(1), {Kind: tasks.Upload, Key: 2, Payload: []byte("{")}}); !errors.Is(err, queue.ErrInvalid) {
-			t.Errorf("err %v, want ErrInvalid", err)
-		}
-		counts(t, q, queuetest.Counts{})
-	})
-}
-
 func TestATaskThatWaitsAbsorbs(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
@@ -93,15 +74,6 @@ func TestATaskThatRunsDoesNotAbsorb(t *testing.T) {
 			t.Errorf("not absorbed by the task that waits: %v, %v", again, third)
 		}
 		counts(t, q, queuetest.Counts{Waiting: 1, Scheduled: 1})
-	})
-}
-
-func TestDoneTasksAreGone(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		enqueue(t, q, tasks.NewUpload(7), tasks.NewUpload(8))
-		finish(t, q, nil, claim(t, q, 2)...)
-		counts(t, q, queuetest.Counts{})
 	})
 }
 
@@ -144,15 +116,6 @@ func TestLaterDoesNotCountTheAttempt(t *testing.T) {
 	})
 }
 
-func TestPermanentErrorsBuryAtOnce(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		enqueue(t, q, tasks.NewUpload(7))
-		finish(t, q, queue.Permanent(errors.New("cannot be")), claim(t, q, 1)...)
-		counts(t, q, queuetest.Counts{Dead: 1})
-	})
-}
-
 func TestALastAttemptBuries(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
@@ -164,7 +127,7 @@ func TestALastAttemptBuries(t *testing.T) {
 	})
 }
 
-// What was lost once comes back together; what was lost twice, one by one.
+// Tasks that were lost once come back together; tasks that were lost twice, each alone.
 func TestLostTasksComeBackTogetherOnce(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
@@ -285,51 +248,6 @@ func TestDedupe(t *testing.T) {
 	})
 }
 
-func TestConcurrentClaimsShareNothing(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		var batch []queue.New
-		for i := range 600 {
-			batch = append(batch, tasks.NewUpload(member.ID(i+1)))
-		}
-		enqueue(t, q, batch...)
-		var mu sync.Mutex
-		times := make(map[uint64]int)
-		var claimers sync.WaitGroup
-		for range 6 {
-			claimers.Go(func() {
-				for {
-					list, err := q.Claim(context.Background(), queue.DefaultQueue, 25, time.Minute)
-					if err != nil {
-						t.Error(err)
-					}
-					if len(list) == 0 {
-						return
-					}
-					mu.Lock()
-					for _, task := range list {
-						times[task.ID]++
-					}
-					mu.Unlock()
-				}
-			})
-		}
-		claimers.Wait()
-		// SKIP LOCKED may hide rows from all at once: what is left is claimed now.
-		for _, task := range claim(t, q, 600) {
-			times[task.ID]++
-		}
-		if len(times) != 600 {
-			t.Fatalf("claimed %d different tasks, want 600", len(times))
-		}
-		for id, n := range times {
-			if n != 1 {
-				t.Errorf("task %d was claimed %d times", id, n)
-			}
-		}
-	})
-}
-
 // Enqueue and claim hammer the same keys; nothing may be lost and no deadlock
 // may reach the caller.
 func TestConcurrentEnqueueAndClaim(t *testing.T) {
@@ -352,7 +270,7 @@ func TestConcurrentEnqueueAndClaim(t *testing.T) {
 			workers.Go(func() {
 				for last := false; ; {
 					select {
-					case <-stop: // what is there now was all there will be
+					case <-stop: // no more tasks come
 						last = true
 					default:
 					}
@@ -377,7 +295,7 @@ func TestConcurrentEnqueueAndClaim(t *testing.T) {
 		producers.Wait()
 		close(stop)
 		workers.Wait()
-		// Tasks may have been hidden for a moment, by a claim that looked where its own end, or behind others of their key.
+		// Tasks may have been hidden for a moment, by a claim that looked for its own end, or behind their key.
 		eventually(t, "all are done", func() bool {
 			sweep(t, q)
 			for _, name := range []string{queue.DefaultQueue, tasks.QueueRefill} {

@@ -12,11 +12,10 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// boundedArgs selects the arguments of a task, and of what is too long the begin, which payloadOf tells.
+// boundedArgs selects the arguments of a task, at most a byte more than [MaxPayload].
 const boundedArgs = "LEFT(args, 32769)"
 
-// payloadOf returns arguments as JSON: where they have more than [MaxPayload] bytes, or are none (MariaDB takes more for
-// it), a string.
+// payloadOf returns arguments as JSON: a JSON string where they are too long or invalid, as MariaDB stores more than JSON.
 func payloadOf(args []byte) json.RawMessage {
 	if len(args) > MaxPayload {
 		args = fmt.Appendf(nil, "more bytes: at most %d are read", MaxPayload)
@@ -28,11 +27,10 @@ func payloadOf(args []byte) json.RawMessage {
 	return quoted
 }
 
-// latest is the end of the year 9999, in unix milliseconds. A later time, which
-// only a row that makes no sense can have, is taken for it.
+// latest is the end of the year 9999, in unix milliseconds. It stands for later times, as rows that make no sense may have them.
 const latest = 253402300799999
 
-// timeOf returns a time of the table, and none for 0.
+// timeOf returns a time of the table; 0 is the zero time.
 func timeOf(milliseconds uint64) time.Time {
 	if milliseconds == 0 {
 		return time.Time{}
@@ -40,16 +38,15 @@ func timeOf(milliseconds uint64) time.Time {
 	return time.UnixMilli(int64(min(milliseconds, latest)))
 }
 
-// update begins a change of tasks by their ids: exactly those that were read, and never a range, as a
-// transaction may commit later that took an id between them. The index is named because the servers scan the
-// table where a third of its rows or more are asked for, and wait for all that others have locked.
+// update begins a change of tasks by ids that were read, and never by a range: a transaction may commit later that took an id in
+// between. It names the index because servers scan the table to change a third of its rows, and wait for every locked row.
 const update = "UPDATE tasks FORCE INDEX (PRIMARY) SET "
 
-// deleteTasks is the same for a DELETE, which can name an index only in the form for several tables. The
-// name counts only where the condition has a column that the index lacks.
+// deleteTasks is the same for a DELETE, which can name an index only in the form for several tables. The name counts only if the
+// condition has a column that the index lacks.
 const deleteTasks = "DELETE tasks FROM tasks FORCE INDEX (PRIMARY) WHERE type IS NOT NULL AND id IN "
 
-// idList returns the ids of a list, which is not empty, as a list of SQL: numbers cost less than arguments.
+// idList returns the ids of a list, which must not be empty, as a list of SQL: numbers cost less than arguments.
 func idList[T any](list []T, id func(T) uint64) string {
 	text := []byte("(")
 	for i := range list {
@@ -61,9 +58,9 @@ func idList[T any](list []T, id func(T) uint64) string {
 
 func itself(id uint64) uint64 { return id }
 
-// change runs a statement that the ids of rows complete. If the server refuses it because of what is in a row (a trigger or
-// a constraint of the site's may), each row is tried alone, and one that is refused is buried with the reason. It returns the
-// rows that were changed. One that cannot be buried either stays as it is.
+// change runs a statement that the ids of rows complete, and returns the rows that were changed. If the server refuses it because of
+// a row (a trigger or a constraint of the site), change tries each row alone, and buries a refused row with the reason. A row that
+// cannot be buried either stays as it is.
 func change[T any](ctx context.Context, tx *sql.Tx, list []T, id func(T) uint64, statement string, args ...any) (changed []T, err error) {
 	if len(list) == 0 {
 		return nil, nil

@@ -10,31 +10,27 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// sweepSize bounds what one statement of a sweep changes.
+// sweepSize bounds the rows that a statement of a sweep changes.
 const sweepSize = 1000
 
-// Swept counts what a sweep did.
+// Swept counts the changes of a sweep.
 type Swept struct {
-	Due      int  // scheduled tasks that are waiting now
-	TookOver int  // tasks freed or buried because their lease ran out
-	More     bool // there may be more: sweep again at once
+	Due      int  // scheduled tasks that wait now
+	TookOver int  // tasks that are free, or dead, because their lease ran out
+	More     bool // sweep again at once
 }
 
-// sweeps is where the sweeps of a process stand.
+// sweeps is the progress of the sweeps of a process.
 type sweeps struct {
 	mu      sync.Mutex
 	whole   time.Time // when all leases are looked at again
-	since   uint64    // else those that ended after this, by the database's clock
+	since   uint64    // until then, leases that end before it are not looked at; by the database's clock
 	queue   string    // the last ordering key that was looked at
 	subject uint64
-	behind  aside // the last task behind others that was looked at
 }
 
-// aside is a place in the index timers.
-type aside struct{ runAt, id uint64 }
-
-// InnoDB may not have purged what is left of finished tasks; see front. So a sweep looks at the leases that ended since the last
-// one, or up to lateCommit before that, and at all of them every wholeSweep.
+// InnoDB may not have purged the index entries of finished tasks; see front. So a sweep looks at leases that ended since the last sweep,
+// or up to lateCommit before it, and at all leases every wholeSweep.
 const (
 	wholeSweep = 10 * time.Second
 	lateCommit = 5000 // milliseconds
@@ -44,7 +40,7 @@ const (
 	dueTasks  = "SELECT id, queue FROM tasks FORCE INDEX (timers) WHERE state = 'scheduled' AND run_at <= " + now + " ORDER BY run_at LIMIT ? FOR UPDATE SKIP LOCKED"
 	leaseOver = "(run_at <= " + now + " OR started_at > " + now + " + 1000)"
 	endedIDs  = "SELECT id FROM tasks FORCE INDEX (timers) WHERE state = 'running' AND run_at >= ? AND run_at <= " + now + " ORDER BY run_at LIMIT ?"
-	// A lease that began in the future is over: the clock of the database was set back. It ends after others.
+	// A lease that began in the future is over: the clock of the database was set back. Its lease ends last.
 	futureIDs = "SELECT id FROM (SELECT id, started_at FROM tasks FORCE INDEX (timers) WHERE state = 'running' ORDER BY run_at DESC LIMIT ?) AS last" +
 		" WHERE started_at > " + now + " + 1000"
 	endedTasks = "SELECT id, queue FROM tasks FORCE INDEX (PRIMARY) WHERE state = 'running' AND " + leaseOver + " AND id IN "
@@ -52,14 +48,11 @@ const (
 		", last_error = CONCAT('the lease of ', lease, ' ran out: it crashed, was stopped, or took too long'), lease = '' WHERE id IN "
 	nextKeys = "SELECT h.queue, h.subject, h.task_id, COALESCE(t.state, '') FROM (SELECT queue, subject, task_id FROM held_keys FORCE INDEX (PRIMARY)" +
 		" WHERE queue > ? OR queue = ? AND subject > ? ORDER BY queue, subject LIMIT ?) AS h LEFT JOIN tasks t ON t.id = h.task_id ORDER BY h.queue, h.subject"
-	// A task is behind no other if somebody has deleted the row of its key.
-	nextBehind = "SELECT t.run_at, t.id, t.queue, h.task_id IS NULL FROM (SELECT id, run_at, queue, subject FROM tasks FORCE INDEX (timers) WHERE state = 'behind'" +
-		" AND (run_at > ? OR run_at = ? AND id > ?) ORDER BY run_at, id LIMIT ?) AS t LEFT JOIN held_keys h ON h.queue = t.queue AND h.subject = t.subject ORDER BY t.run_at, t.id"
 )
 
-// Sweep does what time brings: it makes scheduled tasks waiting when they are due, frees tasks whose lease ran out, or buries
-// them when their attempts are used up, and passes ordering keys on whose task went without that, as one that was discarded. Each
-// may fail without the others.
+// Sweep makes scheduled tasks wait when they are due, frees tasks whose lease ran out, or buries them when their attempts are used up,
+// and passes on ordering keys whose task went without it, as a task that was deleted. After an error of a step it goes on with the next. Pools
+// sweep; programs without a pool call it about twice a second.
 func (q *Queue) Sweep(ctx context.Context) (s Swept, err error) {
 	q.sweeps.mu.Lock()
 	defer q.sweeps.mu.Unlock()
@@ -69,19 +62,18 @@ func (q *Queue) Sweep(ctx context.Context) (s Swept, err error) {
 	if err != nil {
 		return s, mysql.Translate(ctx, "look for scheduled tasks", err)
 	}
-	var dueErr, forgetErr, behindErr error
+	var dueErr, forgetErr error
 	free := make(map[string]bool)
 	whole := time.Now().After(q.sweeps.whole)
 	if whole {
 		forgot, forgetErr = q.forgetKeys(ctx)
-		behindErr = q.freeBehind(ctx, free)
 	}
 	if due {
 		s.Due, dueErr = q.wakeDue(ctx, free)
 	}
 	took, leaseErr := q.endLeases(ctx, clock, whole, free)
 	passed, keyErr := q.passKeys(ctx, free)
-	err = errors.Join(dueErr, leaseErr, keyErr, forgetErr, behindErr)
+	err = errors.Join(dueErr, leaseErr, keyErr, forgetErr)
 	s.TookOver, s.More = took, err == nil && (forgot || passed || s.Due == sweepSize || took >= sweepSize)
 	if whole && !s.More {
 		q.sweeps.whole = time.Now().Add(wholeSweep)
@@ -116,8 +108,8 @@ func note(list []Task, queues map[string]bool) int {
 	return len(list)
 }
 
-// endLeases brings the tasks back whose lease ran out, or buries those that have no attempts left. The
-// locking read sees what is finished, and which leases were extended.
+// endLeases frees tasks whose lease ran out, or buries them if they have no attempts left. Its locking read sees which tasks are
+// finished, and which leases were extended.
 func (q *Queue) endLeases(ctx context.Context, clock uint64, whole bool, free map[string]bool) (n int, err error) {
 	since := q.sweeps.since
 	if whole {
@@ -155,7 +147,7 @@ func (q *Queue) takeOver(ctx context.Context, tx *sql.Tx, over []uint64, free ma
 	return note(list, free), nil
 }
 
-// heldKey is a row of held_keys, and the state of its task; "": it is gone.
+// heldKey is a row of held_keys, and the state of its task; "": the task is gone.
 type heldKey struct {
 	Task
 
@@ -170,8 +162,8 @@ func scanHeldKey(rows *sql.Rows) (k heldKey, err error) {
 	return k, err
 }
 
-// passKeys looks at the ordering keys that come next, and mends those whose task can neither run nor is next: its lease ran out, it was
-// discarded, or was locked when its turn came. more: it mended some.
+// passKeys looks at the ordering keys that come next, and mends a key whose task can neither run nor is next: its lease ran out, it was
+// deleted, or was locked when its turn came. more: it mended some.
 func (q *Queue) passKeys(ctx context.Context, free map[string]bool) (more bool, err error) {
 	at := &q.sweeps
 	list, err := mysql.Select(ctx, q.db, scanHeldKey, nextKeys, at.queue, at.queue, at.subject, sweepSize)
@@ -199,33 +191,6 @@ func (q *Queue) passKeys(ctx context.Context, free map[string]bool) (more bool, 
 		}
 	}
 	return more, nil
-}
-
-// freeBehind looks at the tasks behind others that come next, and lets those wait whose key no task holds: a claim puts them in order.
-func (q *Queue) freeBehind(ctx context.Context, free map[string]bool) error {
-	at := &q.sweeps.behind
-	var alone []uint64
-	list, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (t aside, err error) {
-		var queue string
-		var isAlone bool
-		if err = rows.Scan(&t.runAt, &t.id, &queue, &isAlone); isAlone {
-			alone, free[queue] = append(alone, t.id), true
-		}
-		return t, err
-	}, nextBehind, at.runAt, at.runAt, at.id, sweepSize)
-	if err != nil {
-		return mysql.Translate(ctx, "look at tasks behind others", err)
-	}
-	if *at = (aside{}); len(list) == sweepSize {
-		*at = list[sweepSize-1]
-	}
-	if len(alone) == 0 {
-		return nil
-	}
-	return mysql.Transact(ctx, q.db, "free tasks behind no other", func(tx *sql.Tx) error {
-		_, err := bringBack(ctx, tx, alone)
-		return err
-	})
 }
 
 // mend passes a key on, or brings its task back. Once its row is locked, no claim can start the task that it names.

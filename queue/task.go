@@ -17,28 +17,28 @@ import (
 // DefaultQueue is the queue of a task that names none, as in schema.sql.
 const DefaultQueue = "default"
 
-// New is a task that is to be enqueued. It needs a Kind; all else may be zero.
+// New is a task that is to be enqueued. It needs a Kind; the zero value of each further field will do.
 //
-// Its JSON is what [Queue.EnqueueOnce] compares: with other names, a client that
-// repeats itself over an update of activityd would be refused.
+// Its JSON is what [Queue.EnqueueOnce] compares: under other names, a client that repeats itself over an update of activityd would
+// be refused.
 type New struct {
 	Kind      string          `json:"type"`
-	Key       uint64          `json:"subject,string"` // what it is about; see [Kind] and [KeyOf]
+	Key       uint64          `json:"subject,string"` // the object of the task; see [Kind] and [KeyOf]
 	Payload   json.RawMessage `json:"args"`           // JSON of at most [MaxPayload] bytes; empty: {}, or Args
 	Args      any             `json:"-"`              // the payload before it is encoded as JSON; nil: Payload is it
 	Queue     string          `json:"queue"`          // "": that of its kind
-	DedupeKey string          `json:"dedupe_key"`     // printable ASCII without a blank at the end, 128 bytes at most; of tasks with one key, at most one waits to be started. "": none
+	DedupeKey string          `json:"dedupe_key"`     // unique among tasks that have not started: see [Queue.Enqueue]. At most 128 bytes of printable ASCII, no blank at the end
 
 	Priority    int           `json:"priority,omitzero"`     // the lower the more urgent; see [Normal]
 	Delay       time.Duration `json:"delay,omitzero"`        // it starts no sooner
-	Life        time.Duration `json:"life,omitzero"`         // it is dropped if it was not started by then; 0: never
-	MaxAttempts int           `json:"max_attempts,omitzero"` // 0: as its kind says
-	Backoff     time.Duration `json:"backoff,omitzero"`      // 0: as its kind says
+	Life        time.Duration `json:"life,omitzero"`         // it is dropped if it has not started by then; 0: never
+	MaxAttempts int           `json:"max_attempts,omitzero"` // at most 65535; 0: as its kind says
+	Backoff     time.Duration `json:"backoff,omitzero"`      // at most 24 hours; 0: as its kind says
 }
 
-// KeyOf returns the key of what has a name, such as "album/7", and no number: the first eight bytes
-// of its SHA-256. In SQL it is CONV(LEFT(SHA2(name, 256), 16), 16, 10). Should two names have one
-// key, which is unlikely as long as they are fewer than a billion, their tasks run one at a time.
+// KeyOf returns the key of an object that has a name instead of a number, as "album/7": the first eight bytes of the SHA-256 of
+// the name. In SQL it is CONV(LEFT(SHA2(name, 256), 16), 16, 10). Should two names have the same key, their tasks run one at a time;
+// it is unlikely among fewer than a billion names.
 func KeyOf(name string) uint64 {
 	sum := sha256.Sum256([]byte(name))
 	return binary.BigEndian.Uint64(sum[:8])
@@ -51,8 +51,7 @@ const (
 	Idle   = 10
 )
 
-// Task is a task as it was claimed: it is this process's work until its lease
-// ends.
+// Task is a task as it was claimed. It is the work of its claimer until the lease ends.
 type Task struct {
 	ID          uint64
 	Kind        string
@@ -60,13 +59,13 @@ type Task struct {
 	Payload     json.RawMessage
 	Queue       string
 	Priority    int
-	Attempts    int // this one included
+	Attempts    int // with this attempt
 	MaxAttempts int
 	Backoff     time.Duration // after the first failure
-	Lease       string        // the token of the claim that it belongs to; without it nothing finishes the task
+	Lease       string        // the token of the claim: only its holder can extend and finish the task
 	Expires     bool          // it may be dropped when it is not started in time
 
-	Created time.Time     // by the database's clock, as all that follows
+	Created time.Time     // by the database's clock, as the fields below
 	Waited  time.Duration // from when it was enqueued, or became due, to the claim
 	Claimed time.Time
 }
@@ -74,9 +73,8 @@ type Task struct {
 // ErrInvalid is wrapped by the errors for a task that cannot be understood.
 var ErrInvalid = errors.New("invalid task")
 
-// MaxPayload is how many bytes the payload of a task may have, with \uXXXX for all that is not ASCII; a claim reads no
-// more, so that what it holds is bounded: 1024 of them, the most that several workers claim
-// at once, are 32 MiB.
+// MaxPayload is how many bytes the payload of a task may have, with \uXXXX for characters that are not ASCII. A claim reads no more: the
+// payloads of the largest claim, 1024 tasks, have 32 MiB.
 const MaxPayload = 32 << 10
 
 // MaxQueueName is how many bytes the name of a queue may have.
@@ -89,8 +87,7 @@ const (
 
 var noArgs = json.RawMessage("{}")
 
-// Validate returns the batch with defaults filled in and payloads encoded, or an error that wraps
-// [ErrInvalid].
+// Validate returns the batch with defaults filled in and payloads encoded, or an error that wraps [ErrInvalid].
 func (k Kinds) Validate(batch []New) ([]New, error) {
 	out := make([]New, len(batch))
 	for i, n := range batch {
@@ -140,7 +137,7 @@ func (n New) wrong() string {
 // unprintable reports whether a character is none of printable ASCII.
 func unprintable(r rune) bool { return r < ' ' || r > '~' }
 
-// inASCII returns JSON with \uXXXX for what is not ASCII: whatever character set a connection has, it is not garbled.
+// inASCII returns JSON with \uXXXX for characters that are not ASCII, so that no character set of a connection garbles it.
 func inASCII(text json.RawMessage) json.RawMessage {
 	if !bytes.ContainsFunc(text, func(r rune) bool { return r >= 0x80 }) {
 		return text
@@ -166,8 +163,8 @@ func CheckName(queue string) error {
 	return nil
 }
 
-// with returns the task that stands for n and m, which have one dedupe key: it
-// runs as early, as urgently and lives as long as either would.
+// with returns the task that stands for n and m, which have the same dedupe key: it runs as early, as urgently and lives as long as
+// either would.
 func (n New) with(m New) New {
 	n.Priority = min(n.Priority, m.Priority)
 	n.Delay = min(n.Delay, m.Delay)

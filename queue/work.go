@@ -9,81 +9,93 @@ import (
 	"runtime/debug"
 	"slices"
 	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
 )
 
-// errTimeout is the cause of what is cancelled because it took too long.
+// errTimeout is the cause when work is cancelled because it took too long.
 var errTimeout = errors.New("the work took longer than its limit")
 
-// finished is what became of a task.
+// A task that waits for a dependency is tried again after an eighth of the time that it has waited, within these bounds: the tries
+// of a long outage are few, and the end of an outage is noticed soon.
+const (
+	minPostponed  = time.Second
+	maxPostponed  = 30 * time.Second
+	postponeShare = 8
+)
+
+// A result is tried to be recorded recordTries times, for recordWait each; while the database is away, for recordTime or the lease, if
+// that is longer. Then the task is done again, as its lease ran out.
+const (
+	recordTime  = 5 * time.Minute
+	recordTries = 5
+	recordPause = 200 * time.Millisecond
+	recordWait  = 5 * time.Second
+)
+
+// finished is a task with its outcome.
 type finished struct {
 	Result
-	took   time.Duration
-	begun  bool
-	waits  bool // for what cannot be used
-	partly bool // and of which another part can
+	took  time.Duration
+	begun bool
+	waits bool // for a dependency, or the database
 }
 
-// group is what one handler takes together of a share.
+// group is a part of a share that a handler takes together.
 type group struct {
 	name    string
 	handler Handler
 	tasks   []Task
 }
 
-// runShare runs the tasks of a share and records what became of them; of those whose
-// handler does not end, nothing. What is done is recorded before suspects begin:
-// that may be the end of the process. It returns false when the tasks wait for what cannot be
-// used, so that the worker pauses.
-func (r *run) runShare(s share) (healthy bool) {
+// runShare runs the tasks of a share and records their outcomes, unless their handler does not end. It returns whether all tasks wait
+// for a dependency.
+func (r *run) runShare(s share) (waits bool) {
 	ctx, cancel := context.WithTimeoutCause(s.claim.ctx, r.options.Limit, fmt.Errorf("%w of %v", errTimeout, r.options.Limit))
 	defer cancel()
 	// From the end of ctx on, nothing extends the leases.
 	defer context.AfterFunc(ctx, func() { s.claim.release(s.tasks) })()
-	healthy = true
 	var all []finished
+	waits = true
+	record := func() {
+		waits = waits && !slices.ContainsFunc(all, func(f finished) bool { return !f.waits })
+		r.record(s.claim, all)
+		all = nil
+	}
 	for _, g := range r.groups(s.tasks) {
-		if g.tasks[0].Attempts > 1 && len(all) > 0 {
-			healthy = r.settle(s.claim, all) && healthy
-			all = nil
+		if g.tasks[0].Attempts > sharedAttempts { // it may be the end of the process
+			record()
 		}
 		all = append(all, r.runGroup(ctx, s.claim, g)...)
 	}
-	return r.settle(s.claim, all) && healthy
+	record()
+	return waits
 }
 
-// groups splits tasks by handler, in their order: first
-// those that were never tried, then those on their further shared attempts (see
-// sharedAttempts), and at last the others, each alone: should one of them panic or
-// never end, it harms only itself.
+// groups splits tasks by handler, in their order. The tasks whose shared attempts are used up come last, each alone.
 func (r *run) groups(tasks []Task) (groups []group) {
-	for n := range sharedAttempts + 1 {
-		begin := len(groups)
-		for _, t := range tasks {
-			if min(max(t.Attempts, 1), sharedAttempts+1) != n+1 {
-				continue
-			}
-			name, h := r.groupOf(t)
-			at := slices.IndexFunc(groups[begin:], func(g group) bool { return g.name == name }) + begin
-			if at < begin || n == sharedAttempts {
-				at = len(groups)
-				groups = append(groups, group{name: name, handler: h})
-			}
+	var alone []group
+	for _, t := range tasks {
+		g := group{name: "", handler: unknownKind{}, tasks: []Task{t}}
+		if h, known := r.handlers[t.Kind]; known {
+			kind, _ := r.kinds.of(t.Kind)
+			g.name, g.handler = cmp.Or(kind.Group, t.Kind), h
+		}
+		at := slices.IndexFunc(groups, func(o group) bool { return o.name == g.name })
+		switch {
+		case t.Attempts > sharedAttempts:
+			alone = append(alone, g)
+		case at < 0:
+			groups = append(groups, g)
+		default:
 			groups[at].tasks = append(groups[at].tasks, t)
 		}
 	}
-	return groups
+	return append(groups, alone...)
 }
 
-// groupOf returns the name and the handler of the groups in which a task can be.
-func (r *run) groupOf(t Task) (name string, h Handler) {
-	if h, known := r.handlers[t.Kind]; known {
-		k, _ := r.kinds.of(t.Kind)
-		return cmp.Or(k.Group, t.Kind), h
-	}
-	return "", unknownKind{}
-}
-
-// unknownKind is the handler of the kinds that have none.
+// unknownKind is the handler of kinds without a handler.
 type unknownKind struct{}
 
 func (unknownKind) Handle(_ context.Context, batch []Task) []Outcome {
@@ -94,12 +106,11 @@ func (unknownKind) Handle(_ context.Context, batch []Task) []Outcome {
 	return all
 }
 
-// runGroup calls the handler. When it panics, the tasks are run one by one, so that
-// only the one that caused it pays. What would begin after the end of ctx is handed
-// back.
+// runGroup calls the handler. After a panic it runs the tasks of the group alone, so that only the task that caused it pays. After the end
+// of ctx it releases them.
 func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) {
 	if ctx.Err() != nil {
-		for _, result := range handBack(g.tasks, 0, context.Cause(ctx)) {
+		for _, result := range released(g.tasks, context.Cause(ctx)) {
 			all = append(all, finished{Result: result})
 		}
 		return all
@@ -123,7 +134,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	for i, t := range g.tasks {
 		f := finished{Result: Result{t, outcomes[i].Err, outcomes[i].Next}, took: took, begun: true}
 		if f.Err != nil {
-			f.waits, f.partly = r.waits(t, start, f.Err)
+			f.waits = r.waits(t, start, f.Err)
 			f.Err = classify(ctx, f.waits, f.Err, t)
 		}
 		if _, err := r.kinds.Validate(f.Next); err != nil {
@@ -134,8 +145,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	return all
 }
 
-// call calls the handler on a goroutine of its own: one that does not end soon after
-// its context is left behind, with its tasks.
+// call calls the handler on a goroutine of its own. A handler that does not end soon after its context is left behind, with its tasks.
 func (r *run) call(ctx context.Context, c *claim, g group) (outcomes []Outcome, ended bool) {
 	answer := make(chan []Outcome, 1)
 	go func() { answer <- handle(ctx, g.handler, g.tasks) }()
@@ -158,7 +168,7 @@ func (r *run) call(ctx context.Context, c *claim, g group) (outcomes []Outcome, 
 	for _, t := range g.tasks[:min(len(g.tasks), maxIDs)] {
 		ids = append(ids, t.ID)
 	}
-	level := slog.LevelWarn // the handler may be as slow as the machine is that lost the lease
+	level := slog.LevelWarn // the handler may be as slow as the machine that lost the lease
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		level = slog.LevelError
 	}
@@ -197,12 +207,106 @@ func handle(ctx context.Context, h Handler, batch []Task) (outcomes []Outcome) {
 	return outcomes
 }
 
-// handBack returns the results of tasks that were not begun: another worker may
-// have them after a pause, and no attempt is counted.
-func handBack(list []Task, pause time.Duration, cause error) []Result {
+// released returns the results of tasks that were not begun: they wait again, and no attempt is counted.
+func released(list []Task, cause error) []Result {
 	results := make([]Result, len(list))
 	for i, t := range list {
-		results[i] = Result{Task: t, Err: Later(pause, fmt.Errorf("handed back before it began: %w", cause))}
+		results[i] = Result{Task: t, Err: Later(0, fmt.Errorf("released before it began: %w", cause))}
 	}
 	return results
+}
+
+// waits reports whether a task whose handler was called at a time has to wait, by the error of the handler.
+func (r *run) waits(t Task, began time.Time, err error) bool {
+	kind, _ := r.kinds.of(t.Kind)
+	for _, name := range kind.Needs {
+		if d := r.options.Needs[name]; d != nil && d.Waits(err) {
+			return true
+		}
+	}
+	if !errors.Is(err, ErrUnavailable) {
+		return false
+	}
+	r.report(r.works, began, err, "tasks wait for the database")
+	return true
+}
+
+// classify excuses tasks for the end of the process, a lost lease, deadlocks, and a dependency that is away. ctx is the context of the
+// handler.
+func classify(ctx context.Context, waits bool, err error, t Task) error {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, errStopped), errors.Is(cause, ErrLeaseLost):
+		if _, ok := errors.AsType[*laterError](err); ok { // the handler knows when
+			return err
+		}
+		return Later(0, err)
+	case waits, mysql.IsRetryable(err): // or it lost too many deadlocks
+		// Whole seconds, so that tasks that wait together are written together.
+		pause := min(max(minPostponed, t.Claimed.Sub(t.Created)/postponeShare), maxPostponed)
+		return Later(pause.Round(time.Second), err)
+	case errors.Is(cause, errTimeout) && !errors.Is(err, errTimeout):
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// record logs, counts and stores the outcomes of tasks.
+func (r *run) record(c *claim, all []finished) {
+	if len(all) == 0 {
+		return
+	}
+	results, tasks := make([]Result, len(all)), make([]Task, len(all))
+	for i, f := range all {
+		results[i], tasks[i] = f.Result, f.Task
+		v, t := Judge(f.Result), f.Task
+		if f.begun {
+			kind := r.metrics.label(r.kinds, t.Kind)
+			r.metrics.runSeconds.WithLabelValues(t.Queue, kind).Observe(f.took.Seconds())
+			r.metrics.finished.WithLabelValues(t.Queue, kind, v.label()).Inc()
+		}
+		about := []any{"task", t.ID, "type", t.Kind, "subject", t.Key, "attempt", t.Attempts, "of", t.MaxAttempts, "error", f.Err}
+		switch {
+		case v.State == Dead:
+			r.log.ErrorContext(r.works, "task is dead", append(about, "then", fmt.Sprintf("when the cause is gone: activityd tasks retry %d", t.ID))...)
+		case v.State == Scheduled && !v.Uncounted:
+			r.log.WarnContext(r.works, "task failed, and is tried again", about...)
+		}
+	}
+	c.release(tasks)
+	r.store(c.lease, results)
+}
+
+// store stores results, whose leases are not extended any more and end after lease, also when the process is about to stop.
+func (r *run) store(lease time.Duration, results []Result) {
+	start := time.Now()
+	for try := 1; ; try++ {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.works), recordWait)
+		lost, err := r.queue.Finish(ctx, results)
+		cancel()
+		away := isAway(err)
+		if away {
+			r.report(r.works, began, err, "results cannot be recorded")
+		}
+		last := r.over.Err() != nil || time.Since(start) > max(lease, recordTime) || try >= recordTries && (!away || r.claiming.Err() != nil)
+		switch {
+		case mysql.IsRowRefused(err) && len(results) > 1: // a follow-up is refused: try each task
+			for i := range results {
+				r.store(lease, results[i:i+1])
+			}
+			return
+		case err == nil && lost > 0 && try == 1: // else the answer to an earlier try may have been lost
+			r.log.WarnContext(r.works, "leases lost before the tasks were finished", "count", lost)
+			r.metrics.leasesLost.Add(float64(lost))
+			return
+		case err == nil:
+			return
+		case last:
+			r.log.ErrorContext(r.works, "results of tasks not recorded", "count", len(results), "error", err,
+				"then", "the tasks are run again when their leases run out")
+			return
+		}
+		_ = retry.Sleep(r.over, retry.Jitter(time.Duration(min(try, recordTries))*recordPause))
+	}
 }

@@ -32,7 +32,6 @@ import (
 type Queue interface {
 	inspect.Lister
 	Stats(ctx context.Context) (queue.Stats, error)
-	Failures(ctx context.Context) (list []queue.Failure, partial bool, err error)
 	Search(ctx context.Context, match queue.Filter, limit int) (list []queue.Record, partial bool, err error)
 	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)

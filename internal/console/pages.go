@@ -63,6 +63,9 @@ type queueNow struct {
 	Types      grid
 }
 
+// maxFailures bounds the tasks that failed whose errors are grouped.
+const maxFailures = 1000
+
 // lookEvery is how long a look at the queues is good for, so that the changes are not those of a moment.
 const lookEvery = 2 * time.Second
 
@@ -76,7 +79,8 @@ func (c *Console) showQueues(r *http.Request, v *view) error {
 		c.before, c.now = &is, inspect.NewQueues(is, c.before, time.Since(c.looked), time.Now())
 		c.looked = time.Now()
 	}
-	list, partial, err := c.Queue.Failures(r.Context())
+	failed := queue.Filter{States: []queue.State{queue.Dead, queue.Scheduled}, Error: "%"}
+	list, partial, err := c.Queue.Search(r.Context(), failed, maxFailures)
 	if err != nil {
 		return err
 	}
@@ -86,7 +90,7 @@ func (c *Console) showQueues(r *http.Request, v *view) error {
 		At                      string
 		Measured, More, Partial bool
 		Failures                []failureRow
-	}{nil, now.At, now.Over > 0, now.More, partial, nil}
+	}{nil, now.At, now.Over > 0, now.More, partial || len(list) == maxFailures, nil}
 	for _, q := range now.Queues {
 		body.Queues = append(body.Queues, newQueueNow(inspect.Queues{Limit: now.Limit, Queues: []inspect.Queue{q}}))
 	}

@@ -73,12 +73,6 @@ func (*Redis) Waits(err error) bool {
 	return errors.Is(err, redisnodes.ErrUnavailable) || errors.Is(err, redisnodes.ErrStamp)
 }
 
-// Partly implements [queue.Dependency].
-func (r *Redis) Partly() bool {
-	s, ok := r.nodes.Seen()
-	return ok && 0 < s.Away && s.Away < 1
-}
-
 // componentOf returns the health of Redis. Its Detail is public, and has no addresses.
 func componentOf(s redisnodes.Status) api.Component {
 	err := s.Err()

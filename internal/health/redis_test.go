@@ -167,16 +167,3 @@ func TestWhatTasksWaitFor(t *testing.T) {
 		}
 	}
 }
-
-// Workers go on with the tasks of the nodes that can be used while these are known.
-func TestPartly(t *testing.T) {
-	t.Parallel()
-	for away, want := range map[float64]bool{0: false, 0.3: true, 1: false} {
-		for _, isFresh := range []bool{false, true} {
-			r := NewRedis(nil, &looked{status: redisnodes.Status{Away: away}, isFresh: isFresh}, slog.New(slog.DiscardHandler))
-			if got := r.Partly(); got != (want && isFresh) {
-				t.Errorf("%v away, seen lately: %v: %v", away, isFresh, got)
-			}
-		}
-	}
-}

@@ -25,26 +25,33 @@ var (
 	likeSigns = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 )
 
+// maxAlike is how many characters of errors are compared: what follows, as a stack, differs.
+const maxAlike = 300
+
 // GroupFailures returns the groups of failures, the largest first, at most so many.
-func GroupFailures(list []queue.Failure, most int) (groups []Failures) {
+func GroupFailures(list []queue.Record, most int) (groups []Failures) {
 	type key struct {
 		queue, kind, shape string
 		state              queue.State
 	}
 	places := make(map[key]int)
 	for _, f := range list {
-		shape := digits.ReplaceAllString(f.Error, "0")
+		text := f.LastError
+		if runes := []rune(text); len(runes) > maxAlike {
+			text = string(runes[:maxAlike])
+		}
+		shape := digits.ReplaceAllString(text, "0")
 		k := key{f.Queue, f.Kind, shape, f.State}
 		at, known := places[k]
 		if !known {
 			at = len(groups)
 			places[k] = at
-			groups = append(groups, Failures{Queue: f.Queue, Kind: f.Kind, State: f.State, Pattern: digits.ReplaceAllString(likeSigns.Replace(f.Error), "%")})
+			groups = append(groups, Failures{Queue: f.Queue, Kind: f.Kind, State: f.State, Pattern: digits.ReplaceAllString(likeSigns.Replace(text), "%")})
 		}
 		g := &groups[at]
 		g.Count++
 		if f.ID >= g.Example {
-			g.Example, g.Error = f.ID, f.Error
+			g.Example, g.Error = f.ID, text
 		}
 	}
 	slices.SortFunc(groups, func(a, b Failures) int {

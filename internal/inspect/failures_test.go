@@ -13,11 +13,11 @@ import (
 // Errors that differ in numbers are one group, whose pattern finds all of them and no others.
 func TestFailuresAreGrouped(t *testing.T) {
 	t.Parallel()
-	list := []queue.Failure{
-		{ID: 9, Queue: "push", Kind: "deliver", State: queue.Dead, Error: "100% gone: a_b\\c after 3s"},
-		{ID: 1, Queue: "default", Kind: "upload", State: queue.Dead, Error: "dial tcp 10.0.0.1:443: refused"},
-		{ID: 3, Queue: "default", Kind: "upload", State: queue.Dead, Error: "dial tcp 10.0.0.22:443: refused"},
-		{ID: 2, Queue: "default", Kind: "upload", State: queue.Scheduled, Error: "dial tcp 10.0.0.1:443: refused"},
+	list := []queue.Record{
+		{ID: 9, Queue: "push", Kind: "deliver", State: queue.Dead, LastError: "100% gone: a_b\\c after 3s"},
+		{ID: 1, Queue: "default", Kind: "upload", State: queue.Dead, LastError: "dial tcp 10.0.0.1:443: refused"},
+		{ID: 3, Queue: "default", Kind: "upload", State: queue.Dead, LastError: "dial tcp 10.0.0.22:443: refused"},
+		{ID: 2, Queue: "default", Kind: "upload", State: queue.Scheduled, LastError: "dial tcp 10.0.0.1:443: refused"},
 	}
 	got := inspect.GroupFailures(list, 10)
 	want := []inspect.Failures{
@@ -31,8 +31,8 @@ func TestFailuresAreGrouped(t *testing.T) {
 	for _, g := range got {
 		for _, f := range list {
 			same := f.Kind == g.Kind
-			if fits := queuetest.Like(f.Error, g.Pattern); fits != same {
-				t.Errorf("%q fits %q: %v", g.Pattern, f.Error, fits)
+			if fits := queuetest.Like(f.LastError, g.Pattern); fits != same {
+				t.Errorf("%q fits %q: %v", g.Pattern, f.LastError, fits)
 			}
 		}
 	}

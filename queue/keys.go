@@ -1,0 +1,169 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// The statements about ordering keys lock the rows of held_keys in the order of the primary key, and after rows of tasks.
+const (
+	holdKeys  = "INSERT IGNORE INTO held_keys (queue, subject, task_id) VALUES "
+	readHolds = "SELECT subject, task_id FROM held_keys FORCE INDEX (PRIMARY) WHERE queue = ? AND subject IN ("
+	// deleteKeys names the index for the same reason as deleteTasks.
+	deleteKeys = "DELETE held_keys FROM held_keys FORCE INDEX (PRIMARY) WHERE task_id IS NOT NULL AND queue = ? AND subject IN ("
+)
+
+// idsOfKeys reads ids by key.
+func idsOfKeys(ctx context.Context, tx *sql.Tx, query string, args ...any) (map[uint64]uint64, error) {
+	found := make(map[uint64]uint64)
+	_, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (key uint64, err error) {
+		var id uint64
+		err = rows.Scan(&key, &id)
+		found[key] = id
+		return key, err
+	}, query, args...)
+	return found, err
+}
+
+// firstOfKeys reads the first ordered task of each key that waits. It may be locked by another claim, which has it then.
+func (q *Queue) firstOfKeys() (query string, args []any) {
+	ordered, args := q.ordered("f")
+	return "SELECT c.subject, COALESCE((SELECT f.id FROM tasks f FORCE INDEX (subjects) WHERE f.subject = c.subject AND f.state = 'waiting' AND f.queue = c.queue" +
+		" AND f.run_at <= " + now + ordered + " ORDER BY f.priority, f.id LIMIT 1), c.id) FROM tasks c FORCE INDEX (PRIMARY) WHERE c.id IN ", args
+}
+
+// hold returns the ordered tasks that may run, and puts the rest behind them.
+//
+// A key that no task holds is given to the first task that waits, whichever claim has that. Then the rows of the keys stay locked, so
+// that no key passes to its next task before all tasks that are put behind it here can be seen.
+func (c *claiming) hold(ctx context.Context, ordered []candidate) (first []candidate, err error) {
+	if len(ordered) == 0 {
+		return nil, nil
+	}
+	byKey := make(map[uint64]candidate) // any task of the key
+	for _, t := range ordered {
+		byKey[t.Key] = t
+	}
+	query, args := c.firstOfKeys()
+	firstOf, err := idsOfKeys(ctx, c.tx, query+idList(slices.Collect(maps.Values(byKey)), candidateID), args...)
+	if err != nil {
+		return nil, err
+	}
+	keys := slices.Sorted(maps.Keys(firstOf))
+	var values []any
+	for _, key := range keys {
+		values = append(values, c.queue, key, firstOf[key])
+	}
+	if _, err = c.tx.ExecContext(ctx, holdKeys+marks("(?,?,?)", len(keys)), values...); err != nil {
+		return nil, err
+	}
+	holders, err := idsOfKeys(ctx, c.tx, readHolds+mysql.Marks(len(keys))+") LOCK IN SHARE MODE", append([]any{c.queue}, mysql.Args(keys)...)...)
+	if err != nil {
+		return nil, err
+	}
+	var behind []candidate
+	for _, t := range ordered {
+		switch holder, held := holders[t.Key]; {
+		case holder == t.ID:
+			first = append(first, t)
+		case held:
+			behind = append(behind, t)
+		}
+	}
+	moved, err := change(ctx, c.tx, behind, candidateID, update+"state = 'behind' WHERE id IN ")
+	c.aside += len(moved)
+	return first, err
+}
+
+// advance passes the ordering keys that tasks of a queue hold to the next task of each, which then waits, or frees the keys that have
+// no further task. It locks the rows of the keys before it looks for the next: the tasks that claims have put behind are committed
+// then. named: some key has a next task.
+func (q *Queue) advance(ctx context.Context, tx *sql.Tx, queue string, holders []Task) (named bool, err error) {
+	byKey := make(map[uint64]uint64)
+	for _, t := range holders {
+		byKey[t.Key] = t.ID
+	}
+	keys := slices.Sorted(maps.Keys(byKey))
+	held, err := idsOfKeys(ctx, tx, readHolds+mysql.Marks(len(keys))+") FOR UPDATE", append([]any{queue}, mysql.Args(keys)...)...)
+	keys = slices.DeleteFunc(keys, func(key uint64) bool { return held[key] != byKey[key] })
+	if err != nil || len(keys) == 0 {
+		return false, err
+	}
+	return q.passOn(ctx, tx, queue, keys)
+}
+
+// nextOfKeys reads the first task behind each key, and the first ordered task that waits: a claim may not have come to it yet. A task
+// behind a key may be for later, if the clock was set back: then the next claim schedules it.
+func (q *Queue) nextOfKeys() (query string, args []any) {
+	ordered, args := q.ordered("b")
+	return "SELECT h.subject" + nextIn(behind, "") + nextIn(string(Waiting), " AND b.run_at <= "+now+ordered) + " FROM held_keys h FORCE INDEX (PRIMARY) WHERE h.queue = ? AND h.subject IN (", args
+}
+
+// ordered is a condition that excludes the tasks of a table without an ordering key. It compares names as [Kinds] do.
+func (q *Queue) ordered(table string) (condition string, args []any) {
+	for _, k := range q.options.Kinds {
+		if !k.Ordered {
+			args = append(args, k.Name)
+		}
+	}
+	if len(args) == 0 {
+		return "", nil
+	}
+	return " AND CAST(" + table + ".type AS BINARY) NOT IN (" + mysql.Marks(len(args)) + ")", args
+}
+
+// nextIn selects the priority and the id of the first task of a key in a state.
+func nextIn(state, condition string) string {
+	return ", COALESCE((SELECT CONCAT(b.priority, ' ', b.id) FROM tasks b FORCE INDEX (subjects) WHERE b.subject = h.subject AND b.state = '" + state +
+		"' AND b.queue = h.queue" + condition + " ORDER BY b.priority, b.id LIMIT 1), '')"
+}
+
+// passOn is advance for keys whose rows are locked.
+func (q *Queue) passOn(ctx context.Context, tx *sql.Tx, queue string, held []uint64) (named bool, err error) {
+	var next []uint64
+	var values, free []any
+	query, args := q.nextOfKeys()
+	_, err = mysql.Select(ctx, tx, func(rows *sql.Rows) (key uint64, err error) {
+		var texts [2]string
+		var first Task // ID 0: there is none
+		err = rows.Scan(&key, &texts[0], &texts[1])
+		for _, text := range texts {
+			var t Task
+			_, _ = fmt.Sscan(text, &t.Priority, &t.ID)
+			if first.ID == 0 || t.ID != 0 && cmp.Or(cmp.Compare(t.Priority, first.Priority), cmp.Compare(t.ID, first.ID)) < 0 {
+				first = t
+			}
+		}
+		if first.ID == 0 {
+			free = append(free, key)
+		} else {
+			next, values = append(next, first.ID), append(values, queue, key, first.ID)
+		}
+		return key, err
+	}, query+mysql.Marks(len(held))+")", slices.Concat(args, []any{queue}, mysql.Args(held))...)
+	if err == nil && len(free) > 0 {
+		_, err = tx.ExecContext(ctx, deleteKeys+mysql.Marks(len(free))+")", append([]any{queue}, free...)...)
+	}
+	if err == nil && len(next) > 0 {
+		_, err = tx.ExecContext(ctx, "INSERT INTO held_keys (queue, subject, task_id) VALUES "+marks("(?,?,?)", len(next))+" ON DUPLICATE KEY UPDATE task_id = VALUES(task_id)", values...)
+		if err == nil {
+			_, err = bringBack(ctx, tx, next)
+		}
+	}
+	return len(next) > 0, err
+}
+
+// bringBack lets tasks wait that were behind their keys. It leaves locked tasks, as while a change is deduped into them, to a sweep.
+func bringBack(ctx context.Context, tx *sql.Tx, next []uint64) (n int, err error) {
+	free, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE state = 'behind' AND id IN "+idList(next, itself)+" FOR UPDATE SKIP LOCKED")
+	if err == nil {
+		free, err = change(ctx, tx, free, itself, update+"state = 'waiting' WHERE id IN ")
+	}
+	return len(free), err
+}
