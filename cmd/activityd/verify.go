@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -124,45 +124,50 @@ type verification struct {
 	backend
 	*reporter
 
-	options  *verifyOptions
-	within   memberRange
-	checker  *check.Checker
-	printer  *findingPrinter
-	pace     *limits.Limiter
-	total    int64
-	position member.ID // the members up to it are done
-	counts   counts
-	took     time.Duration
-	leftOut  memberList // whose answers were not compared
-	undone   memberList // at whom a server failed, or whose node is away
+	options *verifyOptions
+	within  memberRange
+	checker *check.Checker
+	pace    *limits.Limiter
+
+	out     io.Writer
+	json    *json.Encoder        // nil: text
+	printed map[check.Weight]int // findings, as text
+	seen    int64
+	sum     verified
+	leftOut []member.ID // the first members whose answers were not compared
+	undone  []member.ID // the first members that could not be compared
 }
 
-// counts are numbers of members, sets, answers, and of findings by "class/cause".
-type counts map[string]int64
+// verified is the summary of a verification.
+type verified struct {
+	Complete  bool           `json:"complete"`
+	Checked   int            `json:"checked"`
+	Answers   int            `json:"answers"`
+	LeftOut   int            `json:"answers_left_out"`
+	Erroneous int            `json:"erroneous"`
+	Unsettled int            `json:"unsettled"`
+	Repairs   int            `json:"repairs"`
+	Lasting   int            `json:"lasting"` // lags
+	Failed    int            `json:"failed"`
+	Findings  map[string]int `json:"findings"` // by "class/cause"
+	Seconds   float64        `json:"seconds"`
+	LagSince  time.Time      `json:"lag_since,omitzero"` // the earliest; zero: none, or not known
+}
 
-func (n counts) add(name string, more int) { n[name] += int64(more) }
-
-// What is counted beside the findings.
 const (
-	countSeen      = "seen"
-	countChecked   = "checked"
-	countErroneous = "erroneous"
-	countUnsettled = "unsettled"
-	countAnswers   = "answers"
-	countLeftOut   = "left out" // answers
-	countRepairs   = "repairs"
-	countLasting   = "lasting" // lags
-	countUndone    = "failed"
+	verifyBatch = 256 // sets that are compared at once
+	maxNamed    = 10  // members that a message names
+	maxFindings = 100 // findings of a class that are printed as text; JSON has all
 )
-
-// verifyBatch is how many sets are compared at once.
-const verifyBatch = 256
 
 func runVerify(cmd *cobra.Command, c *config, within memberRange, options *verifyOptions) (err error) {
 	c.setLife = 0 // a look does not prolong the life of a set
 	v := &verification{
-		reporter: newReporter(cmd.ErrOrStderr(), options.progress), options: options, within: within, counts: counts{},
-		printer: newFindingPrinter(cmd.OutOrStdout(), options.output), pace: limits.NewLimiter(limits.Inf, 1),
+		reporter: newReporter(cmd.ErrOrStderr(), options.progress), options: options, within: within,
+		out: cmd.OutOrStdout(), printed: map[check.Weight]int{}, sum: verified{Findings: map[string]int{}},
+	}
+	if options.output == outputJSON {
+		v.json = newLineEncoder(v.out)
 	}
 	if v.backend, err = openBackend(c, newLogger(c, v.reporter)); err != nil {
 		return err
@@ -177,50 +182,61 @@ func runVerify(cmd *cobra.Command, c *config, within memberRange, options *verif
 		Sets: v.index, Truth: v.store, Tasks: v.queue, ActiveOnly: c.materialize == materializeActive, LagLimit: options.maxLag,
 		Reader: recent.NewReader(v.index, v.store, noHints{}, c.readerOptions(v.index.Settings())),
 	})
-	if options.rate > 0 {
-		v.pace = limits.NewLimiter(limits.Limit(options.rate), v.batch())
-	}
-	if v.total, _, _, err = v.store.CountMembers(ctx, within.first, within.last); err != nil {
+	v.pace = limits.NewLimiter(cmp.Or(limits.Limit(options.rate), limits.Inf), v.batch())
+	total, _, _, err := v.store.CountMembers(ctx, within.first, within.last)
+	if err != nil {
 		return err
 	}
-	if err := within.checkNone(); v.total == 0 && err != nil {
+	if err := within.checkNone(); total == 0 && err != nil {
 		return err
 	}
-	err = v.run(ctx)
-	if printing := v.printer.summary(v, err == nil); err != nil || printing != nil {
+	start := time.Now()
+	err = v.run(ctx, total)
+	v.sum.Complete, v.sum.Seconds = err == nil, time.Since(start).Seconds()
+	if printing := v.printSummary(); err != nil || printing != nil {
 		return errors.Join(err, printing)
 	}
 	return v.conclude()
 }
 
-// run compares the members of the range, and then the sets of no member.
-func (v *verification) run(ctx context.Context) error {
-	defer func(start time.Time) { v.took = time.Since(start) }(time.Now())
+// run compares the members of the range, and then the sets of no member, which a walk over the members does not meet.
+func (v *verification) run(ctx context.Context, total int64) error {
 	args := tasks.RangeArgs{After: max(v.within.first-1, member.ID(v.options.after)), To: v.within.last}
-	for more := true; more; v.position = args.After {
+	for more := true; more; {
 		var page []member.ID
+		next := args
 		err := v.outlast(ctx, func() (err error) {
-			page, args, more, err = tasks.PageOf(ctx, v.store, args, v.batch())
+			page, next, more, err = tasks.PageOf(ctx, v.store, args, v.batch())
 			return err
 		})
-		if err == nil && len(page) > 0 {
+		if err == nil {
 			err = v.visit(ctx, page)
 		}
-		if err != nil && v.position > 0 {
-			err = fmt.Errorf("%w\nall members up to %s are done; go on with --after %s", err, v.position, v.position)
+		if err != nil && v.seen > 0 {
+			err = fmt.Errorf("%w\nall members up to %s are done; go on with --after %s", err, args.After, args.After)
 		}
 		if err != nil {
 			return err
 		}
-		v.counts.add(countSeen, len(page))
-		v.moved(v.counts[countSeen], v.total, "")
+		args, v.seen = next, v.seen+int64(len(page))
+		v.moved(v.seen, total, "")
 	}
 	if v.within != allMembers {
 		return nil
 	}
 	err := v.index.EachStored(ctx, func(ctx context.Context, owners []member.ID) error {
 		for some := range slices.Chunk(owners, v.batch()) {
-			if err := v.visitOrphans(ctx, some); err != nil {
+			if v.pace.WaitN(ctx, len(some)) != nil {
+				return errSignalled
+			}
+			err := v.outlast(ctx, func() (err error) {
+				some, err = v.checker.Orphans(ctx, some)
+				return err
+			})
+			if err == nil {
+				err = v.check(ctx, v.checker.Check, &v.sum.Checked, some)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -262,127 +278,55 @@ func (v *verification) visit(ctx context.Context, members []member.ID) error {
 	if v.pace.WaitN(ctx, len(members)) != nil {
 		return errSignalled
 	}
-	err := v.checkSets(ctx, members)
-	for _, id := range members {
-		if err != nil || rand.Float64() >= v.options.answers {
-			continue
-		}
-		err = v.outlast(ctx, func() error {
-			r, err := v.checker.CheckAnswers(ctx, []member.ID{id})
-			if err != nil {
-				return err
-			}
-			v.counts.add(countAnswers, r.Checked)
-			v.counts.add(countLeftOut, len(r.Skipped))
-			v.leftOut.add(r.Skipped...)
-			return v.report(ctx, r)
-		})
+	if err := v.check(ctx, v.checker.Check, &v.sum.Checked, members); err != nil {
+		return err
 	}
-	return err
+	members = slices.DeleteFunc(slices.Clone(members), func(member.ID) bool { return rand.Float64() >= v.options.answers })
+	return v.check(ctx, v.checker.CheckAnswers, &v.sum.Answers, members)
 }
 
-func (v *verification) checkSets(ctx context.Context, members []member.ID) error {
-	return v.outlast(ctx, func() error {
-		r, failed, err := v.checker.Members(ctx, members)
-		if err == nil && len(r.Unreachable) == len(members) {
-			err = r.Away // it is waited for
-		}
-		if err != nil {
-			return err
-		}
-		for id, err := range failed {
-			v.say("member %s could not be compared: %v", id, err)
-			v.undone.add(id)
-		}
-		v.undone.add(r.Unreachable...)
-		v.counts.add(countUndone, len(failed)+len(r.Unreachable))
-		v.counts.add(countChecked, r.Checked)
-		return v.report(ctx, r)
-	})
-}
-
-// visitOrphans compares the sets of those owners that are no members, which a walk over the members does not meet.
-func (v *verification) visitOrphans(ctx context.Context, owners []member.ID) error {
-	if v.pace.WaitN(ctx, len(owners)) != nil {
-		return errSignalled
+// check compares the sets or the answers of members, counts them, and repairs and prints what it finds.
+func (v *verification) check(
+	ctx context.Context, compare func(context.Context, []member.ID) (check.Report, error), checked *int, members []member.ID,
+) error {
+	if len(members) == 0 {
+		return nil
 	}
-	var orphans []member.ID
+	var r check.Report
 	err := v.outlast(ctx, func() (err error) {
-		orphans, err = v.checker.Orphans(ctx, owners)
+		r, err = compare(ctx, members)
+		for id := range r.Failed {
+			if len(r.Failed) == len(members) {
+				err = r.Failed[id] // all are on nodes that are away, which are waited for
+			}
+		}
+		if err == nil && v.options.repair {
+			var n int
+			n, err = v.checker.Repair(ctx, r.Wrong())
+			v.sum.Repairs += n
+		}
 		return err
 	})
-	if err != nil || len(orphans) == 0 {
+	if err != nil {
 		return err
 	}
-	return v.checkSets(ctx, orphans)
-}
-
-// report counts, repairs and prints what was found.
-func (v *verification) report(ctx context.Context, r check.Report) error {
-	v.counts.add(countErroneous, r.Erroneous)
-	v.counts.add(countUnsettled, r.Unsettled)
+	for id, err := range r.Failed {
+		v.say("member %s could not be compared: %v", id, err)
+		v.undone = append(v.undone, id)
+	}
+	v.leftOut = append(v.leftOut, r.Skipped...)
+	v.undone, v.leftOut = v.undone[:min(len(v.undone), maxNamed)], v.leftOut[:min(len(v.leftOut), maxNamed)]
+	*checked += r.Checked
+	v.sum.Failed += len(r.Failed)
+	v.sum.LeftOut += len(r.Skipped)
+	v.sum.Erroneous += r.Erroneous
+	v.sum.Unsettled += r.Unsettled
 	for _, f := range r.Findings {
-		v.counts.add(string(f.Weight)+"/"+string(f.Cause), 1)
-		if f.Lasting {
-			v.counts.add(countLasting, 1)
+		if err := v.found(f); err != nil {
+			return fmt.Errorf("print the findings: %w", err)
 		}
 	}
-	if v.options.repair {
-		n, err := v.checker.Repair(ctx, r.Users(check.Error, check.Waste))
-		if err != nil {
-			return err
-		}
-		v.counts.add(countRepairs, n)
-	}
-	return v.printer.print(r.Findings)
-}
-
-// conclude returns the error that ends a verification: that something is wrong, or late for too long, or could not be
-// judged.
-func (v *verification) conclude() (undone error) {
-	n := v.counts
-	if n[countUndone] > 0 {
-		undone = fmt.Errorf("%d members could not be compared: %s; run it for them again", n[countUndone], v.undone.first(n[countUndone]))
-	}
-	if n[countUnsettled] > 0 {
-		undone = errors.Join(undone, fmt.Errorf("%d sets or answers changed too often to be judged: verify again", n[countUnsettled]))
-	}
-	var wrong error
-	if n[countErroneous] > 0 {
-		then := "--repair enqueues refills"
-		if v.options.repair {
-			then = "refills are enqueued: verify again when the workers have done them"
-		}
-		wrong = fmt.Errorf("%d sets or answers are wrong; %s", n[countErroneous], then)
-	}
-	if n[countLasting] > 0 {
-		wrong = errors.Join(wrong, fmt.Errorf("%d findings of lag for longer than --max-lag %v: tasks are pending and not done; "+
-			"do workers run, and does Redis take writes? /readyz says so", n[countLasting], v.options.maxLag))
-	}
-	if wrong == nil {
-		return undone
-	}
-	return &exitError{exitWrong, errors.Join(wrong, undone)}
-}
-
-// maxFindings is how many findings of a class are printed one by one. JSON has all.
-const maxFindings = 100
-
-// findingPrinter writes findings as they come. It is safe for concurrent use.
-type findingPrinter struct {
-	mu       sync.Mutex
-	w        io.Writer
-	json     *json.Encoder        // nil: as text
-	found    map[check.Weight]int // text: how many there were of each class
-	lagSince time.Time            // the earliest; zero: none, or not known
-}
-
-func newFindingPrinter(w io.Writer, output string) *findingPrinter {
-	p := &findingPrinter{w: w, found: map[check.Weight]int{}}
-	if output == outputJSON {
-		p.json = newLineEncoder(w)
-	}
-	return p
+	return nil
 }
 
 // findingJSON is a finding as a line of JSON.
@@ -398,125 +342,104 @@ type findingJSON struct {
 	Detail  string       `json:"detail,omitzero"`
 }
 
-// print writes findings, of each class the first, and as text no lag: it will pass, and
-// is in the table.
-func (p *findingPrinter) print(findings []check.Finding) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, f := range findings {
-		if !f.Since.IsZero() && (p.lagSince.IsZero() || f.Since.Before(p.lagSince)) {
-			p.lagSince = f.Since.UTC()
-		}
-		var err error
-		switch {
-		case p.json != nil:
-			err = p.json.Encode(findingJSON{f.User, f.Contact, f.Weight, f.Cause, f.Stored, f.Actual, f.Since.UTC(), f.Lasting, f.Detail})
-		case f.Weight != check.Lag:
-			p.found[f.Weight]++
-			if p.found[f.Weight] <= maxFindings {
-				_, err = fmt.Fprintln(p.w, inspect.OneLine(f.String()))
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("print the findings: %w", err)
-		}
+// found counts and prints a finding: as text of each class the first, and no lag, which will pass and is in the table.
+func (v *verification) found(f check.Finding) error {
+	v.sum.Findings[string(f.Weight)+"/"+string(f.Cause)]++
+	if f.Lasting {
+		v.sum.Lasting++
 	}
-	return nil
+	if !f.Since.IsZero() && (v.sum.LagSince.IsZero() || f.Since.Before(v.sum.LagSince)) {
+		v.sum.LagSince = f.Since.UTC()
+	}
+	if v.json != nil {
+		return v.json.Encode(findingJSON{f.User, f.Contact, f.Weight, f.Cause, f.Stored, f.Actual, f.Since.UTC(), f.Lasting, f.Detail})
+	}
+	if v.printed[f.Weight]++; f.Weight == check.Lag || v.printed[f.Weight] > maxFindings {
+		return nil
+	}
+	_, err := fmt.Fprintln(v.out, inspect.OneLine(f.String()))
+	return err
 }
 
-// summary ends the output: how many there were of what, whether it came to the end or not.
-func (p *findingPrinter) summary(v *verification, complete bool) error {
-	n := v.counts
-	if p.json != nil {
-		summary := map[string]any{
-			"complete": complete, "checked": n[countChecked], "answers": n[countAnswers], "answers_left_out": n[countLeftOut], "erroneous": n[countErroneous],
-			"unsettled": n[countUnsettled], "repairs": n[countRepairs], "lasting": n[countLasting],
-			"failed": n[countUndone], "findings": findingCounts(n), "seconds": v.took.Seconds(),
+// conclude returns the error that ends a verification: a difference, a lag that lasts, or members without a verdict.
+func (v *verification) conclude() (undone error) {
+	n := v.sum
+	if n.Failed > 0 {
+		undone = fmt.Errorf("%d members could not be compared: %s; run it for them again", n.Failed, firstOf(v.undone, n.Failed))
+	}
+	if n.Unsettled > 0 {
+		undone = errors.Join(undone, fmt.Errorf("%d sets or answers changed too often to be judged: verify again", n.Unsettled))
+	}
+	var wrong error
+	if n.Erroneous > 0 {
+		then := "--repair enqueues refills"
+		if v.options.repair {
+			then = "refills are enqueued: verify again when the workers have done them"
 		}
-		if !p.lagSince.IsZero() {
-			summary["lag_since"] = p.lagSince
-		}
-		return p.json.Encode(map[string]any{"summary": summary})
+		wrong = fmt.Errorf("%d sets or answers are wrong; %s", n.Erroneous, then)
+	}
+	if n.Lasting > 0 {
+		wrong = errors.Join(wrong, fmt.Errorf("%d findings of lag for longer than --max-lag %v: tasks are pending and not done; "+
+			"do workers run, and does Redis take writes? /readyz says so", n.Lasting, v.options.maxLag))
+	}
+	if wrong == nil {
+		return undone
+	}
+	return &exitError{exitWrong, errors.Join(wrong, undone)}
+}
+
+// printSummary ends the output.
+func (v *verification) printSummary() error {
+	n := v.sum
+	if v.json != nil {
+		return v.json.Encode(map[string]verified{"summary": n})
 	}
 	var text strings.Builder
-	for _, class := range check.Weights() {
-		if more := p.found[class] - maxFindings; more > 0 {
+	for _, class := range []check.Weight{check.Error, check.Waste} {
+		if more := v.printed[class] - maxFindings; more > 0 {
 			fmt.Fprintf(&text, "%s: and %d more, all of them with --output=json\n", class, more)
 		}
 	}
-	if n[countLeftOut] > 0 {
-		fmt.Fprintf(&text, "%d answers were not compared, as the index had no part in them: those of members %s\n", n[countLeftOut], v.leftOut.first(n[countLeftOut]))
+	if n.LeftOut > 0 {
+		fmt.Fprintf(&text, "%d answers were not compared, as the index had no part in them: those of members %s\n", n.LeftOut, firstOf(v.leftOut, n.LeftOut))
 	}
-	if counts := findingCounts(n); len(counts) > 0 {
+	if len(n.Findings) > 0 {
 		table := newTable(&text)
-		_, _ = fmt.Fprintln(table, "FOUND\tCLASS\tCAUSE") // into memory
-		for _, name := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintln(table, "FOUND\tCLASS\tCAUSE") // into memory
+		for _, name := range slices.Sorted(maps.Keys(n.Findings)) {
 			class, cause, _ := strings.Cut(name, "/")
-			_, _ = fmt.Fprintf(table, "%d\t%s\t%s\n", counts[name], class, cause)
+			fmt.Fprintf(table, "%d\t%s\t%s\n", n.Findings[name], class, cause)
 		}
 		_ = table.Flush()
 	}
 	text.WriteString("checked")
-	if !complete {
+	if !n.Complete {
 		text.WriteString(" so far")
 	}
-	fmt.Fprintf(&text, ": %d sets, %d answers; %d wrong", n[countChecked], n[countAnswers], n[countErroneous])
-	if n[countUnsettled] > 0 {
-		fmt.Fprintf(&text, ", %d changed too often to be judged", n[countUnsettled])
+	fmt.Fprintf(&text, ": %d sets, %d answers; %d wrong", n.Checked, n.Answers, n.Erroneous)
+	if !n.LagSince.IsZero() {
+		fmt.Fprintf(&text, ", lag since %s UTC (%s)", n.LagSince.Format(time.DateTime), inspect.Duration(time.Since(n.LagSince)))
 	}
-	if !p.lagSince.IsZero() {
-		fmt.Fprintf(&text, ", lag since %s UTC (%s)", p.lagSince.Format(time.DateTime), inspect.Duration(time.Since(p.lagSince)))
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{n.Unsettled, "changed too often to be judged"}, {n.Failed, "failed"}, {n.Repairs, "refills enqueued"}} {
+		if part.n > 0 {
+			fmt.Fprintf(&text, ", %d %s", part.n, part.what)
+		}
 	}
-	if n[countUndone] > 0 {
-		fmt.Fprintf(&text, ", %d failed", n[countUndone])
-	}
-	if n[countRepairs] > 0 {
-		fmt.Fprintf(&text, ", %d refills enqueued", n[countRepairs])
-	}
-	_, err := fmt.Fprintf(p.w, "%s; %s\n", text.String(), rateOf(v.took, n[countChecked]))
+	took := time.Duration(n.Seconds * float64(time.Second)).Round(100 * time.Millisecond)
+	_, err := fmt.Fprintf(v.out, "%s; %s, %.0f a second\n", text.String(), took, float64(n.Checked)/max(n.Seconds, 0.001))
 	return err
 }
 
-// findingCounts are the counts of findings, by class and cause.
-func findingCounts(n counts) map[string]int64 {
-	found := make(map[string]int64)
-	for name, count := range n {
-		if strings.Contains(name, "/") {
-			found[name] = count
-		}
-	}
-	return found
-}
-
-// rateOf describes how fast n were done.
-func rateOf(took time.Duration, n int64) string {
-	return fmt.Sprintf("%s, %.0f a second", took.Round(100*time.Millisecond), float64(n)/max(took.Seconds(), 0.001))
-}
-
-// memberList keeps the first of many members, for a message.
-type memberList struct {
-	mu      sync.Mutex
-	members []member.ID
-}
-
-// maxNamed is how many members a [memberList] names.
-const maxNamed = 10
-
-func (l *memberList) add(members ...member.ID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.members = append(l.members, members[:min(len(members), maxNamed-len(l.members))]...)
-}
-
-// first names them as the first of n.
-func (l *memberList) first(n int64) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// firstOf names members as the first of n.
+func firstOf(members []member.ID, n int) string {
 	var names []string
-	for _, id := range l.members {
+	for _, id := range members {
 		names = append(names, id.String())
 	}
-	if int64(len(names)) < n {
+	if len(names) < n {
 		names = append(names, "…")
 	}
 	return strings.Join(names, ", ")

@@ -15,13 +15,16 @@ const answerLimit = 10
 
 // CheckAnswers reads for each of the viewers by way of the index, each viewer once, and compares the photos with
 // the answer by its definition, from MySQL alone. Answers without a part of the index, and answers for ids of no
-// member, are skipped. It needs [Options].Reader, and costs a walk for each viewer. It fails when MySQL cannot be asked.
+// member, are skipped. It needs [Options].Reader, and costs a walk for each viewer. It fails as [Checker.Check] does.
 func (c *Checker) CheckAnswers(ctx context.Context, viewers []member.ID) (Report, error) {
 	return c.check(ctx, viewers, func(ctx context.Context, viewers []member.ID) (map[member.ID]looked, error) {
 		found := make(map[member.ID]looked, len(viewers))
 		for _, viewer := range viewers {
 			l, err := c.lookAtAnswer(ctx, contacts.Viewer{ID: viewer})
-			if err != nil {
+			switch {
+			case errors.Is(err, errNoPart), errors.Is(err, contacts.ErrNoMember):
+				l = looked{skipped: true}
+			case err != nil:
 				return nil, fmt.Errorf("check the answer for %s: %w", viewer, err)
 			}
 			found[viewer] = l
@@ -33,13 +36,13 @@ func (c *Checker) CheckAnswers(ctx context.Context, viewers []member.ID) (Report
 // lookAtAnswer compares once. Albums that are equal at once are right. Else the order is: the truth, the pending tasks,
 // the answer, the truth again; see the package comment.
 func (c *Checker) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, error) {
-	first, skip, err := c.read(ctx, v)
-	if err != nil || skip {
-		return looked{skipped: skip}, err
+	first, err := c.read(ctx, v)
+	if err != nil {
+		return looked{}, err
 	}
 	before, err := c.options.Truth.Walk(ctx, v, answerLimit)
 	if err != nil || first.IsSame(before.Album) {
-		return skipNoMember(err)
+		return looked{}, err
 	}
 	coming, err := c.pending(ctx, ofContact, owners(first, before.Album))
 	if err != nil {
@@ -49,16 +52,13 @@ func (c *Checker) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, 
 	if err != nil {
 		return looked{}, err
 	}
-	shown, skip, err := c.read(ctx, v)
-	if err != nil || skip || shown.IsSame(before.Album) {
-		return looked{skipped: skip}, err
+	shown, err := c.read(ctx, v)
+	if err != nil || shown.IsSame(before.Album) {
+		return looked{}, err
 	}
 	after, err := c.options.Truth.Walk(ctx, v, answerLimit)
-	if err != nil {
-		return skipNoMember(err)
-	}
-	if !before.IsSame(after.Album) || !first.IsSame(shown) {
-		return looked{moved: true}, nil
+	if err != nil || !before.IsSame(after.Album) || !first.IsSame(shown) {
+		return looked{moved: true}, err
 	}
 	due := before.Album
 	f := Finding{
@@ -71,24 +71,16 @@ func (c *Checker) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, 
 	return looked{suspects: []Finding{f}}, nil
 }
 
-// read returns the answer by the index; skip says that it had no part in it.
-func (c *Checker) read(ctx context.Context, v contacts.Viewer) (album contacts.Album, skip bool, err error) {
-	answer, err := c.options.Reader.Read(ctx, v, answerLimit)
-	switch {
-	case errors.Is(err, recent.ErrBusy), errors.Is(err, contacts.ErrNoMember):
-		return contacts.Album{}, true, nil
-	case err != nil:
-		return contacts.Album{}, false, err
-	}
-	return answer.Album, answer.Source != recent.FromIndex, nil
-}
+// errNoPart says that the index had no part in an answer.
+var errNoPart = errors.New("the answer came from MySQL")
 
-// skipNoMember skips the answer for a viewer that is no member any more.
-func skipNoMember(err error) (looked, error) {
-	if errors.Is(err, contacts.ErrNoMember) {
-		return looked{skipped: true}, nil
+// read returns the answer by the index.
+func (c *Checker) read(ctx context.Context, v contacts.Viewer) (contacts.Album, error) {
+	answer, err := c.options.Reader.Read(ctx, v, answerLimit)
+	if errors.Is(err, recent.ErrBusy) || err == nil && answer.Source != recent.FromIndex {
+		err = errNoPart
 	}
-	return looked{}, err
+	return answer.Album, err
 }
 
 // ownerOf is 0 for the album with nothing to show.

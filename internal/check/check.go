@@ -73,9 +73,9 @@ func New(o Options) *Checker {
 }
 
 // Check compares the sets of members with MySQL, each once, with a few statements for all. An error or waste was seen
-// three times, with pauses between, so that it takes a second or two where something is wrong. Sets of a node of Redis
-// that cannot be used are left out. It fails when MySQL cannot be asked, or Redis refuses, with
-// the errors of packages mysql and index.
+// three times, with pauses between, so that it takes a second or two where something is wrong. [Report].Failed has the
+// members that cannot be compared: the node of the set is away, or MySQL gives up. An error of a server, or an error
+// of all members, is returned.
 func (c *Checker) Check(ctx context.Context, members []member.ID) (Report, error) {
 	return c.check(ctx, members, c.look)
 }
@@ -87,12 +87,38 @@ const (
 	maxLooks      = 7
 )
 
-// check looks until each difference is either explained or confirmed.
-func (c *Checker) check(
-	ctx context.Context, members []member.ID, look func(context.Context, []member.ID) (map[member.ID]looked, error),
-) (Report, error) {
+// looked is the result of a look at a member.
+type looked struct {
+	moved    bool  // it changed while it was compared: nothing is known
+	skipped  bool  // there is nothing to compare
+	failed   error // why it cannot be compared now
+	suspects []Finding
+}
+
+type look func(context.Context, []member.ID) (map[member.ID]looked, error)
+
+// check looks at members together, or at each alone where that fails.
+func (c *Checker) check(ctx context.Context, members []member.ID, look look) (r Report, err error) {
 	members = slices.Compact(slices.Sorted(slices.Values(members)))
-	r := Report{Checked: len(members)}
+	r.Failed = make(map[member.ID]error)
+	failed, err := tasks.Apart(members, func(ids []member.ID) error {
+		part, err := c.lookOn(ctx, ids, look)
+		if err == nil {
+			r.Add(part)
+		}
+		return err
+	})
+	if err != nil {
+		return Report{}, err
+	}
+	r.Add(Report{Failed: failed})
+	return r, nil
+}
+
+// lookOn looks until each difference is either explained or confirmed.
+func (c *Checker) lookOn(ctx context.Context, members []member.ID, look look) (Report, error) {
+	members = slices.Clone(members)
+	r := Report{Failed: make(map[member.ID]error)}
 	streaks := make(map[member.ID]streak, len(members))
 	for try := 0; try < maxLooks && len(members) > 0; try++ {
 		if err := c.rest(ctx, try); err != nil {
@@ -102,28 +128,24 @@ func (c *Checker) check(
 		if err != nil {
 			return Report{}, err
 		}
-		members = slices.DeleteFunc(members, func(id member.ID) bool {
-			switch l := found[id]; {
-			case l.away != nil:
-				r.Unreachable, r.Away = append(r.Unreachable, id), l.away
+		members = slices.DeleteFunc(members, func(id member.ID) (settled bool) {
+			l := found[id]
+			switch streaks[id], settled = streaks[id].add(l); {
+			case l.failed != nil:
+				r.Failed[id] = l.failed
 			case l.skipped:
 				r.Skipped = append(r.Skipped, id)
-			default:
-				next, settled := streaks[id].add(l)
-				streaks[id] = next
-				if !settled {
-					return false
-				}
+			case settled:
+				r.Checked++
+				r.Findings = append(r.Findings, l.suspects...)
 				if slices.ContainsFunc(l.suspects, func(f Finding) bool { return f.Weight == Error }) {
 					r.Erroneous++
 				}
-				r.Findings = append(r.Findings, l.suspects...)
 			}
-			return true
+			return settled
 		})
 	}
 	r.Unsettled = len(members)
-	r.Checked -= len(members) + len(r.Skipped) + len(r.Unreachable)
 	return r, c.explain(ctx, r.Findings)
 }
 
@@ -152,8 +174,8 @@ func (s streak) add(l looked) (next streak, settled bool) {
 	return next, settled
 }
 
-// rest pauses before a look: not before the first, then for a time that grows fourfold, up to a bound, of between half
-// and all of that.
+// rest pauses before a look: not before the first look, then for Pause, then for four times as long, less up to half
+// of that.
 func (c *Checker) rest(ctx context.Context, try int) error {
 	if try == 0 {
 		return nil
@@ -166,31 +188,6 @@ func (c *Checker) rest(ctx context.Context, try int) error {
 		return fmt.Errorf("wait for a second look: %w", err)
 	}
 	return nil
-}
-
-// Members checks members as [Checker.Check] does. Where that fails, it checks each of them alone: failed are the
-// errors of the members at whom it fails nevertheless: a member may have so many contacts that MySQL gives up. An
-// error that all members meet, or of a server that is away, is none of theirs, and returned.
-func (c *Checker) Members(ctx context.Context, members []member.ID) (r Report, failed map[member.ID]error, err error) {
-	r, err = c.Check(ctx, members)
-	if err == nil || len(members) < 2 || tasks.IsOfAll(err) {
-		return r, nil, err
-	}
-	failed = make(map[member.ID]error)
-	for _, id := range members {
-		one, err := c.Check(ctx, []member.ID{id})
-		if failed[id] = err; err == nil {
-			delete(failed, id)
-			r.Add(one)
-		}
-		if tasks.IsOfAll(err) {
-			return Report{}, nil, err
-		}
-	}
-	if len(failed) == len(members) {
-		return Report{}, nil, err
-	}
-	return r, failed, nil
 }
 
 // Orphans returns the ids that are no members.
@@ -211,15 +208,15 @@ const repairsAtOnce = 200
 // Repair enqueues a refill for each of the members, of the lowest priority, and returns how many. A refill repairs
 // every kind of set.
 func (c *Checker) Repair(ctx context.Context, members []member.ID) (enqueued int, err error) {
-	unique := slices.Compact(slices.Sorted(slices.Values(members)))
-	for some := range slices.Chunk(unique, repairsAtOnce) {
+	members = slices.Compact(slices.Sorted(slices.Values(members)))
+	for some := range slices.Chunk(members, repairsAtOnce) {
 		batch := make([]queue.New, len(some))
 		for i, id := range some {
 			batch[i] = tasks.NewRefill(id)
 			batch[i].Priority = queue.Idle
 		}
 		if _, err := c.options.Tasks.Enqueue(ctx, batch); err != nil {
-			return enqueued, fmt.Errorf("enqueue the refills of %d sets: %w", len(unique)-enqueued, err)
+			return enqueued, fmt.Errorf("enqueue the refills of %d sets: %w", len(members)-enqueued, err)
 		}
 		enqueued += len(some)
 	}

@@ -1,8 +1,9 @@
 package check
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -129,22 +130,16 @@ type Report struct {
 	Erroneous int // sets, or answers, with an Error
 	Unsettled int // sets, or answers, that changed too often to be judged; not in Checked
 
-	Skipped     []member.ID // viewers whose answers the index had no part in, or that are no members; not in Checked
-	Unreachable []member.ID // members whose sets are on a node of Redis that cannot be used, for the reason Away; not in Checked
-	Away        error
-	Findings    []Finding
+	Skipped  []member.ID         // viewers whose answers the index had no part in, or that are no members; not in Checked
+	Failed   map[member.ID]error // members that could not be compared, and why; not in Checked
+	Findings []Finding
 }
 
-// Users returns the owners of the findings of some weights that a refill would mend, each once, in the order of the
-// weights.
-func (r *Report) Users(weights ...Weight) (owners []member.ID) {
-	seen := make(map[member.ID]bool)
-	for _, w := range weights {
-		for _, f := range r.Findings {
-			if f.Weight == w && f.mendable() && !seen[f.User] {
-				seen[f.User] = true
-				owners = append(owners, f.User)
-			}
+// Wrong returns the owners of errors and waste that a refill would mend, each once.
+func (r *Report) Wrong() (owners []member.ID) {
+	for _, f := range r.Findings {
+		if f.Weight != Lag && f.mendable() && !slices.Contains(owners, f.User) {
+			owners = append(owners, f.User)
 		}
 	}
 	return owners
@@ -156,7 +151,6 @@ func (r *Report) Add(other Report) {
 	r.Erroneous += other.Erroneous
 	r.Unsettled += other.Unsettled
 	r.Skipped = append(r.Skipped, other.Skipped...)
-	r.Unreachable = append(r.Unreachable, other.Unreachable...)
-	r.Away = cmp.Or(r.Away, other.Away)
+	maps.Copy(r.Failed, other.Failed)
 	r.Findings = append(r.Findings, other.Findings...)
 }

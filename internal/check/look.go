@@ -1,9 +1,7 @@
 package check
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,19 +20,6 @@ var (
 	ofContact = tasks.Changing(tasks.FollowerSets)
 )
 
-// looked is the result of a look at a member.
-type looked struct {
-	moved    bool  // it changed while it was compared: nothing is known
-	skipped  bool  // there is nothing to compare
-	away     error // why the node of its set cannot be used; nil: it can
-	suspects []Finding
-}
-
-// isAway reports whether an error says that the sets of a node of Redis cannot be used now.
-func isAway(err error) bool {
-	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrUnknown)
-}
-
 // look compares sets with MySQL once: the set, the truth, the pending tasks, the set again. The order carries the
 // argument of the package comment; change neither alone.
 func (c *Checker) look(ctx context.Context, members []member.ID) (map[member.ID]looked, error) {
@@ -43,37 +28,35 @@ func (c *Checker) look(ctx context.Context, members []member.ID) (map[member.ID]
 	if err != nil {
 		return nil, err
 	}
-	_, suspects, err := c.compare(ctx, before)
-	if err != nil || len(suspects) == 0 {
-		return found, err
-	}
-	first := make(map[member.ID]index.Set, len(suspects))
-	for _, s := range before {
-		if list := suspects[s.Member]; len(list) > 0 {
-			first[s.Member], found[s.Member] = s, looked{suspects: list}
-		}
-	}
-	after, err := c.lookAtSets(ctx, slices.Sorted(maps.Keys(first)), found)
+	_, suspects, err := c.compare(ctx, slices.Collect(maps.Values(before)))
 	if err != nil {
 		return nil, err
 	}
-	for _, t := range after {
-		s := first[t.Member]
+	for id, list := range suspects {
+		found[id] = looked{suspects: list}
+	}
+	after, err := c.lookAtSets(ctx, slices.Sorted(maps.Keys(suspects)), found)
+	for id, t := range after {
+		s := before[id]
 		if s.Known != t.Known || s.Size != t.Size || s.Foreign != t.Foreign || !slices.Equal(s.Members, t.Members) {
-			found[t.Member] = looked{moved: true}
+			found[id] = looked{moved: true}
 		}
 	}
-	return found, nil
+	return found, err
 }
 
 // lookAtSets returns the sets of members, and notes in found the members whose node cannot be used.
-func (c *Checker) lookAtSets(ctx context.Context, members []member.ID, found map[member.ID]looked) (reached []index.Set, err error) {
+func (c *Checker) lookAtSets(ctx context.Context, members []member.ID, found map[member.ID]looked) (map[member.ID]index.Set, error) {
+	if len(members) == 0 {
+		return nil, nil
+	}
+	reached := make(map[member.ID]index.Set, len(members))
 	for _, s := range c.options.Sets.Look(ctx, members) {
 		switch {
 		case s.Err == nil:
-			reached = append(reached, s)
-		case isAway(s.Err):
-			found[s.Member] = looked{away: s.Err}
+			reached[s.Member] = s
+		case tasks.IsAway(s.Err):
+			found[s.Member] = looked{failed: s.Err}
 		default:
 			return nil, fmt.Errorf("look at %d sets: %w", len(members), s.Err)
 		}
@@ -97,7 +80,7 @@ func (c *Checker) compare(ctx context.Context, sets []index.Set) ([]Facts, map[m
 			suspects[s.Member] = found
 		}
 	}
-	return facts, suspects, c.findPending(ctx, suspects)
+	return facts, suspects, c.findLags(ctx, suspects)
 }
 
 // readFacts asks MySQL about the owners of sets, in a few statements for all.
@@ -126,33 +109,33 @@ func (c *Checker) readFacts(ctx context.Context, sets []index.Set) ([]Facts, err
 	facts := make([]Facts, len(sets))
 	for i, s := range sets {
 		own, exists := newest[s.Member]
-		f := Facts{Exists: exists, Newest: own, Top: top[s.Member], LastUploads: make(map[member.ID]uint64)}
+		facts[i] = Facts{Exists: exists, Newest: own, Top: top[s.Member], LastUploads: make(map[member.ID]uint64)}
 		for _, e := range s.Members {
 			if lastUpload, isContact := relations[contacts.Pair{User: s.Member, Contact: e.Contact}]; isContact {
-				f.LastUploads[e.Contact] = lastUpload
+				facts[i].LastUploads[e.Contact] = lastUpload
 			}
 		}
-		facts[i] = f
 	}
 	return facts, nil
 }
 
-// findPending makes a lag of each suspect for which a task is pending. The contacts' tasks are asked for before the
+// findLags makes a lag of each suspect for which a task is pending. The contacts' tasks are asked for before the
 // viewers': an upload that finds no set enqueues a refill of the viewer before it is done, so that a query that finds
 // the upload done finds the refill. A fan-out counts as pending for all followers until it is done.
-func (c *Checker) findPending(ctx context.Context, suspects map[member.ID][]Finding) error {
+func (c *Checker) findLags(ctx context.Context, suspects map[member.ID][]Finding) error {
 	if len(suspects) == 0 {
 		return nil
 	}
-	involved := make(map[member.ID]bool)
+	var involved []member.ID
+	isLost := false
 	for _, list := range suspects {
 		for _, f := range list {
-			for _, id := range f.involved {
-				involved[id] = true
-			}
+			involved, isLost = append(involved, f.involved...), isLost || f.Cause == LostSet
 		}
 	}
-	coming, err := c.pending(ctx, ofContact, slices.Sorted(maps.Keys(involved)))
+	slices.Sort(involved)
+	involved = slices.Compact(involved)
+	coming, err := c.pending(ctx, ofContact, involved)
 	if err != nil {
 		return err
 	}
@@ -161,42 +144,26 @@ func (c *Checker) findPending(ctx context.Context, suspects map[member.ID][]Find
 		return err
 	}
 	// After the tasks: an upload that is found done has written the row of a broadcast member.
-	broadcasts, err := c.options.Truth.Broadcasts(ctx, slices.Sorted(maps.Keys(involved)))
+	broadcasts, err := c.options.Truth.Broadcasts(ctx, involved)
 	if err != nil {
 		return err
+	}
+	var ranges []tasks.RangeArgs // that are to build lost sets
+	if isLost {
+		if ranges, err = tasks.UnfinishedRanges(ctx, c.options.Tasks, tasks.RefillRange); err != nil {
+			return err
+		}
 	}
 	for viewer, list := range suspects {
 		list = slices.DeleteFunc(list, func(f Finding) bool { return f.isOnlyAbout(broadcasts) })
 		for i, f := range list {
-			if f.mendable() && (changes[viewer] || slices.ContainsFunc(f.involved, func(id member.ID) bool { return coming[id] })) {
+			if f.mendable() && (changes[viewer] || slices.ContainsFunc(f.involved, func(id member.ID) bool { return coming[id] })) ||
+				f.Cause == LostSet && slices.ContainsFunc(ranges, func(r tasks.RangeArgs) bool { return r.After < viewer && viewer <= r.To }) {
 				list[i].Weight = Lag
 			}
 		}
 		if suspects[viewer] = list; len(list) == 0 {
 			delete(suspects, viewer)
-		}
-	}
-	return c.findRanges(ctx, suspects)
-}
-
-// findRanges makes a lag of each lost set that a backfill is to build.
-func (c *Checker) findRanges(ctx context.Context, suspects map[member.ID][]Finding) error {
-	var ranges []tasks.RangeArgs
-	for viewer, list := range suspects {
-		if list[0].Cause != LostSet || list[0].Weight == Lag {
-			continue
-		}
-		if ranges == nil {
-			var err error
-			if ranges, err = tasks.UnfinishedRanges(ctx, c.options.Tasks, tasks.RefillRange); err != nil {
-				return err
-			}
-			if len(ranges) == 0 {
-				return nil
-			}
-		}
-		if slices.ContainsFunc(ranges, func(r tasks.RangeArgs) bool { return r.After < viewer && viewer <= r.To }) {
-			list[0].Weight = Lag
 		}
 	}
 	return nil
@@ -230,60 +197,53 @@ func (c *Checker) pending(ctx context.Context, kinds []string, members []member.
 const maxTasks = 100
 
 // explain adds to findings since when lags last, and the dead tasks that may be the reason of errors. When
-// maxTasks lists were read, the rest go without.
-func (c *Checker) explain(ctx context.Context, found []Finding) (err error) {
-	e := explainer{c, maxTasks}
+// maxTasks lists were read, the other findings go without.
+func (c *Checker) explain(ctx context.Context, found []Finding) error {
+	left := maxTasks
+	each := func(of []member.ID, kinds []string, states []queue.State, do func(queue.Record)) error {
+		for _, id := range of {
+			if left--; id == 0 || left < 0 {
+				continue
+			}
+			list, err := c.options.Tasks.List(ctx, queue.Filter{Key: uint64(id), States: states, Kinds: kinds}, maxTasks)
+			if err != nil {
+				return fmt.Errorf("list the tasks of member %s: %w", id, err)
+			}
+			for _, t := range list {
+				do(t)
+			}
+		}
+		return nil
+	}
 	for i := range found {
-		switch f := &found[i]; {
-		case err != nil:
+		f := &found[i]
+		var err error
+		switch {
 		case f.Weight == Lag:
-			err = e.explainLag(ctx, f)
+			if err = each([]member.ID{f.User}, ofViewer, tasks.Unfinished, func(t queue.Record) { c.since(f, t) }); err == nil {
+				err = each(f.involved, ofContact, tasks.Unfinished, func(t queue.Record) { c.since(f, t) })
+			}
 		case f.Cause != LostSet && f.mendable(): // no task is the reason of a lost set
-			err = e.eachTask(ctx, []member.ID{f.User, f.Contact}, slices.Concat(ofViewer, ofContact), []queue.State{queue.Dead}, func(t queue.Record) {
+			err = each([]member.ID{f.User, f.Contact}, slices.Concat(ofViewer, ofContact), []queue.State{queue.Dead}, func(t queue.Record) {
 				f.Detail = fmt.Sprintf("task %d (%s of member %d) is dead: %s", t.ID, t.Kind, t.Key, t.LastError)
 			})
 		}
-	}
-	return err
-}
-
-// explainer may read so many more lists.
-type explainer struct {
-	*Checker
-	left int
-}
-
-// explainLag finds the oldest task that explains a lag, and whether it has waited for too long.
-func (e *explainer) explainLag(ctx context.Context, f *Finding) error {
-	note := func(t queue.Record) {
-		if !f.Since.IsZero() && !t.Created.Before(f.Since) {
-			return
-		}
-		f.Since = t.Created
-		if f.Lasting = e.options.Now().Sub(f.Since) > e.options.LagLimit; f.Lasting {
-			f.Detail = fmt.Sprintf("a task of member %d is pending since %s", t.Key, f.Since.UTC().Format(time.DateTime))
-		}
-	}
-	err := e.eachTask(ctx, []member.ID{f.User}, ofViewer, tasks.Unfinished, note)
-	return cmp.Or(err, e.eachTask(ctx, f.involved, ofContact, tasks.Unfinished, note))
-}
-
-// eachTask calls do with the tasks of members.
-func (e *explainer) eachTask(ctx context.Context, of []member.ID, kinds []string, states []queue.State, do func(queue.Record)) error {
-	for _, id := range of {
-		if id == 0 || e.left == 0 {
-			continue
-		}
-		e.left--
-		list, err := e.options.Tasks.List(ctx, queue.Filter{Key: uint64(id), States: states, Kinds: kinds}, maxTasks)
 		if err != nil {
-			return fmt.Errorf("list the tasks of member %s: %w", id, err)
-		}
-		for _, t := range list {
-			do(t)
+			return err
 		}
 	}
 	return nil
+}
+
+// since notes in a lag a task that explains it, if no older task does.
+func (c *Checker) since(f *Finding, t queue.Record) {
+	if !f.Since.IsZero() && !t.Created.Before(f.Since) {
+		return
+	}
+	f.Since = t.Created
+	if f.Lasting = c.options.Now().Sub(f.Since) > c.options.LagLimit; f.Lasting {
+		f.Detail = fmt.Sprintf("a task of member %d is pending since %s", t.Key, f.Since.UTC().Format(time.DateTime))
+	}
 }
 
 // Comparison is a look at a member's set, for people.

@@ -81,7 +81,11 @@ func (p *Patrol) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if viewers := p.gather(ctx); len(viewers) > 0 {
 			start := time.Now()
-			p.failed(ctx, "reads", p.checkReads(ctx, viewers))
+			err := p.audit(ctx, ofRead, p.options.Checker.Check, viewers)
+			if err == nil {
+				err = p.audit(ctx, ofAnswer, p.options.Checker.CheckAnswers, viewers)
+			}
+			p.failed(ctx, "reads", err)
 			_ = retry.Sleep(ctx, restShare*time.Since(start)) // the loop looks at ctx
 		}
 	}
@@ -107,60 +111,42 @@ func (p *Patrol) gather(ctx context.Context) (batch []member.ID) {
 	return batch
 }
 
-// checkReads checks the sets and the answers of some viewers.
-func (p *Patrol) checkReads(ctx context.Context, viewers []member.ID) error {
-	if err := p.checkSets(ctx, ofRead, viewers); err != nil {
-		return err
-	}
-	for _, viewer := range viewers { // alone: an error may be the viewer's own
-		r, err := p.options.Checker.CheckAnswers(ctx, []member.ID{viewer})
-		if err != nil {
-			return err
-		}
-		answersChecked.Add(float64(r.Checked))
-		answersErroneous.Add(float64(r.Erroneous))
-		countFindings(r.Findings)
-		if err := p.follow(ctx, r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkSets checks the sets of members, and names the members at whom that fails.
-func (p *Patrol) checkSets(ctx context.Context, origin string, members []member.ID) error {
-	r, failed, err := p.options.Checker.Members(ctx, members)
+// audit compares the sets or the answers of members. It counts, logs and repairs what it finds.
+func (p *Patrol) audit(
+	ctx context.Context, origin string, check func(context.Context, []member.ID) (Report, error), members []member.ID,
+) error {
+	r, err := check(ctx, members)
 	if err != nil {
 		return err
 	}
-	countSets(origin, r, len(failed))
-	for id, err := range failed {
-		p.log.Log(ctx, slog.LevelWarn, "failed", "member not checked", "member", id.String(), "error", err)
+	count(origin, r)
+	for id, err := range r.Failed {
+		p.log.Log(ctx, slog.LevelWarn, "failed", "members not compared", "count", len(r.Failed), "such as", id.String(), "error", err)
+		break
 	}
-	if len(r.Unreachable) > 0 {
-		p.log.Log(ctx, slog.LevelWarn, "away", "sets not checked", "count", len(r.Unreachable), "such as", r.Unreachable[0].String(), "error", r.Away)
-	}
-	return p.follow(ctx, r)
+	n, err := p.options.Checker.Repair(ctx, p.follow(ctx, r))
+	refills.WithLabelValues().Add(float64(n))
+	return err
 }
 
-// follow logs findings, of each cause an example a minute, and repairs them. A lasting lag is repaired as well:
-// its task may never run, and a refill does no harm.
-func (p *Patrol) follow(ctx context.Context, r Report) error {
-	wrong := r.Users(Error, Waste)
+// follow logs findings, of each cause an example a minute, and returns the owners of sets to be repaired. A lasting lag
+// is repaired as well: its task may never run, and a refill does no harm.
+func (p *Patrol) follow(ctx context.Context, r Report) []member.ID {
+	wrong := r.Wrong()
 	for _, f := range r.Findings {
+		cause, then := string(f.Cause), "refills are enqueued"
 		switch {
 		case f.Lasting:
 			wrong = append(wrong, f.User)
-			p.log.Log(ctx, slog.LevelWarn, "lag", "audit finding", "cause", "lasting lag", "example", f.String(), "then", "see activityd tasks stats")
-		case f.Weight == Error && !f.mendable():
-			p.log.Log(ctx, slog.LevelWarn, string(f.Cause), "audit finding", "cause", string(f.Cause), "example", f.String(), "then", "the site has to raise users.last_upload")
-		case f.Weight == Error:
-			p.log.Log(ctx, slog.LevelWarn, string(f.Cause), "audit finding", "cause", string(f.Cause), "example", f.String(), "then", "refills are enqueued")
+			cause, then = "lasting lag", "see activityd tasks stats"
+		case f.Weight != Error:
+			continue
+		case !f.mendable():
+			then = "the site has to raise users.last_upload"
 		}
+		p.log.Log(ctx, slog.LevelWarn, cause, "audit finding", "cause", cause, "example", f.String(), "then", then)
 	}
-	n, err := p.options.Checker.Repair(ctx, wrong)
-	refills.Add(float64(n))
-	return err
+	return wrong
 }
 
 // failed logs the error of work. Package health has the lines about servers that are away.
@@ -206,7 +192,7 @@ func (p *Patrol) sweep(ctx context.Context, t queue.Task) queue.Outcome {
 	}
 	start := time.Now()
 	if len(page) > 0 {
-		err = p.checkSets(ctx, ofSweep, page)
+		err = p.audit(ctx, ofSweep, p.options.Checker.Check, page)
 	}
 	n := tasks.NewCheckRange(next)
 	n.Delay = max(pause-time.Since(start), restShare*time.Since(start), time.Millisecond)
@@ -225,7 +211,7 @@ func (p *Patrol) watch(ctx context.Context) {
 		}
 		if at := p.options.LostAt(); at > lost {
 			lost = at
-			redisLosses.Inc()
+			redisLosses.WithLabelValues().Inc()
 			p.options.Log.WarnContext(ctx, "redis is new or lost data", "backfill", p.options.Build)
 		}
 		if p.options.Build && lost > built {

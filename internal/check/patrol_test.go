@@ -70,7 +70,7 @@ func TestARoundOfTheSweep(t *testing.T) {
 	if len(list) != 1 || list[0].Key != uint64(viewer) || list[0].Kind != tasks.Refill {
 		t.Errorf("tasks %+v", list)
 	}
-	for _, want := range []string{`msg="member not checked" member=1150`, `msg="audit finding" cause="stale score"`} {
+	for _, want := range []string{`msg="members not compared" count=1 "such as"=1150`, `msg="audit finding" cause="stale score"`} {
 		if strings.Count(log.String(), want) != 1 {
 			t.Errorf("the log lacks %s: %s", want, log.String())
 		}
@@ -100,7 +100,7 @@ func TestAnErrorOfAllIsTheTasks(t *testing.T) {
 		b, log := newBench(t), &logged{}
 		b.options.Truth = &failing{Truth: b.store, err: failure}
 		_, args, err := swept(t, b.patrol(log, 8), tasks.NewCheckRange(tasks.RangeArgs{Began: time.Now()}))
-		if err == nil || args.Seen != 11 && args.Seen != 0 || strings.Contains(log.String(), "not checked") {
+		if err == nil || args.Seen != 11 && args.Seen != 0 || strings.Contains(log.String(), "not compared") {
 			t.Errorf("%v: %v, %+v, %s", failure, err, args, log.String())
 		}
 	}
@@ -119,7 +119,7 @@ func TestTheSweepPassesANodeThatIsAway(t *testing.T) {
 	}
 	_, _, err := swept(t, b.patrol(log, 100), tasks.NewCheckRange(tasks.RangeArgs{}))
 	must(t, err)
-	if list, err := b.queue.List(t.Context(), queue.Filter{}, 10); err != nil || len(list) != 1 || !strings.Contains(log.String(), `msg="sets not checked" count=5`) {
+	if list, err := b.queue.List(t.Context(), queue.Filter{}, 10); err != nil || len(list) != 1 || !strings.Contains(log.String(), `msg="members not compared" count=5`) {
 		t.Errorf("tasks %+v, %v; %s", list, err, log.String())
 	}
 }

@@ -36,8 +36,8 @@ var sections = []struct {
 	{"Index", "A `node` is one server, or a master of a cluster, by its address. One that is no master any more has no series.", regexp.MustCompile(`^activityd_(index|adds|trims|redis)_`)},
 	{
 		"Audit", "How much of what was compared was wrong, over all processes, in a day; without a value, nothing was compared:\n\n" +
-			"```promql\n# of the sets\nsum(increase(activityd_audit_erroneous_total[24h])) / sum(increase(activityd_audit_checked_total[24h]))\n" +
-			"# of the answers\nsum(increase(activityd_audit_answers_erroneous_total[24h])) / sum(increase(activityd_audit_answers_checked_total[24h]))\n```\n\n" +
+			"```promql\n# of the sets\nsum(increase(activityd_audit_erroneous_total{origin!=\"answer\"}[24h])) / sum(increase(activityd_audit_checked_total{origin!=\"answer\"}[24h]))\n" +
+			"# of the answers\nsum(increase(activityd_audit_erroneous_total{origin=\"answer\"}[24h])) / sum(increase(activityd_audit_checked_total{origin=\"answer\"}[24h]))\n```\n\n" +
 			"Those of the sweep are facts of the database: take the maximum over processes.",
 		regexp.MustCompile(`^activityd_audit_`),
 	},
