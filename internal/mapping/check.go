@@ -178,7 +178,7 @@ func (c *checker) section(s *section) {
 			switch {
 			case !there && k.name != "last_upload":
 				c.failf(v.line, "", "%s: %s has no column %s", k.name, s.table.plain(), name)
-			case there && k.form == aColumn:
+			case there && !k.expression:
 				c.typed(s, k.name, v, is)
 			}
 		}

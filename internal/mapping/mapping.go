@@ -45,21 +45,11 @@ type value struct {
 	expr expression // unless it is a word
 }
 
-// form is the form of a key's value.
-type form int
-
-const (
-	aTable form = iota
-	aColumn
-	anExpression
-	aWord
-)
-
-// key is a key of a section.
+// key is a key of a section: table takes the name of a table, date_type a word, and every other key a column.
 type key struct {
-	name     string
-	form     form
-	required bool
+	name       string
+	required   bool
+	expression bool // it takes an expression, too
 }
 
 // kind is a kind of section.
@@ -71,33 +61,24 @@ type kind struct {
 
 // kinds are the sections, in the order of activityd's tables.
 var kinds = []kind{
-	{"users", false, []key{{"table", aTable, true}, {"id", aColumn, true}, {"username", aColumn, false}, {"last_upload", aColumn, true}, {"where", anExpression, false}}},
-	{"contacts", true, []key{
-		{"table", aTable, true},
-		{"user_id", aColumn, true},
-		{"contact_id", aColumn, true},
-		{"is_friend", anExpression, false},
-		{"is_family", anExpression, false},
-		{"where", anExpression, false},
-	}},
-	{"blocks", true, []key{{"table", aTable, true}, {"user_id", aColumn, true}, {"blocked_id", aColumn, true}, {"where", anExpression, false}}},
-	{"photos", false, slices.Concat(
-		[]key{{"table", aTable, true}, {"id", aColumn, true}, {"owner_id", aColumn, true}, {"title", aColumn, false}, {"visibility", aColumn, false}},
-		classKeys(),
-		[]key{{"date_upload", aColumn, true}, {"date_type", aWord, false}, {"where", anExpression, false}},
-	)},
+	{"users", false, keys("table! id! username last_upload! where=")},
+	{"contacts", true, keys("table! user_id! contact_id! is_friend= is_family= where=")},
+	{"blocks", true, keys("table! user_id! blocked_id! where=")},
+	{"photos", false, keys("table! id! owner_id! title visibility " + strings.Join(classes, "= ") + "= date_upload! date_type where=")},
+}
+
+// keys reads a list of names: ! follows a required key, = a key that takes an expression.
+func keys(list string) (all []key) {
+	for text := range strings.FieldsSeq(list) {
+		name := strings.TrimRight(text, "!=")
+		all = append(all, key{name, strings.HasSuffix(text, "!"), strings.HasSuffix(text, "=")})
+	}
+	return all
 }
 
 // classes are the visibility classes in the order in which their conditions are asked: the first
 // that holds counts, and the widest is the last. The words are schema.sql's.
 var classes = []string{"friends_family", "friends", "family", "followers", "public"}
-
-func classKeys() (keys []key) {
-	for _, class := range classes {
-		keys = append(keys, key{class, anExpression, false})
-	}
-	return keys
-}
 
 // The types of dates.
 const (
@@ -199,17 +180,19 @@ func (p *parser) key(n int, name, text string) {
 	if p.in.has(name) {
 		p.failf(n, "%s is there twice", name)
 	}
-	v, form := value{text: text, line: n}, keys[at].form
-	switch form {
-	case aTable:
+	v := value{text: text, line: n}
+	switch name {
+	case "table":
 		p.table(n, text)
-	case aColumn, anExpression:
-		if form == aColumn && strings.Contains(text, "-") && nameInSQL.MatchString(text) {
+	case "date_type":
+	default:
+		isColumn := !keys[at].expression
+		if isColumn && strings.Contains(text, "-") && nameInSQL.MatchString(text) {
 			text = schema.Quote(text)
 		}
 		var err error
 		v.expr, err = parseExpression(text)
-		if err == nil && form == aColumn && len(v.expr.tokens) != 1 {
+		if err == nil && isColumn && len(v.expr.tokens) != 1 {
 			err = errors.New("want the name of one column")
 		}
 		if err != nil {

@@ -65,7 +65,7 @@ func (c *checker) conditions(ctx context.Context) error {
 	for _, s := range c.all() {
 		for _, k := range keysOf(s.name) {
 			v := s.values[k.name]
-			if k.form != anExpression || len(v.expr.columns) == 0 {
+			if !k.expression || len(v.expr.columns) == 0 {
 				continue
 			}
 			list, err := rowsOf(ctx, c.db, fmt.Sprintf("SELECT COUNT(*) AS tried, COALESCE(SUM(met), 0) AS met FROM (SELECT %s AS met FROM %s LIMIT %d) AS some", isTrue(v.expr.of("")), s.table, someRows))
