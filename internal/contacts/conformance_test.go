@@ -17,7 +17,6 @@ type Store interface {
 	memberStore
 	broadcastStore
 
-	Ping(ctx context.Context) error
 	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
@@ -55,7 +54,6 @@ type memberStore interface {
 func testStore(t *testing.T, open func(*testing.T) (Store, site.Site)) {
 	t.Helper()
 	cases := map[string]func(*testing.T, world){
-		"Ping":               testPing,
 		"LastUploads":        testLastUploads,
 		"Relations":          testRelations,
 		"ManyRelations":      testManyRelations,

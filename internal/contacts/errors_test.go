@@ -19,7 +19,7 @@ import (
 func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 	t.Helper()
 	anything := sqlmock.QueryMatcherFunc(func(string, string) error { return nil })
-	db, mock, err := sqlmock.New(sqlmock.QueryMatcherOption(anything), sqlmock.MonitorPingsOption(true))
+	db, mock, err := sqlmock.New(sqlmock.QueryMatcherOption(anything))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,8 +48,6 @@ func checkOutage(t *testing.T, method string, cause error) {
 	t.Helper()
 	db, mock := newMock(t)
 	switch method {
-	case "Ping":
-		mock.ExpectPing().WillReturnError(cause)
 	case "Walk":
 		mock.ExpectQuery("").WillReturnRows(sqlmock.NewRows([]string{"some"}).AddRow(true))
 		mock.ExpectBegin().WillReturnError(cause)

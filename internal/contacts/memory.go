@@ -94,9 +94,6 @@ func (m *Memory) change(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// Ping fails only when ctx has ended.
-func (m *Memory) Ping(ctx context.Context) error { return m.change(ctx, func() error { return nil }) }
-
 // Members is [MySQL.Members].
 func (m *Memory) Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error) {
 	return read(ctx, m, func() ([]member.ID, error) {

@@ -40,28 +40,22 @@ func NewMySQL(db *sql.DB) *MySQL {
 	return &MySQL{db: db, prepared: mysql.NewPrepared(db), chunks: defaultChunking}
 }
 
-// Ping makes sure that the server can be reached and accepts the credentials.
-func (m *MySQL) Ping(ctx context.Context) error {
-	return mysql.Translate(ctx, "reaching the database", m.db.PingContext(ctx))
-}
-
 // querier is implemented by *sql.DB, *sql.Tx and [mysql.Prepared]: the walk runs the
 // statements of the single methods inside a transaction.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// collect runs a query and scans each of its rows into a T. Errors name the work by
-// what.
+// collect runs a query and scans each of its rows into a T. work is for the error.
 func collect[T any](
-	ctx context.Context, q querier, what string, scan func(*sql.Rows, *T) error, query string, args ...any,
+	ctx context.Context, q querier, work string, scan func(*sql.Rows, *T) error, query string, args ...any,
 ) ([]T, error) {
 	var all []T
-	var one, zero T // one for all rows: it escapes
-	err := each(ctx, q, what, func(rows *sql.Rows) error {
-		one = zero
-		err := scan(rows, &one)
-		all = append(all, one)
+	var row, zero T // for all rows: it escapes
+	err := each(ctx, q, work, func(rows *sql.Rows) error {
+		row = zero
+		err := scan(rows, &row)
+		all = append(all, row)
 		return err
 	}, query, args...)
 	if err != nil {
@@ -72,40 +66,36 @@ func collect[T any](
 
 // collectMap is [collect] into a map, for rows of a key and a value.
 func collectMap[K comparable, V any](
-	ctx context.Context, q querier, what string, scan func(*sql.Rows, *K, *V) error, query string, args ...any,
+	ctx context.Context, q querier, work string, scan func(*sql.Rows, *K, *V) error, query string, args ...any,
 ) (map[K]V, error) {
-	found := make(map[K]V)
-	var key, noKey K // one for all rows: they escape
-	var value, noValue V
-	err := each(ctx, q, what, func(rows *sql.Rows) error {
-		key, value = noKey, noValue
-		err := scan(rows, &key, &value)
-		found[key] = value
-		return err
-	}, query, args...)
+	type entry struct {
+		key   K
+		value V
+	}
+	rows, err := collect(ctx, q, work, func(rows *sql.Rows, e *entry) error { return scan(rows, &e.key, &e.value) }, query, args...)
 	if err != nil {
 		return nil, err
+	}
+	found := make(map[K]V, len(rows))
+	for _, e := range rows {
+		found[e.key] = e.value
 	}
 	return found, nil
 }
 
-// each runs a query and scans each of its rows while the server sends them. what names
-// the work, for the error.
-func each(ctx context.Context, q querier, what string, scan func(*sql.Rows) error, query string, args ...any) error {
+// each runs a query and scans each of its rows while the server sends them.
+func each(ctx context.Context, q querier, work string, scan func(*sql.Rows) error, query string, args ...any) error {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
-		return mysql.Translate(ctx, what, err)
+		return mysql.Translate(ctx, work, err)
 	}
 	defer func() { _ = rows.Close() }() // Err has reported before
 	for rows.Next() {
 		if err := scan(rows); err != nil {
-			return mysql.Translate(ctx, what, err)
+			return mysql.Translate(ctx, work, err)
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return mysql.Translate(ctx, what, err)
-	}
-	return nil
+	return mysql.Translate(ctx, work, rows.Err())
 }
 
 // idList writes ids as a JSON array of numbers, for JSON_TABLE. A list of many

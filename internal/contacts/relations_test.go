@@ -12,10 +12,6 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-func testPing(t *testing.T, w world) {
-	must(t, w.Ping(t.Context()))
-}
-
 func testLastUploads(t *testing.T, w world) {
 	w.members(t, 1, 2, 3)
 	w.public(t, 1, 1, 100)

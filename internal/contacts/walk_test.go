@@ -207,7 +207,6 @@ func testCancelled(t *testing.T, w world) {
 func callsOf(s Store) map[string]func(context.Context) error {
 	v := viewer(1)
 	return map[string]func(context.Context) error{
-		"Ping": s.Ping,
 		"LastUploads": func(ctx context.Context) error {
 			_, err := s.LastUploads(ctx, []member.ID{1})
 			return err
