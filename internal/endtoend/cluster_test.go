@@ -367,18 +367,6 @@ func (s *severalSite) openNow(ctx context.Context) (n int) {
 	return n
 }
 
-// A master dies, or hangs, and its replica takes over by itself: no answer is wrong at any time,
-// and its sets are built again.
-func TestAReplicaTakesOverUnderLoad(t *testing.T) {
-	t.Parallel()
-	for name, w := range ways() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			takeOverUnderLoad(t, w)
-		})
-	}
-}
-
 // way is how a server is lost, and comes back.
 type way struct {
 	lose, restore func(*clustertest.Node) error
@@ -391,42 +379,6 @@ func ways() map[string]way {
 		"killed":  {(*clustertest.Node).Kill, func(n *clustertest.Node) error { return n.Restart(context.Background()) }},
 		"hanging": {(*clustertest.Node).Pause, (*clustertest.Node).Resume},
 	}
-}
-
-func takeOverUnderLoad(t *testing.T, w way) {
-	t.Helper()
-	s := newClusterSite(t, "3000")
-	ctx := t.Context()
-	theirs, _ := s.on(t, s.Nodes[1])
-	titles := []string{"first of 2010", "first of 2011"}
-	stop := s.reading(t, s.viewers, func(title string) int { return slices.Index(titles, title) })
-	var changes errgroup.Group
-	changes.Go(func() error {
-		for _, viewer := range s.viewers {
-			if err := s.site.SetContact(ctx, viewer, newcomer, site.Grant{}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	must(t, w.lose(s.Nodes[1]))
-	died := time.Now()
-	eventually(t, "the replica takes over", func() bool {
-		return s.isMaster(ctx, s.Nodes[4])
-	})
-	t.Logf("the replica was a master after %v", time.Since(died).Round(time.Millisecond))
-	must(t, changes.Wait())
-	eventually(t, "all tasks are done", func() bool { return s.open(t) == 0 })
-	t.Logf("all tasks were done after %v", time.Since(died).Round(time.Millisecond))
-	eventually(t, "the sets of the node are built", func() bool {
-		return !slices.ContainsFunc(s.index.Look(ctx, theirs), func(set index.Set) bool { return set.Err != nil || len(set.Members) != 11 })
-	})
-	t.Logf("its sets were built after %v", time.Since(died).Round(time.Millisecond))
-	must(t, w.restore(s.Nodes[1])) // it takes itself for a master for a moment
-	must(t, s.AwaitOK(ctx))
-	reads, longest := stop()
-	t.Logf("%d reads, the longest took %v", reads, longest.Round(time.Millisecond))
-	s.checkAll(t)
 }
 
 func (s *severalSite) isMaster(ctx context.Context, n *clustertest.Node) bool {

@@ -13,7 +13,6 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
-	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
@@ -35,7 +34,6 @@ type process struct {
 
 // faults are what a test puts between the parts of a process; nil: nothing.
 type faults struct {
-	queue    func(queuetest.Queue) queuetest.Queue                   // between workers and queue
 	index    func(tasks.Index) tasks.Index                           // between handlers and index
 	handlers func(map[string]queue.Handler) map[string]queue.Handler // between workers and handlers
 	lease    time.Duration                                           // of the tasks; 0: as poolOptions has it
@@ -50,11 +48,6 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	client := openRedis(t, g.redis)
 	ix := indexOf(t, client, g.db, index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
 	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: name})
-
-	var claims queuetest.Queue = q
-	if f.queue != nil {
-		claims = f.queue(claims)
-	}
 	var sets tasks.Index = ix
 	if f.index != nil {
 		sets = f.index(sets)
@@ -71,7 +64,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	return &process{
 		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min, IndexWait: patience}),
 		hints:  hints,
-		pool:   queue.NewPool(claims, handlers, options),
+		pool:   queue.NewPool(q, handlers, options),
 	}
 }
 

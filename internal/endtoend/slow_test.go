@@ -125,30 +125,6 @@ func (s *slowGround) walks(t *testing.T, reasons ...recent.Reason) (n int) {
 	return n
 }
 
-// TestHerds: all comes at once, to servers that have nothing, or have just come back. Each read gets the true answer, or
-// one that says when to come back; afterwards all is as before, and the sets are there again.
-func TestHerds(t *testing.T) {
-	t.Parallel()
-	s := newSlowGround(t)
-	restart := func() error { return errors.Join(s.program.kill(), s.program.start(t.Context())) }
-	nothing := func() error { return nil }
-	s.goThrough(t, []trouble{
-		{"FLUSHALL", false, spell{func() error { return s.town.client.FlushAll(t.Context()).Err() }, nothing}},
-		{"the process is started again", false, spell{restart, nothing}},
-		{"MySQL is gone, and comes back", true, spell{s.mysqlServer.Kill, func() error { return s.mysqlServer.Restart(t.Context()) }}},
-		{"all are started again", false, spell{func() error {
-			return errors.Join(s.program.kill(), s.redisServer.Kill(), s.mysqlServer.Kill(),
-				s.redisServer.Restart(t.Context()), s.mysqlServer.Restart(t.Context()), s.program.start(t.Context()))
-		}, nothing}},
-	})
-	reasons := append(slices.Clone(withoutRedis), recent.SetMissing)
-	eventually(t, "all sets are there", func() bool {
-		walks := s.walks(t, reasons...)
-		return s.read(t).good.Load() > 0 && s.walks(t, reasons...) == walks
-	})
-	s.program.finish(t)
-}
-
 const (
 	slowReaders = 48 // more than may read at once
 	slowReads   = 3  // of each, in each trouble

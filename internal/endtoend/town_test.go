@@ -132,3 +132,10 @@ func someVisibility(rnd *rand.Rand) contacts.Visibility {
 	all := append(slices.Repeat([]contacts.Visibility{contacts.Public}, 3), contacts.Classes()...) // half of them public
 	return all[rnd.IntN(len(all))]
 }
+
+// celebrate uploads a photo of the celebrity.
+func (tn *town) celebrate(t *testing.T, date uint64) {
+	t.Helper()
+	_, err := tn.site.Upload(t.Context(), site.Photo{Owner: celebrity, Visibility: contacts.Public, DateUpload: date})
+	must(t, err)
+}

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/member"
@@ -24,27 +23,20 @@ import (
 // end.
 func TestSiteThatKnowsNothing(t *testing.T) {
 	t.Parallel()
-	for _, keys := range []string{"no foreign keys", "cascades"} {
-		t.Run(keys, func(t *testing.T) {
-			t.Parallel()
-			seed := seedFor(t)
-			s := &silentSite{ground: newGround(t, needFor(seed))}
-			if keys == "cascades" {
-				s.addCascades(t)
-			}
-			s.found(t, rand.New(rand.NewPCG(seed, 0)))
-			s.adopt(t)
-			p := s.started(t, "worker")
-			group, ctx := errgroup.WithContext(t.Context())
-			for n := range uint64(3) {
-				rnd := rand.New(rand.NewPCG(seed, n+1))
-				group.Go(func() error { return s.live(ctx, rnd, 150) })
-			}
-			must(t, group.Wait())
-			s.awaitIdle(t)
-			s.check(t, p.reader)
-		})
+	seed := seedFor(t)
+	s := &silentSite{ground: newGround(t, needFor(seed))}
+	s.addCascades(t)
+	s.found(t, rand.New(rand.NewPCG(seed, 0)))
+	s.adopt(t)
+	p := s.started(t, "worker")
+	group, ctx := errgroup.WithContext(t.Context())
+	for n := range uint64(3) {
+		rnd := rand.New(rand.NewPCG(seed, n+1))
+		group.Go(func() error { return s.live(ctx, rnd, 150) })
 	}
+	must(t, group.Wait())
+	s.awaitIdle(t)
+	s.check(t, p.reader)
 }
 
 // silentSite is a site that does not know of activityd.
@@ -207,48 +199,4 @@ func (s *silentSite) check(t *testing.T, reader *recent.Reader) {
 	if from := s.checkAnswers(t, reader, viewers); from[recent.FromIndex] < people/3 {
 		t.Errorf("answers from %v", from)
 	}
-}
-
-// With the triggers, a contact who is removed, or leaves the site, makes room in
-// the sets of the followers; one who comes back is in them again.
-func TestTriggersFollowAMemberWhoLeavesAndComesBack(t *testing.T) {
-	t.Parallel()
-	s := &silentSite{ground: newGround(t, 3)}
-	err := schema.StandardTriggers().Install(t.Context(), s.db)
-	must(t, err)
-	s.started(t, "worker")
-	after := func(statement string, want map[string]int) {
-		t.Helper()
-		s.exec(t, statement)
-		s.awaitIdle(t)
-		got := map[string]int{}
-		for user, set := range s.sets(t) {
-			got[user] = len(set)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: sizes of the sets (-want +got):\n%s", statement, diff)
-		}
-		s.checkSets(t)
-	}
-	s.exec(t, "INSERT INTO users (id) VALUES (1), (2), (3), (4)")
-	after("INSERT INTO contacts (user_id, contact_id) VALUES (1, 3), (1, 4), (2, 3), (2, 4)", map[string]int{})
-	after("INSERT INTO photos (owner_id, visibility, date_upload) VALUES (3, 'public', 300), (4, 'friends', 400)", map[string]int{"1": 2, "2": 2})
-	after("DELETE FROM contacts WHERE user_id = 1 AND contact_id = 4", map[string]int{"1": 1, "2": 2})
-	after("DELETE FROM users WHERE id = 3", map[string]int{"2": 1})
-	after("INSERT INTO users (id, last_upload) VALUES (3, 300)", map[string]int{"1": 1, "2": 2})
-	s.exec(t, "DELETE FROM photos WHERE owner_id = 3")
-	must(t, s.once(t.Context(), []statement{
-		sqlText("DELETE FROM users WHERE id = 3"), sqlText("INSERT INTO users (id, last_upload) VALUES (3, 200)"),
-	}, true))
-	s.awaitIdle(t)
-	for _, user := range []string{"1", "2"} {
-		if set := s.sets(t)[user]; set[0].Member != "3" || set[0].Score != 200 {
-			t.Errorf("3 came back at once, with a last upload of 200: the set of %s is %v", user, set)
-		}
-	}
-	after("DELETE FROM users WHERE id = 2", map[string]int{"1": 1}) // its contacts are left
-	after("INSERT INTO photos (owner_id, visibility, date_upload) VALUES (4, 'public', 500)", map[string]int{"1": 1})
-	after("INSERT INTO users (id) VALUES (2)", map[string]int{"1": 1, "2": 2})
-	after("INSERT INTO photos (owner_id, visibility, date_upload) VALUES (4, 'public', 600)", map[string]int{"1": 1, "2": 2})
-	after("UPDATE contacts SET contact_id = 4 WHERE user_id = 1 AND contact_id = 3", map[string]int{"1": 1, "2": 2})
 }
