@@ -269,12 +269,8 @@ func (c *config) indexOptions() (index.Options, error) {
 	return o, err
 }
 
-// indexWait is [recent.Options.IndexWait]; zero: its default. Tests set a longer one, because
-// Redis may be slow on a busy machine.
-var indexWait time.Duration
-
 func (c *config) readerOptions(s index.Settings) recent.Options {
-	return recent.Options{Min: s.Min, IndexWait: indexWait}
+	return recent.Options{Min: s.Min}
 }
 
 // shares divides the connections to MySQL, as docs/architecture.md has it: reads of viewers take so

@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/activityd/activityd/internal/testing/oncetest"
 	"github.com/activityd/activityd/internal/testing/servertest"
@@ -16,7 +15,6 @@ import (
 const asProgram = "ACTIVITYD_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	indexWait = 5 * time.Second
 	if os.Getenv(asProgram) != "" || len(os.Args) > 1 && os.Args[1] == watchdogCommand {
 		main()
 	}

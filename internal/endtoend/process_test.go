@@ -62,7 +62,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	options.Lease = cmp.Or(f.lease, options.Lease)
 	hints := tasks.NewHints(q, log)
 	return &process{
-		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min, IndexWait: patience}),
+		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min}),
 		hints:  hints,
 		pool:   queue.NewPool(q, handlers, options),
 	}

@@ -34,7 +34,7 @@ func TestNoStampede(t *testing.T) {
 	p := tn.process(t, "a", faults{handlers: refills.count})
 	p.start(t)
 	reader := recent.NewReader(indexOf(t, openRedis(t, tn.redis), tn.db, index.Options{Settings: tn.settings}), store, p.hints,
-		recent.Options{Min: tn.settings.Min, IndexWait: time.Minute})
+		recent.Options{Min: tn.settings.Min})
 	viewers := fromIndex(t, reader, tn.viewers())
 	if len(viewers) < 550 {
 		t.Fatalf("%d members are answered from the index", len(viewers))

@@ -47,7 +47,7 @@ type storyStore interface {
 func newStage(s site.Site, store storyStore, ix storyIndex, q queuetest.Queue, o tasks.HandlerOptions) *stage {
 	return &stage{
 		site: s, index: ix, queue: q, handle: tasks.Handlers(ix, store, q, o),
-		reader: recent.NewReader(ix, store, storyHints{q}, recent.Options{Min: ix.Settings().Min, IndexWait: patience}),
+		reader: recent.NewReader(ix, store, storyHints{q}, recent.Options{Min: ix.Settings().Min}),
 	}
 }
 

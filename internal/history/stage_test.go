@@ -118,7 +118,7 @@ func (s *stage) logf(format string, args ...any) {
 // newReader returns the reads of one process.
 func (s *stage) newReader() *recent.Reader {
 	return recent.NewReader(proposing{actingIndex{s.watched}, s}, s.truth(), s, recent.Options{
-		Min: s.settings.Min, IndexWait: time.Hour,
+		Min: s.settings.Min,
 	})
 }
 

@@ -1,11 +1,9 @@
 package recent_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/index"
@@ -62,22 +60,4 @@ func TestPlacesOfReads(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A Redis that hangs costs a walk after IndexWait.
-func TestARedisThatHangsCostsAWalk(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(recent.Options{})
-		b.contact(11, 900)
-		b.index.ask = func(ctx context.Context) ([]index.Entry, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		start := time.Now()
-		a := b.read(t, 11, recent.FromDatabase)
-		if took := time.Since(start); took != 250*time.Millisecond || a.Trace.WalkReason != recent.RedisUnavailable {
-			t.Errorf("after %v, %s", took, a.Trace.WalkReason)
-		}
-	})
 }

@@ -35,7 +35,7 @@ type Answer struct {
 
 // Index proposes where to look.
 type Index interface {
-	// Candidates returns the viewer's set, highest score first. After [index.ErrMissing]
+	// Candidates returns the viewer's set, highest score first, within [redisnodes.CallTimeout]. After [index.ErrMissing]
 	// and [index.ErrMalformed] a refill helps; after [index.ErrUnknown] the set is deleted
 	// soon, and is missing then. With [index.ErrBehind] there are entries, too: a read walks if a
 	// walk is free, and otherwise goes by the entries.
@@ -61,8 +61,7 @@ type Hints interface {
 
 // Options configure a [Reader].
 type Options struct {
-	Min       int           // the index's Min: a smaller set is complete; default 10
-	IndexWait time.Duration // how long a read waits for Redis before it walks; default 250 ms
+	Min int // the index's Min: a smaller set is complete; default 10
 	// Uncounted: the reads are not of viewers. They have no metrics, and go by sets that are
 	// behind.
 	Uncounted bool
@@ -80,7 +79,6 @@ type Reader struct {
 // NewReader returns a reader over the given parts.
 func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	o.Min = cmp.Or(o.Min, 10)
-	o.IndexWait = cmp.Or(o.IndexWait, 250*time.Millisecond)
 	return &Reader{index: ix, store: store, hints: hints, options: o}
 }
 
@@ -125,12 +123,10 @@ type reading struct {
 	standings  []contacts.Standing // of a comparison
 }
 
-// readSet reads the set, within IndexWait. A reason says why it cannot be used.
+// readSet reads the set. A reason says why it cannot be used.
 func (rd *reading) readSet(ctx context.Context) (why Reason, err error) {
 	began := time.Now()
-	wait, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
-	defer cancel()
-	rd.set, err = rd.index.Candidates(wait, rd.viewer.ID)
+	rd.set, err = rd.index.Candidates(ctx, rd.viewer.ID)
 	rd.Trace.step("redis", began)
 	isBehind := errors.Is(err, index.ErrBehind)
 	switch {

@@ -7,8 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
@@ -229,23 +227,6 @@ func TestNoRefillForAViewerWithoutContactsToIndex(t *testing.T) {
 		t.Errorf("%+v", a.Trace)
 	}
 	b.hinted(t)
-}
-
-func TestARedisThatHangsDelaysButALittle(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(recent.Options{IndexWait: time.Second})
-		b.contact(11, 900)
-		b.index.ask = func(ctx context.Context) ([]index.Entry, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		start := time.Now()
-		b.read(t, 11, recent.FromDatabase)
-		if waited := time.Since(start); waited != time.Second {
-			t.Errorf("waited %v for redis", waited)
-		}
-	})
 }
 
 func TestAMissingViewer(t *testing.T) {
