@@ -50,7 +50,7 @@ func (e entry) task(now time.Time) (queue.New, error) {
 	return valid[0], nil
 }
 
-// maxAge bounds the age of an entry: the id of an older one is no time, but its producer's.
+// maxAge bounds the age of an entry: the id of an older entry is no time, but its producer's.
 const maxAge = 5 * 365 * 24 * time.Hour
 
 // notify returns the task for an event, with an id and an age: an event that expired in the stream is targeted as too late, with

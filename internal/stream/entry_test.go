@@ -64,7 +64,7 @@ func parsed(t *testing.T, id, task string, after time.Duration) push.Event {
 	return e
 }
 
-// An event has one id whenever its entry is moved, and another than that of any other
+// An event has the same id whenever its entry is moved, and no id of a further
 // entry, also when Redis gives an entry's id again.
 func TestTheIDOfAnEvent(t *testing.T) {
 	t.Parallel()
@@ -100,7 +100,7 @@ func TestTheLifeOfAnEvent(t *testing.T) {
 	for _, c := range []struct {
 		id, task    string
 		after       time.Duration
-		expires, is time.Duration // what it lives, and its age
+		expires, is time.Duration // its life, and its age
 	}{
 		{added, anEvent, 0, push.DefaultLife, 0},
 		{added, minute, 999 * time.Millisecond, time.Minute, 999 * time.Millisecond},

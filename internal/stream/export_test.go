@@ -31,5 +31,5 @@ func Task(id, task string, now time.Time) (queue.New, error) {
 	return entry{id, []string{Field, task}}.task(now)
 }
 
-// HoldHash names the script by which a process takes its turn.
+// HoldHash names the script of holding: a process takes its turn by it.
 var HoldHash = holdScript.Hash()

@@ -222,7 +222,7 @@ func (m *Mover) enqueue(ctx context.Context, items []*item) error {
 	return err
 }
 
-// isRefused reports whether a batch failed because of the values of a task. A duplicate key is another error: other
+// isRefused reports whether a batch failed because of the values of a task. A duplicate key is another error: further
 // processes that enqueue the same were quicker, again and again.
 func isRefused(err error) bool {
 	return errors.Is(err, queue.ErrInvalid) || mysql.IsRowRefused(err) && !mysql.IsDuplicate(err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -93,7 +92,7 @@ func TestNonsenseIsSetAside(t *testing.T) {
 	}
 }
 
-// An entry that cannot be set aside stays, and holds up no other.
+// An entry that cannot be set aside stays, and holds up none but itself.
 func TestWhatCannotBeSetAsideStays(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -111,7 +110,7 @@ func TestWhatCannotBeSetAsideStays(t *testing.T) {
 	}
 }
 
-// A row that MySQL refuses holds up no other.
+// A row that MySQL refuses holds up itself alone.
 func TestWhatTheQueueRefusesIsSetAside(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -215,28 +214,6 @@ func TestAFullRedis(t *testing.T) {
 	b.queued(uploaded(1, 300))
 }
 
-// A mover that is slow loses its turn to another. Both commit, and it is done once.
-func TestASlowMover(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	held, goOn := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	stopSlow := b.run(b.mover(enqueueFunc(func(ctx context.Context, batch []queue.New) ([]uint64, error) {
-		once.Do(func() { close(held) })
-		<-goOn
-		return b.queue.Enqueue(ctx, batch)
-	})))
-	b.uploads(1, 5)
-	<-held
-	b.start()
-	b.queued(uploaded(1, 5)) // though the slow mover has them, too
-	close(goOn)
-	b.uploads(6, 9)
-	b.queued(uploaded(1, 9))
-	stopSlow()
-	b.queued(uploaded(1, 9))
-}
-
 // A batch that is on its way at the stop is moved, and the turn is another process' then, or after a failure.
 func TestAStopFinishes(t *testing.T) {
 	t.Parallel()
@@ -318,13 +295,13 @@ func TestABatchThatFails(t *testing.T) {
 	b.queued(uploaded(1, 300))
 }
 
-// An event whose entry is moved twice, after its task was started, has one id: it is
+// An event whose entry is moved twice, after its task was started, has a single id: it is
 // targeted once. So is an event that its producer added twice under an id of its own.
 func TestAnEventThatIsMovedTwice(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	answers := make(chan error, 1)
-	answers <- mysql.ErrUnavailable // which was committed
+	answers <- mysql.ErrUnavailable // but it was committed
 	b.add("task", anEvent)
 	own := strings.Replace(anEvent, `"event":{`, `"event":{"id":"mine",`, 1)
 	b.add("task", own)

@@ -32,7 +32,7 @@ type doomed struct {
 	DSN    string
 	Socket string // of Redis
 	DB     int
-	Step   string // a command of Redis, hold, enqueue, or committed, which is when that has returned
+	Step   string // a command of Redis, hold, enqueue, or committed: enqueue has returned
 	Nth    int32  // the first is 1
 	Signal syscall.Signal
 }
