@@ -222,8 +222,9 @@ func decideAll(all []*asked, facts []Facts, mustShow map[Platform]bool) (p plan)
 	return p
 }
 
-// decide decides on a message by the facts of its events; they are nil where the device is not there. An event that is to wait for the
-// burst is pending: a burst task sends it, and nothing else does from then on. m is nil if nothing is to be sent now.
+// decide decides on a message by the facts of its events; they are nil where the device is not there. An event that is
+// to wait for the burst is pending: a burst task sends it, and nothing else does from then on. m is nil if nothing is
+// to be sent now.
 func decide(one *asked, facts []*Facts, mustShow map[Platform]bool) (m *message, fates []fate) {
 	var now []delivery
 	var last *Facts // of now

@@ -56,7 +56,7 @@ func told(fates []fate) string {
 	return strings.Join(list, ", ")
 }
 
-// TestDecide: what is sent at once, by all that a look may find.
+// TestDecide: the messages that are sent at once, by all that a look may find.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	inBurst := func(e *StoredEvent) { e.Collapse = "c" }
@@ -109,7 +109,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestJudge: what becomes of a message by its answer.
+// TestJudge: the fates of a message by its answer.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	one, two := of(Deliver, eventOf(1, 10, nil)), of(Burst, eventOf(1, 10, nil), eventOf(2, 8, nil))
@@ -158,7 +158,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestRunning: which of the accepted events of a burst a device shows still.
+// TestRunning: the accepted events of a burst that a device shows still.
 func TestRunning(t *testing.T) {
 	t.Parallel()
 	at := func(event uint64, ago int, accepted bool) BurstReceipt {
@@ -174,7 +174,7 @@ func TestRunning(t *testing.T) {
 	}
 }
 
-// TestOutcomes: what follows a task.
+// TestOutcomes: the tasks that follow a task.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	e := eventOf(7, 5, func(e *StoredEvent) { e.Collapse = "c" })
@@ -227,7 +227,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestAStepAfterReceipts: answers that came while those before were written wait for no others, and are one step.
+// TestAStepAfterReceipts: answers that came while receipts were written wait no longer, and are a single step.
 func TestAStepAfterReceipts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestAStepAfterReceipts(t *testing.T) {
 	})
 }
 
-// TestSteps: answers that come together are one step; what is not answered in time is left.
+// TestSteps: answers that come together are a single step; a message without an answer in time is left.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	m := []*message{{}, {}, {}}

@@ -11,7 +11,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// fate is what becomes of a delivery by one attempt.
+// fate is the end of a delivery by an attempt.
 type fate struct {
 	delivery
 
@@ -19,14 +19,14 @@ type fate struct {
 	reason string
 	id     string // the push service's
 	gone   Pruned // the device is no more; zero: it is
-	// why its task is to be done again for it, and when; nil: it is over. A pending one is for a burst task.
+	// why its task is to be done again for it, and when; nil: it is over. A pending delivery is for a burst task.
 	why   error
 	again time.Duration
 }
 
 // The pause of a delivery that is tried again is the half of its event's age: so it
 // doubles, roughly, and a notification that is of use for a minute only is tried some
-// times in that minute. It does not count attempts, as these are no fault of the task.
+// times in that minute. It does not count attempts, as they are no fault of the task.
 const (
 	minRetryPause = time.Second
 	maxRetryPause = time.Minute
@@ -43,12 +43,12 @@ func retryPause(age time.Duration) time.Duration {
 	return min(max(minRetryPause, age/2), maxRetryPause)
 }
 
-// noKeysPause is like retryPause, but longer, as other processes may never have the keys either.
+// noKeysPause is like retryPause, but longer, as no process may ever have the keys.
 func noKeysPause(age time.Duration) time.Duration {
 	return min(max(minNoKeysPause, age/2), maxNoKeysPause)
 }
 
-// rounded returns a pause of which a batch has few different ones: each is a task.
+// rounded returns a pause like many of its batch: each different pause is a task.
 func rounded(d time.Duration) time.Duration {
 	step := time.Second
 	for d > 16*step {
@@ -69,17 +69,17 @@ func judge(a answer, jitter float64) []fate {
 	reason := because(a.Result)
 	switch a.Outcome {
 	case Accepted:
-		fates := a.all(fate{state: StateAccepted, reason: string(Doubled), id: a.ID}) // it counts these
+		fates := a.all(fate{state: StateAccepted, reason: string(Doubled), id: a.ID}) // the last counts them
 		fates[len(fates)-1].reason = a.Reason
 		return fates
 	case Gone:
 		return a.all(fate{state: StateFailed, reason: reason, gone: Pruned{Device: a.device.ID, Reason: reason, Since: a.GoneSince}})
-	case Rejected: // its content: that of the others may be accepted
+	case Rejected: // its content: the rest may be accepted
 		fates := a.all(fate{state: StatePending, why: whyAgain(a.device.Platform, a.Result), again: minRetryPause})
 		fates[len(fates)-1] = fate{delivery: fates[len(fates)-1].delivery, state: StateFailed, reason: reason}
 		return fates
 	}
-	after := a.After // of one that did not leave
+	after := a.After // of a message that did not leave
 	if a.sent {
 		after = max(retryPause(a.age()), a.asks(), a.left)
 	}
@@ -92,7 +92,7 @@ func judge(a answer, jitter float64) []fate {
 		return a.all(fate{state: StateFailed, reason: reason})
 	case a.Reason == noKeys:
 		return a.all(fate{state: StateSkipped, reason: string(Off)})
-	default: // until it has expired, which the look then finds
+	default: // until it has expired, as the look then finds
 		after = rounded(max(left, 1))
 	}
 	return a.all(fate{why: whyAgain(a.device.Platform, a.Result), again: after})
@@ -177,8 +177,8 @@ func outcomes(jobs []*job) []queue.Outcome {
 	return list
 }
 
-// burstOutcome is what becomes of a burst task. What still waits is for another one, with the dedupe key that a task loses
-// when it begins: of one burst, one task waits and one runs at most.
+// burstOutcome is the outcome of a burst task. Events that still wait are for another task, with the dedupe key that a task loses
+// when it begins: of a burst, at most a task waits and a task runs.
 func (j *job) burstOutcome() (o queue.Outcome) {
 	again, isOver := time.Duration(0), true
 	for _, f := range j.fates {
@@ -194,8 +194,8 @@ func (j *job) burstOutcome() (o queue.Outcome) {
 	return o
 }
 
-// outcome is what becomes of a deliver task. What is over of it has its receipts; what has to be done again is a follow-up,
-// one for each pause, or the same task, if that is all of it; what waits for its burst is for a burst task each.
+// outcome is the outcome of a deliver task. Devices that are over have their receipts. Devices of the same pause are a
+// follow-up, or the same task, if they are all of it. Each device that waits for its burst is a burst task.
 func (j *job) outcome() (o queue.Outcome) {
 	waits := make(map[time.Duration][]Recipient)
 	var why error
@@ -228,8 +228,8 @@ func failAll(jobs []*job, err error) {
 	}
 }
 
-// failAsked gives an error to the jobs of what was asked for. One of which something was sent does the rest again alone: a
-// message of it may not be answered yet.
+// failAsked gives an error to the jobs of a list. A job that has sent something does the rest again alone: a message of it may
+// not be answered yet.
 func failAsked(all []*asked, err error) {
 	for _, one := range all {
 		for _, p := range one.deliveries {

@@ -49,8 +49,8 @@ func fill(args []string, number string) []string {
 
 // fit shortens a text to so many bytes as JSON, quotes left out.
 func fit(s string, most int) string {
-	const dots = "…"
-	if lengthAsJSON(s) <= most {
+	const dots, longest = "…", 6 // bytes of an escape
+	if longest*len(s) <= most || lengthAsJSON(s) <= most {
 		return s
 	}
 	for lengthAsJSON(s)+len(dots) > most {

@@ -37,8 +37,8 @@ func (s *atTwo) Origin(d push.Device) string {
 	return s.scripted.Origin(d)
 }
 
-// TestOneMemberHoldsUpNoOther: of 300 devices of one member at a push service that hangs, few messages wait, and those for
-// others leave at once.
+// TestOneMemberHoldsUpNoOther: of 300 devices of one member at a push service that hangs, few messages wait, and messages for
+// other members leave at once.
 func TestOneMemberHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	s := newNotified(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// TestDeliver: an event for followers and one for named members go the whole way, and leave nothing but receipts.
+// TestDeliver: an event for followers and an event for named members go the whole way, and leave nothing but receipts.
 func TestDeliver(t *testing.T) {
 	t.Parallel()
 	s := newNotified(t)
@@ -30,7 +30,7 @@ func TestDeliver(t *testing.T) {
 	s.want("tasks", s.left())
 }
 
-// TestDeliverLooksAgain: what changed after the event was targeted decides.
+// TestDeliverLooksAgain: changes after the event was targeted decide.
 func TestDeliverLooksAgain(t *testing.T) {
 	t.Parallel()
 	s := newNotified(t)
@@ -67,7 +67,7 @@ func TestQuietHoursBeginMeanwhile(t *testing.T) {
 	s.want("tasks", s.left())
 }
 
-// TestAnswers: what becomes of a delivery by each kind of answer.
+// TestAnswers: the end of a delivery by each kind of answer.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	s := newNotified(t)
@@ -98,8 +98,8 @@ func TestAnswers(t *testing.T) {
 	s.want("tasks", s.left())
 }
 
-// TestNothingIsSentTwice: a process that died before the finish, and one that was stopped before it, leave receipts, by
-// which the next attempt sends only what has none.
+// TestNothingIsSentTwice: a process that died before the finish, and a process that was stopped before it, leave receipts. The
+// next attempt sends only to devices without a receipt.
 func TestNothingIsSentTwice(t *testing.T) {
 	t.Parallel()
 	s := newNotified(t)
@@ -120,8 +120,8 @@ func TestNothingIsSentTwice(t *testing.T) {
 	s.want("receipts", s.receipts(), "up 20 accepted", "up 30 accepted", "up 40 accepted")
 }
 
-// TestALateAnswer: a handler does not wait for the slowest. Its answer is recorded all the same, and the task, which comes
-// again, finds it.
+// TestALateAnswer: a handler does not wait for the slowest. Its answer is recorded all the same, and the task, as it
+// comes again, finds it.
 func TestALateAnswer(t *testing.T) {
 	t.Parallel()
 	s := newNotified(t)
@@ -222,7 +222,7 @@ func TestATaskThatFailedSendsNothing(t *testing.T) {
 	s.want("sent again", s.sender.take(), "20 up")
 }
 
-// slowLook is a store whose looks take long, as those of a process that is stopped.
+// slowLook is a store whose looks take long, as in a process that is stopped.
 type slowLook struct{ *push.MySQL }
 
 func (s slowLook) Look(ctx context.Context, candidates []push.Candidate) ([]push.Facts, error) {
@@ -231,7 +231,7 @@ func (s slowLook) Look(ctx context.Context, candidates []push.Candidate) ([]push
 	return facts, err
 }
 
-// TestNothingIsSentByAnOldLook: what was seen more than 3 s ago may have been hidden since, or sent by another process.
+// TestNothingIsSentByAnOldLook: a photo that was seen more than 3 s ago may have been hidden since, or sent by another process.
 func TestNothingIsSentByAnOldLook(t *testing.T) {
 	t.Parallel()
 	s := newNotified(t)
@@ -278,7 +278,7 @@ func TestAPanicIsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestNoKeys: what another process may have the keys for waits, until it is too late.
+// TestNoKeys: a delivery for a platform without keys waits for another process, until it is too late.
 func TestNoKeys(t *testing.T) {
 	t.Parallel()
 	s := newNotified(t)
@@ -292,8 +292,8 @@ func TestNoKeys(t *testing.T) {
 	}
 }
 
-// TestBurst: the first of a burst is sent at once; what comes within a minute waits as one task, and is sent as the newest,
-// with the number of the burst, under one collapse id.
+// TestBurst: the first event of a burst is sent at once; events within a minute wait as a task, and are sent as the newest,
+// with the number of the burst, under the same collapse id.
 func TestBurst(t *testing.T) {
 	t.Parallel()
 	s := newNotified(t)
@@ -325,7 +325,7 @@ func TestBurst(t *testing.T) {
 	s.want("tasks", s.left())
 }
 
-// TestABurstAtOnce: events that are in one batch are one message.
+// TestABurstAtOnce: the events of a batch are a single message.
 func TestABurstAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newNotified(t)
@@ -362,7 +362,7 @@ func TestABurstTellsNothing(t *testing.T) {
 	s.want("tasks", s.left())
 }
 
-// TestARefusedBurst: that the newest is refused says nothing about the others.
+// TestARefusedBurst: a refusal of the newest says nothing about the rest.
 func TestARefusedBurst(t *testing.T) {
 	t.Parallel()
 	s := newNotified(t)
@@ -381,7 +381,7 @@ func TestARefusedBurst(t *testing.T) {
 	s.want("tasks", s.left())
 }
 
-// TestDeliverTasksThatMakeNoSense are dead; those of events that are not known any more are done.
+// TestDeliverTasksThatMakeNoSense are dead; tasks of events that are not known any more are done.
 func TestDeliverTasksThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	s := newNotified(t)
@@ -400,7 +400,7 @@ func TestDeliverTasksThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// TestALostEvent: a database that lost events gives their numbers to others. Tasks of the lost ones send nothing.
+// TestALostEvent: a database that lost events gives their numbers again. Tasks of lost events send nothing.
 func TestALostEvent(t *testing.T) {
 	t.Parallel()
 	for _, restarts := range []bool{false, true} {

@@ -11,7 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/push"
 )
 
-// docs/push.md has each reason of the rules, in the order in which they are asked, and the
+// docs/push.md has each reason of the rules, in the order of asking, and the
 // bounds.
 func TestTheRulesOfTheManual(t *testing.T) {
 	t.Parallel()
@@ -45,7 +45,7 @@ func TestTheRulesOfTheManual(t *testing.T) {
 	}
 }
 
-// docs/push.md has the bounds of the fields, and what it shows of events is taken.
+// docs/push.md has the bounds of the fields, and the events that it shows are taken.
 func TestTheFieldsOfTheManual(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/push.md")
@@ -74,8 +74,8 @@ func TestTheFieldsOfTheManual(t *testing.T) {
 	}
 }
 
-// Decide asks the rules in the order of the manual: of facts by which all say no, the first
-// counts, and of those by which the others do, the next one.
+// Decide asks the rules in the order of the manual: where all say no, the first
+// counts, and where the rest does, the next.
 func TestTheOrderOfTheRules(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1795000000, 0)

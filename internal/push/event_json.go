@@ -17,7 +17,7 @@ import (
 )
 
 // A producer's JSON of an event is read strictly, and checked, in three places: in the payload of a task, in a task that a
-// producer sends, and in POST /v1/events, which has the actor in it and requires texts and recipients. An event
+// producer sends, and in POST /v1/events, with the actor in it and texts and recipients required. An event
 // that was read breaks no bound, and is not checked again.
 
 // forFollowers stands for the recipients of an event for the followers of its actor.
@@ -359,6 +359,10 @@ func NewNotify(e Event) (queue.New, error) {
 	n := queue.New{Kind: Notify, Key: uint64(e.Actor), Payload: payload, Queue: e.queueOf(QueuePush)}
 	if e.Urgent {
 		n.Priority = queue.Urgent
+	}
+	if e.ID != "" {
+		n.DedupeKey = idKey(e.ID)
+		return n, nil
 	}
 	n.DedupeKey, err = NotifyKey(n.Key, payload)
 	return n, err

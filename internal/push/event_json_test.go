@@ -54,7 +54,7 @@ func TestParseEvent(t *testing.T) {
 	}
 }
 
-// wrongFields says, for a JSON object of an event, which fields are at fault.
+// wrongFields says, for a JSON object of an event, the fields that are at fault.
 var wrongFields = map[string]string{
 	`[]`:                                "event",
 	`{}`:                                "type",
@@ -230,7 +230,7 @@ func largest() push.Event {
 	return e
 }
 
-// Whatever the payload, an event that is taken is written as one that is read as the same,
+// Whatever the payload, an event that is taken is written, and read as the same,
 // and is a task.
 func FuzzParseEvent(f *testing.F) {
 	for payload := range wrongFields {

@@ -29,7 +29,7 @@ import (
 type front struct {
 	db      *sql.DB
 	handler http.Handler
-	log     *strings.Builder // of requests one after the other
+	log     *strings.Builder // of requests in turn
 }
 
 func newFront(t *testing.T) *front {
@@ -132,7 +132,7 @@ func TestDevicesSettingsAndMutesOverHTTP(t *testing.T) {
 			t.Errorf("listed %s, want %s", list, want)
 		}
 	}
-	// What makes two addresses one device must not change: rows would be there twice.
+	// The hash by which addresses are the same device must not change: rows would be there twice.
 	kept := column(t, f.db, "SELECT COUNT(*) FROM push_devices WHERE address_hash = UNHEX(SHA2(CONCAT(platform, CHAR(0),"+
 		" COALESCE(LOWER(JSON_UNQUOTE(JSON_EXTRACT(address, '$.token'))), JSON_UNQUOTE(JSON_EXTRACT(address, '$.endpoint')))), 256))")
 	if kept[0] != "2" {
@@ -165,7 +165,7 @@ func TestDevicesSettingsAndMutesOverHTTP(t *testing.T) {
 	}
 }
 
-// A request that is repeated under a key, or an event under its id, is one task each.
+// A request that is repeated under a key, or an event under its id, is a single task.
 func TestEventsOverHTTP(t *testing.T) {
 	t.Parallel()
 	f := newFront(t)

@@ -17,26 +17,26 @@ import (
 type Platform string
 
 // Kind is all that the rest of activityd knows of a platform. The package that sends to it exports
-// one, and the package platforms lists them.
+// it, and the package platforms lists them.
 type Kind struct {
 	Platform Platform
 
-	// Settings are in the order of the documents. The first one names the file of the keys, which is
+	// Settings are in the order of the documents. The first names the file of the keys, and the file is
 	// followed: without it the platform is off.
 	Settings []Setting
-	// New returns what sends, with the settings and the content of that file. It connects to
+	// New returns the client of the settings and the content of that file. It connects to
 	// nothing. Its error is for people.
 	New func(o ClientOptions) (Client, error)
 
-	// Fields are those that a registration has beside platform. The first one is what Check is about.
+	// Fields are the fields of a registration beside platform. Check is about the first.
 	Fields []string
-	// Read reads an address from the fields of a registration. It adds what is wrong to the faults,
-	// which quote nothing of the address.
+	// Read reads an address from the fields of a registration. It adds faults, and these
+	// quote nothing of the address.
 	Read func(o strictjson.Object) Address
 	// Check returns an error, for people and without the address, if there can be no such address. It asks no other
-	// server, and has no keys: those may be in the processes with workers alone.
+	// server, and has no keys: they may be in the processes with workers alone.
 	Check func(setting func(name string) string, a Address) error
-	// Show returns what of an address is no secret, as an object in JSON. Nil: nothing is.
+	// Show returns the part of an address that is no secret, as an object in JSON. Nil: there is none.
 	Show func(a Address) any
 
 	// MustShow says that a device has to show all that it is sent, so that silent events are not for it.
@@ -46,16 +46,16 @@ type Kind struct {
 // Setting is a setting of a platform.
 type Setting struct {
 	Name  string // of the flag, as in apns-key
-	Usage string // one line, in which backquotes enclose what the value is
-	// Required says that it must be given if another one is.
+	Usage string // a line; backquotes enclose the kind of value
+	// Required says that it must be given if another setting is.
 	Required bool
-	// Alone says that it may be given without the required ones, as it is about addresses.
+	// Alone says that it may be given without the required settings, as it is about addresses.
 	Alone bool
 	// Check returns an error, for people, about a value that cannot be. Nil: all can.
 	Check func(value string) error
 }
 
-// ClientOptions are what a [Client] is made of.
+// ClientOptions are for [Kind].New.
 type ClientOptions struct {
 	Setting func(name string) string // its value; "": it is not given
 	Keys    []byte                   // the content of the file that the first setting names
@@ -67,7 +67,7 @@ type ClientOptions struct {
 type Client struct {
 	Sender
 
-	// Reload replaces the keys by what their file has now. After an error those before stay.
+	// Reload replaces the keys by the present content of their file. After an error the keys before stay.
 	Reload func(keys []byte) error
 	// Close ends the connections. Nothing may be sent afterwards.
 	Close func()

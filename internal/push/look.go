@@ -14,17 +14,17 @@ type Candidate struct {
 	Device uint64 // 0: all devices of the member
 }
 
-// Facts are what decides whether a device of a candidate is notified, all as of one instant.
+// Facts decide whether a device of a candidate is notified, all as of the same instant.
 type Facts struct {
-	Candidate int // its place in what was asked for
+	Candidate int // its place in the list of candidates
 	Device    Device
 	Settings  Settings
 	Muted     time.Time // until when the object or the actor is muted; zero: it is not
 	Blocked   bool      // the member blocks the actor, or the actor the member
-	Visible   bool      // the event is about no photo, or about one that the member may see
+	Visible   bool      // the event is about no photo, or the member may see the photo
 	Accepted  bool      // the event was accepted for the device before
 	Failed    bool      // the event was refused for the device before, for good
-	Pending   bool      // the event waits with others of its burst
+	Pending   bool      // the event waits with its burst
 	Burst     time.Time // when an event of the burst was last accepted for the device; zero: never, or there is no burst
 	Actor     string    // the username of the actor
 	Departed  bool      // the actor is no member, or none any more
@@ -39,17 +39,17 @@ const (
 	NoDevice   Skip = "no_device" // or no member any more
 	OptedOut   Skip = "opted_out" // of the type
 	Muted      Skip = "muted"     // the object or the actor
-	Blocked    Skip = "blocked"   // one of the two blocks the other
+	Blocked    Skip = "blocked"   // the member blocks the actor, or the actor the member
 	NotVisible Skip = "not_visible"
 	Expired    Skip = "expired"
-	NoActor    Skip = "no_actor" // the actor is no member any more: what it did is not announced
+	NoActor    Skip = "no_actor" // the actor is no member any more: its deeds are not announced
 	Unshown    Skip = "unshown"  // the event is silent, and the device has to show all that it is sent
 	Off        Skip = "off"      // the platform has no keys here
 	Doubled    Skip = "doubled"  // it was accepted before, or refused
-	Lost       Skip = "lost"     // the database has lost the event, and another one has its number: there is no receipt
+	Lost       Skip = "lost"     // the database has lost the event, and may give its number again: there is no receipt
 )
 
-// Decision is what the facts mean for an event: send, or skip for a reason, or not before a
+// Decision is the meaning of facts for an event: send, or skip for a reason, or not before a
 // time.
 type Decision struct {
 	Skip      Skip      // "": send
@@ -88,8 +88,8 @@ func Decide(e *StoredEvent, f Facts, mustShow map[Platform]bool) Decision {
 
 // Looker reads facts; it is a [*MySQL].
 type Looker interface {
-	// Look returns the facts of each live device of the candidates, by one statement; those
-	// without a device, or that are no members, have none. What is about a photo is seen as
+	// Look returns the facts of each live device of the candidates, by one statement; candidates
+	// without a device, or that are no members, have none. A photo is visible as
 	// the read sees it, by the same conditions.
 	Look(ctx context.Context, candidates []Candidate) ([]Facts, error)
 }

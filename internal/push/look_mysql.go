@@ -27,8 +27,8 @@ type lookedEvent struct {
 	Candidates [][3]uint64 `json:"m"`
 }
 
-// lookText reads one row of each table that is about the event, by its key; for a candidate without a device, one entry of
-// the index of devices; and for each device of the others one row of each other table, by its key.
+// lookText reads a row of each table that is about the event, by its key; for a candidate without a device, an entry of
+// the index of devices; and for each device of a candidate a row of each further table, by its key.
 //
 // Objects are compared in the character set of the column, as the index is not used
 // otherwise. The hint keeps MySQL from scanning tables that are small today, or were when it
@@ -57,7 +57,7 @@ LEFT JOIN blocks ba ON ba.user_id = q.a AND ba.blocked_id = v.id
 LEFT JOIN push_receipts r ON r.event_number = q.n AND r.member_id = v.id AND r.device_id = d.id` + contacts.ViewerJoins
 
 // lastOfBurst selects when an event of the burst was last accepted for a device. All columns are named, and the state is an
-// ASCII literal, so that one entry of the index is read and nothing is sorted: as in newestFirst of package contacts.
+// ASCII literal, so that a single entry of the index is read and nothing is sorted: as in newestFirst of package contacts.
 const lastOfBurst = "SELECT l.at FROM push_receipts l FORCE INDEX (bursts) WHERE l.state = _ascii'accepted' AND l.burst = UNHEX(q.b) AND l.device_id = d.id" +
 	" ORDER BY l.burst DESC, l.device_id DESC, l.state DESC, l.at DESC LIMIT 1"
 
@@ -106,7 +106,7 @@ func questionOf(candidates []Candidate) (string, error) {
 		list[i] = e.looked(of[e.Number])
 	}
 	text, err := json.Marshal(list)
-	return string(text), err // a string: the driver marks bytes as binary, which MySQL does not take for JSON
+	return string(text), err // a string: the driver marks bytes as binary, and MySQL takes no binary for JSON
 }
 
 func scanFacts(rows *sql.Rows) (f Facts, err error) {

@@ -32,7 +32,7 @@ var (
 	visibility = rapid.SampledFrom(contacts.Classes())
 )
 
-// lookWorld is what the tables hold, in the plainest form: the specification of Look.
+// lookWorld is the content of the tables, in the plainest form: the specification of Look.
 type lookWorld struct {
 	db    *sql.DB
 	store *push.MySQL
@@ -41,12 +41,12 @@ type lookWorld struct {
 	grants   map[[2]member.ID]site.Grant // of the first to the second
 	blocks   map[[2]member.ID]bool
 	photos   map[uint64]site.Photo
-	devices  map[uint64]push.Device // live ones
+	devices  map[uint64]push.Device // that live
 	settings map[member.ID]push.Settings
 	mutes    map[member.ID]map[string]time.Time
 	events   []push.Stored
 	receipts map[receiptKey]push.Receipt
-	accepted map[string]bool // "burst device": one of it was
+	accepted map[string]bool // "burst device": an event of it was
 }
 
 type receiptKey struct {
@@ -178,7 +178,7 @@ func (w *lookWorld) anyDevice(t *rapid.T) uint64 {
 	return rapid.SampledFrom(append([]uint64{0}, slices.Sorted(maps.Keys(w.devices))...)).Draw(t, "device")
 }
 
-// look is what Look returns, without the time.
+// look is the result of Look, without the time.
 func (w *lookWorld) look(candidates []push.Candidate) (want []push.Facts) {
 	for i, c := range candidates {
 		for _, id := range slices.Sorted(maps.Keys(w.devices)) {

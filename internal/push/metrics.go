@@ -87,7 +87,7 @@ func BeginSeries(platforms ...Kind) {
 	}
 }
 
-// The others begin with 0, too.
+// The series without a platform begin with 0, too.
 func init() {
 	for _, reason := range []string{breakerOpen, noKeys, quietHours, ofBurst, slow, stale} {
 		postponed.WithLabelValues(reason)
@@ -106,7 +106,7 @@ func CountConnections(p Platform) func(delta int) {
 	return func(delta int) { gauge.Add(float64(delta)) }
 }
 
-// countResult counts what became of a message.
+// countResult counts the result of a message.
 func countResult(p Platform, r Result, sinceEvent time.Duration) {
 	messages.WithLabelValues(string(p), string(r.Outcome), r.Reason).Inc()
 	switch r.Outcome {

@@ -15,18 +15,18 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// planned is a call of the store, what its statements may use, and how many rows and index
+// planned is a call of the store, the keys that its statements may use, and how many rows and index
 // entries they may read.
 type planned struct {
 	name  string
 	keys  string // by table or alias, sorted: key
 	most  int
 	do    func() error
-	given []string // what is written before, by SQL
+	given []string // written before, by SQL
 }
 
 // siteSizes are the members of the sites of the test. The first half of them has a device each,
-// and all have one that is gone. Member 1 is the actor of all events, and owns all photos.
+// and all have a gone device. Member 1 is the actor of all events, and owns all photos.
 var siteSizes = map[string]int{"a few": 40, "many": 5_000}
 
 // TestPushPlansAndCosts: no statement scans a table, or sorts what it need not. What Look costs
@@ -105,7 +105,7 @@ func fillPush(t *testing.T, db *sql.DB, size int) {
 	} {
 		exec(t, db, text, size)
 	}
-	// A burst of 20 for each device, of which the last two are pending.
+	// A burst of 20 for each device, the last two pending.
 	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at, burst) SELECT 2 + n MOD 20, n DIV 20 + 1, n DIV 20 + 1, IF(n MOD 20 >= 18, 'pending', 'accepted'), n, ? FROM "+
 		numbers+" WHERE n <= ? * 2", burst[:], size)
 	for _, table := range []string{"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts"} {

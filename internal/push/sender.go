@@ -8,7 +8,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Notification is what a device is to show, or, if it is Silent, its app is to know. Its texts are final.
+// Notification is for a device to show, or, if it is Silent, for its app to know. Its texts are final.
 type Notification struct {
 	Event  string // the id of the newest event that it stands for
 	Type   string
@@ -18,14 +18,14 @@ type Notification struct {
 	Body   string
 	Data   json.RawMessage // an object; nil if it has none
 	Count  int             // how many events it stands for, at least 1
-	// Collapse is the same for notifications of which a device shows the last one only: at
-	// most 32 characters of the URL-safe base64 alphabet. All have one.
+	// Collapse is the same for notifications of which a device shows the last only: at
+	// most 32 characters of the URL-safe base64 alphabet, and never empty.
 	Collapse string
 	Urgent   bool
 	Expires  time.Time // it is of no use from then on
 
 	Style
-	Override json.RawMessage // an object that is merged into what its platform is sent; nil: nothing is
+	Override json.RawMessage // an object that is merged into its platform's message; nil: nothing is
 }
 
 // Message is a notification for a device.
@@ -33,23 +33,23 @@ type Message struct {
 	// ID is a UUID, the same whenever the delivery is tried.
 	ID     string
 	Device Device
-	// Before is until when it may leave, by the clock of this process: then what allowed it is too old. Zero: whenever.
+	// Before is until when it may leave, by the clock of this process: then its look is too old. Zero: whenever.
 	Before time.Time
 	Notification
 }
 
-// Sender sends messages to the devices of one platform. It is safe for concurrent use, and
-// keeps few connections, over which all messages go at once.
+// Sender sends messages to the devices of a platform. It is safe for concurrent use, and
+// keeps few connections; all messages go over them at once.
 type Sender interface {
-	// Send sends a message and returns what became of it. It does not retry: that is the
-	// queue's. It honours ctx, and Before: what has not left by then is [Wait]; a message that may have been sent by then is [Ambiguous].
+	// Send sends a message and returns its result. It does not retry: that is the
+	// queue's. It honours ctx, and Before: a message that has not left by then is [Wait]; a message that may have been sent by then is [Ambiguous].
 	Send(ctx context.Context, m Message) Result
-	// Origin returns the push service that reaches the device, as https://host:port. One that
-	// fails holds up no other.
+	// Origin returns the push service that reaches the device, as https://host:port. Each fails
+	// for itself.
 	Origin(d Device) string
 }
 
-// Outcome is what became of a message.
+// Outcome is the end of a message.
 type Outcome string
 
 // The outcomes. They are labels of metrics and stand in receipts.
@@ -70,7 +70,7 @@ type Result struct {
 	// After is how long the push service asks to be left alone, for Wait, Credentials and Ambiguous;
 	// 0: it does not ask.
 	After time.Duration
-	// Pause is how long this message waits if After is 0: what the documents of the push service
+	// Pause is how long this message waits if After is 0: as the documents of the push service
 	// say, for Wait.
 	Pause time.Duration
 	// Origin says that Wait or Credentials are about the whole push service: all its devices wait

@@ -48,7 +48,7 @@ func newNotified(t *testing.T) *notified {
 	return s
 }
 
-// targeting returns the handler of one process, and deliveries the other one.
+// targeting returns a handler of a process, and deliveries the other handler.
 func (s *notified) targeting() *push.Targeting {
 	return push.NewTargeting(push.TargetingOptions{Store: s.store, Followers: contacts.NewMySQL(s.db)})
 }
@@ -108,12 +108,12 @@ func (s *notified) target() {
 	}
 }
 
-// deliver delivers what is due, once.
+// deliver delivers the due tasks, once.
 func (s *notified) deliver(d *push.Deliveries) {
 	s.finish(d, s.claim(push.QueueDeliver, push.QueueUrgent))
 }
 
-// soon has what waits done now.
+// soon has waiting tasks done now.
 func (s *notified) soon() {
 	s.Helper()
 	exec(s.T, s.db, "UPDATE tasks SET run_at = 1 WHERE state IN ('waiting', 'scheduled')")
@@ -127,7 +127,7 @@ func (s *notified) left() []string {
 	return list
 }
 
-// receipts returns what became of all events: id, device, state and reason.
+// receipts returns the ends of all events: id, device, state and reason.
 func (s *notified) receipts() []string {
 	s.Helper()
 	return column(s.T, s.db, "SELECT TRIM(CONCAT_WS(' ', e.id, r.device_id, r.state, r.reason)) FROM push_receipts r JOIN push_events e ON e.number = r.event_number ORDER BY e.id, r.device_id")
@@ -176,7 +176,7 @@ func (s *scripted) Send(ctx context.Context, m push.Message) push.Result {
 
 func (*scripted) Origin(push.Device) string { return "https://push.example:443" }
 
-// take returns what was sent since, as device, event and count.
+// take returns the messages since, as device, event and count.
 func (s *scripted) take() (list []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,11 +21,11 @@ type MySQL struct {
 	scan     memberScan
 }
 
-// NewMySQL returns a store over db, which should come from [mysql.Open], and has the tasks, too. The caller closes db; the store needs no closing.
+// NewMySQL returns a store over db, which should come from [mysql.Open]. The caller closes db; the store needs no closing.
 func NewMySQL(db *sql.DB) *MySQL { return &MySQL{db: db, prepared: mysql.NewPrepared(db)} }
 
-// requireMember returns an error that wraps [contacts.ErrNoMember] unless there is such a
-// member.
+// requireMember returns an error that wraps [contacts.ErrNoMember] unless the member is
+// there.
 func requireMember(ctx context.Context, q mysql.Querier, id member.ID) error {
 	found, err := mysql.Select(ctx, q, mysql.Column[uint64], "SELECT 1 FROM users WHERE id = ?", id)
 	if err == nil && len(found) == 0 {
@@ -34,8 +34,8 @@ func requireMember(ctx context.Context, q mysql.Querier, id member.ID) error {
 	return err
 }
 
-// selectOf selects what belongs to a member. The error wraps [contacts.ErrNoMember] if there is no
-// such member.
+// selectOf selects the rows of a member. The error wraps [contacts.ErrNoMember] if the member is not
+// there.
 func selectOf[T any](ctx context.Context, q mysql.Querier, id member.ID, scan func(*sql.Rows) (T, error), text string) ([]T, error) {
 	if err := requireMember(ctx, q, id); err != nil {
 		return nil, err
@@ -43,12 +43,12 @@ func selectOf[T any](ctx context.Context, q mysql.Querier, id member.ID, scan fu
 	return mysql.Select(ctx, q, scan, text, id)
 }
 
-// hashOf is a SHA-256 of two strings, of which the first has no zero byte.
+// hashOf is a SHA-256 of two strings. The first has no zero byte.
 func hashOf(first, second string) [sha256.Size]byte {
 	return sha256.Sum256([]byte(first + "\x00" + second))
 }
 
-// instant is what a column of unix milliseconds is scanned into; NULL and 0 are the zero
+// instant is scanned from a column of unix milliseconds; NULL and 0 are the zero
 // time.
 type instant time.Time
 

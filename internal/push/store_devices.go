@@ -8,13 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// MaxDevices is how many devices a member may have. Of more, those go that were confirmed
+// MaxDevices is how many devices a member may have. Of more, the devices go that were confirmed
 // longest ago.
 const MaxDevices = 50
 
@@ -33,8 +34,9 @@ const (
 		" WHERE address_hash = ?"
 )
 
-// dest is what deviceColumns are scanned into.
+// dest is where deviceColumns are scanned into.
 func (d *Device) dest() []any {
+	d.Address.read = new(atomic.Pointer[any])
 	return []any{&d.ID, &d.Member, &d.Platform, &d.Address.text, (*instant)(&d.Registered), &d.Language}
 }
 
@@ -49,8 +51,8 @@ func (m *MySQL) Register(ctx context.Context, id member.ID, platform Platform, a
 }
 
 // RegisterIn makes an address a device of a member, of that language, or confirms that it is. A device of
-// another member moves, and one that was gone is live again. The error wraps
-// [contacts.ErrNoMember] if there is no such member.
+// another member moves, and a device that was gone is live again. The error wraps
+// [contacts.ErrNoMember] if the member is not there.
 func (m *MySQL) RegisterIn(ctx context.Context, id member.ID, platform Platform, a Address, language string) (d Device, err error) {
 	hash, err := a.hash(platform)
 	if err != nil {
@@ -92,7 +94,7 @@ func (m *MySQL) RegisterIn(ctx context.Context, id member.ID, platform Platform,
 }
 
 // dropOldest deletes the live devices of a member beyond MaxDevices: the addresses that were confirmed longest ago, and
-// of one instant the oldest rows. It locks all devices of the member, also those of transactions that have not
+// of the same instant the oldest rows. It locks all devices of the member, also in transactions that have not
 // committed, so that the last to commit sees all of them.
 func dropOldest(ctx context.Context, tx *sql.Tx, id member.ID) error {
 	type row struct{ id, registered uint64 }
@@ -112,8 +114,8 @@ func dropOldest(ctx context.Context, tx *sql.Tx, id member.ID) error {
 	return err
 }
 
-// Devices returns the live devices of a member, by id, and then those that are gone, in this order:
-// of all, 2 MaxDevices at most. The error wraps [contacts.ErrNoMember] if there is no such member.
+// Devices returns the live devices of a member, by id, and then the gone devices, by time:
+// 2 MaxDevices at most in all. The error wraps [contacts.ErrNoMember] if the member is not there.
 func (m *MySQL) Devices(ctx context.Context, id member.ID) ([]Device, error) {
 	list, err := selectOf(ctx, m.db, id, func(rows *sql.Rows) (d Device, err error) {
 		err = rows.Scan(append(d.dest(), (*instant)(&d.Gone), &d.GoneReason)...)
@@ -140,7 +142,7 @@ func (m *MySQL) Prune(ctx context.Context, gone []Pruned) (n int, err error) {
 		return 0, nil
 	}
 	gone = slices.Clone(gone)
-	slices.SortFunc(gone, func(a, b Pruned) int { return cmp.Compare(a.Device, b.Device) }) // one order of locks
+	slices.SortFunc(gone, func(a, b Pruned) int { return cmp.Compare(a.Device, b.Device) }) // the same order of locks everywhere
 	err = mysql.Transact(ctx, m.db, fmt.Sprintf("prune %d devices", len(gone)), func(tx *sql.Tx) error {
 		n = 0
 		for _, p := range gone {
@@ -160,7 +162,7 @@ func (m *MySQL) Prune(ctx context.Context, gone []Pruned) (n int, err error) {
 	return n, err
 }
 
-// clip shortens a reason to MaxReason bytes, and keeps what is ASCII: it came from a push service.
+// clip shortens a reason to MaxReason bytes, and keeps ASCII: it came from a push service.
 func clip(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

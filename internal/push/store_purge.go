@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// purgeSize bounds the rows that one statement of a purge deletes.
+	// purgeSize bounds the rows that a statement of a purge deletes.
 	purgeSize = 1000
-	// purgeMembers bounds the members that one transaction deletes everything of.
+	// purgeMembers bounds the members that a transaction deletes everything of.
 	purgeMembers = 50
 	// purgeEvery is the pause between two purges of a process.
 	purgeEvery = time.Minute
@@ -40,11 +40,11 @@ func (m *MySQL) Run(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// Purge deletes what is not needed any more: events that expired a day ago, with their
-// receipts; devices that have been gone for 30 days; mutes that have ended; and what is kept of
+// Purge deletes events that expired a day ago, with their
+// receipts; devices that have been gone for 30 days; mutes that have ended; and all rows of
 // members that were missing twice, a day apart. It looks at a part of the members each time.
 // It takes as many small transactions as there is work for, and returns how many rows it
-// deleted. What fails keeps nothing else from being done.
+// deleted. A failure keeps nothing else from being done.
 func (m *MySQL) Purge(ctx context.Context) (n int, err error) {
 	var failed []error
 	for _, chore := range []struct {
@@ -73,8 +73,8 @@ func (m *MySQL) Purge(ctx context.Context) (n int, err error) {
 				break
 			}
 			n += deleted
-			// A round is short, too, if others have locked rows, perhaps only for a moment: InnoDB locks
-			// the neighbours of what it deletes. What all of them pass over is left to the next purge.
+			// A round is short, too, if other processes have locked rows, perhaps only for a moment: InnoDB locks
+			// the neighbours of deleted rows. The next purge takes rows that all passed over.
 			more = deleted > 0
 		}
 	}
@@ -82,7 +82,7 @@ func (m *MySQL) Purge(ctx context.Context) (n int, err error) {
 }
 
 // purgeEvents deletes a part of the receipts of events that are to be forgotten, or, once they
-// have none, the events. Those that another process is about to delete are passed over.
+// have none, the events. Events that another process is about to delete are passed over.
 // A delivery that may still be under way ended when its event expired, a day ago.
 func purgeEvents(ctx context.Context, tx *sql.Tx) (n int, err error) {
 	numbers, err := mysql.Select(ctx, tx, mysql.Column[any], "SELECT number FROM push_events FORCE INDEX (forgotten) WHERE forget_at <= "+mysql.Now+
@@ -100,7 +100,7 @@ func purgeEvents(ctx context.Context, tx *sql.Tx) (n int, err error) {
 	return n + events, err
 }
 
-// memberTables are those that have something of a member, and the index by member.
+// memberTables are the tables by member, and their index by member.
 var memberTables = [...]struct{ name, index, where string }{
 	{"push_devices", "members", ""},
 	{"push_mutes", "PRIMARY", ""},
@@ -115,7 +115,7 @@ type memberScan struct {
 	after [len(memberTables)]uint64
 }
 
-// markMissing looks at the members of the next purgeSize rows of each table, and marks those that are
+// markMissing looks at the members of the next purgeSize rows of each table, and marks the members that are
 // missing.
 func (m *MySQL) markMissing(ctx context.Context, tx *sql.Tx) error {
 	m.scan.mu.Lock()
@@ -155,10 +155,10 @@ func (m *MySQL) markMissing(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-// membersText selects those of a list of ids that are members, by the key of a table, however small it is.
+// membersText selects the ids of a list that are members, by the key of a table, however small it is.
 const membersText = "SELECT /*+ NO_BNL() */ u.id FROM JSON_TABLE(?, '$[*]' COLUMNS (i BIGINT UNSIGNED PATH '$')) AS q STRAIGHT_JOIN users u ON u.id = q.i"
 
-// presentAndMissing divides ids by whether there are such members. While there is
+// presentAndMissing divides ids by whether the members are there. While there is
 // no member at all, none is missing.
 func presentAndMissing(ctx context.Context, tx *sql.Tx, ids []uint64) (present, missing []uint64, err error) {
 	if len(ids) == 0 {
@@ -190,8 +190,8 @@ func presentAndMissing(ctx context.Context, tx *sql.Tx, ids []uint64) (present, 
 	return present, missing, nil
 }
 
-// purgeMissing deletes what is kept of some members that were marked a day ago and are
-// missing still. It removes the mark of those that are there again.
+// purgeMissing deletes all rows of some members that were marked a day ago and are
+// missing still. It removes the mark of members that are there again.
 func purgeMissing(ctx context.Context, tx *sql.Tx) (n int, err error) {
 	ids, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT member_id FROM push_settings FORCE INDEX (missing) WHERE missing_at <= "+mysql.Now+
 		" - ? ORDER BY missing_at LIMIT ? FOR UPDATE SKIP LOCKED", keepMissing.Milliseconds(), purgeMembers)

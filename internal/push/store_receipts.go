@@ -15,10 +15,10 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// State is what became of an event for a device.
+// State is the end of an event for a device.
 type State string
 
-// The states, in the order of the column: a receipt is replaced by one of the same or a later state only.
+// The states, in the order of the column: a receipt is replaced by the same or a later state only.
 const (
 	StatePending  State = "pending"  // the event waits with others of its burst, and a burst task is there for them
 	StateSkipped  State = "skipped"  // for a [Skip]
@@ -26,19 +26,19 @@ const (
 	StateAccepted State = "accepted" // the push service took it, or a notification that counts it
 )
 
-// Receipt says what became of an event for a device.
+// Receipt says how an event ended for a device.
 type Receipt struct {
 	Event      uint64 // the number of a [StoredEvent]
 	Member     member.ID
 	Device     uint64 // 0: the member as a whole
 	State      State
 	Reason     string
-	ProviderID string    // the id under which the push service took it; a stored one is as plainID has it
+	ProviderID string    // the id under which the push service took it; a stored id is as plainID has it
 	At         time.Time // set by the store
 	Burst      BurstID   // of the event
 }
 
-// BurstDevice is a device for which there is a burst.
+// BurstDevice is a burst for a device.
 type BurstDevice struct {
 	Burst BurstID
 	To    Recipient
@@ -51,21 +51,21 @@ type BurstReceipt struct {
 	At       time.Time
 }
 
-// WaitingBurst is what is known of a burst for a device.
+// WaitingBurst is a burst for a device, as its receipts are.
 type WaitingBurst struct {
 	Receipts []BurstReceipt
-	More     bool // others wait
+	More     bool // more wait
 }
 
 const (
-	maxReceipts = 1000   // rows of one INSERT
-	maxWaiting  = 10_000 // rows that one statement reads about bursts
+	maxReceipts = 1000   // rows of an INSERT
+	maxWaiting  = 10_000 // rows that a statement reads about bursts
 )
 
-// Record writes receipts; the same ones may be written again. A receipt is replaced by another one of the same or a later
+// Record writes receipts; the same receipts may be written again. A receipt is replaced by a receipt of the same or a later
 // state only, so that a process that was stopped takes nothing back.
 func (m *MySQL) Record(ctx context.Context, receipts []Receipt) error {
-	// One order everywhere, so that two batches do not lock each other out.
+	// In the same order everywhere, so that batches do not lock each other out.
 	receipts = slices.SortedStableFunc(slices.Values(receipts), func(a, b Receipt) int {
 		return cmp.Or(cmp.Compare(a.Event, b.Event), cmp.Compare(a.Member, b.Member), cmp.Compare(a.Device, b.Device))
 	})
@@ -89,7 +89,7 @@ func (m *MySQL) Record(ctx context.Context, receipts []Receipt) error {
 
 const insertReceipts = "INSERT INTO push_receipts (event_number, member_id, device_id, state, reason, provider_id, burst, at) VALUES "
 
-// The server changes the columns in this order: state is read until it is changed. An accepted one stays as it is.
+// The server changes the columns in this order: state is read until it is changed. An accepted receipt stays as it is.
 var replaceReceipts = " ON DUPLICATE KEY UPDATE reason = " + ifLater("reason") + ", provider_id = " + ifLater("provider_id") +
 	", at = " + ifLater("at") + ", state = " + ifLater("state")
 
@@ -125,14 +125,14 @@ var waitingText = "SELECT q.i, r.event_number, r.state = 'accepted', r.at FROM J
 	" ON r.burst = UNHEX(q.b) AND r.device_id = q.d AND r.member_id = q.m AND (r.state = 'pending' OR r.state = 'accepted' AND r.at > " + mysql.Now + " - ?)" +
 	" ORDER BY "
 
-// Of many receipts of one burst the oldest that wait come first, and then the last that were accepted.
+// Of many receipts of a burst the oldest that wait come first, and then the last that were accepted.
 var (
 	waitingOfAll = waitingText + "NULL LIMIT " + strconv.Itoa(maxWaiting)
 	waitingOfOne = waitingText + "r.state, IF(r.state = 'pending', r.at, NULL), r.at DESC LIMIT " + strconv.Itoa(maxWaiting)
 )
 
-// Waiting returns, for each of the bursts in order, the events that wait for the device, and those that it has accepted
-// in the last hour: of one burst no more than maxWaiting.
+// Waiting returns, for each of the bursts in order, the events that wait for the device, and the events that it has accepted
+// in the last hour: of a burst no more than maxWaiting.
 func (m *MySQL) Waiting(ctx context.Context, bursts []BurstDevice) ([]WaitingBurst, error) {
 	if len(bursts) == 0 {
 		return nil, nil
@@ -165,7 +165,7 @@ func (m *MySQL) Waiting(ctx context.Context, bursts []BurstDevice) ([]WaitingBur
 	switch isFull := len(rows) == maxWaiting; {
 	case err != nil:
 		return nil, mysql.Translate(ctx, fmt.Sprintf("read what waits of %d bursts", len(bursts)), err)
-	case isFull && len(bursts) > 1: // what some have may be cut off
+	case isFull && len(bursts) > 1: // the receipts of some may be cut off
 		half := len(bursts) / 2
 		first, err := m.Waiting(ctx, bursts[:half])
 		if err != nil {
@@ -186,7 +186,7 @@ type ReceiptCount struct {
 	Count  int
 }
 
-// CountReceipts counts the receipts of an event by what they say, the most frequent first, but reads no more than
+// CountReceipts counts the receipts of an event by state and reason, the most frequent first, but reads no more than
 // limit rows of them.
 func (m *MySQL) CountReceipts(ctx context.Context, event uint64, limit int) ([]ReceiptCount, error) {
 	list, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (c ReceiptCount, err error) {

@@ -18,8 +18,8 @@ const MaxMutes = 1000
 // ErrTooManyMutes is wrapped by the error for a member that mutes [MaxMutes] objects.
 var ErrTooManyMutes = errors.New("too many mutes")
 
-// Settings returns what a member wants to be notified of: nothing in particular, if it never said
-// so. The error wraps [contacts.ErrNoMember] if there is no such member.
+// Settings returns the wishes of a member: none, if it never said
+// so. The error wraps [contacts.ErrNoMember] if the member is not there.
 func (m *MySQL) Settings(ctx context.Context, id member.ID) (Settings, error) {
 	list, err := selectOf(ctx, m.db, id, func(rows *sql.Rows) (s Settings, err error) {
 		var types []byte
@@ -35,8 +35,8 @@ func (m *MySQL) Settings(ctx context.Context, id member.ID) (Settings, error) {
 	return list[0], nil
 }
 
-// SetSettings changes what a member wants to be notified of. The error wraps
-// [contacts.ErrNoMember] if there is no such member.
+// SetSettings changes the wishes of a member. The error wraps
+// [contacts.ErrNoMember] if the member is not there.
 func (m *MySQL) SetSettings(ctx context.Context, id member.ID, s Settings) error {
 	types := []byte("{}")
 	if len(s.Types) > 0 {
@@ -56,8 +56,8 @@ func (m *MySQL) SetSettings(ctx context.Context, id member.ID, s Settings) error
 	})
 }
 
-// Mutes returns what a member mutes now, by object. The error wraps [contacts.ErrNoMember] if there
-// is no such member.
+// Mutes returns the present mutes of a member, by object. The error wraps [contacts.ErrNoMember] if the
+// member is not there.
 func (m *MySQL) Mutes(ctx context.Context, id member.ID) ([]Mute, error) {
 	list, err := selectOf(ctx, m.db, id, func(rows *sql.Rows) (mute Mute, err error) {
 		err = rows.Scan(&mute.Object, (*instant)(&mute.Until))
@@ -66,11 +66,11 @@ func (m *MySQL) Mutes(ctx context.Context, id member.ID) ([]Mute, error) {
 	return list, mysql.Translate(ctx, fmt.Sprintf("read what member %d mutes", id), err)
 }
 
-// maxMute is how long a mute may last; one that is to last longer ends then.
+// maxMute is how long a mute may last; a longer mute ends then.
 const maxMute = 10 * 365 * 24 * time.Hour
 
-// Mute mutes an object until a time, instead of until another one if it was muted. Errors
-// wrap [ErrTooManyMutes], and [contacts.ErrNoMember] if there is no such member.
+// Mute mutes an object until a time, instead of until the time before if it was muted. Errors
+// wrap [ErrTooManyMutes], and [contacts.ErrNoMember] if the member is not there.
 func (m *MySQL) Mute(ctx context.Context, id member.ID, object string, until time.Time) error {
 	return mysql.Transact(ctx, m.db, fmt.Sprintf("mute an object for member %d", id), func(tx *sql.Tx) error {
 		if err := requireMember(ctx, tx, id); err != nil {

@@ -85,7 +85,7 @@ func TestRegister(t *testing.T) {
 		t.Errorf("Devices (-want +got):\n%s", diff)
 	}
 
-	// The same endpoint, confirmed with other keys.
+	// The same endpoint, confirmed with new keys.
 	exec(t, db, "UPDATE push_devices SET registered_at = 1000")
 	renewed := push.NewAddress(endpoint, map[string]any{"endpoint": endpoint, "auth": []byte{7}})
 	again, err := store.Register(t.Context(), 1, push.WebPush, renewed)
@@ -131,7 +131,7 @@ func TestRegister(t *testing.T) {
 		t.Errorf("registered without a key: %+v", d)
 	}
 
-	// One key is one device, unless it is of two platforms.
+	// A key is a single device, unless it is of two platforms.
 	ids := map[uint64]bool{}
 	for _, r := range []struct {
 		platform push.Platform
@@ -153,7 +153,7 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-// TestMaxDevices: at most 50 live ones, also when many are registered at a time.
+// TestMaxDevices: at most 50 live, also when many are registered at a time.
 func TestMaxDevices(t *testing.T) {
 	t.Parallel()
 	store, db := openStore(t)
@@ -181,7 +181,7 @@ func TestMaxDevices(t *testing.T) {
 		t.Errorf("%d devices, want %d", len(got), push.MaxDevices)
 	}
 
-	// The same address at a time is one device, of one of the members.
+	// The same address at a time is a single device, of any of the members.
 	for i := range 8 {
 		at.Go(func() error {
 			_, err := store.Register(t.Context(), member.ID(2+i%4), push.FCM, token(3000))
@@ -229,7 +229,7 @@ func TestRemoveAndPrune(t *testing.T) {
 	}
 }
 
-// TestAddressesAreSecret: what is wrong with a row tells nothing of its address.
+// TestAddressesAreSecret: the error about a row tells nothing of its address.
 func TestAddressesAreSecret(t *testing.T) {
 	t.Parallel()
 	store, db := openStore(t)
@@ -306,9 +306,9 @@ func TestMutes(t *testing.T) {
 	if err := store.Mute(t.Context(), 3, "photo:2000", later); !errors.Is(err, push.ErrTooManyMutes) {
 		t.Errorf("one too many: %v", err)
 	}
-	must(t, store.Mute(t.Context(), 3, "photo:7", soon)) // it is one of them
+	must(t, store.Mute(t.Context(), 3, "photo:7", soon)) // it is counted already
 	exec(t, db, "UPDATE push_mutes SET until_at = 5 WHERE member_id = 3 AND object = 'photo:8'")
-	must(t, store.Mute(t.Context(), 3, "photo:2000", later)) // one has ended
+	must(t, store.Mute(t.Context(), 3, "photo:2000", later)) // a mute has ended
 	must(t, store.Mute(t.Context(), 2, "photo:1", time.Now().Add(70*365*24*time.Hour)))
 	if n := column(t, db, "SELECT COUNT(*) FROM push_mutes WHERE member_id = 2 AND object = 'photo:1' AND until_at BETWEEN ? AND ?",
 		time.Now().Add(9*365*24*time.Hour).UnixMilli(), time.Now().Add(11*365*24*time.Hour).UnixMilli()); n[0] != "1" {
@@ -343,7 +343,7 @@ func TestStoreEvents(t *testing.T) {
 		t.Errorf("stored %+v: want the earliest task of an id to target it", stored)
 	}
 
-	// The tasks come again, in another batch, together with another repetition and a new one.
+	// The tasks come again, in another batch, together with another repetition and a new event.
 	again, err := store.StoreEvents(t.Context(), []push.NewEvent{batch[2], {Event: event("new"), Task: 20, Created: created}, {Event: event("full"), Task: 21}, batch[0]})
 	must(t, err)
 	repeated := []bool{again[0].Repeated, again[1].Repeated, again[2].Repeated, again[3].Repeated}
@@ -351,7 +351,7 @@ func TestStoreEvents(t *testing.T) {
 		t.Errorf("again %+v", again)
 	}
 
-	// What is read by a store that did not write it is the same.
+	// A store that did not write an event reads the same.
 	other := push.NewMySQL(db)
 	found, err := other.Events(t.Context(), []uint64{stored[0].Number, again[1].Number, stored[0].Number, 999_999})
 	must(t, err)
@@ -367,7 +367,7 @@ func TestStoreEvents(t *testing.T) {
 	}
 }
 
-// TestStoreEventsAtOnce: of tasks for the same events at a time, one targets each.
+// TestStoreEventsAtOnce: of tasks for the same events at a time, a single task targets each.
 func TestStoreEventsAtOnce(t *testing.T) {
 	t.Parallel()
 	_, db := openStore(t)
@@ -408,7 +408,7 @@ func TestPhotoAndBurst(t *testing.T) {
 		is bool
 	}{
 		"": {}, "user:5": {}, "trip:photo:5": {}, "photo:901": {901, true}, "photo:18446744073709551615": {1<<64 - 1, true},
-		// These are no photos that there can be: no member may see them.
+		// There can be no photos of these names: no member may see them.
 		"photo:": {0, true}, "photo:0901": {0, true}, "photo:x": {0, true}, "photo:-1": {0, true}, "photo:18446744073709551616": {0, true},
 	} {
 		e := push.Event{Object: object}
@@ -442,7 +442,7 @@ func TestReceipts(t *testing.T) {
 		push.Receipt{Event: 2, Member: 1, Device: 10, State: push.StateAccepted},
 	)
 	write(push.Receipt{Event: 1, Member: 2, Device: 20, State: push.StateAccepted, Reason: "doubled", ProviderID: "p1 <b>\x1b"}) // keeps its burst
-	// What is accepted stays, and what was skipped is not pending again; the rest is as it was found last.
+	// An accepted event stays, and a skipped event is not pending again; the rest is as it was found last.
 	write(
 		push.Receipt{Event: 1, Member: 2, Device: 20, State: push.StatePending, Reason: "r", ProviderID: "p2", Burst: burst},
 		push.Receipt{Event: 1, Member: 3, State: push.StatePending},
@@ -506,7 +506,7 @@ func TestPurge(t *testing.T) {
 		})
 	}
 	must(t, at.Wait())
-	// They may pass over a row that another one locked for a moment: the next purge has it.
+	// They may pass over a row that was locked for a moment: the next purge has it.
 	sum, want := counts[0]+counts[1]+counts[2], 1+2500+2500+1+1
 	for range 1000 {
 		if sum >= want {
@@ -536,7 +536,7 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// TestPurgeOfMembers: what is kept of a member is deleted when it was missing twice, a day apart.
+// TestPurgeOfMembers: all rows of a member are deleted when it was missing twice, a day apart.
 func TestPurgeOfMembers(t *testing.T) {
 	t.Parallel()
 	store, db := openStore(t)
@@ -603,7 +603,7 @@ func TestPurgeOfMembers(t *testing.T) {
 	is("many are missing", purge(1), 3*200)
 }
 
-// TestWaiting: of a burst with many receipts comes what waits, and others of the batch have no part in it.
+// TestWaiting: of a burst with many receipts the waiting come, and the rest of the batch has no part in it.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	store, db := openStore(t)
@@ -661,7 +661,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	<-ended
 }
 
-// fatesOf returns the receipts of an event, of all members or of one.
+// fatesOf returns the receipts of an event, of all members or of a single member.
 func fatesOf(t *testing.T, store *push.MySQL, event uint64, only member.ID) (list []push.Receipt) {
 	t.Helper()
 	for page, err := range store.Fates(t.Context(), event, only) {

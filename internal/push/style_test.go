@@ -54,7 +54,7 @@ func TestParseStyle(t *testing.T) {
 	}
 }
 
-// wrongStyles says, for fields of a style, which of them are at fault.
+// wrongStyles says, for fields of a style, the fields that are at fault.
 var wrongStyles = map[string]string{
 	`"badge":-1`:     "badge",
 	`"badge":100000`: "badge",
@@ -97,7 +97,7 @@ func TestParseStyleNamesAllFaults(t *testing.T) {
 	}
 }
 
-// What makes a message, or the payload of the task, too long is refused at the door.
+// An event that makes a message, or the payload of the task, too long is refused at the door.
 func TestTheSizeOfAnEvent(t *testing.T) {
 	t.Parallel()
 	text := func(n int) string { return strings.Repeat("x", n) }
@@ -127,7 +127,7 @@ func TestTheSizeOfAnEvent(t *testing.T) {
 	}
 }
 
-// payloads are what a message is for each platform, and what the platform takes of it.
+// payloads are the forms of a message for each platform, and the platform's limit.
 var payloads = map[push.Platform]struct {
 	of    func(*push.Message) ([]byte, error)
 	limit int
@@ -140,7 +140,7 @@ var payloads = map[push.Platform]struct {
 
 func length(_ interface{ Fatal(...any) }, raw []byte) int { return len(raw) }
 
-// keysAndValues is what FCM counts, at most.
+// keysAndValues is the count of FCM, at most.
 func keysAndValues(t interface{ Fatal(...any) }, raw []byte) int {
 	var value any
 	if err := json.Unmarshal(raw, &value); err != nil {
@@ -260,7 +260,7 @@ func drawStyled(t *rapid.T) push.Event {
 	return e
 }
 
-// The text is that of RFC 4647's lookup, by the language of the device; what it does not have is the event's own.
+// The text is that of RFC 4647's lookup, by the language of the device; a missing text is the event's own.
 func TestTheTextOfALanguage(t *testing.T) {
 	t.Parallel()
 	e, err := push.ParseEvent(7, json.RawMessage(`{"type":"a","title":"T","body":"B","texts":{"de":{"title":"TD","body":"BD"},`+
@@ -277,7 +277,7 @@ func TestTheTextOfALanguage(t *testing.T) {
 	}
 }
 
-// A silent event is in no burst with what is shown, waits for no quiet hours, and goes to no browser.
+// A silent event is in no burst with events that are shown, waits for no quiet hours, and goes to no browser.
 func TestSilentEvents(t *testing.T) {
 	t.Parallel()
 	e := push.Event{Type: "a", Actor: 7, Followers: true, Collapse: "c"}

@@ -59,9 +59,9 @@ type Followers interface {
 //	finish    the queue deletes the task, and inserts its follow-ups: deliveries, by platform and time, and the next page
 //
 // Each step is a statement for all tasks of a claim that it has room for. The finish is a transaction on the lease of the
-// task: of all processes that ever work on a page, a single process commits it. Before it nothing of the page is sent, and the page is done again
-// from the stored event when the lease has run out; after it all deliveries are there. A notify task that finds its id with
-// an event of another task is a repetition, and is done.
+// task: of all processes that ever work on a page, a single process commits it. Before it nothing of the page is sent,
+// and the page is done again from the stored event when the lease has run out; after it all deliveries are there. A
+// notify task that finds its id with an event of another task is a repetition, and is done.
 //
 // Recipients that come or go between two pages are as the page finds them. As pages go by ids, no member that follows all
 // the time is left out or comes twice.

@@ -20,7 +20,7 @@ const (
 	Burst   = "burst"   // the events of a burst that wait are to be sent to a device
 )
 
-// The queues. Tasks of urgent events have one of their own, whose workers do not wait for the answers to others; targeting
+// The queues. Tasks of urgent events have their own, whose workers do not wait for answers to other tasks; targeting
 // waits for no answers.
 const (
 	QueuePush    = "push"         // Notify and Target
@@ -36,7 +36,7 @@ func (e *Event) queueOf(queue string) string {
 	return queue
 }
 
-// Page is the payload of a target task: those of the event's recipients, or of the followers
+// Page is the payload of a target task: the recipients of the event, or the followers
 // of its actor, whose ids are above After.
 type Page struct {
 	Event uint64    `json:"event"` // the number of a [StoredEvent]
@@ -45,7 +45,7 @@ type Page struct {
 }
 
 // Delivery is the payload of a deliver task: an event, and the devices that it is to be sent to. That of a burst task is
-// any event of the burst, and one device.
+// any event of the burst, and a device.
 type Delivery struct {
 	Event uint64      `json:"event"`          // the number of a [StoredEvent]
 	Task  uint64      `json:"task"`           // as in an [EventRef]
@@ -78,7 +78,7 @@ func (r *Recipient) UnmarshalJSON(text []byte) error {
 }
 
 // newTask returns a task that a page of an event is followed by. Its payload is numbers and
-// hexadecimal digits, which always can be marshalled.
+// hexadecimal digits, so that it always can be marshalled.
 func newTask(kind, inQueue string, key uint64, payload any, dedupeKey string) queue.New {
 	text, err := json.Marshal(payload)
 	if err != nil {
@@ -98,12 +98,12 @@ func (e *StoredEvent) deliver(to []Recipient) queue.New {
 	return newTask(Deliver, e.queueOf(QueueDeliver), e.Number, Delivery{Event: e.Number, Task: e.Task, To: to}, "")
 }
 
-// wait returns the task for what waits of the event's burst for a device.
+// wait returns the task for the events of the event's burst that wait for a device.
 func (e *StoredEvent) wait(to Recipient) queue.New {
 	return Delivery{Event: e.Number, Task: e.Task, To: []Recipient{to}, Burst: e.Burst()}.wait()
 }
 
-// wait returns the burst task with that payload. Of those for one burst and device, one that has not begun absorbs others.
+// wait returns the burst task with that payload. For a burst and a device, a task that has not begun absorbs all after it.
 func (d Delivery) wait() queue.New {
 	to := d.To[0]
 	key := fmt.Sprintf("burst:%d:%d:%x", to.Member, to.Device, d.Burst) // a device may go over to another member
@@ -112,10 +112,12 @@ func (d Delivery) wait() queue.New {
 
 func (d Delivery) ref() EventRef { return EventRef{d.Event, d.Task} }
 
+func idKey(id string) string { return "notify:" + id }
+
 // NotifyKey is the dedupe key of a notify task: two with the same id are the same event.
 // So are two without an id that are equal, if neither was started: who enqueues a batch again
-// repeats nothing. (A row has no dedupe key, and an entry of the stream has an id: each of
-// those is an event of its own.)
+// repeats nothing. (A row has no dedupe key, and an entry of the stream has an id: each is
+// an event of its own.)
 func NotifyKey(actor uint64, payload json.RawMessage) (string, error) {
 	var e struct {
 		ID string `json:"id"`
@@ -124,7 +126,7 @@ func NotifyKey(actor uint64, payload json.RawMessage) (string, error) {
 		return "", err
 	}
 	if e.ID != "" && len(e.ID) <= MaxID {
-		return "notify:" + e.ID, nil
+		return idKey(e.ID), nil
 	}
 	var fields map[string]any // the names sorted: the server may store them in another order
 	if err := json.Unmarshal(payload, &fields); err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The zones are those of the Go that the program is built by, and all can be used.
+// The zones are as in the Go that the program is built by, and all can be used.
 func TestZonesAreCurrent(t *testing.T) {
 	t.Parallel()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -35,7 +35,7 @@ func TestZonesAreCurrent(t *testing.T) {
 	}
 }
 
-// A zone has one spelling. Others, and what a host has beside the zones in its files, are none, and
+// A zone has one spelling. Other spellings, and further files of a host, are none, and
 // nothing is kept of them.
 func TestZonesAreKnownByTheirExactNames(t *testing.T) {
 	t.Parallel()

@@ -1,9 +1,9 @@
 // Package apns sends notifications through the Apple Push Notification service, by its
 // provider API over HTTP/2 with tokens.
 //
-// Each message is one request, and the queue repeats it under the same apns-id if it failed. All alerts have
-// priority 10, at once, which is also Apple's default: a notification is to be seen by a person, and 5 would
-// let a phone keep it back. An urgent one is "time-sensitive" in addition, so that it goes through a phone's
+// Each message is a single request, and the queue repeats it under the same apns-id if it failed. All alerts have
+// priority 10, at once, as by Apple's default: a notification is to be seen by a person, and 5 would
+// let a phone keep it back. An urgent alert is "time-sensitive" in addition, so that it goes through a phone's
 // focus modes where the app has that entitlement, and has a sound.
 package apns
 
@@ -31,7 +31,7 @@ const (
 	Sandbox    = "https://api.sandbox.push.apple.com"
 )
 
-// Options are what a [Sender] is made of.
+// Options are for [New].
 type Options struct {
 	KeyPEM  []byte // the content of a .p8 file as Apple gives it
 	KeyID   string // the key's id with Apple
@@ -63,7 +63,7 @@ type keyed struct {
 	pool *conn.Pool
 }
 
-// New returns a sender, which connects when it has something to send.
+// New returns a sender. It connects when it has something to send.
 func New(o Options) (*Sender, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -97,8 +97,8 @@ func (s *Sender) Close() {
 	}
 }
 
-// SetKey replaces the key by the content of a .p8 file. What is in flight is finished over
-// its connections; new messages go over new ones.
+// SetKey replaces the key by the content of a .p8 file. Messages in flight are finished over
+// its connections; new messages go over new connections.
 func (s *Sender) SetKey(text []byte, keyID string) error {
 	key, err := newSigner(text, keyID, s.options.TeamID)
 	if err != nil {
@@ -146,7 +146,7 @@ const (
 	maxToken = 200
 )
 
-// check returns an error, for people, if there can be no such device token.
+// check returns an error, for people, if the device token cannot be.
 func check(a address) error {
 	switch n := len(a.Token); {
 	case n == 0:

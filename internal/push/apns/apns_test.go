@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// patience is for what must happen, on a machine that may stall.
+// patience is for events that must happen, on a machine that may stall.
 const patience = time.Minute
 
 func patient(t *testing.T) context.Context {
@@ -135,7 +135,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// APNs takes one request on a new connection until it has verified a token. None is sent
+// APNs takes a single request on a new connection until it has verified a token. None is sent
 // that would be refused, and few connections are opened.
 func TestColdStart(t *testing.T) {
 	t.Parallel()
@@ -153,7 +153,7 @@ func TestColdStart(t *testing.T) {
 	}
 }
 
-// What was refused or not processed is sent again, as the queue does.
+// A message that was refused or not processed is sent again, as the queue does.
 func sendUntilAccepted(t *testing.T, s *Sender, all []push.Message) (again int) {
 	t.Helper()
 	ctx := patient(t)
@@ -194,7 +194,7 @@ func TestLimitOfStreamsChanges(t *testing.T) {
 	server.SetMaxStreams(1000)
 	await(t, server, func(s apnstest.Stats) bool { return s.Requests == 91 })
 
-	// The limit falls below what is in flight.
+	// The limit falls below the requests in flight.
 	server.SetMaxStreams(10)
 	close(held)
 	<-done
@@ -223,7 +223,7 @@ func await(t *testing.T, server *apnstest.Server, until func(apnstest.Stats) boo
 }
 
 // Of ten requests in flight, a GOAWAY names the lower half as received, and the connection
-// is closed. What is above goes over the next one, and what is below may have been accepted.
+// is closed. Requests above go over the next connection, and requests below may have been accepted.
 func TestGoAway(t *testing.T) {
 	t.Parallel()
 	for _, code := range []http2.ErrCode{http2.ErrCodeNo, http2.ErrCodeEnhanceYourCalm} {
@@ -296,7 +296,7 @@ func TestGoAwayAtFirst(t *testing.T) {
 	warm(t, s)
 }
 
-// What no connection processes is given up after some, or when its time is over, and is known not to be sent.
+// A request that no connection processes is given up after some, or when its time is over, and is known not to be sent.
 func TestGoAwayAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -387,7 +387,7 @@ func TestResets(t *testing.T) {
 		}
 	}
 	server.Answer(nil)
-	warm(t, s) // the connection after the last is a new one, or this one
+	warm(t, s) // the connection after the last is new, or this
 }
 
 func TestAnswerThatIsLost(t *testing.T) {
@@ -446,7 +446,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// What can be known before sending is not sent.
+// A fault that can be known before sending is not sent.
 func TestNothingIsSentInVain(t *testing.T) {
 	t.Parallel()
 	server := apnstest.Start(t)
@@ -498,7 +498,7 @@ func TestServerIsAway(t *testing.T) {
 	}
 }
 
-// A connection belongs to one key: what is in flight by the old one is finished.
+// A connection belongs to one key: requests in flight by the old key are finished.
 func TestKeyIsReplaced(t *testing.T) {
 	t.Parallel()
 	server := apnstest.Start(t)
@@ -535,7 +535,7 @@ func TestKeyIsReplaced(t *testing.T) {
 			t.Errorf("connection %d was used with the key %s", r.Conn, r.KeyID)
 		}
 	}
-	await(t, server, func(s apnstest.Stats) bool { return s.Live == 1 }) // the old one is closed
+	await(t, server, func(s apnstest.Stats) bool { return s.Live == 1 }) // the old connection is closed
 	server.RevokeKey("SECOND1234")
 	if got := s.Send(patient(t), message(31)); got.Outcome != push.Credentials || got.Reason != "InvalidProviderToken" || !got.Origin {
 		t.Errorf("a revoked key: %+v", got)
@@ -614,7 +614,7 @@ func TestLogHasNoSecrets(t *testing.T) {
 	}
 }
 
-// A server goes away after each 40 requests, and closes the connection at once. What is known of each message is true.
+// A server goes away after each 40 requests, and closes the connection at once. The result of each message is true.
 func TestGoAwayEachFortyRequests(t *testing.T) {
 	t.Parallel()
 	server := apnstest.Start(t)

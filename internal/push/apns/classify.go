@@ -9,7 +9,7 @@ import (
 	"github.com/activityd/activityd/internal/push/conn"
 )
 
-// answer is what APNs answered.
+// answer is an answer of APNs.
 type answer struct {
 	status     int
 	reason     string // of the body
@@ -20,7 +20,7 @@ type answer struct {
 	waits      bool // it has a Retry-After, be it of no time
 }
 
-// readAnswer reads what APNs answered.
+// readAnswer reads an answer of APNs.
 func readAnswer(got conn.Answer, now time.Time) answer {
 	a := answer{
 		status: got.Status, id: got.Header.Get("Apns-Id"),
@@ -45,7 +45,7 @@ const (
 	reasonUnknown = "unknown_code" // an answer that is not documented
 )
 
-// rule is what a documented reason means.
+// rule is the meaning of a documented reason.
 type rule struct {
 	status  int
 	outcome push.Outcome
@@ -55,21 +55,21 @@ type rule struct {
 
 const (
 	// Apple: "After 15 minutes, you can retry JSON payloads that receive response status codes
-	// that begin with 5XX." That is for the one message: others may be taken at once, by another
+	// that begin with 5XX." That is for the message: the next may be taken at once, by another
 	// server behind the same name. The breaker finds out whether none are.
 	errorPause = 15 * time.Minute
-	// Other messages go on, with the token that they have.
+	// All messages go on, with the token that they have.
 	updatesPause = time.Minute
 )
 
 // rules are by reason, as documented in "Handling notification responses from APNs".
 //
-// What says that our key, topic or environment is wrong is the operator's to mend: nothing
+// A wrong key, topic or environment of ours is the operator's to mend: nothing
 // is lost by it, and no device.
 //
-// What is said of a device's token with status 400 prunes no device: it may as well be our
+// A refusal of a device's token with status 400 prunes no device: it may as well be our
 // environment or topic that is wrong, for all devices. A server that shuts down is left
-// alone, and others are asked.
+// alone, and the next is asked.
 var rules = map[string]rule{
 	"BadCollapseId":     {status: 400, outcome: push.Rejected},
 	"BadExpirationDate": {status: 400, outcome: push.Rejected},
@@ -108,7 +108,7 @@ var rules = map[string]rule{
 	"Shutdown":            {status: 503, outcome: push.Wait},
 }
 
-// result says what became of the message. It is a pure function.
+// result returns the result of the message. It is a pure function.
 func (a answer) result() push.Result {
 	if a.status == http.StatusOK {
 		return push.Result{Outcome: push.Accepted, Status: a.status, ID: a.id}
@@ -116,7 +116,7 @@ func (a answer) result() push.Result {
 	r := push.Result{Status: a.status, Reason: a.reason, ID: a.id}
 	rule, documented := rules[a.reason]
 	if !documented || rule.status != a.status {
-		r.Reason = reasonUnknown // what a server may write is no label of a metric
+		r.Reason = reasonUnknown // any word of a server is no label of a metric
 		if a.cut {
 			r.Reason = reasonAnswer
 		}
@@ -135,7 +135,7 @@ func (a answer) result() push.Result {
 	return r
 }
 
-// byStatus is the rule for what is not documented. whole: the answer's body was read.
+// byStatus is the rule for undocumented answers. whole: the answer's body was read.
 func byStatus(status int, whole bool) rule {
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:

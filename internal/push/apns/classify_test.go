@@ -12,7 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/push/conn"
 )
 
-// Everything that Apple documents, and what it must come to.
+// Everything that Apple documents, and its meaning.
 func TestResultOfDocumentedReasons(t *testing.T) {
 	t.Parallel()
 	since := time.UnixMilli(1795300000123)

@@ -10,7 +10,7 @@ import (
 // Platform is the name of the platform.
 const Platform push.Platform = "apns"
 
-// Kind returns what the rest of activityd knows of the platform.
+// Kind returns the platform as the rest of activityd knows it.
 func Kind() push.Kind {
 	return push.Kind{
 		Platform: Platform,
@@ -55,13 +55,8 @@ func NewAddress(token string, isSandbox bool) push.Address {
 	return push.NewAddress(strings.ToLower(token), address{Token: token, Sandbox: isSandbox})
 }
 
-// addressOf returns an address; one without a token if it cannot be read.
-func addressOf(a push.Address) (to address) {
-	if a.Decode(&to) != nil {
-		return address{}
-	}
-	return to
-}
+// addressOf returns an address; it is without a token if it cannot be read.
+func addressOf(a push.Address) address { return push.DecodeAddress[address](a) }
 
 const (
 	fieldEnvironment = "environment"

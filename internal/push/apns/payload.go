@@ -23,7 +23,7 @@ type payload struct {
 
 type aps struct {
 	Alert *alert `json:"alert,omitempty"`
-	// Thread groups what is about one object, else what is of one type.
+	// Thread groups by object, else by type.
 	Thread           string `json:"thread-id,omitempty"`
 	Interruption     string `json:"interruption-level,omitempty"`
 	Sound            string `json:"sound,omitempty"`
@@ -41,7 +41,7 @@ type alert struct {
 	LocArgs      []string `json:"loc-args,omitempty"`
 }
 
-// Payload returns what the phone gets. It fits [MaxPayload] if the event keeps the bounds of
+// Payload returns the JSON that the phone gets. It fits [MaxPayload] if the event keeps the bounds of
 // package push.
 func Payload(m *push.Message) ([]byte, error) {
 	p := payload{
@@ -56,12 +56,12 @@ func Payload(m *push.Message) ([]byte, error) {
 	return push.Encode(p, m.Override)
 }
 
-// show adds what the phone shows, and plays.
+// show adds the texts that the phone shows, and the sound.
 func (a *aps) show(m *push.Message) {
 	a.Alert = &alert{
 		Title: m.Title, Body: m.Body, TitleLocKey: m.TitleLocKey, TitleLocArgs: m.TitleLocArgs, LocKey: m.BodyLocKey, LocArgs: m.BodyLocArgs,
 	}
-	if m.TitleLocKey != "" { // the text would be for those who do not know the key
+	if m.TitleLocKey != "" { // the text would be for apps without the key
 		a.Alert.Title = ""
 	}
 	if m.BodyLocKey != "" {
@@ -85,8 +85,8 @@ func (a *aps) show(m *push.Message) {
 	}
 }
 
-// kind returns the type and the priority of a message. Apple demands the lower one of what wakes an app alone, and the type "alert"
-// of what changes its badge.
+// kind returns the type and the priority of a message. Apple demands the lower priority where an app is only woken, and
+// the type "alert" where its badge changes.
 func kind(m *push.Message) (pushType, priority string) {
 	switch {
 	case !m.Silent:

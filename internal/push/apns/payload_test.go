@@ -38,7 +38,7 @@ func TestPayload(t *testing.T) {
 		`"event":"e1","type":"comment","actor":"18446744073709551615","count":2}`)
 }
 
-// What is beside the texts has Apple's form, and the event's own object is merged into it.
+// The fields beside the texts have Apple's form, and the event's own object is merged into it.
 func TestStyles(t *testing.T) {
 	t.Parallel()
 	badge, zero := 3, 0

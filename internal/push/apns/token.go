@@ -51,7 +51,7 @@ func newSigner(text []byte, keyID, teamID string) (*signer, error) {
 	if block == nil || block.Type != "PRIVATE KEY" {
 		return nil, errors.New(`apns: the key is no PEM block "PRIVATE KEY": want a .p8 file as Apple gives it`)
 	}
-	// What the parser says about a key it cannot read may quote it.
+	// The parser's error about a key that it cannot read may quote it.
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
 		return nil, errors.New("apns: the key cannot be read: want a .p8 file as Apple gives it")
@@ -63,7 +63,7 @@ func newSigner(text []byte, keyID, teamID string) (*signer, error) {
 	return &signer{key: key, keyID: keyID, teamID: teamID}, nil
 }
 
-// keyIDOf returns the id of a key: what is given, else the one in the name AuthKey_<id>.p8 of the file, or of the file that a
+// keyIDOf returns the id of a key: the given id, else the id in the name AuthKey_<id>.p8 of the file, or of the file that a
 // symbolic link points to; "": it is not known.
 func keyIDOf(path, given string) string {
 	target, err := filepath.EvalSymlinks(path)

@@ -90,7 +90,7 @@ func TestTokenIsTheSameInAllProcesses(t *testing.T) {
 		if age := now.Sub(time.Unix(issuedAt(now), 0)); age < tokenLag || age >= tokenLag+tokenLife {
 			t.Fatalf("%v: the age of the token is %v", now, age)
 		}
-		if now.Minute()%7 == 0 { // the other one asks at other times
+		if now.Minute()%7 == 0 { // the second process asks at times of its own
 			if other, err := processes[1].bearer(now); err != nil || other != token {
 				t.Fatalf("%v: another process has %q, %v; want %q", now, other, err, token)
 			}

@@ -177,8 +177,8 @@ func (p *Pool) forget(address string, h *host) {
 }
 
 // begin returns when a request may go over a link: at once if it is the first request, whose opening begin then returns, else when
-// the first request has ended, or has taken too long. If it got no connection, its error is that of all that waited; if its answer asks
-// all to wait, isOver is true, and the answer is that of all that waited, too.
+// the first request has ended, or has taken too long. If it got no connection, its error is that of all that waited; if
+// its answer asks all to wait, isOver is true, and the answer is that of all that waited, too.
 func (p *Pool) begin(ctx context.Context, l *link) (first *opening, isOver bool, err error) {
 	var enough <-chan time.Time
 	for {

@@ -12,26 +12,26 @@ import (
 	"github.com/activityd/activityd/internal/push/conn"
 )
 
-// The pauses of a message where FCM names none: what its guide for senders asks for.
+// The pauses of a message where FCM names none, by its guide for senders.
 const (
 	quotaPause  = time.Minute
 	serverPause = 10 * time.Second
 )
 
 // The reasons that Google gives: error codes of FCM, and the canonical codes of all its
-// APIs. Results carry no other text of an answer.
+// APIs. Results carry no further text of an answer.
 var reasons = []string{
 	"UNREGISTERED", "SENDER_ID_MISMATCH", "INVALID_ARGUMENT", "QUOTA_EXCEEDED", "UNAVAILABLE", "INTERNAL", "THIRD_PARTY_AUTH_ERROR",
 	"UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "FAILED_PRECONDITION", "ABORTED", "CANCELLED",
 }
 
-// classify returns what an answer means for the message.
+// classify returns the meaning of an answer for the message.
 //
 // A device is gone only if FCM says UNREGISTERED. SENDER_ID_MISMATCH is about a token that
 // belongs to another project, and not about the access token: the message is rejected and
 // nothing waits. But the device stays, because with the credentials of a wrong project, put
-// there by mistake, all devices of the site have such tokens. Likewise INVALID_ARGUMENT,
-// which may mean the token or anything else of the message.
+// there by mistake, all devices of the site have tokens of another project. Likewise INVALID_ARGUMENT:
+// it may mean the token or anything else of the message.
 func classify(a conn.Answer, now time.Time) push.Result {
 	r := push.Result{Status: a.Status, Reason: statusReason("http_", a.Status)}
 	if a.Status/100 == 2 {
@@ -56,17 +56,17 @@ func classify(a conn.Answer, now time.Time) push.Result {
 		r.Outcome = push.Rejected
 	case said.code == "THIRD_PARTY_AUTH_ERROR":
 		// The project has no key for the APNs or Web Push that is behind this token; all
-		// others are sent to as before.
+		// the rest are sent to as before.
 		r.Outcome = push.Credentials
 	case a.Status == http.StatusTooManyRequests:
 		wait(quotaPause, !said.device)
 	case a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden,
-		// It is not FCM that answers, or not under this path, or there is no such project.
+		// It is not FCM that answers, or not under this path, or the project is not there.
 		a.Status == http.StatusNotFound && (said.code == "" || said.code == "NOT_FOUND"),
 		a.Status/100 == 3, a.Status == http.StatusMethodNotAllowed:
 		r.Outcome, r.Origin = push.Credentials, true
 	case a.Status == http.StatusBadGateway, a.Status == http.StatusGatewayTimeout:
-		r.Outcome = push.Ambiguous // the one who answers does not know
+		r.Outcome = push.Ambiguous // the gateway that answers does not know
 	case a.Status == http.StatusRequestTimeout, a.Status == http.StatusInternalServerError:
 		wait(serverPause, false) // it may be because of this message
 	case a.Status >= 500:
@@ -83,11 +83,11 @@ func classify(a conn.Answer, now time.Time) push.Result {
 	return r
 }
 
-// statuses are those that results tell apart. Of others they tell the class: reasons are
+// statuses are told apart by results. Of further statuses the class is told: reasons are
 // labels of metrics, and few.
 var statuses = []int{200, 302, 400, 401, 403, 404, 405, 408, 410, 413, 429, 500, 502, 503, 504}
 
-// statusReason returns the reason of a status without a known one, as in http_413 or http_4xx.
+// statusReason returns the reason of a status without a known reason, as in http_413 or http_4xx.
 func statusReason(prefix string, status int) string {
 	if slices.Contains(statuses, status) {
 		return prefix + strconv.Itoa(status)
@@ -97,11 +97,11 @@ func statusReason(prefix string, status int) string {
 
 // said is the error of an answer.
 type said struct {
-	code   string // one of reasons, the most precise; "" without one
-	device bool   // what is exceeded is the quota of this device alone
+	code   string // of reasons, the most precise; "": it has none
+	device bool   // the quota of this device alone is exceeded
 }
 
-// parseError reads the error of an answer, as far as it is one of Google's.
+// parseError reads the error of an answer, as far as it is Google's.
 func parseError(body []byte) (s said) {
 	var envelope struct {
 		Error struct {

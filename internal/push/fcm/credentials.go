@@ -11,7 +11,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// credentials are those of a service account.
+// credentials are the credentials of a service account.
 type credentials struct {
 	project  string
 	email    string
@@ -20,7 +20,7 @@ type credentials struct {
 	tokenURL *url.URL
 }
 
-// projectID is what can stand in a path; Google's own rule is narrower.
+// projectID matches the ids that can stand in a path; Google's own rule is narrower.
 var projectID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9.:_-]{0,99}$`)
 
 // parseCredentials reads a service account's JSON file, as the Firebase console gives it.

@@ -38,10 +38,10 @@ func Reasons() []string {
 	return slices.Concat([]string{"encode", "token_timeout", "token_signature", "token_unreachable"}, conn.Reasons, reasons)
 }
 
-// SetClock sets what the time is for s.
+// SetClock sets the clock of s.
 func (s *Sender) SetClock(now func() time.Time) { s.now = now }
 
-// Counted returns what FCM counts of a message, and its JSON.
+// Counted returns the count of FCM for a message, and its JSON.
 func Counted(m push.Message, now time.Time) (size int, raw []byte) {
 	r := newRequest(m, now)
 	raw, err := Payload(&m, now)
@@ -57,5 +57,5 @@ func Counted(m push.Message, now time.Time) (size int, raw []byte) {
 	return size, raw
 }
 
-// AwaitToken waits for the request for a token that is under way, if one is.
+// AwaitToken waits for the request for a token that is under way, if any is.
 func (s *Sender) AwaitToken() { s.fetches.Wait() }

@@ -20,7 +20,7 @@ import (
 // DefaultURL is Google's.
 const DefaultURL = "https://fcm.googleapis.com"
 
-// Options are those of a [Sender].
+// Options are for [New].
 type Options struct {
 	Credentials []byte         // a service account's JSON
 	URL         string         // "": DefaultURL
@@ -36,7 +36,7 @@ type Sender struct {
 	pool    *conn.Pool // also to the token endpoint
 	now     func() time.Time
 
-	ctx     context.Context // of the requests for tokens, which belong to no message
+	ctx     context.Context // of the requests for tokens: they belong to no message
 	stop    context.CancelFunc
 	fetches sync.WaitGroup
 }
@@ -69,7 +69,7 @@ func New(o Options) (*Sender, error) {
 	return s, nil
 }
 
-// SetCredentials replaces the service account. After an error the one before stays.
+// SetCredentials replaces the service account. After an error the account before stays.
 func (s *Sender) SetCredentials(text []byte) error {
 	c, err := parseCredentials(text)
 	if err != nil {

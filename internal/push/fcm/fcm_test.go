@@ -119,7 +119,7 @@ func TestWhatIsSent(t *testing.T) {
 	}
 }
 
-// What is beside the texts has the form of FCM, and the event's own object is merged into it.
+// The fields beside the texts have the form of FCM, and the event's own object is merged into it.
 func TestStyles(t *testing.T) {
 	t.Parallel()
 	server, sender, _ := start(t)
@@ -159,7 +159,7 @@ func TestStyles(t *testing.T) {
 	}
 }
 
-// Many messages at once need one access token, and few connections: that of the token endpoint is one of them.
+// Many messages at once need a single access token, and few connections, the token endpoint's among them.
 func TestManyAtOnceTakeOneToken(t *testing.T) {
 	t.Parallel()
 	server, sender, _ := start(t)
@@ -191,7 +191,7 @@ func TestTheTokenIsRenewedBeforeItsEnd(t *testing.T) {
 		t.Errorf("%d tokens before it was time", asked)
 	}
 	clock.advance(2 * time.Minute)
-	send() // with the old one, or the new one
+	send() // with the old token, or the new
 	sender.AwaitToken()
 	if asked := server.TokensAsked(); asked != 2 {
 		t.Errorf("%d tokens when it was time", asked)
@@ -257,7 +257,7 @@ func TestAFailureStandsForAllThatWouldAskAgain(t *testing.T) {
 }
 
 // A 401 may mean that the access token ended early, or that no token of these credentials is
-// good: another one is tried, but not again and again.
+// good: a new token is tried, but not again and again.
 func TestARefusedTokenIsReplacedOnce(t *testing.T) {
 	t.Parallel()
 	server, sender, clock := start(t)
@@ -298,7 +298,7 @@ func TestCredentialsAreReplaced(t *testing.T) {
 	wantOutcome(t, sender.Send(t.Context(), message("x")), push.Accepted, "")
 }
 
-// What may have been taken is told from what was not.
+// Messages that may have been taken are told from messages that were not.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	server, sender, _ := start(t)
@@ -352,7 +352,7 @@ func TestTheLargestPayloadFits(t *testing.T) {
 	m.Data = json.RawMessage(`{"x":"` + strings.Repeat(`\"`, (push.MaxData-8)/2) + `"}`)
 	m.Collapse = strings.Repeat("c", 32)
 	size, raw := fcm.Counted(m, time.Now())
-	if size > limit-500 { // FCM does not say exactly what it counts
+	if size > limit-500 { // FCM does not say exactly how it counts
 		t.Errorf("%d bytes of keys and values, want at most %d with some room", size, limit)
 	}
 	if !json.Valid(raw) || bytes.Contains(raw, []byte(`\u003c`)) {

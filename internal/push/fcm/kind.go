@@ -8,7 +8,7 @@ import (
 // Platform is the name of the platform.
 const Platform push.Platform = "fcm"
 
-// Kind returns what the rest of activityd knows of the platform.
+// Kind returns the platform as the rest of activityd knows it.
 func Kind() push.Kind {
 	return push.Kind{
 		Platform: Platform,
@@ -42,10 +42,4 @@ type address struct {
 func NewAddress(token string) push.Address { return push.NewAddress(token, address{Token: token}) }
 
 // tokenOf returns the registration token of an address; "" if it cannot be read.
-func tokenOf(a push.Address) string {
-	var to address
-	if a.Decode(&to) != nil {
-		return ""
-	}
-	return to.Token
-}
+func tokenOf(a push.Address) string { return push.DecodeAddress[address](a).Token }

@@ -35,7 +35,7 @@ type android struct {
 }
 
 type androidNotification struct {
-	Tag          string   `json:"tag"` // a notification replaces the one that is shown with it
+	Tag          string   `json:"tag"` // a notification replaces the notification that is shown with it
 	Sound        string   `json:"sound,omitempty"`
 	Count        *int     `json:"notification_count,omitempty"`
 	TitleLocKey  string   `json:"title_loc_key,omitempty"`
@@ -44,8 +44,8 @@ type androidNotification struct {
 	BodyLocArgs  []string `json:"body_loc_args,omitempty"`
 }
 
-// The priorities. The system shows a normal one at once on a device that is in use; on one
-// that sleeps it may wait for the next maintenance window. It lowers the high ones of an
+// The priorities. The system shows a normal message at once on a device that is in use; on a device
+// that sleeps it may wait for the next maintenance window. It lowers the high messages of an
 // app that has too many.
 const (
 	priorityNormal = "NORMAL"
@@ -55,12 +55,12 @@ const (
 // maxTTL is the longest that FCM keeps a message.
 const maxTTL = 28 * 24 * time.Hour
 
-// newRequest returns the request for a message. What an app finds in data:
+// newRequest returns the request for a message. An app finds in data:
 //
 //	event, type, actor, count   always
-//	object                      if there is one: photo:901
-//	data                        the event's data, a JSON object as text, if there is one
-//	badge                       the event's, of one that is silent, if it has one
+//	object                      if there is an object: photo:901
+//	data                        the event's data, a JSON object as text, if there is any
+//	badge                       the event's, if it is silent and has a badge
 func newRequest(m push.Message, now time.Time) request {
 	data := map[string]string{
 		"event": m.Event,
@@ -93,7 +93,7 @@ func newRequest(m push.Message, now time.Time) request {
 	return r
 }
 
-// shown returns what the system shows.
+// shown returns the parts that the system shows.
 func shown(m *push.Message) (*notification, *androidNotification) {
 	n := &notification{m.Title, m.Body, m.Image}
 	a := &androidNotification{

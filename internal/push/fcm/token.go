@@ -37,7 +37,7 @@ const (
 )
 
 // account is a service account with its access token. The invariant: at most one request
-// for a token is under way, and all who need one wait for it.
+// for a token is under way, and all messages that need a token wait for it.
 type account struct {
 	*credentials
 
@@ -46,14 +46,14 @@ type account struct {
 	mu       sync.Mutex
 	token    string        // "" before the first
 	fetched  time.Time     // when token was asked for
-	renew    time.Time     // when to ask for the next one
+	renew    time.Time     // when to ask for the next
 	ends     time.Time     // it is not used any more from then on
 	fetching chan struct{} // closed at the end of the request under way; nil: none is
 	failure  push.Result   // of the last request, if it failed
 	again    time.Time     // after a failure: not before
 }
 
-// accessToken returns the token, and waits for one if there is none that is good. Else
+// accessToken returns the token, and waits for a token if none is good. Else
 // failed is true, and r says why there is none.
 func (a *account) accessToken(ctx context.Context) (token string, r push.Result, failed bool) {
 	for {
@@ -95,7 +95,7 @@ func (a *account) refused(token string) bool {
 	return true
 }
 
-// fetch gets a token, and closes done, which is a.fetching. It is bound to the sender's
+// fetch gets a token, and closes done, that is a.fetching. It is bound to the sender's
 // life and not to a message's, as many wait for it.
 func (a *account) fetch(done chan struct{}) {
 	ctx, cancel := context.WithTimeout(a.sender.ctx, fetchTimeout)
@@ -118,7 +118,7 @@ func (a *account) fetch(done chan struct{}) {
 	}
 }
 
-// request asks for a token once. Without one, r says why.
+// request asks for a token once. If it gets none, r says why.
 func (a *account) request(ctx context.Context, now time.Time) (token string, life time.Duration, r push.Result) {
 	assertion, err := a.assertion(now)
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *account) request(ctx context.Context, now time.Time) (token string, lif
 	return "", 0, classifyToken(answer, given.Error, now)
 }
 
-// classifyToken returns what an answer without a token means, for all messages.
+// classifyToken returns the meaning of an answer without a token, for all messages.
 func classifyToken(a conn.Answer, said string, now time.Time) push.Result {
 	r := push.Result{Outcome: push.Wait, Status: a.Status, Reason: statusReason("token_http_", a.Status), Origin: true}
 	r.After = conn.RetryAfter(a.Header, now)

@@ -17,7 +17,7 @@ type standing struct {
 	throttled bool // it has taken nothing since it asked for time for a subscription
 }
 
-// classify says what became of a message by what was answered.
+// classify returns the result of a message by the answer.
 func classify(x conn.Answer, with standing, now time.Time) push.Result {
 	result := push.Result{Outcome: push.Rejected, Status: x.Status, Reason: reason(x.Status, x.Body)}
 	after := conn.RetryAfter(x.Header, now)
@@ -39,7 +39,7 @@ func classify(x conn.Answer, with standing, now time.Time) push.Result {
 			result.Outcome, result.After, result.Origin = push.Wait, after, true
 		}
 	}
-	// What has a time to come back is not final: Edge's push service throttles with 406.
+	// A refusal with a time to come back is not final: Edge's push service throttles with 406.
 	if isFinal := result.Outcome == push.Rejected || result.Outcome == push.Gone; isFinal && x.Header.Get("Retry-After") != "" {
 		result.Outcome, result.Pause, result.Origin = push.Wait, after, x.Status == http.StatusNotAcceptable
 	}
@@ -54,7 +54,7 @@ func isThrottled(r push.Result) bool {
 	return r.Outcome == push.Wait && (r.Status == http.StatusTooManyRequests || r.Status == http.StatusNotAcceptable)
 }
 
-// appleReasons are those of web.push.apple.com that are worth telling; others are named
+// appleReasons are those of web.push.apple.com that are worth telling; further reasons are named
 // after their status.
 var appleReasons = map[string]bool{
 	"BadAuthorizationHeader": true, "BadJwtToken": true, "BadWebPushTopic": true, "BadWebPushTTL": true,
@@ -83,7 +83,7 @@ func reason(status int, body []byte) string {
 		Errno  int    `json:"errno"`
 	}
 	if body = bytes.TrimSpace(body); len(body) > 0 && body[0] == '{' {
-		_ = json.Unmarshal(body, &answer) // what is read is enough
+		_ = json.Unmarshal(body, &answer) // the fields that were read are enough
 	}
 	switch {
 	case appleReasons[answer.Reason]:
@@ -101,7 +101,7 @@ func reason(status int, body []byte) string {
 }
 
 // messageID returns the push service's id of a message. That of RFC 8030, the Location, is
-// left out: with it one may delete the message.
+// left out: it allows to delete the message.
 func messageID(header http.Header) string {
 	return cmp.Or(header.Get("Apns-Id"), header.Get("X-Wns-Msg-Id"))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/push/conn"
 )
 
-// exchange is what classify is told.
+// exchange is the argument of classify.
 type exchange struct {
 	now    time.Time
 	status int
@@ -90,7 +90,7 @@ func TestRetryAfterWaits(t *testing.T) {
 	t.Parallel()
 	for status := 300; status < 600; status++ {
 		r := exchange{status: status, header: http.Header{"Retry-After": {"7"}}}.classify()
-		isKey := r.Outcome == push.Credentials && (status == 401 || status == 403) // these wait, too
+		isKey := r.Outcome == push.Credentials && (status == 401 || status == 403) // they wait, too
 		if r.Outcome != push.Wait && !isKey || max(r.After, r.Pause) != 7*time.Second {
 			t.Errorf("status %d: %+v", status, r)
 		}

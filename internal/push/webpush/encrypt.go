@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	recordSize = 4096 // of RFC 8291: push services take no more than one record of it
+	recordSize = 4096 // of RFC 8291: push services take no more than a record of it
 	saltSize   = 16
 	authSize   = 16
 	pointSize  = 65                              // an uncompressed point of P-256
@@ -21,7 +21,7 @@ const (
 	maxPayload = 4096 - headerSize - 1 - tagSize // bytes, 3993; the 1 is the delimiter
 
 	// A payload is padded to a multiple of padTo bytes. The length of a ciphertext tells a
-	// push service the length of the text, and with that perhaps which of a few texts it is;
+	// push service the length of the text, and with that perhaps the text itself, out of a few;
 	// steps of 128 bytes hide that of most. Padding all to 4 KiB would hide the rest at ten
 	// times the traffic for us and for each phone.
 	padTo = 128
@@ -34,7 +34,7 @@ func parseKeys(p256dh, auth []byte) (*ecdh.PublicKey, error) {
 	if len(p256dh) != pointSize || len(auth) != authSize {
 		return nil, errKeys
 	}
-	public, err := ecdh.P256().NewPublicKey(p256dh) // refuses what is not on the curve
+	public, err := ecdh.P256().NewPublicKey(p256dh) // refuses a point that is not on the curve
 	if err != nil {
 		return nil, errKeys
 	}
@@ -42,7 +42,7 @@ func parseKeys(p256dh, auth []byte) (*ecdh.PublicKey, error) {
 }
 
 // encrypt returns the body of a message as RFC 8291 has it, of at most maxPayload bytes of
-// text, under a key and a salt that no other message has.
+// text, under a key and a salt of its own.
 func encrypt(text, p256dh, auth []byte) ([]byte, error) {
 	browser, err := parseKeys(p256dh, auth)
 	if err != nil {
@@ -97,7 +97,7 @@ func seal(text []byte, zeros int, browser *ecdh.PublicKey, auth []byte, ours *ec
 	body = append(body, salt...)
 	body = binary.BigEndian.AppendUint32(body, recordSize)
 	body = append(append(body, byte(len(public))), public...)
-	record := body[headerSize : headerSize+len(text)+1+zeros] // zeros, but for what follows
+	record := body[headerSize : headerSize+len(text)+1+zeros] // zeros, but for the text and the delimiter
 	copy(record, text)
 	record[len(text)] = 2 // the last record
 	return gcm.Seal(body, nonce, record, nil), nil

@@ -87,7 +87,7 @@ func TestWhatIsEncryptedIsDecrypted(t *testing.T) {
 		// Each bit matters.
 		body[rapid.IntRange(0, len(body)-1).Draw(t, "place")] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
 		if again, err := webpushtest.Decrypt(body, browser, auth); err == nil {
-			// But for the record size, which only bounds it.
+			// But for the record size: it only bounds the length.
 			if !bytes.Equal(again, text) {
 				t.Errorf("a changed body was decrypted to %q", again)
 			}

@@ -16,7 +16,7 @@ const maxEndpoint = 2048 // bytes
 // browsers are the push services of Chrome, Firefox, Edge and Safari.
 var browsers = hosts{"fcm.googleapis.com", "updates.push.services.mozilla.com", "*.notify.windows.com", "*.push.apple.com"}
 
-// hosts are those of push services: names, names below a domain as in *.push.example.org, and addresses.
+// hosts are the hosts of push services: names, names below a domain as in *.push.example.org, and addresses.
 type hosts []string
 
 // parseHosts reads a list of hosts.
@@ -45,7 +45,7 @@ type endpoint struct {
 }
 
 // parseEndpoint returns an error, for people, that does not contain the endpoint. It is to be at a push service of
-// the browsers, or at one of others, by any port.
+// the browsers, or at a host of others, by any port.
 func parseEndpoint(text string, others hosts) (endpoint, error) {
 	if len(text) > maxEndpoint {
 		return endpoint{}, fmt.Errorf("the endpoint has more than %d bytes", maxEndpoint)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Subscriptions are sent to at the push services of the browsers, and at those that are named.
+// Subscriptions are sent to at the push services of the browsers, and at hosts that are named.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	others, err := parseHosts("push.example.com, *.push.example.org,[2606:4700::1111] 1.1.1.1")
@@ -63,7 +63,7 @@ func FuzzEndpoint(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What is connected to is what was checked: URL and address agree.
+		// The checked address is connected to: URL and address agree.
 		if e.url.Scheme != "https" || e.url.User != nil || !strings.EqualFold(e.url.Hostname(), e.host) || len(text) > maxEndpoint {
 			t.Errorf("%q: %+v", text, e)
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 
-// firefoxWorker is put below the service worker of sites: it reports what is shown.
+// firefoxWorker is put below the service worker of sites: it reports the notifications that are shown.
 const firefoxWorker = `
 const showUntold = self.registration.showNotification.bind(self.registration);
 self.registration.showNotification = async (title, options) => {
@@ -30,8 +30,8 @@ self.registration.showNotification = async (title, options) => {
 	await fetch("/shown", {method: "POST", body: JSON.stringify(all.map((n) => [n.title, n.body, n.tag, n.data.url]))});
 };`
 
-// firefoxPage subscribes, some time after the start: Firefox loses, without a word, what is
-// asked for before it has started its side of push, which nothing tells.
+// firefoxPage subscribes, some time after the start: Firefox loses, without a word, requests
+// before it has started its side of push, and nothing tells when it has.
 const firefoxPage = `<!DOCTYPE html><html lang="en"><title>site</title><script type="module">
 await navigator.serviceWorker.register("/push-worker.js");
 const registration = await navigator.serviceWorker.ready;
@@ -41,7 +41,7 @@ await fetch("/subscription", {method: "POST", body: JSON.stringify(subscription)
 </script>`
 
 // The whole way in a real browser: Firefox subscribes at the push service here, by
-// Mozilla's protocol, gets what was sent, decrypts it by itself, and shows it.
+// Mozilla's protocol, gets the message, decrypts it by itself, and shows it.
 func TestFirefox(t *testing.T) {
 	service := startService(t, webpushtest.Options{})
 	autopush := httptest.NewServer(service.Autopush())

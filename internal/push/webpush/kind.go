@@ -12,7 +12,7 @@ import (
 // Platform is the name of the platform.
 const Platform push.Platform = "webpush"
 
-// Kind returns what the rest of activityd knows of the platform.
+// Kind returns the platform as the rest of activityd knows it.
 func Kind() push.Kind {
 	return push.Kind{
 		Platform: Platform,
@@ -45,7 +45,7 @@ func newClient(o push.ClientOptions) (push.Client, error) {
 	return push.Client{Sender: s, Reload: s.SetKey, Close: s.Close}, nil
 }
 
-// check returns an error, for people, if there can be no such subscription, or it is at a push service that is not sent to.
+// check returns an error, for people, if the subscription cannot be, or is at a push service that is not sent to.
 func check(setting func(name string) string, a push.Address) error {
 	others, err := parseHosts(setting("webpush-hosts"))
 	if err != nil {
@@ -68,19 +68,14 @@ type subscription struct {
 	Auth     []byte `json:"auth,omitempty"`
 }
 
-// NewAddress returns the address of a browser, of what is in its subscription: the URL of its push
+// NewAddress returns the address of a browser, by its subscription: the URL of its push
 // service, its public key (an uncompressed point of P-256), and the authentication secret.
 func NewAddress(endpoint string, p256dh, auth []byte) push.Address {
 	return push.NewAddress(endpoint, subscription{Endpoint: endpoint, P256DH: p256dh, Auth: auth})
 }
 
-// subscriptionOf returns an address; one without an endpoint if it cannot be read.
-func subscriptionOf(a push.Address) (to subscription) {
-	if a.Decode(&to) != nil {
-		return subscription{}
-	}
-	return to
-}
+// subscriptionOf returns an address; it is without an endpoint if it cannot be read.
+func subscriptionOf(a push.Address) subscription { return push.DecodeAddress[subscription](a) }
 
 const fieldSubscription = "subscription"
 

@@ -7,7 +7,7 @@ import (
 	"github.com/activityd/activityd/internal/push"
 )
 
-// shown is what the service worker gets; docs/push-worker.js shows it.
+// shown is the JSON that the service worker gets; docs/push-worker.js shows it.
 type shown struct {
 	Title   string          `json:"title"`
 	Body    string          `json:"body"`
@@ -17,7 +17,7 @@ type shown struct {
 	Actor   member.ID       `json:"actor"`
 	Count   int             `json:"count"`
 	Data    json.RawMessage `json:"data,omitempty"`
-	Tag     string          `json:"tag"` // of the notifications with one, the last is shown
+	Tag     string          `json:"tag"` // of the notifications with a tag, the last is shown
 	Urgent  bool            `json:"urgent"`
 	Expires int64           `json:"expires"` // unix seconds
 	push.Style

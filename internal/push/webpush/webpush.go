@@ -42,9 +42,9 @@ type Sender struct {
 	standings map[string]*known // by origin
 }
 
-// known is what a push service answered.
+// known is the knowledge of a push service by its answers.
 type known struct {
-	key       string // the public one, under which it took something
+	key       string // the public key that it took something under
 	at        time.Time
 	throttled bool // since then
 }
@@ -138,7 +138,7 @@ func (s *Sender) standing(origin, key string, now time.Time) standing {
 	return standing{proven: k.key == key && now.Sub(k.at) < provenFor, throttled: k.throttled}
 }
 
-// learn takes note of what a push service answered.
+// learn takes note of an answer of a push service.
 func (s *Sender) learn(origin, key string, r push.Result, now time.Time) {
 	if r.Outcome != push.Accepted && !isThrottled(r) {
 		return

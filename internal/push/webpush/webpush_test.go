@@ -183,7 +183,7 @@ func TestAnswersOfAPushService(t *testing.T) {
 			if taken := service.Taken(); (taken == 1) != c.answer.Cut {
 				t.Errorf("%s: the push service took %d messages", name, taken)
 			}
-			// The next one is none the worse for it.
+			// The next message is none the worse for it.
 			if got := send(t, s, message(device)); got.Outcome != push.Accepted {
 				t.Errorf("%s, HTTP/1.1 %t: the next message: %+v", name, http1, got)
 			}
@@ -310,7 +310,7 @@ func TestTheWorstCaseFits(t *testing.T) {
 	s := newSender(t, service, loopback)
 	u, device := subscribe(t, service, s.PublicKey())
 	m := message(device)
-	m.Event = strings.Repeat(`"`, 100) // what push_events can hold
+	m.Event = strings.Repeat(`"`, 100) // as push_events can hold
 	m.Type = strings.Repeat("t", push.MaxType)
 	m.Object = strings.Repeat(`\`, push.MaxObject)
 	m.Actor = ^member.ID(0)
@@ -354,7 +354,7 @@ func TestTheKeyIsReplaced(t *testing.T) {
 	}
 }
 
-// The push service keeps a message for a browser that is away, and the last one of a topic.
+// The push service keeps a message for a browser that is away, and the last of a topic.
 func TestMessagesWaitForTheBrowser(t *testing.T) {
 	t.Parallel()
 	service := startService(t, webpushtest.Options{})
@@ -407,7 +407,7 @@ func TestNothingIsSentElsewhere(t *testing.T) {
 	}
 }
 
-// The first 429 is about its subscription, and the next one about all, unless a message was taken in between.
+// The first 429 is about its subscription, and the next about all, unless a message was taken in between.
 func TestThrottling(t *testing.T) {
 	t.Parallel()
 	service := startService(t, webpushtest.Options{})
