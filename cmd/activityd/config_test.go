@@ -45,7 +45,7 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--mysql-connections=0"}, want: "--mysql-connections (ACTIVITYD_MYSQL_CONNECTIONS): is 0"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_AUDIT_SWEEP_RATE=-1"}, want: "ACTIVITYD_AUDIT_SWEEP_RATE: is -1: want 0 to 100000 sets/s"},
 		{args: []string{"serve", dsn, "--log-format=xml"}, want: "--log-format"},
-		{args: []string{"serve", dsn, "--viewer-keys=/no/file"}, want: "--viewer-keys (ACTIVITYD_VIEWER_KEYS): the viewer keys cannot be used"},
+		{args: []string{"serve", dsn, "--viewer-keys=/no/file"}, want: "--viewer-keys (ACTIVITYD_VIEWER_KEYS): stat /no/file"},
 		{args: []string{"serve", dsn, "--viewer-audience=a"}, want: "--viewer-audience (ACTIVITYD_VIEWER_AUDIENCE): needs --viewer-keys"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_VIEWER_RATE=10"}, want: "ACTIVITYD_VIEWER_RATE: want a rate"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_VIEWER_BURST=-1"}, want: "ACTIVITYD_VIEWER_BURST: is -1: want 0 to 1000000 requests"},

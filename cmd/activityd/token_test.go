@@ -42,7 +42,7 @@ func TestTokenAppends(t *testing.T) {
 	first := strings.TrimSpace(succeed(t, "token", "a", "--scopes=read", "--append", file))
 	second := strings.TrimSpace(succeed(t, "token", "b", "--scopes=admin", "--append", file))
 	code, out, errs := command(t, nil, "token", "a", "--scopes=read", "--append", file)
-	if code != 1 || out != "" || !strings.Contains(errs, "the name a is that of line 1 already") {
+	if code != 1 || out != "" || !strings.Contains(errs, "a line above has the name a already") {
 		t.Errorf("a name that is there: exit code %d, %q, %q", code, out, errs)
 	}
 	text, err := os.ReadFile(file)

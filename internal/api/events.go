@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/strictjson"
 	"github.com/activityd/activityd/queue"
@@ -22,7 +20,7 @@ type eventsJSON struct {
 
 // enqueueEvents takes all events of a request or none, and answers after the commit with
 // the id of each.
-func (s *Server) enqueueEvents(c echo.Context) error {
+func (s *Server) enqueueEvents(c *call) error {
 	if s.cfg.Push == nil {
 		return errPushOff
 	}

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"net/http"
+
 	"github.com/labstack/echo/v4"
 
 	"github.com/activityd/activityd/internal/auth"
@@ -22,8 +24,8 @@ func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
 
 // Probe adds a route whose handler reports whether the client is an operator.
 func (s *Server) Probe(path string, need auth.Scope, report func(operator bool)) {
-	s.echo.GET(path, func(c echo.Context) error {
-		report(s.isOperator(c))
+	s.add(route{method: http.MethodGet, path: path, need: need, handle: func(_ *Server, k *call) error {
+		report(s.isOperator(k))
 		return nil
-	}, s.require(need))
+	}})
 }

@@ -7,11 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"time"
-
-	"github.com/labstack/echo/v4"
-
-	"github.com/activityd/activityd/internal/auth"
-	"github.com/activityd/activityd/internal/httpserver"
 )
 
 // The statuses of /readyz.
@@ -49,7 +44,7 @@ type nodeJSON struct {
 }
 
 // healthz reports that the process lives; no restart helps against a database that is away.
-func (s *Server) healthz(c echo.Context) error {
+func (s *Server) healthz(c *call) error {
 	return writeJSON(c, http.StatusOK, typeJSON, struct {
 		Status string `json:"status"`
 	}{statusOK})
@@ -57,9 +52,9 @@ func (s *Server) healthz(c echo.Context) error {
 
 // readyz answers 200 as long as reads can be answered, even without the index, or tasks can be
 // accepted. Unlike other errors, 503 has the same form of body.
-func (s *Server) readyz(c echo.Context) error {
+func (s *Server) readyz(c *call) error {
 	health := s.health()
-	if health.Redis.Nodes != nil && !s.maySeeNodes(c) {
+	if health.Redis.Nodes != nil && !s.isOperatorOfOpen(c) {
 		health.Redis.Nodes = nil
 	}
 	code, body := http.StatusOK, readinessJSON{Status: statusOK, Components: componentsJSON{MySQL: newComponent(health.MySQL), Redis: newComponent(health.Redis)}}
@@ -76,7 +71,7 @@ func (s *Server) readyz(c echo.Context) error {
 	if code == http.StatusOK && s.cfg.Limiter.Busy() {
 		body.Status, body.Detail = statusDegraded, "busy: more reads come than can be answered, and the rest is refused"
 	}
-	if behind := s.cfg.Behind(); behind != nil && s.maySeeNodes(c) {
+	if behind := s.cfg.Behind(); behind != nil && s.isOperatorOfOpen(c) {
 		body.Behind = make(map[string]float64, len(behind.ByQueue))
 		for name, d := range behind.ByQueue {
 			body.Behind[name] = milliseconds(d) / 1000
@@ -123,19 +118,6 @@ func (s *Server) health() Health {
 		last.MySQL.Detail = cmp.Or(last.MySQL.Detail, "busy: requests may be late, or fail")
 	}
 	return last.Health
-}
-
-// maySeeNodes reports whether the caller is an operator, as [Server.isOperator] does, of a
-// request that needs no token but may have one.
-func (s *Server) maySeeNodes(c echo.Context) bool {
-	r := c.Request()
-	if s.cfg.Auth == nil {
-		return httpserver.IsLocal(r) && s.Knows(r.Host)
-	}
-	if len(r.Header.Values(echo.HeaderAuthorization)) == 0 {
-		return false
-	}
-	return s.authorize(r, auth.Admin).err == nil
 }
 
 func newComponent(c Component) componentJSON {

@@ -14,24 +14,24 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/auth"
-	"github.com/activityd/activityd/internal/recent"
 )
 
-// observe surrounds every request that [Server.admit] lets in, also one that matches no route: it
-// sets an id, sends the response to an error, counts, and logs one line.
+// observe surrounds every request, also a request without a route: it sets an id, sends the response to an error,
+// counts, and logs one line.
 func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		start := arrivalOf(c.Request()).at
-		defer func() {
-			countRequest(c.Request().Method, routeOf(c), c.Response().Status, time.Since(start))
-		}()
-		id := setHeader(c.Response().Header(), c.Request())
-		err := next(c)
-		if err != nil {
-			c.Error(err)
+		k := &call{Context: c, start: time.Now()}
+		response := c.Response()
+		defer func() { countRequest(c.Request().Method, routeOf(c), response.Status, time.Since(k.start)) }()
+		id := setHeader(response.Header(), c.Request())
+		s.allowOrigin(response.Header(), c.Request())
+		err := next(k)
+		if err != nil && !response.Committed {
+			s.writeError(err, k)
 		}
-		s.logRequest(c, id, time.Since(start), err)
+		s.logRequest(k, id, time.Since(k.start), err)
 		return nil
 	}
 }
@@ -53,7 +53,6 @@ var (
 	closeConnection = []string{"close"}
 	noStore         = []string{"no-store"}
 	noSniff         = []string{"nosniff"}
-	typeOfProblem   = []string{typeProblem}
 	variesBy        = []string{"Origin, Authorization"}
 	exposed         = []string{"ETag, Retry-After, X-Request-Id"}
 )
@@ -63,16 +62,11 @@ var plainID = regexp.MustCompile(`^[0-9A-Za-z._-]{1,64}$`)
 
 // routeOf returns the template of the route of a request, for the log and for labels. The
 // path itself may hold anything.
-func routeOf(c echo.Context) string {
-	if route := c.Path(); route != "" {
-		return route
-	}
-	return "unmatched"
-}
+func routeOf(c echo.Context) string { return cmp.Or(c.Path(), "unmatched") }
 
-func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err error) {
-	route, status, verdict, ctx := routeOf(c), c.Response().Status, accessOf(c).verdict, c.Request().Context()
-	isBusy := errors.Is(err, recent.ErrBusy)
+func (s *Server) logRequest(k *call, id string, took time.Duration, err error) {
+	status, verdict, ctx := k.Response().Status, k.access.verdict, k.Request().Context()
+	isBusy := errors.Is(err, admit.ErrBusy)
 	refused := status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != statusClientGone
 	switch {
 	case isBusy:
@@ -82,17 +76,17 @@ func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err e
 	}
 	level := logLevel(status, verdict, isBusy)
 	if !s.cfg.Logger.Enabled(ctx, level) {
-		return // there are many, and most are at the level debug
+		return // most requests have the level debug
 	}
 	attrs := []slog.Attr{
-		slog.String("method", c.Request().Method),
-		slog.String("route", route),
+		slog.String("method", k.Request().Method),
+		slog.String("route", routeOf(k)),
 		slog.Int("status", status),
 		slog.Duration("duration", took),
 		slog.String("request_id", id),
 	}
-	if caller := callerOf(c); caller.Name != "" {
-		attrs = append(attrs, slog.String("caller", caller.Name))
+	if name := k.access.caller.Name; name != "" {
+		attrs = append(attrs, slog.String("caller", name))
 	}
 	if err != nil {
 		attrs = append(attrs, slog.Any("error", err))
@@ -111,19 +105,17 @@ type panicError struct {
 
 func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
-// recoverPanic turns a panic into an error with its stack, but not http.ErrAbortHandler,
+// recovered turns a panic into an error with its stack, but not http.ErrAbortHandler,
 // which is for net/http.
-func recoverPanic(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) (err error) {
-		defer func() {
-			switch value := recover(); value {
-			case nil:
-			case http.ErrAbortHandler:
-				panic(value)
-			default:
-				err = &panicError{value: value, stack: debug.Stack()}
-			}
-		}()
-		return next(c)
-	}
+func recovered(handle func() error) (err error) {
+	defer func() {
+		switch value := recover(); value {
+		case nil:
+		case http.ErrAbortHandler:
+			panic(value)
+		default:
+			err = &panicError{value: value, stack: debug.Stack()}
+		}
+	}()
+	return handle()
 }

@@ -13,10 +13,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/strictjson"
 	"github.com/activityd/activityd/queue"
 )
@@ -148,7 +148,7 @@ var outcomes = []struct {
 	{contacts.ErrNoMember, noSuchMember, "id", "no member has this id"},
 	{queue.ErrKeyReused, keyReused, headerKey, "this key was used for other tasks; nothing was enqueued, use a fresh key for what is new"},
 	{queue.ErrLeaseLost, leaseLost, "", "no lease of this queue has this token now: it ran out, or all of its tasks were finished; nothing was changed"},
-	{recent.ErrBusy, busy, "", tooManyReads},
+	{admit.ErrBusy, busy, "", tooManyReads},
 	{mysql.ErrBusy, busy, "", "the database has no connection to spare; try again in a second"},
 	{mysql.ErrUnavailable, unavailable, "", "the database cannot be reached; try again in a few seconds"},
 	{context.DeadlineExceeded, deadlineExceeded, "", "the answer was not ready in time"}, // see repeating
@@ -164,6 +164,9 @@ var outcomes = []struct {
 func problemOf(ctx context.Context, err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
+	}
+	if r, ok := errors.AsType[*auth.Refusal](err); ok {
+		return problemOfRefusal(r)
 	}
 	for _, err := range []error{err, ctx.Err()} {
 		for _, o := range outcomes {
@@ -190,7 +193,9 @@ func (s *Server) writeError(err error, c echo.Context) {
 	ctx := c.Request().Context()
 	// A refusal is sent all the same: net/http cancels the context of a request
 	// whose body is late, and that client waits for an answer.
-	if _, refused := errors.AsType[*problem](err); !refused && errors.Is(ctx.Err(), context.Canceled) {
+	_, refused := errors.AsType[*problem](err)
+	_, forbidden := errors.AsType[*auth.Refusal](err)
+	if !refused && !forbidden && errors.Is(ctx.Err(), context.Canceled) {
 		_ = c.NoContent(statusClientGone)
 		return
 	}
@@ -199,7 +204,7 @@ func (s *Server) writeError(err error, c echo.Context) {
 		p.Detail += "; " + repeating(c.Request())
 	}
 	if allow := c.Response().Header().Get(echo.HeaderAllow); strings.HasSuffix(allow, http.MethodGet) || strings.Contains(allow, http.MethodGet+",") {
-		c.Response().Header().Set(echo.HeaderAllow, allow+", "+http.MethodHead) // see admit
+		c.Response().Header().Set(echo.HeaderAllow, allow+", "+http.MethodHead) // see begin
 	}
 	if isForViewers(c.Request()) {
 		p = p.concealed()

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/strictjson"
@@ -43,48 +41,33 @@ type AddressChecker func(ctx context.Context, platform push.Platform, a push.Add
 
 var errPushOff = pushOff.problem("this server keeps no devices and sends no notifications, as it runs without MySQL")
 
-// pushRoute is a route about a member's push, below /v1/users/{id} and /v1/me.
-type pushRoute struct {
-	method, path string
-	handle       func(s *Server, c echo.Context, id member.ID) error
-	query        []string // the parameters
-}
+// memberHandler is a handler of a route about a member's push.
+type memberHandler func(s *Server, k *call, id member.ID) error
 
-var pushRoutes = []pushRoute{
-	{http.MethodGet, "devices", (*Server).listDevices, nil},
-	{http.MethodPut, "devices", (*Server).putDevice, nil},
-	{http.MethodDelete, "devices/:device", (*Server).deleteDevice, nil},
-	{http.MethodGet, "push-settings", (*Server).getSettings, nil},
-	{http.MethodPut, "push-settings", (*Server).putSettings, nil},
-	{http.MethodGet, "mutes", (*Server).listMutes, nil},
-	{http.MethodPut, "mutes", (*Server).putMute, nil},
-	{http.MethodDelete, "mutes", (*Server).deleteMute, []string{"object"}}, // proxies may drop the body of a DELETE
-}
-
-// ofMember returns the handler of a route, which knows the member.
-func (s *Server) ofMember(r pushRoute) echo.HandlerFunc {
-	return func(c echo.Context) error {
+// ofMember returns the handler of a route about a member's push, with the parameters of its query.
+func ofMember(handle memberHandler, query []string) func(*Server, *call) error {
+	return func(s *Server, k *call) error {
 		if s.cfg.Push == nil {
 			return errPushOff
 		}
 		var f strictjson.Faults
-		id, err := memberOf(c)
+		id, err := memberOf(k)
 		if err != nil {
 			f.Addf("id", "%v", err)
 		}
-		parseQuery(c.QueryString(), &f, r.query...)
+		parseQuery(k.QueryString(), &f, query...)
 		if len(f) > 0 {
 			return invalidParameter.fields(f)
 		}
-		if err := r.handle(s, c, id); err != nil {
-			return fmt.Errorf("%s %s of member %s: %w", r.method, r.path, id, err)
+		if err := handle(s, k, id); err != nil {
+			return fmt.Errorf("of member %s: %w", id, err)
 		}
 		return nil
 	}
 }
 
 // readObject reads a body that is an object with no other fields than names. read adds faults to the object's reader.
-func (s *Server) readObject(c echo.Context, names []string, read func(strictjson.Object)) error {
+func (s *Server) readObject(c *call, names []string, read func(strictjson.Object)) error {
 	body, err := s.readJSON(c)
 	if err != nil {
 		return err
@@ -155,7 +138,7 @@ func platformOf(platforms []push.Kind, name push.Platform) *push.Kind {
 	return &platforms[i]
 }
 
-func (s *Server) putDevice(c echo.Context, id member.ID) error {
+func (s *Server) putDevice(c *call, id member.ID) error {
 	var r registration
 	if err := s.readObject(c, registrationFields(s.cfg.Platforms), func(o strictjson.Object) {
 		r = readRegistration(o, s.cfg.Platforms)
@@ -252,7 +235,7 @@ func readLanguage(o strictjson.Object) string {
 	return language
 }
 
-func (s *Server) listDevices(c echo.Context, id member.ID) error {
+func (s *Server) listDevices(c *call, id member.ID) error {
 	devices, err := s.cfg.Push.Devices(c.Request().Context(), id)
 	if err != nil {
 		return err
@@ -260,7 +243,7 @@ func (s *Server) listDevices(c echo.Context, id member.ID) error {
 	return writeJSON(c, http.StatusOK, typeJSON, devicesJSON{each(devices, s.newDevice)})
 }
 
-func (s *Server) deleteDevice(c echo.Context, id member.ID) error {
+func (s *Server) deleteDevice(c *call, id member.ID) error {
 	device, err := member.Parse(c.Param("device")) // ids of devices have the same form
 	if err != nil {
 		return invalidParameter.fields(strictjson.Faults{{Field: "device", Detail: "want the id of a device, as device_id had it"}})
@@ -300,7 +283,7 @@ func newSettings(s push.Settings) settingsJSON {
 // clock writes minutes after midnight as 22:00.
 func clock(minutes int) string { return fmt.Sprintf("%02d:%02d", minutes/60, minutes%60) }
 
-func (s *Server) getSettings(c echo.Context, id member.ID) error {
+func (s *Server) getSettings(c *call, id member.ID) error {
 	settings, err := s.cfg.Push.Settings(c.Request().Context(), id)
 	if err != nil {
 		return err
@@ -309,7 +292,7 @@ func (s *Server) getSettings(c echo.Context, id member.ID) error {
 }
 
 // putSettings replaces all settings of a member.
-func (s *Server) putSettings(c echo.Context, id member.ID) error {
+func (s *Server) putSettings(c *call, id member.ID) error {
 	var settings push.Settings
 	if err := s.readObject(c, []string{"types", "quiet_hours"}, func(o strictjson.Object) {
 		settings = push.Settings{Types: readTypes(o), Quiet: readQuietHours(o)}
@@ -400,7 +383,7 @@ type muteJSON struct {
 	Until  int64  `json:"until"`
 }
 
-func (s *Server) listMutes(c echo.Context, id member.ID) error {
+func (s *Server) listMutes(c *call, id member.ID) error {
 	mutes, err := s.cfg.Push.Mutes(c.Request().Context(), id)
 	if err != nil {
 		return err
@@ -413,7 +396,7 @@ func (s *Server) listMutes(c echo.Context, id member.ID) error {
 // maxUntil is the end of the year 9999, in unix seconds.
 const maxUntil = 253402300799
 
-func (s *Server) putMute(c echo.Context, id member.ID) error {
+func (s *Server) putMute(c *call, id member.ID) error {
 	var object string
 	var until time.Time
 	if err := s.readObject(c, []string{"object", "until"}, func(o strictjson.Object) {
@@ -444,7 +427,7 @@ func (s *Server) putMute(c echo.Context, id member.ID) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-func (s *Server) deleteMute(c echo.Context, id member.ID) error {
+func (s *Server) deleteMute(c *call, id member.ID) error {
 	object := c.QueryParam("object")
 	if err := push.CheckObject(object); err != nil {
 		return invalidParameter.fields(strictjson.Faults{{Field: "object", Detail: err.Error()}})

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
@@ -29,7 +27,7 @@ type readQuery struct {
 	explain bool
 }
 
-func (s *Server) recentContactPhotos(c echo.Context) error {
+func (s *Server) recentContactPhotos(c *call) error {
 	q, err := parseReadQuery(c.Param("id"), c.QueryString())
 	if err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/activityd/activityd/internal/admit"
-	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/httpserver"
 	"github.com/activityd/activityd/internal/newest"
@@ -176,8 +175,6 @@ type Server struct {
 	echo    *echo.Echo
 	checked *newest.Answer[checked]
 
-	memberRefusal, viewerRefusal refusal
-
 	waiters waiters
 
 	stopping, closing atomic.Bool
@@ -201,29 +198,13 @@ func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, echo: echo.New()}
 	s.checked = newest.New(s.checkServers)
-	s.memberRefusal = newRefusal(photosOfMember, busy.problem(tooManyReads))
-	s.viewerRefusal = newRefusal(photosOfViewer, busy.problem(tooManyReads).concealed())
 	s.echo.HideBanner = true
 	s.echo.HidePort = true
 	s.echo.HTTPErrorHandler = s.writeError
-	s.echo.Use(s.observe, s.crossOrigin, recoverPanic)
-	s.echo.GET(photosOfMember, s.recentContactPhotos, s.require(auth.Read))
-	s.echo.POST("/v1/tasks", s.enqueueTasks, s.require(auth.Write))
-	s.echo.POST("/v1/events", s.enqueueEvents, s.require(auth.Write))
-	// Reading them needs the scope write, too: what a token for the pages may read is what
-	// a page shows.
-	for _, r := range pushRoutes {
-		s.echo.Add(r.method, "/v1/users/:id/"+r.path, s.ofMember(r), s.require(auth.Write))
+	s.echo.Use(s.observe)
+	for _, r := range routes() {
+		s.add(r)
 	}
-	s.addWorkerRoutes()
-	s.addViewerRoutes()
-	// The rest needs no token, under any Host: load balancers have no tokens and choose
-	// the name of the server. It discloses nothing that is not in the source.
-	s.echo.GET("/healthz", s.healthz)
-	s.echo.GET("/readyz", s.readyz)
-	s.echo.GET("/", func(c echo.Context) error { return c.String(http.StatusOK, front) })
-	s.echo.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", openAPIDocument) })
-	s.echo.GET("/widget.js", serveWidget)
 	server := &http.Server{
 		Handler:           s.Handler(),
 		MaxHeaderBytes:    MaxHeader,
@@ -234,7 +215,7 @@ func New(cfg Config) *Server {
 		TLSConfig:         cfg.TLS,
 	}
 	stopping, stop := context.WithCancel(context.Background())
-	s.waiters = waiters{notifier: cfg.Notifier, turns: make(map[string]*turn), stopping: stopping}
+	s.waiters = waiters{notifier: cfg.Notifier, stopping: stopping}
 	server.RegisterOnShutdown(stop)
 	s.Server = httpserver.New(server, httpserver.Options{Log: cfg.Logger, Open: connections, Refused: connectionsRefused})
 	return s
@@ -254,6 +235,8 @@ of the Debian package. Begin with docs/README.md.
 //go:embed openapi.yaml
 var openAPIDocument []byte
 
-// Handler returns the API as a handler, for a server of the caller's own, which has to
-// limit header and connections then.
-func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.admit) }
+func (s *Server) front(k *call) error { return k.String(http.StatusOK, front) }
+
+func (s *Server) openAPI(k *call) error {
+	return k.Blob(http.StatusOK, "application/yaml", openAPIDocument)
+}

@@ -31,7 +31,7 @@ type idJSON struct {
 // enqueueTasks takes all tasks of a request or none, and answers after the commit. A
 // client may repeat a request whose answer it missed: tasks are hints to look again.
 // With an Idempotency-Key a repetition enqueues nothing.
-func (s *Server) enqueueTasks(c echo.Context) error {
+func (s *Server) enqueueTasks(c *call) error {
 	ids, err := s.enqueue(c, func(body []byte, _ string) ([]queue.New, error) {
 		batch, err := tasks.ParseBody(body, s.cfg.MaxBatch)
 		if s.cfg.Push == nil && slices.ContainsFunc(batch, func(n queue.New) bool { return n.Kind == push.Notify }) {
@@ -48,7 +48,7 @@ func (s *Server) enqueueTasks(c echo.Context) error {
 
 // enqueue enqueues what a request brings, as parse reads its body; key is that of
 // the request, of its caller, or "". The query may have the parameters that are known.
-func (s *Server) enqueue(c echo.Context, parse func(body []byte, key string) ([]queue.New, error)) ([]uint64, error) {
+func (s *Server) enqueue(c *call, parse func(body []byte, key string) ([]queue.New, error)) ([]uint64, error) {
 	var f strictjson.Faults
 	parseQuery(c.QueryString(), &f)
 	key := idempotencyKey(c.Request().Header, &f)
@@ -58,7 +58,7 @@ func (s *Server) enqueue(c echo.Context, parse func(body []byte, key string) ([]
 	if err := s.checkLoad(0); err != nil { // before the body is read
 		return nil, err
 	}
-	if name := callerOf(c).Name; name != "" && key != "" {
+	if name := c.access.caller.Name; name != "" && key != "" {
 		key = name + "\x00" + key // keys of two callers are different; no name has a NUL in it
 	}
 	body, err := s.readJSON(c)

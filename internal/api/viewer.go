@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,19 +12,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/strictjson"
 )
-
-// Viewers finds the member that a viewer's token was made for, and takes the request from the
-// member's rate limit. It returns an [auth.ViewerTokenError] for a token that is refused, and
-// an [auth.LimitError] when the limit is used up. It must not wait, and must be safe for
-// concurrent use.
-type Viewers interface {
-	Check(token string) (member.ID, error)
-}
 
 // pathOfViewers begins the paths that are for viewers themselves. What is below it is asked
 // for by browsers, from the pages of [Config.AllowOrigins], and reveals nothing that the
@@ -34,64 +24,18 @@ const pathOfViewers = "/v1/me/"
 
 func isForViewers(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, pathOfViewers) }
 
-var errNoViewers = noSuchResource.problem("this server takes no tokens of viewers: activityd serve --viewer-keys")
-
-// addViewerRoutes adds the routes below [pathOfViewers].
-func (s *Server) addViewerRoutes() {
-	add := func(method, path string, handler echo.HandlerFunc) {
-		s.echo.Add(method, pathOfViewers+path, handler, s.requireViewer)
-		s.echo.OPTIONS(pathOfViewers+path, preflight) // it has no token
-	}
-	add(http.MethodGet, "recent-contact-photos", s.viewerPhotos)
-	for _, r := range pushRoutes {
-		add(r.method, r.path, s.ofMember(r))
-	}
-}
-
-// requireViewer allows only requests with the token of a viewer, and has [memberOf] return
-// the viewer. It comes before the body is read.
-func (s *Server) requireViewer(next echo.HandlerFunc) echo.HandlerFunc {
-	if s.cfg.Viewers == nil {
-		return func(echo.Context) error { return errNoViewers }
-	}
-	return s.require(ofViewers)(next)
-}
-
-func (s *Server) authorizeViewer(r *http.Request) access {
-	token, err := bearer(r.Header, "the viewer's token")
-	if err != nil {
-		return access{verdict: auth.NoToken, err: err}
-	}
-	a := access{caller: auth.Caller{Name: auth.AnyViewer}, verdict: auth.Allowed}
-	id, err := s.cfg.Viewers.Check(token)
-	if err == nil {
-		a.viewer = id
-		return a
-	}
-	a.verdict, a.err = "", err // an internal error
-	if e, ok := errors.AsType[*auth.ViewerTokenError](err); ok {
-		a.verdict, a.err = auth.UnknownToken, unauthorized("invalid_token", e.Error())
-		if e.Expired {
-			a.verdict = auth.Expired
-		}
-	} else if e, ok := errors.AsType[*auth.LimitError](err); ok {
-		a.verdict, a.err = auth.OverLimit, overLimit("this member's", e)
-	}
-	return a
-}
-
 // memberOf returns the member that a request is about: that of the token, or else that of the
 // path.
-func memberOf(c echo.Context) (member.ID, error) {
-	if id := accessOf(c).viewer; id != 0 {
+func memberOf(k *call) (member.ID, error) {
+	if id := k.access.viewer; id != 0 {
 		return id, nil
 	}
-	return member.Parse(c.Param("id"))
+	return member.Parse(k.Param("id"))
 }
 
 // viewerPhotos is [Server.recentContactPhotos] for the viewer itself, without all that is for
 // operators.
-func (s *Server) viewerPhotos(c echo.Context) error {
+func (s *Server) viewerPhotos(c *call) error {
 	var f strictjson.Faults
 	limit := readLimit(parseQuery(c.QueryString(), &f, "limit"), &f)
 	if len(f) > 0 {
@@ -188,16 +132,8 @@ func isNoOrigin(r rune) bool {
 // Chromium for no longer in any case.
 const corsMaxAge = "7200"
 
-// crossOrigin lets the pages of [Config.AllowOrigins] read what is below [pathOfViewers],
-// errors included. There are no cookies, and so nothing is said of credentials: a page has to
-// have the token.
-func (s *Server) crossOrigin(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		s.allowOrigin(c.Response().Header(), c.Request())
-		return next(c)
-	}
-}
-
+// allowOrigin lets the pages of [Config.AllowOrigins] read all below [pathOfViewers],
+// errors included. There are no cookies, and so no credentials: a page has to have the token.
 func (s *Server) allowOrigin(header http.Header, r *http.Request) {
 	if !isForViewers(r) {
 		return
@@ -210,7 +146,7 @@ func (s *Server) allowOrigin(header http.Header, r *http.Request) {
 }
 
 // preflight answers the question that a browser asks before it sends a page's request.
-func preflight(c echo.Context) error {
+func (s *Server) preflight(c *call) error {
 	header := c.Response().Header()
 	if header.Get(echo.HeaderAccessControlAllowOrigin) != "" {
 		header.Set(echo.HeaderAccessControlAllowMethods, "GET, PUT, POST, DELETE")

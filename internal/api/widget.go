@@ -1,7 +1,7 @@
 package api
 
 import (
-	_ "embed" // for widget
+	_ "embed" // for widgetScript
 	"fmt"
 	"net/http"
 	"time"
@@ -9,19 +9,19 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// widget is the custom element that sites put on their pages; docs/widget.md describes it.
+// widgetScript is the custom element that sites put on their pages; docs/widget.md describes it.
 //
 //go:embed widget.js
-var widget []byte
+var widgetScript []byte
 
-var widgetTag = entityTag(widget)
+var widgetTag = entityTag(widgetScript)
 
 // widgetAge is how long a browser uses the widget without asking again.
 const widgetAge = 10 * time.Minute
 
 // serveWidget answers the pages of every origin: the widget is no secret, and the same for
 // all members.
-func serveWidget(c echo.Context) error {
+func (s *Server) widget(c *call) error {
 	header := c.Response().Header()
 	header.Set(echo.HeaderCacheControl, fmt.Sprintf("public, max-age=%d", int(widgetAge.Seconds())))
 	header.Set(echo.HeaderAccessControlAllowOrigin, "*")
@@ -30,5 +30,5 @@ func serveWidget(c echo.Context) error {
 	if namesTag(c.Request().Header.Values("If-None-Match"), widgetTag) {
 		return c.NoContent(http.StatusNotModified)
 	}
-	return c.Blob(http.StatusOK, "text/javascript; charset=utf-8", widget)
+	return c.Blob(http.StatusOK, "text/javascript; charset=utf-8", widgetScript)
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/strictjson"
@@ -39,44 +38,30 @@ const (
 // pathOfQueues begins the paths that are for workers in other programs.
 const pathOfQueues = "/v1/queues/"
 
-func isClaim(r *http.Request) bool {
-	return strings.HasPrefix(r.URL.Path, pathOfQueues) && strings.HasSuffix(r.URL.Path, "/claim")
-}
-
-func (s *Server) addWorkerRoutes() {
-	for action, handle := range map[string]func(echo.Context, string) error{"claim": s.claimTasks, "finish": s.finishTasks, "extend": s.extendLease} {
-		s.echo.POST(pathOfQueues+":queue/"+action, func(c echo.Context) error {
-			name, err := s.queueOf(c)
-			if err == nil {
-				err = handle(c, name)
-			}
-			if err != nil {
-				return fmt.Errorf("%s tasks of queue %s: %w", action, name, err)
-			}
-			return nil
-		}, s.require(auth.Work))
+// ofQueue returns the handler of a route about a queue, which its caller may work on.
+func ofQueue(handle func(s *Server, k *call, name string) error) func(*Server, *call) error {
+	return func(s *Server, k *call) error {
+		name, queues := k.Param("queue"), k.access.caller.Queues
+		var f strictjson.Faults
+		if !auth.IsQueue(name) {
+			f.Addf("queue", "%q: want 1 to 32 small letters, digits, dots, dashes and underscores, a letter or digit first", strictjson.Clip(name))
+		}
+		parseQuery(k.QueryString(), &f)
+		switch {
+		case s.cfg.Leaser == nil:
+			return noSuchResource.problem("this server leases no tasks, as it runs without MySQL")
+		case len(f) > 0:
+			return invalidParameter.fields(f)
+		case s.cfg.Auth != nil && !slices.Contains(queues, name):
+			return scopeProblem("the token is for the "+strictjson.List(queues, "and")+" queue, and not for "+name, auth.Work)
+		case slices.Contains(s.cfg.OwnQueues, name):
+			return scopeProblem("activityd itself works on the queue "+name+": choose another for tasks of your own", auth.Work)
+		}
+		if err := handle(s, k, name); err != nil {
+			return fmt.Errorf("tasks of queue %s: %w", name, err)
+		}
+		return nil
 	}
-}
-
-// queueOf returns the queue of a request, which its caller may work on.
-func (s *Server) queueOf(c echo.Context) (string, error) {
-	name, caller := c.Param("queue"), callerOf(c)
-	var f strictjson.Faults
-	if !auth.IsQueue(name) {
-		f.Addf("queue", "%q: want 1 to 32 small letters, digits, dots, dashes and underscores, a letter or digit first", strictjson.Clip(name))
-	}
-	parseQuery(c.QueryString(), &f)
-	switch {
-	case s.cfg.Leaser == nil:
-		return name, noSuchResource.problem("this server leases no tasks, as it runs without MySQL")
-	case len(f) > 0:
-		return name, invalidParameter.fields(f)
-	case s.cfg.Auth != nil && !slices.Contains(caller.Queues, name):
-		return name, scopeProblem("the token is for the "+strictjson.List(caller.Queues, "and")+" queue, and not for "+name, auth.Work)
-	case slices.ContainsFunc(s.cfg.OwnQueues, func(own string) bool { return strings.EqualFold(own, name) }): // to the database they are one
-		return name, scopeProblem("activityd itself works on the queue "+name+": choose another for tasks of your own", auth.Work)
-	}
-	return name, nil
 }
 
 type taskJSON struct {
@@ -90,7 +75,7 @@ type taskJSON struct {
 }
 
 // claimTasks leases tasks to a worker, and waits until there are some. An answer that does not arrive costs the lease.
-func (s *Server) claimTasks(c echo.Context, name string) error {
+func (s *Server) claimTasks(c *call, name string) error {
 	n, wait, lease := int64(1), time.Duration(0), time.Duration(0)
 	err := s.readObject(c, []string{"max", "wait", "lease"}, func(o strictjson.Object) {
 		if most, ok := o.Whole("max", 1, maxClaimed); ok {
@@ -106,10 +91,7 @@ func (s *Server) claimTasks(c echo.Context, name string) error {
 		control, end := http.NewResponseController(c.Response().Writer), time.Now().Add(wait+s.cfg.RequestTimeout+writeGrace)
 		_, _ = control.SetReadDeadline(end), control.SetWriteDeadline(end) // a recorder has none
 	}
-	owner := callerOf(c).Name
-	if owner == "" {
-		owner = "http"
-	}
+	owner := cmp.Or(c.access.caller.Name, "http")
 	tasks, err := s.waiters.await(c.Request().Context(), name, wait, func(ctx context.Context) ([]queue.Task, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 		defer cancel()
@@ -133,7 +115,7 @@ func (s *Server) claimTasks(c echo.Context, name string) error {
 }
 
 // finishTasks records how tasks of a lease ended.
-func (s *Server) finishTasks(c echo.Context, name string) error {
+func (s *Server) finishTasks(c *call, name string) error {
 	var token string
 	var ends []queue.End
 	err := s.readObject(c, []string{"lease_token", "done", "failed", "released"}, func(o strictjson.Object) {
@@ -151,7 +133,7 @@ func (s *Server) finishTasks(c echo.Context, name string) error {
 }
 
 // extendLease makes a lease longer.
-func (s *Server) extendLease(c echo.Context, name string) error {
+func (s *Server) extendLease(c *call, name string) error {
 	var token string
 	var lease time.Duration
 	err := s.readObject(c, []string{"lease_token", "lease"}, func(o strictjson.Object) {

@@ -50,8 +50,8 @@ func TestAppendTokenRefuses(t *testing.T) {
 	a, _ := issue(t, "a", auth.Read, auth.Limit{})
 	again, _ := issue(t, "a", auth.Admin, auth.Limit{})
 	for text, want := range map[string]string{
-		lines(a):                           "the name a is that of line 1 already",
-		strings.TrimSuffix(lines(a), "\n"): "the name a is that of line 1 already",
+		lines(a):                           "a line above has the name a already",
+		strings.TrimSuffix(lines(a), "\n"): "a line above has the name a already",
 		"nonsense\n":                       "line 1: ",
 	} {
 		path := newFile(t, text)

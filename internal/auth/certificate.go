@@ -1,9 +1,7 @@
 package auth
 
 import (
-	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -11,26 +9,23 @@ import (
 
 // LoadCertificate loads a certificate with its chain, and its key, both in PEM. It returns the configuration of a server
 // with that certificate: TLS 1.2 or newer. After a [Reloader.Reload] the next connections use the new
-// certificate. It fails when the files cannot be read, or do not belong together.
+// certificate. It fails if a file is unreadable, or the two do not belong together.
 func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*tls.Config, *Reloader, error) {
 	var current atomic.Pointer[tls.Certificate]
-	r, err := load(&Reloader{what: "TLS certificate", paths: []string{certFile, keyFile}, log: log, use: func(ctx context.Context, texts [][]byte) error {
+	r, err := load(&Reloader{what: "TLS certificate", paths: []string{certFile, keyFile}, log: log, use: func(texts [][]byte) error {
 		pair, err := tls.X509KeyPair(texts[0], texts[1])
 		if err != nil {
-			return fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
+			return err
 		}
 		current.Store(&pair)
 		certificateEnd.WithLabelValues().Set(float64(pair.Leaf.NotAfter.Unix()))
 		if now := time.Now(); now.Before(pair.Leaf.NotBefore) || now.After(pair.Leaf.NotAfter) {
-			log.WarnContext(ctx, "TLS certificate is not valid now", "file", certFile, "not_before", pair.Leaf.NotBefore, "not_after", pair.Leaf.NotAfter)
+			log.Warn("TLS certificate is not valid now", "file", certFile, "not_before", pair.Leaf.NotBefore, "not_after", pair.Leaf.NotAfter)
 		}
 		return nil
 	}})
-	if err != nil {
-		return nil, nil, fmt.Errorf("the TLS certificate cannot be used: %w", err)
-	}
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil },
-	}, r, nil
+	}, r, err
 }

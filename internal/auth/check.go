@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,42 +12,41 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// ErrUnknown is returned when no token has the secret.
-var ErrUnknown = errors.New("no token has this secret")
-
-// ScopeError is returned when a token lacks the scope that is needed.
-type ScopeError struct {
-	Has, Need Scope
-}
-
-// Error names both scopes.
-func (e *ScopeError) Error() string {
-	return fmt.Sprintf("the token has the scope %s; this needs %s", e.Has, e.Need)
-}
-
-// LimitError is returned when a token's limit is used up.
-type LimitError struct {
-	RetryAfter time.Duration // until the next request may come
-}
-
-// Error names the time to wait.
-func (e *LimitError) Error() string {
-	return fmt.Sprintf("the token's limit is used up for %s", e.RetryAfter)
-}
-
-// Verdict is the result of checking a request, for the metrics.
+// Verdict is the result of a check, for the metrics.
 type Verdict string
 
 // The verdicts.
 const (
 	Allowed      Verdict = "allowed"
 	NoToken      Verdict = "no_token"      // none, or none that can be read
-	UnknownToken Verdict = "unknown_token" // see [ErrUnknown] and [ViewerTokenError]
-	Expired      Verdict = "expired"       // of a viewer, see [ViewerTokenError]
-	WrongScope   Verdict = "wrong_scope"   // see [ScopeError]
-	OverLimit    Verdict = "limit"         // see [LimitError]
-	ForeignHost  Verdict = "foreign_host"  // without tokens: for another host than this machine
+	UnknownToken Verdict = "unknown_token" // no token has the secret, or the token of a viewer is refused
+	Expired      Verdict = "expired"       // the token of a viewer was in order until it ended
+	WrongScope   Verdict = "wrong_scope"
+	OverLimit    Verdict = "limit"
+	ForeignHost  Verdict = "foreign_host" // without tokens: for another host than this machine
 )
+
+// Refusal is the error of a check for a request that is not allowed.
+type Refusal struct {
+	Verdict    Verdict
+	Reason     string        // for the client; it has nothing secret
+	Need       Scope         // of [WrongScope]
+	RetryAfter time.Duration // of [OverLimit]: until the next request may come
+}
+
+// Error returns the reason.
+func (r *Refusal) Error() string { return r.Reason }
+
+// VerdictOf returns the verdict of the error of a check: [Allowed] of nil, "" of an internal error.
+func VerdictOf(err error) Verdict {
+	if err == nil {
+		return Allowed
+	}
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return r.Verdict
+	}
+	return ""
+}
 
 // Caller is the bearer of a token. The zero Caller is that of a request without one.
 type Caller struct {
@@ -57,20 +55,13 @@ type Caller struct {
 	Queues []string // see [Token]
 }
 
-// Tokens are all tokens of a server. They may be replaced at any time; all
-// methods may be called from any goroutine.
+// Tokens are all tokens of a server. They are safe for concurrent use.
 type Tokens struct {
-	current atomic.Pointer[[]entry]
-	replace sync.Mutex // held while they are replaced
+	current atomic.Pointer[[]Token]
+	limits  limits[string]
 }
 
-type entry struct {
-	Token
-
-	bucket *rate.Limiter // nil: no limit
-}
-
-// LoadTokens loads the tokens of a file: see [Parse]. It fails when the file cannot be read or is not in order.
+// LoadTokens loads the tokens of a file: see [Parse]. It fails if the file is unreadable or has a fault.
 func LoadTokens(path string, log *slog.Logger) (*Tokens, *Reloader, error) {
 	t := NewTokens(nil)
 	r, err := LoadFile("token file", path, func(text []byte) error {
@@ -83,93 +74,84 @@ func LoadTokens(path string, log *slog.Logger) (*Tokens, *Reloader, error) {
 		}
 		return nil
 	}, log)
-	if err != nil {
-		return nil, nil, fmt.Errorf("the token file cannot be used: %w", err)
-	}
-	return t, r, nil
+	return t, r, err
 }
 
 // NewTokens returns the tokens of list.
 func NewTokens(list []Token) *Tokens {
 	t := &Tokens{}
-	t.current.Store(&[]entry{})
 	t.Replace(list)
 	return t
 }
 
-// Check finds the token of a secret, and takes a request from its limit. It
-// returns [ErrUnknown] when there is none, and a [ScopeError] or a [LimitError]
-// together with the caller when the token is not enough. A request that is
-// refused costs nothing of the limit.
-func (t *Tokens) Check(secret string, need Scope) (Caller, error) {
-	e := t.find(secret)
-	if e == nil {
-		return Caller{}, ErrUnknown
-	}
-	caller := Caller{Name: e.Name, Scopes: e.Scopes, Queues: e.Queues}
-	if !e.Scopes.Has(need) {
-		return caller, &ScopeError{Has: e.Scopes, Need: need}
-	}
-	if wait, ok := takeOne(e.bucket); !ok {
-		return caller, &LimitError{RetryAfter: wait}
-	}
-	return caller, nil
-}
-
-// find compares with all tokens, even after a match, so that its time depends on their
-// number alone.
-func (t *Tokens) find(secret string) *entry {
-	entries := *t.current.Load()
-	hash, at := HashOf(secret), -1
-	for i := range entries {
-		equal := subtle.ConstantTimeCompare(hash[:], entries[i].Hash[:])
-		at = subtle.ConstantTimeSelect(equal, i, at)
-	}
-	if at < 0 {
-		return nil
-	}
-	return &entries[at]
-}
-
-// Replace replaces all tokens by list. A name that stays keeps what is left of its limit.
+// Replace replaces all tokens by list. A name keeps what is left of its limit.
 func (t *Tokens) Replace(list []Token) {
-	t.replace.Lock()
-	defer t.replace.Unlock()
-	before := *t.current.Load()
-	after := make([]entry, 0, len(list))
 	for _, token := range list {
-		var old *rate.Limiter
-		if i := slices.IndexFunc(before, func(e entry) bool { return e.Name == token.Name }); i >= 0 {
-			old = before[i].bucket
-		}
-		after = append(after, entry{Token: token, bucket: token.Limit.bucket(old)})
 		beginWith0(token.Name, Allowed, WrongScope, OverLimit)
 	}
-	t.current.Store(&after)
+	t.current.Store(&list)
 }
 
-// bucket returns the bucket of a token with this limit, nil if it has none. The old bucket
-// keeps what is left in it.
-func (l Limit) bucket(old *rate.Limiter) *rate.Limiter {
-	if l.Count == 0 {
+// Check finds the token of a secret, and takes a request from its limit. It returns a [Refusal] with the verdict
+// [UnknownToken], or with [WrongScope] or [OverLimit] and the caller. A refused request costs nothing of the limit.
+func (t *Tokens) Check(secret string, need Scope) (Caller, error) {
+	token, known := t.find(secret)
+	if !known {
+		return Caller{}, &Refusal{Verdict: UnknownToken, Reason: "no token has this secret; it may have been revoked"}
+	}
+	caller := Caller{Name: token.Name, Scopes: token.Scopes, Queues: token.Queues}
+	if !token.Scopes.Has(need) {
+		reason := fmt.Sprintf("the token has the scope %s; this needs %s", token.Scopes, need)
+		return caller, &Refusal{Verdict: WrongScope, Reason: reason, Need: need}
+	}
+	return caller, t.limits.take(token.Name, token.Limit, "this token's")
+}
+
+// find compares with all tokens, even after a match, so that its time depends on their number alone.
+func (t *Tokens) find(secret string) (found Token, known bool) {
+	hash := HashOf(secret)
+	for _, token := range *t.current.Load() {
+		if subtle.ConstantTimeCompare(hash[:], token.Hash[:]) == 1 {
+			found, known = token, true
+		}
+	}
+	return found, known
+}
+
+// limits are buckets of requests, by the name of a token or by member.
+type limits[K comparable] struct {
+	mu      sync.Mutex
+	buckets map[K]*rate.Limiter
+}
+
+// maxBuckets keeps the buckets below some 20 MB. Beyond it all begin again, full.
+const maxBuckets = 100_000
+
+// take takes a request from a bucket, which has the limit from now on, or returns a [Refusal].
+func (l *limits[K]) take(key K, limit Limit, whose string) error {
+	if limit.Count == 0 {
 		return nil
 	}
-	if old == nil {
-		return rate.NewLimiter(rate.Limit(l.perSecond()), l.Burst)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	perSecond := rate.Limit(limit.perSecond())
+	b := l.buckets[key]
+	if b == nil {
+		if l.buckets == nil || len(l.buckets) >= maxBuckets {
+			l.buckets = make(map[K]*rate.Limiter)
+		}
+		b = rate.NewLimiter(perSecond, limit.Burst)
+		l.buckets[key] = b
 	}
-	old.SetLimit(rate.Limit(l.perSecond()))
-	old.SetBurst(l.Burst)
-	return old
-}
-
-// takeOne takes a request from a bucket, or returns the time until there is one. It does
-// not cancel a reservation instead, as that does not give back all of it when others were
-// made in between.
-func takeOne(b *rate.Limiter) (wait time.Duration, ok bool) {
+	if b.Limit() != perSecond || b.Burst() != limit.Burst {
+		b.SetLimit(perSecond)
+		b.SetBurst(limit.Burst)
+	}
 	now := time.Now()
-	if b == nil || b.AllowN(now, 1) {
-		return 0, true
+	if b.AllowN(now, 1) {
+		return nil
 	}
-	missing := 1 - b.TokensAt(now)
-	return time.Duration(missing / float64(b.Limit()) * float64(time.Second)), false
+	// A cancelled reservation would not give back all of it if there are later reservations.
+	wait := time.Duration((1 - b.TokensAt(now)) / float64(perSecond) * float64(time.Second))
+	return &Refusal{Verdict: OverLimit, Reason: whose + " limit of requests is used up; send the same again later", RetryAfter: wait}
 }

@@ -1,5 +1,5 @@
-// Package auth holds the tokens of clients, the keys of the tokens of viewers, and the certificate of the server. It
-// knows hashes, signatures, files, scopes and limits, and nothing of HTTP.
+// Package auth holds the tokens of clients, the keys of viewers' tokens, and the certificate of the server. It knows
+// hashes, signatures, files, scopes and limits, and nothing of HTTP. A check that fails returns a [Refusal].
 //
 // # Tokens of clients
 //
@@ -10,33 +10,29 @@
 //	uploads   read,write  sha256:60303ae22b998861…
 //	mailer    work        sha256:19d1b75e4c1f3b0a…  queues=mail
 //
-// The client alone has the secret, of 130 random bits. Its plain SHA-256 is stored: a slow hash protects passwords, which
-// can be guessed. [Tokens.Check] compares with every token, each in constant time.
+// The client alone has the secret, of 130 random bits. The file has its plain SHA-256, as nobody guesses a random secret.
 //
-// The scope read is for answers, write for tasks, inspect for looking at what is for operators; admin includes these.
-// work is for the tasks of the queues that the line names, and admin does not include it. write does not
-// include read: a host that takes uploads needs no answers.
+// The scope read is for answers, write for tasks, inspect for the console; admin includes these three. work is for the
+// tasks of the queues in the line, and admin does not include it. write does not include read.
 //
-// A limit belongs to the name: neither a new file nor a new secret fills the bucket again. Each process counts for
-// itself.
+// A limit belongs to the name: neither a new file nor a new secret fills the bucket again. Each process counts alone.
 //
 // # Tokens of viewers
 //
-// The site makes a viewer's token: a JSON Web Token that is signed with a key of the site and lives for a day at most. A
-// viewer may ask for itself and for nothing else. [Viewers.Check] accepts a token if
+// The site makes a viewer's token: a JSON Web Token that a key of the site signed. A viewer may ask for itself and for
+// nothing else. [Viewers.Check] accepts a token if
 //
-//   - it is short, in the one compact form, and its JSON has no name twice
+//   - it is short, in the compact form, and its JSON has no name twice
 //   - its header has kid, alg and perhaps typ, and nothing else
-//   - the key with that kid has that alg, which the file says and not the token
+//   - the key with that kid has that alg by the file
 //   - the signature is right; then: it has begun, has not ended, and ends within a day
-//   - it is for the audience of the server, or for none if the server has none
+//   - its audience is the server's, or none if the server has none
 //   - its sub is a member's id in the plain form
 //
-// To revoke tokens, remove their key. The file has several, so that a new key comes before the old one goes.
+// To revoke tokens, remove their key. The file has several, so that a new key comes before the old key goes.
 //
 // # Files that change
 //
-// A [Reloader] loads a file again when its time, size or mode changed. Content that cannot be used is logged once, and
-// the previous content stays in use. A change is taken when the file has not changed for a second, so that it may be
-// written in its place, as [AppendToken] and [AddViewerKey] do; a link, the mode and the owner stay.
+// A [Reloader] loads a file again when its time, size or mode changed a second ago and not since. The log has an error
+// if the content is unusable, and the previous content stays in use.
 package auth

@@ -1,17 +1,12 @@
 package auth
 
-import (
-	"time"
+import "github.com/activityd/activityd/internal/member"
 
-	"github.com/activityd/activityd/internal/member"
-)
+// MaxBuckets is for tests.
+const MaxBuckets = maxBuckets
 
-// NewViewerLimits returns what takes a request from the bucket of a viewer, and says how many
-// buckets there are.
-func NewViewerLimits(limit Limit, most int) func(id member.ID) (time.Duration, bool, int) {
-	l := &viewerLimits{limit: limit, most: most}
-	return func(id member.ID) (time.Duration, bool, int) {
-		wait, ok := l.take(id)
-		return wait, ok, len(l.buckets)
-	}
+// NewTake returns a function that takes a request from the bucket of a viewer, and the number of buckets.
+func NewTake() func(id member.ID, limit Limit) (error, int) {
+	l := &limits[member.ID]{}
+	return func(id member.ID, limit Limit) (error, int) { return l.take(id, limit, "this"), len(l.buckets) }
 }

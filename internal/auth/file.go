@@ -10,43 +10,34 @@ import (
 	"strings"
 )
 
-// maxFile is how large a file may be, in bytes: room for some 10,000 tokens.
+// maxFile is how many bytes a file may have: room for some 10,000 tokens.
 const maxFile = 1 << 20
 
-// Reloader loads files again when they change. It must be used by one goroutine at a time.
+// Reloader loads files again when they change. It is for one goroutine at a time.
 type Reloader struct {
-	what  string                                          // for the log
-	paths []string                                        // the last one is secret
-	use   func(ctx context.Context, texts [][]byte) error // the content of paths; an error leaves the previous one in use
+	what  string                     // for the log
+	paths []string                   // the last one is secret
+	use   func(texts [][]byte) error // the content of paths; an error leaves the previous content in use
 	log   *slog.Logger
 
-	loaded, seen string // stamps of the files: when they were last loaded, and at the last call
+	loaded, seen string // stamps of the files: of the last load, and of the last call
 }
 
-// LoadFile loads a file that holds secrets, such as keys, by use, which keeps what it has when it fails. After a
-// [Reloader.Reload] the next content is used likewise. what is the log's name for the file.
+// LoadFile loads a file with secrets, such as keys, by use. A later [Reloader.Reload] uses the next content
+// likewise, unless use fails. what names the file in the log.
 func LoadFile(what, path string, use func(text []byte) error, log *slog.Logger) (*Reloader, error) {
-	return load(&Reloader{what: what, paths: []string{path}, log: log, use: func(_ context.Context, texts [][]byte) error {
-		if err := use(texts[0]); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		return nil
-	}})
+	return load(&Reloader{what: what, paths: []string{path}, log: log, use: func(texts [][]byte) error { return use(texts[0]) }})
 }
 
 // load loads the files of r for the first time.
 func load(r *Reloader) (*Reloader, error) {
 	r.seen = r.stamp()
 	r.loaded = r.seen
-	if err := r.load(context.Background()); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return r, r.load(context.Background())
 }
 
-// Reload loads the files if they changed before the last call and not since, so that a file is not read while it is
-// written. With now set it loads them in any case. Content that cannot be used is logged once, and the
-// previous content stays in use. Reload is to be called every second or so.
+// Reload loads the files if they changed before the last call and not since, so that it reads no half-written
+// file; with now set, in any case. Call it every second or so. It logs unusable content once.
 func (r *Reloader) Reload(ctx context.Context, now bool) {
 	stamp := r.stamp()
 	settled := stamp == r.seen
@@ -82,8 +73,8 @@ func (r *Reloader) load(ctx context.Context) error {
 		}
 		texts = append(texts, text)
 	}
-	if err := r.use(ctx, texts); err != nil {
-		return err
+	if err := r.use(texts); err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(r.paths, " and "), err)
 	}
 	r.log.InfoContext(ctx, "file loaded", "what", r.what, "file", r.paths[0])
 	secret := r.paths[len(r.paths)-1]
@@ -96,21 +87,20 @@ func (r *Reloader) load(ctx context.Context) error {
 // readFile reads a regular file. A pipe may never end, and cannot be read twice.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
+	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s: want a file, as it is read again when it changes", path)
-	}
-	if info.Size() > maxFile {
+	case info.Size() > maxFile:
 		return nil, fmt.Errorf("%s: has more than %d bytes", path, maxFile)
 	}
 	text, err := os.ReadFile(path)
 	return bytes.TrimPrefix(text, []byte("\ufeff")), err // an editor of Windows writes a byte order mark
 }
 
-// changeFile writes a file in its place, so that mode, owner and a link stay, or makes it for this user alone. The file is as
-// before if the change fails or the disk is full: its old blocks stay until the new text is written.
+// changeFile writes a file in its place, so that mode, owner and a link stay, or makes it for this user alone. It
+// writes the old content again if the disk is full.
 func changeFile(path string, change func(before []byte) ([]byte, error)) (err error) {
 	before, err := readFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

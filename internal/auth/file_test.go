@@ -37,7 +37,7 @@ func lookTwice(t *testing.T, r *auth.Reloader) {
 
 func (f *following) wantKnown(t *testing.T, secret string, known bool) {
 	t.Helper()
-	if _, err := f.tokens.Check(secret, auth.Read); known != (err == nil) || err != nil && !errors.Is(err, auth.ErrUnknown) {
+	if _, err := f.tokens.Check(secret, auth.Read); known != (err == nil) || err != nil && auth.VerdictOf(err) != auth.UnknownToken {
 		t.Errorf("known: %v, want %t", err, known)
 	}
 }

@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"cmp"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -14,7 +16,7 @@ var (
 	}, nil)
 )
 
-// Values of the label token that are no token's name, as no name has parentheses. [AnyViewer] is another one.
+// Values of the label token beside names, which have no parentheses, and [AnyViewer].
 const (
 	labelNone    = "(none)"
 	labelUnknown = "(unknown)"
@@ -32,18 +34,11 @@ func beginWith0(token string, verdicts ...Verdict) {
 	}
 }
 
-// CountRequest counts the verdict on a request that needs a scope. token is the name of its token, [AnyViewer] for that
-// of a viewer, "" without one that is known; v is "" after an internal error.
+// CountRequest counts the verdict on a request that needs a scope. token is the name of its token, [AnyViewer] of
+// viewers, "" without a known token; v is "" after an internal error.
 func CountRequest(token string, v Verdict) {
-	switch {
-	case token != "":
-	case v == UnknownToken:
+	if token == "" && v == UnknownToken {
 		token = labelUnknown
-	default:
-		token = labelNone
 	}
-	if v == "" {
-		v = "other"
-	}
-	requests.WithLabelValues(token, string(v)).Inc()
+	requests.WithLabelValues(cmp.Or(token, labelNone), string(cmp.Or(v, "other"))).Inc()
 }

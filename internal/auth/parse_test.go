@@ -1,13 +1,11 @@
 package auth_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/activityd/activityd/internal/auth"
 )
@@ -76,12 +74,12 @@ func TestParseRefuses(t *testing.T) {
 		"a read " + someHash + " rate=1/d":                          "want a rate",
 		"a read " + someHash + " rate=1":                            "want a rate",
 		"a read " + someHash + " rate=":                             "want a rate",
-		"a read " + someHash + " burst=1":                           "burst needs a rate",
-		"a read " + someHash + " rate=1/s burst=0":                  "burst needs a rate",
-		"a read " + someHash + " rate=1/s burst=x":                  "burst needs a rate",
+		"a read " + someHash + " burst=1":                           "beside a rate",
+		"a read " + someHash + " rate=1/s burst=0":                  "beside a rate",
+		"a read " + someHash + " rate=1/s burst=x":                  "beside a rate",
 		"a read " + someHash + " rate=1/s burst=1000001":            "want a burst of 1 to 1000000",
-		"good admin " + someHash:                                    "the name good is that of line 1 already",
-		"a read " + otherHash:                                       "the secret is that of line 1 already",
+		"good admin " + someHash:                                    "a line above has the name good already",
+		"a read " + otherHash:                                       "a line above has this secret already",
 		"a read sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855": "hash of an empty secret",
 	} {
 		got, err := auth.Parse("good write " + otherHash + "\n# comment\n" + line + "\n")
@@ -97,7 +95,7 @@ func TestParseRefuses(t *testing.T) {
 func TestParseNamesAFewFaults(t *testing.T) {
 	t.Parallel()
 	_, err := auth.Parse(strings.Repeat("nonsense\n", 20))
-	if err == nil || strings.Count(err.Error(), "line ") != 5 || !strings.HasSuffix(err.Error(), "and 15 more") {
+	if err == nil || strings.Count(err.Error(), "line ") != 5 {
 		t.Errorf("err = %v", err)
 	}
 }
@@ -146,47 +144,6 @@ func TestScopes(t *testing.T) {
 			}
 		}
 	}
-}
-
-// What is written is read as it was.
-func TestLinesAreReadBack(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		count := rapid.IntRange(0, 8).Draw(t, "tokens")
-		var want []auth.Token
-		for i := range count {
-			token := auth.Token{
-				Name:   fmt.Sprintf("%s%d", rapid.StringMatching(`[a-zA-Z0-9][a-zA-Z0-9._-]{0,20}`).Filter(func(s string) bool { return !strings.HasPrefix(s, "act_") }).Draw(t, "name"), i),
-				Scopes: auth.Scope(rapid.IntRange(1, 15).Draw(t, "scopes")),
-				Hash:   auth.HashOf(fmt.Sprint(i)),
-			}
-			if rapid.Bool().Draw(t, "limited") {
-				rate := fmt.Sprintf("%d/%s", rapid.IntRange(1, 1_000_000).Draw(t, "count"), rapid.SampledFrom([]string{"s", "m", "h"}).Draw(t, "unit"))
-				limit, err := auth.ParseLimit(rate, rapid.IntRange(0, 1_000_000).Draw(t, "burst"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				token.Limit = limit
-			}
-			if rapid.Bool().Draw(t, "works") {
-				token.Scopes |= auth.Work
-				token.Queues = rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z0-9][a-z0-9._-]{0,31}`), 1, 3, rapid.ID).Draw(t, "queues")
-			}
-			want = append(want, token)
-		}
-		// Numbers alone do not make names different: "a1" and "1" is "a11".
-		names := make(map[string]bool)
-		for _, token := range want {
-			if names[token.Name] {
-				return // two tokens of one name
-			}
-			names[token.Name] = true
-		}
-		got, err := auth.Parse(lines(want...))
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
-			t.Fatalf("%v\n%s", err, diff)
-		}
-	})
 }
 
 // Whatever is in a file, it is refused or means the same when it is written

@@ -6,80 +6,62 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-	"golang.org/x/time/rate"
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/strictjson"
 )
 
-// MaxViewerToken is how far ahead the end of a token of a viewer may be.
+// MaxViewerToken is how far ahead the end of a viewer's token may be.
 const MaxViewerToken = 24 * time.Hour
 
 const (
-	// ViewerLeeway is by how much the clocks of the site and of this server may differ.
-	ViewerLeeway = time.Minute
-	// maxViewerText is how long a token of a viewer may be, in bytes. It is checked before
-	// anything is decoded.
-	maxViewerText = 4096
-	// maxSeconds is the end of the year 9999, in unix seconds.
-	maxSeconds = 253402300799
+	viewerLeeway  = time.Minute  // by which the clocks of the site and of this server may differ
+	maxViewerText = 4096         // bytes of a token
+	maxSeconds    = 253402300799 // the end of the year 9999, in unix seconds
 )
 
-// AnyViewer is the name of the bearer of a token of a viewer, for logs and metrics. They do
-// not say which member it is.
+// AnyViewer is the name of all viewers in logs and metrics, which do not tell members apart.
 const AnyViewer = "(viewer)"
 
-// ViewerTokenError is the reason why a token of a viewer is refused.
-type ViewerTokenError struct {
-	Reason string
-	// Expired is set for a token that was in order until it ended.
-	Expired bool
-}
-
-// Error returns the reason.
-func (e *ViewerTokenError) Error() string { return e.Reason }
-
-func refuse(format string, args ...any) *ViewerTokenError {
-	return &ViewerTokenError{Reason: fmt.Sprintf(format, args...)}
+func refuse(format string, args ...any) error {
+	return &Refusal{Verdict: UnknownToken, Reason: fmt.Sprintf(format, args...)}
 }
 
 // ViewerOptions are the settings of [Viewers].
 type ViewerOptions struct {
-	// Audience must be among those that a token is for (aud). Without it, a token must be
-	// for none: one that is was made for another service.
+	// Audience must be among the audiences (aud) of a token. Without it, a token must have none, as a token for
+	// another service has its own.
 	Audience string
-	Limit    Limit // of each viewer; the zero Limit is none
+	Limit    Limit // of each viewer
 }
 
-// Viewers know the tokens of viewers by the keys of the site. The keys may be replaced at
-// any time; all methods may be called from any goroutine.
+// Viewers know the tokens of viewers by the keys of the site. They are safe for concurrent use.
 type Viewers struct {
-	keys     atomic.Pointer[[]ViewerKey]
-	audience string
-	parser   *jwt.Parser
-	limits   viewerLimits
+	keys    atomic.Pointer[[]ViewerKey]
+	options ViewerOptions
+	parser  *jwt.Parser
+	limits  limits[member.ID]
 }
 
 // NewViewers returns the Viewers with these keys, each of which has an id of its own.
 func NewViewers(keys []ViewerKey, o ViewerOptions) *Viewers {
 	options := []jwt.ParserOption{
 		jwt.WithValidMethods([]string{EdDSA, HS256}), jwt.WithStrictDecoding(),
-		jwt.WithLeeway(ViewerLeeway), jwt.WithExpirationRequired(), jwt.WithIssuedAt(),
+		jwt.WithLeeway(viewerLeeway), jwt.WithExpirationRequired(), jwt.WithIssuedAt(),
 	}
 	if o.Audience != "" {
 		options = append(options, jwt.WithAudience(o.Audience))
 	}
-	v := &Viewers{audience: o.Audience, parser: jwt.NewParser(options...), limits: viewerLimits{limit: o.Limit, most: maxBuckets}}
+	v := &Viewers{options: o, parser: jwt.NewParser(options...)}
 	v.Replace(keys)
 	return v
 }
 
-// LoadViewers loads the keys of a file: see [ParseViewerKeys]. It fails when the file cannot be read or is not in order.
+// LoadViewers loads the keys of a file: see [ParseViewerKeys]. It fails if the file is unreadable or has a fault.
 func LoadViewers(path string, o ViewerOptions, log *slog.Logger) (*Viewers, *Reloader, error) {
 	v := NewViewers(nil, o)
 	r, err := LoadFile("viewer keys", path, func(text []byte) error {
@@ -92,97 +74,85 @@ func LoadViewers(path string, o ViewerOptions, log *slog.Logger) (*Viewers, *Rel
 		}
 		return nil
 	}, log)
-	if err != nil {
-		return nil, nil, fmt.Errorf("the viewer keys cannot be used: %w", err)
-	}
-	return v, r, nil
+	return v, r, err
 }
 
 // Replace replaces all keys. The tokens of a removed key are refused from now on.
 func (v *Viewers) Replace(keys []ViewerKey) { v.keys.Store(&keys) }
 
-// Check returns the member that a token was made for, and takes a request from the
-// member's limit. It returns a [ViewerTokenError] for a token that is refused, which costs
-// nothing of any limit, and the member with a [LimitError] when its limit is used up.
-func (v *Viewers) Check(token string) (member.ID, error) {
-	header, err := readHeader(token)
-	if err != nil {
-		return 0, err
-	}
-	keys := *v.keys.Load()
-	i := slices.IndexFunc(keys, func(k ViewerKey) bool { return k.ID == header.kid })
-	if i < 0 {
-		return 0, refuse("there is no key with the kid of this token; it may have been revoked")
-	}
-	key := keys[i]
-	// The header only chooses the key. The key says how it is used: a public key that is
-	// taken for a secret would let everyone make tokens.
-	if key.Alg != header.alg {
-		return 0, refuse("the alg of this token is not that of its key, which is %s", key.Alg)
-	}
-	claims := viewerClaims{audience: v.audience}
-	if _, err := v.parser.ParseWithClaims(token, &claims, func(*jwt.Token) (any, error) { return key.check, nil }); err != nil {
-		return 0, reasonOf(err)
-	}
-	if wait, ok := v.limits.take(claims.viewer); !ok {
-		return claims.viewer, &LimitError{RetryAfter: wait}
-	}
-	return claims.viewer, nil
-}
-
 // alphabet has the characters of a token. Base64 would skip line breaks.
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
 
-type viewerHeader struct{ alg, kid string }
-
-// readHeader reads the header of a token (RFC 7515). It has an algorithm and the id of a key,
-// and no others of the fields that there are: they have keys in them or say where keys are,
-// name extensions, or say that the claims are compressed or a token again.
-func readHeader(token string) (h viewerHeader, err error) {
-	if len(token) > maxViewerText {
-		return h, refuse("this token has more than %d bytes", maxViewerText)
+// Check returns the member of a token, and takes a request from the member's limit. A [Refusal] has the verdict
+// [UnknownToken] or [Expired], or [OverLimit] and the member. A refused token costs nothing of any limit.
+func (v *Viewers) Check(token string) (member.ID, error) {
+	if len(token) > maxViewerText || strings.Trim(token, alphabet) != "" {
+		return 0, refuse("want a JWT in the compact form, of %d bytes at most", maxViewerText)
 	}
-	first, _, _ := strings.Cut(token, ".")
+	claims := viewerClaims{hasAudience: v.options.Audience != ""}
+	if _, err := v.parser.ParseWithClaims(token, &claims, v.keyOf); err != nil {
+		if r, ok := errors.AsType[*Refusal](err); ok {
+			return 0, r
+		}
+		verdict := UnknownToken
+		if errors.Is(err, jwt.ErrTokenExpired) { // the signature is right
+			verdict = Expired
+		}
+		return 0, &Refusal{Verdict: verdict, Reason: fmt.Sprintf("this token is refused: %.300v", err)}
+	}
+	return claims.viewer, v.limits.take(claims.viewer, v.options.Limit, "this member's")
+}
+
+// keyOf returns the key of a token. A header (RFC 7515) has an algorithm and the id of a key. Its further fields bring
+// keys, say where keys are, name extensions, or say that the claims are compressed or encrypted.
+func (v *Viewers) keyOf(t *jwt.Token) (any, error) {
+	first, _, _ := strings.Cut(t.Raw, ".")
 	text, err := keyText.DecodeString(first)
-	if err != nil || strings.Count(token, ".") != 2 || strings.Trim(token, alphabet) != "" {
-		return h, refuse("this is no token of a viewer: want three parts of base64 for URLs without padding, with dots between them (a JWT)")
+	if err != nil {
+		return nil, err
 	}
 	root, err := strictjson.Parse(text)
 	if err != nil {
-		return h, refuse("the header of this token is not JSON")
+		return nil, err
 	}
 	r := &strictjson.Reader{Root: "header"}
-	if o, ok := r.Object("", root); ok {
-		o.Only("alg", "kid", "typ")
-		h = viewerHeader{alg: needText(o, "alg", "an algorithm"), kid: needText(o, "kid", "the id of a key")}
-		if kind, given := o.String("typ", "JWT"); given && !strings.EqualFold(kind, "JWT") {
-			o.Addf("typ", "want JWT, or none")
-		}
+	o, _ := r.Object("", root)
+	o.Only("alg", "kid", "typ")
+	alg, kid := needText(o, "alg", "an algorithm"), needText(o, "kid", "the id of a key")
+	if kind, given := o.String("typ", "JWT"); given && !strings.EqualFold(kind, "JWT") {
+		o.Addf("typ", "want JWT, or none")
 	}
 	if err := r.Err(); err != nil {
-		return h, refuse("the header of this token: %v", err)
+		return nil, err
 	}
-	return h, nil
+	keys := *v.keys.Load()
+	i := slices.IndexFunc(keys, func(k ViewerKey) bool { return k.ID == kid })
+	if i < 0 {
+		return nil, refuse("there is no key with the kid of this token; it may have been revoked")
+	}
+	// The header only chooses the key. A public key that is used as a secret would let everyone make tokens.
+	if keys[i].Alg != alg {
+		return nil, refuse("the alg of this token is not that of its key, which is %s", keys[i].Alg)
+	}
+	return keys[i].check, nil
 }
 
-// needText returns a member of o that is a text.
+// needText returns a required member of o that is a text.
 func needText(o strictjson.Object, name, want string) string {
 	o.Need(name, want)
 	text, _ := o.String(name, want)
 	return text
 }
 
-// viewerClaims are the claims of a token. Those that are not known are ignored, as RFC 7519
-// has it.
+// viewerClaims are the claims of a token. Unknown claims are ignored, by RFC 7519.
 type viewerClaims struct {
 	jwt.RegisteredClaims
 
-	viewer   member.ID // sub
-	audience string    // of the server
+	viewer      member.ID // sub
+	hasAudience bool      // the server
 }
 
-// UnmarshalJSON reads them strictly: a name that stands twice could mean one thing to the
-// site and another here.
+// UnmarshalJSON refuses a name that stands twice: it could mean one thing to the site and another here.
 func (c *viewerClaims) UnmarshalJSON(text []byte) error {
 	root, err := strictjson.Parse(text)
 	if err != nil {
@@ -196,92 +166,30 @@ func (c *viewerClaims) UnmarshalJSON(text []byte) error {
 	if c.viewer, err = member.Parse(needText(o, "sub", "a member's id, as a string")); err != nil {
 		o.Addf("sub", "%v", err)
 	}
-	o.Need("exp", "the end of the token, in unix seconds")
-	c.ExpiresAt, c.NotBefore, c.IssuedAt = readDate(o, "exp"), readDate(o, "nbf"), readDate(o, "iat")
+	for name, date := range map[string]**jwt.NumericDate{"exp": &c.ExpiresAt, "nbf": &c.NotBefore, "iat": &c.IssuedAt} {
+		if seconds, given := o.Whole(name, 0, maxSeconds); given {
+			*date = jwt.NewNumericDate(time.Unix(seconds, 0))
+		}
+	}
 	if value, given := o.Get("aud"); given && c.Audience.UnmarshalJSON(value) != nil {
 		o.Addf("aud", "want a string, or an array of strings")
 	} else if given && len(c.Audience) == 0 {
-		c.Audience = []string{""} // it is for one that has no name
+		c.Audience = []string{""} // of a service without a name
 	}
 	return r.Err()
 }
 
-// readDate reads whole unix seconds, if they are given.
-func readDate(o strictjson.Object, name string) *jwt.NumericDate {
-	seconds, given := o.Whole(name, 0, maxSeconds)
-	if !given {
-		return nil
-	}
-	return jwt.NewNumericDate(time.Unix(seconds, 0))
-}
-
-// Validate checks what the parser does not know of.
+// Validate checks more than the parser, which checks the rest beside it.
 func (c *viewerClaims) Validate() error {
-	if c.audience == "" && len(c.Audience) > 0 {
+	const most = MaxViewerToken + viewerLeeway
+	switch {
+	case !c.hasAudience && len(c.Audience) > 0:
 		return refuse("this token is for an audience (aud), and this server has none")
-	}
-	if c.ExpiresAt != nil && time.Until(c.ExpiresAt.Time) > MaxViewerToken+ViewerLeeway {
+	case c.ExpiresAt == nil: // the parser's error
+	case time.Until(c.ExpiresAt.Time) > most:
 		return refuse("this token ends (exp) more than %.0f hours from now", MaxViewerToken.Hours())
-	}
-	if c.ExpiresAt != nil && c.IssuedAt != nil && c.ExpiresAt.Sub(c.IssuedAt.Time) > MaxViewerToken+ViewerLeeway {
+	case c.IssuedAt != nil && c.ExpiresAt.Sub(c.IssuedAt.Time) > most:
 		return refuse("this token ends (exp) more than %.0f hours after it was made (iat)", MaxViewerToken.Hours())
 	}
 	return nil
-}
-
-// reasons are those of the errors of the parser, the most serious one first.
-var reasons = []struct {
-	err    error
-	reason ViewerTokenError
-}{
-	{jwt.ErrTokenSignatureInvalid, ViewerTokenError{Reason: "the signature of this token is wrong"}},
-	{jwt.ErrTokenInvalidAudience, ViewerTokenError{Reason: "this token is for another audience (aud)"}},
-	{jwt.ErrTokenRequiredClaimMissing, ViewerTokenError{Reason: "this token has no exp, or no audience (aud) where the server has one"}},
-	{jwt.ErrTokenNotValidYet, ViewerTokenError{Reason: "this token is not valid yet (nbf): compare the clocks"}},
-	{jwt.ErrTokenUsedBeforeIssued, ViewerTokenError{Reason: "this token was made in the future (iat): compare the clocks"}},
-	{jwt.ErrTokenExpired, ViewerTokenError{Reason: "this token has expired (exp)", Expired: true}},
-}
-
-// reasonOf returns why the parser refused a token.
-func reasonOf(err error) *ViewerTokenError {
-	if e, ok := errors.AsType[*ViewerTokenError](err); ok {
-		return e
-	}
-	if e, ok := errors.AsType[*strictjson.InvalidError](err); ok {
-		return refuse("the claims of this token: %v", e)
-	}
-	for _, r := range reasons {
-		if errors.Is(err, r.err) {
-			return &r.reason
-		}
-	}
-	return refuse("this token cannot be read")
-}
-
-// viewerLimits are the buckets of the viewers. When there are very many, all are dropped, and each viewer begins with a full
-// one.
-type viewerLimits struct {
-	limit Limit
-	most  int
-
-	mu      sync.Mutex
-	buckets map[member.ID]*rate.Limiter
-}
-
-// maxBuckets keeps the buckets of a process below some 20 MB.
-const maxBuckets = 100_000
-
-// take takes a request from the bucket of a viewer, or returns the time until there is one.
-func (l *viewerLimits) take(id member.ID) (wait time.Duration, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.buckets == nil || len(l.buckets) >= l.most {
-		l.buckets = make(map[member.ID]*rate.Limiter)
-	}
-	b, known := l.buckets[id]
-	if !known {
-		b = l.limit.bucket(nil)
-		l.buckets[id] = b
-	}
-	return takeOne(b)
 }

@@ -227,9 +227,9 @@ func (c *Console) refuse(w http.ResponseWriter, r *http.Request, v *view, err er
 	if c.Tokens != nil {
 		verdict = auth.WrongScope
 	}
-	if limit, ok := errors.AsType[*auth.LimitError](err); ok {
+	if auth.VerdictOf(err) == auth.OverLimit {
 		v.status, verdict = http.StatusTooManyRequests, auth.OverLimit
-		v.Problem = limit.Error() + "."
+		v.Problem = err.Error() + "."
 	}
 	if errors.Is(err, errSignIn) {
 		v.Title, v.status, v.Problem, v.SignIn, verdict = "Sign in", http.StatusUnauthorized, "", true, auth.NoToken

@@ -55,7 +55,7 @@ func (c *Console) access(r *http.Request, need auth.Scope) (auth.Caller, error) 
 		return auth.Caller{}, errSignIn
 	}
 	caller, err := c.Tokens.Check(of.secret, need)
-	if errors.Is(err, auth.ErrUnknown) { // it was revoked
+	if auth.VerdictOf(err) == auth.UnknownToken { // it was revoked
 		err = errSignIn
 	}
 	return caller, err

@@ -2,7 +2,6 @@ package auth
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
@@ -25,45 +24,39 @@ const (
 	HS256 = "HS256" // HMAC with SHA-256: one secret makes and checks them
 )
 
-// maxViewerKeys bounds the keys of a file.
-const maxViewerKeys = 100
-
-// minSecret is the length of the shortest secret of HS256, in bytes (RFC 7518, 3.2).
-const minSecret = 32
+const (
+	maxViewerKeys = 100 // in a file
+	minSecret     = 32  // bytes of a secret of HS256 (RFC 7518, 3.2)
+)
 
 // ViewerKey is a key of the site that makes tokens of viewers, or only checks them.
 type ViewerKey struct {
 	ID  string // the kid of its tokens
 	Alg string // the only algorithm of its tokens
 
+	jwk   webKey
 	check any // an ed25519.PublicKey or the secret, as []byte
 	sign  any // an ed25519.PrivateKey or the secret; nil: it only checks
 }
 
 var (
 	keyIDFormat = regexp.MustCompile(`^[[:graph:]]{1,128}$`)
-	errKeyID    = errors.New("want an id of 1 to 128 printable ASCII characters without spaces, as in 2026-11")
-	errKeyAlg   = fmt.Errorf("want %s or %s", EdDSA, HS256)
+	errKeyID    = errors.New("kid: want an id of 1 to 128 printable ASCII characters without spaces, as in 2026-11")
 )
 
 // NewViewerKey makes a key with a new secret. It fails for a bad id or an unknown algorithm.
 func NewViewerKey(id, alg string) (ViewerKey, error) {
-	if !keyIDFormat.MatchString(id) {
-		return ViewerKey{}, errKeyID
+	seed := make([]byte, minSecret)
+	_, _ = rand.Read(seed) // it never fails
+	w := webKey{Type: "oct", Alg: alg, ID: id, K: keyText.EncodeToString(seed)}
+	if alg == EdDSA {
+		public, _ := ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey)
+		w = webKey{Type: "OKP", Curve: "Ed25519", Alg: alg, ID: id, X: keyText.EncodeToString(public), D: w.K}
 	}
-	switch alg {
-	case EdDSA:
-		public, private, err := ed25519.GenerateKey(nil)
-		return ViewerKey{ID: id, Alg: alg, check: public, sign: private}, err
-	case HS256:
-		secret := make([]byte, minSecret)
-		_, err := rand.Read(secret)
-		return ViewerKey{ID: id, Alg: alg, check: secret, sign: secret}, err
-	}
-	return ViewerKey{}, errKeyAlg
+	return w.key()
 }
 
-// CanSign reports whether the key makes tokens. One without its private part only checks them.
+// CanSign reports whether the key makes tokens, and not only checks them.
 func (k ViewerKey) CanSign() bool { return k.sign != nil }
 
 // Sign makes a token with which viewer may ask for itself until ttl is over, at most
@@ -97,28 +90,15 @@ type webKey struct {
 	K     string `json:"k,omitempty"`
 }
 
-// keyText is base64 of JSON Web Keys and tokens. Strict refuses what other text stands for, but for line breaks.
+// keyText is base64 of JSON Web Keys and tokens. Strict refuses a second spelling, but for line breaks.
 var keyText = base64.RawURLEncoding.Strict()
 
 // MarshalJSON writes the key as a JSON Web Key, its private part included.
-func (k ViewerKey) MarshalJSON() ([]byte, error) {
-	out := webKey{Alg: k.Alg, ID: k.ID}
-	switch check := k.check.(type) {
-	case ed25519.PublicKey:
-		out.Type, out.Curve, out.X = "OKP", "Ed25519", keyText.EncodeToString(check)
-		if private, ok := k.sign.(ed25519.PrivateKey); ok {
-			out.D = keyText.EncodeToString(private.Seed())
-		}
-	case []byte:
-		out.Type, out.K = "oct", keyText.EncodeToString(check)
-	}
-	return json.Marshal(out)
-}
+func (k ViewerKey) MarshalJSON() ([]byte, error) { return json.Marshal(k.jwk) }
 
-// ParseViewerKeys reads a JSON Web Key Set (RFC 7517) of which each key has a kid of its own
-// and an alg, EdDSA or HS256. Keys of other kinds are refused, not ignored: one that was
-// misspelt would be missed by its tokens. The error names what is wrong, and quotes no part
-// of a key. A set without keys is no error.
+// ParseViewerKeys reads a JSON Web Key Set (RFC 7517), in which each key has a kid of its own
+// and an alg, EdDSA or HS256. It refuses keys of all other kinds, as the tokens of an ignored key
+// would fail. The error quotes no part of a key. A set without keys is no error.
 func ParseViewerKeys(text []byte) (keys []ViewerKey, err error) {
 	var set struct {
 		Keys []webKey `json:"keys"`
@@ -142,11 +122,11 @@ func ParseViewerKeys(text []byte) (keys []ViewerKey, err error) {
 	return keys, nil
 }
 
-// key is the key that w stands for. An error begins with the member that is wrong.
+// key returns the key of w. An error begins with the member that is wrong.
 func (w webKey) key() (k ViewerKey, err error) {
-	switch k = (ViewerKey{ID: w.ID, Alg: w.Alg}); {
+	switch k = (ViewerKey{ID: w.ID, Alg: w.Alg, jwk: w}); {
 	case !keyIDFormat.MatchString(w.ID):
-		return k, fmt.Errorf("kid: %w", errKeyID)
+		return k, errKeyID
 	case w.Use != "" && w.Use != "sig":
 		return k, errors.New("use: want sig, or none")
 	case w.Alg == HS256 && w.Type == "oct":
@@ -157,12 +137,14 @@ func (w webKey) key() (k ViewerKey, err error) {
 		return k, errors.New("alg: want EdDSA with the kty OKP and the crv Ed25519, or HS256 with the kty oct")
 	}
 	x, err := readBytes("x", w.X, ed25519.PublicKeySize, ed25519.PublicKeySize)
-	if err != nil || !isPublicKey(x) {
-		return k, cmp.Or(err, errors.New("x: is not the public key of a private one: make a pair with: activityd token --new-key"))
+	if err != nil {
+		return k, err
+	}
+	if !isPublicKey(x) {
+		return k, errors.New("x: is not the public key of a private one: make a pair with: activityd token --new-key")
 	}
 	public := ed25519.PublicKey(x)
-	k.check = public
-	if w.D == "" {
+	if k.check = public; w.D == "" {
 		return k, nil
 	}
 	seed, err := readBytes("d", w.D, ed25519.SeedSize, ed25519.SeedSize)
@@ -176,7 +158,7 @@ func (w webKey) key() (k ViewerKey, err error) {
 	return k, nil
 }
 
-// readBytes reads a key of at least and at most so many bytes. One with the same value in
+// readBytes reads a key of least to most bytes. A secret with the same value in
 // all bytes was never filled, or filled by hand.
 func readBytes(name, text string, least, most int) ([]byte, error) {
 	raw, err := keyText.DecodeString(text)
@@ -192,8 +174,8 @@ func readBytes(name, text string, least, most int) ([]byte, error) {
 }
 
 // isPublicKey reports whether x is a point of Ed25519 in its one encoding, and not of small
-// order. [ed25519.Verify] does not check the order, and with a key of order 8 or less
-// anyone can sign; with one that is no point it accepts no signature.
+// order. [ed25519.Verify] does not check the order, and anyone can sign for a key of order 8 or less.
+// For a text that is no point it accepts no signature.
 func isPublicKey(x []byte) bool {
 	point, err := new(edwards25519.Point).SetBytes(x)
 	return err == nil && bytes.Equal(point.Bytes(), x) &&
@@ -201,9 +183,9 @@ func isPublicKey(x []byte) bool {
 }
 
 // AddViewerKey adds a key to a file, and makes the file, for this user alone, if needed. It refuses an id that the file
-// has, and a file that is not in order. The file is written again: members that activityd does not know are dropped.
+// has, and a file with a fault. It drops members of the file that activityd does not know.
 func AddViewerKey(path string, k ViewerKey) error {
-	err := changeFile(path, func(before []byte) (after []byte, err error) {
+	return changeFile(path, func(before []byte) (after []byte, err error) {
 		var keys []ViewerKey
 		if len(before) > 0 {
 			keys, err = ParseViewerKeys(before)
@@ -216,8 +198,4 @@ func AddViewerKey(path string, k ViewerKey) error {
 		}
 		return append(after, '\n'), err
 	})
-	if err != nil {
-		return fmt.Errorf("the key cannot be added: %w", err)
-	}
-	return nil
 }

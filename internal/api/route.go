@@ -1,0 +1,141 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/activityd/activityd/internal/admit"
+	"github.com/activityd/activityd/internal/auth"
+)
+
+// The routes of reads.
+const (
+	photosOfMember = "/v1/users/:id/recent-contact-photos"
+	photosOfViewer = pathOfViewers + "recent-contact-photos"
+)
+
+// Limiter lets reads in; [admit.Limiter] is one. It is safe for concurrent use.
+type Limiter interface {
+	Enter(ctx context.Context) (*admit.Place, error)
+	Refuses() bool
+	Busy() bool
+}
+
+// Requirements of a route besides a scope.
+const (
+	ofViewers auth.Scope = 0    // the token of a viewer
+	open      auth.Scope = 0xff // no token
+)
+
+// route is a row of the table of routes.
+type route struct {
+	method, path string
+	need         auth.Scope // or open, or ofViewers
+	handle       func(*Server, *call) error
+	isRead       bool          // it needs a place of the [Limiter]
+	wait         time.Duration // beyond [Config.RequestTimeout]
+}
+
+// routes are all routes. A load balancer has no token and chooses the Host, so the open routes disclose nothing that is
+// not in the source. Reading a member's devices needs the scope write, too: with the scope read, pages show photos.
+func routes() []route {
+	all := []route{
+		{http.MethodGet, photosOfMember, auth.Read, (*Server).recentContactPhotos, true, 0},
+		{http.MethodGet, photosOfViewer, ofViewers, (*Server).viewerPhotos, true, 0},
+		{http.MethodPost, "/v1/tasks", auth.Write, (*Server).enqueueTasks, false, 0},
+		{http.MethodPost, "/v1/events", auth.Write, (*Server).enqueueEvents, false, 0},
+		{http.MethodPost, pathOfQueues + ":queue/claim", auth.Work, ofQueue((*Server).claimTasks), false, maxWait},
+		{http.MethodPost, pathOfQueues + ":queue/finish", auth.Work, ofQueue((*Server).finishTasks), false, 0},
+		{http.MethodPost, pathOfQueues + ":queue/extend", auth.Work, ofQueue((*Server).extendLease), false, 0},
+		{http.MethodGet, "/healthz", open, (*Server).healthz, false, 0},
+		{http.MethodGet, "/readyz", open, (*Server).readyz, false, 0},
+		{http.MethodGet, "/", open, (*Server).front, false, 0},
+		{http.MethodGet, "/openapi.yaml", open, (*Server).openAPI, false, 0},
+		{http.MethodGet, "/widget.js", open, (*Server).widget, false, 0},
+	}
+	for _, r := range []struct {
+		method, path string
+		handle       memberHandler
+		query        []string // the parameters
+	}{
+		{http.MethodGet, "devices", (*Server).listDevices, nil},
+		{http.MethodPut, "devices", (*Server).putDevice, nil},
+		{http.MethodDelete, "devices/:device", (*Server).deleteDevice, nil},
+		{http.MethodGet, "push-settings", (*Server).getSettings, nil},
+		{http.MethodPut, "push-settings", (*Server).putSettings, nil},
+		{http.MethodGet, "mutes", (*Server).listMutes, nil},
+		{http.MethodPut, "mutes", (*Server).putMute, nil},
+		{http.MethodDelete, "mutes", (*Server).deleteMute, []string{"object"}}, // proxies may drop the body of a DELETE
+	} {
+		handle := ofMember(r.handle, r.query)
+		all = append(all,
+			route{r.method, "/v1/users/:id/" + r.path, auth.Write, handle, false, 0},
+			route{r.method, pathOfViewers + r.path, ofViewers, handle, false, 0})
+	}
+	for _, r := range all {
+		if r.need == ofViewers {
+			all = append(all, route{http.MethodOptions, r.path, open, (*Server).preflight, false, 0})
+		}
+	}
+	return all
+}
+
+// call is a request on its way through the chain.
+type call struct {
+	echo.Context
+
+	start  time.Time
+	access access
+}
+
+// add adds a route with the middle of the chain: the token, the place, the deadline.
+func (s *Server) add(r route) {
+	s.echo.Add(r.method, r.path, func(c echo.Context) error {
+		k, ok := c.(*call)
+		if !ok {
+			return errors.New("a request came past the beginning of the chain")
+		}
+		if err := s.require(k, r); err != nil {
+			return err
+		}
+		ctx := k.Request().Context()
+		if r.isRead {
+			place, err := s.cfg.Limiter.Enter(ctx)
+			if err != nil {
+				return err
+			}
+			defer place.Leave(false)
+			ctx = admit.WithPlace(ctx, place)
+		}
+		ctx, cancel := context.WithDeadline(ctx, k.start.Add(s.cfg.RequestTimeout+r.wait))
+		defer cancel()
+		k.SetRequest(k.Request().WithContext(ctx))
+		err := recovered(func() error { return r.handle(s, k) })
+		if err != nil {
+			s.writeError(err, k) // before cancel, as the end of ctx decides
+		}
+		return err
+	})
+}
+
+// Handler returns the API as a handler, for a server of the caller's own, which has to
+// limit header and connections then.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.begin) }
+
+// begin begins the chain.
+func (s *Server) begin(w http.ResponseWriter, r *http.Request) {
+	requestsInFlight.Inc()
+	defer requestsInFlight.Dec()
+	if s.closing.Load() {
+		w.Header()[echo.HeaderConnection] = closeConnection
+	}
+	if r.Method == http.MethodHead { // as GET; net/http sends no body
+		r = r.WithContext(r.Context())
+		r.Method = http.MethodGet
+	}
+	s.echo.ServeHTTP(w, r)
+}
