@@ -24,7 +24,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/metricstest"
 )
 
-// fakeLimiter lets in what its limiter lets in, unless err is set.
+// fakeLimiter does as its limiter, unless err is set.
 type fakeLimiter struct {
 	*admit.Limiter
 
@@ -109,7 +109,7 @@ func TestARefusedReadAsksNothing(t *testing.T) {
 	}
 }
 
-// fixed returns the header of an answer, without what is not always the same.
+// fixed returns the header of an answer, without its varying fields.
 func fixed(w *httptest.ResponseRecorder) http.Header {
 	h := w.Header().Clone()
 	for name := range maps.Keys(h) {
@@ -121,7 +121,7 @@ func fixed(w *httptest.ResponseRecorder) http.Header {
 	return h
 }
 
-// What a refusal costs does not depend on what is behind the API. These are few allocations, and
+// The cost of a refusal does not depend on the parts behind the API. It has few allocations, and
 // BenchmarkRefused says how long they take.
 func TestARefusalIsCheap(t *testing.T) {
 	b := setup(t, limitedBy(&fakeLimiter{err: admit.ErrBusy}))
@@ -154,7 +154,7 @@ func TestRefusedReadsAreCounted(t *testing.T) {
 }
 
 // However its path is spelled, a read that is answered has a place, and leaves it, whatever becomes
-// of it. What is not allowed has none.
+// of it. A refused request has none.
 func TestEachReadHasAPlace(t *testing.T) {
 	t.Parallel()
 	limiter := &fakeLimiter{Limiter: admit.New(1)}
@@ -223,7 +223,7 @@ func TestEachReadHasAPlace(t *testing.T) {
 	}
 }
 
-// A client that leaves while its read waits is one that left.
+// A client that leaves while its read waits is logged as gone.
 func TestAClientLeavesWhileItsReadWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -293,8 +293,8 @@ func benchmark(b *testing.B, limiter api.Limiter, request *http.Request, want in
 	}
 }
 
-// BenchmarkRefused is what a read costs that is refused, but for net/http. BenchmarkAnswered is what
-// one costs that is answered, but for net/http, Redis and MySQL.
+// BenchmarkRefused is the cost of a refused read, but for net/http. BenchmarkAnswered is the cost of
+// an answered read, but for net/http, Redis and MySQL.
 func BenchmarkRefused(b *testing.B) {
 	l := &fakeLimiter{err: admit.ErrBusy}
 	b.Run("member", func(b *testing.B) {

@@ -13,14 +13,14 @@ import (
 // are strings, because JavaScript rounds numbers above 2^53; times are unix
 // seconds.
 
-// Answer is a viewer's answer as JSON; [Explained] makes one for the command line.
+// Answer is a viewer's answer as JSON; [Explained] makes it for the command line.
 type Answer struct {
 	ViewerID member.ID     `json:"viewer_id"`
 	Contact  *contactJSON  `json:"contact"`
 	Photos   []photoJSON   `json:"photos"`
 	Source   recent.Source `json:"source,omitempty"` // for operators
 	// Behind is for operators, too: how long ago, in seconds, the oldest task became due that
-	// may change a set and is not done. An answer by the index may lack what such tasks are about.
+	// may change a set and is not done. An answer by the index may lack the changes of these tasks.
 	Behind  *float64      `json:"behind_seconds,omitempty"`
 	Explain *recent.Trace `json:"explain,omitempty"` // for operators that ask for it
 }
@@ -28,7 +28,7 @@ type Answer struct {
 type contactJSON struct {
 	ID         member.ID `json:"id"`
 	Username   string    `json:"username"`
-	LastUpload uint64    `json:"last_upload"` // of what the viewer may see
+	LastUpload uint64    `json:"last_upload"` // of the photos that the viewer may see
 }
 
 type photoJSON struct {
@@ -43,7 +43,7 @@ type Behind struct {
 	ByQueue map[string]time.Duration // 0: nothing is due
 }
 
-// NewBehind returns how far behind the sets may be by what is due in each queue.
+// NewBehind returns how far behind the sets may be by the due tasks of each queue.
 func NewBehind(byQueue map[string]time.Duration) Behind {
 	b := Behind{ByQueue: byQueue}
 	for _, d := range byQueue {
@@ -52,7 +52,7 @@ func NewBehind(byQueue map[string]time.Duration) Behind {
 	return b
 }
 
-// SetBehind says in an answer by the index how far behind the sets may be. One by the
+// SetBehind says in an answer by the index how far behind the sets may be. An answer by the
 // database is not behind.
 func (a *Answer) SetBehind(d time.Duration) {
 	if a.Source == recent.FromIndex {

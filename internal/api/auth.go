@@ -75,7 +75,7 @@ func (s *Server) check(r *http.Request, need auth.Scope) (a access, err error) {
 	return a, err
 }
 
-// bearer returns the secret of a request (RFC 6750, 2.1); what names it in an error.
+// bearer returns the secret of a request (RFC 6750, 2.1); whose names it in an error.
 func bearer(header http.Header, what string) (string, error) {
 	given := header.Values(echo.HeaderAuthorization)
 	if len(given) == 1 {
@@ -133,7 +133,7 @@ func problemOfRefusal(r *auth.Refusal) *problem {
 	return p
 }
 
-// scopeProblem is for a request that needs a scope which its caller does not have.
+// scopeProblem is for a request that needs a scope that its caller does not have.
 func scopeProblem(detail string, need auth.Scope) *problem {
 	p := wrongScope.problem("%s", detail)
 	p.challenge = fmt.Sprintf(`%s, error="insufficient_scope", scope=%q`, challenge, need.String())

@@ -158,7 +158,7 @@ func TestWrongScope(t *testing.T) {
 	}
 }
 
-// A batch is one request: its size has limits of its own.
+// A batch is a single request: its size has limits of its own.
 func TestLimitOfAToken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestLimitOfAToken(t *testing.T) {
 	})
 }
 
-// A revoked token is refused from the next request on, a new one taken.
+// A revoked token is refused from the next request on, a new token taken.
 func TestReplacedTokens(t *testing.T) {
 	t.Parallel()
 	g := guard(t)
@@ -209,7 +209,7 @@ func TestReplacedTokens(t *testing.T) {
 	wantProblem(t, g.as(t, newRead(t), "Bearer "+readSecret), http.StatusUnauthorized, "unauthorized")
 }
 
-// A stranger learns nothing of what else is wrong, and the body is not read.
+// A stranger learns of no further fault, and the body is not read.
 func TestTheTokenComesFirst(t *testing.T) {
 	t.Parallel()
 	g := guard(t)
@@ -224,7 +224,7 @@ func TestTheTokenComesFirst(t *testing.T) {
 	wantProblem(t, g.as(t, bad), http.StatusUnauthorized, "unauthorized")
 }
 
-// The document says of each route whether it is open and which scope it wants.
+// The document says of each route whether it is open and its scope.
 func TestEveryRouteWantsWhatTheDocumentSays(t *testing.T) {
 	t.Parallel()
 	g := guard(t)
@@ -281,7 +281,7 @@ func (g *guarded) wantForViewers(t *testing.T, operation *openapi3.Operation, re
 	}
 }
 
-// It is counted by which name each request came in, or why it did not; of a
+// The metric counts the name of each request, or why it was refused; of a
 // stranger nothing that the stranger chose, and of no open route.
 func TestCallersAreCounted(t *testing.T) {
 	g, expect := guard(t), counting(t, "activityd_access_requests_total")
@@ -330,7 +330,7 @@ func TestOperators(t *testing.T) {
 	for name, test := range map[string]struct {
 		secret string
 		open   bool
-		want   []bool // what the handler reports; empty: it is not reached
+		want   []bool // the handler's reports; empty: it is not reached
 	}{
 		"reader":    {readSecret, false, []bool{false}},
 		"writer":    {writeSecret, false, nil},

@@ -1,5 +1,5 @@
 // Package api is activityd's HTTP interface: the read, the enqueuing of tasks and of
-// events, the devices of members and their settings, tasks for workers in other programs, and the two health
+// events, the devices of members and their settings, tasks for workers in the site's programs, and the two health
 // checks. It reaches everything else through [Reader], [Enqueuer], [Leaser], [Push],
 // [AddressChecker], [Checker], [Authorizer] and [Viewers].
 //
@@ -17,12 +17,12 @@
 //	                └ recovered  a panic becomes an error with its stack
 //	                   └ handler    reads the input strictly, calls one interface, writes JSON
 //
-// Under overload most requests are reads that [Config.Limiter] refuses, which takes microseconds: see
+// Under overload most requests are reads that [Config.Limiter] refuses, in microseconds: see
 // BenchmarkRefused. So a viewer's token is not verified while the limiter refuses reads.
 //
 // A handler either writes its whole response or returns an error. Errors become responses
 // in one place (problem.go): the answer to refused input names the field and the reason; the answer to
-// all other errors says whether to try again, and the log has the cause.
+// all further errors says whether to try again, and the log has the cause.
 //
 // # Strict input
 //

@@ -40,7 +40,7 @@ func TestErrors(t *testing.T) {
 		retryAfter int // seconds, or up to twice as many; 0: none
 		level      string
 	}{
-		{recent.ErrBusy, 503, "busy", 1, "DEBUG"}, // there may be any number of them, and one line a minute counts them
+		{recent.ErrBusy, 503, "busy", 1, "DEBUG"}, // there may be any number of them, and a line a minute counts them
 		{mysql.ErrBusy, 503, "busy", 1, "WARN"},
 		{mysql.ErrUnavailable, 503, "unavailable", 5, "WARN"},
 		{context.DeadlineExceeded, 504, "deadline-exceeded", 0, "WARN"},

@@ -70,7 +70,7 @@ func parseEvents(body []byte, most int) ([]push.Event, error) {
 	return events, r.Err()
 }
 
-// eventID returns an id for an event without one: under an Idempotency-Key the same
+// eventID returns an id for an event without id: under an Idempotency-Key the same
 // whenever the request is repeated, so that a repetition is found out.
 func eventID(e push.Event, key string, place int) (string, error) {
 	if key == "" {

@@ -61,7 +61,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// targeted are the events of the one batch that was enqueued.
+// targeted are the events of the only batch that was enqueued.
 func targeted(t *testing.T, calls [][]queue.New) (events []push.Event) {
 	t.Helper()
 	if len(calls) != 1 {
@@ -78,7 +78,7 @@ func targeted(t *testing.T, calls [][]queue.New) (events []push.Event) {
 	return events
 }
 
-// Events without an id are given ids of their own, under which they are enqueued.
+// Events without an id are given ids of their own, and enqueued under them.
 func TestEventsAreGivenIDs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

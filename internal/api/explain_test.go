@@ -19,14 +19,14 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 )
 
-// everybodyMay lets every secret do what the scope allows.
+// everybodyMay lets every secret do all that the scope allows.
 type everybodyMay auth.Scope
 
 func (s everybodyMay) Check(string, auth.Scope) (auth.Caller, error) {
 	return auth.Caller{Name: "test", Scopes: auth.Scope(s)}, nil
 }
 
-// fixedSet is an index with one set.
+// fixedSet is an index with a single set.
 type fixedSet []index.Entry
 
 func (s fixedSet) Candidates(context.Context, member.ID) ([]index.Entry, error) {
@@ -185,7 +185,7 @@ func TestAnExplanationTellsOfTheWalk(t *testing.T) {
 	}
 }
 
-// An explanation tells which candidates are broadcast members.
+// An explanation marks the broadcast members.
 func TestAnExplanationTellsOfBroadcastMembers(t *testing.T) {
 	t.Parallel()
 	m := theSite()
@@ -216,7 +216,7 @@ func TestNothingToShowIsExplained(t *testing.T) {
 	}
 }
 
-// Explanations are for operators: other tokens are refused before anything is read.
+// Explanations are for operators: further tokens are refused before anything is read.
 func TestOnlyOperatorsGetExplanations(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *api.Config) { c.Auth = everybodyMay(auth.Read | auth.Write) })

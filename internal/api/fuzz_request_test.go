@@ -22,7 +22,7 @@ type fuzzed struct {
 	body                string
 }
 
-// send answers the request, and checks what holds of every one.
+// send answers the request, and checks the rules of every request.
 func (f fuzzed) send(t *testing.T, g *guarded) *httptest.ResponseRecorder {
 	t.Helper()
 	r := (&http.Request{
@@ -51,7 +51,7 @@ func (f fuzzed) send(t *testing.T, g *guarded) *httptest.ResponseRecorder {
 	return w
 }
 
-// judge holds what was done against the answer and the token.
+// judge holds the effects against the answer and the token.
 func (g *guarded) judge(t *testing.T, f fuzzed, w *httptest.ResponseRecorder) {
 	t.Helper()
 	shows := func(secrets ...string) bool {
@@ -76,7 +76,7 @@ func (g *guarded) judge(t *testing.T, f fuzzed, w *httptest.ResponseRecorder) {
 	}
 }
 
-// wantWhole fails the test unless all tasks or events of the body were enqueued, as one
+// wantWhole fails the test unless all tasks or events of the body were enqueued, as a
 // batch, and have an id each.
 func wantWhole(t *testing.T, body string, calls [][]queue.New, w *httptest.ResponseRecorder) {
 	t.Helper()

@@ -21,7 +21,7 @@ type readinessJSON struct {
 	Status     string         `json:"status"`
 	Detail     string         `json:"detail,omitempty"`
 	Components componentsJSON `json:"components"`
-	// Behind is by queue, in seconds. When a queue is behind depends on when others upload,
+	// Behind is by queue, in seconds. When a queue is behind depends on when members upload,
 	// hidden photos included, so it is for operators.
 	Behind map[string]float64 `json:"behind_seconds,omitempty"`
 }
@@ -51,7 +51,7 @@ func (s *Server) healthz(c *call) error {
 }
 
 // readyz answers 200 as long as reads can be answered, even without the index, or tasks can be
-// accepted. Unlike other errors, 503 has the same form of body.
+// accepted. Unlike further errors, 503 has the same form of body.
 func (s *Server) readyz(c *call) error {
 	health := s.health()
 	if health.Redis.Nodes != nil && !s.isOperatorOfOpen(c) {
@@ -80,9 +80,9 @@ func (s *Server) readyz(c *call) error {
 	return writeJSON(c, code, typeJSON, body)
 }
 
-// checked is what the Checker found. /readyz needs no token, so the Checker is called at most
+// checked is the result of the Checker. /readyz needs no token, so the Checker is called at most
 // once every checkTTL; and it answers at any load, so it waits for a check for checkWait only where
-// another one was done a moment ago.
+// an earlier check was done a moment ago.
 type checked struct {
 	Health
 
@@ -104,7 +104,7 @@ func (s *Server) checkServers() (checked, time.Duration) {
 	return checked{s.cfg.Checker(ctx), time.Now()}, checkTTL
 }
 
-// health returns what is known of the servers.
+// health returns the state of the servers.
 func (s *Server) health() Health {
 	last, _ := s.checked.Get(checkWait)
 	switch age := time.Since(last.at); {

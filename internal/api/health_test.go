@@ -152,7 +152,7 @@ func TestReadyzWaitsForTheFirstCheck(t *testing.T) {
 	})
 }
 
-// Servers that were well a moment ago and are late now are busy, which is said at once.
+// Servers that were well a moment ago and are late now are busy, and /readyz says so at once.
 func TestReadyzDoesNotWaitForABusyServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestReadyzDoesNotWaitForABusyServer(t *testing.T) {
 			{500 * time.Millisecond, true, 200, `"busy`, 50 * time.Millisecond}, // the check is under way
 			{700 * time.Millisecond, true, 503, `"no answer"`, 0},               // the check is over
 			{time.Minute, false, 200, `{"status":"ok"`, 0},
-			{time.Minute, true, 503, `"no answer"`, api.CheckTimeout}, // what was a minute ago says nothing
+			{time.Minute, true, 503, `"no answer"`, api.CheckTimeout}, // the state of a minute ago says nothing
 		} {
 			<-time.After(step.after)
 			late.Store(step.late)
@@ -279,7 +279,7 @@ func TestHealthzAsksNobody(t *testing.T) {
 	}
 }
 
-// How far behind the tasks are is for operators: it says when others upload, hidden photos
+// How far behind the tasks are is for operators: it says when members upload, hidden photos
 // included.
 func TestOperatorsSeeHowFarBehindTasksAre(t *testing.T) {
 	t.Parallel()

@@ -51,7 +51,7 @@ func (g *guarded) open(t *testing.T) {
 	g.reader.read = read
 }
 
-// A page has no token, so a client with one may use any name.
+// A page has no token, so a client with a token may use any name.
 func TestWithTokensAnyHostIsServed(t *testing.T) {
 	t.Parallel()
 	g := guard(t)

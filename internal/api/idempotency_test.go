@@ -43,7 +43,7 @@ func TestARepeatedKeyIsAnsweredAsTheFirstTime(t *testing.T) {
 	}
 }
 
-// What was not committed is no first time.
+// A rolled back enqueue is no first time.
 func TestAFailureIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

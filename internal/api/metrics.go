@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	// The buckets are those of activityd_read_seconds.
+	// It has the buckets of activityd_read_seconds.
 	requestSeconds = promauto.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "activityd_http_request_seconds", Help: "Time from the header of a request to the end of its response.",
 		Buckets: []float64{0.00025, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
@@ -33,13 +33,13 @@ var (
 	})
 )
 
-// knownMethods are those that a client of the API has any reason to send.
+// knownMethods are the methods that a client of the API has any reason to send.
 var knownMethods = []string{
 	http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 }
 
 // countRequest counts a response. The route is a template, never a path; the method
-// is what the client sent, GET for HEAD.
+// is as the client sent it, GET for HEAD.
 func countRequest(method, route string, status int, took time.Duration) {
 	if !slices.Contains(knownMethods, method) {
 		method = "other"

@@ -17,8 +17,8 @@ import (
 	"github.com/activityd/activityd/internal/testing/metricstest"
 )
 
-// counting returns a function that holds what rose of a metric since the last call
-// against what is wanted. The test must not be parallel.
+// counting returns a function that compares the increase of a metric since the last call
+// with the wanted increase. The test must not be parallel.
 func counting(t *testing.T, name string) (expect func(what string, want metricstest.Samples)) {
 	t.Helper()
 	before := metricstest.Gather(t)
@@ -37,7 +37,7 @@ func judged(token string, v auth.Verdict) string {
 	return fmt.Sprintf("activityd_access_requests_total{token=%q,verdict=%q}", token, v)
 }
 
-// What is counted of a request never holds what the client made up.
+// No label of a metric comes from a client.
 func TestRequestsAreCountedByTheirRoute(t *testing.T) {
 	b := setup(t)
 	before := metricstest.Gather(t)
@@ -107,7 +107,7 @@ func TestAbortedRequestsAreCounted(t *testing.T) {
 	}
 }
 
-// What clients send as a token never becomes a label, nor does anything of it.
+// A client's token never becomes a label, nor does anything of it.
 func TestNothingOfASecretIsShown(t *testing.T) {
 	token, secret, err := auth.Issue("homepage", auth.Read, auth.Limit{})
 	if err != nil {
@@ -132,7 +132,7 @@ func TestNothingOfASecretIsShown(t *testing.T) {
 	}
 }
 
-// The connections that are counted are those to the API.
+// The metric counts the connections to the API.
 func TestConnectionsAreCounted(t *testing.T) {
 	before := metricstest.Gather(t)
 	s := serve(t)

@@ -19,7 +19,7 @@ import (
 )
 
 // observe surrounds every request, also a request without a route: it sets an id, sends the response to an error,
-// counts, and logs one line.
+// counts, and logs a line.
 func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		k := &call{Context: c, start: time.Now()}
@@ -36,7 +36,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// setHeader sets what every response has, and returns the id of the request.
+// setHeader sets the fields of every response, and returns the id of the request.
 func setHeader(header http.Header, r *http.Request) (id string) {
 	id = r.Header.Get(echo.HeaderXRequestID)
 	if id == "" || !plainID.MatchString(id) {
@@ -106,7 +106,7 @@ type panicError struct {
 func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
 // recovered turns a panic into an error with its stack, but not http.ErrAbortHandler,
-// which is for net/http.
+// as that is for net/http.
 func recovered(handle func() error) (err error) {
 	defer func() {
 		switch value := recover(); value {

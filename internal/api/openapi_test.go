@@ -61,7 +61,7 @@ func conforms(t testing.TB, r *http.Request, w *httptest.ResponseRecorder) {
 		r.Method = http.MethodGet
 	}
 	route, params, err := c.router.FindRoute(r)
-	if err != nil { // no such path or method: a problem like all others
+	if err != nil { // no such path or method: a problem as everywhere
 		var body any
 		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
 			t.Fatalf("%s %s: %d: %v", r.Method, r.URL, w.Code, err)

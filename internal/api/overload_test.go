@@ -38,7 +38,7 @@ func TestOverloadTurnsTasksAwayAndNoReads(t *testing.T) {
 	refused("after", metricstest.Samples{})
 }
 
-// A batch that is larger than the room that is left is refused, and a smaller one is not.
+// A batch that is larger than the room that is left is refused, and a smaller batch is not.
 func TestABatchThatIsTooLargeIsTurnedAway(t *testing.T) {
 	t.Parallel()
 	const room = 1
@@ -52,7 +52,7 @@ func TestABatchThatIsTooLargeIsTurnedAway(t *testing.T) {
 	}
 }
 
-// Retry-After is whole seconds, and never 0, which would ask for a storm.
+// Retry-After is whole seconds, and never 0, as 0 would ask for a storm.
 func TestRetryAfterIsAtLeastASecond(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", time.Second: "1", time.Second + 1: "2", time.Minute: "60"} {

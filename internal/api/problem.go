@@ -32,7 +32,7 @@ type kind struct {
 	slug       string
 	title      string
 	status     int
-	retryAfter int // seconds; 0: no such header
+	retryAfter int // seconds; 0: no header
 }
 
 // The kinds of problems, each described in openapi.yaml.
@@ -79,7 +79,7 @@ type problem struct {
 	Errors strictjson.Faults `json:"errors,omitempty"`
 
 	retryAfter int
-	challenge  string // for WWW-Authenticate; "": no such header
+	challenge  string // for WWW-Authenticate; "": no header
 }
 
 // Error makes a problem the error for a request that is at fault itself.
@@ -90,7 +90,7 @@ func (k kind) problem(format string, args ...any) *problem {
 	return &problem{Type: k.uri(), Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...), retryAfter: k.retryAfter}
 }
 
-// fields returns a problem of this kind with the faults of fields, at least one.
+// fields returns a problem of this kind with faults of fields.
 func (k kind) fields(f strictjson.Faults) *problem {
 	p := k.problem("%s: %s", f[0].Field, f[0].Detail)
 	if more := len(f) - 1; more > 0 {
@@ -100,8 +100,8 @@ func (k kind) fields(f strictjson.Faults) *problem {
 	return p
 }
 
-// maxRetryAfter is the end of the jitter of Retry-After: those that are refused at once are not to
-// come back at once.
+// maxRetryAfter is the end of the jitter of Retry-After: clients that are refused together are not to
+// come back together.
 func (p *problem) maxRetryAfter() int {
 	if p.Status == http.StatusServiceUnavailable {
 		return 2 * p.retryAfter
@@ -179,13 +179,13 @@ func problemOf(ctx context.Context, err error) *problem {
 			}
 		}
 	}
-	if mysql.Refusal(err) != "" { // until a setting is mended, which needs no restart
+	if mysql.Refusal(err) != "" { // until somebody mends a setting, without a restart
 		return unavailable.problem("the database refuses activityd; its log has the reason")
 	}
 	return internalError.problem("something went wrong on our side; the log has the details under the request's X-Request-Id")
 }
 
-// writeError is the one place where an error becomes a response.
+// writeError is the only place where an error becomes a response.
 func (s *Server) writeError(err error, c echo.Context) {
 	if c.Response().Committed {
 		return // too late; the log has the error
@@ -223,8 +223,8 @@ func repeating(r *http.Request) string {
 	return "repeating the request is safe"
 }
 
-// logLevel is debug for requests that were answered, which the metrics count, for clients
-// that left, for refused requests and for those that need no scope, such as probes.
+// logLevel is debug for answered requests, as metrics count them, for clients
+// that left, for refused requests and for requests without a scope, as of probes.
 func logLevel(status int, verdict auth.Verdict, isBusy bool) slog.Level {
 	switch {
 	case status == http.StatusInternalServerError:

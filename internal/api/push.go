@@ -20,7 +20,7 @@ import (
 // use and return soon after ctx ends.
 type Push interface {
 	// RegisterIn makes an address a device of a member, with a language or "", or confirms that it is; it moves
-	// from any other member.
+	// from any former member.
 	RegisterIn(ctx context.Context, id member.ID, platform push.Platform, a push.Address, language string) (push.Device, error)
 	// Devices returns devices that are gone, too.
 	Devices(ctx context.Context, id member.ID) ([]push.Device, error)
@@ -66,7 +66,7 @@ func ofMember(handle memberHandler, query []string) func(*Server, *call) error {
 	}
 }
 
-// readObject reads a body that is an object with no other fields than names. read adds faults to the object's reader.
+// readObject reads a body that is an object with no fields but names. read adds faults to the object's reader.
 func (s *Server) readObject(c *call, names []string, read func(strictjson.Object)) error {
 	body, err := s.readJSON(c)
 	if err != nil {
@@ -190,14 +190,14 @@ func addressFields(platforms []push.Kind) (names []string) {
 	return names
 }
 
-// readRegistration reads a registration, which counts only if there are no faults. Faults do not show the address.
+// readRegistration reads a registration. It counts only if there are no faults. Faults do not show the address.
 func readRegistration(o strictjson.Object, platforms []push.Kind) (r registration) {
 	r.Language = readLanguage(o)
 	if r.Kind = readPlatform(o, platforms); r.Kind == nil {
 		return r
 	}
 	r.Address = r.Kind.Read(o)
-	for _, name := range addressFields(platforms) { // of other platforms
+	for _, name := range addressFields(platforms) { // of foreign platforms
 		if _, given := o.Get(name); given && !slices.Contains(r.Kind.Fields, name) {
 			o.Addf(name, "%s has none: want %s", r.Kind.Platform, strictjson.List(r.Kind.Fields, "and"))
 		}

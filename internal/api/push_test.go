@@ -32,14 +32,14 @@ func subscription(endpoint string) string {
 	return fmt.Sprintf(`{"platform":"webpush","subscription":{"endpoint":%q,"expirationTime":null,"keys":{"p256dh":%q,"auth":%q}}}`, endpoint, p256dh, authKey)
 }
 
-// address is what is kept of one, by any platform.
+// address is an address as it is kept, by any platform.
 type address struct {
 	Token, Endpoint string
 	Sandbox         bool
 	P256DH, Auth    []byte
 }
 
-// What is stored of a registration, by any platform. The rest of a device's life is tested on a real store, in package push.
+// Registrations are stored, of any platform. The rest of a device's life is tested on a real store, in package push.
 func TestDevices(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -50,7 +50,7 @@ func TestDevices(t *testing.T) {
 	}{
 		{`{"platform":"apns","token":"0A1b","environment":"sandbox"}`, "apns", address{Token: "0A1b", Sandbox: true}},
 		{`{"platform":"fcm","token":"t:2","language":"de-CH"}`, "fcm", address{Token: "t:2"}},
-		// Padded, and of the other alphabet.
+		// Padded, and of the standard alphabet.
 		{
 			strings.NewReplacer("-", "+", "_", "/", authKey, authKey+"==").Replace(subscription("https://push.example/secret")),
 			"webpush",
@@ -221,7 +221,7 @@ func TestBadMutesAreRefused(t *testing.T) {
 	})
 }
 
-// pushRequests are one of each route, that is good.
+// pushRequests are a good request of each route.
 var pushRequests = []struct{ method, path, body string }{
 	{http.MethodPost, "/v1/events", `{"events":[` + oneEvent + `]}`},
 	{http.MethodGet, devicesPath, ""},

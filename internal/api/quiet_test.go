@@ -19,7 +19,7 @@ func (l *logBuffer) loud(t *testing.T) (lines []map[string]any) {
 	return lines
 }
 
-// However much strangers send, the log has a line for it at once and then one a
+// However much strangers send, the log has a line at once and then a line a
 // minute, with the count of each kind.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
@@ -37,7 +37,7 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 			g.get(t, open)
 		}
 	}
-	if err := g.server.Close(); err != nil { // which ends the minute
+	if err := g.server.Close(); err != nil { // it ends the minute
 		t.Fatal(err)
 	}
 	summaries := g.log.loud(t)
@@ -54,7 +54,7 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	}
 }
 
-// Nor do those who ask a server without tokens under a name of their own.
+// Nor do clients of a server without tokens under a foreign name.
 func TestForeignHostsDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -68,7 +68,7 @@ func TestForeignHostsDoNotFillTheLog(t *testing.T) {
 	}
 }
 
-// What is no HTTP or no TLS at all is answered by net/http itself, and not logged.
+// Nonsense is answered by net/http itself, and not logged.
 func TestNonsenseOverTheWireDoesNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	plain := serve(t)
@@ -90,10 +90,10 @@ func TestNonsenseOverTheWireDoesNotFillTheLog(t *testing.T) {
 		answer(t, encrypted.dial(t, plainRead)) // 400: Client sent an HTTP request to an HTTPS server
 	}
 	for _, s := range []*serving{plain, encrypted} {
-		if err := s.server.Shutdown(t.Context()); err != nil { // which waits for the connections to end
+		if err := s.server.Shutdown(t.Context()); err != nil { // it waits for the connections to end
 			t.Fatal(err)
 		}
-		if lines := s.log.loud(t); len(lines) > 2 { // one at once, one for the rest
+		if lines := s.log.loud(t); len(lines) > 2 { // at once, and for the rest
 			t.Errorf("logged %v", lines)
 		}
 	}

@@ -94,7 +94,7 @@ func readLimit(values map[string]string, f *strictjson.Faults) int {
 }
 
 // parseQuery reads a query that may have each of the known parameters once and no
-// others. It adds what is wrong to f.
+// more. It adds the faults to f.
 func parseQuery(raw string, f *strictjson.Faults, known ...string) map[string]string {
 	if raw == "" {
 		return nil

@@ -18,7 +18,7 @@ const (
 	photosOfViewer = pathOfViewers + "recent-contact-photos"
 )
 
-// Limiter lets reads in; [admit.Limiter] is one. It is safe for concurrent use.
+// Limiter lets reads in; as [admit.Limiter] does. It is safe for concurrent use.
 type Limiter interface {
 	Enter(ctx context.Context) (*admit.Place, error)
 	Refuses() bool
@@ -122,8 +122,8 @@ func (s *Server) add(r route) {
 	})
 }
 
-// Handler returns the API as a handler, for a server of the caller's own, which has to
-// limit header and connections then.
+// Handler returns the API as a handler, for a server of the caller's own, that
+// limits header and connections.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.begin) }
 
 // begin begins the chain.

@@ -32,7 +32,7 @@ type Reader interface {
 	Explain(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
 }
 
-// Enqueuer stores a batch of tasks in one transaction, whole or not at all, and
+// Enqueuer stores a batch of tasks in a transaction, whole or not at all, and
 // returns after the commit. The ids are in the order of the batch. It must be
 // safe for concurrent use and return soon after ctx ends.
 type Enqueuer interface {
@@ -47,21 +47,21 @@ type Enqueuer interface {
 // concurrent use and return soon after ctx ends.
 type Checker func(ctx context.Context) Health
 
-// Health is what a [Checker] found.
+// Health is the result of a [Checker].
 type Health struct {
 	MySQL Component // without it, no read is answered
 	Redis Component // without it, reads are served from the database
 }
 
-// Component is the state of one server, or of several that share the data.
+// Component is the state of a server, or of several that share the data.
 type Component struct {
 	Usable bool // or a part of it
-	// Detail says what is wrong and what to do about it, also of a server that is usable. It is
+	// Detail is the fault and the remedy, also of a usable server. It is
 	// public, so it holds no addresses and no secrets.
 	Detail string
 	// Away is the share of the data that cannot be used, 0 to 1, where a part can.
 	Away float64
-	// Nodes are the servers that cannot be used, where others can. Only operators see them.
+	// Nodes are the servers that cannot be used, where some can. Only operators see them.
 	Nodes []Node
 }
 
@@ -77,17 +77,17 @@ const (
 	DefaultMaxBatch       = 1000
 	DefaultRequestTimeout = 5 * time.Second
 	DefaultReadTimeout    = 5 * time.Second
-	DefaultIdleTimeout    = 2 * time.Minute // longer than that of common load balancers, which then close first
+	DefaultIdleTimeout    = 2 * time.Minute // longer than common load balancers', so that they close first
 )
 
 // Limits that are no settings.
 const (
-	MaxHeader    = 16 << 10        // bytes of a request's header, to which net/http adds 4 KiB
+	MaxHeader    = 16 << 10        // bytes of a request's header, and net/http adds 4 KiB
 	CheckTimeout = time.Second     // for the Checker
 	writeGrace   = 5 * time.Second // for sending a response after the request's deadline
 )
 
-// Config says what a [Server] serves and within which limits. Reader, Enqueuer
+// Config says what a [Server] serves and its limits. Reader, Enqueuer
 // and Checker are required; every zero value of the rest means its default.
 type Config struct {
 	Reader   Reader
@@ -95,28 +95,28 @@ type Config struct {
 	Checker  Checker
 	Logger   *slog.Logger // default: slog.Default()
 
-	// Push keeps devices, settings and mutes. Without it, as where there is no MySQL, what is
-	// about push is answered that push is off.
+	// Push keeps devices, settings and mutes. Without it, as where there is no MySQL, the
+	// answer to requests about push is that push is off.
 	Push Push
 	// Platforms and CheckAddress are required with Push.
 	Platforms    []push.Kind
 	CheckAddress AddressChecker
 
-	// Leaser leases tasks to workers that ask by HTTP. Without it, what is below /v1/queues is not there.
+	// Leaser leases tasks to workers that ask by HTTP. Without it, there is nothing below /v1/queues.
 	Leaser Leaser
-	// OwnQueues are the queues that activityd works on itself, of which nothing is leased.
+	// OwnQueues are the queues that activityd works on itself, and leases to nobody.
 	OwnQueues []string
-	// Notifier tells those who wait for tasks that a queue has some. Default: they look once a second.
+	// Notifier tells claims that wait that a queue has tasks. Default: they look once a second.
 	Notifier *notify.Notifier
 
 	// Limiter lets reads in, with the places that [admit.PlaceOf] returns. Default: it lets all in.
 	Limiter Limiter
 
 	// Auth authorizes requests. Without it every request is allowed: the address must be
-	// one that only this machine can reach, and what needs a scope is answered only for
+	// an address that only this machine can reach, and requests that need a scope are answered only for
 	// Hosts that the server knows, see [httpserver.Server.Knows].
 	Auth Authorizer
-	// Viewers know the tokens of viewers. Without them, what is below /v1/me is not there.
+	// Viewers know the tokens of viewers. Without them, there is nothing below /v1/me.
 	Viewers Viewers
 	// AllowOrigins are the origins of the pages that may ask below /v1/me, as [CheckOrigin]
 	// wants them.
@@ -135,7 +135,7 @@ type Config struct {
 	Behind func() *Behind
 
 	MaxBody  int64 // bytes of a request's body
-	MaxBatch int   // tasks in one request
+	MaxBatch int   // tasks in a request
 
 	RequestTimeout time.Duration // from the end of the header to the answer, as a context
 	ReadTimeout    time.Duration // for reading the header, and for header and body together
@@ -166,7 +166,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Server serves the API on one address. Call Listen, then Serve; Shutdown may be
+// Server serves the API on an address. Call Listen, then Serve; Shutdown may be
 // called from any goroutine once Listen has returned, and more than once.
 type Server struct {
 	*httpserver.Server
@@ -221,7 +221,7 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// front is what a person sees who opens the address of the API.
+// front is the page of a person who opens the address of the API.
 const front = `This is activityd's API.
 
 /openapi.yaml  the contract

@@ -21,7 +21,7 @@ import (
 type serving struct {
 	*bundle
 	addr   string
-	served chan error // what Serve returned
+	served chan error // the result of Serve
 }
 
 func serve(t *testing.T, configure ...func(*api.Config)) *serving {
@@ -50,7 +50,7 @@ func (s *serving) dial(t *testing.T, text string) net.Conn {
 	return conn
 }
 
-// answer reads one response, body and all.
+// answer reads a response, body and all.
 func answer(t *testing.T, conn net.Conn) (*http.Response, string) {
 	t.Helper()
 	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -197,7 +197,7 @@ func TestIdleConnection(t *testing.T) {
 func TestHeaderTooLarge(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	// net/http reads 4 KiB more than the limit; one byte beyond is enough.
+	// net/http reads 4 KiB more than the limit; a byte beyond is enough.
 	start := "GET " + readPath + " HTTP/1.1\r\nHost: localhost\r\nX-Large: "
 	conn := s.dial(t, start+strings.Repeat("a", api.MaxHeader+4<<10-len(start)+1))
 	if r, body := answer(t, conn); r.StatusCode != http.StatusRequestHeaderFieldsTooLarge {

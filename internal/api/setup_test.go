@@ -146,7 +146,7 @@ func (l *logBuffer) last(t *testing.T) map[string]any {
 	return all[len(all)-1]
 }
 
-// fakePush keeps what it is given, of members below noMember.
+// fakePush keeps all that it is given, of members below noMember.
 type fakePush struct {
 	mu       sync.Mutex
 	devices  []push.Device
@@ -242,7 +242,7 @@ func (f *fakePush) stored() int {
 	return n
 }
 
-// checkAddress takes what has no "bad" in it.
+// checkAddress takes addresses without "bad".
 func checkAddress(_ context.Context, _ push.Platform, a push.Address) error {
 	var text json.RawMessage
 	if err := a.Decode(&text); err != nil || strings.Contains(string(text), "bad") {
@@ -330,7 +330,7 @@ func newJSON(ctx context.Context, method, target, body string) *http.Request {
 	return r
 }
 
-// problem is what clients know of a problem.
+// problem is a problem as clients know it.
 type problem struct {
 	Type   string
 	Title  string

@@ -46,7 +46,7 @@ func (s *Server) enqueueTasks(c *call) error {
 	return writeJSON(c, http.StatusAccepted, typeJSON, enqueuedJSON{out})
 }
 
-// enqueue enqueues what a request brings, as parse reads its body; key is that of
+// enqueue enqueues the tasks of a request, as parse reads its body; key is that of
 // the request, of its caller, or "". The query may have the parameters that are known.
 func (s *Server) enqueue(c *call, parse func(body []byte, key string) ([]queue.New, error)) ([]uint64, error) {
 	var f strictjson.Faults
@@ -114,7 +114,7 @@ func refused(err error, invalid kind) error {
 	return err
 }
 
-// readJSON returns the body of a request, which says that it is JSON.
+// readJSON returns the body of a request with the type of JSON.
 func (s *Server) readJSON(c echo.Context) ([]byte, error) {
 	// A form on a foreign page must not do anything: a browser sends JSON to another
 	// site only after a preflight request.

@@ -251,7 +251,7 @@ func TestTasksTakesNoParameters(t *testing.T) {
 	}
 }
 
-// A client that is given fewer ids than it sent tasks could not know which.
+// A client that is given fewer ids than it sent tasks could not tell the tasks apart.
 func TestTasksChecksTheIDs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

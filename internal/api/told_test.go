@@ -18,7 +18,7 @@ import (
 )
 
 // hidingWorlds are two sites that look the same to viewer 12345. In the second one a
-// contact who blocks the viewer uploaded in private, which pushed contact 12 out of
+// contact who blocks the viewer uploaded in private and so pushed contact 12 out of
 // the set, so that the index can prove nothing.
 func hidingWorlds() map[recent.Source]*recent.Reader {
 	quiet, hiding := theSite(), theSite()
@@ -52,7 +52,7 @@ func TestAReadTokenCannotTellAWalkFromTheIndex(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(query, "explain") && found != source { // which is refused before the read
+			if !strings.Contains(query, "explain") && found != source { // an explanation is refused before the read
 				t.Fatalf("the answer is from %q, want %q", found, source)
 			}
 			responses[source] = regexp.MustCompile(`(?m)^Date: .*$`).ReplaceAllString(string(raw), "Date:")

@@ -17,8 +17,8 @@ import (
 	"github.com/activityd/activityd/internal/strictjson"
 )
 
-// pathOfViewers begins the paths that are for viewers themselves. What is below it is asked
-// for by browsers, from the pages of [Config.AllowOrigins], and reveals nothing that the
+// pathOfViewers begins the paths for viewers themselves. Their browsers ask
+// for them, from the pages of [Config.AllowOrigins], and reveals nothing that the
 // viewer may not see.
 const pathOfViewers = "/v1/me/"
 
@@ -65,7 +65,7 @@ func (s *Server) viewerPhotos(c *call) error {
 	return c.Blob(http.StatusOK, typeJSON, body)
 }
 
-// entityTag returns the strong tag of a body. It comes from what is shown and nothing else,
+// entityTag returns the strong tag of a body. It comes from the answer and nothing else,
 // and is the same in all processes.
 func entityTag(body []byte) string {
 	sum := sha256.Sum256(body)
@@ -73,7 +73,7 @@ func entityTag(body []byte) string {
 }
 
 // namesTag reports whether the values of an If-None-Match have a tag in their lists, weak or
-// strong, or are *. From what is no tag on, a list is ignored: the answer is then sent whole.
+// strong, or are *. From a fault on, a list is ignored: the answer is then sent whole.
 func namesTag(values []string, tag string) bool {
 	for _, list := range values {
 		if strings.TrimSpace(list) == "*" {
@@ -95,7 +95,7 @@ func namesTag(values []string, tag string) bool {
 }
 
 // concealed returns a problem as viewers get it. A read that needs a walk may be refused, or
-// end late, where others are answered; and whether it needs one depends on photos that the
+// end late, where proven reads are answered; and the need depends on photos that the
 // viewer may not see. So all that is not to be had now looks the same.
 func (p *problem) concealed() *problem {
 	switch {
@@ -122,7 +122,7 @@ func CheckOrigin(text string) error {
 	return nil
 }
 
-// isNoOrigin reports whether a rune is in no origin. Names in other scripts are in their
+// isNoOrigin reports whether a rune is in no origin. Names in further scripts are in their
 // ASCII form there.
 func isNoOrigin(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("-._:/[]", r)

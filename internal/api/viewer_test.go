@@ -47,7 +47,7 @@ func tokenOf(t testing.TB, id member.ID) string {
 	return token
 }
 
-// viewers configures a server for viewers alone, with pages of one more origin.
+// viewers configures a server for viewers alone, with pages of a second origin.
 func viewers(c *api.Config) {
 	c.Viewers = auth.NewViewers([]auth.ViewerKey{viewerKey}, auth.ViewerOptions{})
 	c.AllowOrigins = []string{"https://other.example", origin}
@@ -115,7 +115,7 @@ func TestParametersOfAViewer(t *testing.T) {
 	}
 }
 
-// The tag is that of what is shown, in every process. A request with it gets no body.
+// The tag is that of the answer, in every process. A request with it gets no body.
 func TestAnAnswerThatDidNotChangeHasNoBody(t *testing.T) {
 	t.Parallel()
 	title := "sea"
@@ -167,8 +167,8 @@ func TestAnAnswerThatDidNotChangeHasNoBody(t *testing.T) {
 
 var retryAfter = regexp.MustCompile(`Retry-After: ([5-9]|10)\r\n`)
 
-// Two worlds that differ in what the viewer may not see: in the one the index finds the
-// answer, in the other a walk does, or is refused, or ends late. The answers are the same,
+// Two worlds that differ in hidden photos: here the index finds the
+// answer, there a walk does, or is refused, or ends late. The answers are the same,
 // byte by byte.
 func TestNothingOfWhatIsHiddenShows(t *testing.T) {
 	t.Parallel()
@@ -225,7 +225,7 @@ func TestAViewerThatDoesNotExist(t *testing.T) {
 	}
 }
 
-// A viewer manages its own devices, settings and mutes, and those of nobody else.
+// A viewer manages its own devices, settings and mutes, and no more.
 func TestAViewerManagesItsPush(t *testing.T) {
 	t.Parallel()
 	b := setup(t, viewers)
@@ -277,7 +277,7 @@ func TestAViewerManagesItsPush(t *testing.T) {
 	wantProblem(t, off.do(t, newMe(t, http.MethodGet, "/v1/me/devices", "")), http.StatusNotImplemented, "push-off")
 }
 
-// A viewer's token is good for /v1/me and for nothing else, and there no other is.
+// A viewer's token is good for /v1/me and for nothing else, and no client's token is good there.
 func TestTheTwoKindsOfTokensAreApart(t *testing.T) {
 	t.Parallel()
 	g := guard(t)
@@ -329,7 +329,7 @@ func TestTheTwoKindsOfTokensAreApart(t *testing.T) {
 	}
 }
 
-// What is wrong is said where a page can read it, to renew the token.
+// A page can read the fault, to renew the token.
 func TestARefusedTokenSaysWhy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -347,7 +347,7 @@ func TestARefusedTokenSaysWhy(t *testing.T) {
 	})
 }
 
-// Without keys there is nothing below /v1/me; without other tokens, what is elsewhere is for
+// Without keys there is nothing below /v1/me; without clients' tokens, all else is for
 // this machine alone, as before.
 func TestViewersAndOtherTokensAreIndependent(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ const maxWidget = 10 << 10
 
 func TestTheWidgetIsServedToPagesOfEveryOrigin(t *testing.T) {
 	t.Parallel()
-	g := guard(t) // with tokens, of which it needs none
+	g := guard(t) // with tokens, and the widget needs none
 	r := newRequest(t.Context(), http.MethodGet, "/widget.js", http.NoBody)
 	r.Host = "api.example"
 	r.Header.Set("Origin", "https://site.example")
@@ -55,7 +55,7 @@ func TestTheWidgetIsServedToPagesOfEveryOrigin(t *testing.T) {
 	}
 }
 
-// What sites rely on is on the page for them, and nothing else is.
+// The page for sites names all names of the widget, and nothing else.
 func TestTheWidgetsPageNamesWhatThereIs(t *testing.T) {
 	t.Parallel()
 	code, page := readText(t, "widget.js"), readText(t, "../../docs/widget.md")

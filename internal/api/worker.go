@@ -17,7 +17,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Leaser leases the tasks of queues to workers in other programs; see [queue.Queue]. It must be
+// Leaser leases the tasks of queues to workers in the site's programs; see [queue.Queue]. It must be
 // safe for concurrent use and return soon after ctx ends.
 type Leaser interface {
 	ClaimAs(ctx context.Context, owner, queue string, n int, lease time.Duration) ([]queue.Task, error)
@@ -25,7 +25,7 @@ type Leaser interface {
 	ExtendLease(ctx context.Context, queue, token string, lease time.Duration) (until time.Time, err error)
 }
 
-// The bounds of what workers ask for, and the default of a lease.
+// The bounds of workers' requests, and the default of a lease.
 const (
 	maxClaimed   = 100
 	maxWait      = 30 * time.Second
@@ -35,7 +35,7 @@ const (
 	maxAgain     = 7 * 24 * time.Hour
 )
 
-// pathOfQueues begins the paths that are for workers in other programs.
+// pathOfQueues begins the paths of workers.
 const pathOfQueues = "/v1/queues/"
 
 // ofQueue returns the handler of a route about a queue, which its caller may work on.
@@ -87,7 +87,7 @@ func (s *Server) claimTasks(c *call, name string) error {
 	if err != nil {
 		return err
 	}
-	if wait > 0 { // the deadlines of the server are those of other requests
+	if wait > 0 { // the server has shorter deadlines
 		control, end := http.NewResponseController(c.Response().Writer), time.Now().Add(wait+s.cfg.RequestTimeout+writeGrace)
 		_, _ = control.SetReadDeadline(end), control.SetWriteDeadline(end) // a recorder has none
 	}

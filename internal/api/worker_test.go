@@ -167,7 +167,7 @@ func TestWorkByHTTP(t *testing.T) {
 	}
 }
 
-// What is refused says what is wrong, and changes nothing.
+// A refusal names the fault, and changes nothing.
 func TestBadRequestsOfWorkers(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -275,7 +275,7 @@ func TestLongTexts(t *testing.T) {
 	}
 }
 
-// fakeLeaser leases what it is given, and counts the claims.
+// fakeLeaser leases its tasks, and counts the claims.
 type fakeLeaser struct {
 	mu     sync.Mutex
 	tasks  []queue.Task
@@ -345,7 +345,7 @@ func answered(c <-chan *httptest.ResponseRecorder) *httptest.ResponseRecorder {
 	}
 }
 
-// However many wait, one of them looks; a notification wakes it at once, and the next one takes its turn.
+// However many claims wait, a single claim looks; a notification wakes it at once, and the next claim takes its turn.
 func TestOneOfThoseThatWaitLooks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -388,7 +388,7 @@ func TestOneOfThoseThatWaitLooks(t *testing.T) {
 
 // pass lets time pass within a synctest bubble.
 func pass(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // the time of the bubble, which costs none
+	time.Sleep(d) //nolint:forbidigo // the time of the bubble, without cost
 	synctest.Wait()
 }
 
@@ -415,7 +415,7 @@ func TestOneThatLeftClaimsNothing(t *testing.T) {
 	})
 }
 
-// More claims than there may be are told to come later, and hold up no other.
+// More claims than there may be are told to come later, and hold up no further claim.
 func TestTooManyClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -437,7 +437,7 @@ func TestTooManyClaims(t *testing.T) {
 	})
 }
 
-// A server that stops answers those that wait at once; over a connection, with longer waits than other requests may
+// A server that stops answers claims that wait at once; over a connection, with longer waits than most requests may
 // take to be read and written.
 func TestClaimsOverConnections(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ func VerdictOf(err error) Verdict {
 	return ""
 }
 
-// Caller is the bearer of a token. The zero Caller is that of a request without one.
+// Caller is the bearer of a token. The zero Caller bears no token.
 type Caller struct {
 	Name   string
 	Scopes Scope
@@ -84,7 +84,7 @@ func NewTokens(list []Token) *Tokens {
 	return t
 }
 
-// Replace replaces all tokens by list. A name keeps what is left of its limit.
+// Replace replaces all tokens by list. A name keeps the rest of its limit.
 func (t *Tokens) Replace(list []Token) {
 	for _, token := range list {
 		beginWith0(token.Name, Allowed, WrongScope, OverLimit)
@@ -127,7 +127,7 @@ type limits[K comparable] struct {
 // maxBuckets keeps the buckets below some 20 MB. Beyond it all begin again, full.
 const maxBuckets = 100_000
 
-// take takes a request from a bucket, which has the limit from now on, or returns a [Refusal].
+// take takes a request from a bucket, sets its limit, or returns a [Refusal].
 func (l *limits[K]) take(key K, limit Limit, whose string) error {
 	if limit.Count == 0 {
 		return nil

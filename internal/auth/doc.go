@@ -12,7 +12,7 @@
 //
 // The client alone has the secret, of 130 random bits. The file has its plain SHA-256, as nobody guesses a random secret.
 //
-// The scope read is for answers, write for tasks, inspect for the console; admin includes these three. work is for the
+// The scope read is for answers, write for tasks, inspect for the console; admin includes all three. work is for the
 // tasks of the queues in the line, and admin does not include it. write does not include read.
 //
 // A limit belongs to the name: neither a new file nor a new secret fills the bucket again. Each process counts alone.

@@ -13,7 +13,7 @@ import (
 // maxFile is how many bytes a file may have: room for some 10,000 tokens.
 const maxFile = 1 << 20
 
-// Reloader loads files again when they change. It is for one goroutine at a time.
+// Reloader loads files again when they change. It is not safe for concurrent use.
 type Reloader struct {
 	what  string                     // for the log
 	paths []string                   // the last one is secret
@@ -23,7 +23,7 @@ type Reloader struct {
 	loaded, seen string // stamps of the files: of the last load, and of the last call
 }
 
-// LoadFile loads a file with secrets, such as keys, by use. A later [Reloader.Reload] uses the next content
+// LoadFile loads a file with secrets by use. A later [Reloader.Reload] uses the next content
 // likewise, unless use fails. what names the file in the log.
 func LoadFile(what, path string, use func(text []byte) error, log *slog.Logger) (*Reloader, error) {
 	return load(&Reloader{what: what, paths: []string{path}, log: log, use: func(texts [][]byte) error { return use(texts[0]) }})

@@ -21,7 +21,7 @@ import (
 // The algorithms of viewer keys.
 const (
 	EdDSA = "EdDSA" // Ed25519: the public key checks tokens and cannot make any
-	HS256 = "HS256" // HMAC with SHA-256: one secret makes and checks them
+	HS256 = "HS256" // HMAC with SHA-256: the same secret makes and checks them
 )
 
 const (
@@ -59,7 +59,7 @@ func NewViewerKey(id, alg string) (ViewerKey, error) {
 // CanSign reports whether the key makes tokens, and not only checks them.
 func (k ViewerKey) CanSign() bool { return k.sign != nil }
 
-// Sign makes a token with which viewer may ask for itself until ttl is over, at most
+// Sign makes a token for viewer, good until ttl is over, at most
 // [MaxViewerToken]. audience is the server's; "" if it has none.
 func (k ViewerKey) Sign(viewer member.ID, ttl time.Duration, audience string) (string, error) {
 	if !k.CanSign() {
@@ -96,8 +96,8 @@ var keyText = base64.RawURLEncoding.Strict()
 // MarshalJSON writes the key as a JSON Web Key, its private part included.
 func (k ViewerKey) MarshalJSON() ([]byte, error) { return json.Marshal(k.jwk) }
 
-// ParseViewerKeys reads a JSON Web Key Set (RFC 7517), in which each key has a kid of its own
-// and an alg, EdDSA or HS256. It refuses keys of all other kinds, as the tokens of an ignored key
+// ParseViewerKeys reads a JSON Web Key Set (RFC 7517) whose keys each have a kid of its own
+// and an alg, EdDSA or HS256. It refuses keys of all further kinds, as the tokens of an ignored key
 // would fail. The error quotes no part of a key. A set without keys is no error.
 func ParseViewerKeys(text []byte) (keys []ViewerKey, err error) {
 	var set struct {

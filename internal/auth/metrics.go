@@ -16,7 +16,7 @@ var (
 	}, nil)
 )
 
-// Values of the label token beside names, which have no parentheses, and [AnyViewer].
+// Values of the label token beside names, without parentheses, and [AnyViewer].
 const (
 	labelNone    = "(none)"
 	labelUnknown = "(unknown)"

@@ -171,7 +171,7 @@ var (
 	seconds    = map[string]float64{"s": 1, "m": 60, "h": 3600}
 )
 
-// ParseLimit reads a rate such as 100/s, 600/m or 5000/h. A burst of 0 means
+// ParseLimit reads a rate like 100/s, 600/m or 5000/h. A burst of 0 means
 // the requests of one second, or 1 if that is less.
 func ParseLimit(rate string, burst int) (Limit, error) {
 	parts := rateFormat.FindStringSubmatch(rate)
@@ -203,7 +203,7 @@ var (
 )
 
 // Parse reads tokens, one a line, in the form that package auth describes. It skips empty lines and text behind a #.
-// Names and hashes must be different from each other. The error names five wrong lines at most. A text without tokens
+// Names and hashes must differ. The error names five wrong lines at most. A text without tokens
 // is no error.
 func Parse(text string) (tokens []Token, err error) {
 	const maxFaults = 5

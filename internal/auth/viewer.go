@@ -19,12 +19,12 @@ import (
 const MaxViewerToken = 24 * time.Hour
 
 const (
-	viewerLeeway  = time.Minute  // by which the clocks of the site and of this server may differ
+	viewerLeeway  = time.Minute  // difference of the clocks of the site and of this server
 	maxViewerText = 4096         // bytes of a token
 	maxSeconds    = 253402300799 // the end of the year 9999, in unix seconds
 )
 
-// AnyViewer is the name of all viewers in logs and metrics, which do not tell members apart.
+// AnyViewer is the name of all viewers in logs and metrics, so that they do not tell members apart.
 const AnyViewer = "(viewer)"
 
 func refuse(format string, args ...any) error {
@@ -152,7 +152,7 @@ type viewerClaims struct {
 	hasAudience bool      // the server
 }
 
-// UnmarshalJSON refuses a name that stands twice: it could mean one thing to the site and another here.
+// UnmarshalJSON refuses a name that stands twice: it could mean different things to the site and here.
 func (c *viewerClaims) UnmarshalJSON(text []byte) error {
 	root, err := strictjson.Parse(text)
 	if err != nil {
@@ -179,7 +179,7 @@ func (c *viewerClaims) UnmarshalJSON(text []byte) error {
 	return r.Err()
 }
 
-// Validate checks more than the parser, which checks the rest beside it.
+// Validate checks the bounds that the parser does not know.
 func (c *viewerClaims) Validate() error {
 	const most = MaxViewerToken + viewerLeeway
 	switch {

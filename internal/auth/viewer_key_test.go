@@ -83,7 +83,7 @@ func TestKeySetsThatAreRefused(t *testing.T) {
 	}
 }
 
-// With a public key of small order anyone can sign. Text that is no point, or not the one
+// With a public key of small order anyone can sign. Text that is no point, or not the only
 // encoding of a point, is no key of a pair either.
 func TestPublicKeysThatAreRefused(t *testing.T) {
 	t.Parallel()
@@ -172,7 +172,7 @@ func TestAddingAKeyKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	path := newFile(t, keySet)
 	must(t, os.Chmod(path, 0o640))
-	if os.Geteuid() == 0 { // others cannot give a file away
+	if os.Geteuid() == 0 { // only root can give a file away
 		must(t, os.Chown(path, 4711, 4712))
 	}
 	before, err := os.Stat(path)
@@ -225,7 +225,7 @@ func TestKeysThatCannotBeAdded(t *testing.T) {
 }
 
 // A key is added and, when no token of the old one is wanted, the old one removed: its tokens
-// end with the next request. What cannot be used changes nothing.
+// end with the next request. Unusable content changes nothing.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	key := func(id, alg string) (auth.ViewerKey, string) {

@@ -9,7 +9,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// deed is a change of tasks, and of which states.
+// deed is a change of tasks in some states.
 type deed struct {
 	Verb, Past string
 	possible   []queue.State
@@ -40,7 +40,7 @@ const (
 	maxCount = 1000
 )
 
-// chosen reads a change. As the command does, it takes dead tasks unless others are named.
+// chosen reads a change. As the command does, it takes dead tasks unless the form names a state.
 func chosen(r *http.Request, v *view) (ch *changing, err error) {
 	v.Title, v.Page = "Change tasks", "act"
 	d, known := deeds[r.FormValue("do")]
@@ -67,7 +67,7 @@ func chosen(r *http.Request, v *view) (ch *changing, err error) {
 	return ch, nil
 }
 
-// showChange says which tasks it would be. It changes nothing.
+// showChange shows the tasks that a change would take. It changes nothing.
 func (c *Console) showChange(r *http.Request, v *view) error {
 	ch, err := chosen(r, v)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *Console) showChange(r *http.Request, v *view) error {
 	return err
 }
 
-// change changes as many as it counts, [inspect.Batch] in a transaction. What was changed is said in any case.
+// change changes as many as it counts, [inspect.Batch] in a transaction. It shows the number in any case.
 func (c *Console) change(r *http.Request, v *view) error {
 	ch, err := chosen(r, v)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Queue is what the page needs of the queue.
+// Queue is the part of the queue that the page needs.
 type Queue interface {
 	inspect.Lister
 	Stats(ctx context.Context) (queue.Stats, error)
@@ -39,7 +39,7 @@ type Queue interface {
 	Resume(ctx context.Context, queue string) (changed bool, err error)
 }
 
-// Push is what the page needs of push.
+// Push is the part of push that the page needs.
 type Push interface {
 	EventByID(ctx context.Context, id string) (*push.StoredEvent, error)
 	Events(ctx context.Context, numbers []uint64) (map[uint64]*push.StoredEvent, error)
@@ -52,7 +52,7 @@ type Tokens interface {
 	Check(secret string, need auth.Scope) (auth.Caller, error)
 }
 
-// Options are what a [Console] shows.
+// Options are for [New].
 type Options struct {
 	Queue   Queue
 	Push    Push
@@ -64,20 +64,20 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// The bounds of a request: askTimeout of what it asks MySQL, and of waiting for its turn; actTimeout of a change.
+// The bounds of a request: askTimeout of its questions to MySQL, and of waiting for its turn; actTimeout of a change.
 const (
 	askTimeout = 3 * time.Second
 	actTimeout = 8 * time.Second
 	maxForm    = 64 << 10 // bytes
 )
 
-// Console is the page. It serves what is below /console/.
+// Console is the page. It serves all paths below /console/.
 type Console struct {
 	Options
 
 	sessions sync.Map      // a session by its id
 	turn     chan struct{} // has a place for the request that asks MySQL
-	before   *queue.Stats  // of the last page of queues, as are those below; it has the turn
+	before   *queue.Stats  // of the last page of queues, as now and looked; for the holder of the turn
 	now      inspect.Queues
 	looked   time.Time
 	handler  http.Handler
@@ -88,14 +88,14 @@ var assets embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{"link": newLink}).ParseFS(assets, "assets/*.html"))
 
-// page is what a path shows, to whom, and the fields that it takes.
+// page is a path with its scope and fields.
 type page struct {
 	need   auth.Scope
 	show   func(r *http.Request, v *view) error
 	fields string
 }
 
-// link is one of the links at the top.
+// link is a link at the top.
 type link struct {
 	To, Text string
 	Current  bool
@@ -103,7 +103,7 @@ type link struct {
 
 func newLink(page, name, to, text string) link { return link{to, text, page == name} }
 
-// policy allows the style of this package, and no other page to show this one.
+// policy allows the style of this package, and no further page to show it.
 const policy = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // New returns the page.
@@ -150,7 +150,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.handler.ServeHTTP(w, r)
 }
 
-// view is what a template shows.
+// view is the content of a page.
 type view struct {
 	Title, Page string // Page names the template
 	Problem     string // instead of it
@@ -160,18 +160,18 @@ type view struct {
 	SignIn      bool // the form for it is shown
 	SignedIn    bool
 	MayAct      bool
-	InTheClear  bool // what is sent can be read on its way
+	InTheClear  bool // a token can be read on its way
 	Body        any
 
 	status int
 }
 
-// fault is a mistake of the one who asks, in words.
+// fault is a mistake of the person who asks, in words.
 type fault string
 
 func (f fault) Error() string { return string(f) }
 
-// serve shows what a caller with the scope may see, one at a time.
+// serve shows a page to a caller with the scope, and one page at a time.
 func (c *Console) serve(w http.ResponseWriter, r *http.Request, p page) {
 	v := &view{status: http.StatusOK}
 	caller, err := c.access(r, p.need)
@@ -220,7 +220,7 @@ func (p page) check(r *http.Request) error {
 	return nil
 }
 
-// refuse answers one that may not: with the form to sign in, if that would help.
+// refuse answers a caller without the scope: with the form to sign in, if that would help.
 func (c *Console) refuse(w http.ResponseWriter, r *http.Request, v *view, err error) {
 	v.Title, v.status, v.Problem = "Not allowed", http.StatusForbidden, "This is not allowed: "+err.Error()+"."
 	verdict := auth.ForeignHost
@@ -274,7 +274,7 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, v *view) {
 	_, _ = w.Write(text.Bytes()) // the browser may be gone
 }
 
-// path returns the path of a page with these values, those that are empty left out.
+// path returns the path of a page with its values that are not empty.
 func path(page string, values ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(values); i += 2 {

@@ -12,7 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// fill makes some tasks, names of once and an event, with what strangers may have written.
+// fill makes some tasks, names of once and an event, with texts of strangers.
 func (r *rig) fill() {
 	r.Helper()
 	r.exec("INSERT INTO tasks (id, type, subject, args) VALUES (1, 'upload', 7, ?), (2, 'upload', 8, '{}')", `{"x":"</pre>`+strings.ReplaceAll(evil, `"`, `\"`)+`"}`)
@@ -30,7 +30,7 @@ func (r *rig) fill() {
 
 var foreign = regexp.MustCompile(`(?i)<[^>]*\s(on[a-z]+|style)=|<[^>]*\s(src|href|action)="(https?:)?//|<style`)
 
-// What a page does not know is refused: a filter that is misspelt would match more.
+// A page refuses unknown fields: a filter that is misspelt would match more.
 func TestFieldsThatArePossible(t *testing.T) {
 	t.Parallel()
 	b := newRig(t).browser()
@@ -50,7 +50,7 @@ func TestFieldsThatArePossible(t *testing.T) {
 	}
 }
 
-// Every page shows what there is, as text.
+// Every page shows its facts, as text.
 func TestThePages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -103,7 +103,7 @@ func TestThePages(t *testing.T) {
 	}
 }
 
-// The second look says how fast what waits changes, and kinds of the site's own have their names.
+// The second look says how fast the waiting tasks change, and kinds of the site's own have their names.
 func TestTheQueuesHaveChanges(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -156,7 +156,7 @@ func TestPagesOfTasks(t *testing.T) {
 	}
 }
 
-// A queue is paused and resumed, and the log says by which token.
+// A queue is paused and resumed, and the log names the token.
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	one, secret := token(t, "ann", auth.Admin)
@@ -196,7 +196,7 @@ func TestTheHeaders(t *testing.T) {
 	}
 }
 
-// Where MySQL does not answer, the page says so in time, and the next one is asked for again.
+// Where MySQL does not answer, the page says so in time, and asks again for the next page.
 func TestASlowMySQL(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -224,7 +224,7 @@ func TestASlowMySQL(t *testing.T) {
 	b.page("/console/tasks")
 }
 
-// A page is shown while transactions of others have locked all that it shows.
+// A page is shown while foreign transactions have locked all its rows.
 func TestAPageWaitsForNoLock(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -245,7 +245,7 @@ func TestAPageWaitsForNoLock(t *testing.T) {
 	}
 }
 
-// A change tells what it did, and the log who did it.
+// A change tells its numbers, and the log the caller.
 func TestRetryAndDiscard(t *testing.T) {
 	t.Parallel()
 	one, secret := token(t, "ann", auth.Admin)

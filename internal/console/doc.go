@@ -12,11 +12,11 @@
 //
 // No GET changes anything. A POST is taken if Sec-Fetch-Site or Origin say that it comes from a page of this origin
 // ([http.CrossOriginProtection]); an origin has a port. The cookie is SameSite=Strict, so that another site sends none. The Host
-// is one of this machine where there are no tokens, so a foreign name that points here reads nothing either
+// is a name of this machine where there are no tokens, so a foreign name that points here reads nothing either
 // ([httpserver.Server.Knows]).
 //
-// # What it costs
+// # Cost
 //
-// A request reads a bounded number of rows, by an index, without locks. One request at a time asks MySQL, for [askTimeout] at
-// most, or [actTimeout] for a change, which goes by transactions of [inspect.Batch] tasks.
+// A request reads a bounded number of rows, by an index, without locks. A single request at a time asks MySQL, for [askTimeout] at
+// most, or [actTimeout] for a change, by transactions of [inspect.Batch] tasks.
 package console

@@ -16,7 +16,7 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// No request that a page elsewhere may have a browser send changes anything, nor one of a caller that may only look.
+// No request that a page elsewhere may have a browser send changes anything, nor does a request of a caller that may only look.
 func TestForgedRequests(t *testing.T) {
 	t.Parallel()
 	admin, adminSecret := token(t, "admin", auth.Admin)
@@ -127,7 +127,7 @@ func TestSessions(t *testing.T) {
 			t.Errorf("with a secret %s: %s, %v", name, response.Status, response.Cookies())
 		}
 	}
-	// Others cannot sign a browser in.
+	// A foreign page cannot sign a browser in.
 	_, text := b.send(http.MethodGet, "/console/tasks?state=dead", nil)
 	form := fields(text)
 	form.Set("token", secret)
@@ -149,7 +149,7 @@ func TestSessions(t *testing.T) {
 	if response, _ := b.send(http.MethodPost, "/console/signin", form, "X-Forwarded-Proto", "https"); response.Header.Get("Location") != "/console/" || !strings.Contains(response.Header.Get("Set-Cookie"), "Secure") {
 		t.Errorf("behind TLS: to %s, %s", response.Header.Get("Location"), response.Header.Get("Set-Cookie"))
 	}
-	// The session of one process is nothing to another, nor is one that is made up.
+	// A process knows no session of a second process, and none that is made up.
 	elsewhere := newRig(t, looker)
 	for _, value := range []string{strings.TrimPrefix(strings.Split(cookie, ";")[0], "activityd_session="), secret, "", "AAAA"} {
 		if response, _ := elsewhere.browser().send(http.MethodGet, "/console/", nil, "Cookie", "activityd_session="+value); response.StatusCode != http.StatusUnauthorized {

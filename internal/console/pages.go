@@ -49,7 +49,7 @@ func (g grid) Long(column int) bool {
 	return slices.Contains([]string{"LAST ERROR", "REASON", "ARGS", "VERDICT"}, g.Head[column])
 }
 
-// failureRow is a group of failures, and where one gets from it.
+// failureRow is a group of failures, and the links from it.
 type failureRow struct {
 	inspect.Failures
 	List, Retry, Discard string
@@ -66,7 +66,7 @@ type queueNow struct {
 // maxFailures bounds the tasks that failed whose errors are grouped.
 const maxFailures = 1000
 
-// lookEvery is how long a look at the queues is good for, so that the changes are not those of a moment.
+// lookEvery is how long a look at the queues is good for, so that the changes are averages.
 const lookEvery = 2 * time.Second
 
 func (c *Console) showQueues(r *http.Request, v *view) error {
@@ -105,7 +105,7 @@ func (c *Console) showQueues(r *http.Request, v *view) error {
 	return nil
 }
 
-// newQueueNow is for what has one queue: its first row is of all types.
+// newQueueNow is for a table of one queue: its first row is of all types.
 func newQueueNow(one inspect.Queues) queueNow {
 	t := one.Table()
 	q := queueNow{Name: one.Queues[0].Queue, List: path("tasks", "queue", one.Queues[0].Queue), Paused: one.Queues[0].Paused}
@@ -123,7 +123,7 @@ func newQueueNow(one inspect.Queues) queueNow {
 	return q
 }
 
-// filter reads which tasks are asked for.
+// filter reads the filter of a form.
 func filter(r *http.Request) (match queue.Filter, err error) {
 	get := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
 	for _, word := range strings.FieldsFunc(get("id"), func(r rune) bool { return r == ' ' || r == ',' }) {

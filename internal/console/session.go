@@ -50,7 +50,7 @@ func (c *Console) access(r *http.Request, need auth.Scope) (auth.Caller, error) 
 		return auth.Caller{}, errSignIn
 	}
 	known, _ := c.sessions.Load(cookie.Value)
-	of, _ := known.(session) // one that is not known has ended
+	of, _ := known.(session) // an unknown session has ended
 	if !time.Now().Before(of.ends) {
 		return auth.Caller{}, errSignIn
 	}

@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// evil is what a stranger would like a page to run.
+// evil is a text that a stranger would like a page to run.
 const evil = `<script>alert(1)</script>"><img src=x onerror=alert(2)>`
 
 // rig is a page over a database.
@@ -181,7 +181,7 @@ func (b *browser) send(method, path string, form url.Values, header ...string) (
 	return response, string(text)
 }
 
-// page returns a page, which must be there.
+// page returns a page that must be there.
 func (b *browser) page(path string) string {
 	b.Helper()
 	response, text := b.send(http.MethodGet, path, nil)

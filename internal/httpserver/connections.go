@@ -10,7 +10,7 @@ import (
 const maxConnections = 10_000
 
 // connectionsFor returns the default for a process that may have so many files open. Half
-// of them are left to the connections to MySQL and Redis, and to the other listeners.
+// of them are left to the connections to MySQL and Redis, and to further listeners.
 func connectionsFor(files uint64) int { return int(max(1, min(files/2, maxConnections))) }
 
 // bounded is the listener of a server. It closes connections beyond MaxConnections at once

@@ -81,8 +81,8 @@ func dial(t *testing.T, s *httpserver.Server, text string) net.Conn {
 
 const getHello = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-// One connection too many is closed at once, those before it go on, and the end of
-// one makes room. The log has one line at once and, at the end, one for the rest.
+// A connection too many is closed at once, earlier connections go on, and the end of
+// a connection makes room. The log has a line at once and, at the end, a line for the rest.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	open, refused, log := newWatched(), newWatched(), &logged{}
@@ -172,8 +172,8 @@ func TestTheBoundByDefault(t *testing.T) {
 	}
 }
 
-// However often strangers send what is no HTTP, the log has a line at once and then
-// one a minute, with their number and what the last one did.
+// However often strangers send nonsense, the log has a line at once and then
+// a line a minute, with their number and the last error.
 func TestProtocolErrorsDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestProtocolErrorsDoNotFillTheLog(t *testing.T) {
 	})
 }
 
-// An error of our own is logged as one.
+// An error of our own is logged as an error.
 func TestFaultsOfTheServerAreLoud(t *testing.T) {
 	t.Parallel()
 	log, server := &logged{}, &http.Server{}

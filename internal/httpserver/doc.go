@@ -4,8 +4,8 @@
 // # Unknown clients
 //
 // A server has a bounded number of connections, and closes further ones at once: see
-// [Options]. What is not HTTP or TLS, and what is reported by [Server.Refused], is
-// summarized in one line a minute.
+// [Options]. A line a minute counts requests that are not HTTP or TLS, and the refusals of
+// [Server.Refused].
 //
 // # Hosts
 //

@@ -18,7 +18,7 @@ func IsLoopback(address net.Addr) bool {
 }
 
 // Knows reports whether a Host, a name or address with or without a port, is localhost, a
-// loopback address, or the name that Listen was given. A foreign web page has no such name.
+// loopback address, or the name that Listen was given. A foreign web page has none of these names.
 func (s *Server) Knows(host string) bool {
 	name := hostname(host)
 	if ip, err := netip.ParseAddr(name); err == nil {
@@ -43,7 +43,7 @@ func IsLocal(r *http.Request) bool {
 
 // LocalOnly protects a handler without tokens: while the server listens on the loopback,
 // requests for a Host that it does not know get status 421 and the reason. A server that
-// other machines can reach was opened to them on purpose, and serves all requests.
+// remote machines can reach was opened to them on purpose, and serves all requests.
 func (s *Server) LocalOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if IsLoopback(s.Addr()) && !s.Knows(r.Host) {
@@ -54,7 +54,7 @@ func (s *Server) LocalOnly(next http.Handler) http.Handler {
 	})
 }
 
-// Misdirected is the message for a request with this Host: why it is refused, and what to do.
+// Misdirected is the message for a request with this Host: the reason and the remedy.
 func Misdirected(host string) string {
 	return fmt.Sprintf("this server answers without a token, but only under localhost, a loopback address or the name that it was told to listen on, and this request is for %.100q: "+
 		"it may come from a web page whose name was made to point here; ask for localhost, or have the proxy send Host: localhost", host)

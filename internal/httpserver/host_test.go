@@ -22,7 +22,7 @@ func listen(t testing.TB, address string, handler http.Handler) *httpserver.Serv
 	return s
 }
 
-// The names of this machine are known, with any port, and no others.
+// The names of this machine are known, with any port, and no further names.
 func TestKnows(t *testing.T) {
 	t.Parallel()
 	s := httpserver.New(&http.Server{}, httpserver.Options{})
@@ -40,7 +40,7 @@ func TestKnows(t *testing.T) {
 }
 
 // The name that an operator chose to listen on is known: it is in the operator's
-// own hands what it points to.
+// own hands where it points.
 func TestTheNameThatIsListenedOnIsKnown(t *testing.T) {
 	t.Parallel()
 	s := listen(t, "localhost:0", nil)
@@ -53,7 +53,7 @@ func TestTheNameThatIsListenedOnIsKnown(t *testing.T) {
 			t.Errorf("%s: %t", host, !want)
 		}
 	}
-	for _, address := range []string{"0.0.0.0:0", ":0"} { // an address counts by what it is
+	for _, address := range []string{"0.0.0.0:0", ":0"} { // an address counts as such
 		open := listen(t, address, nil)
 		for host, want := range map[string]bool{"0.0.0.0:1": false, "": false, ":1": false, "localhost": true} {
 			if open.Knows(host) != want {

@@ -11,8 +11,8 @@ import (
 // summaryEvery is the time between two lines of a [summary].
 const summaryEvery = time.Minute
 
-// summary logs events that unknown clients can cause at any rate: one line at the first,
-// and then at most one a minute, with the count of each kind since the line before.
+// summary logs events that unknown clients can cause at any rate: a line at the first,
+// and then at most a line a minute, with the count of each kind since the line before.
 type summary struct {
 	log     func(message string, args ...any) // at its level
 	message string
@@ -23,7 +23,7 @@ type summary struct {
 	timer  *time.Timer    // nil: no line was logged in the last minute
 }
 
-// count counts one of a kind. The line has the last detail that is not empty.
+// count counts an event of a kind. The line has the last detail that is not empty.
 func (s *summary) count(kind, detail string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *summary) flush() {
 }
 
 // errorLog takes the messages of net/http. Nearly all are about clients that violate the
-// protocol: those are logged at the level debug, and counted.
+// protocol: it logs them at the level debug, and counts them.
 type errorLog struct{ server *Server }
 
 func (e errorLog) Write(line []byte) (int, error) {
@@ -95,7 +95,7 @@ func (e errorLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// clip bounds what a client can have logged.
+// clip bounds the text that a client can have logged.
 func clip(s string) string {
 	const maxText = 200 // bytes
 	if len(s) > maxText {

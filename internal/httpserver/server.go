@@ -27,14 +27,14 @@ type Server struct {
 	refusedRequests    summary
 }
 
-// Options are those of [New]. Every zero value means its default.
+// Options are for [New]. Every zero value means its default.
 type Options struct {
-	// MaxConnections is how many connections may be open at once; further ones are closed
+	// MaxConnections is how many connections may be open at once; further connections are closed
 	// at once. Default: 10,000, or half of the files that the process may have open if
 	// that is less.
 	MaxConnections int
 	Log            *slog.Logger // default: slog.Default()
-	// Open and Refused count the connections that are open, and those beyond
+	// Open and Refused count the connections that are open, and the refused ones beyond
 	// MaxConnections. Default: no metrics.
 	Open    prometheus.Gauge
 	Refused prometheus.Counter
@@ -56,7 +56,7 @@ func New(hs *http.Server, o Options) *Server {
 		o.Refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})
 	}
 	s := &Server{
-		http: hs, options: o, tls: hs.TLSConfig != nil, // net/http may set one later
+		http: hs, options: o, tls: hs.TLSConfig != nil, // net/http may set it later
 		refusedConnections: summary{log: o.Log.Warn, message: "connections refused"},
 		refusedRequests:    summary{log: o.Log.Info, message: "requests refused"},
 	}
@@ -64,11 +64,11 @@ func New(hs *http.Server, o Options) *Server {
 	return s
 }
 
-// Refused counts a refused request by its kind, which is one of a few constants. The
-// counts are logged at the first one, and then at most once a minute.
+// Refused counts a refused request by its kind, a constant. The
+// counts are logged at the first, and then at most once a minute.
 func (s *Server) Refused(kind string) { s.refusedRequests.count(kind, "") }
 
-// Listen opens address (host:port; port 0 picks a free one).
+// Listen opens address (host:port; port 0 picks a free port).
 func (s *Server) Listen(ctx context.Context, address string) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// serve serves until the test ends, and returns what Serve will.
+// serve serves until the test ends, and returns the result of Serve.
 func serve(t *testing.T, server *http.Server) (s *httpserver.Server, served chan error) {
 	t.Helper()
 	s, served = httpserver.New(server, httpserver.Options{}), make(chan error, 1)
@@ -119,7 +119,7 @@ func TestShutdownWaitsAndThenCutsOff(t *testing.T) {
 	}
 }
 
-// What was opened is closed, also when it never came to serving.
+// The listener is closed, also when it never came to serving.
 func TestThePortIsFreeAfterwards(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(*httpserver.Server) error{

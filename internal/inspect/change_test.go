@@ -71,7 +71,7 @@ func TestAChangeIsInterrupted(t *testing.T) {
 	queuetest.ExpectCounts(t, q, queuetest.Counts{Waiting: 998, Dead: 300})
 }
 
-// interruptible is a queue whose lists end with their context, as those of a database do.
+// interruptible is a queue whose lists end with their context, as a database's lists do.
 type interruptible struct{ *queuetest.Memory }
 
 func (q interruptible) List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error) {

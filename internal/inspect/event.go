@@ -34,7 +34,7 @@ type Events struct {
 // unfinished are the states of tasks that are not done.
 var unfinished = []queue.State{queue.Waiting, queue.Scheduled, queue.Running, queue.Dead}
 
-// Find returns the event that a name stands for: its id, or the number of one of its tasks. An event that is not stored yet
+// Find returns the event that a name stands for: its id, or the number of a task of it. An event that is not stored yet
 // is returned as its notify task.
 func (v *Events) Find(ctx context.Context, name string) (*push.StoredEvent, *queue.Record, error) {
 	if e, err := v.Store.EventByID(ctx, name); err != nil || e != nil {
@@ -52,7 +52,7 @@ func (v *Events) Find(ctx context.Context, name string) (*push.StoredEvent, *que
 	for _, r := range list {
 		var payload struct {
 			ID    string `json:"id"`    // of a notify task
-			Event uint64 `json:"event"` // of all other kinds
+			Event uint64 `json:"event"` // of all further kinds
 		}
 		_ = json.Unmarshal(r.Payload, &payload) // a payload that cannot be read has neither
 		switch {
@@ -108,7 +108,7 @@ func (v *Events) Facts(ctx context.Context, e *push.StoredEvent, now time.Time) 
 // maxCounted bounds how many receipts are counted.
 const maxCounted = 1_000_000
 
-// targeting returns the task that still finds recipients, if there is one.
+// targeting returns the tasks that still find recipients, if there is one.
 func (v *Events) targeting(ctx context.Context, e *push.StoredEvent) ([]queue.Record, error) {
 	own, err := v.Queue.List(ctx, queue.Filter{IDs: []uint64{e.Task}, Kinds: []string{push.Notify}, States: unfinished}, 1)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 type Failures struct {
 	Queue, Kind string
 	State       queue.State
-	Error       string // that of the newest, which is the example
+	Error       string // of the newest, the example
 	Example     uint64 // its id
 	Count       int
-	// Pattern finds them, and perhaps others; see [queue.Filter].
+	// Pattern finds them, and perhaps more; see [queue.Filter].
 	Pattern string
 }
 
@@ -25,7 +25,7 @@ var (
 	likeSigns = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 )
 
-// maxAlike is how many characters of errors are compared: what follows, as a stack, differs.
+// maxAlike is how many characters of errors are compared: a stack behind them differs.
 const maxAlike = 300
 
 // GroupFailures returns the groups of failures, the largest first, at most so many.

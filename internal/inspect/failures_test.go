@@ -10,7 +10,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Errors that differ in numbers are one group, whose pattern finds all of them and no others.
+// Errors that differ in numbers are a group, whose pattern finds exactly them.
 func TestFailuresAreGrouped(t *testing.T) {
 	t.Parallel()
 	list := []queue.Record{

@@ -10,7 +10,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Queues says how full the queues are, and how that changes, as other programs read it.
+// Queues says how full the queues are, and how that changes, as programs read it.
 type Queues struct {
 	At     string  `json:"at"`
 	Limit  int     `json:"count_limit"`                    // of each queue and state, no more are counted
@@ -19,7 +19,7 @@ type Queues struct {
 	More   bool    `json:"more_queues"` // that are not counted
 }
 
-// Queue is one queue.
+// Queue is the state of a queue.
 type Queue struct {
 	Queue  string  `json:"queue"`
 	Paused bool    `json:"paused"`
@@ -32,7 +32,7 @@ type Queue struct {
 	Types   []Kind   `json:"types"`
 }
 
-// Kind is the number of tasks of one type, by state.
+// Kind is the number of tasks of a type, by state.
 type Kind struct {
 	Type      string   `json:"type"`
 	Waiting   int      `json:"waiting"`
@@ -43,12 +43,12 @@ type Kind struct {
 	Change    *float64 `json:"waiting_change_per_second,omitempty"`
 }
 
-// counts returns the numbers in the order of [queue.States], which is that of the columns.
+// counts returns the numbers in the order of [queue.States], as the columns have it.
 func (k *Kind) counts() [4]*int {
 	return [...]*int{&k.Waiting, &k.Scheduled, &k.Running, &k.Dead}
 }
 
-// NewQueues sorts statistics into queues; the types keep their order. before is what was so much earlier; nil: not known. Where
+// NewQueues sorts statistics into queues; the types keep their order. before are the statistics of so much earlier; nil: not known. Where
 // not all tasks are counted, nothing is said of changes.
 func NewQueues(s queue.Stats, before *queue.Stats, since time.Duration, now time.Time) Queues {
 	out := Queues{At: Stamp(now), Limit: queue.StatsLimit, Queues: []Queue{}, More: s.More}
@@ -76,7 +76,7 @@ func NewQueues(s queue.Stats, before *queue.Stats, since time.Duration, now time
 	return out
 }
 
-// find returns the queue of that name; an empty one if there was none.
+// find returns the queue of that name; an empty queue if there was none.
 func (s Queues) find(name string) *Queue {
 	i := slices.IndexFunc(s.Queues, func(q Queue) bool { return q.Queue == name })
 	if i < 0 {
@@ -85,7 +85,7 @@ func (s Queues) find(name string) *Queue {
 	return &s.Queues[i]
 }
 
-// compare sets how fast what waits changes.
+// compare sets how fast the waiting tasks change.
 func (q *Queue) compare(was *Queue, over float64) {
 	if q.Capped || was.Capped {
 		return
@@ -105,7 +105,7 @@ func (q *Queue) compare(was *Queue, over float64) {
 	}
 }
 
-// kind returns the type of that name, a new one if there is none.
+// kind returns the type of that name, a new type if there is none.
 func (q *Queue) kind(name string) *Kind {
 	i := slices.IndexFunc(q.Types, func(k Kind) bool { return k.Type == name })
 	if i < 0 {
@@ -126,7 +126,7 @@ func (q *Queue) Sum() *Kind {
 	return sum
 }
 
-// Table returns a row for each queue, and below it one for each of its types. Numbers that may be larger are marked.
+// Table returns a row for each queue, and below it a row for each of its types. Numbers that may be larger are marked.
 func (s Queues) Table() Table {
 	t := Table{Head: []string{"QUEUE", "TYPE", "WAITING", "SCHEDULED", "RUNNING", "DEAD", "OLDEST WAITING", "CHANGE/S", "EMPTY IN", "PAUSED"}}
 	for i := range s.Queues {

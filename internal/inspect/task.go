@@ -19,7 +19,7 @@ type Lister interface {
 	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 }
 
-// Batch is how many tasks are read, or changed in one transaction, at once.
+// Batch is how many tasks are read, or changed by a transaction, at once.
 const Batch = 500
 
 // Pages returns the tasks that match, by id and at most size at a time, so that
@@ -53,7 +53,7 @@ func Pages(ctx context.Context, q Lister, match queue.Filter, size int) iter.Seq
 
 // Change changes the tasks of pages, by a transaction for each page, and returns how many it changed, and how many it left alone,
 // as they do not match any more or are locked. An end of ctx stops it between two: a batch that began is finished, so that the numbers
-// are true. It goes by id, so that no task is changed twice: one that is retried may be dead again before the last page
+// are true. It goes by id, so that no task is changed twice: a retried task may be dead again before the last page
 // is reached. done is called with the size of each page.
 func Change(
 	ctx context.Context, pages iter.Seq2[[]queue.Record, error], match queue.Filter,
@@ -127,7 +127,7 @@ func Task(r queue.Record, now time.Time) [][2]string {
 	}
 }
 
-// Due says what happens to a task next, and when.
+// Due says how a task goes on, and when.
 func Due(r queue.Record, now time.Time) string {
 	switch {
 	case r.State == queue.Scheduled && !r.RunAt.After(now):

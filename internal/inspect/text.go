@@ -1,4 +1,4 @@
-// Package inspect has what people are shown of queues, tasks, events and names of once: as facts, in
+// Package inspect has the facts that people see of queues, tasks, events and names of once: as facts, in
 // words. The commands print them, and the page for operators shows them; neither has a copy of its own.
 package inspect
 
@@ -19,7 +19,7 @@ type Table struct {
 
 // Escaped returns a text with each character that a terminal obeys or does not
 // show, lines and tabs apart, as \u and its number in UTF-16. In JSON, where
-// such characters are part of strings only, it changes no value.
+// hidden characters are part of strings only, it changes no value.
 func Escaped(text string) string {
 	if utf8.ValidString(text) && strings.IndexFunc(text, IsHidden) < 0 {
 		return text
@@ -38,14 +38,14 @@ func Escaped(text string) string {
 }
 
 // IsHidden reports whether a character is escaped: controls (C0, DEL, C1), formats
-// such as bidi overrides and zero-width joiners, odd spaces, unassigned characters,
+// like bidi overrides and zero-width joiners, odd spaces, unassigned characters,
 // fillers and variation selectors.
 func IsHidden(r rune) bool {
 	return r != '\n' && r != '\t' && !unicode.IsPrint(r) ||
 		unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// OneLine returns a text as one line, and escaped, so that its length is known.
+// OneLine returns a text as a single line, and escaped, so that its length is known.
 func OneLine(s string) string {
 	return strings.Join(strings.Fields(Escaped(s)), " ")
 }
@@ -93,7 +93,7 @@ func Moment(t, now time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05.000 UTC") + " (" + away + ")"
 }
 
-// Date returns unix seconds, and what date that is in UTC; "never" for 0.
+// Date returns unix seconds, and the date in UTC; "never" for 0.
 func Date(unix uint64) string {
 	if unix == 0 {
 		return "never"
