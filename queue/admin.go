@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
@@ -219,11 +218,6 @@ func (q *Queue) Cancel(ctx context.Context, match Filter) (n int, err error) {
 		}
 	}
 	return n, nil
-}
-
-// SetPriority gives up to limit matching tasks that wait or are scheduled a priority, and returns how many tasks matched.
-func (q *Queue) SetPriority(ctx context.Context, match Filter, limit, priority int) (int, error) {
-	return q.change(ctx, "set the priority of tasks", match, []State{Waiting, Scheduled}, limit, update+"priority = "+strconv.Itoa(priority)+" WHERE id IN ")
 }
 
 // change changes up to limit matching tasks in possible states. It passes over locked tasks: a claim has them, a change is deduped into

@@ -214,6 +214,7 @@ func (e *enqueuing) write(ctx context.Context, list []New) error {
 type holder struct {
 	Task
 	dedupeKey, state string
+	later            bool // or with an expiry
 }
 
 // dedupe gives tasks the ids of the rows that have their keys, and locks the rows until the commit: a task that stands for a change
@@ -226,8 +227,8 @@ func (e *enqueuing) dedupe(ctx context.Context, list []New) (absent []New, err e
 		keys[i] = n.DedupeKey
 		delete(e.idOf, n.DedupeKey)
 	}
-	holders, err := mysql.Select(ctx, e.tx, scanHolder, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts"+
-		" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", keys...)
+	holders, err := mysql.Select(ctx, e.tx, scanHolder, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority,"+
+		" run_at > "+now+" OR expires_at IS NOT NULL FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", keys...)
 	if err != nil {
 		return nil, err
 	}
@@ -241,8 +242,9 @@ func (e *enqueuing) dedupe(ctx context.Context, list []New) (absent []New, err e
 			continue
 		}
 		e.idOf[r.dedupeKey] = r.ID
-		is := terms{n.Priority, n.Delay, n.Life}
-		same[is] = append(same[is], r.ID)
+		if is := (terms{n.Priority, n.Delay, n.Life}); r.later || r.Priority > n.Priority {
+			same[is] = append(same[is], r.ID)
+		}
 	}
 	for is, some := range same {
 		if err := e.hurry(ctx, is, some); err != nil {
@@ -259,7 +261,7 @@ func (e *enqueuing) dedupe(ctx context.Context, list []New) (absent []New, err e
 
 func scanHolder(rows *sql.Rows) (r holder, err error) {
 	var args []byte
-	err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.Attempts)
+	err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.Attempts, &r.Priority, &r.later)
 	r.Payload = payloadOf(args)
 	return r, err
 }

@@ -71,26 +71,6 @@ func TestALostLeaseIsFollowedByNothing(t *testing.T) {
 	})
 }
 
-// A follow-up that is the same work as a waiting task is deduped, and is a single task however many outcomes it follows.
-func TestFollowUpsAreAbsorbed(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		waiting := enqueue(t, q, tasks.NewRefill(7))
-		enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
-		var results []queue.Result
-		for _, task := range claim(t, q, 2) {
-			results = append(results, queue.Result{Task: task, Next: []queue.New{tasks.NewRefill(7), tasks.NewRefill(8)}})
-		}
-		if lost, err := q.Finish(t.Context(), results); err != nil || lost != 0 {
-			t.Fatalf("lost %d, %v", lost, err)
-		}
-		list := claimFor(t, q, tasks.QueueRefill, 10, time.Minute)
-		if len(list) != 2 || list[0].ID != waiting[0] || list[1].Key != 8 {
-			t.Errorf("follow-ups %+v, want that of 7 absorbed and one of 8", list)
-		}
-	})
-}
-
 // A follow-up without a dedupe key is a task of its own, and stands for no other.
 func TestFollowUpsWithoutAKey(t *testing.T) {
 	t.Parallel()

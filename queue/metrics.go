@@ -93,8 +93,8 @@ func (m *metrics) begin(kinds Kinds) {
 	}
 }
 
-// OtherKinds stands in metrics for kinds that the queue does not know and that came after the first hundred.
-const OtherKinds = "other"
+// otherKinds stands in metrics for kinds that the queue does not know and that came after the first hundred.
+const otherKinds = "other"
 
 // labels bounds the values of a label: rows may name any kind.
 type labels struct {
@@ -113,7 +113,7 @@ func (l *labels) of(kinds Kinds, kind string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.seen[kind] && len(l.seen) == most {
-		return OtherKinds
+		return otherKinds
 	}
 	l.seen[kind] = true
 	return kind

@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -138,7 +137,10 @@ func TestWorkEndsWithALeaseThatCannotBeExtended(t *testing.T) {
 					err := sleepFor(ctx, 30*time.Second)
 					took = time.Since(start)
 					return err
-				}), queue.PoolOptions{Kinds: tasks.Kinds(), Lease: 8 * time.Second, Sweep: time.Hour}, extendBy(func(truly func() (int, error)) (int, error) {
+				}), queue.PoolOptions{
+					Kinds: tasks.Kinds(), Sweep: time.Hour, // the lease of the queue counts
+					Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1, Lease: 8 * time.Second}},
+				}, extendBy(func(truly func() (int, error)) (int, error) {
 					beat++
 					if test.fails(beat) {
 						return 0, errAway
@@ -353,53 +355,5 @@ func TestWhatDidNotBeginIsHandedBack(t *testing.T) {
 			t.Errorf("the second task ran again %d times, first at attempt %d", n, attempt)
 		}
 		pass(2 * time.Hour)
-	})
-}
-
-// leases has the leases of calls by the queue of the tasks.
-type leases struct {
-	queuetest.Queue
-	mu              sync.Mutex
-	claims, extends map[string]map[time.Duration]bool
-}
-
-func (l *leases) note(noted map[string]map[time.Duration]bool, name string, lease time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if noted[name] == nil {
-		noted[name] = map[time.Duration]bool{}
-	}
-	noted[name][lease] = true
-}
-
-func (l *leases) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
-	l.note(l.claims, name, lease)
-	return l.Queue.Claim(ctx, name, n, lease)
-}
-
-func (l *leases) Extend(ctx context.Context, held []queue.Task, lease time.Duration) (int, error) {
-	l.note(l.extends, held[0].Queue, lease)
-	return l.Queue.Extend(ctx, held, lease)
-}
-
-// Claims of a queue with a lease of its own, and their extensions, have that lease.
-func TestAQueueMayHaveALeaseOfItsOwn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const own, pools = 4 * time.Second, 20 * time.Second
-		l := &leases{claims: map[string]map[time.Duration]bool{}, extends: map[string]map[time.Duration]bool{}}
-		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error { return sleepFor(ctx, time.Minute) }), queue.PoolOptions{
-			Kinds: tasks.Kinds(),
-			Lease: pools, Limit: time.Hour, Workers: []queue.Workers{
-				{Queue: tasks.QueueDefault, Count: 1, Batch: 1}, {Queue: tasks.QueueFanOut, Count: 1, Batch: 1, Lease: own},
-			},
-		}, func(q queuetest.Queue) queuetest.Queue { l.Queue = q; return l })
-		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewFanOut(1, 1))
-		pass(2 * time.Minute)
-		counts(t, p.queue, queuetest.Counts{})
-		want := map[string]map[time.Duration]bool{tasks.QueueDefault: {pools: true}, tasks.QueueFanOut: {own: true}}
-		if !reflect.DeepEqual(l.claims, want) || !reflect.DeepEqual(l.extends, want) {
-			t.Errorf("claimed for %v, extended for %v, want %v", l.claims, l.extends, want)
-		}
 	})
 }

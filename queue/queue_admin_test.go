@@ -195,36 +195,6 @@ func TestAHeartbeatKeepsTheLease(t *testing.T) {
 	})
 }
 
-// The priority of tasks that wait is set, and of no running or dead task. A repeated change is as urgent as usual.
-func TestThePriorityOfTasksIsSet(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		last := tasks.NewUpload(9)
-		last.Priority = 20
-		ids := enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewUpload(3), tasks.NewUpload(5), last)
-		running := claim(t, q, 1)
-		if n, err := q.SetPriority(t.Context(), queue.Filter{}, 10, queue.Idle); err != nil || n != 4 {
-			t.Fatalf("set that of %d, %v, want the four that wait", n, err)
-		}
-		enqueue(t, q, tasks.NewUpload(4), tasks.NewUpload(3))
-		if n, err := q.SetPriority(t.Context(), queue.Filter{IDs: ids[3:4]}, 10, queue.Urgent); err != nil || n != 1 {
-			t.Fatalf("set that of %d, %v, want one", n, err)
-		}
-		var order []uint64
-		for range 5 {
-			for _, task := range claim(t, q, 1) {
-				order = append(order, task.Key)
-			}
-		}
-		if want := []uint64{5, 3, 4, 2, 9}; running[0].Key != 1 || !slices.Equal(order, want) {
-			t.Errorf("ran %d, then claimed %v, want 1, then %v", running[0].Key, order, want)
-		}
-		if n, err := q.SetPriority(t.Context(), queue.Filter{States: []queue.State{queue.Running}}, 10, queue.Idle); err != nil || n != 0 {
-			t.Errorf("set that of %d running ones, %v", n, err)
-		}
-	})
-}
-
 // Tasks are selected by a part of their last error.
 func TestTasksAreFoundByTheirError(t *testing.T) {
 	t.Parallel()

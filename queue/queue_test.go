@@ -6,11 +6,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/queue"
@@ -245,65 +243,6 @@ func TestDedupe(t *testing.T) {
 		if n, err := q.Dedupe(t.Context(), held); err != nil || n != 0 {
 			t.Errorf("deduped %d, %v, with a task that is not held any more", n, err)
 		}
-	})
-}
-
-// Enqueue and claim hammer the same keys; nothing may be lost and no deadlock
-// may reach the caller.
-func TestConcurrentEnqueueAndClaim(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		var producers, workers sync.WaitGroup
-		stop := make(chan struct{})
-		for p := range 4 {
-			producers.Go(func() {
-				for i := range 30 {
-					batch := []queue.New{tasks.NewUpload(member.ID(i%5 + 1)), tasks.NewAddContact(member.ID(p+1), member.ID(i%3+1)), tasks.NewRefill(9)}
-					slices.Reverse(batch[:1+i%3])
-					if _, err := q.Enqueue(context.Background(), batch); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-		for _, name := range []string{queue.DefaultQueue, tasks.QueueRefill} {
-			workers.Go(func() {
-				for last := false; ; {
-					select {
-					case <-stop: // no more tasks come
-						last = true
-					default:
-					}
-					list, err := q.Claim(context.Background(), name, 3, time.Minute)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					var results []queue.Result
-					for _, task := range list {
-						results = append(results, queue.Result{Task: task})
-					}
-					if lost, err := q.Finish(context.Background(), results); err != nil || lost > 0 {
-						t.Errorf("lost %d, %v", lost, err)
-					}
-					if last && len(list) == 0 {
-						return
-					}
-				}
-			})
-		}
-		producers.Wait()
-		close(stop)
-		workers.Wait()
-		// Tasks may have been hidden for a moment, by a claim that looked for its own end, or behind their key.
-		eventually(t, "all are done", func() bool {
-			sweep(t, q)
-			for _, name := range []string{queue.DefaultQueue, tasks.QueueRefill} {
-				finish(t, q, nil, claimFor(t, q, name, 10, time.Minute)...)
-			}
-			n, err := queuetest.Count(t.Context(), q)
-			return err == nil && n == queuetest.Counts{}
-		})
 	})
 }
 

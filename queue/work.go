@@ -57,9 +57,11 @@ func (r *run) runShare(s share) (waits bool) {
 	// From the end of ctx on, nothing extends the leases.
 	defer context.AfterFunc(ctx, func() { s.claim.release(s.tasks) })()
 	var all []finished
-	waits = true
+	goOn := false
 	record := func() {
-		waits = waits && !slices.ContainsFunc(all, func(f finished) bool { return !f.waits })
+		for _, f := range all {
+			waits, goOn = waits || f.waits, goOn || !f.waits
+		}
 		r.record(s.claim, all)
 		all = nil
 	}
@@ -70,7 +72,7 @@ func (r *run) runShare(s share) (waits bool) {
 		all = append(all, r.runGroup(ctx, s.claim, g)...)
 	}
 	record()
-	return waits
+	return waits && !goOn
 }
 
 // groups splits tasks by handler, in their order. The tasks whose shared attempts are used up come last, each alone.

@@ -544,11 +544,6 @@ func (q *Memory) Retry(_ context.Context, match queue.Filter, limit int) (n int,
 	})
 }
 
-// SetPriority gives matching tasks that have not been started a priority.
-func (q *Memory) SetPriority(_ context.Context, match queue.Filter, limit, priority int) (n int, err error) {
-	return q.change(match, limit, []queue.State{queue.Waiting, queue.Scheduled}, func(r *row) { r.Priority = priority })
-}
-
 // Discard deletes matching tasks that do not run.
 func (q *Memory) Discard(_ context.Context, match queue.Filter, limit int) (n int, err error) {
 	return q.change(match, limit, []queue.State{queue.Waiting, queue.Scheduled, queue.Dead}, q.remove)

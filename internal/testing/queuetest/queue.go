@@ -27,7 +27,6 @@ type Operator interface {
 	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Cancel(ctx context.Context, match queue.Filter) (int, error)
-	SetPriority(ctx context.Context, match queue.Filter, limit, priority int) (int, error)
 	Due(ctx context.Context, kinds ...string) (map[string]time.Duration, error)
 	Pause(ctx context.Context, name string) (changed bool, err error)
 	Paused(ctx context.Context) ([]string, error)
