@@ -196,7 +196,7 @@ func (b backend) checkServers(ctx context.Context) error {
 	return nil
 }
 
-// ranges returns the ranges of the last backfill, for a little while also those at their end.
+// ranges returns the ranges of the last backfill, for two seconds also when they are at their end.
 func (b *backfill) ranges(ctx context.Context) ([]tasks.RangeArgs, error) {
 	list, err := tasks.UnfinishedRanges(ctx, b.queue, tasks.RefillRange)
 	var last time.Time
@@ -222,7 +222,7 @@ func (b *backfill) enqueue(ctx context.Context) error {
 	return err
 }
 
-// work works on the ranges beside other processes, and shows how far they are, until they are at their end or ctx ends.
+// work works on the ranges beside the workers of the service, and shows how far they are, until they are at their end or ctx ends.
 func (b *backfill) work(ctx context.Context, under []tasks.RangeArgs) (done backfilled, err error) {
 	nodes := health.NewRedis(b.redis, b.index, b.log)
 	reads := recent.NewReader(b.index, b.store, noHints{}, b.config.readerOptions(b.index.Settings()))
@@ -292,7 +292,7 @@ type backfilled struct {
 	ranges    map[member.ID]tasks.RangeArgs
 }
 
-// with returns how far it is with the ranges that there are. Others stay as they were seen last.
+// with returns how far it is with the ranges that there are. Ranges that are gone stay as they were seen last.
 func (d backfilled) with(ranges []tasks.RangeArgs) backfilled {
 	next := backfilled{began: d.began, all: d.all, last: d.last, ranges: make(map[member.ID]tasks.RangeArgs)}
 	maps.Copy(next.ranges, d.ranges)

@@ -68,7 +68,7 @@ func TestBackfillRefuses(t *testing.T) {
 	m.wantSets(t, 19)
 }
 
-// An interrupt leaves the ranges to other processes. The same command joins; another one over chosen members is
+// An interrupt leaves the ranges to other processes. The same command joins; a command over chosen members is
 // refused; a pause holds it; --cancel ends it.
 func TestBackfillIsLeftJoinedPausedAndCancelled(t *testing.T) {
 	t.Parallel()
@@ -102,7 +102,7 @@ func TestBackfillIsLeftJoinedPausedAndCancelled(t *testing.T) {
 	m.wantSets(t, 2000)
 }
 
-// A process that is killed, and one that hangs past its lease, cost time only.
+// A process that is killed, and a process that hangs past its lease, cost time only.
 func TestBackfillOutlastsItsProcesses(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 2000)
@@ -127,7 +127,7 @@ func TestBackfillOutlastsItsProcesses(t *testing.T) {
 	m.wantSets(t, 2000)
 }
 
-// Redis hangs, is restarted and empty, and MySQL dies and comes back. What Redis lost is not built by this run.
+// Redis hangs, is restarted and empty, and MySQL dies and comes back. This run does not build the sets that Redis lost.
 func TestBackfillOutlastsItsServers(t *testing.T) {
 	t.Parallel()
 	db := servertest.OwnMySQL(t)
@@ -147,7 +147,7 @@ func TestBackfillOutlastsItsServers(t *testing.T) {
 	m.wantSets(t, 2000)
 }
 
-// The member that fails is named, and the others are built.
+// The member that fails is named, and the rest are built.
 func TestBackfillNamesAMemberThatFails(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 300)

@@ -44,7 +44,7 @@ func TestProgressWithoutLines(t *testing.T) {
 	})
 }
 
-// A command that joins says the rate of what it saw itself, and a note.
+// A command that joins reports the rate since it joined, and a note.
 func TestTheReporterOfAJoinedCommand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

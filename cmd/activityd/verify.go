@@ -199,7 +199,7 @@ func runVerify(cmd *cobra.Command, c *config, within memberRange, options *verif
 	return v.conclude()
 }
 
-// run compares the members of the range, and then the sets of no member, which a walk over the members does not meet.
+// run compares the members of the range, and then the sets of no member.
 func (v *verification) run(ctx context.Context, total int64) error {
 	args := tasks.RangeArgs{After: max(v.within.first-1, member.ID(v.options.after)), To: v.within.last}
 	for more := true; more; {
@@ -285,7 +285,7 @@ func (v *verification) visit(ctx context.Context, members []member.ID) error {
 	return v.check(ctx, v.checker.CheckAnswers, &v.sum.Answers, members)
 }
 
-// check compares the sets or the answers of members, counts them, and repairs and prints what it finds.
+// check compares the sets or the answers of members, counts them, and repairs and prints the findings.
 func (v *verification) check(
 	ctx context.Context, compare func(context.Context, []member.ID) (check.Report, error), checked *int, members []member.ID,
 ) error {
@@ -297,7 +297,7 @@ func (v *verification) check(
 		r, err = compare(ctx, members)
 		for id := range r.Failed {
 			if len(r.Failed) == len(members) {
-				err = r.Failed[id] // all are on nodes that are away, which are waited for
+				err = r.Failed[id] // all are on nodes that are away: it waits for them
 			}
 		}
 		if err == nil && v.options.repair {
@@ -342,7 +342,7 @@ type findingJSON struct {
 	Detail  string       `json:"detail,omitzero"`
 }
 
-// found counts and prints a finding: as text of each class the first, and no lag, which will pass and is in the table.
+// found counts and prints a finding: as text the first of each class, and no lag: it will pass, and is in the table.
 func (v *verification) found(f check.Finding) error {
 	v.sum.Findings[string(f.Weight)+"/"+string(f.Cause)]++
 	if f.Lasting {

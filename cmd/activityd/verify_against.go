@@ -18,10 +18,10 @@ import (
 // The bounds of a comparison with a site's own statement.
 const (
 	againstTimeout = 10 * time.Second // of a statement
-	againstFailed  = 3                // members in a row, which end it
+	againstFailed  = 3                // members in a row: they end it
 )
 
-// runAgainst compares a site's own statement with the definition, for one member of a sample after the other.
+// runAgainst compares a site's own statement with the definition, for each member of a sample.
 func runAgainst(cmd *cobra.Command, c *config, v *verifyOptions, within memberRange) (err error) {
 	a := &check.Against{Limit: v.limit, Timeout: againstTimeout}
 	if a.Statement, err = check.ParseStatement(v.against); err != nil {

@@ -158,13 +158,13 @@ func TestLagHidesNoError(t *testing.T) {
 }
 
 // Lag is printed with the time since when it lasts, and beyond a limit it is wrong; also
-// while Redis refuses writes, which may be why.
+// while Redis refuses writes: that may be why.
 func TestVerifyPrintsSinceWhenThereIsLag(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 30)
 	m.backfill(t)
 	must(t, m.client.Del(t.Context(), "user_1", "user_2", "user_3").Err())
-	// In one statement, which has one clock.
+	// In a single statement, with a single clock.
 	_, err := m.db.ExecContext(t.Context(), "INSERT INTO tasks (id, queue, type, subject, args, priority, attempts, max_attempts, state, run_at, last_error, created_at)"+
 		" SELECT 100 + id, 'refill', 'refill', id, '{}', 0, 1, 25, 'scheduled', UNIX_TIMESTAMP() * 1000 + 2000, 'OOM', (UNIX_TIMESTAMP() - 60 * ELT(id, 3, 5, 4)) * 1000"+
 		" FROM users WHERE id <= 3")

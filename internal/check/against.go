@@ -15,13 +15,13 @@ import (
 
 // Against compares a site's own statement with the definition of the read. All fields are required.
 type Against struct {
-	DB        *sql.DB // of one connection, whose session gets the time limit. The right SELECT is enough
+	DB        *sql.DB // of a single connection: its session gets the time limit. The right SELECT is enough
 	Statement Statement
 	Limit     int           // photos
 	Timeout   time.Duration // of each statement, on the server
 }
 
-// Difference is an answer of the site that is not the one that is due.
+// Difference is an answer of the site that is not the due answer.
 type Difference struct {
 	Class  Class     `json:"class"`
 	Viewer member.ID `json:"viewer"`
@@ -82,7 +82,7 @@ func (a *Against) Compare(ctx context.Context, viewer member.ID) (*Difference, e
 
 // theirs runs the site's statement, and returns the photos that it has first.
 func (a *Against) theirs(ctx context.Context, tx *sql.Tx, viewer member.ID) ([]uint64, error) {
-	// Both servers know max_sort_length, which is the default here.
+	// Both servers know max_sort_length, here with its default.
 	_, err := tx.ExecContext(ctx, fmt.Sprintf("SET max_sort_length = 1024 /*!80013 , max_execution_time = %d */ /*M!100600 , max_statement_time = %.3f */",
 		a.Timeout.Milliseconds(), a.Timeout.Seconds()))
 	if err != nil {

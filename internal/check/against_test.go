@@ -45,8 +45,8 @@ SELECT m.id, 'a title' FROM mine m
 WHERE m.owner_id = (SELECT n.owner_id FROM mine n ORDER BY IF(n.what = 'another_contact', n.date_upload, 0), n.date_upload DESC, n.id DESC LIMIT 1)
 ORDER BY IF(m.what = 'another_order', m.date_upload, 0), m.date_upload DESC, IF(m.what = 'order_of_equals', m.id, 0), m.id DESC LIMIT :limit`
 
-// plants are the differences: what makes a mistake of the statement matter for a viewer :v with the contacts :a, which uploaded
-// last, the photos :new at 1000 and :old at 990, and :b. :c is no contact. Without the mistake the last is a difference, too.
+// plants are the differences: data by which a mistake of the statement matters for a viewer :v with the contacts :a, the last to
+// upload, with the photos :new at 1000 and :old at 990, and :b. :c is no contact. Without the mistake the last is a difference, too.
 var plants = []struct {
 	class Class
 	data  string
@@ -92,7 +92,7 @@ func (w *town) exec(t testing.TB, statements string) {
 	}
 }
 
-// add adds a viewer as plants have it, and then what is planted.
+// add adds a viewer as plants have it, and then the data.
 func (w *town) add(t testing.TB, data string) (viewer member.ID) {
 	t.Helper()
 	w.n++
@@ -141,7 +141,7 @@ func TestPlantedDifferences(t *testing.T) {
 			t.Errorf("%+v, want %q", d, class)
 		}
 	}
-	if len(plants)+1 != len(Meanings) { // which no statement can plant: unexplained
+	if len(plants)+1 != len(Meanings) { // no statement can plant "unexplained"
 		t.Errorf("%d of %d classes are planted", len(plants), len(Meanings))
 	}
 }
@@ -163,7 +163,7 @@ func TestASampleHasNoMemberTwice(t *testing.T) {
 	}
 }
 
-// What a statement cannot be used for ends with an error that says why.
+// A statement that cannot be used ends with an error that says why.
 func TestStatementsThatFail(t *testing.T) {
 	t.Parallel()
 	w := newTown(t)

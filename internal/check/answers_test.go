@@ -50,7 +50,7 @@ func TestAWrongAnswer(t *testing.T) {
 	found(t, b.checkAnswers(t, viewer))
 }
 
-// What the index had no part in is right by construction.
+// An answer without a part of the index is right by construction.
 func TestAnswersOfTheDatabaseAreNotCounted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -182,7 +182,7 @@ func TestASetThatMovesIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// A-B-A: one look may be deceived, but not three.
+// A-B-A: a single look may be deceived, but not three.
 func TestADifferenceThatPassesIsNone(t *testing.T) {
 	t.Parallel()
 	for _, healed := range []int{3, 5} {
@@ -259,7 +259,7 @@ func TestErrorsAndTheEndOfTheContext(t *testing.T) {
 	}
 }
 
-// A node that is away, or whose sets may be old, hides the sets on it, and no others.
+// A node that is away, or whose sets may be old, hides only the sets on it.
 func TestANodeThatIsAway(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]error{"it is away": index.ErrUnavailable, "its sets may be old": index.ErrUnknown} {

@@ -7,8 +7,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 )
 
-// Class is how two answers differ. Why ours hides a photo is a fact. Why theirs does is in the site's statement: the class says what the tables
-// have against the photo.
+// Class is how two answers differ. Why ours hides a photo is a fact. Why theirs hides it is in the site's statement: the
+// class names a reason that the tables have.
 type Class string
 
 // Meanings are the classes in words.
@@ -27,7 +27,7 @@ var Meanings = map[Class]string{
 	"unexplained":                 "ours should show the photo: please report it",
 }
 
-// sightings are what the tables say of each photo of both answers, at one instant.
+// sightings are the facts in the tables about each photo of both answers, at one instant.
 type sightings map[uint64]contacts.Sighting
 
 // classify says how theirs differs from ours, and names the first photo that shows it.
@@ -87,7 +87,7 @@ func hiddenByTheirs(s contacts.Sighting) Class {
 	return "hidden_by_theirs_condition"
 }
 
-// sameContact judges two answers with photos of one contact.
+// sameContact judges two answers with photos of the same contact.
 func (seen sightings) sameContact(ours, theirs []uint64) (Class, uint64) {
 	if slices.EqualFunc(ours, theirs, func(a, b uint64) bool { return seen[a].DateUpload == seen[b].DateUpload }) {
 		return "order_of_equals", theirs[0]

@@ -15,7 +15,7 @@
 //
 //	S1  the set
 //	T   the truth: the relations of its members, and the most recent contacts
-//	P   the pending tasks: first those by which uploads of the contacts concerned reach the set, then the member's own
+//	P   the pending tasks: first the tasks by which uploads of the contacts reach the set, then the member's own
 //	S2  the set again
 //
 // Let S1 be equal to S2, and let T differ from them by a change that T saw, say that c uploaded. The task of that

@@ -73,7 +73,7 @@ func faults() []fault {
 	}
 }
 
-// injured is what was done to whose set.
+// injured is the fault of each set.
 type injured map[member.ID]fault
 
 // injure injures the sets of all quiet viewers, and makes sets of nobodies.
@@ -100,8 +100,8 @@ func (g *ground) injure(t *testing.T) injured {
 	return done
 }
 
-// tooLarge adds true contacts to a set beyond what it may hold. It is apart from
-// the others because no set of six contacts more than that can be made from eight.
+// tooLarge adds true contacts to a set beyond what it may hold. It is apart,
+// as eight contacts are too few for a set that is too large by six.
 func (g *ground) tooLarge(t *testing.T, users []member.ID) {
 	t.Helper()
 	for _, user := range users {
@@ -185,8 +185,8 @@ func (g *ground) control(t *testing.T) (stop func() (checked, lags int)) {
 	}
 }
 
-// A thousand faults of every kind are found, named and mended, while others'
-// changes, tasks and reads go on, of which none is called an error.
+// A thousand faults of every kind are found, named and mended, while changes, tasks and reads of other members
+// go on without a false alarm.
 func TestAThousandFaults(t *testing.T) {
 	t.Parallel()
 	g := onServers(t)
@@ -268,7 +268,7 @@ func compareFaults(t *testing.T, r Report, done injured) {
 }
 
 // wrongAnswers wants to be told of the viewers who are shown the wrong contact:
-// those whose most recent one is missing or stale.
+// viewers whose most recent contact is missing or stale.
 func (g *ground) wrongAnswers(t *testing.T, done injured) {
 	t.Helper()
 	viewers := quietViewers[:80]
@@ -311,7 +311,7 @@ func (g *ground) mended(t *testing.T, users []member.ID) {
 func TestNoFalseAlarmWhileWorkersAreSlowAndCrash(t *testing.T) {
 	t.Parallel()
 	g := onServers(t)
-	g.Checker = g.checker(t, time.Millisecond) // patience must not hide what the tasks have to explain
+	g.Checker = g.checker(t, time.Millisecond) // patience must not hide the part of the tasks
 	g.settle(t, livelyViewers, livelyOwners, 12)
 	var crashes atomic.Int64
 	g.work(t, nil, func(h queue.Handler) queue.Handler { return &shaky{h, &crashes} })
@@ -360,7 +360,7 @@ func (s *shaky) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome 
 	doomed, cancel := context.WithTimeout(ctx, rand.N(8*time.Millisecond))
 	defer cancel()
 	all := s.Handler.Handle(doomed, batch)
-	for i := range all { // what was done is done, but nobody is told
+	for i := range all { // the writes stay, and the queue is not told
 		all[i] = queue.Outcome{Err: queue.Later(rand.N(50*time.Millisecond), crashError(strconv.Itoa(i)))}
 	}
 	return all

@@ -24,7 +24,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// ground is a site on real servers, on which tasks are worked on.
+// ground is a site on real servers, with workers.
 type ground struct {
 	*Checker
 	client   *redis.Client // the test's own look at Redis

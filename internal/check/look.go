@@ -197,7 +197,7 @@ func (c *Checker) pending(ctx context.Context, kinds []string, members []member.
 const maxTasks = 100
 
 // explain adds to findings since when lags last, and the dead tasks that may be the reason of errors. When
-// maxTasks lists were read, the other findings go without.
+// maxTasks lists were read, the rest go without.
 func (c *Checker) explain(ctx context.Context, found []Finding) error {
 	left := maxTasks
 	each := func(of []member.ID, kinds []string, states []queue.State, do func(queue.Record)) error {

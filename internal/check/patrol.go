@@ -60,7 +60,7 @@ const (
 	restShare     = 4
 )
 
-// Note notes a read that may become a sample. It returns at once: a sample for which there is no room is dropped.
+// Note notes a read that may become a sample. It returns at once: a sample that finds no room is dropped.
 func (p *Patrol) Note(viewer member.ID) {
 	if p.options.Share <= 0 || p.options.Share < 1 && rand.Float64() >= p.options.Share {
 		return
@@ -111,7 +111,7 @@ func (p *Patrol) gather(ctx context.Context) (batch []member.ID) {
 	return batch
 }
 
-// audit compares the sets or the answers of members. It counts, logs and repairs what it finds.
+// audit compares the sets or the answers of members. It counts, logs and repairs the findings.
 func (p *Patrol) audit(
 	ctx context.Context, origin string, check func(context.Context, []member.ID) (Report, error), members []member.ID,
 ) error {
@@ -160,7 +160,7 @@ func (p *Patrol) failed(ctx context.Context, work string, err error) {
 const sweepBatch = 100
 
 // Handle implements [queue.Handler] for check_range: the sweep. A task looks at the sets of some members, and its
-// follow-up comes when the rate allows it. The last one begins the next round. The tasks share a dedupe key, so that
+// follow-up comes when the rate allows it. The last task begins the next round. The tasks share a dedupe key, so that
 // the sweeps of two processes become a single sweep.
 func (p *Patrol) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	all := make([]queue.Outcome, len(batch))
@@ -201,7 +201,7 @@ func (p *Patrol) sweep(ctx context.Context, t queue.Task) queue.Outcome {
 
 // watch begins the sweep where none is under way, and a backfill after a loss, until ctx ends.
 func (p *Patrol) watch(ctx context.Context) {
-	var built int64 // the last loss for which a backfill was enqueued
+	var built int64 // the last loss that led to a backfill
 	for lost := int64(0); ctx.Err() == nil; _ = retry.Sleep(ctx, p.options.Tick) {
 		if p.options.Rate > 0 {
 			p.failed(ctx, "sweep", p.keepSweep(ctx))
@@ -244,10 +244,10 @@ func (p *Patrol) keepSweep(ctx context.Context) error {
 	return nil
 }
 
-// noticed is the time in which all processes notice a loss.
+// noticed is how long it takes until all processes notice a loss.
 const noticed = 5 * time.Second
 
-// backfill enqueues ranges over all members, unless another process did so for the same loss. While older ones are
+// backfill enqueues ranges over all members, unless another process did so for the same loss. While older ranges are
 // under way it waits: they may be past the sets that were lost since.
 func (p *Patrol) backfill(ctx context.Context, lost time.Time) (begun bool, err error) {
 	under, err := tasks.UnfinishedRanges(ctx, p.options.Tasks, tasks.RefillRange)

@@ -20,7 +20,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// swept returns what a task of the sweep came to, and the next one.
+// swept returns the result of a task of the sweep, and the next task.
 func swept(t *testing.T, p *Patrol, n queue.New) (next queue.New, args tasks.RangeArgs, err error) {
 	t.Helper()
 	o := p.Handle(t.Context(), []queue.Task{{Kind: n.Kind, Payload: n.Payload}})[0]
@@ -36,7 +36,7 @@ func (b *bench) patrol(log *logged, rate int) *Patrol {
 	return NewPatrol(PatrolOptions{Checker: b.Checker, Members: b.store, Tasks: b.queue, Rate: rate, Log: log.logger()})
 }
 
-// A round goes through all members at the rate, names a member at whom MySQL gives up, mends what is wrong, and is
+// A round goes through all members at the rate, names a member that MySQL fails for, mends what is wrong, and is
 // followed by the next round.
 func TestARoundOfTheSweep(t *testing.T) {
 	t.Parallel()
@@ -106,7 +106,7 @@ func TestAnErrorOfAllIsTheTasks(t *testing.T) {
 	}
 }
 
-// The sets of a node that is away are left out, counted and logged; those of the others are compared.
+// The sets of a node that is away are left out, counted and logged; the rest are compared.
 func TestTheSweepPassesANodeThatIsAway(t *testing.T) {
 	t.Parallel()
 	b, log := newBench(t), &logged{}
@@ -124,7 +124,7 @@ func TestTheSweepPassesANodeThatIsAway(t *testing.T) {
 	}
 }
 
-// A lost set for which a range is to come is lag; a set outside the range is not.
+// A lost set that a range will build is lag; a set outside the range is not.
 func TestALostSetWaitsForItsRange(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -139,7 +139,7 @@ func TestALostSetWaitsForItsRange(t *testing.T) {
 	found(t, b.check(t), "lag lost set")
 }
 
-// Of two processes on real servers, one sweep runs: it mends what no read meets. After a loss a single backfill builds
+// Of two processes on real servers, one sweep runs: it mends sets that no read meets. After a loss a single backfill builds
 // all sets. A read that is sampled is mended as well.
 func TestPatrolsOfTwoProcesses(t *testing.T) {
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestPatrolsOfTwoProcesses(t *testing.T) {
 		eventually(t, "the sweep mends the set", lower(quietViewers[100*round]))
 		sweeps, err := tasks.UnfinishedRanges(t.Context(), g.queue, tasks.CheckRange)
 		must(t, err)
-		if len(sweeps) > 2 { // one that runs, and its follow-up is none yet; two processes may have begun one each
+		if len(sweeps) > 2 { // two processes may have begun a sweep each
 			t.Errorf("%d sweeps", len(sweeps))
 		}
 	}
@@ -175,7 +175,7 @@ func TestPatrolsOfTwoProcesses(t *testing.T) {
 	must(t, err)
 	lostAt[0].Store(time.Now().UnixMilli())
 	eventually(t, "a backfill has begun", func() bool { return counted.n.Load() > 0 })
-	lostAt[1].Store(time.Now().Add(time.Second).UnixMilli()) // which notices later
+	lostAt[1].Store(time.Now().Add(time.Second).UnixMilli()) // it notices later
 	counted.looksOn(t)
 	_, err = g.queue.Resume(t.Context(), tasks.QueueBackfill)
 	must(t, err)
@@ -239,7 +239,7 @@ func TestASampledReadIsMended(t *testing.T) {
 		must(t, err)
 		return len(list) == 1
 	})
-	for range 2 * maxSamples { // which is more than there is room for
+	for range 2 * maxSamples { // there is no room for all
 		p.Note(viewer)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// settings are those of all tests: small sets show all there is to see.
+// settings are the same in all tests: small sets show all there is to see.
 func settings(t testing.TB) index.Settings {
 	t.Helper()
 	s, err := index.NewSettings(5, 20, 0) // at most 6, at least 5
@@ -28,7 +28,7 @@ func settings(t testing.TB) index.Settings {
 	return s
 }
 
-// sets is an index that does what a test wants between its looks.
+// sets is an index that calls a function of the test before each look.
 type sets struct {
 	*indextest.Memory
 	mu    sync.Mutex // guards looks: sets are built side by side
@@ -60,7 +60,7 @@ type bench struct {
 	reader *recent.Reader // without hints
 }
 
-// clock is one that a test moves.
+// clock is moved by the test.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -109,13 +109,13 @@ type noHints struct{}
 func (noHints) Refill(member.ID)               {}
 func (noHints) LookAgain(member.ID, member.ID) {}
 
-// upload is one of which no task tells.
+// upload is an upload without a task.
 func (b *bench) upload(owner member.ID, date uint64) {
 	b.store.SetLastUpload(owner, date)
 	b.store.AddPhoto(0, owner, "a photo", contacts.Public, date)
 }
 
-// refill does what a refill's task does.
+// refill does the work of a refill's task.
 func (b *bench) refill(t testing.TB, users ...member.ID) {
 	t.Helper()
 	h := &tasks.RefillHandler{Index: b.index.Memory, Store: b.store}
@@ -141,7 +141,7 @@ func (b *bench) check(t testing.TB) Report {
 	return r
 }
 
-// found compares the causes and classes in a report with what is wanted.
+// found compares the causes and classes in a report with the expectation.
 func found(t testing.TB, r Report, want ...string) {
 	t.Helper()
 	var got []string

@@ -20,7 +20,7 @@ const (
 	limitName  = ":limit"
 )
 
-// token is a string, a quoted name, a comment, a placeholder, a word, or one other character.
+// token is a string, a quoted name, a comment, a placeholder, a word, or any character.
 var token = regexp.MustCompile(`(?s)'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|` + "`[^`]*`" + `|#[^\n]*|--(?:\n|$|[\x00-\x20\x7f][^\n]*)|/\*.*?\*/|:?\w+|.`)
 
 // refusals are tokens that a statement must not have. A transaction that is read-only refuses other writes.

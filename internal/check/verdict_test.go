@@ -19,13 +19,13 @@ func entries(pairs ...uint64) []index.Entry {
 	return out
 }
 
-// setOf is a set that holds what activityd wrote.
+// setOf is a set without foreign members.
 func setOf(members ...uint64) index.Set {
 	list := entries(members...)
 	return index.Set{Member: 1, Known: len(list) > 0, Members: list, Size: len(list)}
 }
 
-// factsOf are those of a user whose contacts have the given last uploads, most
+// factsOf are the facts of a user whose contacts have the given last uploads, most
 // recent first.
 func factsOf(most int, pairs ...uint64) Facts {
 	f := Facts{Exists: true, LastUploads: map[member.ID]uint64{}}

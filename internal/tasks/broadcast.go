@@ -118,7 +118,7 @@ func lookLater(id member.ID) queue.New {
 	return n
 }
 
-// look has a broadcast member leave that no operator named and that has lost half of the followers that made it one;
+// look has a broadcast member leave that no operator named and that has lost half of the followers that it joined with;
 // with BroadcastAt 0, however many it has.
 func (h BroadcastHandler) look(ctx context.Context, b contacts.Broadcast) ([]queue.New, error) {
 	members, err := h.Store.LastUploads(ctx, []member.ID{b.ID})
@@ -134,7 +134,7 @@ func (h BroadcastHandler) look(ctx context.Context, b contacts.Broadcast) ([]que
 	if errors.Is(err, contacts.ErrNoBroadcast) {
 		return nil, nil
 	}
-	return []queue.New{NewLeaving(b), lookLater(b.ID)}, err // the next look finds what has become of the fan-out
+	return []queue.New{NewLeaving(b), lookLater(b.ID)}, err // the next look finds the fan-out done, or repeats it
 }
 
 // fanOut writes the last upload to the sets of a page of followers, and returns the task that comes after it. A page

@@ -96,7 +96,7 @@ func TestABroadcastMemberComesAndGoes(t *testing.T) {
 	sets(500)
 }
 
-// A removal that is taken back leaves the row, and the next one waits for its own fan-out.
+// A removal that is taken back leaves the row, and the next removal waits for its own fan-out.
 func TestARemovalThatIsTakenBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

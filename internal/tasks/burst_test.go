@@ -32,7 +32,7 @@ func TestAnUploadThatBeginsAbsorbsThoseThatWait(t *testing.T) {
 	enqueue(t, b.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 	b.must(errors.Join(queuetest.Errors(b.uploads.Handle(t.Context(), first))...))
 	counts(t, b.queue, queuetest.Counts{Running: 1, Waiting: 1}) // the upload of 2 waits
-	b.holds(viewer, index.Entry{Contact: 1, Score: 200})         // and the work of the other upload of 1 is done
+	b.holds(viewer, index.Entry{Contact: 1, Score: 200})         // and the work of both uploads of 1 is done
 }
 
 // Were it to die, the absorbed would die with it.

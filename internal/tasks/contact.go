@@ -21,7 +21,7 @@ const (
 	RemoveContact = "remove_contact"
 )
 
-// The two kinds are the same work seen from two ends, so either absorbs the other.
+// Both kinds are the same work, so they share dedupe keys.
 var (
 	addContact    = pairKind(AddContact)
 	removeContact = pairKind(RemoveContact)
@@ -61,10 +61,10 @@ func NewRemoveContact(user, contact member.ID) queue.New {
 	return removeContact.task(user, ContactArgs{Contact: contact})
 }
 
-// PairHandler handles add_contact and remove_contact, which are the same work: look at
+// PairHandler handles add_contact and remove_contact. Both look at
 // (user, contact) in MySQL and make the user's set agree. That may lower a score: of a
-// contact that was deleted as a member and is one again, with an earlier last upload or
-// none. A batch costs one round trip to begin, one or two queries, and one round trip to
+// contact that was deleted as a member and is a member again, with an earlier last upload or
+// none. A batch costs a round trip to begin, one or two queries, and a round trip to
 // apply, however many users it is about.
 type PairHandler work
 
@@ -115,7 +115,7 @@ func (h PairHandler) plan(ctx context.Context, updates []index.Update, asked map
 	return changes, err
 }
 
-// change makes one user's set agree with the rows of the asked contacts.
+// change makes a user's set agree with the rows of the asked contacts.
 func (h PairHandler) change(u index.Update, asked []member.ID, now map[contacts.Pair]uint64) index.Change {
 	c := index.Change{Update: u}
 	for _, contact := range asked {
@@ -130,17 +130,17 @@ func (h PairHandler) change(u index.Update, asked []member.ID, now map[contacts.
 			c.Add = append(c.Add, index.Entry{Contact: contact, Score: lastUpload})
 		}
 	}
-	// Lowest first: any contact may join a set below Min, but once the others have
-	// filled it up, a lower one would be refused though there is room.
+	// Lowest first: any contact may join a set below Min, but once higher contacts have
+	// filled it up to Min, a lower contact would be refused though there is room.
 	slices.SortFunc(c.Add, func(a, b index.Entry) int { return cmp.Compare(a.Score, b.Score) })
 	c.WithRefill = h.wantsRefill(c)
 	return c
 }
 
 // wantsRefill reports whether the change cannot be made from the asked contacts alone:
-// there is no set yet, or one with foreign members; a score is to be lowered, and those
+// there is no set yet, or it has foreign members; a score is to be lowered, and contacts
 // whom it leaves behind have to come in; a removal would leave fewer than min members; or a
-// contact lies outside a set that has room, so that only a refill finds which others belong
+// contact lies outside a set that has room, so that only a refill finds the contacts that belong
 // between.
 func (h PairHandler) wantsRefill(c index.Change) bool {
 	if !c.Known || c.Foreign || len(c.Correct) > 0 {
@@ -161,7 +161,7 @@ func (h PairHandler) wantsRefill(c index.Change) bool {
 
 // readsRefill reports whether the change's refill is to be read. For a missing set
 // that shall stay missing it stays empty: the change then only ends the updates
-// that may be about to make one from an older read.
+// that may be about to make the set from an older read.
 func (h PairHandler) readsRefill(c index.Change) bool {
 	return c.WithRefill && (c.Known || !h.ActiveOnly)
 }

@@ -29,7 +29,7 @@ func TestTheFirstContactCreatesTheSetByARefill(t *testing.T) {
 	b.called("Begin", "Relations", "TopContacts", "Apply")
 }
 
-// The cardinality is exactly 12 after the 13th add, and those who stay are the
+// The cardinality is exactly 12 after the 13th add, and the rest are the
 // most recent.
 func TestThirteenContactsLeaveTwelve(t *testing.T) {
 	t.Parallel()

@@ -77,8 +77,8 @@ func NewFanOut(user, after member.ID) queue.New { return fanOut.task(user, PartA
 // UploadHandler handles upload, fan_out and fan_out_again. A task writes a page of followers, and a follow-up task goes
 // on behind it: no task is long, a crash loses nothing, and other tasks run in between. A batch shares its statements.
 //
-// A node of Redis that is away holds up neither the other sets of a page, nor the pages behind it, nor later uploads
-// of the member: for each such node, fan_out_again writes the page again when it is back. To add an upload twice changes nothing.
+// A node of Redis that is away holds up neither sets on another node, nor the pages behind it, nor later uploads of
+// the member: fan_out_again writes the page again when the node is back. To add an upload twice changes nothing.
 type UploadHandler work
 
 func newUploadHandler(w work) queue.Handler { return UploadHandler(w) }
@@ -136,7 +136,7 @@ func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 	return all
 }
 
-// begin returns the pages that are to be written now, and the outcomes of the other tasks.
+// begin returns the pages that are to be written now, and fills in the outcomes of tasks that wait.
 func (h UploadHandler) begin(ctx context.Context, batch []queue.Task, all []queue.Outcome) (pages []*page) {
 	var uploads []queue.Task
 	for i, t := range batch {
@@ -164,7 +164,7 @@ func (h UploadHandler) begin(ctx context.Context, batch []queue.Task, all []queu
 			all[p.i].Err = err
 		case t.Kind != Upload || !busy[t.Key]:
 			return false
-		case t.Expires || !waits[t.Key]: // an upload that may expire stands for no other
+		case t.Expires || !waits[t.Key]: // an upload that may expire absorbs none
 			all[p.i].Err = queue.Later(retry.Jitter(fanOutPause), errFanningOut)
 			waits[t.Key] = waits[t.Key] || !t.Expires
 		}
@@ -174,7 +174,7 @@ func (h UploadHandler) begin(ctx context.Context, batch []queue.Task, all []queu
 
 var errFanningOut = errors.New("the fan-out of the uploader's previous upload is not finished")
 
-// absorb returns the uploaders whose uploads have to wait, and deletes the waiting uploads of the other uploaders. Their
+// absorb returns the uploaders whose uploads have to wait, and deletes the waiting uploads of all the rest. Their
 // changes are committed, so that the reads that follow see them. A task on its last attempt absorbs nothing: the work
 // would die with it.
 func (h UploadHandler) absorb(ctx context.Context, uploads []queue.Task) (busy map[uint64]bool, err error) {
@@ -289,13 +289,13 @@ func (h UploadHandler) outcome(p *page, start time.Time) (o queue.Outcome) {
 	}
 	o.Err = p.err
 	if p.err == nil {
-		for _, user := range slices.Sorted(maps.Values(p.away)) { // a node that is back waits for no other
+		for _, user := range slices.Sorted(maps.Values(p.away)) { // so that no node waits for another node
 			left := PartArgs{After: p.args.After, To: p.followers[len(p.followers)-1], For: user, Since: next.Since}
 			o.Next = append(o.Next, again(t, left, againPause))
 		}
 	}
 	if p.err == nil && h.BroadcastAt > 0 && p.args.Updated < h.BroadcastAt && next.Updated >= h.BroadcastAt {
-		o.Next = append(o.Next, broadcasting.task(member.ID(t.Key), BroadcastArgs{})) // which ends the fan-out
+		o.Next = append(o.Next, broadcasting.task(member.ID(t.Key), BroadcastArgs{})) // it ends the fan-out
 	}
 	switch {
 	case p.last != 0:
@@ -309,7 +309,7 @@ func (h UploadHandler) outcome(p *page, start time.Time) (o queue.Outcome) {
 		o.Next = append(o.Next, n)
 	case p.err == nil && next.Since > 0:
 		fanOutFollowers.Observe(float64(next.Updated))
-		// Times of the database's clock are compared with each other only.
+		// The database's clock and the clock of this process may differ.
 		lag := t.Claimed.Sub(time.UnixMilli(next.Since)) + time.Since(start)
 		uploadToIndexSeconds.Observe(max(0, lag.Seconds()))
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// followersOf returns the followers with these numbers.
+// followersOf returns followers by their numbers.
 func followersOf(numbers ...uint64) (users []member.ID) {
 	for _, i := range numbers {
 		users = append(users, viewer+id(i))
@@ -21,8 +21,8 @@ func followersOf(numbers ...uint64) (users []member.ID) {
 	return users
 }
 
-// rest runs what waits, one by one, until nothing does that can be done now, and returns
-// the types of the tasks that were done. The others are postponed.
+// rest runs the waiting tasks, until all that is left is postponed, and returns the types of the tasks
+// that were done.
 func (b *bench) rest() (done []string) {
 	b.Helper()
 	b.ahead += time.Minute
@@ -55,8 +55,8 @@ func (b *bench) know(n, score uint64, but ...uint64) {
 	}
 }
 
-// Sets on a node that is away hold up no others, nor later uploads. Their pages come again, which does not grow
-// with the uploads, until the node is back.
+// Sets on a node that is away hold up neither the rest nor later uploads. Their pages come again until the node is
+// back, and do not grow with the uploads.
 func TestANodeThatIsAwayHoldsUpNoOthers(t *testing.T) {
 	t.Parallel()
 	for size, pages := range map[int]int{2: 4, 3: 3, 100: 1} {
@@ -99,7 +99,7 @@ func TestAPageThatWaitsCostsNothing(t *testing.T) {
 	}
 }
 
-// A node that is back does not wait for another one.
+// A node that is back waits for no node that is away.
 func TestNodesComeBackOneByOne(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -147,7 +147,7 @@ func TestAPageThatIsLeft(t *testing.T) {
 	}
 }
 
-// One user that fails is no failure of the others of its batch.
+// A user that fails is no failure of its batch.
 func TestAUserThatFailsHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -47,7 +47,7 @@ func (b *bench) finish(t queue.Task, o queue.Outcome) queue.Outcome {
 	return o
 }
 
-// work runs all tasks of the queue to their end, one by one, and returns their
+// work runs all tasks of the queue to their end, and returns their
 // types.
 func (b *bench) work() (types []string) {
 	b.Helper()
@@ -131,7 +131,7 @@ func TestAnOutageMakesAFanOutNoLonger(t *testing.T) {
 	}
 	enqueue(t, b.queue, tasks.NewUpload(star))
 	for range 100 {
-		b.done(b.uploads, tasks.NewUpload(lonely)) // for which Redis is not asked
+		b.done(b.uploads, tasks.NewUpload(lonely)) // Redis is not asked
 		b.tryAll()
 	}
 	if n := b.open(); n > 2*pages {
@@ -147,8 +147,7 @@ func TestAnOutageMakesAFanOutNoLonger(t *testing.T) {
 	b.told(followers, 900)
 }
 
-// What Redis refuses, though it is there, may be the end of a part, but not of the
-// chain.
+// A refusal by Redis may be the end of a page, but not of the chain.
 func TestAPartThatMayDieHandsOnTheChain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -218,8 +217,8 @@ func (b *bench) open() int {
 	return c.Open()
 }
 
-// The parts of an urgent upload are urgent. Those of an idle one are not idle: a
-// later upload, which may be urgent, waits for them.
+// The parts of an urgent upload are urgent. The parts of an idle upload are not idle: a
+// later upload waits for them, and may be urgent.
 func TestPartsAreAsUrgentAsTheirUpload(t *testing.T) {
 	t.Parallel()
 	for priority, want := range map[int]int{queue.Urgent: queue.Urgent, queue.Normal: queue.Normal, queue.Idle: queue.Normal} {
@@ -250,7 +249,7 @@ func TestFollowersWithoutASetAreRefilled(t *testing.T) {
 	b.upload(star, 900)
 	b.done(b.uploads, tasks.NewUpload(star), tasks.NewUpload(star))
 	b.done(b.uploads, tasks.NewUpload(star))
-	counts(t, b.queue, queuetest.Counts{Waiting: 3}) // one refill for each
+	counts(t, b.queue, queuetest.Counts{Waiting: 3}) // a refill for each
 	for i := range uint64(3) {
 		b.holds(viewer + id(i)) // an upload never makes a set
 	}
@@ -258,7 +257,7 @@ func TestFollowersWithoutASetAreRefilled(t *testing.T) {
 	b.told(3, 900)
 }
 
-// A refill of one that is no member makes no set, and each upload would ask for it
+// A refill of an id that is no member makes no set, and each upload would ask for it
 // again.
 func TestFollowersThatAreNoMembersAreNotRefilled(t *testing.T) {
 	t.Parallel()
@@ -330,7 +329,7 @@ func TestWhoNeverUploadedHasNothingToTell(t *testing.T) {
 	b.called("Active", "Dedupe", "LastUploads")
 }
 
-// Every part reads anew, so one that was late tells the newest.
+// Every part reads again, so a late part writes the newest upload.
 func TestALatePartTellsTheNewestUpload(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -344,7 +343,7 @@ func TestALatePartTellsTheNewestUpload(t *testing.T) {
 	b.called("LastUploads", "FanOutPages", "Add")
 }
 
-// One that read before a newer upload was told lowers nothing.
+// A part that read before a newer upload lowers nothing.
 func TestAPartThatIsOvertakenLowersNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -420,7 +419,7 @@ func TestAHundredUploadsCostAHandfulOfRoundTrips(t *testing.T) {
 	}
 }
 
-// refusing is a queue of which nothing may be asked.
+// refusing is a queue that must not be asked anything.
 type refusing struct{ *testing.T }
 
 func (r refusing) Enqueue(context.Context, []queue.New) ([]uint64, error) {
@@ -438,7 +437,7 @@ func (r refusing) Dedupe(context.Context, []queue.Task) (int, error) {
 	return 0, errors.New("not now")
 }
 
-// An upload that cannot be understood dies, and must take no other with it.
+// An upload that cannot be understood dies alone.
 func TestAnUploadThatCannotBeUnderstoodAbsorbsNothing(t *testing.T) {
 	t.Parallel()
 	h := &tasks.UploadHandler{Queue: refusing{t}, HandlerOptions: tasks.HandlerOptions{PartSize: 10}}

@@ -16,7 +16,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Index is what the handlers need of the sets.
+// Index is the sets, for handlers.
 type Index interface {
 	Settings() index.Settings
 	Look(ctx context.Context, users []member.ID) []index.Set
@@ -27,9 +27,8 @@ type Index interface {
 	NodeOf(user member.ID) (node string, isUsable bool)
 }
 
-// Store is what the handlers need of the truth. It must be the primary, never a
-// replica that lags: a task is done as soon as the index agrees with what was
-// read.
+// Store is the truth, for handlers. It must be the primary, never a replica that lags: a task is done as soon as the
+// index agrees with the rows that were read.
 type Store interface {
 	Members
 	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
@@ -45,24 +44,24 @@ type Store interface {
 }
 
 // planner computes, from MySQL, the change that each begun update has to make.
-// It must return one change for each update, even an empty one: applying it ends
-// the updates by others that read MySQL earlier.
+// It must return a change for each update, even an empty change: applying it ends
+// the updates that read MySQL earlier.
 type planner func(ctx context.Context, updates []index.Update) ([]index.Change, error)
 
-// guardedTries bounds how often one batch begins again after conflicts.
+// guardedTries bounds how often a batch begins again after conflicts.
 const guardedTries = 20
 
 // DefaultConflictPause is the default of HandlerOptions.ConflictPause.
 const DefaultConflictPause = 4 * time.Millisecond
 
-// ErrContended says that other updates of the same set came first, every time. It
+// ErrContended says that an update of the same set by another task came first, every time. It
 // may be otherwise the next time.
 var ErrContended = errors.New("other updates of the set always came first")
 
 // guarded runs the guarded update of package index for many users at once:
-// begin, plan, apply; and again, after a short random wait, for those in
-// conflict. It returns the error of each user whose set could not be updated, which holds
-// up no other. An error of plan is the error of all users of that call.
+// begin, plan, apply; and again, after a short random wait, for users in
+// conflict. It returns the error of each user whose set could not be updated: it holds
+// up no other user. An error of plan is the error of all users of that call.
 func guarded(
 	ctx context.Context, ix Index, pause time.Duration, users []member.ID, plan planner,
 ) (failed map[member.ID]error) {
@@ -91,7 +90,7 @@ func failWith(failed map[member.ID]error, users []member.ID, err error) {
 	}
 }
 
-// guardedOnce returns the users whose update conflicted, and adds the errors of others to
+// guardedOnce returns the users whose update conflicted, and adds the errors of users to
 // failed.
 func guardedOnce(
 	ctx context.Context, ix Index, users []member.ID, plan planner, failed map[member.ID]error,
@@ -129,7 +128,7 @@ func guardedOnce(
 }
 
 // addRefills reads the most recent contacts for the changes that want them, in
-// one query.
+// a single query.
 func addRefills(ctx context.Context, store Store, limit int, changes []index.Change, wants func(index.Change) bool) error {
 	var users []member.ID
 	for _, c := range changes {

@@ -12,7 +12,7 @@ import (
 )
 
 // DefaultPartSize is the default of HandlerOptions.PartSize. A page of that size takes some ten milliseconds, so that
-// other tasks of its queue need not wait for long; with smaller pages the queue's work for each holds up the fan-out.
+// other tasks of its queue need not wait for long; with smaller pages the queue's work for each page holds up the fan-out.
 const DefaultPartSize = 10_000
 
 // DefaultBatch is how many small tasks are claimed at once.
@@ -33,7 +33,7 @@ func DefaultWorkers() (all []queue.Workers) {
 
 // HandlerOptions say how the handlers work.
 type HandlerOptions struct {
-	// PartSize is how many followers one task of a fan-out updates.
+	// PartSize is the number of followers that a task of a fan-out updates.
 	PartSize int
 	// ActiveOnly leaves missing sets missing until their user's next read, for a
 	// site most of whose members never come back. See index.Options.SetLife.
@@ -46,9 +46,9 @@ type HandlerOptions struct {
 	// for tests that provoke thousands of conflicts.
 	ConflictPause time.Duration
 	// Targeting handles the kinds notify and target, Deliveries deliver and burst. Nil: this process has no push, and
-	// leaves their tasks to other processes.
+	// leaves their tasks alone.
 	Targeting, Deliveries queue.Handler
-	// Check handles check_range. Nil: this process leaves its tasks to other processes.
+	// Check handles check_range. Nil: this process leaves its tasks alone.
 	Check queue.Handler
 	// Read reads as the service does. Its duration says whether a backfill has to rest. Nil: it never rests.
 	Read func(ctx context.Context, viewer member.ID) error

@@ -17,7 +17,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// slowSets is an index in which telling followers takes a second.
+// slowSets is an index whose Add takes a second.
 type slowSets struct{ tasks.Index }
 
 func (slowSets) Add(context.Context, []index.Addition) ([]member.ID, map[member.ID]error) {
@@ -34,7 +34,7 @@ func TestTheLagOfAFanOutIsCounted(t *testing.T) {
 	}{
 		"no follower": {0, 5}, // with nothing to write
 		"one part":    {1, 6},
-		"four parts":  {6, 8}, // the last of which is empty
+		"four parts":  {6, 8}, // the last is empty
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -82,7 +82,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// handlerMetrics are those of what handlers do.
+// handlerMetrics count the work of handlers.
 var handlerMetrics = []string{"activityd_uploads_absorbed_total", "activityd_guard_conflicts_total", "activityd_refills_total"}
 
 // A chain that began before its beginning was noted has no lag to count.
@@ -134,8 +134,7 @@ func TestNoRefillIsCountedOfWhatStaysMissing(t *testing.T) {
 	expect(metricstest.Samples{})
 }
 
-// What a fan-out leaves for a node that is away counts by itself when it is done, with the
-// time since the upload: so does what waited for hours.
+// A page that waited for a node, even for hours, counts by itself when it is done, with the time since the upload.
 func TestTheLagOfWhatIsLeftIsCounted(t *testing.T) {
 	b := newBench(t)
 	before := metricstest.Gather(t)

@@ -24,7 +24,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// hooked is what the handlers work on: it records their calls in order, and
+// hooked is the index, the store and the queue of the handlers. It records their calls in order, and
 // calls before ahead of each, whose error becomes the call's.
 type hooked struct {
 	tasks.Index
@@ -103,7 +103,7 @@ func (h *hooked) out(user member.ID) error {
 	return nil
 }
 
-// NodeOf has a node for the odd users, and one for the others.
+// NodeOf has a node for the odd users, and a node for the even users.
 func (h *hooked) NodeOf(user member.ID) (node string, isUsable bool) {
 	return strconv.FormatUint(uint64(user)%2, 10), !slices.Contains(h.away, user)
 }
@@ -178,7 +178,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// contact makes contact one of user's, who uploaded last at date; 0 is never.
+// contact makes contact a contact of user, with a last upload at date; 0 is never.
 // No task comes of it.
 func (b *bench) contact(user, contact member.ID, date uint64) {
 	b.Helper()
@@ -209,13 +209,13 @@ func (b *bench) must(err error) {
 	}
 }
 
-// refill makes the set of user what MySQL says.
+// refill builds the set of user from MySQL.
 func (b *bench) refill(user member.ID) {
 	b.Helper()
 	b.done(b.refills, tasks.NewRefill(user))
 }
 
-// handle gives the tasks to a handler in one batch.
+// handle gives the tasks to a handler as a batch.
 func (b *bench) handle(h queue.Handler, batch ...queue.New) []error {
 	b.Helper()
 	list := make([]queue.Task, len(batch))

@@ -11,7 +11,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Hints turns what reads find out about the index into tasks, off the path of
+// Hints turns the findings of reads about the index into tasks, off the path of
 // the request. It satisfies the interface of the same name in package recent.
 // Hints are worth little: when too many come at once, or the queue fails, they
 // are dropped, because the next read of the same set gives them again.
@@ -22,7 +22,7 @@ type Hints struct {
 }
 
 // hintsPending bounds the hints in memory; hintsPause is how long they gather,
-// so that many of them cost one transaction.
+// so that many hints share a transaction.
 const (
 	hintsPending = 1024
 	hintsPause   = 20 * time.Millisecond

@@ -75,7 +75,7 @@ func TestHintsGatherWithoutDuplicates(t *testing.T) {
 			h.LookAgain(7, 8)
 		}
 		pass(time.Second)
-		h.Refill(7) // a later one counts again
+		h.Refill(7) // a later hint counts again
 		pass(time.Second)
 		want := [][]string{{"refill refill:7", "remove_contact pair:7:8"}, {"refill refill:7"}}
 		if !slices.EqualFunc(q.batches, want, slices.Equal) {
@@ -84,7 +84,7 @@ func TestHintsGatherWithoutDuplicates(t *testing.T) {
 	})
 }
 
-// A queue that hangs costs the readers nothing: what is too much is dropped.
+// A queue that hangs costs the readers nothing: the surplus is dropped.
 func TestHintsNeverBlock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,12 +7,11 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// ParseBody reads the body of a request: one task, or {"tasks":[…]} with 1 to
+// ParseBody reads the body of a request: a task, or {"tasks":[…]} with 1 to
 // most of them. When anything is wrong anywhere it returns no task, and an error
 // that wraps [strictjson.ErrMalformed] or is a [strictjson.InvalidError].
 //
-// A member may be named as its own contact. Whether such a row exists is for
-// MySQL to say, like that of any other pair.
+// A member may be named as its own contact: MySQL says whether there is a row.
 func ParseBody(body []byte, most int) ([]queue.New, error) {
 	root, err := strictjson.Parse(body)
 	if err != nil {
@@ -26,8 +25,7 @@ func ParseBody(body []byte, most int) ([]queue.New, error) {
 	return batch, nil
 }
 
-// ParseLine reads one task, as a line of a file has it. Its errors are those of
-// [ParseBody].
+// ParseLine reads a task, as a line of a file has it. It fails as [ParseBody] does.
 func ParseLine(line []byte) (queue.New, error) {
 	root, err := strictjson.Parse(line)
 	if err != nil {
@@ -41,8 +39,7 @@ func ParseLine(line []byte) (queue.New, error) {
 	return task, nil
 }
 
-// parseTasks reads the two forms of a body. What it returns counts only if there are no
-// faults.
+// parseTasks reads the two forms of a body. Its result counts only if there are no faults.
 func parseTasks(r *strictjson.Reader, root json.RawMessage, most int) []queue.New {
 	top, ok := r.Object("", root)
 	if !ok {
@@ -65,7 +62,7 @@ func parseTasks(r *strictjson.Reader, root json.RawMessage, most int) []queue.Ne
 	return batch
 }
 
-// parseTask reads one task. What it returns counts only if there are no faults.
+// parseTask reads a task. Its result counts only if there are no faults.
 func parseTask(r *strictjson.Reader, place string, value json.RawMessage) queue.New {
 	o, ok := r.Object(place, value)
 	if !ok {

@@ -31,7 +31,7 @@ func TestParseLine(t *testing.T) {
 	}
 }
 
-// A line is one task, and a fault of the whole is one of the line.
+// A line is a task, and a fault of the whole is a fault of the line.
 func TestParseLineNamesAllFaults(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{

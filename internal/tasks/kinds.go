@@ -10,54 +10,52 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// kinds lists the kinds of task. A new one is a file of its own, with a value of type
+// kinds lists the kinds of task. A new kind is a file of its own, with a value of type
 // kind and a handler, and a line here: the queue, the API, the command line, the metrics
 // and the audit learn it from this list.
 var kinds = []kind{addContact, removeContact, upload, fanOut, fanOutAgain, broadcasting, broadcastLook, refill, refillRange, checkRange, notify, target, deliver, burst}
 
-// kind is a kind of task of this site. What its payload is, it alone knows.
+// kind is a kind of task of this site. It alone knows the form of its payload.
 type kind struct {
 	Name string
-	// Workers are the default ones of the queue of its tasks: of the kinds that share a
-	// queue, those of the first.
+	// Workers are the default workers of the queue of its tasks. Of the kinds that share a queue, the first counts.
 	Workers queue.Workers
-	// Ordered tasks of a member run one at a time within a queue.
+	// Ordered tasks of a member run one after the other within a queue.
 	Ordered bool
-	// DedupeKey returns what tasks that are the same work share. An error says that the
-	// payload is not one of this kind.
+	// DedupeKey returns the key that tasks of the same work share. An error says that the
+	// payload is not of this kind.
 	DedupeKey func(key uint64, payload json.RawMessage) (string, error)
-	// Produced means that producers may enqueue it; the others only activityd does.
+	// Produced means that producers may enqueue it; else only activityd does.
 	Produced bool
-	// Takes is what its producers name beside the member; nil: nothing.
+	// Takes is the field that its producers name beside the member; nil: none.
 	Takes *field
-	// Changes says which sets it may change: while it is not finished, they may rightly
+	// Changes names the sets that it may change: while it is not finished, they may rightly
 	// be behind.
 	Changes Reach
 	// NeedsSets says that its handler needs the nodes of the sets though its tasks change no set by their subject.
 	NeedsSets bool
-	// Handler returns what does the work. Those of kinds with one Group are equal: their tasks are handled
-	// together.
+	// Handler returns the handler. Kinds of a Group have equal handlers, and their tasks are handled together.
 	Handler func(w work) queue.Handler
 	Group   string
 }
 
-// Reach says which sets a kind of task may change.
+// Reach names the sets that a kind of task may change.
 type Reach int
 
 // The reaches.
 const (
 	NoSet        Reach = iota
-	OwnSet             // that of the member whom the task is about
-	FollowerSets       // those of the followers of the member
+	OwnSet             // of the member that the task is about
+	FollowerSets       // of the followers of the member
 )
 
-// field is what the JSON of a task has beside its type and its member.
+// field is a member of the JSON of a task, beside its type and its user_id.
 type field struct {
 	Name string // of JSON, as in contact_id
 	What string // for messages, as in contact
-	Want string // what it is, for messages
-	// Task makes a task of the kind from the value of the field. What is wrong it adds to the
-	// faults of r, under the name at; then the task does not count.
+	Want string // a description, for messages
+	// Task makes a task of the kind from the value of the field. It adds faults to r, under the name at; then the task
+	// does not count.
 	Task func(k kind, r *strictjson.Reader, at string, of member.ID, value json.RawMessage) queue.New
 }
 
@@ -72,7 +70,7 @@ func fields() (list []*field) {
 }
 
 // The queues. Each has workers of its own, so that the parts of a large fan-out
-// and the refills after a lost Redis never stand before contact changes, and what waits for a node never before a fan-out.
+// and the refills after a lost Redis never stand before contact changes, and a page that waits for a node never before a fan-out.
 const (
 	QueueDefault     = queue.DefaultQueue
 	QueueFanOut      = "fan_out"
@@ -82,7 +80,7 @@ const (
 	QueueCheck       = "check"
 )
 
-// NeedsSets is what kinds that change sets need: the nodes that have them. See
+// NeedsSets is the dependency of kinds that change sets: the nodes of the sets. See
 // [queue.PoolOptions].Needs.
 const NeedsSets = "sets"
 
@@ -123,7 +121,7 @@ func Produced() []string { return names(func(k kind) bool { return k.Produced })
 // Changing returns the names of the kinds with a reach.
 func Changing(r Reach) []string { return names(func(k kind) bool { return k.Changes == r }) }
 
-// ChangingSets returns the names of the kinds that may change sets: while one of their tasks is due, sets may be behind.
+// ChangingSets returns the names of the kinds that may change sets: while a task of them is due, sets may be behind.
 func ChangingSets() []string { return names(func(k kind) bool { return k.Changes != NoSet }) }
 
 func names(fits func(kind) bool) (list []string) {
@@ -168,7 +166,7 @@ func Parse(name string, of, contact member.ID) (queue.New, error) {
 // byWords reports whether a member, or two, are all that the kind takes.
 func (k kind) byWords() bool { return k.Takes == nil || k.Takes == contactField }
 
-// Usage says which kinds producers may enqueue, and with what.
+// Usage describes the kinds that producers may enqueue, and their arguments.
 func Usage() string {
 	var pairs, others []string
 	for _, k := range kinds {

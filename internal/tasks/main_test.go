@@ -29,8 +29,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // deaf waits, within a synctest bubble.
 func deaf(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the time of the bubble
 
-// counting returns a function that holds what rose of some metrics since now
-// against what is wanted. The test must not be parallel.
+// counting returns a function that compares the rise of some metrics since now with its argument. The test must not be parallel.
 func counting(t *testing.T, names ...string) (expect func(want metricstest.Samples)) {
 	t.Helper()
 	before := metricstest.Gather(t)

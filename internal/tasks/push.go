@@ -17,7 +17,7 @@ var (
 	}
 	target  = kind{Name: push.Target, Workers: pushWorkers, Handler: targeting, Group: "targeting"}
 	deliver = kind{Name: push.Deliver, Workers: deliverWorkers, Handler: deliveries, Group: "deliveries"}
-	// Of a burst, one task at a time sends to a device: two would send the same.
+	// Of a burst, two tasks at a time would send the same to a device.
 	burst = kind{Name: push.Burst, Workers: deliverWorkers, Ordered: true, Handler: deliveries, Group: "deliveries"}
 )
 
@@ -27,7 +27,7 @@ func deliveries(w work) queue.Handler { return orNone(w.Deliveries, "push") }
 
 var (
 	pushWorkers = queue.Workers{Queue: push.QueuePush, Count: 4, Batch: 128, Lease: pushLease}
-	// While workers wait for the push services, others look and record: more of them than one that hangs can hold up.
+	// While some workers wait for the push services, the rest look and record: more than a service that hangs can hold up.
 	deliverWorkers = queue.Workers{Queue: push.QueueDeliver, Count: 32, Batch: 128, Lease: pushLease}
 	// The home of the kinds is push. An urgent event finds an idle worker.
 	urgentWorkers = queue.Workers{Queue: push.QueueUrgent, Count: 8, Batch: 64, Lease: pushLease}
@@ -52,7 +52,7 @@ var eventField = &field{
 }
 
 // ParseNotify makes a task from a member and an event as JSON, as in the task of a
-// producer. Its errors are those of [ParseLine].
+// producer. It fails as [ParseLine] does.
 func ParseNotify(actor member.ID, event []byte) (queue.New, error) {
 	value, err := strictjson.Parse(event)
 	if err != nil {

@@ -100,7 +100,7 @@ func UnfinishedRanges(ctx context.Context, q lister, kind string) ([]RangeArgs, 
 const (
 	rangeSize = 500  // members of a task at most
 	minChains = 8    // of a large range
-	chainRate = 500  // members a second for which a chain more is worth it
+	chainRate = 500  // members a second for each chain
 	maxRanges = 1000 // that are listed: the chains, and their pages that wait for a node
 	endShown  = 2 * time.Second
 )
@@ -165,7 +165,7 @@ func PageOf(ctx context.Context, members Members, a RangeArgs, limit int) (page 
 
 // RefillRangeHandler handles refill_range. A member that fails gets a refill of its own: the queue tries it again, and
 // keeps it with its error when it is dead. A page with sets on a node of Redis that is away becomes a range of its own,
-// which waits for the node. The chain goes on, to a task that is [RangeArgs.AtEnd]. While no server can be used, the
+// and waits for the node. The chain goes on, to a task that is [RangeArgs.AtEnd]. While no server can be used, the
 // page comes again. It yields to reads, see yield.
 type RefillRangeHandler work
 

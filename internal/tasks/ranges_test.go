@@ -37,7 +37,7 @@ func newRanger(t *testing.T, ids ...member.ID) *ranger {
 	return &ranger{b, h}
 }
 
-// ids are n ids from first on, each so many behind the one before.
+// ids are n ids from first on, at a distance of step.
 func ids(first, n, step int) (list []member.ID) {
 	for i := range n {
 		list = append(list, member.ID(first+i*step))
@@ -45,7 +45,7 @@ func ids(first, n, step int) (list []member.ID) {
 	return list
 }
 
-// run does chains to their end, and returns the last state of each and the other follow-ups.
+// run does chains to their end, and returns the last state of each and the refills that follow.
 func (r *ranger) run(chains []queue.New) (ends []tasks.RangeArgs, others []queue.New) {
 	r.Helper()
 	for _, n := range chains {
@@ -161,7 +161,7 @@ func TestARangeOfActiveMembers(t *testing.T) {
 	}
 }
 
-// A member that spoils the statement for all, and one whose set others keep changing, get refills of their own. The
+// A member that spoils the statement for all, and a member whose set keeps changing, get refills of their own. The
 // chain names them and stops for none.
 func TestAMemberThatFailsStopsNothing(t *testing.T) {
 	t.Parallel()
@@ -169,7 +169,7 @@ func TestAMemberThatFailsStopsNothing(t *testing.T) {
 	r.h.Store = spoiled{r.site.Store, 20}
 	r.hooked.before = func(call string) error {
 		if call == "Apply" {
-			r.elsewhere(tasks.NewAddContact(30, 1)) // which makes the set
+			r.elsewhere(tasks.NewAddContact(30, 1)) // it makes the set
 		}
 		return nil
 	}
@@ -230,7 +230,7 @@ func TestAPageComesAgain(t *testing.T) {
 	}
 }
 
-// A node that is away holds up the sets on it only: their pages become ranges of their own, which are done when it is
+// A node that is away holds up the sets on it only: their pages become ranges of their own, and are done when it is
 // back. The members are counted once.
 func TestANodeThatIsAwayHoldsUpNoChain(t *testing.T) {
 	t.Parallel()

@@ -24,13 +24,12 @@ var refill = kind{
 	Handler: func(w work) queue.Handler { return RefillHandler(w) },
 }
 
-// NewRefill asks to read the most recent contacts of user into its set, which is deleted
+// NewRefill asks to read the most recent contacts of user into its set. The set is deleted
 // when there are none, or user is no member.
 func NewRefill(user member.ID) queue.New { return refill.task(user, struct{}{}) }
 
 // RefillHandler handles refill: it reads a user's most recent contacts into the
-// set, and takes members out that are no contacts any more. Many users cost one
-// query for each of the two.
+// set, and takes members out that are no contacts any more, with two queries for all users.
 type RefillHandler work
 
 // Handle implements [queue.Handler].
@@ -49,8 +48,8 @@ func (h RefillHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 
 // Refill refills the sets of users, each of whom may come only once. It returns
 // how many contacts were found for each of them, 0 when there was none to put
-// in, and the errors of those whose set could not be refilled. [ErrContended]
-// among them is cured by trying again, and so are the errors of package contacts
+// in, and the errors of users whose set could not be refilled. [ErrContended]
+// is cured by trying again, and so are the errors of package contacts
 // and package index that say so.
 func (h RefillHandler) Refill(ctx context.Context, users []member.ID) (found map[member.ID]int, failed map[member.ID]error) {
 	found = make(map[member.ID]int, len(users))
@@ -86,7 +85,7 @@ func (h RefillHandler) plan(ctx context.Context, updates []index.Update) ([]inde
 }
 
 // mend removes the members that are no contacts any more, and lowers the scores
-// that are higher than they should be, which no add would.
+// that are higher than they should be: an Add never lowers a score.
 func mend(changes []index.Change, now map[contacts.Pair]uint64) {
 	for i := range changes {
 		c := &changes[i]

@@ -42,7 +42,7 @@ func TestARefillKeepsAConcurrentUpload(t *testing.T) {
 		index.Entry{Contact: 4, Score: 400}, index.Entry{Contact: 2, Score: 900})
 }
 
-// Each conflict is followed by a new look, until one comes through.
+// Each conflict is followed by a new look, until an update comes through.
 func TestConflictsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -86,7 +86,7 @@ func TestContentionWithoutEndIsTriedLater(t *testing.T) {
 	if kind := outcome(t, errs[0]); kind != "retried" {
 		t.Errorf("the contended refill is %s (%v), want retried", kind, errs[0])
 	}
-	b.must(errs[1]) // the other one is not held up
+	b.must(errs[1]) // it is not held up
 	b.holds(viewer+1, steps(1, 3)...)
 }
 
