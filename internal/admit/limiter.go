@@ -2,11 +2,11 @@
 // before anything is asked of Redis or MySQL.
 //
 // A read has a place until it is answered. How many places there are, the adaptive limiter of failsafe-go learns from the
-// times of proven reads, which all do about the same: it finds the number that keeps the servers busy without a queue in
-// front of them. A read for which there is no place waits for a moment; how many may wait depends on the limit, and one that
-// is too many is refused as it comes.
+// times of proven reads, as all do about the same: it finds the number that keeps the servers busy without a queue in
+// front of them. A read without a place waits for a moment; how many may wait depends on the limit. Beyond it reads
+// are refused as they come.
 //
-// A walk costs many times as much as a proven read, and after the loss of Redis all reads want one. So walks have at most a fixed
+// A walk costs many times as much as a proven read, and after the loss of Redis all reads want to walk. So walks have at most a fixed
 // share of the places that there are, and a read that turns out to need a walk beyond it is refused.
 package admit
 
@@ -108,7 +108,7 @@ type Place struct {
 	left  bool
 }
 
-// Walk reports whether the read may walk: walks have half of the places that there are now, and at least one. It does not wait.
+// Walk reports whether the read may walk: walks have half of the places that there are now, and 1 at least. It does not wait.
 func (p *Place) Walk() bool {
 	if p == nil {
 		return true
@@ -125,7 +125,7 @@ func (p *Place) Walk() bool {
 	return p.walks
 }
 
-// Leave gives the place up. Only the first call counts. Of a proven read it tells how long such reads take.
+// Leave gives the place up. Only the first call counts. The time of a proven read counts for the limit.
 func (p *Place) Leave(proven bool) {
 	if p == nil {
 		return

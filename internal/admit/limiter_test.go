@@ -20,7 +20,7 @@ func enter(t *testing.T, l *admit.Limiter) *admit.Place {
 	return place
 }
 
-// A read waits for a place for 50 ms, and no more wait than the limiter queues. What leaves makes room once.
+// A read waits for a place for 50 ms, and no more wait than the limiter queues. A read that leaves makes room once.
 func TestReadsWaitForPlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestAClientThatLeavesKeepsNoPlace(t *testing.T) {
 	})
 }
 
-// Walks have half of the places that there are, and at least one.
+// Walks have half of the places that there are, and 1 at least.
 func TestWalksHaveAShare(t *testing.T) {
 	t.Parallel()
 	for most, places := range map[int]int{1: 1, 2: 2, 7: 7, 24: 16} { // 24 begin with 16

@@ -13,7 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 )
 
-// broadcasts makes id a broadcast member with a photo for each date, which me follows or not. It is in no set.
+// broadcasts makes id a broadcast member with a photo for each date, followed by me or not. It is in no set.
 func (b bench) broadcasts(t *testing.T, id member.ID, followed bool, dates ...int64) {
 	t.Helper()
 	before := slices.Clone(b.index.entries)
@@ -27,8 +27,8 @@ func (b bench) broadcasts(t *testing.T, id member.ID, followed bool, dates ...in
 	}
 }
 
-// What a read asks, and what it answers, where broadcast members stand before, between and behind the candidates of
-// the set, which are 11 of 90, 12 of 80, 13 of 60, and 14 of 50, which has no place in it.
+// The questions of a read, and its answer, where broadcast members stand before, between and behind the candidates of
+// the set: 11 of 90, 12 of 80, 13 of 60, and 14 of 50, without a place in it.
 func TestReadWithBroadcastMembers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -160,7 +160,7 @@ func randomSite(t *testing.T, random *rand.Rand) (*contacts.Memory, []index.Entr
 	return site, set
 }
 
-// altered changes what the store says, as a rule of the read left out would.
+// altered changes the answers of the store, as a read without the rule would.
 type altered struct {
 	*contacts.Memory
 	look    func(l *contacts.Look, bound uint64)
@@ -220,7 +220,7 @@ func TestPropertyReadsAnswerByTheDefinition(t *testing.T) {
 	}
 }
 
-// TestEachRuleOfBroadcastMembersIsNeeded leaves out one rule of the statements at a time: the property notices.
+// TestEachRuleOfBroadcastMembersIsNeeded leaves out a rule of the statements at a time: the property notices.
 func TestEachRuleOfBroadcastMembersIsNeeded(t *testing.T) {
 	t.Parallel()
 	for rule, alter := range map[string]altered{

@@ -38,7 +38,7 @@ func has(t *testing.T, e recent.Answer, want ...recent.Candidate) {
 	}
 }
 
-// proves checks what an answer rests on.
+// proves checks the proof of an answer.
 func proves(t *testing.T, a recent.Answer, proof recent.Proof, bound uint64) {
 	t.Helper()
 	if a.Trace.Proof != proof || a.Trace.Bound != bound {
@@ -118,7 +118,7 @@ func TestExplainingASmallSet(t *testing.T) {
 	}
 }
 
-// The walk chooses a contact outside of the set, which is listed, too.
+// The walk chooses a contact outside of the set. It is listed, too.
 func TestExplainingAWalk(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})
@@ -184,7 +184,7 @@ func TestExplainingThatNoContactEverUploaded(t *testing.T) {
 	}
 }
 
-// What the comparison came to is void when the walk finds another contact.
+// The result of the comparison is void when the walk finds another contact.
 func TestTheWalkOverrulesTheComparison(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})
@@ -205,7 +205,7 @@ func TestTheWalkOverrulesTheComparison(t *testing.T) {
 	}
 }
 
-// The explanation is that of the read: what is seen after it is kept apart.
+// The explanation is that of the read: later facts are kept apart.
 func TestWhatChangedAfterTheReadStandsApart(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})

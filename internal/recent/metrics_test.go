@@ -54,7 +54,7 @@ func TestEachAnswerIsCounted(t *testing.T) {
 	}
 }
 
-// Reads that are not those of members are not among theirs.
+// Reads of the audit are not among the reads of members.
 func TestUncountedReads(t *testing.T) {
 	before := metricstest.Gather(t)
 	b := newBench(recent.Options{Uncounted: true})

@@ -17,8 +17,8 @@ import (
 )
 
 // TestPropertyTheViewerLearnsNothing: a viewer is shown the same in all worlds that look
-// the same to it. They differ in everything else: what is private and when it was
-// uploaded, who blocks the viewer and who grants it what, who is in the set without being
+// the same to it. They differ in everything else: the private photos and when they were
+// uploaded, who blocks the viewer and who grants it friendship, who is in the set without being
 // a contact, and whether there is a set at all.
 func TestPropertyTheViewerLearnsNothing(t *testing.T) {
 	t.Parallel()
@@ -47,7 +47,7 @@ func drawSeen(t *rapid.T) seen {
 // The sizes of the sets.
 const leastSet, mostSet = 3, 4
 
-// shown draws a world that looks like s, and returns what the viewer is shown.
+// shown draws a world that looks like s, and returns the answer to the viewer.
 func (s seen) shown(t *rapid.T) contacts.Album {
 	store, scores := contacts.NewMemory(), map[member.ID]uint64{}
 	store.AddMember(me.ID, "me")

@@ -28,7 +28,7 @@ func TestTheCommonReadIsOneQuery(t *testing.T) {
 	}
 }
 
-// What a viewer can measure is in docs/viewer-tokens.md: how many statements a read is, by what
+// The measures of a viewer are in docs/viewer-tokens.md: how many statements a read is, by what
 // is hidden from the viewer. Two that differ here can be told apart by their time.
 func TestWhatIsHiddenShowsInTheNumberOfStatements(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestTheFirstWinsThoughNotAtOnce(t *testing.T) {
 	b.called(t, "look at 11", "compare 3", "look at 11")
 }
 
-// Photos of one second are distinguished by id, which no score knows: equality with
+// Photos of a second are distinguished by id, and no score knows it: equality with
 // a bound proves nothing.
 func TestTiesAreNoProof(t *testing.T) {
 	t.Parallel()

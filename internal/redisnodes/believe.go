@@ -12,7 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/redisreply"
 )
 
-// found is what a look at a server found.
+// found is the result of a look at a server.
 type found struct {
 	run       string // of the server: each start has another
 	isReplica bool
@@ -120,7 +120,7 @@ func (ns *Nodes) checkStamp(f found) error {
 // belief is the server that is believed at an address. A value is not changed once it is stored.
 type belief struct {
 	run   string
-	lacks bool // data there may lack what this process wrote to a former server, until it deletes them
+	lacks bool // data there may lack writes of this process to a former server, until it deletes them
 }
 
 // accept decides whether a connection that was made is believed; it is go-redis' OnConnect.
@@ -136,7 +136,7 @@ func (n *Node) accept(ctx context.Context, c *redis.Conn) error {
 }
 
 // believe returns why the data of a server are not believed: all records have to be
-// of its present run, and the server has to be that which the last probe saw.
+// of its present run, and the server has to be that of the last probe.
 func (n *Node) believe(f found) error {
 	if f.isReplica {
 		return errReplica
@@ -156,7 +156,7 @@ func (n *Node) believe(f found) error {
 	return nil
 }
 
-// sees takes note of the server of a run at the address, and reports whether its data may lack what this process wrote.
+// sees takes note of the server of a run at the address, and reports whether its data may lack writes of this process.
 func (n *Node) sees(run string) (lacks bool) {
 	b := n.belief.Load()
 	if b != nil && b.run != run {

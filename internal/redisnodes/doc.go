@@ -8,9 +8,9 @@
 //
 //   - Each start of a server has a run of its own, which INFO reports. Beside the data lies a record: the settings by which they
 //     were made, the run of the server that they were written to, and the time when it was stored. The record replicates, is
-//     saved and is restored as the data are. A cluster has it in 256 slots, with which it moves.
+//     saved and is restored as the data are. A cluster has it in 256 slots, and it moves with them.
 //   - A connection is believed if the record has the run of its server ([Node.accept], go-redis' OnConnect), and if that is the
-//     server which the last probe saw at the address. A server that starts again has a new run, and ends all connections;
+//     server that the last probe saw at the address. A server that starts again has a new run, and ends all connections;
 //     a replica that takes over has a run of its own. So a restart or a failover is never believed, not for an instant.
 //   - A probe a second, over a connection of its own, sees all changes under a connection: an emptied server by the record, a
 //     demoted master by its role, an address that leads elsewhere by the run. From then on no call is sent.
@@ -19,9 +19,9 @@
 //   - A process that finds another server at an address deletes the data there once, even if another process did: its last
 //     writes to the former server are missing in all data that were written there until then.
 //   - In a cluster the run of another living master came with a slot, if the node has records of its own, too. A
-//     replica that took over has none. Such a record counts as own, and is overwritten.
+//     replica that took over has none. The record counts as own, and is overwritten.
 //
-// A node that hangs holds up no other: a pipeline goes to each node by itself and ends after [CallTimeout]; after two
+// A node that hangs holds up its own data only: a pipeline goes to each node by itself and ends after [CallTimeout]; after two
 // timeouts in a row calls to the node fail at once until a probe is answered.
 //
 // It does not promise to notice data that are restored in place together with the record, a server that becomes a

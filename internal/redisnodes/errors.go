@@ -21,13 +21,13 @@ var (
 	// is full, read-only, and so on, or its ACL forbids the command.
 	ErrRefused = fmt.Errorf("%w: it refuses", ErrUnavailable)
 	// ErrNoDatabase: Redis has no database of the number that the client selects.
-	// It is an [ErrUnavailable] that lasts until one of the two is set right.
+	// It is an [ErrUnavailable] that lasts until the number or Redis is set right.
 	ErrNoDatabase = fmt.Errorf("%w: it has no database of this number", ErrUnavailable)
 	// ErrHidden: Redis does not report its run. It is an [ErrUnavailable] that lasts until INFO is allowed.
 	ErrHidden = fmt.Errorf("%w: it does not answer INFO server and INFO replication, and its sets could be old unnoticed", ErrUnavailable)
-	// ErrUnknown is an ErrUnavailable: the node may have old data, which are deleted within seconds or minutes.
+	// ErrUnknown is an ErrUnavailable: the node may have old data, and they are deleted within seconds or minutes.
 	ErrUnknown = fmt.Errorf("%w: its data may be old", ErrUnavailable)
-	// ErrStamp: the data were made by other settings than those of this process. See [Options].
+	// ErrStamp: the data were made by settings that differ from those of this process. See [Options].
 	ErrStamp = errors.New("other settings")
 )
 
@@ -63,7 +63,7 @@ func Reason(err error) string {
 	return "it answers with an error"
 }
 
-// Translate wraps an error of the client as one of the errors above, or as that of ctx
+// Translate wraps an error of the client as an error of this package, or as that of ctx
 // if it has ended.
 func Translate(ctx context.Context, doing string, err error) error {
 	deadline, hasDeadline := ctx.Deadline()

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// newOne returns one server that is never asked.
+// newOne returns a server that is never asked.
 func newOne(t *testing.T) (*Nodes, *Node) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: "one.example:6379"})
@@ -82,7 +82,7 @@ func (s stopped) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPip
 	}
 }
 
-// What is stored beside the data is deleted before them.
+// The record is deleted before the data.
 func TestARunIsDeletedBeforeItsData(t *testing.T) {
 	t.Parallel()
 	ns, _ := newOne(t)

@@ -24,7 +24,7 @@ var (
 	})
 )
 
-// show sets the metrics of the masters, and deletes those of former masters.
+// show sets the metrics of the masters, and deletes the metrics of former masters.
 func show(s Status) {
 	for _, gauges := range []*prometheus.GaugeVec{redisUp, redisWritable, redisKnown} {
 		gauges.Reset()

@@ -24,7 +24,7 @@ type Options struct {
 	Differ func(stored string) error
 	// Try tries on a node all kinds of writes, with keys that end with tag, all in one slot. Nil: nothing is tried.
 	Try func(ctx context.Context, c redis.Scripter, tag string) error
-	// Pattern, as that of SCAN, and Owns choose the keys of the data, which are deleted when they may be old.
+	// Pattern, as that of SCAN, and Owns choose the keys of the data, to delete them when they may be old.
 	Pattern string
 	Owns    func(key string) bool
 	// Probed is called after each probe with its beginning and [Status.Err].
@@ -35,12 +35,12 @@ type Options struct {
 var (
 	// CallTimeout is how long a pipeline may take: a node that hangs holds up its callers for so long.
 	CallTimeout = 400 * time.Millisecond
-	// ProbeTimeout is how long a probe may wait for one reply of a node.
+	// ProbeTimeout is how long a probe may wait for a reply of a node.
 	ProbeTimeout = time.Second
 )
 
-// Nodes are one Redis server or the masters of a cluster. One server, also one behind a Sentinel,
-// is one node. Its methods are safe for concurrent use.
+// Nodes are a Redis server or the masters of a cluster. A server, also behind a Sentinel,
+// is a single node. Its methods are safe for concurrent use.
 type Nodes struct {
 	options   Options
 	isCluster bool
@@ -155,7 +155,7 @@ func (ns *Nodes) Close() error { return ns.client().Close() }
 // AddHook adds a hook to the client for the data, until an address leads to another server. Only tests use it.
 func (ns *Nodes) AddHook(h redis.Hook) { ns.client().AddHook(h) }
 
-// Node is one server, and all that is known of it. It is a [redis.Limiter] of the client for its data.
+// Node is a server, and all that is known of it. It is a [redis.Limiter] of the client for its data.
 type Node struct {
 	ns       *Nodes
 	addr     string
@@ -195,8 +195,8 @@ func (n *Node) String() string {
 	return n.addr
 }
 
-// masters returns the nodes that have slots, in the order of their addresses: the server, or those of the cluster as they are
-// now. If the cluster does not answer they are those of before.
+// masters returns the nodes that have slots, in the order of their addresses: the server, or the present masters of the
+// cluster. If it does not answer they are the former masters.
 func (ns *Nodes) masters(ctx context.Context) ([]*Node, error) {
 	switch c := ns.client().(type) {
 	case *redis.Client:
@@ -231,7 +231,7 @@ func (ns *Nodes) at(ctx context.Context, key string) *Node {
 	return nil
 }
 
-// Usable returns the node of a key and its state, and why it is neither usable nor behind: the one
+// Usable returns the node of a key and its state, and why it is neither usable nor behind: the only
 // answer to whether the data of the key can be used now. It sends nothing where [Nodes.Watch] runs.
 func (ns *Nodes) Usable(ctx context.Context, key string) (*Node, State, error) {
 	ns.Status(ctx)

@@ -15,13 +15,13 @@ const probeEvery = time.Second
 
 // NodeStatus is the state of a node: a server, or a master of a cluster.
 type NodeStatus struct {
-	Node  string // its address; "sentinel" of a server behind one
+	Node  string // its address; "sentinel" of a server behind Sentinels
 	State State
 	// Err is why it is neither [Usable] nor [Behind]. It matches [ErrUnavailable] or [ErrStamp].
 	Err error
 }
 
-// Status is what a probe found out.
+// Status is the result of a probe.
 type Status struct {
 	Nodes []NodeStatus // in the order of their addresses
 	Away  float64      // the share of the nodes that are neither [Usable] nor [Behind], 0 to 1
@@ -176,7 +176,7 @@ func (ns *Nodes) inspect(ctx context.Context, n *Node) inspection {
 		if err := ns.options.Try(ctx, c, tag); !hasMoved(err) {
 			in.refused = Translate(ctx, "probe", err)
 		}
-		break // one is enough
+		break // a single node has it
 	}
 	return in
 }

@@ -16,14 +16,14 @@ import (
 
 const (
 	purgeTTL     = 15 * time.Second // of the note that a process deletes the data of a node
-	purgeTimeout = 5 * time.Second  // of one of its commands
-	// PageSize bounds the commands in one pipeline, and the keys of one SCAN, so that one large
+	purgeTimeout = 5 * time.Second  // of a command
+	// PageSize bounds the commands in one pipeline, and the keys of a SCAN, so that a large
 	// batch neither fills the server's buffers nor delays other clients for long.
 	PageSize = 1000
 )
 
 // purge deletes all data of a node, and then stores a record, unless a process does. Two at once do no harm.
-// It uses one connection, so all of it happens on one start of one server, if that is still the server that was inspected.
+// It uses a single connection, and so a single start of the server, if that is still the server that was inspected.
 func (ns *Nodes) purge(ctx context.Context, in inspection) {
 	n := in.node
 	client := n.plainClient(purgeTimeout)
@@ -58,7 +58,7 @@ func (ns *Nodes) settle(ctx context.Context, c redis.Cmdable, in inspection, rec
 }
 
 // empty deletes all data of a server, a page at a time, with a pause as long as the page took, and calls deleted. The records
-// go first, so that a replica which is made meanwhile has them for no data.
+// go first, so that a replica that is made then has none for old data.
 func (ns *Nodes) empty(ctx context.Context, c redis.Cmdable, tags []string, deleted func(keys []string)) error {
 	if err := each(ctx, c, tags, func(pipe redis.Pipeliner, tag string) { pipe.Unlink(ctx, ns.key(tag)) }); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (ns *Nodes) scan(ctx context.Context, c redis.Cmdable, do func(keys []strin
 		if err != nil {
 			return fmt.Errorf("scan: %w", err)
 		}
-		keys = slices.DeleteFunc(keys, func(key string) bool { return !ns.options.Owns(key) }) // other programs have keys, too
+		keys = slices.DeleteFunc(keys, func(key string) bool { return !ns.options.Owns(key) }) // programs of the site have keys, too
 		if len(keys) > 0 {
 			if err := do(keys); err != nil {
 				return err
@@ -114,8 +114,8 @@ func (ns *Nodes) scan(ctx context.Context, c redis.Cmdable, do func(keys []strin
 	}
 }
 
-// EachPage calls do with the keys of the data, of one node after the other, a page at a time. It leaves out the data of a
-// node that cannot be used, and returns its error after the others. It ends with the first error of do.
+// EachPage calls do with the keys of the data, node by node, a page at a time. It leaves out the data of a
+// node that cannot be used, and returns its error at the end. It ends with the first error of do.
 func (ns *Nodes) EachPage(ctx context.Context, do func(keys []string) error) error {
 	ns.Status(ctx)
 	nodes, away := ns.masters(ctx)

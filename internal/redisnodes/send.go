@@ -32,7 +32,7 @@ func (ns *Nodes) Send(ctx context.Context, key string, commands ...redis.Cmder) 
 }
 
 // Pipelined sends the commands as [Nodes.Send] does, to their nodes side by side. A node that cannot be used holds
-// up no others.
+// up its own commands only.
 func (ns *Nodes) Pipelined(ctx context.Context, commands []Command) {
 	for page := range slices.Chunk(commands, PageSize) {
 		groups := make(map[*Node][]redis.Cmder) // of each node a pipeline: go-redis fails all that wait for the last
@@ -52,7 +52,7 @@ func (ns *Nodes) Pipelined(ctx context.Context, commands []Command) {
 	}
 }
 
-// send sends commands that are for one node, or for another one if their slots have moved.
+// send sends commands for a node. go-redis follows slots that have moved.
 func (ns *Nodes) send(ctx context.Context, commands []redis.Cmder) {
 	bounded, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
@@ -90,9 +90,9 @@ type Script struct {
 // NewScript returns a script.
 func NewScript(text string) *Script { return &Script{redis.NewScript(text), text} }
 
-// Call is one run of a script.
+// Call is a run of a script.
 type Call struct {
-	Keys []string // in one slot, if there is a cluster
+	Keys []string // in a single slot, if there is a cluster
 	Args []any
 }
 

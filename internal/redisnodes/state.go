@@ -13,7 +13,7 @@ type State int
 const (
 	// Usable: the data can be read and written, and the tasks that waited for the node were done.
 	Usable State = iota
-	// Behind: it came back a moment ago with its data. What waited for it may not be written yet.
+	// Behind: it came back a moment ago with its data. Writes that waited for it may not be done yet.
 	Behind
 	// Unseen: no probe has looked at it yet, but each connection is looked at.
 	Unseen
@@ -28,7 +28,7 @@ const (
 // TakesWrites reports whether the data can be written.
 func (s State) TakesWrites() bool { return s <= Unseen }
 
-// IsLate reports whether the data can be read, and may lack what is not written yet.
+// IsLate reports whether the data can be read, and may lack writes that wait.
 func (s State) IsLate() bool { return s == Behind || s == Refusing }
 
 // takesCalls reports whether calls are sent.
@@ -89,7 +89,7 @@ func (n *Node) probed(err error) NodeStatus {
 	switch {
 	case errors.Is(err, context.Canceled): // it says nothing of the node
 		now = s.probed
-	case isTimeout(err) && !s.probed.IsZero(): // a second one shows that it hangs
+	case isTimeout(err) && !s.probed.IsZero(): // the second shows that it hangs
 		n.timeouts.Add(1)
 	default:
 		n.timeouts.Store(0)

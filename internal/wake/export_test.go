@@ -2,7 +2,7 @@ package wake
 
 import "time"
 
-// Tests notice a server that is away sooner, and give one that is slow more time.
+// Tests notice a dead server sooner, and give a slow server more time.
 func init() { pingEvery, lastTimeout = time.Second, time.Minute }
 
 // Encode and Decode are how names become a message and come out of it.
@@ -15,5 +15,5 @@ var (
 // MaxPayload is the size of a message, in bytes.
 const MaxPayload = maxPayload
 
-// Burst is the time within which notifications share a message.
+// Burst is the time of a burst.
 const Burst = burst

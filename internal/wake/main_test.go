@@ -24,7 +24,7 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// process is what a process has of the notifications.
+// process is a process with its notifications.
 type process struct {
 	notify.Notifier
 

@@ -10,7 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/wake"
 )
 
-// What can be told arrives as it was sent.
+// Valid names arrive as they were sent.
 func TestPropertyMessages(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

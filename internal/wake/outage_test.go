@@ -19,7 +19,7 @@ const (
 	backLine = "Redis passes on notifications again"
 )
 
-// expectOutage expects one outage in the log, begun and ended, and nothing else.
+// expectOutage expects one outage in the log, begun and ended, and no further line.
 func expectOutage(t *testing.T, log *logged) {
 	t.Helper()
 	eventually(t, "the outage is over", func() bool { return strings.Contains(log.String(), backLine) })
@@ -30,7 +30,7 @@ func expectOutage(t *testing.T, log *logged) {
 }
 
 // A Redis that dies costs notifications as long as it is away. When it is back, every
-// process is notified under all names, and is subscribed again; and what was pending is
+// process is notified under all names, and is subscribed again; and pending names are
 // published after all.
 func TestARedisThatDiesComesBack(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestARedisThatDiesComesBack(t *testing.T) {
 	there, otherLog := start(t, onSocket(server.Addr()))
 	for outages := 1; outages <= 2; outages++ {
 		must(t, server.Kill())
-		eventually(t, "both know", func() bool { // which they log once: the second outage soon follows the first
+		eventually(t, "both know", func() bool { // they log it once: the second outage soon follows the first
 			return strings.Contains(log.String(), awayLine) && strings.Contains(otherLog.String(), awayLine)
 		})
 		begin := time.Now()
@@ -61,8 +61,8 @@ func TestARedisThatDiesComesBack(t *testing.T) {
 	}
 }
 
-// Notifications that could not be published are not forgotten, also if the others never
-// lost their connection.
+// Notifications that could not be published are not forgotten, also if the receiver never
+// lost its connection.
 func TestNotificationsOutliveAnOutage(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)

@@ -1,19 +1,17 @@
-// Package wake carries notifications to other processes, over Redis publish/subscribe, so
-// that what waits there goes on within milliseconds: an idle worker with a new task, a
-// process that stands by for a lock.
+// Package wake carries notifications between processes, over Redis publish/subscribe, so
+// that an idle worker begins a new task within milliseconds, and a process that stands by gets its lock.
 //
 //	Notifier.Notify --> names --> PUBLISH activityd_wake --> Notifier.NotifyLocal
-//	 (a process)      (gathered)        (Redis)                  (all others)
+//	 (a process)      (gathered)        (Redis)                  (elsewhere)
 //
 // A message is a hint: names, separated by commas. The name of a queue is that of its
-// tasks; package once has names of its own. A * stands for all names. Those that are
-// notified look for themselves. A site that inserts tasks by SQL of its own may, after its
+// tasks; package once has names of its own. A * stands for all names. A
+// process that is notified looks for itself. A site that inserts tasks by SQL of its own may, after its
 // commit, say the same:
 //
 //	PUBLISH activityd_wake default
 //
-// A lost message costs time: what waits looks by itself, too, only later. Messages are
-// lost in these cases, and this is done about each:
+// A lost message costs time: workers look by themselves, too, only later. Messages are lost in four cases:
 //
 //   - A process is not subscribed while Redis or the network is away. It subscribes
 //     again as soon as it can, and then notifies under every name.
@@ -22,7 +20,7 @@
 //   - A message cannot hold all names. It is a * then.
 //   - A connection is dead without an error. A ping every few seconds finds out.
 //
-// A burst costs few messages: the first notification is published at once, those of
+// A burst costs few messages: the first notification is published at once, and the rest of
 // the next few milliseconds together. Notify never waits for Redis.
 package wake
 
@@ -47,7 +45,7 @@ import (
 	"github.com/activityd/activityd/notify"
 )
 
-// Channel is the Redis channel on which processes notify each other.
+// Channel is the Redis channel of the notifications.
 const Channel = "activityd_wake"
 
 const (
@@ -76,11 +74,11 @@ const (
 	senderPrefix = "@" // of the part that names the sender
 )
 
-// Wake publishes the notifications of a process and receives those of others.
+// Wake publishes the notifications of its process and receives the notifications of all processes.
 type Wake struct {
 	client   redis.UniversalClient
 	notifier *notify.Notifier
-	sender   string // tells own messages, which come back, from others'
+	sender   string // of its messages, which come back
 	cancel   func()
 	redis    *outage.Log // of publishing and subscribing
 
@@ -102,8 +100,8 @@ func New(client redis.UniversalClient, notifier *notify.Notifier, log *slog.Logg
 	return w
 }
 
-// Run publishes and subscribes until ctx ends, whose end is no error; what is pending
-// then is still published, unless Redis is away. Redis may come and go: its absence
+// Run publishes and subscribes until ctx ends, whose end is no error; pending names
+// are still published then, unless Redis is away. Redis may come and go: its absence
 // and its return are logged once each. Run is to be called once.
 func (w *Wake) Run(ctx context.Context) error {
 	defer w.cancel()
@@ -141,7 +139,7 @@ func (w *Wake) add(names []string) {
 	}
 }
 
-// publish publishes what is pending until ctx ends, and once more then.
+// publish publishes pending names until ctx ends, and once more then.
 func (w *Wake) publish(ctx context.Context) {
 	var failed int
 	for {
@@ -169,8 +167,7 @@ func (w *Wake) publish(ctx context.Context) {
 	}
 }
 
-// publishOnce publishes all that is pending. What could not be published stays
-// pending.
+// publishOnce publishes all pending names. After an error they stay pending.
 func (w *Wake) publishOnce(ctx context.Context, timeout time.Duration) error {
 	w.mu.Lock()
 	names := slices.Collect(maps.Keys(w.pending))
@@ -205,7 +202,7 @@ func (w *Wake) subscribe(ctx context.Context) {
 	}
 }
 
-// receive passes on what others publish until the subscription ends. It reports
+// receive passes messages on until the subscription ends. It reports
 // whether there was one, and why it ended.
 func (w *Wake) receive(ctx context.Context) (subscribed bool, err error) {
 	subscription := w.client.Subscribe(ctx, Channel)
@@ -230,7 +227,7 @@ func (w *Wake) receive(ctx context.Context) (subscribed bool, err error) {
 		case *redis.Subscription:
 			subscribed = true
 			w.redis.Report(ctx, time.Now(), nil)
-			w.notifier.NotifyAllLocal() // for what was published before
+			w.notifier.NotifyAllLocal() // for earlier messages
 		case *redis.Message:
 			switch names, sender := decode(m.Payload); {
 			case sender == w.sender:
@@ -243,13 +240,13 @@ func (w *Wake) receive(ctx context.Context) (subscribed bool, err error) {
 	}
 }
 
-// encode makes a message of names, which must be valid or all.
+// encode makes a message of valid names, or of all.
 func encode(names []string, sender string) string {
 	return strings.Join(names, ",") + "," + sender
 }
 
 // decode returns the names in a message, all among them, and its sender, if it has one.
-// What is no name is ignored.
+// It ignores all else.
 func decode(payload string) (names []string, sender string) {
 	if len(payload) > maxPayload {
 		return nil, ""

@@ -14,7 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/wake"
 )
 
-// onBoth runs a test on the imitation of Redis and on a real one.
+// onBoth runs a test on the imitation of Redis and on a real Redis.
 func onBoth(t *testing.T, test func(t *testing.T, o *redis.Options)) {
 	t.Helper()
 	t.Run("miniredis", func(t *testing.T) {
@@ -29,7 +29,7 @@ func onBoth(t *testing.T, test func(t *testing.T, o *redis.Options)) {
 
 func onSocket(path string) *redis.Options { return &redis.Options{Addr: path, Network: "unix"} }
 
-// A notification arrives at all other processes, and not once more in this one.
+// A notification arrives at all processes, once at its own.
 func TestANotificationArrivesElsewhere(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o *redis.Options) {
@@ -63,7 +63,7 @@ func TestANotificationArrivesElsewhere(t *testing.T) {
 	})
 }
 
-// A site may publish by itself. What is no name is ignored, and a * is all names.
+// A site may publish by itself. Garbage is ignored, and a * is all names.
 func TestASiteMayPublish(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o *redis.Options) {
@@ -94,7 +94,7 @@ func TestASiteMayPublish(t *testing.T) {
 }
 
 // Ten thousand notifications are a handful of messages; the first leaves at once, and the
-// last is in one of them.
+// last arrives, too.
 func TestABurstIsFewMessages(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o *redis.Options) {
@@ -139,7 +139,7 @@ func TestABurstIsFewMessages(t *testing.T) {
 	})
 }
 
-// What no message can hold notifies under all names, and no name is lost.
+// Names that no message can hold notify under all names, and no name is lost.
 func TestAllNames(t *testing.T) {
 	t.Parallel()
 	var many []string // more than a message
@@ -164,7 +164,7 @@ func TestAllNames(t *testing.T) {
 	})
 }
 
-// What was notified before Run, and just before the stop, is published.
+// Notifications before Run, and just before the stop, are published.
 func TestNothingIsLostAtTheEnds(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o *redis.Options) {
