@@ -84,7 +84,7 @@ func (c *Cluster) start(ctx context.Context, args []string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range c.Nodes {
 		group.Go(func() error {
-			port := port + 2*i // the one above is that of the cluster's bus
+			port := port + 2*i // the next port is that of the cluster's bus
 			n, err := startNode(ctx, host, port, append([]string{
 				"--cluster-enabled", "yes",
 				"--cluster-port", strconv.Itoa(port + 1),
@@ -324,7 +324,7 @@ func (c *Cluster) Close() error {
 	var group errgroup.Group
 	errs := make([]error, len(c.Nodes))
 	for i, n := range c.Nodes {
-		if n != nil { // which did not start
+		if n != nil { // a node that did not start
 			group.Go(func() error {
 				errs[i] = n.Close()
 				return nil

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// serverFolders are searched after the PATH: on Debian the servers are in sbin, which is
+// serverFolders are searched after the PATH: on Debian the servers are in sbin, a folder that is
 // not on an ordinary user's PATH.
 var serverFolders = []string{"/usr/sbin", "/usr/local/sbin"}
 

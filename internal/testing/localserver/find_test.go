@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// These tests change what is searched, so none is parallel.
+// The tests of this file change the folders that are searched, so none is parallel.
 
 func TestFindLooksBesideThePath(t *testing.T) {
 	dir := t.TempDir()

@@ -27,7 +27,7 @@ type MySQL struct {
 // StartMySQL makes an empty data folder, starts mariadbd or mysqld on it and
 // returns once the server answers. args are added to the server's command line, where
 // they win over the defaults. ctx bounds the start only: the server runs until Close. An
-// error says what to install, or carries the end of the server's log.
+// error names the package to install, or carries the end of the server's log.
 func StartMySQL(ctx context.Context, args ...string) (*MySQL, error) {
 	program, ok := FindMySQL()
 	if !ok {
@@ -94,7 +94,7 @@ func (m *MySQL) fill(ctx context.Context, program, user string, args []string) e
 	if err := os.CopyFS(copied, os.DirFS(data)); err != nil {
 		return err
 	}
-	_ = os.Remove(filepath.Join(copied, "auto.cnf")) // MySQL's identity, which replicas must not share
+	_ = os.Remove(filepath.Join(copied, "auto.cnf")) // MySQL's identity: replicas must not share it
 	_ = os.Rename(copied, first)                     // unless another process was faster
 	return nil
 }
@@ -114,7 +114,7 @@ func (m *MySQL) installCommand(ctx context.Context, program, user string) ([]str
 			"--innodb-redo-log-capacity=16777216", m.ownTemp(),
 		}, nil
 	}
-	// A server that is not the installed one has its own script beside it.
+	// A server other than the installed server has its own script beside it.
 	script, err := exec.LookPath(filepath.Join(filepath.Dir(program), "mariadb-install-db"))
 	ok := err == nil
 	if !ok {
@@ -129,7 +129,7 @@ func (m *MySQL) installCommand(ctx context.Context, program, user string) ([]str
 	}, nil
 }
 
-// ownTemp keeps temporary tables in the server's folder: servers that share one delete
+// ownTemp keeps temporary tables in the server's folder: servers that share a folder delete
 // each other's when they start.
 func (m *MySQL) ownTemp() string { return "--tmpdir=" + m.dir }
 
@@ -137,7 +137,7 @@ func (m *MySQL) ownTemp() string { return "--tmpdir=" + m.dir }
 const smallRedoLog = "--loose-innodb-log-file-size=16777216"
 
 // serverCommand is the server's command line: light, and durable unless args say otherwise.
-// "loose" options are those that only one of MariaDB and MySQL has.
+// "loose" options are those that MariaDB has alone, or MySQL.
 func (m *MySQL) serverCommand(program, user string, args []string) []string {
 	return append([]string{
 		program,
@@ -176,7 +176,7 @@ func (m *MySQL) config(database string) *mysql.Config {
 	return cfg
 }
 
-// Version is the server's version, such as "10.11.6-MariaDB".
+// Version is the server's version, for example "10.11.6-MariaDB".
 func (m *MySQL) Version() string { return m.version }
 
 // CreateDatabase makes an empty database. It fails if the database exists.

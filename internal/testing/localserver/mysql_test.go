@@ -120,7 +120,7 @@ func TestMySQLPauseAndResume(t *testing.T) {
 func TestMySQLCloseRemovesTheFolder(t *testing.T) {
 	t.Parallel()
 	m := startMySQL(t)
-	if err := m.Pause(); err != nil { // even a paused one can be closed
+	if err := m.Pause(); err != nil { // even a paused server can be closed
 		t.Fatal(err)
 	}
 	if err := m.Close(); err != nil {

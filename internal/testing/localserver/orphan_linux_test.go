@@ -48,7 +48,7 @@ func TestServersDieWithTheirParent(t *testing.T) {
 	awaitSilence(t, socket)
 }
 
-// startAndWait is what the parent does. It never returns.
+// startAndWait is the main function of the parent. It never returns.
 func startAndWait(t *testing.T) {
 	t.Helper()
 	r, err := localserver.StartRedis(t.Context())

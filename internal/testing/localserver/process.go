@@ -24,7 +24,7 @@ type process struct {
 // startProcess runs argv in folder dir, its output appended to the file log.
 //
 // The child gets a process group of its own, so that a ^C in the terminal reaches only the
-// parent, which then stops the child. On Linux the kernel kills the child when the *thread*
+// parent, and the parent then stops the child. On Linux the kernel kills the child when the *thread*
 // that started it ends, so that thread is reserved until the child has ended.
 func startProcess(argv []string, dir, log string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

@@ -15,7 +15,7 @@ func ownGroup() *syscall.SysProcAttr {
 
 // awaitStopped waits until every thread of a child that was sent a stop signal
 // has stopped: the signal itself only begins that, and a busy thread may
-// answer one more request. It returns, too, when the child has ended.
+// answer another request. It returns, too, when the child has ended.
 func awaitStopped(pid int) error {
 	for {
 		// WNOWAIT leaves the event in place, for a second Pause to find.

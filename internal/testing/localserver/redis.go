@@ -19,9 +19,9 @@ type Redis struct {
 // disk before its reply is sent. Without them its data are lost when it stops.
 var AOF = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
-// StartRedis starts a Redis that keeps nothing on disk, unless args, which are added to
-// its command line, say so (see [AOF]). It returns once the server answers. ctx bounds
-// the start only: the server runs until Close. An error says what to install, or carries
+// StartRedis starts a Redis that keeps nothing on disk, unless args, added to its
+// command line, say otherwise (see [AOF]). It returns once the server answers. ctx bounds
+// the start only: the server runs until Close. An error names the package to install, or carries
 // the end of the server's log.
 func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 	return startRedis(ctx, func(r *Redis, program string) error {

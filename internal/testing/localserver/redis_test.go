@@ -91,7 +91,7 @@ func TestRedisKillEndsIt(t *testing.T) {
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(r.Kill(), r.Kill()); err != nil { // a dead one can be killed again
+	if err := errors.Join(r.Kill(), r.Kill()); err != nil { // a dead server can be killed again
 		t.Fatal(err)
 	}
 	if err := client.Ping(t.Context()).Err(); err == nil {

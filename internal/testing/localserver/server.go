@@ -1,6 +1,6 @@
 // Package localserver starts private servers, MariaDB or MySQL and Redis, in a
-// temporary folder: for the tests, which need servers that they may kill, and for the
-// demo, which needs a site of its own.
+// temporary folder: for the tests, that kill and pause servers, and for the
+// demo, that has a site of its own.
 //
 // A server listens on a unix socket only, so that it takes no port and the network cannot
 // reach it. The nodes of a cluster, in package clustertest, which need ports, listen on the loopback
@@ -45,7 +45,7 @@ type server struct {
 	Argv []string
 	ping func(context.Context) error // nil error: the server answers
 
-	mu     sync.Mutex // guards what follows; held while a call changes the state
+	mu     sync.Mutex // guards the fields below; held while a call changes the state
 	proc   *process
 	closed bool
 }
@@ -64,7 +64,7 @@ func newServer(name string) (*server, error) {
 // path returns the path of a file in the server's folder.
 func (s *server) path(name string) string { return filepath.Join(s.dir, name) }
 
-// run starts one program and waits until it ends.
+// run starts a program and waits until it ends.
 func (s *server) run(ctx context.Context, argv []string) error {
 	ctx, cancel := withStartTimeout(ctx, s.name)
 	defer cancel()
@@ -162,7 +162,7 @@ func (s *server) locked(f func(*process) error) error {
 	return f(s.proc)
 }
 
-// stop sends SIGTERM and, after stopTimeout, SIGKILL. It continues a paused process, which
+// stop sends SIGTERM and, after stopTimeout, SIGKILL. It continues a paused process, because that process
 // could not end otherwise.
 func (s *server) stop(p *process) error {
 	if err := errors.Join(p.signal(syscall.SIGTERM), p.signal(continueSignal)); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// hostile are defaults of session variables under which programs that do not set
-// their session up give wrong answers. Each is a SET GLOBAL of its own.
+// hostile are defaults of session variables: a program that does not set its
+// session up gives wrong answers under them. Each is a SET GLOBAL of its own.
 var hostile = []string{
 	"completion_type = 'CHAIN'",
 	"max_join_size = 1",

@@ -17,7 +17,7 @@ import (
 // there each time it ran. db must come from [MySQLDSN], because Statements switches on
 // the server's slow query log.
 //
-// The connection is a new one, so that no pool replaces it on account of its age while ask
+// The connection is new, so that no pool replaces it on account of its age while ask
 // runs.
 func Statements(t testing.TB, db *sql.DB, ask func()) []string {
 	t.Helper()
@@ -33,14 +33,14 @@ func Statements(t testing.TB, db *sql.DB, ask func()) []string {
 	return statements
 }
 
-// reconnect has a pool of one connection make a new one.
+// reconnect has a pool of one connection make a new connection.
 func reconnect(t testing.TB, db *sql.DB) {
 	t.Helper()
 	conn, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatalf("servertest: %v", err)
 	}
-	_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // which closes it
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // it closes the connection
 }
 
 func connectionID(t testing.TB, db *sql.DB) string {
@@ -65,9 +65,9 @@ func LogUser(t testing.TB, db *sql.DB) (name string, statements func() []string)
 
 var explainable = regexp.MustCompile(`^(SELECT|INSERT|UPDATE|DELETE|WITH|\()\s*\S`)
 
-// logged returns the logged queries and changes for which a condition holds, without
-// those of the log itself, and without the question of the pool whether the server is the
-// primary, which comes with time.
+// logged returns the logged queries and changes that meet a condition, without
+// the queries of the log itself, and without the pool's repeated question whether the server is
+// the primary.
 func logged(t testing.TB, db *sql.DB, condition string) (statements []string) {
 	t.Helper()
 	const slowLog = "FROM mysql.slow_log"
@@ -80,7 +80,7 @@ func logged(t testing.TB, db *sql.DB, condition string) (statements []string) {
 	return statements
 }
 
-// Step is a row of EXPLAIN: how one table is read.
+// Step is a row of EXPLAIN: how the server reads a table.
 type Step struct {
 	Select string // the kind of query that it belongs to
 	Table  string // its alias; empty or <…> for what the query makes itself
@@ -111,7 +111,7 @@ func Explain(t testing.TB, db *sql.DB, statement string) (plan []Step) {
 	t.Helper()
 	// MySQL 9 has another default format.
 	for _, row := range query(t, db, "EXPLAIN FORMAT=TRADITIONAL "+statement) {
-		key, _, _ := strings.Cut(row["key"], "|") // MariaDB may filter by a second one
+		key, _, _ := strings.Cut(row["key"], "|") // MariaDB may filter by a second key
 		plan = append(plan, Step{Select: row["select_type"], Table: row["table"], Access: row["type"], Key: key, Extra: row["Extra"]})
 	}
 	return plan

@@ -9,7 +9,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// Process is a connection to a server and what it does.
+// Process is a connection to a server, and its statement.
 type Process struct {
 	ID       uint64
 	User     string

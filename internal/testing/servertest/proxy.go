@@ -20,17 +20,17 @@ type Proxy struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	target string
 	refuse bool
 	delay  time.Duration
-	resend int    // one piece in so many is sent again; 0: none
+	resend int    // every resend-th piece is sent again; 0: none
 	pieces int    // so far
-	lose   []byte // in what a client sends: the answer is lost
+	lose   []byte // a text that a client sends: its answer is lost
 	pairs  map[*pair]struct{}
 }
 
-// NewProxy starts a proxy before target, which is host:port or the path of a
+// NewProxy starts a proxy before target: host:port, or the path of a
 // unix socket. It is closed, with its connections, when t ends.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
@@ -73,18 +73,18 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
-// resendAfter is after which time Linux sends a packet again, at the earliest.
+// resendAfter is the shortest time that Linux waits before it sends a packet again.
 const resendAfter = 200 * time.Millisecond
 
-// Resend makes one piece of data in so many come late, in either direction, as after TCP sent again what
-// the network had lost. Zero ends that.
+// Resend makes every in-th piece of data come late, in either direction, as a packet that
+// the network lost and TCP sent again. Zero ends that.
 func (p *Proxy) Resend(in int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.resend = in
 }
 
-// LoseAnswer cuts the next connection on which a client sends text, such as a statement, when
+// LoseAnswer cuts the next connection on which a client sends text, as in a statement, when
 // the server has answered, and in place of the answer.
 func (p *Proxy) LoseAnswer(text string) {
 	p.mu.Lock()
@@ -100,7 +100,7 @@ func (p *Proxy) Move(target string) {
 	p.target = target
 }
 
-// Connections counts the open connections to a server, which may be another than the present one.
+// Connections counts the open connections to target, the present server or an earlier target.
 func (p *Proxy) Connections(target string) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,8 +179,7 @@ func (p *Proxy) admit(pair *pair) bool {
 	return !p.refuse
 }
 
-// forward copies from one end to the other until one of them is closed, and then
-// closes both.
+// forward copies from an end to the other until either is closed, and then closes both.
 func (p *Proxy) forward(ctx context.Context, pair *pair, to, from net.Conn) {
 	defer pair.close()
 	buffer := make([]byte, 32<<10)

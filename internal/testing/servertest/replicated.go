@@ -12,7 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/localserver"
 )
 
-// Replicated is a server that is the primary or a replica of another one.
+// Replicated is a server that is the primary or a replica of another server.
 type Replicated struct {
 	*localserver.MySQL
 	id    int
@@ -20,7 +20,7 @@ type Replicated struct {
 	words replicationWords
 }
 
-// replicationWords are what MariaDB calls the roles, or MySQL.
+// replicationWords are the names of the roles in MariaDB, or in MySQL.
 type replicationWords struct{ source, replica, change, start, host, status string }
 
 func wordsOf(version string) replicationWords {
@@ -112,13 +112,13 @@ func (r *Replicated) SiteDSN() string {
 	return cfg.FormatDSN()
 }
 
-// Do runs one statement as root.
+// Do runs a statement as root.
 func (r *Replicated) Do(t testing.TB, statement string) {
 	t.Helper()
 	exec(t, r.admin, statement)
 }
 
-// Number asks for one number, as root.
+// Number asks for a number, as root.
 func (r *Replicated) Number(t testing.TB, query string) (n int) {
 	t.Helper()
 	if err := r.admin.QueryRowContext(t.Context(), query).Scan(&n); err != nil {

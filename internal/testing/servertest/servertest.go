@@ -3,7 +3,7 @@
 //
 //	func TestMain(m *testing.M) { servertest.Main(m) }
 //
-// What a test gets is empty, its own, and removed when the test ends, so that all
+// Each server and database is empty, belongs to one test, and is removed when the test ends, so that all
 // tests may run in parallel:
 //
 //	db := servertest.MySQL(t)     // a database of its own with the schema
@@ -12,8 +12,8 @@
 //	c := servertest.Cluster(t, 3, 1) // a Redis cluster of its own: three masters, a replica each
 //	p := servertest.NewProxy(t, redis.Addr()) // a connection to delay or to cut
 //
-// A server that is not installed fails the test, with a message that says what
-// to install; it never skips it.
+// A server that is not installed fails the test, with a message that names the package
+// to install; the test is never skipped.
 package servertest
 
 import (
@@ -42,7 +42,7 @@ var shared struct {
 	mu        sync.Mutex
 	server    *localserver.MySQL
 	admin     *sql.DB
-	err       error // of the start, which is not repeated
+	err       error // of the start; there is no second start
 	databases int   // so far, to name them
 }
 
@@ -108,7 +108,7 @@ func MySQLDSN(t testing.TB) string {
 	return shared.server.DSN(name)
 }
 
-// newDatabase makes a database on the shared server, which it starts if need be.
+// newDatabase makes a database on the shared server, and starts the server if need be.
 func newDatabase(ctx context.Context) (name string, err error) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
@@ -156,7 +156,7 @@ func Redis(t testing.TB, args ...string) *localserver.Redis {
 	return r
 }
 
-// startMySQL starts a server without a database, which is closed when t ends.
+// startMySQL starts a server without a database. The server is closed when t ends.
 func startMySQL(t testing.TB, args ...string) *localserver.MySQL {
 	t.Helper()
 	m, err := localserver.StartMySQL(t.Context(), args...)

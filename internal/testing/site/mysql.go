@@ -23,7 +23,7 @@ type MySQL struct {
 	DB *sql.DB
 }
 
-// NewMySQL returns a site over db, which the caller closes.
+// NewMySQL returns a site over db. The caller closes db.
 func NewMySQL(db *sql.DB) *MySQL { return &MySQL{DB: db} }
 
 // AddMember implements [Site].
@@ -231,7 +231,7 @@ JOIN users u ON u.id = q.id
 SET u.last_upload = GREATEST(COALESCE(u.last_upload, 0), q.date)`, []any{string(encoded)}}
 }
 
-// rowsOf repeats the placeholders of one row.
+// rowsOf repeats the placeholders of a row.
 func rowsOf(row string, n int) string {
 	return strings.Join(slices.Repeat([]string{row}, n), ",")
 }
@@ -241,7 +241,7 @@ type statement struct {
 	args []any
 }
 
-// change runs statements in one transaction.
+// change runs statements in a transaction.
 func (s *MySQL) change(ctx context.Context, what string, statements []statement) error {
 	return s.inTx(ctx, what, func(tx *sql.Tx) error { return execAll(ctx, tx, statements) })
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// TestNoTaskWithoutItsChange: what fails leaves neither.
+// TestNoTaskWithoutItsChange: a change that fails leaves no row and no task.
 func TestNoTaskWithoutItsChange(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 )
 
-// lastUploadKey makes the index of [MembersFirst], which activityd does not need.
+// lastUploadKey makes the index of [MembersFirst]. activityd does not need it.
 const lastUploadKey = "ALTER TABLE users ADD KEY last_upload (last_upload)"
 
 // AddLastUploadKey makes the index by which [MembersFirst] walks.
@@ -90,7 +90,7 @@ ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
 
 // Plain is a way to answer the question as a site without activityd does. See [PlainSQL].
 type Plain struct {
-	Name string // such as "contacts first"
+	Name string // for example "contacts first"
 	Ask  func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error)
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Grant is what a member lets a contact see beyond public photos.
+// Grant says whether a contact may see the photos for friends, and for family.
 type Grant struct {
 	Friend bool // friends' photos
 	Family bool // family's photos

@@ -109,7 +109,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestEvents goes through every change and looks at what it emitted.
+// TestEvents goes through every change and looks at its events.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	const high = member.ID(1 << 63)
