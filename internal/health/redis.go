@@ -30,7 +30,6 @@ type Redis struct {
 
 // Nodes are the source of a [Redis]; an [index.Index] is one.
 type Nodes interface {
-	Seen() (s redisnodes.Status, isFresh bool)
 	Status(ctx context.Context) redisnodes.Status
 }
 

@@ -36,16 +36,6 @@ func stateOf(err error) redisnodes.State {
 	return redisnodes.Away
 }
 
-// looked is the result of the last look at the nodes.
-type looked struct {
-	status  redisnodes.Status
-	isFresh bool
-}
-
-func (l *looked) Seen() (s redisnodes.Status, isFresh bool) { return l.status, l.isFresh }
-
-func (l *looked) Status(context.Context) redisnodes.Status { return l.status }
-
 // reported runs do with the nodes of a cluster, and returns the lines of the log without
 // their times.
 func reported(t *testing.T, client redis.UniversalClient, do func(tell func(nodes ...redisnodes.NodeStatus), r *Redis)) (lines []string) {

@@ -59,9 +59,6 @@ func Of(log *slog.Logger, begins, ends string) *Log {
 	return &Log{log: log, begins: begins, ends: ends, once: true, Level: func(error) slog.Level { return slog.LevelWarn }}
 }
 
-// Failing reports whether the server cannot be used, as far as is known.
-func (o *Log) Failing() bool { return o.failing.Load() }
-
 // Answered returns when a call last succeeded.
 func (o *Log) Answered() time.Time { return time.Unix(0, o.answered.Load()) }
 
