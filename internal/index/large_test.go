@@ -147,12 +147,14 @@ func TestBeginOfALargeSetEndsWithItsContext(t *testing.T) {
 type afterCalls struct{ do func(cmds []redis.Cmder) }
 
 func (h afterCalls) DialHook(next redis.DialHook) redis.DialHook { return next }
+
 func (h afterCalls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		defer h.do([]redis.Cmder{cmd})
 		return next(ctx, cmd)
 	}
 }
+
 func (h afterCalls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		defer h.do(cmds)
