@@ -49,13 +49,3 @@ func TestAccessIsMeasured(t *testing.T) {
 	want := endOf(fresh)
 	eventually(t, "the new certificate's end is shown", func() bool { return shows(want) })
 }
-
-func TestTokensOfTheEnvironmentAreMeasured(t *testing.T) {
-	t.Parallel()
-	_, line, _ := strings.Cut(strings.TrimSpace(succeed(t, "token", "a", "--scopes=read")), "\n")
-	p := spawn(t, "ACTIVITYD_TOKENS="+line, "--metrics-listen=127.0.0.1:0")
-	_, body := page(t, "http://"+p.awaitLog(t, "listening for metrics")["address"]+"/metrics")
-	if want := `activityd_access_requests_total{token="a",verdict="allowed"} 0`; !strings.Contains(body, want) {
-		t.Errorf("no %s in\n%s", want, body)
-	}
-}

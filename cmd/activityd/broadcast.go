@@ -55,7 +55,7 @@ func newBroadcastRemove() *cobra.Command {
 	return broadcastChange("remove MEMBER...", "Have the uploads of members written to all followers again",
 		"Have the uploads of members written to the sets of all followers again. First the last upload of each is\n"+
 			"written there, by tasks, which takes about as long as an upload of a member with so many followers.\n"+
-			"A member with as many followers as ACTIVITYD_BROADCAST_FOLLOWERS becomes a broadcast member again with\n"+
+			"A member with 100,000 followers and more becomes a broadcast member again with\n"+
 			"the next upload. If the command fails, repeat it.",
 		"ceases to be a broadcast member an hour after all followers have its last upload",
 		func(ctx context.Context, store *contacts.MySQL, q *queue.Queue, id member.ID) error {

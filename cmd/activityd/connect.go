@@ -8,25 +8,60 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/url"
-	"os"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/clientcert"
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/wake"
 )
+
+// serversConfig is the part about the servers.
+type serversConfig struct {
+	mysqlDSN         string
+	mysqlConnections int
+	redisURL         string
+}
+
+func (c *serversConfig) serverFlags(f *pflag.FlagSet) {
+	c.mysqlFlags(f)
+	c.redisFlags(f)
+}
+
+func (c *serversConfig) mysqlFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.mysqlDSN, "mysql-dsn", "", "the site's database, `user:password@tcp(host:3306)/name`; it must be the primary (required)")
+	f.Var(settings.NewNumber(&c.mysqlConnections, 32, 4, 100_000, "connections"), "mysql-connections",
+		"max connections to MySQL; an eighth is for requests with tasks and devices, another eighth is kept free of reads")
+	settings.NoFlag(f, "mysql-connections")
+}
+
+func (c *serversConfig) redisFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.redisURL, "redis-url", "redis://127.0.0.1:6379/0",
+		"`URL` of the index's Redis: redis://, rediss:// (TLS), unix://, redis+sentinel:// or redis+cluster://")
+}
+
+// notifyFlag is for commands that enqueue, and can do without Redis.
+func (c *serversConfig) notifyFlag(f *pflag.FlagSet) {
+	f.StringVar(&c.redisURL, "redis-url", "", "`URL` of the index's Redis, to notify idle workers; without it they find the tasks at their next poll")
+}
+
+func (c *serversConfig) checkServers(want wanted) {
+	want("mysql-dsn", c.mysqlDSN != "", "is required: user:password@tcp(host:3306)/database")
+}
+
+// shares divides the connections to MySQL, as docs/architecture.md has it: reads of viewers take so
+// many at most, the API's other requests have their own, and tasks take all that is left.
+func (c *serversConfig) shares() (reads, requests int) {
+	requests = max(1, c.mysqlConnections/8)
+	return c.mysqlConnections - 2*requests, requests
+}
 
 // openMySQL makes a pool of so many connections at most. It does not connect.
 func openMySQL(c *config, connections int) (*sql.DB, error) {
@@ -35,38 +70,6 @@ func openMySQL(c *config, connections int) (*sql.DB, error) {
 		return nil, fmt.Errorf("--mysql-dsn (%s): %w", settings.Variable("mysql-dsn"), err)
 	}
 	return db, nil
-}
-
-// databaseTimeout is how long the id of the database may take.
-const databaseTimeout = 5 * time.Second
-
-// databaseID is the id of the database, from when it was read.
-type databaseID struct {
-	db    *sql.DB
-	known atomic.Pointer[string]
-}
-
-// get returns the id, or "" while it is not known.
-func (d *databaseID) get() string {
-	if id := d.known.Load(); id != nil {
-		return *id
-	}
-	return ""
-}
-
-// read reads the id unless it is known.
-func (d *databaseID) read(ctx context.Context) error {
-	if d.known.Load() != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
-	defer cancel()
-	id, err := schema.DatabaseID(ctx, d.db)
-	if err != nil {
-		return err
-	}
-	d.known.Store(&id)
-	return nil
 }
 
 var (
@@ -233,15 +236,6 @@ func dialer(timeout time.Duration, c *tls.Config) func(ctx context.Context, netw
 	return (&tls.Dialer{NetDialer: plain, Config: c}).DialContext
 }
 
-// namedRedis names the flag in an error of the index for which it is to blame.
-func namedRedis(err error) error {
-	if errors.Is(err, index.ErrNoDatabase) {
-		return fmt.Errorf("--redis-url (%s): %w: want a number that the server has, as in redis://host:6379/0; a cluster has 0 only, and its URL is redis+cluster://host:6379",
-			settings.Variable("redis-url"), err)
-	}
-	return err
-}
-
 // runWake sends notifications to the workers of running processes until the function that
 // it returns is called, which sends the last ones. A Redis that is away is no error.
 func runWake(ctx context.Context, w *wake.Wake, log io.Writer) (stop func()) {
@@ -254,46 +248,4 @@ func runWake(ctx context.Context, w *wake.Wake, log io.Writer) (stop func()) {
 			fmt.Fprintln(log, err)
 		}
 	}
-}
-
-// processName is the owner of the leases of this process.
-func processName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%d@%s", os.Getpid(), host)
-}
-
-// newLogger returns the logger of the process, and silences the Redis client, whose
-// errors come back from its methods anyway.
-func newLogger(c *config, w io.Writer) *slog.Logger {
-	redis.SetLogger(silent{})
-	var level slog.Level                        // info
-	_ = level.UnmarshalText([]byte(c.logLevel)) // empty for a command without --log-level
-	options := &slog.HandlerOptions{Level: level}
-	if c.logFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
-	}
-	return slog.New(slog.NewTextHandler(w, options))
-}
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
-
-// closers is a stack of functions that close what was opened.
-type closers []func() error
-
-func (c *closers) push(closer func() error) { *c = append(*c, closer) }
-
-// close calls all of them, the last one first.
-func (c *closers) close() error {
-	var errs []error
-	for _, closer := range slices.Backward(*c) {
-		if err := closer(); err != nil {
-			errs = append(errs, fmt.Errorf("close: %w", err))
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -153,7 +153,7 @@ func TestHealthSaysWhyRedisCannotBeUsed(t *testing.T) {
 func TestHealthOfABusyMySQL(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnMySQL(t)
-	s, err := openService(configFor(t, server.DSN(servertest.Database), servertest.Redis(t).URL(), "--mysql-connections=4"), slog.New(slog.DiscardHandler))
+	s, err := openService(configFor(t, server.DSN(servertest.Database), servertest.Redis(t).URL(), "ACTIVITYD_MYSQL_CONNECTIONS=4"), slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer func() { must(t, s.close()) }()
 	check := func() api.Component {

@@ -19,6 +19,7 @@ import (
 	"github.com/activityd/activityd/internal/push/platforms"
 	"github.com/activityd/activityd/internal/push/webpush"
 	"github.com/activityd/activityd/internal/settings"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // pushConfig has the settings about push services. Each platform has keys, or is off.
@@ -51,6 +52,23 @@ func (p *pushConfig) flags(f *pflag.FlagSet) {
 	settings.NoFlag(f, "tls-roots")
 }
 
+// addPush has the workers of a service target events and deliver them.
+func (s *service) addPush(handlers *tasks.HandlerOptions) {
+	c, senders := &s.config.push, s.credentials.senders
+	s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: s.push, Senders: senders.byPlatform, MustShow: c.mustShow(), Log: s.log})
+	handlers.Targeting = push.NewTargeting(push.TargetingOptions{Store: s.push, Followers: s.store, MustShow: c.mustShow()})
+	handlers.Deliveries = s.deliveries
+	if senders.changed != nil { // before any file is read again
+		*senders.changed = s.deliveries.KeysChanged
+	}
+	if s.config.role != roleAPI {
+		s.background = append(s.background, func(ctx context.Context) error {
+			s.push.Run(ctx, s.log)
+			return nil
+		})
+	}
+}
+
 func (p *pushConfig) settingFlags(f *pflag.FlagSet, list []push.Setting) {
 	if p.values == nil {
 		p.values = make(map[string]*string)
@@ -58,11 +76,14 @@ func (p *pushConfig) settingFlags(f *pflag.FlagSet, list []push.Setting) {
 	for _, s := range list {
 		p.values[s.Name] = f.String(s.Name, "", s.Usage)
 		settings.NoFlag(f, s.Name)
+		if s.ForTests {
+			settings.ForTests(f, s.Name)
+		}
 	}
 }
 
 // check calls want for each value that cannot be.
-func (p *pushConfig) check(want func(flag string, ok bool, format string, args ...any)) {
+func (p *pushConfig) check(want wanted) {
 	for _, kind := range p.platforms() {
 		given := "" // a setting that needs the required ones
 		for _, s := range kind.Settings {

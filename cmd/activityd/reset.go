@@ -17,7 +17,7 @@ func newReset() *cobra.Command {
 		Short: "Delete all sets and the stored settings, so that they are built again",
 		Long: "Delete all sets and the stored settings from Redis. Nothing is lost: the sets are built\n" +
 			"again from MySQL as members read and tasks come in, and reads go to MySQL until then.\n" +
-			"It is the way to another --need or ACTIVITYD_HEADROOM. Stop all processes first.",
+			"It is the way to another --need. Stop all processes first.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(cmd.Flags()); err != nil {

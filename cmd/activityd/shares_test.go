@@ -14,7 +14,7 @@ import (
 func TestShares(t *testing.T) {
 	t.Parallel()
 	for connections, want := range map[int][2]int{4: {2, 1}, 8: {6, 1}, 15: {13, 1}, 16: {12, 2}, 32: {24, 4}, 100_000: {75_000, 12_500}} {
-		reads, requests := (&config{mysqlConnections: connections}).shares()
+		reads, requests := (&serversConfig{mysqlConnections: connections}).shares()
 		if got := [2]int{reads, requests}; got != want {
 			t.Errorf("of %d connections: %v, want %v", connections, got, want)
 		}
@@ -81,7 +81,7 @@ func many(t *testing.T, do func()) (stop func()) {
 // /readyz is answered.
 func TestReadsThatHangLeaveConnections(t *testing.T) {
 	t.Parallel()
-	r := startHanging(t, "--mysql-connections=8")
+	r := startHanging(t, "ACTIVITYD_MYSQL_CONNECTIONS=8")
 	unlock := r.lock(t, "photos WRITE")
 	stop := many(t, func() { _ = r.read(t, 1).status })
 	const reads = 6
@@ -109,7 +109,7 @@ func TestReadsThatHangLeaveConnections(t *testing.T) {
 // Other requests that hang take no connection of reads and tasks.
 func TestRequestsThatHangLeaveReads(t *testing.T) {
 	t.Parallel()
-	r := startHanging(t, "--mysql-connections=16")
+	r := startHanging(t, "ACTIVITYD_MYSQL_CONNECTIONS=16")
 	unlock := r.lock(t, "push_mutes WRITE")
 	stop := many(t, func() {
 		var status int

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/check"
+	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
@@ -152,7 +153,7 @@ func newSetView(c check.Comparison, settings index.Settings) *setView {
 }
 
 // addBroadcasts adds who is a broadcast member.
-func (v *setView) addBroadcasts(ctx context.Context, s store) error {
+func (v *setView) addBroadcasts(ctx context.Context, s *contacts.MySQL) error {
 	ids := []member.ID{v.Member}
 	for _, c := range v.Contacts {
 		ids = append(ids, c.Contact)

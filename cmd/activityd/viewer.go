@@ -17,22 +17,21 @@ import (
 	"github.com/activityd/activityd/internal/settings"
 )
 
-// viewerConfig is what the settings about the tokens of viewers say.
+// viewerConfig is the part about the tokens of viewers.
 type viewerConfig struct {
 	keys         string // a file
 	audience     string
-	rate         string
-	burst        int
 	allowOrigins []string
 }
 
+// viewerLimit is how many requests one viewer may make of a process: a homepage asks once a visit, and a widget once a minute.
+var viewerLimit = auth.Limit{Count: 120, Per: "m", Burst: 30}
+
 func (v *viewerConfig) flags(f *pflag.FlagSet) {
 	v.keyFlags(f)
-	f.StringVar(&v.rate, "viewer-rate", "120/m", "max requests of one viewer in a second, minute or hour, for each process, as in `120/m`; empty for no limit")
-	f.Var(settings.NewNumber(&v.burst, 30, 0, 1_000_000, "requests"), "viewer-burst", "max requests of one viewer at once, after a pause; 0: what the rate brings in a second")
 	f.StringSliceVar(&v.allowOrigins, "allow-origin", nil, "`origins` of the pages that may ask for viewers, with commas, as in https://photos.example")
 	f.Lookup("allow-origin").DefValue = ""
-	settings.NoFlag(f, "viewer-rate", "viewer-burst")
+	settings.NoFlag(f, "viewer-audience")
 }
 
 // keyFlags are those that the command token has, too.
@@ -41,28 +40,13 @@ func (v *viewerConfig) keyFlags(f *pflag.FlagSet) {
 	f.StringVar(&v.audience, "viewer-audience", "", "`audience` (aud) that viewers' tokens must be for; without it they must be for none")
 }
 
-// check calls want for each value that cannot be.
-func (v *viewerConfig) check(want func(flag string, ok bool, format string, args ...any)) {
-	_, err := v.limit() // the burst has bounds of its own
-	want("viewer-rate", err == nil, "%v", err)
+func (v *viewerConfig) check(want wanted) {
 	want("viewer-audience", v.audience == "" || v.keys != "", "needs --viewer-keys")
 	want("allow-origin", len(v.allowOrigins) == 0 || v.keys != "", "needs --viewer-keys")
 	for _, origin := range v.allowOrigins {
 		err := api.CheckOrigin(origin)
 		want("allow-origin", err == nil, "%v", err)
 	}
-}
-
-func (v *viewerConfig) limit() (auth.Limit, error) {
-	if v.rate == "" {
-		return auth.Limit{}, nil
-	}
-	return auth.ParseLimit(v.rate, v.burst)
-}
-
-func (v *viewerConfig) options() auth.ViewerOptions {
-	limit, _ := v.limit() // it was checked
-	return auth.ViewerOptions{Audience: v.audience, Limit: limit}
 }
 
 // makeViewerToken prints a token of a viewer to out, and to notes by which key.

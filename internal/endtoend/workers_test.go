@@ -76,8 +76,10 @@ func openOffice(t *testing.T, l language) *office {
 	must(t, err)
 	o := &office{ground: g, language: l, env: append(os.Environ(), "QUEUE_TOKEN="+secret, fmt.Sprint("LEASE=", exampleLease),
 		"DB_SOCKET="+cfg.Addr, "DB_USER="+cfg.User, "DB_PASSWORD="+cfg.Passwd, "DB_NAME="+cfg.DBName)}
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	must(t, auth.AppendToken(tokens, token))
 	for i := range o.addresses {
-		p := serving(t, fmt.Sprint("activityd-", i), g.dsn, "unix://"+g.redis.Addr(), "ACTIVITYD_TOKENS="+token.String()).mustStart(t)
+		p := serving(t, fmt.Sprint("activityd-", i), g.dsn, "unix://"+g.redis.Addr(), "--token-file="+tokens).mustStart(t)
 		o.addresses[i], err = p.address()
 		must(t, err)
 	}

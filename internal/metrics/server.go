@@ -32,9 +32,6 @@ type Options struct {
 	// Collectors belong to a service. In tests a process has several services.
 	// They are gathered beside the default registry.
 	Collectors []prometheus.Collector
-	// Profiles says that profiles of the process are served, too, below /debug/pprof/. Only
-	// [httpserver.Server.LocalOnly] protects them.
-	Profiles bool
 	// Console makes the page for operators, with [httpserver.Server.Knows] for its hosts; nil: there is none.
 	Console func(knows func(host string) bool) http.Handler
 	Log     *slog.Logger
@@ -68,11 +65,10 @@ func NewServer(o Options) *Server {
 	}
 	mux.Handle("GET /healthz", o.Probes)
 	mux.Handle("GET /readyz", o.Probes)
-	if o.Profiles { // but not the command line, where passwords may be
-		mux.Handle("GET /debug/pprof/", s.LocalOnly(http.HandlerFunc(pprof.Index)))
-		mux.Handle("GET /debug/pprof/profile", s.LocalOnly(http.HandlerFunc(pprof.Profile)))
-		mux.Handle("GET /debug/pprof/trace", s.LocalOnly(http.HandlerFunc(pprof.Trace)))
-	}
+	// Profiles, but not the command line, where passwords may be.
+	mux.Handle("GET /debug/pprof/", s.LocalOnly(http.HandlerFunc(pprof.Index)))
+	mux.Handle("GET /debug/pprof/profile", s.LocalOnly(http.HandlerFunc(pprof.Profile)))
+	mux.Handle("GET /debug/pprof/trace", s.LocalOnly(http.HandlerFunc(pprof.Trace)))
 	return s
 }
 

@@ -94,20 +94,18 @@ func TestTheListenerServes(t *testing.T) {
 			t.Errorf("%s: %s, want %q in %s", path, response.Status, want, body)
 		}
 	}
-	for _, path := range []string{"/v1/tasks", "/debug/pprof/", "/metrics/more"} {
+	for _, path := range []string{"/v1/tasks", "/metrics/more"} {
 		if response, _ := get(t, url+path); response.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %s, want 404", path, response.Status)
 		}
 	}
 }
 
-// Profiles are served when they are asked for, but not the command line, nor to web pages
+// Profiles are served, but not the command line, nor to web pages
 // whose name points to this machine.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
-	o := options(http.NotFound)
-	o.Profiles = true
-	_, url := serveWith(t, "127.0.0.1:0", o)
+	_, url := serve(t, "127.0.0.1:0")
 	for path, want := range map[string]int{
 		"/debug/pprof/":                      http.StatusOK,
 		"/debug/pprof/goroutine?debug=1":     http.StatusOK,

@@ -51,6 +51,8 @@ type Setting struct {
 	Required bool
 	// Alone says that it may be given without the required settings, as it is about addresses.
 	Alone bool
+	// ForTests says that operators need not know it.
+	ForTests bool
 	// Check returns an error, for people, about a value that cannot be. Nil: all can.
 	Check func(value string) error
 }

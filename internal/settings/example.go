@@ -26,7 +26,7 @@ func NewGroup(title string, register ...func(*pflag.FlagSet)) Group {
 // Each calls a function with each setting that operators know.
 func (g Group) Each(visit func(f *pflag.Flag)) {
 	g.Flags.VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden || !HasFlag(f) { // else it is for tests
+		if _, hidden := f.Annotations[forTests]; !hidden {
 			visit(f)
 		}
 	})

@@ -40,10 +40,21 @@ func Name(f *pflag.Flag) string {
 // noFlag marks, among the annotations, a setting that the command line does not take.
 const noFlag = "no flag"
 
+// forTests marks a setting that operators do not know.
+const forTests = "for tests"
+
 // NoFlag marks those of the flags with these names as settings without a flag.
 func NoFlag(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		_ = flags.SetAnnotation(name, noFlag, nil) // there is this flag
+		flags.Lookup(name).Hidden = true
+	}
+}
+
+// ForTests marks flags as settings that no help and no page shows.
+func ForTests(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		_ = flags.SetAnnotation(name, forTests, nil) // there is this flag
 		flags.Lookup(name).Hidden = true
 	}
 }

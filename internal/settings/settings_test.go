@@ -192,7 +192,7 @@ func TestNearest(t *testing.T) {
 func TestExample(t *testing.T) {
 	t.Parallel()
 	_, f := newFlags()
-	_ = f.MarkHidden("grace") // as flags for tests are
+	settings.ForTests(f, "grace")
 	groups := []settings.Group{settings.NewGroup("All", func(to *pflag.FlagSet) { to.AddFlagSet(f) })}
 	const want = "# Example.\n\n## All\n\n# URL of it\n#ACTIVITYD_APNS_URL=''\n\n# dsn of the database\n#ACTIVITYD_MYSQL_DSN=''\n\n" +
 		"# what a read wants (1 to 100 candidates)\n#ACTIVITYD_NEED='10'\n\n# what it does (all|api)\n#ACTIVITYD_ROLE='all'\n"

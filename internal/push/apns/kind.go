@@ -19,7 +19,7 @@ func Kind() push.Kind {
 			{Name: "apns-key-id", Usage: "the key's `id`; without it, that in the file's name AuthKey_ID.p8"},
 			{Name: "apns-team-id", Required: true, Usage: "the `id` of the team that the key belongs to; required with the key"},
 			{Name: "apns-topic", Required: true, Usage: "the app's bundle `id`; required with the key"},
-			{Name: "apns-url", Check: push.CheckOrigin, Usage: "`URL` to send to instead of Apple's two hosts"},
+			{Name: "apns-url", ForTests: true, Check: push.CheckOrigin, Usage: "`URL` to send to instead of Apple's two hosts"},
 		},
 		New:    newClient,
 		Fields: []string{push.FieldToken, fieldEnvironment},

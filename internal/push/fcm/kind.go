@@ -14,7 +14,7 @@ func Kind() push.Kind {
 		Platform: Platform,
 		Settings: []push.Setting{
 			{Name: "fcm-credentials", Required: true, Usage: "`file` of the service account (JSON) for Firebase Cloud Messaging"},
-			{Name: "fcm-url", Check: push.CheckOrigin, Usage: "`URL` to send to instead of Google's; access tokens come from where the service account's file says"},
+			{Name: "fcm-url", ForTests: true, Check: push.CheckOrigin, Usage: "`URL` to send to instead of Google's; access tokens come from where the service account's file says"},
 		},
 		New:    newClient,
 		Fields: []string{push.FieldToken},

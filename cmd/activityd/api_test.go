@@ -116,7 +116,7 @@ func TestAHiddenUploadDoesNotShow(t *testing.T) {
 	t.Parallel()
 	file, reader := newTokenFile(t, "reader", "read")
 	admin := appendToken(t, file, "admin", "admin")
-	r := startAll(t, "--token-file="+file, "--need=2", "ACTIVITYD_HEADROOM=0")
+	r := startAll(t, "--token-file="+file, "--need=1")
 	r.makeSite(t, 3)
 	for i := 101; i <= 103; i++ {
 		must(t, r.site.SetContact(t.Context(), 1, member.ID(i), site.Grant{}))
@@ -162,19 +162,6 @@ func (r *running) answerTo(t *testing.T, path, secret string) string {
 	return string(text)
 }
 
-func TestTokensOfTheEnvironment(t *testing.T) {
-	t.Parallel()
-	secret, line, _ := strings.Cut(strings.TrimSpace(succeed(t, "token", "a", "--scopes=read")), "\n")
-	r := startAll(t, "ACTIVITYD_TOKENS=# who may ask;"+line)
-	url := r.url + "/v1/users/1/recent-contact-photos"
-	if got := ask(t, http.DefaultClient, "GET", url, ""); got != 401 {
-		t.Errorf("without it: %d", got)
-	}
-	if got := ask(t, http.DefaultClient, "GET", url, secret); got != 404 {
-		t.Errorf("with it: %d, want 404 for a viewer who does not exist", got)
-	}
-}
-
 func TestWithoutTokensOnlyThisMachineIsServed(t *testing.T) {
 	t.Parallel()
 	file, _ := newTokenFile(t, "a", "read")
@@ -192,7 +179,7 @@ func TestWithoutTokensOnlyThisMachineIsServed(t *testing.T) {
 				t.Errorf("%s: %v does not say %q", listen, err, wayOut)
 			}
 		}
-		for _, flag := range []string{"--token-file=" + file, "ACTIVITYD_TOKENS=a read sha256:", "--role=workers"} {
+		for _, flag := range []string{"--token-file=" + file, "--role=workers"} {
 			c, f := parseServe(t, "--listen="+listen, flag)
 			if err := c.check(f); err != nil {
 				t.Errorf("%s with %s: %v", listen, flag, err)
@@ -240,9 +227,6 @@ func TestBadAccessIsAnErrorAtTheStart(t *testing.T) {
 	for want, given := range map[string][]string{
 		"--token-file (ACTIVITYD_TOKEN_FILE): " + bad + ": line 1": {"--token-file=" + bad},
 		"--token-file (ACTIVITYD_TOKEN_FILE): stat ":               {"--token-file=" + bad + "/x"},
-		"ACTIVITYD_TOKENS: line 2: ":                               {"ACTIVITYD_TOKENS=;a read " + secret},
-		"ACTIVITYD_TOKENS: there is none":                          {"ACTIVITYD_TOKENS=;"},
-		"ACTIVITYD_TOKENS: is given beside --token-file":           {"ACTIVITYD_TOKENS=x", "--token-file=" + good},
 		"--tls-key (ACTIVITYD_TLS_KEY): is missing":                {"--tls-cert=" + good},
 		"--tls-cert (ACTIVITYD_TLS_CERT): is missing":              {"--tls-key=" + good},
 		"--tls-cert (ACTIVITYD_TLS_CERT), --tls-key: " + good:      {"--tls-cert=" + good, "--tls-key=" + good},

@@ -10,15 +10,67 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
+	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/admit"
+	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/httpserver"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/settings"
 )
+
+// apiConfig is the part about the listeners, and about which clients may ask.
+type apiConfig struct {
+	listen        string
+	metricsListen string
+	tokenFile     string
+	tlsCert       string
+	tlsKey        string
+}
+
+// maxWaiting is the number of waiting tasks beyond which POST /v1/tasks is answered 429. It is far above any backlog that workers
+// catch up with, and only keeps the table from growing without end.
+const maxWaiting = 1_000_000
+
+func (c *apiConfig) apiFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.listen, "listen", "127.0.0.1:8080", "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
+	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464",
+		"`address` for metrics, profiles, probes and the console, in every role; empty for none; metrics need no token, so keep it off public networks")
+	f.StringVar(&c.tokenFile, "token-file", "", "`file` of the tokens that clients must show; read again when it changes, and at once on SIGHUP; activityd token makes its lines")
+	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` of the certificate for TLS, and its chain, in PEM; read again when it changes")
+	f.StringVar(&c.tlsKey, "tls-key", "", "`file` of the certificate's key, in PEM")
+}
+
+func (c *config) checkAPI(want wanted) {
+	want("listen", c.listen != "", "is empty: want an address, as in 127.0.0.1:8080")
+	open := c.checkOpen()
+	want("listen", open == nil, "%s: %v", c.listen, open)
+	want("tls-cert", c.tlsCert != "" || c.tlsKey == "", "is missing: --tls-key needs it")
+	want("tls-key", c.tlsKey != "" || c.tlsCert == "", "is missing: --tls-cert needs it")
+}
+
+// newAPI returns the API, which answers reads by a reader.
+func (s *service) newAPI(reader api.Reader) *api.Server {
+	reads, _ := s.config.shares()
+	requests := s.queueOn(s.requests, s.config)
+	o := api.Config{
+		Reader: reader, Limiter: admit.New(reads), Overloaded: s.load.Overloaded, Checker: s.health.Check, Behind: s.load.Behind, Logger: s.log,
+		Enqueuer: requests, Leaser: requests, OwnQueues: s.config.ownQueues(), Notifier: s.notifier,
+		TLS: s.credentials.tls, AllowOrigins: s.config.viewers.allowOrigins,
+		Push: push.NewMySQL(s.requests), Platforms: s.config.push.platforms(), CheckAddress: s.config.push.checkAddress,
+	}
+	if s.credentials.viewers != nil { // a nil pointer in an interface would not be nil
+		o.Viewers = s.credentials.viewers
+	}
+	if s.credentials.tokens != nil {
+		o.Auth = s.credentials.tokens
+	}
+	return api.New(o)
+}
 
 // errOpen is the refusal to serve all that can reach an address. It is part of a
 // message that begins with the flag and the address.
@@ -33,7 +85,7 @@ func (c *config) checkOpen() error {
 	host, _, err := net.SplitHostPort(c.listen)
 	ip, noIP := netip.ParseAddr(host)
 	open := err == nil && (host == "" || noIP == nil && !ip.IsLoopback()) // the listener refuses what cannot be split
-	if !open || c.tokenFile != "" || c.tokens != "" || c.role == roleWorkers {
+	if !open || c.tokenFile != "" || c.role == roleWorkers {
 		return nil
 	}
 	return errOpen
@@ -81,34 +133,23 @@ func (a *credentials) loadSenders(c *config, log *slog.Logger) (err error) {
 
 // loadTokens loads the tokens, which the API and the console ask for.
 func (a *credentials) loadTokens(c *config, log *slog.Logger) error {
-	var errs []error
-	if c.tokenFile != "" {
-		tokens, reloader, err := auth.LoadTokens(c.tokenFile, log)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--token-file (%s): %w", settings.Variable("token-file"), err))
-		}
-		a.tokens, a.reloaders = tokens, append(a.reloaders, reloader)
+	if c.tokenFile == "" {
+		return nil
 	}
-	if c.tokens != "" {
-		list, err := auth.Parse(strings.ReplaceAll(c.tokens, ";", "\n"))
-		if err == nil && len(list) == 0 {
-			err = errors.New("there is none in it: want lines as activityd token prints them")
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", settings.Variable("tokens"), err))
-		}
-		a.tokens = auth.NewTokens(list)
+	tokens, reloader, err := auth.LoadTokens(c.tokenFile, log)
+	if err != nil {
+		return fmt.Errorf("--token-file (%s): %w", settings.Variable("token-file"), err)
 	}
-	return errors.Join(errs...)
+	a.tokens, a.reloaders = tokens, append(a.reloaders, reloader)
+	return nil
 }
 
 // loadOperators loads the tokens for the console of a process that has no API. Without them nobody signs in, and tasks are
 // done all the same.
 func (a *credentials) loadOperators(c *config, log *slog.Logger) {
-	reloaders := a.reloaders
 	if err := a.loadTokens(c, log); err != nil {
 		log.Warn("no token is accepted", "error", err)
-		a.tokens, a.reloaders = auth.NewTokens(nil), reloaders
+		a.tokens = auth.NewTokens(nil)
 	}
 }
 
@@ -116,7 +157,7 @@ func (a *credentials) loadOperators(c *config, log *slog.Logger) {
 func (a *credentials) loadAPI(c *config, log *slog.Logger) error {
 	var errs []error
 	if c.viewers.keys != "" {
-		viewers, reloader, err := auth.LoadViewers(c.viewers.keys, c.viewers.options(), log)
+		viewers, reloader, err := auth.LoadViewers(c.viewers.keys, auth.ViewerOptions{Audience: c.viewers.audience, Limit: viewerLimit}, log)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--viewer-keys (%s): %w", settings.Variable("viewer-keys"), err))
 		}

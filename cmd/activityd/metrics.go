@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/activityd/activityd/internal/console"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/settings"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/once"
+	"github.com/activityd/activityd/queue"
+)
+
+// metricsGrace is how long scrapes under way may take to finish at the stop.
+const metricsGrace = time.Second
+
+// listenMetrics opens the listener for metrics, unless there is to be none.
+func (s *service) listenMetrics(ctx context.Context) error {
+	if s.config.metricsListen == "" {
+		return nil
+	}
+	var worked []string
+	if s.config.role != roleAPI {
+		worked = s.pool.Queues()
+	}
+	server := metrics.NewServer(metrics.Options{
+		Version: versionNumber(), Role: s.config.role, Probes: s.api.Handler(), Log: s.log, Console: s.console,
+		Collectors: []prometheus.Collector{
+			s.load, queue.NewStatsCollector(tasks.Kinds(), s.queue.Stats, worked, s.log), once.ExhaustedNames(once.NewMySQL(s.db).Exhausted),
+		},
+	})
+	if err := server.Listen(ctx, s.config.metricsListen); err != nil {
+		return fmt.Errorf("--metrics-listen (%s): %w; choose another, or none with --metrics-listen=", settings.Variable("metrics-listen"), err)
+	}
+	s.metricsServer = server
+	s.log.InfoContext(ctx, "listening for metrics", "address", server.Addr().String())
+	return nil
+}
+
+// console makes the pages for operators, for a server that knows its own names.
+func (s *service) console(knows func(string) bool) http.Handler {
+	o := console.Options{
+		Queue: s.queueOn(s.requests, s.config), Push: push.NewMySQL(s.requests), Names: once.NewMySQL(s.requests).ListFirst,
+		Log: s.log, Kinds: tasks.Kinds().Names(), Knows: knows,
+		Explain: func(ctx context.Context, id member.ID) (recent.Explanation, error) {
+			a, answer, err := s.explain(ctx, id, defaultExplained)
+			if err != nil {
+				return recent.Explanation{}, err
+			}
+			return a.Explanation(id, answer.Behind), nil
+		},
+	}
+	if s.credentials.tokens != nil { // a nil pointer in an interface would not be nil
+		o.Tokens = s.credentials.tokens
+	}
+	return console.New(o)
+}
