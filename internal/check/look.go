@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -148,17 +149,15 @@ func (c *Checker) findLags(ctx context.Context, suspects map[member.ID][]Finding
 	if err != nil {
 		return err
 	}
-	var ranges []tasks.RangeArgs // that are to build lost sets
-	if isLost {
-		if ranges, err = tasks.UnfinishedRanges(ctx, c.options.Tasks, tasks.RefillRange); err != nil {
-			return err
-		}
+	coveredBy, err := c.ranges(ctx, isLost)
+	if err != nil {
+		return err
 	}
 	for viewer, list := range suspects {
 		list = slices.DeleteFunc(list, func(f Finding) bool { return f.isOnlyAbout(broadcasts) })
 		for i, f := range list {
-			if f.mendable() && (changes[viewer] || slices.ContainsFunc(f.involved, func(id member.ID) bool { return coming[id] })) ||
-				f.Cause == LostSet && slices.ContainsFunc(ranges, func(r tasks.RangeArgs) bool { return r.After < viewer && viewer <= r.To }) {
+			comes := changes[viewer] || slices.ContainsFunc(f.involved, func(id member.ID) bool { return coming[id] })
+			if f.mendable() && comes || f.Cause == LostSet && coveredBy(viewer) {
 				list[i].Weight = Lag
 			}
 		}
@@ -167,6 +166,17 @@ func (c *Checker) findLags(ctx context.Context, suspects map[member.ID][]Finding
 		}
 	}
 	return nil
+}
+
+// ranges returns a function that reports whether a backfill is to build the set of a member.
+func (c *Checker) ranges(ctx context.Context, isLost bool) (covers func(member.ID) bool, err error) {
+	var ranges []tasks.RangeArgs
+	if isLost {
+		ranges, err = tasks.UnfinishedRanges(ctx, c.options.Tasks, tasks.RefillRange)
+	}
+	return func(id member.ID) bool {
+		return slices.ContainsFunc(ranges, func(r tasks.RangeArgs) bool { return r.After < id && id <= r.To })
+	}, err
 }
 
 // membersAtOnce bounds the members in a question to the queue.
@@ -220,9 +230,8 @@ func (c *Checker) explain(ctx context.Context, found []Finding) error {
 		var err error
 		switch {
 		case f.Weight == Lag:
-			if err = each([]member.ID{f.User}, ofViewer, tasks.Unfinished, func(t queue.Record) { c.since(f, t) }); err == nil {
-				err = each(f.involved, ofContact, tasks.Unfinished, func(t queue.Record) { c.since(f, t) })
-			}
+			note := func(t queue.Record) { c.since(f, t) }
+			err = cmp.Or(each([]member.ID{f.User}, ofViewer, tasks.Unfinished, note), each(f.involved, ofContact, tasks.Unfinished, note))
 		case f.Cause != LostSet && f.mendable(): // no task is the reason of a lost set
 			err = each([]member.ID{f.User, f.Contact}, slices.Concat(ofViewer, ofContact), []queue.State{queue.Dead}, func(t queue.Record) {
 				f.Detail = fmt.Sprintf("task %d (%s of member %d) is dead: %s", t.ID, t.Kind, t.Key, t.LastError)

@@ -119,6 +119,16 @@ const (
 	mostReads    = 4
 )
 
+// groupOf returns the group of a kind: the kinds whose tasks a pool gives to a handler together.
+func groupOf(kind string) string {
+	for _, k := range tasks.Kinds() {
+		if k.Name == kind && k.Group != "" {
+			return k.Group
+		}
+	}
+	return kind
+}
+
 // start gives some of the held tasks to their handler. As in the pool, a batch is
 // of one claim.
 func (h *history) start() error {
@@ -126,10 +136,10 @@ func (h *history) start() error {
 		return nil
 	}
 	first := h.held[h.choose(len(h.held))]
-	handler := h.handlers[first.Kind]
+	handler, group := h.handlers[first.Kind], groupOf(first.Kind)
 	var batch, rest []queue.Task
 	for _, t := range h.held {
-		if h.handlers[t.Kind] == handler && t.Lease == first.Lease && h.choose(4) < 3 && (!deletesRow(t) || !h.reading()) {
+		if groupOf(t.Kind) == group && t.Lease == first.Lease && h.choose(4) < 3 && (!deletesRow(t) || !h.reading()) {
 			batch = append(batch, t)
 		} else {
 			rest = append(rest, t)
