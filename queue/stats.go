@@ -120,28 +120,9 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 			}
 			others[p.name] = true
 		}
-		is, total := summary(p.name), 0
-		_, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (t TaskStats, err error) {
-			var oldest, clock uint64
-			err = rows.Scan(&t.Kind, &t.Count, &oldest, &clock)
-			total += t.Count
-			of := TaskStats{Queue: p.name, Kind: t.Kind, State: shown(p.state)}
-			if counts[of] == nil {
-				counts[of] = &TaskStats{of.Queue, of.Kind, of.State, 0, timeOf(oldest)}
-			}
-			c := counts[of]
-			if c.Count += t.Count; timeOf(oldest).Before(c.Oldest) {
-				c.Oldest = timeOf(oldest)
-			}
-			if of.State == Waiting {
-				is.Oldest = max(is.Oldest, timeOf(clock).Sub(c.Oldest))
-			}
-			return t, err
-		}, countOf, p.state, p.name, StatsLimit)
-		if err != nil {
-			return s, mysql.Translate(ctx, "count tasks", err)
+		if err := q.countPlace(ctx, p, summary(p.name), counts); err != nil {
+			return s, err
 		}
-		is.Capped = is.Capped || total >= StatsLimit
 	}
 	for _, c := range counts {
 		s.Tasks = append(s.Tasks, *c)
@@ -154,6 +135,30 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	})
 	slices.SortFunc(s.Queues, func(a, b Summary) int { return cmp.Compare(a.Queue, b.Queue) })
 	return s, nil
+}
+
+// countPlace adds the tasks of a place to a summary and to counts.
+func (q *Queue) countPlace(ctx context.Context, p place, is *Summary, counts map[TaskStats]*TaskStats) error {
+	total := 0
+	_, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (t TaskStats, err error) {
+		var oldest, clock uint64
+		err = rows.Scan(&t.Kind, &t.Count, &oldest, &clock)
+		total += t.Count
+		of := TaskStats{Queue: p.name, Kind: t.Kind, State: shown(p.state)}
+		if counts[of] == nil {
+			counts[of] = &TaskStats{of.Queue, of.Kind, of.State, 0, timeOf(oldest)}
+		}
+		c := counts[of]
+		if c.Count += t.Count; timeOf(oldest).Before(c.Oldest) {
+			c.Oldest = timeOf(oldest)
+		}
+		if of.State == Waiting {
+			is.Oldest = max(is.Oldest, timeOf(clock).Sub(c.Oldest))
+		}
+		return t, err
+	}, countOf, p.state, p.name, StatsLimit)
+	is.Capped = is.Capped || total >= StatsLimit
+	return mysql.Translate(ctx, "count tasks", err)
 }
 
 // CountWaiting counts the tasks that wait in all queues, up to a limit. It reads index entries, also of transactions that are not
