@@ -32,14 +32,14 @@ func Example() {
 	// false <nil>
 }
 
-// A process that was paused for longer than its lease does not know that another one has
-// begun. A resource that keeps the highest fence it has seen refuses what it then changes:
+// A process that was paused for longer than its lease does not know that another attempt has
+// begun. A resource that keeps the highest fence it has seen refuses its changes:
 //
 //	UPDATE … SET …, fence = ?
 //	WHERE id = ? AND fence <= ?
 //
-// It has to count the rows that match, as connections of package mysql do, not those that
-// change (clientFoundRows=true).
+// The resource has to count the rows that match, as connections of package mysql do, not the
+// rows that change (clientFoundRows=true).
 func ExampleAttempt_fence() {
 	db, mock, _ := sqlmock.New() // stands for the database of the resource
 	defer func() { _ = db.Close() }()
@@ -66,7 +66,7 @@ func pay(ctx context.Context, db *sql.DB, id int, fence once.Fence) error {
 	return nil
 }
 
-// A leader works until it is stopped, or loses its lease; then another one begins.
+// A leader works until it is stopped, or loses its lease; then another leader begins.
 func ExampleOnce_Hold() {
 	o := once.New(oncetest.NewMemory(time.Now), once.Options{})
 	for leader := range 2 {
@@ -86,7 +86,7 @@ func ExampleOnce_Hold() {
 	// deployed
 }
 
-// With NoWait a process leaves at once when another one works.
+// With NoWait a process leaves at once when another process works.
 func ExampleKey_noWait() {
 	o := once.New(oncetest.NewMemory(time.Now), once.Options{})
 	k := once.Key{Name: "nightly", NoWait: true}

@@ -9,7 +9,7 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// fault is what becomes of one operation.
+// fault is the fault that meets an operation.
 type fault struct {
 	before time.Duration // until it reaches the store
 	slow   time.Duration // until the store has applied it, even if the client has gone by then
@@ -23,11 +23,11 @@ type fault struct {
 // forever is longer than any test.
 const forever = 1000 * time.Hour
 
-// faulty is a store between which and its client is a network.
+// faulty is a store with a network between it and its client.
 type faulty struct {
 	once.Store
 
-	// fault decides what becomes of the nth operation of its action; nil: nothing.
+	// fault decides the fault of the nth operation of its action; nil: none.
 	fault func(n int, op once.Operation) fault
 
 	mu   sync.Mutex

@@ -99,7 +99,7 @@ func TestLostExhaustion(t *testing.T) {
 	})
 }
 
-// The release of an attempt, or of what may have been acquired, is tried again.
+// Do tries again to release an attempt that it began, or may have begun.
 func TestLostRelease(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.network.fault = func(n int, op once.Operation) fault { return fault{refuse: op.Action == once.Release && n < 4} }
@@ -139,8 +139,8 @@ func TestStoreAwayAtTheBeginning(t *testing.T) {
 	})
 }
 
-// A store that goes away while a process waits, and one whose epoch is lost, is asked until
-// it is back.
+// Do asks a store that goes away while a process waits, or whose epoch is lost, until it is
+// back.
 func TestStoreAwayWhileWaiting(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.apply(once.Operation{Action: once.Acquire, Owner: "dead"})
@@ -365,8 +365,8 @@ func TestALeaseThatIsTaken(t *testing.T) {
 	}
 }
 
-// A process that is stopped for longer than its lease (SIGSTOP, a paused machine) does what
-// it was about to do when it goes on; only its fence can stop it. It finds its lease lost.
+// A process that is stopped for longer than its lease (SIGSTOP, a paused machine) carries on
+// where it was; only its fence can stop it. It finds its lease lost.
 func TestAProcessThatIsPaused(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const pause = 10 * lease
@@ -410,8 +410,8 @@ func TestAProcessThatIsPaused(t *testing.T) {
 	})
 }
 
-// An answer that comes so late that there is no time left for the work uses up no attempt,
-// whether the lease is over or not. After three of them the error says what to do.
+// An answer that leaves no time for the work uses up no attempt, whether the lease is over or
+// not. After three of them the error says how to avoid it.
 func TestAStoreThatIsSlowerThanTheLease(t *testing.T) {
 	for _, delay := range []time.Duration{950 * time.Millisecond, 1500 * time.Millisecond, 5 * time.Second} {
 		for what, releases := range map[string]bool{"acquisitions": false, "all": true} {
@@ -513,8 +513,8 @@ func TestAnAcquisitionThatExpiredUnanswered(t *testing.T) {
 	})
 }
 
-// The answer to a failure that is sent again may show that another process has exhausted the
-// name since. That one says so.
+// The answer to a repeated failure may show that another process has exhausted the name since.
+// Only that process says so.
 func TestAFailureThatIsAnsweredLate(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var first string // the owner
@@ -552,7 +552,7 @@ func TestALateAcquisition(t *testing.T) {
 			return fault{}
 		}
 		did, err := w.process().Do(t.Context(), once.Key{Name: "k", Lease: 100 * time.Millisecond}, func(ctx context.Context, a once.Attempt) error {
-			if ctx.Err() != nil || a.Number != 1 { // the others were handed back
+			if ctx.Err() != nil || a.Number != 1 { // the earlier attempts were handed back
 				t.Errorf("%v in attempt %+v", ctx.Err(), a)
 			}
 			return nil
@@ -563,8 +563,8 @@ func TestALateAcquisition(t *testing.T) {
 	})
 }
 
-// The end of the context of the caller is its cause, at every point, and leaves the name
-// to others.
+// At every point Do returns the cause of the caller's context, and leaves the name to other
+// processes.
 func TestContextEnds(t *testing.T) {
 	enough := errors.New("enough")
 	for what, c := range map[string]struct {
@@ -638,7 +638,8 @@ func TestContextHasEnded(t *testing.T) {
 	})
 }
 
-// Work that takes its time to stop is alone until it has stopped; one that succeeds is done.
+// Work that takes its time to stop is alone until it has stopped. If it succeeds all the same,
+// it is done.
 func TestSlowToStop(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -660,8 +661,8 @@ func TestSlowToStop(t *testing.T) {
 	})
 }
 
-// The loss of the lease of work within which other work is done ends that, too, and costs
-// it no attempt.
+// The loss of the lease of outer work ends the inner work, too, and costs the inner work no
+// attempt.
 func TestNested(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		time.AfterFunc(lease, func() { _, _ = w.memory.Forget(t.Context(), "k", true) })
@@ -679,7 +680,7 @@ func TestNested(t *testing.T) {
 			t.Errorf("inner: %+v", r.State)
 		}
 
-		// An ErrLost of the inner work is an error like another for the outer one.
+		// For the outer work an ErrLost of the inner work is an ordinary error.
 		runs := 0
 		did, err := w.process().Do(t.Context(), once.Key{Name: "k"}, func(context.Context, once.Attempt) error {
 			runs++

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(silent{}) // its errors come back from its methods
-	servertest.Main(m)        // which finds goroutines that are left
+	servertest.Main(m)        // finds goroutines that are left
 }
 
 type silent struct{}

@@ -11,7 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/promreg"
 )
 
-// metrics are those of all that share a registerer.
+// metrics are the metrics of all Onces that share a registerer.
 type metrics struct {
 	operations *prometheus.CounterVec
 	attempts   *prometheus.CounterVec
@@ -46,7 +46,7 @@ func newMetrics(to prometheus.Registerer) *metrics {
 	return m
 }
 
-// The values of the label outcome of attempts, by the action that ends one.
+// The values of the label outcome of attempts, by the action that ends an attempt.
 var outcomes = map[Action]string{
 	Finish:  "done",
 	Fail:    "failed",
@@ -71,8 +71,9 @@ func (m *metrics) countAttempt(a Action, recorded bool) {
 	m.attempts.WithLabelValues(outcome).Inc()
 }
 
-// ExhaustedNames returns a gauge of what count returns, as [MySQL.Exhausted] does. It asks during a
-// scrape, for a second at most. While it gets no answer it shows the last one, and NaN before the first.
+// ExhaustedNames returns a gauge of the number that count returns, as [MySQL.Exhausted] does. It
+// asks during a scrape, for a second at most. While it gets no answer it shows the last number,
+// and NaN before the first.
 func ExhaustedNames(count func(context.Context) (int, error)) prometheus.Collector {
 	var last atomic.Uint64
 	last.Store(math.Float64bits(math.NaN()))

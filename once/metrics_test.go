@@ -103,7 +103,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// While the store is away the gauge shows what it answered last.
+// While the store is away the gauge shows the last answer.
 func TestExhaustedNames(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()

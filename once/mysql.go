@@ -13,73 +13,72 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// MySQL is a [Store] in the table once_keys. It is safe for concurrent use, and by any
-// number of processes.
+// MySQL is a [Store] in the table once_keys. It is safe for concurrent use, and by any number of
+// processes.
 //
 // # How an operation is atomic
 //
-// An operation reads the row of a name, with the database's clock; lets [Step] decide;
-// and writes the row on the condition that it is still the one that was read. If another
-// process was faster, it begins again. Each of these statements is a transaction of its
-// own, so that no lock is held while the server waits for a process: one that was stopped
-// in the middle of an operation holds up no other.
+// An operation reads the row of a name, with the database's clock; lets [Step] decide; and
+// writes the row on the condition that nobody has changed it since the reading. If another
+// process was faster, the operation begins again. Each statement is a transaction of its own, so
+// that no lock is held while the server waits for a process: a process that stops in the middle
+// of an operation holds up no other.
 //
-// The condition is that fence and changes are as they were. Every write counts up changes,
-// and a row that was deleted since and inserted again has a higher fence if there was an
-// acquisition in between, so that an equal pair means an equal state.
+// The condition compares fence and changes. Every write counts up changes. A row that was
+// deleted and inserted again has a higher fence if there was an acquisition in between. So an
+// equal pair means an equal state.
 //
-// The clock was read before the write, by as much as the process was stopped in between.
-// An operation may so be applied as if it had come earlier, to a state that has not changed
-// since: it gives a lease that ends earlier.
+// The clock was read before the write, by as much as the process was stopped in between. So an
+// operation may be applied as if it had come earlier, to a state that has not changed since: its
+// lease ends earlier.
 //
 // # Why fences never repeat
 //
-// The fence of an acquisition is one more than that in the row, or the unix milliseconds of
-// the database's clock if these are more; the statement that writes it reads both. No write
-// lowers it: a state that is forgotten leaves its row as it is. Rows of forgotten states are
-// deleted later ([MySQL.purge]). The row ' floor' remembers for all of them together: its
-// fence is at least that of each row that was deleted, and the first fence of a new row is
-// above it, and not below the clock either.
+// The fence of an acquisition is the fence in the row plus 1, or the unix milliseconds of the
+// database's clock if they are more; the statement that writes it reads both. No write lowers a
+// fence: a state that is forgotten leaves its row as it is. [MySQL.purge] deletes rows of
+// forgotten states later. The row ' floor' remembers the fences of all deleted rows: its fence
+// is at least that of each deleted row. The first fence of a new row is above the floor, and not
+// below the clock either.
 //
-// As long as the database keeps what it has committed, the clock is not needed, whatever
-// it shows:
+// As long as the database keeps its commits, fences rise whatever the clock shows:
 //
-//   - A purge first raises the floor to the fences of the rows that it found, which is
-//     committed, and then deletes of these rows those with no higher fence. So at any time
-//     the floor is at least the fence of each row that was deleted until then, and it never
-//     falls.
-//   - An insert reads the floor and adds the row in one statement, which locks the floor
-//     (LOCK IN SHARE MODE) until it is committed. So the floor is not raised between the two.
+//   - A purge first raises the floor to the highest fence of the rows that it found, and
+//     commits. It then deletes each of the rows whose fence is not higher. So at any time the
+//     floor is at least the fence of each row that was deleted until then, and it never falls.
+//   - An insert reads the floor and adds the row in a single statement, which locks the floor
+//     (LOCK IN SHARE MODE) until it is committed. So no purge raises the floor between the
+//     reading and the adding.
 //
-// Take an insert of a name that had a row before. That row was deleted before the insert
-// added its own, or it would have failed as a duplicate. When it was deleted, the floor was
-// at least its fence; the floor that the insert read is not lower than at that moment,
-// because it was not raised between the reading and the adding, and does not fall. Without
-// the lock this would not hold: between the two another process could insert the same name,
-// use it, forget and purge it.
+// Take an insert of a name that had a row before. That row was deleted before the insert added
+// its own, or the insert would have failed as a duplicate. At the deletion the floor was at
+// least the fence of the deleted row. The floor that the insert read is not lower, because the
+// floor was not raised between the reading and the adding, and does not fall. Without the lock
+// this would not hold: between the reading and the adding another process could insert the same
+// name, use it, forget and purge it.
 //
-// The clock is for a database that lost commits: it was restored from a backup, replaced by
-// a replica that lagged, or its table was emptied. Let X be an acquisition that was lost, and
-// Y a later one of the same name, whose row knows nothing of X.
+// The clock is for a database that lost commits: it was restored from a backup, replaced by a
+// replica that lagged, or its table was emptied. Let X be an acquisition that was lost, and Y a
+// later acquisition of the same name, whose row knows nothing of X.
 //
-//   - If the fence of X was the clock, that of Y is higher as soon as the clock of the server
-//     of Y shows a millisecond more than the clock at X.
+//   - If the fence of X was the clock, that of Y is higher as soon as the clock of the server of
+//     Y shows a millisecond more than the clock at X.
 //   - If the fence of X was counted, it may be ahead of the clock at X, by some milliseconds:
 //     each acquisition takes a round trip and a commit, so a name is acquired less than a
-//     thousand times a second. (After a purge the same holds for the floor, which is the
-//     fence of some name.)
+//     thousand times a second. (After a purge the same holds for the floor, which is the fence
+//     of some name.)
 //
-// A server takes longer than that to come back or to be replaced. So one thing is assumed:
-// that the clock at Y is not behind that at X by more than that took. Where it is, or where
-// the fences were ahead because the clock had been, they are raised by hand:
-// docs/by-hand.md.
+// A server takes longer than some milliseconds to come back or to be replaced. So the proof
+// assumes only that the clock at Y is not behind the clock at X by more than the server took.
+// Where the clock is further behind, or where the fences were ahead because the clock had been,
+// people raise them by hand: docs/by-hand.md.
 //
 // # Why there is no deadlock
 //
-// An insert locks the floor before the row of its name. What has locked a row does not wait
-// for the floor any more: neither an insert, nor an update, nor the deletion of a purge, which
-// locks its rows in the order of their names. Should a server find a deadlock all the same,
-// the statement is sent again.
+// An insert locks the floor before the row of its name. A statement that has locked a row does
+// not wait for the floor any more: neither an insert, nor an update, nor the deletion of a
+// purge, which locks its rows in the order of their names. Should a server find a deadlock all
+// the same, the statement is sent again.
 type MySQL struct {
 	db *sql.DB
 
@@ -88,7 +87,7 @@ type MySQL struct {
 	purged   time.Time // when that was
 }
 
-// floorRow is no name: [CheckName] refuses those with a space.
+// floorRow is no name: [CheckName] refuses names with a space.
 const floorRow = " floor"
 
 const (
@@ -97,12 +96,12 @@ const (
 	mysqlTimeout = 10 * time.Second
 
 	purgeInterval = time.Minute // of a process that inserts little
-	purgeRows     = 100         // in one purge; at the latest after half as many inserts
+	purgeRows     = 100         // in a purge; at the latest after half as many inserts
 	purgeTimeout  = time.Second
 )
 
-// NewMySQL returns a store over db, which comes from [OpenDB] and which the caller
-// closes. It asks the database nothing. It panics if db is nil.
+// NewMySQL returns a store over db, which comes from [OpenDB]. The caller closes db. NewMySQL
+// asks the database nothing. It panics if db is nil.
 func NewMySQL(db *sql.DB) *MySQL {
 	if db == nil {
 		panic("once: NewMySQL: db is nil")
@@ -113,8 +112,8 @@ func NewMySQL(db *sql.DB) *MySQL {
 // errChanged: another process changed the row between the reading and the writing.
 var errChanged = errors.New("another process changes it")
 
-// try calls do, and again as long as another process was in its way. Its errors are those
-// of [Store].
+// try calls do, and again as long as another process was in its way. Its errors are errors of a
+// [Store].
 func (m *MySQL) try(ctx context.Context, what string, do func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, mysqlTimeout)
 	defer cancel()
@@ -153,7 +152,7 @@ func (r record) known() State {
 	return r.state
 }
 
-// columns are those of a record, in the order of [scan], of the table named k.
+// columns are the columns of a record, in the order of [scan], of the table named k.
 const columns = mysql.Now + ", k.name, k.phase, k.owner, k.attempt, k.max_attempts, k.lease, k.keep, k.fence, k.changes, k.began, k.lease_ends, k.forget_at, k.reason, k.ended"
 
 // scan reads a record.
@@ -180,8 +179,7 @@ func scan(rows *sql.Rows) (r record, err error) {
 	return r, nil
 }
 
-// read returns the row of a name. The one row of q is there for the clock when there is
-// none of that name.
+// read returns the row of a name. If the name has no row, the single row of q carries the clock.
 func (m *MySQL) read(ctx context.Context, name string) (record, error) {
 	list, err := mysql.Select(ctx, m.db, scan, "SELECT "+columns+" FROM (SELECT 1 AS one) AS q LEFT JOIN once_keys AS k ON k.name = ?", name)
 	if err != nil {
@@ -222,7 +220,7 @@ func (m *MySQL) Apply(ctx context.Context, name string, op Operation) (reply Rep
 	if inserted && m.purgeIsDue() {
 		bounded, cancel := context.WithTimeout(ctx, purgeTimeout)
 		defer cancel()
-		_ = m.purge(bounded) // if it fails, the next one will do it
+		_ = m.purge(bounded) // if it fails, the next purge will do it
 	}
 	return reply, nil
 }
@@ -234,7 +232,7 @@ func (m *MySQL) applyOnce(ctx context.Context, name string, op Operation) (reply
 		return Reply{}, false, err
 	}
 	before, isNew := r.known(), r.name == ""
-	s, outcome := Step(before, r.now, r.state.Fence+1, op) // the writing may find a higher one
+	s, outcome := Step(before, r.now, r.state.Fence+1, op) // the statement that writes may find a higher fence
 	switch {
 	case s == before:
 	case isNew:
@@ -248,8 +246,8 @@ func (m *MySQL) applyOnce(ctx context.Context, name string, op Operation) (reply
 	return Reply{Outcome: outcome, State: s, Now: r.now, Changed: s.Phase != before.Phase}, isNew && s != before, nil
 }
 
-// nextFence is the fence of an acquisition, where fence is that of the row or of the floor:
-// see [MySQL]. What LAST_INSERT_ID is given comes back with the server's answer.
+// nextFence is the fence of an acquisition, where fence is that of the row or of the floor: see
+// [MySQL]. The server's answer has the argument of LAST_INSERT_ID.
 const nextFence = "LAST_INSERT_ID(GREATEST(fence + 1, " + mysql.Now + "))"
 
 // insert adds the row of a name, with a fence above the floor, and returns that. A name that
@@ -271,8 +269,8 @@ func (m *MySQL) insert(ctx context.Context, name string, s State) (Fence, error)
 	return givenFence(result)
 }
 
-// update writes a state into a row, if the row is still as it was read, and returns the row's
-// fence. The fence is a new one if the state begins an attempt.
+// update writes a state into a row, if the row has not changed since the reading, and returns
+// the row's fence. The fence is new if the state begins an attempt.
 func (m *MySQL) update(ctx context.Context, r record, s State) (Fence, error) {
 	begins := s.Fence > r.state.Fence
 	next := "fence"
@@ -379,7 +377,7 @@ func (m *MySQL) List(ctx context.Context) ([]Named, error) { return m.ListFirst(
 // ListFirst returns the first names that have a state, up to so many, sorted.
 func (m *MySQL) ListFirst(ctx context.Context, limit int) (list []Named, err error) {
 	err = m.try(ctx, "list the names", func(ctx context.Context) (err error) {
-		// From '!' on: the rows that are no names begin with a space, which is before it.
+		// From '!' on: a row that is no name begins with a space, which is before it.
 		list, err = mysql.Select(ctx, m.db, func(rows *sql.Rows) (Named, error) {
 			r, err := scan(rows)
 			return Named{Name: r.name, Reply: Reply{State: r.known(), Now: r.now}}, err
@@ -418,7 +416,7 @@ func (m *MySQL) Forget(ctx context.Context, name string, force bool) (forgotten 
 	return forgotten, err
 }
 
-// maxExhausted bounds what [MySQL.Exhausted] reads.
+// maxExhausted bounds how many rows [MySQL.Exhausted] reads.
 const maxExhausted = 1000
 
 // Exhausted counts the names whose attempts all failed, up to 1,000.

@@ -22,8 +22,7 @@ import (
 // refused is an error that the server sends.
 func refused(number uint16) error { return &driver.MySQLError{Number: number, Message: "no"} }
 
-// TestMySQLErrors: what an operation makes of errors of the server, which it gets for
-// whatever it sends.
+// TestMySQLErrors: an operation translates errors of the server, whichever statement meets them.
 func TestMySQLErrors(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -234,7 +233,7 @@ func TestMySQLWithoutTheTable(t *testing.T) {
 	}
 }
 
-// On a server whose defaults are all set against it, the store is one, too.
+// The store works on a server whose defaults are all set against it.
 func TestMySQLHostile(t *testing.T) {
 	t.Parallel()
 	db := openMySQL(t, servertest.HostileMySQL(t))
@@ -249,7 +248,7 @@ func TestMySQLHostile(t *testing.T) {
 	})
 }
 
-// Owners that the table could not have are refused, and others are kept as they are.
+// A store refuses an owner that the table could not hold, and keeps any other owner unchanged.
 func TestMySQLOwners(t *testing.T) {
 	t.Parallel()
 	store, _ := newMySQL(t)

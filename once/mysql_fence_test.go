@@ -87,8 +87,8 @@ func TestMySQLFencesOutliveTheirRows(t *testing.T) {
 	}
 }
 
-// A name has a higher fence than before although the database has lost what it committed:
-// the table came back from a backup, without some rows, or with nothing.
+// A name has a higher fence than before although the database has lost commits: the table came
+// back from a backup, without some rows, or empty.
 func TestMySQLFencesRiseAfterALoss(t *testing.T) {
 	t.Parallel()
 	store, db := newMySQL(t)
@@ -132,8 +132,8 @@ func clockIsPast(t *testing.T, fence once.Fence) {
 	eventually(t, "the clock is past the fence", func() bool { return time.Now().UnixMilli() > int64(fence) })
 }
 
-// An acquisition that had read the row before the database lost a later one, and writes it
-// afterwards, has the higher fence: its clock is that of the writing.
+// An acquisition reads the row, the database loses a later acquisition, and the first then
+// writes: it has the higher fence, because it takes the clock at the writing.
 func TestMySQLAnAcquisitionThatSleptThroughALoss(t *testing.T) {
 	t.Parallel()
 	store, db := newMySQL(t)
@@ -152,7 +152,7 @@ func TestMySQLAnAcquisitionThatSleptThroughALoss(t *testing.T) {
 	}
 }
 
-// A clock that was set back, which fences are ahead of, makes no difference: they rise by one.
+// A clock that was set back behind the fences makes no difference: they rise by 1.
 func TestMySQLFencesAreCountedAheadOfTheClock(t *testing.T) {
 	t.Parallel()
 	store, db := newMySQL(t)
@@ -229,8 +229,8 @@ func TestMySQLChangesAreNotOverwritten(t *testing.T) {
 	}
 }
 
-// Between the choice of rows and their deletion some may be acquired, with a fence below
-// that of another one, and forgotten again, with a fence beyond the floor.
+// Between the choice of rows and their deletion some may be acquired, with a fence below that of
+// another row, and forgotten again, with a fence beyond the floor.
 func TestMySQLPurgeLeavesWhatIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	store, db := newMySQL(t)
@@ -265,8 +265,8 @@ func TestMySQLPurgeLeavesWhatIsUsedAgain(t *testing.T) {
 	}
 }
 
-// A process that acquires many names purges more rows than it inserts, and a short one
-// some.
+// A process that acquires many names purges more rows than it inserts. A process that acquires
+// few purges some.
 func TestMySQLDoesNotGrowForEver(t *testing.T) {
 	t.Parallel()
 	store, db := newMySQL(t)
@@ -358,8 +358,8 @@ func TestMySQLAPurgeRaisesTheFloorFirst(t *testing.T) {
 	}
 }
 
-// gateMySQL makes an insert of a row for which a condition holds wait, just before it adds
-// the row, until the function that it returns is called.
+// gateMySQL holds up the insert of a row that meets a condition, just before the server adds the
+// row, until the caller opens the gate.
 func gateMySQL(t *testing.T, db *sql.DB, condition string) (open func()) {
 	t.Helper()
 	conn, err := db.Conn(t.Context())
@@ -373,7 +373,7 @@ func gateMySQL(t *testing.T, db *sql.DB, condition string) (open func()) {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	var database string // names the lock, as the server has others
+	var database string // names the lock, as the server has other databases
 	if err := conn.QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&database); err != nil {
 		t.Fatal(err)
 	}
@@ -391,7 +391,8 @@ func atGate(t *testing.T, db *sql.DB) bool {
 	return underWay(t, db, func(p servertest.Process) bool { return p.State == "User lock" })
 }
 
-// waitsForRow reports whether a statement waits for a row of the table, which another has locked.
+// waitsForRow reports whether a statement waits for a row of the table that another statement
+// has locked.
 func waitsForRow(t *testing.T, db *sql.DB) bool {
 	t.Helper()
 	var database, kind, name, status string
@@ -419,8 +420,8 @@ func TestMySQLAnAcquisitionThatIsStoppedIsReleased(t *testing.T) {
 	t.Error("each of them took longer than a second")
 }
 
-// stopWhileInserting stops an acquisition whose insert waits for a lock, which is then released.
-// If that took less than a second, which it returns, the name must be free.
+// stopWhileInserting stops an acquisition whose insert waits for a lock, then releases the lock,
+// and returns how long the stop took. If it took less than a second, the name must be free.
 func stopWhileInserting(t *testing.T, store *once.MySQL, db *sql.DB, name string) time.Duration {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), nil)

@@ -14,8 +14,8 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// TestMySQLPlansAndCosts: no statement scans the table, however many names there are, but
-// the list, nor holds a lock for another one.
+// TestMySQLPlansAndCosts: only the list scans the table, however many names there are, and no
+// statement holds a lock for another statement.
 func TestMySQLPlansAndCosts(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{8, 20_000} {
@@ -43,7 +43,7 @@ type planned struct {
 	name       string
 	keys       string // the indexes that its statements may use, sorted
 	statements int    // how many there are
-	rows       int    // how many rows and index entries they may read, and what the measuring does
+	rows       int    // how many rows and index entries they may read, with those of the measuring
 	do         func() error
 }
 
@@ -101,7 +101,7 @@ func (p planned) check(t *testing.T, db *sql.DB) {
 	used := map[string]bool{}
 	for _, statement := range statements {
 		for _, s := range servertest.Explain(t, db, statement) {
-			// That there is no such row was seen before the plan was made.
+			// The server saw that the row does not exist before it made the plan.
 			if s.Table == "" && strings.Contains(s.Extra, "const") {
 				used["PRIMARY"] = true
 			}
@@ -130,7 +130,7 @@ func (p planned) check(t *testing.T, db *sql.DB) {
 	}
 }
 
-// What is forgotten is not counted.
+// Exhausted does not count forgotten names.
 func TestMySQLExhausted(t *testing.T) {
 	t.Parallel()
 	store, db := newMySQL(t)

@@ -26,13 +26,14 @@ type Key struct {
 	// Attempts is how many attempts there may be, in all processes; 0: [DefaultAttempts].
 	// [Once.Hold] has no limit.
 	Attempts int
-	// Lease is how long other processes wait for one that died; 0: [DefaultLease]. It is
-	// extended in the background, so the work may take longer. It is cut to milliseconds.
+	// Lease is how long other processes wait for a process that died; 0: [DefaultLease]. Do and
+	// Hold extend the lease in the background, so the work may take longer. It is cut to
+	// milliseconds.
 	Lease time.Duration
-	// Margin is how long before the end of a lease that could not be extended the context
-	// of the work ends, at least a millisecond and at most half of the lease; 0: a tenth of
-	// the lease. It has to cover what the work needs to stop, and by how much the clocks of
-	// this process and of the store differ in speed over one lease.
+	// Margin is how long before the end of its lease the context of the work ends, if the lease
+	// could not be extended. It is at least a millisecond and at most half of the lease; 0: a
+	// tenth of the lease. It has to cover the time that the work needs to stop, and the difference
+	// in speed, over a lease, between the clocks of this process and of the store.
 	Margin time.Duration
 	// Keep is how long it is known that the work was done, or that all attempts failed; 0:
 	// [DefaultKeep].
@@ -48,19 +49,19 @@ type Key struct {
 
 // Attempt is the attempt that the work runs in.
 type Attempt struct {
-	Number int   // 1 for the first one
+	Number int   // 1 for the first attempt
 	Last   bool  // there is none after it
 	Fence  Fence // for the resources that the work changes
 }
 
-// Errors of [Once.Do] and [Once.Hold], beside those of the store and of the work.
+// Errors of [Once.Do] and [Once.Hold], beside the errors of the store and of the work.
 var (
 	// ErrBusy: another process works, and [Key].NoWait is set or [Key].Wait has passed.
 	ErrBusy = errors.New("another process works on it")
 	// ErrExhausted: all attempts failed.
 	ErrExhausted = errors.New("all attempts failed")
-	// ErrLost: the lease was lost, or could not be extended in time. Another process may
-	// be at work. It is also matched by the cause with which the context of the work ends.
+	// ErrLost: the lease was lost, or could not be extended in time. Another process may be at
+	// work. The cause with which the context of the work ends matches it, too.
 	ErrLost = errors.New("the lease was lost")
 )
 
@@ -77,9 +78,9 @@ func (e *LostError) Error() string { return ErrLost.Error() + e.why }
 // Is reports whether target is [ErrLost].
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
-// Hooks are called at what happens; each may be nil. They must not block, because the
-// lease goes on meanwhile, nor panic. They are called concurrently: by calls of Do and
-// Hold, and within one call by the extension of the lease beside the work.
+// Hooks are called by Do and Hold; a hook may be nil. A hook must not block, because the lease
+// goes on meanwhile, nor panic. Hooks are called concurrently: by several calls of Do and Hold,
+// and within a call by the extension of the lease beside the work.
 type Hooks struct {
 	// Acquired is called before the work begins.
 	Acquired func(name string, a Attempt)
@@ -91,19 +92,20 @@ type Hooks struct {
 	Error func(name string, err error)
 	// Status is called after each answer of the store.
 	Status func(name string, s State)
-	// Exhausted is called when all attempts failed, by the process that noticed it first;
-	// where an answer of the store was lost, perhaps by another one, too.
+	// Exhausted is called when all attempts failed, by the process that noticed it first. If an
+	// answer of the store was lost, another process may call it, too.
 	Exhausted func(name string, s State)
 }
 
 // Options configure a [Once].
 type Options struct {
-	// Notifier tells waiters in this process, and in others if it is relayed, that an
-	// attempt has ended; nil: waiters of this Once alone. Without a notification those of
-	// [Once.Do] look again within a second, and those of [Once.Hold] when the lease that
-	// they know of ends.
+	// Notifier tells waiters in this process, and in other processes if it is relayed, that an
+	// attempt has ended; nil: waiters of this Once alone. Without a notification a waiter of
+	// [Once.Do] looks again within a second, and a waiter of [Once.Hold] when the lease that it
+	// knows of ends.
 	Notifier *notify.Notifier
-	// Registerer gets the metrics; nil: there are none. Several may share one: they count together.
+	// Registerer gets the metrics; nil: there are none. Several Onces may share a registerer: they
+	// count together.
 	Registerer prometheus.Registerer
 	Hooks      Hooks
 }
@@ -150,44 +152,45 @@ func (o *Once) newCall(k Key, attempts int) (*call, error) {
 	if k.Attempts < 0 {
 		return nil, fmt.Errorf("%w number of attempts %d: want 1 to %d", ErrInvalid, k.Attempts, MaxAttempts)
 	}
-	// The store cuts its clock to milliseconds, so a lease may be shorter by almost one.
+	// The store cuts its clock to milliseconds, so a lease may be shorter by almost a millisecond.
 	if k.Margin < time.Millisecond || k.Margin > k.Lease/2 {
 		return nil, fmt.Errorf("%w margin %v: want %v to half of the lease, %v", ErrInvalid, k.Margin, time.Millisecond, k.Lease/2)
 	}
 	return c, nil
 }
 
-// Do does work unless it is done, waiting for its turn: it returns when the work is done,
-// by this process or by another one, or when all attempts failed. did reports whether
-// this call did it. While another process is in an attempt, it asks the store once in 0.5 to
-// 1 s, when the lease ends, and when it is notified; it begins an attempt when no other
-// process is in one. After an attempt of its own that failed it does neither for 1 to 2 s,
-// twice as long after each further one, at most 30 s: the next attempt is that of another
-// process if one waits.
+// Do does the work of a key unless the work is done. It waits for its turn, and returns when
+// this or another process has done the work, or when all attempts failed. did reports whether
+// this call did the work.
 //
-// The context of the work ends with a cause that matches [ErrLost] before its lease can
-// have run out at the store, and with the cause of ctx. The lease is extended until the
-// work has returned, so work that takes its time to stop is still alone. An attempt whose
-// work returns an error after ctx ended is handed back, and does not count: a time limit
-// for the work belongs into the work. When ctx ends during an acquisition, Do returns
-// within two seconds: it awaits the answer for one, and releases what it acquired in
-// another. (A Redis client that is waiting for an answer notices deadlines only, and else
-// waits for its read timeout.) When the work panics or calls [runtime.Goexit], the attempt
-// has failed, and Do passes that on. Do leaves no goroutine.
+// While another process is in an attempt, Do asks the store every 0.5 to 1 s, when the lease
+// ends, and when it is notified. It begins an attempt when no process is in an attempt. After a
+// failed attempt of its own Do begins no further attempt for 1 to 2 s, twice as long after each
+// further failure, at most 30 s. A process that waits takes the next attempt meanwhile.
+//
+// The context of the work ends with a cause that matches [ErrLost] before its lease can have run
+// out at the store, and with the cause of ctx. Do extends the lease until the work has returned,
+// so work that takes its time to stop is still alone. If ctx has ended and the work then returns
+// an error, the attempt is handed back, and does not count: a time limit for the work belongs
+// into the work. When ctx ends during an acquisition, Do returns within two seconds: it waits a
+// second for the answer, and takes at most another second to release the name. (A Redis client
+// that waits for an answer notices deadlines only, and else waits for its read timeout.) When
+// the work panics or calls [runtime.Goexit], the attempt has failed, and Do passes that on. Do
+// leaves no goroutine.
 //
 // The error matches
 //   - [ErrInvalid]: nothing was done;
-//   - [ErrExhausted], and the error of the work if the last attempt was that of this call;
+//   - [ErrExhausted], and the error of the work if this call made the last attempt;
 //   - [ErrBusy];
 //   - [ErrLost]: the lease was lost, and the work failed with it; or the work succeeded, and
 //     that could not be recorded any more, so that it may be done again;
 //   - the cause of ctx;
-//   - an error of the store, and nothing was done: it did not answer for some seconds at the
-//     beginning, or three times so late that the lease left no time for the work;
-//   - an error of the store, and the work may be done again: for a minute it could not record
-//     that the work is done.
+//   - an error of the store, and nothing was done: the store did not answer for some seconds at
+//     the beginning, or answered three times so late that the lease left no time for the work;
+//   - an error of the store, and the work may be done again: for a minute the store could not
+//     record that the work is done.
 //
-// While Do waits or works, it asks a store that is away until it is back.
+// While Do waits or works, it asks a store that is away until the store is back.
 func (o *Once) Do(ctx context.Context, k Key, work func(context.Context, Attempt) error) (did bool, err error) {
 	c, err := o.newCall(k, cmp.Or(k.Attempts, DefaultAttempts))
 	if err != nil {
@@ -209,8 +212,8 @@ func (o *Once) Do(ctx context.Context, k Key, work func(context.Context, Attempt
 	}
 }
 
-// attemptTo does the work in one attempt, and records how it ended. again reports whether
-// this call stands by for the next one.
+// attemptTo does the work in an attempt, and records how the attempt ended. again reports
+// whether this call stands by for the next attempt.
 func (l *lease) attemptTo(ctx context.Context, work func(context.Context, Attempt) error) (again bool, err error) {
 	returned := false
 	defer func() {
@@ -250,7 +253,7 @@ func (l *lease) attemptTo(ctx context.Context, work func(context.Context, Attemp
 	}
 	l.hooks.Error(name, err)
 	l.failed, l.failure = l.attempt.Fence, err
-	// The answer may be that to a repetition, when another attempt was the last one.
+	// The answer may be that to a repeated operation, after another process made the last attempt.
 	if r, _ := l.end(ctx, Fail, err.Error(), recordTimeout); r.State.Phase == Exhausted && r.Outcome == OK && r.State.Owner == l.owner {
 		return false, fmt.Errorf("%s: %w, %d of them: %w", name, ErrExhausted, r.State.Attempt, err)
 	}
@@ -265,15 +268,15 @@ func withCause(err, cause error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// Hold does work for as long as it lives, in one process at a time: it waits for its turn,
-// runs work, hands the name back when work has returned (or panicked, or called
+// Hold does work in a single process at a time, for as long as the work lives. It waits for its
+// turn, runs work, hands the name back when work has returned (or panicked, or called
 // [runtime.Goexit]), and returns the error of the work. There is no limit of attempts, and the
-// work is never done. Since it may wait for days, it asks the store only when the lease that it
-// knows of ends, and when it is notified. In all else it is like [Once.Do]. A lease that
-// was lost is an [ErrLost] even if the work returned nil.
+// work is never done. Since Hold may wait for days, it asks the store only when the lease that
+// it knows of ends, and when it is notified. In all else Hold is like [Once.Do]. After the loss
+// of its lease it returns an [ErrLost] even if the work returned nil.
 //
-// The names of Hold must not be those of Do: of a name that is done it returns an
-// [ErrInvalid], of one whose attempts all failed an [ErrExhausted].
+// Hold and Do must not share a name: Hold returns an [ErrInvalid] if the name is done, and an
+// [ErrExhausted] if all attempts of the name failed.
 func (o *Once) Hold(ctx context.Context, k Key, work func(context.Context, Attempt) error) error {
 	c, err := o.newCall(k, 0)
 	if err != nil {

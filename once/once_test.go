@@ -26,7 +26,7 @@ const (
 
 var errWork = errors.New("the work failed")
 
-// world is what a test has: a store, the network to it, and processes.
+// world is the world of a test: a store, the network to it, and processes.
 type world struct {
 	t        *testing.T
 	begin    time.Time
@@ -93,7 +93,7 @@ func (w *world) apply(op once.Operation) once.Reply {
 	return r
 }
 
-// result is what a call returned, and when.
+// result is the result of a call, and its time.
 type result struct {
 	did bool
 	err error
@@ -209,7 +209,7 @@ func TestExhausted(t *testing.T) {
 }
 
 // A waiter begins at the moment in which an attempt fails, is handed back or forgotten, and
-// is told at once that the work is done; the process that failed leaves it the attempt.
+// learns at once that the work is done. The process that failed leaves it the attempt.
 func TestTakeover(t *testing.T) {
 	for name, c := range map[string]struct {
 		ends  func(w *world, stop func()) error
@@ -273,8 +273,8 @@ func TestTakeoverWithoutANotification(t *testing.T) {
 	})
 }
 
-// Without a notification the attempt after a failure is that of another process, too, if
-// one waits, and those that wait learn soon that the work is done.
+// Without a notification, too, a waiting process gets the attempt after a failure, and every
+// waiter learns soon that the work is done.
 func TestTurnsWithoutANotification(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		alone := func() *once.Once { return once.New(w.network, once.Options{}) } // with a notifier of its own
@@ -305,8 +305,8 @@ func TestTurnsWithoutANotification(t *testing.T) {
 	})
 }
 
-// A process in the pause after a failure of its own learns within a second that another
-// one has done the work, and at once if it is notified.
+// A process that pauses after its own failure learns within a second that another process has
+// done the work, and at once if it is notified.
 func TestThePauseEndsWithTheWork(t *testing.T) {
 	for name, within := range map[string]time.Duration{"notified": 0, "alone": time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -470,7 +470,7 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// A name under which work is done cannot be held.
+// Hold refuses a name under which work is done.
 func TestHoldOfADoneName(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		if _, err := w.process().Do(t.Context(), once.Key{Name: "k"}, succeeds); err != nil {
@@ -513,7 +513,7 @@ func TestPanic(t *testing.T) {
 	})
 }
 
-// The hooks tell what happens, in order.
+// The hooks report a call, in order.
 func TestHooks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var told []string
@@ -533,7 +533,7 @@ func TestHooks(t *testing.T) {
 		want := []string{
 			"status k held 1", "locked k by other", // at 0
 			"error k: acquire k: the store of locks is unavailable: connection refused",
-			"status k held 1", // until the lease ends, which was extended
+			"status k held 1", // until the lease ends: the holder has extended it
 			"status k held 2", "acquired k 2 true",
 			"error k: the work failed",
 			"status k exhausted 2", "exhausted k: the work failed",
@@ -581,7 +581,7 @@ func TestInvalid(t *testing.T) {
 	})
 }
 
-// Forget leaves what is held, unless it is told otherwise, and the name is as new.
+// Forget leaves a held name, unless force is set. A forgotten name is as new.
 func TestForget(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.apply(once.Operation{Action: once.Acquire, Owner: "other"})

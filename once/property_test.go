@@ -17,7 +17,7 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// plan is what a history is made of.
+// plan has the parameters of a history.
 type plan struct {
 	seed      uint64
 	processes int
@@ -28,7 +28,7 @@ type plan struct {
 	crash     float64 // that an attempt ends its process
 }
 
-// history is a run of a plan, and what it must not be.
+// history is a run of a plan, with the checks of its invariants.
 type history struct {
 	plan
 
@@ -69,7 +69,7 @@ const calm = 20 * lease
 
 func (h *history) isCalm() bool { return time.Since(h.begin) > calm }
 
-// network is the way to the store of one life of a process.
+// network is the way to the store for a single life of a process.
 func (h *history) network() *faulty {
 	f := &faulty{Store: h.memory}
 	var away time.Time // until when nothing reaches the store
@@ -141,8 +141,8 @@ func (h *history) state(name string) once.State {
 	return r.State
 }
 
-// work is one attempt: no other has a valid lease at that time, and its fence is higher than
-// all before.
+// work is an attempt: no other attempt has a valid lease at that time, and its fence is higher
+// than all before.
 func (h *history) work(ctx context.Context, name string, a once.Attempt, crash func()) error {
 	h.mu.Lock()
 	if other, ok := h.working[name]; ok {
@@ -190,7 +190,7 @@ func (h *history) work(ctx context.Context, name string, a once.Attempt, crash f
 	return errWork
 }
 
-// run runs a plan, and returns what was wrong.
+// run runs a plan, and returns the invariants that it broke.
 func (p plan) run(t *testing.T) error {
 	h := &history{
 		plan: p, memory: oncetest.NewMemory(time.Now), begin: time.Now(), random: rand.New(rand.NewPCG(p.seed, 0)),
@@ -236,8 +236,8 @@ func (p plan) run(t *testing.T) error {
 	return errors.Join(h.errs...)
 }
 
-// Several processes that fail, crash and do not hear their store do every work once, or as
-// often as is allowed, one at a time, and none is stuck.
+// Several processes fail, crash and do not hear their store. They do every work once, or as
+// often as is allowed, and never two at a time. None is stuck.
 func TestPropertyDo(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {

@@ -17,28 +17,27 @@ import (
 	"github.com/activityd/activityd/internal/redisreply"
 )
 
-// Redis is a [Store] in Redis 6.2 or later, or Valkey: one server, Sentinel, or a
-// cluster. The names are spread over [buckets], and each bucket has two kinds of keys, in
-// one slot:
+// Redis is a [Store] in Redis 6.2 or later, or Valkey: a single server, Sentinel, or a cluster.
+// The names are spread over [buckets], and each bucket has two kinds of keys, in the same slot:
 //
 //	activityd_once_{BUCKET}       string: the last fence of the bucket
 //	activityd_once_{BUCKET}_NAME  string: the state of a name; expires when it is forgotten
 //
-// Each operation is one script, which has the server's clock decide. The scripts are
-// [Step] in Lua; they leave no state without its time to live. The times that this process
-// is told are by its own clock, from the time that is left; but [State].Began is by that of the
-// process that began the attempt.
+// Each operation is a script, which has the server's clock decide. The scripts are [Step] in
+// Lua; they leave no state without its time to live. A script returns the time that is left, and
+// this process adds its own clock to it. Only [State].Began is by the clock of the process that
+// began the attempt.
 //
-// A Redis that loses data loses its locks: a name that was done may be done again, and one that is
-// held may be acquired beside its holder.
+// A Redis that loses data loses its locks: a name that was done may be done again, and a held
+// name may be acquired beside its holder.
 //
 // # Why no fence goes back
 //
-// A fence is the last one of its bucket plus one, or the server's clock in milliseconds if that is
-// higher. The last one is stored in the script that acquires, and never expires. As long as the server keeps it,
-// fences rise by counting. Where it was lost, or came back from an older snapshot or a
-// replica that lagged, the clock is past it, as [MySQL] argues of a database that lost commits, unless the
-// clock of the server is behind that of the one before.
+// A fence is the last fence of its bucket plus 1, or the server's clock in milliseconds if that
+// is higher. The script that acquires stores the last fence, which never expires. As long as the
+// server keeps it, fences rise by counting. If it was lost, or came back from an older snapshot
+// or a replica that lagged, the clock is past it, as [MySQL] argues of a database that lost
+// commits: unless the clock of the server is behind the clock of the server before.
 type Redis struct{ client redis.UniversalClient }
 
 // NewRedis returns a store in Redis. The client needs ContextTimeoutEnabled for operations to end with
@@ -58,8 +57,8 @@ func bucketOf(name string) int { return int(crc32.ChecksumIEEE([]byte(name)) % b
 // stateKey returns the key of the state of a name.
 func stateKey(name string) string { return keyPrefix + strconv.Itoa(bucketOf(name)) + "}_" + name }
 
-// fenceKey returns the key of the last fence of the bucket of a state, which is the beginning
-// of its key.
+// fenceKey returns the key of the last fence of the bucket of a state, which is the beginning of
+// its key.
 func fenceKey(key string) string { return key[:strings.IndexByte(key, '}')+1] }
 
 // nameOf returns the name whose state has a key.
@@ -68,7 +67,7 @@ func nameOf(key string) (name string, ok bool) {
 	return name, CheckName(name) == nil && stateKey(name) == key
 }
 
-// A state is a string, which costs half of what a hash does:
+// A state is a string, which costs half as much as a hash:
 //
 //	PHASE OWNER
 //	KEEP LEASE MAX ATTEMPT
@@ -76,12 +75,12 @@ func nameOf(key string) (name string, ok bool) {
 //	ENDED
 //	REASON
 //
-// An owner has no line feed and no tab; a reason may have some. KEEP and LEASE are in milliseconds,
-// BEGAN in unix milliseconds. The key's time to live is the rest: the state is forgotten at its end, and the
-// lease of a name that is held ends KEEP before that.
+// An owner has no line feed and no tab; a reason may have some. KEEP and LEASE are in
+// milliseconds, BEGAN in unix milliseconds. The key's time to live is the rest: the state is
+// forgotten at its end, and the lease of a held name ends KEEP before that.
 //
-// The order of the parts is for speed: a state that an owner holds begins with "held",
-// the owner and a line feed, and the terms are one argument of the script that acquires.
+// The order of the parts is for speed: a state that an owner holds begins with "held", the owner
+// and a line feed, and the terms are a single argument of the script that acquires.
 
 // load begins the script of each operation. It sets v, the state, or an empty string.
 // Scripts return the outcome, a line feed, 1 if the phase changed or 0, the time to live,
@@ -306,7 +305,7 @@ func (r *Redis) Forget(ctx context.Context, name string, force bool) (forgotten 
 	return reply.Outcome == OK, err
 }
 
-// List implements [Store]. It scans all keys of all masters. What changes meanwhile may
+// List implements [Store]. It scans all keys of all masters. A state that changes meanwhile may
 // be missing.
 func (r *Redis) List(ctx context.Context) ([]Named, error) {
 	if err := ctx.Err(); err != nil {
@@ -347,7 +346,7 @@ func (r *Redis) List(ctx context.Context) ([]Named, error) {
 	return list, nil
 }
 
-// readStates adds to states those of one server that have some of the keys.
+// readStates reads some keys from a server that has them, and adds their states to states.
 func readStates(ctx context.Context, server redis.UniversalClient, keys []string, states map[string]Reply) error {
 	values, ttls := make(map[string]*redis.StringCmd), make(map[string]*redis.DurationCmd)
 	_, err := server.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -423,8 +422,8 @@ const (
 	rights = "the user needs the commands EVALSHA, EVAL, GET, SET, DEL, PTTL, PEXPIRE, SCAN and TIME, and the keys activityd_once_*"
 )
 
-// translate wraps an error of the client, about a key, as one of the errors of stores, or
-// as that of ctx if it has ended.
+// translate wraps an error of the client, about a key, as an error of a store. If ctx has ended,
+// it returns the cause of ctx.
 func translate(ctx context.Context, doing string, err error) error {
 	if err == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// The keys are what processes of all versions share.
+// Processes of all versions share the keys.
 func TestRedisKeys(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -33,8 +33,7 @@ func TestRedisKeys(t *testing.T) {
 
 var terms = once.Terms{Lease: time.Hour, Keep: time.Hour, Attempts: 3}
 
-// What is stored is what processes of all versions share, and never without a time to
-// live.
+// Processes of all versions share the stored states, and never store without a time to live.
 func TestRedisStored(t *testing.T) {
 	t.Parallel()
 	client := connect(t, servertest.Redis(t))
@@ -67,7 +66,7 @@ func TestRedisStored(t *testing.T) {
 	}
 }
 
-// all are the operations of a store on one name.
+// all are the operations of a store on a name.
 var all = map[string]func(context.Context, once.Store) error{
 	"acquire": func(ctx context.Context, s once.Store) error {
 		_, err := s.Apply(ctx, "a", once.Operation{Action: once.Acquire, Owner: "me", Terms: terms})
@@ -147,7 +146,7 @@ func TestRedisReplica(t *testing.T) {
 	if err := client.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	try(t, client, unavailable("read-only replica"), "get", "list", "finish", "forget") // which find nothing
+	try(t, client, unavailable("read-only replica"), "get", "list", "finish", "forget") // find nothing
 }
 
 func TestRedisFull(t *testing.T) {

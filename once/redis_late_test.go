@@ -14,8 +14,7 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// network is what lies between a client of Redis, which repeats commands by itself, and the
-// server.
+// network lies between a client of Redis, which repeats commands by itself, and the server.
 type network struct {
 	address string
 	lose    atomic.Pointer[func()] // the next answer is lost; called before the client notices
@@ -42,7 +41,7 @@ type networkConn struct {
 	net.Conn
 
 	network *network
-	late    bool // what was sent last is on its way
+	late    bool // the last request is on its way
 	broken  bool
 }
 
@@ -80,7 +79,7 @@ func (c *networkConn) Read(p []byte) (int, error) {
 	return size, err
 }
 
-// Close implements net.Conn. What is on its way arrives all the same.
+// Close implements net.Conn. A request on its way arrives all the same.
 func (c *networkConn) Close() error {
 	if c.late {
 		return nil

@@ -16,30 +16,30 @@ const (
 	firstAway = 100 * time.Millisecond // the pause after a failure of the store; it doubles
 	maxAway   = 2 * time.Second
 
-	// The pauses of a call of Do whose own attempt failed. At least half of the first one
-	// passes, and a waiting call looks again within that time, so the next attempt is
-	// that of another process if one waits, also without a notification.
+	// The pauses of a call of Do whose own attempt failed. The first pause lasts at least half of
+	// firstPause, and a waiting call looks again within that time: so another process gets the
+	// next attempt if it waits, also without a notification.
 	firstPause = 2 * time.Second
 	maxPause   = 30 * time.Second
 	maxLook    = firstPause / 2 // between two looks of a call of Do that waits
 
-	applyTimeout  = 10 * time.Second // of one operation
+	applyTimeout  = 10 * time.Second // of an operation
 	recordTimeout = 15 * time.Second // of recording the end of an attempt
 	finishTimeout = time.Minute      // of recording that the work is done
-	// Of the answer to an acquisition whose context has ended, of releasing what may have been
-	// acquired, and of recording the end of an attempt whose lease was lost: the store is
-	// probably away, and the lease ends soon.
+	// Of the answer to an acquisition whose context has ended, of the release after it, and of
+	// recording the end of an attempt whose lease was lost: the store is probably away, and the
+	// lease ends soon.
 	abandonTimeout = time.Second
 
-	// firstTimeout is how long a store that has not answered a call yet is asked again. One
-	// connection that breaks is no reason to give up, and a wrong address is to be noticed. What
-	// was asked last by then may take applyTimeout more.
+	// firstTimeout is how long a call asks a store that has not answered it yet. A single broken
+	// connection is no reason to give up, and a wrong address has to be noticed. The last request
+	// within it may take applyTimeout more.
 	firstTimeout = 5 * time.Second
 
-	maxTooLate = 3 // acquisitions in one wait whose answers come too late to work
+	maxTooLate = 3 // acquisitions in a wait whose answers come too late to work
 )
 
-// call is one call of [Once.Do] or [Once.Hold].
+// call is a call of [Once.Do] or [Once.Hold].
 type call struct {
 	*Once
 
@@ -49,8 +49,8 @@ type call struct {
 	answered bool          // the store has answered this call
 	look     time.Duration // a waiter looks again after at most so long; 0: when the lease ends
 
-	// Attempts are told apart by their fences. Their numbers are used again: by the attempt
-	// after one that was handed back, and when the name was forgotten.
+	// A fence tells attempts apart. The number of an attempt does not: it is used again after an
+	// attempt was handed back, and after the name was forgotten.
 	seen    Fence // of the attempt that Hooks.Locked was called for
 	failed  Fence // of the last attempt of this call that failed
 	failure error // of that attempt, for the case that the name was exhausted by it
@@ -76,7 +76,7 @@ var process = func() string {
 // newOwner returns an owner that no other attempt has: its random part has 128 bits at least.
 func newOwner() string { return process + "/" + rand.Text() }
 
-// processOf returns what names the process in an owner, as in
+// processOf returns the part of an owner that names the process, as in
 // "web3/4711@2026-11-22T07:19:02Z".
 func processOf(owner string) string {
 	if i := strings.LastIndexByte(owner, '/'); i >= 0 {
@@ -85,11 +85,11 @@ func processOf(owner string) string {
 	return owner
 }
 
-// topic is the name under which waiters of a name are notified.
+// topic is the topic of the notifications for the waiters of a name.
 func topic(name string) string { return "once:" + name }
 
-// apply sends one operation once, and counts it, unless ctx ends. No answer within timeout is an
-// [ErrUnavailable].
+// apply sends an operation without repetition, and counts it, unless ctx ends. No answer within
+// timeout is an [ErrUnavailable].
 func (o *Once) apply(ctx context.Context, name string, op Operation, timeout time.Duration) (Reply, error) {
 	limited, cancel := limit(ctx, op.Action, timeout)
 	defer cancel()
@@ -224,8 +224,8 @@ func (c *call) bound(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithTimeoutCause(ctx, c.key.Wait, fmt.Errorf("%s: %w, for longer than %v", c.key.Name, ErrBusy, c.key.Wait))
 }
 
-// exhaustedBy returns the error of a name whose attempts all failed, with the error of the
-// work if the last one was that of this call.
+// exhaustedBy returns the error of a name whose attempts all failed. It wraps the error of the
+// work if this call made the last attempt.
 func (c *call) exhaustedBy(s State) error {
 	err := fmt.Errorf("%s: %w, %d of them", c.key.Name, ErrExhausted, s.Attempt)
 	if c.failure != nil && c.failed == s.Fence {
@@ -266,8 +266,8 @@ func sleep(ctx context.Context, notified <-chan struct{}, d time.Duration) error
 	return context.Cause(ctx)
 }
 
-// rest pauses after a failure of this call, which leaves the next attempt to others, and
-// ends early when the work is done or there is no attempt left.
+// rest pauses after a failure of this call, so that other processes get the next attempt. It
+// ends early when the work is done or no attempt is left.
 func (c *call) rest(ctx context.Context, pause time.Duration) error {
 	notified, cancel := c.notifier.Subscribe(topic(c.key.Name))
 	defer cancel()
@@ -289,8 +289,8 @@ func (c *call) isOver(ctx context.Context) bool {
 	return err == nil && (r.State.Phase == Done || r.State.Phase == Exhausted)
 }
 
-// giveUp hands back what an acquisition acquired whose answer came too late to work, and
-// pauses. It returns an error if that is the last one, or ctx has ended.
+// giveUp hands back a lease that came too late to work, and pauses. It returns an error after
+// maxTooLate of them, or if ctx has ended.
 func (l *lease) giveUp(ctx context.Context, tooLate int) error {
 	err := fmt.Errorf("acquire %s: %w: it takes longer to answer (%v) than the lease of %v, less a margin of %v, lasts: give a longer lease",
 		l.key.Name, ErrUnavailable, time.Since(l.sent).Round(time.Millisecond), l.terms.Lease, l.key.Margin)
@@ -304,7 +304,7 @@ func (l *lease) giveUp(ctx context.Context, tooLate int) error {
 	return retry.Sleep(ctx, retry.Backoff(tooLate, firstAway, maxAway))
 }
 
-// handBack releases what was acquired too late to work. It returns the cause of ctx if that
+// handBack releases a name whose lease came too late to work. It returns the cause of ctx if ctx
 // has ended.
 func (l *lease) handBack(ctx context.Context) error {
 	releasing, cancel := context.WithTimeout(ctx, recordTimeout)
@@ -318,8 +318,8 @@ func (l *lease) handBack(ctx context.Context) error {
 	return nil
 }
 
-// abandon releases what an acquisition whose answer is unknown, or came too late, has
-// acquired. If that fails, too, the lease expires.
+// abandon releases the name after an acquisition whose answer is unknown, or came too late. If
+// the release fails, too, the lease expires.
 func (l *lease) abandon(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer cancel()
@@ -327,9 +327,9 @@ func (l *lease) abandon(ctx context.Context) {
 	l.notifier.Notify(topic(l.key.Name))
 }
 
-// end records the end of an attempt, counts it, and notifies the waiters. It tries for so
-// long, even if ctx has ended. If the end cannot be recorded, the others have to wait until
-// the lease ends.
+// end records the end of an attempt, counts it, and notifies the waiters. It tries until timeout
+// has passed, even if ctx has ended. If it cannot record the end, waiters have to wait until the
+// lease ends.
 func (l *lease) end(ctx context.Context, a Action, reason string, timeout time.Duration) (Reply, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
@@ -361,7 +361,7 @@ func (l *lease) run(ctx context.Context, work func(context.Context, Attempt) err
 // ended. Work that is done by then costs a timer. Until then no deadline is needed: there is a
 // sixth of the lease at least between the two.
 func (l *lease) keepUp(ctx context.Context, end context.CancelCauseFunc) (stop func()) {
-	extender := make(chan context.CancelFunc, 1) // has what stops it, and is closed when it has
+	extender := make(chan context.CancelFunc, 1) // has the function that stops it; closed when it has stopped
 	first := time.AfterFunc(time.Until(l.sent.Add(l.terms.Lease/3)), func() {
 		defer close(extender)
 		extending, cancel := context.WithCancel(context.WithoutCancel(ctx))

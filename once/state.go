@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Phase is what a name is in.
+// Phase is the phase of a name.
 type Phase string
 
 // The phases.
@@ -21,16 +21,16 @@ const (
 	Exhausted Phase = "exhausted" // all attempts failed
 )
 
-// Fence is a fencing token: a number below 1<<63 that grows with each acquisition of a
-// name. A resource keeps the highest it has seen, and refuses a lower one.
+// Fence is a fencing token: a number below 1<<63 that grows with each acquisition of a name. A
+// resource keeps the highest fence it has seen, and refuses a lower fence.
 type Fence uint64
 
 // String is the decimal number.
 func (f Fence) String() string { return strconv.FormatUint(uint64(f), 10) }
 
-// State is what a store keeps of a name. The zero State is that of a name that was never
-// acquired, or is forgotten. All times are in whole milliseconds, by the clock of the [Reply]
-// unless it is said otherwise.
+// State is the record that a store keeps of a name. The zero State is that of a name that was
+// never acquired, or is forgotten. All times are in whole milliseconds, by the clock of the
+// [Reply] unless it is said otherwise.
 type State struct {
 	Phase    Phase     // empty: no state
 	Owner    string    // has the lease, or ended the last attempt
@@ -41,9 +41,9 @@ type State struct {
 	Until    time.Time // held: the end of the lease
 	ForgetAt time.Time // the state is as none from then on
 	Reason   string    // why the last attempt failed; of at most [MaxReason] bytes
-	// Ended has the last owners whose attempts failed, were handed back or were taken over, the
-	// last one first, each with how it ended before it and a tab after it: at least as many as
-	// [DefaultAttempts].
+	// Ended lists owners whose attempts failed, were handed back or were taken over, the latest
+	// first. Before each owner is how its attempt ended, and after it a tab. The list has at least
+	// the last [DefaultAttempts] owners.
 	Ended string
 }
 
@@ -57,11 +57,11 @@ type Terms struct {
 	Attempts int           // max; 0: no limit
 }
 
-// The limits of what is accepted.
+// Limits of names, owners, reasons and terms.
 const (
 	MaxName     = 200                                               // bytes
 	MaxOwner    = 100                                               // bytes
-	MaxReason   = 500                                               // bytes; a longer one is cut
+	MaxReason   = 500                                               // bytes; a longer reason is cut
 	maxEnded    = DefaultAttempts * (MaxOwner + len(Release+" \t")) // bytes
 	MinLease    = 100 * time.Millisecond
 	MaxLease    = 24 * time.Hour
@@ -92,7 +92,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Check returns an [ErrInvalid] that names what is out of bounds.
+// Check returns an [ErrInvalid] that names the term that is out of bounds.
 func (t Terms) Check() error {
 	switch {
 	case t.Lease < MinLease || t.Lease > MaxLease:
@@ -105,10 +105,10 @@ func (t Terms) Check() error {
 	return nil
 }
 
-// Action is what an operation does.
+// Action is the kind of an operation.
 type Action string
 
-// The actions. All but Acquire are those of an owner that has acquired the name.
+// The actions. The owner that has acquired the name calls all but Acquire.
 const (
 	Acquire Action = "acquire"
 	Extend  Action = "extend"
@@ -117,10 +117,10 @@ const (
 	Release Action = "release" // hands back, without using up the attempt
 )
 
-// Operation is one atomic operation on a name.
+// Operation is an atomic operation on a name.
 type Operation struct {
 	Action Action
-	Owner  string // random, of one attempt
+	Owner  string // random, of a single attempt
 	Terms  Terms  // of Acquire
 	Reason string // of Fail
 }
@@ -145,7 +145,7 @@ func (op Operation) Check(name string) error {
 	return fmt.Errorf("%w action %q", ErrInvalid, op.Action)
 }
 
-// Outcome is what an operation came to.
+// Outcome is the outcome of an operation.
 type Outcome string
 
 // The outcomes.
@@ -157,16 +157,16 @@ const (
 	Lost          Outcome = "lost"            // the caller does not hold the name, and did not end it so; or it had its attempt
 )
 
-// Reply is what a store answers to an operation.
+// Reply is the answer of a store to an operation.
 type Reply struct {
 	Outcome Outcome
 	State   State     // after the operation
 	Now     time.Time // by the clock that the times of State are of
-	Changed bool      // the phase is another one than before
+	Changed bool      // the phase differs from the phase before
 }
 
-// Step returns the state after an operation, and what it came to. fence is higher than
-// that of any acquisition before; an operation that begins an attempt takes it.
+// Step returns the state after an operation, and its outcome. fence is higher than the fence of
+// any acquisition before; an operation that begins an attempt takes it.
 func Step(s State, now time.Time, fence Fence, op Operation) (State, Outcome) {
 	if s.Phase != "" && !now.Before(s.ForgetAt) {
 		s = State{}
@@ -218,7 +218,7 @@ func (s State) acquire(now time.Time, fence Fence, op Operation) (State, Outcome
 		return s.hold(now), OK
 	}
 	if s.Owner == op.Owner || s.wasEnded(Fail, op.Owner) || s.wasEnded(Release, op.Owner) || s.wasEnded(expire, op.Owner) {
-		return s, Lost // an owner has one attempt: this is a request that was late or sent twice
+		return s, Lost // an owner has a single attempt: this request was late or sent twice
 	}
 	if s.Phase == Held {
 		s = s.noteEnded(expire)
@@ -243,8 +243,8 @@ func (s State) wasEnded(how Action, owner string) bool {
 	return strings.Contains("\t"+s.Ended, "\t"+string(how)+" "+owner+"\t")
 }
 
-// noteEnded returns the state with a note of how the attempt of the owner ends, and without those
-// of too long ago.
+// noteEnded returns the state with a note of how the attempt of the owner ends, and without the
+// oldest notes.
 func (s State) noteEnded(how Action) State {
 	s.Ended = string(how) + " " + s.Owner + "\t" + s.Ended
 	if len(s.Ended) > maxEnded {
