@@ -15,8 +15,8 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// actor makes random changes, one after the other. What it chooses depends on
-// its seed alone, and never on what other actors do meanwhile.
+// actor makes random changes in turn. Its choices depend on its seed alone, and never on the work of another
+// actor meanwhile.
 type actor struct {
 	site    site.Changer
 	rnd     *rand.Rand
@@ -77,7 +77,7 @@ func insist(ctx context.Context, change func(context.Context) error) error {
 	}
 }
 
-// change chooses one change, to be made by the function that is returned.
+// change chooses a change, which the returned function makes.
 func (a *actor) change() func(context.Context) error {
 	switch k := a.rnd.IntN(100); {
 	case k < 35:
@@ -99,8 +99,7 @@ func (a *actor) change() func(context.Context) error {
 	}
 }
 
-// upload happens mostly in the second of other uploads, by this actor or by
-// others, and sometimes with a date of long ago.
+// upload happens mostly in a second that holds uploads already. Some photos have a date of long ago.
 func (a *actor) upload() func(context.Context) error {
 	p := site.Photo{Owner: somePerson(a.rnd), Visibility: someVisibility(a.rnd), DateUpload: start + uint64(a.steps/3)}
 	if a.rnd.IntN(12) == 0 {
@@ -118,7 +117,7 @@ func (a *actor) upload() func(context.Context) error {
 	}
 }
 
-// add makes somebody a contact, often one who was removed just before.
+// add makes somebody a contact, often soon after a removal.
 func (a *actor) add() func(context.Context) error {
 	pair, grant := a.somePair(), someGrant(a.rnd)
 	if n := len(a.removed); n > 0 && a.rnd.IntN(2) == 0 {
@@ -133,7 +132,7 @@ func (a *actor) remove() func(context.Context) error {
 	return func(ctx context.Context) error { return a.site.RemoveContact(ctx, pair.User, pair.Contact) }
 }
 
-// relate changes what the celebrity lets one of the people see.
+// relate changes the celebrity's grant to a random viewer.
 func (a *actor) relate() func(context.Context) error {
 	viewer, grant := somePerson(a.rnd), someGrant(a.rnd)
 	return func(ctx context.Context) error { return a.site.SetContact(ctx, celebrity, viewer, grant) }
@@ -149,7 +148,7 @@ func (a *actor) blockOrUnblock() func(context.Context) error {
 
 func (a *actor) hideOrShow() func(context.Context) error {
 	choice, visibility := a.rnd.Uint64(), someVisibility(a.rnd)
-	if a.rnd.IntN(3) == 0 { // so that more are shown again later, which is an event
+	if a.rnd.IntN(3) == 0 { // so that more are shown again later, and a showing is an event
 		visibility = contacts.Private
 	}
 	return func(ctx context.Context) error {
@@ -179,7 +178,7 @@ func (a *actor) deleteMember() func(context.Context) error {
 	return func(ctx context.Context) error { return a.site.DeleteMember(ctx, leaver) }
 }
 
-// somePair is often one of a few, whose contacts change all the time.
+// somePair often comes from a small set of pairs, whose contacts change all the time.
 func (a *actor) somePair() contacts.Pair {
 	if a.rnd.IntN(3) == 0 {
 		return contacts.Pair{User: member.ID(1 + a.rnd.IntN(3)), Contact: member.ID(10 + a.rnd.IntN(8))}
@@ -187,7 +186,6 @@ func (a *actor) somePair() contacts.Pair {
 	return contacts.Pair{User: a.someViewer(), Contact: a.someUploader()}
 }
 
-// someViewer is one of the people, or now and then a fan.
 func (a *actor) someViewer() member.ID {
 	if a.fans > 0 && a.rnd.IntN(8) == 0 {
 		return firstFan + member.ID(a.rnd.IntN(a.fans))
@@ -195,7 +193,6 @@ func (a *actor) someViewer() member.ID {
 	return somePerson(a.rnd)
 }
 
-// someUploader is one of the people, or now and then the celebrity.
 func (a *actor) someUploader() member.ID {
 	if a.rnd.IntN(15) == 0 {
 		return celebrity

@@ -21,7 +21,7 @@ import (
 
 var sqlBlock = regexp.MustCompile("(?s)```sql\n(.*?)```")
 
-// adoptionSQL are the statements of docs/adoption.md, one block of them each.
+// adoptionSQL returns the SQL statements of docs/adoption.md by block.
 func adoptionSQL(t *testing.T) (blocks [][]string) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/adoption.md")
@@ -38,7 +38,6 @@ func adoptionSQL(t *testing.T) (blocks [][]string) {
 	return blocks
 }
 
-// blockWith is the one block of docs/adoption.md that holds the words.
 func blockWith(t *testing.T, words string) []string {
 	t.Helper()
 	found := slices.DeleteFunc(adoptionSQL(t), func(block []string) bool {
@@ -50,7 +49,7 @@ func blockWith(t *testing.T, words string) []string {
 	return found[0]
 }
 
-// execOn runs statements on one connection, as a person with a client does.
+// execOn runs statements on a single connection, as a person with a client does.
 func (g *ground) execOn(t *testing.T, statements []string) {
 	t.Helper()
 	conn, err := g.db.Conn(t.Context())
@@ -102,7 +101,7 @@ func TestTheSQLOfTheDocs(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("tasks (-want +got):\n%s", diff)
 	}
-	// Nobody is behind: the query that looks for such finds none.
+	// Nobody is behind: the query for members who are finds none.
 	rows, err := g.db.QueryContext(t.Context(), blockWith(t, "HAVING newest")[0])
 	must(t, err)
 	defer func() { _ = rows.Close() }()
@@ -144,9 +143,9 @@ func (g *ground) asUser(t *testing.T, name string, own ...string) *sql.DB {
 	return openMySQL(t, cfg.FormatDSN())
 }
 
-// TestTheRightsOfTheDocs: with the rights that docs/setup.md names, and those to its
-// own tables, a site writes whatever docs/adoption.md tells it to, activityd does
-// its work, and no other column of tasks can be written.
+// TestTheRightsOfTheDocs grants the rights of docs/setup.md, and the site's rights to its own tables. The
+// site then runs every statement of docs/adoption.md, activityd does its work, and the site can write no
+// other column of tasks.
 func TestTheRightsOfTheDocs(t *testing.T) {
 	t.Parallel()
 	g := newGround(t, 3)
@@ -177,7 +176,7 @@ func TestTheRightsOfTheDocs(t *testing.T) {
 	_, err = q.Stats(t.Context())
 	must(t, err)
 	done := 0
-	for { // of the tasks of a member one at a time
+	for { // a worker takes the tasks of a member in turn
 		list, err := q.Claim(t.Context(), tasks.QueueDefault, 100, time.Minute)
 		must(t, err)
 		if len(list) == 0 {
@@ -192,7 +191,7 @@ func TestTheRightsOfTheDocs(t *testing.T) {
 		}
 		done += len(list)
 	}
-	if done != 8 { // seven of the docs, and one of before
+	if done != 8 { // seven of the docs, and an earlier task
 		t.Errorf("claimed %d of the site's tasks", done)
 	}
 	later, err := q.List(t.Context(), queue.Filter{Queues: []string{tasks.QueueDefault}}, 100)
@@ -202,7 +201,7 @@ func TestTheRightsOfTheDocs(t *testing.T) {
 	}
 }
 
-// TestTheLastIdOfTheTable: what docs/setup.md says of a row with an id near 2^64.
+// TestTheLastIdOfTheTable checks the advice of docs/setup.md about a row with an id near 2^64.
 func TestTheLastIdOfTheTable(t *testing.T) {
 	t.Parallel()
 	g := newGround(t, 3)

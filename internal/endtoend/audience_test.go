@@ -20,9 +20,9 @@ type audience struct {
 	stop    func()       // ends the reading and waits for it
 }
 
-// watch makes members read through each of the processes until the audience is
-// stopped. What may change at any time is not judged here; that nothing fails
-// and that no secret is shown always is.
+// watch makes members read through each of the processes until the audience is stopped. The site changes
+// meanwhile, so that watch does not judge the photos. It demands that no read fails and that no answer shows
+// a secret.
 func (tn *town) watch(t *testing.T, seed uint64, processes ...*process) *audience {
 	t.Helper()
 	var stopped atomic.Bool
@@ -58,7 +58,7 @@ func (a *audience) read(t *testing.T, reader *recent.Reader, viewer member.ID, l
 	checkShape(t, viewer, limit, answer)
 }
 
-// checkShape: what holds of every answer at any time.
+// checkShape checks the properties that every answer has at any time.
 func checkShape(t *testing.T, viewer member.ID, limit int, answer recent.Answer) {
 	t.Helper()
 	photos := answer.Photos

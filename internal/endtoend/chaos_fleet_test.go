@@ -36,7 +36,7 @@ type fleet struct {
 	api        *program
 	http       *http.Client
 	tally      tally
-	trouble    atomic.Pointer[error] // the first that ended what live does
+	trouble    atomic.Pointer[error] // the first error, which ended live
 	faults     record
 	losses     []time.Time // when Redis lost data; written by the goroutine of its faults
 	quiet      *quiet
@@ -51,7 +51,7 @@ func newFleet(t *testing.T, seed uint64) *fleet {
 	return f
 }
 
-// fleetOn is like newFleet for a town in the database of dsn, to which the proxy leads, too.
+// fleetOn is like newFleet, for a town in the database of dsn. The proxy leads to the same database.
 func fleetOn(t *testing.T, seed uint64, dsn string, proxy *servertest.Proxy) *fleet {
 	t.Helper()
 	const fans, workers = 200, 3
@@ -77,7 +77,7 @@ func fleetOn(t *testing.T, seed uint64, dsn string, proxy *servertest.Proxy) *fl
 
 func (f *fleet) programs() []*program { return append([]*program{f.api}, f.workers...) }
 
-// program is one with short times and parts, so that much happens.
+// program returns an activityd with short times and small batches, so that much happens.
 func (f *fleet) program(t *testing.T, name string, flags ...string) *program {
 	t.Helper()
 	return serving(t, name, f.mysqlProxy.MySQLDSN(f.dsn), f.redisProxy.RedisURL(), append(flags,
@@ -85,8 +85,8 @@ func (f *fleet) program(t *testing.T, name string, flags ...string) *program {
 		fmt.Sprint("--fan-out-part=", partSize))...)
 }
 
-// live lets the site change and members read, until the function that it
-// returns is called; that one waits for what is under way.
+// live lets the site change and members read. The returned function stops both and waits for the calls that
+// are under way.
 func (f *fleet) live(ctx context.Context) (rest func() error) {
 	const pause, reading = 15 * time.Millisecond, 25 * time.Millisecond
 	var resting atomic.Bool
@@ -118,8 +118,8 @@ func (f *fleet) live(ctx context.Context) (rest func() error) {
 	}
 }
 
-// isAway reports whether the API says that it cannot answer now. It gives up after 5 s, which
-// a slow machine may take, too.
+// isAway reports whether the API says that it cannot answer now. The API gives up after 5 s, and a slow
+// machine may need longer.
 func isAway(code int) bool {
 	return code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
 }

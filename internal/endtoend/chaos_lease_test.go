@@ -17,9 +17,8 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// duel is a pair of workers of which the first loses a task to the second. Each
-// has a way to Redis of its own, on which it can be held up in the middle of its
-// work.
+// duel is a pair of workers: the first loses a task to the second. Each worker has its own proxy to Redis,
+// which can hold it up in the middle of its work.
 type duel struct {
 	*ground
 	ledger        ledger
@@ -31,7 +30,7 @@ type duel struct {
 
 const (
 	duelLease = 2 * time.Second
-	duelIdle  = 12 * time.Second // then the server gives up a connection on which nothing is said
+	duelIdle  = 12 * time.Second // then the server gives up a silent connection
 	// slack is for a query, a claim and the work itself, on a slow and busy
 	// machine. With it, all bounds are below the defaults: leases of 20 s, idle
 	// connections of 30 s.
@@ -75,8 +74,8 @@ func (d *duel) begin(t *testing.T) {
 	eventually(t, "the first worker has the task", func() bool { return d.isHolder(t, d.first) })
 }
 
-// begun returns how many tasks a worker has begun. One that is stopped between the commit of
-// the claim and its reply holds a task of which it will never know.
+// begun returns how many tasks a worker has begun. A worker that stops between the commit of the claim and
+// the reply holds a task that it never learns of.
 func (d *duel) begun(t *testing.T, p *program) float64 {
 	t.Helper()
 	line, found, err := p.latest().findLine("listening for metrics")
@@ -100,7 +99,7 @@ func (d *duel) isHolder(t *testing.T, p *program) bool {
 
 func isOwner(p *program, owner string) bool { return strings.HasPrefix(owner, ownerOf(p)) }
 
-// ownerOf returns what an owner begins with: the number of its process.
+// ownerOf returns the prefix of an owner: the number of the process.
 func ownerOf(p *program) string { return fmt.Sprint(p.latest().group, "@") }
 
 // now reads the clock of the queue, in unix milliseconds.
@@ -113,7 +112,7 @@ func (d *duel) since(t *testing.T, at int, event string) time.Duration {
 	return time.Duration(d.ledger.number(t, "SELECT MIN(at) FROM task_events WHERE type = 'add_contact' AND event = ?", event)-at) * time.Millisecond
 }
 
-// letGo ends a delay at once. What was held up is lost, and asked again.
+// letGo ends a delay at once. The delayed data is lost, and the client asks again.
 func letGo(proxy *servertest.Proxy) {
 	proxy.Delay(0)
 	proxy.Cut()
@@ -134,17 +133,17 @@ func (d *duel) checkEnd(t *testing.T) {
 	}
 }
 
-// TestALateWriteOfAPausedProcessIsRefused: SIGSTOP in the middle of a task, past
-// the lease, and SIGCONT when another process has the task: what the first one
-// writes then is without effect, and it says so.
+// TestALateWriteOfAPausedProcessIsRefused stops a process with SIGSTOP in the middle of a task, past the
+// lease, and continues it with SIGCONT when another process has the task. The first process's late write has
+// no effect, and the process says so.
 func TestALateWriteOfAPausedProcessIsRefused(t *testing.T) {
 	t.Parallel()
 	d := newDuel(t)
 	d.begin(t)
 	eventually(t, "the first worker knows what it holds", func() bool { return d.begun(t, d.first) > 0 })
 	must(t, d.first.freeze())
-	// So that it has the task for some round trips, and still when the first one writes. A probe
-	// of Redis must be over in 2 s.
+	// The delay makes the second worker hold the task for some round trips, and still when the first worker
+	// writes. A probe of Redis must be over in 2 s.
 	d.toSecond.Delay(400 * time.Millisecond)
 	must(t, d.second.thaw())
 	eventually(t, "the second worker has, or had, the task", func() bool {
@@ -157,7 +156,7 @@ func TestALateWriteOfAPausedProcessIsRefused(t *testing.T) {
 	if d.isHolder(t, d.first) {
 		t.Error("the first worker has the task")
 	}
-	must(t, d.first.freeze()) // it shall not be the one who does it after all
+	must(t, d.first.freeze()) // the first worker must not do the task after all
 	letGo(d.toSecond)
 	d.checkEnd(t)
 	must(t, d.first.thaw())
@@ -165,9 +164,9 @@ func TestALateWriteOfAPausedProcessIsRefused(t *testing.T) {
 	d.second.finish(t)
 }
 
-// TestStuckBound: a worker that holds a task dies, or stops for good. The task is
-// free when its lease has run out, which is extended only by a worker that lives,
-// and the next sweep has passed; and is done at once.
+// TestStuckBound ends a worker that holds a task, by death or by a stop for good. Only a living worker
+// extends the lease. The task is free when the lease has run out and the next sweep has passed. The other
+// worker then does it at once.
 func TestStuckBound(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*program) error{
@@ -188,8 +187,7 @@ func TestStuckBound(t *testing.T) {
 	}
 }
 
-// checkBound holds the times in the ledger against what the documentation of
-// [queue.Pool] promises.
+// checkBound compares the times in the ledger with the promises of the documentation of [queue.Pool].
 func (d *duel) checkBound(t *testing.T, ended int) {
 	t.Helper()
 	lease := time.Duration(d.ledger.number(t, "SELECT MIN(due_at) FROM task_events WHERE event = 'freed'")-ended) * time.Millisecond

@@ -10,21 +10,20 @@ import (
 // clock is that of the queue.
 const clock = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)"
 
-// ledger writes down, inside the database and in the very transactions that it
-// is about, what the site changed and what became of each task. changes is
-// written by the site, task_events by triggers, so that nobody can forget to.
+// ledger records the site's changes and the fate of each task, inside the database and in the same
+// transactions. The site writes changes; triggers write task_events, so that no statement can forget to.
 type ledger struct{ *ground }
 
-// open makes the tables and triggers. What happened before is not in them.
+// open makes the tables and triggers, which start empty.
 //
-// An event says that a task came ("committed"), began ("running"), went back ("returned", or "freed" when its lease ran out),
-// died ("dead"), or is there no more ("finished", or "left" if it did not run).
+// An event says that a task came ("committed"), began ("running"), went back ("returned", or "freed" when its
+// lease ran out), died ("dead"), or is there no more ("finished", or "left" if it did not run).
 func (l ledger) open(t *testing.T) {
 	t.Helper()
 	const into = "INSERT INTO task_events (task_id, type, event, owner, due_at, at) "
 	for _, statement := range []string{
 		"CREATE TABLE changes (id BIGINT UNSIGNED PRIMARY KEY, task_id BIGINT UNSIGNED NULL)",
-		// No key of its own: a counter would be one more thing to wait for.
+		// No primary key: a counter would be one more lock to wait for.
 		"CREATE TABLE task_events (task_id BIGINT UNSIGNED NOT NULL, type VARCHAR(32) NOT NULL, event VARCHAR(16) NOT NULL," +
 			" owner VARCHAR(64) NULL, due_at BIGINT UNSIGNED NULL, at BIGINT UNSIGNED NOT NULL, KEY (task_id, event))",
 		"CREATE VIEW task_fates AS SELECT task_id, MAX(type) AS type, SUM(event = 'finished') AS finished, SUM(event = 'dead') AS died," +
@@ -39,7 +38,7 @@ func (l ledger) open(t *testing.T) {
 	}
 }
 
-// number asks for one number.
+// number returns the single number of a query.
 func (l ledger) number(t *testing.T, query string, args ...any) (n int) {
 	t.Helper()
 	if err := l.db.QueryRowContext(t.Context(), query, args...).Scan(&n); err != nil {
@@ -85,7 +84,7 @@ func (l ledger) checkHas(t *testing.T, acked []uint64) {
 	t.Helper()
 	rows, err := l.db.QueryContext(t.Context(), "SELECT id FROM changes")
 	must(t, err)
-	defer func() { _ = rows.Close() }() // rows.Err says what matters
+	defer func() { _ = rows.Close() }() // rows.Err returns the error
 	has := make(map[uint64]bool)
 	for rows.Next() {
 		var id uint64
@@ -108,21 +107,21 @@ func (l ledger) commit(ctx context.Context, c change) error {
 		return err
 	}
 	if err := c.write(ctx, tx); err != nil {
-		_ = tx.Rollback() // err says what matters
+		_ = tx.Rollback() // err is the error to return
 		return err
 	}
 	return tx.Commit()
 }
 
-// change is one of the site's that emits a task.
+// change is a change of the site that emits a task.
 type change struct {
 	id     uint64
-	do     func(context.Context, *sql.Tx) error // what it changes
+	do     func(context.Context, *sql.Tx) error // makes the change
 	task   task
 	byHTTP bool // the task is enqueued through the API, after the commit
 }
 
-// task is one as a producer names it.
+// task is a task as a producer names it.
 type task struct {
 	Type    string `json:"type"`
 	User    string `json:"user_id"`

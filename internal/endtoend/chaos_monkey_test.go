@@ -25,7 +25,7 @@ type fault struct {
 	strike func(ctx context.Context, rnd *rand.Rand) error
 }
 
-// monkey makes faults, one after the other. Those of several monkeys overlap.
+// monkey makes faults in turn. Faults of several monkeys overlap.
 type monkey struct {
 	rnd    *rand.Rand
 	kinds  []fault // each happens once, in random order, and then any of them
@@ -96,7 +96,7 @@ func between(ctx context.Context, rnd *rand.Rand, least, most time.Duration) err
 	}
 }
 
-// monkeys are three: one for the processes, one for each server with its
+// monkeys returns three monkeys: for the processes, for MySQL with its network, and for Redis with its
 // network.
 func (f *fleet) monkeys() []*monkey {
 	var all []*monkey
@@ -164,8 +164,7 @@ func (f *fleet) redisFaults() []fault {
 	)
 }
 
-// ageRedis copies what Redis has written to disk, and kills it some time later. It comes back
-// with the copy.
+// ageRedis copies the files of Redis, and kills Redis some time later. Redis comes back with the copy.
 func (f *fleet) ageRedis(ctx context.Context, rnd *rand.Rand) error {
 	folder := filepath.Join(filepath.Dir(f.redis.Addr()), "appendonlydir")
 	older, err := os.MkdirTemp("", "activityd-older-")
@@ -189,7 +188,7 @@ func (f *fleet) lossy(do func() error) error {
 	return err
 }
 
-// loseRedis kills Redis, and with it what it had written down.
+// loseRedis kills Redis and deletes its files.
 func (f *fleet) loseRedis() error {
 	if err := f.lossy(f.redis.Kill); err != nil {
 		return err

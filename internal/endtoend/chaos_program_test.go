@@ -22,14 +22,14 @@ type program struct {
 	name string
 	argv []string
 	env  []string
-	logs string // a folder with one file for each start
+	logs string // a folder with a file for each start
 
 	mu   sync.Mutex
-	runs []*run // the last is the present one
+	runs []*run // the last run is the present one
 }
 
-// serving returns "activityd serve" with more settings, which are flags or variables of the
-// environment, not yet started. It ends with t at the latest. If t fails, its logs stay.
+// serving returns an "activityd serve" that is not yet started. The settings are flags or variables of the
+// environment. The program ends with t at the latest. If t fails, its logs stay.
 func serving(t *testing.T, name, dsn, redisURL string, settings ...string) *program {
 	t.Helper()
 	path := activityd(t)
@@ -84,7 +84,7 @@ func (p *program) mustStart(t *testing.T) *program {
 	return p
 }
 
-// latest returns the present run, or the last one; nil before the first.
+// latest returns the present or last run; nil before the first.
 func (p *program) latest() *run {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,8 +111,7 @@ func (p *program) freeze() error { return p.latest().signal(syscall.SIGSTOP) }
 
 func (p *program) thaw() error { return p.latest().signal(syscall.SIGCONT) }
 
-// finish lets it end in good order. With the race detector, the exit code tells
-// what that has found.
+// finish ends the program in good order. Under the race detector, the exit code reports a race.
 func (p *program) finish(t *testing.T) {
 	t.Helper()
 	r := p.latest()
@@ -164,8 +163,8 @@ func (p *program) checkLogs(t *testing.T) {
 	}
 }
 
-// tellLogs shows the end of each log that has trouble in it, and says where all are. All of them would
-// bury the failure, which is printed before them.
+// tellLogs prints the end of each log that has trouble in it, and the folder of all logs. Whole logs would
+// bury the failure, which is printed first.
 func (p *program) tellLogs(t *testing.T) {
 	t.Helper()
 	const most = 100 // lines: the two stacks of a data race are among them

@@ -16,18 +16,17 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// The quiet quarter of a town: nobody there uploads or changes a contact, so no
-// task is ever pending about it. Whatever happens to the machines, its viewer is
-// therefore to be shown exactly what plain SQL says, or a 503. All that changes
-// is who may see the newest photo.
+// The quiet quarter of a town: nobody there uploads or changes a contact, so no task is ever pending about
+// it. Whatever happens to the machines, its viewer therefore gets exactly the answer of plain SQL, or a 503.
+// Only the visibility of the newest photo changes.
 const (
 	quietViewer   = member.ID(5001)
 	quietContacts = 20
 	quietPearl    = uint64(1 << 40)
 )
 
-// The states of the quiet pearl. Between shown and hidden nobody knows which, from
-// before the change is tried until it has surely been made.
+// The states of the quiet pearl. The test cannot know the state from before it tries a change until the
+// change has surely been made.
 const (
 	pearlShown = iota
 	pearlHiding
@@ -39,7 +38,7 @@ const (
 // quiet watches the quiet quarter.
 type quiet struct {
 	*fleet
-	want  [pearlStates][]uint64 // what the viewer is to be shown; only for the two sure states
+	want  [pearlStates][]uint64 // the viewer's answer; only for the two sure states
 	phase atomic.Int64          // modulo pearlStates, the state of the pearl
 	right [pearlStates]atomic.Int64
 }
@@ -57,7 +56,7 @@ func newQuiet(t *testing.T, f *fleet) *quiet {
 		relations = append(relations, site.Relation{User: quietViewer, Contact: id})
 		photos = append(photos, site.Photo{Owner: id, Visibility: contacts.Public, DateUpload: start - uint64(i)})
 	}
-	// It is the last one's, who without it comes last.
+	// The last contact owns the pearl, and comes last without it.
 	photos = append(photos, site.Photo{ID: quietPearl, Owner: quietViewer + quietContacts, Visibility: contacts.Public, DateUpload: start + 1})
 	must(t, f.site.LoadMembers(t.Context(), members))
 	must(t, f.site.LoadContacts(t.Context(), relations))
@@ -94,7 +93,7 @@ func (q *quiet) turn(ctx context.Context) error {
 	return err
 }
 
-// look reads once. What was read while the pearl did not change must be right.
+// look reads once. An answer must be right if the pearl did not change during the read.
 func (q *quiet) look(ctx context.Context, reader *httpReader) error {
 	before := q.phase.Load()
 	answer, err := reader.read(ctx, quietViewer, 10)

@@ -27,7 +27,7 @@ func (f *fleet) httpReader(rnd *rand.Rand) *httpReader {
 	return &httpReader{fleet: f, rnd: rnd, members: f.viewers()}
 }
 
-// shown is what a page gets to see.
+// shown is an answer of the API.
 type shown struct {
 	Photos []struct {
 		ID    uint64 `json:"id,string"`
@@ -35,8 +35,8 @@ type shown struct {
 	} `json:"photos"`
 }
 
-// readSomebody reads once. An API that is gone, or that says it cannot answer
-// now, is what happens in chaos; a wrong status or a secret is not.
+// readSomebody reads once. In chaos the API may be gone, or say that it cannot answer now. A wrong status or
+// a secret is an error.
 func (r *httpReader) readSomebody(ctx context.Context) error {
 	viewer := r.members[r.rnd.IntN(len(r.members))]
 	r.tally.reads.Add(1)
@@ -79,8 +79,7 @@ func (f *fleet) askAgain(t *testing.T, viewers []member.ID) {
 	}
 }
 
-// askEverybody holds what the API answers to each viewer against plain SQL.
-// Whose set is missing gets it back by being asked.
+// askEverybody compares the API's answer to each viewer with plain SQL. A read also restores a missing set.
 func (f *fleet) askEverybody(t *testing.T) {
 	t.Helper()
 	const limit = 10

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// run is one life of a program.
+// run is a life of a program, from a start to its end.
 type run struct {
 	log    string
 	group  int           // the id of its process group
@@ -88,7 +88,6 @@ func (r *run) end(sig syscall.Signal) error {
 	}
 }
 
-// failed reports whether the process exited with a code other than 0.
 func (r *run) failed() bool {
 	select {
 	case <-r.exited:
@@ -99,7 +98,7 @@ func (r *run) failed() bool {
 	}
 }
 
-// line is one of a log.
+// line is a line of a log.
 type line struct {
 	Time    time.Time `json:"time"`
 	Message string    `json:"msg"`
@@ -108,8 +107,8 @@ type line struct {
 	text    string
 }
 
-// isTrouble: the runtime reports a data race or a panic, the pool one that it
-// caught.
+// isTrouble reports whether the line tells of a data race or a panic, by the runtime or by the pool that
+// caught it.
 func (l line) isTrouble() bool {
 	for _, sign := range []string{"DATA RACE", "panic", "fatal error"} {
 		if strings.Contains(l.text, sign) {
@@ -126,7 +125,7 @@ func (r *run) lines() (all []line, err error) {
 	}
 	for part := range strings.Lines(string(text)) {
 		l := line{text: strings.TrimSpace(part)}
-		_ = json.Unmarshal([]byte(part), &l) // what the runtime writes is no JSON
+		_ = json.Unmarshal([]byte(part), &l) // the runtime's own lines are no JSON
 		all = append(all, l)
 	}
 	return all, nil

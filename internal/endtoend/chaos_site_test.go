@@ -22,12 +22,12 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// tally counts what the site did.
+// tally counts the site's attempts by outcome.
 type tally struct {
 	committed atomic.Int64 // changes
 	byHTTP    atomic.Int64 // whose tasks were enqueued through the API
 	failed    atomic.Int64 // changes that were not committed
-	unknown   atomic.Int64 // changes of which only a look afterwards told
+	unknown   atomic.Int64 // changes whose outcome only a later look told
 	reads     atomic.Int64
 	refused   atomic.Int64 // reads
 
@@ -42,9 +42,8 @@ func (t *tally) ack(id uint64) {
 	t.acked = append(t.acked, id)
 }
 
-// accountant is a site that keeps a ledger: it knows of each of its changes
-// whether it was committed, whatever happened to the server at that moment. It
-// makes one change at a time.
+// accountant is a site that keeps a ledger. For each of its changes it knows whether the server committed it,
+// whatever happened to the server at that moment. It makes one change at a time.
 type accountant struct {
 	*site.MySQL // for changes that emit nothing, or not always, or several tasks
 	ledger      ledger
@@ -101,7 +100,7 @@ func (a *accountant) Upload(ctx context.Context, p site.Photo) (id uint64, err e
 	return id, err
 }
 
-// make makes one change; an error says that it was not made.
+// make makes a change; an error says that the change was not made.
 func (a *accountant) make(ctx context.Context, about task, do func(context.Context, *sql.Tx) error) error {
 	a.next++
 	c := change{id: a.next, do: do, task: about, byHTTP: a.rnd.IntN(5) == 0}
@@ -213,8 +212,8 @@ func exchange(client *http.Client, request *http.Request, want int, into any) er
 
 func always(error) bool { return true }
 
-// retry repeats what fails in a way that may pass. It gives up with ctx, or
-// after a time in which everything should have come back.
+// retry repeats do while its error may pass. It gives up with ctx, or after a time in which every server
+// should have come back.
 func retry(ctx context.Context, mayPass func(error) bool, do func() error) error {
 	const most = 60 * time.Second
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -11,10 +11,9 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// TestAStoppedTransactionHoldsUpNobody: a worker stops for good in the middle of
-// a transaction, as one does whose machine is gone without a word: its locks stay.
-// What others have to do goes on meanwhile, and the task that is locked is done
-// when the server has given the connection up.
+// TestAStoppedTransactionHoldsUpNobody stops a worker for good in the middle of a transaction, like a machine
+// that is gone without a word: the worker's locks stay. Other workers go on meanwhile. The locked task is
+// done when the server has given the connection up.
 func TestAStoppedTransactionHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(*testing.T, *duel){
@@ -45,9 +44,9 @@ func TestAStoppedTransactionHoldsUpNobody(t *testing.T) {
 // time to stop the worker.
 const stopDelay = 200 * time.Millisecond
 
-// stopInTransaction stops the first worker in a transaction that has locked the only task, and
-// returns when that was, in unix milliseconds. On a slow machine the transaction may be over by
-// then: the worker finishes the task, and is given another one.
+// stopInTransaction stops the first worker in a transaction that has locked the only task, and returns the
+// time of the stop in unix milliseconds. On a slow machine the transaction may be over by then: the worker
+// finishes the task, and begin makes a new task.
 func (d *duel) stopInTransaction(t *testing.T, begin func(*testing.T, *duel)) (stopped int) {
 	t.Helper()
 	for range 10 {

@@ -60,7 +60,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// chaosDuration is zero unless ACTIVITYD_CHAOS holds one.
+// chaosDuration returns the duration in ACTIVITYD_CHAOS, or zero.
 func chaosDuration(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("ACTIVITYD_CHAOS")
@@ -92,7 +92,7 @@ func (f *fleet) makeChaos(t *testing.T, duration time.Duration) {
 	}
 }
 
-// report tells what happened, for people.
+// report prints a summary of the chaos.
 func (f *fleet) report(t *testing.T, lasted, settled time.Duration) {
 	t.Helper()
 	refusedResults := 0
@@ -108,5 +108,5 @@ func (f *fleet) report(t *testing.T, lasted, settled time.Duration) {
 	t.Logf("reads: %d, of which %d had no answer", f.tally.reads.Load(), f.tally.refused.Load())
 }
 
-// lostLeases is what a worker says whose results were refused.
+// lostLeases is the message of a worker whose results were refused.
 const lostLeases = "leases lost before the tasks were finished"

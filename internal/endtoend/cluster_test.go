@@ -29,9 +29,9 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// severalSite is a site whose sets lie in some Redis, and an activityd. Its viewers are the
-// members from 1 on; each has the contacts 2001 to 2010; 2010 uploaded last of these. The
-// newcomer uploaded after all of them, and is no contact yet.
+// severalSite is a site whose sets lie in some Redis, and an activityd. Its viewers are the members from 1
+// on; each has the contacts 2001 to 2010; 2010 was the last of the contacts to upload. The newcomer uploaded
+// after all contacts, and is no contact yet.
 type severalSite struct {
 	dsn, redisURL string
 
@@ -47,10 +47,10 @@ type severalSite struct {
 
 const newcomer = member.ID(2011)
 
-// clusterSite is one of 300 viewers, whose sets lie in a cluster of three masters, each
-// with a replica. A node that says nothing for longer than the timeout, in milliseconds, is
-// taken for dead by the others. A command may wait for its answer until long after a test has
-// ended: so what is done while a node hangs was not done because commands to it timed out.
+// clusterSite is a site of 300 viewers, whose sets lie in a cluster of three masters, each with a replica.
+// The other nodes take a node for dead when it is silent for longer than the timeout, in milliseconds. A
+// command may wait for its answer until long after a test has ended. Therefore a task that ends while a node
+// hangs did not end by a timeout.
 type clusterSite struct {
 	*severalSite
 	*clustertest.Cluster
@@ -102,7 +102,7 @@ func newSeveralSite(t *testing.T, redisURL string, client redis.UniversalClient,
 	return s
 }
 
-// open is how many tasks are not done, of the given types; without one, of all.
+// open returns how many tasks of the given types are not done; without a type, of all.
 func (s *severalSite) open(t *testing.T, types ...string) int {
 	t.Helper()
 	list, err := s.queue.List(t.Context(), queue.Filter{Kinds: types}, 1<<20)
@@ -111,7 +111,7 @@ func (s *severalSite) open(t *testing.T, types ...string) int {
 	return len(list)
 }
 
-// on returns the viewers whose sets lie on one of the nodes, and the others.
+// on splits the viewers by whether their sets lie on one of the nodes.
 func (s *clusterSite) on(t *testing.T, nodes ...*clustertest.Node) (there, elsewhere []member.ID) {
 	t.Helper()
 	for _, viewer := range s.viewers {
@@ -147,11 +147,10 @@ func (s *severalSite) read(ctx context.Context, viewer member.ID) (answer shown,
 	return answer, err
 }
 
-// reading reads as some viewers until the function that it returns is called, which
-// returns how many reads there were, and the longest. The newest photo of each viewer may
-// only become newer: titles in order are those that it may have. An answer that is an
-// error, or of another photo, fails the test; but on a machine that has other things to do
-// some may say to come back, or come too late.
+// reading reads as the viewers until the returned function is called, which returns the number of reads and
+// the longest duration. titles ranks the titles that a viewer may see; the rank of a viewer's newest photo
+// never falls. An error, or a photo without a rank, fails the test. On a busy machine, the API may ask some
+// readers to come back, or answer too late.
 func (s *severalSite) reading(t *testing.T, viewers []member.ID, titles func(title string) int) (stop func() (reads int64, longest time.Duration)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -237,8 +236,9 @@ func (s *severalSite) checkAll(t *testing.T) {
 	s.program.checkLogs(t)
 }
 
-// The master and the replica of a third of the sets are dead: what concerns the others is
-// done at once, and answered rightly at all times. The rest follows when they are back.
+// TestADeadNodeHoldsUpItsOwnMembersOnly kills the master and the replica of a third of the sets. Changes of
+// all other sets are done at once, and reads of them are right at all times. The rest follows when the nodes
+// are back.
 func TestADeadNodeHoldsUpItsOwnMembersOnly(t *testing.T) {
 	t.Parallel()
 	for name, w := range ways() {
@@ -277,11 +277,11 @@ func loseNode(t *testing.T, w way) {
 	if n := s.open(t, "add_contact"); n != len(theirs) {
 		t.Errorf("%d changes wait, want those of %d members", n, len(theirs))
 	}
-	for upload := range uint64(2) { // the second does not wait for what is left of the first
+	for upload := range uint64(2) { // the second upload does not wait for the rest of the first
 		_, err := s.site.Upload(ctx, site.Photo{Owner: newcomer, Title: "second of 2011", Visibility: contacts.Public, DateUpload: start + 3000 + upload})
 		must(t, err)
 		eventually(t, "the upload is fanned out to the others", func() bool { return s.open(t, "upload", "fan_out") == 0 && has(others, start+3000+upload) })
-		// One that runs at that moment cannot stand for another.
+		// A task that runs at that moment cannot merge with a new task.
 		if n := s.open(t, "fan_out_again"); n < 1 || n > 1+int(upload) {
 			t.Errorf("%d tasks for what is left of %d fan-outs", n, upload+1)
 		}
@@ -299,9 +299,9 @@ func loseNode(t *testing.T, w way) {
 	s.checkAll(t)
 }
 
-// Slots move between masters, under fan-outs and reads: nothing is lost, nothing is wrong,
-// nothing waits for long: the slowest fan-out takes about a second on a busy machine, of which
-// a command is repeated for half a second, and what it left again.
+// TestSlotsMoveUnderLoad moves slots between masters, under fan-outs and reads. No change is lost, no answer
+// is wrong, and no task waits for long. The slowest fan-out takes about a second on a busy machine: it
+// repeats a command for half a second, and then its rest.
 func TestSlotsMoveUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := newClusterSite(t, "30000") // no node is to die

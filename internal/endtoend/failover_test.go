@@ -22,14 +22,13 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// TestMySQLFailsOver: under load the primary is killed, and its semi-synchronous replica
-// promoted; then that one hangs, its replica is promoted, and it comes back, writable; then the
-// third one is made read-only, its connections stay open, and a replica is promoted that
-// was attached to it under load. The clocks of the servers differ by seconds. No acknowledged
-// change is lost, each has its task, which was done; no answer is wrong; and reads are
-// refused only while there is no primary.
+// TestMySQLFailsOver: under load the primary is killed, and its semi-synchronous replica promoted; then the
+// new primary hangs, its replica is promoted, and the old primary comes back, writable; then the third
+// primary is made read-only, its connections stay open, and a replica is promoted that was attached to it
+// under load. The clocks of the servers differ by seconds. No acknowledged change is lost, each has its task,
+// which was done; no answer is wrong; and reads are refused only while there is no primary.
 //
-// ACTIVITYD_FAILOVERS=20 makes it go on for so many of random kinds:
+// ACTIVITYD_FAILOVERS=20 raises the number of failovers. The further kinds are random:
 //
 //	make chaos-mysql FAILOVERS=20 SEED=1234
 func TestMySQLFailsOver(t *testing.T) {
@@ -65,12 +64,12 @@ func TestMySQLFailsOver(t *testing.T) {
 	t.Logf("changes: %d committed, %d of them known only by a look afterwards; %d failed", f.tally.committed.Load(), f.tally.unknown.Load(), f.tally.failed.Load())
 }
 
-// failovers is a fleet whose primary is replaced by its replica. The site and activityd reach it by
-// proxies, which stand for its address.
+// failovers is a fleet whose primary is replaced by its replica. The site and activityd reach it by proxies,
+// which keep its address.
 type failovers struct {
 	*fleet
 	primary   *servertest.Replicated
-	replicas  []*servertest.Replicated // each one's of the one before, the first one's of the primary
+	replicas  []*servertest.Replicated // each replicates its predecessor, the first the primary
 	siteProxy *servertest.Proxy
 	reads     watchedReads
 }
@@ -79,7 +78,7 @@ func newFailovers(t *testing.T, seed uint64) *failovers {
 	t.Helper()
 	f := &failovers{primary: servertest.NewPrimary(t)}
 	last := f.primary
-	for range 2 { // they are there from the start, which takes less than to catch up under load
+	for range 2 { // made at the start, when a replica catches up sooner than under load
 		last = last.NewReplica(t)
 		f.replicas = append(f.replicas, last)
 	}
@@ -88,7 +87,7 @@ func newFailovers(t *testing.T, seed uint64) *failovers {
 	return f
 }
 
-// kinds are what the test does, and more if it is asked for.
+// kinds returns each kind once, and random kinds up to the number in ACTIVITYD_FAILOVERS.
 func (f *failovers) kinds(t *testing.T) []failoverKind {
 	t.Helper()
 	chosen := []failoverKind{killed, hung, planned}
@@ -110,8 +109,8 @@ const (
 	hung    failoverKind = "hung"
 )
 
-// failOver ends the primary in one of the ways, promotes the replica, and moves the address to it. It
-// returns when all goes on, and activityd has no connection to the old one.
+// failOver ends the primary in the way of kind, promotes the replica, and moves the address to it. It returns
+// when all work goes on, and activityd has no connection to the old primary.
 func (f *failovers) failOver(t *testing.T, kind failoverKind) {
 	t.Helper()
 	f.primary.CheckSynchronous(t)
@@ -150,8 +149,8 @@ func (f *failovers) failOver(t *testing.T, kind failoverKind) {
 		w.moved.Sub(w.struck).Round(time.Millisecond), working.Round(time.Millisecond), w.refused, max(0, w.last.Sub(w.struck)).Round(time.Millisecond))
 }
 
-// skew moves all times of leases and of tasks that wait for theirs, as if the clock of the
-// new primary were ahead of the old one's, or behind.
+// skew moves the ends of leases and the times of scheduled tasks, as if the clocks of the old and the new
+// primary differed.
 func (f *failovers) skew(t *testing.T, kind failoverKind) {
 	t.Helper()
 	ahead := map[failoverKind]int{killed: 3000, planned: -3000, hung: 1500}[kind] // milliseconds
@@ -190,22 +189,22 @@ func (f *failovers) verify(t *testing.T) {
 	}
 }
 
-// outage is the time in which there was no primary.
+// outage is the time without a primary.
 type outage struct {
 	struck, moved time.Time
 	refused       int       // reads
-	last          time.Time // when the last one was refused
+	last          time.Time // when a read was last refused
 }
 
 // watchedReads are reads by HTTP. They may be refused only while there is no primary.
 type watchedReads struct {
 	answered atomic.Int64
-	row      atomic.Int64 // reads that were answered since the last one that was refused
+	row      atomic.Int64 // reads that were answered since the last refusal
 
 	mu      sync.Mutex
-	now     *outage // the present one; nil: there is a primary
+	now     *outage // the present outage; nil: there is a primary
 	settled time.Time
-	outside []error // refusals while there is one
+	outside []error // refusals while there is a primary
 }
 
 // live reads until the function that it returns is called.

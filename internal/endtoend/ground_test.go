@@ -19,8 +19,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// ground is what a test stands on: the servers, and the site that its processes
-// serve.
+// ground holds the servers of a test, and the site that its processes serve.
 type ground struct {
 	dsn      string
 	redis    *localserver.Redis
@@ -65,8 +64,8 @@ func openMySQL(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-// patiently returns dsn with a longer time to connect than the default of 5 s, after which the
-// database counts as unavailable. A server that is gone still refuses at once.
+// patiently returns dsn with a longer time to connect than the default of 5 s, after which the database
+// counts as unavailable. A dead server still refuses at once.
 func patiently(t *testing.T, dsn string) string {
 	t.Helper()
 	cfg, err := driver.ParseDSN(dsn)
@@ -90,7 +89,7 @@ func (g *ground) flush(t *testing.T) {
 	must(t, g.client.FlushAll(t.Context()).Err())
 }
 
-// exec runs one statement of the site's own.
+// exec runs a statement of the site.
 func (g *ground) exec(t *testing.T, query string, args ...any) {
 	t.Helper()
 	if _, err := g.db.ExecContext(t.Context(), query, args...); err != nil {
@@ -105,7 +104,7 @@ func (g *ground) count(t *testing.T) queuetest.Counts {
 	return c
 }
 
-// leftTasks is how many tasks there are, but for the sweep, which never ends.
+// leftTasks counts all tasks but the sweep, which never ends.
 const leftTasks = "(SELECT COUNT(*) FROM tasks WHERE queue <> 'check')"
 
 // awaitIdle waits until every task is done. None may have died.

@@ -11,8 +11,8 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// hesitantIndex waits a little between what a handler read and what it writes,
-// so that others come first as often as they can.
+// hesitantIndex waits a little between a handler's read and its write, so that other handlers come first as
+// often as they can.
 type hesitantIndex struct{ tasks.Index }
 
 func hesitant(ix tasks.Index) tasks.Index { return hesitantIndex{ix} }

@@ -15,9 +15,9 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// TestAServerWithUnusualDefaults: on a server whose defaults of session variables
-// are all set against us, schema and triggers are made, no read shows what was
-// hidden before it began or what was never committed, and tasks and sets are as elsewhere.
+// TestAServerWithUnusualDefaults sets all defaults of session variables against activityd. On this server,
+// schema and triggers are made. No read shows a photo that was hidden before the read began, or that was
+// never committed. Tasks and sets are as elsewhere.
 func TestAServerWithUnusualDefaults(t *testing.T) {
 	t.Parallel()
 	seed := seedFor(t)
@@ -40,8 +40,8 @@ func TestAServerWithUnusualDefaults(t *testing.T) {
 	g.checkTriggers(t)
 }
 
-// checkPrivacy races readers with a photo that is made private and public again,
-// and with one that is made public by transactions that are rolled back.
+// checkPrivacy races readers with two photos: the site makes the first private and public again, and makes
+// the second public in transactions that it rolls back.
 func (g *ground) checkPrivacy(t *testing.T) {
 	t.Helper()
 	h := hidings()["made private"]
@@ -64,7 +64,7 @@ func (g *ground) checkPrivacy(t *testing.T) {
 	worker.stop()
 }
 
-// checkTimers enqueues what runs later, what expires, and what is enqueued twice.
+// checkTimers enqueues a task that runs later, a task that expires, and a task twice.
 func (g *ground) checkTimers(t *testing.T) {
 	t.Helper()
 	later, expired := tasks.NewRefill(901), tasks.NewRefill(902)
@@ -103,7 +103,7 @@ func (g *ground) checkTriggers(t *testing.T) {
 	must(t, err)
 	defer func() { _ = conn.Close() }()
 	execAll(t, conn,
-		// Without these no site could work there.
+		// Without these settings no site could work on the server.
 		"SET SESSION TRANSACTION READ WRITE",
 		"SET sql_big_selects = 1 /*!80013 , use_secondary_engine = OFF */",
 		"INSERT INTO users (id) VALUES (1), (2), (3), (4), (5), (6)",

@@ -12,8 +12,8 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// TestKilledMySQL: kill -9 first with tasks waiting, all of which survive, and
-// then with two processes in the middle of their work.
+// TestKilledMySQL: kill -9 first with tasks waiting, which all survive, and then with two processes in the
+// middle of their work.
 func TestKilledMySQL(t *testing.T) {
 	t.Parallel()
 	seed := seedFor(t)

@@ -38,8 +38,8 @@ func TestEmptiedRedis(t *testing.T) {
 	if from := tn.checkAnswers(t, a.reader, tn.sample()); from[recent.FromDatabase] < people/2 {
 		t.Errorf("answers with an empty Redis from %v", from)
 	}
-	// No change and no command brought the sets back, only that they were asked for. One that is
-	// missing seconds later is asked for again: a refill whose enqueue failed is forgotten.
+	// Only reads ask for the sets: no change and no command brought them back. A set that is missing seconds
+	// later needs another read, because a refill whose enqueue failed is forgotten.
 	asked := time.Now()
 	eventually(t, "the sets that were asked for are there again", func() bool {
 		missing := tn.missingSets(t)
@@ -71,10 +71,9 @@ func (tn *town) missingSets(t *testing.T) (missing []member.ID) {
 	return missing
 }
 
-// TestKilledRedis: kill -9 in the middle of the work. Tasks are postponed and
-// none pays for it with an attempt, though each has only one until Redis is
-// back; reads are answered from the database. A Redis that comes back empty, or with what it
-// held when it died, is brought up to date.
+// TestKilledRedis kills Redis with SIGKILL in the middle of the work. Workers postpone tasks without counting
+// an attempt, though each task has only one until Redis is back. Reads come from the database. A Redis that
+// comes back empty, or with its data of the kill, is brought up to date.
 func TestKilledRedis(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string][]string{
@@ -139,6 +138,6 @@ func (g *ground) allowAttempts(t *testing.T, n int) {
 			return false // of a deadlock
 		}
 		rows, err := changed.RowsAffected()
-		return err == nil && rows == 0 && before == 0 // it may have been claimed with those of before
+		return err == nil && rows == 0 && before == 0 // a worker may have claimed it with earlier tasks
 	})
 }

@@ -21,7 +21,7 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// seedFor returns the seed of a test, a new one unless ACTIVITYD_SEED holds one.
+// seedFor returns the seed of a test: the value of ACTIVITYD_SEED, or else a new seed.
 func seedFor(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64N(1_000_000)

@@ -23,14 +23,14 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// foreign is a site of another schema: its tables, the map or the views that make the four names of them,
-// and the statements that add a row, each of which is over a row of values, r.
+// foreign is a site of another schema: its tables, the map or the views that make the four names of them, and
+// the statements that add a row. Each statement reads a row of values, r.
 type foreign struct {
 	tables, description, views string
 	rows                       map[string]string
 }
 
-// simpleRows add to tables of one section for each name.
+// simpleRows add to the tables of a foreign with a section for each name.
 var simpleRows = map[string]string{
 	"users":    "INSERT INTO site.people (id) SELECT id FROM r",
 	"contacts": "INSERT IGNORE INTO site.links (a, b, friend) SELECT user_id, other, friend FROM r",
@@ -44,7 +44,7 @@ CREATE TABLE site.links (a BIGINT NOT NULL, b BIGINT NOT NULL, friend BOOLEAN NO
 CREATE TABLE site.bans (a BIGINT NOT NULL, b BIGINT NOT NULL, PRIMARY KEY (a, b));
 CREATE TABLE site.pictures (id BIGINT NOT NULL PRIMARY KEY, owner BIGINT NOT NULL, audience VARCHAR(20) NOT NULL, at BIGINT NOT NULL)`
 
-// simpleMap is a description with one section for each name; grants are lines of [contacts].
+// simpleMap returns a description with a section for each name; grants are lines of [contacts].
 func simpleMap(grants string) string {
 	return `
 database = activityd
@@ -69,8 +69,8 @@ visibility = audience
 date_upload = at`
 }
 
-// foreigns are sites of other schemas. A view whose columns are constants is merged into a statement, and a server
-// may then take the constant for the column of a row that an outer join did not find.
+// foreigns returns sites of other schemas. The server merges a view whose columns are constants into a
+// statement, and may then take the constant for the column of a row that an outer join did not find.
 func foreigns(t *testing.T) map[string]foreign {
 	t.Helper()
 	example := func(name string) string {
@@ -104,7 +104,7 @@ CREATE VIEW photos AS SELECT id, owner AS owner_id, 'a title' AS title, 'friends
 	}
 }
 
-// foreignSite is a site with all ways in which an owner and a viewer may stand to each other.
+// foreignSite is a site with all relations between an owner and a viewer.
 type foreignSite struct {
 	db       *sql.DB
 	database string
@@ -173,7 +173,7 @@ func (s *foreignSite) describe(t *testing.T) {
 	must(t, m.Triggers().Install(t.Context(), s.db))
 }
 
-// fill adds an owner of each class, and one of all, and a viewer for each way to stand to them.
+// fill adds an owner of each class, an owner of all classes, and a viewer for each relation to them.
 func (s *foreignSite) fill(t *testing.T) {
 	t.Helper()
 	insert := func(name, row string, args ...any) {
@@ -259,8 +259,8 @@ func (s *foreignSite) read(t *testing.T) {
 	}
 }
 
-// TestStatementsOnForeignSchemas: every statement of reads and push says what the specification says, however often
-// one connection has executed it.
+// TestStatementsOnForeignSchemas: every statement of reads and push says what the specification says, however
+// often the connection has executed it.
 func TestStatementsOnForeignSchemas(t *testing.T) {
 	t.Parallel()
 	for name, f := range foreigns(t) {
@@ -278,7 +278,7 @@ func TestStatementsOnForeignSchemas(t *testing.T) {
 	}
 }
 
-// checkReads compares what members are shown.
+// checkReads compares the answers to members.
 func (s *foreignSite) checkReads(t *testing.T) {
 	t.Helper()
 	ctx, store := t.Context(), contacts.NewMySQL(s.db)
@@ -320,8 +320,8 @@ func same(t *testing.T, what string, ask func(reads) (any, error), want, got rea
 	}
 }
 
-// pushed stores an event about each photo and a device of each member, and returns a function that compares what
-// push sees.
+// pushed stores an event about each photo and a device of each member, and returns a function that compares
+// the looks of push.
 func (s *foreignSite) pushed(t *testing.T) (look func()) {
 	t.Helper()
 	store := push.NewMySQL(s.db)

@@ -11,7 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// redisConf is what ops/redis.conf says.
+// redisConf holds the settings of ops/redis.conf.
 var redisConf = map[string]string{
 	"save":                            "",
 	"appendonly":                      "no",
@@ -31,7 +31,7 @@ var redisConf = map[string]string{
 	"cluster-replica-validity-factor": "0",
 }
 
-// replicaSaves is what ops/redis-replica-saves.conf changes of it.
+// replicaSaves holds the settings that ops/redis-replica-saves.conf changes.
 var replicaSaves = map[string]string{
 	"save":                       "3600 1",
 	"rdb-save-incremental-fsync": "yes",
@@ -67,7 +67,8 @@ func checkConfig(t *testing.T, client *redis.Client, want map[string]string) {
 	}
 }
 
-// TestRedisConf: a server with ops/redis.conf means what the file says, and serves a site.
+// TestRedisConf starts a server with ops/redis.conf. The server's settings are those of the file, and the
+// server serves a site.
 func TestRedisConf(t *testing.T) {
 	t.Parallel()
 	seed := seedFor(t)
@@ -82,8 +83,8 @@ func TestRedisConf(t *testing.T) {
 	}
 }
 
-// TestRedisReplicaSavesConf: the nodes of a cluster with ops/redis.conf agree, and one that reads
-// ops/redis-replica-saves.conf besides follows its master.
+// TestRedisReplicaSavesConf: the nodes of a cluster with ops/redis.conf agree, and a node that also reads
+// ops/redis-replica-saves.conf follows its master.
 func TestRedisReplicaSavesConf(t *testing.T) {
 	t.Parallel()
 	c := servertest.Cluster(t, 1, 1, configured(t, "redis.conf", "redis-replica-saves.conf")...)

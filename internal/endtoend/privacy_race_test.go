@@ -9,10 +9,9 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 )
 
-// TestPrivacyUnderWay: readers race with changes of privacy and with the tasks
-// of these. A read that starts after the commit of the hiding change has
-// returned never shows the photo, not even by sharing a walk that somebody else
-// began before.
+// TestPrivacyUnderWay: readers race with changes of privacy and with the tasks of the changes. A read that
+// starts after the commit of the hiding change has returned never shows the photo, not even by sharing an
+// earlier walk of another reader.
 func TestPrivacyUnderWay(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
@@ -34,11 +33,11 @@ func TestPrivacyUnderWay(t *testing.T) {
 	}
 }
 
-// race is what readers and the one who hides know of each other.
+// race is the state that the readers share with the hider.
 type race struct {
 	phase  atomic.Int64 // odd: the photo is hidden, and stays so at least until the next phase
 	shown  atomic.Int64 // reads that showed the photo, as they may
-	hidden atomic.Int64 // reads within one odd phase that did not show it
+	hidden atomic.Int64 // reads within an odd phase that did not show it
 }
 
 // run hides the pearl and shows it again, a few times, and lets the readers read

@@ -15,8 +15,8 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// A small world for privacy: the star is the viewer's most recently active
-// contact, and its newest photo is the one that is to vanish.
+// A small world for privacy: the star is the viewer's most recently active contact, and the test hides the
+// star's newest photo.
 const (
 	viewer = member.ID(1)
 	star   = member.ID(2)
@@ -32,7 +32,7 @@ type hiding struct {
 	show       func(context.Context, site.Changer) error // takes hide back; nil: nothing does
 }
 
-// hidings are all the ways in which a photo vanishes.
+// hidings are all the ways to hide a photo.
 func hidings() map[string]hiding {
 	see := func(v contacts.Visibility) func(context.Context, site.Changer) error {
 		return func(ctx context.Context, s site.Changer) error { return s.SetVisibility(ctx, pearl, v) }
@@ -114,8 +114,7 @@ func (h stagedHiding) setUp(t *testing.T, g *ground) {
 	}
 }
 
-// setUp makes the small world, with the viewer's set in place, in which the
-// pearl can be seen.
+// setUp makes the small world. The viewer's set is in place, and the viewer sees the pearl.
 func (h hiding) setUp(t *testing.T, g *ground) {
 	t.Helper()
 	var members []site.Member
@@ -136,9 +135,8 @@ func (h hiding) setUp(t *testing.T, g *ground) {
 	g.warm(t, []member.ID{viewer})
 }
 
-// TestPrivacyWaitsForNoTask: what may not be seen any more is gone from the very
-// next response, though no process runs tasks, whether the answer comes from the
-// index or from the database.
+// TestPrivacyWaitsForNoTask: the very next response hides a photo that the viewer may no longer see, though
+// no process runs tasks, whether the answer comes from the index or from the database.
 func TestPrivacyWaitsForNoTask(t *testing.T) {
 	t.Parallel()
 	for name, h := range allHidings() {
@@ -158,8 +156,7 @@ func TestPrivacyWaitsForNoTask(t *testing.T) {
 	}
 }
 
-// readersBySource returns one reader for whom the index works and one for whom
-// it does not.
+// readersBySource returns a reader whose index works and a reader whose index does not.
 func (g *ground) readersBySource(t *testing.T) map[recent.Source]*recent.Reader {
 	t.Helper()
 	p, store := g.process(t, "reads only", faults{}), contacts.NewMySQL(openMySQL(t, g.dsn))
@@ -167,8 +164,8 @@ func (g *ground) readersBySource(t *testing.T) map[recent.Source]*recent.Reader 
 	return map[recent.Source]*recent.Reader{recent.FromIndex: p.reader, recent.FromDatabase: walker}
 }
 
-// lingeringStore takes its time between the end of a walk and its return, in
-// which others must not come to share what was seen before.
+// lingeringStore waits between the end of a walk and its return. In this time no other reader may join the
+// walk, which saw an earlier state.
 type lingeringStore struct{ recent.Store }
 
 func (s lingeringStore) Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error) {

@@ -21,9 +21,9 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// TestPrivateUploadsCostNothing: neither a task nor a command to Redis, by the triggers or by
-// a site that writes its tasks itself. Showing such a photo costs one task, which brings it
-// into the sets.
+// TestPrivateUploadsCostNothing: a private upload costs neither a task nor a command to Redis, by the
+// triggers or by a site that writes its tasks itself. To show a private photo costs a single task, which
+// brings it into the sets.
 func TestPrivateUploadsCostNothing(t *testing.T) {
 	t.Parallel()
 	const uploads = 20
@@ -61,7 +61,7 @@ func TestPrivateUploadsCostNothing(t *testing.T) {
 			hiding{visibility: contacts.Public}.setUp(t, g)
 			way.prepare(t, g)
 			p := g.started(t, "worker")
-			g.exec(t, "INSERT INTO tasks (type, subject) VALUES ('upload', ?)", star) // what a process does once is done
+			g.exec(t, "INSERT INTO tasks (type, subject) VALUES ('upload', ?)", star) // the process executes its first commands before the count
 			g.awaitIdle(t)
 			before, commands := g.lastTask(t), g.commands(t)
 			for photo := range uint64(uploads) {
@@ -101,7 +101,7 @@ func TestPrivateUploadsCostNothing(t *testing.T) {
 
 var callsOf = regexp.MustCompile(`cmdstat_(\S+):calls=(\d+)`)
 
-// commands returns how many commands Redis did, but for those that look.
+// commands returns how many commands Redis executed, without the commands of observers.
 func (g *ground) commands(t *testing.T) (n int) {
 	t.Helper()
 	stats, err := g.client.Info(t.Context(), "commandstats").Result()
@@ -220,8 +220,8 @@ func TestLoweringLosesNoUpload(t *testing.T) {
 	}
 }
 
-// somePhotoChange is a statement on the photos of some owner, who has few dates: so that one
-// and the same may be lowered and raised.
+// somePhotoChange is a statement on the photos of some owner. The owner has few dates, so that statements
+// lower and raise the same date.
 func somePhotoChange(rnd *rand.Rand, owners int) string {
 	owner, other, date := 1+rnd.IntN(owners), 1+rnd.IntN(owners), 1+rnd.IntN(1000)
 	visibility := []string{"private", "private", "public", "friends"}[rnd.IntN(4)]
@@ -241,7 +241,6 @@ func somePhotoChange(rnd *rand.Rand, owners int) string {
 	}
 }
 
-// repeat runs statements in one transaction, again after a deadlock.
 func (g *ground) repeat(ctx context.Context, level sql.IsolationLevel, list []string) error {
 	for {
 		err := func() error {

@@ -23,8 +23,8 @@ const partSize = 100
 // patience is how long a call may take on a busy machine, in tests that fail when it is given up.
 const patience = time.Minute
 
-// process is one activityd process: connections, index, queue, workers and
-// reader of its own. Only HTTP and flags are missing.
+// process is an activityd process: connections, index, queue, workers and reader of its own. Only HTTP and
+// flags are missing.
 type process struct {
 	reader *recent.Reader
 	hints  *tasks.Hints
@@ -32,14 +32,14 @@ type process struct {
 	stop   func() // ends the workers and waits for them; set by start
 }
 
-// faults are what a test puts between the parts of a process; nil: nothing.
+// faults are the wrappers that a test puts between the parts of a process; nil: no wrapper.
 type faults struct {
 	index    func(tasks.Index) tasks.Index                           // between handlers and index
 	handlers func(map[string]queue.Handler) map[string]queue.Handler // between workers and handlers
 	lease    time.Duration                                           // of the tasks; 0: as poolOptions has it
 }
 
-// process returns one that does not work before its start. It reads at once.
+// process returns a process that reads at once, and whose workers wait for start.
 func (g *ground) process(t *testing.T, name string, f faults) *process {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})).With("process", name)
@@ -68,8 +68,8 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	}
 }
 
-// poolOptions make batches small, so that much happens at once, and leases short
-// but still long for what a batch does.
+// poolOptions make batches small, so that much happens at once, and leases short, though long for the work of
+// a batch.
 func poolOptions() queue.PoolOptions {
 	return queue.PoolOptions{
 		Kinds: tasks.Kinds(),

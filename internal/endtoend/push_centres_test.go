@@ -18,10 +18,9 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// TestPushSurvivesTheLossOfACentre: there are two data centres, with an activityd and a Redis
-// each; the primary of MySQL is in the first one, and a semi-synchronous replica in the second.
-// All of the first is killed at once, the replica promoted, and the other activityd led to it:
-// no acknowledged event is lost.
+// TestPushSurvivesTheLossOfACentre: there are two data centres, with an activityd and a Redis each; the
+// primary of MySQL is in the first, and a semi-synchronous replica in the second. All of the first is killed
+// at once, the replica promoted, and the other activityd led to it: no acknowledged event is lost.
 func TestPushSurvivesTheLossOfACentre(t *testing.T) {
 	t.Parallel()
 	c := newCentres(t, seedFor(t))
@@ -47,7 +46,7 @@ func TestPushSurvivesTheLossOfACentre(t *testing.T) {
 	c.second.checkLogs(t)
 }
 
-// centres are two data centres. What is called first is lost.
+// centres are two data centres. The test loses the first.
 type centres struct {
 	*pushSite
 	seed             uint64
@@ -82,7 +81,7 @@ func newCentres(t *testing.T, seed uint64) *centres {
 // addToFirst adds events to the stream of the first centre. There, it is not tried again.
 func (c *centres) addToFirst(ctx context.Context) error {
 	batch := []*sentEvent{c.toFirst.event(), c.toFirst.event()}
-	_ = c.toFirst.begin(batch, func() error { return c.toFirst.add(ctx, batch) }) // those are not acknowledged then
+	_ = c.toFirst.begin(batch, func() error { return c.toFirst.add(ctx, batch) }) // an event of a failed call is not acknowledged
 	return ctx.Err()
 }
 
@@ -105,8 +104,8 @@ func (c *centres) loseFirst(t *testing.T) {
 	c.toPrimary.Move(c.replica.Addr())
 }
 
-// checkStreams: what was added to the stream of the second centre is in the queue, and what was
-// added to that of the first is there, or still in it.
+// checkStreams: each event of the second centre's stream is in the queue. Each event of the first centre's
+// stream is in the queue, or still in the stream.
 func (c *centres) checkStreams(t *testing.T, j *pushJudge) {
 	t.Helper()
 	must(t, c.firstRedis.Restart(t.Context()))

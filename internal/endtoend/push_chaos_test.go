@@ -17,11 +17,11 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// TestPushChaos: events come in by all three ways, and members change what they want and who
-// sees their photos, while processes, servers, connections and answers of the push services
-// fail. Each event that was acknowledged reaches each device that it is for, or there is a
-// reason; nothing comes to a member that was not to get it at the last look, nor in its quiet hours unless it is urgent;
-// a burst has one collapse id; nothing is stuck. What comes twice has a reason: see pushJudge.checkDoubles.
+// TestPushChaos: events come in by all three ways, and members change their settings and the viewers of their
+// photos, while processes, servers, connections and answers of the push services fail. Each event that was
+// acknowledged reaches each device that it is for, or there is a reason; no message comes to a member against
+// the last look, nor in its quiet hours unless it is urgent; a burst has one collapse id; nothing is stuck. A
+// message that comes twice has a reason: see pushJudge.checkDoubles.
 //
 // It makes each kind of fault once at least. ACTIVITYD_KILLS=1000 makes it go on until so many processes were
 // killed:
@@ -59,10 +59,10 @@ func TestPushChaos(t *testing.T) {
 	}
 }
 
-// pushSettleBound is the longest that a task may take when the chaos is over, besides half of
-// what that lasted: a message that is tried again waits for half the age of its event, a push
-// service that failed is left alone for some seconds, and tasks of one burst are done one after the other. It
-// takes about a minute; several where other tests take the machine and leases of 5 s run out.
+// pushSettleBound is the longest that a task may take after the chaos, besides half of the chaos's duration.
+// A message that is tried again waits for half the age of its event, a push service that failed is left alone
+// for some seconds, and the tasks of a burst are done in turn. The wait is about a minute. It is several
+// minutes if other tests take the machine and leases of 5 s run out.
 const pushSettleBound = 8 * time.Minute
 
 // makePushChaos returns when everything is back.
@@ -103,8 +103,9 @@ func (s *pushSite) awaitDelivered(t *testing.T, most time.Duration) {
 	s.checkNoneDead(t)
 }
 
-// hasten has what waits for the end of quiet hours, which are over, done now. Nothing else is under way then, but
-// messages that their handler left behind: their tasks come again after 15 seconds, when the messages have ended.
+// hasten makes the tasks due that wait for the end of quiet hours, which are over. Nothing else is under way
+// then, but messages that their handler left behind: their tasks come again after 15 seconds, when the
+// messages have ended.
 func (s *pushSite) hasten(t *testing.T) {
 	t.Helper()
 	const long = "run_at > " + mysql.Now + " + 16000" // milliseconds
@@ -118,7 +119,7 @@ func (s *pushSite) hasten(t *testing.T) {
 	}))
 }
 
-// endBursts has what waits for the end of a burst, which takes a minute, done now.
+// endBursts makes the tasks due that wait for the end of a burst, which takes a minute.
 func (g *ground) endBursts(t *testing.T) {
 	t.Helper()
 	must(t, retry(t.Context(), mysql.IsRetryable, func() error {
@@ -161,7 +162,7 @@ func (f *pushFleet) noteLostLeases(t *testing.T) {
 	}
 }
 
-// checkStream: what was added after Redis last lost data is in the queue, and nothing was set
+// checkStream: each event that was added after the last loss of Redis is in the queue, and no event was set
 // aside.
 func (f *pushFleet) checkStream(t *testing.T, j *pushJudge) {
 	t.Helper()

@@ -55,7 +55,7 @@ func newPushFleet(t *testing.T, seed uint64) *pushFleet {
 	return f
 }
 
-// process is an activityd that does all. The lease of what it sends is the program's own.
+// process returns an activityd that runs all kinds. The lease of push tasks is the program's default.
 func (s *pushSite) process(t *testing.T, name, dsn, redisURL string) *program {
 	t.Helper()
 	p := serving(t, name, dsn, redisURL, append([]string{
@@ -114,8 +114,8 @@ func (s *pushSite) live(ctx context.Context, seed uint64, client *http.Client, a
 	}
 }
 
-// pushMonkeys: two for the processes, each for its own half; one for each server with its
-// network, and one for the push services.
+// pushMonkeys returns two monkeys for the processes, each for its own half; a monkey for each server with its
+// network; and a monkey for the push services.
 func (f *pushFleet) pushMonkeys() []*monkey {
 	half := len(f.workers) / 2
 	var all []*monkey
@@ -145,7 +145,7 @@ func (f *pushFleet) killing(some []*program) []fault {
 	})
 }
 
-// What happens to a process.
+// The faults of a process.
 const (
 	stopped       = "stop"
 	processKilled = "kill"

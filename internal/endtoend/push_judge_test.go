@@ -36,16 +36,16 @@ type fateKey struct {
 	device uint64
 }
 
-// burstKey is what makes events a burst.
+// burstKey identifies a burst: its events share both.
 type burstKey struct{ kind, collapse string }
 
-// fate is what activityd says became of an event for a device.
+// fate is activityd's receipt of an event for a device.
 type fate struct {
 	state, reason string
 	at            time.Time
 }
 
-// pushJudge compares what the push services accepted with what was to be.
+// pushJudge compares the messages that the push services accepted with the events.
 type pushJudge struct {
 	*pushSite
 	t        *testing.T
@@ -54,15 +54,15 @@ type pushJudge struct {
 	bursts   map[fateKey][]taken // by collapse id
 	fates    map[fateKey]fate
 	targeted map[string]time.Time        // when the last receipt of an event was written: its recipients were found before
-	ids      map[fateKey]map[uint64]fate // by the ids of the device: it gets another one when it is removed and registered again
+	ids      map[fateKey]map[uint64]fate // by the ids of the device: it gets a new id when it is removed and registered again
 	collapse map[burstKey]string         // the collapse ids
 	notified map[string]bool             // events that were put into the queue
 
 	messages, accepted, counted, unseen, blocked, unwanted, away int
 
-	exact                     int // messages that tell what the last look saw
-	throughQuiet, heldByQuiet int // urgent messages in quiet hours, and others after them
-	unknown                   int // messages of which no process is known
+	exact                     int // messages whose title tells the state of the last look
+	throughQuiet, heldByQuiet int // urgent messages in quiet hours, and the rest after them
+	unknown                   int // messages of an unknown process
 	faults                    int // that were found
 }
 
@@ -98,7 +98,7 @@ func newPushJudge(t *testing.T, s *pushSite) *pushJudge {
 	return j
 }
 
-// fateOf returns what a fate is about, and notes the id of the device.
+// fateOf returns the key of a fate, and notes the id of the device.
 func (j *pushJudge) fateOf(event string, device uint64, f fate) fateKey {
 	k := fateKey{event, device}
 	if d := j.byID[device]; d != nil {
@@ -232,7 +232,7 @@ func (j *pushJudge) checkReached(e *sentEvent, d *pushDevice) {
 	}
 }
 
-// traces tells what is left of an event that is lost.
+// traces describes the remains of a lost event.
 func (j *pushJudge) traces(e *sentEvent) (text string) {
 	j.t.Helper()
 	must(j.t, j.db.QueryRowContext(j.t.Context(), "SELECT CONCAT('enqueued as ', (SELECT GROUP_CONCAT(task_id) FROM notified WHERE id = ?),"+
@@ -268,12 +268,12 @@ func (j *pushJudge) oldestLook(m taken) time.Time {
 	return from
 }
 
-// checkAllowed: nothing reached a device that it was not for. Of a message whose title is the
-// username of the actor, the title says exactly what the last look saw.
+// checkAllowed: nothing reached a device that it was not for. A title that is the username of the actor tells
+// the exact state of the last look.
 func (j *pushJudge) checkAllowed() {
 	j.t.Helper()
 	for k, messages := range j.taken {
-		if e := j.sent[k.event]; e != nil { // else it is a row without an id, of which the producer does not know
+		if e := j.sent[k.event]; e != nil { // else it is a row without an id, unknown to the producer
 			for _, m := range messages {
 				j.checkLook(e, m)
 				j.checkTimes(e, m.device.member, m)
@@ -301,7 +301,7 @@ func (j *pushJudge) checkLook(e *sentEvent, m taken) {
 	}
 }
 
-// checkTimes checks what changes at times that are known.
+// checkTimes checks the settings whose changes have known times.
 func (j *pushJudge) checkTimes(e *sentEvent, r *recipient, m taken) {
 	j.t.Helper()
 	from := j.oldestLook(m)
@@ -349,9 +349,10 @@ func (j *pushJudge) checkDevices() {
 // double is a message that was accepted again.
 type double struct{ first, again taken }
 
-// checkDoubles: a message about an event comes to a device twice only as docs/push.md says: its process was killed before it
-// had recorded the answer, or stopped past its lease, or no answer came; or the other process was stopped between its
-// look and the message. Both have one collapse id. It returns how many there are, by what explains them.
+// checkDoubles: a message about an event comes to a device twice only for a reason of docs/push.md. Its
+// process was killed before it had recorded the answer, or stopped past its lease, or no answer came; or the
+// other process was stopped between its look and the message. Both messages have one collapse id.
+// checkDoubles counts the doubles by reason.
 func (j *pushJudge) checkDoubles() map[string]int {
 	j.t.Helper()
 	why := make(map[string]int)
@@ -363,7 +364,7 @@ func (j *pushJudge) checkDoubles() map[string]int {
 				j.wrongf("event %s came twice to device %d, as %q and %q", k.event, k.device, d.first.collapse, m.collapse)
 			}
 			switch w := j.reason(d); {
-			case m.device.live.could(isFalse, d.first.at, m.at): // it is another device, which was registered since
+			case m.device.live.could(isFalse, d.first.at, m.at): // a new device, registered since
 				why["registered again"]++
 			case w != nil:
 				why[w.what]++
@@ -376,7 +377,7 @@ func (j *pushJudge) checkDoubles() map[string]int {
 	return why
 }
 
-// near tells what was wrong about the time of a double.
+// near lists the faults around the time of a double.
 func (j *pushJudge) near(d double) (list []string) {
 	for _, w := range j.wrong.all {
 		if w.key == "" && !w.to.Before(d.first.at.Add(-underWay)) && !w.from.After(d.again.at) {
@@ -397,11 +398,11 @@ const (
 	unrecorded = 40*time.Millisecond + 100*time.Millisecond
 )
 
-// reason returns what explains a double; nil: nothing does.
+// reason returns the fault that explains a double; nil: no fault does.
 func (j *pushJudge) reason(d double) *window {
 	recorded := d.again.at
 	if f := j.fates[d.first.key()]; f.state == "accepted" && f.at.Before(recorded) {
-		recorded = f.at.Add(time.Millisecond) // receipts have whole ones
+		recorded = f.at.Add(time.Millisecond) // receipts have whole milliseconds
 	}
 	for i := range j.wrong.all {
 		w := &j.wrong.all[i]

@@ -2,6 +2,6 @@
 
 package endtoend_test
 
-// hasConnection reports whether a process has the end of a TCP connection that has a local port.
-// Here that is not known: what happens to a process may then have happened to any connection.
+// hasConnection reports whether a process has the end of a TCP connection that has a local port. On this
+// system the owner is unknown: a fault of any process may explain the fault of a connection.
 func hasConnection(int, int) bool { return false }

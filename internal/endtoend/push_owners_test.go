@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// owners say which process a connection to a push service is of. They are asked when it is
-// accepted, before its handshake: its client is alive then.
+// owners map the connections of a push service to processes. The service asks owners when it accepts a
+// connection, before the handshake: its client is alive then.
 type owners struct {
 	mu       sync.Mutex
 	programs []*program
-	of       map[string][]owned // by the client's address, which is used again
+	of       map[string][]owned // by the client's address, which a later client may reuse
 }
 
 // owned is a connection since when. Its run is nil if it is not known.
@@ -29,7 +29,7 @@ func (o *owners) add(p *program) {
 	o.programs = append(o.programs, p)
 }
 
-// note finds out which process has just opened a connection.
+// note finds the process that has just opened a connection.
 func (o *owners) note(remote net.Addr) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -77,14 +77,14 @@ func (e *sentEvent) audience(s *pushSite) (all []*recipient) {
 	return all
 }
 
-// pushProducer makes events, and hands them in by one of the ways.
+// pushProducer makes events, and hands them in by its way.
 type pushProducer struct {
 	*pushSite
 	way    string
 	rnd    *rand.Rand
 	redis  *redis.Client
 	http   *http.Client
-	api    func() *program // one that may answer
+	api    func() *program // a program that may answer
 	prefix string
 	next   int
 }
@@ -143,7 +143,7 @@ func (p *pushProducer) event() *sentEvent {
 	if p.way == byHTTP || !e.photo && p.rnd.IntN(2) == 0 {
 		e.title = "title of " + e.id
 	}
-	if p.rnd.IntN(10) < 7 || p.way == byHTTP { // the followers are the others
+	if p.rnd.IntN(10) < 7 || p.way == byHTTP { // the followers are the remaining events
 		for range 1 + p.rnd.IntN(6) {
 			if id := p.recipients[p.rnd.IntN(len(p.recipients))].id; !slices.Contains(e.recipients, id) {
 				e.recipients = append(e.recipients, id)
@@ -156,7 +156,7 @@ func (p *pushProducer) event() *sentEvent {
 	return e
 }
 
-// insert adds a row to the queue, in a transaction with what the event is about.
+// insert adds a row to the queue, in a transaction with a change of the actor.
 func (p *pushProducer) insert(ctx context.Context, e *sentEvent) (id int64, err error) {
 	text, err := json.Marshal(e.args(p.pushSite))
 	if err != nil {
@@ -171,7 +171,7 @@ func (p *pushProducer) insert(ctx context.Context, e *sentEvent) (id int64, err 
 		result, err = tx.ExecContext(ctx, "INSERT INTO tasks (type, subject, args) VALUES ('notify', ?, ?)", e.actor, string(text))
 	}
 	if err != nil {
-		_ = tx.Rollback() // err says what matters
+		_ = tx.Rollback() // err is the error to return
 		return 0, err
 	}
 	if id, err = result.LastInsertId(); err != nil {

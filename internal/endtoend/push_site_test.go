@@ -31,19 +31,19 @@ import (
 	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 
-// Who lives on a site with push. Of the recipients, every third one is restless: it opts
-// out, mutes the first actor, blocks actors and is blocked by them, has devices that come and go, and is no member at
-// times. Of the others, some have quiet hours, and all else stays as it is.
+// The members of a site with push. Every third recipient is restless: it opts out, mutes the first actor,
+// blocks actors and is blocked by them, has devices that come and go, and is no member at times. Of the other
+// recipients, some have quiet hours, and all else stays as it is.
 const (
 	pushActors     = 6
 	pushRecipients = 60
 	firstRecipient = member.ID(101)
 	mutedActor     = member.ID(1)
-	restlessType   = "fave" // what the restless opt out of
+	restlessType   = "fave" // the restless opt out of it
 )
 
-// pushSite is a site whose members are notified, the push services that reach them, and
-// what the test knows of both.
+// pushSite is a site that notifies its members, the push services that reach them, and the test's record of
+// both.
 type pushSite struct {
 	*ground
 	store      *push.MySQL   // the site's own way to change devices and settings
@@ -51,13 +51,13 @@ type pushSite struct {
 	apns       *apnstest.Server
 	fcm        *fcmtest.Server
 	web        *webpushtest.Server
-	wrong      *windows // what may cause doubles
+	wrong      *windows // faults that may cause doubles
 	owners     *owners
-	senders    []string // settings of activityd, for these push services
+	senders    []string // settings of activityd, for the push services
 	recipients []*recipient
-	sleepers   []*recipient           // of these, those with quiet hours
+	sleepers   []*recipient           // recipients with quiet hours
 	byKey      map[string]*pushDevice // by token, or id of the subscription
-	photos     map[member.ID]*photo   // by actor: each has one
+	photos     map[member.ID]*photo   // by actor: each has a photo
 	lossy      *lossyServices
 
 	mu   sync.Mutex
@@ -82,7 +82,7 @@ type recipient struct {
 
 // pushDevice is a phone or a browser.
 type pushDevice struct {
-	id      uint64 // the first one; latest is that of now
+	id      uint64 // the first id; latest is the present id
 	latest  uint64
 	member  *recipient
 	address push.Address
@@ -94,8 +94,9 @@ type pushDevice struct {
 	uninstalled bool
 }
 
-// photo is one whose visibility changes, with its owner, an actor. The owner's username is the number of
-// the state, by the same transaction: a title that is the username as of the last look tells what that saw.
+// photo is a photo whose visibility changes, with its owner, an actor. The transaction of a change sets the
+// owner's username to the number of the state. A title that is the username as of the last look therefore
+// tells the state of the last look.
 type photo struct {
 	id     uint64
 	owner  member.ID
@@ -103,7 +104,7 @@ type photo struct {
 	states []photoState
 }
 
-// photoState is what decides who is notified of the doings of an actor.
+// photoState decides who is notified of the doings of an actor.
 type photoState struct {
 	class            contacts.Visibility // of the photo
 	blocked, deleted map[member.ID]bool  // recipients
@@ -129,7 +130,7 @@ func (r *recipient) sees(owner member.ID, class contacts.Visibility) bool {
 	return class == contacts.Public || class == contacts.Friends && r.friendOf[owner]
 }
 
-// newPushSite loads members, contacts, photos and devices. What is random depends on the seed.
+// newPushSite loads members, contacts, photos and devices. The seed determines all random choices.
 func newPushSite(t *testing.T, g *ground, seed uint64) *pushSite {
 	t.Helper()
 	s := &pushSite{
@@ -183,7 +184,8 @@ func newPushSite(t *testing.T, g *ground, seed uint64) *pushSite {
 	for _, r := range s.sleepers { // before the first event
 		must(t, s.putToBed(t.Context(), r))
 	}
-	// What was put into the queue, written down by the very transaction that did. A task that comes back is inserted again.
+	// The trigger records each event that enters the queue, in the same transaction. A task that comes back
+	// is inserted again.
 	g.exec(t, "CREATE TABLE notified (id VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, task_id BIGINT UNSIGNED PRIMARY KEY)")
 	g.exec(t, "CREATE TRIGGER note_event AFTER INSERT ON tasks FOR EACH ROW IF NEW.type = 'notify' THEN INSERT IGNORE INTO notified"+
 		" VALUES (COALESCE(JSON_UNQUOTE(JSON_EXTRACT(NEW.args, '$.id')), CONCAT('task-', NEW.id)), NEW.id); END IF")
@@ -229,7 +231,7 @@ func (s *pushSite) addDevice(t *testing.T, r *recipient, of push.Platform) {
 	r.devices = append(r.devices, d)
 }
 
-// newAddress gives a device an address that no other had.
+// newAddress gives a device a unique address.
 func (s *pushSite) newAddress(d *pushDevice) (err error) {
 	token := make([]byte, 32)
 	_, _ = rand.Read(token) // it never fails
@@ -250,7 +252,7 @@ func (s *pushSite) newAddress(d *pushDevice) (err error) {
 	return nil
 }
 
-// register registers a device. One that had been removed is another one then.
+// register registers a device. A device that had been removed gets a new id.
 func (s *pushSite) register(ctx context.Context, d *pushDevice) error {
 	stored, err := s.store.Register(ctx, d.member.id, d.of, d.address)
 	if err == nil {
@@ -293,11 +295,11 @@ func (s *pushSite) change(ctx context.Context, rnd *mathrand.Rand) error {
 	}
 }
 
-// changeDevice has a device be there, or be removed by its member, or its app be uninstalled, which only
-// the push service knows.
+// changeDevice registers a device, or removes it as its member does, or uninstalls its app. Only the push
+// service knows of the last.
 func (s *pushSite) changeDevice(ctx context.Context, d *pushDevice, rnd *mathrand.Rand) error {
 	live, removed := rnd.IntN(2) == 0, rnd.IntN(2) == 0
-	if live && d.uninstalled { // the same phone has the same token at Apple's, and another one at Google's
+	if live && d.uninstalled { // the same phone keeps its token at Apple's, and gets a new token at Google's
 		d.uninstalled = false
 		if d.of == apns.Platform {
 			s.apns.Register(d.key)
@@ -332,7 +334,8 @@ func (s *pushSite) changePhoto(ctx context.Context, p *photo, rnd *mathrand.Rand
 	return p.class.set(ctx, class, func() error { return write(ctx) })
 }
 
-// changeBlock has a recipient and an actor block each other, or not any more. One of the two suffices.
+// changeBlock makes or ends a block between a recipient and an actor, in one direction. A block in either
+// direction suffices.
 func (s *pushSite) changeBlock(ctx context.Context, r *recipient, p *photo, byActor bool) error {
 	blocked := !r.blocked[p.owner].latest()
 	query, args := "DELETE FROM blocks WHERE user_id IN (?, ?) AND blocked_id IN (?, ?)", []any{r.id, p.owner, r.id, p.owner}
@@ -361,8 +364,8 @@ func (s *pushSite) changeMember(ctx context.Context, r *recipient) error {
 	return r.alive.set(ctx, alive, func() error { return write(ctx) })
 }
 
-// announced returns a change of who is notified of the doings of some actors, which gives them usernames that
-// identify the new states, in the same transaction. It is idempotent.
+// announced returns a change of who is notified of the doings of some actors. The change's transaction also
+// gives the actors usernames that identify the new states. It is idempotent.
 func (s *pushSite) announced(of []*photo, change func(now *photoState), query string, args ...any) func(context.Context) error {
 	for _, p := range of {
 		now := p.states[len(p.states)-1]
@@ -385,14 +388,14 @@ func (s *pushSite) announced(of []*photo, change func(now *photoState), query st
 			return err
 		}
 		if err := write(ctx, tx); err != nil {
-			_ = tx.Rollback() // err says what matters
+			_ = tx.Rollback() // err is the error to return
 			return err
 		}
 		return tx.Commit()
 	}
 }
 
-// putToBed lets the quiet hours of a sleeper begin. They end by themselves, in one or two minutes.
+// putToBed starts the quiet hours of a sleeper. They end by themselves, in one or two minutes.
 func (s *pushSite) putToBed(ctx context.Context, r *recipient) error {
 	now := time.Now().UTC()
 	r.until = now.Truncate(time.Minute).Add(2 * time.Minute)

@@ -9,7 +9,7 @@ import (
 	"github.com/activityd/activityd/internal/push"
 )
 
-// timeline is what something was when: it is changed by a test, and each change takes
+// timeline records the values of a variable over time. A test changes the variable, and each change takes
 // effect at some instant between its begin and its end.
 type timeline[T any] struct {
 	mu    sync.Mutex
@@ -70,13 +70,13 @@ func isTrue(b bool) bool { return b }
 
 func isFalse(b bool) bool { return !b }
 
-// windows are times at which something was wrong.
+// windows record the times of faults.
 type windows struct {
 	mu  sync.Mutex
 	all []window
 }
 
-// window is when something was wrong, and with what messages: where a field is zero, with all.
+// window is the time of a fault, and the messages that it may concern: a zero field stands for all.
 type window struct {
 	what     string
 	from, to time.Time

@@ -20,9 +20,9 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// The master behind Sentinels dies, or hangs, under reads and changes, and they promote a
-// replica that had all, or one that was away for the last changes: no answer is wrong at any
-// time, tasks wait and go on, and the sets are built again.
+// TestSentinelsPromoteAReplicaUnderLoad kills or hangs the master behind Sentinels, under reads and changes.
+// The Sentinels promote a replica that had all data, or a replica that was away for the last changes. No
+// answer is wrong at any time, tasks wait and go on, and the sets are built again.
 func TestSentinelsPromoteAReplicaUnderLoad(t *testing.T) {
 	t.Parallel()
 	t.Run("it followed, the master hangs", func(t *testing.T) {
@@ -51,7 +51,7 @@ func promoteUnderLoad(t *testing.T, lagged bool, lost way) {
 		return nil
 	}
 	first, second := s.viewers[:50], s.viewers[50:]
-	if lagged { // it is away while contacts come in, and comes back with what it had before
+	if lagged { // the replica misses the new contacts, and comes back with its old data
 		eventually(t, "the replica has the sets", func() bool {
 			info, err := replica.Client.Info(ctx, "replication").Result()
 			n, sizeErr := replica.Client.DBSize(ctx).Result()
@@ -89,7 +89,7 @@ func (s *severalSite) built(ctx context.Context, n int) bool {
 	return !slices.ContainsFunc(s.index.Look(ctx, s.viewers), func(set index.Set) bool { return set.Err != nil || len(set.Members) != n })
 }
 
-// rankOf returns a function that returns the place of a title, -1 for any other.
+// rankOf returns a function that returns the index of a title in titles, or -1.
 func rankOf(titles ...string) func(title string) int {
 	return func(title string) int { return slices.Index(titles, title) }
 }

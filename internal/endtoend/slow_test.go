@@ -63,8 +63,8 @@ type trouble struct {
 	spell
 }
 
-// goThrough lets members read in each trouble. What is not answered then is refused, and some is answered
-// where that can be. Afterwards all is as before.
+// goThrough lets members read in each trouble. A read gets the true answer where the servers allow it, or a
+// refusal. Afterwards all is as before.
 func (s *slowGround) goThrough(t *testing.T, troubles []trouble) {
 	t.Helper()
 	for _, trouble := range troubles {
@@ -85,16 +85,17 @@ func (s *slowGround) goThrough(t *testing.T, troubles []trouble) {
 	}
 }
 
-// TestSlowServers: a server that is slow, or hangs, is worse than one that is gone. More clients
-// than may read at once go on reading while it is. Each gets an answer: the true one, or one that says
-// when to come back. /readyz is 503 only where MySQL does not answer. Afterwards all is as before.
+// TestSlowServers: a slow or hanging server is worse than a dead server. More clients than may read at once
+// go on reading in each trouble. Each client gets the true answer, or an answer that says when to come back.
+// /readyz is 503 only where MySQL does not answer. Afterwards all is as before.
 func TestSlowServers(t *testing.T) {
 	t.Parallel()
 	s := newSlowGround(t)
 	idle, walks := s.metric(t, "go_goroutines"), s.walks(t, withoutRedis...)
 	// First, while nothing else has made a walk necessary: a process that is late takes no walk for that.
 	s.goThrough(t, []trouble{{"the process runs for a tenth of the time", false, turns(s.program.freeze, s.program.thaw, 100*time.Millisecond)}})
-	// Some may, as Redis is late, too, where the machine has other things to do; of a node that is given up, nearly all do.
+	// Some reads may walk on a busy machine, because Redis is late, too. Nearly all walk if the process gives
+	// up a node.
 	if n := s.walks(t, withoutRedis...) - walks; n > slowReaders*slowReads/3 {
 		t.Errorf("%d reads walked because the process was late", n)
 	}
@@ -107,7 +108,7 @@ func TestSlowServers(t *testing.T) {
 		{"Redis hangs", false, spell{s.redisServer.Pause, s.redisServer.Resume}},
 		{"MySQL hangs", true, spell{s.mysqlServer.Pause, s.mysqlServer.Resume}},
 	})
-	// What a trouble left behind would be there still: at least one for each reader.
+	// A goroutine that a trouble left behind would still be there: at least one for each reader.
 	s.client.CloseIdleConnections()
 	eventually(t, "there are as many goroutines as before", func() bool { return s.metric(t, "go_goroutines") < idle+slowReaders })
 	s.program.finish(t)
@@ -116,7 +117,6 @@ func TestSlowServers(t *testing.T) {
 // The reasons of walks while Redis does not answer, or is not believed.
 var withoutRedis = []recent.Reason{recent.RedisUnavailable, recent.SetUnknown, recent.WritesRefused}
 
-// walks returns how many reads walked for these reasons.
 func (s *slowGround) walks(t *testing.T, reasons ...recent.Reason) (n int) {
 	t.Helper()
 	for _, reason := range reasons {
@@ -177,7 +177,7 @@ func (s *slowGround) read(t *testing.T) *slowOutcomes {
 	return o
 }
 
-// readOnce reads, and fails if the answer is neither true nor one that says when to come back.
+// readOnce reads, and fails unless the answer is true or says when to come back.
 func (s *slowGround) readOnce(ctx context.Context, viewer member.ID, o *slowOutcomes) error {
 	var answer shown
 	code, err := s.status(ctx, fmt.Sprintf("/v1/users/%s/recent-contact-photos", viewer), &answer)
@@ -201,7 +201,7 @@ func (s *slowGround) readOnce(ctx context.Context, viewer member.ID, o *slowOutc
 	return nil
 }
 
-// status asks once. It fails if the status is another one than 200, 429, 503 or 504.
+// status asks once. It fails if the status is not 200, 429, 503 or 504.
 func (s *slowGround) status(ctx context.Context, path string, into any) (int, error) {
 	address, err := s.program.address()
 	if err != nil {
@@ -250,7 +250,7 @@ func (s *slowGround) metric(t *testing.T, name string) int {
 	return int(sumOf(text, name))
 }
 
-// spell is what makes servers slow for a time.
+// spell makes servers slow for a time.
 type spell struct{ begin, end func() error }
 
 func delayed(p *servertest.Proxy, by time.Duration) spell {
@@ -276,7 +276,7 @@ func losing(proxies ...*servertest.Proxy) spell {
 	return spell{set(10), set(0)}
 }
 
-// turns lets a process run for one of ten turns, which are so long.
+// turns lets a process run in one turn of ten. turn is the length of a turn.
 func turns(pause, resume func() error, turn time.Duration) spell {
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	return spell{func() error {
@@ -306,7 +306,7 @@ func turns(pause, resume func() error, turn time.Duration) spell {
 	}}
 }
 
-// holding holds what a statement locks.
+// holding holds the locks of a statement.
 func (s *slowGround) holding(t *testing.T, lock, release string) spell {
 	t.Helper()
 	var conn *sql.Conn

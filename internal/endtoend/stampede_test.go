@@ -19,10 +19,9 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// TestNoStampede: Redis is emptied under the reads of hundreds of members, whom
-// a few at a time have to walk for. The walks keep to their number, the refills to about one a
-// member, and soon all reads come from the index again, though nobody did anything
-// about it.
+// TestNoStampede empties Redis under the reads of hundreds of members. The readers walk for a few members at
+// a time. Walks keep to their number, and refills to about one a member. Soon all reads come from the index
+// again, though nobody did anything about it.
 func TestNoStampede(t *testing.T) {
 	t.Parallel()
 	const places = 8
@@ -64,8 +63,8 @@ func TestNoStampede(t *testing.T) {
 	tn.check(t, reader)
 }
 
-// fromIndex returns those whose answers come from the index. The sets of a few tell
-// nothing about what they may see.
+// fromIndex returns the viewers whose answers come from the index. A few viewers' sets say nothing about the
+// photos that they may see.
 func fromIndex(t *testing.T, reader *recent.Reader, viewers []member.ID) (found []member.ID) {
 	t.Helper()
 	for _, viewer := range viewers {

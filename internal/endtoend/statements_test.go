@@ -18,8 +18,8 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// unindexed are the statements that may read a table without one of its indexes, or
-// all entries of an index, with the reason. What begins with the text is meant.
+// unindexed maps the beginnings of statements to reasons. A statement with a listed beginning may read a
+// table without one of its indexes, or all entries of an index.
 var unindexed = map[string]string{
 	"SELECT queue FROM paused_queues":                                         "a row for each queue that is paused",
 	"SELECT DISTINCT state, queue FROM tasks":                                 "where there are tasks, from an index alone: where there are many entries of one, servers jump over them",
@@ -29,9 +29,9 @@ var unindexed = map[string]string{
 	"SELECT COUNT(*) FROM users WHERE id >= 1 AND id <= 18446744073709551615": "all members, for the progress of verify",
 }
 
-// TestEveryStatementUsesAnIndex: the whole program runs, and the plan of each statement
-// that the server logged meanwhile is looked at, as it was sent. The site's tables are
-// filled and the queue is nearly empty, which is the usual case and the dangerous one.
+// TestEveryStatementUsesAnIndex runs the whole program, and checks the plan of each statement in the server's
+// log, as the program sent it. The site's tables are filled and the queue is nearly empty: this case is the
+// usual and the dangerous one.
 func TestEveryStatementUsesAnIndex(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnMySQL(t)
@@ -81,7 +81,6 @@ func as(t *testing.T, user, dsn string) string {
 	return cfg.FormatDSN()
 }
 
-// call runs a command of the program, which must succeed.
 func call(t *testing.T, environment []string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), activityd(t), args...)
@@ -112,7 +111,7 @@ var (
 	lists   = regexp.MustCompile(`[?](, ?[?])+|\([?]\)(,\([?]\))+|( OR [^()]*?[?])+`)
 )
 
-// checkPlans explains one statement of each form.
+// checkPlans explains a statement of each form.
 func checkPlans(t *testing.T, dsn string, statements []string) {
 	t.Helper()
 	db, err := mysql.Open(dsn, mysql.WithMaxOpen(1))
@@ -126,7 +125,8 @@ func checkPlans(t *testing.T, dsn string, statements []string) {
 	}
 	beginnings := slices.Sorted(maps.Keys(unindexed))
 	for form, statement := range forms {
-		// Whatever the plan is today: a scan would wait for rows that others have locked.
+		// A locking statement names its index, whatever its plan is today: a scan would wait for rows that
+		// other transactions have locked.
 		if locking.MatchString(form) && !strings.Contains(form, "FORCE INDEX") && !strings.HasSuffix(form, " WHERE id = ?") {
 			t.Errorf("locks tasks and names no index: %s", statement)
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// stage is what a story is played on.
+// stage holds the site and the program of a story.
 type stage struct {
 	site   site.Site
 	index  storyIndex
@@ -90,7 +90,7 @@ func stageOnServers(t *testing.T, settings index.Settings) *stage {
 	return s
 }
 
-// work has workers do all tasks that there are, and those that follow from them.
+// work runs all tasks, and the tasks that follow from them.
 func (s *stage) work(t *testing.T) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
@@ -115,7 +115,7 @@ func (s *stage) work(t *testing.T) {
 	running.Wait()
 }
 
-// storyHints enqueues at once what reads find out.
+// storyHints enqueues the hints of reads at once.
 type storyHints struct{ queue queuetest.Queue }
 
 func (h storyHints) Refill(id member.ID) { h.enqueue(tasks.NewRefill(id)) }
@@ -133,7 +133,7 @@ func (h storyHints) enqueue(n queue.New) {
 // phones are a push service that accepts all messages.
 type phones struct {
 	mu      sync.Mutex
-	arrived map[member.ID][]string // what the messages say, since they were last looked at
+	arrived map[member.ID][]string // messages since the last look
 }
 
 // Send implements [push.Sender].
@@ -150,7 +150,7 @@ func (p *phones) Send(_ context.Context, m push.Message) push.Result {
 // Origin implements [push.Sender].
 func (*phones) Origin(push.Device) string { return "https://push.example:443" }
 
-// look returns what arrived at the phones of a member since it was last asked.
+// look returns the messages that arrived at the phones of a member since the last look.
 func (p *phones) look(id member.ID) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

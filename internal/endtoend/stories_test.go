@@ -15,7 +15,7 @@ import (
 
 var updateStories = flag.Bool("update", false, "write the answers into testdata/stories")
 
-// stories is the folder of the stories. Its README says what a story is.
+// stories is the folder of the stories. Its README defines a story.
 const stories = "../../testdata/stories"
 
 // TestStories plays each story in memory, and on the database and the Redis of the tests.
@@ -89,7 +89,7 @@ func differences(file, text, told string) (found []string) {
 	return found
 }
 
-// answer is what follows a question in a story.
+// answer follows a question in a story.
 type answer struct {
 	question string
 	at       int // the line of the question, from 1

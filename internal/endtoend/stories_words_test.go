@@ -29,13 +29,13 @@ type telling struct {
 	photos map[string]uint64 // by title
 }
 
-// sentence is a form of lines, and what they do. Its words are the groups of the form.
+// sentence is a form of lines, with its action. Its words are the groups of the form.
 type sentence struct {
 	form *regexp.Regexp
 	do   func(s *telling, words []string) error
 }
 
-// question is a form of questions, and what answers them: some lines.
+// question is a form of questions, with a function that returns the lines of the answer.
 type question struct {
 	form   *regexp.Regexp
 	answer func(s *telling, words []string) ([]string, error)
@@ -141,7 +141,7 @@ func tell(t *testing.T, newStage func(*testing.T, index.Settings) *stage, text s
 	return strings.Join(told, "\n")
 }
 
-// say does what a line says.
+// say executes a line.
 func (s *telling) say(number int, line string) {
 	s.Helper()
 	for _, one := range sentences {
@@ -230,7 +230,7 @@ func (s *telling) call(words []string) error {
 	return nil
 }
 
-// upload uploads a photo a minute after the one before.
+// upload uploads a photo a minute after the last.
 func (s *telling) upload(words []string) error {
 	id := uint64(len(s.photos) + 1)
 	s.photos[words[1]] = id
@@ -244,7 +244,7 @@ func (s *telling) upload(words []string) error {
 	return err
 }
 
-// build does what activityd backfill does.
+// build builds the sets as activityd backfill does.
 func (s *telling) build([]string) error {
 	s.work(s.T)
 	var refills []queue.New
@@ -258,7 +258,7 @@ func (s *telling) build([]string) error {
 	return err
 }
 
-// see returns what a member is shown, and what found it.
+// see returns the photos that a member sees, and their source.
 func (s *telling) see(name string, limit int) ([]string, error) {
 	a, err := s.reader.Read(s.Context(), contacts.Viewer{ID: s.id(name)}, limit)
 	shown := "nothing"

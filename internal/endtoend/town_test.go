@@ -36,7 +36,7 @@ type town struct {
 	actors []*actor
 }
 
-// newTown loads a town onto g. What is random depends on the seed alone.
+// newTown loads a town onto g. The seed determines all random choices.
 func newTown(t *testing.T, g *ground, seed uint64, fans int) *town {
 	t.Helper()
 	tn := &town{ground: g, fans: fans, rnd: rand.New(rand.NewPCG(seed, 0))}
@@ -93,7 +93,7 @@ func (tn *town) friendships() []site.Relation {
 	return all
 }
 
-// fandom makes every fan follow the celebrity, and some of them a few others.
+// fandom makes every fan follow the celebrity, and some fans a few other people.
 func (tn *town) fandom() []site.Relation {
 	var all []site.Relation
 	for i := range member.ID(tn.fans) {
@@ -105,7 +105,7 @@ func (tn *town) fandom() []site.Relation {
 	return all
 }
 
-// photos are those of before. A few people never uploaded anything.
+// photos returns the photos from before the test. A few people never uploaded anything.
 func (tn *town) photos() []site.Photo {
 	all := []site.Photo{{Owner: hermit, Title: secret, Visibility: contacts.Public, DateUpload: start + 10}}
 	for range 3 {

@@ -44,7 +44,7 @@ type silentSite struct {
 	*ground
 	now        atomic.Uint64 // seconds since start
 	transacted atomic.Int64  // transactions that were committed
-	undone     atomic.Int64  // and those that were rolled back
+	undone     atomic.Int64  // transactions that were rolled back
 }
 
 func (s *silentSite) addCascades(t *testing.T) {
@@ -65,11 +65,11 @@ func (s *silentSite) found(t *testing.T, rnd *rand.Rand) {
 	}
 	for range 3 * people {
 		s.exec(t, "INSERT INTO photos (owner_id, visibility, date_upload) VALUES (?, ?, ?)", uint64(somePerson(rnd)), string(someVisibility(rnd)),
-			start-1-rnd.IntN(1000)) // adopt uploads at start, which must be later
+			start-1-rnd.IntN(1000)) // adopt uploads at start, later than all photos here
 	}
 }
 
-// adopt does what docs/adoption.md says, and in the meantime somebody uploads.
+// adopt follows docs/adoption.md. In the meantime somebody uploads.
 func (s *silentSite) adopt(t *testing.T) {
 	t.Helper()
 	catchUp := blockWith(t, "WHERE COALESCE(users.last_upload, 0) < seen.newest")
@@ -83,7 +83,7 @@ func (s *silentSite) adopt(t *testing.T) {
 	}
 }
 
-// live makes so many transactions, some of which are rolled back.
+// live makes the number of transactions, and rolls some back.
 func (s *silentSite) live(ctx context.Context, rnd *rand.Rand, transactions int) error {
 	for range transactions {
 		s.now.Add(uint64(rnd.IntN(2)))
@@ -100,7 +100,7 @@ func (s *silentSite) live(ctx context.Context, rnd *rand.Rand, transactions int)
 
 var errUndone = errors.New("rolled back")
 
-// transact is repeated, whole, when the server gives it up for another one.
+// transact repeats the whole transaction when the server ends it to resolve a deadlock.
 func (s *silentSite) transact(ctx context.Context, statements []statement, commit bool) error {
 	for {
 		switch err := s.once(ctx, statements, commit); {
@@ -133,8 +133,7 @@ func (s *silentSite) once(ctx context.Context, statements []statement, commit bo
 	return tx.Commit()
 }
 
-// change is one of the ways in which people write these tables. IGNORE passes
-// over keys that are taken, and over members who are gone.
+// change writes the site's tables in a random way. IGNORE passes over duplicate keys and missing members.
 func (s *silentSite) change(rnd *rand.Rand) statement {
 	a, b, c := uint64(somePerson(rnd)), uint64(somePerson(rnd)), uint64(somePerson(rnd))
 	leaver := uint64(people - rnd.IntN(6))

@@ -64,9 +64,8 @@ func (g *ground) sets(t *testing.T) map[string][]redis.Z {
 	return sets
 }
 
-// checkSets holds every stored set against I1 to I3, and returns how many there
-// are. A set that a task made from its own news alone, against I4, lacks the
-// other contacts and so fails I1 or I3.
+// checkSets compares every stored set with I1 to I3, and returns the number of sets. A task that breaks I4
+// makes a set from its own news alone. The set lacks the other contacts and so fails I1 or I3.
 func (g *ground) checkSets(t *testing.T) int {
 	t.Helper()
 	sets, truth := g.sets(t), g.uploaders(t)
@@ -167,7 +166,7 @@ func (tn *town) sample() []member.ID {
 	return sample
 }
 
-// check is the whole of what has to hold when all tasks are done.
+// check checks all invariants that hold when all tasks are done.
 func (tn *town) check(t *testing.T, reader *recent.Reader) sources {
 	t.Helper()
 	if n := tn.checkSets(t); n == 0 {

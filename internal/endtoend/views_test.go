@@ -11,9 +11,8 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 )
 
-// ownSchema is that of a site which never heard of activityd. Members are
-// numbered and called differently, a relation has a degree and not two flags,
-// and who may see a picture is said in other words.
+// ownSchema is the schema of a site which never heard of activityd. Members have other numbers and names, a
+// relation has a degree instead of two flags, and the visibility of a picture has its own words.
 var ownSchema = []string{
 	"DROP TABLE users, contacts, blocks, photos",
 	"CREATE TABLE app_accounts (account_no BIGINT UNSIGNED PRIMARY KEY, nick VARCHAR(40) NOT NULL, latest BIGINT UNSIGNED NULL)",
@@ -39,8 +38,7 @@ func visibilityEnum() string {
 	return "ENUM(" + strings.Join(words, ",") + ")"
 }
 
-// TestSiteWithItsOwnSchema: a site adopts activityd by four views and by
-// inserting tasks into the one table that is ours.
+// TestSiteWithItsOwnSchema: a site adopts activityd by four views, and inserts tasks into activityd's table.
 func TestSiteWithItsOwnSchema(t *testing.T) {
 	t.Parallel()
 	seed := seedFor(t)
@@ -102,7 +100,6 @@ type statement struct {
 
 func sqlText(text string, args ...any) statement { return statement{text, args} }
 
-// commit makes a change together with its task, in one transaction.
 func (s ownSite) commit(t *testing.T, statements ...statement) {
 	t.Helper()
 	tx, err := s.db.BeginTx(t.Context(), nil)

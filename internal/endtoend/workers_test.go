@@ -23,10 +23,10 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// language is one of those that have examples.
+// language is a language that has examples.
 type language struct{ interpreter, folder, ending string }
 
-// The examples need drivers of Debian's, which are for its own interpreter.
+// The examples need Debian's packages of drivers, which serve Debian's own interpreters.
 var languages = []language{
 	{"php", "php", "php"},
 	{"/usr/bin/python3", "python", "py"},
@@ -35,8 +35,8 @@ var languages = []language{
 // exampleLease is the lease of the workers, in seconds.
 const exampleLease = 3
 
-// TestTheExamplesConform: the workers of the examples do what docs/queue.md asks of a worker, with a server that is busy, loses
-// answers and takes leases away.
+// TestTheExamplesConform: the example workers follow docs/queue.md, with a server that is busy, loses answers
+// and takes leases away.
 func TestTheExamplesConform(t *testing.T) {
 	t.Parallel()
 	for _, l := range languages {
@@ -53,7 +53,7 @@ func TestTheExamplesConform(t *testing.T) {
 	}
 }
 
-// office is a site with workers in one language, which ask two processes of activityd.
+// office is a site with workers in a language. The workers ask two processes of activityd.
 type office struct {
 	*ground
 	language
@@ -63,7 +63,7 @@ type office struct {
 	kept      []string // workers' lines on stderr
 
 	mu   sync.Mutex
-	sent []string // what the workers said that they sent, in order
+	sent []string // the workers' own records of sent letters, in order
 }
 
 func openOffice(t *testing.T, l language) *office {
@@ -86,7 +86,6 @@ func openOffice(t *testing.T, l language) *office {
 	return o
 }
 
-// example is the path of one of the examples.
 func (l language) example(name string) string {
 	return filepath.Join("..", "..", "examples", l.folder, name+"."+l.ending)
 }
@@ -98,7 +97,7 @@ type worker struct {
 	ended chan error
 }
 
-// hire starts a worker that asks one of the processes.
+// hire starts a worker that asks the process at the index.
 func (o *office) hire(t *testing.T, at int) *worker {
 	t.Helper()
 	w := &worker{exec.CommandContext(t.Context(), o.interpreter, o.example("worker")), make(chan error, 1)}
@@ -265,7 +264,7 @@ func (o *office) works(t *testing.T) {
 	second := o.hire(t, 1)
 	o.awaitSent(t, "killed", "after killed")
 
-	// Stopped past its lease: another does it, and the one that goes on notices.
+	// A worker stops past its lease. Another worker does the task, and the first notices when it goes on.
 	id = o.post(t, 2, "stopped", 1)
 	o.post(t, 2, "after stopped", 0)
 	o.awaitRunning(t, id)
@@ -279,7 +278,7 @@ func (o *office) works(t *testing.T) {
 	o.post(t, 3, "second again", 0)
 	o.awaitSent(t, "second again")
 
-	// What cannot be done ends with its reason.
+	// A task that cannot be done ends with its reason.
 	o.exec(t, "INSERT INTO tasks (queue, type, subject, args, max_attempts) VALUES ('mail', 'letter', 6, '{\"to\": \"\"}', 2)")
 	o.exec(t, "INSERT INTO tasks (queue, type, subject) VALUES ('mail', 'parcel', 0)")
 	o.awaitAllDone(t)
