@@ -15,14 +15,14 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// actor is one run of a handler or one read, on a goroutine of its own. It stands
-// still before and after each call that it makes, and runs on only while the
-// scheduler waits for it; so a history depends on the scheduler's choices alone.
+// actor is a run of a handler, or a read, on a goroutine of its own. It stands still before and after each of
+// its calls, and runs on only while the scheduler waits for it. A history therefore depends on the
+// scheduler's choices alone.
 type actor struct {
 	resume chan error    // nil: go on; an error: the call fails with it
 	moved  chan struct{} // notified each time it stands still or has ended; nil in a bubble
 
-	// These belong to what runs: the actor, or the scheduler while it stands.
+	// The running side owns these fields: the actor, or the scheduler while the actor stands.
 	standing bool
 	ended    bool
 	at       place
@@ -31,7 +31,7 @@ type actor struct {
 
 	// Of a handler:
 	batch    []queue.Task
-	outcomes []queue.Outcome   // what the handler returned
+	outcomes []queue.Outcome   // of the handler
 	begun    map[member.ID]int // the writes to each set when its update began
 	drowsy   bool              // it falls asleep before it writes
 
@@ -53,8 +53,8 @@ func (p place) String() string {
 	return "before " + p.call
 }
 
-// errCrashed is what a call of a crashed actor returns. Whether the call took
-// effect depends on whether the actor stood before or after it.
+// errCrashed is the error of each call of a crashed actor. The call took effect if the actor stood after it,
+// and did not if the actor stood before it.
 var errCrashed = errors.New("the process crashed here")
 
 type actorKey struct{}
@@ -97,11 +97,11 @@ func (a *actor) park(at place) error {
 	return <-a.resume
 }
 
-// settleAlone waits for an actor that waits for no other.
+// settleAlone waits for an actor that waits for no actor itself.
 func settleAlone(a *actor) { <-a.moved }
 
-// acting makes a call of the actor that ctx belongs to. Without one, as in the
-// preparation of a history, it is a plain call.
+// acting makes a call of the actor that ctx belongs to. Without an actor, as in the preparation of a history,
+// it is a plain call.
 func acting[T any](ctx context.Context, name string, writing bool, call func() (T, error)) (T, error) {
 	a, ok := ctx.Value(actorKey{}).(*actor)
 	if !ok {
@@ -118,8 +118,8 @@ func acting[T any](ctx context.Context, name string, writing bool, call func() (
 	return value, callErr
 }
 
-// actingIndex, actingStore and actingQueue stop actors at each call. They also
-// order what the handlers leave in no order, so that a history can be replayed.
+// actingIndex, actingStore and actingQueue stop actors at each call. They also sort the handlers' unordered
+// arguments, so that a history can be replayed.
 type (
 	actingIndex struct{ sets }
 	actingStore struct{ store }

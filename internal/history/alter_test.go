@@ -9,18 +9,16 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Ways to do wrong outside of the index, each put in the place of what is right.
+// Faults outside of the index, each in the place of the right behaviour.
 
-// lowered returns the entries, the score of one of them lower by one: "newer than"
-// becomes "newer than or as new as".
+// lowered returns the entries with a single score lower by 1: "newer than" becomes "newer than or as new as".
 func lowered(entries []index.Entry, at int) []index.Entry {
 	entries = slices.Clone(entries)
 	entries[at].Score--
 	return entries
 }
 
-// lenientSecond and lenientLowest leave sets alone in which the second is the
-// lowest.
+// lenientSecond and lenientLowest do not change a set whose second entry is the lowest.
 func lenientSecond(entries []index.Entry) []index.Entry {
 	if len(entries) < 3 {
 		return entries
@@ -105,7 +103,7 @@ func (e *earlyStore) TopContacts(ctx context.Context, users []member.ID, limit i
 	return e.store.TopContacts(ctx, users, limit)
 }
 
-// cachePhotos keeps what was once visible.
+// cachePhotos keeps photos that were visible at some time.
 func cachePhotos(s *stage) {
 	s.store = &cachingStore{store: s.store, cached: map[contacts.Pair]contacts.Album{}}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/indextest"
 )
 
-// sets is the index, as handlers, reads and those who judge it see it.
+// sets is the index, as handlers, reads and judges see it.
 type sets interface {
 	tasks.Index
 	recent.Index
@@ -31,7 +31,7 @@ type backend struct {
 // opener opens an empty backend.
 type opener func(ctx context.Context, s index.Settings) (backend, error)
 
-// forgetful is what backends in memory have in common.
+// forgetful is the interface of all backends in memory.
 type forgetful interface {
 	sets
 	Forget(user member.ID)

@@ -11,15 +11,15 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// In half of the random histories members become broadcast members and cease to be, as an operator says. That is
-// no change of what any viewer is to be shown, and so it happens in calm, too.
+// In half of the random histories members become broadcast members and cease to be, at an operator's command.
+// A command changes no viewer's answer, and so it happens in calm, too.
 
-// broadcasts is what a stage with broadcast members has besides.
+// broadcasts is the additional state of a stage with broadcast members.
 type broadcasts struct {
 	asked map[member.ID]bool // members that an operator named or removed, and whether they are broadcast members
 	last  member.ID          // the member that came or went last
 
-	// What mutations change.
+	// For mutations.
 	forgetsAbove bool // reads do not see the broadcast contacts
 	forgetsBelow bool // reads do not see the newest broadcast upload below the set's first
 	forgetsRows  bool // uploads by broadcast members are not written to their rows
@@ -33,7 +33,7 @@ type broadcastStore struct {
 	b *broadcasts
 }
 
-// truth is what the handlers and the reads ask.
+// truth returns the store of the handlers and the reads.
 func (s *stage) truth() store {
 	if s.broadcasts == nil {
 		return actingStore{s.store}
@@ -79,7 +79,8 @@ func (s broadcastStore) Compare(ctx context.Context, v contacts.Viewer, owners [
 	return c, err
 }
 
-// comesOrGoes makes a member a broadcast member or, if it is one, has it leave, as the commands of an operator do.
+// comesOrGoes makes a member a broadcast member, or makes a broadcast member leave, like the commands of an
+// operator.
 func (h *history) comesOrGoes() error {
 	id := h.someMember()
 	rows, err := h.store.Broadcasts(h.ctx, []member.ID{id})
@@ -126,8 +127,8 @@ func (s *stage) isBroadcast(id member.ID) bool {
 	return err == nil && rows[id].ID != 0
 }
 
-// deletesRow reports whether a task deletes the row of a member that leaves. It comes an hour after the one before it, and no
-// read lasts so long between its look at a set and its question to MySQL.
+// deletesRow reports whether a task deletes the row of a member that leaves. The task comes an hour after its
+// predecessor, and no read lasts so long between its look at a set and its question to MySQL.
 func deletesRow(t queue.Task) bool {
 	args, err := tasks.ArgsOf[tasks.BroadcastArgs](t)
 	return t.Kind == tasks.Broadcast && err == nil && args.Done

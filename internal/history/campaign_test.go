@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// campaign is a proof under way, shared by its workers. It is looked at from within
-// bubbles, where time stands still, and tells time by what others have set.
+// campaign is a proof under way, shared by its workers. Workers look at it from within bubbles, where time
+// stands still; code outside sets over and took.
 type campaign struct {
 	proof
 
@@ -84,7 +84,7 @@ func (c *campaign) report(t *testing.T) (end func()) {
 	}
 }
 
-// String tells what was played.
+// String counts the histories and orders so far.
 func (c *campaign) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

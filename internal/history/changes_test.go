@@ -42,9 +42,9 @@ func (s *stage) leave(id member.ID) error {
 	return s.changed(s.site.DeleteMember(s.ctx, id))
 }
 
-// replace deletes a member, and inserts it again in the same transaction with an earlier
-// last upload: that of the newest photo which is left when its newest is deleted. Private
-// photos do not matter to it, unless the site always counts them.
+// replace deletes a member, and inserts it again in the same transaction with an earlier last upload: the
+// date of the newest remaining photo, after the deletion of its newest. Private photos do not matter to it,
+// unless the site always counts them.
 func (s *stage) replace(id member.ID) error {
 	var newest, left uint64
 	counts := func(p photo) bool {
@@ -69,7 +69,7 @@ func (s *stage) replace(id member.ID) error {
 	return s.changed(s.site.ReplaceMember(s.ctx, id, left))
 }
 
-// call makes contact a contact of user, or changes what user grants it.
+// call makes contact a contact of user, or changes the user's grant.
 func (s *stage) call(user, contact member.ID, g site.Grant) error {
 	s.logf("%s calls %s a contact, friend %v, family %v", user, contact, g.Friend, g.Family)
 	s.world.contacts[contacts.Pair{User: user, Contact: contact}] = g
@@ -89,7 +89,7 @@ type privateUploads int
 const (
 	neverCount     privateUploads = iota // a private upload writes nothing; showing the photo is the event
 	alwaysCount                          // a private upload is the event; showing the photo writes nothing
-	sometimesCount                       // a private upload may be an event, by stage.counts; showing the photo is one
+	sometimesCount                       // a private upload may be an event, by stage.counts; showing the photo is an event
 )
 
 // upload does nothing for who is no member.
@@ -135,8 +135,8 @@ func (s *stage) see(i int, v contacts.Visibility) error {
 	return s.changed(nil)
 }
 
-// lower lowers the last upload of a member to what it has to be, without a task, as
-// docs/adoption.md lets a site do that counted private uploads before.
+// lower lowers the last upload of a member to its least value, without a task, as docs/adoption.md allows a
+// site that counted private uploads before.
 func (s *stage) lower(id member.ID) error {
 	var newest uint64
 	for _, p := range s.world.photos {
@@ -164,7 +164,7 @@ func (s *stage) deletePhoto(i int) error {
 func (s *stage) block(owner, blocked member.ID) error {
 	pair := contacts.Pair{User: owner, Contact: blocked}
 	s.logf("%s blocks %s: %v", owner, blocked, !s.world.blocks[pair])
-	if s.oneWay && owner < 10 { // what reads look at has no blocks by viewers
+	if s.oneWay && owner < 10 { // reads miss the blocks by viewers
 		s.world.blocks[pair] = !s.world.blocks[pair]
 		return nil
 	}
@@ -176,7 +176,6 @@ func (s *stage) block(owner, blocked member.ID) error {
 	return s.changed(s.site.Block(s.ctx, owner, blocked))
 }
 
-// change makes one random change.
 func (h *history) change() error {
 	if h.broadcasts != nil && h.choose(8) == 7 {
 		return h.comesOrGoes()
@@ -203,7 +202,7 @@ func (h *history) change() error {
 	}
 }
 
-// toggleContact adds a contact or, if it is one, removes it.
+// toggleContact adds or removes a contact.
 func (h *history) toggleContact() error {
 	user, contact := h.someViewer(), h.someMember()
 	if !h.world.members[user] {
@@ -218,8 +217,8 @@ func (h *history) toggleContact() error {
 	return h.drop(user, contact)
 }
 
-// comeOrGo makes a member of who is none, or deletes one, who may come back at once. Who
-// is no member can be called a contact, and come later.
+// comeOrGo makes somebody a member, or deletes a member, who may come back at once. A deleted member can
+// still be called a contact, and come later.
 func (h *history) comeOrGo() error {
 	id := h.someMember()
 	if h.choose(6) == 5 {
@@ -234,8 +233,8 @@ func (h *history) comeOrGo() error {
 	return h.leave(id)
 }
 
-// grant makes a member call a viewer a contact, so that it may see more. The
-// member gets a set of its own by that, in which the viewer may be.
+// grant makes a member call a viewer a contact, so that the viewer may see more. The member thereby gets a
+// set of its own, which may hold the viewer.
 func (h *history) grant() error {
 	user, contact := h.someMember(), h.someViewer()
 	if !h.world.members[user] {
@@ -286,7 +285,7 @@ func (h *history) deleteSome() error {
 	return h.deletePhoto(h.somePhoto())
 }
 
-// somePhoto is one of the newest, or any.
+// somePhoto returns the index of any photo, often of a new photo.
 func (h *history) somePhoto() int {
 	n := len(h.world.photos)
 	if h.choose(2) == 0 {
@@ -319,8 +318,8 @@ func (h *history) someVisibility() contacts.Visibility {
 	return visibilities[h.choose(len(visibilities))]
 }
 
-// hintAtRandom asks for what need not be done: nothing may come of it. An operator
-// or an audit does so, and a hint that comes late.
+// hintAtRandom enqueues a task that need not be done, and must change nothing. Operators, audits and late
+// hints enqueue such tasks.
 func (h *history) hintAtRandom() error {
 	if h.choose(2) == 0 {
 		return h.enqueue(tasks.NewRefill(h.someViewer()))

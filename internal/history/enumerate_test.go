@@ -11,8 +11,8 @@ func (sc script) first(n int) script {
 	return sc
 }
 
-// selected returns, for the events or some of them in each order, the one in which
-// each is delivered as soon as it has happened.
+// selected returns an order for each permutation of each choice of the events. Each event is delivered as
+// soon as it has happened.
 func (sc script) selected() iter.Seq[[]move] {
 	return func(yield func([]move) bool) {
 		for p := range selections(len(sc.events), 1) {
@@ -23,8 +23,8 @@ func (sc script) selected() iter.Seq[[]move] {
 	}
 }
 
-// late returns, for the events in each order, those in which all are delivered when
-// all have happened: in the same order, and in the reverse one.
+// late returns two orders for each permutation of the events. All events are delivered when all have
+// happened: in the same order, and in reverse.
 func (sc script) late() iter.Seq[[]move] {
 	return func(yield func([]move) bool) {
 		for p := range selections(len(sc.events), len(sc.events)) {

@@ -88,8 +88,8 @@ func nodeOf(user member.ID) int { return int(user) % nodeCount }
 
 // outages are the failures of a history.
 type outages struct {
-	shaky int             // one in so many calls for a user fails; 0: none
-	out   [nodeCount]bool // nodes of which each call fails
+	shaky int             // a call for a user fails with probability 1/shaky; 0: none fails
+	out   [nodeCount]bool // nodes whose calls fail
 }
 
 // fail decides whether a call fails for a user.
@@ -109,7 +109,7 @@ func (h *history) turnNode() {
 	h.logf("node %d is out: %v", n, h.out[n])
 }
 
-// restoreNode restores each node that is out with a probability of one in five.
+// restoreNode restores each failed node with a probability of 1/5.
 func (h *history) restoreNode() {
 	for n, out := range h.out {
 		if out && h.choose(50) < 10 {

@@ -12,9 +12,8 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// history is one random history: changes, tasks run in any order, some twice,
-// handlers stopped between any two of their calls, crashes, expiries, a lost
-// Redis, and reads in between.
+// history is a random history: changes, tasks run in any order, some twice, handlers stopped between any two
+// of their calls, crashes, expiries, a lost Redis, and reads in between.
 type history struct {
 	*stage
 	*chance
@@ -29,32 +28,32 @@ type history struct {
 	actors  []*actor
 }
 
-// mood is what much happens of for a while. Rules are broken by things that meet,
-// and in an even mixture of everything few things do.
+// mood makes some steps frequent for a while. A history breaks a rule when certain steps meet, and in an even
+// mixture few steps meet.
 type mood struct {
 	pace      int           // changes in a hundred acts: when few, the tasks keep up
-	drowsy    int           // one handler in so many falls asleep
-	fragile   int           // crashes for a hundred other acts
+	drowsy    int           // a handler falls asleep with probability 1/drowsy
+	fragile   int           // crashes for a hundred remaining acts
 	toggles   int           // contacts added or removed in a hundred changes
 	backdated int           // uploads in eight with a date from the past
-	secretive int           // photos in eight that are made private, besides those that are anyway
-	fickle    int           // members who come or go for a hundred other changes
-	lossy     int           // losses for a hundred other acts
-	turns     int           // of a node that goes out or comes back, for a hundred other acts
+	secretive int           // photos in eight that are made private, besides the share of someVisibility
+	fickle    int           // members who come or go for a hundred remaining changes
+	lossy     int           // losses for a hundred remaining acts
+	turns     int           // failures and returns of a node for a hundred remaining acts
 	hot       contacts.Pair // whom most of the changes are about
 }
 
-// player plays histories on one kind of backend.
+// player plays histories on a kind of backend.
 type player struct {
 	open       opener
 	alter      func(*stage) // breaks a rule
 	activeOnly *bool        // nil: by chance
 	outages    bool         // single users fail, and nodes are out for a while
 	broadcasts bool         // members become broadcast members, and cease to be
-	bubble     bool         // it is called within one of package synctest, where the scheduler can wait for actors that wait for each other
+	bubble     bool         // the caller runs in a bubble of package synctest, where the scheduler can wait for actors that wait for each other
 }
 
-// play plays one history, and logs what happens in it if log is not nil.
+// play plays a history, and logs its steps if log is not nil.
 func (p player) play(ctx context.Context, c *chance, log func(string, ...any)) (tally, error) {
 	h := &history{chance: c, settle: settleAlone}
 	err := p.prepare(ctx, h, log)
@@ -183,8 +182,8 @@ func (h *history) anyMood() (m mood) {
 // mostSteps bounds how long tasks may take to come to an end.
 const mostSteps = 20_000
 
-// rest runs all tasks to their end, in random order; without choices to record, in
-// a plain one.
+// rest runs all tasks to their end: in random order, or in a plain order if k is nil, which records no
+// choices.
 func (h *history) rest(k kind) error {
 	if k == nil {
 		defer func(c *chance) { h.chance = c }(h.chance)
@@ -227,9 +226,8 @@ func (h *history) restStep(step int) error {
 	return h.resume()
 }
 
-// judgeAtRest judges the sets, and the answers of all viewers: without the index,
-// and twice with it or more often, where what the first reads asked for has been done by the
-// last.
+// judgeAtRest judges the sets, and the answers of all viewers: without the index, and in two rounds with it.
+// The last round runs after the tasks that the first round's reads asked for.
 func (h *history) judgeAtRest() error {
 	if err := h.judge(); err != nil {
 		return err
@@ -280,7 +278,7 @@ func (h *history) judgeMended(viewer member.ID, t recent.Trace) error {
 	return nil
 }
 
-// endActors ends all that still run. Some may have to wait for others.
+// endActors ends all running actors. An actor may wait for another, and then ends in a later round.
 func (h *history) endActors() {
 	for len(h.actors) > 0 {
 		for _, a := range h.actors {

@@ -8,10 +8,9 @@ import (
 	"testing/synctest"
 )
 
-// TestEachRuleIsNeeded leaves out one rule at a time, and expects the histories to
-// notice. So the proof can fail, and none of these rules is superfluous. Seeds are
-// where a search found a case; when the code changes so that a seed plays another
-// history, the following ones are tried.
+// TestEachRuleIsNeeded leaves out one rule at a time, and expects the histories to notice. The proof can
+// therefore fail, and no rule is superfluous. A search found the seeds. When a change of the code makes a
+// seed play another history, the test tries the seeds that follow.
 func TestEachRuleIsNeeded(t *testing.T) {
 	t.Parallel()
 	for _, m := range []struct {
@@ -65,7 +64,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 	}
 }
 
-// TestHistoriesWithBroadcastMembers plays those that the mutations below change, as they are.
+// TestHistoriesWithBroadcastMembers plays the histories of the mutations below, without a mutation.
 func TestHistoriesWithBroadcastMembers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -110,8 +109,8 @@ func TestEachRuleOfBroadcastMembersIsNeeded(t *testing.T) {
 	}
 }
 
-// TestPagesComeAgain: what fails for some followers is lost, and noticed, unless
-// their page is left to another task.
+// TestPagesComeAgain does not leave the page of failed followers to another task: their updates are lost, and
+// a history notices.
 func TestPagesComeAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -130,7 +129,7 @@ func mustNotice(t *testing.T, err error) {
 	t.Log(err)
 }
 
-// ordersOf plays all orders of the first events of a script, until one fails.
+// ordersOf plays all orders of the first events of a script, until an order fails.
 func ordersOf(t *testing.T, name string, open opener) error {
 	t.Helper()
 	at := slices.IndexFunc(scripts, func(sc script) bool { return sc.name == name })
@@ -145,7 +144,7 @@ func ordersOf(t *testing.T, name string, open opener) error {
 
 var errUnnoticed = errors.New("no history noticed")
 
-// search plays the histories of some seeds until one fails.
+// search plays the histories of some seeds until a history fails.
 func (p player) search(ctx context.Context, first, count uint64) (seed uint64, err error) {
 	for seed := range count {
 		if _, err := p.play(ctx, seeded(first+seed), nil); err != nil {

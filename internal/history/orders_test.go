@@ -13,17 +13,17 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// move is one step of an order: an event happens, or is delivered.
+// move is a step of an order: an event happens, or is delivered.
 type move struct {
 	event   int
 	deliver bool
 }
 
-// fault is what goes wrong in a run, if anything.
+// fault is the fault of a run, if any.
 type fault struct {
 	kind faultKind
-	job  int // which of the jobs it strikes
-	stop int // at which of its stops
+	job  int // the number of the job that it strikes
+	stop int // the number of the stop in the job
 }
 
 type faultKind int
@@ -32,7 +32,7 @@ const (
 	noFault      faultKind = iota
 	crashOnce              // the process crashes; the task comes again at once
 	crashAndLast           // the process crashes; the task comes again after all others
-	standStill             // it stands still until all others are through, and goes on
+	standStill             // the job stands still until all other jobs have ended, and goes on
 	loseLease              // likewise, and its task is given to another handler meanwhile
 )
 
@@ -40,22 +40,21 @@ func (k faultKind) String() string {
 	return []string{"none", "crash", "crash, again last", "standstill", "standstill beyond its lease"}[k]
 }
 
-// run is one order of the events of a script, played with at most one fault.
+// run is an order of the events of a script, played with at most one fault.
 type run struct {
 	*stage
 	script script
 	fault  fault
 
-	arrived map[int][]queue.Task // what an event has to be delivered
-	late    []queue.Task         // what comes again last
+	arrived map[int][]queue.Task // the tasks of an event, for its delivery
+	late    []queue.Task         // tasks that come again last
 	still   *actor               // who stands still
-	ends    func() error         // what is to be done when it has ended
+	ends    func() error         // called when it has ended
 	jobs    int
 	hit     bool // the fault struck
 }
 
-// play plays one order, and tells how many jobs there were, and whether the fault
-// struck.
+// play plays an order. It returns the number of jobs, and whether the fault struck.
 func (sc script) play(ctx context.Context, open opener, order []move, f fault, log func(string, ...any)) (jobs int, hit bool, err error) {
 	settings, err := index.NewSettings(sc.settings[0], sc.settings[1], sc.settings[2])
 	if err != nil {
@@ -139,7 +138,7 @@ func (r *run) claimAll() (all []queue.Task, err error) {
 	return all, nil
 }
 
-// handleAll handles tasks one by one, each with all that comes of it.
+// handleAll handles each task in turn, with all tasks that follow from it.
 func (r *run) handleAll(list []queue.Task) error {
 	for _, t := range list {
 		if err := r.handle(t); err != nil {
@@ -185,7 +184,7 @@ func (r *run) read(e event) error {
 	})
 }
 
-// job does a piece of work; the one that the fault is for, step by step.
+// job runs a piece of work. It runs the job of the fault step by step.
 func (r *run) job(a *actor, work func(ctx context.Context), ends func() error) error {
 	r.jobs++
 	if r.log != nil {
@@ -216,7 +215,7 @@ func (r *run) job(a *actor, work func(ctx context.Context), ends func() error) e
 	return ends()
 }
 
-// end lets everything come to rest: what comes again, then what stood still.
+// end brings everything to rest: first the tasks that come again, then the actor that stood still.
 func (r *run) end() error {
 	if err := r.handleAll(r.late); err != nil {
 		return err
@@ -287,9 +286,9 @@ func (sc script) tryAll(ctx context.Context, open opener, order []move) (runs in
 	return runs, nil
 }
 
-// nextStop: between the end of a call and the beginning of the next nothing
-// happens, so one of the two stops stands for both. The stops are before the first
-// call (0), after it, before the second one, and so on.
+// nextStop skips every second stop. The stops are before the first call (0), after it, before the second
+// call, and so on. Nothing happens between the end of a call and the beginning of the next, so that a single
+// stop stands for both.
 func nextStop(stop int) int {
 	if stop == 0 {
 		return 1
@@ -297,7 +296,7 @@ func nextStop(stop int) int {
 	return stop + 2
 }
 
-// tell adds to an error what happened in the run.
+// tell adds the story of the run to an error.
 func (sc script) tell(ctx context.Context, open opener, order []move, f fault, err error) error {
 	var story strings.Builder
 	_, _, again := sc.play(ctx, open, order, f, func(format string, args ...any) { fmt.Fprintf(&story, "  "+format+"\n", args...) })

@@ -11,7 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// rule is one of the rules of package index.
+// rule is a rule of package index.
 type rule int
 
 const (
@@ -36,9 +36,8 @@ const (
 	emptyRefillDeletes
 )
 
-// plainIndex is indextest.Memory once more, written so that each of its rules can be
-// left out: then a history has to notice. With all of them it does what
-// indextest.Memory does, which TestPlainIndexIsTheSpecification sees to.
+// plainIndex does the same as indextest.Memory, which TestPlainIndexIsTheSpecification checks. The code can
+// leave out each rule by itself: then a history has to notice.
 type plainIndex struct {
 	without  rule
 	settings index.Settings
@@ -183,8 +182,7 @@ func (x *plainIndex) Apply(ctx context.Context, changes []index.Change) []index.
 // NodeOf names no node.
 func (*plainIndex) NodeOf(member.ID) (node string, isUsable bool) { return "", true }
 
-// removeAlone makes a command of its own of the removals, after which a process may
-// crash.
+// removeAlone executes the removals as a separate command. A process may crash after it.
 func (x *plainIndex) removeAlone(ctx context.Context, c index.Change) error {
 	for _, contact := range c.Remove {
 		x.take(c.Member, contact)
@@ -208,7 +206,7 @@ func (x *plainIndex) mayApply(c index.Change) bool {
 	if len(set) == 0 && (c.Known && x.keeps(goneIsConflict) || !c.WithRefill) {
 		return false
 	}
-	if c.WithRefill && len(c.Refill) == 0 && len(set) > len(c.Members) { // it would delete what came in since Begin
+	if c.WithRefill && len(c.Refill) == 0 && len(set) > len(c.Members) { // it would delete members added since Begin
 		return false
 	}
 	changed := func(e index.Entry) bool {

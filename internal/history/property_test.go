@@ -10,12 +10,10 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// TestPropertyIndexIsRightAtRest: whatever happens, in any order, with any crash
-// and any loss, once all tasks have run the sets keep the invariants and every
-// answer is that of the definition; and no answer ever shows what may not be
-// seen. This is TestProve in small, on a real Redis, with rapid as the one who
-// chooses and who shrinks. A failure prints what happened, and the flag that
-// repeats it; -rapid.checks=100000 looks further.
+// TestPropertyIndexIsRightAtRest: once all tasks have run, after any order of steps with any crash and any
+// loss, the sets keep the invariants and every answer is that of the definition. No answer ever shows a
+// hidden photo. The test is TestProve in small, on a real Redis; rapid makes the choices and shrinks them. A
+// failure prints the steps and the flag that repeats it; -rapid.checks=100000 looks further.
 func TestPropertyIndexIsRightAtRest(t *testing.T) {
 	t.Parallel()
 	p := player{open: inRedis(privateRedis(t)), outages: true}
@@ -30,8 +28,7 @@ func TestPropertyIndexIsRightAtRest(t *testing.T) {
 	t.Logf("%s", total)
 }
 
-// drawn makes the choices those of rapid, so that a failure shrinks, to histories
-// of small numbers.
+// drawn takes the choices from rapid, so that a failure shrinks to a history of small numbers.
 func drawn(t *rapid.T) func(int) int {
 	evenly := make(map[int]*rapid.Generator[int])
 	return func(n int) int {

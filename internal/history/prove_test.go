@@ -16,9 +16,8 @@ import (
 	"time"
 )
 
-// TestProve is the proof. "make prove" plays it in full; here it is a small part
-// of that, with other seeds each time. A failure tells the shrunk history, and the
-// seed that repeats it.
+// TestProve is the proof. "make prove" plays it in full; by default it plays a small part with new seeds each
+// time. A failure tells the shrunk history, and the seed that repeats it.
 func TestProve(t *testing.T) {
 	t.Parallel()
 	p := askedFor(t)
@@ -50,11 +49,11 @@ type proof struct {
 	full      bool
 	replay    bool          // of the history of seed first, and nothing else
 	first     uint64        // the first seed
-	histories uint64        // so many random ones at most
+	histories uint64        // the most random histories
 	duration  time.Duration // and not after that; 0: as long as it takes
 	events    int           // how many of each script are enumerated
 	between   int           // of how many, all interleavings
-	each      uint64        // of so many orders, one is played: another each time
+	each      uint64        // a proof plays a random 1/each of the orders
 }
 
 // askedFor is the proof that the environment asks for, as "make prove" sets it.
@@ -134,8 +133,8 @@ func (p player) story(ctx context.Context, seed uint64, t tape, err error) strin
 	return b.String()
 }
 
-// replay tells each step of the history of a seed, in memory and, if it holds
-// there, on Redis; and what is left of it when it is shrunk.
+// replay tells each step of the history of a seed, in memory and, if it holds there, on Redis. It shrinks a
+// history that fails in memory, and tells the result.
 func replay(t *testing.T, seed uint64) {
 	t.Helper()
 	tell := func(format string, args ...any) { fmt.Fprintf(t.Output(), format+"\n", args...) }
@@ -156,7 +155,7 @@ func replay(t *testing.T, seed uint64) {
 	}
 }
 
-// onRedis plays one in a thousand of the histories again on a real Redis.
+// onRedis plays a thousandth of the histories again on a real Redis.
 func (c *campaign) onRedis(t *testing.T) {
 	p := player{open: inRedis(privateRedis(t)), outages: true}
 	for seed := c.first; seed <= c.first+c.histories/1000 && !c.stopped.Load(); seed++ {

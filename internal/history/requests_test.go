@@ -12,11 +12,11 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 )
 
-// request is a read under way, and what its viewer was allowed to see meanwhile.
+// request is a read under way, with the photos that its viewer could see meanwhile.
 type request struct {
 	viewer   member.ID
 	limit    int
-	fault    error // what Redis answers; nil: the set
+	fault    error // the answer of Redis; nil: the set
 	calm     bool  // nothing was left to be done when it began
 	instants []instant
 
@@ -24,7 +24,7 @@ type request struct {
 	err error
 }
 
-// instant is what was visible from one change to the next.
+// instant is the visible state between two changes.
 type instant struct {
 	isMember bool
 	visible  []photo // newest first
@@ -84,9 +84,8 @@ func (r *request) judge() error {
 	return r.judgePhotos()
 }
 
-// judgePhotos: the response is what one contact showed the viewer at one instant.
-// It is the answer by the definition if it did without the index, or if nothing
-// was left to be done.
+// judgePhotos: the response is the album of a single contact, as the viewer saw it at some instant. It is the
+// answer by the definition if the read did without the index, or if nothing was left to be done.
 func (r *request) judgePhotos() error {
 	var ids []uint64
 	for _, p := range r.got.Photos {
@@ -110,5 +109,5 @@ func (r *request) someInstant(holds func(instant) bool) bool {
 	return slices.ContainsFunc(r.instants, holds)
 }
 
-// faults are what Redis may answer instead of a set.
+// faults are the answers of Redis in place of a set.
 var faults = []error{index.ErrUnavailable, index.ErrMalformed, index.ErrSettings, index.ErrMissing, errors.New("an unknown error")}

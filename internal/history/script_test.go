@@ -16,7 +16,7 @@ type script struct {
 	name     string
 	settings [3]int // of index.NewSettings; small, so that sets are cut off
 	active   bool   // sets of active members only
-	tooHigh  bool   // it begins with a score that is too high, of which no task tells
+	tooHigh  bool   // a score is too high at first, and no task tells of it
 	before   func(s *stage) error
 	events   []event
 }
@@ -139,8 +139,8 @@ func expires(user member.ID) event {
 
 func reads(viewer member.ID) event { return event{reads: viewer} }
 
-// begun returns a beginning: uploads of 11, 12 and 13 at some dates, 0 for never;
-// all are contacts of both viewers, one of whom has a set.
+// begun returns a beginning: uploads of 11, 12 and 13 at some dates, 0 for never; all are contacts of both
+// viewers, and the first viewer has a set.
 func begun(dates ...uint64) func(s *stage) error {
 	return func(s *stage) error {
 		var errs []error
@@ -164,7 +164,7 @@ func returned(dates ...uint64) func(s *stage) error {
 	}
 }
 
-// counted begins like begun, and then 13 uploads in private at a date, which counted then.
+// counted begins like begun. Then 13 makes a private upload at a date, and the upload counts.
 func counted(date uint64, dates ...uint64) func(s *stage) error {
 	return func(s *stage) error {
 		s.private, s.counts = sometimesCount, true

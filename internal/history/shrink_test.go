@@ -16,12 +16,12 @@ type shrinker struct {
 	tries int // how often a history may still be played
 }
 
-// mostTries bounds the playing of one shrink.
+// mostTries bounds how many histories a shrink plays.
 const mostTries = 6000
 
 func shrink(t tape, fails func(tape) (tape, bool)) tape {
 	s := &shrinker{fails: fails, best: t, tries: mostTries}
-	for smaller := true; smaller; { // what is left out may let others be left out
+	for smaller := true; smaller; { // an omission may allow further omissions
 		smaller = s.dropPhases() || s.dropActs() || s.dropChoices() || s.lower()
 	}
 	return s.best
@@ -71,7 +71,8 @@ func (s *shrinker) dropActs() (dropped bool) {
 	return dropped
 }
 
-// length is that of a list of the best, which may have lost a phase on its way.
+// length returns the length of a list of the best tape. The tape may have lost a phase since the caller
+// counted its lists.
 func (s *shrinker) length(i int) int {
 	if lists := s.best.lists(); i < len(lists) {
 		return len(*lists[i])
@@ -88,7 +89,7 @@ func (s *shrinker) dropChoices() (dropped bool) {
 	return dropped
 }
 
-// page is one of the best, which becomes shorter on the way.
+// page returns a page of the best tape. The tape may have become shorter since the caller counted its pages.
 func (s *shrinker) page(i int) choices {
 	if pages := s.best.pages(); i < len(pages) {
 		return *pages[i]
@@ -128,8 +129,7 @@ func (p player) smallest(ctx context.Context, t tape) (tape, error) {
 // long is a history that takes minutes to shrink, and more than mostTries.
 const long = 2000
 
-// failing returns the first seed from one on whose history fails, as often as it is
-// played, and what was chosen in it.
+// failing returns the first seed, from first on, whose history fails twice, and the choices of the history.
 func (p player) failing(t *testing.T, first uint64) (uint64, *chance) {
 	t.Helper()
 	seed, err := p.search(t.Context(), first, 20_000)
@@ -143,13 +143,12 @@ func (p player) failing(t *testing.T, first uint64) (uint64, *chance) {
 	return seed, c
 }
 
-// TestFailuresShrink: what is left of a history that fails still fails, and is a
-// small part of it.
+// TestFailuresShrink: the shrunk history still fails, and is a small part of the whole.
 func TestFailuresShrink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := player{open: leaving(addRaises), bubble: true}
-		seed, c := p.failing(t, 5008) // where a search found a short one
+		seed, c := p.failing(t, 5008) // a search found a short history there
 		for c.tape.size() > long {
 			seed, c = p.failing(t, seed+1)
 		}

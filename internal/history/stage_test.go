@@ -16,14 +16,14 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// store is what the handlers and the reads need of the truth.
+// store is the truth, as the handlers and the reads need it.
 type store interface {
 	tasks.Store
 	recent.Store
 	LeaveBroadcast(ctx context.Context, id member.ID) (contacts.Broadcast, error)
 }
 
-// stage is a small site with all that keeps its index: what a history plays on.
+// stage is a small site with the parts that keep its index. A history plays on it.
 type stage struct {
 	ctx         context.Context
 	settings    index.Settings
@@ -51,19 +51,19 @@ type stage struct {
 	// nevertheless; nil: none does.
 	fails func(user member.ID) (written bool, err error)
 
-	// What mutations change.
-	propose       func([]index.Entry) []index.Entry // what reads see of a set
+	// For mutations.
+	propose       func([]index.Entry) []index.Entry // changes the reads' view of a set
 	oneWay        bool                              // reads do not look for blocks by viewers
 	deaf          bool                              // no hint that a member is no contact is taken
-	absorbStarted bool                              // tasks that have begun absorb others
-	running       func(key string) bool             // whether one with that key has begun
+	absorbStarted bool                              // a task that has begun absorbs a new task
+	running       func(key string) bool             // whether a task with the key has begun
 	careless      bool                              // a task that crashed is not done again
 	forgetsPages  bool                              // a page with sets that could not be written to does not come again
 	forgetsEvent  bool                              // a photo that is shown raises last_upload, and no task tells
 	forgetsBoth   bool                              // a photo that is shown raises nothing either
 }
 
-// setting says what a stage is set up with.
+// setting sets up a stage.
 type setting struct {
 	settings   index.Settings
 	activeOnly bool
@@ -115,14 +115,14 @@ func (s *stage) logf(format string, args ...any) {
 	}
 }
 
-// newReader returns the reads of one process.
+// newReader returns the reader of a process.
 func (s *stage) newReader() *recent.Reader {
 	return recent.NewReader(proposing{actingIndex{s.watched}, s}, s.truth(), s, recent.Options{
 		Min: s.settings.Min,
 	})
 }
 
-// proposing lets a mutation change what reads see of the sets.
+// proposing lets a mutation change the reads' view of the sets.
 type proposing struct {
 	recent.Index
 	*stage
@@ -156,7 +156,7 @@ func (s *stage) enqueue(n queue.New) error {
 // Refill and LookAgain make the stage the reader's hints.
 func (s *stage) Refill(user member.ID) { s.hint(tasks.NewRefill(user)) }
 
-// LookAgain enqueues what the reader asks for.
+// LookAgain enqueues the reader's hint.
 func (s *stage) LookAgain(user, contact member.ID) {
 	s.counted.ghosts++
 	if !s.deaf {
@@ -170,12 +170,12 @@ func (s *stage) hint(n queue.New) {
 	}
 }
 
-// fill makes the set of a user what the truth is.
+// fill makes the set of a user as the truth has it.
 func (s *stage) fill(user member.ID) error {
 	return s.handlers[tasks.Refill].Handle(s.ctx, []queue.Task{{Kind: tasks.Refill, Key: uint64(user)}})[0].Err
 }
 
-// judge checks every set that exists, with checks besides those that each must pass.
+// judge checks every set that exists, against the invariants of each set and against checks.
 func (s *stage) judge(checks ...func(index.Set) error) error {
 	for _, set := range s.backend.Look(s.ctx, s.everybody()) {
 		if set.Err != nil {
@@ -195,7 +195,7 @@ func (s *stage) judge(checks ...func(index.Set) error) error {
 	return s.judgeBroadcasts()
 }
 
-// tally reports whether the histories had in them what they are about.
+// tally counts the steps of the histories, so that the tests can demand each kind of step.
 type tally struct {
 	changes, handled, doubled, crashes, conflicts, lost int
 	indexed, walked, faulted, ghosts, failed, shown     int

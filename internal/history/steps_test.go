@@ -19,7 +19,7 @@ import (
 
 var noGrant site.Grant
 
-// act does one random thing.
+// act takes a random step.
 func (h *history) act() error {
 	if h.choose(100) >= 100-h.pace {
 		return h.change()
@@ -45,7 +45,7 @@ func (h *history) act() error {
 	}
 }
 
-// calmAct does one random thing that is no change.
+// calmAct takes a random step that is no change.
 func (h *history) calmAct() error {
 	if h.broadcasts != nil && h.choose(12) == 11 {
 		return h.comesOrGoes()
@@ -101,11 +101,10 @@ func (h *history) claim() error {
 	return nil
 }
 
-// mostLost is how often a task may lose its lease. A queue buries one that did so
-// 25 times, and rightly.
+// mostLost is how often a task may lose its lease. A queue rightly buries a task after 25 losses.
 const mostLost = 10
 
-// spare prolongs the leases of those that lost theirs often enough.
+// spare prolongs the leases of tasks that lost theirs often enough.
 func (h *history) spare(list []queue.Task) error {
 	often := slices.DeleteFunc(slices.Clone(list), func(t queue.Task) bool { return t.Attempts < mostLost })
 	h.firm = append(h.firm, often...)
@@ -113,7 +112,7 @@ func (h *history) spare(list []queue.Task) error {
 	return err
 }
 
-// What runs at once, at most.
+// Limits of simultaneous actors.
 const (
 	mostHandlers = 6
 	mostReads    = 4
@@ -129,8 +128,8 @@ func groupOf(kind string) string {
 	return kind
 }
 
-// start gives some of the held tasks to their handler. As in the pool, a batch is
-// of one claim.
+// start gives some of the held tasks to their handler. As in the pool, all tasks of a batch come from the
+// same claim.
 func (h *history) start() error {
 	if len(h.held) == 0 || h.handlersAwake() >= mostHandlers {
 		return nil
@@ -196,9 +195,8 @@ func (h *history) begin(a *actor, work func(ctx context.Context)) {
 	a.start(h.ctx, h.settle, work)
 }
 
-// resume lets one actor go on to its next call. Those that are asleep stand still
-// until nothing else does: what they read is as old by then as it can be, and
-// no actor is left to mend what they write.
+// resume lets an actor go on to its next call. A sleeping actor stands still until all actors sleep: its
+// reads are then as old as they can be, and no actor is left to mend its writes.
 func (h *history) resume() error {
 	awake := h.awake()
 	if len(awake) == 0 {
@@ -212,7 +210,7 @@ func (h *history) resume() error {
 	return h.reap()
 }
 
-// awake returns those that can go on.
+// awake returns the actors that can go on.
 func (h *history) awake() []*actor {
 	var awake []*actor
 	for _, a := range h.actors {
@@ -232,7 +230,7 @@ func (h *history) handlersAwake() (n int) {
 	return n
 }
 
-// wake wakes one handler for good.
+// wake wakes a handler for good.
 func (h *history) wake() {
 	if len(h.actors) > 0 {
 		a := h.actors[h.choose(len(h.actors))]
@@ -241,7 +239,7 @@ func (h *history) wake() {
 	}
 }
 
-// crash ends one actor where it stands; all its tasks come back.
+// crash ends an actor where it stands; all its tasks come back.
 func (h *history) crash() error {
 	standing := slices.DeleteFunc(slices.Clone(h.actors), func(a *actor) bool { return !a.standing })
 	if len(standing) == 0 {
@@ -257,7 +255,7 @@ func (h *history) crash() error {
 	return h.reap()
 }
 
-// reap ends what belongs to the actors that have ended.
+// reap judges the results of the actors that have ended.
 func (h *history) reap() error {
 	for _, a := range h.forgetEnded() {
 		err := a.panicked
@@ -285,7 +283,7 @@ func (h *history) forgetEnded() (ended []*actor) {
 	return ended
 }
 
-// responded judges what a read returned, unless a crash did it.
+// responded judges the response of a read, unless the read crashed.
 func (h *history) responded(a *actor) error {
 	r := a.request
 	h.logf("%s: is shown %v, error %v", a.name(), r.got.Photos, r.err)
@@ -331,8 +329,7 @@ func (h *history) hasBegun(key string) bool {
 	return slices.ContainsFunc(h.actors, func(a *actor) bool { return slices.ContainsFunc(a.batch, is) })
 }
 
-// loseSome lets a key of one viewer expire, its guard or its set; rarely, all is
-// lost.
+// loseSome expires the guard or the set of a viewer; rarely, Redis loses all.
 func (h *history) loseSome() error {
 	viewer := h.someViewer()
 	h.counted.lost++

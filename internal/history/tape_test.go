@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// tape is all the chance of a history: the choices of its preparation, and those
-// of each act. Each act has its own, so that others can be left out and it remains
-// what it is. What a tape does not tell is 0, which is made to be the choice without
-// trouble.
+// tape holds all the chance of a history: the choices of its preparation and of each act. Each act has its
+// own choices, and remains the same when the shrinker leaves out other acts. A missing choice is 0, and 0 is
+// always the choice without trouble.
 type tape struct {
 	setup  choices
 	phases []phase
@@ -17,14 +16,14 @@ type tape struct {
 // phase is a part of a history at whose end everything comes to rest.
 type phase struct {
 	mood choices
-	acts []choices // what happens
-	rest []choices // what happens until all is done
-	calm []choices // what happens without changes
+	acts []choices // with changes
+	rest []choices // until all tasks are done
+	calm []choices // without changes
 }
 
 type choices []int
 
-// kind is one of the kinds of acts of a phase.
+// kind is a kind of acts of a phase.
 type kind func(*phase) *[]choices
 
 func acts(p *phase) *[]choices { return &p.acts }
@@ -35,11 +34,11 @@ func calm(p *phase) *[]choices { return &p.calm }
 type chance struct {
 	fresh  func(n int) int // 0 ≤ fresh(n) < n; nil: as the source has them
 	source tape
-	tape   tape // what was chosen
+	tape   tape // the choices so far
 
 	page   *choices // of the tape, to be written
 	given  choices  // of the source, to be read
-	phases int      // those begun
+	phases int      // begun so far
 }
 
 func freshly(fresh func(int) int) *chance {
@@ -120,7 +119,7 @@ func (c *chance) next(k kind) {
 	}
 }
 
-// lists returns the acts of all kinds, those first without which much goes.
+// lists returns the acts of all kinds. The first lists make the most difference when they shrink.
 func (t *tape) lists() (lists []*[]choices) {
 	for _, k := range []kind{acts, calm, rest} {
 		for i := range t.phases {
@@ -158,7 +157,7 @@ func (t *tape) clone() tape {
 	return c
 }
 
-// tidy leaves out what would be the same without being given.
+// tidy removes choices and acts that would be the same if missing.
 func (t *tape) tidy() {
 	for _, page := range t.pages() {
 		for len(*page) > 0 && (*page)[len(*page)-1] == 0 {

@@ -12,8 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/indextest"
 )
 
-// TestPlainIndexIsTheSpecification: what the mutations change does the same as
-// indextest.Memory before they change it.
+// TestPlainIndexIsTheSpecification: without a mutation, plainIndex does the same as indextest.Memory.
 func TestPlainIndexIsTheSpecification(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -38,8 +37,7 @@ func both[T any](what string, ask func(forgetful) (T, error), t twins) (T, error
 	return a, errA
 }
 
-// same is both for what has no error. A difference ends the history with a panic, which is
-// a violation.
+// same is both for a call without an error. A difference ends the history with a panic, which is a violation.
 func same[T any](what string, ask func(forgetful) T, t twins) T {
 	value, err := both(what, func(x forgetful) (T, error) { return ask(x), nil }, t)
 	if err != nil {

@@ -8,10 +8,9 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// watched is the index of a history, and judges every write: it knows which sets
-// were there before; and it counts the writes to each set and its guard, and so
-// knows a conflict without a cause: were there any, updates could keep each
-// other from ever finishing.
+// watched is the index of a history, and judges every write by the sets that were there before. It also
+// counts the writes to each set and its guard, and so detects a conflict without a cause. With such
+// conflicts, updates could keep each other from ever finishing.
 type watched struct {
 	sets
 	stage  *stage
@@ -75,8 +74,7 @@ func (x *watched) Add(ctx context.Context, additions []index.Addition) (missing 
 	return missing, failed
 }
 
-// judged does what writes to the sets of users, some of which may come into being
-// by it, and judges them.
+// judged calls write, and judges the sets of users. write may create the sets in mayMake.
 func (x *watched) judged(ctx context.Context, users []member.ID, mayMake map[member.ID]bool, write func()) {
 	before := x.Look(ctx, users)
 	write()

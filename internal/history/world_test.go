@@ -12,16 +12,15 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// errViolated is wrapped by whatever a history proves wrong; any other error is a
-// fault of the test.
+// errViolated is wrapped by each violation of the proof; any other error is a fault of the test.
 var errViolated = errors.New("violated")
 
 func violation(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errViolated, fmt.Sprintf(format, args...))
 }
 
-// world is the test's own record of what the members did, kept beside the store
-// so that the definitions below share no code with what they judge.
+// world is the test's own record of the members' changes, kept beside the store, so that the definitions
+// below share no code with the judged code.
 type world struct {
 	members  map[member.ID]bool
 	contacts map[contacts.Pair]site.Grant
@@ -76,7 +75,7 @@ func (w *world) visible(viewer member.ID) []photo {
 	return seen
 }
 
-// album is the ids of the owner's first photos, of those that are visible.
+// album returns the ids of the owner's first photos among the visible photos.
 func album(visible []photo, owner member.ID, limit int) []uint64 {
 	var ids []uint64
 	for _, p := range visible {
@@ -106,8 +105,8 @@ func (w *world) indexable(user member.ID) bool {
 	return false
 }
 
-// checkScores reports whether the scores of contacts are no higher than they have to be. A
-// fan-out that stands still between its read and its write may leave one that is.
+// checkScores reports whether the scores of contacts are as low as their last uploads. A fan-out that stands
+// still between its read and its write may leave a higher score.
 func (w *world) checkScores(set index.Set) error {
 	for _, e := range set.Members {
 		if last := w.last[e.Contact]; w.isContact(set.Member, e.Contact) && e.Score > last {
@@ -117,8 +116,7 @@ func (w *world) checkScores(set index.Set) error {
 	return nil
 }
 
-// checkSet reports whether a stored set, which is not empty, is that of a member and keeps
-// I1 to I3.
+// checkSet reports whether a stored set, which is not empty, belongs to a member and keeps I1 to I3.
 func (w *world) checkSet(set index.Set, s index.Settings) error {
 	if !w.members[set.Member] {
 		return violation("%s is no member and has a set: %v", set.Member, set.Members)
