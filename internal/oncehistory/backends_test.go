@@ -38,8 +38,9 @@ func openMySQL(t testing.TB, dsn string) once.Store {
 	return once.NewMySQL(db)
 }
 
-// openRedis opens a store that is closed when t ends. Its client does not repeat a command by itself:
-// then a history would have two operations where it notes one. (Players repeat theirs.)
+// openRedis opens a store that is closed when t ends. Its client does not repeat a command by
+// itself: then a history would have two operations for a single note. (Players repeat their
+// own.)
 func openRedis(t testing.TB, url string) once.Store {
 	t.Helper()
 	o, err := redis.ParseURL(url)
@@ -62,14 +63,14 @@ func cut(p *servertest.Proxy) event {
 	return func(context.Context, *rand.Rand) error { p.Cut(); return nil }
 }
 
-// server is one that is killed.
+// server is a server that a test kills.
 type server interface {
 	Kill() error
 	Restart(ctx context.Context) error
 }
 
-// kill returns what kills a server, waits until all operations that were in flight have
-// failed, and starts it again.
+// kill returns an event that kills a server, waits until all operations in flight have failed,
+// and starts the server again.
 func (s *stage) kill(server server) event {
 	return func(ctx context.Context, _ *rand.Rand) error {
 		s.down.Store(true)
@@ -88,7 +89,7 @@ func (s *stage) kill(server server) event {
 	}
 }
 
-// tester wraps what the tester asks of a server that may be away.
+// tester wraps an error of a request of the tester to a server that may be away.
 func tester(err error) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errCut, err)
@@ -124,7 +125,7 @@ func churn(store once.Store) event {
 	}
 }
 
-// rarely does something one time in n.
+// rarely does something once in n times, on average.
 func rarely(n int, do event) event {
 	return func(ctx context.Context, choices *rand.Rand) error {
 		if choices.IntN(n) > 0 {
@@ -134,7 +135,7 @@ func rarely(n int, do event) event {
 	}
 }
 
-// ageMySQL returns what moves the times of a state back.
+// ageMySQL returns a function that moves the times of a state back.
 func ageMySQL(t testing.TB, dsn string) func(context.Context, string, time.Duration) error {
 	t.Helper()
 	db, err := mysql.Open(dsn)
@@ -168,7 +169,7 @@ func onRedis(t testing.TB, size int) *stage {
 	return s
 }
 
-// buckets is what package once has it to be, for ever.
+// buckets is the number of buckets that package once must keep for ever.
 const buckets = 64
 
 // redisKey is the key of the state of a name.
@@ -176,8 +177,8 @@ func redisKey(name string) string {
 	return fmt.Sprintf("activityd_once_{%d}_%s", crc32.ChecksumIEEE([]byte(name))%buckets, name)
 }
 
-// ageScript moves the times of a state back, which is when its key expires. It changes the
-// time itself: what is left of it becomes less while the script runs, in Redis before 7.2.
+// ageScript moves the times of a state back: the expiry of its key. It sets the time of expiry,
+// and not the time to live, which becomes less while the script runs, in Redis before 7.2.
 var ageScript = redis.NewScript(`
 local at = redis.call('PEXPIRETIME', KEYS[1])
 if at >= 0 then redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', at - ARGV[1])) end

@@ -8,14 +8,14 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// checkFences looks at the fences of a history alone, and knows nothing of states, times
-// and losses:
+// checkFences looks at the fences of a history alone, and knows nothing of states, times and
+// losses:
 //
 //   - No two owners have the same fence.
-//   - Of two acquisitions that began an attempt, of which the second was asked for after
-//     the first had been answered, the second has the higher fence.
+//   - Let two acquisitions begin an attempt, and let the request of the second follow the answer
+//     to the first: then the second has the higher fence.
 //
-// It is weaker than the model where that knows more, and stronger where it is more
+// It is weaker than the model where the model knows more, and stronger where the model is more
 // careful: no loss of data is an excuse.
 func checkFences(history []porcupine.Operation) error {
 	owners := map[once.Fence]string{}
@@ -40,7 +40,7 @@ func checkFences(history []porcupine.Operation) error {
 			return fmt.Errorf("fence %v was given to %s and to %s", s.Fence, owner, s.Owner)
 		}
 		owners[s.Fence] = s.Owner
-		// An owner that asked once for what it was given began an attempt with that.
+		// An owner that asked only once began an attempt with the fence that it was given.
 		if in.action == action(once.Acquire) && out.reply.Outcome == once.OK && asked[in.op.Owner] == 1 {
 			begun = append(begun, acquisition{o.Call, o.Return, s.Fence})
 		}

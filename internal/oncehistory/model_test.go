@@ -12,8 +12,7 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// action is what is done to a name: the actions of once.Operation, and those of the
-// tester.
+// action is an action on a name: an action of once.Operation, or of the tester.
 type action string
 
 // The actions that are not of once.Operation.
@@ -21,19 +20,19 @@ const (
 	get    action = "get"
 	forget action = "forget"
 	age    action = "age" // the state's times are moved back
-	end    action = "end" // of the history: what was not applied by then, is not
+	end    action = "end" // of the history: an operation that has not been applied by then never will be
 )
 
-// request is an operation on one name, and when it was sent.
+// request is an operation on a name, and the time of its sending.
 type request struct {
 	action action
-	op     once.Operation // of an action that is one
+	op     once.Operation // of the actions of once.Operation
 	force  bool           // of forget
 	by     time.Duration  // of age
 	sent   int64          // unix milliseconds
 }
 
-// answer is what came back, and when.
+// answer is the answer to a request, and its time.
 type answer struct {
 	fate     fate
 	reply    once.Reply // of an operation and of get
@@ -59,7 +58,7 @@ func (in request) changedNothing(out answer) bool {
 	return false
 }
 
-// fate is what is known of an operation.
+// fate is the knowledge about an operation.
 type fate int
 
 const (
@@ -74,9 +73,9 @@ const endOfTime = int64(1) << 60
 // newFence stands for the fence that an acquisition is given.
 const newFence = once.Fence(1<<63 - 1)
 
-// kept is what a store may have kept of a name: a [once.State], or several that differ in
-// their times and in their fence alone. After an acquisition whose answer was lost, neither
-// is known, until another answer shows them.
+// kept is a state of a name as a store may keep it: a [once.State], or several that differ in
+// their times and in their fence alone. After an acquisition whose answer was lost, the times
+// and the fence are unknown, until another answer shows them.
 type kept struct {
 	state         once.State // without its times
 	until, forget int64      // unix milliseconds, at the earliest
@@ -96,7 +95,7 @@ func keep(s once.State) kept {
 	}
 	k.state.Until, k.state.ForgetAt = time.Time{}, time.Time{}
 	if !s.Began.IsZero() {
-		k.state.Began = time.UnixMilli(s.Began.UnixMilli()) // as others are, to be compared
+		k.state.Began = time.UnixMilli(s.Began.UnixMilli()) // without a monotonic clock, so that states compare
 	}
 	return k
 }
@@ -114,27 +113,30 @@ func (k kept) at(later int64) once.State {
 	return s
 }
 
-// world is what may be the case at one point of a history. The model is nondeterministic:
-// it follows all worlds that the answers so far allow.
+// world is a possible situation at a point of a history. The model is nondeterministic: it
+// follows all worlds that the answers so far allow.
 //
-// It is as tight as the answers are. The state after an operation that was answered is
-// known to the millisecond, because the answer has it and the store's clock, and both must
-// be exactly what [once.Step] makes of the state before. What is open, is:
+// It is as tight as the answers are. After an operation that was answered, the state is known to
+// the millisecond: the answer has the state and the store's clock, and both must agree exactly
+// with [once.Step] of the state before. An operation whose answer was lost leaves a question
+// open. It may have been applied at any time between its sending and the end of the history,
+// unless the tester knows better, or never. So the times that it set are an interval, and its
+// fence is any above the fences before. The next answer that shows the state settles both, and
+// must lie within.
 //
-//   - An operation whose answer was lost. It may have been applied at any time between its
-//     being sent and the end of the history, unless the tester knows better, or never.
-//     So the times that it set are an interval, and its fence is any above those before. The
-//     next answer that shows the state settles both, and must lie within.
+// The store's clock is the machine's, as the tester's is: the clock of each answer must lie
+// between the sending and the receiving.
 //
-// The store's clock is the machine's, as the tester's is: each answer's clock must lie
-// between its being sent and received. In Redis it moves forward from operation to
-// operation, and so it must here (monotonic); its answers tell the time that is left and
-// not the clock (measured), so that times are known as well as it is known when it was
-// applied, mostly within a millisecond or two, and lengths of time exactly. In MySQL it
-// does not: an operation reads the clock and the state, decides, and writes if the state is
-// still the same; so it may come after one that read the clock later. There a state that
-// one operation found forgotten is not by the clock of another one, unless its row was
-// purged since, and nothing that was written is lost.
+// In Redis the clock moves forward from operation to operation, and so it must here (monotonic).
+// An answer of Redis tells the time that is left, and not the clock (measured). So times are
+// known only as well as the moment of the operation, mostly within a millisecond or two, and
+// lengths of time exactly.
+//
+// In MySQL the clock may go back from an operation to the next. An operation reads the clock and
+// the state, decides, and writes if the state is still the same; so it may come after an
+// operation that read the clock later. So a state that an operation found forgotten may not be
+// forgotten by the clock of another operation, unless its row was purged since. No write is
+// lost.
 type world struct {
 	kept
 
@@ -143,8 +145,8 @@ type world struct {
 	ended bool
 }
 
-// model returns the model of one name. monotonic is set for stores whose clock never goes
-// back from one operation to the next.
+// model returns the model of a name. monotonic is set for stores whose clock never goes back
+// from an operation to the next.
 func model(monotonic bool) porcupine.Model {
 	seed := maphash.MakeSeed()
 	m := porcupine.NondeterministicModel{
@@ -181,9 +183,9 @@ func anyOf(worlds []world) (list []any) {
 	return list
 }
 
-// step returns the worlds after an operation that was answered so. What may not have been
-// applied has an effect or comes after the end: that is as general, and keeps porcupine
-// from trying it everywhere.
+// step returns the worlds after an operation with its answer. An operation that may not have
+// been applied either has an effect or comes after the end. This loses no generality, and keeps
+// porcupine from trying it everywhere.
 func (w world) step(in request, out answer) (after []world) {
 	switch {
 	case w.ended:
@@ -192,7 +194,7 @@ func (w world) step(in request, out answer) (after []world) {
 		w.ended = true
 		return []world{w}
 	}
-	if w.span > 0 { // what was before this operation was not set after its answer
+	if w.span > 0 { // times that were set before this operation were not set after its answer
 		if w.span = min(w.span, out.received-w.since); w.span < 0 {
 			return nil
 		}
@@ -229,8 +231,8 @@ func (w world) step(in request, out answer) (after []world) {
 	return after
 }
 
-// answered applies an operation whose answer is known. It leaves at most one world, in
-// which all is known.
+// answered applies an operation whose answer is known. It leaves at most a single world, without
+// open times or fence.
 func (w world) answered(in request, out answer) []world {
 	now, want := out.reply.Now.UnixMilli(), keep(out.reply.State)
 	if now < w.clock {
@@ -276,8 +278,9 @@ func (w world) shown(out answer) []world {
 	return nil
 }
 
-// shows returns the world after an answer that shows a state. One that is forgotten at now
-// may not be so by the clock of another operation: it is only known to be that old.
+// shows returns the world after an answer that shows a state. A state that is forgotten at now
+// may not be forgotten by the clock of another operation: the model only knows that it is that
+// old.
 func (w world) shows(k kept, top once.Fence, now int64) world {
 	if k.state.Phase == "" {
 		w.span = max(0, min(w.span, now-w.forget))
@@ -336,7 +339,7 @@ func (w world) measured(in request, out answer) (after []world) {
 	return after
 }
 
-// fenced gives a state whose fence is not known, nor when its attempt began, what an answer shows.
+// fenced completes a state whose fence and beginning are unknown from an answer that shows them.
 func (w world) fenced(s once.State, shown kept) once.State {
 	if w.open && s.Phase != "" && shown.state.Fence >= w.state.Fence {
 		s.Fence, s.Began = shown.state.Fence, shown.state.Began
@@ -344,8 +347,8 @@ func (w world) fenced(s once.State, shown kept) once.State {
 	return s
 }
 
-// moments returns how much later than at the earliest the times of the state may be: one of
-// each kind that [once.Step] tells apart at now, and the one that an answer shows.
+// moments returns by how much the times of the state may be later than the earliest: a value for
+// each case that [once.Step] tells apart at now, and the value that an answer shows.
 func (w world) moments(now int64, shown kept) (list []int64) {
 	list = []int64{0}
 	for _, later := range []int64{now - w.forget + 1, now - w.until + 1, shown.forget - w.forget} {
@@ -361,15 +364,15 @@ func forgottenAt(s once.State, now int64) bool {
 	return s.Phase != "" && now >= s.ForgetAt.UnixMilli()
 }
 
-// stretch is an interval of the store's clock in which an operation may have been applied,
-// and how much later the state's times are then, at its beginning.
+// stretch is an interval of the store's clock in which an operation may have been applied, and
+// by how much the state's times are later then, at its beginning.
 type stretch struct {
 	from, to int64
 	later    int64
 }
 
-// stretches returns the intervals within that of an operation in which the state is
-// forgotten, expired, and neither.
+// stretches divides the interval of an operation into intervals in which the state is forgotten,
+// expired, and neither.
 func (w world) stretches(in request, out answer) (list []stretch) {
 	from, to := max(in.sent, w.clock), out.received
 	if w.state.Phase == "" {
@@ -416,8 +419,8 @@ func (w world) lost(in request, out answer) (after []world) {
 	return after
 }
 
-// unchanged reports whether an operation leaves a state as it is, not even setting times
-// to what they are already.
+// unchanged reports whether an operation leaves a state alone: it does not even set times to
+// equal values.
 func unchanged(s once.State, now int64, op once.Operation) bool {
 	if s.Phase != "" {
 		s.ForgetAt = s.ForgetAt.Add(time.Millisecond)
@@ -448,7 +451,7 @@ func (w world) forgotten(in request, out answer) (after []world) {
 // String shows a world in a picture.
 func (w world) String() string { return fmt.Sprintf("%s, top %v", w.kept, w.top) }
 
-// String shows what is kept.
+// String shows a kept state.
 func (k kept) String() string {
 	s := k.state
 	if s.Phase == "" {
@@ -469,7 +472,7 @@ func (k kept) String() string {
 	return b.String()
 }
 
-// clock shows a time of the store, without what is the same in all of them.
+// clock shows a time of the store without its day.
 func clock(ms int64) string {
 	if ms >= endOfTime {
 		return "-"

@@ -9,13 +9,13 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// enough is how many histories notice each broken rule. "make test" plays a quarter as many of the
-// unbroken ones in memory, and on each server: others each time.
+// enough is the number of histories in which each broken rule is noticed. "make test" plays a
+// quarter as many without a broken rule in memory, and on each server: with new seeds each time.
 const enough = 300
 
 type step func(s once.State, now time.Time, fence once.Fence, op once.Operation) (once.State, once.Outcome)
 
-// TestEachRuleIsNeeded breaks one rule of the state machine or of a store at a time, in
+// TestEachRuleIsNeeded breaks a single rule of the state machine or of a store at a time, in
 // memory, and expects the histories to notice. So the proof can fail.
 func TestEachRuleIsNeeded(t *testing.T) {
 	t.Parallel()
@@ -145,7 +145,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 	}
 }
 
-// when is a step that is other for one action.
+// when returns a step that differs from once.Step for a single action.
 func when(a once.Action, other step) step {
 	return func(s once.State, now time.Time, fence once.Fence, op once.Operation) (once.State, once.Outcome) {
 		if op.Action == a {

@@ -17,11 +17,11 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// stage is a store with its servers, and what can happen to it.
+// stage is a store with its servers, and the events that may happen to it.
 type stage struct {
 	measured  bool // see answer
 	monotonic bool
-	early     bool         // a kill may take back changes that others saw
+	early     bool         // a kill may take back changes that other clients saw
 	clients   []once.Store // that goroutines share
 	age       func(ctx context.Context, name string, d time.Duration) error
 	events    []event       // each is as likely
@@ -36,10 +36,10 @@ type stage struct {
 	dead      atomic.Bool  // it was killed, and is not being started yet
 }
 
-// event is what happens to a server, and so to all names, and changes none of them.
+// event happens to a server, and so to all names, and changes none of them.
 type event func(ctx context.Context, choices *rand.Rand) error
 
-// history is what was done to one name, and answered.
+// history is the operations on a name, and their answers.
 type history struct {
 	name  string
 	seed  uint64
@@ -49,7 +49,7 @@ type history struct {
 	ops []porcupine.Operation
 }
 
-// round plays histories at the same time, on names of their own, on one stage.
+// round plays histories on the same stage at the same time, on names of their own.
 type round struct {
 	*stage
 
@@ -58,8 +58,8 @@ type round struct {
 	err       atomic.Pointer[error] // that no history may have
 }
 
-// record does something, and notes what was asked and answered. An operation that is in
-// flight when its server is killed was applied before that or is not at all.
+// record does an operation, and notes the request and the answer. If its server is killed while
+// it is in flight, it was applied before the kill or is not at all.
 func (r *round) record(h *history, client int, in request, do func() answer) answer {
 	r.inFlight.Add(1)
 	defer r.inFlight.Add(-1)
@@ -97,7 +97,7 @@ func (r *round) fail(err error) {
 	}
 }
 
-// play plays one history for each seed.
+// play plays a history for each seed.
 func (s *stage) play(ctx context.Context, seeds ...uint64) ([]*history, error) {
 	r := &round{stage: s}
 	start := time.Now()
@@ -119,7 +119,7 @@ func (s *stage) play(ctx context.Context, seeds ...uint64) ([]*history, error) {
 // played numbers the names of all histories, so that none is used twice.
 var played atomic.Uint64
 
-// makeHistory makes events happen to the servers, which are of all histories.
+// makeHistory makes events happen to the servers, for all histories.
 func (r *round) makeHistory(ctx context.Context, choices *rand.Rand) {
 	for range 1 + choices.IntN(2) {
 		r.rest(ctx, choices, 10*r.pause)
@@ -137,7 +137,7 @@ func (r *round) rest(ctx context.Context, choices *rand.Rand, atMost time.Durati
 	}
 }
 
-// begin begins a history: what its clients do is chosen here, what they are answered is not.
+// begin begins a history. It chooses the requests of its clients; the store decides the answers.
 func (r *round) begin(ctx context.Context, h *history) {
 	choices := func(n int) *rand.Rand { return rand.New(rand.NewPCG(h.seed, uint64(n))) }
 	c := choices(0)
@@ -160,7 +160,7 @@ func (r *round) begin(ctx context.Context, h *history) {
 	r.all.Go(func() { tester.meddle(ctx) })
 }
 
-// player is a client of one name.
+// player is a client of a name.
 type player struct {
 	*round
 	*history
@@ -174,10 +174,10 @@ type player struct {
 	holds   bool
 }
 
-// one reports true with a chance of one in n.
+// one reports true with a chance of 1 in n.
 func (p *player) one(n int) bool { return p.choices.IntN(n) == 0 }
 
-// play is what a client does.
+// play plays a client.
 func (p *player) play(ctx context.Context) {
 	for range 3 + p.choices.IntN(8) {
 		p.rest(ctx, p.choices, p.pause)
@@ -194,13 +194,13 @@ func (p *player) play(ctx context.Context) {
 	}
 }
 
-// choose chooses what to do next.
+// choose chooses the next request.
 func (p *player) choose() request {
 	if len(p.owners) == 0 || (!p.holds && p.one(2)) {
 		p.owners = append(p.owners, fmt.Sprintf("c%d.%d", p.id, len(p.owners)+1))
 	}
 	owner := p.owners[len(p.owners)-1]
-	if p.one(8) { // what was true long ago
+	if p.one(8) { // a request of an attempt that has long ended
 		owner = p.owners[p.choices.IntN(len(p.owners))]
 	}
 	op := once.Operation{Action: once.Acquire, Owner: owner}
@@ -224,7 +224,7 @@ func (p *player) note(in request, out answer) {
 	ok := out.fate == answered && out.reply.Outcome == once.OK
 	switch in.op.Action {
 	case once.Acquire:
-		p.holds = ok || p.one(8) // one that is not sure may go on as if
+		p.holds = ok || p.one(8) // a client that is not sure may go on all the same
 	case once.Extend:
 		p.holds = ok || p.one(2)
 	case once.Finish, once.Fail, once.Release:
@@ -232,7 +232,7 @@ func (p *player) note(in request, out answer) {
 	}
 }
 
-// send sends one operation, unless it is lost on the way. Its answer may be lost, too.
+// send sends an operation, unless it is lost on the way. Its answer may be lost, too.
 func (p *player) send(ctx context.Context, in request) answer {
 	before, after := p.choices.Float64() < p.lossy/3, p.choices.Float64() < p.lossy
 	if before && p.one(3) { // the client gives up, and the request arrives when it may
@@ -298,7 +298,7 @@ func (p *player) ask(ctx context.Context, in request) (out answer) {
 // errCut is matched by errors of the tester's own requests that the servers' faults cause.
 var errCut = errors.New("cut")
 
-// meddle is what the tester does to a name.
+// meddle plays the tester on a name.
 func (p *player) meddle(ctx context.Context) {
 	for range 2 + p.choices.IntN(7) {
 		p.rest(ctx, p.choices, 3*p.pause)
@@ -322,11 +322,12 @@ func (p *player) meddle(ctx context.Context) {
 	}
 }
 
-// withoutEarly leaves out what a kill may have made untrue. InnoDB shows a commit to others
-// before it has written its log, and answers it afterwards: a kill may take back what
-// others saw. So an operation that changed nothing is left out if it ran at the same time
-// as one that was killed, and one whose answer was lost may have changed nothing. An
-// operation that changed something was logged after what it saw: if it is kept, so is that.
+// withoutEarly leaves out operations that a kill may have made untrue. InnoDB shows a commit to
+// other clients before it has written its log, and answers the commit afterwards: a kill may
+// take back a change that a client saw. So withoutEarly leaves out an operation that changed
+// nothing if it ran at the same time as a killed operation. An operation whose answer was lost
+// may have changed nothing. An operation that changed something was logged after the changes
+// that it saw: if the server keeps its change, it keeps them, too.
 func withoutEarly(ops []porcupine.Operation) (sure []porcupine.Operation) {
 	killed := slices.DeleteFunc(slices.Clone(ops), func(o porcupine.Operation) bool { return !o.Output.(answer).killed })
 	for _, o := range ops {

@@ -15,12 +15,12 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// stages are where histories are played. In memory it is only the proof itself that is
-// tested: its histories are right, so that it must not refute them.
+// stages are the stages of histories. In memory the tests are of the proof itself: the histories
+// are right, so that the proof must not refute them.
 var stages = []struct {
 	name string
 	open func(t testing.TB, size int) *stage // nil: in memory
-	each uint64                              // of so many histories that are asked for, one is played here
+	each uint64                              // of so many histories that are asked for, the stage plays a single history
 }{
 	{"memory", nil, 1},
 	{"mysql", onMySQL, 1},
@@ -30,8 +30,8 @@ var stages = []struct {
 // few is how many histories porcupine may leave undecided in a small run.
 const few = 3
 
-// TestProve is the proof. "make prove-once" plays it in full; here it is a small part of
-// that, with other seeds each time. A failure tells the history.
+// TestProve is the proof. "make prove-once" plays it in full; "make test" plays a small part,
+// with new seeds each time. A failure tells the history.
 func TestProve(t *testing.T) {
 	t.Parallel()
 	p := askedFor(t)
@@ -95,7 +95,7 @@ func number(name string, n *uint64) (err error) {
 	return nil
 }
 
-// campaign is a proof under way on one stage.
+// campaign is a proof under way on a stage.
 type campaign struct {
 	proof
 
@@ -107,11 +107,11 @@ type campaign struct {
 	total tally
 }
 
-// tally counts what was judged.
+// tally counts judged histories and their operations.
 type tally struct {
 	histories, operations int
 	attempts              int // that were seen to begin
-	lost, open            int // answers: of what was applied, and of what may have been
+	lost, open            int // answers: of applied operations, and of operations that may have been applied
 	events                int64
 }
 
@@ -146,8 +146,7 @@ func (c *campaign) inMemory(t *testing.T) {
 	}
 }
 
-// onServer plays histories on servers, some at a time, and judges them while the next ones
-// are played.
+// onServer plays histories on servers, some at a time. It judges a batch while the next plays.
 func (c *campaign) onServer(t *testing.T, s *stage) {
 	c.start = time.Now()
 	var judging sync.WaitGroup
@@ -175,8 +174,9 @@ func (c *campaign) onServer(t *testing.T, s *stage) {
 	c.took = time.Since(c.start)
 }
 
-// judged plays histories, and judges them until one is wrong: to refute one takes far longer than
-// to find an order for one that is right, and the first says enough.
+// judged plays histories, and judges them up to the first wrong history. To refute a history
+// takes far longer than to find an order for a right history, and the first refutation says
+// enough.
 func (c *campaign) judged(s *stage, play func() ([]*history, error)) error {
 	histories, err := play()
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *stage) prove(t *testing.T, seeds ...uint64) error {
 	return c.judged(s, func() ([]*history, error) { return s.play(t.Context(), seeds...) })
 }
 
-// String tells what was played.
+// String tells the numbers of the campaign.
 func (c *campaign) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

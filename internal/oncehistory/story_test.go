@@ -23,7 +23,7 @@ func (h *history) String() string {
 	return b.String()
 }
 
-// line tells one operation: when it was called and answered, by whom, and what it was.
+// line tells an operation: its times of call and answer, its client, its request and answer.
 func line(o porcupine.Operation) string {
 	end := "-"
 	if o.Return < endOfTime {
@@ -33,8 +33,8 @@ func line(o porcupine.Operation) string {
 		describe(o.Input.(request), o.Output.(answer)))
 }
 
-// refuted tells a history for which there is no order: all that counts, and the longest order
-// of a part of it. It writes a picture if ACTIVITYD_PICTURES names a folder.
+// refuted tells a history for which there is no order: all operations that count, and the
+// longest order of a part of them. It writes a picture if ACTIVITYD_PICTURES names a folder.
 func (h *history) refuted(m porcupine.Model, fences error) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "history %d: ", h.seed)

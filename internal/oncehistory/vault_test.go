@@ -24,8 +24,8 @@ type vault struct {
 type broken struct {
 	step   step // instead of once.Step
 	atomic bool // reading and writing are two steps
-	fresh  bool // get may answer what was before
-	forget bool // it forgets what is held
+	fresh  bool // get may answer the state before the last change
+	forget bool // it forgets a held state
 }
 
 func newVault(b broken) *vault {
