@@ -25,8 +25,8 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// action is the handler of a button on the page of a viewer. do returns what happened, for the
-// page's script to show; a form sent without the script is redirected to the page.
+// action is the handler of a button on the page of a viewer. do returns a sentence for the
+// page's script to show. A form sent without the script is redirected to the page.
 func (d *Demo) action(do func(r *http.Request, viewer member.ID) (string, error)) http.HandlerFunc {
 	const maxBytes = 4 << 10
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -69,7 +69,7 @@ func (d *Demo) action(do func(r *http.Request, viewer member.ID) (string, error)
 	}
 }
 
-// doUpload uploads a public photo as one of the viewer's contacts, but the one in the form.
+// doUpload uploads a public photo by a contact of the viewer, but not the contact in the form.
 func (d *Demo) doUpload(r *http.Request, viewer member.ID) (string, error) {
 	shown, _ := member.Parse(r.PostForm.Get("shown")) // 0 where no contact is shown
 	owner := d.town.contactOf(rand.New(rand.NewPCG(rand.Uint64(), 0)), viewer, shown)

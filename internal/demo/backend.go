@@ -31,7 +31,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// backend is activityd on servers of the demo's own, or on what stands in for them.
+// backend is activityd on servers of the demo's own, or on their stand-ins.
 type backend struct {
 	log   *slog.Logger
 	knows func(host string) bool // see [httpserver.Server.Knows]
@@ -51,7 +51,7 @@ type backend struct {
 	console http.Handler
 }
 
-// close closes what was opened, the last first.
+// close closes the servers and connections, the last first.
 func (b *backend) close() error {
 	var errs []error
 	for _, closer := range slices.Backward(b.closers) {
@@ -63,7 +63,7 @@ func (b *backend) close() error {
 const (
 	// databaseName is the database in the private server.
 	databaseName = "demo"
-	// connections bounds those to MySQL.
+	// connections bounds the connections to MySQL.
 	connections = 24
 	// poll replaces notifications: the site inserts its tasks by plain SQL.
 	poll = 100 * time.Millisecond
@@ -152,13 +152,13 @@ func openEmbedded(ctx context.Context, b *backend) error {
 	return b.start(ctx, &redis.Options{Addr: mini.Addr(), ReadTimeout: time.Minute}, members, q, notifier, nil, nil)
 }
 
-// taskQueue is what activityd needs of the queue.
+// taskQueue is the part of the queue that activityd needs.
 type taskQueue interface {
 	queue.Store
 	tasks.Enqueuer
 }
 
-// memberStore is what activityd needs of the members and their photos.
+// memberStore is the part of the members and their photos that activityd needs.
 type memberStore interface {
 	recent.Store
 	tasks.Store
@@ -188,7 +188,7 @@ func (b *backend) start(ctx context.Context, options *redis.Options, members mem
 	return nil
 }
 
-// need and headroom are those of the settings of activityd.
+// need and headroom are the values that activityd's settings have.
 const need, headroom = 10, 20
 
 type silent struct{}

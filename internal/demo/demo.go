@@ -1,13 +1,14 @@
-// Package demo shows activityd at work on a made-up photo site: a page that asks the question of
-// the homepage for any viewer, and asks it once more as a site without activityd would. The page
-// says how long both took; it shows the photos, the set in Redis, what happens on the site, and a
-// phone that is notified of the visitor's uploads. Visitors can wipe Redis and turn MySQL off.
+// Package demo shows activityd at work on a made-up photo site. A page asks the question of the
+// homepage for any viewer, and asks it again as a site without activityd would. It says how long
+// both took; it shows the photos, the set in Redis, the events of the site, and a phone that is
+// notified of the visitor's uploads. Visitors can wipe Redis and turn MySQL off.
 //
-// [Run] is the whole program: it starts private servers, or stands in for them where they are not
-// installed, makes up a site (package world), and works on its tasks. [New] is the page alone.
+// [Run] is the whole program: it starts private servers, or stands in for them where they are
+// not installed, makes up a site (package world), and works on its tasks. [New] is the page
+// alone.
 //
-// The page is made on the server, and works without a script. With it, the page asks for its live
-// part every second and replaces what differs.
+// The page is made on the server, and works without a script. With its script, the page asks for
+// its live part every second and replaces the elements that differ.
 package demo
 
 import (
@@ -37,14 +38,14 @@ type Reader interface {
 	Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
 }
 
-// Config is what a [Demo] is made of.
+// Config has the parts of a [Demo].
 type Config struct {
 	World     *world.World // as it was loaded into Site
 	Site      site.Changer // its tasks must reach the index
 	Reader    Reader
 	Plain     []site.Plain                // all are asked; the quickest for a viewer is compared
-	PlainName string                      // of all of Plain, which begins a sentence, such as "Plain SQL"
-	Engine    string                      // what runs underneath, for the page's foot
+	PlainName string                      // of all of Plain; it begins a sentence, such as "Plain SQL"
+	Engine    string                      // the servers underneath, for the page's foot
 	Wipe      func(context.Context) error // empties Redis
 	Rate      float64                     // of the traffic, in changes a second
 	Log       *slog.Logger
@@ -88,7 +89,7 @@ func New(cfg Config) *Demo {
 const contentPolicy = "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// Handler serves the page at /, what belongs to it below /demo/, and the console.
+// Handler serves the page at /, its resources below /demo/, and the console.
 func (d *Demo) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", d.page)
@@ -160,7 +161,7 @@ func (d *Demo) render(w http.ResponseWriter, r *http.Request, name string, statu
 	_, _ = w.Write(buf.Bytes()) // the visitor may be gone
 }
 
-// picture serves what paint makes of the id in the path.
+// picture serves the picture that paint draws of the id in the path.
 func picture(paint func(uint64) []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		name, isSVG := strings.CutSuffix(r.PathValue("file"), ".svg")

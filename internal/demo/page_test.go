@@ -38,7 +38,7 @@ func (f reads) Read(ctx context.Context, _ contacts.Viewer, _ int) (recent.Answe
 	return f(ctx)
 }
 
-// answering is a read of one photo after a while.
+// answering is a read of a photo after a while.
 func answering(photo uint64, while time.Duration) reads {
 	return func(context.Context) (recent.Answer, error) {
 		<-time.After(while)

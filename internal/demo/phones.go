@@ -16,9 +16,9 @@ import (
 	"github.com/activityd/activityd/internal/testing/apnstest"
 )
 
-// Phones are made-up phones, one a viewer, with the push service inside this process that reaches
-// them. It speaks APNs on this machine: HTTP/2, TLS and tokens. Its methods are safe for
-// concurrent use.
+// Phones are made-up phones, at most a phone for each viewer, with the push service inside this
+// process that reaches them. The service speaks APNs on this machine: HTTP/2, TLS and tokens.
+// The methods of Phones are safe for concurrent use.
 type Phones struct {
 	store   *push.MySQL
 	service *apnstest.Server
@@ -67,7 +67,7 @@ func (p *Phones) Senders() map[push.Platform]push.Sender {
 	return map[push.Platform]push.Sender{apns.Platform: p.sender}
 }
 
-// register gives the viewer a phone, unless it has one.
+// register gives the viewer a phone, unless the viewer has a phone already.
 func (p *Phones) register(ctx context.Context, viewer member.ID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +84,7 @@ func (p *Phones) register(ctx context.Context, viewer member.ID) error {
 	return nil
 }
 
-// notesOf returns what the viewer's phone shows, newest first.
+// notesOf returns the notes on the viewer's phone, newest first.
 func (p *Phones) notesOf(viewer member.ID) []note {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,8 +93,8 @@ func (p *Phones) notesOf(viewer member.ID) []note {
 	return notes
 }
 
-// show puts a message that the push service took on its phone, instead of the one with the same
-// collapse id.
+// show puts a message that the push service took on its phone, instead of the message with the
+// same collapse id.
 func (p *Phones) show(r apnstest.Request) {
 	var payload struct {
 		APS struct {

@@ -18,7 +18,7 @@ import (
 
 // Options say how [Run] shows the demo.
 type Options struct {
-	Listen   string     // the address of the page: one of this machine alone
+	Listen   string     // the address of the page: an address of this machine alone
 	Embedded bool       // stand in for the servers even where they are installed
 	Rate     float64    // changes on the made-up site in a second
 	World    world.Spec // the made-up site

@@ -28,7 +28,7 @@ type event struct {
 	text   string
 }
 
-// upload is a photo of which the traffic may change the visibility.
+// upload is a photo whose visibility the traffic may change.
 type upload struct {
 	id         uint64
 	owner      member.ID
@@ -36,7 +36,8 @@ type upload struct {
 	visibility contacts.Visibility
 }
 
-// town is what the traffic draws from and the page shows without asking the database.
+// town has the members, contacts and events that the traffic draws from, and that the page shows
+// without a question to the database.
 type town struct {
 	world *world.World
 
@@ -48,7 +49,7 @@ type town struct {
 	watched  member.ID // the viewer of the latest page; 0: none yet
 }
 
-// times are those of a viewer's latest comparisons, of answers from one source.
+// times are the times of a viewer's latest comparisons, of answers from the same source.
 type times struct {
 	source recent.Source
 	took   []time.Duration
@@ -77,7 +78,7 @@ func (t *town) contactCount(id member.ID) int {
 	return len(t.contacts[id])
 }
 
-// contactOf draws one of the member's contacts other than except; 0: there is none.
+// contactOf draws a contact of the member, but not except; 0: there is none.
 func (t *town) contactOf(dice *rand.Rand, id, except member.ID) member.ID {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +90,7 @@ func (t *town) contactOf(dice *rand.Rand, id, except member.ID) member.ID {
 	if all[i] == except {
 		i = (i + 1) % len(all)
 	}
-	if all[i] == except { // it is the only one
+	if all[i] == except { // it is the only contact
 		return 0
 	}
 	return all[i]
@@ -101,7 +102,7 @@ func (t *town) hasContact(id, contact member.ID) bool {
 	return slices.Contains(t.contacts[id], contact)
 }
 
-// setContact makes contact one of the contacts of id, or none any more.
+// setContact makes contact a contact of id, or none any more.
 func (t *town) setContact(id, contact member.ID, is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,7 +112,7 @@ func (t *town) setContact(id, contact member.ID, is bool) {
 	}
 }
 
-// anyMember draws a member, all but the quiet ones being equal.
+// anyMember draws a member, all but the quiet members being equal.
 func (t *town) anyMember(dice *rand.Rand) member.ID {
 	for {
 		if id := member.ID(dice.IntN(len(t.world.Members)) + 1); !t.world.IsQuiet(id) {
@@ -129,7 +130,7 @@ func (t *town) uploader(dice *rand.Rand) member.ID {
 	}
 }
 
-// star returns the watched viewer, or draws one of the featured if none is watched.
+// star returns the watched viewer, or draws a featured viewer if none is watched.
 func (t *town) star(dice *rand.Rand) member.ID {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,7 +169,7 @@ func (t *town) addUpload(u upload) {
 	t.uploads = latest(t.uploads, u, maxUploads)
 }
 
-// anyUpload draws one of the latest uploads.
+// anyUpload draws an upload from the latest.
 func (t *town) anyUpload(dice *rand.Rand) (upload, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -188,8 +189,8 @@ func (t *town) setVisibility(id uint64, v contacts.Visibility) {
 	}
 }
 
-// addTimes adds the times of a comparison, one for each plain way, and returns the medians of the
-// viewer's latest, since its answers come from this source.
+// addTimes adds the times of a comparison, a time for each plain way. It returns the medians of
+// the viewer's latest comparisons, since its answers come from this source.
 func (t *town) addTimes(viewer member.ID, source recent.Source, took time.Duration, plain []time.Duration) (usual time.Duration, plainUsual []time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -28,19 +28,19 @@ func (d *Demo) Traffic(ctx context.Context) error {
 	return nil
 }
 
-// traffic draws one change after the other. It belongs to one goroutine.
+// traffic draws changes and makes them. It belongs to a single goroutine.
 type traffic struct {
 	*Demo
 	dice   *rand.Rand
 	blocks []world.Block // made by the traffic and not taken back, oldest first
 }
 
-// pause draws the time to the next change, which is that of the rate on average.
+// pause draws the time to the next change, for the rate on average.
 func (t *traffic) pause() time.Duration {
 	return time.Duration((0.4 + 1.2*t.dice.Float64()) / t.cfg.Rate * float64(time.Second))
 }
 
-// change makes one change, or none where the dice found nothing to change.
+// change makes a change, or none where the dice found nothing to change.
 func (t *traffic) change(ctx context.Context) error {
 	switch n := t.dice.IntN(100); {
 	case n < 46:
@@ -74,7 +74,7 @@ func (t *traffic) uploadAny(ctx context.Context) error {
 
 func (t *traffic) addContact(ctx context.Context) error {
 	m, contact := t.town.star(t.dice), t.town.uploader(t.dice)
-	// Viewers are featured for having no contacts, or quiet ones alone.
+	// Viewers are featured for having no contacts, or quiet contacts alone.
 	if t.dice.IntN(3) > 0 || t.town.contactCount(m) == 0 || t.cfg.World.IsQuiet(m) {
 		m = t.town.anyMember(t.dice)
 	}
@@ -145,9 +145,9 @@ func (t *traffic) block(ctx context.Context) error {
 	return nil
 }
 
-// upload uploads a photo for the traffic, or for a visitor of the page: then the followers
-// are notified. It chooses the id, because the title must fit the picture, which is drawn from
-// the id.
+// upload uploads a photo for the traffic, or for a visitor of the page: then the followers are
+// notified. It chooses the id, because the title must fit the picture, and the picture is drawn
+// from the id.
 func (d *Demo) upload(ctx context.Context, owner member.ID, v contacts.Visibility, you bool) (upload, error) {
 	id := d.lastPhoto.Add(1)
 	p := site.Photo{ID: id, Owner: owner, Title: d.cfg.World.Title(id), Visibility: v, DateUpload: uint64(time.Now().Unix())}

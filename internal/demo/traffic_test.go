@@ -73,17 +73,17 @@ func runFor(t *testing.T, d *demo.Demo, while time.Duration) {
 	}
 }
 
-// All kinds of change come at the rate of 4 a second; contacts of the viewer who is watched upload
-// most, and those that are quiet upload nothing.
+// All kinds of change come at the rate of 4 a second. The contacts of the watched viewer upload
+// most, and quiet members upload nothing.
 func TestTraffic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		to, w := &journal{}, tinyWorld().Generate(time.Now())
 		d := newDemo(answering(1, 0), to, plainly(1, 0, nil))
-		const watched = 4 // with a dozen contacts, which chance would hardly hit
+		const watched = 4 // with a dozen contacts, so few that chance would hardly hit them
 		ask(t, d, fmt.Sprintf("/demo/live?viewer=%d", watched))
 		runFor(t, d, 5*time.Minute)
-		if n := len(to.all()); n < 900 || n > 1350 { // some change nothing, such as adding a contact again
+		if n := len(to.all()); n < 900 || n > 1350 { // some change nothing, as when they add a contact again
 			t.Errorf("%d changes in 5 minutes at 4 a second, want about 1200", n)
 		}
 		kinds, theirs, is := map[string]int{}, 0, map[string]bool{}

@@ -40,8 +40,8 @@ type pageView struct {
 type memberView struct {
 	ID       member.ID
 	Name     string
-	Contacts string // how many, such as "1,200 contacts"
-	Among    string // the same in a question; below two, "contacts"; "": there is no such member
+	Contacts string // their number, as in "1,200 contacts"
+	Among    string // the same in a question; below two, "contacts"; "": there is no member with that id
 	Quiet    bool   // the contacts were quiet when the demo began
 	Ago      string // since the last upload
 }
@@ -63,7 +63,7 @@ type compareView struct {
 	TookWidth, PlainWidth int    // of the bars, 1 to 100
 	Agree                 bool
 	PlainProblem          string // instead of the plain times
-	Ways                  string // the plain ways, with their medians; "": there is one
+	Ways                  string // the plain ways, with their medians; "": there is a single way
 	Slow                  bool   // all of them take several times as long as activityd
 }
 
@@ -102,7 +102,7 @@ func (d *Demo) view(ctx context.Context, viewer member.ID) (view pageView, statu
 	return view, http.StatusOK
 }
 
-// frame makes what does not depend on an answer.
+// frame makes the part of the page that does not depend on an answer.
 func (d *Demo) frame(viewer member.ID) pageView {
 	view := pageView{
 		Viewer:    d.memberView(viewer),
@@ -287,7 +287,7 @@ func (d *Demo) eventViews(viewer member.ID, candidates []recent.Candidate) []eve
 	return views
 }
 
-// ago returns the age of a time in unix seconds, in one unit.
+// ago returns the age of a time in unix seconds, in a single unit.
 func ago(unix uint64) string {
 	const day = 24 * time.Hour
 	switch d := time.Since(time.Unix(int64(unix), 0)); {
@@ -304,7 +304,7 @@ func ago(unix uint64) string {
 	}
 }
 
-// milliseconds formats a duration with about two significant digits, from one second on in
+// milliseconds formats a duration with about two significant digits, from a second on in
 // seconds.
 func milliseconds(d time.Duration) string {
 	ms := float64(d) / float64(time.Millisecond)

@@ -21,7 +21,7 @@ func (c colour) mix(d colour, share float64) colour {
 type light struct {
 	name          string
 	zenith, glow  colour // the sky from top to horizon
-	far, near     colour // the land from the horizon to one's feet
+	far, near     colour // the land from the horizon to the painter's feet
 	orb           colour // sun or moon
 	orbLow        bool   // near the horizon
 	stars, lit    bool   // stars in the sky; lights in the windows

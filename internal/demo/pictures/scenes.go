@@ -2,7 +2,7 @@ package pictures
 
 import "math"
 
-// scene is one kind of landscape.
+// scene is a kind of landscape.
 type scene struct {
 	name  string
 	paint func(*canvas)
@@ -21,7 +21,7 @@ var scenes = []scene{
 // nearer and darker.
 type slope struct {
 	from, to         float64 // heights of its first and last ridge
-	far, near        float64 // how near they are: 0 is the horizon, 1 one's feet
+	far, near        float64 // how near they are: 0 is the horizon, 1 the painter's feet
 	swing, roughness float64 // see [canvas.land]
 }
 

@@ -42,7 +42,7 @@ func Avatar(id uint64) []byte {
 	return c.buf.Bytes()
 }
 
-// canvas collects the strokes of one picture.
+// canvas collects the strokes of a picture.
 type canvas struct {
 	buf   bytes.Buffer
 	r     *rand.Rand
@@ -109,8 +109,8 @@ func (c *canvas) land(y, swing, roughness float64, fill colour) {
 	c.printf(`V%dZ"/>`, height)
 }
 
-// ridge returns the outline of a range of hills: a few waves laid over each
-// other, the shorter the lower.
+// ridge returns the outline of a range of hills: a few waves on top of each other, the shorter
+// the lower.
 func (c *canvas) ridge(y, swing, roughness float64) func(x float64) float64 {
 	type wave struct{ length, high, phase float64 }
 	waves := []wave{{c.between(180, 420), swing, c.between(0, 7)}}

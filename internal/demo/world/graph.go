@@ -10,7 +10,7 @@ import (
 )
 
 // contacts makes up the contacts: of the featured viewers, then the followers of the
-// celebrities, then the contacts of all others.
+// celebrities, then the contacts of everybody else.
 func (s Spec) contacts(r *rand.Rand) []site.Relation {
 	g := &graph{r: r, members: s.Members, seen: map[[2]member.ID]bool{}}
 	for i, n := range s.Featured {
@@ -61,9 +61,8 @@ func (g *graph) gather(n int, add func(member.ID) bool) {
 	}
 }
 
-// ordinary adds contacts of m, whose number follows a power law, and prefers the
-// famous. Some are mutual, but not those with a featured viewer, whose number of
-// contacts is given.
+// ordinary adds contacts of m, prefers the famous, and draws their number by a power law. Some
+// contacts are mutual, but none with a featured viewer, whose number of contacts is given.
 func (g *graph) ordinary(m member.ID, byFame []int, maxContacts, featured int) {
 	const none, shape, least, fame, reciprocal = 25, 1.45, 2.0, 2.2, 14
 	if g.r.IntN(100) < none {

@@ -11,7 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// photos makes up all photos by ascending id, which is not the order of their dates.
+// photos makes up all photos by ascending id; their dates are in another order.
 func (s Spec) photos(r *rand.Rand, now time.Time) []site.Photo {
 	all := make([]site.Photo, 0, s.Photos)
 	for _, u := range s.uploaders(r) {
@@ -30,8 +30,8 @@ func (s Spec) photos(r *rand.Rand, now time.Time) []site.Photo {
 	return all
 }
 
-// addQuiet gives the quiet members a public photo each, which is older than what the others uploaded
-// last, and makes them contacts of one more member.
+// addQuiet gives each quiet member a public photo, older than the last uploads of all other
+// members. It makes the quiet members the contacts of an additional member.
 func (w *World) addQuiet(s Spec, now time.Time) {
 	const day = 24 * time.Hour
 	w.quiet = member.ID(s.Members + 1)
@@ -44,7 +44,7 @@ func (w *World) addQuiet(s Spec, now time.Time) {
 	}
 }
 
-// longest is the time in which all members but the quiet ones uploaded last.
+// longest is the time in which all members but the quiet members uploaded last.
 const longest = 400 * 24 * time.Hour
 
 type uploader struct {
@@ -53,8 +53,8 @@ type uploader struct {
 	celebrity bool
 }
 
-// uploaders shares out the photos among about 40 % of the members: a few each to the
-// majority, and up to some hundred. The others never uploaded.
+// uploaders shares out the photos among about 40 % of the members: a few each to the majority,
+// and up to some hundred. The rest never uploaded.
 func (s Spec) uploaders(r *rand.Rand) []uploader {
 	const share, shape, maxWeight = 40, 1.2, 120
 	var all []uploader

@@ -1,7 +1,7 @@
-// Package world makes up the members, contacts and photos of the demo's photo site: a
-// heavy-tailed graph, in which a few members have tens of thousands of contacts and a
-// few have tens of thousands of followers, while most have a handful. Two worlds of the
-// same [Spec] and moment are equal.
+// Package world makes up the members, contacts and photos of the demo's photo site. They are a
+// heavy-tailed graph: a few members have tens of thousands of contacts and a few have tens of
+// thousands of followers, while most have a handful. Two worlds of the same [Spec] and moment
+// are equal.
 package world
 
 import (
@@ -24,7 +24,7 @@ import (
 //go:embed demo.json
 var demoSpec []byte
 
-// Demo returns the Spec of the demo, which is demo.json.
+// Demo returns the Spec of the demo, from demo.json.
 func Demo() Spec {
 	var s Spec
 	d := json.NewDecoder(bytes.NewReader(demoSpec))
@@ -42,13 +42,13 @@ type Spec struct {
 	// Featured is the number of contacts of the members 1, 2, 3…: the viewers that
 	// the demo offers.
 	Featured []int `json:"featured"`
-	// Celebrities is the minimum number of followers of the members after those.
+	// Celebrities has the minimum numbers of followers of the members after the featured.
 	Celebrities []int `json:"celebrities"`
-	// MaxContacts bounds the contacts of all other members.
+	// MaxContacts bounds the contacts of the members after the celebrities.
 	MaxContacts int `json:"max_contacts"`
 	Photos      int `json:"photos"` // of all but the quiet members
-	// Quiet is the number of members, after those in Members, that uploaded longest ago. They are the
-	// contacts of one more member, which is the first viewer that the demo offers.
+	// Quiet is the number of members, after the first Members, that uploaded longest ago. They are
+	// the contacts of an additional member, the first viewer that the demo offers.
 	Quiet     int       `json:"quiet"`
 	Blocks    int       `json:"blocks"`
 	Usernames Usernames `json:"usernames"`
@@ -61,7 +61,7 @@ type Usernames struct {
 	Second []string `json:"second"`
 }
 
-// Titles are put together from a word for the light and one for the scene of the picture.
+// Titles are put together from a word for the light and a word for the scene of the picture.
 type Titles struct {
 	Light    map[string][]string `json:"light"`
 	Scene    map[string][]string `json:"scene"`
@@ -104,11 +104,11 @@ func (s Spec) Generate(now time.Time) *World {
 	return w
 }
 
-// IsQuiet reports whether a member or all its contacts are of those that upload nothing any more.
+// IsQuiet reports whether a member, or each of its contacts, uploads nothing any more.
 func (w *World) IsQuiet(id member.ID) bool { return w.quiet != 0 && id >= w.quiet }
 
-// dice returns a source for one part of the world, so that a change to one part leaves
-// the others as they are.
+// dice returns a source for a part of the world, so that a change to the part leaves all other
+// parts as they are.
 func (s Spec) dice(part uint64) *rand.Rand { return rand.New(rand.NewPCG(s.Seed, part)) }
 
 // members makes up the members, whose usernames are unique.
@@ -139,7 +139,7 @@ func (w *World) Username(id member.ID) string {
 	return w.Members[id-1].Username
 }
 
-// Title returns the title of a photo, which describes the picture with the same id.
+// Title returns the title of a photo. It describes the picture with the same id.
 func (w *World) Title(photo uint64) string { return w.titles.of(photo) }
 
 func (t Titles) of(photo uint64) string {
@@ -148,7 +148,7 @@ func (t Titles) of(photo uint64) string {
 	return pick(r, t.Light[subject.Light]) + " " + pick(r, t.JoinedBy) + " " + pick(r, t.Scene[subject.Scene])
 }
 
-// rest are the classes that are drawn when none of the common ones is.
+// rest are the classes beside the common classes.
 var rest = slices.DeleteFunc(contacts.Classes(), func(v contacts.Visibility) bool {
 	return v == contacts.Public || v == contacts.Friends || v == contacts.Family || v == contacts.FriendsFamily
 })

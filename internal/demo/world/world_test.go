@@ -136,7 +136,7 @@ func TestPhotosAreOfTheRecentPastAndOfEveryVisibility(t *testing.T) {
 	}
 }
 
-// The first viewer's contacts are all quiet: the others uploaded after each of them.
+// The first viewer's contacts are all quiet: all other members uploaded after each of them.
 func TestQuietMembersUploadedLongestAgo(t *testing.T) {
 	t.Parallel()
 	s := small()
