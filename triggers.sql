@@ -14,7 +14,7 @@
 -- activityd: the client locks nothing while it replaces one trigger after the other, so that
 -- changes may go unreported. If it was the client, bring last_upload up afterwards, by which
 -- those who were behind get their `upload`, and run `activityd verify --repair`. Triggers run
--- with the rights of the user who installed them, who must keep these. docs/adoption.md says
+-- with the rights of the user who installed them, who must keep these. docs/setup.md says
 -- what else to do once, and what triggers cannot see.
 --
 -- The tasks have no dedupe key. A unique key inside the site's transactions would

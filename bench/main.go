@@ -13,7 +13,7 @@
 //	go run . all          everything: half an hour; with --quick a minute, to see that it works
 //
 // A figure is the median of its rounds, in which what is compared runs in turn. The tables are
-// Markdown; docs/benchmarks.md has some of them.
+// Markdown; docs/limits.md has some of them.
 package main
 
 import (

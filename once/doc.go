@@ -76,6 +76,6 @@
 //     context ends goes on for up to a second and is then released, because the server could carry out
 //     an acquisition that is cut off after its release. Otherwise the name may be held for a lease.
 //
-// [MySQL] and [Redis] have the arguments for their fences. docs/proof.md lists the tests
+// [MySQL] and [Redis] have the arguments for their fences. docs/why.md lists the tests
 // that try to refute them.
 package once

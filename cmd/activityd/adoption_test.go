@@ -148,7 +148,7 @@ func TestUninstallingFromTheSitesOwnDatabase(t *testing.T) {
 	must(t, err)
 	execOn(t, admin, regexp.MustCompile(`(?m)^GRANT .* TO '(activityd|site)'@'%'`).FindAllString(string(setup), -1))
 	succeed(t, "schema", "--triggers", "--remove", "--mysql-dsn="+m.DSN("site"))
-	execOn(t, admin, pageSQL(t, "docs/adoption.md")["remove_tables"])
+	execOn(t, admin, pageSQL(t, "docs/setup.md")["remove_tables"])
 	if diff := cmp.Diff(before, remains(t, admin)); diff != "" {
 		t.Errorf("left behind (-before +after):\n%s", diff)
 	}

@@ -41,19 +41,19 @@ This page is written from the code by ` + "`make pages`" + `.
 
 // morePages are the sections about commands.
 var morePages = map[string]string{
-	"activityd backfill":  "[Build all sets](by-hand.md#build-all-sets)",
-	"activityd enqueue":   "[The command line](adoption.md#the-command-line)",
-	"activityd explain":   "[A photo is not shown](runbook.md#a-photo-is-not-shown)",
+	"activityd backfill":  "[Build all sets](operate.md#build-all-sets)",
+	"activityd enqueue":   "[The command line](setup.md#the-command-line)",
+	"activityd explain":   "[A photo is not shown](operate.md#a-photo-is-not-shown)",
 	"activityd once":      "[Once](once.md)",
 	"activityd push":      "[Push](push.md)",
-	"activityd push show": "[Push by hand](by-hand.md#push)",
-	"activityd reset":     "[Rebuild](by-hand.md#rebuild)",
+	"activityd push show": "[Push by hand](operate.md#push)",
+	"activityd reset":     "[Rebuild](operate.md#rebuild)",
 	"activityd schema":    "[Your own site](setup.md), [Upgrade](deploy.md#upgrade)",
 	"activityd serve":     "[Deploy](deploy.md), [settings](settings.md)",
-	"activityd show":      "[Sets](by-hand.md#sets)",
-	"activityd tasks":     "[Tasks](by-hand.md#tasks)",
-	"activityd token":     "[Tokens](deploy.md#tokens), [viewer tokens](viewer-tokens.md)",
-	"activityd verify":    "[Verify](by-hand.md#verify)",
+	"activityd show":      "[Sets](operate.md#sets)",
+	"activityd tasks":     "[Tasks](operate.md#tasks)",
+	"activityd token":     "[Tokens](deploy.md#tokens), [viewer tokens](page.md#viewer-tokens)",
+	"activityd verify":    "[Verify](operate.md#verify)",
 }
 
 func TestThePageOfCommands(t *testing.T) {

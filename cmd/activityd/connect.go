@@ -56,7 +56,7 @@ func (c *serversConfig) checkServers(want wanted) {
 	want("mysql-dsn", c.mysqlDSN != "", "is required: user:password@tcp(host:3306)/database")
 }
 
-// shares divides the connections to MySQL, as docs/architecture.md has it: reads of viewers take so
+// shares divides the connections to MySQL, as docs/why.md has it: reads of viewers take so
 // many at most, the API's other requests have their own, and tasks take all that is left.
 func (c *serversConfig) shares() (reads, requests int) {
 	requests = max(1, c.mysqlConnections/8)

@@ -75,8 +75,8 @@ func TestTheNotificationsOfThePage(t *testing.T) {
 	}
 }
 
-// An upload that is reported as docs/adoption.md has it is shown to a follower, and what
-// docs/by-hand.md and docs/runbook.md ask the database about that is known.
+// An upload that is reported as docs/setup.md has it is shown to a follower, and what
+// docs/operate.md asks the database about that is known.
 func TestTheEventOfThePage(t *testing.T) {
 	t.Parallel()
 	p := startPushServices(t)
@@ -85,7 +85,7 @@ func TestTheEventOfThePage(t *testing.T) {
 	_, err := r.db.ExecContext(t.Context(), "INSERT INTO contacts (user_id, contact_id) VALUES (123, 98765)")
 	must(t, err)
 	p.registerFor(t, r, 123)
-	execOn(t, r.db, pageSQL(t, "docs/adoption.md")["upload_event"])
+	execOn(t, r.db, pageSQL(t, "docs/setup.md")["upload_event"])
 	r.awaitTasks(t)
 	phones := p.apns.Accepted()
 	if len(phones) != 1 || len(p.web.Accepted()) != 1 || len(p.fcm.Accepted()) != 1 {
@@ -96,7 +96,7 @@ func TestTheEventOfThePage(t *testing.T) {
 		t.Errorf("it shows (-want +got):\n%s", diff)
 	}
 
-	page := pageSQL(t, "docs/by-hand.md")
+	page := pageSQL(t, "docs/operate.md")
 	var found []int
 	for _, statement := range page["why_nothing"] {
 		found = append(found, countRows(t, r, statement))
@@ -106,7 +106,7 @@ func TestTheEventOfThePage(t *testing.T) {
 	}
 	_, err = r.db.ExecContext(t.Context(), "UPDATE push_devices SET gone_at = UNIX_TIMESTAMP() * 1000, gone_reason = 'Unregistered' WHERE platform = 'apns'")
 	must(t, err)
-	if n := countRows(t, r, pageSQL(t, "docs/runbook.md")["gone_reasons"][0]); n != 1 {
+	if n := countRows(t, r, pageSQL(t, "docs/operate.md")["gone_reasons"][0]); n != 1 {
 		t.Errorf("devices are gone for %d reasons", n)
 	}
 }

@@ -78,7 +78,7 @@ func awaitSave(t *testing.T, admin *redis.Conn, status string) {
 	})
 }
 
-// These are the rights that docs/servers.md says are enough.
+// These are the rights that docs/deploy.md says are enough.
 const (
 	appKeys   = "~user_* ~guard_* ~activityd_*"
 	appRights = appKeys + " &activityd_* +@read +@write +@scripting +@connection +@pubsub +info"

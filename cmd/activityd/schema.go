@@ -39,7 +39,7 @@ func newSchema() *cobra.Command {
 			"tables that are wrong. Tables of another version are not changed.\n\n" +
 			"With --triggers: print, install (--apply) or remove (--remove) the optional triggers that\n" +
 			"keep users.last_upload and insert the tasks, so that the site itself need not do so. They\n" +
-			"run with the rights of the user of --mysql-dsn who installed them. docs/adoption.md says more.\n" +
+			"run with the rights of the user of --mysql-dsn who installed them. docs/setup.md says more.\n" +
 			"Tables are locked for a moment; --apply gives up after 5 s of waiting for that.\n\n" +
 			"With --map: the file describes a site whose tables have names, types and conditions of their own.\n" +
 			"Print, or make (--apply), the views that it makes of them, in its database, which is made, too;\n" +
@@ -272,7 +272,7 @@ func (e *schemaError) Error() string {
 
 func (e *schemaError) summary() string {
 	are := map[bool]string{true: "is", false: "are"}[len(e.wrong) == 1]
-	return fmt.Sprintf("%s %s wrong in the schema; where tables of these names are the site's own, they stay, and views take their place in a database beside it: docs/adoption.md", count(len(e.wrong), "thing"), are)
+	return fmt.Sprintf("%s %s wrong in the schema; where tables of these names are the site's own, they stay, and views take their place in a database beside it: docs/setup.md", count(len(e.wrong), "thing"), are)
 }
 
 // count is a number of things, in words.

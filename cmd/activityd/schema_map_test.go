@@ -28,7 +28,7 @@ func statementsOf(t *testing.T, text, from, to string) []string {
 	return statements(text)
 }
 
-// TestTheExampleOfASiteByTheLetter does what docs/adoption.md says of examples/site, as its reader would, and
+// TestTheExampleOfASiteByTheLetter does what docs/setup.md says of examples/site, as its reader would, and
 // asks for answers before and after changes that the triggers report.
 func TestTheExampleOfASiteByTheLetter(t *testing.T) {
 	t.Parallel()
@@ -142,7 +142,7 @@ func TestTheExampleOfASiteByTheLetter(t *testing.T) {
 		t.Errorf("a line that is none: exit code %d: %s", code, errs)
 	}
 
-	execOn(t, admin, pageSQL(t, "docs/adoption.md")["remove"])
+	execOn(t, admin, pageSQL(t, "docs/setup.md")["remove"])
 	if diff := cmp.Diff(slices.DeleteFunc(before, func(what string) bool { return what == "database activityd" }), remains(t, admin)); diff != "" {
 		t.Errorf("left behind (-before +after):\n%s", diff)
 	}

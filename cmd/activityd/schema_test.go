@@ -94,7 +94,7 @@ func TestTheSchemaIsChecked(t *testing.T) {
 		"a table less": {[]string{"DROP TABLE paused_queues"}, "--check", exitWrong, []string{"wrong    paused_queues: there is no such table", "activityd schema --apply"}},
 		"another program's tables, and apply": {foreignUsers, "--apply", exitWrong, []string{
 			"wrong    users: there is no column id\n", "wrong    users: there is no column username\n", "wrong    users: there is no column last_upload\n",
-			"\n         ALTER TABLE users ADD COLUMN last_upload BIGINT UNSIGNED NULL", "views take their place in a database beside it: docs/adoption.md",
+			"\n         ALTER TABLE users ADD COLUMN last_upload BIGINT UNSIGNED NULL", "views take their place in a database beside it: docs/setup.md",
 		}},
 		"a table less, and apply": {[]string{"DROP TABLE tasks"}, "--apply", exitOK, []string{allThere}},
 		"with triggers":           {[]string{"DO 1"}, "--check --triggers", exitFailed, []string{"leave out --triggers"}},

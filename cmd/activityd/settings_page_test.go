@@ -87,11 +87,11 @@ What is not here is a constant. A duration is as in ` + "`90s`, `10m` or `1h30m`
 var settingsTexts = map[string]string{
 	"Servers": `A login that MySQL refuses is waited for, as it may be granted later. A DSN may name a socket,
 ` + "`user:password@unix(/socket)/name`" + `, and have parameters; one that contradicts [the session](setup.md#mysql) is refused. What
-an address of Redis may be is in [setup.md](setup.md#redis), [what shares the connections](architecture.md#who-yields-to-whom) in
+an address of Redis may be is in [setup.md](setup.md#redis), [what shares the connections](why.md#who-yields-to-whom) in
 architecture.`,
-	"The API": `On an address that other machines reach, tokens are needed; see [security.md](security.md). Two processes on one machine
+	"The API": `On an address that other machines reach, tokens are needed; see [deploy.md#security](deploy.md#security). Two processes on one machine
 need two addresses for metrics, too.`,
-	"Tokens of viewers": `See [viewer-tokens.md](viewer-tokens.md). Give all processes with the role ` + "`api`" + ` the same.`,
+	"Tokens of viewers": `See [page.md#viewer-tokens](page.md#viewer-tokens). Give all processes with the role ` + "`api`" + ` the same.`,
 	"The index": `Give all processes and commands the same ` + "`ACTIVITYD_NEED` and `ACTIVITYD_MATERIALIZE`" + `. A process with
 other numbers than the sets were built with refuses to start, until ` + "`activityd reset`" + ` deletes the sets and they are built again.
 With ` + "`ACTIVITYD_MATERIALIZE=active`" + ` a set is deleted 30 days after its last read or refill. The larger a set is, the fewer

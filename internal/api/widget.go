@@ -9,7 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// widgetScript is the custom element that sites put on their pages; docs/widget.md describes it.
+// widgetScript is the custom element that sites put on their pages; docs/page.md describes it.
 //
 //go:embed widget.js
 var widgetScript []byte

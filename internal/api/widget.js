@@ -1,4 +1,4 @@
-// See docs/widget.md.
+// See docs/page.md.
 
 const style = new CSSStyleSheet(); // needs no permission, unlike <style>
 style.replaceSync(`

@@ -58,7 +58,7 @@ func TestTheWidgetIsServedToPagesOfEveryOrigin(t *testing.T) {
 // The page for sites names all names of the widget, and nothing else.
 func TestTheWidgetsPageNamesWhatThereIs(t *testing.T) {
 	t.Parallel()
-	code, page := readText(t, "widget.js"), readText(t, "../../docs/widget.md")
+	code, page := readText(t, "widget.js"), readText(t, "../../docs/page.md")
 	names := func(text, pattern string) (all []string) {
 		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
 			all = append(all, match[1])
@@ -75,16 +75,16 @@ func TestTheWidgetsPageNamesWhatThereIs(t *testing.T) {
 	for what, is := range map[string]struct{ code, page []string }{
 		"attributes": {
 			append(strings.Fields(names(code, `observedAttributes = "([^"]+)"`)[0]), "hidden"),
-			names(section("## Attributes", "## The token"), row),
+			names(section("### Attributes", "### The token"), row),
 		},
-		"parts":      {names(code, `part: "(\w+)"`), names(section("### Parts", "### Custom properties"), row)},
-		"properties": {names(code, `(--rcp-[a-z-]+)`), names(section("### Custom properties", "### Texts"), row)},
+		"parts":      {names(code, `part: "(\w+)"`), names(section("#### Parts", "#### Custom properties"), row)},
+		"properties": {names(code, `(--rcp-[a-z-]+)`), names(section("#### Custom properties", "#### Texts"), row)},
 		"slots":      {names(code, `(?m)^\t\t(\w+): "[A-Z]`), names(page, `<span slot="(\w+)"`)},
-		"events":     {names(code, `#tell\("(\w+)"`), names(section("## States and events", "## When activityd is away"), "(?m)^\\| `recent-contact-photos-(\\w+)` \\|")},
+		"events":     {names(code, `#tell\("(\w+)"`), names(section("### States and events", "### When activityd is away"), "(?m)^\\| `recent-contact-photos-(\\w+)` \\|")},
 	} {
 		slices.Sort(is.code)
 		if diff := cmp.Diff(is.code, is.page); diff != "" || len(is.code) == 0 {
-			t.Errorf("%s: widget.js (-), docs/widget.md (+):\n%s", what, diff)
+			t.Errorf("%s: widget.js (-), docs/page.md (+):\n%s", what, diff)
 		}
 	}
 }

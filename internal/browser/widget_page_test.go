@@ -93,7 +93,7 @@ type asked struct {
 }
 
 // site is a site with a page, and the API at another origin. The page's policy allows
-// nothing but what docs/widget.md says.
+// nothing but what docs/page.md says.
 type site struct {
 	*browsertest.Tab
 

@@ -21,12 +21,16 @@ import (
 
 var sqlBlock = regexp.MustCompile("(?s)```sql\n(.*?)```")
 
-// adoptionSQL returns the SQL statements of docs/adoption.md by block.
+// adoptionSQL returns the SQL statements of docs/setup.md by block.
 func adoptionSQL(t *testing.T) (blocks [][]string) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/adoption.md")
+	page, err := os.ReadFile("../../docs/setup.md")
 	must(t, err)
-	for _, block := range sqlBlock.FindAllStringSubmatch(string(page), -1) {
+	_, section, found := strings.Cut(string(page), "\n## Reporting changes to activityd\n")
+	if !found {
+		t.Fatal("docs/setup.md has no such section")
+	}
+	for _, block := range sqlBlock.FindAllStringSubmatch(section, -1) {
 		var statements []string
 		for text := range strings.SplitSeq(block[1], ";") {
 			if text = strings.TrimSpace(text); text != "" {
@@ -44,7 +48,7 @@ func blockWith(t *testing.T, words string) []string {
 		return !strings.Contains(strings.Join(block, ";"), words)
 	})
 	if len(found) != 1 {
-		t.Fatalf("%d blocks of docs/adoption.md hold %q", len(found), words)
+		t.Fatalf("%d blocks of docs/setup.md hold %q", len(found), words)
 	}
 	return found[0]
 }
@@ -65,7 +69,7 @@ func (g *ground) execOn(t *testing.T, statements []string) {
 	}
 }
 
-// TestTheSQLOfTheDocs runs all SQL of docs/adoption.md, in its order, on a site
+// TestTheSQLOfTheDocs runs all SQL of that section, in its order, on a site
 // whose photos are older than its last_upload.
 func TestTheSQLOfTheDocs(t *testing.T) {
 	t.Parallel()
@@ -144,7 +148,7 @@ func (g *ground) asUser(t *testing.T, name string, own ...string) *sql.DB {
 }
 
 // TestTheRightsOfTheDocs grants the rights of docs/setup.md, and the site's rights to its own tables. The
-// site then runs every statement of docs/adoption.md, activityd does its work, and the site can write no
+// site then runs every statement of docs/setup.md, activityd does its work, and the site can write no
 // other column of tasks.
 func TestTheRightsOfTheDocs(t *testing.T) {
 	t.Parallel()

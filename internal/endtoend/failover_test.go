@@ -122,7 +122,7 @@ func (f *failovers) failOver(t *testing.T, kind failoverKind) {
 		must(t, f.primary.Kill())
 	case planned:
 		f.primary.SetReadOnly(t)
-		time.Sleep(2 * time.Second) //nolint:forbidigo // docs/servers.md demands a second at least
+		time.Sleep(2 * time.Second) //nolint:forbidigo // docs/deploy.md demands a second at least
 	case hung:
 		must(t, f.primary.Pause())
 	}

@@ -131,7 +131,7 @@ func (g *ground) lastTask(t *testing.T) int64 {
 
 // TestLoweringLosesNoUpload: while members upload, show, hide, redate and give away photos, in
 // transactions of both usual levels, last_upload is lowered again and again by the SQL of
-// docs/adoption.md. At no instant is it before a photo that is not private. A lowering that was
+// docs/setup.md. At no instant is it before a photo that is not private. A lowering that was
 // the victim of three deadlocks in a row has the writers wait, so that the test ends.
 func TestLoweringLosesNoUpload(t *testing.T) {
 	t.Parallel()

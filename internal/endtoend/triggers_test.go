@@ -69,7 +69,7 @@ func (s *silentSite) found(t *testing.T, rnd *rand.Rand) {
 	}
 }
 
-// adopt follows docs/adoption.md. In the meantime somebody uploads.
+// adopt follows docs/setup.md. In the meantime somebody uploads.
 func (s *silentSite) adopt(t *testing.T) {
 	t.Helper()
 	catchUp := blockWith(t, "WHERE COALESCE(users.last_upload, 0) < seen.newest")
@@ -161,7 +161,7 @@ func (s *silentSite) change(rnd *rand.Rand) statement {
 		sqlText("UPDATE users SET username = ? WHERE id = ?", fmt.Sprint("renamed ", past), a),
 		sqlText("DELETE FROM users WHERE id = ?", leaver),
 		sqlText("REPLACE INTO users (id, username, last_upload) VALUES (?, 'again', (SELECT MAX(date_upload) FROM photos WHERE owner_id = ?))", leaver, leaver),
-		// As docs/adoption.md has it for members who come back.
+		// As docs/setup.md has it for members who come back.
 		sqlText("INSERT IGNORE INTO users (id, username, last_upload) VALUES (?, 'back', (SELECT MAX(date_upload) FROM photos WHERE owner_id = ?))", leaver, leaver),
 		sqlText("INSERT INTO users (id, username, last_upload) VALUES (?, 'back', (SELECT MAX(date_upload) FROM photos WHERE owner_id = ?)) ON DUPLICATE KEY UPDATE username = 'there'", leaver, leaver),
 	}

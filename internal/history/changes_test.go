@@ -135,7 +135,7 @@ func (s *stage) see(i int, v contacts.Visibility) error {
 	return s.changed(nil)
 }
 
-// lower lowers the last upload of a member to its least value, without a task, as docs/adoption.md allows a
+// lower lowers the last upload of a member to its least value, without a task, as docs/setup.md allows a
 // site that counted private uploads before.
 func (s *stage) lower(id member.ID) error {
 	var newest uint64

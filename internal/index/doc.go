@@ -32,7 +32,7 @@
 //
 // Tasks run in any order, more than once, and may crash between any two steps. No task
 // writes what an event said: every writer reads MySQL's current rows and makes the set
-// agree. docs/architecture.md has the proofs and examples of what follows.
+// agree. docs/why.md has the proofs and examples of what follows.
 //
 // One add. Every writer adds through one Lua function, adder, in one step per set. It
 // writes nothing to a missing set (I4). It refuses a contact older than low(S) once S has

@@ -213,7 +213,7 @@ func (g *ground) tasks(t fataler) []string {
 	return slices.Compact(list)
 }
 
-// demanded are the tasks that a change demands, by the table of docs/adoption.md.
+// demanded are the tasks that a change demands, by the table of docs/setup.md.
 func demanded(before, after state) []string {
 	set := make(map[string]bool)
 	for p := range before.contacts {

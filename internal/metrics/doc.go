@@ -12,6 +12,6 @@
 // of known values begin with 0, so that the first event is an increase and not a new series.
 //
 // The page docs/metrics.md is written from the code; ops/ has alerts and a dashboard, and
-// docs/runbook.md a section for each alert. Tests compare them. Ratios are PromQL there, because a ratio that a process computes
+// docs/operate.md a section for each alert. Tests compare them. Ratios are PromQL there, because a ratio that a process computes
 // cannot be added up over processes.
 package metrics

@@ -21,8 +21,8 @@ const (
 	casesFile     = "../../ops/alerts_test.yml"
 	slowCasesFile = "../../ops/alerts_slow_test.yml"
 	dashboardFile = "../../ops/grafana.json"
-	runbookFile   = "../../docs/runbook.md"
-	runbookURL    = "/usr/share/doc/activityd/docs/runbook.md" // in the Debian package
+	runbookFile   = "../../docs/operate.md"
+	runbookURL    = "/usr/share/doc/activityd/docs/operate.md" // in the Debian package
 )
 
 type alertRules struct {

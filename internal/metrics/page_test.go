@@ -56,7 +56,7 @@ var sections = []struct {
 const pageHead = `# Metrics
 
 Each process shows them at ` + "`/metrics`" + ` of the operator's listener ([how to scrape it](deploy.md#metrics-and-probes)). Add up what the
-processes show, but for what is a fact of a server: there take the maximum. The [runbook](runbook.md) has the alerts.
+processes show, but for what is a fact of a server: there take the maximum. The [runbook](operate.md) has the alerts.
 
 Times are in seconds. Labels take few values, whatever clients and sites send: ` + "`type`" + ` is a type of task, ` + "`queue`" + ` a standard queue or
 one that this process works on, ` + "`route`" + ` the template of a route or ` + "`unmatched`" + `, ` + "`token`" + ` the name of a token in use; all else is

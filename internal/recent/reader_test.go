@@ -28,7 +28,7 @@ func TestTheCommonReadIsOneQuery(t *testing.T) {
 	}
 }
 
-// The measures of a viewer are in docs/viewer-tokens.md: how many statements a read is, by what
+// The measures of a viewer are in docs/page.md: how many statements a read is, by what
 // is hidden from the viewer. Two that differ here can be told apart by their time.
 func TestWhatIsHiddenShowsInTheNumberOfStatements(t *testing.T) {
 	t.Parallel()
@@ -70,8 +70,8 @@ func TestWhatIsHiddenShowsInTheNumberOfStatements(t *testing.T) {
 		if test.walks {
 			row = fmt.Sprintf("| %s | %d, and a walk |", situation, statements)
 		}
-		if page, err := os.ReadFile("../../docs/viewer-tokens.md"); err != nil || !strings.Contains(string(page), row) {
-			t.Errorf("docs/viewer-tokens.md does not say %s (%v)", row, err)
+		if page, err := os.ReadFile("../../docs/page.md"); err != nil || !strings.Contains(string(page), row) {
+			t.Errorf("docs/page.md does not say %s (%v)", row, err)
 		}
 	}
 	// A block, a photo for friends and a private one that the site counts look the same.

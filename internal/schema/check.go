@@ -199,7 +199,7 @@ func (c *checker) column(want wantedTable, have *present, w wantedColumn) (fit b
 		what, verb = w.unfit(h, have.isView()), "MODIFY"
 		if what == "" {
 			if !have.isView() && w.isSigned(h) {
-				c.add(false, want.name, "make it UNSIGNED, or keep such rows out by a view with WHERE "+w.name+" > 0: docs/adoption.md",
+				c.add(false, want.name, "make it UNSIGNED, or keep such rows out by a view with WHERE "+w.name+" > 0: docs/setup.md",
 					"column %s is %s, and may have numbers below 0, such as the -1 of a conversion that failed", w.name, h["column_type"])
 			}
 			return true
@@ -208,7 +208,7 @@ func (c *checker) column(want wantedTable, have *present, w wantedColumn) (fit b
 	}
 	do := fmt.Sprintf("ALTER TABLE %s %s COLUMN %s;", want.name, verb, w.definition)
 	if have.isView() {
-		do = fmt.Sprintf("have the view yield %s as %s: docs/adoption.md has expressions for it", w.name, w.kind)
+		do = fmt.Sprintf("have the view yield %s as %s: docs/setup.md has expressions for it", w.name, w.kind)
 	}
 	c.add(true, want.name, do, "%s", what)
 	return false

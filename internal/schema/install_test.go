@@ -146,7 +146,7 @@ func restricted(t *testing.T, admin *sql.DB, dsn, user string, grants ...string)
 	return open(t, cfg.FormatDSN())
 }
 
-// The least rights are in docs/adoption.md.
+// The least rights are in docs/setup.md.
 const leastRights = "SELECT, INSERT, UPDATE, TRIGGER, LOCK TABLES ON "
 
 // A user with the rights that the docs name can do it, and the site's own user

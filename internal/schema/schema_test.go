@@ -141,7 +141,7 @@ func TestTheRightsOfThePage(t *testing.T) {
 		}
 	}
 	want := slices.DeleteFunc(schema.Columns("tasks"), func(name string) bool { return slices.Contains(notForProducers, name) })
-	for _, of := range []string{"../../docs/adoption.md", "../../docs/queue.md", "../../docs/push.md", "../../docs/setup.md"} {
+	for _, of := range []string{"../../docs/setup.md", "../../docs/queue.md", "../../docs/push.md"} {
 		text, err := os.ReadFile(of)
 		if err != nil {
 			t.Fatal(err)

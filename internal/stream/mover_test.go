@@ -333,7 +333,7 @@ func TestAnEventThatIsMovedTwice(t *testing.T) {
 	}
 }
 
-// The user of activityd's ACL, as docs/servers.md has it, may do all that is needed.
+// The user of activityd's ACL, as docs/deploy.md has it, may do all that is needed.
 func TestTheRightsThatAreNeeded(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)

@@ -54,7 +54,7 @@ func newReplicated(t testing.TB, id int) *Replicated {
 			r.Do(t, "INSTALL PLUGIN rpl_semi_sync_"+role+" SONAME 'semisync_"+role+".so'")
 		}
 	}
-	// As docs/servers.md has it, "MySQL fails over": NewReplica switches the source's part on.
+	// As docs/deploy.md has it, "MySQL fails over": NewReplica switches the source's part on.
 	for _, set := range []string{
 		r.words.replica + "_enabled = 1", r.words.source + "_enabled = 0",
 		r.words.source + "_wait_point = 'AFTER_SYNC'", r.words.source + "_timeout = 3600000",

@@ -167,7 +167,7 @@ func TestPlainSQLReadsByItsIndexes(t *testing.T) {
 // The page on what was measured has the statements as they are.
 func TestPlainSQLIsInTheBenchmarks(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/benchmarks.md")
+	page, err := os.ReadFile("../../../docs/limits.md")
 	if err != nil {
 		t.Fatal(err)
 	}
