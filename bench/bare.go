@@ -14,7 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// bareAnswer has what a page shows.
+// bareAnswer has the fields that a page shows.
 type bareAnswer struct {
 	Contact struct {
 		ID       uint64 `json:"id,string"`
@@ -29,8 +29,8 @@ type barePhoto struct {
 	DateUpload uint64 `json:"date_upload"`
 }
 
-// bareRead is a read by hand: the set, and the photos of its first by the statement that activityd sends. It proves nothing, and
-// does not know what to do when a server does not answer.
+// bareRead is a read by hand: the set, and the photos of its first contact by the statement that
+// activityd sends. It proves nothing, and does not handle a server that does not answer.
 func (b *bench) bareRead(ctx context.Context, viewer uint64, limit int) (a bareAnswer, err error) {
 	set, err := b.client.ZRevRangeWithScores(ctx, index.UserKey(member.ID(viewer)), 0, stars-1).Result()
 	if err != nil || len(set) == 0 {

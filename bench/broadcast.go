@@ -63,7 +63,8 @@ func (b *bench) benchBroadcasts(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	// They upload as often as other members, and the sets of their followers do not have it.
+	// Broadcast members upload as often as the rest, but the sets of their followers do not have
+	// the uploads.
 	if err := b.exec(ctx, []statement{
 		{"UPDATE users SET last_upload = ? - MOD(id * 7919, 1009) * ? WHERE id BETWEEN ? AND ?", []any{epoch, uploadSpan / broadcasts, firstBroadcast, firstBroadcast + broadcasts - 1}},
 		{"UPDATE photos SET date_upload = ? - MOD(owner_id * 7919, 1009) * ? WHERE owner_id BETWEEN ? AND ?", []any{epoch, uploadSpan / broadcasts, firstBroadcast, firstBroadcast + broadcasts - 1}},

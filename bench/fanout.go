@@ -11,13 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// pipeline is how many commands are sent at once by what activityd is compared with.
+// pipeline is how many commands the contenders of activityd send at a time.
 const pipeline = 1000
 
 // keyOf is the key of the set of the i-th reader.
 func keyOf(i int) string { return "user_" + strconv.Itoa(firstMember+i) }
 
-// fanOut is the uploads of a member, which its followers' sets have already.
+// fanOut is the uploads of a member whom its followers' sets have already.
 type fanOut struct {
 	*bench
 	last uint64 // its last upload
@@ -66,7 +66,7 @@ func (f *fanOut) byTask(ctx context.Context, c *conn) (outcome, error) {
 	return outcome{ops: f.size.readers}, f.arrived(ctx)
 }
 
-// arrived waits until the sets have the upload: each set is looked at, the last ones first.
+// arrived waits until the sets have the upload. It looks at each set, the last first.
 func (f *fanOut) arrived(ctx context.Context) error {
 	left := f.size.readers
 	return await(ctx, func(ctx context.Context) (bool, error) {
@@ -149,7 +149,7 @@ func (b *bench) benchRefill(ctx context.Context) error {
 	return nil
 }
 
-// refillPlainly is the obvious way: no guard, and no look at what is in the set.
+// refillPlainly is the obvious way: no guard, and no look into the set.
 func (b *bench) refillPlainly(ctx context.Context, i int) error {
 	rows, err := b.db.QueryContext(ctx, "SELECT u.id, u.last_upload FROM contacts c STRAIGHT_JOIN users u ON u.id = c.contact_id"+
 		" WHERE c.user_id = ? AND u.last_upload > 0 ORDER BY u.last_upload DESC, u.id DESC LIMIT ?", firstMember+i, stars)

@@ -20,7 +20,7 @@ type report struct {
 	Figures []figure `json:"figures"`
 }
 
-// machine is what was measured on, and when.
+// machine describes the machine and its software, and the date of the measurement.
 type machine struct {
 	Date   string `json:"date"`
 	CPU    string `json:"cpu"`
@@ -31,7 +31,7 @@ type machine struct {
 	Beside string `json:"beside"`
 }
 
-// figure is a value, or its ratio to another one, or both.
+// figure is a value, or its ratio to another value, or both.
 type figure struct {
 	Part    string  `json:"part"`
 	Name    string  `json:"name"`
@@ -43,7 +43,7 @@ type figure struct {
 	Bound   bound   `json:"bound,omitzero"`
 }
 
-// spread is what the rounds gave.
+// spread is the spread of a figure over the rounds.
 type spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -86,8 +86,8 @@ func (o bound) of(median float64) string {
 	return sign + " " + number(o.Limit) + ": missed"
 }
 
-// rates adds the rates of some contenders. If the first of them is not alone, the others have their ratio to it; bounds are by
-// the contender's name.
+// rates adds the rates of some contenders. If there are several, each further contender has its
+// ratio to the first; bounds are by the contender's name.
 func (r *report) rates(part, unit string, all map[string]*samples, bounds map[string]bound, names ...string) {
 	for i, name := range names {
 		s := all[name]
@@ -166,7 +166,7 @@ func describe(ctx context.Context, b *bench) (m machine, err error) {
 	}
 	version := info["Server"]["redis_version"]
 	if own := info["Server"]["valkey_version"]; own != "" {
-		version = "Valkey " + own // which also names a version of Redis that it is like
+		version = "Valkey " + own // Valkey also names a version of Redis that it is like
 	}
 	m = machine{
 		Date: time.Now().UTC().Format(time.DateOnly), CPU: processor(), Cores: runtime.NumCPU(), Go: runtime.Version(),

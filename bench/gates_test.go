@@ -45,10 +45,11 @@ func start(t *testing.T, s size) *bench {
 	return b
 }
 
-// counts are what the servers did. They do not depend on how busy the machine is.
+// counts are numbers of operations of the servers. They do not depend on how busy the machine
+// is.
 type counts struct {
 	statements, rows float64 // of MySQL; rows and index entries that were read
-	scripts, writes  float64 // of Redis: calls of scripts, and what wrote to sets
+	scripts, writes  float64 // of Redis: calls of scripts, and commands that wrote to sets
 }
 
 func (b *bench) counters(ctx context.Context) (c counts, err error) {
@@ -78,7 +79,7 @@ func (b *bench) counters(ctx context.Context) (c counts, err error) {
 	return c, err
 }
 
-// count returns what do adds to the counters, without what reading them does.
+// count returns how much do adds to the counters, without the share of reading them.
 func (b *bench) count(t *testing.T, do func(ctx context.Context) error) counts {
 	t.Helper()
 	between := func(do func(context.Context) error) counts {
@@ -100,8 +101,8 @@ func (b *bench) count(t *testing.T, do func(ctx context.Context) error) counts {
 	return counts{c.statements - own.statements, c.rows - own.rows, c.scripts - own.scripts, c.writes - own.writes}
 }
 
-// TestCounts gates on what the servers are asked for, one thing after the other: the counters are theirs, and of all
-// connections.
+// TestCounts gates on the numbers of requests to the servers. Its parts run in turn: the
+// counters belong to the servers, and count all connections.
 func TestCounts(t *testing.T) {
 	b := start(t, tiny)
 	if err := b.makeSite(t.Context()); err != nil {
@@ -156,7 +157,7 @@ func (b *bench) testReads(t *testing.T) {
 			least[0], least[1] = min(least[0], float64(onMySQL.trips.Load()-mysqlTrips)), min(least[1], float64(onRedis.trips.Load()-redisTrips))
 			rows = append(rows, counted.rows)
 		}
-		slices.Sort(rows) // the median: a probe beside the read, or beside what is taken off for probes, moves a few
+		slices.Sort(rows) // the median: a probe beside the read, or beside the count to subtract, moves a few
 		median := rows[tries/2]
 		if least[0] != 1 || least[1] != 1 || median < 1 || median > mostRows {
 			t.Errorf("a viewer with %s: %v round trips to MySQL, %v to Redis, %v rows; want 1, 1, and at most %d", viewer.name, least[0], least[1], median, mostRows)
@@ -167,7 +168,7 @@ func (b *bench) testReads(t *testing.T) {
 // A fan-out reads each follower once, and writes to its set by one command, in few calls.
 func (b *bench) testFanOut(t *testing.T) {
 	c, f, n := b.serving(t), &fanOut{bench: b, last: epoch + 10_000_000}, float64(b.size.readers)
-	const commands = 1.0 // the probes write, too, and what they write in the same time is taken off
+	const commands = 1.0 // the probes write, too, and the test subtracts their writes of an equal time
 	for range 2 {
 		if err := f.upload(t.Context()); err != nil {
 			t.Fatal(err)
@@ -193,7 +194,7 @@ func (b *bench) testRefill(t *testing.T) {
 	}
 }
 
-// A task that is enqueued and claimed with many others costs a part of a statement, and a few rows.
+// A task that is enqueued and claimed in a batch costs a part of a statement, and a few rows.
 func (b *bench) testQueue(t *testing.T) {
 	n := float64(b.size.tasks)
 	counted := b.count(t, func(ctx context.Context) error {
@@ -229,7 +230,7 @@ func (b *bench) testLocks(t *testing.T) {
 		most  int64
 	}{{"Redis", inRedis, onRedis, 2}, {"MySQL", store, onMySQL, 4}} {
 		least := int64(1e9)
-		for i := range 5 { // the first ones connect, and send scripts
+		for i := range 5 { // the first pairs connect, and send scripts
 			before := test.wire.trips.Load()
 			if err := pairOn(test.store)(t.Context(), fmt.Sprintf("count:%d", i)); err != nil {
 				t.Fatal(err)
@@ -242,7 +243,7 @@ func (b *bench) testLocks(t *testing.T) {
 	}
 }
 
-// However many devices, a large event is few statements; and so is a small one.
+// However many devices, an event takes few statements, be it large or small.
 func (b *bench) testPush(t *testing.T) {
 	p, settings, err := b.startPush()
 	if err != nil {
@@ -255,7 +256,7 @@ func (b *bench) testPush(t *testing.T) {
 	}
 	for _, test := range []struct {
 		events, devices int
-		most            float64 // statements for an event, what idle workers ask for included
+		most            float64 // statements for an event, with the statements of idle workers
 	}{{1, large, 150}, {small, 1, 40}} {
 		counted := b.count(t, func(ctx context.Context) error {
 			for i := range test.events {
@@ -347,7 +348,7 @@ func TestBoundsAreJudged(t *testing.T) {
 	}
 }
 
-// The answers that the load counts are those of the API.
+// The load counts the answers of the API.
 func TestAnswersAreCounted(t *testing.T) {
 	t.Parallel()
 	var l load

@@ -13,8 +13,8 @@ import (
 	"strconv"
 )
 
-// conn is a connection of HTTP/1.1 that does as little as possible, so that the server is measured
-// and not its client. It is for one goroutine.
+// conn is a connection of HTTP/1.1 that does as little as possible, so that the benchmark
+// measures the server and not its client. It is for a single goroutine.
 type conn struct {
 	net.Conn
 	answers *bufio.Reader
@@ -28,7 +28,8 @@ func dial(ctx context.Context, addr string) (*conn, error) {
 	return &conn{c, bufio.NewReader(c)}, nil
 }
 
-// do sends a request and returns the status and the body of the answer, which must have a Content-Length.
+// do sends a request and returns the status and the body of the answer. The answer must have a
+// Content-Length.
 func (c *conn) do(method, path, body string) (status int, answer []byte, err error) {
 	_, err = fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
 	if err != nil {

@@ -1,7 +1,6 @@
-// Command bench measures activityd beside what one would use instead of it, on private
-// servers that it starts and removes. It runs the program itself, and the packages that
-// others may import. It is a module of its own, so that what it compares with is no
-// dependency of activityd.
+// Command bench measures activityd beside the programs that a site would use instead, on private
+// servers that it starts and removes. It runs the program itself, and the public packages. It is
+// a module of its own, so that activityd does not depend on its contenders.
 //
 //	go run . reads        reads over HTTP beside two statements of plain SQL
 //	go run . fanout       the uploads of a member beside pipelined ZADDs
@@ -12,7 +11,7 @@
 //	go run . overload     more reads than fit
 //	go run . all          everything: half an hour; with --quick a minute, to see that it works
 //
-// A figure is the median of its rounds, in which what is compared runs in turn. The tables are
+// A figure is the median of its rounds, in which the contenders run in turn. The tables are
 // Markdown; docs/limits.md has some of them.
 package main
 
@@ -55,7 +54,7 @@ type size struct {
 	tasks     int           // in each run
 	wakes     int           // tasks that an idle worker is given
 	followers int           // with a device each
-	events    int           // small ones, in each run
+	events    int           // small events, in each run
 	rate      int           // of them in a second
 	pairs     int           // acquired and ended in each run on Redis; a tenth on MySQL
 	step      time.Duration // of each load of the overload
@@ -72,7 +71,7 @@ var (
 	}
 )
 
-// parts are all that can be measured, in the order in which they run.
+// parts are all parts that can be measured, in the order in which they run.
 var parts = []struct {
 	name string
 	run  func(*bench, context.Context) error
@@ -86,7 +85,7 @@ var parts = []struct {
 	{"overload", (*bench).benchOverload},
 }
 
-// run measures what the arguments ask for. Tables go to out, progress to log.
+// run measures the parts that the arguments name. Tables go to out, progress to log.
 func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench all|PART,...", flag.ContinueOnError)
 	flags.SetOutput(log)
@@ -148,7 +147,7 @@ func (b *bench) measure(ctx context.Context, names []string) error {
 	return nil
 }
 
-// partsNamed returns the names in a comma-separated list, in which "all" is all.
+// partsNamed returns the names in a comma-separated list, in which "all" stands for every part.
 func partsNamed(list string) (chosen []string, err error) {
 	var all []string
 	for _, p := range parts {

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// contender is one of the ways that are compared.
+// contender is a contender of a comparison.
 type contender struct {
 	name    string
 	prepare func(context.Context) error // is not measured; nil: nothing
 	run     func(context.Context) (outcome, error)
 }
 
-// outcome is what a run did.
+// outcome is the outcome of a run.
 type outcome struct {
 	ops   int
 	times []float64 // of operations, in milliseconds; nil: they were not timed
@@ -35,10 +35,10 @@ type samples struct {
 	times  map[string][]float64 // in milliseconds, by quantile
 }
 
-// quantiles are those of times that are reported.
+// quantiles are the quantiles of times that the report has.
 var quantiles = map[string]float64{"p50": 0.5, "p99": 0.99}
 
-// rounds runs all contenders in turn, beginning with another one in each round.
+// rounds runs all contenders in turn, with another contender first in each round.
 func (b *bench) rounds(ctx context.Context, list ...contender) (map[string]*samples, error) {
 	all := make(map[string]*samples)
 	for round := range b.size.rounds {
@@ -85,8 +85,8 @@ func (b *bench) oneRound(ctx context.Context, c contender, s *samples) error {
 	return err
 }
 
-// processorTime is the processor time of the benchmark, which may be client, worker and push service, of both
-// servers, and of the program, in steps of 10 ms.
+// processorTime is the processor time, in steps of 10 ms, of the benchmark, of both servers, and
+// of the program. The benchmark may be client, worker and push service.
 func (b *bench) processorTime(ctx context.Context) (sum time.Duration, err error) {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -141,7 +141,8 @@ func timeOfProcess(pid string) (time.Duration, error) {
 	return time.Duration(user+system) * 10 * time.Millisecond, err
 }
 
-// quantile returns the q-th quantile of at least one value, interpolated between two of them.
+// quantile returns the q-th quantile of a list that is not empty, interpolated between two
+// values.
 func quantile(values []float64, q float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	at := q * float64(len(sorted)-1)
@@ -154,7 +155,8 @@ func quantile(values []float64, q float64) float64 {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// parallel calls do with 0 up to n-1, from a number of goroutines, each of which is given its number.
+// parallel calls do with 0 up to n-1, from a number of goroutines; do gets the number of its
+// goroutine, too.
 func parallel(ctx context.Context, goroutines, n int, do func(ctx context.Context, worker, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64

@@ -25,7 +25,7 @@ type lock struct {
 	pair func(ctx context.Context, name string) error
 }
 
-// benchOnce compares both stores, each with what does less on its server.
+// benchOnce compares both stores, each with locks that do less on its server.
 func (b *bench) benchOnce(ctx context.Context) error {
 	onMySQL := once.NewMySQL(b.db)
 	onRedis := once.NewRedis(b.client)
@@ -85,7 +85,7 @@ func pairOn(store once.Store) func(context.Context, string) error {
 	}
 }
 
-// compareLocks runs pairs of each lock, one at a time and 16 at a time.
+// compareLocks runs pairs of each lock, a single pair at a time and 16 at a time.
 func (b *bench) compareLocks(ctx context.Context, server string, n int, least float64, locks []lock) error {
 	var last atomic.Int64
 	for _, holders := range []int{1, 16} {
@@ -108,7 +108,7 @@ func (b *bench) compareLocks(ctx context.Context, server string, n int, least fl
 	return nil
 }
 
-// insertAndUpdate leaves behind what an attempt that succeeds does, in two transactions.
+// insertAndUpdate writes the row of a successful attempt, in two transactions.
 func (b *bench) insertAndUpdate(ctx context.Context, name string) error {
 	owner := rand.Text()
 	if _, err := b.db.ExecContext(ctx, "INSERT INTO bench_locks VALUES (?, ?, NOW(3) + INTERVAL 30 SECOND, FALSE)", name, owner); err != nil {
@@ -118,7 +118,8 @@ func (b *bench) insertAndUpdate(ctx context.Context, name string) error {
 	return err
 }
 
-// getAndReleaseLock takes a lock of the connection, which is on no disk and ends with it.
+// getAndReleaseLock takes a lock of the connection: it is on no disk, and ends with the
+// connection.
 func (b *bench) getAndReleaseLock(ctx context.Context, name string) (err error) {
 	c, err := b.db.Conn(ctx)
 	if err != nil {

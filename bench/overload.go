@@ -17,7 +17,7 @@ const (
 	patience    = time.Second
 )
 
-// load is what became of reads that arrived by a schedule.
+// load counts the outcomes of reads that arrived by a schedule.
 type load struct {
 	mu      sync.Mutex
 	goods   []float64 // times of good answers, from the scheduled time on, in milliseconds
@@ -25,11 +25,11 @@ type load struct {
 	wrong   int       // show another contact than the uploader, who uploaded last and whom each reader follows
 	late    int       // were answered after the client's patience, or not sent within it
 	failed  int       // anything else
-	last    string    // of these
+	last    string    // of the failed
 	took    time.Duration
 }
 
-// benchOverload offers multiples of what fits.
+// benchOverload offers multiples of the capacity.
 func (b *bench) benchOverload(ctx context.Context) error {
 	if err := b.makeSite(ctx); err != nil {
 		return err

@@ -48,7 +48,7 @@ func (p *pushBench) accepted(r apnstest.Request) {
 	}
 }
 
-// startPush starts the push service; its settings are those of activityd.
+// startPush starts the push service, and returns activityd's settings for it.
 func (b *bench) startPush() (p *pushBench, settings []string, err error) {
 	p = &pushBench{bench: b}
 	if p.apple, err = apnstest.New(apnstest.Options{Discard: true, OnAccept: p.accepted}); err != nil {
@@ -67,7 +67,8 @@ func (b *bench) startPush() (p *pushBench, settings []string, err error) {
 	}, nil
 }
 
-// benchPush compares durable deliveries with apns2, which keeps nothing, and measures a mixture of small events.
+// benchPush compares durable deliveries with apns2, which keeps nothing, and measures a mixture
+// of small events.
 func (b *bench) benchPush(ctx context.Context) error {
 	if err := b.makeSite(ctx); err != nil {
 		return err
@@ -101,7 +102,7 @@ func (p *pushBench) register(ctx context.Context, conns []*conn, n int) error {
 	})
 }
 
-// event is one about the uploader, for some readers from the first on.
+// event is an event about the uploader, for n readers from the first on.
 func (p *pushBench) event(first, n int) string {
 	p.events++
 	recipients := make([]string, n)
@@ -112,7 +113,7 @@ func (p *pushBench) event(first, n int) string {
 	return fmt.Sprintf(`{"id":"bench-%d","type":"comment","recipients":%s,"title":"Ann","body":"A new comment: Harbour at dawn","data":{"photo":"901"}}`, p.events, to)
 }
 
-// post sends an event by a request, which names its actor.
+// post sends an event by a request. The request names its actor.
 func post(c *conn, event string) error {
 	_, err := c.must(http.MethodPost, "/v1/events", fmt.Sprintf(`{"events":[{"actor_id":"%d",%s]}`, uploader, event[1:]), http.StatusAccepted)
 	return err
@@ -190,7 +191,8 @@ const (
 	devicesOfTwo = 5
 )
 
-// benchMixture measures what a site does all day: small events by requests, rows and the stream in turn, at a steady rate.
+// benchMixture measures the daily work of a site: small events by requests, rows and the stream
+// in turn, at a steady rate.
 func (p *pushBench) benchMixture(ctx context.Context, conns []*conn) error {
 	p.apple.Answer(func(apnstest.Request) apnstest.Answer { return apnstest.Answer{Delay: answerTime} })
 	defer p.apple.Answer(nil)
@@ -248,7 +250,7 @@ func (p *pushBench) mixture(ctx context.Context, conns []*conn, events int) (out
 	return o, nil
 }
 
-// act brings an event in by one of three ways.
+// act brings an event in: by a request, by a row or by the stream.
 func (p *pushBench) act(ctx context.Context, c *conn, way int, event string) (err error) {
 	switch way {
 	case 0:

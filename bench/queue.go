@@ -17,7 +17,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// pair is what a task is about: a reader's contact was changed.
+// pair is the subject of a task: a reader's contact was changed.
 type pair struct {
 	User    int `json:"user"`
 	Contact int `json:"contact"`
@@ -65,7 +65,7 @@ func (b *bench) work(ctx context.Context, pairs []pair) error {
 // tasks is a queue with its workers, and a way to enqueue.
 type tasks struct {
 	name    string
-	atOnce  int // pairs that are enqueued by one call
+	atOnce  int // pairs that a call enqueues
 	callers int // goroutines that enqueue
 	// start starts workers; done is called with the number of tasks that were done. The queue is usable until stop.
 	start func(ctx context.Context, done func(int)) (enqueue func(context.Context, []pair) error, stop func() error, err error)
@@ -110,7 +110,7 @@ func (b *bench) setSync(ctx context.Context, sync string) error {
 // kind is that of activityd's tasks, with its default queue.
 const kind = "pair"
 
-// insertTask is what a site adds to the transaction of its change.
+// insertTask is the statement that a site adds to the transaction of its change.
 const insertTask = "INSERT INTO tasks (type, subject, args) VALUES ('" + kind + "', ?, ?)"
 
 // batches does the tasks of a claim at once.
@@ -200,8 +200,8 @@ func (b *bench) change(ctx context.Context, p pair) (*sql.Tx, error) {
 	return tx, nil
 }
 
-// asynq returns asynq on the same Redis, which does each task by itself. changes says that the change is committed
-// before its task is enqueued: asynq cannot join the transaction.
+// asynq returns asynq on the same Redis, where each task is done by itself. changes says that
+// the change is committed before its task is enqueued: asynq cannot join the transaction.
 func (b *bench) asynq(name string, changes bool, sync string) *tasks {
 	return &tasks{name: name, atOnce: 1, callers: 16, sync: sync, start: func(_ context.Context, done func(int)) (func(context.Context, []pair) error, func() error, error) {
 		return b.startAsynq(asynq.Config{Concurrency: 20, TaskCheckInterval: 10 * time.Millisecond}, changes, func(ctx context.Context, p pair) error {

@@ -15,8 +15,8 @@ import (
 // overHTTP is activityd, as a site asks it.
 const overHTTP = "activityd, over HTTP"
 
-// benchReads compares a read over HTTP with plain SQL by a prepared pool of connections, and reads with each other, by the
-// viewer's number of contacts; and counts how many reads fit.
+// benchReads compares a read over HTTP with plain SQL by a prepared pool of connections. It
+// compares the reads of viewers by their number of contacts, and counts how many reads fit.
 func (b *bench) benchReads(ctx context.Context) error {
 	if err := b.makeSite(ctx); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (b *bench) benchReads(ctx context.Context) error {
 	return b.with(func(p *program) error { return b.benchBroadcasts(ctx, p) })
 }
 
-// besidePlain compares the ways to ask for one viewer.
+// besidePlain compares the ways to ask for a viewer.
 func (b *bench) besidePlain(ctx context.Context, c *conn, v viewer) (map[string]*samples, error) {
 	ways := map[string]func(context.Context) (uint64, error){overHTTP: func(context.Context) (uint64, error) {
 		contact, source, err := c.read(v.id)

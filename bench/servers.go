@@ -22,8 +22,8 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// bench is private servers with the tables, and what was measured on them. All contenders use
-// the same servers.
+// bench has private servers with the tables, and the report. All contenders use the same
+// servers.
 type bench struct {
 	size   size
 	log    io.Writer

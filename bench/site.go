@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// The made-up site. All members have uploaded, at moments that are evenly spread, five photos each, of which the newest is
-// public. The first of them are readers: they have contacts, and follow the uploader. Viewers with a given
-// number of contacts have no photos: those with active contacts call the members that uploaded last their contacts, those with
-// quiet ones members of the other half.
+// The made-up site. All members have uploaded, at moments that are evenly spread, five photos
+// each, of which the newest is public. The first members are readers: they have contacts, and
+// follow the uploader. Viewers with a given number of contacts have no photos. The contacts of a
+// viewer with active contacts are the members that uploaded last. The contacts of a viewer with
+// quiet contacts are members of the less recent half.
 const (
 	firstMember  = 1_000_001 // ids of seven digits, as on a site of some millions
 	uploader     = 501
@@ -25,7 +26,7 @@ const (
 	rankFactor   = 6_180_337     // coprime to the members: a member's place by latest upload is its number times that, modulo the members
 )
 
-// viewer is one whose reads are compared.
+// viewer is a viewer whose reads are compared.
 type viewer struct {
 	id          int
 	name        string
@@ -38,7 +39,7 @@ func (s size) viewers() (list []viewer) {
 		list = append(list, viewer{len(list) + 1, fmt.Sprintf("%d %s contacts", n, kind), n, first, span})
 	}
 	for _, n := range s.contacts {
-		if n >= s.members { // there is only one way to have them
+		if n >= s.members { // a viewer can have all members only in a single way
 			add("active and quiet", s.members, 0, s.members)
 			continue
 		}
@@ -96,7 +97,7 @@ func (s size) statements() []statement {
 			[]any{v.id, firstMember, v.first, v.span, 2 * v.contacts, numberOf, s.members, v.contacts},
 		})
 	}
-	return append(list, statement{"CREATE INDEX last_upload ON users (last_upload)", nil}, // by which plain SQL goes
+	return append(list, statement{"CREATE INDEX last_upload ON users (last_upload)", nil}, // for plain SQL
 		statement{"ANALYZE TABLE users, contacts, photos", nil}, statement{"DROP TABLE numbers", nil})
 }
 

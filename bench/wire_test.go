@@ -15,7 +15,7 @@ type wire struct {
 	trips atomic.Int64
 }
 
-// newWire returns a proxy before the server at a unix socket, which lives as long as the test.
+// newWire returns a proxy before the server at a unix socket. It lives as long as the test.
 func newWire(t *testing.T, server string) *wire {
 	t.Helper()
 	w := &wire{addr: filepath.Join(t.TempDir(), "sock")}

@@ -1,5 +1,6 @@
-// Command passes prints the functions of the read, the index and its nodes that one proven read passes: a count of what a
-// reader has to hold in mind. It is built with coverage:
+// Command passes prints the functions of the read, the index and its nodes that a single proven
+// read passes: a count of the functions that a reader has to hold in mind. It is built with
+// coverage:
 //
 //	p=github.com/activityd/activityd; go run -cover -covermode=atomic -coverpkg=$p/bench/passes,$p/internal/recent,$p/internal/index,$p/internal/redisnodes ./passes
 package main
@@ -42,7 +43,7 @@ func run(ctx context.Context) (err error) {
 	}
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr()})
 	defer func() { err = errors.Join(err, client.Close(), server.Close()) }()
-	site := contacts.NewMemory() // which has the answers of MySQL
+	site := contacts.NewMemory() // has the answers of MySQL
 	reader := recent.NewReader(index.New(client, index.Options{Settings: index.Settings{Min: 10, Max: 12}}), site, noHints{}, recent.Options{})
 	site.AddMember(1, "")
 	for id := member.ID(2); id <= 3; id++ {
