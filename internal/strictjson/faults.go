@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// Fault is one thing that is wrong with an input.
+// Fault is a fault of an input.
 type Fault struct {
 	Field  string `json:"field"` // as in limit, user_id, tasks[3].contact_id
 	Detail string `json:"detail"`
 }
 
-// Faults collects what is wrong with an input, so that all of it is reported
-// at once.
+// Faults collects the faults of an input, so that all of them are reported at once.
 type Faults []Fault
 
 // mostFaults bounds the answer to an input that is wrong throughout.
@@ -35,12 +34,12 @@ func Clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// ErrMalformed is wrapped by the errors for what is no JSON.
+// ErrMalformed is wrapped by the errors for text that is not JSON.
 var ErrMalformed = errors.New("malformed")
 
-// InvalidError is the error for JSON that is not what was asked for.
+// InvalidError is the error for JSON that does not fit the request.
 type InvalidError struct {
-	Faults Faults // at least one
+	Faults Faults // never empty
 }
 
 // Error names all faults.

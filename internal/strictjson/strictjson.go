@@ -18,8 +18,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Parse returns the one JSON value that text is, without surrounding space. Its errors
-// wrap [ErrMalformed].
+// Parse returns text as a single JSON value, without surrounding space. Its errors wrap
+// [ErrMalformed].
 func Parse(text []byte) (json.RawMessage, error) {
 	if !utf8.Valid(text) {
 		return nil, fmt.Errorf("%w: not UTF-8", ErrMalformed)
@@ -33,12 +33,12 @@ func Parse(text []byte) (json.RawMessage, error) {
 	return bytes.TrimSpace(root), nil
 }
 
-// Reader reads the values of one input, each of which is valid JSON without surrounding
-// space, and collects what is wrong with them.
+// Reader reads the values of an input, and collects their faults. Each value is valid JSON
+// without surrounding space.
 type Reader struct {
 	Faults
 
-	Root string // what the input is called as a whole, in messages
+	Root string // the name of the input as a whole, in messages
 }
 
 // Err returns an [InvalidError] if there are faults.
@@ -62,7 +62,7 @@ func (r *Reader) At(place, name string) string {
 	return place + "." + name
 }
 
-// Array reads an array of least to most of the things that what names.
+// Array reads an array of least to most items; what names the items in messages.
 func (r *Reader) Array(place string, value json.RawMessage, what string, least, most int) ([]json.RawMessage, bool) {
 	if value[0] != '[' {
 		r.Addf(r.At(place, ""), "want an array of %s, got %s", what, TypeName(value))
@@ -87,9 +87,9 @@ func (r *Reader) Array(place string, value json.RawMessage, what string, least, 
 // Item is the place of an item of the array at place.
 func Item(place string, i int) string { return place + "[" + strconv.Itoa(i) + "]" }
 
-// Object is a JSON object in the order of its text. encoding/json would take the last of
-// several equal names and ignore letter case, and so accept what means one thing to its
-// sender and another to us.
+// Object is a JSON object in the order of its text. If a name occurs several times,
+// encoding/json would take the last value; it also ignores letter case. So it would accept text
+// that means something else to its sender than to us.
 type Object struct {
 	Reader *Reader
 	Place  string // its own
@@ -164,7 +164,7 @@ func (o Object) Need(name, want string) (json.RawMessage, bool) {
 	return value, ok
 }
 
-// String reads a field that is a string, if it is given; want says in words what it is.
+// String reads a field that is a string, if it is given; want describes the string in words.
 func (o Object) String(name, want string) (text string, ok bool) {
 	value, ok := o.Get(name)
 	if !ok {

@@ -1,10 +1,10 @@
-// Command testsummary runs "go test" and prints the line of each package, the output
-// of tests that failed, the tests that were skipped, and at the end one line
+// Command testsummary runs "go test" and prints the line of each package, the output of tests
+// that failed, the tests that were skipped, and at the end the line
 //
 //	N passed, N failed, N skipped
 //
-// that counts tests and subtests. It fails when a test failed, and also when one was
-// skipped or when none ran at all, which "go test" lets pass.
+// that counts tests and subtests. It fails when a test failed. It also fails when a test was
+// skipped or when no test ran, although "go test" succeeds then.
 //
 // Usage:
 //
@@ -53,9 +53,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // goTest runs "go test -json" and passes its events to s. It fails if go test does.
 //
-// There are as many packages at a time as processors, unless args say otherwise: with more, what tests
-// wait for comes late, as their servers share the machine. They share a folder in which the first server of
-// MySQL leaves its new data for the next ones, and collect garbage less often.
+// As many packages run at a time as there are processors, unless args say otherwise: with more
+// packages, tests wait longer, as their servers share the machine. The packages share a folder,
+// in which the first server of MySQL leaves its new data for the next servers. They collect
+// garbage less often.
 func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) (err error) {
 	data, err := os.MkdirTemp("", "activityd-data-")
 	if err != nil {

@@ -96,7 +96,7 @@ func all(list []string, holds func(string) bool) bool {
 	return true
 }
 
-// module makes a module of one test file and returns its folder.
+// module makes a module of a single test file and returns its folder.
 func module(t *testing.T, tests string) string {
 	t.Helper()
 	dir := t.TempDir()

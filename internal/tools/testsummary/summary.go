@@ -18,7 +18,7 @@ type event struct {
 	Output  string `json:"Output"`
 }
 
-// summary collects events. It is for one goroutine.
+// summary collects events. It is for a single goroutine.
 type summary struct {
 	out     io.Writer
 	running map[string]*pkg
@@ -90,8 +90,8 @@ func (s *summary) pkg(name string) *pkg {
 	return s.running[name]
 }
 
-// endTest counts a test. It prints the output of a skipped test, and drops that of a test
-// that passed; endPackage prints that of a failed one.
+// endTest counts a test. It prints the output of a skipped test, and drops the output of a test
+// that passed; endPackage prints the output of a failed test.
 func (s *summary) endTest(e event) {
 	p := s.pkg(e.Package)
 	switch e.Action {
