@@ -73,8 +73,8 @@
 //   - After an attempt that failed, another process gets the next attempt, if it waits in
 //     [Once.Do]: a call whose own attempt failed pauses for longer than a waiter takes to look.
 //   - A call that returned holds nothing, as long as the store answers: an acquisition whose
-//     context ends goes on for up to a second and is then released, because the server could carry out
-//     an acquisition that is cut off after its release. Otherwise the name may be held for a lease.
+//     context ends goes on for up to a second and is then released. If the client cut it off, the
+//     server could carry it out after the release. Otherwise the name may be held for a lease.
 //
 // [MySQL] and [Redis] have the arguments for their fences. docs/why.md lists the tests
 // that try to refute them.
