@@ -33,7 +33,7 @@ type consoleTab struct {
 	url string
 }
 
-// strange is what a stranger would like a page to run.
+// strange is a script that a stranger would like a page to run.
 const strange = `<script>alert(1)</script>"><img src=x onerror=alert(2)>`
 
 // newConsole opens the console of a database with some tasks, names of once and an event.
@@ -166,7 +166,7 @@ func TestTheConsoleWithoutAScript(t *testing.T) {
 		b.Helper()
 		until(b.Tab, fmt.Sprintf("document.body?.innerText.includes(%q)", text), "true")
 	}
-	// A page that has just come may lose what was found of it.
+	// A new page may replace the nodes that a query has just found.
 	click := func(selector string) {
 		b.Helper()
 		servertest.EventuallyWithin(b, browsertest.Patience, "a click on "+selector, func() bool {

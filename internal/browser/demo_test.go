@@ -17,7 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// notes is what a program has printed.
+// notes is the output of a program.
 type notes struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -77,7 +77,7 @@ const (
 // takes the picture for the README.
 func TestTheDemo(t *testing.T) {
 	t.Parallel()
-	path, o := os.Getenv("ACTIVITYD_SCREENSHOT"), demo.Options{Rate: 0.001, World: tinyWorld()} // nothing but what is asked for
+	path, o := os.Getenv("ACTIVITYD_SCREENSHOT"), demo.Options{Rate: 0.001, World: tinyWorld()} // almost no activity of its own
 	if path != "" {
 		o = demo.Options{Rate: 1, World: world.Demo()}
 	}

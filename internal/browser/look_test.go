@@ -37,8 +37,8 @@ func looksRight(b *browsertest.Tab) {
 	}
 }
 
-// barriers are what axe-core finds, but for contrasts that it cannot judge: of text over a picture,
-// of single characters, and, where the page is narrow, of cells that are out of sight.
+// barriers returns the violations that axe-core finds. It leaves out contrasts that axe-core cannot judge: of
+// text over a picture, of single characters, and, where the page is narrow, of cells that are out of sight.
 func barriers(b *browsertest.Tab, narrow bool) string {
 	b.Helper()
 	var found []string

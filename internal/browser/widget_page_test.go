@@ -29,8 +29,8 @@ import (
 // machine, so that real tokens have not expired.
 const widgetNow = 1_700_600_000
 
-// widgetScript runs in each page before all else. It gives the widget a clock that only the
-// test moves, and notes what a site would notice.
+// widgetScript runs in each page before all else. It gives the widget a clock that only the test moves, and
+// records the effects that a site would notice.
 const widgetScript = `
 	window.clock = {now: 1700600000000, timers: new Map(), last: 0, random: 1};
 	Math.random = () => clock.random;
@@ -92,8 +92,8 @@ type asked struct {
 	query, token, tag string
 }
 
-// site is a site with a page, and the API at another origin. The page's policy allows
-// nothing but what docs/page.md says.
+// site is a site with a page, and the API at another origin. The page's policy allows only the sources that
+// docs/page.md names.
 type site struct {
 	*browsertest.Tab
 
@@ -174,7 +174,7 @@ func newSite(t *testing.T, b *browsertest.Tab) *site {
 		server.Start()
 		t.Cleanup(server.Close)
 	}
-	// What is left of the last page asks nothing of a server that ends.
+	// A blank page stops the last page's requests before the servers end.
 	t.Cleanup(func() { tab.Do(chromedp.Navigate("about:blank")) })
 	return s
 }
@@ -233,7 +233,7 @@ func (s *site) photos(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, s.answer)
 }
 
-// siteFault answers with the site's fault, if it has one.
+// siteFault answers with the site's fault, if there is a fault.
 func (s *site) siteFault(w http.ResponseWriter) bool {
 	if s.siteStatus == 0 {
 		return false
@@ -247,7 +247,7 @@ func jwtOf(claims string) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2lnbmF0dXJl"
 }
 
-// allowOrigin is what the API says to the site's origin.
+// allowOrigin writes the API's CORS headers for the site's origin.
 func (s *site) allowOrigin(w http.ResponseWriter, r *http.Request) {
 	if origin := r.Header.Get("Origin"); origin != s.url {
 		s.Errorf("%s %s: Origin %q, want %q", r.Method, r.URL, origin, s.url)
@@ -333,7 +333,7 @@ func (s *site) answers(answer string) {
 	s.locked(func() { s.answer, s.fault = answer, nil })
 }
 
-// questions are those that the API was asked.
+// questions returns the API's requests so far.
 func (s *site) questions() []asked {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -346,7 +346,7 @@ func (s *site) made() (n int) {
 	return n
 }
 
-// attributes are those of the element, unless a test says otherwise.
+// attributes returns the attributes of the element, with a test's changes.
 func (s *site) attributes(changes map[string]string) string {
 	all := map[string]string{
 		"id": "w", "src": s.api + "/v1/me/recent-contact-photos", "token-src": "/token",
@@ -424,7 +424,8 @@ func (s *site) want(expression, want string) {
 	}
 }
 
-// barriers are those that axe-core finds, whose own styles the page's policy refuses.
+// barriers returns the violations that axe-core finds. The page's policy refuses axe-core's own styles, so
+// that barriers clears the faults.
 func (s *site) barriers() string {
 	s.Helper()
 	s.calm()

@@ -26,7 +26,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// One browser shows all pages, one after the other.
+// A single browser shows all pages in turn.
 func TestTheWidgetInABrowser(t *testing.T) {
 	t.Parallel()
 	b := widgetBrowser(t)
@@ -112,7 +112,7 @@ func widgetShowsPhotos(s *site) {
 	s.want(`w.shadowRoot.activeElement === $$("a")[1] && before[0] === $$("li")[1]`, "true")
 	s.want(`told[3].live + " " + told.length + " " + told[3].detail.photos[0].id`, "polite 4 4")
 
-	// Only an older one goes: the line with name and time is not announced again.
+	// The widget loses only an older photo: it does not announce the line with name and time again.
 	s.eval(`window.saidAgain = 0;
 		new MutationObserver((all) => { saidAgain += all.length; }).observe($("[part=heading]"), {subtree: true, childList: true, characterData: true})`)
 	s.answers(answerOf("maya", 4, 3))
@@ -163,7 +163,7 @@ func widgetRenewsItsToken(s *site) {
 	if s.made() != 2 || all[4].token == all[3].token {
 		s.Errorf("%d tokens, after four minutes of five", s.made())
 	}
-	// One that is refused is replaced at once.
+	// The widget replaces a refused token at once.
 	s.locked(func() { s.refused[all[4].token] = true })
 	s.advance(60)
 	all = s.awaitQuestions(7)
@@ -171,7 +171,7 @@ func widgetRenewsItsToken(s *site) {
 		s.Errorf("%d tokens, asked %v", s.made(), all[4:])
 	}
 	s.want(`state()`, "photos")
-	// If the next one is refused, too, it tries again later, with what it shows kept.
+	// If the API refuses the next token, too, the widget tries again later and keeps its photos.
 	s.status(http.StatusUnauthorized, nil)
 	s.advance(60)
 	all = s.awaitQuestions(9)
@@ -179,7 +179,7 @@ func widgetRenewsItsToken(s *site) {
 		s.Errorf("%d tokens", s.made())
 	}
 	s.want(`state() + " " + alts()`, "photos photo 3,photo 2,photo 1")
-	// So it does if the site cannot make one.
+	// So it does if the site cannot make a token.
 	s.locked(func() { s.siteStatus = http.StatusInternalServerError })
 	s.next()
 	servertest.Eventually(s.T, "asked with the last token", func() bool { return len(s.questions()) == len(all)+1 })
@@ -202,7 +202,7 @@ func widgetForgetsWhoSignedOut(s *site) {
 	s.signOut()
 }
 
-// signOut signs the member out in several ways, each time for the next one to sign in.
+// signOut signs the member out in several ways, and each time signs the next member in.
 func (s *site) signOut() {
 	s.Helper()
 	s.awaitQuestions(1)
@@ -221,7 +221,7 @@ func (s *site) signOut() {
 		s.advance(60)
 		s.await(`state() === "away"`)
 		s.want(`alts() + $("[part=name]").textContent + $("time").textContent + $("time").dateTime + live()`, "off")
-		// What is asked for the next visitor has nothing of the last one.
+		// The next visitor's request has nothing of the last visitor's.
 		s.locked(func() { s.siteStatus = 0 })
 		s.next()
 		s.await(`state() === "photos"`)
@@ -258,7 +258,7 @@ func widgetOutlivesTheAPI(s *site) {
 	s.next()
 	fails(4)
 	waits(8, 16)
-	// What is no answer, the network, and an answer that does not come.
+	// Bodies that are no answers, a broken network, and a missing answer.
 	s.answers("null")
 	s.next()
 	if all := fails(5); all[4].tag != "" {
@@ -284,7 +284,7 @@ func widgetOutlivesTheAPI(s *site) {
 	servertest.Eventually(s.T, "a broken connection", func() bool { return len(s.questions()) >= 8 })
 	s.await(`clock.pending().length > 0`)
 	waits(60, 120)
-	n := len(s.questions()) // the browser itself may repeat what broke
+	n := len(s.questions()) // the browser itself may repeat a broken request
 	s.hang()
 	s.next()
 	servertest.Eventually(s.T, "a question without an answer", func() bool { return len(s.questions()) > n })
@@ -366,7 +366,7 @@ func widgetShowsTitlesInPlaceOfImages(s *site) {
 	s.want(`$$("span[part=image]").length`, "0")
 }
 
-// Forms and images of the page may be named like what a document has, which they hide.
+// Forms and images of the page may have the names of a document's properties, which they hide.
 func widgetWorksBesideThePagesNames(s *site) {
 	var names strings.Builder
 	hidden := []string{"createElement", "hidden", "baseURI", "addEventListener", "implementation", "body", "visibilityState", "defaultView", "constructor"}
@@ -440,7 +440,7 @@ func widgetRestsWhileHidden(s *site) {
 	s.await(`clock.pending().length === 1`)
 	s.next()
 	s.await(`alts() === "photo 5"`)
-	// One that begins hidden begins when it is seen.
+	// A widget that begins hidden begins when it is seen.
 	n := len(s.questions())
 	s.eval(`setHidden(true); window.moved = w; moved.remove(); document.querySelector("main").append(moved)`)
 	s.eval(`new Promise((done) => setTimeout(done))`)
@@ -473,7 +473,7 @@ func widgetFollowsItsAttributes(s *site) {
 	s.await(fmt.Sprintf(`$("time").textContent !== %q`, before))
 	s.eval(`w.lang = "not_a_language"`)
 	s.await(fmt.Sprintf(`$("time").textContent === %q`, before))
-	// Several at once are one change, and one question.
+	// Several changes at once cause a single request.
 	s.eval(`w.setAttribute("limit", "many"); w.setAttribute("refresh", "120.5"); w.setAttribute("src", w.getAttribute("src") + "?a=b&limit=7")`)
 	s.await(`clock.pending().join() === "120000"`)
 	if q := s.awaitQuestions(2)[1]; q.query != "a=b&limit=10" {
@@ -500,12 +500,12 @@ func widgetStopsWhenRemoved(s *site) {
 	s.eval(`window.removed = w; w.remove()`)
 	s.await(`clock.pending().length === 0 && removed.shadowRoot.querySelectorAll("li").length === 0`)
 	s.advance(600)
-	// Back again, it has forgotten the token, and what it showed.
+	// Back again, the widget has forgotten its token and its photos.
 	s.eval(`document.querySelector("main").append(removed)`)
 	if all := s.awaitQuestions(2); all[1].tag != "" || s.made() != 2 {
 		s.Errorf("asked %v, with %d tokens", all, s.made())
 	}
-	// Of one that is replaced, too, nothing is left: a site does so when the member changes.
+	// A replaced widget leaves nothing behind, either: a site replaces it when the member changes.
 	s.await(`alts() === "photo 3,photo 2,photo 1"`)
 	for i, other := range []string{`w.cloneNode(true)`, `document.createElement(w.localName)`} {
 		n, made := len(s.questions()), s.made()
@@ -596,13 +596,13 @@ func widgetSharesQuestions(s *site) {
 	if all := s.awaitQuestions(2); s.made() != 1 || all[1].query != "limit=2" || all[1].token != all[0].token {
 		s.Errorf("%d tokens, asked %v", s.made(), all)
 	}
-	// One that comes later shows what the others show, at once.
+	// A later widget shows the other widgets' photos, at once.
 	s.eval(`const y = w.cloneNode(true); y.id = "y"; document.body.append(y)`)
 	s.await(`state("y") === "photos" && alts("y") === alts("w")`)
 	if n := len(s.questions()); n != 2 {
 		s.Errorf("asked %d times, want 2", n)
 	}
-	// They renew a refused token once, and go on without the one that is removed.
+	// The widgets renew a refused token once, and go on without the removed widget.
 	s.locked(func() { s.refused[s.asked[0].token] = true })
 	s.eval(`y.remove()`)
 	s.advance(60)
@@ -625,7 +625,7 @@ func widgetGoesByThePage(s *site) {
 	s.want(`$("time").textContent`, s.text(`new Date(1700500003000).toLocaleString("ar", {dateStyle: "medium", timeStyle: "short"})`))
 	s.want(`document.documentElement.scrollWidth <= innerWidth`, "true")
 
-	// Colours are the page's, in both schemes, until a site chooses others.
+	// Colours are the page's, in both schemes, until a site chooses its own.
 	colour := `getComputedStyle($("bdi")).color`
 	for scheme, want := range map[string]string{"light": "rgb(0, 0, 0)", "dark": "rgb(255, 255, 255)"} {
 		s.Emulate(emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
@@ -679,7 +679,7 @@ func widgetHasNoBarriers(s *site) {
 			}
 		}
 	}
-	// It does find what is there.
+	// axe-core does find real violations.
 	s.answers(answerOf("maya", 3))
 	s.open(s.element(map[string]string{"label": ""}))
 	s.await(`state() === "photos"`)
@@ -692,8 +692,8 @@ func widgetHasNoBarriers(s *site) {
 	}
 }
 
-// The API is the real one, with keys of viewers. Its clock, and that of the tokens, is later
-// than the page's.
+// The API is the real one, with keys of viewers. The clock of the API and of the tokens is later than the
+// page's.
 func widgetGoesWithTheAPI(s *site) {
 	var title atomic.Value
 	title.Store("sea")

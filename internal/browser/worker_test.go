@@ -35,8 +35,8 @@ const shownNotifications = `navigator.serviceWorker.getRegistration()
 	.then((registration) => registration.getNotifications())
 	.then((all) => all.map((n) => [n.title, n.body, n.tag, n.data.url].join("|")))`
 
-// tellShown tells the page which titles are shown. Asking for notifications while one is
-// being shown makes Chromium forget that one.
+// tellShown tells the page the titles that are shown. If the page asks Chromium for notifications while
+// Chromium shows a new notification, Chromium forgets the new notification.
 const tellShown = `
 	const showUntold = self.registration.showNotification.bind(self.registration);
 	self.registration.showNotification = async (title, options) => {
@@ -44,8 +44,8 @@ const tellShown = `
 		for (const page of await self.clients.matchAll({includeUncontrolled: true})) page.postMessage(title);
 	};`
 
-// A real browser's service worker shows what was sent, encrypted, taken by a push service
-// and decrypted. The last step, from the push service into the browser, is DevTools'.
+// A real browser's service worker shows notifications that were encrypted and sent, and that a push service
+// took and decrypted. DevTools takes the last step, from the push service into the browser.
 func TestABrowserShowsTheNotification(t *testing.T) {
 	t.Parallel()
 	site := http.NewServeMux()
@@ -102,8 +102,7 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Until Chromium has stored the registration, which nothing tells, it drops what DevTools
-	// delivers.
+	// Chromium drops DevTools' messages until it has stored the registration, and no event tells when it has.
 	servertest.Eventually(t, "the service worker receives", func() bool {
 		give(`{"title":"ready","tag":"ready"}`)
 		return browsertest.Eval[bool](b, `window.shown.includes("ready")`)
@@ -130,7 +129,7 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	await("maya|Grüße & <b>mehr</b>|uploads|/photos/901")
 	deliver("noor", "comments", `{"url":"/photos/12"}`)
 	await("maya|Grüße & <b>mehr</b>|uploads|/photos/901", "noor|Grüße & <b>mehr</b>|comments|/photos/12")
-	// The later one of a collapse key replaces the earlier one.
+	// A later notification of a collapse key replaces the earlier notification.
 	deliver("maya (2)", "uploads", `{"url":"https://elsewhere.example/"}`)
 	await("maya (2)|Grüße & <b>mehr</b>|uploads|https://elsewhere.example/", "noor|Grüße & <b>mehr</b>|comments|/photos/12")
 
@@ -138,8 +137,7 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	await("maya (2)|Grüße & <b>mehr</b>|uploads|https://elsewhere.example/", "noor|Grüße & <b>mehr</b>|comments|/photos/12",
 		"pim|Grüße & <b>mehr</b>|broken|https://:")
 
-	// A click closes the notification, and opens pages of this site only: the first one if it
-	// is given none.
+	// A click closes the notification, and opens only pages of this site: without a page, the first.
 	clicked := evalInWorker[[]string](b, `(async () => {
 		const opened = [];
 		const work = [];
@@ -158,7 +156,7 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	}
 	await()
 
-	// Images, buttons and other options are given to the browser, and a button opens its own page.
+	// The browser gets images, buttons and other options, and a button opens its own page.
 	rich, err := webpush.Payload(&push.Notification{
 		Title: "rich", Collapse: "rich", Data: json.RawMessage(`{"url":"/photos/12"}`),
 		Style: push.Style{
@@ -198,8 +196,8 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	b.RequireCalm()
 }
 
-// sending returns what sends a notification to a browser through a push service, encrypted, and
-// returns what arrives, decrypted.
+// sending returns a function that sends an encrypted notification to a browser through a push service, and
+// returns the payload that arrives, decrypted.
 func sending(t *testing.T) func(push.Notification) string {
 	t.Helper()
 	service, err := webpushtest.Start(webpushtest.Options{})
@@ -235,8 +233,8 @@ func sending(t *testing.T) func(push.Notification) string {
 	}
 }
 
-// renewals has the worker's subscription change, in a browser whose side of push is made up here,
-// and returns what the worker did.
+// renewals makes the worker's subscription change, in a browser whose side of push is made up here, and
+// returns the worker's actions.
 const renewals = `(async () => {
 	let work = [], said = [], current = null, made = 0;
 	ExtendableEvent.prototype.waitUntil = (promise) => work.push(promise);
