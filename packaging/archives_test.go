@@ -17,10 +17,9 @@ import (
 	"testing"
 )
 
-// What is built in another folder, with an empty cache, other settings of the go command,
-// another umask, locale and time zone, and behind another HOME, is the same, byte by byte.
-// The second build is that of one platform, as it compiles everything; with
-// ACTIVITYD_TEST_DIST_PLATFORMS=all it is that of all.
+// A build is the same, byte by byte, in another folder, with an empty cache, other settings of the go
+// command, another umask, locale and time zone, and behind another HOME. The second build is for a single
+// platform, as it compiles everything. With ACTIVITYD_TEST_DIST_PLATFORMS=all it is for all platforms.
 func TestTwoBuildsGiveTheSameBytes(t *testing.T) {
 	platforms := []string{"linux/amd64"}
 	if os.Getenv("ACTIVITYD_TEST_DIST_PLATFORMS") == "all" {
@@ -122,8 +121,8 @@ var (
 	link = regexp.MustCompile(`\]\(([^)\s#]+)[^)]*\)`)
 )
 
-// checkDocuments checks that the links of the documents in a folder lead to files that are
-// there, and that none of these is a symbolic link, which may lead out of it.
+// checkDocuments checks that the links of the documents in a folder lead to existing files. It refuses
+// symbolic links, which may lead out of the folder.
 func checkDocuments(t *testing.T, archive, folder string) {
 	t.Helper()
 	links := 0

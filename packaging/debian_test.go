@@ -76,8 +76,8 @@ func makeDebian(t *testing.T, archive string) error {
 	return os.Rename(made, archive)
 }
 
-// boot starts systemd in it, or reports that this machine cannot. bind are the paths that it
-// sees as others, as in "/tmp/socket:/run/socket".
+// boot starts systemd in it, or reports that this machine cannot. bind maps paths of this machine to paths
+// inside, as in "/tmp/socket:/run/socket".
 func (d *debian) boot(t *testing.T, bind ...string) bool {
 	t.Helper()
 	if _, err := exec.LookPath("systemd-nspawn"); err != nil {
@@ -149,7 +149,7 @@ func (d *debian) try(t *testing.T, args ...string) (string, error) {
 	return try(t.Context(), "chroot", append([]string{d.root, "/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C"}, args...)...)
 }
 
-// run is try of what must succeed.
+// run is try for a program that must succeed.
 func (d *debian) run(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := d.try(t, args...)
@@ -184,7 +184,7 @@ const (
 	redisSocket     = "/run/redis/redis.sock"
 )
 
-// sites starts the servers of a site with one member, 1. They listen on unix sockets only.
+// sites starts the servers of a site with a single member, 1. They listen on unix sockets only.
 func sites(t *testing.T) (*localserver.MySQL, *localserver.Redis) {
 	t.Helper()
 	m, r := servertest.OwnMySQL(t), servertest.Redis(t)
@@ -234,7 +234,7 @@ func (d *debian) shareSocket(t *testing.T, socket string) {
 	d.run(t, "systemctl", "daemon-reload")
 }
 
-// tryGet asks a listener of the service, by what the last start logged.
+// tryGet asks a listener of the service, at the address in the log of the last start.
 func tryGet(ctx context.Context, log, listener, path string) (string, error) {
 	found := regexp.MustCompile(`msg=`+listener+` address=(\S+)`).FindAllStringSubmatch(log, -1)
 	if len(found) == 0 {
@@ -259,8 +259,8 @@ func tryGet(ctx context.Context, log, listener, path string) (string, error) {
 	return string(body), err
 }
 
-// awaitAnswer waits until a listener of the service answers 200 and want. log returns what the
-// service has logged by now.
+// awaitAnswer waits until a listener of the service answers 200 and want. log returns the service's log so
+// far.
 func awaitAnswer(t *testing.T, log func() string, listener, path, want string) {
 	t.Helper()
 	var last string
@@ -355,14 +355,14 @@ func TestDebianPackage(t *testing.T) {
 	}
 }
 
-// log returns what the unit has logged.
+// log returns the unit's log.
 func (d *debian) log(t *testing.T) string {
 	t.Helper()
 	d.run(t, "journalctl", "--sync")
 	return d.run(t, "journalctl", "--unit=activityd", "--output=cat", "--no-pager")
 }
 
-// logAfter returns what the unit has logged since log returned before.
+// logAfter returns the unit's log since log returned before.
 func (d *debian) logAfter(t *testing.T, before string) string {
 	t.Helper()
 	return strings.TrimPrefix(d.log(t), before)
@@ -374,8 +374,8 @@ func (d *debian) awaitLog(t *testing.T, before, want string) {
 	servertest.Eventually(t, "the journal has "+want, func() bool { return strings.Contains(d.logAfter(t, before), want) })
 }
 
-// checkRuns checks that the service, which was started since log returned before, is ready, as
-// its own user, on MySQL and Redis, and of the version.
+// checkRuns checks a service that was started since log returned before. It must be ready, run as its own
+// user, use MySQL and Redis, and have the version.
 func (d *debian) checkRuns(t *testing.T, before, version string) {
 	t.Helper()
 	if state := d.property(t, "ActiveState") + " " + d.property(t, "SubState"); state != "active running" {
@@ -393,7 +393,7 @@ func (d *debian) checkRuns(t *testing.T, before, version string) {
 	}
 }
 
-// checkFiles checks what the package brought, and who may read it.
+// checkFiles checks the files of the package, and who may read them.
 func (d *debian) checkFiles(t *testing.T) {
 	t.Helper()
 	for path, want := range map[string]string{

@@ -15,7 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// image is the part of what "buildah inspect" prints that matters here.
+// image is the relevant part of the output of "buildah inspect".
 type image struct {
 	FromImageID string
 	OCIv1       struct {

@@ -1,8 +1,8 @@
 //go:build dist
 
-// Package packaging tries what "make dist" makes: the archives, the Debian package, the unit
-// and the container image. "make test-dist" runs it. What a machine has no means for is
-// reported in capitals, as not tested.
+// Package packaging tests the output of "make dist": the archives, the Debian package, the unit and the
+// container image. "make test-dist" runs it. If a machine lacks the means for a test, the test reports in
+// capitals that it did not run.
 package packaging_test
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// TestMain keeps the servers out of memory: serveByHand links their sockets into t.TempDir, which
-// has to be in the same file system.
+// TestMain keeps the servers out of memory: serveByHand links their sockets into t.TempDir, and both have to
+// be in the same file system.
 func TestMain(m *testing.M) {
 	if err := os.Setenv("ACTIVITYD_TEST_FOLDER", os.TempDir()); err != nil {
 		panic(err)
@@ -35,14 +35,13 @@ const (
 	epoch      = "1790000000"
 )
 
-// notTested reports what this machine cannot try.
+// notTested reports a test that this machine cannot run.
 func notTested(t *testing.T, what, why string) {
 	t.Helper()
 	fmt.Fprintf(os.Stderr, "\nNOT TESTED: %s: %s\n\n", strings.ToUpper(what), strings.ToUpper(why))
 }
 
-// have reports whether this machine has the programs that a test of what needs, or reports that
-// it cannot be tried.
+// have reports whether this machine has the programs of a test. Without them it calls notTested.
 func have(t *testing.T, what string, programs ...string) bool {
 	t.Helper()
 	for _, program := range programs {
@@ -61,7 +60,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// output runs a program, which must succeed, and returns what it printed to stdout.
+// output runs a program and returns its stdout. The program must succeed.
 func output(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := try(t.Context(), name, args...)
@@ -71,7 +70,7 @@ func output(t *testing.T, name string, args ...string) string {
 	return out
 }
 
-// try runs a program. Its error has what the program printed.
+// try runs a program. Its error has the program's output.
 func try(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var stdout, stderr bytes.Buffer
@@ -82,10 +81,10 @@ func try(ctx context.Context, name string, args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// released are the folders of [release]. The tests run one after the other.
+// released are the folders of [release]. The tests run in turn.
 var released = make(map[string]string)
 
-// release returns the folder of a release for this machine, which is built once.
+// release returns the folder of a release for this machine. It builds each release once.
 func release(t *testing.T, version string) string {
 	t.Helper()
 	if released[version] == "" {
@@ -97,7 +96,7 @@ func release(t *testing.T, version string) string {
 	return released[version]
 }
 
-// dist runs scripts/dist of a copy of the repository, which writes to folder.
+// dist runs scripts/dist of a copy of the repository. The script writes to folder.
 func dist(t *testing.T, repository, folder, version string, environ []string, platforms ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(repository, "scripts", "dist"), platforms...)
@@ -108,7 +107,7 @@ func dist(t *testing.T, repository, folder, version string, environ []string, pl
 	}
 }
 
-// one returns the one file that a pattern matches.
+// one returns the single file that a pattern matches.
 func one(t *testing.T, folder, pattern string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(folder, pattern))

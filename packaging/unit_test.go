@@ -31,7 +31,7 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// maxExposure is what "systemd-analyze security" may say of the unit at most.
+// maxExposure is the highest exposure of the unit by "systemd-analyze security".
 const maxExposure = 2.0
 
 func TestUnit(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Without VERSION a build has the version of the source. One between releases has its commit, too,
-// and for dpkg it lies between the releases before and after it.
+// Without VERSION a build has the version of the source. The version of a build between releases has its
+// commit, too, and dpkg sorts it between the releases before and after it.
 func TestBuildsHaveTheVersionOfTheSource(t *testing.T) {
 	clone := filepath.Join(t.TempDir(), "clone")
 	output(t, "git", "clone", "--quiet", "..", clone)
