@@ -20,7 +20,7 @@ import (
 const (
 	streamWindow   = 1 << 20
 	connWindow     = 1 << 28
-	maxBody        = 1 << 19 // of one request; what is above is not kept
+	maxBody        = 1 << 19 // of a request; the rest is not kept
 	writeTimeout   = 30 * time.Second
 	closeTimeout   = 5 * time.Second
 	handshakeLimit = 30 * time.Second
@@ -112,7 +112,7 @@ func (s *Server) serve(listener net.Listener, raw net.Conn) {
 	c.read()
 }
 
-// flusher sends what was written; while it does, more is gathered.
+// flusher sends the written frames. The next frames gather meanwhile.
 func (c *conn) flusher(stop <-chan struct{}) {
 	for {
 		select {
@@ -304,7 +304,7 @@ func (c *conn) whole(id uint32, st *stream) {
 	}
 }
 
-// respond answers a request, or does what is to be done instead.
+// respond answers a request, or ignores, cuts or resets it, as a says.
 func (c *conn) respond(id uint32, r *Request, a *Answer) {
 	switch {
 	case a.Ignore:
@@ -378,7 +378,7 @@ func (c *conn) reset(id uint32, code http2.ErrCode) {
 	c.write(func() { _ = c.fr.WriteRSTStream(id, code) })
 }
 
-// goAway sends a GOAWAY frame. Streams above its last one are dropped.
+// goAway sends a GOAWAY frame. It drops the streams above g.Last.
 func (c *conn) goAway(g GoAway) {
 	c.mu.Lock()
 	if !c.ready {
@@ -398,8 +398,7 @@ func (c *conn) goAway(g GoAway) {
 	c.mu.Unlock()
 	c.write(func() { _ = c.fr.WriteGoAway(g.Last, g.Code, reasonJSON(g.Reason, time.Time{})) })
 	if g.Close {
-		// Closing a socket with unread data may take back what was sent: the reader goes on
-		// for a while.
+		// Closing a socket with unread data may discard sent data: the reader goes on for a while.
 		c.wmu.Lock()
 		_ = c.bw.Flush()
 		_ = c.nc.CloseWrite()

@@ -63,7 +63,7 @@ func (r *request) field(name string) *string {
 	return nil
 }
 
-// public returns what the header says of the message.
+// public returns the header of the message as a Request.
 func (r *request) public() Request {
 	return Request{
 		ID: r.id, Token: strings.TrimPrefix(r.path, devicePath), Collapse: r.collapse, Topic: r.topic,
@@ -85,7 +85,7 @@ var (
 	priorities = []string{"", "1", "5", "10"}
 )
 
-// verify finds what is wrong with a request, and notes in r what its token says.
+// verify finds the fault of a request, and notes the token's claims in r.
 func (c *conn) verify(h *request, r *Request, size int) (Answer, bool) {
 	s := c.s
 	bad := func(status int, reason string) (Answer, bool) { return Answer{Status: status, Reason: reason}, false }
@@ -127,7 +127,7 @@ func (c *conn) verify(h *request, r *Request, size int) (Answer, bool) {
 	return Answer{}, true
 }
 
-// verifyHeader finds what is wrong with the headers of a message.
+// verifyHeader finds the fault of the headers of a message.
 func (s *Server) verifyHeader(h *request) (status int, reason string) {
 	_, err := strconv.ParseUint(h.expiration, 10, 63)
 	switch {
@@ -156,8 +156,7 @@ const (
 	tokenMaxAhead = 5 * time.Minute
 )
 
-// verifyToken verifies the provider's token, and raises the limit of streams after the
-// first one.
+// verifyToken verifies the provider's token. The first valid token raises the limit of streams.
 func (c *conn) verifyToken(authorization string, r *Request) (status int, reason string) {
 	if len(authorization) < 7 || !strings.EqualFold(authorization[:7], "bearer ") {
 		return 403, "MissingProviderToken"
@@ -182,7 +181,7 @@ func (c *conn) verifyToken(authorization string, r *Request) (status int, reason
 		c.mu.Unlock()
 		return 403, "UnrelatedKeyIdInToken"
 	case old != token && token.issued.Sub(old.issued).Abs() < tokenMinLife:
-		// The signature is a part of it: all processes must make the same one.
+		// The signature is a part of the token: all processes must make the same signature.
 		c.mu.Unlock()
 		return 429, "TooManyProviderTokenUpdates"
 	}
@@ -199,7 +198,7 @@ func (c *conn) verifyToken(authorization string, r *Request) (status int, reason
 	return 0, ""
 }
 
-// verified is what is known of a token whose signature is right.
+// verified is a token whose signature is valid.
 type verified struct {
 	text   string
 	keyID  string
@@ -213,7 +212,7 @@ type tokens struct {
 	seen map[string]verified
 }
 
-// maxSeen bounds what is remembered of tokens.
+// maxSeen bounds the cache of verified tokens.
 const maxSeen = 1000
 
 func (t *tokens) add(id string, key *ecdsa.PrivateKey) ([]byte, error) {

@@ -1,7 +1,7 @@
-// Package apnstest is a fake of Apple's push service, at the level of HTTP/2 frames. It
-// verifies all that Apple documents of a request: the token and its signature, the headers,
-// the payload. It can be scripted to misbehave, and its log of what it accepted is the judge
-// of tests. It is for tests, benchmarks and demonstrations, and needs no package testing.
+// Package apnstest is a fake of Apple's push service, at the level of HTTP/2 frames. It verifies all
+// properties of a request that Apple documents: the token and its signature, the headers, the payload. Tests
+// can script it to misbehave, and judge by its log of accepted messages. It is for tests, benchmarks and
+// demonstrations, and needs no package testing.
 package apnstest
 
 import (
@@ -25,18 +25,18 @@ import (
 	"github.com/activityd/activityd/internal/testing/selfsigned"
 )
 
-// Options are what a [Server] is made of. The zero value is a service like Apple's.
+// Options configure a [Server]. The zero value is a service like Apple's.
 type Options struct {
 	Addr   string // "": a free port of 127.0.0.1
-	KeyID  string // of the one key that is known at first; "": KEY1234567
+	KeyID  string // of the only key at first; "": KEY1234567
 	TeamID string // "": TEAM123456
 	Topic  string // "": com.example.app
 	// FirstStreams is the limit of streams of a connection until a token was verified on it, 1
 	// if it is 0; MaxStreams is the limit from then on, 1000 if it is 0.
 	FirstStreams uint32
 	MaxStreams   uint32
-	// Discard keeps no log of what was accepted; OnAccept is called for each in any case, if
-	// it is not nil, by one goroutine for each connection.
+	// Discard keeps no log of accepted messages. OnAccept, if not nil, is called for each message in any
+	// case, by a goroutine for each connection.
 	Discard  bool
 	OnAccept func(Request)
 	// OnConn is called for each connection, before its handshake, if it is not nil.
@@ -60,7 +60,7 @@ type Request struct {
 	Stream     uint32
 }
 
-// Answer is what the server does with a valid request. The zero value accepts it.
+// Answer is the server's answer to a valid request. The zero value accepts it.
 type Answer struct {
 	Status     int // 0: 200, accepted
 	Reason     string
@@ -93,7 +93,7 @@ type Stats struct {
 	Requests  int            // requests that came in whole
 	Accepted  int            // messages
 	Refused   int            // streams above the limit
-	MaxOpen   int            // streams of one connection at a time
+	MaxOpen   int            // streams of a connection at a time
 	Rejection map[string]int // by reason
 }
 
@@ -142,7 +142,7 @@ func StartWith(t TB, o Options) *Server {
 	return s
 }
 
-// New starts a server, which is to be closed.
+// New starts a server. The caller must close it.
 func New(o Options) (*Server, error) {
 	for field, value := range map[*string]string{
 		&o.Addr: "127.0.0.1:0", &o.KeyID: "KEY1234567", &o.TeamID: "TEAM123456", &o.Topic: "com.example.app",
@@ -229,7 +229,8 @@ func (s *Server) URL() string {
 	return "https://" + s.address
 }
 
-// RootCAs returns what its certificate is verified by, RootsPEM the same as a file's content.
+// RootCAs returns the pool that verifies the server's certificate. RootsPEM returns the same as the content
+// of a file.
 func (s *Server) RootCAs() *x509.CertPool { return selfsigned.Pool(s.roots) }
 
 // RootsPEM is described at [Server.RootCAs].
@@ -294,7 +295,7 @@ func (s *Server) SetMaxStreams(n uint32) {
 	}
 }
 
-// GoAway closes all connections gracefully: what was received is answered.
+// GoAway closes all connections gracefully: the server answers each request that it has received.
 func (s *Server) GoAway(reason string) {
 	s.mu.Lock()
 	conns := s.all()
@@ -362,7 +363,7 @@ func (s *Server) Await(ctx context.Context, until func(Stats) bool) error {
 	}
 }
 
-// update changes what mu guards, and wakes those that await it.
+// update changes the fields that mu guards, and wakes the goroutines that await a change.
 func (s *Server) update(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

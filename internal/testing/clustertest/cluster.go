@@ -29,23 +29,21 @@ const (
 	pingInterval = 10 * time.Millisecond
 )
 
-// Cluster is a private Redis or Valkey cluster: masters, which share the slots evenly, and
-// replicas.
+// Cluster is a private Redis or Valkey cluster of masters and replicas. The masters share the slots evenly.
 type Cluster struct {
-	// Nodes are the masters, in the order of their slots, then the first replica of each,
-	// and so on: slot s begins at Nodes[s*masters/16384], and replica r of master m is
-	// Nodes[(r+1)*masters+m]. A failover changes which are masters, not this order.
+	// Nodes are the masters, in the order of their slots, then the first replica of each, and so on: slot s
+	// begins at Nodes[s*masters/16384], and replica r of master m is Nodes[(r+1)*masters+m]. A failover
+	// changes the roles, not this order.
 	Nodes []*Node
 
 	masters int
 }
 
-// Node is a server of a [Cluster], or of a [Watched]. It can be killed, paused and
-// restarted like any other.
+// Node is a server of a [Cluster], or of a [Watched]. Tests can kill, pause and restart it.
 type Node struct {
 	*localserver.Redis
 
-	// HostPort is its address on the loopback interface, by which the others know it.
+	// HostPort is its address on the loopback interface, by which the other nodes know it.
 	HostPort string
 	// ID is its name in the cluster. It survives a restart.
 	ID string
@@ -53,14 +51,13 @@ type Node struct {
 	Client *redis.Client
 }
 
-// StartCluster starts a cluster of masters, each with that many replicas, and returns once
-// all nodes agree on it and the replicas follow. It takes slots that are covered though others
-// are not, and a node is taken for dead after five seconds; args, which are added to each
-// node's command line, may say otherwise. Nodes keep nothing on disk but what they know of
-// the cluster. ctx bounds the start only.
+// StartCluster starts a cluster of masters, each with that many replicas, and returns once all nodes agree on
+// it and the replicas follow. A slot stays available when another slot has no master. A node counts as dead
+// after five seconds. args are added to each node's command line, and may change both. Nodes keep nothing on
+// disk but their record of the cluster. ctx bounds the start only.
 //
-// Nodes listen on a loopback address, on Linux on a random one, so that no other program takes
-// a port of a node that is down for a while.
+// Nodes listen on a loopback address, on Linux on a random one, so that no other program takes a port of a
+// node that is down for a while.
 func StartCluster(ctx context.Context, masters, replicas int, args ...string) (*Cluster, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("%s took longer than %v to start", "the cluster", startTimeout))
 	defer cancel()
@@ -105,8 +102,8 @@ func (c *Cluster) start(ctx context.Context, args []string) error {
 	return group.Wait()
 }
 
-// FreePorts returns a loopback address and the first of n adjacent ports that nothing listens
-// on. They lie below those that a system gives to outgoing connections.
+// FreePorts returns a loopback address and the first of n adjacent ports that nothing listens on. The ports
+// lie below the range that a system gives to outgoing connections.
 func FreePorts(ctx context.Context, n int) (host string, first int, err error) {
 	for range 100 {
 		host, first = "127.0.0.1", 10_000+rand.N(20_000)
@@ -134,7 +131,7 @@ func areFree(ctx context.Context, host string, first, n int) error {
 	return nil
 }
 
-// startNode starts a server that knows of no other yet and listens on a port, too.
+// startNode starts a server that knows of no other node yet and also listens on a port.
 func startNode(ctx context.Context, host string, port int, args ...string) (*Node, error) {
 	r, err := localserver.StartRedis(ctx, append([]string{"--bind", host, "--port", strconv.Itoa(port)}, args...)...)
 	if err != nil {
@@ -150,7 +147,7 @@ func newNode(r *localserver.Redis, host string, port int) *Node {
 	}
 }
 
-// join makes a cluster of nodes that know of no other.
+// join makes a cluster of new nodes.
 func (c *Cluster) join(ctx context.Context) error {
 	for i, n := range c.Nodes {
 		if i < c.masters {
@@ -193,8 +190,8 @@ func (n *Node) meet(ctx context.Context, other *Node) error {
 	return n.Client.Do(ctx, "CLUSTER", "MEET", host, port, bus+1).Err()
 }
 
-// AwaitOK waits until these nodes, or all if none are named, know a living master for each
-// slot, and consider these nodes, and no others, alive: the end of a failover, or of a restart.
+// AwaitOK waits for the end of a failover, or of a restart. Each of the nodes must then know a living master
+// for each slot, and consider exactly the nodes alive. Without arguments it waits for all nodes.
 func (c *Cluster) AwaitOK(ctx context.Context, nodes ...*Node) error {
 	if len(nodes) == 0 {
 		nodes = c.Nodes
@@ -224,8 +221,8 @@ func await(ctx context.Context, what string, do func() error) error {
 	}
 }
 
-// ok returns an error unless the node knows a living master for each slot, and considers these
-// nodes, and no others, alive.
+// ok returns an error unless the node knows a living master for each slot, and considers exactly the given
+// nodes alive.
 func (n *Node) ok(ctx context.Context, nodes map[string]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // a connection may never be answered
 	defer cancel()
@@ -267,23 +264,23 @@ func (c *Cluster) URL() string {
 	return "redis+cluster://" + addrs[0] + "?addr=" + strings.Join(addrs[1:], "&addr=")
 }
 
-// OpenSlot begins to move a slot: from asks for new keys of it at to, and commands on several
-// keys of it that are not all at one node fail by TRYAGAIN.
+// OpenSlot begins to move a slot. Node from then redirects commands on missing keys of the slot to node to. A
+// command on several keys of the slot fails by TRYAGAIN unless all its keys are at one node.
 func (c *Cluster) OpenSlot(ctx context.Context, from, to *Node, slot int) error {
 	return errors.Join(
 		to.setSlot(ctx, slot, "IMPORTING", from.ID),
 		from.setSlot(ctx, slot, "MIGRATING", to.ID))
 }
 
-// MoveSlots moves slots with their keys, one after the other, as redis-cli --cluster reshard
-// does. It also completes what OpenSlot began. After an error a slot may stay open.
+// MoveSlots moves slots with their keys in turn, as redis-cli --cluster reshard does. It also completes the
+// moves that OpenSlot began. After an error a slot may stay open.
 func (c *Cluster) MoveSlots(ctx context.Context, from, to *Node, slots ...int) error {
 	for _, slot := range slots {
 		err := c.OpenSlot(ctx, from, to, slot)
 		if err == nil {
 			err = from.sendKeys(ctx, to, slot)
 		}
-		if err == nil { // the new owner first, so that there always is one
+		if err == nil { // the new owner first, so that the slot always has an owner
 			err = errors.Join(to.setSlot(ctx, slot, "NODE", to.ID), from.setSlot(ctx, slot, "NODE", to.ID))
 		}
 		if err != nil {

@@ -18,8 +18,8 @@ import (
 // Watched is a private Redis or Valkey with a replica, and three Sentinels that make the
 // replica the master when the master is dead.
 type Watched struct {
-	// Nodes are the first master and its replica. A failover changes which is the master,
-	// not this order. They have no ID.
+	// Nodes are the first master and its replica. A failover changes the roles, not this order. They have no
+	// ID.
 	Nodes []*Node
 	// Sentinels have no ID either.
 	Sentinels []*Node
@@ -28,10 +28,10 @@ type Watched struct {
 // watchedName is the name of the master for the Sentinels.
 const watchedName = "index"
 
-// StartWatched starts a master, its replica and three Sentinels, and returns once the
-// replica follows and the Sentinels know of each other and of it. They take a master for dead
-// that does not answer for downAfter. args are added to the command lines of master and
-// replica, which keep nothing on disk. ctx bounds the start only.
+// StartWatched starts a master, its replica and three Sentinels. It returns once the replica follows and the
+// Sentinels know of each other and of the replica. Sentinels take a master for dead that does not answer for
+// downAfter. args are added to the command lines of master and replica, which keep nothing on disk. ctx
+// bounds the start only.
 func StartWatched(ctx context.Context, downAfter time.Duration, args ...string) (*Watched, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("%s took longer than %v to start", "the Redis with Sentinels", startTimeout))
 	defer cancel()
@@ -84,7 +84,7 @@ func (w *Watched) start(ctx context.Context, downAfter time.Duration, args []str
 	return nil
 }
 
-// watches returns an error unless the Sentinel knows the replica, and so many others.
+// watches returns an error unless the Sentinel knows the replica, and the number of other Sentinels.
 func (n *Node) watches(ctx context.Context, others int) error {
 	reply := redis.NewMapStringStringCmd(ctx, "SENTINEL", "MASTER", watchedName)
 	_ = n.Client.Process(ctx, reply) // reply has the error
@@ -98,7 +98,7 @@ func (n *Node) watches(ctx context.Context, others int) error {
 	return nil
 }
 
-// follows returns a function whose error is nil once the replica has what its master had.
+// follows returns a function whose error is nil once the replica has its master's data.
 func (n *Node) follows(ctx context.Context) func() error {
 	return func() error {
 		info, err := n.Client.Info(ctx, "replication").Result()

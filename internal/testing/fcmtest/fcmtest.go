@@ -1,7 +1,6 @@
-// Package fcmtest is a fake of Firebase Cloud Messaging, HTTP v1, with its token endpoint,
-// for tests, benchmarks and the demo. It believes nothing: it checks the signature of each
-// JWT, each access token, and each field of a message. What it accepted is in its log,
-// which is the judge of a test.
+// Package fcmtest is a fake of Firebase Cloud Messaging, HTTP v1, with its token endpoint, for tests,
+// benchmarks and the demo. It believes nothing: it checks the signature of each JWT, each access token, and
+// each field of a message. Tests judge by its log of accepted messages.
 package fcmtest
 
 import (
@@ -45,14 +44,14 @@ type Message struct {
 	Android      Android           `json:"android"`
 }
 
-// Notification is what the system shows.
+// Notification is the part of a message that the system shows.
 type Notification struct {
 	Title string `json:"title,omitempty"`
 	Body  string `json:"body,omitempty"`
 	Image string `json:"image,omitempty"`
 }
 
-// Android is what is said to Android alone.
+// Android is the part of a message for Android alone.
 type Android struct {
 	CollapseKey  string `json:"collapse_key"`
 	Priority     string `json:"priority"`
@@ -79,7 +78,7 @@ type Accepted struct {
 	Remote string // the address of the client's connection
 }
 
-// Reply is what a script has the fake answer. Its zero value is the usual answer.
+// Reply is a script's answer of the fake. Its zero value is the usual answer.
 type Reply struct {
 	Status     int    // 0: the usual answer
 	Code       string // the error code of FCM, with Status
@@ -162,7 +161,7 @@ type connection struct{}
 // Close cuts all connections.
 func (s *Server) Close() error { return s.http.Close() }
 
-// URL is what ACTIVITYD_FCM_URL is to be.
+// URL returns the value for ACTIVITYD_FCM_URL.
 func (s *Server) URL() string { return "https://" + s.listener.Addr().String() }
 
 // RootsPEM is the CA of the fake's certificate.
@@ -171,8 +170,7 @@ func (s *Server) RootsPEM() []byte { return s.roots }
 // RootCAs is the same as a pool.
 func (s *Server) RootCAs() *x509.CertPool { return selfsigned.Pool(s.roots) }
 
-// Rotate makes a new key for the service account. Those before are good as well, until
-// [Server.Revoke].
+// Rotate makes a new key for the service account. Earlier keys stay valid until [Server.Revoke].
 func (s *Server) Rotate() error {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -224,14 +222,14 @@ func (s *Server) Credentials() []byte {
 	return text
 }
 
-// SetClock sets what the time is.
+// SetClock sets the clock.
 func (s *Server) SetClock(now func() time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now = now
 }
 
-// SetScript sets what is answered to each message; nil: the usual answers.
+// SetScript makes script answer each message; nil: the usual answers.
 func (s *Server) SetScript(script func(Message) Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,8 +243,7 @@ func (s *Server) OnConn(f func(remote net.Addr)) {
 	s.onConn = f
 }
 
-// SetTokenScript sets what is answered to each request for an access token; nil: the usual
-// answers.
+// SetTokenScript makes script answer each request for an access token; nil: the usual answers.
 func (s *Server) SetTokenScript(script func() Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,7 +301,7 @@ func (s *Server) giveToken(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"access_token": token, "expires_in": 3600, "token_type": "Bearer"})
 }
 
-// checkAssertion returns what is wrong with the JWT; "" if nothing is.
+// checkAssertion returns the fault of the JWT; "": none.
 func (s *Server) checkAssertion(r *http.Request, now time.Time) string {
 	if r.FormValue("grant_type") != "urn:ietf:params:oauth:grant-type:jwt-bearer" {
 		return "grant_type"
@@ -398,7 +395,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m Message, reply
 
 var ttl = regexp.MustCompile(`^(\d{1,7})s$`)
 
-// check returns what is wrong with a message; "" if nothing is.
+// check returns the fault of a message; "": none.
 func check(m Message) string {
 	size := len(m.Notification.Title) + len(m.Notification.Body) + len("title") + len("body")
 	for key, value := range m.Data {

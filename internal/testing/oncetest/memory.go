@@ -1,5 +1,5 @@
-// Package oncetest has a store of locks in memory, which is the model of the others, and
-// the tests that every store passes.
+// Package oncetest has a store of locks in memory, which is the model of all stores, and the tests that every
+// store passes.
 package oncetest
 
 import (

@@ -16,8 +16,7 @@ import (
 // it, so that the milliseconds that pass during the test make no difference.
 const ksec = 1000 * time.Second
 
-// testProperty applies random operations to the store and to a [Memory], and compares
-// what they answer.
+// testProperty applies random operations to the store and to a [Memory], and compares their replies.
 func testProperty(t *testing.T, s suite) {
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -46,7 +45,7 @@ type pair struct {
 	memory *Memory
 	names  []string
 
-	fences  map[once.Fence]once.Fence // of the store, by those of the model
+	fences  map[once.Fence]once.Fence // fences of the store, by fence of the model
 	highest map[string]once.Fence     // of the store, by name
 }
 
@@ -58,7 +57,7 @@ var (
 	reasons = rapid.SampledFrom([]string{"", "no luck", "ä\xff\x00"})
 )
 
-// step does one random thing to both.
+// step applies a random operation to both.
 func (p *pair) step(t *rapid.T) {
 	name := p.names[aName.Draw(t, "name")]
 	switch rapid.IntRange(0, 9).Draw(t, "kind") {

@@ -26,8 +26,8 @@ type Harness struct {
 	Age func(name string, d time.Duration) error
 }
 
-// TestStore runs the tests that every store passes. Each opens a store of its own, which
-// may also be one for all: every test has its own names.
+// TestStore runs the tests that every store passes. Each test opens a store and uses its own names, so that
+// open may return the same store each time.
 func TestStore(t *testing.T, open func(*testing.T) Harness) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, suite){
@@ -58,7 +58,7 @@ func TestStore(t *testing.T, open func(*testing.T) Harness) {
 	}
 }
 
-// suite is a store and the beginning of the names of one test.
+// suite is a store and the prefix of a test's names.
 type suite struct {
 	Harness
 
@@ -133,7 +133,7 @@ func same(a, b once.State) bool {
 	return a == b
 }
 
-// list is what List returns of this test's names.
+// list returns the names of this test in List's answer.
 func (s suite) list(t *testing.T) (list []once.Named) {
 	t.Helper()
 	all, err := s.List(t.Context())
@@ -280,8 +280,8 @@ var before = map[string]func(*testing.T, suite, string){
 	},
 }
 
-// transitions is the table of package once. The operation is that of "me", with at most 3
-// attempts. What it does not say is Lost, and changes nothing.
+// transitions is the table of package once. The owner of the operation is "me", with at most 3 attempts. A
+// missing operation is Lost, and changes nothing.
 var transitions = []struct {
 	before  string
 	action  once.Action
@@ -377,7 +377,7 @@ func testTransitions(t *testing.T, s suite) {
 	}
 }
 
-// What an acquisition stores, and what one leaves of the attempt before.
+// testAcquire checks the state that an acquisition stores, and its remains of the attempt before.
 func testAcquire(t *testing.T, s suite) {
 	name := s.prefix + "a"
 	r := s.acquire(t, name, me, terms)
@@ -425,8 +425,8 @@ func beganNow(t *testing.T, r once.Reply) {
 	}
 }
 
-// An extension has the terms of the acquisition, one that is repeated has new ones; parts
-// of milliseconds are dropped. Neither begins an attempt.
+// An extension keeps the terms of the acquisition. A repeated acquisition sets new terms. Both drop parts of
+// milliseconds, and neither begins an attempt.
 func testTerms(t *testing.T, s suite) {
 	name := s.prefix + "a"
 	began := s.acquire(t, name, me, terms).State.Began.Add(-lease / 2)
@@ -465,12 +465,12 @@ func testRepeated(t *testing.T, s suite) {
 	}
 }
 
-// What is late or sent twice is answered as long as it is known how the owner's attempt ended:
-// until five more have, if all owners are of the longest.
+// The store answers late and repeated operations while it knows how the owner's attempt ended. If all owners
+// have the longest names, it forgets an attempt when five more have ended.
 func testLate(t *testing.T, s suite) {
 	ends := []struct {
 		action  once.Action // "": it expires
-		attempt int         // what it adds
+		attempt int         // attempts that it adds
 	}{{once.Fail, 1}, {once.Release, 0}, {"", 1}, {once.Release, 0}, {once.Fail, 1}, {"", 1}, {once.Fail, 1}, {once.Fail, 1}}
 	name := s.prefix + "a"
 	owner := func(i int) string { return fmt.Sprintf("%0*d", once.MaxOwner, i) }
@@ -491,7 +491,7 @@ func testLate(t *testing.T, s suite) {
 		for before := max(0, i-4); before <= i; before++ {
 			late := []once.Action{once.Acquire, once.Fail, once.Release}
 			if end.action == "" && before == i {
-				late = late[:1] // the others end it: its lease has expired, but no other has taken it over
+				late = late[:1] // Fail and Release would end it: its lease has expired, but nobody has taken it over
 			}
 			s.isLate(t, name, owner(before), ends[before].action, late)
 		}
@@ -787,8 +787,7 @@ func testMaxima(t *testing.T, s suite) {
 	}
 }
 
-// Of many that acquire at the same time one succeeds, and each fence is higher than those
-// before.
+// Of many simultaneous acquisitions exactly one succeeds, and each fence is higher than all before.
 func testOneWinner(t *testing.T, s suite) {
 	name := s.prefix + "a"
 	var highest once.Fence

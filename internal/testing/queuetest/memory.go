@@ -19,8 +19,8 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Memory is a queue in memory: the plainest code for the rules, which lives as long as
-// the process. It is safe for concurrent use.
+// Memory is a queue in memory: the plainest code for the rules. Its tasks live as long as the process. It is
+// safe for concurrent use.
 type Memory struct {
 	options queue.Options
 	now     func() time.Time
@@ -48,7 +48,7 @@ type row struct {
 	lost      int // leases that ran out
 }
 
-// orderingKey is that of a task, and held is the one task of a key that may run.
+// orderingKey is the ordering key of a task, and held is the only task of a key that may run.
 type orderingKey struct {
 	queue string
 	key   uint64
@@ -146,12 +146,13 @@ func (q *Memory) notify(batch []queue.New) {
 	}
 }
 
-// add inserts the tasks of a batch, or lets those that wait stand for them, in order of their keys, as MySQL does.
+// add inserts the tasks of a batch in order of their keys, as MySQL does. A waiting task may stand for a new
+// task.
 func (q *Memory) add(batch []queue.New) []uint64 {
 	var plain int
 	var single uint64 // the id of the only task without a key
 	for _, n := range slices.SortedStableFunc(slices.Values(batch), func(a, b queue.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) }) {
-		r := q.rows[q.keys[n.DedupeKey]] // nil for one without a key: keys has no ""
+		r := q.rows[q.keys[n.DedupeKey]] // nil for a task without a key: keys has no ""
 		if r != nil && q.standsFor(r, n) {
 			continue
 		} else if r != nil {
@@ -193,8 +194,8 @@ func (q *Memory) insert(n queue.New) {
 	}
 }
 
-// standsFor lets a task that was not started stand for another one, if it is the same
-// work: it runs as early, as urgently and lives as long as either would.
+// standsFor lets a task that was not started stand for a new task of the same work. The task then has the
+// earlier time, the higher urgency and the longer life of the two.
 func (q *Memory) standsFor(r *row, n queue.New) bool {
 	waits := r.state == queue.Waiting || r.state == queue.Scheduled
 	if !waits || r.Attempts > 0 || r.Queue != n.Queue || !q.sameWork(n, r.Task) {
@@ -213,8 +214,8 @@ func (q *Memory) standsFor(r *row, n queue.New) bool {
 	return true
 }
 
-// Claim starts the first n tasks that wait, of each ordering key the first, if no task of the key runs; one whose leases were lost
-// goes alone, if it has had its shared attempts. Those that expired are dropped.
+// Claim starts the first n waiting tasks. It takes the first task of each ordering key, if no task of the key
+// runs. A task that has lost sharedAttempts leases goes alone. Claim drops expired tasks.
 func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Duration) (claimed []queue.Task, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("claim tasks of queue %s: %w", name, err)
@@ -274,7 +275,7 @@ func (q *Memory) leave(r *row) {
 	}
 }
 
-// inOrder returns the rows that fit, the urgent ones first, then in order of arrival.
+// inOrder returns the rows that fit, urgent rows first, then in order of arrival.
 func (q *Memory) inOrder(fits func(*row) bool) []*row {
 	var found []*row
 	for _, r := range q.rows {
@@ -354,7 +355,7 @@ func (q *Memory) settle(r *row, v queue.Verdict) {
 	q.options.Notifier.Notify(r.Queue)
 }
 
-// Sweep does what is due.
+// Sweep makes due tasks wait for a claim, takes back the tasks whose leases ran out, and forgets old keys.
 func (q *Memory) Sweep(ctx context.Context) (s queue.Swept, err error) {
 	if err := ctx.Err(); err != nil {
 		return s, fmt.Errorf("sweep tasks: %w", err)
@@ -413,7 +414,7 @@ func (q *Memory) keysOf(keys []uint64, fits func(*row) bool) map[uint64]bool {
 	return found
 }
 
-// Dedupe deletes the tasks that held ones stand for.
+// Dedupe deletes the waiting tasks that a held task stands for.
 func (q *Memory) Dedupe(ctx context.Context, held []queue.Task) (deduped int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("dedupe tasks: %w", err)
@@ -436,7 +437,7 @@ func (q *Memory) Dedupe(ctx context.Context, held []queue.Task) (deduped int, er
 		}
 	}
 	for _, t := range ours {
-		if deduped > 0 { // they stand for others now, and those may never expire
+		if deduped > 0 { // a held task stands for deleted tasks now, and they may never expire
 			q.rows[t.ID].expiresAt = 0
 		}
 	}
@@ -465,7 +466,7 @@ func (q *Memory) matching(f queue.Filter, limit int) []*row {
 	return found[:min(limit, len(found))]
 }
 
-// Like reports whether a last error is one that [queue.Filter].Error chooses.
+// Like reports whether [queue.Filter].Error chooses a last error.
 func Like(text, pattern string) bool {
 	if pattern == "" || text == "" {
 		return pattern == ""
@@ -523,7 +524,7 @@ func timeOf(milliseconds int64) time.Time {
 	return time.UnixMilli(milliseconds)
 }
 
-// change does something with up to limit matching tasks that are in one of the states.
+// change applies do to up to limit matching tasks that are in any of the states.
 func (q *Memory) change(match queue.Filter, limit int, states []queue.State, do func(r *row)) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

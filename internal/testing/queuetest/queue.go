@@ -7,8 +7,8 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Queue is a queue: [queue.Queue], which says what the methods do, or [Memory]. One
-// suite of tests holds both to the same.
+// Queue is the interface of [queue.Queue], which documents the methods, and of [Memory]. A single suite tests
+// both.
 type Queue interface {
 	queue.Store
 	Operator

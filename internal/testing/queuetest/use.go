@@ -7,8 +7,8 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// T is what the functions below want of a *testing.T. Package testing is not imported,
-// because the demo has the queue in memory, too.
+// T is the part of *testing.T that the functions below use. Package testing is not imported, because the demo
+// has the queue in memory, too.
 type T interface {
 	Helper()
 	Context() context.Context
@@ -42,7 +42,7 @@ func ClaimFor(t T, q Queue, name string, n int, lease time.Duration) []queue.Tas
 	return list
 }
 
-// Finish records err for all of the tasks, none of which may be lost.
+// Finish records err for all of the tasks, and requires that none was lost.
 func Finish(t T, q Queue, err error, list ...queue.Task) {
 	t.Helper()
 	if lost := TryFinish(t, q, err, list...); lost > 0 {
@@ -81,7 +81,7 @@ type Counts struct {
 // Open is the number of tasks that are not finished.
 func (c Counts) Open() int { return c.Waiting + c.Scheduled + c.Running }
 
-// Count counts all tasks by state, but for the sweep's, one of which always waits.
+// Count counts all tasks by state, but for the sweep's tasks: a sweep always waits.
 func Count(ctx context.Context, q interface {
 	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 },

@@ -16,5 +16,5 @@ func Abbreviated(text string) (statement, visible string) {
 	return strings.ReplaceAll(text, newestVisible, "newest(u)"), strings.NewReplacer(classes...).Replace(newestVisible)
 }
 
-// NewestPublic is what Abbreviated calls newest(u, 'public').
+// NewestPublic is the subquery that Abbreviated calls newest(u, 'public').
 var NewestPublic = newestOf(contacts.Public)

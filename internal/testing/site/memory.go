@@ -12,8 +12,8 @@ import (
 type Memory struct {
 	// Store holds the site's data.
 	Store *contacts.Memory
-	// Emit is called after each change that concerns the index, and may be nil.
-	// Its error becomes that of the change, which is made nevertheless.
+	// Emit is called after each change that concerns the index, and may be nil. The change returns Emit's
+	// error, and is made nevertheless.
 	Emit func(ctx context.Context, e Event) error
 }
 
@@ -48,9 +48,9 @@ func (s *Memory) left(ctx context.Context, id member.ID, followers []member.ID) 
 	return s.emit(ctx, Event{Type: EventRefill, User: id})
 }
 
-// ReplaceMember deletes a member and inserts it again at once, as REPLACE INTO users
-// does: with another last upload, which may be an earlier one, and all else as it was.
-// The member must have no photo that is newer. It emits the events of both.
+// ReplaceMember deletes a member and inserts it again at once, as REPLACE INTO users does. The last upload
+// becomes lastUpload, which may be earlier; all else stays. The member must have no photo that is newer. It
+// emits the events of a deletion and, unless lastUpload is 0, of an upload.
 func (s *Memory) ReplaceMember(ctx context.Context, id member.ID, lastUpload uint64) error {
 	if err := s.left(ctx, id, s.Store.ReplaceMember(id, lastUpload)); err != nil || lastUpload == 0 {
 		return err

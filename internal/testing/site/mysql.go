@@ -120,8 +120,7 @@ func (s *MySQL) Upload(ctx context.Context, p Photo) (uint64, error) {
 	return id, err
 }
 
-// uploaded returns the statements that go with a photo of owner which becomes visible to
-// somebody else.
+// uploaded returns the statements for a photo of owner that becomes visible to other members.
 func uploaded(owner member.ID, date uint64) []statement {
 	return []statement{
 		{`UPDATE users SET last_upload = GREATEST(COALESCE(last_upload, 0), ?) WHERE id = ?`, []any{date, owner}},
@@ -255,8 +254,8 @@ func execAll(ctx context.Context, tx *sql.Tx, statements []statement) error {
 	return nil
 }
 
-// inTx runs do in a transaction, and again after a deadlock. Other than [mysql.Transact] it
-// has the isolation of most back-ends, REPEATABLE READ.
+// inTx runs do in a transaction, and again after a deadlock. Unlike [mysql.Transact] it has the isolation of
+// most back-ends, REPEATABLE READ.
 func (s *MySQL) inTx(ctx context.Context, what string, do func(*sql.Tx) error) error {
 	const maxAttempts = 10
 	for attempt := 1; ; attempt++ {
@@ -282,7 +281,7 @@ func (s *MySQL) once(ctx context.Context, do func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// orNull turns the id 0 into NULL, for which the server chooses one.
+// orNull turns the id 0 into NULL, so that the server chooses an id.
 func orNull(id uint64) any {
 	if id == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 // lastUploadKey makes the index of [MembersFirst]. activityd does not need it.
 const lastUploadKey = "ALTER TABLE users ADD KEY last_upload (last_upload)"
 
-// AddLastUploadKey makes the index by which [MembersFirst] walks.
+// AddLastUploadKey makes the index of [MembersFirst].
 func AddLastUploadKey(ctx context.Context, db *sql.DB) error {
 	if _, err := db.ExecContext(ctx, lastUploadKey); err != nil {
 		return fmt.Errorf("add the key on last_upload: %w", err)
@@ -20,15 +20,14 @@ func AddLastUploadKey(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// The statements with which a site answers the question without activityd, by its
-// exact definition. Which is quicker depends on the viewer. They share the
-// conditions of the classes of visibility with package contacts, and nothing else, so that
-// each checks the other. The viewer of neither has to exist.
+// The statements answer the question without activityd, by its exact definition. Their speed depends on the
+// viewer. They share only the conditions of the classes of visibility with package contacts, so that each
+// checks the other. The viewer need not exist.
 var (
-	// MembersFirst goes through the members by latest upload until one is a contact that
-	// shows a photo: quick for a viewer with many contacts, or lively ones. No contact
-	// before that one shows anything, and none of those that last uploaded before its
-	// photo has a newer one: so the winner is among those between.
+	// MembersFirst goes through the members by latest upload until a contact shows a photo: quick for a
+	// viewer with many contacts, or with lively contacts. No earlier contact shows a photo. A contact whose
+	// last upload is older than the found photo has no newer photo. The winner therefore has a last upload
+	// between the two dates.
 	MembersFirst = answerOf(`
   SELECT u.id, c.user_id AS viewer FROM (
     SELECT u.last_upload, ` + newestVisible + ` DIV ` + dates + ` AS shows
@@ -50,14 +49,14 @@ var (
   ORDER BY ` + newestVisible + ` DESC LIMIT 1`)
 )
 
-// standing joins what owner u and the viewer of c are to each other.
+// standing joins the relations between owner u and the viewer of c.
 const standing = `
     LEFT JOIN contacts g ON g.user_id = u.id AND g.contact_id = c.user_id
     LEFT JOIN blocks b ON b.user_id = u.id AND b.blocked_id = c.user_id
     LEFT JOIN blocks k ON k.user_id = c.user_id AND k.blocked_id = u.id`
 
-// dates is the weight of the date in the rank of a photo, which orders photos as one
-// number: by date, then id.
+// dates is the weight of the date in the rank of a photo. The rank is a number that orders photos by date,
+// then id.
 const dates = "100000000000000000000"
 
 // newestVisible is the rank of the newest photo of u that the viewer may see, 0 if there
@@ -74,7 +73,7 @@ func newestOf(v contacts.Visibility) string {
         ORDER BY x.owner_id DESC, x.visibility DESC, x.date_upload DESC, x.id DESC LIMIT 1), 0)`
 }
 
-// answerOf returns the statement of the answer by one that names owner and viewer.
+// answerOf returns the statement of the answer. winner is a statement that names owner and viewer.
 func answerOf(winner string) string {
 	return `
 SELECT o.id, o.username, p.id, p.title, p.date_upload
@@ -94,7 +93,7 @@ type Plain struct {
 	Ask  func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error)
 }
 
-// plainStatement returns one of the statements with its arguments.
+// plainStatement returns a statement with its arguments.
 func plainStatement(text string, v contacts.Viewer, limit int) contacts.Statement {
 	args := make([]any, strings.Count(text, "?"))
 	for i := range args {
@@ -104,7 +103,7 @@ func plainStatement(text string, v contacts.Viewer, limit int) contacts.Statemen
 	return contacts.Statement{Text: text, Args: args}
 }
 
-// plainWays are the statements by what they do, for people.
+// plainWays names the statements for people.
 var plainWays = []struct{ name, text string }{
 	{"members by latest upload", MembersFirst},
 	{"contacts first", ContactsFirst},

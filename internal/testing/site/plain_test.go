@@ -31,8 +31,8 @@ func plainSite(t *testing.T) (*sql.DB, *contacts.Memory, []site.Site) {
 	return db, store, []site.Site{site.NewMySQL(db), &site.Memory{Store: store}}
 }
 
-// requireDefinition fails unless each plain way shows each viewer what the definition says, and
-// returns how many photos that are.
+// requireDefinition fails unless each plain way gives each viewer the photos of the definition. It returns
+// the number of photos.
 func requireDefinition(t *testing.T, db *sql.DB, store *contacts.Memory, viewers ...member.ID) (shown int) {
 	t.Helper()
 	for _, id := range viewers {
@@ -73,8 +73,8 @@ func TestPlainSQLGivesTheAnswerByDefinition(t *testing.T) {
 	}
 }
 
-// Many photos of one second, of every visibility, blocks, and last uploads that the viewer
-// sees nothing of: within a second the id decides.
+// Many photos of a second, of every visibility, blocks, and last uploads of photos hidden from the viewer:
+// within a second the id decides.
 func TestPlainSQLDecidesAmongEquals(t *testing.T) {
 	t.Parallel()
 	const circles, members = 60, 7
@@ -141,7 +141,7 @@ func TestPlainSQLReadsByItsIndexes(t *testing.T) {
 				bounded := step.Table == "u" && strings.HasPrefix(step.Extra, "Range checked for each record")
 				if key := step.Table + " " + step.Key; step.Stored() && !bounded {
 					seen[key] = true
-					// What MySQL reads of an index from one end until it is enough is no scan.
+					// To read an index from one end until the LIMIT is no scan.
 					if !slices.Contains(c.keys, key) || step.Access == "ALL" {
 						t.Errorf("%s: %+v, want keys %v", c.name, step, c.keys)
 					}
@@ -164,7 +164,7 @@ func TestPlainSQLReadsByItsIndexes(t *testing.T) {
 	}
 }
 
-// The page on what was measured has the statements as they are.
+// The page about measurements has the statements as they are.
 func TestPlainSQLIsInTheBenchmarks(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/limits.md")

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// made is a site with what it emitted so far and what is stored of it.
+// made is a site with its emitted events and its stored rows.
 type made struct {
 	site.Site
 	events func(t *testing.T) []site.Event
@@ -184,7 +184,7 @@ func TestUploadIDsAndDates(t *testing.T) {
 	})
 }
 
-// TestLoadMany loads more than goes into one statement, some of it twice.
+// TestLoadMany loads more rows than a statement takes, some twice.
 func TestLoadMany(t *testing.T) {
 	t.Parallel()
 	const count = 2500

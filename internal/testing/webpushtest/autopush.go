@@ -15,10 +15,9 @@ import (
 	"sync"
 )
 
-// Autopush returns the side of the push service that Firefox connects to, by WebSocket:
-// enough of Mozilla's protocol for a browser whose preference dom.push.serverURL leads
-// here to subscribe and to receive. What it receives is not decrypted here: the payloads of
-// its acceptances are nil.
+// Autopush returns the side of the push service that Firefox connects to, by WebSocket. It speaks enough of
+// Mozilla's protocol for a browser to subscribe and to receive, if the browser's preference
+// dom.push.serverURL leads here. Autopush does not decrypt messages: the payloads of its acceptances are nil.
 func (s *Server) Autopush() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := upgrade(w, r)
@@ -82,7 +81,7 @@ func (s *Server) autopush(c *socket, text []byte) any {
 	return answer
 }
 
-// socket is a WebSocket connection (RFC 6455) with a browser: messages of one frame.
+// socket is a WebSocket connection (RFC 6455) with a browser. A message is a single frame.
 type socket struct {
 	net.Conn
 

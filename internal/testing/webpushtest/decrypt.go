@@ -38,7 +38,7 @@ func Decrypt(body []byte, private *ecdh.PrivateKey, auth []byte) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	// The HKDF of RFC 5869, of which one block is enough everywhere.
+	// The HKDF of RFC 5869. A single block is enough everywhere.
 	step := func(key []byte, parts ...[]byte) []byte {
 		h := hmac.New(sha256.New, key)
 		for _, part := range parts {

@@ -1,6 +1,6 @@
-// Package webpushtest is a push service for browsers that are none: it makes
-// subscriptions, takes messages as RFC 8030 says, checks the sender by RFC 8292, and
-// decrypts what the browser would get. It is for tests, the benchmark and the demo.
+// Package webpushtest is a push service for simulated browsers: it makes subscriptions, takes messages by RFC
+// 8030, checks the sender by RFC 8292, and decrypts messages as a browser does. It is for tests, the
+// benchmark and the demo.
 package webpushtest
 
 import (
@@ -39,7 +39,7 @@ type Acceptance struct {
 	Remote       string // the connection
 }
 
-// Answer is what a request is answered with. The zero Answer is the push service's own.
+// Answer is the answer to a request. The zero Answer is the push service's own.
 type Answer struct {
 	Status int // 0: the push service's own
 	Header http.Header
@@ -76,11 +76,11 @@ type Server struct {
 	subscriptions map[string]*Subscription
 	accepted      []Acceptance
 	taken         int
-	refused       []string          // why requests were refused, of the last ones
+	refused       []string          // the reasons of the last refusals
 	verified      map[string]string // the public keys of headers that were checked
 }
 
-// Request is what a script may look at.
+// Request is a script's view of a request.
 type Request struct {
 	N            int // the first one has 0; of those since the script was set
 	Subscription string
@@ -146,8 +146,8 @@ func (s *Server) RootPEM() []byte { return s.certificate }
 // RootCAs returns the same as a pool.
 func (s *Server) RootCAs() *x509.CertPool { return s.roots }
 
-// Script has all requests from now on answered as f says; nil: by the push service
-// itself. f is called for one request at a time.
+// Script makes f answer all requests from now on; nil: the push service itself answers. f is called for one
+// request at a time.
 func (s *Server) Script(f func(Request) Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,8 +162,7 @@ func (s *Server) Script(f func(Request) Answer) {
 	}
 }
 
-// Sequence is for [Server.Script]: the answers, one after the other, and then the push
-// service's own.
+// Sequence is for [Server.Script]: the answers in turn, and then the push service's own.
 func Sequence(answers ...Answer) func(Request) Answer {
 	return func(r Request) Answer {
 		if r.N < len(answers) {
@@ -299,7 +298,7 @@ func (s *Server) take(r *http.Request, id string, body []byte) (status int, why 
 	return http.StatusCreated, ""
 }
 
-// verify remembers which headers were good, as a token is used for hours.
+// verify caches valid headers, as a token is used for hours.
 func (s *Server) verify(header string) (key string, err error) {
 	s.mu.Lock()
 	key = s.verified[header]
@@ -348,7 +347,7 @@ func (s *Server) Subscribe(applicationServerKey string) (*Subscription, error) {
 	return u, nil
 }
 
-// subscriptionJSON is what PushSubscription.toJSON returns in a browser.
+// subscriptionJSON is the result of PushSubscription.toJSON in a browser.
 type subscriptionJSON struct {
 	Endpoint       string            `json:"endpoint"`
 	ExpirationTime *int64            `json:"expirationTime"`

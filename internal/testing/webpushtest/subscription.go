@@ -15,7 +15,7 @@ type Subscription struct {
 	serverKey string
 	private   *ecdh.PrivateKey
 	auth      []byte
-	forward   func(body []byte) // to the browser, if it is a real one
+	forward   func(body []byte) // to a real browser; nil: there is none
 
 	mu       sync.Mutex
 	gone     bool
@@ -24,7 +24,7 @@ type Subscription struct {
 	received []Acceptance
 }
 
-// ID returns what [Acceptance] calls it.
+// ID returns the subscription's name in an [Acceptance].
 func (u *Subscription) ID() string { return u.id }
 
 // JSON returns the subscription as the browser gives it to its page.
@@ -51,8 +51,8 @@ func (u *Subscription) Unsubscribe() {
 	u.gone = true
 }
 
-// SetOnline says whether the browser is connected. Messages for one that is not wait, for
-// as long as their TTL says; those with a topic replace one another.
+// SetOnline says whether the browser is connected. A message for a disconnected browser waits for up to its
+// TTL. Waiting messages with the same topic replace one another.
 func (u *Subscription) SetOnline(online bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
