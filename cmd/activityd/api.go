@@ -39,7 +39,7 @@ const maxWaiting = 1_000_000
 func (c *apiConfig) apiFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.listen, "listen", "127.0.0.1:8080", "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
 	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464",
-		"`address` for metrics, profiles, probes and the console, in every role; empty for none; metrics need no token, so keep it off public networks")
+		"`address` for metrics, probes, the console and, on this machine alone, profiles, in every role; empty for none; metrics need no token, so keep it off public networks")
 	f.StringVar(&c.tokenFile, "token-file", "", "`file` of the tokens that clients must show; read again when it changes, and at once on SIGHUP; activityd token makes its lines")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` of the certificate for TLS, and its chain, in PEM; read again when it changes")
 	f.StringVar(&c.tlsKey, "tls-key", "", "`file` of the certificate's key, in PEM")

@@ -75,7 +75,7 @@ func (s *Server) check(r *http.Request, need auth.Scope) (a access, err error) {
 	return a, err
 }
 
-// bearer returns the secret of a request (RFC 6750, 2.1); whose names it in an error.
+// bearer returns the secret of a request (RFC 6750, 2.1); an error names it by what.
 func bearer(header http.Header, what string) (string, error) {
 	given := header.Values(echo.HeaderAuthorization)
 	if len(given) == 1 {

@@ -16,6 +16,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
@@ -140,6 +141,23 @@ func TestPanic(t *testing.T) {
 	b.reader.read = func(context.Context, contacts.Viewer, int) (recent.Answer, error) { return goodAnswer(), nil }
 	if w := b.get(t, readPath); w.Code != http.StatusOK {
 		t.Errorf("the next request: %d", w.Code)
+	}
+}
+
+// broken is an [api.Authorizer] that panics.
+type broken struct{}
+
+func (broken) Check(string, auth.Scope) (auth.Caller, error) { panic("out of ink") }
+
+// A panic before the handler is answered and logged, too.
+func TestPanicOfACheck(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *api.Config) { c.Auth = broken{} })
+	r := newRequest(t.Context(), http.MethodGet, readPath, http.NoBody)
+	r.Header.Set("Authorization", "Bearer x")
+	wantProblem(t, b.do(t, r), http.StatusInternalServerError, "internal")
+	if line := b.log.last(t); line["level"] != "ERROR" || line["stack"] == nil {
+		t.Errorf("log = %v", line)
 	}
 }
 

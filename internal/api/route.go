@@ -18,7 +18,7 @@ const (
 	photosOfViewer = pathOfViewers + "recent-contact-photos"
 )
 
-// Limiter lets reads in; as [admit.Limiter] does. It is safe for concurrent use.
+// Limiter lets reads in, as [admit.Limiter] does. It is safe for concurrent use.
 type Limiter interface {
 	Enter(ctx context.Context) (*admit.Place, error)
 	Refuses() bool
@@ -99,7 +99,7 @@ func (s *Server) add(r route) {
 		if !ok {
 			return errors.New("a request came past the beginning of the chain")
 		}
-		if err := s.require(k, r); err != nil {
+		if err := recovered(func() error { return s.require(k, r) }); err != nil {
 			return err
 		}
 		ctx := k.Request().Context()

@@ -18,7 +18,7 @@ import (
 )
 
 // pathOfViewers begins the paths for viewers themselves. Their browsers ask
-// for them, from the pages of [Config.AllowOrigins], and reveals nothing that the
+// for them, from the pages of [Config.AllowOrigins]. An answer reveals nothing that the
 // viewer may not see.
 const pathOfViewers = "/v1/me/"
 

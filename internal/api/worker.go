@@ -54,7 +54,7 @@ func ofQueue(handle func(s *Server, k *call, name string) error) func(*Server, *
 			return invalidParameter.fields(f)
 		case s.cfg.Auth != nil && !slices.Contains(queues, name):
 			return scopeProblem("the token is for the "+strictjson.List(queues, "and")+" queue, and not for "+name, auth.Work)
-		case slices.Contains(s.cfg.OwnQueues, name):
+		case slices.ContainsFunc(s.cfg.OwnQueues, func(own string) bool { return strings.EqualFold(own, name) }): // MySQL folds case
 			return scopeProblem("activityd itself works on the queue "+name+": choose another for tasks of your own", auth.Work)
 		}
 		if err := handle(s, k, name); err != nil {

@@ -3,7 +3,7 @@
 //
 // # Tokens of clients
 //
-// A token is a line of a file or of the environment:
+// A token is a line of a file:
 //
 //	# name    scopes      hash of the secret       how much, if limited
 //	homepage  read        sha256:9f86d081884c7d65… rate=500/s burst=1000

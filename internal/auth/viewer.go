@@ -95,7 +95,8 @@ func (v *Viewers) Check(token string) (member.ID, error) {
 			return 0, r
 		}
 		verdict := UnknownToken
-		if errors.Is(err, jwt.ErrTokenExpired) { // the signature is right
+		isOurs := !errors.Is(err, jwt.ErrTokenInvalidAudience) && !errors.Is(err, jwt.ErrTokenRequiredClaimMissing)
+		if errors.Is(err, jwt.ErrTokenExpired) && isOurs { // the signature is right
 			verdict = Expired
 		}
 		return 0, &Refusal{Verdict: verdict, Reason: fmt.Sprintf("this token is refused: %.300v", err)}

@@ -418,6 +418,10 @@ func TestAudience(t *testing.T) {
 		if e := refuse(t, v, join(edHeader, claims(aud), byEd)); !strings.Contains(e.Reason, "aud") {
 			t.Errorf("%s: %+v", aud, e)
 		}
+		old := join(edHeader, `{"sub":"12345","exp":`+inSeconds(-time.Hour)+aud+`}`, byEd)
+		if e := refuse(t, v, old); e.Verdict != auth.UnknownToken {
+			t.Errorf("%s, and expired: %+v", aud, e)
+		}
 	}
 	k := parseKeys(t, keySet)[0]
 	token, err := k.Sign(12345, time.Hour, "photos")

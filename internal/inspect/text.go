@@ -1,4 +1,4 @@
-// Package inspect has the facts that people see of queues, tasks, events and names of once: as facts, in
+// Package inspect has the facts that people see of queues, tasks, events and names of once, in
 // words. The commands print them, and the page for operators shows them; neither has a copy of its own.
 package inspect
 

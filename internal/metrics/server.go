@@ -66,10 +66,21 @@ func NewServer(o Options) *Server {
 	mux.Handle("GET /healthz", o.Probes)
 	mux.Handle("GET /readyz", o.Probes)
 	// Profiles, but not the command line, where passwords may be.
-	mux.Handle("GET /debug/pprof/", s.LocalOnly(http.HandlerFunc(pprof.Index)))
-	mux.Handle("GET /debug/pprof/profile", s.LocalOnly(http.HandlerFunc(pprof.Profile)))
-	mux.Handle("GET /debug/pprof/trace", s.LocalOnly(http.HandlerFunc(pprof.Trace)))
+	mux.Handle("GET /debug/pprof/", s.profiles(pprof.Index))
+	mux.Handle("GET /debug/pprof/profile", s.profiles(pprof.Profile))
+	mux.Handle("GET /debug/pprof/trace", s.profiles(pprof.Trace))
 	return s
+}
+
+// profiles protects a profile: it costs the process time, so only this machine may ask for it, wherever the server listens.
+func (s *Server) profiles(next http.HandlerFunc) http.Handler {
+	return s.LocalOnly(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !httpserver.IsLocal(r) {
+			http.Error(w, "profiles are for clients on this machine", http.StatusForbidden)
+			return
+		}
+		next(w, r)
+	}))
 }
 
 // newBuildInfo returns the metric of the build.

@@ -123,6 +123,30 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
+// A listener that remote machines can reach shows them no profiles.
+func TestProfilesAreForThisMachine(t *testing.T) {
+	t.Parallel()
+	_, url := serve(t, "0.0.0.0:0")
+	if response, _ := get(t, url+"/debug/pprof/heap"); response.StatusCode != http.StatusOK {
+		t.Errorf("on this machine: %s", response.Status)
+	}
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=0.1"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("X-Forwarded-For", "192.0.2.1")
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusForbidden {
+			t.Errorf("%s from a remote machine: %s, want 403", path, response.Status)
+		}
+	}
+}
+
 // A web page whose name points to this machine learns nothing. Probes are answered
 // under any name.
 func TestForeignHostsAreRefused(t *testing.T) {
