@@ -29,7 +29,7 @@
 //     MySQL, in a snapshot.
 //
 // The uploads of broadcast members are in a table of MySQL and in no set. Each of the two statements asks for the
-// broadcast members among the viewer's contacts, too; narrow and docs/deploy.md have the argument.
+// broadcast members among the viewer's contacts, too; narrow has the argument.
 //
 // "Strictly", because photos of the same second are distinguished by id, and a score knows
 // no ids.
