@@ -21,8 +21,8 @@
 //
 //   - A task commits with the change that it is about, and is done at least once. A worker that lost its lease finishes nothing.
 //   - Nothing is stuck: whatever happens to a worker, its tasks are free after the lease and the next sweep (see [Pool]).
-//     Nothing is lost: an outage counts no attempt, errors are tried again with growing pauses, and a task that fails for good
-//     stays, dead, with its reason.
+//     Nothing is lost: an outage counts no attempt, unless a lease ends in it; errors are tried again with growing pauses, and a
+//     task that fails for good stays, dead, with its reason.
 //   - Follow-ups commit with the end of their task.
 //   - Of the tasks with the same ordering key (see [Kind]) at most one is leased at a time, by priority and then by id, in all
 //     processes.

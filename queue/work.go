@@ -25,10 +25,9 @@ const (
 	postponeShare = 8
 )
 
-// A result is tried to be recorded recordTries times, for recordWait each; while the database is away, for recordTime or the lease, if
-// that is longer. Then the task is done again, as its lease ran out.
+// A result is tried to be recorded recordTries times, for recordWait each; while the database is away, until it is back. Then either the
+// result is recorded, or a sweep has ended the lease and the task is done again.
 const (
-	recordTime  = 5 * time.Minute
 	recordTries = 5
 	recordPause = 200 * time.Millisecond
 	recordWait  = 5 * time.Second
@@ -276,12 +275,11 @@ func (r *run) record(c *claim, all []finished) {
 		}
 	}
 	c.release(tasks)
-	r.store(c.lease, results)
+	r.store(results)
 }
 
-// store stores results, whose leases are not extended any more and end after lease, also when the process is about to stop.
-func (r *run) store(lease time.Duration, results []Result) {
-	start := time.Now()
+// store stores results, whose leases are not extended any more, also when the process is about to stop.
+func (r *run) store(results []Result) {
 	for try := 1; ; try++ {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.works), recordWait)
@@ -291,11 +289,11 @@ func (r *run) store(lease time.Duration, results []Result) {
 		if away {
 			r.report(r.works, began, err, "results cannot be recorded")
 		}
-		last := r.over.Err() != nil || time.Since(start) > max(lease, recordTime) || try >= recordTries && (!away || r.claiming.Err() != nil)
+		last := r.over.Err() != nil || try >= recordTries && (!away || r.claiming.Err() != nil)
 		switch {
 		case mysql.IsRowRefused(err) && len(results) > 1: // a follow-up is refused: try each task
 			for i := range results {
-				r.store(lease, results[i:i+1])
+				r.store(results[i : i+1])
 			}
 			return
 		case err == nil && lost > 0 && try == 1: // else the answer to an earlier try may have been lost
