@@ -68,7 +68,7 @@ func (q *Queue) leaveKeys(ctx context.Context, c claiming) {
 	}
 	var named bool
 	err := mysql.Transact(ctx, q.db, "pass ordering keys on", func(tx *sql.Tx) (err error) {
-		named, err = q.advance(ctx, tx, c.queue, c.left)
+		named, err = q.advance(ctx, tx, c.queue, c.left, true)
 		return err
 	})
 	if err == nil && named && len(c.run) > 0 { // else the claim looks again

@@ -150,7 +150,7 @@ func (f *finishing) do(ctx context.Context, results []Result) (done *enqueuing, 
 // leave passes on the ordering keys of tasks that ended, by queue.
 func (f *finishing) leave(ctx context.Context, ended map[string][]Task) error {
 	for _, queue := range slices.Sorted(maps.Keys(ended)) {
-		named, err := f.advance(ctx, f.tx, queue, ended[queue])
+		named, err := f.advance(ctx, f.tx, queue, ended[queue], false)
 		if err != nil {
 			return err
 		}

@@ -83,15 +83,19 @@ func (c *claiming) hold(ctx context.Context, ordered []candidate) (first []candi
 
 // advance passes the ordering keys that tasks of a queue hold to the next task of each, which then waits, or frees the keys that have
 // no further task. It locks the rows of the keys before it looks for the next: the tasks that claims have put behind are committed
-// then. named: some key has a next task.
-func (q *Queue) advance(ctx context.Context, tx *sql.Tx, queue string, holders []Task) (named bool, err error) {
+// then. A task that was put aside keeps its key if it came back before: another worker may have it. named: some key has a next task.
+func (q *Queue) advance(ctx context.Context, tx *sql.Tx, queue string, holders []Task, aside bool) (named bool, err error) {
 	byKey := make(map[uint64]uint64)
 	for _, t := range holders {
 		byKey[t.Key] = t.ID
 	}
 	keys := slices.Sorted(maps.Keys(byKey))
 	held, err := idsOfKeys(ctx, tx, readHolds+mysql.Marks(len(keys))+") FOR UPDATE", append([]any{queue}, mysql.Args(keys)...)...)
-	keys = slices.DeleteFunc(keys, func(key uint64) bool { return held[key] != byKey[key] })
+	var back []uint64
+	if err == nil && aside {
+		back, err = ids(ctx, tx, "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE state IN ('waiting', 'running') AND id IN "+idList(holders, taskID))
+	}
+	keys = slices.DeleteFunc(keys, func(key uint64) bool { return held[key] != byKey[key] || slices.Contains(back, held[key]) })
 	if err != nil || len(keys) == 0 {
 		return false, err
 	}

@@ -337,6 +337,37 @@ func TestAKeyOutlivesWhatIsPutAside(t *testing.T) {
 	}
 }
 
+// A task that a claim put aside may run before the claim comes to pass its key on: it keeps the key.
+func TestAKeyStaysWithATaskThatCameBack(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	enqueue(t, q, slices.Repeat([]queue.New{{Kind: "ordered", Key: 7}}, 3)...)
+	holder := claim(t, q, 1)
+	claim(t, q, 1)
+	second := holder[0].ID + 1
+	exec(t, db, "UPDATE tasks SET run_at = UNIX_TIMESTAMP() * 1000 + 3600000 WHERE id = ?", second)
+	finish(t, q, nil, holder...)
+	tx := begin(t, db)
+	if _, err := tx.ExecContext(t.Context(), "SELECT task_id FROM held_keys LOCK IN SHARE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	claimed := make(chan []queue.Task)
+	go func() {
+		list, _ := q.Claim(t.Context(), queue.DefaultQueue, 1, time.Minute) // puts it aside, and waits for its key
+		claimed <- list
+	}()
+	eventually(t, "the task is put aside", func() bool {
+		return value(t, db, "SELECT COUNT(*) FROM tasks WHERE state = 'scheduled'") == 1
+	})
+	exec(t, db, "UPDATE tasks SET state = 'running', lease = 'another', run_at = UNIX_TIMESTAMP() * 1000 + 60000 WHERE id = ?", second)
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if list := <-claimed; len(list) != 0 {
+		t.Errorf("claimed %+v beside another of the key", list)
+	}
+}
+
 // After the clock was set back, tasks behind a key are scheduled, and come when they are due.
 func TestWhatIsBehindIsToComeLater(t *testing.T) {
 	t.Parallel()
