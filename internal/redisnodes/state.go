@@ -85,12 +85,14 @@ func stateOf(err error) State {
 // probed takes note of the end of a probe of the node, and returns the state that follows. The caller holds probing.
 func (n *Node) probed(err error) NodeStatus {
 	s, now := *n.seen.Load(), time.Now()
-	waited := n.timeouts.Load() >= maxTimeouts || s.failed != nil && stateOf(s.failed) != Unknown
+	waited := n.timeouts.Load() >= maxTimeouts || s.failed != nil && stateOf(s.failed) != Unknown ||
+		s.failed == nil && !s.good.IsZero() && now.Sub(s.probed) >= seenFor()
 	switch {
 	case errors.Is(err, context.Canceled): // it says nothing of the node
 		now = s.probed
-	case isTimeout(err) && !s.probed.IsZero(): // the second shows that it hangs
+	case isTimeout(err) && !s.probed.IsZero(): // the second shows that it hangs, unless calls over other connections succeed
 		n.timeouts.Add(1)
+		now = s.probed
 	default:
 		n.timeouts.Store(0)
 		s.failed = err

@@ -1,6 +1,7 @@
 package redisnodes
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,4 +44,26 @@ func TestHowLongANodeIsBehind(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Calls over connections that are there, maybe to a former server, keep no belief alive while the probes of the address time out.
+func TestProbesThatHangWhileCallsSucceed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := new(Nodes).node("a:1")
+		n.probed(nil)
+		for began := time.Now(); time.Since(began) < seenFor(); n.ReportResult(nil) {
+			if state, err := n.state(); state != Usable {
+				t.Fatalf("after %v: %v, %v", time.Since(began), state, err)
+			}
+			<-time.After(probeEvery)
+			n.probed(context.DeadlineExceeded)
+		}
+		if state, err := n.state(); state != Unknown {
+			t.Errorf("it is believed: %v, %v", state, err)
+		}
+		if got := n.probed(nil); got.State != Behind {
+			t.Errorf("tasks waited, and it is %+v", got)
+		}
+	})
 }
