@@ -76,7 +76,7 @@ func Open(c redis.UniversalClient, o Options) *Nodes {
 
 // plainOptions returns options of a client whose connections are not looked at.
 func plainOptions(o redis.Options) *redis.Options {
-	o.ContextTimeoutEnabled, o.MaxRetries, o.DisableIdentity = true, -1, true
+	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries, o.DisableIdentity = true, -1, 1, true
 	o.PoolSize, o.MinIdleConns, o.PipelinePoolSize = 2, 0, -1
 	o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &o
@@ -93,6 +93,7 @@ func (ns *Nodes) open() *redis.UniversalClient {
 			c.AddHook(slotsHook{ns.node(o.Addr)})
 			return c
 		}
+		o.DisableRoutingPolicies = true // they ask any node for its commands first, even a node that hangs
 		o.MaxRedirects, o.MinRetryBackoff, o.MaxRetryBackoff = 5, 5*time.Millisecond, 50*time.Millisecond
 		o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		opened = redis.NewClusterClient(&o)

@@ -1,0 +1,47 @@
+package redisnodes
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A call waits for the node of its key only, and a connection is tried once: a node out of reach, whose every try takes a
+// second, would hold up the probe of the others until they are not believed any more.
+func TestNodesOutOfReachAreTriedOnce(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var dialled []string
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{
+				{Start: 0, End: 8191, Nodes: []redis.ClusterNode{{Addr: "low.example:1"}}},
+				{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: "high.example:1"}}},
+			}, nil
+		},
+		DialerRetries: 1,
+		Dialer: func(_ context.Context, _, addr string) (net.Conn, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			dialled = append(dialled, addr)
+			return nil, errors.New("out of reach")
+		},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	ns := Open(client, Options{})
+	t.Cleanup(func() { _ = ns.Close() })
+	_ = ns.inspect(t.Context(), ns.node("low.example:1"))
+	if len(dialled) != 1 {
+		t.Errorf("a probe dialled %v", dialled)
+	}
+	dialled = nil
+	ns.send(t.Context(), []redis.Cmder{redis.NewIntCmd(t.Context(), "zcard", "foo")}) // in slot 12182
+	if len(dialled) == 0 || slices.Contains(dialled, "low.example:1") {
+		t.Errorf("a call dialled %v", dialled)
+	}
+}
