@@ -1,7 +1,7 @@
-// Package settings is how an operator tells a program what to do. A setting is a [pflag.Flag]. Its
-// value comes from the command line, from a variable of the environment, from a line of a file, or
-// is its default: the first of these that there is. Some have no flag ([NoFlag]), so that a help
-// shows what is changed every day.
+// Package settings reads the settings of a program. A setting is a [pflag.Flag]. Its value comes
+// from the command line, the environment, a file, or its default: the first source that has it
+// wins. A setting without a flag ([NoFlag]) keeps the help short: the help shows the settings that
+// change every day.
 //
 // The file has the form that systemd's EnvironmentFile and shells read, too:
 //
@@ -9,6 +9,7 @@
 //	ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name'
 //	ACTIVITYD_NEED=20
 //
-// A name that is no setting is refused there, with the nearest that is one. In the environment it
-// is warned of: other programs use the prefix, too, as Kubernetes does for a service of this name.
+// An unknown name in the file is an error, which suggests the nearest setting. An unknown name in
+// the environment causes a warning: other programs use the prefix, too, as Kubernetes does for a
+// service of this name.
 package settings

@@ -13,7 +13,7 @@ type Group struct {
 	Flags *pflag.FlagSet
 }
 
-// NewGroup returns a group of what the functions register, in their order.
+// NewGroup returns a group of the settings that the functions register, in their order.
 func NewGroup(title string, register ...func(*pflag.FlagSet)) Group {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.SortFlags = false

@@ -14,7 +14,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Prefix begins the names of the variables that are settings, and testPrefix those of tests.
+// Prefix begins the names of the variables that are settings; testPrefix begins the variables of
+// tests.
 const (
 	Prefix     = "ACTIVITYD_"
 	testPrefix = Prefix + "TEST_"
@@ -43,7 +44,7 @@ const noFlag = "no flag"
 // forTests marks a setting that operators do not know.
 const forTests = "for tests"
 
-// NoFlag marks those of the flags with these names as settings without a flag.
+// NoFlag marks the named flags as settings without a flag.
 func NoFlag(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		_ = flags.SetAnnotation(name, noFlag, nil) // there is this flag
@@ -65,7 +66,7 @@ func HasFlag(f *pflag.Flag) bool {
 	return !none
 }
 
-// Loader has what stands beside the command line.
+// Loader loads settings from sources other than the command line.
 type Loader struct {
 	Settings *pflag.FlagSet // all that there are
 	Environ  []string
@@ -73,9 +74,9 @@ type Loader struct {
 	Warnings io.Writer
 }
 
-// Load sets those of a command's flags that are settings and that the command line left alone. path
-// is the file; if it is empty, [FileVariable] names one, or there is none. A command without
-// settings does not read it. The errors name each setting, and no value, which may be a secret.
+// Load sets the settings among a command's flags that the command line left alone. path is the
+// file; if it is empty, [FileVariable] may name a file. A command without settings does not read
+// it. The errors name each setting, and no value, which may be a secret.
 func (l Loader) Load(flags *pflag.FlagSet, path string) error {
 	var errs []error
 	flags.Visit(func(f *pflag.Flag) {
@@ -133,11 +134,11 @@ func (l Loader) environment() map[string]string {
 	return values
 }
 
-// likeName matches what an error may name. Before the first equals sign of a line there may be a
-// secret: "ACTIVITYD_MYSQL_DSN: user:password@tcp(host)/name?tls=true".
+// likeName matches a name that an error may quote. The text before the first equals sign of a line
+// may hold a secret: "ACTIVITYD_MYSQL_DSN: user:password@tcp(host)/name?tls=true".
 var likeName = regexp.MustCompile(`^(export )?\w+$`)
 
-// read returns the values of a file, in which all names are known.
+// read returns the values of a file. An unknown name is an error.
 func read(path string, known []string) (map[string]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -177,10 +178,10 @@ func read(path string, known []string) (map[string]string, error) {
 
 var errQuotes = errors.New("want the value in single quotes; or, if it has one, in double quotes, without \", \\, $ and `")
 
-// unquote returns a value as systemd reads it. What has a meaning for systemd beyond the quotes is an
-// error. For shells, a value without quotes may have others, such as $.
+// unquote returns a value as systemd reads it. A character with a meaning for systemd beyond the
+// quotes is an error. Shells may give a meaning to more characters of an unquoted value, as to $.
 func unquote(text string) (string, error) {
-	meant := " \t'\"\\" // what would have a meaning
+	meant := " \t'\"\\" // characters with a meaning
 	if n := len(text); n >= 2 && text[0] == text[n-1] {
 		switch text[0] {
 		case '\'':
@@ -195,8 +196,8 @@ func unquote(text string) (string, error) {
 	return text, nil
 }
 
-// Nearest returns the one of the names that another one is most like, and by how many letters it
-// differs; a name that begins with it differs by one.
+// Nearest returns the name in names with the fewest edits from name, and their number. A name that
+// begins with name differs by one.
 func Nearest(name string, names []string) (nearest string, distance int) {
 	for _, other := range names {
 		d := edits(name, other)

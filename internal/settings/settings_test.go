@@ -19,7 +19,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// values are those of a few settings.
+// values holds a few settings.
 type values struct {
 	need     int
 	grace    time.Duration
@@ -61,7 +61,7 @@ type withoutWordError struct {
 
 func (e withoutWordError) Error() string { return strings.ReplaceAll(e.error.Error(), e.word, "") }
 
-// What is in a file means what it means to systemd and to shells.
+// A line of the file means the same to systemd and to shells.
 func TestFile(t *testing.T) {
 	t.Parallel()
 	v, _, err := load(t, "\ufeffACTIVITYD_ROLE=api\n# a comment\n\n  ACTIVITYD_NEED=20  \r\n\tACTIVITYD_GRACE=\"2s\"\nACTIVITYD_MYSQL_DSN='u:p\"\\$ #w@tcp(h)/d'\n#ACTIVITYD_NO=1\nACTIVITYD_APNS_URL=\"it's\"")
@@ -140,7 +140,7 @@ func TestFlagsWinAndSomeSettingsHaveNone(t *testing.T) {
 	}
 }
 
-// A command that has no settings needs no file, and one that has some needs the file that is named.
+// A command without settings needs no file; a command with settings needs the named file.
 func TestTheFileIsMissing(t *testing.T) {
 	t.Parallel()
 	_, all := newFlags()
@@ -152,7 +152,7 @@ func TestTheFileIsMissing(t *testing.T) {
 	}
 }
 
-// Bounds are part of what is allowed.
+// Bounds limit the allowed values.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[int]string{0: "is 0: want 1 to 3 sets/s", 1: "", 3: "", 4: "is 4: want 1 to 3 sets/s"} {

@@ -11,13 +11,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Form is what a setting takes, in words: "1 to 1000 sets/s", "all|api|workers", "file".
+// Form returns the form of a setting's value, in words: "1 to 1000 sets/s", "all|api|workers",
+// "file".
 func Form(f *pflag.Flag) string {
 	name, _ := pflag.UnquoteUsage(f)
 	return cmp.Or(Bounds(f), name, f.Value.Type())
 }
 
-// Bounds is what a number or a choice may be; "": the setting is neither.
+// Bounds returns the allowed values of a number or a choice; "": the setting is neither.
 func Bounds(f *pflag.Flag) string {
 	if v, ok := f.Value.(interface{ Bounds() string }); ok {
 		return v.Bounds()
@@ -25,8 +26,8 @@ func Bounds(f *pflag.Flag) string {
 	return ""
 }
 
-// Number is a whole number or a duration with bounds. Those are not looked at before [Number.Check],
-// so that all wrong values can be told at once.
+// Number is a whole number or a duration with bounds. Set ignores the bounds and [Number.Check]
+// tests them, so that all wrong values can be told at once.
 type Number[T int | time.Duration] struct {
 	value       *T
 	least, most T
@@ -41,7 +42,7 @@ func NewNumber[T int | time.Duration](p *T, value, least, most T, unit string) N
 
 func (n Number[T]) String() string { return fmt.Sprint(*n.value) }
 
-// Type is what the help shows for the value.
+// Type returns the text that the help shows for the value.
 func (n Number[T]) Type() string {
 	if _, ok := any(n.value).(*time.Duration); ok {
 		return "duration"
@@ -77,7 +78,7 @@ func (n Number[T]) Check() error {
 	return nil
 }
 
-// Choice takes one of some words.
+// Choice is a value from a list of words.
 type Choice struct {
 	value *string
 	Words []string
@@ -91,7 +92,7 @@ func NewChoice(p *string, words ...string) Choice {
 
 func (c Choice) String() string { return *c.value }
 
-// Type is what the help shows for the value.
+// Type returns the text that the help shows for the value.
 func (c Choice) Type() string { return c.Bounds() }
 
 // Bounds is as in "all|api|workers".
