@@ -31,7 +31,7 @@ func watchStops(pid int) <-chan struct{} {
 			case err == nil:
 				select {
 				case stops <- struct{}{}:
-				default: // there is one already
+				default: // the channel holds a value already
 				}
 			case !errors.Is(err, unix.EINTR):
 				return // it has ended

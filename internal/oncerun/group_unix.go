@@ -12,14 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The signals that are passed on: those that end what they are sent to, and the others.
+// The signals that are passed on: endSignals ask a command to end, otherSignals do not.
 var (
 	endSignals   = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 	otherSignals = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, stopSignal, syscall.SIGCONT}
 )
 
-// stopSignal stops the group together with this process, which cannot extend the lease
-// while it is stopped.
+// stopSignal stops the group together with this process. A stopped process cannot extend the lease.
 const stopSignal = syscall.SIGTSTP
 
 // stopSelf stops this process until it is sent SIGCONT.
@@ -47,16 +46,16 @@ func ownGroup() int {
 	return group
 }
 
-// inForeground reports whether the group of this process is that which reads the
-// terminal, and a shell with job control looks after it.
+// inForeground reports whether the group of this process reads the terminal, and a shell with job
+// control looks after it.
 func inForeground() bool {
 	group, err := unix.IoctlGetInt(terminal, unix.TIOCGPGRP)
 	return err == nil && group == ownGroup()
 }
 
-// setForeground makes a group that which reads the terminal. While it is another one than
-// that of this process, SIGTTOU is ignored: where "stty tostop" is set, a message would stop
-// this process, which could not extend the lease.
+// setForeground makes a group the terminal's foreground group. While a foreign group is in the
+// foreground, this process ignores SIGTTOU: where "stty tostop" is set, a message would stop this
+// process. A stopped process cannot extend the lease.
 func setForeground(group int) {
 	signal.Ignore(syscall.SIGTTOU)
 	_ = unix.IoctlSetPointerInt(terminal, unix.TIOCSPGRP, group)
@@ -68,7 +67,7 @@ func setForeground(group int) {
 // childGroup is a command that runs in a process group of its own.
 type childGroup struct {
 	group    int
-	exited   chan error      // gets what Wait returns
+	exited   chan error      // gets the result of Wait
 	stops    <-chan struct{} // gets a value when the child was stopped from the terminal
 	terminal bool            // the group was made the foreground group
 	stopped  bool            // with this process
@@ -94,8 +93,8 @@ func startGroup(cmd *exec.Cmd) (*childGroup, error) {
 	return p, nil
 }
 
-// restoreTerminal makes the group of this process that which reads the terminal, if that
-// of the child was. The shell does the same for a process that was killed.
+// restoreTerminal puts the group of this process in the foreground, if the child's group was there.
+// The shell does the same for a process that was killed.
 func (p *childGroup) restoreTerminal() {
 	if p.terminal {
 		setForeground(ownGroup())
@@ -134,8 +133,8 @@ func ownSession() bool {
 	return err != nil || session == ownGroup()
 }
 
-// interrupted takes the terminal back, and returns the signal from there that ended the
-// child, which only its group has got; nil if there was none.
+// interrupted takes the terminal back. It returns the signal from the terminal that ended the
+// child; nil if there was none. Only the child's group gets such a signal.
 func (p *childGroup) interrupted(err error) os.Signal {
 	wasTerminal := p.terminal
 	p.restoreTerminal()
@@ -161,10 +160,10 @@ func (p *childGroup) terminate() {
 
 func (p *childGroup) kill() { _ = syscall.Kill(-p.group, syscall.SIGKILL) }
 
-// isEmpty reports whether all of the group has ended. It is for after the command has
-// exited; the number of the group is not given again while one of it lives.
+// isEmpty reports whether all processes of the group have ended. Call it after the command has
+// exited. The kernel does not reuse the number of a group while a member lives.
 func (p *childGroup) isEmpty() bool {
-	for { // as the first process of a container, this one is the parent of the others now
+	for { // as the first process of a container, this process is now the parent of orphans
 		if pid, err := unix.Wait4(-p.group, nil, unix.WNOHANG, nil); pid <= 0 && err != unix.EINTR {
 			break
 		}

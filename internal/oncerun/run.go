@@ -1,7 +1,7 @@
 // Package oncerun runs a command in the attempts of package once that fall to this process. The
-// command has a process group of its own, which gets this process's signals, and which has ended
-// before its lease has. A second process, the watchdog, sees to that when this one is stopped or
-// killed.
+// command has a process group of its own. The group gets the signals of this process, and ends
+// before its lease does. A second process, the watchdog, ends the group when this process is
+// stopped or killed.
 package oncerun
 
 import (
@@ -48,16 +48,16 @@ func Within(limit time.Duration, call func()) {
 	}
 }
 
-// Options are what a [Run] runs, and how.
+// Options are the parameters of a [Run].
 type Options struct {
 	Key     once.Key      // its margin is set
 	Timeout time.Duration // of one attempt; 0: none
-	// Command is what is started in each attempt, with its environment and its files.
+	// Command is started in each attempt, with its environment and its files.
 	Command *exec.Cmd
 	// Watchdog is the command line with which the program of this process calls [Watch], without
 	// "--" and the name.
 	Watchdog []string
-	Errs     io.Writer // gets what does not end the command, in lines
+	Errs     io.Writer // gets errors that do not end the command, in lines
 }
 
 // Run runs one command under a name.
@@ -69,15 +69,14 @@ type Run struct {
 	said   string      // the last error of the store that was said
 	owner  string      // of the state that the store has answered last, without its random part
 	lines  chan string // that are to be written to Errs
-	// stopGrace is how long what is left of a command that a signal has ended has before it
-	// is sent KILL.
+	// stopGrace is how long the rest of a group has before KILL, if a signal ended its command.
 	stopGrace time.Duration
 
 	watchdog *watchdog
 
 	mu      sync.Mutex
 	child   *childGroup // nil: none
-	stopped os.Signal   // the first one that was to end the command
+	stopped os.Signal   // the first signal that was to end the command
 }
 
 // New returns a run. Its signals are to be passed on, see [Run.PassSignals], before [Run.Do].
@@ -99,8 +98,8 @@ func (r *Run) Owner() string {
 	return r.owner
 }
 
-// Do runs the command in the attempts that fall to this process, and reports whether it has
-// succeeded here. The error is a [*CommandError], a [*StartError], a [*SignalError], or one of
+// Do runs the command in the attempts that fall to this process, and reports whether the command
+// succeeded here. The error is a [*CommandError], a [*StartError], a [*SignalError], or an error of
 // package once.
 func (r *Run) Do(store once.Store, notifier *notify.Notifier) (did bool, err error) {
 	defer r.cancel(nil)
@@ -130,7 +129,7 @@ func (s watchedStore) Apply(ctx context.Context, name string, op once.Operation)
 	return reply, err
 }
 
-// SignalError is the cause with which a signal ends a command that runs nothing.
+// SignalError is the cause when a signal ends a run that has no command running.
 type SignalError struct{ Signal os.Signal }
 
 func (e *SignalError) Error() string { return "stopped: " + e.Signal.String() }
@@ -154,8 +153,8 @@ type StartError struct{ err error }
 func (e *StartError) Error() string { return "COMMAND: " + e.err.Error() }
 func (e *StartError) Unwrap() error { return e.err }
 
-// sayError says what does not end the command: an attempt that failed, and a store that
-// could not be asked, once until it answers.
+// sayError writes an error that does not end the command: a failed attempt, or an unreachable
+// store. It reports the same error of the store once until the store answers.
 func (r *Run) sayError(name string, err error) {
 	text := err.Error()
 	if failure, ok := errors.AsType[*CommandError](err); !ok {
@@ -176,9 +175,8 @@ func (r *Run) say(text string) {
 	}
 }
 
-// writeMessages writes what sayError says until the function that it returns is called,
-// which writes the rest. Standard error may block, and what says something also extends
-// the lease.
+// writeMessages writes the messages of sayError until the caller calls stop. stop writes the rest.
+// Standard error may block, and the caller of sayError also extends the lease.
 func (r *Run) writeMessages() (stop func()) {
 	r.lines = make(chan string, maxMessages)
 	var writing sync.WaitGroup
@@ -193,7 +191,7 @@ func (r *Run) writeMessages() (stop func()) {
 	}
 }
 
-// setSaid returns what was said before.
+// setSaid returns the previous text.
 func (r *Run) setSaid(text string) (before string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,15 +205,14 @@ func (r *Run) setOwner(owner string) {
 	r.owner = owner[:max(0, strings.LastIndexByte(owner, '/'))]
 }
 
-// killAfter is how long what a command that failed has left, and that was sent TERM, has
-// before it is sent KILL.
+// killAfter returns the time between TERM and KILL for the rest of a failed command's group.
 func (r *Run) killAfter() time.Duration {
 	return min(r.Key.Margin*3/4, 30*time.Second)
 }
 
-// killAt is when the group of a command whose lease is lost is sent KILL: a quarter of the
-// margin before the end of the lease, for the delays of a busy machine. It is in the past
-// if another one holds the lease already.
+// killAt returns the time to send KILL to the group of a command whose lease is lost: a quarter of
+// the margin before the end of the lease, for the delays of a busy machine. The time is in the past
+// if another process holds the lease already.
 func (r *Run) killAt(ctx context.Context) (at time.Time) {
 	if lost, ok := errors.AsType[*once.LostError](context.Cause(ctx)); ok && !lost.Ends.IsZero() {
 		return lost.Ends.Add(-r.Key.Margin / 4)
@@ -247,9 +244,9 @@ var errEnded = errors.New("it was ended, with exit status 0")
 // errTimedOut is that a command was ended because an attempt took too long.
 var errTimedOut = errors.New("it took longer than --timeout")
 
-// runChild runs the command once, and returns when all of its group has ended; after a
-// success without a signal that was to end it, what it left in the background is left
-// alone. The error is an [exec.ExitError] if it has failed.
+// runChild runs the command once, and returns when all processes of its group have ended. It leaves
+// background processes alone after a success, unless a signal was to end the command. The error is
+// an [exec.ExitError] if the command failed.
 func (r *Run) runChild(ctx context.Context, env []string) (err error) {
 	defer keepThread()()
 	p, err := r.start(env)
@@ -294,13 +291,13 @@ func (r *Run) awaitLoss(ctx context.Context, err error) {
 	}
 }
 
-// maxKill is how long what was sent KILL may take to end. What takes longer hangs in the
-// kernel, or is a zombie whose parent does not wait for it.
+// maxKill is the longest time from KILL to the end of a process. A process that takes longer hangs
+// in the kernel, or is a zombie whose parent does not wait for it.
 const maxKill = 5 * time.Second
 
-// endGroup ends the group of a command, or what is left of it if the command has exited:
-// with TERM, and if that is not enough, with KILL. It returns when the group is empty, with
-// what Wait returned. Until then the lease is extended, unless it is lost.
+// endGroup ends the group of a command, or the rest of the group if the command has exited. It
+// sends TERM, and KILL if processes remain. It returns the result of Wait when the group is empty.
+// Until then the lease is extended, unless it is lost.
 func (r *Run) endGroup(ctx context.Context, p *childGroup, exited bool) (err error) {
 	lost, killAt := ctx.Done(), time.Now().Add(r.terminate(p))
 	if !exited && ctx.Err() != nil {
@@ -331,9 +328,8 @@ func (r *Run) endGroup(ctx context.Context, p *childGroup, exited bool) (err err
 	return err
 }
 
-// terminate sends TERM to what is left of a group, unless that has just been done. It
-// returns how long the group has until KILL: longer if it was a signal that ended the
-// command.
+// terminate sends TERM to the rest of a group, unless the group has just got it. It returns the
+// time until KILL: longer if a signal ended the command.
 func (r *Run) terminate(p *childGroup) (patience time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -346,9 +342,8 @@ func (r *Run) terminate(p *childGroup) (patience time.Duration) {
 	return r.killAfter()
 }
 
-// exited takes the terminal back from a command that has exited, and reports whether a
-// signal was to end it: one that was passed on, or one from the terminal, which was meant
-// for both.
+// exited takes the terminal back from a command that has exited. It reports whether a signal was to
+// end the command: a signal that was passed on, or a signal from the terminal, meant for both.
 func (r *Run) exited(p *childGroup, err error) (stopped bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -393,8 +388,8 @@ func (r *Run) ended() {
 	}
 }
 
-// PassSignals passes signals on until the function that it returns is called. Those that
-// are ignored, as by nohup(1), stay so.
+// PassSignals passes signals on until the caller calls stop. Ignored signals, as by nohup(1), stay
+// ignored.
 func (r *Run) PassSignals() (stop func()) {
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals, slices.DeleteFunc(slices.Concat(endSignals, otherSignals), signal.Ignored)...)
@@ -429,6 +424,6 @@ func (r *Run) pass(s os.Signal) {
 	}
 	if ends {
 		r.cancel(&SignalError{s})
-		signal.Reset(endSignals...) // the next one has its default effect
+		signal.Reset(endSignals...) // the next signal has its default effect
 	}
 }

@@ -49,13 +49,13 @@ func (f *fixture) newRun(t *testing.T, script string) (*Run, *os.File) {
 	return New(t.Context(), o), out
 }
 
-// do does the work, and returns what became of it, in words.
+// do runs r, and returns its outcome in words.
 func (f *fixture) do(r *Run) string {
 	did, err := r.Do(f.store, &notify.Notifier{})
 	return outcome(did, err)
 }
 
-// run runs sh, and returns what became of it and what the command wrote.
+// run runs sh, and returns the outcome and the output of the command.
 func (f *fixture) run(t *testing.T, script string) (became, out string) {
 	t.Helper()
 	r, file := f.newRun(t, script)
@@ -65,7 +65,7 @@ func (f *fixture) run(t *testing.T, script string) (became, out string) {
 	return became, string(text)
 }
 
-// What becomes of a run, beside "exit N" and "signal N".
+// The outcomes of a run, beside "exit N" and "signal N".
 const (
 	done      = "done"
 	elsewhere = "done elsewhere"
@@ -99,7 +99,7 @@ func outcome(did bool, err error) string {
 	return err.Error()
 }
 
-// The command finds its attempt; one that succeeds is not run again.
+// The command finds its attempt; a command that succeeds does not run again.
 func TestOnceRunsUntilItIsDone(t *testing.T) {
 	t.Parallel()
 	f := newFixture()
@@ -159,7 +159,7 @@ func TestOnceBusy(t *testing.T) {
 	}
 }
 
-// exitOf is what becomes of a command that a signal has ended.
+// exitOf returns the outcome of a command that a signal has ended.
 func exitOf(s syscall.Signal) string { return fmt.Sprint("exit ", 128+int(s)) }
 
 // An attempt that takes longer than --timeout is ended, with its group, and has failed, also
@@ -220,8 +220,8 @@ func TestOnceCannotStart(t *testing.T) {
 	}
 }
 
-// Signals reach the whole group, any number of them; a command that fails after one that
-// ends it is handed back, and one that succeeds is done.
+// Signals reach the whole group, any number of them. If the command fails after a signal that ends
+// it, the attempt is handed back; if it succeeds, the work is done.
 func TestOncePassesSignalsOn(t *testing.T) {
 	t.Parallel()
 	const script = `trap 'echo 1' USR1; trap 'echo 2' USR2; trap 'echo hup' HUP; trap 'echo %; exit ' TERM
@@ -278,8 +278,8 @@ func awaitExit(t *testing.T, r *Run) {
 	eventually(t, "the command has exited", func() bool { return isGone(pid) })
 }
 
-// An attempt is over when the whole group of its command is: one that was told to end by a
-// signal, or has failed, leaves nothing behind that works beside the next attempt.
+// An attempt is over when the whole group of its command is. A command that a signal ended, or that
+// failed, leaves no process behind that works beside the next attempt.
 func TestOnceEndsWhatIsLeftOfTheGroup(t *testing.T) {
 	t.Parallel()
 	const worker = `(trap '' HUP; trap 'echo worker ends; while ! test -e "$0"; do sleep 0.01; done; echo worker ended; exit' TERM; echo works; while :; do sleep 0.01; done)`
@@ -346,7 +346,7 @@ func TestOnceEndsWhatIsLeftOfTheGroup(t *testing.T) {
 	}
 }
 
-// What a command that has succeeded leaves in the background is left alone.
+// Background processes of a command that has succeeded stay alive.
 func TestOnceLeavesTheBackgroundAlone(t *testing.T) {
 	t.Parallel()
 	f := newFixture()
@@ -359,8 +359,8 @@ func TestOnceLeavesTheBackgroundAlone(t *testing.T) {
 	must(t, syscall.Kill(pid, syscall.SIGKILL))
 }
 
-// KILL comes before the end of the lease, whenever this process learns of that: what woke
-// up too late kills at once.
+// KILL comes before the end of the lease, however late this process learns of the loss: a process
+// that woke up too late kills at once.
 func TestOnceKillsAtATime(t *testing.T) {
 	t.Parallel()
 	const quarter = 2 * time.Hour // of the margin: a relative time would not pass here
@@ -400,8 +400,8 @@ func TestOnceKillsAtATime(t *testing.T) {
 	}
 }
 
-// What ignores SIGTERM is killed, with all that it has started, before the lease can have
-// run out.
+// A command that ignores SIGTERM is killed with all its processes, before the lease can have run
+// out.
 func TestOnceEndsTheGroupOfALostLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture()
@@ -475,8 +475,8 @@ func TestOnceSuccessAfterALostLease(t *testing.T) {
 	}
 }
 
-// When standard error is not read, sayError returns at once, so that what calls it goes on
-// extending the lease; and the process ends all the same.
+// sayError returns at once when nobody reads standard error, so that its caller goes on extending
+// the lease. The process ends all the same.
 func TestOnceMessagesDoNotBlock(t *testing.T) {
 	t.Parallel()
 	f := newFixture()
@@ -512,7 +512,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// What does not end, such as a relay whose Redis hangs, keeps no process from its end.
+// A function that never returns, as for a relay whose Redis hangs, keeps no process from its end.
 func TestWithin(t *testing.T) {
 	t.Parallel()
 	hangs := make(chan struct{})

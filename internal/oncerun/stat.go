@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Stat is a part of what Linux says of a process in /proc/PID/stat; zero: it has ended.
+// Stat is a part of a process's state in /proc/PID/stat on Linux; zero: the process has ended.
 type Stat struct {
-	State                  string // one letter: Z has ended, and its parent has not noticed it
+	State                  string // a letter: Z has ended, and its parent has not noticed it
 	Parent, Group, Session int
 }
 
-// ParseStat reads it from behind the name, in which a command may have anything.
+// ParseStat reads the fields behind the name. The name of a command may hold any character.
 func ParseStat(text string) (is Stat) {
 	_, _ = fmt.Sscan(text[strings.LastIndexByte(text, ')')+1:], &is.State, &is.Parent, &is.Group, &is.Session)
 	return is

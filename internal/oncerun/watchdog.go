@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchdog is a second process that kills the group of a command when this one cannot,
-// because it was stopped or killed. Its orders come by a pipe: the group, and when it is to be
-// killed unless there is a later order by then, by [bootTime]. It kills the group at the end of
-// the pipe, too. It is in a session of its own, which no terminal stops.
+// watchdog is a second process that kills the group of a command when this process cannot, because
+// it was stopped or killed. Its orders come by a pipe. An order names the group, and the time to
+// kill it, by [bootTime], unless a later order comes first. The watchdog kills the group at the end
+// of the pipe, too. It is in a session of its own, so that no terminal stops it.
 //
-// A group whose number is in an order has not ended, or its end was noticed just now: the
-// number of a group is not given again while one of its processes lives, or its first one has
-// not been waited for, which only this process does; and as soon as all have ended,
-// this process ends the watchdog.
+// A group whose number is in an order has not ended, or its end was noticed just now: the kernel
+// does not reuse the number of a group while one of its processes lives, or its leader was not
+// waited for. Only this process waits for the leader. As soon as all processes of the group have
+// ended, this process ends the watchdog.
 type watchdog struct {
 	args []string // of [Options]
 	name string
@@ -43,16 +43,16 @@ type watchdog struct {
 // is stopped, and has not read thousands of them.
 const orderTimeout = 100 * time.Millisecond
 
-// start starts the process, before there is a group: should this one be stopped before
-// [watchdog.guard], the watchdog looks for it.
+// start starts the watchdog before there is a group: if this process is stopped before
+// [watchdog.guard], the watchdog looks for the group.
 func (d *watchdog) start() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.startLocked()
 }
 
-// startLocked writes the order that stands before the process starts: this one may be stopped
-// as soon as it has.
+// startLocked writes the order before the watchdog starts: this process may be stopped right after
+// the start.
 func (d *watchdog) startLocked() error {
 	path, err := ownPath()
 	if err != nil {
@@ -106,8 +106,7 @@ func (d *watchdog) isDue() bool {
 	return d.killAt != 0 && bootTime() >= d.killAt
 }
 
-// order sends an order. A process that takes none, because it was killed, is replaced, as is one
-// that could not be started.
+// order sends an order. It starts a new watchdog if the old one was killed, or its start failed.
 func (d *watchdog) order() {
 	if d.killAt == 0 {
 		return
@@ -124,7 +123,7 @@ func (d *watchdog) order() {
 	}
 }
 
-// end ends the process, and leaves what is left of the group alone.
+// end ends the watchdog, and leaves the rest of the group alone.
 func (d *watchdog) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,15 +154,14 @@ func decodeOrder(order []byte) (group int, killAt time.Duration) {
 	return int(binary.NativeEndian.Uint64(order)), time.Duration(binary.NativeEndian.Uint64(order[8:]))
 }
 
-// maxPoll is how long the watchdog sleeps at most: the clock by which it sleeps may stand
-// still while the machine is suspended, and the one that it looks at does not.
+// maxPoll is the longest sleep of the watchdog. The clock of the sleep may stand still while the
+// machine is suspended; the clock of the orders does not.
 const maxPoll = time.Second
 
-// Watch is the watchdog: it reads orders from standard input. An order that has come is
-// always read before the one before it is carried out: a watchdog that was stopped itself may
-// find both.
+// Watch is the watchdog: it reads orders from standard input. It reads a new order before it
+// carries out the previous order: a watchdog that was stopped itself may find both.
 func Watch(name string, errs io.Writer) error {
-	signal.Ignore(slices.Concat(endSignals, otherSignals)...) // those to all processes of a unit of systemd
+	signal.Ignore(slices.Concat(endSignals, otherSignals)...) // systemd sends signals to all processes of a unit
 	parent, group, killAt, order := unix.Getppid(), 0, time.Duration(0), make([]byte, orderSize)
 	for {
 		wait := maxPoll

@@ -14,7 +14,7 @@ func newWatchdog() *watchdog {
 	return &watchdog{args: []string{"activityd", watchdogWord}, name: "digest"}
 }
 
-// What this process has started is found by its children alone.
+// The search for the children of this process finds only processes that it started.
 func TestTheGroupOfAChild(t *testing.T) {
 	t.Parallel()
 	work := exec.CommandContext(t.Context(), "sleep", "1000")
@@ -26,7 +26,7 @@ func TestTheGroupOfAChild(t *testing.T) {
 	}
 }
 
-// The name of a command may look like what follows it.
+// The name of a command may look like the fields behind it.
 func TestParseStat(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Stat{
@@ -76,7 +76,7 @@ func TestWatchdogReadsAllOrdersFirst(t *testing.T) {
 	eventually(t, "it is killed", func() bool { return hasEnded(work.Process.Pid) })
 }
 
-// A watchdog that could not be started is started with the next order, which it has at once.
+// A watchdog whose start failed starts with the next order, and has that order at once.
 func TestWatchdogIsStartedLater(t *testing.T) {
 	t.Parallel()
 	work := exec.CommandContext(t.Context(), "sleep", "1000")
