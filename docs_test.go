@@ -59,8 +59,8 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// brokenLinks returns the links of pages, which are given by their paths, to files that are not
-// there, or to headings that their page does not have.
+// brokenLinks returns the broken links of pages by path: the target is no file, or the page of the
+// target lacks the heading.
 func brokenLinks(pages map[string]string, exists func(string) bool) (broken []string) {
 	headings := headingsOf(pages)
 	for page, text := range pages {
@@ -88,7 +88,7 @@ func headingsOf(pages map[string]string) map[string]map[string]bool {
 	return headings
 }
 
-// brokenTarget says what is wrong with a link to a file, or to a heading of it, in from.
+// brokenTarget returns the error of a link from a page to a file or its heading.
 func brokenTarget(from, to string, headings map[string]map[string]bool, exists func(string) bool) []string {
 	file, anchor, hasAnchor := strings.Cut(to, "#")
 	all, isPage := headings[file]
@@ -137,7 +137,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestPagesAreShort: a page that grows longer than one reads in a go is to be divided, or cut.
+// TestPagesAreShort: a reader reads a page in a go; a longer page is to be divided, or cut.
 func TestPagesAreShort(t *testing.T) {
 	t.Parallel()
 	const most = 43_000 // bytes
@@ -161,7 +161,7 @@ func read(t *testing.T, file string) string {
 	return string(raw)
 }
 
-// TestBrokenLinksAreFound: what TestLinks relies on.
+// TestBrokenLinksAreFound: TestLinks relies on brokenLinks.
 func TestBrokenLinksAreFound(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{

@@ -1,6 +1,6 @@
-// Package activityd holds what the module ships beside its code: the schema of
-// the tables that it reads and owns, and the triggers with which a site may adopt
-// it. The program is cmd/activityd.
+// Package activityd holds the files that the module ships beside its code: the schema of the tables
+// that it reads and owns, and the triggers with which a site may adopt it. The program is
+// cmd/activityd.
 package activityd
 
 import _ "embed"

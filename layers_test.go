@@ -19,10 +19,10 @@ import (
 
 const module = "github.com/activityd/activityd"
 
-// rooms says what a package may import: packages of this module (without "internal/"), and the
-// special ones of others. It holds for the packages below, too, that have no line of their own. Beside
-// its line, a package may import the leaves, and any other package that is not of this module. A "*" is
-// all but the driver.
+// rooms maps a package to its allowed imports: packages of this module (without "internal/"), and
+// the special packages of other modules. A line holds for the packages below it, too, unless they
+// have their own. Every package may import the leaves, and any foreign package that is not special.
+// A "*" allows all but the driver.
 var rooms = map[string]string{
 	".":             "",
 	"bench":         "*",
@@ -79,7 +79,8 @@ var rooms = map[string]string{
 // leaves may be imported by each package.
 var leaves = []string{"notify", "clientcert", "newest", "outage", "promreg", "retry"}
 
-// special are the packages of others that have to be allowed by name; with all below them.
+// special maps names in rooms to foreign packages that a line has to allow. A name includes all
+// packages below its package.
 var special = map[string]string{
 	"sql":    "database/sql",
 	"http":   "net/http",
@@ -214,7 +215,7 @@ func roomOf(pkg string) (room string, ok bool) {
 	}
 }
 
-// nameOf is what a line calls the imported package; "" if any may import it.
+// nameOf returns the name of the imported package in a line; "" if any package may import it.
 func nameOf(imported string) string {
 	for name, prefix := range special {
 		if within(imported, prefix) {
@@ -282,7 +283,7 @@ func TestTheDocsNameWhatExists(t *testing.T) {
 	t.Parallel()
 	files, code := filesOf(t)
 	pages := slices.DeleteFunc(slices.Clone(files), func(f string) bool {
-		return filepath.Ext(f) != ".md" || f == "CHANGELOG.md" // which names what is gone, too
+		return filepath.Ext(f) != ".md" || f == "CHANGELOG.md" // the changelog names deleted files, too
 	})
 	if len(pages) < 10 {
 		t.Fatalf("there are the pages %v", pages)

@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// Notifier passes on notifications: of a queue, that it has new tasks; of a lock, that an
-// attempt has ended. The zero Notifier is ready. It is safe for concurrent use.
+// Notifier passes on notifications: of a queue, that it has new tasks; of a lock, that an attempt
+// has ended. The zero Notifier is ready. It is safe for concurrent use.
 //
-// No notification is lost: each subscriber has a channel that holds one. Notify comes
-// after the commit of what it is about, and leaves a value in the channel. A subscriber
-// takes it only when it is about to look: then the change is there. So between a look
-// that found nothing and the wait for the channel nothing slips through.
+// No notification is lost: each subscriber has a channel that holds one value. Notify comes after
+// the commit of the change, and leaves a value in the channel. A subscriber takes the value only
+// when it is about to look: then the change is there. So no change slips through between a look
+// that found nothing and the wait for the channel.
 type Notifier struct {
 	mu          sync.Mutex
 	subscribers map[string][]chan struct{} // by name
@@ -44,8 +44,7 @@ func (n *Notifier) NotifyLocal(names ...string) {
 	}
 }
 
-// NotifyAllLocal is NotifyLocal for all names: for when it is not known which
-// notifications were missed.
+// NotifyAllLocal is NotifyLocal for all names, for a caller that may have missed notifications.
 func (n *Notifier) NotifyAllLocal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,7 +57,7 @@ func notifyAll(subscribers []chan struct{}) {
 	for _, c := range subscribers {
 		select {
 		case c <- struct{}{}:
-		default: // there is one already
+		default: // the channel holds a value already
 		}
 	}
 }
@@ -76,9 +75,8 @@ func (n *Notifier) Forward(do func(names []string)) (cancel func()) {
 	}
 }
 
-// Subscribe returns a channel that gets a value when something changes under the name,
-// until cancel is called. It has one already then, if it was notified since the last
-// receive.
+// Subscribe returns a channel that gets a value when something changes under the name, until cancel
+// is called. After a notification since the last receive, the channel holds a value already.
 func (n *Notifier) Subscribe(name string) (notified <-chan struct{}, cancel func()) {
 	c := make(chan struct{}, 1)
 	n.mu.Lock()

@@ -34,7 +34,7 @@ func TestSubscribe(t *testing.T) {
 	cancelB()
 }
 
-// Forward passes on what was notified in this process, and not what came from others.
+// Forward passes on the notifications of this process, and no notification from other processes.
 func TestForward(t *testing.T) {
 	t.Parallel()
 	var notifier notify.Notifier

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// The program does what it says, twice: its tables may be there.
+// Two runs of the program do its work: in the second, its tables exist.
 func TestTheProgram(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "shop")

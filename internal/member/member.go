@@ -1,5 +1,5 @@
-// Package member defines the id of a member of the site, and its decimal form, which
-// is the form in URLs, in JSON and in Redis.
+// Package member defines the id of a member of the site, and its decimal form, as in URLs, in JSON
+// and in Redis.
 package member
 
 import (

@@ -66,7 +66,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// What is taken is written in one way, and what is refused changes nothing.
+// An accepted text is the only spelling of its id, and a refused text changes nothing.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{`"1"`, `1`, `"\u0031"`, `18446744073709551616`, `null`, `"`, ``, `1e3`, `" 1"`} {
 		f.Add([]byte(seed))
