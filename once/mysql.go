@@ -71,7 +71,7 @@ import (
 // A server takes longer than some milliseconds to come back or to be replaced. So the proof
 // assumes only that the clock at Y is not behind the clock at X by more than the server took.
 // Where the clock is further behind, or where the fences were ahead because the clock had been,
-// people raise them by hand: docs/operate.md.
+// people raise them by hand: docs/once.md#after-a-lost-store.
 //
 // # Why there is no deadlock
 //

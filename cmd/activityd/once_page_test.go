@@ -69,7 +69,7 @@ func seenFence(t *testing.T, row *sql.Row) (fence uint64) {
 	return fence
 }
 
-// What docs/operate.md has a person do where the clock of MySQL is behind raises all
+// What docs/once.md has a person do where the clock of MySQL is behind raises all
 // fences by a day, of names that are there and of others, and leaves the id of the database.
 func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
 	t.Parallel()
@@ -88,7 +88,7 @@ func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
 	id, err := schema.DatabaseID(t.Context(), db)
 	must(t, err)
 	name := acquire("here", "a")
-	execOn(t, db, pageSQL(t, "docs/operate.md")["raise_fences"])
+	execOn(t, db, pageSQL(t, "docs/once.md")["raise_fences"])
 	if r, err := store.Apply(t.Context(), "here", once.Operation{Action: once.Fail, Owner: "a"}); err != nil || r.Outcome != once.OK {
 		t.Errorf("the end of the attempt that was under way: %v, %v", r.Outcome, err)
 	}
@@ -106,7 +106,7 @@ func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
 	}
 	execOn(t, db, []string{"TRUNCATE TABLE once_keys"})
 	began := uint64(time.Now().Add(day).Unix())
-	execOn(t, db, pageSQL(t, "docs/operate.md")["raise_fences"])
+	execOn(t, db, pageSQL(t, "docs/once.md")["raise_fences"])
 	if fence := acquire("here", "d"); fence < began*1000 {
 		t.Errorf("in an empty table: fence %d, want it a day ahead", fence)
 	}
