@@ -224,6 +224,11 @@ func (v *verification) run(ctx context.Context, total int64) error {
 	if v.within != allMembers {
 		return nil
 	}
+	return v.runStored(ctx)
+}
+
+// runStored compares the sets of no member.
+func (v *verification) runStored(ctx context.Context) error {
 	err := v.index.EachStored(ctx, func(ctx context.Context, owners []member.ID) error {
 		for some := range slices.Chunk(owners, v.batch()) {
 			if v.pace.WaitN(ctx, len(some)) != nil {

@@ -16,14 +16,14 @@ import (
 )
 
 // Authorizer finds the caller that a secret belongs to, and takes the request from the
-// caller's rate limit, once however many tasks it has. It returns an [auth.Refusal] for a request
+// caller's rate limit, once however many tasks it has. It returns an [auth.RefusalError] for a request
 // that is not allowed, with the caller if the secret is known. It must not wait, and must be safe for concurrent use.
 type Authorizer interface {
 	Check(secret string, need auth.Scope) (auth.Caller, error)
 }
 
 // Viewers finds the member that a viewer's token was made for, and takes the request from the
-// member's rate limit. It returns an [auth.Refusal] for a request that is not allowed. It must not
+// member's rate limit. It returns an [auth.RefusalError] for a request that is not allowed. It must not
 // wait, and must be safe for concurrent use.
 type Viewers interface {
 	Check(token string) (member.ID, error)
@@ -69,7 +69,7 @@ func (s *Server) check(r *http.Request, need auth.Scope) (a access, err error) {
 		}
 	case !s.Knows(r.Host):
 		reason := httpserver.Misdirected(r.Host) + ", or give the server tokens: activityd serve --token-file"
-		err = &auth.Refusal{Verdict: auth.ForeignHost, Reason: reason}
+		err = &auth.RefusalError{Verdict: auth.ForeignHost, Reason: reason}
 	}
 	a.verdict = auth.VerdictOf(err)
 	return a, err
@@ -84,7 +84,7 @@ func bearer(header http.Header, what string) (string, error) {
 			return secret, nil
 		}
 	}
-	return "", &auth.Refusal{Verdict: auth.NoToken, Reason: "send one header Authorization: Bearer, followed by " + what}
+	return "", &auth.RefusalError{Verdict: auth.NoToken, Reason: "send one header Authorization: Bearer, followed by " + what}
 }
 
 // isOperator reports whether the caller may see how an answer was found: source, times and
@@ -115,7 +115,7 @@ func (s *Server) isOperatorOfOpen(k *call) bool {
 const challenge = `Bearer realm="activityd"`
 
 // problemOfRefusal returns the problem of a request that is not allowed.
-func problemOfRefusal(r *auth.Refusal) *problem {
+func problemOfRefusal(r *auth.RefusalError) *problem {
 	switch r.Verdict {
 	case auth.OverLimit:
 		p := rateLimited.problem("%s", r.Reason)

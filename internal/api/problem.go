@@ -165,7 +165,7 @@ func problemOf(ctx context.Context, err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
 	}
-	if r, ok := errors.AsType[*auth.Refusal](err); ok {
+	if r, ok := errors.AsType[*auth.RefusalError](err); ok {
 		return problemOfRefusal(r)
 	}
 	for _, err := range []error{err, ctx.Err()} {
@@ -194,7 +194,7 @@ func (s *Server) writeError(err error, c echo.Context) {
 	// A refusal is sent all the same: net/http cancels the context of a request
 	// whose body is late, and that client waits for an answer.
 	_, refused := errors.AsType[*problem](err)
-	_, forbidden := errors.AsType[*auth.Refusal](err)
+	_, forbidden := errors.AsType[*auth.RefusalError](err)
 	if !refused && !forbidden && errors.Is(ctx.Err(), context.Canceled) {
 		_ = c.NoContent(statusClientGone)
 		return

@@ -26,8 +26,8 @@ const (
 	ForeignHost  Verdict = "foreign_host" // without tokens: for another host than this machine
 )
 
-// Refusal is the error of a check for a request that is not allowed.
-type Refusal struct {
+// RefusalError is the error of a check for a request that is not allowed.
+type RefusalError struct {
 	Verdict    Verdict
 	Reason     string        // for the client; it has nothing secret
 	Need       Scope         // of [WrongScope]
@@ -35,14 +35,14 @@ type Refusal struct {
 }
 
 // Error returns the reason.
-func (r *Refusal) Error() string { return r.Reason }
+func (r *RefusalError) Error() string { return r.Reason }
 
 // VerdictOf returns the verdict of the error of a check: [Allowed] of nil, "" of an internal error.
 func VerdictOf(err error) Verdict {
 	if err == nil {
 		return Allowed
 	}
-	if r, ok := errors.AsType[*Refusal](err); ok {
+	if r, ok := errors.AsType[*RefusalError](err); ok {
 		return r.Verdict
 	}
 	return ""
@@ -92,17 +92,17 @@ func (t *Tokens) Replace(list []Token) {
 	t.current.Store(&list)
 }
 
-// Check finds the token of a secret, and takes a request from its limit. It returns a [Refusal] with the verdict
+// Check finds the token of a secret, and takes a request from its limit. It returns a [RefusalError] with the verdict
 // [UnknownToken], or with [WrongScope] or [OverLimit] and the caller. A refused request costs nothing of the limit.
 func (t *Tokens) Check(secret string, need Scope) (Caller, error) {
 	token, known := t.find(secret)
 	if !known {
-		return Caller{}, &Refusal{Verdict: UnknownToken, Reason: "no token has this secret; it may have been revoked"}
+		return Caller{}, &RefusalError{Verdict: UnknownToken, Reason: "no token has this secret; it may have been revoked"}
 	}
 	caller := Caller{Name: token.Name, Scopes: token.Scopes, Queues: token.Queues}
 	if !token.Scopes.Has(need) {
 		reason := fmt.Sprintf("the token has the scope %s; this needs %s", token.Scopes, need)
-		return caller, &Refusal{Verdict: WrongScope, Reason: reason, Need: need}
+		return caller, &RefusalError{Verdict: WrongScope, Reason: reason, Need: need}
 	}
 	return caller, t.limits.take(token.Name, token.Limit, "this token's")
 }
@@ -127,7 +127,7 @@ type limits[K comparable] struct {
 // maxBuckets keeps the buckets below some 20 MB. Beyond it all begin again, full.
 const maxBuckets = 100_000
 
-// take takes a request from a bucket, sets its limit, or returns a [Refusal].
+// take takes a request from a bucket, sets its limit, or returns a [RefusalError].
 func (l *limits[K]) take(key K, limit Limit, whose string) error {
 	if limit.Count == 0 {
 		return nil
@@ -153,5 +153,5 @@ func (l *limits[K]) take(key K, limit Limit, whose string) error {
 	}
 	// A cancelled reservation would not give back all of it if there are later reservations.
 	wait := time.Duration((1 - b.TokensAt(now)) / float64(perSecond) * float64(time.Second))
-	return &Refusal{Verdict: OverLimit, Reason: whose + " limit of requests is used up; send the same again later", RetryAfter: wait}
+	return &RefusalError{Verdict: OverLimit, Reason: whose + " limit of requests is used up; send the same again later", RetryAfter: wait}
 }

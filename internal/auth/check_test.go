@@ -31,7 +31,7 @@ func TestCheck(t *testing.T) {
 			if caller.Name != test.name {
 				t.Errorf("%s is taken for %q", test.name, caller.Name)
 			}
-			lacks, _ := errors.AsType[*auth.Refusal](err)
+			lacks, _ := errors.AsType[*auth.RefusalError](err)
 			if allowed := slices.Contains(test.allowed, need); allowed != (err == nil) || !allowed && (lacks.Verdict != auth.WrongScope || lacks.Need != need) {
 				t.Errorf("%s wants to %s: %v", test.name, need, err)
 			}
@@ -81,7 +81,7 @@ func wantAllowed(t *testing.T, tokens *auth.Tokens, secret string, want int, ret
 	}
 	for range 3 { // a refusal costs nothing
 		caller, err := tokens.Check(secret, auth.Read)
-		spent, _ := errors.AsType[*auth.Refusal](err)
+		spent, _ := errors.AsType[*auth.RefusalError](err)
 		if auth.VerdictOf(err) != auth.OverLimit || caller.Name == "" {
 			t.Fatalf("one too many: %v, %v", caller, err)
 		}

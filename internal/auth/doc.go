@@ -1,5 +1,5 @@
 // Package auth holds the tokens of clients, the keys of viewers' tokens, and the certificate of the server. It knows
-// hashes, signatures, files, scopes and limits, and nothing of HTTP. A check that fails returns a [Refusal].
+// hashes, signatures, files, scopes and limits, and nothing of HTTP. A check that fails returns a [RefusalError].
 //
 // # Tokens of clients
 //

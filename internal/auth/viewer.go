@@ -28,7 +28,7 @@ const (
 const AnyViewer = "(viewer)"
 
 func refuse(format string, args ...any) error {
-	return &Refusal{Verdict: UnknownToken, Reason: fmt.Sprintf(format, args...)}
+	return &RefusalError{Verdict: UnknownToken, Reason: fmt.Sprintf(format, args...)}
 }
 
 // ViewerOptions are the settings of [Viewers].
@@ -83,7 +83,7 @@ func (v *Viewers) Replace(keys []ViewerKey) { v.keys.Store(&keys) }
 // alphabet has the characters of a token. Base64 would skip line breaks.
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
 
-// Check returns the member of a token, and takes a request from the member's limit. A [Refusal] has the verdict
+// Check returns the member of a token, and takes a request from the member's limit. A [RefusalError] has the verdict
 // [UnknownToken] or [Expired], or [OverLimit] and the member. A refused token costs nothing of any limit.
 func (v *Viewers) Check(token string) (member.ID, error) {
 	if len(token) > maxViewerText || strings.Trim(token, alphabet) != "" {
@@ -91,7 +91,7 @@ func (v *Viewers) Check(token string) (member.ID, error) {
 	}
 	claims := viewerClaims{hasAudience: v.options.Audience != ""}
 	if _, err := v.parser.ParseWithClaims(token, &claims, v.keyOf); err != nil {
-		if r, ok := errors.AsType[*Refusal](err); ok {
+		if r, ok := errors.AsType[*RefusalError](err); ok {
 			return 0, r
 		}
 		verdict := UnknownToken
@@ -99,7 +99,7 @@ func (v *Viewers) Check(token string) (member.ID, error) {
 		if errors.Is(err, jwt.ErrTokenExpired) && isOurs { // the signature is right
 			verdict = Expired
 		}
-		return 0, &Refusal{Verdict: verdict, Reason: fmt.Sprintf("this token is refused: %.300v", err)}
+		return 0, &RefusalError{Verdict: verdict, Reason: fmt.Sprintf("this token is refused: %.300v", err)}
 	}
 	return claims.viewer, v.limits.take(claims.viewer, v.options.Limit, "this member's")
 }

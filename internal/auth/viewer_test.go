@@ -95,10 +95,10 @@ func accept(t testing.TB, v *auth.Viewers, token string) {
 }
 
 // refuse returns why a token is refused.
-func refuse(t testing.TB, v *auth.Viewers, token string) *auth.Refusal {
+func refuse(t testing.TB, v *auth.Viewers, token string) *auth.RefusalError {
 	t.Helper()
 	id, err := v.Check(token)
-	e, ok := errors.AsType[*auth.Refusal](err)
+	e, ok := errors.AsType[*auth.RefusalError](err)
 	if !ok || id != 0 {
 		t.Fatalf("%.300s: viewer %v, %v, want a refusal", token, id, err)
 	}
@@ -452,7 +452,7 @@ func TestTheLimitOfAViewer(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			e, ok := errors.AsType[*auth.Refusal](ask(0, 12345))
+			e, ok := errors.AsType[*auth.RefusalError](ask(0, 12345))
 			if !ok || e.RetryAfter != time.Minute {
 				t.Errorf("the third: %+v, want a minute", e)
 			}
@@ -461,7 +461,7 @@ func TestTheLimitOfAViewer(t *testing.T) {
 			t.Errorf("another viewer: %v", err)
 		}
 		v.Replace(keys[:1]) // a reload fills no bucket
-		if _, ok := errors.AsType[*auth.Refusal](ask(0, 12345)); !ok {
+		if _, ok := errors.AsType[*auth.RefusalError](ask(0, 12345)); !ok {
 			t.Error("a reload filled the bucket")
 		}
 		<-time.After(time.Minute)
@@ -477,15 +477,15 @@ func TestTheBucketsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the time stands still
 		take := auth.NewTake()
 		hourly := limitOf(t, "1/h", 1)
-		if err, _ := take(1, hourly); err != nil {
+		if _, err := take(1, hourly); err != nil {
 			t.Fatal(err)
 		}
-		if err, _ := take(1, hourly); auth.VerdictOf(err) != auth.OverLimit {
+		if _, err := take(1, hourly); auth.VerdictOf(err) != auth.OverLimit {
 			t.Errorf("the second request of viewer 1: %v", err)
 		}
 		kept := 0
 		for id := member.ID(2); id < auth.MaxBuckets+10; id++ {
-			err, n := take(id, hourly)
+			n, err := take(id, hourly)
 			if kept = max(kept, n); err != nil {
 				t.Fatalf("the first request of viewer %v: %v", id, err)
 			}
@@ -524,7 +524,7 @@ func FuzzViewerToken(f *testing.F) {
 		// With a signature that is right, what is signed is read.
 		for _, sign := range []func(string) []byte{byEd, byHome} {
 			id, err := v.Check(join(string(header), string(claims), sign))
-			if _, refused := errors.AsType[*auth.Refusal](err); (err == nil) != (id != 0) || err != nil && !refused {
+			if _, refused := errors.AsType[*auth.RefusalError](err); (err == nil) != (id != 0) || err != nil && !refused {
 				t.Errorf("%q, %q: %v, %v", header, claims, id, err)
 			}
 		}

@@ -127,15 +127,7 @@ func (c *Checker) findLags(ctx context.Context, suspects map[member.ID][]Finding
 	if len(suspects) == 0 {
 		return nil
 	}
-	var involved []member.ID
-	isLost := false
-	for _, list := range suspects {
-		for _, f := range list {
-			involved, isLost = append(involved, f.involved...), isLost || f.Cause == LostSet
-		}
-	}
-	slices.Sort(involved)
-	involved = slices.Compact(involved)
+	involved, isLost := involvedIn(suspects)
 	coming, err := c.pending(ctx, ofContact, involved)
 	if err != nil {
 		return err
@@ -166,6 +158,17 @@ func (c *Checker) findLags(ctx context.Context, suspects map[member.ID][]Finding
 		}
 	}
 	return nil
+}
+
+// involvedIn returns the contacts that the findings involve, sorted, and whether a set is lost.
+func involvedIn(suspects map[member.ID][]Finding) (involved []member.ID, isLost bool) {
+	for _, list := range suspects {
+		for _, f := range list {
+			involved, isLost = append(involved, f.involved...), isLost || f.Cause == LostSet
+		}
+	}
+	slices.Sort(involved)
+	return slices.Compact(involved), isLost
 }
 
 // ranges returns a function that reports whether a backfill is to build the set of a member.
