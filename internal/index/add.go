@@ -10,13 +10,13 @@ import (
 	"github.com/activityd/activityd/internal/redisnodes"
 )
 
-// addFunction defines adder, the one way into a set, for all scripts that add; the
-// package comment says why each of its rules is needed. The function that adder makes
-// returns, and second how many ranks were cut off,
+// addFunction defines adder, the only way into a set, for all scripts that add. The package comment
+// gives the reason for each of its rules. adder returns a function, whose results are an outcome
+// and the number of ranks that it cut off:
 //
 //	"missing"    there is no set, or something else; nothing was written
 //	"outside"    the score lies below a set that may be cut off and is not full; nothing was written
-//	"trimmed"    added, and the lowest rank was cut off: another contact, or this one
+//	"trimmed"    added, and the lowest rank was cut off, perhaps the contact itself
 //	"unchanged"  the contact was a member already, with that score
 //	"below"      the contact was a member already, with a higher score; nothing was written
 //	"rose"       the contact was a member already, and its score rose
@@ -25,15 +25,14 @@ import (
 //
 // The trim counts from the lowest rank: 0 to -(max+1) leaves exactly max.
 //
-// What a set costs are the commands, so the common ways are short: one command for a
-// member that rises, two for a contact that comes into a full set. Which it is, is
-// guessed from the set before: in a fan-out most of the sets have the contact, or most
-// do not. A wrong guess costs one command. Numbers are made strings once: Redis is slow to
-// convert those of Lua.
+// The commands are the cost of an add, so the common ways are short: a member that rises takes one
+// command, a contact that comes into a full set takes two. The function guesses the way from the
+// set before: in a fan-out most of the sets have the contact, or most do not. A wrong guess costs a
+// command. Numbers are made strings once: Redis is slow to convert Lua's numbers.
 //
-// Only the size after the trim reports whether the contact should have stayed outside, or
-// whether there was no set before. It is taken out again then: a script is one step, and
-// no other command sees it.
+// Only the size after the trim reports whether the contact should have stayed outside, or whether
+// there was no set before. The function then takes the contact out again: a script is one step, and
+// no other command sees the contact.
 const addFunction = `
 local function adder(max, min)
   local last, expected = tostring(-(max + 1)), true
@@ -79,13 +78,13 @@ type Addition struct {
 	Entry
 }
 
-// addScript adds one contact to each of some sets. Where the upload leaves no trace in
-// the set, or takes another's away, it deletes the guard: the update under way may have
-// read MySQL before the upload, and be about to make the set, or to remove or lower the
+// addScript adds a contact to each of some sets. An upload may leave no trace in the set, or take
+// the trace of another upload away. The script then deletes the guard: the update under way may
+// have read MySQL before the upload, and be about to make the set, or to remove or lower the
 // contact.
 //
-// One server takes many sets a run, whose keys are made here and not declared. In a cluster a run is for
-// one set, and its keys are declared, so that they lie in one slot and follow it.
+// A run for one server takes many sets; the script makes their keys, and none is declared. A run in
+// a cluster takes one set. Its keys are declared, so that they lie in one slot and follow it.
 //
 //	KEYS[1]  the set, KEYS[2] its guard; or none
 //	ARGV[1]  the score
@@ -121,10 +120,10 @@ return {pairwise, missing}
 // millisecond.
 const setsPerCall = 100
 
-// Add adds uploads to sets, pipelined. It needs no guard because it only ever raises. It
-// returns the members whose set is missing or malformed and needs a refill, once each and
-// sorted, and an error for each member of whose set it is not known whether the contact was
-// added: call Add again for these. In all other sets the contact is there now, unless its
+// Add adds uploads to sets, pipelined. It needs no guard because it only ever raises. It returns
+// the members whose set is missing or malformed and needs a refill, once each and sorted. It
+// returns an error for each member if it is unknown whether the member's set got the contact: call
+// Add again for the members with an error. In all other sets the contact is there now, unless its
 // upload lies outside the set.
 func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []member.ID, failed map[member.ID]error) {
 	if len(additions) == 0 {
@@ -158,7 +157,7 @@ func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []membe
 	for outcome, n := range outcomes {
 		adds.WithLabelValues(string(outcome)).Add(float64(n))
 	}
-	// A set of at most Max members grows by one, so no more than one is cut off.
+	// A set of at most Max members grows by one, so the trim cuts off at most one rank.
 	trims.Add(float64(outcomes[AddTrimmed]))
 	slices.Sort(missing)
 	ix.observe(opAdd, start, err)
@@ -178,8 +177,9 @@ func count(outcomes map[AddOutcome]int, pairwise any) {
 	}
 }
 
-// addCalls makes the calls of addScript: of one server, for consecutive additions with the same entry, as those of a
-// fan-out are; in a cluster, for each addition. It returns the additions of each.
+// addCalls makes the calls of addScript, and returns the additions of each call. A call for one
+// server takes consecutive additions with the same entry, as in a fan-out. A call in a cluster
+// takes one addition.
 func (ix *Index) addCalls(additions []Addition) (calls []redisnodes.Call, groups [][]Addition) {
 	s := ix.options.Settings
 	for _, a := range additions {

@@ -43,7 +43,7 @@ func TestAddCapsAtExactlyMax(t *testing.T) {
 func TestAddRefusesBelowASetThatMayBeCutOff(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
-		b.refill(t, ladder(10)) // min members: behind 100 there may be others
+		b.refill(t, ladder(10)) // min members: more contacts may lie behind 100
 		b.add(t, 99, 99)
 		b.holds(t, ladder(10))
 		b.add(t, 98, 100) // equal to the lowest leaves no hole
@@ -137,8 +137,8 @@ func TestAddToNeighboursAtOnce(t *testing.T) {
 	})
 }
 
-// Something else under the name of a set keeps no others from their news, be it the
-// first of a call or a later one.
+// Something else under the name of a set keeps no news from the other sets of the call, be it the
+// first name or a later one.
 func TestAddGoesRoundWhatIsNoSet(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
@@ -161,8 +161,8 @@ func TestAddGoesRoundWhatIsNoSet(t *testing.T) {
 	})
 }
 
-// A Redis without memory left is one that cannot be used now: nothing is taken for
-// missing, and the news come again.
+// Redis without memory left cannot be used now: no set is taken for missing, and the news come
+// again.
 func TestAddToARedisWithoutMemory(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, &redis.Options{Addr: servertest.Redis(t).Addr(), Network: "unix"}, index.Options{})

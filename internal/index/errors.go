@@ -6,15 +6,15 @@ import (
 	"github.com/activityd/activityd/internal/redisnodes"
 )
 
-// Errors, to be tested with [errors.Is]. Those of the nodes are errors of the index, too.
+// Errors, to be tested with [errors.Is]. The errors of the nodes are errors of the index, too.
 var (
-	// ErrMissing: the member has no set, which says nothing about the contacts.
+	// ErrMissing: the member has no set. The contacts are not known.
 	ErrMissing = errors.New("set is missing")
 	// ErrMalformed: the key holds something that activityd never wrote. A
 	// refill mends it.
 	ErrMalformed = errors.New("set is malformed")
-	// ErrBehind: the set is there, and may lack what is not written yet: its node refuses
-	// writes, or came back a moment ago.
+	// ErrBehind: the set is there, and may lack writes that are under way: its node refuses writes,
+	// or came back a moment ago.
 	ErrBehind = errors.New("set may be behind")
 
 	ErrUnavailable = redisnodes.ErrUnavailable

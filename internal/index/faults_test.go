@@ -51,8 +51,9 @@ func (b bench) becomes(t *testing.T, want error) {
 	})
 }
 
-// neverOld reads the set until the function that it returns is called, which fails the test if a set was
-// believed in which contact is not the first. It reads from many goroutines, so that connections are made.
+// neverOld reads the set until the caller calls stop. stop fails the test if a read returned a set
+// whose first contact is not the given contact. It reads from many goroutines, so that the client
+// makes connections.
 func (b bench) neverOld(t *testing.T, contact member.ID) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -84,8 +85,8 @@ func (b bench) rebuild(t *testing.T) {
 	b.becomes(t, nil)
 }
 
-// A server that starts again, empty or with a snapshot, is believed for no instant, and when it is the same that was
-// only stopped for a while, nothing is lost. What other programs keep there stays.
+// No read believes a server that starts again, empty or with a snapshot. A server that was only
+// paused loses nothing. The keys of other programs stay.
 func TestAServerThatStartsAgain(t *testing.T) {
 	t.Parallel()
 	for _, isSaved := range []bool{false, true} {
@@ -124,8 +125,8 @@ func TestAServerThatStartsAgain(t *testing.T) {
 	}
 }
 
-// A server that is emptied in place goes on over the connections that are there. What was made before the next probe is
-// deleted by it, and an update that began before finishes nothing.
+// A server that is emptied in place keeps its connections. The next probe deletes the sets made
+// before it, and an update that began before finishes nothing.
 func TestAServerThatIsEmptied(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, &redis.Options{Addr: servertest.Redis(t).Addr(), Network: "unix"}, index.Options{})
@@ -151,7 +152,7 @@ func TestAServerThatIsEmptied(t *testing.T) {
 	b.first(t, 99)
 }
 
-// first checks which contact comes first.
+// first fails the test unless the contact comes first.
 func (b bench) first(t *testing.T, want uint64) {
 	t.Helper()
 	if got, err := b.Candidates(t.Context(), user); err != nil && !errors.Is(err, index.ErrBehind) || uint64(got[0].Contact) != want {
@@ -159,12 +160,12 @@ func (b bench) first(t *testing.T, want uint64) {
 	}
 }
 
-// What a server says that cannot be used is known to reads and tasks within a probe, and they go on when it can.
+// Reads and tasks know within a probe of a server that cannot be used, and go on when it can.
 func TestAServerThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change, back, reason string
-		reads                bool // what it has is read
+		reads                bool // the sets are read
 	}{
 		"full":             {"CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "OOM", true},
 		"no replicas":      {"CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0", "NOREPLICAS", true},
@@ -219,8 +220,8 @@ func do(t *testing.T, admin *redis.Conn, command string) {
 	}
 }
 
-// A name comes to lead elsewhere, and of two processes one sees it later: what that one wrote to the former server meanwhile is
-// in no set that the other built, so these are not believed.
+// A name comes to lead to another server, and a process sees it late: the late process wrote to the
+// former server meanwhile. The sets of the early process lack that write, so no read believes them.
 func TestANameThatLeadsElsewhereForOneProcessFirst(t *testing.T) {
 	t.Parallel()
 	servers := [2]string{servertest.Redis(t).Addr(), servertest.Redis(t).Addr()}
@@ -248,8 +249,8 @@ func TestANameThatLeadsElsewhereForOneProcessFirst(t *testing.T) {
 	late.first(t, 99)
 }
 
-// A name, such as the primary endpoint of a managed service, comes to lead to a server with an older copy of the data, and
-// then back to the former one, whose data are old by then.
+// A name, as the primary endpoint of a managed service, comes to lead to a server with an older
+// copy of the data. Then it leads back to the former server, whose data are old by then.
 func TestANameThatLeadsElsewhere(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -290,8 +291,8 @@ func TestANameThatLeadsElsewhere(t *testing.T) {
 	}
 }
 
-// Sentinels promote a replica that lagged: its data are not believed for an instant, nor are
-// those of the old master when it wakes up, and takes itself for the master for a while.
+// Sentinels promote a replica that lagged: no read believes its data, nor the data of the old
+// master when it wakes up, and takes itself for the master for a while.
 func TestSentinelsPromoteAReplicaThatLagged(t *testing.T) {
 	t.Parallel()
 	w := servertest.Watched(t, 3*time.Second)
@@ -459,7 +460,7 @@ func TestANodeThatIsAwayFailsItsOwnUsers(t *testing.T) {
 	}
 }
 
-// takeOver restarts a replica and makes it the master, though the others do not agree.
+// takeOver restarts a replica and makes it the master, though its peers do not agree.
 func takeOver(t *testing.T, replica *clustertest.Node) {
 	t.Helper()
 	must(t, replica.Restart(t.Context()))
@@ -468,7 +469,7 @@ func takeOver(t *testing.T, replica *clustertest.Node) {
 			return true
 		}
 		role, err := replica.Client.Do(t.Context(), "ROLE").Slice()
-		return err == nil && role[0] == "master" // the reply to the one before was lost
+		return err == nil && role[0] == "master" // the reply to the previous attempt was lost
 	})
 }
 
@@ -538,7 +539,7 @@ func TestAReplicaThatLaggedTakesOver(t *testing.T) {
 	}
 }
 
-// Slots that move under traffic, with what lies in them beside the sets, are no loss.
+// Slots move under traffic, with the keys beside the sets: no probe takes that for a loss.
 func TestMovingSlotsLosesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSeveral(t, 0)

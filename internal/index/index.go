@@ -22,8 +22,8 @@ type Entry struct {
 // Options configure an [Index]. The zero value of a duration stands for its default.
 type Options struct {
 	Settings Settings
-	// Database returns the id of the database whose sets these are, or "" while it is not known. It is
-	// stored with the settings, and compared as they are. Nil: no other database uses this Redis.
+	// Database returns the id of the database that the sets belong to, or "" while it is not known.
+	// It is stored and compared with the settings. Nil: no other database uses this Redis.
 	Database func() string
 	// GuardLife is the TTL of a guard: an update that takes longer between Begin and
 	// Apply conflicts and starts again. Default 30 s.
@@ -39,8 +39,8 @@ type Index struct {
 	options Options
 }
 
-// New returns an index over what c leads to, a [redis.Client] or a [redis.ClusterClient]. It makes connections of its
-// own, see [redisnodes.Open], when it is used.
+// New returns an index over the servers of c, a [redis.Client] or a [redis.ClusterClient]. It makes
+// connections of its own, see [redisnodes.Open], when it is used.
 func New(c redis.UniversalClient, o Options) *Index {
 	o.GuardLife = cmp.Or(o.GuardLife, 30*time.Second)
 	ix := &Index{options: o}
@@ -100,8 +100,8 @@ func entriesOf(members *redis.ZSliceCmd) ([]Entry, error) {
 	return entries, nil
 }
 
-// parseEntry accepts only what activityd writes: whole seconds. Beyond 2^53 a
-// score would not be the number that was written.
+// parseEntry accepts only entries that activityd writes: whole seconds. Beyond 2^53 a float64 would
+// not be the number that was written.
 func parseEntry(z redis.Z) (Entry, error) {
 	name, _ := z.Member.(string)
 	id, err := member.Parse(name)
@@ -125,10 +125,9 @@ func (ix *Index) NodeOf(user member.ID) (node string, isUsable bool) {
 // probeTTL is the life of the guard of a probe that was cut short.
 const probeTTL = time.Second
 
-// probeScript writes what an update writes, with the same commands, and deletes it
-// in the same step. Its first write needs memory, because a full server refuses no write
-// after the first one of a script. What an ACL may forbid comes before the set is made,
-// so that none is left behind.
+// probeScript writes like an update, with the same commands, and deletes its keys in the same step.
+// Its first write needs memory, because a full server refuses no write of a script after the first.
+// The commands that an ACL may forbid come before the set is made, so that no set is left behind.
 //
 //	KEYS[1]  a set that does not exist
 //	KEYS[2]  its guard

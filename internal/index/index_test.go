@@ -158,7 +158,7 @@ func (c *commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// An update is one command to begin and one to apply, and a read is one.
+// An update takes a command to begin and a command to apply; a read takes a single command.
 func TestCommandsOfAnUpdate(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
@@ -273,8 +273,7 @@ func TestNewSettings(t *testing.T) {
 	}
 }
 
-// What another program wrote in the place of our texts is neither fetched nor repeated
-// as a whole.
+// Foreign texts in place of activityd's are neither fetched nor repeated as a whole.
 func TestGiantTextsAreCutOff(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

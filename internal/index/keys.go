@@ -6,24 +6,23 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// userKeyPrefix begins the keys of the sets and of those that a probe makes.
+// userKeyPrefix begins the keys of the sets and of the probes' sets.
 const userKeyPrefix = "user_"
 
 // UserKey is the key of a user's set.
 func UserKey(user member.ID) string { return userKeyPrefix + user.String() }
 
-// guardKey is the key of the guard of the set with the given key. The braces make the
-// name of the set the part that a cluster hashes, so both lie in one slot and one script
-// may touch both.
+// guardKey returns the key of a set's guard. The braces make the name of the set the part that a
+// cluster hashes. So both keys lie in the same slot and a script may touch both.
 func guardKey(set string) string { return "guard_{" + set + "}" }
 
-// settingsKey begins the keys of what the sets were built with, see [Settings], and of the run of the server that they were
-// written to.
+// settingsKey begins the keys of the stored settings, see [Settings], and of the server's run at
+// the time of the writes.
 const settingsKey = "activityd_settings"
 
-// probeKeys are the keys of the set that a probe makes and deletes at once, and of
-// its guard, where a tag, such as "_{5}" or nothing, chooses the node. They begin like those of a
-// user's set, so that the same rules of an ACL hold for both, and no id can be read from them.
+// probeKeys are the keys of the set that a probe makes and deletes at once, and of its guard. The
+// tag, "_{5}" or nothing, chooses the node. The keys begin like the keys of a user's set, so that
+// the same rules of an ACL hold for both, and no id can be read from them.
 func probeKeys(tag string) []string {
 	if tag == "" {
 		return []string{userKeyPrefix + "probe", guardKey(userKeyPrefix + "probe")}
@@ -37,7 +36,7 @@ func ownerOf(key string) (member.ID, bool) {
 	return id, err == nil && strings.HasPrefix(key, userKeyPrefix)
 }
 
-// ownersOf returns the owners of the sets among these keys.
+// ownersOf returns the owners of the sets among the keys.
 func ownersOf(keys []string) (owners []member.ID) {
 	for _, key := range keys {
 		if id, ok := ownerOf(key); ok {

@@ -28,8 +28,8 @@ func (b bench) overfill(t *testing.T, n int) {
 	}
 }
 
-// A set of a million plausible members costs an update what any other does: no more than
-// Max are fetched, and one update makes it what MySQL says.
+// A set of a million plausible members costs an update no more than any other set: it fetches at
+// most Max members, and makes the set agree with MySQL.
 func TestAnUpdateOfAMillionMembersFetchesMax(t *testing.T) {
 	t.Parallel()
 	const million = 1_000_000
@@ -72,8 +72,8 @@ func TestManyRemovalsFromALargeSet(t *testing.T) {
 	b.holds(t, ladder(1))
 }
 
-// A set that is larger than Max is cut only where Max is that of the stored settings:
-// a smaller one would leave a set that seems to be complete.
+// A set that is larger than Max is cut only where Max is the stored setting: a smaller Max would
+// leave a set that seems to be complete.
 func TestOnlyTheRightSettingsCutASet(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
@@ -86,7 +86,7 @@ func TestOnlyTheRightSettingsCutASet(t *testing.T) {
 	})
 }
 
-// What a cut takes may be the trace of an add, which the update under way has not read.
+// A cut may take the trace of an add that the update under way has not read.
 func TestACutEndsTheUpdatesUnderWay(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
@@ -107,7 +107,7 @@ func TestACutEndsTheUpdatesUnderWay(t *testing.T) {
 	})
 }
 
-// Sets of several users, of which some are too large, keep their places.
+// The sets of several users keep their places when some sets are too large.
 func TestBeginKeepsTheOrderOfTheUsers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, &redis.Options{Addr: miniredistest.Run(t).Addr()}, index.Options{})

@@ -15,9 +15,9 @@ import (
 // Set is a member's set as it is stored.
 type Set struct {
 	Member  member.ID
-	Err     error   // why nothing is known of it; the other fields are empty then
+	Err     error   // the reason why the set is not known; the other fields are empty then
 	Known   bool    // the key exists, whatever it holds
-	Members []Entry // lowest score first; those that activityd wrote, among the first Max + 20
+	Members []Entry // lowest score first; the valid entries among the first Max + 20
 	Size    int     // of the sorted set; 1 when the key holds something else
 	Foreign int     // members that activityd never wrote, among the first Max + 20; 1 when the key holds something else
 }
@@ -67,10 +67,10 @@ func setOf(user member.ID, members []redis.Z, size int64) Set {
 	return s
 }
 
-// EachStored calls do with the owners of all stored sets, some at a time. One may come
-// more than once, and a set that is made or deleted during the call may be left out. It
-// ends with the first error of do; the sets of a node that cannot be reached are left out,
-// and its error is returned after those of the others.
+// EachStored calls do with the owners of all stored sets, some at a time. An owner may come more
+// than once, and a set that is made or deleted during the call may be left out. It ends with the
+// first error of do. It leaves out the sets of an unreachable node, and returns the node's error
+// after it has asked every node.
 func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, owners []member.ID) error) error {
 	return ix.EachPage(ctx, func(keys []string) error {
 		if owners := ownersOf(keys); len(owners) > 0 {

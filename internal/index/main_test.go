@@ -31,14 +31,14 @@ func TestMain(m *testing.M) {
 	servertest.Main(m)
 }
 
-// bench is an index over some Redis, with what the tests look at it through.
+// bench is an index over some Redis, with clients through which the tests look at it.
 type bench struct {
 	*index.Index
 	client *redis.Client
 }
 
-// The methods of the index with one error for all users: the first. Most tests are about
-// one user, or expect none.
+// The methods of the index with the first error of all users: most tests are about a single user,
+// or expect no error.
 
 func (b bench) Begin(ctx context.Context, users []member.ID) ([]index.Update, error) {
 	updates := b.Index.Begin(ctx, users)
@@ -81,8 +81,7 @@ func (b bench) Look(ctx context.Context, users []member.ID) ([]index.Set, error)
 
 func (b bench) Probe(ctx context.Context) error { return b.Index.Probe(ctx).Err() }
 
-// onBoth runs a test against miniredis and against a real Redis: one suite that
-// keeps the imitation honest.
+// onBoth runs a test against miniredis and against a real Redis, so that both stay alike.
 func onBoth(t *testing.T, test func(t *testing.T, b bench)) {
 	t.Helper()
 	t.Run("miniredis", func(t *testing.T) {

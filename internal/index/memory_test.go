@@ -55,8 +55,8 @@ type begun struct{ real, spec index.Update }
 
 var lockstepUsers = []member.ID{1, 2, 3}
 
-// someEntry draws few contacts and scores, so that they meet; of two digits
-// beside one, because Redis orders equal scores by name.
+// someEntry draws few contacts and scores, so that they meet. Some have two digits, because Redis
+// orders equal scores by name.
 func someEntry(t *rapid.T) index.Entry {
 	return index.Entry{
 		Contact: rapid.SampledFrom([]member.ID{2, 3, 7, 10, 11, 20, 31}).Draw(t, "contact"),
@@ -78,7 +78,7 @@ func (l *lockstep) add(t *rapid.T) {
 	l.addBoth(t, list)
 }
 
-// fanOut adds the same upload to several sets, to some of them twice: one call of the script.
+// fanOut adds the same upload to several sets, to some of them twice, in one call of the script.
 func (l *lockstep) fanOut(t *rapid.T) {
 	e, list := someEntry(t), []index.Addition(nil)
 	for _, user := range rapid.SliceOfN(rapid.SampledFrom(lockstepUsers), 2, 6).Draw(t, "followers") {
@@ -105,7 +105,7 @@ func (l *lockstep) begin(t *rapid.T) {
 	}
 }
 
-// apply closes one of the updates, perhaps for the second time.
+// apply closes an open update, perhaps for the second time.
 func (l *lockstep) apply(t *rapid.T) {
 	if len(l.open) == 0 {
 		t.Skip("nothing was begun")

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	// The buckets reach from a round trip to a server nearby to the second for which
-	// a large Redis stalls when it forks.
+	// The buckets reach from a round trip to a server nearby, to the second that a large Redis
+	// stalls when it forks.
 	callSeconds = promauto.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "activityd_index_call_seconds", Help: "Time of an operation on Redis; candidates is one read, add, begin and apply are batches of up to thousands of sets.",
 		Buckets: []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5},
@@ -40,7 +40,7 @@ const (
 	opLook       operation = "look"
 )
 
-// AddOutcome says what one addition did to its set.
+// AddOutcome is the outcome of an addition to a set.
 type AddOutcome string
 
 // The outcomes of an addition, as addScript answers them.

@@ -19,9 +19,8 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// counted runs a test against miniredis and a real Redis. It is not parallel, so
-// that what it counts is its own; rises returns what rose of some metrics since the
-// beginning.
+// counted runs a test against miniredis and a real Redis. It is not parallel, so that the test is
+// alone with the metrics. rises returns by how much some metrics rose since the beginning.
 func counted(t *testing.T, test func(t *testing.T, b bench, rises func(names ...string) metricstest.Samples)) {
 	t.Helper()
 	for name, server := range map[string]*redis.Options{
@@ -45,7 +44,7 @@ func TestWhatAddsDidIsCounted(t *testing.T) {
 		}
 		_, err := b.Add(t.Context(), []index.Addition{
 			to(user, 11, 1100), // unchanged: that very score
-			to(user, 11, 1000), // unchanged: a lower one
+			to(user, 11, 1000), // unchanged: a lower score
 			to(user, 11, 1200), // rises
 			to(user, 22, 50),   // outside
 			to(user, 20, 2000), // new: now there are max
@@ -154,7 +153,7 @@ func TestNodesHaveMetrics(t *testing.T) {
 	ctx := t.Context()
 	want := func(when string, up, writable, known, away float64) {
 		t.Helper()
-		_ = b.Probe(ctx) // what it found is in the metrics
+		_ = b.Probe(ctx) // the result is in the metrics
 		got := metricstest.Gather(t).Named("activityd_redis_up", "activityd_redis_writable", "activityd_redis_known", "activityd_redis_nodes_away_ratio")
 		node := fmt.Sprintf("{node=%q}", server.Addr())
 		maps.DeleteFunc(got, func(series string, _ float64) bool {

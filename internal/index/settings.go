@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Settings are part of what the stored sets mean: a set of nine members is
-// complete under Min 10 and is not under Min 9. So they are stored in Redis too,
-// and a process with other settings refuses to use the sets. With them the id of the database is
-// stored, for sets that two databases make in turns are wrong for both.
+// Settings are part of the meaning of the stored sets: a set of nine members is complete under Min
+// 10 and is not under Min 9. So they are stored in Redis too, and a process with other settings
+// refuses to use the sets. The id of the database is stored with them: sets that two databases make
+// in turns are wrong for both.
 type Settings struct {
 	Need int // how many candidates a read wants; Max is derived from it
 	Max  int // members a set holds at most
-	Min  int // members below which a set is refilled, unless there are no more contacts
+	Min  int // a set with fewer members is refilled, unless there are no more contacts
 }
 
 // NewSettings derives Max from need and the headroom in percent, rounded up.
@@ -37,12 +37,12 @@ func NewSettings(need, headroomPercent, minimum int) (Settings, error) {
 	return s, nil
 }
 
-// String is the form in which the settings are stored, before the id of the database.
+// String returns the stored form of the settings, before the id of the database.
 func (s Settings) String() string {
 	return fmt.Sprintf("need=%d max=%d min=%d", s.Need, s.Max, s.Min)
 }
 
-// differ returns an [ErrSettings] that names both stamps and what to do.
+// differ returns an [ErrSettings] that names both stamps and the remedy.
 func differ(stored, own string) error {
 	const most = 200 // another program may have written it
 	if len(stored) > most {
@@ -60,15 +60,16 @@ func differ(stored, own string) error {
 		"after which the sets are built again from MySQL", ErrSettings, stored, own)
 }
 
-// The settings and the id of the database are the stamp of the data: see [redisnodes.Options]. They are compared when a
-// connection is made, and once a second by [redisnodes.Nodes.Watch]. They change in two ways only.
+// The settings and the id of the database are the stamp of the data: see [redisnodes.Options]. They
+// are compared when a connection is made, and once a second by [redisnodes.Nodes.Watch]. They
+// change in two ways only.
 //
-//   - An operator stops all processes, runs `activityd reset`, and starts them with other
-//     settings. They compare at their start, by [Index.Check].
-//   - Redis loses them, with the sets. The next probe deletes what was made by then, and stores
-//     those of its process. A process with other settings that is started against the documentation
-//     is refused by then, or the others are; at most what was made within that second remains, until
-//     the audit looks at it.
+//   - An operator stops all processes, runs `activityd reset`, and starts them with other settings.
+//     They compare at their start, by [Index.Check].
+//   - Redis loses the stamp, with the sets. The next probe deletes the sets made by then, and
+//     stores the stamp of its process. If an operator started a process with different settings,
+//     against the documentation, the first process to store its stamp is used, and the rest are
+//     refused. Only sets made within that second remain, until the audit looks at them.
 
 // databaseField stands before the id of the database in a stamp.
 const databaseField = " database="

@@ -14,18 +14,18 @@ import (
 	"github.com/activityd/activityd/internal/redisnodes"
 )
 
-// Update is a guarded update of one member's set that has begun: what the set held
-// when its guard held the token. MySQL must be read after Begin, never before.
+// Update is a guarded update of a member's set that has begun: the content of the set when its
+// guard held the token. MySQL must be read after Begin, never before.
 type Update struct {
 	Member member.ID
 	// Err is why the update has not begun; the other fields are empty then.
 	Err     error
-	Known   bool    // false: there is no set, and only a refill can make one
+	Known   bool    // false: there is no set, and only a refill can make a set
 	Members []Entry // lowest score first; Max at most, as Begin cuts a set that has more
-	// Foreign says that there are members which activityd never wrote. Apply removes
-	// them, and may need a refill, as for all removals.
+	// Foreign says that activityd never wrote some members. Apply removes them, and may need a
+	// refill, as for all removals.
 	Foreign bool
-	Token   string // what the guard must still hold at Apply
+	Token   string // the guard must still hold it at Apply
 
 	malformed []string // members that activityd never wrote; Apply removes them
 }
@@ -54,20 +54,18 @@ func (u Update) Low() uint64 {
 	return u.Members[0].Score
 }
 
-// Change is what an update does to its set, in this order: remove, correct,
-// refill, cut to Max, add.
+// Change is a change of a set, in this order: remove, correct, refill, cut to Max, add.
 type Change struct {
 	Update
-	// Remove are members of the set that are no contacts. One that came into the set or
-	// rose since Begin is a conflict: it may have become a contact.
+	// Remove are members of the set that are no contacts. A member that came into the set or rose
+	// since Begin is a conflict: it may have become a contact.
 	Remove []member.ID
 	// Correct lowers scores. It needs a refill, as the contacts that the lower score
 	// leaves behind have to come in.
 	Correct []Correction
-	// WithRefill says that Refill holds the member's Max most recent contacts, or all
-	// there are, read after Begin. When it is empty the set is deleted, unless the set
-	// grew since Begin, which is a conflict: the deletion would leave no trace of what
-	// was added.
+	// WithRefill says that Refill holds the member's Max most recent contacts, or all there are,
+	// read after Begin. An empty Refill deletes the set. If the set grew since Begin, it is a
+	// conflict: the deletion would leave no trace of the additions.
 	WithRefill bool
 	Refill     []Entry
 	Add        []Entry
@@ -80,7 +78,7 @@ type Correction struct {
 	Score   uint64 // the score to write, read after Begin
 }
 
-// Outcome says what Apply did with a change.
+// Outcome is the outcome of a change in Apply.
 type Outcome int
 
 // The outcomes of Apply.
@@ -92,13 +90,12 @@ const (
 	Applied
 )
 
-// beginScript opens a guarded update. A token that is there already stays, and is
-// shared: see the package comment.
+// beginScript opens a guarded update. A token that is there already stays, and is shared: see the
+// package comment.
 //
-// A set of more than max members was made by another program (I3), and may have millions.
-// So no more than max + 1 are read; where that many come, a second call cuts the set.
-// What is cut off may be the trace of an add, so a cut deletes the guard, as that of an
-// add does.
+// A set of more than max members was made by another program (I3), and may have millions. So the
+// script reads at most max + 1 members; if it reads as many, a second call cuts the set. The cut
+// may take the trace of an add, so it deletes the guard, as the cut of an add does.
 //
 //	KEYS[1]  the set
 //	KEYS[2]  its guard
@@ -118,9 +115,9 @@ if members.err then members = {} end -- it is something else than a set
 return {token, members}
 `)
 
-// Begin opens an update for each of the users, in one round trip to each node, and returns
-// them in the same order. One that cannot be opened has an error; it says nothing about the
-// others. Begin cuts sets of more than Max members, which activityd did not make, to Max.
+// Begin opens an update for each of the users, in one round trip to each node, and returns the
+// updates in the same order. An update that cannot be opened has an error; the rest are not
+// affected. Begin cuts sets of more than Max members, which activityd did not make, to Max.
 func (ix *Index) Begin(ctx context.Context, users []member.ID) []Update {
 	start := time.Now()
 	updates, all := make([]Update, len(users)), make([]int, len(users))
@@ -153,7 +150,7 @@ func (ix *Index) begin(ctx context.Context, updates []Update, places []int, cut 
 	}
 }
 
-// firstErr returns the error of the first of some results that has one.
+// firstErr returns the first error in some results.
 func firstErr[R any](results []R, errOf func(R) error) error {
 	for _, r := range results {
 		if err := errOf(r); err != nil {
@@ -193,8 +190,8 @@ func parseUpdate(user member.ID, reply redisnodes.Reply) (Update, error) {
 	return u, nil
 }
 
-// applyScript closes a guarded update: it writes all its changes, or none on a conflict.
-// It decides before it writes, because Redis does not undo what a script did.
+// applyScript closes a guarded update: it writes all its changes, or none on a conflict. It decides
+// before it writes, because Redis does not undo the writes of a script.
 //
 //	KEYS[1]   the set
 //	KEYS[2]   its guard
@@ -257,16 +254,15 @@ if life > 0 then redis.call('PEXPIRE', key, life) end
 return cut
 `)
 
-// Result is what Apply did with one change.
+// Result is the result of a change in Apply.
 type Result struct {
 	Outcome Outcome
 	// Err is why it is not known whether the change was written: begin again.
 	Err error
 }
 
-// Apply closes updates: it writes each change whole or not at all, in one round trip to
-// each node, and returns the results in the same order. An error of one says nothing about
-// the others.
+// Apply closes updates: it writes each change whole or not at all, in one round trip to each node,
+// and returns the results in the same order. The error of a change does not affect the rest.
 func (ix *Index) Apply(ctx context.Context, changes []Change) []Result {
 	start := time.Now()
 	calls := make([]redisnodes.Call, len(changes))
@@ -311,9 +307,8 @@ func (ix *Index) applyCall(c Change) redisnodes.Call {
 	return redisnodes.Call{Keys: []string{set, guardKey(set)}, Args: args}
 }
 
-// appendRemovals appends the score at Begin and the name of each contact to remove: ""
-// for one that was no member, and "*", any score, for one whose score
-// activityd did not write.
+// appendRemovals appends the score at Begin and the name of each contact to remove. The score is ""
+// for a contact that was no member, and "*", any score, for a score that activityd did not write.
 func (c Change) appendRemovals(args []any) []any {
 	if len(c.Remove) == 0 {
 		return args

@@ -48,8 +48,8 @@ func TestARefillWithNobodyCreatesNothing(t *testing.T) {
 	})
 }
 
-// What was added since Begin leaves its trace in the set, and MySQL may not have shown
-// it to the refill: the deletion would lose it.
+// An add since Begin leaves its trace in the set, and MySQL may not have shown the contact to the
+// refill: the deletion would lose it.
 func TestARefillWithNobodyDeletesNoMemberItNeverSaw(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
@@ -69,7 +69,7 @@ func TestARefillWithNobodyDeletesNoMemberItNeverSaw(t *testing.T) {
 	})
 }
 
-// The heart of the guard: what was read before another update's write is void.
+// The heart of the guard: a read before another update's write is void.
 func TestAStaleUpdateConflicts(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
@@ -91,7 +91,7 @@ func TestAStaleUpdateConflicts(t *testing.T) {
 	})
 }
 
-// Even an update with nothing to write ends those that read earlier.
+// Even an update with nothing to write ends the updates that read earlier.
 func TestAnEmptyUpdateEndsOthers(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
@@ -134,8 +134,8 @@ func TestARefusedAddEndsTheRefillUnderWay(t *testing.T) {
 	})
 }
 
-// The same for an upload that came after the refill's read and was cut off by
-// later ones before its write.
+// The same for an upload after the refill's read, if later uploads cut it off before the refill's
+// write.
 func TestATrimmingAddEndsTheRefillUnderWay(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
@@ -174,7 +174,7 @@ func TestARemovalOfWhoCameInSinceBeginConflicts(t *testing.T) {
 			{20, 2000, index.Conflict}, // came in
 			{20, 2100, index.Conflict}, // rose
 			{20, 2100, index.Conflict}, // was there with that score
-			{21, 2200, index.Applied},  // is another one; who is removed, stays removed
+			{21, 2200, index.Applied},  // is another contact; who is removed, stays removed
 		} {
 			u := b.begin(t)
 			b.add(t, c.contact, c.score)
@@ -187,7 +187,7 @@ func TestARemovalOfWhoCameInSinceBeginConflicts(t *testing.T) {
 	})
 }
 
-// What uploads left in a set is gone with the set.
+// The traces of uploads go with their set.
 func TestASetThatWentAwayConflicts(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
@@ -246,7 +246,7 @@ func TestARemovalNamedTwiceCountsOnce(t *testing.T) {
 	})
 }
 
-// Apply judges by what the set holds then, not by what it held at Begin.
+// Apply judges by the members of the set at Apply, not at Begin.
 func TestARemovalCountsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
@@ -287,7 +287,7 @@ func TestAFlushedRedisConflicts(t *testing.T) {
 	})
 }
 
-// A restarted Redis has lost the scripts, which has no effect.
+// A restarted Redis has lost the scripts, without any effect.
 func TestScriptsAreSentAgain(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
@@ -320,8 +320,7 @@ func TestUpdatesMendWhatWasNeverWritten(t *testing.T) {
 	})
 }
 
-// A contact whose score is none that activityd writes is removed, or gets another score,
-// by what asks for it.
+// An update removes a contact whose score activityd never wrote, or corrects the score.
 func TestUpdatesMendScoresThatWereNeverWritten(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
