@@ -140,7 +140,7 @@ func TestLinks(t *testing.T) {
 // TestPagesAreShort: a reader reads a page in a go; a longer page is to be divided, or cut.
 func TestPagesAreShort(t *testing.T) {
 	t.Parallel()
-	const most = 43_000 // bytes
+	const most = 30_000 // bytes
 	files, _ := filesOf(t)
 	for _, file := range files {
 		if filepath.Ext(file) != ".md" {
