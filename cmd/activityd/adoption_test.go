@@ -39,7 +39,7 @@ func pageSQL(t *testing.T, page string) map[string][]string {
 	return blocks
 }
 
-// statements returns those of a text, without comments.
+// statements returns the statements of a text, without comments.
 func statements(text string) (list []string) {
 	for statement := range strings.SplitSeq(lineComment.ReplaceAllString(text, ""), ";") {
 		if statement = strings.TrimSpace(statement); statement != "" {
@@ -156,13 +156,13 @@ func TestUninstallingFromTheSitesOwnDatabase(t *testing.T) {
 
 var (
 	readmeDSN    = regexp.MustCompile(`ACTIVITYD_MYSQL_DSN='(\w+):(\w+)@tcp\([^)]*\)/(\w+)'`)
-	readmeSource = regexp.MustCompile(`,"source":"[a-z]+"(,"behind_seconds":[\d.]+)?`) // index or database: which set is there first is not said
+	readmeSource = regexp.MustCompile(`,"source":"[a-z]+"(,"behind_seconds":[\d.]+)?`) // index or database: the story does not determine which set is there first
 	readmeSrc    = regexp.MustCompile(`<recent-contact-photos src="http://127\.0\.0\.1:8080(/v1/\S+)"`)
 	readmeAnswer = regexp.MustCompile(`^\$ curl http://127\.0\.0\.1:8080(/v1/\S+)\n(\{.*\})\n$`)
 	readmeRun    = regexp.MustCompile(`(?m)(?:^|\$\()activityd ([^#)&\n]*)`)
 )
 
-// story returns a file of the README's five minutes, in which a pattern is found.
+// story returns a file of the README's five minutes. A pattern must match it.
 func story(t *testing.T, file string, has *regexp.Regexp) (text string, found []string) {
 	t.Helper()
 	content, err := os.ReadFile("../../testdata/readme/" + file)
@@ -173,8 +173,8 @@ func story(t *testing.T, file string, has *regexp.Regexp) (text string, found []
 	return string(content), found
 }
 
-// storyCommands runs the commands of activityd in a file, with the flags of the servers,
-// up to serve. It returns the flags of that one, and the commands after it.
+// storyCommands runs the commands of activityd in a file, with the flags of the servers, up to serve. It returns the
+// flags of serve, and the later commands.
 func storyCommands(t *testing.T, file string, flags map[string][]string, replace *strings.Replacer) (serve []string, rest [][]string) {
 	t.Helper()
 	text, _ := story(t, file, readmeRun)
@@ -195,9 +195,8 @@ func storyCommands(t *testing.T, file string, flags map[string][]string, replace
 	return serve, rest
 }
 
-// TestTheReadmeByTheLetter: on an empty server, what the README says to do in five minutes
-// leads to the answer that it shows. TestTheReadmeShowsItsStory, in the root, holds the page to
-// the files.
+// TestTheReadmeByTheLetter: on an empty server, the README's five minutes lead to the answer that it shows.
+// TestTheReadmeShowsItsStory, in the root, holds the page to the files.
 func TestTheReadmeByTheLetter(t *testing.T) {
 	t.Parallel()
 	_, dsn := story(t, "2-start.sh", readmeDSN)

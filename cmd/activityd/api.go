@@ -23,7 +23,7 @@ import (
 	"github.com/activityd/activityd/internal/settings"
 )
 
-// apiConfig is the part about the listeners, and about which clients may ask.
+// apiConfig is the part about the listeners and the clients that may ask.
 type apiConfig struct {
 	listen        string
 	metricsListen string
@@ -53,7 +53,7 @@ func (c *config) checkAPI(want wanted) {
 	want("tls-key", c.tlsKey != "" || c.tlsCert == "", "is missing: --tls-cert needs it")
 }
 
-// newAPI returns the API, which answers reads by a reader.
+// newAPI returns the API, whose reader answers the reads.
 func (s *service) newAPI(reader api.Reader) *api.Server {
 	reads, _ := s.config.shares()
 	requests := s.queueOn(s.requests, s.config)
@@ -84,7 +84,7 @@ var errOpen = errors.New("others than this machine can reach it, and there are n
 func (c *config) checkOpen() error {
 	host, _, err := net.SplitHostPort(c.listen)
 	ip, noIP := netip.ParseAddr(host)
-	open := err == nil && (host == "" || noIP == nil && !ip.IsLoopback()) // the listener refuses what cannot be split
+	open := err == nil && (host == "" || noIP == nil && !ip.IsLoopback()) // the listener refuses an address that cannot be split
 	if !open || c.tokenFile != "" || c.role == roleWorkers {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (a *credentials) loadSenders(c *config, log *slog.Logger) (err error) {
 	return err
 }
 
-// loadTokens loads the tokens, which the API and the console ask for.
+// loadTokens loads the tokens of the API and the console.
 func (a *credentials) loadTokens(c *config, log *slog.Logger) error {
 	if c.tokenFile == "" {
 		return nil

@@ -71,8 +71,8 @@ func ask(t *testing.T, client *http.Client, method, url, secret string) (status 
 	return response.StatusCode
 }
 
-// From the command that makes a token to the request that bears it: who may do
-// what, how often, and what happens when tokens come and go.
+// From the command that makes a token to the request that bears it: the rights of a token, its rate, and the moments
+// when tokens come and go.
 func TestAccessEndToEnd(t *testing.T) {
 	t.Parallel()
 	file, reader := newTokenFile(t, "reader", "read")
@@ -144,8 +144,8 @@ func TestAHiddenUploadDoesNotShow(t *testing.T) {
 	}
 }
 
-// answerTo returns the answer to a token at a path, with its header but for what differs from
-// one request to the next.
+// answerTo returns the answer to a token at a path, with its header, without the parts that differ from request to
+// request.
 func (r *running) answerTo(t *testing.T, path, secret string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+path, http.NoBody)
@@ -188,7 +188,7 @@ func TestWithoutTokensOnlyThisMachineIsServed(t *testing.T) {
 	}
 }
 
-// The address that counts is the one that is listened on, whatever it was called.
+// The address of the listener counts, whatever name the settings give it.
 func TestTheRealAddressCounts(t *testing.T) {
 	t.Parallel()
 	token, _, err := auth.Issue("a", auth.Read, auth.Limit{})
@@ -239,7 +239,7 @@ func TestBadAccessIsAnErrorAtTheStart(t *testing.T) {
 	}
 }
 
-// A name may stand for more than this machine, which shows when it is listened on.
+// A name may stand for more than this machine. The open listener shows it.
 func TestAnOpenListenerIsRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
 	c := configFor(t, servertest.MySQLDSN(t), servertest.Redis(t).URL())
@@ -293,8 +293,7 @@ func writeCertificate(t *testing.T, certFile, keyFile string, serial int64) *x50
 	return cert
 }
 
-// trusting returns a client that trusts these certificates, and opens a new
-// connection for every request.
+// trusting returns a client that trusts the certificates, and opens a new connection for every request.
 func trusting(certs ...*x509.Certificate) *http.Client {
 	roots := x509.NewCertPool()
 	for _, cert := range certs {

@@ -7,8 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// injured starts a server and lowers a score, which nothing but the audit would
-// notice.
+// startInjured starts a server and lowers a score. Only the audit would notice.
 func startInjured(t *testing.T, auditShare float64, sweepRate int) *running {
 	t.Helper()
 	r := startAllWith(t, func(c *config) { c.auditShare, c.auditSweepRate = auditShare, sweepRate })

@@ -35,7 +35,7 @@ func TestOwnQueuesKeepNoAnswerBehind(t *testing.T) {
 	insert("mail", "letter")
 	insert("default", "letter")
 	insert("push", "deliver")
-	insert("refill", "refill") // it shows when all of these were seen
+	insert("refill", "refill") // /readyz shows it once all tasks were seen
 	eventually(t, "the tasks were seen", func() bool { return strings.Contains(shows("/readyz"), `"refill":36`) })
 	if body := shows("/readyz"); strings.Contains(body, "mail") || strings.Contains(body, "push") || !strings.Contains(body, `"default":0`) {
 		t.Errorf("readyz: %s", body)

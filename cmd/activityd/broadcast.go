@@ -67,7 +67,7 @@ func newBroadcastRemove() *cobra.Command {
 		})
 }
 
-// broadcastChange is a command that changes members one after the other.
+// broadcastChange is a command that changes the members in turn.
 func broadcastChange(use, short, long, did string, do func(context.Context, *contacts.MySQL, *queue.Queue, member.ID) error) *cobra.Command {
 	c := &config{}
 	cmd := &cobra.Command{
@@ -109,7 +109,7 @@ func parseMembers(words []string) ([]member.ID, error) {
 	return ids, nil
 }
 
-// adviseBroadcast says of an error what can be done about it.
+// adviseBroadcast adds the remedy to an error.
 func adviseBroadcast(id member.ID, err error) error {
 	if errors.Is(err, contacts.ErrNoMember) {
 		return noMember(id)
@@ -140,7 +140,7 @@ func newBroadcastList() *cobra.Command {
 	return cmd
 }
 
-// withBroadcasts calls do with what changes broadcast members.
+// withBroadcasts calls do with the stores that change broadcast members.
 func withBroadcasts(cmd *cobra.Command, c *config, do func(context.Context, *contacts.MySQL, *queue.Queue) error) error {
 	return withTables(cmd, c, func(ctx context.Context, db *sql.DB, q *queue.Queue) error {
 		err := do(ctx, contacts.NewMySQL(db), q)

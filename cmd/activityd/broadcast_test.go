@@ -7,7 +7,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// The commands say what they change, and why they do not.
+// The commands report each change, and the reason when there is none.
 func TestBroadcastCommands(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)

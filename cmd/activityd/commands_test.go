@@ -81,8 +81,8 @@ func TestShowMarksDifferences(t *testing.T) {
 	}
 }
 
-// An id that is no member is said to be none, and what is stored is shown all the same.
-// A set may lack what a broadcast member uploads: that is no difference, and the member is called one.
+// A command names an id that is no member, and shows its stored data all the same. A set may lack the uploads of a
+// broadcast member: the command shows no difference, and marks the member as a broadcast member.
 func TestShowTellsOfBroadcastMembers(t *testing.T) {
 	t.Parallel()
 	r := startAll(t, "--role=api")
@@ -139,7 +139,7 @@ func TestResetDeletesOnlySets(t *testing.T) {
 	}
 	keys := r.client.Keys(t.Context(), "*").Val()
 	slices.Sort(keys)
-	if !slices.Equal(keys, []string{"activityd_events", "somebody_else"}) { // what is in the stream is nowhere else
+	if !slices.Equal(keys, []string{"activityd_events", "somebody_else"}) { // the events of the stream exist nowhere else
 		t.Errorf("left: %v", keys)
 	}
 }

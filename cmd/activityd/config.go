@@ -15,8 +15,8 @@ import (
 	"github.com/activityd/activityd/internal/settings"
 )
 
-// config is what the settings say: a part for each file that uses some of them. A setting has a flag if it changes every day, or
-// belongs to a first try; see docs/decisions/0036-settings.md.
+// config holds the values of the settings: a part for each file that uses some. A setting has a flag if it changes
+// every day, or belongs to a first try; see docs/decisions/0036-settings.md.
 type config struct {
 	serversConfig
 	processConfig
@@ -28,11 +28,11 @@ type config struct {
 	logConfig
 }
 
-// wanted takes the verdict on the value of a setting, and what is wanted.
+// wanted takes the verdict on the value of a setting, and the form of a good value.
 type wanted func(flag string, ok bool, format string, args ...any)
 
-// parts returns the parts in the order of docs/settings.md: the flags that each registers, and what it checks beyond the bounds of
-// numbers and words.
+// parts returns the parts in the order of docs/settings.md. A part registers its flags, and checks more than the bounds
+// of numbers and words.
 func (c *config) parts() []part {
 	return []part{
 		{"Servers", c.serverFlags, c.checkServers},
@@ -67,7 +67,7 @@ func (c *config) serveFlags(f *pflag.FlagSet) {
 	}
 }
 
-// allSettings returns the settings of serve, which are all that there are.
+// allSettings returns the settings of serve: every setting is a setting of serve.
 func allSettings() *pflag.FlagSet {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(config).serveFlags(all)
@@ -96,7 +96,7 @@ func (c *config) check(f *pflag.FlagSet) error {
 	return errors.Join(errs...)
 }
 
-// secretSettings are the settings whose values are secrets, or have one in them. The name of a file is none.
+// secretSettings are the settings whose values are secrets, or contain a secret. The name of a file is no secret.
 var secretSettings = []string{"mysql-dsn", "redis-url"}
 
 // withoutSecrets returns an environment without the variables of secretSettings.

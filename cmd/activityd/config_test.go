@@ -134,7 +134,7 @@ func TestWhereSettingsComeFrom(t *testing.T) {
 	}
 }
 
-// One file is for all commands, which take from it what they need.
+// A single file serves all commands. Each command takes the settings that it needs.
 func TestCommandsReadTheFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "environment")
@@ -164,7 +164,7 @@ func TestCommandsReadTheFile(t *testing.T) {
 	}
 }
 
-// Operators read the help of serve as one page.
+// The help of serve fits a page.
 func TestServeHasFewFlags(t *testing.T) {
 	t.Parallel()
 	help := succeed(t, "serve", "--help")
@@ -206,7 +206,7 @@ func TestTheDocsListTheCommands(t *testing.T) {
 	}
 }
 
-// Flags that are no settings say what one command does, and no later one.
+// A flag that is no setting applies to its command, and to no later command.
 func TestTheEnvironmentHasSettingsOnly(t *testing.T) {
 	t.Parallel()
 	environ := []string{"ACTIVITYD_YES=true", "ACTIVITYD_APPLY=true", "ACTIVITYD_HELP=true"}

@@ -56,8 +56,8 @@ func (c *serversConfig) checkServers(want wanted) {
 	want("mysql-dsn", c.mysqlDSN != "", "is required: user:password@tcp(host:3306)/database")
 }
 
-// shares divides the connections to MySQL, as docs/why.md has it: reads of viewers take so
-// many at most, the API's other requests have their own, and tasks take all that is left.
+// shares divides the connections to MySQL, as docs/why.md has it: reads of viewers have an upper limit, the API's other
+// requests have a share of their own, and tasks take the rest.
 func (c *serversConfig) shares() (reads, requests int) {
 	requests = max(1, c.mysqlConnections/8)
 	return c.mysqlConnections - 2*requests, requests
@@ -73,8 +73,7 @@ func openMySQL(c *config, connections int) (*sql.DB, error) {
 }
 
 var (
-	// errRedisURL leaves the reason out, which would quote the URL and with it a
-	// password.
+	// errRedisURL leaves the reason out: the reason would quote the URL and with it a password.
 	errRedisURL = errors.New("--redis-url (ACTIVITYD_REDIS_URL): cannot be read: want redis://user:password@host:6379/0, rediss://, " +
 		"unix:///path/to/socket, redis+sentinel://host:26379/0?master_name=name or redis+cluster://host:6379?addr=host:6379")
 	// errClusterDatabase: go-redis would take database 0 whatever the URL says.
@@ -86,27 +85,24 @@ var (
 	errReplicas = errors.New("--redis-url (ACTIVITYD_REDIS_URL): leave out read_only, replica_only, route_by_latency and route_randomly: replicas may be behind")
 )
 
-// Commands are tried once more, for the connections that a restarted server has
-// left in the pool; beyond that the callers know better what to do than the
-// client. Dialling is not repeated at all, so that a read falls back at once.
+// The client tries a command once more, for the connections that a restarted server has left in the pool; after that
+// the callers know the remedy better than the client. It never repeats dialling, so that a read falls back at once.
 const (
 	redisRetries     = 1
 	redisDialRetries = 1
 )
 
-// redisDialTimeout is the default dial timeout where there are several servers. One that is out
-// of reach may delay calls that concern the others for as long, such as the question which
-// server has which slots.
+// redisDialTimeout is the default dial timeout where there are several servers. A server out of reach may delay calls
+// to the rest for as long, as when the client asks for the slots of the servers.
 const redisDialTimeout = time.Second
 
-// noMaintenance tells the client not to ask a server for notifications of its maintenance.
-// After one it would move connections to another server.
+// noMaintenance tells the client not to ask a server for notifications of its maintenance. After a notification it
+// would move connections to another server.
 func noMaintenance() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// openRedis makes a client for one server, Sentinel or Cluster. It does not
-// connect.
+// openRedis makes a client for a server, a Sentinel or a Cluster. It does not connect.
 func openRedis(address string) (redis.UniversalClient, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -156,7 +152,7 @@ func openSentinel(address string, own parameters) (redis.UniversalClient, error)
 	if o.Username+o.Password != "" { // go-redis takes them from parameters
 		return nil, errSentinelLogin
 	}
-	o.Username, o.Password = o.SentinelUsername, o.SentinelPassword // those of the URL
+	o.Username, o.Password = o.SentinelUsername, o.SentinelPassword // the user and password of the URL
 	o.SentinelUsername, o.SentinelPassword = own[sentinelUsername], own[sentinelPassword]
 	if err := own.showCertificate(o.TLSConfig); err != nil {
 		return nil, err
@@ -188,10 +184,10 @@ const (
 	sentinelPassword = "sentinel_password"
 )
 
-// parameters are those of a URL that go-redis does not know, by their names.
+// parameters are the parameters of a URL that go-redis does not know, by their names.
 type parameters map[string]string
 
-// ownParameters takes those parameters out of u.
+// ownParameters takes the parameters of activityd out of u.
 func ownParameters(u *url.URL, mode string) parameters {
 	names := []string{clientcert.Parameter}
 	if mode == "sentinel" {
@@ -223,9 +219,9 @@ func (p parameters) showCertificate(c *tls.Config) error {
 	return nil
 }
 
-// dialer returns what connects to one of several servers. With TLS it checks the certificate of each
-// against the host that is dialled; go-redis' own does so against the first host of the URL, and does
-// not end with its context.
+// dialer returns a function that connects to a server of several. With TLS it checks the certificate of each server
+// against the dialled host. go-redis' dialer checks against the first host of the URL, and ignores the end of its
+// context.
 func dialer(timeout time.Duration, c *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	plain := &net.Dialer{Timeout: timeout}
 	if c == nil {
@@ -236,8 +232,8 @@ func dialer(timeout time.Duration, c *tls.Config) func(ctx context.Context, netw
 	return (&tls.Dialer{NetDialer: plain, Config: c}).DialContext
 }
 
-// runWake sends notifications to the workers of running processes until the function that
-// it returns is called, which sends the last ones. A Redis that is away is no error.
+// runWake sends notifications to the workers of running processes until the caller calls stop. stop sends the last
+// notifications. A Redis that is away is no error.
 func runWake(ctx context.Context, w *wake.Wake, log io.Writer) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)

@@ -44,8 +44,8 @@ func TestARedisWithoutTheDatabaseIsRefused(t *testing.T) {
 	}
 }
 
-// refusedAtTheStart runs a command that is to be refused, and returns what it said. It tries
-// three times: a Redis that does not answer within 2 s is no reason not to start.
+// refusedAtTheStart runs a command that must be refused, and returns its message. It tries three times: a Redis that
+// does not answer within 2 s is no reason not to start.
 func refusedAtTheStart(t *testing.T, isRefused func(error) bool, args ...string) (said string, err error) {
 	t.Helper()
 	for try := 0; try < 3 && !isRefused(err); try++ {
@@ -58,8 +58,7 @@ func refusedAtTheStart(t *testing.T, isRefused func(error) bool, args ...string)
 	return said, err
 }
 
-// Where there are several servers, one that is out of reach is given up within a second,
-// and replicas are not read.
+// With several servers, a command gives up a server out of reach within a second, and reads no replica.
 func TestSeveralRedis(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]time.Duration{

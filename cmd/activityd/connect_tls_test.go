@@ -14,8 +14,8 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// secured is a private authority, and a Redis or Sentinel that wants TLS, a certificate of its clients, and a
-// password of the one user that it has.
+// secured is a private authority. Its Redis or Sentinel wants TLS, a certificate of its clients, and the password of
+// its only user.
 type secured struct{ *servertest.Authority }
 
 // options returns the options of TLS for a host and a port, in the form of a configuration.
@@ -40,7 +40,7 @@ func (s secured) server(t *testing.T, host, port string, args ...string) *redis.
 	return client
 }
 
-// only makes a user that has a password the only one.
+// only makes a user with a password the only user.
 func only(t *testing.T, client *redis.Client, user, password string) {
 	t.Helper()
 	must(t, client.Do(t.Context(), "ACL", "SETUSER", user, "on", ">"+password, "~*", "&*", "+@all").Err())
@@ -60,7 +60,7 @@ func (s secured) list(t *testing.T, url string) (said string, err error) {
 	return out.String(), err
 }
 
-// check wants a URL to work as it is, and not with anything of wrong in place of what it has.
+// check wants a URL to work as it is, and to fail when a part of wrong replaces the right part.
 func (s secured) check(t *testing.T, url string, wrong ...[2]string) {
 	t.Helper()
 	if said, err := s.list(t, url); err != nil || said != "no name has a state\n" {
@@ -73,8 +73,8 @@ func (s secured) check(t *testing.T, url string, wrong ...[2]string) {
 	}
 }
 
-// User and password of the URL are those of the server, and parameters have those of the Sentinels. Each server
-// shows a certificate of its own host.
+// User and password of the URL are the server's, and the parameters have the Sentinels'. Each server shows a
+// certificate of its own host.
 func TestSentinelWithPasswordsAndTLS(t *testing.T) {
 	t.Parallel()
 	s := secured{servertest.NewAuthority(t)}

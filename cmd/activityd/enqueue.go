@@ -96,7 +96,7 @@ func (o *enqueueOptions) validate() error {
 	return nil
 }
 
-// apply returns a task with what the flags say of all.
+// apply returns a task with the flags that apply to all tasks.
 func (o *enqueueOptions) apply(n queue.New) queue.New {
 	n.Queue, n.Priority, n.Delay = cmp.Or(o.queue, n.Queue), cmp.Or(o.priority, n.Priority), o.delay
 	return n
@@ -193,22 +193,22 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 
 const (
 	maxLine        = 64 << 10         // bytes: an event for 1,000 members has about 30,000
-	enqueueBatch   = 1000             // lines in one transaction
-	enqueueTimeout = 30 * time.Second // of one transaction
+	enqueueBatch   = 1000             // lines in a transaction
+	enqueueTimeout = 30 * time.Second // of a transaction
 )
 
 // errSignalled is returned for the signal that ended the context.
 var errSignalled = errors.New("stopped by a signal")
 
-// batch is the tasks of lines that follow each other.
+// batch holds the tasks of consecutive lines.
 type batch struct {
 	tasks []queue.New
 	next  int   // the line behind them
 	err   error // why the next line is no task, or cannot be read
 }
 
-// readBatches sends the tasks of the lines, in batches: a full one, or what there is when the input has no more to say for now. It
-// ends with the input, with a bad line, or with ctx.
+// readBatches sends the tasks of the lines in batches. A batch is full, or ends where the input pauses. It ends with
+// the input, with a bad line, or with ctx.
 func readBatches(ctx context.Context, in io.Reader, to chan<- batch) {
 	defer close(to)
 	r := bufio.NewReaderSize(in, maxLine)
@@ -282,7 +282,8 @@ func enqueueLines(cmd *cobra.Command, c *config, o *enqueueOptions) error {
 	})
 }
 
-// enqueueBatchOf enqueues tasks in one transaction. A signal does not cut it off, so that the printed number of tasks is true.
+// enqueueBatchOf enqueues tasks in a transaction. A signal does not cut it off, so that the printed number of tasks is
+// true.
 func enqueueBatchOf(ctx context.Context, q *queue.Queue, o *enqueueOptions, list []queue.New) error {
 	if len(list) == 0 {
 		return nil

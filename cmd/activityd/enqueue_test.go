@@ -94,7 +94,7 @@ func TestEnqueueManyFromAFile(t *testing.T) {
 	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE type = 'upload' AND queue = 'default' AND subject BETWEEN 2 AND 20001"); n != lines {
 		t.Errorf("%d tasks", n)
 	}
-	// The same again, all of which wait already.
+	// The same again: all tasks wait already.
 	out, _, err = fed(t.Context(), strings.NewReader(ndjson(2, 1500)), "enqueue", "-", "--mysql-dsn="+dsn)
 	if n := number(t, db, "SELECT COUNT(*) FROM tasks"); err != nil || n != lines || out.String() != "enqueued 1499 tasks\n" {
 		t.Errorf("again: %d tasks, %v, %q", n, err, out)
@@ -228,8 +228,7 @@ func TestEnqueueManyStopsAtABadLine(t *testing.T) {
 	}
 }
 
-// A signal ends it between two batches, even while the input says nothing. What
-// it says of where it stopped is true.
+// A signal ends it between two batches, even while the input is silent. The reported place is true.
 func TestEnqueueManyIsInterrupted(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
@@ -249,7 +248,7 @@ func TestEnqueueManyIsInterrupted(t *testing.T) {
 	}
 }
 
-// Interrupted anywhere, it has enqueued what it says, and going on completes it.
+// Interrupted anywhere, it has enqueued the reported tasks, and going on completes them.
 func TestEnqueueManyIsInterruptedAnywhere(t *testing.T) {
 	t.Parallel()
 	const lines = 4000

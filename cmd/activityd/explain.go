@@ -61,7 +61,7 @@ func newExplain() *cobra.Command {
 // defaultExplained is how many photos an explanation is asked for.
 const defaultExplained = 10
 
-// explain reads what a member is shown, and why, also as the API answers.
+// explain reads a member's answer with its reasons, also as the API gives it.
 func (s *service) explain(ctx context.Context, id member.ID, limit int) (a recent.Answer, answer api.Answer, err error) {
 	v := contacts.Viewer{ID: id}
 	if a, err = s.reader.Explain(ctx, v, limit); err != nil {
@@ -79,7 +79,7 @@ func noMember(id member.ID) error {
 	return fmt.Errorf("%w: %s: want an id of the table users", contacts.ErrNoMember, id)
 }
 
-// advised adds to an error of a read what can be done about it.
+// advised adds the remedy to an error of a read.
 func advised(id member.ID, err error) error {
 	switch {
 	case errors.Is(err, contacts.ErrNoMember):

@@ -13,7 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// flags are what leads a command to the servers of r.
+// flags returns the flags that lead a command to the servers of r.
 func (r *running) flags() []string {
 	return []string{"--mysql-dsn=" + r.config.mysqlDSN, "--redis-url=" + r.config.redisURL}
 }
@@ -84,7 +84,7 @@ func TestExplainAsJSON(t *testing.T) {
 	}
 }
 
-// Without Redis, the walk is what there is to explain.
+// Without Redis, explain explains the walk.
 func TestExplainWithoutRedis(t *testing.T) {
 	t.Parallel()
 	r := makeExplained(t)

@@ -31,9 +31,9 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// This file has a platform that activityd does not: a gateway of plain HTTP, as UnifiedPush has
-// them. A device names a URL there, and a message is a POST of JSON to it. No other file knows of
-// it, see TestNoOtherFileKnowsTheFourthPlatform.
+// This file has a platform that activityd lacks: a gateway of plain HTTP, as in UnifiedPush. A device names a URL
+// there, and a message is a POST of JSON to it. No other file knows the platform, see
+// TestNoOtherFileKnowsTheFourthPlatform.
 const gateway push.Platform = "plaingateway"
 
 func gatewayKind() push.Kind {
@@ -246,7 +246,7 @@ func TestAFourthPlatform(t *testing.T) {
 			t.Errorf("push show has no %s:\n%s", state, lines)
 		}
 	}
-	wantDevices(device{"1", "plaingateway", "127.0.0.1"}, device{ID: "2", Platform: "plaingateway"}) // which is gone
+	wantDevices(device{"1", "plaingateway", "127.0.0.1"}, device{ID: "2", Platform: "plaingateway"}) // device 2 is gone
 	write("second\n")
 	eventually(t, "the new key is loaded", func() bool {
 		return strings.Count(log.String(), `msg="file loaded" what=ACTIVITYD_PLAINGATEWAY_KEY`) == 2

@@ -30,9 +30,9 @@ const (
 )
 
 const (
-	// headroom is how much larger than need a set is, in percent: so many contacts may cease to be one until a set is filled again.
+	// headroom is how much larger than need a set is, in percent: so many contacts may leave before a refill.
 	headroom = 20
-	// setLife is how long a set is kept after its last read or refill where only active members have one.
+	// setLife is how long a set is kept after its last read or refill where only active members have a set.
 	setLife = 30 * 24 * time.Hour
 	// broadcastAt is with how many followers a member becomes a broadcast member: the fan-out of an upload to so many takes some
 	// hundred milliseconds of a processor.
@@ -86,13 +86,13 @@ func (d *databaseID) read(ctx context.Context) error {
 	return err
 }
 
-// isRedisRefusal reports whether an error of [index.Index.Check] is one that waiting does not mend: sets of another database or of
-// other settings, a database that Redis does not have, a Redis that hides what it is.
+// isRedisRefusal reports whether waiting does not mend an error of [index.Index.Check]: sets of another database or of
+// other settings, a database that Redis does not have, a Redis that hides its run.
 func isRedisRefusal(err error) bool {
 	return errors.Is(err, index.ErrSettings) || errors.Is(err, index.ErrNoDatabase) || errors.Is(err, index.ErrHidden)
 }
 
-// namedRedis names the flag in an error of the index for which it is to blame.
+// namedRedis names the flag that an error of the index is due to.
 func namedRedis(err error) error {
 	if errors.Is(err, index.ErrNoDatabase) {
 		return fmt.Errorf("--redis-url (%s): %w: want a number that the server has, as in redis://host:6379/0; a cluster has 0 only, and its URL is redis+cluster://host:6379",

@@ -24,12 +24,12 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
-// sameSignal is how long after the first signal further ones count as the same: timeout(1) sends one to
-// the process and one to its group.
+// sameSignal is how long after the first signal further signals count as the same: timeout(1) signals the process and
+// its group.
 const sameSignal = 100 * time.Millisecond
 
-// run runs one command and returns the exit code of the process. The first SIGINT or
-// SIGTERM ends the command's context; a second one, after sameSignal, ends the process.
+// run runs a command and returns the exit code of the process. The first SIGINT or SIGTERM ends the command's context;
+// a second signal, after sameSignal, ends the process.
 func run(args, environ []string, stdout, stderr io.Writer) int {
 	stdout, stderr = escaper{stdout}, escaper{stderr}
 	root := newRoot(environ, stdout, stderr)
@@ -54,8 +54,8 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	return exitCode(err)
 }
 
-// wrapper is the annotation of a command that runs one of another program: it looks after
-// signals itself, and its own failures, which are no [exitError], end with [exitOwn].
+// wrapper is the annotation of a command that runs a command of another program: it looks after signals itself, and its
+// own failures, which are no [exitError], end with [exitOwn].
 const wrapper = "wrapper"
 
 func isWrapper(cmd *cobra.Command) bool {
@@ -66,12 +66,11 @@ func isWrapper(cmd *cobra.Command) bool {
 	return is
 }
 
-// The exit codes of the process. A command with others than the first two says so in
-// its help.
+// The exit codes of the process. A command with further codes than the first two says so in its help.
 const (
 	exitOK     = 0
 	exitFailed = 1 // it could not be done
-	exitWrong  = 2 // it was done, and what it found is wrong
+	exitWrong  = 2 // it was done, and found something wrong
 )
 
 // exitError is an error that ends the process with a code of its own.
@@ -86,7 +85,7 @@ var errSilent = errors.New("nothing to say")
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// exitCode returns the code with which an error ends the process.
+// exitCode returns the exit code of an error.
 func exitCode(err error) int {
 	if err == nil {
 		return exitOK

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	servertest.Main(m)
 }
 
-// command runs activityd in this process and returns what it printed.
+// command runs activityd in this process and returns its output.
 func command(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -30,7 +30,7 @@ func command(t *testing.T, environ []string, args ...string) (code int, stdout, 
 	return code, out.String(), errs.String()
 }
 
-// succeed runs a command that must succeed and returns what it printed.
+// succeed runs a command that must succeed and returns its output.
 func succeed(t *testing.T, args ...string) string {
 	t.Helper()
 	code, out, errs := command(t, nil, args...)

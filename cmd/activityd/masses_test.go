@@ -126,7 +126,7 @@ func (c *child) follow(stderr io.Reader) {
 	}
 }
 
-// said returns what it wrote to stderr so far.
+// said returns its output on stderr so far.
 func (c *child) said() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,7 +172,7 @@ func TestParseRange(t *testing.T) {
 	}
 }
 
-// A login that is refused is reported at once, and as what it is.
+// A refused login is reported at once, with its true cause.
 func TestLongCommandsDoNotWaitForAnotherPassword(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 3)

@@ -15,7 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// page reads one page of a server.
+// page reads a page of a server.
 func page(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	response, err := http.Get(url)
@@ -49,8 +49,7 @@ func startObserved(t *testing.T, log *safeLog, mysqlDSN, redisURL string, given 
 	return url
 }
 
-// What really happens is counted where it should be: a change, its task, the
-// set, and a read; the last by another process than the others.
+// The metrics count real events in the right place: a change, its task, the set, and a read by a second process.
 func TestMetricsOfTheWhole(t *testing.T) {
 	t.Parallel()
 	r := startAll(t, "--role=api")
@@ -92,7 +91,7 @@ func TestMetricsOfTheWhole(t *testing.T) {
 	}
 }
 
-// Where there are tokens, the console asks for one in every role.
+// Where there are tokens, the console asks for a token in every role.
 func TestTheConsoleAsksForAToken(t *testing.T) {
 	t.Parallel()
 	mysqlDSN, redisURL := servertest.MySQLDSN(t), servertest.Redis(t).URL()

@@ -10,7 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// When one of three masters dies, its share is away, and only it, until it is back.
+// When a master of three dies, its share is away, and only it, until it is back.
 func TestANodeOfAClusterIsAway(t *testing.T) {
 	t.Parallel()
 	cluster, dsn, log := servertest.Cluster(t, 3, 0), servertest.MySQLDSN(t), &safeLog{}
@@ -94,7 +94,7 @@ func TestANodeOfAClusterIsAway(t *testing.T) {
 	})
 }
 
-// A node that hangs, and goes on, loses nothing: what waited for it is done.
+// A node that hangs, and goes on, loses nothing: its waiting work gets done.
 func TestANodeOfAClusterGoesOn(t *testing.T) {
 	t.Parallel()
 	cluster, dsn := servertest.Cluster(t, 3, 0, "--cluster-node-timeout", "60000"), servertest.MySQLDSN(t)

@@ -25,16 +25,16 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// The exit codes of once, beside those of its command. They are below 128, from which on
-// they mean signals; the last three are those of timeout(1) and env(1).
+// The exit codes of once, beside those of its command. They are below 128: higher codes mean signals. The last three
+// are the codes of timeout(1) and env(1).
 const (
 	exitFree      = 121 // of once show: nothing runs, and it is not done
 	exitBusy      = 122 // another process works, and --no-wait or --wait
-	exitExhausted = 123 // all attempts failed, the last one elsewhere or before
+	exitExhausted = 123 // all attempts failed, the last elsewhere or before
 	exitLost      = 124 // the command was ended: the lease was lost, or --timeout has passed
 	exitOwn       = 125 // a failure of activityd itself
 	exitCannotRun = 126 // the command is there, and cannot be run
-	exitNotFound  = 127 // there is no such command; from here on the number of a signal is added
+	exitNotFound  = 127 // the command is not found; from here on the number of a signal is added
 )
 
 // onceVariables are no settings: a nested activityd knows them.
@@ -119,8 +119,8 @@ func (c *onceConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.redisURL, "redis-url", "", "`URL` of a Redis; with --store=mysql it only tells waiters of what happened")
 }
 
-// choose completes and checks what the flags say. Nothing has a default that another host
-// may not share: two stores would be two locks.
+// choose completes and checks the flags. Nothing has a default that another host may not share: two stores would be two
+// locks.
 func (c *onceConfig) choose() error {
 	switch {
 	case c.store == "" && c.mysqlDSN != "":
@@ -137,10 +137,10 @@ func (c *onceConfig) choose() error {
 	return nil
 }
 
-// onceFlags are those of once itself.
+// onceFlags are the flags of once itself.
 type onceFlags struct {
 	key         once.Key
-	timeout     time.Duration // of one attempt; 0: none
+	timeout     time.Duration // of an attempt; 0: none
 	exitDone    int
 	quiet       bool
 	passSecrets bool
@@ -186,11 +186,11 @@ func (o *onceFlags) check() error {
 	return nil
 }
 
-// ownNames begins the names under which activityd itself works: one that is done would keep
-// its sweep from running.
+// ownNames begins the names of activityd's own work: a user's name that is done would keep activityd's sweep from
+// running.
 const ownNames = "activityd/"
 
-// newOnce returns the command once. environ is the environment of what it runs.
+// newOnce returns the command once. environ is the environment of the command that it runs.
 func newOnce(environ []string) *cobra.Command {
 	c, o := &onceConfig{}, &onceFlags{}
 	cmd := &cobra.Command{
@@ -357,7 +357,7 @@ func (o *onceFlags) failed(err error) error {
 	case errors.Is(err, once.ErrBusy):
 		code = exitBusy
 	case errors.Is(err, once.ErrExhausted) && isCommand:
-		code = own // of the last attempt, which was that of this process
+		code = own // of the last attempt, made by this process
 	case errors.Is(err, once.ErrExhausted):
 		code = exitExhausted
 	case errors.Is(err, once.ErrLost):

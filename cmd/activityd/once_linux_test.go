@@ -20,7 +20,7 @@ import (
 // session is a program at a terminal of its own.
 type session struct {
 	cmd    *exec.Cmd
-	screen *os.File // the other end of the terminal
+	screen *os.File // the far end of the terminal
 	seen   bytes.Buffer
 }
 
@@ -48,7 +48,7 @@ func startSession(t *testing.T, script string) *session {
 	return s
 }
 
-// types waits for a text on the screen and then types another one.
+// types waits for a text on the screen and then types an answer.
 func (s *session) types(t *testing.T, await, text string) {
 	t.Helper()
 	for deadline, part := time.Now().Add(30*time.Second), make([]byte, 4096); !strings.Contains(s.seen.String(), await); {
@@ -77,7 +77,7 @@ func (s *session) ends(t *testing.T, code int) {
 	}
 }
 
-// The command reads the terminal, and what is typed there is meant for it.
+// The command reads the terminal, and gets the text typed there.
 func TestOnceAtATerminal(t *testing.T) {
 	t.Parallel()
 	store := newOnceStore(t, inRedis)[0]
@@ -104,7 +104,7 @@ func TestOnceAtATerminal(t *testing.T) {
 	s.types(t, "then another", "")
 	s.ends(t, exitOK)
 
-	// Where there is no such shell, nothing can be stopped.
+	// Without a shell with job control, nothing can be stopped.
 	s = startSession(t, "exec $ONCE unstoppable "+store+` -- sh -c 'trap "echo continued" CONT; echo ready; while :; do read x && break; done; echo "got $x"'`)
 	s.types(t, "ready", ctrlZ)
 	s.types(t, "continued", "a line\n")
@@ -112,9 +112,8 @@ func TestOnceAtATerminal(t *testing.T) {
 	s.ends(t, exitOK)
 }
 
-// A message stops no process, also where the terminal is set so that it stops those in the
-// background that write to it: the command would outlive its lease. What runs in the
-// foreground finds SIGTTOU as it was.
+// A message stops no process, even where the terminal stops background processes that write to it: the command would
+// outlive its lease. The command in the foreground finds SIGTTOU unchanged.
 func TestOnceSaysSomethingWhileTheCommandHasTheTerminal(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
@@ -128,7 +127,7 @@ func TestOnceSaysSomethingWhileTheCommandHasTheTerminal(t *testing.T) {
 	s.ends(t, exitOK)
 }
 
-// One that is stopped by a signal stops its command, too, which continues with it.
+// A signal that stops once stops its command, too. The command continues with once.
 func TestOnceIsStopped(t *testing.T) {
 	t.Parallel()
 	p := startOnce(t, newOnceStore(t, inRedis), "digest", "echo pid $$; exec sleep 1000") // a shell that starts a command would wait for it in state D

@@ -11,8 +11,8 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// What docs/once.md has a resource do keeps it from being written to with a lower token
-// than it has seen, and lets one attempt write more than once.
+// The resource of docs/once.md refuses a write with a lower token than it has seen, and lets an attempt write more than
+// once.
 func TestTheFencesOfThePageByTheLetter(t *testing.T) {
 	t.Parallel()
 	db, err := mysql.Open(servertest.MySQLDSN(t))
@@ -69,8 +69,8 @@ func seenFence(t *testing.T, row *sql.Row) (fence uint64) {
 	return fence
 }
 
-// What docs/once.md has a person do where the clock of MySQL is behind raises all
-// fences by a day, of names that are there and of others, and leaves the id of the database.
+// The statement of docs/operate.md for a MySQL whose clock is behind raises all fences by a day, of known names and new
+// names, and leaves the id of the database.
 func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
 	t.Parallel()
 	db, err := mysql.Open(servertest.MySQLDSN(t))

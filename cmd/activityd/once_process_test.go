@@ -45,7 +45,7 @@ func newOnceStore(t *testing.T, kind string) (flags []string) {
 	return []string{redis()}
 }
 
-// onStores runs a test on stores of these kinds, each with flags of its own.
+// onStores runs a test on stores of the kinds, each with flags of its own.
 func onStores(t *testing.T, kinds []string, test func(t *testing.T, flags []string)) {
 	t.Helper()
 	for _, kind := range kinds {
@@ -84,7 +84,7 @@ func startOnceCommand(t *testing.T, flags []string, name string, command ...stri
 		_ = p.cmd.Process.Signal(syscall.SIGCONT)
 		return p.cmd.Process.Kill()
 	}
-	p.cmd.WaitDelay = 5 * time.Second // what the command has left has its standard error
+	p.cmd.WaitDelay = 5 * time.Second // the rest of the command has its standard error
 	must(t, p.cmd.Start())
 	must(t, out.Close())
 	t.Cleanup(func() { _ = p.cmd.Wait() }) // the test may have waited already; or else its end has killed it
@@ -137,8 +137,7 @@ func awaitListeners(t *testing.T, flags []string, n int64) {
 
 func isGone(pid int) bool { return syscall.Kill(pid, 0) == syscall.ESRCH }
 
-// hasEnded reports whether a process runs no more, also if its parent has not noticed it,
-// as one that is stopped does not.
+// hasEnded reports whether a process has ended, even if its parent has not noticed it, as a stopped parent does not.
 func hasEnded(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return isGone(pid) || err == nil && oncerun.ParseStat(string(text)).State == "Z"
@@ -167,8 +166,7 @@ func awaitExtension(t *testing.T, flags []string, name string) {
 
 var leaseUntil = regexp.MustCompile(`"lease_until":\s*"[^"]+"`)
 
-// When the host dies that runs the command, the command dies, and the one that waits runs
-// it again.
+// When the host that runs the command dies, the command dies, and the waiting host runs it again.
 func TestOnceTakesOverFromADeadHost(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{inMySQL, inMySQLNotified, inMySQLAlone, inRedis}, func(t *testing.T, flags []string) {
@@ -218,12 +216,12 @@ func TestOnceIsPausedPastItsLease(t *testing.T) {
 		}
 		must(t, second.cmd.Process.Signal(syscall.SIGINT))
 		second.ends(t, 128+int(syscall.SIGINT))
-		awaitState(t, flags[:len(flags)-1], "digest", "attempts      1 of 5") // the second one was handed back
+		awaitState(t, flags[:len(flags)-1], "digest", "attempts      1 of 5") // the second attempt was handed back
 	})
 }
 
-// What waits goes on when an attempt is over, and not when its lease would be: with a lease
-// of hours, this ends at all because it is notified.
+// A waiting process goes on when an attempt is over, and not when its lease would be: with a lease of hours, only a
+// notification ends this test.
 func TestOnceIsNotified(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{inMySQLNotified, inRedis}, func(t *testing.T, store []string) {

@@ -160,7 +160,7 @@ func newOnceForget() *cobra.Command {
 	})
 }
 
-// heldError says which process holds a name, and what --force would mean.
+// heldError returns an error that names the process with the lease, and the effect of --force.
 func heldError(ctx context.Context, s *onceStore, name string) error {
 	r, err := s.Get(ctx, name)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// What cannot be is told in one line, and nothing is run.
+// A line reports an impossible command, and nothing is run.
 func TestOnceRefuses(t *testing.T) {
 	t.Parallel()
 	redis := newOnceStore(t, inRedis)[0]
@@ -138,7 +138,7 @@ func TestSecretSettings(t *testing.T) {
 	})
 }
 
-// What a nested activityd finds is not taken for a setting.
+// The variables for a nested activityd are not taken for settings.
 func TestOnceVariablesAreNoSettings(t *testing.T) {
 	t.Parallel()
 	environ := []string{"ACTIVITYD_ATTEMPT=1", "ACTIVITYD_LAST_ATTEMPT=0", "ACTIVITYD_FENCE=7", "ACTIVITYD_FENCES=7", "ACTIVITYD_LEASE=7"}
@@ -148,7 +148,7 @@ func TestOnceVariablesAreNoSettings(t *testing.T) {
 	}
 }
 
-// What is held, free, done and exhausted can be looked at, and forgotten.
+// A name that is held, free, done or exhausted can be looked at, and forgotten.
 func TestOnceListShowForget(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{inMySQL, inRedis}, func(t *testing.T, flags []string) {
@@ -245,10 +245,10 @@ $`)
 	})
 }
 
-// hosts is what the examples of the page need: two hosts that share a database.
+// hosts are two hosts that share a database, for the examples of the page.
 type hosts struct {
 	activityd, command, environment string // files
-	runs                            string // to which the command adds a line
+	runs                            string // the command adds a line to it
 }
 
 func newHosts(t *testing.T) hosts {
@@ -272,7 +272,7 @@ func (h hosts) replaced(text string) string {
 	return strings.NewReplacer("/usr/local/bin/activityd", h.activityd, "/usr/local/bin/send-digest", h.command, "/etc/activityd/environment", h.environment).Replace(text)
 }
 
-// runOnTwo runs a line of sh on two hosts, as cron does: the command runs on one of them.
+// runOnTwo runs a line of sh on two hosts, as cron does: the command runs on a single host.
 func (h hosts) runOnTwo(t *testing.T, line string) {
 	t.Helper()
 	must(t, os.RemoveAll(h.runs))
@@ -292,7 +292,7 @@ func (h hosts) runOnTwo(t *testing.T, line string) {
 	}
 }
 
-// The line of a crontab and the units of docs/once.md do what they are for; systemd takes the units, where it is installed.
+// The line of a crontab and the units of docs/once.md do their work; systemd takes the units, where it is installed.
 func TestTheSchedulesOfThePage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/once.md")

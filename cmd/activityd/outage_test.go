@@ -28,7 +28,7 @@ func (l *safeLog) Write(p []byte) (int, error) {
 	return l.out.Write(p)
 }
 
-// lines are those that hold all of some words.
+// lines returns the lines that hold all words.
 func (l *safeLog) lines(words ...string) (found []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,8 +44,8 @@ func (l *safeLog) lines(words ...string) (found []string) {
 	return found
 }
 
-// An outage of either server is a line when it begins and one when it is over, however
-// many workers and probes find out.
+// An outage of either server logs a line when it begins and a line when it is over, however many workers and probes
+// find out.
 func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	t.Parallel()
 	db, redisServer := servertest.OwnMySQL(t), servertest.Redis(t)
@@ -101,8 +101,8 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 			t.Errorf("%s went and came back once, says the log in\n%s%s", server, strings.Join(gone, ""), strings.Join(again, ""))
 		}
 	}
-	// The third is of package wake, whose messages Redis carries. The audit has lines of
-	// its own, and so has the stream, whose group was lost with all other data of Redis.
+	// The third is of package wake, whose messages Redis carries. The audit has lines of its own, and so has the
+	// stream, whose group was lost with all data of Redis.
 	all := append(log.lines("level=WARN"), log.lines("level=ERROR")...)
 	all = slices.DeleteFunc(all, func(line string) bool {
 		return strings.Contains(line, "the audit is slowed down") || strings.Contains(line, "lost data") ||
@@ -134,7 +134,7 @@ func TestWorkersLogThatMySQLIsAwayAtTheStart(t *testing.T) {
 	}
 }
 
-// What /readyz says of a server says it once.
+// /readyz reports each fact about a server once.
 func TestHealthSaysWhyRedisCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	redisServer := servertest.Redis(t)
@@ -147,9 +147,8 @@ func TestHealthSaysWhyRedisCannotBeUsed(t *testing.T) {
 	}
 }
 
-// A probe has a connection of its own: requests that hold all others take no process out of the
-// load balancer. A MySQL that answered a moment ago, and is late, is busy; one that goes on to hang
-// is away.
+// A probe has a connection of its own: requests that hold all connections of the pool take no process out of the load
+// balancer. A MySQL that answered a moment ago, and is late, is busy. A MySQL that goes on to hang is away.
 func TestHealthOfABusyMySQL(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnMySQL(t)

@@ -26,7 +26,7 @@ func outputFlag(f *pflag.FlagSet, output *string) {
 	f.VarP(settings.NewChoice(output, outputTable, outputJSON), "output", "o", "form of the output")
 }
 
-// newLineEncoder returns an encoder of one JSON object a line, for programs and terminals: it leaves <, > and & alone.
+// newLineEncoder returns an encoder of a JSON object a line, for programs and terminals: it leaves <, > and & alone.
 func newLineEncoder(w io.Writer) *json.Encoder {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -52,7 +52,7 @@ func newTable(w io.Writer) *tabwriter.Writer {
 	return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 }
 
-// printTable writes a table, and its head if it has one.
+// printTable writes a table, and its head if there is a head.
 func printTable(w io.Writer, t inspect.Table) error {
 	table := newTable(w)
 	if len(t.Head) > 0 {
@@ -79,8 +79,8 @@ func sheet(title string, lines ...[2]string) string {
 // sayf prints a line, and ignores a failed write.
 func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 
-// escaper is stdout or stderr of a command. It escapes what a terminal would obey: names, errors and arguments of tasks may
-// come from strangers. Each Write holds whole characters.
+// escaper is stdout or stderr of a command. It escapes characters that a terminal would obey: names, errors and
+// arguments of tasks may come from strangers. Each Write holds whole characters.
 type escaper struct{ w io.Writer }
 
 func (e escaper) Write(text []byte) (int, error) {

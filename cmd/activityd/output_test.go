@@ -15,8 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// hostile is what an attacker would like a terminal to be given: C0 and C1
-// controls, bidi controls, and what is not seen.
+// hostile holds an attack on a terminal: C0 and C1 controls, bidi controls, and invisible characters.
 const hostile = "a\x1b[31m\x7f\u0080\u009b31m\u200e\u200f\u061c\u202a\u202e\u2066\u2069\u200b\ufeff\u00ad\u2028\u3164\ufe0f\U000e0041éя🙂z"
 
 // hostileEscaped is the same as it is printed.
@@ -45,8 +44,8 @@ func TestNothingIsLeftForTheTerminalToObey(t *testing.T) {
 	}
 }
 
-// What tasks, members and Redis hold is printed escaped by every command that shows
-// it, to people and as JSON, and the JSON says what was stored.
+// Every command that shows the texts of tasks, members and Redis prints them escaped, to people and as JSON, and the
+// JSON decodes to the stored text.
 func TestWhatStrangersStoredIsPrintedEscaped(t *testing.T) {
 	t.Parallel()
 	r := startAll(t, "--role=api")

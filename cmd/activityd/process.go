@@ -15,7 +15,7 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// processConfig is the part about what a process does, and how long it may take to end.
+// processConfig is the part about the work of a process, and about the time it may take to end.
 type processConfig struct {
 	role    string
 	workers map[string]int
@@ -44,8 +44,8 @@ func (c *processConfig) processFlags(f *pflag.FlagSet) {
 	f.Var(settings.NewNumber(&c.grace, queue.DefaultGrace, time.Millisecond, time.Hour, ""), "grace", "how long requests may take to finish at the stop, and then tasks")
 	f.Var(settings.NewNumber(&c.drain, defaultDrain, 0, time.Hour, ""), "drain", "how long requests are served on after SIGTERM, while /readyz is 503 and load balancers notice")
 	settings.NoFlag(f, "drain")
-	// Tests of crashes would be slow without these. A shorter lease or poll only costs more statements, a larger part of a fan-out
-	// only holds its worker for longer.
+	// Tests of crashes would be slow without the settings below. A shorter lease or poll only costs more statements, a
+	// larger part of a fan-out only holds its worker for longer.
 	f.Var(settings.NewNumber(&c.lease, queue.DefaultLease, time.Second, queue.MaxLease, ""), "task-lease", "lease of claimed tasks")
 	f.Var(settings.NewNumber(&c.poll, queue.DefaultPoll, time.Millisecond, time.Hour, ""), "poll", "interval at which idle workers look for tasks")
 	f.Var(settings.NewNumber(&c.fanOutPart, tasks.DefaultPartSize, 1, 20_000, ""), "fan-out-part", "followers that one task of a fan-out updates")
@@ -94,7 +94,7 @@ func (c *processConfig) poolOptions() queue.PoolOptions {
 	return queue.PoolOptions{Kinds: tasks.Kinds(), Workers: workers, Lease: c.lease, Poll: c.poll, Grace: c.grace, Gap: claimGap}
 }
 
-// ownQueues are the queues that activityd works on, from which workers by HTTP get nothing.
+// ownQueues are the queues of activityd's own tasks. Workers by HTTP get nothing from them.
 func (c *processConfig) ownQueues() (names []string) {
 	for _, w := range c.poolOptions().Workers {
 		names = append(names, w.Queue)

@@ -45,7 +45,7 @@ func settingsOf(given []string) (environ, flags []string) {
 	return environ, flags
 }
 
-// spawnBy is spawn by a command line, to which that of serve is added.
+// spawnBy is spawn by a command line, to which the line of serve is added.
 func spawnBy(t *testing.T, line []string, args ...string) *process {
 	t.Helper()
 	environ, flags := settingsOf(args)
@@ -94,8 +94,8 @@ func TestSIGTERMStopsGracefully(t *testing.T) {
 	}
 }
 
-// While load balancers notice, by /readyz of either listener, all is served. Then connections are closed after a response,
-// and the port. A signal that timeout(1) doubles is one.
+// While load balancers notice, by /readyz of either listener, all is served. Then the server closes connections after a
+// response, and the port. A signal that timeout(1) doubles counts once.
 func TestSIGTERMDrains(t *testing.T) {
 	t.Parallel()
 	p := spawn(t, "--metrics-listen=127.0.0.1:0", "ACTIVITYD_DRAIN=3s")

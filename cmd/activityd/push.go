@@ -85,7 +85,7 @@ func (p *pushConfig) settingFlags(f *pflag.FlagSet, list []push.Setting) {
 // check calls want for each value that cannot be.
 func (p *pushConfig) check(want wanted) {
 	for _, kind := range p.platforms() {
-		given := "" // a setting that needs the required ones
+		given := "" // a setting that needs the required settings
 		for _, s := range kind.Settings {
 			if given == "" && !s.Alone && p.value(s.Name) != "" {
 				given = s.Name
@@ -112,7 +112,7 @@ func (p *pushConfig) checkAddress(_ context.Context, platform push.Platform, a p
 	return errors.New("there is no such platform")
 }
 
-// which returns the platforms of which something is true.
+// which returns the platforms for which is holds.
 func (p *pushConfig) which(is func(k push.Kind) bool) map[push.Platform]bool {
 	some := make(map[push.Platform]bool)
 	for _, kind := range p.platforms() {
@@ -131,11 +131,11 @@ type senders struct {
 	byPlatform map[push.Platform]push.Sender
 	reloaders  []*auth.Reloader // of their keys
 	closers    closers
-	changed    *func(push.Platform) // is told whose keys were replaced; nil in it: no one is
+	changed    *func(push.Platform) // is told the platform of replaced keys; nil in it: nobody is
 }
 
-// load makes the senders of the platforms that have keys, and logs which have none. They
-// connect to nothing yet.
+// load makes the senders of the platforms that have keys, and logs the platforms without keys. They connect to nothing
+// yet.
 func (p *pushConfig) load(ctx context.Context, log *slog.Logger) (s senders, err error) {
 	s = senders{byPlatform: make(map[push.Platform]push.Sender), changed: new(func(push.Platform))}
 	roots, err := p.roots()
@@ -183,7 +183,7 @@ func (s *senders) add(kind push.Kind, o push.ClientOptions) error {
 // roots returns the CAs of ACTIVITYD_TLS_ROOTS; nil: the system's.
 func (p *pushConfig) roots() (*x509.CertPool, error) {
 	if p.tlsRoots == "" {
-		return nil, nil // that is what a tls.Config takes for the system's
+		return nil, nil // a tls.Config takes nil for the system's
 	}
 	text, err := os.ReadFile(p.tlsRoots)
 	pool := x509.NewCertPool()
@@ -228,7 +228,7 @@ func newPushKeys() *cobra.Command {
 	}
 }
 
-// makePushKeys writes the private key to a new file, and prints the public one.
+// makePushKeys writes the private key to a new file, and prints the public key.
 func makePushKeys(path string, out, notes io.Writer) (err error) {
 	keys, err := webpush.GenerateKey()
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 var (
 	markedJSON   = regexp.MustCompile("(?s)```json (\\w+)\n(.*?)```")
 	helloRequest = regexp.MustCompile(`-d '(\{"events":\[\{"id":"hello-1".*)'`)
-	helloShown   = regexp.MustCompile("(?s)event hello-1\n.*?\n {2}created ") // what follows differs each time
+	helloShown   = regexp.MustCompile("(?s)event hello-1\n.*?\n {2}created ") // the rest differs each time
 )
 
-// What docs/push.md says that devices of each platform get is what they get of the event that it
-// says it is made from; and its first event is shown as it says, among the members that it makes.
+// Devices of each platform get the payload that docs/push.md shows for its event; and the first event of the page is
+// shown as there, among the members that the page makes.
 func TestTheNotificationsOfThePage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/push.md")
@@ -52,7 +52,7 @@ func TestTheNotificationsOfThePage(t *testing.T) {
 		switch name {
 		case "webpush":
 			want["expires"] = got["expires"]
-		case "fcm": // the others are named below the block
+		case "fcm": // the remaining platforms are named below the block
 			delete(got, "token")
 			got["android"] = map[string]any{"priority": androids[0].Android.Priority}
 		}
@@ -75,8 +75,8 @@ func TestTheNotificationsOfThePage(t *testing.T) {
 	}
 }
 
-// An upload that is reported as docs/setup.md has it is shown to a follower, and what
-// docs/operate.md asks the database about that is known.
+// A follower sees an upload that is reported as in docs/setup.md, and the database has the answers to the questions of
+// docs/operate.md.
 func TestTheEventOfThePage(t *testing.T) {
 	t.Parallel()
 	p := startPushServices(t)

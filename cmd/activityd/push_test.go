@@ -264,8 +264,7 @@ func (l *logLines) String() string {
 	return l.text.String()
 }
 
-// Keys are replaced while it runs, also where there is no API; one that cannot be used
-// changes nothing.
+// Keys are replaced while it runs, also where there is no API; a bad key changes nothing.
 func TestKeysOfPushAreReplaced(t *testing.T) {
 	t.Parallel()
 	p := startPushServices(t)

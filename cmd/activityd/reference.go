@@ -15,7 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/settings"
 )
 
-// newReference returns the hidden command by which packages are made.
+// newReference returns the hidden command for building packages.
 func newReference() *cobra.Command {
 	return &cobra.Command{
 		Use:    "reference FOLDER",
@@ -138,11 +138,10 @@ func roffFlag(f *pflag.Flag) string {
 	return ".TP\n" + name + "\n" + longWords.ReplaceAllString(roff(usage), `$1\:`) + "\n"
 }
 
-// longWords finds the commas of lists such as a=1,b=2, where a line may be broken.
+// longWords finds the commas of lists, as in a=1,b=2, where a line may be broken.
 var longWords = regexp.MustCompile(`(=\w+,)`)
 
-// roffText returns paragraphs, which empty lines divide. One with an indented line keeps its
-// lines as they are.
+// roffText returns paragraphs, which empty lines divide. A paragraph with an indented line keeps its lines.
 func roffText(text string) string {
 	var page strings.Builder
 	for paragraph := range strings.SplitSeq(strings.Trim(text, "\n"), "\n\n") {
@@ -166,11 +165,11 @@ func roffLines(text string) string {
 	return page.String()
 }
 
-// roffEscapes keeps what roff gives a meaning. A hyphen is written as a minus, which can be
-// searched for and copied.
+// roffEscapes keeps characters that roff gives a meaning. A hyphen is written as a minus, so that readers can search
+// and copy it.
 var roffEscapes = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`, "\n", " ")
 
-// roff returns a line of text. One that begins with a dot is no request.
+// roff returns a line of text. A line that begins with a dot is no request.
 func roff(text string) string {
 	text = roffEscapes.Replace(text)
 	if strings.HasPrefix(text, ".") {

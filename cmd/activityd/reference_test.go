@@ -79,8 +79,8 @@ func TestRoffKeepsText(t *testing.T) {
 	}
 }
 
-// The example has each setting, with its default: all of it uncommented is a file that serve takes,
-// and is what serve does without it.
+// The example has each setting, with its default: all of it uncommented is a file that serve takes, and changes
+// nothing.
 func TestTheExampleEnvironmentHasTheDefaults(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join(reference(t), "environment.example"))

@@ -29,7 +29,7 @@ type refusing struct {
 	reads      bool   // it refuses writes alone
 }
 
-// do returns what sends commands.
+// do returns a function that sends commands.
 func do(commands ...string) func(t *testing.T, admin *redis.Conn) {
 	return func(t *testing.T, admin *redis.Conn) {
 		t.Helper()
@@ -78,7 +78,7 @@ func awaitSave(t *testing.T, admin *redis.Conn, status string) {
 	})
 }
 
-// These are the rights that docs/deploy.md says are enough.
+// The rights that docs/deploy.md calls enough.
 const (
 	appKeys   = "~user_* ~guard_* ~activityd_*"
 	appRights = appKeys + " &activityd_* +@read +@write +@scripting +@connection +@pubsub +info"
@@ -120,8 +120,7 @@ func TestRedisRefuses(t *testing.T) {
 			node := "{node=\"" + r.redis.Addr() + "\"} "
 			awaitMetric(t, metrics, "activityd_redis_writable"+node+"0")
 			awaitMetric(t, metrics, fmt.Sprintf("activityd_redis_up%s%d", node, map[bool]int{true: 1}[refusal.reads]))
-			// A contact that is not in the set yet: the score of one that is could be raised
-			// by one command, without a script.
+			// A contact that is not in the set yet: a single command, without a script, could raise a member's score.
 			_, err := r.site.Upload(t.Context(), site.Photo{Owner: 101, Visibility: contacts.Public, DateUpload: 999_999})
 			must(t, err)
 			must(t, r.site.SetContact(t.Context(), 1, 115, site.Grant{}))
@@ -149,8 +148,8 @@ func TestRedisRefuses(t *testing.T) {
 	}
 }
 
-// startAsApp starts a process that reads and one that works, as the user app of
-// their Redis, with a set in place, and returns the address of the second's metrics.
+// startAsApp starts a reading and a working process, as the user app of their Redis, with a set in place, and returns
+// the address of the second's metrics.
 func startAsApp(t *testing.T) (r *running, admin *redis.Conn, metrics string) {
 	t.Helper()
 	server, mysqlDSN := servertest.Redis(t), servertest.MySQLDSN(t)
@@ -197,8 +196,7 @@ func (r *running) awaitReady(t *testing.T, words ...string) {
 	})
 }
 
-// awaitMetric waits until the metrics have a line, or one that begins so and goes on
-// with more than above.
+// awaitMetric waits until the metrics have a line, or a line with that beginning and a value greater than above.
 func awaitMetric(t *testing.T, url, line string, above ...float64) {
 	t.Helper()
 	eventually(t, line, func() bool {
@@ -213,15 +211,15 @@ func awaitMetric(t *testing.T, url, line string, above ...float64) {
 	})
 }
 
-// open returns the tasks that are not finished, dead ones too.
+// open returns the unfinished tasks, dead tasks too.
 func (r *running) open(t *testing.T) []queue.Record {
 	t.Helper()
 	list, err := queue.NewQueue(r.db, queue.Options{Kinds: tasks.Kinds()}).List(context.Background(), queue.Filter{}, 1<<20)
 	must(t, err)
-	return slices.DeleteFunc(list, func(r queue.Record) bool { return r.Kind == tasks.CheckRange }) // one always waits
+	return slices.DeleteFunc(list, func(r queue.Record) bool { return r.Kind == tasks.CheckRange }) // a check of a range always waits
 }
 
-// failures returns how many attempts of a task failed: that which runs has not.
+// failures returns how many attempts of a task failed: the running attempt has not.
 func failures(r queue.Record) int {
 	if r.State == queue.Running {
 		return r.Attempts - 1

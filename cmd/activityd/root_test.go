@@ -7,8 +7,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// A command that is called in a way that cannot be fails, and its error names what is
-// wrong.
+// A malformed command fails, and its error names the mistake.
 func TestMisuseFails(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
@@ -66,7 +65,7 @@ func TestTheDefaultOfWorkersIsToldInOneOrder(t *testing.T) {
 	}
 }
 
-// Shells ask "activityd __complete", with the word that is begun as the last one.
+// Shells ask "activityd __complete", with the unfinished word as the last word.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	const files, words = ":0", ":4" // whether the shell shall add files

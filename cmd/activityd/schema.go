@@ -100,7 +100,7 @@ func (o schemaOptions) refuse() error {
 	return nil
 }
 
-// print prints the tables, or the triggers; for a site with tables of its own, what is made on them.
+// print prints the tables, or the triggers; for a site with tables of its own, the statements that build on them.
 func (o schemaOptions) print(out io.Writer, site *mapping.Map) error {
 	text := activityd.Schema
 	switch {
@@ -117,7 +117,7 @@ func (o schemaOptions) print(out io.Writer, site *mapping.Map) error {
 	return err
 }
 
-// do changes the database and says what is there now.
+// do changes the database and reports its state.
 func (o schemaOptions) do(cmd *cobra.Command, c *config, site *mapping.Map) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	if site != nil && o.apply {
@@ -193,8 +193,8 @@ func makeTables(ctx context.Context, db *sql.DB, site *mapping.Map) error {
 	return schema.Apply(ctx, db)
 }
 
-// report prints the findings, and for a site with a file, those about it. After the triggers were installed, only
-// these are looked for.
+// report prints the findings. For a site with a file, it adds the findings about the file. After the installation of
+// the triggers, it looks only for the file's findings.
 func (o schemaOptions) report(ctx context.Context, out io.Writer, db *sql.DB, site *mapping.Map, findings []schema.Finding) error {
 	if site != nil {
 		bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -216,7 +216,7 @@ func (o schemaOptions) report(ctx context.Context, out io.Writer, db *sql.DB, si
 	}
 	text := findingsText(findings)
 	switch {
-	case o.triggers: // what it did is said
+	case o.triggers: // the command has reported it
 	case len(findings) == 0:
 		text = "all tables are there, and nothing is wrong with them\n"
 	case wrong == 0:
@@ -228,9 +228,9 @@ func (o schemaOptions) report(ctx context.Context, out io.Writer, db *sql.DB, si
 	return &exitError{exitWrong, errors.New((&schemaError{findings[:wrong]}).summary())}
 }
 
-// checkSchema returns the findings about the tables, those that are wrong first. The error is a
-// *[schemaError] if there are such; any other means that the check could not be made, and is
-// reported to server, unless that is nil. A server that does not answer within 5 s is away.
+// checkSchema returns the findings about the tables, errors first. A wrong table makes the error a *[schemaError]. Any
+// other error means that the check could not be made, and is reported to server, unless that is nil. A server that does
+// not answer within 5 s is away.
 func checkSchema(ctx context.Context, db *sql.DB, server *outage.Log) ([]schema.Finding, error) {
 	began := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -283,7 +283,7 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// findingsText has a line for each finding, and below it what mends it.
+// findingsText has a line for each finding, and its remedy below it.
 func findingsText(findings []schema.Finding) string {
 	var text strings.Builder
 	for _, f := range findings {

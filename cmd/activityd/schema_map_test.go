@@ -14,7 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// statementsOf are those of a text between two of its comments that begin with a number.
+// statementsOf returns the statements of a text between two of its comments that begin with a number.
 func statementsOf(t *testing.T, text, from, to string) []string {
 	t.Helper()
 	_, text, found := strings.Cut(text, "\n-- "+from+".")
@@ -28,8 +28,8 @@ func statementsOf(t *testing.T, text, from, to string) []string {
 	return statements(text)
 }
 
-// TestTheExampleOfASiteByTheLetter does what docs/setup.md says of examples/site, as its reader would, and
-// asks for answers before and after changes that the triggers report.
+// TestTheExampleOfASiteByTheLetter follows docs/setup.md on examples/site, as its reader would, and asks for answers
+// before and after changes that the triggers report.
 func TestTheExampleOfASiteByTheLetter(t *testing.T) {
 	t.Parallel()
 	tables, err := os.ReadFile("../../examples/site/tables.sql")
@@ -44,7 +44,7 @@ func TestTheExampleOfASiteByTheLetter(t *testing.T) {
 		"CREATE USER 'site'@'%' IDENTIFIED BY 'secret'", "GRANT SELECT, INSERT, UPDATE ON site.* TO 'site'@'%'",
 		"INSERT INTO members (id, nick) VALUES (1, 'ada'), (2, 'ben'), (3, NULL), (4, 'eve'), (5, NULL)",
 		"INSERT INTO friendships (asked_by, asked, state, is_family) VALUES (2, 1, 1, 0), (3, 1, 0, 0), (4, 5, 1, 1)",
-		// Very many pictures, of which each kind is a fifth, and half are deleted.
+		// Very many pictures: each kind is a fifth, and half are deleted.
 		"INSERT INTO pictures (owner, privacy, created_at, deleted_at) SELECT 4, d.n % 5, TIMESTAMPADD(SECOND, a.n * 1000 + b.n * 100 + c.n * 10 + d.n, '2012-01-01'), IF(c.n < 5, NULL, '2013-01-01')" +
 			" FROM " + digits("a") + ", " + digits("b") + ", " + digits("c") + ", " + digits("d"),
 		"INSERT INTO pictures (owner, caption, privacy, created_at) VALUES (2, 'of friends', 1, '2013-03-19 03:57:10'), (3, 'of all', 4, '2013-03-19 03:57:11')",
@@ -73,7 +73,7 @@ func TestTheExampleOfASiteByTheLetter(t *testing.T) {
 		t.Errorf("schema --triggers --apply: exit code %d: %s", code, out)
 	}
 	execOn(t, admin, statementsOf(t, printed, "4", "5"))
-	execOn(t, admin, []string{"INSERT INTO activityd.contacts (user_id, contact_id) VALUES (1, 3)"}) // a copy of what is gone
+	execOn(t, admin, []string{"INSERT INTO activityd.contacts (user_id, contact_id) VALUES (1, 3)"}) // a copy of the deleted row
 	execOn(t, admin, statementsOf(t, printed, "5", ""))
 	if n := number(t, admin, "SELECT COUNT(*) FROM activityd.tasks"); n > 0 {
 		t.Errorf("what there was before became %d tasks", n)

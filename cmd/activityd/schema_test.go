@@ -52,7 +52,7 @@ func TestSchemaRefusesWhatMakesNoSense(t *testing.T) {
 			t.Errorf("%s: exit code %d: %s", args, code, errs)
 		}
 	}
-	// What outlives a command must not say what to do now.
+	// A variable that outlives a command must not decide about a later command.
 	code, out, _ := command(t, []string{"ACTIVITYD_TRIGGERS=true", "ACTIVITYD_REMOVE=true", "ACTIVITYD_MYSQL_DSN=" + dsn}, "schema")
 	if code != 0 || out != activityd.Schema {
 		t.Errorf("by the environment: exit code %d: %s", code, out)
@@ -86,7 +86,7 @@ func TestTheSchemaIsChecked(t *testing.T) {
 		damage []string
 		args   string
 		code   int
-		want   []string // of what is printed
+		want   []string // texts of the output
 	}{
 		"all is well":  {[]string{"DO 1"}, "--check", exitOK, []string{nothingWrong}},
 		"slow":         {[]string{noIndex}, "--check", exitOK, []string{"warning  photos: there is no index (owner_id, visibility, date_upload, id): ", "\n         ALTER TABLE photos ADD KEY newest (owner_id, visibility, date_upload, id);\n", "can be used, with 1 warning\n"}},

@@ -8,8 +8,8 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// The Sentinel that was asked hangs, as one on the machine of the dead master: the others
-// are asked which server is the master now.
+// The Sentinel that was asked hangs, as on the machine of the dead master. The client asks the rest for the current
+// master.
 func TestASentinelThatHangsIsLeft(t *testing.T) {
 	t.Parallel()
 	w := servertest.Watched(t, 3*time.Second)

@@ -60,7 +60,7 @@ func newServe() *cobra.Command {
 	return cmd
 }
 
-// backend is what a service works on.
+// backend holds the servers and stores of a service.
 type backend struct {
 	store    *contacts.MySQL
 	db       *sql.DB // of store and queue
@@ -141,7 +141,7 @@ type service struct {
 	deliveries    *push.Deliveries
 	api           *api.Server
 	metricsServer *metrics.Server // nil: there is no listener for metrics
-	fronts        []actor         // make work for the rest, such as the listener, whose requests enqueue tasks
+	fronts        []actor         // make work for the rest, as the listener does, whose requests enqueue tasks
 	background    []actor         // work on it, and watch the servers
 	checkedSchema bool            // nothing is wrong in it
 	notReady      error           // why MySQL could not be used at the start; nil: it could
@@ -205,7 +205,7 @@ func (s *service) serve(ctx context.Context) error {
 // the start.
 func (s *service) listen(ctx context.Context) error {
 	s.notReady = s.checkServers(ctx)
-	if isRefusal(s.notReady) { // any other error is that of a MySQL that is waited for
+	if isRefusal(s.notReady) { // for any other error, the service waits for MySQL
 		return s.notReady
 	}
 	if s.config.role != roleWorkers {
@@ -230,8 +230,8 @@ func (s *service) listen(ctx context.Context) error {
 // close closes the listeners and the backend.
 func (s *service) close() error { return s.closers.close() }
 
-// checkServers checks the tables and the sets. The error [isRefusal] where the service cannot work on
-// them; another one is that of a MySQL that is away.
+// checkServers checks the tables and the sets. The error [isRefusal] where the service cannot work on them; any other
+// error means that MySQL is away.
 func (s *service) checkServers(ctx context.Context) error {
 	err := s.checkSchema(ctx)
 	if err == nil {
@@ -248,13 +248,13 @@ func (s *service) checkServers(ctx context.Context) error {
 	return err
 }
 
-// isRefusal reports whether an error of [service.checkServers] is one that waiting does not mend.
+// isRefusal reports whether waiting does not mend an error of [service.checkServers].
 func isRefusal(err error) bool {
 	return isSchemaError(err) || isRedisRefusal(err)
 }
 
-// checkSchema checks the tables until that has succeeded once, and logs warnings. The error is a *[schemaError] if the service
-// cannot work on them; any other is that of a server that is away, and is reported.
+// checkSchema checks the tables until a check succeeds, and logs warnings. The error is a *[schemaError] if the service
+// cannot work on them; any other error means a server that is away, and is reported.
 func (s *service) checkSchema(ctx context.Context) error {
 	if s.checkedSchema {
 		return nil
@@ -270,12 +270,12 @@ func (s *service) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// closingTime is for how long before the listener ends connections are told to close. A client that sends
-// a request on an idle one at the very end loses it.
+// closingTime is for how long before the listener ends connections are told to close. A client that sends a request on
+// an idle connection at the very end loses it.
 const closingTime = time.Second
 
-// drain returns an actor that, when ctx has ended, has /readyz say so, and goes on for as long as load balancers need to
-// notice. A process without an API, or one that failed, stops at once.
+// drain returns an actor that, when ctx has ended, has /readyz say so, and goes on for as long as load balancers need
+// to notice. A process without an API, or with a failed API, stops at once.
 func (s *service) drain(ctx context.Context) actor {
 	return func(running context.Context) error {
 		<-running.Done()
@@ -291,9 +291,9 @@ func (s *service) drain(ctx context.Context) actor {
 	}
 }
 
-// run works until ctx ends or something fails, and returns when all has stopped: first the drain; then the fronts; then the
-// workers; then the notifier, which notifies other processes of the tasks that the workers handed back; and last the metrics, which
-// show the stop.
+// run works until ctx ends or something fails, and returns when all has stopped. The drain stops first; then the
+// fronts; then the workers; then the notifier, so that it notifies other processes of the tasks that the workers handed
+// back. The metrics stop last, and show the stop.
 func (s *service) run(ctx context.Context) error {
 	var metrics []actor
 	if s.metricsServer != nil {

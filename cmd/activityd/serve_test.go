@@ -48,7 +48,7 @@ func configFor(t *testing.T, mysqlDSN, redisURL string, given ...string) *config
 	return c
 }
 
-// parseServe reads settings of serve, which are flags or variables of the environment.
+// parseServe reads settings of serve: flags or variables of the environment.
 func parseServe(t *testing.T, given ...string) (*config, *pflag.FlagSet) {
 	t.Helper()
 	c, f := &config{}, pflag.NewFlagSet("serve", pflag.ContinueOnError)
@@ -154,7 +154,7 @@ func (r *running) addContact(t *testing.T, first, last, contact member.ID) {
 	}
 }
 
-// answer is what the endpoint returns.
+// answer is the answer of the endpoint.
 type answer struct {
 	Contact *struct{ ID string }  `json:"contact"`
 	Photos  []struct{ ID string } `json:"photos"`
@@ -229,8 +229,8 @@ func (r *running) awaitTasks(t *testing.T) {
 	})
 }
 
-// makeSite makes viewer 1 and members 101 to 100+n, each with one public photo
-// of second 1000 times its number. No member has a contact.
+// makeSite makes viewer 1 and members 101 to 100+n, each with a public photo of second 1000 times its number. No member
+// has a contact.
 func (r *running) makeSite(t *testing.T, n int) {
 	t.Helper()
 	members, photos := []site.Member{{ID: 1, Username: "viewer"}}, []site.Photo(nil)
@@ -290,7 +290,7 @@ func TestServeEndToEnd(t *testing.T) {
 
 func TestTasksByHTTP(t *testing.T) {
 	t.Parallel()
-	r := startAll(t, "ACTIVITYD_AUDIT_SWEEP_RATE=0") // which builds sets that are missing
+	r := startAll(t, "ACTIVITYD_AUDIT_SWEEP_RATE=0") // the sweep builds missing sets
 	r.makeSite(t, 2)
 	if _, err := r.db.ExecContext(t.Context(), "INSERT INTO contacts (user_id, contact_id) VALUES (1, 101), (1, 102)"); err != nil {
 		t.Fatal(err)
@@ -423,7 +423,7 @@ func TestATakenPortIsAnErrorAtTheStart(t *testing.T) {
 	}
 }
 
-// The roles share the work: one process answers and enqueues, the other works.
+// The roles share the work: a process answers and enqueues, a second process works.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	r := startAll(t, "--role=api")

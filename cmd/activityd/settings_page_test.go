@@ -83,7 +83,7 @@ ACTIVITYD_MATERIALIZE=active
 What is not here is a constant. A duration is as in ` + "`90s`, `10m` or `1h30m`" + `.
 `
 
-// settingsTexts stand under the headings. What one setting means is said where it is registered.
+// settingsTexts stand under the headings. The file that registers a setting explains it.
 var settingsTexts = map[string]string{
 	"Servers": `A login that MySQL refuses is waited for, as it may be granted later. A DSN may name a socket,
 ` + "`user:password@unix(/socket)/name`" + `, and have parameters; one that contradicts [the session](setup.md#mysql) is refused. What

@@ -60,7 +60,7 @@ func newShow() *cobra.Command {
 	return cmd
 }
 
-// lookFlags registers what [withService] needs.
+// lookFlags registers the flags for [withService].
 func (c *config) lookFlags(f *pflag.FlagSet) {
 	c.mysqlFlags(f)
 	c.redisFlags(f)
@@ -88,7 +88,7 @@ func withService(cmd *cobra.Command, c *config, look func(context.Context, *serv
 	return look(cmd.Context(), s)
 }
 
-// setView is a set beside what MySQL says, as other programs read it.
+// setView is a set beside MySQL's rows, as other programs read it.
 type setView struct {
 	Member   member.ID `json:"member"`
 	Exists   bool      `json:"exists"` // in MySQL
@@ -101,8 +101,7 @@ type setView struct {
 	Findings  []string    `json:"findings,omitempty"` // about the set as a whole
 }
 
-// setMember is one contact of the set, or one that should be in it. Times are unix
-// seconds.
+// setMember is a contact of the set, or a contact that should be in it. Times are unix seconds.
 type setMember struct {
 	Contact    member.ID `json:"contact"`
 	Score      *uint64   `json:"score,omitempty"`       // nil: not in the set

@@ -11,12 +11,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// actor runs until its context ends, and then stops what it does.
+// actor runs until its context ends, and then stops its work.
 type actor func(ctx context.Context) error
 
-// runStages runs all actors until ctx ends or one of them fails. Then it stops one
-// stage after the other: the actors of a stage go on until all of the stage before
-// have returned.
+// runStages runs all actors until ctx ends or an actor fails. Then it stops the stages in order: the actors of a stage
+// go on until all actors of the stage before have returned.
 func runStages(ctx context.Context, stages ...[]actor) error {
 	group, ended := errgroup.WithContext(ctx)
 	before := ended.Done()
@@ -64,12 +63,12 @@ func serving(server interface {
 	}
 }
 
-// closers is a stack of functions that close what was opened.
+// closers is a stack of functions that close resources.
 type closers []func() error
 
 func (c *closers) push(closer func() error) { *c = append(*c, closer) }
 
-// close calls all of them, the last one first.
+// close calls all closers, the last first.
 func (c *closers) close() error {
 	var errs []error
 	for _, closer := range slices.Backward(*c) {

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// notifySocket is the variable by which a service manager names the socket that it is
-// notified by: the protocol of sd_notify(3).
+// notifySocket is the variable by which a service manager names its notification socket: the protocol of sd_notify(3).
 const notifySocket = "NOTIFY_SOCKET"
 
 // The states of a service.
@@ -29,8 +28,8 @@ func statusOf(notReady error) string {
 	return "\nSTATUS=not ready: " + strings.ReplaceAll(notReady.Error(), "\n", " ")
 }
 
-// notifyManager sends a state to the service manager, if there is one. A failure is logged:
-// the service does not depend on it, but systemd ends one of Type=notify that never gets ready.
+// notifyManager sends a state to the service manager, if there is a manager. A failure is logged: the service does not
+// depend on it, but systemd ends a service of Type=notify that never gets ready.
 func notifyManager(ctx context.Context, log *slog.Logger, state string) {
 	name := os.Getenv(notifySocket)
 	if name == "" {
@@ -41,7 +40,7 @@ func notifyManager(ctx context.Context, log *slog.Logger, state string) {
 	}
 }
 
-// sendState sends one datagram. A name that begins with @ is that of an abstract socket.
+// sendState sends a datagram. A name that begins with @ names an abstract socket.
 func sendState(ctx context.Context, name, state string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

@@ -69,8 +69,8 @@ func TestTheServiceManagerIsNotified(t *testing.T) {
 	must(t, p.cmd.Wait())
 }
 
-// With a password that is wrong the service waits for the right one, and says so where people
-// look: in the last line of its start, in the manager's status and in /readyz.
+// With a wrong password the service waits for the right password, and says so where people look: in the last line of
+// its start, in the manager's status and in /readyz.
 func TestWrongPasswordIsReported(t *testing.T) {
 	t.Parallel()
 	folder, err := os.MkdirTemp("", "activityd-notify-")
@@ -137,7 +137,7 @@ func TestTheUnitWaitsForTheGrace(t *testing.T) {
 	}
 }
 
-// Without CAs on the host, as in a container, there are those in the program.
+// Without CAs on the host, as in a container, the program uses its own.
 func TestCertificatesOfPushServicesNeedNoHost(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()

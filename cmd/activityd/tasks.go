@@ -103,7 +103,7 @@ func (t *taskFlags) register(cmd *cobra.Command, states []queue.State, usage str
 	completeFlag(cmd, "queue", knownQueues())
 }
 
-// filter returns what the ids, which are the arguments, or the flags choose. A flag with an empty value, as of a variable that the
+// filter returns the filter of the ids in args, or of the flags. A flag with an empty value, as of a variable that the
 // shell does not know, is an error: it would choose all.
 func (t *taskFlags) filter(f *pflag.FlagSet, args []string, possible []queue.State) (match queue.Filter, err error) {
 	for _, name := range []string{"type", "state", "queue", "member", "dedupe-key", "error"} {
@@ -150,7 +150,7 @@ func joined[S ~string](words []S) string {
 	return strings.Join(list, ", ")
 }
 
-// taskList is what the flags of list say.
+// taskList holds the flags of list.
 type taskList struct {
 	match  queue.Filter
 	output string
@@ -222,7 +222,7 @@ func (l taskList) list(ctx context.Context, q *queue.Queue, out, errs io.Writer)
 	return nil
 }
 
-// show prints all that is known about the named tasks, and fails at the end if one of them is not there.
+// show prints all that is known about the named tasks, and fails at the end if a named task is missing.
 func (l taskList) show(ctx context.Context, q *queue.Queue, out io.Writer) error {
 	missing, now := slices.Clone(l.match.IDs), time.Now()
 	for page, err := range inspect.Pages(ctx, q, l.match, inspect.Batch) {
@@ -371,11 +371,11 @@ func printStats(ctx context.Context, q interface {
 	return err
 }
 
-// taskChange is a change of tasks, and what its flags say.
+// taskChange is a change of tasks, with its flags.
 type taskChange struct {
 	past     string        // as in "retried", before a number of tasks
 	possible []queue.State // of the tasks that can be changed
-	filtered []queue.State // those of them that a filter chooses without --state
+	filtered []queue.State // the states that a filter chooses without --state
 	confirm  bool          // a filter needs --yes
 	do       func(q *queue.Queue, ctx context.Context, match queue.Filter, limit int) (int, error)
 
@@ -468,7 +468,8 @@ func (ch *taskChange) choose(cmd *cobra.Command, args []string) (err error) {
 	return nil
 }
 
-// run changes all chosen tasks, a transaction for each page of them. It fails at the end if one that was named by id cannot be changed.
+// run changes all chosen tasks, a transaction for each page of them. It fails at the end if a task named by id cannot
+// be changed.
 func (ch *taskChange) run(ctx context.Context, q *queue.Queue, out, errs io.Writer) error {
 	refused, err := ch.refused(ctx, q, errs)
 	if err != nil {
@@ -496,7 +497,7 @@ func (ch *taskChange) run(ctx context.Context, q *queue.Queue, out, errs io.Writ
 	return nil
 }
 
-// refused says which of the tasks that are named by id cannot be changed, and why, and returns how many they are.
+// refused prints the tasks named by id that cannot be changed, with the reason, and returns their number.
 func (ch *taskChange) refused(ctx context.Context, q *queue.Queue, errs io.Writer) (refused int, err error) {
 	if len(ch.match.IDs) == 0 {
 		return 0, nil
@@ -543,7 +544,7 @@ func (ch *taskChange) preview(ctx context.Context, q *queue.Queue, out io.Writer
 	return err
 }
 
-// newPause returns a command that changes the pause of one queue.
+// newPause returns a command that changes the pause of a queue.
 func newPause(name, long string, change func(*queue.Queue, context.Context, string) (bool, error), changed, unchanged string) *cobra.Command {
 	c := &config{}
 	short, _, _ := strings.Cut(long, ".")

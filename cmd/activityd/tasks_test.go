@@ -314,7 +314,7 @@ func TestWrongTasksFlagsAreRefused(t *testing.T) {
 			t.Errorf("tasks %s: exit code %d, %q, want %q", line, code, errs, want)
 		}
 	}
-	// What was meant once must not decide about later commands.
+	// A variable for an earlier command must not decide about later commands.
 	environ := []string{"ACTIVITYD_ALL=true", "ACTIVITYD_TYPE=upload", "ACTIVITYD_STATE=nonsense", "ACTIVITYD_YES=true"}
 	if code, _, errs := command(t, environ, "tasks", "discard", "--yes", dsn); code != 1 || !strings.Contains(errs, "discard which tasks?") {
 		t.Errorf("exit code %d, %q", code, errs)

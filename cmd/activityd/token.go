@@ -116,8 +116,7 @@ func tokenForm(f *pflag.FlagSet) (form string, err error) {
 	return form, err
 }
 
-// makeToken prints to out what is to be kept, the secret first, and to notes what
-// to do with it.
+// makeToken prints the values to keep to out, the secret first, and prints advice on their use to notes.
 func makeToken(name string, o tokenOptions, out, notes io.Writer) error {
 	scopes, err := auth.ParseScope(o.scopes)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/activityd/activityd/internal/settings"
 )
 
-// explainUsage has the errors of the command line say what is wanted: the arguments by their
-// names, the flag that was meant, the form of a value.
+// explainUsage has the errors of the command line say how to call it: the arguments by their names, the most similar
+// flag, the form of a value.
 func explainUsage(root *cobra.Command) {
 	root.SetFlagErrorFunc(explainFlag)
 	nameArguments(root)

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// release is the version of this source: the newest one in CHANGELOG.md, or, while that has
-// changes that are not released, the next one with "-dev". scripts/dist reads it here, and
-// sets both by -ldflags -X.
+// release is the version of this source: the newest version in CHANGELOG.md. While the changelog has unreleased
+// changes, it is the next version with "-dev". scripts/dist reads it here, and sets both by -ldflags -X.
 var release, commit = "0.1.0", ""
 
 // version describes the build, as far as it is known.
@@ -30,11 +29,10 @@ func built() (number, revision string) {
 	return build(release, commit, info)
 }
 
-// build returns the version and the commit of a program whose source has this release, and
-// whose script may have set a commit. The commit is empty if the go
-// command recorded none, and ends in "+dirty" if files were changed; then so does the version.
-// A version with "-dev" has the commit and its time, as in 0.2.0-dev.20261124093000+0123456789ab:
-// later ones sort behind earlier ones, and before the release.
+// build returns the version and the commit of a program whose source has this release, and whose script may have set a
+// commit. The commit is empty if the go command recorded none, and ends in "+dirty" if files were changed; then so does
+// the version. A version with "-dev" has the commit and its time, as in 0.2.0-dev.20261124093000+0123456789ab: later
+// versions sort behind earlier versions, and before the release.
 func build(release, commit string, info *debug.BuildInfo) (number, revision string) {
 	if commit != "" || info == nil {
 		return release, commit

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is not known is not made up.
+// build makes up no unknown value.
 func TestBuild(t *testing.T) {
 	t.Parallel()
 	settings := func(changed string) *debug.BuildInfo {

@@ -24,7 +24,8 @@ type viewerConfig struct {
 	allowOrigins []string
 }
 
-// viewerLimit is how many requests one viewer may make of a process: a homepage asks once a visit, and a widget once a minute.
+// viewerLimit is how many requests a viewer may make of a process: a homepage asks once a visit, and a widget once a
+// minute.
 var viewerLimit = auth.Limit{Count: 120, Per: "m", Burst: 30}
 
 func (v *viewerConfig) flags(f *pflag.FlagSet) {
@@ -34,7 +35,7 @@ func (v *viewerConfig) flags(f *pflag.FlagSet) {
 	settings.NoFlag(f, "viewer-audience")
 }
 
-// keyFlags are those that the command token has, too.
+// keyFlags registers the flags that the command token has, too.
 func (v *viewerConfig) keyFlags(f *pflag.FlagSet) {
 	f.StringVar(&v.keys, "viewer-keys", "", "`file` of the keys that viewers' tokens are signed with (JWK Set); read again when it changes; activityd token --new-key makes it")
 	f.StringVar(&v.audience, "viewer-audience", "", "`audience` (aud) that viewers' tokens must be for; without it they must be for none")
@@ -49,7 +50,7 @@ func (v *viewerConfig) check(want wanted) {
 	}
 }
 
-// makeViewerToken prints a token of a viewer to out, and to notes by which key.
+// makeViewerToken prints a token of a viewer to out, and the name of its key to notes.
 func makeViewerToken(o tokenOptions, out, notes io.Writer) error {
 	viewer, err := member.Parse(o.viewer)
 	if err != nil {
@@ -70,7 +71,7 @@ func makeViewerToken(o tokenOptions, out, notes io.Writer) error {
 	if len(keys) == 0 {
 		return fmt.Errorf("--viewer-keys, --key: %s has no such key that signs: it must have k (HS256) or d (EdDSA)", o.viewers.keys)
 	}
-	key := keys[len(keys)-1] // new ones are added at the end
+	key := keys[len(keys)-1] // operators add new keys at the end
 	token, err := key.Sign(viewer, o.ttl, o.viewers.audience)
 	if err != nil {
 		return fmt.Errorf("--ttl, --key: %w", err)

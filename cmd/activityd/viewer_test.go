@@ -104,8 +104,8 @@ func TestTokenOfAViewerRefuses(t *testing.T) {
 	}
 }
 
-// From the command that makes a key to the browser that asks: what viewers may, and how keys
-// come and go while the server runs. There are no other tokens.
+// From the command that makes a key to the browser that asks: the rights of viewers, and the keys that come and go
+// while the server runs. There are no other tokens.
 func TestViewersEndToEnd(t *testing.T) {
 	t.Parallel()
 	file := newViewerKeys(t, "old")
@@ -157,9 +157,8 @@ func TestViewersEndToEnd(t *testing.T) {
 	}
 }
 
-// Photos that the viewer may not see turn an answer by the index into one by a walk. A
-// browser on this machine, which would be an operator's without a viewer's token, sees no
-// difference.
+// Photos that the viewer may not see turn an answer by the index into an answer by a walk. A browser on this machine,
+// which would be an operator's without a viewer's token, sees no difference.
 func TestWhatIsHiddenDoesNotShowToViewers(t *testing.T) {
 	t.Parallel()
 	file := newViewerKeys(t, "a")

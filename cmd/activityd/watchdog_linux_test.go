@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchdogOf awaits the watchdog of a process, another one than that of the given number.
+// watchdogOf awaits the watchdog of a process, with a different number than the given number.
 func watchdogOf(t *testing.T, process, other int) (pid int) {
 	t.Helper()
 	eventually(t, "there is a watchdog", func() bool {
@@ -35,8 +35,7 @@ func watchdogOf(t *testing.T, process, other int) (pid int) {
 	return pid
 }
 
-// A watchdog that was killed is replaced when the lease is extended; one that is not needed
-// any more ends.
+// A killed watchdog is replaced when the lease is extended; a watchdog that is not needed any more ends.
 func TestWatchdogIsReplaced(t *testing.T) {
 	t.Parallel()
 	flags := append(newOnceStore(t, inRedis), "--lease=6s")
@@ -73,7 +72,7 @@ func TestWatchdogFindsTheGroup(t *testing.T) {
 		}
 		return got
 	}
-	// What has a write lease of a file has others wait that open it, here between fork and exec.
+	// A process with a write lease of a file makes openers wait, here between fork and exec.
 	eventually(t, "no other has the file open", func() bool { return fcntl(unix.F_SETLEASE, unix.F_WRLCK) == 0 })
 	p := startOnceCommand(t, append(newOnceStore(t, inRedis), "--lease=6s"), "digest", path)
 	eventually(t, "the command is to be executed", func() bool { return fcntl(unix.F_GETLEASE, 0) != unix.F_WRLCK })
