@@ -21,7 +21,7 @@ const maxCompared = 32
 // Errors about broadcast members.
 var (
 	ErrNoBroadcast       = errors.New("is no broadcast member")
-	ErrTooManyBroadcasts = fmt.Errorf("there are %d broadcast members already: remove a member first, or raise the number of followers that makes one", MaxBroadcasts)
+	ErrTooManyBroadcasts = fmt.Errorf("there are %d broadcast members already: remove a member first", MaxBroadcasts)
 )
 
 // Broadcast is a row of broadcast_members: a member with so many followers that an upload is written to this row,
