@@ -90,7 +90,7 @@ func TestSentinelWithPasswordsAndTLS(t *testing.T) {
 	t.Cleanup(func() { _ = admin.Close() })
 	only(t, admin, "watch", "w4tch")
 	client := "&client_cert=" + s.Issue(t, "127.0.0.1")
-	s.check(t, "rediss+sentinel://site:s3cret@"+sentinelHost+":"+sentinelPort+"/0?master_name=m&sentinel_username=watch&sentinel_password=w4tch"+client,
+	s.check(t, "rediss+sentinel://site:s3cret@"+sentinelHost+":"+sentinelPort+"/0?master_name=m&sentinel_username=watch&sentinel_password=w4tch&dial_timeout=10s"+client,
 		[2]string{"s3cret", "w4tch"}, [2]string{"w4tch", "s3cret"}, [2]string{client, ""}, [2]string{"rediss+", "redis+"})
 }
 
