@@ -17,7 +17,7 @@ const pipeline = 1000
 // keyOf is the key of the set of the i-th reader.
 func keyOf(i int) string { return "user_" + strconv.Itoa(firstMember+i) }
 
-// fanOut is the uploads of a member whom its followers' sets have already.
+// fanOut measures uploads of a member that is in the sets of all followers.
 type fanOut struct {
 	*bench
 	last uint64 // its last upload

@@ -131,7 +131,7 @@ type senders struct {
 	byPlatform map[push.Platform]push.Sender
 	reloaders  []*auth.Reloader // of their keys
 	closers    closers
-	changed    *func(push.Platform) // is told the platform of replaced keys; nil in it: nobody is
+	changed    *func(push.Platform) // called with the platform whose keys were replaced; it may point to nil
 }
 
 // load makes the senders of the platforms that have keys, and logs the platforms without keys. They connect to nothing
