@@ -9,17 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sentinelTimeout bounds how long a Sentinel may take to accept a connection, and to answer; a quarter of the dial
-// timeout if that is less. go-redis asks the same Sentinel twice, then all Sentinels twice, and drops a Sentinel only
-// if it has failed before the dial times out. With a longer timeout it would keep asking a Sentinel that may have died
-// together with the master.
-const sentinelTimeout = 250 * time.Millisecond
-
-// dialSentinels returns a dialer for o that bounds how long Sentinels may take. It knows the Sentinels by
-// o.SentinelAddrs. Connections to unknown Sentinels, and to the servers, are as usual.
+// dialSentinels returns a dialer for o. It gives a Sentinel a quarter of the dial timeout to accept a connection, and
+// to answer. go-redis asks the same Sentinel twice, then all Sentinels twice, and drops a Sentinel only if it has failed
+// before the dial times out. With a longer timeout it would keep asking a Sentinel that may have died together with the
+// master. The dialer knows the Sentinels by o.SentinelAddrs; connections to unknown Sentinels, and to the servers, are
+// as usual.
 func dialSentinels(o *redis.FailoverOptions) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	usual := dialer(o.DialTimeout, o.TLSConfig)
-	timeout := min(sentinelTimeout, o.DialTimeout/4)
+	timeout := o.DialTimeout / 4
 	bounded := dialer(timeout, o.TLSConfig)
 	var sentinels sync.Map // their addresses, and the addresses by which they know each other
 	for _, addr := range o.SentinelAddrs {
