@@ -166,7 +166,7 @@ func (s *foreignSite) describe(t *testing.T) {
 		s.exec(t, c.Statement())
 	}
 	for _, i := range m.Indexes() {
-		s.exec(t, i.Statement())
+		s.exec(t, i)
 	}
 	must(t, m.Apply(t.Context(), s.db))
 	must(t, schema.Apply(t.Context(), s.db))

@@ -19,7 +19,7 @@
 //   - [Check] finds views and triggers that the file would make otherwise, and changes nothing for that.
 //
 // The statements stand in views.tmpl and triggers.tmpl. A view over two tables cannot be read by an index:
-// where contacts or blocks are in several sections, a table of activityd's own takes the place of the view,
-// and triggers copy the pairs into it. Each pair is read again from all sections whenever a row of it
-// changes, so that a copy is right in whatever order they change.
+// where contacts are in several sections, a table of activityd's own takes the place of the view, and triggers
+// copy the pairs into it. Each pair is read again from all sections whenever a row of it changes, so that a copy
+// is right in whatever order they change.
 package mapping

@@ -22,19 +22,21 @@ type token struct {
 	column bool // text is its name, without quotes
 }
 
+// aString is a literal of SQL.
+const aString = `'(?:[^'\\]|''|\\.)*'`
+
 // tokens of an expression: blanks, a string, a number, a quoted name, a word, or signs.
-var tokens = regexp.MustCompile(`^(?:(\s+)|('(?:[^'\\]|''|\\.)*')|(\d+(?:\.\d+)?\b)|` + "`([^`]+)`" + `|([\pL_$][\pL\d_$]*)|(<=>|<>|!=|<=|>=|&&|\|\||<<|>>|[-+*/%&|^~!=<>(),.]))`)
+var tokens = regexp.MustCompile(`^(?:(\s+)|(` + aString + `)|(\d+(?:\.\d+)?\b)|` + "`([^`]+)`" +
+	`|([\pL_$][\pL\d_$]*)|(<=>|<>|!=|<=|>=|&&|\|\||<<|>>|[-+*/%&|^~!=<>(),]))`)
 
 // keywords are the words that are no columns.
 var keywords = words("AND OR NOT XOR IS NULL TRUE FALSE UNKNOWN IN BETWEEN LIKE REGEXP RLIKE ESCAPE DIV MOD CASE WHEN THEN ELSE END BINARY COLLATE")
 
-// changing are functions whose values change while the row stays as it is, so that no trigger sees it, or
-// depend on the user.
-var changing = words("NOW CURDATE CURTIME CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP SYSDATE UTC_DATE UTC_TIME" +
+// refused are the words of statements, and the functions whose values change while the row stays as it is, so that
+// no trigger sees it, or depend on the user.
+var refused = words("SELECT FROM WHERE INSERT UPDATE DELETE SET NEW OLD INTO UNION EXISTS INTERVAL" +
+	" NOW CURDATE CURTIME CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP SYSDATE UTC_DATE UTC_TIME" +
 	" UTC_TIMESTAMP UNIX_TIMESTAMP FROM_UNIXTIME RAND UUID USER CURRENT_USER SESSION_USER DATABASE CONNECTION_ID LAST_INSERT_ID")
-
-// refused are words of statements.
-var refused = words("SELECT FROM WHERE INSERT UPDATE DELETE SET NEW OLD INTO UNION EXISTS INTERVAL")
 
 func words(list string) map[string]bool {
 	set := make(map[string]bool)
@@ -51,20 +53,16 @@ func parseExpression(text string) (e expression, err error) {
 	for rest := text; rest != ""; {
 		found := tokens.FindStringSubmatch(rest)
 		if found == nil {
-			return e, fmt.Errorf("cannot read %q: want an expression over the columns of the table, with strings in single quotes", rest)
+			return e, fmt.Errorf("cannot read %q: want an expression over the columns of the table, without its name, with strings in single quotes", rest)
 		}
 		rest = rest[len(found[0]):]
-		t := token{text: found[0]}
 		name, word := found[4], strings.ToUpper(found[5])
 		switch {
-		case changing[word]:
-			return e, fmt.Errorf("%s changes while the row stays as it is, which no trigger sees; a column of that name is `%[1]s`, with its quotes", found[5])
 		case refused[word]:
-			return e, fmt.Errorf("%s has no place in an expression over one row; a column of that name is `%[1]s`, with its quotes", found[5])
+			return e, fmt.Errorf("%s has no place in an expression over one row, of which a trigger sees each change;"+
+				" a column of that name is `%[1]s`, with its quotes", found[5])
 		case strings.HasPrefix(found[0]+rest, "--"), strings.HasPrefix(found[0]+rest, "/*"):
 			return e, errors.New("has a comment: write it in a line of its own that begins with #")
-		case found[0] == ".":
-			return e, errors.New("name columns without their table")
 		case word != "" && !keywords[word] && !strings.HasPrefix(strings.TrimLeft(rest, " "), "("):
 			name = found[5]
 		case found[0] == "(":
@@ -73,29 +71,24 @@ func parseExpression(text string) (e expression, err error) {
 			depth--
 		}
 		if depth < 0 {
-			return e, errors.New("its parentheses do not match")
+			break
+		}
+		if name != "" && !slices.Contains(e.columns, name) {
+			e.columns = append(e.columns, name)
 		}
 		if name != "" {
-			t = token{name, true}
-			if !slices.Contains(e.columns, name) {
-				e.columns = append(e.columns, name)
-			}
+			e.tokens = append(e.tokens, token{name, true})
+		} else {
+			e.tokens = append(e.tokens, token{found[0], false})
 		}
-		e.tokens = append(e.tokens, t)
 	}
 	switch {
 	case depth != 0:
 		return e, errors.New("its parentheses do not match")
 	case len(e.tokens) == 0:
 		return e, errors.New("is empty")
-	case len(e.columns) == 0 && !isConstant(text):
-		return e, errors.New("names no column")
 	}
 	return e, nil
-}
-
-func isConstant(text string) bool {
-	return slices.Contains([]string{"TRUE", "FALSE"}, strings.ToUpper(text))
 }
 
 // of returns the expression over a row: "NEW.", "OLD.", or "" for that of a statement.

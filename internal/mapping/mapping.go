@@ -16,15 +16,15 @@ import (
 type Map struct {
 	file     string
 	database string // of the views, and of activityd's tables
-	line     int    // that names it
+	line     int    // that names the database
 	sections map[string][]*section
 }
 
 // section describes a table that holds the rows of an activityd table.
 type section struct {
+	m      *Map
 	name   string // as in users
 	line   int
-	origin string // as in "site.map:12 [users]"
 	table  table
 	none   bool // the site has no table for it
 	values map[string]value
@@ -52,28 +52,33 @@ type key struct {
 	expression bool // it takes an expression, too
 }
 
-// kind is a kind of section.
-type kind struct {
-	name string
-	many bool // there may be several
-	keys []key
+// kinds are the sections, in the order of activityd's tables, and their keys: ! follows a required key, = a key that
+// takes an expression.
+var kinds = []struct{ name, keys string }{
+	{"users", "table! id! username last_upload! where="},
+	{"contacts", "table! user_id! contact_id! is_friend= is_family= where="},
+	{"blocks", "table! user_id! blocked_id! where="},
+	{"photos", "table! id! owner_id! title visibility " + strings.Join(classes, "= ") + "= date_upload! date_type where="},
 }
 
-// kinds are the sections, in the order of activityd's tables.
-var kinds = []kind{
-	{"users", false, keys("table! id! username last_upload! where=")},
-	{"contacts", true, keys("table! user_id! contact_id! is_friend= is_family= where=")},
-	{"blocks", true, keys("table! user_id! blocked_id! where=")},
-	{"photos", false, keys("table! id! owner_id! title visibility " + strings.Join(classes, "= ") + "= date_upload! date_type where=")},
-}
-
-// keys reads a list of names: ! follows a required key, = a key that takes an expression.
-func keys(list string) (all []key) {
-	for text := range strings.FieldsSeq(list) {
-		name := strings.TrimRight(text, "!=")
-		all = append(all, key{name, strings.HasSuffix(text, "!"), strings.HasSuffix(text, "=")})
+// keysOf returns the keys of a section; none if there is no section of the name.
+func keysOf(section string) (all []key) {
+	for _, k := range kinds {
+		for text := range strings.FieldsSeq(k.keys) {
+			if k.name == section {
+				all = append(all, key{strings.TrimRight(text, "!="), strings.HasSuffix(text, "!"), strings.HasSuffix(text, "=")})
+			}
+		}
 	}
 	return all
+}
+
+func namesOf(keys []key) string {
+	var names []string
+	for _, k := range keys {
+		names = append(names, k.name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // classes are the visibility classes in the order in which their conditions are asked: the first
@@ -87,8 +92,8 @@ const (
 	datetime     = "datetime"
 )
 
-// Read reads a description. The error has a line for each mistake, with the file and the line that it
-// is in, as in "site.map:12: …".
+// Read reads a description. The error has a line for each mistake, with the file and the number of the line, as in
+// "site.map:12: …".
 func Read(file string) (*Map, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -105,7 +110,17 @@ func Parse(file, text string) (*Map, error) {
 		n++
 		p.line(n, strings.TrimSpace(line))
 	}
-	p.end(n)
+	if p.database == "" {
+		p.failf(1, noDatabase)
+	}
+	for _, k := range kinds {
+		if len(p.sections[k.name]) == 0 {
+			p.failf(n, "there is no section [%s]; a site without blocks says table = none there", k.name)
+		}
+		for i, s := range p.sections[k.name] {
+			p.whole(s, i)
+		}
+	}
 	if err := errors.Join(p.errs...); err != nil {
 		return nil, err
 	}
@@ -116,7 +131,7 @@ func Parse(file, text string) (*Map, error) {
 type parser struct {
 	*Map
 
-	in   *section // nil: before the first section; without a name: an unknown section
+	in   *section // nil: before the first section
 	errs []error
 }
 
@@ -134,12 +149,18 @@ var (
 	tableInSQL  = regexp.MustCompile("^(?:([\\pL\\d_$-]+|`[^`]+`)\\.)?([\\pL\\d_$-]+|`[^`]+`)$")
 )
 
+const noDatabase = "want database = NAME before the first section: the database of the views, and of activityd's tables"
+
 func (p *parser) line(n int, text string) {
 	head, found := sectionLine.FindStringSubmatch(text), keyLine.FindStringSubmatch(text)
 	switch {
 	case text == "" || text[0] == '#':
 	case head != nil:
-		p.section(n, head[1])
+		p.in = &section{m: p.Map, name: head[1], line: n, values: make(map[string]value)}
+		p.sections[p.in.name] = append(p.sections[p.in.name], p.in)
+		if keysOf(p.in.name) == nil {
+			p.failf(n, "there is no section %s: want users, contacts, blocks or photos", p.in.name)
+		}
 	case found == nil:
 		p.failf(n, "want [section], key = value, or a comment that begins with #")
 	case p.in != nil:
@@ -151,33 +172,16 @@ func (p *parser) line(n int, text string) {
 	}
 }
 
-const noDatabase = "want database = NAME before the first section: the database of the views, and of activityd's tables"
-
-func (p *parser) section(n int, name string) {
-	p.in = &section{line: n, origin: p.place(n) + " [" + name + "]", values: make(map[string]value)}
-	at := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
-	if at < 0 {
-		p.failf(n, "there is no section %s: want users, contacts, blocks or photos", name)
-		return
-	}
-	if len(p.sections[name]) > 0 && !kinds[at].many {
-		p.failf(n, "a second section %s: only contacts and blocks may be in several tables", name)
-	}
-	p.in.name = name
-	p.sections[name] = append(p.sections[name], p.in)
-}
-
 func (p *parser) key(n int, name, text string) {
-	if p.in.name == "" {
-		return
-	}
 	keys := keysOf(p.in.name)
 	at := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
-	if at < 0 {
+	switch {
+	case keys == nil: // it has no section
+		return
+	case at < 0:
 		p.failf(n, "%s has no key %s: want %s", p.in.name, name, namesOf(keys))
 		return
-	}
-	if p.in.has(name) {
+	case p.in.has(name):
 		p.failf(n, "%s is there twice", name)
 	}
 	v := value{text: text, line: n}
@@ -192,7 +196,7 @@ func (p *parser) key(n int, name, text string) {
 		}
 		var err error
 		v.expr, err = parseExpression(text)
-		if err == nil && isColumn && len(v.expr.tokens) != 1 {
+		if err == nil && isColumn && (len(v.expr.tokens) != 1 || len(v.expr.columns) != 1) {
 			err = errors.New("want the name of one column")
 		}
 		if err != nil {
@@ -217,74 +221,28 @@ func (p *parser) table(n int, text string) {
 	}
 }
 
-// end makes the checks that need the whole file.
-func (p *parser) end(last int) {
-	if p.database == "" {
-		p.failf(1, noDatabase)
+// whole checks the i-th section of a name, once the file is read.
+func (p *parser) whole(s *section, i int) {
+	if i > 0 && s.name != "contacts" {
+		p.failf(s.line, "a second section %s: only contacts may be in several", s.name)
 	}
-	for _, k := range kinds {
-		if len(p.sections[k.name]) == 0 {
-			none := ""
-			if k.name == "blocks" {
-				none = "; a site that has none says table = none"
-			}
-			p.failf(last, "there is no section [%s]%s", k.name, none)
-		}
-		for _, s := range p.sections[k.name] {
-			p.whole(s, k.keys)
-		}
-	}
-}
-
-// whole checks that a section has all required keys.
-func (p *parser) whole(s *section, keys []key) {
 	if s.none {
-		if len(s.values) > 1 || len(p.sections[s.name]) > 1 {
+		if len(s.values) > 1 {
 			p.failf(s.line, "with table = none there is nothing else to say of %s", s.name)
 		}
 		return
 	}
-	for _, k := range keys {
+	for _, k := range keysOf(s.name) {
 		if k.required && !s.has(k.name) {
 			p.failf(s.line, "%s has no %s", s.name, k.name)
 		}
 	}
-	if s.name != "photos" {
-		return
-	}
-	inWords := slices.ContainsFunc(classes, func(class string) bool { return s.has(class) })
-	if inWords == s.has("visibility") {
+	if inWords := slices.ContainsFunc(classes, s.has); s.name == "photos" && inWords == s.has("visibility") {
 		p.failf(s.line, "photos: want either visibility, a column of activityd's words, or conditions for %s", strings.Join(classes, ", "))
 	}
 	if v := s.values["date_type"]; v.line > 0 && v.text != seconds && v.text != milliseconds && v.text != datetime {
 		p.failf(v.line, "date_type is %s: want seconds or milliseconds since 1970, or datetime", v.text)
 	}
-}
-
-func keysOf(name string) []key {
-	for _, k := range kinds {
-		if k.name == name {
-			return k.keys
-		}
-	}
-	return nil
-}
-
-func namesOf(keys []key) string {
-	var names []string
-	for _, k := range keys {
-		names = append(names, k.name)
-	}
-	return strings.Join(names, ", ")
-}
-
-// databases returns all databases that have triggers.
-func (m *Map) databases() []string {
-	var list []string
-	for _, s := range m.all() {
-		list = append(list, s.table.database)
-	}
-	return slices.Compact(slices.Sorted(slices.Values(list)))
 }
 
 // all returns the sections that have a table, in order.
@@ -299,16 +257,10 @@ func (m *Map) all() (list []*section) {
 	return list
 }
 
-func (m *Map) users() *section  { return m.sections["users"][0] }
-func (m *Map) photos() *section { return m.sections["photos"][0] }
-
-// copied reports whether a table of activityd's own holds copies of the rows.
-func (m *Map) copied(name string) bool { return len(m.sections[name]) > 1 }
+// copied reports whether a table of activityd's own has the contacts.
+func (m *Map) copied() bool { return len(m.sections["contacts"]) > 1 }
 
 // own returns the name of a table of activityd's, or of a view.
 func (m *Map) own(name string) string { return table{m.database, name}.String() }
 
 func (s *section) has(key string) bool { return s.values[key].line > 0 }
-
-// column returns the column of a key in a row.
-func (s *section) column(key, row string) string { return s.values[key].expr.of(row) }

@@ -2,9 +2,13 @@ package mapping_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -14,51 +18,44 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// TestMistakesAreNamedByTheirLine damages the description of the example.
+// A mistake in the description is named by its line.
 func TestMistakesAreNamedByTheirLine(t *testing.T) {
 	t.Parallel()
 	text := example(t).description
 	if _, err := mapping.Parse("site.map", text); err != nil {
 		t.Fatalf("the example: %v", err)
 	}
-	lineOf := func(text, part string) int {
-		before, _, _ := strings.Cut(text, part)
-		return strings.Count(before, "\n") + 1
-	}
+	const where = "where       = deleted_at IS NULL"
 	for _, test := range []struct{ old, instead, want string }{
 		{"database = activityd\n", "", "site.map:1: want database = NAME before the first section"},
 		{"[users]", "[members]", "site.map:LINE: there is no section members: want users, contacts, blocks or photos"},
-		{"[blocks]\ntable      = site.bans\nuser_id    = owner\nblocked_id = banned\n", "", "there is no section [blocks]; a site that has none says table = none"},
+		{"[blocks]\ntable      = site.bans\nuser_id    = owner\nblocked_id = banned\n", "", "there is no section [blocks]"},
 		{"username    = nick", "nickname = nick", "site.map:LINE: users has no key nickname: want table, id, username, last_upload, where"},
 		{"username    = nick", "username nick", "site.map:LINE: want [section], key = value, or a comment"},
 		{"username    = nick", "username = nick\nusername = nick2", "username is there twice"},
 		{"username    = nick", "username = CONCAT(a, b)", "site.map:LINE: username: want the name of one column"},
 		{"table       = site.members", "table = site.members.x", "site.map:LINE: table: want the name of a table"},
 		{"table       = site.members", "table = users", "site.map:LINE: the view activityd.users would have the name of this table"},
-		{"table       = site.members\n", "", "users has no table"},
 		{"id          = id\n", "", "users has no id"},
-		{"where       = deleted_at IS NULL", "where = deleted_at > NOW()", "site.map:LINE: where: NOW changes while the row stays as it is, which no trigger sees"},
-		{"where       = deleted_at IS NULL", "where = id IN (SELECT id FROM x)", "site.map:LINE: where: SELECT has no place in an expression over one row"},
-		{"where       = deleted_at IS NULL", "where = (deleted_at IS NULL", "site.map:LINE: where: its parentheses do not match"},
-		{"where       = deleted_at IS NULL", "where = )deleted_at IS NULL(", "site.map:LINE: where: its parentheses do not match"},
-		{"where       = deleted_at IS NULL", "where = deleted_at IS NULL; DROP TABLE x", `site.map:LINE: where: cannot read "; DROP TABLE x"`},
-		{"where       = deleted_at IS NULL", "where = m.deleted_at IS NULL", "site.map:LINE: where: name columns without their table"},
-		{"where       = deleted_at IS NULL", "where = 'x", "site.map:LINE: where: cannot read \"'x\""},
-		{"where       = deleted_at IS NULL", "where = deleted_at IS NULL -- gone", "site.map:LINE: where: has a comment"},
-		{"where       = deleted_at IS NULL", "where = deleted_at IS NULL /*!80000 OR id */", "site.map:LINE: where: has a comment"},
+		{where, "where = deleted_at > NOW()", "site.map:LINE: where: NOW has no place in an expression over one row"},
+		{where, "where = id IN (SELECT id FROM x)", "site.map:LINE: where: SELECT has no place in an expression over one row"},
+		{where, "where = (deleted_at IS NULL", "site.map:LINE: where: its parentheses do not match"},
+		{where, "where = )deleted_at IS NULL(", "site.map:LINE: where: its parentheses do not match"},
+		{where, "where = deleted_at IS NULL; DROP TABLE x", `site.map:LINE: where: cannot read "; DROP TABLE x"`},
+		{where, "where = m.deleted_at IS NULL", `site.map:LINE: where: cannot read ".deleted_at IS NULL"`},
+		{where, "where = deleted_at IS NULL -- gone", "site.map:LINE: where: has a comment"},
+		{where, "where = deleted_at IS NULL /*!80000 OR id */", "site.map:LINE: where: has a comment"},
 		{"user_id    = owner", "user_id = user", "a column of that name is `user`, with its quotes"},
-		{"where       = deleted_at IS NULL", "where = 1 = 1", "site.map:LINE: where: names no column"},
-		{"where       = deleted_at IS NULL", "where =", "site.map:LINE: where: is empty"},
-		{"date_type      = datetime", "date_type = timestamp", "site.map:LINE: date_type is timestamp: want seconds or milliseconds since 1970, or datetime"},
+		{where, "where =", "site.map:LINE: where: is empty"},
+		{"date_type      = datetime", "date_type = timestamp", "site.map:LINE: date_type is timestamp: want seconds or milliseconds"},
 		{"public         = privacy = 4", "visibility = privacy", "photos: want either visibility, a column of activityd's words, or conditions"},
 		{"table      = site.bans", "table = none", "with table = none there is nothing else to say of blocks"},
-		{"[photos]", "[users]\ntable = site.a\nid = id\nlast_upload = x\n[photos]", "site.map:36: a second section users: only contacts and blocks may be in several tables"},
+		{"[photos]", "[users]\ntable = site.a\nid = id\nlast_upload = x\n[photos]", "site.map:36: a second section users"},
 	} {
 		damaged := strings.Replace(text, test.old, test.instead, 1)
-		want := test.want
-		if first, _, _ := strings.Cut(test.instead, "\n"); first != "" {
-			want = strings.ReplaceAll(want, "LINE", fmt.Sprint(lineOf(damaged, first)))
-		}
+		first, _, _ := strings.Cut(test.instead, "\n")
+		before, _, _ := strings.Cut(damaged, first)
+		want := strings.ReplaceAll(test.want, "LINE", fmt.Sprint(strings.Count(before, "\n")+1))
 		if _, err := mapping.Parse("site.map", damaged); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q in place of %q: %v, want %q", test.instead, test.old, err, want)
 		}
@@ -69,7 +66,7 @@ func TestMistakesAreNamedByTheirLine(t *testing.T) {
 	}
 }
 
-// TestWhatDoesNotFitTheTables: columns of the file that the tables do not have.
+// What does not fit the tables is named by its line, too. The remedies mend what is missing.
 func TestWhatDoesNotFitTheTables(t *testing.T) {
 	t.Parallel()
 	s := example(t)
@@ -79,36 +76,33 @@ func TestWhatDoesNotFitTheTables(t *testing.T) {
 		must(t, err)
 		return m.Fits(t.Context(), g.db)
 	}
+	run(t, g.db, "CREATE VIEW "+g.database+"_site.v AS SELECT id FROM "+g.database+"_site.members")
+	const byClass = "friends        = privacy = 1\nfamily         = privacy = 2\nfriends_family = privacy = 3\npublic         = privacy = 4"
 	for _, test := range []struct{ old, instead, want string }{
 		{"site.members", "site.member", "there is no table " + g.database + "_site.member that this user can see"},
+		{"site.members", "site.v", "is a view: want the table beneath"},
 		{"= nick", "= nickname", "username: " + g.database + "_site.members has no column nickname"},
 		{"where       = deleted_at IS NULL", "where = deleted IS NULL", "where: " + g.database + "_site.members has no column deleted"},
-		{"date_type      = datetime", "date_type = seconds", ".created_at is datetime, which is no seconds: set date_type"},
-		{"= asked_by", "= state_name", "has no column state_name"},
+		{"date_type      = datetime", "date_type = seconds", ".created_at is datetime: want a whole number of seconds"},
 		{"owner_id       = owner", "owner_id = caption", ".caption is varchar(255): want a whole number"},
-		{"friends        = privacy = 1\nfamily         = privacy = 2\nfriends_family = privacy = 3\npublic         = privacy = 4", "visibility = privacy", ".privacy is tinyint"},
+		{byClass, "visibility = privacy", ".privacy is tinyint"},
+		{"privacy = 4", "privacy = 'public'", ": MySQL takes 'public' for 0"},
+		{"privacy = 4", "privacy IN (4, 'everyone')", ": MySQL takes 'everyone' for 0"},
 		{"database = activityd", "database = elsewhere", "database is elsewhere, and --mysql-dsn names " + g.database},
 	} {
-		if err := fits(strings.Replace(s.description, test.old, test.instead, 1)); err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "site.map:") {
+		err := fits(strings.Replace(s.description, test.old, test.instead, 1))
+		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "site.map:") {
 			t.Errorf("%q in place of %q: %v, want %q", test.instead, test.old, err, test.want)
 		}
 	}
-	run(t, g.db, "CREATE VIEW "+g.database+"_site.v AS SELECT id FROM "+g.database+"_site.members")
-	if err := fits(strings.Replace(s.description, "site.members", "site.v", 1)); err == nil || !strings.Contains(err.Error(), "is a view: want the table beneath") {
-		t.Errorf("a view: %v", err)
-	}
-	run(t, g.db, "CREATE VIEW contacts AS SELECT id FROM "+g.database+"_site.members", "CREATE TABLE photos (id INT)")
-	if err := fits(s.description); err == nil || !strings.Contains(err.Error(), ".contacts is a view, where a table of copies is to be") || !strings.Contains(err.Error(), ".photos is a table, where a view is to be") {
+	run(t, g.db, "CREATE VIEW contacts AS SELECT id FROM "+g.database+"_site.members")
+	if err := fits(s.description); err == nil || !strings.Contains(err.Error(), ".contacts is a view, where a table of copies is to be") {
 		t.Errorf("what an earlier description left: %v", err)
 	}
-	run(t, g.db, "DROP VIEW contacts", "DROP TABLE photos")
-	// The columns are missing. The remedy in the error mends it.
-	err := fits(s.description)
+	run(t, g.db, "DROP VIEW contacts")
+	err := g.mapping.Apply(t.Context(), g.db)
 	if err == nil || strings.Count(err.Error(), "has no column") != 3 {
 		t.Fatalf("without the columns: %v", err)
-	}
-	if err := g.mapping.Apply(t.Context(), g.db); err == nil {
-		t.Error("the views were made without the columns")
 	}
 	for line := range strings.Lines(err.Error()) {
 		if strings.HasPrefix(line, "  ALTER TABLE") {
@@ -116,55 +110,48 @@ func TestWhatDoesNotFitTheTables(t *testing.T) {
 		}
 	}
 	must(t, fits(s.description))
-	// Another meaning of the numbers needs another column.
 	if err := fits(strings.Replace(s.description, "privacy = 4", "privacy > 3", 1)); err == nil || !strings.Contains(err.Error(), "activityd_visibility was made of another description") {
 		t.Errorf("after a change of the description: %v", err)
 	}
 }
 
-// client runs statements by the client that comes with the server.
-func client(t *testing.T, dsn, statements string) {
-	t.Helper()
+// The server's own client makes the same triggers of the printed text.
+func TestThePrintedTriggersAreWhatIsApplied(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	g := newGroundOn(t, example(t), dsn)
+	g.adopt(t)
+	triggers := func() []string {
+		return column(t, g.db, "SELECT CONCAT_WS(' ', trigger_name, action_timing, event_manipulation, event_object_table, action_statement)"+
+			" FROM information_schema.triggers WHERE trigger_schema = '"+g.database+"_site' ORDER BY trigger_name")
+	}
+	before := triggers()
+	if n, err := g.mapping.Triggers().Remove(t.Context(), g.db); err != nil || n != 10 || len(triggers()) > 0 {
+		t.Errorf("removed %d triggers, %v, left %q", n, err, triggers())
+	}
+	if found := g.findings(t); len(found) != 1 || found[0].Wrong || !strings.Contains(found[0].What, "has no trigger activityd_photos_before_update") {
+		t.Errorf("without triggers: found %v", found)
+	}
+	var script bytes.Buffer
+	must(t, g.mapping.PrintTriggers(&script))
 	cfg, err := mysql.ParseDSN(dsn)
 	must(t, err)
 	name, err := exec.LookPath("mariadb")
 	if err != nil {
 		name = "mysql"
 	}
-	cmd := exec.CommandContext(t.Context(), name, "--no-defaults", "--user="+cfg.User, "--socket="+cfg.Addr, cfg.DBName)
-	cmd.Stdin = strings.NewReader(statements)
-	if out, err := cmd.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
+	client := exec.CommandContext(t.Context(), name, "--no-defaults", "--user="+cfg.User, "--socket="+cfg.Addr, cfg.DBName)
+	client.Stdin = &script
+	if out, err := client.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
 		t.Fatalf("%s: %v: %s", name, err, out)
 	}
-}
-
-// TestThePrintedTriggersAreWhatIsApplied: the client makes the same of the printed text.
-func TestThePrintedTriggersAreWhatIsApplied(t *testing.T) {
-	t.Parallel()
-	dsn := servertest.MySQLDSN(t)
-	g := newGroundOn(t, example(t), dsn)
-	g.adopt(t)
-	before := g.triggers(t)
-	if n, err := g.mapping.Triggers().Remove(t.Context(), g.db); err != nil || n != 10 || len(g.triggers(t)) > 0 {
-		t.Errorf("removed %d triggers, %v, left %q", n, err, g.triggers(t))
-	}
-	var script bytes.Buffer
-	must(t, g.mapping.PrintTriggers(&script))
-	client(t, dsn, script.String())
-	if diff := cmp.Diff(before, g.triggers(t)); diff != "" {
+	if diff := cmp.Diff(before, triggers()); diff != "" {
 		t.Errorf("(-activityd +client):\n%s", diff)
 	}
 }
 
-// triggers are the triggers of the site's tables, word for word.
-func (g *ground) triggers(t *testing.T) []string {
-	t.Helper()
-	return column(t, g.db, "SELECT CONCAT_WS(' ', trigger_name, action_timing, event_manipulation, event_object_table, action_statement)"+
-		" FROM information_schema.triggers WHERE trigger_schema = '"+g.database+"_site' ORDER BY trigger_name")
-}
-
-// TestTwoRowsOfOneFriendship: the second row is read no older than the lock. Of two
-// transactions that each end a row, one waits or is rolled back, and the pair goes.
+// The second row of a friendship is read no older than the lock: of two transactions that each end a row, the later
+// ends the friendship.
 func TestTwoRowsOfOneFriendship(t *testing.T) {
 	t.Parallel()
 	g := newGround(t, example(t))
@@ -180,27 +167,75 @@ func TestTwoRowsOfOneFriendship(t *testing.T) {
 	exec("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 	exec("START TRANSACTION WITH CONSISTENT SNAPSHOT")
 	run(t, g.db, g.named("DELETE FROM site.friendships WHERE asked_by = 2"))
-	if got := column(t, g.db, "SELECT COUNT(*) FROM contacts")[0]; got != "2" {
-		t.Errorf("with one row left there are %s contacts", got)
-	}
+	g.contacts(t, 2)
 	exec("DELETE FROM site.friendships WHERE asked_by = 1") // its snapshot has the second row still
 	exec("COMMIT")
-	if got := column(t, g.db, "SELECT COUNT(*) FROM contacts")[0]; got != "0" {
-		t.Errorf("with no row left there are %s contacts", got)
+	g.contacts(t, 0)
+}
+
+// contacts fails the test unless there are so many contacts.
+func (g *ground) contacts(t *testing.T, want int) {
+	t.Helper()
+	if got := column(t, g.db, "SELECT COUNT(*) FROM contacts")[0]; got != fmt.Sprint(want) {
+		t.Errorf("there are %s contacts, want %d", got, want)
 	}
 }
 
-// TestTriggersThatCannotBeReplacedStay: a failure is found before the first of them is dropped.
-func TestTriggersThatCannotBeReplacedStay(t *testing.T) {
+// Members become friends at once without a deadlock, each pair by a statement of its own, at the isolation level that
+// is the servers' default, and locks gaps.
+func TestFriendshipsOfOthersDoNotDeadlock(t *testing.T) {
 	t.Parallel()
-	g := newGround(t, sites["contacts in two tables, blocks in both directions, states, signed ids, milliseconds"])
+	g := newGround(t, example(t))
 	g.adopt(t)
-	before, triggers := g.triggers(t), g.mapping.Triggers()
-	triggers.List[len(triggers.List)-1].Body = "BEGIN no statement; END"
-	if err := triggers.Install(t.Context(), g.db); err == nil {
-		t.Errorf("installed with %v", err)
+	const writers, each = 8, 40
+	var members atomic.Int64
+	var group sync.WaitGroup
+	for range writers {
+		group.Go(func() {
+			conn, err := g.db.Conn(context.Background())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			_, err = conn.ExecContext(context.Background(), "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+			for range each {
+				n := members.Add(2)
+				_, failed := conn.ExecContext(context.Background(), g.named(fmt.Sprintf("INSERT INTO site.friendships (asked_by, asked, state) VALUES (%d, %d, 1)", n, n+1)))
+				err = errors.Join(err, failed)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	if diff := cmp.Diff(before, g.triggers(t)); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
+	group.Wait()
+	g.contacts(t, 2*writers*each)
+}
+
+// Letters of both cases are equal in a column's collation, and a condition tells them apart.
+func TestAConditionThatTellsEqualTextApart(t *testing.T) {
+	t.Parallel()
+	s := example(t)
+	s.tables = strings.Replace(s.tables, "state     TINYINT NOT NULL DEFAULT 0", "state VARCHAR(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NOT NULL", 1)
+	s.description = strings.ReplaceAll(s.description, "state = 1", "HEX(state) = HEX('on')")
+	g := newGround(t, s)
+	g.adopt(t)
+	run(t, g.db, g.named("INSERT INTO site.friendships (asked_by, asked, state) VALUES (1, 2, 'ON')"), g.named("UPDATE site.friendships SET state = 'on'"))
+	g.contacts(t, 2)
+}
+
+// The IGNORE of a statement does not hold for the statements of the trigger, which meet a pair that is there.
+func TestTheOtherRowIsInsertedWithIgnore(t *testing.T) {
+	t.Parallel()
+	g := newGround(t, example(t))
+	g.adopt(t)
+	insert := g.named("INSERT IGNORE INTO site.friendships (state, is_family, asked_by, asked) VALUES ")
+	run(t, g.db, insert+"(1, 0, 1, 2)")
+	g.tasks(t)
+	run(t, g.db, insert+"(1, 1, 2, 1)", insert+"(1, 0, 2, 1)", "DELETE FROM contacts WHERE NOT is_family")
+	g.contacts(t, 2)
+	if got := g.tasks(t); len(got) > 0 {
+		t.Errorf("the tasks are %q", got)
 	}
 }

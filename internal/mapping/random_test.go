@@ -77,9 +77,7 @@ func (g *ground) adopt(t *testing.T) {
 	for _, c := range g.mapping.Columns() {
 		run(t, g.db, c.Statement())
 	}
-	for _, i := range g.mapping.Indexes() {
-		run(t, g.db, i.Statement())
-	}
+	run(t, g.db, g.mapping.Indexes()...)
 	must(t, g.mapping.Apply(t.Context(), g.db))
 	must(t, schema.Apply(t.Context(), g.db))
 	must(t, g.mapping.Triggers().Install(t.Context(), g.db))
@@ -361,8 +359,7 @@ func rowless(t fataler, db *sql.DB, table string) {
 	}
 }
 
-// TestSitesOfAllKinds: nothing is found where nothing is wrong. Whatever a site does, the tasks are as the change demands, and the
-// views show the truth.
+// Whatever a site does, the tasks are as the change demands, and the views show the truth. A check finds nothing.
 func TestSitesOfAllKinds(t *testing.T) {
 	t.Parallel()
 	all := maps.Clone(sites)

@@ -207,7 +207,7 @@ where = deleted IS NULL`,
 			}
 		},
 	},
-	"contacts in two tables, blocks in both directions, states, signed ids, milliseconds": {
+	"contacts in two tables, states, signed ids, milliseconds": {
 		tables: `
 CREATE TABLE site.accounts (id BIGINT NOT NULL PRIMARY KEY, login VARCHAR(20) NULL, status VARCHAR(10) NOT NULL);
 CREATE TABLE site.links (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, src BIGINT NOT NULL, dst BIGINT NOT NULL, state VARCHAR(10) NULL, level INT NOT NULL, KEY (src, dst));
@@ -244,11 +244,6 @@ is_family = family > 1
 table = site.mutes
 user_id = src
 blocked_id = dst
-where = NOT active IS NULL AND active <> 0
-[blocks]
-table = site.mutes
-user_id = dst
-blocked_id = src
 where = NOT active IS NULL AND active <> 0
 [photos]
 table = site.posts
@@ -289,7 +284,6 @@ where = status <> 'trash'`,
 			for _, r := range rows["mutes"] {
 				if r.yes("active") {
 					w.block(r.number("src"), r.number("dst"))
-					w.block(r.number("dst"), r.number("src"))
 				}
 			}
 			for _, r := range rows["posts"] {

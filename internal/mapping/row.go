@@ -1,0 +1,145 @@
+package mapping
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+
+	"github.com/activityd/activityd/internal/schema"
+)
+
+// The columns that a table of photos gets where its own cannot be in an index as they have to be.
+const (
+	ownVisibility = "activityd_visibility"
+	ownDate       = "activityd_date"
+)
+
+// isTrue makes 0 or 1 of a condition, and never NULL.
+func isTrue(condition string) string { return "(" + condition + ") IS TRUE" }
+
+// row returns the SQL of the keys of a section, and of their consequences, over a row: "NEW.", "OLD.", or "" for that
+// of a statement.
+//
+//	exists, is      the condition that the row counts; as 0 or 1
+//	visible         the condition that a photo may be seen by members other than its owner, as 0 or 1
+//	date            the date of a photo in unix seconds
+//	visibility      the word for a photo
+//	indexed_…       the columns of the visibility and the date that an index can have
+func (s *section) row(prefix string) map[string]string {
+	is := make(map[string]string)
+	for key, v := range s.values {
+		is[key] = v.expr.of(prefix)
+	}
+	var exists []string
+	for _, id := range []string{"id", "owner_id", "user_id", "contact_id", "blocked_id"} { // activityd's ids are positive
+		if is[id] != "" && (id != "id" || s.name != "photos" || prefix == "") { // that of a photo is not known before it is inserted
+			exists = append(exists, is[id]+" > 0")
+		}
+	}
+	if s.name == "photos" && s.dateType() == seconds {
+		exists = append(exists, is["date_upload"]+" >= 0")
+	}
+	if s.has("where") {
+		exists = append(exists, "("+is["where"]+")")
+	}
+	is["exists"] = strings.Join(exists, " AND ")
+	is["is"] = isTrue(is["exists"])
+	for _, flag := range []string{"is_friend", "is_family"} {
+		if is[flag] = "FALSE"; s.has(flag) {
+			is[flag] = isTrue(s.values[flag].expr.of(prefix))
+		}
+	}
+	for _, text := range []string{"username", "title"} { // as text that is never NULL; it may be bytes, as in VARBINARY
+		if is[text] = "''"; s.has(text) {
+			is[text] = "COALESCE(CONVERT(" + s.values[text].expr.of(prefix) + " USING utf8mb4), '')"
+		}
+	}
+	if s.name == "photos" {
+		s.photo(is)
+	}
+	return is
+}
+
+// photo adds the keys that only photos have.
+func (s *section) photo(is map[string]string) {
+	var seen []string
+	// The word is NULL for a photo that does not count, so that the index has only photos that do where it is read, and
+	// for a word that is none of activityd's, as the column might not hold it.
+	word := "CASE"
+	if s.has("where") {
+		word += " WHEN (" + is["where"] + ") IS NOT TRUE THEN NULL"
+	}
+	is["indexed_visibility"] = schema.Quote(ownVisibility)
+	if column := is["visibility"]; s.has("visibility") {
+		seen = []string{column + " IN ('" + strings.Join(classes, "', '") + "')"}
+		for _, class := range append([]string{"private"}, classes...) {
+			word += " WHEN " + column + " = '" + class + "' THEN '" + class + "'"
+		}
+		if !s.has("where") {
+			is["indexed_visibility"] = column
+		}
+	} else {
+		for _, class := range classes {
+			if s.has(class) {
+				seen = append(seen, "("+is[class]+")")
+				word += " WHEN " + is[class] + " THEN '" + class + "'"
+			}
+		}
+		word += " ELSE 'private'"
+	}
+	is["visibility"] = word + " END"
+	is["visible"] = isTrue(is["exists"] + " AND (" + strings.Join(seen, " OR ") + ")")
+	column := is["date_upload"]
+	is["date"], is["indexed_date"] = column, column
+	if s.dateType() != seconds {
+		of := map[string]string{
+			milliseconds: column + " DIV 1000",
+			datetime:     "TIMESTAMPDIFF(SECOND, '1970-01-01', " + column + ")", // UNIX_TIMESTAMP would depend on the session
+		}
+		is["date"] = "COALESCE(GREATEST(0, " + of[s.dateType()] + "), 0)"
+		is["indexed_date"] = schema.Quote(ownDate)
+	}
+}
+
+func (s *section) dateType() string { return cmp.Or(s.values["date_type"].text, seconds) }
+
+// Column is a column that the site's tables get.
+type Column struct {
+	table      table
+	name       string
+	line       int    // that asks for it
+	definition string // behind the name
+	// mark is the comment of a generated column, by which a column of another description is known: each server
+	// writes its expression in a way of its own. Empty for a plain column.
+	mark string
+}
+
+// Statement returns the ALTER TABLE of the column. It is hidden from statements that do not name it.
+func (c Column) Statement() string {
+	statement := "ALTER TABLE " + c.table.String() + " ADD COLUMN " + schema.Quote(c.name) + " " + c.definition + " INVISIBLE"
+	if c.mark != "" {
+		statement += " COMMENT '" + c.mark + "'"
+	}
+	return statement
+}
+
+// Columns returns the columns that the site's tables get. An index takes no expression that a view could name.
+func (m *Map) Columns() []Column {
+	users, photos, is := m.sections["users"][0], m.Photos(), m.Photos().Row()
+	last := users.values["last_upload"]
+	list := []Column{{users.table, last.expr.columns[0], last.line, "BIGINT UNSIGNED NULL", ""}}
+	generated := func(name string, line int, kind, expression string) {
+		if is["indexed_"+strings.TrimPrefix(name, "activityd_")] == schema.Quote(name) {
+			definition := kind + " GENERATED ALWAYS AS (" + expression + ") VIRTUAL"
+			list = append(list, Column{photos.table, name, line, definition, fmt.Sprintf("activityd %.4x", sha256.Sum256([]byte(definition)))})
+		}
+	}
+	generated(ownVisibility, photos.line, "VARCHAR(14) CHARACTER SET ascii", is["visibility"])
+	generated(ownDate, photos.values["date_upload"].line, "BIGINT UNSIGNED", is["date"])
+	return list
+}
+
+// Indexes returns the statements that add the indexes that the site's tables need, or their like. Their primary keys
+// are taken for granted.
+func (m *Map) Indexes() []string { return strings.Split(rendered("indexes", m), ";\n") }
