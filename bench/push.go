@@ -55,15 +55,15 @@ func (b *bench) startPush() (p *pushBench, settings []string, err error) {
 		return nil, nil, err
 	}
 	b.closers = append(b.closers, closing(p.apple.Close))
-	key, roots := filepath.Join(b.dir, "apns.p8"), filepath.Join(b.dir, "roots.pem")
+	key, roots := filepath.Join(b.dir, "AuthKey_"+p.apple.KeyID()+".p8"), filepath.Join(b.dir, "roots.pem")
 	for file, text := range map[string][]byte{key: p.apple.Key(), roots: p.apple.RootsPEM()} {
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			return nil, nil, err
 		}
 	}
 	return p, []string{
-		"ACTIVITYD_APNS_KEY=" + key, "ACTIVITYD_APNS_KEY_ID=" + p.apple.KeyID(), "ACTIVITYD_APNS_TEAM_ID=" + p.apple.TeamID(),
-		"ACTIVITYD_APNS_TOPIC=" + p.apple.Topic(), "ACTIVITYD_APNS_URL=" + p.apple.URL(), "ACTIVITYD_TLS_ROOTS=" + roots, "ACTIVITYD_AUDIT_SWEEP_RATE=0",
+		"ACTIVITYD_APNS_KEY=" + key, "ACTIVITYD_APNS_TEAM_ID=" + p.apple.TeamID(),
+		"ACTIVITYD_APNS_TOPIC=" + p.apple.Topic(), "ACTIVITYD_APNS_URL=" + p.apple.URL(), "SSL_CERT_FILE=" + roots, "ACTIVITYD_AUDIT_SWEEP_RATE=0",
 	}, nil
 }
 

@@ -29,7 +29,6 @@ type apiConfig struct {
 	metricsListen string
 	tokenFile     string
 	tlsCert       string
-	tlsKey        string
 }
 
 // maxWaiting is the number of waiting tasks beyond which POST /v1/tasks is answered 429. It is far above any backlog that workers
@@ -41,16 +40,13 @@ func (c *apiConfig) apiFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464",
 		"`address` for metrics, probes, the console and, on this machine alone, profiles, in every role; empty for none; metrics need no token, so keep it off public networks")
 	f.StringVar(&c.tokenFile, "token-file", "", "`file` of the tokens that clients must show; read again when it changes, and at once on SIGHUP; activityd token makes its lines")
-	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` of the certificate for TLS, and its chain, in PEM; read again when it changes")
-	f.StringVar(&c.tlsKey, "tls-key", "", "`file` of the certificate's key, in PEM")
+	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` of the certificate for TLS, its chain and its key, in PEM; read again when it changes")
 }
 
 func (c *config) checkAPI(want wanted) {
 	want("listen", c.listen != "", "is empty: want an address, as in 127.0.0.1:8080")
 	open := c.checkOpen()
 	want("listen", open == nil, "%s: %v", c.listen, open)
-	want("tls-cert", c.tlsCert != "" || c.tlsKey == "", "is missing: --tls-key needs it")
-	want("tls-key", c.tlsKey != "" || c.tlsCert == "", "is missing: --tls-cert needs it")
 }
 
 // newAPI returns the API, whose reader answers the reads.
@@ -164,9 +160,9 @@ func (a *credentials) loadAPI(c *config, log *slog.Logger) error {
 		a.viewers, a.reloaders = viewers, append(a.reloaders, reloader)
 	}
 	if c.tlsCert != "" {
-		config, reloader, err := auth.LoadCertificate(c.tlsCert, c.tlsKey, log)
+		config, reloader, err := auth.LoadCertificate(c.tlsCert, log)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--tls-cert (%s), --tls-key: %w", settings.Variable("tls-cert"), err))
+			errs = append(errs, fmt.Errorf("--tls-cert (%s): %w", settings.Variable("tls-cert"), err))
 		}
 		a.tls, a.reloaders = config, append(a.reloaders, reloader)
 	}

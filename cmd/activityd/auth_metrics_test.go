@@ -13,10 +13,9 @@ import (
 func TestAccessIsMeasured(t *testing.T) {
 	t.Parallel()
 	file, reader := newTokenFile(t, "reader", "read")
-	dir := t.TempDir()
-	certFile, keyFile := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
-	old := writeCertificate(t, certFile, keyFile, 1)
-	p := spawn(t, "--token-file="+file, "--tls-cert="+certFile, "--tls-key="+keyFile, "--metrics-listen=127.0.0.1:0")
+	certFile := filepath.Join(t.TempDir(), "cert")
+	old := writeCertificate(t, certFile, 1)
+	p := spawn(t, "--token-file="+file, "--tls-cert="+certFile, "--metrics-listen=127.0.0.1:0")
 	metrics := "http://" + p.awaitLog(t, "listening for metrics")["address"] + "/metrics"
 	shows := func(want string) bool {
 		_, body := page(t, metrics)
@@ -45,7 +44,7 @@ func TestAccessIsMeasured(t *testing.T) {
 	}
 	appendToken(t, file, "fresh", "write")
 	eventually(t, "the new token has a series", func() bool { return shows(`activityd_access_requests_total{token="fresh",verdict="allowed"} 0`) })
-	fresh := writeCertificate(t, certFile, keyFile, 2)
+	fresh := writeCertificate(t, certFile, 2)
 	want := endOf(fresh)
 	eventually(t, "the new certificate's end is shown", func() bool { return shows(want) })
 }

@@ -108,25 +108,19 @@ func withoutSecrets(environ []string) []string {
 }
 
 // logConfig is the part about the log.
-type logConfig struct{ logLevel, logFormat string }
+type logConfig struct{ logFormat string }
 
 func (c *logConfig) logFlags(f *pflag.FlagSet) {
-	f.Var(settings.NewChoice(&c.logLevel, "debug", "info", "warn", "error"), "log-level", "the lowest level that is logged")
-	f.Lookup("log-level").DefValue, c.logLevel = "info", "info"
 	f.Var(settings.NewChoice(&c.logFormat, "text", "json"), "log-format", "form of the log, which goes to stderr")
-	settings.NoFlag(f, "log-level")
 }
 
 // newLogger returns the logger of the process, and silences the Redis client, whose methods return its errors.
 func newLogger(c *config, w io.Writer) *slog.Logger {
 	redis.SetLogger(silent{})
-	var level slog.Level                        // info
-	_ = level.UnmarshalText([]byte(c.logLevel)) // empty for a command without that setting
-	options := &slog.HandlerOptions{Level: level}
 	if c.logFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.New(slog.NewJSONHandler(w, nil))
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	return slog.New(slog.NewTextHandler(w, nil))
 }
 
 type silent struct{}

@@ -96,7 +96,7 @@ func TestTheLogIsPrintedEscaped(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer
-		log := newLogger(&config{logConfig: logConfig{logLevel: "info", logFormat: format}}, escaper{&out})
+		log := newLogger(&config{logConfig: logConfig{logFormat: format}}, escaper{&out})
 		log.Info("look", "name", hostile, hostile, 1, "error", errors.New(hostile))
 		wantNothingHidden(t, format, out.String())
 		if strings.Count(out.String(), `\u202e`) != 3 {

@@ -136,7 +136,7 @@ func TestSIGTERMDrains(t *testing.T) {
 // signal does not wait for it.
 func TestASecondSignalForces(t *testing.T) {
 	t.Parallel()
-	p := spawn(t, "--grace=1h", "ACTIVITYD_LOG_LEVEL=debug")
+	p := spawn(t, "--grace=1h")
 	// A body that never ends keeps a request under way. It begins when the server
 	// asks for it.
 	client := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Hour}}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -24,9 +23,9 @@ import (
 
 // pushConfig has the settings about push services. Each platform has keys, or is off.
 type pushConfig struct {
-	kinds    []push.Kind        // nil: platforms.All
-	values   map[string]*string // of their settings, by name
-	tlsRoots string
+	kinds  []push.Kind        // nil: platforms.All
+	values map[string]*string // of their settings, by name
+	roots  *x509.CertPool     // by which tests know their push services; nil: the system's
 }
 
 func (p *pushConfig) platforms() []push.Kind {
@@ -48,8 +47,6 @@ func (p *pushConfig) flags(f *pflag.FlagSet) {
 	for _, kind := range p.platforms() {
 		p.settingFlags(f, kind.Settings)
 	}
-	f.StringVar(&p.tlsRoots, "tls-roots", "", "`file` of the CAs, in PEM, that push services are known by instead of the system's")
-	settings.NoFlag(f, "tls-roots")
 }
 
 // addPush has the workers of a service target events and deliver them.
@@ -138,15 +135,14 @@ type senders struct {
 // yet.
 func (p *pushConfig) load(ctx context.Context, log *slog.Logger) (s senders, err error) {
 	s = senders{byPlatform: make(map[push.Platform]push.Sender), changed: new(func(push.Platform))}
-	roots, err := p.roots()
-	errs := []error{err}
+	var errs []error
 	var off []push.Platform
 	for _, kind := range p.platforms() {
 		if p.value(kind.Settings[0].Name) == "" {
 			off = append(off, kind.Platform)
 			continue
 		}
-		errs = append(errs, s.add(kind, push.ClientOptions{Setting: p.value, RootCAs: roots, Log: log})) // files are read at the start
+		errs = append(errs, s.add(kind, push.ClientOptions{Setting: p.value, RootCAs: p.roots, Log: log})) // files are read at the start
 	}
 	if len(off) > 0 {
 		log.InfoContext(ctx, "push is off for want of keys", "platforms", off)
@@ -178,22 +174,6 @@ func (s *senders) add(kind push.Kind, o push.ClientOptions) error {
 	s.reloaders = append(s.reloaders, r)
 	s.closers.push(func() error { client.Close(); return nil })
 	return nil
-}
-
-// roots returns the CAs of ACTIVITYD_TLS_ROOTS; nil: the system's.
-func (p *pushConfig) roots() (*x509.CertPool, error) {
-	if p.tlsRoots == "" {
-		return nil, nil // a tls.Config takes nil for the system's
-	}
-	text, err := os.ReadFile(p.tlsRoots)
-	pool := x509.NewCertPool()
-	if err == nil && !pool.AppendCertsFromPEM(bytes.TrimPrefix(text, []byte("\ufeff"))) {
-		err = fmt.Errorf("%s has no certificate in PEM", p.tlsRoots)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", settings.Variable("tls-roots"), err)
-	}
-	return pool, nil
 }
 
 func newPush() *cobra.Command {

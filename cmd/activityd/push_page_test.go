@@ -30,7 +30,7 @@ func TestTheNotificationsOfThePage(t *testing.T) {
 		blocks[block[1]] = block[2]
 	}
 	p := startPushServices(t)
-	r := startAll(t, p.settings...)
+	r := startAllWith(t, p.trust, p.settings...)
 	try, _ := story(t, "3-try.sql", regexp.MustCompile("INSERT INTO tasks"))
 	execOn(t, r.db, statements(try))
 	execOn(t, r.db, pageSQL(t, "docs/push.md")["members"])
@@ -80,7 +80,7 @@ func TestTheNotificationsOfThePage(t *testing.T) {
 func TestTheEventOfThePage(t *testing.T) {
 	t.Parallel()
 	p := startPushServices(t)
-	r := startAll(t, p.settings...)
+	r := startAllWith(t, p.trust, p.settings...)
 	must(t, r.site.LoadMembers(t.Context(), []site.Member{{ID: 123, Username: "carol"}, {ID: 98765, Username: "ann"}}))
 	_, err := r.db.ExecContext(t.Context(), "INSERT INTO contacts (user_id, contact_id) VALUES (123, 98765)")
 	must(t, err)

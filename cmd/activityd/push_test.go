@@ -30,6 +30,7 @@ import (
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/testing/apnstest"
 	"github.com/activityd/activityd/internal/testing/fcmtest"
+	"github.com/activityd/activityd/internal/testing/selfsigned"
 	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 
@@ -58,13 +59,17 @@ func startPushServices(t *testing.T) *pushServices {
 	p.write(t, "AuthKey_"+p.apns.KeyID()+".p8", p.apns.Key())
 	must(t, os.Symlink("AuthKey_"+p.apns.KeyID()+".p8", p.file("apns.p8")))
 	p.write(t, "fcm.json", p.fcm.Credentials())
-	p.write(t, "roots.pem", slices.Concat([]byte("\ufeff"), p.apns.RootsPEM(), p.web.RootPEM(), p.fcm.RootsPEM()))
 	p.settings = []string{
 		"ACTIVITYD_APNS_KEY=" + p.file("apns.p8"), "ACTIVITYD_APNS_TEAM_ID=" + p.apns.TeamID(), "ACTIVITYD_APNS_TOPIC=" + p.apns.Topic(), "ACTIVITYD_APNS_URL=" + p.apns.URL(),
 		"ACTIVITYD_WEBPUSH_KEY=" + p.file("webpush.pem"), "ACTIVITYD_WEBPUSH_SUBJECT=mailto:you@photos.example", "ACTIVITYD_WEBPUSH_HOSTS=127.0.0.1",
-		"ACTIVITYD_FCM_CREDENTIALS=" + p.file("fcm.json"), "ACTIVITYD_FCM_URL=" + p.fcm.URL(), "ACTIVITYD_TLS_ROOTS=" + p.file("roots.pem"),
+		"ACTIVITYD_FCM_CREDENTIALS=" + p.file("fcm.json"), "ACTIVITYD_FCM_URL=" + p.fcm.URL(),
 	}
 	return p
+}
+
+// trust has a serve know the push services by their certificates.
+func (p *pushServices) trust(c *config) {
+	c.push.roots = selfsigned.Pool(slices.Concat(p.apns.RootsPEM(), p.web.RootPEM(), p.fcm.RootsPEM()))
 }
 
 func (p *pushServices) file(name string) string { return filepath.Join(p.dir, name) }
@@ -148,7 +153,7 @@ func (p *pushServices) accepted(t *testing.T) map[push.Platform][]string {
 func TestPushFields(t *testing.T) {
 	t.Parallel()
 	p := startPushServices(t)
-	r := startAll(t, p.settings...)
+	r := startAllWith(t, p.trust, p.settings...)
 	r.makeSite(t, 1)
 	p.register(t, r)
 	if status, text := r.request(t, http.MethodPut, "/v1/users/1/devices", `{"platform":"fcm","token":"`+fcmToken+`","language":"de-CH"}`); status != 200 {
@@ -199,7 +204,7 @@ func TestPushFields(t *testing.T) {
 func TestPushEndToEnd(t *testing.T) {
 	t.Parallel()
 	p := startPushServices(t)
-	r := startAll(t, p.settings...)
+	r := startAllWith(t, p.trust, p.settings...)
 	r.makeSite(t, 1)
 	browser := p.register(t, r)
 	ctx := t.Context()
@@ -272,8 +277,9 @@ func TestKeysOfPushAreReplaced(t *testing.T) {
 	front.makeSite(t, 1)
 	p.register(t, front)
 	log := &logLines{}
-	startLogged(t, configFor(t, front.config.mysqlDSN, front.config.redisURL, append(p.settings, "--role=workers")...),
-		slog.New(slog.NewTextHandler(log, nil)))
+	workers := configFor(t, front.config.mysqlDSN, front.config.redisURL, append(p.settings, "--role=workers")...)
+	p.trust(workers)
+	startLogged(t, workers, slog.New(slog.NewTextHandler(log, nil)))
 	sent := 0
 	send := func() {
 		t.Helper()
@@ -351,22 +357,20 @@ func TestHalfGivenSettingsOfPush(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad")
 	must(t, os.WriteFile(bad, []byte("s3cret"), 0o600))
 	for given, want := range map[string]string{
-		"APNS_KEY=k":                                 "ACTIVITYD_APNS_TEAM_ID: is missing: ACTIVITYD_APNS_KEY needs it",
-		"APNS_KEY=k APNS_TEAM_ID=t":                  "ACTIVITYD_APNS_TOPIC: is missing",
-		"APNS_TOPIC=t":                               "ACTIVITYD_APNS_KEY: is missing: ACTIVITYD_APNS_TOPIC needs it",
-		"APNS_URL=https://a.example":                 "ACTIVITYD_APNS_KEY: is missing: ACTIVITYD_APNS_URL needs it",
-		"WEBPUSH_KEY=k":                              "ACTIVITYD_WEBPUSH_SUBJECT: is missing",
-		"WEBPUSH_SUBJECT=mailto:a@b.example":         "ACTIVITYD_WEBPUSH_KEY: is missing",
-		"FCM_URL=https://f.example":                  "ACTIVITYD_FCM_CREDENTIALS: is missing",
-		"FCM_CREDENTIALS=k FCM_URL=http://f":         "ACTIVITYD_FCM_URL: want https://",
-		"WEBPUSH_HOSTS=http://a":                     `ACTIVITYD_WEBPUSH_HOSTS: "http://a": want hosts`,
-		"FCM_CREDENTIALS=/nowhere":                   "ACTIVITYD_FCM_CREDENTIALS: stat /nowhere",
-		"FCM_CREDENTIALS=" + bad:                     "ACTIVITYD_FCM_CREDENTIALS: " + bad,
-		"TLS_ROOTS=/nowhere":                         "ACTIVITYD_TLS_ROOTS: open /nowhere",
-		"TLS_ROOTS=" + bad:                           "has no certificate in PEM",
-		"WEBPUSH_KEY=" + key + " WEBPUSH_SUBJECT=me": "ACTIVITYD_WEBPUSH_KEY",
-		"WEBPUSH_KEY=" + bad + " WEBPUSH_SUBJECT=mailto:a@b.example":                       "ACTIVITYD_WEBPUSH_KEY",
-		"APNS_KEY=" + bad + " APNS_KEY_ID=ABCDEFGHIJ APNS_TEAM_ID=ABCDEFGHIJ APNS_TOPIC=t": "ACTIVITYD_APNS_KEY",
+		"APNS_KEY=k":                                                 "ACTIVITYD_APNS_TEAM_ID: is missing: ACTIVITYD_APNS_KEY needs it",
+		"APNS_KEY=k APNS_TEAM_ID=t":                                  "ACTIVITYD_APNS_TOPIC: is missing",
+		"APNS_TOPIC=t":                                               "ACTIVITYD_APNS_KEY: is missing: ACTIVITYD_APNS_TOPIC needs it",
+		"APNS_URL=https://a.example":                                 "ACTIVITYD_APNS_KEY: is missing: ACTIVITYD_APNS_URL needs it",
+		"WEBPUSH_KEY=k":                                              "ACTIVITYD_WEBPUSH_SUBJECT: is missing",
+		"WEBPUSH_SUBJECT=mailto:a@b.example":                         "ACTIVITYD_WEBPUSH_KEY: is missing",
+		"FCM_URL=https://f.example":                                  "ACTIVITYD_FCM_CREDENTIALS: is missing",
+		"FCM_CREDENTIALS=k FCM_URL=http://f":                         "ACTIVITYD_FCM_URL: want https://",
+		"WEBPUSH_HOSTS=http://a":                                     `ACTIVITYD_WEBPUSH_HOSTS: "http://a": want hosts`,
+		"FCM_CREDENTIALS=/nowhere":                                   "ACTIVITYD_FCM_CREDENTIALS: stat /nowhere",
+		"FCM_CREDENTIALS=" + bad:                                     "ACTIVITYD_FCM_CREDENTIALS: " + bad,
+		"WEBPUSH_KEY=" + key + " WEBPUSH_SUBJECT=me":                 "ACTIVITYD_WEBPUSH_KEY",
+		"WEBPUSH_KEY=" + bad + " WEBPUSH_SUBJECT=mailto:a@b.example": "ACTIVITYD_WEBPUSH_KEY",
+		"APNS_KEY=" + bad + " APNS_TEAM_ID=ABCDEFGHIJ APNS_TOPIC=t":  "ACTIVITYD_APNS_KEY",
 	} {
 		var environ []string
 		for setting := range strings.FieldsSeq(given) {

@@ -76,7 +76,6 @@ func TestCompletion(t *testing.T) {
 		"serve --log-format |":   "text json " + words,
 		"serve --materialize |":  "all active " + words,
 		"serve --mysql-dsn |":    words,
-		"serve --tls-key |":      files,
 		"serve --token-file |":   files,
 		"serve |":                words,
 		"verify --output |":      "table json " + words,

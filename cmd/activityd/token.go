@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -20,7 +19,6 @@ import (
 type tokenOptions struct {
 	scopes string
 	rate   string
-	burst  int
 	file   string
 	queues []string
 
@@ -76,8 +74,7 @@ func newToken() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.scopes, "scopes", "", "what it is good for, with commas: `read,write,admin,inspect,work` (required for a client)")
-	f.StringVar(&o.rate, "rate", "", "max requests in a second, minute or hour, for each process of serve, as in `100/s`; without it there is no limit")
-	f.IntVar(&o.burst, "burst", 0, "max requests at once, after a pause; 0: what the rate brings in a second")
+	f.StringVar(&o.rate, "rate", "", "max requests in a second, for each process of serve, as in `100/s`; without it there is no limit")
 	f.StringSliceVar(&o.queues, "queues", nil, "`queues` to work on, with commas; the scope work needs them")
 	f.StringVar(&o.file, "append", "", "`file` to add the line to; made if there is none, for you alone to read")
 	o.viewers.keyFlags(f)
@@ -92,7 +89,7 @@ func newToken() *cobra.Command {
 
 // tokenForms are the forms of the command that a flag goes with.
 var tokenForms = map[string][]string{
-	"scopes": {"NAME"}, "rate": {"NAME"}, "burst": {"NAME"}, "append": {"NAME"}, "queues": {"NAME"},
+	"scopes": {"NAME"}, "rate": {"NAME"}, "append": {"NAME"}, "queues": {"NAME"},
 	"viewer": {"--viewer"}, "key": {"--viewer"}, "ttl": {"--viewer"}, "viewer-audience": {"--viewer"},
 	"new-key": {"--new-key"}, "alg": {"--new-key"},
 	"viewer-keys": {"--viewer", "--new-key"},
@@ -122,9 +119,11 @@ func makeToken(name string, o tokenOptions, out, notes io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--scopes: %w", err)
 	}
-	limit, err := o.limit()
-	if err != nil {
-		return err
+	var limit auth.Limit
+	if o.rate != "" {
+		if limit, err = auth.ParseLimit(o.rate); err != nil {
+			return fmt.Errorf("--rate: %w", err)
+		}
 	}
 	if err := auth.CheckQueues(scopes, o.queues); err != nil {
 		return fmt.Errorf("--queues: %w", err)
@@ -149,18 +148,4 @@ func makeToken(name string, o tokenOptions, out, notes io.Writer) error {
 	sayf(notes, "Added %s to %s. This is its secret, which is shown only now:", token.Name, o.file)
 	_, err = fmt.Fprintln(out, secret)
 	return err
-}
-
-func (o tokenOptions) limit() (auth.Limit, error) {
-	if o.rate == "" {
-		if o.burst != 0 {
-			return auth.Limit{}, errors.New("--burst: needs a --rate, as in --rate 100/s --burst 200")
-		}
-		return auth.Limit{}, nil
-	}
-	limit, err := auth.ParseLimit(o.rate, o.burst)
-	if err != nil {
-		return auth.Limit{}, fmt.Errorf("--rate, --burst: %w", err)
-	}
-	return limit, nil
 }

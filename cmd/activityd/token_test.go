@@ -12,14 +12,14 @@ import (
 
 func TestTokenPrintsTheSecretAndItsLine(t *testing.T) {
 	t.Parallel()
-	code, out, notes := command(t, nil, "token", "homepage", "--scopes", "read,write", "--rate", "100/s", "--burst", "200")
+	code, out, notes := command(t, nil, "token", "homepage", "--scopes", "read,write", "--rate", "100/s")
 	secret, line, _ := strings.Cut(out, "\n")
 	tokens, err := auth.Parse(line)
 	if code != 0 || err != nil || len(tokens) != 1 || !strings.HasPrefix(secret, "act_") {
 		t.Fatalf("exit code %d, %v: %q", code, err, out)
 	}
 	token := tokens[0]
-	if token.Name != "homepage" || token.Scopes != auth.Read|auth.Write || token.Limit.String() != "rate=100/s burst=200" || token.Hash != auth.HashOf(secret) {
+	if token.Name != "homepage" || token.Scopes != auth.Read|auth.Write || token.Limit.PerSecond != 100 || token.Hash != auth.HashOf(secret) {
 		t.Errorf("the token of %q is %+v", secret, token)
 	}
 	if strings.Contains(notes, secret) || !strings.Contains(notes, "first line is the secret") {
@@ -63,9 +63,7 @@ func TestTokenRefuses(t *testing.T) {
 		"--scopes: want":               {"a", "--scopes=all"},
 		"NAME: want a name":            {"a b", "--scopes=read"},
 		"NAME: the name begins":        {"act_a", "--scopes=read"},
-		"--burst: needs a --rate":      {"a", "--scopes=read", "--burst=3"},
-		"--rate, --burst: want a r":    {"a", "--scopes=read", "--rate=100"},
-		"--rate, --burst: want a b":    {"a", "--scopes=read", "--rate=100/s", "--burst=-1"},
+		"--rate: want a rate":          {"a", "--scopes=read", "--rate=100"},
 		"--append: ":                   {"a", "--scopes=read", "--append", filepath.Join(t.TempDir(), "no", "file")},
 		"accepts 1 arg(s), received 0": {"--scopes=read"},
 		"--queues: the scope work nee": {"a", "--scopes=work"},

@@ -26,7 +26,7 @@ type viewerConfig struct {
 
 // viewerLimit is how many requests a viewer may make of a process: a homepage asks once a visit, and a widget once a
 // minute.
-var viewerLimit = auth.Limit{Count: 120, Per: "m", Burst: 30}
+var viewerLimit = auth.Limit{PerSecond: 2, Burst: 30}
 
 func (v *viewerConfig) flags(f *pflag.FlagSet) {
 	v.keyFlags(f)

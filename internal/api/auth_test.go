@@ -48,7 +48,7 @@ func guard(t testing.TB, configure ...func(*api.Config)) *guarded {
 		{Name: "worker", Scopes: auth.Work, Hash: auth.HashOf(workSecret), Queues: []string{"mail"}},
 		{
 			Name: "limited", Scopes: auth.Read | auth.Write, Hash: auth.HashOf(limitedSecret),
-			Limit: auth.Limit{Count: 2, Per: "h", Burst: 2},
+			Limit: auth.Limit{PerSecond: 2.0 / 3600, Burst: 2},
 		},
 	})}
 	g.bundle = setup(t, append(configure, func(c *api.Config) {

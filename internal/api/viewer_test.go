@@ -372,7 +372,7 @@ func TestTheLimitOfAMember(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, viewers, func(c *api.Config) {
-			c.Viewers = auth.NewViewers([]auth.ViewerKey{viewerKey}, auth.ViewerOptions{Limit: auth.Limit{Count: 2, Per: "h", Burst: 2}})
+			c.Viewers = auth.NewViewers([]auth.ViewerKey{viewerKey}, auth.ViewerOptions{Limit: auth.Limit{PerSecond: 2.0 / 3600, Burst: 2}})
 		})
 		for _, path := range []string{mePath, "/v1/me/devices"} {
 			if w := b.do(t, newMe(t, http.MethodGet, path, "")); w.Code != http.StatusOK {

@@ -39,11 +39,10 @@ func (r *RefusalError) Error() string { return r.Reason }
 
 // VerdictOf returns the verdict of the error of a check: [Allowed] of nil, "" of an internal error.
 func VerdictOf(err error) Verdict {
-	if err == nil {
-		return Allowed
-	}
 	if r, ok := errors.AsType[*RefusalError](err); ok {
 		return r.Verdict
+	} else if err == nil {
+		return Allowed
 	}
 	return ""
 }
@@ -64,16 +63,7 @@ type Tokens struct {
 // LoadTokens loads the tokens of a file: see [Parse]. It fails if the file is unreadable or has a fault.
 func LoadTokens(path string, log *slog.Logger) (*Tokens, *Reloader, error) {
 	t := NewTokens(nil)
-	r, err := LoadFile("token file", path, func(text []byte) error {
-		list, err := Parse(string(text))
-		if err != nil {
-			return err
-		}
-		if t.Replace(list); len(list) == 0 {
-			log.Warn("token file has no tokens, all requests are refused", "file", path, "mend", "activityd token NAME --scopes read --append "+path)
-		}
-		return nil
-	}, log)
+	r, err := loadList("token file", path, func(text []byte) ([]Token, error) { return Parse(string(text)) }, t.Replace, log)
 	return t, r, err
 }
 
@@ -97,12 +87,11 @@ func (t *Tokens) Replace(list []Token) {
 func (t *Tokens) Check(secret string, need Scope) (Caller, error) {
 	token, known := t.find(secret)
 	if !known {
-		return Caller{}, &RefusalError{Verdict: UnknownToken, Reason: "no token has this secret; it may have been revoked"}
+		return Caller{}, refuse("no token has this secret; it may have been revoked")
 	}
-	caller := Caller{Name: token.Name, Scopes: token.Scopes, Queues: token.Queues}
+	caller := Caller{token.Name, token.Scopes, token.Queues}
 	if !token.Scopes.Has(need) {
-		reason := fmt.Sprintf("the token has the scope %s; this needs %s", token.Scopes, need)
-		return caller, &RefusalError{Verdict: WrongScope, Reason: reason, Need: need}
+		return caller, &RefusalError{Verdict: WrongScope, Reason: fmt.Sprintf("the token has the scope %s; this needs %s", token.Scopes, need), Need: need}
 	}
 	return caller, t.limits.take(token.Name, token.Limit, "this token's")
 }
@@ -127,31 +116,28 @@ type limits[K comparable] struct {
 // maxBuckets keeps the buckets below some 20 MB. Beyond it all begin again, full.
 const maxBuckets = 100_000
 
-// take takes a request from a bucket, sets its limit, or returns a [RefusalError].
+// take takes a request from a bucket, or returns a [RefusalError]. A bucket of a different limit gets this limit.
 func (l *limits[K]) take(key K, limit Limit, whose string) error {
-	if limit.Count == 0 {
+	if limit.PerSecond == 0 {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	perSecond := rate.Limit(limit.perSecond())
 	b := l.buckets[key]
 	if b == nil {
 		if l.buckets == nil || len(l.buckets) >= maxBuckets {
 			l.buckets = make(map[K]*rate.Limiter)
 		}
-		b = rate.NewLimiter(perSecond, limit.Burst)
+		b = rate.NewLimiter(rate.Limit(limit.PerSecond), limit.Burst)
 		l.buckets[key] = b
 	}
-	if b.Limit() != perSecond || b.Burst() != limit.Burst {
-		b.SetLimit(perSecond)
-		b.SetBurst(limit.Burst)
-	}
+	b.SetLimit(rate.Limit(limit.PerSecond))
+	b.SetBurst(limit.Burst)
 	now := time.Now()
 	if b.AllowN(now, 1) {
 		return nil
 	}
 	// A cancelled reservation would not give back all of it if there are later reservations.
-	wait := time.Duration((1 - b.TokensAt(now)) / float64(perSecond) * float64(time.Second))
+	wait := time.Duration((1 - b.TokensAt(now)) / limit.PerSecond * float64(time.Second))
 	return &RefusalError{Verdict: OverLimit, Reason: whose + " limit of requests is used up; send the same again later", RetryAfter: wait}
 }

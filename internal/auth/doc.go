@@ -5,8 +5,8 @@
 //
 // A token is a line of a file:
 //
-//	# name    scopes      hash of the secret       how much, if limited
-//	homepage  read        sha256:9f86d081884c7d65… rate=500/s burst=1000
+//	# name    scopes      hash of the secret       how much, where it is limited
+//	homepage  read        sha256:9f86d081884c7d65… rate=500/s
 //	uploads   read,write  sha256:60303ae22b998861…
 //	mailer    work        sha256:19d1b75e4c1f3b0a…  queues=mail
 //
@@ -16,6 +16,7 @@
 // tasks of the queues in the line, and admin does not include it. write does not include read.
 //
 // A limit belongs to the name: neither a new file nor a new secret fills the bucket again. Each process counts alone.
+// The requests of a second may come at once.
 //
 // # Tokens of viewers
 //

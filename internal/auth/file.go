@@ -3,40 +3,50 @@ package auth
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
+	"sync/atomic"
 )
 
 // maxFile is how many bytes a file may have: room for some 10,000 tokens.
 const maxFile = 1 << 20
 
-// Reloader loads files again when they change. It is not safe for concurrent use.
+// Reloader loads a file again when it changes. It is not safe for concurrent use.
 type Reloader struct {
-	what  string                     // for the log
-	paths []string                   // the last one is secret
-	use   func(texts [][]byte) error // the content of paths; an error leaves the previous content in use
-	log   *slog.Logger
+	what, path string
+	use        func(text []byte) error // an error leaves the previous content in use
+	log        *slog.Logger
 
-	loaded, seen string // stamps of the files: of the last load, and of the last call
+	loaded, seen string // stamps of the file: of the last load, and of the last call
 }
 
 // LoadFile loads a file with secrets by use. A later [Reloader.Reload] uses the next content
 // likewise, unless use fails. what names the file in the log.
 func LoadFile(what, path string, use func(text []byte) error, log *slog.Logger) (*Reloader, error) {
-	return load(&Reloader{what: what, paths: []string{path}, log: log, use: func(texts [][]byte) error { return use(texts[0]) }})
-}
-
-// load loads the files of r for the first time.
-func load(r *Reloader) (*Reloader, error) {
+	r := &Reloader{what: what, path: path, use: use, log: log}
 	r.seen = r.stamp()
 	r.loaded = r.seen
 	return r, r.load(context.Background())
 }
 
-// Reload loads the files if they changed before the last call and not since, so that it reads no half-written
+// loadList loads a list by replace, as [LoadFile] does.
+func loadList[T any](what, path string, parse func(text []byte) ([]T, error), replace func([]T), log *slog.Logger) (*Reloader, error) {
+	return LoadFile(what, path, func(text []byte) error {
+		list, err := parse(text)
+		if err != nil {
+			return err
+		}
+		if replace(list); len(list) == 0 {
+			log.Warn("file has no entries, all requests are refused", "what", what, "file", path, "mend", "activityd token --help")
+		}
+		return nil
+	}, log)
+}
+
+// Reload loads the file if it changed before the last call and not since, so that it reads no half-written
 // file; with now set, in any case. Call it every second or so. It logs unusable content once.
 func (r *Reloader) Reload(ctx context.Context, now bool) {
 	stamp := r.stamp()
@@ -51,35 +61,26 @@ func (r *Reloader) Reload(ctx context.Context, now bool) {
 	}
 }
 
-// stamp is a text that changes with the files.
+// stamp is a text that changes with the file.
 func (r *Reloader) stamp() string {
-	var b strings.Builder
-	for _, path := range r.paths {
-		if info, err := os.Stat(path); err != nil {
-			fmt.Fprintln(&b, err)
-		} else {
-			fmt.Fprintln(&b, info.Size(), info.Mode(), info.ModTime().UnixNano())
-		}
+	info, err := os.Stat(r.path)
+	if err != nil {
+		return err.Error()
 	}
-	return b.String()
+	return fmt.Sprintln(info.Size(), info.Mode(), info.ModTime().UnixNano())
 }
 
 func (r *Reloader) load(ctx context.Context) error {
-	var texts [][]byte
-	for _, path := range r.paths {
-		text, err := readFile(path)
-		if err != nil {
-			return err
-		}
-		texts = append(texts, text)
+	text, err := readFile(r.path)
+	if err != nil {
+		return err
 	}
-	if err := r.use(texts); err != nil {
-		return fmt.Errorf("%s: %w", strings.Join(r.paths, " and "), err)
+	if err := r.use(text); err != nil {
+		return fmt.Errorf("%s: %w", r.path, err)
 	}
-	r.log.InfoContext(ctx, "file loaded", "what", r.what, "file", r.paths[0])
-	secret := r.paths[len(r.paths)-1]
-	if info, err := os.Stat(secret); err == nil && info.Mode()&0o026 != 0 {
-		r.log.WarnContext(ctx, "file is exposed to other users", "file", secret, "mode", info.Mode().String(), "mend", "chmod g-w,o= "+secret)
+	r.log.InfoContext(ctx, "file loaded", "what", r.what, "file", r.path)
+	if info, err := os.Stat(r.path); err == nil && info.Mode()&0o026 != 0 {
+		r.log.WarnContext(ctx, "file is exposed to other users", "file", r.path, "mode", info.Mode().String(), "mend", "chmod g-w,o= "+r.path)
 	}
 	return nil
 }
@@ -123,4 +124,24 @@ func changeFile(path string, change func(before []byte) ([]byte, error)) (err er
 		return errors.Join(err, write(before))
 	}
 	return nil
+}
+
+// LoadCertificate loads a file in PEM with a certificate, its chain and its key. It returns the configuration of a
+// server with that certificate: TLS 1.2 or newer. After a [Reloader.Reload] the next connections use the new
+// certificate. It fails if the file is unreadable, or certificate and key do not belong together.
+func LoadCertificate(path string, log *slog.Logger) (*tls.Config, *Reloader, error) {
+	var current atomic.Pointer[tls.Certificate]
+	r, err := LoadFile("TLS certificate", path, func(text []byte) error {
+		pair, err := tls.X509KeyPair(text, text)
+		if err != nil {
+			return err
+		}
+		current.Store(&pair)
+		certificateEnd.WithLabelValues().Set(float64(pair.Leaf.NotAfter.Unix()))
+		return nil
+	}, log)
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil },
+	}, r, err
 }

@@ -39,10 +39,7 @@ type ViewerKey struct {
 	sign  any // an ed25519.PrivateKey or the secret; nil: it only checks
 }
 
-var (
-	keyIDFormat = regexp.MustCompile(`^[[:graph:]]{1,128}$`)
-	errKeyID    = errors.New("kid: want an id of 1 to 128 printable ASCII characters without spaces, as in 2026-11")
-)
+var keyIDFormat = regexp.MustCompile(`^[[:graph:]]{1,128}$`)
 
 // NewViewerKey makes a key with a new secret. It fails for a bad id or an unknown algorithm.
 func NewViewerKey(id, alg string) (ViewerKey, error) {
@@ -103,11 +100,8 @@ func ParseViewerKeys(text []byte) (keys []ViewerKey, err error) {
 	var set struct {
 		Keys []webKey `json:"keys"`
 	}
-	if err := json.Unmarshal(text, &set); err != nil {
-		return nil, fmt.Errorf("want a JSON Web Key Set: %w", err)
-	}
-	if set.Keys == nil || len(set.Keys) > maxViewerKeys {
-		return nil, fmt.Errorf("want a JSON Web Key Set, with 0 to %d keys", maxViewerKeys)
+	if err := json.Unmarshal(text, &set); err != nil || set.Keys == nil || len(set.Keys) > maxViewerKeys {
+		return nil, errors.Join(fmt.Errorf("want a JSON Web Key Set, with 0 to %d keys", maxViewerKeys), err)
 	}
 	for i, w := range set.Keys {
 		k, err := w.key()
@@ -126,7 +120,7 @@ func ParseViewerKeys(text []byte) (keys []ViewerKey, err error) {
 func (w webKey) key() (k ViewerKey, err error) {
 	switch k = (ViewerKey{ID: w.ID, Alg: w.Alg, jwk: w}); {
 	case !keyIDFormat.MatchString(w.ID):
-		return k, errKeyID
+		return k, errors.New("kid: want an id of 1 to 128 printable ASCII characters without spaces, as in 2026-11")
 	case w.Use != "" && w.Use != "sig":
 		return k, errors.New("use: want sig, or none")
 	case w.Alg == HS256 && w.Type == "oct":
@@ -140,7 +134,9 @@ func (w webKey) key() (k ViewerKey, err error) {
 	if err != nil {
 		return k, err
 	}
-	if !isPublicKey(x) {
+	// Anyone can sign for a key of order 8 or less, which [ed25519.Verify] does not look for.
+	point, err := new(edwards25519.Point).SetBytes(x)
+	if err != nil || !bytes.Equal(point.Bytes(), x) || new(edwards25519.Point).MultByCofactor(point).Equal(edwards25519.NewIdentityPoint()) == 1 {
 		return k, errors.New("x: is not the public key of a private one: make a pair with: activityd token --new-key")
 	}
 	public := ed25519.PublicKey(x)
@@ -158,8 +154,8 @@ func (w webKey) key() (k ViewerKey, err error) {
 	return k, nil
 }
 
-// readBytes reads a key of least to most bytes. A secret with the same value in
-// all bytes was never filled, or filled by hand.
+// readBytes reads a key of least to most bytes. A secret with the same value in all bytes was never filled, or filled
+// by hand.
 func readBytes(name, text string, least, most int) ([]byte, error) {
 	raw, err := keyText.DecodeString(text)
 	switch {
@@ -171,15 +167,6 @@ func readBytes(name, text string, least, most int) ([]byte, error) {
 		return nil, fmt.Errorf("%s: has one value in all of its bytes: anyone can guess it; make a key with: activityd token --new-key", name)
 	}
 	return raw, nil
-}
-
-// isPublicKey reports whether x is a point of Ed25519 in its one encoding, and not of small
-// order. [ed25519.Verify] does not check the order, and anyone can sign for a key of order 8 or less.
-// For a text that is no point it accepts no signature.
-func isPublicKey(x []byte) bool {
-	point, err := new(edwards25519.Point).SetBytes(x)
-	return err == nil && bytes.Equal(point.Bytes(), x) &&
-		new(edwards25519.Point).MultByCofactor(point).Equal(edwards25519.NewIdentityPoint()) == 0
 }
 
 // AddViewerKey adds a key to a file, and makes the file, for this user alone, if needed. It refuses an id that the file

@@ -1,7 +1,6 @@
 package auth_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,11 +18,11 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	text := "# who may ask\n\n" +
 		"  home.page-1\tread   " + someHash + "  # the web servers\r\n" +
-		"uploads write,read " + strings.Replace(otherHash, "60303ae22b998861", "60303AE22B998861", 1) + " burst=200 rate=100/s"
+		"uploads write,read " + strings.Replace(otherHash, "60303ae22b998861", "60303AE22B998861", 1) + " rate=100/s"
 	got, err := auth.Parse(text)
 	want := []auth.Token{
 		{Name: "home.page-1", Scopes: auth.Read, Hash: auth.HashOf("test")},
-		{Name: "uploads", Scopes: auth.Read | auth.Write, Hash: auth.HashOf("test2"), Limit: auth.Limit{Count: 100, Per: "s", Burst: 200}},
+		{Name: "uploads", Scopes: auth.Read | auth.Write, Hash: auth.HashOf("test2"), Limit: auth.Limit{PerSecond: 100, Burst: 100}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v\nwant (-), got (+):\n%s", err, diff)
@@ -57,7 +56,7 @@ func TestParseRefuses(t *testing.T) {
 		"a=b read " + someHash:                                      "want a name",
 		"ä read " + someHash:                                        "want a name",
 		strings.Repeat("a", 65) + " read " + someHash:               "want a name of 1 to 64",
-		"a read " + someHash + " " + secret:                         "want: name scopes sha256:hash [rate=100/s] [burst=200] [queues=mail,thumbnails]",
+		"a read " + someHash + " " + secret:                         "want: name scopes sha256:hash [rate=100/s] [queues=mail,thumbnails]",
 		"a work " + someHash:                                        "the scope work needs queues",
 		"a read " + someHash + " queues=mail":                       "the scope work needs queues",
 		"a admin " + someHash + " queues=mail":                      "the scope work needs queues",
@@ -66,21 +65,15 @@ func TestParseRefuses(t *testing.T) {
 		"a work " + someHash + " queues=mail,mail":                  "want queues",
 		"a work " + someHash + " queues=Mail":                       "want queues",
 		"a work " + someHash + " queues=" + strings.Repeat("m", 33): "want queues",
-		"a work " + someHash + " queues=a queues=b":                 "given twice",
-		"a read " + someHash + " rate=1/s rate=2/s":                 "given twice",
+		"a work " + someHash + " queues=a queues=b":                 "want: name",
+		"a read " + someHash + " rate=1/s rate=2/s":                 "want: name",
 		"a read " + someHash + " rate=0/s":                          "want a rate of 1 to 1000000",
-		"a read " + someHash + " rate=01/s":                         "want a rate",
 		"a read " + someHash + " rate=1000001/s":                    "want a rate",
 		"a read " + someHash + " rate=1/d":                          "want a rate",
 		"a read " + someHash + " rate=1":                            "want a rate",
 		"a read " + someHash + " rate=":                             "want a rate",
-		"a read " + someHash + " burst=1":                           "beside a rate",
-		"a read " + someHash + " rate=1/s burst=0":                  "beside a rate",
-		"a read " + someHash + " rate=1/s burst=x":                  "beside a rate",
-		"a read " + someHash + " rate=1/s burst=1000001":            "want a burst of 1 to 1000000",
 		"good admin " + someHash:                                    "a line above has the name good already",
 		"a read " + otherHash:                                       "a line above has this secret already",
-		"a read sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855": "hash of an empty secret",
 	} {
 		got, err := auth.Parse("good write " + otherHash + "\n# comment\n" + line + "\n")
 		if err == nil || got != nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "line 3: ") {
@@ -89,26 +82,6 @@ func TestParseRefuses(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "S3CRET") {
 			t.Errorf("%q: the secret is shown: %v", line, err)
 		}
-	}
-}
-
-func TestParseNamesAFewFaults(t *testing.T) {
-	t.Parallel()
-	_, err := auth.Parse(strings.Repeat("nonsense\n", 20))
-	if err == nil || strings.Count(err.Error(), "line ") != 5 {
-		t.Errorf("err = %v", err)
-	}
-}
-
-func TestDefaultBurst(t *testing.T) {
-	t.Parallel()
-	for rate, want := range map[string]int{"100/s": 100, "600/m": 10, "601/m": 11, "1/h": 1, "1000000/h": 278} {
-		if l, err := auth.ParseLimit(rate, 0); err != nil || l.Burst != want {
-			t.Errorf("%s: burst %d, %v, want %d", rate, l.Burst, err, want)
-		}
-	}
-	if _, err := auth.ParseLimit("1/s", -1); err == nil {
-		t.Error("a burst of -1 is taken")
 	}
 }
 
@@ -132,25 +105,11 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-func TestScopes(t *testing.T) {
-	t.Parallel()
-	const r, w, a, k = auth.Read, auth.Write, auth.Admin, auth.Work
-	for s, has := range map[auth.Scope][]auth.Scope{
-		0: {}, r: {r}, w: {w}, r | w: {r, w, r | w}, a: {r, w, a, r | w}, a | r: {r, w, a, r | w}, k: {k}, k | r: {k, r}, a | k: {r, w, a, r | w, k},
-	} {
-		for _, need := range []auth.Scope{r, w, a, r | w, k} {
-			if s.Has(need) != slices.Contains(has, need) {
-				t.Errorf("%q has %q: %t", s, need, s.Has(need))
-			}
-		}
-	}
-}
-
 // Whatever is in a file, it is refused or means the same when it is written
 // again, and no error quotes what may be a secret.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
-		"a read " + someHash, "a read,write,admin " + someHash + " rate=100/s burst=200 # none\n\nb write " + otherHash,
+		"a read " + someHash, "a read,write,admin " + someHash + " rate=100/s # none\n\nb write " + otherHash,
 		"a work " + someHash + " rate=1/s queues=mail,thumbs", "a read act_SECRET", "a read sha256:zz", "\xff\x00", "a\u2028read " + someHash, "a read " + someHash + " rate=1/m=2",
 		"a read " + someHash + "\na read " + otherHash,
 	} {
@@ -169,7 +128,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q: %v\n%s", text, err, diff)
 		}
 		for _, token := range tokens {
-			if token.Scopes == 0 || token.Name == "" || token.Limit.Count > 0 && token.Limit.Burst < 1 {
+			if token.Scopes == 0 || token.Name == "" || token.Limit.PerSecond > 0 && token.Limit.Burst < 1 {
 				t.Fatalf("%q: taken as %+v", text, token)
 			}
 		}

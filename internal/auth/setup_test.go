@@ -20,20 +20,23 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 func issue(t testing.TB, name string, scopes auth.Scope, limit auth.Limit) (auth.Token, string) {
 	t.Helper()
 	token, secret, err := auth.Issue(name, scopes, limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return token, secret
 }
 
 // limitOf reads a limit that must be fine.
-func limitOf(t testing.TB, rate string, burst int) auth.Limit {
+func limitOf(t testing.TB, rate string) auth.Limit {
 	t.Helper()
-	l, err := auth.ParseLimit(rate, burst)
+	l, err := auth.ParseLimit(rate)
+	must(t, err)
+	return l
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
 }
 
 // lines are tokens as in a file.
@@ -47,20 +50,13 @@ func lines(list ...auth.Token) string {
 
 func write(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// newFile makes a file that only its owner may read, in a folder of its own that only
-// its owner may use.
+// newFile makes a file that only its owner may read.
 func newFile(t testing.TB, text string) string {
 	t.Helper()
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "file")
+	path := filepath.Join(t.TempDir(), "file")
 	write(t, path, text)
 	return path
 }
@@ -90,9 +86,7 @@ func (l *logBuffer) at(t testing.TB, level slog.Level) (found []map[string]any) 
 	t.Helper()
 	for text := range strings.Lines(l.String()) {
 		var line map[string]any
-		if err := json.Unmarshal([]byte(text), &line); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(text), &line))
 		if line["level"] == level.String() {
 			found = append(found, line)
 		}

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -41,22 +40,19 @@ type Token struct {
 func Issue(name string, scopes Scope, limit Limit, queues ...string) (t Token, secret string, err error) {
 	secret = secretPrefix + rand.Text()
 	t = Token{Name: name, Scopes: scopes, Hash: HashOf(secret), Limit: limit, Queues: queues}
-	if err := t.check(); err != nil {
-		return Token{}, "", err
-	}
-	return t, secret, nil
+	return t, secret, t.check()
 }
 
 // String returns the line that [Parse] reads.
 func (t Token) String() string {
-	fields := []string{t.Name, t.Scopes.String(), t.Hash.String()}
-	if t.Limit.Count > 0 {
-		fields = append(fields, t.Limit.String())
+	line := fmt.Sprintf("%s %s %s", t.Name, t.Scopes, t.Hash)
+	if t.Limit.PerSecond > 0 {
+		line += fmt.Sprintf(" rate=%.0f/s", t.Limit.PerSecond)
 	}
 	if len(t.Queues) > 0 {
-		fields = append(fields, "queues="+strings.Join(t.Queues, ","))
+		line += " queues=" + strings.Join(t.Queues, ",")
 	}
-	return strings.Join(fields, " ")
+	return line
 }
 
 // An error about a line quotes nothing of it, as a secret may stand at the wrong place.
@@ -73,7 +69,9 @@ var (
 
 	errHash = errors.New("want the hash of a secret, sha256: and 64 hexadecimal digits; the secret itself does not belong here: " +
 		"take it for exposed, and make another with: activityd token")
-	errEmptyHash = errors.New("this is the hash of an empty secret: was the variable empty that held it?")
+	errFields = errors.New("want: name scopes sha256:hash [rate=100/s] [queues=mail,thumbnails]")
+	errScopes = errors.New("want scopes from read, write, admin, inspect and work, as in read,write")
+	errRate   = errors.New("want a rate of 1 to 1000000 requests a second, as in 100/s")
 )
 
 // check returns an error for a bad name or scope or bad queues.
@@ -120,8 +118,6 @@ const (
 // scopeNames are in the order of the bits.
 var scopeNames = []string{"read", "write", "admin", "inspect", "work"}
 
-var errScopes = errors.New("want scopes from read, write, admin, inspect and work, as in read,write")
-
 // ParseScope reads at least one name of a scope, with commas between several.
 func ParseScope(s string) (Scope, error) {
 	var all Scope
@@ -156,129 +152,75 @@ func (s Scope) String() string {
 
 // Limit is how many requests a token may make. The zero Limit does not limit.
 type Limit struct {
-	Count int    // requests
-	Per   string // "s", "m" or "h": in a second, a minute or an hour
-	Burst int    // requests at once, after a pause
+	PerSecond float64
+	Burst     int // requests at once, after a pause
 }
 
-// maxLimit is the largest rate and the largest burst.
-const maxLimit = 1_000_000
-
-var (
-	errRate    = errors.New("want a rate of 1 to 1000000 requests a second, minute or hour, as in 100/s, 600/m or 5000/h")
-	errBurst   = errors.New("want a burst of 1 to 1000000 requests beside a rate, as in rate=100/s burst=200")
-	rateFormat = regexp.MustCompile(`^([1-9]\d{0,6})/([smh])$`)
-	seconds    = map[string]float64{"s": 1, "m": 60, "h": 3600}
-)
-
-// ParseLimit reads a rate like 100/s, 600/m or 5000/h. A burst of 0 means
-// the requests of one second, or 1 if that is less.
-func ParseLimit(rate string, burst int) (Limit, error) {
-	parts := rateFormat.FindStringSubmatch(rate)
-	if parts == nil {
+// ParseLimit reads a rate like 100/s. The burst is the requests of a second.
+func ParseLimit(rate string) (Limit, error) {
+	count, ok := strings.CutSuffix(rate, "/s")
+	n, err := strconv.Atoi(count)
+	if !ok || err != nil || n < 1 || n > 1_000_000 {
 		return Limit{}, errRate
 	}
-	count, err := strconv.Atoi(parts[1])
-	if err != nil || count > maxLimit {
-		return Limit{}, errRate
-	}
-	if burst < 0 || burst > maxLimit {
-		return Limit{}, errBurst
-	}
-	l := Limit{Count: count, Per: parts[2], Burst: burst}
-	if burst == 0 {
-		l.Burst = int(math.Ceil(l.perSecond()))
-	}
-	return l, nil
+	return Limit{float64(n), n}, nil
 }
-
-func (l Limit) perSecond() float64 { return float64(l.Count) / seconds[l.Per] }
-
-// String returns the limit in the form of a line.
-func (l Limit) String() string { return fmt.Sprintf("rate=%d/%s burst=%d", l.Count, l.Per, l.Burst) }
-
-var (
-	errFields = errors.New("want: name scopes sha256:hash [rate=100/s] [burst=200] [queues=mail,thumbnails]")
-	errTwice  = errors.New("an option is given twice")
-)
 
 // Parse reads tokens, one a line, in the form that package auth describes. It skips empty lines and text behind a #.
-// Names and hashes must differ. The error names five wrong lines at most. A text without tokens
-// is no error.
+// Names and hashes must differ. The error names the first wrong line. A text without tokens is no error.
 func Parse(text string) (tokens []Token, err error) {
-	const maxFaults = 5
-	var faults []string
-	for i, line := range strings.Split(text, "\n") {
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
 		line, _, _ = strings.Cut(line, "#")
 		fields := strings.Fields(line)
 		if len(fields) == 0 {
 			continue
 		}
 		t, err := parseToken(fields)
-		if err == nil && slices.ContainsFunc(tokens, func(o Token) bool { return o.Name == t.Name }) {
+		switch {
+		case err != nil:
+		case slices.ContainsFunc(tokens, func(o Token) bool { return o.Name == t.Name }):
 			err = fmt.Errorf("a line above has the name %s already: choose another", t.Name)
-		}
-		if err == nil && slices.ContainsFunc(tokens, func(o Token) bool { return o.Hash == t.Hash }) {
+		case slices.ContainsFunc(tokens, func(o Token) bool { return o.Hash == t.Hash }):
 			err = errors.New("a line above has this secret already: give every client its own")
 		}
 		if err != nil {
-			faults = append(faults, fmt.Sprintf("line %d: %v", i+1, err))
+			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
 		tokens = append(tokens, t)
-	}
-	if len(faults) > 0 {
-		return nil, errors.New(strings.Join(faults[:min(len(faults), maxFaults)], "; "))
 	}
 	return tokens, nil
 }
 
 func parseToken(fields []string) (t Token, err error) {
 	if len(fields) < 3 {
-		return Token{}, errFields
+		return t, errFields
 	}
 	t.Name = fields[0]
 	if t.Scopes, err = ParseScope(fields[1]); err != nil {
-		return Token{}, err
+		return t, err
 	}
 	digits, ok := strings.CutPrefix(fields[2], hashPrefix)
 	raw, err := hex.DecodeString(digits)
 	if !ok || err != nil || len(raw) != sha256.Size {
-		return Token{}, errHash
+		return t, errHash
 	}
-	if t.Hash = Hash(raw); t.Hash == HashOf("") {
-		return Token{}, errEmptyHash
-	}
-	if err := t.parseOptions(fields[3:]); err != nil {
-		return Token{}, err
+	t.Hash = Hash(raw)
+	for _, option := range fields[3:] {
+		name, value, _ := strings.Cut(option, "=")
+		switch {
+		case name == "rate" && t.Limit.PerSecond == 0:
+			if t.Limit, err = ParseLimit(value); err != nil {
+				return t, err
+			}
+		case name == "queues" && t.Queues == nil:
+			t.Queues = strings.Split(value, ",")
+		default: // unknown, or there twice
+			return t, errFields
+		}
 	}
 	return t, t.check()
-}
-
-func (t *Token) parseOptions(options []string) (err error) {
-	given, burst := make(map[string]string), 0
-	for _, o := range options {
-		name, value, ok := strings.Cut(o, "=")
-		if !ok || name != "rate" && name != "burst" && name != "queues" {
-			return errFields
-		}
-		if _, twice := given[name]; twice {
-			return errTwice
-		}
-		given[name] = value
-	}
-	if text, ok := given["queues"]; ok {
-		t.Queues = strings.Split(text, ",")
-	}
-	rate, isLimited := given["rate"]
-	if text, ok := given["burst"]; ok {
-		if burst, err = strconv.Atoi(text); err != nil || burst < 1 || !isLimited {
-			return errBurst
-		}
-	}
-	if isLimited {
-		t.Limit, err = ParseLimit(rate, burst)
-	}
-	return err
 }
 
 // AppendToken appends a token to a file, and makes the file, for this user alone, if needed. It refuses a name that the

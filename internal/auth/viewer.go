@@ -64,16 +64,7 @@ func NewViewers(keys []ViewerKey, o ViewerOptions) *Viewers {
 // LoadViewers loads the keys of a file: see [ParseViewerKeys]. It fails if the file is unreadable or has a fault.
 func LoadViewers(path string, o ViewerOptions, log *slog.Logger) (*Viewers, *Reloader, error) {
 	v := NewViewers(nil, o)
-	r, err := LoadFile("viewer keys", path, func(text []byte) error {
-		keys, err := ParseViewerKeys(text)
-		if err != nil {
-			return err
-		}
-		if v.Replace(keys); len(keys) == 0 {
-			log.Warn("viewer key file has no keys, all viewers are refused", "file", path, "mend", "activityd token --new-key ID --viewer-keys "+path)
-		}
-		return nil
-	}, log)
+	r, err := loadList("viewer keys", path, ParseViewerKeys, v.Replace, log)
 	return v, r, err
 }
 
@@ -90,18 +81,19 @@ func (v *Viewers) Check(token string) (member.ID, error) {
 		return 0, refuse("want a JWT in the compact form, of %d bytes at most", maxViewerText)
 	}
 	claims := viewerClaims{hasAudience: v.options.Audience != ""}
-	if _, err := v.parser.ParseWithClaims(token, &claims, v.keyOf); err != nil {
-		if r, ok := errors.AsType[*RefusalError](err); ok {
-			return 0, r
-		}
-		verdict := UnknownToken
+	_, err := v.parser.ParseWithClaims(token, &claims, v.keyOf)
+	if err == nil {
+		return claims.viewer, v.limits.take(claims.viewer, v.options.Limit, "this member's")
+	}
+	refusal, ok := errors.AsType[*RefusalError](err)
+	if !ok {
+		refusal = &RefusalError{Verdict: UnknownToken, Reason: fmt.Sprintf("this token is refused: %.300v", err)}
 		isOurs := !errors.Is(err, jwt.ErrTokenInvalidAudience) && !errors.Is(err, jwt.ErrTokenRequiredClaimMissing)
 		if errors.Is(err, jwt.ErrTokenExpired) && isOurs { // the signature is right
-			verdict = Expired
+			refusal.Verdict = Expired
 		}
-		return 0, &RefusalError{Verdict: verdict, Reason: fmt.Sprintf("this token is refused: %.300v", err)}
 	}
-	return claims.viewer, v.limits.take(claims.viewer, v.options.Limit, "this member's")
+	return 0, refusal
 }
 
 // keyOf returns the key of a token. A header (RFC 7515) has an algorithm and the id of a key. Its further fields bring
@@ -112,12 +104,10 @@ func (v *Viewers) keyOf(t *jwt.Token) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := strictjson.Parse(text)
+	r, o, err := readObject("header", text)
 	if err != nil {
 		return nil, err
 	}
-	r := &strictjson.Reader{Root: "header"}
-	o, _ := r.Object("", root)
 	o.Only("alg", "kid", "typ")
 	alg, kid := needText(o, "alg", "an algorithm"), needText(o, "kid", "the id of a key")
 	if kind, given := o.String("typ", "JWT"); given && !strings.EqualFold(kind, "JWT") {
@@ -138,6 +128,18 @@ func (v *Viewers) keyOf(t *jwt.Token) (any, error) {
 	return keys[i].check, nil
 }
 
+// readObject reads a part of a token, an object of JSON. A name that stands twice is refused: it could mean different
+// things to the site and here.
+func readObject(root string, text []byte) (*strictjson.Reader, strictjson.Object, error) {
+	r := &strictjson.Reader{Root: root}
+	value, err := strictjson.Parse(text)
+	if err != nil {
+		return r, strictjson.Object{}, err
+	}
+	o, _ := r.Object("", value)
+	return r, o, r.Err()
+}
+
 // needText returns a required member of o that is a text.
 func needText(o strictjson.Object, name, want string) string {
 	o.Need(name, want)
@@ -153,16 +155,11 @@ type viewerClaims struct {
 	hasAudience bool      // the server
 }
 
-// UnmarshalJSON refuses a name that stands twice: it could mean different things to the site and here.
+// UnmarshalJSON implements [json.Unmarshaler].
 func (c *viewerClaims) UnmarshalJSON(text []byte) error {
-	root, err := strictjson.Parse(text)
+	r, o, err := readObject("claims", text)
 	if err != nil {
 		return err
-	}
-	r := &strictjson.Reader{Root: "claims"}
-	o, ok := r.Object("", root)
-	if !ok {
-		return r.Err()
 	}
 	if c.viewer, err = member.Parse(needText(o, "sub", "a member's id, as a string")); err != nil {
 		o.Addf("sub", "%v", err)

@@ -68,9 +68,7 @@ const (
 func parseKeys(t testing.TB, set string) []auth.ViewerKey {
 	t.Helper()
 	keys, err := auth.ParseViewerKeys([]byte(set))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return keys
 }
 
@@ -118,6 +116,11 @@ func TestViewerTokensAreAccepted(t *testing.T) {
 	} {
 		accept(t, v, token)
 	}
+	largest, err := parseKeys(t, keySet)[0].Sign(math.MaxUint64, time.Hour, "")
+	must(t, err)
+	if id, err := v.Check(largest); id != math.MaxUint64 || err != nil {
+		t.Errorf("the largest id: %v, %v", id, err)
+	}
 	for _, k := range parseKeys(t, keySet) {
 		token, err := k.Sign(12345, time.Hour, "")
 		if k.CanSign() != (err == nil) || k.CanSign() != (k.ID != "ed-public") {
@@ -129,20 +132,6 @@ func TestViewerTokensAreAccepted(t *testing.T) {
 	}
 }
 
-func TestEveryMemberMayBeNamed(t *testing.T) {
-	t.Parallel()
-	v, k := newViewers(t, auth.ViewerOptions{}), parseKeys(t, keySet)[0]
-	for _, id := range []member.ID{1, 1 << 53, 1<<53 + 1, math.MaxUint64} {
-		token, err := k.Sign(id, time.Hour, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := v.Check(token); got != id || err != nil {
-			t.Errorf("%v: %v, %v", id, got, err)
-		}
-	}
-}
-
 // Each is a known way to make a server accept a token that the site had not made. The claims
 // and, unless it is what is tried, the signature are in order.
 func TestForgedTokens(t *testing.T) {
@@ -150,9 +139,7 @@ func TestForgedTokens(t *testing.T) {
 	v := newViewers(t, auth.ViewerOptions{})
 	good := claims(``)
 	pemOf, err := x509.MarshalPKIXPublicKey(public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	attacker := ed25519.NewKeyFromSeed([]byte("another seed of 32 bytes, 012345"))
 	byAttacker := func(text string) []byte { return ed25519.Sign(attacker, []byte(text)) }
 	theirs := fmt.Sprintf(`{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"ed","x":%q}`, encode(attacker.Public().(ed25519.PublicKey)))
@@ -425,9 +412,7 @@ func TestAudience(t *testing.T) {
 	}
 	k := parseKeys(t, keySet)[0]
 	token, err := k.Sign(12345, time.Hour, "photos")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	accept(t, v, token)
 	refuse(t, newViewers(t, auth.ViewerOptions{}), token)
 }
@@ -437,13 +422,11 @@ func TestAudience(t *testing.T) {
 func TestTheLimitOfAViewer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		v, keys := newViewers(t, auth.ViewerOptions{Limit: limitOf(t, "1/m", 2)}), parseKeys(t, keySet)
+		v, keys := newViewers(t, auth.ViewerOptions{Limit: auth.Limit{PerSecond: 1, Burst: 2}}), parseKeys(t, keySet)
 		ask := func(key int, id member.ID) error {
 			t.Helper()
 			token, err := keys[key].Sign(id, time.Hour, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, err = v.Check(token)
 			return err
 		}
@@ -453,8 +436,8 @@ func TestTheLimitOfAViewer(t *testing.T) {
 		}
 		for range 3 {
 			e, ok := errors.AsType[*auth.RefusalError](ask(0, 12345))
-			if !ok || e.RetryAfter != time.Minute {
-				t.Errorf("the third: %+v, want a minute", e)
+			if !ok || e.RetryAfter != time.Second {
+				t.Errorf("the third: %+v, want a second", e)
 			}
 		}
 		if err := ask(0, 6); err != nil {
@@ -464,9 +447,9 @@ func TestTheLimitOfAViewer(t *testing.T) {
 		if _, ok := errors.AsType[*auth.RefusalError](ask(0, 12345)); !ok {
 			t.Error("a reload filled the bucket")
 		}
-		<-time.After(time.Minute)
+		<-time.After(time.Second)
 		if err := ask(0, 12345); err != nil {
-			t.Errorf("a minute later: %v", err)
+			t.Errorf("a second later: %v", err)
 		}
 	})
 }
@@ -475,20 +458,11 @@ func TestTheLimitOfAViewer(t *testing.T) {
 func TestTheBucketsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // the time stands still
-		take := auth.NewTake()
-		hourly := limitOf(t, "1/h", 1)
-		if _, err := take(1, hourly); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := take(1, hourly); auth.VerdictOf(err) != auth.OverLimit {
-			t.Errorf("the second request of viewer 1: %v", err)
-		}
-		kept := 0
-		for id := member.ID(2); id < auth.MaxBuckets+10; id++ {
-			n, err := take(id, hourly)
-			if kept = max(kept, n); err != nil {
-				t.Fatalf("the first request of viewer %v: %v", id, err)
-			}
+		take, kept := auth.NewTake(), 0
+		for id := range member.ID(auth.MaxBuckets + 10) {
+			n, err := take(id, limitOf(t, "1/s"))
+			must(t, err)
+			kept = max(kept, n)
 		}
 		if kept != auth.MaxBuckets {
 			t.Errorf("%d buckets were kept, want %d", kept, auth.MaxBuckets)

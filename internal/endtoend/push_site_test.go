@@ -214,11 +214,11 @@ func (s *pushSite) startServices(t *testing.T) {
 		return path
 	}
 	s.senders = []string{
-		"ACTIVITYD_APNS_KEY=" + write("apns.p8", s.apns.Key()), "ACTIVITYD_APNS_KEY_ID=" + s.apns.KeyID(), "ACTIVITYD_APNS_TEAM_ID=" + s.apns.TeamID(),
+		"ACTIVITYD_APNS_KEY=" + write("AuthKey_"+s.apns.KeyID()+".p8", s.apns.Key()), "ACTIVITYD_APNS_TEAM_ID=" + s.apns.TeamID(),
 		"ACTIVITYD_APNS_TOPIC=" + s.apns.Topic(), "ACTIVITYD_APNS_URL=" + s.apns.URL(),
 		"ACTIVITYD_WEBPUSH_KEY=" + write("vapid.pem", vapid.PEM), "ACTIVITYD_WEBPUSH_SUBJECT=mailto:ops@example.com", "ACTIVITYD_WEBPUSH_HOSTS=127.0.0.1",
 		"ACTIVITYD_FCM_CREDENTIALS=" + write("fcm.json", s.fcm.Credentials()), "ACTIVITYD_FCM_URL=" + s.fcm.URL(),
-		"ACTIVITYD_TLS_ROOTS=" + write("roots.pem", slices.Concat(s.apns.RootsPEM(), s.web.RootPEM(), s.fcm.RootsPEM())),
+		"SSL_CERT_FILE=" + write("roots.pem", slices.Concat(s.apns.RootsPEM(), s.web.RootPEM(), s.fcm.RootsPEM())),
 	}
 }
 

@@ -102,10 +102,11 @@ func showCertificate(log *slog.Logger) {
 	pair := borrowed.TLS.Certificates[0]
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	must(err)
-	certFile, keyFile := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
-	must(os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), 0o600))
-	must(os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600))
-	_, _, err = auth.LoadCertificate(certFile, keyFile, log)
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
+	text = append(text, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
+	file := filepath.Join(dir, "cert")
+	must(os.WriteFile(file, text, 0o600))
+	_, _, err = auth.LoadCertificate(file, log)
 	must(err)
 }
 

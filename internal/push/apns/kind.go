@@ -15,8 +15,7 @@ func Kind() push.Kind {
 	return push.Kind{
 		Platform: Platform,
 		Settings: []push.Setting{
-			{Name: "apns-key", Required: true, Usage: "`file` of the key for Apple's push service (.p8); read again when it changes, as are the other two"},
-			{Name: "apns-key-id", Usage: "the key's `id`; without it, that in the file's name AuthKey_ID.p8"},
+			{Name: "apns-key", Required: true, Usage: "`file` of the key for Apple's push service, named AuthKey_ID.p8 as by Apple, or a link to it; read again when it changes, as are the other two"},
 			{Name: "apns-team-id", Required: true, Usage: "the `id` of the team that the key belongs to; required with the key"},
 			{Name: "apns-topic", Required: true, Usage: "the app's bundle `id`; required with the key"},
 			{Name: "apns-url", ForTests: true, Check: push.CheckOrigin, Usage: "`URL` to send to instead of Apple's two hosts"},
@@ -31,7 +30,7 @@ func Kind() push.Kind {
 
 func newClient(o push.ClientOptions) (push.Client, error) {
 	// The id stands in the name of the file: so a new key can have a new id without a restart.
-	id := func() string { return keyIDOf(o.Setting("apns-key"), o.Setting("apns-key-id")) }
+	id := func() string { return keyIDOf(o.Setting("apns-key")) }
 	s, err := New(Options{
 		KeyPEM: o.Keys, KeyID: id(), TeamID: o.Setting("apns-team-id"), Topic: o.Setting("apns-topic"), URL: o.Setting("apns-url"),
 		RootCAs: o.RootCAs, Log: o.Log,

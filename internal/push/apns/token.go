@@ -63,12 +63,12 @@ func newSigner(text []byte, keyID, teamID string) (*signer, error) {
 	return &signer{key: key, keyID: keyID, teamID: teamID}, nil
 }
 
-// keyIDOf returns the id of a key: the given id, else the id in the name AuthKey_<id>.p8 of the file, or of the file that a
-// symbolic link points to; "": it is not known.
-func keyIDOf(path, given string) string {
+// keyIDOf returns the id of a key by the name AuthKey_<id>.p8 of the file, or of the file that a symbolic link points
+// to; "" for a different name.
+func keyIDOf(path string) string {
 	target, err := filepath.EvalSymlinks(path)
-	if given != "" || err != nil {
-		return given
+	if err != nil {
+		return ""
 	}
 	name, isKey := strings.CutPrefix(filepath.Base(target), "AuthKey_")
 	if name, isP8 := strings.CutSuffix(name, ".p8"); isKey && isP8 {

@@ -169,12 +169,12 @@ func TestTheKeysIDIsOfItsFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, at := range []string{path, link} {
-			if id, given := keyIDOf(at, ""), keyIDOf(at, "MINE"); id != want || given != "MINE" {
-				t.Errorf("%s: %q, want %q; and %q", name, id, want, given)
+			if id := keyIDOf(at); id != want {
+				t.Errorf("%s: %q, want %q", name, id, want)
 			}
 		}
 	}
-	if id := keyIDOf(filepath.Join(dir, "none"), ""); id != "" {
+	if id := keyIDOf(filepath.Join(dir, "none")); id != "" {
 		t.Errorf("the id of no file is %q", id)
 	}
 }
