@@ -64,9 +64,6 @@ type stream struct {
 // serve serves a connection until it ends.
 func (s *Server) serve(listener net.Listener, raw net.Conn) {
 	defer func() { _ = raw.Close() }()
-	if s.o.OnConn != nil {
-		s.o.OnConn(raw.RemoteAddr())
-	}
 	nc := tls.Server(raw, s.tls)
 	ctx, cancel := context.WithTimeout(context.Background(), handshakeLimit)
 	defer cancel()
@@ -264,7 +261,6 @@ func (c *conn) whole(id uint32, st *stream) {
 	s := c.s
 	r := st.header.public()
 	r.Payload, r.Time, r.Conn, r.Stream = st.body, time.Now(), c.id, id
-	r.Remote = c.nc.RemoteAddr().String()
 	a, ok := c.verify(&st.header, &r, st.size)
 	if ok {
 		if f := s.answer.Load(); f != nil {

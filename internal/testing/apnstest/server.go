@@ -39,8 +39,6 @@ type Options struct {
 	// case, by a goroutine for each connection.
 	Discard  bool
 	OnAccept func(Request)
-	// OnConn is called for each connection, before its handshake, if it is not nil.
-	OnConn func(remote net.Addr)
 }
 
 // Request is a message as it was received.
@@ -56,7 +54,6 @@ type Request struct {
 	Payload    []byte
 	Time       time.Time // when it was received
 	Conn       int       // the connection's number, from 1
-	Remote     string    // its client's address
 	Stream     uint32
 }
 

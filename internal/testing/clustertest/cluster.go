@@ -264,19 +264,12 @@ func (c *Cluster) URL() string {
 	return "redis+cluster://" + addrs[0] + "?addr=" + strings.Join(addrs[1:], "&addr=")
 }
 
-// OpenSlot begins to move a slot. Node from then redirects commands on missing keys of the slot to node to. A
-// command on several keys of the slot fails by TRYAGAIN unless all its keys are at one node.
-func (c *Cluster) OpenSlot(ctx context.Context, from, to *Node, slot int) error {
-	return errors.Join(
-		to.setSlot(ctx, slot, "IMPORTING", from.ID),
-		from.setSlot(ctx, slot, "MIGRATING", to.ID))
-}
-
-// MoveSlots moves slots with their keys in turn, as redis-cli --cluster reshard does. It also completes the
-// moves that OpenSlot began. After an error a slot may stay open.
+// MoveSlots moves slots with their keys in turn, as redis-cli --cluster reshard does. In between, node from
+// redirects commands on missing keys of the slot to node to. A command on several keys of the slot fails by
+// TRYAGAIN unless all its keys are at a single node. After an error a slot may stay open.
 func (c *Cluster) MoveSlots(ctx context.Context, from, to *Node, slots ...int) error {
 	for _, slot := range slots {
-		err := c.OpenSlot(ctx, from, to, slot)
+		err := errors.Join(to.setSlot(ctx, slot, "IMPORTING", from.ID), from.setSlot(ctx, slot, "MIGRATING", to.ID))
 		if err == nil {
 			err = from.sendKeys(ctx, to, slot)
 		}

@@ -73,9 +73,8 @@ type Android struct {
 type Accepted struct {
 	Message
 
-	Name   string // as it was answered
-	At     time.Time
-	Remote string // the address of the client's connection
+	Name string // as it was answered
+	At   time.Time
 }
 
 // Reply is a script's answer of the fake. Its zero value is the usual answer.
@@ -108,7 +107,6 @@ type Server struct {
 	accepted     []Accepted
 	connections  int
 	number       int
-	onConn       func(remote net.Addr)
 	now          func() time.Time
 }
 
@@ -139,15 +137,11 @@ func Start() (*Server, error) {
 	s.http = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}},
-		ConnState: func(c net.Conn, state http.ConnState) {
+		ConnState: func(_ net.Conn, state http.ConnState) {
 			if state == http.StateNew {
 				s.mu.Lock()
 				s.connections++
-				onConn := s.onConn
 				s.mu.Unlock()
-				if onConn != nil {
-					onConn(c.RemoteAddr())
-				}
 			}
 		},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connection{}, c) },
@@ -234,13 +228,6 @@ func (s *Server) SetScript(script func(Message) Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.script = script
-}
-
-// OnConn has a function called for each connection from now on, before its handshake.
-func (s *Server) OnConn(f func(remote net.Addr)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.onConn = f
 }
 
 // SetTokenScript makes script answer each request for an access token; nil: the usual answers.
@@ -380,7 +367,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m Message, reply
 	if reply.Accept || reply.Status == 0 && !reply.Cut && !gone {
 		s.number++
 		name = fmt.Sprintf("projects/%s/messages/0:%d", Project, s.number)
-		s.accepted = append(s.accepted, Accepted{m, name, now, r.RemoteAddr})
+		s.accepted = append(s.accepted, Accepted{m, name, now})
 	}
 	s.mu.Unlock()
 	switch {

@@ -33,13 +33,8 @@ func TestStore(t *testing.T, open func(*testing.T) Harness) {
 	for name, test := range map[string]func(*testing.T, suite){
 		"Transitions": testTransitions,
 		"Acquire":     testAcquire,
-		"Terms":       testTerms,
-		"Repeated":    testRepeated,
 		"Late":        testLate,
-		"Retention":   testRetention,
-		"Get":         testGet,
 		"List":        testList,
-		"Forget":      testForget,
 		"BadNames":    testBadNames,
 		"BadInput":    testBadInput,
 		"Names":       testNames,
@@ -425,46 +420,6 @@ func beganNow(t *testing.T, r once.Reply) {
 	}
 }
 
-// An extension keeps the terms of the acquisition. A repeated acquisition sets new terms. Both drop parts of
-// milliseconds, and neither begins an attempt.
-func testTerms(t *testing.T, s suite) {
-	name := s.prefix + "a"
-	began := s.acquire(t, name, me, terms).State.Began.Add(-lease / 2)
-	s.age(t, name, lease/2)
-	if r := s.end(t, name, me, once.Extend); !r.State.Began.Equal(began) || !r.State.Until.Equal(r.Now.Add(lease)) || !r.State.ForgetAt.Equal(r.Now.Add(lease+keep)) {
-		t.Errorf("extended: %+v", r)
-	}
-	other := once.Terms{Lease: 3*time.Hour + 1500*time.Microsecond, Keep: 5*time.Hour + 999*time.Microsecond, Attempts: 7}
-	want := once.Terms{Lease: 3*time.Hour + time.Millisecond, Keep: 5 * time.Hour, Attempts: 7}
-	for _, r := range []once.Reply{s.acquire(t, name, me, other), s.end(t, name, me, once.Extend)} {
-		if r.State.Terms != want || !r.State.Began.Equal(began) || !r.State.Until.Equal(r.Now.Add(want.Lease)) || !r.State.ForgetAt.Equal(r.Now.Add(want.Lease+want.Keep)) {
-			t.Errorf("with other terms: %+v", r)
-		}
-	}
-}
-
-// An operation whose answer was lost is sent again by the same owner.
-func testRepeated(t *testing.T, s suite) {
-	for _, a := range []once.Action{once.Finish, once.Fail, once.Release} {
-		name := s.prefix + string(a)
-		first := s.acquire(t, name, me, terms)
-		second := s.acquire(t, name, me, terms)
-		if second.State.Attempt != 1 || second.State.Fence != first.State.Fence || second.Changed {
-			t.Errorf("acquired twice: %+v, then %+v", first, second)
-		}
-		for range 2 {
-			if r := s.end(t, name, me, once.Extend); r.Changed {
-				t.Errorf("extended: %+v", r)
-			}
-		}
-		ended := s.end(t, name, me, a)
-		again := s.apply(t, name, once.Operation{Action: a, Owner: me, Reason: "another reason"})
-		if again.Outcome != once.OK || again.Changed || !same(again.State, ended.State) {
-			t.Errorf("%s twice: %+v, then %+v", a, ended, again)
-		}
-	}
-}
-
 // The store answers late and repeated operations while it knows how the owner's attempt ended. If all owners
 // have the longest names, it forgets an attempt when five more have ended.
 func testLate(t *testing.T, s suite) {
@@ -518,68 +473,6 @@ func (s suite) isLate(t *testing.T, name, owner string, ended once.Action, late 
 	}
 }
 
-// lost checks that a name without a state is lost to its owner.
-func (s suite) lost(t *testing.T, name string) {
-	t.Helper()
-	for _, a := range []once.Action{once.Extend, once.Finish, once.Fail, once.Release} {
-		if r := s.apply(t, name, once.Operation{Action: a, Owner: me}); r.Outcome != once.Lost || r.State != (once.State{}) || r.Changed {
-			t.Errorf("%s: %s: %+v", name, a, r)
-		}
-	}
-}
-
-// A state is kept for as long as the terms say, and then the name is as new.
-func testRetention(t *testing.T, s suite) {
-	for _, test := range []struct {
-		end  once.Action // "": none
-		keep time.Duration
-	}{{"", lease + keep}, {once.Finish, keep}, {once.Fail, keep}, {once.Release, keep}} {
-		name := s.prefix + "after-" + string(test.end)
-		before := s.acquire(t, name, me, terms)
-		if test.end != "" {
-			s.end(t, name, me, test.end)
-		}
-		s.age(t, name, test.keep-10*time.Minute)
-		if got := s.get(t, name); got.Phase == "" || got.Fence != before.State.Fence {
-			t.Errorf("%s: forgotten too early", name)
-		}
-		s.age(t, name, 10*time.Minute)
-		if got := s.get(t, name); got != (once.State{}) {
-			t.Errorf("%s: still there: %+v", name, got)
-		}
-		s.lost(t, name)
-		if list := s.list(t); len(list) > 0 {
-			t.Errorf("%s: listed: %+v", name, list)
-		}
-		r := s.acquire(t, name, another, terms)
-		if r.State.Attempt != 1 || r.State.Reason != "" || r.State.Fence <= before.State.Fence || !r.Changed {
-			t.Errorf("%s: acquired again: %+v; fence before: %v", name, r, before.State.Fence)
-		}
-		if _, err := s.Forget(t.Context(), name, true); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// Get changes nothing.
-func testGet(t *testing.T, s suite) {
-	name := s.prefix + "a"
-	if r, err := s.Get(t.Context(), name); err != nil || r.State != (once.State{}) || r.Now.UnixMilli() == 0 || r.Outcome != "" || r.Changed {
-		t.Errorf("of nothing: %+v, %v", r, err)
-	}
-	held := s.acquire(t, name, me, terms).State
-	for range 3 {
-		if got := s.get(t, name); !same(got, held) {
-			t.Errorf("%+v, want %+v", got, held)
-		}
-	}
-	s.age(t, name, lease)
-	r, err := s.Get(t.Context(), name)
-	if err != nil || r.State.Phase != once.Held || !r.State.Expired(r.Now) {
-		t.Errorf("expired: %+v, %v", r, err)
-	}
-}
-
 func testList(t *testing.T, s suite) {
 	if list := s.list(t); len(list) > 0 {
 		t.Errorf("at first: %+v", list)
@@ -605,44 +498,6 @@ func testList(t *testing.T, s suite) {
 	}
 	if list := s.list(t); len(list) != seen {
 		t.Errorf("listed %d: %+v, want %d", len(list), list, seen)
-	}
-}
-
-// forgotten checks that a name has no state that could be forgotten.
-func (s suite) forgotten(t *testing.T, name string) {
-	t.Helper()
-	for _, force := range []bool{false, true} {
-		if forgotten, err := s.Forget(t.Context(), name, force); forgotten || err != nil {
-			t.Errorf("%s: twice: %v, %v", name, forgotten, err)
-		}
-	}
-	s.lost(t, name)
-}
-
-func testForget(t *testing.T, s suite) {
-	for i, state := range slices.Sorted(maps.Keys(before)) {
-		name := fmt.Sprintf("%s%d", s.prefix, i)
-		before[state](t, s, name)
-		was, err := s.Get(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		held := was.State.Phase == once.Held && !was.State.Expired(was.Now)
-		forgotten, err := s.Forget(t.Context(), name, false)
-		if held {
-			if forgotten || !errors.Is(err, once.ErrHeld) || !same(s.get(t, name), was.State) {
-				t.Errorf("%s: %v, %v, %+v, want ErrHeld and no change", state, forgotten, err, s.get(t, name))
-			}
-			forgotten, err = s.Forget(t.Context(), name, true)
-		}
-		if forgotten != (was.State.Phase != "") || err != nil || s.get(t, name) != (once.State{}) {
-			t.Errorf("%s: %v, %v, %+v", state, forgotten, err, s.get(t, name))
-		}
-		s.forgotten(t, name)
-		r := s.acquire(t, name, me, terms)
-		if r.State.Attempt != 1 || r.State.Fence <= was.State.Fence {
-			t.Errorf("%s: acquired again: %+v; fence before: %v", state, r, was.State.Fence)
-		}
 	}
 }
 

@@ -24,8 +24,6 @@ type Proxy struct {
 	target string
 	refuse bool
 	delay  time.Duration
-	resend int    // every resend-th piece is sent again; 0: none
-	pieces int    // so far
 	lose   []byte // a text that a client sends: its answer is lost
 	pairs  map[*pair]struct{}
 }
@@ -71,17 +69,6 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
-}
-
-// resendAfter is the shortest time that Linux waits before it sends a packet again.
-const resendAfter = 200 * time.Millisecond
-
-// Resend makes every in-th piece of data come late, in either direction, as a packet that
-// the network lost and TCP sent again. Zero ends that.
-func (p *Proxy) Resend(in int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.resend = in
 }
 
 // LoseAnswer cuts the next connection on which a client sends text, as in a statement, when
@@ -187,10 +174,6 @@ func (p *Proxy) forward(ctx context.Context, pair *pair, to, from net.Conn) {
 		n, readErr := from.Read(buffer)
 		p.mu.Lock()
 		delay := p.delay
-		p.pieces++
-		if p.resend > 0 && p.pieces%p.resend == 0 {
-			delay += resendAfter
-		}
 		lost := pair.lost && from == pair.server
 		if from == pair.client && len(p.lose) > 0 && bytes.Contains(buffer[:n], p.lose) {
 			pair.lost, p.lose = true, nil

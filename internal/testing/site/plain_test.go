@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/DATA-DOG/go-sqlmock"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -182,43 +181,6 @@ func TestPlainSQLIsInTheBenchmarks(t *testing.T) {
 	for _, text := range texts {
 		if !strings.Contains(words(string(page)), words(text)) {
 			t.Errorf("the page lacks\n%s", text)
-		}
-	}
-}
-
-func TestPlainSQLForUnknownMemberIsEmpty(t *testing.T) {
-	t.Parallel()
-	db, _, _ := plainSite(t)
-	for _, way := range site.PlainSQL(db) {
-		album, err := way.Ask(t.Context(), contacts.Viewer{ID: 1}, 10)
-		if err != nil || album.Contact != nil || len(album.Photos) != 0 {
-			t.Errorf("%s on empty tables = %+v, %v", way.Name, album, err)
-		}
-	}
-}
-
-func TestPlainSQLReportsWhatWentWrong(t *testing.T) {
-	t.Parallel()
-	lost := errors.New("connection lost")
-	columns := []string{"owner_id", "username", "id", "title", "date_upload"}
-	for name, prepare := range map[string]func(*sqlmock.ExpectedQuery){
-		"query": func(q *sqlmock.ExpectedQuery) { q.WillReturnError(lost) },
-		"in the middle": func(q *sqlmock.ExpectedQuery) {
-			q.WillReturnRows(sqlmock.NewRows(columns).AddRow(2, "b", 1, "x", 5).AddRow(2, "b", 2, "y", 4).RowError(1, lost))
-		},
-	} {
-		db, mock, err := sqlmock.New()
-		if err != nil {
-			t.Fatal(err)
-		}
-		prepare(mock.ExpectQuery("FROM contacts"))
-		album, err := site.AskPlainly(t.Context(), db, site.ContactsFirst, contacts.Viewer{ID: 12}, 10)
-		if !errors.Is(err, lost) || !strings.Contains(err.Error(), "member 12") || album.Contact != nil {
-			t.Errorf("%s: %+v, %v", name, album, err)
-		}
-		mock.ExpectClose()
-		if err := db.Close(); err != nil {
-			t.Error(err)
 		}
 	}
 }

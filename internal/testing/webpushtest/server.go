@@ -54,11 +54,7 @@ type Options struct {
 	Address string // to listen on; "": a free port of 127.0.0.1
 	HTTP1   bool   // HTTP/1.1 only
 	// Forget keeps no acceptances and no messages but the number of them, for benchmarks.
-	// OnAccept is called for each in any case, if it is not nil, before it is answered.
-	Forget   bool
-	OnAccept func(Acceptance)
-	// OnConn is called for each connection, before its handshake, if it is not nil.
-	OnConn func(remote net.Addr)
+	Forget bool
 }
 
 // Server is a push service. Its methods are safe for concurrent use.
@@ -68,7 +64,6 @@ type Server struct {
 	roots       *x509.CertPool
 	server      *http.Server
 	forget      bool
-	onAccept    func(Acceptance)
 	done        chan struct{} // closed when the listener is
 
 	mu            sync.Mutex
@@ -101,7 +96,7 @@ func Start(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		origin: "https://" + l.Addr().String(), certificate: text, roots: selfsigned.Pool(text), forget: o.Forget, onAccept: o.OnAccept, done: make(chan struct{}),
+		origin: "https://" + l.Addr().String(), certificate: text, roots: selfsigned.Pool(text), forget: o.Forget, done: make(chan struct{}),
 		subscriptions: make(map[string]*Subscription), verified: make(map[string]string),
 	}
 	var protocols http.Protocols
@@ -112,12 +107,7 @@ func Start(o Options) (*Server, error) {
 		TLSConfig:   &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 250},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
-		ConnState: func(c net.Conn, state http.ConnState) {
-			if state == http.StateNew && o.OnConn != nil {
-				o.OnConn(c.RemoteAddr())
-			}
-		},
-		ErrorLog: discarded,
+		ErrorLog:    discarded,
 	}
 	go func() {
 		defer close(s.done)
@@ -291,9 +281,6 @@ func (s *Server) take(r *http.Request, id string, body []byte) (status int, why 
 	s.mu.Unlock()
 	if !s.forget {
 		subscription.take(a)
-	}
-	if s.onAccept != nil {
-		s.onAccept(a)
 	}
 	return http.StatusCreated, ""
 }

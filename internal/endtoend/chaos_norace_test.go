@@ -1,5 +1,0 @@
-//go:build !race
-
-package endtoend_test
-
-const raceDetector = false
