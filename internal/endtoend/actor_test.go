@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"testing"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
@@ -31,22 +28,6 @@ func newActor(s site.Changer, seed, number uint64, fans int) *actor {
 	// The last people leave, some with each actor.
 	leavers := []member.ID{people + 1 - member.ID(number)}
 	return &actor{site: s, rnd: rand.New(rand.NewPCG(seed, number)), fans: fans, leavers: leavers}
-}
-
-// live lets every actor make so many changes, all at the same time.
-func (tn *town) live(t *testing.T, changes int) {
-	t.Helper()
-	must(t, tn.living(t, changes)())
-}
-
-// living is live in the background; the returned function waits for its end.
-func (tn *town) living(t *testing.T, changes int) (wait func() error) {
-	t.Helper()
-	group, ctx := errgroup.WithContext(t.Context())
-	for _, a := range tn.actors {
-		group.Go(func() error { return a.act(ctx, changes) })
-	}
-	return group.Wait
 }
 
 func (a *actor) act(ctx context.Context, changes int) error {

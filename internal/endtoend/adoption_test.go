@@ -3,7 +3,6 @@ package endtoend_test
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"fmt"
 	"os"
 	"regexp"
@@ -53,22 +52,6 @@ func blockWith(t *testing.T, words string) []string {
 	return found[0]
 }
 
-// execOn runs statements on a single connection, as a person with a client does.
-func (g *ground) execOn(t *testing.T, statements []string) {
-	t.Helper()
-	conn, err := g.db.Conn(t.Context())
-	must(t, err)
-	defer func() { // the pool would not know of variables that they set
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		_ = conn.Close()
-	}()
-	for _, s := range statements {
-		if _, err := conn.ExecContext(t.Context(), s); err != nil {
-			t.Fatalf("%s: %v", s, err)
-		}
-	}
-}
-
 // TestTheSQLOfTheDocs runs all SQL of that section, in its order, on a site
 // whose photos are older than its last_upload.
 func TestTheSQLOfTheDocs(t *testing.T) {
@@ -77,7 +60,7 @@ func TestTheSQLOfTheDocs(t *testing.T) {
 	g.exec(t, "INSERT INTO users (id, username) VALUES (98765, 'ada'), (12345, 'ben')")
 	g.exec(t, "INSERT INTO photos (owner_id, visibility, date_upload) VALUES (98765, 'public', 1000), (98765, 'private', 2000)")
 	for _, block := range adoptionSQL(t) {
-		g.execOn(t, block)
+		must(t, g.onOneConnection(t.Context(), block))
 	}
 	var last uint64
 	must(t, g.db.QueryRowContext(t.Context(), "SELECT last_upload FROM users WHERE id = 98765").Scan(&last))
@@ -157,7 +140,7 @@ func TestTheRightsOfTheDocs(t *testing.T) {
 	producer := *g
 	producer.db = g.asUser(t, "site", "users", "contacts", "photos")
 	for _, block := range adoptionSQL(t) {
-		producer.execOn(t, block)
+		must(t, producer.onOneConnection(t.Context(), block))
 	}
 	for _, values := range []string{
 		"(id, type, subject) VALUES (18446744073709551614, 'upload', 1)", "(attempts, type, subject) VALUES (65535, 'upload', 1)",

@@ -1,7 +1,10 @@
 package endtoend_test
 
 import (
+	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
+	"fmt"
 	"testing"
 
 	driver "github.com/go-sql-driver/mysql"
@@ -97,6 +100,58 @@ func (g *ground) exec(t *testing.T, query string, args ...any) {
 	}
 }
 
+// statement is a change of the site.
+type statement struct {
+	text string
+	args []any
+}
+
+func sqlText(text string, args ...any) statement { return statement{text, args} }
+
+// transact runs statements in a transaction, and again if the server ended it to resolve a deadlock.
+func (g *ground) transact(ctx context.Context, level sql.IsolationLevel, statements []statement, commit bool) error {
+	for {
+		tx, err := g.db.BeginTx(ctx, &sql.TxOptions{Isolation: level})
+		if err != nil {
+			return err
+		}
+		for _, s := range statements {
+			if _, err = tx.ExecContext(ctx, s.text, s.args...); err != nil {
+				err = fmt.Errorf("%s: %w", s.text, err)
+				break
+			}
+		}
+		if err == nil && commit {
+			err = tx.Commit()
+		} else {
+			_ = tx.Rollback() // err is the error to return
+		}
+		if !mysql.IsRetryable(err) {
+			return err
+		}
+	}
+}
+
+// onOneConnection runs statements as a person with a client does, up to an error. A transaction that it left open
+// is rolled back.
+func (g *ground) onOneConnection(ctx context.Context, list []string) error {
+	conn, err := g.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { // the pool would not know of variables that the statements set
+		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+		_ = conn.Close()
+	}()
+	for _, s := range list {
+		if _, err := conn.ExecContext(ctx, s); err != nil {
+			_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+			return fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	return nil
+}
+
 func (g *ground) count(t *testing.T) queuetest.Counts {
 	t.Helper()
 	c, err := queuetest.Count(t.Context(), g.queue)
@@ -132,8 +187,7 @@ func (g *ground) warm(t *testing.T, users []member.ID) {
 	}
 	_, err := g.queue.Enqueue(t.Context(), refills)
 	must(t, err)
-	p := g.process(t, "warmer", faults{})
-	p.start(t)
+	p := g.started(t, "warmer")
 	g.awaitIdle(t)
 	p.stop()
 }

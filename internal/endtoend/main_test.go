@@ -2,6 +2,8 @@ package endtoend_test
 
 import (
 	"context"
+	"flag"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -13,8 +15,30 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set("6") // the tests wait for leases and servers more than they work
+	}
 	redis.SetLogger(silent{}) // its errors come back from its methods
 	servertest.Main(withProgram{m})
+}
+
+// programFolder holds the program while the tests run.
+var programFolder string
+
+// withProgram runs the tests with a folder for the program.
+type withProgram struct{ *testing.M }
+
+func (m withProgram) Run() int {
+	var err error
+	if programFolder, err = os.MkdirTemp("", "activityd-"); err == nil {
+		code := m.M.Run()
+		if err = os.RemoveAll(programFolder); err == nil {
+			return code
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 1
 }
 
 type silent struct{}

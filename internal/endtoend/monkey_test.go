@@ -110,7 +110,7 @@ func (f *fleet) monkeys() []*monkey {
 // many points in their work.
 func (f *fleet) processFaults() []fault {
 	killed := fault{"worker killed", func(ctx context.Context, rnd *rand.Rand) error {
-		return f.killAndStart(ctx, rnd, f.workers[rnd.IntN(len(f.workers))])
+		return killAndStart(ctx, rnd, f.workers[rnd.IntN(len(f.workers))])
 	}}
 	return []fault{
 		killed, killed,
@@ -118,14 +118,14 @@ func (f *fleet) processFaults() []fault {
 			worker := f.workers[rnd.IntN(len(f.workers))]
 			return whileWrong(ctx, rnd, leaseOfFleet+500*time.Millisecond, leaseOfFleet+1500*time.Millisecond, worker.freeze, worker.thaw)
 		}},
-		{"API killed", func(ctx context.Context, rnd *rand.Rand) error { return f.killAndStart(ctx, rnd, f.api) }},
+		{"API killed", func(ctx context.Context, rnd *rand.Rand) error { return killAndStart(ctx, rnd, f.api) }},
 		{"API stopped", func(ctx context.Context, rnd *rand.Rand) error {
 			return whileWrong(ctx, rnd, 300*time.Millisecond, 2*time.Second, f.api.freeze, f.api.thaw)
 		}},
 	}
 }
 
-func (f *fleet) killAndStart(ctx context.Context, rnd *rand.Rand, p *program) error {
+func killAndStart(ctx context.Context, rnd *rand.Rand, p *program) error {
 	if err := p.kill(); err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}

@@ -1,9 +1,12 @@
 package endtoend_test
 
 import (
+	"context"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/recent"
@@ -101,5 +104,15 @@ func (r *race) readOnce(t *testing.T, reader *recent.Reader) {
 		r.shown.Add(1)
 	case wasHidden:
 		r.hidden.Add(1)
+	}
+}
+
+// hesitate waits up to 30 ms, or until ctx ends.
+func hesitate(ctx context.Context) {
+	timer := time.NewTimer(rand.N(30 * time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }

@@ -159,7 +159,7 @@ func TestPrivacyWaitsForNoTask(t *testing.T) {
 // readersBySource returns a reader whose index works and a reader whose index does not.
 func (g *ground) readersBySource(t *testing.T) map[recent.Source]*recent.Reader {
 	t.Helper()
-	p, store := g.process(t, "reads only", faults{}), contacts.NewMySQL(openMySQL(t, g.dsn))
+	p, store := g.process(t, "reads only"), contacts.NewMySQL(openMySQL(t, g.dsn))
 	walker := recent.NewReader(noIndex{}, lingeringStore{store}, p.hints, recent.Options{Min: g.settings.Min})
 	return map[recent.Source]*recent.Reader{recent.FromIndex: p.reader, recent.FromDatabase: walker}
 }

@@ -1,9 +1,7 @@
 package endtoend_test
 
 import (
-	"context"
 	"database/sql"
-	"database/sql/driver"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -18,85 +16,42 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/schema"
-	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// TestPrivateUploadsCostNothing: a private upload costs neither a task nor a command to Redis, by the
-// triggers or by a site that writes its tasks itself. To show a private photo costs a single task, which
-// brings it into the sets.
+// TestPrivateUploadsCostNothing: a private upload costs neither a task nor a command to Redis, by the triggers. To
+// show a private photo costs a single task, which brings it into the sets.
 func TestPrivateUploadsCostNothing(t *testing.T) {
 	t.Parallel()
 	const uploads = 20
-	for name, way := range map[string]struct {
-		prepare func(*testing.T, *ground)
-		upload  func(*testing.T, *ground, uint64)
-		show    func(*testing.T, *ground, uint64)
-	}{
-		"the site's own tasks": {
-			func(*testing.T, *ground) {},
-			func(t *testing.T, g *ground, photo uint64) {
-				_, err := g.site.Upload(t.Context(), site.Photo{ID: photo, Owner: star, Visibility: contacts.Private, DateUpload: start + photo})
-				must(t, err)
-			},
-			func(t *testing.T, g *ground, photo uint64) {
-				must(t, g.site.SetVisibility(t.Context(), photo, contacts.Public))
-			},
-		},
-		"triggers": {
-			func(t *testing.T, g *ground) {
-				err := schema.StandardTriggers().Install(t.Context(), g.db)
-				must(t, err)
-			},
-			func(t *testing.T, g *ground, photo uint64) {
-				g.exec(t, "INSERT INTO photos (id, owner_id, visibility, date_upload) VALUES (?, ?, 'private', ?)", photo, star, start+photo)
-			},
-			func(t *testing.T, g *ground, photo uint64) {
-				g.exec(t, "UPDATE photos SET visibility = 'public' WHERE id = ?", photo)
-			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := newGround(t, 4)
-			hiding{visibility: contacts.Public}.setUp(t, g)
-			way.prepare(t, g)
-			p := g.started(t, "worker")
-			g.exec(t, "INSERT INTO tasks (type, subject) VALUES ('upload', ?)", star) // the process executes its first commands before the count
-			g.awaitIdle(t)
-			before, commands := g.lastTask(t), g.commands(t)
-			for photo := range uint64(uploads) {
-				way.upload(t, g, 1000+photo)
-			}
-			if n := g.count(t).Open(); n != 0 {
-				t.Errorf("%d tasks wait after private uploads", n)
-			}
-			if after := g.commands(t); after != commands {
-				t.Errorf("private uploads cost %d commands to Redis", after-commands)
-			}
-			if tasks := g.lastTask(t) - before - 1; tasks != 0 {
-				t.Errorf("private uploads cost %d tasks", tasks)
-			}
-			g.awaitIdle(t)
-			before, commands = g.lastTask(t), g.commands(t)
-			way.show(t, g, 1000+uploads-1)
-			g.awaitIdle(t)
-			if tasks := g.lastTask(t) - before - 1; tasks != 1 || g.commands(t) == commands {
-				t.Errorf("a photo that is shown costs %d tasks and %d commands, want one task, and its commands", tasks, g.commands(t)-commands)
-			}
-			set := g.sets(t)[viewer.String()]
-			if top := set[len(set)-1]; top.Member != star.String() || top.Score != start+1000+uploads-1 {
-				t.Errorf("the set of the viewer is %v, want the photo that is shown on top", set)
-			}
-			checkRight := func() {
-				t.Helper()
-				if n := g.checkSets(t); n == 0 {
-					t.Error("there is no set")
-				}
-				g.checkAnswers(t, p.reader, []member.ID{viewer})
-			}
-			checkRight()
-		})
+	g := newGround(t, 4)
+	hiding{visibility: contacts.Public}.setUp(t, g)
+	must(t, schema.StandardTriggers().Install(t.Context(), g.db))
+	p := g.started(t, "worker")
+	g.exec(t, "INSERT INTO tasks (type, subject) VALUES ('upload', ?)", star) // the process executes its first commands before the count
+	g.awaitIdle(t)
+	task, commands := g.lastTask(t), g.commands(t)
+	cost := func() (tasks int64, n int) {
+		g.awaitIdle(t)
+		before, executed := task, commands
+		task, commands = g.lastTask(t), g.commands(t)
+		return task - before - 1, commands - executed
 	}
+	for photo := range uploads {
+		g.exec(t, "INSERT INTO photos (id, owner_id, visibility, date_upload) VALUES (?, ?, 'private', ?)", 1000+photo, star, start+photo)
+	}
+	if tasks, n := cost(); tasks != 0 || n != 0 {
+		t.Errorf("private uploads cost %d tasks and %d commands to Redis", tasks, n)
+	}
+	g.exec(t, "UPDATE photos SET visibility = 'public' WHERE id = ?", 1000+uploads-1)
+	if tasks, n := cost(); tasks != 1 || n == 0 {
+		t.Errorf("a photo that is shown costs %d tasks and %d commands, want one task, and its commands", tasks, n)
+	}
+	set := g.sets(t)[viewer.String()]
+	if top := set[len(set)-1]; top.Member != star.String() || top.Score != start+uploads-1 {
+		t.Errorf("the set of the viewer is %v, want the photo that is shown on top", set)
+	}
+	g.checkSets(t)
+	g.checkAnswers(t, p.reader, []member.ID{viewer})
 }
 
 var callsOf = regexp.MustCompile(`cmdstat_(\S+):calls=(\d+)`)
@@ -158,12 +113,12 @@ func TestLoweringLosesNoUpload(t *testing.T) {
 				if rnd.IntN(2) == 0 {
 					level = sql.LevelReadCommitted
 				}
-				var list []string
+				var list []statement
 				for range 1 + rnd.IntN(2) {
-					list = append(list, somePhotoChange(rnd, owners))
+					list = append(list, sqlText(somePhotoChange(rnd, owners)))
 				}
 				pause.RLock()
-				err := g.repeat(ctx, level, list)
+				err := g.transact(ctx, level, list, true)
 				pause.RUnlock()
 				if err != nil {
 					return err
@@ -211,7 +166,7 @@ func TestLoweringLosesNoUpload(t *testing.T) {
 	})
 	must(t, group.Wait())
 	t.Logf("lowered %d times, looked %d times", lowered.Load(), looked.Load())
-	g.execOn(t, lower)
+	must(t, g.onOneConnection(t.Context(), lower))
 	var differ int
 	must(t, g.db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM users u WHERE COALESCE(last_upload, 0) <>
 		COALESCE((SELECT MAX(date_upload) FROM photos WHERE owner_id = u.id AND visibility <> 'private'), 0)`).Scan(&differ))
@@ -239,43 +194,4 @@ func somePhotoChange(rnd *rand.Rand, owners int) string {
 	default:
 		return fmt.Sprintf("UPDATE photos SET visibility = '%s' WHERE owner_id = %d ORDER BY date_upload DESC LIMIT %d", visibility, owner, 1+rnd.IntN(2))
 	}
-}
-
-func (g *ground) repeat(ctx context.Context, level sql.IsolationLevel, list []string) error {
-	for {
-		err := func() error {
-			tx, err := g.db.BeginTx(ctx, &sql.TxOptions{Isolation: level})
-			if err != nil {
-				return err
-			}
-			defer func() { _ = tx.Rollback() }()
-			for _, statement := range list {
-				if _, err := tx.ExecContext(ctx, statement); err != nil {
-					return fmt.Errorf("%s: %w", statement, err)
-				}
-			}
-			return tx.Commit()
-		}()
-		if !mysql.IsRetryable(err) {
-			return err
-		}
-	}
-}
-
-// onOneConnection runs statements as a person with a client does, up to an error. A
-// transaction that it left open is rolled back.
-func (g *ground) onOneConnection(ctx context.Context, list []string) error {
-	conn, err := g.db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	defer func() { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }() // the statements may change the session
-	for _, statement := range list {
-		if _, err := conn.ExecContext(ctx, statement); err != nil {
-			_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
-			return err
-		}
-	}
-	return nil
 }

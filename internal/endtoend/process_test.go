@@ -1,7 +1,6 @@
 package endtoend_test
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -32,15 +31,8 @@ type process struct {
 	stop   func() // ends the workers and waits for them; set by start
 }
 
-// faults are the wrappers that a test puts between the parts of a process; nil: no wrapper.
-type faults struct {
-	index    func(tasks.Index) tasks.Index                           // between handlers and index
-	handlers func(map[string]queue.Handler) map[string]queue.Handler // between workers and handlers
-	lease    time.Duration                                           // of the tasks; 0: as poolOptions has it
-}
-
 // process returns a process that reads at once, and whose workers wait for start.
-func (g *ground) process(t *testing.T, name string, f faults) *process {
+func (g *ground) process(t *testing.T, name string) *process {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})).With("process", name)
 	db, notifier := openMySQL(t, g.dsn), &notify.Notifier{}
@@ -48,18 +40,10 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	client := openRedis(t, g.redis)
 	ix := indexOf(t, client, g.db, index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
 	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: name})
-	var sets tasks.Index = ix
-	if f.index != nil {
-		sets = f.index(sets)
-	}
-	handlers := tasks.Handlers(sets, store, q, tasks.HandlerOptions{PartSize: partSize})
-	if f.handlers != nil {
-		handlers = f.handlers(handlers)
-	}
+	handlers := tasks.Handlers(ix, store, q, tasks.HandlerOptions{PartSize: partSize})
 	options := poolOptions()
 	options.Log, options.Notifier = log, notifier
 	options.Needs = map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(client, ix, log)}
-	options.Lease = cmp.Or(f.lease, options.Lease)
 	hints := tasks.NewHints(q, log)
 	return &process{
 		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min}),
@@ -102,10 +86,10 @@ func (p *process) start(t *testing.T) {
 	t.Cleanup(p.stop)
 }
 
-// started is a process without faults, at work.
+// started is a process at work.
 func (g *ground) started(t *testing.T, name string) *process {
 	t.Helper()
-	p := g.process(t, name, faults{})
+	p := g.process(t, name)
 	p.start(t)
 	return p
 }

@@ -3,21 +3,48 @@
 package endtoend_test
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// program is activityd as an operator runs it, in a process of its own, to be
-// killed, stopped and started again.
+// buildFlags has -race where the tests have it.
+var buildFlags = []string{"build", "-ldflags=-w"}
+
+// activityd returns the path of the real program, built once from this checkout by the go command of the test,
+// which "go test" puts first in the PATH.
+func activityd(t *testing.T) string {
+	t.Helper()
+	must(t, built())
+	return filepath.Join(programFolder, "activityd")
+}
+
+var built = sync.OnceValue(func() error {
+	args := append(buildFlags, "-o", programFolder, "github.com/activityd/activityd/cmd/activityd")
+	if output, err := exec.CommandContext(context.Background(), "go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build activityd: %w\n%s", err, output)
+	}
+	return nil
+})
+
+// program is activityd as an operator runs it, in a process that a test kills, stops and starts again.
 type program struct {
 	name string
 	argv []string
@@ -59,7 +86,7 @@ func serving(t *testing.T, name, dsn, redisURL string, settings ...string) *prog
 	return p
 }
 
-// start starts the process and waits until it says that it did.
+// start starts the process and waits for its log message.
 func (p *program) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a minute is over"))
 	defer cancel()
@@ -69,10 +96,10 @@ func (p *program) start(ctx context.Context) error {
 		p.runs = append(p.runs, r)
 	}
 	p.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("start %s: %w", p.name, err)
+	if err == nil {
+		err = r.awaitStarted(ctx)
 	}
-	if _, err = r.awaitLine(ctx, "started"); err != nil {
+	if err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	return nil
@@ -95,13 +122,7 @@ func (p *program) latest() *run {
 }
 
 // address returns where its API listens.
-func (p *program) address() (string, error) {
-	line, found, err := p.latest().findLine("listening")
-	if err == nil && !found {
-		err = errors.New("it does not listen")
-	}
-	return line.Address, err
-}
+func (p *program) address() (string, error) { return p.latest().addressIn("listening") }
 
 // kill ends it as kill -9 does.
 func (p *program) kill() error { return p.latest().end(syscall.SIGKILL) }
@@ -111,33 +132,27 @@ func (p *program) freeze() error { return p.latest().signal(syscall.SIGSTOP) }
 
 func (p *program) thaw() error { return p.latest().signal(syscall.SIGCONT) }
 
-// finish ends the program in good order. Under the race detector, the exit code reports a race.
+// finish ends the program in good order, and checks its logs. The exit code reports a data race.
 func (p *program) finish(t *testing.T) {
 	t.Helper()
 	r := p.latest()
-	if err := r.end(syscall.SIGTERM); err != nil {
-		t.Errorf("%s: %v", p.name, err)
+	if err := cmp.Or(r.end(syscall.SIGTERM), r.err); err != nil {
+		t.Errorf("%s ended with %v", p.name, err)
 	}
-	if r.err != nil {
-		t.Errorf("%s ended with %v", p.name, r.err)
+	for _, r := range p.runs {
+		for _, line := range r.lines(t) {
+			if line.isTrouble() {
+				t.Errorf("%s: %s", filepath.Base(r.log), line.text)
+			}
+		}
 	}
-}
-
-// says reports whether any run of it has logged the message.
-func (p *program) says(t *testing.T, message string) bool {
-	t.Helper()
-	return p.sum(t, message) > 0
 }
 
 // sum adds up the counts in the lines with the given message, over all runs.
 func (p *program) sum(t *testing.T, message string) (total int) {
 	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, r := range p.runs {
-		lines, err := r.lines()
-		must(t, err)
-		for _, line := range lines {
+		for _, line := range r.lines(t) {
 			if line.Message == message {
 				total += line.Count
 			}
@@ -146,21 +161,27 @@ func (p *program) sum(t *testing.T, message string) (total int) {
 	return total
 }
 
-// checkLogs fails the test when the program said anything that it must never
-// say, in whichever of its lives.
-func (p *program) checkLogs(t *testing.T) {
-	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, r := range p.runs {
-		lines, err := r.lines()
-		must(t, err)
-		for _, line := range lines {
-			if line.isTrouble() {
-				t.Errorf("%s: %s", filepath.Base(r.log), line.text)
-			}
-		}
+// metric is the sum of a metric, over its labels unless name has them.
+func (p *program) metric(ctx context.Context, name string) (sum float64, err error) {
+	address, err := p.latest().addressIn("listening for metrics")
+	if err != nil {
+		return 0, err
 	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	response, err := (&http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		return 0, err
+	}
+	text, err := io.ReadAll(response.Body)
+	series := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `(?:\{.*\})? (\S+)$`)
+	for _, found := range series.FindAllStringSubmatch(string(text), -1) {
+		value, _ := strconv.ParseFloat(found[1], 64) // the format says so
+		sum += value
+	}
+	return sum, cmp.Or(err, response.Body.Close())
 }
 
 // tellLogs prints the end of each log that has trouble in it, and the folder of all logs. Whole logs would
@@ -169,17 +190,141 @@ func (p *program) tellLogs(t *testing.T) {
 	t.Helper()
 	const most = 100 // lines: the two stacks of a data race are among them
 	for _, r := range p.runs {
-		lines, err := r.lines()
-		if err != nil {
-			t.Error(err)
-		}
-		if !r.failed() && !slices.ContainsFunc(lines, line.isTrouble) {
-			continue
-		}
-		lines = slices.DeleteFunc(lines, func(l line) bool { return l.Message == "request" })
-		for _, line := range lines[max(0, len(lines)-most):] {
-			t.Logf("%s: %s", filepath.Base(r.log), line.text)
+		lines := r.lines(t)
+		if exit, is := errors.AsType[*exec.ExitError](r.err); is && exit.Exited() || slices.ContainsFunc(lines, line.isTrouble) {
+			lines = slices.DeleteFunc(lines, func(l line) bool { return l.Message == "request" })
+			for _, line := range lines[max(0, len(lines)-most):] {
+				t.Logf("%s: %s", filepath.Base(r.log), line.text)
+			}
 		}
 	}
 	t.Logf("the logs of %s are in %s", p.name, p.logs)
+}
+
+// run is a life of a program, from a start to its end.
+type run struct {
+	log    string
+	group  int           // the id of its process group
+	exited chan struct{} // closed once the process was reaped
+	err    error         // how it ended; valid once exited is closed
+	ending atomic.Bool   // a test ended it
+}
+
+// startRun starts a process that writes to a log. The thread that starts it is
+// reserved until it ends: the kernel would take the end of that thread for ours.
+func startRun(argv, env []string, log string) (*run, error) {
+	out, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{log: log, exited: make(chan struct{})}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = env, out, out, ownGroup()
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		_ = out.Close() // the child has its own copy
+		started <- err
+		if err == nil {
+			r.err = cmd.Wait()
+			close(r.exited)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	r.group = cmd.Process.Pid
+	return r, nil
+}
+
+// signal sends a signal to a process that must be alive.
+func (r *run) signal(sig syscall.Signal) error {
+	select {
+	case <-r.exited:
+		return fmt.Errorf("the process ended by itself: %w", r.err)
+	default:
+		return syscall.Kill(-r.group, sig)
+	}
+}
+
+// end sends a signal that ends the process and waits until it is gone, for so
+// long as a stop may take. A process that ended by itself before is an error.
+func (r *run) end(sig syscall.Signal) error {
+	const most = 30 * time.Second
+	if r.ending.Swap(true) {
+		return nil
+	}
+	if err := r.signal(sig); err != nil {
+		return err
+	}
+	select {
+	case <-r.exited:
+		return nil
+	case <-time.After(most):
+		_ = syscall.Kill(-r.group, syscall.SIGKILL) // the error below says that it came to this
+		<-r.exited
+		return fmt.Errorf("the process was still there %v after %v", most, sig)
+	}
+}
+
+// line is a line of a log.
+type line struct {
+	Message string `json:"msg"`
+	Address string `json:"address"`
+	Count   int    `json:"count"`
+	text    string
+}
+
+var troubles = regexp.MustCompile("DATA RACE|panic|fatal error")
+
+// isTrouble reports whether the line tells of a data race or a panic, by the runtime or by the pool that
+// caught it.
+func (l line) isTrouble() bool { return troubles.MatchString(l.text) }
+
+func (r *run) lines(t *testing.T) []line {
+	t.Helper()
+	all, err := r.read()
+	must(t, err)
+	return all
+}
+
+func (r *run) read() (all []line, err error) {
+	text, err := os.ReadFile(r.log)
+	for part := range strings.Lines(string(text)) {
+		l := line{text: strings.TrimSpace(part)}
+		_ = json.Unmarshal([]byte(part), &l) // the runtime's own lines are no JSON
+		all = append(all, l)
+	}
+	return all, err
+}
+
+// addressIn returns the address in the first line with a message.
+func (r *run) addressIn(message string) (string, error) {
+	all, err := r.read()
+	if i := slices.IndexFunc(all, func(l line) bool { return l.Message == message }); i >= 0 {
+		return all[i].Address, nil
+	}
+	return "", cmp.Or(err, fmt.Errorf("it does not say %q", message))
+}
+
+// awaitStarted waits until the process says that it has started.
+func (r *run) awaitStarted(ctx context.Context) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := r.addressIn("started")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-r.exited:
+			text, _ := os.ReadFile(r.log) // the error is about something else
+			return fmt.Errorf("the process ended by itself: %w\n%s", r.err, text)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		}
+	}
 }

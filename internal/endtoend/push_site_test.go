@@ -8,16 +8,19 @@ import (
 	"fmt"
 	"maps"
 	mathrand "math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/net/http2"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
@@ -46,19 +49,18 @@ const (
 // both.
 type pushSite struct {
 	*ground
-	store      *push.MySQL   // the site's own way to change devices and settings
-	producer   *redis.Client // the site's own way to the stream
-	apns       *apnstest.Server
-	fcm        *fcmtest.Server
-	web        *webpushtest.Server
-	wrong      *windows // faults that may cause doubles
-	owners     *owners
-	senders    []string // settings of activityd, for the push services
-	recipients []*recipient
-	sleepers   []*recipient           // recipients with quiet hours
-	byKey      map[string]*pushDevice // by token, or id of the subscription
-	photos     map[member.ID]*photo   // by actor: each has a photo
-	lossy      *lossyServices
+	store          *push.MySQL   // the site's own way to change devices and settings
+	producer       *redis.Client // the site's own way to the stream
+	apns           *apnstest.Server
+	fcm            *fcmtest.Server
+	web            *webpushtest.Server
+	lossy          atomic.Bool // APNs loses answers
+	cutWeb, cutFCM atomic.Bool // the next message is taken, and then its connection is cut
+	senders        []string    // settings of activityd, for the push services
+	recipients     []*recipient
+	sleepers       []*recipient           // recipients with quiet hours
+	byKey          map[string]*pushDevice // by token, or id of the subscription
+	photos         map[member.ID]*photo   // by actor: each has a photo
 
 	mu   sync.Mutex
 	byID map[uint64]*pushDevice
@@ -136,7 +138,6 @@ func newPushSite(t *testing.T, g *ground, seed uint64) *pushSite {
 	s := &pushSite{
 		ground: g, store: push.NewMySQL(g.db), producer: openRedis(t, g.redis), byKey: make(map[string]*pushDevice),
 		photos: make(map[member.ID]*photo), sent: make(map[string]*sentEvent), byID: make(map[uint64]*pushDevice),
-		wrong: &windows{}, owners: &owners{of: make(map[string][]owned)},
 	}
 	s.startServices(t)
 	rnd := mathrand.New(mathrand.NewPCG(seed, 500))
@@ -184,27 +185,55 @@ func newPushSite(t *testing.T, g *ground, seed uint64) *pushSite {
 	for _, r := range s.sleepers { // before the first event
 		must(t, s.putToBed(t.Context(), r))
 	}
-	// The trigger records each event that enters the queue, in the same transaction. A task that comes back
-	// is inserted again.
-	g.exec(t, "CREATE TABLE notified (id VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, task_id BIGINT UNSIGNED PRIMARY KEY)")
+	// The trigger records each event that enters the queue, in the same transaction.
+	g.exec(t, "CREATE TABLE notified (id VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY)")
 	g.exec(t, "CREATE TRIGGER note_event AFTER INSERT ON tasks FOR EACH ROW IF NEW.type = 'notify' THEN INSERT IGNORE INTO notified"+
-		" VALUES (COALESCE(JSON_UNQUOTE(JSON_EXTRACT(NEW.args, '$.id')), CONCAT('task-', NEW.id)), NEW.id); END IF")
+		" VALUES (JSON_UNQUOTE(JSON_EXTRACT(NEW.args, '$.id'))); END IF")
 	return s
 }
 
-// startServices starts the push services, and writes the keys for them.
+// startServices starts the push services, and writes the keys for them. The services answer after some
+// milliseconds. Once lossy is set, APNs loses some answers.
 func (s *pushSite) startServices(t *testing.T) {
 	t.Helper()
-	s.apns = apnstest.StartWith(t, apnstest.Options{OnConn: s.owners.note})
 	var err error
-	s.web, err = webpushtest.Start(webpushtest.Options{OnConn: s.owners.note})
+	s.apns = apnstest.Start(t)
+	s.web, err = webpushtest.Start(webpushtest.Options{})
 	must(t, err)
 	t.Cleanup(s.web.Close)
 	s.fcm, err = fcmtest.Start()
 	must(t, err)
 	t.Cleanup(func() { _ = s.fcm.Close() })
-	s.fcm.OnConn(s.owners.note)
-	s.lossy = newLossyServices(s.wrong, s.apns, s.web, s.fcm)
+	const one = 400 // of so many messages
+	delay := func() time.Duration { return time.Duration(5+mathrand.IntN(35)) * time.Millisecond }
+	s.apns.Answer(func(apnstest.Request) apnstest.Answer {
+		a := apnstest.Answer{Delay: delay()}
+		switch n := mathrand.IntN(one); {
+		case !s.lossy.Load():
+		case n == 0:
+			a.Reset, a.Accept = http2.ErrCodeInternal, true
+		case n == 1:
+			a.Reset = http2.ErrCodeRefusedStream
+		case n == 2:
+			a.Reset = http2.ErrCodeInternal
+		}
+		return a
+	})
+	s.web.Script(func(webpushtest.Request) webpushtest.Answer {
+		a := webpushtest.Answer{Delay: delay(), Cut: s.cutWeb.Swap(false)}
+		if !a.Cut && mathrand.IntN(20*one) == 0 {
+			a.Status, a.Header = http.StatusServiceUnavailable, http.Header{"Retry-After": {"1"}}
+		}
+		return a
+	})
+	s.fcm.SetScript(func(fcmtest.Message) fcmtest.Reply {
+		cut := s.cutFCM.Swap(false)
+		r := fcmtest.Reply{Delay: delay(), Cut: cut, Accept: cut}
+		if !cut && mathrand.IntN(5*one) == 0 {
+			r.Status, r.Canonical = http.StatusServiceUnavailable, "UNAVAILABLE"
+		}
+		return r
+	})
 	vapid, err := webpush.GenerateKey()
 	must(t, err)
 	dir := t.TempDir()
@@ -373,26 +402,12 @@ func (s *pushSite) announced(of []*photo, change func(now *photoState), query st
 		change(&now)
 		p.states = append(p.states, now)
 	}
-	write := func(ctx context.Context, tx *sql.Tx) error {
-		for _, p := range of {
-			if _, err := tx.ExecContext(ctx, "UPDATE users SET username = ? WHERE id = ?", p.username(), p.owner); err != nil {
-				return err
-			}
-		}
-		_, err := tx.ExecContext(ctx, query, args...)
-		return err
+	var statements []statement
+	for _, p := range of {
+		statements = append(statements, sqlText("UPDATE users SET username = ? WHERE id = ?", p.username(), p.owner))
 	}
-	return func(ctx context.Context) error {
-		tx, err := s.db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		if err := write(ctx, tx); err != nil {
-			_ = tx.Rollback() // err is the error to return
-			return err
-		}
-		return tx.Commit()
-	}
+	statements = append(statements, sqlText(query, args...))
+	return func(ctx context.Context) error { return s.transact(ctx, sql.LevelDefault, statements, true) }
 }
 
 // putToBed starts the quiet hours of a sleeper. They end by themselves, in one or two minutes.

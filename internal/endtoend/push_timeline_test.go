@@ -5,8 +5,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/activityd/activityd/internal/push"
 )
 
 // timeline records the values of a variable over time. A test changes the variable, and each change takes
@@ -28,25 +26,28 @@ func newTimeline[T any](value T) *timeline[T] {
 
 // set makes a change, as often as it takes. To make it twice must be the same as once.
 func (l *timeline[T]) set(ctx context.Context, value T, change func() error) error {
-	l.mu.Lock()
-	l.spans = append(l.spans, span[T]{value: value, from: time.Now()})
-	last := len(l.spans) - 1
-	l.mu.Unlock()
+	last := l.add(value)
 	err := retry(ctx, always, change)
 	if err == nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.spans[last-1].to = time.Now()
+		l.end(last-1, time.Now())
 	}
 	return err
 }
 
 // turn notes that it took another value by itself.
-func (l *timeline[T]) turn(value T, at time.Time) {
+func (l *timeline[T]) turn(value T, at time.Time) { l.end(l.add(value)-1, at) }
+
+func (l *timeline[T]) add(value T) (at int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.spans[len(l.spans)-1].to = at
-	l.spans = append(l.spans, span[T]{value: value, from: at})
+	l.spans = append(l.spans, span[T]{value: value, from: time.Now()})
+	return len(l.spans) - 1
+}
+
+func (l *timeline[T]) end(span int, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spans[span].to = at
 }
 
 // latest returns the value that was set last.
@@ -69,33 +70,3 @@ func (l *timeline[T]) could(be func(T) bool, from, to time.Time) bool {
 func isTrue(b bool) bool { return b }
 
 func isFalse(b bool) bool { return !b }
-
-// windows record the times of faults.
-type windows struct {
-	mu  sync.Mutex
-	all []window
-}
-
-// window is the time of a fault, and the messages that it may concern: a zero field stands for all.
-type window struct {
-	what     string
-	from, to time.Time
-	of       *run // that sends them
-	platform push.Platform
-	key      string // of the device
-}
-
-func (w *windows) add(one window) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.all = append(w.all, one)
-}
-
-// during notes how long something takes.
-func (w *windows) during(one window, do func() error) error {
-	one.from = time.Now()
-	err := do()
-	one.to = time.Now()
-	w.add(one)
-	return err
-}

@@ -4,7 +4,6 @@ package endtoend_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -25,8 +24,8 @@ const (
 	quietPearl    = uint64(1 << 40)
 )
 
-// The states of the quiet pearl. The test cannot know the state from before it tries a change until the
-// change has surely been made.
+// The states of the quiet pearl. From before a change is tried until it has surely been made, the state is
+// unknown.
 const (
 	pearlShown = iota
 	pearlHiding
@@ -38,7 +37,7 @@ const (
 // quiet watches the quiet quarter.
 type quiet struct {
 	*fleet
-	want  [pearlStates][]uint64 // the viewer's answer; only for the two sure states
+	want  [pearlStates][]uint64 // the viewer's answer; only for the two known states
 	phase atomic.Int64          // modulo pearlStates, the state of the pearl
 	right [pearlStates]atomic.Int64
 }
@@ -49,40 +48,28 @@ func newQuiet(t *testing.T, f *fleet) *quiet {
 	q := &quiet{fleet: f}
 	members := []site.Member{{ID: quietViewer, Username: "quiet viewer"}}
 	var relations []site.Relation
-	var photos []site.Photo
+	// The last contact owns the pearl, and comes last without it.
+	photos := []site.Photo{{ID: quietPearl, Owner: quietViewer + quietContacts, Visibility: contacts.Public, DateUpload: start + 1}}
 	for i := range member.ID(quietContacts) {
 		id := quietViewer + 1 + i
 		members = append(members, site.Member{ID: id, Username: "quiet " + id.String()})
 		relations = append(relations, site.Relation{User: quietViewer, Contact: id})
 		photos = append(photos, site.Photo{Owner: id, Visibility: contacts.Public, DateUpload: start - uint64(i)})
 	}
-	// The last contact owns the pearl, and comes last without it.
-	photos = append(photos, site.Photo{ID: quietPearl, Owner: quietViewer + quietContacts, Visibility: contacts.Public, DateUpload: start + 1})
 	must(t, f.site.LoadMembers(t.Context(), members))
 	must(t, f.site.LoadContacts(t.Context(), relations))
 	must(t, f.site.LoadPhotos(t.Context(), photos))
 	f.warm(t, []member.ID{quietViewer})
-	q.want[pearlShown] = q.plainly(t)
+	q.want[pearlShown] = plainly(t, f.ground, quietViewer)
 	must(t, f.site.SetVisibility(t.Context(), quietPearl, contacts.Friends))
-	q.want[pearlHidden] = q.plainly(t)
+	q.want[pearlHidden] = plainly(t, f.ground, quietViewer)
 	must(t, f.site.SetVisibility(t.Context(), quietPearl, contacts.Public))
 	return q
 }
 
-// plainly asks plain SQL.
-func (q *quiet) plainly(t *testing.T) (ids []uint64) {
-	t.Helper()
-	album, err := site.AskPlainly(t.Context(), q.db, site.ContactsFirst, contacts.Viewer{ID: quietViewer}, 10)
-	must(t, err)
-	for _, p := range album.Photos {
-		ids = append(ids, p.ID)
-	}
-	return ids
-}
-
-// turn moves the pearl to its next sure state.
+// turn moves the pearl to its next known state.
 func (q *quiet) turn(ctx context.Context) error {
-	visibility := contacts.Friends // of whom the viewer is none: were it private, showing it would be an upload
+	visibility := contacts.Friends // the viewer is no friend: were it private, showing it would be an upload
 	if q.phase.Add(1)%pearlStates == pearlShowing {
 		visibility = contacts.Public
 	}
@@ -94,51 +81,37 @@ func (q *quiet) turn(ctx context.Context) error {
 }
 
 // look reads once. An answer must be right if the pearl did not change during the read.
-func (q *quiet) look(ctx context.Context, reader *httpReader) error {
+func (q *quiet) look(ctx context.Context) error {
 	before := q.phase.Load()
-	answer, err := reader.read(ctx, quietViewer, 10)
-	status, answered := errors.AsType[*statusError](err)
-	switch state := before % pearlStates; {
-	case answered && !isAway(status.code):
+	answer, err := ask(ctx, q.http, q.api, quietViewer, 10)
+	state := before % pearlStates
+	switch {
+	case isWrong(err):
 		return fmt.Errorf("the quiet viewer: %w", err)
-	case err == nil && q.phase.Load() == before && q.want[state] != nil:
-		return q.compare(state, answer)
-	}
-	return nil
-}
-
-func (q *quiet) compare(state int64, answer shown) error {
-	var ids []uint64
-	for _, p := range answer.Photos {
-		ids = append(ids, p.ID)
-	}
-	if !slices.Equal(ids, q.want[state]) {
-		return fmt.Errorf("the quiet viewer is shown the photos %v, want %v", ids, q.want[state])
+	case err != nil || q.phase.Load() != before || q.want[state] == nil:
+		return nil
+	case !slices.Equal(answer.ids(), q.want[state]):
+		return fmt.Errorf("the quiet viewer is shown the photos %v, want %v", answer.ids(), q.want[state])
 	}
 	q.right[state].Add(1)
 	return nil
 }
 
-// live turns the pearl and looks at it until resting. It stays in a state until a read was
-// judged in it: on a slow machine a read takes longer than the pause between two turns.
-func (q *quiet) live(ctx context.Context, resting *atomic.Bool, start func(func() error)) {
+// live turns the pearl and looks at it. The pearl stays in a state until a read was judged in it: on a slow
+// machine a read takes longer than the pause between two turns.
+func (q *quiet) live(c *crew) {
 	judged := func() int64 { return q.right[q.phase.Load()%pearlStates].Load() }
 	before := judged()
-	start(func() error {
-		return every(ctx, 120*time.Millisecond, resting, func() error {
-			if judged() == before {
-				return nil
-			}
-			err := q.turn(ctx)
-			before = judged()
-			return err
-		})
-	})
-	reader := q.httpReader(nil)
+	c.each(120*time.Millisecond, q.noted(func(ctx context.Context) error {
+		if judged() == before {
+			return nil
+		}
+		err := q.turn(ctx)
+		before = judged()
+		return err
+	}))
 	for range 2 {
-		start(func() error {
-			return every(ctx, 5*time.Millisecond, resting, func() error { return q.look(ctx, reader) })
-		})
+		c.each(5*time.Millisecond, q.noted(q.look))
 	}
 }
 

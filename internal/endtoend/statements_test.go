@@ -45,12 +45,12 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 	p := serving(t, "serve", dsn, g.redis.URL(), "--need=3").mustStart(t)
 	address, err := p.address()
 	must(t, err)
-	tn.live(t, 200)
+	must(t, newActor(tn.site, 1, 1, tn.fans).act(t.Context(), 150))
 	for _, path := range []string{"/v1/users/1/recent-contact-photos", "/v1/users/2/recent-contact-photos?limit=3", "/v1/users/51/recent-contact-photos"} {
-		ask(t, http.MethodGet, "http://"+address+path, "")
+		send(t, http.MethodGet, "http://"+address+path, "")
 	}
 	for range 2 { // the second time it is replayed
-		ask(t, http.MethodPost, "http://"+address+"/v1/tasks", `{"type":"upload","user_id":"50"}`)
+		send(t, http.MethodPost, "http://"+address+"/v1/tasks", `{"type":"upload","user_id":"50"}`)
 	}
 	for _, line := range []string{"enqueue upload 50", "tasks list", "tasks stats", "tasks pause aside", "tasks resume aside"} {
 		call(t, settings, strings.Fields(line)...)
@@ -90,7 +90,7 @@ func call(t *testing.T, environment []string, args ...string) {
 	}
 }
 
-func ask(t *testing.T, method, url, body string) {
+func send(t *testing.T, method, url, body string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	must(t, err)

@@ -27,13 +27,11 @@ const start = 1_400_000_000
 // secret is the title of photos that nobody may ever see.
 const secret = "secret"
 
-// town is a site with random members, contacts and photos, and actors to change
-// them.
+// town is a site with random members, contacts and photos.
 type town struct {
 	*ground
-	fans   int
-	rnd    *rand.Rand
-	actors []*actor
+	fans int
+	rnd  *rand.Rand
 }
 
 // newTown loads a town onto g. The seed determines all random choices.
@@ -45,9 +43,6 @@ func newTown(t *testing.T, g *ground, seed uint64, fans int) *town {
 	must(t, g.site.LoadPhotos(t.Context(), tn.photos()))
 	for id := range member.ID(people) {
 		must(t, g.site.Block(t.Context(), hermit, id+1))
-	}
-	for i := range uint64(3) {
-		tn.actors = append(tn.actors, newActor(g.site, seed, i+1, fans))
 	}
 	return tn
 }
@@ -131,11 +126,4 @@ func someGrant(rnd *rand.Rand) site.Grant {
 func someVisibility(rnd *rand.Rand) contacts.Visibility {
 	all := append(slices.Repeat([]contacts.Visibility{contacts.Public}, 3), contacts.Classes()...) // half of them public
 	return all[rnd.IntN(len(all))]
-}
-
-// celebrate uploads a photo of the celebrity.
-func (tn *town) celebrate(t *testing.T, date uint64) {
-	t.Helper()
-	_, err := tn.site.Upload(t.Context(), site.Photo{Owner: celebrity, Visibility: contacts.Public, DateUpload: date})
-	must(t, err)
 }

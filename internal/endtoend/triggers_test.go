@@ -3,7 +3,6 @@ package endtoend_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/schema"
 )
@@ -42,9 +40,7 @@ func TestSiteThatKnowsNothing(t *testing.T) {
 // silentSite is a site that does not know of activityd.
 type silentSite struct {
 	*ground
-	now        atomic.Uint64 // seconds since start
-	transacted atomic.Int64  // transactions that were committed
-	undone     atomic.Int64  // transactions that were rolled back
+	now atomic.Uint64 // seconds since start
 }
 
 func (s *silentSite) addCascades(t *testing.T) {
@@ -73,11 +69,10 @@ func (s *silentSite) found(t *testing.T, rnd *rand.Rand) {
 func (s *silentSite) adopt(t *testing.T) {
 	t.Helper()
 	catchUp := blockWith(t, "WHERE COALESCE(users.last_upload, 0) < seen.newest")
-	s.execOn(t, catchUp)
+	must(t, s.onOneConnection(t.Context(), catchUp))
 	s.exec(t, "INSERT INTO photos (owner_id, visibility, date_upload) VALUES (1, 'public', ?)", start)
-	err := schema.StandardTriggers().Install(t.Context(), s.db)
-	must(t, err)
-	s.execOn(t, catchUp)
+	must(t, schema.StandardTriggers().Install(t.Context(), s.db))
+	must(t, s.onOneConnection(t.Context(), catchUp))
 	if n := s.count(t).Waiting; n != 1 {
 		t.Errorf("%d tasks wait, want that of the upload in the meantime alone", n)
 	}
@@ -91,46 +86,11 @@ func (s *silentSite) live(ctx context.Context, rnd *rand.Rand, transactions int)
 		for range 1 + rnd.IntN(3) {
 			statements = append(statements, s.change(rnd))
 		}
-		if err := s.transact(ctx, statements, rnd.IntN(8) > 0); err != nil {
+		if err := s.transact(ctx, sql.LevelRepeatableRead, statements, rnd.IntN(8) > 0); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-var errUndone = errors.New("rolled back")
-
-// transact repeats the whole transaction when the server ends it to resolve a deadlock.
-func (s *silentSite) transact(ctx context.Context, statements []statement, commit bool) error {
-	for {
-		switch err := s.once(ctx, statements, commit); {
-		case errors.Is(err, errUndone):
-			s.undone.Add(1)
-			return nil
-		case err == nil:
-			s.transacted.Add(1)
-			return nil
-		case !mysql.IsRetryable(err):
-			return err
-		}
-	}
-}
-
-func (s *silentSite) once(ctx context.Context, statements []statement, commit bool) error {
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }()
-	for _, st := range statements {
-		if _, err := tx.ExecContext(ctx, st.text, st.args...); err != nil {
-			return fmt.Errorf("%s: %w", st.text, err)
-		}
-	}
-	if !commit {
-		return errUndone
-	}
-	return tx.Commit()
 }
 
 // change writes the site's tables in a random way. IGNORE passes over duplicate keys and missing members.
@@ -171,25 +131,18 @@ func (s *silentSite) change(rnd *rand.Rand) statement {
 // check is all that has to hold.
 func (s *silentSite) check(t *testing.T, reader *recent.Reader) {
 	t.Helper()
-	if s.transacted.Load() < 300 || s.undone.Load() == 0 {
-		t.Errorf("%d transactions, %d rolled back", s.transacted.Load(), s.undone.Load())
-	}
 	if n := s.checkSets(t); n < people/2 {
 		t.Errorf("there are %d sets", n)
 	}
 	s.checkGuards(t)
 	for user := range s.sets(t) {
-		var there bool
-		must(t, s.db.QueryRowContext(t.Context(), "SELECT EXISTS (SELECT 1 FROM users WHERE id = ?)", user).Scan(&there))
-		if !there {
+		if s.number(t, "SELECT COUNT(*) FROM users WHERE id = ?", user) == 0 {
 			t.Errorf("%s is no member, and has a set", user)
 		}
 	}
-	var behind int
-	must(t, s.db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM users u
-		WHERE COALESCE(last_upload, 0) < (SELECT MAX(date_upload) FROM photos WHERE owner_id = u.id AND visibility <> 'private')`).Scan(&behind))
-	if behind > 0 {
-		t.Errorf("the last upload of %d members is behind their photos", behind)
+	if n := s.number(t, `SELECT COUNT(*) FROM users u
+		WHERE COALESCE(last_upload, 0) < (SELECT MAX(date_upload) FROM photos WHERE owner_id = u.id AND visibility <> 'private')`); n > 0 {
+		t.Errorf("the last upload of %d members is behind their photos", n)
 	}
 	var viewers []member.ID
 	for id := range member.ID(people) {
