@@ -35,7 +35,6 @@ type verifyOptions struct {
 	progress time.Duration
 	repair   bool
 	answers  float64
-	maxLag   time.Duration
 	output   string
 
 	against string
@@ -62,8 +61,8 @@ func newVerify() *cobra.Command {
 			"order in which they are shown. It prints how many answers differ in which way, and the smallest\n" +
 			"example of each. --mysql-dsn may have a user with no right but SELECT.\n\n" +
 			"Exit codes:\n" +
-			"  0  nothing is wrong (waste is not, nor is lag younger than --max-lag)\n" +
-			"  2  errors were found, whether a repair was enqueued or not, or lag is older than --max-lag, or answers differ\n" +
+			"  0  nothing is wrong (waste is not, nor is lag)\n" +
+			"  2  errors were found, whether a repair was enqueued or not, or answers differ\n" +
 			"  1  it could not be verified to the end" +
 			outputHelp + " The last line is the summary.",
 		Example: "  activityd verify 4711\n" +
@@ -89,11 +88,10 @@ func newVerify() *cobra.Command {
 	progressFlag(f, &v.progress)
 	f.BoolVar(&v.repair, "repair", false, "enqueue a refill for each set that is wrong")
 	f.Float64Var(&v.answers, "answers", 0, "`share` of the members whose answer is compared, too, 0 to 1: each costs a walk")
-	f.DurationVar(&v.maxLag, "max-lag", check.DefaultLagLimit, "how long ago a pending task that explains a lag may have been enqueued")
 	f.StringVar(&v.against, "against", "", "your own `SELECT` with :viewer, whose answers are compared instead of the sets")
 	f.IntVar(&v.sample, "sample", 1000, "members at most to compare with --against, chosen by chance")
 	f.IntVar(&v.limit, "limit", defaultExplained, "photos that your page shows at most: the value of :limit with --against")
-	for _, other := range []string{"repair", "answers", "max-lag", "after"} {
+	for _, other := range []string{"repair", "answers", "after"} {
 		cmd.MarkFlagsMutuallyExclusive("against", other)
 	}
 	outputFlag(f, &v.output)
@@ -109,9 +107,6 @@ func (v *verifyOptions) check() error {
 	}
 	if v.rate < 0 {
 		return fmt.Errorf("--rate: is %d: want 0 or more", v.rate)
-	}
-	if v.maxLag <= 0 {
-		return fmt.Errorf("--max-lag: is %v: want more than 0", v.maxLag)
 	}
 	if v.sample < 1 || v.limit < 1 || v.limit > api.MaxPhotos {
 		return fmt.Errorf("--sample: is %d: want 1 or more; --limit: is %d: want 1 to %d", v.sample, v.limit, api.MaxPhotos)
@@ -147,11 +142,9 @@ type verified struct {
 	Erroneous int            `json:"erroneous"`
 	Unsettled int            `json:"unsettled"`
 	Repairs   int            `json:"repairs"`
-	Lasting   int            `json:"lasting"` // lags
 	Failed    int            `json:"failed"`
 	Findings  map[string]int `json:"findings"` // by "class/cause"
 	Seconds   float64        `json:"seconds"`
-	LagSince  time.Time      `json:"lag_since,omitzero"` // the earliest; zero: none, or not known
 }
 
 const (
@@ -179,7 +172,7 @@ func runVerify(cmd *cobra.Command, c *config, within memberRange, options *verif
 	}
 	defer runWake(ctx, v.wake, v.reporter)()
 	v.checker = check.New(check.Options{
-		Sets: v.index, Truth: v.store, Tasks: v.queue, ActiveOnly: c.materialize == materializeActive, LagLimit: options.maxLag,
+		Sets: v.index, Truth: v.store, Tasks: v.queue, ActiveOnly: c.materialize == materializeActive,
 		Reader: recent.NewReader(v.index, v.store, noHints{}, c.readerOptions(v.index.Settings())),
 	})
 	v.pace = limits.NewLimiter(cmp.Or(limits.Limit(options.rate), limits.Inf), v.batch())
@@ -324,7 +317,7 @@ func (v *verification) check(
 	*checked += r.Checked
 	v.sum.Failed += len(r.Failed)
 	v.sum.LeftOut += len(r.Skipped)
-	v.sum.Erroneous += r.Erroneous
+	v.sum.Erroneous += r.Erroneous()
 	v.sum.Unsettled += r.Unsettled
 	for _, f := range r.Findings {
 		if err := v.found(f); err != nil {
@@ -342,22 +335,14 @@ type findingJSON struct {
 	Cause   check.Cause  `json:"cause"`
 	Stored  uint64       `json:"stored"`
 	Actual  uint64       `json:"actual"`
-	Since   time.Time    `json:"since,omitzero"`
-	Lasting bool         `json:"lasting,omitzero"`
 	Detail  string       `json:"detail,omitzero"`
 }
 
 // found counts and prints a finding: as text the first of each class, and no lag: it will pass, and is in the table.
 func (v *verification) found(f check.Finding) error {
 	v.sum.Findings[string(f.Weight)+"/"+string(f.Cause)]++
-	if f.Lasting {
-		v.sum.Lasting++
-	}
-	if !f.Since.IsZero() && (v.sum.LagSince.IsZero() || f.Since.Before(v.sum.LagSince)) {
-		v.sum.LagSince = f.Since.UTC()
-	}
 	if v.json != nil {
-		return v.json.Encode(findingJSON{f.User, f.Contact, f.Weight, f.Cause, f.Stored, f.Actual, f.Since.UTC(), f.Lasting, f.Detail})
+		return v.json.Encode(findingJSON{f.User, f.Contact, f.Weight, f.Cause, f.Stored, f.Actual, f.Detail})
 	}
 	if v.printed[f.Weight]++; f.Weight == check.Lag || v.printed[f.Weight] > maxFindings {
 		return nil
@@ -366,7 +351,7 @@ func (v *verification) found(f check.Finding) error {
 	return err
 }
 
-// conclude returns the error that ends a verification: a difference, a lag that lasts, or members without a verdict.
+// conclude returns the error that ends a verification: a difference, or members without a verdict.
 func (v *verification) conclude() (undone error) {
 	n := v.sum
 	if n.Failed > 0 {
@@ -375,22 +360,14 @@ func (v *verification) conclude() (undone error) {
 	if n.Unsettled > 0 {
 		undone = errors.Join(undone, fmt.Errorf("%d sets or answers changed too often to be judged: verify again", n.Unsettled))
 	}
-	var wrong error
-	if n.Erroneous > 0 {
-		then := "--repair enqueues refills"
-		if v.options.repair {
-			then = "refills are enqueued: verify again when the workers have done them"
-		}
-		wrong = fmt.Errorf("%d sets or answers are wrong; %s", n.Erroneous, then)
-	}
-	if n.Lasting > 0 {
-		wrong = errors.Join(wrong, fmt.Errorf("%d findings of lag for longer than --max-lag %v: tasks are pending and not done; "+
-			"do workers run, and does Redis take writes? /readyz says so", n.Lasting, v.options.maxLag))
-	}
-	if wrong == nil {
+	if n.Erroneous == 0 {
 		return undone
 	}
-	return &exitError{exitWrong, errors.Join(wrong, undone)}
+	then := "--repair enqueues refills"
+	if v.options.repair {
+		then = "refills are enqueued: verify again when the workers have done them"
+	}
+	return &exitError{exitWrong, errors.Join(fmt.Errorf("%d sets or answers are wrong; %s", n.Erroneous, then), undone)}
 }
 
 // printSummary ends the output.
@@ -422,9 +399,6 @@ func (v *verification) printSummary() error {
 		text.WriteString(" so far")
 	}
 	fmt.Fprintf(&text, ": %d sets, %d answers; %d wrong", n.Checked, n.Answers, n.Erroneous)
-	if !n.LagSince.IsZero() {
-		fmt.Fprintf(&text, ", lag since %s UTC (%s)", n.LagSince.Format(time.DateTime), inspect.Duration(time.Since(n.LagSince)))
-	}
 	for _, part := range []struct {
 		n    int
 		what string

@@ -18,7 +18,7 @@ const answerLimit = 10
 // member, are skipped. It needs [Options].Reader, and costs a walk for each viewer. It fails as [Checker.Check] does.
 func (c *Checker) CheckAnswers(ctx context.Context, viewers []member.ID) (Report, error) {
 	return c.check(ctx, viewers, func(ctx context.Context, viewers []member.ID) (map[member.ID]looked, error) {
-		found := make(map[member.ID]looked, len(viewers))
+		all := make(map[member.ID]looked, len(viewers))
 		for _, viewer := range viewers {
 			l, err := c.lookAtAnswer(ctx, contacts.Viewer{ID: viewer})
 			switch {
@@ -27,9 +27,9 @@ func (c *Checker) CheckAnswers(ctx context.Context, viewers []member.ID) (Report
 			case err != nil:
 				return nil, fmt.Errorf("check the answer for %s: %w", viewer, err)
 			}
-			found[viewer] = l
+			all[viewer] = l
 		}
-		return found, nil
+		return all, nil
 	})
 }
 
@@ -40,35 +40,28 @@ func (c *Checker) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, 
 	if err != nil {
 		return looked{}, err
 	}
-	before, err := c.options.Truth.Walk(ctx, v, answerLimit)
-	if err != nil || first.IsSame(before.Album) {
+	due, err := c.options.Truth.Walk(ctx, v, answerLimit)
+	if err != nil || first.IsSame(due.Album) {
 		return looked{}, err
 	}
-	coming, err := c.pending(ctx, ofContact, owners(first, before.Album))
+	f := Finding{User: v.ID, Cause: WrongAnswer, Weight: Error, Stored: newest(first), Actual: newest(due.Album)}
+	f.Detail = fmt.Sprintf("shown are %s, due are %s", inWords(first), inWords(due.Album))
+	if due.Contact != nil {
+		f.Contact = due.Contact.ID
+	}
+	found, err := c.findLags(ctx, map[member.ID][]suspect{v.ID: {{f, owners(first, due.Album)}}})
 	if err != nil {
 		return looked{}, err
 	}
-	changes, err := c.pending(ctx, ofViewer, []member.ID{v.ID})
+	second, err := c.read(ctx, v)
 	if err != nil {
-		return looked{}, err
-	}
-	shown, err := c.read(ctx, v)
-	if err != nil || shown.IsSame(before.Album) {
 		return looked{}, err
 	}
 	after, err := c.options.Truth.Walk(ctx, v, answerLimit)
-	if err != nil || !before.IsSame(after.Album) || !first.IsSame(shown) {
+	if err != nil || !due.IsSame(after.Album) || !first.IsSame(second) {
 		return looked{moved: true}, err
 	}
-	due := before.Album
-	f := Finding{
-		User: v.ID, Contact: ownerOf(due), Cause: WrongAnswer, Weight: Error, Stored: newest(shown), Actual: newest(due),
-		Detail: fmt.Sprintf("shown are %s, due are %s", inWords(shown), inWords(due)), involved: owners(shown, due),
-	}
-	if len(coming)+len(changes) > 0 {
-		f.Weight = Lag
-	}
-	return looked{suspects: []Finding{f}}, nil
+	return looked{found: found[v.ID]}, nil
 }
 
 // errNoPart says that the index had no part in an answer.
@@ -83,18 +76,10 @@ func (c *Checker) read(ctx context.Context, v contacts.Viewer) (contacts.Album, 
 	return answer.Album, err
 }
 
-// ownerOf is 0 for the album with nothing to show.
-func ownerOf(a contacts.Album) member.ID {
-	if a.Contact == nil {
-		return 0
-	}
-	return a.Contact.ID
-}
-
 func owners(albums ...contacts.Album) (ids []member.ID) {
 	for _, a := range albums {
-		if id := ownerOf(a); id != 0 {
-			ids = append(ids, id)
+		if a.Contact != nil {
+			ids = append(ids, a.Contact.ID)
 		}
 	}
 	return ids
@@ -111,5 +96,5 @@ func inWords(a contacts.Album) string {
 	if len(a.Photos) == 0 {
 		return "no photos"
 	}
-	return fmt.Sprintf("%d photos of %s, the newest %d", len(a.Photos), ownerOf(a), a.Photos[0].ID)
+	return fmt.Sprintf("%d photos of %s, the newest %d", len(a.Photos), a.Contact.ID, a.Photos[0].ID)
 }

@@ -44,19 +44,14 @@ type Reader interface {
 	Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
 }
 
-// DefaultLagLimit is the default of [Options].LagLimit.
-const DefaultLagLimit = 10 * time.Minute
-
 // Options configure a [Checker]. Sets, Truth and Tasks are required.
 type Options struct {
 	Sets       Sets
 	Truth      Truth
 	Tasks      Tasks
-	Reader     Reader           // for [Checker.CheckAnswers] only
-	ActiveOnly bool             // a missing set is no error: only the sets of members that read are kept
-	Pause      time.Duration    // between the first and the second look at a suspicion; four times as long before the third; 0: 250 ms
-	LagLimit   time.Duration    // how long a task may be pending before its lag is called lasting; 0: DefaultLagLimit
-	Now        func() time.Time // the clock for LagLimit; nil: time.Now
+	Reader     Reader        // for [Checker.CheckAnswers] only
+	ActiveOnly bool          // a missing set is no error: only the sets of members that read are kept
+	Pause      time.Duration // between the first and the second look at a suspicion; four times as long before the third; 0: 250 ms
 }
 
 // Checker compares sets and answers with MySQL. It changes nothing, but for [Checker.Repair]. It is safe for
@@ -65,10 +60,7 @@ type Checker struct{ options Options }
 
 // New returns a checker.
 func New(o Options) *Checker {
-	o.Pause, o.LagLimit = cmp.Or(o.Pause, 250*time.Millisecond), cmp.Or(o.LagLimit, DefaultLagLimit)
-	if o.Now == nil {
-		o.Now = time.Now
-	}
+	o.Pause = cmp.Or(o.Pause, 250*time.Millisecond)
 	return &Checker{o}
 }
 
@@ -89,10 +81,10 @@ const (
 
 // looked is the result of a look at a member.
 type looked struct {
-	moved    bool  // it changed while it was compared: nothing is known
-	skipped  bool  // there is nothing to compare
-	failed   error // why it cannot be compared now
-	suspects []Finding
+	moved   bool  // it changed while it was compared: nothing is known
+	skipped bool  // there is nothing to compare
+	failed  error // why it cannot be compared now
+	found   []Finding
 }
 
 type look func(context.Context, []member.ID) (map[member.ID]looked, error)
@@ -115,63 +107,43 @@ func (c *Checker) check(ctx context.Context, members []member.ID, look look) (r 
 	return r, nil
 }
 
-// lookOn looks until each difference is either explained or confirmed.
+// lookOn looks until each difference is either explained by pending tasks or confirmed. While a set moves nothing is
+// known, and earlier looks do not count.
 func (c *Checker) lookOn(ctx context.Context, members []member.ID, look look) (Report, error) {
 	members = slices.Clone(members)
 	r := Report{Failed: make(map[member.ID]error)}
-	streaks := make(map[member.ID]streak, len(members))
+	streaks := make(map[member.ID]map[Finding]int, len(members)) // looks in a row
 	for try := 0; try < maxLooks && len(members) > 0; try++ {
 		if err := c.rest(ctx, try); err != nil {
 			return Report{}, err
 		}
-		found, err := look(ctx, members)
+		all, err := look(ctx, members)
 		if err != nil {
 			return Report{}, err
 		}
 		members = slices.DeleteFunc(members, func(id member.ID) (settled bool) {
-			l := found[id]
-			switch streaks[id], settled = streaks[id].add(l); {
+			l, next := all[id], make(map[Finding]int)
+			settled = !l.moved
+			for _, f := range l.found {
+				if f.Weight != Lag {
+					next[f] = streaks[id][f] + 1
+					settled = settled && next[f] >= confirmations
+				}
+			}
+			switch streaks[id] = next; {
 			case l.failed != nil:
 				r.Failed[id] = l.failed
 			case l.skipped:
 				r.Skipped = append(r.Skipped, id)
 			case settled:
 				r.Checked++
-				r.Findings = append(r.Findings, l.suspects...)
-				if slices.ContainsFunc(l.suspects, func(f Finding) bool { return f.Weight == Error }) {
-					r.Erroneous++
-				}
+				r.Findings = append(r.Findings, l.found...)
 			}
 			return settled
 		})
 	}
 	r.Unsettled = len(members)
-	return r, c.explain(ctx, r.Findings)
-}
-
-// streak says how many looks in a row found a difference of a member's set or answer, by all that makes two
-// differences the same.
-type streak map[difference]int
-
-type difference struct {
-	contact        member.ID
-	cause          Cause
-	stored, actual uint64
-}
-
-// add adds a look, and reports whether the member is settled: each difference is explained by pending tasks, or
-// confirmed. While the set moves nothing is known, and earlier looks do not count.
-func (s streak) add(l looked) (next streak, settled bool) {
-	next, settled = make(streak), !l.moved
-	for _, f := range l.suspects {
-		if f.Weight == Lag {
-			continue
-		}
-		key := difference{f.Contact, f.Cause, f.Stored, f.Actual}
-		next[key] = s[key] + 1
-		settled = settled && next[key] >= confirmations
-	}
-	return next, settled
+	return r, nil
 }
 
 // rest pauses before a look: not before the first look, then for Pause, then for four times as long, less up to half

@@ -262,8 +262,8 @@ func compareFaults(t *testing.T, r Report, done injured) {
 			errs++
 		}
 	}
-	if r.Erroneous != errs {
-		t.Errorf("%d sets with errors, want %d", r.Erroneous, errs)
+	if n := r.Erroneous(); n != errs {
+		t.Errorf("%d sets with errors, want %d", n, errs)
 	}
 }
 

@@ -17,18 +17,14 @@ var (
 	refills     = newCounter("repairs", "Refills enqueued for what was found.")
 	redisLosses = newCounter("redis_losses", "Times that Redis, or a node of it, was found to be new or to have lost data; each process counts.")
 
-	// All processes with workers read the sweep's progress from the queue.
-	sweepProgress = newSweepGauge("progress_ratio", "Share of the members that this round of the sweep has looked at, 0 to 1.")
-	sweepBegan    = newSweepGauge("began_timestamp_seconds", "Unix time at which this round of the sweep began.")
-	sweepEnded    = newSweepGauge("ended_timestamp_seconds", "Unix time at which the last round of the sweep ended, even if a node of Redis was away: see activityd_audit_failed_total.")
+	// All processes with workers read it from the queue.
+	sweepBegan = promauto.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "activityd_audit_sweep_began_timestamp_seconds", Help: "Unix time at which this round of the sweep began; the end of a round begins the next.",
+	}, nil)
 )
 
 func newCounter(name, help string, labels ...string) *prometheus.CounterVec {
 	return promauto.NewCounterVec(prometheus.CounterOpts{Name: "activityd_audit_" + name + "_total", Help: help}, labels)
-}
-
-func newSweepGauge(name, help string) *prometheus.GaugeVec {
-	return promauto.NewGaugeVec(prometheus.GaugeOpts{Name: "activityd_audit_sweep_" + name, Help: help}, nil)
 }
 
 // The origins: why a set or an answer was compared.
@@ -42,9 +38,9 @@ func init() { // the known series begin with 0
 	for _, origin := range []string{ofRead, ofAnswer, ofSweep} {
 		count(origin, Report{})
 	}
-	for _, cause := range Causes() {
-		for _, w := range Weights() {
-			findings.WithLabelValues(cause.label(), string(w))
+	for _, f := range faults {
+		for _, w := range []Weight{Lag, Error, Waste} {
+			findings.WithLabelValues(f.label(), string(w))
 		}
 	}
 	refills.WithLabelValues()
@@ -56,7 +52,7 @@ func (c Cause) label() string { return strings.ReplaceAll(string(c), " ", "_") }
 
 func count(origin string, r Report) {
 	checked.WithLabelValues(origin).Add(float64(r.Checked))
-	erroneous.WithLabelValues(origin).Add(float64(r.Erroneous))
+	erroneous.WithLabelValues(origin).Add(float64(r.Erroneous()))
 	unsettled.WithLabelValues(origin).Add(float64(r.Unsettled))
 	failed.WithLabelValues(origin).Add(float64(len(r.Failed)))
 	for _, f := range r.Findings {

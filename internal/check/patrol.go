@@ -51,13 +51,10 @@ func NewPatrol(o PatrolOptions) *Patrol {
 	return &Patrol{options: o, samples: make(chan member.ID, maxSamples), log: outage.NewLines(o.Log)}
 }
 
-// At most maxSamples reads wait in memory. A batch has up to samplesAtOnce of them, and waits for more for up to
-// samplesPause. After work that took t, there is a pause of restShare times t.
+// At most maxSamples reads wait in memory. After work that took t, there is a pause of restShare times t.
 const (
-	maxSamples    = 256
-	samplesAtOnce = 50
-	samplesPause  = time.Second
-	restShare     = 4
+	maxSamples = 64
+	restShare  = 4
 )
 
 // Note notes a read that may become a sample. It returns at once: a sample that finds no room is dropped.
@@ -78,40 +75,25 @@ func (p *Patrol) Run(ctx context.Context) error {
 		defer close(swept)
 		p.watch(ctx)
 	}()
-	for ctx.Err() == nil {
-		if viewers := p.gather(ctx); len(viewers) > 0 {
+	for {
+		select {
+		case <-ctx.Done():
+			<-swept
+			return nil
+		case viewer := <-p.samples:
 			start := time.Now()
-			err := p.audit(ctx, ofRead, p.options.Checker.Check, viewers)
+			err := p.audit(ctx, ofRead, p.options.Checker.Check, []member.ID{viewer})
 			if err == nil {
-				err = p.audit(ctx, ofAnswer, p.options.Checker.CheckAnswers, viewers)
+				err = p.audit(ctx, ofAnswer, p.options.Checker.CheckAnswers, []member.ID{viewer})
 			}
 			p.failed(ctx, "reads", err)
 			_ = retry.Sleep(ctx, restShare*time.Since(start)) // the loop looks at ctx
 		}
 	}
-	<-swept
-	return nil
 }
 
-// gather waits for a sample and then a little for more. It returns none when ctx ends.
-func (p *Patrol) gather(ctx context.Context) (batch []member.ID) {
-	var enough <-chan time.Time // begins with the first sample
-	for len(batch) < samplesAtOnce {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-enough:
-			return batch
-		case next := <-p.samples:
-			if batch = append(batch, next); enough == nil {
-				enough = time.After(samplesPause)
-			}
-		}
-	}
-	return batch
-}
-
-// audit compares the sets or the answers of members. It counts, logs and repairs the findings.
+// audit compares the sets or the answers of members. It counts the findings, logs an example of each cause a minute,
+// and repairs them.
 func (p *Patrol) audit(
 	ctx context.Context, origin string, check func(context.Context, []member.ID) (Report, error), members []member.ID,
 ) error {
@@ -124,29 +106,18 @@ func (p *Patrol) audit(
 		p.log.Log(ctx, slog.LevelWarn, "failed", "members not compared", "count", len(r.Failed), "such as", id.String(), "error", err)
 		break
 	}
-	n, err := p.options.Checker.Repair(ctx, p.follow(ctx, r))
-	refills.WithLabelValues().Add(float64(n))
-	return err
-}
-
-// follow logs findings, of each cause an example a minute, and returns the owners of sets to be repaired. A lasting lag
-// is repaired as well: its task may never run, and a refill does no harm.
-func (p *Patrol) follow(ctx context.Context, r Report) []member.ID {
-	wrong := r.Wrong()
 	for _, f := range r.Findings {
-		cause, then := string(f.Cause), "refills are enqueued"
-		switch {
-		case f.Lasting:
-			wrong = append(wrong, f.User)
-			cause, then = "lasting lag", "see activityd tasks stats"
-		case f.Weight != Error:
-			continue
-		case !f.mendable():
+		then := "refills are enqueued"
+		if !f.mendable() {
 			then = "the site has to raise users.last_upload"
 		}
-		p.log.Log(ctx, slog.LevelWarn, cause, "audit finding", "cause", cause, "example", f.String(), "then", then)
+		if f.Weight == Error {
+			p.log.Log(ctx, slog.LevelWarn, string(f.Cause), "audit finding", "cause", f.Cause, "example", f.String(), "then", then)
+		}
 	}
-	return wrong
+	n, err := p.options.Checker.Repair(ctx, r.Wrong())
+	refills.WithLabelValues().Add(float64(n))
+	return err
 }
 
 // failed logs the error of work. Package health has the lines about servers that are away.
@@ -171,15 +142,13 @@ func (p *Patrol) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome
 }
 
 func (p *Patrol) sweep(ctx context.Context, t queue.Task) queue.Outcome {
+	start := time.Now()
 	args, err := tasks.ArgsOf[tasks.RangeArgs](t)
 	if err != nil {
 		return queue.Outcome{Err: err}
 	}
 	if args.Began.IsZero() {
-		args.Began = time.Now().UTC()
-		if args.Total, _, _, err = p.options.Members.CountMembers(ctx, 1, math.MaxUint64); err != nil {
-			return queue.Outcome{Err: err}
-		}
+		args.Began = start.UTC()
 	}
 	page, next, more, err := tasks.PageOf(ctx, p.options.Members, args, min(2*p.options.Rate, sweepBatch))
 	if err != nil {
@@ -187,10 +156,8 @@ func (p *Patrol) sweep(ctx context.Context, t queue.Task) queue.Outcome {
 	}
 	pause := time.Duration(len(page)) * time.Second / time.Duration(p.options.Rate)
 	if !more {
-		pause = max(pause, p.options.Round-time.Since(args.Began))
-		next = tasks.RangeArgs{Ended: time.Now().UTC()}
+		pause, next = max(pause, p.options.Round-time.Since(args.Began)), tasks.RangeArgs{}
 	}
-	start := time.Now()
 	if len(page) > 0 {
 		err = p.audit(ctx, ofSweep, p.options.Checker.Check, page)
 	}
@@ -223,7 +190,7 @@ func (p *Patrol) watch(ctx context.Context) {
 	}
 }
 
-// keepSweep begins the sweep unless it is under way, and shows where it is.
+// keepSweep begins the sweep unless it is under way, and shows when its round began.
 func (p *Patrol) keepSweep(ctx context.Context) error {
 	sweeps, err := tasks.UnfinishedRanges(ctx, p.options.Tasks, tasks.CheckRange)
 	if err != nil {
@@ -231,17 +198,10 @@ func (p *Patrol) keepSweep(ctx context.Context) error {
 	}
 	if len(sweeps) == 0 {
 		_, err = p.options.Tasks.Enqueue(ctx, []queue.New{tasks.NewCheckRange(tasks.RangeArgs{})})
-		return err
+	} else if began := sweeps[0].Began; !began.IsZero() {
+		sweepBegan.WithLabelValues().Set(float64(began.Unix()))
 	}
-	s := sweeps[0]
-	sweepProgress.WithLabelValues().Set(min(1, float64(s.Seen)/float64(max(s.Total, 1))))
-	if !s.Began.IsZero() {
-		sweepBegan.WithLabelValues().Set(float64(s.Began.Unix()))
-	}
-	if !s.Ended.IsZero() {
-		sweepEnded.WithLabelValues().Set(float64(s.Ended.Unix()))
-	}
-	return nil
+	return err
 }
 
 // noticed is how long it takes until all processes notice a loss.

@@ -55,27 +55,8 @@ type bench struct {
 	index *sets
 	store *contacts.Memory
 	queue *queuetest.Memory
-	clock *clock
 
 	reader *recent.Reader // without hints
-}
-
-// clock is moved by the test.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) read() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) add(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
 }
 
 // viewer is the member of most tests. Its contacts are 11 to 20, who uploaded at
@@ -87,9 +68,8 @@ func newBench(t testing.TB) *bench {
 	b := &bench{
 		t:     t,
 		index: &sets{Memory: indextest.NewMemory(settings(t))}, store: contacts.NewMemory(),
-		clock: &clock{now: time.Now()},
 	}
-	b.queue = queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, b.clock.read)
+	b.queue = queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
 	b.store.AddMember(viewer, "viewer")
 	for id := member.ID(11); id <= 20; id++ {
 		b.store.AddMember(id, "member "+id.String())
@@ -98,7 +78,7 @@ func newBench(t testing.TB) *bench {
 	}
 	b.reader = recent.NewReader(b.index, b.store, noHints{}, recent.Options{Min: settings(t).Min})
 	b.Checker = New(Options{
-		Sets: b.index, Truth: b.store, Tasks: b.queue, Reader: b.reader, Pause: time.Microsecond, Now: b.clock.read,
+		Sets: b.index, Truth: b.store, Tasks: b.queue, Reader: b.reader, Pause: time.Microsecond,
 	})
 	b.refill(t, viewer)
 	return b

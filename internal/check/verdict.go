@@ -13,104 +13,109 @@ type Facts struct {
 	Exists bool // it is a member of the site
 	// Newest is when the member itself uploaded last.
 	Newest contacts.Newest
-	// LastUploads are of the set's members that are contacts, in unix seconds; 0:
-	// never uploaded. An id that is absent is no contact.
+	// LastUploads are of the set's members that are contacts, in unix seconds; 0: never uploaded. An id that is absent
+	// is no contact.
 	LastUploads map[member.ID]uint64
 	// Top are the Max contacts that uploaded last, or all there are, most recent first.
 	Top []contacts.Contact
 }
 
-// judge compares a set with the facts. The findings are weighed as if no task were
-// pending. With activeOnly a missing set is right.
-func judge(s index.Set, f Facts, settings index.Settings, activeOnly bool) []Finding {
-	j := judgement{set: s, facts: f}
+// suspect is a finding before the pending tasks are known.
+type suspect struct {
+	Finding
+	involved []member.ID // the contacts whose uploads may be on their way
+}
+
+// isOnlyAbout reports whether the suspicion is that uploads of broadcast members are not in a set. Reads find them in
+// their rows.
+func (s suspect) isOnlyAbout(rows map[member.ID]contacts.Broadcast) bool {
+	if s.Cause != MissingContact && s.Cause != StaleScore && s.Cause != WrongSize || len(s.involved) == 0 {
+		return false
+	}
+	for _, id := range s.involved {
+		b, isBroadcast := rows[id]
+		if !isBroadcast || s.Cause != WrongSize && b.LastUpload < s.Actual {
+			return false
+		}
+	}
+	return true
+}
+
+// judge compares a set with the facts. The suspects are weighed as if no task were pending. With activeOnly a missing
+// set is right.
+func judge(s index.Set, f Facts, settings index.Settings, activeOnly bool) (list []suspect) {
+	// add adds a suspect about a contact, or with 0 about the set as a whole.
+	add := func(c Cause, contact member.ID, stored, actual uint64, involved ...member.ID) {
+		found := Finding{User: s.Member, Contact: contact, Cause: c, Weight: c.fault().weight, Stored: stored, Actual: actual}
+		list = append(list, suspect{found, involved})
+	}
 	switch {
 	case !s.Known && len(f.Top) > 0 && f.Exists && !activeOnly:
-		j.add(LostSet, 0, 0, uint64(len(f.Top)), idsOf(f.Top)...)
+		var top []member.ID
+		for _, c := range f.Top {
+			top = append(top, c.ID)
+		}
+		add(LostSet, 0, 0, uint64(len(top)), top...)
 	case !s.Known:
 	case !f.Exists:
-		j.add(Orphan, 0, uint64(s.Size), 0)
+		add(Orphan, 0, uint64(s.Size), 0)
 	default:
-		j.judgePresent(settings.Max)
-		j.judgeAbsent(settings.Min)
+		judgePresent(s, f, settings.Max, add)
+		judgeAbsent(s, f, settings.Min, add)
 	}
 	if n := f.Newest; n.Photo > n.LastUpload {
-		j.add(LowLastUpload, 0, n.LastUpload, n.Photo)
-		j.found[len(j.found)-1].Detail = fmt.Sprintf("raise users.last_upload of member %s to %d, and report an upload", s.Member, n.Photo)
+		add(LowLastUpload, 0, n.LastUpload, n.Photo)
+		list[len(list)-1].Detail = fmt.Sprintf("raise users.last_upload of member %s to %d, and report an upload", s.Member, n.Photo)
 	}
-	return j.found
+	return list
 }
 
-// judgement is of a set.
-type judgement struct {
-	set   index.Set
-	facts Facts
-	found []Finding
-}
+type adding func(c Cause, contact member.ID, stored, actual uint64, involved ...member.ID)
 
-// add adds a finding about a contact, or with 0 about the set as a whole.
-func (j *judgement) add(c Cause, contact member.ID, stored, actual uint64, involved ...member.ID) {
-	weight := Error
-	if c == Ghost || c == HighScore || c == Orphan {
-		weight = Waste
+// judgePresent judges the members of the set. An upload only ever adds a contact or raises its score: a ghost, or a
+// score that is too high, does not wait for an upload.
+func judgePresent(s index.Set, f Facts, maxSize int, add adding) {
+	if s.Foreign > 0 {
+		add(Foreign, 0, uint64(s.Foreign), 0)
 	}
-	j.found = append(j.found, Finding{
-		User: j.set.Member, Contact: contact, Cause: c, Weight: weight, Stored: stored, Actual: actual, involved: involved,
-	})
-}
-
-// judgePresent judges the members of the set. An upload only ever adds a contact or
-// raises its score: a ghost, or a score that is too high, does not wait for an upload.
-func (j *judgement) judgePresent(maxSize int) {
-	if j.set.Foreign > 0 {
-		j.add(Foreign, 0, uint64(j.set.Foreign), 0)
+	if s.Size > maxSize {
+		add(WrongSize, 0, uint64(s.Size), uint64(min(len(f.Top), maxSize)))
 	}
-	if j.set.Size > maxSize {
-		j.add(WrongSize, 0, uint64(j.set.Size), uint64(min(len(j.facts.Top), maxSize)))
-	}
-	for _, e := range j.set.Members {
-		switch lastUpload, isContact := j.facts.LastUploads[e.Contact]; {
+	for _, e := range s.Members {
+		switch lastUpload, isContact := f.LastUploads[e.Contact]; {
 		case !isContact:
-			j.add(Ghost, e.Contact, e.Score, 0)
+			add(Ghost, e.Contact, e.Score, 0)
 		case e.Score < lastUpload:
-			j.add(StaleScore, e.Contact, e.Score, lastUpload, e.Contact)
+			add(StaleScore, e.Contact, e.Score, lastUpload, e.Contact)
 		case e.Score > lastUpload:
-			j.add(HighScore, e.Contact, e.Score, lastUpload)
+			add(HighScore, e.Contact, e.Score, lastUpload)
 		}
 	}
 }
 
-// judgeAbsent looks for contacts that are not in the set and should be. Of a set that
-// is far too large only the low end is known, so that no contact can be called missing.
-// Where all of a key is foreign there is no lowest score: the reads walk.
-func (j *judgement) judgeAbsent(minSize int) {
-	if len(j.set.Members) == 0 || j.set.Size > len(j.set.Members)+j.set.Foreign {
+// judgeAbsent looks for contacts that are not in the set and should be. Of a set that is far too large only the low
+// end is known, so that no contact can be called missing. Where all of a key is foreign there is no lowest score: the
+// reads walk.
+func judgeAbsent(s index.Set, f Facts, minSize int, add adding) {
+	if len(s.Members) == 0 || s.Size > len(s.Members)+s.Foreign {
 		return
 	}
-	present := make(map[member.ID]bool, len(j.set.Members))
-	for _, e := range j.set.Members {
+	present := make(map[member.ID]bool, len(s.Members))
+	for _, e := range s.Members {
 		present[e.Contact] = true
 	}
-	low := j.set.Members[0].Score
+	low := s.Members[0].Score
 	var absent []member.ID
-	for _, c := range j.facts.Top {
+	for _, c := range f.Top {
 		if present[c.ID] {
 			continue
 		}
 		absent = append(absent, c.ID)
 		if c.LastUpload > low {
-			j.add(MissingContact, c.ID, 0, c.LastUpload, c.ID)
+			add(MissingContact, c.ID, 0, c.LastUpload, c.ID)
 		}
 	}
-	if j.set.Size < minSize && len(absent) > 0 {
-		j.add(WrongSize, 0, uint64(j.set.Size), uint64(len(j.facts.Top)), absent...)
+	if s.Size < minSize && len(absent) > 0 {
+		add(WrongSize, 0, uint64(s.Size), uint64(len(f.Top)), absent...)
 	}
-}
-
-func idsOf(list []contacts.Contact) []member.ID {
-	ids := make([]member.ID, len(list))
-	for i, c := range list {
-		ids[i] = c.ID
-	}
-	return ids
 }

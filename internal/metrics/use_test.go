@@ -126,12 +126,12 @@ func useIndex(log *slog.Logger, q *queuetest.Memory) (stop func()) {
 		Rate: 1000, Round: time.Millisecond, Tick: time.Millisecond,
 	})
 	once.New(oncetest.NewMemory(time.Now), once.Options{Registerer: prometheus.DefaultRegisterer})
-	_, err = q.Enqueue(context.Background(), []queue.New{tasks.NewCheckRange(tasks.RangeArgs{Began: time.Now(), Ended: time.Now()})})
+	_, err = q.Enqueue(context.Background(), []queue.New{tasks.NewCheckRange(tasks.RangeArgs{Began: time.Now()})})
 	must(err)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	ended := make(chan error, 1)
 	go func() { ended <- patrol.Run(ctx) }()
-	for !isShown("activityd_audit_sweep_ended_") && ctx.Err() == nil {
+	for !isShown("activityd_audit_sweep_began_") && ctx.Err() == nil {
 		<-time.After(10 * time.Millisecond)
 	}
 	return func() {

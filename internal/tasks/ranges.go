@@ -52,7 +52,6 @@ type RangeArgs struct {
 	Rate     int       `json:"rate,omitzero"` // members a second; 0: as many as the servers bear
 
 	Began  time.Time `json:"began,omitzero"`
-	Ended  time.Time `json:"ended,omitzero"`  // of the sweep: when the round before ended
 	All    int64     `json:"all,omitzero"`    // members of all ranges that were enqueued together
 	Total  int64     `json:"total,omitzero"`  // members of this range
 	Seen   int64     `json:"seen,omitzero"`   // members that are done, or left to a range of their own
@@ -62,6 +61,9 @@ type RangeArgs struct {
 
 // AtEnd reports that all of a range is done. The task of a range at its end only reports, for two seconds.
 func (a RangeArgs) AtEnd() bool { return a.To > 0 && a.After >= a.To }
+
+// Covers reports whether the range is to do a member still.
+func (a RangeArgs) Covers(id member.ID) bool { return a.After < id && id <= a.To }
 
 // NewCheckRange is the first task of the sweep, or its next task.
 func NewCheckRange(a RangeArgs) queue.New { return checkRange.task(0, a) }
