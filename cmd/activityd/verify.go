@@ -176,7 +176,7 @@ func runVerify(cmd *cobra.Command, c *config, within memberRange, options *verif
 		Reader: recent.NewReader(v.index, v.store, noHints{}, c.readerOptions(v.index.Settings())),
 	})
 	v.pace = limits.NewLimiter(cmp.Or(limits.Limit(options.rate), limits.Inf), v.batch())
-	total, _, _, err := v.store.CountMembers(ctx, within.first, within.last)
+	total, err := v.store.CountMembers(ctx, within.first, within.last)
 	if err != nil {
 		return err
 	}

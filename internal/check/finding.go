@@ -13,7 +13,7 @@ import (
 // Cause names the fault of a set or an answer.
 type Cause string
 
-// The causes; see faults.
+// The causes; see rulings.
 const (
 	Ghost          Cause = "ghost"
 	MissingContact Cause = "missing contact"
@@ -37,15 +37,15 @@ const (
 	Waste Weight = "waste" // nothing is pending, but it does no harm: it costs a place, a look, or memory
 )
 
-// fault is a cause, with its weight where no task is pending and its sentence.
-type fault struct {
+// ruling is a cause, with its weight where no task is pending and its sentence.
+type ruling struct {
 	Cause
 	weight Weight
 	text   string // STORED and ACTUAL are dates, HAS and WANTS numbers
 }
 
-// faults are all causes, each with the invariant of package index that it breaks.
-var faults = []fault{
+// rulings are all causes, each with the invariant of package index that it breaks.
+var rulings = []ruling{
 	// None: a member that is no contact takes a place.
 	{Ghost, Waste, "which is no contact, scored STORED"},
 	// I1: a contact uploaded after the lowest score and is no member.
@@ -68,8 +68,8 @@ var faults = []fault{
 	{WrongAnswer, Error, "who is shown photos up to STORED, and should be up to ACTUAL"},
 }
 
-func (c Cause) fault() fault {
-	return faults[slices.IndexFunc(faults, func(f fault) bool { return f.Cause == c })]
+func (c Cause) ruling() ruling {
+	return rulings[slices.IndexFunc(rulings, func(f ruling) bool { return f.Cause == c })]
 }
 
 // Finding is a difference between Redis and MySQL.
@@ -92,7 +92,7 @@ func (f Finding) String() string {
 		text += fmt.Sprintf(", contact %s", f.Contact)
 	}
 	values := strings.NewReplacer("STORED", date(f.Stored), "ACTUAL", date(f.Actual), "HAS", fmt.Sprint(f.Stored), "WANTS", fmt.Sprint(f.Actual))
-	text += ", " + values.Replace(f.Cause.fault().text)
+	text += ", " + values.Replace(f.Cause.ruling().text)
 	if f.Detail != "" {
 		text += ": " + f.Detail
 	}

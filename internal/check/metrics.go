@@ -38,7 +38,7 @@ func init() { // the known series begin with 0
 	for _, origin := range []string{ofRead, ofAnswer, ofSweep} {
 		count(origin, Report{})
 	}
-	for _, f := range faults {
+	for _, f := range rulings {
 		for _, w := range []Weight{Lag, Error, Waste} {
 			findings.WithLabelValues(f.label(), string(w))
 		}

@@ -46,7 +46,7 @@ func (s suspect) isOnlyAbout(rows map[member.ID]contacts.Broadcast) bool {
 func judge(s index.Set, f Facts, settings index.Settings, activeOnly bool) (list []suspect) {
 	// add adds a suspect about a contact, or with 0 about the set as a whole.
 	add := func(c Cause, contact member.ID, stored, actual uint64, involved ...member.ID) {
-		found := Finding{User: s.Member, Contact: contact, Cause: c, Weight: c.fault().weight, Stored: stored, Actual: actual}
+		found := Finding{User: s.Member, Contact: contact, Cause: c, Weight: c.ruling().weight, Stored: stored, Actual: actual}
 		list = append(list, suspect{found, involved})
 	}
 	switch {

@@ -178,15 +178,12 @@ func compared(owners []member.ID, uploads []Contact, standing func(member.ID) St
 // Broadcasts returns the broadcast members among ids by a single statement. It names the key, because a
 // server that takes the table for empty reads all of it otherwise.
 func (m *MySQL) Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]Broadcast, error) {
-	if len(ids) == 0 {
-		return map[member.ID]Broadcast{}, nil
-	}
 	scan := func(rows *sql.Rows, id *member.ID, b *Broadcast) error {
 		err := rows.Scan((*number)(id), (*number)(&b.LastUpload), &b.Leaving, &b.Named)
 		b.ID = *id
 		return err
 	}
-	return collectMap(ctx, m.prepared, fmt.Sprintf("looking up %d broadcast members", len(ids)), scan, `
+	return lookUp(ctx, m.prepared, len(ids), "looking up %d broadcast members", scan, `
 SELECT b.member_id, b.last_upload, COALESCE(b.leaving_at, 0), b.named
 FROM `+idTable+` AS q
 STRAIGHT_JOIN broadcast_members b FORCE INDEX (PRIMARY) ON b.member_id = q.id`, idList(ids))

@@ -33,7 +33,6 @@ type photoStore interface {
 type broadcastStore interface {
 	Look(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, bound uint64) (contacts.Look, error)
 	Compare(ctx context.Context, v contacts.Viewer, owners []member.ID, bound uint64) (contacts.Comparison, error)
-	FanOutPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, map[member.ID]bool, error)
 	Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Broadcast, error)
 	AddBroadcast(ctx context.Context, id member.ID, named bool) error
 	RaiseBroadcast(ctx context.Context, id member.ID, lastUpload uint64) error
@@ -45,7 +44,8 @@ type broadcastStore interface {
 // memberStore goes through the members.
 type memberStore interface {
 	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
-	CountMembers(ctx context.Context, first, last member.ID) (n int64, lowest, highest member.ID, err error)
+	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
+	NthMember(ctx context.Context, after member.ID, n int64) (member.ID, error)
 	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
 }
 

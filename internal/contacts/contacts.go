@@ -93,7 +93,6 @@ type Walked struct {
 // WalkTrace is how far a walk went.
 type WalkTrace struct {
 	LookedAt   int `json:"looked_at"`  // contacts whose photos were looked at
-	Passes     int `json:"passes"`     // passes over all contacts of the viewer
 	Statements int `json:"statements"` // sent to the server in all
 	// Bound proves the answer: no contact that was not looked at uploaded after it, in
 	// unix seconds, and the answer's newest photo is newer. 0: all contacts that ever

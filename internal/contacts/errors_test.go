@@ -79,7 +79,7 @@ func TestWalkFailsInTheMiddle(t *testing.T) {
 	t.Parallel()
 	cause := serverError(1053)
 	contactRows := func() *sqlmock.Rows {
-		return sqlmock.NewRows([]string{"id", "last_upload"}).AddRow(int64(2), int64(100))
+		return sqlmock.NewRows([]string{"viewer", "id", "last_upload"}).AddRow(int64(1), int64(2), int64(100))
 	}
 	steps := []func(sqlmock.Sqlmock) *sqlmock.ExpectedQuery{
 		func(m sqlmock.Sqlmock) *sqlmock.ExpectedQuery { return m.ExpectQuery("").WillReturnRows(contactRows()) },
@@ -119,9 +119,9 @@ func standingRow(owner, photo, date int64) *sqlmock.Rows {
 func TestRowsBreakOff(t *testing.T) {
 	t.Parallel()
 	db, mock := newMock(t)
-	rows := sqlmock.NewRows([]string{"page", "user_id", "kind"}).RowError(2, driver.ErrInvalidConn)
+	rows := sqlmock.NewRows([]string{"page", "user_id"}).RowError(2, driver.ErrInvalidConn)
 	for _, follower := range []int64{3, 5, 7} {
-		rows.AddRow(int64(0), follower, int64(0))
+		rows.AddRow(int64(0), follower)
 	}
 	mock.ExpectQuery("").WillReturnRows(rows)
 	got, err := contacts.NewMySQL(db).FollowerPages(t.Context(), []contacts.FollowerPage{{Of: 1}}, 10)

@@ -8,10 +8,10 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// WithChunks returns a store whose walks use these sizes, so that small worlds
-// make walks of many passes and statements.
-func (m *MySQL) WithChunks(perPass, growth, perStatement int) *MySQL {
-	return &MySQL{db: m.db, prepared: m.prepared, chunks: chunking{perPass: perPass, first: 1, growth: growth, perStatement: perStatement}}
+// WithChunks returns a store whose walks look at one contact first, and at most at so many at once, so that small
+// worlds make walks of many statements.
+func (m *MySQL) WithChunks(most int) *MySQL {
+	return &MySQL{db: m.db, prepared: m.prepared, chunks: chunking{first: 1, growth: 2, most: most}}
 }
 
 // WithPause returns a store over the same pool that tries to prepare statements
@@ -37,14 +37,6 @@ func Aliases() (ofShown, ofOthers []string) {
 
 // Number is the type into which numbers are scanned.
 type Number = number
-
-// Unhinted returns a store over the same pool that knows no index by name, as on
-// views.
-func (m *MySQL) Unhinted() *MySQL {
-	u := &MySQL{db: m.db, prepared: m.prepared, chunks: m.chunks}
-	u.unhinted.Store(true)
-	return u
-}
 
 // Sightings is [Snapshot.Sightings].
 func (m *MySQL) Sightings(ctx context.Context, v Viewer, photos []uint64) ([]Sighting, error) {

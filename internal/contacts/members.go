@@ -18,25 +18,24 @@ func (m *MySQL) Members(ctx context.Context, after member.ID, limit int) ([]memb
 	return collect(ctx, m.db, what, scanID, `SELECT id FROM users WHERE id > ? ORDER BY id LIMIT ?`, after, limit)
 }
 
-// CountMembers returns how many members have ids from first to last, with the lowest and the highest id. It counts
-// along the primary key.
-func (m *MySQL) CountMembers(ctx context.Context, first, last member.ID) (n int64, lowest, highest member.ID, err error) {
-	scan := func(rows *sql.Rows) error { return rows.Scan(&n, (*number)(&lowest), (*number)(&highest)) }
-	err = each(ctx, m.db, "counting the members", scan,
-		`SELECT COUNT(*), COALESCE(MIN(id), 0), COALESCE(MAX(id), 0) FROM users WHERE id >= ? AND id <= ?`, first, last)
-	return n, lowest, highest, err
+// CountMembers returns how many members have ids from first to last. It counts along the primary key.
+func (m *MySQL) CountMembers(ctx context.Context, first, last member.ID) (n int64, err error) {
+	scan := func(rows *sql.Rows) error { return rows.Scan(&n) }
+	err = each(ctx, m.db, "counting the members", scan, `SELECT COUNT(*) FROM users WHERE id >= ? AND id <= ?`, first, last)
+	return n, err
 }
 
-// LastUploads returns when each of ids that is a member last uploaded, in unix seconds; 0: never. It is a single statement, however
-// many there are.
+// NthMember returns the n-th member above after; 0: there are fewer. It reads n entries of the primary key.
+func (m *MySQL) NthMember(ctx context.Context, after member.ID, n int64) (id member.ID, err error) {
+	scan := func(rows *sql.Rows) error { return scanID(rows, &id) }
+	err = each(ctx, m.db, "looking for a member by its number", scan, `SELECT id FROM users WHERE id > ? ORDER BY id LIMIT 1 OFFSET ?`, after, n-1)
+	return id, err
+}
+
+// LastUploads returns when each of ids that is a member last uploaded, in unix seconds; 0: never.
 func (m *MySQL) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {
-	if len(ids) == 0 {
-		return map[member.ID]uint64{}, nil
-	}
-	scan := func(rows *sql.Rows, id *member.ID, at *uint64) error {
-		return rows.Scan((*number)(id), (*number)(at))
-	}
-	return collectMap(ctx, m.db, fmt.Sprintf("reading the last uploads of %d members", len(ids)), scan, `
+	scan := func(rows *sql.Rows, id *member.ID, at *uint64) error { return rows.Scan((*number)(id), (*number)(at)) }
+	return lookUp(ctx, m.db, len(ids), "reading the last uploads of %d members", scan, `
 SELECT u.id, COALESCE(u.last_upload, 0)
 FROM `+idTable+` AS q
 STRAIGHT_JOIN users u ON u.id = q.id`, idList(ids))
@@ -51,17 +50,12 @@ type Newest struct {
 	Private    uint64 // the date of the newest private photo; 0: there is none
 }
 
-// Newest returns for each of ids that is a member when it uploaded last. It is a single
-// statement, however many there are, and reads an index entry of each visibility.
+// Newest returns for each of ids that is a member when it uploaded last. It reads an index entry of each visibility.
 func (m *MySQL) Newest(ctx context.Context, ids []member.ID) (map[member.ID]Newest, error) {
-	if len(ids) == 0 {
-		return map[member.ID]Newest{}, nil
-	}
 	scan := func(rows *sql.Rows, id *member.ID, n *Newest) error {
 		return rows.Scan((*number)(id), (*number)(&n.LastUpload), (*number)(&n.Photo), (*number)(&n.Private))
 	}
-	what := fmt.Sprintf("reading the newest photos of %d members", len(ids))
-	return collectMap(ctx, m.db, what, scan, newestText, idList(ids))
+	return lookUp(ctx, m.db, len(ids), "reading the newest photos of %d members", scan, newestText, idList(ids))
 }
 
 var newestText = `

@@ -20,15 +20,13 @@ func testMembers(t *testing.T, w world) {
 	equal(t, "after the last", got, err, nil)
 	got, err = w.Members(t.Context(), 0, 0)
 	equal(t, "no limit", got, err, nil)
-	for _, span := range []struct {
-		first, last     member.ID
-		n               int64
-		lowest, highest member.ID
-	}{{4, 9, 2, 5, 9}, {1, math.MaxUint64, 4, 3, math.MaxUint64}, {6, 8, 0, 0, 0}} {
-		n, lowest, highest, err := w.CountMembers(t.Context(), span.first, span.last)
-		if err != nil || n != span.n || lowest != span.lowest || highest != span.highest {
-			t.Errorf("from %d to %d: %d members, from %d to %d, %v; want %+v", span.first, span.last, n, lowest, highest, err, span)
-		}
+	for span, want := range map[[2]member.ID]int64{{4, 9}: 2, {1, math.MaxUint64}: 4, {6, 8}: 0} {
+		n, err := w.CountMembers(t.Context(), span[0], span[1])
+		equal(t, "members from, to", n, err, want)
+	}
+	for n, want := range map[int64]member.ID{1: 5, 3: math.MaxUint64, 4: 0} {
+		got, err := w.NthMember(t.Context(), 4, n)
+		equal(t, "the nth after 4", got, err, want)
 	}
 }
 

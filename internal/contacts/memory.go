@@ -84,13 +84,17 @@ func readOf[T any](ctx context.Context, m *Memory, v Viewer, ask func() T) (T, e
 	})
 }
 
+func (m *Memory) lock() (unlock func()) {
+	m.mu.Lock()
+	return m.mu.Unlock
+}
+
 // change makes a change, unless ctx has ended.
 func (m *Memory) change(ctx context.Context, do func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("changing the site in memory: %w", err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	return do()
 }
 
@@ -103,19 +107,24 @@ func (m *Memory) Members(ctx context.Context, after member.ID, limit int) ([]mem
 }
 
 // CountMembers is [MySQL.CountMembers].
-func (m *Memory) CountMembers(ctx context.Context, first, last member.ID) (n int64, lowest, highest member.ID, err error) {
-	ids, err := read(ctx, m, func() (ids []member.ID, _ error) {
+func (m *Memory) CountMembers(ctx context.Context, first, last member.ID) (int64, error) {
+	return read(ctx, m, func() (n int64, _ error) {
 		for id := range m.users {
 			if id >= first && id <= last {
-				ids = append(ids, id)
+				n++
 			}
 		}
-		return ids, nil
+		return n, nil
 	})
-	if err != nil || len(ids) == 0 {
-		return 0, 0, 0, err
+}
+
+// NthMember is [MySQL.NthMember].
+func (m *Memory) NthMember(ctx context.Context, after member.ID, n int64) (member.ID, error) {
+	ids, err := m.Members(ctx, after, int(n))
+	if err != nil || int64(len(ids)) < n {
+		return 0, err
 	}
-	return int64(len(ids)), slices.Min(ids), slices.Max(ids), nil
+	return ids[n-1], nil
 }
 
 // LastUploads is [MySQL.LastUploads].
@@ -171,34 +180,11 @@ func (m *Memory) FollowerPages(ctx context.Context, pages []FollowerPage, limit 
 	return read(ctx, m, func() ([][]member.ID, error) {
 		found := make([][]member.ID, len(pages))
 		for i, p := range pages {
-			found[i] = m.followerPage(p, limit)
+			ids := slices.Sorted(maps.Keys(m.followers[p.Of]))
+			found[i] = first(slices.DeleteFunc(ids, func(id member.ID) bool { return id <= p.After }), limit)
 		}
 		return found, nil
 	})
-}
-
-func (m *Memory) followerPage(p FollowerPage, limit int) []member.ID {
-	ids := slices.Sorted(maps.Keys(m.followers[p.Of]))
-	return first(slices.DeleteFunc(ids, func(id member.ID) bool { return id <= p.After }), limit)
-}
-
-// FanOutPages is [MySQL.FanOutPages].
-func (m *Memory) FanOutPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, map[member.ID]bool, error) {
-	leaving := make(map[member.ID]bool)
-	found, err := read(ctx, m, func() ([][]member.ID, error) {
-		found := make([][]member.ID, len(pages))
-		for i, p := range pages {
-			b, isBroadcast := m.broadcasts[p.Of]
-			if isBroadcast {
-				leaving[p.Of] = b.Leaving != 0
-			}
-			if !isBroadcast || b.Leaving != 0 {
-				found[i] = m.followerPage(p, limit)
-			}
-		}
-		return found, nil
-	})
-	return found, leaving, err
 }
 
 // Look is [MySQL.Look].
@@ -414,8 +400,7 @@ func first[T any](list []T, limit int) []T {
 
 // AddMember adds a member that never uploaded, or gives a member a new name.
 func (m *Memory) AddMember(id member.ID, username string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	u := m.users[id]
 	u.name = username
 	m.users[id] = u
@@ -424,8 +409,7 @@ func (m *Memory) AddMember(id member.ID, username string) {
 // DeleteMember removes a member with its contacts, its photos, the blocks by it and
 // of it, and the rows of its followers. It returns the followers, ascending.
 func (m *Memory) DeleteMember(id member.ID) (followers []member.ID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	delete(m.users, id)
 	followers = slices.Sorted(maps.Keys(m.followers[id]))
 	for _, follower := range followers {
@@ -445,8 +429,7 @@ func (m *Memory) DeleteMember(id member.ID) (followers []member.ID) {
 // ReplaceMember gives a member another last upload, also an earlier upload, as when it is
 // deleted and inserted again in a transaction. It returns its followers, ascending.
 func (m *Memory) ReplaceMember(id member.ID, lastUpload uint64) (followers []member.ID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	u := m.users[id]
 	u.lastUpload = lastUpload
 	m.users[id] = u
@@ -456,16 +439,14 @@ func (m *Memory) ReplaceMember(id member.ID, lastUpload uint64) (followers []mem
 // SetContact makes contact a contact of user, with the grants of user, or
 // changes that grant. Like the tables, it takes any ids.
 func (m *Memory) SetContact(user, contact member.ID, friend, family bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	within(m.contacts, user)[contact] = Granted{Contact: true, Friend: friend, Family: family}
 	within(m.followers, contact)[user] = struct{}{}
 }
 
 // RemoveContact makes contact no contact of user any more, if it was.
 func (m *Memory) RemoveContact(user, contact member.ID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	m.removeContact(user, contact)
 }
 
@@ -476,15 +457,13 @@ func (m *Memory) removeContact(user, contact member.ID) {
 
 // Block hides everything of the two from each other.
 func (m *Memory) Block(user, blocked member.ID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	m.blocks[Pair{User: user, Contact: blocked}] = struct{}{}
 }
 
 // Unblock undoes [Memory.Block].
 func (m *Memory) Unblock(user, blocked member.ID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	delete(m.blocks, Pair{User: user, Contact: blocked})
 }
 
@@ -492,8 +471,7 @@ func (m *Memory) Unblock(user, blocked member.ID) {
 // the given id, new so far, or with 0 the next above all so far. Setting
 // the owner's last upload is left to the caller, see [Memory.SetLastUpload].
 func (m *Memory) AddPhoto(id uint64, owner member.ID, title string, visibility Visibility, date uint64) uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	if id == 0 {
 		id = m.lastPhoto + 1
 	}
@@ -516,8 +494,7 @@ func (m *Memory) OwnerOf(photoID uint64) (owner member.ID, visibility Visibility
 // SetVisibility changes the visibility of a photo, if it exists. Setting the owner's last
 // upload is left to the caller.
 func (m *Memory) SetVisibility(photoID uint64, visibility Visibility) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	if p, ok := m.photos[photoID]; ok {
 		p.visibility = visibility
 		m.photos[photoID] = p
@@ -526,8 +503,7 @@ func (m *Memory) SetVisibility(photoID uint64, visibility Visibility) {
 
 // DeletePhoto removes a photo, if it exists. The owner's last upload stays.
 func (m *Memory) DeletePhoto(photoID uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	delete(m.owned[m.photos[photoID].owner], photoID)
 	delete(m.photos, photoID)
 }
@@ -535,8 +511,7 @@ func (m *Memory) DeletePhoto(photoID uint64) {
 // SetLastUpload raises the last upload of a member to date, in unix seconds, if it
 // exists and date is later.
 func (m *Memory) SetLastUpload(id member.ID, date uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.lock()()
 	if u, ok := m.users[id]; ok {
 		u.lastUpload = max(u.lastUpload, date)
 		m.users[id] = u

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
@@ -28,8 +27,6 @@ type MySQL struct {
 	db       *sql.DB
 	prepared *mysql.Prepared
 	chunks   chunking
-	// unhinted is set once the server reported that there is no key followers.
-	unhinted atomic.Bool
 }
 
 // NewMySQL returns a store over db, best from [mysql.Open]: without
@@ -64,21 +61,24 @@ func collect[T any](
 	return all, nil
 }
 
-// collectMap is [collect] into a map, for rows of a key and a value.
-func collectMap[K comparable, V any](
-	ctx context.Context, q querier, work string, scan func(*sql.Rows, *K, *V) error, query string, args ...any,
+// lookUp asks about a list of n things, as JSON, by a single statement, and scans each row into a key and a value. work
+// has a place for n.
+func lookUp[K comparable, V any](
+	ctx context.Context, q querier, n int, work string, scan func(*sql.Rows, *K, *V) error, query, list string,
 ) (map[K]V, error) {
-	type entry struct {
-		key   K
-		value V
+	found := make(map[K]V, n)
+	if n == 0 {
+		return found, nil
 	}
-	rows, err := collect(ctx, q, work, func(rows *sql.Rows, e *entry) error { return scan(rows, &e.key, &e.value) }, query, args...)
+	err := each(ctx, q, fmt.Sprintf(work, n), func(rows *sql.Rows) error {
+		var key K
+		var value V
+		err := scan(rows, &key, &value)
+		found[key] = value
+		return err
+	}, query, list)
 	if err != nil {
 		return nil, err
-	}
-	found := make(map[K]V, len(rows))
-	for _, e := range rows {
-		found[e.key] = e.value
 	}
 	return found, nil
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/mysql"
 )
 
 // Relations returns, for each pair that is a row of contacts now, the contact's
@@ -17,9 +16,6 @@ import (
 // more, as in [MySQL.Compare]. It is a single statement, however many pairs there
 // are.
 func (m *MySQL) Relations(ctx context.Context, pairs []Pair) (map[Pair]uint64, error) {
-	if len(pairs) == 0 {
-		return map[Pair]uint64{}, nil
-	}
 	list := make([][2]uint64, len(pairs))
 	for i, p := range pairs {
 		list[i] = [2]uint64{uint64(p.User), uint64(p.Contact)}
@@ -27,7 +23,7 @@ func (m *MySQL) Relations(ctx context.Context, pairs []Pair) (map[Pair]uint64, e
 	scan := func(rows *sql.Rows, p *Pair, lastUpload *uint64) error {
 		return rows.Scan((*number)(&p.User), (*number)(&p.Contact), (*number)(lastUpload))
 	}
-	return collectMap(ctx, m.db, fmt.Sprintf("reading %d relations", len(pairs)), scan, `
+	return lookUp(ctx, m.db, len(pairs), "reading %d relations", scan, `
 SELECT c.user_id, c.contact_id, COALESCE(u.last_upload, 0)
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
   user_id BIGINT UNSIGNED PATH '$[0]', contact_id BIGINT UNSIGNED PATH '$[1]')) AS q
@@ -52,7 +48,7 @@ func (m *MySQL) TopContacts(ctx context.Context, ids []member.ID, limit int) (ma
 	// An id that is there twice would get its contacts twice.
 	unique := slices.Compact(slices.Sorted(slices.Values(ids)))
 	for some := range slices.Chunk(unique, maxTops) {
-		if err := m.topOf(ctx, some, limit, top); err != nil {
+		if err := topOf(ctx, m.prepared, some, limit, top); err != nil {
 			return nil, err
 		}
 	}
@@ -64,11 +60,11 @@ func (m *MySQL) TopContacts(ctx context.Context, ids []member.ID, limit int) (ma
 // them in a branch of a UNION, and for a member with 100,000 as much; a window function costs
 // more for both, and keeps all of them in temporary tables, as the UNION does with the contacts of
 // a single member.
-func (m *MySQL) topOf(ctx context.Context, ids []member.ID, limit int, top map[member.ID][]Contact) error {
+func topOf(ctx context.Context, q querier, ids []member.ID, limit int, top map[member.ID][]Contact) error {
 	what := fmt.Sprintf("reading the most recent contacts of %d members", len(ids))
 	var id member.ID // outside, as they escape
 	var c Contact
-	err := each(ctx, m.prepared, what, func(rows *sql.Rows) error {
+	err := each(ctx, q, what, func(rows *sql.Rows) error {
 		if err := rows.Scan((*number)(&id), (*number)(&c.ID), (*number)(&c.LastUpload)); err != nil {
 			return err
 		}
@@ -114,110 +110,32 @@ const maxPages = 64
 // as a contact and ids above After, ascending. Begin with 0 and continue with
 // the last id received; an empty page is the end. It takes a statement for every 64
 // pages.
+//
+// MariaDB's optimizer prefers, for a single contact, a scan of all its followers, and steps over the rows before the
+// page: 20 million rows for the 300 pages of 300,000 followers. A second value that no member has makes a range of it,
+// on a table as on a view, whose index has no name. It reads 2.3 rows for each.
 func (m *MySQL) FollowerPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, error) {
-	return m.followerPages(ctx, pages, limit, nil)
-}
-
-// FanOutPages is [MySQL.FollowerPages], where the pages of a broadcast member that does not leave are empty, and not
-// read. It also returns the broadcast members among the members, and whether they leave, at the instant of their
-// pages; of a member whose pages are in several statements, at the instant of any of the statements.
-func (m *MySQL) FanOutPages(ctx context.Context, pages []FollowerPage, limit int) (found [][]member.ID, leaving map[member.ID]bool, err error) {
-	leaving = make(map[member.ID]bool)
-	found, err = m.followerPages(ctx, pages, limit, leaving)
-	return found, leaving, err
-}
-
-// followerPages reads pages; with leaving, pages of a fan-out.
-func (m *MySQL) followerPages(ctx context.Context, pages []FollowerPage, limit int, leaving map[member.ID]bool) ([][]member.ID, error) {
-	if limit <= 0 {
-		return make([][]member.ID, len(pages)), nil
-	}
-	found := make([][]member.ID, 0, len(pages))
-	for some := range slices.Chunk(pages, maxPages) {
-		list, err := m.readPages(ctx, some, limit, leaving)
+	found := make([][]member.ID, len(pages))
+	for from := 0; from < len(pages) && limit > 0; from += maxPages {
+		some := pages[from:min(from+maxPages, len(pages))]
+		branches, args := make([]string, len(some)), make([]any, 0, 3*len(some))
+		for i, p := range some {
+			branches[i] = fmt.Sprintf(`
+(SELECT %d, user_id FROM contacts WHERE contact_id IN (?, 0) AND user_id > ? ORDER BY contact_id, user_id LIMIT ?)`, from+i)
+			args = append(args, p.Of, p.After, limit)
+		}
+		var page int // outside, as they escape
+		var id member.ID
+		err := each(ctx, m.db, fmt.Sprintf("reading the followers of %d members", len(some)), func(rows *sql.Rows) error {
+			if err := rows.Scan(&page, (*number)(&id)); err != nil {
+				return err
+			}
+			found[page] = append(found[page], id)
+			return nil
+		}, strings.Join(branches, "\nUNION ALL"), args...)
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, list...)
-	}
-	return found, nil
-}
-
-// Two ways to read a page of followers. MariaDB's optimizer prefers, for a single contact,
-// a scan of all its followers, and steps over the rows before the page: 20 million rows
-// for the 300 pages of 300,000 followers. With the index forced it reads each row once.
-// A view has no index to force, nor need a site's own table have an index of that name;
-// there a second value that no member has makes a range of it, which reads 2.3 rows
-// for each.
-//
-// No other statement of this package names an index: each reads a row by a unique
-// key, all contacts of a member, or the first entries of an index that serves both
-// condition and order. TestPlansAndCosts holds them to it.
-const (
-	fromFollowers   = "FROM contacts FORCE INDEX (followers)\nWHERE contact_id = ? AND user_id > ?%s\nORDER BY user_id"
-	fromAnyContacts = "FROM contacts\nWHERE contact_id IN (?, 0) AND user_id > ?%s\nORDER BY contact_id, user_id"
-	// A server that takes a table of ours for empty reads all of it, unless the key is named.
-	notBroadcast = "\nAND NOT EXISTS (SELECT 1 FROM broadcast_members FORCE INDEX (PRIMARY) WHERE member_id = ? AND leaving_at IS NULL)"
-)
-
-func (m *MySQL) readPages(ctx context.Context, pages []FollowerPage, limit int, leaving map[member.ID]bool) ([][]member.ID, error) {
-	if !m.unhinted.Load() {
-		found, err := m.readPagesFrom(ctx, pages, limit, fromFollowers, leaving)
-		if !mysql.IsNoSuchKey(err) {
-			return found, err
-		}
-		m.unhinted.Store(true)
-	}
-	return m.readPagesFrom(ctx, pages, limit, fromAnyContacts, leaving)
-}
-
-// The kinds of row of readPagesFrom.
-const (
-	followerRow = iota
-	broadcastRow
-	leavingRow
-)
-
-func (m *MySQL) readPagesFrom(
-	ctx context.Context, pages []FollowerPage, limit int, from string, leaving map[member.ID]bool,
-) ([][]member.ID, error) {
-	branches := make([]string, len(pages), len(pages)+1)
-	args := make([]any, 0, 5*len(pages))
-	for i, p := range pages {
-		args = append(args, p.Of, p.After)
-		condition := ""
-		if leaving != nil {
-			condition = notBroadcast
-			args = append(args, p.Of)
-		}
-		branches[i] = fmt.Sprintf("\n(SELECT %d, user_id, 0 "+from+" LIMIT ?)", i, condition)
-		args = append(args, limit)
-	}
-	if leaving != nil {
-		branches = append(branches, "\n(SELECT 0, member_id, IF(leaving_at IS NULL, 1, 2) FROM broadcast_members FORCE INDEX (PRIMARY)"+
-			" WHERE member_id IN (?"+strings.Repeat(", ?", len(pages)-1)+"))")
-		for _, p := range pages {
-			args = append(args, p.Of)
-		}
-	}
-	found := make([][]member.ID, len(pages))
-	var page number // outside, as they escape
-	var id member.ID
-	var kind int
-	what := fmt.Sprintf("reading the followers of %d members", len(pages))
-	err := each(ctx, m.db, what, func(rows *sql.Rows) error {
-		if err := rows.Scan(&page, (*number)(&id), &kind); err != nil {
-			return err
-		}
-		if kind == followerRow {
-			found[page] = append(found[page], id)
-		} else {
-			leaving[id] = kind == leavingRow
-		}
-		return nil
-	}, strings.Join(branches, "\nUNION ALL"), args...)
-	if err != nil {
-		return nil, err
 	}
 	for _, list := range found { // a UNION promises no order for its whole
 		slices.Sort(list)

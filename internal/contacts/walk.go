@@ -12,20 +12,13 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// chunking says how a walk goes through a viewer's contacts.
-type chunking struct {
-	perPass      int // contacts that the first pass returns
-	first        int // owners in the first statement about photos
-	growth       int // the factor from one pass to the next, and from a statement about photos to the next
-	perStatement int // owners in a statement at most
-}
+// chunking is how many contacts the statements of a walk look at: the first, the factor to the next, and the most.
+type chunking struct{ first, growth, most int }
 
 // defaultChunking: the first statement is nearly always enough, as most uploads are
-// visible to most followers. A pass over the contacts reads all of them, however many it
-// returns: so it returns the contacts of a second statement, too, and passes grow fast
-// enough to stay few. The bound on a statement also bounds what is read for nothing after the
+// visible to most followers. The bound also bounds what is read for nothing after the
 // answer was found.
-var defaultChunking = chunking{perPass: 32 + 256, first: 32, growth: 8, perStatement: 512}
+var defaultChunking = chunking{first: 32, growth: 8, most: 512}
 
 // Walk returns the answer for v by its definition: of all visible photos of all
 // contacts the newest, by date then id, decides the contact; shown are that
@@ -33,9 +26,8 @@ var defaultChunking = chunking{perPass: 32 + 256, first: 32, growth: 8, perState
 // exist.
 //
 // It runs in a read-only transaction, so that the answer is of a single
-// instant, and goes through the contacts by last upload until no further contact can
-// have a newer photo. Its cost is a few passes over the contacts of v. If none of them ever uploaded,
-// a single statement says so.
+// instant. It reads all contacts of v, and looks at them by last upload until no further contact can
+// have a newer photo. If none of them ever uploaded, a single statement says so.
 func (m *MySQL) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
 	if some, err := hasUploaders(ctx, m.db, v); err != nil || !some {
 		return Walked{Trace: WalkTrace{Statements: 1}}, err
@@ -66,116 +58,54 @@ FROM users v WHERE v.id = ?`, v.ID, v.ID)
 }
 
 // walk is [MySQL.Walk] in a transaction that is under way.
-func walk(ctx context.Context, q querier, chunks chunking, v Viewer, limit int) (Walked, error) {
-	s := &search{q: q, viewer: v, chunks: chunks, owners: chunks.first}
-	if err := s.run(ctx); err != nil {
+func walk(ctx context.Context, q querier, chunks chunking, v Viewer, limit int) (walked Walked, err error) {
+	top := make(map[member.ID][]Contact)
+	if err := topOf(ctx, q, []member.ID{v.ID}, everything, top); err != nil {
 		return Walked{}, err
 	}
-	if !s.indexable { // no statement so far said whether the viewer exists
-		s.trace.Statements++
-		return Walked{Trace: s.trace}, requireMember(ctx, q, v.ID)
+	left := top[v.ID]
+	walked.Indexable, walked.Trace.Statements = len(left) > 0, 1
+	if !walked.Indexable {
+		return walked, requireMember(ctx, q, v.ID)
 	}
-	if s.best == nil {
-		return Walked{Indexable: true, Trace: s.trace}, nil
-	}
-	s.trace.Statements++
-	look, err := look(ctx, q, v, s.best.Owner, limit, noBroadcasts)
-	return Walked{Album: look.Album, Indexable: true, Trace: s.trace}, err
-}
-
-// noBroadcasts is a bound above all uploads: a walk looks at broadcast members as at all contacts.
-const noBroadcasts = math.MaxInt64
-
-// search is a walk under way.
-type search struct {
-	q         querier
-	viewer    Viewer
-	chunks    chunking
-	owners    int       // in the next statement about photos
-	best      *Standing // the owner of the newest visible photo so far; nil: none
-	indexable bool
-	trace     WalkTrace
-}
-
-// run goes through the contacts until the answer is proven or all were seen.
-func (s *search) run(ctx context.Context) error {
-	var after Contact // the last of the chunk before; zero: none
-	for size := s.chunks.perPass; ; size *= s.chunks.growth {
-		s.trace.Passes++
-		s.trace.Statements++
-		chunk, err := contactsByRecency(ctx, s.q, s.viewer, after, size)
+	var best *Standing // the owner of the newest visible photo so far
+	for size := chunks.first; len(left) > 0; size = min(size*chunks.growth, chunks.most) {
+		// Neither the next contact nor any after it can have a newer photo. Not so within the same second: there the
+		// photo's id decides.
+		if best != nil && best.Newest.DateUpload > left[0].LastUpload {
+			walked.Trace.Bound = left[0].LastUpload
+			break
+		}
+		some := left[:min(size, len(left))]
+		left = left[len(some):]
+		found, err := compare(ctx, q, v, idsOf(some), noBroadcasts)
 		if err != nil {
-			return err
+			return Walked{}, err
 		}
-		s.indexable = s.indexable || len(chunk) > 0
-		proven, err := s.examine(ctx, chunk)
-		if err != nil || proven || len(chunk) < size {
-			return err
-		}
-		last := chunk[len(chunk)-1]
-		if s.beats(last) { // and so all after it: spare the pass
-			return nil
-		}
-		after = last
-	}
-}
-
-// examine looks at the contacts of chunk, in order, until the answer is proven.
-func (s *search) examine(ctx context.Context, chunk []Contact) (proven bool, err error) {
-	for len(chunk) > 0 {
-		if s.beats(chunk[0]) {
-			return true, nil
-		}
-		some := chunk[:min(s.owners, len(chunk))]
-		chunk = chunk[len(some):]
-		s.owners = min(s.owners*s.chunks.growth, s.chunks.perStatement)
-		s.trace.Statements++
-		found, err := compare(ctx, s.q, s.viewer, idsOf(some), noBroadcasts)
-		if err != nil {
-			return false, err
-		}
-		s.trace.LookedAt += len(found.Standings)
-		for _, st := range found.Standings {
-			if st.Newest != nil && (s.best == nil || st.Newest.Newer(*s.best.Newest)) {
-				s.best = &st
+		walked.Trace.Statements, walked.Trace.LookedAt = walked.Trace.Statements+1, walked.Trace.LookedAt+len(some)
+		for _, s := range found.Standings {
+			if s.Newest != nil && (best == nil || s.Newest.Newer(*best.Newest)) {
+				best = &s
 			}
 		}
 	}
-	return false, nil
+	if best == nil {
+		return walked, nil
+	}
+	shown, err := look(ctx, q, v, best.Owner, limit, noBroadcasts)
+	if err != nil {
+		return Walked{}, err
+	}
+	walked.Album, walked.Trace.Statements = shown.Album, walked.Trace.Statements+1
+	return walked, nil
 }
 
-// beats reports whether neither c nor any contact after it can have a newer photo than the
-// best. Not so within the same second: there the photo's id decides.
-func (s *search) beats(c Contact) bool {
-	if s.best == nil || s.best.Newest.DateUpload <= c.LastUpload {
-		return false
-	}
-	s.trace.Bound = c.LastUpload
-	return true
-}
-
-// contactsByRecency returns up to limit contacts of v that ever uploaded and
-// come after a contact in the order by last upload, then id, both descending; the zero
-// Contact comes before the first. It reads all contacts of v, and keeps the best.
-func contactsByRecency(ctx context.Context, q querier, v Viewer, after Contact, limit int) ([]Contact, error) {
-	var beyond string
-	args := []any{v.ID}
-	if after != (Contact{}) {
-		beyond = ` AND (u.last_upload < ? OR (u.last_upload = ? AND u.id < ?))`
-		args = append(args, after.LastUpload, after.LastUpload, after.ID)
-	}
-	// STRAIGHT_JOIN: beginning with users would read the whole site.
-	text := `
-SELECT u.id, u.last_upload
-FROM contacts c
-STRAIGHT_JOIN users u ON u.id = c.contact_id
-WHERE c.user_id = ? AND u.last_upload > 0` + beyond + ` ORDER BY u.last_upload DESC, u.id DESC LIMIT ?`
-	scan := func(rows *sql.Rows, c *Contact) error {
-		return rows.Scan((*number)(&c.ID), (*number)(&c.LastUpload))
-	}
-	what := fmt.Sprintf("reading the most recent contacts of member %d", v.ID)
-	return collect(ctx, q, what, scan, text, append(args, limit)...)
-}
+const (
+	// noBroadcasts is a bound above all uploads: a walk looks at broadcast members as at all contacts.
+	noBroadcasts = math.MaxInt64
+	// everything is a limit above all numbers of contacts.
+	everything = math.MaxInt32
+)
 
 func idsOf(list []Contact) []member.ID {
 	ids := make([]member.ID, len(list))

@@ -185,12 +185,8 @@ func (s actingStore) TopContacts(ctx context.Context, users []member.ID, limit i
 	})
 }
 
-func (s actingStore) FanOutPages(ctx context.Context, pages []contacts.FollowerPage, limit int) (found [][]member.ID, leaving map[member.ID]bool, err error) {
-	found, err = acting(ctx, "FanOutPages", false, func() ([][]member.ID, error) {
-		found, leaving, err = s.store.FanOutPages(ctx, pages, limit)
-		return found, err
-	})
-	return found, leaving, err
+func (s actingStore) FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error) {
+	return acting(ctx, "FollowerPages", false, func() ([][]member.ID, error) { return s.store.FollowerPages(ctx, pages, limit) })
 }
 
 func (s actingStore) Look(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, bound uint64) (contacts.Look, error) {

@@ -37,8 +37,7 @@ var sections = []struct {
 	{
 		"Audit", "How much of what was compared was wrong, over all processes, in a day; without a value, nothing was compared:\n\n" +
 			"```promql\n# of the sets\nsum(increase(activityd_audit_erroneous_total{origin!=\"answer\"}[24h])) / sum(increase(activityd_audit_checked_total{origin!=\"answer\"}[24h]))\n" +
-			"# of the answers\nsum(increase(activityd_audit_erroneous_total{origin=\"answer\"}[24h])) / sum(increase(activityd_audit_checked_total{origin=\"answer\"}[24h]))\n```\n\n" +
-			"Those of the sweep are facts of the database: take the maximum over processes.",
+			"# of the answers\nsum(increase(activityd_audit_erroneous_total{origin=\"answer\"}[24h])) / sum(increase(activityd_audit_checked_total{origin=\"answer\"}[24h]))\n```",
 		regexp.MustCompile(`^activityd_audit_`),
 	},
 	{

@@ -23,7 +23,6 @@ const (
 	rowRefused                      // the statement may work with different rows
 	duplicate                       // a row has the key
 	denied                          // or unknown: a right, a table, a column, or the grammar
-	noKey                           // the statement names an index that is missing
 	viewInvalid                     // the tables, columns or rights of a view are gone
 	planHidden                      // EXPLAIN shows no view whose tables the user may not see
 )
@@ -52,7 +51,7 @@ var known = map[uint16]struct {
 	1159: {is: unavailable},
 	1160: {is: unavailable},
 	1161: {is: unavailable},
-	1176: {noKey, checkSchema},
+	1176: {advice: checkSchema},
 	1203: {is: noRoom},      // max_user_connections
 	1205: {is: retryable},   // lock wait timeout
 	1213: {is: retryable},   // deadlock
@@ -154,9 +153,6 @@ func IsRetryable(err error) bool { return is(err, retryable) }
 
 // IsTooSlow reports whether the server interrupted a statement that exceeded its maximum execution time.
 func IsTooSlow(err error) bool { return is(err, tooSlow) }
-
-// IsNoSuchKey reports whether a statement named an index that is missing, as on a view.
-func IsNoSuchKey(err error) bool { return is(err, noKey) }
 
 // IsViewInvalid reports whether a view cannot be read: its tables, its columns, its definer or the definer's
 // rights are gone.

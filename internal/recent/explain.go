@@ -203,7 +203,7 @@ func (a Answer) Explanation(viewer member.ID, behind *float64) Explanation {
 	}
 	walk := "not needed"
 	if t := a.Trace.Walk; a.Trace.WalkReason != "" {
-		walk = fmt.Sprintf("because %s; contacts looked at: %d, passes: %d, statements: %d", reasons[a.Trace.WalkReason], t.LookedAt, t.Passes, t.Statements)
+		walk = fmt.Sprintf("because %s; contacts looked at: %d, statements: %d", reasons[a.Trace.WalkReason], t.LookedAt, t.Statements)
 	}
 	x.Facts = append(x.Facts, [2]string{"proof", a.proof()}, [2]string{"walk", walk})
 	if behind != nil {

@@ -147,7 +147,7 @@ type boundedStore struct {
 
 func (s boundedStore) Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error) {
 	walked, err := s.Memory.Walk(ctx, v, limit)
-	walked.Trace = contacts.WalkTrace{LookedAt: 32, Passes: 1, Statements: 3, Bound: 60}
+	walked.Trace = contacts.WalkTrace{LookedAt: 32, Statements: 3, Bound: 60}
 	return walked, err
 }
 
@@ -166,7 +166,7 @@ func TestExplainingAWalkThatStopped(t *testing.T) {
 		}
 		proves(t, e, recent.ByWalk, 60)
 		has(t, e, recent.Candidate{Contact: 11, Verdict: recent.Chosen})
-		if e.Trace.WalkReason != reason || e.Trace.Walk.Passes != 1 || e.Trace.Walk.Statements != 3 || e.Trace.Candidates[0].InSet {
+		if e.Trace.WalkReason != reason || e.Trace.Walk.Statements != 3 || e.Trace.Candidates[0].InSet {
 			t.Errorf("trace %+v, want reason %q", e.Trace, reason)
 		}
 	}

@@ -254,22 +254,26 @@ func (h UploadHandler) writeAll(ctx context.Context, pages []*page) error {
 // page finds a row, it is written there. If a page finds no row, it goes to the sets of the page, and the next page asks
 // again; a row that was deleted before was deleted after a fan-out that began when its member was leaving.
 func (h UploadHandler) readFollowers(ctx context.Context, pages []*page, lastUploads map[member.ID]uint64) error {
-	pages = slices.DeleteFunc(slices.Clone(pages), func(p *page) bool { return lastUploads[member.ID(p.task.Key)] == 0 })
-	if len(pages) == 0 {
-		return nil
+	rows, err := h.Store.Broadcasts(ctx, slices.Collect(maps.Keys(lastUploads)))
+	if err != nil {
+		return err
 	}
+	for id := range rows {
+		if err := h.Store.RaiseBroadcast(ctx, id, lastUploads[id]); err != nil {
+			return err
+		}
+	}
+	pages = slices.DeleteFunc(slices.Clone(pages), func(p *page) bool {
+		b, isBroadcast := rows[member.ID(p.task.Key)]
+		return lastUploads[member.ID(p.task.Key)] == 0 || isBroadcast && b.Leaving == 0
+	})
 	wanted := make([]contacts.FollowerPage, len(pages))
 	for i, p := range pages {
 		wanted[i] = contacts.FollowerPage{Of: member.ID(p.task.Key), After: p.args.After}
 	}
-	followers, broadcasts, err := h.Store.FanOutPages(ctx, wanted, h.PartSize)
+	followers, err := h.Store.FollowerPages(ctx, wanted, h.PartSize)
 	if err != nil {
 		return fmt.Errorf("followers of %d uploaders: %w", len(pages), err)
-	}
-	for id := range broadcasts {
-		if err := h.Store.RaiseBroadcast(ctx, id, lastUploads[id]); err != nil {
-			return err
-		}
 	}
 	for i, p := range pages {
 		p.followers = slices.DeleteFunc(followers[i], func(user member.ID) bool { return !p.args.Reaches(user) })

@@ -102,7 +102,7 @@ func TestAFanOutSurvivesACrash(t *testing.T) {
 		if next := queue.Judge(queue.Result{Task: task, Err: o.Err, Next: o.Next}).Next; len(next) > 0 {
 			t.Fatalf("followed by %+v", next)
 		}
-		b.called("Active", "Dedupe", "LastUploads", "FanOutPages", "Add")
+		b.called("Active", "Dedupe", "LastUploads", "FollowerPages", "Add")
 		finish(t, b.queue, o.Err, task)
 	}
 	b.hooked.before = nil
@@ -326,7 +326,7 @@ func TestWhoNeverUploadedHasNothingToTell(t *testing.T) {
 	b := newBench(t)
 	b.contact(viewer, 60, 0)
 	b.done(b.uploads, tasks.NewUpload(60), tasks.NewUpload(777)) // who is no member
-	b.called("Active", "Dedupe", "LastUploads")
+	b.called("Active", "Dedupe", "LastUploads", "FollowerPages") // of none
 }
 
 // Every part reads again, so a late part writes the newest upload.
@@ -340,7 +340,7 @@ func TestALatePartTellsTheNewestUpload(t *testing.T) {
 	b.done(b.uploads, part)
 	b.holds(viewer, index.Entry{Contact: star, Score: 50}, index.Entry{Contact: 1, Score: 100}) // not of this part
 	b.holds(viewer+2, index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: star, Score: 950})
-	b.called("LastUploads", "FanOutPages", "Add")
+	b.called("LastUploads", "FollowerPages", "Add")
 }
 
 // A part that read before a newer upload lowers nothing.
@@ -413,7 +413,7 @@ func TestAHundredUploadsCostAHandfulOfRoundTrips(t *testing.T) {
 		b.must(o.Err)
 		next += len(o.Next)
 	}
-	b.called("Active", "Dedupe", "LastUploads", "FanOutPages", "Add")
+	b.called("Active", "Dedupe", "LastUploads", "FollowerPages", "Add")
 	if next != 100 { // the second parts
 		t.Errorf("%d parts follow, want 100", next)
 	}

@@ -34,7 +34,7 @@ type Store interface {
 	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
-	FanOutPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, map[member.ID]bool, error)
+	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
 	Broadcasts(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Broadcast, error)
 	AddBroadcast(ctx context.Context, id member.ID, named bool) error
 	RaiseBroadcast(ctx context.Context, id member.ID, lastUpload uint64) error

@@ -120,12 +120,8 @@ func (h *hooked) TopContacts(ctx context.Context, users []member.ID, limit int) 
 	return hook(h, "TopContacts", func() (map[member.ID][]contacts.Contact, error) { return h.Store.TopContacts(ctx, users, limit) })
 }
 
-func (h *hooked) FanOutPages(ctx context.Context, pages []contacts.FollowerPage, limit int) (found [][]member.ID, leaving map[member.ID]bool, err error) {
-	found, err = hook(h, "FanOutPages", func() ([][]member.ID, error) {
-		found, leaving, err = h.Store.FanOutPages(ctx, pages, limit)
-		return found, err
-	})
-	return found, leaving, err
+func (h *hooked) FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error) {
+	return hook(h, "FollowerPages", func() ([][]member.ID, error) { return h.Store.FollowerPages(ctx, pages, limit) })
 }
 
 func (h *hooked) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, error) {

@@ -16,7 +16,7 @@ var (
 		Name: "activityd_refills_total", Help: "Sets that were read again from MySQL.",
 	})
 	backfilled = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_backfill_members_total", Help: "Members that ranges of a backfill did; skipped: the set is there, or is not kept; empty: no contact uploaded; failed: a refill of its own tries again.",
+		Name: "activityd_backfill_members_total", Help: "Members that ranges of a backfill did; skipped: the set is there, or is not kept; failed: a refill of its own tries again.",
 	}, []string{"result"})
 	backfillRests = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_backfill_rests_total", Help: "Rests of a backfill because reads were slow.",
@@ -33,7 +33,7 @@ var (
 )
 
 func init() { // the known series begin with 0
-	for _, result := range []string{"built", "skipped", "empty", "failed"} {
+	for _, result := range []string{"built", "skipped", "failed"} {
 		backfilled.WithLabelValues(result)
 	}
 }

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,7 +72,8 @@ func NewCheckRange(a RangeArgs) queue.New { return checkRange.task(0, a) }
 // Members lists members; [contacts.MySQL] does.
 type Members interface {
 	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
-	CountMembers(ctx context.Context, first, last member.ID) (n int64, lowest, highest member.ID, err error)
+	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
+	NthMember(ctx context.Context, after member.ID, n int64) (member.ID, error)
 }
 
 // Unfinished are the states of tasks that are to be done.
@@ -100,52 +102,42 @@ func UnfinishedRanges(ctx context.Context, q lister, kind string) ([]RangeArgs, 
 
 // How a range is divided.
 const (
-	rangeSize = 500  // members of a task at most
-	minChains = 8    // of a large range
-	chainRate = 500  // members a second for each chain
-	maxRanges = 1000 // that are listed: the chains, and their pages that wait for a node
+	rangeSize = 500 // members of a task at most
+	maxChains = 8
+	chainRate = 500 // members a second for each chain
+	maxRanges = 100 // that are listed
 	endShown  = 2 * time.Second
 )
 
 // NewRefillRanges returns the chains that build the sets of the members from first to last, at a rate in all.
-// Sets that are there are left alone unless existing is set. It returns none where there are no members.
+// Sets that are there are left alone unless existing is set. It returns none where there are no members. The chains
+// have as many members each, as ids may have wide gaps.
 func NewRefillRanges(ctx context.Context, members Members, first, last member.ID, existing bool, rate int) ([]queue.New, error) {
-	chains, all := int64(minChains), int64(0)
+	all, err := members.CountMembers(ctx, first, last)
+	if err != nil || all == 0 {
+		return nil, err
+	}
+	chains := int64(maxChains)
 	if rate > 0 {
 		chains = min(chains, int64(1+rate/chainRate))
 	}
-	var ranges []RangeArgs
-	// It halves the ids between the first member and the last until no range has too many members, as ids may have
-	// wide gaps.
-	var divide func(first, last member.ID) error
-	divide = func(first, last member.ID) error {
-		total, lowest, highest, err := members.CountMembers(ctx, first, last)
-		if all == 0 {
-			all = total
-		}
-		if err != nil || total == 0 {
-			return err
-		}
-		if total <= max(all/chains, 2*rangeSize) {
-			ranges = append(ranges, RangeArgs{After: lowest - 1, To: highest, Existing: existing, Total: total})
-			return nil
-		}
-		middle := lowest + (highest-lowest)/2
-		if err := divide(lowest, middle); err != nil {
-			return err
-		}
-		return divide(middle+1, highest)
+	size := max((all+chains-1)/chains, 2*rangeSize)
+	a := RangeArgs{To: first - 1, Existing: existing, Began: time.Now().UTC(), All: all}
+	if rate > 0 {
+		a.Rate = max(1, rate/int((all+size-1)/size))
 	}
-	if err := divide(first, last); err != nil {
-		return nil, err
-	}
-	began, list := time.Now().UTC(), make([]queue.New, len(ranges))
-	for i, a := range ranges {
-		a.Began, a.All = began, all
-		if rate > 0 {
-			a.Rate = max(1, rate/len(ranges))
+	var list []queue.New
+	for left := all; left > 0 && a.To < last; left -= size {
+		a.After, a.Total = a.To, min(left, size)
+		a.To = last
+		if left > size {
+			id, err := members.NthMember(ctx, a.After, size)
+			if err != nil {
+				return nil, err
+			}
+			a.To = cmp.Or(id, last)
 		}
-		list[i] = refillRange.task(0, a)
+		list = append(list, refillRange.task(0, a))
 	}
 	return list, nil
 }
@@ -166,9 +158,8 @@ func PageOf(ctx context.Context, members Members, a RangeArgs, limit int) (page 
 }
 
 // RefillRangeHandler handles refill_range. A member that fails gets a refill of its own: the queue tries it again, and
-// keeps it with its error when it is dead. A page with sets on a node of Redis that is away becomes a range of its own,
-// and waits for the node. The chain goes on, to a task that is [RangeArgs.AtEnd]. While no server can be used, the
-// page comes again. It yields to reads, see yield.
+// keeps it with its error when it is dead. The chain goes on, to a task that is [RangeArgs.AtEnd]. While a server that
+// the page needs is away, the page comes again. It yields to reads, see yield.
 type RefillRangeHandler work
 
 // Handle implements [queue.Handler].
@@ -193,16 +184,9 @@ func (h RefillRangeHandler) do(ctx context.Context, t queue.Task) (o queue.Outco
 	if err != nil {
 		return queue.Outcome{Err: err}
 	}
-	wanted, away, err := h.choose(ctx, page, args.Existing)
-	if isAway := IsAway(err); isAway && more && away < len(page) {
-		left := RangeArgs{After: args.After, To: next.After, Existing: args.Existing, Began: args.Began, All: args.All, Total: int64(len(page))}
-		o.Next, err = append(o.Next, follow(left, awayPause)), nil
-	} else if isAway {
+	failed, err := h.build(ctx, page, args.Existing)
+	if IsAway(err) {
 		return queue.Outcome{Err: queue.Later(awayPause, err)}
-	}
-	var failed map[member.ID]error
-	if err == nil {
-		failed, err = h.refill(ctx, wanted)
 	}
 	for _, id := range slices.Sorted(maps.Keys(failed)) {
 		next.Failed, next.Last = next.Failed+1, fmt.Sprintf("member %s: %.200v", id, failed[id])
@@ -221,65 +205,37 @@ func (h RefillRangeHandler) do(ctx context.Context, t queue.Task) (o queue.Outco
 	if !more {
 		next.After, delay = args.To, endShown
 	}
-	o.Next = append(o.Next, follow(next, delay))
+	follow := refillRange.task(0, next)
+	follow.DedupeKey, follow.Delay = "", delay // nothing repeats it
+	o.Next = append(o.Next, follow)
 	if err == nil && len(page) > 0 {
 		h.yield(ctx, page[0])
 	}
 	return o
 }
 
-// follow is a task that follows a page.
-func follow(a RangeArgs, delay time.Duration) queue.New {
-	n := refillRange.task(0, a)
-	n.DedupeKey, n.Delay = "", delay // nothing repeats it
-	return n
-}
-
-// choose returns the members whose sets are to be built, and how many sets could not be looked at, with the error of
-// the last. A key that activityd did not write is replaced.
-func (h RefillRangeHandler) choose(ctx context.Context, page []member.ID, existing bool) (wanted []member.ID, away int, err error) {
+// build builds the sets of members: of a set that is there only with existing, or where its key is not activityd's. It
+// returns the errors of single members, or the error that concerns the page.
+func (h RefillRangeHandler) build(ctx context.Context, page []member.ID, existing bool) (failed map[member.ID]error, err error) {
+	var wanted []member.ID
 	for _, set := range h.Index.Look(ctx, page) {
 		switch {
 		case set.Err != nil:
-			away, err = away+1, set.Err
-		case !set.Known && h.ActiveOnly, set.Known && set.Foreign == 0 && !existing:
-			backfilled.WithLabelValues("skipped").Inc()
-		default:
+			return nil, set.Err
+		case set.Known && (existing || set.Foreign > 0) || !set.Known && !h.ActiveOnly:
 			wanted = append(wanted, set.Member)
 		}
 	}
-	return wanted, away, err
-}
-
-// refill builds the sets of some members. It returns the errors of single members, or the error that concerns them all.
-func (h RefillRangeHandler) refill(ctx context.Context, wanted []member.ID) (failed map[member.ID]error, err error) {
-	found, own := make(map[member.ID]int), make(map[member.ID]error)
-	failed, err = Apart(wanted, func(ids []member.ID) error {
-		n, bad := RefillHandler(h).Refill(ctx, ids)
-		for _, err := range bad {
-			if len(bad) == len(ids) || IsOfAll(err) {
-				return err
-			}
-		}
-		maps.Copy(found, n)
-		maps.Copy(own, bad)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(own, failed)
-	for _, id := range wanted {
-		switch {
-		case own[id] != nil:
-			backfilled.WithLabelValues("failed").Inc()
-		case found[id] == 0:
-			backfilled.WithLabelValues("empty").Inc()
-		default:
-			backfilled.WithLabelValues("built").Inc()
+	failed = RefillHandler(h).Refill(ctx, wanted)
+	for _, err := range failed {
+		if len(failed) == len(wanted) || IsOfAll(err) {
+			return nil, err
 		}
 	}
-	return own, nil
+	backfilled.WithLabelValues("skipped").Add(float64(len(page) - len(wanted)))
+	backfilled.WithLabelValues("built").Add(float64(len(wanted) - len(failed)))
+	backfilled.WithLabelValues("failed").Add(float64(len(failed)))
+	return failed, nil
 }
 
 // Apart does something for members, and, where that fails, for each of them alone: a member may have so many contacts

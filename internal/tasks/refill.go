@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
@@ -38,7 +39,7 @@ func (h RefillHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 	for _, key := range keys(batch) {
 		users = append(users, member.ID(key))
 	}
-	_, failed := h.Refill(ctx, users)
+	failed := h.Refill(ctx, users)
 	all := make([]queue.Outcome, len(batch))
 	for i, t := range batch {
 		all[i].Err = failed[member.ID(t.Key)]
@@ -46,21 +47,23 @@ func (h RefillHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 	return all
 }
 
-// Refill refills the sets of users, each of whom may come only once. It returns
-// how many contacts were found for each of them, 0 when there was none to put
-// in, and the errors of users whose set could not be refilled. [ErrContended]
-// is cured by trying again, and so are the errors of package contacts
-// and package index that say so.
-func (h RefillHandler) Refill(ctx context.Context, users []member.ID) (found map[member.ID]int, failed map[member.ID]error) {
-	found = make(map[member.ID]int, len(users))
-	failed = guarded(ctx, h.Index, h.ConflictPause, users, func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
-		changes, err := h.plan(ctx, updates)
-		for _, c := range changes {
-			found[c.Member] = len(c.Refill)
+// Refill refills the sets of users, each of whom may come only once, and returns the errors of users whose set could
+// not be refilled. A user for which MySQL gives up fails alone.
+func (h RefillHandler) Refill(ctx context.Context, users []member.ID) (failed map[member.ID]error) {
+	failed = make(map[member.ID]error)
+	alone, err := Apart(users, func(ids []member.ID) error {
+		bad := guarded(ctx, h.Index, h.ConflictPause, ids, h.plan)
+		if len(bad) == len(ids) {
+			return bad[ids[0]]
 		}
-		return changes, err
+		maps.Copy(failed, bad)
+		return nil
 	})
-	return found, failed
+	if err != nil {
+		failWith(failed, users, err)
+	}
+	maps.Copy(failed, alone)
+	return failed
 }
 
 func (h RefillHandler) plan(ctx context.Context, updates []index.Update) ([]index.Change, error) {

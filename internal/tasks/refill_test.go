@@ -159,7 +159,7 @@ func TestErrorsKeepTheirClass(t *testing.T) {
 	callsOf := map[string][]string{
 		"pairs":   {"Begin", "Relations", "TopContacts", "Apply"},
 		"refills": {"Begin", "TopContacts", "Apply"},
-		"uploads": {"Active", "Dedupe", "LastUploads", "FanOutPages", "Enqueue", "Add"},
+		"uploads": {"Active", "Dedupe", "LastUploads", "FollowerPages", "Enqueue", "Add"},
 	}
 	for name, calls := range callsOf {
 		for _, call := range calls {
