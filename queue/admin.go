@@ -1,12 +1,12 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
@@ -60,22 +60,18 @@ type Filter struct {
 	After     uint64 // only ids above it
 }
 
-// from returns a filter as SQL, by the index of its ids or keys; without ids and keys by the given index, or as the server chooses.
+// from returns a filter as SQL, by the index of its ids or keys; without them by another index, or as the server chooses.
 func (f Filter) from(index string) (text string, args []any) {
 	switch {
 	case len(f.IDs) > 0:
-		index = "PRIMARY"
+		index = " FORCE INDEX (PRIMARY)"
 	case f.Key != 0:
-		index = "subjects"
+		index = " FORCE INDEX (subjects)"
 	case f.DedupeKey != "":
-		index = "dedupe"
-	}
-	text = " FROM tasks"
-	if index != "" {
-		text += " FORCE INDEX (" + index + ")"
+		index = " FORCE INDEX (dedupe)"
 	}
 	condition, args := f.condition()
-	return text + " WHERE id >= 0" + condition, args // a site may have forced an id of 0
+	return " FROM tasks" + index + " WHERE id >= 0" + condition, args // a site may have forced an id of 0
 }
 
 func (f Filter) condition() (text string, args []any) {
@@ -160,38 +156,35 @@ const SearchLimit = 10_000
 // or a dedupe key, it looks at no more than [SearchLimit] tasks of each state, dead and failed ones newest first. partial: it did not
 // look at all tasks.
 func (q *Queue) Search(ctx context.Context, match Filter, limit int) (list []Record, partial bool, err error) {
-	if len(match.IDs) > 0 || match.Key != 0 || match.DedupeKey != "" {
-		text, args := match.from("")
-		list, err = mysql.Select(ctx, q.db, scanRecord, recordColumns+text+" ORDER BY id DESC LIMIT ?", append(args, limit)...)
-		return list, false, mysql.Translate(ctx, "search tasks", err)
-	}
+	var parts []string
+	var args []any
 	states := inTable(match.States)
 	if len(states) == 0 {
 		states = inTable(States())
 	}
-	match.States = nil
 	for _, state := range states {
-		from := "SELECT id AS place FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY run_at DESC LIMIT ?"
-		args := []any{state, SearchLimit}
-		if len(match.Queues) == 1 && (state == string(Waiting) || state == behind) {
-			from, args = "SELECT id AS place FROM tasks FORCE INDEX (claim) WHERE state = ? AND queue = ? ORDER BY priority, id LIMIT ?", []any{state, match.Queues[0], SearchLimit}
+		if state := state.(string); len(match.Queues) == 1 && shown(state) == Waiting {
+			parts = append(parts, "(SELECT id AS place, state AS of FROM tasks FORCE INDEX (claim) WHERE state = ? AND queue = ? ORDER BY priority, id LIMIT ?)")
+			args = append(args, state, match.Queues[0], SearchLimit)
+		} else {
+			parts = append(parts, "(SELECT id AS place, state AS of FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY run_at DESC LIMIT ?)")
+			args = append(args, state, SearchLimit)
 		}
-		var looked int
-		err := q.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM ("+from+") AS looked", args...).Scan(&looked)
-		if err != nil {
-			return nil, false, mysql.Translate(ctx, "search tasks", err)
-		}
-		partial = partial || looked == SearchLimit
-		condition, more := match.condition()
-		some, err := mysql.Select(ctx, q.db, scanRecord, recordColumns+" FROM ("+from+") AS looked STRAIGHT_JOIN tasks FORCE INDEX (PRIMARY) ON id = place WHERE TRUE"+
-			condition+" ORDER BY id DESC LIMIT ?", slices.Concat(args, more, []any{limit})...)
-		if err != nil {
-			return nil, false, mysql.Translate(ctx, "search tasks", err)
-		}
-		list = append(list, some...)
 	}
-	slices.SortFunc(list, func(a, b Record) int { return cmp.Compare(b.ID, a.ID) })
-	return list[:min(len(list), limit)], partial, nil
+	text, more := match.from("")
+	if len(match.IDs) == 0 && match.Key == 0 && match.DedupeKey == "" {
+		looked := "(" + strings.Join(parts, " UNION ALL ") + ") AS looked"
+		counts, err := mysql.Select(ctx, q.db, mysql.Column[int], "SELECT COUNT(*) FROM "+looked+" GROUP BY of", args...)
+		if err != nil {
+			return nil, false, mysql.Translate(ctx, "search tasks", err)
+		}
+		partial = slices.Contains(counts, SearchLimit)
+		match.States = nil
+		condition, rest := match.condition()
+		text, more = " FROM "+looked+" STRAIGHT_JOIN tasks FORCE INDEX (PRIMARY) ON id = place WHERE TRUE"+condition, slices.Concat(args, rest)
+	}
+	list, err = mysql.Select(ctx, q.db, scanRecord, recordColumns+text+" ORDER BY id DESC LIMIT ?", append(more, limit)...)
+	return list, partial, mysql.Translate(ctx, "search tasks", err)
 }
 
 // Retry makes up to limit matching tasks that are dead or scheduled wait again, with all their attempts and without an expiry, and
@@ -230,17 +223,10 @@ func (q *Queue) change(ctx context.Context, what string, match Filter, possible 
 		return 0, nil
 	}
 	queues := make(map[string]bool)
-	text, args := match.from("PRIMARY")
-	err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) error {
-		list, err := mysql.Select(ctx, tx, scanPlace, "SELECT id, queue"+text+" LIMIT ? FOR UPDATE SKIP LOCKED", append(args, limit)...)
-		if err == nil {
-			list, err = change(ctx, tx, list, taskID, statement)
-		}
-		n = note(list, queues)
-		return err
-	})
+	text, args := match.from(" FORCE INDEX (PRIMARY)")
+	n, err = q.changeQueried(ctx, what, queues, statement, "SELECT id, queue"+text+" LIMIT ? FOR UPDATE SKIP LOCKED", append(args, limit)...)
 	if err == nil {
-		q.notifyAll(queues)
+		q.cameBack(queues)
 	}
 	return n, err
 }

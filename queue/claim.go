@@ -14,8 +14,16 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// asideSize is the number of tasks that a claim looks at after a look that found tasks to put aside and no task to run.
-const asideSize = 500
+const (
+	// sharedAttempts is the number of attempts in which a task may run beside further tasks. From the next attempt on it runs alone, as
+	// it may be the cause of their failures. It is two: most tasks whose first attempt was lost were in a process that was killed
+	// for another reason, often with a thousand tasks.
+	sharedAttempts = 2
+	// asideSize is the number of tasks that a claim looks at after a look that found tasks to put aside and no task to run.
+	asideSize = 500
+	// maxOwner is as long as the column lease takes, before a random text.
+	maxOwner = 29
+)
 
 // Claim leases up to n due tasks of a queue to [Options].Owner, of any kinds, by priority and then by id. [Task].Lease is the token of
 // the lease, which cannot be guessed. Whatever happens to the claimer, the tasks are free again after the lease, which lasts
@@ -23,7 +31,7 @@ const asideSize = 500
 //
 // Of the tasks with the same ordering key (see [Kind]) a claim leases the first, in all processes, and puts the rest behind it, each
 // once. The end of the task brings the next back. A task whose last two leases ran out is claimed alone: should it kill its
-// workers, it takes no other task with it. Tasks that expired are deleted, tasks for later are scheduled, and a task with more than
+// workers, it takes no other with it. Tasks that expired are deleted, tasks for later are scheduled, and a task with more than
 // [MaxPayload] bytes of arguments is dead with that reason.
 //
 // After an error no task is leased: if the answer to a commit was lost, Claim releases the tasks. If it cannot, they are free when
@@ -40,7 +48,7 @@ func (q *Queue) ClaimAs(ctx context.Context, owner, queue string, n int, lease t
 		}
 		return r
 	}, owner)
-	token := owner[:min(len(owner), 29)] + "/" + rand.Text() // as long as the column takes
+	token := owner[:min(len(owner), maxOwner)] + "/" + rand.Text()
 	for limit := n; ; limit = max(limit, asideSize) {
 		var c claiming
 		err := mysql.Transact(ctx, q.db, "claim tasks of queue "+queue, func(tx *sql.Tx) error {
@@ -48,10 +56,13 @@ func (q *Queue) ClaimAs(ctx context.Context, owner, queue string, n int, lease t
 			return c.do(ctx)
 		})
 		if err != nil {
-			return nil, q.unclaim(ctx, c.tasks(), err)
+			q.unclaim(ctx, c.tasks())
+			return nil, err
 		}
 		q.metrics.dropped.Add(float64(c.dropped))
-		q.leaveKeys(ctx, c)
+		if c.named {
+			q.cameBack(map[string]bool{queue: true})
+		}
 		if len(c.run) > 0 || c.aside == 0 && (c.read < limit || c.behindFront) {
 			return c.tasks(), nil
 		}
@@ -61,50 +72,34 @@ func (q *Queue) ClaimAs(ctx context.Context, owner, queue string, n int, lease t
 	}
 }
 
-// leaveKeys passes on the ordering keys of tasks that a claim put aside. If it fails, a sweep does it.
-func (q *Queue) leaveKeys(ctx context.Context, c claiming) {
-	if len(c.left) == 0 {
-		return
-	}
-	var named bool
-	err := mysql.Transact(ctx, q.db, "pass ordering keys on", func(tx *sql.Tx) (err error) {
-		named, err = q.advance(ctx, tx, c.queue, c.left, true)
-		return err
-	})
-	if err == nil && named && len(c.run) > 0 { // else the claim looks again
-		q.notifyAll(map[string]bool{c.queue: true})
-	}
-}
-
-var errUnclaimed = errors.New("the answer to its claim was lost")
-
-// unclaim releases tasks that may be claimed after all, and returns the error of the claim.
-func (q *Queue) unclaim(ctx context.Context, claimed []Task, err error) error {
+// unclaim releases tasks of a claim that failed: they may be leased, as the answer to its commit may have been lost.
+func (q *Queue) unclaim(ctx context.Context, list []Task) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if len(claimed) > 0 {
-		_, _ = q.Finish(ctx, released(claimed, errUnclaimed))
+	results := make([]Result, len(list))
+	for i, t := range list {
+		results[i] = Result{Task: t, Err: Later(0, errors.New("the answer to its claim was lost"))}
 	}
-	return err
+	if len(results) > 0 {
+		_, _ = q.Finish(ctx, results)
+	}
 }
 
 // claiming is a transaction of a claim.
 type claiming struct {
 	*Queue
 
-	tx       *sql.Tx
-	queue    string
-	token    string
-	n, limit int
-	lease    time.Duration
+	tx           *sql.Tx
+	queue, token string
+	n, limit     int
+	lease        time.Duration
 
-	now         uint64
 	read        int
 	behindFront bool // the look began at the front
 	run         []candidate
-	aside       int    // tasks that were put aside
-	left        []Task // of them, with an ordering key that they may have held
-	dropped     int
+	aside       int  // tasks that were put aside
+	dropped     int  // tasks that expired
+	named       bool // a task that was put aside had an ordering key, which has a next task
 }
 
 // candidate is a task that a claim has locked.
@@ -119,6 +114,11 @@ type candidate struct {
 	bytes     int
 }
 
+// inOrder compares tasks by priority, and then by id.
+func inOrder(a, b candidate) int {
+	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID))
+}
+
 func (c *claiming) tasks() []Task {
 	list := make([]Task, len(c.run))
 	for i := range c.run {
@@ -127,28 +127,18 @@ func (c *claiming) tasks() []Task {
 	return list
 }
 
-// selectNext locks the tasks that are next. It passes over tasks that another claim has locked, and tasks that stand for a change
-// which is about to commit; see unlocked, too.
-const (
-	selectNext = "SELECT id, type, subject, " + boundedArgs + ", priority, LEAST(attempts, 65534) + 1, max_attempts, backoff, lost, COALESCE(expires_at, 0)," +
-		" run_at, created_at, dedupe_key IS NOT NULL, " + now + " FROM tasks FORCE INDEX (claim) WHERE state = 'waiting' AND queue = ?" +
-		" AND (SELECT COUNT(*) FROM paused_queues WHERE queue = ?) = 0"
-	fromFront   = " AND priority = ? AND id >= ?"
-	inTheirTurn = " ORDER BY priority, id LIMIT ? FOR UPDATE SKIP LOCKED"
-)
-
 func (c *claiming) do(ctx context.Context) error {
 	list, err := c.look(ctx)
 	if err != nil || len(list) == 0 {
 		return err
 	}
-	c.now = uint64(list[0].Claimed.UnixMilli())
+	clock := uint64(list[0].Claimed.UnixMilli())
 	var run, ordered, expired, early, long []candidate
 	for _, t := range list {
 		switch {
-		case t.expiresAt > 0 && t.expiresAt <= c.now:
+		case t.expiresAt > 0 && t.expiresAt <= clock:
 			expired = append(expired, t)
-		case t.runAt > c.now:
+		case t.runAt > clock:
 			early = append(early, t)
 		case t.bytes > MaxPayload:
 			long = append(long, t)
@@ -166,7 +156,7 @@ func (c *claiming) do(ctx context.Context) error {
 		return err
 	}
 	run = append(run, first...)
-	slices.SortFunc(run, func(a, b candidate) int { return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(run, inOrder)
 	for len(run) > 0 && len(c.run) == 0 { // again if the server refuses to have any of them changed
 		some := c.together(run)
 		if err := c.start(ctx, some); err != nil {
@@ -179,13 +169,13 @@ func (c *claiming) do(ctx context.Context) error {
 
 // look reads the next tasks.
 func (c *claiming) look(ctx context.Context) (list []candidate, err error) {
-	query, args := selectNext+inTheirTurn, []any{c.queue, c.queue, c.limit}
+	query, args := selectNext, []any{c.queue, c.queue}
 	f, use := c.front(c.queue)
 	if use {
-		query, args = selectNext+fromFront+inTheirTurn, []any{c.queue, c.queue, f.priority, f.id, c.limit}
+		query, args = query+fromFront, append(args, f.priority, f.id)
 	}
 	began := time.Now()
-	list, err = mysql.Select(ctx, c.tx, c.scan, query, args...)
+	list, err = mysql.Select(ctx, c.tx, c.scan, query+inTheirTurn, append(args, c.limit)...)
 	c.read, c.behindFront = len(list), use
 	if err != nil {
 		return nil, err
@@ -201,8 +191,8 @@ func (c *claiming) unlocked(ctx context.Context, list []candidate) ([]candidate,
 	if len(keyed) == 0 {
 		return list, nil
 	}
-	free, err := ids(ctx, c.tx, "SELECT k.id FROM tasks t FORCE INDEX (PRIMARY) STRAIGHT_JOIN tasks k FORCE INDEX (dedupe) ON k.dedupe_key = t.dedupe_key WHERE t.id IN "+
-		idList(keyed, candidateID)+" FOR UPDATE SKIP LOCKED")
+	free, err := mysql.Select(ctx, c.tx, mysql.Column[uint64], "SELECT k.id FROM tasks t FORCE INDEX (PRIMARY) STRAIGHT_JOIN tasks k FORCE INDEX (dedupe)"+
+		" ON k.dedupe_key = t.dedupe_key WHERE t.id IN "+idList(keyed)+" FOR UPDATE SKIP LOCKED")
 	slices.Sort(free)
 	return slices.DeleteFunc(list, func(t candidate) bool {
 		_, found := slices.BinarySearch(free, t.ID)
@@ -224,38 +214,35 @@ func (c *claiming) scan(rows *sql.Rows) (t candidate, err error) {
 	return t, err
 }
 
-func candidateID(t candidate) uint64 { return t.ID }
-
-// putAside deletes tasks that expired, schedules tasks for later, and buries tasks that are too long.
+// putAside deletes tasks that expired, schedules tasks for later, and buries tasks that are too long. It passes their ordering keys on.
 func (c *claiming) putAside(ctx context.Context, expired, early, long []candidate) error {
-	gone, err := change(ctx, c.tx, expired, candidateID, deleteTasks)
+	gone, err := change(ctx, c.tx, expired, deleteTasks)
 	if err != nil {
 		return err
 	}
-	later, err := change(ctx, c.tx, early, candidateID, update+"state = 'scheduled' WHERE id IN ")
+	later, err := change(ctx, c.tx, early, schedule)
 	if err != nil {
 		return err
 	}
-	dead, err := change(ctx, c.tx, long, candidateID, update+buried+" WHERE id IN ", fmt.Sprintf("more bytes of args: at most %d are read", MaxPayload))
-	c.dropped += len(gone)
+	dead, err := change(ctx, c.tx, long, buryTasks, fmt.Sprintf("more bytes of args: at most %d are read", MaxPayload))
+	if err != nil {
+		return err
+	}
+	c.dropped = len(gone)
+	var left []Task
 	for _, t := range slices.Concat(gone, later, dead) {
-		c.aside++
-		if t.ordered {
-			c.left = append(c.left, t.Task)
-		}
+		left = append(left, t.Task)
 	}
+	c.aside = len(left)
+	c.named, err = c.advance(ctx, c.tx, c.queue, left)
 	return err
 }
 
 // together returns the first tasks of a list that may be in a lease together.
 func (c *claiming) together(list []candidate) []candidate {
 	list = list[:min(len(list), c.n)]
-	suspect := slices.IndexFunc(list, func(t candidate) bool { return t.lost >= sharedAttempts })
-	switch {
-	case suspect == 0:
-		return list[:1]
-	case suspect > 0:
-		return list[:suspect]
+	if suspect := slices.IndexFunc(list, func(t candidate) bool { return t.lost >= sharedAttempts }); suspect >= 0 {
+		return list[:max(1, suspect)]
 	}
 	return list
 }
@@ -266,23 +253,13 @@ func (c *claiming) start(ctx context.Context, list []candidate) error {
 		attempts int
 		backoff  time.Duration
 	}
-	groups := make(map[limits][]candidate)
-	for _, t := range list {
-		is := limits{t.MaxAttempts, t.Backoff}
-		groups[is] = append(groups[is], t)
-	}
-	started := make(map[uint64]bool)
-	for is, some := range groups {
-		done, err := change(ctx, c.tx, some, candidateID, update+"state = 'running', lease = ?, run_at = "+now+" + ?, started_at = "+now+
-			", attempts = LEAST(attempts, 65534) + 1, max_attempts = ?, backoff = ?, dedupe_key = NULL WHERE id IN ",
-			c.token, c.lease.Milliseconds(), is.attempts, is.backoff.Milliseconds())
+	for is, some := range groupBy(list, func(t candidate) limits { return limits{t.MaxAttempts, t.Backoff} }) {
+		started, err := change(ctx, c.tx, some, startTasks, c.token, c.lease.Milliseconds(), is.attempts, is.backoff.Milliseconds())
 		if err != nil {
 			return err
 		}
-		for _, t := range done {
-			started[t.ID] = true
-		}
+		c.run = append(c.run, started...)
 	}
-	c.run = slices.DeleteFunc(list, func(t candidate) bool { return !started[t.ID] })
+	slices.SortFunc(c.run, inOrder)
 	return nil
 }

@@ -28,21 +28,11 @@ func (q *Queue) Dedupe(ctx context.Context, held []Task) (deduped int, err error
 	return deduped, nil
 }
 
-// workOf is the work of a task: tasks of a kind with the same key and dedupe key are the same work.
-type workOf struct {
+// work is the work of a task: tasks of a kind with the same key and dedupe key are the same work.
+type work struct {
 	kind      string
 	key       uint64
 	dedupeKey string
-}
-
-// workOf returns the work of a task; known: its kind can tell.
-func (k Kinds) workOf(t Task) (is workOf, known bool) {
-	kind, found := k.of(t.Kind)
-	if !found || kind.DedupeKey == nil {
-		return is, false
-	}
-	dedupeKey, err := kind.DedupeKey(t.Key, t.Payload)
-	return workOf{t.Kind, t.Key, dedupeKey}, err == nil
 }
 
 func (q *Queue) dedupe(ctx context.Context, tx *sql.Tx, held []Task, most int) (n int, err error) {
@@ -50,14 +40,14 @@ func (q *Queue) dedupe(ctx context.Context, tx *sql.Tx, held []Task, most int) (
 	if err != nil {
 		return 0, err
 	}
-	keys, kinds, works := make(map[uint64]bool), make(map[string]bool), make(map[workOf]bool)
+	keys, kinds, works := make(map[uint64]bool), make(map[string]bool), make(map[work]bool)
 	var mortal []Task
 	for _, t := range held {
-		is, known := q.options.Kinds.workOf(t)
+		dedupeKey, known := q.options.Kinds.workOf(t)
 		if !known || leases[t.ID] != t.Lease {
 			continue
 		}
-		keys[t.Key], kinds[t.Kind], works[is] = true, true, true
+		keys[t.Key], kinds[t.Kind], works[work{t.Kind, t.Key, dedupeKey}] = true, true, true
 		if t.Expires {
 			mortal = append(mortal, t)
 		}
@@ -77,12 +67,12 @@ func (q *Queue) dedupe(ctx context.Context, tx *sql.Tx, held []Task, most int) (
 		return 0, err
 	}
 	same := slices.DeleteFunc(found, func(t Task) bool {
-		is, known := q.options.Kinds.workOf(t)
-		return !known || !works[is]
+		dedupeKey, known := q.options.Kinds.workOf(t)
+		return !known || !works[work{t.Kind, t.Key, dedupeKey}]
 	})
-	if same, err = change(ctx, tx, same, taskID, deleteTasks); err != nil || len(same) == 0 {
+	if same, err = change(ctx, tx, same, deleteTasks); err != nil || len(same) == 0 {
 		return 0, err
 	}
-	_, err = change(ctx, tx, mortal, taskID, update+"expires_at = NULL WHERE id IN ")
+	_, err = change(ctx, tx, mortal, update+"expires_at = NULL WHERE id IN ")
 	return len(same), err
 }

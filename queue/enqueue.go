@@ -13,11 +13,13 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// enqueueSize and enqueueBytes bound the tasks of an INSERT and the bytes of their payloads: some servers take packets of at most
-// 1 MiB (max_allowed_packet).
 const (
+	// enqueueSize and enqueueBytes bound the tasks of an INSERT and the bytes of their payloads: some servers take packets of at most
+	// 1 MiB (max_allowed_packet).
 	enqueueSize  = 1000
 	enqueueBytes = 512 << 10
+	// enqueueTries bounds how often a batch meets dedupe keys that were committed while it was written.
+	enqueueTries = 10
 )
 
 // Enqueue adds a batch in a transaction of its own, whole or not at all. After the commit it returns an id for each task, in
@@ -34,39 +36,16 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 	if err != nil {
 		return nil, err
 	}
-	what := fmt.Sprintf("enqueue %d tasks", len(batch))
-	var done *enqueuing
-	if isOneInsert(batch) { // a transaction of its own
-		done = &enqueuing{inserted: batch, ids: make([]uint64, len(batch))}
-		statement, args := insertion(batch)
-		var id uint64
-		id, err = mysql.Exec(ctx, q.db, what, statement, args...)
-		if len(batch) == 1 {
-			done.ids[0] = id
-		}
-	} else {
-		err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) (err error) {
-			done, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
-			return err
-		})
-	}
+	var inserted []New
+	err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks", len(batch)), func(tx *sql.Tx) (err error) {
+		ids, inserted, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	q.committed(batch, done)
-	return done.ids, nil
-}
-
-// isOneInsert reports whether an INSERT enqueues a batch: it is small, and no task has a dedupe key.
-func isOneInsert(batch []New) bool {
-	bytes := 0
-	for _, n := range batch {
-		if n.DedupeKey != "" {
-			return false
-		}
-		bytes += len(n.Payload)
-	}
-	return len(batch) <= enqueueSize && bytes <= enqueueBytes
+	q.committed(batch, inserted)
+	return ids, nil
 }
 
 // EnqueueTx is [Queue.Enqueue] in a transaction of the caller, in the same database: its tasks are there when the transaction
@@ -81,9 +60,6 @@ func isOneInsert(batch []New) bool {
 // An error that wraps [ErrInvalid] leaves the transaction as it was. After any further error, roll it back: the server may have done
 // so, as after a deadlock, when the whole transaction may be tried again.
 func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch ...New) (ids []uint64, err error) {
-	if len(batch) == 0 {
-		return nil, nil
-	}
 	for _, n := range batch {
 		if _, known := q.options.Kinds.of(n.Kind); !known {
 			return nil, fmt.Errorf("%w: no such kind: %q", ErrInvalid, n.Kind)
@@ -93,37 +69,27 @@ func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch ...New) (ids []
 	if err != nil {
 		return nil, err
 	}
-	done, err := enqueue(ctx, tx, q.options.Kinds, batch, false)
+	ids, inserted, err := enqueue(ctx, tx, q.options.Kinds, batch, false)
 	if err != nil {
 		return nil, mysql.Translate(ctx, fmt.Sprintf("enqueue %d tasks", len(batch)), err)
 	}
-	q.count(batch, done)
-	return done.ids, nil
+	q.count(batch, inserted)
+	return ids, nil
 }
 
 // committed wakes workers and counts, after the commit.
-func (q *Queue) committed(batch []New, done *enqueuing) {
-	queues := make(map[string]bool)
-	for _, n := range batch {
-		queues[n.Queue] = true
-	}
-	q.count(batch, done)
-	q.Notify(slices.Sorted(maps.Keys(queues))...)
+func (q *Queue) committed(batch, inserted []New) {
+	q.count(batch, inserted)
+	q.Notify(slices.Sorted(maps.Keys(groupBy(batch, func(n New) string { return n.Queue })))...)
 }
 
-// count counts the tasks of a batch, and its deduped tasks.
-func (q *Queue) count(batch []New, done *enqueuing) {
-	deduped := make(map[string]int)
-	for _, n := range batch {
-		kind := q.metrics.label(q.options.Kinds, n.Kind)
-		q.metrics.enqueued.WithLabelValues(kind).Inc()
-		deduped[kind]++
-	}
-	for _, n := range done.inserted {
-		deduped[q.metrics.label(q.options.Kinds, n.Kind)]--
-	}
-	for kind, n := range deduped {
-		q.metrics.deduped.WithLabelValues(kind).Add(float64(n))
+// count counts the tasks of a batch, of which some were inserted and the rest deduped.
+func (q *Queue) count(batch, inserted []New) {
+	kind := func(n New) string { return q.metrics.label(n.Kind) }
+	added := groupBy(inserted, kind)
+	for name, list := range groupBy(batch, kind) {
+		q.metrics.enqueued.WithLabelValues(name).Add(float64(len(list)))
+		q.metrics.deduped.WithLabelValues(name).Add(float64(len(list) - len(added[name])))
 	}
 }
 
@@ -131,16 +97,16 @@ func (q *Queue) count(batch []New, done *enqueuing) {
 type enqueuing struct {
 	tx       *sql.Tx
 	kinds    Kinds
+	blind    bool // no ids are wanted
 	byKey    map[string]New
-	idOf     map[string]uint64
-	blind    bool     // ids are not wanted
-	ids      []uint64 // of the batch, in order
-	inserted []New    // the rest was deduped
+	idOf     map[string]uint64 // by dedupe key; "": of the only task without one
+	inserted []New             // the rest was deduped
 }
 
-// enqueue writes a batch. If it is blind, as for follow-up tasks, no ids are read.
-func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bool) (*enqueuing, error) {
-	e := &enqueuing{tx: tx, kinds: kinds, byKey: make(map[string]New, len(batch)), idOf: make(map[string]uint64, len(batch)), blind: blind}
+// enqueue writes a batch, and returns the ids of its tasks and the tasks that were inserted. If it is blind, as for follow-up tasks, no
+// ids are read.
+func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bool) (ids []uint64, inserted []New, err error) {
+	e := &enqueuing{tx: tx, kinds: kinds, byKey: make(map[string]New), idOf: make(map[string]uint64), blind: blind}
 	var keyed, plain []New
 	for _, n := range batch {
 		if n.DedupeKey == "" {
@@ -158,19 +124,19 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 	}
 	for some := range byStatement(keyed) {
 		if err := e.write(ctx, some); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	e.blind = blind || len(plain) > 1 // nothing tells the ids of several apart
 	for some := range byStatement(plain) {
 		if err := e.insert(ctx, some); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	for _, n := range batch {
-		e.ids = append(e.ids, e.idOf[n.DedupeKey])
+		ids = append(ids, e.idOf[n.DedupeKey])
 	}
-	return e, nil
+	return ids, e.inserted, nil
 }
 
 // byStatement divides a list by the bounds of a statement.
@@ -189,9 +155,6 @@ func byStatement(list []New) iter.Seq[[]New] {
 		}
 	}
 }
-
-// enqueueTries bounds how often a batch meets dedupe keys that were committed while it was written.
-const enqueueTries = 10
 
 // write dedupes tasks, or inserts them. It looks before it inserts, and looks again when another transaction was quicker with a key.
 //
@@ -217,33 +180,41 @@ type holder struct {
 	later            bool // or with an expiry
 }
 
+func scanHolder(rows *sql.Rows) (r holder, err error) {
+	var args []byte
+	err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.Attempts, &r.Priority, &r.later)
+	r.Payload = payloadOf(args)
+	return r, err
+}
+
+// isOpen reports whether the row can stand for a further task: it has not started. A site may have forced an id of 0.
+func (r holder) isOpen() bool {
+	return r.ID != 0 && r.Attempts == 0 && r.state != string(Running) && r.state != string(Dead)
+}
+
 // dedupe gives tasks the ids of the rows that have their keys, and locks the rows until the commit: a task that stands for a change
 // must not start before the change can be seen. A row that is other work, or has started, loses the key: producers may write it into
 // any row. FOR UPDATE reads rows that are younger than the snapshot of the transaction. The index is named because the server scans
 // small tables, and would wait for rows that are about to be committed. It returns the tasks that are still to be inserted.
 func (e *enqueuing) dedupe(ctx context.Context, list []New) (absent []New, err error) {
-	keys := make([]any, len(list))
-	for i, n := range list {
-		keys[i] = n.DedupeKey
-		delete(e.idOf, n.DedupeKey)
-	}
+	keys := e.forget(list)
 	holders, err := mysql.Select(ctx, e.tx, scanHolder, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority,"+
 		" run_at > "+now+" OR expires_at IS NOT NULL FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", keys...)
 	if err != nil {
 		return nil, err
 	}
-	var strange []uint64
-	same := make(map[terms][]uint64)
+	var strange []holder
+	same := make(map[terms][]holder)
 	for _, r := range holders {
 		// To the server a key with blanks at its end is the same.
 		n, asked := e.byKey[r.dedupeKey]
-		if !asked || r.ID == 0 || r.Attempts > 0 || r.state == string(Running) || r.state == string(Dead) || r.Queue != n.Queue || !e.kinds.sameWork(n, r.Kind, r.Key, r.Payload) {
-			strange = append(strange, r.ID)
+		if !asked || !r.isOpen() || r.Queue != n.Queue || !e.kinds.sameWork(n, r.Task) {
+			strange = append(strange, r)
 			continue
 		}
 		e.idOf[r.dedupeKey] = r.ID
 		if is := (terms{n.Priority, n.Delay, n.Life}); r.later || r.Priority > n.Priority {
-			same[is] = append(same[is], r.ID)
+			same[is] = append(same[is], r)
 		}
 	}
 	for is, some := range same {
@@ -252,18 +223,21 @@ func (e *enqueuing) dedupe(ctx context.Context, list []New) (absent []New, err e
 		}
 	}
 	if len(strange) > 0 {
-		if _, err := e.tx.ExecContext(ctx, update+"dedupe_key = NULL WHERE id IN "+idList(strange, itself)); err != nil {
+		if _, err := e.tx.ExecContext(ctx, update+"dedupe_key = NULL WHERE id IN "+idList(strange)); err != nil {
 			return nil, err
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(n New) bool { return e.idOf[n.DedupeKey] != 0 }), nil
 }
 
-func scanHolder(rows *sql.Rows) (r holder, err error) {
-	var args []byte
-	err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.Attempts, &r.Priority, &r.later)
-	r.Payload = payloadOf(args)
-	return r, err
+// forget forgets the ids of tasks, and returns their dedupe keys.
+func (e *enqueuing) forget(list []New) []any {
+	keys := make([]any, len(list))
+	for i, n := range list {
+		keys[i] = n.DedupeKey
+		delete(e.idOf, n.DedupeKey)
+	}
+	return keys
 }
 
 // terms are when a task is to run.
@@ -278,10 +252,10 @@ func never(life time.Duration) sql.NullInt64 {
 }
 
 // hurry lets rows stand for tasks that were to run on some terms: their time may come sooner, never later.
-func (e *enqueuing) hurry(ctx context.Context, to terms, ids []uint64) error {
+func (e *enqueuing) hurry(ctx context.Context, to terms, rows []holder) error {
 	delay, life := to.delay.Milliseconds(), never(to.life)
 	_, err := e.tx.ExecContext(ctx, update+"state = IF(? = 0 AND state = 'scheduled', 'waiting', state), priority = LEAST(priority, ?), run_at = LEAST(run_at, "+now+" + ?),"+
-		" expires_at = GREATEST(expires_at, "+now+" + ?) WHERE id IN "+idList(ids, itself)+
+		" expires_at = GREATEST(expires_at, "+now+" + ?) WHERE id IN "+idList(rows)+
 		" AND (priority > ? OR run_at > "+now+" + ? OR COALESCE(expires_at < "+now+" + ?, expires_at IS NOT NULL))",
 		delay, to.priority, delay, life, to.priority, delay, life)
 	return err
@@ -294,8 +268,17 @@ func (e *enqueuing) insert(ctx context.Context, list []New) error {
 	if len(list) == 0 {
 		return nil
 	}
-	statement, args := insertion(list)
-	res, err := e.tx.ExecContext(ctx, statement, args...)
+	args := make([]any, 0, 12*len(list))
+	for _, n := range list {
+		state := Waiting
+		if n.Delay > 0 {
+			state = Scheduled
+		}
+		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), state, n.Priority, n.MaxAttempts, n.Backoff.Milliseconds(), n.Delay > 0, n.Delay.Milliseconds(),
+			never(n.Life), sql.NullString{String: n.DedupeKey, Valid: n.DedupeKey != ""})
+	}
+	res, err := e.tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, state, priority, max_attempts, backoff, run_at, expires_at, dedupe_key) VALUES "+
+		marks("(?,?,?,?,?,?,?,?,IF(?,"+now+"+?,0),"+now+"+?,?)", len(list)), args...)
 	if err != nil {
 		return err
 	}
@@ -307,10 +290,7 @@ func (e *enqueuing) insert(ctx context.Context, list []New) error {
 		e.idOf[list[0].DedupeKey] = uint64(id)
 		return err
 	}
-	keys := make([]any, len(list))
-	for i, n := range list {
-		keys[i] = n.DedupeKey
-	}
+	keys := e.forget(list)
 	_, err = mysql.Select(ctx, e.tx, func(rows *sql.Rows) (key string, err error) {
 		var id uint64
 		var kind string
@@ -322,19 +302,4 @@ func (e *enqueuing) insert(ctx context.Context, list []New) error {
 }
 
 // marks returns n times a list of placeholders: "(?,?),(?,?)".
-func marks(one string, n int) string { return strings.TrimSuffix(strings.Repeat(one+",", n), ",") }
-
-// insertion returns the INSERT of tasks.
-func insertion(list []New) (statement string, args []any) {
-	args = make([]any, 0, 12*len(list))
-	for _, n := range list {
-		state := Waiting
-		if n.Delay > 0 {
-			state = Scheduled
-		}
-		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), state, n.Priority, n.MaxAttempts, n.Backoff.Milliseconds(), n.Delay > 0, n.Delay.Milliseconds(),
-			never(n.Life), sql.NullString{String: n.DedupeKey, Valid: n.DedupeKey != ""})
-	}
-	return "INSERT INTO tasks (queue, type, subject, args, state, priority, max_attempts, backoff, run_at, expires_at, dedupe_key) VALUES " +
-		marks("(?,?,?,?,?,?,?,?,IF(?,"+now+"+?,0),"+now+"+?,?)", len(list)), args
-}
+func marks(row string, n int) string { return strings.TrimSuffix(strings.Repeat(row+",", n), ",") }

@@ -10,8 +10,8 @@ import "time"
 // it got its id. The task waits for the next look, ten times as long as the last look took, and 10 seconds at most.
 type front struct {
 	priority int
-	id, next uint64    // next takes the place of id at moves
-	moves    time.Time //
+	id, next uint64 // next takes the place of id at moves
+	moves    time.Time
 	until    time.Time // of the next look at the whole queue
 }
 
@@ -22,35 +22,26 @@ const (
 )
 
 // front returns where a claim begins; use: not at the begin of the queue.
-func (m *memory) front(queue string) (f front, use bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	f = m.fronts[queue]
+func (q *Queue) front(queue string) (f front, use bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f = q.fronts[queue]
 	return f, time.Now().Before(f.until)
 }
 
 // looked notes the tasks that a look found, which began at the front if it was used, and how long the look took.
-func (m *memory) looked(queue string, list []candidate, used bool, took time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (q *Queue) looked(queue string, list []candidate, used bool, took time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	at := time.Now()
-	switch f, known := m.fronts[queue]; {
+	switch f, known := q.fronts[queue]; {
 	case used && known && len(list) > 0 && at.After(f.moves):
 		f.id, f.next, f.moves = f.next, max(f.next, list[0].ID), at.Add(time.Second)
-		m.fronts[queue] = f
+		q.fronts[queue] = f
 	case used:
 	case len(list) == 0 || took < slowLook:
-		delete(m.fronts, queue)
+		delete(q.fronts, queue)
 	default:
-		m.fronts[queue] = front{list[0].Priority, list[0].ID, list[0].ID, at.Add(time.Second), at.Add(min(restShare*took, maxRest))}
-	}
-}
-
-// forgetFronts makes the next claims of queues look at all tasks, because some came back.
-func (m *memory) forgetFronts(queues map[string]bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for queue := range queues {
-		delete(m.fronts, queue)
+		q.fronts[queue] = front{list[0].Priority, list[0].ID, list[0].ID, at.Add(time.Second), at.Add(min(restShare*took, maxRest))}
 	}
 }

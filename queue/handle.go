@@ -10,7 +10,7 @@ import (
 // outcome of its task alone: see [Permanent] and [Later]. A payload that does not decode is a permanent error, and work is not called;
 // fields that Args does not have are ignored.
 //
-// The tasks of a share have the same context, which ends after [PoolOptions].Limit. With [Workers].Batch 1, a share has a single task.
+// The tasks of a claim have the same context, which ends after [PoolOptions].Limit. With [Workers].Batch 1, a claim has a single task.
 func Handle[Args any](work func(ctx context.Context, t Task, args Args) error) Handler {
 	return eachOf[Args](work)
 }
@@ -22,16 +22,15 @@ type eachOf[Args any] func(ctx context.Context, t Task, args Args) error
 func (work eachOf[Args]) Handle(ctx context.Context, batch []Task) []Outcome {
 	all := make([]Outcome, len(batch))
 	for i := range batch {
-		if ctx.Err() != nil {
-			all[i].Err = Later(0, fmt.Errorf("not begun: %w", context.Cause(ctx)))
-			continue
-		}
 		all[i].Err = work.do(ctx, batch[i])
 	}
 	return all
 }
 
 func (work eachOf[Args]) do(ctx context.Context, t Task) (err error) {
+	if ctx.Err() != nil {
+		return Later(0, fmt.Errorf("not begun: %w", context.Cause(ctx)))
+	}
 	defer func() {
 		if value := recover(); value != nil {
 			err = newPanicError(value)

@@ -15,8 +15,8 @@ import (
 const (
 	holdKeys  = "INSERT IGNORE INTO held_keys (queue, subject, task_id) VALUES "
 	readHolds = "SELECT subject, task_id FROM held_keys FORCE INDEX (PRIMARY) WHERE queue = ? AND subject IN ("
-	// deleteKeys names the index for the same reason as deleteTasks.
-	deleteKeys = "DELETE held_keys FROM held_keys FORCE INDEX (PRIMARY) WHERE task_id IS NOT NULL AND queue = ? AND subject IN ("
+	nameNext  = "INSERT INTO held_keys (queue, subject, task_id) VALUES "
+	freeKeys  = "DELETE held_keys FROM held_keys FORCE INDEX (PRIMARY) WHERE task_id IS NOT NULL AND queue = ? AND subject IN (" // see deleteTasks
 )
 
 // idsOfKeys reads ids by key.
@@ -29,13 +29,6 @@ func idsOfKeys(ctx context.Context, tx *sql.Tx, query string, args ...any) (map[
 		return key, err
 	}, query, args...)
 	return found, err
-}
-
-// firstOfKeys reads the first ordered task of each key that waits. It may be locked by another claim, which has it then.
-func (q *Queue) firstOfKeys() (query string, args []any) {
-	ordered, args := q.ordered("f")
-	return "SELECT c.subject, COALESCE((SELECT f.id FROM tasks f FORCE INDEX (subjects) WHERE f.subject = c.subject AND f.state = 'waiting' AND f.queue = c.queue" +
-		" AND f.run_at <= " + now + ordered + " ORDER BY f.priority, f.id LIMIT 1), c.id) FROM tasks c FORCE INDEX (PRIMARY) WHERE c.id IN ", args
 }
 
 // hold returns the ordered tasks that may run, and puts the rest behind them.
@@ -51,7 +44,7 @@ func (c *claiming) hold(ctx context.Context, ordered []candidate) (first []candi
 		byKey[t.Key] = t
 	}
 	query, args := c.firstOfKeys()
-	firstOf, err := idsOfKeys(ctx, c.tx, query+idList(slices.Collect(maps.Values(byKey)), candidateID), args...)
+	firstOf, err := idsOfKeys(ctx, c.tx, query+idList(slices.Collect(maps.Values(byKey))), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -76,61 +69,36 @@ func (c *claiming) hold(ctx context.Context, ordered []candidate) (first []candi
 			behind = append(behind, t)
 		}
 	}
-	moved, err := change(ctx, c.tx, behind, candidateID, update+"state = 'behind' WHERE id IN ")
+	moved, err := change(ctx, c.tx, behind, putBehind)
 	c.aside += len(moved)
 	return first, err
 }
 
 // advance passes the ordering keys that tasks of a queue hold to the next task of each, which then waits, or frees the keys that have
 // no further task. It locks the rows of the keys before it looks for the next: the tasks that claims have put behind are committed
-// then. A task that was put aside keeps its key if it came back before: another worker may have it. named: some key has a next task.
-func (q *Queue) advance(ctx context.Context, tx *sql.Tx, queue string, holders []Task, aside bool) (named bool, err error) {
-	byKey := make(map[uint64]uint64)
-	for _, t := range holders {
-		byKey[t.Key] = t.ID
-	}
-	keys := slices.Sorted(maps.Keys(byKey))
-	held, err := idsOfKeys(ctx, tx, readHolds+mysql.Marks(len(keys))+") FOR UPDATE", append([]any{queue}, mysql.Args(keys)...)...)
-	var back []uint64
-	if err == nil && aside {
-		back, err = ids(ctx, tx, "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE state IN ('waiting', 'running') AND id IN "+idList(holders, taskID))
-	}
-	keys = slices.DeleteFunc(keys, func(key uint64) bool { return held[key] != byKey[key] || slices.Contains(back, held[key]) })
-	if err != nil || len(keys) == 0 {
-		return false, err
-	}
-	return q.passOn(ctx, tx, queue, keys)
-}
-
-// nextOfKeys reads the first task behind each key, and the first ordered task that waits: a claim may not have come to it yet. A task
-// behind a key may be for later, if the clock was set back: then the next claim schedules it.
-func (q *Queue) nextOfKeys() (query string, args []any) {
-	ordered, args := q.ordered("b")
-	return "SELECT h.subject" + nextIn(behind, "") + nextIn(string(Waiting), " AND b.run_at <= "+now+ordered) + " FROM held_keys h FORCE INDEX (PRIMARY) WHERE h.queue = ? AND h.subject IN (", args
-}
-
-// ordered is a condition that excludes the tasks of a table without an ordering key. It compares names as [Kinds] do.
-func (q *Queue) ordered(table string) (condition string, args []any) {
-	for _, k := range q.options.Kinds {
-		if !k.Ordered {
-			args = append(args, k.Name)
+// then. named: some key has a next task.
+func (q *Queue) advance(ctx context.Context, tx *sql.Tx, queue string, ended []Task) (named bool, err error) {
+	keys, ids := make(map[uint64]bool), make(map[uint64]bool)
+	for _, t := range ended {
+		if q.options.Kinds.isOrdered(t) {
+			keys[t.Key], ids[t.ID] = true, true
 		}
 	}
-	if len(args) == 0 {
-		return "", nil
+	if len(keys) == 0 {
+		return false, nil
 	}
-	return " AND CAST(" + table + ".type AS BINARY) NOT IN (" + mysql.Marks(len(args)) + ")", args
-}
-
-// nextIn selects the priority and the id of the first task of a key in a state.
-func nextIn(state, condition string) string {
-	return ", COALESCE((SELECT CONCAT(b.priority, ' ', b.id) FROM tasks b FORCE INDEX (subjects) WHERE b.subject = h.subject AND b.state = '" + state +
-		"' AND b.queue = h.queue" + condition + " ORDER BY b.priority, b.id LIMIT 1), '')"
+	sorted := slices.Sorted(maps.Keys(keys))
+	held, err := idsOfKeys(ctx, tx, readHolds+mysql.Marks(len(sorted))+") FOR UPDATE", append([]any{queue}, mysql.Args(sorted)...)...)
+	sorted = slices.DeleteFunc(sorted, func(key uint64) bool { return !ids[held[key]] })
+	if err != nil || len(sorted) == 0 {
+		return false, err
+	}
+	return q.passOn(ctx, tx, queue, sorted)
 }
 
 // passOn is advance for keys whose rows are locked.
-func (q *Queue) passOn(ctx context.Context, tx *sql.Tx, queue string, held []uint64) (named bool, err error) {
-	var next []uint64
+func (q *Queue) passOn(ctx context.Context, tx *sql.Tx, queue string, keys []uint64) (named bool, err error) {
+	var next []rowID
 	var values, free []any
 	query, args := q.nextOfKeys()
 	_, err = mysql.Select(ctx, tx, func(rows *sql.Rows) (key uint64, err error) {
@@ -147,15 +115,15 @@ func (q *Queue) passOn(ctx context.Context, tx *sql.Tx, queue string, held []uin
 		if first.ID == 0 {
 			free = append(free, key)
 		} else {
-			next, values = append(next, first.ID), append(values, queue, key, first.ID)
+			next, values = append(next, rowID(first.ID)), append(values, queue, key, first.ID)
 		}
 		return key, err
-	}, query+mysql.Marks(len(held))+")", slices.Concat(args, []any{queue}, mysql.Args(held))...)
+	}, query+mysql.Marks(len(keys))+")", slices.Concat(args, []any{queue}, mysql.Args(keys))...)
 	if err == nil && len(free) > 0 {
-		_, err = tx.ExecContext(ctx, deleteKeys+mysql.Marks(len(free))+")", append([]any{queue}, free...)...)
+		_, err = tx.ExecContext(ctx, freeKeys+mysql.Marks(len(free))+")", append([]any{queue}, free...)...)
 	}
 	if err == nil && len(next) > 0 {
-		_, err = tx.ExecContext(ctx, "INSERT INTO held_keys (queue, subject, task_id) VALUES "+marks("(?,?,?)", len(next))+" ON DUPLICATE KEY UPDATE task_id = VALUES(task_id)", values...)
+		_, err = tx.ExecContext(ctx, nameNext+marks("(?,?,?)", len(next))+" ON DUPLICATE KEY UPDATE task_id = VALUES(task_id)", values...)
 		if err == nil {
 			_, err = bringBack(ctx, tx, next)
 		}
@@ -164,10 +132,41 @@ func (q *Queue) passOn(ctx context.Context, tx *sql.Tx, queue string, held []uin
 }
 
 // bringBack lets tasks wait that were behind their keys. It leaves locked tasks, as while a change is deduped into them, to a sweep.
-func bringBack(ctx context.Context, tx *sql.Tx, next []uint64) (n int, err error) {
-	free, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE state = 'behind' AND id IN "+idList(next, itself)+" FOR UPDATE SKIP LOCKED")
+func bringBack(ctx context.Context, tx *sql.Tx, next []rowID) (n int, err error) {
+	free, err := mysql.Select(ctx, tx, mysql.Column[rowID], "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE state = 'behind' AND id IN "+idList(next)+" FOR UPDATE SKIP LOCKED")
 	if err == nil {
-		free, err = change(ctx, tx, free, itself, update+"state = 'waiting' WHERE id IN ")
+		free, err = change(ctx, tx, free, letWait)
 	}
 	return len(free), err
+}
+
+// firstOfKeys reads the first ordered task of each key that waits. It may be locked by another claim, which has it then.
+func (q *Queue) firstOfKeys() (query string, args []any) {
+	ordered, args := q.ordered("f")
+	return "SELECT c.subject, COALESCE((SELECT f.id FROM tasks f FORCE INDEX (subjects) WHERE f.subject = c.subject AND f.state = 'waiting' AND f.queue = c.queue" +
+		" AND f.run_at <= " + now + ordered + " ORDER BY f.priority, f.id LIMIT 1), c.id) FROM tasks c FORCE INDEX (PRIMARY) WHERE c.id IN ", args
+}
+
+// nextOfKeys reads the first task behind each key, and the first ordered task that waits: a claim may not have come to it yet. A task
+// behind a key may be for later, if the clock was set back: then the next claim schedules it.
+func (q *Queue) nextOfKeys() (query string, args []any) {
+	first := func(state, condition string) string {
+		return ", COALESCE((SELECT CONCAT(b.priority, ' ', b.id) FROM tasks b FORCE INDEX (subjects) WHERE b.subject = h.subject AND b.state = '" + state +
+			"' AND b.queue = h.queue" + condition + " ORDER BY b.priority, b.id LIMIT 1), '')"
+	}
+	ordered, args := q.ordered("b")
+	return "SELECT h.subject" + first("behind", "") + first("waiting", " AND b.run_at <= "+now+ordered) + " FROM held_keys h FORCE INDEX (PRIMARY) WHERE h.queue = ? AND h.subject IN (", args
+}
+
+// ordered is a condition that excludes the tasks of a table without an ordering key. It compares names as [Kinds] do.
+func (q *Queue) ordered(table string) (condition string, args []any) {
+	for _, k := range q.options.Kinds {
+		if !k.Ordered {
+			args = append(args, k.Name)
+		}
+	}
+	if len(args) == 0 {
+		return "", nil
+	}
+	return " AND CAST(" + table + ".type AS BINARY) NOT IN (" + mysql.Marks(len(args)) + ")", args
 }

@@ -62,7 +62,7 @@ func workOnKeys(how string) error {
 		for _, t := range list {
 			err := work(ctx, t, struct{}{})
 			if err == nil {
-				_, err = q.FinishLease(ctx, queue.DefaultQueue, t.Lease, []queue.End{{ID: t.ID}})
+				_, err = q.FinishLease(ctx, queue.DefaultQueue, t.Lease, []queue.Result{{Task: t}})
 			}
 			if err != nil && !errors.Is(err, queue.ErrLeaseLost) {
 				return err
@@ -334,37 +334,6 @@ func TestAKeyOutlivesWhatIsPutAside(t *testing.T) {
 				t.Errorf("claimed %+v, want the last task %d", list, last)
 			}
 		})
-	}
-}
-
-// A task that a claim put aside may run before the claim comes to pass its key on: it keeps the key.
-func TestAKeyStaysWithATaskThatCameBack(t *testing.T) {
-	t.Parallel()
-	db, q := openDB(t)
-	enqueue(t, q, slices.Repeat([]queue.New{{Kind: "ordered", Key: 7}}, 3)...)
-	holder := claim(t, q, 1)
-	claim(t, q, 1)
-	second := holder[0].ID + 1
-	exec(t, db, "UPDATE tasks SET run_at = UNIX_TIMESTAMP() * 1000 + 3600000 WHERE id = ?", second)
-	finish(t, q, nil, holder...)
-	tx := begin(t, db)
-	if _, err := tx.ExecContext(t.Context(), "SELECT task_id FROM held_keys LOCK IN SHARE MODE"); err != nil {
-		t.Fatal(err)
-	}
-	claimed := make(chan []queue.Task)
-	go func() {
-		list, _ := q.Claim(t.Context(), queue.DefaultQueue, 1, time.Minute) // puts it aside, and waits for its key
-		claimed <- list
-	}()
-	eventually(t, "the task is put aside", func() bool {
-		return value(t, db, "SELECT COUNT(*) FROM tasks WHERE state = 'scheduled'") == 1
-	})
-	exec(t, db, "UPDATE tasks SET state = 'running', lease = 'another', run_at = UNIX_TIMESTAMP() * 1000 + 60000 WHERE id = ?", second)
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	if list := <-claimed; len(list) != 0 {
-		t.Errorf("claimed %+v beside another of the key", list)
 	}
 }
 

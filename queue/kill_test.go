@@ -53,8 +53,7 @@ func beKilled(dsn string) error {
 	q, w := queue.NewQueue(db, queue.Options{Kinds: killedKinds, Notifier: notifier, Owner: fmt.Sprint(os.Getpid())}), &witness{db}
 	handlers := map[string]queue.Handler{"note": w, "sum": w, "echo": w}
 	return queue.NewPool(q, handlers, queue.PoolOptions{
-		Log: slog.New(slog.DiscardHandler), Notifier: notifier,
-		Kinds: killedKinds, Lease: killedLease, Poll: 50 * time.Millisecond, Sweep: 50 * time.Millisecond,
+		Log: slog.New(slog.DiscardHandler), Lease: killedLease, Poll: 50 * time.Millisecond, Sweep: 50 * time.Millisecond,
 		Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 3, Batch: 5}},
 	}).Run(ctx)
 }

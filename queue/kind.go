@@ -25,15 +25,13 @@ type Kind struct {
 	// has a dedupe key is the same work as a new task with that key; it does not fill [New].DedupeKey. Nil: tasks of the kind
 	// with the same [New].DedupeKey are the same work, and the payload of the first is done.
 	DedupeKey func(key uint64, payload json.RawMessage) (string, error)
-	// Needs are the names of dependencies of its handler: see [PoolOptions].Needs.
-	Needs []string
-	// Group names the kinds whose tasks a handler takes together. The handler is that of the first task in a share. "": the name
+	// Group names the kinds whose tasks a handler takes together. The handler is that of the first task in a batch. "": the name
 	// of the kind.
 	Group string
 }
 
 // Kinds are the kinds of task that a queue and its workers know. A row may have any kind: pools bury tasks of unknown kinds, dead, and
-// other workers may do them.
+// HTTP workers may do them.
 type Kinds []Kind
 
 // Names returns the names of the kinds, in order.
@@ -45,15 +43,24 @@ func (k Kinds) Names() []string {
 	return names
 }
 
-// of returns the kind of that name.
-func (k Kinds) of(name string) (Kind, bool) {
-	i := slices.IndexFunc(k, func(k Kind) bool { return k.Name == name })
-	if i < 0 {
-		return Kind{}, false
+// Queues returns the default queue and the queues of the kinds, sorted.
+func (k Kinds) Queues() []string {
+	names := []string{DefaultQueue}
+	for _, kind := range k {
+		names = append(names, cmp.Or(kind.Queue, DefaultQueue))
 	}
-	is := k[i]
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// of returns the kind of that name.
+func (k Kinds) of(name string) (is Kind, known bool) {
+	i := slices.IndexFunc(k, func(k Kind) bool { return k.Name == name })
+	if known = i >= 0; known {
+		is = k[i]
+	}
 	is.Queue = cmp.Or(is.Queue, DefaultQueue)
-	return is, true
+	return is, known
 }
 
 // isOrdered reports whether a task has an ordering key.
@@ -62,30 +69,22 @@ func (k Kinds) isOrdered(t Task) bool {
 	return t.Key != 0 && (is.Ordered || !known)
 }
 
-// Queues returns the default queue and the queues of the kinds, sorted.
-func (k Kinds) Queues() []string {
-	names := append(k.queuesOf(k.Names()), DefaultQueue)
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// queuesOf returns the queues of some kinds.
-func (k Kinds) queuesOf(names []string) (queues []string) {
-	for _, name := range names {
-		if is, known := k.of(name); known {
-			queues = append(queues, is.Queue)
-		}
+// workOf returns the dedupe key of a task by its kind; known: the kind can tell.
+func (k Kinds) workOf(t Task) (dedupeKey string, known bool) {
+	is, _ := k.of(t.Kind)
+	if is.DedupeKey == nil {
+		return "", false
 	}
-	return queues
+	dedupeKey, err := is.DedupeKey(t.Key, t.Payload)
+	return dedupeKey, err == nil
 }
 
-// sameWork reports whether a task of a kind, with that key and payload, does the work of n. A producer may have given the dedupe key
-// of n to a row about something else.
-func (k Kinds) sameWork(n New, kind string, key uint64, payload json.RawMessage) bool {
-	is, known := k.of(kind)
+// sameWork reports whether a task does the work of n. A producer may have given the dedupe key of n to a row about something else.
+func (k Kinds) sameWork(n New, t Task) bool {
+	is, known := k.of(t.Kind)
 	if !known || is.DedupeKey == nil {
-		return known && n.Kind == kind
+		return known && n.Kind == t.Kind
 	}
-	dedupeKey, err := is.DedupeKey(key, payload)
-	return err == nil && dedupeKey == n.DedupeKey
+	dedupeKey, known := k.workOf(t)
+	return known && dedupeKey == n.DedupeKey
 }

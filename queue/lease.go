@@ -10,26 +10,8 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// End is the end of an attempt by a worker that is no [Pool], as a program in another language that asks by HTTP. Workers claim as pools
-// do, and know a lease by its token alone.
-type End struct {
-	ID uint64
-	// Err is nil when the task is done. A plain error uses up an attempt; see [Permanent] and [Later].
-	Err error
-	// After is the pause after a plain error; 0: as [Kind].Backoff says.
-	After time.Duration
-}
-
-// againError is an error that says when its task is tried again.
-type againError struct {
-	error
-	after time.Duration
-}
-
-func (e *againError) Unwrap() error { return e.error }
-
-const leasedTasks = "SELECT id, type, subject, attempts, max_attempts, backoff, run_at FROM tasks FORCE INDEX (claim)" +
-	" WHERE state = 'running' AND queue = ? AND lease = ? AND run_at > " + now
+// Workers that are no [Pool], as a program in another language that asks by HTTP, claim by [Queue.ClaimAs] as pools do, and know a lease by
+// its token alone.
 
 // leased returns the tasks of a lease of a queue, and when the lease ends; [ErrLeaseLost] if there is none.
 func (q *Queue) leased(ctx context.Context, queue, token string) (list []Task, ends time.Time, err error) {
@@ -39,17 +21,18 @@ func (q *Queue) leased(ctx context.Context, queue, token string) (list []Task, e
 		err := rows.Scan(&t.ID, &t.Kind, &t.Key, &t.Attempts, &t.MaxAttempts, &backoff, &end)
 		t.Backoff, ends = time.Duration(backoff)*time.Millisecond, timeOf(end)
 		return t, err
-	}, leasedTasks, queue, token)
+	}, "SELECT id, type, subject, attempts, max_attempts, backoff, run_at FROM tasks FORCE INDEX (claim)"+
+		" WHERE state = 'running' AND queue = ? AND lease = ? AND run_at > "+now, queue, token)
 	if err == nil && len(list) == 0 {
-		return nil, ends, ErrLeaseLost
+		err = ErrLeaseLost
 	}
 	return list, ends, mysql.Translate(ctx, "look for the tasks of a lease", err)
 }
 
-// FinishLease records how tasks of a lease of a queue ended, and returns how many tasks of the lease are open. An id that the lease does
-// not have is ignored: its task ended before. A task without an end stays leased. [ErrLeaseLost] says that the lease ran out, or that
-// all of its tasks ended before; then nothing is changed.
-func (q *Queue) FinishLease(ctx context.Context, queue, token string, ends []End) (open int, err error) {
+// FinishLease records results of tasks of a lease of a queue, of which only the ids count, and returns how many tasks of the lease are
+// open. An id that the lease does not have is ignored: its task ended before. A task without a result stays leased. [ErrLeaseLost] says
+// that the lease ran out, or that all of its tasks ended before; then nothing is changed.
+func (q *Queue) FinishLease(ctx context.Context, queue, token string, ends []Result) (open int, err error) {
 	list, _, err := q.leased(ctx, queue, token)
 	if errors.Is(err, ErrLeaseLost) {
 		q.metrics.leasesLost.Add(float64(len(ends)))
@@ -58,12 +41,9 @@ func (q *Queue) FinishLease(ctx context.Context, queue, token string, ends []End
 		return 0, err
 	}
 	var results []Result
-	for _, e := range ends {
-		if i := slices.IndexFunc(list, func(t Task) bool { return t.ID == e.ID }); i >= 0 {
-			r := Result{Task: list[i], Err: e.Err}
-			if e.Err != nil && e.After > 0 {
-				r.Err = &againError{e.Err, e.After}
-			}
+	for _, r := range ends {
+		if i := slices.IndexFunc(list, func(t Task) bool { return t.ID == r.Task.ID }); i >= 0 {
+			r.Task = list[i]
 			results = append(results, r)
 		}
 	}
@@ -78,7 +58,7 @@ func (q *Queue) FinishLease(ctx context.Context, queue, token string, ends []End
 		return 0, err
 	}
 	for _, r := range results {
-		q.metrics.finished.WithLabelValues(queue, q.metrics.label(q.options.Kinds, r.Task.Kind), Judge(r).label()).Inc()
+		q.metrics.finished.WithLabelValues(queue, q.metrics.label(r.Task.Kind), Judge(r).label()).Inc()
 	}
 	return len(list) - len(results), nil
 }

@@ -21,23 +21,33 @@ type metrics struct {
 	leasesLost  prometheus.Counter
 	dropped     prometheus.Counter
 
-	labels *labels
+	*labels
 }
 
-// newMetrics returns registered metrics. Queues with the same registerer count together; without a registerer nothing is exported.
-func newMetrics(to prometheus.Registerer) *metrics {
-	registered(to, mysql.Connections)
+// The values of the label outcome.
+const (
+	outcomeDone      = "done"
+	outcomeRetried   = "retried"   // an attempt was used up; it will run again
+	outcomePostponed = "postponed" // it runs again, and that was not its fault
+	outcomeDied      = "died"
+)
+
+// newMetrics returns registered metrics. Queues with the same registerer count together; without a registerer nothing is exported. The
+// series of the kinds begin with 0.
+func newMetrics(o Options) *metrics {
+	registered(o.Registerer, mysql.Connections)
 	counter := func(name, help string) prometheus.Counter {
-		return registered(to, prometheus.NewCounter(prometheus.CounterOpts{Name: "activityd_" + name, Help: help}))
+		return registered(o.Registerer, prometheus.NewCounter(prometheus.CounterOpts{Name: "activityd_" + name, Help: help}))
 	}
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return registered(to, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "activityd_" + name, Help: help}, labels))
+		return registered(o.Registerer, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "activityd_" + name, Help: help}, labels))
 	}
 	histogram := func(name, help string, buckets ...float64) *prometheus.HistogramVec {
-		return registered(to, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "activityd_" + name, Help: help, Buckets: buckets}, []string{"queue", "type"}))
+		opts := prometheus.HistogramOpts{Name: "activityd_" + name, Help: help, Buckets: buckets}
+		return registered(o.Registerer, prometheus.NewHistogramVec(opts, []string{"queue", "type"}))
 	}
-	return &metrics{
-		labels:   &labels{seen: make(map[string]bool)},
+	m := &metrics{
+		labels:   newLabels(o.Kinds),
 		enqueued: counters("tasks_enqueued_total", "Tasks that this process enqueued, with those for which another stands; not those that a site inserts by SQL.", "type"),
 		deduped:  counters("tasks_deduped_total", "Tasks that this process enqueued and that an equal waiting one stands for.", "type"),
 		// From the milliseconds of a notification over the 15 s of a change that should be visible, to a long outage.
@@ -52,6 +62,17 @@ func newMetrics(to prometheus.Registerer) *metrics {
 		leasesLost: counter("leases_lost_total", "Tasks that this process worked on after it had lost their lease; the results were refused."),
 		dropped:    counter("tasks_dropped_total", "Tasks that expired before they were started."),
 	}
+	for _, k := range o.Kinds {
+		queue := cmp.Or(k.Queue, DefaultQueue)
+		m.enqueued.WithLabelValues(k.Name)
+		m.deduped.WithLabelValues(k.Name)
+		m.waitSeconds.WithLabelValues(queue, k.Name)
+		m.runSeconds.WithLabelValues(queue, k.Name)
+		for _, outcome := range []string{outcomeDone, outcomeRetried, outcomePostponed, outcomeDied} {
+			m.finished.WithLabelValues(queue, k.Name, outcome)
+		}
+	}
+	return m
 }
 
 // registered registers a collector and returns it, or the collector that is registered in its place.
@@ -71,49 +92,28 @@ func registered[C prometheus.Collector](to prometheus.Registerer, c C) C {
 	return c
 }
 
-// The values of the label outcome.
-const (
-	outcomeDone      = "done"
-	outcomeRetried   = "retried"   // an attempt was used up; it will run again
-	outcomePostponed = "postponed" // it runs again, and that was not its fault
-	outcomeDied      = "died"
-)
-
-// begin makes the series of the kinds begin with 0.
-func (m *metrics) begin(kinds Kinds) {
-	for _, k := range kinds {
-		k.Queue = cmp.Or(k.Queue, DefaultQueue)
-		m.enqueued.WithLabelValues(k.Name)
-		m.deduped.WithLabelValues(k.Name)
-		m.waitSeconds.WithLabelValues(k.Queue, k.Name)
-		m.runSeconds.WithLabelValues(k.Queue, k.Name)
-		for _, o := range []string{outcomeDone, outcomeRetried, outcomePostponed, outcomeDied} {
-			m.finished.WithLabelValues(k.Queue, k.Name, o)
-		}
-	}
-}
-
-// otherKinds stands in metrics for kinds that the queue does not know and that came after the first hundred.
-const otherKinds = "other"
-
-// labels bounds the values of a label: rows may name any kind.
+// labels bounds the kinds that are labels: rows may name any.
 type labels struct {
 	mu   sync.Mutex
 	seen map[string]bool
+	most int
 }
 
-// label returns a kind as a label of metrics.
-func (m *metrics) label(kinds Kinds, kind string) string { return m.labels.of(kinds, kind) }
-
-func (l *labels) of(kinds Kinds, kind string) string {
-	if _, known := kinds.of(kind); known {
-		return kind
+// newLabels returns labels for the known kinds and the first hundred unknown kinds.
+func newLabels(kinds Kinds) *labels {
+	l := &labels{seen: make(map[string]bool), most: len(kinds) + 100}
+	for _, k := range kinds {
+		l.seen[k.Name] = true
 	}
-	const most = 100
+	return l
+}
+
+// label returns a kind, or "other" if it came too late.
+func (l *labels) label(kind string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.seen[kind] && len(l.seen) == most {
-		return otherKinds
+	if !l.seen[kind] && len(l.seen) >= l.most {
+		return "other"
 	}
 	l.seen[kind] = true
 	return kind

@@ -18,28 +18,36 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-type permanentError struct{ err error }
+type permanentError struct{ error }
 
-func (e *permanentError) Error() string { return e.err.Error() }
-func (e *permanentError) Unwrap() error { return e.err }
+func (e *permanentError) Unwrap() error { return e.error }
 
 // Later marks an error that is not the fault of the task, as while a server cannot be reached: the task runs again after d, and the
 // attempt does not count, so that no outage makes a task dead. Later needs no error.
-func Later(d time.Duration, err error) error { return &laterError{d, cmp.Or(err, errLater)} }
+func Later(d time.Duration, err error) error { return &laterError{cmp.Or(err, errLater), d} }
 
 var errLater = errors.New("to be done later")
 
 type laterError struct {
+	error
 	after time.Duration
-	err   error
 }
 
-func (e *laterError) Error() string { return e.err.Error() }
-func (e *laterError) Unwrap() error { return e.err }
+func (e *laterError) Unwrap() error { return e.error }
+
+// RetryAfter marks an error with the pause before the next attempt, in the place of the backoff. The attempt counts.
+func RetryAfter(d time.Duration, err error) error { return &retryError{err, d} }
+
+type retryError struct {
+	error
+	after time.Duration
+}
+
+func (e *retryError) Unwrap() error { return e.error }
 
 // Outcome is the outcome of the work of a task.
 type Outcome struct {
-	// Err is nil when the task is done. A plain error uses up an attempt; see [Permanent] and [Later].
+	// Err is nil when the task is done. A plain error uses up an attempt; see [Permanent], [Later] and [RetryAfter].
 	Err error
 	// Next are follow-up tasks. They are enqueued in the transaction that records the outcome, if the task is done or dead by it and
 	// its lease holds: a crash neither loses nor repeats them, so they need no dedupe key. If the task runs again they are left
@@ -60,29 +68,37 @@ type Verdict struct {
 	After     time.Duration // Scheduled: it runs again no sooner
 	Uncounted bool          // the attempt does not count
 	Message   string        // why it is not done
-	Next      []New         // follow-up tasks that are enqueued with it
+}
+
+// FollowUps returns the follow-up tasks that are enqueued with the result: Next if the task is done or dead by it.
+func (r Result) FollowUps() []New {
+	if v := Judge(r); v.State == Done || v.State == Dead {
+		return r.Next
+	}
+	return nil
 }
 
 // Judge returns the verdict on a result, by its error and the attempts of its task.
 func Judge(r Result) Verdict {
 	if r.Err == nil {
-		return Verdict{State: Done, Next: r.Next}
+		return Verdict{State: Done}
 	}
-	message := clip(r.Err.Error())
+	v := Verdict{State: Scheduled, Message: clip(r.Err.Error())}
 	if later, ok := errors.AsType[*laterError](r.Err); ok {
-		if later.after == 0 {
-			return Verdict{State: Waiting, Uncounted: true, Message: message}
+		if v.After, v.Uncounted = later.after, true; v.After == 0 {
+			v.State = Waiting
 		}
-		return Verdict{State: Scheduled, After: later.after, Uncounted: true, Message: message}
+		return v
 	}
 	if _, ok := errors.AsType[*permanentError](r.Err); ok || r.Task.Attempts >= r.Task.MaxAttempts {
-		return Verdict{State: Dead, Message: message, Next: r.Next}
+		v.State = Dead
+	} else if again, ok := errors.AsType[*retryError](r.Err); ok {
+		v.After = again.after
+	} else {
+		first := cmp.Or(r.Task.Backoff, firstBackoff)
+		v.After = retry.Backoff(r.Task.Attempts, first, max(first, maxBackoff))
 	}
-	if again, ok := errors.AsType[*againError](r.Err); ok {
-		return Verdict{State: Scheduled, After: again.after, Message: message}
-	}
-	first := cmp.Or(r.Task.Backoff, firstBackoff)
-	return Verdict{State: Scheduled, After: retry.Backoff(r.Task.Attempts, first, max(first, maxBackoff)), Message: message}
+	return v
 }
 
 // label is the verdict as a label of the metrics.
@@ -108,14 +124,10 @@ const (
 // maxMessage is how much of an error is kept with a task, in bytes.
 const maxMessage = 1000
 
+// clip returns the first bytes of a text, without bytes that are no UTF-8: MySQL would refuse them, and with them the result.
 func clip(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD") // MySQL would refuse the rest, and with it the result
-	if len(s) <= maxMessage {
+	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= maxMessage {
 		return s
 	}
-	cut := maxMessage
-	for cut > 0 && s[cut]&0xC0 == 0x80 { // not within a character
-		cut--
-	}
-	return s[:cut] + "…"
+	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
 }

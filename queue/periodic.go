@@ -26,6 +26,14 @@ type Periodic struct {
 	Task func(tick time.Time) New
 }
 
+const (
+	maxPeriodicName = 64
+	// maxTickWait is how long RunPeriodic sleeps at most, in case the database's clock is set.
+	maxTickWait = time.Minute
+	// tickRetry is how long RunPeriodic waits after an error.
+	tickRetry = 5 * time.Second
+)
+
 // RunPeriodic enqueues the tasks of jobs until ctx ends, whose end is no error: a task a tick, however many processes run the same
 // jobs. An error that wraps [ErrInvalid] names a job that makes no sense. Without the database RunPeriodic logs, and tries again.
 //
@@ -40,13 +48,13 @@ type Periodic struct {
 // When clocks are set back in autumn, an expression with fixed hours ticks in the first of the two hours alone; when they are set
 // forward, a time that the day does not have is up to an hour later.
 func (q *Queue) RunPeriodic(ctx context.Context, log *slog.Logger, jobs ...Periodic) error {
-	clocks := make([]clock, len(jobs))
+	clocks := make([]*clock, len(jobs))
 	for i, job := range jobs {
-		ticks, err := parseCron(job)
+		spec, err := parseCron(job)
 		if err != nil {
 			return err
 		}
-		clocks[i] = clock{job: job, ticks: ticks}
+		clocks[i] = &clock{Periodic: job, spec: spec}
 	}
 	for ctx.Err() == nil && len(clocks) > 0 {
 		wait, err := q.scheduleTicks(ctx, clocks)
@@ -61,23 +69,19 @@ func (q *Queue) RunPeriodic(ctx context.Context, log *slog.Logger, jobs ...Perio
 	return nil
 }
 
-const (
-	maxPeriodicName = 64
-	// maxTickWait is how long RunPeriodic sleeps at most, in case the database's clock is set.
-	maxTickWait = time.Minute
-	// tickRetry is how long RunPeriodic waits after an error.
-	tickRetry = 5 * time.Second
-)
+// clock is a job and its last tick in the table, as far as this process knows.
+type clock struct {
+	Periodic
+	spec      *cron.SpecSchedule
+	scheduled time.Time
+}
 
 var cronFields = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor)
 
-// ticks are the times of an expression.
-type ticks struct{ *cron.SpecSchedule }
-
 // parseCron returns the times of a job. @every is refused: its ticks would count from the start of each process.
-func parseCron(job Periodic) (ticks, error) {
+func parseCron(job Periodic) (spec *cron.SpecSchedule, err error) {
 	if job.Name == "" || len(job.Name) > maxPeriodicName || strings.ContainsFunc(job.Name, func(r rune) bool { return r == ' ' || unprintable(r) }) {
-		return ticks{}, fmt.Errorf("%w: periodic job %q: want a name of 1 to %d bytes of printable ASCII without blanks", ErrInvalid, job.Name, maxPeriodicName)
+		return nil, fmt.Errorf("%w: periodic job %q: want a name of 1 to %d bytes of printable ASCII without blanks", ErrInvalid, job.Name, maxPeriodicName)
 	}
 	schedule, err := cronFields.Parse(job.Cron)
 	spec, ok := schedule.(*cron.SpecSchedule)
@@ -86,51 +90,42 @@ func parseCron(job Periodic) (ticks, error) {
 	}
 	switch {
 	case err != nil:
-		return ticks{}, fmt.Errorf("%w: periodic job %s: cron expression %q: %w", ErrInvalid, job.Name, job.Cron, err)
 	case !ok:
-		return ticks{}, fmt.Errorf("%w: periodic job %s: cron expression %q has no ticks that all processes share", ErrInvalid, job.Name, job.Cron)
-	case job.Task == nil || ticks{spec}.after(time.Now()).IsZero():
-		return ticks{}, fmt.Errorf("%w: periodic job %s: cron expression %q never ticks, or Task is nil", ErrInvalid, job.Name, job.Cron)
+		err = errors.New("it has no ticks that all processes share")
+	case job.Task == nil || spec.Next(time.Now()).IsZero():
+		err = errors.New("it never ticks, or Task is nil")
 	}
-	return ticks{spec}, nil
+	if err != nil {
+		return nil, fmt.Errorf("%w: periodic job %s: cron expression %q: %w", ErrInvalid, job.Name, job.Cron, err)
+	}
+	return spec, nil
 }
 
-// anyHour is the bit of an hour field that is *.
-const anyHour = 1 << 63
-
-// after returns the first tick after t, or the zero time. Fixed hours tick in the first of two equal hours alone.
-func (s ticks) after(t time.Time) time.Time {
-	tick := s.Next(t.UTC())
-	if tick.IsZero() || s.Hour&anyHour != 0 {
-		return tick
+// nextTick returns the first tick after t, or the zero time. Fixed hours tick in the first of two equal hours alone.
+func nextTick(spec *cron.SpecSchedule, t time.Time) time.Time {
+	const anyHour = 1 << 63 // in the field of an expression with *
+	for {
+		t = spec.Next(t.UTC())
+		local := t.In(spec.Location)
+		earlier := local.Add(-time.Hour)
+		if t.IsZero() || spec.Hour&anyHour != 0 || earlier.Hour() != local.Hour() || earlier.Minute() != local.Minute() {
+			return t
+		}
 	}
-	local := tick.In(s.Location)
-	if earlier := local.Add(-time.Hour); earlier.Hour() == local.Hour() && earlier.Minute() == local.Minute() {
-		return s.after(tick)
-	}
-	return tick
-}
-
-// clock is a job and its last tick in the table, as far as this process knows.
-type clock struct {
-	job       Periodic
-	ticks     ticks
-	scheduled time.Time
 }
 
 // scheduleTicks puts the next tick of each job into the table, and returns when to look again.
-func (q *Queue) scheduleTicks(ctx context.Context, clocks []clock) (wait time.Duration, err error) {
+func (q *Queue) scheduleTicks(ctx context.Context, clocks []*clock) (wait time.Duration, err error) {
 	at, err := readClock(ctx, q.db)
 	if err != nil {
-		return tickRetry, err
+		return tickRetry, mysql.Translate(ctx, "read the database's clock", err)
 	}
 	wait = maxTickWait
 	var failed []error // a job that fails holds up no other
-	for i := range clocks {
-		c := &clocks[i]
-		tick := c.ticks.after(at)
+	for _, c := range clocks {
+		tick := nextTick(c.spec, at)
 		if tick.After(c.scheduled) {
-			if err := q.scheduleTick(ctx, c.job, tick); err != nil {
+			if err := q.scheduleTick(ctx, c.Periodic, tick); err != nil {
 				failed, wait = append(failed, err), min(wait, tickRetry)
 				continue
 			}
@@ -141,20 +136,22 @@ func (q *Queue) scheduleTicks(ctx context.Context, clocks []clock) (wait time.Du
 	return max(wait, time.Millisecond), errors.Join(failed...)
 }
 
+var errTickOver = errors.New("the tick is over")
+
 // scheduleTick inserts the task of a tick that is to come, unless it is there.
 func (q *Queue) scheduleTick(ctx context.Context, job Periodic, tick time.Time) error {
-	task := job.Task(tick)
-	if task.Delay != 0 || task.DedupeKey != "" {
+	n := job.Task(tick)
+	if n.Delay != 0 || n.DedupeKey != "" {
 		return fmt.Errorf("%w: periodic job %s: its task has a delay or a dedupe key", ErrInvalid, job.Name)
 	}
-	task.DedupeKey = fmt.Sprintf("cron/%s/%d", job.Name, tick.Unix())
-	batch, err := q.options.Kinds.Validate([]New{task})
+	n.DedupeKey = fmt.Sprintf("cron/%s/%d", job.Name, tick.Unix())
+	batch, err := q.options.Kinds.Validate([]New{n})
 	if err != nil {
 		return err
 	}
+	n = batch[0]
+	expires := sql.NullInt64{Int64: tick.Add(n.Life).UnixMilli(), Valid: n.Life != 0}
 	err = mysql.Transact(ctx, q.db, "schedule periodic job "+job.Name, func(tx *sql.Tx) error {
-		n := batch[0]
-		expires := sql.NullInt64{Int64: tick.Add(n.Life).UnixMilli(), Valid: n.Life != 0}
 		_, err := tx.ExecContext(ctx, "INSERT INTO tasks (state, queue, type, subject, args, priority, max_attempts, backoff, run_at, expires_at, dedupe_key)"+
 			" VALUES ('scheduled',"+mysql.Marks(10)+")", n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, n.MaxAttempts, n.Backoff.Milliseconds(), tick.UnixMilli(), expires, n.DedupeKey)
 		if err != nil {
@@ -173,16 +170,12 @@ func (q *Queue) scheduleTick(ctx context.Context, job Periodic, tick time.Time) 
 	return err
 }
 
-var errTickOver = errors.New("the tick is over")
-
 // readClock returns the time of the database.
-func readClock(ctx context.Context, db mysql.Querier) (at time.Time, err error) {
-	list, err := mysql.Select(ctx, db, func(rows *sql.Rows) (ms int64, err error) {
-		err = rows.Scan(&ms)
-		return ms, err
-	}, "SELECT "+now)
-	if err != nil {
-		return at, mysql.Translate(ctx, "read the database's clock", err)
-	}
-	return time.UnixMilli(list[0]), nil
+func readClock(ctx context.Context, db interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+},
+) (at time.Time, err error) {
+	var clock int64
+	err = db.QueryRowContext(ctx, "SELECT "+now).Scan(&clock)
+	return time.UnixMilli(clock), err
 }

@@ -22,7 +22,7 @@ func TestTicks(t *testing.T) {
 		{"CRON_TZ=Europe/Berlin */30 * * * *", "2026-10-25T00:00:00Z", "10-25 00:30, 10-25 01:00, 10-25 01:30"}, // each half hour
 	} {
 		job := Periodic{Name: "job", Cron: test.cron, Task: func(time.Time) New { return New{} }}
-		ticks, err := parseCron(job)
+		spec, err := parseCron(job)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestTicks(t *testing.T) {
 		}
 		var got []string
 		for range 3 {
-			at = ticks.after(at)
+			at = nextTick(spec, at)
 			got = append(got, at.UTC().Format("01-02 15:04"))
 		}
 		if strings.Join(got, ", ") != test.want {

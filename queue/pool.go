@@ -11,10 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/activityd/activityd/internal/retry"
-	"github.com/activityd/activityd/notify"
 )
 
 // Handler does the work of a batch of tasks. Tasks of a batch are of one claim, and no two have the same ordering key. Their
@@ -26,6 +23,7 @@ type Handler interface {
 
 // Store is the part of a [Queue] that a [Pool] uses.
 type Store interface {
+	Options() Options
 	Claim(ctx context.Context, name string, n int, lease time.Duration) ([]Task, error)
 	Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error)
 	Finish(ctx context.Context, results []Result) (lost int, err error)
@@ -36,8 +34,7 @@ type Store interface {
 type Workers struct {
 	Queue string // "": [DefaultQueue]
 	Count int    // goroutines; 0: the queue is left to other processes
-	// Batch bounds the tasks of a claim for each idle worker; 0: 1. A worker may get a quarter of a batch while workers
-	// are idle: set 8 or more only where a batch costs hardly more than a task.
+	// Batch is how many tasks a worker claims at most; 0: 1. While more workers are idle it claims a quarter.
 	Batch int
 	// Lease is how long a claim of this queue lasts; 0: [PoolOptions].Lease.
 	Lease time.Duration
@@ -53,15 +50,8 @@ const (
 	DefaultGap   = 5 * time.Millisecond
 )
 
-// PoolOptions are the options of a [Pool]; the zero value of a field stands for its default. Over a [Queue], Kinds, Registerer and
-// Notifier default to its own.
+// PoolOptions are the options of a [Pool] beside [Options]; the zero value of a field stands for its default.
 type PoolOptions struct {
-	// Kinds are the kinds of task that the pool knows.
-	Kinds Kinds
-	// Registerer gets the metrics; nil: none are exported.
-	Registerer prometheus.Registerer
-	// Notifier tells the pool by name of queues that have new tasks.
-	Notifier *notify.Notifier
 	// Log gets tasks that failed, leases that were lost, and calls to the database that failed. Default: [slog.Default].
 	Log *slog.Logger
 	// Workers are the workers of each queue. Run refuses to have a queue twice.
@@ -69,7 +59,7 @@ type PoolOptions struct {
 	// Lease is how long a claim lasts. The pool extends it while the work goes on, so it bounds how long the tasks of a dead process
 	// are held up, and not the work.
 	Lease time.Duration
-	// Limit is how long a worker may take for its share of a claim. Then the context of the handler ends.
+	// Limit is how long a worker may take for a claim. Then the context of the handler ends.
 	Limit time.Duration
 	// Poll is how often a pool with idle workers looks for tasks without a notification.
 	Poll time.Duration
@@ -80,36 +70,15 @@ type PoolOptions struct {
 	Sweep time.Duration
 	// Grace is how long running tasks may go on after the stop.
 	Grace time.Duration
-	// MySQL gets the result of each call to the database. Nil: the pool logs errors itself, each message once a minute.
-	MySQL Health
-	// Needs are the dependencies of kinds by name: see [Kind].Needs. While a dependency is missing here, its errors count as attempts.
-	Needs map[string]Dependency
+	// Report gets the end of each call to the database that began at a time: err is nil when the server answered. Nil: the pool logs
+	// errors itself, each message once a minute.
+	Report func(ctx context.Context, began time.Time, err error)
+	// Away reports whether an error of a handler says that a service is away, beside [ErrUnavailable]: then the task is postponed,
+	// and no attempt counts.
+	Away func(err error) bool
 }
 
-// Health is told how calls to the database end. It must be safe for concurrent use.
-type Health interface {
-	// Report reports the end of a call that began at a time: err is nil when the server answered.
-	Report(ctx context.Context, began time.Time, err error)
-}
-
-// Dependency is a service that handlers need beside the database. Tasks that wait for it are postponed, and no attempt is counted.
-type Dependency interface {
-	// Waits reports whether the error of a handler says that the task has to wait for the dependency. A pool calls it once for
-	// each error. It must not block, and must be safe for concurrent use.
-	Waits(err error) bool
-}
-
-func (o PoolOptions) withDefaults(of Store) PoolOptions {
-	if q, ok := of.(*Queue); ok {
-		if o.Kinds == nil {
-			o.Kinds = q.options.Kinds
-		}
-		if o.Registerer == nil {
-			o.Registerer = q.options.Registerer
-		}
-		o.Notifier = cmp.Or(o.Notifier, q.options.Notifier)
-	}
-	o.Notifier = cmp.Or(o.Notifier, &notify.Notifier{})
+func (o PoolOptions) withDefaults() PoolOptions {
 	o.Log = cmp.Or(o.Log, slog.Default())
 	o.Lease = cmp.Or(o.Lease, DefaultLease)
 	o.Limit = cmp.Or(o.Limit, DefaultLimit)
@@ -133,39 +102,24 @@ func (o PoolOptions) withDefaults(of Store) PoolOptions {
 // on after its context has ended is left behind half a lease later, and the worker goes on.
 //
 // Each queue has workers of its own, so no queue waits for another. The first attempts of a task, two by default, are shared: the task
-// may run in a batch with others. After that it runs alone, when the results of the rest of its share are recorded: a task that
+// may run in a batch with others. After that it runs alone, when the results of the rest of its claim are recorded: a task that
 // hangs, or kills its process, costs the rest two attempts and is dead after its own last attempt. A panic costs an attempt of the
 // task alone: the pool runs its batch again, task by task. Tasks that were cancelled before they began are released, and
 // use up no attempt.
 type Pool struct {
 	queue    Store
-	notifier *notify.Notifier
+	of       Options
 	handlers map[string]Handler
-	kinds    Kinds
-	metrics  *metrics
 	options  PoolOptions
+	metrics  *metrics
 	log      *slog.Logger
 }
 
 // NewPool returns a pool that gives the tasks of each kind to its handler, by the name of the kind. Tasks of a kind without a handler
 // are dead as soon as the pool claims them.
-func NewPool(of Store, handlers map[string]Handler, o PoolOptions) *Pool {
-	o = o.withDefaults(of)
-	m := newMetrics(o.Registerer)
-	m.begin(o.Kinds)
-	return &Pool{queue: of, notifier: o.Notifier, handlers: handlers, kinds: o.Kinds, metrics: m, options: o, log: o.Log}
-}
-
-// Queues returns the names of the queues that have workers, sorted.
-func (p *Pool) Queues() []string {
-	var names []string
-	for _, w := range p.options.Workers {
-		if w.Count > 0 {
-			names = append(names, w.Queue)
-		}
-	}
-	slices.Sort(names)
-	return names
+func NewPool(q Store, handlers map[string]Handler, o PoolOptions) *Pool {
+	o = o.withDefaults()
+	return &Pool{queue: q, of: q.Options(), handlers: handlers, options: o, metrics: newMetrics(q.Options()), log: o.Log}
 }
 
 // run is a run of a pool, from its start to its stop.
@@ -183,7 +137,7 @@ type run struct {
 // errStopped is the cause when the end of the grace period cancels work.
 var errStopped = errors.New("the process stops")
 
-// releaseTime is how long handlers have after the grace period to return, so that their tasks can be released.
+// releaseTime is how long handlers get after the grace period to return, so that their tasks can be released.
 const releaseTime = time.Second
 
 // Run works until ctx ends, whose end is no error. Then it claims no more, lets running tasks finish within the grace period, cancels
@@ -203,13 +157,13 @@ func (p *Pool) Run(ctx context.Context) error {
 		if w.Count <= 0 {
 			continue
 		}
-		notified, unsubscribe := p.notifier.Subscribe(w.Queue)
+		notified, unsubscribe := p.of.Notifier.Subscribe(w.Queue)
 		defer unsubscribe()
-		f := newFetcher(r, w, notified)
+		c := &claimer{run: r, Workers: w, notified: notified, turn: make(chan struct{}, 1)}
+		c.turn <- struct{}{}
 		for range w.Count {
-			r.running.Go(f.work)
+			r.running.Go(c.work)
 		}
-		r.running.Go(f.fetch)
 	}
 	r.running.Go(r.sweep)
 	var watching sync.WaitGroup
@@ -241,7 +195,7 @@ func (r *run) sweep() {
 			r.metrics.takeovers.Add(float64(swept.TookOver))
 		}
 		if swept.Due+swept.TookOver > 0 {
-			r.notifier.NotifyAllLocal()
+			r.of.Notifier.NotifyAllLocal()
 		}
 		switch {
 		case err != nil:
@@ -258,22 +212,19 @@ func isAway(err error) bool {
 }
 
 // report notes the end of a call to the database that began at a time. It logs an error, as message and at most once a minute, unless
-// Health hears of it. After the end of ctx it does nothing.
+// Report hears of it. After the end of ctx it does nothing.
 func (r *run) report(ctx context.Context, began time.Time, err error, message string, about ...any) {
 	if ctx.Err() != nil {
 		return
 	}
-	if h := r.options.MySQL; h != nil && (err == nil || isAway(err)) {
-		h.Report(ctx, began, err)
+	if r.options.Report != nil && (err == nil || isAway(err)) {
+		r.options.Report(ctx, began, err)
 		return
 	}
 	r.mu.Lock()
-	due := err != nil && time.Since(r.logged[message]) >= time.Minute
-	if due {
+	defer r.mu.Unlock()
+	if err != nil && time.Since(r.logged[message]) >= time.Minute {
 		r.logged[message] = time.Now()
-	}
-	r.mu.Unlock()
-	if due {
 		r.log.ErrorContext(ctx, message, append(about, "error", err)...)
 	}
 }

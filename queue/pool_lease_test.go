@@ -56,7 +56,7 @@ func TestTheHeartbeatKeepsTheLease(t *testing.T) {
 			runs.Add(1)
 			return sleepFor(ctx, 50*time.Second)
 		})
-		o := queue.PoolOptions{Kinds: tasks.Kinds(), Lease: 4 * time.Second}
+		o := queue.PoolOptions{Lease: 4 * time.Second}
 		p := startPool(t, work, o)
 		other := joinPool(t, p, work, o)
 		enqueue(t, p.queue, tasks.NewUpload(1))
@@ -86,7 +86,6 @@ func TestALostLeaseCancelsTheWork(t *testing.T) {
 			cause = context.Cause(ctx)
 			return cause
 		}), queue.PoolOptions{
-			Kinds:   tasks.Kinds(),
 			Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}, Lease: 10 * time.Second,
 		}, extendBy(func(truly func() (int, error)) (int, error) {
 			if paused() {
@@ -138,7 +137,7 @@ func TestWorkEndsWithALeaseThatCannotBeExtended(t *testing.T) {
 					took = time.Since(start)
 					return err
 				}), queue.PoolOptions{
-					Kinds: tasks.Kinds(), Sweep: time.Hour, // the lease of the queue counts
+					Sweep:   time.Hour, // the lease of the queue counts
 					Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1, Lease: 8 * time.Second}},
 				}, extendBy(func(truly func() (int, error)) (int, error) {
 					beat++
@@ -182,7 +181,7 @@ func TestALostLeaseIsNoFaultOfTheHandler(t *testing.T) {
 					<-ctx.Done()
 					deaf(test.goesOn)
 					return queue.Later(30*time.Second, errors.New("not now"))
-				}), queue.PoolOptions{Kinds: tasks.Kinds(), Lease: 8 * time.Second, Sweep: time.Hour}, extendBy(func(func() (int, error)) (int, error) { return 0, errAway }))
+				}), queue.PoolOptions{Lease: 8 * time.Second, Sweep: time.Hour}, extendBy(func(func() (int, error)) (int, error) { return 0, errAway }))
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				pass(2 * time.Hour)
 				if log := p.log.String(); strings.Count(log, "handler does not end") != test.left || strings.Contains(log, "level=ERROR") {
@@ -210,7 +209,7 @@ func TestWorkEndsAtItsLimit(t *testing.T) {
 			<-ctx.Done()
 			took = time.Since(start)
 			return ctx.Err()
-		}), queue.PoolOptions{Kinds: tasks.Kinds(), Lease: 10 * time.Second, Limit: 90 * time.Second})
+		}), queue.PoolOptions{Lease: 10 * time.Second, Limit: 90 * time.Second})
 		enqueue(t, p.queue, tasks.NewUpload(1))
 		pass(3 * time.Minute)
 		if took != 90*time.Second || len(attempts) != 2 {
@@ -229,7 +228,7 @@ func TestWorkEndsAtItsLimit(t *testing.T) {
 func TestNothingIsStuck(t *testing.T) {
 	t.Parallel()
 	const limit, lease, sweep = 30 * time.Second, 10 * time.Second, 2 * time.Second
-	o := queue.PoolOptions{Kinds: tasks.Kinds(), Limit: limit, Lease: lease, Sweep: sweep, Poll: time.Hour}
+	o := queue.PoolOptions{Limit: limit, Lease: lease, Sweep: sweep, Poll: time.Hour}
 	freed := func(t *testing.T, p pool) (after func() time.Duration) {
 		t.Helper()
 		start := time.Now()
@@ -312,7 +311,7 @@ func TestATaskThatHangsHarmsOnlyItself(t *testing.T) {
 				done[id(task.Key)] = time.Now()
 			}
 			return make([]error, len(batch))
-		}}, queue.PoolOptions{Kinds: tasks.Kinds()})
+		}}, queue.PoolOptions{})
 		defer close(end)
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(poisoned), tasks.NewUpload(3))
 		pass(2 * time.Hour)
@@ -347,7 +346,7 @@ func TestWhatDidNotBeginIsHandedBack(t *testing.T) {
 				second <- task.Attempts
 			}
 			return nil
-		}), queue.PoolOptions{Kinds: tasks.Kinds(), Sweep: 10 * time.Second})
+		}), queue.PoolOptions{Sweep: 10 * time.Second})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 		pass(10 * time.Minute)
 		counts(t, p.queue, queuetest.Counts{})

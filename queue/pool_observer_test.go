@@ -67,7 +67,7 @@ func TestWhatBecomesOfTasksIsCounted(t *testing.T) {
 						t.Error("it came back too early")
 					}
 					return test.err
-				}), queue.PoolOptions{Kinds: tasks.Kinds(), Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
+				}), queue.PoolOptions{Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
 				pass(time.Second)
 				enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 				pass(time.Minute)
@@ -81,7 +81,7 @@ func TestWhatBecomesOfTasksIsCounted(t *testing.T) {
 func TestUnknownTypesAreCountedByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		expect := counting(t, "activityd_tasks_finished_total")
-		p := startPool(t, &doing{}, queue.PoolOptions{Kinds: tasks.Kinds(), Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
+		p := startPool(t, &doing{}, queue.PoolOptions{Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
 		for _, kind := range []string{"strange", "stranger"} {
 			mystery := tasks.NewUpload(1)
 			mystery.Kind, mystery.DedupeKey = kind, kind
@@ -115,7 +115,7 @@ func TestWaitingForTheOrderIsCounted(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			deaf(125 * time.Millisecond)
 			return nil
-		}), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
+		}), queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
 		enqueue(t, p.queue, tasks.NewAddContact(1, 2))
 		pass(50 * time.Millisecond)
 		enqueue(t, p.queue, tasks.NewAddContact(1, 3))

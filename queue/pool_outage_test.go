@@ -94,7 +94,7 @@ func TestResultsAreRecordedAfterAnOutage(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					o := &outage{}
 					runs := 0
-					options := queue.PoolOptions{Kinds: tasks.Kinds()}
+					options := queue.PoolOptions{}
 					if length == time.Hour {
 						options.Sweep = 24 * time.Hour
 					}
@@ -155,7 +155,7 @@ func TestACommitOfAClaimWhoseAnswerIsLost(t *testing.T) {
 	})
 	// Nothing else frees tasks with a long lease while the test runs.
 	run(t, queue.NewPool(q, map[string]queue.Handler{tasks.Upload: handler}, queue.PoolOptions{
-		Log: quiet(), Kinds: tasks.Kinds(),
+		Log:     quiet(),
 		Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 10}}, Lease: time.Hour,
 	}))
 	eventually(t, "the tasks are done", func() bool {

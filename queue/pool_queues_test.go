@@ -2,8 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"log/slog"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -47,7 +45,7 @@ func TestAFanOutStarvesNoOtherQueue(t *testing.T) {
 			deaf(10 * time.Second)
 			busy.Add(-1)
 			return nil
-		}), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: threeQueues(), Poll: time.Hour, Sweep: time.Hour})
+		}), queue.PoolOptions{Workers: threeQueues(), Poll: time.Hour, Sweep: time.Hour})
 		pass(time.Second)
 		enqueue(t, p.queue, manyParts(1000)...)
 		pass(time.Minute + 5*time.Second)
@@ -70,20 +68,11 @@ func TestAFanOutStarvesNoOtherQueue(t *testing.T) {
 func TestQueuesWithoutWorkersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: []queue.Workers{
+		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 3, Batch: 1}, {Queue: tasks.QueueFanOut, Count: 0, Batch: 1},
 		}})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewFanOut(1, 1))
 		pass(time.Minute)
 		counts(t, p.queue, queuetest.Counts{Waiting: 1})
 	})
-}
-
-func TestQueuesOfAPool(t *testing.T) {
-	t.Parallel()
-	p := queue.NewPool(nil, nil, queue.PoolOptions{Log: slog.New(slog.DiscardHandler), Kinds: tasks.Kinds(), Workers: append(threeQueues(), queue.Workers{Queue: "none"})})
-	got := p.Queues()
-	if want := []string{tasks.QueueDefault, tasks.QueueFanOut, "nightly"}; !slices.Equal(got, want) {
-		t.Errorf("queues %q, want %q", got, want)
-	}
 }

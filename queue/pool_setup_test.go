@@ -77,7 +77,7 @@ type wrapQueue func(queuetest.Queue) queuetest.Queue
 func startPool(t *testing.T, h queue.Handler, o queue.PoolOptions, wraps ...wrapQueue) pool {
 	t.Helper()
 	notifier := &notify.Notifier{}
-	return joinPool(t, pool{queue: queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now), notifier: notifier}, h, o, wraps...)
+	return joinPool(t, pool{queue: queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Registerer: prometheus.DefaultRegisterer}, time.Now), notifier: notifier}, h, o, wraps...)
 }
 
 // joinPool starts another process, so to speak, over the queue and the notifier of a
@@ -95,7 +95,7 @@ func joinPool(t *testing.T, p pool, h queue.Handler, o queue.PoolOptions, wraps 
 	handlers := map[string]queue.Handler{
 		tasks.Upload: h, tasks.FanOut: h, tasks.Refill: h, tasks.AddContact: h, tasks.RemoveContact: h,
 	}
-	o.Log, o.Notifier, o.Registerer = toLog(p.log), p.notifier, prometheus.DefaultRegisterer
+	o.Log = toLog(p.log)
 	p.running = queue.NewPool(q, handlers, o)
 	p.stop = run(t, p.running)
 	return p

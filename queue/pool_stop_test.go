@@ -22,7 +22,7 @@ func TestAStoppedPoolFinishesWhatRuns(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			time.Sleep(3 * time.Second) //nolint:forbidigo // the time of the bubble
 			return nil
-		}), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
+		}), queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 		pass(time.Second)
 		counts(t, p.queue, queuetest.Counts{Waiting: 1, Running: 1})
@@ -41,7 +41,7 @@ func TestAStoppedPoolHandsBackWhatItCancels(t *testing.T) {
 		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error {
 			<-ctx.Done()
 			return ctx.Err()
-		}), queue.PoolOptions{Kinds: tasks.Kinds(), Grace: 5 * time.Second, Lease: time.Hour})
+		}), queue.PoolOptions{Grace: 5 * time.Second, Lease: time.Hour})
 		enqueue(t, p.queue, tasks.NewUpload(1))
 		pass(time.Second)
 		if took := p.stop(); took != 5*time.Second {
@@ -62,7 +62,7 @@ func TestADeafHandlerDoesNotKeepThePoolFromStopping(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			deaf(time.Hour)
 			return nil
-		}), queue.PoolOptions{Kinds: tasks.Kinds(), Grace: 5 * time.Second, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
+		}), queue.PoolOptions{Grace: 5 * time.Second, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 		pass(time.Second)
 		if took := p.stop(); took != 6*time.Second {
@@ -79,7 +79,7 @@ func TestADeafHandlerDoesNotKeepThePoolFromStopping(t *testing.T) {
 func TestAnIdlePoolStopsAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := startPool(t, &doing{}, queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Poll: time.Hour, Sweep: time.Hour})
+		p := startPool(t, &doing{}, queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: time.Hour, Sweep: time.Hour})
 		pass(time.Minute)
 		if took := p.stop() + p.stop(); took > 0 {
 			t.Errorf("two stops took %v", took)
@@ -145,7 +145,7 @@ func TestAFailingQueueLosesNothing(t *testing.T) {
 				p := startPool(t, each(func(context.Context, queue.Task) error {
 					runs++
 					return nil
-				}), queue.PoolOptions{Kinds: tasks.Kinds()}, func(q queuetest.Queue) queuetest.Queue {
+				}), queue.PoolOptions{}, func(q queuetest.Queue) queuetest.Queue {
 					test.faults.Queue = q
 					return &test.faults
 				})
@@ -170,7 +170,7 @@ func TestAClaimThatIsTooLargeIsHalved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		small := &smallClaims{}
 		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }),
-			queue.PoolOptions{Kinds: tasks.Kinds(), Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}}},
+			queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}}},
 			func(q queuetest.Queue) queuetest.Queue { small.Queue = q; return small })
 		for i := range member.ID(20) {
 			enqueue(t, p.queue, tasks.NewUpload(1+i))
@@ -209,7 +209,7 @@ func (q *smallClaims) Claim(ctx context.Context, name string, n int, lease time.
 func TestARefusedClaimIsLoggedAsSuch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{Kinds: tasks.Kinds()},
+		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{},
 			func(q queuetest.Queue) queuetest.Queue { return forbidding{q} })
 		pass(59 * time.Second)
 		p.stop()

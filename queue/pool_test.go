@@ -26,7 +26,7 @@ func TestAPoolDrainsItsQueues(t *testing.T) {
 		p := startPool(t, each(func(_ context.Context, task queue.Task) error {
 			seen <- task
 			return nil
-		}), queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers()})
+		}), queue.PoolOptions{Workers: tasks.DefaultWorkers()})
 		for i := range member.ID(100) {
 			enqueue(t, p.queue, tasks.NewUpload(i+1), tasks.NewFanOut(i+1, 5), tasks.NewRefill(i+1))
 		}
@@ -46,7 +46,7 @@ func TestTheBellWakesIdleWorkers(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			done <- time.Now()
 			return nil
-		}), queue.PoolOptions{Kinds: tasks.Kinds(), Poll: time.Hour, Sweep: time.Hour})
+		}), queue.PoolOptions{Poll: time.Hour, Sweep: time.Hour})
 		for range 2 {
 			pass(time.Minute)
 			start := time.Now()
@@ -67,7 +67,7 @@ func TestThePollIsTheSafetyNet(t *testing.T) {
 		startPool(t, each(func(context.Context, queue.Task) error {
 			done <- struct{}{}
 			return nil
-		}), queue.PoolOptions{Kinds: tasks.Kinds(), Poll: time.Second}, func(queuetest.Queue) queuetest.Queue { return q })
+		}), queue.PoolOptions{Poll: time.Second}, func(queuetest.Queue) queuetest.Queue { return q })
 		pass(time.Minute)
 		start := time.Now()
 		enqueue(t, q, tasks.NewUpload(1))
@@ -94,7 +94,7 @@ func TestAPanicCostsOnlyThePoisonedTask(t *testing.T) {
 			}
 			return make([]error, len(batch))
 		}}
-		p := startPool(t, q, queue.PoolOptions{Kinds: tasks.Kinds()})
+		p := startPool(t, q, queue.PoolOptions{})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewUpload(3), tasks.NewUpload(4))
 		pass(time.Minute)
 		slices.Sort(done)
@@ -114,7 +114,7 @@ func TestAHandlerThatAnswersTooLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPool(t, &doing{func(_ context.Context, batch []queue.Task) []error {
 			return make([]error, len(batch)-1)
-		}}, queue.PoolOptions{Kinds: tasks.Kinds()})
+		}}, queue.PoolOptions{})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 		pass(3 * time.Hour)
 		counts(t, p.queue, queuetest.Counts{Dead: 2})
@@ -127,7 +127,7 @@ func TestAHandlerThatAnswersTooLittle(t *testing.T) {
 func TestAnUnknownTypeIsDead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{Kinds: tasks.Kinds()})
+		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{})
 		mystery := tasks.NewUpload(1)
 		mystery.Kind = "mystery"
 		enqueue(t, p.queue, mystery, tasks.NewUpload(2))
@@ -148,7 +148,7 @@ func TestErrorsAreTriedAgainUntilDead(t *testing.T) {
 		p := startPool(t, each(func(_ context.Context, task queue.Task) error {
 			attempts, times = append(attempts, task.Attempts), append(times, time.Now())
 			return errors.New("not today")
-		}), queue.PoolOptions{Kinds: tasks.Kinds(), Poll: time.Minute})
+		}), queue.PoolOptions{Poll: time.Minute})
 		enqueue(t, p.queue, tasks.NewUpload(1))
 		pass(3 * time.Hour)
 		if len(attempts) != 25 || attempts[0] != 1 || attempts[24] != 25 {
@@ -199,7 +199,7 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 						return fmt.Errorf("asked: %w", class)
 					}
 					return nil
-				}), queue.PoolOptions{Kinds: tasks.Kinds(), Poll: time.Minute, Needs: map[string]queue.Dependency{tasks.NeedsSets: h}})
+				}), queue.PoolOptions{Poll: time.Minute, Away: h.Waits})
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				pass(50 * time.Minute)
 				counts(t, p.queue, queuetest.Counts{Scheduled: 1})

@@ -51,7 +51,7 @@ func (c *claims) wrap(q queuetest.Queue) queuetest.Queue {
 
 // asleep makes a pool that acts on notifications only.
 func asleep(workers ...queue.Workers) queue.PoolOptions {
-	return queue.PoolOptions{Kinds: tasks.Kinds(), Workers: workers, Poll: time.Hour, Sweep: time.Hour}
+	return queue.PoolOptions{Workers: workers, Poll: time.Hour, Sweep: time.Hour}
 }
 
 // A task wakes a single worker of a hundred.

@@ -20,11 +20,6 @@ const now = mysql.Now
 // MaxLease bounds leases.
 const MaxLease = 24 * time.Hour
 
-// sharedAttempts is the number of attempts in which a task may run beside others. From the next attempt on it runs alone, as it may be
-// the cause of their failures. It is two: most tasks whose first attempt was lost were in a process that was killed for another
-// reason, often with a thousand tasks.
-const sharedAttempts = 2
-
 // Options are the options of a [Queue].
 type Options struct {
 	// Kinds are the kinds of task that it knows.
@@ -36,8 +31,6 @@ type Options struct {
 	Notifier *notify.Notifier
 	// Owner names this process in the leases, for operators: its first 29 bytes, with ? for characters that are not printable ASCII.
 	Owner string
-	// Queues are counted by [Queue.Stats], besides the queues of the kinds, however many queues there are.
-	Queues []string
 }
 
 // Queue is a durable queue of tasks in tables of the database of a site, so that a task commits with the change that it is about. It
@@ -46,13 +39,10 @@ type Queue struct {
 	db      *sql.DB
 	options Options
 	metrics *metrics
-	memory
-}
 
-// memory has hints for the next claims and sweeps of a process. Nothing is lost with it.
-type memory struct {
+	// Hints for the next claims and sweeps of this process. Nothing is lost with them.
 	mu     sync.Mutex
-	fronts map[string]front // by queue; see front
+	fronts map[string]front // by queue
 	sweeps sweeps
 }
 
@@ -70,20 +60,23 @@ func NewQueue(db *sql.DB, o Options) *Queue {
 	if o.Notifier == nil {
 		o.Notifier = &notify.Notifier{}
 	}
-	m := newMetrics(o.Registerer)
-	m.begin(o.Kinds)
-	return &Queue{db: db, options: o, metrics: m, memory: memory{fronts: make(map[string]front)}}
+	return &Queue{db: db, options: o, metrics: newMetrics(o), fronts: make(map[string]front)}
 }
+
+// Options returns the options of the queue.
+func (q *Queue) Options() Options { return q.options }
 
 // Notify says that tasks of queues were committed, by [Queue.EnqueueTx] or by another program. Pools with the notifier of the queue look
 // at once.
 func (q *Queue) Notify(queues ...string) { q.options.Notifier.Notify(queues...) }
 
-// notifyAll notifies of tasks that came back in queues.
-func (q *Queue) notifyAll(queues map[string]bool) {
+// cameBack makes claims look at all tasks of queues, because some came back, and notifies.
+func (q *Queue) cameBack(queues map[string]bool) {
 	if len(queues) > 0 {
-		q.forgetFronts(queues)
-		q.options.Notifier.Notify(slices.Sorted(maps.Keys(queues))...)
+		q.mu.Lock()
+		maps.DeleteFunc(q.fronts, func(queue string, _ front) bool { return queues[queue] })
+		q.mu.Unlock()
+		q.Notify(slices.Sorted(maps.Keys(queues))...)
 	}
 }
 
@@ -105,11 +98,10 @@ func (q *Queue) keysOf(ctx context.Context, what string, kinds []string, keys []
 	if len(kinds) == 0 || len(keys) == 0 {
 		return found, nil
 	}
-	_, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (key uint64, err error) {
-		err = rows.Scan(&key)
+	list, err := mysql.Select(ctx, q.db, mysql.Column[uint64], "SELECT DISTINCT subject FROM tasks FORCE INDEX (subjects) WHERE subject IN ("+mysql.Marks(len(keys))+
+		") AND type IN ("+mysql.Marks(len(kinds))+") AND "+condition, slices.Concat(mysql.Args(keys), mysql.Args(kinds), args)...)
+	for _, key := range list {
 		found[key] = true
-		return key, err
-	}, "SELECT DISTINCT subject FROM tasks FORCE INDEX (subjects) WHERE subject IN ("+mysql.Marks(len(keys))+") AND type IN ("+mysql.Marks(len(kinds))+") AND "+condition,
-		slices.Concat(mysql.Args(keys), mysql.Args(kinds), args)...)
+	}
 	return found, mysql.Translate(ctx, what, err)
 }

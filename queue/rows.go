@@ -12,8 +12,36 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// boundedArgs selects the arguments of a task, at most a byte more than [MaxPayload].
-const boundedArgs = "LEFT(args, 32769)"
+// The statements of the life of a task. The ids of tasks that were read complete them, and never a range: a transaction may commit
+// later that took an id in between. They name an index because servers scan the table to change a third of its rows, and
+// wait for every locked row.
+const (
+	// selectNext locks the tasks that are next. It passes over tasks that another claim has locked, and tasks that stand for a change
+	// which is about to commit; see unlocked, too.
+	selectNext = "SELECT id, type, subject, " + boundedArgs + ", priority, LEAST(attempts, 65534) + 1, max_attempts, backoff, lost, COALESCE(expires_at, 0)," +
+		" run_at, created_at, dedupe_key IS NOT NULL, " + now + " FROM tasks FORCE INDEX (claim) WHERE state = 'waiting' AND queue = ?" +
+		" AND (SELECT COUNT(*) FROM paused_queues WHERE queue = ?) = 0"
+	fromFront   = " AND priority = ? AND id >= ?"
+	inTheirTurn = " ORDER BY priority, id LIMIT ? FOR UPDATE SKIP LOCKED"
+
+	startTasks = update + "state = 'running', lease = ?, run_at = " + now + " + ?, started_at = " + now +
+		", attempts = LEAST(attempts, 65534) + 1, max_attempts = ?, backoff = ?, dedupe_key = NULL WHERE id IN "
+	extendTasks = update + "run_at = " + now + " + ? WHERE lease = ? AND state = 'running' AND id IN "
+	// deleteTasks names its index in the form for several tables; it counts only if the condition has a column that the index lacks.
+	deleteTasks = "DELETE tasks FROM tasks FORCE INDEX (PRIMARY) WHERE type IS NOT NULL AND id IN "
+	endTasks    = update + "state = ?, run_at = " + now + " + ?, lease = '', lost = 0, attempts = attempts - IF(?, 1, 0), last_error = ? WHERE id IN "
+	buryTasks   = update + "state = 'dead', run_at = " + now + ", lease = '', dedupe_key = NULL, last_error = ? WHERE id IN "
+	letWait     = update + "state = 'waiting' WHERE id IN "
+	putBehind   = update + "state = 'behind' WHERE id IN "
+	schedule    = update + "state = 'scheduled' WHERE id IN "
+	// endLeases makes tasks wait whose lease ran out, or buries them if they have no attempts left.
+	endLeases = update + "state = IF(attempts >= max_attempts AND max_attempts > 0, 'dead', 'waiting'), lost = LEAST(lost, 254) + 1, run_at = " + now +
+		", last_error = CONCAT('the lease of ', lease, ' ran out: it crashed, was stopped, or took too long'), lease = '' WHERE id IN "
+
+	update = "UPDATE tasks FORCE INDEX (PRIMARY) SET "
+	// boundedArgs selects the arguments of a task, at most a byte more than [MaxPayload].
+	boundedArgs = "LEFT(args, 32769)"
+)
 
 // payloadOf returns arguments as JSON: a JSON string where they are too long or invalid, as MariaDB stores more than JSON.
 func payloadOf(args []byte) json.RawMessage {
@@ -38,58 +66,52 @@ func timeOf(milliseconds uint64) time.Time {
 	return time.UnixMilli(int64(min(milliseconds, latest)))
 }
 
-// update begins a change of tasks by ids that were read, and never by a range: a transaction may commit later that took an id in
-// between. It names the index because servers scan the table to change a third of its rows, and wait for every locked row.
-const update = "UPDATE tasks FORCE INDEX (PRIMARY) SET "
+// hasID is a row of tasks.
+type hasID interface{ id() uint64 }
 
-// deleteTasks is the same for a DELETE, which can name an index only in the form for several tables. The name counts only if the
-// condition has a column that the index lacks.
-const deleteTasks = "DELETE tasks FROM tasks FORCE INDEX (PRIMARY) WHERE type IS NOT NULL AND id IN "
+func (t Task) id() uint64   { return t.ID }
+func (r Result) id() uint64 { return r.Task.ID }
+
+// rowID is an id alone.
+type rowID uint64
+
+func (r rowID) id() uint64 { return uint64(r) }
 
 // idList returns the ids of a list, which must not be empty, as a list of SQL: numbers cost less than arguments.
-func idList[T any](list []T, id func(T) uint64) string {
+func idList[T hasID](list []T) string {
 	text := []byte("(")
-	for i := range list {
-		text = append(strconv.AppendUint(text, id(list[i]), 10), ',')
+	for _, row := range list {
+		text = append(strconv.AppendUint(text, row.id(), 10), ',')
 	}
 	text[len(text)-1] = ')'
 	return string(text)
 }
 
-func itself(id uint64) uint64 { return id }
-
 // change runs a statement that the ids of rows complete, and returns the rows that were changed. If the server refuses it because of
 // a row (a trigger or a constraint of the site), change tries each row alone, and buries a refused row with the reason. A row that
 // cannot be buried either stays as it is.
-func change[T any](ctx context.Context, tx *sql.Tx, list []T, id func(T) uint64, statement string, args ...any) (changed []T, err error) {
+func change[T hasID](ctx context.Context, tx *sql.Tx, list []T, statement string, args ...any) (changed []T, err error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	_, err = tx.ExecContext(ctx, statement+idList(list, id), args...)
-	if err == nil {
-		return list, nil
-	}
+	_, err = tx.ExecContext(ctx, statement+idList(list), args...)
 	if !mysql.IsRowRefused(err) {
-		return nil, err
+		return list, err
 	}
 	for i := range list {
-		one := list[i : i+1]
-		_, refused := tx.ExecContext(ctx, statement+idList(one, id), args...)
+		row := list[i : i+1]
+		_, refused := tx.ExecContext(ctx, statement+idList(row), args...)
 		if refused == nil {
 			changed = append(changed, list[i])
 			continue
 		}
-		why := clip("the database refuses to change it: " + refused.Error())
-		_, err := tx.ExecContext(ctx, update+buried+" WHERE id IN "+idList(one, id), why)
+		_, err := tx.ExecContext(ctx, buryTasks+idList(row), clip("the database refuses to change it: "+refused.Error()))
 		if err = cmp.Or(notRefused(refused), notRefused(err)); err != nil {
 			return nil, err
 		}
 	}
 	return changed, nil
 }
-
-// buried makes a task dead.
-const buried = "state = 'dead', run_at = " + now + ", lease = '', dedupe_key = NULL, last_error = ?"
 
 // notRefused returns an error unless it is about a row.
 func notRefused(err error) error {
@@ -99,7 +121,11 @@ func notRefused(err error) error {
 	return err
 }
 
-// ids reads the only column of a query.
-func ids(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]uint64, error) {
-	return mysql.Select(ctx, tx, mysql.Column[uint64], query, args...)
+// groupBy sorts a list into groups.
+func groupBy[T any, K comparable](list []T, key func(T) K) map[K][]T {
+	groups := make(map[K][]T)
+	for _, row := range list {
+		groups[key(row)] = append(groups[key(row)], row)
+	}
+	return groups
 }

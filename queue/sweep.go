@@ -44,9 +44,7 @@ const (
 	futureIDs = "SELECT id FROM (SELECT id, started_at FROM tasks FORCE INDEX (timers) WHERE state = 'running' ORDER BY run_at DESC LIMIT ?) AS last" +
 		" WHERE started_at > " + now + " + 1000"
 	endedTasks = "SELECT id, queue FROM tasks FORCE INDEX (PRIMARY) WHERE state = 'running' AND " + leaseOver + " AND id IN "
-	endLeases  = update + "state = IF(attempts >= max_attempts AND max_attempts > 0, 'dead', 'waiting'), lost = LEAST(lost, 254) + 1, run_at = " + now +
-		", last_error = CONCAT('the lease of ', lease, ' ran out: it crashed, was stopped, or took too long'), lease = '' WHERE id IN "
-	nextKeys = "SELECT h.queue, h.subject, h.task_id, COALESCE(t.state, '') FROM (SELECT queue, subject, task_id FROM held_keys FORCE INDEX (PRIMARY)" +
+	nextKeys   = "SELECT h.queue, h.subject, h.task_id, COALESCE(t.state, '') FROM (SELECT queue, subject, task_id FROM held_keys FORCE INDEX (PRIMARY)" +
 		" WHERE queue > ? OR queue = ? AND subject > ? ORDER BY queue, subject LIMIT ?) AS h LEFT JOIN tasks t ON t.id = h.task_id ORDER BY h.queue, h.subject"
 )
 
@@ -57,94 +55,69 @@ func (q *Queue) Sweep(ctx context.Context) (s Swept, err error) {
 	q.sweeps.mu.Lock()
 	defer q.sweeps.mu.Unlock()
 	var clock uint64
-	var due, forgot bool
-	err = q.db.QueryRowContext(ctx, "SELECT "+now+", EXISTS (SELECT id FROM tasks FORCE INDEX (timers) WHERE state = 'scheduled' AND run_at <= "+now+")").Scan(&clock, &due)
+	var isDue, forgot bool
+	err = q.db.QueryRowContext(ctx, "SELECT "+now+", EXISTS (SELECT id FROM tasks FORCE INDEX (timers) WHERE state = 'scheduled' AND run_at <= "+now+")").Scan(&clock, &isDue)
 	if err != nil {
 		return s, mysql.Translate(ctx, "look for scheduled tasks", err)
 	}
-	var dueErr, forgetErr error
+	var dueErr, leaseErr, forgetErr error
 	free := make(map[string]bool)
 	whole := time.Now().After(q.sweeps.whole)
 	if whole {
 		forgot, forgetErr = q.forgetKeys(ctx)
 	}
-	if due {
-		s.Due, dueErr = q.wakeDue(ctx, free)
+	if isDue {
+		s.Due, dueErr = q.changeQueried(ctx, "wake scheduled tasks", free, letWait, dueTasks, sweepSize)
 	}
-	took, leaseErr := q.endLeases(ctx, clock, whole, free)
+	over, leaseErr := q.endedLeases(ctx, whole)
+	if len(over) > 0 {
+		s.TookOver, leaseErr = q.changeQueried(ctx, "free tasks whose lease ran out", free, endLeases, endedTasks+idList(over)+" ORDER BY id FOR UPDATE SKIP LOCKED")
+	}
+	if leaseErr == nil && len(over) < sweepSize {
+		q.sweeps.since = clock - min(clock, lateCommit)
+	}
 	passed, keyErr := q.passKeys(ctx, free)
 	err = errors.Join(dueErr, leaseErr, keyErr, forgetErr)
-	s.TookOver, s.More = took, err == nil && (forgot || passed || s.Due == sweepSize || took >= sweepSize)
+	s.More = err == nil && (forgot || passed || s.Due == sweepSize || s.TookOver >= sweepSize)
 	if whole && !s.More {
 		q.sweeps.whole = time.Now().Add(wholeSweep)
 	}
-	q.notifyAll(free)
+	q.cameBack(free)
 	return s, err
 }
 
-// wakeDue makes scheduled tasks wait whose time has come.
-func (q *Queue) wakeDue(ctx context.Context, free map[string]bool) (n int, err error) {
-	err = mysql.Transact(ctx, q.db, "wake scheduled tasks", func(tx *sql.Tx) error {
-		list, err := mysql.Select(ctx, tx, scanPlace, dueTasks, sweepSize)
+// changeQueried changes the tasks that a query locks, and notes their queues.
+func (q *Queue) changeQueried(ctx context.Context, what string, queues map[string]bool, statement, query string, args ...any) (n int, err error) {
+	err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) error {
+		list, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (t Task, err error) {
+			err = rows.Scan(&t.ID, &t.Queue)
+			return t, err
+		}, query, args...)
 		if err == nil {
-			list, err = change(ctx, tx, list, taskID, update+"state = 'waiting' WHERE id IN ")
+			list, err = change(ctx, tx, list, statement)
 		}
-		n = note(list, free)
+		for _, t := range list {
+			queues[t.Queue] = true
+		}
+		n = len(list)
 		return err
 	})
 	return n, err
 }
 
-func scanPlace(rows *sql.Rows) (t Task, err error) {
-	err = rows.Scan(&t.ID, &t.Queue)
-	return t, err
-}
-
-// note notes the queues of tasks, and returns how many they are.
-func note(list []Task, queues map[string]bool) int {
-	for _, t := range list {
-		queues[t.Queue] = true
-	}
-	return len(list)
-}
-
-// endLeases frees tasks whose lease ran out, or buries them if they have no attempts left. Its locking read sees which tasks are
-// finished, and which leases were extended.
-func (q *Queue) endLeases(ctx context.Context, clock uint64, whole bool, free map[string]bool) (n int, err error) {
+// endedLeases returns tasks whose lease may have run out. A locking read sees then which are finished, and which leases were extended.
+func (q *Queue) endedLeases(ctx context.Context, whole bool) (over []rowID, err error) {
 	since := q.sweeps.since
 	if whole {
 		since = 0
 	}
-	over, err := mysql.Select(ctx, q.db, mysql.Column[uint64], endedIDs, since, sweepSize)
+	over, err = mysql.Select(ctx, q.db, mysql.Column[rowID], endedIDs, since, sweepSize)
 	if err == nil && whole {
-		var future []uint64
-		future, err = mysql.Select(ctx, q.db, mysql.Column[uint64], futureIDs, sweepSize)
+		var future []rowID
+		future, err = mysql.Select(ctx, q.db, mysql.Column[rowID], futureIDs, sweepSize)
 		over = append(over, future...)
 	}
-	if err != nil {
-		return 0, mysql.Translate(ctx, "look for leases that ran out", err)
-	}
-	if len(over) > 0 {
-		err = mysql.Transact(ctx, q.db, "free tasks whose lease ran out", func(tx *sql.Tx) (err error) {
-			n, err = q.takeOver(ctx, tx, over, free)
-			return err
-		})
-	}
-	if err == nil && len(over) < sweepSize {
-		q.sweeps.since = clock - min(clock, lateCommit)
-	}
-	return n, err
-}
-
-func (q *Queue) takeOver(ctx context.Context, tx *sql.Tx, over []uint64, free map[string]bool) (n int, err error) {
-	list, err := mysql.Select(ctx, tx, scanPlace, endedTasks+idList(over, itself)+" ORDER BY id FOR UPDATE SKIP LOCKED")
-	if err != nil {
-		return 0, err
-	}
-	if list, err = change(ctx, tx, list, taskID, endLeases); err != nil {
-		return 0, err
-	}
-	return note(list, free), nil
+	return over, mysql.Translate(ctx, "look for leases that ran out", err)
 }
 
 // heldKey is a row of held_keys, and the state of its task; "": the task is gone.
@@ -195,7 +168,7 @@ func (q *Queue) passKeys(ctx context.Context, free map[string]bool) (more bool, 
 
 // mend passes a key on, or brings its task back. Once its row is locked, no claim can start the task that it names.
 func (q *Queue) mend(ctx context.Context, tx *sql.Tx, k heldKey) (mended bool, err error) {
-	locked, err := ids(ctx, tx, "SELECT task_id FROM held_keys WHERE queue = ? AND subject = ? FOR UPDATE SKIP LOCKED", k.Queue, k.Key)
+	locked, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT task_id FROM held_keys WHERE queue = ? AND subject = ? FOR UPDATE SKIP LOCKED", k.Queue, k.Key)
 	if err != nil || len(locked) == 0 || locked[0] != k.ID {
 		return false, err
 	}
@@ -204,7 +177,7 @@ func (q *Queue) mend(ctx context.Context, tx *sql.Tx, k heldKey) (mended bool, e
 	case err != nil || len(now) > 0 && !now[0].isStale():
 		return false, err
 	case len(now) > 0 && now[0].state == behind && now[0].Queue == k.Queue && now[0].Key == k.Key:
-		n, err := bringBack(ctx, tx, []uint64{k.ID})
+		n, err := bringBack(ctx, tx, []rowID{rowID(k.ID)})
 		return n > 0, err
 	}
 	_, err = q.passOn(ctx, tx, k.Queue, []uint64{k.Key})

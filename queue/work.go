@@ -17,7 +17,7 @@ import (
 // errTimeout is the cause when work is cancelled because it took too long.
 var errTimeout = errors.New("the work took longer than its limit")
 
-// A task that waits for a dependency is tried again after an eighth of the time that it has waited, within these bounds: the tries
+// A task that waits for a service is tried again after an eighth of the time that it has waited, within these bounds: the tries
 // of a long outage are few, and the end of an outage is noticed soon.
 const (
 	minPostponed  = time.Second
@@ -36,233 +36,189 @@ const (
 // finished is a task with its outcome.
 type finished struct {
 	Result
-	took  time.Duration
-	begun bool
-	waits bool // for a dependency, or the database
+	took  time.Duration // 0: it was not begun
+	waits bool          // for a service that is away
 }
 
-// group is a part of a share that a handler takes together.
-type group struct {
-	name    string
-	handler Handler
-	tasks   []Task
-}
-
-// runShare runs the tasks of a share and records their outcomes, unless their handler does not end. It returns whether all tasks wait
-// for a dependency.
-func (r *run) runShare(s share) (waits bool) {
-	ctx, cancel := context.WithTimeoutCause(s.claim.ctx, r.options.Limit, fmt.Errorf("%w of %v", errTimeout, r.options.Limit))
+// do runs the tasks of a claim and records their outcomes, unless their handler does not end. It reports whether all wait for a service.
+func (r *run) do(c *claim) (waits bool) {
+	ctx, lose := context.WithCancelCause(r.works)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Limit, fmt.Errorf("%w of %v", errTimeout, r.options.Limit))
 	defer cancel()
-	// From the end of ctx on, nothing extends the leases.
-	defer context.AfterFunc(ctx, func() { s.claim.release(s.tasks) })()
+	r.running.Go(func() { r.keep(ctx, c, lose) })
 	var all []finished
 	goOn := false
 	record := func() {
 		for _, f := range all {
 			waits, goOn = waits || f.waits, goOn || !f.waits
 		}
-		r.record(s.claim, all)
+		r.record(c, all)
 		all = nil
 	}
-	for _, g := range r.groups(s.tasks) {
-		if g.tasks[0].Attempts > sharedAttempts { // it may be the end of the process
+	for _, group := range r.groups(c.tasks) {
+		if group[0].Attempts > sharedAttempts && len(all) > 0 { // it may be the end of the process
 			record()
 		}
-		all = append(all, r.runGroup(ctx, s.claim, g)...)
+		all = append(all, r.runGroup(ctx, c, group)...)
 	}
-	record()
+	if len(all) > 0 {
+		record()
+	}
 	return waits && !goOn
 }
 
-// groups splits tasks by handler, in their order. The tasks whose shared attempts are used up come last, each alone.
-func (r *run) groups(tasks []Task) (groups []group) {
-	var alone []group
+// groups splits tasks by handler, in their order. A task whose shared attempts are used up comes last, alone.
+func (r *run) groups(tasks []Task) (groups [][]Task) {
+	var alone [][]Task
+	type handled struct {
+		by      string
+		unknown bool // there is no handler
+	}
+	at := make(map[handled]int)
 	for _, t := range tasks {
-		g := group{name: "", handler: unknownKind{}, tasks: []Task{t}}
-		if h, known := r.handlers[t.Kind]; known {
-			kind, _ := r.kinds.of(t.Kind)
-			g.name, g.handler = cmp.Or(kind.Group, t.Kind), h
-		}
-		at := slices.IndexFunc(groups, func(o group) bool { return o.name == g.name })
-		switch {
-		case t.Attempts > sharedAttempts:
-			alone = append(alone, g)
-		case at < 0:
-			groups = append(groups, g)
-		default:
-			groups[at].tasks = append(groups[at].tasks, t)
+		kind, _ := r.of.Kinds.of(t.Kind)
+		is := handled{cmp.Or(kind.Group, t.Kind), r.handlers[t.Kind] == nil}
+		if t.Attempts > sharedAttempts {
+			alone = append(alone, []Task{t})
+		} else if i, found := at[is]; found {
+			groups[i] = append(groups[i], t)
+		} else {
+			at[is], groups = len(groups), append(groups, []Task{t})
 		}
 	}
 	return append(groups, alone...)
 }
 
-// unknownKind is the handler of kinds without a handler.
-type unknownKind struct{}
-
-func (unknownKind) Handle(_ context.Context, batch []Task) []Outcome {
-	all := make([]Outcome, len(batch))
-	for i, t := range batch {
-		all[i].Err = Permanent(fmt.Errorf("%w: unknown type %q", ErrInvalid, t.Kind))
-	}
-	return all
-}
-
 // runGroup calls the handler. After a panic it runs the tasks of the group alone, so that only the task that caused it pays. After the end
 // of ctx it releases them.
-func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) {
+func (r *run) runGroup(ctx context.Context, c *claim, group []Task) (all []finished) {
 	if ctx.Err() != nil {
-		for _, result := range released(g.tasks, context.Cause(ctx)) {
-			all = append(all, finished{Result: result})
+		for _, t := range group {
+			all = append(all, finished{Result: Result{Task: t, Err: Later(0, fmt.Errorf("released before it began: %w", context.Cause(ctx)))}})
 		}
 		return all
 	}
-	start := time.Now()
-	for _, t := range g.tasks {
-		r.metrics.waitSeconds.WithLabelValues(t.Queue, r.metrics.label(r.kinds, t.Kind)).Observe(max(t.Waited+start.Sub(c.at), 0).Seconds())
+	began := time.Now()
+	for _, t := range group {
+		r.metrics.waitSeconds.WithLabelValues(t.Queue, r.metrics.label(t.Kind)).Observe(max(t.Waited+began.Sub(c.at), 0).Seconds())
 	}
-	outcomes, ended := r.call(ctx, c, g)
-	var panicked *panicError
+	outcomes, panicked, ended := r.call(ctx, c, group)
 	switch {
 	case !ended:
 		return nil
-	case len(g.tasks) > 1 && errors.As(outcomes[0].Err, &panicked) && panicked.all:
-		for _, t := range g.tasks {
-			all = append(all, r.runGroup(ctx, c, group{g.name, g.handler, []Task{t}})...)
+	case panicked && len(group) > 1:
+		for i := range group {
+			all = append(all, r.runGroup(ctx, c, group[i:i+1])...)
 		}
 		return all
 	}
-	took := time.Since(start)
-	for i, t := range g.tasks {
-		f := finished{Result: Result{t, outcomes[i].Err, outcomes[i].Next}, took: took, begun: true}
+	took := max(time.Since(began), 1)
+	for i, t := range group {
+		f := finished{Result: Result{t, outcomes[i].Err, outcomes[i].Next}, took: took}
 		if f.Err != nil {
-			f.waits = r.waits(t, start, f.Err)
-			f.Err = classify(ctx, f.waits, f.Err, t)
+			f.Err, f.waits = r.excuse(ctx, t, began, f.Err)
 		}
-		if _, err := r.kinds.Validate(f.Next); err != nil {
-			f.Result = Result{Task: t, Err: Permanent(fmt.Errorf("follow-up: %w", err))}
+		if _, err := r.of.Kinds.Validate(f.Next); err != nil {
+			f.Err, f.Next = Permanent(fmt.Errorf("follow-up: %w", err)), nil
 		}
 		all = append(all, f)
 	}
 	return all
 }
 
+// answer is the answer of a handler.
+type answer struct {
+	outcomes []Outcome
+	panicked bool
+}
+
 // call calls the handler on a goroutine of its own. A handler that does not end soon after its context is left behind, with its tasks.
-func (r *run) call(ctx context.Context, c *claim, g group) (outcomes []Outcome, ended bool) {
-	answer := make(chan []Outcome, 1)
-	go func() { answer <- handle(ctx, g.handler, g.tasks) }()
+func (r *run) call(ctx context.Context, c *claim, group []Task) (outcomes []Outcome, panicked, ended bool) {
+	answers := make(chan answer, 1)
+	go func() { answers <- r.handle(ctx, group) }()
 	select {
-	case outcomes = <-answer:
-		return outcomes, true
+	case a := <-answers:
+		return a.outcomes, a.panicked, true
 	case <-ctx.Done():
 	}
-	// As long as the lease lasts, the results can still be recorded.
-	patience := time.NewTimer(c.lease / 2)
+	patience := time.NewTimer(c.lease / 2) // as long as the lease lasts, the results can still be recorded
 	defer patience.Stop()
 	select {
-	case outcomes = <-answer:
-		return outcomes, true
+	case a := <-answers:
+		return a.outcomes, a.panicked, true
 	case <-patience.C:
 	case <-r.over.Done():
-	}
-	const maxIDs = 20 // in the log
-	var ids []uint64
-	for _, t := range g.tasks[:min(len(g.tasks), maxIDs)] {
-		ids = append(ids, t.ID)
 	}
 	level := slog.LevelWarn // the handler may be as slow as the machine that lost the lease
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		level = slog.LevelError
 	}
-	r.log.Log(ctx, level, "handler does not end", "type", g.tasks[0].Kind, "count", len(g.tasks), "tasks", ids,
+	r.log.Log(ctx, level, "handler does not end", "type", group[0].Kind, "count", len(group), "first_task", group[0].ID,
 		"cause", context.Cause(ctx), "then", "its tasks are free when their leases run out")
-	return nil, false
+	return nil, false, false
 }
 
 // panicError is a panic of a handler, with its place.
 type panicError struct {
 	value any
 	stack []byte
-	all   bool // it ended the work of the whole batch
 }
 
-func newPanicError(value any) *panicError { return &panicError{value: value, stack: debug.Stack()} }
+func newPanicError(value any) *panicError { return &panicError{value, debug.Stack()} }
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.value, e.stack) }
 
 // handle calls the handler and makes an error of a panic.
-func handle(ctx context.Context, h Handler, batch []Task) (outcomes []Outcome) {
-	all := func(err error) []Outcome {
-		return slices.Repeat([]Outcome{{Err: err}}, len(batch))
-	}
+func (r *run) handle(ctx context.Context, group []Task) (a answer) {
+	all := func(err error) []Outcome { return slices.Repeat([]Outcome{{Err: err}}, len(group)) }
 	defer func() {
 		if value := recover(); value != nil {
-			panicked := newPanicError(value)
-			panicked.all = true
-			outcomes = all(panicked)
+			a = answer{all(newPanicError(value)), true}
 		}
 	}()
-	outcomes = h.Handle(ctx, batch)
-	if len(outcomes) != len(batch) {
-		return all(fmt.Errorf("handler %T answered %d of %d tasks", h, len(outcomes), len(batch)))
+	h := r.handlers[group[0].Kind]
+	if h == nil {
+		return answer{outcomes: all(Permanent(fmt.Errorf("%w: unknown type %q", ErrInvalid, group[0].Kind)))}
 	}
-	return outcomes
+	a.outcomes = h.Handle(ctx, group)
+	if len(a.outcomes) != len(group) {
+		a.outcomes = all(fmt.Errorf("handler %T answered %d of %d tasks", h, len(a.outcomes), len(group)))
+	}
+	return a
 }
 
-// released returns the results of tasks that were not begun: they wait again, and no attempt is counted.
-func released(list []Task, cause error) []Result {
-	results := make([]Result, len(list))
-	for i, t := range list {
-		results[i] = Result{Task: t, Err: Later(0, fmt.Errorf("released before it began: %w", cause))}
+// excuse returns the error of a handler as it counts: the end of the process, a lost lease, deadlocks and a service that is away are no
+// fault of a task. waits: a service is away. ctx is the context of the handler, which was called at a time.
+func (r *run) excuse(ctx context.Context, t Task, began time.Time, err error) (excused error, waits bool) {
+	waits = r.options.Away != nil && r.options.Away(err)
+	if !waits && errors.Is(err, ErrUnavailable) {
+		r.report(r.works, began, err, "tasks wait for the database")
+		waits = true
 	}
-	return results
-}
-
-// waits reports whether a task whose handler was called at a time has to wait, by the error of the handler.
-func (r *run) waits(t Task, began time.Time, err error) bool {
-	kind, _ := r.kinds.of(t.Kind)
-	for _, name := range kind.Needs {
-		if d := r.options.Needs[name]; d != nil && d.Waits(err) {
-			return true
-		}
-	}
-	if !errors.Is(err, ErrUnavailable) {
-		return false
-	}
-	r.report(r.works, began, err, "tasks wait for the database")
-	return true
-}
-
-// classify excuses tasks for the end of the process, a lost lease, deadlocks, and a dependency that is away. ctx is the context of the
-// handler.
-func classify(ctx context.Context, waits bool, err error, t Task) error {
 	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(cause, errStopped), errors.Is(cause, ErrLeaseLost):
-		if _, ok := errors.AsType[*laterError](err); ok { // the handler knows when
-			return err
+		if _, ok := errors.AsType[*laterError](err); !ok { // else the handler knows when
+			err = Later(0, err)
 		}
-		return Later(0, err)
 	case waits, mysql.IsRetryable(err): // or it lost too many deadlocks
 		// Whole seconds, so that tasks that wait together are written together.
 		pause := min(max(minPostponed, t.Claimed.Sub(t.Created)/postponeShare), maxPostponed)
-		return Later(pause.Round(time.Second), err)
+		err = Later(pause.Round(time.Second), err)
 	case errors.Is(cause, errTimeout) && !errors.Is(err, errTimeout):
-		return fmt.Errorf("%w: %w", cause, err)
+		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	return err
+	return err, waits
 }
 
-// record logs, counts and stores the outcomes of tasks.
+// record logs, counts and stores the outcomes of tasks. From its call on nothing extends their leases.
 func (r *run) record(c *claim, all []finished) {
-	if len(all) == 0 {
-		return
-	}
-	results, tasks := make([]Result, len(all)), make([]Task, len(all))
+	results := make([]Result, len(all))
 	for i, f := range all {
-		results[i], tasks[i] = f.Result, f.Task
+		results[i] = f.Result
 		v, t := Judge(f.Result), f.Task
-		if f.begun {
-			kind := r.metrics.label(r.kinds, t.Kind)
+		if f.took > 0 {
+			kind := r.metrics.label(t.Kind)
 			r.metrics.runSeconds.WithLabelValues(t.Queue, kind).Observe(f.took.Seconds())
 			r.metrics.finished.WithLabelValues(t.Queue, kind, v.label()).Inc()
 		}
@@ -274,11 +230,11 @@ func (r *run) record(c *claim, all []finished) {
 			r.log.WarnContext(r.works, "task failed, and is tried again", about...)
 		}
 	}
-	c.release(tasks)
+	c.open.Add(-int64(len(all)))
 	r.store(results)
 }
 
-// store stores results, whose leases are not extended any more, also when the process is about to stop.
+// store stores results, also when the process is about to stop.
 func (r *run) store(results []Result) {
 	for try := 1; ; try++ {
 		began := time.Now()
@@ -296,11 +252,11 @@ func (r *run) store(results []Result) {
 				r.store(results[i : i+1])
 			}
 			return
-		case err == nil && lost > 0 && try == 1: // else the answer to an earlier try may have been lost
-			r.log.WarnContext(r.works, "leases lost before the tasks were finished", "count", lost)
-			r.metrics.leasesLost.Add(float64(lost))
-			return
 		case err == nil:
+			if lost > 0 && try == 1 { // else the answer to an earlier try may have been lost
+				r.log.WarnContext(r.works, "leases lost before the tasks were finished", "count", lost)
+				r.metrics.leasesLost.Add(float64(lost))
+			}
 			return
 		case last:
 			r.log.ErrorContext(r.works, "results of tasks not recorded", "count", len(results), "error", err,

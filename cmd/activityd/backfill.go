@@ -235,7 +235,7 @@ func (b *backfill) work(ctx context.Context, under []tasks.RangeArgs) (done back
 			o.Workers = []queue.Workers{w}
 		}
 	}
-	o.Log, o.Notifier, o.Needs = b.log, b.notifier, map[string]queue.Dependency{tasks.NeedsSets: nodes}
+	o.Log, o.Away = b.log, nodes.Waits
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	group, working := errgroup.WithContext(working)

@@ -29,7 +29,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	}
 	var worked []string
 	if s.config.role != roleAPI {
-		worked = s.pool.Queues()
+		worked = s.config.ownQueues()
 	}
 	server := metrics.NewServer(metrics.Options{
 		Version: versionNumber(), Role: s.config.role, Probes: s.api.Handler(), Log: s.log, Console: s.console,

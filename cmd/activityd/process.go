@@ -91,7 +91,7 @@ func (c *processConfig) poolOptions() queue.PoolOptions {
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		workers = append(workers, queue.Workers{Queue: name, Count: named[name], Batch: tasks.DefaultBatch})
 	}
-	return queue.PoolOptions{Kinds: tasks.Kinds(), Workers: workers, Lease: c.lease, Poll: c.poll, Grace: c.grace, Gap: claimGap}
+	return queue.PoolOptions{Workers: workers, Lease: c.lease, Poll: c.poll, Grace: c.grace, Gap: claimGap}
 }
 
 // ownQueues are the queues of activityd's own tasks. Workers by HTTP get nothing from them.

@@ -135,7 +135,7 @@ func (o schemaOptions) do(cmd *cobra.Command, c *config, site *mapping.Map) erro
 		if err := queue.Migrate(ctx, db); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(out, "the %d tables of the queue are there\n", len(queue.Tables()))
+		_, err := fmt.Fprintln(out, "the tables of the queue are there")
 		return err
 	case o.remove:
 		n, err := triggersOf(site).Remove(ctx, db)

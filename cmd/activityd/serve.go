@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -124,7 +122,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 // queueOn returns the queue on connections to its database.
 func (b *backend) queueOn(db *sql.DB, c *config) *queue.Queue {
 	return queue.NewQueue(db, queue.Options{
-		Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)),
+		Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier, Owner: processName(),
 	})
 }
 
@@ -178,8 +176,7 @@ func openService(c *config, log *slog.Logger) (*service, error) {
 	}
 	s.addPush(&handlers)
 	pool := c.poolOptions()
-	pool.MySQL, pool.Needs = s.health.MySQL.Log, map[string]queue.Dependency{tasks.NeedsSets: s.health.Redis}
-	pool.Log, pool.Notifier, pool.Registerer = log, b.notifier, prometheus.DefaultRegisterer
+	pool.Log, pool.Report, pool.Away = log, s.health.MySQL.Log.Report, s.health.Redis.Waits
 	s.pool = queue.NewPool(b.queue, tasks.Handlers(b.index, b.store, b.queue, handlers), pool)
 	s.api = s.newAPI(noted{s.reader, patrol.Note})
 	return s, nil

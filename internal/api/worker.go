@@ -21,7 +21,7 @@ import (
 // safe for concurrent use and return soon after ctx ends.
 type Leaser interface {
 	ClaimAs(ctx context.Context, owner, queue string, n int, lease time.Duration) ([]queue.Task, error)
-	FinishLease(ctx context.Context, queue, token string, ends []queue.End) (open int, err error)
+	FinishLease(ctx context.Context, queue, token string, ends []queue.Result) (open int, err error)
 	ExtendLease(ctx context.Context, queue, token string, lease time.Duration) (until time.Time, err error)
 }
 
@@ -117,7 +117,7 @@ func (s *Server) claimTasks(c *call, name string) error {
 // finishTasks records how tasks of a lease ended.
 func (s *Server) finishTasks(c *call, name string) error {
 	var token string
-	var ends []queue.End
+	var ends []queue.Result
 	err := s.readObject(c, []string{"lease_token", "done", "failed", "released"}, func(o strictjson.Object) {
 		token = text(o, "lease_token", "the token of the lease")
 		ends = readEnds(o)
@@ -153,7 +153,7 @@ func (s *Server) extendLease(c *call, name string) error {
 var errReleased = errors.New("its worker released it")
 
 // readEnds reads how tasks ended: each is named once.
-func readEnds(o strictjson.Object) (ends []queue.End) {
+func readEnds(o strictjson.Object) (ends []queue.Result) {
 	for _, name := range []string{"done", "failed", "released"} {
 		value, ok := o.Get(name)
 		if !ok {
@@ -161,15 +161,15 @@ func readEnds(o strictjson.Object) (ends []queue.End) {
 		}
 		list, _ := o.Reader.Array(name, value, "tasks", 0, maxClaimed)
 		for i, item := range list {
-			place, end := strictjson.Item(name, i), queue.End{}
+			place, end := strictjson.Item(name, i), queue.Result{}
 			switch name {
 			case "failed":
 				place, item, end = readFailure(o.Reader, place, item)
 			case "released":
 				end.Err = queue.Later(0, errReleased)
 			}
-			end.ID = taskID(o.Reader, place, item)
-			if slices.ContainsFunc(ends, func(e queue.End) bool { return e.ID == end.ID }) {
+			end.Task.ID = taskID(o.Reader, place, item)
+			if slices.ContainsFunc(ends, func(e queue.Result) bool { return e.Task.ID == end.Task.ID }) {
 				o.Reader.Addf(place, "is named twice")
 			}
 			ends = append(ends, end)
@@ -182,19 +182,22 @@ func readEnds(o strictjson.Object) (ends []queue.End) {
 }
 
 // readFailure reads why a task failed, when it is tried again, and where its id is.
-func readFailure(r *strictjson.Reader, place string, item json.RawMessage) (at string, id json.RawMessage, end queue.End) {
+func readFailure(r *strictjson.Reader, place string, item json.RawMessage) (at string, id json.RawMessage, end queue.Result) {
 	o, ok := r.Object(place, item)
 	if !ok {
 		return place, item, end
 	}
 	o.Only("id", "error", "retry_after", "permanent")
 	end.Err = errors.New(text(o, "error", "why it failed, in words"))
-	end.After = duration(o, "retry_after", time.Millisecond, maxAgain, 0)
-	if permanent, _ := o.Bool("permanent"); permanent {
+	after := duration(o, "retry_after", time.Millisecond, maxAgain, 0)
+	permanent, _ := o.Bool("permanent")
+	switch {
+	case permanent && after > 0:
+		o.Addf("retry_after", "is given beside permanent: want one of the two")
+	case permanent:
 		end.Err = queue.Permanent(end.Err)
-		if end.After > 0 {
-			o.Addf("retry_after", "is given beside permanent: want one of the two")
-		}
+	case after > 0:
+		end.Err = queue.RetryAfter(after, end.Err)
 	}
 	id, _ = o.Get("id")
 	return r.At(place, "id"), id, end

@@ -292,7 +292,7 @@ func (f *fakeLeaser) ClaimAs(ctx context.Context, _, _ string, n int, _ time.Dur
 	return claimed, ctx.Err()
 }
 
-func (f *fakeLeaser) FinishLease(context.Context, string, string, []queue.End) (int, error) {
+func (f *fakeLeaser) FinishLease(context.Context, string, string, []queue.Result) (int, error) {
 	return 0, nil
 }
 

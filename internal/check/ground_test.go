@@ -96,7 +96,7 @@ func (g *ground) work(t testing.TB, check queue.Handler, wraps ...func(queue.Han
 		}
 	}
 	pool := queue.NewPool(g.queue, handlers, queue.PoolOptions{
-		Log: slog.New(slog.DiscardHandler), Notifier: g.notifier, Kinds: tasks.Kinds(),
+		Log: slog.New(slog.DiscardHandler),
 		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 20},
 			{Queue: tasks.QueueFanOut, Count: 1, Batch: 5},
@@ -106,7 +106,7 @@ func (g *ground) work(t testing.TB, check queue.Handler, wraps ...func(queue.Han
 			{Queue: tasks.QueueCheck, Count: 1},
 		},
 		Poll: 20 * time.Millisecond, Grace: time.Second,
-		Needs: map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(g.client, g.index, slog.New(slog.DiscardHandler))},
+		Away: health.NewRedis(g.client, g.index, slog.New(slog.DiscardHandler)).Waits,
 	})
 	return running(t, pool.Run)
 }

@@ -181,7 +181,7 @@ func (b *backend) start(ctx context.Context, options *redis.Options, members mem
 	sets.Probe(ctx)
 	b.reader = recent.NewReader(sets, members, hints, recent.Options{Min: settings.Min})
 	handlers := tasks.Handlers(sets, members, q, tasks.HandlerOptions{PartSize: tasks.DefaultPartSize, Targeting: targeting, Deliveries: deliveries})
-	pool := queue.NewPool(q, handlers, queue.PoolOptions{Kinds: tasks.Kinds(), Workers: tasks.DefaultWorkers(), Notifier: notifier, Poll: poll, Log: b.log})
+	pool := queue.NewPool(q, handlers, queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: poll, Log: b.log})
 	b.work = append(b.work, hints.Run, pool.Run, func(ctx context.Context) error {
 		return sets.Watch(ctx, func(time.Time, redisnodes.Status) {})
 	})

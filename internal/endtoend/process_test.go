@@ -42,8 +42,7 @@ func (g *ground) process(t *testing.T, name string) *process {
 	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: name})
 	handlers := tasks.Handlers(ix, store, q, tasks.HandlerOptions{PartSize: partSize})
 	options := poolOptions()
-	options.Log, options.Notifier = log, notifier
-	options.Needs = map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(client, ix, log)}
+	options.Log, options.Away = log, health.NewRedis(client, ix, log).Waits
 	hints := tasks.NewHints(q, log)
 	return &process{
 		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min}),
@@ -56,7 +55,6 @@ func (g *ground) process(t *testing.T, name string) *process {
 // a batch.
 func poolOptions() queue.PoolOptions {
 	return queue.PoolOptions{
-		Kinds: tasks.Kinds(),
 		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 8},
 			{Queue: tasks.QueueFanOut, Count: 2, Batch: 2},

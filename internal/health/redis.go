@@ -15,8 +15,7 @@ import (
 )
 
 // Redis is the nodes that have the sets: a server, or the masters of a cluster. It logs the changes that
-// [redisnodes.Nodes.Watch] reports, and tasks wait for it, as a
-// [queue.Dependency] of the name tasks.NeedsSets. It is safe for concurrent use.
+// [redisnodes.Nodes.Watch] reports, and tasks wait for it. It is safe for concurrent use.
 type Redis struct {
 	// Stream is the log of the node that has the stream; without a cluster, of the server.
 	Stream *outage.Log
@@ -67,7 +66,7 @@ func (r *Redis) node(address string) *outage.Log {
 	return r.told[address]
 }
 
-// Waits implements [queue.Dependency].
+// Waits reports whether the error of a task says that it has to wait for Redis; see [queue.PoolOptions].Away.
 func (*Redis) Waits(err error) bool {
 	return errors.Is(err, redisnodes.ErrUnavailable) || errors.Is(err, redisnodes.ErrStamp)
 }

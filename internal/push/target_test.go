@@ -129,7 +129,7 @@ func TestADeadPageEndsNoChain(t *testing.T) {
 		task := newTask(5, 1, `{"type":"upload"}`)
 		task.Attempts = test.attempts
 		o := g.Handle(t.Context(), []queue.Task{task})[0]
-		next := queue.Judge(queue.Result{Task: task, Err: o.Err, Next: o.Next}).Next
+		next := queue.Result{Task: task, Err: o.Err, Next: o.Next}.FollowUps()
 		if !errors.Is(o.Err, broken) || len(next) != test.follow || len(next) > 0 && !strings.Contains(string(next[0].Payload), `"after":"3"`) {
 			t.Errorf("attempt %d: %v, and then %+v", test.attempts, o.Err, next)
 		}

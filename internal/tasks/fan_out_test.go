@@ -99,7 +99,7 @@ func TestAFanOutSurvivesACrash(t *testing.T) {
 		task := claim(t, b.queue, 1)[0]
 		o := b.uploads.Handle(t.Context(), []queue.Task{task})[0]
 		o.Err = queue.Later(0, o.Err)
-		if next := queue.Judge(queue.Result{Task: task, Err: o.Err, Next: o.Next}).Next; len(next) > 0 {
+		if next := (queue.Result{Task: task, Err: o.Err, Next: o.Next}).FollowUps(); len(next) > 0 {
 			t.Fatalf("followed by %+v", next)
 		}
 		b.called("Active", "Dedupe", "LastUploads", "FollowerPages", "Add")
@@ -171,7 +171,7 @@ func TestAPartThatMayDieHandsOnTheChain(t *testing.T) {
 		}
 		part.Attempts = test.attempts
 		o := b.uploads.Handle(t.Context(), []queue.Task{part})[0]
-		next := queue.Judge(queue.Result{Task: part, Err: o.Err, Next: o.Next}).Next
+		next := queue.Result{Task: part, Err: o.Err, Next: o.Next}.FollowUps()
 		if !errors.Is(o.Err, test.err) || len(next) != test.next {
 			t.Errorf("attempt %d: %v, followed by %+v, want %d", test.attempts, o.Err, next, test.next)
 		}

@@ -32,8 +32,6 @@ type kind struct {
 	// Changes names the sets that it may change: while it is not finished, they may rightly
 	// be behind.
 	Changes Reach
-	// NeedsSets says that its handler needs the nodes of the sets though its tasks change no set by their subject.
-	NeedsSets bool
 	// Handler returns the handler. Kinds of a Group have equal handlers, and their tasks are handled together.
 	Handler func(w work) queue.Handler
 	Group   string
@@ -80,19 +78,11 @@ const (
 	QueueCheck       = "check"
 )
 
-// NeedsSets is the dependency of kinds that change sets: the nodes of the sets. See
-// [queue.PoolOptions].Needs.
-const NeedsSets = "sets"
-
 // Kinds returns the kinds of task for the queue and its workers.
 func Kinds() queue.Kinds {
 	list := make(queue.Kinds, len(kinds))
 	for i, k := range kinds {
-		var needs []string
-		if k.Changes != NoSet || k.NeedsSets {
-			needs = []string{NeedsSets}
-		}
-		list[i] = queue.Kind{Name: k.Name, Queue: k.Workers.Queue, Ordered: k.Ordered, DedupeKey: k.DedupeKey, Needs: needs, Group: k.Group}
+		list[i] = queue.Kind{Name: k.Name, Queue: k.Workers.Queue, Ordered: k.Ordered, DedupeKey: k.DedupeKey, Group: k.Group}
 	}
 	return list
 }

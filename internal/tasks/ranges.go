@@ -27,7 +27,7 @@ const (
 
 var (
 	refillRange = kind{
-		Name: RefillRange, Workers: queue.Workers{Queue: QueueBackfill, Count: 3}, NeedsSets: true,
+		Name: RefillRange, Workers: queue.Workers{Queue: QueueBackfill, Count: 3},
 		DedupeKey: func(_ uint64, payload json.RawMessage) (string, error) {
 			a, err := decode[RangeArgs](payload)
 			return fmt.Sprintf("refill_range:%d-%d,%t", a.After, a.To, a.Existing), err
@@ -35,7 +35,7 @@ var (
 		Handler: func(w work) queue.Handler { return RefillRangeHandler(w) },
 	}
 	checkRange = kind{
-		Name: CheckRange, Workers: queue.Workers{Queue: QueueCheck, Count: 1}, NeedsSets: true,
+		Name: CheckRange, Workers: queue.Workers{Queue: QueueCheck, Count: 1},
 		// All are the same work: two sweeps merge as soon as both wait.
 		DedupeKey: func(_ uint64, payload json.RawMessage) (string, error) {
 			_, err := decode[RangeArgs](payload)

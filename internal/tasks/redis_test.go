@@ -67,7 +67,7 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Network: "unix", ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
 	notifier := &notify.Notifier{}
-	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Registerer: prometheus.DefaultRegisterer}, time.Now)
 	settings, err := index.NewSettings(10, 20, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -83,9 +83,9 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- queue.NewPool(q, handlers, queue.PoolOptions{
-			Log: slog.New(slog.NewTextHandler(log, nil)), Notifier: notifier, Registerer: prometheus.DefaultRegisterer, Kinds: tasks.Kinds(),
+			Log:     slog.New(slog.NewTextHandler(log, nil)),
 			Workers: tasks.DefaultWorkers(),
-			Needs:   map[string]queue.Dependency{tasks.NeedsSets: needs},
+			Away:    needs.Waits,
 		}).Run(ctx)
 	}()
 	t.Cleanup(func() {

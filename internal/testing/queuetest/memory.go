@@ -77,6 +77,9 @@ func NewMemory(o queue.Options, now func() time.Time) *Memory {
 	}
 }
 
+// Options returns the options of the queue.
+func (q *Memory) Options() queue.Options { return q.options }
+
 // clock is now in unix milliseconds.
 func (q *Memory) clock() int64 { return q.now().UnixMilli() }
 
@@ -328,7 +331,7 @@ func (q *Memory) Finish(ctx context.Context, results []queue.Result) (lost int, 
 		if r := q.leased(result.Task); r != nil {
 			v := queue.Judge(result)
 			q.settle(r, v)
-			next = append(next, v.Next...)
+			next = append(next, result.FollowUps()...)
 		} else {
 			lost++
 		}

@@ -28,8 +28,6 @@ var (
 	descPaused  = statsDesc("queue_paused", "1 if the queue is paused.", "queue")
 	descCapped  = statsDesc("counts_capped", "1 if a state of the queue has more tasks than are counted.", "queue")
 	descSuccess = statsDesc("stats_success", "1 if the last look at the queues succeeded, 0 if not.")
-	descLooked  = statsDesc("stats_last_success_timestamp_seconds", "Unix time of the last look at the queues that succeeded; 0: none yet.")
-	descTook    = statsDesc("stats_duration_seconds", "Time that the last look at the queues took.")
 	descMySQLUp = statsDesc("mysql_up", "1 if MySQL answered the last look at the queues, 0 if not.")
 )
 
@@ -44,77 +42,67 @@ type StatsCollector struct {
 	stats  func(context.Context) (Stats, error)
 	queues []string // that are labels
 	log    *slog.Logger
-	labels *labels
+	*labels
 
-	mu      sync.Mutex
-	last    Stats
-	err     error // of the last look
-	took    time.Duration
-	success time.Time // of the last look that succeeded
-	again   time.Time
+	asking sync.Mutex
+	last   Stats
+	err    error // of the last look
+	again  time.Time
 }
 
 // NewStatsCollector returns a collector of the answers of stats, as [Queue.Stats]. The queues of the kinds and the worked queues are
 // labels of metrics; further queues count as "other".
 func NewStatsCollector(kinds Kinds, stats func(context.Context) (Stats, error), worked []string, log *slog.Logger) *StatsCollector {
-	return &StatsCollector{
-		kinds: kinds, stats: stats, queues: slices.Concat(kinds.Queues(), worked), log: log, labels: &labels{seen: make(map[string]bool)},
-	}
+	return &StatsCollector{kinds: kinds, stats: stats, queues: slices.Concat(kinds.Queues(), worked), log: log, labels: newLabels(kinds)}
 }
 
 // Describe implements [prometheus.Collector].
 func (c *StatsCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descTasks, descOldest, descDue, descPaused, descCapped, descSuccess, descLooked, descTook, descMySQLUp} {
+	for _, d := range []*prometheus.Desc{descTasks, descOldest, descDue, descPaused, descCapped, descSuccess, descMySQLUp} {
 		out <- d
 	}
 }
 
 // Collect implements [prometheus.Collector].
 func (c *StatsCollector) Collect(out chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.asking.Lock()
+	defer c.asking.Unlock()
 	if time.Now().After(c.again) {
 		c.look()
 	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	at := 0.0
-	if !c.success.IsZero() {
-		at = float64(c.success.UnixMilli()) / 1000
-	}
 	gauge(descSuccess, truth(c.err == nil))
-	gauge(descLooked, at)
-	gauge(descTook, c.took.Seconds())
 	gauge(descMySQLUp, truth(!isAway(c.err)))
 	if c.err == nil {
-		c.collectQueues(c.last, gauge)
+		c.collectQueues(gauge)
 	}
 }
 
 // collectQueues exports the last answer. The series of the known kinds and queues are always there.
-func (c *StatsCollector) collectQueues(stats Stats, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
-	type labels struct{ queue, kind, state string }
-	counts, queues := make(map[labels]int), make(map[string]Summary)
+func (c *StatsCollector) collectQueues(gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+	counts, queues := make(map[[3]string]int), make(map[string]Summary)
 	for _, queue := range c.kinds.Queues() {
 		queues[queue] = Summary{}
 	}
 	for _, k := range c.kinds {
 		for _, state := range States() {
-			counts[labels{cmp.Or(k.Queue, DefaultQueue), k.Name, string(state)}] = 0
+			counts[[3]string{cmp.Or(k.Queue, DefaultQueue), k.Name, string(state)}] = 0
 		}
 	}
-	for _, t := range stats.Tasks {
-		counts[labels{c.label(t.Queue), c.labels.of(c.kinds, t.Kind), string(t.State)}] += t.Count
+	for _, t := range c.last.Tasks {
+		counts[[3]string{c.queue(t.Queue), c.label(t.Kind), string(t.State)}] += t.Count
 	}
-	for _, q := range stats.Queues {
-		sum := queues[c.label(q.Queue)]
-		sum.Oldest, sum.Due = max(sum.Oldest, q.Oldest), max(sum.Due, q.Due)
-		sum.Paused, sum.Capped = sum.Paused || q.Paused, sum.Capped || q.Capped
-		queues[c.label(q.Queue)] = sum
+	for _, q := range c.last.Queues {
+		name := c.queue(q.Queue)
+		sum := queues[name]
+		queues[name] = Summary{
+			Oldest: max(sum.Oldest, q.Oldest), Due: max(sum.Due, q.Due), Paused: sum.Paused || q.Paused, Capped: sum.Capped || q.Capped,
+		}
 	}
-	for l, n := range counts {
-		gauge(descTasks, float64(n), l.queue, l.kind, l.state)
+	for labels, n := range counts {
+		gauge(descTasks, float64(n), labels[:]...)
 	}
 	for queue, q := range queues {
 		gauge(descOldest, q.Oldest.Seconds(), queue)
@@ -124,13 +112,8 @@ func (c *StatsCollector) collectQueues(stats Stats, gauge func(d *prometheus.Des
 	}
 }
 
-// label returns a queue as a label: rows may name any.
-func (c *StatsCollector) label(queue string) string {
-	if slices.Contains(c.queues, queue) {
-		return queue
-	}
-	return "other"
-}
+// queue returns a queue as a label: rows may name any.
+func (c *StatsCollector) queue(name string) string { return spelled(c.queues, name, "other") }
 
 // look asks for the stats. It logs the first of several failures, unless the database is away, as the program logs that elsewhere.
 func (c *StatsCollector) look() {
@@ -138,11 +121,8 @@ func (c *StatsCollector) look() {
 	defer cancel()
 	start, before := time.Now(), c.err
 	c.last, c.err = c.stats(ctx)
-	c.took = time.Since(start)
-	c.again = time.Now().Add(max(statsInterval, statsShare*c.took))
-	if c.err == nil {
-		c.success = time.Now()
-	} else if before == nil && !errors.Is(c.err, ErrUnavailable) {
+	c.again = time.Now().Add(max(statsInterval, statsShare*time.Since(start)))
+	if c.err != nil && before == nil && !errors.Is(c.err, ErrUnavailable) {
 		c.log.Warn("cannot look at the queues", "error", c.err)
 	}
 }
