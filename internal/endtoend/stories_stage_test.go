@@ -96,7 +96,7 @@ func (s *stage) work(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	ctx, cancel := context.WithCancel(t.Context())
 	pool := queue.NewPool(s.queue, s.handle, queue.PoolOptions{
-		Log: log,
+		Log:     log,
 		Workers: tasks.DefaultWorkers(), Poll: 10 * time.Millisecond, Sweep: 50 * time.Millisecond,
 	})
 	var running sync.WaitGroup
