@@ -3,7 +3,6 @@ package health
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -22,19 +21,6 @@ var (
 	errAway    = fmt.Errorf("x: %w", redisnodes.ErrUnavailable)
 	errUnknown = fmt.Errorf("y: %w", redisnodes.ErrUnknown)
 )
-
-// stateOf returns the state of a node with that error.
-func stateOf(err error) redisnodes.State {
-	switch {
-	case err == nil:
-		return redisnodes.Usable
-	case errors.Is(err, redisnodes.ErrUnknown):
-		return redisnodes.Unknown
-	case errors.Is(err, redisnodes.ErrRefused):
-		return redisnodes.Refusing
-	}
-	return redisnodes.Away
-}
 
 // reported runs do with the nodes of a cluster, and returns the lines of the log without
 // their times.
@@ -71,7 +57,7 @@ func TestNodeChangesAreLogged(t *testing.T) {
 	newServer := func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: "x:1"}) }
 	a, b := redisnodes.NodeStatus{Node: "a:1"}, redisnodes.NodeStatus{Node: "b:1"}
 	with := func(n redisnodes.NodeStatus, err error) redisnodes.NodeStatus {
-		n.State, n.Err = stateOf(err), err
+		n.Err = err
 		return n
 	}
 	type tell = func(nodes ...redisnodes.NodeStatus)

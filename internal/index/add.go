@@ -136,12 +136,13 @@ func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []membe
 	var err error
 	for i, reply := range ix.Eval(ctx, addScript, calls) {
 		some := groups[i]
-		parts, _ := reply.Value.([]any)
-		if reply.Err == nil && len(parts) != 2 {
-			reply.Err = fmt.Errorf("unexpected reply %v", reply.Value)
+		parts, _ := reply.Val().([]any)
+		failure := reply.Err()
+		if failure == nil && len(parts) != 2 {
+			failure = fmt.Errorf("unexpected reply %v", reply.Val())
 		}
-		if reply.Err != nil {
-			err = redisnodes.Translate(ctx, fmt.Sprintf("add contact %s to %d sets, the first that of %s", some[0].Contact, len(some), some[0].Member), reply.Err)
+		if failure != nil {
+			err = redisnodes.Translate(ctx, fmt.Sprintf("add contact %s to %d sets, the first that of %s", some[0].Contact, len(some), some[0].Member), failure)
 			for _, a := range some {
 				failed[a.Member] = err
 			}

@@ -15,7 +15,7 @@ var (
 	ErrMalformed = errors.New("set is malformed")
 	// ErrBehind: the set is there, and may lack writes that are under way: its node refuses writes,
 	// or came back a moment ago.
-	ErrBehind = errors.New("set may be behind")
+	ErrBehind = redisnodes.ErrBehind
 
 	ErrUnavailable = redisnodes.ErrUnavailable
 	ErrRefused     = redisnodes.ErrRefused

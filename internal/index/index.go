@@ -3,6 +3,7 @@ package index
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -50,7 +51,6 @@ func New(c redis.UniversalClient, o Options) *Index {
 		Try: func(ctx context.Context, c redis.Scripter, tag string) error {
 			return probeScript.Run(ctx, c, probeKeys(tag), probeTTL.Milliseconds()).Err()
 		},
-		Probed: func(began time.Time, err error) { ix.observe(opProbe, began, err) },
 	})
 	return ix
 }
@@ -68,9 +68,9 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err
 	if ix.options.SetLife > 0 {
 		commands = append(commands, redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds()))
 	}
-	state := ix.Send(ctx, key, commands...)
+	isLate := ix.Send(ctx, key, commands...)
 	entries, err := entriesOf(members)
-	if err == nil && state.IsLate() {
+	if err == nil && isLate {
 		err = ErrBehind
 	}
 	if err != nil {
@@ -118,8 +118,8 @@ func parseEntry(z redis.Z) (Entry, error) {
 func (ix *Index) NodeOf(user member.ID) (node string, isUsable bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond) // as a rule it is not needed: the client knows the slots
 	defer cancel()
-	n, state, _ := ix.Usable(ctx, UserKey(user))
-	return n.String(), state.TakesWrites()
+	n, state := ix.Usable(ctx, UserKey(user))
+	return n.String(), state == nil || errors.Is(state, ErrBehind)
 }
 
 // probeTTL is the life of the guard of a probe that was cut short.

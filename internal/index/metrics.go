@@ -36,7 +36,6 @@ const (
 	opBegin      operation = "begin"
 	opApply      operation = "apply"
 	opCheck      operation = "check"
-	opProbe      operation = "probe"
 	opLook       operation = "look"
 )
 
@@ -54,7 +53,7 @@ const (
 )
 
 func init() { // the known series begin with 0
-	for _, op := range []operation{opCandidates, opAdd, opBegin, opApply, opCheck, opProbe, opLook} {
+	for _, op := range []operation{opCandidates, opAdd, opBegin, opApply, opCheck, opLook} {
 		callSeconds.WithLabelValues(string(op))
 		for _, reason := range []string{"unavailable", "refused", "timeout", "unknown"} {
 			callErrors.WithLabelValues(string(op), reason)

@@ -162,13 +162,13 @@ func firstErr[R any](results []R, errOf func(R) error) error {
 
 // parseUpdate reads a reply of beginScript. Members that activityd never wrote are kept
 // apart for removal, so that any update mends the set.
-func parseUpdate(user member.ID, reply redisnodes.Reply) (Update, error) {
-	if reply.Err != nil {
-		return Update{}, reply.Err
+func parseUpdate(user member.ID, reply *redis.Cmd) (Update, error) {
+	if reply.Err() != nil {
+		return Update{}, reply.Err()
 	}
-	parts, _ := reply.Value.([]any)
+	parts, _ := reply.Val().([]any)
 	if len(parts) != 2 {
-		return Update{}, fmt.Errorf("unexpected reply %v", reply.Value)
+		return Update{}, fmt.Errorf("unexpected reply %v", reply.Val())
 	}
 	u := Update{Member: user}
 	u.Token, _ = parts[0].(string)
@@ -271,10 +271,10 @@ func (ix *Index) Apply(ctx context.Context, changes []Change) []Result {
 	}
 	trimmed, results := 0, make([]Result, len(changes))
 	for i, r := range ix.Eval(ctx, applyScript, calls) {
-		if r.Err != nil {
-			results[i].Err = redisnodes.Translate(ctx, fmt.Sprintf("apply update of %s", changes[i].Member), r.Err)
+		if r.Err() != nil {
+			results[i].Err = redisnodes.Translate(ctx, fmt.Sprintf("apply update of %s", changes[i].Member), r.Err())
 		}
-		if cut, ok := r.Value.(int64); ok && r.Err == nil {
+		if cut, ok := r.Val().(int64); ok && r.Err() == nil {
 			results[i].Outcome = Applied
 			trimmed += int(cut)
 		}

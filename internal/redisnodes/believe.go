@@ -14,9 +14,12 @@ import (
 
 // found is the result of a look at a server.
 type found struct {
+	node      *Node
 	run       string // of the server: each start has another
 	isReplica bool
 	records   map[string]string // by tag; "" where none is stored
+	err       error             // why nothing was found
+	refused   error             // why it cannot be written
 }
 
 // A record is stored beside the data: "<stamp> run=<run of the server that they were written to> <unix nanoseconds>".
@@ -60,40 +63,38 @@ func (ns *Nodes) tags() []string {
 	return tags
 }
 
-// look asks a server for its run, and for the records beside its data.
-func (ns *Nodes) look(ctx context.Context, c redis.Cmdable) (found, error) {
-	f := found{records: make(map[string]string)}
+// look asks the server at a node for its run, and for the records beside its data.
+func (n *Node) look(ctx context.Context, c redis.Cmdable) (f found) {
+	f = found{node: n, records: make(map[string]string)}
 	pipe, records := c.Pipeline(), make(map[string]*redis.StringCmd)
 	server, replication := pipe.Info(ctx, "server"), pipe.Info(ctx, "replication")
-	for _, tag := range ns.tags() {
-		records[tag] = pipe.GetRange(ctx, ns.key(tag), 0, maxRecord-1)
+	for _, tag := range n.ns.tags() {
+		records[tag] = pipe.GetRange(ctx, n.ns.key(tag), 0, maxRecord-1)
 	}
 	_, failed := pipe.Exec(ctx) // each has its own error, but with a wrong password
-	if err := cmp.Or(server.Err(), replication.Err()); err != nil {
-		if passing, refused := redisreply.Passing(err); isReply(err) && (refused || !passing) {
-			err = fmt.Errorf("%w: %w", ErrHidden, err)
+	if f.err = cmp.Or(server.Err(), replication.Err()); f.err != nil {
+		if passing, refused := redisreply.Passing(f.err); isReply(f.err) && (refused || !passing) {
+			f.err = fmt.Errorf("%w: %w", ErrHidden, f.err)
 		}
-		return f, err
+		return f
 	}
 	role := field(replication.Val(), "role:")
-	switch f.run = field(server.Val(), "run_id:"); {
-	case f.run != "" && role != "":
-	case failed != nil && !hasMoved(failed):
-		return f, failed
-	default:
-		return f, ErrHidden
+	if f.run = field(server.Val(), "run_id:"); f.run == "" || role == "" {
+		if f.err = ErrHidden; failed != nil && !hasMoved(failed) {
+			f.err = failed
+		}
+		return f
 	}
 	f.isReplica = role != "master"
 	for tag, record := range records {
-		switch {
-		case hasMoved(record.Err()): // it is on another node
-		case record.Err() != nil:
-			return f, record.Err()
-		default:
+		switch err := record.Err(); {
+		case err == nil:
 			f.records[tag] = record.Val()
+		case !hasMoved(err): // else it is on another node
+			f.err = err
 		}
 	}
-	return f, nil
+	return f
 }
 
 // field returns the value of a line of INFO.
@@ -125,52 +126,50 @@ type belief struct {
 
 // accept decides whether a connection that was made is believed; it is go-redis' OnConnect.
 func (n *Node) accept(ctx context.Context, c *redis.Conn) error {
-	f, err := n.ns.look(ctx, c)
-	if err == nil {
-		err = n.believe(f)
-	}
-	if err != nil {
+	if _, _, err := n.judge(n.look(ctx, c), nil); err != nil {
 		return fmt.Errorf("connect to %s: %w", n, err) // go-redis unwraps it once
 	}
 	return nil
 }
 
-// believe returns why the data of a server are not believed: all records have to be
-// of its present run, and the server has to be that of the last probe.
-func (n *Node) believe(f found) error {
-	if f.isReplica {
-		return errReplica
+// judge returns why the data of a server are not believed: all records have to be of its present run, and the server has
+// to be that of the last probe. runs are those of all masters that answered, none for a connection: a record of another
+// master's run came from there with its slot; but where no record is of the node's own run, the node may be a replica that
+// took over. own is the record of its own run that is the latest.
+func (n *Node) judge(f found, runs map[string]bool) (own string, moved bool, err error) {
+	switch {
+	case f.err != nil:
+		return "", false, f.err
+	case f.isReplica:
+		return "", false, errReplica
 	}
 	if err := n.ns.checkStamp(f); err != nil {
-		return err
+		return "", false, err
 	}
-	if b := n.belief.Load(); len(f.records) == 0 || b != nil && (b.run != f.run || b.lacks) {
-		return ErrUnknown
-	}
+	b := n.belief.Load()
+	isOld := b != nil && (b.run != f.run || b.lacks)
 	for _, record := range f.records {
-		if _, run := parse(record); run != f.run {
-			return ErrUnknown
+		switch _, run := parse(record); {
+		case run == f.run:
+			own = max(own, record)
+		case run != "" && runs[run]:
+			moved = true
+		default:
+			isOld = true
 		}
 	}
-	n.belief.CompareAndSwap(nil, &belief{run: f.run})
-	return nil
-}
-
-// sees takes note of the server of a run at the address, and reports whether its data may lack writes of this process.
-func (n *Node) sees(run string) (lacks bool) {
-	b := n.belief.Load()
-	if b != nil && b.run != run {
-		b = &belief{run: run, lacks: true}
-		n.belief.Store(b)
-		n.ns.reopen() // connections may lead to the former server
+	if isOld || own == "" {
+		return "", false, fmt.Errorf("%s: %w", n, ErrUnknown)
 	}
-	return b != nil && b.lacks
+	n.belief.CompareAndSwap(nil, &belief{run: f.run})
+	return own, moved, nil
 }
 
-// emptied takes note that this process deleted all data of the server of a run, unless another server was seen since.
-func (n *Node) emptied(since *belief, run string) {
-	if since != nil && since.run == run {
-		n.belief.CompareAndSwap(since, &belief{run: run})
+// sees takes note of the server of a run at the address.
+func (n *Node) sees(run string) {
+	if b := n.belief.Load(); b != nil && b.run != run {
+		n.belief.Store(&belief{run: run, lacks: true})
+		n.ns.reopen() // connections may lead to the former server
 	}
 }
 

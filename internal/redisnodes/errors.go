@@ -27,12 +27,14 @@ var (
 	ErrHidden = fmt.Errorf("%w: it does not answer INFO server and INFO replication, and its sets could be old unnoticed", ErrUnavailable)
 	// ErrUnknown is an ErrUnavailable: the node may have old data, and they are deleted within seconds or minutes.
 	ErrUnknown = fmt.Errorf("%w: its data may be old", ErrUnavailable)
+	// ErrBehind is no ErrUnavailable: the node came back a moment ago with its data, and writes that waited for it may
+	// not be done yet. With it, and with ErrRefused, data can be read.
+	ErrBehind = errors.New("writes that waited for it may not be done")
 	// ErrStamp: the data were made by settings that differ from those of this process. See [Options].
 	ErrStamp = errors.New("other settings")
 )
 
 var (
-	errUnseen  = fmt.Errorf("%w: no probe has looked at it yet", ErrUnavailable)
 	errStale   = fmt.Errorf("%w: no probe has looked at it lately", ErrUnavailable)
 	errHangs   = fmt.Errorf("%w: it did not answer a moment ago", ErrUnavailable)
 	errReplica = fmt.Errorf("%w: it is a replica", ErrUnavailable)
@@ -40,28 +42,36 @@ var (
 	errNoStamp = fmt.Errorf("%w: the id of the database is not known, as MySQL has not answered yet", ErrUnavailable)
 )
 
+// reasons are clauses for people that say why a node cannot be used; the first that fits counts.
+var reasons = []struct {
+	err error
+	why string
+}{
+	{ErrUnknown, "it came back with data that may be old, which are deleted"},
+	{ErrStamp, "the sets were built with other settings"},
+	{ErrNoDatabase, "it has no database of this number"},
+	{ErrHidden, "it does not answer INFO"},
+	{errReplica, "it is a replica"},
+	{ErrUnavailable, "it cannot be reached"},
+	{context.DeadlineExceeded, "it cannot be reached"},
+}
+
 // Reason is a clause for people that says why a node cannot be used. It quotes nothing that
 // Redis replied.
 func Reason(err error) string {
 	if reason := redisreply.Reason(err); reason != "" {
 		return reason
 	}
-	switch {
-	case errors.Is(err, ErrUnknown):
-		return "it came back with data that may be old, which are deleted"
-	case errors.Is(err, ErrStamp):
-		return "the sets were built with other settings"
-	case errors.Is(err, ErrNoDatabase):
-		return "it has no database of this number"
-	case errors.Is(err, ErrHidden):
-		return "it does not answer INFO"
-	case errors.Is(err, errReplica):
-		return "it is a replica"
-	case errors.Is(err, ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		return "it cannot be reached"
+	for _, r := range reasons {
+		if errors.Is(err, r.err) {
+			return r.why
+		}
 	}
 	return "it answers with an error"
 }
+
+// IsLate reports whether data can be read, and may lack writes that wait.
+func IsLate(err error) bool { return errors.Is(err, ErrBehind) || errors.Is(err, ErrRefused) }
 
 // Translate wraps an error of the client as an error of this package, or as that of ctx
 // if it has ended.

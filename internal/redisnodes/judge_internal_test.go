@@ -46,16 +46,16 @@ func TestJudge(t *testing.T) {
 			t.Parallel()
 			ns, n := newOne(t)
 			for i, l := range looks {
-				in := inspection{found: found{run: l.run, records: map[string]string{"": l.record}}, node: n}
-				err := ns.judge(t.Context(), in, nil)
+				f := found{node: n, run: l.run, records: map[string]string{"": l.record}}
+				err := ns.believes(t.Context(), f, map[string]bool{l.run: true})
 				if errors.Is(err, ErrUnknown) != l.isOld || !l.isOld && err != nil {
 					t.Fatalf("look %d: %v, want old: %t", i, err, l.isOld)
 				}
-				if (n.believe(in.found) == nil) == l.isOld { // a connection
+				if _, _, err := n.judge(f, nil); (err == nil) == l.isOld { // a connection
 					t.Errorf("look %d: a connection is believed: %t", i, l.isOld)
 				}
 				if l.deletes {
-					n.emptied(n.belief.Load(), l.run)
+					n.belief.Store(&belief{run: l.run})
 				}
 			}
 		})
@@ -114,8 +114,8 @@ func TestAStaleNode(t *testing.T) {
 		{seen{probed: now.Add(-seenFor()), failed: ErrRefused}, false},
 	} {
 		n.seen.Store(&c.seen)
-		if state, err := n.state(); state.takesCalls() != c.calls {
-			t.Errorf("%+v: %v, %v", c.seen, state, err)
+		if state := n.state(); takesCalls(state) != c.calls {
+			t.Errorf("%+v: %v", c.seen, state)
 		}
 	}
 }

@@ -29,12 +29,12 @@ func show(s Status) {
 	for _, gauges := range []*prometheus.GaugeVec{redisUp, redisWritable, redisKnown} {
 		gauges.Reset()
 	}
+	is := map[bool]float64{true: 1}
 	for _, n := range s.Nodes {
-		redisUp.WithLabelValues(n.Node).Set(gauge[n.State != Away])
-		redisWritable.WithLabelValues(n.Node).Set(gauge[n.State.TakesWrites()])
-		redisKnown.WithLabelValues(n.Node).Set(gauge[n.State != Unknown || errors.Is(n.Err, ErrStamp)])
+		isOld := errors.Is(n.Err, ErrUnknown)
+		redisUp.WithLabelValues(n.Node).Set(is[n.Err == nil || isOld || IsLate(n.Err) || errors.Is(n.Err, ErrStamp)])
+		redisWritable.WithLabelValues(n.Node).Set(is[n.Err == nil])
+		redisKnown.WithLabelValues(n.Node).Set(is[!isOld])
 	}
 	nodesAway.Set(s.Away)
 }
-
-var gauge = map[bool]float64{true: 1}

@@ -27,8 +27,6 @@ type Options struct {
 	// Pattern, as that of SCAN, and Owns choose the keys of the data, to delete them when they may be old.
 	Pattern string
 	Owns    func(key string) bool
-	// Probed is called after each probe with its beginning and [Status.Err].
-	Probed func(began time.Time, err error)
 }
 
 // Variables, because tests set longer ones: their machine may be busy.
@@ -88,6 +86,10 @@ func (ns *Nodes) open() *redis.UniversalClient {
 	switch c := ns.given.(type) {
 	case *redis.ClusterClient:
 		o := *c.Options()
+		o.Addrs = slices.Clone(o.Addrs)
+		for addr := range ns.nodes.Range { // the given addresses may be those of nodes that are away
+			o.Addrs = append(o.Addrs, addr.(string)) //nolint:forcetypeassert // nodes has no other keys
+		}
 		o.NewClient = func(o *redis.Options) *redis.Client {
 			c := ns.openNode(*o)
 			c.AddHook(slotsHook{ns.node(o.Addr)})
@@ -232,36 +234,13 @@ func (ns *Nodes) at(ctx context.Context, key string) *Node {
 	return nil
 }
 
-// Usable returns the node of a key and its state, and why it is neither usable nor behind: the only
-// answer to whether the data of the key can be used now. It sends nothing where [Nodes.Watch] runs.
-func (ns *Nodes) Usable(ctx context.Context, key string) (*Node, State, error) {
+// Usable returns the node of a key, and why its data cannot be used now, or not as usual ([ErrBehind]): the only answer to
+// that. It sends nothing where [Nodes.Watch] runs.
+func (ns *Nodes) Usable(ctx context.Context, key string) (*Node, error) {
 	ns.Status(ctx)
 	n := ns.at(ctx, key)
 	if n == nil {
-		return nil, Away, errNoNode
+		return nil, errNoNode
 	}
-	state, err := n.state()
-	return n, state, err
-}
-
-// maxTimeouts in a row show that a node hangs.
-const maxTimeouts = 2
-
-// Allow implements [redis.Limiter]: calls to a node that hangs fail at once.
-func (n *Node) Allow() error {
-	if n.timeouts.Load() >= maxTimeouts {
-		return errHangs
-	}
-	return nil
-}
-
-// ReportResult implements [redis.Limiter]. A call that had less time than most counts as well: the next probe
-// finds a node that answers.
-func (n *Node) ReportResult(err error) {
-	switch {
-	case isTimeout(err):
-		n.timeouts.Add(1)
-	case (err == nil || isReply(err)) && n.timeouts.Load() != 0:
-		n.timeouts.Store(0)
-	}
+	return n, n.state()
 }

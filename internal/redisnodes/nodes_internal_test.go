@@ -35,7 +35,7 @@ func TestNodesOutOfReachAreTriedOnce(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	ns := Open(client, Options{})
 	t.Cleanup(func() { _ = ns.Close() })
-	_ = ns.inspect(t.Context(), ns.node("low.example:1"))
+	_ = ns.node("low.example:1").inspect(t.Context())
 	if len(dialled) != 1 {
 		t.Errorf("a probe dialled %v", dialled)
 	}

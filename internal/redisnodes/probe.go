@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -15,16 +14,14 @@ const probeEvery = time.Second
 
 // NodeStatus is the state of a node: a server, or a master of a cluster.
 type NodeStatus struct {
-	Node  string // its address; "sentinel" of a server behind Sentinels
-	State State
-	// Err is why it is neither [Usable] nor [Behind]. It matches [ErrUnavailable] or [ErrStamp].
-	Err error
+	Node string // its address; "sentinel" of a server behind Sentinels
+	Err  error  // why it cannot be used; it matches [ErrUnavailable] or [ErrStamp]
 }
 
 // Status is the result of a probe.
 type Status struct {
 	Nodes []NodeStatus // in the order of their addresses
-	Away  float64      // the share of the nodes that are neither [Usable] nor [Behind], 0 to 1
+	Away  float64      // the share of the nodes that cannot be used, 0 to 1
 
 	err       error // the nodes cannot be found
 	began, at time.Time
@@ -46,24 +43,18 @@ func (s Status) Err() error {
 // FindErr returns why the nodes could not be found; nil: they were.
 func (s Status) FindErr() error { return s.err }
 
-// Seen returns the result of the last probe, and whether it still counts.
-func (ns *Nodes) Seen() (s Status, isFresh bool) {
-	last := ns.last.Load()
-	if last == nil {
-		return Status{}, false
-	}
-	return *last, time.Since(last.at) < seenFor()
-}
+// isFresh reports whether the result of a probe still counts.
+func (s *Status) isFresh() bool { return s != nil && time.Since(s.at) < seenFor() }
 
 // Status returns the result of the last probe, and probes if it does not count any more.
 func (ns *Nodes) Status(ctx context.Context) Status {
-	if s, isFresh := ns.Seen(); isFresh {
-		return s
+	if s := ns.last.Load(); s.isFresh() {
+		return *s
 	}
 	ns.asking.Lock()
 	defer ns.asking.Unlock()
-	if s, isFresh := ns.Seen(); isFresh {
-		return s
+	if s := ns.last.Load(); s.isFresh() {
+		return *s
 	}
 	return ns.Probe(ctx)
 }
@@ -75,8 +66,8 @@ func (ns *Nodes) Probe(ctx context.Context) Status {
 	if len(old) == 0 {
 		return s
 	}
-	for _, in := range old {
-		ns.purge(ctx, in)
+	for _, f := range old {
+		ns.purge(ctx, f)
 	}
 	s, _ = ns.probe(ctx)
 	return s
@@ -91,8 +82,8 @@ func (ns *Nodes) Watch(ctx context.Context, report func(began time.Time, s Statu
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		status, old := ns.probe(ctx)
-		for _, in := range old {
-			purges.Go(func() { ns.purge(ctx, in) })
+		for _, f := range old {
+			purges.Go(func() { ns.purge(ctx, f) })
 		}
 		if ctx.Err() == nil {
 			report(status.began, status)
@@ -109,40 +100,30 @@ func (ns *Nodes) Watch(ctx context.Context, report func(began time.Time, s Statu
 // old, in unix milliseconds; 0: never.
 func (ns *Nodes) LostAt() int64 { return ns.lostAt.Load() }
 
-// inspection is the result of a probe of a node.
-type inspection struct {
-	found
-
-	node    *Node
-	err     error // why nothing was found
-	refused error // why it cannot be written
-}
-
 // probe looks at all nodes, and returns also the nodes whose data have to be deleted.
-func (ns *Nodes) probe(ctx context.Context) (s Status, old []inspection) {
+func (ns *Nodes) probe(ctx context.Context) (s Status, old []found) {
 	ns.probing.Lock()
 	defer ns.probing.Unlock()
 	s.began = time.Now()
 	nodes, err := ns.masters(ctx)
 	s.err = Translate(ctx, "find the nodes", err)
-	probed, runs := make([]inspection, len(nodes)), make(map[string]bool)
+	looks, runs := make([]found, len(nodes)), make(map[string]bool)
 	var group sync.WaitGroup
 	for i, n := range nodes {
-		group.Go(func() { probed[i] = ns.inspect(ctx, n) })
+		group.Go(func() { looks[i] = n.inspect(ctx) })
 	}
 	group.Wait()
-	for _, in := range probed {
-		runs[in.run] = in.err == nil && !in.isReplica
+	for _, f := range looks {
+		runs[f.run] = f.err == nil && !f.isReplica
 	}
-	away := 0
-	for _, in := range probed {
-		err := ns.judge(ctx, in, runs)
-		if errors.Is(err, ErrUnknown) && len(in.records) > 0 {
-			old = append(old, in)
+	for _, f := range looks {
+		err := ns.believes(ctx, f, runs)
+		if errors.Is(err, ErrUnknown) && len(f.records) > 0 {
+			old = append(old, f)
 		}
-		status := in.node.probed(cmp.Or(err, in.refused))
+		status := f.node.probed(cmp.Or(err, f.refused))
 		if s.Nodes = append(s.Nodes, status); status.Err != nil {
-			away++
+			s.Away += 1 / float64(len(nodes))
 		}
 	}
 	for _, n := range ns.nodes.Range {
@@ -150,71 +131,51 @@ func (ns *Nodes) probe(ctx context.Context) (s Status, old []inspection) {
 			n.forget()
 		}
 	}
-	if s.Away = 1; len(nodes) > 0 {
-		s.Away = float64(away) / float64(len(nodes))
+	if len(nodes) == 0 {
+		s.Away = 1
 	}
 	s.at = time.Now()
 	if ctx.Err() == nil || ns.last.Load() == nil {
 		ns.last.Store(&s)
 		show(s)
 	}
-	if ns.options.Probed != nil {
-		ns.options.Probed(s.began, s.Err())
-	}
 	return s, old
 }
 
 // inspect looks at a node over a connection that it makes: so it finds the server to which the address leads now.
-func (ns *Nodes) inspect(ctx context.Context, n *Node) inspection {
-	in := inspection{node: n}
+func (n *Node) inspect(ctx context.Context) found {
 	c := n.plainClient(ProbeTimeout)
 	defer c.Close() //nolint:errcheck // nothing depends on it
-	if in.found, in.err = ns.look(ctx, c); in.err != nil || in.isReplica || ns.checkStamp(in.found) != nil || ns.options.Try == nil {
-		return in
+	f := n.look(ctx, c)
+	if f.err != nil || f.isReplica || n.ns.checkStamp(f) != nil {
+		return f
 	}
-	for tag := range in.records {
-		if err := ns.options.Try(ctx, c, tag); !hasMoved(err) {
-			in.refused = Translate(ctx, "probe", err)
+	for tag := range f.records {
+		if err := n.ns.options.Try(ctx, c, tag); !hasMoved(err) {
+			f.refused = Translate(ctx, "probe", err)
 		}
 		break // a single node has it
 	}
-	return in
+	return f
 }
 
-// judge decides whether the data of a node are believed, and returns why they are not. runs are those of all
-// masters that answered. A record of another master's run came from there with its slot; but where none is of
-// the node's own run, the node may be a replica that took over.
-func (ns *Nodes) judge(ctx context.Context, in inspection, runs map[string]bool) error {
-	n := in.node
-	if in.err != nil {
-		return Translate(ctx, "probe", in.err)
-	}
-	if in.isReplica {
+// believes takes note of the server that a probe found at a node, and returns why its data are not believed.
+func (ns *Nodes) believes(ctx context.Context, f found, runs map[string]bool) error {
+	n := f.node
+	switch {
+	case f.isReplica:
 		n.forget()
-		return errReplica
+	case f.err == nil:
+		n.sees(f.run)
 	}
-	if err := ns.checkStamp(in.found); err != nil {
-		return err
+	own, moved, err := n.judge(f, runs)
+	if err != nil {
+		return Translate(ctx, "probe", err)
 	}
-	own, moved, isOld := "", false, false
-	for _, record := range in.records {
-		switch _, run := parse(record); {
-		case run == in.run:
-			own = max(own, record)
-		case run != "" && runs[run]:
-			moved = true
-		default:
-			isOld = true
-		}
-	}
-	if lacks := n.sees(in.run); lacks || isOld || own == "" {
-		return fmt.Errorf("%s: %w", n, ErrUnknown)
-	}
-	n.belief.CompareAndSwap(nil, &belief{run: in.run})
 	if moved {
 		c := n.plainClient(ProbeTimeout)
-		defer c.Close()                //nolint:errcheck // nothing depends on it
-		_ = ns.settle(ctx, c, in, own) // or the next probe does
+		defer c.Close()               //nolint:errcheck // nothing depends on it
+		_ = ns.settle(ctx, c, f, own) // or the next probe does
 	}
 	if n.record != own && ns.last.Load() != nil { // a process deleted the data of before
 		ns.lostAt.Store(max(time.Now().UnixMilli(), ns.lostAt.Load()+1))

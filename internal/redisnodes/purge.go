@@ -23,36 +23,34 @@ const (
 )
 
 // purge deletes all data of a node, and then stores a record, unless a process does. Two at once do no harm.
-// It uses a single connection, and so a single start of the server, if that is still the server that was inspected.
-func (ns *Nodes) purge(ctx context.Context, in inspection) {
-	n := in.node
+// It uses a single connection, and so a single start of the server, if that is still the server that the probe found.
+func (ns *Nodes) purge(ctx context.Context, f found) {
+	n := f.node
 	client := n.plainClient(purgeTimeout)
 	defer client.Close() //nolint:errcheck // nothing depends on it
 	c := client.Conn()
 	defer c.Close() //nolint:errcheck // likewise
-	lock := ""
-	for tag := range in.records {
-		lock = max(lock, ns.key(tag)+"_purge")
-	}
+	lock := ns.key(slices.Max(slices.Collect(maps.Keys(f.records)))) + "_purge"
 	if got, err := c.SetNX(ctx, lock, 1, purgeTTL).Result(); err == nil && !got {
 		return
 	} // a server that is full refuses, and is to be emptied all the same
 	defer c.Del(context.WithoutCancel(ctx), lock)
 	believed := n.belief.Load()
-	if f, err := ns.look(ctx, c); err != nil || f.run != in.run || !maps.Equal(f.records, in.records) {
+	if now := n.look(ctx, c); now.err != nil || now.run != f.run || !maps.Equal(now.records, f.records) {
 		return // the next probe starts over
 	}
-	tags := slices.Collect(maps.Keys(in.records))
-	if ns.empty(ctx, c, tags, func([]string) { _ = c.PExpire(ctx, lock, purgeTTL) }) != nil {
+	if ns.empty(ctx, c, slices.Collect(maps.Keys(f.records)), func([]string) { _ = c.PExpire(ctx, lock, purgeTTL) }) != nil {
 		return // likewise
 	}
-	n.emptied(believed, in.run)
-	_ = ns.settle(ctx, c, in, recordOf(ns.options.Stamp(), in.run, time.Now().UnixNano())) // likewise
+	if believed != nil && believed.run == f.run { // this process has deleted what may lack its writes
+		n.belief.CompareAndSwap(believed, &belief{run: f.run})
+	}
+	_ = ns.settle(ctx, c, f, recordOf(ns.options.Stamp(), f.run, time.Now().UnixNano())) // likewise
 }
 
 // settle stores a record for a server under its tags.
-func (ns *Nodes) settle(ctx context.Context, c redis.Cmdable, in inspection, record string) error {
-	return each(ctx, c, slices.Collect(maps.Keys(in.records)), func(pipe redis.Pipeliner, tag string) {
+func (ns *Nodes) settle(ctx context.Context, c redis.Cmdable, f found, record string) error {
+	return each(ctx, c, slices.Collect(maps.Keys(f.records)), func(pipe redis.Pipeliner, tag string) {
 		pipe.Set(ctx, ns.key(tag), record, 0)
 	})
 }
@@ -122,8 +120,8 @@ func (ns *Nodes) EachPage(ctx context.Context, do func(keys []string) error) err
 	for _, n := range nodes {
 		var ended error
 		c := n.plainClient(purgeTimeout)
-		state, err := n.state()
-		if state.takesCalls() {
+		err := n.state()
+		if takesCalls(err) {
 			err = ns.scan(ctx, c, func(keys []string) error { ended = do(keys); return ended })
 		}
 		_ = c.Close() // nothing depends on it

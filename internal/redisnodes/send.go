@@ -1,6 +1,7 @@
 package redisnodes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,18 +18,18 @@ type Command struct {
 	Key string
 }
 
-// Send sends commands about a key, pipelined, and returns the state of the node before. If the node cannot be used they fail
-// at once if that is known, and otherwise within [CallTimeout]. Some may be sent twice.
-func (ns *Nodes) Send(ctx context.Context, key string, commands ...redis.Cmder) State {
-	_, state, err := ns.Usable(ctx, key)
-	if state.takesCalls() {
+// Send sends commands about a key, pipelined, and reports whether what they read may lack writes that wait. If the node cannot
+// be used they fail at once if that is known, and otherwise within [CallTimeout]. Some may be sent twice.
+func (ns *Nodes) Send(ctx context.Context, key string, commands ...redis.Cmder) (isLate bool) {
+	_, state := ns.Usable(ctx, key)
+	if takesCalls(state) {
 		ns.send(ctx, commands)
-		return state
+		return state != nil
 	}
 	for _, cmd := range commands {
-		cmd.SetErr(err)
+		cmd.SetErr(state)
 	}
-	return state
+	return false
 }
 
 // Pipelined sends the commands as [Nodes.Send] does, to their nodes side by side. A node that cannot be used holds
@@ -37,12 +38,11 @@ func (ns *Nodes) Pipelined(ctx context.Context, commands []Command) {
 	for page := range slices.Chunk(commands, PageSize) {
 		groups := make(map[*Node][]redis.Cmder) // of each node a pipeline: go-redis fails all that wait for the last
 		for _, cmd := range page {
-			n, state, err := ns.Usable(ctx, cmd.Key)
-			if !state.takesCalls() {
-				cmd.SetErr(err)
-				continue
+			if n, state := ns.Usable(ctx, cmd.Key); takesCalls(state) {
+				groups[n] = append(groups[n], cmd.Cmder)
+			} else {
+				cmd.SetErr(state)
 			}
-			groups[n] = append(groups[n], cmd.Cmder)
 		}
 		var sent sync.WaitGroup
 		for _, group := range groups {
@@ -96,46 +96,25 @@ type Call struct {
 	Args []any
 }
 
-// command returns the call as a command: EVALSHA with the hash of the script, or EVAL with its text.
-func (c Call) command(ctx context.Context, name, script string) Command {
-	args := make([]any, 0, 3+len(c.Keys)+len(c.Args))
-	args = append(args, name, script, len(c.Keys))
-	for _, key := range c.Keys {
-		args = append(args, key)
-	}
-	key := ""
-	if len(c.Keys) > 0 {
-		key = c.Keys[0]
-	}
-	return Command{redis.NewCmd(ctx, append(args, c.Args...)...), key}
-}
-
-// Reply is the reply to a call: a value, or an error of this call alone.
-type Reply struct {
-	Value any
-	Err   error
-}
-
 // Eval runs a script once for every call, and returns the replies in the order of calls.
-func (ns *Nodes) Eval(ctx context.Context, s *Script, calls []Call) []Reply {
-	commands := make([]Command, len(calls))
-	for i, call := range calls {
-		commands[i] = call.command(ctx, "evalsha", s.Hash())
-	}
-	ns.Pipelined(ctx, commands)
-	var again []Command // to servers that do not know the script
-	for i, call := range calls {
-		if redis.HasErrorPrefix(commands[i].Err(), "NOSCRIPT") {
-			commands[i] = call.command(ctx, "eval", s.text)
-			again = append(again, commands[i])
+func (ns *Nodes) Eval(ctx context.Context, s *Script, calls []Call) []*redis.Cmd {
+	replies := make([]*redis.Cmd, len(calls))
+	run := func(name, script string, wants func(reply *redis.Cmd) bool) {
+		var commands []Command
+		for i, call := range calls {
+			if !wants(replies[i]) {
+				continue
+			}
+			args := append(make([]any, 0, 3+len(call.Keys)+len(call.Args)), name, script, len(call.Keys))
+			for _, key := range call.Keys {
+				args = append(args, key)
+			}
+			replies[i] = redis.NewCmd(ctx, append(args, call.Args...)...)
+			commands = append(commands, Command{replies[i], cmp.Or(call.Keys...)})
 		}
+		ns.Pipelined(ctx, commands)
 	}
-	ns.Pipelined(ctx, again)
-	replies := make([]Reply, len(calls))
-	for i, cmd := range commands {
-		if replies[i].Err = cmd.Err(); replies[i].Err == nil {
-			replies[i].Value = cmd.Cmder.(*redis.Cmd).Val() //nolint:forcetypeassert // it was made above
-		}
-	}
+	run("evalsha", s.Hash(), func(*redis.Cmd) bool { return true })
+	run("eval", s.text, func(r *redis.Cmd) bool { return redis.HasErrorPrefix(r.Err(), "NOSCRIPT") }) // to servers that do not know it
 	return replies
 }

@@ -1,42 +1,20 @@
 package redisnodes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// State is the use that the data of a node are of.
-type State int
-
-// The states of a node, the best first.
 const (
-	// Usable: the data can be read and written, and the tasks that waited for the node were done.
-	Usable State = iota
-	// Behind: it came back a moment ago with its data. Writes that waited for it may not be done yet.
-	Behind
-	// Unseen: no probe has looked at it yet, but each connection is looked at.
-	Unseen
-	// Refusing: it answers, and takes no writes.
-	Refusing
-	// Unknown: its data may be old, and are being deleted, or are of other settings; or no probe has looked at it lately.
-	Unknown
-	// Away: it does not answer, or is of no use.
-	Away
-)
+	// maxTimeouts in a row show that a node hangs.
+	maxTimeouts = 2
 
-// TakesWrites reports whether the data can be written.
-func (s State) TakesWrites() bool { return s <= Unseen }
-
-// IsLate reports whether the data can be read, and may lack writes that wait.
-func (s State) IsLate() bool { return s == Behind || s == Refusing }
-
-// takesCalls reports whether calls are sent.
-func (s State) takesCalls() bool { return s <= Refusing }
-
-// A node that is back is behind for minBehind, and for as much longer as a task that waited for it may be postponed: an eighth
-// of the outage, maxPostponed at most. By then the tasks are usually done.
-const (
+	// A node that is back is behind for minBehind, and for as much longer as a task that waited for it may be postponed: an
+	// eighth of the outage, maxPostponed at most. By then the tasks are usually done.
 	minBehind     = 5 * time.Second
 	maxPostponed  = 30 * time.Second
 	postponeShare = 8
@@ -53,40 +31,30 @@ type seen struct {
 	behind time.Time // until then tasks that waited for it may not be done
 }
 
-// state returns the state of the node, and why it is neither usable nor behind.
-func (n *Node) state() (State, error) {
+// state returns why the data of a node cannot be used, or not as usual; nil if no probe has looked at it yet, as each
+// connection is looked at.
+func (n *Node) state() error {
 	s, now := n.seen.Load(), time.Now()
-	switch {
-	case n.timeouts.Load() >= maxTimeouts:
-		return Away, errHangs
+	switch hangs := n.Allow(); {
+	case hangs != nil:
+		return hangs
 	case s.probed.IsZero():
-		return Unseen, errUnseen
+		return nil
 	case now.Sub(s.probed) >= seenFor():
-		return Unknown, errStale
-	case s.failed != nil:
-		return stateOf(s.failed), s.failed
-	case now.Before(s.behind):
-		return Behind, nil
+		return errStale
+	case s.failed == nil && now.Before(s.behind):
+		return ErrBehind
 	}
-	return Usable, nil
+	return s.failed
 }
 
-// stateOf returns the state of a node of which a probe failed.
-func stateOf(err error) State {
-	switch {
-	case errors.Is(err, ErrUnknown), errors.Is(err, ErrStamp):
-		return Unknown
-	case errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrRefused), isTimeout(err):
-		return Away
-	}
-	return Refusing
-}
+// takesCalls reports whether calls are sent to a node of a state.
+func takesCalls(state error) bool { return state == nil || IsLate(state) }
 
-// probed takes note of the end of a probe of the node, and returns the state that follows. The caller holds probing.
+// probed takes note of the end of a probe of the node, and returns the status that follows. The caller holds probing.
 func (n *Node) probed(err error) NodeStatus {
 	s, now := *n.seen.Load(), time.Now()
-	waited := n.timeouts.Load() >= maxTimeouts || s.failed != nil && stateOf(s.failed) != Unknown ||
-		s.failed == nil && !s.good.IsZero() && now.Sub(s.probed) >= seenFor()
+	before := cmp.Or(s.failed, n.state())
 	switch {
 	case errors.Is(err, context.Canceled): // it says nothing of the node
 		now = s.probed
@@ -99,13 +67,36 @@ func (n *Node) probed(err error) NodeStatus {
 	}
 	s.probed = now
 	if err == nil {
-		if waited {
+		if before != nil && !errors.Is(before, ErrBehind) && !errors.Is(before, ErrUnknown) { // tasks waited for it
 			s.behind = now.Add(minBehind + min(now.Sub(s.good)/postponeShare, maxPostponed))
 		}
 		s.good = now
 	}
 	n.seen.Store(&s)
-	status := NodeStatus{Node: n.String()}
-	status.State, status.Err = n.state()
+	status := NodeStatus{Node: n.String(), Err: n.state()}
+	if errors.Is(status.Err, ErrBehind) {
+		status.Err = nil
+	}
 	return status
+}
+
+var _ redis.Limiter = (*Node)(nil)
+
+// Allow implements [redis.Limiter]: calls to a node that hangs fail at once.
+func (n *Node) Allow() error {
+	if n.timeouts.Load() >= maxTimeouts {
+		return errHangs
+	}
+	return nil
+}
+
+// ReportResult implements [redis.Limiter]. A call that had less time than most counts as well: the next probe
+// finds a node that answers.
+func (n *Node) ReportResult(err error) {
+	switch {
+	case isTimeout(err):
+		n.timeouts.Add(1)
+	case (err == nil || isReply(err)) && n.timeouts.Load() != 0:
+		n.timeouts.Store(0)
+	}
 }

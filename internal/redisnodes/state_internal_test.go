@@ -2,6 +2,7 @@ package redisnodes
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,12 +34,12 @@ func TestHowLongANodeIsBehind(t *testing.T) {
 				n.probed(nil)
 				behind := time.Duration(0)
 				for ; n.seen.Load().behind.After(time.Now()); behind += 125 * time.Millisecond {
-					if got := n.probed(nil); got.State != Behind || got.Err != nil {
+					if got := n.probed(nil); got.Err != nil || !errors.Is(n.state(), ErrBehind) {
 						t.Fatalf("after %v it is %+v", behind, got)
 					}
 					<-time.After(125 * time.Millisecond)
 				}
-				if got := n.probed(nil); got.State != Usable || behind != c.want {
+				if got := n.probed(nil); n.state() != nil || behind != c.want {
 					t.Errorf("behind for %v, then %+v; want %v", behind, got, c.want)
 				}
 			})
@@ -53,16 +54,16 @@ func TestProbesThatHangWhileCallsSucceed(t *testing.T) {
 		n := new(Nodes).node("a:1")
 		n.probed(nil)
 		for began := time.Now(); time.Since(began) < seenFor(); n.ReportResult(nil) {
-			if state, err := n.state(); state != Usable {
-				t.Fatalf("after %v: %v, %v", time.Since(began), state, err)
+			if err := n.state(); err != nil {
+				t.Fatalf("after %v: %v", time.Since(began), err)
 			}
 			<-time.After(probeEvery)
 			n.probed(context.DeadlineExceeded)
 		}
-		if state, err := n.state(); state != Unknown {
-			t.Errorf("it is believed: %v, %v", state, err)
+		if err := n.state(); !errors.Is(err, errStale) {
+			t.Errorf("it is believed: %v", err)
 		}
-		if got := n.probed(nil); got.State != Behind {
+		if got := n.probed(nil); !errors.Is(n.state(), ErrBehind) {
 			t.Errorf("tasks waited, and it is %+v", got)
 		}
 	})
