@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/httpserver"
@@ -51,10 +50,9 @@ func (c *config) checkAPI(want wanted) {
 
 // newAPI returns the API, whose reader answers the reads.
 func (s *service) newAPI(reader api.Reader) *api.Server {
-	reads, _ := s.config.shares()
 	requests := s.queueOn(s.requests, s.config)
 	o := api.Config{
-		Reader: reader, Limiter: admit.New(reads), Overloaded: s.load.Overloaded, Checker: s.health.Check, Behind: s.load.Behind, Logger: s.log,
+		Reader: reader, Refuses: s.limiter.Refuses, Overloaded: s.load.Overloaded, Checker: s.health.Check, Behind: s.load.Behind, Logger: s.log,
 		Enqueuer: requests, Leaser: requests, OwnQueues: s.config.ownQueues(), Notifier: s.notifier,
 		TLS: s.credentials.tls, AllowOrigins: s.config.viewers.allowOrigins,
 		Push: push.NewMySQL(s.requests), Platforms: s.config.push.platforms(), CheckAddress: s.config.push.checkAddress,

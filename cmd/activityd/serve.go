@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/health"
@@ -133,7 +134,8 @@ type service struct {
 	log           *slog.Logger
 	credentials   *credentials
 	health        health.Servers
-	load          *health.Load // of the queue
+	load          *health.Load   // of the queue
+	limiter       *admit.Limiter // of reader
 	reader        *recent.Reader
 	pool          *queue.Pool
 	deliveries    *push.Deliveries
@@ -164,7 +166,11 @@ func openService(c *config, log *slog.Logger) (*service, error) {
 	}
 	s.load = health.NewLoad(b.queue, tasks.ChangingSets(), b.queue, limit, s.health.MySQL.Log, log)
 	hints := tasks.NewHints(b.queue, log)
-	s.reader = recent.NewReader(b.index, b.store, hints, c.readerOptions(b.index.Settings()))
+	reads, _ := c.shares()
+	s.limiter = admit.New(reads)
+	options := c.readerOptions(b.index.Settings())
+	options.Limiter = s.limiter
+	s.reader = recent.NewReader(b.index, b.store, hints, options)
 	patrol := s.newPatrol()
 	s.fronts = []actor{patrol.Run}
 	s.background = []actor{hints.Run, s.watchRedis, s.work, s.load.Run}

@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,25 +35,25 @@ var (
 )
 
 const (
-	minReads = 8                     // the limit does not fall below it, if there are so many places
+	minReads = 4                     // the limit does not fall below it, if there are so many places
 	maxWait  = 50 * time.Millisecond // how long a read waits for a place
-	busyFor  = 200 * time.Millisecond
 )
 
 // Limiter bounds the reads of a process. It is safe for concurrent use. A nil Limiter lets all reads in.
 type Limiter struct {
-	reads     adaptivelimiter.AdaptiveLimiter[any]
-	walks     atomic.Int64 // under way
-	refusedAt atomic.Int64 // the last refusal, unix nanoseconds
+	reads adaptivelimiter.AdaptiveLimiter[any]
+	walks atomic.Int64 // under way
 }
 
 // New returns a Limiter with at most so many places.
+//
+// It begins with few places, and its baseline is nearly the time of a read that has the servers for itself: an average over
+// a thousand windows, of which an overload of seconds changes little. A window has 50 reads, and takes 0.1 to 1 s.
 func New(most int) *Limiter {
-	least := min(minReads, most)
+	least := uint(min(minReads, most))
 	l := &Limiter{}
-	// The windows are shorter than the library's, to follow a load of seconds.
-	l.reads = adaptivelimiter.NewBuilder[any]().WithLimits(uint(least), uint(most), uint(max(least, most*2/3))).
-		WithRecentWindow(100*time.Millisecond, time.Second, 50).WithQueueing(2, 3).
+	l.reads = adaptivelimiter.NewBuilder[any]().WithLimits(least, uint(most), least).WithBaselineWindow(1000).
+		WithRecentWindow(100*time.Millisecond, time.Second, 50).WithRecentQuantile(0.5).WithQueueing(4, 8).
 		OnLimitChanged(func(e adaptivelimiter.LimitChangedEvent) { limitNow.Set(float64(e.NewLimit)) }).Build()
 	limitNow.Set(float64(l.reads.Limit()))
 	return l
@@ -73,7 +72,7 @@ func (l *Limiter) Enter(ctx context.Context) (*Place, error) {
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
-		l.refuse()
+		refused.Inc()
 		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
 	}
 	return &Place{limiter: l, permit: permit}, nil
@@ -84,58 +83,35 @@ func (l *Limiter) Refuses() bool {
 	if l == nil || l.reads.CanAcquirePermit() {
 		return false
 	}
-	l.refuse()
+	refused.Inc()
 	return true
 }
 
-func (l *Limiter) refuse() {
-	refused.Inc()
-	l.refusedAt.Store(time.Now().UnixNano())
-}
-
-// Busy reports whether a read was refused in the last 200 ms.
-func (l *Limiter) Busy() bool {
-	return l != nil && time.Since(time.Unix(0, l.refusedAt.Load())) < busyFor
-}
-
-// Place is the place of a read under way. It is safe for concurrent use. A nil Place bounds nothing.
+// Place is the place of a read under way, which alone uses it. A nil Place bounds nothing.
 type Place struct {
 	limiter *Limiter
 	permit  adaptivelimiter.Permit
-
-	mu    sync.Mutex
-	walks bool
-	left  bool
+	walks   bool
 }
 
 // Walk reports whether the read may walk: walks have half of the places that there are now, and 1 at least. It does not wait.
 func (p *Place) Walk() bool {
-	if p == nil {
+	if p == nil || p.walks {
 		return true
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.walks && !p.left {
-		if p.limiter.walks.Add(1) > int64(max(1, p.limiter.reads.Limit()/2)) {
-			p.limiter.walks.Add(-1)
-			return false
-		}
-		p.walks = true
+	if p.limiter.walks.Add(1) > int64(max(1, p.limiter.reads.Limit()/2)) {
+		p.limiter.walks.Add(-1)
+		return false
 	}
-	return p.walks
+	p.walks = true
+	return true
 }
 
-// Leave gives the place up. Only the first call counts. The time of a proven read counts for the limit.
+// Leave gives the place up, once. The time of a proven read counts for the limit.
 func (p *Place) Leave(proven bool) {
 	if p == nil {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.left {
-		return
-	}
-	p.left = true
 	if p.walks {
 		p.limiter.walks.Add(-1)
 	}
@@ -144,17 +120,4 @@ func (p *Place) Leave(proven bool) {
 	} else {
 		p.permit.Drop()
 	}
-}
-
-type placeKey struct{}
-
-// WithPlace returns a context with the place of a request.
-func WithPlace(ctx context.Context, p *Place) context.Context {
-	return context.WithValue(ctx, placeKey{}, p)
-}
-
-// PlaceOf returns the place that [WithPlace] gave to a context, or nil.
-func PlaceOf(ctx context.Context) *Place {
-	p, _ := ctx.Value(placeKey{}).(*Place)
-	return p
 }

@@ -12,13 +12,12 @@
 //	 └ observe    request id, allowed origins, the response to an error, metrics, one log line
 //	    └ (echo finds the route)
 //	       └ require   a token with the right scope, within its limit; without tokens, a Host of this machine
-//	          └ Enter     of reads: a place, or a refusal
-//	             └ deadline  from the beginning of observe on
-//	                └ recovered  a panic becomes an error with its stack
-//	                   └ handler    reads the input strictly, calls one interface, writes JSON
+//	          └ deadline  from the beginning of observe on
+//	             └ recovered  a panic becomes an error with its stack
+//	                └ handler    reads the input strictly, calls one interface, writes JSON
 //
-// Under overload most requests are reads that [Config.Limiter] refuses, in microseconds: see
-// BenchmarkRefused. So a viewer's token is not verified while the limiter refuses reads.
+// Under overload most requests are reads that the Reader refuses, in microseconds: see
+// BenchmarkRefused. So a viewer's token is not verified while reads are refused.
 //
 // A handler either writes its whole response or returns an error. Errors become responses
 // in one place (problem.go): the answer to refused input names the field and the reason; the answer to

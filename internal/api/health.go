@@ -19,7 +19,6 @@ const (
 
 type readinessJSON struct {
 	Status     string         `json:"status"`
-	Detail     string         `json:"detail,omitempty"`
 	Components componentsJSON `json:"components"`
 	// Behind is by queue, in seconds. When a queue is behind depends on when members upload,
 	// hidden photos included, so it is for operators.
@@ -67,9 +66,6 @@ func (s *Server) readyz(c *call) error {
 	}
 	if s.stopping.Load() {
 		code, body.Status = http.StatusServiceUnavailable, statusStopping
-	}
-	if code == http.StatusOK && s.cfg.Limiter.Busy() {
-		body.Status, body.Detail = statusDegraded, "busy: more reads come than can be answered, and the rest is refused"
 	}
 	if behind := s.cfg.Behind(); behind != nil && s.isOperatorOfOpen(c) {
 		body.Behind = make(map[string]float64, len(behind.ByQueue))

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/recent"
@@ -188,33 +187,6 @@ func TestReadyzDoesNotWaitForABusyServer(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Where reads are refused it is busy, and not away.
-func TestReadyzSaysThatReadsAreRefused(t *testing.T) {
-	t.Parallel()
-	limiter := &fakeLimiter{}
-	for _, step := range []struct {
-		err    error
-		usable bool
-		status int
-		want   string
-	}{
-		{nil, true, 200, `{"status":"ok","components"`},
-		{admit.ErrBusy, true, 200, `{"status":"degraded","detail":"busy: `},
-		{admit.ErrBusy, false, 503, `{"status":"unavailable","components"`},
-	} {
-		b := setup(t, limitedBy(limiter))
-		limiter.err = step.err
-		b.checker = func(ctx context.Context) api.Health {
-			h := healthy(ctx)
-			h.MySQL.Usable = step.usable
-			return h
-		}
-		if w := b.get(t, "/readyz"); w.Code != step.status || !strings.HasPrefix(w.Body.String(), step.want) {
-			t.Errorf("%d %s, want %+v", w.Code, w.Body, step)
-		}
-	}
 }
 
 // HEAD is GET without a body, on every route and at any status. net/http leaves the body out.

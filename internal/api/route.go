@@ -8,7 +8,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/auth"
 )
 
@@ -17,13 +16,6 @@ const (
 	photosOfMember = "/v1/users/:id/recent-contact-photos"
 	photosOfViewer = pathOfViewers + "recent-contact-photos"
 )
-
-// Limiter lets reads in, as [admit.Limiter] does. It is safe for concurrent use.
-type Limiter interface {
-	Enter(ctx context.Context) (*admit.Place, error)
-	Refuses() bool
-	Busy() bool
-}
 
 // Requirements of a route besides a scope.
 const (
@@ -36,7 +28,6 @@ type route struct {
 	method, path string
 	need         auth.Scope // or open, or ofViewers
 	handle       func(*Server, *call) error
-	isRead       bool          // it needs a place of the [Limiter]
 	wait         time.Duration // beyond [Config.RequestTimeout]
 }
 
@@ -44,18 +35,18 @@ type route struct {
 // not in the source. Reading a member's devices needs the scope write, too: with the scope read, pages show photos.
 func routes() []route {
 	all := []route{
-		{http.MethodGet, photosOfMember, auth.Read, (*Server).recentContactPhotos, true, 0},
-		{http.MethodGet, photosOfViewer, ofViewers, (*Server).viewerPhotos, true, 0},
-		{http.MethodPost, "/v1/tasks", auth.Write, (*Server).enqueueTasks, false, 0},
-		{http.MethodPost, "/v1/events", auth.Write, (*Server).enqueueEvents, false, 0},
-		{http.MethodPost, pathOfQueues + ":queue/claim", auth.Work, ofQueue((*Server).claimTasks), false, maxWait},
-		{http.MethodPost, pathOfQueues + ":queue/finish", auth.Work, ofQueue((*Server).finishTasks), false, 0},
-		{http.MethodPost, pathOfQueues + ":queue/extend", auth.Work, ofQueue((*Server).extendLease), false, 0},
-		{http.MethodGet, "/healthz", open, (*Server).healthz, false, 0},
-		{http.MethodGet, "/readyz", open, (*Server).readyz, false, 0},
-		{http.MethodGet, "/", open, (*Server).front, false, 0},
-		{http.MethodGet, "/openapi.yaml", open, (*Server).openAPI, false, 0},
-		{http.MethodGet, "/widget.js", open, (*Server).widget, false, 0},
+		{http.MethodGet, photosOfMember, auth.Read, (*Server).recentContactPhotos, 0},
+		{http.MethodGet, photosOfViewer, ofViewers, (*Server).viewerPhotos, 0},
+		{http.MethodPost, "/v1/tasks", auth.Write, (*Server).enqueueTasks, 0},
+		{http.MethodPost, "/v1/events", auth.Write, (*Server).enqueueEvents, 0},
+		{http.MethodPost, pathOfQueues + ":queue/claim", auth.Work, ofQueue((*Server).claimTasks), maxWait},
+		{http.MethodPost, pathOfQueues + ":queue/finish", auth.Work, ofQueue((*Server).finishTasks), 0},
+		{http.MethodPost, pathOfQueues + ":queue/extend", auth.Work, ofQueue((*Server).extendLease), 0},
+		{http.MethodGet, "/healthz", open, (*Server).healthz, 0},
+		{http.MethodGet, "/readyz", open, (*Server).readyz, 0},
+		{http.MethodGet, "/", open, (*Server).front, 0},
+		{http.MethodGet, "/openapi.yaml", open, (*Server).openAPI, 0},
+		{http.MethodGet, "/widget.js", open, (*Server).widget, 0},
 	}
 	for _, r := range []struct {
 		method, path string
@@ -73,12 +64,12 @@ func routes() []route {
 	} {
 		handle := ofMember(r.handle, r.query)
 		all = append(all,
-			route{r.method, "/v1/users/:id/" + r.path, auth.Write, handle, false, 0},
-			route{r.method, pathOfViewers + r.path, ofViewers, handle, false, 0})
+			route{r.method, "/v1/users/:id/" + r.path, auth.Write, handle, 0},
+			route{r.method, pathOfViewers + r.path, ofViewers, handle, 0})
 	}
 	for _, r := range all {
 		if r.need == ofViewers {
-			all = append(all, route{http.MethodOptions, r.path, open, (*Server).preflight, false, 0})
+			all = append(all, route{http.MethodOptions, r.path, open, (*Server).preflight, 0})
 		}
 	}
 	return all
@@ -102,16 +93,7 @@ func (s *Server) add(r route) {
 		if err := recovered(func() error { return s.require(k, r) }); err != nil {
 			return err
 		}
-		ctx := k.Request().Context()
-		if r.isRead {
-			place, err := s.cfg.Limiter.Enter(ctx)
-			if err != nil {
-				return err
-			}
-			defer place.Leave(false)
-			ctx = admit.WithPlace(ctx, place)
-		}
-		ctx, cancel := context.WithDeadline(ctx, k.start.Add(s.cfg.RequestTimeout+r.wait))
+		ctx, cancel := context.WithDeadline(k.Request().Context(), k.start.Add(s.cfg.RequestTimeout+r.wait))
 		defer cancel()
 		k.SetRequest(k.Request().WithContext(ctx))
 		err := recovered(func() error { return r.handle(s, k) })

@@ -12,7 +12,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/httpserver"
 	"github.com/activityd/activityd/internal/newest"
@@ -109,8 +108,8 @@ type Config struct {
 	// Notifier tells claims that wait that a queue has tasks. Default: they look once a second.
 	Notifier *notify.Notifier
 
-	// Limiter lets reads in, with the places that [admit.PlaceOf] returns. Default: it lets all in.
-	Limiter Limiter
+	// Refuses reports whether Reader would refuse a read now; the tokens of viewers are not verified then. Default: never.
+	Refuses func() bool
 
 	// Auth authorizes requests. Without it every request is allowed: the address must be
 	// an address that only this machine can reach, and requests that need a scope are answered only for
@@ -155,8 +154,8 @@ func (c Config) withDefaults() Config {
 	if c.Notifier == nil {
 		c.Notifier = &notify.Notifier{}
 	}
-	if c.Limiter == nil {
-		c.Limiter = (*admit.Limiter)(nil)
+	if c.Refuses == nil {
+		c.Refuses = func() bool { return false }
 	}
 	c.MaxBody = cmp.Or(c.MaxBody, DefaultMaxBody)
 	c.MaxBatch = cmp.Or(c.MaxBatch, DefaultMaxBatch)

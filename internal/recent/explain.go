@@ -12,19 +12,18 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Trace is how an answer was found. It is for operators: a score is the date of an
-// upload, perhaps of a photo that the viewer may not see.
+// Trace is how an answer was found. It is for operators: a score is the date of an upload, perhaps of a photo that the
+// viewer may not see.
 type Trace struct {
-	// Candidates are the set, and the broadcast members that the read found, most recent upload first; at the end is the contact
-	// that a walk chose, if it is neither.
+	// Candidates are the set, and the broadcast members that the read found, most recent upload first; at the end is the
+	// contact that a walk chose, if it is neither.
 	Candidates []Candidate `json:"candidates"`
-	Proof      Proof       `json:"proof"` // why no contact beyond can have a newer photo
-	// Bound is the date that the proof rests on, in unix seconds: no contact that was not
-	// looked at has uploaded later. 0: all were looked at.
+	Proof      Proof       `json:"proof"`
+	// Bound is in unix seconds: no contact that was not looked at has uploaded later. 0: all were looked at.
 	Bound      uint64             `json:"bound"`
-	WalkReason Reason             `json:"walk_reason,omitzero"` // why the walk was needed; "": it was not
-	Walk       contacts.WalkTrace `json:"walk,omitzero"`        // how far the walk went
-	Steps      []Step             `json:"steps"`                // and how long each took, in order
+	WalkReason Reason             `json:"walk_reason,omitzero"` // "": no walk was needed
+	Walk       contacts.WalkTrace `json:"walk,omitzero"`
+	Steps      []Step             `json:"steps"` // in order
 }
 
 // Candidate is a contact, with the facts that the read found out about it.
@@ -39,28 +38,18 @@ type Candidate struct {
 	Now *contacts.Detail `json:"now"`
 }
 
-// Proof is why an answer is right; see the package documentation.
+// Proof is why no contact beyond has a newer visible photo, in words; see the package documentation.
 type Proof string
 
 // The proofs of an answer.
 const (
-	ByNext      Proof = "next"
-	ByLowest    Proof = "lowest"
-	ByAll       Proof = "complete"
-	ByWalk      Proof = "walk"
-	byWholeWalk Proof = "whole walk" // in words only
+	ByNext   Proof = "the newest visible photo of the first candidate is newer than the bound, and so than the last upload of each other contact"
+	ByLowest Proof = "the newest visible photo of all candidates is newer than the bound, and so than the last upload of each contact that is no candidate"
+	ByAll    Proof = "the candidates are all contacts that ever uploaded, and no other has a newer visible photo"
+	ByWalk   Proof = "the walk looked at each contact that uploaded after the bound; the newest visible photo that it found, if any, is newer"
 )
 
-// proofs are all of them, in words.
-var proofs = map[Proof]string{
-	ByNext:      "the newest visible photo of the first candidate (NEWEST) is newer than the last upload (BOUND at most) of each other contact",
-	ByLowest:    "the newest visible photo of all candidates (NEWEST) is newer than the last upload (BOUND at most) of each contact that is no candidate",
-	ByAll:       "the candidates are all contacts that ever uploaded, and no other has a newer visible photo",
-	ByWalk:      "the newest visible photo that the walk found (NEWEST) is newer than the last upload (BOUND at most) of each contact that it did not look at",
-	byWholeWalk: "the walk looked at all contacts that ever uploaded",
-}
-
-// Reason is why a read walks: the candidates prove no answer. It is a label of metrics, too.
+// Reason is why a read walks: the candidates prove no answer. It is a label of metrics, too, which docs/operate.md explains.
 type Reason string
 
 // The reasons for a walk.
@@ -70,26 +59,12 @@ const (
 	SetMalformed     Reason = "set_malformed"
 	OtherSettings    Reason = "other_settings"
 	RedisUnavailable Reason = "redis_unavailable"
-	SetUnknown       Reason = "set_unknown"
+	SetUnknown       Reason = "set_unknown" // Redis came back with data that may be old, which are being deleted
 	WritesRefused    Reason = "writes_refused"
-	NothingVisible   Reason = "nothing_visible"
-	BestTooOld       Reason = "best_too_old"
+	NothingVisible   Reason = "nothing_visible" // no candidate shows a photo
+	BestTooOld       Reason = "best_too_old"    // the best candidate's photo is not newer than the bound
 	PhotosChanged    Reason = "photos_changed"
 )
-
-// reasons are all of them, in words.
-var reasons = map[Reason]string{
-	NoContacts:       "there is no contact that ever uploaded",
-	SetMissing:       "the set is missing",
-	SetMalformed:     "the set is malformed",
-	OtherSettings:    "the sets were built with other settings",
-	RedisUnavailable: "redis is unavailable",
-	SetUnknown:       "redis came back with data that may be old, which are being deleted",
-	WritesRefused:    "redis refuses writes, so that the set may be behind",
-	NothingVisible:   "no candidate has a visible photo",
-	BestTooOld:       "the best candidate's photo is not newer than the lowest score",
-	PhotosChanged:    "the photos changed during the read",
-}
 
 // Verdict is the result for a candidate.
 type Verdict string
@@ -110,13 +85,14 @@ type Step struct {
 	Milliseconds float64 `json:"ms"`
 }
 
-// step notes how long a step took that has ended.
-func (t *Trace) step(name string, began time.Time) {
-	t.Steps = append(t.Steps, Step{name, float64(time.Since(began).Microseconds()) / 1000})
+// step notes a step that ended now, and when the next begins.
+func (t *Trace) step(name string, began *time.Time) {
+	now := time.Now()
+	t.Steps = append(t.Steps, Step{name, float64(now.Sub(*began).Microseconds()) / 1000})
+	*began = now
 }
 
-// Explain is [Reader.Read] with a further statement, the step "details", for how the
-// candidates stand with the viewer.
+// Explain is [Reader.Read] with a further statement, for how the candidates stand with the viewer.
 func (r *Reader) Explain(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	a, err := r.Read(ctx, v, limit)
 	t := &a.Trace
@@ -132,7 +108,7 @@ func (r *Reader) Explain(ctx context.Context, v contacts.Viewer, limit int) (Ans
 	if err != nil {
 		return Answer{}, fmt.Errorf("explaining the answer for %s: %w", v.ID, err)
 	}
-	t.step("details", began)
+	t.step("details", &began)
 	for i, d := range details {
 		c := &t.Candidates[i]
 		c.Now = &d
@@ -187,30 +163,31 @@ type Explanation struct {
 	Facts      [][2]string // names and values: the proof, the walk, how far behind the sets may be, the timings
 }
 
-// Explanation tells the answer to viewer, and why. behind is how far behind the sets may be, in seconds; nil: that does not
-// matter, or is not known.
+// Explanation tells the answer to viewer, and why. behind is how far behind the sets may be, in seconds; nil: that does
+// not matter, or is not known.
 func (a Answer) Explanation(viewer member.ID, behind *float64) Explanation {
+	t := a.Trace
 	x := Explanation{
 		Headline: fmt.Sprintf("%s sees nothing, from the %s", viewer, a.Source),
 		Head:     []string{"CONTACT", "SCORE", "LAST UPLOAD", "NEWEST VISIBLE", "NEWEST HIDDEN", "GRANTS", "VERDICT"},
+		Facts:    [][2]string{{"proof", string(t.Proof)}, {"bound", date(t.Bound)}},
 	}
 	if a.Contact != nil {
 		x.Headline = fmt.Sprintf("%s sees %s (%q), from the %s; photos: %d, newest: %s",
 			viewer, a.Contact.ID, a.Contact.Username, a.Source, len(a.Photos), date(a.Photos[0].DateUpload))
 	}
-	for _, c := range a.Trace.Candidates {
+	for _, c := range t.Candidates {
 		x.Candidates = append(x.Candidates, c.cells())
 	}
-	walk := "not needed"
-	if t := a.Trace.Walk; a.Trace.WalkReason != "" {
-		walk = fmt.Sprintf("because %s; contacts looked at: %d, statements: %d", reasons[a.Trace.WalkReason], t.LookedAt, t.Statements)
+	if t.WalkReason != "" {
+		x.Facts = append(x.Facts, [2]string{"walk", fmt.Sprintf("%s; contacts looked at: %d, statements: %d",
+			t.WalkReason, t.Walk.LookedAt, t.Walk.Statements)})
 	}
-	x.Facts = append(x.Facts, [2]string{"proof", a.proof()}, [2]string{"walk", walk})
 	if behind != nil {
 		x.Facts = append(x.Facts, [2]string{"behind", fmt.Sprintf("by up to %.1f s, the wait of the oldest task that may change a set", *behind)})
 	}
 	var steps []string
-	for _, s := range a.Trace.Steps {
+	for _, s := range t.Steps {
 		steps = append(steps, fmt.Sprintf("%s %.2f ms", s.Name, s.Milliseconds))
 	}
 	x.Facts = append(x.Facts, [2]string{"timings", strings.Join(steps, ", ")})
@@ -225,36 +202,24 @@ func date(unix uint64) string {
 	return time.Unix(int64(unix), 0).UTC().Format(time.DateTime)
 }
 
+// cells are the row of a candidate.
 func (c Candidate) cells() []string {
-	visible, hidden, name, verdict := c.Newest.DateUpload, "-", c.Contact.String(), string(c.Verdict)
-	if visible == 0 && c.Verdict == NotLooked && c.Now.Newest != nil {
+	visible, hidden, verdict := c.Newest.DateUpload, "-", string(c.Verdict)
+	if c.Verdict == NotLooked && c.Now.Newest != nil {
 		visible = c.Now.Newest.DateUpload
 	}
 	if h := c.Now.Hidden; h != nil {
 		hidden = fmt.Sprintf("%s %s", date(h.DateUpload), h.Visibility)
 	}
-	grants := map[[2]bool]string{{true, true}: "friend,family", {true, false}: "friend", {false, true}: "family", {}: "-"}
-	if c.Now.Username != "" {
-		name = fmt.Sprintf("%s (%q)", name, c.Now.Username)
-	}
 	switch {
-	case c.InSet:
-	case c.Broadcast:
-		verdict += ": it is a broadcast member, which was found beside the set"
-	default:
-		verdict += ": the walk found it; it is not in the set"
+	case c.Broadcast && !c.InSet:
+		verdict += ": a broadcast member"
+	case !c.InSet:
+		verdict += ": found by the walk"
 	}
-	return []string{name, date(c.Score), date(c.Now.LastUpload), date(visible), hidden, grants[[2]bool{c.Now.Friend, c.Now.Family}], verdict}
-}
-
-// proof says why no contact beyond has a newer visible photo.
-func (a Answer) proof() string {
-	proof, newest := a.Trace.Proof, uint64(0)
-	if proof == ByWalk && a.Trace.Bound == 0 {
-		proof = byWholeWalk
+	grants := map[[2]bool]string{{true, true}: "friend,family", {true, false}: "friend", {false, true}: "family", {}: "-"}
+	return []string{
+		fmt.Sprintf("%s (%q)", c.Contact, c.Now.Username), date(c.Score), date(c.Now.LastUpload), date(visible), hidden,
+		grants[[2]bool{c.Now.Friend, c.Now.Family}], verdict,
 	}
-	if len(a.Photos) > 0 {
-		newest = a.Photos[0].DateUpload
-	}
-	return strings.NewReplacer("NEWEST", date(newest), "BOUND", date(a.Trace.Bound)).Replace(proofs[proof])
 }

@@ -255,46 +255,15 @@ func TestExplanationsFail(t *testing.T) {
 // Where a candidate was found stands beside its verdict if that was not the set.
 func TestWhereACandidateWasFound(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		candidate recent.Candidate
-		want      string
-	}{
-		{recent.Candidate{InSet: true, Verdict: recent.Chosen}, "chosen"},
-		{recent.Candidate{InSet: true, Broadcast: true, Verdict: recent.Chosen}, "chosen"},
-		{recent.Candidate{Verdict: recent.Chosen}, "chosen: the walk found it; it is not in the set"},
-		{recent.Candidate{Broadcast: true, Verdict: recent.Older}, "older: it is a broadcast member, which was found beside the set"},
+	for want, c := range map[string]recent.Candidate{
+		"chosen":                    {InSet: true, Broadcast: true, Verdict: recent.Chosen},
+		"chosen: found by the walk": {Verdict: recent.Chosen},
+		"older: a broadcast member": {Broadcast: true, Verdict: recent.Older},
 	} {
-		c.candidate.Now = &contacts.Detail{}
-		x := recent.Answer{Trace: recent.Trace{Candidates: []recent.Candidate{c.candidate}}}.Explanation(me.ID, nil)
-		if row := x.Candidates[0]; row[len(row)-1] != c.want {
-			t.Errorf("%+v: %q, want %q", c.candidate, row, c.want)
-		}
-	}
-}
-
-// The proof is a sentence of the facts.
-func TestTheProofInWords(t *testing.T) {
-	t.Parallel()
-	set := make([]recent.Candidate, 3)
-	for i := range set {
-		set[i].Now = &contacts.Detail{}
-	}
-	shown := contacts.Album{Contact: &contacts.Profile{ID: 11}, Photos: []contacts.Photo{{ID: 1, DateUpload: 86_400}}}
-	for _, c := range []struct {
-		trace recent.Trace
-		album contacts.Album
-		want  string
-	}{
-		{recent.Trace{Proof: recent.ByNext, Bound: 3600}, shown, "the newest visible photo of the first candidate (1970-01-02 00:00:00) is newer than the last upload (1970-01-01 01:00:00 at most) of each other contact"},
-		{recent.Trace{Proof: recent.ByLowest, Bound: 60}, shown, "the newest visible photo of all candidates (1970-01-02 00:00:00) is newer than the last upload (1970-01-01 00:01:00 at most) of each contact that is no candidate"},
-		{recent.Trace{Proof: recent.ByAll}, shown, "the candidates are all contacts that ever uploaded, and no other has a newer visible photo"},
-		{recent.Trace{Proof: recent.ByWalk, Bound: 60}, shown, "the newest visible photo that the walk found (1970-01-02 00:00:00) is newer than the last upload (1970-01-01 00:01:00 at most) of each contact that it did not look at"},
-		{recent.Trace{Proof: recent.ByWalk, Walk: contacts.WalkTrace{LookedAt: 7}}, shown, "the walk looked at all contacts that ever uploaded"},
-	} {
-		c.trace.Candidates = set
-		x := recent.Answer{Album: c.album, Trace: c.trace}.Explanation(me.ID, nil)
-		if got := x.Facts[0]; got != [2]string{"proof", c.want} {
-			t.Errorf("%q, want %q", got, c.want)
+		c.Now = &contacts.Detail{}
+		x := recent.Answer{Trace: recent.Trace{Candidates: []recent.Candidate{c}}}.Explanation(me.ID, nil)
+		if row := x.Candidates[0]; row[len(row)-1] != want {
+			t.Errorf("%+v: %q, want %q", c, row, want)
 		}
 	}
 }
@@ -308,6 +277,7 @@ func TestAnExplanationInWords(t *testing.T) {
 	b.store.SetContact(11, me.ID, true, true)
 	b.store.AddPhoto(1201, 12, "p", contacts.Family, 250)
 	a := b.explain(t)
+	a.Trace.WalkReason, a.Trace.Walk = recent.SetMissing, contacts.WalkTrace{LookedAt: 7, Statements: 2}
 	a.Trace.Steps = []recent.Step{{Name: "redis", Milliseconds: 1.5}, {Name: "first", Milliseconds: 1}}
 	late := 40.0
 	want := recent.Explanation{
@@ -318,8 +288,9 @@ func TestAnExplanationInWords(t *testing.T) {
 			{`12 ("member 12")`, "1970-01-01 00:03:20", "1970-01-01 00:03:20", "1970-01-01 00:03:20", "1970-01-01 00:04:10 family", "-", "not looked at"},
 		},
 		Facts: [][2]string{
-			{"proof", "the newest visible photo of the first candidate (1970-01-01 00:05:00) is newer than the last upload (1970-01-01 00:03:20 at most) of each other contact"},
-			{"walk", "not needed"},
+			{"proof", string(recent.ByNext)},
+			{"bound", "1970-01-01 00:03:20"},
+			{"walk", "set_missing; contacts looked at: 7, statements: 2"},
 			{"behind", "by up to 40.0 s, the wait of the oldest task that may change a set"},
 			{"timings", "redis 1.50 ms, first 1.00 ms"},
 		},

@@ -68,10 +68,10 @@ func TestUncountedReads(t *testing.T) {
 
 func TestRefusedWalksAreCounted(t *testing.T) {
 	before := metricstest.Gather(t)
-	b := newBench(recent.Options{})
+	b := newBench(recent.Options{Limiter: withoutWalks(t)})
 	b.contact(11, 900)
 	b.index.err = index.ErrMissing
-	if _, err := b.Read(withoutWalks(t), me, 5); !errors.Is(err, recent.ErrBusy) {
+	if _, err := b.Read(t.Context(), me, 5); !errors.Is(err, recent.ErrBusy) {
 		t.Errorf("err %v, want ErrBusy", err)
 	}
 	rose := metricstest.Gather(t).Since(before)

@@ -2,7 +2,6 @@ package recent
 
 import (
 	"context"
-	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
@@ -36,8 +35,8 @@ func (rd *reading) narrow(ctx context.Context) (Reason, error) {
 }
 
 // bound returns when any contact other than at uploaded at the latest. It is the last upload of a second broadcast
-// contact above. Without that, where at is above itself, it is s. Where at is the first of S, the rest of S is bounded by its
-// second (I2), the contacts outside S by low(S) (I1), and the broadcast members by the newest upload below s.
+// contact above. Without that, where at is above itself, it is s. Where at is the first of S, the rest of S is bounded by
+// its second (I2), the contacts outside S by low(S) (I1), and the broadcast members by the newest upload below s.
 func (rd *reading) bound(at member.ID, look contacts.Look) uint64 {
 	for _, above := range look.Above {
 		if above.ID != at {
@@ -53,8 +52,8 @@ func (rd *reading) bound(at member.ID, look contacts.Look) uint64 {
 	return max(rd.low(), look.Below)
 }
 
-// low returns low(S), the lowest score of S: no contact outside S uploaded later (I1), but for broadcast members. It is 0 for a
-// set of fewer than Min members, outside of it no contact ever uploaded (I3).
+// low returns low(S), the lowest score of S: no contact outside S uploaded later (I1), but for broadcast members. It is
+// 0 for a set of fewer than Min members, outside of it no contact ever uploaded (I3).
 func (rd *reading) low() uint64 {
 	if len(rd.set) < rd.options.Min {
 		return 0
@@ -62,17 +61,19 @@ func (rd *reading) low() uint64 {
 	return rd.set[len(rd.set)-1].Score
 }
 
-// compare takes the newest visible photo of all of S and of the broadcast contacts that uploaded after low(S), in a single
-// statement: an answer from two instants may have been right at neither. The best is the answer if it is newer than low(S)
-// and than the broadcast contacts beyond the limit of the statement; or if no contact is left out.
+// compare takes the newest visible photo of all of S and of the broadcast contacts that uploaded after low(S), in a
+// single statement: an answer from two instants may have been right at neither. The best is the answer if it is newer
+// than low(S) and than the broadcast contacts beyond the limit of the statement; or if no contact is left out.
+//
+// A second statement reads its photos. The comparison is void if the photo that decided it is no longer the newest that
+// the viewer may see.
 func (rd *reading) compare(ctx context.Context) (Reason, error) {
 	owners := make([]member.ID, len(rd.set))
 	for i, e := range rd.set {
 		owners[i] = e.Contact
 	}
-	began := time.Now()
 	c, err := rd.store.Compare(ctx, rd.viewer, owners, rd.low())
-	if rd.Trace.step("others", began); err != nil {
+	if rd.step("others"); err != nil {
 		return "", err
 	}
 	rd.broadcasts, rd.standings = append(rd.broadcasts, c.Broadcasts...), c.Standings
@@ -95,16 +96,8 @@ func (rd *reading) compare(ctx context.Context) (Reason, error) {
 	case bound > 0 && best.Newest.DateUpload <= bound:
 		return BestTooOld, nil
 	}
-	return rd.winner(ctx, best, bound)
-}
-
-// winner takes the photos of the best of a comparison. The comparison is void if the photo
-// that decided it is no longer the newest that the viewer may see. The photos after the newest are of the statement that reads
-// them, a later statement of the same request.
-func (rd *reading) winner(ctx context.Context, best contacts.Standing, bound uint64) (Reason, error) {
-	began := time.Now()
 	look, err := rd.store.Look(ctx, rd.viewer, best.Owner, rd.limit, rd.set[0].Score)
-	if rd.Trace.step("winner", began); err != nil {
+	if rd.step("winner"); err != nil {
 		return "", err
 	}
 	if len(look.Photos) == 0 || look.Photos[0].ID != best.Newest.ID {
@@ -116,9 +109,8 @@ func (rd *reading) winner(ctx context.Context, best contacts.Standing, bound uin
 
 // look asks for the photos of a member, and for the broadcast members about s.
 func (rd *reading) look(ctx context.Context, at member.ID) (contacts.Look, error) {
-	began := time.Now()
 	look, err := rd.store.Look(ctx, rd.viewer, at, rd.limit, rd.set[0].Score)
-	rd.Trace.step("first", began)
+	rd.step("first")
 	rd.broadcasts = append(rd.broadcasts, look.Above...)
 	return look, err
 }

@@ -36,14 +36,13 @@ type Answer struct {
 // Index proposes where to look.
 type Index interface {
 	// Candidates returns the viewer's set, highest score first, within [redisnodes.CallTimeout]. After [index.ErrMissing]
-	// and [index.ErrMalformed] a refill helps; after [index.ErrUnknown] the set is deleted
-	// soon, and is missing then. With [index.ErrBehind] there are entries, too: a read walks if a
-	// walk is free, and otherwise goes by the entries.
+	// and [index.ErrMalformed] a refill helps; after [index.ErrUnknown] the set is deleted soon, and is missing then.
+	// With [index.ErrBehind] there are entries, too.
 	Candidates(ctx context.Context, viewer member.ID) ([]index.Entry, error)
 }
 
-// Store decides what may be shown. Its methods fail with [contacts.ErrNoMember]
-// when the viewer does not exist, but Look finds no photos then.
+// Store decides what may be shown. Its methods fail with [contacts.ErrNoMember] when the viewer does not exist, but Look
+// finds no photos then.
 type Store interface {
 	Look(ctx context.Context, v contacts.Viewer, owner member.ID, limit int, bound uint64) (contacts.Look, error)
 	Compare(ctx context.Context, v contacts.Viewer, owners []member.ID, bound uint64) (contacts.Comparison, error)
@@ -52,8 +51,8 @@ type Store interface {
 	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
 }
 
-// Hints takes the faults that a read found in the index. Its methods return at once; a hint may
-// be lost, because the next read repeats it.
+// Hints takes the faults that a read found in the index. Its methods return at once; a hint may be lost, because the
+// next read repeats it.
 type Hints interface {
 	Refill(viewer member.ID)
 	LookAgain(viewer, contact member.ID)
@@ -61,14 +60,13 @@ type Hints interface {
 
 // Options configure a [Reader].
 type Options struct {
-	Min int // the index's Min: a smaller set is complete; default 10
-	// Uncounted: the reads are not of viewers. They have no metrics, and go by sets that are
-	// behind.
+	Min     int            // the index's Min: a smaller set is complete; default 10
+	Limiter *admit.Limiter // nil: no read is refused
+	// Uncounted: the reads are not of viewers. They have no metrics, and go by sets that are behind.
 	Uncounted bool
 }
 
-// Reader finds the photos of the contact that was active last. It is safe for
-// concurrent use.
+// Reader finds the photos of the contact that was active last. It is safe for concurrent use.
 type Reader struct {
 	index   Index
 	store   Store
@@ -82,29 +80,24 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	return &Reader{index: ix, store: store, hints: hints, options: o}
 }
 
-// Read returns the limit newest visible photos of v's most recently active
-// contact. It fails with [contacts.ErrNoMember] when v does not exist,
-// [mysql.ErrUnavailable] when MySQL cannot be reached, and [ErrBusy] when too much is under way for a walk
-// that it turned out to need. It does not fail when Redis does. The place that ctx has is left.
-func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
+// Read returns the limit newest visible photos of v's most recently active contact. It fails with [contacts.ErrNoMember]
+// when v does not exist, [mysql.ErrUnavailable] when MySQL cannot be reached, and [ErrBusy] when too much is under way
+// for it, or for a walk that it turned out to need. It does not fail when Redis does.
+func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (a Answer, err error) {
+	place, err := r.options.Limiter.Enter(ctx)
+	if err != nil {
+		return Answer{}, err // the limiter has counted it
+	}
+	defer func() { place.Leave(a.Trace.Proof == ByNext) }()
 	began := time.Now()
-	rd := &reading{Reader: r, viewer: v, limit: limit, place: admit.PlaceOf(ctx)}
-	defer rd.place.Leave(false)
-	why, err := rd.readSet(ctx)
-	if err == nil && why == "" {
-		why, err = rd.narrow(ctx)
-	}
-	rd.Source = FromIndex
-	if err == nil && why != "" {
-		rd.Source, err = FromDatabase, rd.walk(ctx, why)
-	}
+	rd := &reading{Reader: r, viewer: v, limit: limit, place: place, stepped: began}
+	err = rd.answer(ctx)
 	if !r.options.Uncounted {
 		count(rd.Answer, err, time.Since(began))
 	}
 	if err != nil {
 		return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
 	}
-	rd.place.Leave(rd.Trace.Proof == ByNext)
 	rd.Trace.Candidates = rd.candidates()
 	return rd.Answer, nil
 }
@@ -114,58 +107,67 @@ type reading struct {
 	*Reader
 	Answer
 
-	viewer contacts.Viewer
-	limit  int
-	place  *admit.Place
+	viewer  contacts.Viewer
+	limit   int
+	place   *admit.Place
+	stepped time.Time // when the last step ended
 
 	set        []index.Entry       // S, highest score first, not empty
 	broadcasts []contacts.Contact  // among the viewer's contacts
 	standings  []contacts.Standing // of a comparison
 }
 
+func (rd *reading) step(name string) { rd.Trace.step(name, &rd.stepped) }
+
+// answer answers by the set, or else by a walk.
+func (rd *reading) answer(ctx context.Context) error {
+	why, err := rd.readSet(ctx)
+	if err == nil && why == "" {
+		why, err = rd.narrow(ctx)
+	}
+	rd.Source = FromIndex
+	if err == nil && why != "" {
+		rd.Source, rd.Trace.WalkReason = FromDatabase, why
+		err = rd.walk(ctx)
+	}
+	return err
+}
+
 // readSet reads the set. A reason says why it cannot be used.
-func (rd *reading) readSet(ctx context.Context) (why Reason, err error) {
-	began := time.Now()
-	rd.set, err = rd.index.Candidates(ctx, rd.viewer.ID)
-	rd.Trace.step("redis", began)
+func (rd *reading) readSet(ctx context.Context) (Reason, error) {
+	set, err := rd.index.Candidates(ctx, rd.viewer.ID)
+	rd.set = set
+	rd.step("redis")
 	isBehind := errors.Is(err, index.ErrBehind)
 	switch {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
-	case err != nil && !isBehind || len(rd.set) == 0:
-		return reasonOf(err), nil
 	case isBehind && !rd.options.Uncounted && rd.place.Walk():
 		return WritesRefused, nil
-	}
-	return "", nil
-}
-
-// reasonOf returns why a set that was read with an error, or is empty, cannot be used.
-func reasonOf(err error) Reason {
-	switch {
+	case (err == nil || isBehind) && len(set) > 0:
+		return "", nil
 	case err == nil, errors.Is(err, index.ErrMissing):
-		return SetMissing
+		return SetMissing, nil
 	case errors.Is(err, index.ErrMalformed):
-		return SetMalformed
+		return SetMalformed, nil
 	case errors.Is(err, index.ErrSettings):
-		return OtherSettings
+		return OtherSettings, nil
 	case errors.Is(err, index.ErrUnknown): // a refill would be deleted with the old sets
-		return SetUnknown
+		return SetUnknown, nil
 	}
-	return RedisUnavailable
+	return RedisUnavailable, nil
 }
 
 // walk answers by a walk. It fails at once with [ErrBusy] when there is no room for it.
-func (rd *reading) walk(ctx context.Context, why Reason) error {
-	rd.Trace.WalkReason = why
+func (rd *reading) walk(ctx context.Context) error {
+	why := rd.Trace.WalkReason
 	if !rd.place.Walk() {
 		return ErrBusy
 	}
 	walksInFlight.Inc()
 	defer walksInFlight.Dec()
-	began := time.Now()
 	walked, err := rd.store.Walk(ctx, rd.viewer, rd.limit)
-	if rd.Trace.step("walk", began); err != nil {
+	if rd.step("walk"); err != nil {
 		return fmt.Errorf("walk (%s): %w", why, err)
 	}
 	switch {

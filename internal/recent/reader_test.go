@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/mysql"
@@ -283,26 +284,82 @@ func TestAChangeDuringTheReadIsNoticed(t *testing.T) {
 }
 
 // While Redis refuses writes the sets are behind. Then reads walk as far as they may, and beyond that
-// are answered by way of the index.
+// are answered by way of the index, as are those that are not of viewers.
 func TestReadsOfStaleSets(t *testing.T) {
 	t.Parallel()
-	b := newBench(recent.Options{})
-	b.index.err = index.ErrBehind
-	for id := contactID(11); id < 15; id++ {
-		b.contact(id, int64(id))
+	for name, test := range map[string]struct {
+		options recent.Options
+		shown   contactID
+		reason  recent.Reason
+	}{
+		"may walk":     {recent.Options{}, 11, recent.WritesRefused},
+		"may not walk": {recent.Options{Limiter: withoutWalks(t)}, 14, ""},
+		"uncounted":    {recent.Options{Uncounted: true}, 14, ""},
+	} {
+		b := newBench(test.options)
+		b.index.err = index.ErrBehind
+		for id := contactID(11); id < 15; id++ {
+			b.contact(id, int64(id))
+		}
+		b.store.AddPhoto(9999, 11, "not indexed yet", contacts.Public, 900)
+		b.store.SetLastUpload(11, 900)
+		a, err := b.Read(t.Context(), me, 10)
+		if err != nil || shown(a.Album) != test.shown || a.Trace.WalkReason != test.reason {
+			t.Errorf("%s: %+v, %v", name, a, err)
+		}
+		b.hinted(t)
 	}
-	b.store.AddPhoto(9999, 11, "not indexed yet", contacts.Public, 900)
-	b.store.SetLastUpload(11, 900)
-	if a := b.read(t, 11, recent.FromDatabase); a.Trace.WalkReason != recent.WritesRefused {
-		t.Errorf("walked because %s", a.Trace.WalkReason)
+}
+
+// A read that needs a walk asks MySQL for nothing when that is refused.
+func TestAWalkThatIsRefusedAsksNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{Limiter: withoutWalks(t)})
+	b.contact(11, 900)
+	b.index.err = index.ErrMissing
+	if _, err := b.Read(t.Context(), me, 10); !errors.Is(err, recent.ErrBusy) {
+		t.Fatalf("%v, want ErrBusy", err)
 	}
+	b.called(t)
 	b.hinted(t)
-	a, err := b.Read(withoutWalks(t), me, 10)
-	if err != nil || a.Source != recent.FromIndex || shown(a.Album) != 14 || a.Trace.WalkReason != "" {
-		t.Errorf("where it may not walk: %+v, %v", a, err)
+}
+
+// A read leaves its place, whatever it turns out to be. A refused read asks nothing.
+func TestPlacesOfReads(t *testing.T) {
+	t.Parallel()
+	limiter := admit.New(1)
+	for name, test := range map[string]struct {
+		second int64 // the date of the second contact's photo
+		set    error
+		source recent.Source
+	}{
+		"proven":   {800, nil, recent.FromIndex},
+		"compared": {900, nil, recent.FromIndex},
+		"walk":     {800, index.ErrMissing, recent.FromDatabase},
+		"fails":    {800, context.Canceled, ""},
+	} {
+		b := newBench(recent.Options{Limiter: limiter})
+		b.index.err = test.set
+		b.contact(11, 900)
+		b.contact(12, test.second)
+		b.store.before = func(context.Context, string) error {
+			if test.source == "" {
+				return test.set
+			}
+			return nil
+		}
+		if a, err := b.Read(t.Context(), me, 10); a.Source != test.source || (err != nil) != (test.source == "") {
+			t.Errorf("%s: %s, %v", name, a.Source, err)
+		}
 	}
-	b.index.err = nil
-	if a, err := b.Read(t.Context(), me, 10); err != nil || a.Source != recent.FromIndex {
-		t.Errorf("afterwards: %+v, %v", a, err)
+	place, err := limiter.Enter(t.Context())
+	if err != nil {
+		t.Fatalf("a place was not left: %v", err)
 	}
+	defer place.Leave(false)
+	b := newBench(recent.Options{Limiter: limiter})
+	if _, err := b.Read(t.Context(), me, 10); !errors.Is(err, recent.ErrBusy) {
+		t.Errorf("without a place: %v", err)
+	}
+	b.called(t)
 }
