@@ -36,15 +36,14 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 	if err != nil {
 		return nil, err
 	}
-	var inserted []New
 	err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks", len(batch)), func(tx *sql.Tx) (err error) {
-		ids, inserted, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
+		ids, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	q.committed(batch, inserted)
+	q.committed(batch)
 	return ids, nil
 }
 
@@ -69,43 +68,37 @@ func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch ...New) (ids []
 	if err != nil {
 		return nil, err
 	}
-	ids, inserted, err := enqueue(ctx, tx, q.options.Kinds, batch, false)
+	ids, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
 	if err != nil {
 		return nil, mysql.Translate(ctx, fmt.Sprintf("enqueue %d tasks", len(batch)), err)
 	}
-	q.count(batch, inserted)
+	q.count(batch)
 	return ids, nil
 }
 
 // committed wakes workers and counts, after the commit.
-func (q *Queue) committed(batch, inserted []New) {
-	q.count(batch, inserted)
+func (q *Queue) committed(batch []New) {
+	q.count(batch)
 	q.Notify(slices.Sorted(maps.Keys(groupBy(batch, func(n New) string { return n.Queue })))...)
 }
 
-// count counts the tasks of a batch, of which some were inserted and the rest deduped.
-func (q *Queue) count(batch, inserted []New) {
-	kind := func(n New) string { return q.metrics.label(n.Kind) }
-	added := groupBy(inserted, kind)
-	for name, list := range groupBy(batch, kind) {
-		q.metrics.enqueued.WithLabelValues(name).Add(float64(len(list)))
-		q.metrics.deduped.WithLabelValues(name).Add(float64(len(list) - len(added[name])))
+func (q *Queue) count(batch []New) {
+	for _, n := range batch {
+		q.metrics.enqueued.WithLabelValues(q.metrics.label(n.Kind)).Inc()
 	}
 }
 
 // enqueuing is a batch on its way into the table.
 type enqueuing struct {
-	tx       *sql.Tx
-	kinds    Kinds
-	blind    bool // no ids are wanted
-	byKey    map[string]New
-	idOf     map[string]uint64 // by dedupe key; "": of the only task without one
-	inserted []New             // the rest was deduped
+	tx    *sql.Tx
+	kinds Kinds
+	blind bool // no ids are wanted
+	byKey map[string]New
+	idOf  map[string]uint64 // by dedupe key; "": of the only task without a key
 }
 
-// enqueue writes a batch, and returns the ids of its tasks and the tasks that were inserted. If it is blind, as for follow-up tasks, no
-// ids are read.
-func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bool) (ids []uint64, inserted []New, err error) {
+// enqueue writes a batch, and returns the ids of its tasks. If it is blind, as for follow-up tasks, no ids are read.
+func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bool) (ids []uint64, err error) {
 	e := &enqueuing{tx: tx, kinds: kinds, byKey: make(map[string]New), idOf: make(map[string]uint64), blind: blind}
 	var keyed, plain []New
 	for _, n := range batch {
@@ -124,19 +117,19 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 	}
 	for some := range byStatement(keyed) {
 		if err := e.write(ctx, some); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	e.blind = blind || len(plain) > 1 // nothing tells the ids of several apart
 	for some := range byStatement(plain) {
 		if err := e.insert(ctx, some); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	for _, n := range batch {
 		ids = append(ids, e.idOf[n.DedupeKey])
 	}
-	return ids, e.inserted, nil
+	return ids, nil
 }
 
 // byStatement divides a list by the bounds of a statement.
@@ -279,12 +272,8 @@ func (e *enqueuing) insert(ctx context.Context, list []New) error {
 	}
 	res, err := e.tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, state, priority, max_attempts, backoff, run_at, expires_at, dedupe_key) VALUES "+
 		marks("(?,?,?,?,?,?,?,?,IF(?,"+now+"+?,0),"+now+"+?,?)", len(list)), args...)
-	if err != nil {
+	if err != nil || e.blind {
 		return err
-	}
-	e.inserted = append(e.inserted, list...)
-	if e.blind {
-		return nil
 	}
 	if id, err := res.LastInsertId(); len(list) == 1 && (err != nil || id != 0) {
 		e.idOf[list[0].DedupeKey] = uint64(id)

@@ -62,7 +62,7 @@ func (q *Queue) Finish(ctx context.Context, results []Result) (lost int, err err
 		return 0, err
 	}
 	q.cameBack(f.free)
-	q.committed(f.next, f.inserted)
+	q.committed(f.next)
 	return len(results) - len(f.ended), nil
 }
 
@@ -77,10 +77,10 @@ func (q *Queue) isOneDelete(results []Result) bool {
 type finishing struct {
 	*Queue
 
-	tx             *sql.Tx
-	ended          []Task
-	next, inserted []New
-	free           map[string]bool // queues in which tasks wait again
+	tx    *sql.Tx
+	ended []Task
+	next  []New
+	free  map[string]bool // queues in which tasks wait again
 }
 
 func (f *finishing) do(ctx context.Context, results []Result) error {
@@ -117,7 +117,7 @@ func (f *finishing) do(ctx context.Context, results []Result) error {
 	if f.next, err = f.options.Kinds.Validate(f.next); err != nil {
 		return err
 	}
-	if _, f.inserted, err = enqueue(ctx, f.tx, f.options.Kinds, f.next, true); err != nil {
+	if _, err = enqueue(ctx, f.tx, f.options.Kinds, f.next, true); err != nil {
 		return err
 	}
 	for _, queue := range slices.Sorted(maps.Keys(leave)) {

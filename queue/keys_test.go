@@ -104,11 +104,7 @@ func runOnKeys(t *testing.T, jobs int, processes ...string) (overlaps, early, ru
 	t.Helper()
 	const keys = 8
 	dsn := servertest.MySQLDSN(t)
-	db, err := mysql.Open(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := open(t, dsn)
 	exec(t, db, "CREATE TABLE spans (n BIGINT AUTO_INCREMENT PRIMARY KEY, subject BIGINT NOT NULL, task BIGINT NOT NULL, what VARCHAR(5) NOT NULL)")
 	fleet := make([]*osexec.Cmd, len(processes))
 	for i, how := range processes {
@@ -177,15 +173,7 @@ func judgeSpans(t *testing.T, db *sql.DB) (overlaps, early, runs int) {
 func TestAHotKeySlowsNoOther(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
-	open := func(o ...func(*sql.DB)) *sql.DB {
-		db, err := mysql.Open(dsn, o...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = db.Close() })
-		return db
-	}
-	db, one := open(), open(mysql.WithMaxOpen(1))
+	db, one := open(t, dsn), open(t, dsn, mysql.WithMaxOpen(1))
 	q, counted := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), queue.NewQueue(one, queue.Options{Kinds: tasks.Kinds()})
 	const hot = 100_000
 	exec(t, db, "INSERT INTO tasks (type, subject) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 1000)"+

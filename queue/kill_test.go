@@ -121,11 +121,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	}
 	t.Logf("%d kills, ACTIVITYD_SEED=%d", kills, seed)
 	dsn := servertest.MySQLDSN(t)
-	db, err := mysql.Open(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := open(t, dsn)
 	const subjects = 8
 	for _, table := range []string{
 		"changes (n BIGINT PRIMARY KEY)", "noted (n BIGINT, task BIGINT, PRIMARY KEY (n, task))", "echoed (n BIGINT, task BIGINT, PRIMARY KEY (n, task))",

@@ -20,15 +20,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	for variable, work := range map[string]func(dsn string) error{killedVariable: beKilled, workVariable: workOnKeys} {
+	for variable, work := range map[string]func(dsn string) error{killedVariable: beKilled, workVariable: workOnKeys, periodicVariable: bePeriodic} {
 		if dsn := os.Getenv(variable); dsn != "" {
 			fmt.Fprintln(os.Stderr, work(dsn))
 			os.Exit(1)
 		}
-	}
-	if dsn := os.Getenv(periodicVariable); dsn != "" {
-		fmt.Fprintln(os.Stderr, bePeriodic(dsn))
-		os.Exit(1)
 	}
 	servertest.Main(m)
 }
@@ -59,23 +55,24 @@ func onBoth(t *testing.T, test func(t *testing.T, q queuetest.Queue)) {
 
 func newQueue(t *testing.T) *queue.Queue {
 	t.Helper()
-	db, err := mysql.Open(servertest.MySQLDSN(t))
+	return queue.NewQueue(open(t, servertest.MySQLDSN(t)), queue.Options{Kinds: tasks.Kinds(), Owner: "test", Registerer: prometheus.DefaultRegisterer})
+}
+
+// open opens a database until the end of the test.
+func open(t *testing.T, dsn string, opts ...func(*sql.DB)) *sql.DB {
+	t.Helper()
+	db, err := mysql.Open(dsn, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test", Registerer: prometheus.DefaultRegisterer})
-	return q
+	return db
 }
 
 // openDB returns a database of the test's own, and a queue in it.
 func openDB(t *testing.T) (*sql.DB, *queue.Queue) {
 	t.Helper()
-	db, err := mysql.Open(servertest.MySQLDSN(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := open(t, servertest.MySQLDSN(t))
 	return db, queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
 }
 

@@ -13,7 +13,6 @@ import (
 // metrics are shared by the queues and pools of a registerer.
 type metrics struct {
 	enqueued    *prometheus.CounterVec
-	deduped     *prometheus.CounterVec
 	waitSeconds *prometheus.HistogramVec
 	runSeconds  *prometheus.HistogramVec
 	finished    *prometheus.CounterVec
@@ -49,7 +48,6 @@ func newMetrics(o Options) *metrics {
 	m := &metrics{
 		labels:   newLabels(o.Kinds),
 		enqueued: counters("tasks_enqueued_total", "Tasks that this process enqueued, with those for which another stands; not those that a site inserts by SQL.", "type"),
-		deduped:  counters("tasks_deduped_total", "Tasks that this process enqueued and that an equal waiting one stands for.", "type"),
 		// From the milliseconds of a notification over the 15 s of a change that should be visible, to a long outage.
 		waitSeconds: histogram("task_wait_seconds", "Time from when a task was enqueued, or became due, to its start.",
 			0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 300, 1800),
@@ -65,7 +63,6 @@ func newMetrics(o Options) *metrics {
 	for _, k := range o.Kinds {
 		queue := cmp.Or(k.Queue, DefaultQueue)
 		m.enqueued.WithLabelValues(k.Name)
-		m.deduped.WithLabelValues(k.Name)
 		m.waitSeconds.WithLabelValues(queue, k.Name)
 		m.runSeconds.WithLabelValues(queue, k.Name)
 		for _, outcome := range []string{outcomeDone, outcomeRetried, outcomePostponed, outcomeDied} {

@@ -33,7 +33,6 @@ func (q *Queue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids [
 		return nil, false, fmt.Errorf("batch of %d tasks: %w", len(batch), err)
 	}
 	ofKey, ofBatch := sha256.Sum256([]byte(key)), sha256.Sum256(raw)
-	var inserted []New
 	for range 2 { // a key can be forgotten between the two looks at it
 		err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks once", len(batch)), func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "INSERT INTO idempotency_keys (key_hash, batch_hash) VALUES (?, ?)", ofKey[:], ofBatch[:])
@@ -42,7 +41,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids [
 				return err
 			}
 			if err == nil {
-				ids, inserted, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
+				ids, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
 			}
 			if err != nil {
 				return err
@@ -61,7 +60,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids [
 		return nil, false, err
 	}
 	if !replayed {
-		q.committed(batch, inserted)
+		q.committed(batch)
 	}
 	return ids, replayed, nil
 }

@@ -33,14 +33,6 @@ var Schema string
 
 var createTable = regexp.MustCompile(`(?s)CREATE TABLE IF NOT EXISTS (\w+) \(.*?;\n`)
 
-// Tables returns the names of the tables of a queue.
-func Tables() (names []string) {
-	for _, found := range createTable.FindAllStringSubmatch(Schema, -1) {
-		names = append(names, found[1])
-	}
-	return names
-}
-
 // Migrate makes the tables of a queue that are missing. It is safe to call at each start, by several processes at once. It needs the
 // right to CREATE; without it, have [Schema] applied by a user who has the right, as by `activityd schema --apply --only queue`.
 // It fails on tables of another version.

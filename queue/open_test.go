@@ -42,11 +42,7 @@ func openOwn(t *testing.T, o queue.Options) (*sql.DB, *queue.Queue) {
 // emptyDB returns a database without tables.
 func emptyDB(t *testing.T) *sql.DB {
 	t.Helper()
-	db, err := queue.OpenDB(servertest.MySQLDSN(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := open(t, servertest.MySQLDSN(t))
 	for _, name := range tablesIn(t, db) {
 		exec(t, db, "DROP TABLE "+name)
 	}
@@ -80,16 +76,6 @@ func TestMigrateTwiceAndAtOnce(t *testing.T) {
 	}
 	if names, want := tablesIn(t, db), []string{"held_keys", "idempotency_keys", "paused_queues", "tasks"}; !slices.Equal(names, want) {
 		t.Errorf("tables %v, want %v", names, want)
-	}
-}
-
-// Without the tables an error names a missing table.
-func TestNoMigration(t *testing.T) {
-	t.Parallel()
-	db := emptyDB(t)
-	q := queue.NewQueue(db, queue.Options{Kinds: ownKinds()})
-	if _, err := q.EnqueueTx(t.Context(), begin(t, db), queue.New{Kind: "mail"}); err == nil || !strings.Contains(err.Error(), "tasks") {
-		t.Errorf("got %v", err)
 	}
 }
 
@@ -184,6 +170,9 @@ func TestWrongTasksOfTheCallersTransaction(t *testing.T) {
 		"a long dedupe key":       {queue.New{Kind: "mail", DedupeKey: strings.Repeat("k", 129)}, "at most 128 bytes"},
 		"a priority out of range": {queue.New{Kind: "mail", Priority: 1 << 15}, "priority 32768"},
 		"a life below 0":          {queue.New{Kind: "mail", Life: -time.Second}, "none below 0"},
+		"a delay below 0":         {queue.New{Kind: "mail", Delay: -time.Second}, "none below 0"},
+		"a blank at its end":      {queue.New{Kind: "mail", DedupeKey: "mail "}, "no blank at the end"},
+		"a long queue":            {queue.New{Kind: "mail", Queue: strings.Repeat("q", 33)}, "at most 32 bytes"},
 	} {
 		ids, err := q.EnqueueTx(t.Context(), tx, queue.New{Kind: "mail"}, wrong.task)
 		if ids != nil || !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), wrong.want) {
@@ -301,27 +290,12 @@ func TestARegistererUsedTwice(t *testing.T) {
 	}
 }
 
-// A queue without a database panics.
-func TestNoDatabase(t *testing.T) {
-	t.Parallel()
-	defer func() {
-		if value := recover(); value != "queue: NewQueue: db is nil" {
-			t.Errorf("panic %v", value)
-		}
-	}()
-	queue.NewQueue(nil, queue.Options{})
-}
-
 // The transaction may come from a pool that is not of OpenDB: a session of another time zone and sql_mode, without the driver's
 // parameters, and in any isolation level.
 func TestATransactionOfAForeignPool(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
-	db, err := queue.OpenDB(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := open(t, dsn)
 	q := queue.NewQueue(db, queue.Options{Kinds: ownKinds()})
 	foreign, err := sql.Open("mysql", dsn+"&parseTime=true&time_zone=%27%2B05%3A30%27&sql_mode=%27%27")
 	if err != nil {

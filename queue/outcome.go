@@ -9,41 +9,42 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
+// marked is an error with a mark, of which the outermost counts.
+type marked struct {
+	error
+	permanent, uncounted bool
+	after                time.Duration
+}
+
+func (e *marked) Unwrap() error { return e.error }
+
+// markOf returns the mark of an error; the zero value: there is none.
+func markOf(err error) marked {
+	if is, ok := errors.AsType[*marked](err); ok {
+		return *is
+	}
+	return marked{}
+}
+
 // Permanent marks an error that no repetition will cure: the task is dead at once, with the error as its reason. Permanent of nil
 // is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &permanentError{err}
+	return &marked{error: err, permanent: true}
 }
-
-type permanentError struct{ error }
-
-func (e *permanentError) Unwrap() error { return e.error }
 
 // Later marks an error that is not the fault of the task, as while a server cannot be reached: the task runs again after d, and the
 // attempt does not count, so that no outage makes a task dead. Later needs no error.
-func Later(d time.Duration, err error) error { return &laterError{cmp.Or(err, errLater), d} }
+func Later(d time.Duration, err error) error {
+	return &marked{error: cmp.Or(err, errLater), uncounted: true, after: d}
+}
 
 var errLater = errors.New("to be done later")
 
-type laterError struct {
-	error
-	after time.Duration
-}
-
-func (e *laterError) Unwrap() error { return e.error }
-
 // RetryAfter marks an error with the pause before the next attempt, in the place of the backoff. The attempt counts.
-func RetryAfter(d time.Duration, err error) error { return &retryError{err, d} }
-
-type retryError struct {
-	error
-	after time.Duration
-}
-
-func (e *retryError) Unwrap() error { return e.error }
+func RetryAfter(d time.Duration, err error) error { return &marked{error: err, after: d} }
 
 // Outcome is the outcome of the work of a task.
 type Outcome struct {
@@ -83,18 +84,15 @@ func Judge(r Result) Verdict {
 	if r.Err == nil {
 		return Verdict{State: Done}
 	}
-	v := Verdict{State: Scheduled, Message: clip(r.Err.Error())}
-	if later, ok := errors.AsType[*laterError](r.Err); ok {
-		if v.After, v.Uncounted = later.after, true; v.After == 0 {
-			v.State = Waiting
-		}
-		return v
-	}
-	if _, ok := errors.AsType[*permanentError](r.Err); ok || r.Task.Attempts >= r.Task.MaxAttempts {
-		v.State = Dead
-	} else if again, ok := errors.AsType[*retryError](r.Err); ok {
-		v.After = again.after
-	} else {
+	v, mark := Verdict{State: Scheduled, Message: clip(r.Err.Error())}, markOf(r.Err)
+	switch v.After = mark.after; {
+	case mark.uncounted && mark.after == 0:
+		v.State, v.Uncounted = Waiting, true
+	case mark.uncounted:
+		v.Uncounted = true
+	case mark.permanent || r.Task.Attempts >= r.Task.MaxAttempts:
+		v.State, v.After = Dead, 0
+	case mark.after == 0:
 		first := cmp.Or(r.Task.Backoff, firstBackoff)
 		v.After = retry.Backoff(r.Task.Attempts, first, max(first, maxBackoff))
 	}

@@ -180,11 +180,7 @@ func TestRowsThatMakeNoSense(t *testing.T) {
 // No common statement scans a table or sorts, and the rows that it reads do not grow with the queue.
 func TestPlansAndRows(t *testing.T) {
 	t.Parallel()
-	db, err := mysql.Open(servertest.MySQLDSN(t), mysql.WithMaxOpen(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := open(t, servertest.MySQLDSN(t), mysql.WithMaxOpen(1))
 	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()})
 	exec(t, db, "INSERT INTO tasks (type, subject, priority, queue) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 200)"+
 		" SELECT ELT(1 + a.i % 2, 'upload', 'fan_out'), 1000 * a.i + b.i, a.i % 3, ELT(1 + a.i % 2, 'default', 'fan_out') FROM n a JOIN n b ORDER BY b.i")

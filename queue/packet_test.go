@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/queue"
@@ -20,19 +19,11 @@ func TestSmallPackets(t *testing.T) {
 	if err := server.CreateDatabase(t.Context(), "packets"); err != nil { // without tables
 		t.Fatal(err)
 	}
-	open := func() *sql.DB {
-		db, err := mysql.Open(server.DSN("packets"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = db.Close() })
-		return db
-	}
 	limit := func(bytes int) *sql.DB {
-		if _, err := open().ExecContext(t.Context(), fmt.Sprint("SET GLOBAL max_allowed_packet = ", bytes)); err != nil {
+		if _, err := open(t, server.DSN("packets")).ExecContext(t.Context(), fmt.Sprint("SET GLOBAL max_allowed_packet = ", bytes)); err != nil {
 			t.Fatal(err)
 		}
-		return open() // connections keep the limit with which they began
+		return open(t, server.DSN("packets")) // connections keep the limit with which they began
 	}
 	found := func(db *sql.DB) bool {
 		list, err := schema.Check(t.Context(), db)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	osexec "os/exec"
 	"strconv"
 	"syscall"
@@ -39,23 +38,6 @@ func bePeriodic(dsn string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	return queue.NewQueue(db, queue.Options{Kinds: tickKinds}).RunPeriodic(ctx, slog.New(slog.DiscardHandler), eachSecond())
-}
-
-// startPeriodic starts a process.
-func startPeriodic(t *testing.T, dsn string) *osexec.Cmd {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := osexec.CommandContext(context.WithoutCancel(t.Context()), self)
-	cmd.Env = append(os.Environ(), periodicVariable+"="+dsn)
-	cmd.Stderr = t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return cmd
 }
 
 // ticker claims the tasks of ticks, and counts them by tick.
@@ -98,15 +80,11 @@ func (k *ticker) work(t *testing.T) {
 func TestPeriodicAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
-	db, err := mysql.Open(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := open(t, dsn)
 	k := &ticker{queue: queue.NewQueue(db, queue.Options{Kinds: tickKinds}), times: make(map[int64]int)}
 	fleet := make([]*osexec.Cmd, 3)
 	for i := range fleet {
-		fleet[i] = startPeriodic(t, dsn)
+		fleet[i] = startProcess(t, periodicVariable, dsn)
 	}
 	servertest.Eventually(t, "a tick", func() bool { k.work(t); return len(k.times) > 0 })
 	first := k.last
@@ -117,7 +95,7 @@ func TestPeriodicAcrossProcesses(t *testing.T) {
 		case 0:
 			_ = p.Process.Kill()
 			_ = p.Wait()
-			fleet[1+round%2] = startPeriodic(t, dsn)
+			fleet[1+round%2] = startProcess(t, periodicVariable, dsn)
 		case 1:
 			_ = p.Process.Signal(syscall.SIGSTOP)
 		default:
@@ -137,11 +115,7 @@ func TestPeriodicAcrossProcesses(t *testing.T) {
 func TestMissedTicks(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
-	db, err := mysql.Open(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := open(t, dsn)
 	q := queue.NewQueue(db, queue.Options{Kinds: tickKinds})
 	run := func(until func() bool) {
 		ctx, stop := context.WithCancel(t.Context())

@@ -194,9 +194,6 @@ func (r *run) sweep() {
 			r.log.WarnContext(ctx, "leases ran out", "count", swept.TookOver, "then", "their tasks are free again, or dead after their last attempt")
 			r.metrics.takeovers.Add(float64(swept.TookOver))
 		}
-		if swept.Due+swept.TookOver > 0 {
-			r.of.Notifier.NotifyAllLocal()
-		}
 		switch {
 		case err != nil:
 			_ = retry.Sleep(ctx, retry.Jitter(8*r.options.Sweep))

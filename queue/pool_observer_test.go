@@ -96,31 +96,15 @@ func TestUnknownTypesAreCountedByName(t *testing.T) {
 }
 
 func TestEnqueuedTasksAreCounted(t *testing.T) {
-	expect := counting(t, "activityd_tasks_enqueued_total", "activityd_tasks_deduped_total")
+	expect := counting(t, "activityd_tasks_enqueued_total")
 	q := newQueue(t)
 	strange := tasks.NewUpload(9)
 	strange.Kind, strange.DedupeKey = "strange", "strange"
 	enqueue(t, q, strange, tasks.NewUpload(1), tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewAddContact(1, 2))
 	enqueue(t, q, tasks.NewUpload(2))
 	expect(metricstest.Samples{
-		`activityd_tasks_enqueued_total{type="upload"}`: 4, `activityd_tasks_deduped_total{type="upload"}`: 2,
+		`activityd_tasks_enqueued_total{type="upload"}`:      4,
 		`activityd_tasks_enqueued_total{type="add_contact"}`: 1, `activityd_tasks_enqueued_total{type="strange"}`: 1,
-	})
-}
-
-// The time behind an earlier task of the ordering key is time that a task waits.
-func TestWaitingForTheOrderIsCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		expect := counting(t, poolMetrics...)
-		p := startPool(t, each(func(context.Context, queue.Task) error {
-			deaf(125 * time.Millisecond)
-			return nil
-		}), queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
-		enqueue(t, p.queue, tasks.NewAddContact(1, 2))
-		pass(50 * time.Millisecond)
-		enqueue(t, p.queue, tasks.NewAddContact(1, 3))
-		pass(time.Minute)
-		expect(ran(2, "add_contact", "done", 0.075, 0.25))
 	})
 }
 

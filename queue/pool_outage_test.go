@@ -140,11 +140,7 @@ func TestACommitOfAClaimWhoseAnswerIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy := servertest.NewProxy(t, cfg.Addr)
-	db, err := mysql.Open(proxy.MySQLDSN(dsn), mysql.WithMaxOpen(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := open(t, proxy.MySQLDSN(dsn), mysql.WithMaxOpen(1))
 	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
 	enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
 	proxy.LoseAnswer("\x03COMMIT") // a query that begins so

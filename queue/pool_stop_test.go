@@ -203,35 +203,3 @@ func (q *smallClaims) Claim(ctx context.Context, name string, n int, lease time.
 	}
 	return list, err
 }
-
-// A statement that MySQL refuses, as a right is missing, is no server that is away. It is
-// logged by its own message, once a minute.
-func TestARefusedClaimIsLoggedAsSuch(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{},
-			func(q queuetest.Queue) queuetest.Queue { return forbidding{q} })
-		pass(59 * time.Second)
-		p.stop()
-		log := p.log.String()
-		for _, message := range []string{`level=ERROR msg="claim failed" queue=`, `level=ERROR msg="sweep failed" error="UPDATE denied"`} {
-			if n := strings.Count(log, message); n != 1 {
-				t.Errorf("%d times %s in\n%s", n, message, log)
-			}
-		}
-		if strings.Contains(log, "server cannot be used") {
-			t.Errorf("an outage:\n%s", log)
-		}
-	})
-}
-
-// forbidding refuses all changes.
-type forbidding struct{ queuetest.Queue }
-
-func (forbidding) Claim(context.Context, string, int, time.Duration) ([]queue.Task, error) {
-	return nil, errors.New("UPDATE denied")
-}
-
-func (forbidding) Sweep(context.Context) (queue.Swept, error) {
-	return queue.Swept{}, errors.New("UPDATE denied")
-}

@@ -12,51 +12,11 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/queue"
 )
-
-func TestAPoolDrainsItsQueues(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		seen := make(chan queue.Task, 1000)
-		p := startPool(t, each(func(_ context.Context, task queue.Task) error {
-			seen <- task
-			return nil
-		}), queue.PoolOptions{Workers: tasks.DefaultWorkers()})
-		for i := range member.ID(100) {
-			enqueue(t, p.queue, tasks.NewUpload(i+1), tasks.NewFanOut(i+1, 5), tasks.NewRefill(i+1))
-		}
-		pass(time.Minute)
-		if len(seen) != 300 {
-			t.Errorf("%d tasks were handled, want 300", len(seen))
-		}
-		counts(t, p.queue, queuetest.Counts{})
-	})
-}
-
-// Nobody waits for the next poll when the notifier rings.
-func TestTheBellWakesIdleWorkers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		done := make(chan time.Time, 2)
-		p := startPool(t, each(func(context.Context, queue.Task) error {
-			done <- time.Now()
-			return nil
-		}), queue.PoolOptions{Poll: time.Hour, Sweep: time.Hour})
-		for range 2 {
-			pass(time.Minute)
-			start := time.Now()
-			enqueue(t, p.queue, tasks.NewUpload(1))
-			if took := (<-done).Sub(start); took > 0 {
-				t.Errorf("handled after %v", took)
-			}
-		}
-	})
-}
 
 // Tasks of other processes are found without a notifier.
 func TestThePollIsTheSafetyNet(t *testing.T) {
@@ -119,21 +79,6 @@ func TestAHandlerThatAnswersTooLittle(t *testing.T) {
 		pass(3 * time.Hour)
 		counts(t, p.queue, queuetest.Counts{Dead: 2})
 		if log := p.log.String(); !strings.Contains(log, "answered 1 of 2 tasks") {
-			t.Errorf("log %s", log)
-		}
-	})
-}
-
-func TestAnUnknownTypeIsDead(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{})
-		mystery := tasks.NewUpload(1)
-		mystery.Kind = "mystery"
-		enqueue(t, p.queue, mystery, tasks.NewUpload(2))
-		pass(time.Minute)
-		counts(t, p.queue, queuetest.Counts{Dead: 1})
-		if log := p.log.String(); !strings.Contains(log, `unknown type \"mystery\"`) {
 			t.Errorf("log %s", log)
 		}
 	})

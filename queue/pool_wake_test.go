@@ -121,31 +121,6 @@ func TestNothingSlipsInBetweenLookingAndSleeping(t *testing.T) {
 	})
 }
 
-// As above, with real threads: every task is done, though nobody polls.
-func TestNoRingIsLost(t *testing.T) {
-	t.Parallel()
-	const producers, tasksOfEach = 8, 200
-	var done, producing sync.WaitGroup
-	done.Add(producers * tasksOfEach)
-	p := startPool(t, each(func(context.Context, queue.Task) error {
-		done.Done()
-		return nil
-	}), asleep(tasks.DefaultWorkers()...))
-	for producer := range producers {
-		producing.Go(func() {
-			for i := range tasksOfEach {
-				n := tasks.NewUpload(id(producer*tasksOfEach + i + 1))
-				n.Queue = []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill}[i%3]
-				if _, err := p.queue.Enqueue(context.Background(), []queue.New{n}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	producing.Wait()
-	done.Wait()
-}
-
 // A claim that fails after a notification is repeated without another notification, and long
 // before the next poll.
 func TestANotificationOutlivesAFailingClaim(t *testing.T) {

@@ -3,7 +3,6 @@ package queue_test
 import (
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,30 +12,6 @@ import (
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/queue"
 )
-
-func TestEnqueueRefusesWhatTheTableCannotHold(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		for name, spoil := range map[string]func(*queue.New){
-			"long dedupe key":  func(n *queue.New) { n.DedupeKey = strings.Repeat("k", 129) },
-			"blank at its end": func(n *queue.New) { n.DedupeKey = "k " },
-			"no JSON":          func(n *queue.New) { n.Payload = []byte("{") },
-			"long queue":       func(n *queue.New) { n.Queue = strings.Repeat("q", 33) },
-			"priority":         func(n *queue.New) { n.Priority = 32768 },
-			"delay":            func(n *queue.New) { n.Delay = -1 },
-			"life":             func(n *queue.New) { n.Life = -1 },
-		} {
-			bad := tasks.NewUpload(2)
-			spoil(&bad)
-			_, err := q.Enqueue(t.Context(), []queue.New{tasks.NewUpload(1), bad})
-			_, _, onceErr := q.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewUpload(1), bad})
-			if !errors.Is(err, queue.ErrInvalid) || !errors.Is(onceErr, queue.ErrInvalid) {
-				t.Errorf("%s: %v, %v", name, err, onceErr)
-			}
-		}
-		counts(t, q, queuetest.Counts{})
-	})
-}
 
 // A waiting task runs as early, as urgently and lives as long as the tasks that were deduped into it would.
 func TestAnAbsorbingTaskIsAsUrgentAsWhatItAbsorbs(t *testing.T) {
@@ -120,16 +95,20 @@ func TestPauseAndResume(t *testing.T) {
 				t.Errorf("pause %d: %v, %v", i, changed, err)
 			}
 		}
-		if s, err := q.Stats(t.Context()); err != nil || len(s.Queues) != 1 || !s.Queues[0].Paused {
+		enqueue(t, q, tasks.NewRefill(1), tasks.NewUpload(1))
+		if s, err := q.Stats(t.Context()); err != nil || len(s.Queues) != 2 || s.Queues[0].Paused || !s.Queues[1].Paused {
 			t.Errorf("stats %+v, %v", s, err)
+		}
+		if list := claimFor(t, q, "refill", 1, time.Minute); len(list) != 0 || len(claim(t, q, 1)) != 1 {
+			t.Errorf("claimed %+v of a paused queue, or none of another", list)
 		}
 		for i, want := range []bool{true, false} {
 			if changed, err := q.Resume(t.Context(), "refill"); err != nil || changed != want {
 				t.Errorf("resume %d: %v, %v", i, changed, err)
 			}
 		}
-		if s, err := q.Stats(t.Context()); err != nil || len(s.Queues) != 0 {
-			t.Errorf("stats %+v, %v", s, err)
+		if list := claimFor(t, q, "refill", 1, time.Minute); len(list) != 1 {
+			t.Errorf("claimed %+v after the pause", list)
 		}
 	})
 }

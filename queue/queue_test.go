@@ -75,27 +75,6 @@ func TestATaskThatRunsDoesNotAbsorb(t *testing.T) {
 	})
 }
 
-func TestAFailedTaskComesBackLater(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		enqueue(t, q, tasks.NewUpload(7))
-		finish(t, q, errors.New("failed"), claim(t, q, 1)...)
-		counts(t, q, queuetest.Counts{Scheduled: 1})
-		if len(claim(t, q, 1)) != 0 {
-			t.Fatal("claimed before it was due")
-		}
-		var again []queue.Task
-		eventually(t, "the task is due again", func() bool {
-			sweep(t, q)
-			again = claim(t, q, 1)
-			return len(again) == 1
-		})
-		if again[0].Attempts != 2 {
-			t.Errorf("attempt %d, want 2", again[0].Attempts)
-		}
-	})
-}
-
 func TestLaterDoesNotCountTheAttempt(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {

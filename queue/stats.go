@@ -53,26 +53,37 @@ type Summary struct {
 const (
 	// placesOf finds the queues that have tasks in a state: the servers jump from each to the next.
 	placesOf = "SELECT DISTINCT state, queue FROM tasks FORCE INDEX (claim) LIMIT ?"
-	countOf  = "SELECT type, COUNT(*), MIN(created_at), " + now + " FROM (SELECT type, created_at FROM tasks FORCE INDEX (claim)" +
-		" WHERE state = ? AND queue = ? ORDER BY priority, id LIMIT ?) AS counted GROUP BY type"
-	// The tasks that are due: the first that wait, whatever their priority, and the leases and postponed tasks that end first: the longer
-	// a task was tried, the sooner it ends.
-	dueOf = "SELECT queue, MIN(since), " + now + " FROM (SELECT queue, type, IF(last_error IS NULL, GREATEST(created_at, run_at), created_at) AS since" +
-		" FROM tasks FORCE INDEX (claim) WHERE state = ? AND queue = ? ORDER BY priority, id LIMIT ?) AS first"
-	dueTimers = "SELECT queue, MIN(since), " + now + " FROM (SELECT queue, type, IF(last_error IS NULL, IF(state = 'running', started_at, run_at), created_at) AS since" +
-		" FROM tasks FORCE INDEX (timers) WHERE state = ? AND run_at <= " + now + " + ? ORDER BY run_at LIMIT ?) AS first"
+	countOf  = "SELECT type, COUNT(*), MIN(created_at), MIN(since), " + now + " FROM (SELECT type, created_at, IF(last_error IS NULL, IF(state = 'running', started_at," +
+		" GREATEST(created_at, run_at)), created_at) AS since FROM tasks FORCE INDEX (claim) WHERE state = ? AND queue = ? ORDER BY priority, id LIMIT ?) AS first GROUP BY type"
 )
 
-// place is a state of a queue that has tasks.
-type place struct{ state, queue string }
+// counted are tasks of a kind in a state of a queue.
+type counted struct {
+	TaskStats
+	age, due time.Duration // since the oldest was enqueued, and became due
+}
 
-func (q *Queue) places(ctx context.Context) ([]place, error) {
+// countEach counts the first tasks of each state of each queue, up to a limit.
+func (q *Queue) countEach(ctx context.Context, limit int, isOf func(state string) bool, note func(place string, c counted)) (places int, err error) {
 	known := q.options.Kinds.Queues()
-	return mysql.Select(ctx, q.db, func(rows *sql.Rows) (p place, err error) {
-		err = rows.Scan(&p.state, &p.queue)
-		p.queue = spelled(known, p.queue, p.queue)
+	list, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (p [2]string, err error) {
+		err = rows.Scan(&p[0], &p[1])
 		return p, err
 	}, placesOf, maxPlaces)
+	for _, p := range list {
+		if err != nil || !isOf(p[0]) {
+			continue
+		}
+		_, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (c counted, err error) {
+			var oldest, since, clock uint64
+			err = rows.Scan(&c.Kind, &c.Count, &oldest, &since, &clock)
+			c.Queue, c.State, c.Oldest = spelled(known, p[1], p[1]), shown(p[0]), timeOf(oldest)
+			c.age, c.due = timeOf(clock).Sub(timeOf(oldest)), max(0, timeOf(clock).Sub(timeOf(since)))
+			note(p[0]+" "+p[1], c)
+			return c, err
+		}, countOf, p[0], p[1], limit)
+	}
+	return len(list), err
 }
 
 // spelled returns a name as a list has it, or otherwise: to the table, "a" and "A" are the same.
@@ -89,58 +100,54 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
-	due, err := q.Due(ctx)
-	if err != nil {
-		return s, err
-	}
-	places, err := q.places(ctx)
-	if err != nil {
-		return s, mysql.Translate(ctx, "count tasks", err)
-	}
-	queues := make(map[string]*Summary)
+	queues, counts, totals := make(map[string]Summary), make(map[TaskStats]TaskStats), make(map[string]int)
 	for _, name := range paused {
-		queues[name] = &Summary{Queue: name, Paused: true, Due: due[name]}
+		queues[name] = Summary{Queue: name, Paused: true}
 	}
-	counts := make(map[TaskStats]TaskStats) // by queue, kind and state
-	for _, p := range places {
-		if queues[p.queue] == nil {
-			queues[p.queue] = &Summary{Queue: p.queue, Due: due[p.queue]}
+	places, err := q.countEach(ctx, StatsLimit, func(string) bool { return true }, func(place string, c counted) {
+		totals[place] += c.Count
+		is := queues[c.Queue]
+		is.Queue, is.Capped = c.Queue, is.Capped || totals[place] >= StatsLimit
+		if c.State == Waiting {
+			is.Oldest = max(is.Oldest, c.age)
 		}
-		if err := q.countPlace(ctx, p, queues[p.queue], counts); err != nil {
-			return s, mysql.Translate(ctx, "count tasks", err)
+		if c.State != Dead {
+			is.Due = max(is.Due, c.due)
 		}
-	}
-	s.Tasks, s.More = slices.Collect(maps.Values(counts)), len(places) == maxPlaces
+		queues[c.Queue] = is
+		of := TaskStats{Queue: c.Queue, Kind: c.Kind, State: c.State}
+		if before, found := counts[of]; found { // tasks that wait, and tasks that are behind
+			c.Count += before.Count
+			if before.Oldest.Before(c.Oldest) {
+				c.Oldest = before.Oldest
+			}
+		}
+		counts[of] = c.TaskStats
+	})
+	s.Tasks, s.More = slices.Collect(maps.Values(counts)), places == maxPlaces
 	slices.SortFunc(s.Tasks, func(a, b TaskStats) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))
 	})
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
-		s.Queues = append(s.Queues, *queues[name])
+		s.Queues = append(s.Queues, queues[name])
 	}
-	return s, nil
+	return s, mysql.Translate(ctx, "count tasks", err)
 }
 
-// countPlace adds the tasks of a place to a summary and to counts.
-func (q *Queue) countPlace(ctx context.Context, p place, is *Summary, counts map[TaskStats]TaskStats) error {
-	total := 0
-	_, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (t TaskStats, err error) {
-		var oldest, clock uint64
-		err = rows.Scan(&t.Kind, &t.Count, &oldest, &clock)
-		of := TaskStats{Queue: p.queue, Kind: t.Kind, State: shown(p.state)}
-		is.Capped = is.Capped || total+t.Count >= StatsLimit
-		total += t.Count
-		if of.State == Waiting {
-			is.Oldest = max(is.Oldest, timeOf(clock).Sub(timeOf(oldest)))
+// Due returns, by queue, how long ago the oldest task of some kinds became due that is not done, as [Summary] has it. Queues of the
+// kinds without a due task have 0. Without kinds, Due is about all tasks. It reads the first 1000 tasks of each queue and state.
+func (q *Queue) Due(ctx context.Context, kinds ...string) (map[string]time.Duration, error) {
+	due := make(map[string]time.Duration)
+	for _, name := range kinds {
+		kind, _ := q.options.Kinds.of(name)
+		due[kind.Queue] = 0
+	}
+	_, err := q.countEach(ctx, dueLimit, func(state string) bool { return state != string(Dead) }, func(_ string, c counted) {
+		if len(kinds) == 0 || slices.Contains(kinds, c.Kind) {
+			due[c.Queue] = max(due[c.Queue], c.due)
 		}
-		t.Queue, t.State, t.Oldest = of.Queue, of.State, timeOf(oldest)
-		if before, found := counts[of]; found { // tasks that wait, and tasks that are behind
-			t.Count += before.Count
-			t.Oldest = timeOf(min(oldest, uint64(before.Oldest.UnixMilli())))
-		}
-		counts[of] = t
-		return t, err
-	}, countOf, p.state, p.queue, StatsLimit)
-	return err
+	})
+	return due, mysql.Translate(ctx, "look how long tasks are due", err)
 }
 
 // CountWaiting counts the tasks that wait in all queues, up to a limit. It reads index entries, also of transactions that are not
@@ -154,42 +161,4 @@ func (q *Queue) CountWaiting(ctx context.Context, limit int) (n int, err error) 
 	const of = "(SELECT COUNT(*) FROM (SELECT id FROM tasks FORCE INDEX (claim) WHERE state = ? LIMIT ?) AS "
 	err = tx.QueryRowContext(ctx, "SELECT "+of+"w) + "+of+"b)", Waiting, limit, behind, limit).Scan(&n)
 	return min(n, limit), mysql.Translate(ctx, "count waiting tasks", err)
-}
-
-// Due returns, by queue, how long ago the oldest task of some kinds became due that is not done, as [Summary] has it. Queues of the
-// kinds without a due task have 0. Without kinds, Due is about all tasks. It reads the first 1000 tasks of each queue and state.
-func (q *Queue) Due(ctx context.Context, kinds ...string) (map[string]time.Duration, error) {
-	places, err := q.places(ctx)
-	if err != nil {
-		return nil, mysql.Translate(ctx, "look where tasks are due", err)
-	}
-	of := ""
-	if len(kinds) > 0 {
-		of = " WHERE type IN (" + mysql.Marks(len(kinds)) + ")"
-	}
-	var parts []string
-	var args []any
-	part := func(text string, with ...any) {
-		parts, args = append(parts, text+of+" GROUP BY queue"), slices.Concat(args, with, mysql.Args(kinds))
-	}
-	for _, p := range places {
-		if shown(p.state) == Waiting {
-			part(dueOf, p.state, p.queue, dueLimit)
-		}
-	}
-	part(dueTimers, Running, MaxLease.Milliseconds(), dueLimit)
-	part(dueTimers, Scheduled, maxBackoff.Milliseconds(), dueLimit)
-	due, known := make(map[string]time.Duration), q.options.Kinds.Queues()
-	for _, name := range kinds {
-		kind, _ := q.options.Kinds.of(name)
-		due[kind.Queue] = 0
-	}
-	_, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (name string, err error) {
-		var since, clock uint64
-		err = rows.Scan(&name, &since, &clock)
-		name = spelled(known, name, name)
-		due[name] = max(due[name], timeOf(clock).Sub(timeOf(since)))
-		return name, err
-	}, strings.Join(parts, " UNION ALL "), args...)
-	return due, mysql.Translate(ctx, "look how long tasks are due", err)
 }

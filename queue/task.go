@@ -74,7 +74,7 @@ type Task struct {
 var ErrInvalid = errors.New("invalid task")
 
 // MaxPayload is how many bytes the payload of a task may have, with \uXXXX for characters that are not ASCII. A claim reads no more: the
-// payloads of the largest claim, 1024 tasks, have 32 MiB.
+// payloads of a claim of 1024 tasks have 32 MiB.
 const MaxPayload = 32 << 10
 
 // MaxQueueName is how many bytes the name of a queue may have.

@@ -198,7 +198,7 @@ func (r *run) excuse(ctx context.Context, t Task, began time.Time, err error) (e
 	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(cause, errStopped), errors.Is(cause, ErrLeaseLost):
-		if _, ok := errors.AsType[*laterError](err); !ok { // else the handler knows when
+		if !markOf(err).uncounted { // else the handler knows when
 			err = Later(0, err)
 		}
 	case waits, mysql.IsRetryable(err): // or it lost too many deadlocks
