@@ -12,16 +12,19 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -36,16 +39,19 @@ func main() {
 
 // run returns the exit code: 0 when all tests ran and passed, otherwise 1.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	s := &summary{out: stdout, running: map[string]*pkg{}}
-	err := goTest(ctx, args, s, stderr)
-	if err != nil {
-		fmt.Fprintf(stderr, "testsummary: go test: %v\n", err)
+	s := &summary{out: stdout, output: make(map[event]string), hasFailed: make(map[string]bool)}
+	failed := goTest(ctx, args, s, stderr)
+	fmt.Fprintf(stdout, "%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped)
+	for problem, is := range map[string]bool{
+		fmt.Sprintf("go test: %v", failed):        failed != nil,
+		"a test was skipped: every test must run": s.skipped > 0,
+		"no test passed: nothing was tested":      s.passed == 0,
+	} {
+		if is {
+			fmt.Fprintf(stderr, "testsummary: %s\n", problem)
+		}
 	}
-	problems := s.finish()
-	for _, problem := range problems {
-		fmt.Fprintf(stderr, "testsummary: %s\n", problem)
-	}
-	if len(problems) > 0 || err != nil {
+	if failed != nil || s.skipped > 0 || s.passed == 0 {
 		return 1
 	}
 	return 0
@@ -57,12 +63,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // packages, tests wait longer, as their servers share the machine. The packages share a folder,
 // in which the first server of MySQL leaves its new data for the next servers. They collect
 // garbage less often.
-func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) (err error) {
+func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) error {
 	data, err := os.MkdirTemp("", "activityd-data-")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
+	defer os.RemoveAll(data) //nolint:errcheck // nothing depends on it
 	packages := "-p=" + strconv.Itoa(runtime.NumCPU())
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", packages}, args...)...)
 	cmd.Env = append(os.Environ(), "ACTIVITYD_TEST_DATA="+data, "GOGC="+cmp.Or(os.Getenv("GOGC"), "400"))
@@ -75,6 +81,77 @@ func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) (e
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	readErr := s.read(out)
-	return cmp.Or(cmd.Wait(), readErr)
+	lines := bufio.NewReader(out)
+	for err == nil {
+		var line []byte
+		line, err = lines.ReadBytes('\n')
+		s.take(line)
+	}
+	return cmd.Wait()
 }
+
+// event is a line of "go test -json"; see "go doc test2json".
+type event struct {
+	Action  string `json:"Action"`
+	Package string `json:"Package"` // empty in the events of a build
+	Test    string `json:"Test"`    // empty: of the package as a whole
+	Output  string `json:"Output"`
+}
+
+// summary counts tests, and keeps the output of tests that have not passed.
+type summary struct {
+	out                     io.Writer
+	output                  map[event]string // by package and test
+	hasFailed               map[string]bool  // by package: one of its tests
+	passed, failed, skipped int
+}
+
+// take takes an event. It prints a line that is none: go test writes plain text if it cannot start.
+func (s *summary) take(line []byte) {
+	var e event
+	if json.Unmarshal(line, &e) != nil {
+		s.print(string(line))
+		return
+	}
+	key := event{Package: e.Package, Test: e.Test}
+	switch {
+	case e.Action == "build-output":
+		s.print(e.Output)
+	case e.Action == "output" && !strings.HasPrefix(e.Output, "=== "): // RUN, PAUSE and the like are noise
+		s.output[key] += e.Output
+	case e.Package == "" || e.Action != "pass" && e.Action != "fail" && e.Action != "skip":
+		return
+	case e.Test == "":
+		s.endPackage(e)
+	case e.Action == "pass":
+		s.passed++
+	case e.Action == "fail":
+		s.failed++
+		s.hasFailed[e.Package] = true
+		s.print(s.output[key])
+	case e.Action == "skip":
+		s.skipped++
+		s.print("SKIP\t" + e.Package + "." + e.Test + "\n" + s.output[key])
+	}
+	if e.Action != "output" {
+		delete(s.output, key)
+	}
+}
+
+// endPackage prints the closing line of a package; if it failed, also what broke outside its tests, and the output of
+// tests that did not end.
+func (s *summary) endPackage(e event) {
+	if e.Action == "fail" && !s.hasFailed[e.Package] {
+		s.failed++
+	}
+	for key, text := range s.output {
+		for line := range strings.Lines(text) {
+			if key.Package == e.Package && (e.Action == "fail" || key.Test == "" && (strings.HasPrefix(line, "ok ") || line[0] == '?')) {
+				s.print(line)
+			}
+		}
+	}
+	maps.DeleteFunc(s.output, func(key event, _ string) bool { return key.Package == e.Package })
+}
+
+func (s *summary) print(text string) { _, _ = io.WriteString(s.out, text) }
