@@ -87,8 +87,10 @@ func (ns *Nodes) open() *redis.UniversalClient {
 	case *redis.ClusterClient:
 		o := *c.Options()
 		o.Addrs = slices.Clone(o.Addrs)
-		for addr := range ns.nodes.Range { // the given addresses may be those of nodes that are away
-			o.Addrs = append(o.Addrs, addr.(string)) //nolint:forcetypeassert // nodes has no other keys
+		if last := ns.last.Load(); last != nil { // the given addresses may be those of nodes that are away
+			for _, n := range last.Nodes {
+				o.Addrs = append(o.Addrs, n.Node)
+			}
 		}
 		o.NewClient = func(o *redis.Options) *redis.Client {
 			c := ns.openNode(*o)

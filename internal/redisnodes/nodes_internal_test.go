@@ -45,3 +45,17 @@ func TestNodesOutOfReachAreTriedOnce(t *testing.T) {
 		t.Errorf("a call dialled %v", dialled)
 	}
 }
+
+// A cluster that is opened again is found by the masters that were there: the given addresses may be those of dead nodes.
+func TestAClusterIsFoundAgainByItsMasters(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"given.example:1"}})
+	t.Cleanup(func() { _ = client.Close() })
+	ns := Open(client, Options{})
+	t.Cleanup(func() { _ = ns.Close() })
+	ns.last.Store(&Status{Nodes: []NodeStatus{{Node: "high.example:1"}}})
+	ns.reopen()
+	if c, ok := ns.client().(*redis.ClusterClient); !ok || !slices.Equal(c.Options().Addrs, []string{"given.example:1", "high.example:1"}) {
+		t.Errorf("it is looked for at %v", c.Options().Addrs)
+	}
+}
