@@ -98,7 +98,7 @@ func checkArchives(t *testing.T, folder string) {
 		unpacked := t.TempDir()
 		output(t, "tar", "-xzf", filepath.Join(folder, name), "-C", unpacked, "--strip-components=1")
 		got := files(t, unpacked)
-		for _, file := range []string{"CHANGELOG.md", "CONTRIBUTING.md", "README.md", "THIRD-PARTY-LICENSES", "activityd", "completions", "docs", "environment.example", "examples", "man", "ops"} {
+		for _, file := range []string{"CHANGELOG.md", "CONTRIBUTING.md", "README.md", "THIRD-PARTY-LICENSES", "activityd", "completions", "docs", "environment.example", "examples", "ops"} {
 			if !slices.Contains(got, file) {
 				t.Errorf("%s: there is no %s", name, file)
 			}
@@ -178,30 +178,6 @@ func checkProgram(t *testing.T, archive, path string) {
 		commit := strings.TrimSpace(output(t, "git", "rev-parse", "HEAD"))
 		if got := output(t, path, "--version"); !strings.HasPrefix(got, "activityd "+newVersion+" commit "+commit) || !strings.Contains(got, runtime.Version()) {
 			t.Errorf("it is %q", got)
-		}
-	}
-}
-
-// groff has no complaint about a page.
-func TestManPagesAreClean(t *testing.T) {
-	if !have(t, "the man pages", "man", "groff") {
-		return
-	}
-	folder := t.TempDir()
-	output(t, "go", "run", "../cmd/activityd", "reference", folder)
-	pages, err := filepath.Glob(filepath.Join(folder, "man", "*.1"))
-	must(t, err)
-	if len(pages) < 20 {
-		t.Fatalf("there are the pages %v", pages)
-	}
-	for _, page := range pages {
-		cmd := exec.CommandContext(t.Context(), "man", "-l", "--warnings", page)
-		cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "MANWIDTH=80", "PAGER=cat")
-		var said bytes.Buffer
-		cmd.Stderr = &said
-		text, err := cmd.Output()
-		if err != nil || said.Len() > 0 || !bytes.Contains(text, []byte("NAME")) {
-			t.Errorf("%s: %v: %s", filepath.Base(page), err, said.String())
 		}
 	}
 }

@@ -407,7 +407,7 @@ func (d *debian) checkFiles(t *testing.T) {
 	listed := d.run(t, "dpkg", "--listfiles", "activityd")
 	for _, path := range []string{
 		"/usr/share/bash-completion/completions/activityd", "/usr/share/zsh/vendor-completions/_activityd",
-		"/usr/share/fish/vendor_completions.d/activityd.fish", "/usr/share/man/man1/activityd-serve.1.gz",
+		"/usr/share/fish/vendor_completions.d/activityd.fish",
 		"/usr/share/doc/activityd/copyright", "/usr/share/doc/activityd/changelog.gz", "/usr/share/doc/activityd/environment.example",
 		"/usr/share/lintian/overrides/activityd",
 	} {

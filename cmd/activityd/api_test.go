@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -341,29 +340,4 @@ func TestSIGHUPReadsTheFiles(t *testing.T) {
 	p.signal(t, syscall.SIGTERM)
 	p.awaitLog(t, "stopped")
 	must(t, p.cmd.Wait())
-}
-
-// A hangup has a file loaded that looks unchanged.
-func TestHangupsLoadTheFiles(t *testing.T) {
-	t.Parallel()
-	file, old := newTokenFile(t, "old", "read")
-	tokens, reloader, err := auth.LoadTokens(file, slog.New(slog.DiscardHandler))
-	must(t, err)
-	g := &credentials{tokens: tokens, reloaders: []*auth.Reloader{reloader}, hangups: make(chan os.Signal)}
-	before, err := os.Stat(file)
-	must(t, err)
-	fresh, secret, err := auth.Issue("new", auth.Read, auth.Limit{})
-	must(t, err)
-	must(t, os.WriteFile(file, []byte(fresh.String()+"\n"), 0o600))
-	must(t, os.Chtimes(file, before.ModTime(), before.ModTime()))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- g.reload(ctx) }()
-	g.hangups <- syscall.SIGHUP
-	eventually(t, "the new token is there", func() bool { _, err := tokens.Check(secret, auth.Read); return err == nil })
-	if _, err := tokens.Check(old, auth.Read); auth.VerdictOf(err) != auth.UnknownToken {
-		t.Errorf("the old token: %v, want ErrUnknown", err)
-	}
-	cancel()
-	must(t, <-ended)
 }

@@ -29,18 +29,6 @@ func (r *running) isMended(t *testing.T) bool {
 	return r.client.ZScore(t.Context(), "user_1", "103").Val() == 103000
 }
 
-func TestTheAuditMendsWhatIsRead(t *testing.T) {
-	t.Parallel()
-	r := startInjured(t, 1, 0)
-	if a := r.read(t, 1); a.status != 200 {
-		t.Fatalf("read: %+v", a)
-	}
-	eventually(t, "the set is mended", func() bool { return r.isMended(t) })
-	if a := r.read(t, 1); a.contact() != "103" || a.Source != "index" {
-		t.Errorf("read %+v, want 103 from the index", a)
-	}
-}
-
 func TestTheSweepMendsWhatNobodyReads(t *testing.T) {
 	t.Parallel()
 	r := startInjured(t, 0, 1000)

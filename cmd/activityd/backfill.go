@@ -18,6 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/retry"
@@ -31,31 +32,28 @@ type memberRange struct{ first, last member.ID }
 // allMembers is the range of all members.
 var allMembers = memberRange{1, math.MaxUint64}
 
-// rangeUse is how the commands name the members.
-const rangeUse = "[MEMBER | FROM-TO | --all]"
+// rangeUse is how the commands name the members; maxRate bounds their --rate.
+const (
+	rangeUse = "[MEMBER | FROM-TO]"
+	maxRate  = 1_000_000
+)
 
 // parseRange parses a member, a range of members, or nothing for all.
-func parseRange(args []string, all bool) (memberRange, error) {
-	switch {
-	case len(args) == 0:
+func parseRange(args []string) (memberRange, error) {
+	if len(args) == 0 {
 		return allMembers, nil
-	case all:
-		return memberRange{}, errors.New("--all is given beside a member or a range: want one of the two")
 	}
 	from, to, isRange := strings.Cut(args[0], "-")
 	if !isRange {
 		to = from
 	}
 	first, err := member.Parse(from)
+	last, err2 := member.Parse(to)
+	if err = cmp.Or(err, err2); err == nil && last < first {
+		err = fmt.Errorf("%s ends before it begins", args[0])
+	}
 	if err != nil {
 		return memberRange{}, fmt.Errorf("MEMBER or FROM-TO: %w", err)
-	}
-	last, err := member.Parse(to)
-	if err != nil {
-		return memberRange{}, fmt.Errorf("FROM-TO: %w", err)
-	}
-	if last < first {
-		return memberRange{}, fmt.Errorf("FROM-TO: %s: the range ends before it begins", args[0])
 	}
 	return memberRange{first, last}, nil
 }
@@ -74,18 +72,17 @@ func (r memberRange) checkNone() error {
 // backfill is the command of that name.
 type backfill struct {
 	backend
-	*reporter
+	*progress
 
-	all, existing, cancel bool
-	rate                  int
-	progress              time.Duration
-	within                memberRange
-	config                *config
-	log                   *slog.Logger
+	existing, cancel bool
+	rate             int
+	members          memberRange
+	config           *config
+	log              *slog.Logger
 }
 
 func newBackfill() *cobra.Command {
-	b := &backfill{config: &config{}}
+	b, interval := &backfill{config: &config{}}, time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "backfill " + rangeUse,
 		Short: "Build the sets of all members, or of some",
@@ -105,41 +102,33 @@ func newBackfill() *cobra.Command {
 			"  activityd backfill 4711 --existing",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			within, wrong := parseRange(args, b.all)
-			b.within = within
-			if b.rate < 0 {
-				wrong = errors.Join(wrong, fmt.Errorf("--rate: is %d: want 0 or more", b.rate))
-			}
-			if b.cancel && (len(args) > 0 || b.existing) {
-				wrong = errors.Join(wrong, errors.New("--cancel: takes no members: it ends the backfill that is under way"))
+			b.progress = newProgress(cmd.ErrOrStderr(), interval, "members")
+			if b.members, err = parseRange(args); err == nil && b.cancel && (len(args) > 0 || b.existing) {
+				err = errors.New("--cancel: takes no members: it ends the backfill that is under way")
 			}
 			if b.config.materialize == materializeActive && !b.existing && !b.cancel {
-				wrong = errors.Join(wrong, fmt.Errorf("--materialize=%s: missing sets are built as members read, and not before: "+
+				err = errors.Join(err, fmt.Errorf("--materialize=%s: missing sets are built as members read, and not before: "+
 					"want --existing, to refill those that are there", materializeActive))
 			}
-			if err := errors.Join(wrong, b.config.check(cmd.Flags())); err != nil {
+			if err := errors.Join(err, within("rate", b.rate, 0, maxRate), b.config.check(cmd.Flags())); err != nil {
 				return err
 			}
-			return b.run(cmd, len(args) > 0 || b.all || b.existing)
+			return b.run(cmd)
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&b.all, "all", false, "all members, as without MEMBER or FROM-TO")
 	f.BoolVar(&b.existing, "existing", false, "refill sets that are there, too")
 	f.BoolVar(&b.cancel, "cancel", false, "end the backfill that is under way")
 	f.IntVar(&b.rate, "rate", 0, "max members a second; 0: as many as the servers can do")
-	progressFlag(f, &b.progress)
-	b.config.mysqlFlags(f)
-	b.config.redisFlags(f)
-	b.config.indexFlags(f)
+	progressFlag(f, &interval)
+	b.config.lookFlags(f)
 	return cmd
 }
 
-// run begins the backfill or joins it; chosen says that the command names members or --existing.
-func (b *backfill) run(cmd *cobra.Command, chosen bool) (err error) {
+// run begins the backfill or joins it.
+func (b *backfill) run(cmd *cobra.Command) (err error) {
 	ctx := cmd.Context()
-	b.reporter = newReporter(cmd.ErrOrStderr(), b.progress)
-	b.log = newLogger(b.config, b.reporter)
+	b.log = newLogger(b.config, b)
 	if b.backend, err = openBackend(b.config, b.log); err != nil {
 		return err
 	}
@@ -147,25 +136,24 @@ func (b *backfill) run(cmd *cobra.Command, chosen bool) (err error) {
 	if err := b.checkServers(ctx); err != nil {
 		return err
 	}
-	defer runWake(ctx, b.wake, b.reporter)()
+	defer runWake(ctx, b.wake, b)()
 	under, err := b.ranges(ctx)
-	switch {
+	switch isUnder := !through(under); {
 	case err != nil:
 		return err
+	case b.cancel && !isUnder:
+		return errors.New("--cancel: no backfill is under way")
 	case b.cancel:
-		return b.end(ctx, !through(under))
-	case through(under):
-		if err = b.enqueue(ctx); err == nil {
-			under, err = b.ranges(ctx)
-		}
-	case chosen:
-		err = fmt.Errorf("a backfill is under way since %s: see it with `activityd backfill`, or end it with `activityd backfill --cancel`",
+		return b.end(ctx)
+	case isUnder && (b.members != allMembers || b.existing):
+		return fmt.Errorf("a backfill is under way since %s: see it with `activityd backfill`, or end it with `activityd backfill --cancel`",
 			under[0].Began.Local().Format(time.DateTime))
-	default:
+	case isUnder:
 		b.say("joined the backfill that began at %s", under[0].Began.Local().Format(time.DateTime))
-	}
-	if err != nil {
-		return err
+	default:
+		if under, err = b.enqueue(ctx); err != nil {
+			return err
+		}
 	}
 	done, err := b.work(ctx, under)
 	if ctx.Err() != nil {
@@ -184,10 +172,11 @@ func (b *backfill) run(cmd *cobra.Command, chosen bool) (err error) {
 // checkServers refuses wrong tables, and sets of another database or of different settings. A Redis
 // that is away is waited for.
 func (b backend) checkServers(ctx context.Context) error {
-	if _, err := checkSchema(ctx, b.db, nil); err != nil {
-		return advised(0, err)
+	_, err := checkSchema(ctx, b.db, nil)
+	if err == nil {
+		err = b.id.read(ctx)
 	}
-	if err := b.id.read(ctx); err != nil {
+	if err != nil {
 		return advised(0, err)
 	}
 	if err := b.index.Check(ctx); isRefusal(err) {
@@ -213,13 +202,15 @@ func through(ranges []tasks.RangeArgs) bool {
 	return !slices.ContainsFunc(ranges, func(r tasks.RangeArgs) bool { return !r.AtEnd() })
 }
 
-func (b *backfill) enqueue(ctx context.Context) error {
-	list, err := tasks.NewRefillRanges(ctx, b.store, b.within.first, b.within.last, b.existing, b.rate)
+func (b *backfill) enqueue(ctx context.Context) ([]tasks.RangeArgs, error) {
+	list, err := tasks.NewRefillRanges(ctx, b.store, b.members.first, b.members.last, b.existing, b.rate)
 	if err != nil || len(list) == 0 {
-		return cmp.Or(err, b.within.checkNone())
+		return nil, cmp.Or(err, b.members.checkNone())
 	}
-	_, err = b.queue.Enqueue(ctx, list)
-	return err
+	if _, err = b.queue.Enqueue(ctx, list); err != nil {
+		return nil, err
+	}
+	return b.ranges(ctx)
 }
 
 // work works on the ranges beside the workers of the service, and shows how far they are, until they are at their end or ctx ends.
@@ -230,11 +221,7 @@ func (b *backfill) work(ctx context.Context, under []tasks.RangeArgs) (done back
 		ActiveOnly: b.config.materialize == materializeActive, Log: b.log, Read: readOf(reads),
 	})
 	o := b.config.poolOptions()
-	for _, w := range o.Workers {
-		if w.Queue == tasks.QueueBackfill {
-			o.Workers = []queue.Workers{w}
-		}
-	}
+	o.Workers = slices.DeleteFunc(o.Workers, func(w queue.Workers) bool { return w.Queue != tasks.QueueBackfill })
 	o.Log, o.Away = b.log, nodes.Waits
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -262,84 +249,65 @@ const watchEvery = 300 * time.Millisecond
 // watch shows how far the ranges are until they are at their end, or ctx ends. That is no error. While MySQL is away it
 // waits.
 func (b *backfill) watch(ctx context.Context, done backfilled) (backfilled, error) {
-	for ; ctx.Err() == nil && !done.through(); _ = retry.Sleep(ctx, watchEvery) {
+	held := outage.Of(b.log, "held up, trying again", "going on")
+	for ; ctx.Err() == nil && !through(slices.Collect(maps.Values(done.ranges))); _ = retry.Sleep(ctx, watchEvery) {
 		asked := time.Now()
 		ranges, err := b.ranges(ctx)
 		if err != nil && !tasks.IsOfAll(err) {
 			return done, err
 		}
-		if b.held.Report(ctx, asked, err); err != nil {
+		if held.Report(ctx, asked, err); err != nil {
 			continue
 		}
 		if len(ranges) == 0 {
 			return done, fmt.Errorf("the backfill was cancelled, or ended while this process stood still: %s are known to be done; "+
 				"`activityd backfill` builds the rest", done)
 		}
-		paused, _ := b.queue.Paused(ctx) // if that is not known, it is not said
 		done = done.with(ranges)
-		b.show(done, paused)
+		note := ""
+		if done.failed > 0 {
+			note = fmt.Sprintf("; %d failed, the last was %s", done.failed, done.last)
+		}
+		if paused, _ := b.queue.Paused(ctx); slices.Contains(paused, tasks.QueueBackfill) { // if that is not known, it is not said
+			note += "; paused: activityd tasks resume " + tasks.QueueBackfill
+		}
+		b.moved(done.done, done.all, note)
 	}
 	return done, nil
 }
 
 // backfilled is how far a backfill is, as the queue tells it.
 type backfilled struct {
-	began     time.Time
-	took      time.Duration
-	all, done int64
-	failed    int64
-	last      string // of the members that failed, with its error
-	ranges    map[member.ID]tasks.RangeArgs
+	ranges            map[member.ID]tasks.RangeArgs // by their ends, as they were seen last: those at their end are gone soon
+	all, done, failed int64
+	last              string // of the members that failed, with its error
+	took              time.Duration
 }
 
-// with returns how far it is with the ranges that there are. Ranges that are gone stay as they were seen last.
+// with returns how far it is with the ranges that there are.
 func (d backfilled) with(ranges []tasks.RangeArgs) backfilled {
-	next := backfilled{began: d.began, all: d.all, last: d.last, ranges: make(map[member.ID]tasks.RangeArgs)}
+	next := backfilled{all: d.all, last: d.last, took: d.took, ranges: make(map[member.ID]tasks.RangeArgs)}
 	maps.Copy(next.ranges, d.ranges)
 	for _, r := range ranges {
-		next.began, next.all, next.ranges[r.To] = r.Began, r.All, r
+		next.ranges[r.To], next.all, next.took = r, r.All, time.Since(r.Began)
 	}
 	next.done = next.all
 	for _, r := range next.ranges {
-		if next.failed += r.Failed; r.Last != "" {
-			next.last = r.Last
-		}
+		next.failed, next.last = next.failed+r.Failed, cmp.Or(r.Last, next.last)
 		if !r.AtEnd() {
 			next.done -= max(0, r.Total-r.Seen)
 		}
 	}
-	if next.all > 0 {
-		next.took = time.Since(next.began)
-	}
 	return next
 }
-
-func (d backfilled) through() bool { return through(slices.Collect(maps.Values(d.ranges))) }
 
 // String is the summary.
 func (d backfilled) String() string {
 	return fmt.Sprintf("%d of %d members in %s, %.0f a second", d.done, d.all, d.took.Round(100*time.Millisecond), float64(d.done)/max(d.took.Seconds(), 0.001))
 }
 
-// show shows how far the ranges are.
-func (b *backfill) show(d backfilled, paused []string) {
-	var notes []string
-	if d.failed > 0 {
-		notes = append(notes, fmt.Sprintf("%d failed, the last was %s", d.failed, d.last))
-	}
-	for _, name := range paused {
-		if name == tasks.QueueBackfill {
-			notes = append(notes, "paused: activityd tasks resume "+name)
-		}
-	}
-	b.moved(d.done, d.all, strings.Join(notes, "; "))
-}
-
 // end ends the backfill that is under way. While its queue is paused no range goes on.
-func (b *backfill) end(ctx context.Context, under bool) error {
-	if !under {
-		return errors.New("--cancel: no backfill is under way")
-	}
+func (b *backfill) end(ctx context.Context) error {
 	changed, err := b.queue.Pause(ctx, tasks.QueueBackfill)
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func TestBackfillBuildsWhatIsMissing(t *testing.T) {
 	wantSummary(t, m.backfill(t), 400)
 	m.wantSets(t, 400)
 	must(t, m.client.ZRem(t.Context(), "user_9", "10").Err())
-	wantSummary(t, m.backfill(t, "--all", "--existing", "--rate=4000"), 400)
+	wantSummary(t, m.backfill(t, "--existing", "--rate=4000"), 400)
 	m.wantSets(t, 400)
 }
 

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,24 +13,17 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
 
 func newBroadcast() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "broadcast",
-		Short: "Say whose uploads are not written to the set of each follower, as there are too many",
-		Long: fmt.Sprintf("An upload of a broadcast member is one write, however many followers there are. Each read asks\n"+
+	return newGroup("broadcast", "Say whose uploads are not written to the set of each follower, as there are too many",
+		fmt.Sprintf("An upload of a broadcast member is one write, however many followers there are. Each read asks\n"+
 			"MySQL for these members, too, so that the answers stay the same. It pays for members with some\n"+
 			"hundred thousand followers and more; there may be %d of them.", contacts.MaxBroadcasts),
-		Example: "  activityd broadcast add 12345 --yes\n  activityd broadcast list\n  activityd broadcast remove 12345",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newBroadcastAdd(), newBroadcastRemove(), newBroadcastList())
-	return cmd
+		"  activityd broadcast add 12345 --yes\n  activityd broadcast list\n  activityd broadcast remove 12345",
+		newBroadcastAdd(), newBroadcastRemove(), newBroadcastList())
 }
 
 func newBroadcastAdd() *cobra.Command {
@@ -39,15 +31,12 @@ func newBroadcastAdd() *cobra.Command {
 	cmd := broadcastChange("add MEMBER...", "Make members broadcast members",
 		"Make members broadcast members from now on. They stay so, also with few followers. It needs --yes.",
 		"is a broadcast member", func(ctx context.Context, store *contacts.MySQL, _ *queue.Queue, id member.ID) error {
+			if !yes {
+				return errors.New("from now on each read looks at these members beside its set: look at them with activityd show, then repeat with --yes")
+			}
 			return store.AddBroadcast(ctx, id, true)
 		})
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
-	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
-		if _, err := parseMembers(args); err != nil || yes {
-			return err
-		}
-		return errors.New("from now on each read looks at these members beside its set: look at them with activityd show, then repeat with --yes")
-	}
 	return cmd
 }
 
@@ -74,14 +63,19 @@ func broadcastChange(use, short, long, did string, do func(context.Context, *con
 		Use: use, Short: short, Long: long + "\n\nIt ends with the first member for which it fails; those before it are changed.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ids, err := parseMembers(args)
-			if err != nil {
-				return err
+			ids := make([]member.ID, len(args))
+			for i, word := range args {
+				id, err := member.Parse(word)
+				if err != nil {
+					return fmt.Errorf("MEMBER: %w", err)
+				}
+				ids[i] = id
 			}
-			return withBroadcasts(cmd, c, func(ctx context.Context, store *contacts.MySQL, q *queue.Queue) error {
+			return withTables(cmd, c, func(ctx context.Context, db *sql.DB, q *queue.Queue) error {
+				defer q.Notify(tasks.QueueFanOut)
 				for _, id := range ids {
-					if err := do(ctx, store, q, id); err != nil {
-						return adviseBroadcast(id, err)
+					if err := do(ctx, contacts.NewMySQL(db), q, id); err != nil {
+						return advised(id, err)
 					}
 					if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", id, did); err != nil {
 						return err
@@ -96,27 +90,6 @@ func broadcastChange(use, short, long, did string, do func(context.Context, *con
 	return cmd
 }
 
-// parseMembers reads the ids that are the arguments of a command.
-func parseMembers(words []string) ([]member.ID, error) {
-	ids := make([]member.ID, len(words))
-	for i, word := range words {
-		id, err := member.Parse(word)
-		if err != nil {
-			return nil, fmt.Errorf("MEMBER: %w", err)
-		}
-		ids[i] = id
-	}
-	return ids, nil
-}
-
-// adviseBroadcast adds the remedy to an error.
-func adviseBroadcast(id member.ID, err error) error {
-	if errors.Is(err, contacts.ErrNoMember) {
-		return noMember(id)
-	}
-	return err
-}
-
 func newBroadcastList() *cobra.Command {
 	c, output := &config{}, ""
 	cmd := &cobra.Command{
@@ -126,12 +99,12 @@ func newBroadcastList() *cobra.Command {
 			"for hours, see activityd tasks list --type broadcast." + outputHelp,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withBroadcasts(cmd, c, func(ctx context.Context, store *contacts.MySQL, _ *queue.Queue) error {
-				list, err := store.ListBroadcasts(ctx)
+			return withTables(cmd, c, func(ctx context.Context, db *sql.DB, _ *queue.Queue) error {
+				list, err := contacts.NewMySQL(db).ListBroadcasts(ctx)
 				if err != nil {
 					return err
 				}
-				return printBroadcasts(cmd.OutOrStdout(), list, output)
+				return printList(cmd.OutOrStdout(), output, list, newBroadcastJSON, broadcastTable)
 			})
 		},
 	}
@@ -140,20 +113,8 @@ func newBroadcastList() *cobra.Command {
 	return cmd
 }
 
-// withBroadcasts calls do with the stores that change broadcast members.
-func withBroadcasts(cmd *cobra.Command, c *config, do func(context.Context, *contacts.MySQL, *queue.Queue) error) error {
-	return withTables(cmd, c, func(ctx context.Context, db *sql.DB, q *queue.Queue) error {
-		err := do(ctx, contacts.NewMySQL(db), q)
-		q.Notify(tasks.QueueFanOut)
-		if errors.Is(err, mysql.ErrUnavailable) {
-			return advised(0, err)
-		}
-		return err
-	})
-}
-
-// broadcastView is a broadcast member as other programs read it.
-type broadcastView struct {
+// broadcastJSON is a broadcast member as other programs read it.
+type broadcastJSON struct {
 	Member     member.ID `json:"member"`
 	Username   string    `json:"username,omitempty"`
 	Exists     bool      `json:"exists"`
@@ -162,32 +123,23 @@ type broadcastView struct {
 	Leaving    string    `json:"leaving_at,omitempty"`
 }
 
-func printBroadcasts(w io.Writer, list []contacts.NamedBroadcast, output string) error {
-	leaving := func(b contacts.NamedBroadcast, layout string) string {
-		if b.Leaving == 0 {
-			return ""
-		}
-		return time.UnixMilli(b.Leaving).UTC().Format(layout)
+func newBroadcastJSON(b contacts.NamedBroadcast) broadcastJSON {
+	v := broadcastJSON{Member: b.ID, Username: b.Username, Exists: b.Exists, Named: b.Named, LastUpload: b.LastUpload}
+	if b.Leaving != 0 {
+		v.Leaving = inspect.Stamp(time.UnixMilli(b.Leaving))
 	}
-	if output == outputJSON {
-		lines := newLineEncoder(w)
-		for _, b := range list {
-			v := broadcastView{b.ID, b.Username, b.Exists, b.Named, b.LastUpload, leaving(b, "2006-01-02T15:04:05.000Z")}
-			if err := lines.Encode(v); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	table := newTable(w)
-	fmt.Fprintln(table, "MEMBER\tNAME\tBY\tLAST UPLOAD\tLEAVING SINCE") // Flush returns its error
+	return v
+}
+
+func broadcastTable(list []contacts.NamedBroadcast) inspect.Table {
+	t := inspect.Table{Head: []string{"MEMBER", "NAME", "BY", "LAST UPLOAD", "LEAVING SINCE"}}
 	for _, b := range list {
 		name := cmp.Or(inspect.OneLine(b.Username), "-")
 		if !b.Exists {
 			name = "(no member)"
 		}
 		by := map[bool]string{true: "name", false: "followers"}[b.Named]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", b.ID, name, by, inspect.Date(b.LastUpload), cmp.Or(leaving(b, time.DateTime), "-"))
+		t.Rows = append(t.Rows, []string{b.ID.String(), name, by, inspect.Date(b.LastUpload), cmp.Or(newBroadcastJSON(b).Leaving, "-")})
 	}
-	return table.Flush()
+	return t
 }

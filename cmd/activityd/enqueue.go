@@ -85,15 +85,10 @@ func newEnqueue() *cobra.Command {
 
 // validate returns an error for a value that cannot be, named by its flag.
 func (o *enqueueOptions) validate() error {
-	switch {
-	case len(o.queue) > queue.MaxQueueName:
+	if len(o.queue) > queue.MaxQueueName {
 		return fmt.Errorf("--queue: is %q: want at most %d bytes", o.queue, queue.MaxQueueName)
-	case o.delay < 0:
-		return fmt.Errorf("--delay: is %v: want 0 or more", o.delay)
-	case o.priority < math.MinInt16 || o.priority > math.MaxInt16:
-		return fmt.Errorf("--priority: is %d: want %d to %d", o.priority, math.MinInt16, math.MaxInt16)
 	}
-	return nil
+	return errors.Join(within("delay", o.delay, 0, maxDelay), within("priority", o.priority, math.MinInt16, math.MaxInt16))
 }
 
 // apply returns a task with the flags that apply to all tasks.
@@ -103,58 +98,52 @@ func (o *enqueueOptions) apply(n queue.New) queue.New {
 }
 
 // parseTask reads TYPE MEMBER [CONTACT | EVENT], or TYPE KEY [JSON]. Errors name the argument.
-func parseTask(args []string) (queue.New, error) {
-	if !slices.Contains(tasks.Kinds().Names(), args[0]) {
-		return parseOwn(args)
+func parseTask(args []string) (n queue.New, err error) {
+	kind, arg := args[0], append(args, "")[2]
+	if !slices.Contains(tasks.Kinds().Names(), kind) {
+		return parseOwn(kind, args[1], []byte(arg))
 	}
 	id, err := member.Parse(args[1])
 	switch {
 	case err != nil:
-		return queue.New{}, fmt.Errorf("MEMBER: %w", err)
-	case args[0] == push.Notify && len(args) < 3:
-		return queue.New{}, errors.New("EVENT: is missing: want an event as JSON, as in the task of POST /v1/tasks")
-	case args[0] == push.Notify:
-		task, err := tasks.ParseNotify(id, []byte(args[2]))
-		if err != nil {
-			return task, fmt.Errorf("EVENT: %w", err)
+		return n, fmt.Errorf("MEMBER: %w", err)
+	case kind == push.Notify && arg == "":
+		return n, errors.New("EVENT: is missing: want an event as JSON, as in the task of POST /v1/tasks")
+	case kind == push.Notify:
+		if n, err = tasks.ParseNotify(id, []byte(arg)); err != nil {
+			err = fmt.Errorf("EVENT: %w", err)
 		}
-		return task, nil
+		return n, err
 	}
 	var contact member.ID
-	if len(args) == 3 {
-		if contact, err = member.Parse(args[2]); err != nil {
-			return queue.New{}, fmt.Errorf("CONTACT: %w", err)
+	if arg != "" {
+		if contact, err = member.Parse(arg); err != nil {
+			return n, fmt.Errorf("CONTACT: %w", err)
 		}
 	}
-	return tasks.Parse(args[0], id, contact)
+	return tasks.Parse(kind, id, contact)
 }
 
-// parseOwn reads TYPE KEY [JSON] of a type that activityd does not know.
-func parseOwn(args []string) (n queue.New, err error) {
-	n.Kind = args[0]
-	if n.Kind == "" || n.Kind == "-" || len(n.Kind) > queue.MaxQueueName || !utf8.ValidString(n.Kind) {
-		return n, fmt.Errorf("TYPE: is %q: want a name of 1 to %d bytes; - stands alone", n.Kind, queue.MaxQueueName)
+// parseOwn reads a task of a type that activityd does not know: its key is a number, or the number of a name.
+func parseOwn(kind, key string, payload []byte) (queue.New, error) {
+	n := queue.New{Kind: kind, Payload: payload}
+	number, err := strconv.ParseUint(key, 10, 64)
+	if n.Key = number; err != nil {
+		n.Key = queue.KeyOf(key)
 	}
-	switch key, err := strconv.ParseUint(args[1], 10, 64); {
-	case err == nil:
-		n.Key = key
-	case args[1] == "":
+	switch {
+	case kind == "" || kind == "-" || len(kind) > queue.MaxQueueName || !utf8.ValidString(kind):
+		return n, fmt.Errorf("TYPE: is %q: want a name of 1 to %d bytes; - stands alone", kind, queue.MaxQueueName)
+	case key == "":
 		return n, errors.New("KEY: is empty: want a number, or a name")
 	case errors.Is(err, strconv.ErrRange):
-		return n, fmt.Errorf("KEY: %s is more than %d", args[1], uint64(math.MaxUint64))
-	default:
-		n.Key = queue.KeyOf(args[1])
-	}
-	if len(args) < 3 {
-		return n, nil
-	}
-	n.Payload = []byte(args[2])
-	var value any
-	if err := json.Unmarshal(n.Payload, &value); err != nil {
-		return n, fmt.Errorf("JSON: %w", err)
-	}
-	if len(n.Payload) > queue.MaxPayload {
-		return n, fmt.Errorf("JSON: has %d bytes: want at most %d", len(n.Payload), queue.MaxPayload)
+		return n, fmt.Errorf("KEY: %s is more than %d", key, uint64(math.MaxUint64))
+	case len(payload) == 0:
+		n.Payload = nil
+	case !json.Valid(payload):
+		return n, errors.New("JSON: is none")
+	case len(payload) > queue.MaxPayload:
+		return n, fmt.Errorf("JSON: has %d bytes: want at most %d", len(payload), queue.MaxPayload)
 	}
 	return n, nil
 }
@@ -192,6 +181,7 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 }
 
 const (
+	maxDelay       = 3650 * 24 * time.Hour
 	maxLine        = 64 << 10         // bytes: an event for 1,000 members has about 30,000
 	enqueueBatch   = 1000             // lines in a transaction
 	enqueueTimeout = 30 * time.Second // of a transaction
@@ -214,26 +204,23 @@ func readBatches(ctx context.Context, in io.Reader, to chan<- batch) {
 	r := bufio.NewReaderSize(in, maxLine)
 	b := batch{next: 1}
 	for more := true; more; {
-		var text []byte
-		text, b.err = r.ReadSlice('\n')
-		if more = b.err == nil; errors.Is(b.err, io.EOF) {
-			b.err = nil
-		}
+		text, err := r.ReadSlice('\n')
+		text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\ufeff")))
 		switch {
-		case errors.Is(b.err, bufio.ErrBufferFull):
+		case errors.Is(err, bufio.ErrBufferFull):
 			b.err = fmt.Errorf("the line has more than %d bytes, and no task has", maxLine)
-		case b.err != nil:
-			b.err = fmt.Errorf("read the input: %w", b.err)
-		case len(bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\ufeff")))) > 0:
+		case err != nil && !errors.Is(err, io.EOF):
+			b.err = fmt.Errorf("read the input: %w", err)
+		case len(text) > 0:
 			var task queue.New
-			if task, b.err = tasks.ParseLine(bytes.TrimPrefix(text, []byte("\ufeff"))); b.err == nil {
+			if task, b.err = tasks.ParseLine(text); b.err == nil {
 				b.tasks = append(b.tasks, task)
 			}
 		}
-		if more = more && b.err == nil; b.err == nil {
+		if b.err == nil {
 			b.next++
 		}
-		if more && len(b.tasks) < enqueueBatch && r.Buffered() > 0 {
+		if more = err == nil && b.err == nil; more && len(b.tasks) < enqueueBatch && r.Buffered() > 0 {
 			continue
 		}
 		select {
@@ -253,20 +240,21 @@ func enqueueLines(cmd *cobra.Command, c *config, o *enqueueOptions) error {
 		defer cancel()
 		batches := make(chan batch)
 		go readBatches(ctx, cmd.InOrStdin(), batches)
-		p := newProgress(cmd.ErrOrStderr(), o.progress, -1, "tasks")
+		p := newProgress(cmd.ErrOrStderr(), o.progress, "tasks")
 		enqueued, next := 0, 1
 		for {
-			b := batch{}
+			p.moved(int64(enqueued), -1, "")
+			var b batch
+			var err error
 			select {
 			case b = <-batches:
 			case <-ctx.Done():
 			}
-			err := b.err
 			switch {
 			case ctx.Err() != nil:
 				err = errSignalled
-			case err != nil:
-				err = fmt.Errorf("line %d: %w", b.next, err)
+			case b.err != nil:
+				err = fmt.Errorf("line %d: %w", b.next, b.err)
 			case b.next == 0: // the end of the input
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "enqueued %d tasks\n", enqueued)
 				return err
@@ -277,7 +265,6 @@ func enqueueLines(cmd *cobra.Command, c *config, o *enqueueOptions) error {
 				return fmt.Errorf("%w\n%d tasks were enqueued; go on with line %d: tail -n +%d", err, enqueued, next, next)
 			}
 			enqueued, next = enqueued+len(b.tasks), b.next
-			p.add(len(b.tasks))
 		}
 	})
 }

@@ -248,45 +248,6 @@ func TestEnqueueManyIsInterrupted(t *testing.T) {
 	}
 }
 
-// Interrupted anywhere, it has enqueued the reported tasks, and going on completes them.
-func TestEnqueueManyIsInterruptedAnywhere(t *testing.T) {
-	t.Parallel()
-	const lines = 4000
-	dsn := servertest.MySQLDSN(t)
-	db := queueOf(t, dsn)
-	from := 1
-	for _, after := range []int{0, 1, 1000, 2999} {
-		ctx, interrupt := context.WithCancel(t.Context())
-		in := &interrupting{text: strings.NewReader(ndjson(from, lines)), after: after, interrupt: interrupt}
-		_, _, err := fed(ctx, in, "enqueue", "-", "--mysql-dsn="+dsn)
-		interrupt()
-		enqueued, next := leftOff(t, err)
-		if n := number(t, db, "SELECT COUNT(*) FROM tasks"); n != from-1+enqueued || enqueued != next-1 {
-			t.Fatalf("after %d lines: %d tasks are there; it said %d, and to go on from %d", after, n, enqueued, next)
-		}
-		from += enqueued
-	}
-	_, _, err := fed(t.Context(), strings.NewReader(ndjson(from, lines)), "enqueue", "-", "--mysql-dsn="+dsn)
-	if n := number(t, db, "SELECT COUNT(*) FROM tasks"); err != nil || n != lines {
-		t.Errorf("in the end: %d tasks, %v", n, err)
-	}
-}
-
-// interrupting is an input that interrupts its reader after some lines.
-type interrupting struct {
-	text      *strings.Reader
-	after     int
-	interrupt func()
-}
-
-func (i *interrupting) Read(p []byte) (int, error) {
-	n, err := i.text.Read(p[:min(len(p), 512)])
-	if i.after -= bytes.Count(p[:n], []byte("\n")); i.after < 0 {
-		i.interrupt()
-	}
-	return n, err
-}
-
 func TestEnqueueManySaysWhenTheInputFails(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
@@ -302,24 +263,3 @@ var errBrokenInput = errors.New("the disk is gone")
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errBrokenInput }
-
-func TestEnqueueFlagsAreChecked(t *testing.T) {
-	t.Parallel()
-	for args, want := range map[string]string{
-		"upload 7 --priority=32768":     "--priority",
-		"upload 7 --priority=-32769":    "--priority",
-		"upload 7 --delay=-1s":          "--delay",
-		"upload 7 --queue=" + nines(33): "--queue",
-		"upload 7 --progress=maybe":     "--progress",
-		"- 7":                           "- stands alone",
-		"upload":                        "want a KEY after TYPE",
-		"upload 7 --mysql-dsn=":         "--mysql-dsn",
-	} {
-		_, _, err := fed(t.Context(), strings.NewReader(""), append([]string{"enqueue"}, strings.Fields(args)...)...)
-		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want an error with %q", args, err, want)
-		}
-	}
-}
-
-func nines(n int) string { return strings.Repeat("9", n) }

@@ -35,8 +35,8 @@ func newExplain() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("MEMBER: %w", err)
 			}
-			if limit < 1 || limit > api.MaxPhotos {
-				return fmt.Errorf("--limit: is %d: want 1 to %d", limit, api.MaxPhotos)
+			if err := within("limit", limit, 1, api.MaxPhotos); err != nil {
+				return err
 			}
 			return withService(cmd, c, func(ctx context.Context, s *service) error {
 				a, answer, err := s.explain(ctx, id, limit)
@@ -91,7 +91,6 @@ func advised(id member.ID, err error) error {
 }
 
 func printExplanation(w io.Writer, x recent.Explanation) error {
-	w = escaper{w}
 	fmt.Fprintf(w, "%s\n\n", x.Headline)
 	if len(x.Candidates) > 0 {
 		if err := printTable(w, inspect.Table{Head: x.Head, Rows: x.Candidates}); err != nil {

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,8 +124,48 @@ func newRoot(environ []string, stdout, stderr io.Writer) *cobra.Command {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	completeFile(root, "config")
 	describeFlags(root, all)
-	explainUsage(root)
+	root.SetFlagErrorFunc(withUsage)
+	explainArguments(root)
 	return root
+}
+
+// newGroup returns a command that has commands, and does nothing itself but say so.
+func newGroup(name, short, long, example string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: name, Short: short, Long: long, Example: example, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+// explainArguments has the errors about arguments name those that are wanted.
+func explainArguments(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return withUsage(cmd, check(cmd, args)) }
+	}
+	for _, sub := range cmd.Commands() {
+		explainArguments(sub)
+	}
+}
+
+// withUsage adds the form of a command to an error of its command line.
+func withUsage(cmd *cobra.Command, err error) error {
+	switch _, own := errors.AsType[*exitError](err); {
+	case err == nil, own:
+		return err
+	case cmd.HasAvailableSubCommands():
+		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+	}
+	return fmt.Errorf("%w; want %s", err, cmd.UseLine())
+}
+
+// within returns an error for the value of a flag that is out of its bounds.
+func within[T cmp.Ordered](flag string, value, least, most T) error {
+	if value < least || value > most {
+		return fmt.Errorf("--%s: is %v: want %v to %v", flag, value, least, most)
+	}
+	return nil
 }
 
 // describeFlags adds to the help of each setting the variable that sets it, and has

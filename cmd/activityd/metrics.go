@@ -32,7 +32,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 		worked = s.config.ownQueues()
 	}
 	server := metrics.NewServer(metrics.Options{
-		Version: versionNumber(), Role: s.config.role, Probes: s.api.Handler(), Log: s.log, Console: s.console,
+		Version: release, Role: s.config.role, Probes: s.api.Handler(), Log: s.log, Console: s.console,
 		Collectors: []prometheus.Collector{
 			s.load, queue.NewStatsCollector(tasks.Kinds(), s.queue.Stats, worked, s.log), once.ExhaustedNames(once.NewMySQL(s.db).Exhausted),
 		},

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/activityd/activityd/internal/member"
@@ -107,24 +106,6 @@ func TestTheConsoleAsksForAToken(t *testing.T) {
 	}
 }
 
-// Profiles are served to operators, and never where members' requests come in.
-func TestProfilesAreForOperatorsAlone(t *testing.T) {
-	t.Parallel()
-	log := &safeLog{}
-	operators := startObserved(t, log, servertest.MySQLDSN(t), servertest.Redis(t).URL())
-	_, listening, _ := strings.Cut(log.lines("msg=listening ")[0], "address=")
-	for url, want := range map[string]int{
-		operators + "/debug/pprof/heap":                                http.StatusOK,
-		operators + "/debug/pprof/cmdline":                             http.StatusNotFound,
-		"http://" + strings.TrimSpace(listening) + "/debug/pprof/":     http.StatusNotFound,
-		"http://" + strings.TrimSpace(listening) + "/debug/pprof/heap": http.StatusNotFound,
-	} {
-		if status, _ := page(t, url); status != want {
-			t.Errorf("%s: status %d, want %d", url, status, want)
-		}
-	}
-}
-
 func TestATakenPortForMetricsIsAnErrorAtTheStart(t *testing.T) {
 	t.Parallel()
 	mysqlDSN, redisURL := servertest.MySQLDSN(t), servertest.Redis(t).URL()
@@ -137,17 +118,4 @@ func TestATakenPortForMetricsIsAnErrorAtTheStart(t *testing.T) {
 			t.Errorf("%s: %v", role, err)
 		}
 	}
-}
-
-// The probes answer until the last task is finished; then nothing is left.
-func TestMetricsEndWithTheProcess(t *testing.T) {
-	t.Parallel()
-	p := spawn(t, "--metrics-listen=127.0.0.1:0")
-	url := "http://" + p.awaitLog(t, "listening for metrics")["address"]
-	if status, _ := page(t, url+"/healthz"); status != http.StatusOK {
-		t.Errorf("healthz: %d", status)
-	}
-	p.signal(t, syscall.SIGTERM)
-	p.awaitLog(t, "stopped")
-	must(t, p.cmd.Wait())
 }

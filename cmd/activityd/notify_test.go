@@ -10,23 +10,6 @@ import (
 	"github.com/activityd/activityd/internal/wake"
 )
 
-func TestEnqueueWakesWorkersIfARedisIsNamed(t *testing.T) {
-	t.Parallel()
-	dsn, mini := servertest.MySQLDSN(t), miniredistest.Run(t)
-	heard := mini.NewSubscriber()
-	defer heard.Close()
-	heard.Subscribe(wake.Channel)
-	succeed(t, "enqueue", "--mysql-dsn", dsn, "--redis-url", "redis://"+mini.Addr(), "upload", "7")
-	select {
-	case message := <-heard.Messages():
-		if !strings.HasPrefix(message.Message, "default") {
-			t.Errorf("message %q", message.Message)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("nothing was published within 20 s")
-	}
-}
-
 // A task that is retried need not wait for a poll.
 func TestRetryWakesWorkersIfARedisIsNamed(t *testing.T) {
 	t.Parallel()

@@ -49,36 +49,20 @@ host. When it has succeeded, all the others end, and for --keep none runs it aga
 that is longer than the clocks and starts of the hosts may differ, and shorter than the interval.
 
 NAME is 1 to 200 of the characters A-Z a-z 0-9 . _ : / @ + = -
-The command is looked up before anything else. It inherits standard input, output and error, and finds
+The command inherits standard input, output and error, and finds none of activityd's secrets, but
   ACTIVITYD_ATTEMPT       the number of the attempt, from 1 on
   ACTIVITYD_LAST_ATTEMPT  1 in the last attempt, else 0
   ACTIVITYD_FENCE         a number that is higher in every attempt: let what the command writes to
                           refuse a lower one than it has seen, and no paused process does harm
-It does not find ACTIVITYD_MYSQL_DSN, ACTIVITYD_REDIS_URL and the other settings of activityd that have
-a secret in them, unless --pass-secrets is given, as for a command that is activityd itself.
-
-The lease is how long the others wait for a host that died; it is extended for as long as the command
-runs. When it is lost (the store is away), the command's process group is sent TERM a third of the lease
-before its end, and KILL before its end; if it is another's already (activityd was paused, the name was
-forgotten), both at once. If activityd itself is stopped (SIGSTOP), a second process of it, its watchdog,
-kills the group before the end of the lease. After --timeout the group is sent TERM, too, and KILL a
-quarter of a lease later, at most 30 s; the attempt has failed then.
 
 The command has a process group of its own. INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to
-it, every time. After one of the first four there is no further attempt here, and the one that was under
-way does not count, unless the command succeeds: another host may go on.
+it. After one of the first four there is no further attempt here, and the one that was under way does
+not count, unless the command succeeds. The group is sent TERM, and then KILL, when its lease is lost,
+after --timeout, and to end what a command that failed leaves in the background. A second process, the
+watchdog, kills the group when activityd itself is stopped or killed.
 
-An attempt is over when its process group is empty: what a command that has failed, or got one of these
-four, leaves in the background is sent TERM, and KILL some seconds later (half a minute after a signal).
-Only what a command that succeeds leaves there is left alone. If activityd itself is killed with KILL, its
-watchdog kills the group. Use KillMode=mixed in units, so that systemd ends what has left the group.
-
-With --store=mysql the state survives what the database survives, and --redis-url may be added to
-begin the next attempt within milliseconds; without it, those that wait look once a second. With
---store=redis it survives what that Redis survives: one that loses data loses its locks, so work that must
-not repeat belongs into MySQL. A fence never goes back in either, also after the store was restored or
-failed over, as long as its clock is not set back. All hosts need the same store. One that is away at the start is asked for 5 s and is 125 then: let systemd try again
-(Restart=on-failure).
+All hosts need the same store: a database, or a Redis, which loses its locks with its data. With both,
+--redis-url begins the next attempt within milliseconds. docs/once.md says more.
 
 Exit codes:
   0         the command has succeeded, here or on another host
@@ -86,7 +70,7 @@ Exit codes:
   122       another host runs it, with --no-wait, or still after --wait
   123       all attempts failed, the last one on another host, or before
   124       the command was ended: the lease was lost, or --timeout has passed in the last attempt
-  125       activityd failed: bad flags, a store that is away, a success that could not be recorded
+  125       activityd failed: bad flags, a store that is away for 5 s, a success that could not be recorded
   126, 127  the command cannot be run; there is no such command
   128+n     signal n ended the waiting, or the command
   else      that of the command, which failed in the last attempt, or after such a signal`
@@ -161,29 +145,21 @@ func (o *onceFlags) register(f *pflag.FlagSet) {
 // check returns an error for a value that cannot be, named by its flag.
 func (o *onceFlags) check() error {
 	k := o.key
-	switch {
-	case k.Attempts < 1 || k.Attempts > once.MaxAttempts:
-		return fmt.Errorf("--attempts: is %d: want 1 to %d", k.Attempts, once.MaxAttempts)
-	case k.Lease < once.MinLease || k.Lease > once.MaxLease:
-		return fmt.Errorf("--lease: is %v: want %v to %v", k.Lease, once.MinLease, once.MaxLease)
-	case k.Keep < once.MinKeep || k.Keep > once.MaxKeep:
-		return fmt.Errorf("--keep: is %v: want %v to %v", k.Keep, once.MinKeep, once.MaxKeep)
-	case o.timeout < 0:
-		return fmt.Errorf("--timeout: is %v: want 0 or more", o.timeout)
-	case k.Wait < 0:
-		return fmt.Errorf("--wait: is %v: want 0 or more", k.Wait)
-	case k.Wait > 0 && k.NoWait:
-		return errors.New("--wait and --no-wait: want one of them")
-	case o.exitDone < 0 || o.exitDone > 255:
-		return fmt.Errorf("--exit-code-done: is %d: want 0 to 255", o.exitDone)
+	errs := []error{
+		within("attempts", k.Attempts, 1, once.MaxAttempts), within("lease", k.Lease, once.MinLease, once.MaxLease),
+		within("keep", k.Keep, once.MinKeep, once.MaxKeep), within("timeout", o.timeout, 0, once.MaxKeep), within("wait", k.Wait, 0, once.MaxKeep),
+		within("exit-code-done", o.exitDone, 0, 255),
+	}
+	if k.Wait > 0 && k.NoWait {
+		errs = append(errs, errors.New("--wait and --no-wait: want one of them"))
 	}
 	if err := once.CheckName(k.Name); err != nil {
-		return fmt.Errorf("NAME: %w", err)
+		errs = append(errs, fmt.Errorf("NAME: %w", err))
 	}
 	if strings.HasPrefix(k.Name, ownNames) {
-		return fmt.Errorf("NAME: %s: names that begin with %s are activityd's own", k.Name, ownNames)
+		errs = append(errs, fmt.Errorf("NAME: %s: names that begin with %s are activityd's own", k.Name, ownNames))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // ownNames begins the names of activityd's own work: a user's name that is done would keep activityd's sweep from
@@ -345,21 +321,20 @@ func (o *onceFlags) runOnce(r *oncerun.Run, s *onceStore, errs io.Writer) error 
 
 // failed returns an error with the exit code that it stands for.
 func (o *onceFlags) failed(err error) error {
-	code := exitOwn
 	start, isStart := errors.AsType[*oncerun.StartError](err)
 	failure, isCommand := errors.AsType[*oncerun.CommandError](err)
 	stop, isStop := errors.AsType[*oncerun.SignalError](err)
-	own := exitLost
+	code, own := exitOwn, exitLost // own is that of the last attempt, if this process made it
 	if isCommand && !failure.Ended() {
 		own = failure.Code
 	}
 	switch {
 	case errors.Is(err, once.ErrBusy):
 		code = exitBusy
-	case errors.Is(err, once.ErrExhausted) && isCommand:
-		code = own // of the last attempt, made by this process
-	case errors.Is(err, once.ErrExhausted):
+	case errors.Is(err, once.ErrExhausted) && !isCommand:
 		code = exitExhausted
+	case errors.Is(err, once.ErrExhausted):
+		code = own
 	case errors.Is(err, once.ErrLost):
 		code = exitLost
 	case isStart:

@@ -13,20 +13,16 @@ import (
 	"github.com/activityd/activityd/once"
 )
 
-// notAfterDash refuses arguments behind "--": the name of a command of once is no NAME.
-func notAfterDash(want cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
+// onceCommand completes a command that calls do with the store and with a name, which is empty if the command needs none.
+// It refuses arguments behind "--": the name of a command of once is no NAME.
+func onceCommand(cmd *cobra.Command, do func(ctx context.Context, s *onceStore, name string) error) *cobra.Command {
+	c, want := &onceConfig{}, cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if cmd.ArgsLenAtDash() >= 0 {
 			return &exitError{exitOwn, fmt.Errorf("%s is a command of once, and cannot be a NAME; nothing was run", cmd.Name())}
 		}
 		return want(cmd, args)
 	}
-}
-
-// onceCommand completes a command that calls do with the store and with a name, which is empty if the command needs none.
-func onceCommand(cmd *cobra.Command, do func(ctx context.Context, s *onceStore, name string) error) *cobra.Command {
-	c := &onceConfig{}
-	cmd.Args = notAfterDash(cmd.Args)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		name := ""
 		if len(args) > 0 {
@@ -65,41 +61,45 @@ func newOnceShow() *cobra.Command {
 	}
 	outputFlag(cmd.Flags(), &output)
 	return onceCommand(cmd, func(ctx context.Context, s *onceStore, name string) error {
-		out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
-		if name == "" {
-			list, err := s.List(ctx)
-			if err == nil && len(list) == 0 {
-				sayf(errs, "no name has a state")
-				return nil
-			}
-			if err == nil {
-				err = printList(out, output, list, newOnceJSON, inspect.Names)
-			}
-			return err
+		if name != "" {
+			return showOnce(ctx, s, cmd.OutOrStdout(), output, name)
 		}
-		r, err := s.Get(ctx, name)
-		switch n := (once.Named{Name: name, Reply: r}); {
-		case err != nil:
-		case r.State.Phase == "":
-			err = &exitError{exitFree, noState(name)}
-		case output == outputJSON:
-			err = newLineEncoder(out).Encode(newOnceJSON(n))
-		default:
-			_, err = io.WriteString(out, sheet(name, inspect.Name(n)...))
+		list, err := s.List(ctx)
+		if err == nil && len(list) == 0 {
+			sayf(cmd.ErrOrStderr(), "no name has a state")
+			return nil
 		}
-		if code := phaseCode(r); err == nil && code != exitOK {
-			err = &exitError{code, errSilent}
+		if err == nil {
+			err = printList(cmd.OutOrStdout(), output, list, newOnceJSON, inspect.Names)
 		}
 		return err
 	})
 }
 
-// phaseCode is the exit code for the state of a name.
-func phaseCode(r once.Reply) int {
-	if r.State.Expired(r.Now) {
-		return exitFree
+// showOnce shows a name. The exit code is its state.
+func showOnce(ctx context.Context, s *onceStore, out io.Writer, output, name string) error {
+	r, err := s.Get(ctx, name)
+	switch n := (once.Named{Name: name, Reply: r}); {
+	case err != nil:
+	case r.State.Phase == "":
+		return &exitError{exitFree, noState(name)}
+	case output == outputJSON:
+		err = newLineEncoder(out).Encode(newOnceJSON(n))
+	default:
+		_, err = io.WriteString(out, sheet(name, inspect.Name(n)...))
 	}
-	return map[once.Phase]int{once.Free: exitFree, once.Held: exitBusy, once.Exhausted: exitExhausted}[r.State.Phase]
+	code := map[once.Phase]int{once.Free: exitFree, once.Held: exitBusy, once.Exhausted: exitExhausted}[r.State.Phase]
+	if r.State.Expired(r.Now) {
+		code = exitFree
+	}
+	if err == nil && code != exitOK {
+		err = &exitError{code, errSilent}
+	}
+	return err
+}
+
+func noState(name string) error {
+	return fmt.Errorf("%s has no state: it was never run, or was forgotten", name)
 }
 
 // onceJSON is a state as other programs read it.
@@ -129,10 +129,6 @@ func newOnceJSON(n once.Named) onceJSON {
 	}
 }
 
-func noState(name string) error {
-	return fmt.Errorf("%s has no state: it was never run, or was forgotten", name)
-}
-
 func newOnceForget() *cobra.Command {
 	force := false
 	cmd := &cobra.Command{
@@ -147,25 +143,19 @@ func newOnceForget() *cobra.Command {
 	cmd.Flags().BoolVar(&force, "force", false, "even if it is held: two may then run it at once")
 	return onceCommand(cmd, func(ctx context.Context, s *onceStore, name string) error {
 		forgotten, err := once.New(s, once.Options{Notifier: s.notifier}).Forget(ctx, name, force)
-		switch {
-		case errors.Is(err, once.ErrHeld):
-			return heldError(ctx, s, name)
-		case err != nil:
-			return err
-		case !forgotten:
-			return noState(name)
+		if errors.Is(err, once.ErrHeld) {
+			var r once.Reply
+			if r, err = s.Get(ctx, name); err == nil {
+				err = fmt.Errorf("%s is held by %s, for %v more unless it is extended: another process could run it beside that one; with --force it is forgotten all the same",
+					name, inspect.OneLine(r.State.Owner), r.State.Until.Sub(r.Now).Round(time.Millisecond))
+			}
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "forgot %s\n", name)
+		if err == nil && !forgotten {
+			err = noState(name)
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "forgot %s\n", name)
+		}
 		return err
 	})
-}
-
-// heldError returns an error that names the process with the lease, and the effect of --force.
-func heldError(ctx context.Context, s *onceStore, name string) error {
-	r, err := s.Get(ctx, name)
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("%s is held by %s, for %v more unless it is extended: another process could run it beside that one; with --force it is forgotten all the same",
-		name, inspect.OneLine(r.State.Owner), r.State.Until.Sub(r.Now).Round(time.Millisecond))
 }

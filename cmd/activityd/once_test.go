@@ -46,8 +46,8 @@ func TestOnceRefuses(t *testing.T) {
 		{"--lease 0 x -- touch FILE", exitOwn, "--lease: is 0s: want 100ms to 24h0m0s"},
 		{"--lease 8760h x -- touch FILE", exitOwn, "--lease: is 8760h0m0s: want 100ms to 24h0m0s"},
 		{"--keep 0 x -- touch FILE", exitOwn, "--keep: is 0s: want 1s to 8784h0m0s"},
-		{"--timeout -1s x -- touch FILE", exitOwn, "--timeout: is -1s: want 0 or more"},
-		{"--wait -1s x -- touch FILE", exitOwn, "--wait: is -1s: want 0 or more"},
+		{"--timeout -1s x -- touch FILE", exitOwn, "--timeout: is -1s: want 0s to 8784h0m0s"},
+		{"--wait -1s x -- touch FILE", exitOwn, "--wait: is -1s: want 0s to 8784h0m0s"},
 		{"--wait 1s --no-wait x -- touch FILE", exitOwn, "--wait and --no-wait: want one of them"},
 		{"--exit-code-done 256 x -- touch FILE", exitOwn, "--exit-code-done: is 256: want 0 to 255"},
 		{"--store files x -- touch FILE", exitOwn, "want mysql, redis"},
@@ -136,16 +136,6 @@ func TestSecretSettings(t *testing.T) {
 			t.Errorf("--%s may have a secret in it: want it in secretSettings", f.Name)
 		}
 	})
-}
-
-// The variables for a nested activityd are not taken for settings.
-func TestOnceVariablesAreNoSettings(t *testing.T) {
-	t.Parallel()
-	environ := []string{"ACTIVITYD_ATTEMPT=1", "ACTIVITYD_LAST_ATTEMPT=0", "ACTIVITYD_FENCE=7", "ACTIVITYD_FENCES=7", "ACTIVITYD_LEASE=7"}
-	code, _, errs := command(t, environ, "tasks")
-	if want := "activityd: ACTIVITYD_FENCES has no effect: there is no such setting\nactivityd: ACTIVITYD_LEASE has no effect: there is no such setting\n"; code != exitOK || errs != want {
-		t.Errorf("exit code %d: %s", code, errs)
-	}
 }
 
 // A name that is held, free, done or exhausted can be looked at, and forgotten.

@@ -2,15 +2,12 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/testing/site"
@@ -112,73 +109,4 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	if len(all) != 3 {
 		t.Errorf("%d lines of trouble, want 3:\n%s", len(all), strings.Join(all, ""))
 	}
-}
-
-// A process of workers alone that is not scraped logs a MySQL that is away
-// when it starts.
-func TestWorkersLogThatMySQLIsAwayAtTheStart(t *testing.T) {
-	t.Parallel()
-	db, redisServer := servertest.OwnMySQL(t), servertest.Redis(t)
-	must(t, db.Kill())
-	log := &safeLog{}
-	c := configFor(t, db.DSN(servertest.Database), redisServer.URL(), "--role=workers", "--metrics-listen=", "ACTIVITYD_AUDIT_SWEEP_RATE=0")
-	c.auditShare = 0
-	startLogged(t, c, slog.New(slog.NewTextHandler(log, nil)))
-	eventually(t, "the log has the outage", func() bool { return len(log.lines("server cannot be used", "server=MySQL")) > 0 })
-	must(t, db.Restart(t.Context()))
-	eventually(t, "the log has its end", func() bool { return len(log.lines("server can be used again", "server=MySQL")) > 0 })
-	eventually(t, "the log says that it is ready", func() bool { return len(log.lines("msg=ready")) > 0 })
-	ofRedis := func(line string) bool { return strings.Contains(line, "server=Redis") } // whose sets it has, MySQL says
-	if all := slices.DeleteFunc(append(log.lines("level=WARN"), log.lines("can be used again")...), ofRedis); len(all) != 3 || !strings.Contains(all[1], `"not ready"`) {
-		t.Errorf("%d lines, want one when it begins, one at the end of the start, and one when it ends:\n%s", len(all), strings.Join(all, ""))
-	}
-}
-
-// /readyz reports each fact about a server once.
-func TestHealthSaysWhyRedisCannotBeUsed(t *testing.T) {
-	t.Parallel()
-	redisServer := servertest.Redis(t)
-	s, err := openService(configFor(t, servertest.MySQLDSN(t), redisServer.URL()), slog.New(slog.DiscardHandler))
-	must(t, err)
-	defer func() { must(t, s.close()) }()
-	must(t, redisServer.Kill())
-	if got, want := s.health.Check(t.Context()).Redis.Detail, "it cannot be reached: reads are answered from the database, tasks wait"; got != want {
-		t.Errorf("detail %q, want %q", got, want)
-	}
-}
-
-// A probe has a connection of its own: requests that hold all connections of the pool take no process out of the load
-// balancer. A MySQL that answered a moment ago, and is late, is busy. A MySQL that goes on to hang is away.
-func TestHealthOfABusyMySQL(t *testing.T) {
-	t.Parallel()
-	server := servertest.OwnMySQL(t)
-	s, err := openService(configFor(t, server.DSN(servertest.Database), servertest.Redis(t).URL(), "ACTIVITYD_MYSQL_CONNECTIONS=4"), slog.New(slog.DiscardHandler))
-	must(t, err)
-	defer func() { must(t, s.close()) }()
-	check := func() api.Component {
-		ctx, cancel := context.WithTimeout(t.Context(), api.CheckTimeout)
-		defer cancel()
-		return s.health.Check(ctx).MySQL
-	}
-	well := func(c api.Component) bool { return c.Usable && c.Detail == "" }
-	busy := func(c api.Component) bool { return c.Usable && strings.HasPrefix(c.Detail, "busy") }
-	away := func(c api.Component) bool { return !c.Usable && c.Detail == "cannot be reached" }
-	eventually(t, "MySQL answers", func() bool { return well(check()) })
-	for range s.db.Stats().MaxOpenConnections { // all connections for reads and tasks
-		held, err := s.db.Conn(t.Context())
-		must(t, err)
-		t.Cleanup(func() { _ = held.Close() })
-	}
-	eventually(t, "the probe is answered", func() bool { return well(check()) })
-
-	must(t, server.Pause())
-	eventually(t, "MySQL is away", func() bool {
-		c := check()
-		if !busy(c) && !away(c) {
-			t.Errorf("MySQL hangs: %+v", c)
-		}
-		return away(c)
-	})
-	must(t, server.Resume())
-	eventually(t, "MySQL answers again", func() bool { return well(check()) })
 }

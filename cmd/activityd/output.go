@@ -47,19 +47,14 @@ func printList[T, J any](w io.Writer, output string, list []T, toJSON func(T) J,
 	return nil
 }
 
-// newTable returns a writer that aligns cells, which tabs separate, until it is flushed.
-func newTable(w io.Writer) *tabwriter.Writer {
-	return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-}
-
 // printTable writes a table, and its head if there is a head.
 func printTable(w io.Writer, t inspect.Table) error {
-	table := newTable(w)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(t.Head) > 0 {
 		t.Rows = append([][]string{t.Head}, t.Rows...)
 	}
 	for _, row := range t.Rows {
-		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // Flush returns the error
+		fmt.Fprintln(table, strings.Join(row, "\t")) // Flush returns the error
 	}
 	return table.Flush()
 }
@@ -75,9 +70,6 @@ func sheet(title string, lines ...[2]string) string {
 	}
 	return text.String()
 }
-
-// sayf prints a line, and ignores a failed write.
-func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 
 // escaper is stdout or stderr of a command. It escapes characters that a terminal would obey: names, errors and
 // arguments of tasks may come from strangers. Each Write holds whole characters.

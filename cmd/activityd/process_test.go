@@ -82,18 +82,6 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 	must(t, p.cmd.Process.Signal(s))
 }
 
-func TestSIGTERMStopsGracefully(t *testing.T) {
-	t.Parallel()
-	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		p := spawn(t)
-		p.signal(t, s)
-		p.awaitLog(t, "stopped")
-		if err := p.cmd.Wait(); err != nil {
-			t.Errorf("%v: %v", s, err)
-		}
-	}
-}
-
 // While load balancers notice, by /readyz of either listener, all is served. Then the server closes connections after a
 // response, and the port. A signal that timeout(1) doubles counts once.
 func TestSIGTERMDrains(t *testing.T) {

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -12,104 +11,77 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/activityd/activityd/internal/outage"
+	"github.com/activityd/activityd/internal/inspect"
 )
 
 func progressFlag(f *pflag.FlagSet, interval *time.Duration) {
 	f.DurationVar(interval, "progress", 10*time.Second, "interval of the lines on stderr with the progress, where that is no terminal; 0: none")
 }
 
-// progress writes lines that say how far a command is. It is not safe for concurrent use.
+// progress says on stderr how far a command is: in lines, or by a bar on a terminal.
 type progress struct {
+	interval time.Duration // 0: no lines, and no bar
+	what     string        // is counted, in the plural
+
+	mu             sync.Mutex
 	w              io.Writer
-	interval       time.Duration // 0: no lines
-	total          int64         // negative: unknown
-	what           string        // is counted, in the plural
-	count, before  int64         // before: done when this began
-	start, printed time.Time
+	bar            *progressbar.ProgressBar // nil: w is no terminal, or nothing is done yet
+	first          int64                    // done at the start
+	start, printed time.Time                // zero: nothing is done yet
 }
 
-func newProgress(w io.Writer, interval time.Duration, total int64, what string) *progress {
+func newProgress(w io.Writer, interval time.Duration, what string) *progress {
+	return &progress{w: w, interval: interval, what: what}
+}
+
+// moved says that so many of a total are done, with a note: when it is time for a line. A negative total is not known.
+func (p *progress) moved(done, total int64, note string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := time.Now()
-	return &progress{w: w, interval: interval, total: total, what: what, start: now, printed: now}
-}
-
-func (p *progress) add(n int) { p.moved(p.count+int64(n), "") }
-
-// moved says how many are done, and writes a line when it is time, with a note behind it.
-func (p *progress) moved(count int64, note string) {
-	p.count = count
-	if now := time.Now(); p.interval > 0 && now.Sub(p.printed) >= p.interval {
+	if p.start.IsZero() {
+		p.first, p.start, p.printed = done, now, now
+		escaped, _ := p.w.(escaper)
+		if f, ok := escaped.w.(*os.File); ok && total >= 0 && p.interval > 0 && term.IsTerminal(int(f.Fd())) {
+			p.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(f), progressbar.OptionSetElapsedTime(false),
+				progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
+		}
+	}
+	line := p.line(done, total, now.Sub(p.start)) + note
+	switch {
+	case p.bar != nil:
+		p.bar.Describe(inspect.OneLine(line))
+		_ = p.bar.Set64(min(done, total)) // an error of a terminal is not missed
+	case p.interval > 0 && now.Sub(p.printed) >= p.interval:
 		p.printed = now
-		fmt.Fprintln(p.w, p.line(now.Sub(p.start))+note)
+		fmt.Fprintln(p.w, line)
 	}
 }
 
 // line returns a text like "12000 of 40000 tasks, 1500 a second, 19s left".
-func (p *progress) line(elapsed time.Duration) string {
-	rate := float64(p.count-p.before) / max(elapsed.Seconds(), 0.001)
-	if p.total <= p.count {
-		return fmt.Sprintf("%d %s, %.0f a second", p.count, p.what, rate)
+func (p *progress) line(done, total int64, elapsed time.Duration) string {
+	rate := float64(done-p.first) / max(elapsed.Seconds(), 0.001)
+	switch {
+	case total <= done:
+		return fmt.Sprintf("%d %s, %.0f a second", done, p.what, rate)
+	case rate == 0:
+		return fmt.Sprintf("%d of %d %s", done, total, p.what)
 	}
-	left := "no end in sight"
-	if rate > 0 {
-		left = time.Duration(float64(p.total-p.count)/rate*float64(time.Second)).Round(time.Second).String() + " left"
-	}
-	return fmt.Sprintf("%d of %d %s, %.0f a second, %s", p.count, p.total, p.what, rate, left)
-}
-
-// reporter writes to stderr how far a command over many members is, and, once, the reason when it is held up. On a
-// terminal it draws a bar.
-type reporter struct {
-	interval time.Duration // of --progress
-	held     *outage.Log   // writes by way of Write
-
-	mu       sync.Mutex
-	w        io.Writer
-	progress *progress                // from the first moved on
-	bar      *progressbar.ProgressBar // nil: w is no terminal
-}
-
-func newReporter(w io.Writer, interval time.Duration) *reporter {
-	r := &reporter{w: w, interval: interval}
-	r.held = outage.Of(slog.New(slog.NewTextHandler(r, nil)), "held up, trying again", "going on")
-	return r
-}
-
-// moved shows that so many members of a total are done, with a note.
-func (r *reporter) moved(done, total int64, note string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.progress == nil {
-		r.progress = newProgress(r.w, r.interval, total, "members")
-		r.progress.before = done
-		if f, ok := r.w.(*os.File); ok && r.interval > 0 && term.IsTerminal(int(f.Fd())) {
-			r.progress.interval = 0
-			r.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(r.w), progressbar.OptionSetElapsedTime(false),
-				progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
-		}
-	}
-	if note != "" {
-		note = "; " + note
-	}
-	r.progress.moved(done, note)
-	if r.bar != nil {
-		r.bar.Describe(r.progress.line(time.Since(r.progress.start)) + note)
-		_ = r.bar.Set64(min(done, total)) // an error of a terminal is not missed
-	}
+	left := time.Duration(float64(total-done) / rate * float64(time.Second)).Round(time.Second)
+	return fmt.Sprintf("%d of %d %s, %.0f a second, %v left", done, total, p.what, rate, left)
 }
 
 // say writes a line.
-func (r *reporter) say(format string, args ...any) {
-	fmt.Fprintf(r, "activityd: "+format+"\n", args...)
+func (p *progress) say(format string, args ...any) {
+	fmt.Fprintf(p, "activityd: "+format+"\n", args...)
 }
 
 // Write writes lines, apart from the bar.
-func (r *reporter) Write(text []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.bar != nil {
-		_ = r.bar.Clear()
+func (p *progress) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bar != nil {
+		_ = p.bar.Clear()
 	}
-	return r.w.Write(text)
+	return p.w.Write(text)
 }

@@ -177,17 +177,10 @@ func (s *senders) add(kind push.Kind, o push.ClientOptions) error {
 }
 
 func newPush() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "push",
-		Short: "Make keys for push, and look at what became of an event",
-		Long: "Make keys for push, and look at what became of an event: which it was for, which not and why, and\n" +
+	return newGroup("push", "Make keys for push, and look at what became of an event",
+		"Make keys for push, and look at what became of an event: which it was for, which not and why, and\n"+
 			"what the push services said.",
-		Example: "  activityd push keys webpush.pem\n  activityd push show task-4711",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newPushKeys(), newPushShow())
-	return cmd
+		"  activityd push keys webpush.pem\n  activityd push show task-4711", newPushKeys(), newPushShow())
 }
 
 func newPushKeys() *cobra.Command {

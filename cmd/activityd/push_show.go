@@ -2,10 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"database/sql"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,8 +12,6 @@ import (
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/schema"
-	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -30,28 +27,16 @@ func newPushShow() *cobra.Command {
 		Example: "  activityd push show task-4711\n  activityd push show upload-901 --member 12345\n  activityd push show 4712 -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			p := &pushPrinter{out: cmd.OutOrStdout(), now: time.Now()}
-			if output == outputJSON {
-				p.lines = newLineEncoder(p.out)
-			}
+			about := member.ID(0)
 			if only != "" {
-				if p.only, err = member.Parse(only); err != nil {
+				if about, err = member.Parse(only); err != nil {
 					return fmt.Errorf("--member: %w", err)
 				}
 			}
-			if err := c.check(cmd.Flags()); err != nil {
-				return err
-			}
-			db, err := openMySQL(c, c.mysqlConnections)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = db.Close() }() // it only read
-			if err := schema.Compatible(cmd.Context(), db); err != nil {
-				return err
-			}
-			p.events = &inspect.Events{Queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), Store: push.NewMySQL(db)}
-			return p.show(cmd.Context(), args[0])
+			return withTables(cmd, c, func(ctx context.Context, db *sql.DB, q *queue.Queue) error {
+				events := &inspect.Events{Queue: q, Store: push.NewMySQL(db)}
+				return showEvent(ctx, events, cmd.OutOrStdout(), output, args[0], about)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -61,95 +46,85 @@ func newPushShow() *cobra.Command {
 	return cmd
 }
 
-// pushPrinter writes as a table for people, or as lines of JSON: {"event":…} and {"delivery":…}.
-type pushPrinter struct {
-	events *inspect.Events
-	only   member.ID // 0: all members
-	out    io.Writer
-	lines  *json.Encoder // nil: a table
-	now    time.Time
-}
-
-func (p *pushPrinter) show(ctx context.Context, name string) error {
-	e, waiting, err := p.events.Find(ctx, name)
+// showEvent writes an event and its deliveries, of all members or of one: for people, or as lines of JSON {"event":…} and
+// {"delivery":…}.
+func showEvent(ctx context.Context, events *inspect.Events, out io.Writer, output, name string, only member.ID) error {
+	now := time.Now()
+	e, waiting, err := events.Find(ctx, name)
 	switch {
 	case err != nil:
 		return err
-	case e == nil && p.lines != nil:
-		return p.lines.Encode(newTaskJSON(*waiting))
+	case e == nil && output == outputJSON:
+		return newLineEncoder(out).Encode(newTaskJSON(*waiting))
 	case e == nil:
-		_, err := fmt.Fprintf(p.out, "the event has not been targeted yet\n%s", taskSheet(*waiting, p.now))
+		_, err := fmt.Fprintf(out, "the event has not been targeted yet\n%s", taskSheet(*waiting, now))
 		return err
+	case output == outputJSON:
+		err = newLineEncoder(out).Encode(newEventJSON(e))
+	default:
+		var facts [][2]string
+		if facts, err = events.Facts(ctx, e, now); err == nil {
+			_, err = io.WriteString(out, sheet("event "+inspect.OneLine(e.ID), facts...))
+		}
 	}
-	if err := p.event(ctx, e); err != nil {
+	if err != nil {
 		return err
 	}
 	isFirst := true
-	for page, err := range p.events.Fates(ctx, e, p.only) {
+	for page, err := range events.Fates(ctx, e, only) {
 		if err == nil {
-			err = p.fates(page, isFirst)
-			isFirst = false
+			err = printList(out, output, page, newFateJSON, func(page []push.Fate) inspect.Table {
+				table := inspect.Fates(page, now)
+				if !isFirst {
+					table.Head = nil
+				}
+				return table
+			})
 		}
 		if err != nil {
 			return err
 		}
+		isFirst = false
 	}
 	return nil
 }
 
 // eventJSON is an event as other programs read it.
 type eventJSON struct {
-	ID        string      `json:"id"`
-	Number    uint64      `json:"number,string"`
-	Task      uint64      `json:"task_id,string"`
-	Actor     member.ID   `json:"actor_id"`
-	Event     *push.Event `json:"event"`
-	CreatedAt string      `json:"created_at"`
-	ExpiresAt string      `json:"expires_at"`
+	Event struct {
+		ID        string      `json:"id"`
+		Number    uint64      `json:"number,string"`
+		Task      uint64      `json:"task_id,string"`
+		Actor     member.ID   `json:"actor_id"`
+		Event     *push.Event `json:"event"`
+		CreatedAt string      `json:"created_at"`
+		ExpiresAt string      `json:"expires_at"`
+	} `json:"event"`
 }
 
-func (p *pushPrinter) event(ctx context.Context, e *push.StoredEvent) error {
-	if p.lines != nil {
-		return p.lines.Encode(map[string]any{"event": eventJSON{
-			ID: e.ID, Number: e.Number, Task: e.Task, Actor: e.Actor, Event: &e.Event, CreatedAt: inspect.Stamp(e.Created), ExpiresAt: inspect.Stamp(e.Expires),
-		}})
-	}
-	facts, err := p.events.Facts(ctx, e, p.now)
-	if err == nil {
-		_, err = io.WriteString(p.out, sheet("event "+inspect.OneLine(e.ID), facts...))
-	}
-	return err
+func newEventJSON(e *push.StoredEvent) (j eventJSON) {
+	j.Event.ID, j.Event.Number, j.Event.Task, j.Event.Actor, j.Event.Event = e.ID, e.Number, e.Task, e.Actor, &e.Event
+	j.Event.CreatedAt, j.Event.ExpiresAt = inspect.Stamp(e.Created), inspect.Stamp(e.Expires)
+	return j
 }
 
 // fateJSON is the end of a delivery, or how it waits.
 type fateJSON struct {
-	Member     member.ID     `json:"member"`
-	Device     uint64        `json:"device,string,omitempty"` // absent: the member as a whole
-	Platform   push.Platform `json:"platform,omitempty"`
-	State      push.State    `json:"state"`
-	Reason     string        `json:"reason,omitempty"`
-	ProviderID string        `json:"provider_id,omitempty"`
-	At         string        `json:"at"`
-	Gone       string        `json:"device_gone,omitempty"`
+	Delivery struct {
+		Member     member.ID     `json:"member"`
+		Device     uint64        `json:"device,string,omitempty"` // absent: the member as a whole
+		Platform   push.Platform `json:"platform,omitempty"`
+		State      push.State    `json:"state"`
+		Reason     string        `json:"reason,omitempty"`
+		ProviderID string        `json:"provider_id,omitempty"`
+		At         string        `json:"at"`
+		Gone       string        `json:"device_gone,omitempty"`
+	} `json:"delivery"`
 }
 
-// fates writes a page of rows, below a head if it is the first.
-func (p *pushPrinter) fates(page []push.Fate, isFirst bool) error {
-	if p.lines != nil {
-		for _, f := range page {
-			row := fateJSON{f.Member, f.Device, f.Platform, f.State, f.Reason, f.ProviderID, inspect.Stamp(f.At), f.Gone}
-			if err := p.lines.Encode(map[string]any{"delivery": row}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	table, fates := newTable(p.out), inspect.Fates(page, p.now)
-	if isFirst {
-		fmt.Fprintln(table, strings.Join(fates.Head, "\t")) // Flush returns its error
-	}
-	for _, row := range fates.Rows {
-		fmt.Fprintln(table, strings.Join(row, "\t"))
-	}
-	return table.Flush()
+func newFateJSON(f push.Fate) (j fateJSON) {
+	d := &j.Delivery
+	d.Member, d.Device, d.Platform, d.State, d.Reason = f.Member, f.Device, f.Platform, f.State, f.Reason
+	d.ProviderID, d.At, d.Gone = f.ProviderID, inspect.Stamp(f.At), f.Gone
+	return j
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -148,57 +147,6 @@ func (p *pushServices) accepted(t *testing.T) map[push.Platform][]string {
 	return ids
 }
 
-// The fields of a style reach each device in its platform's form and in its own language; a silent event reaches phones alone, and
-// an event that is too long is refused when it comes in.
-func TestPushFields(t *testing.T) {
-	t.Parallel()
-	p := startPushServices(t)
-	r := startAllWith(t, p.trust, p.settings...)
-	r.makeSite(t, 1)
-	p.register(t, r)
-	if status, text := r.request(t, http.MethodPut, "/v1/users/1/devices", `{"platform":"fcm","token":"`+fcmToken+`","language":"de-CH"}`); status != 200 {
-		t.Fatalf("%d %s", status, text)
-	}
-	event := func(rest string) string {
-		return `{"events":[{"type":"comment","actor_id":"101","recipients":["1"],` + rest + `}]}`
-	}
-	rich := event(`"id":"rich","title":"T","body":"B","badge":3,"texts":{"de":{"body":"BD"}},"image":"https://a.example/1",` +
-		`"apns":{"aps":{"relevance-score":0.5}},"webpush":{"options":{"icon":"/i"}}`)
-	for _, body := range []string{
-		rich,
-		event(`"id":"silent","silent":true,"data":{"n":1}`),
-	} {
-		if status, text := r.request(t, http.MethodPost, "/v1/events", body); status != 202 {
-			t.Fatalf("%d %s", status, text)
-		}
-	}
-	long := event(`"title":"T","body":"B","webpush":{"x":"` + strings.Repeat("x", 3300) + `"}`)
-	if status, text := r.request(t, http.MethodPost, "/v1/events", long); status != 400 || !strings.Contains(text, `"field":"events[0].webpush"`) {
-		t.Errorf("what is too long: %d %s", status, text)
-	}
-	want := map[push.Platform][]string{apns.Platform: {"rich", "silent"}, fcm.Platform: {"rich", "silent"}, webpush.Platform: {"rich"}}
-	eventually(t, "all are accepted", func() bool { return cmp.Equal(want, p.accepted(t)) })
-	r.awaitTasks(t)
-	for _, a := range p.apns.Accepted() {
-		aps := object(t, a.Payload)["aps"].(map[string]any)
-		if isSilent := aps["content-available"] != nil; isSilent != (a.PushType == "background") || isSilent == (aps["relevance-score"] == 0.5) || isSilent == (aps["badge"] == 3.0) {
-			t.Errorf("an iPhone gets %s as %s", a.Payload, a.PushType)
-		}
-	}
-	for _, a := range p.fcm.Accepted() {
-		if a.Data["event"] == "rich" && (a.Notification.Title != "T" || a.Notification.Body != "BD" || a.Notification.Image != "https://a.example/1") {
-			t.Errorf("an Android phone of de-CH gets %+v", a.Message)
-		}
-	}
-	browser := object(t, p.web.Accepted()[0].Payload)
-	if diff := cmp.Diff(map[string]any{"icon": "/i"}, browser["options"]); diff != "" || browser["body"] != "B" {
-		t.Errorf("a browser gets %v", browser)
-	}
-	if out := succeed(t, "push", "show", "silent", "--mysql-dsn="+r.config.mysqlDSN); !strings.Contains(out, "1 skipped (unshown)") {
-		t.Errorf("of the silent event is shown:\n%s", out)
-	}
-}
-
 // An event by each of the three ways in reaches a device of each platform, and no
 // device twice. push show tells of it, without a secret.
 func TestPushEndToEnd(t *testing.T) {
@@ -267,87 +215,6 @@ func (l *logLines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
-}
-
-// Keys are replaced while it runs, also where there is no API; a bad key changes nothing.
-func TestKeysOfPushAreReplaced(t *testing.T) {
-	t.Parallel()
-	p := startPushServices(t)
-	front := startAll(t, "--role=api", "ACTIVITYD_WEBPUSH_HOSTS=127.0.0.1")
-	front.makeSite(t, 1)
-	p.register(t, front)
-	log := &logLines{}
-	workers := configFor(t, front.config.mysqlDSN, front.config.redisURL, append(p.settings, "--role=workers")...)
-	p.trust(workers)
-	startLogged(t, workers, slog.New(slog.NewTextHandler(log, nil)))
-	sent := 0
-	send := func() {
-		t.Helper()
-		sent++
-		if status, text := front.request(t, http.MethodPost, "/v1/events",
-			fmt.Sprintf(`{"events":[{"id":"e%02d","type":"fave","actor_id":"101","recipients":["1"],"title":"t","body":"b"}]}`, sent)); status != 202 {
-			t.Fatalf("%d %s", status, text)
-		}
-		eventually(t, "it is accepted everywhere", func() bool {
-			all := p.accepted(t)
-			return len(all[apns.Platform]) == sent && len(all[webpush.Platform]) == sent && len(all[fcm.Platform]) == sent
-		})
-	}
-	awaitLog := func(text string) {
-		t.Helper()
-		eventually(t, "the log says "+text, func() bool { return strings.Contains(log.String(), text) })
-	}
-	send()
-
-	p.write(t, "fcm.json", []byte("{"))
-	awaitLog(`reload failed, the previous content stays in use" file=ACTIVITYD_FCM_CREDENTIALS`)
-	send()
-
-	must(t, p.fcm.Rotate())
-	p.fcm.Revoke()
-	p.write(t, "fcm.json", p.fcm.Credentials())
-	key, err := p.apns.NewKey("OTHERKEY99")
-	must(t, err)
-	p.write(t, "AuthKey_OTHERKEY99.p8", key)
-	must(t, os.Symlink("AuthKey_OTHERKEY99.p8", p.file("apns.p8.new")))
-	must(t, os.Rename(p.file("apns.p8.new"), p.file("apns.p8")))
-	eventually(t, "both are loaded again", func() bool {
-		return strings.Count(log.String(), `msg="file loaded" what=ACTIVITYD_FCM_CREDENTIALS`) == 2 &&
-			strings.Count(log.String(), `msg="file loaded" what=ACTIVITYD_APNS_KEY`) == 2
-	})
-	p.apns.RevokeKey(p.apns.KeyID())
-	send()
-	if strings.Contains(log.String(), "off for want of keys") {
-		t.Errorf("no platform is off: %s", log)
-	}
-}
-
-// A role without workers reads no keys, and a serve without keys says so.
-func TestPushIsOffWithoutKeys(t *testing.T) {
-	t.Parallel()
-	key := filepath.Join(t.TempDir(), "key")
-	succeed(t, "push", "keys", key)
-	for _, test := range []struct {
-		given []string
-		want  string
-	}{
-		{nil, `msg="push is off for want of keys" platforms="[apns webpush fcm]"`},
-		{[]string{"ACTIVITYD_WEBPUSH_KEY=" + key, "ACTIVITYD_WEBPUSH_SUBJECT=mailto:you@photos.example"}, `msg="push is off for want of keys" platforms="[apns fcm]"`},
-	} {
-		c, _ := parseServe(t, test.given...)
-		log := &logLines{}
-		s, err := c.push.load(t.Context(), slog.New(slog.NewTextHandler(log, nil)))
-		must(t, err)
-		must(t, s.closers.close())
-		if strings.Count(log.String(), "push is off") != 1 || !strings.Contains(log.String(), test.want) {
-			t.Errorf("%s, want %s", log, test.want)
-		}
-	}
-	c := configFor(t, "user@tcp(127.0.0.1:1)/db", "redis://127.0.0.1:1/0", "--role=api", "ACTIVITYD_FCM_CREDENTIALS=/nowhere")
-	log := &logLines{}
-	if _, err := loadCredentials(c, slog.New(slog.NewTextHandler(log, nil))); err != nil || log.String() != "" {
-		t.Errorf("with --role=api: %v, %s", err, log)
-	}
 }
 
 func TestHalfGivenSettingsOfPush(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -45,39 +43,6 @@ func do(commands ...string) func(t *testing.T, admin *redis.Conn) {
 	}
 }
 
-// cannotSave lets the server save, and fail at it: a folder stands where the file
-// is to be.
-func cannotSave(t *testing.T, admin *redis.Conn) {
-	t.Helper()
-	must(t, os.Mkdir(dumpOf(t, admin), 0o700))
-	must(t, admin.ConfigSet(t.Context(), "save", "3600 1").Err())
-	do("BGSAVE")(t, admin)
-	awaitSave(t, admin, "err")
-}
-
-func canSave(t *testing.T, admin *redis.Conn) {
-	t.Helper()
-	must(t, os.Remove(dumpOf(t, admin)))
-	do("BGSAVE")(t, admin)
-	awaitSave(t, admin, "ok")
-}
-
-func dumpOf(t *testing.T, admin *redis.Conn) string {
-	t.Helper()
-	dir, err := admin.ConfigGet(t.Context(), "dir").Result()
-	must(t, err)
-	return filepath.Join(dir["dir"], "dump.rdb")
-}
-
-func awaitSave(t *testing.T, admin *redis.Conn, status string) {
-	t.Helper()
-	eventually(t, "a save with status "+status, func() bool {
-		info, err := admin.Info(t.Context(), "persistence").Result()
-		must(t, err)
-		return strings.Contains(info, "rdb_last_bgsave_status:"+status) && strings.Contains(info, "rdb_bgsave_in_progress:0")
-	})
-}
-
 // The rights that docs/deploy.md calls enough.
 const (
 	appKeys   = "~user_* ~guard_* ~activityd_*"
@@ -86,22 +51,11 @@ const (
 
 func refusals() map[string]refusing {
 	return map[string]refusing{
-		"full":      {do("CONFIG SET maxmemory 1"), do("CONFIG SET maxmemory 0"), "its memory is full (OOM)", "OOM", true},
-		"read-only": {do("REPLICAOF 127.0.0.1 1"), do("REPLICAOF NO ONE"), "it is a replica", "it is a replica", false},
-		"no replicas": {
-			do("CONFIG SET min-replicas-to-write 1"), do("CONFIG SET min-replicas-to-write 0"),
-			"too few replicas are connected to it (NOREPLICAS)", "NOREPLICAS", true,
-		},
-		"cannot save":  {cannotSave, canSave, "it cannot save its data to disk (MISCONF)", "MISCONF", true},
-		"ACL, writes":  {do("ACL SETUSER app -@write"), do("ACL SETUSER app +@write"), "its ACL forbids this user a command or a key (NOPERM)", "it refuses", true},
-		"ACL, scripts": {do("ACL SETUSER app -@scripting"), do("ACL SETUSER app +@scripting"), "its ACL forbids this user a command or a key (NOPERM)", "NOPERM", true},
-		"ACL, keys":    {do("ACL SETUSER app resetkeys %R~*"), do("ACL SETUSER app resetkeys " + appKeys), "its ACL forbids this user a command or a key (NOPERM)", "NOPERM", true},
+		"full":        {do("CONFIG SET maxmemory 1"), do("CONFIG SET maxmemory 0"), "its memory is full (OOM)", "OOM", true},
+		"read-only":   {do("REPLICAOF 127.0.0.1 1"), do("REPLICAOF NO ONE"), "it is a replica", "it is a replica", false},
+		"ACL, writes": {do("ACL SETUSER app -@write"), do("ACL SETUSER app +@write"), "its ACL forbids this user a command or a key (NOPERM)", "it refuses", true},
 		"password": {
 			do("ACL SETUSER app resetpass >other", "CLIENT KILL USER app"), do("ACL SETUSER app resetpass >right"),
-			"the user name or the password is wrong or missing", "WRONGPASS", false,
-		},
-		"user away": {
-			do("ACL DELUSER app"), do("ACL SETUSER app on >right " + appRights),
 			"the user name or the password is wrong or missing", "WRONGPASS", false,
 		},
 	}

@@ -10,8 +10,7 @@ import (
 )
 
 func newReset() *cobra.Command {
-	c := &config{}
-	var yes bool
+	c, yes := &config{}, false
 	cmd := &cobra.Command{
 		Use:   "reset",
 		Short: "Delete all sets and the stored settings, so that they are built again",
@@ -26,27 +25,21 @@ func newReset() *cobra.Command {
 			if !yes {
 				return errors.New("this deletes all sets: stop all processes of activityd, then repeat with --yes")
 			}
-			return reset(cmd, c)
+			newLogger(c, cmd.ErrOrStderr())
+			client, err := openRedis(c.redisURL)
+			if err != nil {
+				return err
+			}
+			ix := index.New(client, index.Options{})
+			sets, err := ix.Reset(cmd.Context())
+			if err := errors.Join(namedRedis(err), ix.Close(), client.Close()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %d sets\n", sets)
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	c.redisFlags(cmd.Flags())
 	return cmd
-}
-
-func reset(cmd *cobra.Command, c *config) error {
-	newLogger(c, cmd.ErrOrStderr())
-	client, err := openRedis(c.redisURL)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = client.Close() }() // its commands' own errors were looked at
-	ix := index.New(client, index.Options{})
-	defer func() { _ = ix.Close() }() // likewise
-	sets, err := ix.Reset(cmd.Context())
-	if err != nil {
-		return namedRedis(err)
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %d sets\n", sets)
-	return err
 }

@@ -178,25 +178,6 @@ func TestAWrongSchemaThatComesLater(t *testing.T) {
 	}
 }
 
-// TestASlowSchemaIsLoggedOnce: it works, and warns once.
-func TestASlowSchemaIsLoggedOnce(t *testing.T) {
-	t.Parallel()
-	log := &notes{}
-	dsn := damaged(t, "ALTER TABLE photos DROP KEY newest", "INSERT INTO tasks (type, subject) VALUES ('upload', 1)")
-	s, err := openService(configFor(t, dsn, servertest.Redis(t).URL()), slog.New(slog.NewTextHandler(log, nil)))
-	must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.serve(ctx) }()
-	db := queueOf(t, dsn)
-	eventually(t, "the workers work", func() bool { return number(t, db, "SELECT COUNT(*) FROM tasks WHERE type = 'upload'") == 0 })
-	cancel()
-	must(t, <-ended)
-	if n := strings.Count(log.String(), "schema warning"); n != 1 || !strings.Contains(log.String(), "ALTER TABLE photos ADD KEY newest") {
-		t.Errorf("said %d times:\n%s", n, log.String())
-	}
-}
-
 // A queue's user gets the queue's tables and no other.
 func TestOnlyTheQueuesTables(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
@@ -143,14 +142,6 @@ func (r *running) awaitIndexed(t *testing.T, first, last int, contact string) {
 			}
 			return a.Source == "index"
 		})
-	}
-}
-
-// addContact adds a contact to the viewers from first to last.
-func (r *running) addContact(t *testing.T, first, last, contact member.ID) {
-	t.Helper()
-	for viewer := first; viewer <= last; viewer++ {
-		must(t, r.site.SetContact(t.Context(), viewer, contact, site.Grant{}))
 	}
 }
 
@@ -307,21 +298,6 @@ func TestTasksByHTTP(t *testing.T) {
 	eventually(t, "the set is there", func() bool { return slices.Equal(r.set(t, 1), []string{"102", "101"}) })
 }
 
-func TestAWipedRedisCostsOnlyTime(t *testing.T) {
-	t.Parallel()
-	r := startAll(t, "ACTIVITYD_AUDIT_SWEEP_RATE=0") // it would rebuild the set, too
-	r.makeSite(t, 3)
-	for i := 1; i <= 3; i++ {
-		must(t, r.site.SetContact(t.Context(), 1, member.ID(100+i), site.Grant{}))
-	}
-	r.awaitTasks(t)
-	must(t, r.client.FlushAll(t.Context()).Err())
-	if a := r.read(t, 1); a.contact() != "103" || a.Source != "database" {
-		t.Fatalf("answer %+v", a)
-	}
-	eventually(t, "the set is back", func() bool { return r.read(t, 1).Source == "index" })
-}
-
 // Nothing but time depends on Redis: it may be away at the start, come, and go.
 func TestServeWithoutRedis(t *testing.T) {
 	t.Parallel()
@@ -342,44 +318,6 @@ func TestServeWithoutRedis(t *testing.T) {
 	must(t, redisServer.Restart(t.Context()))
 	eventually(t, "the task is done", func() bool { return r.read(t, 1).Source == "index" })
 	r.awaitReady(t, `"status":"ok"`)
-}
-
-func TestServeWaitsForMySQL(t *testing.T) {
-	t.Parallel()
-	mysqlServer := servertest.OwnMySQL(t)
-	must(t, mysqlServer.Kill())
-	r := start(t, configFor(t, mysqlServer.DSN(servertest.Database), servertest.Redis(t).URL()))
-	var status int
-	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/users/1/recent-contact-photos": 503} {
-		r.get(t, path, &status)
-		if status != want {
-			t.Errorf("%s without MySQL: %d, want %d", path, status, want)
-		}
-	}
-	must(t, mysqlServer.Restart(t.Context()))
-	eventually(t, "MySQL is noticed", func() bool {
-		r.get(t, "/readyz", &status)
-		return status == 200
-	})
-	r.get(t, "/v1/users/1/recent-contact-photos", &status)
-	if status != 404 {
-		t.Errorf("a viewer who does not exist: %d", status)
-	}
-}
-
-func TestServeRefusesSetsOfOtherSettings(t *testing.T) {
-	t.Parallel()
-	redisServer, mysqlDSN := servertest.Redis(t), servertest.MySQLDSN(t)
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: redisServer.Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	must(t, client.Set(t.Context(), "activityd_settings", "need=20 max=24 min=20", 0).Err())
-	errs, err := refusedAtTheStart(t, func(err error) bool { return err != nil },
-		"serve", "--mysql-dsn="+mysqlDSN, "--redis-url="+redisServer.URL(), "--listen=127.0.0.1:0")
-	if exitCode(err) != exitFailed || !strings.Contains(err.Error(), "need=20 max=24 min=20") || !strings.Contains(err.Error(), "activityd reset") {
-		t.Fatalf("%v: %s", err, errs)
-	}
-	succeed(t, "reset", "--yes", "--redis-url="+redisServer.URL())
-	start(t, configFor(t, mysqlDSN, redisServer.URL()))
 }
 
 // Two sites on one Redis: every command of the second refuses, and says why.
@@ -409,42 +347,5 @@ func TestAnotherDatabaseOfTheSameRedisIsRefused(t *testing.T) {
 	refused, err := refusedAtTheStart(t, isRefused, "verify", "--mysql-dsn="+r.config.mysqlDSN, servers[1])
 	if !isRefused(err) {
 		t.Errorf("the first: %v: %s", err, refused)
-	}
-}
-
-func TestATakenPortIsAnErrorAtTheStart(t *testing.T) {
-	t.Parallel()
-	r := startAll(t)
-	c := configFor(t, r.config.mysqlDSN, r.config.redisURL, "--listen="+strings.TrimPrefix(r.url, "http://"))
-	s, err := openService(c, slog.New(slog.DiscardHandler))
-	must(t, err)
-	if err := s.serve(t.Context()); err == nil || !strings.Contains(err.Error(), "--listen") {
-		t.Errorf("err %v", err)
-	}
-}
-
-// The roles share the work: a process answers and enqueues, a second process works.
-func TestRoles(t *testing.T) {
-	t.Parallel()
-	r := startAll(t, "--role=api")
-	r.makeSite(t, 1)
-	must(t, r.site.SetContact(t.Context(), 1, 101, site.Grant{}))
-	if a := r.read(t, 1); a.Source != "database" {
-		t.Fatalf("answer %+v", a)
-	}
-	workers := start(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, "--role=workers"))
-	eventually(t, "the other process works", func() bool { return r.read(t, 1).Source == "index" })
-	if workers.url != "" {
-		t.Error("a process that only works listened")
-	}
-}
-
-func TestStopIsPrompt(t *testing.T) {
-	t.Parallel()
-	r := startAll(t)
-	begun := time.Now()
-	must(t, r.stop())
-	if took := time.Since(begun); took > r.config.grace {
-		t.Errorf("an idle server took %v to stop", took)
 	}
 }

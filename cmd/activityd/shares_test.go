@@ -105,28 +105,3 @@ func TestReadsThatHangLeaveConnections(t *testing.T) {
 		t.Errorf("the set %v, want three contacts", set)
 	}
 }
-
-// Other requests that hang take no connection of reads and tasks.
-func TestRequestsThatHangLeaveReads(t *testing.T) {
-	t.Parallel()
-	r := startHanging(t, "ACTIVITYD_MYSQL_CONNECTIONS=16")
-	unlock := r.lock(t, "push_mutes WRITE")
-	stop := many(t, func() {
-		var status int
-		_ = r.get(t, "/v1/users/1/mutes", &status)
-	})
-	const requests = 2
-	eventually(t, "requests hang on all of their connections", func() bool { return r.blocked(t, "push_mutes") == requests })
-	for range 50 {
-		if a := r.read(t, 1); a.contact() != "101" || a.status != http.StatusOK {
-			t.Fatalf("answer %+v", a)
-		}
-	}
-	if n := r.blocked(t, "push_mutes"); n != requests {
-		t.Errorf("%d requests at once, want %d", n, requests)
-	}
-	must(t, r.site.RemoveContact(t.Context(), 1, 101))
-	r.awaitTasks(t)
-	unlock()
-	stop()
-}

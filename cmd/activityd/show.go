@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -32,15 +33,10 @@ func newShow() *cobra.Command {
 				return fmt.Errorf("MEMBER: %w", err)
 			}
 			return withService(cmd, c, func(ctx context.Context, s *service) error {
-				compared, err := s.newChecker().Compare(ctx, id)
-				if err != nil {
-					return err
-				}
-				view := newSetView(compared, s.index.Settings())
-				if err := view.addBroadcasts(ctx, s.store); err != nil {
-					return err
-				}
+				view, err := s.newSetView(ctx, id)
 				switch {
+				case err != nil:
+					return err
 				case !view.Exists && !view.Known:
 					return noMember(id)
 				case output == outputJSON:
@@ -111,14 +107,15 @@ type setMember struct {
 	Broadcast string `json:"broadcast,omitempty"`
 }
 
-// newSetView returns the set in its order, and then the missing contacts. Of a set
-// that by its size is complete, or that does not exist, each contact that is not in
-// it is missing.
-func newSetView(c check.Comparison, settings index.Settings) *setView {
-	v := &setView{
-		Member: c.Set.Member, Exists: c.Facts.Exists, Known: c.Set.Known, Size: c.Set.Size, Settings: settings.String(),
-		Contacts: []setMember{},
+// newSetView returns the set in its order, and then the missing contacts. Of a set that by its size is complete, or that
+// does not exist, each contact that is not in it is missing.
+func (s *service) newSetView(ctx context.Context, id member.ID) (*setView, error) {
+	c, err := s.newChecker().Compare(ctx, id)
+	if err != nil {
+		return nil, err
 	}
+	settings := s.index.Settings()
+	v := &setView{Member: id, Exists: c.Facts.Exists, Known: c.Set.Known, Size: c.Set.Size, Settings: settings.String(), Contacts: []setMember{}}
 	differences := make(map[member.ID]string)
 	for _, f := range c.Findings {
 		switch {
@@ -130,51 +127,39 @@ func newSetView(c check.Comparison, settings index.Settings) *setView {
 			v.Findings = append(v.Findings, fmt.Sprintf("the set as a whole: %s: there are %d, and should be %d", findingText(f), f.Stored, f.Actual))
 		}
 	}
-	present := make(map[member.ID]bool)
+	ids := []member.ID{id}
 	for _, e := range slices.Backward(c.Set.Members) {
-		present[e.Contact] = true
 		row := setMember{Contact: e.Contact, Score: &e.Score, Difference: differences[e.Contact]}
 		if lastUpload, isContact := c.Facts.LastUploads[e.Contact]; isContact {
 			row.LastUpload = &lastUpload
 		}
-		v.Contacts = append(v.Contacts, row)
+		v.Contacts, ids = append(v.Contacts, row), append(ids, e.Contact)
 	}
 	for _, top := range c.Facts.Top {
 		difference := differences[top.ID]
 		if difference == "" && c.Set.Size < settings.Min {
 			difference = missingText
 		}
-		if !present[top.ID] && difference != "" {
-			v.Contacts = append(v.Contacts, setMember{Contact: top.ID, LastUpload: &top.LastUpload, Difference: difference})
+		if difference != "" && !slices.Contains(ids[1:], top.ID) {
+			v.Contacts, ids = append(v.Contacts, setMember{Contact: top.ID, LastUpload: &top.LastUpload, Difference: difference}), append(ids, top.ID)
 		}
 	}
-	return v
+	found, err := s.store.Broadcasts(ctx, ids)
+	v.Broadcast = broadcastState(found, id)
+	for i, c := range v.Contacts {
+		v.Contacts[i].Broadcast = broadcastState(found, c.Contact)
+	}
+	return v, err
 }
 
-// addBroadcasts adds who is a broadcast member.
-func (v *setView) addBroadcasts(ctx context.Context, s *contacts.MySQL) error {
-	ids := []member.ID{v.Member}
-	for _, c := range v.Contacts {
-		ids = append(ids, c.Contact)
+func broadcastState(found map[member.ID]contacts.Broadcast, id member.ID) string {
+	switch b, isBroadcast := found[id]; {
+	case !isBroadcast:
+		return ""
+	case b.Leaving != 0:
+		return "leaving"
 	}
-	found, err := s.Broadcasts(ctx, ids)
-	if err != nil {
-		return err
-	}
-	stateOf := func(id member.ID) string {
-		switch b, isBroadcast := found[id]; {
-		case !isBroadcast:
-			return ""
-		case b.Leaving != 0:
-			return "leaving"
-		}
-		return "broadcast"
-	}
-	v.Broadcast = stateOf(v.Member)
-	for i, c := range v.Contacts {
-		v.Contacts[i].Broadcast = stateOf(c.Contact)
-	}
-	return nil
+	return "broadcast"
 }
 
 const missingText = "missing in the set"
@@ -201,54 +186,28 @@ func findingText(f check.Finding) string {
 	return text
 }
 
-// broadcastMeanings says where the uploads of broadcast members go.
-var broadcastMeanings = map[string]string{
-	"broadcast": "its uploads are written to its row, and the sets of its followers need not have them",
-	"leaving":   "its uploads are written to its row, and to the sets of its followers, which get its last one",
-}
-
-// someBroadcasts reports whether there is a broadcast member among the contacts.
-func (v *setView) someBroadcasts() bool {
-	return slices.ContainsFunc(v.Contacts, func(c setMember) bool { return c.Broadcast != "" })
-}
-
 func (v *setView) print(w io.Writer) error {
-	different := 0
-	table := newTable(w)
-	head, some := "CONTACT\tIN THE SET\tIN MYSQL\tDIFFERENCE", v.someBroadcasts()
-	if some {
-		head += "\tBROADCAST MEMBER"
+	different, table := 0, inspect.Table{Head: []string{"CONTACT", "IN THE SET", "IN MYSQL", "BROADCAST MEMBER", "DIFFERENCE"}}
+	date := func(unix *uint64) string {
+		if unix == nil {
+			return "-"
+		}
+		return inspect.Date(*unix)
 	}
-	fmt.Fprintln(table, head) // Flush returns its error
 	for _, c := range v.Contacts {
-		inSet, inMySQL := "-", "-"
-		if c.Score != nil {
-			inSet = inspect.Date(*c.Score)
-		}
-		if c.LastUpload != nil {
-			inMySQL = inspect.Date(*c.LastUpload)
-		}
 		if c.Difference != "" {
 			different++
 		}
-		row := fmt.Sprintf("%s\t%s\t%s\t%s", c.Contact, inSet, inMySQL, c.Difference)
-		if some {
-			row += "\t" + c.Broadcast
-		}
-		fmt.Fprintln(table, row)
+		table.Rows = append(table.Rows, []string{c.Contact.String(), date(c.Score), date(c.LastUpload), cmp.Or(c.Broadcast, "-"), c.Difference})
 	}
-	if err := table.Flush(); err != nil {
+	if err := printTable(w, table); err != nil {
 		return err
 	}
 	for _, finding := range v.Findings {
-		if _, err := fmt.Fprintln(w, finding); err != nil {
-			return err
-		}
+		fmt.Fprintln(w, finding) // the last line has the error
 	}
-	if meaning, ok := broadcastMeanings[v.Broadcast]; ok {
-		if _, err := fmt.Fprintf(w, "%s is a broadcast member (%s): %s\n", v.Member, v.Broadcast, meaning); err != nil {
-			return err
-		}
+	if v.Broadcast != "" {
+		fmt.Fprintf(w, "%s is a broadcast member (%s): its uploads are written to its row, and need not be in the sets of its followers\n", v.Member, v.Broadcast)
 	}
 	summary := fmt.Sprintf("%d members (%s), %d differences", v.Size, v.Settings, different)
 	switch {

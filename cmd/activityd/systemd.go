@@ -2,7 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -35,27 +36,13 @@ func notifyManager(ctx context.Context, log *slog.Logger, state string) {
 	if name == "" {
 		return
 	}
-	if err := sendState(ctx, name, state); err != nil {
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err == nil {
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // a socket has deadlines
+		_, err = io.WriteString(conn, state)
+		err = errors.Join(err, conn.Close())
+	}
+	if err != nil {
 		log.WarnContext(ctx, "service manager not notified", "state", state, "error", err)
 	}
-}
-
-// sendState sends a datagram. A name that begins with @ names an abstract socket.
-func sendState(ctx context.Context, name, state string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unixgram", name)
-	if err != nil {
-		return fmt.Errorf("%s: %w", notifySocket, err)
-	}
-	defer func() { _ = conn.Close() }() // the datagram is sent, or its error known
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetWriteDeadline(deadline); err != nil {
-		return fmt.Errorf("%s: %w", notifySocket, err)
-	}
-	if _, err := conn.Write([]byte(state)); err != nil {
-		return fmt.Errorf("%s: %w", notifySocket, err)
-	}
-	return nil
 }

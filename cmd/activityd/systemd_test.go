@@ -40,35 +40,6 @@ func notified(t *testing.T, socket *net.UnixConn) string {
 	return string(state[:n])
 }
 
-// The service is ready when it answers, survives the reload of a manager without having files
-// to reload, and says when it begins to stop.
-func TestTheServiceManagerIsNotified(t *testing.T) {
-	t.Parallel()
-	folder, err := os.MkdirTemp("", "activityd-notify-")
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	path := filepath.Join(folder, "socket")
-	socket := manager(t, path)
-	self, err := os.Executable()
-	must(t, err)
-	p := spawnBy(t, []string{"env", notifySocket + "=" + path, self})
-	if state := notified(t, socket); state != stateReady {
-		t.Errorf("it notifies %q, want %q", state, stateReady)
-	}
-	if status, _ := page(t, p.url+"/healthz"); status != 200 {
-		t.Errorf("it is ready, and answers %d", status)
-	}
-	p.signal(t, syscall.SIGHUP)
-	if status, _ := page(t, p.url+"/healthz"); status != 200 {
-		t.Errorf("after the reload it answers %d", status)
-	}
-	p.signal(t, syscall.SIGTERM)
-	if state := notified(t, socket); state != stateStopping {
-		t.Errorf("it notifies %q, want %q", state, stateStopping)
-	}
-	must(t, p.cmd.Wait())
-}
-
 // With a wrong password the service waits for the right password, and says so where people look: in the last line of
 // its start, in the manager's status and in /readyz.
 func TestWrongPasswordIsReported(t *testing.T) {
@@ -105,20 +76,15 @@ func TestWrongPasswordIsReported(t *testing.T) {
 	if state := notified(t, socket); state != stateOnceReady {
 		t.Errorf("the manager is notified of %q, want %q", state, stateOnceReady)
 	}
-}
-
-// A name that begins with @ has no file.
-func TestAnAbstractSocketIsNotified(t *testing.T) {
-	t.Parallel()
-	name := "@activityd-test-" + filepath.Base(t.TempDir()) + "-" + time.Now().Format("150405.000000000")
-	socket := manager(t, name)
-	must(t, sendState(t.Context(), name, stateReady))
-	if state := notified(t, socket); state != stateReady {
-		t.Errorf("it gets %q", state)
+	p.signal(t, syscall.SIGHUP) // the manager's reload: there are no files
+	if status, _ := page(t, p.url+"/healthz"); status != 200 {
+		t.Errorf("after the reload it answers %d", status)
 	}
-	if err := sendState(t.Context(), name+"-other", stateReady); err == nil || !strings.Contains(err.Error(), notifySocket) {
-		t.Errorf("a socket that is not there: %v", err)
+	p.signal(t, syscall.SIGTERM)
+	if state := notified(t, socket); state != stateStopping {
+		t.Errorf("the manager is notified of %q, want %q", state, stateStopping)
 	}
+	must(t, p.cmd.Wait())
 }
 
 // The unit waits for as long as requests and then tasks may take to finish.

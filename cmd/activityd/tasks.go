@@ -26,23 +26,17 @@ import (
 )
 
 func newTasks() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "tasks",
-		Short: "Look at tasks; retry, cancel or discard them; hold queues back",
-		Long: "Look at tasks; try dead tasks again or discard them; cancel tasks that wait; hold queues back.\n\n" +
-			"A task is waiting for a worker, scheduled for later, running, or dead: it failed for good and is\n" +
+	return newGroup("tasks", "Look at tasks; retry or discard them; hold queues back",
+		"Look at tasks; try dead tasks again; discard tasks that are dead or wait; hold queues back.\n\n"+
+			"A task is waiting for a worker, scheduled for later, running, or dead: it failed for good and is\n"+
 			"kept with its reason.",
-		Example: "  activityd tasks stats\n  activityd tasks list --state dead\n  activityd tasks list 4711\n" +
+		"  activityd tasks stats\n  activityd tasks list --state dead\n  activityd tasks list 4711\n"+
 			"  activityd tasks retry --all --dry-run\n  activityd tasks pause fan_out",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newTasksList(), newTasksStats(), newTasksRetry(), newTasksCancel(), newTasksDiscard(),
+		newTasksList(), newTasksStats(), newTasksRetry(), newTasksDiscard(),
 		newPause("pause", "Let no task of a queue start until it is resumed. Tasks that run go on, and tasks can be\n"+
 			"enqueued as ever. All processes notice within a second. A pause outlives restarts.",
 			(*queue.Queue).Pause, "is paused: activityd tasks resume ends it", "was paused already"),
 		newPause("resume", "End the pause of a queue.", (*queue.Queue).Resume, "is resumed", "was not paused"))
-	return cmd
 }
 
 // withTables calls do with the database and its queue. If a Redis is named, idle workers are notified of tasks that may start.
@@ -87,25 +81,25 @@ func knownQueues() (names []string) {
 type taskFlags struct {
 	types, states, queues   []string
 	member, dedupe, lastErr string
+	possible                []queue.State // of --state
 }
 
-// register registers the flags; states are the possible values of --state.
-func (t *taskFlags) register(cmd *cobra.Command, states []queue.State, usage string) {
+func (t *taskFlags) register(cmd *cobra.Command, defaults string) {
 	f := cmd.Flags()
 	f.StringSliceVar(&t.types, "type", nil, "only tasks of this `type`; may be repeated, as may state and queue")
-	f.StringSliceVar(&t.states, "state", nil, usage)
+	f.StringSliceVar(&t.states, "state", nil, "only tasks in this `state`"+defaults)
 	f.StringSliceVar(&t.queues, "queue", nil, "only tasks of this `queue`")
 	f.StringVar(&t.member, "member", "", "only tasks about this `member`")
 	f.StringVar(&t.dedupe, "dedupe-key", "", "only tasks with this dedupe `key`")
 	f.StringVar(&t.lastErr, "error", "", "only tasks whose last error contains this `text`; % and _ are as in LIKE, and a backslash before them takes that away")
 	completeFlag(cmd, "type", tasks.Kinds().Names())
-	completeFlag(cmd, "state", states)
+	completeFlag(cmd, "state", t.possible)
 	completeFlag(cmd, "queue", knownQueues())
 }
 
 // filter returns the filter of the ids in args, or of the flags. A flag with an empty value, as of a variable that the
 // shell does not know, is an error: it would choose all.
-func (t *taskFlags) filter(f *pflag.FlagSet, args []string, possible []queue.State) (match queue.Filter, err error) {
+func (t *taskFlags) filter(f *pflag.FlagSet, args []string) (match queue.Filter, err error) {
 	for _, name := range []string{"type", "state", "queue", "member", "dedupe-key", "error"} {
 		switch flag := f.Lookup(name); {
 		case flag.Changed && len(args) > 0:
@@ -114,6 +108,7 @@ func (t *taskFlags) filter(f *pflag.FlagSet, args []string, possible []queue.Sta
 			return match, fmt.Errorf("--%s: is empty", name)
 		}
 	}
+	match = queue.Filter{Kinds: t.types, Queues: t.queues, DedupeKey: t.dedupe, Error: t.lastErr}
 	for _, word := range args {
 		id, err := strconv.ParseUint(word, 10, 64)
 		if err != nil || id == 0 {
@@ -124,13 +119,11 @@ func (t *taskFlags) filter(f *pflag.FlagSet, args []string, possible []queue.Sta
 	slices.Sort(match.IDs)
 	match.IDs = slices.Compact(match.IDs)
 	for _, word := range t.states {
-		state := queue.State(word)
-		if !slices.Contains(possible, state) {
-			return match, fmt.Errorf("--state: is %q: want %s", word, joined(possible))
+		if !slices.Contains(t.possible, queue.State(word)) {
+			return match, fmt.Errorf("--state: is %q: want one of %v", word, t.possible)
 		}
-		match.States = append(match.States, state)
+		match.States = append(match.States, queue.State(word))
 	}
-	match.Kinds, match.Queues, match.DedupeKey, match.Error = t.types, t.queues, t.dedupe, t.lastErr
 	if t.member != "" {
 		id, err := member.Parse(t.member)
 		if err != nil {
@@ -141,15 +134,6 @@ func (t *taskFlags) filter(f *pflag.FlagSet, args []string, possible []queue.Sta
 	return match, nil
 }
 
-// joined returns words with commas between them.
-func joined[S ~string](words []S) string {
-	list := make([]string, len(words))
-	for i, word := range words {
-		list[i] = string(word)
-	}
-	return strings.Join(list, ", ")
-}
-
 // taskList holds the flags of list.
 type taskList struct {
 	match  queue.Filter
@@ -158,7 +142,7 @@ type taskList struct {
 }
 
 func newTasksList() *cobra.Command {
-	c, chosen, l := &config{}, &taskFlags{}, taskList{}
+	c, chosen, l := &config{}, &taskFlags{possible: queue.States()}, taskList{}
 	var after uint64
 	cmd := &cobra.Command{
 		Use:   "list [ID...]",
@@ -168,23 +152,22 @@ func newTasksList() *cobra.Command {
 		Example: "  activityd tasks list --state dead --type upload\n  activityd tasks list 4711\n" +
 			"  activityd tasks list --member 12345 -o json\n  activityd tasks list --state dead --limit 0 -o json > dead.ndjson",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if l.match, err = chosen.filter(cmd.Flags(), args, queue.States()); err != nil {
+			if l.match, err = chosen.filter(cmd.Flags(), args); err != nil {
 				return err
 			}
-			if l.limit < 0 {
-				return fmt.Errorf("--limit: is %d: want at least 0", l.limit)
+			if err := within("limit", l.limit, 0, 1_000_000_000); err != nil {
+				return err
 			}
-			l.match.After = after
+			if l.match.After = after; len(args) > 0 {
+				l.limit = 0
+			}
 			return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
-				if len(args) > 0 {
-					return l.show(ctx, q, cmd.OutOrStdout())
-				}
-				return l.list(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())
+				return l.print(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			})
 		},
 	}
 	f := cmd.Flags()
-	chosen.register(cmd, queue.States(), "only tasks in this `state`")
+	chosen.register(cmd, "")
 	f.IntVar(&l.limit, "limit", 50, "how many to list; 0: all")
 	f.Uint64Var(&after, "after", 0, "only those after the task with this `id`, as for the next page")
 	outputFlag(f, &l.output)
@@ -192,61 +175,52 @@ func newTasksList() *cobra.Command {
 	return cmd
 }
 
-// list prints the tasks that match. That there are none, or more, it says on errs: a program may read out.
-func (l taskList) list(ctx context.Context, q *queue.Queue, out, errs io.Writer) error {
-	size := inspect.Batch
-	if l.limit > 0 {
-		size = min(size, l.limit+1)
-	}
-	listed, last, more := 0, uint64(0), false
-	for page, err := range inspect.Pages(ctx, q, l.match, size) {
+// print prints the tasks that match. It says on errs that there are none, or more, as a program may read out; that a
+// named task is missing is an error.
+func (l taskList) print(ctx context.Context, q *queue.Queue, out, errs io.Writer) error {
+	missing, listed, last := slices.Clone(l.match.IDs), 0, uint64(0)
+	for page, err := range inspect.Pages(ctx, q, l.match, inspect.Batch) {
 		if err != nil {
 			return err
 		}
-		if more = l.limit > 0 && listed+len(page) > l.limit; more {
-			page = page[:l.limit-listed]
+		for i, r := range page {
+			if l.limit > 0 && listed+i == l.limit {
+				err := l.printPage(out, page[:i], listed == 0)
+				sayf(errs, "there are more: go on with --after %d, or list all with --limit 0", last)
+				return err
+			}
+			last = r.ID
+			missing = slices.DeleteFunc(missing, func(id uint64) bool { return id == r.ID })
 		}
-		if err := printTasks(out, l.output, page, listed == 0); err != nil {
+		if err := l.printPage(out, page, listed == 0); err != nil {
 			return err
 		}
-		if listed, last = listed+len(page), page[len(page)-1].ID; more {
-			break
-		}
+		listed += len(page)
 	}
 	switch {
-	case more:
-		sayf(errs, "there are more: go on with --after %d, or list all with --limit 0", last)
+	case len(missing) > 0:
+		return fmt.Errorf("there is no task %s: finished and discarded tasks are deleted", strings.Trim(fmt.Sprint(missing), "[]"))
 	case listed == 0:
 		sayf(errs, "no such tasks")
 	}
 	return nil
 }
 
-// show prints all that is known about the named tasks, and fails at the end if a named task is missing.
-func (l taskList) show(ctx context.Context, q *queue.Queue, out io.Writer) error {
-	missing, now := slices.Clone(l.match.IDs), time.Now()
-	for page, err := range inspect.Pages(ctx, q, l.match, inspect.Batch) {
-		if err == nil && l.output == outputJSON {
-			err = printTasks(out, l.output, page, false)
-		}
-		if err != nil {
+// printPage prints tasks as JSON, as a table, or one below the other if they are named.
+func (l taskList) printPage(out io.Writer, page []queue.Record, first bool) error {
+	if len(l.match.IDs) == 0 || l.output == outputJSON {
+		return printTasks(out, l.output, page, first)
+	}
+	for _, r := range page {
+		if _, err := io.WriteString(out, taskSheet(r, time.Now())); err != nil {
 			return err
 		}
-		for _, r := range page {
-			missing = slices.DeleteFunc(missing, func(id uint64) bool { return id == r.ID })
-			if l.output == outputJSON {
-				continue
-			}
-			if _, err := io.WriteString(out, taskSheet(r, now)); err != nil {
-				return err
-			}
-		}
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("there is no task %s: finished and discarded tasks are deleted", strings.Trim(fmt.Sprint(missing), "[]"))
 	}
 	return nil
 }
+
+// sayf prints a line, and ignores a failed write.
+func sayf(out io.Writer, format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
 
 // taskSheet returns all that is known about a task.
 func taskSheet(r queue.Record, now time.Time) string {
@@ -301,12 +275,6 @@ func newTaskJSON(r queue.Record) taskJSON {
 	}
 }
 
-// maxOver and minOver bound the time between the two looks of stats.
-const (
-	minOver = 100 * time.Millisecond
-	maxOver = 30 * time.Second
-)
-
 func newTasksStats() *cobra.Command {
 	c, output, over := &config{}, "", time.Duration(0)
 	cmd := &cobra.Command{
@@ -320,8 +288,8 @@ func newTasksStats() *cobra.Command {
 		Example: "  activityd tasks stats\n  activityd tasks stats --over 10s\n  watch activityd tasks stats",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if over != 0 && (over < minOver || over > maxOver) {
-				return fmt.Errorf("--over: is %v: want %v to %v, or 0", over, minOver, maxOver)
+			if err := within("over", over, 0, 30*time.Second); err != nil {
+				return err
 			}
 			return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
 				return printStats(ctx, q, over, output, cmd.OutOrStdout())
@@ -342,16 +310,14 @@ func printStats(ctx context.Context, q interface {
 ) error {
 	var before *queue.Stats
 	looked := time.Now()
-	if over > 0 {
-		first, err := q.Stats(ctx)
-		if err != nil {
-			return err
-		}
+	is, err := q.Stats(ctx)
+	if err == nil && over > 0 {
+		first := is
 		if before, looked = &first, time.Now(); retry.Sleep(ctx, over) != nil {
 			return errSignalled
 		}
+		is, err = q.Stats(ctx)
 	}
-	is, err := q.Stats(ctx)
 	if err != nil {
 		return err
 	}
@@ -373,19 +339,18 @@ func printStats(ctx context.Context, q interface {
 
 // taskChange is a change of tasks, with its flags.
 type taskChange struct {
-	past     string        // as in "retried", before a number of tasks
-	possible []queue.State // of the tasks that can be changed
-	filtered []queue.State // the states that a filter chooses without --state
-	confirm  bool          // a filter needs --yes
-	do       func(q *queue.Queue, ctx context.Context, match queue.Filter, limit int) (int, error)
+	past    string // as in "retried", before a number of tasks
+	deletes bool   // a filter needs --yes
+	do      func(q *queue.Queue, ctx context.Context, match queue.Filter, limit int) (int, error)
 
-	chosen        taskFlags
+	taskFlags
+
 	match         queue.Filter
 	all, dry, yes bool
 }
 
 func newTasksRetry() *cobra.Command {
-	ch := &taskChange{past: "retried", possible: []queue.State{queue.Dead, queue.Scheduled}, filtered: []queue.State{queue.Dead}, do: (*queue.Queue).Retry}
+	ch := &taskChange{past: "retried", do: (*queue.Queue).Retry, taskFlags: taskFlags{possible: []queue.State{queue.Dead, queue.Scheduled}}}
 	return ch.command(&cobra.Command{
 		Use:   "retry [ID...]",
 		Short: "Try dead tasks again",
@@ -397,35 +362,23 @@ func newTasksRetry() *cobra.Command {
 	})
 }
 
-func newTasksCancel() *cobra.Command {
-	ch := &taskChange{past: "cancelled", possible: []queue.State{queue.Waiting, queue.Scheduled}, confirm: true, do: (*queue.Queue).Discard}
-	return ch.command(&cobra.Command{
-		Use:   "cancel [ID...]",
-		Short: "Delete tasks that have not begun, or wait for their next attempt",
-		Long: "Delete tasks that have not begun, or wait for their next attempt. Tasks that run go on. What a\n" +
-			"cancelled task would have changed stays unchanged: the sets that it concerns may stay as they are\n" +
-			"until another task updates them (activityd show MEMBER compares one). A filter needs --yes.",
-		Example: "  activityd tasks cancel 4711\n  activityd tasks cancel --dedupe-key report:7 --yes\n  activityd tasks cancel --queue mails --state scheduled --dry-run",
-	})
-}
-
 func newTasksDiscard() *cobra.Command {
-	ch := &taskChange{past: "discarded", possible: []queue.State{queue.Dead}, confirm: true, do: (*queue.Queue).Discard}
+	ch := &taskChange{past: "discarded", deletes: true, do: (*queue.Queue).Discard, taskFlags: taskFlags{possible: []queue.State{queue.Dead, queue.Waiting, queue.Scheduled}}}
 	return ch.command(&cobra.Command{
 		Use:   "discard [ID...]",
-		Short: "Delete dead tasks",
-		Long: "Delete dead tasks, which nothing tries again. What they would have changed stays unchanged, as with\n" +
-			"activityd tasks cancel, which is for tasks that wait. A filter needs --yes.",
-		Example: "  activityd tasks discard 4711\n  activityd tasks discard --type upload --dry-run\n  activityd tasks discard --error 'refused' --yes",
+		Short: "Delete tasks that are dead, or have not begun",
+		Long: "Delete dead tasks, which nothing tries again; or, by id or with --state, tasks that have not begun,\n" +
+			"or wait for their next attempt. Tasks that run go on. What a discarded task would have changed\n" +
+			"stays unchanged: the sets that it concerns may stay as they are until another task updates them\n" +
+			"(activityd show MEMBER compares one). A filter needs --yes.",
+		Example: "  activityd tasks discard 4711\n  activityd tasks discard --type upload --dry-run\n" +
+			"  activityd tasks discard --queue mails --state waiting,scheduled --yes",
 	})
 }
 
 // command completes the command.
 func (ch *taskChange) command(cmd *cobra.Command) *cobra.Command {
 	c := &config{}
-	if ch.filtered == nil {
-		ch.filtered = ch.possible
-	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := ch.choose(cmd, args); err != nil {
 			return err
@@ -438,10 +391,10 @@ func (ch *taskChange) command(cmd *cobra.Command) *cobra.Command {
 		})
 	}
 	f := cmd.Flags()
-	ch.chosen.register(cmd, ch.possible, fmt.Sprintf("only tasks in this `state` (default %s)", joined(ch.filtered)))
+	ch.register(cmd, " (default dead)")
 	f.BoolVar(&ch.all, "all", false, "all of them, without ids and without a filter")
 	f.BoolVar(&ch.dry, "dry-run", false, "only say which tasks it would be")
-	if ch.confirm {
+	if ch.deletes {
 		f.BoolVar(&ch.yes, "yes", false, "do it")
 	}
 	c.mysqlFlags(f)
@@ -451,7 +404,7 @@ func (ch *taskChange) command(cmd *cobra.Command) *cobra.Command {
 
 // choose reads the arguments and flags. All tasks are to be asked for explicitly.
 func (ch *taskChange) choose(cmd *cobra.Command, args []string) (err error) {
-	if ch.match, err = ch.chosen.filter(cmd.Flags(), args, ch.possible); err != nil {
+	if ch.match, err = ch.filter(cmd.Flags(), args); err != nil {
 		return err
 	}
 	m := &ch.match
@@ -460,10 +413,10 @@ func (ch *taskChange) choose(cmd *cobra.Command, args []string) (err error) {
 		return fmt.Errorf("%s which tasks? Name them by id, --type, --queue, --member, --dedupe-key or --error, or say --all", cmd.Name())
 	case len(m.IDs) > 0:
 		m.States = ch.possible
-	case ch.confirm && !ch.yes && !ch.dry:
+	case ch.deletes && !ch.yes && !ch.dry:
 		return errors.New("this deletes tasks for good: look at them with --dry-run, then repeat with --yes")
 	case len(m.States) == 0:
-		m.States = ch.filtered
+		m.States = []queue.State{queue.Dead}
 	}
 	return nil
 }
@@ -471,58 +424,23 @@ func (ch *taskChange) choose(cmd *cobra.Command, args []string) (err error) {
 // run changes all chosen tasks, a transaction for each page of them. It fails at the end if a task named by id cannot
 // be changed.
 func (ch *taskChange) run(ctx context.Context, q *queue.Queue, out, errs io.Writer) error {
-	refused, err := ch.refused(ctx, q, errs)
-	if err != nil {
-		return err
-	}
 	do := func(ctx context.Context, match queue.Filter, limit int) (int, error) {
 		return ch.do(q, ctx, match, limit)
 	}
 	changed, missed, err := inspect.Change(ctx, inspect.Pages(ctx, q, ch.match, inspect.Batch), ch.match, do, func(int) {})
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("interrupted: %s %d tasks, and left the rest as it was; repeat it to go on: %w", ch.past, changed, err)
-	case err != nil:
-		return fmt.Errorf("%s %d tasks, then: %w", ch.past, changed, err)
+	if err != nil {
+		return fmt.Errorf("%s %d tasks, and left the rest as it was; repeat it to go on: %w", ch.past, changed, err)
 	}
 	if _, err := fmt.Fprintf(out, "%s %d tasks\n", ch.past, changed); err != nil {
 		return err
 	}
+	if left := len(ch.match.IDs) - changed; left > 0 {
+		return fmt.Errorf("%d of the named tasks are gone, or in none of the states %v, and were left alone: activityd tasks list shows them", left, ch.possible)
+	}
 	if missed > 0 {
 		sayf(errs, "%d more changed in the meantime, or are about to, and were left alone", missed)
 	}
-	if refused > 0 {
-		return fmt.Errorf("%d of the named tasks were left alone", refused)
-	}
 	return nil
-}
-
-// refused prints the tasks named by id that cannot be changed, with the reason, and returns their number.
-func (ch *taskChange) refused(ctx context.Context, q *queue.Queue, errs io.Writer) (refused int, err error) {
-	if len(ch.match.IDs) == 0 {
-		return 0, nil
-	}
-	states := make(map[uint64]queue.State)
-	for page, err := range inspect.Pages(ctx, q, queue.Filter{IDs: ch.match.IDs}, inspect.Batch) {
-		if err != nil {
-			return 0, err
-		}
-		for _, r := range page {
-			states[r.ID] = r.State
-		}
-	}
-	for _, id := range ch.match.IDs {
-		switch state, exists := states[id]; {
-		case !exists:
-			sayf(errs, "task %d: there is none: finished and discarded tasks are deleted", id)
-		case !slices.Contains(ch.possible, state):
-			sayf(errs, "task %d: it is %s, and cannot be %s", id, state, ch.past)
-		default:
-			continue
-		}
-		refused++
-	}
-	return refused, nil
 }
 
 // previewed is how many tasks a preview shows.
@@ -544,7 +462,8 @@ func (ch *taskChange) preview(ctx context.Context, q *queue.Queue, out io.Writer
 	return err
 }
 
-// newPause returns a command that changes the pause of a queue.
+// newPause returns a command that changes the pause of a queue. A name that may be misspelt is not refused: a site's own
+// queue may be paused before its first task comes.
 func newPause(name, long string, change func(*queue.Queue, context.Context, string) (bool, error), changed, unchanged string) *cobra.Command {
 	c := &config{}
 	short, _, _ := strings.Cut(long, ".")
@@ -553,12 +472,12 @@ func newPause(name, long string, change func(*queue.Queue, context.Context, stri
 		Args: cobra.ExactArgs(1), ValidArgs: knownQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
-				if err := warnOfQueue(ctx, q, args[0], cmd.ErrOrStderr()); err != nil {
-					return err
-				}
 				done, err := change(q, ctx, args[0])
 				if err != nil {
 					return err
+				}
+				if !slices.Contains(knownQueues(), args[0]) {
+					sayf(cmd.ErrOrStderr(), "activityd: %q is no queue of activityd's own: those are %v", args[0], knownQueues())
 				}
 				outcome := unchanged
 				if done {
@@ -571,20 +490,4 @@ func newPause(name, long string, change func(*queue.Queue, context.Context, stri
 	}
 	c.mysqlFlags(cmd.Flags())
 	return cmd
-}
-
-// warnOfQueue warns of a name that may be misspelt. It is not refused: a site's own queue may be paused before its first task comes.
-func warnOfQueue(ctx context.Context, q *queue.Queue, name string, errs io.Writer) error {
-	if slices.Contains(knownQueues(), name) {
-		return nil
-	}
-	paused, err := q.Paused(ctx)
-	if err != nil || slices.Contains(paused, name) {
-		return err
-	}
-	list, err := q.List(ctx, queue.Filter{Queues: []string{name}}, 1)
-	if err == nil && len(list) == 0 {
-		sayf(errs, "activityd: no task is in a queue %q, and it is none of %s: is it misspelt?", name, strings.Join(knownQueues(), ", "))
-	}
-	return err
 }

@@ -18,18 +18,14 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/check"
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 // verifyOptions are the flags of verify.
 type verifyOptions struct {
-	all      bool
 	after    uint64
 	rate     int
 	progress time.Duration
@@ -48,20 +44,20 @@ func newVerify() *cobra.Command {
 		Use:   "verify " + rangeUse,
 		Short: "Compare sets with MySQL, and say what is wrong",
 		Long: "Compare the sets of all members, or of some, with MySQL, and say what is wrong: a contact that\n" +
-			"is missing, a score that is too low, a set that is lost, and so on. With --all, or without a\n" +
-			"range, sets of deleted members are looked for, too.\n\n" +
+			"is missing, a score that is too low, a set that is lost, and so on. Without a range, sets of deleted\n" +
+			"members are looked for, too.\n\n" +
 			"A finding is an error; or lag, when a task is pending that will see to it; or waste, which\n" +
 			"does no harm but costs a place or memory. Each is looked at three times before it is called\n" +
 			"an error or waste, so that changes which are under way raise no alarm. With --repair a refill is\n" +
 			"enqueued for each set with an error or waste; workers do it.\n\n" +
-			"While MySQL or Redis is away it waits. A signal ends it; what is printed then says how to go on.\n\n" +
+			"A signal ends it, and so does a server that is away: what is printed says how to go on.\n\n" +
 			"With --against nothing of that is done, and Redis is not asked: the statement by which your site finds\n" +
 			"what a member is shown, one SELECT with :viewer, runs beside activityd's own walk through MySQL, for\n" +
 			"--sample members, both in one read-only transaction. The first column is the id of a photo, in the\n" +
 			"order in which they are shown. It prints how many answers differ in which way, and the smallest\n" +
 			"example of each. --mysql-dsn may have a user with no right but SELECT.\n\n" +
 			"Exit codes:\n" +
-			"  0  nothing is wrong (waste is not, nor is lag)\n" +
+			"  0  nothing is wrong: waste is not, nor is lag\n" +
 			"  2  errors were found, whether a repair was enqueued or not, or answers differ\n" +
 			"  1  it could not be verified to the end" +
 			outputHelp + " The last line is the summary.",
@@ -71,18 +67,17 @@ func newVerify() *cobra.Command {
 			"  activityd verify --against \"$(cat homepage.sql)\" --sample 5000",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			within, wrong := parseRange(args, v.all)
+			members, wrong := parseRange(args)
 			if err := errors.Join(wrong, v.check(), c.check(cmd.Flags())); err != nil {
 				return err
 			}
 			if v.against != "" {
-				return runAgainst(cmd, c, v, within)
+				return runAgainst(cmd, c, v, members)
 			}
-			return runVerify(cmd, c, within, v)
+			return runVerify(cmd, c, members, v)
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&v.all, "all", false, "all members, as without MEMBER or FROM-TO")
 	f.Uint64Var(&v.after, "after", 0, "go on after this member")
 	f.IntVar(&v.rate, "rate", 0, "max members a second; 0: as many as the servers can do")
 	progressFlag(f, &v.progress)
@@ -95,39 +90,29 @@ func newVerify() *cobra.Command {
 		cmd.MarkFlagsMutuallyExclusive("against", other)
 	}
 	outputFlag(f, &v.output)
-	c.mysqlFlags(f)
-	c.redisFlags(f)
-	c.indexFlags(f)
+	c.lookFlags(f)
 	return cmd
 }
 
 func (v *verifyOptions) check() error {
-	if !(v.answers >= 0 && v.answers <= 1) {
-		return fmt.Errorf("--answers: is %g: want 0 to 1", v.answers)
-	}
-	if v.rate < 0 {
-		return fmt.Errorf("--rate: is %d: want 0 or more", v.rate)
-	}
-	if v.sample < 1 || v.limit < 1 || v.limit > api.MaxPhotos {
-		return fmt.Errorf("--sample: is %d: want 1 or more; --limit: is %d: want 1 to %d", v.sample, v.limit, api.MaxPhotos)
-	}
-	return nil
+	return errors.Join(within("answers", v.answers, 0, 1), within("rate", v.rate, 0, maxRate),
+		within("sample", v.sample, 1, 1_000_000_000), within("limit", v.limit, 1, api.MaxPhotos))
 }
 
 // verification compares sets, and prints the findings.
 type verification struct {
 	backend
-	*reporter
+	*progress
 
 	options *verifyOptions
 	within  memberRange
 	checker *check.Checker
 	pace    *limits.Limiter
+	batch   int // sets that are compared at once
 
 	out     io.Writer
 	json    *json.Encoder        // nil: text
 	printed map[check.Weight]int // findings, as text
-	seen    int64
 	sum     verified
 	leftOut []member.ID // the first members whose answers were not compared
 	undone  []member.ID // the first members that could not be compared
@@ -148,21 +133,23 @@ type verified struct {
 }
 
 const (
-	verifyBatch = 256 // sets that are compared at once
 	maxNamed    = 10  // members that a message names
 	maxFindings = 100 // findings of a class that are printed as text; JSON has all
 )
 
-func runVerify(cmd *cobra.Command, c *config, within memberRange, options *verifyOptions) (err error) {
+func runVerify(cmd *cobra.Command, c *config, members memberRange, o *verifyOptions) (err error) {
 	c.setLife = 0 // a look does not prolong the life of a set
 	v := &verification{
-		reporter: newReporter(cmd.ErrOrStderr(), options.progress), options: options, within: within,
+		progress: newProgress(cmd.ErrOrStderr(), o.progress, "members"), options: o, within: members, batch: 256,
 		out: cmd.OutOrStdout(), printed: map[check.Weight]int{}, sum: verified{Findings: map[string]int{}},
 	}
-	if options.output == outputJSON {
+	if o.rate > 0 {
+		v.batch = min(v.batch, o.rate)
+	}
+	if o.output == outputJSON {
 		v.json = newLineEncoder(v.out)
 	}
-	if v.backend, err = openBackend(c, newLogger(c, v.reporter)); err != nil {
+	if v.backend, err = openBackend(c, newLogger(c, v)); err != nil {
 		return err
 	}
 	defer func() { _ = v.closers.close() }() // each call's own error was checked
@@ -170,21 +157,24 @@ func runVerify(cmd *cobra.Command, c *config, within memberRange, options *verif
 	if err := v.checkServers(ctx); err != nil {
 		return err
 	}
-	defer runWake(ctx, v.wake, v.reporter)()
+	defer runWake(ctx, v.wake, v)()
 	v.checker = check.New(check.Options{
 		Sets: v.index, Truth: v.store, Tasks: v.queue, ActiveOnly: c.materialize == materializeActive,
 		Reader: recent.NewReader(v.index, v.store, noHints{}, c.readerOptions(v.index.Settings())),
 	})
-	v.pace = limits.NewLimiter(cmp.Or(limits.Limit(options.rate), limits.Inf), v.batch())
-	total, err := v.store.CountMembers(ctx, within.first, within.last)
-	if err != nil {
-		return err
+	v.pace = limits.NewLimiter(cmp.Or(limits.Limit(o.rate), limits.Inf), v.batch)
+	total, err := v.store.CountMembers(ctx, members.first, members.last)
+	if err == nil && total == 0 {
+		err = members.checkNone()
 	}
-	if err := within.checkNone(); total == 0 && err != nil {
+	if err != nil {
 		return err
 	}
 	start := time.Now()
 	err = v.run(ctx, total)
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", errSignalled, err)
+	}
 	v.sum.Complete, v.sum.Seconds = err == nil, time.Since(start).Seconds()
 	if printing := v.printSummary(); err != nil || printing != nil {
 		return errors.Join(err, printing)
@@ -192,27 +182,22 @@ func runVerify(cmd *cobra.Command, c *config, within memberRange, options *verif
 	return v.conclude()
 }
 
-// run compares the members of the range, and then the sets of no member.
+// run compares the members of the range, and then, if it is all, the rest of the sets.
 func (v *verification) run(ctx context.Context, total int64) error {
-	args := tasks.RangeArgs{After: max(v.within.first-1, member.ID(v.options.after)), To: v.within.last}
+	args, seen := tasks.RangeArgs{After: max(v.within.first-1, member.ID(v.options.after)), To: v.within.last}, int64(0)
 	for more := true; more; {
-		var page []member.ID
-		next := args
-		err := v.outlast(ctx, func() (err error) {
-			page, next, more, err = tasks.PageOf(ctx, v.store, args, v.batch())
-			return err
-		})
+		page, next, further, err := tasks.PageOf(ctx, v.store, args, v.batch)
 		if err == nil {
 			err = v.visit(ctx, page)
 		}
-		if err != nil && v.seen > 0 {
+		if err != nil && seen > 0 {
 			err = fmt.Errorf("%w\nall members up to %s are done; go on with --after %s", err, args.After, args.After)
 		}
 		if err != nil {
 			return err
 		}
-		args, v.seen = next, v.seen+int64(len(page))
-		v.moved(v.seen, total, "")
+		args, more, seen = next, further, seen+int64(len(page))
+		v.moved(seen, total, "")
 	}
 	if v.within != allMembers {
 		return nil
@@ -223,14 +208,11 @@ func (v *verification) run(ctx context.Context, total int64) error {
 // runStored compares the sets of no member.
 func (v *verification) runStored(ctx context.Context) error {
 	err := v.index.EachStored(ctx, func(ctx context.Context, owners []member.ID) error {
-		for some := range slices.Chunk(owners, v.batch()) {
-			if v.pace.WaitN(ctx, len(some)) != nil {
-				return errSignalled
-			}
-			err := v.outlast(ctx, func() (err error) {
+		for some := range slices.Chunk(owners, v.batch) {
+			err := v.pace.WaitN(ctx, len(some))
+			if err == nil {
 				some, err = v.checker.Orphans(ctx, some)
-				return err
-			})
+			}
 			if err == nil {
 				err = v.check(ctx, v.checker.Check, &v.sum.Checked, some)
 			}
@@ -246,35 +228,10 @@ func (v *verification) runStored(ctx context.Context) error {
 	return nil
 }
 
-func (v *verification) batch() int {
-	if v.options.rate > 0 {
-		return min(verifyBatch, v.options.rate)
-	}
-	return verifyBatch
-}
-
-// outlast calls do until a server is back that is away.
-func (v *verification) outlast(ctx context.Context, do func() error) error {
-	for try := 1; ; try++ {
-		asked := time.Now()
-		err := do()
-		away := errors.Is(err, mysql.ErrUnavailable) || errors.Is(err, index.ErrUnavailable)
-		if ctx.Err() != nil {
-			return errSignalled
-		}
-		if !away {
-			v.held.Report(ctx, asked, nil)
-			return err
-		}
-		v.held.Report(ctx, asked, err)
-		_ = retry.Sleep(ctx, retry.Backoff(try, 200*time.Millisecond, 5*time.Second)) // ctx is looked at
-	}
-}
-
 // visit compares the sets of members, and some of the answers.
 func (v *verification) visit(ctx context.Context, members []member.ID) error {
-	if v.pace.WaitN(ctx, len(members)) != nil {
-		return errSignalled
+	if err := v.pace.WaitN(ctx, len(members)); err != nil {
+		return err
 	}
 	if err := v.check(ctx, v.checker.Check, &v.sum.Checked, members); err != nil {
 		return err
@@ -290,25 +247,20 @@ func (v *verification) check(
 	if len(members) == 0 {
 		return nil
 	}
-	var r check.Report
-	err := v.outlast(ctx, func() (err error) {
-		r, err = compare(ctx, members)
-		for id := range r.Failed {
-			if len(r.Failed) == len(members) {
-				err = r.Failed[id] // all are on nodes that are away: it waits for them
-			}
-		}
-		if err == nil && v.options.repair {
-			var n int
-			n, err = v.checker.Repair(ctx, r.Wrong())
-			v.sum.Repairs += n
-		}
-		return err
-	})
+	r, err := compare(ctx, members)
 	if err != nil {
 		return err
 	}
+	if v.options.repair {
+		n, err := v.checker.Repair(ctx, r.Wrong())
+		if v.sum.Repairs += n; err != nil {
+			return err
+		}
+	}
 	for id, err := range r.Failed {
+		if len(r.Failed) == len(members) {
+			return err // the node is away, if there is but one
+		}
 		v.say("member %s could not be compared: %v", id, err)
 		v.undone = append(v.undone, id)
 	}
@@ -352,22 +304,21 @@ func (v *verification) found(f check.Finding) error {
 }
 
 // conclude returns the error that ends a verification: a difference, or members without a verdict.
-func (v *verification) conclude() (undone error) {
-	n := v.sum
-	if n.Failed > 0 {
-		undone = fmt.Errorf("%d members could not be compared: %s; run it for them again", n.Failed, firstOf(v.undone, n.Failed))
+func (v *verification) conclude() (err error) {
+	if n := v.sum.Failed; n > 0 {
+		err = fmt.Errorf("%d members could not be compared: %s; run it for them again", n, firstOf(v.undone, n))
 	}
-	if n.Unsettled > 0 {
-		undone = errors.Join(undone, fmt.Errorf("%d sets or answers changed too often to be judged: verify again", n.Unsettled))
+	if n := v.sum.Unsettled; n > 0 {
+		err = errors.Join(err, fmt.Errorf("%d sets or answers changed too often to be judged: verify again", n))
 	}
-	if n.Erroneous == 0 {
-		return undone
+	if v.sum.Erroneous == 0 {
+		return err
 	}
 	then := "--repair enqueues refills"
 	if v.options.repair {
 		then = "refills are enqueued: verify again when the workers have done them"
 	}
-	return &exitError{exitWrong, errors.Join(fmt.Errorf("%d sets or answers are wrong; %s", n.Erroneous, then), undone)}
+	return &exitError{exitWrong, errors.Join(fmt.Errorf("%d sets or answers are wrong; %s", v.sum.Erroneous, then), err)}
 }
 
 // printSummary ends the output.
@@ -386,18 +337,14 @@ func (v *verification) printSummary() error {
 		fmt.Fprintf(&text, "%d answers were not compared, as the index had no part in them: those of members %s\n", n.LeftOut, firstOf(v.leftOut, n.LeftOut))
 	}
 	if len(n.Findings) > 0 {
-		table := newTable(&text)
-		fmt.Fprintln(table, "FOUND\tCLASS\tCAUSE") // into memory
+		table := inspect.Table{Head: []string{"FOUND", "CLASS", "CAUSE"}}
 		for _, name := range slices.Sorted(maps.Keys(n.Findings)) {
 			class, cause, _ := strings.Cut(name, "/")
-			fmt.Fprintf(table, "%d\t%s\t%s\n", n.Findings[name], class, cause)
+			table.Rows = append(table.Rows, []string{fmt.Sprint(n.Findings[name]), class, cause})
 		}
-		_ = table.Flush()
+		_ = printTable(&text, table) // into memory
 	}
-	text.WriteString("checked")
-	if !n.Complete {
-		text.WriteString(" so far")
-	}
+	text.WriteString(map[bool]string{true: "checked", false: "checked so far"}[n.Complete])
 	fmt.Fprintf(&text, ": %d sets, %d answers; %d wrong", n.Checked, n.Answers, n.Erroneous)
 	for _, part := range []struct {
 		n    int
@@ -407,8 +354,7 @@ func (v *verification) printSummary() error {
 			fmt.Fprintf(&text, ", %d %s", part.n, part.what)
 		}
 	}
-	took := time.Duration(n.Seconds * float64(time.Second)).Round(100 * time.Millisecond)
-	_, err := fmt.Fprintf(v.out, "%s; %s, %.0f a second\n", text.String(), took, float64(n.Checked)/max(n.Seconds, 0.001))
+	_, err := fmt.Fprintf(v.out, "%s; %.1fs, %.0f a second\n", text.String(), n.Seconds, float64(n.Checked)/max(n.Seconds, 0.001))
 	return err
 }
 

@@ -22,7 +22,7 @@ const (
 )
 
 // runAgainst compares a site's own statement with the definition, for each member of a sample.
-func runAgainst(cmd *cobra.Command, c *config, v *verifyOptions, within memberRange) (err error) {
+func runAgainst(cmd *cobra.Command, c *config, v *verifyOptions, members memberRange) (err error) {
 	a := &check.Against{Limit: v.limit, Timeout: againstTimeout}
 	if a.Statement, err = check.ParseStatement(v.against); err != nil {
 		return fmt.Errorf("--against: %w", err)
@@ -35,11 +35,11 @@ func runAgainst(cmd *cobra.Command, c *config, v *verifyOptions, within memberRa
 	if _, err := checkSchema(ctx, a.DB, nil); err != nil {
 		return err
 	}
-	sample, err := a.Sample(ctx, within.first, within.last, v.sample)
+	sample, err := a.Sample(ctx, members.first, members.last, v.sample)
 	if err != nil {
 		return err
 	}
-	progress := newProgress(cmd.ErrOrStderr(), v.progress, int64(len(sample)), "members")
+	p := newProgress(cmd.ErrOrStderr(), v.progress, "members")
 	pace := limits.NewLimiter(cmp.Or(limits.Limit(v.rate), limits.Inf), 1)
 	var compared, failed, inRow int
 	found := map[check.Class][]*check.Difference{}
@@ -53,7 +53,7 @@ func runAgainst(cmd *cobra.Command, c *config, v *verifyOptions, within memberRa
 			continue
 		case err != nil && ctx.Err() == nil:
 			failed, inRow = failed+1, inRow+1
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "activityd: member %s: %v\n", id, err)
+			p.say("member %s: %v", id, err)
 			continue
 		case err == nil:
 			compared, inRow = compared+1, 0
@@ -61,7 +61,7 @@ func runAgainst(cmd *cobra.Command, c *config, v *verifyOptions, within memberRa
 		if d != nil {
 			found[d.Class] = append(found[d.Class], d)
 		}
-		progress.add(1)
+		p.moved(int64(compared+failed), int64(len(sample)), "")
 	}
 	different, err := printFound(cmd, v.output == outputJSON, compared, failed, found)
 	switch {

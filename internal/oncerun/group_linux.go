@@ -1,7 +1,6 @@
 package oncerun
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,25 +19,6 @@ func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 func keepThread() (release func()) {
 	runtime.LockOSThread()
 	return runtime.UnlockOSThread
-}
-
-// watchStops returns a channel that gets a value whenever the child is stopped.
-func watchStops(pid int) <-chan struct{} {
-	stops := make(chan struct{}, 1)
-	go func() {
-		for {
-			switch err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED, nil); {
-			case err == nil:
-				select {
-				case stops <- struct{}{}:
-				default: // the channel holds a value already
-				}
-			case !errors.Is(err, unix.EINTR):
-				return // it has ended
-			}
-		}
-	}()
-	return stops
 }
 
 // bootTime is the time by a clock that all processes of the machine share, and that goes on

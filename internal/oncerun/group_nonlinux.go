@@ -10,14 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The child outlives this process if it is killed, and it is not noticed that it was
-// stopped from the terminal.
+// The child outlives this process if it is killed.
 
 func dieWithParent(*syscall.SysProcAttr) {}
 
 func keepThread() (release func()) { return func() {} }
-
-func watchStops(int) <-chan struct{} { return nil }
 
 // bootTime is the time by a clock that all processes of the machine share.
 func bootTime() time.Duration {

@@ -260,27 +260,22 @@ func (r *Run) runChild(ctx context.Context, env []string) (err error) {
 		defer timer.Stop()
 		late = timer.C
 	}
-	for {
+	select {
+	case err = <-p.exited:
+		r.awaitLoss(ctx, err)
+	case <-ctx.Done(): // the lease is lost: nothing else ends it while there is a child
 		select {
-		case err = <-p.exited:
-			r.awaitLoss(ctx, err)
-		case <-p.stops:
-			r.pass(stopSignal)
-			continue
-		case <-ctx.Done(): // the lease is lost: nothing else ends it while there is a child
-			select {
-			case err = <-p.exited: // by itself, just now
-			default:
-				return cmp.Or(r.endGroup(ctx, p, false), errEnded)
-			}
-		case <-late:
-			return fmt.Errorf("%w=%v: %w", errTimedOut, r.Timeout, cmp.Or(r.endGroup(ctx, p, false), errEnded))
+		case err = <-p.exited: // by itself, just now
+		default:
+			return cmp.Or(r.endGroup(ctx, p, false), errEnded)
 		}
-		if stopped := r.exited(p, err); stopped || err != nil {
-			_ = r.endGroup(ctx, p, true) // Wait has returned err
-		}
-		return err
+	case <-late:
+		return fmt.Errorf("%w=%v: %w", errTimedOut, r.Timeout, cmp.Or(r.endGroup(ctx, p, false), errEnded))
 	}
+	if err != nil || r.isStopped() {
+		_ = r.endGroup(ctx, p, true) // Wait has returned err
+	}
+	return err
 }
 
 // awaitLoss waits until it is known that the lease is lost, if a command has failed when it
@@ -316,7 +311,6 @@ func (r *Run) endGroup(ctx context.Context, p *childGroup, exited bool) (err err
 		select {
 		case err = <-p.exited:
 			exited = true
-			r.exited(p, err)
 		case <-lost:
 			lost = nil
 			if at := r.killAt(ctx); at.Before(killAt) {
@@ -342,14 +336,10 @@ func (r *Run) terminate(p *childGroup) (patience time.Duration) {
 	return r.killAfter()
 }
 
-// exited takes the terminal back from a command that has exited. It reports whether a signal was to
-// end the command: a signal that was passed on, or a signal from the terminal, meant for both.
-func (r *Run) exited(p *childGroup, err error) (stopped bool) {
+// isStopped reports whether a signal was to end the command.
+func (r *Run) isStopped() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s := p.interrupted(err); r.stopped == nil {
-		r.stopped = s
-	}
 	return r.stopped != nil
 }
 
@@ -418,9 +408,6 @@ func (r *Run) pass(s os.Signal) {
 	if r.child != nil {
 		r.child.signal(s)
 		return
-	}
-	if s == stopSignal {
-		stopSelf()
 	}
 	if ends {
 		r.cancel(&SignalError{s})
