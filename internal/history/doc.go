@@ -53,5 +53,6 @@
 // notice.
 //
 // "make test" runs a small part; "make prove" a million random histories and the enumeration in full. A failure
-// is shrunk to the few steps that matter and printed, with a seed that "make prove SEED=…" repeats.
+// is printed with a seed that "make prove SEED=…" repeats, step by step. TestPropertyIndexIsRightAtRest makes its
+// choices by rapid, which shrinks a failure to the few steps that matter.
 package history

@@ -140,9 +140,9 @@ func (h *history) run() error {
 		if h.fails != nil {
 			h.turns, h.shaky = []int{0, 3, 12}[h.choose(3)], []int{0, 30, 6}[h.choose(3)]
 		}
-		err := h.each(acts, mostActs, h.act)
+		err := h.each(mostActs, h.act)
 		if err == nil {
-			err = h.rest(rest)
+			err = h.rest()
 		}
 		if err == nil {
 			err = h.judge()
@@ -150,10 +150,10 @@ func (h *history) run() error {
 		if err == nil {
 			h.logf("everything is at rest")
 			h.calm = true
-			err = h.each(calm, mostCalm, h.calmAct)
+			err = h.each(mostCalm, h.calmAct)
 		}
 		if err == nil {
-			err = h.rest(nil)
+			err = h.restPlainly()
 		}
 		if err == nil {
 			err = h.judgeAtRest()
@@ -182,13 +182,15 @@ func (h *history) anyMood() (m mood) {
 // mostSteps bounds how long tasks may take to come to an end.
 const mostSteps = 20_000
 
-// rest runs all tasks to their end: in random order, or in a plain order if k is nil, which records no
-// choices.
-func (h *history) rest(k kind) error {
-	if k == nil {
-		defer func(c *chance) { h.chance = c }(h.chance)
-		h.chance = replaying(tape{})
-	}
+// restPlainly is rest in a plain order.
+func (h *history) restPlainly() error {
+	defer func(c *chance) { h.chance = c }(h.chance)
+	h.chance = freshly(func(int) int { return 0 })
+	return h.rest()
+}
+
+// rest runs all tasks to their end, in random order.
+func (h *history) rest() error {
 	for step := range mostSteps {
 		counts, err := queuetest.Count(h.ctx, h.queue)
 		switch {
@@ -199,9 +201,6 @@ func (h *history) rest(k kind) error {
 			return violation("%d tasks are dead, %+v, %v", counts.Dead, dead, err)
 		case counts.Open() == 0 && len(h.held) == 0 && len(h.actors) == 0:
 			return nil
-		}
-		if k != nil {
-			h.next(k)
 		}
 		if err := h.restStep(step); err != nil {
 			return err
@@ -250,7 +249,7 @@ func (h *history) judgeAtRest() error {
 				}
 			}
 		}
-		if err := h.rest(nil); err != nil {
+		if err := h.restPlainly(); err != nil {
 			return err
 		}
 	}

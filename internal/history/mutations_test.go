@@ -64,6 +64,16 @@ func TestEachRuleIsNeeded(t *testing.T) {
 	}
 }
 
+// TestAllRulesAreEnough: without a mutation, no history of the index of the mutations fails.
+func TestAllRulesAreEnough(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		if seed, err := (player{open: leaving(noRule), bubble: true}).search(t.Context(), 0, 200); !errors.Is(err, errUnnoticed) {
+			t.Fatal(story(seed, err))
+		}
+	})
+}
+
 // TestHistoriesWithBroadcastMembers plays the histories of the mutations below, without a mutation.
 func TestHistoriesWithBroadcastMembers(t *testing.T) {
 	t.Parallel()
@@ -71,10 +81,9 @@ func TestHistoriesWithBroadcastMembers(t *testing.T) {
 		p := player{open: inMemory, broadcasts: true, bubble: true}
 		var total tally
 		for seed := range uint64(100) {
-			choices := seeded(seed)
-			counted, err := p.play(t.Context(), choices, nil)
+			counted, err := p.play(t.Context(), seeded(seed), nil)
 			if err != nil {
-				t.Fatal(p.story(t.Context(), seed, choices.tape, err))
+				t.Fatal(story(seed, err))
 			}
 			total = total.plus(counted)
 		}

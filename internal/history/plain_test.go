@@ -36,8 +36,8 @@ const (
 	emptyRefillDeletes
 )
 
-// plainIndex does the same as indextest.Memory, which TestPlainIndexIsTheSpecification checks. The code can
-// leave out each rule by itself: then a history has to notice.
+// plainIndex does the same as indextest.Memory. The code can leave out each rule by itself: then a history has to
+// notice.
 type plainIndex struct {
 	without  rule
 	settings index.Settings

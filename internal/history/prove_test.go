@@ -2,7 +2,6 @@ package history_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -10,14 +9,13 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
 // TestProve is the proof. "make prove" plays it in full; by default it plays a small part with new seeds each
-// time. A failure tells the shrunk history, and the seed that repeats it.
+// time. A failure tells the seed that repeats the history.
 func TestProve(t *testing.T) {
 	t.Parallel()
 	p := askedFor(t)
@@ -105,13 +103,12 @@ func (c *campaign) each(t *testing.T, name string, work func(*testing.T)) {
 func (c *campaign) random(t *testing.T) {
 	p := player{open: inMemory, outages: true, bubble: true}
 	for seed, ok := c.nextSeed(); ok; seed, ok = c.nextSeed() {
-		choices := seeded(seed)
 		p.broadcasts = hasBroadcasts(seed)
-		counted, err := p.play(t.Context(), choices, nil)
+		counted, err := p.play(t.Context(), seeded(seed), nil)
 		c.played(counted)
 		if err != nil {
 			c.stopped.Store(true)
-			t.Errorf("%s", p.story(t.Context(), seed, choices.tape, err))
+			t.Error(story(seed, err))
 		}
 	}
 }
@@ -119,31 +116,21 @@ func (c *campaign) random(t *testing.T) {
 // hasBroadcasts reports whether there are broadcast members in the history of a seed.
 func hasBroadcasts(seed uint64) bool { return seed%2 == 1 }
 
-// story tells why a history failed: as it was, and shrunk.
-func (p player) story(ctx context.Context, seed uint64, t tape, err error) string {
-	var b strings.Builder
-	tell := func(format string, args ...any) { fmt.Fprintf(&b, "  "+format+"\n", args...) }
-	fmt.Fprintf(&b, "seed %d: %v\n", seed, err)
-	if errors.Is(err, errViolated) {
-		small, err := p.smallest(ctx, t)
-		fmt.Fprintf(&b, "shrunk: %v\n", err)
-		_, _ = p.play(ctx, replaying(small), tell)
-	}
-	fmt.Fprintf(&b, "every step of it: make prove SEED=%d\n", seed)
-	return b.String()
+// story tells why a history failed, and how to see its steps.
+func story(seed uint64, err error) string {
+	return fmt.Sprintf("seed %d: %v\nevery step of it: make prove SEED=%d\n", seed, err, seed)
 }
 
-// replay tells each step of the history of a seed, in memory and, if it holds there, on Redis. It shrinks a
-// history that fails in memory, and tells the result.
+// replay tells each step of the history of a seed, in memory and, if it holds there, on Redis.
 func replay(t *testing.T, seed uint64) {
 	t.Helper()
 	tell := func(format string, args ...any) { fmt.Fprintf(t.Output(), format+"\n", args...) }
 	var err error
 	tell("seed %d in memory:", seed)
 	synctest.Test(t, func(t *testing.T) {
-		p, choices := player{open: inMemory, outages: true, bubble: true, broadcasts: hasBroadcasts(seed)}, seeded(seed)
-		if _, err = p.play(t.Context(), choices, tell); err != nil {
-			t.Errorf("%s", p.story(t.Context(), seed, choices.tape, err))
+		p := player{open: inMemory, outages: true, bubble: true, broadcasts: hasBroadcasts(seed)}
+		if _, err = p.play(t.Context(), seeded(seed), tell); err != nil {
+			t.Error(story(seed, err))
 		}
 	})
 	if err != nil {
@@ -159,11 +146,10 @@ func replay(t *testing.T, seed uint64) {
 func (c *campaign) onRedis(t *testing.T) {
 	p := player{open: inRedis(privateRedis(t)), outages: true}
 	for seed := c.first; seed <= c.first+c.histories/1000 && !c.stopped.Load(); seed++ {
-		choices := seeded(seed)
 		p.broadcasts = hasBroadcasts(seed)
-		if _, err := p.play(t.Context(), choices, nil); err != nil {
+		if _, err := p.play(t.Context(), seeded(seed), nil); err != nil {
 			c.stopped.Store(true)
-			t.Errorf("on Redis: %s", p.story(t.Context(), seed, choices.tape, err))
+			t.Errorf("on Redis: %s", story(seed, err))
 		}
 		c.redis.Add(1)
 	}

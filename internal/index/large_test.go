@@ -28,16 +28,16 @@ func (b bench) overfill(t *testing.T, n int) {
 	}
 }
 
-// A set of a million plausible members costs an update no more than any other set: it fetches at
+// A huge set of plausible members costs an update no more than any other set: it fetches at
 // most Max members, and makes the set agree with MySQL.
-func TestAnUpdateOfAMillionMembersFetchesMax(t *testing.T) {
+func TestAnUpdateOfAHugeSetFetchesMax(t *testing.T) {
 	t.Parallel()
-	const million = 1_000_000
+	const many = 200_000
 	b := newBench(t, &redis.Options{Addr: servertest.Redis(t).Addr(), Network: "unix"}, index.Options{})
-	b.overfill(t, million)
+	b.overfill(t, many)
 	before := b.sent(t)
 	u := b.begin(t)
-	if len(u.Members) != 12 || u.Members[0].Contact != million-11 || !u.Known || u.Foreign {
+	if len(u.Members) != 12 || u.Members[0].Contact != many-11 || !u.Known || u.Foreign {
 		t.Fatalf("%d members, the lowest %v", len(u.Members), u.Members[:1])
 	}
 	if sent := b.sent(t) - before; sent > 20_000 { // INFO's own answer included
