@@ -146,133 +146,58 @@ func (s suite) list(t *testing.T) (list []once.Named) {
 	return list
 }
 
-// before are the states of the table of transitions, and how a name gets there.
-var before = map[string]func(*testing.T, suite, string){
-	"none": func(*testing.T, suite, string) {},
-	"forgotten": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.end(t, name, me, once.Finish)
-		s.age(t, name, keep)
-	},
-	"forgotten, held": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.age(t, name, lease+keep)
-	},
-	"free, 1 attempt": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, "first", terms)
-		s.end(t, name, "first", once.Fail)
-	},
-	"free, 3 attempts": func(t *testing.T, s suite, name string) {
-		for _, owner := range []string{"1", "2", "3"} {
-			s.acquire(t, name, owner, once.Terms{Lease: lease, Keep: keep})
-			s.end(t, name, owner, once.Fail)
+// before are the states of the table of transitions, and how a name gets there: acquisitions by an owner with so many
+// attempts at most, other operations of an owner, and times by which the state ages.
+var before = map[string]string{
+	"none":                                       "",
+	"forgotten":                                  "acquire me 3, done me, age keep",
+	"forgotten, held":                            "acquire me 3, age lease, age keep",
+	"free, 1 attempt":                            "acquire first 3, fail first",
+	"free, 3 attempts":                           "acquire 1 0, fail 1, acquire 2 0, fail 2, acquire 3 0, fail 3",
+	"held by me":                                 "acquire me 3",
+	"held by me, last":                           "acquire me 1",
+	"held by me, expired":                        "acquire me 3, age lease",
+	"held by me, last, expired":                  "acquire me 1, age lease",
+	"held by another":                            "acquire another 3",
+	"held by another, expired":                   "acquire another 3, age lease",
+	"held by another, last, expired":             "acquire 1 3, age lease, acquire 2 3, age lease, acquire another 3, age lease",
+	"done by me":                                 "acquire me 3, done me",
+	"done by another":                            "acquire another 3, done another",
+	"failed by me":                               "acquire me 3, fail me",
+	"released by me":                             "acquire me 3, release me",
+	"exhausted by me":                            "acquire me 1, fail me",
+	"exhausted by another":                       "acquire another 1, fail another",
+	"taken over from me":                         "acquire me 3, age lease, acquire another 3",
+	"taken over from me, failed":                 "acquire me 3, age lease, acquire another 3, fail another",
+	"taken over from me, done":                   "acquire me 3, age lease, acquire another 3, done another",
+	"failed by me, held by another":              "acquire me 3, fail me, acquire another 3",
+	"failed by me, released by another":          "acquire me 3, fail me, acquire another 3, release another",
+	"failed by me, done by another":              "acquire me 3, fail me, acquire another 3, done another",
+	"failed by me, exhausted by another":         "acquire me 3, fail me, acquire another 2, fail another",
+	"released by me, held by another":            "acquire me 3, release me, acquire another 3",
+	"released by me, failed by another, expired": "acquire me 3, release me, acquire another 3, fail another, acquire third 3, age lease",
+	"expired by me, exhausted by another":        "acquire me 3, age lease, exhaust another 1",
+}
+
+// bring brings a name into a state.
+func (s suite) bring(t *testing.T, name, state string) {
+	t.Helper()
+	for step := range strings.SplitSeq(before[state], ", ") {
+		words := append(strings.Fields(step), "", "", "")
+		attempts, _ := strconv.Atoi(words[2])
+		limited := once.Terms{Lease: lease, Keep: keep, Attempts: attempts}
+		switch words[0] {
+		case "":
+		case "age":
+			s.age(t, name, map[string]time.Duration{"lease": lease, "keep": keep}[words[1]])
+		case "acquire":
+			s.acquire(t, name, words[1], limited)
+		case "exhaust":
+			s.apply(t, name, once.Operation{Action: once.Acquire, Owner: words[1], Terms: limited})
+		default:
+			s.end(t, name, words[1], once.Action(words[0]))
 		}
-	},
-	"held by me": func(t *testing.T, s suite, name string) { s.acquire(t, name, me, terms) },
-	"held by me, last": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, once.Terms{Lease: lease, Keep: keep, Attempts: 1})
-	},
-	"held by me, expired": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.age(t, name, lease)
-	},
-	"held by me, last, expired": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, once.Terms{Lease: lease, Keep: keep, Attempts: 1})
-		s.age(t, name, lease)
-	},
-	"held by another": func(t *testing.T, s suite, name string) { s.acquire(t, name, another, terms) },
-	"held by another, expired": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, another, terms)
-		s.age(t, name, lease)
-	},
-	"held by another, last, expired": func(t *testing.T, s suite, name string) {
-		for _, owner := range []string{"1", "2", another} {
-			s.acquire(t, name, owner, terms)
-			s.age(t, name, lease)
-		}
-	},
-	"done by me": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.end(t, name, me, once.Finish)
-	},
-	"done by another": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, another, terms)
-		s.end(t, name, another, once.Finish)
-	},
-	"failed by me": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.end(t, name, me, once.Fail)
-	},
-	"released by me": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.end(t, name, me, once.Release)
-	},
-	"exhausted by me": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, once.Terms{Lease: lease, Keep: keep, Attempts: 1})
-		s.end(t, name, me, once.Fail)
-	},
-	"exhausted by another": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, another, once.Terms{Lease: lease, Keep: keep, Attempts: 1})
-		s.end(t, name, another, once.Fail)
-	},
-	"taken over from me": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.age(t, name, lease)
-		s.acquire(t, name, another, terms)
-	},
-	"taken over from me, failed": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.age(t, name, lease)
-		s.acquire(t, name, another, terms)
-		s.end(t, name, another, once.Fail)
-	},
-	"failed by me, held by another": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.end(t, name, me, once.Fail)
-		s.acquire(t, name, another, terms)
-	},
-	"failed by me, released by another": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.end(t, name, me, once.Fail)
-		s.acquire(t, name, another, terms)
-		s.end(t, name, another, once.Release)
-	},
-	"failed by me, done by another": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.end(t, name, me, once.Fail)
-		s.acquire(t, name, another, terms)
-		s.end(t, name, another, once.Finish)
-	},
-	"failed by me, exhausted by another": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.end(t, name, me, once.Fail)
-		s.acquire(t, name, another, once.Terms{Lease: lease, Keep: keep, Attempts: 2})
-		s.end(t, name, another, once.Fail)
-	},
-	"released by me, held by another": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.end(t, name, me, once.Release)
-		s.acquire(t, name, another, terms)
-	},
-	"released by me, failed by another, expired": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.end(t, name, me, once.Release)
-		s.acquire(t, name, another, terms)
-		s.end(t, name, another, once.Fail)
-		s.acquire(t, name, "third", terms)
-		s.age(t, name, lease)
-	},
-	"expired by me, exhausted by another": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.age(t, name, lease)
-		s.apply(t, name, once.Operation{Action: once.Acquire, Owner: another, Terms: once.Terms{Lease: lease, Keep: keep, Attempts: 1}})
-	},
-	"taken over from me, done": func(t *testing.T, s suite, name string) {
-		s.acquire(t, name, me, terms)
-		s.age(t, name, lease)
-		s.acquire(t, name, another, terms)
-		s.end(t, name, another, once.Finish)
-	},
+	}
 }
 
 // transitions is the table of package once. The owner of the operation is "me", with at most 3 attempts. A
@@ -340,7 +265,7 @@ func testTransitions(t *testing.T, s suite) {
 	for i, row := range transitions {
 		covered[[2]string{row.before, string(row.action)}] = true
 		name := fmt.Sprintf("%srow%d", s.prefix, i)
-		before[row.before](t, s, name)
+		s.bring(t, name, row.before)
 		was := s.get(t, name)
 		r := s.apply(t, name, once.Operation{Action: row.action, Owner: me, Terms: terms, Reason: "no luck"})
 		if r.Outcome != row.outcome || r.State.Phase != row.phase || r.State.Attempt != row.attempt {
@@ -362,7 +287,7 @@ func testTransitions(t *testing.T, s suite) {
 			}
 			name := fmt.Sprintf("%slost%d", s.prefix, n)
 			n++
-			before[state](t, s, name)
+			s.bring(t, name, state)
 			was := s.get(t, name)
 			r := s.apply(t, name, once.Operation{Action: a, Owner: me, Terms: terms})
 			if got := s.get(t, name); r.Outcome != once.Lost || r.Changed || !same(r.State, was) || !same(got, was) {
@@ -478,7 +403,7 @@ func testList(t *testing.T, s suite) {
 		t.Errorf("at first: %+v", list)
 	}
 	for i, state := range slices.Sorted(maps.Keys(before)) {
-		before[state](t, s, fmt.Sprintf("%s%d", s.prefix, i))
+		s.bring(t, fmt.Sprintf("%s%d", s.prefix, i), state)
 	}
 	seen := 0
 	for i, state := range slices.Sorted(maps.Keys(before)) {
