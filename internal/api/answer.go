@@ -83,6 +83,11 @@ func each[In, Out any](in []In, convert func(In) Out) []Out {
 	return out
 }
 
+// list is the answer {"name":[…]}.
+func list[In, Out any](name string, in []In, convert func(In) Out) map[string][]Out {
+	return map[string][]Out{name: each(in, convert)}
+}
+
 // serverTiming is the value of a Server-Timing header, in milliseconds.
 func serverTiming(steps []recent.Step, total time.Duration) string {
 	text := make([]byte, 0, 80)

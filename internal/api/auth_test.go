@@ -103,44 +103,6 @@ func TestEveryScopeOpensItsRoutes(t *testing.T) {
 	}
 }
 
-func TestWithoutAKnownToken(t *testing.T) {
-	t.Parallel()
-	g := guard(t)
-	const plain, invalid = `Bearer realm="activityd"`, `Bearer realm="activityd", error="invalid_token"`
-	for _, test := range []struct {
-		header    []string
-		challenge string
-	}{
-		{nil, plain},
-		{[]string{""}, plain},
-		{[]string{"Bearer"}, plain},
-		{[]string{"Bearer  "}, plain},
-		{[]string{adminSecret}, plain},
-		{[]string{"Basic " + adminSecret}, plain},
-		{[]string{"Bearer\t" + adminSecret}, plain},
-		{[]string{"Bearer x"}, invalid},
-		{[]string{"Bearer " + adminSecret + "x"}, invalid},
-		{[]string{"Bearer " + adminSecret + ", Bearer " + adminSecret}, invalid},
-		{[]string{"Bearer " + adminSecret, "Bearer " + adminSecret}, plain},
-		{[]string{"Bearer " + strings.Repeat("x", 10_000)}, invalid},
-	} {
-		for _, r := range []*http.Request{newRead(t), newUpload(t)} {
-			w := g.as(t, r, test.header...)
-			wantProblem(t, w, http.StatusUnauthorized, "unauthorized")
-			if got := w.Header().Get("WWW-Authenticate"); got != test.challenge {
-				t.Errorf("%q: WWW-Authenticate: %s, want %s", test.header, got, test.challenge)
-			}
-			if line := g.log.last(t); line["level"] != "DEBUG" || line["caller"] != nil {
-				t.Errorf("%q: logged %v", test.header, line)
-			}
-		}
-	}
-	g.nothingDone(t)
-	if strings.Contains(g.log.String(), adminSecret) || strings.Contains(g.log.String(), "xxx") {
-		t.Errorf("the log shows a secret:\n%s", g.log)
-	}
-}
-
 func TestWrongScope(t *testing.T) {
 	t.Parallel()
 	g := guard(t)
@@ -191,37 +153,6 @@ func TestLimitOfAToken(t *testing.T) {
 			t.Errorf("half an hour later: %d", w.Code)
 		}
 	})
-}
-
-// A revoked token is refused from the next request on, a new token taken.
-func TestReplacedTokens(t *testing.T) {
-	t.Parallel()
-	g := guard(t)
-	token, fresh, err := auth.Issue("fresh", auth.Read, auth.Limit{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantProblem(t, g.as(t, newRead(t), "Bearer "+fresh), http.StatusUnauthorized, "unauthorized")
-	g.tokens.Replace([]auth.Token{token})
-	if w := g.as(t, newRead(t), "Bearer "+fresh); w.Code != http.StatusOK {
-		t.Errorf("the new one: %d", w.Code)
-	}
-	wantProblem(t, g.as(t, newRead(t), "Bearer "+readSecret), http.StatusUnauthorized, "unauthorized")
-}
-
-// A stranger learns of no further fault, and the body is not read.
-func TestTheTokenComesFirst(t *testing.T) {
-	t.Parallel()
-	g := guard(t)
-	body := bodyFunc(func() error {
-		t.Error("the body was read")
-		return nil
-	})
-	r := postTasks(t.Context(), body)
-	r.URL.RawQuery, r.Header["Content-Type"] = "unknown=1", []string{"text/plain"}
-	wantProblem(t, g.as(t, r, "Bearer x"), http.StatusUnauthorized, "unauthorized")
-	bad := newRequest(t.Context(), http.MethodGet, "/v1/users/x/recent-contact-photos?limit=0", http.NoBody)
-	wantProblem(t, g.as(t, bad), http.StatusUnauthorized, "unauthorized")
 }
 
 // The document says of each route whether it is open and its scope.

@@ -4,18 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/mysql"
@@ -89,22 +85,6 @@ func TestATimeoutSaysWhetherToRepeat(t *testing.T) {
 	}
 }
 
-func TestRequestDeadline(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t)
-		b.reader.read = func(ctx context.Context, _ contacts.Viewer, _ int) (recent.Answer, error) {
-			<-ctx.Done()
-			return recent.Answer{}, errors.New("the driver's own words for a timeout")
-		}
-		start := time.Now()
-		wantProblem(t, b.get(t, readPath), http.StatusGatewayTimeout, "deadline-exceeded")
-		if took := time.Since(start); took != api.DefaultRequestTimeout {
-			t.Errorf("took %s, want %s", took, api.DefaultRequestTimeout)
-		}
-	})
-}
-
 func TestClientGone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -148,18 +128,6 @@ func TestPanic(t *testing.T) {
 type broken struct{}
 
 func (broken) Check(string, auth.Scope) (auth.Caller, error) { panic("out of ink") }
-
-// A panic before the handler is answered and logged, too.
-func TestPanicOfACheck(t *testing.T) {
-	t.Parallel()
-	b := setup(t, func(c *api.Config) { c.Auth = broken{} })
-	r := newRequest(t.Context(), http.MethodGet, readPath, http.NoBody)
-	r.Header.Set("Authorization", "Bearer x")
-	wantProblem(t, b.do(t, r), http.StatusInternalServerError, "internal")
-	if line := b.log.last(t); line["level"] != "ERROR" || line["stack"] == nil {
-		t.Errorf("log = %v", line)
-	}
-}
 
 func TestAbortIsLeftToTheServer(t *testing.T) {
 	t.Parallel()
@@ -248,30 +216,6 @@ func TestRequestID(t *testing.T) {
 	}
 }
 
-func TestBodyThatBreaksOff(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w := b.do(t, postTasks(t.Context(), bodyFunc(func() error { return io.ErrUnexpectedEOF })))
-	wantProblem(t, w, http.StatusBadRequest, "malformed-body")
-	if got := b.enqueuer.calls(); len(got) > 0 {
-		t.Errorf("enqueued %v", got)
-	}
-}
-
-func TestClientGoneInTheMiddleOfTheBody(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	w := httptest.NewRecorder()
-	b.server.Handler().ServeHTTP(w, postTasks(ctx, bodyFunc(func() error {
-		cancel()
-		return io.ErrUnexpectedEOF
-	})))
-	if w.Code != 499 || w.Body.Len() > 0 || len(b.enqueuer.calls()) > 0 {
-		t.Errorf("%d %q, enqueued %v, want 499 and nothing", w.Code, w.Body, b.enqueuer.calls())
-	}
-}
-
 // bodyFunc is a body that fails at once.
 type bodyFunc func() error
 
@@ -288,7 +232,6 @@ func TestFrontSaysWhereTheDocumentsAre(t *testing.T) {
 	}
 }
 
-// A login that MySQL refuses is no fault of the request, nor of activityd: it may be repeated.
 func TestALoginThatIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, number := range []uint16{1044, 1045, 1049} {

@@ -6,7 +6,6 @@ import (
 	"encoding/base32"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strconv"
 
 	"github.com/activityd/activityd/internal/push"
@@ -14,15 +13,11 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-type eventsJSON struct {
-	Events []idJSON `json:"events"`
-}
-
 // enqueueEvents takes all events of a request or none, and answers after the commit with
 // the id of each.
-func (s *Server) enqueueEvents(c *call) error {
+func (s *Server) enqueueEvents(c *call) (any, error) {
 	if s.cfg.Push == nil {
-		return errPushOff
+		return nil, errPushOff
 	}
 	var given []string
 	_, err := s.enqueue(c, func(body []byte, key string) ([]queue.New, error) {
@@ -44,10 +39,7 @@ func (s *Server) enqueueEvents(c *call) error {
 		}
 		return batch, nil
 	})
-	if err != nil {
-		return err
-	}
-	return writeJSON(c, http.StatusAccepted, typeJSON, eventsJSON{each(given, func(id string) idJSON { return idJSON{id} })})
+	return list("events", given, func(id string) idJSON { return idJSON{id} }), err
 }
 
 // parseEvents reads the body of a request: {"events":[…]} with 1 to most of them.

@@ -1,13 +1,10 @@
 package api_test
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,30 +152,4 @@ func TestEventsAreRefused(t *testing.T) {
 	if w := b.send(t, http.MethodPost, "/v1/events", `{"events":[`+strings.Repeat(oneEvent+",", api.DefaultMaxBatch-1)+oneEvent+`]}`); w.Code != http.StatusAccepted {
 		t.Errorf("a full batch: %d %s", w.Code, w.Body)
 	}
-}
-
-func TestOverloadTurnsEventsAway(t *testing.T) {
-	t.Parallel()
-	var overloaded atomic.Bool
-	b := setup(t, func(c *api.Config) {
-		c.Overloaded = func(int) (time.Duration, bool) { return time.Second, overloaded.Load() }
-	})
-	overloaded.Store(true)
-	w := b.send(t, http.MethodPost, "/v1/events", `{"events":[`+oneEvent+`]}`)
-	wantProblem(t, w, http.StatusTooManyRequests, "too-many-waiting-tasks")
-	if len(b.enqueuer.calls()) > 0 || w.Header().Get("Retry-After") != "1" {
-		t.Errorf("enqueued %v, Retry-After %q", b.enqueuer.calls(), w.Header().Get("Retry-After"))
-	}
-	overloaded.Store(false)
-	if w := b.send(t, http.MethodPost, "/v1/events", `{"events":[`+oneEvent+`]}`); w.Code != http.StatusAccepted {
-		t.Errorf("after: %d %s", w.Code, w.Body)
-	}
-}
-
-// A client that is given ids for events that were not enqueued could not know.
-func TestEventsChecksTheTasks(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.enqueuer.enqueue = func(context.Context, []queue.New) ([]uint64, error) { return nil, nil }
-	wantProblem(t, b.send(t, http.MethodPost, "/v1/events", fmt.Sprintf(`{"events":[%s]}`, oneEvent)), http.StatusInternalServerError, "internal")
 }

@@ -24,8 +24,8 @@ func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
 
 // Probe adds a route whose handler reports whether the client is an operator.
 func (s *Server) Probe(path string, need auth.Scope, report func(operator bool)) {
-	s.add(route{method: http.MethodGet, path: path, need: need, handle: func(_ *Server, k *call) error {
+	s.add(route{method: http.MethodGet, path: path, need: need, handle: func(_ *Server, k *call) (any, error) {
 		report(s.isOperator(k))
-		return nil
+		return nil, nil
 	}})
 }

@@ -157,37 +157,3 @@ func FuzzAuthorization(f *testing.F) {
 		}
 	})
 }
-
-// A key is taken as it is meant or refused: quoted, it means the same.
-func FuzzIdempotencyKey(f *testing.F) {
-	for _, seed := range []string{"a", `"a"`, `"a\"b\\"`, `"`, `"a`, `"a\`, `a"`, `\`, " ", "ä", strings.Repeat("k", 256), `""`} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, value string) {
-		g := guard(t)
-		send := func(value string) *httptest.ResponseRecorder {
-			return fuzzed{"POST", "/v1/tasks", "", map[string]string{
-				"Authorization": "Bearer " + writeSecret, "Content-Type": "application/json", "Idempotency-Key": value,
-			}, `{"type":"upload","user_id":"1"}`}.send(t, g)
-		}
-		if w := send(value); w.Code != http.StatusAccepted || value == "" {
-			return // refused, and send saw to it that nothing was done
-		}
-		if len(g.enqueuer.once) != 1 {
-			t.Fatalf("%q: keys %v, want one", value, g.enqueuer.once)
-		}
-		for key := range g.enqueuer.once {
-			key, own := strings.CutPrefix(key, "writer\x00")
-			if !own {
-				t.Errorf("%q: is not the caller's own", key)
-			}
-			if key == "" || len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-				t.Errorf("%q: taken as %q", value, key)
-			}
-			quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
-			if w := send(quoted); w.Header().Get("Idempotency-Replayed") != "true" {
-				t.Errorf("%q and %q are not the same key: %d %s", value, quoted, w.Code, w.Body)
-			}
-		}
-	})
-}

@@ -43,15 +43,11 @@ type nodeJSON struct {
 }
 
 // healthz reports that the process lives; no restart helps against a database that is away.
-func (s *Server) healthz(c *call) error {
-	return writeJSON(c, http.StatusOK, typeJSON, struct {
-		Status string `json:"status"`
-	}{statusOK})
-}
+func (s *Server) healthz(*call) (any, error) { return map[string]string{"status": statusOK}, nil }
 
 // readyz answers 200 as long as reads can be answered, even without the index, or tasks can be
 // accepted. Unlike further errors, 503 has the same form of body.
-func (s *Server) readyz(c *call) error {
+func (s *Server) readyz(c *call) (any, error) {
 	health := s.health()
 	if health.Redis.Nodes != nil && !s.isOperatorOfOpen(c) {
 		health.Redis.Nodes = nil
@@ -73,7 +69,8 @@ func (s *Server) readyz(c *call) error {
 			body.Behind[name] = milliseconds(d) / 1000
 		}
 	}
-	return writeJSON(c, code, typeJSON, body)
+	c.status = code
+	return body, nil
 }
 
 // checked is the result of the Checker. /readyz needs no token, so the Checker is called at most

@@ -92,21 +92,6 @@ func TestRequestsAreCountedByTheirRoute(t *testing.T) {
 	}
 }
 
-// A handler that aborts its response leaves no request in flight.
-func TestAbortedRequestsAreCounted(t *testing.T) {
-	b := setup(t)
-	before := metricstest.Gather(t)
-	b.reader.read = func(context.Context, contacts.Viewer, int) (recent.Answer, error) { panic(http.ErrAbortHandler) }
-	func() {
-		defer func() { _ = recover() }()
-		b.get(t, "/v1/users/1/recent-contact-photos")
-	}()
-	rose := metricstest.Gather(t).Since(before)
-	if inFlight, ended := rose["activityd_http_requests_in_flight"], rose.Named("activityd_http_requests_total"); inFlight != 0 || len(ended) != 1 {
-		t.Errorf("%v in flight, ended: %v", inFlight, ended)
-	}
-}
-
 // A client's token never becomes a label, nor does anything of it.
 func TestNothingOfASecretIsShown(t *testing.T) {
 	token, secret, err := auth.Issue("homepage", auth.Read, auth.Limit{})
@@ -129,16 +114,5 @@ func TestNothingOfASecretIsShown(t *testing.T) {
 				t.Errorf("%s shows %s", series, private)
 			}
 		}
-	}
-}
-
-// The metric counts the connections to the API.
-func TestConnectionsAreCounted(t *testing.T) {
-	before := metricstest.Gather(t)
-	s := serve(t)
-	answer(t, s.dial(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")) // and stays
-	want := metricstest.Samples{"activityd_http_connections": 1}
-	if diff := cmp.Diff(want, metricstest.Gather(t).Since(before).Named("activityd_http_connections")); diff != "" {
-		t.Errorf("counted (-want +got):\n%s", diff)
 	}
 }

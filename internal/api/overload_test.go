@@ -52,17 +52,6 @@ func TestABatchThatIsTooLargeIsTurnedAway(t *testing.T) {
 	}
 }
 
-// Retry-After is whole seconds, and never 0, as 0 would ask for a storm.
-func TestRetryAfterIsAtLeastASecond(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", time.Second: "1", time.Second + 1: "2", time.Minute: "60"} {
-		b := setup(t, func(c *api.Config) { c.Overloaded = func(int) (time.Duration, bool) { return d, true } })
-		if got := b.post(t, oneUpload).Header().Get("Retry-After"); got != want {
-			t.Errorf("%v: Retry-After %q, want %q", d, got, want)
-		}
-	}
-}
-
 // countedBody counts how often it is read.
 type countedBody struct{ reads int }
 

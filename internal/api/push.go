@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -42,13 +41,13 @@ type AddressChecker func(ctx context.Context, platform push.Platform, a push.Add
 var errPushOff = pushOff.problem("this server keeps no devices and sends no notifications, as it runs without MySQL")
 
 // memberHandler is a handler of a route about a member's push.
-type memberHandler func(s *Server, k *call, id member.ID) error
+type memberHandler func(s *Server, k *call, id member.ID) (answer any, err error)
 
 // ofMember returns the handler of a route about a member's push, with the parameters of its query.
-func ofMember(handle memberHandler, query []string) func(*Server, *call) error {
-	return func(s *Server, k *call) error {
+func ofMember(handle memberHandler, query []string) handler {
+	return func(s *Server, k *call) (any, error) {
 		if s.cfg.Push == nil {
-			return errPushOff
+			return nil, errPushOff
 		}
 		var f strictjson.Faults
 		id, err := memberOf(k)
@@ -57,12 +56,13 @@ func ofMember(handle memberHandler, query []string) func(*Server, *call) error {
 		}
 		parseQuery(k.QueryString(), &f, query...)
 		if len(f) > 0 {
-			return invalidParameter.fields(f)
+			return nil, invalidParameter.fields(f)
 		}
-		if err := handle(s, k, id); err != nil {
-			return fmt.Errorf("of member %s: %w", id, err)
+		answer, err := handle(s, k, id)
+		if err != nil {
+			return nil, fmt.Errorf("of member %s: %w", id, err)
 		}
-		return nil
+		return answer, nil
 	}
 }
 
@@ -82,14 +82,6 @@ func (s *Server) readObject(c *call, names []string, read func(strictjson.Object
 		read(o)
 	}
 	return refused(r.Err(), invalidBody)
-}
-
-type deviceIDJSON struct {
-	ID string `json:"device_id"`
-}
-
-type devicesJSON struct {
-	Devices []deviceJSON `json:"devices"`
 }
 
 // deviceJSON has nothing that is secret: who knows a token, an endpoint or a key can send to
@@ -138,9 +130,9 @@ func platformOf(platforms []push.Kind, name push.Platform) *push.Kind {
 	return &platforms[i]
 }
 
-func (s *Server) putDevice(c *call, id member.ID) error {
+func (s *Server) putDevice(c *call, id member.ID) (any, error) {
 	var r registration
-	if err := s.readObject(c, registrationFields(s.cfg.Platforms), func(o strictjson.Object) {
+	if err := s.readObject(c, append(addressFields(s.cfg.Platforms), "platform", "language"), func(o strictjson.Object) {
 		r = readRegistration(o, s.cfg.Platforms)
 		if len(o.Reader.Faults) > 0 {
 			return
@@ -152,19 +144,11 @@ func (s *Server) putDevice(c *call, id member.ID) error {
 			o.Addf(r.Kind.Fields[0], "%v", err)
 		}
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	d, err := s.cfg.Push.RegisterIn(c.Request().Context(), id, r.Kind.Platform, r.Address, r.Language)
-	if err != nil {
-		return err
-	}
-	return writeJSON(c, http.StatusOK, typeJSON, deviceIDJSON{strconv.FormatUint(d.ID, 10)})
+	return map[string]string{"device_id": strconv.FormatUint(d.ID, 10)}, err
 }
-
-const (
-	fieldPlatform = "platform"
-	fieldLanguage = "language"
-)
 
 // registration is a request to register a device.
 type registration struct {
@@ -173,31 +157,33 @@ type registration struct {
 	Language string // "": it is not given
 }
 
-// registrationFields are the fields of a registration, by any of the platforms.
-func registrationFields(platforms []push.Kind) []string {
-	return append([]string{fieldPlatform, fieldLanguage}, addressFields(platforms)...)
-}
-
 // addressFields are the fields of an address, by any of the platforms.
 func addressFields(platforms []push.Kind) (names []string) {
 	for _, kind := range platforms {
-		for _, name := range kind.Fields {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
+		names = append(names, kind.Fields...)
 	}
 	return names
 }
 
 // readRegistration reads a registration. It counts only if there are no faults. Faults do not show the address.
 func readRegistration(o strictjson.Object, platforms []push.Kind) (r registration) {
-	r.Language = readLanguage(o)
-	if r.Kind = readPlatform(o, platforms); r.Kind == nil {
+	language, given := o.String("language", "a language tag, as in de or pt-BR")
+	if err := push.CheckLanguage(language); given && err != nil {
+		o.Addf("language", "%v", err)
+	}
+	var names []string
+	for _, kind := range platforms {
+		names = append(names, string(kind.Platform))
+	}
+	platform := text(o, "platform", strictjson.List(names, "or"))
+	if r.Language, r.Kind = language, platformOf(platforms, push.Platform(platform)); r.Kind == nil {
+		if platform != "" {
+			o.Addf("platform", "unknown platform: want %s", strictjson.List(names, "or"))
+		}
 		return r
 	}
 	r.Address = r.Kind.Read(o)
-	for _, name := range addressFields(platforms) { // of foreign platforms
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(addressFields(platforms)))) { // of foreign platforms
 		if _, given := o.Get(name); given && !slices.Contains(r.Kind.Fields, name) {
 			o.Addf(name, "%s has none: want %s", r.Kind.Platform, strictjson.List(r.Kind.Fields, "and"))
 		}
@@ -205,57 +191,21 @@ func readRegistration(o strictjson.Object, platforms []push.Kind) (r registratio
 	return r
 }
 
-// readPlatform returns the platform of a registration; nil, and a fault, if it names none.
-func readPlatform(o strictjson.Object, platforms []push.Kind) *push.Kind {
-	var names []string
-	for _, kind := range platforms {
-		names = append(names, string(kind.Platform))
-	}
-	want := strictjson.List(names, "or")
-	o.Need(fieldPlatform, want)
-	name, ok := o.String(fieldPlatform, want)
-	if !ok {
-		return nil
-	}
-	kind := platformOf(platforms, push.Platform(name))
-	if kind == nil {
-		o.Addf(fieldPlatform, "unknown platform: want %s", want)
-	}
-	return kind
-}
-
-// readLanguage reads the language of the device's texts, "" if it is not given.
-func readLanguage(o strictjson.Object) string {
-	language, given := o.String(fieldLanguage, "a language tag, as in de or pt-BR")
-	if given {
-		if err := push.CheckLanguage(language); err != nil {
-			o.Addf(fieldLanguage, "%v", err)
-		}
-	}
-	return language
-}
-
-func (s *Server) listDevices(c *call, id member.ID) error {
+func (s *Server) listDevices(c *call, id member.ID) (any, error) {
 	devices, err := s.cfg.Push.Devices(c.Request().Context(), id)
-	if err != nil {
-		return err
-	}
-	return writeJSON(c, http.StatusOK, typeJSON, devicesJSON{each(devices, s.newDevice)})
+	return list("devices", devices, s.newDevice), err
 }
 
-func (s *Server) deleteDevice(c *call, id member.ID) error {
+func (s *Server) deleteDevice(c *call, id member.ID) (any, error) {
 	device, err := member.Parse(c.Param("device")) // ids of devices have the same form
 	if err != nil {
-		return invalidParameter.fields(strictjson.Faults{{Field: "device", Detail: "want the id of a device, as device_id had it"}})
+		return nil, invalidParameter.fields(strictjson.Faults{{Field: "device", Detail: "want the id of a device, as device_id had it"}})
 	}
 	found, err := s.cfg.Push.Remove(c.Request().Context(), id, uint64(device))
-	if err != nil {
-		return err
+	if err == nil && !found {
+		err = noSuchDevice.problem("member %s has no device %s", id, device)
 	}
-	if !found {
-		return noSuchDevice.problem("member %s has no device %s", id, device)
-	}
-	return c.NoContent(http.StatusNoContent)
+	return nil, err
 }
 
 type settingsJSON struct {
@@ -283,26 +233,20 @@ func newSettings(s push.Settings) settingsJSON {
 // clock writes minutes after midnight as 22:00.
 func clock(minutes int) string { return fmt.Sprintf("%02d:%02d", minutes/60, minutes%60) }
 
-func (s *Server) getSettings(c *call, id member.ID) error {
+func (s *Server) getSettings(c *call, id member.ID) (any, error) {
 	settings, err := s.cfg.Push.Settings(c.Request().Context(), id)
-	if err != nil {
-		return err
-	}
-	return writeJSON(c, http.StatusOK, typeJSON, newSettings(settings))
+	return newSettings(settings), err
 }
 
 // putSettings replaces all settings of a member.
-func (s *Server) putSettings(c *call, id member.ID) error {
+func (s *Server) putSettings(c *call, id member.ID) (any, error) {
 	var settings push.Settings
 	if err := s.readObject(c, []string{"types", "quiet_hours"}, func(o strictjson.Object) {
 		settings = push.Settings{Types: readTypes(o), Quiet: readQuietHours(o)}
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	if err := s.cfg.Push.SetSettings(c.Request().Context(), id, settings); err != nil {
-		return err
-	}
-	return writeJSON(c, http.StatusOK, typeJSON, newSettings(settings))
+	return newSettings(settings), s.cfg.Push.SetSettings(c.Request().Context(), id, settings)
 }
 
 // maxTypes is how many types of event a member's settings may name.
@@ -347,35 +291,22 @@ func readQuietHours(o strictjson.Object) (q push.QuietHours) {
 	if len(o.Reader.Faults) == before && q.From == q.To {
 		hours.Addf("to", "is the same as from: leave out quiet_hours for none")
 	}
-	const wantZone = "a time zone of the IANA database, as in Europe/Berlin"
-	hours.Need("time_zone", wantZone)
-	if zone, given := hours.String("time_zone", wantZone); given {
-		q.Zone = zone
-		if err := (push.QuietHours{Zone: zone}).Check(); err != nil {
-			hours.Addf("time_zone", "%v", err)
-		}
+	q.Zone = text(hours, "time_zone", "a time zone of the IANA database, as in Europe/Berlin")
+	if err := (push.QuietHours{Zone: q.Zone}).Check(); q.Zone != "" && err != nil {
+		hours.Addf("time_zone", "%v", err)
 	}
 	return q
 }
 
 // readClock reads a time of day as minutes after midnight.
 func readClock(o strictjson.Object, name string) int {
-	const want = "a time of day from 00:00 to 23:59"
-	o.Need(name, want)
-	text, given := o.String(name, want)
-	if !given {
-		return 0
-	}
-	const form = "15:04"
+	const want, form = "a time of day from 00:00 to 23:59", "15:04"
+	text := text(o, name, want)
 	at, err := time.Parse(form, text)
-	if err != nil || len(text) != len(form) {
+	if text != "" && (err != nil || len(text) != len(form)) {
 		o.Addf(name, "%q: want %s", strictjson.Clip(text), want)
 	}
 	return at.Hour()*60 + at.Minute()
-}
-
-type mutesJSON struct {
-	Mutes []muteJSON `json:"mutes"`
 }
 
 type muteJSON struct {
@@ -383,30 +314,22 @@ type muteJSON struct {
 	Until  int64  `json:"until"`
 }
 
-func (s *Server) listMutes(c *call, id member.ID) error {
+func (s *Server) listMutes(c *call, id member.ID) (any, error) {
 	mutes, err := s.cfg.Push.Mutes(c.Request().Context(), id)
-	if err != nil {
-		return err
-	}
-	return writeJSON(c, http.StatusOK, typeJSON, mutesJSON{each(mutes, func(m push.Mute) muteJSON {
-		return muteJSON{m.Object, m.Until.Unix()}
-	})})
+	return list("mutes", mutes, func(m push.Mute) muteJSON { return muteJSON{m.Object, m.Until.Unix()} }), err
 }
 
 // maxUntil is the end of the year 9999, in unix seconds.
 const maxUntil = 253402300799
 
-func (s *Server) putMute(c *call, id member.ID) error {
+func (s *Server) putMute(c *call, id member.ID) (any, error) {
 	var object string
 	var until time.Time
 	if err := s.readObject(c, []string{"object", "until"}, func(o strictjson.Object) {
-		const wantObject, wantUntil = "an object, as in photo:901", "unix seconds"
-		o.Need("object", wantObject)
-		if name, given := o.String("object", wantObject); given {
-			object = name
-			if err := push.CheckObject(object); err != nil {
-				o.Addf("object", "%v", err)
-			}
+		const wantUntil = "unix seconds"
+		object = text(o, "object", "an object, as in photo:901")
+		if err := push.CheckObject(object); object != "" && err != nil {
+			o.Addf("object", "%v", err)
 		}
 		o.Need("until", wantUntil)
 		if seconds, given := o.Whole("until", 1, maxUntil); given {
@@ -415,29 +338,23 @@ func (s *Server) putMute(c *call, id member.ID) error {
 			}
 		}
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	err := s.cfg.Push.Mute(c.Request().Context(), id, object, until)
 	if errors.Is(err, push.ErrTooManyMutes) {
-		return tooManyMutes.problem("member %s mutes %d objects already: end one, or wait until one ends", id, push.MaxMutes)
+		err = tooManyMutes.problem("member %s mutes %d objects already: end one, or wait until one ends", id, push.MaxMutes)
 	}
-	if err != nil {
-		return err
-	}
-	return c.NoContent(http.StatusNoContent)
+	return nil, err
 }
 
-func (s *Server) deleteMute(c *call, id member.ID) error {
+func (s *Server) deleteMute(c *call, id member.ID) (any, error) {
 	object := c.QueryParam("object")
 	if err := push.CheckObject(object); err != nil {
-		return invalidParameter.fields(strictjson.Faults{{Field: "object", Detail: err.Error()}})
+		return nil, invalidParameter.fields(strictjson.Faults{{Field: "object", Detail: err.Error()}})
 	}
 	found, err := s.cfg.Push.Unmute(c.Request().Context(), id, object)
-	if err != nil {
-		return err
+	if err == nil && !found {
+		err = noSuchMute.problem("member %s does not mute %s", id, object)
 	}
-	if !found {
-		return noSuchMute.problem("member %s does not mute %s", id, object)
-	}
-	return c.NoContent(http.StatusNoContent)
+	return nil, err
 }

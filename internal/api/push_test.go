@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/api"
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 )
 
@@ -234,22 +233,6 @@ var pushRequests = []struct{ method, path, body string }{
 	{http.MethodDelete, mutesPath + "?object=user:6", ""},
 }
 
-func TestPushNeedsTheScopeWrite(t *testing.T) {
-	t.Parallel()
-	for _, r := range pushRequests {
-		g := guard(t)
-		wantProblem(t, g.as(t, newJSON(t.Context(), r.method, r.path, r.body), "Bearer "+readSecret), http.StatusForbidden, "insufficient-scope")
-		wantProblem(t, g.as(t, newJSON(t.Context(), r.method, r.path, r.body)), http.StatusUnauthorized, "unauthorized")
-		if g.push.stored() > 0 {
-			t.Errorf("%s %s: stored", r.method, r.path)
-		}
-		g.nothingDone(t)
-		if w := g.as(t, newJSON(t.Context(), r.method, r.path, r.body), "Bearer "+writeSecret); w.Code >= 300 && w.Code != http.StatusNotFound {
-			t.Errorf("%s %s: %d %s", r.method, r.path, w.Code, w.Body)
-		}
-	}
-}
-
 func TestWithoutMySQLPushIsOff(t *testing.T) {
 	t.Parallel()
 	for _, r := range pushRequests {
@@ -264,19 +247,5 @@ func TestWithoutMySQLPushIsOff(t *testing.T) {
 	wantProblem(t, b.post(t, body), http.StatusNotImplemented, "push-off")
 	if len(b.enqueuer.calls()) > 0 {
 		t.Errorf("enqueued %v", b.enqueuer.calls())
-	}
-}
-
-func TestPushErrors(t *testing.T) {
-	t.Parallel()
-	for _, r := range pushRequests[1:] {
-		b := setup(t)
-		b.push.err = fmt.Errorf("fake: %w", mysql.ErrUnavailable)
-		wantProblem(t, b.send(t, r.method, r.path, r.body), http.StatusServiceUnavailable, "unavailable")
-		b.push.err = nil
-		if r.method != http.MethodDelete {
-			path := strings.Replace(r.path, "/5/", fmt.Sprintf("/%d/", noMember), 1)
-			wantProblem(t, b.send(t, r.method, path, r.body), http.StatusNotFound, "no-such-member")
-		}
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"github.com/activityd/activityd/internal/api"
 )
 
 // loud are the lines of the log that are seen at the level info.
@@ -51,53 +49,5 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	}
 	if got := strings.Count(g.log.String(), `"request_id"`); got != 11*many+1 {
 		t.Errorf("%d requests were logged at any level, want all %d", got, 11*many+1)
-	}
-}
-
-// Nor do clients of a server without tokens under a foreign name.
-func TestForeignHostsDoNotFillTheLog(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	for range 100 {
-		r := newRead(t)
-		r.Host = "attacker.example"
-		wantProblem(t, b.do(t, r), http.StatusMisdirectedRequest, "misdirected-request")
-	}
-	if lines := b.log.loud(t); len(lines) != 1 || lines[0]["foreign_host"] != 1.0 {
-		t.Errorf("logged %v", lines)
-	}
-}
-
-// Nonsense is answered by net/http itself, and not logged.
-func TestNonsenseOverTheWireDoesNotFillTheLog(t *testing.T) {
-	t.Parallel()
-	plain := serve(t)
-	for range 20 {
-		for _, nonsense := range []string{
-			"nonsense\r\n\r\n",
-			"GET / HTTP/1.1\r\n\r\n",                                    // no Host
-			"GET / HTTP/9.9\r\nHost: a\r\n\r\n",                         // 505
-			"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: x\r\n\r\n", // 501
-			"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", api.MaxHeader+8<<10) + "\r\n\r", // 431
-		} {
-			if r, body := answer(t, plain.dial(t, nonsense)); r.StatusCode < 400 {
-				t.Errorf("%.100q: %d %s", nonsense, r.StatusCode, body)
-			}
-		}
-	}
-	encrypted, _ := serveTLS(t)
-	for range 100 {
-		answer(t, encrypted.dial(t, plainRead)) // 400: Client sent an HTTP request to an HTTPS server
-	}
-	for _, s := range []*serving{plain, encrypted} {
-		if err := s.server.Shutdown(t.Context()); err != nil { // it waits for the connections to end
-			t.Fatal(err)
-		}
-		if lines := s.log.loud(t); len(lines) > 2 { // at once, and for the rest
-			t.Errorf("logged %v", lines)
-		}
-	}
-	if lines := encrypted.log.loud(t); len(lines) == 0 || lines[0]["protocol"] != 1.0 {
-		t.Errorf("of TLS, logged %v", lines)
 	}
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"fmt"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -27,14 +26,14 @@ type readQuery struct {
 	explain bool
 }
 
-func (s *Server) recentContactPhotos(c *call) error {
+func (s *Server) recentContactPhotos(c *call) (any, error) {
 	q, err := parseReadQuery(c.Param("id"), c.QueryString())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	operator := s.isOperator(c)
 	if q.explain && !operator {
-		return scopeProblem("explain=1 is for tokens with the scope admin or, where there are no tokens, for clients on the server's machine", auth.Admin)
+		return nil, scopeProblem("explain=1 is for tokens with the scope admin or, where there are no tokens, for clients on the server's machine", auth.Admin)
 	}
 	read := s.cfg.Reader.Read
 	if q.explain {
@@ -43,7 +42,7 @@ func (s *Server) recentContactPhotos(c *call) error {
 	start := time.Now()
 	a, err := read(c.Request().Context(), q.viewer, q.limit)
 	if err != nil {
-		return fmt.Errorf("reading for viewer %s: %w", q.viewer.ID, err)
+		return nil, fmt.Errorf("reading for viewer %s: %w", q.viewer.ID, err)
 	}
 	body := newAnswer(q.viewer, a)
 	if q.explain {
@@ -56,7 +55,7 @@ func (s *Server) recentContactPhotos(c *call) error {
 		}
 		c.Response().Header().Set("Server-Timing", serverTiming(a.Trace.Steps, time.Since(start)))
 	}
-	return writeJSON(c, http.StatusOK, typeJSON, body)
+	return body, nil
 }
 
 // parseReadQuery reads the path's id and the query, and names all faults.

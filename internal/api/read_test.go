@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -70,23 +69,6 @@ func TestReadGolden(t *testing.T) {
 				t.Errorf("%d\n got %s\nwant %s", w.Code, w.Body, test.want)
 			}
 		})
-	}
-}
-
-func TestReadHeaders(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.reader.read = func(context.Context, contacts.Viewer, int) (recent.Answer, error) { return goodAnswer(), nil }
-	h := b.get(t, readPath).Header()
-	timing := regexp.MustCompile(`^redis;dur=0\.21, first;dur=0\.40, others;dur=0\.30, total;dur=\d+\.\d\d$`)
-	if got := h.Get("Server-Timing"); !timing.MatchString(got) {
-		t.Errorf("Server-Timing = %q, want %s", got, timing)
-	}
-	if got := h.Get("Cache-Control"); got != "no-store" {
-		t.Errorf("Cache-Control = %q", got)
-	}
-	if got := h.Get("Content-Type"); got != "application/json" {
-		t.Errorf("Content-Type = %q", got)
 	}
 }
 
@@ -168,16 +150,4 @@ func manyParameters(n int) string {
 		b.WriteString("p" + strings.Repeat("x", i) + "=1&")
 	}
 	return b.String()
-}
-
-func TestReadOfNobodyNamesTheField(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.reader.read = func(context.Context, contacts.Viewer, int) (recent.Answer, error) {
-		return recent.Answer{}, contacts.ErrNoMember
-	}
-	p := wantProblem(t, b.get(t, readPath), http.StatusNotFound, "no-such-member")
-	if p.Field != "id" || !slices.Equal(p.fields(), []string{"id"}) {
-		t.Errorf("field = %q, %q, want id", p.Field, p.fields())
-	}
 }

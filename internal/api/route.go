@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -23,11 +24,14 @@ const (
 	open      auth.Scope = 0xff // no token
 )
 
+// handler answers a request, in JSON. Without an answer it has sent the response itself, or it is 204.
+type handler func(*Server, *call) (answer any, err error)
+
 // route is a row of the table of routes.
 type route struct {
 	method, path string
 	need         auth.Scope // or open, or ofViewers
-	handle       func(*Server, *call) error
+	handle       handler
 	wait         time.Duration // beyond [Config.RequestTimeout]
 }
 
@@ -81,6 +85,7 @@ type call struct {
 
 	start  time.Time
 	access access
+	status int // of the answer; 0: 200
 }
 
 // add adds a route with the middle of the chain: the token, the place, the deadline.
@@ -96,7 +101,16 @@ func (s *Server) add(r route) {
 		ctx, cancel := context.WithDeadline(k.Request().Context(), k.start.Add(s.cfg.RequestTimeout+r.wait))
 		defer cancel()
 		k.SetRequest(k.Request().WithContext(ctx))
-		err := recovered(func() error { return r.handle(s, k) })
+		err := recovered(func() error {
+			answer, err := r.handle(s, k)
+			switch {
+			case err != nil || k.Response().Committed:
+				return err
+			case answer == nil:
+				return k.NoContent(http.StatusNoContent)
+			}
+			return writeJSON(k, cmp.Or(k.status, http.StatusOK), typeJSON, answer)
+		})
 		if err != nil {
 			s.writeError(err, k) // before cancel, as the end of ctx decides
 		}

@@ -234,8 +234,8 @@ of the Debian package. Begin with docs/README.md.
 //go:embed openapi.yaml
 var openAPIDocument []byte
 
-func (s *Server) front(k *call) error { return k.String(http.StatusOK, front) }
+func (s *Server) front(k *call) (any, error) { return nil, k.String(http.StatusOK, front) }
 
-func (s *Server) openAPI(k *call) error {
-	return k.Blob(http.StatusOK, "application/yaml", openAPIDocument)
+func (s *Server) openAPI(k *call) (any, error) {
+	return nil, k.Blob(http.StatusOK, "application/yaml", openAPIDocument)
 }

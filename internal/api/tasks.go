@@ -20,10 +20,6 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-type enqueuedJSON struct {
-	Tasks []idJSON `json:"tasks"`
-}
-
 type idJSON struct {
 	ID string `json:"id"`
 }
@@ -31,7 +27,7 @@ type idJSON struct {
 // enqueueTasks takes all tasks of a request or none, and answers after the commit. A
 // client may repeat a request whose answer it missed: tasks are hints to look again.
 // With an Idempotency-Key a repetition enqueues nothing.
-func (s *Server) enqueueTasks(c *call) error {
+func (s *Server) enqueueTasks(c *call) (any, error) {
 	ids, err := s.enqueue(c, func(body []byte, _ string) ([]queue.New, error) {
 		batch, err := tasks.ParseBody(body, s.cfg.MaxBatch)
 		if s.cfg.Push == nil && slices.ContainsFunc(batch, func(n queue.New) bool { return n.Kind == push.Notify }) {
@@ -39,11 +35,7 @@ func (s *Server) enqueueTasks(c *call) error {
 		}
 		return batch, refused(err, invalidTask)
 	})
-	if err != nil {
-		return err
-	}
-	out := each(ids, func(id uint64) idJSON { return idJSON{strconv.FormatUint(id, 10)} })
-	return writeJSON(c, http.StatusAccepted, typeJSON, enqueuedJSON{out})
+	return list("tasks", ids, func(id uint64) idJSON { return idJSON{strconv.FormatUint(id, 10)} }), err
 }
 
 // enqueue enqueues the tasks of a request, as parse reads its body; key is that of
@@ -85,8 +77,8 @@ func (s *Server) enqueue(c *call, parse func(body []byte, key string) ([]queue.N
 	if len(ids) != len(batch) {
 		return nil, fmt.Errorf("%d tasks were enqueued under %d ids", len(batch), len(ids))
 	}
-	if replayed {
-		c.Response().Header().Set(headerReplayed, "true")
+	if c.status = http.StatusAccepted; replayed {
+		c.Response().Header().Set("Idempotency-Replayed", "true")
 	}
 	return ids, nil
 }
@@ -143,17 +135,13 @@ func (s *Server) readBody(c echo.Context) ([]byte, error) {
 	return nil, malformedBody.problem("the body cannot be read: %v", err)
 }
 
-const (
-	headerKey      = "Idempotency-Key"
-	headerReplayed = "Idempotency-Replayed"
-)
+const headerKey = "Idempotency-Key"
 
 // maxKey is how many characters an idempotency key may have.
 const maxKey = 255
 
-// idempotencyKey returns the key of a request (IETF draft
-// httpapi-idempotency-key-header), "" when it has none. The draft has it quoted, as
-// a structured field; clients often send it bare, and mean the same.
+// idempotencyKey returns the key of a request (IETF draft httpapi-idempotency-key-header), "" when it has none. The draft
+// has it quoted, as a structured field; clients often send it bare, and mean the same.
 func idempotencyKey(header http.Header, f *strictjson.Faults) string {
 	given := header.Values(headerKey)
 	if len(given) > 1 {
@@ -162,38 +150,13 @@ func idempotencyKey(header http.Header, f *strictjson.Faults) string {
 	if len(given) != 1 {
 		return ""
 	}
-	key, ok := given[0], true
-	if strings.HasPrefix(key, `"`) {
-		key, ok = unquote(key)
+	key := given[0]
+	if len(key) > 1 && strings.HasPrefix(key, `"`) && strings.HasSuffix(key, `"`) {
+		key = key[1 : len(key)-1]
 	}
-	if !ok || key == "" || len(key) > maxKey || strings.ContainsFunc(key, invisible) {
-		f.Addf(headerKey, "want 1 to %d visible ASCII characters, bare or in double quotes", maxKey)
+	if key == "" || len(key) > maxKey || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '"' || r == '\\' }) {
+		f.Addf(headerKey, "want 1 to %d visible ASCII characters without quotes and backslashes, bare or in double quotes", maxKey)
 		return ""
 	}
 	return key
-}
-
-func invisible(r rune) bool { return r <= ' ' || r >= 0x7f }
-
-// unquote reads a string of a structured field (RFC 9651, 3.3.3): backslashes
-// stand before quotes and backslashes, and nowhere else.
-func unquote(s string) (string, bool) {
-	inner, ok := strings.CutSuffix(s[1:], `"`)
-	if !ok {
-		return "", false
-	}
-	var out strings.Builder
-	for i := 0; i < len(inner); i++ {
-		switch inner[i] {
-		case '"':
-			return "", false
-		case '\\':
-			i++
-			if i == len(inner) || inner[i] != '"' && inner[i] != '\\' {
-				return "", false
-			}
-		}
-		out.WriteByte(inner[i])
-	}
-	return out.String(), true
 }

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,14 +14,6 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
-
-// Some programs begin a text with a byte order mark.
-func TestABodyWithAByteOrderMark(t *testing.T) {
-	t.Parallel()
-	if w := setup(t).post(t, "\ufeff"+`{"type":"upload","user_id":"1"}`); w.Code != http.StatusAccepted {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-}
 
 func TestTasksGolden(t *testing.T) {
 	t.Parallel()
@@ -238,23 +229,4 @@ func TestTasksBodySize(t *testing.T) {
 			t.Errorf("%d bytes too many: enqueued = %t", extra, got)
 		}
 	}
-}
-
-func TestTasksTakesNoParameters(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	r := postTasks(t.Context(), strings.NewReader(`{"type":"upload","user_id":"1"}`))
-	r.URL.RawQuery = "dry_run=1"
-	p := wantProblem(t, b.do(t, r), http.StatusBadRequest, "invalid-parameter")
-	if p.Field != "dry_run" || len(b.enqueuer.calls()) > 0 {
-		t.Errorf("field = %q, enqueued %v", p.Field, b.enqueuer.calls())
-	}
-}
-
-// A client that is given fewer ids than it sent tasks could not tell the tasks apart.
-func TestTasksChecksTheIDs(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.enqueuer.enqueue = func(context.Context, []queue.New) ([]uint64, error) { return nil, nil }
-	wantProblem(t, b.post(t, `{"type":"upload","user_id":"1"}`), http.StatusInternalServerError, "internal")
 }

@@ -1,13 +1,11 @@
 package api_test
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -48,17 +46,6 @@ func TestTLSWithHTTP2(t *testing.T) {
 	}
 }
 
-func TestOldTLSIsRefused(t *testing.T) {
-	t.Parallel()
-	s, client := serveTLS(t)
-	client.Transport.(*http.Transport).TLSClientConfig.MinVersion = tls.VersionTLS10
-	client.Transport.(*http.Transport).TLSClientConfig.MaxVersion = tls.VersionTLS11
-	if response, err := client.Get("https://" + s.addr + readPath); err == nil {
-		_ = response.Body.Close()
-		t.Errorf("%d by TLS %x", response.StatusCode, response.TLS.Version)
-	}
-}
-
 // The limits of time hold for the streams of HTTP/2, too.
 func TestSlowBodyByHTTP2(t *testing.T) {
 	t.Parallel()
@@ -77,21 +64,5 @@ func TestSlowBodyByHTTP2(t *testing.T) {
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusRequestTimeout || len(s.enqueuer.calls()) > 0 {
 		t.Errorf("%d, enqueued %v, want 408", response.StatusCode, s.enqueuer.calls())
-	}
-}
-
-// A client that only connects must not fill the log.
-func TestStrangersAtTheTLSPortAreLoggedQuietly(t *testing.T) {
-	t.Parallel()
-	s, _ := serveTLS(t)
-	conn := s.dial(t, "this is no TLS at all\r\n\r\n")
-	if _, err := io.ReadAll(conn); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.server.Shutdown(context.WithoutCancel(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	if line := s.log.last(t); line["level"] != "DEBUG" || !strings.Contains(line["msg"].(string), "TLS handshake") {
-		t.Errorf("logged %v", line)
 	}
 }

@@ -35,34 +35,34 @@ func memberOf(k *call) (member.ID, error) {
 
 // viewerPhotos is [Server.recentContactPhotos] for the viewer itself, without all that is for
 // operators.
-func (s *Server) viewerPhotos(c *call) error {
+func (s *Server) viewerPhotos(c *call) (any, error) {
 	var f strictjson.Faults
 	limit := readLimit(parseQuery(c.QueryString(), &f, "limit"), &f)
 	if len(f) > 0 {
-		return invalidParameter.fields(f)
+		return nil, invalidParameter.fields(f)
 	}
-	id, err := memberOf(c)
-	if err != nil {
-		return err
-	}
-	v := contacts.Viewer{ID: id}
+	v := contacts.Viewer{ID: c.access.viewer}
 	a, err := s.cfg.Reader.Read(c.Request().Context(), v, limit)
 	if err != nil {
-		return fmt.Errorf("reading for viewer %s: %w", id, err)
+		return nil, fmt.Errorf("reading for viewer %s: %w", v.ID, err)
 	}
 	body, err := json.Marshal(newAnswer(v, a))
 	if err != nil {
-		return fmt.Errorf("encoding the response: %w", err)
+		return nil, fmt.Errorf("encoding the response: %w", err)
 	}
-	tag := entityTag(body)
-	header := c.Response().Header()
 	// The browser may keep it, for this member, and asks each time whether it still holds.
-	header.Set(echo.HeaderCacheControl, "private, no-cache")
+	return nil, c.tagged("private, no-cache", entityTag(body), typeJSON, body)
+}
+
+// tagged answers with a body, or says that the client has it.
+func (k *call) tagged(cacheControl, tag, contentType string, body []byte) error {
+	header := k.Response().Header()
+	header.Set(echo.HeaderCacheControl, cacheControl)
 	header.Set("ETag", tag)
-	if namesTag(c.Request().Header.Values("If-None-Match"), tag) {
-		return c.NoContent(http.StatusNotModified)
+	if namesTag(k.Request().Header.Values("If-None-Match"), tag) {
+		return k.NoContent(http.StatusNotModified)
 	}
-	return c.Blob(http.StatusOK, typeJSON, body)
+	return k.Blob(http.StatusOK, contentType, body)
 }
 
 // entityTag returns the strong tag of a body. It comes from the answer and nothing else,
@@ -72,26 +72,13 @@ func entityTag(body []byte) string {
 	return `"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
 }
 
-// namesTag reports whether the values of an If-None-Match have a tag in their lists, weak or
-// strong, or are *. From a fault on, a list is ignored: the answer is then sent whole.
+// namesTag reports whether the values of an If-None-Match are *, or have a tag of ours in their lists, weak or strong. It has
+// no comma and no quote inside.
 func namesTag(values []string, tag string) bool {
-	for _, list := range values {
-		if strings.TrimSpace(list) == "*" {
-			return true
-		}
-		for {
-			list = strings.TrimPrefix(strings.TrimLeft(list, " \t,"), "W/")
-			end := strings.IndexByte(strings.TrimPrefix(list, `"`), '"')
-			if !strings.HasPrefix(list, `"`) || end < 0 {
-				break
-			}
-			if list[:end+2] == tag {
-				return true
-			}
-			list = list[end+2:]
-		}
-	}
-	return false
+	return slices.ContainsFunc(strings.Split(strings.Join(values, ","), ","), func(one string) bool {
+		one = strings.TrimSpace(one)
+		return one == "*" || strings.TrimPrefix(one, "W/") == tag
+	})
 }
 
 // concealed returns a problem as viewers get it. A read that needs a walk may be refused, or
@@ -146,12 +133,12 @@ func (s *Server) allowOrigin(header http.Header, r *http.Request) {
 }
 
 // preflight answers the question that a browser asks before it sends a page's request.
-func (s *Server) preflight(c *call) error {
+func (s *Server) preflight(c *call) (any, error) {
 	header := c.Response().Header()
 	if header.Get(echo.HeaderAccessControlAllowOrigin) != "" {
 		header.Set(echo.HeaderAccessControlAllowMethods, "GET, PUT, POST, DELETE")
 		header.Set(echo.HeaderAccessControlAllowHeaders, "Authorization, Content-Type, If-None-Match")
 		header.Set(echo.HeaderAccessControlMaxAge, corsMaxAge)
 	}
-	return c.NoContent(http.StatusNoContent)
+	return nil, nil //nolint:nilnil // 204
 }

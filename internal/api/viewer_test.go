@@ -21,7 +21,6 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/testing/metricstest"
 )
 
 const (
@@ -213,18 +212,6 @@ func TestNothingOfWhatIsHiddenShows(t *testing.T) {
 	}
 }
 
-func TestAViewerThatDoesNotExist(t *testing.T) {
-	t.Parallel()
-	b := setup(t, viewers)
-	b.reader.read = func(context.Context, contacts.Viewer, int) (recent.Answer, error) {
-		return recent.Answer{}, contacts.ErrNoMember
-	}
-	p := wantProblem(t, b.do(t, newMe(t, http.MethodGet, mePath, "")), http.StatusNotFound, "no-such-member")
-	if p.Field != "" || p.Errors != nil || !strings.Contains(p.Detail, "of the token") {
-		t.Errorf("%+v", p)
-	}
-}
-
 // A viewer manages its own devices, settings and mutes, and no more.
 func TestAViewerManagesItsPush(t *testing.T) {
 	t.Parallel()
@@ -345,27 +332,6 @@ func TestARefusedTokenSaysWhy(t *testing.T) {
 			t.Errorf("%v", w.Header())
 		}
 	})
-}
-
-// Without keys there is nothing below /v1/me; without clients' tokens, all else is for
-// this machine alone, as before.
-func TestViewersAndOtherTokensAreIndependent(t *testing.T) {
-	t.Parallel()
-	without := setup(t)
-	p := wantProblem(t, without.do(t, newMe(t, http.MethodGet, mePath, "")), http.StatusNotFound, "not-found")
-	if !strings.Contains(p.Detail, "--viewer-keys") {
-		t.Errorf("%+v", p)
-	}
-	only := setup(t, viewers)
-	if w := only.do(t, newMe(t, http.MethodGet, mePath, "")); w.Code != http.StatusOK {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	elsewhere := newMe(t, http.MethodGet, "/v1/users/5/recent-contact-photos", "")
-	wantProblem(t, only.do(t, elsewhere), http.StatusMisdirectedRequest, "misdirected-request")
-	if w := only.get(t, "/v1/users/5/recent-contact-photos"); w.Code != http.StatusOK {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	wantProblem(t, only.get(t, mePath), http.StatusUnauthorized, "unauthorized") // even from this machine
 }
 
 func TestTheLimitOfAMember(t *testing.T) {
@@ -507,31 +473,6 @@ func TestOriginsAreExact(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-}
-
-// Viewers are counted together: a member's id is no label.
-func TestViewersAreCounted(t *testing.T) {
-	b, expect := setup(t, viewers), counting(t, "activityd_access_requests_total")
-	for _, test := range []struct {
-		authorization string
-		want          string
-	}{
-		{"Bearer " + tokenOf(t, 5), judged("(viewer)", auth.Allowed)},
-		{"Bearer " + tokenOf(t, 6), judged("(viewer)", auth.Allowed)},
-		{"Bearer " + tokenOf(t, 6) + "A", judged("(viewer)", auth.UnknownToken)},
-		{"Bearer " + adminSecret, judged("(viewer)", auth.UnknownToken)},
-		{"Basic " + adminSecret, judged("(none)", auth.NoToken)},
-	} {
-		r := newMe(t, http.MethodGet, mePath, "")
-		r.Header.Set("Authorization", test.authorization)
-		b.do(t, r)
-		b.do(t, newRequest(t.Context(), http.MethodOptions, mePath, http.NoBody))
-		expect(test.authorization, metricstest.Samples{test.want: 1})
-	}
-	b = setup(t, viewers, func(c *api.Config) { c.Viewers = brokenViewers{} })
-	r := newMe(t, http.MethodGet, mePath, "")
-	wantProblem(t, b.do(t, r), http.StatusInternalServerError, "internal")
-	expect("broken", metricstest.Samples{judged("(viewer)", "other"): 1})
 }
 
 // brokenViewers does not keep its word.

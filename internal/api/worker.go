@@ -39,8 +39,8 @@ const (
 const pathOfQueues = "/v1/queues/"
 
 // ofQueue returns the handler of a route about a queue, which its caller may work on.
-func ofQueue(handle func(s *Server, k *call, name string) error) func(*Server, *call) error {
-	return func(s *Server, k *call) error {
+func ofQueue(handle func(s *Server, k *call, name string) (any, error)) handler {
+	return func(s *Server, k *call) (any, error) {
 		name, queues := k.Param("queue"), k.access.caller.Queues
 		var f strictjson.Faults
 		if !auth.IsQueue(name) {
@@ -49,18 +49,19 @@ func ofQueue(handle func(s *Server, k *call, name string) error) func(*Server, *
 		parseQuery(k.QueryString(), &f)
 		switch {
 		case s.cfg.Leaser == nil:
-			return noSuchResource.problem("this server leases no tasks, as it runs without MySQL")
+			return nil, noSuchResource.problem("this server leases no tasks, as it runs without MySQL")
 		case len(f) > 0:
-			return invalidParameter.fields(f)
+			return nil, invalidParameter.fields(f)
 		case s.cfg.Auth != nil && !slices.Contains(queues, name):
-			return scopeProblem("the token is for the "+strictjson.List(queues, "and")+" queue, and not for "+name, auth.Work)
+			return nil, scopeProblem("the token is for the "+strictjson.List(queues, "and")+" queue, and not for "+name, auth.Work)
 		case slices.ContainsFunc(s.cfg.OwnQueues, func(own string) bool { return strings.EqualFold(own, name) }): // MySQL folds case
-			return scopeProblem("activityd itself works on the queue "+name+": choose another for tasks of your own", auth.Work)
+			return nil, scopeProblem("activityd itself works on the queue "+name+": choose another for tasks of your own", auth.Work)
 		}
-		if err := handle(s, k, name); err != nil {
-			return fmt.Errorf("tasks of queue %s: %w", name, err)
+		answer, err := handle(s, k, name)
+		if err != nil {
+			return nil, fmt.Errorf("tasks of queue %s: %w", name, err)
 		}
-		return nil
+		return answer, nil
 	}
 }
 
@@ -75,7 +76,7 @@ type taskJSON struct {
 }
 
 // claimTasks leases tasks to a worker, and waits until there are some. An answer that does not arrive costs the lease.
-func (s *Server) claimTasks(c *call, name string) error {
+func (s *Server) claimTasks(c *call, name string) (any, error) {
 	n, wait, lease := int64(1), time.Duration(0), time.Duration(0)
 	err := s.readObject(c, []string{"max", "wait", "lease"}, func(o strictjson.Object) {
 		if most, ok := o.Whole("max", 1, maxClaimed); ok {
@@ -85,7 +86,7 @@ func (s *Server) claimTasks(c *call, name string) error {
 		lease = duration(o, "lease", minLease, maxLease, defaultLease)
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if wait > 0 { // the server has shorter deadlines
 		control, end := http.NewResponseController(c.Response().Writer), time.Now().Add(wait+s.cfg.RequestTimeout+writeGrace)
@@ -98,7 +99,7 @@ func (s *Server) claimTasks(c *call, name string) error {
 		return s.cfg.Leaser.ClaimAs(ctx, owner, name, int(n), lease)
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var answer struct {
 		Token string     `json:"lease_token,omitempty"`
@@ -111,11 +112,11 @@ func (s *Server) claimTasks(c *call, name string) error {
 	if len(tasks) > 0 {
 		answer.Token, answer.Until = tasks[0].Lease, tasks[0].Claimed.Add(lease).UnixMilli()
 	}
-	return writeJSON(c, http.StatusOK, typeJSON, answer)
+	return answer, nil
 }
 
 // finishTasks records how tasks of a lease ended.
-func (s *Server) finishTasks(c *call, name string) error {
+func (s *Server) finishTasks(c *call, name string) (any, error) {
 	var token string
 	var ends []queue.Result
 	err := s.readObject(c, []string{"lease_token", "done", "failed", "released"}, func(o strictjson.Object) {
@@ -123,17 +124,14 @@ func (s *Server) finishTasks(c *call, name string) error {
 		ends = readEnds(o)
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	open, err := s.cfg.Leaser.FinishLease(c.Request().Context(), name, token, ends)
-	if err != nil {
-		return err
-	}
-	return writeJSON(c, http.StatusOK, typeJSON, map[string]int{"open": open})
+	return map[string]int{"open": open}, err
 }
 
 // extendLease makes a lease longer.
-func (s *Server) extendLease(c *call, name string) error {
+func (s *Server) extendLease(c *call, name string) (any, error) {
 	var token string
 	var lease time.Duration
 	err := s.readObject(c, []string{"lease_token", "lease"}, func(o strictjson.Object) {
@@ -141,13 +139,10 @@ func (s *Server) extendLease(c *call, name string) error {
 		lease = duration(o, "lease", minLease, maxLease, defaultLease)
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	until, err := s.cfg.Leaser.ExtendLease(c.Request().Context(), name, token, lease)
-	if err != nil {
-		return err
-	}
-	return writeJSON(c, http.StatusOK, typeJSON, map[string]int64{"lease_until_ms": until.UnixMilli()})
+	return map[string]int64{"lease_until_ms": until.UnixMilli()}, err
 }
 
 var errReleased = errors.New("its worker released it")

@@ -255,26 +255,6 @@ func TestBadRequestsOfWorkers(t *testing.T) {
 	}
 }
 
-// An error of any length is kept as far as there is room; args that are too long never reach a worker.
-func TestLongTexts(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	d.exec(`INSERT INTO tasks (queue, type, subject, args) VALUES ('mail', 'letter', 1, JSON_OBJECT('text', REPEAT('x', 33000)))`)
-	d.insert(1)
-	c := d.claim(t, `{"max":10}`)
-	if len(c.Tasks) != 1 {
-		t.Fatalf("claimed %+v", c)
-	}
-	body := fmt.Sprintf(`{"lease_token":%q,"failed":[{"id":%q,"error":%q}]}`, c.Token, c.Tasks[0].ID, strings.Repeat("é", 33_000))
-	if w := d.ask(t, "/v1/queues/mail/finish", body); w.Code != http.StatusOK {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	list := d.open(t)
-	if len(list) != 2 || list[0].State != queue.Dead || !strings.Contains(list[0].LastError, "bytes of args") || len(list[1].LastError) < 900 || len(list[1].LastError) > 1100 {
-		t.Errorf("%+v", list)
-	}
-}
-
 // fakeLeaser leases its tasks, and counts the claims.
 type fakeLeaser struct {
 	mu     sync.Mutex
