@@ -118,11 +118,10 @@ CREATE TABLE IF NOT EXISTS push_mutes (
   KEY ends (until_at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
--- Events that were targeted, until some time after they expired.
+-- Events whose tasks began, until some time after they expired.
 CREATE TABLE IF NOT EXISTS push_events (
-  number     BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  number     BIGINT UNSIGNED NOT NULL COMMENT 'the id of its task; other tasks with its id are repetitions',
   id         VARCHAR(100)    CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'of its producer, or given to it',
-  task_id    BIGINT UNSIGNED NOT NULL COMMENT 'the task that targets it; others with its id are repetitions',
   actor_id   BIGINT UNSIGNED NOT NULL,
   event      JSON            NOT NULL DEFAULT (JSON_OBJECT()) COMMENT 'as in the payload of a task',
   created_at BIGINT UNSIGNED NOT NULL,

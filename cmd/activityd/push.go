@@ -49,14 +49,15 @@ func (p *pushConfig) flags(f *pflag.FlagSet) {
 	}
 }
 
-// addPush has the workers of a service target events and deliver them.
+// addPush has the workers of a service notify members.
 func (s *service) addPush(handlers *tasks.HandlerOptions) {
 	c, senders := &s.config.push, s.credentials.senders
-	s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: s.push, Senders: senders.byPlatform, MustShow: c.mustShow(), Log: s.log})
-	handlers.Targeting = push.NewTargeting(push.TargetingOptions{Store: s.push, Followers: s.store, MustShow: c.mustShow()})
-	handlers.Deliveries = s.deliveries
+	s.pushed = push.NewHandler(push.HandlerOptions{
+		Store: s.push, Followers: s.store, Senders: senders.byPlatform, MustShow: c.mustShow(), Log: s.log,
+	})
+	handlers.Push = s.pushed
 	if senders.changed != nil { // before any file is read again
-		*senders.changed = s.deliveries.KeysChanged
+		*senders.changed = s.pushed.KeysChanged
 	}
 	if s.config.role != roleAPI {
 		s.background = append(s.background, func(ctx context.Context) error {

@@ -94,7 +94,6 @@ type eventJSON struct {
 	Event struct {
 		ID        string      `json:"id"`
 		Number    uint64      `json:"number,string"`
-		Task      uint64      `json:"task_id,string"`
 		Actor     member.ID   `json:"actor_id"`
 		Event     *push.Event `json:"event"`
 		CreatedAt string      `json:"created_at"`
@@ -103,7 +102,7 @@ type eventJSON struct {
 }
 
 func newEventJSON(e *push.StoredEvent) (j eventJSON) {
-	j.Event.ID, j.Event.Number, j.Event.Task, j.Event.Actor, j.Event.Event = e.ID, e.Number, e.Task, e.Actor, &e.Event
+	j.Event.ID, j.Event.Number, j.Event.Actor, j.Event.Event = e.ID, e.Number, e.Actor, &e.Event
 	j.Event.CreatedAt, j.Event.ExpiresAt = inspect.Stamp(e.Created), inspect.Stamp(e.Expires)
 	return j
 }

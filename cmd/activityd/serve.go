@@ -138,7 +138,7 @@ type service struct {
 	limiter       *admit.Limiter // of reader
 	reader        *recent.Reader
 	pool          *queue.Pool
-	deliveries    *push.Deliveries
+	pushed        *push.Handler
 	api           *api.Server
 	metricsServer *metrics.Server // nil: there is no listener for metrics
 	fronts        []actor         // make work for the rest, as the listener does, whose requests enqueue tasks
@@ -329,6 +329,6 @@ func (s *service) work(ctx context.Context) error {
 		return nil
 	}
 	err = s.pool.Run(ctx)
-	s.deliveries.Wait()
+	s.pushed.Wait()
 	return err
 }

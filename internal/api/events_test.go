@@ -53,7 +53,7 @@ func TestEvents(t *testing.T) {
 	if diff := cmp.Diff(want, targeted(t, b.enqueuer.calls())); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if batch := b.enqueuer.calls()[0]; batch[0].DedupeKey != "notify:upload-901" || batch[0].Priority != queue.Urgent || batch[1].Priority != queue.Normal {
+	if batch := b.enqueuer.calls()[0]; batch[0].Priority != queue.Urgent || batch[1].Priority != queue.Normal {
 		t.Errorf("enqueued %+v", batch)
 	}
 }

@@ -18,9 +18,9 @@ import (
 // error that wraps [contacts.ErrNoMember]. It must be safe for concurrent
 // use and return soon after ctx ends.
 type Push interface {
-	// RegisterIn makes an address a device of a member, with a language or "", or confirms that it is; it moves
+	// Register makes an address a device of a member, with a language or "", or confirms that it is; it moves
 	// from any former member.
-	RegisterIn(ctx context.Context, id member.ID, platform push.Platform, a push.Address, language string) (push.Device, error)
+	Register(ctx context.Context, id member.ID, platform push.Platform, a push.Address, language string) (push.Device, error)
 	// Devices returns devices that are gone, too.
 	Devices(ctx context.Context, id member.ID) ([]push.Device, error)
 	Remove(ctx context.Context, id member.ID, device uint64) (found bool, err error)
@@ -146,7 +146,7 @@ func (s *Server) putDevice(c *call, id member.ID) (any, error) {
 	}); err != nil {
 		return nil, err
 	}
-	d, err := s.cfg.Push.RegisterIn(c.Request().Context(), id, r.Kind.Platform, r.Address, r.Language)
+	d, err := s.cfg.Push.Register(c.Request().Context(), id, r.Kind.Platform, r.Address, r.Language)
 	return map[string]string{"device_id": strconv.FormatUint(d.ID, 10)}, err
 }
 

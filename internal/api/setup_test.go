@@ -167,7 +167,7 @@ func (f *fakePush) begin(id member.ID) (end func(), err error) {
 	return f.mu.Unlock, err
 }
 
-func (f *fakePush) RegisterIn(_ context.Context, id member.ID, platform push.Platform, a push.Address, language string) (push.Device, error) {
+func (f *fakePush) Register(_ context.Context, id member.ID, platform push.Platform, a push.Address, language string) (push.Device, error) {
 	end, err := f.begin(id)
 	defer end()
 	if err != nil {

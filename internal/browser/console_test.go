@@ -66,8 +66,8 @@ func newConsole(t *testing.T, list ...auth.Token) consoleTab {
 		"INSERT INTO paused_queues (queue) VALUES ('<i>held</i>')",
 		`INSERT INTO once_keys (name, phase, owner, attempt, max_attempts, fence, began, lease_ends, forget_at, reason)
 			VALUES ('digest', 'exhausted', 'app1', 3, 3, 9, UNIX_TIMESTAMP() * 1000 - 5000, 0, UNIX_TIMESTAMP() * 1000 + 3600000, 'why')`,
-		`INSERT INTO push_events (number, id, task_id, actor_id, event, created_at, expires_at, forget_at)
-			VALUES (5, 'upload-901', 40, 7, '{"id":"upload-901","type":"upload","recipients":"followers","object":"photo:901"}', 1700000000000, 99999999999999, 99999999999999)`,
+		`INSERT INTO push_events (number, id, actor_id, event, created_at, expires_at, forget_at)
+			VALUES (5, 'upload-901', 7, '{"id":"upload-901","type":"upload","recipients":"followers","object":"photo:901"}', 1700000000000, 99999999999999, 99999999999999)`,
 		`INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) VALUES (3, 8, 'webpush', '', '{}', 1)`,
 		"INSERT INTO push_receipts (event_number, member_id, device_id, state, reason, at) VALUES (5, 8, 3, 'failed', '<u>gone</u>', 1700000000000)",
 	} {

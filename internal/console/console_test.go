@@ -22,8 +22,8 @@ func (r *rig) fill() {
 	r.exec("INSERT INTO paused_queues (queue) VALUES (?)", "<i>held</i>")
 	r.exec("INSERT INTO once_keys (name, phase, owner, attempt, max_attempts, fence, began, lease_ends, forget_at, reason) VALUES "+
 		"('digest', 'exhausted', 'app1', 3, 3, 9, UNIX_TIMESTAMP() * 1000 - 5000, 0, UNIX_TIMESTAMP() * 1000 + 3600000, ?)", evil)
-	r.exec(`INSERT INTO push_events (number, id, task_id, actor_id, event, created_at, expires_at, forget_at)
-		VALUES (5, 'upload-901', 40, 7, '{"id":"upload-901","type":"upload","recipients":"followers","object":"photo:901","title":"<script>alert(3)</script>"}', 1700000000000, 99999999999999, 99999999999999)`)
+	r.exec(`INSERT INTO push_events (number, id, actor_id, event, created_at, expires_at, forget_at)
+		VALUES (5, 'upload-901', 7, '{"id":"upload-901","type":"upload","recipients":"followers","object":"photo:901","title":"<script>alert(3)</script>"}', 1700000000000, 99999999999999, 99999999999999)`)
 	r.exec(`INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) VALUES (3, 8, 'webpush', '', '{"endpoint":"https://push.example/s3cret","auth":"s3cret"}', 1)`)
 	r.exec("INSERT INTO push_receipts (event_number, member_id, device_id, state, reason, at) VALUES (5, 8, 3, 'failed', '<u>gone</u>', 1700000000000)")
 }

@@ -107,12 +107,11 @@ func openServers(ctx context.Context, b *backend) error {
 	}
 	notifier := &notify.Notifier{}
 	members, q := contacts.NewMySQL(db), queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "demo"})
-	deliveries := push.NewDeliveries(push.DeliveryOptions{Store: store, Senders: b.phones.Senders(), Log: b.log})
-	targeting := push.NewTargeting(push.TargetingOptions{Store: store, Followers: members})
-	if err := b.start(ctx, options, members, q, notifier, targeting, deliveries); err != nil {
+	pushed := push.NewHandler(push.HandlerOptions{Store: store, Followers: members, Senders: b.phones.Senders(), Log: b.log})
+	if err := b.start(ctx, options, members, q, notifier, pushed); err != nil {
 		return err
 	}
-	b.closers = append(b.closers, func() error { deliveries.Wait(); return nil })
+	b.closers = append(b.closers, func() error { pushed.Wait(); return nil })
 	b.console = console.New(console.Options{
 		Queue: q, Push: store, Names: once.NewMySQL(db).ListFirst, Kinds: tasks.Kinds().Names(), Knows: b.knows, Log: b.log,
 		Explain: func(ctx context.Context, id member.ID) (recent.Explanation, error) {
@@ -149,7 +148,7 @@ func openEmbedded(ctx context.Context, b *backend) error {
 		return walked.Album, err
 	}}}
 	// It runs some hundred scripts a second on a slow machine.
-	return b.start(ctx, &redis.Options{Addr: mini.Addr(), ReadTimeout: time.Minute}, members, q, notifier, nil, nil)
+	return b.start(ctx, &redis.Options{Addr: mini.Addr(), ReadTimeout: time.Minute}, members, q, notifier, nil)
 }
 
 // taskQueue is the part of the queue that activityd needs.
@@ -165,7 +164,7 @@ type memberStore interface {
 }
 
 // start wires activityd: the index, the read, and the pool that works on tasks.
-func (b *backend) start(ctx context.Context, options *redis.Options, members memberStore, q taskQueue, notifier *notify.Notifier, targeting, deliveries queue.Handler) error {
+func (b *backend) start(ctx context.Context, options *redis.Options, members memberStore, q taskQueue, notifier *notify.Notifier, pushed queue.Handler) error {
 	redis.SetLogger(silent{}) // errors come back from methods
 	options.ContextTimeoutEnabled = true
 	b.redis = redis.NewClient(options)
@@ -180,7 +179,7 @@ func (b *backend) start(ctx context.Context, options *redis.Options, members mem
 	}
 	sets.Probe(ctx)
 	b.reader = recent.NewReader(sets, members, hints, recent.Options{Min: settings.Min})
-	handlers := tasks.Handlers(sets, members, q, tasks.HandlerOptions{PartSize: tasks.DefaultPartSize, Targeting: targeting, Deliveries: deliveries})
+	handlers := tasks.Handlers(sets, members, q, tasks.HandlerOptions{PartSize: tasks.DefaultPartSize, Push: pushed})
 	pool := queue.NewPool(q, handlers, queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: poll, Log: b.log})
 	b.work = append(b.work, hints.Run, pool.Run, func(ctx context.Context) error {
 		return sets.Watch(ctx, func(time.Time, redisnodes.Status) {})

@@ -77,7 +77,7 @@ func (p *Phones) register(ctx context.Context, viewer member.ID) error {
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // it never fails
 	token := hex.EncodeToString(random)
-	if _, err := p.store.Register(ctx, viewer, apns.Platform, apns.NewAddress(token, false)); err != nil {
+	if _, err := p.store.Register(ctx, viewer, apns.Platform, apns.NewAddress(token, false), ""); err != nil {
 		return err
 	}
 	p.tokens[viewer] = token

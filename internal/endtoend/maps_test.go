@@ -305,14 +305,14 @@ func same(t *testing.T, what string, ask func(reads) (any, error), want, got rea
 func (s *foreignSite) pushed(t *testing.T) (look func()) {
 	t.Helper()
 	store := push.NewMySQL(s.db)
-	var batch []push.NewEvent
+	var batch []*push.StoredEvent
 	var owners []member.ID
 	for i, photo := range s.photos {
 		owner, _, _, _ := s.truth.OwnerOf(photo)
 		owners = append(owners, owner)
-		batch = append(batch, push.NewEvent{Task: uint64(i + 1), Created: time.Now(), Event: push.Event{
+		batch = append(batch, push.NewStored(push.Event{
 			ID: fmt.Sprint("e", photo), Type: "upload", Actor: owner, Object: fmt.Sprint("photo:", photo), Followers: true,
-		}})
+		}, uint64(i+1), time.Now()))
 	}
 	events, err := store.StoreEvents(t.Context(), batch)
 	must(t, err)
@@ -320,7 +320,7 @@ func (s *foreignSite) pushed(t *testing.T) (look func()) {
 	for _, id := range s.members {
 		s.exec(t, "INSERT INTO push_devices (member_id, platform, address_hash, registered_at) VALUES (?, 'fcm', UNHEX(SHA2(?, 256)), 1)", uint64(id), uint64(id))
 		for _, e := range events {
-			candidates = append(candidates, push.Candidate{Event: e.StoredEvent, Member: id})
+			candidates = append(candidates, push.Candidate{Event: e, Member: id})
 		}
 	}
 	return func() {

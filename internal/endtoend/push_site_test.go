@@ -283,7 +283,7 @@ func (s *pushSite) newAddress(d *pushDevice) (err error) {
 
 // register registers a device. A device that had been removed gets a new id.
 func (s *pushSite) register(ctx context.Context, d *pushDevice) error {
-	stored, err := s.store.Register(ctx, d.member.id, d.of, d.address)
+	stored, err := s.store.Register(ctx, d.member.id, d.of, d.address, "")
 	if err == nil {
 		d.latest = stored.ID
 		s.mu.Lock()

@@ -81,9 +81,8 @@ func stageOnServers(t *testing.T, settings index.Settings) *stage {
 	g := newGround(t, settings.Need)
 	store, pushed, phones := contacts.NewMySQL(g.db), push.NewMySQL(g.db), &phones{}
 	s := newStage(g.site, store, indexOf(t, g.client, g.db, index.Options{Settings: settings}), g.queue, tasks.HandlerOptions{
-		Targeting: push.NewTargeting(push.TargetingOptions{Store: pushed, Followers: store}),
-		Deliveries: push.NewDeliveries(push.DeliveryOptions{
-			Store: pushed, Senders: map[push.Platform]push.Sender{apns.Platform: phones}, Log: slog.New(slog.DiscardHandler),
+		Push: push.NewHandler(push.HandlerOptions{
+			Store: pushed, Followers: store, Senders: map[push.Platform]push.Sender{apns.Platform: phones}, Log: slog.New(slog.DiscardHandler),
 		}),
 	})
 	s.empty, s.hasten, s.push, s.phones = func() { g.flush(t) }, g.endBursts, pushed, phones

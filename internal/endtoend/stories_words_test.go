@@ -68,7 +68,7 @@ var sentences = []sentence{
 		return s.site.DeletePhoto(s.Context(), s.photo(w[1]))
 	}},
 	{form(`(\w+) has a phone`), func(s *telling, w []string) error {
-		_, err := s.push.Register(s.Context(), s.id(w[0]), apns.Platform, apns.NewAddress(fmt.Sprintf("%064x", s.id(w[0])), false))
+		_, err := s.push.Register(s.Context(), s.id(w[0]), apns.Platform, apns.NewAddress(fmt.Sprintf("%064x", s.id(w[0])), false), "")
 		return err
 	}},
 	{form(`the sets are built`), (*telling).build},

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,6 +42,10 @@ func (v *Events) Find(ctx context.Context, name string) (*push.StoredEvent, *que
 	match := queue.Filter{Kinds: []string{push.Notify}, Queues: []string{push.QueuePush, push.QueueUrgent}, States: unfinished}
 	id, err := strconv.ParseUint(strings.TrimPrefix(name, "task-"), 10, 64)
 	if err == nil {
+		found, err := v.Store.Events(ctx, []uint64{id})
+		if e := found[id]; e != nil || err != nil {
+			return e, nil, err
+		}
 		match = queue.Filter{IDs: []uint64{id}}
 	}
 	list, err := v.Queue.List(ctx, match, Batch)
@@ -57,7 +60,7 @@ func (v *Events) Find(ctx context.Context, name string) (*push.StoredEvent, *que
 		_ = json.Unmarshal(r.Payload, &payload) // a payload that cannot be read has neither
 		switch {
 		case r.Kind == push.Notify && (payload.ID == name || id != 0):
-			e, err := v.Store.EventByID(ctx, cmp.Or(payload.ID, "task-"+strconv.FormatUint(r.ID, 10)))
+			e, err := v.Store.EventByID(ctx, payload.ID) // it may be a repetition
 			return e, &r, err
 		case r.Kind != push.Notify && strings.HasPrefix(r.Queue, push.QueuePush) && payload.Event != 0:
 			found, err := v.Store.Events(ctx, []uint64{payload.Event})
@@ -98,9 +101,9 @@ func (v *Events) Facts(ctx context.Context, e *push.StoredEvent, now time.Time) 
 		{"expires", Moment(e.Expires, now)},
 		{"deliveries", cmp.Or(strings.Join(ends, ", "), "none has ended yet, or there is none")},
 	}
-	targeting, err := v.targeting(ctx, e)
-	for _, r := range targeting {
-		facts = append(facts, [2]string{"targeting", strings.TrimSuffix(fmt.Sprintf("task %d is %s: %s", r.ID, r.State, OneLine(r.LastError)), ": ")})
+	tasks, err := v.tasks(ctx, e)
+	for _, r := range tasks {
+		facts = append(facts, [2]string{"under way", strings.TrimSuffix(fmt.Sprintf("task %d is %s: %s", r.ID, r.State, OneLine(r.LastError)), ": ")})
 	}
 	return facts, err
 }
@@ -108,20 +111,14 @@ func (v *Events) Facts(ctx context.Context, e *push.StoredEvent, now time.Time) 
 // maxCounted bounds how many receipts are counted.
 const maxCounted = 1_000_000
 
-// targeting returns the tasks that still find recipients, if there is one.
-func (v *Events) targeting(ctx context.Context, e *push.StoredEvent) ([]queue.Record, error) {
-	own, err := v.Queue.List(ctx, queue.Filter{IDs: []uint64{e.Task}, Kinds: []string{push.Notify}, States: unfinished}, 1)
+// tasks returns the tasks that still find recipients, if there is one.
+func (v *Events) tasks(ctx context.Context, e *push.StoredEvent) ([]queue.Record, error) {
+	own, err := v.Queue.List(ctx, queue.Filter{IDs: []uint64{e.Number}, Kinds: []string{push.Notify}, States: unfinished}, 1)
 	if err != nil {
 		return nil, err
 	}
-	pages, err := v.Queue.List(ctx, queue.Filter{Kinds: []string{push.Target}, Key: uint64(e.Actor), States: unfinished}, Batch)
-	return append(own, slices.DeleteFunc(pages, func(r queue.Record) bool { return eventOf(r).Event != e.Number })...), err
-}
-
-// eventOf returns the payload of a target or deliver task; of no event, if it cannot be read.
-func eventOf(r queue.Record) (d push.Delivery) {
-	_ = json.Unmarshal(r.Payload, &d)
-	return d
+	pages, err := v.Queue.List(ctx, queue.Filter{Kinds: []string{push.Target}, Key: e.Number, States: unfinished}, Batch)
+	return append(own, pages...), err
 }
 
 // Fates yields the fate of an event for each device, of all members or of only: first the devices with a receipt,
@@ -146,7 +143,9 @@ func (v *Events) Fates(ctx context.Context, e *push.StoredEvent, only member.ID)
 // waitingFor returns the fates of devices that deliver tasks of an event still name.
 func waitingFor(tasks []queue.Record, event uint64, only member.ID) (list []push.Fate) {
 	for _, r := range tasks {
-		for _, to := range eventOf(r).To {
+		var payload push.Payload
+		_ = json.Unmarshal(r.Payload, &payload) // a payload that cannot be read names no device
+		for _, to := range payload.To {
 			if only == 0 || to.Member == only {
 				list = append(list, push.Fate{Receipt: push.Receipt{
 					Event: event, Member: to.Member, Device: to.Device, State: push.State(r.State), Reason: r.LastError, At: r.RunAt,

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -18,7 +19,7 @@ var look = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 
 // eventOf returns an event that was created some seconds before the look.
 func eventOf(number uint64, ago int, change func(e *StoredEvent)) *StoredEvent {
-	e := &StoredEvent{Number: number, Task: number, Created: look.Add(-time.Duration(ago) * time.Second), Expires: look.Add(time.Hour)}
+	e := &StoredEvent{Number: number, Created: look.Add(-time.Duration(ago) * time.Second), Expires: look.Add(time.Hour)}
 	e.ID, e.Type, e.Actor = fmt.Sprint("e", number), "upload", 1
 	if change != nil {
 		change(e)
@@ -26,17 +27,13 @@ func eventOf(number uint64, ago int, change func(e *StoredEvent)) *StoredEvent {
 	return e
 }
 
-func of(kind string, events ...*StoredEvent) *asked {
-	one := &asked{}
+// of returns what tasks of a kind ask for, of a device.
+func of(kind string, events ...*StoredEvent) (all []delivery) {
 	for i, e := range events {
 		j := &job{task: queue.Task{ID: uint64(i + 1), Kind: kind, Attempts: 1, Key: e.Number}, event: e}
-		j.payload = Delivery{Event: e.Number, Task: e.Task, To: []Recipient{{2, 20}}}
-		if kind == Burst {
-			j.payload.Burst = e.Burst()
-		}
-		one.deliveries = append(one.deliveries, delivery{j, e, Recipient{2, 20}})
+		all = append(all, delivery{job: j, event: e, to: Recipient{2, 20}})
 	}
-	return one
+	return all
 }
 
 // told returns fates in few words.
@@ -73,8 +70,8 @@ func TestDecide(t *testing.T) {
 	hidden := with(func(f *Facts) { f.Visible = false })
 	asleep := with(func(f *Facts) { f.Settings.Quiet = QuietHours{From: 0, To: 13 * 60, Zone: "UTC"} })
 	for name, c := range map[string]struct {
-		asked *asked
-		facts []*Facts
+		asked []delivery
+		facts []*Facts // nil: there is no device
 		send  string
 		fates string
 	}{
@@ -98,14 +95,42 @@ func TestDecide(t *testing.T) {
 			with(func(f *Facts) { f.Accepted = true }), with(func(f *Facts) { f.Accepted, f.Visible = true, false }), with(func(f *Facts) { f.Pending = true }),
 		}, "e3 ×2", ""},
 	} {
-		m, fates := decide(c.asked, c.facts, nil)
-		send := ""
-		if m != nil {
-			send = fmt.Sprintf("%s ×%d", m.Message().Event, m.Message().Count)
+		var facts []Facts
+		for i, f := range c.facts {
+			if f != nil {
+				facts = append(facts, *f)
+				facts[len(facts)-1].Candidate = i
+			}
 		}
-		if send != c.send || told(fates) != c.fates {
-			t.Errorf("%s: send %q, want %q; %q, want %q", name, send, c.send, told(fates), c.fates)
+		p := decideAll(c.asked, facts, nil)
+		var sends []string
+		for _, m := range p.sends {
+			sends = append(sends, fmt.Sprintf("%s ×%d", m.Message().Event, m.Message().Count))
 		}
+		if send := strings.Join(sends, ", "); send != c.send || told(p.fates) != c.fates {
+			t.Errorf("%s: send %q, want %q; %q, want %q", name, send, c.send, told(p.fates), c.fates)
+		}
+	}
+}
+
+// TestDecideOfAMember: all devices of a member get the event, each once, and a follower without a device has no receipt.
+func TestDecideOfAMember(t *testing.T) {
+	t.Parallel()
+	e := eventOf(1, 5, func(e *StoredEvent) { e.Followers, e.Collapse = true, "c" })
+	asked := of(Notify, e, e, eventOf(2, 4, nil))
+	for i := range asked {
+		asked[i].to = Recipient{Member: 2 + member.ID(i)}
+	}
+	at := func(candidate int, device uint64) Facts {
+		return Facts{Candidate: candidate, Visible: true, Now: look, Device: Device{ID: device, Member: 2, Platform: FCM}}
+	}
+	p := decideAll(asked, []Facts{at(0, 20), at(0, 21)}, nil)
+	var to []uint64
+	for _, m := range p.sends {
+		to = append(to, m.device.ID)
+	}
+	if want := "e1 no_device, e2 skipped no_device"; !slices.Equal(to, []uint64{20, 21}) || told(p.fates) != want {
+		t.Errorf("sent to %d; %q, want %q", to, told(p.fates), want)
 	}
 }
 
@@ -114,7 +139,7 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	one, two := of(Deliver, eventOf(1, 10, nil)), of(Burst, eventOf(1, 10, nil), eventOf(2, 8, nil))
 	old := of(Deliver, eventOf(1, 7200, nil))
-	ends := func(in time.Duration) *asked {
+	ends := func(in time.Duration) []delivery {
 		return of(Deliver, eventOf(1, 10, func(e *StoredEvent) { e.Expires = look.Add(in) }))
 	}
 	sent := func(r Result) answer { return answer{Result: r, sent: true} }
@@ -122,7 +147,7 @@ func TestJudge(t *testing.T) {
 		return answer{Result: Result{Outcome: Wait, Reason: why, After: wait}}
 	}
 	for name, c := range map[string]struct {
-		asked *asked
+		asked []delivery
 		answer
 		want string
 	}{
@@ -146,13 +171,13 @@ func TestJudge(t *testing.T) {
 		"no keys in time":       {ends(4 * time.Second), not(noKeys, 5*time.Second), "e1 skipped off"},
 	} {
 		a := c.answer
-		a.message = &message{deliveries: c.asked.deliveries, device: Device{ID: 20, Platform: FCM}, now: look}
+		a.message = &message{deliveries: c.asked, device: Device{ID: 20, Platform: FCM}, now: look}
 		if got := told(judge(a, 0)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 	a := sent(Result{Outcome: Wait, After: 100 * time.Second})
-	a.message = &message{deliveries: one.deliveries, now: look}
+	a.message = &message{deliveries: one, now: look}
 	if got := judge(a, 0.99)[0].again; got != 128*time.Second {
 		t.Errorf("with jitter it waits for %v", got)
 	}
@@ -189,7 +214,7 @@ func TestOutcomes(t *testing.T) {
 	}
 	over := fate{delivery: delivery{event: e, to: to[0]}, state: StateAccepted}
 	wait := func(to string) string {
-		return fmt.Sprintf(`burst push_deliver -3 1m0s {"event":7,"task":7,"to":[%s],"burst":"%x"}`, to, e.Burst())
+		return fmt.Sprintf(`burst push_deliver -3 1m0s {"event":7,"to":[%s],"burst":"%x"}`, to, e.Burst())
 	}
 	for name, c := range map[string]struct {
 		kind  string
@@ -199,15 +224,15 @@ func TestOutcomes(t *testing.T) {
 	}{
 		"over":         {Deliver, []fate{over}, 0, nil},
 		"all of it":    {Deliver, []fate{later(0, 5*time.Second), later(1, 5*time.Second), later(2, 5*time.Second)}, 5 * time.Second, nil},
-		"a part":       {Deliver, []fate{over, later(1, 5*time.Second), later(2, 5*time.Second)}, 0, []string{`deliver push_deliver -3 5s {"event":7,"task":7,"to":[[3,30],[4,40]]}`}},
-		"at two times": {Deliver, []fate{later(0, 9*time.Second), later(1, 5*time.Second), over}, 0, []string{`deliver push_deliver -3 5s {"event":7,"task":7,"to":[[3,30]]}`, `deliver push_deliver -3 9s {"event":7,"task":7,"to":[[2,20]]}`}},
+		"a part":       {Deliver, []fate{over, later(1, 5*time.Second), later(2, 5*time.Second)}, 0, []string{`deliver push_deliver -3 5s {"event":7,"to":[[3,30],[4,40]]}`}},
+		"at two times": {Deliver, []fate{later(0, 9*time.Second), later(1, 5*time.Second), over}, 0, []string{`deliver push_deliver -3 5s {"event":7,"to":[[3,30]]}`, `deliver push_deliver -3 9s {"event":7,"to":[[2,20]]}`}},
 		"bursts":       {Deliver, []fate{pending(1, time.Minute), over, pending(2, time.Minute)}, 0, []string{wait("[3,30]"), wait("[4,40]")}},
 		"a burst over": {Burst, []fate{over}, 0, nil},
 		"no end yet":   {Burst, []fate{over}, 0, []string{strings.Replace(wait("[2,20]"), "1m0s", "0s", 1)}},
 		"and it waits": {Burst, []fate{pending(0, time.Minute)}, 0, []string{wait("[2,20]")}},
 		"a burst":      {Burst, []fate{over, pending(0, 2*time.Minute), later(0, time.Minute)}, 0, []string{wait("[2,20]")}},
 	} {
-		j := &job{task: queue.Task{Kind: c.kind, Priority: -3}, event: e, fates: c.fates, payload: Delivery{Event: 7, Task: 7, To: to}}
+		j := &job{task: queue.Task{Kind: c.kind, Priority: -3}, event: e, fates: c.fates, payload: Payload{Event: 7, To: to}}
 		if c.kind == Burst {
 			j.payload.To, j.payload.Burst = to[:1], e.Burst()
 		}

@@ -46,14 +46,13 @@ func TestOneMemberHoldsUpNoOther(t *testing.T) {
 		exec(t, s.db, "INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) VALUES (?, 2, 'fcm', LPAD(?, 32, '0'), JSON_OBJECT('token', ?), 5)", 1000+i, i, i)
 	}
 	sender := &atTwo{scripted: s.sender, hang: make(chan struct{})}
-	d := s.deliveries(func(o *push.DeliveryOptions) {
+	d := s.handler(func(o *push.HandlerOptions) {
 		o.Senders[push.FCM], o.Patience = sender, 50*time.Millisecond
 	})
 	const events = 5
 	for i := range events {
 		s.enqueue(fmt.Sprintf(`{"id":"e%d","type":"upload","recipients":"followers","collapse":""}`, i))
 	}
-	s.target()
 	s.deliver(d)
 	if n := len(s.sender.take()); n != 2*events {
 		t.Errorf("%d messages to others left, want %d", n, 2*events)
@@ -65,7 +64,6 @@ func TestOneMemberHoldsUpNoOther(t *testing.T) {
 	before := sender.asked.Load()
 	s.soon()
 	s.enqueue(`{"id":"last","type":"upload","recipients":"followers","collapse":""}`)
-	s.target()
 	s.deliver(d)
 	if n := len(s.sender.take()); n != 2 || sender.asked.Load() != before {
 		t.Errorf("then %d messages to others left, want 2, and %d more to the one that hangs", n, sender.asked.Load()-before)

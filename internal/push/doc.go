@@ -1,34 +1,38 @@
 // Package push brings an event to the phones and browsers of the members that it is for.
 //
-//	event      notify   one task an event, by a row of the site's own transaction, an entry of the stream, or a request
-//	targeting  target   a page of the event's recipients: their devices, their wishes, and whether they may see the photo that
-//	                    the event is about
-//	delivery   deliver  up to 256 devices of one platform: looks again, and sends
-//	           burst    a device for which events of a burst wait: likewise, as one message
+// A site's row, an entry of the stream or a request is a task. [Handler] does the tasks of all kinds, by the steps of one function:
 //
-// Deliveries and the next page are follow-ups of a page, which commit in the transaction that finishes it. Two tables say
-// what happens: push_events has an event once, by its id, and push_receipts the end of an event for a device, once.
-// All else that waits is a task. Each step is a value of the next (see [Targeting] and [Deliveries]). Functions that read
-// nothing decide: [Decide], decide and judge.
+//	read     the events of the tasks; the event of a notify task is stored
+//	address  the recipients of notify and target tasks. Up to 256 are the task's own; of more, follow-ups are deliver tasks for 256
+//	         members each, and a target task for the next page
+//	look     the devices of the recipients, their wishes, their receipts, and whether they may see the photo: one statement
+//	decide   send, skip, or wait: for the end of quiet hours, or with a burst
+//	send     the messages, all at once
+//	judge    the answers: receipts, devices that are gone, a pause
+//	record   the receipts, by one statement for all answers of 20 ms
+//
+// Each step is a value of the next. [Decide], decide and judge are pure. The finish of a task deletes it, and inserts its follow-ups in
+// the same transaction: the rest of a page, and the devices that wait. A burst task sends the events of a burst that wait for a device,
+// as one message. Two tables tell the past: push_events has an event once, by its id; push_receipts has the end of an event for a
+// device, once. All else that waits is a task.
 //
 // # What is promised
 //
-//   - A committed event is targeted, once: its row names the task that targets it.
-//   - Each device that it is for has a delivery, or a receipt that says why not. A delivery ends only when its
-//     receipts are committed: accepted, refused for good, not to be sent, or waiting with a burst that has a task.
+//   - A committed event is done by one task, whose number it has: a task with the id of an event of another task is a repetition.
+//   - Each device that an event is for gets the message, or has a receipt that says why not. A task ends only when
+//     its receipts are committed: accepted, refused for good, not to be sent, or waiting with a burst that has a task.
 //   - A message leaves only by a look that began after the claim, at most maxStale before its sender gets it. A photo
 //     that was hidden from its recipient before that look is not shown.
-//   - A push service that fails holds up its own devices only: see [Deliveries]. Only an answer about a device drops it, if it
+//   - A push service that fails holds up its own devices only: see [Handler]. Only an answer about a device drops it, if it
 //     was not registered later.
 //   - No token, endpoint or key leaves the database but to its push service: an [Address] prints, logs and marshals as
 //     "secret", and reasons are words of a list.
 //
 // # Why nothing is sent twice
 //
-// An event and a device are in one task at a time. Targeting sends nothing, and the transaction that ends a page creates its
-// deliveries, once. The rest of a delivery goes over to a follow-up by the transaction that ends it. An event that is to
-// wait with its burst gets a pending receipt; from then on burst tasks alone send it. For a burst and a device at most one
-// task waits, by its dedupe key, and at most one runs, by its ordering key.
+// An event and a device are in one task at a time. The transaction that ends a task creates its follow-ups, once, and they take over
+// the devices that are not done. An event that is to wait with its burst gets a pending receipt; from then on burst tasks alone send
+// it. For a burst and a device at most one task waits, by its dedupe key, and at most one runs, by its ordering key.
 //
 // A task has one lease at a time, so one process works on it. An answer of a push service has a receipt within recordEvery
 // and the commit, and a task ends after the receipts of its messages. A receipt that says accepted stays. A process that does the

@@ -360,10 +360,5 @@ func NewNotify(e Event) (queue.New, error) {
 	if e.Urgent {
 		n.Priority = queue.Urgent
 	}
-	if e.ID != "" {
-		n.DedupeKey = idKey(e.ID)
-		return n, nil
-	}
-	n.DedupeKey, err = NotifyKey(n.Key, payload)
-	return n, err
+	return n, nil
 }

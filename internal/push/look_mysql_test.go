@@ -44,7 +44,7 @@ type lookWorld struct {
 	devices  map[uint64]push.Device // that live
 	settings map[member.ID]push.Settings
 	mutes    map[member.ID]map[string]time.Time
-	events   []push.Stored
+	events   []*push.StoredEvent
 	receipts map[receiptKey]push.Receipt
 	accepted map[string]bool // "burst device": an event of it was
 }
@@ -108,7 +108,7 @@ func (w *lookWorld) fill(t *rapid.T) {
 func (w *lookWorld) fillDevices(t *rapid.T) {
 	for i := range rapid.IntRange(0, 8).Draw(t, "devices") {
 		a := addressOf(fmt.Sprint("https://push.example/", i))
-		d, err := w.store.Register(t.Context(), anyone.Draw(t, "member"), push.WebPush, a)
+		d, err := w.store.Register(t.Context(), anyone.Draw(t, "member"), push.WebPush, a, "")
 		must(t, err)
 		if rapid.IntRange(0, 5).Draw(t, "gone") == 0 {
 			_, err := w.store.Prune(t.Context(), []push.Pruned{{Device: d.ID, Reason: "gone"}})
@@ -145,12 +145,12 @@ func (w *lookWorld) fillWishes(t *rapid.T) {
 }
 
 func (w *lookWorld) fillEvents(t *rapid.T) {
-	var batch []push.NewEvent
+	var batch []*push.StoredEvent
 	for i := range rapid.IntRange(1, 4).Draw(t, "events") {
-		batch = append(batch, push.NewEvent{Task: uint64(i + 1), Created: time.Now(), Event: push.Event{
+		batch = append(batch, push.NewStored(push.Event{
 			ID: fmt.Sprint("event", i), Type: "upload", Actor: anyone.Draw(t, "actor"), Object: anyObject.Draw(t, "object"), Followers: true,
 			Collapse: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "collapse"),
-		}})
+		}, uint64(i+1), time.Now()))
 	}
 	events, err := w.store.StoreEvents(t.Context(), batch)
 	must(t, err)
@@ -261,7 +261,7 @@ func checkLook(t *testing.T, db *sql.DB) {
 		var candidates []push.Candidate
 		for range rapid.IntRange(1, 12).Draw(t, "candidates") {
 			candidates = append(candidates, push.Candidate{
-				Event: rapid.SampledFrom(w.events).Draw(t, "event").StoredEvent, Member: anyone.Draw(t, "member"), Device: w.anyDevice(t),
+				Event: rapid.SampledFrom(w.events).Draw(t, "event"), Member: anyone.Draw(t, "member"), Device: w.anyDevice(t),
 			})
 		}
 		began := time.Now()
@@ -305,10 +305,10 @@ func TestLookOnViews(t *testing.T) {
 	} {
 		exec(t, db, text)
 	}
-	_, err := store.Register(t.Context(), 2, push.FCM, addressOf("token"))
+	_, err := store.Register(t.Context(), 2, push.FCM, addressOf("token"), "")
 	must(t, err)
-	stored, err := store.StoreEvents(t.Context(), []push.NewEvent{
-		{Task: 5, Created: time.Now(), Event: push.Event{ID: "e", Type: "upload", Actor: 1, Object: "photo:901", Followers: true}},
+	stored, err := store.StoreEvents(t.Context(), []*push.StoredEvent{
+		push.NewStored(push.Event{ID: "e", Type: "upload", Actor: 1, Object: "photo:901", Followers: true}, 5, time.Now()),
 	})
 	must(t, err)
 	for _, step := range []struct {
@@ -321,7 +321,7 @@ func TestLookOnViews(t *testing.T) {
 		{"INSERT INTO site_bans (user_id, blocked_id) VALUES (1, 2), (1, 2), (2, 1), (2, 1)", false, true},
 	} {
 		exec(t, db, step.change)
-		facts, err := store.Look(t.Context(), []push.Candidate{{Event: stored[0].StoredEvent, Member: 2}})
+		facts, err := store.Look(t.Context(), []push.Candidate{{Event: stored[0], Member: 2}})
 		if err != nil || len(facts) != 1 {
 			t.Fatalf("after %s: %v, %v", step.change, facts, err)
 		}

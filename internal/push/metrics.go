@@ -8,6 +8,9 @@ import (
 )
 
 var (
+	eventsTargeted = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_push_events_total", Help: "Events whose task began; repeated: of an id that another task has, invalid: its task is dead.",
+	}, []string{"outcome"})
 	acceptedSeconds = promauto.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "activityd_push_event_to_accepted_seconds", Help: "Time from an event to its acceptance by the push service; quiet hours and the pauses within a burst count, too.",
 		Buckets: []float64{0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28800, 86400},
@@ -22,8 +25,8 @@ var (
 		Name: "activityd_push_postponed_total", Help: "Deliveries put off without an answer; breaker: their push service is left alone, burst: another of the burst was sent less than a minute ago, no_keys: this process has no keys of the platform, slow: the answer takes more than 0.4 s, stale: the process was stopped since it looked.",
 	}, []string{"reason"})
 	skipped = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_skipped_total", Help: "Devices or members that an event was not sent to, by when that was found and why; off: no process that has the keys took it, unshown: silent events to browsers, doubled: accepted or refused before, lost: the event is forgotten, or the database lost it.",
-	}, []string{"stage", "reason"})
+		Name: "activityd_push_skipped_total", Help: "Devices or members that an event was not sent to, and why; quiet_hours: it expires before they end, off: no process that has the keys took it, unshown: silent events to browsers, doubled: accepted or refused before, lost: the event is forgotten, or the database lost it.",
+	}, []string{"reason"})
 	doublesPossible = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_push_doubles_possible_total", Help: "Messages that may be accepted twice; no_answer: it was sent, and is sent again, taken_over: an attempt before may have sent it.",
 	}, []string{"platform", "cause"})
@@ -41,10 +44,11 @@ var (
 	}, []string{"platform"})
 )
 
-// Where an event is found not to be for a device.
+// The ends of a notify task: its event is stored, another task has its id, or it cannot be understood.
 const (
-	atTargeting = "targeting"
-	atDelivery  = "delivery"
+	eventNew      = "new"
+	eventRepeated = "repeated"
+	eventInvalid  = "invalid"
 )
 
 // Why a message may be accepted twice.
@@ -92,10 +96,11 @@ func init() {
 	for _, reason := range []string{breakerOpen, noKeys, quietHours, ofBurst, slow, stale} {
 		postponed.WithLabelValues(reason)
 	}
-	for _, stage := range []string{atTargeting, atDelivery} {
-		for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, NoActor, Unshown, Off, Doubled, Lost} {
-			skipped.WithLabelValues(stage, string(reason))
-		}
+	for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, NoActor, Unshown, Off, Doubled, Lost, quietHours} {
+		skipped.WithLabelValues(string(reason))
+	}
+	for _, outcome := range []string{eventNew, eventRepeated, eventInvalid} {
+		eventsTargeted.WithLabelValues(outcome)
 	}
 }
 

@@ -99,8 +99,8 @@ func fillPush(t *testing.T, db *sql.DB, size int) {
 		"INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at, gone_at) SELECT 100000 + n, n + 0, 'fcm', UNHEX(SHA2(100000 + n, 256)), '{}', 1, " + mysql.Now + " FROM " + numbers + " WHERE n <= ?",
 		"INSERT INTO push_settings (member_id, types, time_zone) SELECT n, '{\"fave\":false}', 'UTC' FROM " + numbers + " WHERE n <= ?",
 		"INSERT INTO push_mutes (member_id, object, until_at) SELECT n, 'photo:1', 9e12 FROM " + numbers + " WHERE n <= ?",
-		"INSERT INTO push_events (number, id, task_id, actor_id, event, created_at, expires_at, forget_at)" +
-			" SELECT n, CONCAT('e', n), n, 1, CONCAT('{\"type\":\"upload\",\"object\":\"photo:', n, '\",\"recipients\":\"followers\",\"expires_in\":60}'), 1, 9e12, 9e12 FROM " + numbers + " WHERE n <= ?",
+		"INSERT INTO push_events (number, id, actor_id, event, created_at, expires_at, forget_at)" +
+			" SELECT n, CONCAT('e', n), 1, CONCAT('{\"type\":\"upload\",\"object\":\"photo:', n, '\",\"recipients\":\"followers\",\"expires_in\":60}'), 1, 9e12, 9e12 FROM " + numbers + " WHERE n <= ?",
 		"INSERT INTO push_receipts (event_number, member_id, device_id, state, at) SELECT 1, n, n + 0, 'accepted', n FROM " + numbers + " WHERE n <= ?",
 	} {
 		exec(t, db, text, size)
@@ -140,9 +140,9 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 	}
 	hash := ofBurst.Burst()
 	exec(t, db, "UPDATE push_receipts SET burst = ? WHERE burst IS NOT NULL", hash[:])
-	var batch []push.NewEvent
+	var batch []*push.StoredEvent
 	for i := range 20 {
-		batch = append(batch, push.NewEvent{Task: uint64(i), Created: time.Now(), Event: push.Event{ID: fmt.Sprint("e", i+10+size), Type: "upload", Actor: 1, Followers: true}})
+		batch = append(batch, push.NewStored(push.Event{ID: fmt.Sprint("e", i+size-10), Type: "upload", Actor: 1, Followers: true}, uint64(i+size-10), time.Now()))
 	}
 	var ids []uint64
 	for i := range uint64(20) {
@@ -158,8 +158,8 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		}
 	}
 	const lookKeys = "a: PRIMARY, ba: PRIMARY, bv: PRIMARY, d: members, f: PRIMARY, g: PRIMARY, h: PRIMARY, k: PRIMARY, l: bursts, mo: PRIMARY, mu: PRIMARY, o: PRIMARY, r: PRIMARY, s: PRIMARY, v: PRIMARY, x: PRIMARY"
-	const some = 80              // what it costs to count
-	scan := 15 * min(size, 1000) // a purge looks at so many members of three tables
+	const some = 80                // what it costs to count
+	scan := 15 * min(size, 10_000) // a purge looks at so many members of three tables
 	return []planned{
 		{name: "Look at members with devices", keys: lookKeys, most: some + 20*half, do: look(with, half)},
 		{name: "Look at members without devices", keys: lookKeys, most: some + 3*half, do: look(without, 0)},
@@ -181,12 +181,12 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			}
 			return nil
 		}},
-		{name: "StoreEvents", keys: "push_events: ids", most: some + 120, do: func() error { return ignore(store.StoreEvents(t.Context(), batch)) }},
+		{name: "StoreEvents", keys: "push_events: PRIMARY, push_events: ids", most: some + 120, do: func() error { return ignore(store.StoreEvents(t.Context(), batch)) }},
 		{name: "Events", keys: "push_events: PRIMARY", most: some + 60, do: func() error { return ignore(push.NewMySQL(db).Events(t.Context(), ids)) }},
 		{name: "EventByID", keys: "push_events: ids", most: some, do: func() error { return ignore(store.EventByID(t.Context(), "e5")) }},
 		{name: "Devices", keys: "d: members, users: PRIMARY", most: some, do: func() error { return ignore(store.Devices(t.Context(), 5)) }},
 		{name: "Register", keys: "push_devices: members, users: PRIMARY", most: some + 20, do: func() error {
-			return ignore(store.Register(t.Context(), 5, push.FCM, addressOf("t")))
+			return ignore(store.Register(t.Context(), 5, push.FCM, addressOf("t"), ""))
 		}},
 		{name: "Remove", keys: "", most: some, do: func() error { return ignore(store.Remove(t.Context(), 6, 6)) }},
 		{name: "Prune", keys: "push_devices: PRIMARY", most: some, do: func() error {

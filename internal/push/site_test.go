@@ -27,7 +27,7 @@ type notified struct {
 	queue  *queue.Queue
 	store  *push.MySQL
 	sender *scripted
-	made   []*push.Deliveries
+	made   []*push.Handler
 }
 
 func newNotified(t *testing.T) *notified {
@@ -48,21 +48,18 @@ func newNotified(t *testing.T) *notified {
 	return s
 }
 
-// targeting returns a handler of a process, and deliveries the other handler.
-func (s *notified) targeting() *push.Targeting {
-	return push.NewTargeting(push.TargetingOptions{Store: s.store, Followers: contacts.NewMySQL(s.db)})
-}
-
-func (s *notified) deliveries(change ...func(o *push.DeliveryOptions)) *push.Deliveries {
-	o := push.DeliveryOptions{
-		Store: s.store, Senders: map[push.Platform]push.Sender{push.FCM: s.sender}, Log: slog.New(slog.DiscardHandler), Patience: time.Minute, Timeout: time.Minute,
+// handler returns the handler of a process.
+func (s *notified) handler(change ...func(o *push.HandlerOptions)) *push.Handler {
+	o := push.HandlerOptions{
+		Store: s.store, Followers: contacts.NewMySQL(s.db), Senders: map[push.Platform]push.Sender{push.FCM: s.sender},
+		Log: slog.New(slog.DiscardHandler), Patience: time.Minute, Timeout: time.Minute,
 	}
 	for _, f := range change {
 		f(&o)
 	}
-	d := push.NewDeliveries(o)
-	s.made = append(s.made, d)
-	return d
+	h := push.NewHandler(o)
+	s.made = append(s.made, h)
+	return h
 }
 
 // enqueue inserts an event of ada, as a site does.
@@ -100,17 +97,21 @@ func (s *notified) finish(h queue.Handler, list []queue.Task) int {
 	return len(list)
 }
 
-// target targets all that there is to target.
+// target has a process without keys do all that there is to do: deliveries wait.
 func (s *notified) target() {
 	s.Helper()
+	h := s.handler(func(o *push.HandlerOptions) { o.Senders = nil })
 	for some := 1; some > 0; {
-		some = s.finish(s.targeting(), s.claim(queue.DefaultQueue, push.QueuePush))
+		some = s.finish(h, s.claim(all...))
 	}
+	s.soon()
 }
 
-// deliver delivers the due tasks, once.
-func (s *notified) deliver(d *push.Deliveries) {
-	s.finish(d, s.claim(push.QueueDeliver, push.QueueUrgent))
+var all = []string{queue.DefaultQueue, push.QueuePush, push.QueueDeliver, push.QueueUrgent}
+
+// deliver does the due tasks, once.
+func (s *notified) deliver(h *push.Handler) {
+	s.finish(h, s.claim(all...))
 }
 
 // soon has waiting tasks done now.
@@ -193,9 +194,9 @@ func storeEvent(tb testing.TB, store *push.MySQL, e push.Event) *push.StoredEven
 	tb.Helper()
 	task := uint64(time.Now().UnixNano())
 	e.ID = fmt.Sprintf("task-%d", task)
-	stored, err := store.StoreEvents(tb.Context(), []push.NewEvent{{Event: e, Task: task, Created: time.Now()}})
+	stored, err := store.StoreEvents(tb.Context(), []*push.StoredEvent{push.NewStored(e, task, time.Now())})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return stored[0].StoredEvent
+	return stored[0]
 }

@@ -45,15 +45,10 @@ func scanDevice(rows *sql.Rows) (d Device, err error) {
 	return d, err
 }
 
-// Register is RegisterIn of a device whose language is not known.
-func (m *MySQL) Register(ctx context.Context, id member.ID, platform Platform, a Address) (Device, error) {
-	return m.RegisterIn(ctx, id, platform, a, "")
-}
-
-// RegisterIn makes an address a device of a member, of that language, or confirms that it is. A device of
+// Register makes an address a device of a member, of a language or "", or confirms that it is. A device of
 // another member moves, and a device that was gone is live again. The error wraps
 // [contacts.ErrNoMember] if the member is not there.
-func (m *MySQL) RegisterIn(ctx context.Context, id member.ID, platform Platform, a Address, language string) (d Device, err error) {
+func (m *MySQL) Register(ctx context.Context, id member.ID, platform Platform, a Address, language string) (d Device, err error) {
 	hash, err := a.hash(platform)
 	if err != nil {
 		return d, err

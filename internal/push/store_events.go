@@ -20,35 +20,27 @@ import (
 // StoredEvent is an event as it was targeted first. It never changes.
 type StoredEvent struct {
 	Event
-	Number  uint64 // in the order of storing; the number of a lost event may be given again
-	Task    uint64 // the notify task that targets it
+	Number  uint64 // the id of its notify task
 	Created time.Time
 	Expires time.Time
 }
 
-// NewEvent is an event that a notify task is about to target.
-type NewEvent struct {
-	Event
-	Task    uint64
-	Created time.Time // when the task was enqueued
-}
-
-// Stored is the end of a [NewEvent].
-type Stored struct {
-	*StoredEvent
-	// Repeated: another task had an event of the same id, this StoredEvent. It is that task's to target.
-	Repeated bool
+// NewStored returns the event of a notify task that was created at a time.
+func NewStored(e Event, task uint64, created time.Time) *StoredEvent {
+	created = time.UnixMilli(created.Add(-e.Age).UnixMilli()).UTC()
+	e.Age = 0
+	return &StoredEvent{Event: e, Number: task, Created: created, Expires: created.Add(cmp.Or(e.ExpiresIn, DefaultLife).Truncate(time.Millisecond))}
 }
 
 // remembered is how long an event and its receipts are kept after it expired.
 const remembered = 24 * time.Hour
 
-const eventColumns = "number, id, task_id, actor_id, event, created_at, expires_at"
+const eventColumns = "number, id, actor_id, event, created_at, expires_at"
 
 func scanEvent(rows *sql.Rows) (*StoredEvent, error) {
 	var e StoredEvent
 	var text []byte
-	if err := rows.Scan(&e.Number, &e.ID, &e.Task, (*uint64)(&e.Actor), &text, (*instant)(&e.Created), (*instant)(&e.Expires)); err != nil {
+	if err := rows.Scan(&e.Number, &e.ID, (*uint64)(&e.Actor), &text, (*instant)(&e.Created), (*instant)(&e.Expires)); err != nil {
 		return nil, err
 	}
 	id := e.ID
@@ -106,61 +98,82 @@ func (e *Event) Photo() (id uint64, is bool) {
 // storeTries bounds how often a batch meets events that are committed while it is written.
 const storeTries = 10
 
-// StoreEvents stores the events of a batch that are not known by their ids, and returns
-// the end of each, in order. A task that comes again, or that was interrupted, gets the same as
-// before.
-func (m *MySQL) StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, error) {
+// StoreEvents stores the events of notify tasks that are not known by their ids, and returns the event of each id, in order. A task that
+// comes again gets what it stored; a task whose id another task stored, that task's event, with its number. nil: an earlier event
+// has the number.
+func (m *MySQL) StoreEvents(ctx context.Context, batch []*StoredEvent) ([]*StoredEvent, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	first := make(map[string]NewEvent, len(batch)) // by id, that of the earliest task
+	events := make(map[string]*StoredEvent, len(batch)) // by id, that of the earliest task
 	for _, e := range batch {
-		if known, ok := first[e.ID]; !ok || e.Task < known.Task {
-			first[e.ID] = e
+		if known := events[e.ID]; known == nil || e.Number < known.Number {
+			events[e.ID] = e
 		}
 	}
-	ids := slices.Sorted(maps.Keys(first)) // in the same order everywhere, so that batches do not lock each other out
-	known := make(map[string]*StoredEvent, len(ids))
-	absent := ids // nearly always all are new
+	ids := slices.Sorted(maps.Keys(events)) // in the same order everywhere, so that batches do not lock each other out
 	for try := 1; ; try++ {
-		err := m.insertEvents(ctx, absent, first, known)
+		err := m.insertEvents(ctx, ids, events) // nearly always all are new
 		if err == nil {
 			break
 		}
 		if !mysql.IsDuplicate(err) || try == storeTries {
 			return nil, err
 		}
-		if err := m.findEvents(ctx, ids, known); err != nil {
+		if ids, err = m.findEvents(ctx, ids, events); err != nil {
 			return nil, err
 		}
-		absent = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return known[id] != nil })
 	}
-	stored := make([]Stored, len(batch))
+	stored := make([]*StoredEvent, len(batch))
 	for i, e := range batch {
-		is := known[e.ID]
-		stored[i] = Stored{StoredEvent: is, Repeated: is.Task != e.Task}
+		stored[i] = events[e.ID]
+		if is := stored[i]; is != nil && is.Number == e.Number && !is.Created.Equal(e.Created) {
+			stored[i] = nil
+		}
 	}
 	return stored, nil
 }
 
-func (m *MySQL) findEvents(ctx context.Context, ids []string, into map[string]*StoredEvent) error {
-	found, err := mysql.Select(ctx, m.db, scanEvent, "SELECT "+eventColumns+
-		" FROM push_events FORCE INDEX (ids) WHERE id IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...)
-	for _, e := range found {
-		into[e.ID] = e
+// findEvents replaces events by the stored events with their ids, and by nil if the number is another's. It returns the ids that are not
+// stored.
+func (m *MySQL) findEvents(ctx context.Context, ids []string, events map[string]*StoredEvent) (absent []string, err error) {
+	args := mysql.Args(ids)
+	for _, id := range ids {
+		args = append(args, events[id].Number)
 	}
-	return mysql.Translate(ctx, fmt.Sprintf("look for %d events", len(ids)), err)
+	marks := mysql.Marks(len(ids))
+	found, err := m.selectEvents(ctx, "FORCE INDEX (ids) WHERE id IN ("+marks+") UNION ALL SELECT "+eventColumns+
+		" FROM push_events FORCE INDEX (PRIMARY) WHERE number IN ("+marks+")", args...)
+	taken := make(map[uint64]bool, len(found))
+	for _, e := range found {
+		taken[e.Number] = true
+	}
+	known := make(map[string]bool, len(found))
+	for _, e := range found {
+		if _, asked := events[e.ID]; asked {
+			events[e.ID], known[e.ID] = e, true
+		}
+	}
+	for _, id := range ids {
+		switch {
+		case known[id]:
+		case taken[events[id].Number]:
+			events[id] = nil
+		default:
+			absent = append(absent, id)
+		}
+	}
+	return absent, err
 }
 
-// life is how long the event is of use, in whole milliseconds.
-func (e *Event) life() time.Duration {
-	return cmp.Or(e.ExpiresIn, DefaultLife).Truncate(time.Millisecond)
+func (m *MySQL) selectEvents(ctx context.Context, where string, args ...any) ([]*StoredEvent, error) {
+	list, err := mysql.Select(ctx, m.db, scanEvent, "SELECT "+eventColumns+" FROM push_events "+where, args...)
+	return list, mysql.Translate(ctx, "read events of push", err)
 }
 
-// insertEvents inserts the events with these ids, all or none, by a single statement, and adds them to
-// known. It looks up none before: INSERT … ON DUPLICATE KEY UPDATE would lock the gaps below the ids that it meets.
-// The numbers of several events are read: they do not follow each other everywhere (auto_increment_increment).
-func (m *MySQL) insertEvents(ctx context.Context, ids []string, events map[string]NewEvent, known map[string]*StoredEvent) error {
+// insertEvents inserts the events with these ids, all or none, by a single statement. It looks up none before: INSERT … ON
+// DUPLICATE KEY UPDATE would lock the gaps below the ids that it meets.
+func (m *MySQL) insertEvents(ctx context.Context, ids []string, events map[string]*StoredEvent) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -171,80 +184,35 @@ func (m *MySQL) insertEvents(ctx context.Context, ids []string, events map[strin
 		if err != nil {
 			return err
 		}
-		created := e.Created.UnixMilli()
-		expires := created + e.life().Milliseconds()
-		args = append(args, id, e.Task, e.Actor, string(text), created, expires, expires, remembered.Milliseconds())
+		expires := e.Expires.UnixMilli()
+		args = append(args, e.Number, id, e.Actor, string(text), e.Created.UnixMilli(), expires, expires, remembered.Milliseconds())
 	}
 	const row = "(?,?,?,?,?,?,GREATEST(?," + mysql.Now + ")+?),"
-	statement := "INSERT INTO push_events (id, task_id, actor_id, event, created_at, expires_at, forget_at) VALUES " +
-		strings.TrimSuffix(strings.Repeat(row, len(ids)), ",")
-	add := func(id string, number uint64) {
-		e := events[id]
-		created := time.UnixMilli(e.Created.UnixMilli()).UTC()
-		known[id] = &StoredEvent{Event: e.Event, Number: number, Task: e.Task, Created: created, Expires: created.Add(e.life())}
-	}
-	last, err := mysql.Exec(ctx, m.db, fmt.Sprintf("store %d events", len(ids)), statement, args...)
-	if err != nil {
-		return err
-	}
-	if len(ids) == 1 {
-		add(ids[0], last)
-		return nil
-	}
-	_, err = mysql.Select(ctx, m.db, func(rows *sql.Rows) (_ struct{}, err error) {
-		var id string
-		var number uint64
-		err = rows.Scan(&id, &number)
-		add(id, number)
-		return struct{}{}, err
-	}, "SELECT id, number FROM push_events FORCE INDEX (ids) WHERE id IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...)
-	if err == nil && slices.ContainsFunc(ids, func(id string) bool { return known[id] == nil }) {
-		err = errors.New("they are not there") // another server answers, without them
-	}
-	return mysql.Translate(ctx, fmt.Sprintf("number %d events", len(ids)), err)
+	_, err := mysql.Exec(ctx, m.db, fmt.Sprintf("store %d events", len(ids)),
+		"INSERT INTO push_events (number, id, actor_id, event, created_at, expires_at, forget_at) VALUES "+
+			strings.TrimSuffix(strings.Repeat(row, len(ids)), ","), args...)
+	return err
 }
 
-// Events returns the events with some numbers. Events that have been forgotten are absent.
+// Events returns the events with some numbers. Events that have been forgotten or lost are absent.
 func (m *MySQL) Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error) {
 	found := make(map[uint64]*StoredEvent, len(numbers))
 	if len(numbers) == 0 {
 		return found, nil
 	}
 	numbers = slices.Compact(slices.Sorted(slices.Values(numbers)))
-	list, err := mysql.Select(ctx, m.db, scanEvent, "SELECT "+eventColumns+
-		" FROM push_events FORCE INDEX (PRIMARY) WHERE number IN ("+mysql.Marks(len(numbers))+")", mysql.Args(numbers)...)
+	list, err := m.selectEvents(ctx, "FORCE INDEX (PRIMARY) WHERE number IN ("+mysql.Marks(len(numbers))+")", mysql.Args(numbers)...)
 	for _, e := range list {
 		found[e.Number] = e
-	}
-	return found, mysql.Translate(ctx, fmt.Sprintf("read %d events", len(numbers)), err)
-}
-
-// EventRef names an event as tasks do. A site's database that lost events, beside a queue that did not, gives their numbers
-// again; ids of tasks are not given again.
-type EventRef struct {
-	Number uint64
-	Task   uint64 // that of [StoredEvent]; 0: any
-}
-
-// EventsOf returns the events that tasks name. Events that have been forgotten or lost are absent.
-func (m *MySQL) EventsOf(ctx context.Context, refs []EventRef) (map[EventRef]*StoredEvent, error) {
-	numbers := make([]uint64, len(refs))
-	for i, ref := range refs {
-		numbers[i] = ref.Number
-	}
-	events, err := m.Events(ctx, numbers)
-	found := make(map[EventRef]*StoredEvent, len(events))
-	for _, ref := range refs {
-		if e := events[ref.Number]; e != nil && (ref.Task == 0 || ref.Task == e.Task) {
-			found[ref] = e
-		}
 	}
 	return found, err
 }
 
 // EventByID returns the event with an id, or nil if there is none, or none any more.
 func (m *MySQL) EventByID(ctx context.Context, id string) (*StoredEvent, error) {
-	known := make(map[string]*StoredEvent)
-	err := m.findEvents(ctx, []string{id}, known)
-	return known[id], err
+	list, err := m.selectEvents(ctx, "FORCE INDEX (ids) WHERE id = ?", id)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return list[0], nil
 }

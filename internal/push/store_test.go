@@ -43,7 +43,7 @@ func token(i int) push.Address { return addressOf(fmt.Sprint("token", i)) }
 
 func register(t *testing.T, store *push.MySQL, id member.ID, a push.Address) push.Device {
 	t.Helper()
-	d, err := store.Register(t.Context(), id, push.FCM, a)
+	d, err := store.Register(t.Context(), id, push.FCM, a, "")
 	must(t, err)
 	return d
 }
@@ -73,7 +73,7 @@ func TestRegister(t *testing.T) {
 	store, db := openStore(t)
 	const endpoint = "https://push.example/a"
 	whole := push.NewAddress(endpoint, map[string]any{"endpoint": endpoint, "auth": []byte{9, 9}})
-	first, err := store.Register(t.Context(), 1, push.WebPush, whole)
+	first, err := store.Register(t.Context(), 1, push.WebPush, whole, "")
 	must(t, err)
 	want := push.Device{ID: first.ID, Member: 1, Platform: push.WebPush, Address: whole, Registered: first.Registered}
 	if diff := cmp.Diff(want, first); diff != "" || first.Registered.IsZero() {
@@ -88,7 +88,7 @@ func TestRegister(t *testing.T) {
 	// The same endpoint, confirmed with new keys.
 	exec(t, db, "UPDATE push_devices SET registered_at = 1000")
 	renewed := push.NewAddress(endpoint, map[string]any{"endpoint": endpoint, "auth": []byte{7}})
-	again, err := store.Register(t.Context(), 1, push.WebPush, renewed)
+	again, err := store.Register(t.Context(), 1, push.WebPush, renewed, "")
 	must(t, err)
 	if again.ID != first.ID || !cmp.Equal(again.Address, renewed) || again.Registered.Before(first.Registered) {
 		t.Errorf("confirmed: %+v, of %+v", again, first)
@@ -96,7 +96,7 @@ func TestRegister(t *testing.T) {
 
 	// Its language is that of the last registration.
 	for _, language := range []string{"de-CH", "", "pt"} {
-		d, err := store.RegisterIn(t.Context(), 1, push.WebPush, renewed, language)
+		d, err := store.Register(t.Context(), 1, push.WebPush, renewed, language)
 		must(t, err)
 		if d.Language != language || d.ID != first.ID {
 			t.Errorf("registered in %q: %+v", language, d)
@@ -109,7 +109,7 @@ func TestRegister(t *testing.T) {
 	}
 
 	// It moves to another member, and a device that is gone lives again.
-	moved, err := store.Register(t.Context(), 2, push.WebPush, renewed)
+	moved, err := store.Register(t.Context(), 2, push.WebPush, renewed, "")
 	must(t, err)
 	wantIDs(t, store, 1)
 	wantIDs(t, store, 2, first.ID)
@@ -121,13 +121,13 @@ func TestRegister(t *testing.T) {
 	if kept := column(t, db, "SELECT CONCAT_WS(' ', gone_reason, address) FROM push_devices"); !slices.Equal(kept, []string{"gone {}"}) {
 		t.Errorf("of a device that is gone is kept %q", kept)
 	}
-	alive, err := store.Register(t.Context(), 2, push.WebPush, renewed)
+	alive, err := store.Register(t.Context(), 2, push.WebPush, renewed, "")
 	must(t, err)
 	if alive.ID != first.ID || !cmp.Equal(alive.Address, renewed) {
 		t.Errorf("alive again: %+v", alive)
 	}
 
-	if d, err := store.Register(t.Context(), 2, push.WebPush, alive.Address); err == nil {
+	if d, err := store.Register(t.Context(), 2, push.WebPush, alive.Address, ""); err == nil {
 		t.Errorf("registered without a key: %+v", d)
 	}
 
@@ -137,7 +137,7 @@ func TestRegister(t *testing.T) {
 		platform push.Platform
 		token    string
 	}{{push.APNs, "ab12"}, {push.APNs, "ab12"}, {push.FCM, "ab12"}, {push.FCM, "AB12"}} {
-		d, err := store.Register(t.Context(), 3, r.platform, addressOf(r.token))
+		d, err := store.Register(t.Context(), 3, r.platform, addressOf(r.token), "")
 		must(t, err)
 		ids[d.ID] = true
 	}
@@ -145,7 +145,7 @@ func TestRegister(t *testing.T) {
 		t.Errorf("%d devices, want 3", len(ids))
 	}
 
-	if _, err := store.Register(t.Context(), 99, push.FCM, token(1)); !errors.Is(err, contacts.ErrNoMember) {
+	if _, err := store.Register(t.Context(), 99, push.FCM, token(1), ""); !errors.Is(err, contacts.ErrNoMember) {
 		t.Errorf("for no member: %v", err)
 	}
 	if n := column(t, db, "SELECT COUNT(*) FROM push_devices WHERE member_id = 99")[0]; n != "0" {
@@ -172,7 +172,7 @@ func TestMaxDevices(t *testing.T) {
 	var at errgroup.Group
 	for i := range 8 {
 		at.Go(func() error {
-			_, err := store.Register(t.Context(), 1, push.FCM, token(2000+i))
+			_, err := store.Register(t.Context(), 1, push.FCM, token(2000+i), "")
 			return err
 		})
 	}
@@ -184,7 +184,7 @@ func TestMaxDevices(t *testing.T) {
 	// The same address at a time is a single device, of any of the members.
 	for i := range 8 {
 		at.Go(func() error {
-			_, err := store.Register(t.Context(), member.ID(2+i%4), push.FCM, token(3000))
+			_, err := store.Register(t.Context(), member.ID(2+i%4), push.FCM, token(3000), "")
 			return err
 		})
 	}
@@ -329,37 +329,39 @@ func TestStoreEvents(t *testing.T) {
 		ID: "full", Type: "comment", Actor: 1<<64 - 2, Object: "photo:901", Recipients: []member.ID{5, 1<<64 - 3, 7}, Title: "“Ünï” ☀", Body: "<b>{count}</b>",
 		Data: json.RawMessage(`{"a":[1,true,null,"x"]}`), Urgent: true, ExpiresIn: 90 * time.Second, Collapse: "c:901",
 	}
-	batch := []push.NewEvent{{Event: full, Task: 7, Created: created}, {Event: event("b"), Task: 9, Created: created}, {Event: event("b"), Task: 8, Created: created}}
+	batch := []*push.StoredEvent{push.NewStored(full, 7, created), push.NewStored(event("b"), 9, created), push.NewStored(event("b"), 8, created)}
 	stored, err := store.StoreEvents(t.Context(), batch)
 	must(t, err)
-	want := push.StoredEvent{Event: full, Number: stored[0].Number, Task: 7, Created: created, Expires: created.Add(90 * time.Second)}
-	if diff := cmp.Diff(want, *stored[0].StoredEvent, cmp.Transformer("JSON", func(raw json.RawMessage) (v any) {
+	want := push.StoredEvent{Event: full, Number: 7, Created: created, Expires: created.Add(90 * time.Second)}
+	if diff := cmp.Diff(want, *stored[0], cmp.Transformer("JSON", func(raw json.RawMessage) (v any) {
 		must(t, json.Unmarshal(raw, &v))
 		return v
 	})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if stored[0].Repeated || !stored[1].Repeated || stored[2].Repeated || stored[1].Number != stored[2].Number || stored[1].Task != 8 {
-		t.Errorf("stored %+v: want the earliest task of an id to target it", stored)
+	if stored[1].Number != 8 || stored[2].Number != 8 {
+		t.Errorf("stored %+v: want the earliest task of an id to have it", stored)
 	}
 
-	// The tasks come again, in another batch, together with another repetition and a new event.
-	again, err := store.StoreEvents(t.Context(), []push.NewEvent{batch[2], {Event: event("new"), Task: 20, Created: created}, {Event: event("full"), Task: 21}, batch[0]})
+	// The tasks come again, in another batch, together with another repetition, a new event, and two tasks with numbers of earlier tasks.
+	again, err := store.StoreEvents(t.Context(), []*push.StoredEvent{
+		batch[2], push.NewStored(event("new"), 20, created), push.NewStored(event("full"), 21, time.Now()), batch[0],
+		push.NewStored(event("late"), 7, created), push.NewStored(event("b"), 8, time.Now()),
+	})
 	must(t, err)
-	repeated := []bool{again[0].Repeated, again[1].Repeated, again[2].Repeated, again[3].Repeated}
-	if !slices.Equal(repeated, []bool{false, false, true, false}) || again[2].Type != "comment" || again[3].Number != stored[0].Number {
+	if again[0].Number != 8 || again[1].Number != 20 || again[2].Number != 7 || again[2].Type != "comment" || again[3].Number != 7 || again[4] != nil || again[5] != nil {
 		t.Errorf("again %+v", again)
 	}
 
 	// A store that did not write an event reads the same.
 	other := push.NewMySQL(db)
-	found, err := other.Events(t.Context(), []uint64{stored[0].Number, again[1].Number, stored[0].Number, 999_999})
+	found, err := other.Events(t.Context(), []uint64{7, 20, 7, 999_999})
 	must(t, err)
-	if diff := cmp.Diff(map[uint64]*push.StoredEvent{stored[0].Number: stored[0].StoredEvent, again[1].Number: again[1].StoredEvent}, found); diff != "" {
+	if diff := cmp.Diff(map[uint64]*push.StoredEvent{7: stored[0], 20: again[1]}, found); diff != "" {
 		t.Errorf("Events (-stored +read):\n%s", diff)
 	}
 	byID, err := other.EventByID(t.Context(), "full")
-	if err != nil || !cmp.Equal(byID, stored[0].StoredEvent) {
+	if err != nil || !cmp.Equal(byID, stored[0]) {
 		t.Errorf("EventByID = %+v, %v", byID, err)
 	}
 	if none, err := other.EventByID(t.Context(), "none"); err != nil || none != nil {
@@ -372,14 +374,14 @@ func TestStoreEventsAtOnce(t *testing.T) {
 	t.Parallel()
 	_, db := openStore(t)
 	const processes, events = 6, 30
-	results := make([][]push.Stored, processes)
+	results := make([][]*push.StoredEvent, processes)
 	var at errgroup.Group
 	for p := range processes {
 		at.Go(func() (err error) {
-			var batch []push.NewEvent
+			var batch []*push.StoredEvent
 			for i := range events {
 				n := (i + 7*p) % events
-				batch = append(batch, push.NewEvent{Event: event(fmt.Sprint("e", n)), Task: uint64(100*p + n + 1), Created: time.Now()})
+				batch = append(batch, push.NewStored(event(fmt.Sprint("e", n)), uint64(100*p+n+1), time.Now()))
 			}
 			results[p], err = push.NewMySQL(db).StoreEvents(t.Context(), batch)
 			return err
@@ -387,10 +389,10 @@ func TestStoreEventsAtOnce(t *testing.T) {
 	}
 	must(t, at.Wait())
 	targeted := map[string]int{}
-	for _, stored := range results {
-		for _, s := range stored {
-			if !s.Repeated {
-				targeted[s.ID]++
+	for p, stored := range results {
+		for _, e := range stored {
+			if int(e.Number)/100 == p {
+				targeted[e.ID]++
 			}
 		}
 	}
@@ -477,15 +479,15 @@ func TestReceipts(t *testing.T) {
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	store, db := openStore(t)
-	stored, err := store.StoreEvents(t.Context(), []push.NewEvent{
-		{Event: event("kept"), Task: 1, Created: time.Now()},
-		{Event: event("late"), Task: 2, Created: time.Now().Add(-100 * 24 * time.Hour)}, // its task had to wait
-		{Event: event("forgotten"), Task: 3, Created: time.Now()},
+	stored, err := store.StoreEvents(t.Context(), []*push.StoredEvent{
+		push.NewStored(event("kept"), 1, time.Now()),
+		push.NewStored(event("late"), 2, time.Now().Add(-100*24*time.Hour)), // its task had to wait
+		push.NewStored(event("forgotten"), 3, time.Now()),
 	})
 	must(t, err)
 	exec(t, db, "UPDATE push_events SET forget_at = "+mysql.Now+" WHERE id = 'forgotten'")
 	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at) SELECT ?, n, n + 0, 'accepted', 1 FROM "+numbers+" WHERE n <= 2500", stored[2].Number)
-	exec(t, db, "INSERT INTO push_events (id, task_id, actor_id, created_at, expires_at, forget_at) SELECT CONCAT('many', n), n, 1, 1, 1, 1 FROM "+numbers+" WHERE n <= 2500")
+	exec(t, db, "INSERT INTO push_events (number, id, actor_id, created_at, expires_at, forget_at) SELECT 100 + n, CONCAT('many', n), 1, 1, 1, 1 FROM "+numbers+" WHERE n <= 2500")
 	for _, s := range stored[:2] {
 		must(t, store.Record(t.Context(), []push.Receipt{{Event: s.Number, Member: 1, Device: 1, State: push.StateAccepted}}))
 	}
@@ -554,7 +556,6 @@ func TestPurgeOfMembers(t *testing.T) {
 		}
 		return n
 	}
-	const everywhere = 6 // begun anywhere, with 1,000 at a time
 	marked := func() []string {
 		return column(t, db, "SELECT member_id FROM push_settings WHERE missing_at IS NOT NULL ORDER BY 1")
 	}
@@ -569,26 +570,26 @@ func TestPurgeOfMembers(t *testing.T) {
 	}
 	aDayLater := func() { exec(t, db, "UPDATE push_settings SET missing_at = missing_at - 86400000") }
 
-	is("all are there", purge(everywhere), 0)
+	is("all are there", purge(1), 0)
 	exec(t, db, "RENAME TABLE users TO old_users")
 	exec(t, db, "CREATE TABLE users LIKE old_users")
-	is("none is there", purge(everywhere), 0)
+	is("none is there", purge(1), 0)
 	exec(t, db, "DROP TABLE users")
 	exec(t, db, "RENAME TABLE old_users TO users")
 	exec(t, db, "DELETE FROM users WHERE id IN (7, 700, 1700, 1701)")
-	is("four are missing", purge(everywhere), 0, "7", "700", "1700", "1701")
-	is("and still", purge(everywhere), 0, "7", "700", "1700", "1701")
+	is("four are missing", purge(1), 0, "7", "700", "1700", "1701")
+	is("and still", purge(1), 0, "7", "700", "1700", "1701")
 	exec(t, db, "INSERT INTO users (id, username) VALUES (1701, 'back')")
 	aDayLater()
 	is("three are missing a day later", purge(1), 2+3+3)
-	is("they are gone", purge(everywhere), 0)
+	is("they are gone", purge(1), 0)
 	for table, want := range map[string]string{"push_devices": "1997", "push_mutes": "1498", "push_settings": "999"} {
 		if got := column(t, db, "SELECT COUNT(*) FROM "+table); got[0] != want {
 			t.Errorf("%s has %s rows, want %s", table, got[0], want)
 		}
 	}
 	exec(t, db, "DELETE FROM users WHERE id > 1800")
-	purge(everywhere)
+	purge(1)
 	if n := len(marked()); n != 200 {
 		t.Errorf("%d are marked, want 200", n)
 	}

@@ -45,9 +45,8 @@ type HandlerOptions struct {
 	// first conflict; it grows with each. 0: DefaultConflictPause; below 0: none,
 	// for tests that provoke thousands of conflicts.
 	ConflictPause time.Duration
-	// Targeting handles the kinds notify and target, Deliveries deliver and burst. Nil: this process has no push, and
-	// leaves their tasks alone.
-	Targeting, Deliveries queue.Handler
+	// Push handles the kinds of package push. Nil: this process has no push, and leaves their tasks alone.
+	Push queue.Handler
 	// Check handles check_range. Nil: this process leaves its tasks alone.
 	Check queue.Handler
 	// Read reads as the service does. Its duration says whether a backfill has to rest. Nil: it never rests.

@@ -13,21 +13,19 @@ import (
 // The kinds that notify members: see package push.
 var (
 	notify = kind{
-		Name: push.Notify, Workers: pushWorkers, Produced: true, Takes: eventField, DedupeKey: push.NotifyKey, Handler: targeting, Group: "targeting",
+		Name: push.Notify, Workers: pushWorkers, Produced: true, Takes: eventField, Handler: pushed, Group: "push",
 	}
-	target  = kind{Name: push.Target, Workers: pushWorkers, Handler: targeting, Group: "targeting"}
-	deliver = kind{Name: push.Deliver, Workers: deliverWorkers, Handler: deliveries, Group: "deliveries"}
+	target  = kind{Name: push.Target, Workers: pushWorkers, Handler: pushed, Group: "push"}
+	deliver = kind{Name: push.Deliver, Workers: deliverWorkers, Handler: pushed, Group: "push"}
 	// Of a burst, two tasks at a time would send the same to a device.
-	burst = kind{Name: push.Burst, Workers: deliverWorkers, Ordered: true, Handler: deliveries, Group: "deliveries"}
+	burst = kind{Name: push.Burst, Workers: deliverWorkers, Ordered: true, Handler: pushed, Group: "push"}
 )
 
-func targeting(w work) queue.Handler { return orNone(w.Targeting, "push") }
-
-func deliveries(w work) queue.Handler { return orNone(w.Deliveries, "push") }
+func pushed(w work) queue.Handler { return orNone(w.Push, "push") }
 
 var (
-	pushWorkers = queue.Workers{Queue: push.QueuePush, Count: 4, Batch: 128, Lease: pushLease}
 	// While some workers wait for the push services, the rest look and record: more than a service that hangs can hold up.
+	pushWorkers    = queue.Workers{Queue: push.QueuePush, Count: 32, Batch: 128, Lease: pushLease}
 	deliverWorkers = queue.Workers{Queue: push.QueueDeliver, Count: 32, Batch: 128, Lease: pushLease}
 	// The home of the kinds is push. An urgent event finds an idle worker.
 	urgentWorkers = queue.Workers{Queue: push.QueueUrgent, Count: 8, Batch: 64, Lease: pushLease}

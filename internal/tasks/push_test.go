@@ -1,7 +1,6 @@
 package tasks_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +16,7 @@ import (
 func TestNotifyAsJSON(t *testing.T) {
 	t.Parallel()
 	n, err := tasks.ParseLine([]byte(`{"type":"notify","user_id":"7","event":{"type":"comment","recipients":[8],"id":"x1","urgent":true}}`))
-	if err != nil || n.Kind != push.Notify || n.Key != 7 || n.Queue != push.QueueUrgent || n.DedupeKey != "notify:x1" || n.Priority != queue.Urgent {
+	if err != nil || n.Kind != push.Notify || n.Key != 7 || n.Queue != push.QueueUrgent || n.Priority != queue.Urgent {
 		t.Errorf("%+v, %v", n, err)
 	}
 	for line, want := range map[string]string{
@@ -75,36 +74,11 @@ func TestDefaultWorkers(t *testing.T) {
 		{Queue: "refill", Count: 2, Batch: 128},
 		{Queue: "backfill", Count: 3},
 		{Queue: "check", Count: 1},
-		{Queue: "push", Count: 4, Batch: 128, Lease: 5 * time.Second},
+		{Queue: "push", Count: 32, Batch: 128, Lease: 5 * time.Second},
 		{Queue: "push_deliver", Count: 32, Batch: 128, Lease: 5 * time.Second},
 		{Queue: "push_urgent", Count: 8, Batch: 64, Lease: 5 * time.Second},
 	}
 	if got := tasks.DefaultWorkers(); !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
-	}
-}
-
-// The same work has the same key, whatever way its task came.
-func TestKeysOfPush(t *testing.T) {
-	t.Parallel()
-	key := func(f func(uint64, json.RawMessage) (string, error), of uint64, payload string) string {
-		k, err := f(of, json.RawMessage(payload))
-		if err != nil {
-			t.Errorf("%s: %v", payload, err)
-		}
-		return k
-	}
-	for _, test := range []struct {
-		a, b  string
-		equal bool
-	}{
-		{key(push.NotifyKey, 1, `{"id":"x","type":"a"}`), key(push.NotifyKey, 2, `{"type":"b","id":"x"}`), true},
-		{key(push.NotifyKey, 1, `{"type":"a","object":"b"}`), key(push.NotifyKey, 1, `{"object": "b", "type":"a"}`), true},
-		{key(push.NotifyKey, 1, `{"type":"a"}`), key(push.NotifyKey, 2, `{"type":"a"}`), false},
-		{key(push.NotifyKey, 1, `{"type":"a"}`), key(push.NotifyKey, 1, `{"type":"b"}`), false},
-	} {
-		if (test.a == test.b) != test.equal {
-			t.Errorf("%q and %q", test.a, test.b)
-		}
 	}
 }

@@ -147,19 +147,13 @@ func put(fates []fate) {
 		case errors.Is(f.why, errBurst):
 			postponed.WithLabelValues(ofBurst).Inc()
 		case f.state == StateSkipped, f.state == "" && f.why == nil:
-			skipped.WithLabelValues(atDelivery, f.reason).Inc()
+			reason := f.reason
+			if reason == string(Expired) && f.facts != nil && f.facts.Now.Before(f.event.Expires) {
+				reason = quietHours // which end later
+			}
+			skipped.WithLabelValues(reason).Inc()
 		}
 	}
-}
-
-// askedAgain returns that all is done again.
-func askedAgain(all []*asked, after time.Duration, why error) (fates []fate) {
-	for _, one := range all {
-		for _, p := range one.deliveries {
-			fates = append(fates, fate{delivery: p, again: after, why: why})
-		}
-	}
-	return fates
 }
 
 func outcomes(jobs []*job) []queue.Outcome {
@@ -168,7 +162,7 @@ func outcomes(jobs []*job) []queue.Outcome {
 		switch {
 		case j.err != nil:
 			list[i].Err = j.err
-		case j.isBurst():
+		case j.task.Kind == Burst:
 			list[i] = j.burstOutcome()
 		default:
 			list[i] = j.outcome()
@@ -187,56 +181,36 @@ func (j *job) burstOutcome() (o queue.Outcome) {
 		}
 	}
 	if !isOver || j.more {
-		next := j.payload.wait()
-		next.Delay, next.Priority = again, j.task.Priority
-		o.Next = append(o.Next, next)
+		e := StoredEvent{Number: j.payload.Event}
+		o.Next = append(o.Next, j.follow(Burst, &e, j.payload, again))
 	}
 	return o
 }
 
-// outcome is the outcome of a deliver task. Devices that are over have their receipts. Devices of the same pause are a
+// outcome is the outcome of any other task. Devices that are over have their receipts. Devices of the same pause are a
 // follow-up, or the same task, if they are all of it. Each device that waits for its burst is a burst task.
 func (j *job) outcome() (o queue.Outcome) {
+	o.Next = j.next
 	waits := make(map[time.Duration][]Recipient)
 	var why error
 	for _, f := range j.fates {
 		switch {
 		case f.why == nil:
+		case f.to.Member == 0: // of all followers
+			return queue.Outcome{Err: queue.Later(f.again, f.why)}
 		case f.state == StatePending:
-			next := f.event.wait(f.to)
-			next.Delay, next.Priority = f.again, j.task.Priority
-			o.Next = append(o.Next, next)
+			o.Next = append(o.Next, j.follow(Burst, f.event, Payload{To: []Recipient{f.to}, Burst: f.event.Burst()}, f.again))
 		default:
 			waits[f.again], why = append(waits[f.again], f.to), f.why
 		}
 	}
 	for _, after := range slices.Sorted(maps.Keys(waits)) {
-		if len(waits[after]) == len(j.payload.To) {
+		if len(waits[after]) == len(j.fates) && j.task.Kind == Deliver {
 			return queue.Outcome{Err: queue.Later(after, why)}
 		}
-		next := j.event.deliver(waits[after])
-		next.Delay, next.Priority = after, j.task.Priority
-		o.Next = append(o.Next, next)
-	}
-	return o
-}
-
-// failAll gives an error to the jobs that have none.
-func failAll(jobs []*job, err error) {
-	for _, j := range jobs {
-		j.err = cmp.Or(j.err, err)
-	}
-}
-
-// failAsked gives an error to the jobs of a list. A job that has sent something does the rest again alone: a message of it may
-// not be answered yet.
-func failAsked(all []*asked, err error) {
-	for _, one := range all {
-		for _, p := range one.deliveries {
-			if len(p.job.fates) == 0 {
-				p.job.err = cmp.Or(p.job.err, err)
-			}
+		for some := range slices.Chunk(waits[after], maxTo) {
+			o.Next = append(o.Next, j.follow(Deliver, j.event, Payload{To: some}, after))
 		}
 	}
-	put(askedAgain(all, minRetryPause, err))
+	return o
 }
