@@ -174,23 +174,16 @@ func (c *Checker) Orphans(ctx context.Context, ids []member.ID) ([]member.ID, er
 	}), nil
 }
 
-// repairsAtOnce keeps the transactions that enqueue refills short.
-const repairsAtOnce = 200
-
-// Repair enqueues a refill for each of the members, of the lowest priority, and returns how many. A refill repairs
-// every kind of set.
+// Repair enqueues a refill for each of some members, of the lowest priority, and returns how many. A refill repairs every
+// kind of set.
 func (c *Checker) Repair(ctx context.Context, members []member.ID) (enqueued int, err error) {
-	members = slices.Compact(slices.Sorted(slices.Values(members)))
-	for some := range slices.Chunk(members, repairsAtOnce) {
-		batch := make([]queue.New, len(some))
-		for i, id := range some {
-			batch[i] = tasks.NewRefill(id)
-			batch[i].Priority = queue.Idle
-		}
-		if _, err := c.options.Tasks.Enqueue(ctx, batch); err != nil {
-			return enqueued, fmt.Errorf("enqueue the refills of %d sets: %w", len(members)-enqueued, err)
-		}
-		enqueued += len(some)
+	batch := make([]queue.New, len(members))
+	for i, id := range members {
+		batch[i] = tasks.NewRefill(id)
+		batch[i].Priority = queue.Idle
 	}
-	return enqueued, nil
+	if _, err := c.options.Tasks.Enqueue(ctx, batch); err != nil {
+		return 0, fmt.Errorf("enqueue the refills of %d sets: %w", len(batch), err)
+	}
+	return len(batch), nil
 }

@@ -200,7 +200,7 @@ func TestCheckOfManyAndOfTwiceTheSame(t *testing.T) {
 	if r.Checked != 1201 || r.Findings[0].User != 2100 {
 		t.Errorf("%+v", r)
 	}
-	if n, err := b.Repair(t.Context(), append(users, 2100)); err != nil || n != 1201 {
+	if n, err := b.Repair(t.Context(), r.Wrong()); err != nil || n != 1 {
 		t.Errorf("repaired %d, %v", n, err)
 	}
 	list, err := b.queue.List(t.Context(), queue.Filter{Key: 2100}, 10)

@@ -34,14 +34,14 @@ type sightings map[uint64]contacts.Sighting
 func (seen sightings) classify(ours, theirs []uint64) (_ Class, photo uint64) {
 	for i, id := range theirs {
 		switch {
-		case !seen[id].Shown:
-			return hiddenByOurs(seen[id]), id
+		case seen[id].Hidden != "":
+			return Class("hidden_by_ours_" + seen[id].Hidden), id
 		case slices.Contains(theirs[:i], id):
 			return "another_order", id
 		}
 	}
 	if len(theirs) == 0 {
-		return hiddenByTheirs(seen[ours[0]]), ours[0]
+		return seen.hiddenByTheirs(ours[0]), ours[0]
 	}
 	newest := slices.MaxFunc(theirs, func(a, b uint64) int { return cmp.Compare(seen[a].DateUpload, seen[b].DateUpload) })
 	switch {
@@ -56,35 +56,14 @@ func (seen sightings) classify(ours, theirs []uint64) (_ Class, photo uint64) {
 		return seen.sameContact(ours, theirs)
 	case seen[newest].DateUpload == seen[ours[0]].DateUpload:
 		return "order_of_equals", newest
-	}
-	if class := hiddenByTheirs(seen[ours[0]]); class != "hidden_by_theirs_condition" {
-		return class, ours[0]
+	case seen[ours[0]].Doubt != "condition":
+		return seen.hiddenByTheirs(ours[0]), ours[0]
 	}
 	return "another_contact", ours[0]
 }
 
-// hiddenByOurs judges a photo that theirs shows and ours must not.
-func hiddenByOurs(s contacts.Sighting) Class {
-	switch {
-	case !s.IsPhoto || !s.IsMember:
-		return "hidden_by_ours_deleted"
-	case s.Blocks, s.Blocked:
-		return "hidden_by_ours_block"
-	case !s.IsContact:
-		return "hidden_by_ours_relation"
-	}
-	return "hidden_by_ours_visibility"
-}
-
-// hiddenByTheirs judges a photo whose owner theirs does not show.
-func hiddenByTheirs(s contacts.Sighting) Class {
-	switch {
-	case s.Visibility != contacts.Public:
-		return "hidden_by_theirs_visibility"
-	case !s.Calls:
-		return "hidden_by_theirs_relation"
-	}
-	return "hidden_by_theirs_condition"
+func (seen sightings) hiddenByTheirs(photo uint64) Class {
+	return Class("hidden_by_theirs_" + seen[photo].Doubt)
 }
 
 // sameContact judges two answers with photos of the same contact.
@@ -95,9 +74,9 @@ func (seen sightings) sameContact(ours, theirs []uint64) (Class, uint64) {
 	for _, id := range ours {
 		switch {
 		case slices.Contains(theirs, id):
-		case seen[id].Visibility != contacts.Public:
-			return "hidden_by_theirs_visibility", id
-		default:
+		case seen[id].Doubt == "visibility":
+			return seen.hiddenByTheirs(id), id
+		default: // the relation hides no other photo of the contact
 			return "hidden_by_theirs_condition", id
 		}
 	}

@@ -12,11 +12,9 @@ import (
 func seenPhotos() sightings {
 	all := make(sightings)
 	for id, date := range map[uint64]uint64{10: 100, 11: 100, 12: 90, 13: 80, 20: 100, 21: 70, 22: 60, 30: 200} {
-		all[id] = contacts.Sighting{
-			Photo: id, Shown: true, IsPhoto: true, Owner: member.ID(id / 10), DateUpload: date, Visibility: contacts.Public,
-			IsMember: true, LastUpload: 200, IsContact: true, Calls: true,
-		}
+		all[id] = contacts.Sighting{Photo: id, Owner: member.ID(id / 10), DateUpload: date, LastUpload: 200, Doubt: "condition"}
 	}
+	all[99] = contacts.Sighting{Photo: 99, Hidden: "deleted"}
 	return all
 }
 

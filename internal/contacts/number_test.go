@@ -69,7 +69,7 @@ func TestDatesBelowZero(t *testing.T) {
 	newest, err := store.Newest(t.Context(), []member.ID{2, 3})
 	equal(t, "Newest", newest, err, map[member.ID]contacts.Newest{2: {LastUpload: 5, Photo: 5}, 3: {}})
 	seen, err := store.Sightings(t.Context(), viewer(1), []uint64{21, 30})
-	if err != nil || seen[0].DateUpload != 0 || !seen[0].Shown || seen[1].LastUpload != 0 {
+	if err != nil || seen[0].DateUpload != 0 || seen[0].Hidden != "" || seen[1].LastUpload != 0 {
 		t.Errorf("Sightings: %+v, %v", seen, err)
 	}
 }

@@ -29,21 +29,16 @@ func (s Snapshot) Sightings(ctx context.Context, v Viewer, photos []uint64) ([]S
 // Sighting is why a viewer is shown a photo, or is not. Much of it the viewer must not know: it is
 // for operators.
 type Sighting struct {
-	Photo uint64
-	// Shown: the read may show it to the viewer.
-	Shown bool
-
-	IsPhoto    bool // it has a row of photos; else nothing below is known
-	Owner      member.ID
-	DateUpload uint64 // unix seconds
-	Visibility Visibility
-
-	IsMember   bool   // the owner has a users row
-	LastUpload uint64 // the owner's, in unix seconds; 0: never uploaded
-	IsContact  bool   // the viewer calls the owner a contact
-	Blocks     bool   // the owner blocks the viewer
-	Blocked    bool   // the viewer blocks the owner
-	Calls      bool   // the owner calls the viewer a contact
+	Photo      uint64
+	Owner      member.ID // 0: no photo has the id
+	DateUpload uint64    // unix seconds
+	LastUpload uint64    // the owner's, in unix seconds; 0: never uploaded
+	// Hidden is why the read must not show the photo: "deleted" (it or its owner), "block", "relation" (its owner is no
+	// contact of the viewer) or "visibility". It is empty if the read may show it.
+	Hidden string
+	// Doubt is why a site may hide it nevertheless: "visibility" (it is not public), "relation" (its owner does not call
+	// the viewer a contact), or else "condition": the tables have no reason.
+	Doubt string
 }
 
 func sightings(ctx context.Context, q querier, v Viewer, photos []uint64) ([]Sighting, error) {
@@ -63,19 +58,17 @@ func sightings(ctx context.Context, q querier, v Viewer, photos []uint64) ([]Sig
 
 // sightingsText yields a row for every photo, unless the viewer does not exist: then none.
 var sightingsText = `
-SELECT q.photo, ` + Found("f.user_id") + ` AND x.visibility <> _ascii'` + string(Private) + `' AND ` + Sight + `,
-  ` + Found("x.id") + `, ` + IfFound("x.id", "x.owner_id", "0") + `, ` + IfFound("x.id", "x.date_upload", "0") + `, ` + IfFound("x.id", "x.visibility", "''") + `,
-  ` + Found("o.id") + `, ` + IfFound("o.id", "o.last_upload", "0") + `,
-  ` + Found("f.user_id") + `, ` + Found("h.user_id") + `, ` + Found("k.user_id") + `, ` + Found("g.user_id") + `
+SELECT q.photo, ` + IfFound("x.id", "x.owner_id", "0") + `, ` + IfFound("x.id", "x.date_upload", "0") + `, ` + IfFound("o.id", "o.last_upload", "0") + `,
+  CASE WHEN NOT ` + Found("o.id") + ` THEN 'deleted'
+    WHEN ` + Found("h.user_id") + ` OR ` + Found("k.user_id") + ` THEN 'block'
+    WHEN NOT ` + Found("f.user_id") + ` THEN 'relation'
+    WHEN x.visibility = _ascii'` + string(Private) + `' OR NOT ` + Sight + ` THEN 'visibility' ELSE '' END,
+  CASE WHEN ` + Found("x.id") + ` AND x.visibility <> _ascii'` + string(Public) + `' THEN 'visibility'
+    WHEN NOT ` + Found("g.user_id") + ` THEN 'relation' ELSE 'condition' END
 FROM users v
 STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (photo BIGINT UNSIGNED PATH '$')) AS q` + SightJoins("q.photo") + `
 WHERE v.id = ?`
 
 func scanSighting(rows *sql.Rows, s *Sighting) error {
-	var shown sql.NullBool
-	err := rows.Scan(
-		(*number)(&s.Photo), &shown, &s.IsPhoto, (*number)(&s.Owner), (*number)(&s.DateUpload), &s.Visibility,
-		&s.IsMember, (*number)(&s.LastUpload), &s.IsContact, &s.Blocks, &s.Blocked, &s.Calls)
-	s.Shown = shown.Bool
-	return err
+	return rows.Scan((*number)(&s.Photo), (*number)(&s.Owner), (*number)(&s.DateUpload), (*number)(&s.LastUpload), &s.Hidden, &s.Doubt)
 }

@@ -37,15 +37,28 @@ func testSightings(t *testing.T) {
 		w.relate(t, v, owners, r)
 		var want []contacts.Sighting
 		for i, owner := range owners {
-			d := r.detail(owner, visibilities[i])
 			album, err := contacts.Photos(t.Context(), w, v, owner, 1)
 			must(t, err)
-			want = append(want, contacts.Sighting{
-				Photo: photos[i], Shown: len(album.Photos) == 1, IsPhoto: true, Owner: owner, DateUpload: 100, Visibility: visibilities[i],
-				IsMember: true, LastUpload: d.LastUpload, IsContact: r.called, Blocks: r.blocked, Blocked: r.blocks, Calls: r.granting,
-			})
+			seen := contacts.Sighting{
+				Photo: photos[i], Owner: owner, DateUpload: 100, LastUpload: r.detail(owner, visibilities[i]).LastUpload, Doubt: "condition",
+			}
+			switch {
+			case r.blocked || r.blocks:
+				seen.Hidden = "block"
+			case !r.called:
+				seen.Hidden = "relation"
+			case len(album.Photos) == 0:
+				seen.Hidden = "visibility"
+			}
+			switch {
+			case visibilities[i] != contacts.Public:
+				seen.Doubt = "visibility"
+			case !r.granting:
+				seen.Doubt = "relation"
+			}
+			want = append(want, seen)
 		}
-		want = append(want, contacts.Sighting{Photo: gone})
+		want = append(want, contacts.Sighting{Photo: gone, Hidden: "deleted", Doubt: "relation"})
 		got, err := w.Store.(*contacts.MySQL).Sightings(t.Context(), v, slices.Concat(photos, []uint64{gone}))
 		equal(t, fmt.Sprintf("Sightings under %+v", r), got, err, want)
 	}
@@ -67,7 +80,7 @@ func TestASnapshotIsOfOneInstant(t *testing.T) {
 	after, err := s.Walk(t.Context(), viewer(1), 10)
 	equal(t, "Walk", after, err, before)
 	seen, err := s.Sightings(t.Context(), viewer(1), []uint64{20, 21})
-	if err != nil || !seen[0].Shown || seen[0].Blocks || seen[1].IsPhoto {
+	if err != nil || seen[0].Hidden != "" || seen[1].Owner != 0 {
 		t.Errorf("Sightings: %+v, %v", seen, err)
 	}
 	if _, err := s.Sightings(t.Context(), viewer(3), []uint64{20}); !errors.Is(err, contacts.ErrNoMember) {
