@@ -10,16 +10,11 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// uploadsOf returns claimed upload tasks of member 1, as a site's plain SQL makes
-// them: none absorbs another.
-func uploadsOf(b *bench, n int) []queue.Task {
+// claimedUpload returns a claimed upload task of member 1.
+func claimedUpload(b *bench) []queue.Task {
 	b.Helper()
-	var held []queue.Task
-	for range n {
-		enqueue(b.T, b.queue, tasks.NewUpload(1))
-		held = append(held, claim(b.T, b.queue, 1)...)
-	}
-	return held
+	enqueue(b.T, b.queue, tasks.NewUpload(1))
+	return claim(b.T, b.queue, 1)
 }
 
 func TestAnUploadThatBeginsAbsorbsThoseThatWait(t *testing.T) {
@@ -27,7 +22,7 @@ func TestAnUploadThatBeginsAbsorbsThoseThatWait(t *testing.T) {
 	b := newBench(t)
 	b.contact(viewer, 1, 100)
 	b.refill(viewer)
-	first := uploadsOf(b, 1)
+	first := claimedUpload(b)
 	b.upload(1, 200)
 	enqueue(t, b.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 	b.must(errors.Join(queuetest.Errors(b.uploads.Handle(t.Context(), first))...))
@@ -41,29 +36,9 @@ func TestALastAttemptAbsorbsNothing(t *testing.T) {
 	b := newBench(t)
 	b.contact(viewer, 1, 100)
 	b.refill(viewer)
-	held := uploadsOf(b, 1)
+	held := claimedUpload(b)
 	held[0].Attempts = held[0].MaxAttempts
 	enqueue(t, b.queue, tasks.NewUpload(1))
 	b.must(errors.Join(queuetest.Errors(b.uploads.Handle(t.Context(), held))...))
 	counts(t, b.queue, queuetest.Counts{Running: 1, Waiting: 1})
-}
-
-func TestOneUploadWaitsForAllOfItsBatch(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.contact(viewer, 1, 100)
-	held := uploadsOf(b, 5)
-	enqueue(t, b.queue, tasks.NewFanOut(1, 50))
-	postponed := 0
-	for _, err := range queuetest.Errors(b.uploads.Handle(t.Context(), held)) {
-		if err != nil {
-			postponed++
-			if kind := outcome(t, err); kind != "postponed" {
-				t.Errorf("%s: %v", kind, err)
-			}
-		}
-	}
-	if postponed != 1 {
-		t.Errorf("%d of 5 uploads wait for the fan-out under way, want 1 for all", postponed)
-	}
 }

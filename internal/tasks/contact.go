@@ -84,7 +84,8 @@ func (h PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Out
 		}
 	}
 	for user, list := range asked {
-		asked[user] = unique(list) // a removal counted twice would seem to leave too few members
+		// A removal counted twice would seem to leave too few members.
+		asked[user] = slices.Compact(slices.Sorted(slices.Values(list)))
 	}
 	failed := guarded(ctx, h.Index, h.ConflictPause, slices.Sorted(maps.Keys(asked)), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		return h.plan(ctx, updates, asked)
@@ -164,16 +165,4 @@ func (h PairHandler) wantsRefill(c index.Change) bool {
 // that may be about to make the set from an older read.
 func (h PairHandler) readsRefill(c index.Change) bool {
 	return c.WithRefill && (c.Known || !h.ActiveOnly)
-}
-
-func unique(ids []member.ID) []member.ID {
-	seen := make(map[member.ID]bool, len(ids))
-	var out []member.ID
-	for _, id := range ids {
-		if !seen[id] {
-			seen[id] = true
-			out = append(out, id)
-		}
-	}
-	return out
 }

@@ -90,25 +90,6 @@ func TestARemovalThatLeavesNineRefillsToTwelve(t *testing.T) {
 	b.holds(viewer, steps(6, 17)...)
 }
 
-func TestTheLastContactLeaves(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.contact(viewer, 1, 100)
-	b.refill(viewer)
-	b.remove(viewer, 1)
-	b.done(b.pairs, tasks.NewRemoveContact(viewer, 1))
-	b.holds(viewer)
-}
-
-func TestARemovalOfNobodyChangesNothing(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.ladder(viewer, 3)
-	b.refill(viewer)
-	b.done(b.pairs, tasks.NewRemoveContact(viewer, 77))
-	b.holds(viewer, steps(1, 3)...)
-}
-
 func TestAContactWhoNeverUploadedIsNotIndexed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

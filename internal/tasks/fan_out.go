@@ -63,11 +63,6 @@ type PartArgs struct {
 	Updated int       `json:"updated,omitzero"` // sets that the pages before it updated
 }
 
-// Reaches reports whether the fan-out, from this page on, updates the set of a follower.
-func (p PartArgs) Reaches(follower member.ID) bool {
-	return follower > p.After && (p.To == 0 || follower <= p.To)
-}
-
 // NewUpload asks to write the last upload of user to the sets of its followers.
 func NewUpload(user member.ID) queue.New { return upload.task(user, PartArgs{}) }
 
@@ -156,19 +151,13 @@ func (h UploadHandler) begin(ctx context.Context, batch []queue.Task, all []queu
 		_ = retry.Sleep(ctx, awayRest) // the outcomes stand
 	}
 	busy, err := h.absorb(ctx, uploads)
-	waits := make(map[uint64]bool)
 	return slices.DeleteFunc(pages, func(p *page) bool {
-		t := p.task
-		switch {
-		case err != nil:
-			all[p.i].Err = err
-		case t.Kind != Upload || !busy[t.Key]:
-			return false
-		case t.Expires || !waits[t.Key]: // an upload that may expire absorbs none
+		if err == nil && busy[p.task.Key] && p.task.Kind == Upload {
 			all[p.i].Err = queue.Later(retry.Jitter(fanOutPause), errFanningOut)
-			waits[t.Key] = waits[t.Key] || !t.Expires
+		} else {
+			all[p.i].Err = err
 		}
-		return true
+		return all[p.i].Err != nil
 	})
 }
 
@@ -210,7 +199,7 @@ func (h UploadHandler) writeAll(ctx context.Context, pages []*page) error {
 	for i, p := range pages {
 		ids[i] = member.ID(p.task.Key)
 	}
-	lastUploads, err := h.Store.LastUploads(ctx, unique(ids))
+	lastUploads, err := h.Store.LastUploads(ctx, ids)
 	if err != nil {
 		return fmt.Errorf("last uploads of %d members: %w", len(ids), err)
 	}
@@ -276,7 +265,7 @@ func (h UploadHandler) readFollowers(ctx context.Context, pages []*page, lastUpl
 		return fmt.Errorf("followers of %d uploaders: %w", len(pages), err)
 	}
 	for i, p := range pages {
-		p.followers = slices.DeleteFunc(followers[i], func(user member.ID) bool { return !p.args.Reaches(user) })
+		p.followers = slices.DeleteFunc(followers[i], func(user member.ID) bool { return p.args.To != 0 && user > p.args.To })
 		if n := len(p.followers); n == h.PartSize && p.followers[n-1] != p.args.To {
 			p.last = p.followers[n-1]
 		}

@@ -1,7 +1,6 @@
 package tasks_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -343,20 +342,6 @@ func TestALatePartTellsTheNewestUpload(t *testing.T) {
 	b.called("LastUploads", "FollowerPages", "Add")
 }
 
-// A part that read before a newer upload lowers nothing.
-func TestAPartThatIsOvertakenLowersNothing(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.followers(2)
-	b.upload(star, 900)
-	b.once("Add", func() {
-		b.upload(star, 950)
-		b.done(b.uploads, tasks.NewUpload(star))
-	})
-	b.done(b.uploads, tasks.NewUpload(star))
-	b.told(2, 950)
-}
-
 // A follower who leaves between the page and its writing is a ghost, and the
 // next look at the pair takes it out.
 func TestAGhostIsTakenOutByTheNextLook(t *testing.T) {
@@ -416,33 +401,5 @@ func TestAHundredUploadsCostAHandfulOfRoundTrips(t *testing.T) {
 	b.called("Active", "Dedupe", "LastUploads", "FollowerPages", "Add")
 	if next != 100 { // the second parts
 		t.Errorf("%d parts follow, want 100", next)
-	}
-}
-
-// refusing is a queue that must not be asked anything.
-type refusing struct{ *testing.T }
-
-func (r refusing) Enqueue(context.Context, []queue.New) ([]uint64, error) {
-	r.Error("enqueued")
-	return nil, errors.New("not now")
-}
-
-func (r refusing) Active(context.Context, string, []uint64) (map[uint64]bool, error) {
-	r.Error("looked for fan-outs")
-	return nil, errors.New("not now")
-}
-
-func (r refusing) Dedupe(context.Context, []queue.Task) (int, error) {
-	r.Error("absorbed")
-	return 0, errors.New("not now")
-}
-
-// An upload that cannot be understood dies alone.
-func TestAnUploadThatCannotBeUnderstoodAbsorbsNothing(t *testing.T) {
-	t.Parallel()
-	h := &tasks.UploadHandler{Queue: refusing{t}, HandlerOptions: tasks.HandlerOptions{PartSize: 10}}
-	errs := queuetest.Errors(h.Handle(t.Context(), []queue.Task{{ID: 1, Kind: tasks.Upload, Key: 7, Payload: []byte("[]")}}))
-	if len(errs) != 1 || !errors.Is(errs[0], queue.ErrInvalid) {
-		t.Errorf("errors %v", errs)
 	}
 }

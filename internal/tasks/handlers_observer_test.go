@@ -2,7 +2,6 @@ package tasks_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,31 +84,6 @@ func must(t *testing.T, err error) {
 // handlerMetrics count the work of handlers.
 var handlerMetrics = []string{"activityd_uploads_absorbed_total", "activityd_guard_conflicts_total", "activityd_refills_total"}
 
-// A chain that began before its beginning was noted has no lag to count.
-func TestAFanOutOfUnknownAgeIsNotCounted(t *testing.T) {
-	b, expect := newBench(t), counting(t, "activityd_fan_out_followers", "activityd_upload_to_index_seconds")
-	b.followers(1)
-	b.upload(star, 900)
-	b.done(b.uploads, tasks.NewFanOut(star, 1))
-	b.told(1, 900)
-	expect(metricstest.Samples{})
-}
-
-func TestAbsorbedUploadsAreCounted(t *testing.T) {
-	b, expect := newBench(t), counting(t, handlerMetrics[0])
-	b.contact(viewer, 1, 100)
-	held := claimAfter(b, tasks.NewUpload(1))
-	enqueue(t, b.queue, tasks.NewUpload(1))
-	b.must(errors.Join(queuetest.Errors(b.uploads.Handle(t.Context(), held))...))
-	expect(metricstest.Samples{"activityd_uploads_absorbed_total": 1})
-}
-
-func claimAfter(b *bench, batch ...queue.New) []queue.Task {
-	b.Helper()
-	enqueue(b.T, b.queue, batch...)
-	return claim(b.T, b.queue, len(batch))
-}
-
 // Conflicts are counted whenever an update begins again, refills when they were
 // read and written.
 func TestConflictsAndRefillsAreCounted(t *testing.T) {
@@ -122,16 +96,6 @@ func TestConflictsAndRefillsAreCounted(t *testing.T) {
 	b.client.Del(t.Context(), "user_9001")
 	b.done(b.pairs, tasks.NewAddContact(viewer, 3)) // there is no set
 	expect(metricstest.Samples{"activityd_guard_conflicts_total": 1, "activityd_refills_total": 2})
-}
-
-// A missing set that shall stay missing is not refilled, though its update is
-// applied.
-func TestNoRefillIsCountedOfWhatStaysMissing(t *testing.T) {
-	b, expect := newBench(t), counting(t, handlerMetrics...)
-	b.ladder(viewer, 3)
-	b.pairs.ActiveOnly = true
-	b.done(b.pairs, tasks.NewAddContact(viewer, 3))
-	expect(metricstest.Samples{})
 }
 
 // A page that waited for a node, even for hours, counts by itself when it is done, with the time since the upload.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -46,40 +49,23 @@ func (h *Hints) note(n queue.New) {
 	}
 }
 
-// Run enqueues hints until ctx ends, whose end is no error.
+// Run enqueues hints until ctx ends, whose end is no error. Hints gather for a little, each once.
 func (h *Hints) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case n := <-h.pending:
-			batch := h.gather(ctx, n)
-			_, err := h.queue.Enqueue(ctx, batch)
+			_ = retry.Sleep(ctx, hintsPause) // the loop looks at ctx
+			gathered := map[string]queue.New{n.DedupeKey: n}
+			for range len(h.pending) {
+				n := <-h.pending
+				gathered[n.DedupeKey] = n
+			}
+			_, err := h.queue.Enqueue(ctx, slices.Collect(maps.Values(gathered)))
 			if err != nil && ctx.Err() == nil && !errors.Is(err, mysql.ErrUnavailable) { // else the log has the outage
-				h.log.WarnContext(ctx, "hints of reads were dropped", "count", len(batch), "error", err)
+				h.log.WarnContext(ctx, "hints of reads were dropped", "count", len(gathered), "error", err)
 			}
 		}
 	}
-}
-
-// gather waits a little for more, without duplicates.
-func (h *Hints) gather(ctx context.Context, first queue.New) []queue.New {
-	batch := []queue.New{first}
-	seen := map[string]bool{first.DedupeKey: true}
-	timer := time.NewTimer(hintsPause)
-	defer timer.Stop()
-	for len(batch) < hintsPending {
-		select {
-		case n := <-h.pending:
-			if !seen[n.DedupeKey] {
-				seen[n.DedupeKey] = true
-				batch = append(batch, n)
-			}
-		case <-timer.C:
-			return batch
-		case <-ctx.Done():
-			return batch
-		}
-	}
-	return batch
 }

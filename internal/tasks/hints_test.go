@@ -31,6 +31,7 @@ func (n *noting) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, erro
 	for _, t := range batch {
 		keys = append(keys, t.Kind+" "+t.DedupeKey)
 	}
+	slices.Sort(keys)
 	n.batches = append(n.batches, keys)
 	if n.blocked != nil {
 		select {

@@ -189,25 +189,6 @@ func TestErrorsKeepTheirClass(t *testing.T) {
 	}
 }
 
-func TestARedisThatIsAwayIsToldFromOneWithOtherSets(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.ladder(viewer, 3)
-	b.refill(viewer)
-	other, err := index.NewSettings(20, 20, 0)
-	b.must(err)
-	b.hooked.Index = index.New(b.client, index.Options{Settings: other})
-	for _, want := range []error{index.ErrSettings, index.ErrUnavailable} {
-		for _, h := range []queue.Handler{b.pairs, b.uploads, b.refills} {
-			if errs := b.handle(h, tasks.NewAddContact(1, viewer)); !errors.Is(errs[0], want) && (h != queue.Handler(b.uploads) || want != index.ErrUnavailable) { //nolint:errorlint // it is the value of the loop
-				t.Errorf("%T: %v, want %v", h, errs[0], want)
-			}
-		}
-		b.redis.Close()
-		b.hooked.Index = b.index
-	}
-}
-
 // outcome tells what a queue makes of a handler's error.
 func outcome(t *testing.T, err error) string {
 	t.Helper()
