@@ -18,20 +18,6 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// extending decides on each Extend of a queue.
-type extending struct {
-	queuetest.Queue
-	extend func(truly func() (int, error)) (lost int, err error)
-}
-
-func (e *extending) Extend(ctx context.Context, held []queue.Task, lease time.Duration) (int, error) {
-	return e.extend(func() (int, error) { return e.Queue.Extend(ctx, held, lease) })
-}
-
-func extendBy(extend func(truly func() (int, error)) (int, error)) wrapQueue {
-	return func(q queuetest.Queue) queuetest.Queue { return &extending{q, extend} }
-}
-
 // sleepFor is work that takes d, in the time of the bubble, and stops with ctx.
 func sleepFor(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
@@ -87,11 +73,11 @@ func TestALostLeaseCancelsTheWork(t *testing.T) {
 			return cause
 		}), queue.PoolOptions{
 			Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}, Lease: 10 * time.Second,
-		}, extendBy(func(truly func() (int, error)) (int, error) {
+		}, on("extend", func() error {
 			if paused() {
-				return 0, nil
+				return errNothing
 			}
-			return truly()
+			return nil
 		}))
 		enqueue(t, p.queue, tasks.NewUpload(1))
 		pass(16 * time.Second)
@@ -139,12 +125,11 @@ func TestWorkEndsWithALeaseThatCannotBeExtended(t *testing.T) {
 				}), queue.PoolOptions{
 					Sweep:   time.Hour, // the lease of the queue counts
 					Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1, Lease: 8 * time.Second}},
-				}, extendBy(func(truly func() (int, error)) (int, error) {
-					beat++
-					if test.fails(beat) {
-						return 0, errAway
+				}, on("extend", func() error {
+					if beat++; test.fails(beat) {
+						return errAway
 					}
-					return truly()
+					return nil
 				}))
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				pass(time.Minute)
@@ -181,7 +166,7 @@ func TestALostLeaseIsNoFaultOfTheHandler(t *testing.T) {
 					<-ctx.Done()
 					deaf(test.goesOn)
 					return queue.Later(30*time.Second, errors.New("not now"))
-				}), queue.PoolOptions{Lease: 8 * time.Second, Sweep: time.Hour}, extendBy(func(func() (int, error)) (int, error) { return 0, errAway }))
+				}), queue.PoolOptions{Lease: 8 * time.Second, Sweep: time.Hour}, on("extend", func() error { return errAway }))
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				pass(2 * time.Hour)
 				if log := p.log.String(); strings.Count(log, "handler does not end") != test.left || strings.Contains(log, "level=ERROR") {
@@ -259,7 +244,7 @@ func TestNothingIsStuck(t *testing.T) {
 				p := startPool(t, each(func(context.Context, queue.Task) error {
 					deaf(time.Hour)
 					return nil
-				}), o, func(q queuetest.Queue) queuetest.Queue { return &claimingOnce{Queue: q} })
+				}), o, claimingOnce())
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				pass(between)
 				if took := between + freed(t, p)(); took < limit || took > limit+lease+sweep {
@@ -271,20 +256,17 @@ func TestNothingIsStuck(t *testing.T) {
 	}
 }
 
-// claimingOnce is a queue from which a single task can be claimed, so that another process
-// gets it the second time.
-type claimingOnce struct {
-	queuetest.Queue
-	claimed bool
-}
-
-func (q *claimingOnce) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
-	if q.claimed {
-		return nil, nil
+// claimingOnce lets a pool claim a single time, so that another process gets the task the second time.
+func claimingOnce() wrapQueue {
+	done := false
+	return func(q queuetest.Queue) queuetest.Queue {
+		return &hooked{q, func(_ context.Context, call string, _ int) error {
+			if call == "claim" && done {
+				return errNothing
+			}
+			return nil
+		}, func(_ string, list []queue.Task) { done = done || len(list) > 0 }}
 	}
-	list, err := q.Queue.Claim(ctx, name, n, lease)
-	q.claimed = len(list) > 0
-	return list, err
 }
 
 // A task that never ends costs the rest two attempts, and dies of its own.

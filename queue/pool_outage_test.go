@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -18,71 +17,6 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// outage is a queue whose database is away from time to time: it refuses all calls, or hangs.
-type outage struct {
-	queuetest.Queue
-
-	away, hangs atomic.Bool
-	lose        atomic.Bool // the answer to the next claim
-	undo        atomic.Bool // that claim is rolled back
-}
-
-func (o *outage) call(ctx context.Context) error {
-	switch {
-	case !o.away.Load():
-		return nil
-	case o.hangs.Load():
-		<-ctx.Done()
-		return fmt.Errorf("a call: %w", ctx.Err())
-	}
-	return fmt.Errorf("a call: %w", mysql.ErrUnavailable)
-}
-
-func (o *outage) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
-	if err := o.call(ctx); err != nil {
-		return nil, err
-	}
-	claimed, err := o.Queue.Claim(ctx, name, n, lease)
-	if len(claimed) > 0 && o.lose.Swap(false) {
-		err = mysql.ErrUnavailable
-		if o.undo.Load() {
-			return claimed, errors.Join(err, o.back(ctx, claimed))
-		}
-	}
-	return claimed, err
-}
-
-// back hands tasks back.
-func (o *outage) back(ctx context.Context, claimed []queue.Task) error {
-	var results []queue.Result
-	for _, task := range claimed {
-		results = append(results, queue.Result{Task: task, Err: queue.Later(0, errAway)})
-	}
-	_, err := o.Queue.Finish(ctx, results)
-	return err
-}
-
-func (o *outage) Extend(ctx context.Context, held []queue.Task, lease time.Duration) (int, error) {
-	if err := o.call(ctx); err != nil {
-		return 0, err
-	}
-	return o.Queue.Extend(ctx, held, lease)
-}
-
-func (o *outage) Finish(ctx context.Context, results []queue.Result) (int, error) {
-	if err := o.call(ctx); err != nil {
-		return 0, err
-	}
-	return o.Queue.Finish(ctx, results)
-}
-
-func (o *outage) Sweep(ctx context.Context) (queue.Swept, error) {
-	if err := o.call(ctx); err != nil {
-		return queue.Swept{}, err
-	}
-	return o.Queue.Sweep(ctx)
-}
-
 // The results of work during an outage of the database are recorded when it is back, and not only after the lease. If no sweep is first,
 // the work is done once, however long the outage lasts.
 func TestResultsAreRecordedAfterAnOutage(t *testing.T) {
@@ -92,7 +26,7 @@ func TestResultsAreRecordedAfterAnOutage(t *testing.T) {
 			t.Run(fmt.Sprint(name, " for ", length), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					o := &outage{}
+					var away atomic.Bool
 					runs := 0
 					options := queue.PoolOptions{}
 					if length == time.Hour {
@@ -101,13 +35,21 @@ func TestResultsAreRecordedAfterAnOutage(t *testing.T) {
 					p := startPool(t, each(func(ctx context.Context, _ queue.Task) error {
 						runs++
 						return sleepFor(ctx, time.Second)
-					}), options, func(q queuetest.Queue) queuetest.Queue { o.Queue = q; return o })
+					}), options, hook(func(ctx context.Context, _ string, _ int) error {
+						switch {
+						case !away.Load():
+							return nil
+						case hangs:
+							<-ctx.Done()
+							return fmt.Errorf("a call: %w", ctx.Err())
+						}
+						return fmt.Errorf("a call: %w", mysql.ErrUnavailable)
+					}))
 					enqueue(t, p.queue, tasks.NewUpload(1))
 					pass(500 * time.Millisecond)
-					o.hangs.Store(hangs)
-					o.away.Store(true)
+					away.Store(true)
 					pass(length)
-					o.away.Store(false)
+					away.Store(false)
 					pass(recordedWithin(hangs))
 					if length == time.Minute { // a sweep may be the first, and it is done again
 						pass(5 * time.Second)

@@ -3,8 +3,10 @@ package queue_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,8 +72,74 @@ type pool struct {
 	stop func() time.Duration
 }
 
-// wrapQueue makes methods of a queue fail.
+// hooked is a queue whose calls a test decides on: an error fails a call, and errNothing makes it do nothing. n is how many tasks a claim
+// is for.
+type hooked struct {
+	queuetest.Queue
+	before  func(ctx context.Context, call string, n int) error
+	claimed func(name string, list []queue.Task)
+}
+
+var errNothing = errors.New("nothing is done")
+
+// call makes a call of a hooked queue.
+func call[T any](ctx context.Context, h *hooked, name string, n int, do func() (T, error)) (result T, err error) {
+	if err := h.before(ctx, name, n); errors.Is(err, errNothing) {
+		return result, nil
+	} else if err != nil {
+		return result, err
+	}
+	return do()
+}
+
+func (h *hooked) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
+	list, err := call(ctx, h, "claim", n, func() ([]queue.Task, error) { return h.Queue.Claim(ctx, name, n, lease) })
+	if h.claimed != nil {
+		h.claimed(name, list)
+	}
+	return list, err
+}
+
+func (h *hooked) Extend(ctx context.Context, held []queue.Task, lease time.Duration) (int, error) {
+	return call(ctx, h, "extend", 0, func() (int, error) { return h.Queue.Extend(ctx, held, lease) })
+}
+
+func (h *hooked) Finish(ctx context.Context, results []queue.Result) (int, error) {
+	return call(ctx, h, "finish", 0, func() (int, error) { return h.Queue.Finish(ctx, results) })
+}
+
+func (h *hooked) Sweep(ctx context.Context) (queue.Swept, error) {
+	return call(ctx, h, "sweep", 0, func() (queue.Swept, error) { return h.Queue.Sweep(ctx) })
+}
+
+// wrapQueue is something between a pool and its queue.
 type wrapQueue func(queuetest.Queue) queuetest.Queue
+
+func hook(before func(ctx context.Context, call string, n int) error) wrapQueue {
+	return func(q queuetest.Queue) queuetest.Queue { return &hooked{q, before, nil} }
+}
+
+// on makes a hook for calls of that name.
+func on(name string, before func() error) wrapQueue {
+	return hook(func(_ context.Context, call string, _ int) error {
+		if call != name {
+			return nil
+		}
+		return before()
+	})
+}
+
+var errAway = errors.New("the database is away")
+
+// failing makes so many of the next calls of that name fail.
+func failing(name string, n *atomic.Int32) wrapQueue {
+	return on(name, func() error {
+		if n.Add(-1) >= 0 {
+			return errAway
+		}
+		return nil
+	})
+}
 
 // startPool starts a pool; it is stopped when t ends, if it was not before.
 func startPool(t *testing.T, h queue.Handler, o queue.PoolOptions, wraps ...wrapQueue) pool {

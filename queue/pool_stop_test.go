@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -87,68 +86,32 @@ func TestAnIdlePoolStopsAtOnce(t *testing.T) {
 	})
 }
 
-// faulty is a queue some of whose calls fail.
-type faulty struct {
-	queuetest.Queue
-	claims, finishes, sweeps int32 // how many calls are still to fail
-}
-
-var errAway = errors.New("the database is away")
-
-func countDown(n *int32) error {
-	if atomic.AddInt32(n, -1) >= 0 { // for several workers
-		return errAway
-	}
-	return nil
-}
-
-func (f *faulty) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
-	if err := countDown(&f.claims); err != nil {
-		return nil, err
-	}
-	return f.Queue.Claim(ctx, name, n, lease)
-}
-
-func (f *faulty) Finish(ctx context.Context, results []queue.Result) (int, error) {
-	if err := countDown(&f.finishes); err != nil {
-		return 0, err
-	}
-	return f.Queue.Finish(ctx, results)
-}
-
-func (f *faulty) Sweep(ctx context.Context) (queue.Swept, error) {
-	if err := countDown(&f.sweeps); err != nil {
-		return queue.Swept{}, err
-	}
-	return f.Queue.Sweep(ctx)
-}
-
 // A queue that fails for a while costs time and no task: results are tried to be
 // recorded again, and if that is in vain, the lease runs out and the task is done
 // once more.
 func TestAFailingQueueLosesNothing(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		faults faulty
-		runs   int
-		log    string
+		call  string
+		fails int32
+		runs  int
+		log   string
 	}{
-		"claims":              {faulty{claims: 5}, 1, "claim failed"},
-		"sweeps":              {faulty{sweeps: 5}, 1, "sweep failed"},
-		"results for a while": {faulty{finishes: 3}, 1, ""},
-		"results for long":    {faulty{finishes: 5}, 2, "results of tasks not recorded"},
+		"claims":              {"claim", 5, 1, "claim failed"},
+		"sweeps":              {"sweep", 5, 1, "sweep failed"},
+		"results for a while": {"finish", 3, 1, ""},
+		"results for long":    {"finish", 5, 2, "results of tasks not recorded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
+				var fails atomic.Int32
+				fails.Store(test.fails)
 				runs := 0
 				p := startPool(t, each(func(context.Context, queue.Task) error {
 					runs++
 					return nil
-				}), queue.PoolOptions{}, func(q queuetest.Queue) queuetest.Queue {
-					test.faults.Queue = q
-					return &test.faults
-				})
+				}), queue.PoolOptions{}, failing(test.call, &fails))
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				pass(5 * time.Minute)
 				counts(t, p.queue, queuetest.Counts{})
@@ -168,38 +131,30 @@ func TestAFailingQueueLosesNothing(t *testing.T) {
 func TestAClaimThatIsTooLargeIsHalved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		small := &smallClaims{}
+		failures, failed := 0, 0 // all, and before the last task was claimed
 		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }),
 			queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}}},
-			func(q queuetest.Queue) queuetest.Queue { small.Queue = q; return small })
+			func(q queuetest.Queue) queuetest.Queue {
+				return &hooked{q, func(_ context.Context, call string, n int) error {
+					if call == "claim" && n > 2 {
+						failures++
+						return context.DeadlineExceeded
+					}
+					return nil
+				}, func(_ string, list []queue.Task) {
+					if len(list) > 0 {
+						failed = failures
+					}
+				}}
+			})
 		for i := range member.ID(20) {
 			enqueue(t, p.queue, tasks.NewUpload(1+i))
 		}
 		pass(5 * time.Minute)
 		counts(t, p.queue, queuetest.Counts{})
 		p.stop()
-		if small.failed > 100 {
-			t.Errorf("%d claims failed before the last task was claimed", small.failed)
+		if failed > 100 {
+			t.Errorf("%d claims failed before the last task was claimed", failed)
 		}
 	})
-}
-
-// smallClaims is a queue that refuses claims of more than two tasks.
-type smallClaims struct {
-	queuetest.Queue
-
-	failures int
-	failed   int // claims that failed before the last task was claimed
-}
-
-func (q *smallClaims) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
-	if n > 2 {
-		q.failures++
-		return nil, context.DeadlineExceeded
-	}
-	list, err := q.Queue.Claim(ctx, name, n, lease)
-	if len(list) > 0 {
-		q.failed = q.failures
-	}
-	return list, err
 }

@@ -2,7 +2,7 @@ package queue_test
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,40 +13,22 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// claims counts the claims of each queue, and calls before at the end of each.
+// claims counts the claims of a pool, and calls after at the end of each.
 type claims struct {
-	queuetest.Queue
-	mu     sync.Mutex
-	of     map[string]int
-	before func(queue string, list []queue.Task)
+	n     atomic.Int32
+	after func(list []queue.Task)
 }
 
-func (c *claims) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
-	list, err := c.Queue.Claim(ctx, name, n, lease)
-	c.mu.Lock()
-	c.of[name]++
-	before := c.before
-	c.mu.Unlock()
-	if before != nil {
-		before(name, list)
-	}
-	return list, err
-}
-
-// take returns the number of claims since the last time, of all queues.
-func (c *claims) take() (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for queue, k := range c.of {
-		n += k
-		c.of[queue] = 0
-	}
-	return n
-}
+// take returns the number of claims since the last time.
+func (c *claims) take() int { return int(c.n.Swap(0)) }
 
 func (c *claims) wrap(q queuetest.Queue) queuetest.Queue {
-	c.Queue, c.of = q, map[string]int{}
-	return c
+	return &hooked{q, func(context.Context, string, int) error { return nil }, func(_ string, list []queue.Task) {
+		c.n.Add(1)
+		if c.after != nil {
+			c.after(list)
+		}
+	}}
 }
 
 // asleep makes a pool that acts on notifications only.
@@ -99,8 +81,8 @@ func TestNothingSlipsInBetweenLookingAndSleeping(t *testing.T) {
 		var c claims
 		var p pool
 		left := all
-		c.before = func(name string, list []queue.Task) {
-			if len(list) == 0 && name == tasks.QueueDefault && left > 0 && p.queue != nil {
+		c.after = func(list []queue.Task) {
+			if len(list) == 0 && left > 0 && p.queue != nil {
 				left--
 				if _, err := p.queue.Enqueue(context.Background(), []queue.New{tasks.NewUpload(id(all - left))}); err != nil {
 					t.Error(err)
@@ -126,17 +108,14 @@ func TestNothingSlipsInBetweenLookingAndSleeping(t *testing.T) {
 func TestANotificationOutlivesAFailingClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		faults := &faulty{}
+		var fails atomic.Int32
 		begun := make(chan time.Time, 1)
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			begun <- time.Now()
 			return nil
-		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 1, Batch: 1}), func(q queuetest.Queue) queuetest.Queue {
-			faults.Queue = q
-			return faults
-		})
+		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 1, Batch: 1}), failing("claim", &fails))
 		pass(time.Minute)
-		faults.claims = 2
+		fails.Store(2)
 		start := time.Now()
 		enqueue(t, p.queue, tasks.NewUpload(1))
 		if took := (<-begun).Sub(start); took > 2*time.Second {
@@ -145,37 +124,26 @@ func TestANotificationOutlivesAFailingClaim(t *testing.T) {
 	})
 }
 
-// hiding is a queue that passes over its tasks for a while, as SKIP LOCKED may.
-type hiding struct {
-	queuetest.Queue
-	till time.Time
-}
-
-func (h *hiding) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
-	if time.Now().Before(h.till) {
-		return nil, nil
-	}
-	return h.Queue.Claim(ctx, name, n, lease)
-}
-
 // A task that was locked for a moment, when somebody looked for it, is found soon
 // after and not at the next poll.
 func TestALookThatFindsNothingIsRepeated(t *testing.T) {
 	t.Parallel()
 	for _, hidden := range []time.Duration{time.Millisecond, 40 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
-			h := &hiding{}
+			var till time.Time // until then the queue passes over its tasks, as SKIP LOCKED may
 			begun := make(chan time.Time, 1)
 			p := startPool(t, each(func(context.Context, queue.Task) error {
 				begun <- time.Now()
 				return nil
-			}), asleep(tasks.DefaultWorkers()...), func(q queuetest.Queue) queuetest.Queue {
-				h.Queue = q
-				return h
-			})
+			}), asleep(tasks.DefaultWorkers()...), on("claim", func() error {
+				if time.Now().Before(till) {
+					return errNothing
+				}
+				return nil
+			}))
 			pass(time.Minute)
 			start := time.Now()
-			h.till = start.Add(hidden)
+			till = start.Add(hidden)
 			enqueue(t, p.queue, tasks.NewUpload(1))
 			if took := (<-begun).Sub(start); took > 110*time.Millisecond {
 				t.Errorf("hidden for %v, found after %v", hidden, took)
