@@ -71,28 +71,6 @@ func TestALostLeaseIsFollowedByNothing(t *testing.T) {
 	})
 }
 
-// A follow-up without a dedupe key is a task of its own, and stands for no other.
-func TestFollowUpsWithoutAKey(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		enqueue(t, q, tasks.NewUpload(1), tasks.NewRefill(7))
-		unkeyed := tasks.NewRefill(7)
-		unkeyed.DedupeKey = ""
-		if lost := followed(t, q, claim(t, q, 1)[0], nil, unkeyed, tasks.NewRefill(7), unkeyed, tasks.NewRefill(8)); lost != 0 {
-			t.Errorf("lost %d", lost)
-		}
-		enqueue(t, q, tasks.NewRefill(7))
-		keys := map[uint64]int{}
-		list, err := q.List(t.Context(), queue.Filter{Kinds: []string{tasks.Refill}}, 10)
-		for _, task := range list {
-			keys[task.Key]++
-		}
-		if err != nil || keys[7] != 3 || keys[8] != 1 {
-			t.Errorf("%v, want 3 tasks of 7 and one of 8", keys)
-		}
-	})
-}
-
 // An invalid follow-up leaves its task as it was.
 func TestAnInvalidFollowUpRecordsNothing(t *testing.T) {
 	t.Parallel()

@@ -33,29 +33,24 @@ func (q *Queue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids [
 		return nil, false, fmt.Errorf("batch of %d tasks: %w", len(batch), err)
 	}
 	ofKey, ofBatch := sha256.Sum256([]byte(key)), sha256.Sum256(raw)
-	for range 2 { // a key can be forgotten between the two looks at it
-		err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks once", len(batch)), func(tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, "INSERT INTO idempotency_keys (key_hash, batch_hash) VALUES (?, ?)", ofKey[:], ofBatch[:])
-			if replayed = mysql.IsDuplicate(err); replayed {
-				ids, err = replay(ctx, tx, ofKey[:], ofBatch[:])
-				return err
-			}
-			if err == nil {
-				ids, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
-			}
-			if err != nil {
-				return err
-			}
-			text, err := json.Marshal(ids)
-			if err == nil {
-				_, err = tx.ExecContext(ctx, "UPDATE idempotency_keys SET task_ids = ? WHERE key_hash = ?", string(text), ofKey[:])
-			}
+	err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks once", len(batch)), func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO idempotency_keys (key_hash, batch_hash) VALUES (?, ?)", ofKey[:], ofBatch[:])
+		if replayed = mysql.IsDuplicate(err); replayed { // its row is locked by that
+			ids, err = replay(ctx, tx, ofKey[:], ofBatch[:])
 			return err
-		})
-		if !errors.Is(err, sql.ErrNoRows) {
-			break
 		}
-	}
+		if err == nil {
+			ids, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
+		}
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(ids)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, "UPDATE idempotency_keys SET task_ids = ? WHERE key_hash = ?", string(text), ofKey[:])
+		}
+		return err
+	})
 	if err != nil {
 		return nil, false, err
 	}

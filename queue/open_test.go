@@ -216,14 +216,6 @@ func TestIDsInTheCallersTransaction(t *testing.T) {
 	if err != nil || third[0] != before[0] || third[1] <= before[0] {
 		t.Errorf("ids %v, %v", third, err)
 	}
-	if ids, err := q.EnqueueTx(t.Context(), second); ids != nil || err != nil {
-		t.Errorf("of no tasks: %v, %v", ids, err)
-	}
-	// Nor is the last, alone in its INSERT.
-	ids, err = q.EnqueueTx(t.Context(), second, slices.Repeat([]queue.New{{Kind: "mail"}}, 1001)...)
-	if err != nil || slices.Max(ids) != 0 {
-		t.Errorf("the highest id is %d, %v, want 0", slices.Max(ids), err)
-	}
 	// A key that another kind has is taken from its task: each kind begins its keys with its name.
 	other, err := q.EnqueueTx(t.Context(), second, queue.New{Kind: "resize", Queue: "mails", DedupeKey: "mail:7"})
 	if err != nil || other[0] == before[0] {
