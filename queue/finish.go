@@ -105,12 +105,7 @@ func (f *finishing) do(ctx context.Context, results []Result) error {
 		}
 	}
 	for v, list := range verdicts {
-		if v.State == Done {
-			_, err = change(ctx, f.tx, list, deleteTasks)
-		} else {
-			_, err = change(ctx, f.tx, list, endTasks, v.State, v.After.Milliseconds(), v.Uncounted, v.Message)
-		}
-		if err != nil {
+		if err := f.end(ctx, v, list); err != nil {
 			return err
 		}
 	}
@@ -130,4 +125,14 @@ func (f *finishing) do(ctx context.Context, results []Result) error {
 		}
 	}
 	return nil
+}
+
+// end records the verdict on some tasks.
+func (f *finishing) end(ctx context.Context, v Verdict, list []Result) (err error) {
+	if v.State == Done {
+		_, err = change(ctx, f.tx, list, deleteTasks)
+	} else {
+		_, err = change(ctx, f.tx, list, endTasks, v.State, v.After.Milliseconds(), v.Uncounted, v.Message)
+	}
+	return err
 }

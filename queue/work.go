@@ -116,7 +116,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, group []Task) (all []finis
 	for i, t := range group {
 		f := finished{Result: Result{t, outcomes[i].Err, outcomes[i].Next}, took: took}
 		if f.Err != nil {
-			f.Err, f.waits = r.excuse(ctx, t, began, f.Err)
+			f.waits, f.Err = r.excuse(ctx, t, began, f.Err)
 		}
 		if _, err := r.of.Kinds.Validate(f.Next); err != nil {
 			f.Err, f.Next = Permanent(fmt.Errorf("follow-up: %w", err)), nil
@@ -189,7 +189,7 @@ func (r *run) handle(ctx context.Context, group []Task) (a answer) {
 
 // excuse returns the error of a handler as it counts: the end of the process, a lost lease, deadlocks and a service that is away are no
 // fault of a task. waits: a service is away. ctx is the context of the handler, which was called at a time.
-func (r *run) excuse(ctx context.Context, t Task, began time.Time, err error) (excused error, waits bool) {
+func (r *run) excuse(ctx context.Context, t Task, began time.Time, err error) (waits bool, excused error) {
 	waits = r.options.Away != nil && r.options.Away(err)
 	if !waits && errors.Is(err, ErrUnavailable) {
 		r.report(r.works, began, err, "tasks wait for the database")
@@ -208,7 +208,7 @@ func (r *run) excuse(ctx context.Context, t Task, began time.Time, err error) (e
 	case errors.Is(cause, errTimeout) && !errors.Is(err, errTimeout):
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	return err, waits
+	return waits, err
 }
 
 // record logs, counts and stores the outcomes of tasks. From its call on nothing extends their leases.
