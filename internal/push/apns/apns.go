@@ -51,7 +51,6 @@ type Sender struct {
 
 	mu    sync.Mutex
 	keyed *keyed
-	old   []*conn.Pool // of keys that were replaced
 }
 
 var _ push.Sender = (*Sender)(nil)
@@ -88,13 +87,11 @@ func New(o Options) (*Sender, error) {
 	return s, nil
 }
 
-// Close closes all connections. Messages in flight are [push.Ambiguous].
+// Close closes the connections when the last message is answered.
 func (s *Sender) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, pool := range append(s.old, s.keyed.pool) {
-		pool.Close()
-	}
+	s.keyed.pool.Close()
 }
 
 // SetKey replaces the key by the content of a .p8 file. Messages in flight are finished over
@@ -110,8 +107,7 @@ func (s *Sender) SetKey(text []byte, keyID string) error {
 		if s.keyed.keyID == key.keyID && s.keyed.key.Equal(key.key) {
 			return nil
 		}
-		s.keyed.pool.Retire()
-		s.old = append(s.old, s.keyed.pool)
+		s.keyed.pool.Close()
 	}
 	s.keyed = &keyed{key, conn.New(conn.Options{
 		RootCAs: s.options.RootCAs, Silence: s.options.silence, Count: push.CountConnections(Platform),

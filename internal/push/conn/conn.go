@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -50,16 +51,18 @@ type Pool struct {
 	transports [links]*http.Transport // each has one connection to a host that speaks HTTP/2
 
 	mu       sync.Mutex
-	alone    time.Duration    // maxAlone
-	hosts    map[string]*host // by host:port; with requests in flight, or connections
+	alone    time.Duration   // maxAlone
+	links    map[place]*link // with requests in flight, or connections
 	open     map[*counted]struct{}
 	inFlight int
-	retired  bool // the connections end with the last request
-	closed   bool
+	closed   bool // the connections end with the last request
 }
 
-// host is the links to a host.
-type host struct{ links [links]link }
+// place is a link to a host: host:port.
+type place struct {
+	address string
+	number  int
+}
 
 type link struct {
 	inFlight int
@@ -69,17 +72,14 @@ type link struct {
 
 // opening is the first request over a link.
 type opening struct {
-	done   chan struct{} // closed at its end, after the fields below were set
-	isGood bool          // further requests may go over the link
-	asks   bool          // answer asks all to wait
-	answer Answer
-	err    error
+	done chan struct{} // closed at its end, after err was set
+	err  error         // why requests that waited are not sent; nil: they may go over the link
 }
 
 // New returns a pool. It connects when there is something to send, and is to be closed.
 func New(o Options) *Pool {
 	o.Silence = cmp.Or(o.Silence, silence)
-	p := &Pool{Options: o, alone: maxAlone, hosts: make(map[string]*host), open: make(map[*counted]struct{})}
+	p := &Pool{Options: o, alone: maxAlone, links: make(map[place]*link), open: make(map[*counted]struct{})}
 	for i := range p.transports {
 		p.transports[i] = &http.Transport{
 			Proxy: hushed(http.ProxyFromEnvironment),
@@ -119,114 +119,116 @@ type Answer struct {
 // Post sends a request and returns the peer's answer. It follows no redirects. Its error is an [*Error]. A request that
 // does not leave before a time, unless that is zero, is [Unsent].
 func (p *Pool) Post(ctx context.Context, to *url.URL, header http.Header, text []byte, before time.Time) (Answer, error) {
-	address := addressOf(to)
-	h, i := p.take(address)
-	defer p.put(address, h, i)
-	first, isOver, err := p.begin(ctx, &h.links[i])
-	switch {
-	case err != nil:
+	at := p.take(net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), "443")))
+	defer p.put(at)
+	first, err := p.begin(ctx, at)
+	if err != nil {
 		return Answer{}, err
-	case isOver:
-		return first.answer, nil
 	}
-	a, err := p.post(ctx, to, header, &content{text: text, before: before}, i)
+	a, err := p.post(ctx, to, header, &content{text: text, before: before}, at.number)
 	if first != nil {
-		p.begun(address, &h.links[i], first, a, err)
+		p.begun(at, first, a, err)
 	}
 	return a, err
 }
 
-func addressOf(to *url.URL) string { return net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), "443")) }
-
 // take chooses a link to a host: the first with few requests, else that with the fewest.
-func (p *Pool) take(address string) (h *host, i int) {
+func (p *Pool) take(address string) (to place) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h = p.hosts[address]; h == nil {
-		h = &host{}
-		p.hosts[address] = h
-	}
-	for k := range h.links {
-		if h.links[k].inFlight < fewOnLink {
-			i = k
-			break
+	to.address = address
+	for k, least := 0, math.MaxInt; k < links && least >= fewOnLink; k++ {
+		n := 0
+		if l := p.links[place{address, k}]; l != nil {
+			n = l.inFlight
 		}
-		if h.links[k].inFlight < h.links[i].inFlight {
-			i = k
+		if n < least {
+			to.number, least = k, n
 		}
 	}
-	h.links[i].inFlight++
+	if p.links[to] == nil {
+		p.links[to] = &link{}
+	}
+	p.links[to].inFlight++
 	p.inFlight++
-	return h, i
+	return to
 }
 
 // put is the end of a request over a link.
-func (p *Pool) put(address string, h *host, i int) {
+func (p *Pool) put(at place) {
 	p.mu.Lock()
-	h.links[i].inFlight--
+	p.links[at].inFlight--
 	p.inFlight--
-	p.forget(address, h)
-	p.closeAll(p.retired && p.inFlight == 0)
+	p.forget(at)
+	p.end()
 }
 
-// forget forgets a host to which there is neither a request nor a connection. It holds mu.
-func (p *Pool) forget(address string, h *host) {
-	if !slices.ContainsFunc(h.links[:], func(l link) bool { return l.inFlight > 0 || l.conns > 0 }) {
-		delete(p.hosts, address)
+// forget forgets a link without requests and connections. It holds mu.
+func (p *Pool) forget(at place) {
+	if l := p.links[at]; l != nil && l.inFlight == 0 && l.conns == 0 {
+		delete(p.links, at)
+	}
+}
+
+// end closes all connections of a closed pool after the last request. It gives up mu.
+func (p *Pool) end() {
+	var all []*counted
+	if p.closed && p.inFlight == 0 {
+		all = slices.Collect(maps.Keys(p.open))
+	}
+	p.mu.Unlock()
+	for _, c := range all {
+		_ = c.Close() // the transport notices
 	}
 }
 
 // begin returns when a request may go over a link: at once if it is the first request, whose opening begin then returns, else when
-// the first request has ended, or has taken too long. If it got no connection, its error is that of all that waited; if
-// its answer asks all to wait, isOver is true, and the answer is that of all that waited, too.
-func (p *Pool) begin(ctx context.Context, l *link) (first *opening, isOver bool, err error) {
-	var enough <-chan time.Time
-	for {
-		p.mu.Lock()
-		o := l.first
-		if o == nil {
-			first = &opening{done: make(chan struct{})}
-			l.first = first
-		}
-		isGood := o != nil && o.isGood
-		p.mu.Unlock()
-		switch {
-		case isGood, first != nil:
-			return first, false, nil
-		case enough == nil:
-			enough = time.After(p.alone)
-		}
-		select {
-		case <-o.done:
-		case <-enough:
-			return nil, false, nil
-		case <-ctx.Done():
-			return nil, false, &Error{Unsent, ctx.Err()}
-		}
-		switch {
-		case isUndialled(o.err):
-			return nil, false, o.err
-		case o.asks:
-			return o, true, nil
-		}
+// the first request has ended, or has taken too long. If the first got no connection, or no good answer, all that waited are not sent.
+func (p *Pool) begin(ctx context.Context, at place) (first *opening, err error) {
+	p.mu.Lock()
+	o := p.links[at].first
+	if o == nil {
+		first = &opening{done: make(chan struct{})}
+		p.links[at].first = first
+	}
+	p.mu.Unlock()
+	if first != nil {
+		return first, nil
+	}
+	if o.isDone() { // nearly always
+		return nil, o.err
+	}
+	select {
+	case <-o.done:
+		return nil, o.err
+	case <-time.After(p.alone):
+		return nil, nil //nolint:nilnil // it is no first request
+	case <-ctx.Done():
+		return nil, &Error{Unsent, ctx.Err()}
 	}
 }
 
+var errNotGood = errors.New("the first message over the connection was refused, or had no answer")
+
 // begun is the end of the first request over a link. If the peer failed or did not take our key, the next request is a first, too:
 // Apple would refuse more.
-func (p *Pool) begun(address string, l *link, o *opening, a Answer, err error) {
+func (p *Pool) begun(at place, o *opening, a Answer, err error) {
+	isGood := err == nil && a.Status < 500 && a.Status != http.StatusUnauthorized && a.Status != http.StatusForbidden
 	p.mu.Lock()
-	o.answer, o.err = a, err
-	o.asks = a.Status == http.StatusServiceUnavailable && RetryAfter(a.Header, time.Now()) > 0
-	o.isGood = err == nil && a.Status < 500 && a.Status != http.StatusUnauthorized && a.Status != http.StatusForbidden
-	if !o.isGood && l.first == o {
-		l.first = nil
+	if !isGood {
+		o.err = &Error{Unsent, errNotGood}
+		if p.links[at].first == o {
+			p.links[at].first = nil
+		}
 	}
 	p.mu.Unlock()
-	close(o.done)
-	if isUndialled(err) && p.Unreachable != nil {
-		p.Unreachable(address, err)
+	if isUndialled(err) {
+		o.err = err
+		if p.Unreachable != nil {
+			p.Unreachable(at.address, err)
+		}
 	}
+	close(o.done)
 }
 
 func isUndialled(err error) bool {
@@ -258,33 +260,23 @@ func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, conten
 	return a, nil
 }
 
-// Retire has the connections end with the last request over them. New requests are for another pool.
-func (p *Pool) Retire() {
-	p.mu.Lock()
-	p.retired = true
-	p.closeAll(p.inFlight == 0)
-}
-
-// Close closes all connections. The fate of requests in flight is unknown.
+// Close has the connections end with the last request over them. New requests are for another pool.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
-	p.closeAll(true)
-}
-
-// closeAll closes all connections, if they are over. It gives up mu.
-func (p *Pool) closeAll(areOver bool) {
-	var all []*counted
-	if areOver {
-		all = slices.Collect(maps.Keys(p.open))
-	}
-	p.mu.Unlock()
-	for _, c := range all {
-		_ = c.Close() // the transport notices
-	}
+	p.end()
 }
 
 var errClosed = errors.New("the connections are closed")
+
+func (o *opening) isDone() bool {
+	select {
+	case <-o.done:
+		return true
+	default:
+		return false
+	}
+}
 
 // dial opens a connection of a link, without TLS.
 func (p *Pool) dial(ctx context.Context, network, address string, i int) (net.Conn, error) {
@@ -292,17 +284,17 @@ func (p *Pool) dial(ctx context.Context, network, address string, i int) (net.Co
 	if err != nil {
 		return nil, err
 	}
-	c := &counted{Conn: raw, pool: p, address: address, link: i}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		_ = raw.Close()
 		return nil, errClosed
 	}
+	c := &counted{Conn: raw, pool: p, at: place{address, i}}
 	p.open[c] = struct{}{}
-	if h := p.hosts[address]; h != nil { // else it is a proxy, or late
-		c.host = h
-		h.links[i].conns++
+	if l := p.links[c.at]; l != nil { // else it is a proxy, or late
+		c.link = l
+		l.conns++
 	}
 	if p.Count != nil {
 		p.Count(1)
@@ -314,10 +306,9 @@ func (p *Pool) dial(ctx context.Context, network, address string, i int) (net.Co
 type counted struct {
 	net.Conn
 
-	pool    *Pool
-	address string
-	host    *host // nil: it leads to a proxy
-	link    int
+	pool *Pool
+	at   place
+	link *link // nil: it leads to a proxy
 }
 
 // Close implements [net.Conn].
@@ -326,12 +317,11 @@ func (c *counted) Close() error {
 	p.mu.Lock()
 	if _, isOpen := p.open[c]; isOpen {
 		delete(p.open, c)
-		if h := c.host; h != nil {
-			l := &h.links[c.link]
-			if l.conns--; l.conns == 0 && l.first != nil && l.first.isGood {
+		if l := c.link; l != nil {
+			if l.conns--; l.conns == 0 && l.first != nil && l.first.isDone() {
 				l.first = nil
 			}
-			p.forget(c.address, h)
+			p.forget(c.at)
 		}
 		if p.Count != nil {
 			p.Count(-1)

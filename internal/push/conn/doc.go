@@ -14,8 +14,8 @@
 //     is lost. So a dead peer is noticed within ten seconds.
 //   - A request without an answer has an [Error] with its fate: the peer has the request only if the library read its
 //     body. Then the peer may have processed it, and its fate is unknown.
-//   - A peer that asks all to wait, by 503 with Retry-After, gets no request that waited here for the first: the waiting request
-//     has its answer.
-//   - After [Pool.Retire] the connections end with the last request over them. A key of APNs has a pool
+//   - A peer that refuses the first message over a connection, as by 503 with Retry-After, gets no message that waited here for the
+//     first: none was sent.
+//   - After [Pool.Close] the connections end with the last request over them. A key of APNs has a pool
 //     of its own, so that no connection sees two keys.
 package conn
