@@ -70,14 +70,13 @@ var rooms = map[string]string{
 	// The leaves.
 	"notify":              "",
 	"internal/clientcert": "",
-	"internal/newest":     "",
 	"internal/outage":     "",
 	"internal/promreg":    "",
 	"internal/retry":      "",
 }
 
 // leaves may be imported by each package.
-var leaves = []string{"notify", "clientcert", "newest", "outage", "promreg", "retry"}
+var leaves = []string{"notify", "clientcert", "outage", "promreg", "retry"}
 
 // special maps names in rooms to foreign packages that a line has to allow. A name includes all
 // packages below its package.

@@ -52,7 +52,7 @@ func (c *config) checkAPI(want wanted) {
 func (s *service) newAPI(reader api.Reader) *api.Server {
 	requests := s.queueOn(s.requests, s.config)
 	o := api.Config{
-		Reader: reader, Refuses: s.limiter.Refuses, Overloaded: s.load.Overloaded, Checker: s.health.Check, Behind: s.load.Behind, Logger: s.log,
+		Reader: reader, Refuses: s.limiter.Refuses, Overloaded: s.load.Overloaded, Health: s.health.Health, Behind: s.load.Behind, Logger: s.log,
 		Enqueuer: requests, Leaser: requests, OwnQueues: s.config.ownQueues(), Notifier: s.notifier,
 		TLS: s.credentials.tls, AllowOrigins: s.config.viewers.allowOrigins,
 		Push: push.NewMySQL(s.requests), Platforms: s.config.push.platforms(), CheckAddress: s.config.push.checkAddress,

@@ -215,14 +215,14 @@ func (b *backfill) enqueue(ctx context.Context) ([]tasks.RangeArgs, error) {
 
 // work works on the ranges beside the workers of the service, and shows how far they are, until they are at their end or ctx ends.
 func (b *backfill) work(ctx context.Context, under []tasks.RangeArgs) (done backfilled, err error) {
-	nodes := health.NewRedis(b.redis, b.index, b.log)
+	nodes := health.NewRedis(b.redis, b.log)
 	reads := recent.NewReader(b.index, b.store, noHints{}, b.config.readerOptions(b.index.Settings()))
 	handlers := tasks.Handlers(b.index, b.store, b.queue, tasks.HandlerOptions{
 		ActiveOnly: b.config.materialize == materializeActive, Log: b.log, Read: readOf(reads),
 	})
 	o := b.config.poolOptions()
 	o.Workers = slices.DeleteFunc(o.Workers, func(w queue.Workers) bool { return w.Queue != tasks.QueueBackfill })
-	o.Log, o.Away = b.log, nodes.Waits
+	o.Log, o.Away = b.log, health.Waits
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	group, working := errgroup.WithContext(working)

@@ -159,12 +159,12 @@ func openService(c *config, log *slog.Logger) (*service, error) {
 	}
 	s := &service{backend: b, config: c, log: log, credentials: auth}
 	s.closers = append(s.closers, auth.senders.closers...)
-	s.health = health.NewServers(b.ask, health.NewRedis(b.redis, b.index, log), log)
+	s.health = health.NewServers(b.ask, health.NewRedis(b.redis, log), log)
 	limit := maxWaiting
 	if c.role == roleWorkers {
 		limit = 0
 	}
-	s.load = health.NewLoad(b.queue, tasks.ChangingSets(), b.queue, limit, s.health.MySQL.Log, log)
+	s.load = health.NewLoad(b.queue, tasks.ChangingSets(), limit, s.health.MySQL.Log, log)
 	hints := tasks.NewHints(b.queue, log)
 	reads, _ := c.shares()
 	s.limiter = admit.New(reads)
@@ -173,7 +173,7 @@ func openService(c *config, log *slog.Logger) (*service, error) {
 	s.reader = recent.NewReader(b.index, b.store, hints, options)
 	patrol := s.newPatrol()
 	s.fronts = []actor{patrol.Run}
-	s.background = []actor{hints.Run, s.watchRedis, s.work, s.load.Run}
+	s.background = []actor{hints.Run, s.health.MySQL.Run, s.watchRedis, s.work, s.load.Run}
 	handlers := tasks.HandlerOptions{
 		PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, BroadcastAt: broadcastAt, Read: readOf(s.uncounted()), Log: log,
 	}
@@ -182,7 +182,7 @@ func openService(c *config, log *slog.Logger) (*service, error) {
 	}
 	s.addPush(&handlers)
 	pool := c.poolOptions()
-	pool.Log, pool.Report, pool.Away = log, s.health.MySQL.Log.Report, s.health.Redis.Waits
+	pool.Log, pool.Report, pool.Away = log, s.health.MySQL.Log.Report, health.Waits
 	s.pool = queue.NewPool(b.queue, tasks.Handlers(b.index, b.store, b.queue, handlers), pool)
 	s.api = s.newAPI(noted{s.reader, patrol.Note})
 	return s, nil

@@ -1,7 +1,7 @@
 // Package api is activityd's HTTP interface: the read, the enqueuing of tasks and of
 // events, the devices of members and their settings, tasks for workers in the site's programs, and the two health
 // checks. It reaches everything else through [Reader], [Enqueuer], [Leaser], [Push],
-// [AddressChecker], [Checker], [Authorizer] and [Viewers].
+// [AddressChecker], [Authorizer] and [Viewers].
 //
 // The contract is openapi.yaml beside this file, served at /openapi.yaml. Tests
 // hold every route and every response against it. The table in route.go has all routes.

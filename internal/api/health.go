@@ -1,12 +1,9 @@
 package api
 
 import (
-	"cmp"
-	"context"
 	"math"
 	"net/http"
 	"slices"
-	"time"
 )
 
 // The statuses of /readyz.
@@ -48,7 +45,7 @@ func (s *Server) healthz(*call) (any, error) { return map[string]string{"status"
 // readyz answers 200 as long as reads can be answered, even without the index, or tasks can be
 // accepted. Unlike further errors, 503 has the same form of body.
 func (s *Server) readyz(c *call) (any, error) {
-	health := s.health()
+	health := s.cfg.Health()
 	if health.Redis.Nodes != nil && !s.isOperatorOfOpen(c) {
 		health.Redis.Nodes = nil
 	}
@@ -71,46 +68,6 @@ func (s *Server) readyz(c *call) (any, error) {
 	}
 	c.status = code
 	return body, nil
-}
-
-// checked is the result of the Checker. /readyz needs no token, so the Checker is called at most
-// once every checkTTL; and it answers at any load, so it waits for a check for checkWait only where
-// an earlier check was done a moment ago.
-type checked struct {
-	Health
-
-	at time.Time
-}
-
-const (
-	checkTTL  = 500 * time.Millisecond
-	checkWait = 50 * time.Millisecond
-	// checkKept is for how long a check says that the servers can be used, while the next one is
-	// late.
-	checkKept = 5 * time.Second
-)
-
-// checkServers asks the Checker. The result is shared, so it does not depend on a request.
-func (s *Server) checkServers() (checked, time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), CheckTimeout)
-	defer cancel()
-	return checked{s.cfg.Checker(ctx), time.Now()}, checkTTL
-}
-
-// health returns the state of the servers.
-func (s *Server) health() Health {
-	last, _ := s.checked.Get(checkWait)
-	switch age := time.Since(last.at); {
-	case age <= checkTTL+checkWait:
-	case age > checkKept:
-		// A check ends within CheckTimeout; of a process that was stopped meanwhile, both end at once.
-		for known := false; !known; {
-			last, known = s.checked.Get(2 * CheckTimeout)
-		}
-	case last.MySQL.Usable:
-		last.MySQL.Detail = cmp.Or(last.MySQL.Detail, "busy: requests may be late, or fail")
-	}
-	return last.Health
 }
 
 func newComponent(c Component) componentJSON {

@@ -30,7 +30,7 @@ type contract struct {
 var loadContract = sync.OnceValues(func() (contract, error) {
 	openapi3filter.RegisterBodyDecoder("text/javascript", openapi3filter.FileBodyDecoder)
 	s := api.New(api.Config{
-		Reader: &fakeReader{}, Enqueuer: &fakeEnqueuer{}, Checker: healthy,
+		Reader: &fakeReader{}, Enqueuer: &fakeEnqueuer{}, Health: healthy,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	w := httptest.NewRecorder()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/httpserver"
-	"github.com/activityd/activityd/internal/newest"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/notify"
@@ -42,11 +41,7 @@ type Enqueuer interface {
 	EnqueueOnce(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error)
 }
 
-// Checker checks whether MySQL and Redis can be used. It must be safe for
-// concurrent use and return soon after ctx ends.
-type Checker func(ctx context.Context) Health
-
-// Health is the result of a [Checker].
+// Health is whether MySQL and Redis can be used.
 type Health struct {
 	MySQL Component // without it, no read is answered
 	Redis Component // without it, reads are served from the database
@@ -81,18 +76,17 @@ const (
 
 // Limits that are no settings.
 const (
-	MaxHeader    = 16 << 10        // bytes of a request's header, and net/http adds 4 KiB
-	CheckTimeout = time.Second     // for the Checker
-	writeGrace   = 5 * time.Second // for sending a response after the request's deadline
+	MaxHeader  = 16 << 10        // bytes of a request's header, and net/http adds 4 KiB
+	writeGrace = 5 * time.Second // for sending a response after the request's deadline
 )
 
 // Config says what a [Server] serves and its limits. Reader, Enqueuer
-// and Checker are required; every zero value of the rest means its default.
+// and Health are required; every zero value of the rest means its default.
 type Config struct {
 	Reader   Reader
 	Enqueuer Enqueuer
-	Checker  Checker
-	Logger   *slog.Logger // default: slog.Default()
+	Health   func() Health // must not wait, and must be safe for concurrent use
+	Logger   *slog.Logger  // default: slog.Default()
 
 	// Push keeps devices, settings and mutes. Without it, as where there is no MySQL, the
 	// answer to requests about push is that push is off.
@@ -123,10 +117,8 @@ type Config struct {
 	// TLS, if set, must have a certificate; Serve then uses TLS and HTTP/2.
 	TLS *tls.Config
 
-	// Overloaded reports whether n more tasks would be too many, and when to ask again; if they
-	// are not, they count from then on. It is called for every request with tasks, with 0 before
-	// its body is read, must not wait, and must be safe for concurrent use. Default: never.
-	Overloaded func(n int) (retryAfter time.Duration, overloaded bool)
+	// Overloaded reports whether too many tasks wait. It must not wait, and must be safe for concurrent use. Default: never.
+	Overloaded func() bool
 
 	// Behind returns how far behind the sets may be, nil if that is not known, as [health.Load.Behind]
 	// does. Operators see it with each answer by the index and in /readyz. It must not wait, and must be
@@ -146,7 +138,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.Default()
 	}
 	if c.Overloaded == nil {
-		c.Overloaded = func(int) (time.Duration, bool) { return 0, false }
+		c.Overloaded = func() bool { return false }
 	}
 	if c.Behind == nil {
 		c.Behind = func() *Behind { return nil }
@@ -170,9 +162,8 @@ func (c Config) withDefaults() Config {
 type Server struct {
 	*httpserver.Server
 
-	cfg     Config
-	echo    *echo.Echo
-	checked *newest.Answer[checked]
+	cfg  Config
+	echo *echo.Echo
 
 	waiters waiters
 
@@ -188,15 +179,14 @@ func (s *Server) CloseConnections() { s.closing.Store(true) }
 // New builds a Server that does not listen yet. It panics when a required part
 // of cfg is missing.
 func New(cfg Config) *Server {
-	if cfg.Reader == nil || cfg.Enqueuer == nil || cfg.Checker == nil {
-		panic("api: Config needs a Reader, an Enqueuer and a Checker")
+	if cfg.Reader == nil || cfg.Enqueuer == nil || cfg.Health == nil {
+		panic("api: Config needs a Reader, an Enqueuer and a Health")
 	}
 	if cfg.Push != nil && (cfg.Platforms == nil || cfg.CheckAddress == nil) {
 		panic("api: Config needs Platforms and a CheckAddress with Push")
 	}
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, echo: echo.New()}
-	s.checked = newest.New(s.checkServers)
 	s.echo.HideBanner = true
 	s.echo.HidePort = true
 	s.echo.HTTPErrorHandler = s.writeError

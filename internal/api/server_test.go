@@ -86,9 +86,9 @@ func TestSlowBody(t *testing.T) {
 func TestNewNeedsItsParts(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]api.Config{
-		"no Reader":   {Enqueuer: &fakeEnqueuer{}, Checker: healthy},
-		"no Enqueuer": {Reader: &fakeReader{}, Checker: healthy},
-		"no Checker":  {Reader: &fakeReader{}, Enqueuer: &fakeEnqueuer{}},
+		"no Reader":   {Enqueuer: &fakeEnqueuer{}, Health: healthy},
+		"no Enqueuer": {Reader: &fakeReader{}, Health: healthy},
+		"no Health":   {Reader: &fakeReader{}, Enqueuer: &fakeEnqueuer{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

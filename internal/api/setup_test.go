@@ -256,7 +256,7 @@ type bundle struct {
 	reader   *fakeReader
 	enqueuer *fakeEnqueuer
 	push     *fakePush
-	checker  api.Checker
+	health   api.Health
 	log      *logBuffer
 }
 
@@ -269,15 +269,15 @@ func setup(t testing.TB, configure ...func(*api.Config)) *bundle {
 		}},
 		enqueuer: &fakeEnqueuer{once: map[string]onceBatch{}},
 		push:     &fakePush{settings: map[member.ID]push.Settings{}, mutes: map[member.ID][]push.Mute{}},
-		checker:  healthy,
+		health:   healthy(),
 		log:      &logBuffer{},
 	}
 	cfg := api.Config{
 		Reader:   b.reader,
 		Enqueuer: b.enqueuer,
 		Push:     b.push, Platforms: platforms.All(), CheckAddress: checkAddress,
-		Checker: func(ctx context.Context) api.Health { return b.checker(ctx) },
-		Logger:  slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Health: func() api.Health { return b.health },
+		Logger: slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range configure {
 		f(&cfg)

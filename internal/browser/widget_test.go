@@ -775,7 +775,7 @@ func widgetGoesWithTheAPI(s *site) {
 // apiOf returns the API that takes no tasks.
 func apiOf(c api.Config) http.Handler {
 	c.Enqueuer = struct{ api.Enqueuer }{} // nil: nothing is enqueued
-	c.Checker = func(context.Context) api.Health { return api.Health{} }
+	c.Health = func() api.Health { return api.Health{} }
 	c.Logger = slog.New(slog.DiscardHandler)
 	return api.New(c).Handler()
 }

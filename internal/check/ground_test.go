@@ -106,7 +106,7 @@ func (g *ground) work(t testing.TB, check queue.Handler, wraps ...func(queue.Han
 			{Queue: tasks.QueueCheck, Count: 1},
 		},
 		Poll: 20 * time.Millisecond, Grace: time.Second,
-		Away: health.NewRedis(g.client, g.index, slog.New(slog.DiscardHandler)).Waits,
+		Away: health.Waits,
 	})
 	return running(t, pool.Run)
 }

@@ -42,7 +42,7 @@ func (g *ground) process(t *testing.T, name string) *process {
 	q := queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: name})
 	handlers := tasks.Handlers(ix, store, q, tasks.HandlerOptions{PartSize: partSize})
 	options := poolOptions()
-	options.Log, options.Away = log, health.NewRedis(client, ix, log).Waits
+	options.Log, options.Away = log, health.Waits
 	hints := tasks.NewHints(q, log)
 	return &process{
 		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min}),

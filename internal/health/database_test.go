@@ -15,10 +15,8 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/redisnodes"
 )
 
 // logged is a log that can be read while it is written.
@@ -68,17 +66,10 @@ func hangs(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// wellNodes are nodes that can be used.
-type wellNodes struct{ health.Nodes }
-
-func (wellNodes) Status(context.Context) redisnodes.Status {
-	return redisnodes.Status{Nodes: []redisnodes.NodeStatus{{Node: "a:1"}}}
-}
-
-// serversOf returns servers whose Redis is well.
+// serversOf returns servers whose database answers as ask does.
 func serversOf(t *testing.T, log *slog.Logger, ask func(context.Context) error) health.Servers {
 	t.Helper()
-	return health.NewServers(ask, health.NewRedis(nil, wellNodes{}, log), log)
+	return health.NewServers(ask, health.NewRedis(nil, log), log)
 }
 
 // A database that answered a moment ago, and is late, is busy; if it goes on to be late, it is away.
@@ -86,31 +77,17 @@ func serversOf(t *testing.T, log *slog.Logger, ask func(context.Context) error) 
 func TestADatabaseThatIsBusyOrAway(t *testing.T) {
 	t.Parallel()
 	denied := mysql.Translate(t.Context(), "x", &driver.MySQLError{Number: 1045, Message: "Access denied for user 'app'@'db1'"})
+	const busy, away = "busy: requests may be late, or fail", "cannot be reached"
 	for name, test := range map[string]struct {
-		answer func(context.Context) error
-		soon   api.Component // within the five seconds after the last answer
-		later  string        // Detail, when it cannot be used
+		answer      func(context.Context) error
+		soon, later string // Detail: within the five seconds after the last answer, and when it cannot be used
 	}{
-		"hangs": {hangs, api.Component{Usable: true, Detail: "busy: requests may be late, or fail"}, "cannot be reached"},
-		"has no connection to spare": {
-			answer: func(context.Context) error { return fmt.Errorf("x: %w", mysql.ErrBusy) },
-			soon:   api.Component{Usable: true, Detail: "busy: requests may be late, or fail"},
-			later:  "cannot be reached",
-		},
-		"refuses connections": {
-			answer: func(context.Context) error { return fmt.Errorf("x: %w", mysql.ErrUnavailable) },
-			soon:   api.Component{Detail: "cannot be reached"},
-			later:  "cannot be reached",
-		},
-		"knows no such user": {
-			answer: func(context.Context) error { return denied },
-			soon:   api.Component{Detail: "access denied: see the log"},
-			later:  "access denied: see the log",
-		},
+		"hangs":                      {hangs, busy, away},
+		"has no connection to spare": {func(context.Context) error { return fmt.Errorf("x: %w", mysql.ErrBusy) }, busy, away},
+		"refuses connections":        {func(context.Context) error { return fmt.Errorf("x: %w", mysql.ErrUnavailable) }, away, away},
+		"knows no such user":         {func(context.Context) error { return denied }, "access denied: see the log", "access denied: see the log"},
 		"lacks a table": {
-			answer: func(context.Context) error { return errors.New("no such table as secret") },
-			soon:   api.Component{Detail: "cannot be used: see the log"},
-			later:  "cannot be used: see the log",
+			func(context.Context) error { return errors.New("no such table as secret") }, "cannot be used: see the log", "cannot be used: see the log",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,30 +95,31 @@ func TestADatabaseThatIsBusyOrAway(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, log := &answering{}, &logged{}
 				s := serversOf(t, log.logger(), a.ask)
-				check := func() api.Component {
-					ctx, cancel := context.WithTimeout(t.Context(), api.CheckTimeout)
-					defer cancel()
-					return s.Check(ctx).MySQL
+				expect := func(usable bool, detail string) {
+					t.Helper()
+					if c := s.Health().MySQL; c.Usable != usable || c.Detail != detail {
+						t.Errorf("%+v, want %q", c, detail)
+					}
 				}
-				if c := check(); !c.Usable || c.Detail != "" {
-					t.Errorf("it answers: %+v", c)
-				}
-				pass(time.Second)
+				expect(false, "was not asked yet")
+				ctx, stop := context.WithCancel(t.Context())
+				go func() { _ = s.MySQL.Run(ctx) }()
+				pass(500 * time.Millisecond)
+				expect(true, "")
 				a.set(test.answer)
-				if c := check(); c.Usable != test.soon.Usable || c.Detail != test.soon.Detail {
-					t.Errorf("soon: %+v, want %+v", c, test.soon)
-				}
+				pass(2 * time.Second)
+				expect(test.soon == busy, test.soon)
 				pass(5 * time.Second)
-				if c := check(); c.Usable || c.Detail != test.later {
-					t.Errorf("later: %+v, want %q", c, test.later)
-				}
+				expect(false, test.later)
 				a.fail(nil)
-				if c := check(); !c.Usable || c.Detail != "" {
-					t.Errorf("it answers again: %+v", c)
-				}
+				pass(2 * time.Second)
+				expect(true, "")
 				if text := log.String(); strings.Count(text, "server cannot be used") != 1 || strings.Count(text, "server can be used again") != 1 {
 					t.Errorf("log:\n%s", text)
 				}
+				stop()
+				pass(6 * time.Second)
+				expect(false, "was not asked yet")
 			})
 		})
 	}

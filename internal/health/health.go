@@ -1,19 +1,21 @@
 // Package health knows of a process whether the servers it works with can be used, and how far
-// behind its work is: for /readyz, for the log, for the pool of workers, whose tasks wait for a
+// behind its work is: for /readyz, for metrics, for the log, for the pool of workers, whose tasks wait for a
 // server that is away, and for the start, as it waits for MySQL.
 //
-// A [Database] is asked whether it answers for each probe of /readyz. [Redis] is told the result of each
-// look at the nodes of Redis. [Load] looks at the queue. The results are kept, so that requests and
-// tasks cost nothing but a look in memory; the log has a line when a server is away, and when it
-// is back.
+// A [Database] asks MySQL each second. [Redis] gets the result of each look at the nodes of Redis. [Load] looks at
+// the queue. The results are kept, so that requests and tasks cost nothing but a look in memory; the log has a line
+// when a server is away, and when it is back.
 package health
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/retry"
 )
@@ -30,10 +32,10 @@ func NewServers(ask func(context.Context) error, redis *Redis, log *slog.Logger)
 	return Servers{&Database{Log: outage.New(log, "MySQL"), ask: ask}, redis}
 }
 
-// Check asks MySQL, and returns the health of all servers, as [api.Checker] says. Details of a failure
-// go to the log and not to the client.
-func (s Servers) Check(ctx context.Context) api.Health {
-	return api.Health{MySQL: s.MySQL.component(ctx), Redis: componentOf(s.Redis.nodes.Status(ctx))}
+// Health returns the health of all servers, as of a second ago. Details of a failure go to the log and not to the
+// client.
+func (s Servers) Health() api.Health {
+	return api.Health{MySQL: s.MySQL.component(), Redis: s.Redis.component()}
 }
 
 // Await returns once the tables are as check wants them, and MySQL answers; when ctx ends;
@@ -44,7 +46,7 @@ func (s Servers) Await(ctx context.Context, check func(context.Context) error, w
 		if err != nil && wrong(err) {
 			return err
 		}
-		if err == nil && s.answer(ctx) {
+		if err == nil && s.MySQL.Ask(ctx) == nil {
 			return nil
 		}
 		_ = retry.Sleep(ctx, retry.Backoff(failures, 250*time.Millisecond, 2*time.Second)) // the loop looks at ctx
@@ -52,9 +54,77 @@ func (s Servers) Await(ctx context.Context, check func(context.Context) error, w
 	return nil
 }
 
-// answer reports whether MySQL answers.
-func (s Servers) answer(ctx context.Context) bool {
+// Database is the database of the process. Its Log counts all calls but the calls of requests. It
+// is safe for concurrent use.
+type Database struct {
+	*outage.Log
+
+	ask  func(context.Context) error
+	last atomic.Pointer[asked]
+}
+
+// asked is the result of a question.
+type asked struct {
+	at  time.Time
+	err error
+}
+
+const (
+	askEvery   = time.Second
+	askTimeout = time.Second
+	// busyFor is how long after its last answer a MySQL that is late, or has no connection to
+	// spare, is taken to be busy, and not away.
+	busyFor = 5 * time.Second
+	// knownFor is how long the last result counts: a process that was stopped knows nothing until it asks.
+	knownFor = 5 * time.Second
+	notAsked = "was not asked yet"
+)
+
+// Run asks each second until ctx ends, and returns nil.
+func (d *Database) Run(ctx context.Context) error {
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	for {
+		_ = d.Ask(ctx) // it is kept
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Ask asks MySQL something small, and keeps the result. An answer that is late is [mysql.ErrBusy].
+func (d *Database) Ask(ctx context.Context) error {
+	began := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return s.MySQL.Ask(bounded) == nil
+	err := d.ask(bounded)
+	if ctx.Err() != nil { // it says nothing about the server
+		return err
+	}
+	d.Report(ctx, began, err)
+	if err != nil && bounded.Err() != nil {
+		err = mysql.ErrBusy
+	}
+	d.last.Store(&asked{time.Now(), err})
+	return err
+}
+
+// component returns the health of MySQL by its last answer.
+func (d *Database) component() api.Component {
+	last := d.last.Load()
+	switch {
+	case last == nil || time.Since(last.at) > knownFor:
+		return api.Component{Detail: notAsked}
+	case last.err == nil:
+		return api.Component{Usable: true}
+	case errors.Is(last.err, mysql.ErrBusy) && time.Since(d.Answered()) < busyFor:
+		return api.Component{Usable: true, Detail: "busy: requests may be late, or fail"}
+	case errors.Is(last.err, mysql.ErrUnavailable):
+		return api.Component{Detail: "cannot be reached"}
+	case mysql.Refusal(last.err) != "":
+		return api.Component{Detail: mysql.Refusal(last.err) + ": see the log"}
+	}
+	return api.Component{Detail: "cannot be used: see the log"}
 }

@@ -3,7 +3,7 @@ package health_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"maps"
 	"strings"
 	"sync"
@@ -54,17 +54,11 @@ func counted(n int) func(context.Context) (int, error) {
 	return func(context.Context) (int, error) { return n, nil }
 }
 
-// limited is a queue that says when too many tasks wait.
-type limited interface {
-	health.Queue
-	health.Backlog
-}
-
 // watched runs a Load of a queue within a bubble of synctest.
-func watched(t *testing.T, q limited, limit int) (l *health.Load, log *logged) {
+func watched(t *testing.T, q health.Queue, limit int) (l *health.Load, log *logged) {
 	t.Helper()
 	log = &logged{}
-	l = health.NewLoad(q, nil, q, limit, outage.New(log.logger(), "MySQL"), log.logger())
+	l = health.NewLoad(q, nil, limit, outage.New(log.logger(), "MySQL"), log.logger())
 	go func() {
 		if err := l.Run(t.Context()); err != nil {
 			t.Error(err)
@@ -78,8 +72,8 @@ func watched(t *testing.T, q limited, limit int) (l *health.Load, log *logged) {
 func expect(t *testing.T, l *health.Load, want bool, when string) {
 	t.Helper()
 	synctest.Wait()
-	if after, full := l.Overloaded(0); full != want || after < 2*time.Second {
-		t.Errorf("%s: full %t, want %t; retry after %v", when, full, want, after)
+	if full := l.Overloaded(); full != want {
+		t.Errorf("%s: full %t, want %t", when, full, want)
 	}
 }
 
@@ -96,16 +90,16 @@ func TestTheLimitFollowsTheQueue(t *testing.T) {
 			}
 		}
 		enqueue(tasks.NewUpload(1), tasks.NewUpload(2))
-		pass(2 * time.Second)
+		pass(20 * time.Second)
 		expect(t, b, false, "two wait")
 		enqueue(tasks.NewUpload(3))
 		expect(t, b, false, "before it looks again")
-		pass(2 * time.Second)
+		pass(20 * time.Second)
 		expect(t, b, true, "three wait")
 		if _, err := q.Claim(t.Context(), queue.DefaultQueue, 1, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		pass(2 * time.Second)
+		pass(20 * time.Second)
 		expect(t, b, false, "one of them was started")
 		if said := log.String(); strings.Count(said, "\n") != 2 || !strings.Contains(said, "refuses tasks") || !strings.Contains(said, "again") {
 			t.Errorf("logged:\n%s", said)
@@ -123,69 +117,24 @@ func TestTheAnswerIsKeptWhileCountsFail(t *testing.T) {
 			expect(t, b, before, "at first")
 			first := log.String()
 			g.become(func(context.Context) (int, error) { return 10 - n, errors.New("away") })
-			pass(10 * time.Second)
+			pass(30 * time.Second)
 			expect(t, b, before, "away")
 			g.become(func(ctx context.Context) (int, error) {
 				<-ctx.Done()
 				return 10 - n, ctx.Err()
 			})
-			pass(10 * time.Second)
+			pass(30 * time.Second)
 			expect(t, b, before, "hanging")
 			if said := strings.TrimPrefix(log.String(), first); strings.Count(said, "\n") != 1 || !strings.Contains(said, "cannot be counted") {
 				t.Errorf("logged:\n%s", said)
 			}
 			g.become(counted(n))
-			pass(2 * time.Minute) // after a count that took 10 s
+			pass(time.Minute)
 			expect(t, b, before, "back")
 			if said := strings.TrimPrefix(log.String(), first); strings.Count(said, "\n") != 2 || !strings.Contains(said, "can be counted again") {
 				t.Errorf("logged:\n%s", said)
 			}
 		})
-	}
-}
-
-// While counts fail or hang, from the start or later, no more are enqueued than there was room for.
-func TestTheLimitHoldsWhileCountsFail(t *testing.T) {
-	t.Parallel()
-	for name, away := range map[string]func(context.Context) (int, error){
-		"fail": func(context.Context) (int, error) { return 0, errors.New("away") },
-		"hang": func(ctx context.Context) (int, error) {
-			<-ctx.Done()
-			return 0, ctx.Err()
-		},
-	} {
-		for _, room := range []int{10, 7} { // 10: no count ever succeeded
-			t.Run(fmt.Sprint(name, room), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					g := &gauge{waits: away}
-					if room < 10 {
-						g.waits = counted(10 - room)
-					}
-					l, _ := watched(t, g, 10)
-					g.become(away)
-					enqueued := 0
-					for range 60 {
-						for _, n := range []int{4, 3, 1} {
-							if _, full := l.Overloaded(n); !full {
-								enqueued += n
-							}
-						}
-						pass(time.Second)
-					}
-					if enqueued != room {
-						t.Errorf("%d were enqueued, want %d", enqueued, room)
-					}
-					expect(t, l, true, "nothing is left")
-					g.become(counted(8))
-					pass(2 * time.Minute)
-					if _, full := l.Overloaded(3); !full {
-						t.Error("three are enqueued where there is room for two")
-					}
-					expect(t, l, false, "counts succeed again")
-				})
-			})
-		}
 	}
 }
 
@@ -207,7 +156,7 @@ func TestDueIsSinceTheOldestTask(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
-		if due := health.NewLoad(q, nil, q, 0, nil, nil).Behind(); due != nil {
+		if due := health.NewLoad(q, nil, 0, outage.New(slog.New(slog.DiscardHandler), "MySQL"), slog.New(slog.DiscardHandler)).Behind(); due != nil {
 			t.Errorf("before it looked: %v", due)
 		}
 		l, _ := watched(t, q, 0)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,23 +22,22 @@ type Redis struct {
 	Stream *outage.Log
 
 	log   *slog.Logger
-	all   *outage.Log // of the server, or a cluster whose nodes cannot be found
-	isOne bool        // not a cluster
-	nodes Nodes
+	all   *outage.Log            // of the server, or a cluster whose nodes cannot be found
+	isOne bool                   // not a cluster
 	told  map[string]*outage.Log // by node; used by Report only
+	last  atomic.Pointer[reported]
 }
 
-// Nodes are the source of a [Redis]; an [index.Index] is one.
-type Nodes interface {
-	Status(ctx context.Context) redisnodes.Status
+// reported is the last report.
+type reported struct {
+	at time.Time
+	redisnodes.Status
 }
 
-// NewRedis returns the Redis of some nodes, whether they can be used or not.
-func NewRedis(client redis.UniversalClient, nodes Nodes, log *slog.Logger) *Redis {
+// NewRedis returns the Redis behind a client.
+func NewRedis(client redis.UniversalClient, log *slog.Logger) *Redis {
 	_, isCluster := client.(*redis.ClusterClient)
-	r := &Redis{
-		log: log, all: outage.New(log, "Redis"), isOne: !isCluster, nodes: nodes, told: make(map[string]*outage.Log),
-	}
+	r := &Redis{log: log, all: outage.New(log, "Redis"), isOne: !isCluster, told: make(map[string]*outage.Log)}
 	r.Stream = r.all
 	if isCluster {
 		r.Stream = outage.New(log, "Redis (stream)")
@@ -45,8 +45,10 @@ func NewRedis(client redis.UniversalClient, nodes Nodes, log *slog.Logger) *Redi
 	return r
 }
 
-// Report logs the changes since the report before; began is when the look at the nodes began. Its calls must not overlap.
+// Report keeps the state of the nodes, and logs the changes since the report before; began is when the look at the nodes
+// began. Its calls must not overlap.
 func (r *Redis) Report(ctx context.Context, began time.Time, s redisnodes.Status) {
+	r.last.Store(&reported{time.Now(), s})
 	if len(s.Nodes) == 0 || !r.isOne {
 		r.all.Report(ctx, began, s.FindErr())
 	}
@@ -67,12 +69,16 @@ func (r *Redis) node(address string) *outage.Log {
 }
 
 // Waits reports whether the error of a task says that it has to wait for Redis; see [queue.PoolOptions].Away.
-func (*Redis) Waits(err error) bool {
+func Waits(err error) bool {
 	return errors.Is(err, redisnodes.ErrUnavailable) || errors.Is(err, redisnodes.ErrStamp)
 }
 
-// componentOf returns the health of Redis. Its Detail is public, and has no addresses.
-func componentOf(s redisnodes.Status) api.Component {
+// component returns the health of Redis by the last report. Its Detail is public, and has no addresses.
+func (r *Redis) component() api.Component {
+	s := r.last.Load()
+	if s == nil || time.Since(s.at) > knownFor {
+		return api.Component{Detail: notAsked}
+	}
 	err := s.Err()
 	if err == nil || len(s.Nodes) > 0 && s.Away == 0 { // or the nodes that cannot be used have no sets
 		return api.Component{Usable: true}

@@ -22,14 +22,14 @@ var (
 	errUnknown = fmt.Errorf("y: %w", redisnodes.ErrUnknown)
 )
 
-// reported runs do with the nodes of a cluster, and returns the lines of the log without
+// linesOf runs do with the nodes of a cluster, and returns the lines of the log without
 // their times.
-func reported(t *testing.T, client redis.UniversalClient, do func(tell func(nodes ...redisnodes.NodeStatus), r *Redis)) (lines []string) {
+func linesOf(t *testing.T, client redis.UniversalClient, do func(tell func(nodes ...redisnodes.NodeStatus), r *Redis)) (lines []string) {
 	t.Helper()
 	defer func() { _ = client.Close() }()
 	synctest.Test(t, func(t *testing.T) {
 		log := &bytes.Buffer{}
-		r := NewRedis(client, nil, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		r := NewRedis(client, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey || a.Key == "for" {
 				return slog.Attr{}
 			}
@@ -97,7 +97,7 @@ func TestNodeChangesAreLogged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := reported(t, test.client, test.do)
+			got := linesOf(t, test.client, test.do)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("lines (-want +got):\n%s", diff)
 			}
@@ -127,7 +127,9 @@ func TestHealthOfNodes(t *testing.T) {
 			Detail: "it came back with data that may be old, which are deleted: reads are answered from the database",
 		}},
 	} {
-		if diff := cmp.Diff(test.want, componentOf(test.status)); diff != "" {
+		r := NewRedis(nil, slog.New(slog.DiscardHandler))
+		r.Report(t.Context(), time.Now(), test.status)
+		if diff := cmp.Diff(test.want, r.component()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -136,9 +138,8 @@ func TestHealthOfNodes(t *testing.T) {
 // Tasks wait for a server that cannot be used.
 func TestWhatTasksWaitFor(t *testing.T) {
 	t.Parallel()
-	r := NewRedis(nil, nil, slog.New(slog.DiscardHandler))
 	for err, want := range map[error]bool{errAway: true, redisnodes.ErrStamp: true, errUnknown: true, context.Canceled: false} {
-		if waits := r.Waits(err); waits != want {
+		if waits := Waits(err); waits != want {
 			t.Errorf("%v: waits %v, want %v", err, waits, want)
 		}
 	}

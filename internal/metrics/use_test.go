@@ -49,7 +49,7 @@ func use() ([]*dto.MetricFamily, []prometheus.Collector) {
 	serveRequests(log, q)
 	showCertificate(log)
 	defer useIndex(log, q)() // the metrics of a sweep go with it
-	load := health.NewLoad(q, tasks.ChangingSets(), nil, 0, outage.New(log, "MySQL"), log)
+	load := health.NewLoad(q, tasks.ChangingSets(), 0, outage.New(log, "MySQL"), log)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	must(load.Run(ended)) // it looks once
@@ -85,7 +85,7 @@ func (reader) Read(_ context.Context, v contacts.Viewer, _ int) (recent.Answer, 
 }
 
 func serveRequests(log *slog.Logger, queue api.Enqueuer) {
-	server := api.New(api.Config{Reader: reader{}, Enqueuer: queue, Checker: func(context.Context) api.Health { return api.Health{} }, Logger: log})
+	server := api.New(api.Config{Reader: reader{}, Enqueuer: queue, Health: func() api.Health { return api.Health{} }, Logger: log})
 	for _, path := range []string{"/v1/users/1/recent-contact-photos", "/v1/users/500/recent-contact-photos", "/healthz", "/readyz"} {
 		r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
 		r.Host = "localhost"

@@ -37,7 +37,7 @@ func newFront(t *testing.T) *front {
 	f := &front{db: openDB(t), log: &strings.Builder{}}
 	exec(t, f.db, "INSERT INTO users (id, username) VALUES (5, 'alice'), (6, 'bob')")
 	f.handler = api.New(api.Config{
-		Reader: noReader{}, Enqueuer: queue.NewQueue(f.db, queue.Options{Kinds: tasks.Kinds()}), Checker: func(context.Context) api.Health { return api.Health{} },
+		Reader: noReader{}, Enqueuer: queue.NewQueue(f.db, queue.Options{Kinds: tasks.Kinds()}), Health: func() api.Health { return api.Health{} },
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Push:   push.NewMySQL(f.db), Platforms: platforms.All(),
 		CheckAddress: func(_ context.Context, platform push.Platform, a push.Address) error {

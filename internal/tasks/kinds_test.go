@@ -59,7 +59,7 @@ func TestAKindIsAFileAndALine(t *testing.T) {
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	api.New(api.Config{
-		Reader: noReader{}, Enqueuer: q, Logger: quiet(), Checker: func(context.Context) api.Health { return api.Health{} },
+		Reader: noReader{}, Enqueuer: q, Logger: quiet(), Health: func() api.Health { return api.Health{} },
 	}).Handler().ServeHTTP(w, r)
 	if w.Code != http.StatusAccepted || len(q.batch) != 1 {
 		t.Fatalf("the API answers %d %s", w.Code, w.Body)

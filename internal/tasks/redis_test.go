@@ -44,15 +44,11 @@ func (l *logged) String() string {
 	return l.out.String()
 }
 
-// waits is a Redis that counts the errors of tasks that wait for it.
-type waits struct {
-	*health.Redis
-
-	count atomic.Int64
-}
+// waits counts the errors of tasks that wait for Redis.
+type waits struct{ count atomic.Int64 }
 
 func (w *waits) Waits(err error) bool {
-	is := w.Redis.Waits(err)
+	is := health.Waits(err)
 	if is && errors.Is(err, index.ErrUnavailable) {
 		w.count.Add(1)
 	}
@@ -78,7 +74,7 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	ix := index.New(client, index.Options{Settings: settings})
 	handlers := tasks.Handlers(ix, made.Store, q, tasks.HandlerOptions{})
 	log, before := &logged{}, metricstest.Gather(t)
-	needs := &waits{Redis: health.NewRedis(client, ix, slog.New(slog.DiscardHandler))}
+	needs := &waits{}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
