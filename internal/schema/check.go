@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -49,23 +50,27 @@ func Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 			return nil, err
 		}
 	}
-	if users, photos := c.tables["users"], c.tables["photos"]; users != nil && photos != nil {
-		c.width(users.columns["last_upload"], photos.columns["date_upload"])
-		if !photos.isView() { // a site whose tables are behind views has triggers of its own
-			findings, err := StandardTriggers().Check(ctx, db, "activityd schema --triggers --apply")
-			if err != nil {
-				return nil, err
-			}
-			c.found = append(c.found, findings...)
+	if photos := c.tables["photos"]; photos != nil && !photos.isView() { // behind views, a site has triggers of its own
+		findings, err := StandardTriggers().Check(ctx, db, "activityd schema --triggers --apply")
+		if err != nil {
+			return nil, err
 		}
+		c.found = append(c.found, findings...)
 	}
 	return WrongFirst(c.found), nil
 }
 
 // WrongFirst sorts findings: wrong before slow.
 func WrongFirst(findings []Finding) []Finding {
-	rank := map[bool]int{true: 0, false: 1}
-	return slices.SortedStableFunc(slices.Values(findings), func(a, b Finding) int { return rank[a.Wrong] - rank[b.Wrong] })
+	wrong, slow := []Finding(nil), []Finding(nil)
+	for _, f := range findings {
+		if f.Wrong {
+			wrong = append(wrong, f)
+		} else {
+			slow = append(slow, f)
+		}
+	}
+	return append(wrong, slow...)
 }
 
 // checker is a check under way.
@@ -163,10 +168,7 @@ func (c *checker) table(ctx context.Context, want wantedTable, have *present) er
 	}
 	alter := "ALTER TABLE " + want.name + " "
 	switch {
-	case have.isView() && want.owned:
-		c.add(true, want.name, "DROP VIEW "+want.name+"; and then activityd schema --apply", "is a view: want a table of activityd's own")
-		return nil
-	case have.isView():
+	case have.isView() && !want.owned:
 		if _, err := rowsOf(ctx, c.db, "SELECT 1 FROM "+want.name+" WHERE FALSE"); mysql.IsViewInvalid(err) {
 			c.add(true, want.name, "SHOW CREATE VIEW "+want.name+"; shows what it reads: mend that, or make the view again", "is a view that the server cannot read: %v", err)
 			return nil
@@ -174,7 +176,8 @@ func (c *checker) table(ctx context.Context, want wantedTable, have *present) er
 			return err
 		}
 	case have.row["transactions"] != "YES" || want.owned && have.row["engine"] != "InnoDB":
-		c.add(true, want.name, alter+"ENGINE=InnoDB;", "is kept by %s, which has no transactions with locks of rows: a change and its task cannot commit together", have.row["engine"])
+		c.add(true, want.name, alter+"ENGINE=InnoDB;", "is kept by %s, which has no transactions with locks of rows: a change and its task cannot commit together",
+			cmp.Or(have.row["engine"], "a view"))
 	}
 	fit := true
 	for _, w := range want.columns {
@@ -196,15 +199,11 @@ func (c *checker) column(want wantedTable, have *present, w wantedColumn) (fit b
 	h, there := have.columns[w.name]
 	what, verb := "there is no column "+w.name, "ADD"
 	if there {
-		what, verb = w.unfit(h, have.isView()), "MODIFY"
-		if what == "" {
-			if !have.isView() && w.isSigned(h) {
-				c.add(false, want.name, "make it UNSIGNED, or keep such rows out by a view with WHERE "+w.name+" > 0: docs/setup.md",
-					"column %s is %s, and may have numbers below 0, such as the -1 of a conversion that failed", w.name, h["column_type"])
-			}
+		lack := w.unfit(h, have.isView())
+		if lack == "" {
 			return true
 		}
-		what = "column " + w.name + " " + what
+		what, verb = "column "+w.name+" "+lack, "MODIFY"
 	}
 	do := fmt.Sprintf("ALTER TABLE %s %s COLUMN %s;", want.name, verb, w.definition)
 	if have.isView() {
@@ -212,14 +211,6 @@ func (c *checker) column(want wantedTable, have *present, w wantedColumn) (fit b
 	}
 	c.add(true, want.name, do, "%s", what)
 	return false
-}
-
-// width compares last_upload with the dates that triggers raise it to.
-func (c *checker) width(last, date row) {
-	if last != nil && date != nil && bitsOf(last) < min(bitsOf(date), 38) { // the year 9999 takes 38
-		c.add(false, "users", "make it BIGINT UNSIGNED NULL in its table", "column last_upload is %s, narrower than the dates of photos (%s):"+
-			" with triggers, the site's own INSERT of a photo that is dated later than it holds fails", last["column_type"], date["column_type"])
-	}
 }
 
 // explain begins a statement in place of SELECT. With skip scans an index would be possible that does not begin with

@@ -83,18 +83,18 @@ func (all tables) misfit() *Finding {
 		return nil
 	}
 	is, needs := versionOf(tasks.row["table_comment"]), versionOf(activityd.Schema)
-	f := &Finding{Wrong: true, Table: "tasks", What: fmt.Sprintf("is of schema version %d: this activityd needs version %d", is, needs)}
-	switch {
-	case is == needs:
+	if is == needs {
 		return nil
-	case is > needs:
+	}
+	own := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return siteColumns[name] != nil || all[name].isView() })
+	f := &Finding{
+		Wrong: true, Table: "tasks", What: fmt.Sprintf("is of schema version %d: this activityd needs version %d", is, needs),
+		Do: "start anew, as no release had that version: DROP TABLE " + strings.Join(own, ", ") + "; and then activityd schema --apply, and activityd reset",
+	}
+	if is == 0 {
+		f.What, f.Do = "is not activityd's: its comment names no schema version", "give activityd another database, or this table another name"
+	} else if is > needs {
 		f.Do = "this activityd is older than the schema: run a newer one"
-	case is == 0:
-		f.What = "is not activityd's: its comment names no schema version"
-		f.Do = "give activityd another database, or this table another name"
-	default:
-		own := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return siteColumns[name] != nil || all[name].isView() })
-		f.Do = "start anew, as no release had that version: DROP TABLE " + strings.Join(own, ", ") + "; and then activityd schema --apply, and activityd reset"
 	}
 	return f
 }

@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -116,15 +115,15 @@ var visibilities = func() []string {
 	return Words(definition)
 }()
 
-// integers are the types of whole numbers, with their sizes in bytes.
-var integers = map[string]int{"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
+// integers are the types of whole numbers.
+var integers = []string{"tinyint", "smallint", "mediumint", "int", "bigint"}
 
 // unfit returns why a column does not serve the statements; "" if it does.
 func (c wantedColumn) unfit(have row, inView bool) string {
 	is := "is " + have["column_type"] + ": want " + string(c.kind)
 	data, nullable := have["data_type"], have["is_nullable"] == "YES"
 	// Where tables are put together by UNION, servers make decimals of numbers.
-	whole := integers[data] != 0 || data == "decimal" && have["numeric_scale"] == "0"
+	whole := slices.Contains(integers, data) || data == "decimal" && have["numeric_scale"] == "0"
 	// A generated column may be NULL on MariaDB, whatever it is made of.
 	plain := !inView && !strings.Contains(strings.ToUpper(have["extra"]), "GENERATED")
 	switch {
@@ -149,18 +148,4 @@ func (c wantedColumn) unfit(have row, inView bool) string {
 		return is + "; no photo would ever be shown"
 	}
 	return ""
-}
-
-// isSigned reports whether a column of ids or dates may have numbers below 0.
-func (c wantedColumn) isSigned(have row) bool {
-	return (c.kind == aNumber || c.kind == aDate) && !strings.Contains(have["column_type"], "unsigned")
-}
-
-// bitsOf returns the bits of the largest number of a column; a decimal counts as wide enough.
-func bitsOf(have row) int {
-	bits := cmp.Or(8*integers[have["data_type"]], 64)
-	if !strings.Contains(have["column_type"], "unsigned") {
-		bits--
-	}
-	return bits
 }
