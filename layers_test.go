@@ -36,7 +36,7 @@ var rooms = map[string]string{
 	"internal/api":        "http echo admit auth contacts httpserver member mysql push queue recent strictjson tasks",
 	"internal/auth":       "member strictjson",
 	"internal/check":      "sql contacts index member mysql queue recent tasks",
-	"internal/console":    "http auth contacts httpserver inspect member once push queue recent",
+	"internal/console":    "http auth contacts httpserver inspect member push queue recent",
 	"internal/contacts":   "sql member mysql",
 	"internal/health":     "redis api mysql redisnodes",
 	"internal/httpserver": "http",

@@ -21,7 +21,6 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/browsertest"
 	"github.com/activityd/activityd/internal/testing/servertest"
-	"github.com/activityd/activityd/once"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -46,7 +45,7 @@ func newConsole(t *testing.T, list ...auth.Token) consoleTab {
 	t.Cleanup(func() { _ = db.Close() })
 	o := console.Options{
 		Kinds: tasks.Kinds().Names(),
-		Queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), Push: push.NewMySQL(db), Names: once.NewMySQL(db).ListFirst,
+		Queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), Push: push.NewMySQL(db),
 		Explain: func(_ context.Context, id member.ID) (recent.Explanation, error) {
 			return recent.Explanation{
 				Headline: id.String() + " sees 5 (" + strange + ")", Facts: [][2]string{{"proof", strange}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/queue"
@@ -28,6 +29,7 @@ type changing struct {
 	Asked asked
 	Tasks grid // of the first
 
+	States         string // which a task is in
 	Count, Changed int
 	More           bool // than Count, or than were changed
 	Done           bool
@@ -63,7 +65,11 @@ func chosen(r *http.Request, v *view) (ch *changing, err error) {
 	case !slices.Contains(d.possible, ch.match.States[0]):
 		return nil, fault("tasks that are " + string(ch.match.States[0]) + " cannot be " + d.Past)
 	}
-	v.Body = ch
+	var words []string
+	for _, state := range ch.match.States {
+		words = append(words, string(state))
+	}
+	ch.States, v.Body = strings.Join(words, ", "), ch
 	return ch, nil
 }
 

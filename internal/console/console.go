@@ -24,7 +24,6 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/once"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -56,7 +55,6 @@ type Tokens interface {
 type Options struct {
 	Queue   Queue
 	Push    Push
-	Names   func(ctx context.Context, limit int) ([]once.Named, error)
 	Explain func(ctx context.Context, viewer member.ID) (recent.Explanation, error)
 	Kinds   []string               // of tasks about a member's answer
 	Tokens  Tokens                 // nil: there are none
@@ -116,7 +114,6 @@ func New(o Options) *Console {
 		"GET /console/tasks":      {auth.Inspect, c.showTasks, "page " + choice},
 		"GET /console/tasks/{id}": {auth.Inspect, c.showTask, ""},
 		"GET /console/event":      {auth.Inspect, c.showEvent, "id member"},
-		"GET /console/once":       {auth.Inspect, c.showNames, ""},
 		"GET /console/explain":    {auth.Inspect, c.showExplanation, "member"},
 		"GET /console/act":        {auth.Admin, c.showChange, "do " + choice},
 		"POST /console/act":       {auth.Admin, c.change, "do " + choice},
@@ -250,7 +247,7 @@ func (c *Console) fail(r *http.Request, v *view, err error) {
 		v.status, v.Problem = http.StatusBadRequest, string(is)
 	case errors.Is(err, inspect.ErrNoEvent), errors.Is(err, contacts.ErrNoMember):
 		v.status, v.Problem = http.StatusNotFound, err.Error()
-	case errors.Is(err, queue.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, once.ErrUnavailable):
+	case errors.Is(err, queue.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		v.status, v.Problem = http.StatusServiceUnavailable, "MySQL cannot be asked now, or takes too long. /readyz says how the servers are."
 	default:
 		v.status, v.Problem = http.StatusInternalServerError, "This did not work; the log says why."

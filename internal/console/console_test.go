@@ -12,7 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// fill makes some tasks, names of once and an event, with texts of strangers.
+// fill makes some tasks and an event, with texts of strangers.
 func (r *rig) fill() {
 	r.Helper()
 	r.exec("INSERT INTO tasks (id, type, subject, args) VALUES (1, 'upload', 7, ?), (2, 'upload', 8, '{}')", `{"x":"</pre>`+strings.ReplaceAll(evil, `"`, `\"`)+`"}`)
@@ -20,8 +20,6 @@ func (r *rig) fill() {
 	r.park("dead", "<b>own</b>", "timeout", 21, 1)
 	r.park("scheduled", "deliver", "dial tcp 10.0.0.2:443: refused", 31, 1)
 	r.exec("INSERT INTO paused_queues (queue) VALUES (?)", "<i>held</i>")
-	r.exec("INSERT INTO once_keys (name, phase, owner, attempt, max_attempts, fence, began, lease_ends, forget_at, reason) VALUES "+
-		"('digest', 'exhausted', 'app1', 3, 3, 9, UNIX_TIMESTAMP() * 1000 - 5000, 0, UNIX_TIMESTAMP() * 1000 + 3600000, ?)", evil)
 	r.exec(`INSERT INTO push_events (number, id, actor_id, event, created_at, expires_at, forget_at)
 		VALUES (5, 'upload-901', 7, '{"id":"upload-901","type":"upload","recipients":"followers","object":"photo:901","title":"<script>alert(3)</script>"}', 1700000000000, 99999999999999, 99999999999999)`)
 	r.exec(`INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) VALUES (3, 8, 'webpush', '', '{"endpoint":"https://push.example/s3cret","auth":"s3cret"}', 1)`)
@@ -69,12 +67,11 @@ func TestThePages(t *testing.T) {
 		"/console/tasks/1":                           {"waiting", "attempts", "&lt;/pre&gt;&lt;script&gt;", "Discard…", "/console/explain?member=7"},
 		"/console/tasks/12":                          {"dead", "3 of 25", "Last error", "refused &lt;script&gt;", "Retry…", "2023-11-14"},
 		"/console/tasks/31":                          {"may start", "/console/event?id=31"},
-		"/console/once":                              {"digest", "exhausted", "3/3", "BEGAN", "ENDED", "&lt;script&gt;"},
 		"/console/event":                             {"Event, or the id of a task"},
 		"/console/event?id=upload-901":               {"upload-901", "1 failed (&lt;u&gt;gone&lt;/u&gt;)", "webpush", "title"},
 		"/console/explain?member=7":                  {"7 sees 5 (&lt;script&gt;", "chosen"},
-		"/console/act?do=retry&type=upload":          {"Retry 3 tasks?", "/console/tasks/11\""},
-		"/console/act?do=discard&id=1":               {"Discard 1 tasks?", "for good"},
+		"/console/act?do=retry&type=upload":          {"Retry 3 tasks that are dead?", "/console/tasks/11\""},
+		"/console/act?do=discard&id=1":               {"Discard 1 tasks that are dead, scheduled, waiting?", "for good"},
 		"/console/act?do=discard&type=nothing":       {"There are no such tasks"},
 	} {
 		text := b.page(path)
@@ -215,9 +212,6 @@ func TestASlowMySQL(t *testing.T) {
 			t.Errorf("%s: %s\n%s", path, response.Status, text)
 		}
 	}
-	if text := b.page("/console/once"); !strings.Contains(text, "digest") {
-		t.Errorf("what can be asked:\n%s", text)
-	}
 	if _, err := conn.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
 		t.Fatal(err)
 	}
@@ -234,13 +228,13 @@ func TestAPageWaitsForNoLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	for _, table := range []string{"tasks", "once_keys", "push_events"} {
+	for _, table := range []string{"tasks", "push_events"} {
 		if _, err := tx.ExecContext(t.Context(), "SELECT 1 FROM "+table+" FOR UPDATE"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b := r.browser()
-	for _, path := range []string{"/console/", "/console/tasks", "/console/tasks/1", "/console/once", "/console/event?id=upload-901", "/console/act?do=retry&type=upload"} {
+	for _, path := range []string{"/console/", "/console/tasks", "/console/tasks/1", "/console/event?id=upload-901", "/console/act?do=retry&type=upload"} {
 		b.page(path)
 	}
 }
@@ -259,7 +253,7 @@ func TestRetryAndDiscard(t *testing.T) {
 		t.Fatal("no link to retry")
 	}
 	text := b.page(strings.ReplaceAll(link[1], "&amp;", "&"))
-	if !strings.Contains(text, "Retry 603 tasks?") {
+	if !strings.Contains(text, "Retry 603 tasks that are dead?") {
 		t.Errorf("asks\n%s", text)
 	}
 	response, text := b.send(http.MethodPost, "/console/act", fields(text), "Sec-Fetch-Site", "same-origin")

@@ -1,5 +1,5 @@
-// Package console is a page for people who look after activityd: queues, failures, tasks, events of push, names of
-// once and the explanation of an answer. Html/template makes it on the server; it has no script.
+// Package console is a page for people who look after activityd: queues, failures, tasks, events of push
+// and the explanation of an answer. Html/template makes it on the server; it has no script.
 //
 // # Who may
 //

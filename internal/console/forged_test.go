@@ -1,7 +1,6 @@
 package console_test
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/console"
-	"github.com/activityd/activityd/once"
 )
 
 // No request that a page elsewhere may have a browser send changes anything, nor does a request of a caller that may only look.
@@ -116,7 +114,7 @@ func TestSessions(t *testing.T) {
 	r := newRig(t, looker, reader)
 	r.park("dead", "upload", "boom", 1, 1)
 	b := r.browser()
-	for _, path := range []string{"/console/", "/console/tasks", "/console/tasks/1", "/console/once", "/console/event", "/console/explain?member=1", "/console/act?do=retry"} {
+	for _, path := range []string{"/console/", "/console/tasks", "/console/tasks/1", "/console/event", "/console/explain?member=1", "/console/act?do=retry"} {
 		response, text := b.send(http.MethodGet, path, nil)
 		if response.StatusCode != http.StatusUnauthorized || !strings.Contains(text, `name="token"`) || strings.Contains(text, "boom") {
 			t.Errorf("%s before signing in: %s\n%s", path, response.Status, text)
@@ -157,30 +155,30 @@ func TestSessions(t *testing.T) {
 		}
 	}
 	// A token that is revoked ends its sessions.
-	b.page("/console/once")
+	b.page("/console/event")
 	r.tokens.Replace([]auth.Token{reader})
-	if response, _ := b.send(http.MethodGet, "/console/once", nil); response.StatusCode != http.StatusUnauthorized {
+	if response, _ := b.send(http.MethodGet, "/console/event", nil); response.StatusCode != http.StatusUnauthorized {
 		t.Errorf("after the token: %s", response.Status)
 	}
 	r.tokens.Replace([]auth.Token{looker})
-	b.page("/console/once")
+	b.page("/console/event")
 	if response, _ := b.send(http.MethodPost, "/console/signout", url.Values{}, "Sec-Fetch-Site", "cross-site"); response.StatusCode != http.StatusForbidden {
 		t.Errorf("signing out from another site: %s", response.Status)
 	}
-	b.page("/console/once")
+	b.page("/console/event")
 	at, err := url.Parse(r.url + "/console/")
 	if err != nil {
 		t.Fatal(err)
 	}
 	copied := b.client.Jar.Cookies(at)[0].String()
-	if response, _ := r.browser().send(http.MethodGet, "/console/once", nil, "Cookie", copied); response.StatusCode != http.StatusOK {
+	if response, _ := r.browser().send(http.MethodGet, "/console/event", nil, "Cookie", copied); response.StatusCode != http.StatusOK {
 		t.Errorf("with the session of another browser: %s", response.Status)
 	}
 	b.send(http.MethodPost, "/console/signout", url.Values{})
-	if response, _ := b.send(http.MethodGet, "/console/once", nil); response.StatusCode != http.StatusUnauthorized {
+	if response, _ := b.send(http.MethodGet, "/console/event", nil); response.StatusCode != http.StatusUnauthorized {
 		t.Errorf("signed out: %s", response.Status)
 	}
-	if response, _ := r.browser().send(http.MethodGet, "/console/once", nil, "Cookie", copied); response.StatusCode != http.StatusUnauthorized {
+	if response, _ := r.browser().send(http.MethodGet, "/console/event", nil, "Cookie", copied); response.StatusCode != http.StatusUnauthorized {
 		t.Errorf("with a copy of a session that was signed out: %s", response.Status)
 	}
 }
@@ -192,7 +190,6 @@ func TestASessionEnds(t *testing.T) {
 		one, secret := token(t, "ann", auth.Inspect)
 		k := console.New(console.Options{
 			Tokens: auth.NewTokens([]auth.Token{one}), Log: slog.New(slog.DiscardHandler),
-			Names: func(context.Context, int) ([]once.Named, error) { return nil, nil },
 		})
 		send := func(method, path string, form url.Values, cookies ...*http.Cookie) *http.Response {
 			r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form.Encode()))
@@ -206,11 +203,11 @@ func TestASessionEnds(t *testing.T) {
 		}
 		cookies := send(http.MethodPost, "/console/signin", url.Values{"token": {secret}}).Cookies()
 		<-time.After(12*time.Hour - time.Second)
-		if got := send(http.MethodGet, "/console/once", nil, cookies...).StatusCode; got != http.StatusOK {
+		if got := send(http.MethodGet, "/console/event", nil, cookies...).StatusCode; got != http.StatusOK {
 			t.Errorf("before its end: %d", got)
 		}
 		<-time.After(time.Second)
-		if got := send(http.MethodGet, "/console/once", nil, cookies...).StatusCode; got != http.StatusUnauthorized {
+		if got := send(http.MethodGet, "/console/event", nil, cookies...).StatusCode; got != http.StatusUnauthorized {
 			t.Errorf("after its end: %d", got)
 		}
 	})

@@ -309,19 +309,6 @@ func (c *Console) showEvent(r *http.Request, v *view) error {
 	return nil
 }
 
-// maxNames is how many names of once are shown.
-const maxNames = 200
-
-func (c *Console) showNames(r *http.Request, v *view) error {
-	v.Title, v.Page = "Once", "once"
-	list, err := c.Names(r.Context(), maxNames+1)
-	v.Body = struct {
-		Names grid
-		More  bool
-	}{grid{ID: "names", Label: "Names", Table: inspect.Names(list[:min(len(list), maxNames)])}, len(list) > maxNames}
-	return err
-}
-
 func (c *Console) showExplanation(r *http.Request, v *view) error {
 	v.Title, v.Page = "A member's answer", "explain"
 	body := struct {

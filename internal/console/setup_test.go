@@ -24,7 +24,6 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/servertest"
-	"github.com/activityd/activityd/once"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -70,7 +69,7 @@ func newRig(t *testing.T, list ...auth.Token) *rig {
 	r := &rig{T: t, db: db, log: &safeLog{}}
 	o := console.Options{
 		Kinds: tasks.Kinds().Names(),
-		Queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), Push: push.NewMySQL(db), Names: once.NewMySQL(db).ListFirst,
+		Queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), Push: push.NewMySQL(db),
 		Explain: func(_ context.Context, id member.ID) (recent.Explanation, error) {
 			if id == 404 {
 				return recent.Explanation{}, contacts.ErrNoMember

@@ -27,7 +27,6 @@ import (
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/internal/testing/site"
 	"github.com/activityd/activityd/notify"
-	"github.com/activityd/activityd/once"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -113,7 +112,7 @@ func openServers(ctx context.Context, b *backend) error {
 	}
 	b.closers = append(b.closers, func() error { pushed.Wait(); return nil })
 	b.console = console.New(console.Options{
-		Queue: q, Push: store, Names: once.NewMySQL(db).ListFirst, Kinds: tasks.Kinds().Names(), Knows: b.knows, Log: b.log,
+		Queue: q, Push: store, Kinds: tasks.Kinds().Names(), Knows: b.knows, Log: b.log,
 		Explain: func(ctx context.Context, id member.ID) (recent.Explanation, error) {
 			a, err := b.reader.Explain(ctx, contacts.Viewer{ID: id}, photosShown)
 			if err != nil {

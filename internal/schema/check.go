@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -168,7 +167,10 @@ func (c *checker) table(ctx context.Context, want wantedTable, have *present) er
 	}
 	alter := "ALTER TABLE " + want.name + " "
 	switch {
-	case have.isView() && !want.owned:
+	case have.isView() && want.owned:
+		c.add(true, want.name, "DROP VIEW "+want.name+"; and then activityd schema --apply", "is a view: want a table of activityd's own")
+		return nil
+	case have.isView():
 		if _, err := rowsOf(ctx, c.db, "SELECT 1 FROM "+want.name+" WHERE FALSE"); mysql.IsViewInvalid(err) {
 			c.add(true, want.name, "SHOW CREATE VIEW "+want.name+"; shows what it reads: mend that, or make the view again", "is a view that the server cannot read: %v", err)
 			return nil
@@ -176,8 +178,7 @@ func (c *checker) table(ctx context.Context, want wantedTable, have *present) er
 			return err
 		}
 	case have.row["transactions"] != "YES" || want.owned && have.row["engine"] != "InnoDB":
-		c.add(true, want.name, alter+"ENGINE=InnoDB;", "is kept by %s, which has no transactions with locks of rows: a change and its task cannot commit together",
-			cmp.Or(have.row["engine"], "a view"))
+		c.add(true, want.name, alter+"ENGINE=InnoDB;", "is kept by %s, which has no transactions with locks of rows: a change and its task cannot commit together", have.row["engine"])
 	}
 	fit := true
 	for _, w := range want.columns {

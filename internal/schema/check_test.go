@@ -43,7 +43,7 @@ var damages = map[string]struct {
 	"no index of photos":           {"ALTER TABLE photos DROP KEY newest", false, "photos: there is no index (owner_id, visibility, date_upload, id)"},
 	"an index without the date":    {"ALTER TABLE photos DROP KEY newest, ADD KEY newest2 (owner_id, visibility)", false, "photos: no index has the order of (owner_id, visibility, date_upload, id)"},
 	"pairs the other way around":   {"ALTER TABLE contacts DROP PRIMARY KEY, ADD PRIMARY KEY (contact_id, user_id)", false, "contacts: there is no index (user_id)"},
-	"a view in place of the queue": {"RENAME TABLE tasks TO jobs; CREATE VIEW tasks AS SELECT * FROM jobs", true, "tasks: is kept by a view"},
+	"a view in place of the queue": {"RENAME TABLE tasks TO jobs; CREATE VIEW tasks AS SELECT * FROM jobs", true, "tasks: is a view"},
 }
 
 // TestCheckFindsWhatIsWrong damages a table, checks, follows the finding, and
