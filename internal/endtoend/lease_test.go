@@ -29,20 +29,20 @@ type duel struct {
 
 const (
 	duelLease = time.Second
-	duelIdle  = 8 * time.Second // then the server gives up a silent connection
 	follower  = member.ID(1)
 	followed  = member.ID(2)
 )
 
-// newDuel starts both workers and holds the second up before its first task.
-func newDuel(t *testing.T) *duel {
+// newDuel starts both workers and holds the second up before its first task. The server gives up a connection of the
+// first that is idle for so long.
+func newDuel(t *testing.T, idle time.Duration) *duel {
 	t.Helper()
 	g := newGround(t, 10)
 	must(t, g.site.LoadMembers(t.Context(), []site.Member{{ID: follower, Username: "follower"}, {ID: followed, Username: "followed"}}))
 	must(t, g.site.LoadPhotos(t.Context(), []site.Photo{{Owner: followed, Visibility: "public", DateUpload: start}}))
 	cfg, err := mysql.ParseDSN(g.dsn)
 	must(t, err)
-	cfg.Params = map[string]string{"wait_timeout": fmt.Sprint(duelIdle.Seconds())}
+	cfg.Params = map[string]string{"wait_timeout": fmt.Sprint(idle.Seconds())}
 	d := &duel{
 		ground: g, ledger: ledger{g},
 		toFirst: servertest.NewProxy(t, g.redis.Addr()), toSecond: servertest.NewProxy(t, g.redis.Addr()),
@@ -107,7 +107,7 @@ func (d *duel) checkEnd(t *testing.T) {
 // no effect, and the process says so.
 func TestALateWriteOfAPausedProcessIsRefused(t *testing.T) {
 	t.Parallel()
-	d := newDuel(t)
+	d := newDuel(t, 10*time.Second)
 	d.begin(t)
 	// A worker that stops between the commit of the claim and the reply never learns of the task.
 	eventually(t, "the first worker knows what it holds", func() bool {
@@ -146,7 +146,7 @@ func TestStuckBound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDuel(t)
+			d := newDuel(t, 10*time.Second)
 			d.begin(t)
 			must(t, d.second.thaw())
 			must(t, end(d.first))
@@ -160,11 +160,11 @@ func TestStuckBound(t *testing.T) {
 
 // TestAStoppedTransactionHoldsUpNobody stops a worker for good in the middle of a claim, like a machine that is
 // gone without a word: the worker's locks stay. Another worker goes on meanwhile. It does the locked task when
-// the server has given the connection up.
+// the connection has ended. TestAnAbandonedTransactionEnds shows that the server ends it.
 func TestAStoppedTransactionHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	const other = member.ID(7)
-	d := newDuel(t)
+	d := newDuel(t, time.Hour)
 	d.stopInTransaction(t)
 	must(t, d.second.thaw())
 	d.exec(t, "INSERT INTO tasks (queue, type, subject) VALUES ('refill', 'refill', ?)", other)
@@ -175,6 +175,7 @@ func TestAStoppedTransactionHoldsUpNobody(t *testing.T) {
 	if !d.isLocked(t) {
 		t.Error("the others were done when the task was not locked any more")
 	}
+	must(t, d.first.kill()) // the server rolls back, as it does after the idle time
 	d.checkEnd(t)
 }
 
