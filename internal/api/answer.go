@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -15,7 +14,7 @@ import (
 
 // Answer is a viewer's answer as JSON; [Explained] makes it for the command line.
 type Answer struct {
-	ViewerID member.ID     `json:"viewer_id"`
+	ViewerID uint64        `json:"viewer_id,string"` // no member.ID: a method for JSON takes longer
 	Contact  *contactJSON  `json:"contact"`
 	Photos   []photoJSON   `json:"photos"`
 	Source   recent.Source `json:"source,omitempty"` // for operators
@@ -26,9 +25,9 @@ type Answer struct {
 }
 
 type contactJSON struct {
-	ID         member.ID `json:"id"`
-	Username   string    `json:"username"`
-	LastUpload uint64    `json:"last_upload"` // of the photos that the viewer may see
+	ID         uint64 `json:"id,string"`
+	Username   string `json:"username"`
+	LastUpload uint64 `json:"last_upload"` // of the photos that the viewer may see
 }
 
 type photoJSON struct {
@@ -62,11 +61,11 @@ func (a *Answer) SetBehind(d time.Duration) {
 }
 
 func newAnswer(v contacts.Viewer, a recent.Answer) Answer {
-	out := Answer{ViewerID: v.ID, Photos: each(a.Photos, func(p contacts.Photo) photoJSON {
+	out := Answer{ViewerID: uint64(v.ID), Photos: each(a.Photos, func(p contacts.Photo) photoJSON {
 		return photoJSON{ID: p.ID, Title: p.Title, DateUpload: p.DateUpload}
 	})}
 	if p := a.Contact; p != nil {
-		out.Contact = &contactJSON{ID: p.ID, Username: p.Username}
+		out.Contact = &contactJSON{ID: uint64(p.ID), Username: p.Username}
 		if len(a.Photos) > 0 {
 			out.Contact.LastUpload = a.Photos[0].DateUpload
 		}

@@ -46,14 +46,15 @@ ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
 
 // visiblePhotosArgs are the arguments of visiblePhotosText.
 func visiblePhotosArgs(v Viewer, owner member.ID, limit int) []any {
-	args := make([]any, 0, 4*len(shown)+6) // with room for three more
+	var at, viewer, most any = owner, v.ID, limit // as each conversion allocates
+	args := make([]any, 0, 4*len(shown)+6)        // with room for three more
 	for _, c := range shown {
 		if c.granted != always {
-			args = append(args, owner, v.ID)
+			args = append(args, at, viewer)
 		}
-		args = append(args, owner, limit)
+		args = append(args, at, most)
 	}
-	return append(args, v.ID, owner, limit)
+	return append(args, viewer, at, most)
 }
 
 // standingsText yields a row for every owner, contact or not, unless the viewer

@@ -76,6 +76,7 @@ func Open(c redis.UniversalClient, o Options) *Nodes {
 func plainOptions(o redis.Options) *redis.Options {
 	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries, o.DisableIdentity = true, -1, 1, true
 	o.PoolSize, o.MinIdleConns, o.PipelinePoolSize = 2, 0, -1
+	o.Protocol = 2 // by RESP3 the client looks for pushed messages around each command
 	o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &o
 }
