@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -116,6 +117,7 @@ func (ns *Nodes) probe(ctx context.Context) (s Status, old []found) {
 	for _, f := range looks {
 		runs[f.run] = f.err == nil && !f.isReplica
 	}
+	away := 0
 	for _, f := range looks {
 		err := ns.believes(ctx, f, runs)
 		if errors.Is(err, ErrUnknown) && len(f.records) > 0 {
@@ -123,7 +125,7 @@ func (ns *Nodes) probe(ctx context.Context) (s Status, old []found) {
 		}
 		status := f.node.probed(cmp.Or(err, f.refused))
 		if s.Nodes = append(s.Nodes, status); status.Err != nil {
-			s.Away += 1 / float64(len(nodes))
+			away++
 		}
 	}
 	for _, n := range ns.nodes.Range {
@@ -131,8 +133,8 @@ func (ns *Nodes) probe(ctx context.Context) (s Status, old []found) {
 			n.forget()
 		}
 	}
-	if len(nodes) == 0 {
-		s.Away = 1
+	if s.Away = 1; len(nodes) > 0 {
+		s.Away = float64(away) / float64(len(nodes))
 	}
 	s.at = time.Now()
 	if ctx.Err() == nil || ns.last.Load() == nil {
@@ -151,8 +153,11 @@ func (n *Node) inspect(ctx context.Context) found {
 		return f
 	}
 	for tag := range f.records {
-		if err := n.ns.options.Try(ctx, c, tag); !hasMoved(err) {
-			f.refused = Translate(ctx, "probe", err)
+		err := n.ns.options.Try(ctx, c, tag)
+		if f.refused = Translate(ctx, "probe", err); hasMoved(err) {
+			f.refused = nil
+		} else if err != nil && ctx.Err() == nil && !errors.Is(f.refused, ErrUnavailable) { // a reply of no known meaning
+			f.refused = fmt.Errorf("probe: %w: %w", ErrRefused, err)
 		}
 		break // a single node has it
 	}
