@@ -63,18 +63,17 @@ func (s *section) row(prefix string) map[string]string {
 
 // photo adds the keys that only photos have.
 func (s *section) photo(is map[string]string) {
-	var seen []string
+	var seen, cases []string
 	// The word is NULL for a photo that does not count, so that the index has only photos that do where it is read, and
 	// for a word that is none of activityd's, as the column might not hold it.
-	word := "CASE"
 	if s.has("where") {
-		word += " WHEN (" + is["where"] + ") IS NOT TRUE THEN NULL"
+		cases = append(cases, "WHEN ("+is["where"]+") IS NOT TRUE THEN NULL")
 	}
 	is["indexed_visibility"] = schema.Quote(ownVisibility)
 	if column := is["visibility"]; s.has("visibility") {
 		seen = []string{column + " IN ('" + strings.Join(classes, "', '") + "')"}
 		for _, class := range append([]string{"private"}, classes...) {
-			word += " WHEN " + column + " = '" + class + "' THEN '" + class + "'"
+			cases = append(cases, "WHEN "+column+" = '"+class+"' THEN '"+class+"'")
 		}
 		if !s.has("where") {
 			is["indexed_visibility"] = column
@@ -83,12 +82,12 @@ func (s *section) photo(is map[string]string) {
 		for _, class := range classes {
 			if s.has(class) {
 				seen = append(seen, "("+is[class]+")")
-				word += " WHEN " + is[class] + " THEN '" + class + "'"
+				cases = append(cases, "WHEN "+is[class]+" THEN '"+class+"'")
 			}
 		}
-		word += " ELSE 'private'"
+		cases = append(cases, "ELSE 'private'")
 	}
-	is["visibility"] = word + " END"
+	is["visibility"] = "CASE " + strings.Join(cases, " ") + " END"
 	is["visible"] = isTrue(is["exists"] + " AND (" + strings.Join(seen, " OR ") + ")")
 	column := is["date_upload"]
 	is["date"], is["indexed_date"] = column, column

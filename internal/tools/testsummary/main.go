@@ -68,7 +68,7 @@ func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(data) //nolint:errcheck // nothing depends on it
+	defer os.RemoveAll(data)
 	packages := "-p=" + strconv.Itoa(runtime.NumCPU())
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", packages}, args...)...)
 	cmd.Env = append(os.Environ(), "ACTIVITYD_TEST_DATA="+data, "GOGC="+cmp.Or(os.Getenv("GOGC"), "400"))
