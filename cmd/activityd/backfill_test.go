@@ -146,28 +146,3 @@ func TestBackfillOutlastsItsServers(t *testing.T) {
 	}
 	m.wantSets(t, 2000)
 }
-
-// The member that fails is named, and the rest are built.
-func TestBackfillNamesAMemberThatFails(t *testing.T) {
-	t.Parallel()
-	m := newMasses(t, 300)
-	for _, statement := range []string{
-		"RENAME TABLE contacts TO all_contacts",
-		// A subquery of several rows fails.
-		"CREATE VIEW contacts AS SELECT user_id, IF(user_id = 7, (SELECT contact_id FROM all_contacts o WHERE o.user_id = a.user_id), contact_id) AS contact_id, " +
-			"is_friend, is_family, created_at FROM all_contacts a",
-	} {
-		_, err := m.db.ExecContext(t.Context(), statement)
-		must(t, err)
-	}
-	code, out, errs := m.run(t, "backfill")
-	if code != exitFailed || !strings.HasPrefix(out, "300 of 300 members in ") || !strings.Contains(errs, "1 members failed, the last was member 7: ") {
-		t.Errorf("exit code %d: %s%s", code, out, errs)
-	}
-	m.wantSets(t, 299)
-	var refills int
-	must(t, m.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks WHERE type = 'refill' AND subject = 7").Scan(&refills))
-	if refills != 1 {
-		t.Errorf("%d refills", refills)
-	}
-}

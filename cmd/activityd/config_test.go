@@ -28,28 +28,19 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", "--mysql-dsn=s3cret"}, want: "--mysql-dsn (ACTIVITYD_MYSQL_DSN)"},
 		{args: []string{"serve"}, environ: []string{"ACTIVITYD_MYSQL_DSN=root:s3cret@tcp(127.0.0.1:1)/"}, want: "--mysql-dsn (ACTIVITYD_MYSQL_DSN)"},
 		{args: []string{"serve", dsn, "--redis-url=http://:s3cret@host"}, want: "--redis-url (ACTIVITYD_REDIS_URL)"},
-		{args: []string{"serve", dsn, "--redis-url=redis+raft://:s3cret@host"}, want: "--redis-url"},
-		{args: []string{"serve", dsn, "--redis-url=redis+sentinel://:s3cret@host"}, want: "--redis-url"},
-		{args: []string{"serve", dsn, "--redis-url=redis+cluster://:s3cret@ho st"}, want: "--redis-url"},
 		{args: []string{"serve", dsn, "--redis-url=redis+cluster://:s3cret@host/3"}, want: "a cluster has database 0 only"},
 		{args: []string{"serve", dsn, "--redis-url=redis://:s3cret@host/-1"}, want: "--redis-url"},
 		{args: []string{"serve", dsn, "--role=both"}, want: `invalid argument "both" for "--role" flag: want all, api, workers`},
-		{args: []string{"serve", dsn, "--need=0"}, want: "--need (ACTIVITYD_NEED)"},
 		{args: []string{"serve", dsn, "--need=10001"}, want: "--need (ACTIVITYD_NEED): is 10001: want 1 to 10000 candidates"},
 		{args: []string{"serve", dsn, "--workers=default=0,fan_out=0,fan_out_again=0,refill=0,backfill=0,check=0,push=0,push_deliver=0,push_urgent=0"}, want: "--workers (ACTIVITYD_WORKERS): there is none"},
-		{args: []string{"serve", dsn, "--materialize=some"}, want: "--materialize"},
 		{args: []string{"serve", dsn, "--workers=" + strings.Repeat("q", 33) + "=3"}, want: "--workers (ACTIVITYD_WORKERS): queue "},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_MYSQL_CONNECTIONS=0"}, want: "ACTIVITYD_MYSQL_CONNECTIONS: is 0"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_AUDIT_SWEEP_RATE=-1"}, want: "ACTIVITYD_AUDIT_SWEEP_RATE: is -1: want 0 to 100000 sets/s"},
-		{args: []string{"serve", dsn, "--log-format=xml"}, want: "--log-format"},
 		{args: []string{"serve", dsn, "--viewer-keys=/no/file"}, want: "--viewer-keys (ACTIVITYD_VIEWER_KEYS): stat /no/file"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_VIEWER_AUDIENCE=a"}, want: "ACTIVITYD_VIEWER_AUDIENCE: needs --viewer-keys"},
 		{args: []string{"serve", dsn, "--allow-origin=https://photos.example"}, want: "--allow-origin (ACTIVITYD_ALLOW_ORIGIN): needs --viewer-keys"},
-		{args: []string{"serve", dsn, "--viewer-keys=a", "--allow-origin=https://photos.example,*"}, want: `--allow-origin (ACTIVITYD_ALLOW_ORIGIN): "*": want https://host`},
 		{args: []string{"serve", dsn, "--viewer-keys=a"}, environ: []string{"ACTIVITYD_ALLOW_ORIGIN=https://a.example,https://photos.example/a"}, want: `"https://photos.example/a": want https://host`},
 		{args: []string{"serve", dsn, "--listen=nonsense"}, want: "--listen (ACTIVITYD_LISTEN)"},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_WORKERS=ten"}, want: "ACTIVITYD_WORKERS: cannot be read: want queue=number,…"},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_NEED=ten"}, want: "ACTIVITYD_NEED: cannot be read: want 1 to 10000 candidates"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_POLL=ten"}, want: "ACTIVITYD_POLL: cannot be read: want 1ms to 1h\n"},
 		{args: []string{"serve", dsn, "--webpush-key=s3cret"}, want: "unknown flag: --webpush-key; it is the setting ACTIVITYD_WEBPUSH_KEY, for the environment or the file of --config"},
 		{args: []string{"serve", dsn, "--config=/no/file"}, want: "--config (ACTIVITYD_CONFIG): open /no/file"},
@@ -61,13 +52,9 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"enqueue", "add_contact", "1", "0", dsn}, want: "CONTACT: not a member id"},
 		{args: []string{"enqueue", "add_contact", "1", dsn}, want: "the contact is missing"},
 		{args: []string{"enqueue", "upload", "1", "2", dsn}, want: "takes no contact"},
-		{args: []string{"enqueue", "fan_out", "1", dsn}, want: "unknown type"},
 		{args: []string{"enqueue", "notify", "1", dsn}, want: "EVENT: is missing"},
-		{args: []string{"enqueue", "notify", "x", "{}", dsn}, want: "MEMBER: not a member id"},
-		{args: []string{"enqueue", "notify", "1", "{", dsn}, want: "EVENT: malformed"},
 		{args: []string{"enqueue", "notify", "1", "{}", dsn}, want: "EVENT: type: is missing"},
 		{args: []string{"enqueue"}, want: "accepts between 2 and 3 arg(s), received 0; want activityd enqueue {TYPE MEMBER [CONTACT | EVENT] | TYPE KEY [JSON] | -}"},
-		{args: []string{"enqueue", "receipt", "", dsn}, want: "KEY: is empty"},
 		{args: []string{"enqueue", "receipt", "18446744073709551616", dsn}, want: "KEY: 18446744073709551616 is more than"},
 		{args: []string{"enqueue", "receipt", "7", "{", dsn}, want: "JSON: is none"},
 		{args: []string{"enqueue", "receipt", "7", `"` + strings.Repeat("x", 32<<10) + `"`, dsn}, want: "JSON: has 32770 bytes: want at most 32768"},
@@ -76,13 +63,7 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"show", "-1", dsn}, want: "unknown shorthand flag"},
 		{args: []string{"show", "1e3", dsn}, want: "MEMBER: not a member id"},
 		{args: []string{"reset"}, want: "--yes"},
-		{args: []string{"schema", "--apply"}, want: "--mysql-dsn"},
 		{args: []string{"serve", dsn, "--listen="}, want: "--listen (ACTIVITYD_LISTEN): is empty"},
-		{args: []string{"serve", dsn, "--role="}, want: "want all, api, workers"},
-		{args: []string{"serve", dsn, "--role=api|workers"}, want: "want all, api, workers"},
-		{args: []string{"serve", dsn, "--log-format=text|json"}, want: "want text, json"},
-		{args: []string{"tasks", "list", dsn, "--output=table|json"}, want: "want table, json"},
-		{args: []string{"enqueue", "upload", "1", "--progress=maybe"}, want: `invalid argument "maybe" for "--progress" flag`},
 		{args: []string{"nonsense"}, want: `unknown command "nonsense" for "activityd"`},
 	} {
 		code, out, errs := command(t, c.environ, c.args...)
@@ -182,18 +163,6 @@ func TestHelpNamesTheVariableOfEverySetting(t *testing.T) {
 				t.Errorf("%s --help names %s: %v, want %v", cmd.Name(), settings.Variable(f.Name), !isSetting, isSetting)
 			}
 		})
-	}
-}
-
-// A flag that is no setting applies to its command, and to no later command.
-func TestTheEnvironmentHasSettingsOnly(t *testing.T) {
-	t.Parallel()
-	environ := []string{"ACTIVITYD_YES=true", "ACTIVITYD_APPLY=true", "ACTIVITYD_HELP=true"}
-	if code, _, errs := command(t, environ, "reset"); code != 1 || !strings.Contains(errs, "--yes") {
-		t.Errorf("reset: exit code %d: %s", code, errs)
-	}
-	if code, out, _ := command(t, environ, "schema"); code != 0 || !strings.Contains(out, "CREATE TABLE") {
-		t.Errorf("schema: exit code %d: %s", code, out)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"database/sql"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -72,29 +71,34 @@ func openMySQL(c *config, connections int) (*sql.DB, error) {
 	return db, nil
 }
 
-var (
-	// errRedisURL leaves the reason out: the reason would quote the URL and with it a password.
-	errRedisURL = errors.New("--redis-url (ACTIVITYD_REDIS_URL): cannot be read: want redis://user:password@host:6379/0, rediss://, " +
-		"unix:///path/to/socket, redis+sentinel://host:26379/0?master_name=name or redis+cluster://host:6379?addr=host:6379")
-	// errClusterDatabase: go-redis would take database 0 whatever the URL says.
-	errClusterDatabase = errors.New("--redis-url (ACTIVITYD_REDIS_URL): names a database after the host, and a cluster has database 0 only: leave it out")
-	// errSentinelLogin: a password that is ignored would show as NOAUTH.
-	errSentinelLogin = errors.New("--redis-url (ACTIVITYD_REDIS_URL): leave out the parameters username and password: the server's are before the host, " +
-		"as in redis+sentinel://user:password@host, and the Sentinels' are sentinel_username and sentinel_password")
-	// errReplicas: a set on a replica may be old, and nothing would show it.
-	errReplicas = errors.New("--redis-url (ACTIVITYD_REDIS_URL): leave out read_only, replica_only, route_by_latency and route_randomly: replicas may be behind")
-)
+// redisURLError is why an address of Redis is refused. It quotes no URL, and with it no password.
+type redisURLError string
 
-// The client tries a command once more, for the connections that a restarted server has left in the pool; after that
-// the callers know the remedy better than the client. It never repeats dialling, so that a read falls back at once.
+func (e redisURLError) Error() string { return "--redis-url (ACTIVITYD_REDIS_URL): " + string(e) }
+
 const (
-	redisRetries     = 1
-	redisDialRetries = 1
+	errRedisURL redisURLError = "cannot be read: want redis://user:password@host:6379/0, rediss://, unix:///path/to/socket, " +
+		"redis+sentinel://host:26379/0?master_name=name or redis+cluster://host:6379?addr=host:6379"
+	// errClusterDatabase: go-redis would take database 0 whatever the URL says.
+	errClusterDatabase redisURLError = "names a database after the host, and a cluster has database 0 only: leave it out"
+	// errSentinelLogin: a password that is ignored would show as NOAUTH.
+	errSentinelLogin redisURLError = "leave out the parameters username and password: the server's are before the host, " +
+		"as in redis+sentinel://user:password@host, and the Sentinels' are sentinel_username and sentinel_password"
+	// errReplicas: a set on a replica may be old, and nothing would show it.
+	errReplicas redisURLError = "leave out read_only, replica_only, route_by_latency and route_randomly: replicas may be behind"
+	errNoTLS    redisURLError = clientcert.Parameter + " needs TLS: rediss:// instead of redis://"
 )
 
-// redisDialTimeout is the default dial timeout where there are several servers. A server out of reach may delay calls
-// to the rest for as long, as when the client asks for the slots of the servers.
-const redisDialTimeout = time.Second
+const (
+	// redisRetries: the client tries a command once more, for the connections that a restarted server has left in the
+	// pool; after that the callers know the remedy better. It never repeats dialling, so that a read falls back at once.
+	redisRetries, redisDials = 1, 1
+	// redisDialTimeout is the default where there are several servers. A server out of reach may delay calls to the rest
+	// for as long, as when the client asks for the slots of the servers.
+	redisDialTimeout = time.Second
+	// Parameters of the URL that go-redis does not know.
+	sentinelUsername, sentinelPassword = "sentinel_username", "sentinel_password"
+)
 
 // noMaintenance tells the client not to ask a server for notifications of its maintenance. After a notification it
 // would move connections to another server.
@@ -110,20 +114,25 @@ func openRedis(address string) (redis.UniversalClient, error) {
 	}
 	kind, mode, _ := strings.Cut(u.Scheme, "+")
 	u.Scheme = kind
-	own := ownParameters(u, mode)
-	plain := u.String()
-	switch mode {
-	case "":
-		return openServer(plain, own)
-	case "sentinel":
-		return openSentinel(plain, own)
-	case "cluster":
-		if strings.Trim(u.Path, "/") != "" && u.Path != "/0" {
-			return nil, errClusterDatabase
+	query, own := u.Query(), parameters{}
+	for _, name := range []string{clientcert.Parameter, sentinelUsername, sentinelPassword} {
+		if query.Has(name) && (mode == "sentinel" || name == clientcert.Parameter) {
+			own[name] = query.Get(name)
+			query.Del(name)
 		}
-		return openCluster(plain, own)
 	}
-	return nil, errRedisURL
+	u.RawQuery = query.Encode()
+	switch {
+	case mode == "":
+		return openServer(u.String(), own)
+	case mode == "sentinel":
+		return openSentinel(u.String(), own)
+	case mode != "cluster":
+		return nil, errRedisURL
+	case strings.Trim(u.Path, "/") != "" && u.Path != "/0":
+		return nil, errClusterDatabase
+	}
+	return openCluster(u.String(), own)
 }
 
 func openServer(address string, own parameters) (redis.UniversalClient, error) {
@@ -134,75 +143,51 @@ func openServer(address string, own parameters) (redis.UniversalClient, error) {
 	if err := own.showCertificate(o.TLSConfig); err != nil {
 		return nil, err
 	}
-	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
+	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDials
 	o.MaintNotificationsConfig = noMaintenance()
 	return redis.NewClient(o), nil
 }
 
 func openSentinel(address string, own parameters) (redis.UniversalClient, error) {
 	o, err := redis.ParseFailoverURL(address)
-	if err != nil || o.MasterName == "" || o.DB < 0 {
+	switch {
+	case err != nil || o.MasterName == "" || o.DB < 0:
 		return nil, errRedisURL
-	}
-	if o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly {
+	case o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly:
 		return nil, errReplicas
-	}
-	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
-	o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
-	if o.Username+o.Password != "" { // go-redis takes them from parameters
+	case o.Username+o.Password != "": // go-redis takes them from parameters
 		return nil, errSentinelLogin
 	}
-	o.Username, o.Password = o.SentinelUsername, o.SentinelPassword // the user and password of the URL
-	o.SentinelUsername, o.SentinelPassword = own[sentinelUsername], own[sentinelPassword]
 	if err := own.showCertificate(o.TLSConfig); err != nil {
 		return nil, err
 	}
+	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDials
+	o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
+	o.Username, o.Password = o.SentinelUsername, o.SentinelPassword // the user and password of the URL
+	o.SentinelUsername, o.SentinelPassword = own[sentinelUsername], own[sentinelPassword]
 	o.Dialer = dialSentinels(o)
 	return redis.NewFailoverClient(o), nil
 }
 
 func openCluster(address string, own parameters) (redis.UniversalClient, error) {
 	o, err := redis.ParseClusterURL(address)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, errRedisURL
-	}
-	if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
+	case o.ReadOnly || o.RouteByLatency || o.RouteRandomly:
 		return nil, errReplicas
 	}
-	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
-	o.DialTimeout, o.MaintNotificationsConfig = cmp.Or(o.DialTimeout, redisDialTimeout), noMaintenance()
 	if err := own.showCertificate(o.TLSConfig); err != nil {
 		return nil, err
 	}
+	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDials
+	o.DialTimeout, o.MaintNotificationsConfig = cmp.Or(o.DialTimeout, redisDialTimeout), noMaintenance()
 	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
 	return redis.NewClusterClient(o), nil
 }
 
-// Parameters of the URL that go-redis does not know.
-const (
-	sentinelUsername = "sentinel_username"
-	sentinelPassword = "sentinel_password"
-)
-
 // parameters are the parameters of a URL that go-redis does not know, by their names.
 type parameters map[string]string
-
-// ownParameters takes the parameters of activityd out of u.
-func ownParameters(u *url.URL, mode string) parameters {
-	names := []string{clientcert.Parameter}
-	if mode == "sentinel" {
-		names = append(names, sentinelUsername, sentinelPassword)
-	}
-	query, own := u.Query(), parameters{}
-	for _, name := range names {
-		if query.Has(name) {
-			own[name] = query.Get(name)
-			query.Del(name)
-		}
-	}
-	u.RawQuery = query.Encode()
-	return own
-}
 
 // showCertificate has connections with TLS show the certificate of this process, if there is one.
 func (p parameters) showCertificate(c *tls.Config) error {
@@ -211,7 +196,7 @@ func (p parameters) showCertificate(c *tls.Config) error {
 	case !given:
 		return nil
 	case c == nil:
-		return fmt.Errorf("--redis-url (%s): %s needs TLS: rediss:// instead of redis://", settings.Variable("redis-url"), clientcert.Parameter)
+		return errNoTLS
 	}
 	if err := clientcert.Add(c, file); err != nil {
 		return fmt.Errorf("--redis-url (%s): %w", settings.Variable("redis-url"), err)

@@ -101,48 +101,6 @@ func TestEnqueueManyFromAFile(t *testing.T) {
 	}
 }
 
-func TestEnqueueManyTakesAllForms(t *testing.T) {
-	t.Parallel()
-	dsn := servertest.MySQLDSN(t)
-	in := "\ufeff" + `{"type":"add_contact","user_id":1,"contact_id":"2"}` + "\n" + ` {"contact_id":4,"user_id":"3","type":"remove_contact"}` + "\r\n" + `{"type":"upload","user_id":5}`
-	out, errs, err := fed(t.Context(), strings.NewReader(in), "enqueue", "-", "--mysql-dsn="+dsn, "--queue=refill", "--priority=-7", "--delay=1h")
-	if err != nil || out.String() != "enqueued 3 tasks\n" || errs.String() != "" {
-		t.Errorf("%v, printed %q, %q", err, out, errs)
-	}
-	db := queueOf(t, dsn)
-	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE queue = 'refill' AND priority = -7 AND run_at BETWEEN created_at + 3599000 AND created_at + 3601000"); n != 3 {
-		t.Errorf("%d of the tasks are what the flags said", n)
-	}
-	out, _, err = fed(t.Context(), nil, "enqueue", "upload", "9", "--mysql-dsn="+dsn, "--queue=other", "--priority=5", "--delay=1m")
-	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE queue = 'other' AND priority = 5 AND run_at > 0 AND subject = 9"); err != nil || n != 1 || out.String() != "4\n" {
-		t.Errorf("%v, %d tasks, printed %q", err, n, out)
-	}
-}
-
-// An event that waits already is enqueued once, by its id or its content.
-func TestEnqueueEvents(t *testing.T) {
-	t.Parallel()
-	dsn := servertest.MySQLDSN(t)
-	db := queueOf(t, dsn)
-	one := `{"id":"e1","type":"upload","object":"photo:901"}`
-	for range 2 { // the second absorbs the first
-		if out, _, err := fed(t.Context(), nil, "enqueue", "notify", "5", one, "--mysql-dsn="+dsn); err != nil || out.String() != "1\n" {
-			t.Errorf("%v, printed %q", err, out)
-		}
-	}
-	line := func(event string) string { return `{"type":"notify","user_id":"5","event":` + event + "}\n" }
-	in := line(one) + line(`{"type":"fave","urgent":true,"recipients":[7]}`) + line(`{"type":"fave","urgent":true,"recipients":[7]}`)
-	if out, _, err := fed(t.Context(), strings.NewReader(in), "enqueue", "-", "--mysql-dsn="+dsn); err != nil || out.String() != "enqueued 3 tasks\n" {
-		t.Errorf("%v, printed %q", err, out)
-	}
-	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE type = 'notify' AND queue IN ('push', 'push_urgent') AND subject = 5"); n != 2 {
-		t.Errorf("%d tasks", n)
-	}
-	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE priority = -10"); n != 1 {
-		t.Errorf("%d are urgent", n)
-	}
-}
-
 // A task of any type goes where it is told, about a number or a name.
 func TestEnqueueATypeOfYourOwn(t *testing.T) {
 	t.Parallel()

@@ -65,18 +65,3 @@ func TestExplainWithoutMySQL(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 }
-
-func TestExplainRefusesNonsense(t *testing.T) {
-	t.Parallel()
-	for want, args := range map[string][]string{
-		"MEMBER: not a member id":      {"x"},
-		"--limit: is 0: want 1 to 50":  {"1", "--limit=0"},
-		"--limit: is 51: want 1 to 50": {"1", "--limit=51"},
-		`for "-o, --output" flag`:      {"1", "--output=xml"},
-		"--mysql-dsn":                  {"1"},
-	} {
-		if code, _, errs := command(t, nil, append([]string{"explain"}, args...)...); code != 1 || !strings.Contains(errs, want) {
-			t.Errorf("%v: exit code %d: %s", args, code, errs)
-		}
-	}
-}

@@ -39,13 +39,10 @@ func TestOnceRefuses(t *testing.T) {
 		want string
 	}{
 		{"'' -- touch FILE", exitOwn, "NAME: invalid name of 0 bytes: want 1 to 200"},
-		{strings.Repeat("x", 10<<10) + " -- touch FILE", exitOwn, "NAME: invalid name of 10240 bytes"},
 		{"ü -- touch FILE", exitOwn, "NAME: invalid name"},
 		{"activityd/audit -- touch FILE", exitOwn, "NAME: activityd/audit: names that begin with activityd/ are activityd's own"},
 		{"--attempts 0 x -- touch FILE", exitOwn, "--attempts: is 0: want 1 to 1000000"},
 		{"--lease 0 x -- touch FILE", exitOwn, "--lease: is 0s: want 100ms to 24h0m0s"},
-		{"--lease 8760h x -- touch FILE", exitOwn, "--lease: is 8760h0m0s: want 100ms to 24h0m0s"},
-		{"--keep 0 x -- touch FILE", exitOwn, "--keep: is 0s: want 1s to 8784h0m0s"},
 		{"--timeout -1s x -- touch FILE", exitOwn, "--timeout: is -1s: want 0s to 8784h0m0s"},
 		{"--wait -1s x -- touch FILE", exitOwn, "--wait: is -1s: want 0s to 8784h0m0s"},
 		{"--wait 1s --no-wait x -- touch FILE", exitOwn, "--wait and --no-wait: want one of them"},
@@ -53,23 +50,15 @@ func TestOnceRefuses(t *testing.T) {
 		{"--store files x -- touch FILE", exitOwn, "want mysql, redis"},
 		{"--nonsense x -- touch FILE", exitOwn, "unknown flag: --nonsense"},
 		{"x", exitOwn, "want NAME -- COMMAND"},
-		{"x --", exitOwn, "want NAME -- COMMAND"},
 		{"x touch FILE", exitOwn, "want NAME -- COMMAND"},
-		{"x y -- touch FILE", exitOwn, "want NAME -- COMMAND"},
-		{"-- touch FILE", exitOwn, "want NAME -- COMMAND"},
 		{"forget -- touch FILE", exitOwn, "forget is a command of once, and cannot be a NAME"},
 		{"show x -- touch FILE", exitOwn, "show is a command of once, and cannot be a NAME"},
 		{"x -- no-such-command", exitNotFound, `COMMAND: exec: "no-such-command": executable file not found in $PATH`},
-		{"x -- /nonexistent/command", exitNotFound, "stat /nonexistent/command: no such file or directory"},
 		{"x -- ./once_test.go", exitCannotRun, "COMMAND: exec: \"./once_test.go\": permission denied"},
-		{"x -- /tmp", exitCannotRun, "COMMAND: exec: \"/tmp\": is a directory"},
 		{"--redis-url= x -- touch FILE", exitOwn, "where are the states? want --mysql-dsn (ACTIVITYD_MYSQL_DSN) or --redis-url (ACTIVITYD_REDIS_URL)"},
 		{"--store mysql x -- touch FILE", exitOwn, "--store=mysql: want --mysql-dsn"},
-		{"--redis-url= --store redis x -- touch FILE", exitOwn, "--store=redis: want --redis-url"},
 		{"--redis-url redis://127.0.0.1:1/0 x -- touch FILE", exitOwn, "the store of locks is unavailable"},
 		{"--mysql-dsn u@tcp(127.0.0.1:1)/x x -- touch FILE", exitOwn, "the store of locks is unavailable"},
-		{"--mysql-dsn nonsense x -- touch FILE", exitOwn, "--mysql-dsn (ACTIVITYD_MYSQL_DSN)"},
-		{"--redis-url nonsense x -- touch FILE", exitOwn, "--redis-url (ACTIVITYD_REDIS_URL)"},
 		{"--mysql-dsn " + bare + " x -- touch FILE", exitOwn, "activityd schema --apply"},
 	} {
 		var words []string
@@ -150,20 +139,12 @@ func TestOnceListShowForget(t *testing.T) {
 		holder.says(t, "runs")
 		run("all-done", "--", "true")
 		run("out", "--attempts=1", "--", "sh", "-c", "exit 9")
-		lists := func(rows ...string) {
-			t.Helper()
-			code, out, errs := command(t, nil, append([]string{"once", "show"}, flags...)...)
-			text := regexp.MustCompile(`\d{9,}|\S+/\d+@\S+`).ReplaceAllString(out, "#") // fences in Redis, owners
-			text = regexp.MustCompile(` +`).ReplaceAllString(text, " ")
-			text = regexp.MustCompile(`(\d/\d) \d+`).ReplaceAllString(text, "$1 #") // fences in MySQL
-			text = regexp.MustCompile(`\d+s ago`).ReplaceAllString(text, "#")
-			text = regexp.MustCompile(`59m5\ds`).ReplaceAllString(text, "59m5#s")
-			if code != exitOK || errs != "" || text != "NAME STATE ATTEMPTS FENCE BEGAN ENDED LEASE KEPT OWNER REASON\n"+strings.Join(rows, "\n")+"\n" {
-				t.Errorf("exit code %d, %s\n%s", code, errs, text)
+		list := succeed(t, append([]string{"once", "show"}, flags...)...)
+		for _, row := range []string{`all-done +done +1/5 .* - `, `begun +held +1/2 .* 59m5\ds +1d00h `, `out +exhausted +1/1 .* attempt 1 of 1: exit status 9`} {
+			if !regexp.MustCompile("(?m)^" + row).MatchString(list) {
+				t.Errorf("no row %s in\n%s", row, list)
 			}
 		}
-		lists("all-done done 1/5 # # # - 23h59m # -", "begun held 1/2 # # - 59m5#s 1d00h # -", "out exhausted 1/1 # # # - 23h59m # attempt 1 of 1: exit status 9")
-
 		code, out, errs := command(t, nil, append([]string{"once", "show", "begun"}, flags...)...)
 		sheet := regexp.MustCompile(`^begun
   state         held
@@ -203,11 +184,6 @@ $`)
 				t.Errorf("%s: exit code %d, %q, %q", name, code, out, errs)
 			}
 		}
-		out = succeed(t, append([]string{"once", "show", "all-done"}, flags...)...)
-		if !regexp.MustCompile(`\n {2}attempt began \S+ \S+ UTC \(\d+m?s ago\)\n {2}attempt ended \S+ \S+ UTC \(\d+m?s ago\)\n`).MatchString(out) {
-			t.Errorf("%s", out)
-		}
-
 		forget := func(args ...string) (code int, out, errs string) {
 			t.Helper()
 			return command(t, nil, append(append([]string{"once", "forget"}, flags...), args...)...)

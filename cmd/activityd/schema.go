@@ -84,18 +84,12 @@ func newSchema() *cobra.Command {
 // refuse returns an error for flags that exclude each other.
 func (o schemaOptions) refuse() error {
 	switch {
-	case o.only != "" && o.only != "queue":
-		return fmt.Errorf("--only: is %q: want queue", o.only)
-	case o.only != "" && (o.triggers || o.check || o.mapFile != ""):
-		return errors.New("--only: is given alone, or with --apply")
-	case o.check && o.triggers:
-		return errors.New("--check is for the tables, not for the triggers: leave out --triggers")
-	case o.check && (o.apply || o.remove):
-		return errors.New("--check is given alone: --apply checks, too")
-	case o.remove && !o.triggers:
+	case o.only != "" && (o.only != "queue" || o.triggers || o.check || o.mapFile != ""):
+		return errors.New("--only: want --only queue, alone or with --apply")
+	case o.check && (o.triggers || o.apply || o.remove):
+		return errors.New("--check is for the tables, and given alone: --apply checks, too, so leave out --triggers and --apply")
+	case o.remove && (!o.triggers || o.apply):
 		return errors.New("--remove is for triggers alone: want --triggers --remove; tables are not removed by this program")
-	case o.remove && o.apply:
-		return errors.New("--apply and --remove exclude each other")
 	}
 	return nil
 }
@@ -144,13 +138,13 @@ func (o schemaOptions) do(cmd *cobra.Command, c *config, site *mapping.Map) erro
 		}
 		return mysql.Translate(ctx, "remove the triggers", err)
 	case o.triggers:
-		if err := installTriggers(ctx, out, db, site); err != nil {
-			return mysql.Translate(ctx, "install the triggers", err)
+		if err := o.install(ctx, out, db, site); err != nil {
+			return err
 		}
 		return o.report(ctx, out, db, site, nil)
 	case o.apply:
-		if err := makeTables(ctx, db, site); err != nil {
-			return mysql.Translate(ctx, "apply the schema", err)
+		if err := o.install(ctx, out, db, site); err != nil {
+			return err
 		}
 	}
 	findings, err := checkSchema(ctx, db, nil)
@@ -160,19 +154,27 @@ func (o schemaOptions) do(cmd *cobra.Command, c *config, site *mapping.Map) erro
 	return o.report(ctx, out, db, site, findings)
 }
 
-// installTriggers installs the triggers of a site, whose tables must be as its file says.
-func installTriggers(ctx context.Context, out io.Writer, db *sql.DB, site *mapping.Map) error {
-	if site != nil {
-		if err := site.Fits(ctx, db); err != nil {
-			return err
+// install makes the triggers; or the views of a site with tables of its own, and then the tables that are missing.
+func (o schemaOptions) install(ctx context.Context, out io.Writer, db *sql.DB, site *mapping.Map) (err error) {
+	switch triggers := triggersOf(site); {
+	case o.triggers:
+		if site != nil {
+			err = site.Fits(ctx, db)
 		}
+		if err == nil {
+			err = triggers.Install(ctx, db)
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(out, "the %d triggers are installed\n", len(triggers.List))
+		}
+		return mysql.Translate(ctx, "install the triggers", err)
+	case site != nil:
+		err = site.Apply(ctx, db)
 	}
-	triggers := triggersOf(site)
-	if err := triggers.Install(ctx, db); err != nil {
-		return err
+	if err == nil {
+		err = schema.Apply(ctx, db)
 	}
-	_, err := fmt.Fprintf(out, "the %d triggers are installed\n", len(triggers.List))
-	return err
+	return mysql.Translate(ctx, "apply the schema", err)
 }
 
 // triggersOf returns the triggers of a site.
@@ -181,16 +183,6 @@ func triggersOf(site *mapping.Map) schema.Triggers {
 		return schema.StandardTriggers()
 	}
 	return site.Triggers()
-}
-
-// makeTables makes the views of a site with tables of its own, and then the tables that are missing.
-func makeTables(ctx context.Context, db *sql.DB, site *mapping.Map) error {
-	if site != nil {
-		if err := site.Apply(ctx, db); err != nil {
-			return err
-		}
-	}
-	return schema.Apply(ctx, db)
 }
 
 // report prints the findings. For a site with a file, it adds the findings about the file. After the installation of
@@ -210,22 +202,19 @@ func (o schemaOptions) report(ctx context.Context, out io.Writer, db *sql.DB, si
 		findings = slices.Concat(findings, more)
 	}
 	findings = schema.WrongFirst(findings)
-	wrong := len(findings)
-	if at := slices.IndexFunc(findings, func(f schema.Finding) bool { return !f.Wrong }); at >= 0 {
-		wrong = at
-	}
+	wrong := wrongOf(findings)
 	text := findingsText(findings)
 	switch {
 	case o.triggers: // the command has reported it
 	case len(findings) == 0:
 		text = "all tables are there, and nothing is wrong with them\n"
-	case wrong == 0:
+	case len(wrong) == 0:
 		text += fmt.Sprintf("all tables are there and can be used, with %s\n", count(len(findings), "warning"))
 	}
-	if _, err := fmt.Fprint(out, text); err != nil || wrong == 0 {
+	if _, err := fmt.Fprint(out, text); err != nil || len(wrong) == 0 {
 		return err
 	}
-	return &exitError{exitWrong, errors.New((&schemaError{findings[:wrong]}).summary())}
+	return &exitError{exitWrong, errors.New((&schemaError{wrong}).summary())}
 }
 
 // checkSchema returns the findings about the tables, errors first. A wrong table makes the error a *[schemaError]. Any
@@ -248,14 +237,18 @@ func checkSchema(ctx context.Context, db *sql.DB, server *outage.Log) ([]schema.
 		}
 		return nil, err
 	}
-	n := 0
-	for n < len(findings) && findings[n].Wrong {
-		n++
-	}
-	if n > 0 {
-		return findings, &schemaError{findings[:n]}
+	if wrong := wrongOf(findings); len(wrong) > 0 {
+		return findings, &schemaError{wrong}
 	}
 	return findings, nil
+}
+
+// wrongOf returns the first of the findings, those that are wrong.
+func wrongOf(findings []schema.Finding) []schema.Finding {
+	if at := slices.IndexFunc(findings, func(f schema.Finding) bool { return !f.Wrong }); at >= 0 {
+		return findings[:at]
+	}
+	return findings
 }
 
 // schemaError says that nothing can work on the tables as they are.

@@ -70,31 +70,20 @@ func TestTokenOfAViewer(t *testing.T) {
 func TestTokenOfAViewerRefuses(t *testing.T) {
 	t.Parallel()
 	file := newViewerKeys(t, "a")
-	public := filepath.Join(t.TempDir(), "public.json")
-	must(t, os.WriteFile(public, []byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`), 0o600))
 	for want, args := range map[string][]string{
 		"--viewer: not a member id":               {"--viewer=0", "--viewer-keys", file},
-		"--viewer: not a member id: \"1,2\"":      {"--viewer=1,2", "--viewer-keys", file},
 		"--viewer-keys: is missing: want the f":   {"--viewer=1"},
 		"--viewer-keys: open ":                    {"--viewer=1", "--viewer-keys", file + "-no"},
 		"has no such key that signs":              {"--viewer=1", "--viewer-keys", file, "--key=b"},
-		"public.json has no such key that signs":  {"--viewer=1", "--viewer-keys", public},
 		"a token cannot live for 25h":             {"--viewer=1", "--viewer-keys", file, "--ttl=25h"},
-		"a token cannot live for 0s":              {"--viewer=1", "--viewer-keys", file, "--ttl=0"},
 		`unknown command "name" for`:              {"name", "--viewer=1", "--viewer-keys", file},
 		"--new-key: goes with --new-key, and not": {"--viewer=1", "--new-key=b", "--viewer-keys", file},
 		"--scopes: goes with NAME, and not with ": {"--viewer=1", "--scopes=read", "--viewer-keys", file},
-		"--rate: goes with NAME, and not with --": {"--viewer=1", "--rate=1/s", "--viewer-keys", file},
-		"--alg: goes with --new-key, and not wit": {"--viewer=1", "--alg=HS256", "--viewer-keys", file},
-		"--append: goes with NAME, and not with ": {"--new-key=b", "--append=tokens", "--viewer-keys", file},
 		"--ttl: goes with --viewer, and not with": {"--new-key=b", "--ttl=1h", "--viewer-keys", file},
 		"--ttl: goes with --viewer, and not wit":  {"name", "--scopes=read", "--ttl=1h"},
-		"--viewer-keys: goes with --viewer and -": {"name", "--scopes=read", "--viewer-keys", file},
 		"--viewer-keys: /":                        {"--new-key=a", "--viewer-keys", file},
-		"--viewer-keys: is missing: want the fil": {"--new-key=a"},
 		"--new-key: kid: want an id of 1 to 128":  {"--new-key=a b", "--viewer-keys", file},
 		`invalid argument "RS256" for "--alg"`:    {"--new-key=b", "--alg=RS256", "--viewer-keys", file},
-		"no/file: no such file or directory":      {"--new-key=b", "--viewer-keys", filepath.Join(t.TempDir(), "no", "file")},
 	} {
 		code, out, errs := command(t, nil, append([]string{"token"}, args...)...)
 		if code != 1 || out != "" || !strings.Contains(errs, want) {
