@@ -95,13 +95,42 @@ type credentials struct {
 	hangups   chan os.Signal // have the files reloaded at once
 }
 
+// loadCredentials loads the files that the role needs. A process without an API does its tasks also without the tokens for
+// its console: nobody signs in then.
 func loadCredentials(c *config, log *slog.Logger) (*credentials, error) {
 	a := &credentials{hangups: make(chan os.Signal, 1)}
-	errs := []error{a.loadSenders(c, log)}
-	if c.role != roleWorkers { // there is an API
-		errs = append(errs, a.loadTokens(c, log), a.loadAPI(c, log))
-	} else if c.metricsListen != "" {
-		a.loadOperators(c, log)
+	var errs []error
+	loaded := func(flag string, r *auth.Reloader, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s (%s): %w", flag, settings.Variable(flag), err))
+		} else {
+			a.reloaders = append(a.reloaders, r)
+		}
+	}
+	push.BeginSeries(c.push.platforms()...)
+	if c.role != roleAPI {
+		senders, err := c.push.load(context.Background(), log)
+		a.senders, a.reloaders, errs = senders, append(a.reloaders, senders.reloaders...), append(errs, err)
+	}
+	hasAPI := c.role != roleWorkers
+	if c.tokenFile != "" && (hasAPI || c.metricsListen != "") {
+		tokens, r, err := auth.LoadTokens(c.tokenFile, log)
+		if a.tokens = tokens; err != nil && !hasAPI {
+			log.Warn("no token is accepted", "error", err)
+			a.tokens = auth.NewTokens(nil)
+		} else {
+			loaded("token-file", r, err)
+		}
+	}
+	if c.viewers.keys != "" && hasAPI {
+		viewers, r, err := auth.LoadViewers(c.viewers.keys, auth.ViewerOptions{Audience: c.viewers.audience, Limit: viewerLimit}, log)
+		a.viewers = viewers
+		loaded("viewer-keys", r, err)
+	}
+	if c.tlsCert != "" && hasAPI {
+		config, r, err := auth.LoadCertificate(c.tlsCert, log)
+		a.tls = config
+		loaded("tls-cert", r, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, a.senders.closers.close())
@@ -112,59 +141,6 @@ func loadCredentials(c *config, log *slog.Logger) (*credentials, error) {
 		signal.Notify(a.hangups, syscall.SIGHUP)
 	}
 	return a, nil
-}
-
-// loadSenders loads the keys for push services, if there are workers.
-func (a *credentials) loadSenders(c *config, log *slog.Logger) (err error) {
-	push.BeginSeries(c.push.platforms()...)
-	if c.role == roleAPI {
-		return nil
-	}
-	a.senders, err = c.push.load(context.Background(), log)
-	a.reloaders = append(a.reloaders, a.senders.reloaders...)
-	return err
-}
-
-// loadTokens loads the tokens of the API and the console.
-func (a *credentials) loadTokens(c *config, log *slog.Logger) error {
-	if c.tokenFile == "" {
-		return nil
-	}
-	tokens, reloader, err := auth.LoadTokens(c.tokenFile, log)
-	if err != nil {
-		return fmt.Errorf("--token-file (%s): %w", settings.Variable("token-file"), err)
-	}
-	a.tokens, a.reloaders = tokens, append(a.reloaders, reloader)
-	return nil
-}
-
-// loadOperators loads the tokens for the console of a process that has no API. Without them nobody signs in, and tasks are
-// done all the same.
-func (a *credentials) loadOperators(c *config, log *slog.Logger) {
-	if err := a.loadTokens(c, log); err != nil {
-		log.Warn("no token is accepted", "error", err)
-		a.tokens = auth.NewTokens(nil)
-	}
-}
-
-// loadAPI loads the keys of viewers and the certificate.
-func (a *credentials) loadAPI(c *config, log *slog.Logger) error {
-	var errs []error
-	if c.viewers.keys != "" {
-		viewers, reloader, err := auth.LoadViewers(c.viewers.keys, auth.ViewerOptions{Audience: c.viewers.audience, Limit: viewerLimit}, log)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--viewer-keys (%s): %w", settings.Variable("viewer-keys"), err))
-		}
-		a.viewers, a.reloaders = viewers, append(a.reloaders, reloader)
-	}
-	if c.tlsCert != "" {
-		config, reloader, err := auth.LoadCertificate(c.tlsCert, log)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--tls-cert (%s): %w", settings.Variable("tls-cert"), err))
-		}
-		a.tls, a.reloaders = config, append(a.reloaders, reloader)
-	}
-	return errors.Join(errs...)
 }
 
 // checkAddress refuses an address that other machines can reach without a token.

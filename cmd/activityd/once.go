@@ -49,7 +49,8 @@ host. When it has succeeded, all the others end, and for --keep none runs it aga
 that is longer than the clocks and starts of the hosts may differ, and shorter than the interval.
 
 NAME is 1 to 200 of the characters A-Z a-z 0-9 . _ : / @ + = -
-The command inherits standard input, output and error, and finds none of activityd's secrets, but
+The command inherits standard input, unless that is a terminal, output and error. It finds none of
+activityd's secrets, but
   ACTIVITYD_ATTEMPT       the number of the attempt, from 1 on
   ACTIVITYD_LAST_ATTEMPT  1 in the last attempt, else 0
   ACTIVITYD_FENCE         a number that is higher in every attempt: let what the command writes to

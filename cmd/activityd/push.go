@@ -44,8 +44,15 @@ func (p *pushConfig) value(name string) string {
 }
 
 func (p *pushConfig) flags(f *pflag.FlagSet) {
+	p.values = make(map[string]*string)
 	for _, kind := range p.platforms() {
-		p.settingFlags(f, kind.Settings)
+		for _, s := range kind.Settings {
+			p.values[s.Name] = f.String(s.Name, "", s.Usage)
+			settings.NoFlag(f, s.Name)
+			if s.ForTests {
+				settings.ForTests(f, s.Name)
+			}
+		}
 	}
 }
 
@@ -64,19 +71,6 @@ func (s *service) addPush(handlers *tasks.HandlerOptions) {
 			s.push.Run(ctx, s.log)
 			return nil
 		})
-	}
-}
-
-func (p *pushConfig) settingFlags(f *pflag.FlagSet, list []push.Setting) {
-	if p.values == nil {
-		p.values = make(map[string]*string)
-	}
-	for _, s := range list {
-		p.values[s.Name] = f.String(s.Name, "", s.Usage)
-		settings.NoFlag(f, s.Name)
-		if s.ForTests {
-			settings.ForTests(f, s.Name)
-		}
 	}
 }
 
@@ -110,18 +104,13 @@ func (p *pushConfig) checkAddress(_ context.Context, platform push.Platform, a p
 	return errors.New("there is no such platform")
 }
 
-// which returns the platforms for which is holds.
-func (p *pushConfig) which(is func(k push.Kind) bool) map[push.Platform]bool {
-	some := make(map[push.Platform]bool)
-	for _, kind := range p.platforms() {
-		some[kind.Platform] = is(kind)
-	}
-	return some
-}
-
 // mustShow returns the platforms whose devices have to show all that they are sent.
 func (p *pushConfig) mustShow() map[push.Platform]bool {
-	return p.which(func(k push.Kind) bool { return k.MustShow })
+	must := make(map[push.Platform]bool)
+	for _, kind := range p.platforms() {
+		must[kind.Platform] = kind.MustShow
+	}
+	return must
 }
 
 // senders are the senders of the platforms that have keys.

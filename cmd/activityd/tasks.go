@@ -276,65 +276,39 @@ func newTaskJSON(r queue.Record) taskJSON {
 }
 
 func newTasksStats() *cobra.Command {
-	c, output, over := &config{}, "", time.Duration(0)
+	c, output := &config{}, ""
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Say how full the queues are, and how fast that changes",
+		Short: "Say how full the queues are",
 		Long: "Say how full the queues are: tasks by queue, type and state, and the age of the oldest waiting\n" +
-			"task; how fast the number of waiting tasks changes; and when none will wait if that goes on. Of\n" +
-			"each queue and state only the first 100000 tasks are counted, so that it costs little whatever\n" +
-			"waits; larger numbers have a \"≥\". Of queues that are neither standard nor paused it counts the\n" +
-			"first 32. The changes are the difference of two looks." + outputHelp,
-		Example: "  activityd tasks stats\n  activityd tasks stats --over 10s\n  watch activityd tasks stats",
+			"task. Of each queue and state only the first 100000 tasks are counted, so that it costs little\n" +
+			"whatever waits; larger numbers have a \"≥\". Of queues that are neither standard nor paused it counts\n" +
+			"the first 32." + outputHelp,
+		Example: "  activityd tasks stats\n  watch activityd tasks stats",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := within("over", over, 0, 30*time.Second); err != nil {
-				return err
-			}
 			return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
-				return printStats(ctx, q, over, output, cmd.OutOrStdout())
+				is, err := q.Stats(ctx)
+				if err != nil {
+					return err
+				}
+				out, stats := cmd.OutOrStdout(), inspect.NewQueues(is, nil, 0, time.Now())
+				switch {
+				case output == outputJSON:
+					return newLineEncoder(out).Encode(stats)
+				case len(stats.Queues) == 0:
+					_, err = fmt.Fprintln(out, "there are no tasks, and no queue is paused")
+					return err
+				case stats.More:
+					sayf(cmd.ErrOrStderr(), "there are tasks in more queues, which are not counted: activityd tasks list shows them")
+				}
+				return printTable(out, stats.Table())
 			})
 		},
 	}
-	f := cmd.Flags()
-	f.DurationVar(&over, "over", 2*time.Second, "measure the changes over this time; 0: look once, without changes")
-	outputFlag(f, &output)
-	c.mysqlFlags(f)
+	outputFlag(cmd.Flags(), &output)
+	c.mysqlFlags(cmd.Flags())
 	return cmd
-}
-
-// printStats prints how full the queues are, and how that changes over a time.
-func printStats(ctx context.Context, q interface {
-	Stats(ctx context.Context) (queue.Stats, error)
-}, over time.Duration, output string, out io.Writer,
-) error {
-	var before *queue.Stats
-	looked := time.Now()
-	is, err := q.Stats(ctx)
-	if err == nil && over > 0 {
-		first := is
-		if before, looked = &first, time.Now(); retry.Sleep(ctx, over) != nil {
-			return errSignalled
-		}
-		is, err = q.Stats(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	stats := inspect.NewQueues(is, before, now.Sub(looked), now)
-	switch {
-	case output == outputJSON:
-		return newLineEncoder(out).Encode(stats)
-	case len(stats.Queues) == 0:
-		_, err = fmt.Fprintln(out, "there are no tasks, and no queue is paused")
-		return err
-	}
-	if err := printTable(out, stats.Table()); err != nil || !stats.More {
-		return err
-	}
-	_, err = fmt.Fprintln(out, "there are tasks in more queues, which are not counted: activityd tasks list shows them")
-	return err
 }
 
 // taskChange is a change of tasks, with its flags.

@@ -232,7 +232,6 @@ func TestWrongTasksFlagsAreRefused(t *testing.T) {
 		"discard --yes " + dsn:                   "discard which tasks?",
 		"discard --type=upload " + dsn:           "repeat with --yes",
 		"pause " + dsn:                           "accepts 1 arg(s), received 0",
-		"stats --over=1m " + dsn:                 "--over: is 1m0s: want 0s to 30s",
 		"discard --yes --all --queue= " + dsn:    "--queue: is empty",
 		"discard five --mysql-dsn=s3cret@tcp(h)": `"five" is no task id`,
 	} {
@@ -269,7 +268,7 @@ func TestPauseAndResumeAQueue(t *testing.T) {
 	if paused, err := o.Paused(t.Context()); err != nil || !slices.Equal(paused, []string{"default"}) {
 		t.Errorf("paused are %v, %v", paused, err)
 	}
-	if out, _ := o.succeed(t, "stats --over=0"); !strings.HasSuffix(strings.Split(out, "\n")[1], "paused") {
+	if out, _ := o.succeed(t, "stats"); !strings.HasSuffix(strings.Split(out, "\n")[1], "paused") {
 		t.Errorf("stats:\n%s", out)
 	}
 	if code, _, errs := o.tasks(t, "pause", strings.Repeat("q", 33)); code != 1 || !strings.Contains(errs, "queue") {
@@ -280,14 +279,14 @@ func TestPauseAndResumeAQueue(t *testing.T) {
 func TestStatsCountWhatThereIs(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
-	if out, _ := o.succeed(t, "stats --over=0"); out != "there are no tasks, and no queue is paused\n" {
+	if out, _ := o.succeed(t, "stats"); out != "there are no tasks, and no queue is paused\n" {
 		t.Errorf("without tasks: %q", out)
 	}
-	if out, _ := o.succeed(t, "stats --over=100ms -o=json"); !strings.Contains(out, `"queues":[],"more_queues":false`) {
+	if out, _ := o.succeed(t, "stats -o=json"); !strings.Contains(out, `"queues":[],"more_queues":false`) {
 		t.Errorf("without tasks: %q", out)
 	}
 	o.makeEveryState(t)
-	out, _ := o.succeed(t, "stats --over=0")
+	out, _ := o.succeed(t, "stats")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if len(lines) != 4 {
 		t.Fatalf("printed\n%s", out)
