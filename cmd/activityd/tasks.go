@@ -17,7 +17,6 @@ import (
 
 	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"

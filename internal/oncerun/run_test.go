@@ -429,27 +429,6 @@ func TestOnceEndsTheGroupOfALostLease(t *testing.T) {
 	}
 }
 
-// Of a name that was forgotten, another process may hold the lease already.
-func TestOnceIsForgotten(t *testing.T) {
-	t.Parallel()
-	f := newFixture()
-	f.options.Key.Lease = 6 * time.Second // a third of it passes until the loss is noticed
-	r, file := f.newRun(t, "trap 'sleep 60; echo late' TERM; echo runs; while :; do sleep 0.01; done")
-	became := make(chan string)
-	go func() { became <- f.do(r) }()
-	says(t, file, "runs")
-	if forgotten, err := f.store.Forget(t.Context(), "digest", true); !forgotten || err != nil {
-		t.Fatal(forgotten, err)
-	}
-	if got := <-became; got != ended {
-		t.Error(got)
-	}
-	// The shell may say of its "sleep 0.01" that it was terminated.
-	if out, err := os.ReadFile(file.Name()); err != nil || strings.Count(string(out), "runs\n") != 1 || strings.Contains(string(out), "late") {
-		t.Errorf("%q, %v", out, err)
-	}
-}
-
 // A command that ends well because it is told to has not done its work.
 func TestOnceSuccessAfterALostLease(t *testing.T) {
 	t.Parallel()
@@ -511,19 +490,6 @@ func TestOnceMessagesDoNotBlock(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-// A function that never returns, as for a relay whose Redis hangs, keeps no process from its end.
-func TestWithin(t *testing.T) {
-	t.Parallel()
-	hangs := make(chan struct{})
-	defer close(hangs)
-	Within(time.Millisecond, func() { <-hangs })
-	called := false
-	Within(time.Hour, func() { called = true })
-	if !called {
-		t.Error("it was not called")
-	}
-}
 
 // newRunWithAway is newRun with a store that may be away. The lease is lost soon then: TERM
 // comes half of it after the last extension, and KILL three eighths of it later.
