@@ -87,9 +87,9 @@ func (o schemaOptions) refuse() error {
 	case o.only != "" && (o.only != "queue" || o.triggers || o.check || o.mapFile != ""):
 		return errors.New("--only: want --only queue, alone or with --apply")
 	case o.check && (o.triggers || o.apply || o.remove):
-		return errors.New("--check is for the tables, and given alone: --apply checks, too, so leave out --triggers and --apply")
+		return errors.New("--check is given alone, as --apply checks, too; it is for the tables: leave out --triggers")
 	case o.remove && (!o.triggers || o.apply):
-		return errors.New("--remove is for triggers alone: want --triggers --remove; tables are not removed by this program")
+		return errors.New("--remove is for triggers alone, without --apply: want --triggers --remove; tables are not removed by this program")
 	}
 	return nil
 }

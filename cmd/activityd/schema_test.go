@@ -43,7 +43,7 @@ func TestSchemaRefusesWhatMakesNoSense(t *testing.T) {
 	must(t, err)
 	for args, want := range map[string]string{
 		"--remove":                              "--triggers --remove",
-		"--triggers --apply --remove":           "exclude each other",
+		"--triggers --apply --remove":           "without --apply",
 		"--triggers --apply":                    "--mysql-dsn",
 		"--triggers --apply --mysql-dsn=" + dsn: "install the triggers: the triggers would fail at",
 	} {
