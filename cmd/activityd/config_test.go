@@ -108,7 +108,7 @@ func TestWhereSettingsComeFrom(t *testing.T) {
 		t.Errorf("warned %q, want %q", got, want)
 	}
 	for _, w := range c.poolOptions().Workers {
-		if want := map[string]int{"default": 7, "fan_out": 0, "fan_out_again": 1, "refill": 2, "backfill": 3, "check": 1, "push": 4, "push_deliver": 32, "push_urgent": 8}[w.Queue]; w.Count != want {
+		if want := map[string]int{"default": 7, "fan_out": 0, "fan_out_again": 1, "refill": 2, "backfill": 3, "check": 1, "push": 32, "push_deliver": 32, "push_urgent": 8}[w.Queue]; w.Count != want {
 			t.Errorf("workers of %s: %d, want %d", w.Queue, w.Count, want)
 		}
 	}
