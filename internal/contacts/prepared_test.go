@@ -1,7 +1,6 @@
 package contacts_test
 
 import (
-	"database/sql"
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -18,39 +17,6 @@ func checkPhotoOfTwo(t *testing.T, store *contacts.MySQL) {
 	if err != nil || album.Contact == nil || album.Contact.ID != 2 || len(album.Photos) != 1 || album.Photos[0].ID != 2 {
 		t.Errorf("the photos of member 2 are %+v, %v, want photo 2", album, err)
 	}
-}
-
-// openOwn opens the database of a server that is the test's alone, with the
-// members of fillTwo. Counters of the server count the statements of the test.
-func openOwn(t *testing.T, opts ...func(*sql.DB)) (db *sql.DB, dsn string) {
-	t.Helper()
-	dsn = servertest.OwnMySQL(t).DSN(servertest.Database)
-	db, err := mysql.Open(dsn, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	fillTwo(t, site.NewMySQL(db))
-	return db, dsn
-}
-
-// mayPrepare sets how many statements the server may hold in all.
-func mayPrepare(t *testing.T, db *sql.DB, n int) {
-	t.Helper()
-	if _, err := db.ExecContext(t.Context(), "SET GLOBAL max_prepared_stmt_count = ?", n); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// preparedNow is how many statements the server holds in all.
-func preparedNow(t *testing.T, db *sql.DB) (n int) {
-	t.Helper()
-	var name string
-	row := db.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'")
-	if err := row.Scan(&name, &n); err != nil {
-		t.Fatal(err)
-	}
-	return n
 }
 
 // TestStatementsArePreparedOnce: each connection prepares a statement once, and only
@@ -74,29 +40,6 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 		if got := servertest.SessionStatus(t, db, counter); got != want {
 			t.Errorf("%s is %d, want %d", counter, got, want)
 		}
-	}
-}
-
-// TestServerThatPreparesNoMore: a server at its limit answers all the same, and
-// prepares again when it can.
-func TestServerThatPreparesNoMore(t *testing.T) {
-	t.Parallel()
-	db, _ := openOwn(t, mysql.WithMaxOpen(1))
-	store := contacts.NewMySQL(db)
-	mayPrepare(t, db, 0)
-	for range 2 {
-		checkPhotoOfTwo(t, store)
-		standings, err := contacts.Standings(t.Context(), store, contacts.Viewer{ID: 1}, []member.ID{1, 2})
-		if err != nil || len(standings) != 2 || standings[1].Newest == nil {
-			t.Errorf("Standings: %+v, %v, want a photo of member 2", standings, err)
-		}
-	}
-	impatient := store.WithPause(0)
-	checkPhotoOfTwo(t, impatient)
-	mayPrepare(t, db, 100)
-	checkPhotoOfTwo(t, impatient)
-	if n := preparedNow(t, db); n != 1 {
-		t.Errorf("%d statements are prepared once there is room, want 1", n)
 	}
 }
 
@@ -141,5 +84,24 @@ func checkRefusal(t *testing.T, number uint16, atOnce, asText bool) {
 	}
 	if err := mock.ExpectationsWereMet(); err != nil {
 		t.Errorf("error %d (at once: %t): %v", number, atOnce, err)
+	}
+}
+
+// After the pause the statement is prepared again.
+func TestStatementsArePreparedAgain(t *testing.T) {
+	t.Parallel()
+	db, mock := newMock(t)
+	mock.ExpectPrepare("").WillReturnError(serverError(1461))
+	mock.ExpectQuery("").WillReturnRows(standingRow(2, 7, 100))
+	mock.ExpectPrepare("").ExpectQuery().WillReturnRows(standingRow(2, 7, 100))
+	store := contacts.NewMySQL(db).WithPause(0)
+	for range 2 {
+		standings, err := contacts.Standings(t.Context(), store, contacts.Viewer{ID: 1}, []member.ID{2})
+		if err != nil || len(standings) != 1 {
+			t.Errorf("%+v, %v", standings, err)
+		}
+	}
+	if err := mock.ExpectationsWereMet(); err != nil {
+		t.Error(err)
 	}
 }

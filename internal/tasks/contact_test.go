@@ -19,16 +19,6 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-func TestTheFirstContactCreatesTheSetByARefill(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.contact(viewer, 1, 100)
-	b.contact(viewer, 2, 200) // whose task has not come yet
-	b.done(b.pairs, tasks.NewAddContact(viewer, 1))
-	b.holds(viewer, steps(1, 2)...)
-	b.called("Begin", "Relations", "TopContacts", "Apply")
-}
-
 // The cardinality is exactly 12 after the 13th add, and the rest are the
 // most recent.
 func TestThirteenContactsLeaveTwelve(t *testing.T) {
@@ -151,20 +141,6 @@ func (b *bench) refillsTo(user member.ID) {
 			b.Fatalf("the set holds %v, most recent are %v", set, top[user])
 		}
 	}
-}
-
-// A task that was doubled must not make its removal look like two: that would
-// conflict for ever.
-func TestADoubledRemovalInOneBatch(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.ladder(viewer, 11)
-	b.refill(viewer)
-	b.remove(viewer, 11)
-	b.hooked.calls = nil
-	b.done(b.pairs, tasks.NewRemoveContact(viewer, 11), tasks.NewRemoveContact(viewer, 11))
-	b.called("Begin", "Relations", "Apply")
-	b.holds(viewer, steps(1, 10)...)
 }
 
 func TestBadArgumentsAreDeadAndOthersAreNot(t *testing.T) {

@@ -173,19 +173,3 @@ func TestAUserThatFailsHoldsUpNoOther(t *testing.T) {
 		b.holds(viewer+2, steps(1, 3)...)
 	}
 }
-
-// A set that fails at Apply fails alone, whether or not it was written.
-func TestAnApplyThatFailsHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	for i := range uint64(3) {
-		b.ladder(viewer+id(i), 3)
-	}
-	b.once("Apply", func() { b.hooked.away = followersOf(2) })
-	errs := b.handle(b.refills, tasks.NewRefill(viewer), tasks.NewRefill(viewer+1), tasks.NewRefill(viewer+2))
-	if errs[0] != nil || errs[1] != nil || !errors.Is(errs[2], index.ErrUnavailable) {
-		t.Errorf("errors %v", errs)
-	}
-	b.called("Begin", "TopContacts", "Apply")
-	b.holds(viewer+1, steps(1, 3)...)
-}

@@ -342,24 +342,6 @@ func TestALatePartTellsTheNewestUpload(t *testing.T) {
 	b.called("LastUploads", "FollowerPages", "Add")
 }
 
-// A follower who leaves between the page and its writing is a ghost, and the
-// next look at the pair takes it out.
-func TestAGhostIsTakenOutByTheNextLook(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.followers(1)
-	b.upload(star, 900)
-	b.once("Add", func() {
-		b.remove(viewer, star)
-		b.done(b.pairs, tasks.NewRemoveContact(viewer, star))
-		b.holds(viewer, steps(1, 1)...)
-	})
-	b.done(b.uploads, tasks.NewUpload(star))
-	b.told(1, 900)
-	b.done(b.pairs, tasks.NewRemoveContact(viewer, star))
-	b.holds(viewer, steps(1, 1)...)
-}
-
 func TestBadArgumentsOfAFanOutAreDead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

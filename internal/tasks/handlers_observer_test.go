@@ -81,23 +81,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// handlerMetrics count the work of handlers.
-var handlerMetrics = []string{"activityd_uploads_absorbed_total", "activityd_guard_conflicts_total", "activityd_refills_total"}
-
-// Conflicts are counted whenever an update begins again, refills when they were
-// read and written.
-func TestConflictsAndRefillsAreCounted(t *testing.T) {
-	b, expect := newBench(t), counting(t, handlerMetrics...)
-	b.ladder(viewer, 12)
-	b.once("Apply", func() { b.client.Del(t.Context(), "guard_{user_9001}") })
-	b.refill(viewer)
-	b.done(b.pairs, tasks.NewAddContact(viewer, 3)) // nothing is refilled for it
-	expect(metricstest.Samples{"activityd_guard_conflicts_total": 1, "activityd_refills_total": 1})
-	b.client.Del(t.Context(), "user_9001")
-	b.done(b.pairs, tasks.NewAddContact(viewer, 3)) // there is no set
-	expect(metricstest.Samples{"activityd_guard_conflicts_total": 1, "activityd_refills_total": 2})
-}
-
 // A page that waited for a node, even for hours, counts by itself when it is done, with the time since the upload.
 func TestTheLagOfWhatIsLeftIsCounted(t *testing.T) {
 	b := newBench(t)

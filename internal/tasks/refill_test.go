@@ -26,22 +26,6 @@ func TestARefillTakesTheMostRecentAndRemovesGhosts(t *testing.T) {
 	b.holds(viewer, slices.Concat(steps(1, 4), steps(6, 13))...)
 }
 
-func TestARefillKeepsAConcurrentUpload(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.ladder(viewer, 3)
-	b.refill(viewer)
-	b.once("Apply", func() {
-		b.contact(viewer, 4, 0)
-		b.upload(4, 400)
-		b.upload(2, 900)
-		b.done(b.uploads, tasks.NewUpload(4), tasks.NewUpload(2))
-	})
-	b.refill(viewer)
-	b.holds(viewer, index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: 3, Score: 300},
-		index.Entry{Contact: 4, Score: 400}, index.Entry{Contact: 2, Score: 900})
-}
-
 // Each conflict is followed by a new look, until an update comes through.
 func TestConflictsAreTriedAgain(t *testing.T) {
 	t.Parallel()
@@ -107,49 +91,6 @@ func TestAWaitForConflictsEndsWithTheContext(t *testing.T) {
 	errs := queuetest.Errors(b.refills.Handle(ctx, []queue.Task{{ID: 1, Kind: tasks.Refill, Key: uint64(viewer)}}))
 	if !errors.Is(errs[0], stop) {
 		t.Errorf("err %v, want the cause", errs[0])
-	}
-}
-
-// A refill lowers the lowest score. An upload that was refused as lying below
-// it, after the refill read MySQL, would then be missing from the prefix.
-func TestAnUploadRefusedDuringARefillIsNotLost(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	for i := range uint64(10) {
-		b.contact(viewer, 101+id(i), 1001+i)
-	}
-	b.refill(viewer)
-	b.contact(viewer, 50, 50)
-	b.contact(viewer, 60, 0)
-	b.done(b.pairs, tasks.NewAddContact(viewer, 50)) // there is room: refilled
-	b.remove(viewer, 101)
-	b.remove(viewer, 102)
-	b.client.ZRem(t.Context(), "user_9001", "50") // 10 are left, as after a removal
-	b.once("Apply", func() {
-		b.upload(60, 500) // dated before all of the set, as a late import is
-		b.done(b.uploads, tasks.NewUpload(60))
-	})
-	b.done(b.pairs, tasks.NewRemoveContact(viewer, 101), tasks.NewRemoveContact(viewer, 102))
-	if set := b.set(viewer); set[0].Score < 500 && !slices.Contains(set, index.Entry{Contact: 60, Score: 500}) {
-		t.Errorf("contact 60 is missing from %v", set)
-	}
-}
-
-// A set that expires takes with it what an upload told it after the refill read
-// MySQL.
-func TestASetThatExpiresDuringARefillLosesNoUpload(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.ladder(viewer, 5)
-	b.refill(viewer)
-	b.once("Apply", func() {
-		b.upload(1, 900)
-		b.done(b.uploads, tasks.NewUpload(1))
-		b.client.Del(t.Context(), "user_9001")
-	})
-	b.refill(viewer)
-	if set := b.set(viewer); !slices.Contains(set, index.Entry{Contact: 1, Score: 900}) {
-		t.Errorf("the upload at 900 is missing from %v", set)
 	}
 }
 
