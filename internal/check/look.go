@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -36,7 +35,7 @@ func (c *Checker) look(ctx context.Context, members []member.ID) (map[member.ID]
 	}
 	after, err := c.lookAtSets(ctx, slices.Sorted(maps.Keys(found)), all)
 	for id, s := range after {
-		if !reflect.DeepEqual(before[id], s) {
+		if b := before[id]; b.Known != s.Known || b.Size != s.Size || b.Foreign != s.Foreign || !slices.Equal(b.Members, s.Members) {
 			all[id] = looked{moved: true}
 		}
 	}
@@ -126,14 +125,7 @@ func (c *Checker) findLags(ctx context.Context, suspects map[member.ID][]suspect
 	if len(suspects) == 0 {
 		return nil, nil
 	}
-	var involved []member.ID
-	isLost := false
-	for _, list := range suspects {
-		for _, s := range list {
-			involved, isLost = append(involved, s.involved...), isLost || s.Cause == LostSet
-		}
-	}
-	involved = slices.Compact(slices.Sorted(slices.Values(involved)))
+	involved, isLost := involvedIn(suspects)
 	coming, err := c.pending(ctx, ofContact, involved)
 	if err != nil {
 		return nil, err
@@ -164,6 +156,17 @@ func (c *Checker) findLags(ctx context.Context, suspects map[member.ID][]suspect
 		}
 	}
 	return found, err
+}
+
+// involvedIn returns the contacts that suspects involve, each once, and whether a set is lost.
+func involvedIn(suspects map[member.ID][]suspect) (involved []member.ID, isLost bool) {
+	for _, list := range suspects {
+		for _, s := range list {
+			involved, isLost = append(involved, s.involved...), isLost || s.Cause == LostSet
+		}
+	}
+	slices.Sort(involved)
+	return slices.Compact(involved), isLost
 }
 
 // membersAtOnce bounds the members in a question to the queue.

@@ -241,7 +241,8 @@ func (h UploadHandler) writeAll(ctx context.Context, pages []*page) error {
 //
 // An upload whose task is done is in the row or in all sets, or in both. The upload was committed before its task. If a
 // page finds a row, it is written there. If a page finds no row, it goes to the sets of the page, and the next page asks
-// again; a row that was deleted before was deleted after a fan-out that began when its member was leaving.
+// again; a row that comes in between is made with the upload; a row that was deleted before was deleted after a fan-out
+// that began when its member was leaving.
 func (h UploadHandler) readFollowers(ctx context.Context, pages []*page, lastUploads map[member.ID]uint64) error {
 	rows, err := h.Store.Broadcasts(ctx, slices.Collect(maps.Keys(lastUploads)))
 	if err != nil {
