@@ -12,7 +12,6 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
@@ -124,11 +123,6 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// broken is an [api.Authorizer] that panics.
-type broken struct{}
-
-func (broken) Check(string, auth.Scope) (auth.Caller, error) { panic("out of ink") }
-
 func TestAbortIsLeftToTheServer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -215,11 +209,6 @@ func TestRequestID(t *testing.T) {
 		}
 	}
 }
-
-// bodyFunc is a body that fails at once.
-type bodyFunc func() error
-
-func (f bodyFunc) Read([]byte) (int, error) { return 0, f() }
 
 func TestFrontSaysWhereTheDocumentsAre(t *testing.T) {
 	t.Parallel()

@@ -474,8 +474,3 @@ func TestOriginsAreExact(t *testing.T) {
 		}
 	}
 }
-
-// brokenViewers does not keep its word.
-type brokenViewers struct{}
-
-func (brokenViewers) Check(string) (member.ID, error) { return 5, errors.New("broken") }
