@@ -291,7 +291,7 @@ func newTasksStats() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				out, stats := cmd.OutOrStdout(), inspect.NewQueues(is, nil, 0, time.Now())
+				out, stats := cmd.OutOrStdout(), inspect.NewQueues(is, time.Now())
 				switch {
 				case output == outputJSON:
 					return newLineEncoder(out).Encode(stats)

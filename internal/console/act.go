@@ -128,7 +128,6 @@ func (c *Console) hold(r *http.Request, v *view) (err error) {
 	}
 	if err == nil {
 		c.Log.InfoContext(r.Context(), "a queue was changed by hand", "by", v.Caller.Name, "do", do, "queue", name)
-		c.before = nil // so that the next page looks
 		v.status, v.Next = http.StatusSeeOther, "/console/"
 	}
 	return err

@@ -75,9 +75,6 @@ type Console struct {
 
 	sessions sync.Map      // a session by its id
 	turn     chan struct{} // has a place for the request that asks MySQL
-	before   *queue.Stats  // of the last page of queues, as now and looked; for the holder of the turn
-	now      inspect.Queues
-	looked   time.Time
 	handler  http.Handler
 }
 

@@ -66,31 +66,24 @@ type queueNow struct {
 // maxFailures bounds the tasks that failed whose errors are grouped.
 const maxFailures = 1000
 
-// lookEvery is how long a look at the queues is good for, so that the changes are averages.
-const lookEvery = 2 * time.Second
-
 func (c *Console) showQueues(r *http.Request, v *view) error {
 	v.Title, v.Page, v.Refresh = "Queues", "queues", r.FormValue("refresh") != ""
-	if c.before == nil || time.Since(c.looked) > lookEvery {
-		is, err := c.Queue.Stats(r.Context())
-		if err != nil {
-			return err
-		}
-		c.before, c.now = &is, inspect.NewQueues(is, c.before, time.Since(c.looked), time.Now())
-		c.looked = time.Now()
+	stats, err := c.Queue.Stats(r.Context())
+	if err != nil {
+		return err
 	}
 	failed := queue.Filter{States: []queue.State{queue.Dead, queue.Scheduled}, Error: "%"}
 	list, partial, err := c.Queue.Search(r.Context(), failed, maxFailures)
 	if err != nil {
 		return err
 	}
-	now := c.now
+	now := inspect.NewQueues(stats, time.Now())
 	body := struct {
-		Queues                  []queueNow
-		At                      string
-		Measured, More, Partial bool
-		Failures                []failureRow
-	}{nil, now.At, now.Over > 0, now.More, partial || len(list) == maxFailures, nil}
+		Queues        []queueNow
+		At            string
+		More, Partial bool
+		Failures      []failureRow
+	}{nil, now.At, now.More, partial || len(list) == maxFailures, nil}
 	for _, q := range now.Queues {
 		body.Queues = append(body.Queues, newQueueNow(inspect.Queues{Limit: now.Limit, Queues: []inspect.Queue{q}}))
 	}
@@ -109,7 +102,7 @@ func (c *Console) showQueues(r *http.Request, v *view) error {
 func newQueueNow(one inspect.Queues) queueNow {
 	t := one.Table()
 	q := queueNow{Name: one.Queues[0].Queue, List: path("tasks", "queue", one.Queues[0].Queue), Paused: one.Queues[0].Paused}
-	types := len(t.Head) - 2 // the last two columns are of the queue alone
+	types := len(t.Head) - 1 // the last column is of the queue alone
 	for i := 2; i < len(t.Head)-1; i++ {
 		if cell := t.Rows[0][i]; cell != "-" && cell != "0" {
 			q.Facts = append(q.Facts, [2]string{strings.ToLower(t.Head[i]), cell})
