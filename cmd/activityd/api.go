@@ -50,7 +50,7 @@ func (c *config) checkAPI(want wanted) {
 
 // newAPI returns the API, whose reader answers the reads.
 func (s *service) newAPI(reader api.Reader) *api.Server {
-	requests := s.queueOn(s.requests, s.config)
+	requests := s.queueOn(s.requests)
 	o := api.Config{
 		Reader: reader, Refuses: s.limiter.Refuses, Overloaded: s.load.Overloaded, Health: s.health.Health, Behind: s.load.Behind, Logger: s.log,
 		Enqueuer: requests, Leaser: requests, OwnQueues: s.config.ownQueues(), Notifier: s.notifier,

@@ -48,7 +48,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 // console makes the pages for operators, for a server that knows its own names.
 func (s *service) console(knows func(string) bool) http.Handler {
 	o := console.Options{
-		Queue: s.queueOn(s.requests, s.config), Push: push.NewMySQL(s.requests),
+		Queue: s.queueOn(s.requests), Push: push.NewMySQL(s.requests),
 		Log: s.log, Kinds: tasks.Kinds().Names(), Knows: knows,
 		Explain: func(ctx context.Context, id member.ID) (recent.Explanation, error) {
 			a, answer, err := s.explain(ctx, id, defaultExplained)

@@ -108,7 +108,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.closers.push(b.index.Close)
 	b.store, b.push, b.notifier = contacts.NewMySQL(b.db), push.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
-	b.queue = b.queueOn(b.db, c)
+	b.queue = b.queueOn(b.db)
 	store, q := contacts.NewMySQL(probe), queue.NewQueue(probe, queue.Options{Kinds: tasks.Kinds()})
 	b.ask = func(ctx context.Context) error {
 		_, err := store.LastUploads(ctx, []member.ID{1})
@@ -121,7 +121,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 }
 
 // queueOn returns the queue on connections to its database.
-func (b *backend) queueOn(db *sql.DB, c *config) *queue.Queue {
+func (b *backend) queueOn(db *sql.DB) *queue.Queue {
 	return queue.NewQueue(db, queue.Options{
 		Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier, Owner: processName(),
 	})
@@ -182,7 +182,7 @@ func openService(c *config, log *slog.Logger) (*service, error) {
 	}
 	s.addPush(&handlers)
 	pool := c.poolOptions()
-	pool.Log, pool.Report, pool.Away = log, s.health.MySQL.Log.Report, health.Waits
+	pool.Log, pool.Report, pool.Away = log, s.health.MySQL.Report, health.Waits
 	s.pool = queue.NewPool(b.queue, tasks.Handlers(b.index, b.store, b.queue, handlers), pool)
 	s.api = s.newAPI(noted{s.reader, patrol.Note})
 	return s, nil
