@@ -141,7 +141,7 @@ func (b *bench) benchRefill(ctx context.Context) error {
 	}
 	b.report.rates(fmt.Sprintf("All sets of %d members with %d contacts each, built after a loss", b.size.readers, circle+1), "members/s", all, map[string]bound{ours: atLeast(1)}, plain, ours)
 	start := time.Now()
-	if err := b.command(ctx, "backfill", "--all"); err != nil { // for the parts that follow
+	if err := b.command(ctx, "backfill"); err != nil { // for the parts that follow
 		return err
 	}
 	b.site = true

@@ -186,7 +186,7 @@ func (b *bench) testRefill(t *testing.T) {
 	if err := b.client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	counted := b.count(t, func(ctx context.Context) error { return b.command(ctx, "backfill", "--all") })
+	counted := b.count(t, func(ctx context.Context) error { return b.command(ctx, "backfill") })
 	n := float64(b.size.readers)
 	t.Logf("%v members: %+v", n, counted)
 	if counted.writes < n || counted.writes > 3*n || counted.statements > n/4 {

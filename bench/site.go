@@ -117,7 +117,7 @@ func (b *bench) makeSite(ctx context.Context) error {
 			return fmt.Errorf("make the site: %s: %w", s.text, err)
 		}
 	}
-	if err := b.command(ctx, "backfill", "--all"); err != nil {
+	if err := b.command(ctx, "backfill"); err != nil {
 		return err
 	}
 	fmt.Fprintf(b.log, "  the site took %.0f s\n", time.Since(start).Seconds())

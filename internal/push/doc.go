@@ -3,8 +3,8 @@
 // A site's row, an entry of the stream or a request is a task. [Handler] does the tasks of all kinds, by the steps of one function:
 //
 //	read     the events of the tasks; the event of a notify task is stored
-//	address  the recipients of notify and target tasks. Up to 256 are the task's own; of more, follow-ups are deliver tasks for 256
-//	         members each, and a target task for the next page
+//	address  the recipients of notify and target tasks. Up to 256 are the task's own, unless its row lies in a queue of other
+//	         tasks; of more, follow-ups are deliver tasks for 256 members each, and a target task for the next page
 //	look     the devices of the recipients, their wishes, their receipts, and whether they may see the photo: one statement
 //	decide   send, skip, or wait: for the end of quiet hours, or with a burst
 //	send     the messages, all at once

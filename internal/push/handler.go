@@ -297,7 +297,8 @@ func (j *job) listed() []member.ID {
 }
 
 // page gives a page of recipients to the task itself, if they are few and the last, and else to deliver tasks and a task for the next
-// page. An actor is not notified of its own event as a follower.
+// page. An actor is not notified of its own event as a follower. A row in a queue of other tasks sends nothing there: these would wait
+// for push services.
 func (j *job) page(members []member.ID, more bool, few int) {
 	var to []Recipient
 	for _, id := range members {
@@ -305,7 +306,8 @@ func (j *job) page(members []member.ID, more bool, few int) {
 			to = append(to, Recipient{Member: id})
 		}
 	}
-	if !more && len(to) <= min(few, maxTo) {
+	isOfPush := slices.Contains([]string{QueuePush, QueueDeliver, QueueUrgent}, j.task.Queue)
+	if !more && len(to) <= min(few, maxTo) && (isOfPush || len(to) == 0) {
 		j.payload.To = to
 		return
 	}

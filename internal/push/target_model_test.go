@@ -496,7 +496,7 @@ func run(t *rapid.T, h queue.Handler, all []*said, troubles *int) (waits []queue
 					continue
 				}
 				next = append(next, queue.Task{
-					ID: uint64(1000*(claims+1) + len(next)), Kind: n.Kind, Key: n.Key, Payload: n.Payload, Priority: n.Priority, Attempts: 1, MaxAttempts: 25, Claimed: task.Claimed,
+					ID: uint64(1000*(claims+1) + len(next)), Kind: n.Kind, Queue: n.Queue, Key: n.Key, Payload: n.Payload, Priority: n.Priority, Attempts: 1, MaxAttempts: 25, Claimed: task.Claimed,
 				})
 			}
 		}

@@ -71,6 +71,19 @@ func newTask(id, actor uint64, event string) queue.Task {
 	return queue.Task{ID: id, Kind: push.Notify, Queue: push.QueuePush, Key: actor, Payload: json.RawMessage(event), Attempts: 1, MaxAttempts: 25, Created: now, Claimed: now}
 }
 
+// TestARowInAnotherQueue sends nothing there: its delivery lies in a queue of push.
+func TestARowInAnotherQueue(t *testing.T) {
+	t.Parallel()
+	s := newNotified(t)
+	row := newTask(100, 1, `{"type":"comment","urgent":true,"recipients":["2"]}`)
+	row.Queue = queue.DefaultQueue
+	o := s.handler().Handle(t.Context(), []queue.Task{row})[0]
+	s.want("sent", s.sender.take())
+	if o.Err != nil || len(o.Next) != 1 || o.Next[0].Kind != push.Deliver || o.Next[0].Queue != push.QueueUrgent || o.Next[0].Priority != queue.Urgent {
+		t.Errorf("%+v", o)
+	}
+}
+
 // TestAnEventThatExpiredBefore its task was enqueued is skipped, with its receipts.
 func TestAnEventThatExpiredBefore(t *testing.T) {
 	t.Parallel()
