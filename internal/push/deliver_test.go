@@ -310,6 +310,24 @@ func TestBurst(t *testing.T) {
 	s.want("tasks", s.left())
 }
 
+// TestADeviceThatGoesBeforeTheFinish: an attempt left an event waiting with its burst, and died. The next finds no device.
+func TestADeviceThatGoesBeforeTheFinish(t *testing.T) {
+	t.Parallel()
+	s := newNotified(t)
+	h := s.handler()
+	s.enqueue(`{"id":"a","type":"comment","recipients":["2"],"collapse":"c"}`)
+	s.deliver(h)
+	s.enqueue(`{"id":"b","type":"comment","recipients":["2","3"],"collapse":"c"}`)
+	list := s.claim(push.QueuePush)
+	h.Handle(t.Context(), list) // and the process dies
+	s.want("receipts", s.receipts(), "a 20 accepted", "b 20 pending", "b 30 accepted")
+	exec(t, s.db, "DELETE FROM push_devices WHERE id = 20")
+	list[0].Attempts++
+	s.finish(h, list)
+	s.want("receipts at last", s.receipts(), "a 20 accepted", "b 0 skipped no_device", "b 20 skipped no_device", "b 30 accepted")
+	s.want("tasks", s.left())
+}
+
 // TestABurstAtOnce: the events of a batch are a single message.
 func TestABurstAtOnce(t *testing.T) {
 	t.Parallel()

@@ -179,6 +179,27 @@ func (m *MySQL) Waiting(ctx context.Context, bursts []BurstDevice) ([]WaitingBur
 	return all, nil
 }
 
+// Pending returns the receipts of events that wait, for members.
+func (m *MySQL) Pending(ctx context.Context, of []Candidate) ([]Receipt, error) {
+	if len(of) == 0 {
+		return nil, nil
+	}
+	var args []any
+	for _, c := range of {
+		args = append(args, c.Event.Number)
+	}
+	for _, c := range of {
+		args = append(args, c.Member)
+	}
+	in := " IN (" + mysql.Marks(len(of)) + ")"
+	list, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (r Receipt, err error) {
+		err = rows.Scan(&r.Event, &r.Member, &r.Device, &r.State)
+		return r, err
+	}, "SELECT event_number, member_id, device_id, state FROM push_receipts FORCE INDEX (PRIMARY) WHERE event_number"+in+" AND member_id"+in+
+		" AND state = 'pending'", args...)
+	return list, mysql.Translate(ctx, fmt.Sprintf("read what waits of %d members", len(of)), err)
+}
+
 // ReceiptCount is how many receipts of an event are alike.
 type ReceiptCount struct {
 	State  State
