@@ -107,7 +107,7 @@ func openServers(ctx context.Context, b *backend) error {
 	notifier := &notify.Notifier{}
 	members, q := contacts.NewMySQL(db), queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: "demo"})
 	pushed := push.NewHandler(push.HandlerOptions{Store: store, Followers: members, Senders: b.phones.Senders(), Log: b.log})
-	if err := b.start(ctx, options, members, q, notifier, pushed); err != nil {
+	if err := b.start(ctx, options, members, q, pushed); err != nil {
 		return err
 	}
 	b.closers = append(b.closers, func() error { pushed.Wait(); return nil })
@@ -147,7 +147,7 @@ func openEmbedded(ctx context.Context, b *backend) error {
 		return walked.Album, err
 	}}}
 	// It runs some hundred scripts a second on a slow machine.
-	return b.start(ctx, &redis.Options{Addr: mini.Addr(), ReadTimeout: time.Minute}, members, q, notifier, nil)
+	return b.start(ctx, &redis.Options{Addr: mini.Addr(), ReadTimeout: time.Minute}, members, q, nil)
 }
 
 // taskQueue is the part of the queue that activityd needs.
@@ -163,7 +163,7 @@ type memberStore interface {
 }
 
 // start wires activityd: the index, the read, and the pool that works on tasks.
-func (b *backend) start(ctx context.Context, options *redis.Options, members memberStore, q taskQueue, notifier *notify.Notifier, pushed queue.Handler) error {
+func (b *backend) start(ctx context.Context, options *redis.Options, members memberStore, q taskQueue, pushed queue.Handler) error {
 	redis.SetLogger(silent{}) // errors come back from methods
 	options.ContextTimeoutEnabled = true
 	b.redis = redis.NewClient(options)

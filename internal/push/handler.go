@@ -359,11 +359,8 @@ func byLook(jobs []*job) func(yield func([]*job) bool) {
 		var some []*job
 		candidates := 0
 		for _, j := range jobs {
-			n := len(j.payload.To)
-			if j.task.Kind == Burst {
-				n = len(j.waiting)
-			}
-			if j.err != nil || j.event == nil && j.task.Kind != Burst || n == 0 {
+			n := j.candidates()
+			if n == 0 {
 				continue
 			}
 			if len(some) > 0 && candidates+n > maxLook {
@@ -378,6 +375,19 @@ func byLook(jobs []*job) func(yield func([]*job) bool) {
 			yield(some)
 		}
 	}
+}
+
+// candidates is how many candidates the task has for a look.
+func (j *job) candidates() int {
+	switch {
+	case j.err != nil:
+		return 0
+	case j.task.Kind == Burst:
+		return len(j.waiting)
+	case j.event == nil:
+		return 0
+	}
+	return len(j.payload.To)
 }
 
 // parse reads the task. An error says that it makes no sense.

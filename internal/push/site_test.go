@@ -188,15 +188,3 @@ func (s *scripted) take() (list []string) {
 	slices.Sort(list)
 	return list
 }
-
-// storeEvent stores an event that was created just now.
-func storeEvent(tb testing.TB, store *push.MySQL, e push.Event) *push.StoredEvent {
-	tb.Helper()
-	task := uint64(time.Now().UnixNano())
-	e.ID = fmt.Sprintf("task-%d", task)
-	stored, err := store.StoreEvents(tb.Context(), []*push.StoredEvent{push.NewStored(e, task, time.Now())})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return stored[0]
-}
