@@ -13,7 +13,7 @@ func TestOverloadTurnsTasksAwayAndNoReads(t *testing.T) {
 	var overloaded atomic.Bool
 	refused := counting(t, "activityd_enqueues_refused_total")
 	b := setup(t, func(c *api.Config) {
-		c.Overloaded = overloaded.Load
+		c.Overloaded = func(int) bool { return overloaded.Load() }
 	})
 	if w := b.post(t, oneUpload); w.Code != http.StatusAccepted {
 		t.Fatalf("before: %d %s", w.Code, w.Body)
@@ -35,6 +35,20 @@ func TestOverloadTurnsTasksAwayAndNoReads(t *testing.T) {
 		t.Errorf("after: %d %s, enqueued %d times", w.Code, w.Body, len(b.enqueuer.calls()))
 	}
 	refused("after", metricstest.Samples{})
+}
+
+// A batch that is larger than the room that is left is refused, and a smaller batch is not.
+func TestABatchThatIsTooLargeIsTurnedAway(t *testing.T) {
+	t.Parallel()
+	const room = 1
+	b := setup(t, func(c *api.Config) {
+		c.Overloaded = func(n int) bool { return n > room }
+	})
+	const twoUploads = `{"tasks":[{"type":"upload","user_id":"1"},{"type":"upload","user_id":"2"}]}`
+	wantProblem(t, b.post(t, twoUploads), http.StatusTooManyRequests, "too-many-waiting-tasks")
+	if w := b.post(t, oneUpload); w.Code != http.StatusAccepted || len(b.enqueuer.calls()) != 1 {
+		t.Errorf("%d %s, enqueued %d times", w.Code, w.Body, len(b.enqueuer.calls()))
+	}
 }
 
 // countedBody counts how often it is read.

@@ -117,8 +117,9 @@ type Config struct {
 	// TLS, if set, must have a certificate; Serve then uses TLS and HTTP/2.
 	TLS *tls.Config
 
-	// Overloaded reports whether too many tasks wait. It must not wait, and must be safe for concurrent use. Default: never.
-	Overloaded func() bool
+	// Overloaded reports whether n more tasks, or for 0 a single task, would be too many, as [health.Load.Overloaded]
+	// does; if not, they are enqueued. It must not wait, and must be safe for concurrent use. Default: never.
+	Overloaded func(n int) bool
 
 	// Behind returns how far behind the sets may be, nil if that is not known, as [health.Load.Behind]
 	// does. Operators see it with each answer by the index and in /readyz. It must not wait, and must be
@@ -138,7 +139,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.Default()
 	}
 	if c.Overloaded == nil {
-		c.Overloaded = func() bool { return false }
+		c.Overloaded = func(int) bool { return false }
 	}
 	if c.Behind == nil {
 		c.Behind = func() *Behind { return nil }

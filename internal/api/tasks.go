@@ -47,7 +47,7 @@ func (s *Server) enqueue(c *call, parse func(body []byte, key string) ([]queue.N
 	if len(f) > 0 {
 		return nil, invalidParameter.fields(f)
 	}
-	if err := s.checkLoad(); err != nil { // before the body is read
+	if err := s.checkLoad(0); err != nil { // before the body is read
 		return nil, err
 	}
 	if name := c.access.caller.Name; name != "" && key != "" {
@@ -59,6 +59,9 @@ func (s *Server) enqueue(c *call, parse func(body []byte, key string) ([]queue.N
 	}
 	batch, err := parse(body, key)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.checkLoad(len(batch)); err != nil {
 		return nil, err
 	}
 	var ids []uint64
@@ -80,9 +83,9 @@ func (s *Server) enqueue(c *call, parse func(body []byte, key string) ([]queue.N
 	return ids, nil
 }
 
-// checkLoad returns the problem if too many tasks wait.
-func (s *Server) checkLoad() error {
-	if !s.cfg.Overloaded() {
+// checkLoad returns the problem if n more tasks would be too many.
+func (s *Server) checkLoad(n int) error {
+	if !s.cfg.Overloaded(n) {
 		return nil
 	}
 	enqueuesRefused.Inc()

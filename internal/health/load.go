@@ -30,7 +30,8 @@ type Load struct {
 	mysql *outage.Log
 	count *outage.Log // of the counts
 	log   *slog.Logger
-	full  atomic.Bool // as of the last count
+	full  bool         // as of the last count; used by Run only
+	room  atomic.Int64 // how many more tasks may come before the next count
 	due   atomic.Pointer[dueSeen]
 }
 
@@ -52,11 +53,13 @@ const (
 // gets the result of looks.
 func NewLoad(queue Queue, kinds []string, limit int, mysql *outage.Log, log *slog.Logger) *Load {
 	count := outage.Of(log, "waiting tasks cannot be counted", "waiting tasks can be counted again")
-	return &Load{queue: queue, kinds: kinds, limit: limit, mysql: mysql, count: count, log: log}
+	l := &Load{queue: queue, kinds: kinds, limit: limit, mysql: mysql, count: count, log: log}
+	l.room.Store(int64(limit))
+	return l
 }
 
-// Run looks at once and then every two seconds, until ctx ends; it returns nil. The last answers hold while looks and
-// counts fail.
+// Run looks at once and then every two seconds, until ctx ends; it returns nil. The limit holds while counts
+// fail: all tasks that [Load.Overloaded] let in since the last count wait still, as far as is known.
 func (l *Load) Run(ctx context.Context) error {
 	tick := time.NewTicker(loadLook)
 	defer tick.Stop()
@@ -87,7 +90,8 @@ func (l *Load) look(ctx context.Context) {
 	}
 }
 
-// countWaiting counts the waiting tasks, up to the limit.
+// countWaiting counts the waiting tasks, up to the limit. Tasks that are enqueued during a count may be missing until
+// the next.
 func (l *Load) countWaiting(ctx context.Context) {
 	began := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, loadCount)
@@ -99,17 +103,32 @@ func (l *Load) countWaiting(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	switch full := n >= l.limit; {
-	case full == l.full.Swap(full):
+	l.room.Store(int64(l.limit - n))
+	full := n >= l.limit
+	switch {
+	case full == l.full:
 	case full:
 		l.log.WarnContext(ctx, "too many tasks wait; the API refuses tasks", "limit", l.limit)
 	default:
 		l.log.InfoContext(ctx, "fewer tasks wait; the API accepts tasks again", "limit", l.limit)
 	}
+	l.full = full
 }
 
-// Overloaded reports whether too many tasks wait, as of some seconds ago. It costs a look in memory.
-func (l *Load) Overloaded() bool { return l.full.Load() }
+// Overloaded reports whether n more tasks would be too many; for 0, whether a single task would. If not, the n tasks
+// count until the next count. It costs a look in memory.
+func (l *Load) Overloaded(n int) bool {
+	for l.limit > 0 {
+		room := l.room.Load()
+		if room < int64(max(n, 1)) {
+			return true
+		}
+		if l.room.CompareAndSwap(room, room-int64(n)) {
+			break
+		}
+	}
+	return false
+}
 
 // Behind returns how far behind the sets may be, as of some seconds ago; nil when that is not known. It costs a look in memory.
 func (l *Load) Behind() *api.Behind {

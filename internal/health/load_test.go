@@ -3,6 +3,7 @@ package health_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"strings"
@@ -72,7 +73,7 @@ func watched(t *testing.T, q health.Queue, limit int) (l *health.Load, log *logg
 func expect(t *testing.T, l *health.Load, want bool, when string) {
 	t.Helper()
 	synctest.Wait()
-	if full := l.Overloaded(); full != want {
+	if full := l.Overloaded(0); full != want {
 		t.Errorf("%s: full %t, want %t", when, full, want)
 	}
 }
@@ -135,6 +136,51 @@ func TestTheAnswerIsKeptWhileCountsFail(t *testing.T) {
 				t.Errorf("logged:\n%s", said)
 			}
 		})
+	}
+}
+
+// While counts fail or hang, from the start or later, no more tasks come than there was room for, however many
+// requests bring them at once.
+func TestTheLimitHoldsWhileCountsFail(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]func(context.Context) (int, error){
+		"fail": func(context.Context) (int, error) { return 0, errors.New("away") },
+		"hang": func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
+	} {
+		for _, room := range []int{10, 7} { // 10: no count ever succeeded
+			t.Run(fmt.Sprint(name, room), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					g := &gauge{waits: away}
+					if room < 10 {
+						g.waits = counted(10 - room)
+					}
+					l, _ := watched(t, g, 10)
+					g.become(away)
+					var enqueued atomic.Int64
+					for range 60 {
+						for _, n := range []int{4, 3, 1} {
+							go func() {
+								if !l.Overloaded(n) {
+									enqueued.Add(int64(n))
+								}
+							}()
+						}
+						pass(time.Second)
+					}
+					if n := enqueued.Load(); n != int64(room) {
+						t.Errorf("%d were enqueued, want %d", n, room)
+					}
+					expect(t, l, true, "nothing is left")
+					g.become(counted(8))
+					pass(30 * time.Second)
+					if !l.Overloaded(3) {
+						t.Error("three are enqueued where there is room for two")
+					}
+					expect(t, l, false, "counts succeed again")
+				})
+			})
+		}
 	}
 }
 
