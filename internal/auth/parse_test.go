@@ -48,6 +48,7 @@ func TestParseRefuses(t *testing.T) {
 		"a read " + someHash + "00":                                 "64 hexadecimal digits",
 		"a read " + someHash[7:]:                                    "64 hexadecimal digits",
 		"a read SHA256:" + someHash[7:]:                             "64 hexadecimal digits",
+		"a read " + auth.HashOf("").String():                        "hash of an empty secret",
 		"a " + secret + " " + someHash:                              "want scopes from read, write, admin, inspect and work",
 		"a read,, " + someHash:                                      "want scopes",
 		"a Read " + someHash:                                        "want scopes",

@@ -69,9 +69,10 @@ var (
 
 	errHash = errors.New("want the hash of a secret, sha256: and 64 hexadecimal digits; the secret itself does not belong here: " +
 		"take it for exposed, and make another with: activityd token")
-	errFields = errors.New("want: name scopes sha256:hash [rate=100/s] [queues=mail,thumbnails]")
-	errScopes = errors.New("want scopes from read, write, admin, inspect and work, as in read,write")
-	errRate   = errors.New("want a rate of 1 to 1000000 requests a second, as in 100/s")
+	errEmptyHash = errors.New("this is the hash of an empty secret: was the variable empty that held it?")
+	errFields    = errors.New("want: name scopes sha256:hash [rate=100/s] [queues=mail,thumbnails]")
+	errScopes    = errors.New("want scopes from read, write, admin, inspect and work, as in read,write")
+	errRate      = errors.New("want a rate of 1 to 1000000 requests a second, as in 100/s")
 )
 
 // check returns an error for a bad name or scope or bad queues.
@@ -206,7 +207,9 @@ func parseToken(fields []string) (t Token, err error) {
 	if !ok || err != nil || len(raw) != sha256.Size {
 		return t, errHash
 	}
-	t.Hash = Hash(raw)
+	if t.Hash = Hash(raw); t.Hash == HashOf("") {
+		return t, errEmptyHash
+	}
 	for _, option := range fields[3:] {
 		name, value, _ := strings.Cut(option, "=")
 		switch {

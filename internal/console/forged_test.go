@@ -111,7 +111,7 @@ func TestSessions(t *testing.T) {
 	t.Parallel()
 	looker, secret := token(t, "looker", auth.Inspect)
 	reader, readerSecret := token(t, "reader", auth.Read|auth.Write)
-	r := newRig(t, looker, reader)
+	r := newRig(t, looker, reader, auth.Token{Name: "nobody", Scopes: auth.Admin, Hash: auth.HashOf("")})
 	r.park("dead", "upload", "boom", 1, 1)
 	b := r.browser()
 	for _, path := range []string{"/console/", "/console/tasks", "/console/tasks/1", "/console/event", "/console/explain?member=1", "/console/act?do=retry"} {

@@ -70,7 +70,11 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	secret := strings.TrimSpace(r.PostFormValue("token"))
-	caller, err := c.Tokens.Check(secret, auth.Inspect)
+	var caller auth.Caller
+	err := errSignIn
+	if secret != "" {
+		caller, err = c.Tokens.Check(secret, auth.Inspect)
+	}
 	if err != nil {
 		auth.CountRequest(caller.Name, auth.UnknownToken)
 		v.Problem = "This was not accepted: " + err.Error() + "."
