@@ -89,6 +89,9 @@ func TestSIGTERMDrains(t *testing.T) {
 	p := spawn(t, "--metrics-listen=127.0.0.1:0", "ACTIVITYD_DRAIN=3s")
 	metrics := "http://" + p.awaitLog(t, "listening for metrics")["address"]
 	go func() { _, _ = io.Copy(io.Discard, p.stderr) }()
+	if status, body := page(t, p.url+"/readyz"); status != http.StatusOK {
+		t.Errorf("the first /readyz: %d %s", status, body)
+	}
 	p.signal(t, syscall.SIGTERM)
 	p.signal(t, syscall.SIGTERM)
 	for _, url := range []string{p.url, metrics} {

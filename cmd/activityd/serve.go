@@ -211,6 +211,7 @@ func (s *service) listen(ctx context.Context) error {
 	if isRefusal(s.notReady) { // for any other error, the service waits for MySQL
 		return s.notReady
 	}
+	_ = s.health.MySQL.Ask(ctx) // so that the first /readyz knows
 	if s.config.role != roleWorkers {
 		err := s.api.Listen(ctx, s.config.listen)
 		if err == nil {

@@ -119,7 +119,7 @@ func TestADatabaseThatIsBusyOrAway(t *testing.T) {
 				}
 				stop()
 				pass(6 * time.Second)
-				expect(false, "was not asked yet")
+				expect(false, "has not answered a question for 5 s")
 			})
 		})
 	}
@@ -157,6 +157,36 @@ func TestAwait(t *testing.T) {
 		defer cancel()
 		if err := s.Await(ctx, hangs, isWrong); err != nil || ctx.Err() == nil {
 			t.Errorf("at the stop: %v", err)
+		}
+	})
+}
+
+// The question of the start shares a connection with the question of each second. A MySQL that answers slowly can be
+// used nevertheless.
+func TestAwaitASlowMySQL(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		connection := make(chan struct{}, 1)
+		s := serversOf(t, slog.New(slog.DiscardHandler), func(ctx context.Context) error {
+			select {
+			case connection <- struct{}{}:
+				defer func() { <-connection }()
+			case <-ctx.Done():
+				return mysql.ErrBusy
+			}
+			select {
+			case <-time.After(700 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		go func() { _ = s.MySQL.Run(t.Context()) }()
+		pass(100 * time.Millisecond)
+		began := time.Now()
+		err := s.Await(t.Context(), func(context.Context) error { return nil }, func(error) bool { return false })
+		if took := time.Since(began); err != nil || took > 2*time.Second {
+			t.Errorf("%v after %v", err, took)
 		}
 	})
 }

@@ -46,7 +46,8 @@ func (s Servers) Await(ctx context.Context, check func(context.Context) error, w
 		if err != nil && wrong(err) {
 			return err
 		}
-		if err == nil && s.MySQL.Ask(ctx) == nil {
+		// Ask shares a connection with Run, and may be late where Run's question is not.
+		if err == nil && (s.MySQL.component().Usable || s.MySQL.Ask(ctx) == nil) {
 			return nil
 		}
 		_ = retry.Sleep(ctx, retry.Backoff(failures, 250*time.Millisecond, 2*time.Second)) // the loop looks at ctx
@@ -78,6 +79,7 @@ const (
 	// knownFor is how long the last result counts: a process that was stopped knows nothing until it asks.
 	knownFor = 5 * time.Second
 	notAsked = "was not asked yet"
+	tooOld   = "has not answered a question for 5 s"
 )
 
 // Run asks each second until ctx ends, and returns nil.
@@ -115,8 +117,10 @@ func (d *Database) Ask(ctx context.Context) error {
 func (d *Database) component() api.Component {
 	last := d.last.Load()
 	switch {
-	case last == nil || time.Since(last.at) > knownFor:
+	case last == nil:
 		return api.Component{Detail: notAsked}
+	case time.Since(last.at) > knownFor:
+		return api.Component{Detail: tooOld}
 	case last.err == nil:
 		return api.Component{Usable: true}
 	case errors.Is(last.err, mysql.ErrBusy) && time.Since(d.Answered()) < busyFor:

@@ -76,8 +76,11 @@ func Waits(err error) bool {
 // component returns the health of Redis by the last report. Its Detail is public, and has no addresses.
 func (r *Redis) component() api.Component {
 	s := r.last.Load()
-	if s == nil || time.Since(s.at) > knownFor {
+	switch {
+	case s == nil:
 		return api.Component{Detail: notAsked}
+	case time.Since(s.at) > knownFor:
+		return api.Component{Detail: tooOld}
 	}
 	err := s.Err()
 	if err == nil || len(s.Nodes) > 0 && s.Away == 0 { // or the nodes that cannot be used have no sets
