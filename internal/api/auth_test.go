@@ -103,6 +103,60 @@ func TestEveryScopeOpensItsRoutes(t *testing.T) {
 	}
 }
 
+// Whatever is not one header with the secret of a token lets nobody in. A stranger's body is not read, and no secret is logged.
+func TestWithoutAKnownToken(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	const plain, invalid = `Bearer realm="activityd"`, `Bearer realm="activityd", error="invalid_token"`
+	for _, test := range []struct {
+		header    []string
+		challenge string
+	}{
+		{nil, plain},
+		{[]string{"Bearer  "}, plain},
+		{[]string{adminSecret}, plain},
+		{[]string{"Basic " + adminSecret}, plain},
+		{[]string{"Bearer\t" + adminSecret}, plain},
+		{[]string{"Bearer " + adminSecret, "Bearer " + adminSecret}, plain},
+		{[]string{"Bearer " + adminSecret + "x"}, invalid},
+		{[]string{"Bearer " + adminSecret + ", Bearer " + adminSecret}, invalid},
+	} {
+		unread := &countedBody{}
+		for _, r := range []*http.Request{newRead(t), postTasks(t.Context(), unread)} {
+			w := g.as(t, r, test.header...)
+			wantProblem(t, w, http.StatusUnauthorized, "unauthorized")
+			if got := w.Header().Get("WWW-Authenticate"); got != test.challenge {
+				t.Errorf("%q: WWW-Authenticate: %s, want %s", test.header, got, test.challenge)
+			}
+			if line := g.log.last(t); line["level"] != "DEBUG" || line["caller"] != nil {
+				t.Errorf("%q: logged %v", test.header, line)
+			}
+		}
+		if unread.reads > 0 {
+			t.Errorf("%q: the body was read %d times", test.header, unread.reads)
+		}
+	}
+	g.nothingDone(t)
+	if strings.Contains(g.log.String(), adminSecret) {
+		t.Errorf("the log shows a secret:\n%s", g.log)
+	}
+}
+
+// A stranger learns of no fault but the token.
+func TestTheTokenComesFirst(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	unread := &countedBody{}
+	r := postTasks(t.Context(), unread)
+	r.URL.RawQuery, r.Header["Content-Type"] = "unknown=1", []string{"text/plain"}
+	wantProblem(t, g.as(t, r, "Bearer x"), http.StatusUnauthorized, "unauthorized")
+	bad := newRequest(t.Context(), http.MethodGet, "/v1/users/x/recent-contact-photos?limit=0", http.NoBody)
+	wantProblem(t, g.as(t, bad), http.StatusUnauthorized, "unauthorized")
+	if unread.reads > 0 {
+		t.Errorf("the body was read %d times", unread.reads)
+	}
+}
+
 func TestWrongScope(t *testing.T) {
 	t.Parallel()
 	g := guard(t)

@@ -88,7 +88,7 @@ type call struct {
 	status int // of the answer; 0: 200
 }
 
-// add adds a route with the middle of the chain: the token, the place, the deadline.
+// add adds a route with the middle of the chain: the token, the deadline.
 func (s *Server) add(r route) {
 	s.echo.Add(r.method, r.path, func(c echo.Context) error {
 		k, ok := c.(*call)
