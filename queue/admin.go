@@ -164,17 +164,17 @@ func (q *Queue) Search(ctx context.Context, match Filter, limit int) (list []Rec
 	}
 	for _, state := range states {
 		if state := state.(string); len(match.Queues) == 1 && shown(state) == Waiting {
-			parts = append(parts, "(SELECT id AS place, state AS of FROM tasks FORCE INDEX (claim) WHERE state = ? AND queue = ? ORDER BY priority, id LIMIT ?)")
+			parts = append(parts, "(SELECT id AS place, state AS looked_in FROM tasks FORCE INDEX (claim) WHERE state = ? AND queue = ? ORDER BY priority, id LIMIT ?)")
 			args = append(args, state, match.Queues[0], SearchLimit)
 		} else {
-			parts = append(parts, "(SELECT id AS place, state AS of FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY run_at DESC LIMIT ?)")
+			parts = append(parts, "(SELECT id AS place, state AS looked_in FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY run_at DESC LIMIT ?)")
 			args = append(args, state, SearchLimit)
 		}
 	}
 	text, more := match.from("")
 	if len(match.IDs) == 0 && match.Key == 0 && match.DedupeKey == "" {
 		looked := "(" + strings.Join(parts, " UNION ALL ") + ") AS looked"
-		counts, err := mysql.Select(ctx, q.db, mysql.Column[int], "SELECT COUNT(*) FROM "+looked+" GROUP BY of", args...)
+		counts, err := mysql.Select(ctx, q.db, mysql.Column[int], "SELECT COUNT(*) FROM "+looked+" GROUP BY looked_in", args...)
 		if err != nil {
 			return nil, false, mysql.Translate(ctx, "search tasks", err)
 		}

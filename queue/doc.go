@@ -52,8 +52,9 @@
 // meets it expired, too long or too early. A sweep mends a key whose task can neither run nor is next for another reason: it was
 // deleted, or its last lease ran out.
 //
-// All transactions are READ COMMITTED. Claims never wait for rows of tasks (SKIP LOCKED). Rows of held_keys are locked in the order of
-// their primary key, after rows of tasks.
+// All transactions are READ COMMITTED. Claims never wait for rows of tasks (SKIP LOCKED). A statement locks rows of held_keys
+// in the order of their primary key, after rows of tasks. A claim that puts tasks aside has two such statements: it may lose a deadlock,
+// and is repeated.
 //
 // # Errors
 //

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/queue"
@@ -37,6 +38,15 @@ func TestHowLongTasksAreDue(t *testing.T) {
 			finish(t, q, queue.Later(0, errors.New("away")), claim(t, q, 1)...)
 			claim(t, q, 1)
 		}, want: aged},
+		"behind many that are delayed": {task: tasks.NewUpload(1), then: func(t *testing.T, q queuetest.Queue) {
+			postponed(t, q)
+			list := make([]queue.New, 1100)
+			for i := range list {
+				list[i] = tasks.NewUpload(member.ID(i + 2))
+				list[i].Delay = time.Hour
+			}
+			enqueue(t, q, list...)
+		}, after: "tasks SET id = id + 5000 WHERE last_error IS NOT NULL", want: aged},
 		"dead": {task: tasks.NewUpload(1), then: func(t *testing.T, q queuetest.Queue) {
 			finish(t, q, queue.Permanent(errors.New("x")), claim(t, q, 1)...)
 		}, want: young},

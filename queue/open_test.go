@@ -234,7 +234,7 @@ func TestAPlainInsert(t *testing.T) {
 	}
 }
 
-// A panic, and a payload of another form, are the outcomes of their tasks alone, though a share has several.
+// A panic, and a payload of another form, are the outcomes of their tasks alone, though a claim has several.
 func TestHandleIsOfOneTask(t *testing.T) {
 	t.Parallel()
 	runs := make(map[uint64]int)

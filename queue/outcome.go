@@ -43,8 +43,14 @@ func Later(d time.Duration, err error) error {
 
 var errLater = errors.New("to be done later")
 
-// RetryAfter marks an error with the pause before the next attempt, in the place of the backoff. The attempt counts.
-func RetryAfter(d time.Duration, err error) error { return &marked{error: err, after: d} }
+// RetryAfter marks an error with the pause before the next attempt, in the place of the backoff. The attempt counts. RetryAfter of
+// nil is nil.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &marked{error: err, after: d}
+}
 
 // Outcome is the outcome of the work of a task.
 type Outcome struct {

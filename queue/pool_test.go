@@ -113,7 +113,7 @@ func TestErrorsAreTriedAgainUntilDead(t *testing.T) {
 	})
 }
 
-// heard is a dependency that claims errors of a class, but no errors of MySQL.
+// heard is a service that claims errors of a class, but no errors of MySQL.
 type heard struct {
 	class  error
 	errors atomic.Int64
@@ -157,9 +157,9 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 					t.Errorf("tried %d times in an hour", tries)
 				}
 				if n := h.errors.Load(); n != int64(tries-1) {
-					t.Errorf("the dependency heard of %d errors in %d tries", n, tries)
+					t.Errorf("the service heard of %d errors in %d tries", n, tries)
 				}
-				if name != "database" { // the dependency logs its own
+				if name != "database" { // the service logs its own
 					if p.log.String() != "" {
 						t.Errorf("logged:\n%s", p.log)
 					}

@@ -95,8 +95,11 @@ func change[T hasID](ctx context.Context, tx *sql.Tx, list []T, statement string
 		return nil, nil
 	}
 	_, err = tx.ExecContext(ctx, statement+idList(list), args...)
-	if !mysql.IsRowRefused(err) {
-		return list, err
+	switch {
+	case err == nil:
+		return list, nil
+	case !mysql.IsRowRefused(err):
+		return nil, err
 	}
 	for i := range list {
 		row := list[i : i+1]

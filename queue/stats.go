@@ -16,7 +16,7 @@ import (
 type Stats struct {
 	Tasks  []TaskStats // by queue, kind and state, sorted; none with a Count of 0
 	Queues []Summary   // the queues that have tasks or are paused, by name
-	More   bool        // there are more than maxPlaces states of queues that have tasks; Tasks has the first
+	More   bool        // rows name more queues without a kind than are counted
 }
 
 const (
@@ -24,8 +24,10 @@ const (
 	StatsLimit = 100_000
 	// dueLimit bounds the rows that [Queue.Due] reads of each queue and state.
 	dueLimit = 1000
-	// maxPlaces bounds the states of queues: rows may name any queue.
+	// maxPlaces bounds the states of queues that are found, and maxOther the queues that are counted without a kind: rows may name
+	// any queue.
 	maxPlaces = 1000
+	maxOther  = 32
 )
 
 // TaskStats counts the tasks of a queue, kind and state.
@@ -63,16 +65,25 @@ type counted struct {
 	age, due time.Duration // since the oldest was enqueued, and became due
 }
 
-// countEach counts the first tasks of each state of each queue, up to a limit.
-func (q *Queue) countEach(ctx context.Context, limit int, isOf func(state string) bool, note func(place string, c counted)) (places int, err error) {
-	known := q.options.Kinds.Queues()
+// countEach counts the first tasks of each state of each queue, up to a limit. It calls queues as a list has them. more: it left out
+// queues of which there are too many.
+func (q *Queue) countEach(ctx context.Context, known []string, limit int, isOf func(state string) bool, note func(place string, c counted)) (more bool, err error) {
 	list, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (p [2]string, err error) {
 		err = rows.Scan(&p[0], &p[1])
 		return p, err
 	}, placesOf, maxPlaces)
+	more = len(list) == maxPlaces
+	others := make(map[string]bool)
 	for _, p := range list {
 		if err != nil || !isOf(p[0]) {
 			continue
+		}
+		if spelled(known, p[1], "") == "" {
+			if len(others) == maxOther && !others[p[1]] {
+				more = true
+				continue
+			}
+			others[p[1]] = true
 		}
 		_, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (c counted, err error) {
 			var oldest, since, clock uint64
@@ -83,7 +94,7 @@ func (q *Queue) countEach(ctx context.Context, limit int, isOf func(state string
 			return c, err
 		}, countOf, p[0], p[1], limit)
 	}
-	return len(list), err
+	return more, err
 }
 
 // spelled returns a name as a list has it, or otherwise: to the table, "a" and "A" are the same.
@@ -101,10 +112,12 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 		return s, err
 	}
 	queues, counts, totals := make(map[string]Summary), make(map[TaskStats]TaskStats), make(map[string]int)
+	known := slices.Concat(q.options.Kinds.Queues(), paused)
 	for _, name := range paused {
+		name = spelled(known, name, name)
 		queues[name] = Summary{Queue: name, Paused: true}
 	}
-	places, err := q.countEach(ctx, StatsLimit, func(string) bool { return true }, func(place string, c counted) {
+	s.More, err = q.countEach(ctx, known, StatsLimit, func(string) bool { return true }, func(place string, c counted) {
 		totals[place] += c.Count
 		is := queues[c.Queue]
 		is.Queue, is.Capped = c.Queue, is.Capped || totals[place] >= StatsLimit
@@ -124,7 +137,7 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 		}
 		counts[of] = c.TaskStats
 	})
-	s.Tasks, s.More = slices.Collect(maps.Values(counts)), places == maxPlaces
+	s.Tasks = slices.Collect(maps.Values(counts))
 	slices.SortFunc(s.Tasks, func(a, b TaskStats) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))
 	})
@@ -134,19 +147,36 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	return s, mysql.Translate(ctx, "count tasks", err)
 }
 
+// dueTimers are the postponed tasks that come next: the longer a task was tried, the sooner. Tasks for later do not count.
+const dueTimers = "SELECT queue, type, MIN(since), " + now + " FROM (SELECT queue, type, IF(last_error IS NULL, run_at, created_at) AS since" +
+	" FROM tasks FORCE INDEX (timers) WHERE state = 'scheduled' AND run_at <= " + now + " + ? ORDER BY run_at LIMIT ?) AS first GROUP BY queue, type"
+
 // Due returns, by queue, how long ago the oldest task of some kinds became due that is not done, as [Summary] has it. Queues of the
-// kinds without a due task have 0. Without kinds, Due is about all tasks. It reads the first 1000 tasks of each queue and state.
+// kinds without a due task have 0. Without kinds, Due is about all tasks. It reads the first 1000 tasks of each queue that wait or run,
+// and the first 1000 postponed tasks.
 func (q *Queue) Due(ctx context.Context, kinds ...string) (map[string]time.Duration, error) {
 	due := make(map[string]time.Duration)
 	for _, name := range kinds {
 		kind, _ := q.options.Kinds.of(name)
 		due[kind.Queue] = 0
 	}
-	_, err := q.countEach(ctx, dueLimit, func(state string) bool { return state != string(Dead) }, func(_ string, c counted) {
+	note := func(_ string, c counted) {
 		if len(kinds) == 0 || slices.Contains(kinds, c.Kind) {
 			due[c.Queue] = max(due[c.Queue], c.due)
 		}
-	})
+	}
+	known := q.options.Kinds.Queues()
+	isOf := func(state string) bool { return state != string(Dead) && state != string(Scheduled) }
+	_, err := q.countEach(ctx, known, dueLimit, isOf, note)
+	if err == nil {
+		_, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (c counted, err error) {
+			var since, clock uint64
+			err = rows.Scan(&c.Queue, &c.Kind, &since, &clock)
+			c.Queue, c.due = spelled(known, c.Queue, c.Queue), max(0, timeOf(clock).Sub(timeOf(since)))
+			note("", c)
+			return c, err
+		}, dueTimers, maxBackoff.Milliseconds(), dueLimit)
+	}
 	return due, mysql.Translate(ctx, "look how long tasks are due", err)
 }
 

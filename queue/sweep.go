@@ -70,7 +70,7 @@ func (q *Queue) Sweep(ctx context.Context) (s Swept, err error) {
 		s.Due, dueErr = q.changeQueried(ctx, "wake scheduled tasks", free, letWait, dueTasks, sweepSize)
 	}
 	over, leaseErr := q.endedLeases(ctx, whole)
-	if len(over) > 0 {
+	if leaseErr == nil && len(over) > 0 {
 		s.TookOver, leaseErr = q.changeQueried(ctx, "free tasks whose lease ran out", free, endLeases, endedTasks+idList(over)+" ORDER BY id FOR UPDATE SKIP LOCKED")
 	}
 	if leaseErr == nil && len(over) < sweepSize {
@@ -102,6 +102,9 @@ func (q *Queue) changeQueried(ctx context.Context, what string, queues map[strin
 		n = len(list)
 		return err
 	})
+	if err != nil { // of the commit, too
+		n = 0
+	}
 	return n, err
 }
 

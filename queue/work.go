@@ -43,6 +43,7 @@ type finished struct {
 // do runs the tasks of a claim and records their outcomes, unless their handler does not end. It reports whether all wait for a service.
 func (r *run) do(c *claim) (waits bool) {
 	ctx, lose := context.WithCancelCause(r.works)
+	defer lose(nil)
 	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Limit, fmt.Errorf("%w of %v", errTimeout, r.options.Limit))
 	defer cancel()
 	r.running.Go(func() { r.keep(ctx, c, lose) })
@@ -211,7 +212,8 @@ func (r *run) excuse(ctx context.Context, t Task, began time.Time, err error) (w
 	return waits, err
 }
 
-// record logs, counts and stores the outcomes of tasks. From its call on nothing extends their leases.
+// record logs, counts and stores the outcomes of tasks. Their leases matter no longer to the claim; a task that cannot be recorded runs
+// again when the lease of the claim's last task has ended.
 func (r *run) record(c *claim, all []finished) {
 	results := make([]Result, len(all))
 	for i, f := range all {

@@ -78,7 +78,7 @@ func TestMetricsOfTheWhole(t *testing.T) {
 		})
 	}
 	for path, want := range map[string]string{
-		"/console/": "There are no tasks", "/console/explain?member=1": "1 sees ", "/console/explain?member=987654": "no such member", "/console/once": "Names now",
+		"/console/": "There are no tasks", "/console/explain?member=1": "1 sees ", "/console/explain?member=987654": "no such member",
 		"/console/event?id=none": "there is no event", "/console/tasks": "No such task", "/": `href="/console/"`,
 	} {
 		if _, body := page(t, workers+path); !strings.Contains(strings.ToLower(body), strings.ToLower(want)) {

@@ -117,7 +117,7 @@ func (b consoleTab) want(expression, want string) {
 }
 
 var everyPage = []string{
-	"/console/", "/console/tasks", "/console/tasks?error=nothing", "/console/tasks/12", "/console/once", "/console/event", "/console/event?id=upload-901",
+	"/console/", "/console/tasks", "/console/tasks?error=nothing", "/console/tasks/12", "/console/event", "/console/event?id=upload-901",
 	"/console/explain", "/console/explain?member=7", "/console/act?do=discard&type=upload", "/console/tasks/999",
 }
 
@@ -136,16 +136,16 @@ func TestTheConsole(t *testing.T) {
 			b.want(`document.querySelectorAll("h1").length + document.title.replace(/.* – /, "")`, "1activityd")
 		}
 		if list != nil {
-			look("/console/once")
+			look("/console/event")
 			b.want(`document.querySelector("h1").textContent`, "Sign in")
 			b.Do(chromedp.SendKeys(chromedp.CSS("[name=token]"), secret))
 			b.Click("main button")
-			until(b.Tab, `document.querySelector("h1")?.textContent`, "Once")
+			until(b.Tab, `document.querySelector("h1")?.textContent`, "Event")
 		}
 		for _, path := range everyPage {
 			look(path)
 		}
-		b.open("/console/once")
+		b.open("/console/event")
 		browsertest.Eval[bool](b.Tab, `document.querySelector("h1").style.cssText = "color: #bbb; background: #fff"; true`)
 		if found := b.Axe(); !strings.Contains(found, "color-contrast: ") {
 			t.Errorf("axe-core does not find what is there:\n%s", found)

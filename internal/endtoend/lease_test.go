@@ -58,12 +58,25 @@ func newDuel(t *testing.T, idle time.Duration) *duel {
 	return d
 }
 
-// begin gives the first worker a task, whose work does not end.
-func (d *duel) begin(t *testing.T) {
+// stopAtWork gives the first worker a task, and stops it in the middle. A call of Redis that takes long is given up, and the
+// task is put off for a while: then the worker goes on until it has the task again.
+func (d *duel) stopAtWork(t *testing.T) {
 	t.Helper()
 	d.toFirst.Delay(time.Hour)
 	must(t, d.site.SetContact(t.Context(), follower, followed, site.Grant{}))
-	eventually(t, "the first worker has the task", func() bool { return d.isHolder(t, d.first) })
+	eventually(t, "the first worker is stopped with the task", func() bool {
+		// A worker that stops between the commit of the claim and the reply never learns of the task.
+		n, err := d.first.metric(t.Context(), `activityd_task_wait_seconds_count{queue="default",type="add_contact"}`)
+		if err != nil || int(n) < d.did(t, d.first, "running") || !d.isHolder(t, d.first) {
+			return false
+		}
+		must(t, d.first.freeze())
+		if d.isHolder(t, d.first) {
+			return true
+		}
+		must(t, d.first.thaw())
+		return false
+	})
 }
 
 func (d *duel) isHolder(t *testing.T, p *program) bool {
@@ -108,13 +121,7 @@ func (d *duel) checkEnd(t *testing.T) {
 func TestALateWriteOfAPausedProcessIsRefused(t *testing.T) {
 	t.Parallel()
 	d := newDuel(t, 10*time.Second)
-	d.begin(t)
-	// A worker that stops between the commit of the claim and the reply never learns of the task.
-	eventually(t, "the first worker knows what it holds", func() bool {
-		n, err := d.first.metric(t.Context(), `activityd_task_wait_seconds_count{queue="default",type="add_contact"}`)
-		return err == nil && n > 0
-	})
-	must(t, d.first.freeze())
+	d.stopAtWork(t)
 	// The delay makes the second worker hold the task for some round trips, and still when the first worker
 	// writes. A probe of Redis must be over in 2 s.
 	d.toSecond.Delay(400 * time.Millisecond)
@@ -140,16 +147,15 @@ func TestALateWriteOfAPausedProcessIsRefused(t *testing.T) {
 // extends the lease. The other worker takes the task over, once.
 func TestStuckBound(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*program) error{
-		"killed":           (*program).kill,
-		"stopped for good": (*program).freeze,
-	} {
+	for name, killed := range map[string]bool{"killed": true, "stopped for good": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newDuel(t, 10*time.Second)
-			d.begin(t)
+			d.stopAtWork(t)
 			must(t, d.second.thaw())
-			must(t, end(d.first))
+			if killed {
+				must(t, d.first.kill())
+			}
 			d.checkEnd(t)
 			if n := d.ledger.events(t, "freed"); n != 1 {
 				t.Errorf("the lease ran out %d times, want once", n)

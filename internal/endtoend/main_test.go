@@ -2,7 +2,6 @@ package endtoend_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -15,10 +14,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		_ = parallel.Value.Set("6") // the tests wait for leases and servers more than they work
-	}
 	redis.SetLogger(silent{}) // its errors come back from its methods
 	servertest.Main(withProgram{m})
 }

@@ -104,7 +104,7 @@ func (p *pushProducer) event() *sentEvent {
 	p.next++
 	e := &sentEvent{
 		id: fmt.Sprintf("by-%s-%d", p.way, p.next), way: p.way, actor: member.ID(1 + p.rnd.IntN(pushActors)), began: time.Now(),
-		kind: []string{"upload", "comment", restlessType}[p.rnd.IntN(3)], photo: p.rnd.IntN(2) == 0, urgent: p.rnd.IntN(8) == 0,
+		kind: []string{"upload", "comment", restlessType}[p.rnd.IntN(3)], photo: p.rnd.IntN(2) == 0, urgent: p.rnd.IntN(4) == 0,
 	}
 	if p.way == byHTTP || !e.photo && p.rnd.IntN(2) == 0 {
 		e.title = "title of " + e.id
