@@ -266,6 +266,8 @@ func evidenceOf(r Result) evidence {
 		return alive
 	case Credentials, Wait:
 		switch {
+		case r.Reason == ReasonHeld:
+			return none
 		case r.Origin && r.Outcome == Credentials:
 			return refused
 		case r.Origin, r.Status/100 == 5:

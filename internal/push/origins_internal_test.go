@@ -306,6 +306,7 @@ func TestEvidence(t *testing.T) {
 		{Result{Outcome: Wait, Status: 500}, failing},
 		{Result{Outcome: Wait, Status: 401}, none},
 		{Result{Outcome: Wait, Reason: "dial"}, failing},
+		{Result{Outcome: Wait, Reason: ReasonHeld}, none},
 		{unanswered, failing},
 	} {
 		if got := evidenceOf(test.r); got != test.want {

@@ -62,6 +62,10 @@ const (
 	Ambiguous   Outcome = "ambiguous"   // sent, and no answer came: it may have been taken
 )
 
+// ReasonHeld is the reason of a message that did not leave, as the first message over its connection was refused. It says
+// nothing of the push service: the first message's result does.
+const ReasonHeld = "held"
+
 // Result is an outcome and its facts.
 type Result struct {
 	Outcome Outcome

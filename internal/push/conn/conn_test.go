@@ -226,7 +226,7 @@ func TestFirstRequestIsRefused(t *testing.T) {
 		var all sync.WaitGroup
 		for range fewOnLink {
 			all.Go(func() {
-				if _, err := post(patient(t), t, p, s.URL, "text"); err != nil && Unanswered(err) == (push.Result{Outcome: push.Wait, Reason: ReasonNotSent}) {
+				if _, err := post(patient(t), t, p, s.URL, "text"); err != nil && Unanswered(err) == (push.Result{Outcome: push.Wait, Reason: push.ReasonHeld}) {
 					unsent.Add(1)
 				}
 			})

@@ -48,7 +48,7 @@ const (
 )
 
 // Reasons are all of them.
-var Reasons = []string{ReasonDial, ReasonDNS, ReasonTLS, ReasonTimeout, ReasonNotSent, ReasonReset, ReasonLost}
+var Reasons = []string{ReasonDial, ReasonDNS, ReasonTLS, ReasonTimeout, ReasonNotSent, ReasonReset, ReasonLost, push.ReasonHeld}
 
 // Unanswered returns the result of a message by the error of [Pool.Post]. It is a pure function.
 func Unanswered(err error) push.Result {
@@ -65,6 +65,8 @@ func Unanswered(err error) push.Result {
 	_, isUntrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	_, isReset := errors.AsType[http2.StreamError](err)
 	switch {
+	case errors.Is(err, errNotGood):
+		r.Reason = push.ReasonHeld
 	case fate == Undialled && isUnresolved:
 		r.Reason = ReasonDNS
 	case fate == Undialled && isUntrusted:
