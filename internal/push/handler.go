@@ -153,8 +153,9 @@ func (h *Handler) goneSince(ctx context.Context, asked []delivery, facts []Facts
 	of, found := make(map[key]delivery), make(map[key]bool)
 	var members []Candidate
 	for _, p := range asked {
-		if p.job.task.Attempts > 1 && p.to.Device == 0 {
-			of[key{p.event.Number, p.to}] = p
+		k := key{p.event.Number, p.to}
+		if _, isKnown := of[k]; !isKnown && p.job.task.Attempts > 1 && p.to.Device == 0 {
+			of[k] = p
 			members = append(members, Candidate{Event: p.event, Member: p.to.Member})
 		}
 	}
