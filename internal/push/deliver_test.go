@@ -220,6 +220,24 @@ func (s slowLook) Look(ctx context.Context, candidates []push.Candidate) ([]push
 	return facts, err
 }
 
+// slowToStore is a store that takes longer for events than a handler takes further tasks of its batch.
+type slowToStore struct{ *push.MySQL }
+
+func (s slowToStore) StoreEvents(ctx context.Context, batch []*push.StoredEvent) ([]*push.StoredEvent, error) {
+	<-time.After(1100 * time.Millisecond)
+	return s.MySQL.StoreEvents(ctx, batch)
+}
+
+// TestASlowDatabaseIsNoEnd: a batch whose events took long to store is sent all the same. Else no batch would ever be.
+func TestASlowDatabaseIsNoEnd(t *testing.T) {
+	t.Parallel()
+	s := newNotified(t)
+	s.enqueue(`{"id":"up","type":"upload","recipients":["2"]}`)
+	s.deliver(s.handler(func(o *push.HandlerOptions) { o.Store = slowToStore{s.store} }))
+	s.want("sent", s.sender.take(), "20 up")
+	s.want("tasks", s.left())
+}
+
 // TestNothingIsSentByAnOldLook: a photo that was seen more than 3 s ago may have been hidden since, or sent by another process.
 func TestNothingIsSentByAnOldLook(t *testing.T) {
 	t.Parallel()

@@ -111,9 +111,10 @@ var errRest = errors.New("the tasks before it in the claim took long")
 
 // Handle implements [queue.Handler].
 func (h *Handler) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome {
-	began, jitter, jobs := time.Now(), rand.Float64(), jobsOf(tasks)
+	jitter, jobs := rand.Float64(), jobsOf(tasks)
 	h.read(ctx, jobs)    // the events; the event of a notify task is stored
 	h.address(ctx, jobs) // the recipients; those of a large event are for deliver tasks
+	began := time.Now()  // of the looks: the first is always made, however slow the database is
 	for some := range byLook(jobs) {
 		if time.Since(began) > maxWork {
 			fail(some, queue.Later(0, errRest))
@@ -304,7 +305,7 @@ func (h *Handler) address(ctx context.Context, jobs []*job) {
 			of, pages = append(of, j), append(pages, contacts.FollowerPage{Of: e.Actor, After: j.payload.After})
 		default:
 			list := j.listed()
-			j.page(list[:min(len(list), h.PageSize)], len(list) > h.PageSize, h.PageSize)
+			j.page(list[:min(len(list), h.PageSize)], len(list) > h.PageSize)
 		}
 	}
 	put(h.record(ctx, late))
@@ -315,7 +316,7 @@ func (h *Handler) address(ctx context.Context, jobs []*job) {
 			continue
 		}
 		for i, j := range some {
-			j.page(lists[i], len(lists[i]) == h.PageSize, h.PageSize)
+			j.page(lists[i], len(lists[i]) == h.PageSize)
 		}
 	}
 }
@@ -333,7 +334,7 @@ func (j *job) listed() []member.ID {
 // page gives a page of recipients to the task itself, if they are few and the last, and else to deliver tasks and a task for the next
 // page. An actor is not notified of its own event as a follower. A row in a queue of other tasks sends nothing there: these would wait
 // for push services.
-func (j *job) page(members []member.ID, more bool, few int) {
+func (j *job) page(members []member.ID, more bool) {
 	var to []Recipient
 	for _, id := range members {
 		if id != j.event.Actor || !j.event.Followers {
@@ -341,7 +342,7 @@ func (j *job) page(members []member.ID, more bool, few int) {
 		}
 	}
 	isOfPush := slices.Contains([]string{QueuePush, QueueDeliver, QueueUrgent}, j.task.Queue)
-	if !more && len(to) <= min(few, maxTo) && (isOfPush || len(to) == 0) {
+	if !more && len(to) <= maxTo && (isOfPush || len(to) == 0) {
 		j.payload.To = to
 		return
 	}
