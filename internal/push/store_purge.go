@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -105,14 +106,25 @@ var memberTables = [...]struct{ name, index string }{{"push_devices", "members"}
 // memberScan is how far the members of each of memberTables have been looked at by this process.
 type memberScan struct {
 	mu    sync.Mutex
+	begun bool
 	after [len(memberTables)]uint64
 }
 
-// markMissing looks at the members of the next scanSize rows of each table, and marks the members that are missing.
+// markMissing looks at the members of the next scanSize rows of each table, and marks the members that are missing. In a large table a
+// process begins anywhere: processes that live for a day do not reach its end from its beginning.
 func (m *MySQL) markMissing(ctx context.Context, tx *sql.Tx) (int, error) {
 	m.scan.mu.Lock()
 	defer m.scan.mu.Unlock()
 	for i, table := range memberTables {
+		if !m.scan.begun {
+			last, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT COALESCE(MAX(member_id), 0) FROM "+table.name)
+			if err != nil {
+				return 0, err
+			}
+			if last[0] > scanSize {
+				m.scan.after[i] = rand.Uint64N(last[0])
+			}
+		}
 		ids, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT member_id FROM "+table.name+" FORCE INDEX ("+table.index+
 			") WHERE member_id > ? ORDER BY member_id LIMIT ?", m.scan.after[i], scanSize)
 		if err != nil {
@@ -135,6 +147,7 @@ func (m *MySQL) markMissing(ctx context.Context, tx *sql.Tx) (int, error) {
 			}
 		}
 	}
+	m.scan.begun = true
 	return 0, nil
 }
 
