@@ -1,8 +1,10 @@
 package push
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
@@ -183,6 +185,31 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// mute is a sender that a test does not let send.
+type mute struct{ *testing.T }
+
+func (m mute) Send(context.Context, Message) Result {
+	m.Error("a message left")
+	return Result{Outcome: Accepted}
+}
+
+func (mute) Origin(Device) string { return honestOrigin }
+
+// TestNothingLeavesAfterTheEnd: when a handler is to stop, another process may have its tasks soon. Urgent messages wait for no room,
+// and do not leave either.
+func TestNothingLeavesAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	h := NewHandler(HandlerOptions{Senders: map[Platform]Sender{FCM: mute{t}}, Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, isUrgent := range []bool{true, false} {
+		m := &message{deliveries: of(Deliver, eventOf(1, 5, func(e *StoredEvent) { e.Urgent = isUrgent })), device: Device{ID: 20, Member: 2, Platform: FCM}, now: look}
+		if a := <-h.sendAll(ctx, []*message{m}, time.Now()).results; a.sent || a.Reason != stale {
+			t.Errorf("urgent %v: %+v", isUrgent, a.Result)
+		}
+	}
+}
+
 // TestRunning: the accepted events of a burst that a device shows still.
 func TestRunning(t *testing.T) {
 	t.Parallel()
@@ -231,8 +258,12 @@ func TestOutcomes(t *testing.T) {
 		"no end yet":   {Burst, []fate{over}, 0, []string{strings.Replace(wait("[2,20]"), "1m0s", "0s", 1)}},
 		"and it waits": {Burst, []fate{pending(0, time.Minute)}, 0, []string{wait("[2,20]")}},
 		"a burst":      {Burst, []fate{over, pending(0, 2*time.Minute), later(0, time.Minute)}, 0, []string{wait("[2,20]")}},
+		"all devices":  {Deliver, []fate{later(0, 5*time.Second), later(1, 5*time.Second)}, 0, []string{`deliver push_deliver -3 5s {"event":7,"to":[[2,20],[3,30]]}`}},
 	} {
 		j := &job{task: queue.Task{Kind: c.kind, Priority: -3}, event: e, fates: c.fates, payload: Payload{Event: 7, To: to}}
+		if name == "all devices" { // of members
+			j.payload.To = []Recipient{{Member: 2}, {Member: 3}}
+		}
 		if c.kind == Burst {
 			j.payload.To, j.payload.Burst = to[:1], e.Burst()
 		}

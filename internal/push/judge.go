@@ -188,7 +188,8 @@ func (j *job) burstOutcome() (o queue.Outcome) {
 }
 
 // outcome is the outcome of any other task. Devices that are over have their receipts. Devices of the same pause are a
-// follow-up, or the same task, if they are all of it. Each device that waits for its burst is a burst task.
+// follow-up, or the same task, if it names just these devices. A task that names members is followed by a task that names their devices,
+// so that a device that goes meanwhile has its receipt. Each device that waits for its burst is a burst task.
 func (j *job) outcome() (o queue.Outcome) {
 	o.Next = j.next
 	waits := make(map[time.Duration][]Recipient)
@@ -205,7 +206,7 @@ func (j *job) outcome() (o queue.Outcome) {
 		}
 	}
 	for _, after := range slices.Sorted(maps.Keys(waits)) {
-		if len(waits[after]) == len(j.fates) && j.task.Kind == Deliver {
+		if len(waits[after]) == len(j.fates) && j.task.Kind == Deliver && !slices.ContainsFunc(j.payload.To, isWhole) {
 			return queue.Outcome{Err: queue.Later(after, why)}
 		}
 		for some := range slices.Chunk(waits[after], maxTo) {

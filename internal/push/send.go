@@ -43,10 +43,13 @@ type flight struct {
 
 // sendAll sends messages, by a look that began at a time.
 func (h *Handler) sendAll(ctx context.Context, sends []*message, at time.Time) *flight {
+	if ctx.Err() != nil { // the handler is to stop
+		at = time.Time{} // so they are stale, urgent messages, too
+	}
 	f := &flight{results: make(chan answer, len(sends)), open: make(map[*message]bool, len(sends)), leaves: func(int) {}}
 	if !slices.ContainsFunc(sends, func(m *message) bool { return m.newest().Urgent }) {
-		if h.room.Acquire(ctx, int64(len(sends))) != nil { // the handler is to stop
-			at = time.Time{} // so they are stale
+		if h.room.Acquire(ctx, int64(len(sends))) != nil {
+			at = time.Time{}
 		} else {
 			f.leaves = func(n int) { h.room.Release(int64(n)) }
 		}

@@ -53,6 +53,8 @@ type Recipient struct {
 	Device uint64 // 0: all devices of the member
 }
 
+func isWhole(r Recipient) bool { return r.Device == 0 }
+
 // MarshalJSON implements [json.Marshaler].
 func (r Recipient) MarshalJSON() ([]byte, error) {
 	text := strconv.AppendUint([]byte("["), uint64(r.Member), 10)
