@@ -71,7 +71,7 @@ type Client struct {
 
 	// Reload replaces the keys by the present content of their file. After an error the keys before stay.
 	Reload func(keys []byte) error
-	// Close ends the connections. Nothing may be sent afterwards.
+	// Close ends the connections when the last message is answered. No message may begin afterwards.
 	Close func()
 }
 

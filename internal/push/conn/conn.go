@@ -260,7 +260,7 @@ func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, conten
 	return a, nil
 }
 
-// Close has the connections end with the last request over them. New requests are for another pool.
+// Close has the connections end with the last request over them. Requests that are about to begin are sent all the same.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -286,7 +286,7 @@ func (p *Pool) dial(ctx context.Context, network, address string, i int) (net.Co
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed && p.inFlight == 0 { // else a request may wait for it
 		_ = raw.Close()
 		return nil, errClosed
 	}

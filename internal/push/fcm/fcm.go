@@ -79,7 +79,7 @@ func (s *Sender) SetCredentials(text []byte) error {
 	return nil
 }
 
-// Close ends the connections. Nothing may be sent afterwards.
+// Close closes the connections when the last message is answered. No message may begin afterwards.
 func (s *Sender) Close() {
 	s.stop()
 	s.fetches.Wait()

@@ -89,7 +89,7 @@ func (s *Sender) SetKey(text []byte) error {
 // PublicKey returns the browser's applicationServerKey.
 func (s *Sender) PublicKey() string { return s.vapid.Load().public }
 
-// Close closes all connections. Messages that are being sent are [push.Ambiguous].
+// Close closes the connections when the last message is answered.
 func (s *Sender) Close() { s.pool.Close() }
 
 // Origin implements [push.Sender].
