@@ -225,13 +225,15 @@ func TestADeadNodeHoldsUpItsOwnMembersOnly(t *testing.T) {
 			t.Errorf("%d tasks for what is left of %d fan-outs", n, upload+1)
 		}
 	}
+	if n := reads.Load(); n < 50 {
+		t.Errorf("%d reads of the others were answered", n)
+	}
 	for _, n := range dead {
 		must(t, n.Resume())
 	}
 	must(t, s.AwaitOK(ctx, s.Nodes...))
 	eventually(t, "all tasks are done, and the sets of the node are built", func() bool { return s.open(t) == 0 && s.has(ctx, theirs, start+3001) })
 	must(t, readers.rest())
-	t.Logf("%d reads", reads.Load())
 	s.checkAll(t)
 }
 
@@ -266,7 +268,9 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 		must(t, s.MoveSlots(ctx, s.Nodes[from], s.Nodes[from+1], slots...))
 	}
 	must(t, c.rest())
-	t.Logf("%d uploads, %d reads", uploads, reads.Load())
+	if reads.Load() == 0 || uploads == 0 {
+		t.Errorf("%d uploads, %d reads", uploads, reads.Load())
+	}
 	eventually(t, "all tasks are done", func() bool { return s.open(t) == 0 })
 	eventually(t, "all nodes answer a probe", func() bool { return s.index.Probe(ctx).Err() == nil })
 	if s.index.LostAt() != before {
@@ -308,6 +312,8 @@ func TestSentinelsPromoteAReplicaUnderLoad(t *testing.T) {
 	eventually(t, "all tasks are done, and the sets are built", func() bool { return s.open(t) == 0 && s.built(ctx, 11) })
 	must(t, master.Restart(ctx)) // it is a master until a Sentinel makes it a replica
 	must(t, readers.rest())
-	t.Logf("%d reads", reads.Load())
+	if reads.Load() == 0 {
+		t.Error("no read was answered")
+	}
 	s.checkAll(t)
 }

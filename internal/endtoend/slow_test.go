@@ -81,9 +81,12 @@ func TestSlowServers(t *testing.T) {
 			o = s.read(t) // a slow machine may refuse them all at first
 		}
 		must(t, trouble.end())
-		t.Logf("%s: %d good, %d refused; /readyz: %d not ready", trouble.name, o.good.Load(), o.refused.Load(), o.unready.Load())
+		t.Logf("%s: %d good, %d refused, %d of them early; /readyz: %d not ready", trouble.name, o.good.Load(), o.refused.Load(), o.early.Load(), o.unready.Load())
 		if !trouble.isAway && (o.good.Load() == 0 || o.unready.Load() > 0) {
 			t.Errorf("%s: %d reads were answered, /readyz was 503 %d times", trouble.name, o.good.Load(), o.unready.Load())
+		}
+		if trouble.isAway && o.early.Load() == 0 {
+			t.Errorf("%s: no read was refused early", trouble.name)
 		}
 		s.awaitAsBefore(t)
 	}
@@ -125,7 +128,7 @@ func (s *slowGround) locks(t *testing.T, statement string) func() error {
 }
 
 // slowOutcomes are counts of reads in a trouble.
-type slowOutcomes struct{ good, refused, unready atomic.Int64 }
+type slowOutcomes struct{ good, refused, early, unready atomic.Int64 }
 
 // read lets all readers read, and asks /readyz beside them.
 func (s *slowGround) read(t *testing.T) *slowOutcomes {
@@ -173,10 +176,14 @@ func isRefused(err error) bool {
 
 // readOnce reads, and fails unless the answer is true or a refusal.
 func (s *slowGround) readOnce(ctx context.Context, viewer member.ID, o *slowOutcomes) error {
+	began := time.Now()
 	answer, err := ask(ctx, s.client, s.program, viewer, 10)
 	switch {
 	case isRefused(err):
 		o.refused.Add(1)
+		if time.Since(began) < time.Second {
+			o.early.Add(1)
+		}
 	case err != nil:
 		return err
 	case !slices.Equal(answer.ids(), s.truth[viewer]):
