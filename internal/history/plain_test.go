@@ -36,7 +36,7 @@ const (
 	emptyRefillDeletes
 )
 
-// plainIndex does the same as indextest.Memory. The code can leave out each rule by itself: then a history has to
+// plainIndex stands for indextest.Memory. The code can leave out each rule by itself: then a history has to
 // notice.
 type plainIndex struct {
 	without  rule

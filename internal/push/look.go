@@ -46,7 +46,7 @@ const (
 	Unshown    Skip = "unshown"  // the event is silent, and the device has to show all that it is sent
 	Off        Skip = "off"      // the platform has no keys here
 	Doubled    Skip = "doubled"  // it was accepted before, or refused
-	Lost       Skip = "lost"     // the database has lost the event, and may give its number again: there is no receipt
+	Lost       Skip = "lost"     // the database has lost the event: there is no receipt
 )
 
 // Decision is the meaning of facts for an event: send, or skip for a reason, or not before a
@@ -56,8 +56,7 @@ type Decision struct {
 	NotBefore time.Time // the end of the quiet hours; zero: now
 }
 
-// Decide is the rule by which an event is for a device: the only one, used when the event
-// is targeted, and immediately before it is sent if that is not the same.
+// Decide is the only rule by which an event is for a device, immediately before it is sent.
 func Decide(e *StoredEvent, f Facts, mustShow map[Platform]bool) Decision {
 	switch {
 	case f.Accepted, f.Failed:

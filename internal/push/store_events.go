@@ -17,7 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// StoredEvent is an event as it was targeted first. It never changes.
+// StoredEvent is an event as its notify task stored it. It never changes.
 type StoredEvent struct {
 	Event
 	Number  uint64 // the id of its notify task
