@@ -43,6 +43,9 @@ func checkPropertyOn(t *testing.T, db *sql.DB) {
 		w := twoWorlds{ctx: ctx, sites: []site.Site{&site.Memory{Store: memory}, site.NewMySQL(db)}}
 		w.fill(t)
 		w.change(t)
+		if _, err := db.ExecContext(ctx, "INSERT INTO contacts (user_id, contact_id) VALUES (?, 0)", people[0]); err != nil { // of no member
+			t.Fatal(err)
+		}
 		chunked := store.WithChunks(rapid.IntRange(1, 3).Draw(t, "owners in a statement"))
 		compare(t, ctx, memory, chunked)
 		compareSight(t, ctx, db, memory)
