@@ -194,6 +194,10 @@ func questions(store *contacts.MySQL) []question {
 			_, err := store.LastUploads(ctx, twelve)
 			return err
 		}},
+		{"Broadcasts", map[string]string{"b": "PRIMARY"}, 100, func(ctx context.Context) error {
+			_, err := store.Broadcasts(ctx, twelve)
+			return err
+		}},
 		{"Members", map[string]string{"users": "PRIMARY"}, 200, func(ctx context.Context) error {
 			_, err := store.Members(ctx, 5000, 100)
 			return err
