@@ -5,6 +5,8 @@ package oncerun
 import (
 	"os"
 	"os/exec"
+	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -44,6 +46,7 @@ func startGroup(cmd *exec.Cmd) (*childGroup, error) {
 	if in, ok := cmd.Stdin.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
 		cmd.Stdin = nil
 	}
+	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU) // the command inherits it: stopped by /dev/tty, it would keep its lease for ever
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)
 	if err := cmd.Start(); err != nil {
@@ -58,16 +61,16 @@ func startGroup(cmd *exec.Cmd) (*childGroup, error) {
 func (p *childGroup) signal(s os.Signal) {
 	number, _ := s.(syscall.Signal)
 	_ = syscall.Kill(-p.group, number)
+	if slices.Contains(endSignals, s) {
+		_ = syscall.Kill(-p.group, syscall.SIGCONT) // a stopped process obeys only then
+	}
 	if s == syscall.SIGTERM {
 		p.terminated = time.Now()
 	}
 }
 
 // terminate sends the whole group SIGTERM.
-func (p *childGroup) terminate() {
-	p.signal(syscall.SIGTERM)
-	p.signal(syscall.SIGCONT) // a stopped process obeys only then
-}
+func (p *childGroup) terminate() { p.signal(syscall.SIGTERM) }
 
 func (p *childGroup) kill() { p.signal(syscall.SIGKILL) }
 
