@@ -103,6 +103,9 @@ func (m *Map) fit(ctx context.Context, db *sql.DB) (*checker, error) {
 		return c, nil
 	case m.copied() && is[0]["contacts"] == "VIEW": // of an earlier description: the triggers would write to the table that they are on
 		c.add(true, m.Copy().line, "DROP VIEW "+m.own("contacts")+";", "%s.contacts is a view, where a table of copies is to be, as contacts are in several sections", m.database)
+	case !m.copied() && is[0]["contacts"] == "BASE TABLE":
+		c.add(true, m.Contacts()[0].line, "drop it if it is activityd's, as of an earlier description; if it is the site's, let database be another one",
+			"%s.contacts is a table, where a view is to be", m.database)
 	}
 	for _, s := range m.all() {
 		if err := c.read(ctx, s); err != nil {
