@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -67,7 +68,7 @@ func (n *Node) probed(err error) NodeStatus {
 	}
 	s.probed = now
 	if err == nil {
-		if before != nil && !errors.Is(before, ErrBehind) && !errors.Is(before, ErrUnknown) { // tasks waited for it
+		if before != nil && !errors.Is(before, ErrBehind) && !errors.Is(before, ErrUnknown) && !errors.Is(before, ErrStamp) { // tasks waited for it
 			s.behind = now.Add(minBehind + min(now.Sub(s.good)/postponeShare, maxPostponed))
 		}
 		s.good = now
@@ -76,6 +77,9 @@ func (n *Node) probed(err error) NodeStatus {
 	status := NodeStatus{Node: n.String(), Err: n.state()}
 	if errors.Is(status.Err, ErrBehind) {
 		status.Err = nil
+	}
+	if s.probed.IsZero() { // the first probe was cancelled
+		status.Err = fmt.Errorf("%w: %w", errStale, err)
 	}
 	return status
 }

@@ -20,6 +20,7 @@ func TestHowLongANodeIsBehind(t *testing.T) {
 		"away for an hour":       {ErrUnavailable, time.Hour, 35 * time.Second},
 		"full for an hour":       {ErrRefused, time.Hour, 35 * time.Second},
 		"its data were deleted":  {ErrUnknown, time.Hour, 0},
+		"it had other settings":  {ErrStamp, time.Hour, 0},
 		"a first probe succeeds": {nil, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,4 +68,17 @@ func TestProbesThatHangWhileCallsSucceed(t *testing.T) {
 			t.Errorf("tasks waited, and it is %+v", got)
 		}
 	})
+}
+
+// A probe that is cancelled says nothing of the node, and that is not that all is well.
+func TestAFirstProbeThatIsCancelled(t *testing.T) {
+	t.Parallel()
+	n := new(Nodes).node("a:1")
+	if got := n.probed(context.Canceled); !errors.Is(got.Err, ErrUnavailable) || !errors.Is(got.Err, context.Canceled) {
+		t.Errorf("before any probe: %+v", got)
+	}
+	n.probed(nil)
+	if got := n.probed(context.Canceled); got.Err != nil {
+		t.Errorf("after a probe: %+v", got)
+	}
 }
