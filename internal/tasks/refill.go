@@ -53,8 +53,10 @@ func (h RefillHandler) Refill(ctx context.Context, users []member.ID) (failed ma
 	failed = make(map[member.ID]error)
 	alone, err := Apart(users, func(ids []member.ID) error {
 		bad := guarded(ctx, h.Index, h.ConflictPause, ids, h.plan)
-		if len(bad) == len(ids) {
-			return bad[ids[0]]
+		for _, id := range ids {
+			if len(bad) == len(ids) && !IsAway(bad[id]) { // a set that is away speaks for itself alone
+				return bad[id]
+			}
 		}
 		maps.Copy(failed, bad)
 		return nil

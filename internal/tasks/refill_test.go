@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/queuetest"
@@ -128,6 +129,33 @@ func TestErrorsKeepTheirClass(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A set that is away postpones its own refill alone, also where MySQL gives up all others until each is alone.
+func TestASetThatIsAwaySpeaksForItselfAlone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	away, big, small := viewer, viewer+1, viewer+2
+	for _, user := range []member.ID{away, big, small} {
+		b.ladder(user, 3)
+	}
+	b.hooked.away = []member.ID{away}
+	calls := 0
+	b.hooked.before = func(call string) error {
+		if call == "TopContacts" {
+			if calls++; calls <= 2 { // all, then big alone
+				return errors.New("too many rows")
+			}
+		}
+		return nil
+	}
+	errs := b.handle(b.refills, tasks.NewRefill(away), tasks.NewRefill(big), tasks.NewRefill(small))
+	if !errors.Is(errs[0], index.ErrUnavailable) || errs[1] == nil || tasks.IsAway(errs[1]) {
+		t.Errorf("errors %v, want that the first is away, and the second failed", errs)
+	}
+	b.must(errs[2])
+	b.hooked.away = nil
+	b.holds(small, steps(1, 3)...)
 }
 
 // outcome tells what a queue makes of a handler's error.
