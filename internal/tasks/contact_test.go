@@ -143,6 +143,20 @@ func (b *bench) refillsTo(user member.ID) {
 	}
 }
 
+// A task that was doubled must not make its removal look like two: that would
+// conflict for ever.
+func TestADoubledRemovalInOneBatch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.ladder(viewer, 11)
+	b.refill(viewer)
+	b.remove(viewer, 11)
+	b.hooked.calls = nil
+	b.done(b.pairs, tasks.NewRemoveContact(viewer, 11), tasks.NewRemoveContact(viewer, 11))
+	b.called("Begin", "Relations", "Apply")
+	b.holds(viewer, steps(1, 10)...)
+}
+
 func TestBadArgumentsAreDeadAndOthersAreNot(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
