@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -372,16 +371,13 @@ func (m *MySQL) Get(ctx context.Context, name string) (reply Reply, err error) {
 }
 
 // List implements [Store].
-func (m *MySQL) List(ctx context.Context) ([]Named, error) { return m.ListFirst(ctx, math.MaxInt64) }
-
-// ListFirst returns the first names that have a state, up to so many, sorted.
-func (m *MySQL) ListFirst(ctx context.Context, limit int) (list []Named, err error) {
+func (m *MySQL) List(ctx context.Context) (list []Named, err error) {
 	err = m.try(ctx, "list the names", func(ctx context.Context) (err error) {
 		// From '!' on: a row that is no name begins with a space, which is before it.
 		list, err = mysql.Select(ctx, m.db, func(rows *sql.Rows) (Named, error) {
 			r, err := scan(rows)
 			return Named{Name: r.name, Reply: Reply{State: r.known(), Now: r.now}}, err
-		}, "SELECT "+columns+" FROM once_keys AS k FORCE INDEX (PRIMARY) WHERE k.name >= '!' AND k.forget_at > "+mysql.Now+" ORDER BY k.name LIMIT ?", limit)
+		}, "SELECT "+columns+" FROM once_keys AS k FORCE INDEX (PRIMARY) WHERE k.name >= '!' AND k.forget_at > "+mysql.Now+" ORDER BY k.name")
 		return err
 	})
 	if err != nil {

@@ -27,14 +27,14 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	if s.config.metricsListen == "" {
 		return nil
 	}
-	var worked []string
+	var own []string
 	if s.config.role != roleAPI {
-		worked = s.config.ownQueues()
+		own = s.config.ownQueues()
 	}
 	server := metrics.NewServer(metrics.Options{
 		Version: release, Role: s.config.role, Probes: s.api.Handler(), Log: s.log, Console: s.console,
 		Collectors: []prometheus.Collector{
-			s.load, queue.NewStatsCollector(tasks.Kinds(), s.queue.Stats, worked, s.log), once.ExhaustedNames(once.NewMySQL(s.db).Exhausted),
+			s.load, queue.NewStatsCollector(tasks.Kinds(), s.queue.Stats, own, s.log), once.ExhaustedNames(once.NewMySQL(s.db).Exhausted),
 		},
 	})
 	if err := server.Listen(ctx, s.config.metricsListen); err != nil {

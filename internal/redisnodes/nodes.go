@@ -22,7 +22,7 @@ type Options struct {
 	// are not known: then the data cannot be used. Differ returns an [ErrStamp] for another stamp.
 	Stamp  func() string
 	Differ func(stored string) error
-	// Try tries on a node all kinds of writes, with keys that end with tag, all in one slot. Nil: nothing is tried.
+	// Try tries on a node all kinds of writes, with keys that end with tag, all in one slot.
 	Try func(ctx context.Context, c redis.Scripter, tag string) error
 	// Pattern, as that of SCAN, and Owns choose the keys of the data, to delete them when they may be old.
 	Pattern string
