@@ -119,7 +119,10 @@ type Answer struct {
 // Post sends a request and returns the peer's answer. It follows no redirects. Its error is an [*Error]. A request that
 // does not leave before a time, unless that is zero, is [Unsent].
 func (p *Pool) Post(ctx context.Context, to *url.URL, header http.Header, text []byte, before time.Time) (Answer, error) {
-	at := p.take(net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), "443")))
+	at, isOpen := p.take(net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), "443")))
+	if !isOpen {
+		return Answer{}, &Error{Undialled, errClosed}
+	}
 	defer p.put(at)
 	first, err := p.begin(ctx, at)
 	if err != nil {
@@ -132,10 +135,13 @@ func (p *Pool) Post(ctx context.Context, to *url.URL, header http.Header, text [
 	return a, err
 }
 
-// take chooses a link to a host: the first with few requests, else that with the fewest.
-func (p *Pool) take(address string) (to place) {
+// take chooses a link to a host, unless the pool is closed: the first with few requests, else that with the fewest.
+func (p *Pool) take(address string) (to place, isOpen bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		return to, false
+	}
 	to.address = address
 	for k, least := 0, math.MaxInt; k < links && least >= fewOnLink; k++ {
 		n := 0
@@ -151,7 +157,7 @@ func (p *Pool) take(address string) (to place) {
 	}
 	p.links[to].inFlight++
 	p.inFlight++
-	return to
+	return to, true
 }
 
 // put is the end of a request over a link.
@@ -260,7 +266,7 @@ func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, conten
 	return a, nil
 }
 
-// Close has the connections end with the last request over them. Requests that are about to begin are sent all the same.
+// Close has the connections end with the last request over them. New requests are refused.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true

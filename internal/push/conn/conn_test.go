@@ -319,6 +319,9 @@ func TestNotSent(t *testing.T) {
 	defer cancel()
 	_, err = post(ctx, t, p, "https://"+mute.Addr().String(), "text")
 	wantFate(t, err, Unsent, push.Result{Outcome: push.Wait, Reason: ReasonTimeout})
+	p.Close()
+	_, err = post(patient(t), t, p, s.URL, "text")
+	wantFate(t, err, Undialled, push.Result{Outcome: push.Wait, Reason: ReasonDial})
 }
 
 // The address of a proxy is in no error: it may have a password.
@@ -455,14 +458,14 @@ func TestClose(t *testing.T) {
 	go func() { _, err := post(patient(t), t, p, s.URL+"/held", "text"); done <- err }()
 	<-came
 	p.Close()
-	if n := conns.Load(); n != 1 {
-		t.Errorf("%d connections while a request is in flight", n)
+	if _, err := p.dial(t.Context(), "tcp", s.Listener.Addr().String(), 0); err != nil {
+		t.Errorf("a request in flight gets no connection: %v", err)
+	}
+	if n := conns.Load(); n != 2 {
+		t.Errorf("%d connections while requests are in flight", n)
 	}
 	close(held)
 	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if _, err := post(patient(t), t, p, s.URL, "text"); err != nil {
 		t.Error(err)
 	}
 	eventually(t, "the connections end", func() bool { return conns.Load() == 0 })
