@@ -53,7 +53,7 @@ func TestARefusedReadVerifiesNoToken(t *testing.T) {
 func TestARefusalIsCheap(t *testing.T) {
 	b := refusing(t)
 	server, r := b.server.Handler(), newRequest(t.Context(), http.MethodGet, readPath, http.NoBody)
-	const most = 30
+	const most = 40 // the pools of the race detector forget
 	if n := testing.AllocsPerRun(100, func() { server.ServeHTTP(&discard{header: make(http.Header)}, r) }); n > most {
 		t.Errorf("%v allocations, want %d at most", n, most)
 	}
