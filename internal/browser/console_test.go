@@ -180,7 +180,7 @@ func TestTheConsoleWithoutAScript(t *testing.T) {
 	click(`button[value=resume]`)
 	until(b.Tab, `document.querySelectorAll("button[value=resume]").length`, "0")
 	click(`a[href*="do=retry"][href*="type=upload"]`)
-	says("Retry 3 tasks?")
+	says("Retry 3 tasks that are")
 	click("main button")
 	says("3 tasks were retried.")
 	var parked int
