@@ -16,14 +16,13 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// duel is a pair of workers: the first loses a task to the second. Each worker has its own proxy to Redis,
-// which can hold it up in the middle of its work.
+// duel is a pair of workers: the first loses a task to the second. A proxy can hold the second up in the middle of its
+// work, and the first in the middle of a transaction.
 type duel struct {
 	*ground
 	ledger        ledger
 	first, second *program
-	toFirst       *servertest.Proxy // Redis, as the first sees it
-	toSecond      *servertest.Proxy
+	toSecond      *servertest.Proxy // Redis, as the second sees it
 	mysqlToFirst  *servertest.Proxy
 }
 
@@ -45,15 +44,14 @@ func newDuel(t *testing.T, idle time.Duration) *duel {
 	cfg.Params = map[string]string{"wait_timeout": fmt.Sprint(idle.Seconds())}
 	d := &duel{
 		ground: g, ledger: ledger{g},
-		toFirst: servertest.NewProxy(t, g.redis.Addr()), toSecond: servertest.NewProxy(t, g.redis.Addr()),
-		mysqlToFirst: servertest.NewProxy(t, cfg.Addr),
+		toSecond: servertest.NewProxy(t, g.redis.Addr()), mysqlToFirst: servertest.NewProxy(t, cfg.Addr),
 	}
 	d.ledger.open(t)
-	worker := func(name, dsn string, toRedis *servertest.Proxy) *program {
-		return serving(t, name, dsn, toRedis.RedisURL(), "--role=workers", fmt.Sprint("--task-lease=", duelLease), "--poll=50ms").mustStart(t)
+	worker := func(name, dsn, redisURL string) *program {
+		return serving(t, name, dsn, redisURL, "--role=workers", fmt.Sprint("--task-lease=", duelLease), "--poll=50ms").mustStart(t)
 	}
-	d.first = worker("first", d.mysqlToFirst.MySQLDSN(cfg.FormatDSN()), d.toFirst)
-	d.second = worker("second", d.dsn, d.toSecond)
+	d.first = worker("first", d.mysqlToFirst.MySQLDSN(cfg.FormatDSN()), d.redis.URL())
+	d.second = worker("second", d.dsn, d.toSecond.RedisURL())
 	must(t, d.second.freeze())
 	return d
 }
@@ -94,12 +92,6 @@ func (d *duel) did(t *testing.T, p *program, event string) int {
 	return d.number(t, "SELECT COUNT(*) FROM task_events WHERE type = 'add_contact' AND event = ? AND owner LIKE ?", event, ownerOf(p)+"%")
 }
 
-// letGo ends a delay at once. The delayed data is lost, and the client asks again.
-func letGo(proxy *servertest.Proxy) {
-	proxy.Delay(0)
-	proxy.Cut()
-}
-
 // checkEnd: the task was finished once, by the second worker, and is right.
 func (d *duel) checkEnd(t *testing.T) {
 	t.Helper()
@@ -135,7 +127,8 @@ func TestALateWriteOfAPausedProcessIsRefused(t *testing.T) {
 		t.Error("the first worker has the task")
 	}
 	must(t, d.first.freeze()) // the first worker must not do the task after all
-	letGo(d.toSecond)
+	d.toSecond.Delay(0)
+	d.toSecond.Cut() // what is delayed is lost, and the client asks again
 	d.checkEnd(t)
 	must(t, d.first.thaw())
 	d.first.finish(t)

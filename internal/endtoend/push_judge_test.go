@@ -306,8 +306,8 @@ func (j *pushJudge) checkDevices() {
 	}
 }
 
-// checkDoubles: two messages about an event for a device have one collapse id, and before the first fault there
-// are none. A device that was registered again is another device.
+// checkDoubles: two messages about an event for a device have one collapse id, before the first fault there are
+// none, and the faults make few. A device that was registered again is another device.
 func (j *pushJudge) checkDoubles(calm time.Time) {
 	j.t.Helper()
 	for k, messages := range j.taken {
@@ -322,6 +322,10 @@ func (j *pushJudge) checkDoubles(calm time.Time) {
 				j.wrongf("event %s came twice to device %d without a fault, %v apart", k.event, k.device, m.at.Sub(first.at))
 			}
 		}
+	}
+	// Twenty kills in half a minute, and the faults of the servers, repeated 6 of 100 messages.
+	if twice, all := j.count["twice"], j.count["accepted"]; twice > all/4 {
+		j.wrongf("%d messages came twice, of %d", twice, all)
 	}
 }
 
