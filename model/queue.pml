@@ -492,14 +492,11 @@ inline expire(r) {
 inline park(r)   { become(r, scheduled) }
 inline unpark(r) { become(r, waiting); delayed = delayed & ~bit(r) }
 
-/* held_keys names a task that neither runs nor waits: it waits from now on, or the next one is named. */
+/* held_keys names a task that neither runs nor waits: the next one is named. */
 #define isIdle() (named != NONE && !has(running | waiting, named))
 #define canMend() (isIdle() && keyIsFree() && !has(behind & ~untouched(), named))
 inline mend() {
-	if
-	:: has(behind, named) -> become(named, waiting)
-	:: else -> advance()
-	fi;
+	advance();
 	tidy()
 }
 

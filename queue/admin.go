@@ -60,33 +60,34 @@ type Filter struct {
 	After     uint64 // only ids above it
 }
 
-// from returns a filter as SQL, by the index of its ids or keys; without them by another index, or as the server chooses.
-func (f Filter) from(index string) (text string, args []any) {
+// names reports whether the filter names tasks by an index of their own.
+func (f Filter) names() bool { return len(f.IDs) > 0 || f.Key != 0 || f.DedupeKey != "" }
+
+// from returns a filter as SQL: by the index of what it names, else from tables.
+func (f Filter) from(tables string) (text string, args []any) {
 	switch {
 	case len(f.IDs) > 0:
-		index = " FORCE INDEX (PRIMARY)"
+		tables = "tasks FORCE INDEX (PRIMARY)"
 	case f.Key != 0:
-		index = " FORCE INDEX (subjects)"
+		tables = "tasks FORCE INDEX (subjects)"
 	case f.DedupeKey != "":
-		index = " FORCE INDEX (dedupe)"
+		tables = "tasks FORCE INDEX (dedupe)"
 	}
-	condition, args := f.condition()
-	return " FROM tasks" + index + " WHERE id >= 0" + condition, args // a site may have forced an id of 0
-}
-
-func (f Filter) condition() (text string, args []any) {
-	keys := []uint64{f.Key}
-	if f.Key == 0 {
-		keys = nil
-	}
-	columns := []string{"id", "subject", "state", "queue", "type"}
-	for i, list := range [][]any{mysql.Args(f.IDs), mysql.Args(keys), inTable(f.States), mysql.Args(f.Queues), mysql.Args(f.Kinds)} {
+	text = " FROM " + tables + " WHERE id >= 0" // a site may have forced an id of 0
+	in := func(column string, list []any) {
 		if len(list) > 0 {
-			text, args = text+" AND "+columns[i]+" IN ("+mysql.Marks(len(list))+")", append(args, list...)
+			text, args = text+" AND "+column+" IN ("+mysql.Marks(len(list))+")", append(args, list...)
 		}
 	}
+	in("id", mysql.Args(f.IDs))
+	in("state", inTable(f.States))
+	in("queue", mysql.Args(f.Queues))
+	in("type", mysql.Args(f.Kinds))
+	if f.Key != 0 {
+		in("subject", []any{f.Key})
+	}
 	if f.DedupeKey != "" {
-		text, args = text+" AND dedupe_key = ?", append(args, f.DedupeKey)
+		in("dedupe_key", []any{f.DedupeKey})
 	}
 	if f.After > 0 {
 		text, args = text+" AND id > ?", append(args, f.After)
@@ -144,7 +145,7 @@ func scanRecord(rows *sql.Rows) (r Record, err error) {
 
 // List returns up to limit tasks that match, by id.
 func (q *Queue) List(ctx context.Context, match Filter, limit int) ([]Record, error) {
-	text, args := match.from("")
+	text, args := match.from("tasks")
 	list, err := mysql.Select(ctx, q.db, scanRecord, recordColumns+text+" ORDER BY id LIMIT ?", append(args, limit)...)
 	return list, mysql.Translate(ctx, "list tasks", err)
 }
@@ -153,37 +154,27 @@ func (q *Queue) List(ctx context.Context, match Filter, limit int) ([]Record, er
 const SearchLimit = 10_000
 
 // Search returns up to limit tasks that match, the newest first, and is fast on tables of any size: unless the filter names ids, a key
-// or a dedupe key, it looks at no more than [SearchLimit] tasks of each state, dead and failed ones newest first. partial: it did not
-// look at all tasks.
+// or a dedupe key, it looks at the [SearchLimit] latest tasks of each state alone. partial: there are more.
 func (q *Queue) Search(ctx context.Context, match Filter, limit int) (list []Record, partial bool, err error) {
-	var parts []string
-	var args []any
-	states := inTable(match.States)
+	states := match.States
 	if len(states) == 0 {
-		states = inTable(States())
+		states = States()
 	}
-	for _, state := range states {
-		if state := state.(string); len(match.Queues) == 1 && shown(state) == Waiting {
-			parts = append(parts, "(SELECT id AS place, state AS looked_in FROM tasks FORCE INDEX (claim) WHERE state = ? AND queue = ? ORDER BY priority, id LIMIT ?)")
-			args = append(args, state, match.Queues[0], SearchLimit)
-		} else {
-			parts = append(parts, "(SELECT id AS place, state AS looked_in FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY run_at DESC LIMIT ?)")
-			args = append(args, state, SearchLimit)
-		}
+	var latest, more []string
+	var places []any
+	for _, state := range inTable(states) {
+		latest = append(latest, "(SELECT id FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY run_at DESC LIMIT ?)")
+		more = append(more, "EXISTS (SELECT id FROM tasks FORCE INDEX (timers) WHERE state = ? LIMIT 1 OFFSET ?)")
+		places = append(places, state, SearchLimit)
 	}
-	text, more := match.from("")
-	if len(match.IDs) == 0 && match.Key == 0 && match.DedupeKey == "" {
-		looked := "(" + strings.Join(parts, " UNION ALL ") + ") AS looked"
-		counts, err := mysql.Select(ctx, q.db, mysql.Column[int], "SELECT COUNT(*) FROM "+looked+" GROUP BY looked_in", args...)
-		if err != nil {
+	text, args := match.from("(" + strings.Join(latest, " UNION ALL ") + ") AS latest STRAIGHT_JOIN tasks FORCE INDEX (PRIMARY) USING (id)")
+	if !match.names() {
+		args = slices.Concat(places, args)
+		if err = q.db.QueryRowContext(ctx, "SELECT "+strings.Join(more, " OR "), places...).Scan(&partial); err != nil {
 			return nil, false, mysql.Translate(ctx, "search tasks", err)
 		}
-		partial = slices.Contains(counts, SearchLimit)
-		match.States = nil
-		condition, rest := match.condition()
-		text, more = " FROM "+looked+" STRAIGHT_JOIN tasks FORCE INDEX (PRIMARY) ON id = place WHERE TRUE"+condition, slices.Concat(args, rest)
 	}
-	list, err = mysql.Select(ctx, q.db, scanRecord, recordColumns+text+" ORDER BY id DESC LIMIT ?", append(more, limit)...)
+	list, err = mysql.Select(ctx, q.db, scanRecord, recordColumns+text+" ORDER BY id DESC LIMIT ?", append(args, limit)...)
 	return list, partial, mysql.Translate(ctx, "search tasks", err)
 }
 
@@ -202,7 +193,7 @@ func (q *Queue) Discard(ctx context.Context, match Filter, limit int) (int, erro
 // Cancel deletes matching tasks that wait or are scheduled, and returns how many. The filter must name ids, a key or a dedupe key; else
 // it is an [ErrInvalid]. Tasks that run go on. Cancel passes over tasks that another transaction, as a claim, has locked.
 func (q *Queue) Cancel(ctx context.Context, match Filter) (n int, err error) {
-	if len(match.IDs) == 0 && match.Key == 0 && match.DedupeKey == "" {
+	if !match.names() {
 		return 0, fmt.Errorf("%w: cancel which tasks? Name ids, a key or a dedupe key", ErrInvalid)
 	}
 	for more := sweepSize; more == sweepSize; n += more {
@@ -223,7 +214,7 @@ func (q *Queue) change(ctx context.Context, what string, match Filter, possible 
 		return 0, nil
 	}
 	queues := make(map[string]bool)
-	text, args := match.from(" FORCE INDEX (PRIMARY)")
+	text, args := match.from("tasks FORCE INDEX (PRIMARY)")
 	n, err = q.changeQueried(ctx, what, queues, statement, "SELECT id, queue"+text+" LIMIT ? FOR UPDATE SKIP LOCKED", append(args, limit)...)
 	if err == nil {
 		q.cameBack(queues)
@@ -241,9 +232,8 @@ func (q *Queue) Pause(ctx context.Context, queue string) (changed bool, err erro
 
 // Resume ends a pause. It reports whether the queue was paused.
 func (q *Queue) Resume(ctx context.Context, queue string) (changed bool, err error) {
-	changed, err = q.changeQueue(ctx, "resume queue "+queue, "DELETE FROM paused_queues WHERE queue = ?", queue)
-	q.Notify(queue)
-	return changed, err
+	defer q.Notify(queue)
+	return q.changeQueue(ctx, "resume queue "+queue, "DELETE FROM paused_queues WHERE queue = ?", queue)
 }
 
 func (q *Queue) changeQueue(ctx context.Context, what, statement, queue string) (changed bool, err error) {

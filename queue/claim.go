@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -56,7 +55,7 @@ func (q *Queue) ClaimAs(ctx context.Context, owner, queue string, n int, lease t
 			return c.do(ctx)
 		})
 		if err != nil {
-			q.unclaim(ctx, c.tasks())
+			q.unclaim(ctx, c.run)
 			return nil, err
 		}
 		q.metrics.dropped.Add(float64(c.dropped))
@@ -64,7 +63,7 @@ func (q *Queue) ClaimAs(ctx context.Context, owner, queue string, n int, lease t
 			q.cameBack(map[string]bool{queue: true})
 		}
 		if len(c.run) > 0 || c.aside == 0 && (c.read < limit || c.behindFront) {
-			return c.tasks(), nil
+			return c.run, nil
 		}
 		if c.aside == 0 { // the first rows are locked, or cannot be changed: look behind them
 			limit += n
@@ -96,7 +95,7 @@ type claiming struct {
 
 	read        int
 	behindFront bool // the look began at the front
-	run         []candidate
+	run         []Task
 	aside       int  // tasks that were put aside
 	dropped     int  // tasks that expired
 	named       bool // a task that was put aside had an ordering key, which has a next task
@@ -105,26 +104,15 @@ type claiming struct {
 // candidate is a task that a claim has locked.
 type candidate struct {
 	Task
-	ordered   bool
-	keyed     bool // with a dedupe key
-	lost      int
-	runAt     uint64
-	created   uint64
-	expiresAt uint64
-	bytes     int
+	ordered                   bool
+	keyed                     bool // with a dedupe key
+	lost, bytes               int
+	runAt, created, expiresAt uint64
 }
 
 // inOrder compares tasks by priority, and then by id.
-func inOrder(a, b candidate) int {
+func inOrder(a, b Task) int {
 	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID))
-}
-
-func (c *claiming) tasks() []Task {
-	list := make([]Task, len(c.run))
-	for i := range c.run {
-		list[i] = c.run[i].Task
-	}
-	return list
 }
 
 func (c *claiming) do(ctx context.Context) error {
@@ -133,22 +121,23 @@ func (c *claiming) do(ctx context.Context) error {
 		return err
 	}
 	clock := uint64(list[0].Claimed.UnixMilli())
-	var run, ordered, expired, early, long []candidate
+	var run, ordered []candidate
+	aside := make(map[string][]candidate) // by statement
 	for _, t := range list {
 		switch {
 		case t.expiresAt > 0 && t.expiresAt <= clock:
-			expired = append(expired, t)
+			aside[deleteTasks] = append(aside[deleteTasks], t)
 		case t.runAt > clock:
-			early = append(early, t)
+			aside[schedule] = append(aside[schedule], t)
 		case t.bytes > MaxPayload:
-			long = append(long, t)
+			aside[buryLong] = append(aside[buryLong], t)
 		case t.ordered:
 			ordered = append(ordered, t)
 		default:
 			run = append(run, t)
 		}
 	}
-	if err := c.putAside(ctx, expired, early, long); err != nil {
+	if err := c.putAside(ctx, aside); err != nil {
 		return err
 	}
 	first, err := c.hold(ctx, ordered)
@@ -156,7 +145,7 @@ func (c *claiming) do(ctx context.Context) error {
 		return err
 	}
 	run = append(run, first...)
-	slices.SortFunc(run, inOrder)
+	slices.SortFunc(run, func(a, b candidate) int { return inOrder(a.Task, b.Task) })
 	for len(run) > 0 && len(c.run) == 0 { // again if the server refuses to have any of them changed
 		some := c.together(run)
 		if err := c.start(ctx, some); err != nil {
@@ -168,19 +157,21 @@ func (c *claiming) do(ctx context.Context) error {
 }
 
 // look reads the next tasks.
-func (c *claiming) look(ctx context.Context) (list []candidate, err error) {
+func (c *claiming) look(ctx context.Context) ([]candidate, error) {
 	query, args := selectNext, []any{c.queue, c.queue}
 	f, use := c.front(c.queue)
 	if use {
 		query, args = query+fromFront, append(args, f.priority, f.id)
 	}
 	began := time.Now()
-	list, err = mysql.Select(ctx, c.tx, c.scan, query+inTheirTurn, append(args, c.limit)...)
+	list, err := mysql.Select(ctx, c.tx, c.scan, query+inTheirTurn, append(args, c.limit)...)
 	c.read, c.behindFront = len(list), use
 	if err != nil {
 		return nil, err
 	}
-	c.looked(c.queue, list, use, time.Since(began))
+	if !use {
+		c.looked(c.queue, list, time.Since(began))
+	}
 	return c.unlocked(ctx, list)
 }
 
@@ -193,11 +184,7 @@ func (c *claiming) unlocked(ctx context.Context, list []candidate) ([]candidate,
 	}
 	free, err := mysql.Select(ctx, c.tx, mysql.Column[uint64], "SELECT k.id FROM tasks t FORCE INDEX (PRIMARY) STRAIGHT_JOIN tasks k FORCE INDEX (dedupe)"+
 		" ON k.dedupe_key = t.dedupe_key WHERE t.id IN "+idList(keyed)+" FOR UPDATE SKIP LOCKED")
-	slices.Sort(free)
-	return slices.DeleteFunc(list, func(t candidate) bool {
-		_, found := slices.BinarySearch(free, t.ID)
-		return t.keyed && !found
-	}), err
+	return slices.DeleteFunc(list, func(t candidate) bool { return t.keyed && !slices.Contains(free, t.ID) }), err
 }
 
 func (c *claiming) scan(rows *sql.Rows) (t candidate, err error) {
@@ -206,7 +193,7 @@ func (c *claiming) scan(rows *sql.Rows) (t candidate, err error) {
 	err = rows.Scan(&t.ID, &t.Kind, &t.Key, &args, &t.Priority, &t.Attempts, &t.MaxAttempts, &backoff, &t.lost, &t.expiresAt, &t.runAt, &t.created, &t.keyed, &clock)
 	kind, _ := c.options.Kinds.of(t.Kind)
 	t.ordered = c.options.Kinds.isOrdered(t.Task)
-	t.bytes, t.Payload, t.Queue, t.Lease, t.Expires = len(args), payloadOf(args), c.queue, c.token, t.expiresAt != 0
+	t.bytes, t.Payload, t.Queue, t.Lease = len(args), payloadOf(args), c.queue, c.token
 	t.MaxAttempts = cmp.Or(t.MaxAttempts, kind.MaxAttempts, defaultAttempts)
 	t.Backoff = cmp.Or(time.Duration(backoff)*time.Millisecond, kind.Backoff, firstBackoff)
 	t.Created, t.Claimed = timeOf(t.created), timeOf(clock)
@@ -215,23 +202,19 @@ func (c *claiming) scan(rows *sql.Rows) (t candidate, err error) {
 }
 
 // putAside deletes tasks that expired, schedules tasks for later, and buries tasks that are too long. It passes their ordering keys on.
-func (c *claiming) putAside(ctx context.Context, expired, early, long []candidate) error {
-	gone, err := change(ctx, c.tx, expired, deleteTasks)
-	if err != nil {
-		return err
-	}
-	later, err := change(ctx, c.tx, early, schedule)
-	if err != nil {
-		return err
-	}
-	dead, err := change(ctx, c.tx, long, buryTasks, fmt.Sprintf("more bytes of args: at most %d are read", MaxPayload))
-	if err != nil {
-		return err
-	}
-	c.dropped = len(gone)
+func (c *claiming) putAside(ctx context.Context, aside map[string][]candidate) (err error) {
 	var left []Task
-	for _, t := range slices.Concat(gone, later, dead) {
-		left = append(left, t.Task)
+	for statement, list := range aside {
+		moved, err := change(ctx, c.tx, list, statement)
+		if err != nil {
+			return err
+		}
+		for _, t := range moved {
+			left = append(left, t.Task)
+		}
+		if statement == deleteTasks {
+			c.dropped = len(moved)
+		}
 	}
 	c.aside = len(left)
 	c.named, err = c.advance(ctx, c.tx, c.queue, left)
@@ -258,7 +241,9 @@ func (c *claiming) start(ctx context.Context, list []candidate) error {
 		if err != nil {
 			return err
 		}
-		c.run = append(c.run, started...)
+		for _, t := range started {
+			c.run = append(c.run, t.Task)
+		}
 	}
 	slices.SortFunc(c.run, inOrder)
 	return nil

@@ -29,11 +29,8 @@ const (
 // A task is not added if a task with its dedupe key has not started, and is the same work (see [Kind]): it gets the id of that
 // task, which then runs as early, as urgently and lives as long as either would. Any other task loses the dedupe key to it.
 func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err error) {
-	if len(batch) == 0 {
-		return nil, nil
-	}
 	batch, err = q.options.Kinds.Validate(batch)
-	if err != nil {
+	if err != nil || len(batch) == 0 {
 		return nil, err
 	}
 	err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks", len(batch)), func(tx *sql.Tx) (err error) {
@@ -135,16 +132,17 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New, blind bo
 // byStatement divides a list by the bounds of a statement.
 func byStatement(list []New) iter.Seq[[]New] {
 	return func(yield func([]New) bool) {
-		for len(list) > 0 {
-			n, bytes := 0, 0
-			for n < min(len(list), enqueueSize) && (n == 0 || bytes+len(list[n].Payload) <= enqueueBytes) {
-				bytes += len(list[n].Payload)
-				n++
+		first, bytes := 0, 0
+		for i, n := range list {
+			if bytes += len(n.Payload); i > first && (i-first == enqueueSize || bytes > enqueueBytes) {
+				if !yield(list[first:i]) {
+					return
+				}
+				first, bytes = i, len(n.Payload)
 			}
-			if !yield(list[:n]) {
-				return
-			}
-			list = list[n:]
+		}
+		if first < len(list) {
+			yield(list[first:])
 		}
 	}
 }
@@ -173,13 +171,6 @@ type holder struct {
 	later            bool // or with an expiry
 }
 
-func scanHolder(rows *sql.Rows) (r holder, err error) {
-	var args []byte
-	err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.Attempts, &r.Priority, &r.later)
-	r.Payload = payloadOf(args)
-	return r, err
-}
-
 // isOpen reports whether the row can stand for a further task: it has not started. A site may have forced an id of 0.
 func (r holder) isOpen() bool {
 	return r.ID != 0 && r.Attempts == 0 && r.state != string(Running) && r.state != string(Dead)
@@ -191,13 +182,17 @@ func (r holder) isOpen() bool {
 // small tables, and would wait for rows that are about to be committed. It returns the tasks that are still to be inserted.
 func (e *enqueuing) dedupe(ctx context.Context, list []New) (absent []New, err error) {
 	keys := e.forget(list)
-	holders, err := mysql.Select(ctx, e.tx, scanHolder, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority,"+
+	holders, err := mysql.Select(ctx, e.tx, func(rows *sql.Rows) (r holder, err error) {
+		var args []byte
+		err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.Attempts, &r.Priority, &r.later)
+		r.Payload = payloadOf(args)
+		return r, err
+	}, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority,"+
 		" run_at > "+now+" OR expires_at IS NOT NULL FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", keys...)
 	if err != nil {
 		return nil, err
 	}
 	var strange []holder
-	same := make(map[terms][]holder)
 	for _, r := range holders {
 		// To the server a key with blanks at its end is the same.
 		n, asked := e.byKey[r.dedupeKey]
@@ -206,13 +201,13 @@ func (e *enqueuing) dedupe(ctx context.Context, list []New) (absent []New, err e
 			continue
 		}
 		e.idOf[r.dedupeKey] = r.ID
-		if is := (terms{n.Priority, n.Delay, n.Life}); r.later || r.Priority > n.Priority {
-			same[is] = append(same[is], r)
-		}
-	}
-	for is, some := range same {
-		if err := e.hurry(ctx, is, some); err != nil {
-			return nil, err
+		if r.later || r.Priority > n.Priority { // its time may come sooner, never later
+			_, err := e.tx.ExecContext(ctx, update+"state = IF(? AND state = 'scheduled', 'waiting', state), priority = LEAST(priority, ?),"+
+				" run_at = LEAST(run_at, "+now+" + ?), expires_at = GREATEST(expires_at, "+now+" + ?) WHERE id = ?",
+				n.Delay == 0, n.Priority, n.Delay.Milliseconds(), never(n.Life), r.ID)
+			if err != nil {
+				return nil, err
+			}
 		}
 	}
 	if len(strange) > 0 {
@@ -233,25 +228,9 @@ func (e *enqueuing) forget(list []New) []any {
 	return keys
 }
 
-// terms are when a task is to run.
-type terms struct {
-	priority    int
-	delay, life time.Duration
-}
-
 // never is a life in milliseconds, or NULL for none; a sum with NULL is NULL.
 func never(life time.Duration) sql.NullInt64 {
 	return sql.NullInt64{Int64: life.Milliseconds(), Valid: life != 0}
-}
-
-// hurry lets rows stand for tasks that were to run on some terms: their time may come sooner, never later.
-func (e *enqueuing) hurry(ctx context.Context, to terms, rows []holder) error {
-	delay, life := to.delay.Milliseconds(), never(to.life)
-	_, err := e.tx.ExecContext(ctx, update+"state = IF(? = 0 AND state = 'scheduled', 'waiting', state), priority = LEAST(priority, ?), run_at = LEAST(run_at, "+now+" + ?),"+
-		" expires_at = GREATEST(expires_at, "+now+" + ?) WHERE id IN "+idList(rows)+
-		" AND (priority > ? OR run_at > "+now+" + ? OR COALESCE(expires_at < "+now+" + ?, expires_at IS NOT NULL))",
-		delay, to.priority, delay, life, to.priority, delay, life)
-	return err
 }
 
 // insert inserts tasks, all or none of them, and reads their ids if they are wanted. Ids of an INSERT do not follow each other

@@ -105,7 +105,12 @@ func (f *finishing) do(ctx context.Context, results []Result) error {
 		}
 	}
 	for v, list := range verdicts {
-		if err := f.end(ctx, v, list); err != nil {
+		if v.State == Done {
+			_, err = change(ctx, f.tx, list, deleteTasks)
+		} else {
+			_, err = change(ctx, f.tx, list, endTasks, v.State, v.After.Milliseconds(), v.Uncounted, v.Message)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -127,12 +132,60 @@ func (f *finishing) do(ctx context.Context, results []Result) error {
 	return nil
 }
 
-// end records the verdict on some tasks.
-func (f *finishing) end(ctx context.Context, v Verdict, list []Result) (err error) {
-	if v.State == Done {
-		_, err = change(ctx, f.tx, list, deleteTasks)
-	} else {
-		_, err = change(ctx, f.tx, list, endTasks, v.State, v.After.Milliseconds(), v.Uncounted, v.Message)
+// leased returns the tasks of a lease of a queue, and when the lease ends; [ErrLeaseLost] if there is none.
+func (q *Queue) leased(ctx context.Context, queue, token string) (list []Task, ends time.Time, err error) {
+	list, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (Task, error) {
+		t := Task{Queue: queue, Lease: token}
+		var backoff, end uint64
+		err := rows.Scan(&t.ID, &t.Kind, &t.Key, &t.Attempts, &t.MaxAttempts, &backoff, &end)
+		t.Backoff, ends = time.Duration(backoff)*time.Millisecond, timeOf(end)
+		return t, err
+	}, "SELECT id, type, subject, attempts, max_attempts, backoff, run_at FROM tasks FORCE INDEX (claim)"+
+		" WHERE state = 'running' AND queue = ? AND lease = ? AND run_at > "+now, queue, token)
+	if err == nil && len(list) == 0 {
+		err = ErrLeaseLost
 	}
-	return err
+	return list, ends, mysql.Translate(ctx, "look for the tasks of a lease", err)
+}
+
+// FinishLease is [Queue.Finish] for a worker that knows the token of its lease and ids of tasks alone, as a program that asks by HTTP. It returns how many tasks of the lease are
+// open. An id that the lease does not have is ignored: its task ended before. A task without a result stays leased. [ErrLeaseLost] says
+// that the lease ran out, or that all of its tasks ended before; then nothing is changed.
+func (q *Queue) FinishLease(ctx context.Context, queue, token string, ends []Result) (open int, err error) {
+	list, _, err := q.leased(ctx, queue, token)
+	var results []Result
+	for _, t := range list {
+		if i := slices.IndexFunc(ends, func(r Result) bool { return r.Task.ID == t.ID }); i >= 0 {
+			results = append(results, Result{t, ends[i].Err, ends[i].Next})
+		}
+	}
+	if err == nil && len(results) > 0 {
+		var lost int
+		if lost, err = q.Finish(ctx, results); err == nil && lost == len(results) { // since the look
+			err = ErrLeaseLost
+		}
+	}
+	if errors.Is(err, ErrLeaseLost) {
+		q.metrics.leasesLost.Add(float64(len(ends)))
+	}
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range results {
+		q.metrics.finished.WithLabelValues(queue, q.metrics.label(r.Task.Kind), Judge(r).label()).Inc()
+	}
+	return len(list) - len(results), nil
+}
+
+// ExtendLease makes a lease of a queue end after lease from now, at most [MaxLease], and returns when it ends, by the database's clock.
+// [ErrLeaseLost] says that the lease ran out, or that all of its tasks ended.
+func (q *Queue) ExtendLease(ctx context.Context, queue, token string, lease time.Duration) (until time.Time, err error) {
+	list, _, err := q.leased(ctx, queue, token)
+	if err == nil {
+		_, err = q.Extend(ctx, list, lease)
+	}
+	if err == nil {
+		_, until, err = q.leased(ctx, queue, token)
+	}
+	return until, err
 }

@@ -6,12 +6,11 @@ import "time"
 //
 // InnoDB keeps the index entries of claimed tasks until it purges them, never while a backup has a snapshot open. A look from the
 // begin of the queue steps over all of them. So slow looks take a tenth of the time at most; the claims in between begin at the
-// task that was first a second ago. They miss a task before it: of another priority, or one that comes back, or that commits long after
+// first task of the last look. They miss a task before it: of another priority, or one that comes back, or that commits long after
 // it got its id. The task waits for the next look, ten times as long as the last look took, and 10 seconds at most.
 type front struct {
 	priority int
-	id, next uint64 // next takes the place of id at moves
-	moves    time.Time
+	id       uint64
 	until    time.Time // of the next look at the whole queue
 }
 
@@ -29,19 +28,12 @@ func (q *Queue) front(queue string) (f front, use bool) {
 	return f, time.Now().Before(f.until)
 }
 
-// looked notes the tasks that a look found, which began at the front if it was used, and how long the look took.
-func (q *Queue) looked(queue string, list []candidate, used bool, took time.Duration) {
+// looked notes the tasks that a look at a whole queue found, and how long it took.
+func (q *Queue) looked(queue string, list []candidate, took time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	at := time.Now()
-	switch f, known := q.fronts[queue]; {
-	case used && known && len(list) > 0 && at.After(f.moves):
-		f.id, f.next, f.moves = f.next, max(f.next, list[0].ID), at.Add(time.Second)
-		q.fronts[queue] = f
-	case used:
-	case len(list) == 0 || took < slowLook:
-		delete(q.fronts, queue)
-	default:
-		q.fronts[queue] = front{list[0].Priority, list[0].ID, list[0].ID, at.Add(time.Second), at.Add(min(restShare*took, maxRest))}
+	delete(q.fronts, queue)
+	if len(list) > 0 && took >= slowLook {
+		q.fronts[queue] = front{list[0].Priority, list[0].ID, time.Now().Add(min(restShare*took, maxRest))}
 	}
 }

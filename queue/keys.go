@@ -1,10 +1,8 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -16,7 +14,9 @@ const (
 	holdKeys  = "INSERT IGNORE INTO held_keys (queue, subject, task_id) VALUES "
 	readHolds = "SELECT subject, task_id FROM held_keys FORCE INDEX (PRIMARY) WHERE queue = ? AND subject IN ("
 	nameNext  = "INSERT INTO held_keys (queue, subject, task_id) VALUES "
-	freeKeys  = "DELETE held_keys FROM held_keys FORCE INDEX (PRIMARY) WHERE task_id IS NOT NULL AND queue = ? AND subject IN (" // see deleteTasks
+	// backIDs passes over locked tasks, as while a change is deduped into them. A sweep brings them back.
+	backIDs  = "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE state = 'behind' AND id IN "
+	freeKeys = "DELETE held_keys FROM held_keys FORCE INDEX (PRIMARY) WHERE task_id IS NOT NULL AND queue = ? AND subject IN (" // see deleteTasks
 )
 
 // idsOfKeys reads ids by key.
@@ -98,46 +98,34 @@ func (q *Queue) advance(ctx context.Context, tx *sql.Tx, queue string, ended []T
 
 // passOn is advance for keys whose rows are locked.
 func (q *Queue) passOn(ctx context.Context, tx *sql.Tx, queue string, keys []uint64) (named bool, err error) {
-	var next []rowID
-	var values, free []any
 	query, args := q.nextOfKeys()
-	_, err = mysql.Select(ctx, tx, func(rows *sql.Rows) (key uint64, err error) {
-		var texts [2]string
-		var first Task // ID 0: there is none
-		err = rows.Scan(&key, &texts[0], &texts[1])
-		for _, text := range texts {
-			var t Task
-			_, _ = fmt.Sscan(text, &t.Priority, &t.ID)
-			if first.ID == 0 || t.ID != 0 && cmp.Or(cmp.Compare(t.Priority, first.Priority), cmp.Compare(t.ID, first.ID)) < 0 {
-				first = t
-			}
-		}
-		if first.ID == 0 {
-			free = append(free, key)
+	next, err := idsOfKeys(ctx, tx, query+mysql.Marks(len(keys))+")", slices.Concat(args, []any{queue}, mysql.Args(keys))...)
+	if err != nil {
+		return false, err
+	}
+	var ids []rowID
+	var values, free []any
+	for _, key := range keys {
+		if id := next[key]; id != 0 {
+			ids, values = append(ids, rowID(id)), append(values, queue, key, id)
 		} else {
-			next, values = append(next, rowID(first.ID)), append(values, queue, key, first.ID)
+			free = append(free, key)
 		}
-		return key, err
-	}, query+mysql.Marks(len(keys))+")", slices.Concat(args, []any{queue}, mysql.Args(keys))...)
-	if err == nil && len(free) > 0 {
+	}
+	if len(free) > 0 {
 		_, err = tx.ExecContext(ctx, freeKeys+mysql.Marks(len(free))+")", append([]any{queue}, free...)...)
 	}
-	if err == nil && len(next) > 0 {
-		_, err = tx.ExecContext(ctx, nameNext+marks("(?,?,?)", len(next))+" ON DUPLICATE KEY UPDATE task_id = VALUES(task_id)", values...)
-		if err == nil {
-			_, err = bringBack(ctx, tx, next)
-		}
+	if err != nil || len(ids) == 0 {
+		return false, err
 	}
-	return len(next) > 0, err
-}
-
-// bringBack lets tasks wait that were behind their keys. It leaves locked tasks, as while a change is deduped into them, to a sweep.
-func bringBack(ctx context.Context, tx *sql.Tx, next []rowID) (n int, err error) {
-	free, err := mysql.Select(ctx, tx, mysql.Column[rowID], "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE state = 'behind' AND id IN "+idList(next)+" FOR UPDATE SKIP LOCKED")
+	_, err = tx.ExecContext(ctx, nameNext+marks("(?,?,?)", len(ids))+" ON DUPLICATE KEY UPDATE task_id = VALUES(task_id)", values...)
 	if err == nil {
-		free, err = change(ctx, tx, free, letWait)
+		ids, err = mysql.Select(ctx, tx, mysql.Column[rowID], backIDs+idList(ids)+" FOR UPDATE SKIP LOCKED")
 	}
-	return len(free), err
+	if err == nil {
+		_, err = change(ctx, tx, ids, letWait)
+	}
+	return true, err
 }
 
 // firstOfKeys reads the first ordered task of each key that waits. It may be locked by another claim, which has it then.
@@ -147,15 +135,17 @@ func (q *Queue) firstOfKeys() (query string, args []any) {
 		" AND f.run_at <= " + now + ordered + " ORDER BY f.priority, f.id LIMIT 1), c.id) FROM tasks c FORCE INDEX (PRIMARY) WHERE c.id IN ", args
 }
 
-// nextOfKeys reads the first task behind each key, and the first ordered task that waits: a claim may not have come to it yet. A task
+// nextOfKeys reads the first task of each key that is behind it, or waits: a claim may not have come to it yet; 0: there is none. A task
 // behind a key may be for later, if the clock was set back: then the next claim schedules it.
 func (q *Queue) nextOfKeys() (query string, args []any) {
+	const place = "18446744073709551616" // above all ids: the order of numbers is that of priorities, and then of ids
 	first := func(state, condition string) string {
-		return ", COALESCE((SELECT CONCAT(b.priority, ' ', b.id) FROM tasks b FORCE INDEX (subjects) WHERE b.subject = h.subject AND b.state = '" + state +
-			"' AND b.queue = h.queue" + condition + " ORDER BY b.priority, b.id LIMIT 1), '')"
+		return "COALESCE((SELECT (b.priority + 32768) * " + place + " + b.id FROM tasks b FORCE INDEX (subjects) WHERE b.subject = h.subject AND b.state = '" + state +
+			"' AND b.queue = h.queue" + condition + " ORDER BY b.priority, b.id LIMIT 1), 65536 * " + place + ")"
 	}
 	ordered, args := q.ordered("b")
-	return "SELECT h.subject" + first("behind", "") + first("waiting", " AND b.run_at <= "+now+ordered) + " FROM held_keys h FORCE INDEX (PRIMARY) WHERE h.queue = ? AND h.subject IN (", args
+	return "SELECT h.subject, CAST(MOD(LEAST(" + first("behind", "") + ", " + first("waiting", " AND b.run_at <= "+now+ordered) + "), " + place + ") AS UNSIGNED)" +
+		" FROM held_keys h FORCE INDEX (PRIMARY) WHERE h.queue = ? AND h.subject IN (", args
 }
 
 // ordered is a condition that excludes the tasks of a table without an ordering key. It compares names as [Kinds] do.

@@ -2,7 +2,10 @@ package queue
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -38,10 +41,8 @@ func Permanent(err error) error {
 // Later marks an error that is not the fault of the task, as while a server cannot be reached: the task runs again after d, and the
 // attempt does not count, so that no outage makes a task dead. Later needs no error.
 func Later(d time.Duration, err error) error {
-	return &marked{error: cmp.Or(err, errLater), uncounted: true, after: d}
+	return &marked{error: cmp.Or(err, errors.New("to be done later")), uncounted: true, after: d}
 }
-
-var errLater = errors.New("to be done later")
 
 // RetryAfter marks an error with the pause before the next attempt, in the place of the backoff. The attempt counts. RetryAfter of
 // nil is nil.
@@ -109,13 +110,13 @@ func Judge(r Result) Verdict {
 func (v Verdict) label() string {
 	switch {
 	case v.State == Done:
-		return outcomeDone
+		return "done"
 	case v.State == Dead:
-		return outcomeDied
+		return "died"
 	case v.Uncounted:
-		return outcomePostponed
+		return "postponed"
 	}
-	return outcomeRetried
+	return "retried"
 }
 
 // The defaults of tasks whose row and kind have no number. The pause doubles with each further failure, up to maxBackoff, with jitter.
@@ -134,4 +135,41 @@ func clip(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
+}
+
+// Handle returns a handler that calls work for a task at a time, with its payload decoded into Args. An error of work, or a panic, is the
+// outcome of its task alone: see [Permanent] and [Later]. A payload that does not decode is a permanent error, and work is not called;
+// fields that Args does not have are ignored.
+//
+// The tasks of a claim have the same context, which ends after [PoolOptions].Limit. With [Workers].Batch 1, a claim has a single task.
+func Handle[Args any](work func(ctx context.Context, t Task, args Args) error) Handler {
+	return eachOf[Args](work)
+}
+
+// eachOf is a handler that decodes the payload of each task.
+type eachOf[Args any] func(ctx context.Context, t Task, args Args) error
+
+// Handle implements [Handler].
+func (work eachOf[Args]) Handle(ctx context.Context, batch []Task) []Outcome {
+	all := make([]Outcome, len(batch))
+	for i := range batch {
+		all[i].Err = work.do(ctx, batch[i])
+	}
+	return all
+}
+
+func (work eachOf[Args]) do(ctx context.Context, t Task) (err error) {
+	if ctx.Err() != nil {
+		return Later(0, fmt.Errorf("not begun: %w", context.Cause(ctx)))
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			err = newPanicError(value)
+		}
+	}()
+	var args Args
+	if err := json.Unmarshal(t.Payload, &args); err != nil {
+		return Permanent(fmt.Errorf("%w: payload: %w", ErrInvalid, err))
+	}
+	return work(ctx, t, args)
 }

@@ -28,10 +28,8 @@ type Periodic struct {
 
 const (
 	maxPeriodicName = 64
-	// maxTickWait is how long RunPeriodic sleeps at most, in case the database's clock is set.
-	maxTickWait = time.Minute
-	// tickRetry is how long RunPeriodic waits after an error.
-	tickRetry = 5 * time.Second
+	maxTickWait     = time.Minute     // between looks at the clock of the database, which may be set
+	tickRetry       = 5 * time.Second // after an error
 )
 
 // RunPeriodic enqueues the tasks of jobs until ctx ends, whose end is no error: a task a tick, however many processes run the same
@@ -48,32 +46,40 @@ const (
 // When clocks are set back in autumn, an expression with fixed hours ticks in the first of the two hours alone; when they are set
 // forward, a time that the day does not have is up to an hour later.
 func (q *Queue) RunPeriodic(ctx context.Context, log *slog.Logger, jobs ...Periodic) error {
-	clocks := make([]*clock, len(jobs))
+	specs, scheduled := make([]*cron.SpecSchedule, len(jobs)), make([]time.Time, len(jobs)) // the last ticks, as far as this process knows
 	for i, job := range jobs {
-		spec, err := parseCron(job)
-		if err != nil {
+		var err error
+		if specs[i], err = parseCron(job); err != nil {
 			return err
 		}
-		clocks[i] = &clock{Periodic: job, spec: spec}
 	}
-	for ctx.Err() == nil && len(clocks) > 0 {
-		wait, err := q.scheduleTicks(ctx, clocks)
-		if errors.Is(err, ErrInvalid) {
-			return err
+	for ctx.Err() == nil && len(jobs) > 0 {
+		at, err := readClock(ctx, q.db)
+		wait := maxTickWait
+		for i, job := range jobs {
+			if at.IsZero() { // it could not be read
+				break
+			}
+			tick := nextTick(specs[i], at)
+			if tick.After(scheduled[i]) {
+				tickErr := q.scheduleTick(ctx, job, tick)
+				if err = errors.Join(err, tickErr); tickErr != nil { // it holds up no other
+					continue
+				}
+				scheduled[i] = tick
+			}
+			wait = min(wait, max(tick.Sub(at), time.Millisecond))
 		}
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case errors.Is(err, ErrInvalid):
+			return err
+		case err != nil && ctx.Err() == nil:
+			wait = min(wait, tickRetry)
 			log.WarnContext(ctx, "scheduling ticks failed", "error", err, "again_after", wait)
 		}
 		_ = retry.Sleep(ctx, wait)
 	}
 	return nil
-}
-
-// clock is a job and its last tick in the table, as far as this process knows.
-type clock struct {
-	Periodic
-	spec      *cron.SpecSchedule
-	scheduled time.Time
 }
 
 var cronFields = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor)
@@ -114,28 +120,6 @@ func nextTick(spec *cron.SpecSchedule, t time.Time) time.Time {
 	}
 }
 
-// scheduleTicks puts the next tick of each job into the table, and returns when to look again.
-func (q *Queue) scheduleTicks(ctx context.Context, clocks []*clock) (wait time.Duration, err error) {
-	at, err := readClock(ctx, q.db)
-	if err != nil {
-		return tickRetry, mysql.Translate(ctx, "read the database's clock", err)
-	}
-	wait = maxTickWait
-	var failed []error // a job that fails holds up no other
-	for _, c := range clocks {
-		tick := nextTick(c.spec, at)
-		if tick.After(c.scheduled) {
-			if err := q.scheduleTick(ctx, c.Periodic, tick); err != nil {
-				failed, wait = append(failed, err), min(wait, tickRetry)
-				continue
-			}
-			c.scheduled = tick
-		}
-		wait = min(wait, tick.Sub(at))
-	}
-	return max(wait, time.Millisecond), errors.Join(failed...)
-}
-
 var errTickOver = errors.New("the tick is over")
 
 // scheduleTick inserts the task of a tick that is to come, unless it is there.
@@ -171,11 +155,10 @@ func (q *Queue) scheduleTick(ctx context.Context, job Periodic, tick time.Time) 
 }
 
 // readClock returns the time of the database.
-func readClock(ctx context.Context, db interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-},
-) (at time.Time, err error) {
-	var clock int64
-	err = db.QueryRowContext(ctx, "SELECT "+now).Scan(&clock)
-	return time.UnixMilli(clock), err
+func readClock(ctx context.Context, db mysql.Querier) (time.Time, error) {
+	clock, err := mysql.Select(ctx, db, mysql.Column[int64], "SELECT "+now)
+	if err != nil {
+		return time.Time{}, mysql.Translate(ctx, "read the database's clock", err)
+	}
+	return time.UnixMilli(clock[0]), nil
 }

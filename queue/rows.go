@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -30,7 +29,9 @@ const (
 	// deleteTasks names its index in the form for several tables; it counts only if the condition has a column that the index lacks.
 	deleteTasks = "DELETE tasks FROM tasks FORCE INDEX (PRIMARY) WHERE type IS NOT NULL AND id IN "
 	endTasks    = update + "state = ?, run_at = " + now + " + ?, lease = '', lost = 0, attempts = attempts - IF(?, 1, 0), last_error = ? WHERE id IN "
-	buryTasks   = update + "state = 'dead', run_at = " + now + ", lease = '', dedupe_key = NULL, last_error = ? WHERE id IN "
+	buryTasks   = bury + "? WHERE id IN "
+	buryLong    = bury + "'more bytes of args: at most 32768 are read' WHERE id IN "
+	bury        = update + "state = 'dead', run_at = " + now + ", lease = '', dedupe_key = NULL, last_error = "
 	letWait     = update + "state = 'waiting' WHERE id IN "
 	putBehind   = update + "state = 'behind' WHERE id IN "
 	schedule    = update + "state = 'scheduled' WHERE id IN "
@@ -94,34 +95,27 @@ func change[T hasID](ctx context.Context, tx *sql.Tx, list []T, statement string
 	if len(list) == 0 {
 		return nil, nil
 	}
-	_, err = tx.ExecContext(ctx, statement+idList(list), args...)
-	switch {
-	case err == nil:
+	if _, err = tx.ExecContext(ctx, statement+idList(list), args...); err == nil {
 		return list, nil
-	case !mysql.IsRowRefused(err):
+	}
+	if !mysql.IsRowRefused(err) {
 		return nil, err
 	}
 	for i := range list {
 		row := list[i : i+1]
-		_, refused := tx.ExecContext(ctx, statement+idList(row), args...)
-		if refused == nil {
+		_, err := tx.ExecContext(ctx, statement+idList(row), args...)
+		if err == nil {
 			changed = append(changed, list[i])
 			continue
 		}
-		_, err := tx.ExecContext(ctx, buryTasks+idList(row), clip("the database refuses to change it: "+refused.Error()))
-		if err = cmp.Or(notRefused(refused), notRefused(err)); err != nil {
+		if mysql.IsRowRefused(err) {
+			_, err = tx.ExecContext(ctx, buryTasks+idList(row), clip("the database refuses to change it: "+err.Error()))
+		}
+		if err != nil && !mysql.IsRowRefused(err) {
 			return nil, err
 		}
 	}
 	return changed, nil
-}
-
-// notRefused returns an error unless it is about a row.
-func notRefused(err error) error {
-	if mysql.IsRowRefused(err) {
-		return nil
-	}
-	return err
 }
 
 // groupBy sorts a list into groups.

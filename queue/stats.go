@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +15,7 @@ import (
 type Stats struct {
 	Tasks  []TaskStats // by queue, kind and state, sorted; none with a Count of 0
 	Queues []Summary   // the queues that have tasks or are paused, by name
-	More   bool        // rows name more queues without a kind than are counted
+	More   bool        // rows name more queues than are counted
 }
 
 const (
@@ -24,10 +23,8 @@ const (
 	StatsLimit = 100_000
 	// dueLimit bounds the rows that [Queue.Due] reads of each queue and state.
 	dueLimit = 1000
-	// maxPlaces bounds the states of queues that are found, and maxOther the queues that are counted without a kind: rows may name
-	// any queue.
+	// maxPlaces bounds the states of queues that are counted: rows may name any queue.
 	maxPlaces = 1000
-	maxOther  = 32
 )
 
 // TaskStats counts the tasks of a queue, kind and state.
@@ -57,44 +54,45 @@ const (
 	placesOf = "SELECT DISTINCT state, queue FROM tasks FORCE INDEX (claim) LIMIT ?"
 	countOf  = "SELECT type, COUNT(*), MIN(created_at), MIN(since), " + now + " FROM (SELECT type, created_at, IF(last_error IS NULL, IF(state = 'running', started_at," +
 		" GREATEST(created_at, run_at)), created_at) AS since FROM tasks FORCE INDEX (claim) WHERE state = ? AND queue = ? ORDER BY priority, id LIMIT ?) AS first GROUP BY type"
+	// dueTimers are the postponed tasks that come next: the longer a task was tried, the sooner. Tasks for later do not count.
+	dueTimers = "SELECT queue, type, MIN(since), " + now + " FROM (SELECT queue, type, IF(last_error IS NULL, run_at, created_at) AS since" +
+		" FROM tasks FORCE INDEX (timers) WHERE state = 'scheduled' AND run_at <= " + now + " + ? ORDER BY run_at LIMIT ?) AS first GROUP BY queue, type"
 )
 
 // counted are tasks of a kind in a state of a queue.
 type counted struct {
 	TaskStats
 	age, due time.Duration // since the oldest was enqueued, and became due
+	capped   bool          // the state of the queue has more tasks
 }
 
-// countEach counts the first tasks of each state of each queue, up to a limit. It calls queues as a list has them. more: it left out
+// counts counts the first tasks of some states of each queue by kind, up to a limit. It calls queues as the kinds do. more: it left out
 // queues of which there are too many.
-func (q *Queue) countEach(ctx context.Context, known []string, limit int, isOf func(state string) bool, note func(place string, c counted)) (more bool, err error) {
-	list, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (p [2]string, err error) {
+func (q *Queue) counts(ctx context.Context, limit int, states ...string) (all []counted, more bool, err error) {
+	places, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (p [2]string, err error) {
 		err = rows.Scan(&p[0], &p[1])
 		return p, err
 	}, placesOf, maxPlaces)
-	more = len(list) == maxPlaces
-	others := make(map[string]bool)
-	for _, p := range list {
-		if err != nil || !isOf(p[0]) {
+	for _, p := range places {
+		if err != nil || !slices.Contains(states, p[0]) {
 			continue
 		}
-		if spelled(known, p[1], "") == "" {
-			if len(others) == maxOther && !others[p[1]] {
-				more = true
-				continue
-			}
-			others[p[1]] = true
-		}
-		_, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (c counted, err error) {
+		var list []counted
+		total := 0
+		list, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (c counted, err error) {
 			var oldest, since, clock uint64
 			err = rows.Scan(&c.Kind, &c.Count, &oldest, &since, &clock)
-			c.Queue, c.State, c.Oldest = spelled(known, p[1], p[1]), shown(p[0]), timeOf(oldest)
+			c.Queue, c.State, c.Oldest = spelled(q.options.Kinds.Queues(), p[1], p[1]), shown(p[0]), timeOf(oldest)
 			c.age, c.due = timeOf(clock).Sub(timeOf(oldest)), max(0, timeOf(clock).Sub(timeOf(since)))
-			note(p[0]+" "+p[1], c)
+			total += c.Count
 			return c, err
 		}, countOf, p[0], p[1], limit)
+		for i := range list {
+			list[i].capped = total >= limit
+		}
+		all = append(all, list...)
 	}
-	return more, err
+	return all, len(places) == maxPlaces, err
 }
 
 // spelled returns a name as a list has it, or otherwise: to the table, "a" and "A" are the same.
@@ -111,45 +109,42 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
-	queues, counts, totals := make(map[string]Summary), make(map[TaskStats]TaskStats), make(map[string]int)
-	known := slices.Concat(q.options.Kinds.Queues(), paused)
-	for _, name := range paused {
-		name = spelled(known, name, name)
-		queues[name] = Summary{Queue: name, Paused: true}
+	of := func(queue string) *Summary {
+		i := slices.IndexFunc(s.Queues, func(is Summary) bool { return strings.EqualFold(is.Queue, queue) })
+		if i < 0 {
+			i, s.Queues = len(s.Queues), append(s.Queues, Summary{Queue: queue})
+		}
+		return &s.Queues[i]
 	}
-	s.More, err = q.countEach(ctx, known, StatsLimit, func(string) bool { return true }, func(place string, c counted) {
-		totals[place] += c.Count
-		is := queues[c.Queue]
-		is.Queue, is.Capped = c.Queue, is.Capped || totals[place] >= StatsLimit
+	for _, name := range paused {
+		of(spelled(q.options.Kinds.Queues(), name, name)).Paused = true
+	}
+	all, more, err := q.counts(ctx, StatsLimit, string(Waiting), behind, string(Scheduled), string(Running), string(Dead))
+	for _, c := range all {
+		is := of(c.Queue)
+		is.Capped, c.Queue = is.Capped || c.capped, is.Queue
 		if c.State == Waiting {
 			is.Oldest = max(is.Oldest, c.age)
 		}
 		if c.State != Dead {
 			is.Due = max(is.Due, c.due)
 		}
-		queues[c.Queue] = is
-		of := TaskStats{Queue: c.Queue, Kind: c.Kind, State: c.State}
-		if before, found := counts[of]; found { // tasks that wait, and tasks that are behind
-			c.Count += before.Count
-			if before.Oldest.Before(c.Oldest) {
-				c.Oldest = before.Oldest
-			}
+		i, found := slices.BinarySearchFunc(s.Tasks, c.TaskStats, func(a, b TaskStats) int {
+			return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))
+		})
+		if !found {
+			s.Tasks = slices.Insert(s.Tasks, i, c.TaskStats)
+			continue
 		}
-		counts[of] = c.TaskStats
-	})
-	s.Tasks = slices.Collect(maps.Values(counts))
-	slices.SortFunc(s.Tasks, func(a, b TaskStats) int {
-		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))
-	})
-	for _, name := range slices.Sorted(maps.Keys(queues)) {
-		s.Queues = append(s.Queues, queues[name])
+		s.Tasks[i].Count += c.Count // tasks that wait, and tasks that are behind
+		if c.Oldest.Before(s.Tasks[i].Oldest) {
+			s.Tasks[i].Oldest = c.Oldest
+		}
 	}
+	s.More = more
+	slices.SortFunc(s.Queues, func(a, b Summary) int { return cmp.Compare(a.Queue, b.Queue) })
 	return s, mysql.Translate(ctx, "count tasks", err)
 }
-
-// dueTimers are the postponed tasks that come next: the longer a task was tried, the sooner. Tasks for later do not count.
-const dueTimers = "SELECT queue, type, MIN(since), " + now + " FROM (SELECT queue, type, IF(last_error IS NULL, run_at, created_at) AS since" +
-	" FROM tasks FORCE INDEX (timers) WHERE state = 'scheduled' AND run_at <= " + now + " + ? ORDER BY run_at LIMIT ?) AS first GROUP BY queue, type"
 
 // Due returns, by queue, how long ago the oldest task of some kinds became due that is not done, as [Summary] has it. Queues of the
 // kinds without a due task have 0. Without kinds, Due is about all tasks. It reads the first 1000 tasks of each queue that wait or run,
@@ -160,22 +155,21 @@ func (q *Queue) Due(ctx context.Context, kinds ...string) (map[string]time.Durat
 		kind, _ := q.options.Kinds.of(name)
 		due[kind.Queue] = 0
 	}
-	note := func(_ string, c counted) {
+	all, _, err := q.counts(ctx, dueLimit, string(Waiting), behind, string(Running))
+	if err == nil {
+		var timers []counted
+		timers, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (c counted, err error) {
+			var since, clock uint64
+			err = rows.Scan(&c.Queue, &c.Kind, &since, &clock)
+			c.Queue, c.due = spelled(q.options.Kinds.Queues(), c.Queue, c.Queue), max(0, timeOf(clock).Sub(timeOf(since)))
+			return c, err
+		}, dueTimers, maxBackoff.Milliseconds(), dueLimit)
+		all = append(all, timers...)
+	}
+	for _, c := range all {
 		if len(kinds) == 0 || slices.Contains(kinds, c.Kind) {
 			due[c.Queue] = max(due[c.Queue], c.due)
 		}
-	}
-	known := q.options.Kinds.Queues()
-	isOf := func(state string) bool { return state != string(Dead) && state != string(Scheduled) }
-	_, err := q.countEach(ctx, known, dueLimit, isOf, note)
-	if err == nil {
-		_, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (c counted, err error) {
-			var since, clock uint64
-			err = rows.Scan(&c.Queue, &c.Kind, &since, &clock)
-			c.Queue, c.due = spelled(known, c.Queue, c.Queue), max(0, timeOf(clock).Sub(timeOf(since)))
-			note("", c)
-			return c, err
-		}, dueTimers, maxBackoff.Milliseconds(), dueLimit)
 	}
 	return due, mysql.Translate(ctx, "look how long tasks are due", err)
 }
@@ -184,11 +178,9 @@ func (q *Queue) Due(ctx context.Context, kinds ...string) (map[string]time.Durat
 // committed: for a consistent view the server would look up the row of each entry that has just changed.
 func (q *Queue) CountWaiting(ctx context.Context, limit int) (n int, err error) {
 	tx, err := q.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadUncommitted})
-	if err != nil {
-		return 0, mysql.Translate(ctx, "count waiting tasks", err)
+	if err == nil {
+		defer func() { _ = tx.Rollback() }() // it only reads
+		err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT id FROM tasks FORCE INDEX (claim) WHERE state IN ('waiting', 'behind') LIMIT ?) AS w", limit).Scan(&n)
 	}
-	defer func() { _ = tx.Rollback() }() // it only reads
-	const of = "(SELECT COUNT(*) FROM (SELECT id FROM tasks FORCE INDEX (claim) WHERE state = ? LIMIT ?) AS "
-	err = tx.QueryRowContext(ctx, "SELECT "+of+"w) + "+of+"b)", Waiting, limit, behind, limit).Scan(&n)
-	return min(n, limit), mysql.Translate(ctx, "count waiting tasks", err)
+	return n, mysql.Translate(ctx, "count waiting tasks", err)
 }

@@ -13,77 +13,89 @@ import (
 // sweepSize bounds the rows that a statement of a sweep changes.
 const sweepSize = 1000
 
-// Swept counts the changes of a sweep.
+// Swept is the result of a sweep.
 type Swept struct {
-	Due      int  // scheduled tasks that wait now
 	TookOver int  // tasks that are free, or dead, because their lease ran out
 	More     bool // sweep again at once
 }
 
 // sweeps is the progress of the sweeps of a process.
 type sweeps struct {
-	mu      sync.Mutex
-	whole   time.Time // when all leases are looked at again
-	since   uint64    // until then, leases that end before it are not looked at; by the database's clock
-	queue   string    // the last ordering key that was looked at
-	subject uint64
+	mu    sync.Mutex
+	whole time.Time // when all leases are looked at again
+	after heldKey   // the last ordering key that was looked at
 }
 
-// InnoDB may not have purged the index entries of finished tasks; see front. So a sweep looks at leases that ended since the last sweep,
-// or up to lateCommit before it, and at all leases every wholeSweep.
-const (
-	wholeSweep = 10 * time.Second
-	lateCommit = 5000 // milliseconds
-)
+// wholeSweep is the time between looks at all leases. A sweep looks at the leases that ended in the last seconds alone, because InnoDB
+// may not have purged the index entries of finished tasks; see front.
+const wholeSweep = 10 * time.Second
 
 const (
-	dueTasks  = "SELECT id, queue FROM tasks FORCE INDEX (timers) WHERE state = 'scheduled' AND run_at <= " + now + " ORDER BY run_at LIMIT ? FOR UPDATE SKIP LOCKED"
-	leaseOver = "(run_at <= " + now + " OR started_at > " + now + " + 1000)"
-	endedIDs  = "SELECT id FROM tasks FORCE INDEX (timers) WHERE state = 'running' AND run_at >= ? AND run_at <= " + now + " ORDER BY run_at LIMIT ?"
+	isDue  = "state = 'scheduled' AND run_at <= " + now
+	isOver = "state = 'running' AND (run_at <= " + now + " OR started_at > " + now + " + 1000)"
+
+	byTime    = "SELECT id FROM tasks FORCE INDEX (timers) WHERE "
+	dueIDs    = byTime + isDue + " ORDER BY run_at LIMIT ?"
+	endedIDs  = byTime + "state = 'running' AND run_at <= " + now + " ORDER BY run_at LIMIT ?"
+	recentIDs = byTime + "state = 'running' AND run_at BETWEEN " + now + " - 6000 AND " + now + " ORDER BY run_at LIMIT ?"
 	// A lease that began in the future is over: the clock of the database was set back. Its lease ends last.
 	futureIDs = "SELECT id FROM (SELECT id, started_at FROM tasks FORCE INDEX (timers) WHERE state = 'running' ORDER BY run_at DESC LIMIT ?) AS last" +
 		" WHERE started_at > " + now + " + 1000"
-	endedTasks = "SELECT id, queue FROM tasks FORCE INDEX (PRIMARY) WHERE state = 'running' AND " + leaseOver + " AND id IN "
-	nextKeys   = "SELECT h.queue, h.subject, h.task_id, COALESCE(t.state, '') FROM (SELECT queue, subject, task_id FROM held_keys FORCE INDEX (PRIMARY)" +
-		" WHERE queue > ? OR queue = ? AND subject > ? ORDER BY queue, subject LIMIT ?) AS h LEFT JOIN tasks t ON t.id = h.task_id ORDER BY h.queue, h.subject"
 )
 
+// look is a step of a sweep. A query finds ids without locks; then tasks that still are so are locked, and changed by a statement.
+type look struct {
+	what, ids, is, statement string
+	whole                    bool // only in a look at all leases
+}
+
+var looks = []look{
+	{what: "wake scheduled tasks", ids: dueIDs, is: isDue, statement: letWait},
+	{what: "free tasks whose lease ran out", ids: recentIDs, is: isOver, statement: endLeases},
+	{what: "free all tasks whose lease ran out", ids: endedIDs, is: isOver, statement: endLeases, whole: true},
+	{what: "free tasks whose lease began in the future", ids: futureIDs, is: isOver, statement: endLeases, whole: true},
+}
+
 // Sweep makes scheduled tasks wait when they are due, frees tasks whose lease ran out, or buries them when their attempts are used up,
-// and passes on ordering keys whose task went without it, as a task that was deleted. After an error of a step it goes on with the next. Pools
-// sweep; programs without a pool call it about twice a second.
+// and passes on ordering keys whose task went without it, as a task that was deleted. After an error of a step it goes on with the next,
+// unless the database is away. Pools sweep; programs without a pool call it about twice a second.
 func (q *Queue) Sweep(ctx context.Context) (s Swept, err error) {
 	q.sweeps.mu.Lock()
 	defer q.sweeps.mu.Unlock()
-	var clock uint64
-	var isDue, forgot bool
-	err = q.db.QueryRowContext(ctx, "SELECT "+now+", EXISTS (SELECT id FROM tasks FORCE INDEX (timers) WHERE state = 'scheduled' AND run_at <= "+now+")").Scan(&clock, &isDue)
-	if err != nil {
-		return s, mysql.Translate(ctx, "look for scheduled tasks", err)
+	free, whole := make(map[string]bool), time.Now().After(q.sweeps.whole)
+	for _, l := range looks {
+		if l.whole && !whole {
+			continue
+		}
+		n, stepErr := q.sweep(ctx, l, free)
+		if errors.Is(stepErr, ErrUnavailable) {
+			return s, stepErr
+		}
+		err, s.More = errors.Join(err, stepErr), s.More || n == sweepSize
+		if l.statement == endLeases {
+			s.TookOver += n
+		}
 	}
-	var dueErr, leaseErr, forgetErr error
-	free := make(map[string]bool)
-	whole := time.Now().After(q.sweeps.whole)
+	err = errors.Join(err, q.passKeys(ctx, free))
 	if whole {
-		forgot, forgetErr = q.forgetKeys(ctx)
+		more, forgetErr := q.forgetKeys(ctx)
+		err, s.More = errors.Join(err, forgetErr), s.More || more
 	}
-	if isDue {
-		s.Due, dueErr = q.changeQueried(ctx, "wake scheduled tasks", free, letWait, dueTasks, sweepSize)
-	}
-	over, leaseErr := q.endedLeases(ctx, whole)
-	if leaseErr == nil && len(over) > 0 {
-		s.TookOver, leaseErr = q.changeQueried(ctx, "free tasks whose lease ran out", free, endLeases, endedTasks+idList(over)+" ORDER BY id FOR UPDATE SKIP LOCKED")
-	}
-	if leaseErr == nil && len(over) < sweepSize {
-		q.sweeps.since = clock - min(clock, lateCommit)
-	}
-	passed, keyErr := q.passKeys(ctx, free)
-	err = errors.Join(dueErr, leaseErr, keyErr, forgetErr)
-	s.More = err == nil && (forgot || passed || s.Due == sweepSize || s.TookOver >= sweepSize)
-	if whole && !s.More {
+	if s.More = s.More && err == nil; whole && !s.More {
 		q.sweeps.whole = time.Now().Add(wholeSweep)
 	}
 	q.cameBack(free)
 	return s, err
+}
+
+// sweep changes what a look finds, and notes the queues in which tasks are free.
+func (q *Queue) sweep(ctx context.Context, l look, free map[string]bool) (n int, err error) {
+	ids, err := mysql.Select(ctx, q.db, mysql.Column[rowID], l.ids, sweepSize)
+	if err != nil || len(ids) == 0 {
+		return 0, mysql.Translate(ctx, l.what, err)
+	}
+	return q.changeQueried(ctx, l.what, free, l.statement, "SELECT id, queue FROM tasks FORCE INDEX (PRIMARY) WHERE "+l.is+" AND id IN "+idList(ids)+
+		" ORDER BY id FOR UPDATE SKIP LOCKED")
 }
 
 // changeQueried changes the tasks that a query locks, and notes their queues.
@@ -108,81 +120,54 @@ func (q *Queue) changeQueried(ctx context.Context, what string, queues map[strin
 	return n, err
 }
 
-// endedLeases returns tasks whose lease may have run out. A locking read sees then which are finished, and which leases were extended.
-func (q *Queue) endedLeases(ctx context.Context, whole bool) (over []rowID, err error) {
-	since := q.sweeps.since
-	if whole {
-		since = 0
-	}
-	over, err = mysql.Select(ctx, q.db, mysql.Column[rowID], endedIDs, since, sweepSize)
-	if err == nil && whole {
-		var future []rowID
-		future, err = mysql.Select(ctx, q.db, mysql.Column[rowID], futureIDs, sweepSize)
-		over = append(over, future...)
-	}
-	return over, mysql.Translate(ctx, "look for leases that ran out", err)
-}
-
-// heldKey is a row of held_keys, and the state of its task; "": the task is gone.
+// heldKey is a row of held_keys.
 type heldKey struct {
-	Task
-
-	state string
+	queue    string
+	key      uint64
+	task     uint64
+	canStart bool // the task runs, or is next
 }
 
-// isStale reports whether the task of a key can neither run nor is next.
-func (k heldKey) isStale() bool { return k.state != string(Waiting) && k.state != string(Running) }
+const nextKeys = "SELECT h.queue, h.subject, h.task_id, COALESCE(t.state IN ('waiting', 'running'), 0) FROM (SELECT queue, subject, task_id FROM held_keys" +
+	" FORCE INDEX (PRIMARY) WHERE queue > ? OR queue = ? AND subject > ? ORDER BY queue, subject LIMIT ?) AS h LEFT JOIN tasks t ON t.id = h.task_id ORDER BY h.queue, h.subject"
 
-func scanHeldKey(rows *sql.Rows) (k heldKey, err error) {
-	err = rows.Scan(&k.Queue, &k.Key, &k.ID, &k.state)
-	return k, err
-}
-
-// passKeys looks at the ordering keys that come next, and mends a key whose task can neither run nor is next: its lease ran out, it was
-// deleted, or was locked when its turn came. more: it mended some.
-func (q *Queue) passKeys(ctx context.Context, free map[string]bool) (more bool, err error) {
-	at := &q.sweeps
-	list, err := mysql.Select(ctx, q.db, scanHeldKey, nextKeys, at.queue, at.queue, at.subject, sweepSize)
+// passKeys looks at the ordering keys that come next, and passes a key on whose task can neither run nor is next: its lease ran out, it
+// was deleted, or was locked when its turn came.
+func (q *Queue) passKeys(ctx context.Context, free map[string]bool) error {
+	at := &q.sweeps.after
+	list, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (k heldKey, err error) {
+		err = rows.Scan(&k.queue, &k.key, &k.task, &k.canStart)
+		return k, err
+	}, nextKeys, at.queue, at.queue, at.key, sweepSize)
 	if err != nil {
-		return false, mysql.Translate(ctx, "look at ordering keys", err)
+		return mysql.Translate(ctx, "look at ordering keys", err)
 	}
-	at.queue, at.subject = "", 0
-	if len(list) == sweepSize {
-		at.queue, at.subject = list[sweepSize-1].Queue, list[sweepSize-1].Key
+	if *at = (heldKey{}); len(list) == sweepSize {
+		*at = list[sweepSize-1]
 	}
 	for _, k := range list {
-		if !k.isStale() {
+		if k.canStart {
 			continue
 		}
-		var mended bool
-		err := mysql.Transact(ctx, q.db, "pass an ordering key on", func(tx *sql.Tx) (err error) {
-			mended, err = q.mend(ctx, tx, k)
-			return err
-		})
+		err := mysql.Transact(ctx, q.db, "pass an ordering key on", func(tx *sql.Tx) error { return q.mend(ctx, tx, k) })
 		if err != nil {
-			return false, err
+			return err
 		}
-		if mended {
-			more, free[k.Queue] = true, true
-		}
+		free[k.queue] = true
 	}
-	return more, nil
+	return nil
 }
 
-// mend passes a key on, or brings its task back. Once its row is locked, no claim can start the task that it names.
-func (q *Queue) mend(ctx context.Context, tx *sql.Tx, k heldKey) (mended bool, err error) {
-	locked, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT task_id FROM held_keys WHERE queue = ? AND subject = ? FOR UPDATE SKIP LOCKED", k.Queue, k.Key)
-	if err != nil || len(locked) == 0 || locked[0] != k.ID {
-		return false, err
+// mend passes a key on unless it changed. Once its row is locked, no claim can start the task that it names.
+func (q *Queue) mend(ctx context.Context, tx *sql.Tx, k heldKey) error {
+	held, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT task_id FROM held_keys WHERE queue = ? AND subject = ? FOR UPDATE SKIP LOCKED", k.queue, k.key)
+	if err != nil || len(held) == 0 || held[0] != k.task {
+		return err
 	}
-	now, err := mysql.Select(ctx, tx, scanHeldKey, "SELECT queue, subject, id, state FROM tasks FORCE INDEX (PRIMARY) WHERE id = ?", k.ID)
-	switch {
-	case err != nil || len(now) > 0 && !now[0].isStale():
-		return false, err
-	case len(now) > 0 && now[0].state == behind && now[0].Queue == k.Queue && now[0].Key == k.Key:
-		n, err := bringBack(ctx, tx, []rowID{rowID(k.ID)})
-		return n > 0, err
+	well, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT id FROM tasks WHERE id = ? AND state IN ('waiting', 'running')", k.task)
+	if err != nil || len(well) > 0 {
+		return err
 	}
-	_, err = q.passOn(ctx, tx, k.Queue, []uint64{k.Key})
-	return true, err
+	_, err = q.passOn(ctx, tx, k.queue, []uint64{k.key})
+	return err
 }

@@ -63,7 +63,6 @@ type Task struct {
 	MaxAttempts int
 	Backoff     time.Duration // after the first failure
 	Lease       string        // the token of the claim: only its holder can extend and finish the task
-	Expires     bool          // it may be dropped when it is not started in time
 
 	Created time.Time     // by the database's clock, as the fields below
 	Waited  time.Duration // from when it was enqueued, or became due, to the claim
@@ -168,7 +167,7 @@ func CheckName(queue string) error {
 func (n New) with(m New) New {
 	n.Priority = min(n.Priority, m.Priority)
 	n.Delay = min(n.Delay, m.Delay)
-	if n.Life == 0 || m.Life == 0 {
+	if min(n.Life, m.Life) == 0 {
 		n.Life = 0
 	} else {
 		n.Life = max(n.Life, m.Life)

@@ -41,50 +41,41 @@ type finished struct {
 }
 
 // do runs the tasks of a claim and records their outcomes, unless their handler does not end. It reports whether all wait for a service.
-func (r *run) do(c *claim) (waits bool) {
+func (r *run) do(c *claim) (wait bool) {
 	ctx, lose := context.WithCancelCause(r.works)
 	defer lose(nil)
 	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Limit, fmt.Errorf("%w of %v", errTimeout, r.options.Limit))
 	defer cancel()
 	r.running.Go(func() { r.keep(ctx, c, lose) })
-	var all []finished
-	goOn := false
-	record := func() {
-		for _, f := range all {
-			waits, goOn = waits || f.waits, goOn || !f.waits
-		}
-		r.record(c, all)
-		all = nil
-	}
+	wait = true
 	for _, group := range r.groups(c.tasks) {
-		if group[0].Attempts > sharedAttempts && len(all) > 0 { // it may be the end of the process
-			record()
+		all := r.runGroup(ctx, c, group)
+		wait = wait && len(all) > 0 && !slices.ContainsFunc(all, func(f finished) bool { return !f.waits })
+		if len(all) > 0 {
+			r.record(c, all)
 		}
-		all = append(all, r.runGroup(ctx, c, group)...)
 	}
-	if len(all) > 0 {
-		record()
-	}
-	return waits && !goOn
+	return wait
 }
 
 // groups splits tasks by handler, in their order. A task whose shared attempts are used up comes last, alone.
 func (r *run) groups(tasks []Task) (groups [][]Task) {
-	var alone [][]Task
-	type handled struct {
-		by      string
-		unknown bool // there is no handler
+	by := func(t Task) string {
+		if kind, _ := r.of.Kinds.of(t.Kind); r.handlers[t.Kind] != nil {
+			return cmp.Or(kind.Group, t.Kind)
+		}
+		return "" // there is none
 	}
-	at := make(map[handled]int)
+	var alone [][]Task
 	for _, t := range tasks {
-		kind, _ := r.of.Kinds.of(t.Kind)
-		is := handled{cmp.Or(kind.Group, t.Kind), r.handlers[t.Kind] == nil}
-		if t.Attempts > sharedAttempts {
+		i := slices.IndexFunc(groups, func(group []Task) bool { return by(group[0]) == by(t) })
+		switch {
+		case t.Attempts > sharedAttempts: // it may be the end of the process
 			alone = append(alone, []Task{t})
-		} else if i, found := at[is]; found {
+		case i >= 0:
 			groups[i] = append(groups[i], t)
-		} else {
-			at[is], groups = len(groups), append(groups, []Task{t})
+		default:
+			groups = append(groups, []Task{t})
 		}
 	}
 	return append(groups, alone...)
@@ -103,21 +94,17 @@ func (r *run) runGroup(ctx context.Context, c *claim, group []Task) (all []finis
 	for _, t := range group {
 		r.metrics.waitSeconds.WithLabelValues(t.Queue, r.metrics.label(t.Kind)).Observe(max(t.Waited+began.Sub(c.at), 0).Seconds())
 	}
-	outcomes, panicked, ended := r.call(ctx, c, group)
-	switch {
-	case !ended:
-		return nil
-	case panicked && len(group) > 1:
+	a := r.call(ctx, c, group)
+	if a.panicked && len(group) > 1 {
 		for i := range group {
 			all = append(all, r.runGroup(ctx, c, group[i:i+1])...)
 		}
 		return all
 	}
-	took := max(time.Since(began), 1)
-	for i, t := range group {
-		f := finished{Result: Result{t, outcomes[i].Err, outcomes[i].Next}, took: took}
+	for i, o := range a.outcomes {
+		f := finished{Result: Result{group[i], o.Err, o.Next}, took: max(time.Since(began), 1)}
 		if f.Err != nil {
-			f.waits, f.Err = r.excuse(ctx, t, began, f.Err)
+			f.waits, f.Err = r.excuse(ctx, f.Task, began, f.Err)
 		}
 		if _, err := r.of.Kinds.Validate(f.Next); err != nil {
 			f.Err, f.Next = Permanent(fmt.Errorf("follow-up: %w", err)), nil
@@ -127,26 +114,26 @@ func (r *run) runGroup(ctx context.Context, c *claim, group []Task) (all []finis
 	return all
 }
 
-// answer is the answer of a handler.
+// answer is the answer of a handler: an outcome for each task, or none if it does not end.
 type answer struct {
 	outcomes []Outcome
 	panicked bool
 }
 
 // call calls the handler on a goroutine of its own. A handler that does not end soon after its context is left behind, with its tasks.
-func (r *run) call(ctx context.Context, c *claim, group []Task) (outcomes []Outcome, panicked, ended bool) {
+func (r *run) call(ctx context.Context, c *claim, group []Task) answer {
 	answers := make(chan answer, 1)
 	go func() { answers <- r.handle(ctx, group) }()
 	select {
 	case a := <-answers:
-		return a.outcomes, a.panicked, true
+		return a
 	case <-ctx.Done():
 	}
 	patience := time.NewTimer(c.lease / 2) // as long as the lease lasts, the results can still be recorded
 	defer patience.Stop()
 	select {
 	case a := <-answers:
-		return a.outcomes, a.panicked, true
+		return a
 	case <-patience.C:
 	case <-r.over.Done():
 	}
@@ -156,7 +143,7 @@ func (r *run) call(ctx context.Context, c *claim, group []Task) (outcomes []Outc
 	}
 	r.log.Log(ctx, level, "handler does not end", "type", group[0].Kind, "count", len(group), "first_task", group[0].ID,
 		"cause", context.Cause(ctx), "then", "its tasks are free when their leases run out")
-	return nil, false, false
+	return answer{}
 }
 
 // panicError is a panic of a handler, with its place.
@@ -179,7 +166,10 @@ func (r *run) handle(ctx context.Context, group []Task) (a answer) {
 	}()
 	h := r.handlers[group[0].Kind]
 	if h == nil {
-		return answer{outcomes: all(Permanent(fmt.Errorf("%w: unknown type %q", ErrInvalid, group[0].Kind)))}
+		for _, t := range group {
+			a.outcomes = append(a.outcomes, Outcome{Err: Permanent(fmt.Errorf("%w: unknown type %q", ErrInvalid, t.Kind))})
+		}
+		return a
 	}
 	a.outcomes = h.Handle(ctx, group)
 	if len(a.outcomes) != len(group) {

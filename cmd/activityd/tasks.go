@@ -281,8 +281,7 @@ func newTasksStats() *cobra.Command {
 		Short: "Say how full the queues are",
 		Long: "Say how full the queues are: tasks by queue, type and state, and the age of the oldest waiting\n" +
 			"task. Of each queue and state only the first 100000 tasks are counted, so that it costs little\n" +
-			"whatever waits; larger numbers have a \"≥\". Of queues that are neither standard nor paused it counts\n" +
-			"the first 32." + outputHelp,
+			"whatever waits; larger numbers have a \"≥\"." + outputHelp,
 		Example: "  activityd tasks stats\n  watch activityd tasks stats",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

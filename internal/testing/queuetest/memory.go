@@ -253,7 +253,7 @@ func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Durat
 
 func (q *Memory) start(r *row, now int64, lease time.Duration) queue.Task {
 	delete(q.keys, r.dedupeKey)
-	r.Expires, r.Created, r.Claimed = r.expiresAt != 0, time.UnixMilli(r.created), time.UnixMilli(now)
+	r.Created, r.Claimed = time.UnixMilli(r.created), time.UnixMilli(now)
 	r.Waited = time.Duration(max(0, now-max(r.runAt, r.created))) * time.Millisecond
 	r.MaxAttempts = cmp.Or(r.MaxAttempts, defaultAttempts)
 	r.Backoff = cmp.Or(r.Backoff, 500*time.Millisecond)
@@ -370,7 +370,6 @@ func (q *Memory) Sweep(ctx context.Context) (s queue.Swept, err error) {
 		switch {
 		case r.state == queue.Scheduled && r.runAt <= now:
 			r.state = queue.Waiting
-			s.Due++
 		case r.state == queue.Running && (r.runAt <= now || r.started > now+1000):
 			s.TookOver++
 			r.lastError = "the lease of " + r.Lease + " ran out: it crashed, was stopped, or took too long"
